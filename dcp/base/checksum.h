@@ -1,0 +1,40 @@
+// The two checksums of the system: CRC-32 as zip files want it (the
+// polynomial of zlib, by libdeflate), and XXH3-64 for our own digests of
+// stored chunks (by xxHash). Both take their input in pieces of any size.
+// Thread-compatible.
+#ifndef DCP_BASE_CHECKSUM_H_
+#define DCP_BASE_CHECKSUM_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "dcp/base/bytes.h"
+
+namespace dcp {
+
+// The CRC-32 of what `crc` covers followed by `bytes`; begin with 0.
+uint32_t ExtendCrc32(uint32_t crc, ByteSpan bytes);
+
+// XXH3-64 with seed 0 of all bytes given so far.
+class Digest64 {
+ public:
+  Digest64();
+  ~Digest64();
+  Digest64(Digest64&&) noexcept;
+  Digest64& operator=(Digest64&&) noexcept;
+
+  void Reset();
+  void Update(ByteSpan bytes);
+  uint64_t Value() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// XXH3-64 with seed 0 of one span.
+uint64_t Digest64Of(ByteSpan bytes);
+
+}  // namespace dcp
+
+#endif  // DCP_BASE_CHECKSUM_H_

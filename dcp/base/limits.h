@@ -1,0 +1,85 @@
+// Every bound of the system with its reason. A bound that depends on another
+// is tied to it by a static_assert.
+#ifndef DCP_BASE_LIMITS_H_
+#define DCP_BASE_LIMITS_H_
+
+#include <cstdint>
+
+namespace dcp {
+
+// O_DIRECT wants offset, length and memory aligned to the device's logical
+// block. 4096 is what every current file system and disk accepts.
+inline constexpr uint64_t kDirectAlignment = 4096;
+
+// One piece of payload memory. Large enough that a disk reaches its full
+// speed with a handful in flight, small enough that a budget of 64 MiB holds
+// the pipeline.
+inline constexpr uint64_t kBlockBytes = uint64_t{4} << 20;
+static_assert(kBlockBytes % kDirectAlignment == 0);
+
+// The smallest budget with which the pipeline moves: two blocks to read
+// into, two to write from.
+inline constexpr uint64_t kMinBlocks = 4;
+inline constexpr uint64_t kMinMemoryBytes = kMinBlocks * kBlockBytes;
+
+// A lane keeps at most this many reads or writes in flight each; beyond it
+// no disk tried became faster, while memory grew.
+inline constexpr uint32_t kQueueDepth = 16;
+
+// Payload inside an item that we write starts at a multiple of this many
+// bytes from the file's start, as torch.save aligns storages.
+inline constexpr uint64_t kStorageAlignment = 64;
+
+// Two wanted ranges of one file are read as one when the gap between them is
+// at most this: reading it costs less than another request.
+inline constexpr uint64_t kReadGapBytes = 64 << 10;
+
+// Every read covers this many bytes past its end, so that an element that
+// begins in one read and ends in the next is whole in the first. The largest
+// element has 16 bytes.
+inline constexpr uint64_t kReadMarginBytes = 16;
+
+// Dimensions of a tensor. PyTorch itself stops at 64.
+inline constexpr uint64_t kMaxDims = 64;
+
+// .metadata, data.pkl of a state dict, an index or a header is held in
+// memory while it is parsed; a checkpoint of a million chunks needs some
+// 300 MiB.
+inline constexpr uint64_t kMaxMetadataBytes = uint64_t{1} << 30;
+
+// The reference implementation of safetensors refuses longer headers.
+inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 100'000'000;
+
+// Objects nested deeper than this do not occur in training state.
+inline constexpr uint32_t kMaxPickleDepth = 1000;
+
+// Values one pickle may build, so that a small file cannot fill memory.
+inline constexpr uint64_t kMaxPickleValues = uint64_t{1} << 28;
+
+// Bytes of an integer in a pickle: far beyond anything that a state dict
+// holds, small enough that decimal conversion stays quick.
+inline constexpr uint64_t kMaxPickleIntBytes = 4096;
+
+// Nesting of a JSON text: a safetensors header needs 3, an index 2.
+inline constexpr uint32_t kMaxJsonDepth = 32;
+
+// Records in one zip archive: one per storage of a state dict.
+inline constexpr uint64_t kMaxZipRecords = uint64_t{1} << 22;
+
+// The end-of-central-directory record with the longest possible comment.
+inline constexpr uint64_t kMaxZipTailBytes = 22 + 65535;
+
+// Files of one checkpoint directory: ranks times files per rank.
+inline constexpr uint64_t kMaxFiles = uint64_t{1} << 20;
+
+// The length of one name of a tensor or file.
+inline constexpr uint64_t kMaxNameBytes = 64 << 10;
+
+// A list index in a planner path may not exceed the larger of this and 16
+// times the number of entries, so that one index cannot extend a list
+// without limit.
+inline constexpr uint64_t kMaxListIndex = 65536;
+
+}  // namespace dcp
+
+#endif  // DCP_BASE_LIMITS_H_
