@@ -1,0 +1,47 @@
+// A restricted unpickler: builds plain Values from a pickle of protocol 0 to
+// 5 and never runs anything. Globals and opcodes are allow-listed; all else
+// is refused with its name and its byte offset. Pure; any thread.
+#ifndef DCP_FORMAT_PICKLE_READER_H_
+#define DCP_FORMAT_PICKLE_READER_H_
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "dcp/base/bytes.h"
+#include "dcp/format/value.h"
+
+namespace dcp {
+
+struct PickleOptions {
+  // Whether a global may appear. Module names arrive in their Python 3
+  // spelling (__builtin__ as builtins, copy_reg as copyreg).
+  absl::FunctionRef<bool(absl::string_view module, absl::string_view name)>
+      allow_global;
+  bool allow_persistent_ids = false;
+};
+
+struct PickleResult {
+  Value root;
+  uint64_t length;  // bytes up to and including STOP
+};
+
+// Reads one pickle from the head of `bytes` into `arena`. What it returns is
+// acyclic, at most kMaxPickleDepth deep, and at most kMaxPickleValues large
+// even when shared parts are counted each time they are met, so that callers
+// may recurse and expand. DataLoss for malformed bytes, PermissionDenied for
+// a global that is not allowed.
+absl::StatusOr<PickleResult> ReadPickle(ByteSpan bytes,
+                                        const PickleOptions& options,
+                                        ValueArena& arena);
+
+// The globals of training state: what section "Python objects" of the
+// module's README lists (collections, torch, builtins as data constructors,
+// numpy scalars and arrays). For data.pkl of items and state dicts.
+bool IsStateDictGlobal(absl::string_view module, absl::string_view name);
+
+// The globals of .metadata.
+bool IsMetadataGlobal(absl::string_view module, absl::string_view name);
+
+}  // namespace dcp
+
+#endif  // DCP_FORMAT_PICKLE_READER_H_

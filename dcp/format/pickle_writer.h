@@ -1,0 +1,67 @@
+// Emits pickles of protocol 2, the newest that torch.load(weights_only=True)
+// accepts, without frames. Two ways in: WritePickle for a Value, and the
+// opcode methods for writers of large regular tables (.metadata) that should
+// not build a tree first. Pure; thread-compatible.
+#ifndef DCP_FORMAT_PICKLE_WRITER_H_
+#define DCP_FORMAT_PICKLE_WRITER_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/string_view.h"
+#include "dcp/format/value.h"
+
+namespace dcp {
+
+// `root` with containers that are shared kept shared. Bytes become
+// _codecs.encode(text, 'latin1'), builtins are spelled __builtin__, as
+// Python's own protocol 2 pickler does.
+std::string WritePickle(const Value& root);
+
+class PickleWriter {
+ public:
+  PickleWriter();  // writes PROTO 2
+
+  void None();
+  void Bool(bool value);
+  void Int(int64_t value);
+  void Float(double value);
+  // Equal strings and globals are written once and then fetched by memo.
+  void Str(absl::string_view text);
+  void Global(absl::string_view module, absl::string_view name);
+  void Bytes(absl::string_view bytes);
+
+  void EmptyTuple();
+  void EmptyList();
+  void EmptyDict();
+  void Mark();
+  void Tuple();        // from the mark
+  void Tuple1();       // from the top of the stack
+  void Tuple2();
+  void Tuple3();
+  void Appends();      // from the mark
+  void SetItem();
+  void SetItems();     // from the mark
+  void Reduce();
+  void NewObj();
+  void Build();
+  void PersistentId();
+  void Raw(absl::string_view opcodes);
+
+  // Memoizes the top of the stack and returns its slot; fetches it again.
+  uint32_t Put();
+  void Get(uint32_t slot);
+
+  std::string Finish();  // writes STOP; the writer is spent
+
+ private:
+  std::string out_;
+  uint32_t next_slot_ = 0;
+  absl::flat_hash_map<std::string, uint32_t> strings_;
+  absl::flat_hash_map<std::string, uint32_t> globals_;
+};
+
+}  // namespace dcp
+
+#endif  // DCP_FORMAT_PICKLE_WRITER_H_

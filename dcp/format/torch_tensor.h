@@ -1,0 +1,50 @@
+// A tensor as a torch.save pickle describes it: recognised in a Value tree,
+// checked, and built again for writing. Knows the rebuild functions of
+// torch._utils, typed and untyped storages, Parameters; executes none of
+// them. Pure; any thread.
+#ifndef DCP_FORMAT_TORCH_TENSOR_H_
+#define DCP_FORMAT_TORCH_TENSOR_H_
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "dcp/format/value.h"
+#include "dcp/tensor/box.h"
+#include "dcp/tensor/dtype.h"
+
+namespace dcp {
+
+struct TorchTensor {
+  DType dtype = DType::kFloat32;
+  Dims sizes;
+  Dims strides;                 // elements; not negative
+  uint64_t storage_offset = 0;  // elements
+  absl::string_view storage_key;  // in the arena of the Value
+  uint64_t storage_bytes = 0;     // what the pickle says the storage has
+  bool requires_grad = false;
+  bool is_parameter = false;
+  bool conj = false;  // the stored bytes are not yet conjugated
+  bool neg = false;   // the stored bytes are not yet negated
+};
+
+// True when `value` is a call of a tensor rebuild function (also inside
+// _rebuild_parameter and _rebuild_from_type_v2), sound or not.
+bool IsTensor(const Value& value);
+
+// The tensor that `value` describes, with every bound checked: the view lies
+// inside its storage and its element count fits (a stride of 0 over more
+// elements than the storage has is refused as an expansion bomb only beyond
+// 2^31 elements). DataLoss, or Unimplemented for sparse, quantized, nested and
+// meta tensors.
+absl::StatusOr<TorchTensor> ParseTensor(const Value& value);
+
+// The pickle form of a contiguous tensor that fills storage `key` ("0"), as
+// torch.save writes it: _rebuild_tensor_v2 with a typed storage, v3 for
+// dtypes without one.
+Value MakeTensor(ValueArena& arena, DType dtype, const Dims& sizes,
+                 bool requires_grad, absl::string_view key);
+
+}  // namespace dcp
+
+#endif  // DCP_FORMAT_TORCH_TENSOR_H_

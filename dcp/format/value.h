@@ -1,0 +1,137 @@
+// Python values as a pickle describes them, as inert data: nothing here is
+// ever called. Values live in a ValueArena and are small handles (16 bytes)
+// into it; containers keep their identity, so that a list referred to twice
+// is one list. Produced by pickle_reader, consumed by pickle_writer and by
+// the modules that know what a tensor or a Metadata looks like.
+// Thread-compatible; a Value is valid as long as its arena.
+#ifndef DCP_FORMAT_VALUE_H_
+#define DCP_FORMAT_VALUE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace dcp {
+
+class ValueArena;
+
+class Value {
+ public:
+  enum class Kind : uint8_t {
+    kNone,
+    kBool,
+    kInt,     // fits int64
+    kBigInt,  // text() is little-endian two's complement
+    kFloat,
+    kStr,    // text() is UTF-8, possibly with encoded surrogates
+    kBytes,  // text() holds the bytes
+    kTuple,  // items()
+    kList,   // items()
+    kDict,   // items() alternates keys and values
+    kGlobal,  // module(), name()
+    // callable(*args), then items() set as a mapping (alternating), then
+    // elements() appended, then state() given to __setstate__ or __dict__.
+    kCall,
+    kPersistent,  // persistent_id()
+  };
+
+  Value() = default;  // None
+  static Value Bool(bool value);
+  static Value Int(int64_t value);
+  static Value Float(double value);
+
+  Kind kind() const { return kind_; }
+  bool is(Kind kind) const { return kind_ == kind; }
+  bool is_none() const { return kind_ == Kind::kNone; }
+
+  // Each accessor wants the kind named above.
+  bool bool_value() const;
+  int64_t int_value() const;
+  double float_value() const;
+  absl::string_view text() const;
+  absl::Span<const Value> items() const;
+
+  absl::string_view module() const;
+  absl::string_view name() const;
+  bool IsGlobal(absl::string_view module, absl::string_view name) const;
+
+  Value callable() const;  // a kGlobal
+  Value args() const;      // a kTuple
+  absl::Span<const Value> elements() const;
+  Value state() const;  // None when there was no BUILD
+  bool IsCallOf(absl::string_view module, absl::string_view name) const;
+
+  Value persistent_id() const;
+
+  // The same object, as Python's `is` would see a container.
+  const void* identity() const;
+
+ private:
+  friend class ValueArena;
+  struct Node;
+
+  Kind kind_ = Kind::kNone;
+  uint32_t length_ = 0;
+  union {
+    int64_t integer_ = 0;
+    double real_;
+    const char* text_;
+    const Value* tuple_;
+    Node* node_;
+  };
+};
+static_assert(sizeof(Value) == 16);
+
+// Owns values. Grows only; freed as a whole without recursion.
+class ValueArena {
+ public:
+  ValueArena();
+  ~ValueArena();
+  ValueArena(ValueArena&&) noexcept;
+  ValueArena& operator=(ValueArena&&) noexcept;
+
+  // Text is copied into the arena.
+  Value Str(absl::string_view text);
+  Value Bytes(absl::string_view bytes);
+  Value BigInt(absl::string_view little_endian);
+  Value Tuple(absl::Span<const Value> items);
+  Value List(absl::Span<const Value> items = {});
+  Value Dict(absl::Span<const Value> keys_and_values = {});
+  Value Global(absl::string_view module, absl::string_view name);
+  Value Call(Value callable, Value args);
+  Value Persistent(Value id);
+
+  // Mutations a pickle makes after a container exists. `container` is of kind
+  // kList, kDict or kCall as the name says.
+  void Append(Value list_or_call, Value element);
+  void SetItem(Value dict_or_call, Value key, Value value);
+  void SetState(Value call, Value state);
+
+  uint64_t num_values() const;  // created so far, for limits
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Structural equality: kinds, numbers (floats by bits), texts and containers
+// in order; dict and OrderedDict of equal items are equal, shared parts are
+// compared by content. Both values come from ReadPickle or a builder and are
+// therefore acyclic, of bounded depth and bounded expansion.
+bool DeepEqual(const Value& a, const Value& b);
+
+// A short Python-like rendering for people: {'lr': 0.1, 'betas': (0.9, ...)}
+// cut at `max_bytes`.
+std::string ToString(const Value& value, size_t max_bytes = 200);
+
+// The items of a mapping: a kDict, or a call of OrderedDict, defaultdict or
+// Counter with items. False for all else.
+bool IsMapping(const Value& value);
+
+}  // namespace dcp
+
+#endif  // DCP_FORMAT_VALUE_H_

@@ -1,0 +1,54 @@
+// The bytes of a stored zip archive around payloads that do not exist yet:
+// sizes and offsets are known beforehand, checksums when the payloads have
+// passed. Written as torch.save writes (flag bit 3 and a data descriptor
+// behind each payload, "FB" padding so that payloads are aligned, zip64 where
+// sizes ask for it, zip64 end record always), so that the CRC of a payload may
+// become known after it. Pure; any thread.
+#ifndef DCP_FORMAT_ZIP_LAYOUT_H_
+#define DCP_FORMAT_ZIP_LAYOUT_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+
+namespace dcp {
+
+class ZipLayout {
+ public:
+  struct Record {
+    std::string name;  // whole, with its first directory
+    uint64_t size;     // bytes of payload
+  };
+
+  // Payloads begin at multiples of `alignment` (a power of two, at most 4096)
+  // from the archive's start.
+  ZipLayout(std::vector<Record> records, uint64_t alignment);
+
+  uint64_t size() const { return size_; }  // of the whole archive
+  uint64_t num_records() const { return records_.size(); }
+  uint64_t payload_offset(size_t record) const;
+
+  // The archive is gap 0, payload 0, gap 1, payload 1, ..., gap n: what stands
+  // between the end of payload i-1 and the start of payload i, and behind the
+  // last one the central directory.
+  uint64_t gap_length(size_t i) const;
+  // `crcs` holds the CRC-32 of the payloads 0 to i-1 at least.
+  std::string Gap(size_t i, absl::Span<const uint32_t> crcs) const;
+
+ private:
+  std::string LocalHeader(size_t record) const;
+  std::string Descriptor(size_t record, uint32_t crc) const;
+  std::string Directory(absl::Span<const uint32_t> crcs) const;
+
+  std::vector<Record> records_;
+  std::vector<uint64_t> header_offsets_;
+  std::vector<uint64_t> payload_offsets_;
+  uint64_t directory_offset_ = 0;
+  uint64_t size_ = 0;
+};
+
+}  // namespace dcp
+
+#endif  // DCP_FORMAT_ZIP_LAYOUT_H_

@@ -1,0 +1,66 @@
+// What the index of a checkpoint says, whatever format it came from: names,
+// shapes, and where each chunk lies. The words are those of
+// torch.distributed.checkpoint.metadata; the storage information that DCP
+// keeps in a second table stands with the chunk it belongs to. Plain data.
+#ifndef DCP_TENSOR_METADATA_H_
+#define DCP_TENSOR_METADATA_H_
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "dcp/tensor/box.h"
+#include "dcp/tensor/dtype.h"
+
+namespace dcp {
+
+// The byte range of an item: `file` indexes Metadata::files.
+struct StorageInfo {
+  uint32_t file = 0;
+  uint64_t offset = 0;
+  uint64_t length = 0;
+
+  friend bool operator==(const StorageInfo&, const StorageInfo&) = default;
+};
+
+struct ChunkStorageMetadata {
+  Box box;
+  StorageInfo storage;
+};
+
+struct TensorStorageMetadata {
+  DType dtype = DType::kFloat32;
+  Dims size;  // global shape
+  std::vector<ChunkStorageMetadata> chunks;
+};
+
+// A pickled Python object.
+struct BytesStorageMetadata {
+  StorageInfo storage;
+};
+
+// One step into a nested state dict: a key, or an index into a list.
+using PathElement = std::variant<std::string, int64_t>;
+using StatePath = absl::InlinedVector<PathElement, 2>;
+
+struct MetadataEntry {
+  std::string fqn;  // unique within a Metadata
+  // Where the value lay in the nested state dict; empty when not recorded.
+  StatePath path;
+  std::variant<TensorStorageMetadata, BytesStorageMetadata> value;
+};
+
+struct Metadata {
+  std::vector<std::string> files;  // relative to the checkpoint's directory
+  std::vector<MetadataEntry> entries;
+  // False for a checkpoint saved without flattening (planner_data None).
+  bool has_planner_data = true;
+  std::string save_id;  // empty when absent
+  std::string version;  // empty when absent
+};
+
+}  // namespace dcp
+
+#endif  // DCP_TENSOR_METADATA_H_
