@@ -1,13 +1,16 @@
 // .metadata, the index of a DCP checkpoint, as written by PyTorch 2.2 and
-// later. Reading checks everything that can be checked without the data
-// files: paths stay inside the directory, chunks lie in bounds, are disjoint
-// and cover their tensor, every chunk has its storage entry. Pure; any thread.
+// later. Reading checks what the index alone can tell: types, names that are
+// unique, paths that stay inside the directory, chunks in bounds, exactly one
+// storage entry for every chunk. Whether the chunks of a tensor cover it
+// without overlap is for dcp/plan to say. Pure; any thread.
 #ifndef DCP_FORMAT_DCP_METADATA_H_
 #define DCP_FORMAT_DCP_METADATA_H_
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "dcp/base/bytes.h"
 #include "dcp/tensor/metadata.h"
 
