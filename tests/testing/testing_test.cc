@@ -1,0 +1,61 @@
+// The matchers and the directory that other tests rely on.
+
+#include <filesystem>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/status_matchers.h"
+#include "tests/testing/temp_dir.h"
+
+namespace dcp::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(StatusMatchers, StatusIsComparesCodeAndMessage) {
+  const absl::Status status = absl::DataLossError("offset 7 exceeds 3");
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kDataLoss));
+  EXPECT_THAT(status,
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("offset")));
+  EXPECT_THAT(status, Not(StatusIs(absl::StatusCode::kNotFound)));
+  EXPECT_THAT(status,
+              Not(StatusIs(absl::StatusCode::kDataLoss, HasSubstr("size"))));
+}
+
+TEST(StatusMatchers, TakeStatusOr) {
+  const absl::StatusOr<int> seven = 7;
+  const absl::StatusOr<int> error = absl::NotFoundError("no number");
+  EXPECT_OK(seven);
+  EXPECT_THAT(seven, IsOkAndHolds(7));
+  EXPECT_THAT(seven, Not(IsOkAndHolds(8)));
+  EXPECT_THAT(error, Not(IsOk()));
+  EXPECT_THAT(error, StatusIs(absl::StatusCode::kNotFound, "no number"));
+  ASSERT_OK_AND_ASSIGN(const int value, seven);
+  EXPECT_EQ(value, 7);
+}
+
+TEST(TempDir, IsEmptyThenHoldsFilesThenIsGone) {
+  std::string path;
+  {
+    TempDir dir;
+    path = dir.path();
+    EXPECT_TRUE(std::filesystem::is_empty(path));
+    const std::string file = dir.WriteFile("a/b", "contents");
+    EXPECT_EQ(file, dir.Join("a/b"));
+    EXPECT_EQ(ReadFile(file), "contents");
+  }
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+TEST(TempDir, TwoAreApart) {
+  TempDir first;
+  TempDir second;
+  EXPECT_NE(first.path(), second.path());
+}
+
+}  // namespace
+}  // namespace dcp::testing
