@@ -17,11 +17,12 @@ namespace dcp::internal {
 
 // DCP_CHECK(a < b, "a=", a, " b=", b): the values after the condition are
 // joined as by absl::StrCat; at least one is wanted.
-#define DCP_CHECK(condition, ...)                                      \
-  do {                                                                 \
-    if (__builtin_expect(!(condition), 0))                             \
-      ::dcp::internal::CheckFailed(__FILE__, __LINE__, #condition,     \
-                                   ::absl::StrCat("" __VA_OPT__(, ) __VA_ARGS__)); \
+#define DCP_CHECK(condition, ...)                         \
+  do {                                                    \
+    if (__builtin_expect(!(condition), 0))                \
+      ::dcp::internal::CheckFailed(                       \
+          __FILE__, __LINE__, #condition,                 \
+          ::absl::StrCat("" __VA_OPT__(, ) __VA_ARGS__)); \
   } while (false)
 
 // As DCP_CHECK, but only in builds without NDEBUG: for hot paths.
@@ -31,7 +32,8 @@ namespace dcp::internal {
     (void)sizeof(!(condition));    \
   } while (false)
 #else
-#define DCP_DCHECK(condition, ...) DCP_CHECK(condition __VA_OPT__(, ) __VA_ARGS__)
+#define DCP_DCHECK(condition, ...) \
+  DCP_CHECK(condition __VA_OPT__(, ) __VA_ARGS__)
 #endif
 
 #endif  // DCP_BASE_CHECK_H_

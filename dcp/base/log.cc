@@ -18,8 +18,7 @@ LogSink& Sink() {
   static LogSink& sink =
       *new LogSink([](LogSeverity severity, absl::string_view line) {
         static constexpr char kLetters[] = {'I', 'W', 'E'};
-        std::fprintf(stderr, "%c %.*s\n",
-                     kLetters[static_cast<int>(severity)],
+        std::fprintf(stderr, "%c %.*s\n", kLetters[static_cast<int>(severity)],
                      static_cast<int>(line.size()), line.data());
       });
   return sink;

@@ -27,18 +27,18 @@ absl::Status Annotate(const absl::Status& status, const Parts&... parts) {
 #define DCP_STATUS_CONCAT_(a, b) DCP_STATUS_CONCAT_INNER_(a, b)
 
 // Returns from the enclosing function when `expr` is not OK.
-#define DCP_RETURN_IF_ERROR(expr)                          \
-  do {                                                     \
+#define DCP_RETURN_IF_ERROR(expr)                             \
+  do {                                                        \
     if (absl::Status dcp_status_ = (expr); !dcp_status_.ok()) \
-      return dcp_status_;                                  \
+      return dcp_status_;                                     \
   } while (false)
 
 // DCP_ASSIGN_OR_RETURN(auto x, Compute()): assigns, or returns the error.
-#define DCP_ASSIGN_OR_RETURN(lhs, expr) \
-  DCP_ASSIGN_OR_RETURN_IMPL_(           \
-      DCP_STATUS_CONCAT_(dcp_status_or_, __LINE__), lhs, expr)
-#define DCP_ASSIGN_OR_RETURN_IMPL_(result, lhs, expr) \
-  auto result = (expr);                               \
+#define DCP_ASSIGN_OR_RETURN(lhs, expr)                                    \
+  DCP_ASSIGN_OR_RETURN_IMPL_(DCP_STATUS_CONCAT_(dcp_status_or_, __LINE__), \
+                             lhs, expr)
+#define DCP_ASSIGN_OR_RETURN_IMPL_(result, lhs, expr)  \
+  auto result = (expr);                                \
   if (!result.ok()) return std::move(result).status(); \
   lhs = std::move(result).value()
 

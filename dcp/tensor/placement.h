@@ -53,8 +53,7 @@ std::string ToString(absl::Span<const Placement> placements);
 
 // What a tensor gets when nobody said: Replicate on an axis whose name
 // contains "rep", else Shard(0); Replicate everywhere for a 0-d tensor.
-Placements DefaultPlacements(const Mesh& mesh,
-                             absl::Span<const int64_t> shape);
+Placements DefaultPlacements(const Mesh& mesh, absl::Span<const int64_t> shape);
 
 // The parts of a tensor of `shape` that the rank at `coordinate` holds:
 // almost always one box; several when uneven strided sharding leaves indices

@@ -1,0 +1,67 @@
+// The memory budget: a fixed number of Blocks of kBlockBytes, made at once
+// and handed out; all payload memory of the system is one of them. Pages are
+// touched on first use only. A pool belongs to one lane, that is one thread.
+#ifndef DCP_IO_BLOCK_POOL_H_
+#define DCP_IO_BLOCK_POOL_H_
+
+#include <cstdint>
+#include <memory_resource>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "dcp/base/limits.h"
+
+namespace dcp {
+
+class BlockPool;
+
+// Move-only: gives its memory back to the pool when it goes. Aligned to
+// kDirectAlignment. Must not outlive the pool.
+class Block {
+ public:
+  Block() = default;
+  Block(Block&& other) noexcept;
+  Block& operator=(Block&& other) noexcept;
+  ~Block();
+
+  explicit operator bool() const { return data_ != nullptr; }
+  uint8_t* data() const { return data_; }
+  static constexpr uint64_t size() { return kBlockBytes; }
+
+ private:
+  friend class BlockPool;
+  Block(BlockPool* pool, uint8_t* data) : pool_(pool), data_(data) {}
+
+  BlockPool* pool_ = nullptr;
+  uint8_t* data_ = nullptr;
+};
+
+class BlockPool {
+ public:
+  // `num_blocks` blocks from `resource`, which outlives the pool.
+  explicit BlockPool(uint64_t num_blocks, std::pmr::memory_resource* resource =
+                                              std::pmr::new_delete_resource());
+  ~BlockPool();  // all Blocks are back
+  BlockPool(const BlockPool&) = delete;
+  BlockPool& operator=(const BlockPool&) = delete;
+
+  uint64_t num_blocks() const { return num_blocks_; }
+  uint64_t num_free() const { return free_.size(); }
+  Block TryAcquire();  // empty when none is free
+
+  // The whole region, for registration with the kernel.
+  std::span<uint8_t> memory() const;
+
+ private:
+  friend class Block;
+
+  uint64_t num_blocks_;
+  std::pmr::memory_resource* resource_;
+  uint8_t* memory_;
+  std::vector<uint8_t*> free_;
+};
+
+}  // namespace dcp
+
+#endif  // DCP_IO_BLOCK_POOL_H_

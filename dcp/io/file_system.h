@@ -1,0 +1,122 @@
+// FileSystem: everything checkpoints need of a file system. One of the five
+// interfaces: PosixFileSystem here, SimStorage in tests. Paths are plain
+// strings. Errors come converted from errno, annotated with the path. Methods
+// are thread-safe; a handle is used by one thread at a time.
+#ifndef DCP_IO_FILE_SYSTEM_H_
+#define DCP_IO_FILE_SYSTEM_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "dcp/base/bytes.h"
+#include "dcp/io/io_queue.h"
+
+namespace dcp {
+
+enum class DirectMode : uint8_t { kAuto, kOn, kOff };
+
+// An open file. Requests on a direct file want offset, length and memory
+// aligned to kDirectAlignment.
+struct File {
+  FileHandle handle = -1;
+  bool direct = false;
+  uint64_t size = 0;  // when it was opened
+};
+
+enum class FileKind : uint8_t { kFile, kDirectory, kSymlink, kOther };
+
+struct FileInfo {
+  FileKind kind = FileKind::kFile;
+  uint64_t size = 0;
+};
+
+struct DirectoryEntry {
+  std::string name;
+  FileKind kind = FileKind::kFile;
+};
+
+class FileSystem {
+ public:
+  virtual ~FileSystem() = default;
+
+  // A regular file; a FIFO, device or directory is refused without blocking.
+  // With `follow_symlinks` false the last component may not be a link. kAuto
+  // takes O_DIRECT where the file system allows it, the file is large and its
+  // pages are not cached already; kOn fails where it is impossible.
+  virtual absl::StatusOr<File> OpenForRead(absl::string_view path,
+                                           DirectMode direct,
+                                           bool follow_symlinks) = 0;
+  // Creates the file, which must not exist, and reserves `size` bytes: a disk
+  // that cannot hold them is reported now (ResourceExhausted, with what is
+  // free). kAuto takes O_DIRECT where allowed and the file is large.
+  virtual absl::StatusOr<File> Create(absl::string_view path, uint64_t size,
+                                      DirectMode direct) = 0;
+  virtual absl::Status Close(File file) = 0;
+
+  // Blocking transfer of exactly `data`; OutOfRange at a premature end.
+  // On direct files too, whatever the alignment. For metadata, not payload.
+  virtual absl::Status Read(const File& file, uint64_t offset,
+                            MutableByteSpan data) = 0;
+  virtual absl::Status Write(const File& file, uint64_t offset,
+                             ByteSpan data) = 0;
+
+  virtual absl::Status Truncate(const File& file, uint64_t size) = 0;
+  virtual absl::Status Sync(const File& file) = 0;  // fsync
+  virtual absl::Status SyncDirectory(absl::string_view path) = 0;
+
+  // Replaces `to` atomically if it exists.
+  virtual absl::Status Rename(absl::string_view from, absl::string_view to) = 0;
+  // Fails with AlreadyExists if `to` exists.
+  virtual absl::Status RenameExclusive(absl::string_view from,
+                                       absl::string_view to) = 0;
+  // Swaps two existing paths atomically.
+  virtual absl::Status Exchange(absl::string_view a, absl::string_view b) = 0;
+  virtual absl::Status Remove(absl::string_view path) = 0;
+  virtual absl::Status MakeDirectory(absl::string_view path) = 0;
+  virtual absl::Status RemoveDirectory(absl::string_view path) = 0;  // empty
+
+  // Of the link itself when `path` is one. NotFound when there is nothing.
+  virtual absl::StatusOr<FileInfo> Stat(absl::string_view path) = 0;
+  // Sorted by name, without . and ..; at most kMaxFiles entries.
+  virtual absl::StatusOr<std::vector<DirectoryEntry>> List(
+      absl::string_view path) = 0;
+
+  // A queue for this file system's handles. `memory` is the region in which
+  // the requests' buffers lie, to be registered with the kernel where that
+  // helps; it outlives the queue.
+  virtual absl::StatusOr<std::unique_ptr<IoQueue>> NewQueue(
+      uint32_t depth, std::span<uint8_t> memory) = 0;
+};
+
+enum class QueueKind : uint8_t {
+  kAuto,  // io_uring, or the blocking queue where the kernel refuses it
+  kUring,
+  kBlocking,
+};
+
+// The file system of the operating system.
+std::unique_ptr<FileSystem> NewPosixFileSystem(
+    QueueKind queue_kind = QueueKind::kAuto);
+
+// A whole file of at most `limit` bytes (ResourceExhausted beyond it).
+absl::StatusOr<std::string> ReadFile(FileSystem& fs, absl::string_view path,
+                                     uint64_t limit, bool follow_symlinks);
+
+// Creates `path`, writes and syncs it.
+absl::Status WriteFile(FileSystem& fs, absl::string_view path,
+                       absl::string_view bytes);
+
+// "a/b" + "c" -> "a/b/c"; the parent of "a/b" is "a", of "a" is ".".
+std::string JoinPath(absl::string_view directory, absl::string_view name);
+std::string ParentDirectory(absl::string_view path);
+absl::string_view BaseName(absl::string_view path);
+
+}  // namespace dcp
+
+#endif  // DCP_IO_FILE_SYSTEM_H_

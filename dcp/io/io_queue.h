@@ -1,0 +1,53 @@
+// IoQueue: positioned reads and writes that are submitted and completed
+// later. One of the five interfaces: UringQueue, BlockingQueue and, in tests,
+// the simulated disk implement it. It hides how the kernel is asked; it does
+// not retry, split or align, that is Pipeline's work. A queue belongs to one
+// thread.
+#ifndef DCP_IO_IO_QUEUE_H_
+#define DCP_IO_IO_QUEUE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace dcp {
+
+// A file opened by a FileSystem.
+using FileHandle = int;
+
+// While a request is in flight the queue owns it and the memory it points
+// to: the submitter touches neither until Reap hands the request back.
+struct IoRequest {
+  enum class Op : uint8_t { kRead, kWrite };
+  Op op = Op::kRead;
+  FileHandle file = -1;
+  uint64_t offset = 0;
+  uint8_t* data = nullptr;
+  uint32_t length = 0;
+  // After completion: bytes moved (possibly fewer than length), or -errno.
+  int64_t result = 0;
+  void* context = nullptr;  // the submitter's
+};
+
+class IoQueue {
+ public:
+  // Waits for what is in flight; the requests are lost to their owner.
+  virtual ~IoQueue() = default;
+
+  // Most requests that may be in flight at once.
+  virtual uint32_t depth() const = 0;
+  virtual uint32_t in_flight() const = 0;
+
+  // Takes `request`; in_flight() < depth(). May start at once or at the next
+  // Reap. An error means that it was not taken.
+  virtual absl::Status Submit(IoRequest* request) = 0;
+
+  // Waits until at least one request is complete (unless none is in flight)
+  // and appends all that are to `done`.
+  virtual absl::Status Reap(std::vector<IoRequest*>& done) = 0;
+};
+
+}  // namespace dcp
+
+#endif  // DCP_IO_IO_QUEUE_H_

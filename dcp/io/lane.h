@@ -1,0 +1,38 @@
+// Lane: a thread with its own queue and its own blocks, sharing nothing, and
+// the function that runs several of them. Code on a lane is straight-line and
+// blocking.
+#ifndef DCP_IO_LANE_H_
+#define DCP_IO_LANE_H_
+
+#include <cstdint>
+#include <memory>
+#include <stop_token>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "dcp/io/block_pool.h"
+#include "dcp/io/file_system.h"
+#include "dcp/io/io_queue.h"
+
+namespace dcp {
+
+struct Lane {
+  uint32_t index;
+  BlockPool pool;
+  std::unique_ptr<IoQueue> queue;
+};
+
+// Runs `work` on `num_lanes` lanes at once, each with an equal share of
+// `memory_bytes`, and waits for all. The first error stops the others through
+// their token and is returned; a stop of `stop` reaches all. With one lane
+// `work` runs on the calling thread. InvalidArgument when a share is below
+// kMinMemoryBytes.
+absl::Status RunLanes(
+    FileSystem& fs, uint32_t num_lanes, uint64_t memory_bytes,
+    std::stop_token stop,
+    absl::FunctionRef<absl::Status(Lane& lane, std::stop_token stop)> work);
+
+}  // namespace dcp
+
+#endif  // DCP_IO_LANE_H_

@@ -1,0 +1,88 @@
+// Pipeline: the one loop that moves payload. It runs batches; a batch is some
+// reads, a step that makes the batch's blocks complete, and some writes of
+// those blocks. Saving has no reads, loading and verifying have no writes,
+// converting has both. Reads of later batches overlap writes of earlier ones;
+// memory is the pool's. Here live short transfers, retries, alignment for
+// O_DIRECT, cancellation. It knows bytes and offsets, no tensors.
+// A pipeline runs on the calling thread, which owns queue and pool.
+#ifndef DCP_IO_PIPELINE_H_
+#define DCP_IO_PIPELINE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "dcp/base/bytes.h"
+#include "dcp/io/block_pool.h"
+#include "dcp/io/file_system.h"
+#include "dcp/io/io_queue.h"
+
+namespace dcp {
+
+// The longest PlannedRead: a block less what alignment may cost on both ends.
+inline constexpr uint64_t kMaxReadBytes = kBlockBytes - 3 * kDirectAlignment;
+
+struct PlannedRead {
+  File file;
+  uint64_t offset = 0;
+  uint64_t length = 0;  // 1 to kMaxReadBytes, inside the file
+};
+
+// Block `block` of the batch, its first `length` bytes, to `offset`. On a
+// direct file, offset is aligned; the last, partial block of a file is padded
+// with zeros up to alignment (truncate the file afterwards).
+struct PlannedWrite {
+  File file;
+  uint64_t offset = 0;
+  uint64_t length = 0;
+  uint32_t block = 0;
+};
+
+struct Batch {
+  // Given by the pipeline, filled by the callbacks, returned by the pipeline.
+  std::vector<Block> blocks;
+
+  std::vector<PlannedRead> reads;
+  // Called as reads complete, in any order. `data` holds the read's range and
+  // up to kReadMarginBytes behind it, as far as the file goes.
+  absl::AnyInvocable<absl::Status(size_t read, ByteSpan data)> on_read;
+
+  // Called once, after all reads of this batch and after on_filled of every
+  // earlier batch: the place for what must happen in order (checksums). Sees
+  // the batch's blocks.
+  absl::AnyInvocable<absl::Status(std::vector<Block>& blocks)> on_filled;
+
+  std::vector<PlannedWrite> writes;
+};
+
+// Counters that other threads may watch while a transfer runs.
+struct TransferStats {
+  std::atomic<uint64_t> bytes_read{0};
+  std::atomic<uint64_t> bytes_written{0};
+  std::atomic<uint64_t> num_reads{0};
+  std::atomic<uint64_t> num_writes{0};
+};
+
+// Fills the given batch, whose `blocks` hold 1 to `blocks_per_batch` blocks,
+// and returns true; or returns false when there is no more.
+using NextBatch = absl::FunctionRef<absl::StatusOr<bool>(Batch& batch)>;
+
+// Runs batches until `next` has no more. About half of the pool serves reads,
+// the rest the batches. After an error or a stop request nothing new is
+// submitted, what the kernel holds is reaped, and the first error, or
+// Cancelled, is returned. Read errors name the handle's offset and length;
+// callers add the file's name through `describe`.
+absl::Status RunPipeline(IoQueue& queue, BlockPool& pool,
+                         uint64_t blocks_per_batch, NextBatch next,
+                         absl::FunctionRef<std::string(FileHandle)> describe,
+                         std::stop_token stop, TransferStats& stats);
+
+}  // namespace dcp
+
+#endif  // DCP_IO_PIPELINE_H_

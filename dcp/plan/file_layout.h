@@ -1,0 +1,55 @@
+// A file before it exists: parts, each some literal bytes followed by some
+// payload bytes, back to back. All lengths and offsets are known beforehand,
+// the bytes are not. Pure data; any thread.
+#ifndef DCP_PLAN_FILE_LAYOUT_H_
+#define DCP_PLAN_FILE_LAYOUT_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+
+namespace dcp {
+
+// Literal bytes [offset, offset + literal_length), then payload bytes.
+struct LayoutPart {
+  uint64_t offset = 0;
+  uint64_t literal_length = 0;
+  uint64_t payload_length = 0;
+  uint32_t payload = 0;  // the caller's: which payload; meaningless if empty
+
+  uint64_t payload_offset() const { return offset + literal_length; }
+  uint64_t end() const { return offset + literal_length + payload_length; }
+};
+
+class FileLayout {
+ public:
+  explicit FileLayout(std::string name) : name_(std::move(name)) {}
+
+  // Adds a part at the end and returns its index.
+  size_t Append(uint64_t literal_length, uint64_t payload_length,
+                uint32_t payload);
+
+  const std::string& name() const { return name_; }
+  uint64_t size() const { return size_; }
+  const std::vector<LayoutPart>& parts() const { return parts_; }
+
+  // What the file range [offset, offset + length) consists of, in order:
+  // `visit(part, literal, begin, end)` with begin and end relative to the
+  // part's literal or payload. Never with an empty range.
+  void ForEachPiece(uint64_t offset, uint64_t length,
+                    absl::FunctionRef<void(size_t part, bool literal,
+                                           uint64_t begin, uint64_t end)>
+                        visit) const;
+
+ private:
+  std::string name_;
+  uint64_t size_ = 0;
+  std::vector<LayoutPart> parts_;
+};
+
+}  // namespace dcp
+
+#endif  // DCP_PLAN_FILE_LAYOUT_H_

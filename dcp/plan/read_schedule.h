@@ -1,0 +1,39 @@
+// Turns the runs of a batch into reads: per file sorted, overlapping and
+// nearby ranges merged, long ones cut, so that each byte is read once and the
+// disk sees few large requests. Pure; any thread.
+#ifndef DCP_PLAN_READ_SCHEDULE_H_
+#define DCP_PLAN_READ_SCHEDULE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "dcp/plan/copy_run.h"
+
+namespace dcp {
+
+struct ReadRange {
+  uint32_t file;
+  uint64_t offset;
+  uint64_t length;  // bytes this range answers for; see kReadMarginBytes
+  // The runs that have elements here: run_indices[first_run, + num_runs).
+  uint32_t first_run;
+  uint32_t num_runs;
+
+  friend bool operator==(const ReadRange&, const ReadRange&) = default;
+};
+
+struct ReadSchedule {
+  std::vector<ReadRange> ranges;      // sorted by (file, offset), disjoint
+  std::vector<uint32_t> run_indices;  // into the runs given
+
+  uint64_t num_bytes() const;
+};
+
+// Ranges are at most `max_bytes` long. Gaps up to kReadGapBytes are read
+// through; a run whose units lie further apart becomes several ranges.
+ReadSchedule ScheduleReads(absl::Span<const CopyRun> runs, uint64_t max_bytes);
+
+}  // namespace dcp
+
+#endif  // DCP_PLAN_READ_SCHEDULE_H_

@@ -1,0 +1,45 @@
+// Who writes what: the boxes of every tensor on a mesh, replicas written once,
+// bytes spread evenly over the ranks. Pure and deterministic: the same input
+// gives the same plan on every rank, without communication.
+#ifndef DCP_PLAN_SAVE_PLAN_H_
+#define DCP_PLAN_SAVE_PLAN_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "dcp/tensor/box.h"
+#include "dcp/tensor/placement.h"
+
+namespace dcp {
+
+// One value to save. Bytes entries are items with an empty shape, weight of
+// their length and Replicate on every axis.
+struct SaveItem {
+  Dims shape;
+  uint64_t element_bytes = 1;
+  Placements placements;  // one per mesh axis
+};
+
+// One chunk that a rank writes; `item` indexes the input.
+struct WriteItem {
+  uint32_t item;
+  Box box;
+
+  friend bool operator==(const WriteItem&, const WriteItem&) = default;
+};
+
+// The chunks of one rank, in the order of the items.
+using SavePlan = std::vector<WriteItem>;
+
+// One plan for every rank of `mesh`. A box that several ranks hold goes to
+// that one of them which has the fewest bytes so far, ties to the lowest; a
+// shard of no elements is written once. Errors as LocalBoxes, naming the
+// item's index.
+absl::StatusOr<std::vector<SavePlan>> PlanSave(absl::Span<const SaveItem> items,
+                                               const Mesh& mesh);
+
+}  // namespace dcp
+
+#endif  // DCP_PLAN_SAVE_PLAN_H_
