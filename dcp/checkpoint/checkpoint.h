@@ -1,0 +1,136 @@
+// Checkpoint: an opened checkpoint of any format, as tensors and objects with
+// the places of their bytes. Opening reads the index only; Locate then finds
+// the payload inside each item that is needed. No payload is read here. Used
+// by one thread at a time; const methods by any number.
+#ifndef DCP_CHECKPOINT_CHECKPOINT_H_
+#define DCP_CHECKPOINT_CHECKPOINT_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "dcp/checkpoint/source_files.h"
+#include "dcp/format/value.h"
+#include "dcp/io/file_system.h"
+#include "dcp/tensor/box.h"
+#include "dcp/tensor/dtype.h"
+#include "dcp/tensor/element.h"
+#include "dcp/tensor/metadata.h"
+
+namespace dcp {
+
+enum class Format : uint8_t {
+  kDcp,          // a directory with .metadata
+  kSafetensors,  // a file, or a directory of them
+  kTorch,        // a .pt file
+};
+absl::string_view FormatName(Format format);  // "dcp", "safetensors", "pt"
+// Accepts also "torch", "pth", "bin" for kTorch.
+absl::StatusOr<Format> ParseFormat(absl::string_view name);
+
+// Where the elements of one chunk lie. `item` is what the index says; the
+// rest is known once located.
+struct ChunkLocation {
+  StorageInfo item;  // the torch.save archive, or the bare payload
+  bool located = false;
+  uint64_t payload_offset = 0;  // in the file, of the chunk's first element
+  Dims strides;                 // elements; empty means row-major
+  bool swap_bytes = false;
+  bool conj = false;
+  bool neg = false;
+};
+
+struct TensorEntry {
+  DType dtype = DType::kFloat32;
+  Dims shape;
+  bool requires_grad = false;  // of a Parameter in a .pt file
+  std::vector<Box> boxes;      // of the chunks; disjoint, cover the shape
+  std::vector<ChunkLocation> locations;  // parallel to boxes
+
+  uint64_t num_bytes() const;
+};
+
+// A Python object that is no tensor. Tensors inside it (a tuple of tensors is
+// one object) are kept beside it.
+struct ObjectEntry {
+  StorageInfo item;  // meaningless in a .pt file
+  bool located = false;
+  Value value;
+  // The tensors in `value`, found by the identity of their Value.
+  absl::flat_hash_map<const void*, TensorEntry> tensors;
+};
+
+struct CheckpointEntry {
+  std::string fqn;
+  StatePath path;  // empty when the format has none
+  std::variant<TensorEntry, ObjectEntry> value;
+
+  const TensorEntry* tensor() const { return std::get_if<TensorEntry>(&value); }
+  const ObjectEntry* object() const { return std::get_if<ObjectEntry>(&value); }
+};
+
+struct OpenOptions {
+  DirectMode direct = DirectMode::kAuto;
+  // Of a checkpoint saved with use_collectives=False, which has an index for
+  // each rank (__{rank}.metadata): whose to read. Without it only a checkpoint
+  // of one rank opens.
+  int64_t rank = -1;
+};
+
+class Checkpoint {
+ public:
+  // Finds out the format from what is at `path`. NotFound when there is no
+  // checkpoint, DataLoss when it is malformed, PermissionDenied when a pickle
+  // wants more than data, Unimplemented for what is valid but not supported.
+  // `fs` must outlive the checkpoint.
+  static absl::StatusOr<std::unique_ptr<Checkpoint>> Open(
+      FileSystem& fs, absl::string_view path, const OpenOptions& options);
+
+  Format format() const { return format_; }
+  const std::string& path() const { return path_; }
+  // What the format's own header says of its writer, as label and text:
+  // "torch version", "save id", "zip" or "legacy", safetensors' metadata.
+  const std::vector<std::pair<std::string, std::string>>& properties() const {
+    return properties_;
+  }
+
+  // In the order of the index.
+  const std::vector<CheckpointEntry>& entries() const { return entries_; }
+  // False for a DCP checkpoint saved without flattening.
+  bool flattened() const { return flattened_; }
+
+  const SourceFiles& files() const { return *files_; }
+  SourceFiles& files() { return *files_; }
+
+  // Finds the payload of the given entries (indices), reading the head and
+  // tail of each item once, at full queue depth; checks each item against the
+  // index. Entries that are located already cost nothing.
+  absl::Status Locate(absl::Span<const uint32_t> entries);
+  absl::Status LocateAll();
+
+ private:
+  friend class CheckpointBuilder;
+  friend class ItemLocator;
+  Checkpoint() = default;
+
+  FileSystem* fs_ = nullptr;
+  Format format_ = Format::kDcp;
+  std::string path_;
+  std::vector<std::pair<std::string, std::string>> properties_;
+  std::vector<CheckpointEntry> entries_;
+  bool flattened_ = true;
+  std::unique_ptr<SourceFiles> files_;
+  ValueArena arena_;
+};
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_CHECKPOINT_H_

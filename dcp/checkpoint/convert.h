@@ -1,0 +1,97 @@
+// Convert: any checkpoint in, any format and any mesh out, block by block
+// within a memory budget. Reshard and consolidate are this with other options.
+// The destination appears whole or not at all (see commit.h). Blocking; any
+// thread.
+#ifndef DCP_CHECKPOINT_CONVERT_H_
+#define DCP_CHECKPOINT_CONVERT_H_
+
+#include <cstdint>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "dcp/checkpoint/checkpoint.h"
+#include "dcp/checkpoint/selection.h"
+#include "dcp/io/file_system.h"
+#include "dcp/io/pipeline.h"
+#include "dcp/tensor/placement.h"
+
+namespace dcp {
+
+inline constexpr uint64_t kDefaultMemoryBytes = uint64_t{256} << 20;
+
+struct PlacementRule {
+  std::string glob;
+  Placements placements;  // one per axis of the mesh
+};
+
+struct ConvertOptions {
+  OpenOptions open;
+  // Absent: from the destination's name (.safetensors, .pt, .pth, .bin; else
+  // a directory in the source's format, dcp for a .pt source).
+  std::optional<Format> to;
+  // For DCP output. Absent: chunks stay as they are in a DCP source; one rank
+  // otherwise.
+  std::optional<Mesh> mesh;
+  std::vector<PlacementRule> placements;  // the last match wins
+  SelectionOptions selection;
+  uint64_t max_shard_bytes = 0;  // of safetensors and DCP files; 0: no limit
+  bool drop_non_tensors = false;
+  bool overwrite = false;
+  DirectMode direct = DirectMode::kAuto;  // of the destination
+  uint32_t num_lanes = 0;                 // 0: chosen from cores and files
+  uint64_t memory_bytes = kDefaultMemoryBytes;
+  std::stop_token stop;
+  TransferStats* stats = nullptr;  // watched by a progress display; optional
+  // Called once before payload moves, with what is to be moved; optional.
+  absl::AnyInvocable<void(const struct ConvertPlan&)> on_plan;
+};
+
+// What a conversion will do, or did.
+struct ConvertPlan {
+  Format from;
+  Format to;
+  struct OutputFile {
+    std::string name;  // relative to the destination; empty if it is the file
+    uint64_t bytes;
+  };
+  std::vector<OutputFile> files;
+  uint64_t num_tensors = 0;
+  uint64_t num_objects = 0;
+  uint64_t bytes_to_read = 0;   // of payload, as the read schedule has them
+  uint64_t bytes_to_write = 0;  // of all files
+  uint64_t memory_bytes = 0;    // of payload blocks that will be in use
+  uint32_t num_lanes = 0;
+  std::vector<std::string> dropped;  // names of non-tensors left out
+};
+
+// Plans only; nothing is written. Errors are those of ConvertCheckpoint that
+// need no data.
+absl::StatusOr<ConvertPlan> PlanConvert(FileSystem& fs, absl::string_view src,
+                                        absl::string_view dst,
+                                        ConvertOptions options);
+
+// AlreadyExists when `dst` exists and overwrite is off; FailedPrecondition
+// when overwriting would destroy files that are not part of a checkpoint, or
+// a safetensors file cannot hold what the source has (names them);
+// ResourceExhausted when the disk or the memory budget is too small;
+// Cancelled; else the errors of Checkpoint::Open. An error of the source is
+// prefixed "source", of the destination "destination"; see ErrorSide.
+absl::StatusOr<ConvertPlan> ConvertCheckpoint(FileSystem& fs,
+                                              absl::string_view src,
+                                              absl::string_view dst,
+                                              ConvertOptions options);
+
+// Which end a failed operation failed at, from the payload that the functions
+// here attach to their Status.
+enum class ErrorSide : uint8_t { kNone, kSource, kDestination };
+ErrorSide SideOf(const absl::Status& status);
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_CONVERT_H_

@@ -1,0 +1,65 @@
+// Diff: do two checkpoints, of any formats, hold the same tensors and values?
+// Compared by name; bits decide; where they differ it says how far. Blocking;
+// any thread.
+#ifndef DCP_CHECKPOINT_DIFF_H_
+#define DCP_CHECKPOINT_DIFF_H_
+
+#include <cstdint>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "dcp/checkpoint/checkpoint.h"
+#include "dcp/checkpoint/selection.h"
+#include "dcp/io/file_system.h"
+#include "dcp/io/pipeline.h"
+#include "dcp/tensor/element.h"
+
+namespace dcp {
+
+struct DiffOptions {
+  OpenOptions open;
+  SelectionOptions selection_a;  // include, exclude and rename; casts too
+  SelectionOptions selection_b;
+  bool tensors_only = false;  // do not compare objects
+  uint64_t memory_bytes = uint64_t{256} << 20;
+  std::stop_token stop;
+  TransferStats* stats = nullptr;
+  absl::AnyInvocable<void(uint64_t bytes)> on_plan;
+};
+
+struct DiffFinding {
+  enum class Kind : uint8_t {
+    kOnlyInA,
+    kOnlyInB,
+    kKind,  // a tensor here, an object there
+    kShape,
+    kDType,   // values are then not compared
+    kValues,  // `difference` says how far
+    kObject,
+  };
+  Kind kind;
+  std::string name;
+  std::string in_a;  // shape, dtype or value as text, where that tells
+  std::string in_b;
+  ElementDifference difference;
+  uint64_t num_elements = 0;
+};
+
+struct DiffReport {
+  uint64_t num_tensors_equal = 0;
+  uint64_t num_objects_equal = 0;
+  uint64_t bytes_compared = 0;
+  std::vector<DiffFinding> findings;  // empty: equal
+};
+
+absl::StatusOr<DiffReport> DiffCheckpoints(FileSystem& fs, absl::string_view a,
+                                           absl::string_view b,
+                                           DiffOptions options);
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_DIFF_H_

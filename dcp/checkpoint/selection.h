@@ -1,0 +1,49 @@
+// Which entries of a checkpoint an operation takes, and under which name and
+// type: --include, --exclude, --rename, --cast. Pure.
+#ifndef DCP_CHECKPOINT_SELECTION_H_
+#define DCP_CHECKPOINT_SELECTION_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "dcp/checkpoint/checkpoint.h"
+#include "dcp/tensor/dtype.h"
+#include "dcp/tensor/metadata.h"
+
+namespace dcp {
+
+// Globs are those of fnmatch(3): * ? [..]; * also matches dots.
+struct SelectionOptions {
+  std::vector<std::string> include;  // empty: everything
+  std::vector<std::string> exclude;
+  // "s/pattern/replacement/" with RE2 syntax, \1 for groups, flag g; applied
+  // in order to the whole name.
+  std::vector<std::string> renames;
+  // "bf16", or "GLOB=bf16"; the last that matches wins. Floating tensors only.
+  std::vector<std::string> casts;
+};
+
+struct SelectedEntry {
+  uint32_t entry;  // of the checkpoint
+  std::string fqn;
+  StatePath path;
+  DType dtype = DType::kFloat32;  // of a tensor, after the cast
+};
+
+bool MatchesGlob(absl::string_view glob, absl::string_view name);
+
+// "bf16", "bfloat16", "fp16", "float32", "float8_e4m3fn", ...
+absl::StatusOr<DType> ParseDType(absl::string_view name);
+
+// InvalidArgument for options that cannot be understood, an include pattern
+// or a cast that matches nothing, and names that collide after renaming.
+absl::StatusOr<std::vector<SelectedEntry>> Select(
+    absl::Span<const CheckpointEntry> entries, const SelectionOptions& options);
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_SELECTION_H_

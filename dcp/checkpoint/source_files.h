@@ -1,0 +1,53 @@
+// The data files of an opened checkpoint: named by the index, opened when
+// first needed, closed at the end. Names were checked to stay inside the
+// checkpoint's directory. Thread-safe.
+#ifndef DCP_CHECKPOINT_SOURCE_FILES_H_
+#define DCP_CHECKPOINT_SOURCE_FILES_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+#include "dcp/io/file_system.h"
+
+namespace dcp {
+
+class SourceFiles {
+ public:
+  // `names` are relative to `directory`. `fs` must outlive this.
+  SourceFiles(FileSystem& fs, std::string directory,
+              std::vector<std::string> names, DirectMode direct,
+              bool follow_symlinks);
+  ~SourceFiles();
+  SourceFiles(const SourceFiles&) = delete;
+  SourceFiles& operator=(const SourceFiles&) = delete;
+
+  const std::vector<std::string>& names() const { return names_; }
+  std::string PathOf(uint32_t file) const;
+
+  // The open file; opens it at the first call.
+  absl::StatusOr<File> Get(uint32_t file) ABSL_LOCKS_EXCLUDED(mutex_);
+  // DataLoss unless bytes [offset, offset + length) are in the file.
+  absl::Status CheckRange(uint32_t file, uint64_t offset, uint64_t length);
+  // The name of an open file, for messages.
+  std::string Describe(FileHandle handle) const ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  FileSystem& fs_;
+  const std::string directory_;
+  const std::vector<std::string> names_;
+  const DirectMode direct_;
+  const bool follow_symlinks_;
+  mutable absl::Mutex mutex_;
+  std::vector<File> files_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<FileHandle, uint32_t> by_handle_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_SOURCE_FILES_H_

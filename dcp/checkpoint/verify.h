@@ -1,0 +1,61 @@
+// Verify: recomputes what can be checked of a checkpoint and reports it item
+// by item: structure, coverage, the CRC-32 of zip records, our own digests.
+// Blocking; any thread.
+#ifndef DCP_CHECKPOINT_VERIFY_H_
+#define DCP_CHECKPOINT_VERIFY_H_
+
+#include <cstdint>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "dcp/checkpoint/checkpoint.h"
+#include "dcp/io/file_system.h"
+#include "dcp/io/pipeline.h"
+
+namespace dcp {
+
+struct VerifyOptions {
+  OpenOptions open;
+  // Checks this share of the items' payloads, chosen evenly by their order;
+  // structure is always checked whole. 0 < percent <= 100.
+  double sample_percent = 100;
+  uint64_t memory_bytes = uint64_t{256} << 20;
+  std::stop_token stop;
+  TransferStats* stats = nullptr;
+  // Bytes that will be read; called once before; optional.
+  absl::AnyInvocable<void(uint64_t bytes)> on_plan;
+};
+
+struct VerifyFinding {
+  std::string name;  // of the tensor or object, empty for the checkpoint
+  std::string file;
+  uint64_t offset = 0;
+  std::string problem;
+};
+
+struct VerifyReport {
+  Format format = Format::kDcp;
+  uint64_t num_tensors = 0;
+  uint64_t num_objects = 0;
+  uint64_t num_chunks = 0;
+  uint64_t num_items_checked = 0;
+  uint64_t num_crcs_checked = 0;
+  uint64_t num_digests_checked = 0;
+  uint64_t num_items_unchecked = 0;  // neither CRC nor digest is recorded
+  uint64_t bytes_checked = 0;
+  std::vector<VerifyFinding> findings;  // empty: all is well
+};
+
+// An index that cannot be read at all is an error; whatever is wrong behind
+// it is a finding.
+absl::StatusOr<VerifyReport> VerifyCheckpoint(FileSystem& fs,
+                                              absl::string_view path,
+                                              VerifyOptions options);
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_VERIFY_H_

@@ -1,0 +1,53 @@
+// What is done to elements while they move: conversion between floating
+// types, and the undoing of byte order, conjugation and negation; and the
+// comparison of two runs of elements. Rounding is that of PyTorch's `to`
+// (nearest even; float8_e4m3fn overflows to NaN, e5m2 to infinity). Pure; any
+// thread; any alignment.
+#ifndef DCP_TENSOR_ELEMENT_H_
+#define DCP_TENSOR_ELEMENT_H_
+
+#include <cstdint>
+
+#include "dcp/tensor/dtype.h"
+
+namespace dcp {
+
+// How stored elements become the wanted ones. The steps apply in the order
+// of the fields.
+struct ElementTransform {
+  bool swap_bytes = false;  // stored in big-endian order
+  bool conj = false;        // complex types only
+  bool neg = false;
+  DType from = DType::kFloat32;
+  DType to = DType::kFloat32;
+
+  bool is_copy() const { return !swap_bytes && !conj && !neg && from == to; }
+};
+
+// Whether `to` can be made of `from`: equal, or both floating point and
+// neither float4_e2m1fn_x2 nor float8_e8m0fnu.
+bool CanConvert(DType from, DType to);
+
+// Transforms `num_elements` adjacent elements; ranges do not overlap.
+void TransformElements(const ElementTransform& transform, const uint8_t* src,
+                       uint8_t* dst, uint64_t num_elements);
+
+struct ElementDifference {
+  uint64_t num_different = 0;
+  uint64_t first_different = 0;  // index; meaningful if num_different > 0
+  double max_abs = 0;            // NaN against a number counts as infinity
+  // Greatest distance in representable values, for floating types of at most
+  // 64 bits; saturates. Integers: the absolute difference.
+  uint64_t max_ulp = 0;
+};
+
+// Compares elements bit for bit and adds to `difference`, for unequal ones,
+// how far apart they are; `first_index` is that of the first element given.
+// Both runs have type `dtype`.
+void CompareElements(DType dtype, const uint8_t* a, const uint8_t* b,
+                     uint64_t num_elements, uint64_t first_index,
+                     ElementDifference& difference);
+
+}  // namespace dcp
+
+#endif  // DCP_TENSOR_ELEMENT_H_
