@@ -1,0 +1,99 @@
+// Makes absl::Mutex, absl::CondVar and absl::Status known to ThreadSanitizer.
+//
+// Debian's Abseil is compiled without ThreadSanitizer, which therefore sees no
+// edge between an Unlock() and the Lock() that follows, and reports a race on
+// everything that a Mutex guards. The linker's --wrap (abseil.BUILD) sends each
+// call from our code through here, where the edges are declared. Linked only
+// with --config=tsan.
+//
+// Await() and LockWhen() stay unknown: they evaluate the caller's condition on
+// threads of their choice, inside of the library. Use CondVar, or
+// std::condition_variable_any.
+
+#include <sanitizer/tsan_interface.h>
+
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+
+// A member function takes its object as first argument, so that a plain
+// function of the same remaining arguments has its calling convention.
+#define DCP_MUTEX(name, symbol)                \
+  void Real##name(absl::Mutex*) __asm__(       \
+      "__real__ZN4absl7debian35Mutex" symbol); \
+  void Wrap##name(absl::Mutex*) __asm__(       \
+      "__wrap__ZN4absl7debian35Mutex" symbol); \
+  void Wrap##name(absl::Mutex* mutex)
+
+DCP_MUTEX(Lock, "4LockEv") {
+  RealLock(mutex);
+  __tsan_acquire(mutex);
+}
+
+DCP_MUTEX(Unlock, "6UnlockEv") {
+  __tsan_release(mutex);
+  RealUnlock(mutex);
+}
+
+DCP_MUTEX(ReaderLock, "10ReaderLockEv") {
+  RealReaderLock(mutex);
+  __tsan_acquire(mutex);
+}
+
+DCP_MUTEX(ReaderUnlock, "12ReaderUnlockEv") {
+  __tsan_release(mutex);
+  RealReaderUnlock(mutex);
+}
+
+bool RealTryLock(absl::Mutex*) __asm__(
+    "__real__ZN4absl7debian35Mutex7TryLockEv");
+bool WrapTryLock(absl::Mutex*) __asm__(
+    "__wrap__ZN4absl7debian35Mutex7TryLockEv");
+bool WrapTryLock(absl::Mutex* mutex) {
+  const bool locked = RealTryLock(mutex);
+  if (locked) __tsan_acquire(mutex);
+  return locked;
+}
+
+void RealWait(absl::CondVar*, absl::Mutex*) __asm__(
+    "__real__ZN4absl7debian37CondVar4WaitEPNS0_5MutexE");
+void WrapWait(absl::CondVar*, absl::Mutex*) __asm__(
+    "__wrap__ZN4absl7debian37CondVar4WaitEPNS0_5MutexE");
+void WrapWait(absl::CondVar* condition, absl::Mutex* mutex) {
+  __tsan_release(mutex);
+  RealWait(condition, mutex);
+  __tsan_acquire(mutex);
+}
+
+bool RealWaitWithTimeout(absl::CondVar*, absl::Mutex*, absl::Duration) __asm__(
+    "__real__ZN4absl7debian37CondVar15WaitWithTimeoutEPNS0_5MutexENS0_"
+    "8DurationE");
+bool WrapWaitWithTimeout(absl::CondVar*, absl::Mutex*, absl::Duration) __asm__(
+    "__wrap__ZN4absl7debian37CondVar15WaitWithTimeoutEPNS0_5MutexENS0_"
+    "8DurationE");
+bool WrapWaitWithTimeout(absl::CondVar* condition, absl::Mutex* mutex,
+                         absl::Duration timeout) {
+  __tsan_release(mutex);
+  const bool timed_out = RealWaitWithTimeout(condition, mutex, timeout);
+  __tsan_acquire(mutex);
+  return timed_out;
+}
+
+bool RealWaitWithDeadline(absl::CondVar*, absl::Mutex*, absl::Time) __asm__(
+    "__real__ZN4absl7debian37CondVar16WaitWithDeadlineEPNS0_5MutexENS0_"
+    "4TimeE");
+bool WrapWaitWithDeadline(absl::CondVar*, absl::Mutex*, absl::Time) __asm__(
+    "__wrap__ZN4absl7debian37CondVar16WaitWithDeadlineEPNS0_5MutexENS0_"
+    "4TimeE");
+bool WrapWaitWithDeadline(absl::CondVar* condition, absl::Mutex* mutex,
+                          absl::Time deadline) {
+  __tsan_release(mutex);
+  const bool timed_out = RealWaitWithDeadline(condition, mutex, deadline);
+  __tsan_acquire(mutex);
+  return timed_out;
+}
+
+// The last owner of a Status frees it inside of the library, and the decrements
+// of the other owners happened there too.
+extern "C" const char* __tsan_default_suppressions() {
+  return "race:absl::*Status::Unref\n";
+}
