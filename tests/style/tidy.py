@@ -1,0 +1,311 @@
+"""The rules of the project that neither compiler nor linter knows.
+
+A rule is a function from a tree, a dict of path -> text (None for what is not
+text), to a list of findings, "path:line: what is wrong". RULES lists them.
+tidy_test.py runs each over the project and shows that each can fail.
+"""
+
+import os
+import re
+import subprocess
+
+CODE = (".cc", ".h")
+SCRIPTS = (".py", ".sh", ".bzl", ".bazel", ".BUILD", ".bazelrc", "WORKSPACE")
+
+# Words that the rules look for are put together here, so that this file does
+# not break them.
+LEFTOVERS = ("TO" + "DO", "FIX" + "ME", "X" + "XX")
+MACHINE_PATHS = tuple("/" + name + "/" for name in ("work", "root", "home"))
+REGISTRIES = ("pypi" + ".org", "pythonhosted" + ".org", "deb.debian" + ".org")
+
+
+def read_tree(root):
+    """The files of the project: those git tracks, and new ones it would."""
+    try:
+        listed = subprocess.run(
+            ["git", "-c", "safe.directory=*", "-C", root, "ls-files", "-z",
+             "--cached", "--others", "--exclude-standard"],
+            check=True, stdout=subprocess.PIPE).stdout.decode()
+        paths = [p for p in listed.split("\0") if p]
+    except (OSError, subprocess.CalledProcessError):
+        paths = []
+        for folder, folders, names in os.walk(root):
+            folders[:] = [f for f in folders
+                          if f != ".git" and not f.startswith("bazel-")]
+            paths += [os.path.relpath(os.path.join(folder, n), root)
+                      for n in names]
+    tree = {}
+    for path in sorted(paths):
+        full = os.path.join(root, path)
+        if not os.path.isfile(full):
+            continue
+        with open(full, "rb") as file:
+            data = file.read()
+        try:
+            tree[path] = None if b"\0" in data else data.decode()
+        except UnicodeDecodeError:
+            tree[path] = None
+    return tree
+
+
+def code_files(tree, *tops):
+    for path, text in tree.items():
+        if text is not None and path.endswith(CODE) and (
+                not tops or path.split("/")[0] in tops):
+            yield path, text
+
+
+_TOKEN = re.compile(
+    r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"'
+    r"|(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])+'", re.S)
+
+
+def without_comments_and_strings(text):
+    """C++ with these blanked; line numbers stay."""
+    def blank(match):
+        if match.group(0).startswith('"') and "#include" in text[
+                text.rfind("\n", 0, match.start()) + 1:match.start()]:
+            return match.group(0)
+        return "\n" * match.group(0).count("\n") + " "
+    return _TOKEN.sub(blank, text)
+
+
+def grep(path, text, pattern, message):
+    findings = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if re.search(pattern, line):
+            findings.append("%s:%d: %s" % (path, number, message))
+    return findings
+
+
+# In which top folders, what, why. An empty tuple means everywhere.
+BANNED = (
+    ((), r"\b(throw|catch)\b", "exceptions are not used"),
+    ((), r"\bstd::string_view\b", "absl::string_view is what Abseil takes"),
+    (("dcp",), r"\bstd::cout\b|\bv?printf\(|\bputs\(|\bstdout\b",
+     "a library does not print to where results go"),
+    ((), r"\b(u?sleep|nanosleep|clock_nanosleep)\s*\(|\bsleep_(for|until)\b"
+         r"|\bSleepFor\b", "nothing sleeps"),
+    ((), r"\busing\s+namespace\b", "no using-directives"),
+    ((), r"\bstd::(format|views)\b|<format>|<ranges>",
+     "not in every compiler that must read this"),
+    (("tests",), r"\bGTEST_" + r"SKIP\b|\bDISABLED_",
+     "a test that does not run is not one"),
+)
+
+
+def banned_words(tree):
+    findings = []
+    for path, text in code_files(tree):
+        code = without_comments_and_strings(text)
+        for tops, pattern, why in BANNED:
+            if not tops or path.split("/")[0] in tops:
+                findings += grep(path, code, pattern, why)
+    return findings
+
+
+# Which folders may include the headers of a library; the visibility of its
+# target says the same, but the headers are there for every compilation.
+INCLUDES = (
+    (r"<liburing", ("dcp/io/",)),
+    (r"<(libdeflate|xxhash)\.h", ("dcp/base/",)),
+    (r"[<\"]re2/", ("dcp/checkpoint/", "tests/dcp/checkpoint/", "tools/",
+                    "tests/tools/")),
+    (r"[<\"]nlohmann/", ("dcp/format/", "tools/", "tests/")),
+    (r"[<\"](gtest|gmock|benchmark)/", ("tests/",)),
+    (r"[<\"]tests/", ("tests/",)),
+    (r"[<\"]tools/", ("tools/", "tests/")),
+    (r"[<\"]dcp/(format|plan|io|checkpoint)/|[<\"]absl/flags/",
+     ("dcp/", "tools/", "tests/")),
+    (r"[<\"]dcp/plan/", ("dcp/plan/", "dcp/checkpoint/", "tools/", "tests/")),
+    (r"[<\"]dcp/io/", ("dcp/io/", "dcp/checkpoint/", "tools/", "tests/")),
+    (r"[<\"]dcp/format/",
+     ("dcp/format/", "dcp/checkpoint/", "tools/", "tests/")),
+    (r"[<\"]dcp/checkpoint/", ("dcp/checkpoint/", "tools/", "tests/")),
+)
+
+
+def includes_allowed(tree):
+    findings = []
+    for path, text in code_files(tree, "dcp", "tools", "tests"):
+        for pattern, folders in INCLUDES:
+            if not path.startswith(folders):
+                findings += grep(path, text, r"^\s*#\s*include\s*" + pattern,
+                                 "only %s may include this" %
+                                 ", ".join(folders))
+    return findings
+
+
+def no_leftovers(tree):
+    pattern = r"\b(" + "|".join(LEFTOVERS) + r")\b"
+    findings = []
+    for path, text in tree.items():
+        if text is not None and path.endswith(CODE + SCRIPTS):
+            findings += grep(path, text, pattern, "something is left to do")
+    return findings
+
+
+def no_machine_paths(tree):
+    # A path of one machine begins a word; "framework/" and URLs do not count.
+    pattern = (r"(?<![\w.\-/:}])(" + "|".join(MACHINE_PATHS) + r")|" +
+               "|".join(re.escape(host) for host in REGISTRIES))
+    findings = []
+    for path, text in tree.items():
+        if text is not None:
+            findings += grep(path, text, pattern,
+                             "names a path or a host of one machine")
+    return findings
+
+
+def sources_have_tests(tree):
+    findings = []
+    for path, _ in code_files(tree, "dcp"):
+        if path.endswith(".cc"):
+            test = "tests/" + path[:-len(".cc")] + "_test.cc"
+            if test not in tree:
+                findings.append("%s:1: has no %s" % (path, test))
+    return findings
+
+
+def sources_are_built(tree):
+    findings = []
+    for path, _ in code_files(tree, "dcp", "tools", "tests"):
+        folder, name = os.path.split(path)
+        while folder and folder + "/BUILD.bazel" not in tree:
+            folder, last = os.path.split(folder)
+            name = last + "/" + name
+        build = tree.get(folder + "/BUILD.bazel") or ""
+        if '"%s"' % name not in build:
+            findings.append("%s:1: no target in %s/BUILD.bazel lists it" %
+                            (path, folder))
+    return findings
+
+
+def headers_open_with_comment(tree):
+    return ["%s:1: does not open with a comment that says what it is" % path
+            for path, text in code_files(tree, "dcp", "tools", "tests")
+            if path.endswith(".h") and not text.startswith("// ")]
+
+
+def header_guards(tree):
+    findings = []
+    for path, text in code_files(tree, "dcp", "tools", "tests"):
+        guard = re.sub(r"[^A-Z0-9]", "_", path.upper()) + "_"
+        if path.endswith(".h") and "#ifndef %s\n#define %s\n" % (
+                guard, guard) not in text:
+            findings.append("%s:1: its guard is not %s" % (path, guard))
+    return findings
+
+
+def limits_have_comments(tree):
+    """Constants stand in paragraphs; each paragraph opens with its reason."""
+    path = "dcp/base/limits.h"
+    findings = []
+    commented = False
+    previous = ""
+    for number, line in enumerate((tree.get(path) or "").split("\n"), 1):
+        if not previous.strip():
+            commented = line.startswith("//")
+        if re.match(r"(inline\s+)?constexpr\b", line) and not commented:
+            findings.append("%s:%d: a limit without its reason" %
+                            (path, number))
+        previous = line
+    return findings
+
+
+def _prose(text):
+    """Markdown without fenced blocks; line numbers stay."""
+    return re.sub(r"^( *)(```|~~~).*?^ *\2[^\n]*$",
+                  lambda m: "\n" * m.group(0).count("\n"), text,
+                  flags=re.S | re.M)
+
+
+def _slug(heading):
+    heading = re.sub(r"[`*]|\[([^\]]*)\]\([^)]*\)", r"\1", heading.strip())
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def _exists(tree, path):
+    path = path.rstrip("/")
+    return path in tree or any(p.startswith((path + "/", path + "."))
+                               for p in tree)
+
+
+def markdown_links_exist(tree):
+    findings = []
+    for path, text in tree.items():
+        if text is None or not path.endswith(".md"):
+            continue
+        for number, line in enumerate(_prose(text).split("\n"), 1):
+            for link in re.findall(r"\]\(([^)\s]+)\)", line):
+                if re.match(r"[a-z]+:", link):
+                    continue
+                target, _, anchor = link.partition("#")
+                full = os.path.normpath(os.path.join(
+                    os.path.dirname(path), target)) if target else path
+                if not _exists(tree, full):
+                    findings.append("%s:%d: link to %s, which is not there" %
+                                    (path, number, target))
+                elif anchor and tree.get(full) is not None:
+                    slugs = [_slug(h) for h in re.findall(
+                        r"^#+ +(.*)$", _prose(tree[full]), re.M)]
+                    if anchor not in slugs:
+                        findings.append("%s:%d: %s has no heading #%s" %
+                                        (path, number, full, anchor))
+    return findings
+
+
+_TOPS = ("dcp/", "tests/", "tools/", "third_party/", ".ci/")
+
+
+def _label_exists(tree, label):
+    package, _, name = label[2:].partition(":")
+    build = (tree.get(package + "/BUILD.bazel") if package
+             else tree.get("BUILD.bazel"))
+    if package.endswith("..."):
+        return _exists(tree, package[:-len("...")] or "BUILD.bazel")
+    if build is None:
+        return False
+    name = name or package.split("/")[-1]
+    if name == "all":
+        return True
+    # What fuzz_test declares beside the test itself.
+    return '"%s"' % re.sub(r"_fuzzer$", "", name) in build
+
+
+def markdown_paths_exist(tree):
+    findings = []
+    for path, text in tree.items():
+        if text is None or not path.endswith(".md"):
+            continue
+        for number, line in enumerate(_prose(text).split("\n"), 1):
+            for code in re.findall(r"`([^`]+)`", line):
+                for word in re.split(r"[\s,;()]+", code):
+                    word = re.sub(r"(?<!\.\.)[.:]$", "", word)
+                    if re.search(r"[*<>{}$\[\]]|\.\.\.(?!$)", word):
+                        continue  # A pattern, not a path.
+                    if word.startswith("//") and len(word) > 2:
+                        found = _label_exists(tree, word)
+                    elif word.startswith(_TOPS):
+                        found = _exists(tree, word)
+                    else:
+                        continue
+                    if not found:
+                        findings.append("%s:%d: %s is not there" %
+                                        (path, number, word))
+    return findings
+
+
+RULES = (
+    banned_words,
+    header_guards,
+    headers_open_with_comment,
+    includes_allowed,
+    limits_have_comments,
+    markdown_links_exist,
+    markdown_paths_exist,
+    no_leftovers,
+    no_machine_paths,
+    sources_are_built,
+    sources_have_tests,
+)

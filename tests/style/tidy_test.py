@@ -1,0 +1,180 @@
+"""Runs the rules of tidy.py over the project, and each over trees that it must
+refuse. Takes the root of the project as its argument."""
+
+import os
+import sys
+import time
+import unittest
+import xml.sax.saxutils as sax
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import tidy  # pylint: disable=wrong-import-position
+
+HEADER = ("// A box.\n#ifndef DCP_BASE_BOX_H_\n#define DCP_BASE_BOX_H_\n"
+          "#endif  // DCP_BASE_BOX_H_\n")
+
+# A project in which no rule finds anything.
+CLEAN = {
+    "README.md": "# Tessera\n\n## Read on\n[on](#read-on) "
+                 "[base](dcp/base/box.h) `dcp/base/box.cc` `//dcp/base:base`\n"
+                 "`dcp/base/*.h` `//dcp/...`\n```\n`dcp/none`\n```\n",
+    "dcp/base/BUILD.bazel": '"base" "box.cc" "box.h" "limits.h"\n',
+    "dcp/base/box.cc": '#include "dcp/base/box.h"\n'
+                       "// A comment may say throw.\n"
+                       'const char* kText = "catch std::cout";\n',
+    "dcp/base/box.h": HEADER,
+    "dcp/base/limits.h": "// Bounds.\n#ifndef DCP_BASE_LIMITS_H_\n"
+                         "#define DCP_BASE_LIMITS_H_\n\n// Why.\n"
+                         "inline constexpr int kA = 1;\n"
+                         "inline constexpr int kB = kA;\n\n"
+                         "#endif  // DCP_BASE_LIMITS_H_\n",
+    "tests/dcp/base/BUILD.bazel": '"box_test.cc"\n',
+    "tests/dcp/base/box_test.cc": "#include <gtest/gtest.h>\n",
+    "tests/golden/model.pt": None,
+}
+
+# Rule, name of the case, what it changes in CLEAN; None removes a file.
+BROKEN = [
+    (tidy.banned_words, "word" + str(i), {"dcp/base/box.cc": text})
+    for i, text in enumerate((
+        "throw 1;", "try {} catch (...) {}", "std::string_view s;",
+        "std::cout << 1;", 'printf("");', "usleep(1);",
+        "std::this_thread::sleep_for(x);", "absl::SleepFor(x);",
+        "using namespace std;", "#include <format>", "std::views::iota(1);"))
+] + [
+    (tidy.banned_words, "skipped_test",
+     {"tests/dcp/base/box_test.cc": "GTEST_" + "SKIP();"}),
+    (tidy.header_guards, "other_guard",
+     {"dcp/base/box.h": HEADER.replace("BOX_H_", "BAX_H_")}),
+    (tidy.headers_open_with_comment, "no_comment",
+     {"dcp/base/box.h": HEADER[len("// A box.\n"):]}),
+    (tidy.includes_allowed, "liburing_in_base",
+     {"dcp/base/box.cc": "#include <liburing.h>"}),
+    (tidy.includes_allowed, "xxhash_in_io",
+     {"dcp/io/box.cc": "#include <xxhash.h>"}),
+    (tidy.includes_allowed, "gtest_in_library",
+     {"dcp/base/box.cc": '#include "gtest/gtest.h"'}),
+    (tidy.includes_allowed, "format_knows_plan",
+     {"dcp/format/box.cc": '#include "dcp/plan/save_plan.h"'}),
+    (tidy.includes_allowed, "io_knows_format",
+     {"dcp/io/box.cc": '#include "dcp/format/zip.h"'}),
+    (tidy.includes_allowed, "library_knows_tests",
+     {"dcp/base/box.cc": '#include "tests/testing/temp_dir.h"'}),
+    (tidy.limits_have_comments, "no_reason",
+     {"dcp/base/limits.h": CLEAN["dcp/base/limits.h"].replace(
+         "// Why.\n", "")}),
+    (tidy.limits_have_comments, "reason_of_another",
+     {"dcp/base/limits.h": CLEAN["dcp/base/limits.h"].replace(
+         "inline constexpr int kB", "\ninline constexpr int kB")}),
+    (tidy.markdown_links_exist, "no_file", {"README.md": "[a](dcp/none.md)"}),
+    (tidy.markdown_links_exist, "no_heading", {"README.md": "[a](#none)"}),
+    (tidy.markdown_paths_exist, "no_file", {"README.md": "`dcp/none.cc`"}),
+    (tidy.markdown_paths_exist, "no_package", {"README.md": "`//dcp/none`"}),
+    (tidy.markdown_paths_exist, "no_target", {"README.md": "`//dcp/base:no`"}),
+    (tidy.markdown_paths_exist, "in_command",
+     {"README.md": "`run tools/none --now`"}),
+] + [
+    (tidy.no_leftovers, "word" + str(i), {"dcp/base/box.cc": "// " + word})
+    for i, word in enumerate(tidy.LEFTOVERS)
+] + [
+    (tidy.no_machine_paths, "path" + str(i), {"README.md": "see " + word + "x"})
+    for i, word in enumerate(tidy.MACHINE_PATHS + tidy.REGISTRIES)
+] + [
+    (tidy.sources_are_built, "source", {"dcp/base/BUILD.bazel": '"box.h"'}),
+    (tidy.sources_are_built, "no_package", {"dcp/base/BUILD.bazel": None}),
+    (tidy.sources_are_built, "test", {"tests/dcp/base/BUILD.bazel": ""}),
+    (tidy.sources_have_tests, "no_test", {"tests/dcp/base/box_test.cc": None}),
+]
+
+
+def changed(changes):
+    tree = dict(CLEAN)
+    for path, text in changes.items():
+        tree.pop(path, None)
+        if text is not None:
+            tree[path] = text
+    return tree
+
+
+class RuleRefuses(unittest.TestCase):
+    """Each rule finds what it is for."""
+
+    def test_every_rule_has_a_case(self):
+        self.assertEqual({rule for rule, _, _ in BROKEN}, set(tidy.RULES))
+
+    def test_reading_a_folder_finds_this_file(self):
+        tree = tidy.read_tree(ROOT)
+        self.assertIn("tests/style/tidy.py", tree)
+        self.assertIn("WORKSPACE", tree)
+
+
+class RuleAccepts(unittest.TestCase):
+    """No rule finds anything in a project that keeps them all."""
+
+
+class Project(unittest.TestCase):
+    """This project keeps each rule."""
+
+
+def _add_tests():
+    def refuses(rule, changes):
+        return lambda self: self.assertNotEqual(rule(changed(changes)), [])
+
+    def accepts(rule):
+        return lambda self: self.assertEqual(rule(CLEAN), [])
+
+    def kept(rule):
+        return lambda self: self.assertEqual(
+            [], rule(TREE), "\n" + "\n".join(rule(TREE)))
+
+    for rule, name, changes in BROKEN:
+        setattr(RuleRefuses, "test_%s_%s" % (rule.__name__, name),
+                refuses(rule, changes))
+    for rule in tidy.RULES:
+        setattr(RuleAccepts, "test_" + rule.__name__, accepts(rule))
+        setattr(Project, "test_" + rule.__name__, kept(rule))
+
+
+class XmlResult(unittest.TextTestResult):
+    """Also keeps one <testcase> a test, for what counts them."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.cases = []
+        self.begin = 0
+
+    def startTest(self, test):
+        self.begin = time.monotonic()
+        super().startTest(test)
+
+    def stopTest(self, test):
+        super().stopTest(test)
+        bad = [text for failed, text in self.failures + self.errors
+               if failed is test]
+        self.cases.append("<testcase classname=%s name=%s time=\"%.3f\">%s"
+                          "</testcase>" % (
+                              sax.quoteattr(type(test).__name__),
+                              sax.quoteattr(test.id().split(".")[-1]),
+                              time.monotonic() - self.begin,
+                              "".join("<failure>%s</failure>" % sax.escape(b)
+                                      for b in bad)))
+
+
+def main():
+    _add_tests()
+    suite = unittest.TestSuite(
+        unittest.defaultTestLoader.loadTestsFromTestCase(case)
+        for case in (RuleRefuses, RuleAccepts, Project))
+    result = unittest.TextTestRunner(resultclass=XmlResult).run(suite)
+    if "XML_OUTPUT_FILE" in os.environ:
+        with open(os.environ["XML_OUTPUT_FILE"], "w", encoding="utf8") as out:
+            out.write("<testsuites><testsuite name=\"tidy\">%s</testsuite>"
+                      "</testsuites>\n" % "".join(result.cases))
+    return 0 if result.wasSuccessful() else 1
+
+
+if __name__ == "__main__":
+    ROOT = os.path.abspath(sys.argv[1])
+    TREE = tidy.read_tree(ROOT)
+    sys.exit(main())
