@@ -26,6 +26,14 @@ inline constexpr uint64_t kMinMemoryBytes = kMinBlocks * kBlockBytes;
 // no disk tried became faster, while memory grew.
 inline constexpr uint32_t kQueueDepth = 16;
 
+// Files below this are not worth direct I/O: the page cache serves them, and
+// what reads them next finds them there.
+inline constexpr uint64_t kMinDirectFileBytes = uint64_t{1} << 20;
+
+// A transfer that is interrupted, told to come again, or moves nothing this
+// many times in a row has failed.
+inline constexpr uint32_t kMaxIoTries = 1000;
+
 // Payload inside an item that we write starts at a multiple of this many
 // bytes from the file's start, as torch.save aligns storages.
 inline constexpr uint64_t kStorageAlignment = 64;
@@ -71,6 +79,9 @@ inline constexpr uint64_t kMaxZipTailBytes = 22 + 65535;
 
 // Files of one checkpoint directory: ranks times files per rank.
 inline constexpr uint64_t kMaxFiles = uint64_t{1} << 20;
+
+// Ranks of a mesh, and pieces of a strided shard: each writes a file at most.
+inline constexpr int64_t kMaxRanks = int64_t{1} << 20;
 
 // The length of one name of a tensor or file.
 inline constexpr uint64_t kMaxNameBytes = 64 << 10;

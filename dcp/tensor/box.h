@@ -29,7 +29,8 @@ struct Box {
 Box WholeBox(absl::Span<const int64_t> shape);
 
 // Number of elements; 1 without dimensions. nullopt when a size is negative
-// or 64 bits (signed) do not hold the product.
+// or 64 bits (signed) do not hold the product of max(size, 1): also an empty
+// shape has strides, and PyTorch refuses it too.
 std::optional<int64_t> CheckedVolume(absl::Span<const int64_t> sizes);
 
 // As CheckedVolume of sizes that are known to be sound.
