@@ -30,7 +30,7 @@ struct SafetensorsTensor {
 };
 
 struct SafetensorsHeader {
-  std::vector<SafetensorsTensor> tensors;  // sorted by begin, then header order
+  std::vector<SafetensorsTensor> tensors;  // by begin, end, header order
   std::vector<std::pair<std::string, std::string>> metadata;
   uint64_t data_offset = 0;  // where the data section begins in the file
 

@@ -36,10 +36,14 @@ class ZipLayout {
   uint64_t gap_length(size_t i) const;
   // `crcs` holds the CRC-32 of the payloads 0 to i-1 at least.
   std::string Gap(size_t i, absl::Span<const uint32_t> crcs) const;
+  // Gap(i) of an i below n, for which the CRC of payload i-1 is enough; that
+  // of gap 0 is not looked at.
+  std::string InnerGap(size_t i, uint32_t previous_crc) const;
 
  private:
   std::string LocalHeader(size_t record) const;
   std::string Descriptor(size_t record, uint32_t crc) const;
+  // The directory and the end records.
   std::string Directory(absl::Span<const uint32_t> crcs) const;
 
   std::vector<Record> records_;

@@ -1,0 +1,162 @@
+#include "dcp/format/json.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "dcp/base/limits.h"
+
+namespace dcp {
+namespace {
+
+using Kind = JsonEvent::Kind;
+
+// What nlohmann's parser calls; false ends the parse. It reports errors by
+// calling parse_error and throws nothing.
+class SaxHandler {
+ public:
+  explicit SaxHandler(absl::FunctionRef<absl::Status(const JsonEvent&)> handle)
+      : handle_(handle) {}
+
+  absl::Status status() && { return std::move(status_); }
+
+  // The names are the library's.
+  bool null() { return Report(Kind::kNull); }
+  bool boolean(bool) { return Report(Kind::kBool); }
+  bool number_integer(int64_t) { return Report(Kind::kOtherNumber); }
+  bool number_unsigned(uint64_t value) {
+    return Report(Kind::kUnsigned, {}, value);
+  }
+  bool number_float(double, const std::string&) {
+    return Report(Kind::kOtherNumber);
+  }
+  bool string(const std::string& text) { return Report(Kind::kString, text); }
+  bool key(const std::string& text) { return Report(Kind::kKey, text); }
+  bool binary(const std::vector<uint8_t>&) { return false; }
+  bool start_object(size_t) { return Open(Kind::kBeginObject); }
+  bool end_object() { return Close(Kind::kEndObject); }
+  bool start_array(size_t) { return Open(Kind::kBeginArray); }
+  bool end_array() { return Close(Kind::kEndArray); }
+
+  template <typename Exception>
+  bool parse_error(size_t position, const std::string&, const Exception&) {
+    status_ =
+        absl::DataLossError(absl::StrCat("not valid JSON at byte ", position));
+    return false;
+  }
+
+ private:
+  bool Report(Kind kind, absl::string_view text = {}, uint64_t number = 0) {
+    status_ = handle_(JsonEvent{
+        .kind = kind, .depth = depth_, .text = text, .number = number});
+    return status_.ok();
+  }
+
+  bool Open(Kind kind) {
+    if (!Report(kind)) return false;
+    if (++depth_ <= kMaxJsonDepth) return true;
+    status_ = absl::DataLossError(
+        absl::StrCat("JSON is nested deeper than ", kMaxJsonDepth));
+    return false;
+  }
+
+  bool Close(Kind kind) {
+    --depth_;
+    return Report(kind);
+  }
+
+  absl::FunctionRef<absl::Status(const JsonEvent&)> handle_;
+  absl::Status status_;
+  uint32_t depth_ = 0;
+};
+
+// Bytes of the UTF-8 sequence at the head of `text`; 0 when there is none.
+// The table of the Unicode standard: no overlong forms, no surrogates, nothing
+// above U+10FFFF.
+size_t Utf8Length(absl::string_view text) {
+  const auto byte = [&](size_t i) {
+    return i < text.size() ? static_cast<uint8_t>(text[i]) : uint8_t{0};
+  };
+  const auto continues = [&](size_t i) { return (byte(i) & 0xc0) == 0x80; };
+  const uint8_t first = byte(0);
+  if (first < 0x80) return 1;
+  if (first >= 0xc2 && first <= 0xdf) return continues(1) ? 2 : 0;
+  if (first >= 0xe0 && first <= 0xef) {
+    const bool overlong = first == 0xe0 && byte(1) < 0xa0;
+    const bool surrogate = first == 0xed && byte(1) >= 0xa0;
+    return continues(1) && continues(2) && !overlong && !surrogate ? 3 : 0;
+  }
+  if (first >= 0xf0 && first <= 0xf4) {
+    const bool overlong = first == 0xf0 && byte(1) < 0x90;
+    const bool too_large = first == 0xf4 && byte(1) >= 0x90;
+    return continues(1) && continues(2) && continues(3) && !overlong &&
+                   !too_large
+               ? 4
+               : 0;
+  }
+  return 0;
+}
+
+void AppendEscaped(char c, std::string& out) {
+  switch (c) {
+    case '"':
+      out += "\\\"";
+      return;
+    case '\\':
+      out += "\\\\";
+      return;
+    case '\n':
+      out += "\\n";
+      return;
+    case '\r':
+      out += "\\r";
+      return;
+    case '\t':
+      out += "\\t";
+      return;
+    default:
+      break;
+  }
+  if (static_cast<uint8_t>(c) < 0x20 || c == '\x7f') {
+    absl::StrAppendFormat(&out, "\\u%04x", static_cast<uint8_t>(c));
+  } else {
+    out += c;
+  }
+}
+
+}  // namespace
+
+absl::Status ParseJson(
+    absl::string_view text,
+    absl::FunctionRef<absl::Status(const JsonEvent&)> handle) {
+  // The parser would take a NUL for the end of its input.
+  const size_t nul = text.find('\0');
+  if (nul != absl::string_view::npos) {
+    return absl::DataLossError(absl::StrCat("not valid JSON at byte ", nul));
+  }
+  SaxHandler handler(handle);
+  nlohmann::json::sax_parse(text.data(), text.data() + text.size(), &handler);
+  return std::move(handler).status();
+}
+
+std::string QuoteJson(absl::string_view text) {
+  std::string out;
+  out.reserve(text.size() + 2);
+  out += '"';
+  while (!text.empty()) {
+    const size_t length = Utf8Length(text);
+    if (length == 1) {
+      AppendEscaped(text[0], out);
+    } else if (length == 0) {
+      out += "\xef\xbf\xbd";
+    } else {
+      out.append(text.data(), length);
+    }
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
+  out += '"';
+  return out;
+}
+
+}  // namespace dcp

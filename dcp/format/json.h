@@ -1,0 +1,54 @@
+// JSON as the formats need it: a parser that reports what it meets instead of
+// building a tree, because a header may name a million tensors, and the
+// quoting of text for writers. Strict (RFC 8259, UTF-8 only, one value, no
+// comments) and bounded in depth. Who listens decides about duplicate keys.
+// Pure; any thread.
+#ifndef DCP_FORMAT_JSON_H_
+#define DCP_FORMAT_JSON_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace dcp {
+
+struct JsonEvent {
+  enum class Kind : uint8_t {
+    kBeginObject,
+    kEndObject,
+    kBeginArray,
+    kEndArray,
+    kKey,          // text
+    kString,       // text
+    kUnsigned,     // number
+    kOtherNumber,  // negative, fractional or beyond 64 bits: none we need
+    kBool,
+    kNull,
+  };
+
+  Kind kind;
+  // How many objects and arrays enclose it. A container's two ends stand at
+  // the same depth, its keys and values at one more.
+  uint32_t depth;
+  absl::string_view text;  // valid during the call
+  uint64_t number = 0;
+};
+
+// Calls `handle` for everything in `text`, in order; an error that it returns
+// ends the parse and is the result. DataLoss when `text` is not JSON, with the
+// byte offset, or nested deeper than kMaxJsonDepth. Events that came before an
+// error have been handled.
+absl::Status ParseJson(
+    absl::string_view text,
+    absl::FunctionRef<absl::Status(const JsonEvent&)> handle);
+
+// `text` between quotation marks, escaped. Bytes that are not UTF-8 become
+// U+FFFD, so that the result is always JSON.
+std::string QuoteJson(absl::string_view text);
+
+}  // namespace dcp
+
+#endif  // DCP_FORMAT_JSON_H_

@@ -1,0 +1,502 @@
+#include "dcp/format/safetensors.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "dcp/base/bytes.h"
+#include "dcp/base/check.h"
+#include "dcp/base/limits.h"
+#include "dcp/base/status.h"
+#include "dcp/format/dcp_metadata.h"
+#include "dcp/format/json.h"
+
+namespace dcp {
+namespace {
+
+using Kind = JsonEvent::Kind;
+
+constexpr uint64_t kLengthBytes = 8;
+constexpr uint64_t kHeaderAlignment = 8;
+constexpr absl::string_view kMetadataKey = "__metadata__";
+constexpr absl::string_view kShardingInfoKey = "DCP_SHARDING_INFO";
+constexpr absl::string_view kSavedOffsetsKey = "saved_offsets";
+constexpr uint64_t kMaxDim = std::numeric_limits<int64_t>::max();
+
+absl::Status Misplaced(absl::string_view where) {
+  return absl::DataLossError(
+      absl::StrCat(where, ": a value of an unexpected type"));
+}
+
+// `text` as it may stand in a message: a hostile name must not fill it.
+absl::string_view Short(absl::string_view text) { return text.substr(0, 200); }
+
+// An array of numbers while it is read.
+template <typename T, size_t kMax>
+class NumberArray {
+ public:
+  // True when `event` belongs to the array: its ends and its numbers.
+  absl::Status Take(const JsonEvent& event, absl::string_view where) {
+    switch (event.kind) {
+      case Kind::kBeginArray:
+        if (begun_) break;
+        begun_ = true;
+        return absl::OkStatus();
+      case Kind::kEndArray:
+        return absl::OkStatus();
+      case Kind::kUnsigned:
+        if (!begun_ || event.number > kMaxDim) break;
+        if (values_.size() == kMax) {
+          return absl::DataLossError(
+              absl::StrCat(where, ": more than ", kMax, " numbers"));
+        }
+        values_.push_back(static_cast<typename T::value_type>(event.number));
+        return absl::OkStatus();
+      default:
+        break;
+    }
+    return Misplaced(where);
+  }
+
+  bool begun() const { return begun_; }
+  const T& values() const { return values_; }
+
+ private:
+  bool begun_ = false;
+  T values_;
+};
+
+// {"name": {"dtype": ..., "shape": [...], "data_offsets": [b, e]}, ...,
+//  "__metadata__": {"key": "value", ...}}. Fields of a tensor other than the
+// three are passed over, as the reference reader does.
+class HeaderParser {
+ public:
+  explicit HeaderParser(SafetensorsHeader& header) : header_(header) {}
+
+  absl::Status Handle(const JsonEvent& event) {
+    switch (event.depth) {
+      case 0:
+        return event.kind == Kind::kBeginObject ||
+                       event.kind == Kind::kEndObject
+                   ? absl::OkStatus()
+                   : Misplaced("header");
+      case 1:
+        return HandleEntry(event);
+      default:
+        return in_metadata_ ? HandleMetadata(event) : HandleField(event);
+    }
+  }
+
+ private:
+  absl::Status HandleEntry(const JsonEvent& event) {
+    switch (event.kind) {
+      case Kind::kKey:
+        name_ = std::string(event.text);
+        return absl::OkStatus();
+      case Kind::kBeginObject:
+        in_metadata_ = name_ == kMetadataKey;
+        if (in_metadata_ && has_metadata_) {
+          return absl::DataLossError("__metadata__ is there twice");
+        }
+        has_metadata_ = has_metadata_ || in_metadata_;
+        dtype_.reset();
+        shape_ = {};
+        data_offsets_ = {};
+        return absl::OkStatus();
+      case Kind::kEndObject:
+        return in_metadata_ ? absl::OkStatus() : FinishTensor();
+      default:
+        return Misplaced(Short(name_));
+    }
+  }
+
+  absl::Status HandleMetadata(const JsonEvent& event) {
+    if (event.kind == Kind::kKey) {
+      field_ = std::string(event.text);
+      return absl::OkStatus();
+    }
+    if (event.kind != Kind::kString) {
+      return absl::DataLossError(
+          absl::StrCat("__metadata__ ", Short(field_), " is not a string"));
+    }
+    header_.metadata.emplace_back(field_, event.text);
+    return absl::OkStatus();
+  }
+
+  absl::Status HandleField(const JsonEvent& event) {
+    if (event.depth == 2 && event.kind == Kind::kKey) {
+      field_ = std::string(event.text);
+      const bool again = (field_ == "dtype" && dtype_.has_value()) ||
+                         (field_ == "shape" && shape_.begun()) ||
+                         (field_ == "data_offsets" && data_offsets_.begun());
+      if (!again) return absl::OkStatus();
+      return absl::DataLossError(
+          absl::StrCat(Short(name_), " has its ", field_, " twice"));
+    }
+    if (field_ == "dtype") return HandleDType(event);
+    if (field_ == "shape") return shape_.Take(event, Short(name_));
+    if (field_ == "data_offsets") {
+      return data_offsets_.Take(event, Short(name_));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status HandleDType(const JsonEvent& event) {
+    if (event.kind != Kind::kString) return Misplaced(Short(name_));
+    dtype_ = DTypeFromSafetensorsName(event.text);
+    if (dtype_.has_value()) return absl::OkStatus();
+    return absl::UnimplementedError(
+        absl::StrCat(Short(name_), " has the dtype ", Short(event.text),
+                     ", which PyTorch does not know"));
+  }
+
+  absl::Status FinishTensor() {
+    const std::vector<uint64_t>& offsets = data_offsets_.values();
+    if (!dtype_.has_value() || !shape_.begun() || offsets.size() != 2) {
+      return absl::DataLossError(absl::StrCat(
+          Short(name_), " lacks one of dtype, shape, data_offsets"));
+    }
+    if (name_.size() > kMaxNameBytes) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "a tensor name of ", name_.size(), " bytes exceeds ", kMaxNameBytes));
+    }
+    header_.tensors.push_back({.name = name_,
+                               .dtype = *dtype_,
+                               .shape = shape_.values(),
+                               .begin = offsets[0],
+                               .end = offsets[1]});
+    return absl::OkStatus();
+  }
+
+  SafetensorsHeader& header_;
+  std::string name_;
+  std::string field_;
+  bool in_metadata_ = false;
+  bool has_metadata_ = false;
+  std::optional<DType> dtype_;
+  NumberArray<Dims, kMaxDims> shape_;
+  NumberArray<std::vector<uint64_t>, 2> data_offsets_;
+};
+
+// {"name": {"saved_offsets": [...]}, ...}
+class ShardingInfoParser {
+ public:
+  explicit ShardingInfoParser(absl::flat_hash_map<std::string, Dims>& offsets)
+      : offsets_(offsets) {}
+
+  absl::Status Handle(const JsonEvent& event) {
+    if (event.depth == 0) {
+      return event.kind == Kind::kBeginObject || event.kind == Kind::kEndObject
+                 ? absl::OkStatus()
+                 : Misplaced(kShardingInfoKey);
+    }
+    if (event.depth == 1) return HandleEntry(event);
+    if (event.depth == 2 && event.kind == Kind::kKey) {
+      field_ = std::string(event.text);
+      if (field_ != kSavedOffsetsKey || !saved_.begun()) {
+        return absl::OkStatus();
+      }
+      return absl::DataLossError(
+          absl::StrCat(Short(name_), " has its saved_offsets twice"));
+    }
+    if (field_ != kSavedOffsetsKey) return absl::OkStatus();
+    return saved_.Take(event, Short(name_));
+  }
+
+ private:
+  absl::Status HandleEntry(const JsonEvent& event) {
+    switch (event.kind) {
+      case Kind::kKey:
+        name_ = std::string(event.text);
+        return absl::OkStatus();
+      case Kind::kBeginObject:
+        saved_ = {};
+        return absl::OkStatus();
+      case Kind::kEndObject:
+        if (!saved_.begun()) {
+          return absl::DataLossError(
+              absl::StrCat(Short(name_), " lacks saved_offsets"));
+        }
+        if (!offsets_.emplace(name_, saved_.values()).second) {
+          return absl::DataLossError(
+              absl::StrCat(Short(name_), " is there twice"));
+        }
+        return absl::OkStatus();
+      default:
+        return Misplaced(Short(name_));
+    }
+  }
+
+  absl::flat_hash_map<std::string, Dims>& offsets_;
+  std::string name_;
+  std::string field_;
+  NumberArray<Dims, kMaxDims> saved_;
+};
+
+// {"metadata": {...}, "weight_map": {"name": "file", ...}}
+class IndexParser {
+ public:
+  explicit IndexParser(absl::flat_hash_map<std::string, std::string>& files)
+      : files_(files) {}
+
+  bool has_weight_map() const { return has_weight_map_; }
+
+  absl::Status Handle(const JsonEvent& event) {
+    if (event.depth == 0) {
+      return event.kind == Kind::kBeginObject || event.kind == Kind::kEndObject
+                 ? absl::OkStatus()
+                 : Misplaced("index");
+    }
+    if (event.depth == 1 && event.kind == Kind::kKey) {
+      in_weight_map_ = event.text == "weight_map";
+      if (in_weight_map_ && has_weight_map_) {
+        return absl::DataLossError("weight_map is there twice");
+      }
+      has_weight_map_ = has_weight_map_ || in_weight_map_;
+      return absl::OkStatus();
+    }
+    if (!in_weight_map_) return absl::OkStatus();
+    if (event.depth == 1) {
+      return event.kind == Kind::kBeginObject || event.kind == Kind::kEndObject
+                 ? absl::OkStatus()
+                 : Misplaced("weight_map");
+    }
+    if (event.kind == Kind::kKey) {
+      name_ = std::string(event.text);
+      return absl::OkStatus();
+    }
+    return event.kind == Kind::kString ? AddFile(event.text)
+                                       : Misplaced(Short(name_));
+  }
+
+ private:
+  absl::Status AddFile(absl::string_view file) {
+    if (absl::Status status = CheckRelativePath(file); !status.ok()) {
+      return absl::DataLossError(
+          absl::StrCat("weight_map ", Short(name_), ": ", status.message()));
+    }
+    if (name_.size() > kMaxNameBytes) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "a tensor name of ", name_.size(), " bytes exceeds ", kMaxNameBytes));
+    }
+    if (!files_.emplace(name_, file).second) {
+      return absl::DataLossError(
+          absl::StrCat("weight_map has ", Short(name_), " twice"));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::flat_hash_map<std::string, std::string>& files_;
+  std::string name_;
+  bool in_weight_map_ = false;
+  bool has_weight_map_ = false;
+};
+
+// In the file two elements of float4 count as two, in torch as one of
+// float4_e2m1fn_x2.
+absl::Status PackShape(SafetensorsTensor& tensor) {
+  if (tensor.dtype != DType::kFloat4E2M1FNX2) return absl::OkStatus();
+  if (tensor.shape.empty() || tensor.shape.back() % 2 != 0) {
+    return absl::DataLossError(absl::StrCat(
+        Short(tensor.name), ": F4 of shape ", ShapeToString(tensor.shape),
+        " does not fill whole bytes"));
+  }
+  tensor.shape.back() /= 2;
+  return absl::OkStatus();
+}
+
+absl::Status CheckTensorSize(const SafetensorsTensor& tensor) {
+  const std::optional<int64_t> volume = CheckedVolume(tensor.shape);
+  const std::optional<uint64_t> bytes =
+      volume.has_value() ? CheckedMul(static_cast<uint64_t>(*volume),
+                                      ElementSize(tensor.dtype))
+                         : std::nullopt;
+  if (!bytes.has_value() || tensor.end < tensor.begin ||
+      tensor.end - tensor.begin != *bytes) {
+    return absl::DataLossError(
+        absl::StrCat(Short(tensor.name), ": data_offsets [", tensor.begin, ", ",
+                     tensor.end, "] are not those of ", TorchName(tensor.dtype),
+                     " ", ShapeToString(tensor.shape)));
+  }
+  return absl::OkStatus();
+}
+
+// Sorts the tensors and checks that they tile the data section.
+absl::Status CheckTiling(uint64_t data_length, SafetensorsHeader& header) {
+  std::stable_sort(header.tensors.begin(), header.tensors.end(),
+                   [](const SafetensorsTensor& a, const SafetensorsTensor& b) {
+                     return std::pair(a.begin, a.end) <
+                            std::pair(b.begin, b.end);
+                   });
+  absl::flat_hash_set<absl::string_view> names;
+  names.reserve(header.tensors.size());
+  uint64_t at = 0;
+  for (SafetensorsTensor& tensor : header.tensors) {
+    if (!names.insert(tensor.name).second) {
+      return absl::DataLossError(
+          absl::StrCat(Short(tensor.name), " is there twice"));
+    }
+    DCP_RETURN_IF_ERROR(PackShape(tensor));
+    DCP_RETURN_IF_ERROR(CheckTensorSize(tensor));
+    if (tensor.begin != at) {
+      return absl::DataLossError(absl::StrCat(
+          Short(tensor.name), " begins at ", tensor.begin, " where ",
+          tensor.begin < at ? "others lie up to " : "nothing lies from ", at));
+    }
+    at = tensor.end;
+  }
+  if (at != data_length) {
+    return absl::DataLossError(absl::StrCat("tensors of ", at,
+                                            " bytes in a data section of ",
+                                            data_length, " bytes"));
+  }
+  return absl::OkStatus();
+}
+
+// Fills saved_offsets from the metadata, for the tensors of this file.
+absl::Status ReadShardingInfo(SafetensorsHeader& header) {
+  absl::flat_hash_set<absl::string_view> keys;
+  const std::string* info = nullptr;
+  for (const auto& [key, value] : header.metadata) {
+    if (!keys.insert(key).second) {
+      return absl::DataLossError(
+          absl::StrCat("__metadata__ has ", Short(key), " twice"));
+    }
+    if (key == kShardingInfoKey) info = &value;
+  }
+  if (info == nullptr) return absl::OkStatus();
+  absl::flat_hash_map<std::string, Dims> offsets;
+  ShardingInfoParser parser(offsets);
+  DCP_RETURN_IF_ERROR(Annotate(
+      ParseJson(*info,
+                [&](const JsonEvent& event) { return parser.Handle(event); }),
+      kShardingInfoKey));
+  for (const SafetensorsTensor& tensor : header.tensors) {
+    const auto it = offsets.find(tensor.name);
+    if (it == offsets.end()) {
+      return absl::DataLossError(
+          absl::StrCat(kShardingInfoKey, " lacks ", Short(tensor.name)));
+    }
+    bool sound = it->second.size() == tensor.shape.size();
+    for (size_t i = 0; sound && i < tensor.shape.size(); ++i) {
+      int64_t end;
+      sound = !__builtin_add_overflow(it->second[i], tensor.shape[i], &end);
+    }
+    if (!sound) {
+      return absl::DataLossError(absl::StrCat(
+          kShardingInfoKey, " puts ", Short(tensor.name), " of shape ",
+          ShapeToString(tensor.shape), " at ", ShapeToString(it->second)));
+    }
+    header.saved_offsets.emplace(tensor.name, it->second);
+  }
+  return absl::OkStatus();
+}
+
+void AppendTensor(const SafetensorsTensor& tensor, std::string& json) {
+  const absl::string_view dtype = SafetensorsName(tensor.dtype);
+  DCP_CHECK(!dtype.empty(), "dtype ", TorchName(tensor.dtype));
+  Dims shape = tensor.shape;
+  if (tensor.dtype == DType::kFloat4E2M1FNX2) {
+    DCP_CHECK(!shape.empty(), tensor.name);
+    shape.back() *= 2;
+  }
+  absl::StrAppend(&json, QuoteJson(tensor.name), ":{\"dtype\":\"", dtype,
+                  "\",\"shape\":[");
+  for (size_t i = 0; i < shape.size(); ++i) {
+    absl::StrAppend(&json, i == 0 ? "" : ",", shape[i]);
+  }
+  absl::StrAppend(&json, "],\"data_offsets\":[", tensor.begin, ",", tensor.end,
+                  "]}");
+}
+
+}  // namespace
+
+absl::StatusOr<SafetensorsHeader> ReadSafetensorsHeader(uint64_t length,
+                                                        ReadAt read) {
+  if (length < kLengthBytes) {
+    return absl::DataLossError(
+        absl::StrCat("a file of ", length, " bytes is no safetensors file"));
+  }
+  DCP_ASSIGN_OR_RETURN(const ByteSpan word, read(0, kLengthBytes));
+  const uint64_t json_length = LoadLittleEndian<uint64_t>(word.data());
+  if (json_length > kMaxSafetensorsHeaderBytes) {
+    return absl::DataLossError(absl::StrCat("header length ", json_length,
+                                            " exceeds ",
+                                            kMaxSafetensorsHeaderBytes));
+  }
+  if (json_length > length - kLengthBytes) {
+    return absl::DataLossError(absl::StrCat(
+        "header length ", json_length, " in a file of ", length, " bytes"));
+  }
+  DCP_ASSIGN_OR_RETURN(const ByteSpan json, read(kLengthBytes, json_length));
+  if (json.empty() || json[0] != '{') {
+    return absl::DataLossError("header does not begin with {");
+  }
+  SafetensorsHeader header;
+  header.data_offset = kLengthBytes + json_length;
+  HeaderParser parser(header);
+  DCP_RETURN_IF_ERROR(Annotate(
+      ParseJson(AsText(json),
+                [&](const JsonEvent& event) { return parser.Handle(event); }),
+      "header"));
+  DCP_RETURN_IF_ERROR(CheckTiling(length - header.data_offset, header));
+  DCP_RETURN_IF_ERROR(ReadShardingInfo(header));
+  return header;
+}
+
+std::string WriteSafetensorsHeader(
+    absl::Span<const SafetensorsTensor> tensors,
+    absl::Span<const std::pair<std::string, std::string>> metadata) {
+  std::string out(kLengthBytes, '\0');
+  out += '{';
+  if (!metadata.empty()) {
+    absl::StrAppend(&out, QuoteJson(kMetadataKey), ":{");
+    for (size_t i = 0; i < metadata.size(); ++i) {
+      absl::StrAppend(&out, i == 0 ? "" : ",", QuoteJson(metadata[i].first),
+                      ":", QuoteJson(metadata[i].second));
+    }
+    out += tensors.empty() ? "}" : "},";
+  }
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (i != 0) out += ',';
+    AppendTensor(tensors[i], out);
+  }
+  out += '}';
+  out.resize(AlignUp(out.size(), kHeaderAlignment), ' ');
+  const uint64_t json_length = out.size() - kLengthBytes;
+  __builtin_memcpy(out.data(), &json_length, kLengthBytes);
+  return out;
+}
+
+absl::StatusOr<absl::flat_hash_map<std::string, std::string>>
+ParseSafetensorsIndex(ByteSpan json) {
+  absl::flat_hash_map<std::string, std::string> files;
+  IndexParser parser(files);
+  DCP_RETURN_IF_ERROR(ParseJson(AsText(json), [&](const JsonEvent& event) {
+    return parser.Handle(event);
+  }));
+  if (!parser.has_weight_map()) {
+    return absl::DataLossError("index lacks weight_map");
+  }
+  return files;
+}
+
+std::string WriteSafetensorsIndex(
+    uint64_t total_size,
+    absl::Span<const std::pair<std::string, std::string>> weight_map) {
+  std::string out =
+      absl::StrCat("{\n  \"metadata\": {\n    \"total_size\": ", total_size,
+                   "\n  },\n  \"weight_map\": {");
+  for (size_t i = 0; i < weight_map.size(); ++i) {
+    absl::StrAppend(&out, i == 0 ? "\n    " : ",\n    ",
+                    QuoteJson(weight_map[i].first), ": ",
+                    QuoteJson(weight_map[i].second));
+  }
+  absl::StrAppend(&out, weight_map.empty() ? "}\n}\n" : "\n  }\n}\n");
+  return out;
+}
+
+}  // namespace dcp

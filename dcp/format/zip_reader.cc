@@ -1,0 +1,435 @@
+#include "dcp/format/zip_reader.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "dcp/base/bytes.h"
+#include "dcp/base/limits.h"
+#include "dcp/base/status.h"
+
+// The order of reading:
+// 1. the last 4 KiB, for the end record; more only when a comment hides it;
+// 2. the zip64 end record, when its locator stands before the end record;
+// 3. the central directory, from the bytes of step 1 where they hold it;
+// 4. every local header, because only it says where a payload begins.
+// Then records are sorted by place and compared with their neighbours.
+
+namespace dcp {
+namespace {
+
+constexpr uint32_t kLocalSignature = 0x04034b50;
+constexpr uint32_t kCentralSignature = 0x02014b50;
+constexpr uint32_t kEndSignature = 0x06054b50;
+constexpr uint32_t kZip64EndSignature = 0x06064b50;
+constexpr uint32_t kZip64LocatorSignature = 0x07064b50;
+
+constexpr uint64_t kLocalBytes = 30;
+constexpr uint64_t kCentralBytes = 46;
+constexpr uint64_t kEndBytes = 22;
+constexpr uint64_t kZip64EndBytes = 56;
+constexpr uint64_t kZip64LocatorBytes = 20;
+constexpr uint64_t kFirstTailBytes = 4096;
+
+constexpr uint16_t kZip64Tag = 0x0001;
+constexpr uint32_t kSaturated32 = 0xffffffff;
+constexpr uint16_t kSaturated16 = 0xffff;
+
+constexpr uint16_t kFlagEncrypted = 1u << 0;
+constexpr uint16_t kFlagDescriptor = 1u << 3;
+constexpr uint16_t kFlagPatch = 1u << 5;
+constexpr uint16_t kFlagStrongEncryption = 1u << 6;
+constexpr uint16_t kFlagMasked = 1u << 13;
+
+uint16_t U16(ByteSpan bytes, size_t at) {
+  return LoadLittleEndian<uint16_t>(bytes.data() + at);
+}
+uint32_t U32(ByteSpan bytes, size_t at) {
+  return LoadLittleEndian<uint32_t>(bytes.data() + at);
+}
+uint64_t U64(ByteSpan bytes, size_t at) {
+  return LoadLittleEndian<uint64_t>(bytes.data() + at);
+}
+
+// The bytes from `offset` to the archive's end.
+struct Tail {
+  uint64_t offset = 0;
+  std::vector<uint8_t> bytes;
+};
+
+// Where the directory lies, and how many entries it has.
+struct Directory {
+  uint64_t offset = 0;
+  uint64_t length = 0;
+  uint64_t num_entries = 0;
+};
+
+// An entry of the directory, joined with the place of its local header.
+struct Entry {
+  ZipRecord record;
+  uint64_t header_offset = 0;
+  uint16_t flags = 0;
+};
+
+absl::StatusOr<Tail> ReadTail(uint64_t length, uint64_t wanted, ReadAt read) {
+  Tail tail;
+  const uint64_t size = std::min(length, wanted);
+  tail.offset = length - size;
+  DCP_ASSIGN_OR_RETURN(const ByteSpan bytes, read(tail.offset, size));
+  tail.bytes.assign(bytes.begin(), bytes.end());
+  return tail;
+}
+
+// The position in `tail` of the end record whose comment ends the archive.
+std::optional<size_t> FindEnd(ByteSpan tail) {
+  if (tail.size() < kEndBytes) return std::nullopt;
+  for (size_t at = tail.size() - kEndBytes + 1; at-- > 0;) {
+    if (U32(tail, at) == kEndSignature &&
+        at + kEndBytes + U16(tail, at + 20) == tail.size()) {
+      return at;
+    }
+  }
+  return std::nullopt;
+}
+
+// `length` bytes at `offset`, from `tail` where it holds them.
+absl::StatusOr<ByteSpan> ReadRange(uint64_t offset, uint64_t length,
+                                   const Tail& tail, ReadAt read) {
+  if (offset >= tail.offset &&
+      length <= tail.bytes.size() - (offset - tail.offset)) {
+    return ByteSpan(tail.bytes).subspan(offset - tail.offset, length);
+  }
+  return read(offset, length);
+}
+
+// A field of the end record and its zip64 twin must not contradict.
+absl::Status CheckTwin(absl::string_view what, uint64_t narrow,
+                       uint64_t saturated, uint64_t wide) {
+  if (narrow == saturated || narrow == wide) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat("zip end records disagree on ", what,
+                                          ": ", narrow, " and ", wide));
+}
+
+absl::StatusOr<Directory> ReadZip64End(uint64_t at, const Directory& narrow,
+                                       const Tail& tail, ReadAt read) {
+  DCP_ASSIGN_OR_RETURN(const ByteSpan bytes,
+                       ReadRange(at, kZip64EndBytes, tail, read));
+  if (U32(bytes, 0) != kZip64EndSignature || U64(bytes, 4) < 44) {
+    return absl::DataLossError(
+        absl::StrCat("no zip64 end record at offset ", at));
+  }
+  if (U32(bytes, 16) != 0 || U32(bytes, 20) != 0 ||
+      U64(bytes, 24) != U64(bytes, 32)) {
+    return absl::UnimplementedError("zip archive spans several disks");
+  }
+  Directory wide{.offset = U64(bytes, 48),
+                 .length = U64(bytes, 40),
+                 .num_entries = U64(bytes, 32)};
+  DCP_RETURN_IF_ERROR(CheckTwin("the number of records", narrow.num_entries,
+                                kSaturated16, wide.num_entries));
+  DCP_RETURN_IF_ERROR(CheckTwin("the directory's length", narrow.length,
+                                kSaturated32, wide.length));
+  DCP_RETURN_IF_ERROR(CheckTwin("the directory's offset", narrow.offset,
+                                kSaturated32, wide.offset));
+  return wide;
+}
+
+// `limit` is where the first of the end records begins.
+absl::Status CheckDirectory(const Directory& directory, uint64_t limit) {
+  const std::optional<uint64_t> end =
+      CheckedAdd(directory.offset, directory.length);
+  if (!end.has_value() || *end > limit) {
+    return absl::DataLossError(
+        absl::StrCat("zip directory at ", directory.offset, " of ",
+                     directory.length, " bytes reaches past offset ", limit));
+  }
+  if (directory.length > kMaxMetadataBytes) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("zip directory of ", directory.length, " bytes exceeds ",
+                     kMaxMetadataBytes));
+  }
+  if (directory.num_entries > directory.length / kCentralBytes) {
+    return absl::DataLossError(
+        absl::StrCat("zip directory of ", directory.length,
+                     " bytes cannot hold ", directory.num_entries, " records"));
+  }
+  if (directory.num_entries > kMaxZipRecords) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("zip archive of ", directory.num_entries,
+                     " records exceeds ", kMaxZipRecords));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Directory> FindDirectory(uint64_t length, const Tail& tail,
+                                        size_t end, ReadAt read) {
+  const ByteSpan bytes(tail.bytes);
+  if (U16(bytes, end + 4) != 0 || U16(bytes, end + 6) != 0 ||
+      U16(bytes, end + 8) != U16(bytes, end + 10)) {
+    return absl::UnimplementedError("zip archive spans several disks");
+  }
+  Directory directory{.offset = U32(bytes, end + 16),
+                      .length = U32(bytes, end + 12),
+                      .num_entries = U16(bytes, end + 10)};
+  uint64_t limit = tail.offset + end;
+  if (limit >= kZip64LocatorBytes) {
+    const uint64_t locator_offset = limit - kZip64LocatorBytes;
+    DCP_ASSIGN_OR_RETURN(
+        const ByteSpan locator,
+        ReadRange(locator_offset, kZip64LocatorBytes, tail, read));
+    if (U32(locator, 0) == kZip64LocatorSignature) {
+      const uint64_t at = U64(locator, 8);
+      if (locator_offset < kZip64EndBytes ||
+          at > locator_offset - kZip64EndBytes) {
+        return absl::DataLossError(absl::StrCat("zip64 locator points to ", at,
+                                                " in an archive of ", length,
+                                                " bytes"));
+      }
+      DCP_ASSIGN_OR_RETURN(directory, ReadZip64End(at, directory, tail, read));
+      limit = at;
+    }
+  }
+  DCP_RETURN_IF_ERROR(CheckDirectory(directory, limit));
+  return directory;
+}
+
+// The data of the zip64 field among extra fields; empty when there is none.
+absl::StatusOr<ByteSpan> FindZip64Field(ByteSpan extra,
+                                        absl::string_view name) {
+  while (extra.size() >= 4) {
+    const uint16_t tag = U16(extra, 0);
+    const size_t size = U16(extra, 2);
+    if (size > extra.size() - 4) {
+      return absl::DataLossError(
+          absl::StrCat("extra field of record ", name, " has ", size,
+                       " bytes where only ", extra.size() - 4, " are left"));
+    }
+    if (tag == kZip64Tag) return extra.subspan(4, size);
+    extra = extra.subspan(4 + size);
+  }
+  return ByteSpan();
+}
+
+// Replaces `value` by the next 64-bit number of the field when it is
+// saturated. A field that ends early leaves it as it is: without zip64 the
+// number is meant literally, and bounds are checked afterwards.
+void TakeWide(ByteSpan& field, uint64_t& value) {
+  if (value != kSaturated32 || field.size() < 8) return;
+  value = U64(field, 0);
+  field = field.subspan(8);
+}
+
+absl::Status CheckName(absl::string_view name) {
+  if (name.empty() || name.find('\0') != absl::string_view::npos ||
+      name.front() == '/') {
+    return absl::DataLossError(
+        absl::StrCat("zip record has the name \"", name, "\""));
+  }
+  for (const absl::string_view part : absl::StrSplit(name, '/')) {
+    if (part == "..") {
+      return absl::DataLossError(
+          absl::StrCat("zip record ", name, " leaves the archive"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckFlags(absl::string_view name, uint16_t flags,
+                        uint16_t method) {
+  if ((flags & (kFlagEncrypted | kFlagStrongEncryption | kFlagMasked)) != 0) {
+    return absl::UnimplementedError(
+        absl::StrCat("zip record ", name, " is encrypted"));
+  }
+  if (method != 0) {
+    return absl::UnimplementedError(absl::StrCat(
+        "zip record ", name, " is compressed (method ", method, ")"));
+  }
+  if ((flags & kFlagPatch) != 0) {
+    return absl::UnimplementedError(
+        absl::StrCat("zip record ", name, " is a patch"));
+  }
+  return absl::OkStatus();
+}
+
+// Takes one entry off the head of `rest`. `end` is where payloads must end.
+absl::StatusOr<Entry> TakeEntry(ByteSpan& rest, uint64_t end) {
+  if (rest.size() < kCentralBytes || U32(rest, 0) != kCentralSignature) {
+    return absl::DataLossError("zip directory ends before its last record");
+  }
+  const size_t name_size = U16(rest, 28);
+  const size_t extra_size = U16(rest, 30);
+  const size_t comment_size = U16(rest, 32);
+  if (name_size + extra_size + comment_size > rest.size() - kCentralBytes) {
+    return absl::DataLossError("zip directory entry reaches past its end");
+  }
+  Entry entry;
+  entry.record.name =
+      std::string(AsText(rest.subspan(kCentralBytes, name_size)));
+  const std::string& name = entry.record.name;
+  DCP_RETURN_IF_ERROR(CheckName(name));
+  entry.flags = U16(rest, 8);
+  DCP_RETURN_IF_ERROR(CheckFlags(name, entry.flags, U16(rest, 10)));
+  entry.record.crc = U32(rest, 16);
+  uint64_t stored_size = U32(rest, 20);
+  entry.record.size = U32(rest, 24);
+  entry.header_offset = U32(rest, 42);
+  DCP_ASSIGN_OR_RETURN(
+      ByteSpan field,
+      FindZip64Field(rest.subspan(kCentralBytes + name_size, extra_size),
+                     name));
+  TakeWide(field, entry.record.size);
+  TakeWide(field, stored_size);
+  TakeWide(field, entry.header_offset);
+  if (stored_size != entry.record.size) {
+    return absl::DataLossError(
+        absl::StrCat("zip record ", name, " is stored but has the sizes ",
+                     stored_size, " and ", entry.record.size));
+  }
+  const std::optional<uint64_t> least =
+      CheckedAdd(entry.header_offset, kLocalBytes + name_size);
+  if (U16(rest, 34) != 0 || !least.has_value() || *least > end ||
+      entry.record.size > end - *least) {
+    return absl::DataLossError(absl::StrCat(
+        "zip record ", name, " of ", entry.record.size, " bytes at ",
+        entry.header_offset, " reaches past offset ", end));
+  }
+  rest = rest.subspan(kCentralBytes + name_size + extra_size + comment_size);
+  return entry;
+}
+
+// A header without a data descriptor repeats what the directory says.
+absl::Status CheckLocalSizes(const Entry& entry, ByteSpan header,
+                             uint64_t extra_offset, uint64_t extra_size,
+                             ReadAt read) {
+  const ZipRecord& record = entry.record;
+  const uint32_t crc = U32(header, 14);
+  uint64_t stored_size = U32(header, 18);
+  uint64_t size = U32(header, 22);
+  if (size == kSaturated32 || stored_size == kSaturated32) {
+    DCP_ASSIGN_OR_RETURN(const ByteSpan extra, read(extra_offset, extra_size));
+    DCP_ASSIGN_OR_RETURN(ByteSpan field, FindZip64Field(extra, record.name));
+    TakeWide(field, size);
+    TakeWide(field, stored_size);
+  }
+  if (size != record.size || stored_size != record.size) {
+    return absl::DataLossError(absl::StrCat(
+        "zip record ", record.name, " has ", record.size,
+        " bytes by the directory and ", size, " by its own header"));
+  }
+  if (crc != 0 && crc != record.crc) {
+    return absl::DataLossError(
+        absl::StrCat("zip record ", record.name, " has two different CRCs"));
+  }
+  return absl::OkStatus();
+}
+
+// Compares the local header with the entry and finds the payload, which must
+// end by `end`.
+absl::Status ReadLocal(uint64_t end, ReadAt read, Entry& entry) {
+  ZipRecord& record = entry.record;
+  const uint64_t fixed_size = kLocalBytes + record.name.size();
+  DCP_ASSIGN_OR_RETURN(const ByteSpan header,
+                       read(entry.header_offset, fixed_size));
+  if (U32(header, 0) != kLocalSignature) {
+    return absl::DataLossError(absl::StrCat("no zip record ", record.name,
+                                            " at ", entry.header_offset));
+  }
+  if (U16(header, 26) != record.name.size() ||
+      AsText(header.subspan(kLocalBytes)) != record.name) {
+    return absl::DataLossError(absl::StrCat(
+        "zip record ", record.name, " has another name in its own header"));
+  }
+  const uint16_t flags = U16(header, 6);
+  DCP_RETURN_IF_ERROR(CheckFlags(record.name, flags, U16(header, 8)));
+  const uint64_t extra_size = U16(header, 28);
+  const uint64_t extra_offset = entry.header_offset + fixed_size;
+  record.payload_offset = extra_offset + extra_size;
+  if (record.payload_offset > end ||
+      record.size > end - record.payload_offset) {
+    return absl::DataLossError(
+        absl::StrCat("zip record ", record.name, " at ", record.payload_offset,
+                     " of ", record.size, " bytes reaches past offset ", end));
+  }
+  if ((flags & kFlagDescriptor) != 0) return absl::OkStatus();
+  return CheckLocalSizes(entry, header, extra_offset, extra_size, read);
+}
+
+// No byte belongs to two records, no name to two.
+absl::Status CheckApart(absl::Span<const Entry> entries) {
+  std::vector<const Entry*> by_place;
+  by_place.reserve(entries.size());
+  absl::flat_hash_set<absl::string_view> names;
+  names.reserve(entries.size());
+  for (const Entry& entry : entries) {
+    if (!names.insert(entry.record.name).second) {
+      return absl::DataLossError(
+          absl::StrCat("zip record ", entry.record.name, " is there twice"));
+    }
+    by_place.push_back(&entry);
+  }
+  std::sort(by_place.begin(), by_place.end(),
+            [](const Entry* a, const Entry* b) {
+              return a->header_offset < b->header_offset;
+            });
+  for (size_t i = 1; i < by_place.size(); ++i) {
+    const ZipRecord& record = by_place[i - 1]->record;
+    if (record.payload_offset + record.size > by_place[i]->header_offset) {
+      return absl::DataLossError(absl::StrCat("zip records ", record.name,
+                                              " and ", by_place[i]->record.name,
+                                              " overlap"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<Entry>> ReadDirectory(const Directory& directory,
+                                                 const Tail& tail,
+                                                 ReadAt read) {
+  DCP_ASSIGN_OR_RETURN(
+      ByteSpan rest, ReadRange(directory.offset, directory.length, tail, read));
+  std::vector<Entry> entries;
+  entries.reserve(directory.num_entries);
+  for (uint64_t i = 0; i < directory.num_entries; ++i) {
+    DCP_ASSIGN_OR_RETURN(Entry entry, TakeEntry(rest, directory.offset));
+    entries.push_back(std::move(entry));
+  }
+  if (!rest.empty()) {
+    return absl::DataLossError(absl::StrCat("zip directory has ", rest.size(),
+                                            " bytes behind its last record"));
+  }
+  return entries;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<ZipRecord>> ReadZip(uint64_t length, ReadAt read) {
+  DCP_ASSIGN_OR_RETURN(Tail tail, ReadTail(length, kFirstTailBytes, read));
+  std::optional<size_t> end = FindEnd(tail.bytes);
+  if (!end.has_value() && length > tail.bytes.size()) {
+    DCP_ASSIGN_OR_RETURN(tail, ReadTail(length, kMaxZipTailBytes, read));
+    end = FindEnd(tail.bytes);
+  }
+  if (!end.has_value()) {
+    return absl::DataLossError(
+        "no zip end record: not a zip archive, or cut short");
+  }
+  DCP_ASSIGN_OR_RETURN(const Directory directory,
+                       FindDirectory(length, tail, *end, read));
+  DCP_ASSIGN_OR_RETURN(std::vector<Entry> entries,
+                       ReadDirectory(directory, tail, read));
+  for (Entry& entry : entries) {
+    DCP_RETURN_IF_ERROR(ReadLocal(directory.offset, read, entry));
+  }
+  DCP_RETURN_IF_ERROR(CheckApart(entries));
+  std::vector<ZipRecord> records;
+  records.reserve(entries.size());
+  for (Entry& entry : entries) records.push_back(std::move(entry.record));
+  return records;
+}
+
+}  // namespace dcp
