@@ -9,16 +9,24 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 
 namespace dcp {
 
-// `status` with "<parts...>: " before its message; OK stays OK.
+// `status` with "<parts...>: " before its message and its payloads kept; OK
+// stays OK.
 template <typename... Parts>
 absl::Status Annotate(const absl::Status& status, const Parts&... parts) {
   if (status.ok()) return status;
-  return absl::Status(status.code(),
-                      absl::StrCat(parts..., ": ", status.message()));
+  absl::Status annotated(status.code(),
+                         absl::StrCat(parts..., ": ", status.message()));
+  status.ForEachPayload(
+      [&](absl::string_view type, const absl::Cord& payload) {
+        annotated.SetPayload(type, payload);
+      });
+  return annotated;
 }
 
 }  // namespace dcp

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <variant>
@@ -85,6 +86,18 @@ struct OpenOptions {
   int64_t rank = -1;
 };
 
+// What an opener of one format finds out (see dcp_opener.h and its siblings).
+struct CheckpointParts {
+  Format format = Format::kDcp;
+  // What the format's own header says of its writer, as label and text:
+  // "version", "save id", "container", safetensors' metadata.
+  std::vector<std::pair<std::string, std::string>> properties;
+  std::vector<CheckpointEntry> entries;  // in the order of the index
+  bool flattened = true;  // false: a DCP checkpoint saved without flattening
+  std::unique_ptr<SourceFiles> files;
+  ValueArena arena;  // of the objects
+};
+
 class Checkpoint {
  public:
   // Finds out the format from what is at `path`. NotFound when there is no
@@ -94,41 +107,33 @@ class Checkpoint {
   static absl::StatusOr<std::unique_ptr<Checkpoint>> Open(
       FileSystem& fs, absl::string_view path, const OpenOptions& options);
 
-  Format format() const { return format_; }
+  Format format() const { return parts_.format; }
   const std::string& path() const { return path_; }
-  // What the format's own header says of its writer, as label and text:
-  // "torch version", "save id", "zip" or "legacy", safetensors' metadata.
   const std::vector<std::pair<std::string, std::string>>& properties() const {
-    return properties_;
+    return parts_.properties;
   }
+  const std::vector<CheckpointEntry>& entries() const {
+    return parts_.entries;
+  }
+  bool flattened() const { return parts_.flattened; }
 
-  // In the order of the index.
-  const std::vector<CheckpointEntry>& entries() const { return entries_; }
-  // False for a DCP checkpoint saved without flattening.
-  bool flattened() const { return flattened_; }
-
-  const SourceFiles& files() const { return *files_; }
-  SourceFiles& files() { return *files_; }
+  const SourceFiles& files() const { return *parts_.files; }
+  SourceFiles& files() { return *parts_.files; }
 
   // Finds the payload of the given entries (indices), reading the head and
   // tail of each item once, at full queue depth; checks each item against the
   // index. Entries that are located already cost nothing.
-  absl::Status Locate(absl::Span<const uint32_t> entries);
-  absl::Status LocateAll();
+  absl::Status Locate(absl::Span<const uint32_t> entries,
+                      std::stop_token stop = {});
+  absl::Status LocateAll(std::stop_token stop = {});
 
  private:
-  friend class CheckpointBuilder;
-  friend class ItemLocator;
-  Checkpoint() = default;
+  Checkpoint(FileSystem& fs, absl::string_view path, CheckpointParts parts)
+      : fs_(fs), path_(path), parts_(std::move(parts)) {}
 
-  FileSystem* fs_ = nullptr;
-  Format format_ = Format::kDcp;
-  std::string path_;
-  std::vector<std::pair<std::string, std::string>> properties_;
-  std::vector<CheckpointEntry> entries_;
-  bool flattened_ = true;
-  std::unique_ptr<SourceFiles> files_;
-  ValueArena arena_;
+  FileSystem& fs_;
+  const std::string path_;
+  CheckpointParts parts_;
 };
 
 }  // namespace dcp

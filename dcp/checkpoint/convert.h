@@ -15,6 +15,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "dcp/base/error_side.h"
 #include "dcp/checkpoint/checkpoint.h"
 #include "dcp/checkpoint/selection.h"
 #include "dcp/io/file_system.h"
@@ -80,17 +81,12 @@ absl::StatusOr<ConvertPlan> PlanConvert(FileSystem& fs, absl::string_view src,
 // when overwriting would destroy files that are not part of a checkpoint, or
 // a safetensors file cannot hold what the source has (names them);
 // ResourceExhausted when the disk or the memory budget is too small;
-// Cancelled; else the errors of Checkpoint::Open. An error of the source is
-// prefixed "source", of the destination "destination"; see ErrorSide.
+// Cancelled; else the errors of Checkpoint::Open. SideOf (dcp/base/error_side.h)
+// tells whether the source or the destination failed.
 absl::StatusOr<ConvertPlan> ConvertCheckpoint(FileSystem& fs,
                                               absl::string_view src,
                                               absl::string_view dst,
                                               ConvertOptions options);
-
-// Which end a failed operation failed at, from the payload that the functions
-// here attach to their Status.
-enum class ErrorSide : uint8_t { kNone, kSource, kDestination };
-ErrorSide SideOf(const absl::Status& status);
 
 }  // namespace dcp
 

@@ -1,0 +1,28 @@
+#include "dcp/base/error_side.h"
+
+#include "absl/strings/cord.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+
+namespace dcp {
+namespace {
+
+constexpr absl::string_view kPayloadType = "tessera/error-side";
+
+}  // namespace
+
+absl::Status WithSide(absl::Status status, ErrorSide side) {
+  if (status.ok() || SideOf(status) != ErrorSide::kNone) return status;
+  status.SetPayload(kPayloadType, absl::Cord(side == ErrorSide::kSource
+                                                 ? "source"
+                                                 : "destination"));
+  return status;
+}
+
+ErrorSide SideOf(const absl::Status& status) {
+  const absl::optional<absl::Cord> side = status.GetPayload(kPayloadType);
+  if (!side.has_value()) return ErrorSide::kNone;
+  return *side == "source" ? ErrorSide::kSource : ErrorSide::kDestination;
+}
+
+}  // namespace dcp

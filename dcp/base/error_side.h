@@ -1,0 +1,22 @@
+// Which end of a transfer an error belongs to: what was read or what was
+// written. Carried along in the Status, so that a program can tell a broken
+// source from a full disk. Any thread.
+#ifndef DCP_BASE_ERROR_SIDE_H_
+#define DCP_BASE_ERROR_SIDE_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+
+namespace dcp {
+
+enum class ErrorSide : uint8_t { kNone, kSource, kDestination };
+
+// `status` marked with `side`, unless it is OK or marked already.
+absl::Status WithSide(absl::Status status, ErrorSide side);
+
+ErrorSide SideOf(const absl::Status& status);
+
+}  // namespace dcp
+
+#endif  // DCP_BASE_ERROR_SIDE_H_

@@ -1,0 +1,123 @@
+#include "dcp/checkpoint/checkpoint.h"
+
+#include <numeric>
+#include <optional>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "dcp/base/bytes.h"
+#include "dcp/base/limits.h"
+#include "dcp/base/status.h"
+#include "dcp/checkpoint/dcp_opener.h"
+#include "dcp/checkpoint/item_locator.h"
+#include "dcp/checkpoint/safetensors_opener.h"
+#include "dcp/checkpoint/torch_opener.h"
+
+namespace dcp {
+namespace {
+
+bool Exists(FileSystem& fs, absl::string_view directory,
+            absl::string_view name) {
+  return fs.Stat(JoinPath(directory, name)).ok();
+}
+
+absl::StatusOr<CheckpointParts> OpenDirectory(FileSystem& fs,
+                                              absl::string_view path,
+                                              const OpenOptions& options) {
+  if (Exists(fs, path, kDcpMetadataName)) {
+    return OpenDcp(fs, path, kDcpMetadataName, options);
+  }
+  if (Exists(fs, path, RankMetadataName(0)) ||
+      (options.rank >= 0 && Exists(fs, path, RankMetadataName(options.rank)))) {
+    return OpenRankLocalDcp(fs, path, options);
+  }
+  DCP_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> names, fs.List(path));
+  for (const DirectoryEntry& entry : names) {
+    if (absl::EndsWith(entry.name, ".safetensors")) {
+      return OpenSafetensorsDirectory(fs, path, options);
+    }
+  }
+  if (Exists(fs, path, absl::StrCat(kDcpMetadataName, ".tmp"))) {
+    return absl::NotFoundError(absl::StrCat(
+        path, ": an unfinished save: there is .metadata.tmp but no .metadata"));
+  }
+  return absl::NotFoundError(absl::StrCat(
+      path, ": no checkpoint: the directory has neither .metadata (a save that "
+            "did not finish has none) nor a .safetensors file"));
+}
+
+absl::StatusOr<CheckpointParts> OpenSingleFile(FileSystem& fs,
+                                               absl::string_view path,
+                                               const OpenOptions& options) {
+  DCP_ASSIGN_OR_RETURN(
+      const File file,
+      fs.OpenForRead(path, DirectMode::kOff, /*follow_symlinks=*/true));
+  uint8_t head[9] = {};
+  const uint64_t length = std::min<uint64_t>(sizeof(head), file.size);
+  const absl::Status read = fs.Read(file, 0, MutableByteSpan(head, length));
+  DCP_RETURN_IF_ERROR(fs.Close(file));
+  DCP_RETURN_IF_ERROR(Annotate(read, path));
+  const bool looks_like_safetensors =
+      head[8] == '{' && LoadLittleEndian<uint64_t>(head) < file.size;
+  if (absl::EndsWith(path, ".safetensors") || looks_like_safetensors) {
+    return OpenSafetensorsFile(fs, path, options);
+  }
+  return OpenTorchFile(fs, path, options);
+}
+
+}  // namespace
+
+absl::string_view FormatName(Format format) {
+  switch (format) {
+    case Format::kDcp:
+      return "dcp";
+    case Format::kSafetensors:
+      return "safetensors";
+    case Format::kTorch:
+      return "pt";
+  }
+  return "";
+}
+
+absl::StatusOr<Format> ParseFormat(absl::string_view name) {
+  if (name == "dcp") return Format::kDcp;
+  if (name == "safetensors") return Format::kSafetensors;
+  if (name == "pt" || name == "torch" || name == "pth" || name == "bin") {
+    return Format::kTorch;
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "unknown format '", name, "': want dcp, safetensors or pt"));
+}
+
+uint64_t TensorEntry::num_bytes() const {
+  return static_cast<uint64_t>(Volume(shape)) * ElementSize(dtype);
+}
+
+absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(
+    FileSystem& fs, absl::string_view path, const OpenOptions& options) {
+  DCP_ASSIGN_OR_RETURN(const FileInfo info, fs.Stat(path));
+  // A path given by the user may be a link; one found inside may not.
+  const bool is_directory =
+      info.kind == FileKind::kDirectory ||
+      (info.kind == FileKind::kSymlink && fs.List(path).ok());
+  absl::StatusOr<CheckpointParts> parts =
+      is_directory ? OpenDirectory(fs, path, options)
+                   : OpenSingleFile(fs, path, options);
+  if (!parts.ok()) return parts.status();
+  return std::unique_ptr<Checkpoint>(
+      new Checkpoint(fs, path, *std::move(parts)));
+}
+
+absl::Status Checkpoint::Locate(absl::Span<const uint32_t> entries,
+                                std::stop_token stop) {
+  if (parts_.format != Format::kDcp) return absl::OkStatus();
+  return LocateItems(fs_, parts_, entries, stop);
+}
+
+absl::Status Checkpoint::LocateAll(std::stop_token stop) {
+  std::vector<uint32_t> all(parts_.entries.size());
+  std::iota(all.begin(), all.end(), 0);
+  return Locate(all, stop);
+}
+
+}  // namespace dcp

@@ -1,0 +1,284 @@
+// The protocol, step by step. "Synced" means that a crash after the step
+// cannot undo it.
+//
+// A DCP directory:
+//   1. make the directory, sync its parent
+//   2. write the data files under names that no file there has; sync each
+//   3. write .digests-<save id>, sync it
+//   4. write .metadata.tmp, sync it; sync the directory, so that every name
+//      is there before the index refers to it
+//   5. rename .metadata.tmp to .metadata; sync the directory: the commit
+//   6. remove what the replaced index referred to, and digests of other saves
+// A crash before the rename of step 5 leaves the old index and every file it
+// names; after it, the new ones. Files left behind are removed by the next
+// save to the directory, which knows them by their names.
+//
+// A directory of safetensors, which has no single index to rename:
+//   1. remove and make the sibling .<name>.partial
+//   2. write and sync everything in it, sync it
+//   3. rename it to the destination, or exchange it with what is there; sync
+//      the parent: the commit
+//   4. remove what is now under the sibling's name
+//
+// A file: likewise with the sibling file .<name>.partial and a rename over.
+#include "dcp/checkpoint/commit.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "dcp/base/check.h"
+#include "dcp/base/limits.h"
+#include "dcp/base/log.h"
+#include "dcp/base/status.h"
+#include "dcp/checkpoint/dcp_opener.h"
+
+namespace dcp {
+namespace {
+
+// "__{rank}_{i}.distcp": what a DCP writer, ours or PyTorch's, calls a data
+// file.
+bool IsDataFileName(absl::string_view name) {
+  uint64_t number;
+  if (!absl::ConsumePrefix(&name, "__") ||
+      !absl::ConsumeSuffix(&name, ".distcp")) {
+    return false;
+  }
+  const size_t middle = name.find('_');
+  return middle != absl::string_view::npos &&
+         absl::SimpleAtoi(name.substr(0, middle), &number) &&
+         absl::SimpleAtoi(name.substr(middle + 1), &number);
+}
+
+bool BelongsToSafetensors(absl::string_view name) {
+  return absl::EndsWith(name, ".safetensors") ||
+         absl::EndsWith(name, ".safetensors.index.json") ||
+         IsDigestsName(name);
+}
+
+std::string WithoutTrailingSlashes(absl::string_view path) {
+  while (path.size() > 1 && absl::EndsWith(path, "/")) path.remove_suffix(1);
+  return std::string(path);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Destination>> Destination::Plan(
+    FileSystem& fs, absl::string_view path, Kind kind, bool overwrite) {
+  if (path.empty()) {
+    return absl::InvalidArgumentError("the destination has no name");
+  }
+  std::unique_ptr<Destination> destination(
+      new Destination(fs, WithoutTrailingSlashes(path), kind));
+  if (kind == Kind::kDcpDirectory) {
+    destination->staging_ = destination->path_;
+  } else {
+    destination->staging_ =
+        JoinPath(ParentDirectory(destination->path_),
+                 absl::StrCat(".", BaseName(destination->path_), ".partial"));
+  }
+  DCP_RETURN_IF_ERROR(destination->InspectExisting(overwrite));
+  return destination;
+}
+
+Destination::~Destination() {
+  if (!committed_) Abandon();
+}
+
+absl::Status Destination::InspectExisting(bool overwrite) {
+  const absl::StatusOr<FileInfo> info = fs_.Stat(path_);
+  if (absl::IsNotFound(info.status())) return absl::OkStatus();
+  DCP_RETURN_IF_ERROR(info.status());
+  exists_ = true;
+  const bool is_directory = info->kind == FileKind::kDirectory;
+  if (is_directory == (kind_ == Kind::kFile)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        path_, " exists and is ", is_directory ? "a directory" : "no directory",
+        "; the output would be ", is_directory ? "a file" : "a directory"));
+  }
+  if (is_directory) return InspectDirectory(overwrite);
+  if (!overwrite) {
+    return absl::AlreadyExistsError(
+        absl::StrCat(path_, " exists; --overwrite replaces it"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Destination::InspectDirectory(bool overwrite) {
+  DCP_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries,
+                       fs_.List(path_));
+  if (entries.empty()) return absl::OkStatus();
+  if (!overwrite) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        path_, " exists and is not empty; --overwrite replaces the checkpoint "
+               "in it"));
+  }
+  if (kind_ == Kind::kDcpDirectory) {
+    FindStale(entries);
+    return absl::OkStatus();
+  }
+  std::vector<std::string> foreign;
+  for (const DirectoryEntry& entry : entries) {
+    if (entry.kind != FileKind::kDirectory &&
+        BelongsToSafetensors(entry.name)) {
+      stale_.push_back(entry.name);
+    } else {
+      foreign.push_back(entry.name);
+    }
+  }
+  if (foreign.empty()) return absl::OkStatus();
+  const size_t num_foreign = foreign.size();
+  foreign.resize(std::min<size_t>(num_foreign, 5));
+  return absl::FailedPreconditionError(absl::StrCat(
+      path_, " holds ", num_foreign,
+      " files that are not part of a safetensors checkpoint and would be "
+      "lost: ",
+      absl::StrJoin(foreign, ", "), num_foreign > 5 ? ", ..." : ""));
+}
+
+void Destination::FindStale(const std::vector<DirectoryEntry>& entries) {
+  for (const DirectoryEntry& entry : entries) {
+    taken_.insert(entry.name);
+    if (entry.kind == FileKind::kDirectory) continue;
+    if (IsDataFileName(entry.name) || IsDigestsName(entry.name)) {
+      stale_.push_back(entry.name);
+    }
+  }
+}
+
+std::string Destination::NextDataFileName(int64_t rank) {
+  for (uint64_t i = 0;; ++i) {
+    std::string name = absl::StrCat("__", rank, "_", i, ".distcp");
+    if (taken_.insert(name).second) return name;
+  }
+}
+
+absl::Status Destination::Begin() {
+  const std::string parent = ParentDirectory(staging_);
+  if (kind_ == Kind::kDcpDirectory) {
+    if (exists_) return absl::OkStatus();
+    DCP_RETURN_IF_ERROR(fs_.MakeDirectory(staging_));
+    made_directory_ = true;
+    return fs_.SyncDirectory(parent);
+  }
+  if (kind_ == Kind::kFile) {
+    const absl::Status removed = fs_.Remove(staging_);
+    return absl::IsNotFound(removed) ? absl::OkStatus() : removed;
+  }
+  const absl::StatusOr<std::vector<DirectoryEntry>> left = fs_.List(staging_);
+  if (left.ok()) {
+    for (const DirectoryEntry& entry : *left) {
+      DCP_RETURN_IF_ERROR(fs_.Remove(JoinPath(staging_, entry.name)));
+    }
+    DCP_RETURN_IF_ERROR(fs_.RemoveDirectory(staging_));
+  }
+  DCP_RETURN_IF_ERROR(fs_.MakeDirectory(staging_));
+  made_directory_ = true;
+  return absl::OkStatus();
+}
+
+std::string Destination::PathOf(absl::string_view name) const {
+  return kind_ == Kind::kFile ? staging_ : JoinPath(staging_, name);
+}
+
+void Destination::Created(absl::string_view name) {
+  created_.push_back(PathOf(name));
+}
+
+absl::Status Destination::WriteSideFile(absl::string_view name,
+                                        absl::string_view bytes) {
+  const std::string path = JoinPath(staging_, name);
+  const absl::Status removed = fs_.Remove(path);  // of an interrupted run
+  if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
+  created_.push_back(path);
+  return WriteFile(fs_, path, bytes);
+}
+
+absl::Status Destination::Commit(absl::string_view index_name,
+                                 absl::string_view index,
+                                 absl::string_view digests_name,
+                                 const std::vector<ChunkDigest>& digests) {
+  if (kind_ == Kind::kFile) return CommitFile();
+  if (!digests.empty()) {
+    DCP_RETURN_IF_ERROR(WriteSideFile(digests_name, WriteDigests(digests)));
+  }
+  if (kind_ == Kind::kDcpDirectory) return CommitDcp(index_name, index);
+  if (!index_name.empty()) {
+    DCP_RETURN_IF_ERROR(WriteSideFile(index_name, index));
+  }
+  return CommitDirectory();
+}
+
+absl::Status Destination::CommitDcp(absl::string_view index_name,
+                                    absl::string_view index) {
+  const std::string temporary_name = absl::StrCat(index_name, ".tmp");
+  DCP_RETURN_IF_ERROR(WriteSideFile(temporary_name, index));
+  DCP_RETURN_IF_ERROR(fs_.SyncDirectory(staging_));
+  DCP_RETURN_IF_ERROR(fs_.Rename(JoinPath(staging_, temporary_name),
+                                 JoinPath(staging_, index_name)));
+  // From here on the new index may be what a crash leaves: nothing it names
+  // is removed any more, even if the sync fails.
+  committed_ = true;
+  DCP_RETURN_IF_ERROR(fs_.SyncDirectory(staging_));
+  RemoveStale();
+  return absl::OkStatus();
+}
+
+absl::Status Destination::CommitDirectory() {
+  DCP_RETURN_IF_ERROR(fs_.SyncDirectory(staging_));
+  const std::string parent = ParentDirectory(path_);
+  if (!exists_) {
+    DCP_RETURN_IF_ERROR(fs_.RenameExclusive(staging_, path_));
+    committed_ = true;
+    return fs_.SyncDirectory(parent);
+  }
+  DCP_RETURN_IF_ERROR(fs_.Exchange(staging_, path_));
+  committed_ = true;
+  DCP_RETURN_IF_ERROR(fs_.SyncDirectory(parent));
+  RemoveStale();
+  return absl::OkStatus();
+}
+
+absl::Status Destination::CommitFile() {
+  DCP_RETURN_IF_ERROR(exists_ ? fs_.Rename(staging_, path_)
+                              : fs_.RenameExclusive(staging_, path_));
+  committed_ = true;
+  return fs_.SyncDirectory(ParentDirectory(path_));
+}
+
+// The new checkpoint is durable; what cannot be removed is only litter.
+void Destination::RemoveStale() {
+  absl::Status status;
+  for (const std::string& name : stale_) {
+    const std::string path = JoinPath(staging_, name);
+    if (std::find(created_.begin(), created_.end(), path) != created_.end() &&
+        kind_ == Kind::kDcpDirectory) {
+      continue;
+    }
+    status.Update(fs_.Remove(path));
+  }
+  if (kind_ == Kind::kDirectory) status.Update(fs_.RemoveDirectory(staging_));
+  if (!status.ok()) {
+    DCP_LOG(kWarning) << "event=stale_files_left path=" << path_
+                      << " error=" << status.message();
+  }
+}
+
+void Destination::Abandon() {
+  absl::Status status;
+  for (const std::string& path : created_) {
+    const absl::Status removed = fs_.Remove(path);
+    if (!absl::IsNotFound(removed)) status.Update(removed);
+  }
+  if (made_directory_) status.Update(fs_.RemoveDirectory(staging_));
+  if (!status.ok()) {
+    DCP_LOG(kWarning) << "event=unfinished_output_left path=" << staging_
+                      << " error=" << status.message();
+  }
+}
+
+}  // namespace dcp

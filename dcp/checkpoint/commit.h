@@ -1,0 +1,95 @@
+// Commit: how a checkpoint appears at its destination whole or not at all,
+// whatever crashes when. Three ways, one for each shape of destination:
+//
+//   DCP directory   data files go into the directory under names that nothing
+//                   there has; the rename of .metadata is the commit; files of
+//                   the replaced checkpoint are removed afterwards
+//   plain directory a sibling directory is filled, then renamed or exchanged
+//   single file     a sibling file is written, then renamed over
+//
+// The protocol is written out in commit.cc. Used by one thread.
+#ifndef DCP_CHECKPOINT_COMMIT_H_
+#define DCP_CHECKPOINT_COMMIT_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "dcp/checkpoint/digests.h"
+#include "dcp/io/file_system.h"
+
+namespace dcp {
+
+class Destination {
+ public:
+  enum class Kind : uint8_t { kDcpDirectory, kDirectory, kFile };
+
+  // Looks at what is at `path` and decides; changes nothing yet. AlreadyExists
+  // without `overwrite` when something is there (an empty directory is
+  // nothing); FailedPrecondition when what is there may not be replaced: a
+  // directory where a file should go or the reverse, or (kDirectory) one with
+  // files that belong to no safetensors checkpoint, which are named. `fs` must
+  // outlive this.
+  static absl::StatusOr<std::unique_ptr<Destination>> Plan(
+      FileSystem& fs, absl::string_view path, Kind kind, bool overwrite);
+
+  // Removes all that was made unless Commit succeeded.
+  ~Destination();
+  Destination(const Destination&) = delete;
+  Destination& operator=(const Destination&) = delete;
+
+  // A name for the next data file of a rank, "__{rank}_{i}.distcp", that no
+  // file in the directory has. For kDcpDirectory.
+  std::string NextDataFileName(int64_t rank);
+
+  // Makes the directory that data files go into, removing what an interrupted
+  // run left there.
+  absl::Status Begin();
+
+  // Where to create data file `name` (of kFile: `name` is ignored).
+  std::string PathOf(absl::string_view name) const;
+  // The data file was created: to be removed if there is no commit.
+  void Created(absl::string_view name);
+
+  // Makes the checkpoint appear. All data files are written, synced and
+  // closed. `index_name` and `index` are the file that makes a checkpoint of
+  // them (.metadata, or the JSON index; none if the name is empty); `digests`
+  // go into `digests_name` unless there are none.
+  absl::Status Commit(absl::string_view index_name, absl::string_view index,
+                      absl::string_view digests_name,
+                      const std::vector<ChunkDigest>& digests);
+
+ private:
+  Destination(FileSystem& fs, std::string path, Kind kind)
+      : fs_(fs), path_(std::move(path)), kind_(kind) {}
+
+  absl::Status InspectExisting(bool overwrite);
+  absl::Status InspectDirectory(bool overwrite);
+  void FindStale(const std::vector<DirectoryEntry>& entries);
+  absl::Status WriteSideFile(absl::string_view name, absl::string_view bytes);
+  absl::Status CommitDcp(absl::string_view index_name, absl::string_view index);
+  absl::Status CommitDirectory();
+  absl::Status CommitFile();
+  void RemoveStale();
+  void Abandon();
+
+  FileSystem& fs_;
+  const std::string path_;
+  const Kind kind_;
+  bool exists_ = false;
+  bool made_directory_ = false;
+  bool committed_ = false;
+  std::string staging_;  // where data files go: path_ itself, or a sibling
+  absl::flat_hash_set<std::string> taken_;  // names in a DCP directory
+  std::vector<std::string> stale_;    // of the checkpoint to be replaced
+  std::vector<std::string> created_;  // by us, in staging_
+};
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_COMMIT_H_

@@ -1,0 +1,35 @@
+// Opens a DCP directory: reads .metadata, checks that the chunks of every
+// tensor cover it, and makes entries of it. The items themselves are looked
+// into later, by item_locator. Any thread.
+#ifndef DCP_CHECKPOINT_DCP_OPENER_H_
+#define DCP_CHECKPOINT_DCP_OPENER_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "dcp/checkpoint/checkpoint.h"
+#include "dcp/io/file_system.h"
+
+namespace dcp {
+
+inline constexpr absl::string_view kDcpMetadataName = ".metadata";
+
+// "__3.metadata": the index of one rank's own items.
+std::string RankMetadataName(int64_t rank);
+
+absl::StatusOr<CheckpointParts> OpenDcp(FileSystem& fs,
+                                        absl::string_view directory,
+                                        absl::string_view metadata_name,
+                                        const OpenOptions& options);
+
+// A checkpoint saved with use_collectives=False: each rank's values are its
+// own, so one rank must be chosen unless there is only one.
+absl::StatusOr<CheckpointParts> OpenRankLocalDcp(FileSystem& fs,
+                                                 absl::string_view directory,
+                                                 const OpenOptions& options);
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_DCP_OPENER_H_

@@ -1,0 +1,35 @@
+#include "dcp/checkpoint/file_reader.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "dcp/base/status.h"
+
+namespace dcp {
+namespace {
+
+// What parsers ask for next is mostly close behind: a local header, a count.
+constexpr uint64_t kReadAheadBytes = 4096;
+
+}  // namespace
+
+absl::StatusOr<ByteSpan> FileReader::Read(uint64_t offset, uint64_t length) {
+  if (offset > length_ || length > length_ - offset) {
+    return absl::DataLossError(absl::StrCat("bytes [", offset, ", +", length,
+                                            ") reach past the end at ",
+                                            length_));
+  }
+  const bool buffered =
+      offset >= buffer_offset_ &&
+      offset - buffer_offset_ + length <= buffer_.size();
+  if (!buffered) {
+    const uint64_t read =
+        std::min(std::max(length, kReadAheadBytes), length_ - offset);
+    buffer_.resize(read);
+    buffer_offset_ = offset;
+    DCP_RETURN_IF_ERROR(fs_.Read(file_, start_ + offset, buffer_));
+  }
+  return ByteSpan(buffer_).subspan(offset - buffer_offset_, length);
+}
+
+}  // namespace dcp

@@ -1,0 +1,43 @@
+// FileReader: gives a parser the bytes of a part of an open file (see
+// format/read_at.h), reading a little ahead so that the many small reads of a
+// parser become few. Used by one thread.
+#ifndef DCP_CHECKPOINT_FILE_READER_H_
+#define DCP_CHECKPOINT_FILE_READER_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "dcp/base/bytes.h"
+#include "dcp/io/file_system.h"
+
+namespace dcp {
+
+class FileReader {
+ public:
+  // Bytes [start, start + length) of `file`; `fs` must outlive this.
+  FileReader(FileSystem& fs, File file, uint64_t start, uint64_t length)
+      : fs_(fs), file_(file), start_(start), length_(length) {}
+
+  // A function fit for ReadAt; this must outlive it.
+  auto read_at() {
+    return [this](uint64_t offset, uint64_t length) {
+      return Read(offset, length);
+    };
+  }
+
+  // `offset` counts from `start`. Valid until the next call.
+  absl::StatusOr<ByteSpan> Read(uint64_t offset, uint64_t length);
+
+ private:
+  FileSystem& fs_;
+  const File file_;
+  const uint64_t start_;
+  const uint64_t length_;
+  uint64_t buffer_offset_ = 0;
+  std::vector<uint8_t> buffer_;
+};
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_FILE_READER_H_

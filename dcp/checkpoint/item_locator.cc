@@ -1,0 +1,319 @@
+// The format of an item is a zip archive: its directory is at the end, the
+// pickle that describes the tensor at the beginning, kilobytes or gigabytes of
+// payload between. So each item costs two short reads, or one if it is small;
+// what a parser wants beyond them (a long pickle of an object) is read when it
+// asks.
+//
+// FileSystemWriter(serialization_format=SAFETENSORS) writes something else:
+// one safetensors file per rank whose items the index places wrongly, at
+// offset 0. Such an item is found by its name in the header of its file.
+#include "dcp/checkpoint/item_locator.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "dcp/base/bytes.h"
+#include "dcp/base/limits.h"
+#include "dcp/base/status.h"
+#include "dcp/checkpoint/file_reader.h"
+#include "dcp/checkpoint/torch_opener.h"
+#include "dcp/format/safetensors.h"
+#include "dcp/format/torch_archive.h"
+#include "dcp/io/lane.h"
+#include "dcp/io/pipeline.h"
+#include "dcp/plan/copy_run.h"
+#include "dcp/plan/read_schedule.h"
+
+namespace dcp {
+namespace {
+
+constexpr uint64_t kProbeBytes = 4096;
+// Items looked into with one batch of reads.
+constexpr size_t kItemsPerBatch = 512;
+
+struct Item {
+  uint32_t entry;
+  uint32_t chunk;  // of a tensor
+  StorageInfo storage;
+};
+
+// Head and tail of one item in the batch's buffer; adjoining if small.
+struct Probe {
+  uint64_t head = 0;  // position in the buffer
+  uint64_t head_length = 0;
+  uint64_t tail_length = 0;  // stands behind the head
+};
+
+std::vector<Item> ItemsOf(const CheckpointParts& parts,
+                          absl::Span<const uint32_t> entries) {
+  std::vector<Item> items;
+  for (const uint32_t i : entries) {
+    const CheckpointEntry& entry = parts.entries[i];
+    if (const ObjectEntry* object = entry.object()) {
+      if (!object->located) items.push_back({i, 0, object->item});
+      continue;
+    }
+    const TensorEntry& tensor = *entry.tensor();
+    for (uint32_t c = 0; c < tensor.boxes.size(); ++c) {
+      if (tensor.locations[c].located) continue;
+      items.push_back({i, c, tensor.locations[c].item});
+    }
+  }
+  std::sort(items.begin(), items.end(), [](const Item& a, const Item& b) {
+    return std::pair(a.storage.file, a.storage.offset) <
+           std::pair(b.storage.file, b.storage.offset);
+  });
+  return items;
+}
+
+class Locator {
+ public:
+  Locator(FileSystem& fs, CheckpointParts& parts, std::vector<Item> items)
+      : fs_(fs), parts_(parts), items_(std::move(items)) {}
+
+  absl::Status Run(std::stop_token stop) {
+    TransferStats stats;
+    return RunLanes(
+        fs_, 1, kMinMemoryBytes, stop,
+        [&](Lane& lane, std::stop_token lane_stop) {
+          return RunPipeline(
+              *lane.queue, lane.pool, 1,
+              [&](Batch& batch) { return NextBatch(batch); },
+              [&](FileHandle handle) { return parts_.files->Describe(handle); },
+              lane_stop, stats);
+        });
+  }
+
+ private:
+  struct Round {
+    size_t first = 0;
+    std::vector<Probe> probes;
+    std::string buffer;
+    std::vector<CopyRun> runs;
+    ReadSchedule schedule;
+  };
+
+  absl::StatusOr<bool> NextBatch(Batch& batch) {
+    if (next_ == items_.size()) return false;
+    auto round = std::make_shared<Round>();  // owners: the batch's callbacks
+    round->first = next_;
+    const size_t last = std::min(items_.size(), next_ + kItemsPerBatch);
+    uint64_t size = 0;
+    for (; next_ < last; ++next_) {
+      const StorageInfo& storage = items_[next_].storage;
+      DCP_RETURN_IF_ERROR(
+          Annotate(parts_.files->CheckRange(storage.file, storage.offset,
+                                            storage.length),
+                   parts_.entries[items_[next_].entry].fqn));
+      AddProbe(storage, *round, size);
+    }
+    round->buffer.resize(size);
+    round->schedule = ScheduleReads(round->runs, kMaxReadBytes);
+    for (const ReadRange& range : round->schedule.ranges) {
+      DCP_ASSIGN_OR_RETURN(const File file, parts_.files->Get(range.file));
+      batch.reads.push_back({file, range.offset, range.length});
+    }
+    batch.on_read = [round](size_t read, ByteSpan data) {
+      Scatter(*round, round->schedule.ranges[read], data);
+      return absl::OkStatus();
+    };
+    batch.on_filled = [this, round](std::vector<Block>&) {
+      return ParseRound(*round);
+    };
+    return true;
+  }
+
+  static void AddProbe(const StorageInfo& storage, Round& round,
+                       uint64_t& size) {
+    Probe probe;
+    probe.head = size;
+    if (storage.length <= 3 * kProbeBytes) {
+      probe.head_length = storage.length;
+    } else {
+      probe.head_length = probe.tail_length = kProbeBytes;
+    }
+    const auto add = [&](uint64_t offset, uint64_t length) {
+      if (length > 0) {
+        round.runs.push_back({.file = storage.file,
+                              .src = offset,
+                              .dst = size,
+                              .unit = length});
+      }
+      size += length;
+    };
+    add(storage.offset, probe.head_length);
+    add(storage.offset + storage.length - probe.tail_length,
+        probe.tail_length);
+    round.probes.push_back(probe);
+  }
+
+  static void Scatter(Round& round, const ReadRange& range, ByteSpan data) {
+    for (uint32_t i = 0; i < range.num_runs; ++i) {
+      const CopyRun& run =
+          round.runs[round.schedule.run_indices[range.first_run + i]];
+      ApplyRun(run, range.offset, range.length, data,
+               [&](const uint8_t* src, uint64_t dst, uint64_t n) {
+                 std::memcpy(round.buffer.data() + dst, src, n);
+               });
+    }
+  }
+
+  absl::Status ParseRound(const Round& round) {
+    for (size_t i = 0; i < round.probes.size(); ++i) {
+      const Item& item = items_[round.first + i];
+      DCP_RETURN_IF_ERROR(
+          Annotate(ParseItem(item, round.probes[i], round.buffer),
+                   parts_.entries[item.entry].fqn, ": ",
+                   parts_.files->names()[item.storage.file], " at ",
+                   item.storage.offset));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ParseItem(const Item& item, const Probe& probe,
+                         const std::string& buffer) {
+    CheckpointEntry& entry = parts_.entries[item.entry];
+    auto* tensor = std::get_if<TensorEntry>(&entry.value);
+    const absl::string_view head(buffer.data() + probe.head,
+                                 probe.head_length);
+    if (tensor != nullptr && head.substr(0, 4) != "PK\x03\x04") {
+      return PlaceByName(item, entry.fqn, *tensor);
+    }
+    DCP_ASSIGN_OR_RETURN(const TorchArchive archive,
+                         ReadArchive(item, probe, AsBytes(buffer)));
+    if (tensor != nullptr) return PlaceChunk(item, archive, *tensor);
+    absl::StatusOr<ObjectEntry> object =
+        ObjectInArchive(parts_.arena, archive, archive.root,
+                        item.storage.file, item.storage.offset);
+    if (!object.ok()) return object.status();
+    object->item = item.storage;
+    entry.value = *std::move(object);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<TorchArchive> ReadArchive(const Item& item,
+                                           const Probe& probe,
+                                           ByteSpan buffer) {
+    DCP_ASSIGN_OR_RETURN(const File file,
+                         parts_.files->Get(item.storage.file));
+    const uint64_t length = item.storage.length;
+    FileReader reader(fs_, file, item.storage.offset, length);
+    const uint64_t tail_start = length - probe.tail_length;
+    return ReadTorchArchive(
+        length, /*allow_legacy=*/false,
+        [&](uint64_t offset, uint64_t bytes) -> absl::StatusOr<ByteSpan> {
+          if (offset <= probe.head_length &&
+              bytes <= probe.head_length - offset) {
+            return buffer.subspan(probe.head + offset, bytes);
+          }
+          if (offset >= tail_start && offset <= length &&
+              bytes <= length - offset) {
+            return buffer.subspan(
+                probe.head + probe.head_length + (offset - tail_start), bytes);
+          }
+          return reader.Read(offset, bytes);
+        });
+  }
+
+  static absl::Status PlaceChunk(const Item& item, const TorchArchive& archive,
+                                 TensorEntry& tensor) {
+    if (!IsTensor(archive.root)) {
+      return absl::DataLossError(
+          absl::StrCat("the item holds ", ToString(archive.root, 60),
+                       ", the index says it is a tensor"));
+    }
+    DCP_ASSIGN_OR_RETURN(
+        TensorEntry stored,
+        TensorInArchive(archive, archive.root, item.storage.file,
+                        item.storage.offset));
+    const Dims& want = tensor.boxes[item.chunk].sizes;
+    if (stored.dtype != tensor.dtype || stored.shape != want) {
+      return absl::DataLossError(absl::StrCat(
+          "the item holds ", TorchName(stored.dtype), " ",
+          ShapeToString(stored.shape), ", the index says ",
+          TorchName(tensor.dtype), " ", ShapeToString(want)));
+    }
+    ChunkLocation& location = tensor.locations[item.chunk];
+    location = std::move(stored.locations[0]);
+    location.item = item.storage;
+    return absl::OkStatus();
+  }
+
+  absl::Status PlaceByName(const Item& item, absl::string_view fqn,
+                           TensorEntry& tensor) {
+    DCP_ASSIGN_OR_RETURN(const SafetensorsHeader* header,
+                         HeaderOf(item.storage.file));
+    for (const SafetensorsTensor& stored : header->tensors) {
+      if (stored.name != fqn) continue;
+      const Dims& want = tensor.boxes[item.chunk].sizes;
+      if (stored.dtype != tensor.dtype || stored.shape != want) {
+        return absl::DataLossError(absl::StrCat(
+            "the safetensors file holds ", TorchName(stored.dtype), " ",
+            ShapeToString(stored.shape), ", the index says ",
+            TorchName(tensor.dtype), " ", ShapeToString(want)));
+      }
+      ChunkLocation& location = tensor.locations[item.chunk];
+      location.located = true;
+      location.payload_offset = header->data_offset + stored.begin;
+      location.item.offset = location.payload_offset;
+      location.item.length = stored.end - stored.begin;
+      return absl::OkStatus();
+    }
+    return absl::DataLossError(
+        "neither a torch.save archive nor named in a safetensors header");
+  }
+
+  // The header of a data file that is one safetensors file, behind the bytes
+  // entries if there are any.
+  absl::StatusOr<const SafetensorsHeader*> HeaderOf(uint32_t file) {
+    auto it = headers_.find(file);
+    if (it == headers_.end()) {
+      uint64_t start = 0;
+      for (const CheckpointEntry& entry : parts_.entries) {
+        const ObjectEntry* object = entry.object();
+        if (object == nullptr || object->item.file != file) continue;
+        start = std::max(start, object->item.offset + object->item.length);
+      }
+      DCP_ASSIGN_OR_RETURN(const File opened, parts_.files->Get(file));
+      const uint64_t length = opened.size - std::min(start, opened.size);
+      FileReader reader(fs_, opened, start, length);
+      absl::StatusOr<SafetensorsHeader> header =
+          ReadSafetensorsHeader(length, reader.read_at());
+      if (!header.ok()) {
+        return absl::DataLossError(absl::StrCat(
+            "not a torch.save archive; as safetensors: ",
+            header.status().message()));
+      }
+      header->data_offset += start;
+      it = headers_.emplace(file, std::make_unique<SafetensorsHeader>(
+                                      *std::move(header)))
+               .first;
+    }
+    return it->second.get();
+  }
+
+  FileSystem& fs_;
+  CheckpointParts& parts_;
+  const std::vector<Item> items_;
+  size_t next_ = 0;
+  absl::flat_hash_map<uint32_t, std::unique_ptr<SafetensorsHeader>> headers_;
+};
+
+}  // namespace
+
+absl::Status LocateItems(FileSystem& fs, CheckpointParts& parts,
+                         absl::Span<const uint32_t> entries,
+                         std::stop_token stop) {
+  std::vector<Item> items = ItemsOf(parts, entries);
+  if (items.empty()) return absl::OkStatus();
+  return Locator(fs, parts, std::move(items)).Run(stop);
+}
+
+}  // namespace dcp

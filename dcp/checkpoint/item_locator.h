@@ -1,0 +1,26 @@
+// Looks into the items of a DCP checkpoint: where the payload of each chunk
+// lies and whether the item is what the index says; the values of objects.
+// Head and tail of every item are read, in file order and at full queue
+// depth; the payload is not.
+#ifndef DCP_CHECKPOINT_ITEM_LOCATOR_H_
+#define DCP_CHECKPOINT_ITEM_LOCATOR_H_
+
+#include <cstdint>
+#include <stop_token>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "dcp/checkpoint/checkpoint.h"
+#include "dcp/io/file_system.h"
+
+namespace dcp {
+
+// Fills in the locations and values of the given entries of `parts` that lack
+// them. DataLoss names the entry and the file.
+absl::Status LocateItems(FileSystem& fs, CheckpointParts& parts,
+                         absl::Span<const uint32_t> entries,
+                         std::stop_token stop);
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_ITEM_LOCATOR_H_

@@ -1,0 +1,70 @@
+// WindowPlanner: turns "these elements of that tensor, here in memory" into
+// the reads of a batch, whatever chunks, layouts and types are stored. All
+// windows of a batch are planned together, so that a byte that several of them
+// need is read once. Used by one thread.
+#ifndef DCP_CHECKPOINT_WINDOW_PLANNER_H_
+#define DCP_CHECKPOINT_WINDOW_PLANNER_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "dcp/checkpoint/checkpoint.h"
+#include "dcp/checkpoint/source_files.h"
+#include "dcp/io/pipeline.h"
+#include "dcp/plan/chunk_index.h"
+#include "dcp/plan/copy_run.h"
+#include "dcp/plan/read_schedule.h"
+#include "dcp/tensor/box.h"
+#include "dcp/tensor/dtype.h"
+#include "dcp/tensor/element.h"
+
+namespace dcp {
+
+class WindowPlanner {
+ public:
+  // Elements [first, first + num_elements) of the row-major image of `box`,
+  // a box of `tensor`, as type `to`, will stand at `dst`, which is valid while
+  // the batch runs. `tensor` is located, and it and `files` outlive the
+  // planner.
+  void Add(const TensorEntry& tensor, SourceFiles& files, const Box& box,
+           DType to, uint64_t first, uint64_t num_elements, uint8_t* dst);
+
+  // Gives `batch` the reads of all windows added since the last call, and the
+  // on_read that puts the elements in place.
+  absl::Status Finish(Batch& batch);
+
+  // The bytes that Finish would have the batch read; forgets the windows.
+  uint64_t FinishDry();
+
+ private:
+  // Where a window's elements go, and what is done to them on the way.
+  struct Destination {
+    uint8_t* dst;
+    ElementTransform transform;
+  };
+  struct Plan {
+    std::vector<Destination> destinations;
+    std::vector<CopyRun> runs;  // their tag is a destination
+    ReadSchedule schedule;
+  };
+
+  void AddChunk(const TensorEntry& tensor, uint32_t file_base, size_t chunk,
+                const Window& window, const Box& overlap, DType to,
+                uint8_t* dst);
+  const ChunkIndex& IndexOf(const TensorEntry& tensor);
+  uint32_t BaseOf(SourceFiles& files);
+  static void Scatter(const Plan& plan, const ReadRange& range, ByteSpan data);
+
+  std::unique_ptr<Plan> plan_ = std::make_unique<Plan>();
+  // CopyRun::file counts through the files of all sources in this order.
+  std::vector<SourceFiles*> sources_;
+  absl::flat_hash_map<const TensorEntry*, std::unique_ptr<ChunkIndex>>
+      indices_;
+};
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_WINDOW_PLANNER_H_
