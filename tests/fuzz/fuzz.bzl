@@ -42,6 +42,8 @@ def fuzz_test(name, srcs, corpus = [], deps = [], size = "small", **kwargs):
     native.cc_binary(
         name = name + "_fuzzer",
         testonly = True,
+        # Its runfiles are the seeds from which tools/test starts.
+        data = corpus,
         linkopts = ["-fsanitize=fuzzer"],
         tags = [
             "fuzzer",
