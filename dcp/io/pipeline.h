@@ -69,12 +69,14 @@ struct TransferStats {
   std::atomic<uint64_t> num_writes{0};
 };
 
-// Fills the given batch, whose `blocks` hold 1 to `blocks_per_batch` blocks,
-// and returns true; or returns false when there is no more.
+// Fills the given batch, whose `blocks` hold `blocks_per_batch` blocks, or
+// fewer (at least one) where the pool is small, and returns true; or returns
+// false when there is no more.
 using NextBatch = absl::FunctionRef<absl::StatusOr<bool>(Batch& batch)>;
 
 // Runs batches until `next` has no more. About half of the pool serves reads,
-// the rest the batches. After an error or a stop request nothing new is
+// the rest the batches; with `blocks_per_batch` 0 batches have no blocks and
+// all of it serves reads. After an error or a stop request nothing new is
 // submitted, what the kernel holds is reaped, and the first error, or
 // Cancelled, is returned. Read errors name the handle's offset and length;
 // callers add the file's name through `describe`.

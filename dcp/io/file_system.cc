@@ -1,0 +1,78 @@
+#include "dcp/io/file_system.h"
+
+#include "absl/strings/str_cat.h"
+#include "dcp/base/status.h"
+
+namespace dcp {
+namespace {
+
+absl::string_view WithoutTrailingSlashes(absl::string_view path) {
+  while (path.size() > 1 && path.back() == '/') path.remove_suffix(1);
+  return path;
+}
+
+absl::StatusOr<std::string> ReadOpenFile(FileSystem& fs, const File& file,
+                                         uint64_t limit) {
+  if (file.size > limit) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(file.size, " bytes exceed ", limit));
+  }
+  std::string bytes(file.size, '\0');
+  DCP_RETURN_IF_ERROR(fs.Read(
+      file, 0,
+      MutableByteSpan(reinterpret_cast<uint8_t*>(bytes.data()), bytes.size())));
+  return bytes;
+}
+
+absl::Status WriteOpenFile(FileSystem& fs, const File& file,
+                           absl::string_view bytes) {
+  DCP_RETURN_IF_ERROR(fs.Write(file, 0, AsBytes(bytes)));
+  return fs.Sync(file);
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ReadFile(FileSystem& fs, absl::string_view path,
+                                     uint64_t limit, bool follow_symlinks) {
+  DCP_ASSIGN_OR_RETURN(const File file,
+                       fs.OpenForRead(path, DirectMode::kOff, follow_symlinks));
+  absl::StatusOr<std::string> bytes = ReadOpenFile(fs, file, limit);
+  const absl::Status closed = fs.Close(file);
+  DCP_RETURN_IF_ERROR(Annotate(bytes.status(), "read ", path));
+  DCP_RETURN_IF_ERROR(Annotate(closed, "read ", path));
+  return bytes;
+}
+
+absl::Status WriteFile(FileSystem& fs, absl::string_view path,
+                       absl::string_view bytes) {
+  DCP_ASSIGN_OR_RETURN(const File file,
+                       fs.Create(path, bytes.size(), DirectMode::kOff));
+  const absl::Status written = WriteOpenFile(fs, file, bytes);
+  const absl::Status closed = fs.Close(file);
+  const absl::Status status = written.ok() ? closed : written;
+  // Half a file helps nobody; that it cannot be removed either is less news
+  // than why it is half.
+  if (!status.ok()) fs.Remove(path).IgnoreError();
+  return Annotate(status, "write ", path);
+}
+
+std::string JoinPath(absl::string_view directory, absl::string_view name) {
+  if (directory.empty()) return std::string(name);
+  return absl::StrCat(directory, directory.back() == '/' ? "" : "/", name);
+}
+
+std::string ParentDirectory(absl::string_view path) {
+  path = WithoutTrailingSlashes(path);
+  const size_t slash = path.rfind('/');
+  if (slash == absl::string_view::npos) return ".";
+  if (slash == 0) return "/";
+  return std::string(WithoutTrailingSlashes(path.substr(0, slash)));
+}
+
+absl::string_view BaseName(absl::string_view path) {
+  path = WithoutTrailingSlashes(path);
+  const size_t slash = path.rfind('/');
+  return slash == absl::string_view::npos ? path : path.substr(slash + 1);
+}
+
+}  // namespace dcp

@@ -1,0 +1,83 @@
+#include "dcp/io/lane.h"
+
+#include <functional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "dcp/base/limits.h"
+#include "dcp/base/status.h"
+
+namespace dcp {
+namespace {
+
+// What the lanes share: the first error, which stops all.
+class Outcome {
+ public:
+  explicit Outcome(std::stop_token outer)
+      : forward_(std::move(outer), [this] { source_.request_stop(); }) {}
+
+  std::stop_token token() const { return source_.get_token(); }
+
+  void Report(const absl::Status& status) {
+    if (status.ok()) return;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (first_error_.ok()) first_error_ = status;
+    }
+    source_.request_stop();
+  }
+
+  absl::Status first_error() {
+    absl::MutexLock lock(&mutex_);
+    return first_error_;
+  }
+
+ private:
+  absl::Mutex mutex_;
+  absl::Status first_error_ ABSL_GUARDED_BY(mutex_);
+  std::stop_source source_;
+  // Last, so that it is gone before what it touches.
+  std::stop_callback<std::function<void()>> forward_;
+};
+
+absl::Status RunLane(
+    FileSystem& fs, uint32_t index, uint64_t num_blocks, std::stop_token stop,
+    absl::FunctionRef<absl::Status(Lane& lane, std::stop_token stop)> work) {
+  Lane lane{.index = index, .pool = BlockPool(num_blocks), .queue = nullptr};
+  // Twice: as many reads and as many writes.
+  DCP_ASSIGN_OR_RETURN(lane.queue,
+                       fs.NewQueue(2 * kQueueDepth, lane.pool.memory()));
+  return work(lane, std::move(stop));
+}
+
+}  // namespace
+
+absl::Status RunLanes(
+    FileSystem& fs, uint32_t num_lanes, uint64_t memory_bytes,
+    std::stop_token stop,
+    absl::FunctionRef<absl::Status(Lane& lane, std::stop_token stop)> work) {
+  if (num_lanes == 0) return absl::InvalidArgumentError("0 lanes");
+  const uint64_t share = memory_bytes / num_lanes;
+  if (share < kMinMemoryBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(memory_bytes, " bytes of memory for ", num_lanes,
+                     " lanes: each needs ", kMinMemoryBytes));
+  }
+  Outcome outcome(std::move(stop));
+  const auto run = [&](uint32_t index) {
+    outcome.Report(
+        RunLane(fs, index, share / kBlockBytes, outcome.token(), work));
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (uint32_t i = 1; i < num_lanes; ++i) threads.emplace_back(run, i);
+    run(0);
+  }  // joins
+  return outcome.first_error();
+}
+
+}  // namespace dcp

@@ -1,0 +1,70 @@
+#include "dcp/io/posix_error.h"
+
+#include <string.h>
+
+#include <cerrno>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+namespace dcp {
+namespace {
+
+absl::StatusCode CodeOf(int error) {
+  switch (error) {
+    case ENOENT:
+      return absl::StatusCode::kNotFound;
+    case EEXIST:
+      return absl::StatusCode::kAlreadyExists;
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return absl::StatusCode::kPermissionDenied;
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+    case ENOMEM:
+    case EMFILE:
+    case ENFILE:
+    case EMLINK:
+      return absl::StatusCode::kResourceExhausted;
+    case EINVAL:
+    case ENAMETOOLONG:
+    case ELOOP:
+    case ENOTDIR:
+    case EISDIR:
+      return absl::StatusCode::kInvalidArgument;
+    case ENOTEMPTY:
+    case ETXTBSY:
+      return absl::StatusCode::kFailedPrecondition;
+    case ENOSYS:
+    case EOPNOTSUPP:
+    case EXDEV:
+      return absl::StatusCode::kUnimplemented;
+    // A disk or server that may be there again later.
+    case EIO:
+    case EINTR:
+    case EAGAIN:
+    case EBUSY:
+    case ENODEV:
+    case ENXIO:
+    case ESTALE:
+    case ETIMEDOUT:
+    case ESHUTDOWN:
+      return absl::StatusCode::kUnavailable;
+    default:
+      return absl::StatusCode::kUnknown;
+  }
+}
+
+}  // namespace
+
+absl::Status PosixError(int error, absl::string_view what) {
+  const char* text = strerrordesc_np(error);
+  return absl::Status(CodeOf(error),
+                      text != nullptr
+                          ? absl::StrCat(what, ": ", text)
+                          : absl::StrCat(what, ": unknown errno ", error));
+}
+
+}  // namespace dcp

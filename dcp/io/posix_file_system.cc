@@ -1,0 +1,379 @@
+// FileSystem on the calls of Linux.
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "dcp/base/limits.h"
+#include "dcp/base/status.h"
+#include "dcp/io/blocking_queue.h"
+#include "dcp/io/file_system.h"
+#include "dcp/io/posix_error.h"
+#include "dcp/io/uring_queue.h"
+
+namespace dcp {
+namespace {
+
+// `call` again as long as a signal interrupts it.
+template <typename Call>
+auto Uninterrupted(Call call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
+
+FileKind KindOf(mode_t mode) {
+  if (S_ISREG(mode)) return FileKind::kFile;
+  if (S_ISDIR(mode)) return FileKind::kDirectory;
+  if (S_ISLNK(mode)) return FileKind::kSymlink;
+  return FileKind::kOther;
+}
+
+// Closes the descriptor unless released.
+class OwnedFd {
+ public:
+  explicit OwnedFd(int fd) : fd_(fd) {}
+  ~OwnedFd() {
+    if (fd_ >= 0) close(fd_);
+  }
+  OwnedFd(const OwnedFd&) = delete;
+  OwnedFd& operator=(const OwnedFd&) = delete;
+  int get() const { return fd_; }
+  int Release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+};
+
+// Switches O_DIRECT, and O_NONBLOCK off. False with errno where the file
+// system has no direct I/O.
+bool SetDirect(int fd, bool direct) {
+  const int flags = fcntl(fd, F_GETFL);
+  if (flags < 0) return false;
+  const int base = flags & ~(O_NONBLOCK | O_DIRECT);
+  return fcntl(fd, F_SETFL, direct ? base | O_DIRECT : base) == 0;
+}
+
+// Whether most of the file is in the page cache already, by a few samples.
+bool IsCached(int fd, uint64_t size) {
+  constexpr uint64_t kNumSamples = 8;
+  // Without readahead a sample that misses costs one page.
+  posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
+  uint64_t num_cached = 0;
+  for (uint64_t i = 0; i < kNumSamples; ++i) {
+    char byte;
+    const iovec target = {.iov_base = &byte, .iov_len = 1};
+    const uint64_t offset = size / kNumSamples * i;
+    if (preadv2(fd, &target, 1, static_cast<off_t>(offset), RWF_NOWAIT) == 1) {
+      ++num_cached;
+    }
+  }
+  return num_cached > kNumSamples / 2;
+}
+
+// Decides for direct or buffered I/O on an open file and says which it is.
+absl::StatusOr<bool> ChooseDirect(int fd, bool wanted, DirectMode mode) {
+  if (wanted && SetDirect(fd, true)) return true;
+  if (wanted && mode == DirectMode::kOn) {
+    return PosixError(errno, "open for direct I/O");
+  }
+  if (!SetDirect(fd, false)) return PosixError(errno, "open");
+  return false;
+}
+
+absl::Status NoSpace(int fd, uint64_t size) {
+  struct statvfs fs;
+  if (fstatvfs(fd, &fs) != 0) return PosixError(ENOSPC, "reserve space");
+  return absl::ResourceExhaustedError(absl::StrCat(
+      size, " bytes needed, ", fs.f_bavail * fs.f_frsize, " free"));
+}
+
+absl::Status Reserve(int fd, uint64_t size) {
+  if (size == 0) return absl::OkStatus();
+  const off_t length = static_cast<off_t>(size);
+  if (Uninterrupted([&] { return fallocate(fd, 0, 0, length); }) == 0) {
+    return absl::OkStatus();
+  }
+  if (errno == ENOSPC) return NoSpace(fd, size);
+  if (errno != EOPNOTSUPP && errno != ENOSYS) {
+    return PosixError(errno, absl::StrCat("reserve ", size, " bytes"));
+  }
+  // The file system cannot promise; ask at least whether it could hold them.
+  struct statvfs fs;
+  if (fstatvfs(fd, &fs) == 0 && fs.f_bavail * fs.f_frsize < size) {
+    return NoSpace(fd, size);
+  }
+  return absl::OkStatus();
+}
+
+// Carries `move(done)`, one pread or pwrite of what is left, to the end.
+template <typename Move>
+absl::Status TransferAll(const char* what, uint64_t offset, uint64_t size,
+                         Move move) {
+  uint64_t done = 0;
+  while (done < size) {
+    const ssize_t moved = Uninterrupted([&] { return move(done); });
+    if (moved < 0) {
+      return PosixError(errno, absl::StrCat(what, " [", offset + done, ", +",
+                                            size - done, ")"));
+    }
+    if (moved == 0) {
+      return absl::OutOfRangeError(absl::StrCat(
+          what, " [", offset, ", +", size, "): file ends at ", offset + done));
+    }
+    done += static_cast<uint64_t>(moved);
+  }
+  return absl::OkStatus();
+}
+
+// Makes a direct file take any alignment while it lives. The kernel keeps
+// cached and direct transfers of one file coherent.
+class BufferedScope {
+ public:
+  explicit BufferedScope(const File& file) : file_(file) {
+    if (file_.direct) SetDirect(file_.handle, false);
+  }
+  ~BufferedScope() {
+    if (file_.direct) SetDirect(file_.handle, true);
+  }
+  BufferedScope(const BufferedScope&) = delete;
+  BufferedScope& operator=(const BufferedScope&) = delete;
+
+ private:
+  const File& file_;
+};
+
+class PosixFileSystem final : public FileSystem {
+ public:
+  explicit PosixFileSystem(QueueKind queue_kind) : queue_kind_(queue_kind) {}
+
+  absl::StatusOr<File> OpenForRead(absl::string_view path, DirectMode direct,
+                                   bool follow_symlinks) override {
+    absl::StatusOr<File> file =
+        OpenRegular(std::string(path), direct, follow_symlinks);
+    if (!file.ok()) return Annotate(file.status(), path);
+    return file;
+  }
+
+  absl::StatusOr<File> Create(absl::string_view path, uint64_t size,
+                              DirectMode direct) override {
+    const std::string name(path);
+    OwnedFd fd(Uninterrupted([&] {
+      return open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    }));
+    if (fd.get() < 0) return PosixError(errno, absl::StrCat("create ", path));
+    const bool wanted =
+        direct == DirectMode::kOn ||
+        (direct == DirectMode::kAuto && size >= kMinDirectFileBytes);
+    absl::Status reserved = Reserve(fd.get(), size);
+    absl::StatusOr<bool> is_direct =
+        reserved.ok() ? ChooseDirect(fd.get(), wanted, direct) : reserved;
+    if (!is_direct.ok()) {
+      unlink(name.c_str());
+      return Annotate(is_direct.status(), "create ", path);
+    }
+    return File{.handle = fd.Release(), .direct = *is_direct, .size = size};
+  }
+
+  absl::Status Close(File file) override {
+    // Linux has closed the descriptor whatever it answers.
+    if (close(file.handle) == 0 || errno == EINTR) return absl::OkStatus();
+    return PosixError(errno, "close");
+  }
+
+  absl::Status Read(const File& file, uint64_t offset,
+                    MutableByteSpan data) override {
+    const BufferedScope buffered(file);
+    return TransferAll("read", offset, data.size(), [&](uint64_t done) {
+      return pread(file.handle, data.data() + done, data.size() - done,
+                   static_cast<off_t>(offset + done));
+    });
+  }
+
+  absl::Status Write(const File& file, uint64_t offset,
+                     ByteSpan data) override {
+    const BufferedScope buffered(file);
+    return TransferAll("write", offset, data.size(), [&](uint64_t done) {
+      return pwrite(file.handle, data.data() + done, data.size() - done,
+                    static_cast<off_t>(offset + done));
+    });
+  }
+
+  absl::Status Truncate(const File& file, uint64_t size) override {
+    return Check(Uninterrupted([&] {
+                   return ftruncate(file.handle, static_cast<off_t>(size));
+                 }),
+                 "truncate");
+  }
+
+  absl::Status Sync(const File& file) override {
+    return Check(Uninterrupted([&] { return fsync(file.handle); }), "fsync");
+  }
+
+  absl::Status SyncDirectory(absl::string_view path) override {
+    const std::string name(path);
+    OwnedFd fd(Uninterrupted([&] {
+      return open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    }));
+    if (fd.get() < 0) return PosixError(errno, absl::StrCat("open ", path));
+    return Check(Uninterrupted([&] { return fsync(fd.get()); }), "fsync ",
+                 path);
+  }
+
+  absl::Status Rename(absl::string_view from, absl::string_view to) override {
+    return Check(rename(std::string(from).c_str(), std::string(to).c_str()),
+                 "rename ", from, " to ", to);
+  }
+
+  absl::Status RenameExclusive(absl::string_view from,
+                               absl::string_view to) override {
+    const std::string source(from);
+    const std::string target(to);
+    int result = renameat2(AT_FDCWD, source.c_str(), AT_FDCWD, target.c_str(),
+                           RENAME_NOREPLACE);
+    if (result != 0 && (errno == EINVAL || errno == ENOSYS)) {
+      // A second name and then not the first: as atomic, for files.
+      result = link(source.c_str(), target.c_str());
+      if (result == 0) result = unlink(source.c_str());
+    }
+    return Check(result, "rename ", from, " to ", to);
+  }
+
+  absl::Status Exchange(absl::string_view a, absl::string_view b) override {
+    if (renameat2(AT_FDCWD, std::string(a).c_str(), AT_FDCWD,
+                  std::string(b).c_str(), RENAME_EXCHANGE) == 0) {
+      return absl::OkStatus();
+    }
+    // EINVAL is how a file system says that it has no such operation.
+    const int error = errno == EINVAL ? EOPNOTSUPP : errno;
+    return PosixError(error, absl::StrCat("exchange ", a, " and ", b));
+  }
+
+  absl::Status Remove(absl::string_view path) override {
+    return Check(unlink(std::string(path).c_str()), "remove ", path);
+  }
+
+  absl::Status MakeDirectory(absl::string_view path) override {
+    return Check(mkdir(std::string(path).c_str(), 0777), "create ", path);
+  }
+
+  absl::Status RemoveDirectory(absl::string_view path) override {
+    return Check(rmdir(std::string(path).c_str()), "remove ", path);
+  }
+
+  absl::StatusOr<FileInfo> Stat(absl::string_view path) override {
+    struct stat info;
+    if (lstat(std::string(path).c_str(), &info) != 0) {
+      return PosixError(errno, path);
+    }
+    return FileInfo{.kind = KindOf(info.st_mode),
+                    .size = static_cast<uint64_t>(info.st_size)};
+  }
+
+  absl::StatusOr<std::vector<DirectoryEntry>> List(
+      absl::string_view path) override;
+
+  absl::StatusOr<std::unique_ptr<IoQueue>> NewQueue(
+      uint32_t depth, std::span<uint8_t> memory) override {
+    if (queue_kind_ != QueueKind::kBlocking) {
+      absl::StatusOr<std::unique_ptr<IoQueue>> queue =
+          NewUringQueue(depth, memory);
+      if (queue.ok() || queue_kind_ == QueueKind::kUring) return queue;
+    }
+    return std::make_unique<BlockingQueue>(depth);
+  }
+
+ private:
+  template <typename... Parts>
+  static absl::Status Check(int result, const Parts&... what) {
+    if (result == 0) return absl::OkStatus();
+    return PosixError(errno, absl::StrCat(what...));
+  }
+
+  static absl::StatusOr<File> OpenRegular(const std::string& path,
+                                          DirectMode mode,
+                                          bool follow_symlinks);
+
+  const QueueKind queue_kind_;
+};
+
+absl::StatusOr<File> PosixFileSystem::OpenRegular(const std::string& path,
+                                                  DirectMode mode,
+                                                  bool follow_symlinks) {
+  // Without O_NONBLOCK the open of a FIFO would wait for a writer.
+  const int flags = O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY |
+                    (follow_symlinks ? 0 : O_NOFOLLOW);
+  OwnedFd fd(Uninterrupted([&] { return open(path.c_str(), flags); }));
+  if (fd.get() < 0) {
+    struct stat link;
+    if (errno == ELOOP && !follow_symlinks && lstat(path.c_str(), &link) == 0 &&
+        S_ISLNK(link.st_mode)) {
+      return absl::InvalidArgumentError("is a symbolic link");
+    }
+    return PosixError(errno, "open");
+  }
+  struct stat info;
+  if (fstat(fd.get(), &info) != 0) return PosixError(errno, "stat");
+  if (!S_ISREG(info.st_mode)) {
+    return absl::InvalidArgumentError("is not a regular file");
+  }
+  const uint64_t size = static_cast<uint64_t>(info.st_size);
+  const bool wanted = mode == DirectMode::kOn || (mode == DirectMode::kAuto &&
+                                                  size >= kMinDirectFileBytes &&
+                                                  !IsCached(fd.get(), size));
+  DCP_ASSIGN_OR_RETURN(const bool direct, ChooseDirect(fd.get(), wanted, mode));
+  if (!direct) posix_fadvise(fd.get(), 0, 0, POSIX_FADV_SEQUENTIAL);
+  return File{.handle = fd.Release(), .direct = direct, .size = size};
+}
+
+absl::StatusOr<std::vector<DirectoryEntry>> PosixFileSystem::List(
+    absl::string_view path) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> dir(
+      opendir(std::string(path).c_str()), closedir);
+  if (dir == nullptr) return PosixError(errno, absl::StrCat("list ", path));
+  std::vector<DirectoryEntry> entries;
+  while (true) {
+    errno = 0;
+    const dirent* entry = readdir(dir.get());
+    if (entry == nullptr) break;
+    const absl::string_view name = entry->d_name;
+    if (name == "." || name == "..") continue;
+    if (entries.size() == kMaxFiles) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("list ", path, ": more than ", kMaxFiles, " entries"));
+    }
+    mode_t mode = DTTOIF(entry->d_type);
+    if (entry->d_type == DT_UNKNOWN) {
+      struct stat info;
+      // Gone since it was listed: then it is not there.
+      if (fstatat(dirfd(dir.get()), entry->d_name, &info,
+                  AT_SYMLINK_NOFOLLOW) != 0) {
+        continue;
+      }
+      mode = info.st_mode;
+    }
+    entries.push_back({std::string(name), KindOf(mode)});
+  }
+  if (errno != 0) return PosixError(errno, absl::StrCat("list ", path));
+  std::sort(entries.begin(), entries.end(),
+            [](const DirectoryEntry& a, const DirectoryEntry& b) {
+              return a.name < b.name;
+            });
+  return entries;
+}
+
+}  // namespace
+
+std::unique_ptr<FileSystem> NewPosixFileSystem(QueueKind queue_kind) {
+  return std::make_unique<PosixFileSystem>(queue_kind);
+}
+
+}  // namespace dcp
