@@ -11,6 +11,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "dcp/plan/interval_list.h"
 #include "dcp/tensor/box.h"
 
 namespace dcp {
@@ -21,17 +22,24 @@ class ChunkIndex {
   explicit ChunkIndex(absl::Span<const Box> chunks);
 
   // Calls `visit` for every chunk with which `wanted` has a part in common,
-  // in order of the chunks' offsets. O(log n + matches) for chunks that are
-  // cut along one dimension.
+  // in order of the chunks' offsets along the two dimensions that have most
+  // of them. O(log n) for each match when the chunks are cut along one or two
+  // dimensions.
   void ForEachOverlap(
       const Box& wanted,
       absl::FunctionRef<void(size_t chunk, const Box& overlap)> visit) const;
 
  private:
+  // Chunks that begin at the same place along outer_dim_ are a band; within
+  // it they are sorted along inner_dim_. A grid of chunks is thus found by
+  // its rows, then by its columns.
   absl::Span<const Box> chunks_;
-  size_t dim_ = 0;                // the dimension the sweep is sorted along
-  std::vector<uint32_t> order_;   // non-empty chunks by offset in dim_
-  std::vector<int64_t> max_end_;  // prefix maximum of their ends in dim_
+  size_t outer_dim_ = 0;             // with the most distinct offsets
+  size_t inner_dim_ = 0;             // with the next most
+  std::vector<uint32_t> order_;      // chunks that are not empty, sorted
+  std::vector<size_t> band_begins_;  // in order_; then order_.size()
+  IntervalList bands_;               // along outer_dim_
+  IntervalList inner_;               // order_ along inner_dim_
 };
 
 // OK when the chunks lie inside `shape`, are disjoint and leave no gap;

@@ -16,7 +16,8 @@ namespace dcp {
 
 // `count` times `unit` elements. Elements of a unit are adjacent on both
 // sides; from one unit to the next the source advances by src_stride bytes,
-// the destination by dst_stride. Source strides are not negative.
+// the destination by dst_stride. Source strides are not negative, but may be 0
+// (one element for many); both strides are multiples of the elements.
 struct CopyRun {
   uint32_t file = 0;  // of the source
   uint32_t tag = 0;   // the caller's: which destination, which conversion
@@ -65,10 +66,15 @@ Box WindowBounds(const Box& box, uint64_t first, uint64_t num_elements);
 // The bytes of the source from the first to past the last that `run` touches.
 uint64_t SourceExtent(const CopyRun& run);
 
+// True when an element of `run` begins inside [window_offset, window_offset +
+// window_length) of the file, so that ApplyRun finds something there.
+bool HasElementIn(const CopyRun& run, uint64_t window_offset,
+                  uint64_t window_length);
+
 // Calls `copy(src, dst_offset, num_elements)` for the elements of `run` that
-// begin inside [window_offset, window_offset + window_length) of the file;
-// `data` holds the file from window_offset on, and up to kReadMarginBytes more
-// than window_length where the file has them.
+// begin inside [window_offset, window_offset + window_length) of the file, at
+// most once per unit, in order; `data` holds the file from window_offset on,
+// and up to kReadMarginBytes more than window_length where the file has them.
 void ApplyRun(const CopyRun& run, uint64_t window_offset,
               uint64_t window_length, ByteSpan data,
               absl::FunctionRef<void(const uint8_t* src, uint64_t dst,

@@ -4,6 +4,7 @@
 #ifndef DCP_PLAN_FILE_LAYOUT_H_
 #define DCP_PLAN_FILE_LAYOUT_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -28,7 +29,8 @@ class FileLayout {
  public:
   explicit FileLayout(std::string name) : name_(std::move(name)) {}
 
-  // Adds a part at the end and returns its index.
+  // Adds a part at the end and returns its index. The caller has checked that
+  // 64 bits hold the size of the file.
   size_t Append(uint64_t literal_length, uint64_t payload_length,
                 uint32_t payload);
 
@@ -38,7 +40,8 @@ class FileLayout {
 
   // What the file range [offset, offset + length) consists of, in order:
   // `visit(part, literal, begin, end)` with begin and end relative to the
-  // part's literal or payload. Never with an empty range.
+  // part's literal or payload. Never with an empty range. The range lies in
+  // the file.
   void ForEachPiece(uint64_t offset, uint64_t length,
                     absl::FunctionRef<void(size_t part, bool literal,
                                            uint64_t begin, uint64_t end)>

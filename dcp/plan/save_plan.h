@@ -35,8 +35,8 @@ using SavePlan = std::vector<WriteItem>;
 
 // One plan for every rank of `mesh`. A box that several ranks hold goes to
 // that one of them which has the fewest bytes so far, ties to the lowest; a
-// shard of no elements is written once. Errors as LocalBoxes, naming the
-// item's index.
+// shard of no elements is written once, by the lowest rank that holds it.
+// Errors as LocalBoxes, naming the item's index.
 absl::StatusOr<std::vector<SavePlan>> PlanSave(absl::Span<const SaveItem> items,
                                                const Mesh& mesh);
 

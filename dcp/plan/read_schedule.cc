@@ -1,0 +1,150 @@
+#include "dcp/plan/read_schedule.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <tuple>
+
+#include "dcp/base/check.h"
+#include "dcp/base/limits.h"
+
+namespace dcp {
+namespace {
+
+// Bytes [begin, end) of a file, which `run` needs.
+struct Extent {
+  uint32_t file;
+  uint32_t run;
+  uint64_t begin;
+  uint64_t end;
+};
+
+bool ComesBefore(const Extent& a, const Extent& b) {
+  return std::tie(a.file, a.begin, a.run) < std::tie(b.file, b.begin, b.run);
+}
+
+// The extents of all runs, sorted. A run whose units lie so far apart that
+// reading what is between them costs more than another request has one for
+// each unit.
+std::vector<Extent> SortedExtents(absl::Span<const CopyRun> runs) {
+  std::vector<Extent> extents;
+  extents.reserve(runs.size());
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const CopyRun& run = runs[i];
+    const uint64_t length = SourceExtent(run);
+    if (length == 0) continue;
+    const auto index = static_cast<uint32_t>(i);
+    const uint64_t unit_bytes = run.unit * run.src_element_bytes;
+    if (run.count == 1 || run.src_stride <= unit_bytes + kReadGapBytes) {
+      extents.push_back({run.file, index, run.src, run.src + length});
+      continue;
+    }
+    for (uint64_t u = 0; u < run.count; ++u) {
+      const uint64_t begin = run.src + u * run.src_stride;
+      extents.push_back({run.file, index, begin, begin + unit_bytes});
+    }
+  }
+  if (!std::is_sorted(extents.begin(), extents.end(), ComesBefore)) {
+    std::sort(extents.begin(), extents.end(), ComesBefore);
+  }
+  return extents;
+}
+
+// Builds the ranges of a schedule from left to right.
+class RangeBuilder {
+ public:
+  RangeBuilder(absl::Span<const CopyRun> runs, uint64_t max_bytes)
+      : runs_(runs),
+        max_bytes_(max_bytes),
+        last_listed_(runs.size(), std::numeric_limits<uint32_t>::max()) {}
+
+  // Covers the extents with ranges of max_bytes and a rest. They are of one
+  // file, sorted, and no gap between them is worth leaving out.
+  void AddGroup(absl::Span<const Extent> group, uint64_t end) {
+    open_.clear();
+    size_t next = 0;
+    for (uint64_t begin = group[0].begin; begin < end;) {
+      const uint64_t length = std::min(max_bytes_, end - begin);
+      const uint64_t range_end = begin + length;
+      while (next < group.size() && group[next].begin < range_end) {
+        open_.push_back(group[next++]);
+      }
+      AddRange(group[0].file, begin, length);
+      open_.erase(std::remove_if(open_.begin(), open_.end(),
+                                 [&](const Extent& extent) {
+                                   return extent.end <= range_end;
+                                 }),
+                  open_.end());
+      begin = range_end;
+    }
+  }
+
+  ReadSchedule Finish() && { return std::move(schedule_); }
+
+ private:
+  // Adds the range with those of the open extents' runs that have an element
+  // beginning in it. Where there is none the range is left out: what it would
+  // hold is the end of an element, and in the margin of the range before.
+  void AddRange(uint32_t file, uint64_t begin, uint64_t length) {
+    const auto range_index = static_cast<uint32_t>(schedule_.ranges.size());
+    const size_t first_run = schedule_.run_indices.size();
+    for (const Extent& extent : open_) {
+      if (last_listed_[extent.run] == range_index ||
+          !HasElementIn(runs_[extent.run], begin, length)) {
+        continue;
+      }
+      last_listed_[extent.run] = range_index;
+      schedule_.run_indices.push_back(extent.run);
+    }
+    const size_t num_runs = schedule_.run_indices.size() - first_run;
+    if (num_runs == 0) return;
+    DCP_CHECK(
+        schedule_.run_indices.size() <= std::numeric_limits<uint32_t>::max(),
+        "too many runs for one schedule");
+    schedule_.ranges.push_back({.file = file,
+                                .offset = begin,
+                                .length = length,
+                                .first_run = static_cast<uint32_t>(first_run),
+                                .num_runs = static_cast<uint32_t>(num_runs)});
+  }
+
+  absl::Span<const CopyRun> runs_;
+  const uint64_t max_bytes_;
+  ReadSchedule schedule_;
+  std::vector<Extent> open_;  // those that reach into the next range
+  // For each run the last range that lists it: a run of many extents is
+  // listed once in each range.
+  std::vector<uint32_t> last_listed_;
+};
+
+}  // namespace
+
+uint64_t ReadSchedule::num_bytes() const {
+  uint64_t total = 0;
+  for (const ReadRange& range : ranges) total += range.length;
+  return total;
+}
+
+ReadSchedule ScheduleReads(absl::Span<const CopyRun> runs, uint64_t max_bytes) {
+  DCP_CHECK(max_bytes > 0, "ranges without bytes");
+  DCP_CHECK(runs.size() < std::numeric_limits<uint32_t>::max(), runs.size(),
+            " runs");
+  const std::vector<Extent> extents = SortedExtents(runs);
+  RangeBuilder builder(runs, max_bytes);
+  for (size_t first = 0; first < extents.size();) {
+    uint64_t end = extents[first].end;
+    size_t last = first + 1;
+    while (last < extents.size() && extents[last].file == extents[first].file &&
+           (extents[last].begin <= end ||
+            extents[last].begin - end <= kReadGapBytes)) {
+      end = std::max(end, extents[last].end);
+      ++last;
+    }
+    builder.AddGroup(absl::MakeConstSpan(extents).subspan(first, last - first),
+                     end);
+    first = last;
+  }
+  return std::move(builder).Finish();
+}
+
+}  // namespace dcp
