@@ -1,0 +1,253 @@
+#include "dcp/tensor/float_codec.h"
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstring>
+
+#include "dcp/base/check.h"
+
+namespace dcp {
+namespace {
+
+constexpr uint32_t kFloatMantissaBits = 23;
+constexpr uint32_t kFloatBias = 127;
+constexpr uint32_t kFloatInfinity = 0x7f800000;
+
+// What the codes with the largest exponent mean.
+enum class Top : uint8_t {
+  kIeee,  // infinity, then NaNs
+  kFn,    // numbers, but for the last code, a NaN; no infinity
+  kFnuz,  // numbers; the code of minus zero is the one NaN
+};
+
+template <uint32_t mantissa_bits_, uint32_t bias_, uint32_t bits_, Top top_>
+struct Format {
+  static constexpr uint32_t kMantissaBits = mantissa_bits_;
+  static constexpr uint32_t kBias = bias_;
+  static constexpr Top kTop = top_;
+  static constexpr uint32_t kSign = 1u << (bits_ - 1);
+  static constexpr uint32_t kShift = kFloatMantissaBits - kMantissaBits;
+  static constexpr uint32_t kSignShift = 32 - bits_;
+  // The first code that is no number, and what overflows become.
+  static constexpr uint32_t kEnd = kTop == Top::kIeee
+                                       ? kSign - (1u << kMantissaBits)
+                                       : (kTop == Top::kFn ? kSign - 1 : kSign);
+  static constexpr uint32_t kNan = kTop == Top::kFnuz ? kSign : kSign - 1;
+};
+
+using Half = Format<10, 15, 16, Top::kIeee>;
+using E4M3Fn = Format<3, 7, 8, Top::kFn>;
+using E5M2 = Format<2, 15, 8, Top::kIeee>;
+using E4M3Fnuz = Format<3, 8, 8, Top::kFnuz>;
+using E5M2Fnuz = Format<2, 16, 8, Top::kFnuz>;
+
+// `condition ? a : b` of values that are both at hand; a loop over this is
+// vectorised, one with branches is not.
+constexpr uint32_t Select(bool condition, uint32_t a, uint32_t b) {
+  const uint32_t mask = uint32_t{0} - static_cast<uint32_t>(condition);
+  return (a & mask) | (b & ~mask);
+}
+
+template <typename F>
+constexpr uint32_t EncodeOne(float value) {
+  constexpr uint32_t kRebias = (kFloatBias - F::kBias) << kFloatMantissaBits;
+  // Added to a value below the normal range, this leaves the rounded code in
+  // the lowest bits of the sum.
+  constexpr uint32_t kMagic = (kFloatBias - F::kBias + F::kShift + 1)
+                              << kFloatMantissaBits;
+  constexpr uint32_t kSmallestNormal = kRebias + (1u << kFloatMantissaBits);
+  // From here on a float's exponent would wrap into a code that looks valid.
+  constexpr uint32_t kBeyond = kRebias + ((F::kEnd + 1) << F::kShift);
+  const uint32_t all = std::bit_cast<uint32_t>(value);
+  const uint32_t magnitude = all & 0x7fffffffu;
+
+  const uint32_t odd = (magnitude >> F::kShift) & 1;
+  const uint32_t normal =
+      (magnitude - kRebias + ((1u << (F::kShift - 1)) - 1) + odd) >> F::kShift;
+  const uint32_t subnormal =
+      std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) +
+                              std::bit_cast<float>(kMagic)) -
+      kMagic;
+  uint32_t code = Select(magnitude < kSmallestNormal, subnormal, normal);
+  code = Select(code > F::kEnd, F::kEnd, code);
+  code = Select(magnitude >= kBeyond, F::kEnd, code);
+  uint32_t nan = F::kNan;
+  if constexpr (F::kMantissaBits == Half::kMantissaBits) {
+    // The processor's own conversion keeps the payload; torch uses it.
+    nan = F::kEnd | 0x200u | (magnitude >> F::kShift & 0x3ffu);
+  }
+  code = Select(magnitude > kFloatInfinity, nan, code);
+  uint32_t sign = (all >> F::kSignShift) & F::kSign;
+  if constexpr (F::kTop == Top::kFnuz) {
+    sign = Select(code == 0, 0, Select(code == F::kEnd, 0, sign));
+  }
+  return code | sign;
+}
+
+template <typename F>
+constexpr float DecodeOne(uint32_t code) {
+  const uint32_t magnitude = code & (F::kSign - 1);
+  const uint32_t sign = (code & F::kSign) << F::kSignShift;
+  // Scaling by a power of two is exact and makes subnormals right too.
+  constexpr uint32_t kScale = (2 * kFloatBias - F::kBias) << kFloatMantissaBits;
+  const float scaled = std::bit_cast<float>(magnitude << F::kShift) *
+                       std::bit_cast<float>(kScale);
+  uint32_t result = std::bit_cast<uint32_t>(scaled);
+  if constexpr (F::kTop == Top::kIeee) {
+    // A NaN keeps its payload and becomes a quiet one.
+    const uint32_t payload = magnitude << F::kShift & 0x7fffffu;
+    const uint32_t quiet = Select(payload != 0, payload | 0x400000u, 0);
+    result = Select(magnitude >= F::kEnd, kFloatInfinity | quiet, result);
+  }
+  if constexpr (F::kTop == Top::kFn) {
+    result = Select(magnitude == F::kEnd, kFloatInfinity | 0x700000u, result);
+  }
+  if constexpr (F::kTop == Top::kFnuz) {
+    if (code == F::kEnd) return std::bit_cast<float>(kFloatInfinity | 1u);
+  }
+  return std::bit_cast<float>(result | sign);
+}
+
+// dst[i] = function(src[i]) at any alignment. The compiler vectorises loops
+// whose length it knows and whose ends do not overlap, and those only, so
+// most elements go in such pieces.
+template <typename Src, typename Dst, typename Function>
+void Map(const uint8_t* __restrict src, uint8_t* __restrict dst,
+         size_t num_elements, Function function) {
+  constexpr size_t kPiece = 64;
+  while (num_elements >= kPiece) {
+    std::array<Src, kPiece> values;
+    std::array<Dst, kPiece> results;
+    std::memcpy(values.data(), src, sizeof(values));
+    for (size_t i = 0; i < kPiece; ++i) results[i] = function(values[i]);
+    std::memcpy(dst, results.data(), sizeof(results));
+    src += sizeof(values);
+    dst += sizeof(results);
+    num_elements -= kPiece;
+  }
+  for (size_t i = 0; i < num_elements; ++i) {
+    Src value;
+    std::memcpy(&value, src + i * sizeof(Src), sizeof(Src));
+    const Dst result = function(value);
+    std::memcpy(dst + i * sizeof(Dst), &result, sizeof(Dst));
+  }
+}
+
+template <typename Code, typename Function>
+void EncodeMap(std::span<const float> src, uint8_t* dst, Function function) {
+  Map<float, Code>(reinterpret_cast<const uint8_t*>(src.data()), dst,
+                   src.size(), function);
+}
+
+template <typename Code, typename Function>
+void DecodeMap(const uint8_t* src, std::span<float> dst, Function function) {
+  Map<Code, float>(src, reinterpret_cast<uint8_t*>(dst.data()), dst.size(),
+                   function);
+}
+
+template <typename Code, typename F>
+void Encode(std::span<const float> src, uint8_t* dst) {
+  EncodeMap<Code>(src, dst, [](float value) {
+    return static_cast<Code>(EncodeOne<F>(value));
+  });
+}
+
+void DecodeHalf(const uint8_t* src, std::span<float> dst) {
+  DecodeMap<uint16_t>(src, dst,
+                      [](uint16_t code) { return DecodeOne<Half>(code); });
+}
+
+template <typename F>
+void DecodeByTable(const uint8_t* src, std::span<float> dst) {
+  static constexpr std::array<float, 256> kTable = [] {
+    std::array<float, 256> table{};
+    for (uint32_t code = 0; code < 256; ++code) {
+      table[code] = DecodeOne<F>(code);
+    }
+    return table;
+  }();
+  for (size_t i = 0; i < dst.size(); ++i) dst[i] = kTable[src[i]];
+}
+
+void EncodeBFloat16(std::span<const float> src, uint8_t* dst) {
+  EncodeMap<uint16_t>(src, dst, [](float value) {
+    const uint32_t bits = std::bit_cast<uint32_t>(value);
+    const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1)) >> 16;
+    const bool nan = (bits & 0x7fffffffu) > kFloatInfinity;
+    return static_cast<uint16_t>(nan ? 0x7fc0u : rounded);
+  });
+}
+
+void DecodeBFloat16(const uint8_t* src, std::span<float> dst) {
+  DecodeMap<uint16_t>(src, dst, [](uint16_t code) {
+    return std::bit_cast<float>(static_cast<uint32_t>(code) << 16);
+  });
+}
+
+void EncodeDouble(std::span<const float> src, uint8_t* dst) {
+  EncodeMap<double>(src, dst,
+                    [](float value) { return static_cast<double>(value); });
+}
+
+void DecodeDouble(const uint8_t* src, std::span<float> dst) {
+  DecodeMap<double>(src, dst,
+                    [](double value) { return static_cast<float>(value); });
+}
+
+}  // namespace
+
+bool HasFloatCodec(DType dtype) {
+  return IsFloatingPoint(dtype) && dtype != DType::kFloat8E8M0FNU &&
+         dtype != DType::kFloat4E2M1FNX2;
+}
+
+void DecodeFloats(DType dtype, const uint8_t* src, std::span<float> dst) {
+  switch (dtype) {
+    case DType::kFloat64:
+      return DecodeDouble(src, dst);
+    case DType::kFloat32:
+      if (!dst.empty()) std::memcpy(dst.data(), src, dst.size_bytes());
+      return;
+    case DType::kFloat16:
+      return DecodeHalf(src, dst);
+    case DType::kBFloat16:
+      return DecodeBFloat16(src, dst);
+    case DType::kFloat8E4M3FN:
+      return DecodeByTable<E4M3Fn>(src, dst);
+    case DType::kFloat8E5M2:
+      return DecodeByTable<E5M2>(src, dst);
+    case DType::kFloat8E4M3FNUZ:
+      return DecodeByTable<E4M3Fnuz>(src, dst);
+    case DType::kFloat8E5M2FNUZ:
+      return DecodeByTable<E5M2Fnuz>(src, dst);
+    default:
+      DCP_CHECK(false, "no float codec for ", TorchName(dtype));
+  }
+}
+
+void EncodeFloats(DType dtype, std::span<const float> src, uint8_t* dst) {
+  switch (dtype) {
+    case DType::kFloat64:
+      return EncodeDouble(src, dst);
+    case DType::kFloat32:
+      if (!src.empty()) std::memcpy(dst, src.data(), src.size_bytes());
+      return;
+    case DType::kFloat16:
+      return Encode<uint16_t, Half>(src, dst);
+    case DType::kBFloat16:
+      return EncodeBFloat16(src, dst);
+    case DType::kFloat8E4M3FN:
+      return Encode<uint8_t, E4M3Fn>(src, dst);
+    case DType::kFloat8E5M2:
+      return Encode<uint8_t, E5M2>(src, dst);
+    case DType::kFloat8E4M3FNUZ:
+      return Encode<uint8_t, E4M3Fnuz>(src, dst);
+    case DType::kFloat8E5M2FNUZ:
+      return Encode<uint8_t, E5M2Fnuz>(src, dst);
+    default:
+      DCP_CHECK(false, "no float codec for ", TorchName(dtype));
+  }
+}
+
+}  // namespace dcp
