@@ -1,0 +1,159 @@
+#include "dcp/format/json.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "dcp/base/limits.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/status_matchers.h"
+
+namespace dcp {
+namespace {
+
+using ::dcp::testing::StatusIs;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Kind = JsonEvent::Kind;
+
+std::string ToText(const JsonEvent& event) {
+  switch (event.kind) {
+    case Kind::kBeginObject:
+      return absl::StrCat(event.depth, " {");
+    case Kind::kEndObject:
+      return absl::StrCat(event.depth, " }");
+    case Kind::kBeginArray:
+      return absl::StrCat(event.depth, " [");
+    case Kind::kEndArray:
+      return absl::StrCat(event.depth, " ]");
+    case Kind::kKey:
+      return absl::StrCat(event.depth, " key ", event.text);
+    case Kind::kString:
+      return absl::StrCat(event.depth, " text ", event.text);
+    case Kind::kUnsigned:
+      return absl::StrCat(event.depth, " ", event.number);
+    case Kind::kOtherNumber:
+      return absl::StrCat(event.depth, " other");
+    case Kind::kBool:
+      return absl::StrCat(event.depth, " bool");
+    case Kind::kNull:
+      return absl::StrCat(event.depth, " null");
+  }
+  return "";
+}
+
+absl::StatusOr<std::vector<std::string>> Events(absl::string_view json) {
+  std::vector<std::string> events;
+  const absl::Status status = ParseJson(json, [&](const JsonEvent& event) {
+    events.push_back(ToText(event));
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return status;
+  return events;
+}
+
+TEST(Json, ReportsEverythingWithItsDepth) {
+  ASSERT_OK_AND_ASSIGN(
+      const std::vector<std::string> events,
+      Events(R"( {"a":[18446744073709551615,-1,0.5,true],"a":{"b":null}} )"));
+  EXPECT_THAT(events,
+              ElementsAre("0 {", "1 key a", "1 [", "2 18446744073709551615",
+                          "2 other", "2 other", "2 bool", "1 ]", "1 key a",
+                          "1 {", "2 key b", "2 null", "1 }", "0 }"));
+}
+
+TEST(Json, NumbersBeyond64BitsAreOther) {
+  ASSERT_OK_AND_ASSIGN(const std::vector<std::string> events,
+                       Events("[18446744073709551616,1e3]"));
+  EXPECT_THAT(events, ElementsAre("0 [", "1 other", "1 other", "0 ]"));
+}
+
+TEST(Json, UnescapesText) {
+  ASSERT_OK_AND_ASSIGN(const std::vector<std::string> events,
+                       Events(R"("\u00e9\n\ud83d\ude00\u0000")"));
+  EXPECT_EQ(events[0], std::string("0 text \xc3\xa9\n\xf0\x9f\x98\x80\0", 15));
+}
+
+struct Corruption {
+  const char* name;
+  absl::string_view json;
+};
+
+const Corruption kCorruptions[] = {
+    {"empty", ""},
+    {"spaces only", "  "},
+    {"two values", "{} {}"},
+    {"unclosed object", "{\"a\":1"},
+    {"unclosed text", "\"abc"},
+    {"comma at the end", "[1,]"},
+    {"comment", "/* */ 1"},
+    {"single quotes", "'a'"},
+    {"NaN", "NaN"},
+    {"number out of range", "1e999"},
+    {"leading zero", "01"},
+    {"raw newline in text", "\"a\nb\""},
+    {"bad escape", "\"\\x\""},
+    {"lone surrogate", "\"\\ud800\""},
+    {"not UTF-8", "\"\xff\""},
+    {"overlong UTF-8", "\"\xc0\xaf\""},
+    {"NUL behind", absl::string_view("{}\0", 3)},
+    {"NUL and more behind", absl::string_view("{}\0{", 4)},
+    {"key that is no text", "{1:2}"},
+    {"mismatched ends", "[}"},
+};
+
+TEST(Json, RefusesCorruption) {
+  for (const Corruption& corruption : kCorruptions) {
+    EXPECT_THAT(Events(corruption.json),
+                StatusIs(absl::StatusCode::kDataLoss, HasSubstr("not valid")))
+        << corruption.name;
+  }
+}
+
+TEST(Json, BoundsItsDepth) {
+  const auto nested = [](size_t depth) {
+    return absl::StrCat(std::string(depth, '['), std::string(depth, ']'));
+  };
+  EXPECT_OK(Events(nested(kMaxJsonDepth)));
+  for (const size_t depth : {size_t{kMaxJsonDepth} + 1, size_t{1000000}}) {
+    EXPECT_THAT(Events(nested(depth)),
+                StatusIs(absl::StatusCode::kDataLoss, HasSubstr("deeper")));
+  }
+}
+
+TEST(Json, StopsWhereTheListenerFails) {
+  int num_events = 0;
+  EXPECT_THAT(ParseJson("[1,2,3]",
+                        [&](const JsonEvent&) {
+                          return ++num_events == 3
+                                     ? absl::AbortedError("enough")
+                                     : absl::OkStatus();
+                        }),
+              StatusIs(absl::StatusCode::kAborted, "enough"));
+  EXPECT_EQ(num_events, 3);
+}
+
+TEST(Json, QuotesSoThatItReadsBack) {
+  std::string all;
+  for (int c = 0; c < 128; ++c) all += static_cast<char>(c);
+  all += "\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80";
+  ASSERT_OK_AND_ASSIGN(const std::vector<std::string> events,
+                       Events(QuoteJson(all)));
+  EXPECT_EQ(events[0], "0 text " + all);
+  EXPECT_EQ(QuoteJson("a\"\\\n\x01"), "\"a\\\"\\\\\\n\\u0001\"");
+}
+
+TEST(Json, QuotesWhatIsNotUtf8AsReplacement) {
+  const std::string replacement = "\xef\xbf\xbd";
+  EXPECT_EQ(QuoteJson("\xff"), "\"" + replacement + "\"");
+  EXPECT_EQ(QuoteJson("a\xc3"), "\"a" + replacement + "\"");
+  // A surrogate as Python's surrogatepass writes it.
+  EXPECT_EQ(QuoteJson("\xed\xa0\x80"),
+            "\"" + replacement + replacement + replacement + "\"");
+  EXPECT_OK(Events(QuoteJson("\xf4\x90\x80\x80\xe0\x80\x80\xc0\xaf\xf8")));
+}
+
+}  // namespace
+}  // namespace dcp

@@ -1,0 +1,319 @@
+#include "dcp/format/safetensors.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "dcp/base/bytes.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/dcp/format/memory_item.h"
+#include "tests/dcp/format/zip_builder.h"
+#include "tests/testing/status_matchers.h"
+
+namespace dcp {
+namespace {
+
+using ::dcp::testing::Le64;
+using ::dcp::testing::MemoryItem;
+using ::dcp::testing::StatusIs;
+using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
+
+constexpr absl::string_view kA =
+    R"("a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]})";
+
+std::string File(absl::string_view json, uint64_t data_length) {
+  return absl::StrCat(Le64(json.size()), json, std::string(data_length, 'd'));
+}
+
+absl::StatusOr<SafetensorsHeader> Read(absl::string_view bytes) {
+  const MemoryItem item(bytes);
+  return ReadSafetensorsHeader(item.length(), item);
+}
+
+TEST(Safetensors, ReadsTensorsInTheirOrderInTheFile) {
+  const std::string json =
+      R"({"__metadata__":{"format":"pt"},)"
+      R"("b":{"shape":[2,3],"dtype":"BF16","data_offsets":[8,20]},)"
+      R"("c":{"dtype":"U8","shape":[0,7],"data_offsets":[8,8]},)"
+      R"("a":{"dtype":"F64","shape":[],"data_offsets":[0,8],"new":[{"x":1}]}})";
+  ASSERT_OK_AND_ASSIGN(const SafetensorsHeader header, Read(File(json, 20)));
+  ASSERT_EQ(header.tensors.size(), 3u);
+  EXPECT_EQ(header.tensors[0].name, "a");
+  EXPECT_EQ(header.tensors[0].dtype, DType::kFloat64);
+  EXPECT_EQ(header.tensors[0].shape, Dims({}));
+  EXPECT_EQ(header.tensors[1].name, "c");
+  EXPECT_EQ(header.tensors[1].shape, Dims({0, 7}));
+  EXPECT_EQ(header.tensors[2].name, "b");
+  EXPECT_EQ(header.tensors[2].shape, Dims({2, 3}));
+  EXPECT_EQ(header.tensors[2].begin, 8u);
+  EXPECT_EQ(header.tensors[2].end, 20u);
+  EXPECT_EQ(header.data_offset, 8 + json.size());
+  EXPECT_THAT(header.metadata,
+              UnorderedElementsAre(
+                  std::pair<std::string, std::string>("format", "pt")));
+  EXPECT_TRUE(header.saved_offsets.empty());
+}
+
+TEST(Safetensors, ReadsAnEmptyFile) {
+  EXPECT_OK(Read(File("{}", 0)));
+  EXPECT_OK(Read(File("{}    ", 0)));
+  EXPECT_OK(Read(File(R"({"__metadata__":{}})", 0)));
+}
+
+TEST(Safetensors, CountsFloat4AsTorchDoes) {
+  ASSERT_OK_AND_ASSIGN(
+      const SafetensorsHeader header,
+      Read(File(R"({"a":{"dtype":"F4","shape":[2,6],"data_offsets":[0,6]}})",
+                6)));
+  EXPECT_EQ(header.tensors[0].dtype, DType::kFloat4E2M1FNX2);
+  EXPECT_EQ(header.tensors[0].shape, Dims({2, 3}));
+  const std::string written = WriteSafetensorsHeader(header.tensors, {});
+  EXPECT_THAT(written, HasSubstr("\"shape\":[2,6]"));
+}
+
+TEST(Safetensors, ReadsShardingInfo) {
+  const std::string json =
+      R"({"__metadata__":{"DCP_SHARDING_INFO":)"
+      R"("{\"a\": {\"saved_offsets\": [7], \"new\": [1, {}]},)"
+      R"( \"elsewhere\": {\"saved_offsets\": [1, 2]}}",)"
+      R"("DCP_VERSION":"1.0"},)" +
+      std::string(kA) + "}";
+  ASSERT_OK_AND_ASSIGN(const SafetensorsHeader header, Read(File(json, 8)));
+  ASSERT_EQ(header.saved_offsets.size(), 1u);
+  EXPECT_EQ(header.saved_offsets.at("a"), Dims({7}));
+}
+
+std::string WithShardingInfo(absl::string_view info) {
+  std::string quoted;
+  for (const char c : info) {
+    if (c == '"') quoted += '\\';
+    quoted += c;
+  }
+  return absl::StrCat(R"({"__metadata__":{"DCP_SHARDING_INFO":")", quoted,
+                      R"("},)", kA, "}");
+}
+
+struct Corruption {
+  const char* name;
+  std::string json;
+  uint64_t data_length;
+  const char* message;
+};
+
+std::string A(absl::string_view dtype, absl::string_view shape,
+              absl::string_view offsets) {
+  return absl::StrCat(R"({"a":{"dtype":)", dtype, R"(,"shape":)", shape,
+                      R"(,"data_offsets":)", offsets, "}}");
+}
+
+std::vector<Corruption> Corruptions() {
+  const std::string a(kA);
+  const std::string b_hole =
+      R"("b":{"dtype":"F32","shape":[2],"data_offsets":[16,24]})";
+  const std::string b_overlap =
+      R"("b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]})";
+  return {
+      {"not JSON", "{nope", 8, "not valid JSON"},
+      {"an array", "[1,2]", 8, "does not begin with {"},
+      {"leading space", " {" + a + "}", 8, "does not begin with {"},
+      {"not UTF-8", "{\"\xff\":1}", 8, "not valid JSON"},
+      {"deep", "{\"a\":" + std::string(100000, '['), 8, "unexpected type"},
+      {"deep in an unknown field", "{\"a\":{\"x\":" + std::string(100000, '['),
+       8, "deeper"},
+      {"text behind", "{" + a + "}x", 8, "not valid JSON"},
+      {"hole", "{" + a + "," + b_hole + "}", 24, "nothing lies from 8"},
+      {"overlap", "{" + a + "," + b_overlap + "}", 16, "others lie up to 8"},
+      {"tail", "{" + a + "}", 16, "8 bytes in a data section of 16"},
+      {"truncated", "{" + a + "}", 5, "8 bytes in a data section of 5"},
+      {"hole before the first", A("\"F32\"", "[2]", "[8,16]"), 16,
+       "nothing lies from 0"},
+      {"end before begin", A("\"F32\"", "[2]", "[8,0]"), 8, "are not those"},
+      {"shape and length", A("\"F32\"", "[3]", "[0,8]"), 8, "are not those"},
+      {"negative shape", A("\"F32\"", "[-2]", "[0,8]"), 8, "unexpected type"},
+      {"negative offset", A("\"F32\"", "[2]", "[-8,0]"), 8, "unexpected type"},
+      {"shape overflows", A("\"F32\"", "[8589934592,8589934592]", "[0,8]"), 8,
+       "are not those"},
+      {"length overflows", A("\"F64\"", "[2305843009213693952]", "[0,0]"), 0,
+       "are not those"},
+      {"offset beyond 64 bits",
+       A("\"F32\"", "[2]", "[0,1180591620717411303424]"), 8, "unexpected type"},
+      {"fractional shape", A("\"F32\"", "[2.5]", "[0,8]"), 8,
+       "unexpected type"},
+      {"nested shape", A("\"F32\"", "[[2]]", "[0,8]"), 8, "unexpected type"},
+      {"shape is a number", A("\"F32\"", "2", "[0,8]"), 8, "unexpected type"},
+      {"shape is an object", A("\"F32\"", "{\"x\":2}", "[0,8]"), 8,
+       "unexpected type"},
+      {"65 dimensions",
+       A(
+           "\"F32\"",
+           "[2" +
+               [] {
+                 std::string ones;
+                 for (int i = 0; i < 64; ++i) ones += ",1";
+                 return ones;
+               }() +
+               "]",
+           "[0,8]"),
+       8, "more than 64 numbers"},
+      {"three offsets", A("\"F32\"", "[2]", "[0,8,8]"), 8,
+       "more than 2 numbers"},
+      {"one offset", A("\"F32\"", "[2]", "[8]"), 8, "lacks one of"},
+      {"unknown dtype", A("\"F31\"", "[2]", "[0,8]"), 8, "dtype F31"},
+      {"sub-byte dtype", A("\"F6_E2M3\"", "[4]", "[0,3]"), 3, "dtype F6_E2M3"},
+      {"odd float4", A("\"F4\"", "[3]", "[0,2]"), 2, "whole bytes"},
+      {"float4 scalar", A("\"F4\"", "[]", "[0,1]"), 1, "whole bytes"},
+      {"dtype is a number", A("32", "[2]", "[0,8]"), 8, "unexpected type"},
+      {"missing field", R"({"a":{"dtype":"F32","shape":[2]}})", 8,
+       "lacks one of"},
+      {"field twice",
+       R"({"a":{"dtype":"F32","dtype":"F32","shape":[2],)"
+       R"("data_offsets":[0,8]}})",
+       8, "its dtype twice"},
+      {"tensor is a number", R"({"a":1})", 8, "unexpected type"},
+      {"tensor is null", R"({"a":null})", 8, "unexpected type"},
+      {"name twice", "{" + a + "," + a + "}", 8, "a is there twice"},
+      {"empty tensor twice",
+       R"({"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},)"
+       R"("a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})",
+       0, "a is there twice"},
+      {"metadata number", "{\"__metadata__\":{\"k\":1}," + a + "}", 8,
+       "is not a string"},
+      {"metadata is text", "{\"__metadata__\":\"k\"," + a + "}", 8,
+       "unexpected type"},
+      {"metadata twice", R"({"__metadata__":{},"__metadata__":{}})", 0,
+       "__metadata__ is there twice"},
+      {"metadata key twice", R"({"__metadata__":{"k":"","k":""}})", 0,
+       "__metadata__ has k twice"},
+      {"long name",
+       "{\"" + std::string(70000, 'n') +
+           R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})",
+       0, "exceeds 65536"},
+      {"sharding info negative",
+       WithShardingInfo(R"({"a":{"saved_offsets":[-1]}})"), 8,
+       "unexpected type"},
+      {"sharding info dimensions",
+       WithShardingInfo(R"({"a":{"saved_offsets":[0,0]}})"), 8, "puts a"},
+      {"sharding info overflows",
+       WithShardingInfo(R"({"a":{"saved_offsets":[9223372036854775807]}})"), 8,
+       "puts a"},
+      {"sharding info lacks a tensor", WithShardingInfo("{}"), 8, "lacks a"},
+      {"sharding info lacks offsets", WithShardingInfo(R"({"a":{}})"), 8,
+       "lacks saved_offsets"},
+      {"sharding info not JSON", WithShardingInfo("{"), 8,
+       "DCP_SHARDING_INFO: not valid JSON"},
+      {"sharding info is an array", WithShardingInfo("[]"), 8,
+       "unexpected type"},
+      {"sharding info twice",
+       WithShardingInfo(
+           R"({"a":{"saved_offsets":[0]},"a":{"saved_offsets":[0]}})"),
+       8, "a is there twice"},
+  };
+}
+
+TEST(Safetensors, RefusesCorruption) {
+  for (const Corruption& corruption : Corruptions()) {
+    const absl::StatusOr<SafetensorsHeader> result =
+        Read(File(corruption.json, corruption.data_length));
+    EXPECT_FALSE(result.ok()) << corruption.name;
+    EXPECT_THAT(result.status().message(),
+                ::testing::HasSubstr(corruption.message))
+        << corruption.name;
+  }
+}
+
+TEST(Safetensors, RefusesBadLengths) {
+  EXPECT_THAT(Read(""), StatusIs(absl::StatusCode::kDataLoss));
+  EXPECT_THAT(Read("1234567"), StatusIs(absl::StatusCode::kDataLoss));
+  EXPECT_THAT(Read(Le64(0)), StatusIs(absl::StatusCode::kDataLoss));
+  EXPECT_THAT(Read(Le64(3) + "{}"),
+              StatusIs(absl::StatusCode::kDataLoss,
+                       HasSubstr("header length 3 in a file of 10")));
+  EXPECT_THAT(
+      Read(Le64(uint64_t{1} << 63) + "{}"),
+      StatusIs(absl::StatusCode::kDataLoss, HasSubstr("exceeds 100000000")));
+}
+
+TEST(Safetensors, WritesWhatItReads) {
+  const std::vector<SafetensorsTensor> tensors = {
+      {"odd \"name\"\n\xc3\xa9", DType::kFloat32, {2, 3}, 0, 24},
+      {"scalar", DType::kInt64, {}, 24, 32},
+      {"empty", DType::kBool, {0}, 32, 32}};
+  const std::vector<std::pair<std::string, std::string>> metadata = {
+      {"format", "pt"}, {"DCP_VERSION", "1.0"}};
+  const std::string written = WriteSafetensorsHeader(tensors, metadata);
+  EXPECT_EQ(written.size() % 8, 0u);
+  ASSERT_OK_AND_ASSIGN(const SafetensorsHeader header,
+                       Read(written + std::string(32, 'd')));
+  EXPECT_EQ(header.data_offset, written.size());
+  EXPECT_EQ(header.metadata, metadata);
+  ASSERT_EQ(header.tensors.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(header.tensors[i].name, tensors[i].name);
+    EXPECT_EQ(header.tensors[i].dtype, tensors[i].dtype);
+    EXPECT_EQ(header.tensors[i].shape, tensors[i].shape);
+    EXPECT_EQ(header.tensors[i].begin, tensors[i].begin);
+    EXPECT_EQ(header.tensors[i].end, tensors[i].end);
+  }
+}
+
+TEST(Safetensors, WritesEmptyHeaders) {
+  EXPECT_EQ(WriteSafetensorsHeader({}, {}), Le64(8) + "{}      ");
+  EXPECT_OK(Read(WriteSafetensorsHeader({}, {{"a", "b"}})));
+}
+
+absl::StatusOr<absl::flat_hash_map<std::string, std::string>> ReadIndex(
+    absl::string_view json) {
+  return ParseSafetensorsIndex(AsBytes(json));
+}
+
+TEST(SafetensorsIndex, IsReadBack) {
+  const std::string json = WriteSafetensorsIndex(
+      12, {{"b", "model-2.safetensors"}, {"a \"", "model-1.safetensors"}});
+  EXPECT_EQ(json,
+            "{\n  \"metadata\": {\n    \"total_size\": 12\n  },\n"
+            "  \"weight_map\": {\n    \"b\": \"model-2.safetensors\",\n"
+            "    \"a \\\"\": \"model-1.safetensors\"\n  }\n}\n");
+  ASSERT_OK_AND_ASSIGN(const auto files, ReadIndex(json));
+  EXPECT_THAT(files,
+              UnorderedElementsAre(std::pair<const std::string, std::string>(
+                                       "b", "model-2.safetensors"),
+                                   std::pair<const std::string, std::string>(
+                                       "a \"", "model-1.safetensors")));
+  EXPECT_OK(ReadIndex(WriteSafetensorsIndex(0, {})));
+}
+
+TEST(SafetensorsIndex, PassesOverWhatItDoesNotKnow) {
+  EXPECT_OK(ReadIndex(
+      R"({"metadata":[{"weight_map":1}],"weight_map":{"a":"f"},"x":null})"));
+}
+
+TEST(SafetensorsIndex, RefusesCorruption) {
+  const std::pair<const char*, const char*> corruptions[] = {
+      {"{", "not valid JSON"},
+      {"", "not valid JSON"},
+      {"[]", "unexpected type"},
+      {"{}", "lacks weight_map"},
+      {R"({"weight_map":[]})", "unexpected type"},
+      {R"({"weight_map":"a"})", "unexpected type"},
+      {R"({"weight_map":{"a":5}})", "unexpected type"},
+      {R"({"weight_map":{"a":{"b":"c"}}})", "unexpected type"},
+      {R"({"weight_map":{"a":"../f"}})", "leaves the directory"},
+      {R"({"weight_map":{"a":"/etc/hostname"}})", "absolute"},
+      {R"({"weight_map":{"a":""}})", "empty"},
+      {R"({"weight_map":{"a":"f\u0000"}})", "NUL"},
+      {R"({"weight_map":{"a":"f","a":"f"}})", "a twice"},
+      {R"({"weight_map":{},"weight_map":{}})", "weight_map is there twice"},
+  };
+  for (const auto& [json, message] : corruptions) {
+    EXPECT_THAT(ReadIndex(json),
+                StatusIs(absl::StatusCode::kDataLoss, HasSubstr(message)))
+        << json;
+  }
+}
+
+}  // namespace
+}  // namespace dcp
