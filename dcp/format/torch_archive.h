@@ -43,6 +43,11 @@ struct TorchArchive {
 absl::StatusOr<TorchArchive> ReadTorchArchive(uint64_t length,
                                               bool allow_legacy, ReadAt read);
 
+// The first directory that torch.save gives the records of a file at `path`:
+// its name without the last extension, "archive" where that is not plain
+// ASCII.
+std::string TorchArchiveName(absl::string_view path);
+
 // The layout of an archive that holds `pickle` and storages data/0, data/1, ...
 // of the given lengths, under the first directory `name` ("archive" in DCP
 // items). Only storages are payloads of the returned gaps: gap i (0 <= i <= n)
