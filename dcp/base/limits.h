@@ -61,8 +61,15 @@ inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 100'000'000;
 // Objects nested deeper than this do not occur in training state.
 inline constexpr uint32_t kMaxPickleDepth = 1000;
 
-// Values one pickle may build, so that a small file cannot fill memory.
+// Values one pickle may build, so that a small file cannot fill memory. Where
+// parts are shared and therefore count several times, it is this many values
+// per byte, and at least the smaller number, which covers a list of lists.
 inline constexpr uint64_t kMaxPickleValues = uint64_t{1} << 28;
+inline constexpr uint64_t kMaxPickleValuesPerByte = 16;
+inline constexpr uint64_t kMinPickleValues = uint64_t{1} << 20;
+
+// Slots of a pickle's memo that may be skipped: Python 2 counts from 1.
+inline constexpr uint64_t kMaxPickleMemoGap = 64;
 
 // Bytes of an integer in a pickle: far beyond anything that a state dict
 // holds, small enough that decimal conversion stays quick.
@@ -76,6 +83,9 @@ inline constexpr uint64_t kMaxZipRecords = uint64_t{1} << 22;
 
 // The end-of-central-directory record with the longest possible comment.
 inline constexpr uint64_t kMaxZipTailBytes = 22 + 65535;
+
+// Output files that one lane has open at once.
+inline constexpr uint64_t kMaxOpenOutputs = 64;
 
 // Files of one checkpoint directory: ranks times files per rank.
 inline constexpr uint64_t kMaxFiles = uint64_t{1} << 20;

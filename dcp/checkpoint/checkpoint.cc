@@ -42,8 +42,9 @@ absl::StatusOr<CheckpointParts> OpenDirectory(FileSystem& fs,
         path, ": an unfinished save: there is .metadata.tmp but no .metadata"));
   }
   return absl::NotFoundError(absl::StrCat(
-      path, ": no checkpoint: the directory has neither .metadata (a save that "
-            "did not finish has none) nor a .safetensors file"));
+      path,
+      ": no checkpoint: the directory has neither .metadata (a save that "
+      "did not finish has none) nor a .safetensors file"));
 }
 
 absl::StatusOr<CheckpointParts> OpenSingleFile(FileSystem& fs,
@@ -85,8 +86,8 @@ absl::StatusOr<Format> ParseFormat(absl::string_view name) {
   if (name == "pt" || name == "torch" || name == "pth" || name == "bin") {
     return Format::kTorch;
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "unknown format '", name, "': want dcp, safetensors or pt"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown format '", name, "': want dcp, safetensors or pt"));
 }
 
 uint64_t TensorEntry::num_bytes() const {

@@ -112,9 +112,7 @@ class Checkpoint {
   const std::vector<std::pair<std::string, std::string>>& properties() const {
     return parts_.properties;
   }
-  const std::vector<CheckpointEntry>& entries() const {
-    return parts_.entries;
-  }
+  const std::vector<CheckpointEntry>& entries() const { return parts_.entries; }
   bool flattened() const { return parts_.flattened; }
 
   const SourceFiles& files() const { return *parts_.files; }

@@ -56,8 +56,7 @@ bool IsDataFileName(absl::string_view name) {
 
 bool BelongsToSafetensors(absl::string_view name) {
   return absl::EndsWith(name, ".safetensors") ||
-         absl::EndsWith(name, ".safetensors.index.json") ||
-         IsDigestsName(name);
+         absl::EndsWith(name, ".safetensors.index.json") || IsDigestsName(name);
 }
 
 std::string WithoutTrailingSlashes(absl::string_view path) {
@@ -114,8 +113,9 @@ absl::Status Destination::InspectDirectory(bool overwrite) {
   if (entries.empty()) return absl::OkStatus();
   if (!overwrite) {
     return absl::AlreadyExistsError(absl::StrCat(
-        path_, " exists and is not empty; --overwrite replaces the checkpoint "
-               "in it"));
+        path_,
+        " exists and is not empty; --overwrite replaces the checkpoint "
+        "in it"));
   }
   if (kind_ == Kind::kDcpDirectory) {
     FindStale(entries);

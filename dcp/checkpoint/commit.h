@@ -86,8 +86,8 @@ class Destination {
   bool committed_ = false;
   std::string staging_;  // where data files go: path_ itself, or a sibling
   absl::flat_hash_set<std::string> taken_;  // names in a DCP directory
-  std::vector<std::string> stale_;    // of the checkpoint to be replaced
-  std::vector<std::string> created_;  // by us, in staging_
+  std::vector<std::string> stale_;          // of the checkpoint to be replaced
+  std::vector<std::string> created_;        // by us, in staging_
 };
 
 }  // namespace dcp

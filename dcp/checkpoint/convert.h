@@ -40,6 +40,7 @@ struct ConvertOptions {
   // otherwise.
   std::optional<Mesh> mesh;
   std::vector<PlacementRule> placements;  // the last match wins
+  bool consolidate = false;  // whole tensors also where `mesh` is absent
   SelectionOptions selection;
   uint64_t max_shard_bytes = 0;  // of safetensors and DCP files; 0: no limit
   bool drop_non_tensors = false;
@@ -81,8 +82,8 @@ absl::StatusOr<ConvertPlan> PlanConvert(FileSystem& fs, absl::string_view src,
 // when overwriting would destroy files that are not part of a checkpoint, or
 // a safetensors file cannot hold what the source has (names them);
 // ResourceExhausted when the disk or the memory budget is too small;
-// Cancelled; else the errors of Checkpoint::Open. SideOf (dcp/base/error_side.h)
-// tells whether the source or the destination failed.
+// Cancelled; else the errors of Checkpoint::Open. SideOf
+// (dcp/base/error_side.h) tells whether the source or the destination failed.
 absl::StatusOr<ConvertPlan> ConvertCheckpoint(FileSystem& fs,
                                               absl::string_view src,
                                               absl::string_view dst,

@@ -86,10 +86,12 @@ absl::StatusOr<CheckpointParts> OpenRankLocalDcp(FileSystem& fs,
                                                  absl::string_view directory,
                                                  const OpenOptions& options) {
   const int64_t rank = options.rank < 0 ? 0 : options.rank;
-  if (options.rank < 0 && fs.Stat(JoinPath(directory, RankMetadataName(1))).ok()) {
+  if (options.rank < 0 &&
+      fs.Stat(JoinPath(directory, RankMetadataName(1))).ok()) {
     return absl::FailedPreconditionError(absl::StrCat(
-        directory, ": saved with use_collectives=False, each rank has values of "
-                   "its own: choose one with --rank N"));
+        directory,
+        ": saved with use_collectives=False, each rank has values of "
+        "its own: choose one with --rank N"));
   }
   if (!fs.Stat(JoinPath(directory, RankMetadataName(rank))).ok()) {
     return absl::NotFoundError(absl::StrCat(

@@ -15,13 +15,11 @@ constexpr uint64_t kReadAheadBytes = 4096;
 
 absl::StatusOr<ByteSpan> FileReader::Read(uint64_t offset, uint64_t length) {
   if (offset > length_ || length > length_ - offset) {
-    return absl::DataLossError(absl::StrCat("bytes [", offset, ", +", length,
-                                            ") reach past the end at ",
-                                            length_));
+    return absl::DataLossError(absl::StrCat(
+        "bytes [", offset, ", +", length, ") reach past the end at ", length_));
   }
-  const bool buffered =
-      offset >= buffer_offset_ &&
-      offset - buffer_offset_ + length <= buffer_.size();
+  const bool buffered = offset >= buffer_offset_ &&
+                        offset - buffer_offset_ + length <= buffer_.size();
   if (!buffered) {
     const uint64_t read =
         std::min(std::max(length, kReadAheadBytes), length_ - offset);

@@ -141,16 +141,13 @@ class Locator {
     }
     const auto add = [&](uint64_t offset, uint64_t length) {
       if (length > 0) {
-        round.runs.push_back({.file = storage.file,
-                              .src = offset,
-                              .dst = size,
-                              .unit = length});
+        round.runs.push_back(
+            {.file = storage.file, .src = offset, .dst = size, .unit = length});
       }
       size += length;
     };
     add(storage.offset, probe.head_length);
-    add(storage.offset + storage.length - probe.tail_length,
-        probe.tail_length);
+    add(storage.offset + storage.length - probe.tail_length, probe.tail_length);
     round.probes.push_back(probe);
   }
 
@@ -181,8 +178,7 @@ class Locator {
                          const std::string& buffer) {
     CheckpointEntry& entry = parts_.entries[item.entry];
     auto* tensor = std::get_if<TensorEntry>(&entry.value);
-    const absl::string_view head(buffer.data() + probe.head,
-                                 probe.head_length);
+    const absl::string_view head(buffer.data() + probe.head, probe.head_length);
     if (tensor != nullptr && head.substr(0, 4) != "PK\x03\x04") {
       return PlaceByName(item, entry.fqn, *tensor);
     }
@@ -190,19 +186,17 @@ class Locator {
                          ReadArchive(item, probe, AsBytes(buffer)));
     if (tensor != nullptr) return PlaceChunk(item, archive, *tensor);
     absl::StatusOr<ObjectEntry> object =
-        ObjectInArchive(parts_.arena, archive, archive.root,
-                        item.storage.file, item.storage.offset);
+        ObjectInArchive(parts_.arena, archive, archive.root, item.storage.file,
+                        item.storage.offset);
     if (!object.ok()) return object.status();
     object->item = item.storage;
     entry.value = *std::move(object);
     return absl::OkStatus();
   }
 
-  absl::StatusOr<TorchArchive> ReadArchive(const Item& item,
-                                           const Probe& probe,
+  absl::StatusOr<TorchArchive> ReadArchive(const Item& item, const Probe& probe,
                                            ByteSpan buffer) {
-    DCP_ASSIGN_OR_RETURN(const File file,
-                         parts_.files->Get(item.storage.file));
+    DCP_ASSIGN_OR_RETURN(const File file, parts_.files->Get(item.storage.file));
     const uint64_t length = item.storage.length;
     FileReader reader(fs_, file, item.storage.offset, length);
     const uint64_t tail_start = length - probe.tail_length;
@@ -235,10 +229,10 @@ class Locator {
                         item.storage.offset));
     const Dims& want = tensor.boxes[item.chunk].sizes;
     if (stored.dtype != tensor.dtype || stored.shape != want) {
-      return absl::DataLossError(absl::StrCat(
-          "the item holds ", TorchName(stored.dtype), " ",
-          ShapeToString(stored.shape), ", the index says ",
-          TorchName(tensor.dtype), " ", ShapeToString(want)));
+      return absl::DataLossError(
+          absl::StrCat("the item holds ", TorchName(stored.dtype), " ",
+                       ShapeToString(stored.shape), ", the index says ",
+                       TorchName(tensor.dtype), " ", ShapeToString(want)));
     }
     ChunkLocation& location = tensor.locations[item.chunk];
     location = std::move(stored.locations[0]);
@@ -254,10 +248,10 @@ class Locator {
       if (stored.name != fqn) continue;
       const Dims& want = tensor.boxes[item.chunk].sizes;
       if (stored.dtype != tensor.dtype || stored.shape != want) {
-        return absl::DataLossError(absl::StrCat(
-            "the safetensors file holds ", TorchName(stored.dtype), " ",
-            ShapeToString(stored.shape), ", the index says ",
-            TorchName(tensor.dtype), " ", ShapeToString(want)));
+        return absl::DataLossError(
+            absl::StrCat("the safetensors file holds ", TorchName(stored.dtype),
+                         " ", ShapeToString(stored.shape), ", the index says ",
+                         TorchName(tensor.dtype), " ", ShapeToString(want)));
       }
       ChunkLocation& location = tensor.locations[item.chunk];
       location.located = true;
@@ -287,13 +281,14 @@ class Locator {
       absl::StatusOr<SafetensorsHeader> header =
           ReadSafetensorsHeader(length, reader.read_at());
       if (!header.ok()) {
-        return absl::DataLossError(absl::StrCat(
-            "not a torch.save archive; as safetensors: ",
-            header.status().message()));
+        return absl::DataLossError(
+            absl::StrCat("not a torch.save archive; as safetensors: ",
+                         header.status().message()));
       }
       header->data_offset += start;
-      it = headers_.emplace(file, std::make_unique<SafetensorsHeader>(
-                                      *std::move(header)))
+      it = headers_
+               .emplace(file,
+                        std::make_unique<SafetensorsHeader>(*std::move(header)))
                .first;
     }
     return it->second.get();

@@ -33,9 +33,9 @@ class Collector {
   // Shapes are known when all shards are: then coverage can be checked.
   absl::StatusOr<std::vector<CheckpointEntry>> Finish() && {
     for (const CheckpointEntry& entry : entries_) {
-      DCP_RETURN_IF_ERROR(Annotate(
-          CheckCoverage(entry.tensor()->shape, entry.tensor()->boxes),
-          entry.fqn));
+      DCP_RETURN_IF_ERROR(
+          Annotate(CheckCoverage(entry.tensor()->shape, entry.tensor()->boxes),
+                   entry.fqn));
     }
     return std::move(entries_);
   }
@@ -79,8 +79,8 @@ class Collector {
       entry.shape[d] = std::max(entry.shape[d], ends[d]);
     }
     if (!CheckedVolume(entry.shape).has_value()) {
-      return absl::DataLossError(absl::StrCat(
-          "shape ", ShapeToString(entry.shape), " is too large"));
+      return absl::DataLossError(
+          absl::StrCat("shape ", ShapeToString(entry.shape), " is too large"));
     }
     entry.boxes.push_back(std::move(box));
     ChunkLocation& location = entry.locations.emplace_back();
@@ -98,10 +98,9 @@ class Collector {
 using WeightMap = absl::flat_hash_map<std::string, std::string>;
 
 // Every name of the index must be in the file that the index says.
-absl::Status CheckIndex(const WeightMap& weight_map,
-                        const std::vector<std::string>& files,
-                        const std::vector<absl::flat_hash_set<std::string>>&
-                            names_in_file) {
+absl::Status CheckIndex(
+    const WeightMap& weight_map, const std::vector<std::string>& files,
+    const std::vector<absl::flat_hash_set<std::string>>& names_in_file) {
   absl::flat_hash_map<absl::string_view, size_t> file_index;
   for (size_t i = 0; i < files.size(); ++i) file_index[files[i]] = i;
   for (const auto& [name, file] : weight_map) {
@@ -113,16 +112,15 @@ absl::Status CheckIndex(const WeightMap& weight_map,
   return absl::OkStatus();
 }
 
-absl::StatusOr<CheckpointParts> OpenFiles(FileSystem& fs,
-                                          std::string directory,
+absl::StatusOr<CheckpointParts> OpenFiles(FileSystem& fs, std::string directory,
                                           std::vector<std::string> names,
                                           const WeightMap* weight_map,
                                           const OpenOptions& options) {
   CheckpointParts parts;
   parts.format = Format::kSafetensors;
-  parts.files = std::make_unique<SourceFiles>(fs, directory, names,
-                                              options.direct,
-                                              /*follow_symlinks=*/true);
+  parts.files =
+      std::make_unique<SourceFiles>(fs, directory, names, options.direct,
+                                    /*follow_symlinks=*/true);
   Collector collector;
   std::vector<absl::flat_hash_set<std::string>> names_in_file(
       weight_map != nullptr ? names.size() : 0);
@@ -148,8 +146,8 @@ absl::StatusOr<CheckpointParts> OpenFiles(FileSystem& fs,
     }
   }
   if (weight_map != nullptr) {
-    DCP_RETURN_IF_ERROR(Annotate(
-        CheckIndex(*weight_map, names, names_in_file), directory));
+    DCP_RETURN_IF_ERROR(
+        Annotate(CheckIndex(*weight_map, names, names_in_file), directory));
   }
   absl::StatusOr<std::vector<CheckpointEntry>> entries =
       std::move(collector).Finish();

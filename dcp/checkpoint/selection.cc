@@ -41,8 +41,8 @@ class Rename {
     rename.replacement_.assign(replacement.data(), replacement.size());
     rename.global_ = flags == "g";
     if (!rename.pattern_->ok()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "rename '", text, "': ", rename.pattern_->error()));
+      return absl::InvalidArgumentError(
+          absl::StrCat("rename '", text, "': ", rename.pattern_->error()));
     }
     std::string problem;
     if (!rename.pattern_->CheckRewriteString(rename.replacement_, &problem)) {
@@ -77,13 +77,12 @@ absl::StatusOr<Cast> ParseCast(absl::string_view text) {
   Cast cast;
   const bool has_glob = equals != absl::string_view::npos;
   cast.glob = has_glob ? std::string(text.substr(0, equals)) : "*";
-  DCP_ASSIGN_OR_RETURN(
-      cast.dtype,
-      ParseDType(has_glob ? text.substr(equals + 1) : text));
+  DCP_ASSIGN_OR_RETURN(cast.dtype,
+                       ParseDType(has_glob ? text.substr(equals + 1) : text));
   if (!IsFloatingPoint(cast.dtype)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "cast to ", TorchName(cast.dtype),
-        ": only floating-point types can be cast to"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("cast to ", TorchName(cast.dtype),
+                     ": only floating-point types can be cast to"));
   }
   return cast;
 }
@@ -122,9 +121,9 @@ absl::StatusOr<DType> CastOf(const CheckpointEntry& entry,
     to = cast.dtype;
   }
   if (!CanConvert(from, to)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("cannot cast ", entry.fqn, " from ", TorchName(from),
-                     " to ", TorchName(to)));
+    return absl::InvalidArgumentError(absl::StrCat("cannot cast ", entry.fqn,
+                                                   " from ", TorchName(from),
+                                                   " to ", TorchName(to)));
   }
   return to;
 }
@@ -137,9 +136,9 @@ bool MatchesGlob(absl::string_view glob, absl::string_view name) {
 
 absl::StatusOr<DType> ParseDType(absl::string_view name) {
   static constexpr std::pair<absl::string_view, absl::string_view> kShort[] = {
-      {"bf16", "bfloat16"}, {"fp16", "float16"},       {"f16", "float16"},
-      {"half", "float16"},  {"fp32", "float32"},       {"f32", "float32"},
-      {"float", "float32"}, {"fp64", "float64"},       {"f64", "float64"},
+      {"bf16", "bfloat16"},  {"fp16", "float16"},      {"f16", "float16"},
+      {"half", "float16"},   {"fp32", "float32"},      {"f32", "float32"},
+      {"float", "float32"},  {"fp64", "float64"},      {"f64", "float64"},
       {"double", "float64"}, {"fp8", "float8_e4m3fn"},
   };
   absl::string_view full = name;
@@ -180,9 +179,8 @@ absl::StatusOr<std::vector<SelectedEntry>> Select(
     choice.entry = i;
     choice.fqn = entry.fqn;
     for (const Rename& rename : renames) rename.Apply(choice.fqn);
-    choice.path = choice.fqn == entry.fqn
-                      ? entry.path
-                      : RenamePath(entry.path, choice.fqn);
+    choice.path = choice.fqn == entry.fqn ? entry.path
+                                          : RenamePath(entry.path, choice.fqn);
     if (entry.tensor() != nullptr) {
       DCP_ASSIGN_OR_RETURN(choice.dtype, CastOf(entry, casts));
     }

@@ -34,8 +34,7 @@ absl::StatusOr<File> SourceFiles::Get(uint32_t file) {
   absl::MutexLock lock(&mutex_);
   if (files_[file].handle < 0) {
     DCP_ASSIGN_OR_RETURN(
-        files_[file],
-        fs_.OpenForRead(PathOf(file), direct_, follow_symlinks_));
+        files_[file], fs_.OpenForRead(PathOf(file), direct_, follow_symlinks_));
     by_handle_[files_[file].handle] = file;
   }
   return files_[file];
@@ -46,10 +45,9 @@ absl::Status SourceFiles::CheckRange(uint32_t file, uint64_t offset,
   DCP_ASSIGN_OR_RETURN(const File opened, Get(file));
   const std::optional<uint64_t> end = CheckedAdd(offset, length);
   if (!end.has_value() || *end > opened.size) {
-    return absl::DataLossError(
-        absl::StrCat(names_[file], ": bytes [", offset, ", +", length,
-                     ") reach past the end of the file, which has ",
-                     opened.size));
+    return absl::DataLossError(absl::StrCat(
+        names_[file], ": bytes [", offset, ", +", length,
+        ") reach past the end of the file, which has ", opened.size));
   }
   return absl::OkStatus();
 }

@@ -53,8 +53,7 @@ absl::StatusOr<TensorEntry> TensorInArchive(const TorchArchive& archive,
   if (tensor.strides != RowMajorStrides(entry.shape)) {
     location.strides = std::move(tensor.strides);
   }
-  location.swap_bytes =
-      archive.big_endian && ComponentSize(entry.dtype) > 1;
+  location.swap_bytes = archive.big_endian && ComponentSize(entry.dtype) > 1;
   location.conj = tensor.conj;
   location.neg = tensor.neg;
   return entry;

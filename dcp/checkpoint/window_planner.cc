@@ -22,11 +22,10 @@ void WindowPlanner::Add(const TensorEntry& tensor, SourceFiles& files,
                         uint64_t num_elements, uint8_t* dst) {
   if (num_elements == 0) return;
   const uint32_t file_base = BaseOf(files);
-  const Window window{
-      .box = box,
-      .first = first,
-      .num_elements = num_elements,
-      .element_bytes = static_cast<uint32_t>(ElementSize(to))};
+  const Window window{.box = box,
+                      .first = first,
+                      .num_elements = num_elements,
+                      .element_bytes = static_cast<uint32_t>(ElementSize(to))};
   const Box bounds = WindowBounds(box, first, num_elements);
   if (tensor.boxes.size() == 1) {
     const std::optional<Box> overlap = Intersect(bounds, tensor.boxes[0]);
@@ -34,10 +33,9 @@ void WindowPlanner::Add(const TensorEntry& tensor, SourceFiles& files,
     AddChunk(tensor, file_base, 0, window, *overlap, to, dst);
     return;
   }
-  IndexOf(tensor).ForEachOverlap(
-      bounds, [&](size_t chunk, const Box& overlap) {
-        AddChunk(tensor, file_base, chunk, window, overlap, to, dst);
-      });
+  IndexOf(tensor).ForEachOverlap(bounds, [&](size_t chunk, const Box& overlap) {
+    AddChunk(tensor, file_base, chunk, window, overlap, to, dst);
+  });
 }
 
 void WindowPlanner::AddChunk(const TensorEntry& tensor, uint32_t file_base,
@@ -68,8 +66,7 @@ const ChunkIndex& WindowPlanner::IndexOf(const TensorEntry& tensor) {
   auto it = indices_.find(&tensor);
   if (it == indices_.end()) {
     if (indices_.size() >= kMaxIndices) indices_.clear();
-    it = indices_
-             .emplace(&tensor, std::make_unique<ChunkIndex>(tensor.boxes))
+    it = indices_.emplace(&tensor, std::make_unique<ChunkIndex>(tensor.boxes))
              .first;
   }
   return *it->second;
@@ -86,8 +83,7 @@ uint32_t WindowPlanner::BaseOf(SourceFiles& files) {
 }
 
 absl::Status WindowPlanner::Finish(Batch& batch) {
-  std::unique_ptr<Plan> plan =
-      std::exchange(plan_, std::make_unique<Plan>());
+  std::unique_ptr<Plan> plan = std::exchange(plan_, std::make_unique<Plan>());
   if (plan->runs.empty()) return absl::OkStatus();
   plan->schedule = ScheduleReads(plan->runs, kMaxReadBytes);
   for (const ReadRange& range : plan->schedule.ranges) {
@@ -106,12 +102,6 @@ absl::Status WindowPlanner::Finish(Batch& batch) {
     return absl::OkStatus();
   };
   return absl::OkStatus();
-}
-
-uint64_t WindowPlanner::FinishDry() {
-  const uint64_t bytes = ScheduleReads(plan_->runs, kMaxReadBytes).num_bytes();
-  plan_ = std::make_unique<Plan>();
-  return bytes;
 }
 
 void WindowPlanner::Scatter(const Plan& plan, const ReadRange& range,

@@ -36,9 +36,6 @@ class WindowPlanner {
   // on_read that puts the elements in place.
   absl::Status Finish(Batch& batch);
 
-  // The bytes that Finish would have the batch read; forgets the windows.
-  uint64_t FinishDry();
-
  private:
   // Where a window's elements go, and what is done to them on the way.
   struct Destination {
@@ -61,8 +58,7 @@ class WindowPlanner {
   std::unique_ptr<Plan> plan_ = std::make_unique<Plan>();
   // CopyRun::file counts through the files of all sources in this order.
   std::vector<SourceFiles*> sources_;
-  absl::flat_hash_map<const TensorEntry*, std::unique_ptr<ChunkIndex>>
-      indices_;
+  absl::flat_hash_map<const TensorEntry*, std::unique_ptr<ChunkIndex>> indices_;
 };
 
 }  // namespace dcp

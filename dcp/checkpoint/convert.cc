@@ -1,0 +1,269 @@
+#include "dcp/checkpoint/convert.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "dcp/base/bytes.h"
+#include "dcp/base/limits.h"
+#include "dcp/base/status.h"
+#include "dcp/checkpoint/commit.h"
+#include "dcp/checkpoint/dcp_output.h"
+#include "dcp/checkpoint/image_transfer.h"
+#include "dcp/checkpoint/output.h"
+#include "dcp/checkpoint/safetensors_output.h"
+#include "dcp/checkpoint/save_id.h"
+#include "dcp/checkpoint/torch_output.h"
+
+namespace dcp {
+namespace {
+
+bool HasTorchExtension(absl::string_view path) {
+  return absl::EndsWith(path, ".pt") || absl::EndsWith(path, ".pth") ||
+         absl::EndsWith(path, ".bin") || absl::EndsWith(path, ".ckpt");
+}
+
+Format TargetFormat(absl::string_view dst, Format from,
+                    const ConvertOptions& options) {
+  if (options.to.has_value()) return *options.to;
+  if (options.mesh.has_value()) return Format::kDcp;
+  if (absl::EndsWith(dst, ".safetensors")) return Format::kSafetensors;
+  if (HasTorchExtension(dst)) return Format::kTorch;
+  return from == Format::kTorch ? Format::kDcp : from;
+}
+
+Destination::Kind TargetKind(absl::string_view dst, Format to) {
+  if (to == Format::kDcp) return Destination::Kind::kDcpDirectory;
+  if (to == Format::kTorch) return Destination::Kind::kFile;
+  return absl::EndsWith(dst, ".safetensors") ? Destination::Kind::kFile
+                                             : Destination::Kind::kDirectory;
+}
+
+absl::Status CheckOptions(absl::string_view dst, Format to,
+                          const ConvertOptions& options) {
+  if (to != Format::kDcp &&
+      (options.mesh.has_value() || !options.placements.empty())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a mesh and placements are for dcp output; ",
+                     FormatName(to), " holds whole tensors"));
+  }
+  if (!options.placements.empty() && !options.mesh.has_value()) {
+    return absl::InvalidArgumentError("placements need a mesh");
+  }
+  for (const PlacementRule& rule : options.placements) {
+    if (rule.placements.size() != options.mesh->axes.size()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("placement '", rule.glob, "=", ToString(rule.placements),
+                       "' has ", rule.placements.size(), " placements for the ",
+                       options.mesh->axes.size(), " axes of the mesh"));
+    }
+  }
+  if (options.max_shard_bytes != 0 &&
+      TargetKind(dst, to) == Destination::Kind::kFile) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a maximum shard size needs a directory as destination, ",
+                     dst, " is one file"));
+  }
+  if (options.memory_bytes < kMinMemoryBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a memory budget of ", options.memory_bytes,
+                     " bytes is below the least, ", kMinMemoryBytes));
+  }
+  return absl::OkStatus();
+}
+
+// Everything that is known before payload moves.
+struct Job {
+  std::unique_ptr<Checkpoint> source;
+  std::unique_ptr<Destination> destination;
+  Output output;
+  ConvertPlan plan;
+};
+
+absl::StatusOr<std::vector<OutputEntry>> MakeEntries(
+    const Checkpoint& source, absl::Span<const SelectedEntry> selected,
+    bool tensors_only, bool drop, ConvertPlan& plan) {
+  std::vector<OutputEntry> entries;
+  for (const SelectedEntry& choice : selected) {
+    const CheckpointEntry& from = source.entries()[choice.entry];
+    if (from.object() != nullptr && tensors_only) {
+      plan.dropped.push_back(choice.fqn);
+      continue;
+    }
+    ++(from.tensor() != nullptr ? plan.num_tensors : plan.num_objects);
+    entries.push_back({.fqn = choice.fqn,
+                       .path = choice.path,
+                       .tensor = from.tensor(),
+                       .dtype = choice.dtype,
+                       .object = from.object()});
+  }
+  if (plan.dropped.empty() || drop) return entries;
+  std::vector<std::string> some = plan.dropped;
+  some.resize(std::min<size_t>(some.size(), 5));
+  return absl::FailedPreconditionError(
+      absl::StrCat("safetensors cannot hold the ", plan.dropped.size(),
+                   " values that are no tensors: ", absl::StrJoin(some, ", "),
+                   plan.dropped.size() > some.size() ? ", ..." : "",
+                   "; --drop-non-tensors leaves them out"));
+}
+
+std::vector<Placements> PlacementsOf(absl::Span<const OutputEntry> entries,
+                                     const ConvertOptions& options) {
+  std::vector<Placements> placements;
+  for (const OutputEntry& entry : entries) {
+    const Dims shape = entry.tensor != nullptr ? entry.tensor->shape : Dims();
+    Placements& chosen =
+        placements.emplace_back(DefaultPlacements(*options.mesh, shape));
+    if (entry.tensor == nullptr) continue;
+    for (const PlacementRule& rule : options.placements) {
+      if (MatchesGlob(rule.glob, entry.fqn)) chosen = rule.placements;
+    }
+  }
+  return placements;
+}
+
+// Chunks that are kept: those of a checkpoint that has any, without a mesh.
+bool KeepsChunks(const Checkpoint& source) {
+  if (source.format() == Format::kDcp) return true;
+  for (const CheckpointEntry& entry : source.entries()) {
+    if (entry.tensor() != nullptr && entry.tensor()->boxes.size() > 1) {
+      return true;
+    }
+  }
+  return false;
+}
+
+absl::StatusOr<Output> BuildDcp(Job& job, std::vector<OutputEntry> entries,
+                                bool keep_chunks,
+                                const ConvertOptions& options) {
+  std::vector<DcpRank> ranks;
+  if (options.mesh.has_value()) {
+    DCP_ASSIGN_OR_RETURN(ranks, ChunksForMesh(entries, *options.mesh,
+                                              PlacementsOf(entries, options)));
+  } else if (keep_chunks) {
+    ranks = ChunksAsStored(entries, job.source->files());
+  } else {
+    const Mesh one{{{.name = "shard", .size = 1}}};
+    std::vector<Placements> replicate(entries.size(), Placements(1));
+    DCP_ASSIGN_OR_RETURN(ranks, ChunksForMesh(entries, one, replicate));
+  }
+  return BuildDcpOutput(std::move(entries), job.source->files(), ranks,
+                        {.max_file_bytes = options.max_shard_bytes,
+                         .flattened = job.source->flattened(),
+                         .save_id = NewSaveId()},
+                        *job.destination);
+}
+
+absl::StatusOr<Output> BuildOutput(Job& job, std::vector<OutputEntry> entries,
+                                   absl::string_view dst,
+                                   const ConvertOptions& options) {
+  SourceFiles& files = job.source->files();
+  switch (job.plan.to) {
+    case Format::kDcp:
+      return BuildDcp(job, std::move(entries),
+                      KeepsChunks(*job.source) && !options.consolidate,
+                      options);
+    case Format::kTorch:
+      return BuildTorchOutput(entries, files, BaseName(dst));
+    case Format::kSafetensors:
+      break;
+  }
+  if (TargetKind(dst, Format::kSafetensors) == Destination::Kind::kFile) {
+    return BuildSafetensorsFile(entries, files, BaseName(dst));
+  }
+  return BuildSafetensorsDirectory(entries, files, options.max_shard_bytes);
+}
+
+void CompletePlan(Job& job, const ConvertOptions& options) {
+  ConvertPlan& plan = job.plan;
+  for (const OutputFile& file : job.output.files) {
+    plan.files.push_back({file.layout.name(), file.layout.size()});
+    plan.bytes_to_write += file.layout.size();
+  }
+  for (const Payload& payload : job.output.payloads) {
+    plan.bytes_to_read += static_cast<uint64_t>(Volume(payload.box.sizes)) *
+                          ElementSize(payload.stored->dtype);
+  }
+  const uint64_t most_lanes = options.memory_bytes / kMinMemoryBytes;
+  plan.num_lanes = static_cast<uint32_t>(std::min<uint64_t>(
+      options.num_lanes != 0 ? options.num_lanes : UsefulLanes(job.output),
+      most_lanes));
+  // More blocks than the output needs would only be pinned for nothing.
+  const uint64_t useful =
+      AlignUp(2 * plan.bytes_to_write, kBlockBytes) + 2 * kMinMemoryBytes;
+  plan.memory_bytes = std::min(
+      options.memory_bytes, std::max(plan.num_lanes * kMinMemoryBytes, useful));
+}
+
+absl::StatusOr<Job> Prepare(FileSystem& fs, absl::string_view src,
+                            absl::string_view dst,
+                            const ConvertOptions& options) {
+  Job job;
+  absl::StatusOr<std::unique_ptr<Checkpoint>> source =
+      Checkpoint::Open(fs, src, options.open);
+  if (!source.ok()) return WithSide(source.status(), ErrorSide::kSource);
+  job.source = *std::move(source);
+  job.plan.from = job.source->format();
+  job.plan.to = TargetFormat(dst, job.plan.from, options);
+  DCP_RETURN_IF_ERROR(CheckOptions(dst, job.plan.to, options));
+  DCP_ASSIGN_OR_RETURN(const std::vector<SelectedEntry> selected,
+                       Select(job.source->entries(), options.selection));
+  absl::StatusOr<std::unique_ptr<Destination>> destination = Destination::Plan(
+      fs, dst, TargetKind(dst, job.plan.to), options.overwrite);
+  if (!destination.ok()) {
+    return WithSide(destination.status(), ErrorSide::kDestination);
+  }
+  job.destination = *std::move(destination);
+  DCP_ASSIGN_OR_RETURN(
+      std::vector<OutputEntry> entries,
+      MakeEntries(*job.source, selected, job.plan.to == Format::kSafetensors,
+                  options.drop_non_tensors, job.plan));
+  std::vector<uint32_t> wanted;
+  for (const SelectedEntry& choice : selected) wanted.push_back(choice.entry);
+  DCP_RETURN_IF_ERROR(
+      WithSide(job.source->Locate(wanted, options.stop), ErrorSide::kSource));
+  DCP_ASSIGN_OR_RETURN(job.output,
+                       BuildOutput(job, std::move(entries), dst, options));
+  CompletePlan(job, options);
+  return job;
+}
+
+}  // namespace
+
+absl::StatusOr<ConvertPlan> PlanConvert(FileSystem& fs, absl::string_view src,
+                                        absl::string_view dst,
+                                        ConvertOptions options) {
+  DCP_ASSIGN_OR_RETURN(Job job, Prepare(fs, src, dst, options));
+  return std::move(job.plan);
+}
+
+absl::StatusOr<ConvertPlan> ConvertCheckpoint(FileSystem& fs,
+                                              absl::string_view src,
+                                              absl::string_view dst,
+                                              ConvertOptions options) {
+  DCP_ASSIGN_OR_RETURN(Job job, Prepare(fs, src, dst, options));
+  if (options.on_plan != nullptr) options.on_plan(job.plan);
+  TransferStats own_stats;
+  TransferStats& stats = options.stats != nullptr ? *options.stats : own_stats;
+  DCP_RETURN_IF_ERROR(
+      WithSide(job.destination->Begin(), ErrorSide::kDestination));
+  absl::StatusOr<std::vector<ChunkDigest>> digests =
+      TransferImages(fs, job.output, *job.destination,
+                     {.direct = options.direct,
+                      .num_lanes = job.plan.num_lanes,
+                      .memory_bytes = job.plan.memory_bytes,
+                      .stop = options.stop},
+                     stats);
+  if (!digests.ok()) return digests.status();
+  const std::string index =
+      job.output.index != nullptr ? job.output.index() : std::string();
+  DCP_RETURN_IF_ERROR(
+      WithSide(job.destination->Commit(job.output.index_name, index,
+                                       job.output.digests_name, *digests),
+               ErrorSide::kDestination));
+  return std::move(job.plan);
+}
+
+}  // namespace dcp

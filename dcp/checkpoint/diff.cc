@@ -1,0 +1,304 @@
+#include "dcp/checkpoint/diff.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/container/btree_map.h"
+#include "absl/strings/str_cat.h"
+#include "dcp/base/error_side.h"
+#include "dcp/base/limits.h"
+#include "dcp/base/status.h"
+#include "dcp/checkpoint/window_planner.h"
+#include "dcp/format/state_path.h"
+#include "dcp/format/torch_tensor.h"
+#include "dcp/format/value_copy.h"
+#include "dcp/io/lane.h"
+
+namespace dcp {
+namespace {
+
+// One value of a checkpoint, as far down as flattening goes: a tensor, or an
+// object without tensors.
+struct Leaf {
+  const TensorEntry* tensor = nullptr;
+  DType dtype = DType::kFloat32;
+  Value value;
+};
+
+// A checkpoint seen as leaves by name. Checkpoints differ in how far they
+// flatten (older PyTorch keeps a dict of plain values whole); values that are
+// equal must compare equal all the same, so objects are flattened here.
+class Side {
+ public:
+  absl::Status Open(FileSystem& fs, absl::string_view path,
+                    const OpenOptions& open, const SelectionOptions& selection,
+                    std::stop_token stop) {
+    absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint =
+        Checkpoint::Open(fs, path, open);
+    if (!checkpoint.ok()) {
+      return WithSide(checkpoint.status(), ErrorSide::kSource);
+    }
+    checkpoint_ = *std::move(checkpoint);
+    DCP_ASSIGN_OR_RETURN(const std::vector<SelectedEntry> selected,
+                         Select(checkpoint_->entries(), selection));
+    std::vector<uint32_t> wanted;
+    for (const SelectedEntry& choice : selected) wanted.push_back(choice.entry);
+    DCP_RETURN_IF_ERROR(
+        WithSide(checkpoint_->Locate(wanted, stop), ErrorSide::kSource));
+    for (const SelectedEntry& choice : selected) {
+      const CheckpointEntry& entry = checkpoint_->entries()[choice.entry];
+      if (entry.tensor() != nullptr) {
+        leaves_[choice.fqn] = {
+            .tensor = entry.tensor(), .dtype = choice.dtype, .value = Value()};
+      } else {
+        DCP_RETURN_IF_ERROR(AddObject(choice.fqn, *entry.object()));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  const absl::btree_map<std::string, Leaf>& leaves() const { return leaves_; }
+  SourceFiles& files() { return checkpoint_->files(); }
+
+ private:
+  absl::Status AddObject(const std::string& fqn, const ObjectEntry& object) {
+    const Value key = arena_.Str(fqn);
+    absl::StatusOr<std::vector<FlatValue>> flat =
+        Flatten(arena_.Dict({key, object.value}));
+    if (!flat.ok()) {
+      return WithSide(Annotate(flat.status(), checkpoint_->path()),
+                      ErrorSide::kSource);
+    }
+    for (const FlatValue& part : *flat) AddPart(part, object);
+    return absl::OkStatus();
+  }
+
+  // Tensors inside become leaves of their own, "name#0"; what stays is
+  // compared as a value.
+  void AddPart(const FlatValue& part, const ObjectEntry& object) {
+    const auto tensor = object.tensors.find(part.value.identity());
+    if (IsTensor(part.value) && tensor != object.tensors.end()) {
+      leaves_[part.fqn] = {.tensor = &tensor->second,
+                           .dtype = tensor->second.dtype,
+                           .value = Value()};
+      return;
+    }
+    size_t num_tensors = 0;
+    const Value value = CopyValue(
+        arena_, part.value, [&](const Value& inner) -> std::optional<Value> {
+          const auto it = object.tensors.find(inner.identity());
+          if (it == object.tensors.end() || !IsTensor(inner)) {
+            return std::nullopt;
+          }
+          const std::string name = absl::StrCat(part.fqn, "#", num_tensors++);
+          leaves_[name] = {.tensor = &it->second,
+                           .dtype = it->second.dtype,
+                           .value = Value()};
+          return arena_.Str(absl::StrCat("tensor ", num_tensors));
+        });
+    leaves_[part.fqn] = {.tensor = nullptr, .value = value};
+  }
+
+  std::unique_ptr<Checkpoint> checkpoint_;
+  ValueArena arena_;
+  absl::btree_map<std::string, Leaf> leaves_;
+};
+
+// Two tensors whose elements are to be compared.
+struct Pair {
+  std::string name;
+  const TensorEntry* a;
+  const TensorEntry* b;
+  DType dtype;
+  uint64_t num_elements;
+  ElementDifference difference;
+};
+
+class Differ {
+ public:
+  Differ(FileSystem& fs, DiffOptions& options) : fs_(fs), options_(options) {}
+
+  absl::StatusOr<DiffReport> Run(absl::string_view a, absl::string_view b) {
+    DCP_RETURN_IF_ERROR(
+        a_.Open(fs_, a, options_.open, options_.selection_a, options_.stop));
+    DCP_RETURN_IF_ERROR(
+        b_.Open(fs_, b, options_.open, options_.selection_b, options_.stop));
+    CompareNames();
+    DCP_RETURN_IF_ERROR(CompareElementsOfPairs());
+    for (Pair& pair : pairs_) {
+      if (pair.difference.num_different == 0) {
+        ++report_.num_tensors_equal;
+        continue;
+      }
+      report_.findings.push_back({.kind = DiffFinding::Kind::kValues,
+                                  .name = std::move(pair.name),
+                                  .in_a = "",
+                                  .in_b = "",
+                                  .difference = pair.difference,
+                                  .num_elements = pair.num_elements});
+    }
+    std::stable_sort(report_.findings.begin(), report_.findings.end(),
+                     [](const DiffFinding& x, const DiffFinding& y) {
+                       return x.name < y.name;
+                     });
+    return std::move(report_);
+  }
+
+ private:
+  void AddFinding(DiffFinding::Kind kind, const std::string& name,
+                  std::string in_a = "", std::string in_b = "") {
+    report_.findings.push_back({.kind = kind,
+                                .name = name,
+                                .in_a = std::move(in_a),
+                                .in_b = std::move(in_b),
+                                .difference = {}});
+  }
+
+  bool Skip(const Leaf& leaf) const {
+    return options_.tensors_only && leaf.tensor == nullptr;
+  }
+
+  static std::string Describe(const Leaf& leaf) {
+    if (leaf.tensor == nullptr) return ToString(leaf.value, 60);
+    return absl::StrCat(TorchName(leaf.dtype), " ",
+                        ShapeToString(leaf.tensor->shape));
+  }
+
+  void CompareNames() {
+    for (const auto& [name, leaf] : a_.leaves()) {
+      if (Skip(leaf)) continue;
+      const auto other = b_.leaves().find(name);
+      if (other == b_.leaves().end()) {
+        AddFinding(DiffFinding::Kind::kOnlyInA, name, Describe(leaf));
+      } else {
+        CompareLeaves(name, leaf, other->second);
+      }
+    }
+    for (const auto& [name, leaf] : b_.leaves()) {
+      if (Skip(leaf) || a_.leaves().contains(name)) continue;
+      AddFinding(DiffFinding::Kind::kOnlyInB, name, "", Describe(leaf));
+    }
+  }
+
+  void CompareLeaves(const std::string& name, const Leaf& a, const Leaf& b) {
+    if ((a.tensor == nullptr) != (b.tensor == nullptr)) {
+      AddFinding(DiffFinding::Kind::kKind, name, Describe(a), Describe(b));
+    } else if (a.tensor == nullptr) {
+      if (DeepEqual(a.value, b.value)) {
+        ++report_.num_objects_equal;
+      } else {
+        AddFinding(DiffFinding::Kind::kObject, name, Describe(a), Describe(b));
+      }
+    } else if (a.tensor->shape != b.tensor->shape) {
+      AddFinding(DiffFinding::Kind::kShape, name, Describe(a), Describe(b));
+    } else if (a.dtype != b.dtype) {
+      AddFinding(DiffFinding::Kind::kDType, name, Describe(a), Describe(b));
+    } else {
+      const auto num = static_cast<uint64_t>(Volume(a.tensor->shape));
+      report_.bytes_compared += num * ElementSize(a.dtype);
+      pairs_.push_back({name, a.tensor, b.tensor, a.dtype, num, {}});
+    }
+  }
+
+  absl::Status CompareElementsOfPairs() {
+    if (options_.on_plan != nullptr) {
+      options_.on_plan(2 * report_.bytes_compared);
+    }
+    if (report_.bytes_compared == 0) return absl::OkStatus();
+    TransferStats own_stats;
+    TransferStats& stats =
+        options_.stats != nullptr ? *options_.stats : own_stats;
+    return RunLanes(
+        fs_, 1, options_.memory_bytes, options_.stop,
+        [&](Lane& lane, std::stop_token stop) {
+          return WithSide(
+              RunPipeline(
+                  *lane.queue, lane.pool,
+                  std::max<uint64_t>(lane.pool.num_blocks() / 8, 1),
+                  [this](Batch& batch) { return NextBatch(batch); },
+                  [this](FileHandle handle) {
+                    const std::string name = a_.files().Describe(handle);
+                    return name.empty() ? b_.files().Describe(handle) : name;
+                  },
+                  stop, stats),
+              ErrorSide::kSource);
+        });
+  }
+
+  // A stretch of one pair; A's elements stand in the first half of a block,
+  // B's at the same place in the second.
+  struct Piece {
+    size_t pair;
+    uint32_t block;
+    uint64_t position;
+    uint64_t first;
+    uint64_t num_elements;
+  };
+  static constexpr uint64_t kHalf = kBlockBytes / 2;
+
+  absl::StatusOr<bool> NextBatch(Batch& batch) {
+    // Owner: the callback of this batch.
+    auto pieces = std::make_unique<std::vector<Piece>>();
+    for (uint32_t i = 0; i < batch.blocks.size(); ++i) {
+      PlanBlock(i, batch.blocks[i].data(), *pieces);
+    }
+    if (pieces->empty()) return false;
+    DCP_RETURN_IF_ERROR(planner_.Finish(batch));
+    batch.on_filled = [this,
+                       pieces = std::move(pieces)](std::vector<Block>& blocks) {
+      for (const Piece& piece : *pieces) {
+        Pair& pair = pairs_[piece.pair];
+        const uint8_t* a = blocks[piece.block].data() + piece.position;
+        CompareElements(pair.dtype, a, a + kHalf, piece.num_elements,
+                        piece.first, pair.difference);
+      }
+      return absl::OkStatus();
+    };
+    return true;
+  }
+
+  void PlanBlock(uint32_t block, uint8_t* data, std::vector<Piece>& pieces) {
+    uint64_t position = 0;
+    while (next_pair_ < pairs_.size()) {
+      const Pair& pair = pairs_[next_pair_];
+      const uint64_t element = ElementSize(pair.dtype);
+      const uint64_t num = std::min(pair.num_elements - next_element_,
+                                    (kHalf - position) / element);
+      if (num > 0) {
+        planner_.Add(*pair.a, a_.files(), WholeBox(pair.a->shape), pair.dtype,
+                     next_element_, num, data + position);
+        planner_.Add(*pair.b, b_.files(), WholeBox(pair.b->shape), pair.dtype,
+                     next_element_, num, data + kHalf + position);
+        pieces.push_back({next_pair_, block, position, next_element_, num});
+        next_element_ += num;
+        position += num * element;
+      }
+      if (next_element_ < pair.num_elements) return;
+      ++next_pair_;
+      next_element_ = 0;
+    }
+  }
+
+  FileSystem& fs_;
+  DiffOptions& options_;
+  Side a_;
+  Side b_;
+  DiffReport report_;
+  std::vector<Pair> pairs_;
+  WindowPlanner planner_;
+  // Where planning stands.
+  size_t next_pair_ = 0;
+  uint64_t next_element_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<DiffReport> DiffCheckpoints(FileSystem& fs, absl::string_view a,
+                                           absl::string_view b,
+                                           DiffOptions options) {
+  return Differ(fs, options).Run(a, b);
+}
+
+}  // namespace dcp

@@ -1,0 +1,363 @@
+// A lane takes the files given to it in waves and the files of a wave one
+// after the other, block by block. A batch is some blocks that follow each
+// other; their windows are planned together.
+//
+// [Note: interleaving] When a tensor stored in rows goes out in columns, each
+// output file needs a stripe of every row. File by file, the source would be
+// read once per file. So then the files of a wave advance side by side: the
+// next block is always that of the file which is least far in the sequence of
+// tensors. Blocks of one batch then need the same stretch of the source, which
+// is read once for all of them.
+#include "dcp/checkpoint/image_transfer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/synchronization/mutex.h"
+#include "dcp/base/check.h"
+#include "dcp/base/checksum.h"
+#include "dcp/base/error_side.h"
+#include "dcp/base/limits.h"
+#include "dcp/base/status.h"
+#include "dcp/checkpoint/window_planner.h"
+#include "dcp/io/lane.h"
+#include "dcp/plan/chunk_index.h"
+
+namespace dcp {
+namespace {
+
+// True when `part` of a row-major `whole` is not one contiguous stretch.
+bool IsStriped(const Box& whole, const Box& part) {
+  size_t dim = 0;
+  while (dim < whole.sizes.size() && part.sizes[dim] == 1) ++dim;
+  for (++dim; dim < whole.sizes.size(); ++dim) {
+    if (part.sizes[dim] != whole.sizes[dim]) return true;
+  }
+  return false;
+}
+
+bool NeedsInterleaving(const Output& output) {
+  if (output.files.size() < 2) return false;
+  for (const Payload& payload : output.payloads) {
+    if (payload.stored == nullptr) continue;
+    for (const Box& box : payload.stored->boxes) {
+      const std::optional<Box> overlap = Intersect(box, payload.box);
+      if (overlap.has_value() && IsStriped(box, *overlap)) return true;
+    }
+  }
+  return false;
+}
+
+// One output file on its way.
+struct OutputState {
+  OutputFile* spec = nullptr;
+  File file;
+  uint64_t next_offset = 0;  // of the next block to plan
+  size_t next_part = 0;      // the part at next_offset, or just before
+  // On the filling side, which follows in the same order:
+  std::vector<uint32_t> crcs;  // of the parts' payloads
+  size_t literal_part = SIZE_MAX;
+  std::string literal;  // of literal_part
+  Digest64 digest;
+
+  bool planned() const { return next_offset >= spec->layout.size(); }
+};
+
+// A stretch of a block that is all literal or all of one payload.
+struct Piece {
+  OutputState* state;
+  uint32_t block;
+  uint64_t position;  // in the block
+  size_t part;
+  bool literal;
+  uint64_t begin;  // in the literal or the payload
+  uint64_t end;
+};
+
+class LaneTransfer {
+ public:
+  LaneTransfer(FileSystem& fs, Output& output, Destination& destination,
+               const ImageTransferOptions& options, bool interleave,
+               absl::Mutex& mutex, std::vector<ChunkDigest>& digests,
+               TransferStats& stats)
+      : fs_(fs),
+        output_(output),
+        destination_(destination),
+        options_(options),
+        interleave_(interleave),
+        mutex_(mutex),
+        digests_(digests),
+        stats_(stats) {}
+
+  absl::Status Run(Lane& lane, absl::Span<const uint32_t> files,
+                   std::stop_token stop) {
+    for (size_t i = 0; i < files.size(); i += kMaxOpenOutputs) {
+      const absl::Status status =
+          RunWave(lane, files.subspan(i, kMaxOpenOutputs), stop);
+      for (const auto& state : wave_) {
+        if (state->file.handle >= 0) fs_.Close(state->file).IgnoreError();
+      }
+      wave_.clear();
+      DCP_RETURN_IF_ERROR(status);
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status RunWave(Lane& lane, absl::Span<const uint32_t> files,
+                       std::stop_token stop) {
+    for (const uint32_t file : files) {
+      DCP_RETURN_IF_ERROR(
+          WithSide(Create(output_.files[file]), ErrorSide::kDestination));
+    }
+    const uint64_t share = lane.pool.num_blocks() / (interleave_ ? 4 : 8);
+    DCP_RETURN_IF_ERROR(RunPipeline(
+        *lane.queue, lane.pool, std::max<uint64_t>(share, 1),
+        [this](Batch& batch) { return NextBatch(batch); },
+        [this](FileHandle handle) { return Describe(handle); }, stop, stats_));
+    for (const auto& state : wave_) {
+      DCP_RETURN_IF_ERROR(WithSide(Finish(*state), ErrorSide::kDestination));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Create(OutputFile& spec) {
+    const std::string& name = spec.layout.name();
+    auto state = std::make_unique<OutputState>();
+    state->spec = &spec;
+    state->crcs.resize(spec.layout.parts().size());
+    DCP_ASSIGN_OR_RETURN(
+        state->file, fs_.Create(destination_.PathOf(name), spec.layout.size(),
+                                options_.direct));
+    {
+      absl::MutexLock lock(&mutex_);
+      destination_.Created(name);
+    }
+    wave_.push_back(std::move(state));
+    return absl::OkStatus();
+  }
+
+  absl::Status Finish(OutputState& state) {
+    // A direct file's last block was padded.
+    DCP_RETURN_IF_ERROR(fs_.Truncate(state.file, state.spec->layout.size()));
+    DCP_RETURN_IF_ERROR(fs_.Sync(state.file));
+    return fs_.Close(std::exchange(state.file, File()));
+  }
+
+  std::string Describe(FileHandle handle) const {
+    for (const auto& state : wave_) {
+      if (state->file.handle == handle) {
+        return destination_.PathOf(state->spec->layout.name());
+      }
+    }
+    for (const Payload& payload : output_.payloads) {
+      if (payload.files == nullptr) continue;
+      const std::string name = payload.files->Describe(handle);
+      if (!name.empty()) return name;
+    }
+    return "?";
+  }
+
+  absl::StatusOr<bool> NextBatch(Batch& batch) {
+    // Owner: the callback of this batch.
+    auto pieces = std::make_unique<std::vector<Piece>>();
+    for (uint32_t i = 0; i < batch.blocks.size(); ++i) {
+      OutputState* state = NextFile();
+      if (state == nullptr) break;
+      DCP_RETURN_IF_ERROR(PlanBlock(*state, i, batch, *pieces));
+    }
+    if (pieces->empty()) return false;
+    DCP_RETURN_IF_ERROR(planner_.Finish(batch));
+    batch.on_filled = [this,
+                       pieces = std::move(pieces)](std::vector<Block>& blocks) {
+      for (const Piece& piece : *pieces) {
+        DCP_RETURN_IF_ERROR(Fill(piece, blocks[piece.block].data()));
+      }
+      return absl::OkStatus();
+    };
+    return true;
+  }
+
+  // See [Note: interleaving].
+  OutputState* NextFile() {
+    OutputState* next = nullptr;
+    std::pair<uint32_t, double> next_key;
+    for (const auto& state : wave_) {
+      if (state->planned()) continue;
+      if (!interleave_) return state.get();
+      const std::pair<uint32_t, double> key = SequenceKey(*state);
+      if (next == nullptr || key < next_key) {
+        next = state.get();
+        next_key = key;
+      }
+    }
+    return next;
+  }
+
+  // How far the file is in the sequence of tensors: which, and what share.
+  std::pair<uint32_t, double> SequenceKey(const OutputState& state) const {
+    const std::vector<LayoutPart>& parts = state.spec->layout.parts();
+    for (size_t i = state.next_part; i < parts.size(); ++i) {
+      if (parts[i].payload_length == 0) continue;
+      const uint64_t begin = parts[i].payload_offset();
+      const double done =
+          state.next_offset <= begin
+              ? 0
+              : static_cast<double>(state.next_offset - begin) /
+                    static_cast<double>(parts[i].payload_length);
+      return {output_.payloads[parts[i].payload].entry, done};
+    }
+    return {UINT32_MAX, 1};
+  }
+
+  absl::Status PlanBlock(OutputState& state, uint32_t block, Batch& batch,
+                         std::vector<Piece>& pieces) {
+    const FileLayout& layout = state.spec->layout;
+    const uint64_t offset = state.next_offset;
+    const uint64_t length = std::min(kBlockBytes, layout.size() - offset);
+    uint64_t position = 0;
+    absl::Status status;
+    layout.ForEachPiece(
+        offset, length,
+        [&](size_t part, bool literal, uint64_t begin, uint64_t end) {
+          const Piece piece{&state, block, position, part, literal, begin, end};
+          pieces.push_back(piece);
+          if (!literal) {
+            status.Update(PlanPayload(layout.parts()[part], piece,
+                                      batch.blocks[block].data() + position));
+          }
+          position += end - begin;
+        });
+    DCP_RETURN_IF_ERROR(status);
+    DCP_CHECK(position == length, layout.name(), " at ", offset);
+    state.next_offset += length;
+    while (state.next_part + 1 < layout.parts().size() &&
+           layout.parts()[state.next_part].end() <= state.next_offset) {
+      ++state.next_part;
+    }
+    batch.writes.push_back({state.file, offset, length, block});
+    return absl::OkStatus();
+  }
+
+  absl::Status PlanPayload(const LayoutPart& part, const Piece& piece,
+                           uint8_t* dst) {
+    const Payload& payload = output_.payloads[part.payload];
+    const uint64_t length = piece.end - piece.begin;
+    if (payload.source != nullptr) {
+      return payload.source->Fill(piece.begin, MutableByteSpan(dst, length));
+    }
+    const uint64_t element = ElementSize(payload.dtype);
+    DCP_CHECK(piece.begin % element == 0 && length % element == 0,
+              piece.state->spec->layout.name(), " begin=", piece.begin,
+              " length=", length);
+    planner_.Add(*payload.stored, *payload.files, payload.box, payload.dtype,
+                 piece.begin / element, length / element, dst);
+    return absl::OkStatus();
+  }
+
+  // Runs in the order of the file: literals may use the checksums of what
+  // stands before them.
+  absl::Status Fill(const Piece& piece, uint8_t* block) {
+    OutputState& state = *piece.state;
+    const LayoutPart& part = state.spec->layout.parts()[piece.part];
+    const MutableByteSpan bytes(block + piece.position,
+                                piece.end - piece.begin);
+    if (piece.literal) {
+      if (state.literal_part != piece.part) {
+        state.literal = state.spec->literal(piece.part, state.crcs);
+        state.literal_part = piece.part;
+        DCP_CHECK(state.literal.size() == part.literal_length,
+                  state.spec->layout.name(), " part ", piece.part);
+      }
+      std::memcpy(bytes.data(), state.literal.data() + piece.begin,
+                  bytes.size());
+      return absl::OkStatus();
+    }
+    TensorSource* source = output_.payloads[part.payload].source;
+    if (source != nullptr) DCP_RETURN_IF_ERROR(source->Flush());
+    if (output_.needs_crcs) {
+      state.crcs[piece.part] = ExtendCrc32(state.crcs[piece.part], bytes);
+    }
+    if (output_.needs_digests) UpdateDigest(piece, part, bytes);
+    return absl::OkStatus();
+  }
+
+  void UpdateDigest(const Piece& piece, const LayoutPart& part,
+                    ByteSpan bytes) {
+    OutputState& state = *piece.state;
+    if (piece.begin == 0) state.digest.Reset();
+    state.digest.Update(bytes);
+    if (piece.end < part.payload_length) return;
+    absl::MutexLock lock(&mutex_);
+    digests_.push_back({.file = state.spec->layout.name(),
+                        .offset = part.payload_offset(),
+                        .length = part.payload_length,
+                        .digest = state.digest.Value()});
+  }
+
+  FileSystem& fs_;
+  Output& output_;
+  Destination& destination_;  // Created() under mutex_
+  const ImageTransferOptions& options_;
+  const bool interleave_;
+  absl::Mutex& mutex_;
+  std::vector<ChunkDigest>& digests_;  // under mutex_
+  TransferStats& stats_;
+  WindowPlanner planner_;
+  std::vector<std::unique_ptr<OutputState>> wave_;
+};
+
+// The files of each lane, spread by bytes, each lane's in their order.
+std::vector<std::vector<uint32_t>> SpreadFiles(const Output& output,
+                                               uint32_t num_lanes) {
+  std::vector<uint32_t> by_size(output.files.size());
+  std::iota(by_size.begin(), by_size.end(), 0);
+  std::stable_sort(by_size.begin(), by_size.end(), [&](uint32_t a, uint32_t b) {
+    return output.files[a].layout.size() > output.files[b].layout.size();
+  });
+  std::vector<std::vector<uint32_t>> lanes(num_lanes);
+  std::vector<uint64_t> bytes(num_lanes);
+  for (const uint32_t file : by_size) {
+    const size_t lane = static_cast<size_t>(
+        std::min_element(bytes.begin(), bytes.end()) - bytes.begin());
+    lanes[lane].push_back(file);
+    bytes[lane] += output.files[file].layout.size();
+  }
+  for (std::vector<uint32_t>& lane : lanes) std::sort(lane.begin(), lane.end());
+  return lanes;
+}
+
+}  // namespace
+
+uint32_t UsefulLanes(const Output& output) {
+  // One lane fills a disk of a few GB/s; interleaved files share their reads.
+  const uint32_t cores = std::max(1u, std::thread::hardware_concurrency());
+  if (NeedsInterleaving(output)) return 1;
+  return static_cast<uint32_t>(
+      std::clamp<uint64_t>(output.files.size(), 1, std::min(cores, 2u)));
+}
+
+absl::StatusOr<std::vector<ChunkDigest>> TransferImages(
+    FileSystem& fs, Output& output, Destination& destination,
+    const ImageTransferOptions& options, TransferStats& stats) {
+  const bool interleave = NeedsInterleaving(output);
+  const std::vector<std::vector<uint32_t>> files =
+      SpreadFiles(output, options.num_lanes);
+  absl::Mutex mutex;
+  std::vector<ChunkDigest> digests;
+  DCP_RETURN_IF_ERROR(
+      RunLanes(fs, options.num_lanes, options.memory_bytes, options.stop,
+               [&](Lane& lane, std::stop_token stop) {
+                 return LaneTransfer(fs, output, destination, options,
+                                     interleave, mutex, digests, stats)
+                     .Run(lane, files[lane.index], stop);
+               }));
+  return digests;
+}
+
+}  // namespace dcp

@@ -1,0 +1,38 @@
+// Carries out an Output: creates its files, streams their images through the
+// pipeline block by block, with checksums and digests on the way, and syncs
+// them. What is written becomes a checkpoint only by the commit that follows.
+#ifndef DCP_CHECKPOINT_IMAGE_TRANSFER_H_
+#define DCP_CHECKPOINT_IMAGE_TRANSFER_H_
+
+#include <cstdint>
+#include <stop_token>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "dcp/checkpoint/commit.h"
+#include "dcp/checkpoint/digests.h"
+#include "dcp/checkpoint/output.h"
+#include "dcp/io/file_system.h"
+#include "dcp/io/pipeline.h"
+
+namespace dcp {
+
+struct ImageTransferOptions {
+  DirectMode direct = DirectMode::kAuto;
+  uint32_t num_lanes = 1;
+  uint64_t memory_bytes = 0;  // of all lanes
+  std::stop_token stop;
+};
+
+// The lanes that are worth having for `output`: a file is written by one.
+uint32_t UsefulLanes(const Output& output);
+
+// Writes all files of `output` to `destination`, which has begun. Returns the
+// digests of the payloads if the output wants them. Blocking.
+absl::StatusOr<std::vector<ChunkDigest>> TransferImages(
+    FileSystem& fs, Output& output, Destination& destination,
+    const ImageTransferOptions& options, TransferStats& stats);
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_IMAGE_TRANSFER_H_

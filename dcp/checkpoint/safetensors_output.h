@@ -1,0 +1,28 @@
+// Safetensors: one file, or a directory of shards with an index. Pure.
+#ifndef DCP_CHECKPOINT_SAFETENSORS_OUTPUT_H_
+#define DCP_CHECKPOINT_SAFETENSORS_OUTPUT_H_
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "dcp/checkpoint/output.h"
+
+namespace dcp {
+
+// One file of that name.
+absl::StatusOr<Output> BuildSafetensorsFile(
+    absl::Span<const OutputEntry> entries, SourceFiles& files,
+    absl::string_view file_name);
+
+// model.safetensors, or model-00001-of-0000N.safetensors and an index when
+// the tensors exceed `max_shard_bytes` (0: no limit); a tensor larger than
+// that has a file of its own.
+absl::StatusOr<Output> BuildSafetensorsDirectory(
+    absl::Span<const OutputEntry> entries, SourceFiles& files,
+    uint64_t max_shard_bytes);
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_SAFETENSORS_OUTPUT_H_

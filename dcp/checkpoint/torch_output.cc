@@ -1,0 +1,116 @@
+#include "dcp/checkpoint/torch_output.h"
+
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "absl/container/btree_map.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "dcp/base/status.h"
+#include "dcp/checkpoint/object_pickle.h"
+#include "dcp/format/pickle_writer.h"
+#include "dcp/format/state_path.h"
+#include "dcp/format/torch_archive.h"
+#include "dcp/format/torch_tensor.h"
+
+namespace dcp {
+namespace {
+
+// torch.save names the archive after the file, without its extension.
+std::string ArchiveName(absl::string_view file_name) {
+  const absl::string_view stem = file_name.substr(0, file_name.rfind('.'));
+  for (const char c : stem) {
+    if (!absl::ascii_isascii(static_cast<unsigned char>(c))) return "archive";
+  }
+  return stem.empty() ? "archive" : std::string(stem);
+}
+
+// Numbers storages; the same stored bytes get the same number.
+class Storages {
+ public:
+  explicit Storages(SourceFiles& files) : files_(files) {}
+
+  size_t Add(const TensorEntry& tensor, DType dtype) {
+    if (tensor.locations.size() != 1 || tensor.num_bytes() == 0) {
+      return AddNew(tensor, dtype);
+    }
+    const ChunkLocation& location = tensor.locations[0];
+    const Key key(location.item.file, location.payload_offset, tensor.dtype,
+                  dtype, tensor.shape, location.strides, location.conj,
+                  location.neg);
+    const auto [it, is_new] = known_.emplace(key, payloads_.size());
+    return is_new ? AddNew(tensor, dtype) : it->second;
+  }
+
+  std::vector<Payload> Take() { return std::move(payloads_); }
+
+ private:
+  using Key =
+      std::tuple<uint32_t, uint64_t, DType, DType, Dims, Dims, bool, bool>;
+
+  size_t AddNew(const TensorEntry& tensor, DType dtype) {
+    payloads_.push_back(WholePayload(tensor, &files_, dtype));
+    return payloads_.size() - 1;
+  }
+
+  SourceFiles& files_;
+  std::vector<Payload> payloads_;
+  absl::btree_map<Key, size_t> known_;
+};
+
+}  // namespace
+
+absl::StatusOr<Output> BuildTorchOutput(absl::Span<const OutputEntry> entries,
+                                        SourceFiles& files,
+                                        absl::string_view file_name) {
+  Storages storages(files);
+  std::string pickle;
+  {
+    ValueArena arena;
+    std::vector<FlatValue> leaves;
+    leaves.reserve(entries.size());
+    for (const OutputEntry& entry : entries) {
+      Value value;
+      if (entry.tensor != nullptr) {
+        value =
+            MakeTensor(arena, entry.dtype, entry.tensor->shape,
+                       entry.tensor->requires_grad,
+                       absl::StrCat(storages.Add(*entry.tensor, entry.dtype)));
+      } else {
+        value =
+            RebuildObject(arena, *entry.object, [&](const TensorEntry& tensor) {
+              return storages.Add(tensor, tensor.dtype);
+            });
+      }
+      leaves.push_back({entry.fqn, entry.path, value});
+    }
+    DCP_ASSIGN_OR_RETURN(const Value root, Unflatten(arena, leaves));
+    pickle = WritePickle(root);
+  }
+  Output output;
+  output.payloads = storages.Take();
+  std::vector<uint64_t> storage_bytes;
+  for (const Payload& payload : output.payloads) {
+    storage_bytes.push_back(payload.num_bytes());
+  }
+  auto archive = std::make_unique<TorchArchiveLayout>(
+      ArchiveName(file_name), std::move(pickle), storage_bytes);
+  FileLayout layout{std::string(file_name)};
+  for (size_t i = 0; i < storage_bytes.size(); ++i) {
+    layout.Append(archive->gap_length(i), storage_bytes[i],
+                  static_cast<uint32_t>(i));
+  }
+  layout.Append(archive->gap_length(storage_bytes.size()), 0, 0);
+  output.needs_crcs = true;
+  output.files.push_back(
+      {.layout = std::move(layout),
+       .literal = [archive = std::move(archive)](
+                      size_t part, absl::Span<const uint32_t> crcs) {
+         return archive->Gap(part, crcs);
+       }});
+  return output;
+}
+
+}  // namespace dcp

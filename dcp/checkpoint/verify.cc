@@ -1,0 +1,431 @@
+#include "dcp/checkpoint/verify.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "dcp/base/bytes.h"
+#include "dcp/base/checksum.h"
+#include "dcp/base/error_side.h"
+#include "dcp/base/limits.h"
+#include "dcp/base/status.h"
+#include "dcp/checkpoint/digests.h"
+#include "dcp/checkpoint/file_reader.h"
+#include "dcp/format/torch_archive.h"
+#include "dcp/io/lane.h"
+#include "dcp/plan/copy_run.h"
+#include "dcp/plan/read_schedule.h"
+
+namespace dcp {
+namespace {
+
+// A stretch of a file of which a checksum is recorded.
+struct CheckedRange {
+  uint32_t file;
+  uint64_t offset;
+  uint64_t length;
+  uint32_t item;  // whose it is
+  std::optional<uint32_t> crc;
+  std::optional<uint64_t> digest;
+};
+
+// What one index entry stores at one place.
+struct Item {
+  std::string name;
+  StorageInfo storage;
+};
+
+class Verifier {
+ public:
+  Verifier(FileSystem& fs, Checkpoint& checkpoint, VerifyOptions& options)
+      : fs_(fs), checkpoint_(checkpoint), options_(options) {}
+
+  absl::StatusOr<VerifyReport> Run() {
+    report_.format = checkpoint_.format();
+    CollectItems();
+    DCP_RETURN_IF_ERROR(CheckStructure());
+    ChooseSample();
+    CollectArchiveRanges();
+    DCP_RETURN_IF_ERROR(CollectDigests());
+    DCP_RETURN_IF_ERROR(CheckRanges());
+    CountUnchecked();
+    return std::move(report_);
+  }
+
+ private:
+  void AddFinding(const Item& item, uint64_t offset, std::string problem) {
+    report_.findings.push_back(
+        {.name = item.name,
+         .file = checkpoint_.files().names()[item.storage.file],
+         .offset = offset,
+         .problem = std::move(problem)});
+  }
+
+  void CollectItems() {
+    for (const CheckpointEntry& entry : checkpoint_.entries()) {
+      if (const ObjectEntry* object = entry.object()) {
+        ++report_.num_objects;
+        items_.push_back({entry.fqn, object->item});
+        continue;
+      }
+      ++report_.num_tensors;
+      for (const ChunkLocation& location : entry.tensor()->locations) {
+        ++report_.num_chunks;
+        items_.push_back({entry.fqn, location.item});
+      }
+    }
+  }
+
+  // Every item is what the index says. One by one only when something is
+  // wrong, to name all that is.
+  absl::Status CheckStructure() {
+    const absl::Status all = checkpoint_.LocateAll(options_.stop);
+    if (all.ok() || absl::IsCancelled(all)) return all;
+    for (uint32_t i = 0; i < checkpoint_.entries().size(); ++i) {
+      const absl::Status status =
+          checkpoint_.Locate(absl::MakeConstSpan(&i, 1), options_.stop);
+      if (absl::IsCancelled(status)) return status;
+      if (!status.ok()) {
+        report_.findings.push_back({.name = checkpoint_.entries()[i].fqn,
+                                    .file = "",
+                                    .problem = std::string(status.message())});
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  void ChooseSample() {
+    const double share = options_.sample_percent / 100;
+    sampled_.resize(items_.size());
+    covered_.resize(items_.size());
+    for (size_t i = 0; i < items_.size(); ++i) {
+      sampled_[i] = std::floor(static_cast<double>(i + 1) * share) !=
+                    std::floor(static_cast<double>(i) * share);
+      if (sampled_[i]) ++report_.num_items_checked;
+    }
+  }
+
+  // The zip records of the items, or of the one archive of a .pt file.
+  void CollectArchiveRanges() {
+    if (checkpoint_.format() == Format::kSafetensors) return;
+    if (checkpoint_.format() == Format::kTorch) {
+      if (items_.empty()) return;
+      const absl::StatusOr<File> file = checkpoint_.files().Get(0);
+      if (file.ok()) AddArchive(0, {0, 0, file->size}, /*whole=*/true);
+      return;
+    }
+    for (uint32_t i = 0; i < items_.size(); ++i) {
+      if (sampled_[i]) AddArchive(i, items_[i].storage, /*whole=*/false);
+    }
+  }
+
+  void AddArchive(uint32_t item, const StorageInfo& storage, bool whole) {
+    const absl::StatusOr<File> file = checkpoint_.files().Get(storage.file);
+    // What cannot be opened or parsed is a finding of the structure already.
+    if (!file.ok()) return;
+    FileReader reader(fs_, *file, storage.offset, storage.length);
+    const absl::StatusOr<TorchArchive> archive =
+        ReadTorchArchive(storage.length, whole, reader.read_at());
+    if (!archive.ok()) return;
+    for (const ZipRecord& record : archive->records) {
+      if (record.size == 0) continue;
+      if (record.crc == 0) continue;  // not recorded
+      const uint64_t offset = storage.offset + record.payload_offset;
+      // In one archive of many tensors, the sample is of records.
+      const uint32_t owner = whole ? OwnerOf(storage.file, offset) : item;
+      if (!sampled_[owner]) continue;
+      covered_[owner] = true;
+      ranges_.push_back({.file = storage.file,
+                         .offset = offset,
+                         .length = record.size,
+                         .item = owner,
+                         .crc = record.crc,
+                         .digest = std::nullopt});
+    }
+  }
+
+  // The item that lies at `offset`; the first one when it is none's.
+  uint32_t OwnerOf(uint32_t file, uint64_t offset) {
+    if (by_place_.empty()) {
+      for (uint32_t i = 0; i < items_.size(); ++i) {
+        by_place_.emplace_back(items_[i].storage.file, items_[i].storage.offset,
+                               i);
+      }
+      std::sort(by_place_.begin(), by_place_.end());
+    }
+    const auto it = std::lower_bound(by_place_.begin(), by_place_.end(),
+                                     std::tuple(file, offset, uint32_t{0}));
+    if (it == by_place_.end() || std::get<0>(*it) != file ||
+        std::get<1>(*it) != offset) {
+      return 0;
+    }
+    return std::get<2>(*it);
+  }
+
+  absl::StatusOr<std::vector<ChunkDigest>> ReadDigestsFile() {
+    if (checkpoint_.format() == Format::kTorch) {
+      return std::vector<ChunkDigest>();
+    }
+    std::string save_id;
+    if (checkpoint_.format() == Format::kDcp) {
+      for (const auto& [label, text] : checkpoint_.properties()) {
+        if (label == "save id") save_id = text;
+      }
+      if (save_id.empty()) return std::vector<ChunkDigest>();
+    }
+    const std::string path = JoinPath(checkpoint_.path(), DigestsName(save_id));
+    // A single file has no directory of its own to keep digests in.
+    if (!fs_.Stat(path).ok()) return std::vector<ChunkDigest>();
+    DCP_ASSIGN_OR_RETURN(const std::string text,
+                         ReadFile(fs_, path, kMaxMetadataBytes,
+                                  /*follow_symlinks=*/false));
+    return ParseDigests(text);
+  }
+
+  absl::Status CollectDigests() {
+    absl::StatusOr<std::vector<ChunkDigest>> digests = ReadDigestsFile();
+    if (!digests.ok()) {
+      report_.findings.push_back(
+          {.name = "",
+           .file = "digests",
+           .problem = std::string(digests.status().message())});
+      return absl::OkStatus();
+    }
+    if (digests->empty()) return absl::OkStatus();
+    absl::flat_hash_map<absl::string_view, uint32_t> file_index;
+    const std::vector<std::string>& names = checkpoint_.files().names();
+    for (uint32_t i = 0; i < names.size(); ++i) file_index[names[i]] = i;
+    absl::flat_hash_map<std::pair<uint32_t, uint64_t>, const ChunkDigest*>
+        by_place;
+    for (const ChunkDigest& digest : *digests) {
+      const auto it = file_index.find(digest.file);
+      if (it != file_index.end()) {
+        by_place[{it->second, digest.offset}] = &digest;
+      }
+    }
+    // Payloads that have a CRC too are read once for both.
+    for (CheckedRange& range : ranges_) {
+      const auto it = by_place.find({range.file, range.offset});
+      if (it == by_place.end() || it->second->length != range.length) continue;
+      range.digest = it->second->digest;
+      by_place.erase(it);
+    }
+    AddDigestsOfChunks(by_place);
+    return absl::OkStatus();
+  }
+
+  void AddDigestsOfChunks(
+      const absl::flat_hash_map<std::pair<uint32_t, uint64_t>,
+                                const ChunkDigest*>& by_place) {
+    uint32_t item = 0;
+    for (const CheckpointEntry& entry : checkpoint_.entries()) {
+      if (entry.object() != nullptr) {
+        ++item;
+        continue;
+      }
+      for (const ChunkLocation& location : entry.tensor()->locations) {
+        const uint32_t owner = item++;
+        const auto it =
+            by_place.find({location.item.file, location.payload_offset});
+        if (it == by_place.end() || !sampled_[owner]) continue;
+        covered_[owner] = true;
+        ranges_.push_back({.file = location.item.file,
+                           .offset = it->second->offset,
+                           .length = it->second->length,
+                           .item = owner,
+                           .crc = std::nullopt,
+                           .digest = it->second->digest});
+      }
+    }
+  }
+
+  // Reads the ranges in the order of the files and compares.
+  absl::Status CheckRanges() {
+    std::sort(ranges_.begin(), ranges_.end(),
+              [](const CheckedRange& a, const CheckedRange& b) {
+                return std::tie(a.file, a.offset) < std::tie(b.file, b.offset);
+              });
+    DropUnreadable();
+    uint64_t bytes = 0;
+    for (const CheckedRange& range : ranges_) bytes += range.length;
+    if (options_.on_plan != nullptr) options_.on_plan(bytes);
+    report_.bytes_checked = bytes;
+    if (ranges_.empty()) return absl::OkStatus();
+    TransferStats own_stats;
+    TransferStats& stats =
+        options_.stats != nullptr ? *options_.stats : own_stats;
+    return RunLanes(fs_, 1, options_.memory_bytes, options_.stop,
+                    [&](Lane& lane, std::stop_token stop) {
+                      return WithSide(
+                          RunPipeline(
+                              *lane.queue, lane.pool,
+                              std::max<uint64_t>(lane.pool.num_blocks() / 8, 1),
+                              [this](Batch& batch) { return NextBatch(batch); },
+                              [this](FileHandle handle) {
+                                return checkpoint_.files().Describe(handle);
+                              },
+                              stop, stats),
+                          ErrorSide::kSource);
+                    });
+  }
+
+  // Ranges that reach past their file: findings, not reads.
+  void DropUnreadable() {
+    std::erase_if(ranges_, [this](const CheckedRange& range) {
+      const absl::Status status = checkpoint_.files().CheckRange(
+          range.file, range.offset, range.length);
+      if (status.ok()) return false;
+      AddFinding(items_[range.item], range.offset,
+                 std::string(status.message()));
+      return true;
+    });
+  }
+
+  struct Piece {
+    size_t range;
+    uint32_t block;
+    uint64_t position;
+    uint64_t begin;  // in the range
+    uint64_t length;
+  };
+  struct Round {
+    std::vector<Piece> pieces;
+    std::vector<CopyRun> runs;  // their tag is a block
+    std::vector<uint8_t*> blocks;
+    ReadSchedule schedule;
+  };
+
+  absl::StatusOr<bool> NextBatch(Batch& batch) {
+    // Owners: the two callbacks of the batch.
+    auto round = std::make_shared<Round>();
+    for (uint32_t i = 0; i < batch.blocks.size(); ++i) {
+      round->blocks.push_back(batch.blocks[i].data());
+      PlanBlock(i, *round);
+    }
+    if (round->pieces.empty()) return false;
+    round->schedule = ScheduleReads(round->runs, kMaxReadBytes);
+    for (const ReadRange& range : round->schedule.ranges) {
+      DCP_ASSIGN_OR_RETURN(const File file,
+                           checkpoint_.files().Get(range.file));
+      batch.reads.push_back({file, range.offset, range.length});
+    }
+    batch.on_read = [round](size_t read, ByteSpan data) {
+      const ReadRange& range = round->schedule.ranges[read];
+      for (uint32_t i = 0; i < range.num_runs; ++i) {
+        const CopyRun& run =
+            round->runs[round->schedule.run_indices[range.first_run + i]];
+        ApplyRun(run, range.offset, range.length, data,
+                 [&](const uint8_t* src, uint64_t dst, uint64_t n) {
+                   std::memcpy(round->blocks[run.tag] + dst, src, n);
+                 });
+      }
+      return absl::OkStatus();
+    };
+    batch.on_filled = [this, round](std::vector<Block>& blocks) {
+      for (const Piece& piece : round->pieces) {
+        CheckPiece(piece, blocks[piece.block].data() + piece.position);
+      }
+      return absl::OkStatus();
+    };
+    return true;
+  }
+
+  void PlanBlock(uint32_t block, Round& round) {
+    uint64_t position = 0;
+    while (position < kBlockBytes && next_range_ < ranges_.size()) {
+      const CheckedRange& range = ranges_[next_range_];
+      const uint64_t length =
+          std::min(range.length - next_begin_, kBlockBytes - position);
+      round.pieces.push_back(
+          {next_range_, block, position, next_begin_, length});
+      round.runs.push_back({.file = range.file,
+                            .tag = block,
+                            .src = range.offset + next_begin_,
+                            .dst = position,
+                            .unit = length});
+      position += length;
+      next_begin_ += length;
+      if (next_begin_ == range.length) {
+        ++next_range_;
+        next_begin_ = 0;
+      }
+    }
+  }
+
+  void CheckPiece(const Piece& piece, const uint8_t* data) {
+    const CheckedRange& range = ranges_[piece.range];
+    if (piece.begin == 0) {
+      crc_ = 0;
+      digest_.Reset();
+    }
+    const ByteSpan bytes(data, piece.length);
+    if (range.crc.has_value()) crc_ = ExtendCrc32(crc_, bytes);
+    if (range.digest.has_value()) digest_.Update(bytes);
+    if (piece.begin + piece.length < range.length) return;
+    if (range.crc.has_value()) {
+      ++report_.num_crcs_checked;
+      if (crc_ != *range.crc) {
+        AddFinding(items_[range.item], range.offset,
+                   absl::StrFormat("CRC-32 of %d bytes is %08x, recorded %08x",
+                                   range.length, crc_, *range.crc));
+      }
+    }
+    if (range.digest.has_value()) {
+      ++report_.num_digests_checked;
+      if (digest_.Value() != *range.digest) {
+        AddFinding(
+            items_[range.item], range.offset,
+            absl::StrFormat("digest of %d bytes is %016x, recorded %016x",
+                            range.length, digest_.Value(), *range.digest));
+      }
+    }
+  }
+
+  void CountUnchecked() {
+    for (size_t i = 0; i < items_.size(); ++i) {
+      if (sampled_[i] && !covered_[i]) ++report_.num_items_unchecked;
+    }
+  }
+
+  FileSystem& fs_;
+  Checkpoint& checkpoint_;
+  VerifyOptions& options_;
+  VerifyReport report_;
+  std::vector<Item> items_;
+  std::vector<bool> sampled_;
+  std::vector<bool> covered_;  // by a CRC or a digest
+  std::vector<CheckedRange> ranges_;
+  std::vector<std::tuple<uint32_t, uint64_t, uint32_t>> by_place_;
+  // Where planning stands.
+  size_t next_range_ = 0;
+  uint64_t next_begin_ = 0;
+  // Of the range being checked.
+  uint32_t crc_ = 0;
+  Digest64 digest_;
+};
+
+}  // namespace
+
+absl::StatusOr<VerifyReport> VerifyCheckpoint(FileSystem& fs,
+                                              absl::string_view path,
+                                              VerifyOptions options) {
+  if (!(options.sample_percent > 0 && options.sample_percent <= 100)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("sample percentage ", options.sample_percent,
+                     " is not above 0 and at most 100"));
+  }
+  absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint =
+      Checkpoint::Open(fs, path, options.open);
+  if (!checkpoint.ok()) {
+    return WithSide(checkpoint.status(), ErrorSide::kSource);
+  }
+  return Verifier(fs, **checkpoint, options).Run();
+}
+
+}  // namespace dcp
