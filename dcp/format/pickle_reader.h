@@ -4,6 +4,8 @@
 #ifndef DCP_FORMAT_PICKLE_READER_H_
 #define DCP_FORMAT_PICKLE_READER_H_
 
+#include <cstdint>
+
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -13,8 +15,8 @@
 namespace dcp {
 
 struct PickleOptions {
-  // Whether a global may appear. Module names arrive in their Python 3
-  // spelling (__builtin__ as builtins, copy_reg as copyreg).
+  // Whether a global may appear. Names arrive in their Python 3 spelling
+  // (__builtin__.long as builtins.int, pathlib._local as pathlib).
   absl::FunctionRef<bool(absl::string_view module, absl::string_view name)>
       allow_global;
   bool allow_persistent_ids = false;
@@ -23,20 +25,26 @@ struct PickleOptions {
 struct PickleResult {
   Value root;
   uint64_t length;  // bytes up to and including STOP
+  // How large `root` is when shared parts are counted each time they are met.
+  uint64_t expanded_values;
 };
 
 // Reads one pickle from the head of `bytes` into `arena`. What it returns is
 // acyclic, at most kMaxPickleDepth deep, and at most kMaxPickleValues large
-// even when shared parts are counted each time they are met, so that callers
-// may recurse and expand. DataLoss for malformed bytes, PermissionDenied for
-// a global that is not allowed.
+// (and less for short pickles) even when shared parts are counted each time
+// they are met, so that callers may recurse and expand. Two reductions are
+// carried out as plain data: _codecs.encode to latin1 and bytes() become
+// kBytes, items that OrderedDict or Counter get as an argument become items.
+// Objects of protocols 0 and 1 (copyreg._reconstructor) are refused by that
+// name. DataLoss for malformed bytes, PermissionDenied for a global that is
+// not allowed or not allowed in this form.
 absl::StatusOr<PickleResult> ReadPickle(ByteSpan bytes,
                                         const PickleOptions& options,
                                         ValueArena& arena);
 
-// The globals of training state: what section "Python objects" of the
-// module's README lists (collections, torch, builtins as data constructors,
-// numpy scalars and arrays). For data.pkl of items and state dicts.
+// The globals of training state: collections, torch's tensors, types and
+// devices, builtins as constructors of data, paths, numpy scalars and arrays.
+// For data.pkl of items and state dicts.
 bool IsStateDictGlobal(absl::string_view module, absl::string_view name);
 
 // The globals of .metadata.

@@ -14,7 +14,8 @@
 
 namespace dcp {
 
-// `root` with containers that are shared kept shared. Bytes become
+// `root` with containers that are shared kept shared; it is acyclic and not
+// deeper than a reader or Unflatten makes it. Bytes become
 // _codecs.encode(text, 'latin1'), builtins are spelled __builtin__, as
 // Python's own protocol 2 pickler does.
 std::string WritePickle(const Value& root);
@@ -26,6 +27,7 @@ class PickleWriter {
   void None();
   void Bool(bool value);
   void Int(int64_t value);
+  void BigInt(absl::string_view little_endian);
   void Float(double value);
   // Equal strings and globals are written once and then fetched by memo.
   void Str(absl::string_view text);
@@ -36,18 +38,18 @@ class PickleWriter {
   void EmptyList();
   void EmptyDict();
   void Mark();
-  void Tuple();        // from the mark
-  void Tuple1();       // from the top of the stack
+  void Tuple();   // from the mark
+  void Tuple1();  // from the top of the stack
   void Tuple2();
   void Tuple3();
-  void Appends();      // from the mark
+  void Appends();  // from the mark
   void SetItem();
-  void SetItems();     // from the mark
+  void SetItems();  // from the mark
   void Reduce();
   void NewObj();
   void Build();
   void PersistentId();
-  void Raw(absl::string_view opcodes);
+  void Raw(absl::string_view opcodes);  // that leave the memo as it is
 
   // Memoizes the top of the stack and returns its slot; fetches it again.
   uint32_t Put();
@@ -56,6 +58,11 @@ class PickleWriter {
   std::string Finish();  // writes STOP; the writer is spent
 
  private:
+  void Opcode(char opcode) { out_ += opcode; }
+  template <typename T>
+  void Number(T value);  // little-endian
+  void Text(absl::string_view utf8);
+
   std::string out_;
   uint32_t next_slot_ = 0;
   absl::flat_hash_map<std::string, uint32_t> strings_;

@@ -7,11 +7,12 @@
 #ifndef DCP_FORMAT_VALUE_H_
 #define DCP_FORMAT_VALUE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 
@@ -31,7 +32,9 @@ class Value {
     kBytes,  // text() holds the bytes
     kTuple,  // items()
     kList,   // items()
-    kDict,   // items() alternates keys and values
+    // items() alternates keys and values, in the order of the pickle. A key
+    // may stand there twice; for Python the last one counts.
+    kDict,
     kGlobal,  // module(), name()
     // callable(*args), then items() set as a mapping (alternating), then
     // elements() appended, then state() given to __setstate__ or __dict__.
@@ -67,21 +70,26 @@ class Value {
 
   Value persistent_id() const;
 
-  // The same object, as Python's `is` would see a container.
+  // The same object, as Python's `is` would see a container; null for what
+  // is no container and for the empty tuple.
   const void* identity() const;
 
  private:
   friend class ValueArena;
-  struct Node;
+  struct GlobalNode;
+  struct SequenceNode;
+  struct CallNode;
 
   Kind kind_ = Kind::kNone;
   uint32_t length_ = 0;
   union {
     int64_t integer_ = 0;
     double real_;
-    const char* text_;
-    const Value* tuple_;
-    Node* node_;
+    const char* text_;        // kStr, kBytes, kBigInt
+    Value* values_;           // kTuple, kPersistent
+    SequenceNode* sequence_;  // kList, kDict
+    GlobalNode* global_;
+    CallNode* call_;
   };
 };
 static_assert(sizeof(Value) == 16);
@@ -94,7 +102,8 @@ class ValueArena {
   ValueArena(ValueArena&&) noexcept;
   ValueArena& operator=(ValueArena&&) noexcept;
 
-  // Text is copied into the arena.
+  // Text is copied into the arena; one text or container has at most
+  // kMaxMetadataBytes bytes or values.
   Value Str(absl::string_view text);
   Value Bytes(absl::string_view bytes);
   Value BigInt(absl::string_view little_endian);
@@ -110,8 +119,18 @@ class ValueArena {
   void Append(Value list_or_call, Value element);
   void SetItem(Value dict_or_call, Value key, Value value);
   void SetState(Value call, Value state);
+  // Many at once, without room for more.
+  void Extend(Value list_or_call, absl::Span<const Value> elements);
+  void Update(Value dict_or_call, absl::Span<const Value> keys_and_values);
 
-  uint64_t num_values() const;  // created so far, for limits
+  // How large `root` is when shared parts are counted each time they are met
+  // and 16 bytes of text count as a value. DataLoss when it contains itself,
+  // is nested deeper than kMaxPickleDepth or is larger than `max_values`,
+  // which is less than 2^31. Linear in what exists, without recursion. To be
+  // asked once `root` is complete: the answer is kept in the values.
+  absl::StatusOr<uint64_t> Measure(Value root, uint64_t max_values);
+
+  uint64_t num_values() const;  // containers created so far
 
  private:
   struct Impl;
@@ -119,14 +138,19 @@ class ValueArena {
 };
 
 // Structural equality: kinds, numbers (floats by bits), texts and containers
-// in order; dict and OrderedDict of equal items are equal, shared parts are
-// compared by content. Both values come from ReadPickle or a builder and are
-// therefore acyclic, of bounded depth and bounded expansion.
+// in order; dict and OrderedDict of equal items are equal (attributes of an
+// OrderedDict do not count), shared parts are compared by content. Both values
+// come from ReadPickle or a builder and are therefore acyclic, of bounded depth
+// and bounded expansion.
 bool DeepEqual(const Value& a, const Value& b);
 
 // A short Python-like rendering for people: {'lr': 0.1, 'betas': (0.9, ...)}
-// cut at `max_bytes`.
+// cut at `max_bytes`. Numbers, and texts without odd characters, are written
+// as Python's repr() does.
 std::string ToString(const Value& value, size_t max_bytes = 200);
+
+// "a list", "a float": for messages.
+absl::string_view KindName(Value::Kind kind);
 
 // The items of a mapping: a kDict, or a call of OrderedDict, defaultdict or
 // Counter with items. False for all else.

@@ -1,0 +1,362 @@
+#include "dcp/format/torch_tensor.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "dcp/base/bytes.h"
+#include "dcp/base/check.h"
+#include "dcp/base/limits.h"
+#include "dcp/base/status.h"
+
+namespace dcp {
+namespace {
+
+using Kind = Value::Kind;
+
+// A view that repeats its storage may not have more elements than this.
+constexpr uint64_t kMaxExpandedElements = uint64_t{1} << 31;
+
+absl::Status Bad(absl::string_view what) {
+  return absl::DataLossError(absl::StrCat("tensor: ", what));
+}
+
+absl::Status Unsupported(absl::string_view what) {
+  return absl::UnimplementedError(
+      absl::StrCat("tensor: ", what, " is not supported"));
+}
+
+// A rebuild function and what it is called with.
+struct Rebuild {
+  Value function;
+  absl::Span<const Value> args;
+  // What the outermost _rebuild_parameter says; it overrules the tensor.
+  std::optional<bool> requires_grad = std::nullopt;
+};
+
+bool IsRebuildFunction(const Value& function) {
+  if (!function.is(Kind::kGlobal)) return false;
+  return function.IsGlobal("torch._tensor", "_rebuild_from_type_v2") ||
+         (function.module() == "torch._utils" &&
+          absl::StartsWith(function.name(), "_rebuild_"));
+}
+
+// Takes the wrappers off: parameters and tensors of a subclass or with
+// attributes. A tensor has at most a few of them.
+absl::StatusOr<Rebuild> Unwrap(const Value& value, TorchTensor& tensor) {
+  constexpr int kMaxWrappers = 4;
+  Rebuild call = {value.callable(), value.args().items()};
+  for (int depth = 0; depth <= kMaxWrappers; ++depth) {
+    const bool with_state =
+        call.function.IsGlobal("torch._utils", "_rebuild_parameter_with_state");
+    if (with_state ||
+        call.function.IsGlobal("torch._utils", "_rebuild_parameter")) {
+      if (call.args.size() != (with_state ? 4u : 3u) ||
+          !call.args[1].is(Kind::kBool) || !IsTensor(call.args[0])) {
+        return Bad("a Parameter with unknown arguments");
+      }
+      tensor.is_parameter = true;
+      if (!call.requires_grad.has_value()) {
+        call.requires_grad = call.args[1].bool_value();
+      }
+      const Value data = call.args[0];
+      call = {data.callable(), data.args().items(), call.requires_grad};
+    } else if (call.function.IsGlobal("torch._tensor",
+                                      "_rebuild_from_type_v2")) {
+      if (call.args.size() != 4 || !IsRebuildFunction(call.args[0]) ||
+          !call.args[2].is(Kind::kTuple)) {
+        return Bad("_rebuild_from_type_v2 with unknown arguments");
+      }
+      if (call.args[1].IsGlobal("torch.nn.parameter", "Parameter")) {
+        tensor.is_parameter = true;
+      } else if (!call.args[1].IsGlobal("torch", "Tensor") &&
+                 !call.args[1].IsGlobal("torch.nn.parameter", "Buffer")) {
+        return Unsupported(absl::StrCat("a subclass ", ToString(call.args[1])));
+      }
+      call = {call.args[0], call.args[2].items(), call.requires_grad};
+    } else {
+      return call;
+    }
+  }
+  return Bad("a tensor wrapped too often");
+}
+
+// A number of elements or bytes.
+absl::StatusOr<uint64_t> Count(const Value& value, absl::string_view what) {
+  if (!value.is(Kind::kInt) || value.int_value() < 0) {
+    return Bad(absl::StrCat(what, " is ", ToString(value, 40)));
+  }
+  return static_cast<uint64_t>(value.int_value());
+}
+
+absl::StatusOr<Dims> ParseDims(Value value, absl::string_view what) {
+  if (value.IsCallOf("torch", "Size") && value.args().items().size() == 1) {
+    value = value.args().items()[0];
+  }
+  if (!value.is(Kind::kTuple)) {
+    return Bad(absl::StrCat(what, " is ", KindName(value.kind())));
+  }
+  if (value.items().size() > kMaxDims) {
+    return Bad(
+        absl::StrCat(value.items().size(), " dimensions exceed ", kMaxDims));
+  }
+  Dims dims;
+  for (const Value& item : value.items()) {
+    DCP_ASSIGN_OR_RETURN(const uint64_t dim, Count(item, what));
+    dims.push_back(static_cast<int64_t>(dim));
+  }
+  return dims;
+}
+
+// The storage that a persistent id names.
+struct Storage {
+  absl::string_view key;
+  DType dtype = DType::kUInt8;  // of its class
+  bool typed = false;
+  uint64_t offset = 0;       // where the view of a legacy file begins,
+  uint64_t numel = 0;        // its length, and
+  uint64_t total_numel = 0;  // that of all, in elements of `dtype`
+};
+
+absl::Status ParseStorageClass(const Value& value, Storage& storage) {
+  if (!value.is(Kind::kGlobal)) {
+    return Bad(absl::StrCat("the storage class is ", ToString(value, 60)));
+  }
+  if (value.name() == "UntypedStorage" && value.module() == "torch.storage") {
+    return absl::OkStatus();
+  }
+  const std::optional<DType> dtype = DTypeFromStorageClassName(value.name());
+  if (dtype.has_value() &&
+      (value.module() == "torch" || value.module() == "torch.cuda")) {
+    storage.typed = true;
+    storage.dtype = *dtype;
+    return absl::OkStatus();
+  }
+  return Unsupported(absl::StrCat("the storage class ", ToString(value, 60)));
+}
+
+// The sixth element of an id in a legacy file: None, or the key, offset and
+// length of a storage that is a piece of another.
+absl::Status ParseStorageView(const Value& view, Storage& storage) {
+  if (view.is_none()) return absl::OkStatus();
+  if (!view.is(Kind::kTuple) || view.items().size() != 3) {
+    return Bad("the view of a storage is malformed");
+  }
+  DCP_ASSIGN_OR_RETURN(storage.offset,
+                       Count(view.items()[1], "the offset of a view"));
+  DCP_ASSIGN_OR_RETURN(storage.numel,
+                       Count(view.items()[2], "the length of a view"));
+  const std::optional<uint64_t> end = CheckedAdd(storage.offset, storage.numel);
+  if (!end.has_value() || *end > storage.total_numel) {
+    return Bad("the view of a storage reaches past it");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Storage> ParseStorage(const Value& value) {
+  if (!value.is(Kind::kPersistent) || !value.persistent_id().is(Kind::kTuple)) {
+    return Bad("its storage is no persistent id");
+  }
+  const absl::Span<const Value> id = value.persistent_id().items();
+  if ((id.size() != 5 && id.size() != 6) || !id[0].is(Kind::kStr) ||
+      id[0].text() != "storage" || !id[2].is(Kind::kStr) ||
+      !id[3].is(Kind::kStr)) {
+    return Bad(absl::StrCat("the id of its storage is ", ToString(value, 80)));
+  }
+  Storage storage;
+  DCP_RETURN_IF_ERROR(ParseStorageClass(id[1], storage));
+  storage.key = id[2].text();
+  if (id[3].text() == "meta") return Unsupported("a storage without data");
+  DCP_ASSIGN_OR_RETURN(storage.total_numel,
+                       Count(id[4], "the length of its storage"));
+  storage.numel = storage.total_numel;
+  if (id.size() == 6) {
+    DCP_RETURN_IF_ERROR(ParseStorageView(id[5], storage));
+  }
+  return storage;
+}
+
+// Backward hooks are code; a pickle that we read has none.
+absl::Status CheckNoHooks(const Value& hooks) {
+  const bool empty = hooks.is_none() ||
+                     (IsMapping(hooks) && hooks.items().empty() &&
+                      (hooks.is(Kind::kDict) || (hooks.args().items().empty() &&
+                                                 hooks.elements().empty())));
+  return empty ? absl::OkStatus() : Bad("it has backward hooks");
+}
+
+absl::Status ParseFlags(const Value& flags, TorchTensor& tensor) {
+  if (flags.is_none()) return absl::OkStatus();
+  if (!flags.is(Kind::kDict)) return Bad("its flags are no dict");
+  for (size_t i = 0; i < flags.items().size(); i += 2) {
+    const Value& key = flags.items()[i];
+    const Value& value = flags.items()[i + 1];
+    if (!key.is(Kind::kStr) || !value.is(Kind::kBool)) {
+      return Bad("its flags are malformed");
+    }
+    if (key.text() == "conj") {
+      tensor.conj = value.bool_value();
+    } else if (key.text() == "neg") {
+      tensor.neg = value.bool_value();
+    } else if (value.bool_value()) {
+      return Unsupported(absl::StrCat("the flag ", ToString(key, 40)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// That the view lies inside its storage. Sets the offset and the byte length
+// of the storage that the tensor may touch.
+absl::Status CheckBounds(const Storage& storage, uint64_t offset,
+                         TorchTensor& tensor) {
+  const uint64_t element = ElementSize(tensor.dtype);
+  const uint64_t storage_element = ElementSize(storage.dtype);
+  const std::optional<uint64_t> bytes =
+      CheckedMul(storage.numel, storage_element);
+  const std::optional<uint64_t> total_bytes =
+      CheckedMul(storage.total_numel, storage_element);
+  if (!bytes.has_value() || !total_bytes.has_value() ||
+      *total_bytes > uint64_t{std::numeric_limits<int64_t>::max()}) {
+    return Bad(absl::StrCat("a storage of ", storage.total_numel,
+                            " elements is too large"));
+  }
+  tensor.storage_bytes = *total_bytes;
+  std::optional<uint64_t> volume = 1;
+  std::optional<uint64_t> last = offset;
+  bool empty = false;
+  for (size_t i = 0; i < tensor.sizes.size(); ++i) {
+    const uint64_t size = static_cast<uint64_t>(tensor.sizes[i]);
+    empty = empty || size == 0;
+    // With 1 for 0, so that strides computed from the shape fit as well.
+    if (volume.has_value()) {
+      volume = CheckedMul(*volume, std::max(size, uint64_t{1}));
+    }
+    const std::optional<uint64_t> reach = CheckedMul(
+        size == 0 ? 0 : size - 1, static_cast<uint64_t>(tensor.strides[i]));
+    last = last.has_value() && reach.has_value() ? CheckedAdd(*last, *reach)
+                                                 : std::nullopt;
+  }
+  if (!volume.has_value() ||
+      *volume > uint64_t{std::numeric_limits<int64_t>::max()} / element) {
+    return Bad(
+        absl::StrCat("shape ", ShapeToString(tensor.sizes), " is too large"));
+  }
+  if (empty) return absl::OkStatus();
+  const uint64_t num_stored = *bytes / element;
+  if (!last.has_value() || *last >= num_stored) {
+    return Bad(
+        absl::StrCat("shape ", ShapeToString(tensor.sizes), " with strides ",
+                     ShapeToString(tensor.strides), " at offset ", offset,
+                     " reaches past its storage of ", num_stored, " elements"));
+  }
+  if (*volume > num_stored && *volume > kMaxExpandedElements) {
+    return Bad(absl::StrCat("shape ", ShapeToString(tensor.sizes),
+                            " expands a storage of ", num_stored, " elements"));
+  }
+  const std::optional<uint64_t> before =
+      CheckedMul(storage.offset, storage_element);
+  DCP_CHECK(before.has_value(), "the view was checked");
+  if (*before % element != 0) return Bad("a view of a storage is misaligned");
+  tensor.storage_offset = *before / element + offset;
+  return absl::OkStatus();
+}
+
+absl::Status ParseArgs(const Rebuild& call, TorchTensor& tensor) {
+  const absl::string_view name = call.function.name();
+  size_t num_wanted = 4;  // storage, offset, size, stride
+  if (name == "_rebuild_tensor_v2") num_wanted = 6;  // requires_grad, hooks
+  if (name == "_rebuild_tensor_v3") num_wanted = 7;  // and dtype
+  const absl::Span<const Value> args = call.args;
+  // The newer two may have flags at the end.
+  const bool with_flags = num_wanted > 4 && args.size() == num_wanted + 1;
+  if (args.size() != num_wanted && !with_flags) {
+    return Bad(absl::StrCat(name, " with ", args.size(), " arguments"));
+  }
+  DCP_ASSIGN_OR_RETURN(const Storage storage, ParseStorage(args[0]));
+  DCP_ASSIGN_OR_RETURN(const uint64_t offset, Count(args[1], "its offset"));
+  DCP_ASSIGN_OR_RETURN(tensor.sizes, ParseDims(args[2], "its shape"));
+  DCP_ASSIGN_OR_RETURN(tensor.strides, ParseDims(args[3], "its strides"));
+  if (tensor.sizes.size() != tensor.strides.size()) {
+    return Bad("its shape and strides differ in length");
+  }
+  tensor.storage_key = storage.key;
+  tensor.dtype = storage.dtype;
+  if (num_wanted > 4) {
+    if (!args[4].is(Kind::kBool)) return Bad("requires_grad is no bool");
+    tensor.requires_grad = args[4].bool_value();
+    DCP_RETURN_IF_ERROR(CheckNoHooks(args[5]));
+  }
+  if (num_wanted == 7) {
+    const std::optional<DType> dtype =
+        args[6].is(Kind::kGlobal) && args[6].module() == "torch"
+            ? DTypeFromTorchName(args[6].name())
+            : std::nullopt;
+    if (!dtype.has_value()) {
+      return Bad(absl::StrCat("its dtype is ", ToString(args[6], 40)));
+    }
+    tensor.dtype = *dtype;
+  }
+  if (with_flags) DCP_RETURN_IF_ERROR(ParseFlags(args.back(), tensor));
+  tensor.requires_grad = call.requires_grad.value_or(tensor.requires_grad);
+  return CheckBounds(storage, offset, tensor);
+}
+
+}  // namespace
+
+bool IsTensor(const Value& value) {
+  return value.is(Kind::kCall) && IsRebuildFunction(value.callable());
+}
+
+absl::StatusOr<TorchTensor> ParseTensor(const Value& value) {
+  if (!IsTensor(value)) {
+    return Bad(absl::StrCat("it is ", ToString(value, 60)));
+  }
+  TorchTensor tensor;
+  DCP_ASSIGN_OR_RETURN(const Rebuild call, Unwrap(value, tensor));
+  const absl::string_view name = call.function.name();
+  if (name != "_rebuild_tensor" && name != "_rebuild_tensor_v2" &&
+      name != "_rebuild_tensor_v3") {
+    return Unsupported(name);
+  }
+  DCP_RETURN_IF_ERROR(ParseArgs(call, tensor));
+  return tensor;
+}
+
+Value MakeTensor(ValueArena& arena, DType dtype, const Dims& sizes,
+                 bool requires_grad, absl::string_view key) {
+  const absl::string_view storage_class = StorageClassName(dtype);
+  const bool typed = !storage_class.empty();
+  const int64_t numel = Volume(sizes);
+  const int64_t storage_numel =
+      typed ? numel : numel * static_cast<int64_t>(ElementSize(dtype));
+  const Value id = arena.Tuple({
+      arena.Str("storage"),
+      typed ? arena.Global("torch", storage_class)
+            : arena.Global("torch.storage", "UntypedStorage"),
+      arena.Str(key),
+      arena.Str("cpu"),
+      Value::Int(storage_numel),
+  });
+  const auto ints = [&](const Dims& dims) {
+    absl::InlinedVector<Value, 4> values;
+    for (const int64_t dim : dims) values.push_back(Value::Int(dim));
+    return arena.Tuple(values);
+  };
+  absl::InlinedVector<Value, 7> args = {
+      arena.Persistent(id),
+      Value::Int(0),
+      ints(sizes),
+      ints(RowMajorStrides(sizes)),
+      Value::Bool(requires_grad),
+      arena.Call(arena.Global("collections", "OrderedDict"), arena.Tuple({})),
+  };
+  if (!typed) args.push_back(arena.Global("torch", TorchName(dtype)));
+  return arena.Call(arena.Global("torch._utils", typed ? "_rebuild_tensor_v2"
+                                                       : "_rebuild_tensor_v3"),
+                    arena.Tuple(args));
+}
+
+}  // namespace dcp
