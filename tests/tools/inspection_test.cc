@@ -1,0 +1,108 @@
+#include "tools/inspection.h"
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/tools/sample_entries.h"
+
+namespace dcp::tools {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+Inspection Sample(absl::Span<const CheckpointEntry> entries) {
+  Inspection inspection = InspectEntries(entries, "");
+  inspection.path = "run/step-3";
+  inspection.properties = {{"version", "1.0.0"}};
+  inspection.files = {{"__0_0.distcp", 150}, {"__1_0.distcp", std::nullopt}};
+  return inspection;
+}
+
+TEST(Inspection, CountsAndSorts) {
+  const std::vector<CheckpointEntry> entries = SampleEntries();
+  const Inspection inspection = InspectEntries(entries, "");
+  EXPECT_EQ(inspection.num_elements, 13u);
+  EXPECT_EQ(inspection.num_bytes, 56u);
+  ASSERT_THAT(inspection.dtypes, SizeIs(2));
+  EXPECT_EQ(inspection.dtypes[0].dtype, DType::kFloat32);
+  EXPECT_EQ(inspection.dtypes[0].num_bytes, 48u);
+  EXPECT_EQ(inspection.dtypes[1].dtype, DType::kInt64);
+  EXPECT_EQ(inspection.dtypes[1].num_tensors, 1u);
+  ASSERT_THAT(inspection.tensors, SizeIs(2));
+  EXPECT_EQ(inspection.tensors[0]->fqn, "step");
+  EXPECT_EQ(inspection.objects[0]->fqn, "hidden");
+}
+
+TEST(Inspection, CountsOnlyWhatThePatternTakes) {
+  const std::vector<CheckpointEntry> entries = SampleEntries();
+  const Inspection inspection = InspectEntries(entries, "[sl]*");
+  EXPECT_THAT(inspection.tensors, SizeIs(1));
+  EXPECT_THAT(inspection.objects, SizeIs(1));
+  EXPECT_EQ(inspection.num_bytes, 8u);
+}
+
+TEST(RenderInspection, IsForPeople) {
+  const std::vector<CheckpointEntry> entries = SampleEntries();
+  EXPECT_EQ(RenderInspection(Sample(entries), /*chunks=*/false),
+            "run/step-3\n"
+            "  format     dcp\n"
+            "  tensors    2 (13 elements, 56 B)\n"
+            "  dtypes     float32 1 (48 B), int64 1 (8 B)\n"
+            "  objects    2\n"
+            "  version    1.0.0\n"
+            "\n"
+            "FILE             SIZE\n"
+            "__0_0.distcp    150 B\n"
+            "__1_0.distcp  missing\n"
+            "\n"
+            "TENSOR  DTYPE    SHAPE   SIZE  CHUNKS\n"
+            "step    int64    []       8 B  whole\n"
+            "w       float32  [4, 3]  48 B  2 x Shard(0)\n"
+            "\n"
+            "OBJECT  VALUE\n"
+            "hidden  (not read)\n"
+            "lr      0.5\n");
+}
+
+TEST(RenderInspection, ListsChunksWhenAsked) {
+  const std::vector<CheckpointEntry> entries = SampleEntries();
+  EXPECT_THAT(RenderInspection(Sample(entries), /*chunks=*/true),
+              HasSubstr("TENSOR  CHUNK       FILE          OFFSET  LENGTH\n"
+                        "step    []          __0_0.distcp     100      50\n"
+                        "w       [0:2, 0:3]  __0_0.distcp       0     100\n"
+                        "w       [2:4, 0:3]  __1_0.distcp       0     200\n"));
+}
+
+TEST(RenderInspection, SaysWhyObjectsAreNotShown) {
+  const std::vector<CheckpointEntry> entries = SampleEntries();
+  Inspection inspection = Sample(entries);
+  inspection.objects_note = "Too many.";
+  EXPECT_THAT(RenderInspection(inspection, false),
+              HasSubstr("lr      0.5\nToo many.\n"));
+}
+
+TEST(RenderInspection, SumsUpManyFiles) {
+  Inspection inspection;
+  for (int i = 0; i < 100; ++i) {
+    inspection.files.push_back({absl::StrCat("f", i), 10});
+  }
+  const std::string text = RenderInspection(inspection, false);
+  EXPECT_THAT(text, HasSubstr("f31         10 B\n(68 more)  680 B\n"));
+  EXPECT_THAT(text, Not(HasSubstr("f32")));
+}
+
+TEST(RenderInspection, ObeysNoNameInTheCheckpoint) {
+  std::vector<CheckpointEntry> entries = SampleEntries();
+  entries[0].fqn = "w\033]0;title\007";
+  Inspection inspection = Sample(entries);
+  inspection.properties = {{"k\n", "v\r"}};
+  EXPECT_THAT(RenderInspection(inspection, true), Not(HasSubstr("\033")));
+  EXPECT_THAT(RenderInspection(inspection, true), Not(HasSubstr("\r")));
+}
+
+}  // namespace
+}  // namespace dcp::tools

@@ -1,0 +1,23 @@
+#include "tools/peak_memory.h"
+
+#include "gtest/gtest.h"
+
+namespace dcp::tools {
+namespace {
+
+TEST(PeakMemory, ReadsTheLineOfTheKernel) {
+  EXPECT_EQ(PeakMemoryFrom("Name:\tx\nVmHWM:\t    5120 kB\nVmRSS:\t 1 kB\n"),
+            uint64_t{5120} * 1024);
+}
+
+TEST(PeakMemory, IsZeroWhereTheKernelIsSilent) {
+  EXPECT_EQ(PeakMemoryFrom(""), 0u);
+  EXPECT_EQ(PeakMemoryFrom("VmHWM:\tmuch\n"), 0u);
+}
+
+TEST(PeakMemory, OfThisProcessIsKnown) {
+  EXPECT_GT(PeakMemoryBytes(), uint64_t{100'000});
+}
+
+}  // namespace
+}  // namespace dcp::tools

@@ -1,0 +1,80 @@
+// CommandLine: what the user asked for, parsed and checked as far as that
+// goes without looking at any file. The verbs and options themselves are
+// tables in option_table.h.
+#ifndef TOOLS_COMMAND_LINE_H_
+#define TOOLS_COMMAND_LINE_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "dcp/checkpoint/checkpoint.h"
+#include "dcp/checkpoint/convert.h"
+#include "dcp/checkpoint/selection.h"
+#include "dcp/tensor/placement.h"
+
+namespace dcp::tools {
+
+enum class Verb : uint8_t {
+  kInspect,
+  kVerify,
+  kDiff,
+  kConvert,
+  kReshard,
+  kConsolidate,
+  kDcpToTorch,
+  kTorchToDcp,
+};
+
+enum class ProgressMode : uint8_t { kAuto, kPlain, kJson, kNone };
+
+struct CommandLine {
+  enum class Action : uint8_t { kRun, kHelp, kVersion };
+
+  Action action = Action::kRun;
+  // Absent for general help and for the version.
+  std::optional<Verb> verb;
+  std::vector<std::string> paths;  // as many as the verb wants
+
+  // inspect
+  std::string tensors_glob;  // empty: all
+  bool chunks = false;
+  // verify
+  double sample_percent = 100;
+  // diff
+  bool tensors_only = false;
+  // what writes
+  std::optional<Format> to;
+  std::optional<Mesh> mesh;
+  std::vector<PlacementRule> placements;
+  uint64_t max_shard_bytes = 0;
+  bool drop_non_tensors = false;
+  bool overwrite = false;
+  bool plan = false;
+  uint32_t num_lanes = 0;
+  // several verbs
+  SelectionOptions selection;
+  uint64_t memory_bytes = kDefaultMemoryBytes;
+  DirectMode direct = DirectMode::kAuto;
+  int64_t rank = -1;
+  // all verbs
+  bool json = false;
+  ProgressMode progress = ProgressMode::kAuto;
+};
+
+// `args` are without the program's name. InvalidArgument with one line that
+// names what is wrong, its value and what is allowed, and whose help to read.
+// Uses getopt_long, which has state of its own: one thread at a time.
+absl::StatusOr<CommandLine> ParseCommandLine(
+    absl::Span<const std::string> args);
+
+// The format that the name of a destination means, if it says so.
+std::optional<Format> FormatFromName(absl::string_view path);
+
+}  // namespace dcp::tools
+
+#endif  // TOOLS_COMMAND_LINE_H_

@@ -1,0 +1,78 @@
+#include "tools/commands.h"
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "tools/help.h"
+#include "tools/json_output.h"
+#include "tools/option_table.h"
+#include "tools/render.h"
+
+namespace dcp::tools {
+namespace {
+
+absl::StatusOr<ExitCode> RunVerb(const Context& context) {
+  switch (*context.line.verb) {
+    case Verb::kInspect:
+      return RunInspect(context);
+    case Verb::kVerify:
+      return RunVerify(context);
+    case Verb::kDiff:
+      return RunDiff(context);
+    case Verb::kConvert:
+    case Verb::kReshard:
+    case Verb::kConsolidate:
+    case Verb::kDcpToTorch:
+    case Verb::kTorchToDcp:
+      return RunConvert(context);
+  }
+  return kExitUsage;
+}
+
+void PrintError(const Console& console, absl::string_view message) {
+  console.err << absl::StrCat("dcp-convert: ", Printable(message), "\n")
+              << std::flush;
+}
+
+ExitCode ReportFailure(const Context& context, const absl::Status& status) {
+  const ExitCode code = ExitCodeOf(status);
+  const char* verb = RowOf(*context.line.verb).name;
+  const absl::string_view side = SideName(status);
+  // A file is named by its path already; which end it is helps where both
+  // may be meant.
+  PrintError(context.console,
+             absl::StrCat(verb, ": ", side, side.empty() ? "" : ": ",
+                          status.message()));
+  if (context.line.json) {
+    context.console.out << ErrorJson(verb, status, code);
+  }
+  return code;
+}
+
+}  // namespace
+
+ExitCode RunCommand(absl::Span<const std::string> args, Console console,
+                    FileSystem& fs, std::stop_token stop) {
+  const absl::StatusOr<CommandLine> line = ParseCommandLine(args);
+  if (!line.ok()) {
+    PrintError(console, line.status().message());
+    return kExitUsage;
+  }
+  switch (line->action) {
+    case CommandLine::Action::kVersion:
+      console.out << VersionText();
+      return kExitDone;
+    case CommandLine::Action::kHelp:
+      console.out << (line->verb.has_value() ? VerbHelp(*line->verb)
+                                             : GeneralHelp());
+      return kExitDone;
+    case CommandLine::Action::kRun:
+      break;
+  }
+  const Context context{*line, console, fs, std::move(stop)};
+  const absl::StatusOr<ExitCode> code = RunVerb(context);
+  return code.ok() ? *code : ReportFailure(context, code.status());
+}
+
+}  // namespace dcp::tools

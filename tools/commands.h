@@ -1,0 +1,40 @@
+// RunCommand: dcp-convert without its process. Each verb has a function in a
+// file of its own that gives the exit code when the verb did its work and a
+// status when it could not; errors are printed here.
+#ifndef TOOLS_COMMANDS_H_
+#define TOOLS_COMMANDS_H_
+
+#include <stop_token>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "dcp/io/file_system.h"
+#include "tools/command_line.h"
+#include "tools/console.h"
+#include "tools/exit_code.h"
+
+namespace dcp::tools {
+
+// What a verb works with; all of it outlives the verb.
+struct Context {
+  const CommandLine& line;
+  Console console;
+  FileSystem& fs;
+  std::stop_token stop;
+};
+
+absl::StatusOr<ExitCode> RunInspect(const Context& context);
+absl::StatusOr<ExitCode> RunVerify(const Context& context);
+absl::StatusOr<ExitCode> RunDiff(const Context& context);
+// All verbs that write.
+absl::StatusOr<ExitCode> RunConvert(const Context& context);
+
+// `args` are without the program's name. Blocking; one thread at a time (see
+// ParseCommandLine).
+ExitCode RunCommand(absl::Span<const std::string> args, Console console,
+                    FileSystem& fs, std::stop_token stop);
+
+}  // namespace dcp::tools
+
+#endif  // TOOLS_COMMANDS_H_

@@ -1,0 +1,21 @@
+// Console: where a command writes and what kind of place that is, so that
+// commands run in tests as they run in a terminal. Results go to `out`,
+// progress and errors to `err`.
+#ifndef TOOLS_CONSOLE_H_
+#define TOOLS_CONSOLE_H_
+
+#include <ostream>
+
+namespace dcp::tools {
+
+// The streams outlive it.
+struct Console {
+  std::ostream& out;
+  std::ostream& err;
+  bool err_is_terminal = false;
+  int err_width = 80;  // columns, if it is a terminal
+};
+
+}  // namespace dcp::tools
+
+#endif  // TOOLS_CONSOLE_H_

@@ -1,0 +1,162 @@
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "dcp/base/status.h"
+#include "dcp/checkpoint/convert.h"
+#include "tools/commands.h"
+#include "tools/json_output.h"
+#include "tools/option_table.h"
+#include "tools/peak_memory.h"
+#include "tools/progress.h"
+#include "tools/quantity.h"
+#include "tools/render.h"
+#include "tools/stopwatch.h"
+
+namespace dcp::tools {
+namespace {
+
+constexpr size_t kMaxFilesShown = 16;
+constexpr size_t kMaxDroppedShown = 8;
+
+// The format that the verb itself settles.
+std::optional<Format> OutputFormat(const CommandLine& line) {
+  switch (*line.verb) {
+    case Verb::kReshard:
+    case Verb::kTorchToDcp:
+      return Format::kDcp;
+    case Verb::kDcpToTorch:
+      return Format::kTorch;
+    case Verb::kConsolidate:
+      return line.to.has_value() ? line.to : FormatFromName(line.paths[1]);
+    default:
+      return line.to;
+  }
+}
+
+ConvertOptions MakeOptions(const CommandLine& line) {
+  ConvertOptions options;
+  options.open = {.direct = line.direct, .rank = line.rank};
+  options.to = OutputFormat(line);
+  options.mesh = line.mesh;
+  if (line.verb == Verb::kConsolidate && options.to == Format::kDcp) {
+    options.mesh = Mesh{.axes = {{.name = "rank", .size = 1}}};
+  }
+  options.placements = line.placements;
+  options.selection = line.selection;
+  options.max_shard_bytes = line.max_shard_bytes;
+  options.drop_non_tensors = line.drop_non_tensors;
+  options.overwrite = line.overwrite;
+  options.direct = line.direct;
+  options.num_lanes = line.num_lanes;
+  options.memory_bytes = line.memory_bytes;
+  return options;
+}
+
+std::string RenderFiles(const ConvertPlan& plan, absl::string_view dst) {
+  Table table({{"FILE"}, {"SIZE", Align::kRight}});
+  uint64_t rest_bytes = 0;
+  for (const ConvertPlan::OutputFile& file : plan.files) {
+    if (table.num_rows() < kMaxFilesShown) {
+      table.AddRow(
+          {file.name.empty() ? std::string(dst) : JoinPath(dst, file.name),
+           FormatBytes(file.bytes)});
+    } else {
+      rest_bytes += file.bytes;
+    }
+  }
+  if (plan.files.size() > kMaxFilesShown) {
+    table.AddRow(
+        {absl::StrCat("(", plan.files.size() - kMaxFilesShown, " more)"),
+         FormatBytes(rest_bytes)});
+  }
+  return table.Render();
+}
+
+// What the destination will hold, or holds.
+std::string RenderContents(const ConvertPlan& plan) {
+  std::string text =
+      absl::StrCat(FormatName(plan.from), " to ", FormatName(plan.to), ": ",
+                   FormatPlural(plan.num_tensors, "tensor"), ", ",
+                   FormatPlural(plan.num_objects, "object"), "\n");
+  if (plan.dropped.empty()) return text;
+  const size_t shown = std::min(plan.dropped.size(), kMaxDroppedShown);
+  absl::StrAppend(
+      &text, "left out: ",
+      Printable(absl::StrJoin(
+          plan.dropped.begin(),
+          plan.dropped.begin() + static_cast<std::ptrdiff_t>(shown), ", ")),
+      shown < plan.dropped.size()
+          ? absl::StrCat(" and ", plan.dropped.size() - shown, " more")
+          : "",
+      "\n");
+  return text;
+}
+
+std::string RenderPlan(const ConvertPlan& plan, absl::string_view dst) {
+  return absl::StrCat(
+      RenderContents(plan), "would read ", FormatCount(plan.bytes_to_read),
+      " bytes, write ", FormatCount(plan.bytes_to_write), " bytes, using ",
+      FormatMemory(plan.memory_bytes), " of memory in ",
+      FormatPlural(plan.num_lanes, "lane"), "\n\n", RenderFiles(plan, dst));
+}
+
+std::string RenderOutcome(const ConvertPlan& plan, absl::string_view dst,
+                          const ConvertOutcome& outcome) {
+  const double rate = static_cast<double>(outcome.bytes_written) /
+                      std::max(outcome.seconds, 1e-6);
+  return absl::StrCat(RenderFiles(plan, dst), "\n", RenderContents(plan),
+                      "read ", FormatBytes(outcome.bytes_read), ", wrote ",
+                      FormatBytes(outcome.bytes_written), " in ",
+                      FormatSeconds(outcome.seconds), " (",
+                      FormatBytes(static_cast<uint64_t>(rate)),
+                      "/s); peak memory ",
+                      FormatMemory(outcome.peak_memory_bytes), "\n");
+}
+
+absl::StatusOr<ExitCode> PrintPlan(const Context& context) {
+  const CommandLine& line = context.line;
+  DCP_ASSIGN_OR_RETURN(
+      const ConvertPlan plan,
+      PlanConvert(context.fs, line.paths[0], line.paths[1], MakeOptions(line)));
+  context.console.out << (line.json
+                              ? ConvertJson(RowOf(*line.verb).name,
+                                            line.paths[0], line.paths[1], plan,
+                                            /*outcome=*/nullptr)
+                              : RenderPlan(plan, line.paths[1]));
+  return kExitDone;
+}
+
+}  // namespace
+
+absl::StatusOr<ExitCode> RunConvert(const Context& context) {
+  const CommandLine& line = context.line;
+  if (line.plan) return PrintPlan(context);
+  const char* verb = RowOf(*line.verb).name;
+  const Stopwatch stopwatch;
+  TransferStats stats;
+  ProgressDisplay progress(context.console, verb, line.progress,
+                           ProgressDisplay::Counting::kWrites, stats);
+  ConvertOptions options = MakeOptions(line);
+  options.stop = context.stop;
+  options.stats = &stats;
+  options.on_plan = [&progress](const ConvertPlan& plan) {
+    progress.Start(plan.bytes_to_write);
+  };
+  const absl::StatusOr<ConvertPlan> plan = ConvertCheckpoint(
+      context.fs, line.paths[0], line.paths[1], std::move(options));
+  progress.Finish();
+  DCP_RETURN_IF_ERROR(plan.status());
+  const ConvertOutcome outcome{.seconds = stopwatch.seconds(),
+                               .bytes_read = stats.bytes_read,
+                               .bytes_written = stats.bytes_written,
+                               .peak_memory_bytes = PeakMemoryBytes()};
+  context.console.out << (line.json
+                              ? ConvertJson(verb, line.paths[0], line.paths[1],
+                                            *plan, &outcome)
+                              : RenderOutcome(*plan, line.paths[1], outcome));
+  return kExitDone;
+}
+
+}  // namespace dcp::tools

@@ -1,0 +1,120 @@
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "dcp/base/status.h"
+#include "dcp/checkpoint/diff.h"
+#include "tools/commands.h"
+#include "tools/json_output.h"
+#include "tools/progress.h"
+#include "tools/quantity.h"
+#include "tools/render.h"
+#include "tools/stopwatch.h"
+
+namespace dcp::tools {
+namespace {
+
+// How one finding reads after its name.
+struct Difference {
+  std::string what;
+  std::string detail;
+};
+
+std::string DescribeValues(const DiffFinding& finding) {
+  const ElementDifference& difference = finding.difference;
+  std::string text =
+      absl::StrCat(FormatCount(difference.num_different), " of ",
+                   FormatPlural(finding.num_elements, "element"), ", max abs ",
+                   absl::StrFormat("%.6g", difference.max_abs));
+  // Types without representable neighbours have no such distance.
+  if (difference.max_ulp > 0) {
+    absl::StrAppend(&text, ", max ", FormatCount(difference.max_ulp), " ulp");
+  }
+  return absl::StrCat(text, ", first at ",
+                      FormatCount(difference.first_different));
+}
+
+Difference Describe(const DiffFinding& finding) {
+  const std::string both = absl::StrCat(finding.in_a, " / ", finding.in_b);
+  switch (finding.kind) {
+    case DiffFinding::Kind::kOnlyInA:
+      return {"only in A", finding.in_a};
+    case DiffFinding::Kind::kOnlyInB:
+      return {"only in B", finding.in_b};
+    case DiffFinding::Kind::kKind:
+      return {"kind", both};
+    case DiffFinding::Kind::kShape:
+      return {"shape", both};
+    case DiffFinding::Kind::kDType:
+      return {"dtype", both};
+    case DiffFinding::Kind::kValues:
+      return {"values", DescribeValues(finding)};
+    case DiffFinding::Kind::kObject:
+      return {"object", both};
+  }
+  return {};
+}
+
+std::string RenderReport(const DiffReport& report, double seconds) {
+  std::string text;
+  if (!report.findings.empty()) {
+    Table table({{"NAME"}, {"DIFFERS"}, {"HOW (A / B)"}});
+    for (const DiffFinding& finding : report.findings) {
+      Difference difference = Describe(finding);
+      table.AddRow({finding.name, std::move(difference.what),
+                    std::move(difference.detail)});
+    }
+    absl::StrAppend(&text, table.Render(), "\n");
+  }
+  absl::StrAppend(
+      &text,
+      report.findings.empty()
+          ? "equal"
+          : FormatPlural(report.findings.size(), "name") + " differ",
+      ": ", FormatPlural(report.num_tensors_equal, "tensor"), " and ",
+      FormatPlural(report.num_objects_equal, "object"),
+      report.findings.empty() ? "" : " equal", ", ",
+      FormatBytes(report.bytes_compared), " compared in ",
+      FormatSeconds(seconds), "\n");
+  return text;
+}
+
+DiffOptions MakeOptions(const CommandLine& line) {
+  DiffOptions options;
+  options.open = {.direct = line.direct, .rank = line.rank};
+  options.selection_a = line.selection;
+  // With renames the patterns speak of A's old names, which B does not have.
+  if (line.selection.renames.empty()) {
+    options.selection_b.include = line.selection.include;
+    options.selection_b.exclude = line.selection.exclude;
+  }
+  options.tensors_only = line.tensors_only;
+  options.memory_bytes = line.memory_bytes;
+  return options;
+}
+
+}  // namespace
+
+absl::StatusOr<ExitCode> RunDiff(const Context& context) {
+  const CommandLine& line = context.line;
+  const Stopwatch stopwatch;
+  TransferStats stats;
+  ProgressDisplay progress(context.console, "diff", line.progress,
+                           ProgressDisplay::Counting::kReads, stats);
+  DiffOptions options = MakeOptions(line);
+  options.stop = context.stop;
+  options.stats = &stats;
+  options.on_plan = [&progress](uint64_t bytes) { progress.Start(bytes); };
+  const absl::StatusOr<DiffReport> report = DiffCheckpoints(
+      context.fs, line.paths[0], line.paths[1], std::move(options));
+  progress.Finish();
+  DCP_RETURN_IF_ERROR(report.status());
+  const double seconds = stopwatch.seconds();
+  context.console.out << (line.json ? DiffJson(line.paths[0], line.paths[1],
+                                               *report, seconds)
+                                    : RenderReport(*report, seconds));
+  return report->findings.empty() ? kExitDone : kExitFound;
+}
+
+}  // namespace dcp::tools

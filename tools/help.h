@@ -1,0 +1,17 @@
+// What --help and --version print, made from the tables. Pure; any thread.
+#ifndef TOOLS_HELP_H_
+#define TOOLS_HELP_H_
+
+#include <string>
+
+#include "tools/command_line.h"
+
+namespace dcp::tools {
+
+std::string GeneralHelp();
+std::string VerbHelp(Verb verb);
+std::string VersionText();
+
+}  // namespace dcp::tools
+
+#endif  // TOOLS_HELP_H_

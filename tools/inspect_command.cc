@@ -1,0 +1,101 @@
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "dcp/base/status.h"
+#include "dcp/checkpoint/checkpoint.h"
+#include "dcp/checkpoint/selection.h"
+#include "tools/commands.h"
+#include "tools/inspection.h"
+#include "tools/json_output.h"
+#include "tools/quantity.h"
+#include "tools/render.h"
+
+namespace dcp::tools {
+namespace {
+
+// Values of objects cost a read each; more of them nobody reads on a screen.
+constexpr size_t kMaxObjectsRead = 1000;
+
+std::optional<uint64_t> FileSize(FileSystem& fs, SourceFiles& files,
+                                 uint32_t file) {
+  const absl::StatusOr<FileInfo> info = fs.Stat(files.PathOf(file));
+  if (!info.ok()) return std::nullopt;
+  if (info->kind == FileKind::kFile) return info->size;
+  // A checkpoint that is one file may be reached through a link.
+  const absl::StatusOr<File> opened = files.Get(file);
+  if (!opened.ok()) return std::nullopt;
+  return opened->size;
+}
+
+std::vector<Inspection::DataFile> DataFiles(FileSystem& fs,
+                                            SourceFiles& files) {
+  std::vector<Inspection::DataFile> sizes;
+  for (uint32_t i = 0; i < files.names().size(); ++i) {
+    sizes.push_back({files.names()[i], FileSize(fs, files, i)});
+  }
+  return sizes;
+}
+
+// The objects to show whose values have not been read.
+std::vector<uint32_t> UnreadObjects(const Checkpoint& checkpoint,
+                                    absl::string_view glob) {
+  std::vector<uint32_t> unread;
+  for (uint32_t i = 0; i < checkpoint.entries().size(); ++i) {
+    const CheckpointEntry& entry = checkpoint.entries()[i];
+    const ObjectEntry* object = entry.object();
+    if (object == nullptr || object->located) continue;
+    if (glob.empty() || MatchesGlob(glob, entry.fqn)) unread.push_back(i);
+  }
+  return unread;
+}
+
+}  // namespace
+
+absl::StatusOr<ExitCode> RunInspect(const Context& context) {
+  const CommandLine& line = context.line;
+  DCP_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Checkpoint> checkpoint,
+      Checkpoint::Open(context.fs, line.paths[0],
+                       {.direct = DirectMode::kOff, .rank = line.rank}));
+  const std::vector<uint32_t> unread =
+      UnreadObjects(*checkpoint, line.tensors_glob);
+  absl::Status objects;
+  std::string note;
+  if (unread.size() > kMaxObjectsRead) {
+    note = absl::StrCat("Values of ", FormatPlural(unread.size(), "object"),
+                        " were not read: more than ", kMaxObjectsRead,
+                        "; choose some with --tensors.");
+  } else {
+    objects = checkpoint->Locate(unread, context.stop);
+    if (absl::IsCancelled(objects)) return objects;
+    if (!objects.ok()) note = "Objects could not be read.";
+  }
+  Inspection inspection =
+      InspectEntries(checkpoint->entries(), line.tensors_glob);
+  if (!line.tensors_glob.empty() && inspection.tensors.empty() &&
+      inspection.objects.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--tensors '", line.tensors_glob, "' matches none of ",
+                     FormatPlural(checkpoint->entries().size(), "name")));
+  }
+  inspection.path = line.paths[0];
+  inspection.format = checkpoint->format();
+  inspection.properties = checkpoint->properties();
+  inspection.files = DataFiles(context.fs, checkpoint->files());
+  inspection.objects_note = std::move(note);
+  // What could be read is shown even if objects are damaged; with --json the
+  // error takes its place, because there is one object on standard output.
+  if (line.json) {
+    DCP_RETURN_IF_ERROR(objects);
+    context.console.out << InspectJson(inspection, line.chunks);
+    return kExitDone;
+  }
+  context.console.out << RenderInspection(inspection, line.chunks);
+  DCP_RETURN_IF_ERROR(objects);
+  return kExitDone;
+}
+
+}  // namespace dcp::tools

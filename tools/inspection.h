@@ -1,0 +1,56 @@
+// Inspection: what `inspect` has to say of a checkpoint, gathered once and
+// then rendered for people or as JSON. Reads nothing. Any thread.
+#ifndef TOOLS_INSPECTION_H_
+#define TOOLS_INSPECTION_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "dcp/checkpoint/checkpoint.h"
+#include "dcp/tensor/dtype.h"
+
+namespace dcp::tools {
+
+struct Inspection {
+  struct DTypeTotal {
+    DType dtype;
+    uint64_t num_tensors = 0;
+    uint64_t num_bytes = 0;
+  };
+  struct DataFile {
+    std::string name;
+    std::optional<uint64_t> num_bytes;  // absent: the file is missing
+  };
+
+  std::string path;
+  Format format = Format::kDcp;
+  std::vector<std::pair<std::string, std::string>> properties;
+  std::vector<DataFile> files;
+  // Of the entries below. Sums stop at the largest number.
+  uint64_t num_elements = 0;
+  uint64_t num_bytes = 0;
+  std::vector<DTypeTotal> dtypes;  // in the order of DType, no zeros
+  // Point into the checkpoint, which outlives this; sorted by name.
+  std::vector<const CheckpointEntry*> tensors;
+  std::vector<const CheckpointEntry*> objects;
+  // Why values of objects are not shown, if they are not.
+  std::string objects_note;
+};
+
+// The entries whose names match `glob` (all if it is empty), counted. The
+// fields that concern the whole checkpoint are left to the caller.
+Inspection InspectEntries(absl::Span<const CheckpointEntry> entries,
+                          absl::string_view glob);
+
+// For people. With `chunks` a line for each chunk.
+std::string RenderInspection(const Inspection& inspection, bool chunks);
+
+}  // namespace dcp::tools
+
+#endif  // TOOLS_INSPECTION_H_

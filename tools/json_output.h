@@ -1,0 +1,49 @@
+// The JSON objects that --json prints, one per verb; tools/README.md documents
+// them and their fields are kept from version to version. Every object has
+// "verb" and "version" of its schema. Text that is not UTF-8 is printed with
+// U+FFFD for what is wrong. Pure; any thread.
+#ifndef TOOLS_JSON_OUTPUT_H_
+#define TOOLS_JSON_OUTPUT_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "dcp/checkpoint/convert.h"
+#include "dcp/checkpoint/diff.h"
+#include "dcp/checkpoint/verify.h"
+#include "tools/inspection.h"
+
+namespace dcp::tools {
+
+// The version of every schema; a change that could break a reader raises it.
+inline constexpr int kJsonVersion = 1;
+
+std::string InspectJson(const Inspection& inspection, bool chunks);
+
+std::string VerifyJson(absl::string_view path, const VerifyReport& report,
+                       double seconds);
+
+std::string DiffJson(absl::string_view a, absl::string_view b,
+                     const DiffReport& report, double seconds);
+
+// What converting did beyond the plan.
+struct ConvertOutcome {
+  double seconds = 0;
+  uint64_t bytes_read = 0;
+  uint64_t bytes_written = 0;
+  uint64_t peak_memory_bytes = 0;
+};
+
+// `outcome` is null when only a plan was made.
+std::string ConvertJson(absl::string_view verb, absl::string_view src,
+                        absl::string_view dst, const ConvertPlan& plan,
+                        const ConvertOutcome* outcome);
+
+std::string ErrorJson(absl::string_view verb, const absl::Status& status,
+                      int exit_code);
+
+}  // namespace dcp::tools
+
+#endif  // TOOLS_JSON_OUTPUT_H_

@@ -1,0 +1,129 @@
+// Progress of a long transfer: a bar on a terminal, otherwise now and then a
+// line. ProgressPrinter decides what to print when, from times that it is
+// given; ProgressDisplay is the thread that runs it beside the transfer.
+#ifndef TOOLS_PROGRESS_H_
+#define TOOLS_PROGRESS_H_
+
+#include <array>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "dcp/io/pipeline.h"
+#include "tools/command_line.h"
+#include "tools/console.h"
+
+namespace dcp::tools {
+
+// Bytes per second over the last few seconds. Times do not go back.
+class RateMeter {
+ public:
+  void Add(double seconds, uint64_t bytes);
+  // 0 until there are two times.
+  double bytes_per_second() const;
+
+ private:
+  struct Sample {
+    double seconds = 0;
+    uint64_t bytes = 0;
+  };
+  // A ring of the latest samples, at least kSpacingSeconds apart.
+  static constexpr size_t kNumSamples = 16;
+  static constexpr double kSpacingSeconds = 0.25;
+
+  std::array<Sample, kNumSamples> samples_;
+  size_t num_samples_ = 0;  // ever added
+  Sample latest_;
+};
+
+// What is known at one moment.
+struct ProgressView {
+  std::string label;
+  uint64_t done_bytes = 0;
+  uint64_t total_bytes = 0;
+  double seconds = 0;
+  double bytes_per_second = 0;
+
+  double fraction() const;                    // 0 to 1
+  std::optional<double> eta_seconds() const;  // absent while unknown
+};
+
+// "convert [=====>    ]  45%  0.92/2.05 GB  1.10 GB/s  ETA 0:01", in at most
+// `width` columns and without a newline.
+std::string RenderBar(const ProgressView& view, int width);
+// "convert: 45%, 920 MB of 2.05 GB, 1.10 GB/s, 1.02 s left\n"
+std::string RenderLine(const ProgressView& view);
+// One JSON object and a newline.
+std::string RenderJson(const ProgressView& view);
+
+// What to print, if anything, at a moment. Thread-compatible.
+class ProgressPrinter {
+ public:
+  struct Options {
+    std::string label;
+    ProgressMode mode = ProgressMode::kAuto;
+    bool terminal = false;
+    int width = 80;
+  };
+
+  ProgressPrinter(Options options, uint64_t total_bytes);
+
+  // `seconds` since the start; `done_bytes` so far. kAuto is silent when the
+  // work ends soon.
+  std::string Tick(double seconds, uint64_t done_bytes);
+  // The last word: clears the bar, or completes the lines.
+  std::string Finish(double seconds, uint64_t done_bytes);
+
+ private:
+  bool is_bar() const;
+  std::string Render(const ProgressView& view) const;
+
+  const Options options_;
+  const uint64_t total_bytes_;
+  RateMeter rate_;
+  double next_seconds_;
+  bool printed_ = false;
+};
+
+// Prints to the console's err from a thread of its own, which wakes about ten
+// times a second. Made, started and finished by one thread.
+class ProgressDisplay {
+ public:
+  enum class Counting : uint8_t { kReads, kWrites };
+
+  // `stats` and the console's streams outlive it.
+  ProgressDisplay(Console console, std::string label, ProgressMode mode,
+                  Counting counting, const TransferStats& stats);
+  ~ProgressDisplay();
+  ProgressDisplay(const ProgressDisplay&) = delete;
+  ProgressDisplay& operator=(const ProgressDisplay&) = delete;
+
+  // Begins; a second call does nothing.
+  void Start(uint64_t total_bytes);
+  // Ends, leaves the cursor at the start of an empty line.
+  void Finish();
+
+ private:
+  void Run(std::stop_token stop);
+  uint64_t DoneBytes() const;
+  double Seconds() const;
+  void Print(const std::string& text);
+
+  const Console console_;
+  const std::string label_;
+  const ProgressMode mode_;
+  const Counting counting_;
+  const TransferStats& stats_;
+  double start_seconds_ = 0;
+  std::optional<ProgressPrinter> printer_;
+  std::mutex mutex_;
+  std::condition_variable_any wake_;
+  std::jthread thread_;
+};
+
+}  // namespace dcp::tools
+
+#endif  // TOOLS_PROGRESS_H_

@@ -1,0 +1,61 @@
+// Output for people: tables whose columns line up, and names made safe to
+// print, because a checkpoint may hold names that a terminal would obey.
+// Pure; any thread.
+#ifndef TOOLS_RENDER_H_
+#define TOOLS_RENDER_H_
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+
+namespace dcp::tools {
+
+// `text` with control characters, DEL and what is not UTF-8 as \xNN.
+std::string Printable(absl::string_view text);
+
+// Columns of text on a terminal that `text` takes: its code points.
+size_t DisplayWidth(absl::string_view text);
+
+// `text` cut to `width` columns, with "..." at the end when cut.
+std::string Shorten(absl::string_view text, size_t width);
+
+enum class Align { kLeft, kRight };
+
+// A table with one line of titles. Cells go through Printable.
+class Table {
+ public:
+  struct Column {
+    std::string title;
+    Align align = Align::kLeft;
+  };
+
+  explicit Table(std::vector<Column> columns);
+
+  // One cell per column.
+  void AddRow(std::vector<std::string> cells);
+  size_t num_rows() const { return num_rows_; }
+
+  // Lines that end in a newline; two spaces between columns, no spaces at
+  // the end of a line.
+  std::string Render() const;
+
+ private:
+  struct Cell {
+    std::string text;
+    size_t width;
+  };
+
+  void AppendLine(const Cell* cells, std::string& text) const;
+
+  std::vector<Column> columns_;
+  std::vector<size_t> widths_;
+  std::vector<Cell> titles_;
+  std::vector<Cell> cells_;  // row by row
+  size_t num_rows_ = 0;
+};
+
+}  // namespace dcp::tools
+
+#endif  // TOOLS_RENDER_H_

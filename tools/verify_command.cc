@@ -1,0 +1,78 @@
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "dcp/base/status.h"
+#include "dcp/checkpoint/verify.h"
+#include "tools/commands.h"
+#include "tools/json_output.h"
+#include "tools/progress.h"
+#include "tools/quantity.h"
+#include "tools/render.h"
+#include "tools/stopwatch.h"
+
+namespace dcp::tools {
+namespace {
+
+std::string RenderFindings(const VerifyReport& report) {
+  if (report.findings.empty()) return "";
+  Table table({{"NAME"}, {"FILE"}, {"OFFSET", Align::kRight}, {"PROBLEM"}});
+  for (const VerifyFinding& finding : report.findings) {
+    table.AddRow({finding.name.empty() ? "(checkpoint)" : finding.name,
+                  finding.file, absl::StrCat(finding.offset), finding.problem});
+  }
+  return absl::StrCat(table.Render(), "\n");
+}
+
+std::string RenderReport(absl::string_view path, const VerifyReport& report,
+                         double seconds) {
+  std::string text = RenderFindings(report);
+  absl::StrAppend(&text, Printable(path), ": ", FormatName(report.format), ", ",
+                  FormatPlural(report.num_tensors, "tensor"), " in ",
+                  FormatPlural(report.num_chunks, "chunk"), ", ",
+                  FormatPlural(report.num_objects, "object"), "\n");
+  absl::StrAppend(
+      &text, "checked ", FormatPlural(report.num_items_checked, "item"), ", ",
+      FormatBytes(report.bytes_checked), ", in ", FormatSeconds(seconds), ": ",
+      FormatPlural(report.num_crcs_checked, "CRC"), ", ",
+      FormatPlural(report.num_digests_checked, "digest"), "\n");
+  if (report.num_items_unchecked > 0) {
+    absl::StrAppend(&text, FormatPlural(report.num_items_unchecked, "item"),
+                    " have neither CRC nor digest: their bytes may be wrong\n");
+  }
+  absl::StrAppend(
+      &text,
+      report.findings.empty()
+          ? "no problem found"
+          : FormatPlural(report.findings.size(), "problem") + " found",
+      "\n");
+  return text;
+}
+
+}  // namespace
+
+absl::StatusOr<ExitCode> RunVerify(const Context& context) {
+  const CommandLine& line = context.line;
+  const Stopwatch stopwatch;
+  TransferStats stats;
+  ProgressDisplay progress(context.console, "verify", line.progress,
+                           ProgressDisplay::Counting::kReads, stats);
+  VerifyOptions options;
+  options.open = {.direct = line.direct, .rank = line.rank};
+  options.sample_percent = line.sample_percent;
+  options.memory_bytes = line.memory_bytes;
+  options.stop = context.stop;
+  options.stats = &stats;
+  options.on_plan = [&progress](uint64_t bytes) { progress.Start(bytes); };
+  const absl::StatusOr<VerifyReport> report =
+      VerifyCheckpoint(context.fs, line.paths[0], std::move(options));
+  progress.Finish();
+  DCP_RETURN_IF_ERROR(report.status());
+  const double seconds = stopwatch.seconds();
+  context.console.out << (line.json
+                              ? VerifyJson(line.paths[0], *report, seconds)
+                              : RenderReport(line.paths[0], *report, seconds));
+  return report->findings.empty() ? kExitDone : kExitFound;
+}
+
+}  // namespace dcp::tools
