@@ -1,0 +1,194 @@
+// Times the planners on checkpoints of a million chunks and writes JSON: a
+// list of {"workload", "scale", "chunks", "items", "seconds": [...]}, one
+// number for each repetition: processor time, as planning has one thread and
+// waits for nothing, so that other work on the machine disturbs little.
+//
+//   plan_bench [--scale=DIVISOR] [--repeat=N]
+//
+//   load-tensors, check-tensors   1000 tensors of 1000 chunks; for 1024 ranks
+//   save-tensors, save-replicas   1000 tensors on 1000 ranks
+//   load-grid-*, check-grid       one tensor in 1000 x 1000 chunks; wanted as
+//                                 32 x 32, 1024 rows, or 999 x 999
+//
+// A scale of 10 divides the number of tensors, or of the grid's chunks, by
+// ten. plan_bench.py times PyTorch's planner on the same problems.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <ctime>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "dcp/base/check.h"
+#include "dcp/plan/chunk_index.h"
+#include "dcp/plan/load_plan.h"
+#include "dcp/plan/save_plan.h"
+#include "dcp/tensor/placement.h"
+
+namespace dcp {
+namespace {
+
+constexpr int64_t kRows = 1'048'576;  // of every tensor
+constexpr int64_t kColumns = 4096;
+
+Mesh MeshOf(const std::vector<int64_t>& sizes) {
+  Mesh mesh;
+  for (const int64_t size : sizes) {
+    mesh.axes.push_back(
+        {.name = absl::StrCat("axis", mesh.axes.size()), .size = size});
+  }
+  return mesh;
+}
+
+// What all ranks of `mesh` hold of a tensor: cut along dimension a by axis a.
+std::vector<Box> Shards(const Dims& shape, const Mesh& mesh) {
+  Placements placements(mesh.axes.size());
+  for (size_t a = 0; a < placements.size(); ++a) {
+    placements[a] = {.kind = Placement::Kind::kShard,
+                     .dim = static_cast<int64_t>(a)};
+  }
+  std::vector<Box> shards;
+  for (int64_t rank = 0; rank < mesh.num_ranks(); ++rank) {
+    const auto boxes =
+        LocalBoxes(shape, mesh, placements, mesh.Coordinate(rank));
+    DCP_CHECK(boxes.ok(), boxes.status().ToString());
+    shards.insert(shards.end(), boxes->begin(), boxes->end());
+  }
+  return shards;
+}
+
+// Adds one line of the report: `run()` returns the number of items planned.
+template <typename Run>
+void Measure(absl::string_view workload, int64_t scale, int64_t num_chunks,
+             int repeat, const Run& run, std::vector<std::string>& report) {
+  std::vector<std::string> seconds;
+  size_t num_items = 0;
+  for (int i = 0; i < repeat; ++i) {
+    const std::clock_t start = std::clock();
+    num_items = run();
+    const std::clock_t elapsed = std::clock() - start;
+    seconds.push_back(
+        absl::StrCat(static_cast<double>(elapsed) / CLOCKS_PER_SEC));
+  }
+  report.push_back(
+      absl::StrCat("{\"workload\": \"", workload, "\", \"scale\": ", scale,
+                   ", \"chunks\": ", num_chunks, ", \"items\": ", num_items,
+                   ", \"seconds\": [", absl::StrJoin(seconds, ", "), "]}"));
+}
+
+// `num_tensors` tensors, each cut like `stored`, all wanted like `wanted`.
+size_t PlanLoads(int64_t num_tensors, const std::vector<Box>& wanted,
+                 const std::vector<Box>& stored) {
+  size_t num_items = 0;
+  for (int64_t t = 0; t < num_tensors; ++t) {
+    const auto plan = PlanLoad(wanted, stored);
+    DCP_CHECK(plan.ok(), plan.status().ToString());
+    num_items += plan->size();
+  }
+  return num_items;
+}
+
+size_t CheckCoverages(int64_t num_tensors, const Dims& shape,
+                      const std::vector<Box>& stored) {
+  for (int64_t t = 0; t < num_tensors; ++t) {
+    const absl::Status status = CheckCoverage(shape, stored);
+    DCP_CHECK(status.ok(), status.ToString());
+  }
+  return static_cast<size_t>(num_tensors) * stored.size();
+}
+
+size_t PlanSaves(const std::vector<SaveItem>& items, const Mesh& mesh) {
+  const auto plans = PlanSave(items, mesh);
+  DCP_CHECK(plans.ok(), plans.status().ToString());
+  size_t num_items = 0;
+  for (const SavePlan& plan : *plans) num_items += plan.size();
+  return num_items;
+}
+
+// 1000 tensors of 1000 ranks, to be loaded by 1024.
+void MeasureTensors(int64_t scale, int repeat,
+                    std::vector<std::string>& report) {
+  const Dims shape = {kRows, kColumns};
+  const int64_t num_tensors = 1000 / scale;
+  const Mesh mesh = MeshOf({1000});
+  const std::vector<Box> stored = Shards(shape, mesh);
+  const std::vector<Box> wanted = Shards(shape, MeshOf({1024}));
+  const int64_t num_chunks = num_tensors * 1000;
+  Measure(
+      "load-tensors", scale, num_chunks, repeat,
+      [&] { return PlanLoads(num_tensors, wanted, stored); }, report);
+  Measure(
+      "check-tensors", scale, num_chunks, repeat,
+      [&] { return CheckCoverages(num_tensors, shape, stored); }, report);
+  const std::vector<SaveItem> sharded(
+      static_cast<size_t>(num_tensors),
+      {.shape = shape,
+       .element_bytes = 2,
+       .placements = {{.kind = Placement::Kind::kShard}}});
+  Measure(
+      "save-tensors", scale, num_chunks, repeat,
+      [&] { return PlanSaves(sharded, mesh); }, report);
+  std::vector<SaveItem> replicated = sharded;
+  for (SaveItem& item : replicated) item.placements = {Placement{}};
+  Measure(
+      "save-replicas", scale, num_chunks, repeat,
+      [&] { return PlanSaves(replicated, mesh); }, report);
+}
+
+// One tensor in a grid of 1000 x 1000 chunks, to be loaded in another grid.
+void MeasureGrid(int64_t scale, int repeat, std::vector<std::string>& report) {
+  const Dims shape = {kRows, kRows};
+  int64_t side = 1000;
+  while (side * side > 1'000'000 / scale) --side;
+  const std::vector<Box> stored = Shards(shape, MeshOf({side, side}));
+  const int64_t num_chunks = side * side;
+  const std::vector<Box> coarse = Shards(shape, MeshOf({32, 32}));
+  Measure(
+      "load-grid-coarse", scale, num_chunks, repeat,
+      [&] { return PlanLoads(1, coarse, stored); }, report);
+  const std::vector<Box> rows = Shards(shape, MeshOf({1024}));
+  Measure(
+      "load-grid-rows", scale, num_chunks, repeat,
+      [&] { return PlanLoads(1, rows, stored); }, report);
+  const std::vector<Box> fine = Shards(shape, MeshOf({side - 1, side - 1}));
+  Measure(
+      "load-grid-shifted", scale, num_chunks, repeat,
+      [&] { return PlanLoads(1, fine, stored); }, report);
+  Measure(
+      "check-grid", scale, num_chunks, repeat,
+      [&] { return CheckCoverages(1, shape, stored); }, report);
+}
+
+int64_t FlagOf(int argc, char** argv, absl::string_view prefix, int64_t value) {
+  for (int i = 1; i < argc; ++i) {
+    absl::string_view text = argv[i];
+    if (!absl::ConsumePrefix(&text, prefix)) continue;
+    DCP_CHECK(absl::SimpleAtoi(text, &value) && value >= 1 && value <= 1000,
+              argv[i], " is not 1 to 1000");
+  }
+  return value;
+}
+
+void Main(int argc, char** argv) {
+  const int64_t scale = FlagOf(argc, argv, "--scale=", 1);
+  const auto repeat = static_cast<int>(FlagOf(argc, argv, "--repeat=", 5));
+  std::vector<std::string> report;
+  MeasureTensors(scale, repeat, report);
+  MeasureGrid(scale, repeat, report);
+  std::printf("[\n%s\n]\n", absl::StrJoin(report, ",\n").c_str());
+}
+
+}  // namespace
+}  // namespace dcp
+
+int main(int argc, char** argv) {
+  dcp::Main(argc, argv);
+  return 0;
+}
