@@ -38,7 +38,7 @@ def sharded_dim(placement):
 
 
 def chunk(extent, count, slot):
-    """(start, length) of one slot, as torch.chunk cuts but with `count` slots."""
+    """(start, length) of one slot; like torch.chunk, but always `count`."""
     step = -(-extent // count)
     start = min(extent, step * slot)
     return start, min(extent, step * (slot + 1)) - start

@@ -146,21 +146,27 @@ def differences(kind, got, want):
     return lines
 
 
-def spread(objects):
-    """Objects with dicts taken apart into names, as PyTorch flattens since
-    2.4; makes checkpoints of both rules comparable."""
-    flat = {}
+def _is_leaf(value):
+    """PyTorch's rule since 2.4, on canonical values."""
+    if value[0] in ("dict", "odict"):
+        return False
+    return value[0] != "list" or all(
+        x[0] not in ("dict", "odict", "tensor") and _is_leaf(x)
+        for x in value[1]
+    )
 
-    def is_leaf(value):
-        if value[0] in ("dict", "odict"):
-            return False
-        return value[0] != "list" or all(
-            x[0] not in ("dict", "odict", "tensor") and is_leaf(x)
-            for x in value[1]
-        )
+
+def normalized(tensors, objects):
+    """Tensors and objects with containers taken apart into names, as PyTorch
+    flattens since 2.4. Makes what was saved under older rules, or without
+    flattening, comparable with what a nested dict gives."""
+    tensors, flat = dict(tensors), {}
 
     def walk(name, value):
-        if is_leaf(value):
+        if value[0] == "tensor":
+            keys = ("dtype", "shape", "sha256")
+            tensors[name] = dict(zip(keys, value[1:]))
+        elif _is_leaf(value):
             flat[name] = value
         elif value[0] == "list":
             for k, v in enumerate(value[1]):
@@ -171,16 +177,15 @@ def spread(objects):
 
     for name, value in objects.items():
         walk(name, value)
-    return flat
+    return tensors, flat
 
 
-def compare(flat, tensors, objects, spread_objects=False):
+def compare(flat, tensors, objects):
     """Differences of loaded values from expected digests and objects."""
-    got_tensors, got_objects = describe_flat(flat)
-    if spread_objects:
-        got_objects, objects = spread(got_objects), spread(objects)
-    lines = differences("tensor", got_tensors, strip_hex(tensors))
-    return lines + differences("object", got_objects, objects)
+    got = normalized(*describe_flat(flat))
+    want = normalized(strip_hex(tensors), objects)
+    lines = differences("tensor", got[0], want[0])
+    return lines + differences("object", got[1], want[1])
 
 
 # ----------------------------------------------------------------- containers
@@ -239,9 +244,8 @@ def check(path, expected, trusted=False):
     kind = guess_kind(path)
     if kind == "dcp-rank-local":
         return check_rank_local(path, expected)
-    old = kind == "dcp" and expected["torch"].startswith("2.2.")
     flat = load_flat(path, kind, weights_only=not trusted)
-    return compare(flat, expected["tensors"], expected["objects"], old)
+    return compare(flat, expected["tensors"], expected["objects"])
 
 
 def main():

@@ -11,7 +11,6 @@ The world size is in the name of a case: _ws3, or _2x2 for four ranks.
 import argparse
 import collections
 import contextlib
-import json
 import os
 import pickle
 import shutil

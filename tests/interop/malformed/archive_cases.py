@@ -8,7 +8,6 @@ from building import (
     g,
     i,
     item,
-    rec,
     system_call,
     tensor_value,
     touch,

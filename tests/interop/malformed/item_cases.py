@@ -5,13 +5,11 @@ import struct
 from building import (
     F6,
     F6B,
-    STEP,
     g,
     i,
     item,
     rec,
     storage_pid,
-    system_call,
     tensor_pkl,
     tensor_value,
     touch,

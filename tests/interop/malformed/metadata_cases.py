@@ -12,12 +12,10 @@ from torch.distributed.checkpoint.metadata import (
     _MEM_FORMAT_ENCODING,
     BytesStorageMetadata,
     ChunkStorageMetadata,
-    Metadata,
     MetadataIndex,
-    TensorStorageMetadata,
 )
 
-from building import Call, base, chunk, g, size, system_call, touch, u
+from building import Call, base, chunk, g, size, touch, u
 
 
 def setst(md, **kw):
