@@ -97,19 +97,20 @@ bool IsLegacyMagic(const Value& value) {
   return value.is(Value::Kind::kBigInt) && value.text() == kLegacyMagic;
 }
 
-// The pickle that tells the byte order: {"little_endian": bool, ...}.
-absl::StatusOr<bool> IsLegacyBigEndian(const Value& info) {
-  if (info.is(Value::Kind::kDict)) {
-    for (size_t i = 0; i + 1 < info.items().size(); i += 2) {
-      const Value& key = info.items()[i];
-      const Value& value = info.items()[i + 1];
-      if (key.is(Value::Kind::kStr) && key.text() == "little_endian" &&
-          value.is(Value::Kind::kBool)) {
-        return !value.bool_value();
-      }
+// The pickle of facts, {"little_endian": bool, ...}: nearly always little.
+absl::StatusOr<bool> IsBigEndian(const Value& info) {
+  if (!info.is(Value::Kind::kDict)) {
+    return absl::DataLossError("the third pickle is no dict");
+  }
+  for (size_t i = 0; i + 1 < info.items().size(); i += 2) {
+    const Value& key = info.items()[i];
+    const Value& value = info.items()[i + 1];
+    if (key.is(Value::Kind::kStr) && key.text() == "little_endian" &&
+        value.is(Value::Kind::kBool)) {
+      return !value.bool_value();
     }
   }
-  return absl::DataLossError("the third pickle does not tell the byte order");
+  return false;
 }
 
 struct LegacyHead {
@@ -147,7 +148,7 @@ absl::StatusOr<LegacyHead> ReadLegacyHead(ByteSpan bytes,
   }
   DCP_ASSIGN_OR_RETURN(const Value info,
                        TakePickle(AllowNoGlobal, false, arena, rest));
-  DCP_ASSIGN_OR_RETURN(archive.big_endian, IsLegacyBigEndian(info));
+  DCP_ASSIGN_OR_RETURN(archive.big_endian, IsBigEndian(info));
   DCP_ASSIGN_OR_RETURN(archive.root,
                        TakePickle(IsStateDictGlobal, true, arena, rest));
   LegacyHead head;

@@ -35,6 +35,8 @@ constexpr uint64_t kEndBytes = 22;
 constexpr uint64_t kZip64EndBytes = 56;
 constexpr uint64_t kZip64LocatorBytes = 20;
 constexpr uint64_t kFirstTailBytes = 4096;
+// Read with every local header: longer extra fields are rare.
+constexpr uint64_t kLikelyExtraBytes = 256;
 
 constexpr uint16_t kZip64Tag = 0x0001;
 constexpr uint32_t kSaturated32 = 0xffffffff;
@@ -198,9 +200,11 @@ absl::StatusOr<Directory> FindDirectory(uint64_t length, const Tail& tail,
   return directory;
 }
 
-// The data of the zip64 field among extra fields; empty when there is none.
+// The data of the zip64 field among extra fields, all of which must be whole;
+// empty when there is none. A tail too short for a field is padding.
 absl::StatusOr<ByteSpan> FindZip64Field(ByteSpan extra,
                                         absl::string_view name) {
+  ByteSpan found;
   while (extra.size() >= 4) {
     const uint16_t tag = U16(extra, 0);
     const size_t size = U16(extra, 2);
@@ -209,10 +213,10 @@ absl::StatusOr<ByteSpan> FindZip64Field(ByteSpan extra,
           absl::StrCat("extra field of record ", name, " has ", size,
                        " bytes where only ", extra.size() - 4, " are left"));
     }
-    if (tag == kZip64Tag) return extra.subspan(4, size);
+    if (tag == kZip64Tag && found.empty()) found = extra.subspan(4, size);
     extra = extra.subspan(4 + size);
   }
-  return ByteSpan();
+  return found;
 }
 
 // Replaces `value` by the next 64-bit number of the field when it is
@@ -302,20 +306,15 @@ absl::StatusOr<Entry> TakeEntry(ByteSpan& rest, uint64_t end) {
   return entry;
 }
 
-// A header without a data descriptor repeats what the directory says.
-absl::Status CheckLocalSizes(const Entry& entry, ByteSpan header,
-                             uint64_t extra_offset, uint64_t extra_size,
-                             ReadAt read) {
-  const ZipRecord& record = entry.record;
+// A header without a data descriptor repeats what the directory says. `field`
+// is the header's zip64 field.
+absl::Status CheckLocalSizes(const ZipRecord& record, ByteSpan header,
+                             ByteSpan field) {
   const uint32_t crc = U32(header, 14);
   uint64_t stored_size = U32(header, 18);
   uint64_t size = U32(header, 22);
-  if (size == kSaturated32 || stored_size == kSaturated32) {
-    DCP_ASSIGN_OR_RETURN(const ByteSpan extra, read(extra_offset, extra_size));
-    DCP_ASSIGN_OR_RETURN(ByteSpan field, FindZip64Field(extra, record.name));
-    TakeWide(field, size);
-    TakeWide(field, stored_size);
-  }
+  TakeWide(field, size);
+  TakeWide(field, stored_size);
   if (size != record.size || stored_size != record.size) {
     return absl::DataLossError(absl::StrCat(
         "zip record ", record.name, " has ", record.size,
@@ -333,30 +332,37 @@ absl::Status CheckLocalSizes(const Entry& entry, ByteSpan header,
 absl::Status ReadLocal(uint64_t end, ReadAt read, Entry& entry) {
   ZipRecord& record = entry.record;
   const uint64_t fixed_size = kLocalBytes + record.name.size();
-  DCP_ASSIGN_OR_RETURN(const ByteSpan header,
-                       read(entry.header_offset, fixed_size));
+  const uint64_t read_size =
+      std::min(fixed_size + kLikelyExtraBytes, end - entry.header_offset);
+  DCP_ASSIGN_OR_RETURN(ByteSpan header, read(entry.header_offset, read_size));
   if (U32(header, 0) != kLocalSignature) {
     return absl::DataLossError(absl::StrCat("no zip record ", record.name,
                                             " at ", entry.header_offset));
   }
   if (U16(header, 26) != record.name.size() ||
-      AsText(header.subspan(kLocalBytes)) != record.name) {
+      AsText(header.subspan(kLocalBytes, record.name.size())) != record.name) {
     return absl::DataLossError(absl::StrCat(
         "zip record ", record.name, " has another name in its own header"));
   }
   const uint16_t flags = U16(header, 6);
   DCP_RETURN_IF_ERROR(CheckFlags(record.name, flags, U16(header, 8)));
   const uint64_t extra_size = U16(header, 28);
-  const uint64_t extra_offset = entry.header_offset + fixed_size;
-  record.payload_offset = extra_offset + extra_size;
+  record.payload_offset = entry.header_offset + fixed_size + extra_size;
   if (record.payload_offset > end ||
       record.size > end - record.payload_offset) {
     return absl::DataLossError(
         absl::StrCat("zip record ", record.name, " at ", record.payload_offset,
                      " of ", record.size, " bytes reaches past offset ", end));
   }
+  if (fixed_size + extra_size > header.size()) {
+    DCP_ASSIGN_OR_RETURN(header,
+                         read(entry.header_offset, fixed_size + extra_size));
+  }
+  DCP_ASSIGN_OR_RETURN(
+      const ByteSpan field,
+      FindZip64Field(header.subspan(fixed_size, extra_size), record.name));
   if ((flags & kFlagDescriptor) != 0) return absl::OkStatus();
-  return CheckLocalSizes(entry, header, extra_offset, extra_size, read);
+  return CheckLocalSizes(record, header, field);
 }
 
 // No byte belongs to two records, no name to two.

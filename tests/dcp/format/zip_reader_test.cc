@@ -235,6 +235,9 @@ const Corruption kCorruptions[] = {
        z.records[2].size = z.records[2].local_size = 1;
      },
      absl::StatusCode::kDataLoss, "reaches past"},
+    {"extra field malformed",
+     [](ZipFile& z) { z.records[2].extra = "FB\xff\xff"; },
+     absl::StatusCode::kDataLoss, "extra field of record a/empty"},
     {"central extra field malformed",
      [](ZipFile& z) { z.records[1].central_extra = "FB" + Le16(9) + "Z"; },
      absl::StatusCode::kDataLoss, "extra field of record a/data/0"},
