@@ -1,0 +1,36 @@
+#include "dcp/io/posix_error.h"
+
+#include <cerrno>
+
+#include "gtest/gtest.h"
+#include "tests/testing/status_matchers.h"
+
+namespace dcp {
+namespace {
+
+using ::dcp::testing::StatusIs;
+
+TEST(PosixError, SaysWhatFailedAndWhy) {
+  EXPECT_THAT(PosixError(ENOENT, "open /a"),
+              StatusIs(absl::StatusCode::kNotFound,
+                       "open /a: No such file or directory"));
+}
+
+TEST(PosixError, GivesTheCodeByWhatTheCallerCanDo) {
+  const auto code = [](int error) { return PosixError(error, "x").code(); };
+  EXPECT_EQ(code(EEXIST), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(code(EACCES), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(code(ENOSPC), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(code(EINVAL), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(ENOTEMPTY), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(code(EOPNOTSUPP), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(code(EIO), absl::StatusCode::kUnavailable);
+}
+
+TEST(PosixError, KeepsTheNumberOfAnErrorWithoutAName) {
+  EXPECT_THAT(PosixError(4095, "x"),
+              StatusIs(absl::StatusCode::kUnknown, "x: unknown errno 4095"));
+}
+
+}  // namespace
+}  // namespace dcp

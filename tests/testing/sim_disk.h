@@ -1,0 +1,102 @@
+// SimDisk: what a crash leaves of a file system. For every file and directory
+// it keeps what the running system sees and what is durable, and Crash() drops
+// a random part of the difference. Pure state: no faults, no handles, no
+// threads; SimStorage puts the FileSystem face on it.
+//
+// Data is durable in pages of 4 KiB: a crash keeps each page written since the
+// last sync of its file or not, and the old or the new size. Changes of
+// directories are atomic; those not synced survive as Survival says.
+
+#ifndef TESTS_TESTING_SIM_DISK_H_
+#define TESTS_TESTING_SIM_DISK_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "dcp/base/bytes.h"
+
+namespace dcp::testing {
+
+// Which unsynced changes of directories a crash keeps.
+enum class Survival {
+  kPrefix,  // the first few of all, as a journal does
+  kSubset,  // any, but none without those before it on the same name
+};
+
+class SimDisk {
+ public:
+  static constexpr uint64_t kPageBytes = 4096;
+
+  struct Node;
+  // Shared by the directory entries, the open handles and the changes that
+  // are not durable yet.
+  using NodePtr = std::shared_ptr<Node>;
+  using Entries = std::map<std::string, NodePtr>;
+
+  struct Node {
+    bool is_directory = false;
+    std::vector<uint8_t> data;
+    std::vector<uint8_t> durable_data;
+    std::set<uint64_t> dirty_pages;
+    Entries entries;
+    Entries durable_entries;
+  };
+
+  // A name in a directory, taken or not.
+  struct Place {
+    NodePtr directory;
+    std::string name;
+    NodePtr node() const {
+      const auto entry = directory->entries.find(name);
+      return entry == directory->entries.end() ? nullptr : entry->second;
+    }
+  };
+
+  // `place` is to lead to `node`, or to nothing.
+  struct Change {
+    Place place;
+    NodePtr node;
+  };
+
+  SimDisk();
+
+  // Paths begin at the root, with or without a slash. Null or nullopt when
+  // there is nothing, or no directory to hold the name.
+  NodePtr Find(absl::string_view path) const;
+  std::optional<Place> FindPlace(absl::string_view path) const;
+
+  static NodePtr NewNode(bool is_directory);
+
+  // All at once or, after a crash, none.
+  void Apply(std::vector<Change> changes);
+  static void Write(Node& file, uint64_t offset, ByteSpan bytes);
+  static void Resize(Node& file, uint64_t size);
+  static void SyncFile(Node& file);
+  void SyncDirectory(const Node& directory);
+
+  // Of all files that have a name, in whole pages.
+  uint64_t UsedBytes() const;
+
+  // What is left is durable and what the running system sees.
+  void Crash(Survival survival, std::mt19937_64& random);
+
+ private:
+  using Changes = std::vector<Change>;
+
+  static void ApplyDurably(const Changes& changes);
+  void KeepSome(Survival survival, std::mt19937_64& random);
+
+  NodePtr root_;
+  std::vector<Changes> pending_;  // not durable, oldest first
+};
+
+}  // namespace dcp::testing
+
+#endif  // TESTS_TESTING_SIM_DISK_H_
