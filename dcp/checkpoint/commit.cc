@@ -84,6 +84,15 @@ absl::StatusOr<std::unique_ptr<Destination>> Destination::Plan(
   return destination;
 }
 
+std::unique_ptr<Destination> Destination::Attach(FileSystem& fs,
+                                                 absl::string_view path) {
+  std::unique_ptr<Destination> destination(
+      new Destination(fs, WithoutTrailingSlashes(path), Kind::kDcpDirectory));
+  destination->staging_ = destination->path_;
+  destination->exists_ = true;
+  return destination;
+}
+
 Destination::~Destination() {
   if (!committed_) Abandon();
 }

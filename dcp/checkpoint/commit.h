@@ -38,7 +38,12 @@ class Destination {
   static absl::StatusOr<std::unique_ptr<Destination>> Plan(
       FileSystem& fs, absl::string_view path, Kind kind, bool overwrite);
 
-  // Removes all that was made unless Commit succeeded.
+  // For the ranks of a save beside the one that plans and commits: data files
+  // go to the DCP directory `path`.
+  static std::unique_ptr<Destination> Attach(FileSystem& fs,
+                                             absl::string_view path);
+
+  // Removes all that was made unless Commit succeeded or Keep was called.
   ~Destination();
   Destination(const Destination&) = delete;
   Destination& operator=(const Destination&) = delete;
@@ -55,6 +60,8 @@ class Destination {
   std::string PathOf(absl::string_view name) const;
   // The data file was created: to be removed if there is no commit.
   void Created(absl::string_view name);
+  // What was made is part of a checkpoint that another rank committed.
+  void Keep() { committed_ = true; }
 
   // Makes the checkpoint appear. All data files are written, synced and
   // closed. `index_name` and `index` are the file that makes a checkpoint of

@@ -1,0 +1,46 @@
+// Coordinator: the few collective steps of saving and loading, without
+// knowing how ranks talk. One of the five interfaces: over c10d in dcp/torch,
+// over nothing here for one process. Every rank makes the same calls in the
+// same order; they block until all have. Used by one thread at a time.
+#ifndef DCP_CHECKPOINT_COORDINATOR_H_
+#define DCP_CHECKPOINT_COORDINATOR_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace dcp {
+
+class Coordinator {
+ public:
+  virtual ~Coordinator() = default;
+
+  virtual int64_t rank() const = 0;
+  virtual int64_t num_ranks() const = 0;
+
+  // On rank 0 the values of all ranks, in their order; elsewhere empty.
+  virtual absl::StatusOr<std::vector<std::string>> Gather(
+      std::string value) = 0;
+  // Gives each rank its element of rank 0's `values`, ignored elsewhere.
+  virtual absl::StatusOr<std::string> Scatter(
+      std::vector<std::string> values) = 0;
+};
+
+class SingleProcessCoordinator final : public Coordinator {
+ public:
+  int64_t rank() const override { return 0; }
+  int64_t num_ranks() const override { return 1; }
+  absl::StatusOr<std::vector<std::string>> Gather(std::string value) override;
+  absl::StatusOr<std::string> Scatter(std::vector<std::string> values) override;
+};
+
+// Makes a failure of any rank one of all: returns OK everywhere, or on every
+// rank an error that names the first rank that failed and why.
+absl::Status Agree(Coordinator& coordinator, const absl::Status& mine);
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_COORDINATOR_H_

@@ -1,0 +1,175 @@
+#include "dcp/checkpoint/load.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "dcp/base/limits.h"
+#include "dcp/base/status.h"
+#include "dcp/checkpoint/window_planner.h"
+#include "dcp/io/lane.h"
+
+namespace dcp {
+namespace {
+
+class Loader {
+ public:
+  Loader(FileSystem& fs, Checkpoint& checkpoint,
+         absl::Span<const LoadTensor> tensors, const LoadOptions& options)
+      : fs_(fs),
+        checkpoint_(checkpoint),
+        tensors_(tensors),
+        options_(options) {}
+
+  absl::Status Run() {
+    DCP_RETURN_IF_ERROR(FindAll());
+    DCP_RETURN_IF_ERROR(checkpoint_.Locate(entries_, options_.stop));
+    TransferStats own_stats;
+    TransferStats& stats =
+        options_.stats != nullptr ? *options_.stats : own_stats;
+    return RunLanes(fs_, 1, options_.memory_bytes, options_.stop,
+                    [&](Lane& lane, std::stop_token stop) {
+                      return RunPipeline(
+                          *lane.queue, lane.pool,
+                          std::max<uint64_t>(lane.pool.num_blocks() / 8, 1),
+                          [this](Batch& batch) { return NextBatch(batch); },
+                          [this](FileHandle handle) {
+                            return checkpoint_.files().Describe(handle);
+                          },
+                          stop, stats);
+                    });
+  }
+
+ private:
+  absl::Status FindAll() {
+    absl::flat_hash_map<absl::string_view, uint32_t> by_name;
+    for (uint32_t i = 0; i < checkpoint_.entries().size(); ++i) {
+      by_name[checkpoint_.entries()[i].fqn] = i;
+    }
+    std::vector<std::string> missing;
+    std::vector<std::string> unfit;
+    for (const LoadTensor& tensor : tensors_) {
+      const auto it = by_name.find(tensor.fqn);
+      if (it == by_name.end()) {
+        missing.push_back(tensor.fqn);
+        continue;
+      }
+      entries_.push_back(it->second);
+      const TensorEntry* stored = checkpoint_.entries()[it->second].tensor();
+      std::string problem = ProblemOf(tensor, stored);
+      if (!problem.empty()) unfit.push_back(std::move(problem));
+    }
+    if (!missing.empty()) {
+      return absl::NotFoundError(absl::StrCat(checkpoint_.path(), " lacks ",
+                                              absl::StrJoin(missing, ", ")));
+    }
+    if (!unfit.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(checkpoint_.path(), ": ", absl::StrJoin(unfit, "; ")));
+    }
+    return absl::OkStatus();
+  }
+
+  static std::string ProblemOf(const LoadTensor& wanted,
+                               const TensorEntry* stored) {
+    if (stored == nullptr) return absl::StrCat(wanted.fqn, " is no tensor");
+    if (stored->shape != wanted.shape) {
+      return absl::StrCat(wanted.fqn, " is stored as ",
+                          ShapeToString(stored->shape), ", wanted as ",
+                          ShapeToString(wanted.shape));
+    }
+    if (!Contains(WholeBox(wanted.shape), wanted.box)) {
+      return absl::StrCat(wanted.fqn, ": ", ToString(wanted.box),
+                          " is not inside ", ShapeToString(wanted.shape));
+    }
+    if (!CanConvert(stored->dtype, wanted.dtype)) {
+      return absl::StrCat(wanted.fqn, " is stored as ",
+                          TorchName(stored->dtype), ", wanted as ",
+                          TorchName(wanted.dtype));
+    }
+    return "";
+  }
+
+  struct Piece {
+    size_t tensor;
+    uint32_t block;
+    uint64_t position;
+    uint64_t offset;  // in the tensor's payload
+    uint64_t length;
+  };
+
+  absl::StatusOr<bool> NextBatch(Batch& batch) {
+    // Owner: the callback of this batch.
+    auto pieces = std::make_unique<std::vector<Piece>>();
+    for (uint32_t i = 0; i < batch.blocks.size(); ++i) {
+      PlanBlock(i, batch.blocks[i].data(), *pieces);
+    }
+    if (pieces->empty()) return false;
+    DCP_RETURN_IF_ERROR(planner_.Finish(batch));
+    batch.on_filled = [this,
+                       pieces = std::move(pieces)](std::vector<Block>& blocks) {
+      return Place(*pieces, blocks);
+    };
+    return true;
+  }
+
+  void PlanBlock(uint32_t block, uint8_t* data, std::vector<Piece>& pieces) {
+    uint64_t position = 0;
+    while (next_tensor_ < tensors_.size()) {
+      const LoadTensor& tensor = tensors_[next_tensor_];
+      const uint64_t element = ElementSize(tensor.dtype);
+      const auto volume = static_cast<uint64_t>(Volume(tensor.box.sizes));
+      const uint64_t num =
+          std::min(volume - next_element_, (kBlockBytes - position) / element);
+      if (num > 0) {
+        const TensorEntry& stored =
+            *checkpoint_.entries()[entries_[next_tensor_]].tensor();
+        planner_.Add(stored, checkpoint_.files(), tensor.box, tensor.dtype,
+                     next_element_, num, data + position);
+        pieces.push_back({next_tensor_, block, position,
+                          next_element_ * element, num * element});
+        next_element_ += num;
+        position += num * element;
+      }
+      if (next_element_ < volume) return;
+      ++next_tensor_;
+      next_element_ = 0;
+    }
+  }
+
+  absl::Status Place(const std::vector<Piece>& pieces,
+                     std::vector<Block>& blocks) {
+    for (const Piece& piece : pieces) {
+      DCP_RETURN_IF_ERROR(tensors_[piece.tensor].sink->Place(
+          piece.offset,
+          ByteSpan(blocks[piece.block].data() + piece.position, piece.length)));
+    }
+    // The blocks go back to the pool after this: nothing may still read them.
+    for (const Piece& piece : pieces) {
+      DCP_RETURN_IF_ERROR(tensors_[piece.tensor].sink->Flush());
+    }
+    return absl::OkStatus();
+  }
+
+  FileSystem& fs_;
+  Checkpoint& checkpoint_;
+  const absl::Span<const LoadTensor> tensors_;
+  const LoadOptions& options_;
+  std::vector<uint32_t> entries_;  // of tensors_, in their order
+  WindowPlanner planner_;
+  size_t next_tensor_ = 0;
+  uint64_t next_element_ = 0;
+};
+
+}  // namespace
+
+absl::Status Load(FileSystem& fs, Checkpoint& checkpoint,
+                  absl::Span<const LoadTensor> tensors,
+                  const LoadOptions& options) {
+  return Loader(fs, checkpoint, tensors, options).Run();
+}
+
+}  // namespace dcp

@@ -1,0 +1,46 @@
+// Load: fills boxes of tensors in memory from a checkpoint of any format,
+// whatever mesh wrote it. Each rank asks for its own boxes; another placement
+// is just other boxes. Blocking; any thread.
+#ifndef DCP_CHECKPOINT_LOAD_H_
+#define DCP_CHECKPOINT_LOAD_H_
+
+#include <cstdint>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "dcp/checkpoint/checkpoint.h"
+#include "dcp/checkpoint/tensor_sink.h"
+#include "dcp/io/file_system.h"
+#include "dcp/io/pipeline.h"
+#include "dcp/tensor/box.h"
+#include "dcp/tensor/dtype.h"
+
+namespace dcp {
+
+struct LoadTensor {
+  std::string fqn;
+  DType dtype = DType::kFloat32;  // wanted; converted if it is another
+  Dims shape;                     // global; must be the stored one
+  Box box;                        // the wanted part
+  TensorSink* sink = nullptr;     // of the box, row-major; outlives the load
+};
+
+struct LoadOptions {
+  uint64_t memory_bytes = uint64_t{256} << 20;
+  std::stop_token stop;
+  TransferStats* stats = nullptr;
+};
+
+// Fills all sinks. NotFound and InvalidArgument list every name that is
+// missing, an object, or of another shape or unconvertible type, before
+// anything is read.
+absl::Status Load(FileSystem& fs, Checkpoint& checkpoint,
+                  absl::Span<const LoadTensor> tensors,
+                  const LoadOptions& options);
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_LOAD_H_
