@@ -114,7 +114,8 @@ void SimDisk::Write(Node& file, uint64_t offset, ByteSpan bytes) {
 }
 
 void SimDisk::Resize(Node& file, uint64_t size) {
-  const auto [low, high] = std::minmax<uint64_t>(file.data.size(), size);
+  const uint64_t low = std::min<uint64_t>(file.data.size(), size);
+  const uint64_t high = std::max<uint64_t>(file.data.size(), size);
   // What comes to be zeros is as little durable as anything written.
   for (uint64_t page = low / kPageBytes; page * kPageBytes < high; ++page) {
     file.dirty_pages.insert(page);
