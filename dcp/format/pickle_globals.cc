@@ -18,6 +18,7 @@ struct Entry {
 };
 
 constexpr Entry kCommon[] = {
+    {"_codecs", "encode"},  // to latin1 only, see pickle_reader.cc
     {"collections", "OrderedDict"}, {"pathlib", "PosixPath"},
     {"pathlib", "PurePosixPath"},   {"pathlib", "PureWindowsPath"},
     {"pathlib", "WindowsPath"},     {"torch", "Size"},
@@ -27,7 +28,6 @@ constexpr Entry kCommon[] = {
 };
 
 constexpr Entry kStateDict[] = {
-    {"_codecs", "encode"},
     {"builtins", "bytearray"},
     {"builtins", "bytes"},
     {"builtins", "complex"},

@@ -1,0 +1,186 @@
+#include "dcp/format/value.h"
+
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "dcp/base/limits.h"
+#include "gtest/gtest.h"
+#include "tests/testing/status_matchers.h"
+
+namespace dcp {
+namespace {
+
+using ::dcp::testing::IsOkAndHolds;
+using ::dcp::testing::StatusIs;
+using ::testing::HasSubstr;
+using Kind = Value::Kind;
+
+constexpr uint64_t kMany = uint64_t{1} << 28;
+
+Value OrderedDict(ValueArena& arena) {
+  return arena.Call(arena.Global("collections", "OrderedDict"),
+                    arena.Tuple({}));
+}
+
+TEST(Value, ScalarsKeepWhatTheyWereGiven) {
+  EXPECT_TRUE(Value().is_none());
+  EXPECT_TRUE(Value::Bool(true).bool_value());
+  EXPECT_EQ(Value::Int(std::numeric_limits<int64_t>::min()).int_value(),
+            std::numeric_limits<int64_t>::min());
+  EXPECT_EQ(Value::Float(0.5).float_value(), 0.5);
+}
+
+TEST(ValueDeathTest, TheWrongAccessorIsABug) {
+  EXPECT_DEATH(Value::Int(1).text(), "an int");
+  EXPECT_DEATH(Value().items(), "None has no items");
+}
+
+TEST(ValueArena, ListsAndDictsGrowAndKeepTheirIdentity) {
+  ValueArena arena;
+  const Value list = arena.List();
+  const Value dict = arena.Dict();
+  const Value same = list;
+  for (int i = 0; i < 10000; ++i) {
+    arena.Append(list, Value::Int(i));
+    arena.SetItem(dict, Value::Int(i), Value::Int(-i));
+  }
+  ASSERT_EQ(same.items().size(), 10000u);
+  EXPECT_EQ(same.items()[9999].int_value(), 9999);
+  EXPECT_EQ(dict.items()[19998].int_value(), 9999);
+  EXPECT_EQ(dict.items()[19999].int_value(), -9999);
+  EXPECT_EQ(list.identity(), same.identity());
+  EXPECT_NE(list.identity(), arena.List().identity());
+}
+
+TEST(ValueArena, CallsTakeItemsElementsAndState) {
+  ValueArena arena;
+  const Value call = OrderedDict(arena);
+  EXPECT_TRUE(call.items().empty());
+  EXPECT_TRUE(call.elements().empty());
+  EXPECT_TRUE(call.state().is_none());
+  arena.SetItem(call, arena.Str("k"), Value::Int(1));
+  arena.Append(call, Value::Int(2));
+  arena.SetState(call, arena.Dict());
+  EXPECT_EQ(call.items()[0].text(), "k");
+  EXPECT_EQ(call.elements()[0].int_value(), 2);
+  EXPECT_TRUE(call.state().is(Kind::kDict));
+  EXPECT_TRUE(call.IsCallOf("collections", "OrderedDict"));
+  EXPECT_FALSE(call.IsCallOf("collections", "Counter"));
+}
+
+TEST(ValueArena, GlobalsAreInterned) {
+  ValueArena arena;
+  const uint64_t before = arena.num_values();
+  arena.Global("torch", "float32");
+  const Value again = arena.Global("torch", "float32");
+  EXPECT_EQ(arena.num_values(), before + 1);
+  EXPECT_TRUE(again.IsGlobal("torch", "float32"));
+}
+
+TEST(ValueArena, ValuesSurviveAMoveOfTheirArena) {
+  ValueArena arena;
+  const Value text = arena.Str(std::string(100000, 'x'));
+  const Value tuple = arena.Tuple({text, Value::Int(1)});
+  const ValueArena moved = std::move(arena);
+  EXPECT_EQ(tuple.items()[0].text().size(), 100000u);
+}
+
+TEST(Measure, CountsSharedPartsEachTime) {
+  ValueArena arena;
+  const Value list = arena.List({Value::Int(1), Value::Int(2)});
+  const Value root = arena.Tuple({list, list, arena.Str("0123456789abcdef")});
+  EXPECT_THAT(arena.Measure(root, kMany), IsOkAndHolds(1 + 3 + 3 + 2));
+  EXPECT_THAT(arena.Measure(Value(), kMany), IsOkAndHolds(1));
+}
+
+TEST(Measure, LooksIntoEveryPartOfACall) {
+  ValueArena arena;
+  const Value call = OrderedDict(arena);
+  arena.SetItem(call, Value::Int(1), Value::Int(2));
+  arena.Append(call, Value::Int(3));
+  arena.SetState(call, arena.Tuple({Value::Int(4)}));
+  // The call, its empty arguments, 2 items, 1 element, state with 1.
+  EXPECT_THAT(arena.Measure(arena.Persistent(call), kMany),
+              IsOkAndHolds(1 + 1 + 1 + 2 + 1 + 2));
+}
+
+TEST(Measure, RefusesEveryKindOfCycle) {
+  ValueArena arena;
+  const Value list = arena.List();
+  arena.Append(list, arena.Tuple({list}));
+  EXPECT_THAT(
+      arena.Measure(list, kMany),
+      StatusIs(absl::StatusCode::kDataLoss, HasSubstr("contains itself")));
+  const Value call = OrderedDict(arena);
+  arena.SetState(call, arena.Dict({Value(), arena.Persistent(call)}));
+  EXPECT_THAT(
+      arena.Measure(arena.Tuple({call}), kMany),
+      StatusIs(absl::StatusCode::kDataLoss, HasSubstr("contains itself")));
+}
+
+Value Nested(ValueArena& arena, Value inner, uint64_t depth) {
+  for (uint64_t i = 0; i < depth; ++i) inner = arena.Tuple({inner});
+  return inner;
+}
+
+TEST(Measure, DepthIsBoundedAlsoThroughSharedParts) {
+  ValueArena arena;
+  EXPECT_OK(arena.Measure(Nested(arena, Value(), kMaxPickleDepth), kMany));
+  EXPECT_THAT(
+      arena.Measure(Nested(arena, Value(), kMaxPickleDepth + 1), kMany),
+      StatusIs(absl::StatusCode::kDataLoss, HasSubstr("nested deeper")));
+  const Value shared = Nested(arena, Value(), kMaxPickleDepth / 2);
+  const Value deep = Nested(arena, shared, kMaxPickleDepth / 2 + 1);
+  EXPECT_THAT(
+      arena.Measure(arena.Tuple({shared, deep}), kMany),
+      StatusIs(absl::StatusCode::kDataLoss, HasSubstr("nested deeper")));
+}
+
+TEST(Measure, ExponentialExpansionIsRefusedInLinearTime) {
+  ValueArena arena;
+  Value laughs = arena.List({Value()});
+  for (int i = 0; i < 100; ++i) {
+    laughs = arena.List(std::vector<Value>(10, laughs));
+  }
+  EXPECT_THAT(arena.Measure(laughs, kMany),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("expand")));
+}
+
+TEST(DeepEqual, ComparesContentAcrossArenas) {
+  ValueArena a;
+  ValueArena b;
+  EXPECT_TRUE(DeepEqual(a.List({a.Str("x")}), b.List({b.Str("x")})));
+  EXPECT_FALSE(DeepEqual(a.List({a.Str("x")}), b.List({b.Str("y")})));
+  EXPECT_FALSE(DeepEqual(a.List(), b.Tuple({})));
+  EXPECT_FALSE(DeepEqual(a.Str("x"), b.Bytes("x")));
+  EXPECT_FALSE(DeepEqual(Value::Int(1), Value::Bool(true)));
+  EXPECT_TRUE(DeepEqual(a.Global("torch", "int8"), b.Global("torch", "int8")));
+}
+
+TEST(DeepEqual, FloatsAreComparedByTheirBits) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_TRUE(DeepEqual(Value::Float(nan), Value::Float(nan)));
+  EXPECT_FALSE(DeepEqual(Value::Float(0.0), Value::Float(-0.0)));
+}
+
+TEST(DeepEqual, OrderedDictEqualsDictButDefaultdictDoesNot) {
+  ValueArena arena;
+  const Value item[] = {arena.Str("k"), Value::Int(1)};
+  const Value ordered = OrderedDict(arena);
+  arena.Update(ordered, item);
+  arena.SetState(ordered, arena.Dict());
+  EXPECT_TRUE(DeepEqual(ordered, arena.Dict(item)));
+  const Value defaulted =
+      arena.Call(arena.Global("collections", "defaultdict"),
+                 arena.Tuple({arena.Global("builtins", "list")}));
+  arena.Update(defaulted, item);
+  EXPECT_FALSE(DeepEqual(defaulted, arena.Dict(item)));
+  EXPECT_TRUE(IsMapping(defaulted));
+  EXPECT_TRUE(IsMapping(ordered));
+  EXPECT_FALSE(IsMapping(arena.List()));
+}
+
+}  // namespace
+}  // namespace dcp
