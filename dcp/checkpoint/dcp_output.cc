@@ -181,7 +181,8 @@ std::vector<DcpRank> ChunksAsStored(absl::Span<const OutputEntry> entries,
   for (uint32_t i = 0; i < entries.size(); ++i) {
     const TensorEntry* tensor = entries[i].tensor;
     if (tensor == nullptr) {
-      ranks[rank_of_file[entries[i].object->item.file]].push_back({i, Box()});
+      ranks[rank_of_file[entries[i].object->item.file]].push_back(
+          {.entry = i, .box = {}});
       continue;
     }
     for (size_t c = 0; c < tensor->boxes.size(); ++c) {

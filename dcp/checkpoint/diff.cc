@@ -7,6 +7,7 @@
 
 #include "absl/container/btree_map.h"
 #include "absl/strings/str_cat.h"
+#include "dcp/base/bytes.h"
 #include "dcp/base/error_side.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
@@ -210,8 +211,12 @@ class Differ {
     TransferStats own_stats;
     TransferStats& stats =
         options_.stats != nullptr ? *options_.stats : own_stats;
+    // More blocks than there is to read would only be pinned for nothing.
+    const uint64_t memory_bytes = std::min(
+        options_.memory_bytes,
+        AlignUp(4 * report_.bytes_compared, kBlockBytes) + 2 * kMinMemoryBytes);
     return RunLanes(
-        fs_, 1, options_.memory_bytes, options_.stop,
+        fs_, 1, memory_bytes, options_.stop,
         [&](Lane& lane, std::stop_token stop) {
           return WithSide(
               RunPipeline(

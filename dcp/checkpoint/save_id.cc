@@ -1,18 +1,25 @@
 #include "dcp/checkpoint/save_id.h"
 
+#include <unistd.h>
+
+#include <array>
 #include <cstdint>
-#include <random>
 
 #include "absl/strings/str_format.h"
+#include "dcp/base/check.h"
 
 namespace dcp {
 
 std::string NewSaveId() {
-  std::random_device device;
-  const auto word = [&device] { return static_cast<uint32_t>(device()); };
-  return absl::StrFormat("%08x-%04x-4%03x-%04x-%04x%08x", word(),
-                         word() & 0xffff, word() & 0xfff,
-                         (word() & 0x3fff) | 0x8000, word() & 0xffff, word());
+  // Not std::random_device: linked statically it wants a C library newer than
+  // many machines have that the tool is copied to.
+  std::array<uint32_t, 6> words;
+  DCP_CHECK(getentropy(words.data(), sizeof(words)) == 0,
+            "the kernel gives no random bytes");
+  return absl::StrFormat("%08x-%04x-4%03x-%04x-%04x%08x", words[0],
+                         words[1] & 0xffff, words[2] & 0xfff,
+                         (words[3] & 0x3fff) | 0x8000, words[4] & 0xffff,
+                         words[5]);
 }
 
 }  // namespace dcp

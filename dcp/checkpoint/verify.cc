@@ -260,7 +260,11 @@ class Verifier {
     TransferStats own_stats;
     TransferStats& stats =
         options_.stats != nullptr ? *options_.stats : own_stats;
-    return RunLanes(fs_, 1, options_.memory_bytes, options_.stop,
+    // More blocks than there is to read would only be pinned for nothing.
+    const uint64_t memory_bytes =
+        std::min(options_.memory_bytes,
+                 AlignUp(2 * bytes, kBlockBytes) + 2 * kMinMemoryBytes);
+    return RunLanes(fs_, 1, memory_bytes, options_.stop,
                     [&](Lane& lane, std::stop_token stop) {
                       return WithSide(
                           RunPipeline(
