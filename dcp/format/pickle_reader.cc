@@ -101,7 +101,7 @@ class Machine {
       : bytes_(bytes), options_(options), arena_(arena) {
     // Every opcode that memoizes follows what it memoizes; in a .metadata one
     // byte in seven is such. Memory that is not needed is not touched.
-    memo_.reserve(std::min(bytes.size(), kMaxMetadataBytes) / 7);
+    memo_.reserve(std::min(bytes.size(), kMaxMetadataBytes) / 6);
   }
 
   absl::StatusOr<PickleResult> Run();
@@ -120,6 +120,7 @@ class Machine {
 
   // Bytes of the operand.
   absl::Status Take(uint64_t length, absl::string_view& text);
+  absl::Status Truncated(uint64_t wanted) const;
   absl::Status TakeLine(absl::string_view& line);
   template <typename T>
   absl::Status TakeNumber(uint64_t& number);
@@ -139,7 +140,9 @@ class Machine {
   absl::Status PushInt(absl::string_view little_endian);
   absl::Status PushTuple(size_t count);
   absl::Status Put(uint64_t index);
+  absl::Status PutElsewhere(uint64_t index);
   absl::Status Get(uint64_t index);
+  absl::Status CheckSlot(uint64_t index) const;
   absl::Status Extend(Value container, absl::Span<const Value> elements);
   absl::Status Update(Value container, absl::Span<const Value> items);
   absl::Status AddItems();
@@ -170,13 +173,15 @@ absl::Status Malformed(absl::string_view what) {
 }
 
 absl::Status Machine::Take(uint64_t length, absl::string_view& text) {
-  if (length > bytes_.size() - at_) {
-    return Malformed(absl::StrCat(length, " bytes are wanted, ",
-                                  bytes_.size() - at_, " are left"));
-  }
+  if (length > bytes_.size() - at_) return Truncated(length);
   text = AsText(bytes_.subspan(at_, length));
   at_ += length;
   return absl::OkStatus();
+}
+
+absl::Status Machine::Truncated(uint64_t wanted) const {
+  return Malformed(absl::StrCat(wanted, " bytes are wanted, ",
+                                bytes_.size() - at_, " are left"));
 }
 
 absl::Status Machine::TakeLine(absl::string_view& line) {
@@ -190,10 +195,9 @@ absl::Status Machine::TakeLine(absl::string_view& line) {
 
 template <typename T>
 absl::Status Machine::TakeNumber(uint64_t& number) {
-  absl::string_view text;
-  DCP_RETURN_IF_ERROR(Take(sizeof(T), text));
-  number = static_cast<uint64_t>(
-      LoadLittleEndian<T>(reinterpret_cast<const uint8_t*>(text.data())));
+  if (bytes_.size() - at_ < sizeof(T)) return Truncated(sizeof(T));
+  number = static_cast<uint64_t>(LoadLittleEndian<T>(bytes_.data() + at_));
+  at_ += sizeof(T);
   return absl::OkStatus();
 }
 
@@ -258,12 +262,18 @@ absl::Status Machine::PushTuple(size_t count) {
   return absl::OkStatus();
 }
 
-// Picklers count their slots from 0 or 1 upwards, so an index far beyond the
-// number of slots in use is an attempt to make us allocate.
 absl::Status Machine::Put(uint64_t index) {
   DCP_RETURN_IF_ERROR(Need(1));
+  if (index != memo_.size()) return PutElsewhere(index);
+  memo_.push_back(Top());
+  return absl::OkStatus();
+}
+
+// Picklers count their slots from 0 or 1 upwards, so an index far beyond the
+// number of slots in use is an attempt to make us allocate.
+absl::Status Machine::PutElsewhere(uint64_t index) {
   if (index < memo_.size()) {
-    if (!memo_gaps_.empty()) memo_gaps_.erase(index);
+    memo_gaps_.erase(index);
     memo_[index] = Top();
     return absl::OkStatus();
   }
@@ -281,12 +291,18 @@ absl::Status Machine::Put(uint64_t index) {
 }
 
 absl::Status Machine::Get(uint64_t index) {
-  if (index >= memo_.size() ||
-      (!memo_gaps_.empty() && memo_gaps_.contains(index))) {
-    return Malformed(absl::StrCat("memo slot ", index, " is not set"));
+  if (index >= memo_.size() || !memo_gaps_.empty()) {
+    DCP_RETURN_IF_ERROR(CheckSlot(index));
   }
   Push(memo_[index]);
   return absl::OkStatus();
+}
+
+absl::Status Machine::CheckSlot(uint64_t index) const {
+  if (index < memo_.size() && !memo_gaps_.contains(index)) {
+    return absl::OkStatus();
+  }
+  return Malformed(absl::StrCat("memo slot ", index, " is not set"));
 }
 
 absl::Status Machine::Extend(Value container,

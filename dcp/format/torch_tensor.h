@@ -18,8 +18,8 @@ namespace dcp {
 struct TorchTensor {
   DType dtype = DType::kFloat32;
   Dims sizes;
-  Dims strides;                 // elements; not negative
-  uint64_t storage_offset = 0;  // elements
+  Dims strides;                   // elements; not negative
+  uint64_t storage_offset = 0;    // elements
   absl::string_view storage_key;  // in the arena of the Value
   uint64_t storage_bytes = 0;     // what the pickle says the storage has
   bool requires_grad = false;
