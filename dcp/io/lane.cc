@@ -1,5 +1,6 @@
 #include "dcp/io/lane.h"
 
+#include <algorithm>
 #include <functional>
 #include <thread>
 #include <utility>
@@ -13,6 +14,9 @@
 
 namespace dcp {
 namespace {
+
+// Of a lane: as many reads and as many writes.
+constexpr uint32_t kInFlightMax = 2 * kQueueDepth;
 
 // What the lanes share: the first error, which stops all.
 class Outcome {
@@ -48,9 +52,8 @@ absl::Status RunLane(
     FileSystem& fs, uint32_t index, uint64_t num_blocks, std::stop_token stop,
     absl::FunctionRef<absl::Status(Lane& lane, std::stop_token stop)> work) {
   Lane lane{.index = index, .pool = BlockPool(num_blocks), .queue = nullptr};
-  // Twice: as many reads and as many writes.
   DCP_ASSIGN_OR_RETURN(lane.queue,
-                       fs.NewQueue(2 * kQueueDepth, lane.pool.memory()));
+                       fs.NewQueue(kInFlightMax, lane.pool.memory()));
   return work(lane, std::move(stop));
 }
 
@@ -67,10 +70,11 @@ absl::Status RunLanes(
         absl::StrCat(memory_bytes, " bytes of memory for ", num_lanes,
                      " lanes: each needs ", kMinMemoryBytes));
   }
+  const uint64_t num_blocks =
+      std::min<uint64_t>(share / kBlockBytes, kInFlightMax);
   Outcome outcome(std::move(stop));
   const auto run = [&](uint32_t index) {
-    outcome.Report(
-        RunLane(fs, index, share / kBlockBytes, outcome.token(), work));
+    outcome.Report(RunLane(fs, index, num_blocks, outcome.token(), work));
   };
   {
     std::vector<std::jthread> threads;

@@ -24,10 +24,10 @@ struct Lane {
 };
 
 // Runs `work` on `num_lanes` lanes at once, each with an equal share of
-// `memory_bytes`, and waits for all. The first error stops the others through
-// their token and is returned; a stop of `stop` reaches all. With one lane
-// `work` runs on the calling thread. InvalidArgument when a share is below
-// kMinMemoryBytes.
+// `memory_bytes`, but no more than can be in flight, and waits for all. The
+// first error stops the others through their token and is returned; a stop of
+// `stop` reaches all. With one lane `work` runs on the calling thread.
+// InvalidArgument when a share is below kMinMemoryBytes.
 absl::Status RunLanes(
     FileSystem& fs, uint32_t num_lanes, uint64_t memory_bytes,
     std::stop_token stop,

@@ -88,6 +88,15 @@ TEST(Lane, ShareMemoryEqually) {
   EXPECT_EQ(indices, 7u);
 }
 
+TEST(Lane, TakeNoMoreMemoryThanCanBeInFlight) {
+  SimStorage fs;
+  EXPECT_OK(
+      RunLanes(fs, 1, uint64_t{1} << 40, {}, [&](Lane& lane, std::stop_token) {
+        EXPECT_EQ(lane.pool.num_blocks(), 2 * kQueueDepth);
+        return absl::OkStatus();
+      }));
+}
+
 TEST(Lane, OneRunsOnTheCallingThread) {
   SimStorage fs;
   EXPECT_OK(
