@@ -1,7 +1,5 @@
 #include "dcp/format/dcp_metadata.h"
 
-#include <algorithm>
-#include <initializer_list>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -43,38 +41,14 @@ absl::Status WrongType(absl::string_view what, const Value& value) {
       absl::StrCat(what, " has an unexpected value: ", ToString(value, 80)));
 }
 
-// builtins.getattr is allowed for the one enum that Python 3.11.0 to 3.11.3
-// pickled by name, and nowhere else.
-bool HasGetattr(const Value& value) {
-  switch (value.kind()) {
-    case Kind::kGlobal:
-      return value.IsGlobal("builtins", "getattr");
-    case Kind::kCall:
-      if (HasGetattr(value.callable()) || HasGetattr(value.args()) ||
-          HasGetattr(value.state()) ||
-          std::any_of(value.elements().begin(), value.elements().end(),
-                      HasGetattr)) {
-        return true;
-      }
-      break;
-    case Kind::kTuple:
-    case Kind::kList:
-    case Kind::kDict:
-      break;
-    default:
-      return false;
-  }
-  return std::any_of(value.items().begin(), value.items().end(), HasGetattr);
-}
-
 // The attributes of one object: the dict that its BUILD gave it.
 class Attributes {
  public:
-  // `object` must be made by `module`.`name`(). Attributes that are not in
-  // `known` are passed over when they are inert.
-  static absl::StatusOr<Attributes> Of(
-      const Value& object, absl::string_view module, absl::string_view name,
-      std::initializer_list<absl::string_view> known) {
+  // `object` must be made by `module`.`name`(). Attributes that nobody asks for
+  // are passed over.
+  static absl::StatusOr<Attributes> Of(const Value& object,
+                                       absl::string_view module,
+                                       absl::string_view name) {
     if (!object.IsCallOf(module, name) || !object.state().is(Kind::kDict)) {
       return WrongType(absl::StrCat("a ", name), object);
     }
@@ -92,12 +66,6 @@ class Attributes {
       if (attributes.IndexOf(key) != i) {
         return absl::DataLossError(
             absl::StrCat(name, " has its attribute ", Short(key), " twice"));
-      }
-      const bool is_known =
-          std::find(known.begin(), known.end(), key) != known.end();
-      if (!is_known && HasGetattr(items[i + 1])) {
-        return absl::PermissionDeniedError(
-            absl::StrCat("builtins.getattr in ", name, ".", Short(key)));
       }
     }
     return attributes;
@@ -228,8 +196,7 @@ absl::StatusOr<DType> ParseProperties(const Value& value) {
 absl::StatusOr<Box> ParseChunk(const Value& value,
                                absl::Span<const int64_t> size) {
   DCP_ASSIGN_OR_RETURN(const Attributes chunk,
-                       Attributes::Of(value, kModule, "ChunkStorageMetadata",
-                                      {"offsets", "sizes"}));
+                       Attributes::Of(value, kModule, "ChunkStorageMetadata"));
   Box box;
   DCP_ASSIGN_OR_RETURN(box.offsets, ParseSize(chunk.Get("offsets")));
   DCP_ASSIGN_OR_RETURN(box.sizes, ParseSize(chunk.Get("sizes")));
@@ -245,8 +212,7 @@ absl::StatusOr<Box> ParseChunk(const Value& value,
 
 absl::StatusOr<TensorStorageMetadata> ParseTensor(const Value& value) {
   DCP_ASSIGN_OR_RETURN(const Attributes attributes,
-                       Attributes::Of(value, kModule, "TensorStorageMetadata",
-                                      {"properties", "size", "chunks"}));
+                       Attributes::Of(value, kModule, "TensorStorageMetadata"));
   TensorStorageMetadata tensor;
   DCP_ASSIGN_OR_RETURN(tensor.dtype,
                        ParseProperties(attributes.Get("properties")));
@@ -335,11 +301,8 @@ class Parser {
   Parser& operator=(const Parser&) = delete;
 
   absl::StatusOr<Metadata> Parse(const Value& root) {
-    DCP_ASSIGN_OR_RETURN(
-        const Attributes attributes,
-        Attributes::Of(root, kModule, "Metadata",
-                       {"state_dict_metadata", "planner_data", "storage_data",
-                        "storage_meta", "version"}));
+    DCP_ASSIGN_OR_RETURN(const Attributes attributes,
+                         Attributes::Of(root, kModule, "Metadata"));
     DCP_RETURN_IF_ERROR(ParseState(attributes.Get("state_dict_metadata")));
     DCP_RETURN_IF_ERROR(ParseStorage(attributes.Get("storage_data")));
     DCP_RETURN_IF_ERROR(Join());
@@ -398,8 +361,7 @@ class Parser {
     by_offset_.reserve(items.size() / 2);
     for (size_t i = 0; i < items.size(); i += 2) {
       DCP_ASSIGN_OR_RETURN(const Attributes index,
-                           Attributes::Of(items[i], kModule, "MetadataIndex",
-                                          {"fqn", "index", "offset"}));
+                           Attributes::Of(items[i], kModule, "MetadataIndex"));
       const Value fqn = index.Get("fqn");
       const Value hint = index.Get("index");
       if (!fqn.is(Kind::kStr)) return WrongType("a name", fqn);
@@ -434,9 +396,7 @@ class Parser {
 
   absl::StatusOr<StorageInfo> ParseInfo(const Value& value) {
     DCP_ASSIGN_OR_RETURN(const Attributes attributes,
-                         Attributes::Of(value, kStorageModule, "_StorageInfo",
-                                        {"relative_path", "offset", "length",
-                                         "transform_descriptors"}));
+                         Attributes::Of(value, kStorageModule, "_StorageInfo"));
     StorageInfo info;
     const Value path = attributes.Get("relative_path");
     if (!path.is(Kind::kStr)) return WrongType("relative_path", path);
@@ -592,9 +552,8 @@ class Parser {
 
   absl::Status ParseStorageMeta(const Value& value) {
     if (value.is_none()) return absl::OkStatus();  // before PyTorch 2.3
-    DCP_ASSIGN_OR_RETURN(
-        const Attributes attributes,
-        Attributes::Of(value, kModule, "StorageMeta", {"save_id"}));
+    DCP_ASSIGN_OR_RETURN(const Attributes attributes,
+                         Attributes::Of(value, kModule, "StorageMeta"));
     const Value save_id = attributes.Get("save_id");
     if (save_id.is(Kind::kStr)) {
       metadata_.save_id = std::string(save_id.text());

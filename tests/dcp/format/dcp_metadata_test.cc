@@ -1,0 +1,418 @@
+#include "dcp/format/dcp_metadata.h"
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "dcp/base/bytes.h"
+#include "dcp/format/pickle_writer.h"
+#include "dcp/format/value.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/status_matchers.h"
+
+namespace dcp {
+namespace {
+
+using ::dcp::testing::StatusIs;
+using ::testing::HasSubstr;
+
+constexpr absl::string_view kModule = "torch.distributed.checkpoint.metadata";
+constexpr absl::string_view kOldModule =
+    "torch.distributed._shard.sharded_tensor.metadata";
+
+// Attributes of an object under construction, to be changed by a test.
+using Fields = std::vector<std::pair<std::string, Value>>;
+
+// An index with the tensor w of shape [4, 3] in two chunks and the bytes entry
+// "step", in pieces that a test changes before they are pickled.
+struct Index {
+  ValueArena arena;
+
+  Value Object(absl::string_view module, absl::string_view name,
+               const Fields& fields) {
+    const Value object =
+        arena.Call(arena.Global(module, name), arena.Tuple({}));
+    const Value state = arena.Dict();
+    for (const auto& [key, value] : fields) {
+      arena.SetItem(state, arena.Str(key), value);
+    }
+    arena.SetState(object, state);
+    return object;
+  }
+
+  Value Call1(absl::string_view module, absl::string_view name, Value arg) {
+    return arena.Call(arena.Global(module, name), arena.Tuple({arg}));
+  }
+
+  Value Size(const std::vector<int64_t>& dims) {
+    std::vector<Value> items;
+    for (const int64_t dim : dims) items.push_back(Value::Int(dim));
+    return Call1("torch", "Size", arena.Tuple(items));
+  }
+
+  Value Chunk(const std::vector<int64_t>& offsets,
+              const std::vector<int64_t>& sizes) {
+    return Object(kModule, "ChunkStorageMetadata",
+                  {{"offsets", Size(offsets)}, {"sizes", Size(sizes)}});
+  }
+
+  Value Key(absl::string_view fqn, Value index, Value offset) {
+    Fields fields = {{"fqn", arena.Str(fqn)}, {"index", index}};
+    if (!offset.is_none()) fields.emplace_back("offset", offset);
+    return Object(kModule, "MetadataIndex", fields);
+  }
+
+  Value Info() {
+    return Object("torch.distributed.checkpoint.filesystem", "_StorageInfo",
+                  info);
+  }
+
+  Value Properties() {
+    const Value value = arena.Call(
+        arena.Global(properties_module, "TensorProperties"), arena.Tuple({}));
+    arena.SetState(value, arena.Tuple(properties));
+    return value;
+  }
+
+  std::string properties_module{kModule};
+  std::vector<Value> properties = {
+      arena.Global("torch", "float32"),
+      Call1("torch.serialization", "_get_layout", arena.Str("torch.strided")),
+      Value::Bool(false), Call1(kModule, "_MEM_FORMAT_ENCODING", Value::Int(0)),
+      Value::Bool(false)};
+  Value size = Size({4, 3});
+  std::vector<Value> chunks = {Chunk({0, 0}, {2, 3}), Chunk({2, 0}, {2, 3})};
+  Fields info = {{"relative_path", arena.Str("__0_0.distcp")},
+                 {"offset", Value::Int(0)},
+                 {"length", Value::Int(1577)}};
+  Value path_of_w = arena.Tuple({arena.Str("w")});
+  Value path_of_step = arena.Tuple({arena.Str("step")});
+  Fields root_changes;  // replace or add attributes of Metadata
+  std::vector<std::pair<Value, Value>> more_state;
+  std::vector<std::pair<Value, Value>> storage = {
+      {Key("step", Value(), Value()), Value()},
+      {Key("w", Value::Int(0), Size({0, 0})), Value()},
+      {Key("w", Value::Int(1), Size({2, 0})), Value()}};
+
+  std::string Pickle() {
+    const Value state = arena.Dict();
+    arena.SetItem(state, arena.Str("step"),
+                  arena.Call(arena.Global(kModule, "BytesStorageMetadata"),
+                             arena.Tuple({})));
+    arena.SetItem(state, arena.Str("w"),
+                  Object(kModule, "TensorStorageMetadata",
+                         {{"properties", Properties()},
+                          {"size", size},
+                          {"chunks", arena.List(chunks)}}));
+    for (const auto& [key, value] : more_state) {
+      arena.SetItem(state, key, value);
+    }
+    const Value planner = arena.Dict();
+    arena.SetItem(planner, arena.Str("step"), path_of_step);
+    arena.SetItem(planner, arena.Str("w"), path_of_w);
+    const Value storage_data = arena.Dict();
+    for (const auto& [key, value] : storage) {
+      arena.SetItem(storage_data, key, value.is_none() ? Info() : value);
+    }
+    const Value meta =
+        Object(kModule, "StorageMeta",
+               {{"checkpoint_id", Value()}, {"save_id", arena.Str("id")}});
+    Fields fields = {{"state_dict_metadata", state},
+                     {"planner_data", planner},
+                     {"storage_data", storage_data},
+                     {"storage_meta", meta},
+                     {"version", arena.Str("1.0.0")}};
+    for (const auto& change : root_changes) {
+      bool found = false;
+      for (auto& field : fields) {
+        if (field.first == change.first) {
+          field.second = change.second;
+          found = true;
+        }
+      }
+      if (!found) fields.push_back(change);
+    }
+    return WritePickle(Object(kModule, "Metadata", fields));
+  }
+};
+
+absl::StatusOr<Metadata> Parse(Index& index) {
+  return ParseDcpMetadata(AsBytes(index.Pickle()));
+}
+
+TEST(DcpMetadata, JoinsChunksWithTheirStorage) {
+  Index index;
+  ASSERT_OK_AND_ASSIGN(const Metadata metadata, Parse(index));
+  EXPECT_EQ(metadata.files, std::vector<std::string>{"__0_0.distcp"});
+  EXPECT_TRUE(metadata.has_planner_data);
+  EXPECT_EQ(metadata.save_id, "id");
+  EXPECT_EQ(metadata.version, "1.0.0");
+  ASSERT_EQ(metadata.entries.size(), 2u);
+  EXPECT_EQ(metadata.entries[0].fqn, "step");
+  EXPECT_EQ(std::get<BytesStorageMetadata>(metadata.entries[0].value).storage,
+            (StorageInfo{.file = 0, .offset = 0, .length = 1577}));
+  EXPECT_EQ(metadata.entries[1].path, StatePath{PathElement("w")});
+  const auto& tensor =
+      std::get<TensorStorageMetadata>(metadata.entries[1].value);
+  EXPECT_EQ(tensor.dtype, DType::kFloat32);
+  EXPECT_EQ(tensor.size, Dims({4, 3}));
+  ASSERT_EQ(tensor.chunks.size(), 2u);
+  EXPECT_EQ(tensor.chunks[1].box, (Box{{2, 0}, {2, 3}}));
+}
+
+struct Variant {
+  const char* name;
+  std::function<void(Index&)> change;
+};
+
+Value Getattr(Index& i, absl::string_view member) {
+  return i.arena.Call(
+      i.arena.Global("builtins", "getattr"),
+      i.arena.Tuple({i.arena.Global(kModule, "_MEM_FORMAT_ENCODING"),
+                     i.arena.Str(member)}));
+}
+
+const Variant kAccepted[] = {
+    {"wrong index hint",
+     [](Index& i) {
+       i.storage[1].first = i.Key("w", Value::Int(999), i.Size({0, 0}));
+     }},
+    {"no storage_meta, no version",
+     [](Index& i) {
+       i.root_changes = {{"storage_meta", Value()}, {"version", Value()}};
+     }},
+    {"unknown attribute",
+     [](Index& i) {
+       i.root_changes = {{"future", i.arena.List({Value::Int(1)})}};
+     }},
+    {"saved without flattening",
+     [](Index& i) {
+       i.root_changes = {{"planner_data", Value()}};
+     }},
+    {"enum by name",
+     [](Index& i) { i.properties[3] = Getattr(i, "TORCH_CHANNELS_LAST"); }},
+    {"class paths of PyTorch 2.2",
+     [](Index& i) {
+       i.properties_module = std::string(kOldModule);
+       i.properties[3] =
+           i.Call1(kOldModule, "MEM_FORMAT_ENCODING", Value::Int(0));
+     }},
+    {"storage of an unknown name",
+     [](Index& i) {
+       i.storage.emplace_back(i.Key("ghost", Value(), i.Size({0})), Value());
+     }},
+    {"no transforms",
+     [](Index& i) {
+       i.info.emplace_back("transform_descriptors", i.arena.List());
+     }},
+    {"empty shards that share an offset",
+     [](Index& i) {
+       i.chunks.push_back(i.Chunk({4, 0}, {0, 3}));
+       i.chunks.push_back(i.Chunk({4, 0}, {0, 3}));
+       i.storage.emplace_back(i.Key("w", Value::Int(2), i.Size({4, 0})),
+                              Value());
+     }},
+    {"chunks that leave a hole are not judged here",
+     [](Index& i) { i.chunks.pop_back(); }},
+};
+
+TEST(DcpMetadata, AcceptsVariants) {
+  for (const Variant& variant : kAccepted) {
+    Index index;
+    variant.change(index);
+    EXPECT_OK(Parse(index)) << variant.name;
+  }
+}
+
+struct Corruption {
+  const char* name;
+  std::function<void(Index&)> corrupt;
+  const char* message;
+};
+
+std::function<void(Index&)> SetInfo(size_t field, int64_t value) {
+  return [=](Index& i) { i.info[field].second = Value::Int(value); };
+}
+
+std::function<void(Index&)> SetFile(absl::string_view name) {
+  return [=](Index& i) { i.info[0].second = i.arena.Str(name); };
+}
+
+const Corruption kCorruptions[] = {
+    {"no state",
+     [](Index& i) {
+       i.root_changes = {{"state_dict_metadata", Value()}};
+     },
+     "state_dict_metadata"},
+    {"no storage",
+     [](Index& i) {
+       i.root_changes = {{"storage_data", Value()}};
+     },
+     "storage_data"},
+    {"planner is text",
+     [](Index& i) {
+       i.root_changes = {{"planner_data", i.arena.Str("x")}};
+     },
+     "planner_data"},
+    {"version is a number",
+     [](Index& i) {
+       i.root_changes = {{"version", Value::Int(1)}};
+     },
+     "version"},
+    {"name is a number",
+     [](Index& i) {
+       i.more_state = {{Value::Int(5), Value()}};
+     },
+     "a name"},
+    {"value is text",
+     [](Index& i) {
+       i.more_state = {{i.arena.Str("x"), i.arena.Str("y")}};
+     },
+     "a TensorStorageMetadata"},
+    {"name twice",
+     [](Index& i) {
+       i.more_state = {{i.arena.Str("step"), i.arena.Str("y")}};
+     },
+     "step is there twice"},
+    {"chunk without storage", [](Index& i) { i.storage.pop_back(); },
+     "chunk at [2, 0]: no entry"},
+    {"bytes without storage",
+     [](Index& i) { i.storage.erase(i.storage.begin()); }, "step: no entry"},
+    {"bytes with an offset",
+     [](Index& i) { i.storage[0].first = i.Key("step", Value(), i.Size({0})); },
+     "step: no entry"},
+    {"storage twice", [](Index& i) { i.storage.push_back(i.storage[1]); },
+     "same offset is there twice"},
+    {"chunk twice", [](Index& i) { i.chunks.push_back(i.chunks[0]); },
+     "listed twice"},
+    {"chunk past the end",
+     [](Index& i) {
+       i.chunks[1] = i.Chunk({2, 0}, {3, 3});
+     },
+     "leaves the tensor"},
+    {"chunk overflows",
+     [](Index& i) {
+       i.chunks[1] = i.Chunk({INT64_MAX, 0}, {INT64_MAX, 3});
+     },
+     "leaves the tensor"},
+    {"negative offset",
+     [](Index& i) {
+       i.chunks[0] = i.Chunk({-1, 0}, {2, 3});
+     },
+     "a dimension"},
+    {"other dimensions", [](Index& i) { i.chunks[0] = i.Chunk({0}, {6}); },
+     "leaves the tensor"},
+    {"size overflows",
+     [](Index& i) {
+       i.size = i.Size({int64_t{1} << 40, int64_t{1} << 40});
+     },
+     "exceeds 64 bits"},
+    {"65 dimensions",
+     [](Index& i) { i.size = i.Size(std::vector<int64_t>(65, 1)); },
+     "65 dimensions exceed 64"},
+    {"float dimension",
+     [](Index& i) {
+       i.size = i.Call1("torch", "Size", i.arena.Tuple({Value::Float(4)}));
+     },
+     "a dimension"},
+    {"dtype is text",
+     [](Index& i) { i.properties[0] = i.arena.Str("float32"); }, "the dtype"},
+    {"sparse layout",
+     [](Index& i) {
+       i.properties[1] = i.Call1("torch.serialization", "_get_layout",
+                                 i.arena.Str("torch.sparse_coo"));
+     },
+     "torch.sparse_coo"},
+    {"memory format 3",
+     [](Index& i) {
+       i.properties[3] =
+           i.Call1(kModule, "_MEM_FORMAT_ENCODING", Value::Int(3));
+     },
+     "memory format"},
+    {"enum by another name",
+     [](Index& i) { i.properties[3] = Getattr(i, "__class__"); },
+     "builtins.getattr"},
+    {"four properties", [](Index& i) { i.properties.pop_back(); },
+     "a TensorProperties"},
+    {"file above", SetFile("../x"), "leaves the directory"},
+    {"absolute file", SetFile("/etc/hostname"), "absolute"},
+    {"empty file", SetFile(""), "empty"},
+    {"file is the directory", SetFile("."), "odd component"},
+    {"file name with NUL", SetFile(absl::string_view("a\0b", 3)), "NUL"},
+    {"file is a number", SetInfo(0, 5), "relative_path"},
+    {"negative file offset", SetInfo(1, -1), "offset"},
+    {"negative length", SetInfo(2, -5), "length"},
+    {"no length", SetInfo(2, 0), "length 0"},
+    {"offset and length overflow", SetInfo(1, INT64_MAX), "exceed 63 bits"},
+    {"transform",
+     [](Index& i) {
+       i.info.emplace_back("transform_descriptors",
+                           i.arena.List({i.arena.Str("stream.zstd/1")}));
+     },
+     "stream.zstd/1"},
+    {"transforms are a number",
+     [](Index& i) {
+       i.info.emplace_back("transform_descriptors", Value::Int(7));
+     },
+     "transform_descriptors"},
+    {"attribute twice", [](Index& i) { i.info.push_back(i.info[1]); },
+     "offset twice"},
+    {"empty path", [](Index& i) { i.path_of_w = i.arena.Tuple({}); },
+     "the path"},
+    {"path with a float",
+     [](Index& i) { i.path_of_w = i.arena.Tuple({Value::Float(1)}); },
+     "a path element"},
+    {"same path twice", [](Index& i) { i.path_of_step = i.path_of_w; },
+     "planner_data"},
+    {"path through a leaf",
+     [](Index& i) {
+       i.path_of_step = i.arena.Tuple({i.arena.Str("w"), i.arena.Str("x")});
+     },
+     "planner_data"},
+    {"huge list index",
+     [](Index& i) {
+       i.path_of_w =
+           i.arena.Tuple({i.arena.Str("w"), Value::Int(int64_t{1} << 40)});
+     },
+     "planner_data"},
+};
+
+TEST(DcpMetadata, RefusesCorruption) {
+  for (const Corruption& corruption : kCorruptions) {
+    Index index;
+    corruption.corrupt(index);
+    const absl::Status status = Parse(index).status();
+    EXPECT_FALSE(status.ok()) << corruption.name;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(corruption.message))
+        << corruption.name;
+  }
+}
+
+TEST(DcpMetadata, RefusesWhatIsNoIndex) {
+  EXPECT_THAT(ParseDcpMetadata(AsBytes("")),
+              StatusIs(absl::StatusCode::kDataLoss));
+  EXPECT_THAT(ParseDcpMetadata(AsBytes("\x80\x02N.")),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("a Metadata")));
+  EXPECT_THAT(
+      ParseDcpMetadata(AsBytes("\x80\x02"
+                               "cos\nsystem\n.")),
+      StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("os.system")));
+}
+
+TEST(DcpMetadata, CheckRelativePathAcceptsSubdirectories) {
+  EXPECT_OK(CheckRelativePath("__0_0.distcp"));
+  EXPECT_OK(CheckRelativePath("a/b..c/..d"));
+  for (const char* path : {"", "/", "a/", "a//b", "./a", "a/..", "a/./b"}) {
+    EXPECT_THAT(CheckRelativePath(path),
+                StatusIs(absl::StatusCode::kInvalidArgument))
+        << path;
+  }
+}
+
+}  // namespace
+}  // namespace dcp
