@@ -3,7 +3,6 @@
 #include <getopt.h>
 
 #include "absl/status/status.h"
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -26,7 +25,8 @@ std::string TryHelp(const VerbRow* verb) {
 }
 
 absl::Status UsageError(const VerbRow* verb, absl::string_view message) {
-  return absl::InvalidArgumentError(absl::StrCat(message, "; ", TryHelp(verb)));
+  return absl::InvalidArgumentError(
+      absl::StrCat(message, " (", TryHelp(verb), ")"));
 }
 
 absl::Status UnknownVerb(absl::string_view word) {
@@ -261,10 +261,9 @@ absl::StatusOr<CommandLine> ParseCommandLine(
 }
 
 std::optional<Format> FormatFromName(absl::string_view path) {
-  const std::string lower = absl::AsciiStrToLower(path);
-  if (absl::EndsWith(lower, ".safetensors")) return Format::kSafetensors;
-  for (absl::string_view suffix : {".pt", ".pth", ".bin"}) {
-    if (absl::EndsWith(lower, suffix)) return Format::kTorch;
+  if (absl::EndsWith(path, ".safetensors")) return Format::kSafetensors;
+  for (absl::string_view suffix : {".pt", ".pth", ".bin", ".ckpt"}) {
+    if (absl::EndsWith(path, suffix)) return Format::kTorch;
   }
   return std::nullopt;
 }

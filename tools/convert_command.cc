@@ -40,9 +40,7 @@ ConvertOptions MakeOptions(const CommandLine& line) {
   options.open = {.direct = line.direct, .rank = line.rank};
   options.to = OutputFormat(line);
   options.mesh = line.mesh;
-  if (line.verb == Verb::kConsolidate && options.to == Format::kDcp) {
-    options.mesh = Mesh{.axes = {{.name = "rank", .size = 1}}};
-  }
+  options.consolidate = line.verb == Verb::kConsolidate;
   options.placements = line.placements;
   options.selection = line.selection;
   options.max_shard_bytes = line.max_shard_bytes;
@@ -54,13 +52,20 @@ ConvertOptions MakeOptions(const CommandLine& line) {
   return options;
 }
 
+// Whether the destination is the one file that is written.
+bool IsOneFile(const ConvertPlan& plan, absl::string_view dst) {
+  return plan.to == Format::kTorch ||
+         (plan.to == Format::kSafetensors &&
+          FormatFromName(dst) == Format::kSafetensors);
+}
+
 std::string RenderFiles(const ConvertPlan& plan, absl::string_view dst) {
   Table table({{"FILE"}, {"SIZE", Align::kRight}});
   uint64_t rest_bytes = 0;
   for (const ConvertPlan::OutputFile& file : plan.files) {
     if (table.num_rows() < kMaxFilesShown) {
       table.AddRow(
-          {file.name.empty() ? std::string(dst) : JoinPath(dst, file.name),
+          {IsOneFile(plan, dst) ? std::string(dst) : JoinPath(dst, file.name),
            FormatBytes(file.bytes)});
     } else {
       rest_bytes += file.bytes;

@@ -33,8 +33,8 @@ void AppendIndented(absl::string_view lines, std::string& text) {
 void AppendOption(const OptionRow& row, std::string& text) {
   std::string head = absl::StrCat("  --", row.name);
   if (row.value != nullptr) absl::StrAppend(&head, " ", row.value);
-  std::vector<std::string> lines = absl::StrSplit(row.help, '\n');
-  if (row.repeatable) lines.back() += " (repeatable)";
+  if (row.repeatable) head += "...";
+  const std::vector<std::string> lines = absl::StrSplit(row.help, '\n');
   // A head that reaches into the column of explanations gets its own line.
   size_t first = 0;
   if (head.size() + 1 < static_cast<size_t>(kHelpColumn)) {
@@ -70,9 +70,10 @@ std::string GeneralHelp() {
 
 std::string VerbHelp(Verb verb) {
   const VerbRow& row = RowOf(verb);
-  std::string text =
-      absl::StrCat("Usage: dcp-convert ", row.name, " [OPTION]... ",
-                   row.operands, "\n\n", row.description, "\nOptions:\n");
+  std::string text = absl::StrCat(
+      "Usage: dcp-convert ", row.name, " [OPTION]... ", row.operands, "\n\n",
+      row.description,
+      "\nOptions ('...': may be given again and adds to the first):\n");
   for (const OptionRow& option : AllOptions()) {
     if (option.verbs & VerbBit(verb)) AppendOption(option, text);
   }

@@ -33,7 +33,8 @@ constexpr std::array<VerbRow, 8> kVerbs = {{
      "write a checkpoint in another format or sharding",
      "Reads any checkpoint and writes any. The format comes from --to, or "
      "from\n"
-     "DST's name: .safetensors; .pt, .pth or .bin; else a directory in the\n"
+     "DST's name: .safetensors; .pt, .pth, .bin or .ckpt; else a directory in "
+     "the\n"
      "format of SRC (dcp for a .pt). DST appears whole or not at all.\n",
      "dcp-convert convert run/step-1000 model.safetensors --cast bf16\n"
      "dcp-convert convert model.pt sharded --to dcp --mesh shard=8\n"

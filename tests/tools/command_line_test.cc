@@ -188,8 +188,9 @@ TEST(CommandLine, SampleTakesAPercentSign) {
 
 TEST(FormatFromName, KnowsTheEndingsOfFiles) {
   EXPECT_EQ(FormatFromName("a/b.safetensors"), Format::kSafetensors);
-  EXPECT_EQ(FormatFromName("b.PT"), Format::kTorch);
+  EXPECT_EQ(FormatFromName("b.pt"), Format::kTorch);
   EXPECT_EQ(FormatFromName("b.pth"), Format::kTorch);
+  EXPECT_EQ(FormatFromName("last.ckpt"), Format::kTorch);
   EXPECT_EQ(FormatFromName("pytorch_model.bin"), Format::kTorch);
   EXPECT_EQ(FormatFromName("a.pt/b"), std::nullopt);
   EXPECT_EQ(FormatFromName("out"), std::nullopt);

@@ -27,7 +27,7 @@ TEST(JsonOutput, Inspect) {
   inspection.path = "run";
   inspection.properties = {{"version", "1.0.0"}};
   inspection.files = {{"a", 150}, {"b", std::nullopt}};
-  const Json want = Json::parse(R"({
+  const Json want = Json::parse(R"json({
     "verb": "inspect", "version": 1, "path": "run", "format": "dcp",
     "properties": {"version": "1.0.0"},
     "num_tensors": 2, "num_objects": 2, "num_elements": 13, "num_bytes": 56,
@@ -39,15 +39,13 @@ TEST(JsonOutput, Inspect) {
       {"name": "step", "dtype": "int64", "shape": [], "num_bytes": 8,
        "num_chunks": 1, "layout": "whole"},
       {"name": "w", "dtype": "float32", "shape": [4, 3], "num_bytes": 48,
-       "num_chunks": 2, "layout": "2 x Shard(0)"
-}],
+       "num_chunks": 2, "layout": "2 x Shard(0)"}],
     "objects": [{"name": "hidden", "value": null},
-                {"name": "lr", "value": "0.5"}]
-})");
+                {"name": "lr", "value": "0.5"}]})json");
   EXPECT_EQ(Parse(InspectJson(inspection, /*chunks=*/false)), want);
 
-const Json with_chunks = Parse(InspectJson(inspection, /*chunks=*/true));
-EXPECT_EQ(with_chunks["tensors"][1]["chunks"], Json::parse(R"([
+  const Json with_chunks = Parse(InspectJson(inspection, /*chunks=*/true));
+  EXPECT_EQ(with_chunks["tensors"][1]["chunks"], Json::parse(R"([
     {"offsets": [0, 0], "sizes": [2, 3], "file": "a", "offset": 0,
      "length": 100},
     {"offsets": [2, 0], "sizes": [2, 3], "file": "b", "offset": 0,
