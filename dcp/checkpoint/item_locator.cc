@@ -242,63 +242,68 @@ class Locator {
 
   absl::Status PlaceByName(const Item& item, absl::string_view fqn,
                            TensorEntry& tensor) {
-    DCP_ASSIGN_OR_RETURN(const SafetensorsHeader* header,
-                         HeaderOf(item.storage.file));
-    for (const SafetensorsTensor& stored : header->tensors) {
-      if (stored.name != fqn) continue;
-      const Dims& want = tensor.boxes[item.chunk].sizes;
-      if (stored.dtype != tensor.dtype || stored.shape != want) {
-        return absl::DataLossError(
-            absl::StrCat("the safetensors file holds ", TorchName(stored.dtype),
-                         " ", ShapeToString(stored.shape), ", the index says ",
-                         TorchName(tensor.dtype), " ", ShapeToString(want)));
-      }
-      ChunkLocation& location = tensor.locations[item.chunk];
-      location.located = true;
-      location.payload_offset = header->data_offset + stored.begin;
-      location.item.offset = location.payload_offset;
-      location.item.length = stored.end - stored.begin;
-      return absl::OkStatus();
+    DCP_ASSIGN_OR_RETURN(const NamedTensors* tensors,
+                         TensorsOf(item.storage.file));
+    const auto it = tensors->find(fqn);
+    if (it == tensors->end()) {
+      return absl::DataLossError(
+          "neither a torch.save archive nor named in a safetensors header");
     }
-    return absl::DataLossError(
-        "neither a torch.save archive nor named in a safetensors header");
+    const SafetensorsTensor& stored = it->second;
+    const Dims& want = tensor.boxes[item.chunk].sizes;
+    if (stored.dtype != tensor.dtype || stored.shape != want) {
+      return absl::DataLossError(
+          absl::StrCat("the safetensors file holds ", TorchName(stored.dtype),
+                       " ", ShapeToString(stored.shape), ", the index says ",
+                       TorchName(tensor.dtype), " ", ShapeToString(want)));
+    }
+    ChunkLocation& location = tensor.locations[item.chunk];
+    location.located = true;
+    location.payload_offset = stored.begin;
+    location.item.offset = stored.begin;
+    location.item.length = stored.end - stored.begin;
+    return absl::OkStatus();
   }
 
-  // The header of a data file that is one safetensors file, behind the bytes
-  // entries if there are any.
-  absl::StatusOr<const SafetensorsHeader*> HeaderOf(uint32_t file) {
-    auto it = headers_.find(file);
-    if (it == headers_.end()) {
-      uint64_t start = 0;
-      for (const CheckpointEntry& entry : parts_.entries) {
-        const ObjectEntry* object = entry.object();
-        if (object == nullptr || object->item.file != file) continue;
-        start = std::max(start, object->item.offset + object->item.length);
-      }
-      DCP_ASSIGN_OR_RETURN(const File opened, parts_.files->Get(file));
-      const uint64_t length = opened.size - std::min(start, opened.size);
-      FileReader reader(fs_, opened, start, length);
-      absl::StatusOr<SafetensorsHeader> header =
-          ReadSafetensorsHeader(length, reader.read_at());
-      if (!header.ok()) {
-        return absl::DataLossError(
-            absl::StrCat("not a torch.save archive; as safetensors: ",
-                         header.status().message()));
-      }
-      header->data_offset += start;
-      it = headers_
-               .emplace(file,
-                        std::make_unique<SafetensorsHeader>(*std::move(header)))
-               .first;
+  // The tensors of a data file that is one safetensors file, behind the bytes
+  // entries if there are any; begin and end count from the file's start.
+  using NamedTensors = absl::flat_hash_map<std::string, SafetensorsTensor>;
+
+  absl::StatusOr<const NamedTensors*> TensorsOf(uint32_t file) {
+    std::unique_ptr<NamedTensors>& known = named_tensors_[file];
+    if (known != nullptr) return known.get();
+    uint64_t start = 0;
+    for (const CheckpointEntry& entry : parts_.entries) {
+      const ObjectEntry* object = entry.object();
+      if (object == nullptr || object->item.file != file) continue;
+      start = std::max(start, object->item.offset + object->item.length);
     }
-    return it->second.get();
+    DCP_ASSIGN_OR_RETURN(const File opened, parts_.files->Get(file));
+    start = std::min(start, opened.size);
+    FileReader reader(fs_, opened, start, opened.size - start);
+    absl::StatusOr<SafetensorsHeader> header =
+        ReadSafetensorsHeader(opened.size - start, reader.read_at());
+    if (!header.ok()) {
+      return absl::DataLossError(
+          absl::StrCat("not a torch.save archive; as safetensors: ",
+                       header.status().message()));
+    }
+    auto tensors = std::make_unique<NamedTensors>();
+    for (SafetensorsTensor& tensor : header->tensors) {
+      tensor.begin += start + header->data_offset;
+      tensor.end += start + header->data_offset;
+      std::string name = tensor.name;
+      tensors->emplace(std::move(name), std::move(tensor));
+    }
+    known = std::move(tensors);
+    return known.get();
   }
 
   FileSystem& fs_;
   CheckpointParts& parts_;
   const std::vector<Item> items_;
   size_t next_ = 0;
-  absl::flat_hash_map<uint32_t, std::unique_ptr<SafetensorsHeader>> headers_;
+  absl::flat_hash_map<uint32_t, std::unique_ptr<NamedTensors>> named_tensors_;
 };
 
 }  // namespace

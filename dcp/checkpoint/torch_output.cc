@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/container/btree_map.h"
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/object_pickle.h"
@@ -17,15 +16,6 @@
 
 namespace dcp {
 namespace {
-
-// torch.save names the archive after the file, without its extension.
-std::string ArchiveName(absl::string_view file_name) {
-  const absl::string_view stem = file_name.substr(0, file_name.rfind('.'));
-  for (const char c : stem) {
-    if (!absl::ascii_isascii(static_cast<unsigned char>(c))) return "archive";
-  }
-  return stem.empty() ? "archive" : std::string(stem);
-}
 
 // Numbers storages; the same stored bytes get the same number.
 class Storages {
@@ -96,7 +86,7 @@ absl::StatusOr<Output> BuildTorchOutput(absl::Span<const OutputEntry> entries,
     storage_bytes.push_back(payload.num_bytes());
   }
   auto archive = std::make_unique<TorchArchiveLayout>(
-      ArchiveName(file_name), std::move(pickle), storage_bytes);
+      TorchArchiveName(file_name), std::move(pickle), storage_bytes);
   FileLayout layout{std::string(file_name)};
   for (size_t i = 0; i < storage_bytes.size(); ++i) {
     layout.Append(archive->gap_length(i), storage_bytes[i],
