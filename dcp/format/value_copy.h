@@ -17,8 +17,7 @@ using SubstituteFn = absl::FunctionRef<std::optional<Value>(const Value&)>;
 
 // A copy of `value` in `arena`; what was shared stays shared. `value` is
 // acyclic and of bounded depth, as ReadPickle promises.
-Value CopyValue(ValueArena& arena, const Value& value,
-                SubstituteFn substitute);
+Value CopyValue(ValueArena& arena, const Value& value, SubstituteFn substitute);
 Value CopyValue(ValueArena& arena, const Value& value);
 
 // Calls `visit` for every distinct tensor inside `value`, itself included, in
