@@ -1,0 +1,63 @@
+// The allow-lists themselves; that the reader obeys them is tested in
+// pickle_reader_test.cc.
+
+#include <gtest/gtest.h>
+
+#include "dcp/format/pickle_reader.h"
+
+namespace dcp {
+namespace {
+
+TEST(PickleGlobals, StateDictsHoldTensorsAndPlainValues) {
+  EXPECT_TRUE(IsStateDictGlobal("torch._utils", "_rebuild_tensor_v2"));
+  EXPECT_TRUE(IsStateDictGlobal("torch", "BFloat16Storage"));
+  EXPECT_TRUE(IsStateDictGlobal("torch", "float8_e4m3fn"));
+  EXPECT_TRUE(IsStateDictGlobal("collections", "OrderedDict"));
+  EXPECT_TRUE(IsStateDictGlobal("builtins", "set"));
+  EXPECT_TRUE(IsStateDictGlobal("numpy.core.multiarray", "scalar"));
+  EXPECT_TRUE(IsStateDictGlobal("numpy._core.multiarray", "_reconstruct"));
+}
+
+TEST(PickleGlobals, MetadataHoldsItsOwnClasses) {
+  EXPECT_TRUE(IsMetadataGlobal("torch.distributed.checkpoint.metadata",
+                               "TensorStorageMetadata"));
+  EXPECT_TRUE(IsMetadataGlobal("torch.distributed.checkpoint.filesystem",
+                               "_StorageInfo"));
+  EXPECT_TRUE(IsMetadataGlobal("torch", "Size"));
+  EXPECT_FALSE(IsStateDictGlobal("torch.distributed.checkpoint.metadata",
+                                 "TensorStorageMetadata"));
+  EXPECT_FALSE(IsMetadataGlobal("torch._utils", "_rebuild_tensor_v2"));
+}
+
+TEST(PickleGlobals, NothingThatRunsCodeIsOnEitherList) {
+  constexpr const char* kHostile[][2] = {
+      {"os", "system"},
+      {"posix", "system"},
+      {"builtins", "eval"},
+      {"builtins", "exec"},
+      {"builtins", "__import__"},
+      {"builtins", "open"},
+      {"builtins", "compile"},
+      {"subprocess", "Popen"},
+      {"torch", "load"},
+      {"torch.hub", "load"},
+      {"importlib", "import_module"},
+      {"runpy", "_run_code"},
+      {"torch.serialization", "load"},
+      {"operator", "attrgetter"},
+      {"functools", "partial"},
+      {"argparse", "Namespace"},
+      {"torch.nn.modules.linear", "Linear"},
+      {"torch.jit", "load"},
+      {"numpy", "load"},
+      {"", "os"},
+      {"os", ""},
+  };
+  for (const auto& [module, name] : kHostile) {
+    EXPECT_FALSE(IsStateDictGlobal(module, name)) << module << "." << name;
+    EXPECT_FALSE(IsMetadataGlobal(module, name)) << module << "." << name;
+  }
+}
+
+}  // namespace
+}  // namespace dcp
