@@ -22,6 +22,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "dcp/base/check.h"
+#include "dcp/base/error_side.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "dcp/io/posix_error.h"
@@ -85,6 +86,7 @@ class Transfer {
   void Complete(Operation& operation);
   Operation& Acquire(IoRequest::Op op);
   void Release(Operation& operation);
+  void FailAndRelease(Operation& operation, absl::Status status);
   std::string Describe(const Operation& operation) const;
   void Fail(absl::Status status) {
     if (status_.ok()) status_ = std::move(status);
@@ -296,9 +298,9 @@ void Transfer::StartRead(BatchState& state, Block block) {
   operation.file = read.file;
   if (read.offset > read.file.size ||
       read.length > read.file.size - read.offset) {
-    Fail(absl::DataLossError(
-        absl::StrCat(Describe(operation), ": file ends at ", read.file.size)));
-    return Release(operation);
+    return FailAndRelease(operation, absl::DataLossError(absl::StrCat(
+                                         Describe(operation), ": file ends at ",
+                                         read.file.size)));
   }
   const uint64_t end =
       std::min(read.offset + read.length + kReadMarginBytes, read.file.size);
@@ -345,8 +347,7 @@ void Transfer::Submit(Operation& operation) {
   request.length = static_cast<uint32_t>(operation.asked - operation.done);
   const absl::Status status = queue_.Submit(&request);
   if (status.ok()) return;
-  Fail(Annotate(status, Describe(operation)));
-  Release(operation);
+  FailAndRelease(operation, Annotate(status, Describe(operation)));
 }
 
 void Transfer::Handle(Operation& operation) {
@@ -354,8 +355,8 @@ void Transfer::Handle(Operation& operation) {
   if (!status_.ok()) return Release(operation);
   const int64_t result = operation.request.result;
   if (result < 0 && result != -EINTR && result != -EAGAIN) {
-    Fail(PosixError(static_cast<int>(-result), Describe(operation)));
-    return Release(operation);
+    return FailAndRelease(
+        operation, PosixError(static_cast<int>(-result), Describe(operation)));
   }
   if (result <= 0) return Retry(operation, result);
   DCP_CHECK(result <= operation.request.length, "result=", result);
@@ -380,18 +381,19 @@ void Transfer::Retry(Operation& operation, int64_t result) {
   if (!at_end && ++operation.num_tries < kMaxIoTries) {
     return Submit(operation);
   }
+  absl::Status status;
   if (result < 0) {
-    Fail(PosixError(static_cast<int>(-result), Describe(operation)));
+    status = PosixError(static_cast<int>(-result), Describe(operation));
   } else if (is_read) {
     const uint64_t end =
         operation.request.offset + static_cast<uint64_t>(result);
-    Fail(absl::DataLossError(
-        absl::StrCat(Describe(operation), ": file ends at ", end)));
+    status = absl::DataLossError(
+        absl::StrCat(Describe(operation), ": file ends at ", end));
   } else {
-    Fail(absl::UnavailableError(
-        absl::StrCat(Describe(operation), ": nothing is written")));
+    status = absl::UnavailableError(
+        absl::StrCat(Describe(operation), ": nothing is written"));
   }
-  Release(operation);
+  FailAndRelease(operation, std::move(status));
 }
 
 void Transfer::Complete(Operation& operation) {
@@ -426,6 +428,14 @@ Operation& Transfer::Acquire(IoRequest::Op op) {
   operation.num_tries = 0;
   ++(op == IoRequest::Op::kRead ? reads_in_flight_ : writes_in_flight_);
   return operation;
+}
+
+// What is read is the source, what is written the destination.
+void Transfer::FailAndRelease(Operation& operation, absl::Status status) {
+  const bool is_read = operation.request.op == IoRequest::Op::kRead;
+  Fail(WithSide(std::move(status),
+                is_read ? ErrorSide::kSource : ErrorSide::kDestination));
+  Release(operation);
 }
 
 void Transfer::Release(Operation& operation) {

@@ -78,8 +78,9 @@ using NextBatch = absl::FunctionRef<absl::StatusOr<bool>(Batch& batch)>;
 // the rest the batches; with `blocks_per_batch` 0 batches have no blocks and
 // all of it serves reads. After an error or a stop request nothing new is
 // submitted, what the kernel holds is reaped, and the first error, or
-// Cancelled, is returned. Read errors name the handle's offset and length;
-// callers add the file's name through `describe`.
+// Cancelled, is returned. An error of a read or write names its file through
+// `describe`, offset and length, and is marked with its side: the source's or
+// the destination's (dcp/base/error_side.h).
 absl::Status RunPipeline(IoQueue& queue, BlockPool& pool,
                          uint64_t blocks_per_batch, NextBatch next,
                          absl::FunctionRef<std::string(FileHandle)> describe,

@@ -10,7 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "dcp/base/error_side.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "dcp/io/block_pool.h"
@@ -230,6 +232,13 @@ TEST(Pipeline, SurvivesShortInterruptedAndReorderedTransfers) {
   }
 }
 
+// Which end the message blames.
+ErrorSide SideByMessage(const absl::Status& status) {
+  return absl::StartsWith(status.message(), "read source")
+             ? ErrorSide::kSource
+             : ErrorSide::kDestination;
+}
+
 // Every request of the copy fails once with each errno.
 TEST(Pipeline, ReportsEveryErrorWhereverItHappensAndWorksAgain) {
   const std::vector<std::pair<int, absl::StatusCode>> errors = {
@@ -253,6 +262,7 @@ TEST(Pipeline, ReportsEveryErrorWhereverItHappensAndWorksAgain) {
       if (!status.ok()) {
         EXPECT_THAT(std::string(status.message()),
                     AllOf(HasSubstr(" ["), HasSubstr("+")));
+        EXPECT_EQ(SideOf(status), SideByMessage(status)) << status;
         files.job.at = files.job.num_filled = 0;
         EXPECT_OK(engine.Run(files.job));
       } else {
@@ -267,8 +277,10 @@ TEST(Pipeline, GivesUpOnADiskThatIsAlwaysInterrupted) {
   SimStorage fs({.percent_interrupted = 100});
   Files files(fs, "/", 10'000);
   Engine engine(fs);
-  EXPECT_THAT(engine.Run(files.job),
+  const absl::Status status = engine.Run(files.job);
+  EXPECT_THAT(status,
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("source")));
+  EXPECT_EQ(SideOf(status), ErrorSide::kSource);
 }
 
 TEST(Pipeline, ReportsAFullDisk) {
@@ -301,10 +313,11 @@ TEST(Pipeline, RefusesAReadBehindTheEnd) {
   Files files(fs, "/", 50'000);
   files.job.size += 1;
   Engine engine(fs);
-  EXPECT_THAT(engine.Run(files.job),
-              StatusIs(absl::StatusCode::kDataLoss,
-                       AllOf(HasSubstr("read source ["),
-                             HasSubstr("file ends at 50000"))));
+  const absl::Status status = engine.Run(files.job);
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kDataLoss,
+                               AllOf(HasSubstr("read source ["),
+                                     HasSubstr("file ends at 50000"))));
+  EXPECT_EQ(SideOf(status), ErrorSide::kSource);
 }
 
 TEST(Pipeline, StopsInTheMiddle) {
