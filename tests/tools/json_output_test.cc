@@ -21,6 +21,13 @@ Json Parse(const std::string& text) {
   return Json::parse(text);
 }
 
+DiffFinding Finding(DiffFinding::Kind kind, const char* name) {
+  DiffFinding finding;
+  finding.kind = kind;
+  finding.name = name;
+  return finding;
+}
+
 TEST(JsonOutput, Inspect) {
   const std::vector<CheckpointEntry> entries = SampleEntries();
   Inspection inspection = InspectEntries(entries, "");
@@ -88,11 +95,11 @@ TEST(JsonOutput, Diff) {
   report.num_tensors_equal = 5;
   report.num_objects_equal = 4;
   report.bytes_compared = 100;
-  report.findings.push_back({.kind = DiffFinding::Kind::kShape,
-                             .name = "s",
-                             .in_a = "[2]",
-                             .in_b = "[3]"});
-  DiffFinding values{.kind = DiffFinding::Kind::kValues, .name = "v"};
+  DiffFinding shape = Finding(DiffFinding::Kind::kShape, "s");
+  shape.in_a = "[2]";
+  shape.in_b = "[3]";
+  report.findings.push_back(shape);
+  DiffFinding values = Finding(DiffFinding::Kind::kValues, "v");
   values.num_elements = 10;
   values.difference = {.num_different = 2,
                        .first_different = 3,
@@ -115,10 +122,11 @@ TEST(JsonOutput, DiffNamesEveryKind) {
   using Kind = DiffFinding::Kind;
   for (Kind kind : {Kind::kOnlyInA, Kind::kOnlyInB, Kind::kKind, Kind::kShape,
                     Kind::kDType, Kind::kValues, Kind::kObject}) {
-    report.findings.push_back({.kind = kind, .name = "x"});
+    report.findings.push_back(Finding(kind, "x"));
   }
   std::vector<std::string> names;
-  for (const Json& finding : Parse(DiffJson("a", "b", report, 0))["findings"]) {
+  const Json json = Parse(DiffJson("a", "b", report, 0));
+  for (const Json& finding : json["findings"]) {
     names.push_back(finding["kind"]);
   }
   EXPECT_THAT(names,
@@ -127,7 +135,9 @@ TEST(JsonOutput, DiffNamesEveryKind) {
 }
 
 TEST(JsonOutput, Convert) {
-  ConvertPlan plan{.from = Format::kDcp, .to = Format::kSafetensors};
+  ConvertPlan plan;
+  plan.from = Format::kDcp;
+  plan.to = Format::kSafetensors;
   plan.files = {{.name = "m.safetensors", .bytes = 90}};
   plan.num_tensors = 3;
   plan.num_objects = 1;
