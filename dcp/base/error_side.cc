@@ -12,10 +12,11 @@ constexpr absl::string_view kPayloadType = "tessera/error-side";
 }  // namespace
 
 absl::Status WithSide(absl::Status status, ErrorSide side) {
-  if (status.ok() || SideOf(status) != ErrorSide::kNone) return status;
-  status.SetPayload(kPayloadType, absl::Cord(side == ErrorSide::kSource
-                                                 ? "source"
-                                                 : "destination"));
+  if (status.ok() || side == ErrorSide::kNone) return status;
+  if (SideOf(status) != ErrorSide::kNone) return status;
+  status.SetPayload(
+      kPayloadType,
+      absl::Cord(side == ErrorSide::kSource ? "source" : "destination"));
   return status;
 }
 

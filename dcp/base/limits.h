@@ -88,6 +88,13 @@ inline constexpr uint64_t kMaxZipRecords = uint64_t{1} << 22;
 // The end-of-central-directory record with the longest possible comment.
 inline constexpr uint64_t kMaxZipTailBytes = 22 + 65535;
 
+// Memory that a chunk costs while it is converted beside its payload: boxes,
+// places, layout, digest, the index on both sides. Measured: some 800 bytes.
+inline constexpr uint64_t kIndexBytesPerChunk = 1024;
+
+// So much of it is not counted against the memory budget.
+inline constexpr uint64_t kFreeIndexBytes = uint64_t{32} << 20;
+
 // Output files that one lane has open at once.
 inline constexpr uint64_t kMaxOpenOutputs = 64;
 

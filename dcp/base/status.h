@@ -22,10 +22,9 @@ absl::Status Annotate(const absl::Status& status, const Parts&... parts) {
   if (status.ok()) return status;
   absl::Status annotated(status.code(),
                          absl::StrCat(parts..., ": ", status.message()));
-  status.ForEachPayload(
-      [&](absl::string_view type, const absl::Cord& payload) {
-        annotated.SetPayload(type, payload);
-      });
+  status.ForEachPayload([&](absl::string_view type, const absl::Cord& payload) {
+    annotated.SetPayload(type, payload);
+  });
   return annotated;
 }
 

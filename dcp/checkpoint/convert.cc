@@ -176,6 +176,17 @@ absl::StatusOr<Output> BuildOutput(Job& job, std::vector<OutputEntry> entries,
   return BuildSafetensorsDirectory(entries, files, options.max_shard_bytes);
 }
 
+// What the budget leaves for payload. The index of a checkpoint of very many
+// chunks takes memory too; up to kFreeIndexBytes of it is within what a
+// process may have beside its budget.
+uint64_t PayloadMemory(const Output& output, uint64_t num_lanes,
+                       uint64_t budget) {
+  const uint64_t index_bytes = output.payloads.size() * kIndexBytesPerChunk;
+  const uint64_t excess = index_bytes - std::min(index_bytes, kFreeIndexBytes);
+  return std::max(num_lanes * kMinMemoryBytes,
+                  budget - std::min(budget, excess));
+}
+
 void CompletePlan(Job& job, const ConvertOptions& options) {
   ConvertPlan& plan = job.plan;
   for (const OutputFile& file : job.output.files) {
@@ -193,8 +204,9 @@ void CompletePlan(Job& job, const ConvertOptions& options) {
   // More blocks than the output needs would only be pinned for nothing.
   const uint64_t useful =
       AlignUp(2 * plan.bytes_to_write, kBlockBytes) + 2 * kMinMemoryBytes;
-  plan.memory_bytes = std::min(
-      options.memory_bytes, std::max(plan.num_lanes * kMinMemoryBytes, useful));
+  plan.memory_bytes =
+      std::min(PayloadMemory(job.output, plan.num_lanes, options.memory_bytes),
+               std::max(plan.num_lanes * kMinMemoryBytes, useful));
 }
 
 absl::StatusOr<Job> Prepare(FileSystem& fs, absl::string_view src,

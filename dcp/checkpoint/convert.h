@@ -59,7 +59,7 @@ struct ConvertPlan {
   Format from;
   Format to;
   struct OutputFile {
-    std::string name;  // relative to the destination; empty if it is the file
+    std::string name;  // in the destination, or the destination's own
     uint64_t bytes;
   };
   std::vector<OutputFile> files;

@@ -34,8 +34,9 @@ struct Leaf {
 class Side {
  public:
   absl::Status Open(FileSystem& fs, absl::string_view path,
-                    const OpenOptions& open, const SelectionOptions& selection,
+                    const OpenOptions& open, SelectionOptions selection,
                     std::stop_token stop) {
+    selection.allow_unmatched = true;
     absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint =
         Checkpoint::Open(fs, path, open);
     if (!checkpoint.ok()) {
@@ -126,6 +127,11 @@ class Differ {
         a_.Open(fs_, a, options_.open, options_.selection_a, options_.stop));
     DCP_RETURN_IF_ERROR(
         b_.Open(fs_, b, options_.open, options_.selection_b, options_.stop));
+    if (a_.leaves().empty() && b_.leaves().empty() &&
+        !options_.selection_a.include.empty()) {
+      return absl::InvalidArgumentError(
+          "the include patterns match no name on either side");
+    }
     CompareNames();
     DCP_RETURN_IF_ERROR(CompareElementsOfPairs());
     for (Pair& pair : pairs_) {

@@ -165,7 +165,9 @@ absl::StatusOr<std::vector<SelectedEntry>> Select(
   for (const std::string& text : options.casts) {
     DCP_ASSIGN_OR_RETURN(casts.emplace_back(), ParseCast(text));
   }
-  DCP_RETURN_IF_ERROR(CheckIncludesMatch(entries, options.include));
+  if (!options.allow_unmatched) {
+    DCP_RETURN_IF_ERROR(CheckIncludesMatch(entries, options.include));
+  }
 
   std::vector<SelectedEntry> selected;
   absl::flat_hash_map<std::string, absl::string_view> origins;
@@ -193,7 +195,7 @@ absl::StatusOr<std::vector<SelectedEntry>> Select(
     }
   }
   for (const Cast& cast : casts) {
-    if (!cast.used && cast.glob != "*") {
+    if (!cast.used && cast.glob != "*" && !options.allow_unmatched) {
       return absl::InvalidArgumentError(absl::StrCat(
           "cast pattern '", cast.glob, "' matches no floating-point tensor"));
     }

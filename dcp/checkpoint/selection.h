@@ -25,6 +25,9 @@ struct SelectionOptions {
   std::vector<std::string> renames;
   // "bf16", or "GLOB=bf16"; the last that matches wins. Floating tensors only.
   std::vector<std::string> casts;
+  // Whether patterns may match nothing: one of two checkpoints that are
+  // compared may lack what the other has.
+  bool allow_unmatched = false;
 };
 
 struct SelectedEntry {

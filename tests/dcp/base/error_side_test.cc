@@ -27,6 +27,8 @@ TEST(ErrorSide, OkHasNone) {
   EXPECT_EQ(SideOf(WithSide(absl::OkStatus(), ErrorSide::kSource)),
             ErrorSide::kNone);
   EXPECT_EQ(SideOf(absl::InternalError("x")), ErrorSide::kNone);
+  EXPECT_EQ(SideOf(WithSide(absl::InternalError("x"), ErrorSide::kNone)),
+            ErrorSide::kNone);
 }
 
 }  // namespace
