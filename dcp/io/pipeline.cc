@@ -114,6 +114,7 @@ class Transfer {
   size_t first_unfilled_ = 0;
   size_t first_unwritten_ = 0;
   uint64_t batch_blocks_held_ = 0;
+  bool freed_ = false;  // blocks of a batch, in this turn of the loop
   std::vector<std::unique_ptr<BatchState>> spare_batches_;
 
   std::vector<Operation> operations_;
@@ -154,13 +155,18 @@ Transfer::Transfer(IoQueue& queue, BlockPool& pool, uint64_t blocks_per_batch,
 
 absl::Status Transfer::Run() {
   while (status_.ok()) {
-    bool started = true;
-    while (status_.ok() && started) {
+    bool again = true;
+    while (status_.ok() && again) {
+      freed_ = false;
       if (stop_.stop_requested()) Fail(absl::CancelledError("stopped"));
-      started = status_.ok() && CanStart() && StartBatch();
+      const bool started = status_.ok() && CanStart() && StartBatch();
       SubmitReads();
       FillBatches();
       SubmitWrites();
+      // A batch without writes is over as soon as it is filled: nothing in
+      // flight would lead here again, and its blocks may be what the next one
+      // waits for.
+      again = started || freed_;
     }
     if (reads_in_flight_ + writes_in_flight_ == 0) {
       DCP_CHECK(!status_.ok() || (exhausted_ && batches_.empty()));
@@ -253,6 +259,7 @@ void Transfer::FinishIfDone(BatchState& state) {
   batch_blocks_held_ -= blocks_per_batch_;
   state.batch.blocks.clear();
   state.finished = true;
+  freed_ = true;
   while (first_unwritten_ > 0 && batches_.front()->finished) {
     std::unique_ptr<BatchState> old = std::move(batches_.front());
     batches_.erase(batches_.begin());

@@ -497,6 +497,49 @@ TEST(Pipeline, ReadsWithTheWholePoolWhenBatchesWantNoBlocks) {
   EXPECT_OK(fs.Close(src));
 }
 
+// Reaps all that is in flight at once, as a fast disk lets it come.
+class WholesaleQueue final : public IoQueue {
+ public:
+  explicit WholesaleQueue(std::unique_ptr<IoQueue> queue)
+      : queue_(std::move(queue)) {}
+  uint32_t depth() const override { return queue_->depth(); }
+  uint32_t in_flight() const override { return queue_->in_flight(); }
+  absl::Status Submit(IoRequest* request) override {
+    return queue_->Submit(request);
+  }
+  absl::Status Reap(std::vector<IoRequest*>& done) override {
+    while (queue_->in_flight() > 0) DCP_RETURN_IF_ERROR(queue_->Reap(done));
+    return absl::OkStatus();
+  }
+
+ private:
+  std::unique_ptr<IoQueue> queue_;
+};
+
+TEST(Pipeline, GoesOnAfterABatchThatIsOnlyRead) {
+  SimStorage fs;
+  ASSERT_OK(WriteFile(fs, "/s", RandomBytes(40'000)));
+  ASSERT_OK_AND_ASSIGN(const File src,
+                       fs.OpenForRead("/s", DirectMode::kOn, true));
+  for (uint64_t num_blocks = 2; num_blocks <= 9; ++num_blocks) {
+    BlockPool pool(num_blocks);
+    WholesaleQueue queue(*fs.NewQueue(16, pool.memory()));
+    uint64_t num_batches = 0;
+    const auto next = [&](Batch& batch) -> absl::StatusOr<bool> {
+      batch.reads.push_back(
+          {.file = src, .offset = 1000 * (num_batches % 40), .length = 1000});
+      batch.on_read = [](size_t, ByteSpan) { return absl::OkStatus(); };
+      return ++num_batches <= 40;
+    };
+    TransferStats stats;
+    EXPECT_OK(RunPipeline(
+        queue, pool, num_blocks / 4, next,
+        [](FileHandle) { return DescribeAs("s"); }, {}, stats));
+    EXPECT_EQ(stats.num_reads, 40u) << num_blocks;
+  }
+  EXPECT_OK(fs.Close(src));
+}
+
 TEST(Pipeline, TakesBatchesWithNothingInThem) {
   SimStorage fs;
   Engine engine(fs);
