@@ -90,6 +90,7 @@ std::unique_ptr<Destination> Destination::Attach(FileSystem& fs,
       new Destination(fs, WithoutTrailingSlashes(path), Kind::kDcpDirectory));
   destination->staging_ = destination->path_;
   destination->exists_ = true;
+  destination->committed_ = true;  // nothing is left for it to remove
   return destination;
 }
 

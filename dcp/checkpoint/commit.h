@@ -39,11 +39,12 @@ class Destination {
       FileSystem& fs, absl::string_view path, Kind kind, bool overwrite);
 
   // For the ranks of a save beside the one that plans and commits: data files
-  // go to the DCP directory `path`.
+  // go to the DCP directory `path`. They are the other's to remove, to which
+  // they are Created too: only it knows whether they became a checkpoint.
   static std::unique_ptr<Destination> Attach(FileSystem& fs,
                                              absl::string_view path);
 
-  // Removes all that was made unless Commit succeeded or Keep was called.
+  // Removes all that was made unless it may have become a checkpoint.
   ~Destination();
   Destination(const Destination&) = delete;
   Destination& operator=(const Destination&) = delete;
@@ -58,10 +59,9 @@ class Destination {
 
   // Where to create data file `name` (of kFile: `name` is ignored).
   std::string PathOf(absl::string_view name) const;
-  // The data file was created: to be removed if there is no commit.
+  // The data file was, or will be, created: to be removed if there is no
+  // commit.
   void Created(absl::string_view name);
-  // What was made is part of a checkpoint that another rank committed.
-  void Keep() { committed_ = true; }
 
   // Makes the checkpoint appear. All data files are written, synced and
   // closed. `index_name` and `index` are the file that makes a checkpoint of

@@ -116,14 +116,30 @@ class LaneTransfer {
           WithSide(Create(output_.files[file]), ErrorSide::kDestination));
     }
     const uint64_t share = lane.pool.num_blocks() / (interleave_ ? 4 : 8);
-    DCP_RETURN_IF_ERROR(RunPipeline(
+    const absl::Status moved = RunPipeline(
         *lane.queue, lane.pool, std::max<uint64_t>(share, 1),
         [this](Batch& batch) { return NextBatch(batch); },
-        [this](FileHandle handle) { return Describe(handle); }, stop, stats_));
+        [this](FileHandle handle) { return Describe(handle); }, stop, stats_);
+    if (!moved.ok()) {
+      FlushSources();
+      return moved;
+    }
     for (const auto& state : wave_) {
       DCP_RETURN_IF_ERROR(WithSide(Finish(*state), ErrorSide::kDestination));
     }
     return absl::OkStatus();
+  }
+
+  // After an error: the lane's blocks are about to be freed, and nothing may
+  // still be on its way into them.
+  void FlushSources() {
+    for (const auto& state : wave_) {
+      for (const LayoutPart& part : state->spec->layout.parts()) {
+        if (part.payload_length == 0) continue;
+        TensorSource* source = output_.payloads[part.payload].source;
+        if (source != nullptr) source->Flush().IgnoreError();
+      }
+    }
   }
 
   absl::Status Create(OutputFile& spec) {

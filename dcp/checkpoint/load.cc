@@ -142,16 +142,20 @@ class Loader {
 
   absl::Status Place(const std::vector<Piece>& pieces,
                      std::vector<Block>& blocks) {
-    for (const Piece& piece : pieces) {
-      DCP_RETURN_IF_ERROR(tensors_[piece.tensor].sink->Place(
+    absl::Status status;
+    size_t num_begun = 0;
+    while (status.ok() && num_begun < pieces.size()) {
+      const Piece& piece = pieces[num_begun++];
+      status = tensors_[piece.tensor].sink->Place(
           piece.offset,
-          ByteSpan(blocks[piece.block].data() + piece.position, piece.length)));
+          ByteSpan(blocks[piece.block].data() + piece.position, piece.length));
     }
-    // The blocks go back to the pool after this: nothing may still read them.
-    for (const Piece& piece : pieces) {
-      DCP_RETURN_IF_ERROR(tensors_[piece.tensor].sink->Flush());
+    // The blocks go back to the pool after this: nothing may still read them,
+    // after an error neither.
+    for (size_t i = 0; i < num_begun; ++i) {
+      status.Update(tensors_[pieces[i].tensor].sink->Flush());
     }
-    return absl::OkStatus();
+    return status;
   }
 
   FileSystem& fs_;

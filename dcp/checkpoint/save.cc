@@ -5,7 +5,9 @@
 //      and writes the file
 //   3. every rank sends the .metadata of what it wrote and its digests; rank 0
 //      merges them and commits
-// After each step all ranks agree that it succeeded.
+// After each step all ranks agree that it succeeded. If not, rank 0 removes
+// the files of all: none of them is being written any more then, and only
+// rank 0 knows how far the commit came.
 #include "dcp/checkpoint/save.h"
 
 #include <algorithm>
@@ -20,7 +22,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "dcp/base/bytes.h"
-#include "dcp/base/check.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/commit.h"
 #include "dcp/checkpoint/dcp_opener.h"
@@ -176,6 +177,36 @@ std::vector<std::vector<size_t>> Assign(
   return kept;
 }
 
+// What the types of a SaveState do not rule out. All ranks together are
+// checked by rank 0.
+absl::Status CheckState(const SaveState& state) {
+  absl::flat_hash_map<absl::string_view, const SaveTensor*> by_name;
+  for (const SaveTensor& tensor : state.tensors) {
+    if (!CheckedVolume(tensor.shape).has_value() ||
+        !Contains(WholeBox(tensor.shape), tensor.box)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(tensor.fqn, ": ", ToString(tensor.box),
+                       " is not inside ", ShapeToString(tensor.shape)));
+    }
+    const SaveTensor& first =
+        *by_name.emplace(tensor.fqn, &tensor).first->second;
+    if (first.dtype != tensor.dtype || first.shape != tensor.shape) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          tensor.fqn, " is listed as ", TorchName(first.dtype), " ",
+          ShapeToString(first.shape), " and as ", TorchName(tensor.dtype), " ",
+          ShapeToString(tensor.shape)));
+    }
+  }
+  absl::flat_hash_set<absl::string_view> objects;
+  for (const SaveObject& object : state.objects) {
+    if (by_name.contains(object.fqn) || !objects.insert(object.fqn).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(object.fqn, " is listed twice"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckWhole(const Metadata& metadata) {
   for (const MetadataEntry& entry : metadata.entries) {
     const auto* tensor = std::get_if<TensorStorageMetadata>(&entry.value);
@@ -206,14 +237,17 @@ std::string EncodeOrder(const Order& order) {
   return absl::StrCat(order.file_name, "\n", absl::StrJoin(order.items, ","));
 }
 
-Order DecodeOrder(absl::string_view text) {
+absl::StatusOr<Order> DecodeOrder(absl::string_view text, size_t num_items) {
   const std::pair<std::string, std::string> halves =
       absl::StrSplit(text, absl::MaxSplits('\n', 1));
   Order order{.file_name = halves.first, .items = {}};
   for (absl::string_view number :
        absl::StrSplit(halves.second, ',', absl::SkipEmpty())) {
     size_t item = 0;
-    DCP_CHECK(absl::SimpleAtoi(number, &item), number);
+    if (!absl::SimpleAtoi(number, &item) || item >= num_items) {
+      return absl::DataLossError(
+          absl::StrCat("told to write item '", number, "' of ", num_items));
+    }
     order.items.push_back(item);
   }
   return order;
@@ -239,14 +273,13 @@ class Saver {
         coordinator_.Gather(absl::StrCat(
             WriteDigests(digests_), WriteDcpMetadata(written_.metadata()))));
     const absl::Status committed = is_first_ ? Commit(all) : absl::OkStatus();
-    DCP_RETURN_IF_ERROR(Agree(coordinator_, committed));
-    destination_->Keep();
-    return absl::OkStatus();
+    return Agree(coordinator_, committed);
   }
 
  private:
   // Steps 1 and 2.
   absl::StatusOr<Order> Exchange() {
+    DCP_RETURN_IF_ERROR(Agree(coordinator_, CheckState(state_)));
     DCP_ASSIGN_OR_RETURN(const std::vector<std::string> all,
                          coordinator_.Gather(WriteDcpMetadata(Offered())));
     std::vector<std::string> orders(
@@ -257,7 +290,7 @@ class Saver {
     DCP_ASSIGN_OR_RETURN(const std::string order,
                          coordinator_.Scatter(std::move(orders)));
     if (!is_first_) destination_ = Destination::Attach(fs_, path_);
-    return DecodeOrder(order);
+    return DecodeOrder(order, state_.tensors.size() + state_.objects.size());
   }
 
   Metadata Offered() const {
@@ -292,9 +325,10 @@ class Saver {
     DCP_RETURN_IF_ERROR(destination_->Begin());
     const std::vector<std::vector<size_t>> kept = Assign(offers);
     for (size_t rank = 0; rank < kept.size(); ++rank) {
-      orders[rank] = EncodeOrder(
-          {destination_->NextDataFileName(static_cast<int64_t>(rank)),
-           kept[rank]});
+      const std::string name =
+          destination_->NextDataFileName(static_cast<int64_t>(rank));
+      destination_->Created(name);
+      orders[rank] = EncodeOrder({name, kept[rank]});
     }
     return absl::OkStatus();
   }
@@ -335,7 +369,7 @@ class Saver {
     MetadataBuilder merged;
     std::vector<ChunkDigest> digests;
     for (const std::string& text : all) {
-      const size_t length = DigestsLength(text);
+      DCP_ASSIGN_OR_RETURN(const size_t length, DigestsLength(text));
       DCP_ASSIGN_OR_RETURN(
           std::vector<ChunkDigest> some,
           ParseDigests(absl::string_view(text).substr(0, length)));
@@ -352,10 +386,14 @@ class Saver {
   }
 
   // The digests end with a line of their own, the pickle follows.
-  static size_t DigestsLength(absl::string_view text) {
+  static absl::StatusOr<size_t> DigestsLength(absl::string_view text) {
     const size_t end = text.find("\nend ");
-    DCP_CHECK(end != absl::string_view::npos);
-    return text.find('\n', end + 1) + 1;
+    const size_t newline =
+        end == absl::string_view::npos ? end : text.find('\n', end + 1);
+    if (newline == absl::string_view::npos) {
+      return absl::DataLossError("a rank sent no digests");
+    }
+    return newline + 1;
   }
 
   FileSystem& fs_;
