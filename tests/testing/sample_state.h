@@ -1,0 +1,114 @@
+// Tensors in memory to save and to load into: MemorySource and MemorySink,
+// which move nothing before Flush, as a GPU's copies may not; SampleTensor,
+// whole and known; SampleState, a SaveState that owns what it refers to.
+// Thread-compatible.
+
+#ifndef TESTS_TESTING_SAMPLE_STATE_H_
+#define TESTS_TESTING_SAMPLE_STATE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "dcp/checkpoint/save.h"
+#include "dcp/checkpoint/tensor_sink.h"
+#include "dcp/checkpoint/tensor_source.h"
+#include "dcp/format/value.h"
+#include "dcp/tensor/box.h"
+#include "dcp/tensor/dtype.h"
+
+namespace dcp::testing {
+
+class MemorySource final : public TensorSource {
+ public:
+  explicit MemorySource(std::string bytes) : bytes_(std::move(bytes)) {}
+
+  absl::Status Fill(uint64_t offset, MutableByteSpan dst) override;
+  absl::Status Flush() override;
+
+  // Fills whose Flush has not come yet.
+  size_t num_pending() const { return pending_.size(); }
+  uint64_t num_filled_bytes() const { return num_filled_bytes_; }
+  // Fill fails with `status` once this many bytes were asked for.
+  void FailAfter(uint64_t num_bytes, absl::Status status) {
+    fail_after_bytes_ = num_bytes;
+    failure_ = std::move(status);
+  }
+
+ private:
+  const std::string bytes_;
+  std::vector<std::pair<uint64_t, MutableByteSpan>> pending_;
+  uint64_t num_filled_bytes_ = 0;
+  uint64_t fail_after_bytes_ = UINT64_MAX;
+  absl::Status failure_;
+};
+
+class MemorySink final : public TensorSink {
+ public:
+  explicit MemorySink(uint64_t num_bytes) : bytes_(num_bytes, '\0') {}
+
+  absl::Status Place(uint64_t offset, ByteSpan src) override;
+  absl::Status Flush() override;
+
+  const std::string& bytes() const { return bytes_; }
+  size_t num_pending() const { return pending_.size(); }
+  // Of each byte exactly one placement is expected.
+  uint64_t num_placed_bytes() const { return num_placed_bytes_; }
+  // The next Place fails with `status`.
+  void Fail(absl::Status status) { failure_ = std::move(status); }
+
+ private:
+  std::string bytes_;
+  std::vector<std::pair<uint64_t, ByteSpan>> pending_;
+  uint64_t num_placed_bytes_ = 0;
+  absl::Status failure_;
+};
+
+// Bytes that depend on `seed` alone; no two stretches of them are alike.
+std::string RandomBytes(uint64_t seed, uint64_t num_bytes);
+
+struct SampleTensor {
+  // With random bytes that depend on all arguments.
+  SampleTensor(std::string name, DType type, Dims dims, uint64_t seed = 1);
+
+  // The elements of `box`, row-major, found one by one.
+  std::string BytesOf(const Box& box) const;
+
+  std::string fqn;
+  DType dtype;
+  Dims shape;
+  std::string bytes;  // row-major
+};
+
+class SampleState {
+ public:
+  SampleState() = default;
+  SampleState(const SampleState&) = delete;
+  SampleState& operator=(const SampleState&) = delete;
+
+  // The whole tensor, or a part of it. The source stays this object's.
+  MemorySource& Add(const SampleTensor& tensor);
+  MemorySource& Add(const SampleTensor& tensor, const Box& box);
+  void AddObject(absl::string_view fqn, Value value);
+
+  SaveState& state() { return state_; }
+  const SaveState& state() const { return state_; }
+  ValueArena& arena() { return arena_; }
+  // Of the tensors, in their order.
+  const std::vector<std::unique_ptr<MemorySource>>& sources() const {
+    return sources_;
+  }
+
+ private:
+  SaveState state_;
+  ValueArena arena_;
+  std::vector<std::unique_ptr<MemorySource>> sources_;
+};
+
+}  // namespace dcp::testing
+
+#endif  // TESTS_TESTING_SAMPLE_STATE_H_

@@ -1,0 +1,23 @@
+// Ranks that are threads of one process: RunRanks starts them, each with a
+// Coordinator over memory. Every call is a meeting of all ranks.
+
+#ifndef TESTS_TESTING_THREAD_COORDINATOR_H_
+#define TESTS_TESTING_THREAD_COORDINATOR_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "dcp/checkpoint/coordinator.h"
+
+namespace dcp::testing {
+
+// Runs `work` on `num_ranks` threads and returns what each returned.
+std::vector<absl::Status> RunRanks(
+    int64_t num_ranks,
+    absl::FunctionRef<absl::Status(Coordinator& coordinator)> work);
+
+}  // namespace dcp::testing
+
+#endif  // TESTS_TESTING_THREAD_COORDINATOR_H_
