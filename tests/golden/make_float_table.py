@@ -17,15 +17,30 @@ import zlib
 import torch
 
 TYPES = [
-    torch.float64, torch.float32, torch.float16, torch.bfloat16,
-    torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz,
-    torch.float8_e5m2fnuz
+    torch.float64,
+    torch.float32,
+    torch.float16,
+    torch.bfloat16,
+    torch.float8_e4m3fn,
+    torch.float8_e5m2,
+    torch.float8_e4m3fnuz,
+    torch.float8_e5m2fnuz,
 ]
 LOWER = [
-    0x0000, 0x0001, 0x0fff, 0x1000, 0x1001, 0x2fff, 0x3000, 0x3001, 0x7fff,
-    0x8000, 0x8001, 0xffff
+    0x0000,
+    0x0001,
+    0x0FFF,
+    0x1000,
+    0x1001,
+    0x2FFF,
+    0x3000,
+    0x3001,
+    0x7FFF,
+    0x8000,
+    0x8001,
+    0xFFFF,
 ]
-LOWER64 = [0x0fff, 0x1000, 0x7fff, 0x8000]
+LOWER64 = [0x0FFF, 0x1000, 0x7FFF, 0x8000]
 AS_INT = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -66,8 +81,11 @@ def main():
             data = bits(convert(values, dst)).numpy().tobytes()
             row[str(dst).removeprefix("torch.")] = zlib.crc32(data)
     with open(sys.argv[1], "w", encoding="utf-8") as file:
-        json.dump({"torch": torch.__version__.split("+")[0], "crc32": table},
-                  file, indent=1)
+        json.dump(
+            {"torch": torch.__version__.split("+")[0], "crc32": table},
+            file,
+            indent=1,
+        )
         file.write("\n")
 
 
