@@ -25,7 +25,11 @@ absl::StatusOr<ByteSpan> FileReader::Read(uint64_t offset, uint64_t length) {
         std::min(std::max(length, kReadAheadBytes), length_ - offset);
     buffer_.resize(read);
     buffer_offset_ = offset;
-    DCP_RETURN_IF_ERROR(fs_.Read(file_, start_ + offset, buffer_));
+    if (const absl::Status status = fs_.Read(file_, start_ + offset, buffer_);
+        !status.ok()) {
+      buffer_.clear();  // what is in it is not in the file
+      return status;
+    }
   }
   return ByteSpan(buffer_).subspan(offset - buffer_offset_, length);
 }

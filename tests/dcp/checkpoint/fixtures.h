@@ -1,0 +1,101 @@
+// Small checkpoints of each format, made byte by byte so that a test can spoil
+// one part, and the way back: the tensors of an opened checkpoint. One thread;
+// what cannot fail in a sound test is a DCP_CHECK.
+#ifndef TESTS_DCP_CHECKPOINT_FIXTURES_H_
+#define TESTS_DCP_CHECKPOINT_FIXTURES_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "dcp/checkpoint/checkpoint.h"
+#include "dcp/format/value.h"
+#include "dcp/io/file_system.h"
+#include "dcp/tensor/box.h"
+#include "dcp/tensor/dtype.h"
+#include "dcp/tensor/metadata.h"
+#include "tests/testing/temp_dir.h"
+
+namespace dcp::testing {
+
+// The file system of the operating system, for all tests of a process.
+FileSystem& Disk();
+
+// The bytes of `values`, as a payload.
+template <typename T>
+std::string BytesOf(const std::vector<T>& values) {
+  return std::string(reinterpret_cast<const char*>(values.data()),
+                     values.size() * sizeof(T));
+}
+
+// A torch.save archive of `root`, whose storages "0", "1", ... hold
+// `storages`; with correct CRCs.
+std::string TorchArchiveBytes(const Value& root,
+                              const std::vector<std::string>& storages);
+
+// One whole tensor as an archive: an item of a DCP checkpoint.
+std::string TensorItem(DType dtype, const Dims& shape,
+                       absl::string_view payload);
+// One object without tensors.
+std::string ObjectItem(const Value& value);
+
+// A DCP directory under construction: data files and their index.
+class DcpBuilder {
+ public:
+  // Adds a data file; the items follow each other without gaps.
+  void StartFile(absl::string_view name);
+  // Adds `item` as a chunk of tensor `fqn`, which has the shape `shape`.
+  void AddChunk(absl::string_view fqn, DType dtype, const Dims& shape,
+                const Box& box, absl::string_view item);
+  // The whole of a tensor, its item being what it should be.
+  void AddTensor(absl::string_view fqn, DType dtype, const Dims& shape,
+                 absl::string_view payload);
+  void AddObject(absl::string_view fqn, absl::string_view item);
+
+  Metadata& metadata() { return metadata_; }
+  // The bytes of the data files, parallel to metadata().files.
+  std::vector<std::string>& files() { return files_; }
+
+  // Writes everything below `directory` of `dir`; returns its path.
+  std::string Write(const TempDir& dir, absl::string_view directory,
+                    absl::string_view metadata_name = ".metadata") const;
+
+ private:
+  StorageInfo Append(absl::string_view item);
+
+  Metadata metadata_;
+  std::vector<std::string> files_;
+};
+
+struct SmallTensor {
+  std::string name;
+  DType dtype = DType::kFloat32;
+  Dims shape;
+  std::string payload;
+};
+
+// A safetensors file of `tensors`, in their order.
+std::string SafetensorsBytes(
+    const std::vector<SmallTensor>& tensors,
+    const std::vector<std::pair<std::string, std::string>>& metadata = {});
+
+// Opens with the default options.
+absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(
+    absl::string_view path);
+
+// The entry of that name, which must be there.
+const CheckpointEntry& EntryOf(const Checkpoint& checkpoint,
+                               absl::string_view fqn);
+
+// The row-major bytes of every tensor, through Load.
+absl::StatusOr<std::map<std::string, std::string>> LoadAll(
+    Checkpoint& checkpoint);
+
+}  // namespace dcp::testing
+
+#endif  // TESTS_DCP_CHECKPOINT_FIXTURES_H_
