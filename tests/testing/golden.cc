@@ -93,15 +93,14 @@ GoldenCase ReadGoldenCase(absl::string_view name) {
   golden.name = std::string(name);
   Reader reader(golden);
   // The parser does not tell true from false; texts it does.
-  const std::string json = absl::StrReplaceAll(
-      ReadFile(absl::StrCat(kRoot, name, kSuffix)),
-      {{R"(["bool", true])", R"(["bool", "true"])"},
-       {R"(["bool", false])", R"(["bool", "false"])"}});
+  const std::string json =
+      absl::StrReplaceAll(ReadFile(absl::StrCat(kRoot, name, kSuffix)),
+                          {{R"(["bool", true])", R"(["bool", "true"])"},
+                           {R"(["bool", false])", R"(["bool", "false"])"}});
   DCP_CHECK(ParseJson(json, [&](const JsonEvent& event) {
               return reader.Handle(event);
             }).ok());
-  golden.path =
-      absl::StrCat(name.substr(0, name.find('/')), "/", golden.path);
+  golden.path = absl::StrCat(name.substr(0, name.find('/')), "/", golden.path);
   return golden;
 }
 
@@ -111,8 +110,8 @@ std::vector<GoldenCase> GoldenCases() {
        std::filesystem::recursive_directory_iterator(std::string(kRoot))) {
     const std::string path = entry.path().string();
     if (!absl::EndsWith(path, kSuffix)) continue;
-    names.push_back(path.substr(
-        kRoot.size(), path.size() - kRoot.size() - kSuffix.size()));
+    names.push_back(
+        path.substr(kRoot.size(), path.size() - kRoot.size() - kSuffix.size()));
   }
   std::sort(names.begin(), names.end());
   std::vector<GoldenCase> cases;
