@@ -370,9 +370,11 @@ class Parser {
       }
       const auto it = by_name_.find(fqn.text());
       if (it == by_name_.end()) continue;  // of a name that is not listed
-      DCP_RETURN_IF_ERROR(
-          Annotate(AddStored(it->second, index.Get("offset"), items[i + 1]),
-                   "storage of ", Short(fqn.text())));
+      const absl::Status added =
+          AddStored(it->second, index.Get("offset"), items[i + 1]);
+      if (!added.ok()) {
+        return Annotate(added, "storage of ", Short(fqn.text()));
+      }
     }
     return absl::OkStatus();
   }
@@ -450,17 +452,19 @@ class Parser {
           .entry = static_cast<uint32_t>(i), .has_offset = true, .offset = {}};
       if (auto* bytes = std::get_if<BytesStorageMetadata>(&entry.value)) {
         key.has_offset = false;
-        DCP_RETURN_IF_ERROR(
-            Annotate(Take(key, true, bytes->storage), Short(entry.fqn)));
+        const absl::Status taken = Take(key, true, bytes->storage);
+        if (!taken.ok()) return Annotate(taken, Short(entry.fqn));
         continue;
       }
       auto& tensor = std::get<TensorStorageMetadata>(entry.value);
       for (ChunkStorageMetadata& chunk : tensor.chunks) {
         key.offset = chunk.box.offsets;
         const bool holds_elements = Volume(chunk.box.sizes) != 0;
-        DCP_RETURN_IF_ERROR(Annotate(Take(key, holds_elements, chunk.storage),
-                                     Short(entry.fqn), ", chunk at ",
-                                     ShapeToString(chunk.box.offsets)));
+        const absl::Status taken = Take(key, holds_elements, chunk.storage);
+        if (!taken.ok()) {
+          return Annotate(taken, Short(entry.fqn), ", chunk at ",
+                          ShapeToString(chunk.box.offsets));
+        }
       }
     }
     return absl::OkStatus();
@@ -504,8 +508,10 @@ class Parser {
         return absl::DataLossError(
             absl::StrCat("planner_data has ", Short(fqn), " twice"));
       }
-      DCP_RETURN_IF_ERROR(Annotate(ParsePath(items[i + 1], path),
-                                   "planner_data of ", Short(fqn)));
+      const absl::Status parsed = ParsePath(items[i + 1], path);
+      if (!parsed.ok()) {
+        return Annotate(parsed, "planner_data of ", Short(fqn));
+      }
       with_path.push_back(it->second);
     }
     return CheckAllPaths(with_path);

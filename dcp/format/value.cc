@@ -1,14 +1,20 @@
 #include "dcp/format/value.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <bit>
+#include <cstddef>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "dcp/base/bytes.h"
 #include "dcp/base/check.h"
 #include "dcp/base/limits.h"
 
@@ -183,7 +189,15 @@ struct ValueArena::Impl {
   // Blocks double in size up to the largest, so that a small pickle takes
   // little and a large one few allocations.
   static constexpr size_t kFirstBlockBytes = 4 << 10;
-  static constexpr size_t kLastBlockBytes = 1 << 20;
+  static constexpr size_t kLastBlockBytes = 8 << 20;
+  // Blocks from this size on are made of huge pages, where the kernel has
+  // them: an index of 100,000 tensors touches 170 MB, and a third of the time
+  // to read it went to page faults.
+  static constexpr size_t kHugePageBytes = 2 << 20;
+
+  struct FreeBlock {
+    void operator()(char* block) const { std::free(block); }
+  };
 
   // `alignment` is at most that of operator new.
   char* Allocate(size_t bytes, size_t alignment) {
@@ -204,8 +218,15 @@ struct ValueArena::Impl {
   }
 
   char* AddBlock(size_t bytes) {
-    blocks.push_back(std::make_unique_for_overwrite<char[]>(bytes));
-    return blocks.back().get();
+    const bool huge = bytes >= kHugePageBytes;
+    const size_t alignment = huge ? kHugePageBytes : alignof(std::max_align_t);
+    const size_t size = AlignUp(bytes, alignment);
+    char* block = static_cast<char*>(std::aligned_alloc(alignment, size));
+    DCP_CHECK(block != nullptr, "out of memory for ", size, " bytes");
+    // Only advice: without it the pages are small.
+    if (huge) madvise(block, size, MADV_HUGEPAGE);
+    blocks.emplace_back(block);
+    return block;
   }
 
   absl::string_view CopyText(absl::string_view text) {
@@ -236,7 +257,7 @@ struct ValueArena::Impl {
   void Grow(Value::SequenceNode& sequence, size_t added, bool exactly);
   void AppendAll(Value::SequenceNode& sequence, absl::Span<const Value> added);
 
-  std::vector<std::unique_ptr<char[]>> blocks;
+  std::vector<std::unique_ptr<char, FreeBlock>> blocks;
   char* next = nullptr;
   char* end = nullptr;
   size_t block_bytes = kFirstBlockBytes;
