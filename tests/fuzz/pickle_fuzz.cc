@@ -44,8 +44,9 @@ void CheckFlat(const Value& root) {
   DCP_CHECK(nested.ok() == CheckPaths(paths).ok());
   if (!nested.ok()) return;
   const absl::StatusOr<std::vector<FlatValue>> again = Flatten(*nested);
+  // Not the same leaves: an empty dict in a list leaves a gap, which comes
+  // back as None.
   DCP_CHECK(again.ok(), again.status().ToString());
-  DCP_CHECK(again->size() <= flat->size());
 }
 
 void Check(ByteSpan bytes, const PickleOptions& options) {
