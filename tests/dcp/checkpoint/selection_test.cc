@@ -1,0 +1,162 @@
+#include "dcp/checkpoint/selection.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "dcp/checkpoint/checkpoint.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/status_matchers.h"
+
+namespace dcp {
+namespace {
+
+using ::dcp::testing::IsOkAndHolds;
+using ::dcp::testing::StatusIs;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+CheckpointEntry Tensor(const std::string& fqn, DType dtype) {
+  TensorEntry tensor;
+  tensor.dtype = dtype;
+  return {.fqn = fqn,
+          .path = {PathElement("model"), PathElement(fqn.substr(6))},
+          .value = tensor};
+}
+
+std::vector<CheckpointEntry> Entries() {
+  return {
+      Tensor("model.a.weight", DType::kFloat32),
+      Tensor("model.a.bias", DType::kFloat32),
+      Tensor("model.ids", DType::kInt64),
+      {.fqn = "step", .path = {PathElement("step")}, .value = ObjectEntry()}};
+}
+
+std::vector<std::string> Names(const SelectionOptions& options) {
+  const auto selected = Select(Entries(), options);
+  EXPECT_OK(selected);
+  std::vector<std::string> names;
+  for (const SelectedEntry& entry : *selected) names.push_back(entry.fqn);
+  return names;
+}
+
+absl::Status Refusal(const SelectionOptions& options) {
+  return Select(Entries(), options).status();
+}
+
+SelectionOptions Including(std::vector<std::string> include,
+                           std::vector<std::string> exclude = {}) {
+  SelectionOptions options;
+  options.include = std::move(include);
+  options.exclude = std::move(exclude);
+  return options;
+}
+
+SelectionOptions Renaming(std::vector<std::string> renames) {
+  SelectionOptions options;
+  options.renames = std::move(renames);
+  return options;
+}
+
+SelectionOptions Casting(std::vector<std::string> casts) {
+  SelectionOptions options;
+  options.casts = std::move(casts);
+  return options;
+}
+
+TEST(Selection, GlobsCrossDots) {
+  EXPECT_TRUE(MatchesGlob("model.*", "model.a.weight"));
+  EXPECT_TRUE(MatchesGlob("*.[wb]*", "model.a.bias"));
+  EXPECT_TRUE(MatchesGlob("model.?.bias", "model.a.bias"));
+  EXPECT_FALSE(MatchesGlob("model", "model.a"));
+}
+
+TEST(Selection, EverythingWithoutOptions) {
+  EXPECT_THAT(Names({}), ElementsAre("model.a.weight", "model.a.bias",
+                                     "model.ids", "step"));
+}
+
+TEST(Selection, IncludesThenExcludes) {
+  EXPECT_THAT(Names(Including({"model.*"}, {"*.bias"})),
+              ElementsAre("model.a.weight", "model.ids"));
+  EXPECT_THAT(Names(Including({"step", "model.ids"})),
+              ElementsAre("model.ids", "step"));
+  EXPECT_THAT(Names(Including({}, {"nothing*"})), ::testing::SizeIs(4));
+}
+
+TEST(Selection, AnIncludeThatMatchesNothingIsAMistake) {
+  SelectionOptions options = Including({"model.*", "modle.*"});
+  EXPECT_THAT(Refusal(options), StatusIs(absl::StatusCode::kInvalidArgument,
+                                         HasSubstr("'modle.*'")));
+  options.allow_unmatched = true;
+  EXPECT_THAT(Names(options), ::testing::SizeIs(3));
+}
+
+TEST(Selection, RenamesWithGroupsInOrder) {
+  EXPECT_THAT(Names(Renaming({R"(s/^model\.(.*)$/\1/)", "s/a/b/"})),
+              ElementsAre("b.weight", "b.bias", "ids", "step"));
+  EXPECT_THAT(
+      Names(Renaming({"s|e|E|g"})),
+      ElementsAre("modEl.a.wEight", "modEl.a.bias", "modEl.ids", "stEp"));
+}
+
+TEST(Selection, RenamesMoveThePathToo) {
+  ASSERT_OK_AND_ASSIGN(const std::vector<SelectedEntry> selected,
+                       Select(Entries(), Renaming({"s/^model/net/"})));
+  EXPECT_EQ(selected[0].path,
+            (StatePath{PathElement("net"), PathElement("a.weight")}));
+  EXPECT_EQ(selected[3].path, StatePath{PathElement("step")});
+}
+
+TEST(Selection, RefusesNamesThatCollide) {
+  EXPECT_THAT(
+      Refusal(Renaming({"s/weight|bias/x/"})),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               HasSubstr("both 'model.a.weight' and 'model.a.bias' the name "
+                         "'model.a.x'")));
+}
+
+TEST(Selection, RefusesRenamesItCannotRead) {
+  for (const char* text :
+       {"", "s", "s/a", "s/a/b", "s/a/b/x", "y/a/b/", "s/(/b/", "s/a/\\1/"}) {
+    EXPECT_THAT(
+        Refusal(Renaming({text})),
+        StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("rename '")))
+        << text;
+  }
+}
+
+TEST(Selection, CastsFloatingTensorsByTheLastMatch) {
+  ASSERT_OK_AND_ASSIGN(const std::vector<SelectedEntry> selected,
+                       Select(Entries(), Casting({"bf16", "*.bias=fp16"})));
+  EXPECT_EQ(selected[0].dtype, DType::kBFloat16);
+  EXPECT_EQ(selected[1].dtype, DType::kFloat16);
+  EXPECT_EQ(selected[2].dtype, DType::kInt64);
+}
+
+TEST(Selection, RefusesCastsThatDoNothingOrCannotBe) {
+  EXPECT_THAT(Refusal(Casting({"int8"})),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("only floating-point")));
+  EXPECT_THAT(Refusal(Casting({"*=wide"})),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("unknown dtype 'wide'")));
+  EXPECT_THAT(Refusal(Casting({"*.ids=bf16"})),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("'*.ids' matches no floating-point")));
+  EXPECT_THAT(Refusal(Casting({"float8_e8m0fnu"})),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("cannot cast model.a.weight")));
+}
+
+TEST(Selection, KnowsShortAndTorchNamesOfTypes) {
+  EXPECT_THAT(ParseDType("bf16"), IsOkAndHolds(DType::kBFloat16));
+  EXPECT_THAT(ParseDType("half"), IsOkAndHolds(DType::kFloat16));
+  EXPECT_THAT(ParseDType("fp8"), IsOkAndHolds(DType::kFloat8E4M3FN));
+  EXPECT_THAT(ParseDType("float8_e5m2"), IsOkAndHolds(DType::kFloat8E5M2));
+  EXPECT_THAT(ParseDType("complex64"), IsOkAndHolds(DType::kComplex64));
+}
+
+}  // namespace
+}  // namespace dcp
