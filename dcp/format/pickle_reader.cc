@@ -13,6 +13,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -153,6 +154,8 @@ class Machine {
   absl::Status Reduce();
   absl::Status NewObjEx();
   absl::StatusOr<Value> MakeCall(Value callable, Value args);
+  absl::Status CheckArguments(Value callable,
+                              absl::Span<const Value> args) const;
   absl::StatusOr<Value> MakeBytes(absl::Span<const Value> args);
   absl::StatusOr<Value> MakeEnum(absl::Span<const Value> args);
   absl::Status Build();
@@ -405,6 +408,7 @@ absl::StatusOr<Value> Machine::MakeCall(Value callable, Value args) {
   if (callable.IsGlobal("builtins", "bytes") && items.empty()) {
     return arena_.Bytes("");
   }
+  DCP_RETURN_IF_ERROR(CheckArguments(callable, items));
   // Python 2 gave an OrderedDict its items as a list of pairs, and Counter
   // still gets a dict.
   const bool counter = callable.IsGlobal("collections", "Counter");
@@ -427,6 +431,31 @@ absl::StatusOr<Value> Machine::MakeCall(Value callable, Value args) {
     return call;
   }
   return arena_.Call(callable, args);
+}
+
+// What is inert here must stay harmless for the Python that reads our output:
+// a number makes a buffer of that size, and an object array is a pickle.
+absl::Status Machine::CheckArguments(Value callable,
+                                     absl::Span<const Value> args) const {
+  if (args.empty()) return absl::OkStatus();
+  const Value& first = args[0];
+  const bool number = first.is(Kind::kInt) || first.is(Kind::kBigInt);
+  if (number && (callable.IsGlobal("builtins", "bytearray") ||
+                 callable.IsGlobal("builtins", "bytes"))) {
+    return Malformed("a buffer made of its length");
+  }
+  const bool text = first.is(Kind::kStr) || first.is(Kind::kBytes);
+  if (!text) return absl::OkStatus();
+  if (callable.IsGlobal("builtins", "int") &&
+      first.text().size() > kMaxPickleIntBytes) {
+    return Malformed(
+        absl::StrCat("an int of ", first.text().size(), " digits"));
+  }
+  if (callable.IsGlobal("numpy", "dtype") &&
+      absl::StartsWith(absl::StripPrefix(first.text(), "|"), "O")) {
+    return absl::PermissionDeniedError("numpy objects are not allowed");
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Value> Machine::MakeBytes(absl::Span<const Value> args) {

@@ -4,6 +4,7 @@
 #include <ostream>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "tests/testing/status_matchers.h"
 
@@ -453,6 +454,22 @@ TEST(PickleReader, StateDictsRefuseForeignClassesToo) {
           PICKLE("c_codecs\nencode\n\x8c\003abc\x8c\011bz2_codec\x86R."),
           arena),
       StatusIs(kDenied, HasSubstr("_codecs.encode to bz2_codec")));
+}
+
+TEST(PickleReader, WhatPythonWouldInflateOrRunIsRefused) {
+  ValueArena arena;
+  constexpr auto kDamaged = absl::StatusCode::kDataLoss;
+  EXPECT_THAT(
+      ReadStateDict("cbuiltins\nbytearray\nJ\xff\xff\xff\x7f\x85R.", arena),
+      StatusIs(kDamaged, HasSubstr("made of its length")));
+  const std::string digits(5000, '9');
+  EXPECT_THAT(ReadStateDict(
+                  absl::StrCat("cbuiltins\nint\nV", digits, "\n\x85R."), arena),
+              StatusIs(kDamaged, HasSubstr("an int of 5000 digits")));
+  EXPECT_OK(ReadStateDict("cbuiltins\nint\nV17\n\x85R.", arena));
+  EXPECT_THAT(ReadStateDict("cnumpy\ndtype\n\x8c\002O8\x85R.", arena),
+              StatusIs(kDenied, HasSubstr("numpy objects")));
+  EXPECT_OK(ReadStateDict("cnumpy\ndtype\n\x8c\002f8\x85R.", arena));
 }
 
 TEST(PickleReader, WhatFollowsStopIsLeftAlone) {
