@@ -4,6 +4,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "dcp/base/error_side.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/checkpoint.h"
 #include "dcp/checkpoint/selection.h"
@@ -56,10 +57,11 @@ std::vector<uint32_t> UnreadObjects(const Checkpoint& checkpoint,
 
 absl::StatusOr<ExitCode> RunInspect(const Context& context) {
   const CommandLine& line = context.line;
-  DCP_ASSIGN_OR_RETURN(
-      const std::unique_ptr<Checkpoint> checkpoint,
+  absl::StatusOr<std::unique_ptr<Checkpoint>> opened =
       Checkpoint::Open(context.fs, line.paths[0],
-                       {.direct = DirectMode::kOff, .rank = line.rank}));
+                       {.direct = DirectMode::kOff, .rank = line.rank});
+  if (!opened.ok()) return WithSide(opened.status(), ErrorSide::kSource);
+  const std::unique_ptr<Checkpoint> checkpoint = *std::move(opened);
   const std::vector<uint32_t> unread =
       UnreadObjects(*checkpoint, line.tensors_glob);
   absl::Status objects;
@@ -71,6 +73,7 @@ absl::StatusOr<ExitCode> RunInspect(const Context& context) {
   } else {
     objects = checkpoint->Locate(unread, context.stop);
     if (absl::IsCancelled(objects)) return objects;
+    objects = WithSide(std::move(objects), ErrorSide::kSource);
     if (!objects.ok()) note = "Objects could not be read.";
   }
   Inspection inspection =
