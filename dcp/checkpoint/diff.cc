@@ -26,6 +26,7 @@ struct Leaf {
   const TensorEntry* tensor = nullptr;
   DType dtype = DType::kFloat32;
   Value value;
+  bool inside_object = false;  // a tensor that is part of an object
 };
 
 // A checkpoint seen as leaves by name. Checkpoints differ in how far they
@@ -84,7 +85,8 @@ class Side {
     if (IsTensor(part.value) && tensor != object.tensors.end()) {
       leaves_[part.fqn] = {.tensor = &tensor->second,
                            .dtype = tensor->second.dtype,
-                           .value = Value()};
+                           .value = Value(),
+                           .inside_object = true};
       return;
     }
     size_t num_tensors = 0;
@@ -97,7 +99,8 @@ class Side {
           const std::string name = absl::StrCat(part.fqn, "#", num_tensors++);
           leaves_[name] = {.tensor = &it->second,
                            .dtype = it->second.dtype,
-                           .value = Value()};
+                           .value = Value(),
+                           .inside_object = true};
           return arena_.Str(absl::StrCat("tensor ", num_tensors));
         });
     leaves_[part.fqn] = {.tensor = nullptr, .value = value};
@@ -167,6 +170,12 @@ class Differ {
     return options_.tensors_only && leaf.tensor == nullptr;
   }
 
+  // Without objects, a tensor inside one is compared only where the other
+  // side has it too, perhaps under a name of its own.
+  bool SkipAlone(const Leaf& leaf) const {
+    return Skip(leaf) || (options_.tensors_only && leaf.inside_object);
+  }
+
   static std::string Describe(const Leaf& leaf) {
     if (leaf.tensor == nullptr) return ToString(leaf.value, 60);
     return absl::StrCat(TorchName(leaf.dtype), " ",
@@ -178,13 +187,14 @@ class Differ {
       if (Skip(leaf)) continue;
       const auto other = b_.leaves().find(name);
       if (other == b_.leaves().end()) {
+        if (SkipAlone(leaf)) continue;
         AddFinding(DiffFinding::Kind::kOnlyInA, name, Describe(leaf));
       } else {
         CompareLeaves(name, leaf, other->second);
       }
     }
     for (const auto& [name, leaf] : b_.leaves()) {
-      if (Skip(leaf) || a_.leaves().contains(name)) continue;
+      if (SkipAlone(leaf) || a_.leaves().contains(name)) continue;
       AddFinding(DiffFinding::Kind::kOnlyInB, name, "", Describe(leaf));
     }
   }
