@@ -84,7 +84,7 @@ def check_exclude(tool, source, out):
 
 def check_shard_size(tool, source, out):
     target = out / "pieces"
-    flags = ["--to", "safetensors", "--max-shard-size", "1KiB"]
+    flags = ["--to", "safetensors", "--max-shard-size", "128"]
     tool("convert", source, target, *flags)
     with open(target / "model.safetensors.index.json") as f:
         index = json.load(f)

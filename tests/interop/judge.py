@@ -96,6 +96,25 @@ def load_hf(path):
     return state
 
 
+def load_safetensors_files(path):
+    """What the files of a folder hold, and the names of its index."""
+    from safetensors.torch import load_file
+
+    state = {}
+    for file in safetensors_files(path):
+        for name, tensor in load_file(file).items():
+            if name in state:
+                raise ValueError(f"{name!r} is in two files")
+            state[name] = tensor
+    index = os.path.join(path, "model.safetensors.index.json")
+    if os.path.exists(index):
+        with open(index) as f:
+            mapped = json.load(f)["weight_map"]
+        if set(mapped) != set(state):
+            raise ValueError("the index names other tensors than the files")
+    return state
+
+
 def load_pt(path, weights_only=True):
     return torch.load(path, map_location="cpu", weights_only=weights_only)
 
@@ -113,6 +132,8 @@ def load_flat(path, kind=None, weights_only=True):
         return load_file(path)
     if kind == "hf":
         return load_hf(path)
+    if kind == "hf-files":
+        return load_safetensors_files(path)
     raise ValueError("no judge for " + kind)
 
 
