@@ -44,12 +44,13 @@ FileSystem& Disk() {
 }
 
 std::string TorchArchiveBytes(const Value& root,
-                              const std::vector<std::string>& storages) {
+                              const std::vector<std::string>& storages,
+                              bool with_crcs) {
   std::vector<uint64_t> lengths;
   std::vector<uint32_t> crcs;
   for (const std::string& storage : storages) {
     lengths.push_back(storage.size());
-    crcs.push_back(ExtendCrc32(0, AsBytes(storage)));
+    crcs.push_back(with_crcs ? ExtendCrc32(0, AsBytes(storage)) : 0);
   }
   const TorchArchiveLayout layout("archive", WritePickle(root), lengths);
   std::string bytes;

@@ -34,9 +34,10 @@ std::string BytesOf(const std::vector<T>& values) {
 }
 
 // A torch.save archive of `root`, whose storages "0", "1", ... hold
-// `storages`; with correct CRCs.
+// `storages`; with correct CRCs, or with none of the storages.
 std::string TorchArchiveBytes(const Value& root,
-                              const std::vector<std::string>& storages);
+                              const std::vector<std::string>& storages,
+                              bool with_crcs = true);
 
 // One whole tensor as an archive: an item of a DCP checkpoint.
 std::string TensorItem(DType dtype, const Dims& shape,

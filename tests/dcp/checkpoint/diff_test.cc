@@ -1,0 +1,230 @@
+#include "dcp/checkpoint/diff.h"
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "dcp/checkpoint/convert.h"
+#include "dcp/format/torch_tensor.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/dcp/checkpoint/fixtures.h"
+#include "tests/testing/golden.h"
+#include "tests/testing/status_matchers.h"
+#include "tests/testing/temp_dir.h"
+
+namespace dcp {
+namespace {
+
+using ::dcp::testing::BytesOf;
+using ::dcp::testing::CopyGolden;
+using ::dcp::testing::DcpBuilder;
+using ::dcp::testing::Disk;
+using ::dcp::testing::GoldenCase;
+using ::dcp::testing::ObjectItem;
+using ::dcp::testing::ReadGoldenCase;
+using ::dcp::testing::SafetensorsBytes;
+using ::dcp::testing::SmallTensor;
+using ::dcp::testing::StatusIs;
+using ::dcp::testing::TempDir;
+using ::dcp::testing::TorchArchiveBytes;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+using Kind = DiffFinding::Kind;
+
+DiffReport Diffed(const std::string& a, const std::string& b,
+                  DiffOptions options = {}) {
+  absl::StatusOr<DiffReport> report =
+      DiffCheckpoints(Disk(), a, b, std::move(options));
+  EXPECT_OK(report);
+  return *std::move(report);
+}
+
+// The only difference between two safetensors files of one tensor each.
+DiffFinding OnlyDifference(const SmallTensor& a, const SmallTensor& b) {
+  const TempDir dir;
+  const DiffReport report =
+      Diffed(dir.WriteFile("a.safetensors", SafetensorsBytes({a})),
+             dir.WriteFile("b.safetensors", SafetensorsBytes({b})));
+  EXPECT_THAT(report.findings, SizeIs(1));
+  return report.findings.at(0);
+}
+
+SmallTensor Floats(const std::vector<float>& values) {
+  return {"w",
+          DType::kFloat32,
+          {static_cast<int64_t>(values.size())},
+          BytesOf<float>(values)};
+}
+
+TEST(Diff, SaysHowFarValuesAre) {
+  const DiffFinding finding = OnlyDifference(
+      Floats({1, 2, 3, 4}), Floats({1, std::nextafter(2.0f, 3.0f), 3, 4.5}));
+  EXPECT_EQ(finding.kind, Kind::kValues);
+  EXPECT_EQ(finding.num_elements, 4u);
+  EXPECT_EQ(finding.difference.num_different, 2u);
+  EXPECT_EQ(finding.difference.first_different, 1u);
+  EXPECT_EQ(finding.difference.max_abs, 0.5);
+  EXPECT_EQ(finding.difference.max_ulp, uint64_t{1} << 20);
+  const DiffFinding one_ulp =
+      OnlyDifference(Floats({2}), Floats({std::nextafter(2.0f, 3.0f)}));
+  EXPECT_EQ(one_ulp.difference.max_ulp, 1u);
+}
+
+TEST(Diff, ShapesAndTypesDifferBeforeValues) {
+  const SmallTensor w = Floats({1, 2});
+  SmallTensor other = w;
+  other.shape = {2, 1};
+  DiffFinding finding = OnlyDifference(w, other);
+  EXPECT_EQ(finding.kind, Kind::kShape);
+  EXPECT_EQ(finding.in_a, "float32 [2]");
+  EXPECT_EQ(finding.in_b, "float32 [2, 1]");
+  other = w;
+  other.dtype = DType::kInt32;
+  finding = OnlyDifference(w, other);
+  EXPECT_EQ(finding.kind, Kind::kDType);
+  EXPECT_EQ(finding.in_b, "int32 [2]");
+}
+
+// One data file with the tensor w and an object.
+DcpBuilder WithObject(const char* name, const Value& value) {
+  DcpBuilder builder;
+  builder.StartFile("f");
+  builder.AddTensor("w", DType::kUInt8, {2}, "hi");
+  builder.AddObject(name, ObjectItem(value));
+  return builder;
+}
+
+TEST(Diff, ComparesObjectsAndNames) {
+  const TempDir dir;
+  const std::string a = WithObject("step", Value::Int(1)).Write(dir, "a");
+  const std::string b = WithObject("step", Value::Int(2)).Write(dir, "b");
+  const std::string c = WithObject("stop", Value::Int(1)).Write(dir, "c");
+  EXPECT_THAT(Diffed(a, a).findings, IsEmpty());
+  EXPECT_EQ(Diffed(a, a).num_objects_equal, 1u);
+  EXPECT_EQ(Diffed(a, a).num_tensors_equal, 1u);
+  DiffReport report = Diffed(a, b);
+  ASSERT_THAT(report.findings, SizeIs(1));
+  EXPECT_EQ(report.findings[0].kind, Kind::kObject);
+  EXPECT_EQ(report.findings[0].in_a, "1");
+  EXPECT_EQ(report.findings[0].in_b, "2");
+  report = Diffed(a, c);
+  ASSERT_THAT(report.findings, SizeIs(2));
+  EXPECT_EQ(report.findings[0].kind, Kind::kOnlyInA);
+  EXPECT_EQ(report.findings[0].name, "step");
+  EXPECT_EQ(report.findings[1].kind, Kind::kOnlyInB);
+  EXPECT_EQ(report.findings[1].name, "stop");
+
+  DiffOptions tensors_only;
+  tensors_only.tensors_only = true;
+  EXPECT_THAT(Diffed(a, c, std::move(tensors_only)).findings, IsEmpty());
+  DiffOptions renamed;
+  renamed.selection_b.renames = {"s/stop/step/"};
+  EXPECT_THAT(Diffed(a, c, std::move(renamed)).findings, IsEmpty());
+}
+
+TEST(Diff, ATensorIsNoObject) {
+  const TempDir dir;
+  const std::string a = WithObject("x", Value::Int(1)).Write(dir, "a");
+  DcpBuilder other;
+  other.StartFile("f");
+  other.AddTensor("w", DType::kUInt8, {2}, "hi");
+  other.AddTensor("x", DType::kUInt8, {1}, "x");
+  const DiffReport report = Diffed(a, other.Write(dir, "b"));
+  ASSERT_THAT(report.findings, SizeIs(1));
+  EXPECT_EQ(report.findings[0].kind, Kind::kKind);
+  EXPECT_EQ(report.findings[0].in_b, "uint8 [1]");
+}
+
+TEST(Diff, PatternsThatMatchNothingAtAllAreAMistake) {
+  const TempDir dir;
+  const std::string a = WithObject("x", Value::Int(1)).Write(dir, "a");
+  DiffOptions options;
+  options.selection_a.include = {"y*"};
+  options.selection_b.include = {"y*"};
+  EXPECT_THAT(DiffCheckpoints(Disk(), a, a, std::move(options)),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+// A tuple of a tensor and a number is one object.
+std::string WithTuple(const TempDir& dir, const char* name,
+                      const std::string& payload, int64_t number) {
+  ValueArena arena;
+  DcpBuilder builder;
+  builder.StartFile("f");
+  builder.AddObject(
+      "pair",
+      TorchArchiveBytes(
+          arena.Tuple({MakeTensor(arena, DType::kUInt8, {2}, false, "0"),
+                       Value::Int(number)}),
+          {payload}));
+  return builder.Write(dir, name);
+}
+
+TEST(Diff, LooksIntoTuples) {
+  const TempDir dir;
+  const std::string a = WithTuple(dir, "a", "hi", 1);
+  const std::string b = WithTuple(dir, "b", "ho", 1);
+  EXPECT_THAT(Diffed(a, WithTuple(dir, "c", "hi", 1)).findings, IsEmpty());
+  DiffReport report = Diffed(a, b);
+  ASSERT_THAT(report.findings, SizeIs(1));
+  EXPECT_EQ(report.findings[0].kind, Kind::kValues);
+  EXPECT_EQ(report.findings[0].name, "pair#0");
+  EXPECT_EQ(report.findings[0].difference.first_different, 1u);
+  report = Diffed(a, WithTuple(dir, "d", "hi", 2));
+  ASSERT_THAT(report.findings, SizeIs(1));
+  EXPECT_EQ(report.findings[0].kind, Kind::kObject);
+  EXPECT_EQ(report.findings[0].name, "pair");
+}
+
+TEST(Diff, FlatteningDoesNotMatter) {
+  const TempDir dir;
+  ValueArena arena;
+  // Saved with flatten_state_dict=False: the dict is one object.
+  DcpBuilder whole;
+  whole.StartFile("f");
+  whole.AddObject(
+      "model",
+      TorchArchiveBytes(
+          arena.Dict({arena.Str("w"),
+                      MakeTensor(arena, DType::kUInt8, {2}, false, "0"),
+                      arena.Str("n"), Value::Int(5)}),
+          {"hi"}));
+  whole.metadata().has_planner_data = false;
+  DcpBuilder flat;
+  flat.StartFile("f");
+  flat.AddTensor("model.w", DType::kUInt8, {2}, "hi");
+  flat.AddObject("model.n", ObjectItem(Value::Int(5)));
+  const DiffReport report =
+      Diffed(whole.Write(dir, "whole"), flat.Write(dir, "flat"));
+  EXPECT_THAT(report.findings, IsEmpty());
+  EXPECT_EQ(report.num_tensors_equal, 1u);
+  EXPECT_EQ(report.num_objects_equal, 1u);
+}
+
+// PyTorch 2.2 flattened by an older rule than a .pt file is flattened here.
+TEST(Diff, GoldenCheckpointsEqualTheirConversions) {
+  for (const char* name : {"torch-2.2/sharded", "torch-2.11/sharded",
+                           "torch-2.11/archive", "torch-2.15/train"}) {
+    SCOPED_TRACE(name);
+    const GoldenCase golden = ReadGoldenCase(name);
+    const TempDir dir;
+    const std::string from = CopyGolden(dir, golden.path);
+    for (const char* out : {"out.pt", "out"}) {
+      const std::string to = dir.Join(out);
+      ConvertOptions options;
+      options.consolidate = true;
+      ASSERT_OK(ConvertCheckpoint(Disk(), from, to, std::move(options)));
+      const DiffReport report = Diffed(from, to);
+      EXPECT_THAT(report.findings, IsEmpty()) << out;
+      EXPECT_EQ(report.num_tensors_equal, golden.tensors.size()) << out;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dcp
