@@ -202,6 +202,12 @@ const Variant kAccepted[] = {
        i.properties[3] =
            i.Call1(kOldModule, "MEM_FORMAT_ENCODING", Value::Int(0));
      }},
+    {"strides of PyTorch 2.15",
+     [](Index& i) {
+       i.properties.push_back(i.arena.Tuple({Value::Int(3), Value::Int(1)}));
+     }},
+    {"no strides of PyTorch 2.15",
+     [](Index& i) { i.properties.push_back(Value()); }},
     {"storage of an unknown name",
      [](Index& i) {
        i.storage.emplace_back(i.Key("ghost", Value(), i.Size({0})), Value());
@@ -244,6 +250,13 @@ std::function<void(Index&)> SetFile(absl::string_view name) {
 }
 
 const Corruption kCorruptions[] = {
+    {"strides that are text",
+     [](Index& i) { i.properties.push_back(i.arena.Str("x")); },
+     "a TensorProperties"},
+    {"properties of seven", [](Index& i) { i.properties.resize(7); },
+     "a TensorProperties"},
+    {"properties of four", [](Index& i) { i.properties.pop_back(); },
+     "a TensorProperties"},
     {"no state",
      [](Index& i) {
        i.root_changes = {{"state_dict_metadata", Value()}};
