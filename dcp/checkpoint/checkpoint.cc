@@ -16,20 +16,25 @@
 namespace dcp {
 namespace {
 
-bool Exists(FileSystem& fs, absl::string_view directory,
-            absl::string_view name) {
-  return fs.Stat(JoinPath(directory, name)).ok();
+// A name that cannot be looked at is an error, not taken for absent.
+absl::StatusOr<bool> Exists(FileSystem& fs, absl::string_view directory,
+                            absl::string_view name) {
+  const absl::Status status = fs.Stat(JoinPath(directory, name)).status();
+  if (absl::IsNotFound(status)) return false;
+  DCP_RETURN_IF_ERROR(status);
+  return true;
 }
 
 absl::StatusOr<CheckpointParts> OpenDirectory(FileSystem& fs,
                                               absl::string_view path,
                                               const OpenOptions& options) {
-  if (Exists(fs, path, kDcpMetadataName)) {
-    return OpenDcp(fs, path, kDcpMetadataName, options);
-  }
-  if (Exists(fs, path, RankMetadataName(0)) ||
-      (options.rank >= 0 && Exists(fs, path, RankMetadataName(options.rank)))) {
-    return OpenRankLocalDcp(fs, path, options);
+  DCP_ASSIGN_OR_RETURN(const bool is_dcp, Exists(fs, path, kDcpMetadataName));
+  if (is_dcp) return OpenDcp(fs, path, kDcpMetadataName, options);
+  for (const int64_t rank : {int64_t{0}, options.rank}) {
+    if (rank < 0) continue;
+    DCP_ASSIGN_OR_RETURN(const bool is_rank_local,
+                         Exists(fs, path, RankMetadataName(rank)));
+    if (is_rank_local) return OpenRankLocalDcp(fs, path, options);
   }
   DCP_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> names, fs.List(path));
   for (const DirectoryEntry& entry : names) {
@@ -37,7 +42,10 @@ absl::StatusOr<CheckpointParts> OpenDirectory(FileSystem& fs,
       return OpenSafetensorsDirectory(fs, path, options);
     }
   }
-  if (Exists(fs, path, absl::StrCat(kDcpMetadataName, ".tmp"))) {
+  DCP_ASSIGN_OR_RETURN(
+      const bool is_unfinished,
+      Exists(fs, path, absl::StrCat(kDcpMetadataName, ".tmp")));
+  if (is_unfinished) {
     return absl::NotFoundError(absl::StrCat(
         path, ": an unfinished save: there is .metadata.tmp but no .metadata"));
   }
