@@ -6,11 +6,14 @@
 // output file needs a stripe of every row. File by file, the source would be
 // read once per file. So then the files of a wave advance side by side: the
 // next block is always that of the file which is least far in the sequence of
-// tensors. Blocks of one batch then need the same stretch of the source, which
-// is read once for all of them.
+// tensors. What one batch writes then needs the same stretch of the source,
+// which is read once for all. For that every file must have a part in every
+// batch, the same number of times: where there are more files than blocks, the
+// blocks are cut into pieces.
 #include "dcp/checkpoint/image_transfer.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <memory>
 #include <numeric>
@@ -66,6 +69,13 @@ struct OutputState {
   Digest64 digest;
 
   bool planned() const { return next_offset >= spec->layout.size(); }
+};
+
+// Where in a batch a stretch of one file goes.
+struct Slot {
+  uint32_t block;
+  uint64_t position;  // in the block
+  uint64_t length;
 };
 
 // A stretch of a block that is all literal or all of one payload.
@@ -182,10 +192,16 @@ class LaneTransfer {
   absl::StatusOr<bool> NextBatch(Batch& batch) {
     // Owner: the callback of this batch.
     auto pieces = std::make_unique<std::vector<Piece>>();
-    for (uint32_t i = 0; i < batch.blocks.size(); ++i) {
+    const uint64_t slot_bytes = SlotBytes(batch.blocks.size());
+    const uint64_t per_block = kBlockBytes / slot_bytes;
+    const uint64_t num_slots = NumSlots(batch.blocks.size() * per_block);
+    for (uint64_t i = 0; i < num_slots; ++i) {
       OutputState* state = NextFile();
       if (state == nullptr) break;
-      DCP_RETURN_IF_ERROR(PlanBlock(*state, i, batch, *pieces));
+      const Slot slot{.block = static_cast<uint32_t>(i / per_block),
+                      .position = i % per_block * slot_bytes,
+                      .length = slot_bytes};
+      DCP_RETURN_IF_ERROR(PlanSlot(*state, slot, batch, *pieces));
     }
     if (pieces->empty()) return false;
     DCP_RETURN_IF_ERROR(planner_.Finish(batch));
@@ -197,6 +213,27 @@ class LaneTransfer {
       return absl::OkStatus();
     };
     return true;
+  }
+
+  uint64_t NumUnplanned() const {
+    return static_cast<uint64_t>(
+        std::count_if(wave_.begin(), wave_.end(),
+                      [](const auto& state) { return !state->planned(); }));
+  }
+
+  // How much of a file is planned at once. See [Note: interleaving].
+  uint64_t SlotBytes(uint64_t num_blocks) const {
+    if (!interleave_) return kBlockBytes;
+    const uint64_t num_files = std::max<uint64_t>(NumUnplanned(), 1);
+    const uint64_t share = std::bit_floor(num_blocks * kBlockBytes / num_files);
+    return std::clamp(share, kDirectAlignment, kBlockBytes);
+  }
+
+  // How many of `most` slots are used: as many for each file.
+  uint64_t NumSlots(uint64_t most) const {
+    if (!interleave_) return most;
+    const uint64_t num_files = std::clamp<uint64_t>(NumUnplanned(), 1, most);
+    return most - most % num_files;
   }
 
   // See [Note: interleaving].
@@ -231,32 +268,39 @@ class LaneTransfer {
     return {UINT32_MAX, 1};
   }
 
-  absl::Status PlanBlock(OutputState& state, uint32_t block, Batch& batch,
-                         std::vector<Piece>& pieces) {
+  absl::Status PlanSlot(OutputState& state, const Slot& slot, Batch& batch,
+                        std::vector<Piece>& pieces) {
     const FileLayout& layout = state.spec->layout;
     const uint64_t offset = state.next_offset;
-    const uint64_t length = std::min(kBlockBytes, layout.size() - offset);
-    uint64_t position = 0;
+    const uint64_t length = std::min(slot.length, layout.size() - offset);
+    uint64_t position = slot.position;
     absl::Status status;
     layout.ForEachPiece(
         offset, length,
         [&](size_t part, bool literal, uint64_t begin, uint64_t end) {
-          const Piece piece{&state, block, position, part, literal, begin, end};
+          const Piece piece{&state,  slot.block, position, part,
+                            literal, begin,      end};
           pieces.push_back(piece);
           if (!literal) {
-            status.Update(PlanPayload(layout.parts()[part], piece,
-                                      batch.blocks[block].data() + position));
+            status.Update(
+                PlanPayload(layout.parts()[part], piece,
+                            batch.blocks[slot.block].data() + position));
           }
           position += end - begin;
         });
     DCP_RETURN_IF_ERROR(status);
-    DCP_CHECK(position == length, layout.name(), " at ", offset);
+    DCP_CHECK(position == slot.position + length, layout.name(), " at ",
+              offset);
     state.next_offset += length;
     while (state.next_part + 1 < layout.parts().size() &&
            layout.parts()[state.next_part].end() <= state.next_offset) {
       ++state.next_part;
     }
-    batch.writes.push_back({state.file, offset, length, block});
+    batch.writes.push_back({.file = state.file,
+                            .offset = offset,
+                            .length = length,
+                            .block = slot.block,
+                            .position = slot.position});
     return absl::OkStatus();
   }
 

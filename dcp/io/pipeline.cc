@@ -325,19 +325,21 @@ void Transfer::StartRead(BatchState& state, Block block) {
 void Transfer::StartWrite(BatchState& state) {
   const size_t index = state.num_writes_submitted++;
   const PlannedWrite& write = state.batch.writes[index];
-  DCP_CHECK(write.length > 0 && write.length <= kBlockBytes,
-            "length=", write.length);
+  DCP_CHECK(write.length > 0 && write.position <= kBlockBytes &&
+                write.length <= kBlockBytes - write.position,
+            "position=", write.position, " length=", write.length);
   DCP_CHECK(write.block < state.batch.blocks.size(), "block=", write.block);
   Operation& operation = Acquire(IoRequest::Op::kWrite);
   operation.batch = &state;
   operation.index = index;
   operation.file = write.file;
   operation.begin = write.offset;
-  operation.data = state.batch.blocks[write.block].data();
+  operation.data = state.batch.blocks[write.block].data() + write.position;
   operation.needed = write.length;
   operation.asked = write.length;
   if (write.file.direct) {
-    DCP_CHECK(write.offset % kDirectAlignment == 0, "offset=", write.offset);
+    DCP_CHECK((write.offset | write.position) % kDirectAlignment == 0,
+              "offset=", write.offset, " position=", write.position);
     operation.asked = AlignUp(write.length, kDirectAlignment);
     std::memset(operation.data + write.length, 0,
                 operation.asked - write.length);

@@ -34,14 +34,16 @@ struct PlannedRead {
   uint64_t length = 0;  // 1 to kMaxReadBytes, inside the file
 };
 
-// Block `block` of the batch, its first `length` bytes, to `offset`. On a
-// direct file, offset is aligned; the last, partial block of a file is padded
-// with zeros up to alignment (truncate the file afterwards).
+// `length` bytes of block `block` of the batch, from `position` on, to
+// `offset`. On a direct file, position and offset are aligned; the last,
+// partial piece of a file is padded with zeros up to alignment (truncate the
+// file afterwards).
 struct PlannedWrite {
   File file;
   uint64_t offset = 0;
   uint64_t length = 0;
   uint32_t block = 0;
+  uint64_t position = 0;
 };
 
 struct Batch {
