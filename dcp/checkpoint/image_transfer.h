@@ -21,7 +21,7 @@ struct ImageTransferOptions {
   DirectMode direct = DirectMode::kAuto;
   uint32_t num_lanes = 1;
   uint64_t memory_bytes = 0;  // of all lanes
-  std::stop_token stop;
+  std::stop_token stop = {};
 };
 
 // The lanes that are worth having for `output`: a file is written by one.

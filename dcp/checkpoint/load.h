@@ -30,7 +30,7 @@ struct LoadTensor {
 
 struct LoadOptions {
   uint64_t memory_bytes = uint64_t{256} << 20;
-  std::stop_token stop;
+  std::stop_token stop = {};
   TransferStats* stats = nullptr;
 };
 

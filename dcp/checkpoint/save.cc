@@ -181,6 +181,7 @@ std::vector<std::vector<size_t>> Assign(
 // checked by rank 0.
 absl::Status CheckState(const SaveState& state) {
   absl::flat_hash_map<absl::string_view, const SaveTensor*> by_name;
+  absl::flat_hash_set<std::pair<absl::string_view, Dims>> begins;
   for (const SaveTensor& tensor : state.tensors) {
     if (!CheckedVolume(tensor.shape).has_value() ||
         !Contains(WholeBox(tensor.shape), tensor.box)) {
@@ -195,6 +196,11 @@ absl::Status CheckState(const SaveState& state) {
           tensor.fqn, " is listed as ", TorchName(first.dtype), " ",
           ShapeToString(first.shape), " and as ", TorchName(tensor.dtype), " ",
           ShapeToString(tensor.shape)));
+    }
+    if (!begins.emplace(tensor.fqn, tensor.box.offsets).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(tensor.fqn, ": two parts begin where ",
+                       ToString(tensor.box), " does"));
     }
   }
   absl::flat_hash_set<absl::string_view> objects;

@@ -48,7 +48,7 @@ struct SaveOptions {
   bool overwrite = true;
   DirectMode direct = DirectMode::kAuto;
   uint64_t memory_bytes = uint64_t{256} << 20;
-  std::stop_token stop;
+  std::stop_token stop = {};
   TransferStats* stats = nullptr;
 };
 
