@@ -1,0 +1,302 @@
+#include "dcp/checkpoint/convert.h"
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "dcp/base/bytes.h"
+#include "dcp/base/limits.h"
+#include "dcp/checkpoint/coordinator.h"
+#include "dcp/checkpoint/diff.h"
+#include "dcp/checkpoint/load.h"
+#include "dcp/checkpoint/save.h"
+#include "dcp/checkpoint/verify.h"
+#include "dcp/format/torch_archive.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/dcp/checkpoint/fixtures.h"
+#include "tests/testing/sample_state.h"
+#include "tests/testing/sim_storage.h"
+#include "tests/testing/status_matchers.h"
+
+namespace dcp {
+namespace {
+
+using ::dcp::testing::MemorySink;
+using ::dcp::testing::SampleState;
+using ::dcp::testing::SampleTensor;
+using ::dcp::testing::SimStorage;
+using ::dcp::testing::StatusIs;
+using ::testing::HasSubstr;
+
+void SaveAll(FileSystem& fs, absl::string_view path,
+             const std::vector<SampleTensor>& tensors) {
+  SampleState state;
+  for (const SampleTensor& tensor : tensors) state.Add(tensor);
+  SingleProcessCoordinator coordinator;
+  ASSERT_OK(Save(fs, path, state.state(), coordinator, {}));
+}
+
+void ExpectSame(FileSystem& fs, absl::string_view a, absl::string_view b) {
+  const auto report = DiffCheckpoints(fs, a, b, {});
+  ASSERT_OK(report);
+  for (const DiffFinding& finding : report->findings) {
+    ADD_FAILURE() << finding.name << ": " << finding.in_a << " and "
+                  << finding.in_b;
+  }
+  const auto verified = VerifyCheckpoint(fs, b, {});
+  ASSERT_OK(verified);
+  EXPECT_EQ(verified->findings.size(), 0u);
+}
+
+std::vector<SampleTensor> SmallModel() {
+  return {SampleTensor("a", DType::kFloat32, {8, 6}),
+          SampleTensor("b", DType::kBFloat16, {5, 3, 2}),
+          SampleTensor("c", DType::kInt64, {})};
+}
+
+// Rows in, columns out: each output file needs a part of every row.
+void ExpectSourceReadOnce(absl::string_view mesh, absl::string_view placements,
+                          uint64_t memory_bytes) {
+  SCOPED_TRACE(absl::StrCat(mesh, " ", placements, " ", memory_bytes));
+  SimStorage fs;
+  const std::vector<SampleTensor> tensors = {
+      SampleTensor("a", DType::kFloat32, {1024, 2048}),
+      SampleTensor("b", DType::kFloat32, {2048, 1024}),
+      SampleTensor("c", DType::kBFloat16, {1000, 4000})};
+  uint64_t num_bytes = 0;
+  for (const SampleTensor& tensor : tensors) num_bytes += tensor.bytes.size();
+  SaveAll(fs, "/full", tensors);
+  TransferStats stats;
+  ConvertOptions options;
+  options.mesh = *ParseMesh(mesh);
+  options.placements = {{"*", *ParsePlacements(placements)}};
+  options.memory_bytes = memory_bytes;
+  options.stats = &stats;
+  ASSERT_OK(ConvertCheckpoint(fs, "/full", "/parts", std::move(options)));
+  EXPECT_LE(static_cast<double>(stats.bytes_read.load()),
+            1.2 * static_cast<double>(num_bytes));
+  ExpectSame(fs, "/full", "/parts");
+}
+
+TEST(Convert, ReadsTheSourceOnceWhenItCutsColumns) {
+  ExpectSourceReadOnce("tp=8", "S(1)", kDefaultMemoryBytes);
+}
+
+TEST(Convert, ReadsTheSourceOnceOnATwoDimensionalMesh) {
+  ExpectSourceReadOnce("dp=2,tp=2", "S(0),S(1)", kDefaultMemoryBytes);
+}
+
+TEST(Convert, EveryMeshAndBackIsTheSame) {
+  for (const auto& [mesh, placements] :
+       std::vector<std::pair<std::string, std::string>>{
+           {"x=3", "S(0)"},
+           {"x=4", "S(1)"},
+           {"x=2", "R"},
+           {"d=2,t=2", "S(0),S(1)"}}) {
+    SCOPED_TRACE(absl::StrCat(mesh, " ", placements));
+    SimStorage fs({.percent_short = 20, .percent_interrupted = 20});
+    SaveAll(fs, "/a", SmallModel());
+    ConvertOptions options;
+    options.mesh = *ParseMesh(mesh);
+    options.placements = {{"[ab]", *ParsePlacements(placements)}};
+    ASSERT_OK(ConvertCheckpoint(fs, "/a", "/b", std::move(options)));
+    ExpectSame(fs, "/a", "/b");
+    ConvertOptions back;
+    back.consolidate = true;
+    ASSERT_OK(ConvertCheckpoint(fs, "/b", "/c", std::move(back)));
+    ExpectSame(fs, "/a", "/c");
+  }
+}
+
+TEST(Convert, ReshardsInPlace) {
+  SimStorage fs;
+  SaveAll(fs, "/a", SmallModel());
+  SaveAll(fs, "/expected", SmallModel());
+  ConvertOptions options;
+  options.mesh = *ParseMesh("x=2");
+  options.overwrite = true;
+  ASSERT_OK(ConvertCheckpoint(fs, "/a", "/a", std::move(options)));
+  ExpectSame(fs, "/expected", "/a");
+}
+
+TEST(Convert, GoesThroughEveryFormatAndBack) {
+  for (const std::string name :
+       {"/m.safetensors", "/m.pt", "/directory", "/sharded"}) {
+    SCOPED_TRACE(name);
+    SimStorage fs;
+    SaveAll(fs, "/a", SmallModel());
+    ConvertOptions options;
+    if (name[1] != 'm') options.to = Format::kSafetensors;
+    if (name == "/sharded") options.max_shard_bytes = 100;
+    ASSERT_OK(ConvertCheckpoint(fs, "/a", name, std::move(options)));
+    ConvertOptions back;
+    back.to = Format::kDcp;
+    ASSERT_OK(ConvertCheckpoint(fs, name, "/back", std::move(back)));
+    ExpectSame(fs, "/a", "/back");
+  }
+}
+
+std::string LoadBytes(FileSystem& fs, absl::string_view path,
+                      const std::string& fqn, DType dtype, const Dims& shape) {
+  auto checkpoint = Checkpoint::Open(fs, path, {});
+  EXPECT_OK(checkpoint);
+  if (!checkpoint.ok()) return "";
+  MemorySink sink(static_cast<uint64_t>(Volume(shape)) * ElementSize(dtype));
+  EXPECT_OK(Load(fs, **checkpoint,
+                 {{.fqn = fqn,
+                   .dtype = dtype,
+                   .shape = shape,
+                   .box = WholeBox(shape),
+                   .sink = &sink}},
+                 {}));
+  return sink.bytes();
+}
+
+TEST(Convert, CastsToBFloat16) {
+  SimStorage fs;
+  SampleTensor tensor("w", DType::kFloat32, {3});
+  const float values[3] = {1.0f, -2.5f, 3.14159265f};
+  std::memcpy(tensor.bytes.data(), values, sizeof(values));
+  SaveAll(fs, "/a", {tensor});
+  ConvertOptions options;
+  options.selection.casts = {"bf16"};
+  ASSERT_OK(ConvertCheckpoint(fs, "/a", "/b", std::move(options)));
+  const std::string bytes = LoadBytes(fs, "/b", "w", DType::kBFloat16, Dims{3});
+  ASSERT_EQ(bytes.size(), 6u);
+  const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
+  EXPECT_EQ(LoadLittleEndian<uint16_t>(data), 0x3f80);
+  EXPECT_EQ(LoadLittleEndian<uint16_t>(data + 2), 0xc020);
+  EXPECT_EQ(LoadLittleEndian<uint16_t>(data + 4), 0x4049);
+}
+
+// A tensor in a .pt file may be a view: strides, and bits that say that its
+// bytes are still to be conjugated or negated.
+Value ViewTensor(ValueArena& arena, Value storage_class, int64_t num_elements,
+                 std::vector<int64_t> sizes, std::vector<int64_t> strides,
+                 absl::string_view lazy) {
+  const auto ints = [&](const std::vector<int64_t>& numbers) {
+    std::vector<Value> items;
+    for (const int64_t number : numbers) items.push_back(Value::Int(number));
+    return arena.Tuple(items);
+  };
+  const Value id = arena.Persistent(
+      arena.Tuple({arena.Str("storage"), storage_class, arena.Str("0"),
+                   arena.Str("cpu"), Value::Int(num_elements)}));
+  std::vector<Value> args = {
+      id,
+      Value::Int(0),
+      ints(sizes),
+      ints(strides),
+      Value::Bool(false),
+      arena.Call(arena.Global("collections", "OrderedDict"), arena.Tuple({}))};
+  if (!lazy.empty()) {
+    args.push_back(arena.Dict({arena.Str(lazy), Value::Bool(true)}));
+  }
+  return arena.Call(arena.Global("torch._utils", "_rebuild_tensor_v2"),
+                    arena.Tuple(args));
+}
+
+std::string ConvertView(absl::string_view storage_class, DType dtype,
+                        std::vector<int64_t> sizes,
+                        std::vector<int64_t> strides, absl::string_view lazy,
+                        const std::vector<float>& stored) {
+  SimStorage fs;
+  ValueArena arena;
+  const Dims shape(sizes.begin(), sizes.end());
+  const auto num_elements =
+      static_cast<int64_t>(stored.size() * 4 / ElementSize(dtype));
+  const Value root = arena.Dict(
+      {arena.Str("w"),
+       ViewTensor(arena, arena.Global("torch", storage_class), num_elements,
+                  std::move(sizes), std::move(strides), lazy)});
+  EXPECT_OK(
+      WriteFile(fs, "/w.pt",
+                testing::TorchArchiveBytes(root, {testing::BytesOf(stored)})));
+  EXPECT_OK(ConvertCheckpoint(fs, "/w.pt", "/dcp", {}));
+  return LoadBytes(fs, "/dcp", "w", dtype, shape);
+}
+
+TEST(Convert, MakesATransposedTensorContiguous) {
+  EXPECT_EQ(ConvertView("FloatStorage", DType::kFloat32, {3, 2}, {1, 3}, "",
+                        {1, 2, 3, 4, 5, 6}),
+            testing::BytesOf<float>({1, 4, 2, 5, 3, 6}));
+}
+
+TEST(Convert, CarriesOutLazyConjugation) {
+  EXPECT_EQ(ConvertView("ComplexFloatStorage", DType::kComplex64, {2}, {1},
+                        "conj", {1, 2, 3, 4}),
+            testing::BytesOf<float>({1, -2, 3, -4}));
+}
+
+TEST(Convert, CarriesOutLazyNegation) {
+  EXPECT_EQ(
+      ConvertView("FloatStorage", DType::kFloat32, {3}, {1}, "neg", {1, -2, 3}),
+      testing::BytesOf<float>({-1, 2, -3}));
+}
+
+TEST(Convert, StopsWithoutLitter) {
+  for (const std::string dst : {"/dcp", "/m.pt", "/m.safetensors"}) {
+    SimStorage fs;
+    SaveAll(fs, "/a", SmallModel());
+    const auto before = fs.List("/");
+    std::stop_source stop;
+    ConvertOptions options;
+    options.stop = stop.get_token();
+    options.on_plan = [&](const ConvertPlan&) { stop.request_stop(); };
+    const auto result = ConvertCheckpoint(fs, "/a", dst, std::move(options));
+    EXPECT_THAT(result, StatusIs(absl::StatusCode::kCancelled));
+    EXPECT_EQ(SideOf(result.status()), ErrorSide::kNone);
+    ASSERT_OK_AND_ASSIGN(const auto after, fs.List("/"));
+    EXPECT_EQ(after.size(), before->size());
+    EXPECT_EQ(fs.num_open_files(), 0u);
+  }
+}
+
+TEST(Convert, PlanChangesNothing) {
+  SimStorage fs;
+  SaveAll(fs, "/a", SmallModel());
+  const uint64_t before = fs.num_mutations();
+  ConvertOptions options;
+  options.mesh = *ParseMesh("x=2");
+  const auto plan = PlanConvert(fs, "/a", "/b", std::move(options));
+  ASSERT_OK(plan);
+  EXPECT_EQ(plan->files.size(), 2u);
+  EXPECT_EQ(plan->num_tensors, 3u);
+  EXPECT_EQ(fs.num_mutations(), before);
+}
+
+TEST(Convert, ReportsADiskThatIsTooSmall) {
+  SimStorage fs({.capacity_bytes = 900'000});
+  SaveAll(fs, "/a", {SampleTensor("a", DType::kFloat32, {125'000})});
+  const auto result = ConvertCheckpoint(fs, "/a", "/b", {});
+  EXPECT_THAT(result, StatusIs(absl::StatusCode::kResourceExhausted));
+  EXPECT_EQ(SideOf(result.status()), ErrorSide::kDestination);
+  EXPECT_THAT(fs.Stat("/b"), StatusIs(absl::StatusCode::kNotFound));
+}
+
+TEST(Convert, RefusesOptionsThatContradictEachOther) {
+  SimStorage fs;
+  SaveAll(fs, "/a", SmallModel());
+  ConvertOptions mesh;
+  mesh.to = Format::kTorch;
+  mesh.mesh = *ParseMesh("x=2");
+  EXPECT_THAT(ConvertCheckpoint(fs, "/a", "/b.pt", std::move(mesh)),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+  ConvertOptions placements;
+  placements.placements = {{"*", *ParsePlacements("S(0)")}};
+  EXPECT_THAT(ConvertCheckpoint(fs, "/a", "/b", std::move(placements)),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("mesh")));
+  ConvertOptions memory;
+  memory.memory_bytes = kMinMemoryBytes - 1;
+  EXPECT_THAT(ConvertCheckpoint(fs, "/a", "/b", std::move(memory)),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("least")));
+}
+
+}  // namespace
+}  // namespace dcp
