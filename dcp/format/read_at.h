@@ -13,9 +13,8 @@
 
 namespace dcp {
 
-using ReadAt =
-    absl::FunctionRef<absl::StatusOr<ByteSpan>(uint64_t offset,
-                                               uint64_t length)>;
+using ReadAt = absl::FunctionRef<absl::StatusOr<ByteSpan>(uint64_t offset,
+                                                          uint64_t length)>;
 
 }  // namespace dcp
 
