@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "dcp/base/bytes.h"
@@ -30,15 +31,16 @@ struct CheckedRange {
   uint32_t file;
   uint64_t offset;
   uint64_t length;
-  uint32_t item;  // whose it is
+  absl::string_view name;  // of what it belongs to
   std::optional<uint32_t> crc;
   std::optional<uint64_t> digest;
 };
 
 // What one index entry stores at one place.
 struct Item {
-  std::string name;
+  absl::string_view name;
   StorageInfo storage;
+  bool empty;  // a tensor without elements: there are no bytes to check
 };
 
 class Verifier {
@@ -59,25 +61,26 @@ class Verifier {
   }
 
  private:
-  void AddFinding(const Item& item, uint64_t offset, std::string problem) {
-    report_.findings.push_back(
-        {.name = item.name,
-         .file = checkpoint_.files().names()[item.storage.file],
-         .offset = offset,
-         .problem = std::move(problem)});
+  void AddFinding(const CheckedRange& range, std::string problem) {
+    report_.findings.push_back({.name = std::string(range.name),
+                                .file = checkpoint_.files().names()[range.file],
+                                .offset = range.offset,
+                                .problem = std::move(problem)});
   }
 
   void CollectItems() {
     for (const CheckpointEntry& entry : checkpoint_.entries()) {
       if (const ObjectEntry* object = entry.object()) {
         ++report_.num_objects;
-        items_.push_back({entry.fqn, object->item});
+        items_.push_back({entry.fqn, object->item, /*empty=*/false});
         continue;
       }
       ++report_.num_tensors;
-      for (const ChunkLocation& location : entry.tensor()->locations) {
+      const TensorEntry& tensor = *entry.tensor();
+      for (size_t c = 0; c < tensor.boxes.size(); ++c) {
         ++report_.num_chunks;
-        items_.push_back({entry.fqn, location.item});
+        items_.push_back({entry.fqn, tensor.locations[c].item,
+                          Volume(tensor.boxes[c].sizes) == 0});
       }
     }
   }
@@ -107,6 +110,7 @@ class Verifier {
     for (size_t i = 0; i < items_.size(); ++i) {
       sampled_[i] = std::floor(static_cast<double>(i + 1) * share) !=
                     std::floor(static_cast<double>(i) * share);
+      covered_[i] = items_[i].empty;
       if (sampled_[i]) ++report_.num_items_checked;
     }
   }
@@ -115,57 +119,111 @@ class Verifier {
   void CollectArchiveRanges() {
     if (checkpoint_.format() == Format::kSafetensors) return;
     if (checkpoint_.format() == Format::kTorch) {
-      if (items_.empty()) return;
-      const absl::StatusOr<File> file = checkpoint_.files().Get(0);
-      if (file.ok()) AddArchive(0, {0, 0, file->size}, /*whole=*/true);
+      CollectFileRanges();
       return;
     }
-    for (uint32_t i = 0; i < items_.size(); ++i) {
-      if (sampled_[i]) AddArchive(i, items_[i].storage, /*whole=*/false);
-    }
-  }
-
-  void AddArchive(uint32_t item, const StorageInfo& storage, bool whole) {
-    const absl::StatusOr<File> file = checkpoint_.files().Get(storage.file);
-    // What cannot be opened or parsed is a finding of the structure already.
-    if (!file.ok()) return;
-    FileReader reader(fs_, *file, storage.offset, storage.length);
-    const absl::StatusOr<TorchArchive> archive =
-        ReadTorchArchive(storage.length, whole, reader.read_at());
-    if (!archive.ok()) return;
-    for (const ZipRecord& record : archive->records) {
-      if (record.size == 0) continue;
-      if (record.crc == 0) continue;  // not recorded
-      const uint64_t offset = storage.offset + record.payload_offset;
-      // In one archive of many tensors, the sample is of records.
-      const uint32_t owner = whole ? OwnerOf(storage.file, offset) : item;
-      if (!sampled_[owner]) continue;
-      covered_[owner] = true;
-      ranges_.push_back({.file = storage.file,
-                         .offset = offset,
-                         .length = record.size,
-                         .item = owner,
-                         .crc = record.crc,
-                         .digest = std::nullopt});
-    }
-  }
-
-  // The item that lies at `offset`; the first one when it is none's.
-  uint32_t OwnerOf(uint32_t file, uint64_t offset) {
-    if (by_place_.empty()) {
-      for (uint32_t i = 0; i < items_.size(); ++i) {
-        by_place_.emplace_back(items_[i].storage.file, items_[i].storage.offset,
-                               i);
+    for (size_t i = 0; i < items_.size(); ++i) {
+      if (!sampled_[i]) continue;
+      const StorageInfo& storage = items_[i].storage;
+      const std::vector<ZipRecord> records = RecordsOf(storage);
+      bool covered = !records.empty();
+      for (const ZipRecord& record : records) {
+        if (record.size == 0) continue;
+        covered = covered && HasCrc(record);
+        AddRecord(storage.file, storage.offset, record, items_[i].name);
       }
-      std::sort(by_place_.begin(), by_place_.end());
+      covered_[i] = covered_[i] || covered;
     }
-    const auto it = std::lower_bound(by_place_.begin(), by_place_.end(),
-                                     std::tuple(file, offset, uint32_t{0}));
-    if (it == by_place_.end() || std::get<0>(*it) != file ||
-        std::get<1>(*it) != offset) {
-      return 0;
+  }
+
+  static bool HasCrc(const ZipRecord& record) { return record.crc != 0; }
+
+  // None when it is no zip. What cannot be opened or parsed is a finding of
+  // the structure already.
+  std::vector<ZipRecord> RecordsOf(const StorageInfo& storage) {
+    const absl::StatusOr<File> file = checkpoint_.files().Get(storage.file);
+    if (!file.ok()) return {};
+    FileReader reader(fs_, *file, storage.offset, storage.length);
+    absl::StatusOr<TorchArchive> archive =
+        ReadTorchArchive(storage.length, checkpoint_.format() == Format::kTorch,
+                         reader.read_at());
+    if (!archive.ok()) return {};
+    return std::move(archive->records);
+  }
+
+  void AddRecord(uint32_t file, uint64_t start, const ZipRecord& record,
+                 absl::string_view name) {
+    if (record.size == 0 || !HasCrc(record)) return;
+    ranges_.push_back({.file = file,
+                       .offset = start + record.payload_offset,
+                       .length = record.size,
+                       .name = name,
+                       .crc = record.crc,
+                       .digest = std::nullopt});
+  }
+
+  // In a .pt file objects lie in data.pkl, tensors anywhere in the record of
+  // their storage, which they may share. All records are checked but those
+  // that only tensors outside the sample use.
+  void CollectFileRanges() {
+    const absl::StatusOr<File> file = checkpoint_.files().Get(0);
+    if (!file.ok()) return;
+    file_records_ = RecordsOf({0, 0, file->size});
+    std::sort(file_records_.begin(), file_records_.end(),
+              [](const ZipRecord& a, const ZipRecord& b) {
+                return a.payload_offset < b.payload_offset;
+              });
+    enum class Use : uint8_t { kNone, kUnsampled, kSampled };
+    std::vector<Use> uses(file_records_.size());
+    std::vector<absl::string_view> names;
+    bool pickle_has_crc = false;
+    for (const ZipRecord& record : file_records_) {
+      names.push_back(record.name);
+      if (absl::EndsWith(record.name, "/data.pkl")) {
+        pickle_has_crc = HasCrc(record);
+      }
     }
-    return std::get<2>(*it);
+    // Whether the storage of `tensor` has a CRC.
+    const auto use = [&](const TensorEntry& tensor, absl::string_view name,
+                         bool sampled) {
+      if (tensor.num_bytes() == 0) return true;
+      const std::optional<size_t> i =
+          FileRecordAt(tensor.locations[0].payload_offset);
+      if (!i.has_value()) return false;
+      if (uses[*i] != Use::kSampled) {
+        uses[*i] = sampled ? Use::kSampled : Use::kUnsampled;
+        names[*i] = name;
+      }
+      return HasCrc(file_records_[*i]);
+    };
+    // A .pt file has one item for each entry.
+    for (size_t i = 0; i < items_.size(); ++i) {
+      const CheckpointEntry& entry = checkpoint_.entries()[i];
+      if (entry.tensor() != nullptr) {
+        covered_[i] = use(*entry.tensor(), entry.fqn, sampled_[i]);
+        continue;
+      }
+      covered_[i] = pickle_has_crc;
+      for (const auto& [identity, tensor] : entry.object()->tensors) {
+        if (!use(tensor, entry.fqn, sampled_[i])) covered_[i] = false;
+      }
+    }
+    for (size_t i = 0; i < file_records_.size(); ++i) {
+      if (uses[i] == Use::kUnsampled) continue;
+      AddRecord(0, 0, file_records_[i], names[i]);
+    }
+  }
+
+  std::optional<size_t> FileRecordAt(uint64_t offset) const {
+    const auto next =
+        std::upper_bound(file_records_.begin(), file_records_.end(), offset,
+                         [](uint64_t position, const ZipRecord& record) {
+                           return position < record.payload_offset;
+                         });
+    if (next == file_records_.begin()) return std::nullopt;
+    const ZipRecord& record = *(next - 1);
+    if (offset - record.payload_offset >= record.size) return std::nullopt;
+    return static_cast<size_t>(next - file_records_.begin()) - 1;
   }
 
   absl::StatusOr<std::vector<ChunkDigest>> ReadDigestsFile() {
@@ -229,16 +287,25 @@ class Verifier {
         ++item;
         continue;
       }
-      for (const ChunkLocation& location : entry.tensor()->locations) {
+      const TensorEntry& tensor = *entry.tensor();
+      for (size_t c = 0; c < tensor.boxes.size(); ++c) {
         const uint32_t owner = item++;
+        // One without elements begins where its neighbour does.
+        if (items_[owner].empty || !sampled_[owner]) continue;
+        const ChunkLocation& location = tensor.locations[c];
         const auto it =
             by_place.find({location.item.file, location.payload_offset});
-        if (it == by_place.end() || !sampled_[owner]) continue;
+        if (it == by_place.end() ||
+            it->second->length !=
+                static_cast<uint64_t>(Volume(tensor.boxes[c].sizes)) *
+                    ElementSize(tensor.dtype)) {
+          continue;
+        }
         covered_[owner] = true;
         ranges_.push_back({.file = location.item.file,
                            .offset = it->second->offset,
                            .length = it->second->length,
-                           .item = owner,
+                           .name = entry.fqn,
                            .crc = std::nullopt,
                            .digest = it->second->digest});
       }
@@ -285,8 +352,7 @@ class Verifier {
       const absl::Status status = checkpoint_.files().CheckRange(
           range.file, range.offset, range.length);
       if (status.ok()) return false;
-      AddFinding(items_[range.item], range.offset,
-                 std::string(status.message()));
+      AddFinding(range, std::string(status.message()));
       return true;
     });
   }
@@ -375,7 +441,7 @@ class Verifier {
     if (range.crc.has_value()) {
       ++report_.num_crcs_checked;
       if (crc_ != *range.crc) {
-        AddFinding(items_[range.item], range.offset,
+        AddFinding(range,
                    absl::StrFormat("CRC-32 of %d bytes is %08x, recorded %08x",
                                    range.length, crc_, *range.crc));
       }
@@ -383,10 +449,9 @@ class Verifier {
     if (range.digest.has_value()) {
       ++report_.num_digests_checked;
       if (digest_.Value() != *range.digest) {
-        AddFinding(
-            items_[range.item], range.offset,
-            absl::StrFormat("digest of %d bytes is %016x, recorded %016x",
-                            range.length, digest_.Value(), *range.digest));
+        AddFinding(range, absl::StrFormat(
+                              "digest of %d bytes is %016x, recorded %016x",
+                              range.length, digest_.Value(), *range.digest));
       }
     }
   }
@@ -405,7 +470,7 @@ class Verifier {
   std::vector<bool> sampled_;
   std::vector<bool> covered_;  // by a CRC or a digest
   std::vector<CheckedRange> ranges_;
-  std::vector<std::tuple<uint32_t, uint64_t, uint32_t>> by_place_;
+  std::vector<ZipRecord> file_records_;  // of a .pt file, by offset
   // Where planning stands.
   size_t next_range_ = 0;
   uint64_t next_begin_ = 0;
