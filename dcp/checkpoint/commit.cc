@@ -54,6 +54,15 @@ bool IsDataFileName(absl::string_view name) {
          absl::SimpleAtoi(name.substr(middle + 1), &number);
 }
 
+// "__{rank}.metadata": the index of one rank, which would outlive the data it
+// names.
+bool IsRankIndexName(absl::string_view name) {
+  uint64_t rank;
+  return absl::ConsumePrefix(&name, "__") &&
+         absl::ConsumeSuffix(&name, ".metadata") &&
+         absl::SimpleAtoi(name, &rank);
+}
+
 bool BelongsToSafetensors(absl::string_view name) {
   return absl::EndsWith(name, ".safetensors") ||
          absl::EndsWith(name, ".safetensors.index.json") || IsDigestsName(name);
@@ -154,7 +163,8 @@ void Destination::FindStale(const std::vector<DirectoryEntry>& entries) {
   for (const DirectoryEntry& entry : entries) {
     taken_.insert(entry.name);
     if (entry.kind == FileKind::kDirectory) continue;
-    if (IsDataFileName(entry.name) || IsDigestsName(entry.name)) {
+    if (IsDataFileName(entry.name) || IsDigestsName(entry.name) ||
+        IsRankIndexName(entry.name)) {
       stale_.push_back(entry.name);
     }
   }

@@ -58,8 +58,8 @@ TEST(Commit, OfADcpDirectoryMakesTheIndexAppearLast) {
 TEST(Commit, ReplacesTheOldFilesOnlyAfterwards) {
   SimStorage fs;
   ASSERT_OK(fs.MakeDirectory("/c"));
-  for (const auto* name :
-       {"__0_0.distcp", ".metadata", ".metadata.tmp", ".digests-0", "notes"}) {
+  for (const auto* name : {"__0_0.distcp", "__7.metadata", ".metadata",
+                           ".metadata.tmp", ".digests-0", "notes"}) {
     ASSERT_OK(WriteFile(fs, JoinPath("/c", name), "old"));
   }
   EXPECT_THAT(Destination::Plan(fs, "/c", Kind::kDcpDirectory, false),
@@ -70,7 +70,7 @@ TEST(Commit, ReplacesTheOldFilesOnlyAfterwards) {
   const std::string name = destination->NextDataFileName(0);
   EXPECT_EQ(name, "__0_1.distcp");
   Add(fs, *destination, name, "new");
-  EXPECT_EQ(Names(fs, "/c").size(), 6u);
+  EXPECT_EQ(Names(fs, "/c").size(), 7u);
   ASSERT_OK(destination->Commit(".metadata", "new", "", {}));
   EXPECT_THAT(Names(fs, "/c"),
               ElementsAre(".metadata", "__0_1.distcp", "notes"));
