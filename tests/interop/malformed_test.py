@@ -22,7 +22,7 @@ MEMORY = ["--max-memory", "64MiB", "--lanes", "1"]
 # Longer messages repeat what a file says instead of naming it.
 MAX_MESSAGE_BYTES = 4096
 # A file inside the checkpoint.
-DATA_FILE = re.compile(r"[\w-]+\.(distcp|metadata|safetensors|json)\b")
+DATA_FILE = re.compile(r"[\w-]*\.(distcp|metadata|safetensors|json)\b")
 CODES = {
     "accept": {DONE},
     "reject": {BAD_SOURCE},

@@ -371,8 +371,8 @@ def add_directories(cases):
         "weight_map names the directory itself",
         {"weight_map": {"a": "."}},
     )
-    hf("hf_symlink_out", "reject", "a shard is a symlink out", MAP, {})
-    os.symlink("../ok_st.safetensors", cases.path("hf_symlink_out", FILE))
+    hf("ok_hf_symlink", "accept", "a link, as in a hub's cache", MAP, {})
+    os.symlink("../ok_st.safetensors", cases.path("ok_hf_symlink", FILE))
 
 
 def add_more_files(cases):
