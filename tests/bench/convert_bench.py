@@ -154,6 +154,7 @@ class Bench:
         outcome = json.loads(done.output)
         return {
             "seconds": done.seconds,
+            "cpu_seconds": done.cpu_seconds,
             "peak_bytes": done.peak_bytes,
             "read": outcome["bytes_read"],
             "written": outcome["bytes_written"],
@@ -169,6 +170,7 @@ class Bench:
             "seconds": parts["convert"],
             "import": parts["import"],
             "sync": parts["sync"],
+            "cpu_seconds": done.cpu_seconds,
             "peak_bytes": done.peak_bytes,
         }
 
@@ -184,7 +186,11 @@ class Bench:
                 dst,
             ]
         )
-        return {"seconds": done.seconds, "peak_bytes": done.peak_bytes}
+        return {
+            "seconds": done.seconds,
+            "cpu_seconds": done.cpu_seconds,
+            "peak_bytes": done.peak_bytes,
+        }
 
     def round(self, src, fio_bytes):
         """Everything once. The rivals' results are compared with ours."""
@@ -258,10 +264,12 @@ class Bench:
                 {
                     "ours": {
                         "seconds": ours.seconds,
+                        "cpu_seconds": ours.cpu_seconds,
                         "peak_bytes": ours.peak_bytes,
                     },
                     "torch": {
                         "seconds": theirs.seconds,
+                        "cpu_seconds": theirs.cpu_seconds,
                         "peak_bytes": theirs.peak_bytes,
                         **json.loads(theirs.output),
                     },
@@ -327,6 +335,7 @@ def summarize_convert(result, max_memory):
             continue
         row = rows[name] = {
             "seconds": median(rounds, lambda one: one[name]["seconds"]),
+            "cpu_seconds": median(rounds, lambda one: one[name]["cpu_seconds"]),
             "peak_bytes": max(one[name]["peak_bytes"] for one in rounds),
             "to_disk": median(
                 rounds, lambda one: one[name]["seconds"] / ideal(one)
@@ -394,8 +403,12 @@ def print_convert(summary):
         f"read and write one after the other "
         f"{summary['disk_seconds']:.2f} s.\n"
     )
-    line = "{:<30}{:>9}{:>9}{:>12}{:>10}{:>11}"
-    print(line.format("", "seconds", "GB/s", "peak MiB", "/ disk", "x torch"))
+    line = "{:<30}{:>9}{:>7}{:>8}{:>10}{:>8}{:>13}"
+    print(
+        line.format(
+            "", "seconds", "CPU s", "GB/s", "peak MiB", "/ disk", "x torch"
+        )
+    )
     for name, row in summary["rows"].items():
         times = (
             f"{row['times_torch']:.1f} ({row['times_torch_whole']:.1f})"
@@ -406,6 +419,7 @@ def print_convert(summary):
             line.format(
                 titles[name],
                 f"{row['seconds']:.2f}",
+                f"{row['cpu_seconds']:.1f}",
                 f"{size / 1e9 / row['seconds']:.2f}",
                 f"{row['peak_bytes'] / MIB:.0f}",
                 f"{row['to_disk']:.2f}",

@@ -1,4 +1,4 @@
-"""Runs a program or fio and says what it cost: seconds, peak memory, rates."""
+"""Runs a program or fio: seconds, processor seconds, peak memory, rates."""
 
 import collections
 import json
@@ -18,7 +18,7 @@ FIO_FLAGS = [
     "--output-format=json",
 ]
 
-Run = collections.namedtuple("Run", "seconds peak_bytes output")
+Run = collections.namedtuple("Run", "seconds cpu_seconds peak_bytes output")
 
 
 def drop_caches(paths=()):
@@ -54,7 +54,9 @@ def run(command):
                 f"{' '.join(map(str, command))}: exit code "
                 f"{process.returncode}\n{err.read().decode()}"
             )
-        return Run(seconds, usage.ru_maxrss * 1024, out.read().decode())
+        cpu_seconds = usage.ru_utime + usage.ru_stime
+        peak_bytes = usage.ru_maxrss * 1024
+        return Run(seconds, cpu_seconds, peak_bytes, out.read().decode())
 
 
 def fio_rates(directory, num_bytes):
