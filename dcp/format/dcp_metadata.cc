@@ -345,6 +345,18 @@ class Parser {
     return absl::OkStatus();
   }
 
+  // The entry of that name. The tables of an index mostly follow one order, so
+  // the entry found last and the one after it are tried before the hash.
+  std::optional<uint32_t> EntryOf(absl::string_view fqn) {
+    for (uint32_t i = last_found_;
+         i < metadata_.entries.size() && i <= last_found_ + 1; ++i) {
+      if (metadata_.entries[i].fqn == fqn) return last_found_ = i;
+    }
+    const auto it = by_name_.find(fqn);
+    if (it == by_name_.end()) return std::nullopt;
+    return last_found_ = it->second;
+  }
+
   static absl::Status ParseEntry(const Value& value, MetadataEntry& entry) {
     if (value.IsCallOf(kModule, "BytesStorageMetadata")) {
       entry.value = BytesStorageMetadata{};
@@ -368,10 +380,10 @@ class Parser {
       if (!hint.is_none() && !hint.is(Kind::kInt)) {
         return WrongType("a chunk index", hint);
       }
-      const auto it = by_name_.find(fqn.text());
-      if (it == by_name_.end()) continue;  // of a name that is not listed
+      const std::optional<uint32_t> entry = EntryOf(fqn.text());
+      if (!entry.has_value()) continue;  // of a name that is not listed
       const absl::Status added =
-          AddStored(it->second, index.Get("offset"), items[i + 1]);
+          AddStored(*entry, index.Get("offset"), items[i + 1]);
       if (!added.ok()) {
         return Annotate(added, "storage of ", Short(fqn.text()));
       }
@@ -501,9 +513,9 @@ class Parser {
         return WrongType("a name in planner_data", items[i]);
       }
       const absl::string_view fqn = items[i].text();
-      const auto it = by_name_.find(fqn);
-      if (it == by_name_.end()) continue;
-      StatePath& path = metadata_.entries[it->second].path;
+      const std::optional<uint32_t> entry = EntryOf(fqn);
+      if (!entry.has_value()) continue;
+      StatePath& path = metadata_.entries[*entry].path;
       if (!path.empty()) {
         return absl::DataLossError(
             absl::StrCat("planner_data has ", Short(fqn), " twice"));
@@ -512,7 +524,7 @@ class Parser {
       if (!parsed.ok()) {
         return Annotate(parsed, "planner_data of ", Short(fqn));
       }
-      with_path.push_back(it->second);
+      with_path.push_back(*entry);
     }
     return CheckAllPaths(with_path);
   }
@@ -571,6 +583,7 @@ class Parser {
 
   Metadata metadata_;
   absl::flat_hash_map<absl::string_view, uint32_t> by_name_;
+  uint32_t last_found_ = 0;
   absl::flat_hash_map<absl::string_view, uint32_t> file_index_;
   std::vector<Stored> stored_;
   absl::flat_hash_set<uint32_t, StoredHash, StoredEqual> by_offset_;
