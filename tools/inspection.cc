@@ -27,13 +27,6 @@ uint64_t SaturatingAdd(uint64_t a, uint64_t b) {
   return CheckedAdd(a, b).value_or(std::numeric_limits<uint64_t>::max());
 }
 
-void SortByName(std::vector<const CheckpointEntry*>& entries) {
-  std::sort(entries.begin(), entries.end(),
-            [](const CheckpointEntry* a, const CheckpointEntry* b) {
-              return a->fqn < b->fqn;
-            });
-}
-
 std::string DTypeSummary(const Inspection& inspection) {
   return absl::StrJoin(
       inspection.dtypes, ", ",
@@ -158,8 +151,6 @@ Inspection InspectEntries(absl::Span<const CheckpointEntry> entries,
     total.dtype = static_cast<DType>(i);
     if (total.num_tensors > 0) inspection.dtypes.push_back(total);
   }
-  SortByName(inspection.tensors);
-  SortByName(inspection.objects);
   return inspection;
 }
 

@@ -36,7 +36,8 @@ struct Inspection {
   uint64_t num_elements = 0;
   uint64_t num_bytes = 0;
   std::vector<DTypeTotal> dtypes;  // in the order of DType, no zeros
-  // Point into the checkpoint, which outlives this; sorted by name.
+  // Point into the checkpoint, which outlives this; in the order of the index,
+  // which is mostly that of the model.
   std::vector<const CheckpointEntry*> tensors;
   std::vector<const CheckpointEntry*> objects;
   // Why values of objects are not shown, if they are not.
