@@ -92,17 +92,13 @@ bool WrapWaitWithDeadline(absl::CondVar* condition, absl::Mutex* mutex,
   return timed_out;
 }
 
-// The last owner of a Status frees it inside of the library, and the decrements
-// of the other owners happened there too.
+// Absl: the last owner of a Status frees it inside of the library, and the
+// decrements of the other owners happened there too.
+// Rings: liburing maps and unmaps them with system calls of its own, which
+// ThreadSanitizer does not see. The ring of one thread at the address where
+// another thread's was before looks like a race; a ring has one thread.
 extern "C" const char* __tsan_default_suppressions() {
-  return "race:absl::*Status::Unref\n";
-}
-
-// Rings are mapped and unmapped by liburing with system calls of its own, which
-// ThreadSanitizer does not see: a ring of one thread at the address where
-// another thread's was before looks like a race between the two. A ring has one
-// thread, which is what io_queue.h demands.
-extern "C" const char* __tsan_default_suppressions() {
-  return "race:io_uring_prep_\n"
+  return "race:absl::*Status::Unref\n"
+         "race:io_uring_prep_\n"
          "race:dcp::UringQueue::Prepare\n";
 }
