@@ -99,6 +99,6 @@ bool WrapWaitWithDeadline(absl::CondVar* condition, absl::Mutex* mutex,
 // another thread's was before looks like a race; a ring has one thread.
 extern "C" const char* __tsan_default_suppressions() {
   return "race:absl::*Status::Unref\n"
-         "race:io_uring_prep_\n"
-         "race:dcp::UringQueue::Prepare\n";
+         "race:liburing.h\n"
+         "race:uring_queue.cc\n";
 }
