@@ -22,7 +22,7 @@ Inspection Sample(absl::Span<const CheckpointEntry> entries) {
   return inspection;
 }
 
-TEST(Inspection, CountsAndSorts) {
+TEST(Inspection, CountsInTheOrderOfTheIndex) {
   const std::vector<CheckpointEntry> entries = SampleEntries();
   const Inspection inspection = InspectEntries(entries, "");
   EXPECT_EQ(inspection.num_elements, 13u);
@@ -33,8 +33,8 @@ TEST(Inspection, CountsAndSorts) {
   EXPECT_EQ(inspection.dtypes[1].dtype, DType::kInt64);
   EXPECT_EQ(inspection.dtypes[1].num_tensors, 1u);
   ASSERT_THAT(inspection.tensors, SizeIs(2));
-  EXPECT_EQ(inspection.tensors[0]->fqn, "step");
-  EXPECT_EQ(inspection.objects[0]->fqn, "hidden");
+  EXPECT_EQ(inspection.tensors[0]->fqn, "w");
+  EXPECT_EQ(inspection.objects[0]->fqn, "lr");
 }
 
 TEST(Inspection, CountsOnlyWhatThePatternTakes) {
@@ -60,21 +60,21 @@ TEST(RenderInspection, IsForPeople) {
             "__1_0.distcp  missing\n"
             "\n"
             "TENSOR  DTYPE    SHAPE   SIZE  CHUNKS\n"
-            "step    int64    []       8 B  whole\n"
             "w       float32  [4, 3]  48 B  2 x Shard(0)\n"
+            "step    int64    []       8 B  whole\n"
             "\n"
             "OBJECT  VALUE\n"
-            "hidden  (not read)\n"
-            "lr      0.5\n");
+            "lr      0.5\n"
+            "hidden  (not read)\n");
 }
 
 TEST(RenderInspection, ListsChunksWhenAsked) {
   const std::vector<CheckpointEntry> entries = SampleEntries();
   EXPECT_THAT(RenderInspection(Sample(entries), /*chunks=*/true),
               HasSubstr("TENSOR  CHUNK       FILE          OFFSET  LENGTH\n"
-                        "step    []          __0_0.distcp     100      50\n"
                         "w       [0:2, 0:3]  __0_0.distcp       0     100\n"
-                        "w       [2:4, 0:3]  __1_0.distcp       0     200\n"));
+                        "w       [2:4, 0:3]  __1_0.distcp       0     200\n"
+                        "step    []          __0_0.distcp     100      50\n"));
 }
 
 TEST(RenderInspection, SaysWhyObjectsAreNotShown) {
@@ -82,7 +82,7 @@ TEST(RenderInspection, SaysWhyObjectsAreNotShown) {
   Inspection inspection = Sample(entries);
   inspection.objects_note = "Too many.";
   EXPECT_THAT(RenderInspection(inspection, false),
-              HasSubstr("lr      0.5\nToo many.\n"));
+              HasSubstr("hidden  (not read)\nToo many.\n"));
 }
 
 TEST(RenderInspection, SumsUpManyFiles) {

@@ -43,16 +43,16 @@ TEST(JsonOutput, Inspect) {
     "files": [{"name": "a", "num_bytes": 150},
               {"name": "b", "num_bytes": null}],
     "tensors": [
-      {"name": "step", "dtype": "int64", "shape": [], "num_bytes": 8,
-       "num_chunks": 1, "layout": "whole"},
       {"name": "w", "dtype": "float32", "shape": [4, 3], "num_bytes": 48,
-       "num_chunks": 2, "layout": "2 x Shard(0)"}],
-    "objects": [{"name": "hidden", "value": null},
-                {"name": "lr", "value": "0.5"}]})json");
+       "num_chunks": 2, "layout": "2 x Shard(0)"},
+      {"name": "step", "dtype": "int64", "shape": [], "num_bytes": 8,
+       "num_chunks": 1, "layout": "whole"}],
+    "objects": [{"name": "lr", "value": "0.5"},
+                {"name": "hidden", "value": null}]})json");
   EXPECT_EQ(Parse(InspectJson(inspection, /*chunks=*/false)), want);
 
   const Json with_chunks = Parse(InspectJson(inspection, /*chunks=*/true));
-  EXPECT_EQ(with_chunks["tensors"][1]["chunks"], Json::parse(R"([
+  EXPECT_EQ(with_chunks["tensors"][0]["chunks"], Json::parse(R"([
     {"offsets": [0, 0], "sizes": [2, 3], "file": "a", "offset": 0,
      "length": 100},
     {"offsets": [2, 0], "sizes": [2, 3], "file": "b", "offset": 0,
