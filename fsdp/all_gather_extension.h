@@ -1,0 +1,48 @@
+// AllGatherExtension: lets a parameter travel between ranks as something else
+// than its shard: scaled to float8, quantized to NF4. PyTorch's
+// fsdp_pre_all_gather and fsdp_post_all_gather, as a pair of functions.
+#ifndef FSDP_ALL_GATHER_EXTENSION_H_
+#define FSDP_ALL_GATHER_EXTENSION_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "c10/core/ScalarType.h"
+#include "fsdp/device_mesh.h"
+
+namespace fsdp {
+
+struct AllGatherExtension {
+  // What pre_all_gather is told.
+  struct Context {
+    DeviceMesh mesh;                  // of the shard axis alone
+    std::vector<int64_t> size;        // of the whole parameter
+    std::optional<c10::ScalarType> param_dtype;
+  };
+  struct Inputs {
+    // What this rank contributes: any dtypes, contiguous, and of the same
+    // sizes on every rank; the shard is given padded, so that is natural.
+    std::vector<at::Tensor> tensors;
+    // Handed to post_all_gather of this rank.
+    std::vector<at::Tensor> metadata;
+  };
+
+  // `shard`: this rank's part, padded with zeros to the size of the largest.
+  // On the compute device, under no_grad; may communicate over the mesh.
+  std::function<Inputs(const at::Tensor& shard, const Context& context)>
+      pre_all_gather;
+
+  // `outputs[i]` holds tensors[i] of all ranks, joined on dimension 0. Writes
+  // the parameter, in `dst`'s dtype and padded like `shard` times the number
+  // of ranks, into `dst`.
+  std::function<void(const std::vector<at::Tensor>& outputs,
+                     const std::vector<at::Tensor>& metadata, at::Tensor dst)>
+      post_all_gather;
+};
+
+}  // namespace fsdp
+
+#endif  // FSDP_ALL_GATHER_EXTENSION_H_

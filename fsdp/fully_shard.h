@@ -1,0 +1,188 @@
+// fully_shard: FSDP2 for unmodified torch::nn modules, and FSDPModule, the
+// handle through which a sharded module is steered. Names and meaning are
+// PyTorch's (torch/distributed/fsdp); fsdp/README.md has the table of what is
+// the same and what differs. For the thread that trains; every rank must make
+// the same calls in the same order.
+#ifndef FSDP_FULLY_SHARD_H_
+#define FSDP_FULLY_SHARD_H_
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "c10/core/Event.h"
+#include "c10/core/Stream.h"
+#include "fsdp/all_gather_extension.h"
+#include "fsdp/device_mesh.h"
+#include "fsdp/dtensor.h"
+#include "fsdp/policies.h"
+#include "torch/nn/module.h"
+#include "torch/nn/pimpl.h"
+
+namespace fsdp {
+
+class FsdpState;
+
+struct FullyShardOptions {
+  // One axis: shard over it. Two axes, named: replicate over the first, shard
+  // over the second (HSDP). Unset: all ranks, one axis.
+  std::optional<DeviceMesh> mesh;
+  ReshardAfterForward reshard_after_forward;
+  // Which dimension of a parameter to cut; absent: dimension 0. A dimension
+  // other than 0 must be divisible by the number of shards.
+  std::function<std::optional<Shard>(const at::Tensor&)> shard_placement_fn;
+  MixedPrecisionPolicy mp_policy;
+  std::optional<CPUOffloadPolicy> offload_policy;
+  // Left as they are: not sharded, not moved, not reduced.
+  std::vector<at::Tensor> ignored_params;
+  // How parameters that are not gathered as they are travel; by parameter.
+  std::function<std::optional<AllGatherExtension>(const std::string& name,
+                                                  const at::Tensor&)>
+      all_gather_extension_fn;
+};
+
+// A gather under way.
+class UnshardHandle {
+ public:
+  explicit UnshardHandle(std::shared_ptr<FsdpState> state)
+      : state_(std::move(state)) {}
+  // Makes the parameters usable. Does nothing the second time.
+  void wait();
+
+ private:
+  std::shared_ptr<FsdpState> state_;
+};
+
+// Called instead of the all-gather of a group: fills `output` (ranks times
+// `input`) from the `input` of every rank, on the current stream.
+using CustomAllGather = std::function<void(
+    at::Tensor output, at::Tensor input, c10d::ProcessGroup& group)>;
+// Called instead of the reduce-scatter: `output` becomes this rank's part of
+// the reduced `input`.
+using CustomReduceScatter = std::function<void(
+    at::Tensor output, at::Tensor input, c10d::ProcessGroup& group)>;
+
+// A module to which fully_shard was applied. A cheap handle; it keeps what the
+// engine knows of the module alive, not the module.
+class FSDPModule {
+ public:
+  // Gathers this module's own group (not its children's) and waits, unless
+  // `async`. The handle of a group without parameters does nothing.
+  UnshardHandle unshard(bool async = false);
+  // Frees the gathered parameters of this module's own group.
+  void reshard();
+
+  // false: what the next backward needs (order, pending reduction) is kept
+  // after this one. For the whole tree of this module.
+  void set_is_last_backward(bool is_last_backward);
+  // false: gradients stay unreduced, full size, on each rank.
+  void set_requires_gradient_sync(bool value, bool recurse = true);
+  // HSDP. false: reduce-scatter, and keep the sum until it is true again.
+  void set_requires_all_reduce(bool value, bool recurse = true);
+  void set_reshard_after_forward(bool value, bool recurse = true);
+  void set_reshard_after_backward(bool value, bool recurse = true);
+
+  // Gathers that this module starts once its own parameters are there, in
+  // this order; instead of the implicit ones.
+  void set_modules_to_forward_prefetch(const std::vector<FSDPModule>& modules);
+  void set_modules_to_backward_prefetch(
+      const std::vector<FSDPModule>& modules);
+
+  void set_custom_all_gather(CustomAllGather custom);
+  void set_custom_reduce_scatter(CustomReduceScatter custom);
+  // Called with the reduced gradients of the group, flat: after the
+  // reduce-scatter, or with HSDP after the all-reduce. A `stream` to run in is
+  // refused with HSDP (c10::ValueError).
+  void set_all_reduce_hook(std::function<void(at::Tensor)> hook,
+                           std::optional<c10::Stream> stream = {});
+  // Of the root: the next forward's gathers wait for this event instead of
+  // all work issued so far. Recorded after the optimizer's step; consumed once.
+  void set_post_optim_event(std::shared_ptr<c10::Event> event);
+
+  // Gradients are divided by this instead of the number of ranks.
+  void set_gradient_divide_factor(double factor);
+  // As set_gradient_divide_factor, under its older name.
+  void set_reduce_scatter_divide_factor(double factor);
+  // Only sums on the wire; division is done before and after.
+  void set_force_sum_reduction_for_comms(bool value);
+  // false: backward does not gather this group (embeddings do not need it).
+  void set_unshard_in_backward(bool value);
+  // Staging buffers come from the process group's own allocator. Refused
+  // beside a custom collective.
+  void set_allocate_memory_from_process_group_for_comm(bool value);
+
+  // The name of the module below the root; empty for the root itself. Modules
+  // of one list are joined with ", ".
+  std::string name() const;
+  bool is_root() const;
+  // Parameters of this module's own group that are gathered at the moment.
+  bool is_unsharded() const;
+
+  friend bool operator==(const FSDPModule&, const FSDPModule&) = default;
+
+  // For this library.
+  explicit FSDPModule(std::shared_ptr<FsdpState> state)
+      : state_(std::move(state)) {}
+  const std::shared_ptr<FsdpState>& state() const { return state_; }
+
+ private:
+  std::shared_ptr<FsdpState> state_;
+};
+
+// Shards the parameters of `module` that no earlier call on a module inside it
+// took, as one group: one all-gather before use, one reduce-scatter after
+// backward. Call it on the blocks of a model first and on the model last.
+// Everything is validated before anything changes; on an error the module is
+// as it was. Collective when an int reshard_after_forward needs new groups.
+// Errors: c10::ValueError, c10::NotImplementedError, c10::Error.
+FSDPModule fully_shard(const std::shared_ptr<torch::nn::Module>& module,
+                       const FullyShardOptions& options = {});
+// Several modules, one group (PyTorch's list of modules). Of modules inside
+// one another the outer counts.
+FSDPModule fully_shard(
+    const std::vector<std::shared_ptr<torch::nn::Module>>& modules,
+    const FullyShardOptions& options = {});
+template <typename Impl>
+FSDPModule fully_shard(const torch::nn::ModuleHolder<Impl>& module,
+                       const FullyShardOptions& options = {}) {
+  return fully_shard(
+      std::static_pointer_cast<torch::nn::Module>(module.ptr()), options);
+}
+
+// The handle of a sharded module; absent when fully_shard was not called on
+// it. `get` throws c10::ValueError instead.
+std::optional<FSDPModule> find_fsdp_module(const torch::nn::Module& module);
+FSDPModule get_fsdp_module(const torch::nn::Module& module);
+// Of all sharded modules in `module`, itself first, in the order of modules().
+std::vector<FSDPModule> fsdp_modules(const torch::nn::Module& module);
+
+// The parameters as DTensors, in the order and under the names of
+// named_parameters(). `dtensor_of` is absent for a plain tensor.
+std::vector<std::pair<std::string, DTensor>> named_parameters(
+    const torch::nn::Module& module);
+std::vector<DTensor> parameters(const torch::nn::Module& module);
+std::optional<DTensor> dtensor_of(const at::Tensor& parameter);
+
+// Roots that never run inside one another (stages of a pipeline) and should
+// share streams and buffers of communication: the first one's are used.
+void share_comm_ctx(const std::vector<FSDPModule>& roots);
+
+// Gradient accumulation: while it lives, no gradients of `module` are reduced.
+class NoSync {
+ public:
+  explicit NoSync(FSDPModule module);
+  ~NoSync();
+  NoSync(const NoSync&) = delete;
+  NoSync& operator=(const NoSync&) = delete;
+
+ private:
+  FSDPModule module_;
+};
+
+}  // namespace fsdp
+
+#endif  // FSDP_FULLY_SHARD_H_
