@@ -1,0 +1,70 @@
+#include "fsdp/module_access.h"
+
+#include "torch/nn/modules/container/moduledict.h"
+#include "torch/nn/modules/container/modulelist.h"
+#include "torch/nn/modules/container/parameterdict.h"
+#include "torch/nn/modules/container/parameterlist.h"
+
+namespace fsdp {
+namespace {
+
+using Tensors = torch::OrderedDict<std::string, at::Tensor>;
+using Modules =
+    torch::OrderedDict<std::string, std::shared_ptr<torch::nn::Module>>;
+
+// parameters_ is protected, and a deriving class may form a pointer to it.
+struct ProtectedMembers : torch::nn::Module {
+  static constexpr Tensors torch::nn::Module::*kParameters =
+      &ProtectedMembers::parameters_;
+};
+
+// buffers_ and children_ are private. Access is not checked for the arguments
+// of an explicit instantiation ([temp.spec]), and the friend that it defines is
+// found by its argument.
+template <typename Tag, typename Tag::Type kMember>
+struct PrivateMember {
+  friend typename Tag::Type Get(Tag /*tag*/) { return kMember; }
+};
+struct BuffersTag {
+  using Type = Tensors torch::nn::Module::*;
+  friend Type Get(BuffersTag tag);
+};
+struct ChildrenTag {
+  using Type = Modules torch::nn::Module::*;
+  friend Type Get(ChildrenTag tag);
+};
+template struct PrivateMember<BuffersTag, &torch::nn::Module::buffers_>;
+template struct PrivateMember<ChildrenTag, &torch::nn::Module::children_>;
+
+}  // namespace
+
+Tensors& ParametersOf(torch::nn::Module& module) {
+  return module.*ProtectedMembers::kParameters;
+}
+Tensors& BuffersOf(torch::nn::Module& module) {
+  return module.*Get(BuffersTag());
+}
+Modules& ChildrenOf(torch::nn::Module& module) {
+  return module.*Get(ChildrenTag());
+}
+
+const Tensors& ParametersOf(const torch::nn::Module& module) {
+  return module.*ProtectedMembers::kParameters;
+}
+const Tensors& BuffersOf(const torch::nn::Module& module) {
+  return module.*Get(BuffersTag());
+}
+const Modules& ChildrenOf(const torch::nn::Module& module) {
+  return module.*Get(ChildrenTag());
+}
+
+bool is_container_without_forward(const torch::nn::Module& module) {
+  return module.as<torch::nn::ModuleListImpl>() != nullptr ||
+         module.as<torch::nn::ModuleDictImpl>() != nullptr ||
+         module.as<torch::nn::ParameterListImpl>() != nullptr ||
+         module.as<torch::nn::ParameterDictImpl>() != nullptr;
+}
+
+std::string type_name(const torch::nn::Module& module) { return module.name(); }
+
+}  // namespace fsdp
