@@ -1,0 +1,77 @@
+// CommContext: the streams of communication, who keeps which buffer alive
+// until when, and the counters of what was moved. One for each root, or shared
+// by several (share_comm_ctx).
+//
+// [Note: streams]
+// On a device with streams a gather copies in on `copy_in`, communicates on
+// `all_gather`, and copies out on the compute stream; gradients are copied in
+// on the compute stream, reduced on `reduce_scatter`, and with HSDP on
+// `all_reduce`. Nothing is recorded with the allocator (record_stream):
+// a buffer that another stream still reads is held here until an event says
+// that it does not, so that peak memory is the same in every step:
+//   - forward holds one gather's buffer until the next gather's copy-out is
+//     issued; the gather streams then wait for the copy-out that read it;
+//   - backward lets go at once, for the same price of one wait;
+//   - the input of a reduce-scatter lives until the next one begins.
+// The CPU has no streams: everything here is a no-op there.
+#ifndef FSDP_COMM_CONTEXT_H_
+#define FSDP_COMM_CONTEXT_H_
+
+#include <memory>
+#include <optional>
+
+#include "ATen/core/Tensor.h"
+#include "c10/core/Event.h"
+#include "c10/core/Stream.h"
+#include "c10/core/StreamGuard.h"
+#include "fsdp/step_recorder.h"
+
+namespace fsdp {
+
+class FsdpParamGroup;
+
+using EventPtr = std::shared_ptr<c10::Event>;
+
+class CommContext {
+ public:
+  explicit CommContext(c10::Device device);
+
+  bool has_streams() const { return copy_in_.has_value(); }
+  // Only on a device with streams.
+  c10::Stream copy_in() const { return *copy_in_; }
+  c10::Stream all_gather() const { return *all_gather_; }
+  c10::Stream reduce_scatter() const { return *reduce_scatter_; }
+  c10::Stream all_reduce() const { return *all_reduce_; }
+  // Of this thread.
+  c10::Stream current() const;
+
+  // Null, and no-ops, without streams.
+  EventPtr Record(c10::Stream stream) const;
+  EventPtr RecordCurrent() const;
+  static void Wait(c10::Stream stream, const EventPtr& event);
+  void WaitOnCurrent(const EventPtr& event) const;
+  // Work issued on the gather streams from now on sees what was done on the
+  // current stream, or only what `event` marks.
+  void BeginGathers(const EventPtr& event);
+
+  // The buffer of a gather whose copy-out is issued; see [Note: streams].
+  void HoldGather(at::Tensor buffer, EventPtr copied_out);
+  void ReleaseGather();
+
+  // The group whose reduction is under way; null when none is.
+  FsdpParamGroup* pending_reduction = nullptr;
+
+  StepRecorder& recorder() { return recorder_; }
+
+ private:
+  c10::Device device_;
+  std::optional<c10::Stream> copy_in_, all_gather_, reduce_scatter_,
+      all_reduce_;
+  at::Tensor held_gather_;
+  EventPtr held_gather_event_;
+  StepRecorder recorder_;
+};
+
+}  // namespace fsdp
+
+#endif  // FSDP_COMM_CONTEXT_H_

@@ -1,0 +1,255 @@
+#include "fsdp/fsdp_param.h"
+
+#include <algorithm>
+#include <functional>
+#include <mutex>
+#include <numeric>
+#include <unordered_map>
+#include <utility>
+
+#include "ATen/ops/empty.h"
+#include "c10/core/GradMode.h"
+#include "fsdp/fsdp_param_group.h"
+#include "fsdp/module_access.h"
+#include "fsdp/state_context.h"
+#include "torch/csrc/autograd/function_hook.h"
+#include "torch/csrc/autograd/graph_task.h"
+#include "torch/csrc/autograd/variable.h"
+
+namespace fsdp {
+namespace {
+
+// Shards by identity, for whoever starts from a plain tensor.
+struct Shards {
+  std::mutex mutex;
+  std::unordered_map<const c10::TensorImpl*, FsdpParam*> by_impl;
+
+  static Shards& Get() {
+    static Shards* shards = new Shards;
+    return *shards;
+  }
+};
+
+// Tells the engine that the gradient of one parameter is complete.
+class GradientArrived : public torch::autograd::PostAccumulateGradHook {
+ public:
+  explicit GradientArrived(FsdpParam* param) : param_(param) {}
+  void operator()(const torch::autograd::Variable&) override {
+    param_->context().OnGradient(*param_);
+  }
+
+ private:
+  FsdpParam* const param_;
+};
+
+// Ties the life of a state to that of a shard: the registry, an optimizer or
+// the user holds the shard, and as long as somebody does the engine knows it.
+class StateOwner : public torch::autograd::FunctionPreHook {
+ public:
+  explicit StateOwner(std::shared_ptr<FsdpState> state)
+      : state_(std::move(state)) {}
+  torch::autograd::variable_list operator()(
+      const torch::autograd::variable_list& grads) override {
+    return grads;
+  }
+
+ private:
+  std::shared_ptr<FsdpState> state_;  // owned by every shard of the state
+};
+
+int64_t Product(const std::vector<int64_t>& sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), int64_t{1},
+                         std::multiplies<>());
+}
+
+}  // namespace
+
+int64_t ShardGeometry::chunk() const {
+  return (sizes[dim] + world - 1) / world;
+}
+
+int64_t ShardGeometry::local_begin() const {
+  return std::min(sizes[dim], chunk() * rank);
+}
+
+int64_t ShardGeometry::local_size() const {
+  return std::min(sizes[dim], local_begin() + chunk()) - local_begin();
+}
+
+std::vector<int64_t> ShardGeometry::local_sizes() const {
+  std::vector<int64_t> local = sizes;
+  local[dim] = local_size();
+  return local;
+}
+
+std::vector<int64_t> ShardGeometry::padded_sizes() const {
+  std::vector<int64_t> padded = sizes;
+  padded[dim] = chunk();
+  return padded;
+}
+
+int64_t ShardGeometry::padded_numel() const { return Product(padded_sizes()); }
+
+UsePhase UsePhase::Now() {
+  return {.backward = torch::autograd::get_current_graph_task_id() >= 0,
+          .grad_enabled = c10::GradMode::is_enabled()};
+}
+
+std::atomic<uint64_t> FsdpParam::epoch_{1};
+
+FsdpParam::FsdpParam(FsdpParamGroup* group, at::Tensor leaf,
+                     std::vector<Slot> slots, ShardGeometry geometry)
+    : group_(group),
+      leaf_(std::move(leaf)),
+      slots_(std::move(slots)),
+      geometry_(std::move(geometry)),
+      orig_dtype_(leaf_.scalar_type()) {
+  const MixedPrecisionPolicy& policy = group->config().mp_policy;
+  if (policy.cast_forward_inputs) input_dtype_ = policy.param_dtype;
+}
+
+FsdpParam::~FsdpParam() {
+  if (storage_) {
+    storage_->Orphan();
+    storage_->Free();
+    torch::autograd::impl::set_post_acc_grad_hooks(leaf_, nullptr);
+  }
+  if (shard_.has_value()) {
+    Shards& shards = Shards::Get();
+    const std::lock_guard<std::mutex> lock(shards.mutex);
+    shards.by_impl.erase(shard_->_unsafe_get_target());
+  }
+}
+
+void FsdpParam::Attach(at::Tensor shard, std::shared_ptr<FsdpState> owner) {
+  torch::autograd::impl::add_hook(
+      shard, std::make_unique<StateOwner>(std::move(owner)));
+  shard_.emplace(shard.getIntrusivePtr());
+  {
+    Shards& shards = Shards::Get();
+    const std::lock_guard<std::mutex> lock(shards.mutex);
+    shards.by_impl[shard.unsafeGetTensorImpl()] = this;
+  }
+  bool read_through_registry = false;
+  for (const Slot& slot : slots_) {
+    ParametersOf(*slot.module)[slot.name] = shard;
+    read_through_registry |= is_container_without_forward(*slot.module);
+  }
+  if (read_through_registry) AddLazyKey(shard);
+  torch::autograd::impl::set_post_acc_grad_hooks(
+      leaf_, std::make_unique<GradientArrived>(this));
+}
+
+StateContext& FsdpParam::context() const { return group_->context(); }
+
+at::Tensor FsdpParam::shard() const {
+  auto locked = shard_->lock();
+  TORCH_CHECK(locked.defined(), "fsdp: the parameter '", name_,
+              "' was removed from its module");
+  return at::Tensor(std::move(locked));
+}
+
+bool FsdpParam::requires_grad() const { return shard().requires_grad(); }
+
+FsdpParam* FsdpParam::OfShard(const at::Tensor& shard) {
+  Shards& shards = Shards::Get();
+  const std::lock_guard<std::mutex> lock(shards.mutex);
+  const auto found = shards.by_impl.find(shard.unsafeGetTensorImpl());
+  return found == shards.by_impl.end() ? nullptr : found->second;
+}
+
+DTensor FsdpParam::AsDTensor() const {
+  const DeviceMesh& mesh = group_->config().mesh;
+  Placements placements(static_cast<size_t>(mesh.ndim()), Replicate());
+  placements.back() = Shard(geometry_.dim);
+  return DTensor(shard(), {.mesh = mesh,
+                           .placements = std::move(placements),
+                           .shape = geometry_.sizes,
+                           .stride = leaf_.strides().vec()});
+}
+
+bool FsdpParam::IsBuffer(const at::Tensor& tensor) const {
+  return group_->IsBuffer(tensor);
+}
+
+void FsdpParam::BindShard(const at::Tensor& padded_flat) {
+  padded_shard_ = padded_flat;
+  orig_dtype_ = padded_flat.scalar_type();
+  const at::Tensor local = padded_flat.view(geometry_.padded_sizes())
+                               .narrow(geometry_.dim, 0,
+                                       geometry_.local_size());
+  if (!shard_.has_value()) return;
+  at::Tensor held = shard();
+  const bool tagged = HasLazyKey(held);
+  if (held.device() != local.device()) {
+    held.unsafeGetTensorImpl()->_change_backend_component_keys(local.device());
+  }
+  held.set_data(local);
+  if (tagged) AddLazyKey(held);
+}
+
+bool FsdpParam::ShardWasReplaced() const {
+  const at::Tensor held = shard();
+  return !held.has_storage() ||
+         !held.storage().is_alias_of(padded_shard_.storage()) ||
+         held.scalar_type() != orig_dtype_;
+}
+
+void FsdpParam::ResetLeaf(c10::Device device, c10::ScalarType dtype) {
+  if (storage_) storage_->Orphan();
+  storage_ = c10::make_intrusive<ManagedStorage>(this, device);
+  at::Tensor data = at::empty({0}, at::TensorOptions(dtype).device(device));
+  data.unsafeGetTensorImpl()->set_storage_keep_dtype(
+      c10::Storage(c10::intrusive_ptr<c10::StorageImpl>(storage_)));
+  data.unsafeGetTensorImpl()->set_sizes_contiguous(geometry_.sizes);
+  if (leaf_.device() != device) {
+    leaf_.unsafeGetTensorImpl()->_change_backend_component_keys(device);
+  }
+  leaf_.set_data(data);
+  AddLazyKey(leaf_);
+  BumpEpoch();
+}
+
+size_t FsdpParam::unsharded_bytes() const {
+  return static_cast<size_t>(geometry_.gathered_numel()) *
+         leaf_.element_size();
+}
+
+at::Tensor FsdpParam::FlatUnsharded() const {
+  at::Tensor flat = at::empty({0}, leaf_.options().requires_grad(false));
+  flat.unsafeGetTensorImpl()->set_storage_keep_dtype(
+      c10::Storage(c10::intrusive_ptr<c10::StorageImpl>(storage_)));
+  flat.unsafeGetTensorImpl()->set_sizes_contiguous(
+      {geometry_.gathered_numel()});
+  return flat;
+}
+
+at::Tensor FsdpParam::TakeGradient(
+    std::optional<c10::ScalarType> reduce_dtype) {
+  if (accumulated_.defined()) KeepGradient(reduce_dtype);
+  at::Tensor gradient =
+      accumulated_.defined() ? accumulated_ : leaf_.grad();
+  accumulated_ = at::Tensor();
+  leaf_.mutable_grad() = at::Tensor();
+  return gradient;
+}
+
+void FsdpParam::KeepGradient(std::optional<c10::ScalarType> reduce_dtype) {
+  at::Tensor gradient = leaf_.grad();
+  if (!gradient.defined() || !reduce_dtype.has_value() ||
+      (gradient.scalar_type() == *reduce_dtype && !accumulated_.defined())) {
+    return;  // autograd itself goes on adding to it
+  }
+  if (accumulated_.defined()) {
+    accumulated_.add_(gradient);
+  } else {
+    accumulated_ = gradient.to(*reduce_dtype);
+  }
+  leaf_.mutable_grad() = at::Tensor();
+}
+
+bool FsdpParam::HasGradient() const {
+  return accumulated_.defined() || leaf_.grad().defined();
+}
+
+}  // namespace fsdp

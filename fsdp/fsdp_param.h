@@ -1,0 +1,169 @@
+// FsdpParam: one parameter under fully_shard: its shard, which the module's
+// registry and the optimizer hold; its unsharded leaf, which the layer's
+// member is; and how one is cut from the other. It owns no communication: its
+// FsdpParamGroup gathers and reduces. Driven by the thread that runs forward
+// or backward; `stamp` alone is read without a lock.
+#ifndef FSDP_FSDP_PARAM_H_
+#define FSDP_FSDP_PARAM_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "fsdp/all_gather_extension.h"
+#include "fsdp/dtensor.h"
+#include "fsdp/lazy_key.h"
+
+namespace torch::nn {
+class Module;
+}
+
+namespace fsdp {
+
+class FsdpParamGroup;
+class FsdpState;
+class StateContext;
+
+// How a tensor is cut among `world` ranks along `dim`: as torch.chunk cuts,
+// every rank's part padded to the first one's size. Elements.
+struct ShardGeometry {
+  std::vector<int64_t> sizes;  // of the whole
+  int64_t dim = 0;
+  int64_t world = 1;
+  int64_t rank = 0;
+
+  int64_t chunk() const;                     // padded size along `dim`
+  int64_t local_begin() const;               // this rank's part of `dim`
+  int64_t local_size() const;                // not padded; may be 0
+  std::vector<int64_t> local_sizes() const;
+  std::vector<int64_t> padded_sizes() const;
+  int64_t padded_numel() const;              // of one rank
+  int64_t gathered_numel() const { return world * padded_numel(); }
+};
+
+// Where an operator runs: what a stamp is valid for.
+struct UsePhase {
+  bool backward = false;      // inside a backward pass
+  bool grad_enabled = false;  // in backward: recomputation of a checkpoint
+
+  static UsePhase Now();
+  bool runs_forward() const { return !backward || grad_enabled; }
+  uint64_t bits() const { return (backward ? 2u : 0u) | (grad_enabled ? 1u : 0u); }
+};
+
+class FsdpParam {
+ public:
+  // A registry entry that holds this parameter: tied weights have several.
+  struct Slot {
+    torch::nn::Module* module;
+    std::string name;
+  };
+
+  // Does not change `leaf` or the module yet: see Attach.
+  FsdpParam(FsdpParamGroup* group, at::Tensor leaf, std::vector<Slot> slots,
+            ShardGeometry geometry);
+  ~FsdpParam();
+  FsdpParam(const FsdpParam&) = delete;
+  FsdpParam& operator=(const FsdpParam&) = delete;
+
+  // Makes `shard` this rank's leaf: puts it into the registry, empties the
+  // unsharded leaf and tags it. `owner` lives as long as the shard.
+  void Attach(at::Tensor shard, std::shared_ptr<FsdpState> owner);
+
+  // Below the root, "layers.0.weight".
+  const std::string& name() const { return name_; }
+  void set_name(std::string name) { name_ = std::move(name); }
+  const std::vector<Slot>& slots() const { return slots_; }
+  const ShardGeometry& geometry() const { return geometry_; }
+  FsdpParamGroup& group() const { return *group_; }
+  StateContext& context() const;
+
+  // What the layer's member is: never another object, of no data while
+  // sharded.
+  const at::Tensor& leaf() const { return leaf_; }
+  // What the optimizer steps. Throws c10::Error when nothing holds it any more.
+  at::Tensor shard() const;
+  bool requires_grad() const;
+  static FsdpParam* OfShard(const at::Tensor& shard);
+  // The shard as a DTensor on the group's mesh.
+  DTensor AsDTensor() const;
+
+  // Dtype of the shard, and of the gathered parameter.
+  c10::ScalarType orig_dtype() const { return orig_dtype_; }
+  c10::ScalarType gathered_dtype() const { return leaf_.scalar_type(); }
+  // What activations are cast to; absent: they are left alone.
+  std::optional<c10::ScalarType> input_dtype() const { return input_dtype_; }
+  bool IsBuffer(const at::Tensor& tensor) const;
+
+  // The padded shard, flat, inside the group's buffer; set by the group.
+  const at::Tensor& padded_shard() const { return padded_shard_; }
+  // `buffer` becomes the shard's storage (its contents are this rank's part).
+  void BindShard(const at::Tensor& padded_flat);
+  // True when somebody gave the shard another storage (to(), load, set_data).
+  bool ShardWasReplaced() const;
+
+  // Puts the leaf on `device` in `dtype`, without data.
+  void ResetLeaf(c10::Device device, c10::ScalarType dtype);
+  ManagedStorage& storage() const { return *storage_; }
+  size_t unsharded_bytes() const;
+  // All gathered elements, flat: a fresh alias, so that filling it counts as
+  // no change.
+  at::Tensor FlatUnsharded() const;
+
+  std::optional<AllGatherExtension>& extension() { return extension_; }
+
+  // The unsharded gradient, and what accumulated without reduction.
+  at::Tensor TakeGradient(std::optional<c10::ScalarType> reduce_dtype);
+  void KeepGradient(std::optional<c10::ScalarType> reduce_dtype);
+  bool HasGradient() const;
+
+  // Hot path: nothing happened since the engine last heard of this parameter
+  // in this phase.
+  bool IsCurrent(UsePhase phase) const {
+    return stamp_.load(std::memory_order_acquire) == Stamp(phase);
+  }
+  void MarkCurrent(UsePhase phase) {
+    stamp_.store(Stamp(phase), std::memory_order_release);
+  }
+  // Makes every stamp stale.
+  static void BumpEpoch() { epoch_.fetch_add(1, std::memory_order_acq_rel); }
+
+  // Of the current pass: used by a forward that records gradients; gradient
+  // arrived in this backward.
+  bool used = false;
+  bool fired = false;
+
+ private:
+  static uint64_t Stamp(UsePhase phase) {
+    return (epoch_.load(std::memory_order_acquire) << 2) | phase.bits();
+  }
+
+  static std::atomic<uint64_t> epoch_;
+
+  FsdpParamGroup* const group_;
+  at::Tensor leaf_;
+  std::vector<Slot> slots_;
+  ShardGeometry geometry_;
+  std::string name_;
+  c10::ScalarType orig_dtype_;
+  std::optional<c10::ScalarType> input_dtype_;
+  // Owned by whoever holds the parameter: the registry, the optimizer.
+  std::optional<c10::weak_intrusive_ptr<c10::TensorImpl,
+                                        c10::UndefinedTensorImpl>>
+      shard_;
+  at::Tensor padded_shard_;
+  c10::intrusive_ptr<ManagedStorage> storage_;
+  at::Tensor accumulated_;
+  std::optional<AllGatherExtension> extension_;
+  std::atomic<uint64_t> stamp_{0};
+};
+
+}  // namespace fsdp
+
+#endif  // FSDP_FSDP_PARAM_H_

@@ -1,0 +1,170 @@
+// FsdpParamGroup: the parameters of one fully_shard call; they are gathered
+// together and their gradients reduced together. It knows how and in which
+// state it is; when is decided by StateContext, on whose lock every call here
+// relies. See [Note: a step] in state_context.h and [Note: streams] in
+// comm_context.h.
+#ifndef FSDP_FSDP_PARAM_GROUP_H_
+#define FSDP_FSDP_PARAM_GROUP_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "fsdp/collectives.h"
+#include "fsdp/comm_context.h"
+#include "fsdp/fsdp_param.h"
+#include "fsdp/fully_shard.h"
+
+namespace fsdp {
+
+class FsdpParamGroup {
+ public:
+  enum class Sharding { kSharded, kShardedPostForward, kUnsharded };
+
+  struct Config {
+    DeviceMesh mesh;
+    c10::Device device;  // where it computes
+    MixedPrecisionPolicy mp_policy;
+    std::optional<CPUOffloadPolicy> offload_policy;
+    ProcessGroup shard_group;
+    ProcessGroup replicate_group;     // null without HSDP
+    ProcessGroup post_forward_group;  // null unless resharded to fewer ranks
+  };
+  // What FSDPModule's setters change.
+  struct Settings {
+    bool requires_gradient_sync = true;
+    bool requires_all_reduce = true;
+    bool reshard_after_backward = true;
+    bool unshard_in_backward = true;
+    bool force_sum_reduction = false;
+    bool allocate_from_process_group = false;
+    std::optional<double> divide_factor;
+    CustomAllGather custom_all_gather;
+    CustomReduceScatter custom_reduce_scatter;
+    std::function<void(at::Tensor)> all_reduce_hook;
+    std::optional<c10::Stream> all_reduce_hook_stream;
+  };
+
+  FsdpParamGroup(FsdpState* state, Config config);
+  ~FsdpParamGroup();
+  FsdpParamGroup(const FsdpParamGroup&) = delete;
+  FsdpParamGroup& operator=(const FsdpParamGroup&) = delete;
+
+  // Cuts every parameter and takes it over: the point of no return of a
+  // fully_shard call. `buffers` are what activations are not cast like.
+  void Shard(std::vector<std::unique_ptr<FsdpParam>> params,
+             const std::vector<at::Tensor>& buffers,
+             const std::shared_ptr<FsdpState>& owner);
+
+  const Config& config() const { return config_; }
+  Settings& settings() { return settings_; }
+  FsdpState& state() const { return *state_; }
+  StateContext& context() const;
+  const std::vector<std::unique_ptr<FsdpParam>>& params() const {
+    return params_;
+  }
+  bool IsBuffer(const at::Tensor& tensor) const {
+    return buffers_.count(tensor.unsafeGetTensorImpl()) != 0;
+  }
+
+  Sharding sharding() const { return sharding_; }
+  bool gather_pending() const { return pending_gather_.has_value(); }
+  // Started by the user and not used yet: kept until it was.
+  bool kept_by_user() const { return kept_by_user_; }
+  void set_kept_by_user(bool kept) { kept_by_user_ = kept; }
+
+  // Starts the gather; nothing when it is under way or done.
+  void Unshard();
+  // Makes the parameters usable; starts what was not started.
+  void WaitForUnshard(bool in_backward);
+  // Frees them. With `after_forward`, to the smaller group if there is one.
+  void Reshard(bool after_forward);
+  // A gather that nobody will use: waits, and drops it.
+  void DropGather();
+
+  // Gradients of this pass are there. Frees and reduces, or keeps them.
+  void PostBackward();
+  // Awaits the reduction under way, if any, and hands out the gradients.
+  void FinishReduction();
+  // The end of a backward: the device's copies to the CPU, and marks.
+  void FinishBackward();
+  // Forgets gradients and marks of a backward that threw.
+  void ResetAfterError();
+  bool HasGradients() const;
+  // Marks of the parameters: see FsdpParam.
+  bool AwaitsGradients() const;
+  bool AllGradientsArrived() const;
+  void ClearMarks(bool used_too);
+
+  // Gives shards and leaves memory on `device`, uninitialised.
+  void ToEmpty(c10::Device device);
+  // Takes over what to(), load or set_data put in the place of shards.
+  void RefreshShards();
+
+ private:
+  struct PendingGather {
+    at::Tensor input, output;
+    Work work;
+    EventPtr done;
+    std::vector<AllGatherExtension::Inputs> extension_inputs;
+    std::vector<int64_t> offsets;  // of each input in a row, in bytes
+    bool from_post_forward = false;
+    bool in_place = false;  // the output is the only parameter's storage
+    int64_t begin_us = 0;
+  };
+  struct PendingReduction {
+    std::vector<FsdpParam*> params;
+    at::Tensor input, output;
+    Work work;
+    EventPtr done;
+    ReductionPlan plan;
+    int64_t begin_us = 0;
+  };
+
+  void AllocateShards(c10::Device device,
+                      const std::vector<c10::ScalarType>& dtypes);
+  c10::Device shard_device() const;
+  void CheckReady() const;
+  void GatherInputs(PendingGather& gather);
+  void FillInput(PendingGather& gather, const std::vector<at::Tensor>& inputs);
+  void StartGather(PendingGather& gather, c10d::ProcessGroup& group);
+  void CopyOutAll(PendingGather& gather);
+  void CopyOutExtension(FsdpParam& param, PendingGather& gather,
+                        size_t& next_input,
+                        const AllGatherExtension::Inputs& inputs);
+  void UnshardAlone();
+  void AllocateUnsharded();
+  void FreeUnsharded();
+  at::Tensor EmptyBuffer(int64_t numel, c10::ScalarType dtype,
+                         c10d::ProcessGroup& group) const;
+  void StartReduction(std::vector<FsdpParam*> params,
+                      std::vector<at::Tensor> gradients);
+  void AllReduceAcrossReplicas(PendingReduction& reduction, bool& postponed);
+  void HandOut(PendingReduction& reduction);
+
+  FsdpState* const state_;
+  Config config_;
+  Settings settings_;
+  std::vector<std::unique_ptr<FsdpParam>> params_;
+  std::unordered_set<const c10::TensorImpl*> buffers_;
+
+  // All shards of the group, one behind the other as a gather wants them.
+  at::Tensor shards_;
+  std::vector<int64_t> shard_offsets_;
+  std::vector<at::Tensor> post_forward_shards_;
+  Sharding sharding_ = Sharding::kSharded;
+  bool kept_by_user_ = false;
+
+  std::optional<PendingGather> pending_gather_;
+  std::optional<PendingReduction> pending_reduction_;
+  EventPtr resharded_;  // to the smaller group: the next gather waits for it
+  at::Tensor partial_reduction_;  // HSDP with a postponed all-reduce
+  EventPtr reduced_;              // on the stream of reduction
+};
+
+}  // namespace fsdp
+
+#endif  // FSDP_FSDP_PARAM_GROUP_H_

@@ -1,0 +1,225 @@
+#include "fsdp/lazy_key.h"
+
+#include <typeinfo>
+#include <unordered_set>
+#include <utility>
+
+#include "ATen/core/dispatch/Dispatcher.h"
+#include "ATen/ops/empty.h"
+#include "c10/core/Allocator.h"
+#include "c10/core/GradMode.h"
+#include "fsdp/fsdp_param.h"
+#include "fsdp/state_context.h"
+#include "torch/csrc/autograd/graph_task.h"
+#include "torch/library.h"
+
+namespace fsdp {
+namespace {
+
+thread_local int meta_depth = 0;
+thread_local int forward_depth = 0;
+
+// TensorImpl's key set is protected.
+struct KeySetAccess : c10::TensorImpl {
+  static c10::DispatchKeySet& Of(const at::Tensor& tensor) {
+    return tensor.unsafeGetTensorImpl()->*(&KeySetAccess::key_set_);
+  }
+};
+
+using Stack = torch::jit::Stack;
+
+// What one operator call touches.
+struct Touched {
+  c10::SmallVector<FsdpParam*, 4> params;
+  bool has_other_tensor = false;
+
+  void AddTensor(const at::Tensor& tensor) {
+    if (!tensor.defined()) return;
+    const ManagedStorage* storage = ManagedStorageOf(tensor);
+    if (storage == nullptr) {
+      has_other_tensor = true;
+      return;
+    }
+    FsdpParam* param = storage->owner();
+    TORCH_CHECK(param != nullptr,
+                "fsdp: a parameter is used after its module was destroyed");
+    params.push_back(param);
+  }
+};
+
+// Refuses writes: they would be lost when the parameter is freed.
+void CheckNotWritten(const c10::Argument& argument, const FsdpParam& param,
+                     const c10::FunctionSchema& schema) {
+  const c10::AliasInfo* alias = argument.alias_info();
+  TORCH_CHECK(alias == nullptr || !alias->isWrite() ||
+                  schema.name() == "aten::set_",
+              "fsdp: ", schema.name(), " writes into the gathered parameter '",
+              param.name(),
+              "', whose contents are dropped when it is freed. Write into the "
+              "shard, which module->named_parameters() gives, or see "
+              "fsdp::init and fsdp::distribute_tensor");
+}
+
+// Containers of parameters (ParameterList) are read through the registry,
+// which holds the shard: forward gets the gathered parameter in its place.
+void SubstituteShard(c10::IValue& value) {
+  const at::Tensor& tensor = value.toTensor();
+  if (!tensor.defined() || !HasLazyKey(tensor) ||
+      ManagedStorageOf(tensor) != nullptr) {
+    return;
+  }
+  if (!c10::GradMode::is_enabled() && !ForwardScope::active()) return;
+  if (FsdpParam* param = FsdpParam::OfShard(tensor)) value = param->leaf();
+}
+
+Touched Collect(const c10::FunctionSchema& schema, Stack& stack, size_t begin) {
+  Touched touched;
+  const auto& arguments = schema.arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    c10::IValue& value = stack[begin + i];
+    if (value.isTensor()) {
+      SubstituteShard(value);
+      const size_t before = touched.params.size();
+      touched.AddTensor(value.toTensor());
+      if (touched.params.size() > before) {
+        CheckNotWritten(arguments[i], *touched.params.back(), schema);
+      }
+    } else if (value.isTensorList()) {
+      for (const at::Tensor& tensor : value.toTensorVector()) {
+        touched.AddTensor(tensor);
+      }
+    } else if (value.isList()) {
+      for (const c10::IValue& element : value.toListRef()) {
+        if (element.isTensor()) touched.AddTensor(element.toTensor());
+      }
+    }
+  }
+  return touched;
+}
+
+// Operators that make a view and read no element.
+bool OnlyMakesView(const c10::FunctionSchema& schema) {
+  static const std::unordered_set<std::string> kViews = {
+      "aten::t",          "aten::transpose", "aten::permute",
+      "aten::view",       "aten::expand",    "aten::slice",
+      "aten::select",     "aten::squeeze",   "aten::unsqueeze",
+      "aten::as_strided", "aten::detach",    "aten::alias",
+      "aten::narrow",     "aten::unbind",    "aten::split",
+      "aten::chunk",      "aten::diagonal",  "aten::view_as",
+      "aten::expand_as",  "aten::numpy_T",   "aten::mT",
+      "aten::movedim",    "aten::swapaxes",  "aten::split_with_sizes"};
+  return kViews.count(schema.name()) != 0;
+}
+
+void CastActivations(const FsdpParam& param, const c10::FunctionSchema& schema,
+                     Stack& stack, size_t begin) {
+  const c10::ScalarType dtype = *param.input_dtype();
+  const auto& arguments = schema.arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    c10::IValue& value = stack[begin + i];
+    if (!value.isTensor()) continue;
+    const at::Tensor& tensor = value.toTensor();
+    if (!tensor.defined() || !tensor.is_floating_point() ||
+        tensor.scalar_type() == dtype || HasLazyKey(tensor) ||
+        param.IsBuffer(tensor)) {
+      continue;
+    }
+    const c10::AliasInfo* alias = arguments[i].alias_info();
+    if (alias != nullptr && alias->isWrite()) continue;
+    value = tensor.to(dtype);
+  }
+}
+
+void MoveFactoryToMeta(const c10::FunctionSchema& schema, Stack& stack,
+                       size_t begin) {
+  const auto& arguments = schema.arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].name() == "device") {
+      stack[begin + i] = c10::IValue(c10::Device(c10::kMeta));
+    }
+  }
+}
+
+void Fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+              Stack* stack) {
+  const c10::FunctionSchema& schema = op.schema();
+  const size_t begin = stack->size() - schema.arguments().size();
+  if (meta_depth > 0) MoveFactoryToMeta(schema, *stack, begin);
+  const Touched touched = Collect(schema, *stack, begin);
+  if (!touched.params.empty()) {
+    const UsePhase phase = UsePhase::Now();
+    for (FsdpParam* param : touched.params) {
+      if (param->IsCurrent(phase) || OnlyMakesView(schema)) continue;
+      param->context().OnUse(
+          *param, phase,
+          {.op = schema.name(), .may_start = touched.has_other_tensor});
+    }
+    const FsdpParam& first = *touched.params.front();
+    if (first.input_dtype().has_value() && phase.runs_forward()) {
+      CastActivations(first, schema, *stack, begin);
+    }
+  }
+  c10::impl::ExcludeDispatchKeyGuard below(kLazyKey);
+  op.redispatchBoxed(
+      keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kLazyKey),
+      stack);
+}
+
+TORCH_LIBRARY_IMPL(_, DeferredInit, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&Fallback>());
+}
+
+}  // namespace
+
+ManagedStorage::ManagedStorage(FsdpParam* owner, c10::Device device)
+    : c10::StorageImpl(use_byte_size_t(), 0,
+                       at::DataPtr(nullptr, device),
+                       c10::GetAllocator(device.type()), /*resizable=*/true),
+      owner_(owner) {}
+
+void ManagedStorage::Allocate(size_t num_bytes) {
+  set_data_ptr_noswap(allocator()->allocate(num_bytes));
+  set_nbytes(num_bytes);
+}
+
+void ManagedStorage::Borrow(const at::Tensor& keep_alive) {
+  auto* context = new at::Tensor(keep_alive);
+  set_data_ptr_noswap(at::DataPtr(
+      context->data_ptr(), context,
+      [](void* owned) { delete static_cast<at::Tensor*>(owned); },
+      keep_alive.device()));
+  set_nbytes(keep_alive.nbytes());
+}
+
+void ManagedStorage::Free() {
+  set_data_ptr_noswap(at::DataPtr(nullptr, device()));
+  set_nbytes(0);
+}
+
+ManagedStorage* ManagedStorageOf(const at::Tensor& tensor) {
+  if (!HasLazyKey(tensor) || !tensor.has_storage()) return nullptr;
+  c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+  return typeid(*storage) == typeid(ManagedStorage)
+             ? static_cast<ManagedStorage*>(storage)
+             : nullptr;
+}
+
+void AddLazyKey(const at::Tensor& tensor) {
+  c10::DispatchKeySet& keys = KeySetAccess::Of(tensor);
+  keys = keys.add(kLazyKey);
+}
+
+bool HasLazyKey(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->key_set().has(kLazyKey);
+}
+
+EngineScope::EngineScope() : exclude_(kLazyKey) {}
+
+MetaDeviceGuard::MetaDeviceGuard() : include_(kLazyKey) { ++meta_depth; }
+MetaDeviceGuard::~MetaDeviceGuard() { --meta_depth; }
+
+ForwardScope::ForwardScope() { ++forward_depth; }
+ForwardScope::~ForwardScope() { --forward_depth; }
+bool ForwardScope::active() { return forward_depth > 0; }
+
+}  // namespace fsdp

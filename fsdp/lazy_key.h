@@ -1,0 +1,112 @@
+// The lazy dispatch key: how unmodified modules come to gather parameters the
+// moment an operator needs them. The one idea everything in fsdp/ rests on.
+//
+// [Note: the lazy key]
+// A layer's member (`weight`) is a tensor whose storage fully_shard empties.
+// Its key set gets a dispatch key that stands above Autograd and Autocast and
+// that nothing else uses (DeferredInit). The dispatcher therefore hands every
+// operator that takes such a tensor, or a view of it, or one that autograd
+// saved, to the one boxed fallback registered here, before anything else sees
+// it. The fallback
+//   1. finds the parameter: the tensor's storage is a ManagedStorage, which
+//      points at it. One comparison and one load; no map, no lock;
+//   2. tells the engine (StateContext::OnUse) unless the parameter's stamp
+//      says that nothing changed since it was told;
+//   3. refuses what would be lost or wrong (writes into a gathered parameter);
+//   4. casts activations where the group computes in low precision;
+//   5. dispatches again below the key.
+// Results do not carry the key, except views, so activations and gradients
+// cost nothing. Operators that only make a view need no data: they gather
+// nothing.
+//
+// The same key, included by MetaDeviceGuard, sends factory functions here,
+// where their `device` argument becomes `meta`.
+#ifndef FSDP_LAZY_KEY_H_
+#define FSDP_LAZY_KEY_H_
+
+#include <atomic>
+
+#include "ATen/core/LegacyTypeDispatch.h"
+#include "ATen/core/Tensor.h"
+#include "c10/core/DispatchKey.h"
+#include "c10/core/GradMode.h"
+#include "c10/core/StorageImpl.h"
+#include "c10/core/impl/LocalDispatchKeySet.h"
+
+namespace fsdp {
+
+class FsdpParam;
+
+inline constexpr c10::DispatchKey kLazyKey = c10::DispatchKey::DeferredInit;
+
+// The storage of a gathered parameter: empty while it is sharded. Identity is
+// kept for ever, so whatever autograd saved is whole again when the parameter
+// is gathered again. Any thread may read; the engine writes.
+class ManagedStorage final : public c10::StorageImpl {
+ public:
+  // Empty, on `device`, filled by the allocator of that device.
+  ManagedStorage(FsdpParam* owner, c10::Device device);
+
+  // Null once the module is gone.
+  FsdpParam* owner() const { return owner_.load(std::memory_order_acquire); }
+  void Orphan() { owner_.store(nullptr, std::memory_order_release); }
+
+  // Fresh memory of so many bytes, or none. Nothing that autograd counts
+  // changes.
+  void Allocate(size_t num_bytes);
+  // Memory that `keep_alive` owns, without copy.
+  void Borrow(const at::Tensor& keep_alive);
+  void Free();
+
+ private:
+  std::atomic<FsdpParam*> owner_;
+};
+
+// Null when the storage of `tensor` is not managed.
+ManagedStorage* ManagedStorageOf(const at::Tensor& tensor);
+
+// Makes every operator on `tensor` pass the fallback.
+void AddLazyKey(const at::Tensor& tensor);
+bool HasLazyKey(const at::Tensor& tensor);
+
+// Work of the engine itself: operators skip the key, record no gradient and
+// leave version counters alone.
+class EngineScope {
+ public:
+  EngineScope();
+
+ private:
+  c10::impl::ExcludeDispatchKeyGuard exclude_;
+  c10::AutoGradMode no_grad_{false};
+  at::AutoDispatchBelowADInplaceOrView below_version_counters_;
+};
+
+// While it lives, this thread builds modules on the meta device, whatever
+// their constructors ask for.
+class MetaDeviceGuard {
+ public:
+  MetaDeviceGuard();
+  ~MetaDeviceGuard();
+  MetaDeviceGuard(const MetaDeviceGuard&) = delete;
+  MetaDeviceGuard& operator=(const MetaDeviceGuard&) = delete;
+
+ private:
+  c10::impl::IncludeDispatchKeyGuard include_;
+};
+
+// Says that this thread is inside a forward. Only models need it whose first
+// operator on a group takes nothing but parameters: see strict mode in
+// fsdp/README.md.
+class ForwardScope {
+ public:
+  ForwardScope();
+  ~ForwardScope();
+  ForwardScope(const ForwardScope&) = delete;
+  ForwardScope& operator=(const ForwardScope&) = delete;
+
+  static bool active();
+};
+
+}  // namespace fsdp
+
+#endif  // FSDP_LAZY_KEY_H_

@@ -1,0 +1,104 @@
+// StateContext: what the groups below one root share: the order in which they
+// are used, what is gathered at the moment, the communication under way, and
+// where the current backward stands. It hears of every use of a parameter
+// from the lazy key and of every gradient from autograd, and decides what is
+// gathered, freed, prefetched and reduced. Internally locked; its callbacks
+// run on the threads of forward and backward, one at a time.
+//
+// [Note: a step]
+// Forward, when a group is first used:
+//   - groups that are neither it nor above it are freed, if they reshard after
+//     forward;
+//   - it is gathered (or its prefetch awaited) and what it prefetches starts;
+//   - the use is appended to the order.
+// Backward, when a group is first used: the same, but freed are groups that
+// wait for no gradient, and the prefetch is the group before it in the order.
+// When the last gradient a group waits for is there: it is freed and its
+// gradients are reduced; the reduction before it is awaited first.
+// At the end of backward, from the engine of autograd: groups that still hold
+// gradients are reduced, all are freed, everything under way is awaited.
+#ifndef FSDP_STATE_CONTEXT_H_
+#define FSDP_STATE_CONTEXT_H_
+
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "fsdp/comm_context.h"
+#include "fsdp/fsdp_param.h"
+
+namespace fsdp {
+
+class FsdpParamGroup;
+class FsdpState;
+
+class StateContext : public std::enable_shared_from_this<StateContext> {
+ public:
+  struct Use {
+    std::string op;  // for errors
+    // Whether this operator may start a gather outside backward: it takes
+    // something other than parameters, or the module's boundary called. See
+    // strict mode in fsdp/README.md.
+    bool may_start = false;
+  };
+
+  explicit StateContext(std::shared_ptr<CommContext> comm);
+
+  // From the lazy key, and from a module's boundary. May communicate.
+  void OnUse(FsdpParam& param, UsePhase phase, const Use& use);
+  void OnGroupUse(FsdpParamGroup& group, UsePhase phase, const Use& use);
+  // From autograd: the gradient of `param` is complete.
+  void OnGradient(FsdpParam& param);
+  // Inside a backward: has the end of this backward tell us. Called before a
+  // nested backward, so that the outer one's end counts.
+  void QueueFinalCallback();
+
+  // States below the root, in the order root first, then that of modules().
+  const std::vector<FsdpState*>& states() const { return states_; }
+  void set_states(std::vector<FsdpState*> states);
+  void Remove(FsdpState* state);
+
+  CommContext& comm() { return *comm_; }
+  const std::shared_ptr<CommContext>& shared_comm() const { return comm_; }
+  void set_comm(std::shared_ptr<CommContext> comm) { comm_ = std::move(comm); }
+
+  void set_is_last_backward(bool value) { is_last_backward_ = value; }
+  // The first gather of the next forward waits for this instead of everything
+  // issued so far.
+  void set_post_optim_event(std::shared_ptr<c10::Event> event);
+
+  std::recursive_mutex& mutex() { return mutex_; }
+
+ private:
+  class BackwardGuard;
+
+  void RecoverFromAbortedBackward();
+  void BeginForwardIfNew(FsdpParamGroup& group, UsePhase phase);
+  void FreeAfterForward(const FsdpParamGroup& used);
+  void FreeAfterBackward(const FsdpParamGroup& used);
+  void PrefetchForward(FsdpParamGroup& used);
+  void PrefetchBackward(FsdpParamGroup& used);
+  void FinishBackward();
+
+  std::recursive_mutex mutex_;
+  std::shared_ptr<CommContext> comm_;  // shared by contexts of several roots
+  std::vector<FsdpState*> states_;
+
+  // Uses in forward, in order and with repeats; how far backward went back.
+  std::vector<FsdpParamGroup*> order_;
+  size_t backward_cursor_ = 0;
+  FsdpParamGroup* current_ = nullptr;
+  bool current_in_backward_ = false;
+
+  bool in_backward_ = false;  // the end of the current backward will tell
+  bool aborted_ = false;      // it never will: that backward threw
+  bool is_last_backward_ = true;
+  std::shared_ptr<c10::Event> post_optim_event_;
+};
+
+}  // namespace fsdp
+
+#endif  // FSDP_STATE_CONTEXT_H_

@@ -1,0 +1,66 @@
+// StepRecorder: what a step of training moved and waited for, and, when asked,
+// when: a trace that Chrome's tracing page and Perfetto draw. The engine
+// writes from the threads of forward and backward, one at a time; reading
+// belongs between steps. fsdp/report.h is what users call.
+#ifndef FSDP_STEP_RECORDER_H_
+#define FSDP_STEP_RECORDER_H_
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace fsdp {
+
+// Sums since the last reset. Bytes are those of one rank: what it received in
+// gathers, what it contributed to reductions.
+struct StepReport {
+  int64_t num_all_gathers = 0;
+  int64_t num_reduce_scatters = 0;
+  int64_t num_all_reduces = 0;
+  int64_t num_prefetched = 0;  // gathers that were under way when needed
+  uint64_t gathered_bytes = 0;
+  uint64_t reduced_bytes = 0;
+  uint64_t all_reduced_bytes = 0;
+  double gather_wait_seconds = 0;  // the CPU's, until a gather was there
+  double reduce_wait_seconds = 0;
+  uint64_t unsharded_bytes = 0;       // gathered at this moment
+  uint64_t unsharded_bytes_peak = 0;  // the most there was at once
+};
+
+class StepRecorder {
+ public:
+  // A stretch of time on one of the trace's rows.
+  struct Span {
+    std::string row;   // "all-gather", "reduce-scatter", "wait", ...
+    std::string name;  // the group
+    int64_t begin_us;
+    int64_t duration_us;
+  };
+
+  StepReport& report() { return report_; }
+  const StepReport& report() const { return report_; }
+  // Counters to zero; what is gathered stays counted.
+  void Reset();
+
+  void AddUnsharded(uint64_t num_bytes);
+  void RemoveUnsharded(uint64_t num_bytes);
+
+  void set_tracing(bool tracing) { tracing_ = tracing; }
+  bool tracing() const { return tracing_; }
+  // Nothing is kept while not tracing; at most kMaxSpans are.
+  void AddSpan(const char* row, const std::string& name, int64_t begin_us);
+  const std::vector<Span>& spans() const { return spans_; }
+  static int64_t NowMicros();
+
+  static constexpr size_t kMaxSpans = 1 << 20;
+
+ private:
+  StepReport report_;
+  bool tracing_ = false;
+  std::vector<Span> spans_;
+};
+
+}  // namespace fsdp
+
+#endif  // FSDP_STEP_RECORDER_H_
