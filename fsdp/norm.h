@@ -1,0 +1,44 @@
+// The norm of many tensors together, some of which lie in parts on other
+// ranks: what DTensor::norm and clip_grad_norm_ have in common. For the thread
+// that trains.
+#ifndef FSDP_NORM_H_
+#define FSDP_NORM_H_
+
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "c10/core/Device.h"
+#include "c10/core/ScalarType.h"
+#include "fsdp/dtensor.h"
+#include "fsdp/process_group.h"
+
+namespace fsdp {
+
+// One tensor's part on this rank.
+struct NormTerm {
+  at::Tensor local;  // undefined: counts as zero
+  // Of `local`, or what it would have if it were defined: all ranks must see
+  // the same, also those without a gradient.
+  c10::ScalarType dtype;
+  c10::Device device;
+  // Of the axes over which the tensor is cut: only there do parts add up.
+  std::vector<ProcessGroup> shard_groups;
+};
+
+// The term of `local`, a tensor placed like `spec`, none of it Partial.
+NormTerm NormTermOf(const at::Tensor& local, c10::ScalarType dtype,
+                    c10::Device device, const DTensorSpec& spec);
+
+// Throws c10::ValueError unless p > 0 (infinity is).
+void CheckNormType(double p);
+
+// The p-norm of all terms as one vector: of no dimensions, equal on every
+// rank, on the first term's device; float64 if a term is, else float32. Powers
+// are summed in float64, so that they neither overflow nor lose small terms.
+// Collective over the shard groups: one all-reduce for each, in the order of
+// their first term, so terms must come in the same order on every rank.
+at::Tensor TotalNorm(const std::vector<NormTerm>& terms, double p);
+
+}  // namespace fsdp
+
+#endif  // FSDP_NORM_H_
