@@ -1,0 +1,126 @@
+// A Llama-style language model in plain torch::nn: RMSNorm, rotary position
+// embedding, grouped-query attention, SwiGLU, linears without bias. Nothing in
+// it knows of sharding. Parameters are named as in published checkpoints of
+// Llama. For the thread that trains.
+#ifndef FSDP_EXAMPLES_TRAIN_LLAMA_MODEL_H_
+#define FSDP_EXAMPLES_TRAIN_LLAMA_MODEL_H_
+
+#include <cstdint>
+#include <string>
+
+#include "ATen/core/Tensor.h"
+#include "torch/nn/cloneable.h"
+#include "torch/nn/modules/container/modulelist.h"
+#include "torch/nn/modules/embedding.h"
+#include "torch/nn/modules/linear.h"
+#include "torch/nn/pimpl.h"
+
+namespace llama {
+
+struct ModelOptions {
+  int64_t vocab_size = 256;
+  int64_t dim = 128;
+  int64_t num_layers = 4;
+  int64_t num_heads = 4;
+  // Each serves num_heads / num_kv_heads query heads.
+  int64_t num_kv_heads = 2;
+  // Of the hidden layer of SwiGLU.
+  int64_t ffn_dim = 352;
+  double norm_eps = 1e-5;
+  double rope_theta = 10000.0;
+  // The output layer is the token embedding, transposed.
+  bool tied_embeddings = false;
+  // Blocks are computed again in backward instead of keeping what is inside.
+  bool checkpoint_activations = false;
+};
+
+// Throws c10::ValueError, naming the option, when no model has these sizes.
+void CheckOptions(const ModelOptions& options);
+
+// cos and sin of the angles of `seq_len` positions: [seq_len, dim of a head].
+struct Rotary {
+  at::Tensor cos;
+  at::Tensor sin;
+};
+Rotary MakeRotary(const ModelOptions& options, int64_t seq_len,
+                  const at::TensorOptions& tensor_options);
+
+class RmsNormImpl : public torch::nn::Cloneable<RmsNormImpl> {
+ public:
+  RmsNormImpl(int64_t dim, double eps);
+  // Fills the weight with ones.
+  void reset() override;
+  at::Tensor forward(const at::Tensor& x);
+
+  at::Tensor weight;
+
+ private:
+  int64_t dim_;
+  double eps_;
+};
+TORCH_MODULE(RmsNorm);
+
+class AttentionImpl : public torch::nn::Module {
+ public:
+  explicit AttentionImpl(const ModelOptions& options);
+  // [batch, seq_len, dim] to the same; causal.
+  at::Tensor forward(const at::Tensor& x, const Rotary& rotary);
+
+  torch::nn::Linear q_proj{nullptr}, k_proj{nullptr}, v_proj{nullptr},
+      o_proj{nullptr};
+
+ private:
+  int64_t num_heads_;
+  int64_t num_kv_heads_;
+};
+TORCH_MODULE(Attention);
+
+class FeedForwardImpl : public torch::nn::Module {
+ public:
+  explicit FeedForwardImpl(const ModelOptions& options);
+  at::Tensor forward(const at::Tensor& x);
+
+  torch::nn::Linear gate_proj{nullptr}, up_proj{nullptr}, down_proj{nullptr};
+};
+TORCH_MODULE(FeedForward);
+
+class BlockImpl : public torch::nn::Module {
+ public:
+  explicit BlockImpl(const ModelOptions& options);
+  at::Tensor forward(const at::Tensor& x, const Rotary& rotary);
+
+  RmsNorm input_layernorm{nullptr};
+  Attention self_attn{nullptr};
+  RmsNorm post_attention_layernorm{nullptr};
+  FeedForward mlp{nullptr};
+};
+TORCH_MODULE(Block);
+
+class LlamaImpl : public torch::nn::Module {
+ public:
+  explicit LlamaImpl(const ModelOptions& options);
+  // Tokens [batch, seq_len], int64, to logits [batch, seq_len, vocab_size].
+  at::Tensor forward(const at::Tensor& tokens);
+
+  torch::nn::Embedding embed_tokens{nullptr};
+  torch::nn::ModuleList layers;
+  RmsNorm norm{nullptr};
+  // Null when embeddings are tied.
+  torch::nn::Linear lm_head{nullptr};
+
+ private:
+  ModelOptions options_;
+};
+TORCH_MODULE(Llama);
+
+// Of the weight of a linear or an embedding, the standard deviation it starts
+// with; outputs of residual branches start smaller, the deeper the model.
+double InitialStd(const ModelOptions& options, const std::string& name);
+
+// Draws the weights from the default generator: normal, but norms, which are
+// ones. Of an unsharded model.
+void InitWeights(const Llama& model, const ModelOptions& options);
+
+}  // namespace llama
+
+#endif  // FSDP_EXAMPLES_TRAIN_LLAMA_MODEL_H_

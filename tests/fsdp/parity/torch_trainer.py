@@ -1,0 +1,222 @@
+"""Trains with Python's FSDP2 what a job file says; the twin of parity_trainer.
+
+    python torch_trainer.py JOB.json WORLD_SIZE OUT
+
+PyTorch is imported once; the ranks are forked from there. Rank 0 writes, per
+configuration: losses.bin, grad.<name>.bin after the first backward,
+param.<name>.bin at the end, all in the dtype of the model, and counts.json,
+the collectives of the second step by kind.
+"""
+
+import json
+import os
+import pathlib
+import signal
+import sys
+import traceback
+
+import models
+import numpy
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp import MixedPrecisionPolicy
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+DTYPES = {
+    "float32": torch.float32,
+    "float64": torch.float64,
+    "bfloat16": torch.bfloat16,
+}
+KINDS = {
+    "all_gather": "all_gather",
+    "allgather": "all_gather",
+    "reduce_scatter": "reduce_scatter",
+    "all_reduce": "all_reduce",
+    "allreduce": "all_reduce",
+}
+
+
+class CountCollectives(TorchDispatchMode):
+
+    def __init__(self):
+        super().__init__()
+        self.counts = {"all_gather": 0, "reduce_scatter": 0, "all_reduce": 0}
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        # DTensor unfolds into plain operators, which come here again.
+        if any(issubclass(kind, DTensor) for kind in types):
+            return NotImplemented
+        if func.namespace in ("c10d", "_c10d_functional"):
+            name = func._schema.name.split("::")[1].lstrip("_")
+            for prefix, kind in KINDS.items():
+                if name.startswith(prefix):
+                    self.counts[kind] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def make_model(job, config):
+    model = models.make(config["model"], config["checkpoint_activations"])
+    folder = pathlib.Path(job["init"]) / config["model"]
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            values = numpy.fromfile(folder / f"{name}.bin", numpy.float32)
+            parameter.copy_(torch.from_numpy(values).view(parameter.shape))
+    model.to(DTYPES[config["dtype"]])
+    if config["frozen_layer"] >= 0:
+        layer = model.layers[config["frozen_layer"]]
+        for parameter in layer.parameters():
+            parameter.requires_grad_(False)
+    return model
+
+
+def shard(model, config):
+    shape = tuple(config["mesh"])
+    names = ("replicate", "shard")[-len(shape) :]
+    options = {
+        "mesh": init_device_mesh("cpu", shape, mesh_dim_names=names),
+        "reshard_after_forward": config["reshard_after_forward"],
+    }
+    if config["param_dtype"]:
+        options["mp_policy"] = MixedPrecisionPolicy(
+            param_dtype=DTYPES[config["param_dtype"]],
+            reduce_dtype=DTYPES[config["reduce_dtype"]],
+        )
+    for layer in model.layers:
+        fully_shard(layer, **options)
+    fully_shard(model, **options)
+    for module in model.modules():
+        if config["force_sum"] and isinstance(module, FSDPModule):
+            module.set_force_sum_reduction_for_comms(True)
+
+
+def whole(tensor):
+    tensor = tensor.detach()
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def write(path, tensor):
+    if dist.get_rank() == 0:
+        tensor.contiguous().numpy().tofile(path)
+
+
+def backward(model, config, batches):
+    """All micro-batches of one step; returns the loss of this rank."""
+    num = config["accumulate"]
+    total = 0.0
+    for i, rows in enumerate(batches):
+        if config["no_sync"]:
+            model.set_requires_gradient_sync(i == num - 1)
+        mine = rows.chunk(dist.get_world_size())[dist.get_rank()]
+        logits = model(mine[:, :-1]).to(DTYPES[config["dtype"]])
+        loss = F.cross_entropy(
+            logits.reshape(-1, logits.size(-1)), mine[:, 1:].reshape(-1)
+        )
+        (loss / num).backward()
+        total += loss.item() / num
+    return total
+
+
+def train(job, config, out):
+    model = make_model(job, config)
+    shard(model, config)
+    optimizer = torch.optim.Adam(
+        [p for p in model.parameters() if p.requires_grad],
+        lr=job["lr"],
+        foreach=True,  # one dispatch of DTensor per operator, not per parameter
+    )
+    data = torch.from_numpy(numpy.fromfile(job["data"], numpy.int64))
+    data = data.view(-1, job["batch"], job["length"])
+    num = config["accumulate"]
+    losses = []
+    for step in range(config["steps"]):
+        rows = data[step * num : (step + 1) * num]
+        optimizer.zero_grad()
+        counting = CountCollectives()
+        if step == 1:
+            with counting:
+                loss = backward(model, config, rows)
+                clip(model, config)
+            write_counts(out, counting.counts)
+        else:
+            loss = backward(model, config, rows)
+            if step == 0:
+                for name, parameter in model.named_parameters():
+                    if parameter.grad is not None:
+                        write(out / f"grad.{name}.bin", whole(parameter.grad))
+            clip(model, config)
+        optimizer.step()
+        mean = torch.tensor(loss, dtype=torch.float64)
+        dist.all_reduce(mean)
+        losses.append(mean.item() / dist.get_world_size())
+    write(out / "losses.bin", torch.tensor(losses, dtype=torch.float64))
+    for name, parameter in model.named_parameters():
+        write(out / f"param.{name}.bin", whole(parameter))
+
+
+def clip(model, config):
+    if config["clip"] > 0:
+        torch.nn.utils.clip_grad_norm_(model.parameters(), config["clip"])
+
+
+def write_counts(out, counts):
+    if dist.get_rank() == 0:
+        (out / "counts.json").write_text(json.dumps(counts))
+
+
+def run_rank(job, rank, world_size, out):
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{out}/store",
+        rank=rank,
+        world_size=world_size,
+    )
+    for config in job["configs"]:
+        folder = out / config["name"]
+        folder.mkdir(parents=True, exist_ok=True)
+        train(job, config, folder)
+    dist.destroy_process_group()
+
+
+def main():
+    job = json.loads(pathlib.Path(sys.argv[1]).read_text())
+    world_size, out = int(sys.argv[2]), pathlib.Path(sys.argv[3]).resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    children = []
+    for rank in range(world_size):
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                torch.set_num_threads(1)
+                run_rank(job, rank, world_size, out)
+                code = 0
+            except BaseException:
+                print(f"rank {rank}:", file=sys.stderr)
+                traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(code)
+        children.append(child)
+    sys.exit(wait_for(children))
+
+
+def wait_for(children):
+    """1 when a rank failed; the others would wait for it in vain."""
+    running = set(children)
+    failed = 0
+    while running:
+        child, status = os.wait()
+        running.discard(child)
+        if status != 0 and not failed:
+            failed = 1
+            for other in running:
+                os.kill(other, signal.SIGKILL)
+    return failed
+
+
+if __name__ == "__main__":
+    main()
