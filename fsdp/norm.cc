@@ -5,8 +5,10 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <string>
 #include <utility>
 
+#include "ATen/core/grad_mode.h"
 #include "ATen/ops/_foreach_norm.h"
 #include "ATen/ops/cat.h"
 #include "ATen/ops/stack.h"
