@@ -30,19 +30,20 @@ class FsdpState;
 struct FullyShardOptions {
   // One axis: shard over it. Two axes, named: replicate over the first, shard
   // over the second (HSDP). Unset: all ranks, one axis.
-  std::optional<DeviceMesh> mesh;
-  ReshardAfterForward reshard_after_forward;
+  std::optional<DeviceMesh> mesh = {};
+  ReshardAfterForward reshard_after_forward = {};
   // Which dimension of a parameter to cut; absent: dimension 0. A dimension
   // other than 0 must be divisible by the number of shards.
-  std::function<std::optional<Shard>(const at::Tensor&)> shard_placement_fn;
-  MixedPrecisionPolicy mp_policy;
-  std::optional<CPUOffloadPolicy> offload_policy;
+  std::function<std::optional<Shard>(const at::Tensor&)> shard_placement_fn =
+      {};
+  MixedPrecisionPolicy mp_policy = {};
+  std::optional<CPUOffloadPolicy> offload_policy = {};
   // Left as they are: not sharded, not moved, not reduced.
-  std::vector<at::Tensor> ignored_params;
+  std::vector<at::Tensor> ignored_params = {};
   // How parameters that are not gathered as they are travel; by parameter.
   std::function<std::optional<AllGatherExtension>(const std::string& name,
                                                   const at::Tensor&)>
-      all_gather_extension_fn;
+      all_gather_extension_fn = {};
 };
 
 // A gather under way.
@@ -59,8 +60,8 @@ class UnshardHandle {
 
 // Called instead of the all-gather of a group: fills `output` (ranks times
 // `input`) from the `input` of every rank, on the current stream.
-using CustomAllGather = std::function<void(
-    at::Tensor output, at::Tensor input, c10d::ProcessGroup& group)>;
+using CustomAllGather = std::function<void(at::Tensor output, at::Tensor input,
+                                           c10d::ProcessGroup& group)>;
 // Called instead of the reduce-scatter: `output` becomes this rank's part of
 // the reduced `input`.
 using CustomReduceScatter = std::function<void(
@@ -89,8 +90,7 @@ class FSDPModule {
   // Gathers that this module starts once its own parameters are there, in
   // this order; instead of the implicit ones.
   void set_modules_to_forward_prefetch(const std::vector<FSDPModule>& modules);
-  void set_modules_to_backward_prefetch(
-      const std::vector<FSDPModule>& modules);
+  void set_modules_to_backward_prefetch(const std::vector<FSDPModule>& modules);
 
   void set_custom_all_gather(CustomAllGather custom);
   void set_custom_reduce_scatter(CustomReduceScatter custom);
@@ -149,8 +149,8 @@ FSDPModule fully_shard(
 template <typename Impl>
 FSDPModule fully_shard(const torch::nn::ModuleHolder<Impl>& module,
                        const FullyShardOptions& options = {}) {
-  return fully_shard(
-      std::static_pointer_cast<torch::nn::Module>(module.ptr()), options);
+  return fully_shard(std::static_pointer_cast<torch::nn::Module>(module.ptr()),
+                     options);
 }
 
 // The handle of a sharded module; absent when fully_shard was not called on

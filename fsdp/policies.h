@@ -16,13 +16,13 @@ namespace fsdp {
 // Shards, and with them the optimizer, stay in the original dtype.
 struct MixedPrecisionPolicy {
   // Parameters are gathered, and computed with, in this dtype.
-  std::optional<c10::ScalarType> param_dtype;
+  std::optional<c10::ScalarType> param_dtype = {};
   // Gradients are reduced in this dtype; unset: in the gradient's own.
-  std::optional<c10::ScalarType> reduce_dtype;
+  std::optional<c10::ScalarType> reduce_dtype = {};
   // Floating outputs of the module are cast to this. Outputs are seen only
   // where the module is called through fsdp::forward or fsdp::Wrapped; a
   // policy that sets it on a module that is called otherwise is an error.
-  std::optional<c10::ScalarType> output_dtype;
+  std::optional<c10::ScalarType> output_dtype = {};
   // With param_dtype: floating activations are cast to it as they meet the
   // parameters.
   bool cast_forward_inputs = true;
