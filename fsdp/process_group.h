@@ -18,8 +18,8 @@ using ProcessGroup = c10::intrusive_ptr<c10d::ProcessGroup>;
 
 struct InitProcessGroupOptions {
   // "cpu:gloo,cuda:nccl", "gloo", "nccl". Empty: gloo for the CPU, and nccl
-  // for CUDA when this build and this machine have it.
-  std::string backend;
+  // for CUDA when this build (//fsdp:nccl is linked) and this machine have it.
+  std::string backend = "";
   // How long a collective waits for the other ranks before it fails with an
   // error that names rank, group and operation.
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
@@ -53,6 +53,9 @@ ProcessGroup new_group(const std::vector<int64_t>& ranks,
 // that holds this rank. Collective over all ranks.
 ProcessGroup new_subgroups(const std::vector<std::vector<int64_t>>& ranks,
                            const std::string& name);
+
+// The members of `group`, as ranks of the default group, in its order.
+std::vector<int64_t> get_process_group_ranks(const ProcessGroup& group);
 
 // "rank 1 of 4 in group \"shard\"", for errors.
 std::string describe(const c10d::ProcessGroup& group);

@@ -1,0 +1,23 @@
+// Gloo: collectives on the CPU over TCP, always linked in. For the thread that
+// trains.
+#ifndef FSDP_GLOO_BACKEND_H_
+#define FSDP_GLOO_BACKEND_H_
+
+#include "fsdp/backend_registry.h"
+#include "fsdp/launch.h"
+
+namespace fsdp {
+
+// Decides through which network interface this process talks, for the groups
+// made after it: those that GLOO_SOCKET_IFNAME lists, loopback when all ranks
+// are on this machine, else the one that the machine's own name resolves to.
+// Throws c10::Error when there is no such interface.
+void OpenGlooDevices(const Launch& launch);
+// Forgets them; groups that exist go on.
+void CloseGlooDevices();
+
+BackendKind GlooBackend();
+
+}  // namespace fsdp
+
+#endif  // FSDP_GLOO_BACKEND_H_
