@@ -266,6 +266,8 @@ absl::StatusOr<Config> ParseFlags(const std::vector<std::string>& flags) {
     return absl::InvalidArgumentError(
         "--data=FILE is missing: a text to learn from; see --help");
   }
+  const absl::Status sizes = CheckOptions(config.model);
+  if (!sizes.ok()) return sizes;
   return config;
 }
 

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ATen/ops/arange.h"
@@ -14,8 +15,11 @@
 #include "ATen/ops/rms_norm.h"
 #include "ATen/ops/scaled_dot_product_attention.h"
 #include "ATen/ops/silu.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "c10/core/GradMode.h"
 #include "c10/util/Exception.h"
+#include "fsdp/activation_checkpoint.h"
 
 namespace llama {
 namespace {
@@ -35,22 +39,29 @@ at::Tensor Rotate(const at::Tensor& x, const Rotary& rotary) {
 
 }  // namespace
 
-void CheckOptions(const ModelOptions& options) {
+absl::Status CheckOptions(const ModelOptions& options) {
   for (const auto& [name, value] :
        {std::pair("vocab-size", options.vocab_size),
         std::pair("dim", options.dim), std::pair("layers", options.num_layers),
         std::pair("heads", options.num_heads),
         std::pair("kv-heads", options.num_kv_heads),
         std::pair("ffn-dim", options.ffn_dim)}) {
-    TORCH_CHECK_VALUE(value > 0, name, " is ", value, ", not positive");
+    if (value <= 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, " is ", value, ", not positive"));
+    }
   }
-  TORCH_CHECK_VALUE(options.dim % (2 * options.num_heads) == 0, "dim is ",
-                    options.dim, ", not a multiple of twice heads, which is ",
-                    options.num_heads);
-  TORCH_CHECK_VALUE(options.num_heads % options.num_kv_heads == 0, "heads is ",
-                    options.num_heads,
-                    ", not a multiple of kv-heads, which is ",
-                    options.num_kv_heads);
+  if (options.dim % (2 * options.num_heads) != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("dim is ", options.dim, ", not a multiple of twice the ",
+                     options.num_heads, " heads"));
+  }
+  if (options.num_heads % options.num_kv_heads != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("heads is ", options.num_heads,
+                     ", not a multiple of kv-heads, ", options.num_kv_heads));
+  }
+  return absl::OkStatus();
 }
 
 Rotary MakeRotary(const ModelOptions& options, int64_t seq_len,
@@ -127,7 +138,8 @@ at::Tensor BlockImpl::forward(const at::Tensor& x, const Rotary& rotary) {
 }
 
 LlamaImpl::LlamaImpl(const ModelOptions& options) : options_(options) {
-  CheckOptions(options);
+  const absl::Status status = CheckOptions(options);
+  TORCH_CHECK_VALUE(status.ok(), std::string(status.message()));
   embed_tokens = register_module(
       "embed_tokens", torch::nn::Embedding(options.vocab_size, options.dim));
   layers = register_module("layers", torch::nn::ModuleList());
@@ -146,7 +158,11 @@ at::Tensor LlamaImpl::forward(const at::Tensor& tokens) {
   const Rotary rotary = MakeRotary(options_, tokens.size(1), h.options());
   for (const std::shared_ptr<torch::nn::Module>& layer : *layers) {
     BlockImpl* block = layer->as<Block>();
-    h = block->forward(h, rotary);
+    // By value: backward, which may run it again, comes after this returned.
+    const auto run = [block, rotary](const at::Tensor& x) {
+      return block->forward(x, rotary);
+    };
+    h = options_.checkpoint_activations ? fsdp::checkpoint(run, h) : run(h);
   }
   h = norm(h);
   return lm_head ? lm_head(h) : at::linear(h, embed_tokens->weight);

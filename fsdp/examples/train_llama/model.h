@@ -9,6 +9,7 @@
 #include <string>
 
 #include "ATen/core/Tensor.h"
+#include "absl/status/status.h"
 #include "torch/nn/cloneable.h"
 #include "torch/nn/modules/container/modulelist.h"
 #include "torch/nn/modules/embedding.h"
@@ -34,8 +35,8 @@ struct ModelOptions {
   bool checkpoint_activations = false;
 };
 
-// Throws c10::ValueError, naming the option, when no model has these sizes.
-void CheckOptions(const ModelOptions& options);
+// InvalidArgument, naming the option, when no model has these sizes.
+absl::Status CheckOptions(const ModelOptions& options);
 
 // cos and sin of the angles of `seq_len` positions: [seq_len, dim of a head].
 struct Rotary {
@@ -98,6 +99,7 @@ TORCH_MODULE(Block);
 
 class LlamaImpl : public torch::nn::Module {
  public:
+  // Throws c10::ValueError with the message of CheckOptions.
   explicit LlamaImpl(const ModelOptions& options);
   // Tokens [batch, seq_len], int64, to logits [batch, seq_len, vocab_size].
   at::Tensor forward(const at::Tensor& tokens);

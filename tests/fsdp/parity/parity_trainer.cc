@@ -1,0 +1,264 @@
+// Trains with fsdp what a job file says; the twin of torch_trainer.py, whose
+// head says what it writes. One process is one rank, told so by the
+// environment:  parity_trainer JOB.json OUT
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ATen/Parallel.h"
+#include "ATen/ops/cross_entropy_loss.h"
+#include "ATen/ops/empty.h"
+#include "c10/core/GradMode.h"
+#include "c10/util/Exception.h"
+#include "fsdp/clip_grad_norm.h"
+#include "fsdp/device_mesh.h"
+#include "fsdp/dtensor.h"
+#include "fsdp/examples/train_llama/model.h"
+#include "fsdp/fully_shard.h"
+#include "fsdp/mesh_collectives.h"
+#include "fsdp/process_group.h"
+#include "nlohmann/json.hpp"
+#include "tests/fsdp/parity/gpt.h"
+#include "tests/testing/counting_backend.h"
+#include "torch/optim/adam.h"
+
+namespace fsdp::testing {
+namespace {
+
+using Json = nlohmann::json;
+
+at::ScalarType DtypeNamed(const std::string& name) {
+  if (name == "float32") return at::kFloat;
+  if (name == "float64") return at::kDouble;
+  TORCH_CHECK_VALUE(name == "bfloat16", "no dtype of a job: '", name, "'");
+  return at::kBFloat16;
+}
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  TORCH_CHECK(file.is_open(), "cannot read '", path, "'");
+  return std::string((std::istreambuf_iterator<char>(file)),
+                     std::istreambuf_iterator<char>());
+}
+
+// All ranks call it, for gathering is collective; rank 0 writes.
+void WriteTensor(const std::string& path, const at::Tensor& tensor) {
+  if (get_rank() != 0) return;
+  const at::Tensor data = tensor.detach().contiguous();
+  std::ofstream file(path, std::ios::binary);
+  file.write(static_cast<const char*>(data.const_data_ptr()),
+             static_cast<std::streamsize>(data.nbytes()));
+  TORCH_CHECK(file.flush(), "cannot write '", path, "'");
+}
+
+// A model of a job, whatever its type.
+struct Model {
+  std::shared_ptr<torch::nn::Module> module;
+  std::vector<std::shared_ptr<torch::nn::Module>> layers;
+  std::function<at::Tensor(const at::Tensor&)> forward;
+};
+
+template <typename Holder>
+Model Hold(Holder model) {
+  std::vector<std::shared_ptr<torch::nn::Module>> layers(model->layers->begin(),
+                                                         model->layers->end());
+  return {.module = model.ptr(),
+          .layers = std::move(layers),
+          .forward = [model](const at::Tensor& tokens) mutable {
+            return model->forward(tokens);
+          }};
+}
+
+Model MakeModel(const Json& config) {
+  const bool checkpoint = config["checkpoint_activations"];
+  if (config["model"] == "gpt") return Hold(Gpt(checkpoint));
+  // SMALL_LLAMA of models.py.
+  return Hold(llama::Llama(
+      llama::ModelOptions{.vocab_size = 37,
+                          .dim = 24,
+                          .num_layers = 2,
+                          .num_heads = 4,
+                          .num_kv_heads = 2,
+                          .ffn_dim = 44,
+                          .tied_embeddings = config["model"] == "llama_tied",
+                          .checkpoint_activations = checkpoint}));
+}
+
+void LoadWeights(const std::string& folder, torch::nn::Module& module) {
+  const c10::NoGradGuard no_grad;
+  for (auto& item : module.named_parameters()) {
+    std::string bytes = ReadFile(folder + "/" + item.key() + ".bin");
+    TORCH_CHECK(bytes.size() == item.value().nbytes(), item.key(), " has ",
+                bytes.size(), " bytes, not ", item.value().nbytes());
+    item.value().copy_(
+        at::from_blob(bytes.data(), item.value().sizes(), at::kFloat));
+  }
+}
+
+ReshardAfterForward ParseReshard(const Json& value) {
+  if (value.is_null()) return {};
+  if (value.is_boolean()) return value.get<bool>();
+  return value.get<int64_t>();
+}
+
+class Trainer {
+ public:
+  Trainer(const Json& job, const Json& config, std::string out)
+      : job_(job), config_(config), out_(std::move(out)) {}
+
+  void Run();
+
+ private:
+  void BuildModel();
+  void Shard();
+  // All micro-batches of one step; returns the mean loss of all ranks.
+  double Backward(int64_t step);
+  void Clip();
+  void WriteGradients();
+  void WriteCounts();
+
+  const Json& job_;
+  const Json& config_;
+  std::string out_;
+  Model model_;
+  std::optional<DeviceMesh> mesh_;
+  std::optional<FSDPModule> sharded_;
+  at::Tensor data_;  // [micro-batches of all steps, batch, tokens and target]
+};
+
+void Trainer::BuildModel() {
+  model_ = MakeModel(config_);
+  LoadWeights(job_["init"].get<std::string>() + "/" +
+                  config_["model"].get<std::string>(),
+              *model_.module);
+  model_.module->to(DtypeNamed(config_["dtype"]));
+  const int64_t frozen = config_["frozen_layer"];
+  if (frozen < 0) return;
+  for (const at::Tensor& parameter : model_.layers[frozen]->parameters()) {
+    parameter.set_requires_grad(false);
+  }
+}
+
+void Trainer::Shard() {
+  const std::vector<int64_t> shape = config_["mesh"];
+  std::vector<std::string> names = {"replicate", "shard"};
+  if (shape.size() == 1) names.erase(names.begin());
+  mesh_ = init_device_mesh("cpu", shape, names);
+
+  FullyShardOptions options{
+      .mesh = mesh_,
+      .reshard_after_forward = ParseReshard(config_["reshard_after_forward"])};
+  if (config_["param_dtype"] != "") {
+    options.mp_policy.param_dtype = DtypeNamed(config_["param_dtype"]);
+    options.mp_policy.reduce_dtype = DtypeNamed(config_["reduce_dtype"]);
+  }
+  for (const std::shared_ptr<torch::nn::Module>& layer : model_.layers) {
+    fully_shard(layer, options);
+  }
+  sharded_ = fully_shard(model_.module, options);
+  for (FSDPModule module : fsdp_modules(*model_.module)) {
+    if (config_["force_sum"]) module.set_force_sum_reduction_for_comms(true);
+  }
+}
+
+double Trainer::Backward(int64_t step) {
+  const int64_t num = config_["accumulate"];
+  double total = 0;
+  for (int64_t i = 0; i < num; ++i) {
+    if (config_["no_sync"]) sharded_->set_requires_gradient_sync(i == num - 1);
+    const at::Tensor rows =
+        data_[step * num + i].chunk(get_world_size())[get_rank()];
+    const int64_t length = rows.size(1) - 1;
+    const at::Tensor logits = model_.forward(rows.narrow(1, 0, length))
+                                  .to(DtypeNamed(config_["dtype"]));
+    const at::Tensor loss =
+        at::cross_entropy_loss(logits.reshape({-1, logits.size(-1)}),
+                               rows.narrow(1, 1, length).reshape({-1}));
+    (loss / num).backward();
+    total += loss.item<double>() / static_cast<double>(num);
+  }
+  return total;
+}
+
+void Trainer::Clip() {
+  const double max_norm = config_["clip"];
+  if (max_norm > 0) clip_grad_norm_(model_.module->parameters(), max_norm);
+}
+
+void Trainer::WriteGradients() {
+  for (const auto& [name, parameter] : named_parameters(*model_.module)) {
+    const std::optional<DTensor> grad = parameter.grad();
+    if (!grad.has_value()) continue;
+    WriteTensor(out_ + "/grad." + name + ".bin", grad->full_tensor());
+  }
+}
+
+void Trainer::WriteCounts() {
+  Json counts = {{"all_gather", 0}, {"reduce_scatter", 0}, {"all_reduce", 0}};
+  for (const ProcessGroup& group : mesh_->get_all_groups()) {
+    for (auto& [operation, count] : counts.items()) {
+      count = count.get<int64_t>() + Count(group).calls(operation);
+    }
+  }
+  if (get_rank() == 0) std::ofstream(out_ + "/counts.json") << counts;
+}
+
+void Trainer::Run() {
+  BuildModel();
+  Shard();
+  std::string tokens = ReadFile(job_["data"]);
+  data_ = at::from_blob(tokens.data(),
+                        {static_cast<int64_t>(tokens.size() / sizeof(int64_t))},
+                        at::kLong)
+              .view({-1, job_["batch"].get<int64_t>(),
+                     job_["length"].get<int64_t>()});
+  torch::optim::Adam optimizer(model_.module->parameters(),
+                               torch::optim::AdamOptions(job_["lr"]));
+  const int64_t steps = config_["steps"];
+  at::Tensor losses = at::empty({steps}, at::kDouble);
+  for (int64_t step = 0; step < steps; ++step) {
+    optimizer.zero_grad();
+    for (const ProcessGroup& group : mesh_->get_all_groups()) {
+      Count(group).Reset();
+    }
+    losses[step] = Backward(step);
+    if (step == 0) WriteGradients();
+    Clip();
+    if (step == 1) WriteCounts();
+    optimizer.step();
+  }
+  AllReduce(losses, ReduceOp::kAvg, world_group());
+  WriteTensor(out_ + "/losses.bin", losses);
+  for (const auto& [name, parameter] : named_parameters(*model_.module)) {
+    WriteTensor(out_ + "/param." + name + ".bin", parameter.full_tensor());
+  }
+}
+
+int Main(const std::string& job_path, const std::string& out) {
+  at::set_num_threads(1);
+  init_process_group();
+  const Json job = Json::parse(ReadFile(job_path));
+  for (const Json& config : job["configs"]) {
+    const std::string folder = out + "/" + config["name"].get<std::string>();
+    std::filesystem::create_directories(folder);
+    Trainer(job, config, folder).Run();
+  }
+  destroy_process_group();
+  return 0;
+}
+
+}  // namespace
+}  // namespace fsdp::testing
+
+int main(int argc, char** argv) {
+  TORCH_CHECK(argc == 3, "usage: parity_trainer JOB.json OUT");
+  return fsdp::testing::Main(argv[1], argv[2]);
+}
