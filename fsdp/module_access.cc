@@ -1,5 +1,6 @@
 #include "fsdp/module_access.h"
 
+#include "torch/nn/modules/container/any.h"
 #include "torch/nn/modules/container/moduledict.h"
 #include "torch/nn/modules/container/modulelist.h"
 #include "torch/nn/modules/container/parameterdict.h"
@@ -18,9 +19,9 @@ struct ProtectedMembers : torch::nn::Module {
       &ProtectedMembers::parameters_;
 };
 
-// buffers_ and children_ are private. Access is not checked for the arguments
-// of an explicit instantiation ([temp.spec]), and the friend that it defines is
-// found by its argument.
+// buffers_, children_ and content_ are private. Access is not checked for the
+// arguments of an explicit instantiation ([temp.spec]), and the friend that it
+// defines is found by its argument.
 template <typename Tag, typename Tag::Type kMember>
 struct PrivateMember {
   friend typename Tag::Type Get(Tag /*tag*/) { return kMember; }
@@ -33,8 +34,15 @@ struct ChildrenTag {
   using Type = Modules torch::nn::Module::*;
   friend Type Get(ChildrenTag tag);
 };
+struct ContentTag {
+  using Type =
+      std::unique_ptr<torch::nn::AnyModulePlaceholder> torch::nn::AnyModule::*;
+  friend Type Get(ContentTag tag);
+};
 template struct PrivateMember<BuffersTag, &torch::nn::Module::buffers_>;
 template struct PrivateMember<ChildrenTag, &torch::nn::Module::children_>;
+
+template struct PrivateMember<ContentTag, &torch::nn::AnyModule::content_>;
 
 }  // namespace
 
@@ -56,6 +64,11 @@ const Tensors& BuffersOf(const torch::nn::Module& module) {
 }
 const Modules& ChildrenOf(const torch::nn::Module& module) {
   return module.*Get(ChildrenTag());
+}
+
+std::unique_ptr<torch::nn::AnyModulePlaceholder>& ContentOf(
+    torch::nn::AnyModule& module) {
+  return module.*Get(ContentTag());
 }
 
 bool is_container_without_forward(const torch::nn::Module& module) {

@@ -12,6 +12,11 @@
 #include "torch/nn/module.h"
 #include "torch/ordered_dict.h"
 
+namespace torch::nn {
+class AnyModule;
+struct AnyModulePlaceholder;
+}  // namespace torch::nn
+
 namespace fsdp {
 
 // The registries themselves, not copies: to assign to an entry is to replace
@@ -30,6 +35,10 @@ const torch::OrderedDict<std::string, at::Tensor>& BuffersOf(
     const torch::nn::Module& module);
 const torch::OrderedDict<std::string, std::shared_ptr<torch::nn::Module>>&
 ChildrenOf(const torch::nn::Module& module);
+
+// What an AnyModule, a child of a Sequential, calls; null when it is empty.
+std::unique_ptr<torch::nn::AnyModulePlaceholder>& ContentOf(
+    torch::nn::AnyModule& module);
 
 // Whether the module only holds others: ModuleList, ModuleDict, ParameterList,
 // ParameterDict. Sequential has a forward and is none of them.

@@ -1,0 +1,150 @@
+// Activation checkpointing: a part of forward keeps its inputs alone and runs
+// again in backward. PyTorch's torch.utils.checkpoint(use_reentrant=True) and
+// apply_activation_checkpointing. For the threads of forward and backward.
+//
+// Three ways to say it, of which one suits:
+//   h = fsdp::checkpoint([&](at::Tensor t) { return block->forward(t); }, h);
+//                                    a function, inside a forward
+//   fsdp::Checkpointed<BlockImpl> block{...};  h = block(h);
+//                                    a member of the model that may be
+//                                    switched off and on
+//   a child of torch::nn::Sequential, which needs no change at all,
+// and apply_activation_checkpointing to choose among the latter two by
+// predicate. None changes the names of parameters.
+//
+// Recomputation runs inside backward, under the random state and the autocast
+// of the first run; parameters of a module under fully_shard are gathered once
+// for it and for the backward that follows it.
+#ifndef FSDP_ACTIVATION_CHECKPOINT_H_
+#define FSDP_ACTIVATION_CHECKPOINT_H_
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "ATen/core/grad_mode.h"
+#include "fsdp/visit_tensors.h"
+#include "torch/nn/module.h"
+#include "torch/nn/pimpl.h"
+
+namespace fsdp {
+
+struct CheckpointOptions {
+  // Recompute with the random numbers of the first run. Costs a copy of the
+  // generators' state; of no use when fn draws none.
+  bool preserve_rng_state = true;
+};
+
+// Calls `fn(inputs)` without recording it, and again when backward arrives.
+// fn must do the same both times, and must not write into its inputs. Tensors
+// that fn captures get gradients when they are leaves, as parameters are; other
+// tensors must come as inputs, for their graph ends here otherwise. Inputs and
+// outputs may be undefined or not floating. Outputs that are floating require
+// grad, whether or not an input does. Without grad mode: just calls fn.
+// Backward throws c10::Error for torch::autograd::grad, for backward with
+// `inputs`, and when the second run returns something else than the first;
+// c10::NotImplementedError for create_graph.
+std::vector<at::Tensor> checkpoint_tensors(
+    std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)> fn,
+    const std::vector<at::Tensor>& inputs,
+    const CheckpointOptions& options = {});
+
+// The same for a function of any arguments and any result: the tensors among
+// them (see visit_tensors.h) are inputs and outputs, and everything else is
+// kept by copy.
+template <typename Fn, typename... Args>
+auto checkpoint(Fn fn, const Args&... args)
+    -> std::decay_t<std::invoke_result_t<Fn&, Args...>> {
+  using Result = std::decay_t<std::invoke_result_t<Fn&, Args...>>;
+  using Tensors = std::vector<at::Tensor>;
+  if (!at::GradMode::is_enabled()) return fn(args...);
+
+  Tensors inputs;
+  std::tuple<Args...> rest(args...);
+  VisitTensors(rest, [&inputs](at::Tensor& tensor) {
+    inputs.push_back(std::exchange(tensor, at::Tensor()));
+  });
+  // What the first run returns, less its tensors; later runs leave it alone.
+  auto first = std::make_shared<std::optional<Result>>();
+  Tensors outputs = checkpoint_tensors(
+      [fn = std::move(fn), rest = std::move(rest),
+       weak = std::weak_ptr(first)](const Tensors& given) mutable {
+        std::tuple<Args...> values = rest;
+        auto next = given.begin();
+        VisitTensors(values, [&next](at::Tensor& tensor) { tensor = *next++; });
+        Result result = std::apply(fn, std::move(values));
+        Tensors tensors;
+        VisitTensors(result, [&tensors](at::Tensor& tensor) {
+          tensors.push_back(std::exchange(tensor, at::Tensor()));
+        });
+        if (auto wanted = weak.lock()) *wanted = std::move(result);
+        return tensors;
+      },
+      inputs);
+  Result result = std::move(**first);
+  auto next = outputs.begin();
+  VisitTensors(result, [&next](at::Tensor& tensor) { tensor = *next++; });
+  return result;
+}
+
+// Whether holders run this module under checkpoint.
+bool is_checkpointed(const torch::nn::Module& module);
+
+namespace internal {
+// Says that a holder runs `module`; checkpointed unless told otherwise before.
+void AddCheckpointedHolder(const std::shared_ptr<torch::nn::Module>& module);
+}  // namespace internal
+
+// A holder, as torch::nn::Linear is one of LinearImpl, whose call runs forward
+// under checkpoint until apply_activation_checkpointing says otherwise. The
+// switch belongs to the module: all holders of one agree. Only calls of the
+// holder are seen: `block(x)` and `block.forward(x)`; `block->forward(x)` is
+// the module's own.
+template <typename Impl>
+class Checkpointed : public torch::nn::ModuleHolder<Impl> {
+ public:
+  using torch::nn::ModuleHolder<Impl>::ModuleHolder;
+
+  template <typename... Args>
+  auto operator()(const Args&... args) {
+    return forward(args...);
+  }
+  template <typename... Args>
+  auto forward(const Args&... args) {
+    std::shared_ptr<Impl> impl = this->ptr();
+    if (!is_checkpointed(*impl)) return impl->forward(args...);
+    return checkpoint(
+        [impl](const auto&... given) { return impl->forward(given...); },
+        args...);
+  }
+
+ private:
+  struct Registration {
+    explicit Registration(const std::shared_ptr<Impl>& impl) {
+      if (impl != nullptr) internal::AddCheckpointedHolder(impl);
+    }
+  };
+  Registration registration_{this->impl_};
+};
+
+// Afterwards exactly those modules below `module` that `check_fn` accepts run
+// under checkpoint, wherever they are held in one of the two ways above; what
+// it declines no longer does. The root is never asked. Throws c10::ValueError,
+// and changes nothing, when check_fn accepts a module that is neither a child
+// of a Sequential nor held as Checkpointed: nothing sees the calls of such.
+//
+// A child of a Sequential stays what it was for names, children and `seq[i]`;
+// `seq->at<T>(i)` and `seq->ptr<T>(i)`, which ask torch for the exact type, are
+// refused by torch while it is checkpointed. It must return a Tensor.
+void apply_activation_checkpointing(
+    torch::nn::Module& module,
+    const std::function<bool(const torch::nn::Module&)>& check_fn);
+
+}  // namespace fsdp
+
+#endif  // FSDP_ACTIVATION_CHECKPOINT_H_
