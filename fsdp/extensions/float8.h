@@ -1,0 +1,37 @@
+// A parameter that travels as float8: one byte per element, half of bfloat16's
+// traffic. Each gather scales the shards so that the largest magnitude of the
+// whole parameter becomes e4m3's largest value, which takes one all-reduce of
+// one number over the mesh; the scale is then the same on every rank and need
+// not travel. The shard, and what the optimizer sees, stay as they are:
+// gradients pass as if nothing had been rounded. One rank alone gathers
+// nothing, so there nothing is rounded.
+//
+// Error. With s = (largest magnitude of the parameter) / 448, an element x
+// comes back with an error of at most |x| / 16 where |x| >= s / 64, and of at
+// most s / 1024 below that, before the rounding to the dtype that is computed
+// in. Zeros, also those of padding, are exact; infinities and NaN make the
+// whole parameter NaN.
+#ifndef FSDP_EXTENSIONS_FLOAT8_H_
+#define FSDP_EXTENSIONS_FLOAT8_H_
+
+#include "ATen/core/Tensor.h"
+#include "c10/core/ScalarType.h"
+#include "fsdp/all_gather_extension.h"
+
+namespace fsdp {
+
+// For FullyShardOptions::all_gather_extension_fn. Stateless: one may serve
+// many parameters.
+AllGatherExtension float8_all_gather();
+
+// The two halves, for a scale that is known. `quantize_float8` returns
+// float8_e4m3fn; `scale` is float32, of no dimensions, from `float8_scale` of
+// the largest magnitude.
+at::Tensor float8_scale(const at::Tensor& largest_magnitude);
+at::Tensor quantize_float8(const at::Tensor& tensor, const at::Tensor& scale);
+at::Tensor dequantize_float8(const at::Tensor& quantized,
+                             const at::Tensor& scale, c10::ScalarType dtype);
+
+}  // namespace fsdp
+
+#endif  // FSDP_EXTENSIONS_FLOAT8_H_

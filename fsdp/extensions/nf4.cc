@@ -1,0 +1,122 @@
+#include "fsdp/extensions/nf4.h"
+
+#include <array>
+#include <cmath>
+#include <vector>
+
+#include "ATen/ops/bucketize.h"
+#include "ATen/ops/stack.h"
+#include "ATen/ops/tensor.h"
+#include "c10/util/Exception.h"
+#include "fsdp/extensions/join_shards.h"
+
+namespace fsdp {
+namespace {
+
+// Quantiles of the normal distribution, scaled to [-1, 1], zero among them
+// (Dettmers et al., QLoRA, appendix E).
+constexpr std::array<float, 16> kCodes = {-1.0F,
+                                          -0.6961928009986877F,
+                                          -0.5250730514526367F,
+                                          -0.39491748809814453F,
+                                          -0.28444138169288635F,
+                                          -0.18477343022823334F,
+                                          -0.09105003625154495F,
+                                          0.0F,
+                                          0.07958029955625534F,
+                                          0.16093020141124725F,
+                                          0.24611230194568634F,
+                                          0.33791524171829224F,
+                                          0.44070982933044434F,
+                                          0.5626170039176941F,
+                                          0.7229568362236023F,
+                                          1.0F};
+
+at::Tensor CodeTable(c10::Device device) {
+  return at::tensor(at::ArrayRef<float>(kCodes), at::kFloat).to(device);
+}
+
+// Between neighbouring codes: what lies beyond boundary i is code i + 1.
+at::Tensor Boundaries(c10::Device device) {
+  const at::Tensor table = CodeTable(device);
+  return (table.narrow(0, 0, 15) + table.narrow(0, 1, 15)) / 2;
+}
+
+int64_t NumBlocks(int64_t numel) {
+  return (numel + kNf4BlockElements - 1) / kNf4BlockElements;
+}
+
+AllGatherExtension::Inputs PreAllGather(
+    const at::Tensor& shard, const AllGatherExtension::Context& /*context*/) {
+  Nf4Tensor quantized = quantize_nf4(shard);
+  return {.tensors = {quantized.codes, quantized.absmax},
+          .metadata = {SizesAsMetadata(shard)}};
+}
+
+void PostAllGather(const std::vector<at::Tensor>& outputs,
+                   const std::vector<at::Tensor>& metadata, at::Tensor dst) {
+  const int64_t shard_numel = metadata[0].prod().item<int64_t>();
+  if (shard_numel == 0) return;
+  // Each rank's last block may be short, so its padding lies between shards.
+  const at::Tensor padded =
+      dequantize_nf4({.codes = outputs[0], .absmax = outputs[1]},
+                     outputs[1].numel() * kNf4BlockElements, at::kFloat);
+  JoinShards(padded.view({-1, NumBlocks(shard_numel) * kNf4BlockElements})
+                 .narrow(1, 0, shard_numel)
+                 .contiguous(),
+             metadata[0], dst);
+}
+
+}  // namespace
+
+Nf4Tensor quantize_nf4(const at::Tensor& tensor) {
+  const int64_t numel = tensor.numel();
+  const int64_t num_blocks = NumBlocks(numel);
+  at::Tensor blocks = tensor.new_zeros({num_blocks * kNf4BlockElements},
+                                       tensor.options().dtype(at::kFloat));
+  blocks.narrow(0, 0, numel).copy_(tensor.detach().reshape({-1}));
+  blocks = blocks.view({num_blocks, kNf4BlockElements});
+  at::Tensor absmax = blocks.abs().amax({1});
+  // Codes have no NaN, so the block's factor carries it.
+  absmax.masked_fill_(absmax.isinf(), NAN);
+  const at::Tensor factors = absmax.masked_fill(absmax == 0, 1).unsqueeze(1);
+  const at::Tensor codes =
+      at::bucketize(blocks / factors, Boundaries(tensor.device()))
+          .to(at::kByte)
+          .view({-1, 2});
+  return {.codes = codes.select(1, 0) * 16 + codes.select(1, 1),
+          .absmax = absmax};
+}
+
+at::Tensor dequantize_nf4(const Nf4Tensor& quantized, int64_t numel,
+                          c10::ScalarType dtype) {
+  const at::Tensor& packed = quantized.codes;
+  TORCH_CHECK_VALUE(
+      numel >= 0 &&
+          packed.numel() * 2 == quantized.absmax.numel() * kNf4BlockElements &&
+          numel <= packed.numel() * 2,
+      "dequantize_nf4 of ", numel, " elements from ", packed.numel(),
+      " bytes of codes and ", quantized.absmax.numel(), " blocks");
+  const at::Tensor codes =
+      at::stack({packed.bitwise_right_shift(4), packed.bitwise_and(15)}, 1);
+  const at::Tensor values = CodeTable(packed.device())
+                                .index_select(0, codes.view({-1}).to(at::kInt))
+                                .view({-1, kNf4BlockElements});
+  return (values * quantized.absmax.unsqueeze(1))
+      .view({-1})
+      .narrow(0, 0, numel)
+      .to(dtype);
+}
+
+AllGatherExtension nf4_all_gather(const at::Tensor& parameter) {
+  TORCH_CHECK_VALUE(c10::isFloatingType(parameter.scalar_type()),
+                    "an NF4 gather of a parameter of ",
+                    parameter.scalar_type());
+  TORCH_CHECK_VALUE(!parameter.requires_grad(),
+                    "an NF4 gather of a parameter of shape ", parameter.sizes(),
+                    " that requires grad; NF4 is for frozen weights: call "
+                    "requires_grad_(false) on it");
+  return {.pre_all_gather = PreAllGather, .post_all_gather = PostAllGather};
+}
+
+}  // namespace fsdp
