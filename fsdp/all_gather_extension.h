@@ -18,8 +18,8 @@ namespace fsdp {
 struct AllGatherExtension {
   // What pre_all_gather is told.
   struct Context {
-    DeviceMesh mesh;                  // of the shard axis alone
-    std::vector<int64_t> size;        // of the whole parameter
+    DeviceMesh mesh;            // of the shard axis alone
+    std::vector<int64_t> size;  // of the whole parameter
     std::optional<c10::ScalarType> param_dtype;
   };
   struct Inputs {

@@ -100,13 +100,13 @@ class DeviceMesh {
 // order on every rank; an axis that spans the world is the default group.
 // Throws c10::ValueError for names that are not unique or not as many as axes,
 // c10::Error for a mesh of another size than the world.
-DeviceMesh init_device_mesh(c10::DeviceType device_type,
-                            const std::vector<int64_t>& mesh_shape,
-                            const std::vector<std::string>& mesh_dim_names = {});
+DeviceMesh init_device_mesh(
+    c10::DeviceType device_type, const std::vector<int64_t>& mesh_shape,
+    const std::vector<std::string>& mesh_dim_names = {});
 // "cpu" or "cuda"; an index is refused.
-DeviceMesh init_device_mesh(const std::string& device_type,
-                            const std::vector<int64_t>& mesh_shape,
-                            const std::vector<std::string>& mesh_dim_names = {});
+DeviceMesh init_device_mesh(
+    const std::string& device_type, const std::vector<int64_t>& mesh_shape,
+    const std::vector<std::string>& mesh_dim_names = {});
 
 std::string to_string(const DeviceMesh& mesh);
 

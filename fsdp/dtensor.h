@@ -22,7 +22,7 @@ namespace fsdp {
 
 struct DTensorSpec {
   DeviceMesh mesh;
-  Placements placements;      // one per axis of the mesh, dims not negative
+  Placements placements;        // one per axis of the mesh, dims not negative
   std::vector<int64_t> shape;   // of the whole tensor, in elements
   std::vector<int64_t> stride;  // of the whole tensor, in elements
 

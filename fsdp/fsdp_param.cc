@@ -111,7 +111,6 @@ FsdpParam::FsdpParam(FsdpParamGroup* group, at::Tensor leaf,
 FsdpParam::~FsdpParam() {
   if (storage_) {
     storage_->Orphan();
-    storage_->Free();
     torch::autograd::impl::set_post_acc_grad_hooks(leaf_, nullptr);
   }
   if (shard_.has_value()) {
@@ -175,9 +174,9 @@ bool FsdpParam::IsBuffer(const at::Tensor& tensor) const {
 void FsdpParam::BindShard(const at::Tensor& padded_flat) {
   padded_shard_ = padded_flat;
   orig_dtype_ = padded_flat.scalar_type();
-  const at::Tensor local = padded_flat.view(geometry_.padded_sizes())
-                               .narrow(geometry_.dim, 0,
-                                       geometry_.local_size());
+  const at::Tensor local =
+      padded_flat.view(geometry_.padded_sizes())
+          .narrow(geometry_.dim, 0, geometry_.local_size());
   if (!shard_.has_value()) return;
   at::Tensor held = shard();
   const bool tagged = HasLazyKey(held);
@@ -211,8 +210,7 @@ void FsdpParam::ResetLeaf(c10::Device device, c10::ScalarType dtype) {
 }
 
 size_t FsdpParam::unsharded_bytes() const {
-  return static_cast<size_t>(geometry_.gathered_numel()) *
-         leaf_.element_size();
+  return static_cast<size_t>(geometry_.gathered_numel()) * leaf_.element_size();
 }
 
 at::Tensor FsdpParam::FlatUnsharded() const {
@@ -227,8 +225,7 @@ at::Tensor FsdpParam::FlatUnsharded() const {
 at::Tensor FsdpParam::TakeGradient(
     std::optional<c10::ScalarType> reduce_dtype) {
   if (accumulated_.defined()) KeepGradient(reduce_dtype);
-  at::Tensor gradient =
-      accumulated_.defined() ? accumulated_ : leaf_.grad();
+  at::Tensor gradient = accumulated_.defined() ? accumulated_ : leaf_.grad();
   accumulated_ = at::Tensor();
   leaf_.mutable_grad() = at::Tensor();
   return gradient;

@@ -38,12 +38,12 @@ struct ShardGeometry {
   int64_t world = 1;
   int64_t rank = 0;
 
-  int64_t chunk() const;                     // padded size along `dim`
-  int64_t local_begin() const;               // this rank's part of `dim`
-  int64_t local_size() const;                // not padded; may be 0
+  int64_t chunk() const;        // padded size along `dim`
+  int64_t local_begin() const;  // this rank's part of `dim`
+  int64_t local_size() const;   // not padded; may be 0
   std::vector<int64_t> local_sizes() const;
   std::vector<int64_t> padded_sizes() const;
-  int64_t padded_numel() const;              // of one rank
+  int64_t padded_numel() const;  // of one rank
   int64_t gathered_numel() const { return world * padded_numel(); }
 };
 
@@ -54,7 +54,9 @@ struct UsePhase {
 
   static UsePhase Now();
   bool runs_forward() const { return !backward || grad_enabled; }
-  uint64_t bits() const { return (backward ? 2u : 0u) | (grad_enabled ? 1u : 0u); }
+  uint64_t bits() const {
+    return (backward ? 2u : 0u) | (grad_enabled ? 1u : 0u);
+  }
 };
 
 class FsdpParam {
@@ -154,8 +156,8 @@ class FsdpParam {
   c10::ScalarType orig_dtype_;
   std::optional<c10::ScalarType> input_dtype_;
   // Owned by whoever holds the parameter: the registry, the optimizer.
-  std::optional<c10::weak_intrusive_ptr<c10::TensorImpl,
-                                        c10::UndefinedTensorImpl>>
+  std::optional<
+      c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>>
       shard_;
   at::Tensor padded_shard_;
   c10::intrusive_ptr<ManagedStorage> storage_;

@@ -80,6 +80,8 @@ class FsdpParamGroup {
   void Unshard();
   // Makes the parameters usable; starts what was not started.
   void WaitForUnshard(bool in_backward);
+  // No smaller group any more: to whole shards.
+  void ForgetPostForwardGroup() { config_.post_forward_group.reset(); }
   // Frees them. With `after_forward`, to the smaller group if there is one.
   void Reshard(bool after_forward);
   // A gather that nobody will use: waits, and drops it.
@@ -105,6 +107,13 @@ class FsdpParamGroup {
   void RefreshShards();
 
  private:
+  struct GatherInput {
+    at::Tensor tensor;
+    c10::ScalarType dtype;  // as it travels
+    int64_t num_bytes() const {
+      return tensor.numel() * static_cast<int64_t>(c10::elementSize(dtype));
+    }
+  };
   struct PendingGather {
     at::Tensor input, output;
     Work work;
@@ -126,10 +135,13 @@ class FsdpParamGroup {
 
   void AllocateShards(c10::Device device,
                       const std::vector<c10::ScalarType>& dtypes);
+  // "all-gather of layers.3", for errors.
+  std::string Describe(const char* collective) const;
   c10::Device shard_device() const;
   void CheckReady() const;
   void GatherInputs(PendingGather& gather);
-  void FillInput(PendingGather& gather, const std::vector<at::Tensor>& inputs);
+  AllGatherExtension::Inputs PreAllGather(FsdpParam& param) const;
+  void FillInput(PendingGather& gather, const std::vector<GatherInput>& inputs);
   void StartGather(PendingGather& gather, c10d::ProcessGroup& group);
   void CopyOutAll(PendingGather& gather);
   void CopyOutExtension(FsdpParam& param, PendingGather& gather,
@@ -142,8 +154,12 @@ class FsdpParamGroup {
                          c10d::ProcessGroup& group) const;
   void StartReduction(std::vector<FsdpParam*> params,
                       std::vector<at::Tensor> gradients);
-  void AllReduceAcrossReplicas(PendingReduction& reduction, bool& postponed);
-  void HandOut(PendingReduction& reduction);
+  void HandOutAlone(const std::vector<FsdpParam*>& params,
+                    const std::vector<at::Tensor>& gradients);
+  void CompleteReduction(PendingReduction& reduction);
+  bool AllReduceAcrossReplicas(PendingReduction& reduction);
+  void HandOut(const std::vector<FsdpParam*>& params,
+               const std::vector<at::Tensor>& gradients);
 
   FsdpState* const state_;
   Config config_;
@@ -157,11 +173,13 @@ class FsdpParamGroup {
   std::vector<at::Tensor> post_forward_shards_;
   Sharding sharding_ = Sharding::kSharded;
   bool kept_by_user_ = false;
+  bool owns_unsharded_ = false;  // or borrows the shards' memory
 
   std::optional<PendingGather> pending_gather_;
   std::optional<PendingReduction> pending_reduction_;
   EventPtr resharded_;  // to the smaller group: the next gather waits for it
   at::Tensor partial_reduction_;  // HSDP with a postponed all-reduce
+  at::Tensor held_all_reduce_;    // read on its stream until the end
   EventPtr reduced_;              // on the stream of reduction
 };
 

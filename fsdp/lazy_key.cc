@@ -51,13 +51,13 @@ struct Touched {
 void CheckNotWritten(const c10::Argument& argument, const FsdpParam& param,
                      const c10::FunctionSchema& schema) {
   const c10::AliasInfo* alias = argument.alias_info();
-  TORCH_CHECK(alias == nullptr || !alias->isWrite() ||
-                  schema.name() == "aten::set_",
-              "fsdp: ", schema.name(), " writes into the gathered parameter '",
-              param.name(),
-              "', whose contents are dropped when it is freed. Write into the "
-              "shard, which module->named_parameters() gives, or see "
-              "fsdp::init and fsdp::distribute_tensor");
+  TORCH_CHECK(
+      alias == nullptr || !alias->isWrite() || schema.name() == "aten::set_",
+      "fsdp: ", schema.name(), " writes into the gathered parameter '",
+      param.name(),
+      "', whose contents are dropped when it is freed. Write into the "
+      "shard, which module->named_parameters() gives, or see "
+      "fsdp::init and fsdp::distribute_tensor");
 }
 
 // Containers of parameters (ParameterList) are read through the registry,
@@ -172,8 +172,7 @@ TORCH_LIBRARY_IMPL(_, DeferredInit, m) {
 }  // namespace
 
 ManagedStorage::ManagedStorage(FsdpParam* owner, c10::Device device)
-    : c10::StorageImpl(use_byte_size_t(), 0,
-                       at::DataPtr(nullptr, device),
+    : c10::StorageImpl(use_byte_size_t(), 0, at::DataPtr(nullptr, device),
                        c10::GetAllocator(device.type()), /*resizable=*/true),
       owner_(owner) {}
 

@@ -56,6 +56,12 @@ class StateContext : public std::enable_shared_from_this<StateContext> {
   // nested backward, so that the outer one's end counts.
   void QueueFinalCallback();
 
+  // Frees a group at the end of its module's forward, where the boundary is
+  // known.
+  void AfterForward(FsdpParamGroup& group);
+  // The context whose parameters this thread used last.
+  static std::weak_ptr<StateContext> LastUsed();
+
   // States below the root, in the order root first, then that of modules().
   const std::vector<FsdpState*>& states() const { return states_; }
   void set_states(std::vector<FsdpState*> states);
@@ -79,6 +85,7 @@ class StateContext : public std::enable_shared_from_this<StateContext> {
   void BeginForwardIfNew(FsdpParamGroup& group, UsePhase phase);
   void FreeAfterForward(const FsdpParamGroup& used);
   void FreeAfterBackward(const FsdpParamGroup& used);
+  void Prefetch(FsdpParamGroup* group);
   void PrefetchForward(FsdpParamGroup& used);
   void PrefetchBackward(FsdpParamGroup& used);
   void FinishBackward();

@@ -1,0 +1,43 @@
+#include "fsdp/forward.h"
+
+#include "fsdp/fsdp_state.h"
+
+namespace fsdp {
+
+ForwardBoundary::ForwardBoundary(const torch::nn::Module& module)
+    : state_(FsdpState::Find(module)) {
+  if (!state_) return;
+  state_->seen_at_boundary = true;
+  if (state_->group() == nullptr) return;
+  state_->context().OnGroupUse(*state_->group(), UsePhase::Now(),
+                               {.op = "forward", .may_start = true});
+}
+
+void ForwardBoundary::Prepare(at::Tensor& input) const {
+  if (!state_ || state_->group() == nullptr || !input.defined()) return;
+  const FsdpParamGroup::Config& config = state_->group()->config();
+  if (!config.device.is_cpu() && input.device() != config.device) {
+    input = input.to(config.device);
+  }
+  const MixedPrecisionPolicy& policy = config.mp_policy;
+  if (policy.param_dtype.has_value() && policy.cast_forward_inputs &&
+      input.is_floating_point()) {
+    input = input.to(*policy.param_dtype);
+  }
+}
+
+void ForwardBoundary::Finish() {
+  if (state_ && state_->group() != nullptr) {
+    state_->context().AfterForward(*state_->group());
+  }
+}
+
+void ForwardBoundary::Return(at::Tensor& output) const {
+  if (!state_ || state_->group() == nullptr || !output.defined()) return;
+  const auto dtype = state_->group()->config().mp_policy.output_dtype;
+  if (dtype.has_value() && output.is_floating_point()) {
+    output = output.to(*dtype);
+  }
+}
+
+}  // namespace fsdp

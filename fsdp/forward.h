@@ -1,0 +1,84 @@
+// The exact boundary of a sharded module, for what needs one: inputs cast as
+// PyTorch's pre-forward hook casts them, output_dtype, parameters freed the
+// moment forward returns. Nothing else needs it: a model called in the
+// ordinary way is gathered by the lazy key. For the thread that trains.
+//
+//   auto logits = fsdp::forward(model, tokens);      at the call
+//   fsdp::Wrapped<BlockImpl> block{nullptr};         in the model
+#ifndef FSDP_FORWARD_H_
+#define FSDP_FORWARD_H_
+
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "ATen/core/Tensor.h"
+#include "fsdp/lazy_key.h"
+#include "fsdp/visit_tensors.h"
+#include "torch/nn/module.h"
+#include "torch/nn/pimpl.h"
+
+namespace fsdp {
+
+class FsdpState;
+
+// One call of one module: gathers in the constructor. Does nothing for a
+// module without fully_shard.
+class ForwardBoundary {
+ public:
+  explicit ForwardBoundary(const torch::nn::Module& module);
+  // Of an input: on the module's device and, if it is floating and the policy
+  // says so, in its param_dtype.
+  void Prepare(at::Tensor& input) const;
+  // After forward returned (not called when it threw): frees the parameters,
+  // if they reshard after forward.
+  void Finish();
+  // Of an output: cast to the policy's output_dtype.
+  void Return(at::Tensor& output) const;
+
+ private:
+  std::shared_ptr<FsdpState> state_;  // null without fully_shard
+  ForwardScope scope_;
+};
+
+// Calls module.forward(args...) inside its boundary.
+template <typename Impl, typename... Args>
+auto forward(Impl& module, const Args&... args) requires
+    std::is_base_of_v<torch::nn::Module, Impl> {
+  ForwardBoundary boundary(module);
+  std::tuple<Args...> inputs(args...);
+  VisitTensors(inputs, [&](at::Tensor& input) { boundary.Prepare(input); });
+  auto output = std::apply(
+      [&module](auto&... input) { return module.forward(input...); }, inputs);
+  boundary.Finish();
+  VisitTensors(output, [&](at::Tensor& tensor) { boundary.Return(tensor); });
+  return output;
+}
+
+template <typename Impl, typename... Args>
+auto forward(torch::nn::ModuleHolder<Impl>& module, const Args&... args) {
+  return forward(*module, args...);
+}
+
+// A holder, as torch::nn::Linear is one of LinearImpl, whose call runs inside
+// the boundary. `block->forward(x)` is the module's own and does not.
+template <typename Impl>
+class Wrapped : public torch::nn::ModuleHolder<Impl> {
+ public:
+  using torch::nn::ModuleHolder<Impl>::ModuleHolder;
+
+  template <typename... Args>
+  auto operator()(const Args&... args) {
+    return fsdp::forward(*this->get(), args...);
+  }
+  template <typename... Args>
+  auto forward(const Args&... args) {
+    return fsdp::forward(*this->get(), args...);
+  }
+};
+
+}  // namespace fsdp
+
+#endif  // FSDP_FORWARD_H_

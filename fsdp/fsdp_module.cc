@@ -1,0 +1,199 @@
+// The methods of FSDPModule: each finds its groups and changes a setting.
+
+#include <utility>
+
+#include "fsdp/fsdp_state.h"
+#include "fsdp/fully_shard.h"
+
+namespace fsdp {
+namespace {
+
+std::vector<std::weak_ptr<FsdpState>> StatesOf(
+    const std::vector<FSDPModule>& modules) {
+  std::vector<std::weak_ptr<FsdpState>> states;
+  for (const FSDPModule& module : modules) states.push_back(module.state());
+  return states;
+}
+
+// Calls `change` with this module's group, or with all of its tree.
+template <typename Change>
+void ForGroups(FsdpState& state, bool recurse, const Change& change) {
+  if (!recurse) {
+    if (state.group() != nullptr) change(*state.group());
+    return;
+  }
+  for (FsdpState* below : state.Tree()) {
+    if (below->group() != nullptr) change(*below->group());
+  }
+}
+
+}  // namespace
+
+void UnshardHandle::wait() {
+  const std::shared_ptr<FsdpState> state = std::move(state_);
+  if (!state || state->group() == nullptr ||
+      !state->group()->gather_pending()) {
+    return;
+  }
+  state->group()->WaitForUnshard(/*in_backward=*/false);
+}
+
+UnshardHandle FSDPModule::unshard(bool async) {
+  FsdpParamGroup* group = state_->group();
+  if (group == nullptr) return UnshardHandle(nullptr);
+  if (group->sharding() != FsdpParamGroup::Sharding::kUnsharded &&
+      !group->gather_pending()) {
+    state_->context().comm().BeginGathers(nullptr);
+    group->Unshard();
+  }
+  group->set_kept_by_user(true);
+  UnshardHandle handle(state_);
+  if (!async) handle.wait();
+  return handle;
+}
+
+void FSDPModule::reshard() {
+  if (state_->group() == nullptr) return;
+  state_->group()->DropGather();
+  state_->group()->Reshard(/*after_forward=*/false);
+}
+
+void FSDPModule::set_is_last_backward(bool is_last_backward) {
+  state_->context().set_is_last_backward(is_last_backward);
+}
+
+void FSDPModule::set_requires_gradient_sync(bool value, bool recurse) {
+  ForGroups(*state_, recurse, [value](FsdpParamGroup& group) {
+    group.settings().requires_gradient_sync = value;
+    group.settings().requires_all_reduce = value;
+  });
+}
+
+void FSDPModule::set_requires_all_reduce(bool value, bool recurse) {
+  ForGroups(*state_, recurse, [value](FsdpParamGroup& group) {
+    group.settings().requires_all_reduce = value;
+  });
+}
+
+void FSDPModule::set_reshard_after_forward(bool value, bool recurse) {
+  const auto change = [value](FsdpState& state) {
+    state.set_reshard_after_forward(value);
+    if (state.group() != nullptr) state.group()->ForgetPostForwardGroup();
+  };
+  if (!recurse) {
+    change(*state_);
+    return;
+  }
+  for (FsdpState* below : state_->Tree()) change(*below);
+}
+
+void FSDPModule::set_reshard_after_backward(bool value, bool recurse) {
+  ForGroups(*state_, recurse, [value](FsdpParamGroup& group) {
+    group.settings().reshard_after_backward = value;
+  });
+}
+
+void FSDPModule::set_modules_to_forward_prefetch(
+    const std::vector<FSDPModule>& modules) {
+  state_->forward_prefetch = StatesOf(modules);
+}
+
+void FSDPModule::set_modules_to_backward_prefetch(
+    const std::vector<FSDPModule>& modules) {
+  state_->backward_prefetch = StatesOf(modules);
+}
+
+void FSDPModule::set_custom_all_gather(CustomAllGather custom) {
+  ForGroups(*state_, false, [&](FsdpParamGroup& group) {
+    TORCH_CHECK(!group.settings().allocate_from_process_group,
+                "fsdp: a custom all-gather and buffers from the process group "
+                "exclude one another");
+    group.settings().custom_all_gather = std::move(custom);
+  });
+}
+
+void FSDPModule::set_custom_reduce_scatter(CustomReduceScatter custom) {
+  ForGroups(*state_, false, [&](FsdpParamGroup& group) {
+    TORCH_CHECK(!group.settings().allocate_from_process_group,
+                "fsdp: a custom reduce-scatter and buffers from the process "
+                "group exclude one another");
+    group.settings().custom_reduce_scatter = std::move(custom);
+  });
+}
+
+void FSDPModule::set_all_reduce_hook(std::function<void(at::Tensor)> hook,
+                                     std::optional<c10::Stream> stream) {
+  ForGroups(*state_, false, [&](FsdpParamGroup& group) {
+    TORCH_CHECK_VALUE(!stream.has_value() || !group.config().replicate_group,
+                      "fsdp: stream cannot be set when using native HSDP");
+    group.settings().all_reduce_hook = std::move(hook);
+    group.settings().all_reduce_hook_stream = stream;
+  });
+}
+
+void FSDPModule::set_post_optim_event(std::shared_ptr<c10::Event> event) {
+  TORCH_CHECK(state_->is_root(),
+              "fsdp: set_post_optim_event is for the root, not for '", name(),
+              "'");
+  state_->context().set_post_optim_event(std::move(event));
+}
+
+void FSDPModule::set_gradient_divide_factor(double factor) {
+  TORCH_CHECK_VALUE(factor > 0, "fsdp: gradient divide factor ", factor,
+                    " is not positive");
+  ForGroups(*state_, false, [factor](FsdpParamGroup& group) {
+    group.settings().divide_factor = factor;
+  });
+}
+
+void FSDPModule::set_reduce_scatter_divide_factor(double factor) {
+  set_gradient_divide_factor(factor);
+}
+
+void FSDPModule::set_force_sum_reduction_for_comms(bool value) {
+  ForGroups(*state_, false, [value](FsdpParamGroup& group) {
+    group.settings().force_sum_reduction = value;
+  });
+}
+
+void FSDPModule::set_unshard_in_backward(bool value) {
+  ForGroups(*state_, false, [value](FsdpParamGroup& group) {
+    group.settings().unshard_in_backward = value;
+  });
+}
+
+void FSDPModule::set_allocate_memory_from_process_group_for_comm(bool value) {
+  ForGroups(*state_, false, [value](FsdpParamGroup& group) {
+    TORCH_CHECK(!value || (!group.settings().custom_all_gather &&
+                           !group.settings().custom_reduce_scatter),
+                "fsdp: buffers from the process group and custom collectives "
+                "exclude one another");
+    group.settings().allocate_from_process_group = value;
+  });
+}
+
+std::string FSDPModule::name() const { return state_->name(); }
+
+bool FSDPModule::is_root() const { return state_->is_root(); }
+
+bool FSDPModule::is_unsharded() const {
+  return state_->group() != nullptr &&
+         state_->group()->sharding() == FsdpParamGroup::Sharding::kUnsharded;
+}
+
+void share_comm_ctx(const std::vector<FSDPModule>& roots) {
+  for (const FSDPModule& root : roots) {
+    TORCH_CHECK_VALUE(root.is_root(), "fsdp: share_comm_ctx takes roots, and '",
+                      root.name(), "' is none");
+    root.state()->context().set_comm(
+        roots.front().state()->context().shared_comm());
+  }
+}
+
+NoSync::NoSync(FSDPModule module) : module_(std::move(module)) {
+  module_.set_requires_gradient_sync(false);
+}
+
+NoSync::~NoSync() { module_.set_requires_gradient_sync(true); }
+
+}  // namespace fsdp

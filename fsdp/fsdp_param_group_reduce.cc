@@ -1,0 +1,298 @@
+// The backward half of FsdpParamGroup: from the gradients of whole parameters
+// to those of shards.
+
+#include <algorithm>
+#include <utility>
+
+#include "ATen/ops/empty.h"
+#include "fsdp/fsdp_param_group.h"
+#include "fsdp/fsdp_state.h"
+#include "fsdp/state_context.h"
+#include "fsdp/work.h"
+#include "torch/csrc/autograd/function_hook.h"
+#include "torch/csrc/autograd/variable.h"
+
+namespace fsdp {
+namespace {
+
+// The dtype in which gradients travel; the same for all of a group.
+c10::ScalarType ReductionDtype(const std::vector<FsdpParam*>& params,
+                               const std::vector<at::Tensor>& gradients,
+                               std::optional<c10::ScalarType> reduce_dtype) {
+  const c10::ScalarType first = gradients.front().scalar_type();
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    TORCH_CHECK(gradients[i].scalar_type() == first,
+                "fsdp: gradients of one group must have one dtype: '",
+                params.front()->name(), "' has ", first, ", '",
+                params[i]->name(), "' has ", gradients[i].scalar_type());
+  }
+  return reduce_dtype.value_or(first);
+}
+
+bool HasPremulSum(c10d::ProcessGroup& group, c10::Device device) {
+  return group.getBackend(device.type())->getBackendName() == "nccl";
+}
+
+void Divide(at::Tensor& tensor, double by) {
+  if (by != 1) tensor.div_(by);
+}
+
+}  // namespace
+
+bool FsdpParamGroup::HasGradients() const {
+  return std::any_of(params_.begin(), params_.end(),
+                     [](const auto& param) { return param->HasGradient(); });
+}
+
+bool FsdpParamGroup::AwaitsGradients() const {
+  return std::any_of(params_.begin(), params_.end(), [](const auto& param) {
+    return param->used && !param->fired;
+  });
+}
+
+// Of the parameters that forward used; of all that are trained when nothing is
+// known of a forward (a second backward through one graph).
+bool FsdpParamGroup::AllGradientsArrived() const {
+  const bool any_used =
+      std::any_of(params_.begin(), params_.end(),
+                  [](const auto& param) { return param->used; });
+  return std::all_of(params_.begin(), params_.end(), [&](const auto& param) {
+    return param->fired ||
+           !(any_used ? param->used : param->leaf().requires_grad());
+  });
+}
+
+void FsdpParamGroup::ClearMarks(bool used_too) {
+  for (const auto& param : params_) {
+    param->fired = false;
+    if (used_too) param->used = false;
+  }
+}
+
+void FsdpParamGroup::PostBackward() {
+  const EngineScope scope;
+  ClearMarks(/*used_too=*/false);
+  const std::optional<c10::ScalarType> reduce_dtype =
+      config_.mp_policy.reduce_dtype;
+  std::vector<FsdpParam*> params;
+  std::vector<at::Tensor> gradients;
+  for (const auto& param : params_) {
+    if (!param->HasGradient()) continue;
+    if (!settings_.requires_gradient_sync) {
+      param->KeepGradient(reduce_dtype);
+      continue;
+    }
+    params.push_back(param.get());
+    gradients.push_back(param->TakeGradient(reduce_dtype));
+  }
+  if (settings_.reshard_after_backward) Reshard(/*after_forward=*/false);
+  if (params.empty()) return;
+  CommContext& comm = context().comm();
+  if (comm.pending_reduction != nullptr) {
+    comm.pending_reduction->FinishReduction();
+  }
+  StartReduction(std::move(params), std::move(gradients));
+}
+
+void FsdpParamGroup::StartReduction(std::vector<FsdpParam*> params,
+                                    std::vector<at::Tensor> gradients) {
+  CommContext& comm = context().comm();
+  c10d::ProcessGroup& group = *config_.shard_group;
+  PendingReduction reduction;
+  reduction.begin_us = StepRecorder::NowMicros();
+  const c10::ScalarType dtype =
+      ReductionDtype(params, gradients, config_.mp_policy.reduce_dtype);
+  reduction.plan = PlanReduction(
+      {.dtype = dtype,
+       .shard_world = group.getSize(),
+       .replicate_world =
+           config_.replicate_group ? config_.replicate_group->getSize() : 1,
+       .factor = settings_.divide_factor,
+       .force_sum = settings_.force_sum_reduction,
+       .has_premul_sum = HasPremulSum(group, config_.device)});
+  if (group.getSize() == 1 && !config_.replicate_group &&
+      !settings_.all_reduce_hook) {
+    for (at::Tensor& gradient : gradients) {
+      gradient = gradient.to(dtype);
+      if (settings_.divide_factor.has_value()) {
+        Divide(gradient, *settings_.divide_factor);
+      }
+    }
+    HandOutAlone(params, gradients);
+    return;
+  }
+  int64_t width = 0;
+  for (const FsdpParam* param : params)
+    width += param->geometry().padded_numel();
+  reduction.input = EmptyBuffer(group.getSize() * width, dtype, group);
+  const at::Tensor rows = reduction.input.view({group.getSize(), width});
+  int64_t offset = 0;
+  for (size_t i = 0; i < params.size(); ++i) {
+    const ShardGeometry& geometry = params[i]->geometry();
+    CopyInGradient(gradients[i], geometry,
+                   rows.narrow(1, offset, geometry.padded_numel()));
+    offset += geometry.padded_numel();
+  }
+  gradients.clear();
+  Divide(reduction.input, reduction.plan.pre_divide);
+  reduction.params = std::move(params);
+  std::optional<c10::StreamGuard> stream;
+  if (comm.has_streams()) {
+    CommContext::Wait(comm.reduce_scatter(), comm.RecordCurrent());
+    stream.emplace(comm.reduce_scatter());
+  }
+  if (group.getSize() == 1) {
+    reduction.output = reduction.input;
+  } else {
+    reduction.output = EmptyBuffer(width, dtype, group);
+    StepReport& report = comm.recorder().report();
+    ++report.num_reduce_scatters;
+    report.reduced_bytes += reduction.input.nbytes();
+    if (settings_.custom_reduce_scatter) {
+      settings_.custom_reduce_scatter(reduction.output, reduction.input, group);
+    } else {
+      reduction.work =
+          ReduceScatterInto(reduction.output, reduction.input,
+                            reduction.plan.reduce_scatter_op, group);
+    }
+  }
+  if (comm.has_streams()) {
+    reduction.done = comm.Record(comm.reduce_scatter());
+    CompleteReduction(reduction);
+  }
+  pending_reduction_ = std::move(reduction);
+  comm.pending_reduction = this;
+}
+
+void FsdpParamGroup::FinishReduction() {
+  if (!pending_reduction_.has_value()) return;
+  const EngineScope scope;
+  CommContext& comm = context().comm();
+  PendingReduction reduction = std::move(*pending_reduction_);
+  pending_reduction_.reset();
+  comm.pending_reduction = nullptr;
+  if (comm.has_streams()) {
+    // The input may be reused once the current stream knows it was read.
+    comm.WaitOnCurrent(reduction.done);
+    return;
+  }
+  const int64_t begin_us = StepRecorder::NowMicros();
+  if (reduction.work) {
+    WaitForWork(reduction.work, *config_.shard_group,
+                [this] { return Describe("reduce-scatter"); });
+  }
+  StepRecorder& recorder = comm.recorder();
+  recorder.report().reduce_wait_seconds +=
+      static_cast<double>(StepRecorder::NowMicros() - begin_us) * 1e-6;
+  recorder.AddSpan("reduce-scatter", state_->name(), reduction.begin_us);
+  recorder.AddSpan("wait", state_->name(), begin_us);
+  CompleteReduction(reduction);
+}
+
+// From the reduce-scattered rows to the gradients of shards; on the stream of
+// reduction.
+void FsdpParamGroup::CompleteReduction(PendingReduction& reduction) {
+  CommContext& comm = context().comm();
+  std::optional<c10::StreamGuard> stream;
+  if (config_.replicate_group) {
+    if (comm.has_streams()) {
+      CommContext::Wait(comm.all_reduce(), reduction.done);
+      stream.emplace(comm.all_reduce());
+    }
+    if (!AllReduceAcrossReplicas(reduction)) return;
+    if (comm.has_streams()) held_all_reduce_ = reduction.output;
+  }
+  Divide(reduction.output, reduction.plan.post_divide);
+  if (settings_.all_reduce_hook) {
+    std::optional<c10::StreamGuard> hook_stream;
+    if (settings_.all_reduce_hook_stream.has_value()) {
+      CommContext::Wait(*settings_.all_reduce_hook_stream, reduction.done);
+      hook_stream.emplace(*settings_.all_reduce_hook_stream);
+    }
+    settings_.all_reduce_hook(reduction.output);
+  }
+  const at::Tensor output =
+      reduction.output.to(reduction.params.front()->orig_dtype());
+  std::vector<at::Tensor> gradients;
+  int64_t offset = 0;
+  for (const FsdpParam* param : reduction.params) {
+    const ShardGeometry& geometry = param->geometry();
+    gradients.push_back(output.narrow(0, offset, geometry.padded_numel())
+                            .view(geometry.padded_sizes())
+                            .narrow(geometry.dim, 0, geometry.local_size()));
+    offset += geometry.padded_numel();
+  }
+  HandOut(reduction.params, gradients);
+  reduced_ = comm.RecordCurrent();
+}
+
+// False when the sum is kept for a later backward.
+bool FsdpParamGroup::AllReduceAcrossReplicas(PendingReduction& reduction) {
+  if (partial_reduction_.defined()) reduction.output.add_(partial_reduction_);
+  partial_reduction_ = at::Tensor();
+  if (!settings_.requires_all_reduce) {
+    partial_reduction_ = reduction.output;
+    return false;
+  }
+  StepReport& report = context().comm().recorder().report();
+  ++report.num_all_reduces;
+  report.all_reduced_bytes += reduction.output.nbytes();
+  const Work work = AllReduce(reduction.output, reduction.plan.all_reduce_op,
+                              *config_.replicate_group);
+  WaitForWork(work, *config_.replicate_group,
+              [this] { return Describe("all-reduce"); });
+  return true;
+}
+
+// One rank: a whole gradient is its own shard.
+void FsdpParamGroup::HandOutAlone(const std::vector<FsdpParam*>& params,
+                                  const std::vector<at::Tensor>& gradients) {
+  std::vector<at::Tensor> own;
+  for (size_t i = 0; i < params.size(); ++i) {
+    own.push_back(gradients[i].to(params[i]->orig_dtype()));
+  }
+  HandOut(params, own);
+  reduced_ = context().comm().RecordCurrent();
+}
+
+void FsdpParamGroup::HandOut(const std::vector<FsdpParam*>& params,
+                             const std::vector<at::Tensor>& gradients) {
+  for (size_t i = 0; i < params.size(); ++i) {
+    const at::Tensor shard = params[i]->shard();
+    at::Tensor& held = shard.mutable_grad();
+    const bool offloads =
+        config_.offload_policy.has_value() && !gradients[i].device().is_cpu();
+    const at::Tensor gradient =
+        offloads ? gradients[i].to(
+                       c10::kCPU, gradients[i].scalar_type(),
+                       /*non_blocking=*/config_.offload_policy->pin_memory &&
+                           !held.defined())
+                 : gradients[i];
+    if (held.defined()) {
+      held.add_(gradient);
+    } else {
+      held = gradient;
+    }
+    const auto& hook = torch::autograd::impl::post_acc_grad_hooks(shard);
+    if (hook) (*hook)(shard);
+  }
+}
+
+void FsdpParamGroup::FinishBackward() {
+  CommContext& comm = context().comm();
+  comm.WaitOnCurrent(reduced_);
+  // The optimizer reads offloaded gradients on the CPU.
+  if (reduced_ && config_.offload_policy.has_value()) reduced_->synchronize();
+  reduced_ = nullptr;
+  held_all_reduce_ = at::Tensor();
+}
+
+void FsdpParamGroup::ResetAfterError() {
+  DropGather();
+  FinishReduction();
+  for (const auto& param : params_) param->TakeGradient(std::nullopt);
+  ClearMarks(/*used_too=*/true);
+  Reshard(/*after_forward=*/false);
+}
+
+}  // namespace fsdp
