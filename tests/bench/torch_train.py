@@ -1,0 +1,152 @@
+"""One rank of a training run with Python's FSDP2; the twin of train_bench.
+
+    RANK=0 WORLD_SIZE=2 MASTER_ADDR=... MASTER_PORT=... \
+        python torch_train.py SPEC.json OUT
+
+train_bench.py writes the specification. Writes OUT.<rank>.json.
+"""
+
+import json
+import os
+import pathlib
+import resource
+import sys
+import time
+
+PARITY = pathlib.Path(__file__).resolve().parents[1] / "fsdp/parity"
+sys.path.insert(0, str(PARITY))
+
+import models
+import numpy
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+import torch_trainer
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp._fully_shard import _fsdp_param_group
+from torch.distributed.tensor import DTensor
+
+
+def rss_bytes():
+    fields = pathlib.Path("/proc/self/statm").read_text().split()
+    return int(fields[1]) * resource.getpagesize()
+
+
+def peak_rss_bytes():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def local(tensor):
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+class UnshardedBytes:
+    """The most bytes of gathered parameters, of all groups at once."""
+
+    def __init__(self, model):
+        self.groups = [
+            module._get_fsdp_state()._fsdp_param_group
+            for module in model.modules()
+            if isinstance(module, torch.distributed.fsdp.FSDPModule)
+        ]
+        self.peak = 0
+
+    def __enter__(self):
+        kind = _fsdp_param_group.FSDPParamGroup
+        self.wait = kind.wait_for_unshard
+
+        def wait_and_look(group):
+            self.wait(group)
+            self.peak = max(self.peak, self.now())
+
+        kind.wait_for_unshard = wait_and_look
+        return self
+
+    def __exit__(self, *unused):
+        _fsdp_param_group.FSDPParamGroup.wait_for_unshard = self.wait
+
+    def now(self):
+        storages = {}
+        for group in self.groups:
+            for parameter in group.fsdp_params if group else ():
+                for tensor in getattr(parameter, "all_gather_outputs", ()):
+                    storage = tensor.untyped_storage()
+                    storages[id(tensor)] = storage.size()
+        return sum(storages.values())
+
+
+def make_model(spec):
+    model = models.Llama(spec["sizes"])
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            path = pathlib.Path(spec["init"]) / f"{name}.bin"
+            values = numpy.fromfile(path, numpy.float32)
+            parameter.copy_(torch.from_numpy(values).view(parameter.shape))
+    if spec["sharded"]:
+        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+        for layer in model.layers:
+            fully_shard(layer, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+    return model
+
+
+def train(spec):
+    before = rss_bytes()
+    model = make_model(spec)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=spec["lr"], fused=spec["fused"]
+    )
+    data = torch.from_numpy(numpy.fromfile(spec["data"], numpy.int64))
+    data = data.view(-1, spec["batch"], spec["length"])
+
+    def forward_backward(step):
+        rows = data[step].chunk(dist.get_world_size())[dist.get_rank()]
+        logits = model(rows[:, :-1])
+        loss = F.cross_entropy(
+            logits.flatten(0, 1), rows[:, 1:].flatten()
+        )
+        loss.backward()
+        return loss.detach()
+
+    seconds, optimizer_seconds, losses = [], [], []
+    for step in range(spec["steps"]):
+        begin = time.perf_counter()
+        optimizer.zero_grad()
+        losses.append(forward_backward(step))
+        middle = time.perf_counter()
+        optimizer.step()
+        end = time.perf_counter()
+        seconds.append(end - begin)
+        optimizer_seconds.append(end - middle)
+    peak = peak_rss_bytes()
+    result = {
+        "seconds": seconds,
+        "optimizer_seconds": optimizer_seconds,
+        "losses": [loss.item() for loss in losses],
+        "rss_before_bytes": before,
+        "rss_peak_bytes": peak,
+        "shard_bytes": sum(local(p).nbytes for p in model.parameters()),
+    }
+    if spec["sharded"]:
+        # Apart, for looking costs time.
+        unsharded = UnshardedBytes(model)
+        with torch_trainer.CountCollectives() as counting, unsharded:
+            forward_backward(0)
+        result["collectives"] = counting.counts
+        result["unsharded_peak_bytes"] = unsharded.peak
+    return result
+
+
+def main():
+    spec = json.loads(pathlib.Path(sys.argv[1]).read_text())
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    result = train(spec)
+    out = pathlib.Path(f"{sys.argv[2]}.{os.environ['RANK']}.json")
+    out.write_text(json.dumps(result))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

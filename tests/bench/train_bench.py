@@ -1,0 +1,394 @@
+"""Measures fsdp beside Python's FSDP2 on the CPU; `--help`.
+
+Every round runs both in turn for each number of ranks, so that a change in the
+machine's mood meets both. Ratios are taken within a round; what is printed is
+the median over rounds, and how far rounds were apart.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+MIB = 2**20
+WARMUP_STEPS = 5
+# Losses of both after the same steps; they round differently.
+LOSS_TOLERANCE = 1e-3
+SIZES = {
+    # Little arithmetic: what an engine costs shows.
+    "small": {"dim": 64, "num_layers": 8, "ffn_dim": 176, "length": 33},
+    # Mostly matrix products.
+    "medium": {"dim": 256, "num_layers": 6, "ffn_dim": 704, "length": 129},
+}
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(
+        prog="tools/bench train",
+        description="Trains a Llama with fsdp and with Python's FSDP2: same "
+        "weights, same tokens, Gloo on this machine, one thread a rank. Prints "
+        "tokens/s, memory and collectives of both, what the engine adds to a "
+        "step on one rank, and what an operator on a managed parameter costs.",
+    )
+    parser.add_argument(
+        "--ranks",
+        type=lambda text: [int(part) for part in text.split(",")],
+        default=[1, 2, 4],
+        help="numbers of ranks (1,2,4)",
+    )
+    parser.add_argument(
+        "--sizes",
+        type=lambda text: text.split(","),
+        default=list(SIZES),
+        help=f"models ({','.join(SIZES)})",
+    )
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--steps", type=int, default=30, help="measured, in a round (30)"
+    )
+    parser.add_argument(
+        "--optimizer",
+        choices=["adamw", "fused_adamw"],
+        default="fused_adamw",
+        help="of both: plain, or fused (fused_adamw)",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print JSON instead of tables"
+    )
+    parser.add_argument("--tool", required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--python", required=True, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def say(*words):
+    print("bench:", *words, file=sys.stderr, flush=True)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def run_ranks(command, num_ranks):
+    """Runs one process a rank to the end; raises when one fails."""
+    common = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "WORLD_SIZE": str(num_ranks),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+    }
+    with tempfile.TemporaryFile("w+") as log:
+        ranks = [
+            subprocess.Popen(
+                command,
+                env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+            for rank in range(num_ranks)
+        ]
+        try:
+            codes = [rank.wait(timeout=1800) for rank in ranks]
+        finally:
+            for rank in ranks:
+                rank.kill()
+        if any(codes):
+            log.seek(0)
+            words = " ".join(map(str, command))
+            raise RuntimeError(f"{words}: exit codes {codes}\n{log.read()}")
+
+
+class Bench:
+
+    def __init__(self, args, scratch):
+        self.args = args
+        self.scratch = scratch
+        self.commands = {
+            "ours": [args.tool, "train"],
+            "pytorch": [args.python, "-B", str(HERE / "torch_train.py")],
+        }
+
+    def prepare(self, size):
+        """Writes weights, tokens, and a specification for each way to run."""
+        folder = self.scratch / size
+        folder.mkdir()
+        shape = dict(SIZES[size])
+        spec = {
+            "length": shape.pop("length"),
+            "sizes": {
+                "vocab_size": 256,
+                "num_heads": 4,
+                "num_kv_heads": 2,
+                **shape,
+            },
+            "batch": 8,
+            "steps": WARMUP_STEPS + self.args.steps,
+            "lr": 1e-3,
+            "fused": self.args.optimizer == "fused_adamw",
+            "init": str(folder / "init"),
+            "data": str(folder / "tokens"),
+        }
+        for sharded in (False, True):
+            text = json.dumps({**spec, "sharded": sharded})
+            (folder / f"{sharded}.json").write_text(text)
+        subprocess.run(
+            [
+                self.args.python,
+                "-B",
+                HERE / "train_init.py",
+                folder / "True.json",
+            ],
+            check=True,
+        )
+        return folder
+
+    def train(self, who, folder, num_ranks, sharded):
+        """What one run on `num_ranks` took, of its slowest rank or largest."""
+        out = folder / f"out-{who}"
+        spec = folder / f"{sharded}.json"
+        run_ranks([*self.commands[who], str(spec), str(out)], num_ranks)
+        ranks = [
+            json.loads((folder / f"{out.name}.{rank}.json").read_text())
+            for rank in range(num_ranks)
+        ]
+        first = ranks[0]
+        spec = json.loads(spec.read_text())
+        tokens = spec["batch"] * (spec["length"] - 1)
+        seconds = statistics.median(first["seconds"][WARMUP_STEPS:])
+        run = {
+            "tokens_per_second": tokens / seconds,
+            "step_seconds": seconds,
+            "optimizer_seconds": statistics.median(
+                first["optimizer_seconds"][WARMUP_STEPS:]
+            ),
+            "rss_peak_bytes": max(rank["rss_peak_bytes"] for rank in ranks),
+            "rss_added_bytes": max(
+                rank["rss_peak_bytes"] - rank["rss_before_bytes"]
+                for rank in ranks
+            ),
+            "loss": statistics.mean(rank["losses"][-1] for rank in ranks),
+        }
+        if sharded:
+            run["collectives"] = first["collectives"]
+            run["tensor_bytes"] = max(
+                rank["shard_bytes"] + rank["unsharded_peak_bytes"]
+                for rank in ranks
+            )
+        return run
+
+    def round(self, folder):
+        result = {}
+        for num_ranks in self.args.ranks:
+            for sharded in (True, False) if num_ranks == 1 else (True,):
+                row = {
+                    who: self.train(who, folder, num_ranks, sharded)
+                    for who in self.commands
+                }
+                expect_equal_losses(row)
+                result[str(num_ranks) if sharded else "unsharded"] = row
+        return result
+
+    def operators(self):
+        done = subprocess.run(
+            [self.args.tool, "operators"],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            check=True,
+        )
+        return {
+            name: {"median": statistics.median(values), "spread": spread(values)}
+            for name, values in json.loads(done.stdout).items()
+        }
+
+
+def expect_equal_losses(row):
+    """What computes something else has no speed."""
+    ours, theirs = row["ours"]["loss"], row["pytorch"]["loss"]
+    if not abs(ours - theirs) <= LOSS_TOLERANCE * abs(theirs):
+        raise RuntimeError(f"losses differ: {ours} and PyTorch's {theirs}")
+
+
+def spread(values):
+    """[least, largest]"""
+    return [min(values), max(values)]
+
+
+def figure(rounds, function):
+    values = [function(one) for one in rounds]
+    return {"median": statistics.median(values), "spread": spread(values)}
+
+
+def summarize_row(rounds):
+    """`rounds` are of one number of ranks: {"ours": run, "pytorch": run}."""
+    row = {
+        who: {
+            key: figure(rounds, lambda one: one[who][key])
+            for key in (
+                "tokens_per_second",
+                "step_seconds",
+                "optimizer_seconds",
+                "rss_peak_bytes",
+                "rss_added_bytes",
+                "tensor_bytes",
+            )
+            if key in rounds[0][who]
+        }
+        for who in ("ours", "pytorch")
+    }
+    row["times_pytorch"] = {
+        key: figure(rounds, lambda one: one["ours"][key] / one["pytorch"][key])
+        for key in row["ours"]
+    }
+    for who in ("ours", "pytorch"):
+        if "collectives" in rounds[0][who]:
+            row[who]["collectives"] = rounds[0][who]["collectives"]
+    return row
+
+
+def summarize(rounds):
+    result = {
+        name: summarize_row([one[name] for one in rounds]) for name in rounds[0]
+    }
+    if "unsharded" in result and "1" in result:
+        result["engine_overhead_seconds"] = {
+            who: figure(
+                rounds,
+                lambda one: one["1"][who]["step_seconds"]
+                - one["unsharded"][who]["step_seconds"],
+            )
+            for who in ("ours", "pytorch")
+        }
+    return result
+
+
+def number(entry, scale=1.0, digits=2):
+    low, high = entry["spread"]
+    return (
+        f"{entry['median'] * scale:.{digits}f} "
+        f"[{low * scale:.{digits}f}, {high * scale:.{digits}f}]"
+    )
+
+
+def print_size(size, result):
+    print(f"\nModel '{size}' {json.dumps(SIZES[size])}")
+    line = "{:<12}{:<10}{:>22}{:>20}{:>18}{:>18}{:>16}".format
+    print(
+        line(
+            "ranks",
+            "",
+            "tokens/s",
+            "optimizer ms",
+            "peak RSS MiB",
+            "tensors MiB",
+            "AG, RS, AR",
+        )
+    )
+    for name, row in result.items():
+        if name == "engine_overhead_seconds":
+            continue
+        for who in ("ours", "pytorch"):
+            run = row[who]
+            counts = run.get("collectives")
+            print(
+                line(
+                    name if who == "ours" else "",
+                    who,
+                    number(run["tokens_per_second"], digits=0),
+                    number(run["optimizer_seconds"], 1e3),
+                    number(run["rss_peak_bytes"], 1 / MIB, 0),
+                    number(run["tensor_bytes"], 1 / MIB) if counts else "",
+                    ", ".join(str(count) for count in counts.values())
+                    if counts
+                    else "",
+                )
+            )
+        ratios = row["times_pytorch"]
+        print(
+            line(
+                "",
+                "ratio",
+                number(ratios["tokens_per_second"]),
+                number(ratios["optimizer_seconds"]),
+                number(ratios["rss_peak_bytes"]),
+                number(ratios["tensor_bytes"]) if counts else "",
+                "",
+            )
+        )
+    overhead = result.get("engine_overhead_seconds")
+    if overhead:
+        print(
+            "One rank, sharded less unsharded, per step: "
+            f"{number(overhead['ours'], 1e3)} ms; PyTorch "
+            f"{number(overhead['pytorch'], 1e3)} ms."
+        )
+
+
+def print_report(report):
+    machine = report["machine"]
+    print(
+        f"{machine['processors']} processors, load {machine['load']:.1f}; with "
+        f"more ranks than processors they take turns.\nMedians of "
+        f"{report['rounds']} rounds [least, largest]; {report['optimizer']}."
+    )
+    for size, result in report["sizes"].items():
+        print_size(size, result)
+    operators = report["operators"]
+    print(
+        "\nA Linear, plain "
+        f"{number(operators['plain_us'], 1, 3)} us, managed and gathered "
+        f"{number(operators['managed_us'], 1, 3)} us: "
+        f"{number(operators['overhead_us'], 1, 3)} us more per operator."
+    )
+    print(
+        "AG, RS, AR: all-gathers, reduce-scatters, all-reduces of a step. "
+        "Tensors: shards, and the most gathered parameters at once."
+    )
+
+
+def main():
+    args = parse_arguments()
+    unknown = set(args.sizes) - set(SIZES)
+    if unknown or args.rounds < 1 or args.steps < 1 or min(args.ranks) < 1:
+        sys.exit("bench: at least one rank, round and step, of known sizes")
+    report = {
+        "machine": {
+            "processors": os.cpu_count(),
+            "load": os.getloadavg()[0],
+            "kernel": os.uname().release,
+        },
+        "rounds": args.rounds,
+        "steps": args.steps,
+        "optimizer": args.optimizer,
+        "sizes": {},
+    }
+    scratch = pathlib.Path(tempfile.mkdtemp(prefix="tessera-train-"))
+    try:
+        bench = Bench(args, scratch)
+        for size in args.sizes:
+            folder = bench.prepare(size)
+            rounds = []
+            for index in range(args.rounds):
+                say(f"{size}, round {index + 1} of {args.rounds}")
+                rounds.append(bench.round(folder))
+            report["sizes"][size] = summarize(rounds)
+        report["operators"] = bench.operators()
+    finally:
+        shutil.rmtree(scratch)
+    if args.json:
+        print(json.dumps(report, indent=1))
+    else:
+        print_report(report)
+
+
+if __name__ == "__main__":
+    main()
