@@ -36,9 +36,9 @@ struct RanksOptions {
   // For all of the call.
   std::chrono::seconds deadline = std::chrono::seconds(120);
   // Ranks that end before the others, by any means, without failing the test.
-  std::vector<int> may_die;
+  std::vector<int> may_die = {};
   // Set, or with an empty value unset, in every rank.
-  std::vector<std::pair<std::string, std::string>> environment;
+  std::vector<std::pair<std::string, std::string>> environment = {};
   // false: rank 0 serves the store, at a port that was free a moment ago, as
   // without torchrun.
   bool agent_store = true;
@@ -50,6 +50,11 @@ struct RanksOptions {
 std::vector<std::string> RunRanks(int world_size,
                                   const std::function<void()>& body,
                                   const RanksOptions& options = {});
+
+// The same, but returns what went wrong, "rank 2: ...", and fails nothing.
+std::vector<std::string> FailuresOfRanks(int world_size,
+                                         const std::function<void()>& body,
+                                         const RanksOptions& options = {});
 
 // Within `body`: adds to what RunRanks returns for this rank.
 void Report(const std::string& text);
