@@ -209,6 +209,10 @@ int64_t get_local_rank() {
 
 ProcessGroup world_group() { return RequireJob("world_group").world; }
 
+c10::intrusive_ptr<c10d::Store> job_store() {
+  return RequireJob("job_store").store;
+}
+
 ProcessGroup new_group(const std::vector<int64_t>& ranks,
                        const std::string& name) {
   Job& job = RequireJob("new_group");

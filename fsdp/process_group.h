@@ -57,6 +57,11 @@ ProcessGroup new_subgroups(const std::vector<std::vector<int64_t>>& ranks,
 // The members of `group`, as ranks of the default group, in its order.
 std::vector<int64_t> get_process_group_ranks(const ProcessGroup& group);
 
+// Where the ranks of the job met: for small values between ranks, without
+// collectives. Waits end after the timeout of the default group. Throws
+// c10::Error before init_process_group.
+c10::intrusive_ptr<c10d::Store> job_store();
+
 // "rank 1 of 4 in group \"shard\"", for errors.
 std::string describe(const c10d::ProcessGroup& group);
 
