@@ -1,0 +1,131 @@
+#include <cstdint>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "ATen/ops/cat.h"
+#include "ATen/ops/randint.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "c10/core/GradMode.h"
+#include "fsdp/examples/train_llama/config.h"
+#include "fsdp/examples/train_llama/data.h"
+#include "fsdp/examples/train_llama/model.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/status_matchers.h"
+#include "tests/testing/temp_dir.h"
+
+namespace llama {
+namespace {
+
+using ::dcp::testing::StatusIs;
+using ::dcp::testing::TempDir;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(Config, FlagsOverrideTheFile) {
+  TempDir dir;
+  const std::string path = absl::StrCat(dir.path(), "/llama.conf");
+  std::ofstream(path) << "# a comment\n"
+                         "data = book.txt  # and another\n"
+                         "\n"
+                         "steps=7\n"
+                         "tied-embeddings = true\n";
+  const absl::StatusOr<Config> config =
+      ParseFlags({"--steps=9", "--config", path, "--lr", "0.5"});
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->data, "book.txt");
+  EXPECT_EQ(config->steps, 9);
+  EXPECT_EQ(config->lr, 0.5);
+  EXPECT_TRUE(config->model.tied_embeddings);
+}
+
+TEST(Config, RefusesWhatItDoesNotKnowByName) {
+  const auto refuses = [](const std::vector<std::string>& flags,
+                          const std::string& what) {
+    EXPECT_THAT(ParseFlags(flags).status(),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(what)));
+  };
+  refuses({"--data=a", "--stepz=3"}, "'stepz'");
+  refuses({"--data=a", "--steps=none"}, "steps is 'none', not a whole number");
+  refuses({"--data=a", "--steps=0"}, "from 1");
+  refuses({"--data=a", "--lr=nan"}, "lr is 'nan'");
+  refuses({"--data=a", "--optimizer=sgd"}, "adamw or fused_adamw");
+  refuses({"--data=a", "--tied-embeddings=maybe"}, "true or false");
+  refuses({"--data=a", "--steps"}, "--steps needs a value");
+  refuses({"--data=a", "steps"}, "'steps' is no flag");
+  refuses({"--data=a", "--heads=3"}, "dim is 128");
+  refuses({"--data=a", "--kv-heads=3"}, "kv-heads, 3");
+  refuses({}, "--data=FILE is missing");
+}
+
+TEST(Config, NamesTheLineOfAFile) {
+  Config config;
+  EXPECT_THAT(ReadConfigText("llama.conf", "steps = 3\nwidth = 4\n", &config),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("llama.conf:2:"), HasSubstr("width"))));
+  EXPECT_THAT(ReadConfigText("llama.conf", "steps\n", &config),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("llama.conf:1: not of the form")));
+}
+
+TEST(Config, HelpNamesEveryOption) {
+  const absl::StatusOr<Config> config = ParseFlags({"--help"});
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_TRUE(config->help);
+  for (const char* option :
+       {"--data", "--replicate", "--reshard-after-forward", "--losses-out"}) {
+    EXPECT_THAT(HelpText(), HasSubstr(option));
+  }
+}
+
+TEST(Corpus, SlicesOfRanksMakeUpTheStep) {
+  const Corpus corpus("the quick brown fox jumps over the lazy dog", 5, 1);
+  const Batch whole = corpus.MakeBatch({.step = 3, .num_sequences = 6});
+  std::vector<at::Tensor> tokens;
+  std::vector<at::Tensor> targets;
+  for (int64_t rank = 0; rank < 3; ++rank) {
+    const Batch slice = corpus.MakeBatch(
+        {.step = 3, .first_sequence = 2 * rank, .num_sequences = 2});
+    tokens.push_back(slice.tokens);
+    targets.push_back(slice.targets);
+  }
+  EXPECT_TRUE(whole.tokens.equal(at::cat(tokens)));
+  EXPECT_TRUE(whole.targets.equal(at::cat(targets)));
+  // A target is the next token.
+  EXPECT_TRUE(
+      whole.tokens.narrow(1, 1, 4).equal(whole.targets.narrow(1, 0, 4)));
+  EXPECT_FALSE(whole.tokens.equal(
+      corpus.MakeBatch({.step = 4, .num_sequences = 6}).tokens));
+}
+
+TEST(Corpus, RefusesATextThatIsShorterThanASequence) {
+  TempDir dir;
+  const std::string path = absl::StrCat(dir.path(), "/text");
+  std::ofstream(path) << "12345678";
+  EXPECT_TRUE(Corpus::Open(path, 7, 0).ok());
+  EXPECT_THAT(Corpus::Open(path, 8, 0).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("holds 8 bytes; a sequence needs 9")));
+  EXPECT_THAT(Corpus::Open(absl::StrCat(dir.path(), "/none"), 8, 0).status(),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("none")));
+}
+
+TEST(Llama, AttendsToThePastOnly) {
+  const c10::NoGradGuard no_grad;
+  Llama model(ModelOptions{.dim = 32, .num_layers = 2, .ffn_dim = 40});
+  InitWeights(model, ModelOptions{});
+  const at::Tensor tokens = at::randint(256, {2, 9}, at::kLong);
+  const at::Tensor logits = model(tokens);
+  EXPECT_EQ(logits.sizes(), (at::IntArrayRef{2, 9, 256}));
+  at::Tensor changed = tokens.clone();
+  changed.select(1, 5).fill_(0).add_(tokens.select(1, 5) == 0);
+  const at::Tensor after = model(changed);
+  EXPECT_TRUE(logits.narrow(1, 0, 5).allclose(after.narrow(1, 0, 5)));
+  EXPECT_FALSE(logits.narrow(1, 5, 4).allclose(after.narrow(1, 5, 4)));
+}
+
+}  // namespace
+}  // namespace llama
