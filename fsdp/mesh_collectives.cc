@@ -57,11 +57,13 @@ at::Tensor ReduceScatter(const at::Tensor& blocks, ReduceOp op,
   c10d::ReduceScatterOptions options;
   options.reduceOp = BackendOp(op, blocks);
   if (IsAlone(group) || blocks.numel() == 0) return blocks[0].clone();
-  at::Tensor src = blocks;
-  at::Tensor dst = at::empty_like(blocks[0]);
+  at::Tensor block = at::empty_like(blocks[0]);
+  // Flat: Gloo compares the first dimensions.
+  at::Tensor src = blocks.view({-1});
+  at::Tensor dst = block.view({-1});
   WaitForWork(BackendOf(group, blocks)->_reduce_scatter_base(dst, src, options),
               *group, "reduce-scatter");
-  return dst;
+  return block;
 }
 
 at::Tensor AllGather(const at::Tensor& block, const ProcessGroup& group) {

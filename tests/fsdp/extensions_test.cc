@@ -1,0 +1,212 @@
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "ATen/ops/arange.h"
+#include "ATen/ops/cat.h"
+#include "ATen/ops/full.h"
+#include "ATen/ops/linspace.h"
+#include "ATen/ops/randn.h"
+#include "ATen/ops/tensor.h"
+#include "ATen/ops/zeros.h"
+#include "c10/util/Exception.h"
+#include "fsdp/device_mesh.h"
+#include "fsdp/extensions/float8.h"
+#include "fsdp/extensions/nf4.h"
+#include "fsdp/mesh_collectives.h"
+#include "fsdp/process_group.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/ranks.h"
+#include "torch/utils.h"
+
+namespace fsdp {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::RunRanks;
+
+TEST(Float8, ErrorIsWithinTheBound) {
+  torch::manual_seed(1);
+  for (const double magnitude : {1e-6, 1.0, 1e4}) {
+    const at::Tensor x =
+        at::cat({at::randn({5000}), at::linspace(-0.01, 0.01, 1001)}) *
+        magnitude;
+    const at::Tensor scale = float8_scale(x.abs().max());
+    const at::Tensor y =
+        dequantize_float8(quantize_float8(x, scale), scale, at::kFloat);
+    const double s = scale.item<double>();
+    const at::Tensor bound =
+        (x.abs() / 16).clamp_min(s / 1024) * (1 + 1e-5) + 1e-30;
+    EXPECT_TRUE(((y - x).abs() <= bound).all().item<bool>()) << magnitude;
+  }
+}
+
+TEST(Float8, ZeroAndTheLargestAreExact) {
+  const at::Tensor x = at::tensor({0.0F, 3.5F, -3.5F, 0.0F});
+  const at::Tensor scale = float8_scale(x.abs().max());
+  const at::Tensor quantized = quantize_float8(x, scale);
+  EXPECT_EQ(quantized.scalar_type(), at::kFloat8_e4m3fn);
+  EXPECT_EQ(quantized.element_size(), 1);
+  EXPECT_TRUE(dequantize_float8(quantized, scale, at::kFloat).equal(x));
+  const at::Tensor zeros = at::zeros({3});
+  const at::Tensor none = float8_scale(zeros.abs().max());
+  EXPECT_TRUE(dequantize_float8(quantize_float8(zeros, none), none, at::kHalf)
+                  .equal(zeros.to(at::kHalf)));
+}
+
+TEST(Float8, InfinityAndNanMakeNan) {
+  for (const float bad : {INFINITY, -INFINITY, NAN}) {
+    const at::Tensor x = at::tensor({1.0F, bad});
+    const at::Tensor scale = float8_scale(x.abs().max());
+    EXPECT_TRUE(dequantize_float8(quantize_float8(x, scale), scale, at::kFloat)
+                    .isnan()
+                    .all()
+                    .item<bool>())
+        << bad;
+  }
+}
+
+TEST(Nf4, ErrorIsWithinTheBound) {
+  torch::manual_seed(1);
+  const at::Tensor x = at::cat({at::randn({640}), at::linspace(-7, 7, 1000)});
+  const Nf4Tensor quantized = quantize_nf4(x);
+  EXPECT_EQ(quantized.absmax.numel(), 26);
+  EXPECT_EQ(quantized.codes.numel(), 26 * 32);
+  const at::Tensor y = dequantize_nf4(quantized, x.numel(), at::kFloat);
+  const at::Tensor bound = quantized.absmax.repeat_interleave(kNf4BlockElements)
+                               .narrow(0, 0, x.numel()) *
+                           0.152;
+  EXPECT_TRUE(((y - x).abs() <= bound).all().item<bool>());
+  // Quantizing again changes nothing.
+  EXPECT_TRUE(dequantize_nf4(quantize_nf4(y), x.numel(), at::kFloat).equal(y));
+}
+
+TEST(Nf4, PicksTheNearestCode) {
+  // One block: its largest magnitude is 1, so codes are the values.
+  at::Tensor x = at::linspace(-1, 1, kNf4BlockElements);
+  const at::Tensor y =
+      dequantize_nf4(quantize_nf4(x), kNf4BlockElements, at::kFloat);
+  const at::Tensor codes = dequantize_nf4(
+      {.codes = at::arange(32).remainder(8).to(at::kByte) * 34 + 1,
+       .absmax = at::full({1}, 1.0F)},
+      16, at::kFloat);
+  for (int64_t i = 0; i < 16; i += 2) {
+    EXPECT_LT(codes[i].item<float>(), codes[i + 1].item<float>());
+  }
+  const at::Tensor nearest = (x.unsqueeze(1) - codes).abs().amin({1});
+  EXPECT_TRUE((y - x).abs().allclose(nearest, 0, 1e-6));
+}
+
+TEST(Nf4, ZeroAndTheLargestAreExact) {
+  const at::Tensor x = at::tensor({0.0F, 5.0F, -5.0F});
+  EXPECT_TRUE(dequantize_nf4(quantize_nf4(x), 3, at::kFloat).equal(x));
+  const at::Tensor zeros = at::zeros({70});
+  EXPECT_TRUE(dequantize_nf4(quantize_nf4(zeros), 70, at::kFloat).equal(zeros));
+  EXPECT_EQ(
+      dequantize_nf4(quantize_nf4(at::zeros({0, 3})), 0, at::kFloat).numel(),
+      0);
+}
+
+TEST(Nf4, InfinityAndNanMakeTheirBlockNan) {
+  for (const float bad : {INFINITY, -INFINITY, NAN}) {
+    at::Tensor x = at::full({128}, 2.0F);
+    x[3] = bad;
+    const at::Tensor y = dequantize_nf4(quantize_nf4(x), 128, at::kFloat);
+    EXPECT_TRUE(y.narrow(0, 0, 64).isnan().all().item<bool>()) << bad;
+    EXPECT_TRUE((y.narrow(0, 64, 64) == 2).all().item<bool>()) << bad;
+  }
+}
+
+TEST(Nf4, RefusesWhatDoesNotFit) {
+  const Nf4Tensor quantized = quantize_nf4(at::zeros({64}));
+  EXPECT_THROW(dequantize_nf4(quantized, 65, at::kFloat), c10::ValueError);
+  EXPECT_THROW(nf4_all_gather(at::zeros({4}).requires_grad_()),
+               c10::ValueError);
+  EXPECT_THROW(nf4_all_gather(at::zeros({4}, at::kLong)), c10::ValueError);
+}
+
+// What a group does around an extension: pads the shard of `whole`, gathers
+// each of its tensors, and hands out the memory of the parameter.
+at::Tensor GatherThrough(const AllGatherExtension& extension,
+                         const at::Tensor& whole, int64_t dim,
+                         at::ScalarType dtype, const DeviceMesh& mesh) {
+  const int64_t world = mesh.size();
+  const int64_t rows = (whole.size(dim) + world - 1) / world;
+  std::vector<int64_t> padded = whole.sizes().vec();
+  padded[dim] = rows * world;
+  at::Tensor all = at::zeros(padded, whole.options());
+  all.narrow(dim, 0, whole.size(dim)).copy_(whole);
+  const AllGatherExtension::Inputs inputs = extension.pre_all_gather(
+      all.narrow(dim, rows * mesh.get_local_rank(), rows).contiguous(),
+      {.mesh = mesh, .size = whole.sizes().vec(), .param_dtype = dtype});
+  std::vector<at::Tensor> outputs;
+  for (const at::Tensor& input : inputs.tensors) {
+    EXPECT_TRUE(input.is_contiguous());
+    outputs.push_back(AllGather(input, mesh.get_group()).flatten(0, 1));
+  }
+  const at::Tensor dst = at::full(padded, -1.0, whole.options().dtype(dtype));
+  extension.post_all_gather(outputs, inputs.metadata, dst);
+  EXPECT_EQ(dst.narrow(dim, whole.size(dim), padded[dim] - whole.size(dim))
+                .count_nonzero()
+                .item<int64_t>(),
+            0);
+  return dst.narrow(dim, 0, whole.size(dim));
+}
+
+TEST(Float8, GathersWithOneScaleForAllRanks) {
+  RunRanks(3, [] {
+    init_process_group();
+    const DeviceMesh mesh = init_device_mesh("cpu", {3});
+    for (const std::vector<int64_t>& shape :
+         {std::vector<int64_t>{7, 6}, std::vector<int64_t>{1, 6}}) {
+      torch::manual_seed(2);
+      const at::Tensor whole = at::randn(shape);
+      const at::Tensor scale = float8_scale(whole.abs().max());
+      const at::Tensor expected = dequantize_float8(
+          quantize_float8(whole, scale), scale, at::kBFloat16);
+      for (const int64_t dim : {0, 1}) {
+        EXPECT_TRUE(
+            GatherThrough(float8_all_gather(), whole, dim, at::kBFloat16, mesh)
+                .equal(expected));
+      }
+    }
+  });
+}
+
+TEST(Float8, OneRanksNanIsSeenByAll) {
+  RunRanks(2, [] {
+    init_process_group();
+    const DeviceMesh mesh = init_device_mesh("cpu", {2});
+    at::Tensor whole = at::full({4}, 1.0F);
+    whole[3] = NAN;
+    EXPECT_TRUE(GatherThrough(float8_all_gather(), whole, 0, at::kFloat, mesh)
+                    .isnan()
+                    .all()
+                    .item<bool>());
+  });
+}
+
+TEST(Nf4, GathersShardsWhoseLastBlockIsShort) {
+  RunRanks(3, [] {
+    init_process_group();
+    const DeviceMesh mesh = init_device_mesh("cpu", {3});
+    torch::manual_seed(2);
+    const at::Tensor whole = at::randn({9, 30});
+    for (const int64_t dim : {0, 1}) {
+      std::vector<at::Tensor> parts;
+      for (const at::Tensor& shard : whole.chunk(3, dim)) {
+        parts.push_back(
+            dequantize_nf4(quantize_nf4(shard), shard.numel(), at::kFloat)
+                .view(shard.sizes()));
+      }
+      EXPECT_TRUE(
+          GatherThrough(nf4_all_gather(whole), whole, dim, at::kFloat, mesh)
+              .equal(at::cat(parts, dim)));
+    }
+  });
+}
+
+}  // namespace
+}  // namespace fsdp
