@@ -318,6 +318,11 @@ DeviceMesh DeviceMesh::operator[](
   return Impl::Make(impl_->root, std::move(axes));
 }
 
+DeviceMesh DeviceMesh::operator[](
+    std::initializer_list<std::string> mesh_dim_names) const {
+  return (*this)[std::vector<std::string>(mesh_dim_names)];
+}
+
 ProcessGroup DeviceMesh::get_group() const {
   return impl_->axes[impl_->OnlyAxis("get_group")].group;
 }

@@ -6,6 +6,7 @@
 #define FSDP_DEVICE_MESH_H_
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -49,6 +50,9 @@ class DeviceMesh {
   // in the mesh's order.
   DeviceMesh operator[](const std::string& mesh_dim_name) const;
   DeviceMesh operator[](const std::vector<std::string>& mesh_dim_names) const;
+  // mesh[{"dp", "tp"}], which would be ambiguous otherwise.
+  DeviceMesh operator[](
+      std::initializer_list<std::string> mesh_dim_names) const;
 
   // The process group of an axis, through this rank. Without argument only for
   // a mesh of one axis.
