@@ -196,7 +196,10 @@ bool FsdpParam::ShardWasReplaced() const {
 
 void FsdpParam::ResetLeaf(c10::Device device, c10::ScalarType dtype) {
   if (storage_) storage_->Orphan();
-  storage_ = c10::make_intrusive<ManagedStorage>(this, device);
+  storage_ = c10::make_intrusive<ManagedStorage>(
+      this, device,
+      static_cast<size_t>(geometry_.gathered_numel()) *
+          c10::elementSize(dtype));
   at::Tensor data = at::empty({0}, at::TensorOptions(dtype).device(device));
   data.unsafeGetTensorImpl()->set_storage_keep_dtype(
       c10::Storage(c10::intrusive_ptr<c10::StorageImpl>(storage_)));

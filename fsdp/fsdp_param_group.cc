@@ -433,7 +433,7 @@ void FsdpParamGroup::AllocateUnsharded() {
   if (owns_unsharded_) FreeUnsharded();  // of a gather that failed
   StepRecorder& recorder = context().comm().recorder();
   for (const auto& param : params_) {
-    param->storage().Allocate(param->unsharded_bytes());
+    param->storage().Allocate();
     recorder.AddUnsharded(param->unsharded_bytes());
   }
   owns_unsharded_ = true;

@@ -171,14 +171,15 @@ TORCH_LIBRARY_IMPL(_, DeferredInit, m) {
 
 }  // namespace
 
-ManagedStorage::ManagedStorage(FsdpParam* owner, c10::Device device)
-    : c10::StorageImpl(use_byte_size_t(), 0, at::DataPtr(nullptr, device),
+ManagedStorage::ManagedStorage(FsdpParam* owner, c10::Device device,
+                               size_t num_bytes)
+    : c10::StorageImpl(use_byte_size_t(), static_cast<int64_t>(num_bytes),
+                       at::DataPtr(nullptr, device),
                        c10::GetAllocator(device.type()), /*resizable=*/true),
       owner_(owner) {}
 
-void ManagedStorage::Allocate(size_t num_bytes) {
-  set_data_ptr_noswap(allocator()->allocate(num_bytes));
-  set_nbytes(num_bytes);
+void ManagedStorage::Allocate() {
+  set_data_ptr_noswap(allocator()->allocate(nbytes()));
 }
 
 void ManagedStorage::Borrow(const at::Tensor& keep_alive) {
@@ -187,12 +188,10 @@ void ManagedStorage::Borrow(const at::Tensor& keep_alive) {
       context->data_ptr(), context,
       [](void* owned) { delete static_cast<at::Tensor*>(owned); },
       keep_alive.device()));
-  set_nbytes(keep_alive.nbytes());
 }
 
 void ManagedStorage::Free() {
   set_data_ptr_noswap(at::DataPtr(nullptr, device()));
-  set_nbytes(0);
 }
 
 ManagedStorage* ManagedStorageOf(const at::Tensor& tensor) {

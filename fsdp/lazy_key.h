@@ -44,17 +44,17 @@ inline constexpr c10::DispatchKey kLazyKey = c10::DispatchKey::DeferredInit;
 // is gathered again. Any thread may read; the engine writes.
 class ManagedStorage final : public c10::StorageImpl {
  public:
-  // Empty, on `device`, filled by the allocator of that device.
-  ManagedStorage(FsdpParam* owner, c10::Device device);
+  // Without memory yet, of `num_bytes` once it has some, on `device`. The size
+  // stands all the time, so that views can be made of what is not there.
+  ManagedStorage(FsdpParam* owner, c10::Device device, size_t num_bytes);
 
   // Null once the module is gone.
   FsdpParam* owner() const { return owner_.load(std::memory_order_acquire); }
   void Orphan() { owner_.store(nullptr, std::memory_order_release); }
 
-  // Fresh memory of so many bytes, or none. Nothing that autograd counts
-  // changes.
-  void Allocate(size_t num_bytes);
-  // Memory that `keep_alive` owns, without copy.
+  // Fresh memory. Nothing that autograd counts changes.
+  void Allocate();
+  // Memory that `keep_alive` owns, of the same size, without copy.
   void Borrow(const at::Tensor& keep_alive);
   void Free();
 
