@@ -128,7 +128,7 @@ Json TrainAndMeasure(const Json& spec) {
 
   Json result = {{"rss_before_bytes", before}};
   for (int64_t step = 0; step < spec["steps"]; ++step) {
-    reset_step_report(*model);
+    if (spec["sharded"]) reset_step_report(*model);
     const Clock::time_point begin = Clock::now();
     optimizer->zero_grad();
     const at::Tensor loss = ForwardBackward(model, data[step]);

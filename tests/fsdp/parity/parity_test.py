@@ -26,7 +26,7 @@ from harness import expect
 HERE = pathlib.Path(__file__).resolve().parent
 DTYPES = {"float32": numpy.float32, "float64": numpy.float64}
 # Of losses, relative, and of parameters, absolute.
-TOLERANCE = {"float32": 1e-5, "float64": 1e-12, "bfloat16": 2e-2}
+TOLERANCE = {"float32": 1e-5, "float64": 1e-12, "bfloat16": 2e-3}
 # Only against ranks that hang.
 HANG_SECONDS = 300
 
@@ -60,7 +60,10 @@ def wait_for(processes, log):
 
 
 def tail(log):
-    return log.read_text(errors="replace")[-4000:]
+    lines = log.read_text(errors="replace").splitlines()
+    # LibTorch's stack traces would hide what happened.
+    lines = [line for line in lines if not line.startswith("frame #")]
+    return "\n".join(lines)[-4000:]
 
 
 def run(log, commands):

@@ -1,0 +1,76 @@
+#include "fsdp/materialize.h"
+
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "ATen/core/grad_mode.h"
+#include "ATen/ops/empty_like.h"
+#include "c10/core/impl/LocalDispatchKeySet.h"
+#include "c10/util/Exception.h"
+#include "fsdp/fsdp_param.h"
+#include "fsdp/fsdp_param_group.h"
+#include "fsdp/lazy_key.h"
+#include "fsdp/mesh_collectives.h"
+
+namespace fsdp {
+namespace {
+
+// Parameters and buffers, each tensor once.
+std::vector<std::pair<std::string, at::Tensor>> TensorsOf(
+    const torch::nn::Module& module) {
+  std::vector<std::pair<std::string, at::Tensor>> tensors;
+  std::unordered_set<const c10::TensorImpl*> seen;
+  for (const auto& dict : {module.named_parameters(), module.named_buffers()}) {
+    for (const auto& item : dict) {
+      if (!item.value().defined()) continue;
+      if (!seen.insert(item.value().unsafeGetTensorImpl()).second) continue;
+      tensors.emplace_back(item.key(), item.value());
+    }
+  }
+  return tensors;
+}
+
+}  // namespace
+
+void to_empty(torch::nn::Module& module, c10::Device device) {
+  const at::NoGradGuard no_grad;
+  std::unordered_set<const FsdpParamGroup*> done;
+  for (auto& [name, tensor] : TensorsOf(module)) {
+    if (const FsdpParam* param = FsdpParam::OfShard(tensor)) {
+      if (done.insert(&param->group()).second) param->group().ToEmpty(device);
+      continue;
+    }
+    const at::Tensor empty =
+        at::empty_like(tensor, tensor.options().device(device));
+    // set_data refuses another kind of device unless the keys say it first.
+    tensor.unsafeGetTensorImpl()->_change_backend_component_keys(
+        empty.device());
+    tensor.set_data(empty);
+  }
+}
+
+void broadcast_module(torch::nn::Module& module, const ProcessGroup& group,
+                      int64_t src) {
+  TORCH_CHECK_VALUE(group != nullptr, "broadcast_module: the group is null");
+  TORCH_CHECK_VALUE(src >= 0 && src < group->getSize(),
+                    "broadcast_module: src is ", src, ", but the group has ",
+                    group->getSize(), " ranks");
+  const auto tensors = TensorsOf(module);
+  for (const auto& [name, tensor] : tensors) {
+    TORCH_CHECK_VALUE(!tensor.is_meta(), "broadcast_module: '", name,
+                      "' is on the meta device; call fsdp::to_empty first");
+  }
+  const at::NoGradGuard no_grad;
+  const c10::impl::ExcludeDispatchKeyGuard no_gather(kLazyKey);
+  for (const auto& [name, tensor] : tensors) {
+    if (tensor.numel() == 0) continue;
+    at::Tensor sent = tensor.detach().contiguous();
+    Broadcast(sent, src, group);
+    if (!sent.is_alias_of(tensor)) tensor.detach().copy_(sent);
+  }
+}
+
+}  // namespace fsdp

@@ -1,0 +1,43 @@
+// Giving a module memory and equal values: to_empty, which brings a module
+// from the meta device to a real one, and broadcast_module. Names are those of
+// torch. For the thread that trains.
+#ifndef FSDP_MATERIALIZE_H_
+#define FSDP_MATERIALIZE_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "c10/core/Device.h"
+#include "fsdp/process_group.h"
+#include "torch/nn/module.h"
+#include "torch/nn/pimpl.h"
+
+namespace fsdp {
+
+// Gives parameters and buffers memory on `device`, uninitialised; of sharded
+// parameters only this rank's part (with CPU offload: on the CPU). Tensors
+// stay the objects that they are, so members, ties and optimizers hold. Follow
+// it by fsdp::init or by loading a checkpoint.
+void to_empty(torch::nn::Module& module, c10::Device device);
+
+// Replaces parameters and buffers by those of rank `src` of `group`, so that
+// replicas are equal: the whole world for a module that is not sharded, the
+// replicate axis for one under HSDP, where shards are sent. Collective over
+// `group`, one broadcast per tensor. Throws c10::ValueError for a rank that
+// the group lacks and for tensors on the meta device.
+void broadcast_module(torch::nn::Module& module, const ProcessGroup& group,
+                      int64_t src = 0);
+
+template <typename Impl>
+void to_empty(const torch::nn::ModuleHolder<Impl>& module, c10::Device device) {
+  to_empty(static_cast<torch::nn::Module&>(*module.ptr()), device);
+}
+template <typename Impl>
+void broadcast_module(const torch::nn::ModuleHolder<Impl>& module,
+                      const ProcessGroup& group, int64_t src = 0) {
+  broadcast_module(static_cast<torch::nn::Module&>(*module.ptr()), group, src);
+}
+
+}  // namespace fsdp
+
+#endif  // FSDP_MATERIALIZE_H_
