@@ -67,7 +67,8 @@ std::vector<double> TrainReference(const Run& run, TinyModel& model) {
   std::vector<double> losses;
   for (int step = 0; step < run.steps; ++step) {
     optimizer.zero_grad();
-    const torch::Tensor loss = TinyLoss(model, TinyBatch(step, kBatch));
+    const torch::Tensor loss =
+        TinyLoss(model, TinyBatch(step, kBatch, run.model));
     loss.backward();
     optimizer.step();
     losses.push_back(loss.item<double>());
@@ -88,7 +89,7 @@ std::vector<double> TrainSharded(const Run& run, TinyModel& model) {
   for (int step = 0; step < run.steps; ++step) {
     optimizer.zero_grad(/*set_to_none=*/step % 2 == 0);
     const torch::Tensor mine =
-        Slice(TinyBatch(step, kBatch), get_rank(), get_world_size());
+        Slice(TinyBatch(step, kBatch, run.model), get_rank(), get_world_size());
     double sum = 0;
     for (int i = 0; i < run.microbatches; ++i) {
       if (run.before_microbatch) {
