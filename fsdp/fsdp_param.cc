@@ -98,11 +98,13 @@ UsePhase UsePhase::Now() {
 std::atomic<uint64_t> FsdpParam::epoch_{1};
 
 FsdpParam::FsdpParam(FsdpParamGroup* group, at::Tensor leaf,
-                     std::vector<Slot> slots, ShardGeometry geometry)
+                     std::vector<Slot> slots, ShardGeometry geometry,
+                     DTensorSpec spec)
     : group_(group),
       leaf_(std::move(leaf)),
       slots_(std::move(slots)),
       geometry_(std::move(geometry)),
+      spec_(std::move(spec)),
       orig_dtype_(leaf_.scalar_type()) {
   const MixedPrecisionPolicy& policy = group->config().mp_policy;
   if (policy.cast_forward_inputs) input_dtype_ = policy.param_dtype;
@@ -132,6 +134,7 @@ void FsdpParam::Attach(at::Tensor shard, std::shared_ptr<FsdpState> owner) {
   bool read_through_registry = false;
   for (const Slot& slot : slots_) {
     ParametersOf(*slot.module)[slot.name] = shard;
+    RefuseClone(*slot.module);
     read_through_registry |= is_container_without_forward(*slot.module);
   }
   if (read_through_registry) AddLazyKey(shard);
@@ -155,16 +158,6 @@ FsdpParam* FsdpParam::OfShard(const at::Tensor& shard) {
   const std::lock_guard<std::mutex> lock(shards.mutex);
   const auto found = shards.by_impl.find(shard.unsafeGetTensorImpl());
   return found == shards.by_impl.end() ? nullptr : found->second;
-}
-
-DTensor FsdpParam::AsDTensor() const {
-  const DeviceMesh& mesh = group_->config().mesh;
-  Placements placements(static_cast<size_t>(mesh.ndim()), Replicate());
-  placements.back() = Shard(geometry_.dim);
-  return DTensor(shard(), {.mesh = mesh,
-                           .placements = std::move(placements),
-                           .shape = geometry_.sizes,
-                           .stride = leaf_.strides().vec()});
 }
 
 bool FsdpParam::IsBuffer(const at::Tensor& tensor) const {

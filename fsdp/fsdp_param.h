@@ -67,9 +67,10 @@ class FsdpParam {
     std::string name;
   };
 
-  // Does not change `leaf` or the module yet: see Attach.
+  // `spec` is that of the shard. Does not change `leaf` or the module yet: see
+  // Attach.
   FsdpParam(FsdpParamGroup* group, at::Tensor leaf, std::vector<Slot> slots,
-            ShardGeometry geometry);
+            ShardGeometry geometry, DTensorSpec spec);
   ~FsdpParam();
   FsdpParam(const FsdpParam&) = delete;
   FsdpParam& operator=(const FsdpParam&) = delete;
@@ -93,8 +94,9 @@ class FsdpParam {
   at::Tensor shard() const;
   bool requires_grad() const;
   static FsdpParam* OfShard(const at::Tensor& shard);
-  // The shard as a DTensor on the group's mesh.
-  DTensor AsDTensor() const;
+  // The shard as a DTensor: on the group's mesh, or on that and the axes of
+  // tensor parallelism.
+  DTensor AsDTensor() const { return DTensor(shard(), spec_); }
 
   // Dtype of the shard, and of the gathered parameter.
   c10::ScalarType orig_dtype() const { return orig_dtype_; }
@@ -152,6 +154,7 @@ class FsdpParam {
   at::Tensor leaf_;
   std::vector<Slot> slots_;
   ShardGeometry geometry_;
+  DTensorSpec spec_;
   std::string name_;
   c10::ScalarType orig_dtype_;
   std::optional<c10::ScalarType> input_dtype_;

@@ -157,8 +157,14 @@ void FsdpParamGroup::RefreshShards() {
 
 void FsdpParamGroup::ToEmpty(c10::Device device) {
   const EngineScope scope;
-  if (sharding_ == Sharding::kUnsharded) Reshard(/*after_forward=*/false);
-  if (!device.is_meta()) config_.device = device;
+  DropGather();
+  Reshard(/*after_forward=*/false);
+  // With CPU offload, to_empty("cpu") says where shards lie, not where to
+  // compute.
+  if (!device.is_meta() && !config_.offload_policy.has_value()) {
+    config_.device = device;
+  }
+  const c10::Device computes = device.is_meta() ? device : config_.device;
   const c10::Device holds = device.is_meta() ? device : shard_device();
   std::vector<c10::ScalarType> dtypes;
   for (const auto& param : params_) dtypes.push_back(param->orig_dtype());
@@ -171,7 +177,7 @@ void FsdpParamGroup::ToEmpty(c10::Device device) {
                     param.geometry().padded_numel() *
                         static_cast<int64_t>(c10::elementSize(dtypes[i])))
             .view(dtypes[i]));
-    param.ResetLeaf(device, param.gathered_dtype());
+    param.ResetLeaf(computes, param.gathered_dtype());
   }
 }
 
@@ -449,6 +455,11 @@ void FsdpParamGroup::FreeUnsharded() {
 }
 
 void FsdpParamGroup::Reshard(bool after_forward) {
+  if (sharding_ == Sharding::kShardedPostForward && !after_forward) {
+    post_forward_shards_.clear();
+    resharded_ = nullptr;
+    sharding_ = Sharding::kSharded;
+  }
   if (sharding_ != Sharding::kUnsharded) return;
   const EngineScope scope;
   sharding_ = Sharding::kSharded;

@@ -24,6 +24,7 @@ struct Managed {
     std::string name;  // below the call's module, for errors
     std::vector<FsdpParam::Slot> slots;
     ShardGeometry geometry;
+    std::optional<DTensorSpec> spec;  // set when planned
     std::optional<AllGatherExtension> extension;
   };
   std::vector<Param> params;
@@ -152,7 +153,7 @@ class Collector {
         "both in one call");
     const auto [found, is_new] = index_.try_emplace(
         tensor.unsafeGetTensorImpl(), managed_.params.size());
-    if (is_new) managed_.params.push_back({tensor, full_name, {}, {}, {}});
+    if (is_new) managed_.params.push_back({tensor, full_name, {}, {}, {}, {}});
     managed_.params[found->second].slots.push_back({&module, name});
   }
 
@@ -205,6 +206,71 @@ ShardGeometry PlanShard(const Managed::Param& param, const DeviceMesh& mesh,
   return geometry;
 }
 
+// What tensor parallelism made of the parameter, if it did.
+std::optional<DTensorSpec> TensorParallelSpec(
+    const Managed::Param& param, const DeviceMesh& mesh,
+    const FullyShardOptions& options) {
+  if (!options.tensor_parallel_fn) return std::nullopt;
+  std::optional<DTensorSpec> spec =
+      options.tensor_parallel_fn(param.name, param.tensor);
+  if (!spec.has_value()) return std::nullopt;
+  TORCH_CHECK_VALUE(spec->mesh.device_type() == mesh.device_type(),
+                    "fully_shard: '", param.name, "' lies on a mesh of ",
+                    spec->mesh.device_type(), ", but is to be sharded over ",
+                    mesh.device_type());
+  TORCH_CHECK_NOT_IMPLEMENTED(spec->placements.size() <= 2, "fully_shard: '",
+                              param.name, "' has ", spec->placements.size(),
+                              " placements of tensor parallelism; at most 2");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      options.reshard_after_forward.as_num_ranks() == nullptr,
+      "fully_shard: reshard_after_forward as a number of ranks cannot be "
+      "combined with tensor parallelism, which '",
+      param.name, "' has");
+  for (const Placement& placement : spec->placements) {
+    TORCH_CHECK_VALUE(!placement.is_partial(), "fully_shard: '", param.name,
+                      "' is ", to_string(placement),
+                      "; a parameter must be sharded or replicated");
+  }
+  const std::vector<int64_t> expected = spec->local_shape();
+  TORCH_CHECK_VALUE(param.tensor.sizes() == expected, "fully_shard: '",
+                    param.name, "' has the shape ", param.tensor.sizes(),
+                    ", but its DTensor gives this rank ",
+                    c10::IntArrayRef(expected));
+  return spec;
+}
+
+// Of the shard that FSDP cuts on `mesh`. Tensor parallelism cut first, so
+// where both cut one dimension FSDP's pieces are not adjacent in the whole: a
+// strided shard.
+DTensorSpec PlanSpec(const Managed::Param& param, const DeviceMesh& mesh,
+                     const FullyShardOptions& options) {
+  const int64_t dim = param.geometry.dim;
+  DTensorSpec spec{
+      .mesh = mesh,
+      .placements = Placements(static_cast<size_t>(mesh.ndim()), Replicate()),
+      .shape = param.geometry.sizes,
+      .stride = param.tensor.strides().vec()};
+  spec.placements.back() = fsdp::Shard(dim);
+  std::optional<DTensorSpec> parallel =
+      TensorParallelSpec(param, mesh, options);
+  if (!parallel.has_value()) return spec;
+  int64_t split_factor = 1;
+  for (size_t axis = 0; axis < parallel->placements.size(); ++axis) {
+    if (parallel->placements[axis].is_shard(dim)) {
+      split_factor *= parallel->mesh.size(static_cast<int64_t>(axis));
+    }
+  }
+  if (split_factor > 1) {
+    spec.placements.back() = StridedShard(dim, split_factor);
+  }
+  spec.mesh = mesh.concatenate(parallel->mesh);
+  spec.placements.insert(spec.placements.end(), parallel->placements.begin(),
+                         parallel->placements.end());
+  spec.shape = std::move(parallel->shape);
+  spec.stride = std::move(parallel->stride);
+  return spec;
+}
+
 Managed Collect(const std::vector<ModulePtr>& modules, const DeviceMesh& mesh,
                 const FullyShardOptions& options) {
   Collector collector(options);
@@ -217,6 +283,7 @@ Managed Collect(const std::vector<ModulePtr>& modules, const DeviceMesh& mesh,
         "fully_shard: '", param.name, "' and '", managed.params.front().name,
         "' are not both on the meta device");
     param.geometry = PlanShard(param, mesh, options);
+    param.spec = PlanSpec(param, mesh, options);
     if (options.all_gather_extension_fn) {
       param.extension =
           options.all_gather_extension_fn(param.name, param.tensor);
@@ -279,7 +346,7 @@ std::unique_ptr<FsdpParamGroup> MakeGroup(FsdpState& state, Managed managed,
   for (Managed::Param& param : managed.params) {
     params.push_back(std::make_unique<FsdpParam>(
         group.get(), std::move(param.tensor), std::move(param.slots),
-        std::move(param.geometry)));
+        std::move(param.geometry), *std::move(param.spec)));
     params.back()->set_name(param.name);
     params.back()->extension() = std::move(param.extension);
   }

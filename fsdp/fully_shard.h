@@ -40,6 +40,13 @@ struct FullyShardOptions {
   std::optional<CPUOffloadPolicy> offload_policy = {};
   // Left as they are: not sharded, not moved, not reduced.
   std::vector<at::Tensor> ignored_params = {};
+  // Parameters that tensor parallelism has cut already: the module holds this
+  // rank's part, and this says of what whole, on which axes. `mesh` and those
+  // axes must be slices of one mesh. Such a parameter's DTensor lies on both,
+  // and is a strided shard where both cut one dimension.
+  std::function<std::optional<DTensorSpec>(const std::string& name,
+                                           const at::Tensor&)>
+      tensor_parallel_fn = {};
   // How parameters that are not gathered as they are travel; by parameter.
   std::function<std::optional<AllGatherExtension>(const std::string& name,
                                                   const at::Tensor&)>

@@ -71,6 +71,14 @@ std::unique_ptr<torch::nn::AnyModulePlaceholder>& ContentOf(
   return module.*Get(ContentTag());
 }
 
+void RefuseClone(torch::nn::Module& module) {
+  // clone() compares the number of buffers of the copy, which its reset() made,
+  // with the original's. An undefined buffer counts there and nowhere else.
+  static const char kName[] = "(sharded by fully_shard)";
+  auto& buffers = BuffersOf(module);
+  if (!buffers.contains(kName)) buffers.insert(kName, at::Tensor());
+}
+
 bool is_container_without_forward(const torch::nn::Module& module) {
   return module.as<torch::nn::ModuleListImpl>() != nullptr ||
          module.as<torch::nn::ModuleDictImpl>() != nullptr ||

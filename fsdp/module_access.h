@@ -40,6 +40,10 @@ ChildrenOf(const torch::nn::Module& module);
 std::unique_ptr<torch::nn::AnyModulePlaceholder>& ContentOf(
     torch::nn::AnyModule& module);
 
+// Makes Module::clone() of it fail, as a copy would have shards where its code
+// expects whole parameters.
+void RefuseClone(torch::nn::Module& module);
+
 // Whether the module only holds others: ModuleList, ModuleDict, ParameterList,
 // ParameterDict. Sequential has a forward and is none of them.
 bool is_container_without_forward(const torch::nn::Module& module);
