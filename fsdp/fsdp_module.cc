@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "fsdp/desync_check.h"
 #include "fsdp/fsdp_state.h"
 #include "fsdp/fully_shard.h"
 
@@ -43,6 +44,7 @@ UnshardHandle FSDPModule::unshard(bool async) {
   if (group == nullptr) return UnshardHandle(nullptr);
   if (group->sharding() != FsdpParamGroup::Sharding::kUnsharded &&
       !group->gather_pending()) {
+    CheckInStep(*group, "all-gather", "unshard");
     state_->context().comm().BeginGathers(nullptr);
     group->Unshard();
   }

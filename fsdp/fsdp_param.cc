@@ -138,6 +138,8 @@ void FsdpParam::Attach(at::Tensor shard, std::shared_ptr<FsdpState> owner) {
     read_through_registry |= is_container_without_forward(*slot.module);
   }
   if (read_through_registry) AddLazyKey(shard);
+  // One from before would be reduced together with the next.
+  leaf_.mutable_grad() = at::Tensor();
   torch::autograd::impl::set_post_acc_grad_hooks(
       leaf_, std::make_unique<GradientArrived>(this));
 }

@@ -297,6 +297,18 @@ Managed Collect(const std::vector<ModulePtr>& modules, const DeviceMesh& mesh,
   return managed;
 }
 
+void ValidatePrecision(const MixedPrecisionPolicy& policy) {
+  const auto check = [](const char* name,
+                        std::optional<c10::ScalarType> dtype) {
+    TORCH_CHECK_VALUE(!dtype.has_value() || c10::isFloatingType(*dtype),
+                      "fully_shard: ", name, " of the MixedPrecisionPolicy is ",
+                      *dtype, "; it must be a floating type");
+  };
+  check("param_dtype", policy.param_dtype);
+  check("reduce_dtype", policy.reduce_dtype);
+  check("output_dtype", policy.output_dtype);
+}
+
 void ValidateOffload(const FullyShardOptions& options, const DeviceMesh& mesh) {
   TORCH_CHECK(!options.offload_policy.has_value() ||
                   !options.offload_policy->pin_memory ||
@@ -363,6 +375,7 @@ FSDPModule fully_shard(const std::vector<ModulePtr>& modules,
   const DeviceMesh mesh =
       options.mesh.has_value() ? *options.mesh : DefaultMesh();
   ValidateMesh(mesh);
+  ValidatePrecision(options.mp_policy);
   ValidateOffload(options, mesh);
   const int64_t post_forward_ranks = PostForwardRanks(
       options.reshard_after_forward, mesh.size(mesh.ndim() - 1));

@@ -243,6 +243,7 @@ void StateContext::FinishBackward() {
     FsdpParamGroup* group = state->group();
     if (group == nullptr) continue;
     if (group->HasGradients()) {
+      CheckInStep(*group, "reduce-scatter", "the end of backward");
       group->PostBackward();
     } else if (group->settings().reshard_after_backward) {
       group->Reshard(/*after_forward=*/false);
