@@ -1,6 +1,6 @@
 """Running dcp-convert, and reporting cases to a terminal and to Bazel.
 
-A test needs TESSERA_DCP_CONVERT, the path of the program, and TESSERA_PYTHON's
+A test needs TESSERA_PROGRAM, the path of the program, and TESSERA_PYTHON's
 torch; a missing one is a failure, never a reason to skip.
 """
 
@@ -44,9 +44,9 @@ class Tool:
     """The program under test."""
 
     def __init__(self):
-        path = os.environ.get("TESSERA_DCP_CONVERT")
+        path = os.environ.get("TESSERA_PROGRAM")
         if not path or not os.path.exists(path):
-            sys.exit(f"TESSERA_DCP_CONVERT is no program: {path!r}")
+            sys.exit(f"TESSERA_PROGRAM is no program: {path!r}")
         self.path = os.path.abspath(path)
 
     def run(self, *arguments, address_space=None, cwd=None):

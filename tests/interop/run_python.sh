@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs a test script: run_python.sh DCP_CONVERT SCRIPT. TESSERA_PYTHON must name
-# a Python with PyTorch; a test that cannot ask its judge has failed.
+# Runs a test script: run_python.sh PROGRAM SCRIPT, where PROGRAM is what it
+# tests. TESSERA_PYTHON must name a Python with PyTorch; a test that cannot ask
+# its judge has failed.
 
 set -euo pipefail
 
@@ -9,6 +10,6 @@ if [[ -z ${TESSERA_PYTHON-} || ! -x $TESSERA_PYTHON ]]; then
   echo "tools/test makes one and passes it by --test_env." >&2
   exit 1
 fi
-export TESSERA_DCP_CONVERT=$PWD/$1
+export TESSERA_PROGRAM=$PWD/$1
 export OMP_NUM_THREADS=1
 exec "$TESSERA_PYTHON" -B "$2"

@@ -9,18 +9,25 @@ DEFAULTS = {
     "reduce_dtype": "",
     "accumulate": 1,
     "no_sync": False,
+    "postpone_all_reduce": False,
     "checkpoint_activations": False,
     "frozen_layer": -1,
     "force_sum": False,
     "clip": 0.0,
-    "steps": 20,
+    "optimizer": "adam",
+    "steps": 10,
+    # Of a step; fewer than PyTorch's.
+    "all_gathers_saved": 0,
 }
 FULL_STEPS = 100
 LEARNING_RATE = 1e-3
 # Every number of ranks divides it. A row is the tokens and their targets.
 BATCH = 12
 ROW_LENGTH = 8
-MAX_ACCUMULATE = 2
+
+MIXED = {"param_dtype": "bfloat16", "reduce_dtype": "float32"}
+HSDP = {"mesh": [2, 2]}
+FULL = {"steps": FULL_STEPS}
 
 
 def config(world_size, name, **options):
@@ -31,71 +38,79 @@ def config(world_size, name, **options):
 
 def everywhere(world_size):
     return [
-        config(world_size, "gpt", steps=FULL_STEPS),
-        config(world_size, "gpt_float64", dtype="float64", steps=FULL_STEPS),
-        config(world_size, "llama", model="llama", steps=FULL_STEPS),
+        config(world_size, "gpt"),
+        config(world_size, "gpt_float64", dtype="float64"),
+        config(world_size, "llama", model="llama"),
+        config(world_size, "fused", optimizer="fused_adamw", **FULL),
     ]
+
+
+def two_ranks():
+    rows = {
+        "long": FULL,
+        "long_float64": {"dtype": "float64", **FULL},
+        "bfloat16": {**MIXED, **FULL},
+        "bfloat16_fused": {"optimizer": "fused_adamw", **MIXED, **FULL},
+        "llama_bfloat16": {"model": "llama", **MIXED},
+        "accumulate": {"accumulate": 2, **FULL},
+        "no_sync": {"accumulate": 2, "no_sync": True, **FULL},
+        "checkpoint": {"checkpoint_activations": True, **FULL},
+        "llama_tied_checkpoint": {
+            "model": "llama_tied",
+            "checkpoint_activations": True,
+        },
+        "frozen": {"frozen_layer": 1, **FULL},
+        "frozen_first": {"frozen_layer": 0},
+        "keep": {"reshard_after_forward": False},
+        # The root is not freed before the backward that wants it at once.
+        "free_all": {"reshard_after_forward": True, "all_gathers_saved": 1},
+        "force_sum": {"force_sum": True},
+        "clip": {"clip": 0.1},
+        "llama_float64": {"model": "llama", "dtype": "float64"},
+    }
+    return [config(2, name, **row) for name, row in rows.items()]
+
+
+def four_ranks():
+    rows = {
+        "two_ranks_after_forward": {
+            "reshard_after_forward": 2,
+            "all_gathers_saved": 1,
+        },
+        "hsdp": {**HSDP, **FULL},
+        "hsdp_float64": {"dtype": "float64", **HSDP, **FULL},
+        "hsdp_fused": {"optimizer": "fused_adamw", **HSDP, **FULL},
+        "hsdp_postpone_all_reduce": {
+            "accumulate": 2,
+            "postpone_all_reduce": True,
+            **HSDP,
+        },
+        "hsdp_bfloat16_no_sync": {
+            "accumulate": 2,
+            "no_sync": True,
+            **MIXED,
+            **HSDP,
+        },
+        "hsdp_bfloat16_postpone_all_reduce": {
+            "accumulate": 2,
+            "postpone_all_reduce": True,
+            **MIXED,
+            **HSDP,
+        },
+        "hsdp_frozen": {"frozen_layer": 1, **HSDP},
+        "hsdp_clip": {"clip": 0.1, **HSDP},
+        "hsdp_llama_checkpoint": {
+            "model": "llama",
+            "checkpoint_activations": True,
+            **HSDP,
+        },
+    }
+    return [config(4, name, **row) for name, row in rows.items()]
 
 
 CASES = {
     1: everywhere(1),
-    2: everywhere(2)
-    + [
-        config(2, "keep", reshard_after_forward=False),
-        config(2, "free_all", reshard_after_forward=True),
-        config(
-            2,
-            "bfloat16",
-            param_dtype="bfloat16",
-            reduce_dtype="float32",
-            steps=FULL_STEPS,
-        ),
-        config(
-            2,
-            "llama_bfloat16",
-            model="llama",
-            param_dtype="bfloat16",
-            reduce_dtype="float32",
-        ),
-        config(2, "accumulate", accumulate=2, steps=FULL_STEPS),
-        config(2, "no_sync", accumulate=2, no_sync=True, steps=FULL_STEPS),
-        config(2, "checkpoint", checkpoint_activations=True, steps=FULL_STEPS),
-        config(
-            2,
-            "llama_tied_checkpoint",
-            model="llama_tied",
-            checkpoint_activations=True,
-        ),
-        config(2, "frozen", frozen_layer=1, steps=FULL_STEPS),
-        config(2, "frozen_first", frozen_layer=0),
-        config(2, "force_sum", force_sum=True),
-        config(2, "clip", clip=0.1),
-        config(2, "llama_float64", model="llama", dtype="float64"),
-    ],
+    2: everywhere(2) + two_ranks(),
     3: everywhere(3) + [config(3, "force_sum", force_sum=True)],
-    4: everywhere(4)
-    + [
-        config(4, "hsdp", mesh=[2, 2], steps=FULL_STEPS),
-        config(
-            4, "hsdp_float64", mesh=[2, 2], dtype="float64", steps=FULL_STEPS
-        ),
-        config(
-            4,
-            "hsdp_bfloat16_no_sync",
-            mesh=[2, 2],
-            param_dtype="bfloat16",
-            reduce_dtype="float32",
-            accumulate=2,
-            no_sync=True,
-        ),
-        config(4, "hsdp_clip", mesh=[2, 2], clip=0.1),
-        config(4, "two_ranks_after_forward", reshard_after_forward=2),
-        config(
-            4,
-            "hsdp_llama_checkpoint",
-            mesh=[2, 2],
-            model="llama",
-            checkpoint_activations=True,
-        ),
-    ],
+    4: everywhere(4) + four_ranks(),
 }

@@ -9,6 +9,7 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,7 +23,10 @@
 #include "fsdp/device_mesh.h"
 #include "fsdp/dtensor.h"
 #include "fsdp/examples/train_llama/model.h"
+#include "fsdp/fsdp_param_group.h"
+#include "fsdp/fsdp_state.h"
 #include "fsdp/fully_shard.h"
+#include "fsdp/fused_adamw.h"
 #include "fsdp/mesh_collectives.h"
 #include "fsdp/process_group.h"
 #include "nlohmann/json.hpp"
@@ -119,6 +123,7 @@ class Trainer {
  private:
   void BuildModel();
   void Shard();
+  std::unique_ptr<torch::optim::Optimizer> MakeOptimizer();
   // All micro-batches of one step; returns the mean loss of all ranks.
   double Backward(int64_t step);
   void Clip();
@@ -131,6 +136,7 @@ class Trainer {
   Model model_;
   std::optional<DeviceMesh> mesh_;
   std::optional<FSDPModule> sharded_;
+  std::set<ProcessGroup> groups_;  // all that the module communicates in
   at::Tensor data_;  // [micro-batches of all steps, batch, tokens and target]
 };
 
@@ -164,16 +170,33 @@ void Trainer::Shard() {
     fully_shard(layer, options);
   }
   sharded_ = fully_shard(model_.module, options);
+  const std::vector<ProcessGroup> of_mesh = mesh_->get_all_groups();
+  groups_.insert(of_mesh.begin(), of_mesh.end());
   for (FSDPModule module : fsdp_modules(*model_.module)) {
     if (config_["force_sum"]) module.set_force_sum_reduction_for_comms(true);
+    const ProcessGroup& smaller =
+        module.state()->group()->config().post_forward_group;
+    if (smaller) groups_.insert(smaller);
   }
+}
+
+std::unique_ptr<torch::optim::Optimizer> Trainer::MakeOptimizer() {
+  const std::vector<at::Tensor> shards = model_.module->parameters();
+  const double lr = job_["lr"];
+  if (config_["optimizer"] == "fused_adamw") {
+    return std::make_unique<FusedAdamW>(shards, FusedAdamWOptions(lr));
+  }
+  return std::make_unique<torch::optim::Adam>(shards,
+                                              torch::optim::AdamOptions(lr));
 }
 
 double Trainer::Backward(int64_t step) {
   const int64_t num = config_["accumulate"];
   double total = 0;
   for (int64_t i = 0; i < num; ++i) {
-    if (config_["no_sync"]) sharded_->set_requires_gradient_sync(i == num - 1);
+    const bool last = i == num - 1;
+    if (config_["no_sync"]) sharded_->set_requires_gradient_sync(last);
+    if (config_["postpone_all_reduce"]) sharded_->set_requires_all_reduce(last);
     const at::Tensor rows =
         data_[step * num + i].chunk(get_world_size())[get_rank()];
     const int64_t length = rows.size(1) - 1;
@@ -203,7 +226,7 @@ void Trainer::WriteGradients() {
 
 void Trainer::WriteCounts() {
   Json counts = {{"all_gather", 0}, {"reduce_scatter", 0}, {"all_reduce", 0}};
-  for (const ProcessGroup& group : mesh_->get_all_groups()) {
+  for (const ProcessGroup& group : groups_) {
     for (auto& [operation, count] : counts.items()) {
       count = count.get<int64_t>() + Count(group).calls(operation);
     }
@@ -220,20 +243,17 @@ void Trainer::Run() {
                         at::kLong)
               .view({-1, job_["batch"].get<int64_t>(),
                      job_["length"].get<int64_t>()});
-  torch::optim::Adam optimizer(model_.module->parameters(),
-                               torch::optim::AdamOptions(job_["lr"]));
+  const std::unique_ptr<torch::optim::Optimizer> optimizer = MakeOptimizer();
   const int64_t steps = config_["steps"];
   at::Tensor losses = at::empty({steps}, at::kDouble);
   for (int64_t step = 0; step < steps; ++step) {
-    optimizer.zero_grad();
-    for (const ProcessGroup& group : mesh_->get_all_groups()) {
-      Count(group).Reset();
-    }
+    optimizer->zero_grad();
+    for (const ProcessGroup& group : groups_) Count(group).Reset();
     losses[step] = Backward(step);
     if (step == 0) WriteGradients();
     Clip();
     if (step == 1) WriteCounts();
-    optimizer.step();
+    optimizer->step();
   }
   AllReduce(losses, ReduceOp::kAvg, world_group());
   WriteTensor(out_ + "/losses.bin", losses);

@@ -111,6 +111,8 @@ def backward(model, config, batches):
     for i, rows in enumerate(batches):
         if config["no_sync"]:
             model.set_requires_gradient_sync(i == num - 1)
+        if config["postpone_all_reduce"]:
+            model.set_requires_all_reduce(i == num - 1)
         mine = rows.chunk(dist.get_world_size())[dist.get_rank()]
         logits = model(mine[:, :-1]).to(DTYPES[config["dtype"]])
         loss = F.cross_entropy(
@@ -121,14 +123,18 @@ def backward(model, config, batches):
     return total
 
 
+def make_optimizer(job, config, model):
+    trained = [p for p in model.parameters() if p.requires_grad]
+    if config["optimizer"] == "fused_adamw":
+        return torch.optim.AdamW(trained, lr=job["lr"], fused=True)
+    # foreach: one dispatch of DTensor per operator, not per parameter.
+    return torch.optim.Adam(trained, lr=job["lr"], foreach=True)
+
+
 def train(job, config, out):
     model = make_model(job, config)
     shard(model, config)
-    optimizer = torch.optim.Adam(
-        [p for p in model.parameters() if p.requires_grad],
-        lr=job["lr"],
-        foreach=True,  # one dispatch of DTensor per operator, not per parameter
-    )
+    optimizer = make_optimizer(job, config, model)
     data = torch.from_numpy(numpy.fromfile(job["data"], numpy.int64))
     data = data.view(-1, job["batch"], job["length"])
     num = config["accumulate"]
