@@ -99,6 +99,8 @@ ALLOWED = {
     # LibTorch and its backends report errors with exceptions; here those of a
     # collective get the rank, the group and the operation.
     ("fsdp/work.cc", "exceptions"),
+    # The bridge from exceptions to absl::Status.
+    ("dcp/torch/torch_status.cc", "exceptions"),
 }
 
 
@@ -128,10 +130,12 @@ INCLUDES = (
     (r"[<\"]dcp/(format|plan|io|checkpoint)/|[<\"]absl/flags/",
      ("dcp/", "tools/", "tests/")),
     (r"[<\"]dcp/plan/", ("dcp/plan/", "dcp/checkpoint/", "tools/", "tests/")),
-    (r"[<\"]dcp/io/", ("dcp/io/", "dcp/checkpoint/", "tools/", "tests/")),
+    (r"[<\"]dcp/io/",
+     ("dcp/io/", "dcp/checkpoint/", "dcp/torch/", "tools/", "tests/")),
     (r"[<\"]dcp/format/",
-     ("dcp/format/", "dcp/checkpoint/", "tools/", "tests/")),
-    (r"[<\"]dcp/checkpoint/", ("dcp/checkpoint/", "tools/", "tests/")),
+     ("dcp/format/", "dcp/checkpoint/", "dcp/torch/", "tools/", "tests/")),
+    (r"[<\"]dcp/checkpoint/",
+     ("dcp/checkpoint/", "dcp/torch/", "tools/", "tests/")),
     (r"[<\"](torch|ATen|c10)/",
      ("fsdp/", "dcp/torch/", "tests/bench/", "tests/dcp/torch/", "tests/e2e/",
       "tests/fsdp/", "tests/testing/")),
