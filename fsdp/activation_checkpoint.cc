@@ -5,7 +5,10 @@
 //      that of the outer backward, the engine learns of the outer one's end;
 //   3. the random state of the backward is back;
 //   4. a nested backward runs from the outputs to the detached inputs and to
-//      the leaves that fn captured, whose gradients accumulate as usual;
+//      the leaves that fn captured, whose gradients accumulate as usual. It may
+//      be the first to need parameters of a module under fully_shard (fn
+//      captured what was computed from them), so the engine is told of the
+//      outer backward before: the end of the nested one is not the end;
 //   5. the gradients of the detached inputs go on in the outer backward.
 #include "fsdp/activation_checkpoint.h"
 
@@ -22,6 +25,7 @@
 #include "ATen/ops/empty.h"
 #include "c10/util/Exception.h"
 #include "fsdp/module_access.h"
+#include "fsdp/state_context.h"
 #include "torch/csrc/autograd/autograd.h"
 #include "torch/csrc/autograd/custom_function.h"
 #include "torch/csrc/autograd/engine.h"
@@ -166,6 +170,8 @@ struct Call : torch::CustomClassHolder {
   std::vector<size_t> inputs;  // places of those that are defined
   size_t num_outputs = 0;
   std::vector<size_t> outputs;
+  // Of the modules under fully_shard in or around fn.
+  std::weak_ptr<StateContext> context;
 };
 
 Tensors Place(at::TensorList defined, const std::vector<size_t>& positions,
@@ -184,6 +190,7 @@ class CheckpointFunction
                          const at::Tensor& /*anchor*/, at::TensorList inputs,
                          const c10::intrusive_ptr<Call>& call) {
     const Tensors all = call->fn(Place(inputs, call->inputs, call->num_inputs));
+    call->context = StateContext::LastUsed();
     call->num_outputs = all.size();
     Tensors outputs = Defined(all, call->outputs);
     Tensors integers;
@@ -224,6 +231,7 @@ class CheckpointFunction
       roots.push_back(outputs[i]);
       root_gradients.push_back(gradients[i]);
     }
+    if (const auto used = call->context.lock()) used->QueueFinalCallback();
     if (!roots.empty()) torch::autograd::backward(roots, root_gradients);
 
     Tensors result = {at::Tensor()};  // of the anchor

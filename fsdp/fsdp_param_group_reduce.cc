@@ -15,13 +15,18 @@
 namespace fsdp {
 namespace {
 
-// The dtype in which gradients travel; the same for all of a group.
+// The dtype in which gradients travel; the same for all of a group. Those that
+// accumulated without reduction have it already.
 c10::ScalarType ReductionDtype(const std::vector<FsdpParam*>& params,
                                const std::vector<at::Tensor>& gradients,
                                std::optional<c10::ScalarType> reduce_dtype) {
   const c10::ScalarType first = gradients.front().scalar_type();
   for (size_t i = 0; i < gradients.size(); ++i) {
-    TORCH_CHECK(gradients[i].scalar_type() == first,
+    TORCH_CHECK_NOT_IMPLEMENTED(gradients[i].layout() == at::kStrided,
+                                "fsdp: the gradient of '", params[i]->name(),
+                                "' is ", gradients[i].layout(),
+                                "; only dense gradients can be reduced");
+    TORCH_CHECK(reduce_dtype.has_value() || gradients[i].scalar_type() == first,
                 "fsdp: gradients of one group must have one dtype: '",
                 params.front()->name(), "' has ", first, ", '",
                 params[i]->name(), "' has ", gradients[i].scalar_type());
@@ -288,8 +293,18 @@ void FsdpParamGroup::FinishBackward() {
 }
 
 void FsdpParamGroup::ResetAfterError() {
+  const EngineScope scope;
+  CommContext& comm = context().comm();
   DropGather();
-  FinishReduction();
+  if (pending_reduction_.has_value()) {
+    // Not handed out: whoever zeroed the gradients since must not get these.
+    PendingReduction reduction = std::move(*pending_reduction_);
+    pending_reduction_.reset();
+    comm.pending_reduction = nullptr;
+    WaitForWork(reduction.work, *config_.shard_group,
+                [this] { return Describe("reduce-scatter"); });
+    comm.WaitOnCurrent(reduction.done);
+  }
   for (const auto& param : params_) param->TakeGradient(std::nullopt);
   ClearMarks(/*used_too=*/true);
   Reshard(/*after_forward=*/false);

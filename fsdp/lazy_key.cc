@@ -85,8 +85,12 @@ Touched Collect(const c10::FunctionSchema& schema, Stack& stack, size_t begin) {
         CheckNotWritten(arguments[i], *touched.params.back(), schema);
       }
     } else if (value.isTensorList()) {
+      const size_t before = touched.params.size();
       for (const at::Tensor& tensor : value.toTensorVector()) {
         touched.AddTensor(tensor);
+      }
+      if (touched.params.size() > before) {
+        CheckNotWritten(arguments[i], *touched.params[before], schema);
       }
     } else if (value.isList()) {
       for (const c10::IValue& element : value.toListRef()) {
@@ -111,22 +115,32 @@ bool OnlyMakesView(const c10::FunctionSchema& schema) {
   return kViews.count(schema.name()) != 0;
 }
 
+// Whether `tensor` is an activation in another dtype than `param` wants.
+bool IsCast(const at::Tensor& tensor, const FsdpParam& param) {
+  return tensor.defined() && tensor.is_floating_point() &&
+         tensor.scalar_type() != *param.input_dtype() && !HasLazyKey(tensor) &&
+         !param.IsBuffer(tensor);
+}
+
 void CastActivations(const FsdpParam& param, const c10::FunctionSchema& schema,
                      Stack& stack, size_t begin) {
   const c10::ScalarType dtype = *param.input_dtype();
   const auto& arguments = schema.arguments();
   for (size_t i = 0; i < arguments.size(); ++i) {
-    c10::IValue& value = stack[begin + i];
-    if (!value.isTensor()) continue;
-    const at::Tensor& tensor = value.toTensor();
-    if (!tensor.defined() || !tensor.is_floating_point() ||
-        tensor.scalar_type() == dtype || HasLazyKey(tensor) ||
-        param.IsBuffer(tensor)) {
-      continue;
-    }
     const c10::AliasInfo* alias = arguments[i].alias_info();
     if (alias != nullptr && alias->isWrite()) continue;
-    value = tensor.to(dtype);
+    c10::IValue& value = stack[begin + i];
+    if (value.isTensor()) {
+      if (IsCast(value.toTensor(), param)) value = value.toTensor().to(dtype);
+    } else if (value.isTensorList()) {
+      // States of an LSTM.
+      c10::List<at::Tensor> list = value.toTensorList().copy();
+      for (size_t j = 0; j < list.size(); ++j) {
+        const at::Tensor tensor = list.get(j);
+        if (IsCast(tensor, param)) list.set(j, tensor.to(dtype));
+      }
+      value = std::move(list);
+    }
   }
 }
 

@@ -136,12 +136,17 @@ void StateContext::AfterForward(FsdpParamGroup& group) {
   group.Reshard(/*after_forward=*/true);
 }
 
-// A forward begins with the first use after a backward, or, when nothing is
-// trained, with the use of the group that began the one before.
-void StateContext::BeginForwardIfNew(FsdpParamGroup& group, UsePhase phase) {
-  const bool begins =
-      order_.empty() || (!phase.grad_enabled && order_.front() == &group);
-  if (!begins) return;
+// A forward begins with the first use after a backward, or, when nothing waits
+// for a backward, with the use of the group that began the one before.
+void StateContext::BeginForwardIfNew(FsdpParamGroup& group,
+                                     UsePhase /*phase*/) {
+  if (!order_.empty()) {
+    const bool awaits_backward =
+        std::any_of(states_.begin(), states_.end(), [](const FsdpState* state) {
+          return state->group() != nullptr && state->group()->AwaitsGradients();
+        });
+    if (order_.front() != &group || awaits_backward) return;
+  }
   order_.clear();
   comm_->BeginGathers(post_optim_event_);
   post_optim_event_ = nullptr;
@@ -229,6 +234,7 @@ void StateContext::OnGradient(FsdpParam& param) {
 
 void StateContext::QueueFinalCallback() {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  if (aborted_) RecoverFromAbortedBackward();
   if (in_backward_) return;
   in_backward_ = true;
   backward_cursor_ = order_.size();
@@ -261,6 +267,8 @@ void StateContext::FinishBackward() {
   if (is_last_backward_) order_.clear();
   current_ = nullptr;
   in_backward_ = false;
+  // The next backward wants to hear of what stays gathered, too.
+  FsdpParam::BumpEpoch();
 }
 
 void StateContext::RecoverFromAbortedBackward() {

@@ -1,0 +1,89 @@
+// State dicts of modules and optimizers, sharded or full, under the names that
+// PyTorch gives them, so that a checkpoint of a model here is one of the same
+// model in Python. The calls and options are those of
+// torch.distributed.checkpoint.state_dict. For the thread that trains, between
+// steps; calls marked collective are made by all ranks, and an error of one
+// rank is returned on all.
+#ifndef DCP_TORCH_STATE_DICT_H_
+#define DCP_TORCH_STATE_DICT_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "dcp/torch/state_value.h"
+#include "torch/nn/module.h"
+#include "torch/optim/optimizer.h"
+
+namespace dcp {
+
+struct StateDictOptions {
+  // Whole tensors instead of DTensors. get: gathers one tensor at a time,
+  // collective. set: every rank takes its part.
+  bool full_state_dict = false;
+  // get: copies on the CPU. With full_state_dict only rank 0 gets them, the
+  // others an empty dict.
+  bool cpu_offload = false;
+  // get: no parameters that need no gradient.
+  bool ignore_frozen_params = false;
+  // false: with `submodules` given, names begin below the submodule.
+  bool keep_submodule_prefixes = true;
+  // set: a missing or unexpected name is an error (NotFound or
+  // InvalidArgument, all names listed).
+  bool strict = true;
+  // set, with full_state_dict: rank 0's dict is the one that counts, others
+  // may be empty; each rank receives its part only. Collective.
+  bool broadcast_from_rank0 = false;
+  // Optimizers: "state.<name>.<key>" and "param_groups.<name>.<key>" instead
+  // of a nested dict.
+  bool flatten_optimizer_state_dict = false;
+  // Bounds what broadcast_from_rank0 holds beside the shards, on every rank.
+  uint64_t window_bytes = uint64_t{64} << 20;
+};
+
+// Parameters and buffers by name, aliasing the module's memory (unless
+// options copy): DTensors where sharded.
+absl::StatusOr<StateDict> get_model_state_dict(
+    const torch::nn::Module& module, const StateDictOptions& options = {});
+
+// {"state": {name: {"step", "exp_avg", ...}}, "param_groups": [...]}. An
+// optimizer that never stepped is given its initial state first (a step of
+// rate and gradients zero), as PyTorch does. Optimizers: torch::optim's SGD,
+// Adam, AdamW, RMSprop, Adagrad, and fsdp::FusedAdamW.
+absl::StatusOr<StateDict> get_optimizer_state_dict(
+    const torch::nn::Module& module, torch::optim::Optimizer& optimizer,
+    const StateDictOptions& options = {});
+
+// Both: {model, optimizer}.
+absl::StatusOr<std::pair<StateDict, StateDict>> get_state_dict(
+    const torch::nn::Module& module, torch::optim::Optimizer& optimizer,
+    const StateDictOptions& options = {});
+
+// What a strict = false call did not match.
+struct IncompatibleKeys {
+  std::vector<std::string> missing_keys;
+  std::vector<std::string> unexpected_keys;
+};
+
+// Copies into the module's own memory: tensors stay the objects they are. A
+// module on the meta device under fully_shard must have memory first
+// (fsdp::to_empty). Before anything changes, all names, shapes and types are
+// checked and everything wrong is listed.
+absl::StatusOr<IncompatibleKeys> set_model_state_dict(
+    torch::nn::Module& module, const StateDict& state,
+    const StateDictOptions& options = {});
+absl::Status set_optimizer_state_dict(torch::nn::Module& module,
+                                      torch::optim::Optimizer& optimizer,
+                                      const StateDict& state,
+                                      const StateDictOptions& options = {});
+absl::StatusOr<IncompatibleKeys> set_state_dict(
+    torch::nn::Module& module, torch::optim::Optimizer& optimizer,
+    const StateDict& model_state, const StateDict& optimizer_state,
+    const StateDictOptions& options = {});
+
+}  // namespace dcp
+
+#endif  // DCP_TORCH_STATE_DICT_H_
