@@ -1,5 +1,6 @@
 #include "fsdp/lazy_key.h"
 
+#include <mutex>
 #include <typeinfo>
 #include <unordered_set>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "c10/core/Allocator.h"
 #include "c10/core/GradMode.h"
 #include "fsdp/fsdp_param.h"
+#include "fsdp/fsdp_param_group.h"
 #include "fsdp/state_context.h"
 #include "torch/csrc/autograd/graph_task.h"
 #include "torch/library.h"
@@ -144,6 +146,19 @@ void CastActivations(const FsdpParam& param, const c10::FunctionSchema& schema,
   }
 }
 
+// A view made before the gather must already have the dtype that to() gave the
+// shards: `weight.t()` comes before the operator that gathers `weight`.
+void TakeOverReplacedShards(FsdpParam& param) {
+  const std::lock_guard<std::recursive_mutex> lock(param.context().mutex());
+  FsdpParamGroup& group = param.group();
+  if (group.sharding() != FsdpParamGroup::Sharding::kSharded ||
+      group.gather_pending()) {
+    return;
+  }
+  const EngineScope scope;
+  group.RefreshShards();
+}
+
 void MoveFactoryToMeta(const c10::FunctionSchema& schema, Stack& stack,
                        size_t begin) {
   const auto& arguments = schema.arguments();
@@ -163,7 +178,11 @@ void Fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   if (!touched.params.empty()) {
     const UsePhase phase = UsePhase::Now();
     for (FsdpParam* param : touched.params) {
-      if (param->IsCurrent(phase) || OnlyMakesView(schema)) continue;
+      if (param->IsCurrent(phase)) continue;
+      if (OnlyMakesView(schema)) {
+        TakeOverReplacedShards(*param);
+        continue;
+      }
       param->context().OnUse(
           *param, phase,
           {.op = schema.name(), .may_start = touched.has_other_tensor});
