@@ -178,8 +178,8 @@ void FsdpParam::BindShard(const at::Tensor& padded_flat) {
   if (held.device() != local.device()) {
     held.unsafeGetTensorImpl()->_change_backend_component_keys(local.device());
   }
+  if (tagged) AddLazyKey(local);  // set_data wants equal keys on meta
   held.set_data(local);
-  if (tagged) AddLazyKey(held);
 }
 
 bool FsdpParam::ShardWasReplaced() const {
@@ -202,8 +202,10 @@ void FsdpParam::ResetLeaf(c10::Device device, c10::ScalarType dtype) {
   if (leaf_.device() != device) {
     leaf_.unsafeGetTensorImpl()->_change_backend_component_keys(device);
   }
-  leaf_.set_data(data);
+  // Before set_data, which on the meta device wants equal keys.
   AddLazyKey(leaf_);
+  AddLazyKey(data);
+  leaf_.set_data(data);
   BumpEpoch();
 }
 

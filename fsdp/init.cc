@@ -12,6 +12,8 @@
 #include "ATen/ops/empty.h"
 #include "c10/core/impl/LocalDispatchKeySet.h"
 #include "c10/util/Exception.h"
+#include "fsdp/fsdp_param.h"
+#include "fsdp/fsdp_param_group.h"
 #include "fsdp/fully_shard.h"
 #include "fsdp/lazy_key.h"
 
@@ -23,6 +25,8 @@ namespace {
 constexpr int64_t kPieceElements = int64_t{1} << 20;
 constexpr int64_t kElementsPerThread = int64_t{1} << 12;
 constexpr double kTwoPi = 6.283185307179586476925;
+// Standard deviations beyond which doubles know no probability.
+constexpr double kTail = 37;
 
 // ---- Random numbers --------------------------------------------------------
 // SplitMix64 with its state at any element at once: state = key + (i + 1) * c.
@@ -52,14 +56,54 @@ double NormalAt(uint64_t key, int64_t index) {
 
 double NormalCdf(double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); }
 
-// The inverse of NormalCdf inside [low, high], by bisection: exact to the last
-// bits, also where the tails are thin, and needed at initialisation alone.
-double NormalQuantile(double p, double low, double high) {
-  for (int i = 0; i < 60 && low < high; ++i) {
-    const double middle = low + (high - low) / 2;
-    (NormalCdf(middle) < p ? low : high) = middle;
+// The inverse of NormalCdf, for p up to 1/2: Acklam's rational approximation
+// (relative error below 1.2e-9), refined by one step of Halley's.
+double LowerQuantile(double p) {
+  if (p < 1e-300) return -kTail;
+  double x = 0;
+  if (p < 0.02425) {
+    const double q = std::sqrt(-2 * std::log(p));
+    x = (((((-7.784894002430293e-03 * q - 3.223964580411365e-01) * q -
+            2.400758277161838) *
+               q -
+           2.549732539343734) *
+              q +
+          4.374664141464968) *
+             q +
+         2.938163982698783) /
+        ((((7.784695709041462e-03 * q + 3.224671290700398e-01) * q +
+           2.445134137142996) *
+              q +
+          3.754408661907416) *
+             q +
+         1);
+  } else {
+    const double q = p - 0.5;
+    const double r = q * q;
+    x = (((((-3.969683028665376e+01 * r + 2.209460984245205e+02) * r -
+            2.759285104469687e+02) *
+               r +
+           1.383577518672690e+02) *
+              r -
+          3.066479806614716e+01) *
+             r +
+         2.506628277459239) *
+        q /
+        (((((-5.447609879822406e+01 * r + 1.615858368580409e+02) * r -
+            1.556989798598866e+02) *
+               r +
+           6.680131188771972e+01) *
+              r -
+          1.328068155288572e+01) *
+             r +
+         1);
   }
-  return low + (high - low) / 2;
+  const double u = (NormalCdf(x) - p) * std::sqrt(kTwoPi) * std::exp(x * x / 2);
+  return x - u / (1 + x * u / 2);
+}
+
+double NormalQuantile(double p) {
+  return p <= 0.5 ? LowerQuantile(p) : -LowerQuantile(1 - p);
 }
 
 // ---- Places ----------------------------------------------------------------
@@ -179,6 +223,11 @@ void fill_(const Target& target, const FillFn& fill) {
                     "device) first");
   const at::NoGradGuard no_grad;
   const c10::impl::ExcludeDispatchKeyGuard no_gather(kLazyKey);
+  if (const FsdpParam* param = FsdpParam::OfShard(target.local())) {
+    // What is gathered would go on with the values of before.
+    param->group().DropGather();
+    param->group().Reshard(/*after_forward=*/false);
+  }
   const std::vector<dcp::Box>& boxes = target.boxes();
   if (boxes.size() == 1) {
     FillBox(target.local(), target.shape(), boxes[0], fill);
@@ -203,8 +252,9 @@ void zeros_(const Target& target) { constant_(target, 0); }
 void ones_(const Target& target) { constant_(target, 1); }
 
 void uniform_(const Target& target, double low, double high, uint64_t seed) {
-  TORCH_CHECK_VALUE(low <= high, "init::uniform_: low is ", low,
-                    ", above high, ", high);
+  TORCH_CHECK_VALUE(low <= high && std::isfinite(high - low),
+                    "init::uniform_: [", low, ", ", high,
+                    ") is not a range to draw from");
   FillEach(target, [=](int64_t index) {
     return low + (high - low) * UnitAt(seed, index);
   });
@@ -230,15 +280,21 @@ void trunc_normal_(const Target& target, double mean, double std, double low,
                     ", but must be positive");
   TORCH_CHECK_VALUE(low < high, "init::trunc_normal_: low is ", low,
                     ", not below high, ", high);
-  const double from = std::max((low - mean) / std, -38.0);
-  const double to = std::min((high - mean) / std, 38.0);
+  // The upper tail is drawn as the lower one, where doubles are dense.
+  const bool mirrored = low > mean;
+  const double sign = mirrored ? -1 : 1;
+  const double from =
+      std::max(sign * ((mirrored ? high : low) - mean) / std, -kTail);
+  const double to =
+      std::min(sign * ((mirrored ? low : high) - mean) / std, kTail);
   TORCH_CHECK_VALUE(from < to, "init::trunc_normal_: [", low, ", ", high,
                     "] is too far from mean ", mean, " at std ", std);
   const double p_from = NormalCdf(from);
   const double p_to = NormalCdf(to);
   FillEach(target, [=](int64_t index) {
     const double p = p_from + (p_to - p_from) * UnitAt(seed, index);
-    return std::clamp(mean + std * NormalQuantile(p, from, to), low, high);
+    const double z = sign * std::clamp(NormalQuantile(p), from, to);
+    return std::clamp(mean + std * z, low, high);
   });
 }
 

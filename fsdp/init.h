@@ -5,8 +5,9 @@
 // model. The functions are those of torch.nn.init; their random numbers are
 // not torch's. On the thread that trains.
 //
-//   fsdp::to_empty(model, device);                  // after fully_shard, on
-//   meta fsdp::init::default_(*model, /*seed=*/1234);
+//   fsdp::fully_shard(model, options);  // built under fsdp::MetaDeviceGuard
+//   fsdp::to_empty(model, device);
+//   fsdp::init::default_(*model, /*seed=*/1234);
 #ifndef FSDP_INIT_H_
 #define FSDP_INIT_H_
 
@@ -46,9 +47,10 @@ class Target {
 // Writes values of the elements `first`, `first + 1`, ... of the whole tensor,
 // in row-major order; called from several threads, for parts in any order.
 using FillFn = std::function<void(int64_t first, double* values, int64_t size)>;
-// Sets every element of this rank's part. What all functions below do. They
-// throw c10::ValueError for a parameter on the meta device, or an undefined
-// one, and for numbers that make no sense.
+// Sets every element of this rank's part, rounded to its dtype; what is
+// gathered of the parameter is freed. All functions below do this. They throw
+// c10::ValueError for a parameter on the meta device, or an undefined one, and
+// for numbers that make no sense.
 void fill_(const Target& target, const FillFn& fill);
 
 // What normal_ writes, for a fill_ that differs from it in places.
@@ -57,7 +59,7 @@ FillFn normal_values(double mean, double std, uint64_t seed);
 void constant_(const Target& target, double value);
 void zeros_(const Target& target);
 void ones_(const Target& target);
-// In [low, high).
+// In [low, high), before rounding.
 void uniform_(const Target& target, double low, double high, uint64_t seed);
 void normal_(const Target& target, double mean, double std, uint64_t seed);
 // Normal, drawn again (in effect) until inside [low, high].
@@ -98,9 +100,10 @@ using ModuleInit = std::function<bool(
 
 // As the modules of torch::nn initialise themselves (in distribution),
 // parameters and buffers: what reset_parameters does in Python after
-// to_empty. `custom` is asked first. Throws c10::NotImplementedError, and
-// changes nothing that `custom` did not, when a module has parameters or
-// buffers of its own, is none of torch::nn's, and `custom` declines it.
+// to_empty. `custom` is asked first, and what it took care of stays as it is.
+// Throws c10::NotImplementedError, and changes nothing that `custom` did not,
+// when `custom` declines a module that has parameters or buffers of its own
+// beyond those of a torch::nn module (weights of a loss are the caller's too).
 void default_(torch::nn::Module& module, uint64_t seed,
               const ModuleInit& custom = {});
 

@@ -1,5 +1,7 @@
 #include "fsdp/materialize.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -7,9 +9,11 @@
 
 #include "ATen/core/Tensor.h"
 #include "ATen/core/grad_mode.h"
+#include "ATen/ops/empty.h"
 #include "ATen/ops/empty_like.h"
 #include "c10/core/impl/LocalDispatchKeySet.h"
 #include "c10/util/Exception.h"
+#include "fsdp/device_mesh.h"
 #include "fsdp/fsdp_param.h"
 #include "fsdp/fsdp_param_group.h"
 #include "fsdp/lazy_key.h"
@@ -33,12 +37,32 @@ std::vector<std::pair<std::string, at::Tensor>> TensorsOf(
   return tensors;
 }
 
+// Whether no two ranks of `group` are apart on an axis that shards.
+bool HoldSamePart(const FsdpParam& param, const ProcessGroup& group) {
+  const DTensor tensor = param.AsDTensor();
+  const std::vector<int64_t> ranks = get_process_group_ranks(group);
+  for (int64_t axis = 0; axis < tensor.device_mesh().ndim(); ++axis) {
+    if (tensor.placements()[static_cast<size_t>(axis)].is_replicate()) continue;
+    const std::vector<int64_t> apart =
+        get_process_group_ranks(tensor.device_mesh().get_group(axis));
+    const auto common =
+        std::count_if(ranks.begin(), ranks.end(), [&](int64_t rank) {
+          return std::find(apart.begin(), apart.end(), rank) != apart.end();
+        });
+    if (common > 1) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 void to_empty(torch::nn::Module& module, c10::Device device) {
   const at::NoGradGuard no_grad;
+  // Checks that there is such a device, and gives it its index.
+  device = at::empty({0}, at::TensorOptions(device)).device();
   std::unordered_set<const FsdpParamGroup*> done;
   for (auto& [name, tensor] : TensorsOf(module)) {
+    tensor.mutable_grad().reset();
     if (const FsdpParam* param = FsdpParam::OfShard(tensor)) {
       if (done.insert(&param->group()).second) param->group().ToEmpty(device);
       continue;
@@ -62,10 +86,21 @@ void broadcast_module(torch::nn::Module& module, const ProcessGroup& group,
   for (const auto& [name, tensor] : tensors) {
     TORCH_CHECK_VALUE(!tensor.is_meta(), "broadcast_module: '", name,
                       "' is on the meta device; call fsdp::to_empty first");
+    const FsdpParam* param = FsdpParam::OfShard(tensor);
+    if (param == nullptr) continue;
+    TORCH_CHECK_VALUE(HoldSamePart(*param, group),
+                      "broadcast_module: the ranks of ", describe(*group),
+                      " hold different parts of '", name,
+                      "'; give the group of the mesh's replicate axis");
   }
   const at::NoGradGuard no_grad;
   const c10::impl::ExcludeDispatchKeyGuard no_gather(kLazyKey);
   for (const auto& [name, tensor] : tensors) {
+    if (const FsdpParam* param = FsdpParam::OfShard(tensor)) {
+      // What is gathered would go on with the values of before.
+      param->group().DropGather();
+      param->group().Reshard(/*after_forward=*/false);
+    }
     if (tensor.numel() == 0) continue;
     at::Tensor sent = tensor.detach().contiguous();
     Broadcast(sent, src, group);

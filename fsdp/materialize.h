@@ -15,16 +15,18 @@
 namespace fsdp {
 
 // Gives parameters and buffers memory on `device`, uninitialised; of sharded
-// parameters only this rank's part (with CPU offload: on the CPU). Tensors
-// stay the objects that they are, so members, ties and optimizers hold. Follow
-// it by fsdp::init or by loading a checkpoint.
+// parameters only this rank's part (with CPU offload: on the CPU, whatever
+// `device` is). Tensors stay the objects that they are, so members, ties and
+// optimizers hold; gradients are dropped. Follow it by fsdp::init or by loading
+// a checkpoint.
 void to_empty(torch::nn::Module& module, c10::Device device);
 
 // Replaces parameters and buffers by those of rank `src` of `group`, so that
 // replicas are equal: the whole world for a module that is not sharded, the
 // replicate axis for one under HSDP, where shards are sent. Collective over
-// `group`, one broadcast per tensor. Throws c10::ValueError for a rank that
-// the group lacks and for tensors on the meta device.
+// `group`, one broadcast per tensor. Throws c10::ValueError, on every rank, for
+// a rank that the group lacks, for tensors on the meta device, and for a group
+// whose ranks hold different parts of a parameter.
 void broadcast_module(torch::nn::Module& module, const ProcessGroup& group,
                       int64_t src = 0);
 
