@@ -1,0 +1,591 @@
+// Mixed precision by group of parameters: what is computed and reduced in which
+// dtype, beside the same steps written out by hand; which dtype each module
+// sees; and what keeps its own. With memory that a step gathers at most.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fsdp/activation_checkpoint.h"
+#include "fsdp/forward.h"
+#include "fsdp/fully_shard.h"
+#include "fsdp/report.h"
+#include "fsdp/sharded_grad_scaler.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/fsdp/tiny_model.h"
+#include "tests/testing/counting_backend.h"
+#include "tests/testing/ranks.h"
+#include "torch/optim/adam.h"
+#include "torch/optim/sgd.h"
+
+namespace fsdp::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::SizeIs;
+using torch::kBFloat16;
+using torch::kFloat;
+using torch::kHalf;
+using torch::Tensor;
+using Dtypes = std::vector<at::ScalarType>;
+
+constexpr TinyModelOptions kSmall = {.vocabulary = 11, .dim = 6, .length = 4};
+
+void StartRank() {
+  at::set_num_threads(1);
+  init_process_group();
+}
+
+TinyModel MakeModel() {
+  torch::manual_seed(42);
+  return TinyModel(kSmall);
+}
+
+void ShardBlocks(TinyModel& model, const FullyShardOptions& options) {
+  for (const auto& block : *model->blocks) fully_shard(block, options);
+  fully_shard(model, options);
+}
+
+Tensor Mine(int step) {
+  return TinyBatch(step, 8, kSmall).chunk(get_world_size())[get_rank()];
+}
+
+// ---- Parity with steps written out -----------------------------------------
+
+// Averages `gradient` over the ranks in its own dtype and in their order.
+// float16 of two ranks is divided before it is summed.
+Tensor Reduced(const Tensor& gradient) {
+  const int64_t world = get_world_size();
+  const double before = gradient.scalar_type() == kHalf ? 2 : 1;
+  std::vector<std::vector<Tensor>> all(1);
+  for (int64_t r = 0; r < world; ++r) {
+    all[0].push_back(torch::empty_like(gradient));
+  }
+  std::vector<Tensor> own{(gradient / before).contiguous()};
+  world_group()->allgather(all, own)->wait();
+  Tensor sum = all[0][0];
+  for (int64_t r = 1; r < world; ++r) sum = sum + all[0][r];
+  return sum / (static_cast<double>(world) / before);
+}
+
+// One step of mixed precision by hand: a copy in `compute` of the float32
+// model, whose gradients are reduced in `reduce`.
+double EmulatedBackward(TinyModel& master, int step, at::ScalarType compute,
+                        at::ScalarType reduce) {
+  TinyModel copy = MakeModel();
+  copy->to(compute);
+  {
+    const torch::NoGradGuard no_grad;
+    const auto from = master->named_parameters();
+    for (const auto& item : copy->named_parameters()) {
+      item.value().copy_(from[item.key()]);
+      item.value().set_requires_grad(from[item.key()].requires_grad());
+    }
+  }
+  const Tensor loss = TinyLoss(copy, Mine(step));
+  loss.backward();
+  const auto to = master->named_parameters();
+  for (const auto& item : copy->named_parameters()) {
+    const Tensor gradient = item.value().grad();
+    Tensor& held = to[item.key()].mutable_grad();
+    held =
+        gradient.defined() ? Reduced(gradient.to(reduce)).to(kFloat) : Tensor();
+  }
+  return loss.item<double>();
+}
+
+struct Precision {
+  MixedPrecisionPolicy policy;
+  at::ScalarType compute = kFloat;
+  at::ScalarType reduce = kFloat;  // on the wire
+  ReshardAfterForward reshard = {};
+  std::optional<CPUOffloadPolicy> offload = {};
+  bool frozen = false;  // the second block
+};
+
+// In a rank.
+void ExpectAsEmulated(const Precision& run) {
+  SCOPED_TRACE(std::string(c10::toString(run.compute)) + "/" +
+               c10::toString(run.reduce));
+  TinyModel master = MakeModel();
+  TinyModel model = MakeModel();
+  for (TinyModel* each : {&master, &model}) {
+    for (auto& p : (*each)->blocks[1]->parameters()) {
+      p.set_requires_grad(!run.frozen);
+    }
+  }
+  FullyShardOptions options;
+  options.reshard_after_forward = run.reshard;
+  options.mp_policy = run.policy;
+  options.offload_policy = run.offload;
+  options.mesh = init_device_mesh("cpu", {get_world_size()}, {"shard"});
+  Dtypes reduced;
+  Count(options.mesh->get_group())
+      .set_observer([&](const std::string& op, const at::TensorList inputs) {
+        if (op != "reduce_scatter") return;
+        for (const Tensor& t : inputs) reduced.push_back(t.scalar_type());
+      });
+  ShardBlocks(model, options);
+  const auto adam = torch::optim::AdamOptions(1e-2).eps(1e-5);
+  torch::optim::Adam master_optimizer(master->parameters(), adam);
+  torch::optim::Adam optimizer(model->parameters(), adam);
+  for (int step = 0; step < 4; ++step) {
+    const double want = EmulatedBackward(master, step, run.compute, run.reduce);
+    optimizer.zero_grad(/*set_to_none=*/step % 2 == 0);
+    const Tensor loss = TinyLoss(model, Mine(step));
+    EXPECT_EQ(loss.scalar_type(), run.compute);
+    loss.backward();
+    EXPECT_NEAR(loss.item<double>(), want, 1e-6) << "step " << step;
+    const auto expected = master->named_parameters();
+    for (const auto& [name, parameter] : named_parameters(*model)) {
+      EXPECT_EQ(parameter.scalar_type(), kFloat) << name;
+      const std::optional<DTensor> grad = parameter.grad();
+      ASSERT_EQ(grad.has_value(), expected[name].grad().defined()) << name;
+      if (!grad.has_value()) continue;
+      EXPECT_EQ(grad->scalar_type(), kFloat) << name;
+      EXPECT_TRUE(torch::allclose(grad->full_tensor(), expected[name].grad(),
+                                  /*rtol=*/1e-5, /*atol=*/1e-7))
+          << "step " << step << " " << name;
+    }
+    optimizer.step();
+    master_optimizer.step();
+  }
+  EXPECT_THAT(reduced, AllOf(Not(SizeIs(0)), Each(run.reduce)));
+  Count(options.mesh->get_group()).set_observer(nullptr);
+}
+
+TEST(MixedPrecision, ComputesInTheDtypeOfTheParameters) {
+  RunRanks(2, [] {
+    StartRank();
+    for (const at::ScalarType dtype : {kBFloat16, kHalf}) {
+      for (const bool reshard : {true, false}) {
+        ExpectAsEmulated({.policy = {.param_dtype = dtype},
+                          .compute = dtype,
+                          .reduce = dtype,
+                          .reshard = reshard});
+      }
+    }
+  });
+}
+
+TEST(MixedPrecision, ReducesInItsOwnDtype) {
+  RunRanks(2, [] {
+    StartRank();
+    ExpectAsEmulated(
+        {.policy = {.param_dtype = kBFloat16, .reduce_dtype = kFloat},
+         .compute = kBFloat16});
+    ExpectAsEmulated({.policy = {.reduce_dtype = kBFloat16},
+                      .reduce = kBFloat16,
+                      .reshard = true});
+    ExpectAsEmulated(
+        {.policy = {.param_dtype = kFloat, .reduce_dtype = kFloat}});
+  });
+}
+
+TEST(MixedPrecision, FrozenGroupsAndUnevenShards) {
+  RunRanks(3, [] {
+    StartRank();
+    ExpectAsEmulated(
+        {.policy = {.param_dtype = kBFloat16, .reduce_dtype = kFloat},
+         .compute = kBFloat16,
+         .frozen = true});
+  });
+}
+
+TEST(MixedPrecision, AccumulatesInTheDtypeOfReduction) {
+  RunRanks(2, [] {
+    StartRank();
+    TinyModel model = MakeModel();
+    ShardBlocks(model, {.mp_policy = {.param_dtype = kBFloat16,
+                                      .reduce_dtype = kFloat}});
+    FSDPModule root = get_fsdp_module(*model);
+    TinyModel master = MakeModel();
+    TinyModel sum = MakeModel();
+    constexpr int kMicrobatches = 5;
+    for (int i = 0; i < kMicrobatches; ++i) {
+      root.set_requires_gradient_sync(i == kMicrobatches - 1);
+      TinyLoss(model, Mine(i)).backward();
+      EmulatedBackward(master, i, kBFloat16, kFloat);
+      const auto to = sum->named_parameters();
+      for (const auto& item : master->named_parameters()) {
+        Tensor& held = to[item.key()].mutable_grad();
+        const Tensor& gradient = item.value().grad();
+        held = held.defined() ? held + gradient : gradient.clone();
+      }
+    }
+    const auto want = sum->named_parameters();
+    for (const auto& [name, parameter] : named_parameters(*model)) {
+      // Sums in bfloat16 would be off by some 1e-3.
+      EXPECT_TRUE(torch::allclose(parameter.grad()->full_tensor(),
+                                  want[name].grad(), /*rtol=*/1e-5,
+                                  /*atol=*/1e-7))
+          << name;
+    }
+  });
+}
+
+// Two matrices of which a step may leave one out.
+struct TwoImpl : torch::nn::Module {
+  TwoImpl()
+      : a(register_module("a", torch::nn::Linear(4, 4))),
+        b(register_module("b", torch::nn::Linear(4, 4))) {}
+  torch::nn::Linear a, b;
+};
+
+TEST(MixedPrecision, AccumulatesThoughOnlyTheLastMicrobatchUsesAll) {
+  RunRanks(2, [] {
+    StartRank();
+    auto model = std::make_shared<TwoImpl>();
+    FSDPModule root = fully_shard(
+        model,
+        {.mp_policy = {.param_dtype = kBFloat16, .reduce_dtype = kFloat}});
+    const Tensor x = torch::ones({2, 4}, kBFloat16);
+    root.set_requires_gradient_sync(false);
+    model->a(x).sum().backward();
+    root.set_requires_gradient_sync(true);
+    (model->a(x).sum() + model->b(x).sum()).backward();
+    const auto grads = named_parameters(*model);
+    EXPECT_TRUE(
+        grads[0].second.grad()->full_tensor().equal(torch::full({4, 4}, 4.0F)));
+    EXPECT_TRUE(
+        grads[2].second.grad()->full_tensor().equal(torch::full({4, 4}, 2.0F)));
+  });
+}
+
+TEST(MixedPrecision, HalfWithAGradientScaler) {
+  RunRanks(2, [] {
+    StartRank();
+    TinyModel model = MakeModel();
+    ShardBlocks(model, {.mp_policy = {.param_dtype = kHalf}});
+    TinyModel before = MakeModel();
+    torch::optim::SGD optimizer(model->parameters(), 1.0);
+    ShardedGradScaler scaler({.init_scale = 64});
+    scaler.scale(TinyLoss(model, Mine(0))).backward();
+    EXPECT_TRUE(scaler.step(optimizer));
+    scaler.update();
+    EXPECT_EQ(scaler.get_scale(), 64);
+    EmulatedBackward(before, 0, kFloat, kFloat);
+    const auto want = before->named_parameters();
+    const auto weights = named_parameters(*model);
+    for (const auto& [name, parameter] : weights) {
+      EXPECT_TRUE(torch::allclose(parameter.full_tensor(),
+                                  want[name] - want[name].grad(), 1e-2, 2e-3))
+          << name;
+    }
+    // Beyond the range of float16: no step, half the scale.
+    optimizer.zero_grad();
+    scaler.update(1e7);
+    const Tensor weight = weights[0].second.to_local().clone();
+    scaler.scale(TinyLoss(model, Mine(1)).to(kFloat)).backward();
+    EXPECT_FALSE(scaler.step(optimizer));
+    scaler.update();
+    EXPECT_EQ(scaler.get_scale(), 5e6);
+    EXPECT_TRUE(weight.equal(weights[0].second.to_local()));
+  });
+}
+
+// ---- Which dtype a module sees ---------------------------------------------
+
+Dtypes* recorder = nullptr;
+
+// A linear layer that notes in which dtype its inputs come; with `casts`, it
+// casts them itself.
+struct NotingImpl : torch::nn::Module {
+  explicit NotingImpl(bool casts_ = false)
+      : casts(casts_),
+        linear(register_module("linear", torch::nn::Linear(5, 5))) {}
+  Tensor forward(const Tensor& x, const std::optional<Tensor>& extra = {}) {
+    recorder->push_back(x.scalar_type());
+    if (extra.has_value()) recorder->push_back(extra->scalar_type());
+    const Tensor y = linear(casts ? x.to(linear->weight.scalar_type()) : x);
+    return extra.has_value() ? y + extra->to(y.scalar_type()) : y;
+  }
+  bool casts;
+  torch::nn::Linear linear;
+};
+
+struct TwoNotingImpl : torch::nn::Module {
+  explicit TwoNotingImpl(bool casts = false)
+      : first(std::make_shared<NotingImpl>(casts)),
+        second(std::make_shared<NotingImpl>(casts)) {
+    register_module("first", first.ptr());
+    register_module("second", second.ptr());
+  }
+  Tensor forward(const Tensor& x) {
+    recorder->push_back(x.scalar_type());
+    if (extra.has_value()) return second(first(x), extra);
+    if (checkpointed) {
+      return checkpoint([this](const Tensor& t) { return second(t); },
+                        first(x));
+    }
+    return second(first(x));
+  }
+  std::optional<Tensor> extra;
+  bool checkpointed = false;
+  Wrapped<NotingImpl> first, second;
+};
+
+// What the root and the two saw, and then the dtype of the output; in backward
+// too.
+Dtypes Seen(const std::shared_ptr<TwoNotingImpl>& model) {
+  Dtypes seen;
+  recorder = &seen;
+  const Tensor y = forward(*model, torch::ones({3, 5}));
+  y.sum().backward();
+  seen.push_back(y.scalar_type());
+  for (const auto& p : model->parameters()) {
+    EXPECT_EQ(p.grad().scalar_type(), kFloat);
+  }
+  return seen;
+}
+
+TEST(MixedPrecision, HalfInOneChildOnly) {
+  RunRanks(2, [] {
+    StartRank();
+    auto model = std::make_shared<TwoNotingImpl>();
+    fully_shard(model->second, {.mp_policy = {.param_dtype = kHalf}});
+    fully_shard(model);
+    EXPECT_THAT(Seen(model), ElementsAre(kFloat, kFloat, kHalf, kHalf));
+
+    model = std::make_shared<TwoNotingImpl>(/*casts=*/true);
+    fully_shard(model->second, {.mp_policy = {.param_dtype = kHalf,
+                                              .cast_forward_inputs = false}});
+    fully_shard(model);
+    EXPECT_THAT(Seen(model), ElementsAre(kFloat, kFloat, kFloat, kHalf));
+
+    model = std::make_shared<TwoNotingImpl>();
+    fully_shard(model->first,
+                {.mp_policy = {.param_dtype = kHalf, .output_dtype = kFloat}});
+    fully_shard(model);
+    EXPECT_THAT(Seen(model), ElementsAre(kFloat, kHalf, kFloat, kFloat));
+  });
+}
+
+TEST(MixedPrecision, InputsFromOutside) {
+  RunRanks(2, [] {
+    StartRank();
+    for (const bool cast : {true, false}) {
+      auto model = std::make_shared<TwoNotingImpl>(/*casts=*/!cast);
+      model->extra = torch::ones({3, 5});
+      fully_shard(model->second, {.mp_policy = {.param_dtype = kHalf,
+                                                .cast_forward_inputs = cast}});
+      fully_shard(model, {.mp_policy = {.param_dtype = kHalf}});
+      // Root, first, second, what came from outside, output.
+      EXPECT_THAT(Seen(model), ElementsAre(kHalf, kHalf, kHalf,
+                                           cast ? kHalf : kFloat, kHalf));
+    }
+  });
+}
+
+TEST(MixedPrecision, RecomputationCastsAgain) {
+  RunRanks(2, [] {
+    StartRank();
+    auto model = std::make_shared<TwoNotingImpl>();
+    model->checkpointed = true;
+    fully_shard(model->second, {.mp_policy = {.param_dtype = kBFloat16,
+                                              .output_dtype = kFloat}});
+    fully_shard(model);
+    // Root, first, second, second again in backward, output.
+    EXPECT_THAT(Seen(model),
+                ElementsAre(kFloat, kFloat, kBFloat16, kBFloat16, kFloat));
+  });
+}
+
+TEST(MixedPrecision, OutputDtypeNeedsABoundary) {
+  RunRanks(2, [] {
+    StartRank();
+    torch::nn::Linear linear(5, 3);
+    fully_shard(linear, {.mp_policy = {.param_dtype = kBFloat16,
+                                       .output_dtype = kFloat}});
+    const Tensor x = torch::ones({2, 5});
+    EXPECT_THAT(ErrorOf([&] { linear(x); }),
+                HasSubstr("sets output_dtype, but its outputs are not seen"));
+    EXPECT_EQ(forward(linear, x).scalar_type(), kFloat);
+  });
+}
+
+// Without a boundary: floating activations are cast as they meet parameters.
+TEST(MixedPrecision, CastsWhereActivationsMeetParameters) {
+  RunRanks(2, [] {
+    StartRank();
+    torch::nn::Linear linear(5, 3);
+    fully_shard(linear, {.mp_policy = {.param_dtype = kBFloat16}});
+    const Tensor x = torch::randn({2, 5}).requires_grad_();
+    const Tensor y = linear(x);
+    EXPECT_EQ(y.scalar_type(), kBFloat16);
+    y.sum().backward();
+    EXPECT_EQ(x.grad().scalar_type(), kFloat);
+
+    torch::nn::Linear strict(5, 3);
+    fully_shard(strict, {.mp_policy = {.param_dtype = kBFloat16,
+                                       .cast_forward_inputs = false}});
+    EXPECT_THAT(ErrorOf([&] { strict(x); }), HasSubstr("dtype"));
+    EXPECT_EQ(strict(x.to(kBFloat16)).scalar_type(), kBFloat16);
+
+    // States in a list follow, too.
+    torch::nn::LSTM lstm(5, 3);
+    fully_shard(lstm, {.mp_policy = {.param_dtype = kBFloat16}});
+    const Tensor h = std::get<0>(lstm(torch::randn({4, 2, 5})));
+    EXPECT_EQ(h.scalar_type(), kBFloat16);
+    h.sum().backward();
+    EXPECT_EQ(lstm->parameters()[0].grad().scalar_type(), kFloat);
+  });
+}
+
+TEST(MixedPrecision, NormsWithTheirBuffers) {
+  RunRanks(2, [] {
+    StartRank();
+    for (const at::ScalarType dtype : {kBFloat16, kHalf}) {
+      torch::nn::Sequential model(
+          torch::nn::Linear(5, 6), torch::nn::BatchNorm1d(6),
+          torch::nn::LayerNorm(torch::nn::LayerNormOptions({6})),
+          torch::nn::GroupNorm(2, 6), torch::nn::Linear(6, 3));
+      // The norm with buffers keeps float32.
+      fully_shard(model[1], {});
+      fully_shard(model, {.mp_policy = {.param_dtype = dtype}});
+      const Tensor y = model->forward(torch::randn({4, 5}));
+      EXPECT_EQ(y.scalar_type(), dtype);
+      y.sum().backward();
+      for (const auto& p : model->parameters()) {
+        EXPECT_EQ(p.grad().scalar_type(), kFloat);
+      }
+      for (const auto& buffer : model->named_buffers()) {
+        if (!buffer.value().is_floating_point()) continue;
+        EXPECT_EQ(buffer.value().scalar_type(), kFloat) << buffer.key();
+      }
+    }
+    // In the group of all it meets float32 statistics, which nobody casts.
+    torch::nn::Sequential model(torch::nn::Linear(5, 6),
+                                torch::nn::BatchNorm1d(6));
+    fully_shard(model, {.mp_policy = {.param_dtype = kBFloat16}});
+    EXPECT_THAT(ErrorOf([&] {
+                  model->forward(torch::randn({4, 5}));
+                }),
+                HasSubstr("BFloat16"));
+    EXPECT_EQ(model->buffers()[0].scalar_type(), kFloat);
+  });
+}
+
+// ---- CPU offload -----------------------------------------------------------
+
+TEST(CpuOffload, TrainsAsWithout) {
+  RunRanks(2, [] {
+    StartRank();
+    constexpr CPUOffloadPolicy kPageable = {.pin_memory = false};
+    ExpectAsEmulated({.policy = {}, .reshard = true, .offload = kPageable});
+    ExpectAsEmulated(
+        {.policy = {.param_dtype = kBFloat16, .reduce_dtype = kFloat},
+         .compute = kBFloat16,
+         .offload = kPageable});
+  });
+}
+
+TEST(CpuOffload, OneRank) {
+  RunRanks(1, [] {
+    StartRank();
+    TinyModel reference = MakeModel();
+    TinyModel model = MakeModel();
+    ShardBlocks(model,
+                {.offload_policy = CPUOffloadPolicy{.pin_memory = false}});
+    TinyLoss(reference, Mine(0)).backward();
+    TinyLoss(model, Mine(0)).backward();
+    const auto want = reference->named_parameters();
+    for (const auto& item : model->named_parameters()) {
+      EXPECT_TRUE(item.value().grad().equal(want[item.key()].grad()));
+    }
+  });
+}
+
+TEST(CpuOffload, PinnedMemoryNeedsAnAccelerator) {
+  RunRanks(1, [] {
+    StartRank();
+    TinyModel model = MakeModel();
+    EXPECT_THAT(ErrorOf([&] {
+                  fully_shard(model, {.offload_policy = CPUOffloadPolicy{}});
+                }),
+                AllOf(HasSubstr("pinned memory needs an accelerator"),
+                      HasSubstr("pin_memory = false")));
+    EXPECT_FALSE(find_fsdp_module(*model).has_value());
+  });
+}
+
+// ---- Memory ----------------------------------------------------------------
+
+uint64_t GatheredBytes(const torch::nn::Module& module) {
+  uint64_t num_bytes = 0;
+  for (const auto& parameter : named_parameters(module)) {
+    num_bytes += parameter.second.numel() * sizeof(float);
+  }
+  return num_bytes;
+}
+
+// The most that is gathered at once in a step, its forward and both, in bytes.
+struct Peaks {
+  uint64_t forward, step;
+};
+
+Peaks PeaksOfAStep(TinyModel& model) {
+  TinyLoss(model, Mine(0)).backward();
+  reset_step_report(*model);
+  const Tensor loss = TinyLoss(model, Mine(1));
+  const uint64_t in_forward = step_report(*model).unsharded_bytes_peak;
+  loss.backward();
+  const StepReport report = step_report(*model);
+  EXPECT_EQ(report.unsharded_bytes, 0u);
+  return {in_forward, report.unsharded_bytes_peak};
+}
+
+TEST(Memory, FewGroupsAreGatheredAtOnce) {
+  RunRanks(2, [] {
+    StartRank();
+    for (const bool freeze : {false, true}) {
+      // Even shards: gathered bytes are those of the parameters.
+      const TinyModelOptions options = {
+          .vocabulary = 12, .dim = 8, .num_blocks = 5, .length = 4};
+      const auto make = [&](const FullyShardOptions& sharding) {
+        TinyModel model(options);
+        for (const auto& block : *model->blocks) {
+          block->as<Block>()->scale = ParametersOf(*block)["scale"] =
+              torch::ones({2, 8});
+          for (auto& p : block->parameters()) p.set_requires_grad(!freeze);
+        }
+        ShardBlocks(model, sharding);
+        return model;
+      };
+      TinyModel model = make({.reshard_after_forward = true});
+      const uint64_t all = GatheredBytes(*model);
+      const uint64_t block = GatheredBytes(*model->blocks[0]);
+      const uint64_t root = all - 5 * block;
+      const Peaks peaks = PeaksOfAStep(model);
+      EXPECT_EQ(peaks.forward, root + block);
+      EXPECT_LE(peaks.step, root + 2 * block);
+
+      TinyModel ahead = make({.reshard_after_forward = true});
+      for (size_t i = 0; i + 1 < 5; ++i) {
+        get_fsdp_module(*ahead->blocks[i])
+            .set_modules_to_forward_prefetch(
+                {get_fsdp_module(*ahead->blocks[i + 1])});
+      }
+      EXPECT_LE(PeaksOfAStep(ahead).step, root + 2 * block);
+
+      TinyModel kept = make({.reshard_after_forward = false});
+      const Peaks all_kept = PeaksOfAStep(kept);
+      EXPECT_EQ(all_kept.forward, all);
+      EXPECT_EQ(all_kept.step, all);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace fsdp::testing
