@@ -316,6 +316,27 @@ def markdown_paths_exist(tree):
     return findings
 
 
+def markdown_tests_exist(tree):
+    """`Suite.Name` and `Suite.*` in a page are tests of the project."""
+    tests = set()
+    for path, text in tree.items():
+        if path.startswith("tests/") and path.endswith(".cc"):
+            for suite, name in re.findall(
+                    r"^TEST(?:_[FP])?\((\w+),\s*(\w+)\)", text or "", re.M):
+                tests.update(("%s.%s" % (suite, name), suite + ".*"))
+    findings = []
+    for path, text in tree.items():
+        if text is None or not path.endswith(".md"):
+            continue
+        for number, line in enumerate(_prose(text).split("\n"), 1):
+            for name in re.findall(
+                    r"`([A-Z]\w+\.(?:[A-Z]\w*[a-z]\w*|\*))`", line):
+                if name not in tests:
+                    findings.append("%s:%d: there is no test %s" %
+                                    (path, number, name))
+    return findings
+
+
 RULES = (
     banned_words,
     header_guards,
@@ -324,6 +345,7 @@ RULES = (
     limits_have_comments,
     markdown_links_exist,
     markdown_paths_exist,
+    markdown_tests_exist,
     no_leftovers,
     no_machine_paths,
     sources_are_built,

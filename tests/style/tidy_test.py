@@ -18,7 +18,8 @@ HEADER = ("// A box.\n#ifndef DCP_BASE_BOX_H_\n#define DCP_BASE_BOX_H_\n"
 CLEAN = {
     "README.md": "# Tessera\n\n## Read on\n[on](#read-on) "
                  "[base](dcp/base/box.h) `dcp/base/box.cc` `//dcp/base:base`\n"
-                 "`dcp/base/*.h` `//dcp/...`\n```\n`dcp/none`\n```\n",
+                 "`dcp/base/*.h` `//dcp/...`\n```\n`dcp/none`\n```\n"
+                 "`Box.IsEmpty` `Box.*` `Box.is_empty`\n",
     "dcp/base/BUILD.bazel": '"base" "box.cc" "box.h" "limits.h"\n',
     "dcp/base/box.cc": '#include "dcp/base/box.h"\n'
                        "// A comment may say throw.\n"
@@ -32,7 +33,8 @@ CLEAN = {
                          "inline constexpr int kB = kA;\n\n"
                          "#endif  // DCP_BASE_LIMITS_H_\n",
     "tests/dcp/base/BUILD.bazel": '"box_test.cc"\n',
-    "tests/dcp/base/box_test.cc": "#include <gtest/gtest.h>\n",
+    "tests/dcp/base/box_test.cc": "#include <gtest/gtest.h>\n"
+                                  "TEST(Box, IsEmpty) {}\n",
     "tests/golden/model.pt": None,
 }
 
@@ -82,6 +84,8 @@ BROKEN = [
     (tidy.markdown_paths_exist, "no_file", {"README.md": "`dcp/none.cc`"}),
     (tidy.markdown_paths_exist, "no_package", {"README.md": "`//dcp/none`"}),
     (tidy.markdown_paths_exist, "no_target", {"README.md": "`//dcp/base:no`"}),
+    (tidy.markdown_tests_exist, "no_test", {"README.md": "`Box.IsFull`"}),
+    (tidy.markdown_tests_exist, "no_suite", {"README.md": "`Sphere.*`"}),
     (tidy.markdown_paths_exist, "in_command",
      {"README.md": "`run tools/none --now`"}),
 ] + [

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# The first screen of fsdp/README.md: its code is the example's, to the letter,
+# and the example learns, alone and as two ranks.
+set -euo pipefail
+
+readonly program=fsdp/examples/quick_start
+readonly readme=fsdp/README.md
+
+fail() {
+  echo "FAILED: $*" >&2
+  exit 1
+}
+
+# The first C++ block of the page against the file from its includes on.
+diff <(sed -n '/^```cpp$/,/^```$/p' "$readme" | sed '/^```$/q' | sed '/^```/d') \
+  <(sed '1,2d' "$program.cc") || fail "$readme does not show $program.cc"
+
+# falls FILE: the loss at step 30 is below half of that at step 10.
+falls() {
+  awk '/^step/ { loss[$2] = $4 }
+       END { exit !(30 in loss && loss[30] < loss[10] / 2) }' "$1"
+}
+
+"$program" >"$TEST_TMPDIR/alone" || fail "alone: exit code $?"
+falls "$TEST_TMPDIR/alone" || fail "alone: $(cat "$TEST_TMPDIR/alone")"
+
+export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1
+export MASTER_PORT=$((20000 + RANDOM % 12000))
+RANK=1 timeout 120 "$program" >"$TEST_TMPDIR/rank1" &
+RANK=0 timeout 120 "$program" >"$TEST_TMPDIR/rank0" || fail "rank 0: $?"
+wait $! || fail "rank 1: $?"
+falls "$TEST_TMPDIR/rank0" || fail "two ranks: $(cat "$TEST_TMPDIR/rank0")"
+[[ ! -s $TEST_TMPDIR/rank1 ]] || fail "rank 1 printed"
