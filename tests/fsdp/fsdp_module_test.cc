@@ -1,6 +1,8 @@
 // What every method of FSDPModule changes, seen from outside: in the
 // collectives that a step makes and in the gradients that it leaves.
 
+#include <cmath>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -12,7 +14,6 @@
 #include "fsdp/forward.h"
 #include "fsdp/fsdp_state.h"
 #include "fsdp/fully_shard.h"
-#include "fsdp/mesh_collectives.h"
 #include "fsdp/module_access.h"
 #include "fsdp/process_group.h"
 #include "fsdp/report.h"
@@ -23,7 +24,6 @@
 #include "tests/testing/counting_backend.h"
 #include "tests/testing/ranks.h"
 #include "torch/nn.h"
-#include "torch/optim/sgd.h"
 #include "torch/types.h"
 
 namespace fsdp::testing {

@@ -11,6 +11,7 @@
 
 #include "fsdp/device_mesh.h"
 #include "fsdp/fsdp_state.h"
+#include "fsdp/lazy_key.h"
 #include "fsdp/module_access.h"
 #include "fsdp/process_group.h"
 #include "fsdp/report.h"
