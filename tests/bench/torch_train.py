@@ -9,7 +9,6 @@ train_bench.py writes the specification. Writes OUT.<rank>.json.
 import json
 import os
 import pathlib
-import resource
 import sys
 import time
 
@@ -28,13 +27,21 @@ from torch.distributed.fsdp._fully_shard import _fsdp_param_group
 from torch.distributed.tensor import DTensor
 
 
-def rss_bytes():
-    fields = pathlib.Path("/proc/self/statm").read_text().split()
-    return int(fields[1]) * resource.getpagesize()
+def status_bytes(name):
+    for line in pathlib.Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) * 1024
+    raise KeyError(name)
 
 
-def peak_rss_bytes():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+def private_bytes():
+    return status_bytes("RssAnon")
+
+
+def peak_private_bytes():
+    """As train_bench has it."""
+    shared = status_bytes("RssFile") + status_bytes("RssShmem")
+    return status_bytes("VmHWM") - shared
 
 
 def local(tensor):
@@ -92,7 +99,7 @@ def make_model(spec):
 
 
 def train(spec):
-    before = rss_bytes()
+    before = private_bytes()
     model = make_model(spec)
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=spec["lr"], fused=spec["fused"]
@@ -109,8 +116,9 @@ def train(spec):
         loss.backward()
         return loss.detach()
 
-    seconds, optimizer_seconds, losses = [], [], []
+    seconds, optimizer_seconds, cpu_seconds, losses = [], [], [], []
     for step in range(spec["steps"]):
+        cpu_begin = time.process_time()
         begin = time.perf_counter()
         optimizer.zero_grad()
         losses.append(forward_backward(step))
@@ -118,14 +126,16 @@ def train(spec):
         optimizer.step()
         end = time.perf_counter()
         seconds.append(end - begin)
+        cpu_seconds.append(time.process_time() - cpu_begin)
         optimizer_seconds.append(end - middle)
-    peak = peak_rss_bytes()
+    peak = peak_private_bytes()
     result = {
         "seconds": seconds,
         "optimizer_seconds": optimizer_seconds,
         "losses": [loss.item() for loss in losses],
-        "rss_before_bytes": before,
-        "rss_peak_bytes": peak,
+        "cpu_seconds": cpu_seconds,
+        "private_before_bytes": before,
+        "private_peak_bytes": peak,
         "shard_bytes": sum(local(p).nbytes for p in model.parameters()),
     }
     if spec["sharded"]:

@@ -1,18 +1,14 @@
 // One rank of a training run with fsdp, measured; torch_train.py is its twin
-// and train_bench.py runs both.
+// and train_bench.py runs both, with the environment of a rank.
 //
-//   RANK=0 WORLD_SIZE=2 MASTER_ADDR=... MASTER_PORT=... \
-//       train_bench train SPEC.json OUT     writes OUT.<rank>.json
-//   train_bench operators                   prints JSON: microseconds of an
-//                                           operator, plain and on a managed
-//                                           parameter that is gathered
+//   train_bench train SPEC.json OUT     writes OUT.<rank>.json
+//   train_bench operators               prints JSON: microseconds of an
+//                                       operator, plain and on a managed
+//                                       parameter that is gathered
 
-#include <sys/resource.h>
-#include <unistd.h>
-
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <ctime>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -53,18 +49,33 @@ std::string ReadFile(const std::string& path) {
                      std::istreambuf_iterator<char>());
 }
 
-int64_t RssBytes() {
-  std::ifstream statm("/proc/self/statm");
-  int64_t size = 0;
-  int64_t resident = 0;
-  statm >> size >> resident;
-  return resident * sysconf(_SC_PAGESIZE);
+// Of this process, all threads, or of this thread, by the clock.
+double CpuSeconds(clockid_t clock) {
+  timespec time = {};
+  clock_gettime(clock, &time);
+  return static_cast<double>(time.tv_sec) +
+         static_cast<double>(time.tv_nsec) * 1e-9;
 }
 
-int64_t PeakRssBytes() {
-  rusage usage = {};
-  getrusage(RUSAGE_SELF, &usage);
-  return usage.ru_maxrss * 1024;
+// A line of /proc/self/status, in bytes.
+int64_t StatusBytes(const std::string& name) {
+  std::ifstream status("/proc/self/status");
+  std::string line;
+  while (std::getline(status, line)) {
+    if (line.rfind(name + ":", 0) == 0) {
+      return std::stoll(line.substr(name.size() + 1)) * 1024;
+    }
+  }
+  TORCH_CHECK(false, "/proc/self/status has no ", name);
+}
+
+int64_t PrivateBytes() { return StatusBytes("RssAnon"); }
+
+// Pages of files only grow in number, so those of now are at most those of the
+// peak.
+int64_t PeakPrivateBytes() {
+  return StatusBytes("VmHWM") - StatusBytes("RssFile") -
+         StatusBytes("RssShmem");
 }
 
 llama::ModelOptions Sizes(const Json& sizes) {
@@ -118,7 +129,7 @@ at::Tensor ForwardBackward(llama::Llama& model, const at::Tensor& batch) {
 }
 
 Json TrainAndMeasure(const Json& spec) {
-  const int64_t before = RssBytes();
+  const int64_t before = PrivateBytes();
   llama::Llama model = MakeModel(spec);
   const std::unique_ptr<torch::optim::Optimizer> optimizer =
       MakeOptimizer(spec, model);
@@ -126,9 +137,10 @@ Json TrainAndMeasure(const Json& spec) {
   const at::Tensor data = at::from_blob(
       tokens.data(), {spec["steps"], spec["batch"], spec["length"]}, at::kLong);
 
-  Json result = {{"rss_before_bytes", before}};
+  Json result = {{"private_before_bytes", before}};
   for (int64_t step = 0; step < spec["steps"]; ++step) {
     if (spec["sharded"]) reset_step_report(*model);
+    const double cpu_begin = CpuSeconds(CLOCK_PROCESS_CPUTIME_ID);
     const Clock::time_point begin = Clock::now();
     optimizer->zero_grad();
     const at::Tensor loss = ForwardBackward(model, data[step]);
@@ -136,10 +148,12 @@ Json TrainAndMeasure(const Json& spec) {
     optimizer->step();
     const Clock::time_point end = Clock::now();
     result["seconds"].push_back(SecondsBetween(begin, end));
+    result["cpu_seconds"].push_back(CpuSeconds(CLOCK_PROCESS_CPUTIME_ID) -
+                                    cpu_begin);
     result["optimizer_seconds"].push_back(SecondsBetween(middle, end));
     result["losses"].push_back(loss.item<double>());
   }
-  result["rss_peak_bytes"] = PeakRssBytes();
+  result["private_peak_bytes"] = PeakPrivateBytes();
   int64_t shard_bytes = 0;
   for (const at::Tensor& shard : model->parameters()) {
     shard_bytes += static_cast<int64_t>(shard.nbytes());
@@ -155,17 +169,18 @@ Json TrainAndMeasure(const Json& spec) {
   return result;
 }
 
-// Of one call of a linear, in microseconds.
+// Of one call of a linear, in microseconds of the processor, which other
+// processes change less than those of the wall.
 double MicrosPerCall(torch::nn::Linear& linear, const at::Tensor& input) {
-  constexpr int kCalls = 20000;
-  const Clock::time_point begin = Clock::now();
+  constexpr int kCalls = 2000;
+  const double begin = CpuSeconds(CLOCK_THREAD_CPUTIME_ID);
   for (int i = 0; i < kCalls; ++i) linear(input);
-  return SecondsBetween(begin, Clock::now()) * 1e6 / kCalls;
+  return (CpuSeconds(CLOCK_THREAD_CPUTIME_ID) - begin) * 1e6 / kCalls;
 }
 
 // Rounds alternate, so that a change in the machine's speed meets both.
 Json MeasureOperators() {
-  constexpr int kRounds = 21;
+  constexpr int kRounds = 201;
   constexpr int64_t kDim = 32;
   const c10::NoGradGuard no_grad;
   torch::nn::Linear plain(kDim, kDim);

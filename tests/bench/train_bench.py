@@ -18,6 +18,7 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 MIB = 2**20
+WHO = ("ours", "pytorch")
 WARMUP_STEPS = 5
 # Losses of both after the same steps; they round differently.
 LOSS_TOLERANCE = 1e-3
@@ -34,8 +35,8 @@ def parse_arguments():
         prog="tools/bench train",
         description="Trains a Llama with fsdp and with Python's FSDP2: same "
         "weights, same tokens, Gloo on this machine, one thread a rank. Prints "
-        "tokens/s, memory and collectives of both, what the engine adds to a "
-        "step on one rank, and what an operator on a managed parameter costs.",
+        "tokens/s, memory and collectives of both, what sharding adds to a "
+        "step, and what an operator on a managed parameter costs.",
     )
     parser.add_argument(
         "--ranks",
@@ -164,16 +165,22 @@ class Bench:
         first = ranks[0]
         spec = json.loads(spec.read_text())
         tokens = spec["batch"] * (spec["length"] - 1)
-        seconds = statistics.median(first["seconds"][WARMUP_STEPS:])
+        steps = list(zip(first["seconds"], first["optimizer_seconds"]))
+        steps = steps[WARMUP_STEPS:]
         run = {
-            "tokens_per_second": tokens / seconds,
-            "step_seconds": seconds,
-            "optimizer_seconds": statistics.median(
-                first["optimizer_seconds"][WARMUP_STEPS:]
+            "tokens_per_second": tokens / statistics.median(s for s, _ in steps),
+            # Forward and backward.
+            "passes_seconds": statistics.median(s - o for s, o in steps),
+            "optimizer_seconds": statistics.median(o for _, o in steps),
+            "cpu_seconds": statistics.mean(
+                statistics.median(rank["cpu_seconds"][WARMUP_STEPS:])
+                for rank in ranks
             ),
-            "rss_peak_bytes": max(rank["rss_peak_bytes"] for rank in ranks),
-            "rss_added_bytes": max(
-                rank["rss_peak_bytes"] - rank["rss_before_bytes"]
+            "private_peak_bytes": max(
+                rank["private_peak_bytes"] for rank in ranks
+            ),
+            "private_added_bytes": max(
+                rank["private_peak_bytes"] - rank["private_before_bytes"]
                 for rank in ranks
             ),
             "loss": statistics.mean(rank["losses"][-1] for rank in ranks),
@@ -189,13 +196,14 @@ class Bench:
     def round(self, folder):
         result = {}
         for num_ranks in self.args.ranks:
-            for sharded in (True, False) if num_ranks == 1 else (True,):
+            # Unsharded, ranks do not communicate: each trains on its rows.
+            for sharded in (True, False):
                 row = {
                     who: self.train(who, folder, num_ranks, sharded)
                     for who in self.commands
                 }
                 expect_equal_losses(row)
-                result[str(num_ranks) if sharded else "unsharded"] = row
+                result[row_name(num_ranks, sharded)] = row
         return result
 
     def operators(self):
@@ -209,6 +217,10 @@ class Bench:
             name: {"median": statistics.median(values), "spread": spread(values)}
             for name, values in json.loads(done.stdout).items()
         }
+
+
+def row_name(num_ranks, sharded):
+    return str(num_ranks) if sharded else f"{num_ranks} unsharded"
 
 
 def expect_equal_losses(row):
@@ -235,40 +247,50 @@ def summarize_row(rounds):
             key: figure(rounds, lambda one: one[who][key])
             for key in (
                 "tokens_per_second",
-                "step_seconds",
+                "passes_seconds",
                 "optimizer_seconds",
-                "rss_peak_bytes",
-                "rss_added_bytes",
+                "cpu_seconds",
+                "private_peak_bytes",
+                "private_added_bytes",
                 "tensor_bytes",
             )
             if key in rounds[0][who]
         }
-        for who in ("ours", "pytorch")
+        for who in WHO
     }
     row["times_pytorch"] = {
         key: figure(rounds, lambda one: one["ours"][key] / one["pytorch"][key])
         for key in row["ours"]
     }
-    for who in ("ours", "pytorch"):
+    for who in WHO:
         if "collectives" in rounds[0][who]:
             row[who]["collectives"] = rounds[0][who]["collectives"]
     return row
 
 
-def summarize(rounds):
-    result = {
-        name: summarize_row([one[name] for one in rounds]) for name in rounds[0]
+def summarize(rounds, ranks):
+    return {
+        "rows": {
+            name: summarize_row([one[name] for one in rounds])
+            for name in rounds[0]
+        },
+        "overhead_seconds": {
+            str(num_ranks): overhead(rounds, num_ranks) for num_ranks in ranks
+        },
     }
-    if "unsharded" in result and "1" in result:
-        result["engine_overhead_seconds"] = {
-            who: figure(
-                rounds,
-                lambda one: one["1"][who]["step_seconds"]
-                - one["unsharded"][who]["step_seconds"],
-            )
-            for who in ("ours", "pytorch")
-        }
-    return result
+
+
+def overhead(rounds, num_ranks):
+    """What sharding adds to forward and backward, by who did it."""
+    sharded, plain = (row_name(num_ranks, flag) for flag in (True, False))
+
+    def added(one, who):
+        passes = (one[name][who]["passes_seconds"] for name in (sharded, plain))
+        return next(passes) - next(passes)
+
+    return {
+        who: figure(rounds, lambda one, who=who: added(one, who)) for who in WHO
+    }
 
 
 def number(entry, scale=1.0, digits=2):
@@ -279,57 +301,46 @@ def number(entry, scale=1.0, digits=2):
     )
 
 
+COLUMNS = (
+    # What, its heading, its scale, digits.
+    ("tokens_per_second", "tokens/s", 1, 0),
+    ("cpu_seconds", "CPU ms/step", 1e3, 2),
+    ("optimizer_seconds", "optimizer ms", 1e3, 2),
+    ("private_added_bytes", "memory MiB", 1 / MIB, 1),
+    ("private_peak_bytes", "process MiB", 1 / MIB, 0),
+    ("tensor_bytes", "tensors MiB", 1 / MIB, 2),
+)
+
+
+def print_line(first, who, cells):
+    line = f"{first:<13}{who:<9}"
+    print((line + "".join(f"{cell:>24}" for cell in cells)).rstrip())
+
+
 def print_size(size, result):
     print(f"\nModel '{size}' {json.dumps(SIZES[size])}")
-    line = "{:<12}{:<10}{:>22}{:>20}{:>18}{:>18}{:>16}".format
-    print(
-        line(
-            "ranks",
-            "",
-            "tokens/s",
-            "optimizer ms",
-            "peak RSS MiB",
-            "tensors MiB",
-            "AG, RS, AR",
-        )
-    )
-    for name, row in result.items():
-        if name == "engine_overhead_seconds":
-            continue
-        for who in ("ours", "pytorch"):
+    print_line("ranks", "", [*(c[1] for c in COLUMNS), "AG, RS, AR"])
+    for name, row in result["rows"].items():
+        for who in WHO:
             run = row[who]
-            counts = run.get("collectives")
-            print(
-                line(
-                    name if who == "ours" else "",
-                    who,
-                    number(run["tokens_per_second"], digits=0),
-                    number(run["optimizer_seconds"], 1e3),
-                    number(run["rss_peak_bytes"], 1 / MIB, 0),
-                    number(run["tensor_bytes"], 1 / MIB) if counts else "",
-                    ", ".join(str(count) for count in counts.values())
-                    if counts
-                    else "",
-                )
-            )
+            cells = [
+                number(run[key], scale, digits) if key in run else ""
+                for key, _, scale, digits in COLUMNS
+            ]
+            counts = run.get("collectives", {})
+            kinds = ("all_gather", "reduce_scatter", "all_reduce")
+            cells.append(", ".join(str(counts[k]) for k in kinds if counts))
+            print_line(name if who == "ours" else "", who, cells)
         ratios = row["times_pytorch"]
+        cells = [
+            number(ratios[key]) if key in ratios else "" for key, *_ in COLUMNS
+        ]
+        print_line("", "ratio", cells)
+    for num_ranks, added in result["overhead_seconds"].items():
         print(
-            line(
-                "",
-                "ratio",
-                number(ratios["tokens_per_second"]),
-                number(ratios["optimizer_seconds"]),
-                number(ratios["rss_peak_bytes"]),
-                number(ratios["tensor_bytes"]) if counts else "",
-                "",
-            )
-        )
-    overhead = result.get("engine_overhead_seconds")
-    if overhead:
-        print(
-            "One rank, sharded less unsharded, per step: "
-            f"{number(overhead['ours'], 1e3)} ms; PyTorch "
-            f"{number(overhead['pytorch'], 1e3)} ms."
+            f"Sharded less unsharded forward and backward on {num_ranks}: "
+            f"{number(added['ours'], 1e3)} ms; PyTorch "
+            f"{number(added['pytorch'], 1e3)} ms."
         )
 
 
@@ -347,11 +358,14 @@ def print_report(report):
         "\nA Linear, plain "
         f"{number(operators['plain_us'], 1, 3)} us, managed and gathered "
         f"{number(operators['managed_us'], 1, 3)} us: "
-        f"{number(operators['overhead_us'], 1, 3)} us more per operator."
+        f"{number(operators['overhead_us'], 1, 3)} us more.\n"
+        "That is a transposition and a product of two managed tensors."
     )
     print(
-        "AG, RS, AR: all-gathers, reduce-scatters, all-reduces of a step. "
-        "Tensors: shards, and the most gathered parameters at once."
+        "AG, RS, AR: all-gathers, reduce-scatters, all-reduces of a step.\n"
+        "Memory: the most private memory of a rank less what it had before it "
+        "made the model.\nTensors: shards, and the most gathered parameters "
+        "at once."
     )
 
 
@@ -380,7 +394,7 @@ def main():
             for index in range(args.rounds):
                 say(f"{size}, round {index + 1} of {args.rounds}")
                 rounds.append(bench.round(folder))
-            report["sizes"][size] = summarize(rounds)
+            report["sizes"][size] = summarize(rounds, args.ranks)
         report["operators"] = bench.operators()
     finally:
         shutil.rmtree(scratch)
