@@ -16,11 +16,13 @@
 #include "c10/util/Exception.h"
 #include "fsdp/device_mesh.h"
 #include "fsdp/dtensor.h"
+#include "fsdp/fully_shard.h"
 #include "fsdp/process_group.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/counting_backend.h"
 #include "tests/testing/ranks.h"
+#include "torch/nn/modules/linear.h"
 #include "torch/utils.h"
 
 namespace fsdp {
@@ -231,6 +233,37 @@ TEST(ClipGradNorm, PlainTensorsCountAsTheyAre) {
     const std::vector<at::Tensor> parameters = {plain, frozen};
     EXPECT_NEAR(clip_grad_norm_(parameters, 1.0).item<double>(), 4, 1e-5);
     EXPECT_TRUE(plain.grad().allclose(at::full({4}, 0.5)));
+  });
+}
+
+TEST(ClipGradNorm, OfAShardedModuleIsThatOfTheWholeModule) {
+  RunRanks(2, [] {
+    init_process_group();
+    const DeviceMesh mesh = init_device_mesh("cpu", {2});
+    torch::manual_seed(1);
+    torch::nn::Linear whole(5, 3);
+    torch::manual_seed(1);
+    torch::nn::Linear sharded(5, 3);
+    fully_shard(sharded, {.mesh = mesh});
+    const at::Tensor x = at::randn({4, 5}) * 10;
+    for (const double p : {1.0, 2.0, kInfinity}) {
+      for (torch::nn::Linear* model : {&whole, &sharded}) {
+        (*model)->zero_grad();
+        (*model)->forward(x).square().sum().backward();
+      }
+      const double expected =
+          NormOfAll({whole->weight.grad(), whole->bias.grad()}, p);
+      CountingBackend& counts = Count(mesh.get_group());
+      counts.Reset();
+      const at::Tensor norm = clip_grad_norm_(sharded->parameters(), 1.0, p);
+      EXPECT_EQ(counts.ToString(), "all_reduce 1");
+      EXPECT_NEAR(norm.item<double>(), expected, 1e-4 * expected);
+      std::vector<DTensor> clipped;
+      for (const DTensor& parameter : parameters(*sharded)) {
+        clipped.push_back(*parameter.grad());
+      }
+      EXPECT_NEAR(get_total_norm(clipped, p).item<double>(), 1, 1e-4);
+    }
   });
 }
 

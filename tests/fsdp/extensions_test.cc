@@ -1,6 +1,7 @@
 #include <cmath>
 #include <cstdint>
-#include <limits>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "ATen/ops/arange.h"
@@ -14,17 +15,22 @@
 #include "fsdp/device_mesh.h"
 #include "fsdp/extensions/float8.h"
 #include "fsdp/extensions/nf4.h"
+#include "fsdp/fully_shard.h"
 #include "fsdp/mesh_collectives.h"
 #include "fsdp/process_group.h"
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/counting_backend.h"
 #include "tests/testing/ranks.h"
+#include "torch/nn/modules/linear.h"
+#include "torch/nn/pimpl.h"
+#include "torch/optim/sgd.h"
 #include "torch/utils.h"
 
 namespace fsdp {
 namespace {
 
-using ::testing::ElementsAre;
+using testing::Count;
+using testing::CountingBackend;
 using testing::RunRanks;
 
 TEST(Float8, ErrorIsWithinTheBound) {
@@ -205,6 +211,198 @@ TEST(Nf4, GathersShardsWhoseLastBlockIsShort) {
           GatherThrough(nf4_all_gather(whole), whole, dim, at::kFloat, mesh)
               .equal(at::cat(parts, dim)));
     }
+  });
+}
+
+// Two layers, whose rows no number of ranks divides, and biases that travel as
+// they are.
+struct MlpImpl : torch::nn::Module {
+  MlpImpl() {
+    torch::manual_seed(7);
+    up = register_module("up", torch::nn::Linear(30, 67));
+    down = register_module("down", torch::nn::Linear(67, 5));
+  }
+  at::Tensor forward(const at::Tensor& x) { return down(up(x).relu()); }
+  torch::nn::Linear up{nullptr}, down{nullptr};
+};
+TORCH_MODULE(Mlp);
+
+// Batch of a step over all ranks.
+at::Tensor BatchOf(int64_t step) {
+  torch::manual_seed(static_cast<uint64_t>(100 + step));
+  return at::randn({12, 30});
+}
+
+FullyShardOptions OptionsFor(const DeviceMesh& mesh, bool is_nf4,
+                             bool reshard_after_forward) {
+  FullyShardOptions options;
+  options.mesh = mesh;
+  options.reshard_after_forward = reshard_after_forward;
+  options.all_gather_extension_fn =
+      [is_nf4](
+          const std::string& name,
+          const at::Tensor& parameter) -> std::optional<AllGatherExtension> {
+    if (name.find("weight") == std::string::npos) return std::nullopt;
+    return is_nf4 ? nf4_all_gather(parameter) : float8_all_gather();
+  };
+  return options;
+}
+
+// A layer that computes with float8 weights and keeps its own.
+at::Tensor RoundTripFloat8(const at::Tensor& weight) {
+  const at::Tensor scale = float8_scale(weight.abs().max());
+  return dequantize_float8(quantize_float8(weight, scale), scale, at::kFloat);
+}
+
+// One process: each step computes with rounded weights, and gives the gradient
+// to the weights that were not.
+std::vector<double> TrainWithRoundedWeights(Mlp& model, int steps) {
+  std::vector<double> losses;
+  for (int64_t step = 0; step < steps; ++step) {
+    Mlp rounded;
+    {
+      const at::NoGradGuard no_grad;
+      const auto masters = model->named_parameters();
+      for (auto& item : rounded->named_parameters()) {
+        const at::Tensor& master = masters[item.key()];
+        item.value().copy_(master.dim() == 2 ? RoundTripFloat8(master)
+                                             : master);
+      }
+    }
+    const at::Tensor loss = rounded->forward(BatchOf(step)).square().mean();
+    loss.backward();
+    losses.push_back(loss.item<double>());
+    const at::NoGradGuard no_grad;
+    const auto grads = rounded->named_parameters();
+    for (auto& item : model->named_parameters()) {
+      item.value().sub_(grads[item.key()].grad(), 0.5);
+    }
+  }
+  return losses;
+}
+
+// The same steps under fully_shard; losses averaged over the ranks.
+std::vector<double> TrainSharded(Mlp& model, int steps) {
+  torch::optim::SGD optimizer(model->parameters(),
+                              torch::optim::SGDOptions(0.5));
+  std::vector<double> losses;
+  const int64_t world = get_world_size();
+  for (int64_t step = 0; step < steps; ++step) {
+    optimizer.zero_grad();
+    const at::Tensor mine = BatchOf(step).chunk(world)[get_rank()];
+    const at::Tensor loss = model->forward(mine).square().mean();
+    loss.backward();
+    optimizer.step();
+    at::Tensor sum = loss.detach().clone();
+    AllReduce(sum, ReduceOp::kAvg, world_group());
+    losses.push_back(sum.item<double>());
+  }
+  return losses;
+}
+
+void CheckFloat8Training(int world_size, bool reshard_after_forward) {
+  RunRanks(world_size, [&] {
+    init_process_group();
+    const DeviceMesh mesh = init_device_mesh("cpu", {get_world_size()});
+    Mlp reference;
+    Mlp model;
+    const FullyShardOptions options =
+        OptionsFor(mesh, /*is_nf4=*/false, reshard_after_forward);
+    fully_shard(model->up, options);
+    fully_shard(model, options);
+    const std::vector<double> expected = TrainWithRoundedWeights(reference, 5);
+    const std::vector<double> losses = TrainSharded(model, 5);
+    for (size_t step = 0; step < losses.size(); ++step) {
+      EXPECT_NEAR(losses[step], expected[step], 1e-4) << step;
+    }
+    EXPECT_LT(losses.back(), losses.front());
+    // What trains is not rounded.
+    const auto wanted = reference->named_parameters();
+    for (const auto& [name, parameter] : fsdp::named_parameters(*model)) {
+      EXPECT_TRUE(parameter.full_tensor().allclose(wanted[name], 1e-3, 1e-4))
+          << name;
+    }
+  });
+}
+
+TEST(Float8, TrainsAsRoundedWeightsDo) { CheckFloat8Training(2, true); }
+TEST(Float8, TrainsWithUnevenShards) { CheckFloat8Training(3, true); }
+TEST(Float8, TrainsWithoutReshardingAfterForward) {
+  CheckFloat8Training(2, false);
+}
+
+TEST(Float8, GathersAByteAnElementAndComputesInTheParamDtype) {
+  RunRanks(2, [] {
+    init_process_group();
+    const DeviceMesh mesh = init_device_mesh("cpu", {2});
+    CountingBackend& counts = Count(mesh.get_group());
+    Mlp model;
+    FullyShardOptions options = OptionsFor(mesh, false, true);
+    options.mp_policy.param_dtype = at::kBFloat16;
+    fully_shard(model, options);
+    counts.Reset();
+    const at::Tensor out = model->forward(BatchOf(0));
+    EXPECT_EQ(out.scalar_type(), at::kBFloat16);
+    EXPECT_EQ(counts.calls("all_gather"), 1);
+    // Rows of 34 and 3; biases of two bytes, and some alignment.
+    const int64_t weight_bytes = 34 * 30 + 3 * 67;
+    EXPECT_GE(counts.bytes("all_gather"), weight_bytes + 2 * (34 + 3));
+    EXPECT_LE(counts.bytes("all_gather"), weight_bytes + 2 * (34 + 3) + 64);
+    EXPECT_EQ(counts.calls("all_reduce"), 2);  // a scale for each weight
+    out.to(at::kFloat).square().mean().backward();
+    for (const auto& [name, parameter] : fsdp::named_parameters(*model)) {
+      ASSERT_TRUE(parameter.grad().has_value()) << name;
+      EXPECT_EQ(parameter.grad()->scalar_type(), at::kFloat);
+      EXPECT_GT(parameter.grad()->norm().item<double>(), 0) << name;
+    }
+  });
+}
+
+// QLoRA in small: frozen weights in four bits, biases train.
+TEST(Nf4, FreezesTheBaseAndTrainsTheRest) {
+  RunRanks(3, [] {
+    init_process_group();
+    const DeviceMesh mesh = init_device_mesh("cpu", {3});
+    CountingBackend& counts = Count(mesh.get_group());
+    Mlp reference;
+    Mlp model;
+    for (const Mlp& m : {reference, model}) {
+      m->up->weight.requires_grad_(false);
+      m->down->weight.requires_grad_(false);
+    }
+    {
+      // Each rank rounds the rows it has, padded to those of the first.
+      const at::NoGradGuard no_grad;
+      for (const at::Tensor& weight :
+           {reference->up->weight, reference->down->weight}) {
+        for (const at::Tensor& shard : weight.chunk(3)) {
+          shard.copy_(
+              dequantize_nf4(quantize_nf4(shard), shard.numel(), at::kFloat)
+                  .view(shard.sizes()));
+        }
+      }
+    }
+    fully_shard(model, OptionsFor(mesh, /*is_nf4=*/true, true));
+    counts.Reset();
+    const std::vector<double> losses = TrainSharded(model, 4);
+    // 23 rows of 30 are 11 blocks, 2 of 67 are 3: 36 bytes each.
+    EXPECT_GE(counts.bytes("all_gather") / counts.calls("all_gather"),
+              14 * 36 + 4 * (23 + 2));
+    EXPECT_LE(counts.bytes("all_gather") / counts.calls("all_gather"),
+              14 * 36 + 4 * (23 + 2) + 96);
+    torch::optim::SGD optimizer(reference->parameters(),
+                                torch::optim::SGDOptions(0.5));
+    for (int64_t step = 0; step < 4; ++step) {
+      optimizer.zero_grad();
+      const at::Tensor loss = reference->forward(BatchOf(step)).square().mean();
+      loss.backward();
+      optimizer.step();
+      EXPECT_NEAR(losses[static_cast<size_t>(step)], loss.item<double>(), 1e-5)
+          << step;
+    }
+    const Mlp untouched;
+    const DTensor weight = *dtensor_of(model->named_parameters()["up.weight"]);
+    EXPECT_TRUE(weight.full_tensor().equal(untouched->up->weight));
   });
 }
 

@@ -28,6 +28,9 @@
 #include "fsdp/examples/train_llama/model.h"
 #include "fsdp/fully_shard.h"
 #include "fsdp/fused_adamw.h"
+#include "fsdp/init.h"
+#include "fsdp/lazy_key.h"
+#include "fsdp/materialize.h"
 #include "fsdp/process_group.h"
 #include "torch/optim/adamw.h"
 
@@ -77,9 +80,10 @@ fsdp::DeviceMesh MakeMesh(const Config& config) {
 
 // Each block becomes a group that is gathered before it runs and freed after;
 // what is left (embedding, last norm, output) is the group of the root.
-void ShardModel(const Config& config, const Llama& model) {
-  fsdp::FullyShardOptions options = {
-      .mesh = MakeMesh(config),
+void ShardModel(const Config& config, const fsdp::DeviceMesh& mesh,
+                const Llama& model) {
+  const fsdp::FullyShardOptions options = {
+      .mesh = mesh,
       .reshard_after_forward = ParseReshard(config.reshard_after_forward),
       .mp_policy = {.param_dtype = DtypeNamed(config.param_dtype),
                     .reduce_dtype = DtypeNamed(config.reduce_dtype)}};
@@ -89,11 +93,38 @@ void ShardModel(const Config& config, const Llama& model) {
   fsdp::fully_shard(model, options);
 }
 
-Llama MakeModel(const Config& config) {
+// Every rank draws all weights, and keeps its part.
+Llama MakeModel(const Config& config, const fsdp::DeviceMesh& mesh) {
   at::manual_seed(config.seed);
   Llama model(config.model);
   InitWeights(model, config.model);
-  ShardModel(config, model);
+  ShardModel(config, mesh, model);
+  return model;
+}
+
+// No rank ever has more than its part: the model is built without memory, and
+// each element drawn by the rank that keeps it. What is drawn depends on the
+// seed alone, not on how many ranks there are.
+Llama MakeLargeModel(const Config& config, const fsdp::DeviceMesh& mesh) {
+  Llama model{nullptr};
+  {
+    const fsdp::MetaDeviceGuard on_meta;
+    model = Llama(config.model);
+  }
+  ShardModel(config, mesh, model);
+  fsdp::to_empty(model, mesh.device());
+  fsdp::init::init_parameters(
+      *model,
+      [&config](const std::string& name, const fsdp::init::Target& parameter,
+                uint64_t seed) {
+        if (parameter.shape().size() == 1) {
+          fsdp::init::ones_(parameter);
+        } else {
+          fsdp::init::normal_(parameter, 0.0, InitialStd(config.model, name),
+                              seed);
+        }
+      },
+      static_cast<uint64_t>(config.seed));
   return model;
 }
 
@@ -215,7 +246,9 @@ absl::Status Train(const Config& config) {
       Corpus::Open(config.data, config.seq_len, config.seed);
   if (!corpus.ok()) return corpus.status();
 
-  Llama model = MakeModel(config);
+  const fsdp::DeviceMesh mesh = MakeMesh(config);
+  Llama model = config.deterministic_init ? MakeLargeModel(config, mesh)
+                                          : MakeModel(config, mesh);
   const std::unique_ptr<torch::optim::Optimizer> optimizer =
       MakeOptimizer(config, model);
   Progress progress(config);
