@@ -3,7 +3,8 @@
 // model in Python. The calls and options are those of
 // torch.distributed.checkpoint.state_dict. For the thread that trains, between
 // steps; calls marked collective are made by all ranks, and an error of one
-// rank is returned on all.
+// rank is returned on all. Getting is collective with full_state_dict, setting
+// where the module is sharded, or with broadcast_from_rank0.
 #ifndef DCP_TORCH_STATE_DICT_H_
 #define DCP_TORCH_STATE_DICT_H_
 
@@ -15,33 +16,40 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "dcp/torch/state_value.h"
+#include "fsdp/process_group.h"
 #include "torch/nn/module.h"
 #include "torch/optim/optimizer.h"
 
 namespace dcp {
 
 struct StateDictOptions {
-  // Whole tensors instead of DTensors. get: gathers one tensor at a time,
-  // collective. set: every rank takes its part.
+  // Whole tensors instead of DTensors. get: gathers one tensor at a time. set:
+  // every rank takes its part.
   bool full_state_dict = false;
   // get: copies on the CPU. With full_state_dict only rank 0 gets them, the
   // others an empty dict.
   bool cpu_offload = false;
   // get: no parameters that need no gradient.
   bool ignore_frozen_params = false;
-  // false: with `submodules` given, names begin below the submodule.
+  // Models: only what lies in these modules within `module`, if there are any;
+  // the caller's. With keep_submodule_prefixes false there is one, and names
+  // begin below it.
+  std::vector<const torch::nn::Module*> submodules = {};
   bool keep_submodule_prefixes = true;
   // set: a missing or unexpected name is an error (NotFound or
   // InvalidArgument, all names listed).
   bool strict = true;
   // set, with full_state_dict: rank 0's dict is the one that counts, others
-  // may be empty; each rank receives its part only. Collective.
+  // may be empty; each rank receives its part only.
   bool broadcast_from_rank0 = false;
   // Optimizers: "state.<name>.<key>" and "param_groups.<name>.<key>" instead
   // of a nested dict.
   bool flatten_optimizer_state_dict = false;
   // Bounds what broadcast_from_rank0 holds beside the shards, on every rank.
   uint64_t window_bytes = uint64_t{64} << 20;
+  // Who makes a collective call; null: the default group, or this process
+  // alone without one.
+  fsdp::ProcessGroup process_group = nullptr;
 };
 
 // Parameters and buffers by name, aliasing the module's memory (unless
@@ -49,10 +57,12 @@ struct StateDictOptions {
 absl::StatusOr<StateDict> get_model_state_dict(
     const torch::nn::Module& module, const StateDictOptions& options = {});
 
-// {"state": {name: {"step", "exp_avg", ...}}, "param_groups": [...]}. An
-// optimizer that never stepped is given its initial state first (a step of
-// rate and gradients zero), as PyTorch does. Optimizers: torch::optim's SGD,
-// Adam, AdamW, RMSprop, Adagrad, and fsdp::FusedAdamW.
+// {"state": {name: {"step", "exp_avg", ...}}, "param_groups": [...]}, keys and
+// hyperparameters as PyTorch's optimizers have them, `step` a float32 tensor
+// of no dimensions; a tied parameter stands under its first name. Parameters
+// that need a gradient and never stepped are given the state before a first
+// step. Optimizers: torch::optim's SGD, Adam, AdamW, RMSprop, Adagrad, and
+// fsdp::FusedAdamW.
 absl::StatusOr<StateDict> get_optimizer_state_dict(
     const torch::nn::Module& module, torch::optim::Optimizer& optimizer,
     const StateDictOptions& options = {});
@@ -71,10 +81,16 @@ struct IncompatibleKeys {
 // Copies into the module's own memory: tensors stay the objects they are. A
 // module on the meta device under fully_shard must have memory first
 // (fsdp::to_empty). Before anything changes, all names, shapes and types are
-// checked and everything wrong is listed.
+// checked and everything wrong is listed. Of a tied parameter's names any will
+// do. Types are cast as copy_ casts.
 absl::StatusOr<IncompatibleKeys> set_model_state_dict(
     torch::nn::Module& module, const StateDict& state,
     const StateDictOptions& options = {});
+// Nested or flattened, or with the numbers that a plain Python optimizer has
+// for names. Hyperparameters are set too; groups are found by the names in
+// them. State of parameters that `optimizer` does not step is left aside, so
+// that one dict can hold several optimizers. Not strict: what is missing stays
+// as it is.
 absl::Status set_optimizer_state_dict(torch::nn::Module& module,
                                       torch::optim::Optimizer& optimizer,
                                       const StateDict& state,

@@ -1,0 +1,46 @@
+// What a module has registered, as its state dict lists it: every parameter
+// and buffer under each of its names, in the order of Python's state_dict().
+// For the thread that trains.
+#ifndef DCP_TORCH_MODULE_ENTRIES_H_
+#define DCP_TORCH_MODULE_ENTRIES_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "dcp/torch/state_value.h"
+#include "fsdp/dtensor.h"
+#include "torch/nn/module.h"
+
+namespace dcp {
+
+struct ModuleEntry {
+  std::string name;
+  at::Tensor tensor;  // what is registered: the shard of a sharded one
+  bool is_parameter;
+};
+
+// Of each module its parameters, then its buffers, then its children's.
+std::vector<ModuleEntry> EntriesOf(const torch::nn::Module& module);
+
+// The names of the modules `modules` below `root`, each with a dot behind it;
+// that of the root is empty. Absent for one that is not there.
+std::optional<std::vector<std::string>> PrefixesOf(
+    const torch::nn::Module& root,
+    const std::vector<const torch::nn::Module*>& modules);
+
+// Whether fully_shard took any of the parameters.
+bool IsSharded(const torch::nn::Module& module);
+
+// How a tensor of the parameter's shape lies on the mesh; absent when the
+// parameter is not sharded.
+std::optional<fsdp::DTensorSpec> SpecOf(const at::Tensor& parameter);
+
+// Forgets what is gathered of the shards, so that the next forward gathers
+// what they are then.
+void DropGathered(torch::nn::Module& module);
+
+}  // namespace dcp
+
+#endif  // DCP_TORCH_MODULE_ENTRIES_H_

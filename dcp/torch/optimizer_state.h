@@ -1,0 +1,58 @@
+// The state dict of an optimizer, and the plan that gives an optimizer the
+// values of one: what get_ and set_optimizer_state_dict are made of. No
+// communication. For the thread that trains.
+#ifndef DCP_TORCH_OPTIMIZER_STATE_H_
+#define DCP_TORCH_OPTIMIZER_STATE_H_
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "dcp/torch/optimizer_kind.h"
+#include "dcp/torch/state_dict.h"
+#include "dcp/torch/state_value.h"
+#include "dcp/torch/tensor_copies.h"
+#include "torch/nn/module.h"
+#include "torch/optim/optimizer.h"
+
+namespace dcp {
+
+// Nested; tensors alias, but for `step` where the optimizer counts in an
+// integer. Gives parameters without state the state before a first step.
+absl::StatusOr<StateDict> OptimizerState(const torch::nn::Module& module,
+                                         torch::optim::Optimizer& optimizer);
+
+// What becomes of an optimizer once its copies have been made.
+class OptimizerPlan {
+ public:
+  // Copies into the state of the optimizer, or into state that it is given by
+  // Commit.
+  std::vector<TensorCopy> copies;
+
+  // Sets hyperparameters and state; after the copies.
+  absl::Status Commit(torch::optim::Optimizer& optimizer) &&;
+
+ private:
+  friend class OptimizerPlanner;
+
+  struct NewState {
+    void* key = nullptr;  // of the parameter in the optimizer's state
+    std::unique_ptr<ParamState> state;
+    at::Tensor step;  // undefined unless the number of steps is set from it
+  };
+
+  const OptimizerKind* kind_ = nullptr;
+  std::vector<StateDict> hyperparameters_;  // by group of the optimizer
+  std::vector<NewState> states_;
+};
+
+// Adds what is wrong to `mismatches`; the optimizer stays as it is.
+absl::StatusOr<OptimizerPlan> PlanOptimizer(
+    const torch::nn::Module& module, const torch::optim::Optimizer& optimizer,
+    const StateDict& state, const StateDictOptions& options,
+    const CopyRules& rules, Mismatches& mismatches);
+
+}  // namespace dcp
+
+#endif  // DCP_TORCH_OPTIMIZER_STATE_H_

@@ -1,0 +1,53 @@
+// PartStream: parts of tensors one after the other as one run of bytes, which
+// can be read and written piece by piece: what travels from one rank to
+// another through a window. Both ends add the same parts in the same order.
+// For one thread.
+#ifndef DCP_TORCH_PART_STREAM_H_
+#define DCP_TORCH_PART_STREAM_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "dcp/base/bytes.h"
+
+namespace dcp {
+
+class PartStream {
+ public:
+  // Every part begins at a multiple of this, and pieces do too, so that none
+  // cuts an element.
+  static constexpr uint64_t kAlignment = 16;
+
+  // `part`, any strides, aliased, travels as elements of `wire_type`: its own
+  // type on the side that reads; it is cast on the side that writes.
+  void Add(const at::Tensor& part, at::ScalarType wire_type);
+
+  uint64_t num_bytes() const { return num_bytes_; }
+
+  // Fills `dst` with the bytes from `offset` on, an aligned one. What lies
+  // between parts is left as it is.
+  void Read(uint64_t offset, MutableByteSpan dst) const;
+  // Gives the parts the values in `src`.
+  void Write(uint64_t offset, ByteSpan src) const;
+
+ private:
+  struct Part {
+    at::Tensor tensor;
+    at::ScalarType wire_type;
+    uint64_t begin;  // in the stream
+    uint64_t num_bytes;
+  };
+
+  // Calls `visit(view, wire type, position in the piece)` for what of the
+  // parts lies in the `length` bytes at `offset`, in order.
+  template <typename Visit>
+  void ForEachView(uint64_t offset, uint64_t length, Visit visit) const;
+
+  std::vector<Part> parts_;
+  uint64_t num_bytes_ = 0;
+};
+
+}  // namespace dcp
+
+#endif  // DCP_TORCH_PART_STREAM_H_

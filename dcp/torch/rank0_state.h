@@ -1,0 +1,35 @@
+// A state dict that rank 0 alone has: what it looks like for the other ranks,
+// and the parts of its tensors for each of them, through a window of bounded
+// size. For the thread that trains; collective over the coordinator's ranks.
+#ifndef DCP_TORCH_RANK0_STATE_H_
+#define DCP_TORCH_RANK0_STATE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "dcp/torch/process_group_coordinator.h"
+#include "dcp/torch/state_value.h"
+#include "dcp/torch/tensor_copies.h"
+
+namespace dcp {
+
+// On rank 0 `state` itself; elsewhere its plain values, and for each tensor
+// one of the same shape and type on the meta device. InvalidArgument on every
+// rank when rank 0's state holds DTensors.
+absl::StatusOr<StateDict> ShareStateOfRank0(
+    ProcessGroupCoordinator& coordinator, const StateDict& state);
+
+// Makes the copies, the same ones by name on every rank, whose sources are
+// tensors of a dict from ShareStateOfRank0. What no rank has whole, rank 0
+// sends in the part that each has; the rest is broadcast. Holds at most about
+// `window_bytes` beside the tensors, on every rank.
+absl::Status CopyFromRank0(ProcessGroupCoordinator& coordinator,
+                           absl::Span<const TensorCopy> copies,
+                           uint64_t window_bytes);
+
+}  // namespace dcp
+
+#endif  // DCP_TORCH_RANK0_STATE_H_
