@@ -1,0 +1,78 @@
+// What AsyncSaver and SaveHandle are made of; for checkpoint_manager too, which
+// adds work at both ends of a save.
+#ifndef DCP_TORCH_ASYNC_SAVER_H_
+#define DCP_TORCH_ASYNC_SAVER_H_
+
+#include <functional>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "dcp/checkpoint/save.h"
+#include "dcp/io/block_pool.h"
+#include "dcp/torch/checkpoint.h"
+#include "dcp/torch/held_state.h"
+#include "dcp/torch/process_group_coordinator.h"
+
+namespace dcp {
+
+// The file system of the operating system, where none is given.
+FileSystem& FileSystemOr(FileSystem* file_system);
+
+// One save, between the thread that trains and the one that saves.
+struct SaveHandle::Impl {
+  explicit Impl(std::string to) : path(std::move(to)) {}
+
+  void SetStaged() ABSL_LOCKS_EXCLUDED(mutex);
+  void SetDone(absl::Status outcome) ABSL_LOCKS_EXCLUDED(mutex);
+  // The outcome, without counting as having been asked for.
+  absl::Status AwaitDone() ABSL_LOCKS_EXCLUDED(mutex);
+
+  const std::string path;
+  std::stop_source stop;
+  mutable absl::Mutex mutex;
+  bool staged ABSL_GUARDED_BY(mutex) = false;
+  bool done ABSL_GUARDED_BY(mutex) = false;
+  bool was_told ABSL_GUARDED_BY(mutex) = false;  // the outcome, to the caller
+  absl::Status status ABSL_GUARDED_BY(mutex);
+};
+
+// For the thread that trains, but for Run, which is the thread of a save.
+class AsyncSaver::Impl {
+ public:
+  explicit Impl(const Options& options);
+  ~Impl();  // waits; logs a failure that nobody was told of
+
+  // As AsyncSaver::save. `ready` is an error with which this rank comes: of
+  // all then. `on_durable` is called on success, in the thread of the save.
+  absl::StatusOr<SaveHandle> Save(const StateDict& state,
+                                  const std::string& path,
+                                  absl::Status ready = absl::OkStatus(),
+                                  std::function<void()> on_durable = {});
+  // Waits for the save in flight.
+  void Join();
+
+ private:
+  absl::Status ReportEarlierFailure();
+  void Run(SaveHandle::Impl& handle, std::unique_ptr<HeldState> held);
+  absl::Status SaveHeld(SaveHandle::Impl& handle, const HeldState& held);
+  BlockPool& Pool(const HeldState& held);
+
+  const Options options_;
+  FileSystem& fs_;
+  std::unique_ptr<ProcessGroupCoordinator> coordinator_;
+  std::unique_ptr<BlockPool> pool_;
+  std::unique_ptr<SavePlanCache> plan_cache_;
+  std::function<void()> on_durable_;
+  std::shared_ptr<SaveHandle::Impl> latest_;  // with the caller's handle
+  std::thread thread_;
+};
+
+}  // namespace dcp
+
+#endif  // DCP_TORCH_ASYNC_SAVER_H_

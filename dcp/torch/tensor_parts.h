@@ -1,0 +1,26 @@
+// TensorPart: what a rank holds of a tensor, as boxes of the whole and views
+// of its memory. Pure; for the thread that trains.
+#ifndef DCP_TORCH_TENSOR_PARTS_H_
+#define DCP_TORCH_TENSOR_PARTS_H_
+
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "absl/status/statusor.h"
+#include "dcp/tensor/box.h"
+#include "fsdp/dtensor.h"
+
+namespace dcp {
+
+struct TensorPart {
+  Box box;           // of the whole tensor
+  at::Tensor local;  // its elements: a view of the local tensor
+};
+
+// One part, several for uneven strided shards; none on a rank outside the
+// mesh. InvalidArgument for a Partial, which holds no part of the value.
+absl::StatusOr<std::vector<TensorPart>> PartsOf(const fsdp::DTensor& tensor);
+
+}  // namespace dcp
+
+#endif  // DCP_TORCH_TENSOR_PARTS_H_

@@ -1,0 +1,423 @@
+// Saves on one mesh and loads on others, over real processes; what is loaded
+// is compared with the whole tensors, which every rank makes for itself.
+
+#include "dcp/torch/checkpoint.h"
+
+#include <sys/resource.h>
+
+#include <csignal>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ATen/ops/arange.h"
+#include "ATen/ops/equal.h"
+#include "ATen/ops/full.h"
+#include "ATen/ops/ones.h"
+#include "ATen/ops/zeros.h"
+#include "ATen/ops/zeros_like.h"
+#include "absl/strings/str_cat.h"
+#include "fsdp/device_mesh.h"
+#include "fsdp/dtensor.h"
+#include "fsdp/process_group.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/ranks.h"
+#include "tests/testing/status_matchers.h"
+#include "tests/testing/temp_dir.h"
+
+namespace dcp {
+namespace {
+
+using ::dcp::testing::IsOkAndHolds;
+using ::dcp::testing::StatusIs;
+using ::dcp::testing::TempDir;
+using ::fsdp::DeviceMesh;
+using ::fsdp::DTensor;
+using ::fsdp::Placements;
+using ::fsdp::Replicate;
+using ::fsdp::Shard;
+using ::fsdp::StridedShard;
+using ::fsdp::testing::RunRanks;
+using ::fsdp::testing::SharedDir;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// How a state lies: the shape of the mesh, and placements of its matrices.
+struct Layout {
+  std::string name;
+  std::vector<int64_t> mesh;
+  Placements placements;
+
+  int world() const {
+    int64_t size = 1;
+    for (const int64_t extent : mesh) size *= extent;
+    return static_cast<int>(size);
+  }
+};
+
+std::vector<Layout> Layouts() {
+  return {
+      {"one", {1}, {Shard(0)}},
+      {"rows2", {2}, {Shard(0)}},
+      {"columns3", {3}, {Shard(1)}},
+      {"rows4", {4}, {Shard(0)}},
+      {"hsdp", {2, 2}, {Replicate(), Shard(0)}},
+      {"fsdp_tp", {2, 2}, {StridedShard(0, 2), Shard(0)}},
+      {"grid", {2, 2}, {Shard(0), Shard(1)}},
+      {"replicated", {2}, {Replicate()}},
+  };
+}
+
+DeviceMesh MeshOf(const Layout& layout) {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < layout.mesh.size(); ++i) {
+    names.push_back(absl::StrCat("axis", i));
+  }
+  return fsdp::init_device_mesh("cpu", layout.mesh, names);
+}
+
+// Every value known: 7 rows and 5 columns divide by nothing.
+at::Tensor Whole(int64_t seed, at::ScalarType type = at::kFloat) {
+  return (at::arange(35, at::kFloat) * 0.5 + static_cast<double>(seed))
+      .view({7, 5})
+      .to(type);
+}
+
+DTensor Placed(const at::Tensor& whole, const DeviceMesh& mesh,
+               const Placements& placements) {
+  return fsdp::distribute_tensor(whole, mesh, placements,
+                                 /*src_data_rank=*/std::nullopt);
+}
+
+// As a training job has it; `filled` false: with other values everywhere.
+StateDict StateOf(const Layout& layout, const DeviceMesh& mesh, bool filled) {
+  const auto made = [&](at::Tensor whole) {
+    return filled ? whole : at::zeros_like(whole);
+  };
+  const auto matrix = [&](int64_t seed, at::ScalarType type) {
+    return Placed(made(Whole(seed, type)), mesh, layout.placements);
+  };
+  return {
+      {"model", StateDict{{"a.weight", matrix(1, at::kFloat)},
+                          {"b.weight", matrix(2, at::kBFloat16)},
+                          {"running", made(at::arange(4, at::kLong))}}},
+      {"optim",
+       StateDict{{"state",
+                  StateDict{{"a.weight",
+                             StateDict{{"step", made(at::full({}, 3.0))},
+                                       {"exp_avg", matrix(4, at::kFloat)}}}}},
+                 {"param_groups",
+                  StateList{StateDict{
+                      {"lr", filled ? 0.25 : 0.0},
+                      {"params", filled ? StateList{"a.weight", "b.weight"}
+                                        : StateList{}}}}}}},
+      {"step", filled ? 12 : 0},
+      {"name", filled ? "run" : ""},
+      {"rng", StateBytes{filled ? std::string("\0\xff", 2) : ""}},
+  };
+}
+
+void ExpectEqual(const StateValue& actual, const StateValue& expected,
+                 const std::string& name) {
+  if (const auto* dict = expected.get_if<StateDict>()) {
+    for (const auto& [key, value] : *dict) {
+      const StateValue* found = actual.get_if<StateDict>()->find(key);
+      ASSERT_NE(found, nullptr) << name << "." << key;
+      ExpectEqual(*found, value, absl::StrCat(name, ".", key));
+    }
+  } else if (const auto* list = expected.get_if<StateList>()) {
+    const auto& items = *actual.get_if<StateList>();
+    ASSERT_EQ(items.size(), list->size()) << name;
+    for (size_t i = 0; i < items.size(); ++i) {
+      ExpectEqual(items[i], (*list)[i], absl::StrCat(name, ".", i));
+    }
+  } else if (const auto* sharded = expected.get_if<DTensor>()) {
+    EXPECT_TRUE(
+        at::equal(actual.get_if<DTensor>()->to_local(), sharded->to_local()))
+        << name;
+  } else if (const auto* tensor = expected.get_if<at::Tensor>()) {
+    EXPECT_TRUE(at::equal(*actual.get_if<at::Tensor>(), *tensor)) << name;
+  } else if (const auto* number = expected.get_if<int64_t>()) {
+    EXPECT_EQ(*actual.get_if<int64_t>(), *number) << name;
+  } else if (const auto* real = expected.get_if<double>()) {
+    EXPECT_EQ(*actual.get_if<double>(), *real) << name;
+  } else if (const auto* text = expected.get_if<std::string>()) {
+    EXPECT_EQ(*actual.get_if<std::string>(), *text) << name;
+  } else if (const auto* bytes = expected.get_if<StateBytes>()) {
+    EXPECT_EQ(*actual.get_if<StateBytes>(), *bytes) << name;
+  } else {
+    ADD_FAILURE() << name << " has a kind that is not compared";
+  }
+}
+
+void ExpectLoads(const Layout& layout, const std::string& path,
+                 bool from_rank0) {
+  SCOPED_TRACE(absl::StrCat(path, " on ", layout.name,
+                            from_rank0 ? " from rank 0" : ""));
+  const DeviceMesh mesh = MeshOf(layout);
+  StateDict state = StateOf(layout, mesh, /*filled=*/false);
+  ASSERT_OK(from_rank0 ? load_from_rank0(state, path) : load(state, path));
+  ExpectEqual(StateValue(state), StateValue(StateOf(layout, mesh, true)), "");
+}
+
+TEST(Checkpoint, IsSavedOnEachMeshAndLoadedOnEveryOther) {
+  const TempDir dir;
+  // The parent's variable names the place in the ranks, which are started anew.
+  const std::string root = dir.path();
+  std::vector<std::pair<std::string, std::string>> where{
+      {"TESSERA_TEST_ROOT", root}};
+  const auto place = [] { return std::string(getenv("TESSERA_TEST_ROOT")); };
+  const auto each = [&](bool saves) {
+    for (int world = 1; world <= 4; ++world) {
+      RunRanks(world,
+               [&] {
+                 fsdp::init_process_group();
+                 for (const Layout& layout : Layouts()) {
+                   if (layout.world() != world) continue;
+                   if (saves) {
+                     const DeviceMesh mesh = MeshOf(layout);
+                     EXPECT_OK(save(StateOf(layout, mesh, /*filled=*/true),
+                                    absl::StrCat(place(), "/", layout.name)));
+                     continue;
+                   }
+                   for (const Layout& saved : Layouts()) {
+                     const std::string path =
+                         absl::StrCat(place(), "/", saved.name);
+                     ExpectLoads(layout, path, /*from_rank0=*/false);
+                     ExpectLoads(layout, path, /*from_rank0=*/true);
+                   }
+                 }
+               },
+               {.environment = where});
+    }
+  };
+  each(/*saves=*/true);
+  each(/*saves=*/false);
+}
+
+// Large enough that frames and metadata do not matter.
+DTensor Large(const DeviceMesh& mesh, const Placements& placements,
+              double value) {
+  return Placed(at::full({1024, 1024}, value), mesh, placements);
+}
+
+TEST(Checkpoint, ReplicasReadOnceTogether) {
+  RunRanks(4, [] {
+    fsdp::init_process_group();
+    const DeviceMesh mesh =
+        fsdp::init_device_mesh("cpu", {2, 2}, {"replicate", "shard"});
+    const Placements hsdp{Replicate(), Shard(0)};
+    const Placements both{Replicate(), Replicate()};
+    const std::string path = SharedDir() + "/c";
+    const auto state_of = [&](double a, double b, double c) {
+      return StateDict{{"a", Large(mesh, hsdp, a)},
+                       {"b", Large(mesh, both, b)},
+                       {"c", at::full({1024, 1024}, c)}};
+    };
+    ASSERT_OK(save(state_of(1, 2, 3), path));
+    const auto read_by_all = [&](bool share) {
+      StateDict state = state_of(0, 0, 0);
+      TransferStats stats;
+      EXPECT_OK(
+          load(state, path, {.broadcast_to_replicas = share, .stats = &stats}));
+      ExpectEqual(StateValue(state), StateValue(state_of(1, 2, 3)), "");
+      at::Tensor bytes = at::full(
+          {1}, static_cast<int64_t>(stats.bytes_read.load()), at::kLong);
+      std::vector<at::Tensor> tensors{bytes};
+      fsdp::world_group()->allreduce(tensors)->wait();
+      return bytes.item<int64_t>();
+    };
+    constexpr int64_t kOne = 4 << 20;
+    EXPECT_LT(read_by_all(true), 3 * kOne + kOne / 4);
+    EXPECT_GE(read_by_all(false), (2 + 4 + 4) * kOne);
+  });
+}
+
+TEST(Checkpoint, RanksThatWantDifferentThingsReadForThemselves) {
+  RunRanks(2, [] {
+    fsdp::init_process_group();
+    const std::string path = SharedDir() + "/c";
+    const int64_t rank = fsdp::get_rank();
+    ASSERT_OK(save({{"a", at::ones({3})}, {"b", at::ones({4}) * 2}}, path));
+    // Orders, and names, that broadcasts would mix up.
+    StateDict state =
+        rank == 0 ? StateDict{{"a", at::zeros({3})}, {"b", at::zeros({4})}}
+                  : StateDict{{"b", at::zeros({4})}};
+    ASSERT_OK(load(state, path));
+    EXPECT_TRUE(
+        at::equal(*state.find("b")->get_if<at::Tensor>(), at::ones({4}) * 2));
+  });
+}
+
+TEST(Checkpoint, ListsAllThatIsWrongOnEveryRankAndChangesNothing) {
+  RunRanks(2, [] {
+    fsdp::init_process_group();
+    const std::string path = SharedDir() + "/c";
+    ASSERT_OK(save({{"a", at::ones({3})}, {"n", 5}}, path));
+    for (const bool from_rank0 : {false, true}) {
+      // Only rank 1 asks for what is not there.
+      StateDict state{{"a", at::zeros({3})}, {"n", 0}};
+      if (fsdp::get_rank() == 1) {
+        state["missing.one"] = at::zeros({1});
+        state["missing.two"] = 7;
+      }
+      EXPECT_THAT(from_rank0 ? load_from_rank0(state, path) : load(state, path),
+                  StatusIs(absl::StatusCode::kNotFound,
+                           HasSubstr("lacks missing.one, missing.two")));
+      EXPECT_EQ(*state.find("n")->get_if<int64_t>(), 0);
+      EXPECT_TRUE(
+          at::equal(*state.find("a")->get_if<at::Tensor>(), at::zeros({3})));
+      const TorchLoadOptions partial{.allow_partial_load = true};
+      EXPECT_OK(from_rank0 ? load_from_rank0(state, path, partial)
+                           : load(state, path, partial));
+      EXPECT_EQ(*state.find("n")->get_if<int64_t>(), 5);
+
+      StateDict unfit{{"a", at::zeros({4})}, {"n", at::zeros({1})}};
+      EXPECT_THAT(from_rank0 ? load_from_rank0(unfit, path) : load(unfit, path),
+                  StatusIs(absl::StatusCode::kInvalidArgument,
+                           AllOf(HasSubstr("a is stored as [3], wanted as [4]"),
+                                 HasSubstr("n is stored as a plain value"))));
+    }
+  });
+}
+
+TEST(Checkpoint, FailureOfOneRankIsOneOfAll) {
+  RunRanks(2, [] {
+    fsdp::init_process_group();
+    const std::string path = SharedDir() + "/c";
+    const DeviceMesh mesh = fsdp::init_device_mesh("cpu", {2});
+    // A state that cannot be stored.
+    StateDict state{{"a", at::ones({3})}};
+    if (fsdp::get_rank() == 1) {
+      state["bad"] = at::ones({3}, at::device(at::kMeta));
+    }
+    EXPECT_THAT(save(state, path),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr("rank 1"), HasSubstr("bad"))));
+    // The next one is well.
+    StateDict good{{"a", at::ones({3})}};
+    EXPECT_OK(save(good, path));
+    for (const bool from_rank0 : {false, true}) {
+      EXPECT_THAT(from_rank0 ? load_from_rank0(state, path) : load(state, path),
+                  StatusIs(absl::StatusCode::kInvalidArgument,
+                           HasSubstr("rank 1: bad")));
+      EXPECT_OK(from_rank0 ? load_from_rank0(good, path) : load(good, path));
+    }
+  });
+}
+
+TEST(Checkpoint, DiskFullIsAnErrorOnAllRanksAndLeavesTheOldCheckpoint) {
+  RunRanks(2, [] {
+    fsdp::init_process_group();
+    const std::string path = SharedDir() + "/c";
+    const DeviceMesh mesh = fsdp::init_device_mesh("cpu", {2});
+    const auto state_of = [&](double value) {
+      return StateDict{{"a", Large(mesh, {Shard(0)}, value)}};
+    };
+    ASSERT_OK(save(state_of(1), path));
+    if (fsdp::get_rank() == 1) {
+      std::signal(SIGXFSZ, SIG_IGN);
+      const rlimit tiny{.rlim_cur = 1 << 16, .rlim_max = RLIM_INFINITY};
+      ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &tiny), 0);
+    }
+    EXPECT_THAT(save(state_of(2), path),
+                AllOf(::testing::Not(::dcp::testing::IsOk()),
+                      ::testing::ResultOf(
+                          [](const absl::Status& s) {
+                            return std::string(s.message());
+                          },
+                          HasSubstr("rank 1"))));
+    StateDict loaded = state_of(0);
+    ASSERT_OK(load(loaded, path));
+    ExpectEqual(StateValue(loaded), StateValue(state_of(1)), "");
+  });
+}
+
+class Counter final : public Stateful {
+ public:
+  absl::StatusOr<StateDict> state_dict() override {
+    return StateDict{{"count", count}, {"weights", weights}};
+  }
+  absl::Status load_state_dict(const StateDict& state) override {
+    count = *state.find("count")->get_if<int64_t>();
+    return absl::OkStatus();
+  }
+  int64_t count = 0;
+  at::Tensor weights = at::zeros({2});
+};
+
+TEST(Checkpoint, StatefulObjectsGiveAndGetTheirState) {
+  const TempDir dir;
+  const auto counter = std::make_shared<Counter>();
+  counter->count = 9;
+  counter->weights.fill_(4);
+  StateDict state{{"data", counter}, {"list", StateList{1, StateList{2}}}};
+  ASSERT_OK(save(state, dir.Join("c")));
+  counter->count = 0;
+  counter->weights.zero_();
+  ASSERT_OK(load(state, dir.Join("c")));
+  EXPECT_EQ(counter->count, 9);
+  EXPECT_TRUE(at::equal(counter->weights, at::ones({2}) * 4));
+}
+
+TEST(Checkpoint, TensorsInAnyStridesAndNoneAtAll) {
+  const TempDir dir;
+  const at::Tensor whole = Whole(3);
+  ASSERT_OK(save({{"t", whole.t()},
+                  {"column", whole.select(1, 2)},
+                  {"empty", at::zeros({0, 3})},
+                  {"number", at::full({}, 2.5)}},
+                 dir.Join("c")));
+  const at::Tensor target = at::zeros({7, 10});
+  StateDict state{{"t", target.narrow(1, 2, 5).t()},
+                  {"column", at::zeros({7})},
+                  {"empty", at::zeros({0, 3})},
+                  {"number", at::zeros({})}};
+  ASSERT_OK(load(state, dir.Join("c")));
+  EXPECT_TRUE(at::equal(target.narrow(1, 2, 5), whole));
+  EXPECT_TRUE(at::equal(target.narrow(1, 0, 2), at::zeros({7, 2})));
+  EXPECT_TRUE(at::equal(*state.find("column")->get_if<at::Tensor>(),
+                        whole.select(1, 2)));
+  EXPECT_EQ(state.find("number")->get_if<at::Tensor>()->item<double>(), 2.5);
+}
+
+TEST(Checkpoint, ConvertsFloatsToTheTypeThatIsWanted) {
+  const TempDir dir;
+  ASSERT_OK(save({{"a", Whole(1)}}, dir.Join("c")));
+  StateDict state{{"a", at::zeros({7, 5}, at::kBFloat16)}};
+  ASSERT_OK(load(state, dir.Join("c")));
+  EXPECT_TRUE(at::equal(*state.find("a")->get_if<at::Tensor>(),
+                        Whole(1, at::kBFloat16)));
+  StateDict integers{{"a", at::zeros({7, 5}, at::kLong)}};
+  EXPECT_THAT(load(integers, dir.Join("c")),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("int64")));
+}
+
+TEST(Checkpoint, OverwritesOnlyWhenAllowed) {
+  const TempDir dir;
+  ASSERT_OK(save({{"a", 1}}, dir.Join("c")));
+  EXPECT_THAT(save({{"a", 2}}, dir.Join("c"), {.overwrite = false}),
+              StatusIs(absl::StatusCode::kAlreadyExists));
+  ASSERT_OK(save({{"a", 3}}, dir.Join("c")));
+  StateDict state{{"a", 0}};
+  ASSERT_OK(load(state, dir.Join("c")));
+  EXPECT_EQ(*state.find("a")->get_if<int64_t>(), 3);
+}
+
+TEST(Checkpoint, RefusesPartialValues) {
+  RunRanks(2, [] {
+    fsdp::init_process_group();
+    const DeviceMesh mesh = fsdp::init_device_mesh("cpu", {2});
+    const DTensor partial =
+        DTensor::from_local(at::ones({2}), mesh, {fsdp::Partial()});
+    EXPECT_THAT(save({{"grad", partial}}, SharedDir() + "/c"),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr("grad"), HasSubstr("partial"))));
+  });
+}
+
+}  // namespace
+}  // namespace dcp
