@@ -48,12 +48,12 @@ class Outcome {
   std::stop_callback<std::function<void()>> forward_;
 };
 
-absl::Status RunLane(
+absl::Status RunOwnLane(
     FileSystem& fs, uint32_t index, uint64_t num_blocks, std::stop_token stop,
     absl::FunctionRef<absl::Status(Lane& lane, std::stop_token stop)> work) {
-  Lane lane{.index = index, .pool = BlockPool(num_blocks), .queue = nullptr};
-  DCP_ASSIGN_OR_RETURN(lane.queue,
-                       fs.NewQueue(kInFlightMax, lane.pool.memory()));
+  BlockPool pool(num_blocks);
+  Lane lane{.index = index, .pool = pool, .queue = nullptr};
+  DCP_ASSIGN_OR_RETURN(lane.queue, fs.NewQueue(kInFlightMax, pool.memory()));
   return work(lane, std::move(stop));
 }
 
@@ -74,7 +74,7 @@ absl::Status RunLanes(
       std::min<uint64_t>(share / kBlockBytes, kInFlightMax);
   Outcome outcome(std::move(stop));
   const auto run = [&](uint32_t index) {
-    outcome.Report(RunLane(fs, index, num_blocks, outcome.token(), work));
+    outcome.Report(RunOwnLane(fs, index, num_blocks, outcome.token(), work));
   };
   {
     std::vector<std::jthread> threads;
@@ -82,6 +82,19 @@ absl::Status RunLanes(
     run(0);
   }  // joins
   return outcome.first_error();
+}
+
+absl::Status RunLane(
+    FileSystem& fs, BlockPool& pool, std::stop_token stop,
+    absl::FunctionRef<absl::Status(Lane& lane, std::stop_token stop)> work) {
+  if (pool.num_free() < kMinBlocks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a pool with ", pool.num_free(),
+                     " free blocks: ", kMinBlocks, " are needed"));
+  }
+  Lane lane{.index = 0, .pool = pool, .queue = nullptr};
+  DCP_ASSIGN_OR_RETURN(lane.queue, fs.NewQueue(kInFlightMax, {}));
+  return work(lane, std::move(stop));
 }
 
 }  // namespace dcp

@@ -1,6 +1,6 @@
 // Lane: a thread with its own queue and its own blocks, sharing nothing, and
-// the function that runs several of them. Code on a lane is straight-line and
-// blocking.
+// the functions that run one or several of them. Code on a lane is
+// straight-line and blocking.
 #ifndef DCP_IO_LANE_H_
 #define DCP_IO_LANE_H_
 
@@ -19,7 +19,7 @@ namespace dcp {
 
 struct Lane {
   uint32_t index;
-  BlockPool pool;
+  BlockPool& pool;
   std::unique_ptr<IoQueue> queue;
 };
 
@@ -31,6 +31,14 @@ struct Lane {
 absl::Status RunLanes(
     FileSystem& fs, uint32_t num_lanes, uint64_t memory_bytes,
     std::stop_token stop,
+    absl::FunctionRef<absl::Status(Lane& lane, std::stop_token stop)> work);
+
+// Runs `work` as the only lane, on the calling thread, in the caller's `pool`,
+// which may be larger than what can be in flight. Its memory is not registered
+// with the kernel: that would lock all of it before the first byte moves.
+// InvalidArgument when fewer than kMinBlocks of it are free.
+absl::Status RunLane(
+    FileSystem& fs, BlockPool& pool, std::stop_token stop,
     absl::FunctionRef<absl::Status(Lane& lane, std::stop_token stop)> work);
 
 }  // namespace dcp

@@ -1,5 +1,6 @@
-// One turn of the loop: start batches as memory allows, submit what can be
-// submitted, wait for completions, handle them. A batch goes through
+// One turn of the loop: start batches as memory allows, fill the oldest, submit
+// what can be submitted, and so on until there is nothing to do but wait for
+// completions; handle them. A batch goes through
 //
 //   started -> reads submitted -> reads done -> filled -> writes submitted
 //           -> writes done -> its blocks are free
@@ -8,10 +9,20 @@
 // run beside writes of earlier ones because each has a share of the pool, and
 // of the queue's depth, of its own: neither can starve the other.
 //
+// [Note: order of work] What waits for `next` is a trainer that wants to go on;
+// nobody waits for checksums. So batches are filled one at a time, and each
+// time that may have freed a block the next ones are started first. And a batch
+// is filled only when the writes of those before it are all with the kernel:
+// one that fills earlier would only keep the loop from seeing completions.
+//
 // [Note: no deadlock] A read holds a block only while it is in flight, and
 // batches never hold the share of reads once a batch with reads was seen.
-// Hence the oldest batch that is not filled can always submit its reads, is
-// filled when they are done, and its writes need no further block.
+// Hence the oldest batch that is not filled can always submit its reads, and
+// they complete. It is filled once the writes before it are submitted; they
+// need no block, only a place in the queue, which every completion frees. Its
+// own writes need no further block either. So as long as a batch is there,
+// something is in flight or can be done at once: the loop never waits for a
+// block that only itself could free.
 #include "dcp/io/pipeline.h"
 
 #include <algorithm>
@@ -68,9 +79,10 @@ class Transfer {
 
  private:
   bool CanStart() const;
+  void StartBatches();
   bool StartBatch();
   void SubmitReads();
-  void FillBatches();
+  bool FillNext();
   void SubmitWrites();
   void FinishIfDone(BatchState& state);
   void ReapAndHandle();
@@ -158,15 +170,13 @@ absl::Status Transfer::Run() {
     bool again = true;
     while (status_.ok() && again) {
       freed_ = false;
-      if (stop_.stop_requested()) Fail(absl::CancelledError("stopped"));
-      const bool started = status_.ok() && CanStart() && StartBatch();
-      SubmitReads();
-      FillBatches();
+      StartBatches();
+      const bool filled = FillNext();
       SubmitWrites();
       // A batch without writes is over as soon as it is filled: nothing in
       // flight would lead here again, and its blocks may be what the next one
       // waits for.
-      again = started || freed_;
+      again = filled || freed_;
     }
     if (reads_in_flight_ + writes_in_flight_ == 0) {
       DCP_CHECK(!status_.ok() || (exhausted_ && batches_.empty()));
@@ -189,6 +199,15 @@ bool Transfer::CanStart() const {
     return false;
   }
   return pool_.num_free() >= blocks_per_batch_;
+}
+
+void Transfer::StartBatches() {
+  bool started = true;
+  while (status_.ok() && started) {
+    if (stop_.stop_requested()) return Fail(absl::CancelledError("stopped"));
+    started = CanStart() && StartBatch();
+    SubmitReads();
+  }
 }
 
 bool Transfer::StartBatch() {
@@ -228,15 +247,17 @@ void Transfer::SubmitReads() {
   }
 }
 
-void Transfer::FillBatches() {
-  while (status_.ok() && first_unfilled_ < first_unread_) {
-    BatchState& state = *batches_[first_unfilled_];
-    if (state.num_reads_done < state.batch.reads.size()) return;
-    if (state.batch.on_filled != nullptr) {
-      Fail(state.batch.on_filled(state.batch.blocks));
-    }
-    ++first_unfilled_;
+// See [Note: order of work].
+bool Transfer::FillNext() {
+  if (!status_.ok() || first_unfilled_ == first_unread_) return false;
+  if (first_unwritten_ < first_unfilled_) return false;
+  BatchState& state = *batches_[first_unfilled_];
+  if (state.num_reads_done < state.batch.reads.size()) return false;
+  if (state.batch.on_filled != nullptr) {
+    Fail(state.batch.on_filled(state.batch.blocks));
   }
+  ++first_unfilled_;
+  return true;
 }
 
 void Transfer::SubmitWrites() {

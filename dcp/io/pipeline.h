@@ -2,7 +2,9 @@
 // reads, a step that makes the batch's blocks complete, and some writes of
 // those blocks. Saving has no reads, loading and verifying have no writes,
 // converting has both. Reads of later batches overlap writes of earlier ones;
-// memory is the pool's. Here live short transfers, retries, alignment for
+// memory is the pool's. While blocks are free, starting batches comes first:
+// what `next` copies into a large pool is copied before anything is checked
+// off and written. Here live short transfers, retries, alignment for
 // O_DIRECT, cancellation. It knows bytes and offsets, no tensors.
 // A pipeline runs on the calling thread, which owns queue and pool.
 #ifndef DCP_IO_PIPELINE_H_
@@ -57,7 +59,8 @@ struct Batch {
 
   // Called once, after all reads of this batch and after on_filled of every
   // earlier batch: the place for what must happen in order (checksums). Sees
-  // the batch's blocks.
+  // the batch's blocks, and may still change `writes`, whose files need not be
+  // open before.
   absl::AnyInvocable<absl::Status(std::vector<Block>& blocks)> on_filled;
 
   std::vector<PlannedWrite> writes;
@@ -73,7 +76,7 @@ struct TransferStats {
 
 // Fills the given batch, whose `blocks` hold `blocks_per_batch` blocks, or
 // fewer (at least one) where the pool is small, and returns true; or returns
-// false when there is no more.
+// false when there is no more. The batch stays where it is until it is over.
 using NextBatch = absl::FunctionRef<absl::StatusOr<bool>(Batch& batch)>;
 
 // Runs batches until `next` has no more. About half of the pool serves reads,

@@ -97,6 +97,24 @@ TEST(Lane, TakeNoMoreMemoryThanCanBeInFlight) {
       }));
 }
 
+TEST(Lane, MayUseAPoolOfTheCaller) {
+  TempDir dir;
+  const auto fs = NewPosixFileSystem();
+  BlockPool pool(3 * kQueueDepth);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_OK(RunLane(*fs, pool, {}, [&](Lane& lane, std::stop_token stop) {
+      EXPECT_EQ(&lane.pool, &pool);
+      return WriteAndRead(*fs, dir.path(), lane, stop);
+    }));
+    EXPECT_EQ(pool.num_free(), pool.num_blocks());
+    EXPECT_OK(fs->Remove(JoinPath(dir.path(), "lane0")));
+  }
+  BlockPool small(kMinBlocks - 1);
+  EXPECT_THAT(RunLane(*fs, small, {},
+                      [](Lane&, std::stop_token) { return absl::OkStatus(); }),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
 TEST(Lane, OneRunsOnTheCallingThread) {
   SimStorage fs;
   EXPECT_OK(

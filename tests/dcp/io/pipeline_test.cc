@@ -464,6 +464,85 @@ TEST(Pipeline, WritesBatchesWithoutReadsFromTheWholePool) {
   EXPECT_OK(fs.Close(dst));
 }
 
+// What waits for `next` waits for copies, and for nothing else.
+TEST(Pipeline, StartsBatchesAsLongAsBlocksAreFreeBeforeItFillsOne) {
+  SimStorage fs;
+  constexpr uint64_t kNumBlocks = 40;
+  constexpr uint64_t kNumBatches = 100;
+  ASSERT_OK_AND_ASSIGN(const File dst, fs.Create("/d", 0, DirectMode::kOn));
+  Engine engine(fs, kNumBlocks);
+  uint64_t num_started = 0;
+  uint64_t num_filled = 0;
+  TransferStats stats;
+  const auto next = [&](Batch& batch) -> absl::StatusOr<bool> {
+    if (num_started == kNumBatches) return false;
+    ++num_started;
+    batch.writes.push_back(
+        {.file = {}, .offset = num_started * 4096, .length = 4096});
+    batch.on_filled = [&](std::vector<Block>&) {
+      EXPECT_GE(num_started, kNumBlocks);
+      // Those before it are all with the disk, or done.
+      EXPECT_EQ(num_filled, engine.queue->in_flight() + stats.num_writes);
+      batch.writes[0].file = dst;  // open by now
+      ++num_filled;
+      return absl::OkStatus();
+    };
+    return true;
+  };
+  EXPECT_OK(RunPipeline(
+      *engine.queue, engine.pool, 1, next,
+      [](FileHandle) { return DescribeAs("d"); }, {}, stats));
+  EXPECT_EQ(num_filled, kNumBatches);
+  EXPECT_EQ(stats.num_writes, kNumBatches);
+  EXPECT_OK(fs.Close(dst));
+}
+
+// Batches with and without reads, blocks to write, or anything at all, in
+// pools and queues of every size.
+TEST(Pipeline, NeverWaitsForItself) {
+  SimStorage fs({.percent_short = 20, .percent_interrupted = 20});
+  ASSERT_OK(WriteFile(fs, "/s", RandomBytes(40'000)));
+  ASSERT_OK_AND_ASSIGN(const File src,
+                       fs.OpenForRead("/s", DirectMode::kOn, true));
+  ASSERT_OK_AND_ASSIGN(const File dst, fs.Create("/d", 0, DirectMode::kOn));
+  std::mt19937_64 random(7);
+  for (uint64_t round = 0; round < 300; ++round) {
+    SCOPED_TRACE(absl::StrCat("round ", round));
+    BlockPool pool(2 + random() % 12);
+    const auto queue =
+        *fs.NewQueue(static_cast<uint32_t>(1 + random() % 12), pool.memory());
+    uint64_t num_started = 0;
+    uint64_t num_filled = 0;
+    const auto next = [&](Batch& batch) -> absl::StatusOr<bool> {
+      if (num_started == 30) return false;
+      for (uint64_t i = random() % 4; i > 0; --i) {
+        batch.reads.push_back(
+            {.file = src, .offset = random() % 39'000, .length = 1000});
+      }
+      batch.on_read = [](size_t, ByteSpan) { return absl::OkStatus(); };
+      for (uint32_t i = 0; i < batch.blocks.size(); ++i) {
+        if (random() % 3 == 0) continue;
+        batch.writes.push_back(
+            {.file = dst, .offset = 4096 * i, .length = 4096, .block = i});
+      }
+      batch.on_filled = [&, number = num_started](std::vector<Block>&) {
+        EXPECT_EQ(number, num_filled++);
+        return absl::OkStatus();
+      };
+      ++num_started;
+      return true;
+    };
+    TransferStats stats;
+    ASSERT_OK(RunPipeline(
+        *queue, pool, random() % 5, next,
+        [](FileHandle) { return DescribeAs("?"); }, {}, stats));
+    ASSERT_EQ(num_filled, 30u);
+    ASSERT_EQ(pool.num_free(), pool.num_blocks());
+  }
+  EXPECT_OK(fs.Close(src));
+  EXPECT_OK(fs.Close(dst));
+}
+
 TEST(Pipeline, ReadsWithTheWholePoolWhenBatchesWantNoBlocks) {
   SimStorage fs;
   const std::string expected = RandomBytes(200'000);
