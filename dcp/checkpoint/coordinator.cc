@@ -4,31 +4,10 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "dcp/base/check.h"
 #include "dcp/base/status.h"
 
 namespace dcp {
-namespace {
-
-// "<code> <message>"; OK is "0 ".
-std::string Encode(const absl::Status& status) {
-  return absl::StrCat(static_cast<int>(status.code()), " ", status.message());
-}
-
-absl::Status Decode(absl::string_view text) {
-  const size_t space = text.find(' ');
-  int code = 0;
-  if (space == absl::string_view::npos ||
-      !absl::SimpleAtoi(text.substr(0, space), &code)) {
-    return absl::InternalError("a rank sent no status");
-  }
-  return absl::Status(static_cast<absl::StatusCode>(code),
-                      text.substr(space + 1));
-}
-
-}  // namespace
-
 absl::StatusOr<std::vector<std::string>> SingleProcessCoordinator::Gather(
     std::string value) {
   return std::vector<std::string>{std::move(value)};
@@ -40,20 +19,42 @@ absl::StatusOr<std::string> SingleProcessCoordinator::Scatter(
   return std::move(values[0]);
 }
 
+std::string EncodeStatus(const absl::Status& status) {
+  return absl::StrCat(static_cast<int>(status.code()), " ", status.message());
+}
+
+absl::Status DecodeStatus(absl::string_view text) {
+  const size_t space = text.find(' ');
+  int code = 0;
+  if (space == absl::string_view::npos ||
+      !absl::SimpleAtoi(text.substr(0, space), &code)) {
+    return absl::InternalError("a rank sent no status");
+  }
+  return absl::Status(static_cast<absl::StatusCode>(code),
+                      text.substr(space + 1));
+}
+
+absl::Status FirstError(absl::Span<const absl::Status> statuses) {
+  for (size_t rank = 0; rank < statuses.size(); ++rank) {
+    if (!statuses[rank].ok()) {
+      return Annotate(statuses[rank], "rank ", rank);
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Agree(Coordinator& coordinator, const absl::Status& mine) {
   DCP_ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                       coordinator.Gather(Encode(mine)));
+                       coordinator.Gather(EncodeStatus(mine)));
   std::vector<std::string> verdicts;
   if (coordinator.rank() == 0) {
-    absl::Status first;
-    for (size_t rank = 0; rank < all.size() && first.ok(); ++rank) {
-      first = Annotate(Decode(all[rank]), "rank ", rank);
-    }
-    verdicts.assign(all.size(), Encode(first));
+    std::vector<absl::Status> statuses;
+    for (const std::string& text : all) statuses.push_back(DecodeStatus(text));
+    verdicts.assign(all.size(), EncodeStatus(FirstError(statuses)));
   }
   DCP_ASSIGN_OR_RETURN(const std::string verdict,
                        coordinator.Scatter(std::move(verdicts)));
-  return Decode(verdict);
+  return DecodeStatus(verdict);
 }
 
 }  // namespace dcp

@@ -11,6 +11,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 
 namespace dcp {
 
@@ -40,6 +42,14 @@ class SingleProcessCoordinator final : public Coordinator {
 // Makes a failure of any rank one of all: returns OK everywhere, or on every
 // rank an error that names the first rank that failed and why.
 absl::Status Agree(Coordinator& coordinator, const absl::Status& mine);
+
+// A status as text for the other ranks: "<code> <message>". Decoding anything
+// else gives an Internal error.
+std::string EncodeStatus(const absl::Status& status);
+absl::Status DecodeStatus(absl::string_view text);
+
+// The first error among what all ranks sent, with "rank <r>: " in front.
+absl::Status FirstError(absl::Span<const absl::Status> statuses);
 
 }  // namespace dcp
 

@@ -10,6 +10,12 @@
 // which is read once for all. For that every file must have a part in every
 // batch, the same number of times: where there are more files than blocks, the
 // blocks are cut into pieces.
+//
+// [Note: staging] A trainer waits until its tensors are copied, and for nothing
+// else. So from sources, blocks are copied one batch after the other as long as
+// the pool has free ones; the file is created only when the first of them is to
+// be checked off. A batch is one block then: nothing is planned together, and
+// the last blocks of the pool are used too.
 #include "dcp/checkpoint/image_transfer.h"
 
 #include <algorithm>
@@ -91,14 +97,16 @@ struct Piece {
 
 class LaneTransfer {
  public:
-  LaneTransfer(FileSystem& fs, Output& output, Destination& destination,
-               const ImageTransferOptions& options, bool interleave,
+  // Either to `destination` or, without one, as `steps` say.
+  LaneTransfer(FileSystem& fs, Output& output, Destination* destination,
+               const StagingSteps* steps, DirectMode direct, bool interleave,
                absl::Mutex& mutex, std::vector<ChunkDigest>& digests,
                TransferStats& stats)
       : fs_(fs),
         output_(output),
         destination_(destination),
-        options_(options),
+        steps_(steps),
+        direct_(direct),
         interleave_(interleave),
         mutex_(mutex),
         digests_(digests),
@@ -113,6 +121,7 @@ class LaneTransfer {
         if (state->file.handle >= 0) fs_.Close(state->file).IgnoreError();
       }
       wave_.clear();
+      created_ = false;
       DCP_RETURN_IF_ERROR(status);
     }
     return absl::OkStatus();
@@ -122,49 +131,62 @@ class LaneTransfer {
   absl::Status RunWave(Lane& lane, absl::Span<const uint32_t> files,
                        std::stop_token stop) {
     for (const uint32_t file : files) {
-      DCP_RETURN_IF_ERROR(
-          WithSide(Create(output_.files[file]), ErrorSide::kDestination));
+      auto state = std::make_unique<OutputState>();
+      state->spec = &output_.files[file];
+      state->crcs.resize(state->spec->layout.parts().size());
+      wave_.push_back(std::move(state));
     }
+    if (steps_ == nullptr) DCP_RETURN_IF_ERROR(CreateFiles());
     const uint64_t share = lane.pool.num_blocks() / (interleave_ ? 4 : 8);
     const absl::Status moved = RunPipeline(
-        *lane.queue, lane.pool, std::max<uint64_t>(share, 1),
+        *lane.queue, lane.pool,
+        steps_ != nullptr ? 1 : std::max<uint64_t>(share, 1),
         [this](Batch& batch) { return NextBatch(batch); },
         [this](FileHandle handle) { return Describe(handle); }, stop, stats_);
     if (!moved.ok()) {
-      FlushSources();
+      FlushSources().IgnoreError();
       return moved;
     }
+    DCP_RETURN_IF_ERROR(CreateFiles());  // those without a byte
     for (const auto& state : wave_) {
       DCP_RETURN_IF_ERROR(WithSide(Finish(*state), ErrorSide::kDestination));
     }
     return absl::OkStatus();
   }
 
-  // After an error: the lane's blocks are about to be freed, and nothing may
-  // still be on its way into them.
-  void FlushSources() {
+  // After this nothing is on its way into the lane's blocks any more.
+  absl::Status FlushSources() {
+    absl::Status status;
     for (const auto& state : wave_) {
       for (const LayoutPart& part : state->spec->layout.parts()) {
         if (part.payload_length == 0) continue;
         TensorSource* source = output_.payloads[part.payload].source;
-        if (source != nullptr) source->Flush().IgnoreError();
+        if (source != nullptr) status.Update(source->Flush());
       }
     }
+    return status;
   }
 
-  absl::Status Create(OutputFile& spec) {
-    const std::string& name = spec.layout.name();
-    auto state = std::make_unique<OutputState>();
-    state->spec = &spec;
-    state->crcs.resize(spec.layout.parts().size());
-    DCP_ASSIGN_OR_RETURN(
-        state->file, fs_.Create(destination_.PathOf(name), spec.layout.size(),
-                                options_.direct));
-    {
-      absl::MutexLock lock(&mutex_);
-      destination_.Created(name);
+  // Once for a wave; see [Note: staging].
+  absl::Status CreateFiles() {
+    if (created_) return absl::OkStatus();
+    created_ = true;
+    if (destination_ == nullptr) {
+      DCP_ASSIGN_OR_RETURN(destination_, steps_->open());
     }
-    wave_.push_back(std::move(state));
+    for (const auto& state : wave_) {
+      DCP_RETURN_IF_ERROR(WithSide(Create(*state), ErrorSide::kDestination));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Create(OutputState& state) {
+    const FileLayout& layout = state.spec->layout;
+    DCP_ASSIGN_OR_RETURN(state.file,
+                         fs_.Create(destination_->PathOf(layout.name()),
+                                    layout.size(), direct_));
+    absl::MutexLock lock(&mutex_);
+    destination_->Created(layout.name());
     return absl::OkStatus();
   }
 
@@ -178,7 +200,7 @@ class LaneTransfer {
   std::string Describe(FileHandle handle) const {
     for (const auto& state : wave_) {
       if (state->file.handle == handle) {
-        return destination_.PathOf(state->spec->layout.name());
+        return destination_->PathOf(state->spec->layout.name());
       }
     }
     for (const Payload& payload : output_.payloads) {
@@ -203,10 +225,19 @@ class LaneTransfer {
                       .length = slot_bytes};
       DCP_RETURN_IF_ERROR(PlanSlot(*state, slot, batch, *pieces));
     }
+    if (steps_ != nullptr && !staged_ && NumUnplanned() == 0) {
+      staged_ = true;
+      DCP_RETURN_IF_ERROR(FlushSources());
+      DCP_RETURN_IF_ERROR(steps_->on_staged());
+    }
     if (pieces->empty()) return false;
     DCP_RETURN_IF_ERROR(planner_.Finish(batch));
-    batch.on_filled = [this,
-                       pieces = std::move(pieces)](std::vector<Block>& blocks) {
+    batch.on_filled = [this, &batch, pieces = std::move(pieces)](
+                          std::vector<Block>& blocks) -> absl::Status {
+      if (!created_) DCP_RETURN_IF_ERROR(CreateFiles());
+      if (steps_ != nullptr) {
+        for (PlannedWrite& write : batch.writes) write.file = wave_[0]->file;
+      }
       for (const Piece& piece : *pieces) {
         DCP_RETURN_IF_ERROR(Fill(piece, blocks[piece.block].data()));
       }
@@ -339,7 +370,7 @@ class LaneTransfer {
       return absl::OkStatus();
     }
     TensorSource* source = output_.payloads[part.payload].source;
-    if (source != nullptr) DCP_RETURN_IF_ERROR(source->Flush());
+    if (source != nullptr && !staged_) DCP_RETURN_IF_ERROR(source->Flush());
     if (output_.needs_crcs) {
       state.crcs[piece.part] = ExtendCrc32(state.crcs[piece.part], bytes);
     }
@@ -362,14 +393,17 @@ class LaneTransfer {
 
   FileSystem& fs_;
   Output& output_;
-  Destination& destination_;  // Created() under mutex_
-  const ImageTransferOptions& options_;
+  Destination* destination_;  // Created() under mutex_
+  const StagingSteps* const steps_;
+  const DirectMode direct_;
   const bool interleave_;
   absl::Mutex& mutex_;
   std::vector<ChunkDigest>& digests_;  // under mutex_
   TransferStats& stats_;
   WindowPlanner planner_;
   std::vector<std::unique_ptr<OutputState>> wave_;
+  bool created_ = false;  // the files of the wave
+  bool staged_ = false;
 };
 
 // The files of each lane, spread by bytes, each lane's in their order.
@@ -392,6 +426,17 @@ std::vector<std::vector<uint32_t>> SpreadFiles(const Output& output,
   return lanes;
 }
 
+absl::Status Run(
+    FileSystem& fs, const ImageTransferOptions& options,
+    absl::FunctionRef<absl::Status(Lane& lane, std::stop_token stop)> work) {
+  if (options.pool == nullptr) {
+    return RunLanes(fs, options.num_lanes, options.memory_bytes, options.stop,
+                    work);
+  }
+  DCP_CHECK(options.num_lanes == 1, "num_lanes=", options.num_lanes);
+  return RunLane(fs, *options.pool, options.stop, work);
+}
+
 }  // namespace
 
 uint32_t UsefulLanes(const Output& output) {
@@ -410,13 +455,26 @@ absl::StatusOr<std::vector<ChunkDigest>> TransferImages(
       SpreadFiles(output, options.num_lanes);
   absl::Mutex mutex;
   std::vector<ChunkDigest> digests;
-  DCP_RETURN_IF_ERROR(
-      RunLanes(fs, options.num_lanes, options.memory_bytes, options.stop,
-               [&](Lane& lane, std::stop_token stop) {
-                 return LaneTransfer(fs, output, destination, options,
-                                     interleave, mutex, digests, stats)
-                     .Run(lane, files[lane.index], stop);
-               }));
+  DCP_RETURN_IF_ERROR(Run(fs, options, [&](Lane& lane, std::stop_token stop) {
+    return LaneTransfer(fs, output, &destination, nullptr, options.direct,
+                        interleave, mutex, digests, stats)
+        .Run(lane, files[lane.index], std::move(stop));
+  }));
+  return digests;
+}
+
+absl::StatusOr<std::vector<ChunkDigest>> StageAndTransfer(
+    FileSystem& fs, Output& output, const StagingSteps& steps,
+    const ImageTransferOptions& options, TransferStats& stats) {
+  DCP_CHECK(output.files.size() == 1, "files=", output.files.size());
+  absl::Mutex mutex;
+  std::vector<ChunkDigest> digests;
+  const uint32_t file = 0;
+  DCP_RETURN_IF_ERROR(Run(fs, options, [&](Lane& lane, std::stop_token stop) {
+    return LaneTransfer(fs, output, nullptr, &steps, options.direct,
+                        /*interleave=*/false, mutex, digests, stats)
+        .Run(lane, {file}, std::move(stop));
+  }));
   return digests;
 }
 

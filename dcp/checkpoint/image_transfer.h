@@ -8,10 +8,13 @@
 #include <stop_token>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "dcp/checkpoint/commit.h"
 #include "dcp/checkpoint/digests.h"
 #include "dcp/checkpoint/output.h"
+#include "dcp/io/block_pool.h"
 #include "dcp/io/file_system.h"
 #include "dcp/io/pipeline.h"
 
@@ -21,6 +24,7 @@ struct ImageTransferOptions {
   DirectMode direct = DirectMode::kAuto;
   uint32_t num_lanes = 1;
   uint64_t memory_bytes = 0;  // of all lanes
+  BlockPool* pool = nullptr;  // instead of memory_bytes; then one lane
   std::stop_token stop = {};
 };
 
@@ -31,6 +35,24 @@ uint32_t UsefulLanes(const Output& output);
 // digests of the payloads if the output wants them. Blocking.
 absl::StatusOr<std::vector<ChunkDigest>> TransferImages(
     FileSystem& fs, Output& output, Destination& destination,
+    const ImageTransferOptions& options, TransferStats& stats);
+
+// When a transfer from memory needs to know what.
+struct StagingSteps {
+  // Called once, when every payload has been copied and its source flushed;
+  // by then nothing may be written yet.
+  absl::FunctionRef<absl::Status()> on_staged;
+  // Called once, before the file is created, where it goes; until then the
+  // file may be renamed. In a large pool that is after on_staged.
+  absl::FunctionRef<absl::StatusOr<Destination*>()> open;
+};
+
+// As TransferImages, for an output of one file all of whose payloads have a
+// source: copies as far as memory goes before it asks for the destination. An
+// error of a step ends the transfer; a step is not called after an error. The
+// sources are flushed in any case.
+absl::StatusOr<std::vector<ChunkDigest>> StageAndTransfer(
+    FileSystem& fs, Output& output, const StagingSteps& steps,
     const ImageTransferOptions& options, TransferStats& stats);
 
 }  // namespace dcp

@@ -7,6 +7,8 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "dcp/base/bytes.h"
+#include "dcp/base/check.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/window_planner.h"
@@ -14,6 +16,10 @@
 
 namespace dcp {
 namespace {
+
+// What one batch reads straight to where it belongs: a few reads of the
+// longest, so that its windows are worth planning together.
+constexpr uint64_t kDirectBatchBytes = 8 * kBlockBytes;
 
 class Loader {
  public:
@@ -30,17 +36,21 @@ class Loader {
     TransferStats own_stats;
     TransferStats& stats =
         options_.stats != nullptr ? *options_.stats : own_stats;
-    return RunLanes(fs_, 1, options_.memory_bytes, options_.stop,
-                    [&](Lane& lane, std::stop_token stop) {
-                      return RunPipeline(
-                          *lane.queue, lane.pool,
-                          std::max<uint64_t>(lane.pool.num_blocks() / 8, 1),
-                          [this](Batch& batch) { return NextBatch(batch); },
-                          [this](FileHandle handle) {
-                            return checkpoint_.files().Describe(handle);
-                          },
-                          stop, stats);
-                    });
+    const auto work = [&](Lane& lane, std::stop_token stop) {
+      const uint64_t share = lane.pool.num_blocks() / 8;
+      return RunPipeline(
+          *lane.queue, lane.pool,
+          AllDirect() ? 0 : std::max<uint64_t>(share, 1),
+          [this](Batch& batch) { return NextBatch(batch); },
+          [this](FileHandle handle) {
+            return checkpoint_.files().Describe(handle);
+          },
+          std::move(stop), stats);
+    };
+    if (options_.pool != nullptr) {
+      return RunLane(fs_, *options_.pool, options_.stop, work);
+    }
+    return RunLanes(fs_, 1, options_.memory_bytes, options_.stop, work);
   }
 
  private:
@@ -101,13 +111,21 @@ class Loader {
     uint64_t length;
   };
 
+  bool AllDirect() const {
+    return std::all_of(tensors_.begin(), tensors_.end(),
+                       [](const LoadTensor& tensor) {
+                         return !tensor.sink->DirectSpan().empty() ||
+                                Volume(tensor.box.sizes) == 0;
+                       });
+  }
+
   absl::StatusOr<bool> NextBatch(Batch& batch) {
     // Owner: the callback of this batch.
     auto pieces = std::make_unique<std::vector<Piece>>();
-    for (uint32_t i = 0; i < batch.blocks.size(); ++i) {
-      PlanBlock(i, batch.blocks[i].data(), *pieces);
-    }
-    if (pieces->empty()) return false;
+    Room room{.direct_bytes = kDirectBatchBytes};
+    bool planned = false;
+    while (PlanNext(room, batch, *pieces)) planned = true;
+    if (!planned) return false;
     DCP_RETURN_IF_ERROR(planner_.Finish(batch));
     batch.on_filled = [this,
                        pieces = std::move(pieces)](std::vector<Block>& blocks) {
@@ -116,28 +134,59 @@ class Loader {
     return true;
   }
 
-  void PlanBlock(uint32_t block, uint8_t* data, std::vector<Piece>& pieces) {
+  // What a batch can still take.
+  struct Room {
+    uint64_t direct_bytes;
+    uint32_t block = 0;  // the one that is being filled
     uint64_t position = 0;
-    while (next_tensor_ < tensors_.size()) {
-      const LoadTensor& tensor = tensors_[next_tensor_];
-      const uint64_t element = ElementSize(tensor.dtype);
-      const auto volume = static_cast<uint64_t>(Volume(tensor.box.sizes));
-      const uint64_t num =
-          std::min(volume - next_element_, (kBlockBytes - position) / element);
-      if (num > 0) {
-        const TensorEntry& stored =
-            *checkpoint_.entries()[entries_[next_tensor_]].tensor();
-        planner_.Add(stored, checkpoint_.files(), tensor.box, tensor.dtype,
-                     next_element_, num, data + position);
-        pieces.push_back({next_tensor_, block, position,
-                          next_element_ * element, num * element});
-        next_element_ += num;
-        position += num * element;
-      }
-      if (next_element_ < volume) return;
+  };
+
+  // Plans a stretch of the next tensor; false when all are planned or the
+  // batch is full.
+  bool PlanNext(Room& room, Batch& batch, std::vector<Piece>& pieces) {
+    while (next_tensor_ < tensors_.size() &&
+           next_element_ == NumElements(tensors_[next_tensor_])) {
       ++next_tensor_;
       next_element_ = 0;
     }
+    if (next_tensor_ == tensors_.size()) return false;
+    const LoadTensor& tensor = tensors_[next_tensor_];
+    const uint64_t element = ElementSize(tensor.dtype);
+    const uint64_t left = NumElements(tensor) - next_element_;
+    const MutableByteSpan direct = tensor.sink->DirectSpan();
+    if (!direct.empty()) {
+      DCP_CHECK(direct.size() == NumElements(tensor) * element, tensor.fqn,
+                " size=", direct.size());
+      const uint64_t num = std::min(left, room.direct_bytes / element);
+      room.direct_bytes -= num * element;
+      return Plan(tensor, num, direct.data() + next_element_ * element);
+    }
+    if (kBlockBytes - room.position < element) {
+      ++room.block;
+      room.position = 0;
+    }
+    if (room.block >= batch.blocks.size()) return false;
+    const uint64_t num =
+        std::min(left, (kBlockBytes - room.position) / element);
+    pieces.push_back({next_tensor_, room.block, room.position,
+                      next_element_ * element, num * element});
+    uint8_t* const dst = batch.blocks[room.block].data() + room.position;
+    room.position += num * element;
+    return Plan(tensor, num, dst);
+  }
+
+  // Elements of the next tensor, `num` from the next one on, go to `dst`.
+  bool Plan(const LoadTensor& tensor, uint64_t num, uint8_t* dst) {
+    const TensorEntry& stored =
+        *checkpoint_.entries()[entries_[next_tensor_]].tensor();
+    planner_.Add(stored, checkpoint_.files(), tensor.box, tensor.dtype,
+                 next_element_, num, dst);
+    next_element_ += num;
+    return num > 0;
+  }
+
+  static uint64_t NumElements(const LoadTensor& tensor) {
+    return static_cast<uint64_t>(Volume(tensor.box.sizes));
   }
 
   absl::Status Place(const std::vector<Piece>& pieces,

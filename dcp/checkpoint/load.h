@@ -13,6 +13,7 @@
 #include "absl/types/span.h"
 #include "dcp/checkpoint/checkpoint.h"
 #include "dcp/checkpoint/tensor_sink.h"
+#include "dcp/io/block_pool.h"
 #include "dcp/io/file_system.h"
 #include "dcp/io/pipeline.h"
 #include "dcp/tensor/box.h"
@@ -30,6 +31,8 @@ struct LoadTensor {
 
 struct LoadOptions {
   uint64_t memory_bytes = uint64_t{256} << 20;
+  // The caller's memory instead, of kMinBlocks at least; may be used again.
+  BlockPool* pool = nullptr;
   std::stop_token stop = {};
   TransferStats* stats = nullptr;
 };

@@ -5,6 +5,7 @@
 #define DCP_CHECKPOINT_SAVE_H_
 
 #include <cstdint>
+#include <functional>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "dcp/checkpoint/coordinator.h"
 #include "dcp/checkpoint/tensor_source.h"
 #include "dcp/format/value.h"
+#include "dcp/io/block_pool.h"
 #include "dcp/io/file_system.h"
 #include "dcp/io/pipeline.h"
 #include "dcp/tensor/box.h"
@@ -22,11 +24,13 @@
 
 namespace dcp {
 
+class SavePlanCache;
+
 // The part `box` of a tensor of global shape `shape`. A tensor of which a rank
 // holds several parts is listed several times.
 struct SaveTensor {
   std::string fqn;
-  StatePath path;
+  StatePath path = {};
   DType dtype = DType::kFloat32;
   Dims shape;
   Box box;
@@ -35,19 +39,35 @@ struct SaveTensor {
 
 struct SaveObject {
   std::string fqn;
-  StatePath path;
+  StatePath path = {};
   Value value;  // without tensors
 };
 
 struct SaveState {
   std::vector<SaveTensor> tensors;
   std::vector<SaveObject> objects;
+  // The error with which this rank comes instead of a state: of all then.
+  absl::Status status;
 };
 
 struct SaveOptions {
   bool overwrite = true;
   DirectMode direct = DirectMode::kAuto;
+  // Memory for payload: its own, of so many bytes; or the caller's, which may
+  // be used for many saves, one after the other, and is worth touching once
+  // (BlockPool::Touch). A pool of StagingBytes() takes the whole state, a
+  // smaller one, down to kMinBlocks, lets it stream through.
   uint64_t memory_bytes = uint64_t{256} << 20;
+  BlockPool* pool = nullptr;
+  // Null: none. Otherwise the same one for every save of a run: then a save of
+  // a state whose names, types, shapes and boxes are those of the one before
+  // copies first and talks to the other ranks afterwards. Any rank may come
+  // with another state at any time, or without a cache.
+  SavePlanCache* plan_cache = nullptr;
+  // Called when every byte of every source has been copied and will not be
+  // asked for again, in the thread that calls Save: once if the save succeeds,
+  // at most once if it fails afterwards, never after an error of this rank.
+  std::function<void()> on_staged = {};
   std::stop_token stop = {};
   TransferStats* stats = nullptr;
 };
@@ -55,10 +75,15 @@ struct SaveOptions {
 // The checkpoint at `path` appears whole or not at all. An error of one rank
 // is returned on all. InvalidArgument when ranks disagree on a tensor's type
 // or shape, or their parts do not make the whole of it; else as
-// ConvertCheckpoint's destination.
+// ConvertCheckpoint's destination. Pool and cache may be used again after any
+// outcome.
 absl::Status Save(FileSystem& fs, absl::string_view path,
                   const SaveState& state, Coordinator& coordinator,
                   const SaveOptions& options);
+
+// How much memory holds all that this rank may have to write of `state`: whole
+// blocks, kMinMemoryBytes at least. Replicas count as if this rank wrote all.
+uint64_t StagingBytes(const SaveState& state);
 
 }  // namespace dcp
 

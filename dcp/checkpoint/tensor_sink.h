@@ -15,6 +15,12 @@ class TensorSink {
  public:
   virtual ~TensorSink() = default;
 
+  // The memory of the whole payload, row-major, where a load may write itself:
+  // then every byte is written there once, from the block it was read into, and
+  // neither Place nor Flush is called. Empty where there is none: a GPU's, or a
+  // tensor in strides.
+  virtual MutableByteSpan DirectSpan() { return {}; }
+
   // Begins to copy `src` to bytes [offset, offset + src.size()) of the
   // row-major payload. `src` stays valid until Flush returns. Every byte is
   // placed exactly once.

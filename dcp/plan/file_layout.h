@@ -35,6 +35,7 @@ class FileLayout {
                 uint32_t payload);
 
   const std::string& name() const { return name_; }
+  void set_name(std::string name) { name_ = std::move(name); }
   uint64_t size() const { return size_; }
   const std::vector<LayoutPart>& parts() const { return parts_; }
 

@@ -27,6 +27,11 @@ absl::Status MemorySource::Flush() {
   return absl::OkStatus();
 }
 
+MutableByteSpan MemorySink::DirectSpan() {
+  if (!direct_) return {};
+  return {reinterpret_cast<uint8_t*>(bytes_.data()), bytes_.size()};
+}
+
 absl::Status MemorySink::Place(uint64_t offset, ByteSpan src) {
   DCP_CHECK(offset + src.size() <= bytes_.size(), "offset=", offset);
   if (!failure_.ok()) return failure_;

@@ -49,8 +49,11 @@ class MemorySource final : public TensorSource {
 
 class MemorySink final : public TensorSink {
  public:
-  explicit MemorySink(uint64_t num_bytes) : bytes_(num_bytes, '\0') {}
+  // With `direct` a load may write to its memory itself.
+  explicit MemorySink(uint64_t num_bytes, bool direct = false)
+      : direct_(direct), bytes_(num_bytes, '\0') {}
 
+  MutableByteSpan DirectSpan() override;
   absl::Status Place(uint64_t offset, ByteSpan src) override;
   absl::Status Flush() override;
 
@@ -62,6 +65,7 @@ class MemorySink final : public TensorSink {
   void Fail(absl::Status status) { failure_ = std::move(status); }
 
  private:
+  const bool direct_;
   std::string bytes_;
   std::vector<std::pair<uint64_t, ByteSpan>> pending_;
   uint64_t num_placed_bytes_ = 0;

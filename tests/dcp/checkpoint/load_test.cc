@@ -13,6 +13,7 @@
 #include "dcp/checkpoint/checkpoint.h"
 #include "dcp/checkpoint/coordinator.h"
 #include "dcp/checkpoint/save.h"
+#include "dcp/io/block_pool.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/sample_state.h"
@@ -87,19 +88,49 @@ TEST(Load, FillsATensorOfManyBlocks) {
             1.2 * static_cast<double>(tensor.bytes.size()));
 }
 
+// One copy, from where a read left it to where it belongs.
+TEST(Load, WritesStraightIntoASinkThatLetsIt) {
+  SimStorage fs({.percent_short = 30, .percent_interrupted = 30});
+  const SampleTensor tensor("w", DType::kComplex128, {6, 300, 1301});
+  const auto checkpoint = Stored(fs, tensor);
+  BlockPool pool(kMinBlocks);
+  for (const Box& box :
+       {WholeBox(tensor.shape), Box{{1, 0, 0}, {4, 300, 1301}},
+        Box{{0, 0, 7}, {6, 300, 500}}, Box{{6, 0, 0}, {0, 300, 1301}}}) {
+    const std::string expected = tensor.BytesOf(box);
+    MemorySink direct(expected.size(), /*direct=*/true);
+    MemorySink direct_too(expected.size(), /*direct=*/true);
+    MemorySink placed(expected.size());
+    ASSERT_OK(
+        Load(fs, *checkpoint, {Want(tensor, box, direct)}, {.pool = &pool}));
+    EXPECT_TRUE(direct.bytes() == expected) << ToString(box);
+    EXPECT_EQ(direct.num_placed_bytes(), 0u);
+    // Beside one that must be given its bytes.
+    ASSERT_OK(Load(fs, *checkpoint,
+                   {Want(tensor, box, placed), Want(tensor, box, direct_too)},
+                   {.pool = &pool}));
+    EXPECT_TRUE(direct_too.bytes() == expected) << ToString(box);
+    EXPECT_TRUE(placed.bytes() == expected) << ToString(box);
+    EXPECT_EQ(placed.num_placed_bytes(), expected.size());
+    EXPECT_EQ(pool.num_free(), pool.num_blocks());
+  }
+}
+
 TEST(Load, ConvertsTypes) {
   SimStorage fs;
   SampleTensor tensor("w", DType::kFloat32, {3});
   const float values[3] = {1.0f, -2.5f, 0.0f};
   std::memcpy(tensor.bytes.data(), values, sizeof(values));
   const auto checkpoint = Stored(fs, tensor);
-  MemorySink sink(3 * 8);
-  LoadTensor wanted = Want(tensor, WholeBox(tensor.shape), sink);
-  wanted.dtype = DType::kFloat64;
-  ASSERT_OK(Load(fs, *checkpoint, {wanted}, {}));
-  double loaded[3];
-  std::memcpy(loaded, sink.bytes().data(), sizeof(loaded));
-  EXPECT_THAT(loaded, ::testing::ElementsAre(1.0, -2.5, 0.0));
+  for (const bool direct : {false, true}) {
+    MemorySink sink(3 * 8, direct);
+    LoadTensor wanted = Want(tensor, WholeBox(tensor.shape), sink);
+    wanted.dtype = DType::kFloat64;
+    ASSERT_OK(Load(fs, *checkpoint, {wanted}, {}));
+    double loaded[3];
+    std::memcpy(loaded, sink.bytes().data(), sizeof(loaded));
+    EXPECT_THAT(loaded, ::testing::ElementsAre(1.0, -2.5, 0.0));
+  }
 }
 
 TEST(Load, ListsEverythingThatDoesNotFitBeforeItReads) {

@@ -335,27 +335,39 @@ class BabblingCoordinator final : public Coordinator {
   explicit BabblingCoordinator(std::string order) : order_(std::move(order)) {}
   int64_t rank() const override { return 1; }
   int64_t num_ranks() const override { return 2; }
-  absl::StatusOr<std::vector<std::string>> Gather(std::string) override {
+  absl::StatusOr<std::vector<std::string>> Gather(std::string mine) override {
+    last_ = std::move(mine);
     return std::vector<std::string>();
   }
   absl::StatusOr<std::string> Scatter(std::vector<std::string>) override {
-    // Two verdicts, then the order.
-    return ++num_calls_ <= 2 ? "0 " : order_;
+    switch (++num_calls_) {
+      case 1:
+        return std::string("anew");
+      case 2:
+        return order_;
+      default:  // this rank's own verdict
+        return last_;
+    }
   }
 
  private:
   const std::string order_;
+  std::string last_;
   int num_calls_ = 0;
 };
 
-TEST(Save, RefusesAnOrderForItemsThatItLacks) {
-  for (const std::string order : {"__1_0.distcp\n5", "__1_0.distcp\nx"}) {
+TEST(Save, RefusesAnOrderThatItCannotCarryOut) {
+  for (const std::string order :
+       {"order __1_0.distcp\nid\n5", "order __1_0.distcp\nid\nx",
+        "order __1_0.distcp", "__1_0.distcp\nid\n0", ""}) {
     SimStorage fs;
     SampleState state;
     state.Add(SampleTensor("a", DType::kFloat32, {3, 4}));
     BabblingCoordinator coordinator(order);
     EXPECT_THAT(Save(fs, "/c", state.state(), coordinator, Small()),
-                StatusIs(absl::StatusCode::kDataLoss, HasSubstr("item")));
+                StatusIs(absl::StatusCode::kDataLoss,
+                         ::testing::ContainsRegex("item|no order")))
+        << order;
   }
 }
 
