@@ -1,0 +1,62 @@
+// ProcessRanks: ranks that are processes of their own and can be killed, each
+// with a Coordinator over sockets to rank 0. Where no LibTorch is needed: ranks
+// are forked and run a function, no more. When a rank dies, every later meeting
+// of the others fails with Unavailable: nobody waits for it. For a process of
+// one thread.
+
+#ifndef TESTS_TESTING_PROCESS_RANKS_H_
+#define TESTS_TESTING_PROCESS_RANKS_H_
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "dcp/checkpoint/coordinator.h"
+
+namespace dcp::testing {
+
+class ProcessRanks {
+ public:
+  // What a rank tells the process that started it.
+  using Report = std::function<void(uint8_t)>;
+
+  // Starts the ranks: each runs `work` and exits, with 0 if it returned true,
+  // else with 1.
+  ProcessRanks(int64_t num_ranks,
+               const std::function<bool(Coordinator& coordinator,
+                                        const Report& report)>& work);
+  // Kills and waits for what still runs.
+  ~ProcessRanks();
+  ProcessRanks(const ProcessRanks&) = delete;
+  ProcessRanks& operator=(const ProcessRanks&) = delete;
+
+  // Takes reports until all ranks have ended (true) or `microseconds` have
+  // passed (false).
+  bool WaitFor(int64_t microseconds);
+  // Until all have ended.
+  void Wait();
+
+  // SIGKILL.
+  void Kill(int64_t rank);
+
+  // In the order in which they came.
+  const std::vector<uint8_t>& reports() const { return reports_; }
+  // "exit 0", "signal 9"; of ranks that have ended and were waited for.
+  const std::vector<std::string>& endings() const { return endings_; }
+
+ private:
+  void Reap();
+
+  std::vector<pid_t> pids_;  // 0: has ended
+  int reports_fd_ = -1;
+  std::vector<uint8_t> reports_;
+  std::vector<std::string> endings_;
+};
+
+}  // namespace dcp::testing
+
+#endif  // TESTS_TESTING_PROCESS_RANKS_H_
