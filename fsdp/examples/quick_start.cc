@@ -43,10 +43,11 @@ int main() {
 
   // The optimizer comes after sharding: it sees this rank's shards.
   torch::optim::AdamW optimizer(net->parameters(), 1e-2);
-  torch::manual_seed(1 + fsdp::get_rank());  // each rank its own data
+  torch::manual_seed(1 + fsdp::get_rank());
+  const torch::Tensor x = torch::randn({32, 64});  // each rank its own data
+  const torch::Tensor y = x.sum(1, /*keepdim=*/true);
   for (int step = 0; step < 30; ++step) {
-    const torch::Tensor x = torch::randn({32, 64});
-    const torch::Tensor loss = (net(x) - x.sum(1, true)).square().mean();
+    const torch::Tensor loss = (net(x) - y).square().mean();
     optimizer.zero_grad();
     loss.backward();
     fsdp::clip_grad_norm_(fsdp::parameters(*net), 1.0);
