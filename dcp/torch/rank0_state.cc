@@ -99,12 +99,11 @@ absl::StatusOr<StateValue> FromDescription(const Value& value) {
 }
 
 absl::StatusOr<Value> Unpickle(const std::string& pickle, ValueArena& arena) {
-  DCP_ASSIGN_OR_RETURN(
-      const PickleResult result,
-      ReadPickle(AsBytes(pickle),
-                 {.allow_global = [](auto, auto) { return false; },
-                  .allow_persistent_ids = true},
-                 arena));
+  DCP_ASSIGN_OR_RETURN(const PickleResult result,
+                       ReadPickle(AsBytes(pickle),
+                                  {.allow_global = IsStateDictGlobal,
+                                   .allow_persistent_ids = true},
+                                  arena));
   return result.root;
 }
 
@@ -371,10 +370,17 @@ absl::StatusOr<StateDict> ShareStateOfRank0(
   DCP_RETURN_IF_ERROR(Agree(coordinator, described.status()));
   DCP_ASSIGN_OR_RETURN(const std::string pickle,
                        coordinator.Broadcast(WritePickle(*described)));
-  if (coordinator.rank() == 0) return state;
-  DCP_ASSIGN_OR_RETURN(const Value root, Unpickle(pickle, arena));
-  DCP_ASSIGN_OR_RETURN(const StateValue shared, FromDescription(root));
-  return *shared.get_if<StateDict>();
+  StateDict shared = state;
+  const auto read = [&]() -> absl::Status {
+    DCP_ASSIGN_OR_RETURN(const Value root, Unpickle(pickle, arena));
+    DCP_ASSIGN_OR_RETURN(const StateValue value, FromDescription(root));
+    shared = *value.get_if<StateDict>();
+    return absl::OkStatus();
+  };
+  const absl::Status status =
+      coordinator.rank() == 0 ? absl::OkStatus() : read();
+  DCP_RETURN_IF_ERROR(Agree(coordinator, status));
+  return shared;
 }
 
 absl::Status CopyFromRank0(ProcessGroupCoordinator& coordinator,

@@ -66,7 +66,7 @@ TEST(LoadedOptimizer, FlatteningAndBack) {
   ASSERT_EQ(loaded->groups.size(), 3u);
   EXPECT_THAT(loaded->groups[1].names, ElementsAre("a.w"));
   EXPECT_EQ(LrOf(*loaded, 2), 0.25);
-  EXPECT_EQ(*loaded->state["a.b"].find("step")->get_if<int64_t>(), 1);
+  EXPECT_EQ(*loaded->state.at("a.b").find("step")->get_if<int64_t>(), 1);
 }
 
 TEST(LoadedOptimizer, EmptyAndHalfEmptyDicts) {

@@ -154,8 +154,8 @@ TEST(OptimizerKind, CompletesStateAndKeepsWhatIsThere) {
   optim::AdamWParamState half;
   half.step(7);
   half.exp_avg(at::ones({2, 3}));
-  const auto state = kind.CompleteState(&half, optimizer.parameters()[0],
-                                        OptionsOf(optimizer));
+  const auto state = kind.CompleteState(
+      &half, optimizer.param_groups()[0].params()[0], OptionsOf(optimizer));
   auto& complete = static_cast<optim::AdamWParamState&>(*state);
   EXPECT_EQ(complete.step(), 7);
   EXPECT_TRUE(complete.exp_avg().is_alias_of(half.exp_avg()));
@@ -165,14 +165,16 @@ TEST(OptimizerKind, CompletesStateAndKeepsWhatIsThere) {
   fsdp::FusedAdamW fused(Parameters());
   const auto fresh =
       (*KindOf(fused))
-          ->CompleteState(nullptr, fused.parameters()[0], OptionsOf(fused));
+          ->CompleteState(nullptr, fused.param_groups()[0].params()[0],
+                          OptionsOf(fused));
   EXPECT_EQ(static_cast<fsdp::FusedAdamWParamState&>(*fresh).step().dim(), 0);
 
   optim::Adagrad adagrad(Parameters(),
                          optim::AdagradOptions().initial_accumulator_value(2));
   const auto sums =
       (*KindOf(adagrad))
-          ->CompleteState(nullptr, adagrad.parameters()[0], OptionsOf(adagrad));
+          ->CompleteState(nullptr, adagrad.param_groups()[0].params()[0],
+                          OptionsOf(adagrad));
   EXPECT_EQ(
       static_cast<optim::AdagradParamState&>(*sums).sum().sum().item<float>(),
       12);

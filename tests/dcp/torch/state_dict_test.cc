@@ -270,6 +270,32 @@ TEST(StateDictOfModel, ValuesAreCastIntoTensorsThatStayTheObjectsTheyAre) {
                      HasSubstr("bias is on the meta device"))));
 }
 
+TEST(StateDictOfModel, NeedsNoProcessGroup) {
+  TinyModel model = MakeModel(12);
+  OptimizerPtr optimizer = MakeAdamW(model->parameters());
+  TrainStep(model, *optimizer, 0, 0, 1);
+  const StateDictOptions options = {.full_state_dict = true,
+                                    .cpu_offload = true};
+  const auto states = get_state_dict(*model, *optimizer, options);
+  ASSERT_OK(states.status());
+  EXPECT_FALSE(states->first.find("tokens.weight")
+                   ->get_if<at::Tensor>()
+                   ->is_alias_of(model->tokens->weight));
+  TinyModel other = MakeModel(13);
+  OptimizerPtr other_optimizer = MakeAdamW(other->parameters());
+  StateDictOptions from_rank0 = options;
+  from_rank0.broadcast_from_rank0 = true;
+  for (const StateDictOptions& set_options : {options, from_rank0}) {
+    ASSERT_OK(set_state_dict(*other, *other_optimizer, states->first,
+                             states->second, set_options)
+                  .status());
+    ExpectSame(states->first, *get_model_state_dict(*other), "model");
+    ExpectSame(states->second,
+               *get_optimizer_state_dict(*other, *other_optimizer),
+               "optimizer");
+  }
+}
+
 // Shards alias, whole tensors equal those of the model that was sharded, and
 // offload puts them where the options say.
 TEST(StateDictOfShardedModel, ShardedFullAndOffloaded) {
