@@ -7,7 +7,8 @@ namespace dcp {
 
 bool SavePlanCache::Holds(const SaveState& state, int64_t rank,
                           int64_t num_ranks) const {
-  return !plan_id_.empty() && rank == rank_ && num_ranks == num_ranks_ &&
+  return state.status.ok() && !plan_id_.empty() && rank == rank_ &&
+         num_ranks == num_ranks_ &&
          std::equal(state.tensors.begin(), state.tensors.end(),
                     tensors_.begin(), tensors_.end(),
                     [](const SaveTensor& a, const Tensor& b) {

@@ -3,6 +3,7 @@
 #include <functional>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "dcp/checkpoint/save.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -69,7 +70,8 @@ TEST(SavePlanCache, DoesNotHoldForAnythingElse) {
       [](SaveState& s) { std::swap(s.tensors[0], s.tensors[1]); },
       [](SaveState& s) { s.objects[0].fqn = "epoch"; },
       [](SaveState& s) { s.objects[0].path = {PathElement("step")}; },
-      [](SaveState& s) { s.objects.clear(); }};
+      [](SaveState& s) { s.objects.clear(); },
+      [](SaveState& s) { s.status = absl::DataLossError("unread"); }};
   for (size_t i = 0; i < changes.size(); ++i) {
     SaveState state = SomeState();
     changes[i](state);
