@@ -3,7 +3,7 @@
 // trains; all ranks make the same calls.
 //
 //   dcp::CheckpointManager manager(dir, {.save_every = 500, .keep_last = 3});
-//   int64_t step = *manager.resume(state).value_or(0);
+//   int64_t step = manager.resume(state)->value_or(0);
 //   for (; step < num_steps; ++step) {
 //     ... forward, backward ...
 //     manager.before_optimizer_step();   // a save in flight has its copy
@@ -36,7 +36,8 @@ struct CheckpointManagerOptions {
   // at the next step.
   bool save_on_sigterm = true;
   AsyncSaver::Options saver = {};
-  // Told of what it skips and removes, on rank 0. Default: standard error.
+  // Told of what it skips and removes, on rank 0, also by the thread of a
+  // save. Default: standard error.
   std::function<void(const std::string&)> log = {};
 };
 
@@ -54,9 +55,10 @@ class CheckpointManager {
   // After the save: whether SIGTERM asked the job to end.
   bool should_exit() const;
 
-  // Starts (async) or makes the checkpoint of `step`; steps beyond
-  // keep_last and keep_every are removed once their successor is durable,
-  // never before. The error of an earlier save is returned here.
+  // Starts (async) or makes the checkpoint of `step`, making the directory
+  // where it is missing; steps beyond keep_last and keep_every, and older ones
+  // that a crash left unfinished, are removed once their successor is durable,
+  // never before. The error of an earlier save is returned here, once.
   absl::Status save(int64_t step, const StateDict& state);
   // Waits until the save in flight has copied the state.
   absl::Status before_optimizer_step();

@@ -1,11 +1,7 @@
 #include "dcp/torch/tensor_io.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstring>
-#include <new>
-#include <optional>
 #include <utility>
 
 #include "ATen/Context.h"
@@ -120,36 +116,13 @@ class PinnedMemory final : public std::pmr::memory_resource {
   absl::flat_hash_map<void*, c10::DataPtr> owners_ ABSL_GUARDED_BY(mutex_);
 };
 
-class HugePageMemory final : public std::pmr::memory_resource {
-  // What the kernels that we know have.
-  static constexpr size_t kHugePageBytes = size_t{2} << 20;
-
-  void* do_allocate(size_t bytes, size_t alignment) override {
-    alignment = std::max(alignment, kHugePageBytes);
-    void* const memory = ::operator new(bytes, std::align_val_t(alignment));
-    // A hint: a kernel without huge pages only faults more often.
-    (void)madvise(memory, AlignDown(bytes, kHugePageBytes), MADV_HUGEPAGE);
-    return memory;
-  }
-
-  void do_deallocate(void* memory, size_t, size_t alignment) override {
-    ::operator delete(memory,
-                      std::align_val_t(std::max(alignment, kHugePageBytes)));
-  }
-
-  bool do_is_equal(
-      const std::pmr::memory_resource& other) const noexcept override {
-    return this == &other;
-  }
-};
-
 std::pmr::memory_resource* NewStagingMemory() {
   // Looked for, not only compiled in: a build for GPUs also runs without one.
   if (at::getAccelerator(/*checked=*/false).has_value() &&
       at::accelerator::deviceCount() > 0) {
     return new PinnedMemory(at::globalContext().getPinnedMemoryAllocator());
   }
-  return new HugePageMemory();
+  return std::pmr::new_delete_resource();
 }
 
 }  // namespace

@@ -98,7 +98,7 @@ class TorchTensorSink final : public TensorSink {
   uint64_t num_missing_bytes_;
 };
 
-// Memory for staging: pinned where the process has an accelerator, huge pages
+// Memory for staging: pinned where the process has an accelerator, ordinary
 // otherwise. Lives as long as the process; any thread.
 std::pmr::memory_resource* StagingMemory();
 

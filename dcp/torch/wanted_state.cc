@@ -1,5 +1,6 @@
 #include "dcp/torch/wanted_state.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 
@@ -138,6 +139,7 @@ absl::StatusOr<absl::flat_hash_set<std::string>> CheckWanted(
   }
   if (allow_partial) missing.clear();
   if (missing.empty() && unfit.empty()) return absent;
+  std::sort(missing.begin(), missing.end());
   std::string message = absl::StrCat(checkpoint.path(), ": ");
   if (!missing.empty()) {
     absl::StrAppend(&message, "it lacks ", absl::StrJoin(missing, ", "),
