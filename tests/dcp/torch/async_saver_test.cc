@@ -43,7 +43,6 @@ double Loaded(const std::string& path, const at::Tensor& like) {
 
 TEST(AsyncSaver, WhatChangesAfterWaitStagedIsNotSaved) {
   const TempDir dir;
-  AsyncSaver saver;
   // More than a pool of the smallest size, so that it streams through.
   for (const uint64_t staging_bytes : {uint64_t{0}, kMinMemoryBytes}) {
     AsyncSaver of_size({.staging_bytes = staging_bytes});
@@ -158,7 +157,7 @@ TEST(AsyncSaver, TheSaverOfTheProcessFollowsTheJob) {
     for (int i = 0; i < 2; ++i) {
       const std::string path = absl::StrCat(SharedDir(), "/", i);
       ASSERT_OK_AND_ASSIGN(SaveHandle later,
-                           async_save({{"a", at::full({8}, i)}}, path));
+                           async_save({{"a", at::full({8}, 1.0 * i)}}, path));
       EXPECT_OK(later.wait());
       EXPECT_EQ(Loaded(path, at::ones({8})), i);
     }
