@@ -61,12 +61,10 @@ double CpuSeconds(clockid_t clock) {
 int64_t StatusBytes(const std::string& name) {
   std::ifstream status("/proc/self/status");
   std::string line;
-  while (std::getline(status, line)) {
-    if (line.rfind(name + ":", 0) == 0) {
-      return std::stoll(line.substr(name.size() + 1)) * 1024;
-    }
+  while (std::getline(status, line) && line.rfind(name + ":", 0) != 0) {
   }
-  TORCH_CHECK(false, "/proc/self/status has no ", name);
+  TORCH_CHECK(status, "/proc/self/status has no ", name);
+  return std::stoll(line.substr(name.size() + 1)) * 1024;
 }
 
 int64_t PrivateBytes() { return StatusBytes("RssAnon"); }
