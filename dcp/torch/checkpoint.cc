@@ -75,6 +75,18 @@ uint64_t NumBytes(const LoadTensor& tensor) {
          ElementSize(tensor.dtype);
 }
 
+// Memory for so much payload: a small state takes little of the budget, which
+// has to be mapped and locked before it is used.
+uint64_t MemoryFor(uint64_t payload_bytes, uint64_t budget_bytes) {
+  return std::min(budget_bytes, kMinMemoryBytes + 4 * payload_bytes);
+}
+
+uint64_t NumBytes(const std::vector<LoadTensor>& tensors) {
+  uint64_t num_bytes = 0;
+  for (const LoadTensor& tensor : tensors) num_bytes += NumBytes(tensor);
+  return num_bytes;
+}
+
 bool NameThenPlace(const LoadTensor& a, const LoadTensor& b) {
   return std::tie(a.fqn, a.box.offsets) < std::tie(b.fqn, b.box.offsets);
 }
@@ -189,7 +201,8 @@ class Loading {
     DCP_RETURN_IF_ERROR(
         AddReadParts(*wanted_, *exchange_, objects_.absent, sinks));
     return Load(fs_, checkpoint, sinks.tensors(),
-                {.memory_bytes = options_.memory_bytes,
+                {.memory_bytes = MemoryFor(NumBytes(sinks.tensors()),
+                                           options_.memory_bytes),
                  .stop = options_.stop,
                  .stats = options_.stats});
   }
@@ -373,11 +386,13 @@ absl::Status Loading::SendAll(Answers& answers, const Sinks& sinks,
     target.tensor.sink = &target.sink;
     tensors.push_back(target.tensor);
   }
-  absl::Status status = Load(
-      fs_, *answers.checkpoint, tensors,
-      {.memory_bytes = std::max(options_.memory_bytes / 2, kMinMemoryBytes),
-       .stop = options_.stop,
-       .stats = options_.stats});
+  absl::Status status =
+      Load(fs_, *answers.checkpoint, tensors,
+           {.memory_bytes =
+                MemoryFor(NumBytes(tensors),
+                          std::max(options_.memory_bytes / 2, kMinMemoryBytes)),
+            .stop = options_.stop,
+            .stats = options_.stats});
   for (const auto& stream : streams) {
     if (status.ok()) {
       status = stream->Finish();
@@ -391,8 +406,7 @@ absl::Status Loading::SendAll(Answers& answers, const Sinks& sinks,
 absl::Status Loading::Receive(const Sinks& sinks, uint64_t window_bytes) {
   std::vector<LoadTensor> order(sinks.tensors());
   std::sort(order.begin(), order.end(), NameThenPlace);
-  uint64_t num_bytes = 0;
-  for (const LoadTensor& tensor : order) num_bytes += NumBytes(tensor);
+  const uint64_t num_bytes = NumBytes(order);
   size_t next = 0;
   uint64_t offset = 0;
   return ReadRankStream(
@@ -449,13 +463,13 @@ absl::Status save(const StateDict& state, const std::string& path,
       ProcessGroupCoordinator::OfTraining(options.process_group));
   const std::unique_ptr<HeldState> held =
       HoldState(state, coordinator->num_ranks());
-  return Save(FileSystemOr(options.file_system), path, held->state,
-              *coordinator,
-              {.overwrite = options.overwrite,
-               .direct = options.direct,
-               .memory_bytes = options.memory_bytes,
-               .stop = options.stop,
-               .stats = options.stats});
+  return Save(
+      FileSystemOr(options.file_system), path, held->state, *coordinator,
+      {.overwrite = options.overwrite,
+       .direct = options.direct,
+       .memory_bytes = MemoryFor(held->share_bytes, options.memory_bytes),
+       .stop = options.stop,
+       .stats = options.stats});
 }
 
 absl::Status load(StateDict& state, const std::string& path,

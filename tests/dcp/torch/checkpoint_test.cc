@@ -5,6 +5,7 @@
 
 #include <sys/resource.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdint>
 #include <memory>
@@ -191,7 +192,7 @@ TEST(Checkpoint, IsSavedOnEachMeshAndLoadedOnEveryOther) {
                    }
                  }
                },
-               {.environment = where});
+               {.deadline = std::chrono::seconds(280), .environment = where});
     }
   };
   each(/*saves=*/true);

@@ -34,8 +34,9 @@ std::vector<std::pair<std::string, at::Tensor>> Tensors() {
           {"number", base.select(0, 1).select(0, 2).select(0, 3)},
           {"empty", base.narrow(1, 2, 0)},
           {"one wide", base.narrow(2, 4, 1)},
-          {"complex", (at::arange(6).to(at::kComplexFloat) *
-                       c10::Scalar(c10::complex<double>(1, 2)))
+          {"complex", at::arange(6)
+                          .to(at::kComplexFloat)
+                          .mul(c10::Scalar(c10::complex<double>(1, 2)))
                           .conj()}};
 }
 
