@@ -57,7 +57,7 @@ struct Counter final : Stateful {
   absl::StatusOr<StateDict> state_dict() override { return StateDict(); }
   absl::Status load_state_dict(const StateDictabsl::Status load_state_dict(const StateDict& state) override {) override {
     return absl::OkStatus();
-  }
+}
 };
 
 TEST(StateValue, HoldsEachKind) {
