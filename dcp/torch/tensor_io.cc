@@ -18,6 +18,7 @@
 #include "c10/core/impl/VirtualGuardImpl.h"
 #include "dcp/base/check.h"
 #include "dcp/base/status.h"
+#include "dcp/base/streaming_copy.h"
 #include "dcp/torch/torch_status.h"
 
 namespace dcp {
@@ -236,7 +237,7 @@ absl::Status TorchTensorSource::Fill(uint64_t offset, MutableByteSpan dst) {
     ForEachPiece(
         tensor_, offset, dst.size(),
         [&](const uint8_t* memory, uint64_t position, uint64_t length) {
-          std::memcpy(dst.data() + position, memory, length);
+          StreamingCopy(dst.data() + position, memory, length);
         });
     return absl::OkStatus();
   }

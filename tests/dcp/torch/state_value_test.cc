@@ -55,9 +55,9 @@ TEST(StateDict, CopiesAreDeepButTensorsAlias) {
 
 struct Counter final : Stateful {
   absl::StatusOr<StateDict> state_dict() override { return StateDict(); }
-  absl::Status load_state_dict(const StateDictabsl::Status load_state_dict(const StateDict& state) override {) override {
+  absl::Status load_state_dict(const StateDict& /*state*/) override {
     return absl::OkStatus();
-}
+  }
 };
 
 TEST(StateValue, HoldsEachKind) {
