@@ -175,7 +175,8 @@ std::set<size_t> OptimizerPlanner::LoadedGroupsOf(
         [&](const std::string& n) { return group_of_.contains(n); });
     if (name != names.end()) {
       groups.insert(group_of_[*name]);
-    } else {
+    } else if (parameter.requires_grad()) {
+      // Python's optimizers are often given no frozen ones.
       Missing(absl::StrCat("param_groups.", names[0]));
     }
   }

@@ -102,6 +102,7 @@ class Suite:
         return path
 
     def case(self, name, function, *arguments):
+        """Whether it passed."""
         begin = time.monotonic()
         try:
             function(*arguments)
@@ -116,6 +117,7 @@ class Suite:
         else:
             text = failure.rstrip().replace("\n", "\n     ")
             print(f"FAIL {name}\n     {text}", flush=True)
+        return failure is None
 
     def finish(self):
         """Writes test.xml for Bazel, sums up, and ends the process."""

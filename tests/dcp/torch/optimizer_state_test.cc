@@ -118,6 +118,10 @@ TEST(OptimizerState, FrozenParametersNeedNone) {
   const auto state = OptimizerState(*model, optimizer);
   EXPECT_THAT(KeysOf(Dict(*state->find("state"))), ElementsAre("weight"));
   EXPECT_OK(SetAll(*model, optimizer, *state));
+  // Neither does a group have to list them.
+  AdamW of_trained({model->weight}, AdamWOptions(0.5));
+  EXPECT_OK(SetAll(*model, optimizer, *OptimizerState(*model, of_trained)));
+  EXPECT_EQ(optimizer.param_groups()[0].options().get_lr(), 0.5);
 }
 
 TEST(OptimizerState, TiedParametersAreFoundByAnyName) {

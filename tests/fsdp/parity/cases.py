@@ -18,9 +18,18 @@ DEFAULTS = {
     "steps": 10,
     # Of a step; fewer than PyTorch's.
     "all_gathers_saved": 0,
+    # A checkpoint made after `save_step` steps, or one to go on from, made
+    # after `first_step` steps.
+    "save": "",
+    "save_step": -1,
+    "load": "",
+    "first_step": 0,
 }
 FULL_STEPS = 100
 LEARNING_RATE = 1e-3
+# Of a run that resumes: the right one is in its checkpoint.
+WRONG_LEARNING_RATE = 1.0
+SAVE_STEP = 5
 # Every number of ranks divides it. A row is the tokens and their targets.
 BATCH = 12
 ROW_LENGTH = 8
@@ -113,4 +122,20 @@ CASES = {
     2: everywhere(2) + two_ranks(),
     3: everywhere(3) + [config(3, "force_sum", force_sum=True)],
     4: everywhere(4) + four_ranks(),
+}
+
+# What is saved, on how many ranks, and on which others and meshes it goes on.
+SAVED = {
+    2: {
+        "gpt": ({}, {1: {}, 2: {}, 3: {}, 4: HSDP}),
+        "fused": ({"optimizer": "fused_adamw"}, {2: {}, 4: {}}),
+        "llama_tied": ({"model": "llama_tied"}, {2: {}, 3: {}}),
+        "frozen": ({"frozen_layer": 1}, {2: {}}),
+        "bfloat16": (MIXED, {2: {}}),
+        "gpt-full": ({}, {1: {}, 3: {}, 4: HSDP}),
+    },
+    4: {
+        "hsdp": (HSDP, {2: {}, 3: {}, 4: HSDP}),
+        "hsdp-full": ({"optimizer": "fused_adamw", **HSDP}, {2: {}, 4: HSDP}),
+    },
 }

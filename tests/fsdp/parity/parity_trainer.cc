@@ -30,6 +30,7 @@
 #include "fsdp/mesh_collectives.h"
 #include "fsdp/process_group.h"
 #include "nlohmann/json.hpp"
+#include "tests/fsdp/parity/checkpoints.h"
 #include "tests/fsdp/parity/gpt.h"
 #include "tests/testing/counting_backend.h"
 #include "torch/optim/adam.h"
@@ -142,9 +143,11 @@ class Trainer {
 
 void Trainer::BuildModel() {
   model_ = MakeModel(config_);
-  LoadWeights(job_["init"].get<std::string>() + "/" +
-                  config_["model"].get<std::string>(),
-              *model_.module);
+  if (config_["load"] == "") {
+    LoadWeights(job_["init"].get<std::string>() + "/" +
+                    config_["model"].get<std::string>(),
+                *model_.module);
+  }
   model_.module->to(DtypeNamed(config_["dtype"]));
   const int64_t frozen = config_["frozen_layer"];
   if (frozen < 0) return;
@@ -245,11 +248,18 @@ void Trainer::Run() {
                      job_["length"].get<int64_t>()});
   const std::unique_ptr<torch::optim::Optimizer> optimizer = MakeOptimizer();
   const int64_t steps = config_["steps"];
-  at::Tensor losses = at::empty({steps}, at::kDouble);
-  for (int64_t step = 0; step < steps; ++step) {
+  const int64_t first_step = config_["first_step"];
+  if (config_["load"] != "") {
+    LoadCheckpoint(config_["load"], first_step, *model_.module, *optimizer);
+  }
+  at::Tensor losses = at::empty({steps - first_step}, at::kDouble);
+  for (int64_t step = first_step; step < steps; ++step) {
+    if (step == config_["save_step"]) {
+      SaveCheckpoint(config_["save"], step, *model_.module, *optimizer);
+    }
     optimizer->zero_grad();
     for (const ProcessGroup& group : groups_) Count(group).Reset();
-    losses[step] = Backward(step);
+    losses[step - first_step] = Backward(step);
     if (step == 0) WriteGradients();
     Clip();
     if (step == 1) WriteCounts();

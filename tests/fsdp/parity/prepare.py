@@ -8,7 +8,7 @@ import numpy
 import torch
 
 
-def prepare(folder, configs, name):
+def prepare(folder, configs, name, lr=cases.LEARNING_RATE):
     """Returns the path of the job file; everything goes below `folder`."""
     for model_name in sorted({config["model"] for config in configs}):
         write_weights(folder / "init" / model_name, model_name)
@@ -25,7 +25,7 @@ def prepare(folder, configs, name):
         "data": str(data),
         "batch": cases.BATCH,
         "length": cases.ROW_LENGTH,
-        "lr": cases.LEARNING_RATE,
+        "lr": lr,
         "configs": configs,
     }
     path = folder / f"{name}.json"

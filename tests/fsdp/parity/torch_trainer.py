@@ -15,6 +15,7 @@ import signal
 import sys
 import traceback
 
+import checkpoints
 import models
 import numpy
 import torch
@@ -61,17 +62,21 @@ class CountCollectives(TorchDispatchMode):
 
 def make_model(job, config):
     model = models.make(config["model"], config["checkpoint_activations"])
-    folder = pathlib.Path(job["init"]) / config["model"]
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            values = numpy.fromfile(folder / f"{name}.bin", numpy.float32)
-            parameter.copy_(torch.from_numpy(values).view(parameter.shape))
+    if not config["load"]:
+        load_weights(pathlib.Path(job["init"]) / config["model"], model)
     model.to(DTYPES[config["dtype"]])
     if config["frozen_layer"] >= 0:
         layer = model.layers[config["frozen_layer"]]
         for parameter in layer.parameters():
             parameter.requires_grad_(False)
     return model
+
+
+@torch.no_grad()
+def load_weights(folder, model):
+    for name, parameter in model.named_parameters():
+        values = numpy.fromfile(folder / f"{name}.bin", numpy.float32)
+        parameter.copy_(torch.from_numpy(values).view(parameter.shape))
 
 
 def shard(model, config):
@@ -139,7 +144,12 @@ def train(job, config, out):
     data = data.view(-1, job["batch"], job["length"])
     num = config["accumulate"]
     losses = []
-    for step in range(config["steps"]):
+    first_step = config["first_step"]
+    if config["load"]:
+        checkpoints.load(config["load"], first_step, model, optimizer)
+    for step in range(first_step, config["steps"]):
+        if step == config["save_step"]:
+            checkpoints.save(config["save"], step, model, optimizer)
         rows = data[step * num : (step + 1) * num]
         optimizer.zero_grad()
         counting = CountCollectives()

@@ -1,0 +1,61 @@
+#include "tests/fsdp/parity/checkpoints.h"
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "c10/util/Exception.h"
+#include "dcp/torch/checkpoint.h"
+#include "dcp/torch/state_dict.h"
+#include "dcp/torch/state_value.h"
+#include "dcp/torch/torch_status.h"
+
+namespace fsdp::testing {
+namespace {
+
+constexpr char kNote[] = "n\xc3\xb6te";
+
+dcp::StateDict MakeState(const torch::nn::Module& module,
+                         torch::optim::Optimizer& optimizer,
+                         const dcp::StateDictOptions& options) {
+  auto parts = dcp::get_state_dict(module, optimizer, options);
+  dcp::ThrowIfError(parts.status());
+  // Without cpu_offload all ranks have the same, and with it rank 0 alone.
+  return {{"model", std::move(parts->first)},
+          {"optim", std::move(parts->second)}};
+}
+
+}  // namespace
+
+void SaveCheckpoint(const std::string& path, int64_t step,
+                    const torch::nn::Module& module,
+                    torch::optim::Optimizer& optimizer) {
+  const bool full = absl::EndsWith(path, "-full");
+  dcp::StateDict state = MakeState(
+      module, optimizer, {.full_state_dict = full, .cpu_offload = full});
+  state["train"] = dcp::StateDict{{"step", step}, {"note", kNote}};
+  dcp::ThrowIfError(dcp::save(state, path));
+}
+
+void LoadCheckpoint(const std::string& path, int64_t step,
+                    torch::nn::Module& module,
+                    torch::optim::Optimizer& optimizer) {
+  dcp::StateDict state = MakeState(module, optimizer, {});
+  state["train"] = dcp::StateDict{{"step", 0}, {"note", ""}};
+  dcp::ThrowIfError(absl::EndsWith(path, "-full")
+                        ? dcp::load_from_rank0(state, path)
+                        : dcp::load(state, path));
+  dcp::ThrowIfError(
+      dcp::set_state_dict(module, optimizer,
+                          *state["model"].get_if<dcp::StateDict>(),
+                          *state["optim"].get_if<dcp::StateDict>())
+          .status());
+  dcp::StateDict& train = *state["train"].get_if<dcp::StateDict>();
+  TORCH_CHECK(*train["step"].get_if<int64_t>() == step,
+              "the checkpoint is of another step");
+  TORCH_CHECK(*train["note"].get_if<std::string>() == kNote,
+              "the checkpoint has another note");
+}
+
+}  // namespace fsdp::testing

@@ -1,0 +1,24 @@
+// Saves and resumes what parity_trainer trains; the twin of checkpoints.py,
+// whose head says what lies where. Collective; raises on errors.
+#ifndef TESTS_FSDP_PARITY_CHECKPOINTS_H_
+#define TESTS_FSDP_PARITY_CHECKPOINTS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "torch/nn/module.h"
+#include "torch/optim/optimizer.h"
+
+namespace fsdp::testing {
+
+void SaveCheckpoint(const std::string& path, int64_t step,
+                    const torch::nn::Module& module,
+                    torch::optim::Optimizer& optimizer);
+
+void LoadCheckpoint(const std::string& path, int64_t step,
+                    torch::nn::Module& module,
+                    torch::optim::Optimizer& optimizer);
+
+}  // namespace fsdp::testing
+
+#endif  // TESTS_FSDP_PARITY_CHECKPOINTS_H_

@@ -1,0 +1,45 @@
+"""Saves and resumes what torch_trainer trains, as its users would.
+
+A checkpoint has "model", "optim" and plain values. Its name ends in "-full"
+when it was made of whole tensors: by PyTorch a file of torch.save, by
+parity_trainer a DCP folder that rank 0 alone wrote.
+"""
+
+import pathlib
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import get_state_dict
+from torch.distributed.checkpoint.state_dict import set_state_dict
+from torch.distributed.checkpoint.state_dict import StateDictOptions
+
+NOTE = "n\u00f6te"
+
+
+def save(path, step, model, optimizer):
+    full = path.endswith("-full")
+    options = StateDictOptions(full_state_dict=full, cpu_offload=full)
+    parts = get_state_dict(model, optimizer, options=options)
+    state = dict(zip(("model", "optim"), parts))
+    state["train"] = {"step": step, "note": NOTE}
+    if not full:
+        dcp.save(state, checkpoint_id=path)
+    elif dist.get_rank() == 0:
+        torch.save(state, path)
+    dist.barrier()
+
+
+def load(path, step, model, optimizer):
+    assert pathlib.Path(path).is_dir(), path
+    parts = get_state_dict(model, optimizer)
+    state = dict(zip(("model", "optim"), parts))
+    state["train"] = {"step": 0, "note": ""}
+    dcp.load(state, checkpoint_id=path)
+    set_state_dict(
+        model,
+        optimizer,
+        model_state_dict=state["model"],
+        optim_state_dict=state["optim"],
+    )
+    assert state["train"] == {"step": step, "note": NOTE}, state["train"]

@@ -1,0 +1,46 @@
+"""What a trainer left in its folder, against what another left."""
+
+import numpy
+from harness import expect
+
+DTYPES = {"float32": numpy.float32, "float64": numpy.float64}
+# Of losses, relative, and of parameters, absolute.
+TOLERANCE = {"float32": 1e-5, "float64": 1e-12, "bfloat16": 2e-3}
+
+
+def values(folder, prefix, dtype):
+    """name -> flat values."""
+    return {
+        path.name[len(prefix) : -len(".bin")]: numpy.fromfile(path, dtype)
+        for path in sorted(folder.glob(f"{prefix}*.bin"))
+    }
+
+
+def tolerance_of(config):
+    if config["optimizer"] == "fused_adamw":
+        return 0.0
+    return TOLERANCE[config["param_dtype"] or config["dtype"]]
+
+
+def compare_training(ours, theirs, dtype, tolerance, first_step=0):
+    """Returns the largest differences of losses and of parameters.
+
+    Ours may have begun at a later step than theirs.
+    """
+    our_losses, their_losses = (
+        numpy.fromfile(folder / "losses.bin") for folder in (ours, theirs)
+    )
+    their_losses = their_losses[first_step:]
+    expect(our_losses.shape == their_losses.shape, "numbers of steps differ")
+    losses = float((abs(our_losses - their_losses) / abs(their_losses)).max())
+    ours, theirs = (values(f, "param.", dtype) for f in (ours, theirs))
+    expect(ours.keys() == theirs.keys(), "parameters of other names")
+    parameters = max(
+        float(abs(ours[name] - theirs[name]).max()) for name in theirs
+    )
+    expect(
+        losses <= tolerance and parameters <= tolerance,
+        f"losses differ by {losses:.2g}, parameters by {parameters:.2g}; "
+        f"allowed {tolerance}",
+    )
+    return {"losses": losses, "parameters": parameters}
