@@ -7,6 +7,7 @@ tidy_test.py runs each over the project and shows that each can fail.
 
 import os
 import re
+import textwrap
 import subprocess
 
 CODE = (".cc", ".h")
@@ -337,6 +338,27 @@ def markdown_tests_exist(tree):
     return findings
 
 
+def markdown_snippets_are_code(tree):
+    """The block after `<!-- PATH: NAME -->` is what stands in PATH between the
+    lines `// [NAME]` and `// [/NAME]`."""
+    findings = []
+    for path, text in tree.items():
+        if text is None or not path.endswith(".md"):
+            continue
+        for found in re.finditer(
+                r"^<!-- (\S+): (\w+) -->\n```cpp\n(.*?)^```$", text,
+                re.M | re.S):
+            source, name, shown = found.groups()
+            region = re.search(
+                r"^ *// \[%s\]\n(.*?)^ *// \[/%s\]$" % (name, name),
+                tree.get(source) or "", re.M | re.S)
+            if region is None or textwrap.dedent(region.group(1)) != shown:
+                findings.append("%s:%d: the code is not that of [%s] in %s" %
+                                (path, text.count("\n", 0, found.start()) + 1,
+                                 name, source))
+    return findings
+
+
 RULES = (
     banned_words,
     header_guards,
@@ -345,6 +367,7 @@ RULES = (
     limits_have_comments,
     markdown_links_exist,
     markdown_paths_exist,
+    markdown_snippets_are_code,
     markdown_tests_exist,
     no_leftovers,
     no_machine_paths,

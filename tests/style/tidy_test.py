@@ -19,7 +19,9 @@ CLEAN = {
     "README.md": "# Tessera\n\n## Read on\n[on](#read-on) "
                  "[base](dcp/base/box.h) `dcp/base/box.cc` `//dcp/base:base`\n"
                  "`dcp/base/*.h` `//dcp/...`\n```\n`dcp/none`\n```\n"
-                 "`Box.IsEmpty` `Box.*` `Box.is_empty`\n",
+                 "`Box.IsEmpty` `Box.*` `Box.is_empty`\n"
+                 "<!-- tests/dcp/base/box_test.cc: empty -->\n"
+                 "```cpp\nBox box;\n\nUse(box);\n```\n",
     "dcp/base/BUILD.bazel": '"base" "box.cc" "box.h" "limits.h"\n',
     "dcp/base/box.cc": '#include "dcp/base/box.h"\n'
                        "// A comment may say throw.\n"
@@ -34,7 +36,9 @@ CLEAN = {
                          "#endif  // DCP_BASE_LIMITS_H_\n",
     "tests/dcp/base/BUILD.bazel": '"box_test.cc"\n',
     "tests/dcp/base/box_test.cc": "#include <gtest/gtest.h>\n"
-                                  "TEST(Box, IsEmpty) {}\n",
+                                  "TEST(Box, IsEmpty) {}\n"
+                                  "  // [empty]\n  Box box;\n\n"
+                                  "  Use(box);\n  // [/empty]\n",
     "tests/golden/model.pt": None,
 }
 
@@ -84,6 +88,15 @@ BROKEN = [
     (tidy.markdown_paths_exist, "no_file", {"README.md": "`dcp/none.cc`"}),
     (tidy.markdown_paths_exist, "no_package", {"README.md": "`//dcp/none`"}),
     (tidy.markdown_paths_exist, "no_target", {"README.md": "`//dcp/base:no`"}),
+    (tidy.markdown_snippets_are_code, "other_code",
+     {"README.md": "<!-- tests/dcp/base/box_test.cc: empty -->\n"
+                   "```cpp\nBox box;\n```\n"}),
+    (tidy.markdown_snippets_are_code, "no_region",
+     {"README.md": "<!-- tests/dcp/base/box_test.cc: full -->\n"
+                   "```cpp\nBox box;\n```\n"}),
+    (tidy.markdown_snippets_are_code, "no_source",
+     {"README.md": "<!-- tests/dcp/base/none.cc: empty -->\n"
+                   "```cpp\nBox box;\n```\n"}),
     (tidy.markdown_tests_exist, "no_test", {"README.md": "`Box.IsFull`"}),
     (tidy.markdown_tests_exist, "no_suite", {"README.md": "`Sphere.*`"}),
     (tidy.markdown_paths_exist, "in_command",

@@ -1,0 +1,37 @@
+// A whole model out of a sharded checkpoint, as one file that PyTorch, the
+// safetensors library and dcp-convert read. For the thread that trains, when
+// the checkpoint is durable; collective, an error is one of all ranks.
+#ifndef DCP_TORCH_EXPORT_H_
+#define DCP_TORCH_EXPORT_H_
+
+#include <cstdint>
+#include <stop_token>
+#include <string>
+
+#include "absl/status/status.h"
+#include "dcp/io/file_system.h"
+#include "fsdp/process_group.h"
+
+namespace dcp {
+
+struct ExportOptions {
+  fsdp::ProcessGroup process_group = nullptr;  // as TorchSaveOptions
+  // Only what has names below this, and named without it: "model" makes
+  // "model.norm.weight" to "norm.weight". Empty: all, under its own names.
+  std::string prefix = {};
+  // Replaces a checkpoint at `path`, once the new one is whole.
+  bool overwrite = true;
+  uint64_t memory_bytes = uint64_t{256} << 20;  // of rank 0, for payload
+  std::stop_token stop = {};
+  FileSystem* file_system = nullptr;  // null: the operating system's
+};
+
+// Rank 0 reads the checkpoint and writes `path`, tensor by tensor, within its
+// memory; the others wait. The name decides on the format: .safetensors, .pt,
+// .pth or .bin, else a DCP directory. It appears whole or not at all.
+absl::Status export_full(const std::string& checkpoint, const std::string& path,
+                         const ExportOptions& options = {});
+
+}  // namespace dcp
+
+#endif  // DCP_TORCH_EXPORT_H_
