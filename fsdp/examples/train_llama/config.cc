@@ -97,12 +97,49 @@ std::vector<Option> TrainingAndSharding(Config* c) {
   };
 }
 
+std::vector<Option> Saving(Config* c) {
+  return {
+      {"checkpoint-dir", Text{&c->checkpoint_dir, {}},
+       "a folder for step-N; go on from the newest there"},
+      {"save-every", Integer{&c->save_every, 0},
+       "steps between saves; 0: after the last, and on SIGTERM"},
+      {"keep-last", Integer{&c->keep_last, 0},
+       "the newest so many steps; 0: all"},
+      {"keep-every", Integer{&c->keep_every, 0},
+       "of older steps, those of every so many; 0: none"},
+      {"init-from", Text{&c->init_from, {}},
+       "weights to begin with; rank 0 reads them"},
+      {"export", Text{&c->export_to, {}},
+       "the model in the end, whole: a .safetensors, .pt or folder"},
+  };
+}
+
 std::vector<Option> AllOptions(Config* config) {
   std::vector<Option> options = ModelAndData(config);
-  for (Option& option : TrainingAndSharding(config)) {
-    options.push_back(std::move(option));
+  for (const auto& more : {TrainingAndSharding(config), Saving(config)}) {
+    options.insert(options.end(), more.begin(), more.end());
   }
   return options;
+}
+
+// What makes no sense alone.
+absl::Status CheckSaving(const Config& config) {
+  const std::vector<std::pair<std::string, bool>> need_a_folder = {
+      {"save-every", config.save_every > 0},
+      {"keep-last", config.keep_last > 0},
+      {"keep-every", config.keep_every > 0},
+      {"export", !config.export_to.empty()}};
+  for (const auto& [key, is_set] : need_a_folder) {
+    if (is_set && config.checkpoint_dir.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--", key, " needs --checkpoint-dir=FOLDER, where steps are saved"));
+    }
+  }
+  if (config.keep_every > 0 && config.keep_last == 0) {
+    return absl::InvalidArgumentError(
+        "--keep-every needs --keep-last, without which all steps are kept");
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Refuse(absl::string_view key, absl::string_view value,
@@ -266,8 +303,10 @@ absl::StatusOr<Config> ParseFlags(const std::vector<std::string>& flags) {
     return absl::InvalidArgumentError(
         "--data=FILE is missing: a text to learn from; see --help");
   }
-  const absl::Status sizes = CheckOptions(config.model);
-  if (!sizes.ok()) return sizes;
+  for (const absl::Status& status :
+       {CheckSaving(config), CheckOptions(config.model)}) {
+    if (!status.ok()) return status;
+  }
   return config;
 }
 
@@ -294,10 +333,23 @@ What to try:
   --checkpoint-activations       less memory, a third more arithmetic
   --deterministic-init           no rank ever holds the whole model
 
+A run with a folder can be killed, and goes on from its newest step, with the
+same losses, on as many processes as there are then:
+  torchrun --no-python --nproc-per-node=4 train_llama --data=book.txt \
+    --steps=1000 --checkpoint-dir=run --save-every=100 --keep-last=2
+  kill -9 ...                            or SIGTERM, which saves first
+  torchrun --no-python --nproc-per-node=2 train_llama --data=book.txt \
+    --steps=1000 --checkpoint-dir=run --save-every=100 --keep-last=2 \
+    --export=model.safetensors
+Saves are written while training goes on. dcp-convert and PyTorch read the
+steps and the export; another run begins with it:
+  train_llama --data=other.txt --init-from=model.safetensors
+
 Model and data (defaults in brackets):
 )",
       Table(ModelAndData(&defaults)), "\nTraining and sharding:\n",
-      Table(TrainingAndSharding(&defaults)), R"(
+      Table(TrainingAndSharding(&defaults)), "\nSaving:\n",
+      Table(Saving(&defaults)), R"(
   --config FILE             lines of `key = value` with the keys above; flags
                             override it
   --help                    this text

@@ -43,6 +43,16 @@ struct Config {
   std::string reduce_dtype = "float32";
   bool deterministic_init = false;
 
+  // Empty: no checkpoints.
+  std::string checkpoint_dir;
+  // Steps; 0: after the last only.
+  int64_t save_every = 0;
+  // 0: all.
+  int64_t keep_last = 0;
+  int64_t keep_every = 0;
+  std::string init_from;
+  std::string export_to;
+
   int64_t log_every = 5;
   std::string losses_out;
   bool help = false;

@@ -1,31 +1,26 @@
-// Trains a small Llama on a text, sharded over all ranks; see --help. This is
-// the page to read before sharding a model of one's own: Train() from top to
-// bottom, and ShardModel().
+// Trains a small Llama on a text, sharded over all ranks, with checkpoints; see
+// --help. This is the page to read before sharding a model of one's own:
+// Train() from top to bottom, ShardModel(), and then checkpoints.cc.
 
-#include <sys/resource.h>
-
-#include <chrono>
 #include <cstdint>
-#include <cstdio>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "ATen/Context.h"
 #include "ATen/ops/cross_entropy_loss.h"
-#include "ATen/ops/zeros.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "c10/core/CachingDeviceAllocator.h"
 #include "fsdp/clip_grad_norm.h"
 #include "fsdp/device_mesh.h"
+#include "fsdp/examples/train_llama/checkpoints.h"
 #include "fsdp/examples/train_llama/config.h"
 #include "fsdp/examples/train_llama/data.h"
 #include "fsdp/examples/train_llama/model.h"
+#include "fsdp/examples/train_llama/progress.h"
 #include "fsdp/fully_shard.h"
 #include "fsdp/fused_adamw.h"
 #include "fsdp/init.h"
@@ -142,8 +137,8 @@ std::unique_ptr<torch::optim::Optimizer> MakeOptimizer(const Config& config,
 }
 
 // Forward and backward of all batches of a step. Returns this rank's loss.
-at::Tensor RunStep(const Config& config, const Corpus& corpus, int64_t step,
-                   Llama& model) {
+at::Tensor ForwardBackward(const Config& config, const Corpus& corpus,
+                           int64_t step, Llama& model) {
   fsdp::FSDPModule root = fsdp::get_fsdp_module(*model);
   const int64_t slice = config.batch / fsdp::get_world_size();
   at::Tensor total;
@@ -166,77 +161,21 @@ at::Tensor RunStep(const Config& config, const Corpus& corpus, int64_t step,
   return total;
 }
 
-// Of this process, or of its GPU.
-double PeakMemoryMib(const Config& config) {
-  constexpr double kMib = 1 << 20;
-  if (config.device == "cpu") {
-    rusage usage = {};
-    getrusage(RUSAGE_SELF, &usage);
-    return static_cast<double>(usage.ru_maxrss) * 1024 / kMib;
+absl::Status TrainStep(const Config& config, const Corpus& corpus, Llama& model,
+                       torch::optim::Optimizer& optimizer,
+                       Checkpoints& checkpoints, Progress& progress) {
+  optimizer.zero_grad();
+  const at::Tensor loss =
+      ForwardBackward(config, corpus, progress.num_steps(), model);
+  if (config.clip > 0) {
+    fsdp::clip_grad_norm_(model->parameters(), config.clip);
   }
-  const auto stats = c10::getDeviceAllocator(at::kCUDA)->getDeviceStats(
-      static_cast<c10::DeviceIndex>(fsdp::get_local_rank()));
-  return static_cast<double>(stats.allocated_bytes[0].peak) / kMib;
+  const absl::Status staged = checkpoints.BeforeOptimizerStep();
+  if (!staged.ok()) return staged;
+  optimizer.step();
+  progress.Add(loss);
+  return checkpoints.AfterStep();
 }
-
-// The losses of all steps; averaged over ranks and printed now and then, for
-// that is when ranks, and a GPU, have to be waited for.
-class Progress {
- public:
-  explicit Progress(const Config& config)
-      : config_(config),
-        losses_(
-            at::zeros({config.steps},
-                      at::TensorOptions(config.device).dtype(at::kDouble))) {}
-
-  void Add(int64_t step, const at::Tensor& loss) {
-    losses_[step].copy_(loss);
-    const bool last = step + 1 == config_.steps;
-    if ((step + 1) % config_.log_every == 0 || last) Print(step + 1);
-  }
-
-  absl::Status Write() const {
-    if (config_.losses_out.empty() || fsdp::get_rank() != 0) {
-      return absl::OkStatus();
-    }
-    std::ofstream file(config_.losses_out);
-    for (int64_t step = 0; step < config_.steps; ++step) {
-      file << absl::StrFormat("%.17g\n", losses_[step].item<double>());
-    }
-    if (file.flush()) return absl::OkStatus();
-    return absl::UnavailableError(
-        absl::StrCat("cannot write losses to '", config_.losses_out, "'"));
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-
-  void Print(int64_t end) {
-    std::vector<at::Tensor> window = {losses_.slice(0, printed_, end)};
-    c10d::AllreduceOptions average;
-    average.reduceOp = c10d::ReduceOp::AVG;
-    fsdp::world_group()->allreduce(window, average)->wait();
-    const double loss = losses_[end - 1].item<double>();
-    const std::chrono::duration<double> seconds = Clock::now() - begin_;
-    const int64_t tokens =
-        (end - printed_) * config_.accumulate * config_.batch * config_.seq_len;
-    if (fsdp::get_rank() == 0) {
-      absl::PrintF(
-          "step %d of %d  loss %.4f  %.0f tokens/s  peak memory %.0f MiB\n",
-          end, config_.steps, loss,
-          static_cast<double>(tokens) / seconds.count(),
-          PeakMemoryMib(config_));
-      std::fflush(stdout);
-    }
-    printed_ = end;
-    begin_ = Clock::now();
-  }
-
-  const Config& config_;
-  at::Tensor losses_;
-  int64_t printed_ = 0;
-  Clock::time_point begin_ = Clock::now();
-};
 
 absl::Status Train(const Config& config) {
   fsdp::init_process_group();
@@ -252,17 +191,20 @@ absl::Status Train(const Config& config) {
   const std::unique_ptr<torch::optim::Optimizer> optimizer =
       MakeOptimizer(config, model);
   Progress progress(config);
-  for (int64_t step = 0; step < config.steps; ++step) {
-    optimizer->zero_grad();
-    const at::Tensor loss = RunStep(config, *corpus, step, model);
-    if (config.clip > 0) {
-      fsdp::clip_grad_norm_(model->parameters(), config.clip);
-    }
-    optimizer->step();
-    progress.Add(step, loss);
+  Checkpoints checkpoints({.config = config,
+                           .data_bytes = corpus->num_bytes(),
+                           .model = model,
+                           .optimizer = *optimizer,
+                           .progress = progress});
+  status = checkpoints.Begin();
+  while (status.ok() && progress.num_steps() < config.steps &&
+         !checkpoints.should_stop()) {
+    status =
+        TrainStep(config, *corpus, model, *optimizer, checkpoints, progress);
   }
-  status = progress.Write();
-  fsdp::destroy_process_group();
+  if (status.ok()) status = progress.WriteLosses();
+  if (status.ok()) status = checkpoints.Finish();
+  if (status.ok()) fsdp::destroy_process_group();
   return status;
 }
 

@@ -59,6 +59,26 @@ TEST(Config, RefusesWhatItDoesNotKnowByName) {
   refuses({"--data=a", "--heads=3"}, "dim is 128");
   refuses({"--data=a", "--kv-heads=3"}, "kv-heads, 3");
   refuses({}, "--data=FILE is missing");
+  refuses({"--data=a", "--save-every=-1"}, "save-every is '-1'");
+  refuses({"--data=a", "--save-every=5"},
+          "--save-every needs --checkpoint-dir");
+  refuses({"--data=a", "--keep-last=2"}, "--keep-last needs --checkpoint-dir");
+  refuses({"--data=a", "--export=b.pt"}, "--export needs --checkpoint-dir");
+  refuses({"--data=a", "--checkpoint-dir=c", "--keep-every=10"},
+          "--keep-every needs --keep-last");
+}
+
+TEST(Config, TakesWhatToSaveWhereAndHowOften) {
+  const absl::StatusOr<Config> config = ParseFlags(
+      {"--data=a", "--checkpoint-dir=run", "--save-every=10", "--keep-last=2",
+       "--keep-every=100", "--init-from=b.pt", "--export=c.safetensors"});
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->checkpoint_dir, "run");
+  EXPECT_EQ(config->save_every, 10);
+  EXPECT_EQ(config->keep_last, 2);
+  EXPECT_EQ(config->keep_every, 100);
+  EXPECT_EQ(config->init_from, "b.pt");
+  EXPECT_EQ(config->export_to, "c.safetensors");
 }
 
 TEST(Config, NamesTheLineOfAFile) {
@@ -75,8 +95,8 @@ TEST(Config, HelpNamesEveryOption) {
   const absl::StatusOr<Config> config = ParseFlags({"--help"});
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_TRUE(config->help);
-  for (const char* option :
-       {"--data", "--replicate", "--reshard-after-forward", "--losses-out"}) {
+  for (const char* option : {"--data", "--replicate", "--reshard-after-forward",
+                             "--losses-out", "--checkpoint-dir", "--export"}) {
     EXPECT_THAT(HelpText(), HasSubstr(option));
   }
 }

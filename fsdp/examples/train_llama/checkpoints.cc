@@ -1,0 +1,198 @@
+#include "fsdp/examples/train_llama/checkpoints.h"
+
+#include <cstdio>
+#include <utility>
+#include <vector>
+
+#include "ATen/ops/zeros.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "dcp/torch/checkpoint.h"
+#include "dcp/torch/export.h"
+#include "dcp/torch/state_dict.h"
+#include "fsdp/process_group.h"
+
+namespace llama {
+namespace {
+
+// Once, for all ranks.
+void Say(const std::string& text) {
+  if (fsdp::get_rank() != 0) return;
+  absl::PrintF("%s\n", text);
+  std::fflush(stdout);
+}
+
+// What a run that goes on must share with the one that saved, by flag: what
+// the shapes depend on, and which sequences make up a step. The number of
+// ranks, the optimizer's numbers and dtypes may change.
+dcp::StateDict LastingOptions(const Run& run) {
+  const Config& config = run.config;
+  return {{"seed", config.seed},
+          {"batch", config.batch},
+          {"accumulate", config.accumulate},
+          {"seq-len", config.seq_len},
+          {"dim", config.model.dim},
+          {"layers", config.model.num_layers},
+          {"heads", config.model.num_heads},
+          {"kv-heads", config.model.num_kv_heads},
+          {"ffn-dim", config.model.ffn_dim},
+          {"tied-embeddings", int64_t{config.model.tied_embeddings}},
+          {"data-bytes", run.data_bytes}};
+}
+
+int64_t IntegerAt(const dcp::StateDict& dict, const std::string& key) {
+  const dcp::StateValue* value = dict.find(key);
+  const auto* integer = value == nullptr ? nullptr : value->get_if<int64_t>();
+  return integer == nullptr ? -1 : *integer;
+}
+
+dcp::StateDict& DictAt(dcp::StateDict& dict, const std::string& key) {
+  return *dict.find(key)->get_if<dcp::StateDict>();
+}
+
+}  // namespace
+
+Checkpoints::Checkpoints(const Run& run) : run_(run) {
+  const Config& config = run.config;
+  if (config.checkpoint_dir.empty()) return;
+  manager_.emplace(config.checkpoint_dir, dcp::CheckpointManagerOptions{
+                                              .save_every = config.save_every,
+                                              .keep_last = config.keep_last,
+                                              .keep_every = config.keep_every});
+}
+
+// Tensors are those of the run, not copies. The data of a step depends on its
+// number, so the step is also the position in the data; and training draws no
+// random numbers. A model with dropout would add dcp::get_rng_state() here.
+absl::StatusOr<dcp::StateDict> Checkpoints::State() {
+  absl::StatusOr<dcp::StateDict> model = dcp::get_model_state_dict(*run_.model);
+  if (!model.ok()) return model.status();
+  absl::StatusOr<dcp::StateDict> optimizer =
+      dcp::get_optimizer_state_dict(*run_.model, run_.optimizer);
+  if (!optimizer.ok()) return optimizer.status();
+  return dcp::StateDict{
+      {"model", *std::move(model)},
+      {"optimizer", *std::move(optimizer)},
+      {"train", dcp::StateDict{{"step", run_.progress.num_steps()},
+                               {"losses", run_.progress.Losses()},
+                               {"options", LastingOptions(run_)}}}};
+}
+
+absl::Status Checkpoints::CheckSame(const std::string& path) const {
+  const dcp::StateDict here = LastingOptions(run_);
+  dcp::StateDict stored = {{"train", dcp::StateDict{{"options", here}}}};
+  const absl::Status loaded = dcp::load(stored, path);
+  if (!loaded.ok()) return loaded;
+  const dcp::StateDict& there = DictAt(DictAt(stored, "train"), "options");
+  std::vector<std::string> differences;
+  for (const auto& [key, value] : here) {
+    const int64_t saved = IntegerAt(there, key);
+    if (saved == IntegerAt(here, key)) continue;
+    differences.push_back(
+        absl::StrCat(key, " was ", saved, " and is ", IntegerAt(here, key)));
+  }
+  if (differences.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      path, " is of another run: ", absl::StrJoin(differences, ", "),
+      "; go on with what it was saved with, or begin in another "
+      "--checkpoint-dir"));
+}
+
+absl::Status Checkpoints::Resume(const std::string& path, int64_t step) {
+  absl::Status status = CheckSame(path);
+  if (!status.ok()) return status;
+  absl::StatusOr<dcp::StateDict> state = State();
+  if (!state.ok()) return state.status();
+  const at::Tensor losses = at::zeros(
+      {step}, at::TensorOptions(run_.config.device).dtype(at::kDouble));
+  DictAt(*state, "train")["losses"] = losses;
+  // The learning rate and its like are those of the flags, not the saved.
+  dcp::StateDict& optimizer = DictAt(*state, "optimizer");
+  const dcp::StateValue groups = optimizer["param_groups"];
+  optimizer.erase("param_groups");
+  // Into the parameters themselves; what the optimizer has is copied.
+  status = dcp::load(*state, path);
+  if (!status.ok()) return status;
+  optimizer["param_groups"] = groups;
+  status =
+      dcp::set_optimizer_state_dict(*run_.model, run_.optimizer, optimizer);
+  if (!status.ok()) return status;
+  run_.progress.GoOnAfter(losses);
+  return absl::OkStatus();
+}
+
+// Rank 0 alone reads, whatever the format; each rank receives its part.
+absl::Status Checkpoints::InitFrom(const std::string& path) {
+  absl::StatusOr<dcp::StateDict> model = dcp::get_model_state_dict(*run_.model);
+  if (!model.ok()) return model.status();
+  const absl::Status loaded = dcp::load_from_rank0(*model, path);
+  if (!absl::IsNotFound(loaded)) return loaded;
+  // A step of a run has the model under this name; the tensors are the same.
+  dcp::StateDict step = {{"model", *model}};
+  return dcp::load_from_rank0(step, path).ok() ? absl::OkStatus() : loaded;
+}
+
+absl::Status Checkpoints::Begin() {
+  const std::string& init_from = run_.config.init_from;
+  if (manager_.has_value()) {
+    const absl::StatusOr<std::optional<int64_t>> step = manager_->latest();
+    if (!step.ok()) return step.status();
+    if (step->has_value()) {
+      const std::string path = manager_->path_of(**step);
+      const absl::Status resumed = Resume(path, **step);
+      if (!resumed.ok()) return resumed;
+      Say(absl::StrCat("resumed step ", **step, " from ", path,
+                       init_from.empty() ? "" : "; --init-from is not read"));
+      num_steps_at_begin_ = **step;
+      return absl::OkStatus();
+    }
+  }
+  if (init_from.empty()) return absl::OkStatus();
+  const absl::Status loaded = InitFrom(init_from);
+  if (loaded.ok()) Say(absl::StrCat("began with the weights of ", init_from));
+  return loaded;
+}
+
+absl::Status Checkpoints::BeforeOptimizerStep() {
+  return manager_.has_value() ? manager_->before_optimizer_step()
+                              : absl::OkStatus();
+}
+
+absl::Status Checkpoints::AfterStep() {
+  if (!manager_.has_value()) return absl::OkStatus();
+  const int64_t step = run_.progress.num_steps();
+  const absl::StatusOr<bool> is_due = manager_->should_save(step);
+  if (!is_due.ok()) return is_due.status();
+  if (!*is_due && step != run_.config.steps) return absl::OkStatus();
+  const absl::StatusOr<dcp::StateDict> state = State();
+  if (!state.ok()) return state.status();
+  return manager_->save(step, *state);
+}
+
+bool Checkpoints::should_stop() const {
+  return manager_.has_value() && manager_->should_exit();
+}
+
+absl::Status Checkpoints::Finish() {
+  if (!manager_.has_value()) return absl::OkStatus();
+  absl::Status status = manager_->finish();
+  if (!status.ok()) return status;
+  const std::string path = manager_->path_of(run_.progress.num_steps());
+  if (should_stop()) {
+    Say(absl::StrCat("stopped by SIGTERM, ", path,
+                     " is saved; the same command goes on from there"));
+    return absl::OkStatus();
+  }
+  const bool has_trained = run_.progress.num_steps() > num_steps_at_begin_;
+  Say(has_trained
+          ? absl::StrCat("saved ", path)
+          : absl::StrCat("no step is left of --steps=", run_.config.steps));
+  const std::string& file = run_.config.export_to;
+  if (file.empty()) return absl::OkStatus();
+  status = dcp::export_full(path, file, {.prefix = "model"});
+  if (status.ok()) Say(absl::StrCat("exported the model to ", file));
+  return status;
+}
+
+}  // namespace llama

@@ -1,0 +1,221 @@
+"""train_llama in real processes: killed, it goes on on other meshes as if
+nothing had happened, and what it exports is what was trained."""
+
+import contextlib
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import tempfile
+import unittest
+
+TRAINER = pathlib.Path("fsdp/examples/train_llama").resolve()
+CONVERT = pathlib.Path("tools/dcp-convert").resolve()
+MODEL = ("--dim=32", "--layers=2", "--ffn-dim=48", "--seq-len=16", "--batch=4")
+# Sums over ranks are added in another order, and training enlarges that.
+TOLERANCE = 1e-3
+MODEL_ALONE = ("--include", "model.*", "--rename", r"s/^model\.//")
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Job:
+    """Ranks that run; what rank 0 prints is read line by line."""
+
+    def __init__(self, folder, world_size, *flags):
+        self.printed = ""
+        self.log = folder / "log"
+        common = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "WORLD_SIZE": str(world_size),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(free_port()),
+        }
+        with open(self.log, "w") as log:
+            self.ranks = [
+                subprocess.Popen(
+                    [TRAINER, *MODEL, "--log-every=1", *flags],
+                    cwd=folder,
+                    env={**common, "RANK": str(r), "LOCAL_RANK": str(r)},
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE if r == 0 else log,
+                    stderr=log,
+                    text=True,
+                )
+                for r in range(world_size)
+            ]
+
+    def read_until(self, text):
+        """Until a line with `text` comes."""
+        for line in self.ranks[0].stdout:
+            self.printed += line
+            if text in line:
+                return
+        raise AssertionError(f"never printed '{text}'\n{self.told()}")
+
+    def end(self, code):
+        """Waits for all ranks, which end with `code`; what was printed."""
+        self.printed += self.ranks[0].stdout.read()
+        codes = [rank.wait() for rank in self.ranks]
+        if codes != [code] * len(codes):
+            raise AssertionError(f"exit codes {codes}\n{self.told()}")
+        return self.printed
+
+    def told(self):
+        # LibTorch's stack traces would hide what happened.
+        errors = [
+            line
+            for line in self.log.read_text(errors="replace").splitlines()
+            if not line.startswith("frame #")
+        ]
+        return self.printed + "\n".join(errors)[-4000:]
+
+    def kill(self):
+        for rank in self.ranks:
+            rank.kill()
+        for rank in self.ranks:
+            rank.wait()
+        self.ranks[0].stdout.close()
+
+
+def number_after(text, printed):
+    return int(re.search(re.escape(text) + r"(\d+)", printed).group(1))
+
+
+class ResumeTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(dir=os.environ.get("TEST_TMPDIR"))
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        # Its own words, a few thousand.
+        (self.folder / "text").write_text(pathlib.Path(__file__).read_text())
+
+    @contextlib.contextmanager
+    def job(self, world_size, *flags):
+        job = Job(self.folder, world_size, *flags)
+        try:
+            yield job
+        finally:
+            job.kill()
+
+    def train(self, world_size, *flags):
+        with self.job(world_size, *flags) as job:
+            return job.end(0)
+
+    def losses(self, name):
+        return [float(x) for x in (self.folder / name).read_text().split()]
+
+    def steps(self):
+        return sorted(
+            int(p.name[len("step-"):]) for p in self.folder.glob("run/step-*")
+        )
+
+    def convert(self, *arguments):
+        done = subprocess.run(
+            [CONVERT, *arguments],
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.assertEqual(done.returncode, 0, done.stdout)
+        return done.stdout
+
+    def expect_close(self, losses, wanted):
+        self.assertEqual(len(losses), len(wanted))
+        for step, (a, b) in enumerate(zip(losses, wanted)):
+            self.assertLessEqual(
+                abs(a - b), TOLERANCE * abs(b), f"step {step}: {a}, not {b}"
+            )
+
+    def test_goes_on_from_a_kill_and_from_sigterm_on_other_meshes(self):
+        forever = "--steps=1000000"
+        kept = ("--data=text", "--checkpoint-dir=run", "--keep-last=2")
+        # Two ranks, killed when step 3 is on disk: the save of step 6, which
+        # waited for it, has begun.
+        with self.job(2, *kept, "--save-every=3", forever) as job:
+            job.read_until("step 7 of ")
+        # Two copies, each over two ranks, until one of them is told to end.
+        with self.job(4, *kept, "--replicate=2", forever) as job:
+            job.read_until("resumed step ")
+            killed = number_after("resumed step ", job.printed)
+            self.assertGreaterEqual(killed, 3)
+            self.assertEqual(killed % 3, 0)
+            self.assertIn(f"from run/step-{killed}", job.printed)
+            # Beyond what the kill may have left unfinished.
+            job.read_until(f"step {killed + 4} of ")
+            job.ranks[2].send_signal(signal.SIGTERM)
+            printed = job.end(0)
+        stopped = number_after("stopped by SIGTERM, run/step-", printed)
+        self.assertIn("the same command goes on from there", printed)
+        self.assertGreaterEqual(stopped, killed + 4)
+        self.assertEqual(self.steps(), [killed, stopped])
+
+        # Alone, to the end.
+        num_steps = stopped + 3
+        end = (*kept, f"--steps={num_steps}")
+        with self.job(1, *end, "--seed=7", "--batch=8") as job:
+            job.end(1)
+            self.assertIn(f"run/step-{stopped} is of another run", job.told())
+            self.assertIn("seed was 0 and is 7, batch was 4 and is 8",
+                          job.told())
+        printed = self.train(
+            1, *end, "--losses-out=resumed", "--init-from=ignored",
+            "--optimizer=fused_adamw", "--export=model.safetensors")
+        self.assertIn(
+            f"resumed step {stopped} from run/step-{stopped}; "
+            "--init-from is not read", printed)
+        self.assertIn("exported the model to model.safetensors", printed)
+        self.assertEqual(self.steps(), [stopped, num_steps])
+
+        self.train(2, "--data=text", f"--steps={num_steps}",
+                   "--losses-out=uninterrupted")
+        losses = self.losses("uninterrupted")
+        self.expect_close(self.losses("resumed"), losses)
+        self.assertLess(losses[-1], losses[0])
+
+        last = f"run/step-{num_steps}"
+        self.convert("verify", last)
+        self.convert("diff", last, "model.safetensors", *MODEL_ALONE)
+        self.assertIn("\nembed_tokens.weight ",
+                      self.convert("inspect", "model.safetensors"))
+
+    def test_begins_with_what_was_exported(self):
+        # One sequence is all there is: the loss tells of the weights alone.
+        (self.folder / "one").write_text("To be or not to b")
+        run = ("--data=one", "--checkpoint-dir=run")
+        self.train(1, *run, "--steps=5", "--export=model.pt")
+        # What is done already is not done again.
+        printed = self.train(1, *run, "--steps=5", "--export=whole")
+        self.assertIn("no step is left of --steps=5", printed)
+        self.convert("diff", "model.pt", "whole")
+        self.train(1, *run, "--steps=6", "--losses-out=trained")
+        for name in ("model.pt", "whole", "run/step-5"):
+            printed = self.train(
+                2, "--data=one", "--steps=1", "--deterministic-init",
+                f"--init-from={name}", "--losses-out=begun")
+            self.assertIn(f"began with the weights of {name}", printed)
+            self.expect_close(self.losses("begun"), self.losses("trained")[5:])
+
+    def test_says_on_all_ranks_what_cannot_be_read_or_written(self):
+        train = ("--data=text", "--steps=1")
+        with self.job(2, *train, "--init-from=none.pt") as job:
+            job.end(1)
+            lines = [x for x in job.told().splitlines() if "none.pt" in x]
+            self.assertEqual(len(lines), 2, lines)
+        with self.job(2, *train, "--checkpoint-dir=run",
+                      "--export=none/model.pt") as job:
+            job.end(1)
+            self.assertIn("export to none/model.pt", job.told())
+        self.assertEqual(self.steps(), [1])
+
+
+if __name__ == "__main__":
+    unittest.main()
