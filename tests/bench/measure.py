@@ -1,10 +1,13 @@
-"""Runs a program or fio: seconds, processor seconds, peak memory, rates."""
+"""Runs programs, ranks or fio, and sums up: seconds, memory, rates, medians."""
 
 import collections
 import json
 import os
 import pathlib
+import socket
+import statistics
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -19,6 +22,10 @@ FIO_FLAGS = [
 ]
 
 Run = collections.namedtuple("Run", "seconds cpu_seconds peak_bytes output")
+
+
+def say(*words):
+    print("bench:", *words, file=sys.stderr, flush=True)
 
 
 def drop_caches(paths=()):
@@ -59,6 +66,43 @@ def run(command):
         return Run(seconds, cpu_seconds, peak_bytes, out.read().decode())
 
 
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def run_ranks(command, num_ranks):
+    """Runs one process a rank to the end; raises when one fails."""
+    common = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "WORLD_SIZE": str(num_ranks),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+    }
+    with tempfile.TemporaryFile("w+") as log:
+        ranks = [
+            subprocess.Popen(
+                command,
+                env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+            for rank in range(num_ranks)
+        ]
+        try:
+            codes = [rank.wait(timeout=1800) for rank in ranks]
+        finally:
+            for rank in ranks:
+                rank.kill()
+        if any(codes):
+            log.seek(0)
+            words = " ".join(map(str, command))
+            raise RuntimeError(f"{words}: exit codes {codes}\n{log.read()}")
+
+
 def fio_rates(directory, num_bytes):
     """Bytes per second that the disk itself writes, synced, and reads."""
     path = pathlib.Path(directory) / "fio.tmp"
@@ -81,3 +125,43 @@ def fio_rates(directory, num_bytes):
     finally:
         path.unlink(missing_ok=True)
     return rates
+
+
+def spread(values):
+    """[least, largest]"""
+    return [min(values), max(values)]
+
+
+def figure(rounds, function):
+    values = [function(one) for one in rounds]
+    return {"median": statistics.median(values), "spread": spread(values)}
+
+
+def number(entry, scale=1.0, digits=2):
+    low, high = entry["spread"]
+    return (
+        f"{entry['median'] * scale:.{digits}f} "
+        f"[{low * scale:.{digits}f}, {high * scale:.{digits}f}]"
+    )
+
+
+def status_bytes(name):
+    """A line of /proc/self/status."""
+    for line in pathlib.Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) * 1024
+    raise KeyError(name)
+
+
+def private_bytes():
+    """Of this process, as process_memory.h has it."""
+    return status_bytes("RssAnon")
+
+
+def peak_private_bytes():
+    shared = status_bytes("RssFile") + status_bytes("RssShmem")
+    return status_bytes("VmHWM") - shared
+
+
+def forget_peak():
+    pathlib.Path("/proc/self/clear_refs").write_text("5")

@@ -15,6 +15,7 @@ import time
 PARITY = pathlib.Path(__file__).resolve().parents[1] / "fsdp/parity"
 sys.path.insert(0, str(PARITY))
 
+import measure
 import models
 import numpy
 import torch
@@ -25,23 +26,6 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.fsdp._fully_shard import _fsdp_param_group
 from torch.distributed.tensor import DTensor
-
-
-def status_bytes(name):
-    for line in pathlib.Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(f"{name}:"):
-            return int(line.split()[1]) * 1024
-    raise KeyError(name)
-
-
-def private_bytes():
-    return status_bytes("RssAnon")
-
-
-def peak_private_bytes():
-    """As train_bench has it."""
-    shared = status_bytes("RssFile") + status_bytes("RssShmem")
-    return status_bytes("VmHWM") - shared
 
 
 def local(tensor):
@@ -99,7 +83,7 @@ def make_model(spec):
 
 
 def train(spec):
-    before = private_bytes()
+    before = measure.private_bytes()
     model = make_model(spec)
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=spec["lr"], fused=spec["fused"]
@@ -128,7 +112,7 @@ def train(spec):
         seconds.append(end - begin)
         cpu_seconds.append(time.process_time() - cpu_begin)
         optimizer_seconds.append(end - middle)
-    peak = peak_private_bytes()
+    peak = measure.peak_private_bytes()
     result = {
         "seconds": seconds,
         "optimizer_seconds": optimizer_seconds,

@@ -29,6 +29,7 @@
 #include "fsdp/process_group.h"
 #include "fsdp/report.h"
 #include "nlohmann/json.hpp"
+#include "tests/bench/process_memory.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/optim/adamw.h"
 
@@ -55,25 +56,6 @@ double CpuSeconds(clockid_t clock) {
   clock_gettime(clock, &time);
   return static_cast<double>(time.tv_sec) +
          static_cast<double>(time.tv_nsec) * 1e-9;
-}
-
-// A line of /proc/self/status, in bytes.
-int64_t StatusBytes(const std::string& name) {
-  std::ifstream status("/proc/self/status");
-  std::string line;
-  while (std::getline(status, line) && line.rfind(name + ":", 0) != 0) {
-  }
-  TORCH_CHECK(status, "/proc/self/status has no ", name);
-  return std::stoll(line.substr(name.size() + 1)) * 1024;
-}
-
-int64_t PrivateBytes() { return StatusBytes("RssAnon"); }
-
-// Pages of files only grow in number, so those of now are at most those of the
-// peak.
-int64_t PeakPrivateBytes() {
-  return StatusBytes("VmHWM") - StatusBytes("RssFile") -
-         StatusBytes("RssShmem");
 }
 
 llama::ModelOptions Sizes(const Json& sizes) {
@@ -127,7 +109,7 @@ at::Tensor ForwardBackward(llama::Llama& model, const at::Tensor& batch) {
 }
 
 Json TrainAndMeasure(const Json& spec) {
-  const int64_t before = PrivateBytes();
+  const int64_t before = dcp::PrivateBytes();
   llama::Llama model = MakeModel(spec);
   const std::unique_ptr<torch::optim::Optimizer> optimizer =
       MakeOptimizer(spec, model);
@@ -151,7 +133,7 @@ Json TrainAndMeasure(const Json& spec) {
     result["optimizer_seconds"].push_back(SecondsBetween(middle, end));
     result["losses"].push_back(loss.item<double>());
   }
-  result["private_peak_bytes"] = PeakPrivateBytes();
+  result["private_peak_bytes"] = dcp::PeakPrivateBytes();
   int64_t shard_bytes = 0;
   for (const at::Tensor& shard : model->parameters()) {
     shard_bytes += static_cast<int64_t>(shard.nbytes());

@@ -10,11 +10,12 @@ import json
 import os
 import pathlib
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
+
+import measure
 
 HERE = pathlib.Path(__file__).resolve().parent
 MIB = 2**20
@@ -68,47 +69,6 @@ def parse_arguments():
     return parser.parse_args()
 
 
-def say(*words):
-    print("bench:", *words, file=sys.stderr, flush=True)
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def run_ranks(command, num_ranks):
-    """Runs one process a rank to the end; raises when one fails."""
-    common = {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "WORLD_SIZE": str(num_ranks),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()),
-    }
-    with tempfile.TemporaryFile("w+") as log:
-        ranks = [
-            subprocess.Popen(
-                command,
-                env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-            for rank in range(num_ranks)
-        ]
-        try:
-            codes = [rank.wait(timeout=1800) for rank in ranks]
-        finally:
-            for rank in ranks:
-                rank.kill()
-        if any(codes):
-            log.seek(0)
-            words = " ".join(map(str, command))
-            raise RuntimeError(f"{words}: exit codes {codes}\n{log.read()}")
-
-
 class Bench:
 
     def __init__(self, args, scratch):
@@ -157,7 +117,7 @@ class Bench:
         """What one run on `num_ranks` took, of its slowest rank or largest."""
         out = folder / f"out-{who}"
         spec = folder / f"{sharded}.json"
-        run_ranks([*self.commands[who], str(spec), str(out)], num_ranks)
+        measure.run_ranks([*self.commands[who], str(spec), str(out)], num_ranks)
         ranks = [
             json.loads((folder / f"{out.name}.{rank}.json").read_text())
             for rank in range(num_ranks)
@@ -168,7 +128,8 @@ class Bench:
         steps = list(zip(first["seconds"], first["optimizer_seconds"]))
         steps = steps[WARMUP_STEPS:]
         run = {
-            "tokens_per_second": tokens / statistics.median(s for s, _ in steps),
+            "tokens_per_second": tokens
+            / statistics.median(s for s, _ in steps),
             # Forward and backward.
             "passes_seconds": statistics.median(s - o for s, o in steps),
             "optimizer_seconds": statistics.median(o for _, o in steps),
@@ -214,7 +175,10 @@ class Bench:
             check=True,
         )
         return {
-            name: {"median": statistics.median(values), "spread": spread(values)}
+            name: {
+                "median": statistics.median(values),
+                "spread": measure.spread(values),
+            }
             for name, values in json.loads(done.stdout).items()
         }
 
@@ -230,21 +194,11 @@ def expect_equal_losses(row):
         raise RuntimeError(f"losses differ: {ours} and PyTorch's {theirs}")
 
 
-def spread(values):
-    """[least, largest]"""
-    return [min(values), max(values)]
-
-
-def figure(rounds, function):
-    values = [function(one) for one in rounds]
-    return {"median": statistics.median(values), "spread": spread(values)}
-
-
 def summarize_row(rounds):
     """`rounds` are of one number of ranks: {"ours": run, "pytorch": run}."""
     row = {
         who: {
-            key: figure(rounds, lambda one: one[who][key])
+            key: measure.figure(rounds, lambda one: one[who][key])
             for key in (
                 "tokens_per_second",
                 "passes_seconds",
@@ -259,7 +213,9 @@ def summarize_row(rounds):
         for who in WHO
     }
     row["times_pytorch"] = {
-        key: figure(rounds, lambda one: one["ours"][key] / one["pytorch"][key])
+        key: measure.figure(
+            rounds, lambda one: one["ours"][key] / one["pytorch"][key]
+        )
         for key in row["ours"]
     }
     for who in WHO:
@@ -289,16 +245,9 @@ def overhead(rounds, num_ranks):
         return next(passes) - next(passes)
 
     return {
-        who: figure(rounds, lambda one, who=who: added(one, who)) for who in WHO
+        who: measure.figure(rounds, lambda one, who=who: added(one, who))
+        for who in WHO
     }
-
-
-def number(entry, scale=1.0, digits=2):
-    low, high = entry["spread"]
-    return (
-        f"{entry['median'] * scale:.{digits}f} "
-        f"[{low * scale:.{digits}f}, {high * scale:.{digits}f}]"
-    )
 
 
 COLUMNS = (
@@ -324,7 +273,7 @@ def print_size(size, result):
         for who in WHO:
             run = row[who]
             cells = [
-                number(run[key], scale, digits) if key in run else ""
+                measure.number(run[key], scale, digits) if key in run else ""
                 for key, _, scale, digits in COLUMNS
             ]
             counts = run.get("collectives", {})
@@ -333,14 +282,15 @@ def print_size(size, result):
             print_line(name if who == "ours" else "", who, cells)
         ratios = row["times_pytorch"]
         cells = [
-            number(ratios[key]) if key in ratios else "" for key, *_ in COLUMNS
+            measure.number(ratios[key]) if key in ratios else ""
+            for key, *_ in COLUMNS
         ]
         print_line("", "ratio", cells)
     for num_ranks, added in result["overhead_seconds"].items():
         print(
             f"Sharded less unsharded forward and backward on {num_ranks}: "
-            f"{number(added['ours'], 1e3)} ms; PyTorch "
-            f"{number(added['pytorch'], 1e3)} ms."
+            f"{measure.number(added['ours'], 1e3)} ms; PyTorch "
+            f"{measure.number(added['pytorch'], 1e3)} ms."
         )
 
 
@@ -356,9 +306,9 @@ def print_report(report):
     operators = report["operators"]
     print(
         "\nA Linear, plain "
-        f"{number(operators['plain_us'], 1, 3)} us, managed and gathered "
-        f"{number(operators['managed_us'], 1, 3)} us: "
-        f"{number(operators['overhead_us'], 1, 3)} us more.\n"
+        f"{measure.number(operators['plain_us'], 1, 3)} us, managed and "
+        f"gathered {measure.number(operators['managed_us'], 1, 3)} us: "
+        f"{measure.number(operators['overhead_us'], 1, 3)} us more.\n"
         "That is a transposition and a product of two managed tensors."
     )
     print(
@@ -392,7 +342,7 @@ def main():
             folder = bench.prepare(size)
             rounds = []
             for index in range(args.rounds):
-                say(f"{size}, round {index + 1} of {args.rounds}")
+                measure.say(f"{size}, round {index + 1} of {args.rounds}")
                 rounds.append(bench.round(folder))
             report["sizes"][size] = summarize(rounds, args.ranks)
         report["operators"] = bench.operators()
