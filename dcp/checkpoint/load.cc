@@ -50,10 +50,17 @@ class Loader {
     if (options_.pool != nullptr) {
       return RunLane(fs_, *options_.pool, options_.stop, work);
     }
-    return RunLanes(fs_, 1, options_.memory_bytes, options_.stop, work);
+    return RunLanes(fs_, 1, MemoryBytes(), options_.stop, work);
   }
 
  private:
+  // What is read and not written needs no more blocks than reads in flight:
+  // each is mapped and locked before it is used.
+  uint64_t MemoryBytes() const {
+    if (!AllDirect()) return options_.memory_bytes;
+    return std::min(options_.memory_bytes, kQueueDepth * kBlockBytes);
+  }
+
   absl::Status FindAll() {
     absl::flat_hash_map<absl::string_view, uint32_t> by_name;
     for (uint32_t i = 0; i < checkpoint_.entries().size(); ++i) {
