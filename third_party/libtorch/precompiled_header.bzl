@@ -1,0 +1,85 @@
+"""A header that is compiled once for all files that include LibTorch's.
+
+g++ spends most of its time in those headers. What it made of them it reads
+again where the flags are the same, and otherwise reads the header: nothing but
+time depends on it.
+"""
+
+load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
+
+_ACTION = "c++-compile"
+
+def _precompiled_header_impl(ctx):
+    toolchain = find_cpp_toolchain(ctx)
+    features = cc_common.configure_features(
+        ctx = ctx,
+        cc_toolchain = toolchain,
+        requested_features = ctx.features,
+        unsupported_features = ctx.disabled_features,
+    )
+    info = cc_common.merge_cc_infos(
+        cc_infos = [dep[CcInfo] for dep in ctx.attr.deps],
+    )
+    context = info.compilation_context
+
+    header = ctx.actions.declare_file(ctx.label.name + ".h")
+    ctx.actions.write(
+        header,
+        "".join(["#include \"%s\"\n" % name for name in ctx.attr.headers]),
+    )
+    compiled = ctx.actions.declare_file(ctx.label.name + ".h.gch")
+    flags = ctx.fragments.cpp.copts + ctx.fragments.cpp.cxxopts
+    variables = cc_common.create_compile_variables(
+        feature_configuration = features,
+        cc_toolchain = toolchain,
+        source_file = header.path,
+        output_file = compiled.path,
+        user_compile_flags = flags + ["-x", "c++-header"],
+        quote_include_directories = context.quote_includes,
+        system_include_directories = context.system_includes,
+        preprocessor_defines = context.defines,
+        use_pic = True,
+    )
+    ctx.actions.run(
+        executable = cc_common.get_tool_for_action(
+            feature_configuration = features,
+            action_name = _ACTION,
+        ),
+        arguments = cc_common.get_memory_inefficient_command_line(
+            feature_configuration = features,
+            action_name = _ACTION,
+            variables = variables,
+        ),
+        env = cc_common.get_environment_variables(
+            feature_configuration = features,
+            action_name = _ACTION,
+            variables = variables,
+        ),
+        inputs = depset(
+            [header],
+            transitive = [context.headers, toolchain.all_files],
+        ),
+        outputs = [compiled],
+        mnemonic = "CppPrecompile",
+    )
+    own = CcInfo(compilation_context = cc_common.create_compilation_context(
+        headers = depset([header, compiled]),
+    ))
+    return [cc_common.merge_cc_infos(cc_infos = [own, info])]
+
+# Used by -include of the header's path; see FSDP_COPTS.
+precompiled_header = rule(
+    implementation = _precompiled_header_impl,
+    attrs = {
+        "deps": attr.label_list(
+            doc = "Libraries whose headers these are; passed on.",
+            providers = [CcInfo],
+        ),
+        "headers": attr.string_list(doc = "As they are included, in order."),
+        "_cc_toolchain": attr.label(
+            default = "@bazel_tools//tools/cpp:current_cc_toolchain",
+        ),
+    },
+    fragments = ["cpp"],
+    toolchains = ["@bazel_tools//tools/cpp:toolchain_type"],
+)
