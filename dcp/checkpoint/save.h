@@ -54,8 +54,8 @@ struct SaveOptions {
   bool overwrite = true;
   DirectMode direct = DirectMode::kAuto;
   // Memory for payload: its own, of so many bytes; or the caller's, which may
-  // be used for many saves, one after the other, and is worth touching once
-  // (BlockPool::Touch). A pool of StagingBytes() takes the whole state, a
+  // be used for many saves, one after the other, so that its pages are there
+  // but for the first. A pool of StagingBytes() takes the whole state, a
   // smaller one, down to kMinBlocks, lets it stream through.
   uint64_t memory_bytes = uint64_t{256} << 20;
   BlockPool* pool = nullptr;

@@ -1,8 +1,5 @@
 #include "dcp/io/block_pool.h"
 
-#include <sys/mman.h>
-
-#include <cstring>
 #include <optional>
 
 #include "dcp/base/bytes.h"
@@ -51,14 +48,6 @@ Block BlockPool::TryAcquire() {
   uint8_t* data = free_.back();
   free_.pop_back();
   return Block(this, data);
-}
-
-void BlockPool::Touch() {
-  DCP_CHECK(free_.size() == num_blocks_, "free=", free_.size(), " of ",
-            num_blocks_);
-  // Advice: where there are none, small pages do.
-  madvise(memory_, num_blocks_ * kBlockBytes, MADV_HUGEPAGE);
-  std::memset(memory_, 0, num_blocks_ * kBlockBytes);
 }
 
 std::span<uint8_t> BlockPool::memory() const {

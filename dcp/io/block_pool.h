@@ -1,7 +1,8 @@
 // The memory budget: a fixed number of Blocks of kBlockBytes, made at once
 // and handed out; all payload memory of the system is one of them. Pages are
-// touched on first use unless Touch() did it. A pool belongs to one lane at a
-// time, that is one thread; it may serve many transfers, one after the other.
+// touched on first use, and there for all later ones. A pool belongs to one
+// lane at a time, that is one thread; it may serve many transfers, one after
+// the other.
 #ifndef DCP_IO_BLOCK_POOL_H_
 #define DCP_IO_BLOCK_POOL_H_
 
@@ -50,12 +51,6 @@ class BlockPool {
   uint64_t num_blocks() const { return num_blocks_; }
   uint64_t num_free() const { return free_.size(); }
   Block TryAcquire();  // empty when none is free
-
-  // Writes to every page, so that it exists before it is needed: the first
-  // write to a page costs several times a copy of it. Asks for huge pages: the
-  // kernel locks the pages of each direct write, one by one. All blocks are
-  // free.
-  void Touch();
 
   // The whole region, for registration with the kernel.
   std::span<uint8_t> memory() const;

@@ -145,7 +145,6 @@ BlockPool& AsyncSaver::Impl::Pool(const HeldState& held) {
     const uint64_t num_blocks = (bytes + kBlockBytes - 1) / kBlockBytes;
     pool_ = std::make_unique<BlockPool>(std::max(num_blocks, kMinBlocks),
                                         StagingMemory());
-    pool_->Touch();
   }
   return *pool_;
 }

@@ -108,7 +108,6 @@ bool SaveSteps(const std::string& run, bool overwrite, int64_t first_step,
                Coordinator& coordinator, const ProcessRanks::Report& report) {
   const auto fs = NewPosixFileSystem();
   BlockPool pool(kMinBlocks);
-  pool.Touch();
   SavePlanCache cache;
   for (int64_t step = first_step; step < first_step + kNumSteps; ++step) {
     const absl::Status status =

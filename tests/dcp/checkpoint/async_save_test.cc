@@ -83,9 +83,7 @@ class WatchedCoordinator final : public Coordinator {
 
 // What one rank keeps from save to save.
 struct Saver {
-  explicit Saver(uint64_t num_blocks = kMinBlocks) : pool(num_blocks) {
-    pool.Touch();
-  }
+  explicit Saver(uint64_t num_blocks = kMinBlocks) : pool(num_blocks) {}
 
   SaveOptions Options() {
     SaveOptions options;

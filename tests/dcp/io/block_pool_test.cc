@@ -54,13 +54,6 @@ TEST(BlockPool, MovingABlockMovesTheOwnership) {
   EXPECT_EQ(pool.num_free(), 2u);
 }
 
-TEST(BlockPool, TouchLeavesAllBlocksFree) {
-  BlockPool pool(3);
-  pool.Touch();
-  EXPECT_EQ(pool.num_free(), 3u);
-  for (const uint8_t byte : pool.memory()) ASSERT_EQ(byte, 0);
-}
-
 // Counts what it passes on.
 class CountingResource final : public std::pmr::memory_resource {
  public:
