@@ -69,10 +69,17 @@ void OnRank0(const std::function<void()>& work) {
   Barrier();
 }
 
+void SyncFile(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  TORCH_CHECK(fd >= 0 && fsync(fd) == 0, "cannot sync '", path, "'");
+  close(fd);
+}
+
 void Remove(const std::string& path) {
   OnRank0([&] {
     std::filesystem::remove_all(path);
-    sync();  // or the disk frees what it held while the next is written
+    // Or the disk frees what it held while the next is written.
+    SyncFile(std::filesystem::path(path).parent_path());
   });
 }
 
@@ -88,9 +95,8 @@ std::vector<std::string> FilesOf(const std::string& path) {
 void DropFromPageCache(const std::string& path) {
   OnRank0([&] {
     for (const std::string& file : FilesOf(path)) {
+      SyncFile(file);
       const int fd = open(file.c_str(), O_RDONLY | O_CLOEXEC);
-      TORCH_CHECK(fd >= 0, "cannot open '", file, "'");
-      fsync(fd);
       posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
       close(fd);
     }

@@ -503,7 +503,7 @@ def print_report(report):
         f"load {machine['load']:.1f}.\nMedians of {len(report['rounds'])} "
         "rounds [least, largest].\n"
     )
-    line = "{:<32}{:<7}{:>21}{:>21}{:>21}{:>18}{:>21}{:>6}{:>20}"
+    line = "{:<36}{:<7}{:>21}{:>21}{:>21}{:>18}{:>21}{:>6}{:>20}"
     print(
         line.format(
             "",

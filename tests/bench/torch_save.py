@@ -77,9 +77,15 @@ def on_rank0(work, *arguments):
     barrier()
 
 
+def sync_file(path):
+    fd = os.open(path, os.O_RDONLY)
+    os.fsync(fd)
+    os.close(fd)
+
+
 def remove_and_sync(path):
     shutil.rmtree(path, ignore_errors=True)
-    os.sync()
+    sync_file(path.parent)
 
 
 def remove(path):
@@ -88,8 +94,8 @@ def remove(path):
 
 def forget_pages(path):
     for file in files_of(path):
+        sync_file(file)
         fd = os.open(file, os.O_RDONLY)
-        os.fsync(fd)
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         os.close(fd)
 
