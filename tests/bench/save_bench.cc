@@ -120,10 +120,10 @@ int64_t DiskReadBytes() {
   std::ifstream io("/proc/self/io");
   std::string name;
   int64_t value = 0;
-  while (io >> name >> value) {
-    if (name == "read_bytes:") return value;
+  while (io >> name >> value && name != "read_bytes:") {
   }
-  TORCH_CHECK(false, "/proc/self/io has no read_bytes");
+  TORCH_CHECK(io, "/proc/self/io has no read_bytes");
+  return value;
 }
 
 // Memory that `work` takes beyond `before`.
