@@ -12,8 +12,9 @@ import tempfile
 import time
 
 # What fio does: large, deep, direct.
+FIO_BLOCK_BYTES = 4 * 2**20
 FIO_FLAGS = [
-    "--bs=4M",
+    f"--bs={FIO_BLOCK_BYTES}",
     "--direct=1",
     "--iodepth=16",
     "--fallocate=none",
@@ -112,7 +113,8 @@ def run_ranks(command, num_ranks):
 def fio_rate(path, num_bytes, what, num_jobs, flags):
     """Bytes per second."""
     drop_caches()
-    part = num_bytes // num_jobs
+    # Of whole blocks, for direct writes have to be aligned.
+    part = -(-num_bytes // num_jobs // FIO_BLOCK_BYTES) * FIO_BLOCK_BYTES
     done = run(
         [
             "fio",
