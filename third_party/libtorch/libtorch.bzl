@@ -5,33 +5,7 @@ form of LibTorch has a package manager that pins it by hash. Python itself does
 not come along: pip unpacks, and nothing is imported.
 """
 
-# The wheels are chosen by these and not by the Python that runs pip.
-_PIP_FLAGS = [
-    "--no-deps",
-    "--require-hashes",
-    "--only-binary=:all:",
-    "--implementation=cp",
-    "--python-version=3.11",
-    "--abi=cp311",
-    "--abi=none",
-] + ["--platform=" + platform for platform in [
-    "manylinux_2_28_x86_64",
-    "manylinux_2_27_x86_64",
-    "manylinux_2_25_x86_64",
-    "manylinux_2_18_x86_64",
-    "manylinux_2_17_x86_64",
-    "manylinux_2_12_x86_64",
-    "manylinux_2_5_x86_64",
-    "manylinux2014_x86_64",
-    "manylinux2010_x86_64",
-    "manylinux1_x86_64",
-]] + [
-    "--no-cache-dir",
-    "--no-compile",
-    "--disable-pip-version-check",
-    "--root-user-action=ignore",
-    "--quiet",
-]
+load("//third_party:pip.bzl", "install_wheels")
 
 # Not for linking against, and large, or harmful: the wheel's protobuf would
 # hide the one that gRPC was built with.
@@ -58,20 +32,11 @@ def _libtorch_impl(rctx):
     else:
         unwanted += _UNWANTED_WITHOUT_CUDA
 
-    # Debian's, whatever else is first in the path.
-    python = "/usr/bin/python3"
-    if rctx.execute([python, "-m", "pip", "--version"]).return_code != 0:
-        fail("LibTorch is installed with pip, and %s has none: install the " %
-             python + "package python3-pip, or run tools/setup")
-    rctx.report_progress("pip downloads %s GB" % size)
-    command = [python, "-m", "pip", "install", "--target", "."] + _PIP_FLAGS
-    for file in requirements:
-        command += ["--requirement", str(file)]
-    done = rctx.execute(command, timeout = 3600)
-    if done.return_code != 0:
-        fail(("pip could not install LibTorch: it needs a package index and " +
-              "%s GB to download; only fsdp/, dcp/torch/ and their tests " +
-              "need it. pip said:\n%s%s") % (size, done.stdout, done.stderr))
+    install_wheels(
+        rctx,
+        requirements,
+        "LibTorch, %s GB, for fsdp/, dcp/torch/ and their tests" % size,
+    )
     rctx.report_progress("tidying up")
     for path in unwanted:
         rctx.delete(path)
