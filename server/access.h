@@ -1,0 +1,77 @@
+// Access: who calls, and which paths they may read and write. A caller shows a
+// bearer token ("authorization: Bearer ..."); without a file of tokens everyone
+// is "anonymous" and may use the server's roots. Immutable; any thread.
+//
+// The file of tokens has a line for each client, '#' begins a comment:
+//
+//   NAME SHA256-OF-TOKEN-IN-HEX [read=ROOT]... [write=ROOT]...
+//
+// Roots are the server's or lie below them; `write` includes reading; a client
+// without any may read all of the server's roots.
+#ifndef SERVER_ACCESS_H_
+#define SERVER_ACCESS_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "grpcpp/server_context.h"
+
+namespace dcp::server {
+
+struct Root {
+  std::string path;  // absolute, without symbolic links
+  bool writable = false;
+};
+
+class Client {
+ public:
+  Client(std::string name, std::vector<Root> roots)
+      : name_(std::move(name)), roots_(std::move(roots)) {}
+
+  const std::string& name() const { return name_; }
+
+  // The path as it is to be opened. InvalidArgument for one that is not
+  // absolute or has "." or ".." in it; PermissionDenied for one that does not
+  // lie below a root of this client, also when a symbolic link on the way
+  // leads out, and for one that may only be read. What does not exist yet may
+  // be written when its nearest existing directory may. It does not tell
+  // whether a path outside of the roots exists.
+  absl::StatusOr<std::string> CheckRead(absl::string_view path) const;
+  absl::StatusOr<std::string> CheckWrite(absl::string_view path) const;
+
+ private:
+  absl::StatusOr<std::string> Check(absl::string_view path, bool write) const;
+
+  std::string name_;
+  std::vector<Root> roots_;
+};
+
+class Access {
+ public:
+  // `tokens_file` may be empty. InvalidArgument names line and mistake.
+  static absl::StatusOr<Access> Load(const std::vector<Root>& roots,
+                                     const std::string& tokens_file);
+
+  // Unauthenticated without a token, or with one that nobody has; compared in
+  // constant time. The client lives as long as this.
+  absl::StatusOr<const Client*> Authenticate(
+      const grpc::ServerContextBase& context) const;
+  absl::StatusOr<const Client*> AuthenticateToken(
+      absl::string_view token) const;
+
+ private:
+  struct Entry {
+    std::string token_sha256;  // 32 bytes
+    std::unique_ptr<Client> client;
+  };
+  std::vector<Entry> entries_;
+  std::unique_ptr<Client> anonymous_;  // without a file of tokens
+};
+
+}  // namespace dcp::server
+
+#endif  // SERVER_ACCESS_H_

@@ -1,0 +1,51 @@
+// Metrics: what Prometheus sees of a server. Counters only go up; gauges are
+// read from their owners when they are scraped. Thread-safe.
+#ifndef SERVER_METRICS_H_
+#define SERVER_METRICS_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace dcp::server {
+
+class Metrics {
+ public:
+  Metrics();
+  ~Metrics();
+  Metrics(const Metrics&) = delete;
+  Metrics& operator=(const Metrics&) = delete;
+
+  // tessera_requests_total{method, code}
+  void CountRequest(absl::string_view method, absl::string_view code);
+  // tessera_jobs_total{kind, state}: that ended
+  void CountJob(absl::string_view kind, absl::string_view state);
+  // tessera_bytes_total{what}: "read", "written", "streamed", "shared" (that a
+  // stream had without a read)
+  void CountBytes(absl::string_view what, uint64_t bytes);
+
+  // A gauge of that name, asked when it is scraped, in the scraper's thread.
+  // "tessera_jobs_running", "tessera_jobs_queued", "tessera_streams",
+  // "tessera_memory_used_bytes", "tessera_memory_limit_bytes". Until the
+  // owner's `removed` handle is destroyed.
+  std::shared_ptr<void> AddGauge(const std::string& name,
+                                 const std::string& help,
+                                 std::function<double()> value);
+
+  // Serves http://ADDRESS/metrics from now on.
+  absl::Status Listen(const std::string& address);
+  // All as Prometheus' text format; for tests.
+  std::string Text() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace dcp::server
+
+#endif  // SERVER_METRICS_H_

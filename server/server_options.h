@@ -1,0 +1,64 @@
+// ServerOptions: how a server is run, from flags and a file of "key = value"
+// lines; both know the same keys. Pure but for reading the file.
+#ifndef SERVER_SERVER_OPTIONS_H_
+#define SERVER_SERVER_OPTIONS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/access.h"
+
+namespace dcp::server {
+
+struct ServerOptions {
+  // "127.0.0.1:7420", "[::1]:0", "unix:/run/dcp-server.sock". Port 0: any that
+  // is free. Without TLS other than loopback is refused, unless told otherwise.
+  std::string listen = "127.0.0.1:7420";
+  bool allow_insecure = false;
+  std::vector<Root> roots;  // one at least
+
+  // PEM files. A client CA demands certificates of clients (mutual TLS).
+  std::string tls_cert;
+  std::string tls_key;
+  std::string tls_client_ca;
+  std::string tokens_file;  // see access.h
+
+  // Jobs and how far they came; a directory of this server alone.
+  std::string state_dir;
+  // For payload, of all jobs and streams together.
+  uint64_t max_memory_bytes = uint64_t{2} << 30;
+  uint64_t job_memory_bytes = uint64_t{256} << 20;  // where a job does not say
+  int64_t max_running_jobs = 2;
+  int64_t max_queued_jobs = 1000;
+  int64_t max_jobs_per_client = 200;  // queued and running
+  int64_t max_streams = 1000;
+  // Threads that read for streams.
+  int64_t num_readers = 4;
+  uint64_t max_request_bytes = uint64_t{4} << 20;
+  // Ended jobs are forgotten after so long, or when there are more.
+  absl::Duration keep_jobs = absl::Hours(24 * 7);
+  int64_t max_ended_jobs = 10000;
+  // For streams and jobs to come to a good place after SIGTERM.
+  absl::Duration drain = absl::Seconds(30);
+  // Of Prometheus' HTTP endpoint; empty: none.
+  std::string metrics_listen;
+
+  bool check_config = false;
+  bool help = false;
+};
+
+// The arguments after the program's name; --config=FILE first, whatever its
+// place. Everything wrong is in the error, one line each, with key, value and
+// what is allowed.
+absl::StatusOr<ServerOptions> ParseServerOptions(
+    const std::vector<std::string>& arguments);
+
+// What --help prints.
+std::string ServerHelp();
+
+}  // namespace dcp::server
+
+#endif  // SERVER_SERVER_OPTIONS_H_
