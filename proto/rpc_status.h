@@ -1,6 +1,8 @@
 // The bridge between absl::Status and gRPC's: codes are the same numbers, what
-// gRPC calls INTERNAL stays so, and the details of google.rpc travel along. The
-// only file that knows both. Pure; any thread.
+// gRPC calls INTERNAL stays so, and the details of google.rpc travel along: an
+// ErrorInfo with the place of the error (dcp/base/error_place.h) and its side
+// (error_side.h), and a RetryInfo. The only file that knows both. Pure; any
+// thread.
 #ifndef PROTO_RPC_STATUS_H_
 #define PROTO_RPC_STATUS_H_
 
@@ -9,27 +11,23 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "dcp/base/error_place.h"
 #include "grpcpp/support/status.h"
+
+namespace google::rpc {
+class Status;
+}  // namespace google::rpc
 
 namespace dcp {
 
 // Domain of the google.rpc.ErrorInfo that errors carry.
 inline constexpr absl::string_view kErrorDomain = "tessera";
 
-// Where an error belongs; empty fields are left out. Kept as payloads of the
-// Status, so that Annotate and returns do not lose them.
-struct ErrorPlace {
-  std::string path;    // of the checkpoint
-  std::string file;    // in it
-  std::string tensor;  // or object
-  std::string offset;  // in the file
-};
-absl::Status WithPlace(absl::Status status, const ErrorPlace& place);
-ErrorPlace PlaceOf(const absl::Status& status);
-
 // ResourceExhausted or Unavailable, to be tried again after so long
 // (google.rpc.RetryInfo).
 absl::Status WithRetryAfter(absl::Status status, int64_t milliseconds);
+// Milliseconds, or -1.
+int64_t RetryAfterOf(const absl::Status& status);
 
 // What a handler returns: the message is shortened to what fits into the
 // trailers of HTTP/2, the details are an ErrorInfo with the place (metadata
@@ -39,8 +37,10 @@ grpc::Status ToRpcStatus(const absl::Status& status);
 // What a client got. `call` ("ReadTensors") stands before the message. The
 // place is there again, a retry-after too.
 absl::Status FromRpcStatus(const grpc::Status& status, absl::string_view call);
-// Milliseconds, or -1.
-int64_t RetryAfterOf(const absl::Status& status);
+
+// The same for an error inside a message, such as that of an operation.
+google::rpc::Status ToStatusProto(const absl::Status& status);
+absl::Status FromStatusProto(const google::rpc::Status& status);
 
 }  // namespace dcp
 

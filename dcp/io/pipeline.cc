@@ -33,6 +33,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "dcp/base/check.h"
+#include "dcp/base/error_place.h"
 #include "dcp/base/error_side.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
@@ -463,6 +464,9 @@ Operation& Transfer::Acquire(IoRequest::Op op) {
 // What is read is the source, what is written the destination.
 void Transfer::FailAndRelease(Operation& operation, absl::Status status) {
   const bool is_read = operation.request.op == IoRequest::Op::kRead;
+  status = WithPlace(std::move(status),
+                     {.file = describe_(operation.file.handle),
+                      .offset = absl::StrCat(operation.request.offset)});
   Fail(WithSide(std::move(status),
                 is_read ? ErrorSide::kSource : ErrorSide::kDestination));
   Release(operation);

@@ -84,8 +84,8 @@ using NextBatch = absl::FunctionRef<absl::StatusOr<bool>(Batch& batch)>;
 // all of it serves reads. After an error or a stop request nothing new is
 // submitted, what the kernel holds is reaped, and the first error, or
 // Cancelled, is returned. An error of a read or write names its file through
-// `describe`, offset and length, and is marked with its side: the source's or
-// the destination's (dcp/base/error_side.h).
+// `describe`, offset and length, and is marked with its place and its side: the
+// source's or the destination's (dcp/base/error_place.h, error_side.h).
 absl::Status RunPipeline(IoQueue& queue, BlockPool& pool,
                          uint64_t blocks_per_batch, NextBatch next,
                          absl::FunctionRef<std::string(FileHandle)> describe,

@@ -12,6 +12,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "dcp/base/error_place.h"
 #include "dcp/base/error_side.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
@@ -318,6 +319,8 @@ TEST(Pipeline, RefusesAReadBehindTheEnd) {
                                AllOf(HasSubstr("read source ["),
                                      HasSubstr("file ends at 50000"))));
   EXPECT_EQ(SideOf(status), ErrorSide::kSource);
+  EXPECT_EQ(PlaceOf(status).file, "source");
+  EXPECT_NE(PlaceOf(status).offset, "");
 }
 
 TEST(Pipeline, StopsInTheMiddle) {

@@ -1,0 +1,180 @@
+#include "proto/rpc_status.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
+#include "dcp/base/error_side.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+#include "proto/utf8.h"
+
+namespace dcp {
+namespace {
+
+constexpr absl::string_view kRetryPayloadType = "tessera/retry-after-ms";
+
+// gRPC takes at most 8 KiB of trailers, unless told otherwise, and ends the
+// stream without a word when there is more. The message travels twice, as
+// "grpc-message" (other than printable ASCII as %XX) and in the details, which
+// are base64; so much of both. The rest is for the place and for gRPC's own.
+constexpr size_t kMaxMessageCost = 5120;
+// Of one field of the place.
+constexpr size_t kMaxPlaceBytes = 256;
+
+// Beyond this nobody waits; also keeps a hostile server's number in range.
+constexpr int64_t kMaxRetryAfterMs = int64_t{24} * 3600 * 1000;
+
+// Of one byte in the trailers: see kMaxMessageCost.
+size_t CostOf(char c) {
+  const bool plain = c >= ' ' && c <= '~' && c != '%';
+  return (plain ? 1 : 3) + 2;
+}
+
+std::string ShortMessage(absl::string_view message) {
+  const std::string text = ToUtf8(message);
+  size_t cost = 0;
+  size_t length = 0;
+  while (length < text.size() && cost <= kMaxMessageCost) {
+    cost += CostOf(text[length]);
+    ++length;
+  }
+  if (cost <= kMaxMessageCost) return text;
+  const absl::string_view kept = Utf8Prefix(text, length - 1);
+  return absl::StrCat(kept, "... (", text.size() - kept.size(), " bytes more)");
+}
+
+struct PlaceField {
+  const char* key;
+  std::string ErrorPlace::*text;
+};
+
+constexpr PlaceField kPlaceFields[] = {
+    {"path", &ErrorPlace::path},
+    {"file", &ErrorPlace::file},
+    {"tensor", &ErrorPlace::tensor},
+    {"offset", &ErrorPlace::offset},
+};
+
+google::rpc::ErrorInfo MakeErrorInfo(const absl::Status& status) {
+  google::rpc::ErrorInfo info;
+  info.set_reason(absl::StatusCodeToString(status.code()));
+  info.set_domain(std::string(kErrorDomain));
+  auto& metadata = *info.mutable_metadata();
+  const ErrorPlace place = PlaceOf(status);
+  for (const PlaceField& field : kPlaceFields) {
+    const std::string text = ToUtf8(place.*field.text);
+    if (text.empty()) continue;
+    metadata[field.key] = std::string(Utf8Prefix(text, kMaxPlaceBytes));
+  }
+  const ErrorSide side = SideOf(status);
+  if (side != ErrorSide::kNone) {
+    metadata["side"] = side == ErrorSide::kSource ? "source" : "destination";
+  }
+  return info;
+}
+
+absl::Status WithErrorInfo(absl::Status status,
+                           const google::rpc::ErrorInfo& info) {
+  if (info.domain() != kErrorDomain) return status;
+  ErrorPlace place;
+  for (const auto& [key, text] : info.metadata()) {
+    for (const PlaceField& field : kPlaceFields) {
+      if (key == field.key) place.*field.text = text;
+    }
+    if (key != "side") continue;
+    status =
+        WithSide(std::move(status), text == "source" ? ErrorSide::kSource
+                                                     : ErrorSide::kDestination);
+  }
+  return WithPlace(std::move(status), place);
+}
+
+absl::Status WithRetryInfo(absl::Status status,
+                           const google::rpc::RetryInfo& info) {
+  const int64_t seconds = info.retry_delay().seconds();
+  if (seconds < 0 || info.retry_delay().nanos() < 0) return status;
+  const int64_t capped = std::min(seconds, kMaxRetryAfterMs / 1000);
+  return WithRetryAfter(std::move(status),
+                        capped * 1000 + info.retry_delay().nanos() / 1000000);
+}
+
+// Only an error has details.
+absl::StatusCode CodeOf(int code) {
+  return static_cast<absl::StatusCode>(
+      code == 0 ? static_cast<int>(absl::StatusCode::kUnknown) : code);
+}
+
+}  // namespace
+
+absl::Status WithRetryAfter(absl::Status status, int64_t milliseconds) {
+  if (status.ok()) return status;
+  const int64_t capped = std::clamp<int64_t>(milliseconds, 0, kMaxRetryAfterMs);
+  status.SetPayload(kRetryPayloadType, absl::Cord(absl::StrCat(capped)));
+  return status;
+}
+
+int64_t RetryAfterOf(const absl::Status& status) {
+  const absl::optional<absl::Cord> text = status.GetPayload(kRetryPayloadType);
+  int64_t milliseconds = -1;
+  if (!text.has_value() ||
+      !absl::SimpleAtoi(std::string(*text), &milliseconds)) {
+    return -1;
+  }
+  return milliseconds;
+}
+
+google::rpc::Status ToStatusProto(const absl::Status& status) {
+  google::rpc::Status proto;
+  proto.set_code(static_cast<int>(status.code()));
+  if (status.ok()) return proto;
+  proto.set_message(ShortMessage(status.message()));
+  proto.add_details()->PackFrom(MakeErrorInfo(status));
+  const int64_t retry_ms = RetryAfterOf(status);
+  if (retry_ms >= 0) {
+    google::rpc::RetryInfo retry;
+    retry.mutable_retry_delay()->set_seconds(retry_ms / 1000);
+    retry.mutable_retry_delay()->set_nanos(
+        static_cast<int32_t>(retry_ms % 1000 * 1000000));
+    proto.add_details()->PackFrom(retry);
+  }
+  return proto;
+}
+
+absl::Status FromStatusProto(const google::rpc::Status& proto) {
+  if (proto.code() == 0) return absl::OkStatus();
+  absl::Status status(CodeOf(proto.code()), proto.message());
+  for (const google::protobuf::Any& detail : proto.details()) {
+    google::rpc::ErrorInfo info;
+    google::rpc::RetryInfo retry;
+    if (detail.UnpackTo(&info)) {
+      status = WithErrorInfo(std::move(status), info);
+    } else if (detail.UnpackTo(&retry)) {
+      status = WithRetryInfo(std::move(status), retry);
+    }
+  }
+  return status;
+}
+
+grpc::Status ToRpcStatus(const absl::Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  const google::rpc::Status proto = ToStatusProto(status);
+  return grpc::Status(static_cast<grpc::StatusCode>(proto.code()),
+                      proto.message(), proto.SerializeAsString());
+}
+
+absl::Status FromRpcStatus(const grpc::Status& status, absl::string_view call) {
+  if (status.ok()) return absl::OkStatus();
+  google::rpc::Status proto;
+  // Details are an aid: what cannot be understood is left out. Code and message
+  // count as gRPC itself has them.
+  if (!proto.ParseFromString(status.error_details())) proto.Clear();
+  proto.set_code(static_cast<int>(CodeOf(status.error_code())));
+  proto.set_message(absl::StrCat(call, ": ", status.error_message()));
+  return FromStatusProto(proto);
+}
+
+}  // namespace dcp

@@ -1,0 +1,174 @@
+#include "proto/rpc_status.h"
+
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "dcp/base/error_side.h"
+#include "google/longrunning/operations_proto.grpc.pb.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+#include "tests/testing/status_matchers.h"
+
+namespace dcp {
+namespace {
+
+using ::dcp::testing::StatusIs;
+using ::google::longrunning::GetOperationRequest;
+using ::google::longrunning::Operation;
+using ::google::longrunning::Operations;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// Answers every call with one status, over a socket.
+class FailingServer final : public Operations::Service {
+ public:
+  explicit FailingServer(absl::Status status) : status_(std::move(status)) {
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(),
+                             &port);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+    stub_ = Operations::NewStub(grpc::CreateChannel(
+        absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials()));
+  }
+
+  grpc::Status GetOperation(grpc::ServerContext*, const GetOperationRequest*,
+                            Operation*) override {
+    return ToRpcStatus(status_);
+  }
+
+  // What a client gets.
+  absl::Status Call() {
+    grpc::ClientContext context;
+    Operation operation;
+    return FromRpcStatus(stub_->GetOperation(&context, {}, &operation), "Get");
+  }
+
+ private:
+  const absl::Status status_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<Operations::Stub> stub_;
+};
+
+absl::Status OverTheWire(const absl::Status& status) {
+  return FailingServer(status).Call();
+}
+
+TEST(RpcStatus, OkIsOk) {
+  EXPECT_TRUE(ToRpcStatus(absl::OkStatus()).ok());
+  EXPECT_OK(FromRpcStatus(grpc::Status::OK, "Get"));
+  EXPECT_EQ(ToStatusProto(absl::OkStatus()).code(), 0);
+  EXPECT_OK(FromStatusProto(google::rpc::Status()));
+}
+
+TEST(RpcStatus, EveryCodeArrivesAsItself) {
+  for (int code = 1; code <= 16; ++code) {
+    const auto absl_code = static_cast<absl::StatusCode>(code);
+    EXPECT_THAT(OverTheWire(absl::Status(absl_code, "why")),
+                StatusIs(absl_code, "Get: why"));
+  }
+}
+
+TEST(RpcStatus, PlaceSideAndRetryArrive) {
+  const ErrorPlace place{.path = "/data/a b",
+                         .file = "gr\xC3\xBC.pt",
+                         .tensor = "w",
+                         .offset = "7"};
+  absl::Status status = absl::UnavailableError("not now");
+  status = WithPlace(std::move(status), place);
+  status = WithSide(std::move(status), ErrorSide::kDestination);
+  status = WithRetryAfter(std::move(status), 1750);
+  const absl::Status got = OverTheWire(status);
+  EXPECT_EQ(PlaceOf(got), place);
+  EXPECT_EQ(SideOf(got), ErrorSide::kDestination);
+  EXPECT_EQ(RetryAfterOf(got), 1750);
+}
+
+TEST(RpcStatus, WithoutDetailsThereAreNone) {
+  const absl::Status got = OverTheWire(absl::NotFoundError("no"));
+  EXPECT_EQ(PlaceOf(got), ErrorPlace());
+  EXPECT_EQ(SideOf(got), ErrorSide::kNone);
+  EXPECT_EQ(RetryAfterOf(got), -1);
+}
+
+TEST(RpcStatus, ErrorInfoNamesDomainAndReason) {
+  const google::rpc::Status proto = ToStatusProto(absl::DataLossError("torn"));
+  ASSERT_EQ(proto.details_size(), 1);
+  google::rpc::ErrorInfo info;
+  ASSERT_TRUE(proto.details(0).UnpackTo(&info));
+  EXPECT_EQ(info.domain(), kErrorDomain);
+  EXPECT_EQ(info.reason(), "DATA_LOSS");
+}
+
+// Longer trailers would end the call with an error of gRPC's own.
+TEST(RpcStatus, TheLongestErrorFitsIntoTrailers) {
+  for (const char* letter : {"x", "%", "\xE2\x82\xAC", "\xFF", "\n"}) {
+    std::string text;
+    while (text.size() < 100'000) absl::StrAppend(&text, letter);
+    const absl::Status status = WithRetryAfter(
+        WithPlace(absl::DataLossError(text),
+                  {.path = text, .file = text, .tensor = text, .offset = text}),
+        86'399'999);
+    const absl::Status got = OverTheWire(status);
+    EXPECT_THAT(
+        got, StatusIs(absl::StatusCode::kDataLoss, HasSubstr("bytes more)")));
+    EXPECT_GT(got.message().size(), 500) << letter;
+    EXPECT_EQ(RetryAfterOf(got), 86'399'999);
+    EXPECT_GE(PlaceOf(got).tensor.size(), 250);
+  }
+}
+
+TEST(RpcStatus, ShortMessagesAreNotCut) {
+  const std::string text(1500, 'x');
+  EXPECT_THAT(OverTheWire(absl::DataLossError(text)),
+              StatusIs(absl::StatusCode::kDataLoss, "Get: " + text));
+}
+
+TEST(RpcStatus, HostileDetailsAreLeftOut) {
+  google::rpc::Status proto;
+  proto.set_code(0);
+  google::rpc::RetryInfo retry;
+  retry.mutable_retry_delay()->set_seconds(-5);
+  proto.add_details()->PackFrom(retry);
+  google::rpc::ErrorInfo info;
+  info.set_domain("another");
+  (*info.mutable_metadata())["path"] = "/x";
+  proto.add_details()->PackFrom(info);
+  for (const std::string& details :
+       {std::string("\xFF\xFF\xFF"), proto.SerializeAsString()}) {
+    const absl::Status status = FromRpcStatus(
+        grpc::Status(grpc::StatusCode::NOT_FOUND, "no", details), "Get");
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kNotFound, "Get: no"));
+    EXPECT_EQ(PlaceOf(status), ErrorPlace());
+    EXPECT_EQ(RetryAfterOf(status), -1);
+  }
+}
+
+TEST(RpcStatus, RetryAfterIsBounded) {
+  google::rpc::Status proto;
+  proto.set_code(14);
+  google::rpc::RetryInfo retry;
+  retry.mutable_retry_delay()->set_seconds(INT64_MAX);
+  proto.add_details()->PackFrom(retry);
+  EXPECT_EQ(RetryAfterOf(FromStatusProto(proto)), int64_t{24} * 3600 * 1000);
+  EXPECT_EQ(RetryAfterOf(WithRetryAfter(absl::UnavailableError(""), -3)), 0);
+  EXPECT_OK(WithRetryAfter(absl::OkStatus(), 3));
+}
+
+TEST(RpcStatus, AnOperationsErrorComesBack) {
+  const absl::Status status =
+      WithPlace(absl::DataLossError("torn"), {.tensor = "w"});
+  const absl::Status got = FromStatusProto(ToStatusProto(status));
+  EXPECT_THAT(got, StatusIs(absl::StatusCode::kDataLoss, StartsWith("torn")));
+  EXPECT_EQ(PlaceOf(got).tensor, "w");
+}
+
+}  // namespace
+}  // namespace dcp
