@@ -7,12 +7,14 @@
 //   NAME SHA256-OF-TOKEN-IN-HEX [read=ROOT]... [write=ROOT]...
 //
 // Roots are the server's or lie below them; `write` includes reading; a client
-// without any may read all of the server's roots.
+// without any may read all of the server's roots. A name may have several
+// lines, so that a token can be replaced while both are in use.
 #ifndef SERVER_ACCESS_H_
 #define SERVER_ACCESS_H_
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -23,8 +25,9 @@
 namespace dcp::server {
 
 struct Root {
-  std::string path;  // absolute, without symbolic links
+  std::string path = {};  // absolute; may lead over symbolic links
   bool writable = false;
+  std::string real_path = {};  // where it leads; Access fills it in
 };
 
 class Client {
@@ -34,12 +37,13 @@ class Client {
 
   const std::string& name() const { return name_; }
 
-  // The path as it is to be opened. InvalidArgument for one that is not
-  // absolute or has "." or ".." in it; PermissionDenied for one that does not
-  // lie below a root of this client, also when a symbolic link on the way
-  // leads out, and for one that may only be read. What does not exist yet may
-  // be written when its nearest existing directory may. It does not tell
-  // whether a path outside of the roots exists.
+  // The path as it is to be opened: without symbolic links as far as it exists.
+  // InvalidArgument for one that is not absolute or has "." or ".." in it;
+  // PermissionDenied for one that does not lie below a root of this client,
+  // also when a symbolic link on the way leads out or to nothing, and, of
+  // CheckWrite, for a root itself and what may only be read. What does not
+  // exist yet may be written when its nearest existing directory may. It does
+  // not tell whether a path outside of the roots exists.
   absl::StatusOr<std::string> CheckRead(absl::string_view path) const;
   absl::StatusOr<std::string> CheckWrite(absl::string_view path) const;
 
@@ -52,9 +56,13 @@ class Client {
 
 class Access {
  public:
-  // `tokens_file` may be empty. InvalidArgument names line and mistake.
+  // `tokens_file` may be empty. InvalidArgument names a root that is no
+  // directory, or line and mistake of the file.
   static absl::StatusOr<Access> Load(const std::vector<Root>& roots,
                                      const std::string& tokens_file);
+
+  Access(Access&&) = default;
+  Access& operator=(Access&&) = default;
 
   // Unauthenticated without a token, or with one that nobody has; compared in
   // constant time. The client lives as long as this.
@@ -64,6 +72,8 @@ class Access {
       absl::string_view token) const;
 
  private:
+  Access() = default;
+
   struct Entry {
     std::string token_sha256;  // 32 bytes
     std::unique_ptr<Client> client;

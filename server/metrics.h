@@ -1,5 +1,6 @@
 // Metrics: what Prometheus sees of a server. Counters only go up; gauges are
-// read from their owners when they are scraped. Thread-safe.
+// read from their owners when they are scraped. Labels are words of ours, never
+// a caller's: each new one is kept for good. Thread-safe.
 #ifndef SERVER_METRICS_H_
 #define SERVER_METRICS_H_
 
@@ -8,7 +9,7 @@
 #include <memory>
 #include <string>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
 namespace dcp::server {
@@ -28,16 +29,18 @@ class Metrics {
   // stream had without a read)
   void CountBytes(absl::string_view what, uint64_t bytes);
 
-  // A gauge of that name, asked when it is scraped, in the scraper's thread.
+  // A gauge of that name, asked when it is scraped, in the scraper's thread:
   // "tessera_jobs_running", "tessera_jobs_queued", "tessera_streams",
-  // "tessera_memory_used_bytes", "tessera_memory_limit_bytes". Until the
-  // owner's `removed` handle is destroyed.
+  // "tessera_memory_used_bytes", "tessera_memory_limit_bytes". Once the handle
+  // is destroyed, which waits for a call that goes on, `value` is not called
+  // any more. The handle may outlive this.
   std::shared_ptr<void> AddGauge(const std::string& name,
                                  const std::string& help,
                                  std::function<double()> value);
 
-  // Serves http://ADDRESS/metrics from now on.
-  absl::Status Listen(const std::string& address);
+  // Serves http://ADDRESS/metrics from now on, and returns the port; ADDRESS is
+  // "127.0.0.1:9420" or "[::]:0", whose port 0 is any that is free. Once.
+  absl::StatusOr<int> Listen(const std::string& address);
   // All as Prometheus' text format; for tests.
   std::string Text() const;
 

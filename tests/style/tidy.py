@@ -49,6 +49,10 @@ def read_tree(root):
     return tree
 
 
+# Folders with code of ours.
+OURS = ("dcp", "fsdp", "proto", "server", "client", "tools", "tests")
+
+
 def code_files(tree, *tops):
     for path, text in tree.items():
         if text is not None and path.endswith(CODE) and (
@@ -102,6 +106,8 @@ ALLOWED = {
     ("fsdp/work.cc", "exceptions"),
     # The bridge from exceptions to absl::Status.
     ("dcp/torch/torch_status.cc", "exceptions"),
+    # prometheus-cpp reports a port that is in use with one.
+    ("server/metrics.cc", "exceptions"),
 }
 
 
@@ -128,15 +134,33 @@ INCLUDES = (
     (r"[<\"](gtest|gmock|benchmark)/", ("tests/",)),
     (r"[<\"]tests/", ("tests/",)),
     (r"[<\"]tools/", ("tools/", "tests/")),
-    (r"[<\"]dcp/(format|plan|io|checkpoint)/|[<\"]absl/flags/",
-     ("dcp/", "tools/", "tests/")),
-    (r"[<\"]dcp/plan/", ("dcp/plan/", "dcp/checkpoint/", "tools/", "tests/")),
+    (r"[<\"]dcp/(format|plan|io|checkpoint)/",
+     ("dcp/", "server/", "tools/", "tests/")),
+    (r"[<\"]dcp/plan/",
+     ("dcp/plan/", "dcp/checkpoint/", "server/", "tools/", "tests/")),
     (r"[<\"]dcp/io/",
-     ("dcp/io/", "dcp/checkpoint/", "dcp/torch/", "tools/", "tests/")),
+     ("dcp/io/", "dcp/checkpoint/", "dcp/torch/", "server/", "tools/",
+      "tests/")),
     (r"[<\"]dcp/format/",
-     ("dcp/format/", "dcp/checkpoint/", "dcp/torch/", "tools/", "tests/")),
+     ("dcp/format/", "dcp/checkpoint/", "dcp/torch/", "server/", "tools/",
+      "tests/")),
     (r"[<\"]dcp/checkpoint/",
-     ("dcp/checkpoint/", "dcp/torch/", "tools/", "tests/")),
+     ("dcp/checkpoint/", "dcp/torch/", "server/", "tools/", "tests/")),
+    (r"[<\"]dcp/(?!base/)",
+     ("dcp/", "fsdp/", "server/", "tools/", "tests/")),
+    (r"[<\"]absl/flags/", ("dcp/", "tools/", "tests/")),
+    (r"[<\"](grpc|grpcpp)/", ("proto/", "server/", "client/", "tests/client/",
+                             "tests/proto/", "tests/server/")),
+    (r"[<\"](google|tessera|proto)/",
+     ("proto/", "server/", "client/", "tools/", "tests/client/",
+      "tests/dcp/torch/", "tests/proto/", "tests/server/", "tests/tools/")),
+    (r"[<\"]openssl/", ("server/access.cc", "tests/server/", "tests/client/")),
+    (r"[<\"]sqlite3", ("server/", "tests/server/")),
+    (r"[<\"]prometheus/", ("server/", "tests/server/")),
+    (r"[<\"]server/",
+     ("server/", "tests/server/", "tests/client/", "tests/e2e/",
+      "tests/tools/")),
+    (r"[<\"]client/", ("client/", "dcp/torch/", "tools/", "tests/")),
     (r"[<\"](torch|ATen|c10)/",
      ("fsdp/", "dcp/torch/", "tests/bench/", "tests/dcp/torch/", "tests/e2e/",
       "tests/fsdp/", "tests/testing/")),
@@ -148,7 +172,7 @@ INCLUDES = (
 
 def includes_allowed(tree):
     findings = []
-    for path, text in code_files(tree, "dcp", "fsdp", "tools", "tests"):
+    for path, text in code_files(tree, *OURS):
         for pattern, folders in INCLUDES:
             if not path.startswith(folders):
                 findings += grep(path, text, r"^\s*#\s*include\s*" + pattern,
@@ -180,7 +204,7 @@ def no_machine_paths(tree):
 
 def sources_have_tests(tree):
     findings = []
-    for path, _ in code_files(tree, "dcp"):
+    for path, _ in code_files(tree, "dcp", "proto", "server", "client"):
         if path.endswith(".cc"):
             test = "tests/" + path[:-len(".cc")] + "_test.cc"
             if test not in tree:
@@ -190,7 +214,7 @@ def sources_have_tests(tree):
 
 def sources_are_built(tree):
     findings = []
-    for path, _ in code_files(tree, "dcp", "fsdp", "tools", "tests"):
+    for path, _ in code_files(tree, *OURS):
         folder, name = os.path.split(path)
         while folder and folder + "/BUILD.bazel" not in tree:
             folder, last = os.path.split(folder)
@@ -204,13 +228,13 @@ def sources_are_built(tree):
 
 def headers_open_with_comment(tree):
     return ["%s:1: does not open with a comment that says what it is" % path
-            for path, text in code_files(tree, "dcp", "fsdp", "tools", "tests")
+            for path, text in code_files(tree, *OURS)
             if path.endswith(".h") and not text.startswith("// ")]
 
 
 def header_guards(tree):
     findings = []
-    for path, text in code_files(tree, "dcp", "fsdp", "tools", "tests"):
+    for path, text in code_files(tree, *OURS):
         guard = re.sub(r"[^A-Z0-9]", "_", path.upper()) + "_"
         if path.endswith(".h") and "#ifndef %s\n#define %s\n" % (
                 guard, guard) not in text:
@@ -276,7 +300,8 @@ def markdown_links_exist(tree):
     return findings
 
 
-_TOPS = ("dcp/", "fsdp/", "tests/", "tools/", "third_party/", ".ci/")
+_TOPS = ("dcp/", "fsdp/", "proto/", "server/", "client/", "tests/", "tools/",
+         "third_party/", ".ci/")
 
 
 def _label_exists(tree, label):

@@ -1,0 +1,304 @@
+#include "server/access.h"
+
+#include <openssl/crypto.h>
+#include <openssl/sha.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "dcp/base/status.h"
+
+namespace dcp::server {
+namespace {
+
+// A line is some hundred bytes; every request is compared with every line.
+constexpr size_t kMaxTokensFileBytes = size_t{1} << 20;
+
+// "Bearer" is matched as HTTP does, without case.
+constexpr absl::string_view kScheme = "bearer ";
+
+absl::Status OutsideError(absl::string_view path) {
+  return absl::PermissionDeniedError(
+      absl::StrCat("path ", path, " is not below a root of this client"));
+}
+
+// Whether `path` is `root` or lies below it. Both without a slash at the end.
+bool IsBelow(absl::string_view path, absl::string_view root) {
+  if (root == "/") return true;
+  return absl::ConsumePrefix(&path, root) && (path.empty() || path[0] == '/');
+}
+
+std::string Sha256(absl::string_view text) {
+  std::string hash(SHA256_DIGEST_LENGTH, '\0');
+  SHA256(reinterpret_cast<const uint8_t*>(text.data()), text.size(),
+         reinterpret_cast<uint8_t*>(hash.data()));
+  return hash;
+}
+
+// The path without doubled slashes and a slash at the end.
+absl::StatusOr<std::string> Normalize(absl::string_view path) {
+  const auto refuse = [&](absl::string_view why) {
+    return absl::InvalidArgumentError(absl::StrCat("path '", path, "' ", why));
+  };
+  if (path.size() >= PATH_MAX) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("path of ", path.size(), " bytes exceeds ", PATH_MAX - 1));
+  }
+  if (path.find('\0') != absl::string_view::npos) {
+    return absl::InvalidArgumentError("path contains a zero byte");
+  }
+  if (!absl::StartsWith(path, "/")) return refuse("is not absolute");
+  std::string normal;
+  for (absl::string_view part : absl::StrSplit(path, '/', absl::SkipEmpty())) {
+    if (part == "." || part == "..") return refuse("contains . or ..");
+    if (part.size() > NAME_MAX) return refuse("has a name that is too long");
+    absl::StrAppend(&normal, "/", part);
+  }
+  return normal.empty() ? "/" : normal;
+}
+
+// Where `path`, which is normal, leads: its longest part that exists without
+// symbolic links, and the rest as it stands. Empty where that cannot be told,
+// which includes links to nothing.
+std::string Resolve(const std::string& path) {
+  std::string rest;
+  std::string existing = path;
+  while (true) {
+    char real[PATH_MAX];
+    if (realpath(existing.c_str(), real) != nullptr) {
+      return absl::StrCat(std::string(real) == "/" ? "" : real, rest);
+    }
+    if (errno != ENOENT && errno != ENOTDIR) return "";
+    struct stat info;
+    if (lstat(existing.c_str(), &info) == 0 && S_ISLNK(info.st_mode)) return "";
+    const size_t slash = existing.rfind('/');
+    rest = existing.substr(slash) + rest;
+    existing.resize(slash);
+    if (existing.empty()) return rest;
+  }
+}
+
+absl::StatusOr<Root> CheckRoot(const Root& root) {
+  DCP_ASSIGN_OR_RETURN(const std::string path, Normalize(root.path));
+  char real[PATH_MAX];
+  struct stat info;
+  if (realpath(path.c_str(), real) == nullptr || stat(real, &info) != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("root ", path, ": ", strerror(errno)));
+  }
+  if (!S_ISDIR(info.st_mode)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("root ", path, " is not a directory"));
+  }
+  return Root{.path = path, .writable = root.writable, .real_path = real};
+}
+
+// "read=/data" of a client's line, below the server's own roots.
+absl::StatusOr<Root> ParseRoot(absl::string_view word,
+                               const std::vector<Root>& server_roots) {
+  const bool writable = absl::ConsumePrefix(&word, "write=");
+  if (!writable && !absl::ConsumePrefix(&word, "read=")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", word, "' is neither read=ROOT nor write=ROOT"));
+  }
+  DCP_ASSIGN_OR_RETURN(
+      Root root, CheckRoot({.path = std::string(word), .writable = writable}));
+  bool readable = false;
+  for (const Root& outer : server_roots) {
+    if (!IsBelow(root.real_path, outer.real_path)) continue;
+    if (outer.writable || !writable) return root;
+    readable = true;
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "root ", word,
+      readable ? " lies below a root of the server that is read-only"
+               : " does not lie below a root of the server"));
+}
+
+struct TokenLine {
+  std::string token_sha256;
+  std::string name;
+  std::vector<Root> roots;
+};
+
+absl::StatusOr<TokenLine> ParseTokenLine(absl::string_view line,
+                                         const std::vector<Root>& roots) {
+  const std::vector<absl::string_view> words =
+      absl::StrSplit(line, absl::ByAnyChar(" \t\r"), absl::SkipEmpty());
+  if (words.size() < 2) {
+    return absl::InvalidArgumentError(
+        "wants NAME SHA256 [read=ROOT]... [write=ROOT]...");
+  }
+  if (words[1].size() != 2 * SHA256_DIGEST_LENGTH ||
+      !std::all_of(words[1].begin(), words[1].end(), absl::ascii_isxdigit)) {
+    // Not shown: someone may have put the token itself there.
+    return absl::InvalidArgumentError(
+        absl::StrCat("the hash of ", words[0],
+                     " is not 64 hexadecimal digits; make it "
+                     "with: printf %s \"$TOKEN\" | sha256sum"));
+  }
+  TokenLine parsed{.token_sha256 = absl::HexStringToBytes(words[1]),
+                   .name = std::string(words[0]),
+                   .roots = {}};
+  for (size_t i = 2; i < words.size(); ++i) {
+    DCP_ASSIGN_OR_RETURN(Root root, ParseRoot(words[i], roots));
+    parsed.roots.push_back(std::move(root));
+  }
+  if (parsed.roots.empty()) {
+    parsed.roots = roots;
+    for (Root& root : parsed.roots) root.writable = false;
+  }
+  return parsed;
+}
+
+// The file's text. Whoever may change it decides who gets in.
+absl::StatusOr<std::string> ReadTokensFile(const std::string& path) {
+  struct stat info;
+  if (stat(path.c_str(), &info) != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tokens file ", path, ": ", strerror(errno)));
+  }
+  if (!S_ISREG(info.st_mode) ||
+      static_cast<size_t>(info.st_size) > kMaxTokensFileBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tokens file ", path, " is not a file of at most ",
+                     kMaxTokensFileBytes, " bytes"));
+  }
+  if ((info.st_mode & S_IWOTH) != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tokens file ", path, " may be changed by everyone"));
+  }
+  std::ifstream file(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (!file.is_open() || file.bad()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tokens file ", path, " cannot be read"));
+  }
+  return text;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> Client::CheckRead(absl::string_view path) const {
+  return Check(path, false);
+}
+
+absl::StatusOr<std::string> Client::CheckWrite(absl::string_view path) const {
+  return Check(path, true);
+}
+
+absl::StatusOr<std::string> Client::Check(absl::string_view path,
+                                          bool write) const {
+  DCP_ASSIGN_OR_RETURN(const std::string normal, Normalize(path));
+  // What lies outside by its name is not looked at: the time that it takes
+  // must not tell whether it exists.
+  const bool named =
+      std::any_of(roots_.begin(), roots_.end(), [&](const Root& root) {
+        return IsBelow(normal, root.path) || IsBelow(normal, root.real_path);
+      });
+  if (!named) return OutsideError(path);
+  std::string real = Resolve(normal);
+  bool readable = false;
+  for (const Root& root : roots_) {
+    if (real.empty() || !IsBelow(real, root.real_path)) continue;
+    readable = true;
+    if (!write) return real;
+    // The root itself may not be replaced.
+    if (root.writable && real != root.real_path) return real;
+  }
+  if (!readable) return OutsideError(path);
+  return absl::PermissionDeniedError(
+      absl::StrCat("path ", path, " may not be written by this client"));
+}
+
+absl::StatusOr<Access> Access::Load(const std::vector<Root>& roots,
+                                    const std::string& tokens_file) {
+  Access access;
+  std::vector<Root> checked;
+  for (const Root& root : roots) {
+    DCP_ASSIGN_OR_RETURN(checked.emplace_back(), CheckRoot(root));
+  }
+  if (tokens_file.empty()) {
+    access.anonymous_ = std::make_unique<Client>("anonymous", checked);
+    return access;
+  }
+  DCP_ASSIGN_OR_RETURN(const std::string text, ReadTokensFile(tokens_file));
+  size_t number = 0;
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    ++number;
+    line = absl::StripAsciiWhitespace(line.substr(0, line.find('#')));
+    if (line.empty()) continue;
+    absl::StatusOr<TokenLine> parsed = ParseTokenLine(line, checked);
+    if (!parsed.ok()) {
+      return Annotate(parsed.status(), tokens_file, ":", number);
+    }
+    for (const Entry& entry : access.entries_) {
+      if (entry.token_sha256 != parsed->token_sha256) continue;
+      return absl::InvalidArgumentError(absl::StrCat(tokens_file, ":", number,
+                                                     ": ", parsed->name,
+                                                     " has the "
+                                                     "token of ",
+                                                     entry.client->name()));
+    }
+    access.entries_.push_back(
+        {std::move(parsed->token_sha256),
+         std::make_unique<Client>(parsed->name, std::move(parsed->roots))});
+  }
+  if (access.entries_.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tokens file ", tokens_file, " names no client"));
+  }
+  return access;
+}
+
+absl::StatusOr<const Client*> Access::Authenticate(
+    const grpc::ServerContextBase& context) const {
+  if (anonymous_ != nullptr) return anonymous_.get();
+  const auto [begin, end] =
+      context.client_metadata().equal_range("authorization");
+  if (begin == end) {
+    return absl::UnauthenticatedError(
+        "this server wants a token: authorization: Bearer TOKEN");
+  }
+  const absl::string_view value(begin->second.data(), begin->second.size());
+  if (std::next(begin) != end || !absl::StartsWithIgnoreCase(value, kScheme)) {
+    return absl::UnauthenticatedError(
+        "authorization is not one line of Bearer TOKEN");
+  }
+  return AuthenticateToken(
+      absl::StripAsciiWhitespace(value.substr(kScheme.size())));
+}
+
+absl::StatusOr<const Client*> Access::AuthenticateToken(
+    absl::string_view token) const {
+  if (anonymous_ != nullptr) return anonymous_.get();
+  const std::string hash = Sha256(token);
+  const Client* found = nullptr;
+  // All of them, so that the time does not tell how far it came.
+  for (const Entry& entry : entries_) {
+    if (CRYPTO_memcmp(hash.data(), entry.token_sha256.data(), hash.size()) ==
+        0) {
+      found = entry.client.get();
+    }
+  }
+  if (found == nullptr) {
+    return absl::UnauthenticatedError("nobody has this token");
+  }
+  return found;
+}
+
+}  // namespace dcp::server

@@ -1,0 +1,174 @@
+#include "server/metrics.h"
+
+#include <exception>
+#include <optional>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "dcp/base/check.h"
+#include "prometheus/collectable.h"
+#include "prometheus/counter.h"
+#include "prometheus/exposer.h"
+#include "prometheus/family.h"
+#include "prometheus/metric_family.h"
+#include "prometheus/registry.h"
+#include "prometheus/text_serializer.h"
+
+namespace dcp::server {
+namespace {
+
+// A scrape takes microseconds; one more thread lets a second scraper in.
+constexpr size_t kListenThreads = 2;
+
+// Its owner removes it while a scraper may be asking it: nothing is called with
+// the lock held, so that the owner's own locks come in any order.
+class Gauge {
+ public:
+  Gauge(std::string name, std::string help, std::function<double()> value)
+      : name_(std::move(name)),
+        help_(std::move(help)),
+        value_(std::move(value)) {}
+
+  std::optional<prometheus::MetricFamily> Collect() {
+    {
+      absl::MutexLock lock(&mutex_);
+      if (removed_) return std::nullopt;
+      ++num_calls_;
+    }
+    prometheus::ClientMetric metric;
+    metric.gauge.value = value_();
+    {
+      absl::MutexLock lock(&mutex_);
+      --num_calls_;
+      idle_.SignalAll();
+    }
+    return prometheus::MetricFamily{
+        name_, help_, prometheus::MetricType::Gauge, {std::move(metric)}};
+  }
+
+  void Remove() {
+    absl::MutexLock lock(&mutex_);
+    removed_ = true;
+    while (num_calls_ > 0) idle_.Wait(&mutex_);
+  }
+
+ private:
+  const std::string name_;
+  const std::string help_;
+  const std::function<double()> value_;
+  absl::Mutex mutex_;
+  absl::CondVar idle_;
+  int num_calls_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool removed_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+class Gauges : public prometheus::Collectable {
+ public:
+  void Add(std::weak_ptr<Gauge> gauge) {
+    absl::MutexLock lock(&mutex_);
+    std::erase_if(gauges_, [](const auto& old) { return old.expired(); });
+    gauges_.push_back(std::move(gauge));
+  }
+
+  std::vector<prometheus::MetricFamily> Collect() const override {
+    std::vector<std::weak_ptr<Gauge>> gauges;
+    {
+      absl::MutexLock lock(&mutex_);
+      gauges = gauges_;
+    }
+    std::vector<prometheus::MetricFamily> families;
+    for (const std::weak_ptr<Gauge>& weak : gauges) {
+      const std::shared_ptr<Gauge> gauge = weak.lock();
+      if (gauge == nullptr) continue;
+      std::optional<prometheus::MetricFamily> family = gauge->Collect();
+      if (family.has_value()) families.push_back(*std::move(family));
+    }
+    return families;
+  }
+
+ private:
+  mutable absl::Mutex mutex_;
+  std::vector<std::weak_ptr<Gauge>> gauges_ ABSL_GUARDED_BY(mutex_);
+};
+
+prometheus::Family<prometheus::Counter>& NewCounters(
+    prometheus::Registry& registry, const char* name, const char* help) {
+  return prometheus::BuildCounter().Name(name).Help(help).Register(registry);
+}
+
+}  // namespace
+
+struct Metrics::Impl {
+  // Shared with the exposer, which keeps weak references.
+  std::shared_ptr<prometheus::Registry> registry =
+      std::make_shared<prometheus::Registry>();
+  std::shared_ptr<Gauges> gauges = std::make_shared<Gauges>();
+  prometheus::Family<prometheus::Counter>& requests = NewCounters(
+      *registry, "tessera_requests_total", "Calls that ended, by their code.");
+  prometheus::Family<prometheus::Counter>& jobs =
+      NewCounters(*registry, "tessera_jobs_total", "Jobs that ended.");
+  prometheus::Family<prometheus::Counter>& bytes = NewCounters(
+      *registry, "tessera_bytes_total",
+      "Payload that was read from disks, written to disks, streamed "
+      "to clients, and streamed without a read of its own.");
+  std::unique_ptr<prometheus::Exposer> exposer;
+};
+
+Metrics::Metrics() : impl_(std::make_unique<Impl>()) {}
+Metrics::~Metrics() = default;
+
+void Metrics::CountRequest(absl::string_view method, absl::string_view code) {
+  impl_->requests
+      .Add({{"method", std::string(method)}, {"code", std::string(code)}})
+      .Increment();
+}
+
+void Metrics::CountJob(absl::string_view kind, absl::string_view state) {
+  impl_->jobs.Add({{"kind", std::string(kind)}, {"state", std::string(state)}})
+      .Increment();
+}
+
+void Metrics::CountBytes(absl::string_view what, uint64_t bytes) {
+  impl_->bytes.Add({{"what", std::string(what)}})
+      .Increment(static_cast<double>(bytes));
+}
+
+std::shared_ptr<void> Metrics::AddGauge(const std::string& name,
+                                        const std::string& help,
+                                        std::function<double()> value) {
+  // Owned by the handle and, while it is asked, by the scraper.
+  auto gauge = std::make_shared<Gauge>(name, help, std::move(value));
+  impl_->gauges->Add(gauge);
+  return std::shared_ptr<void>(
+      nullptr, [gauge = std::move(gauge)](void*) { gauge->Remove(); });
+}
+
+absl::StatusOr<int> Metrics::Listen(const std::string& address) {
+  DCP_CHECK(impl_->exposer == nullptr, "listens already");
+  try {
+    impl_->exposer =
+        std::make_unique<prometheus::Exposer>(address, kListenThreads);
+  } catch (const std::exception& e) {
+    return absl::UnavailableError(
+        absl::StrCat("metrics at ", address, ": ", e.what()));
+  }
+  impl_->exposer->RegisterCollectable(impl_->registry);
+  impl_->exposer->RegisterCollectable(impl_->gauges);
+  return impl_->exposer->GetListeningPorts().front();
+}
+
+std::string Metrics::Text() const {
+  std::vector<prometheus::MetricFamily> families = impl_->registry->Collect();
+  for (prometheus::MetricFamily& family : impl_->gauges->Collect()) {
+    families.push_back(std::move(family));
+  }
+  std::ostringstream text;
+  prometheus::TextSerializer().Serialize(text, families);
+  return text.str();
+}
+
+}  // namespace dcp::server

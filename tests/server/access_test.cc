@@ -1,0 +1,247 @@
+#include "server/access.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/status_matchers.h"
+#include "tests/testing/temp_dir.h"
+
+namespace dcp::server {
+namespace {
+
+using ::dcp::testing::IsOkAndHolds;
+using ::dcp::testing::StatusIs;
+using ::dcp::testing::TempDir;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+constexpr auto kDenied = absl::StatusCode::kPermissionDenied;
+constexpr auto kUnauthenticated = absl::StatusCode::kUnauthenticated;
+
+// Of "alice", "bob", as sha256sum says.
+constexpr char kAlice[] =
+    "2bd806c97f0e00af1a1fc3328fa763a9269723c8db8fac4f93af71db186d6e90";
+constexpr char kBob[] =
+    "81b637d8fcd2c6da6359e6963113a1170de795e4b725b84d1e0b4cfd9ec58ce9";
+
+// data/ with a checkpoint, and what lies outside.
+class AccessTest : public ::testing::Test {
+ protected:
+  AccessTest() {
+    // Where the test's folder is below a link, paths come back without it.
+    base_ = std::filesystem::canonical(dir_.path()).string();
+    dir_.WriteFile("data/step-1/.metadata", "x");
+    dir_.WriteFile("secret/key", "x");
+    dir_.WriteFile("data-2/other", "x");
+  }
+
+  std::string Path(absl::string_view name) const {
+    return absl::StrCat(base_, "/", name);
+  }
+
+  void Link(const std::string& to, absl::string_view name) {
+    ASSERT_EQ(symlink(to.c_str(), Path(name).c_str()), 0);
+  }
+
+  Access LoadRoots(bool writable = true) {
+    absl::StatusOr<Access> access =
+        Access::Load({{.path = Path("data"), .writable = writable}}, "");
+    EXPECT_OK(access);
+    return *std::move(access);
+  }
+
+  absl::StatusOr<Access> LoadTokens(absl::string_view text) {
+    return Access::Load({{.path = Path("data"), .writable = true},
+                         {.path = Path("data-2"), .writable = false}},
+                        dir_.WriteFile("tokens", text));
+  }
+
+  static const Client& Anyone(const Access& access) {
+    return **access.AuthenticateToken("");
+  }
+
+  TempDir dir_;
+  std::string base_;
+};
+
+TEST_F(AccessTest, BelowARootIsAllowed) {
+  const Access access = LoadRoots();
+  const Client& client = Anyone(access);
+  EXPECT_EQ(client.name(), "anonymous");
+  const std::string path = Path("data/step-1");
+  EXPECT_THAT(client.CheckRead(path), IsOkAndHolds(path));
+  EXPECT_THAT(client.CheckRead(Path("data")), IsOkAndHolds(Path("data")));
+  EXPECT_THAT(client.CheckRead(Path("data//step-1/")), IsOkAndHolds(path));
+  EXPECT_THAT(client.CheckRead(Path("data/none/x")),
+              IsOkAndHolds(Path("data/none/x")));
+  EXPECT_THAT(client.CheckWrite(Path("data/new/deep")),
+              IsOkAndHolds(Path("data/new/deep")));
+}
+
+TEST_F(AccessTest, HostilePathsAreRefused) {
+  const Access access = LoadRoots();
+  const Client& client = Anyone(access);
+  const std::string data = Path("data");
+  struct Case {
+    const char* name;
+    std::string path;
+    absl::StatusCode code;
+  };
+  const Case cases[] = {
+      {"empty", "", kInvalid},
+      {"relative", "data/step-1", kInvalid},
+      {"dots", data + "/../secret/key", kInvalid},
+      {"dots at the end", data + "/step-1/..", kInvalid},
+      {"dot", data + "/./step-1", kInvalid},
+      {"zero byte", data + std::string("/step-1\0/x", 10), kInvalid},
+      {"long", "/" + std::string(5000, 'x'), kInvalid},
+      {"long name", data + "/" + std::string(300, 'x'), kInvalid},
+      {"outside", Path("secret/key"), kDenied},
+      {"outside and not there", Path("secret/none"), kDenied},
+      {"prefix of a name", Path("data-2/other"), kDenied},
+      {"parent", base_, kDenied},
+      {"root of all", "/", kDenied},
+      {"proc", "/proc/self/environ", kDenied},
+  };
+  for (const Case& c : cases) {
+    EXPECT_THAT(client.CheckRead(c.path), StatusIs(c.code)) << c.name;
+    EXPECT_THAT(client.CheckWrite(c.path), StatusIs(c.code)) << c.name;
+  }
+}
+
+TEST_F(AccessTest, LinksMayNotLeadOut) {
+  Link(Path("secret"), "data/out");
+  Link("../secret/key", "data/out-file");
+  Link(Path("nowhere"), "data/dangling");
+  Link("loop", "data/loop");
+  Link(Path("secret/none"), "data/out-none");
+  const Access access = LoadRoots();
+  const Client& client = Anyone(access);
+  std::string first;
+  for (const char* name :
+       {"data/out", "data/out/key", "data/out/none", "data/out/key/x",
+        "data/out-file", "data/dangling", "data/dangling/x", "data/loop",
+        "data/loop/x", "data/out-none"}) {
+    const std::string path = Path(name);
+    const absl::Status read = client.CheckRead(path).status();
+    EXPECT_THAT(read, StatusIs(kDenied, HasSubstr(path)));
+    EXPECT_THAT(client.CheckWrite(path), StatusIs(kDenied));
+    // What exists outside and what does not give the same answer.
+    const std::string message(read.message());
+    const std::string rest = message.substr(message.find(path) + path.size());
+    if (first.empty()) first = rest;
+    EXPECT_EQ(rest, first) << name;
+  }
+}
+
+TEST_F(AccessTest, LinksThatStayInsideAreFollowed) {
+  Link("step-1", "data/latest");
+  const Access access = LoadRoots();
+  EXPECT_THAT(Anyone(access).CheckRead(Path("data/latest/.metadata")),
+              IsOkAndHolds(Path("data/step-1/.metadata")));
+}
+
+TEST_F(AccessTest, ARootMayBeALink) {
+  Link("data", "shortcut");
+  absl::StatusOr<Access> access =
+      Access::Load({{.path = Path("shortcut")}}, "");
+  ASSERT_OK(access);
+  for (const char* name : {"shortcut/step-1", "data/step-1"}) {
+    EXPECT_THAT(Anyone(*access).CheckRead(Path(name)),
+                IsOkAndHolds(Path("data/step-1")));
+  }
+}
+
+TEST_F(AccessTest, ReadOnlyRootsAndRootsThemselvesAreNotWritten) {
+  const Access read_only = LoadRoots(false);
+  EXPECT_OK(Anyone(read_only).CheckRead(Path("data/step-1")));
+  EXPECT_THAT(Anyone(read_only).CheckWrite(Path("data/step-2")),
+              StatusIs(kDenied, HasSubstr("may not be written")));
+  const Access writable = LoadRoots();
+  EXPECT_THAT(Anyone(writable).CheckWrite(Path("data")), StatusIs(kDenied));
+}
+
+TEST_F(AccessTest, RootsMustBeDirectories) {
+  for (const char* name : {"none", "secret/key"}) {
+    EXPECT_THAT(Access::Load({{.path = Path(name)}}, ""),
+                StatusIs(kInvalid, HasSubstr(Path(name))));
+  }
+}
+
+TEST_F(AccessTest, TokensNameClientsAndTheirRoots) {
+  absl::StatusOr<Access> access = LoadTokens(absl::StrCat(
+      "# who may\n\nalice ", kAlice, " write=", Path("data"), "  # all\n",
+      "bob\t", kBob, " read=", Path("data/step-1"), "\n"));
+  ASSERT_OK(access);
+  ASSERT_OK_AND_ASSIGN(const Client* alice, access->AuthenticateToken("alice"));
+  EXPECT_EQ(alice->name(), "alice");
+  EXPECT_OK(alice->CheckWrite(Path("data/new")));
+  EXPECT_THAT(alice->CheckRead(Path("data-2/other")), StatusIs(kDenied));
+  ASSERT_OK_AND_ASSIGN(const Client* bob, access->AuthenticateToken("bob"));
+  EXPECT_OK(bob->CheckRead(Path("data/step-1/.metadata")));
+  EXPECT_THAT(bob->CheckRead(Path("data/step-2")), StatusIs(kDenied));
+  EXPECT_THAT(bob->CheckWrite(Path("data/step-1/x")), StatusIs(kDenied));
+  for (const char* wrong : {"", "carol", "alice ", "Alice"}) {
+    EXPECT_THAT(access->AuthenticateToken(wrong), StatusIs(kUnauthenticated));
+  }
+}
+
+TEST_F(AccessTest, AClientWithoutRootsMayReadAll) {
+  absl::StatusOr<Access> access = LoadTokens(absl::StrCat("alice ", kAlice));
+  ASSERT_OK(access);
+  ASSERT_OK_AND_ASSIGN(const Client* alice, access->AuthenticateToken("alice"));
+  EXPECT_OK(alice->CheckRead(Path("data/step-1")));
+  EXPECT_OK(alice->CheckRead(Path("data-2/other")));
+  EXPECT_THAT(alice->CheckWrite(Path("data/new")), StatusIs(kDenied));
+}
+
+TEST_F(AccessTest, MistakesInTheFileAreNamedWithTheirLine) {
+  struct Case {
+    const char* name;
+    std::string text;
+    std::string message;
+  };
+  const std::string alice = absl::StrCat("alice ", kAlice);
+  const Case cases[] = {
+      {"no hash", "alice\n", ":1: wants NAME SHA256"},
+      {"a token", "\nalice hunter2\n", ":2: the hash of alice is not 64"},
+      {"no hexadecimal", "alice " + std::string(64, 'x'), "is not 64"},
+      {"other word", alice + " admin", ":1: 'admin' is neither"},
+      {"not below", alice + " read=" + Path("secret"), "does not lie below"},
+      {"read-only", alice + " write=" + Path("data-2"), "read-only"},
+      {"no directory", alice + " read=" + Path("data/none"), "No such file"},
+      {"twice", alice + "\n" + "bob " + kAlice, ":2: bob has the token"},
+      {"nobody", "# none\n", "names no client"},
+  };
+  for (const Case& c : cases) {
+    const absl::Status status = LoadTokens(c.text).status();
+    EXPECT_THAT(status, StatusIs(kInvalid, HasSubstr(c.message))) << c.name;
+    EXPECT_THAT(std::string(status.message()), Not(HasSubstr("hunter2")));
+  }
+}
+
+TEST_F(AccessTest, TheFileMustBeSafe) {
+  const std::string path =
+      dir_.WriteFile("tokens", absl::StrCat("alice ", kAlice));
+  const std::vector<Root> roots = {{.path = Path("data")}};
+  ASSERT_EQ(chmod(path.c_str(), 0666), 0);
+  EXPECT_THAT(Access::Load(roots, path),
+              StatusIs(kInvalid, HasSubstr("changed by everyone")));
+  ASSERT_EQ(chmod(path.c_str(), 0600), 0);
+  EXPECT_OK(Access::Load(roots, path));
+  EXPECT_THAT(Access::Load(roots, Path("none")),
+              StatusIs(kInvalid, HasSubstr("No such file")));
+  EXPECT_THAT(Access::Load(roots, Path("data")), StatusIs(kInvalid));
+}
+
+}  // namespace
+}  // namespace dcp::server
