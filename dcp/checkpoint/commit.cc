@@ -21,6 +21,10 @@
 //   4. remove what is now under the sibling's name
 //
 // A file: likewise with the sibling file .<name>.partial and a rename over.
+//
+// A conversion with an id has the sibling .<name>.<id>.partial: what is there
+// is its own. After a kill it removes of its data files what is not complete
+// and goes on with step 2.
 #include "dcp/checkpoint/commit.h"
 
 #include <algorithm>
@@ -68,6 +72,10 @@ bool BelongsToSafetensors(absl::string_view name) {
          absl::EndsWith(name, ".safetensors.index.json") || IsDigestsName(name);
 }
 
+// Of an id in a name: enough to tell apart the conversions of one place, not
+// so many that a name of usual length becomes too long.
+constexpr size_t kIdBytes = 13;
+
 std::string WithoutTrailingSlashes(absl::string_view path) {
   while (path.size() > 1 && absl::EndsWith(path, "/")) path.remove_suffix(1);
   return std::string(path);
@@ -76,21 +84,31 @@ std::string WithoutTrailingSlashes(absl::string_view path) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Destination>> Destination::Plan(
-    FileSystem& fs, absl::string_view path, Kind kind, bool overwrite) {
+    FileSystem& fs, absl::string_view path, Kind kind, bool overwrite,
+    const OwnFiles& own) {
   if (path.empty()) {
     return absl::InvalidArgumentError("the destination has no name");
   }
   std::unique_ptr<Destination> destination(
       new Destination(fs, WithoutTrailingSlashes(path), kind));
-  if (kind == Kind::kDcpDirectory) {
-    destination->staging_ = destination->path_;
-  } else {
-    destination->staging_ =
-        JoinPath(ParentDirectory(destination->path_),
-                 absl::StrCat(".", BaseName(destination->path_), ".partial"));
+  destination->staging_ = StagingOf(path, kind, own.id);
+  destination->own_ = own;
+  if (kind == Kind::kDcpDirectory && own.ran_before) {
+    destination->own_names_.insert(own.names.begin(), own.names.end());
+    destination->own_names_.insert(DigestsName(own.id));
+    destination->own_names_.insert(absl::StrCat(kDcpMetadataName, ".tmp"));
   }
   DCP_RETURN_IF_ERROR(destination->InspectExisting(overwrite));
   return destination;
+}
+
+std::string Destination::StagingOf(absl::string_view path, Kind kind,
+                                   absl::string_view id) {
+  const std::string plain = WithoutTrailingSlashes(path);
+  if (kind == Kind::kDcpDirectory) return plain;
+  return JoinPath(ParentDirectory(plain),
+                  absl::StrCat(".", BaseName(plain), id.empty() ? "" : ".",
+                               id.substr(0, kIdBytes), ".partial"));
 }
 
 std::unique_ptr<Destination> Destination::Attach(FileSystem& fs,
@@ -127,8 +145,12 @@ absl::Status Destination::InspectExisting(bool overwrite) {
 }
 
 absl::Status Destination::InspectDirectory(bool overwrite) {
-  DCP_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries,
-                       fs_.List(path_));
+  DCP_ASSIGN_OR_RETURN(std::vector<DirectoryEntry> entries, fs_.List(path_));
+  entries.erase(std::remove_if(entries.begin(), entries.end(),
+                               [this](const DirectoryEntry& entry) {
+                                 return own_names_.contains(entry.name);
+                               }),
+                entries.end());
   if (entries.empty()) return absl::OkStatus();
   if (!overwrite) {
     return absl::AlreadyExistsError(absl::StrCat(
@@ -177,28 +199,46 @@ std::string Destination::NextDataFileName(int64_t rank) {
   }
 }
 
-absl::Status Destination::Begin() {
-  const std::string parent = ParentDirectory(staging_);
-  if (kind_ == Kind::kDcpDirectory) {
-    if (exists_) return absl::OkStatus();
-    DCP_RETURN_IF_ERROR(fs_.MakeDirectory(staging_));
-    made_directory_ = true;
-    return fs_.SyncDirectory(parent);
+absl::Status Destination::Begin(const absl::flat_hash_set<std::string>& kept) {
+  for (const std::string& name : kept) Created(name);
+  if (kind_ == Kind::kDcpDirectory) return BeginDcp(kept);
+  DCP_RETURN_IF_ERROR(RemoveStaging(kept));
+  if (kind_ == Kind::kFile) return absl::OkStatus();
+  made_directory_ = true;
+  return kept.empty() ? fs_.MakeDirectory(staging_) : absl::OkStatus();
+}
+
+absl::Status Destination::BeginDcp(
+    const absl::flat_hash_set<std::string>& kept) {
+  if (exists_) {
+    made_directory_ = own_.made_directory;
+    return own_.ran_before ? RemoveStaging(kept) : absl::OkStatus();
   }
+  DCP_RETURN_IF_ERROR(fs_.MakeDirectory(staging_));
+  made_directory_ = true;
+  return fs_.SyncDirectory(ParentDirectory(staging_));
+}
+
+// What an interrupted run left, but for `kept`.
+absl::Status Destination::RemoveStaging(
+    const absl::flat_hash_set<std::string>& kept) {
   if (kind_ == Kind::kFile) {
+    if (!kept.empty()) return absl::OkStatus();
     const absl::Status removed = fs_.Remove(staging_);
     return absl::IsNotFound(removed) ? absl::OkStatus() : removed;
   }
   const absl::StatusOr<std::vector<DirectoryEntry>> left = fs_.List(staging_);
-  if (left.ok()) {
-    for (const DirectoryEntry& entry : *left) {
-      DCP_RETURN_IF_ERROR(fs_.Remove(JoinPath(staging_, entry.name)));
+  if (!left.ok()) return absl::OkStatus();
+  for (const DirectoryEntry& entry : *left) {
+    if (kept.contains(entry.name)) continue;
+    if (kind_ == Kind::kDcpDirectory && !own_names_.contains(entry.name)) {
+      continue;
     }
-    DCP_RETURN_IF_ERROR(fs_.RemoveDirectory(staging_));
+    DCP_RETURN_IF_ERROR(fs_.Remove(JoinPath(staging_, entry.name)));
   }
-  DCP_RETURN_IF_ERROR(fs_.MakeDirectory(staging_));
-  made_directory_ = true;
-  return absl::OkStatus();
+  return kind_ == Kind::kDirectory && kept.empty()
+             ? fs_.RemoveDirectory(staging_)
+             : absl::OkStatus();
 }
 
 std::string Destination::PathOf(absl::string_view name) const {
@@ -268,6 +308,36 @@ absl::Status Destination::CommitFile() {
                               : fs_.RenameExclusive(staging_, path_));
   committed_ = true;
   return fs_.SyncDirectory(ParentDirectory(path_));
+}
+
+absl::Status Destination::SyncStaging() {
+  return fs_.SyncDirectory(
+      kind_ == Kind::kDcpDirectory ? staging_ : ParentDirectory(staging_));
+}
+
+absl::Status Destination::FinishCommit() {
+  committed_ = true;
+  const bool is_dcp = kind_ == Kind::kDcpDirectory;
+  DCP_RETURN_IF_ERROR(
+      fs_.SyncDirectory(is_dcp ? path_ : ParentDirectory(path_)));
+  if (is_dcp) {
+    RemoveStale();
+    return absl::OkStatus();
+  }
+  // The replaced checkpoint, where it was exchanged.
+  return kind_ == Kind::kDirectory ? RemoveStaging({}) : absl::OkStatus();
+}
+
+void Destination::Discard() {
+  absl::Status status = RemoveStaging({});
+  if (kind_ == Kind::kDcpDirectory && own_.made_directory) {
+    const absl::Status removed = fs_.RemoveDirectory(path_);
+    if (!absl::IsNotFound(removed)) status.Update(removed);
+  }
+  if (!status.ok()) {
+    DCP_LOG(kWarning) << "event=unfinished_output_left path=" << staging_
+                      << " error=" << status.message();
+  }
 }
 
 // The new checkpoint is durable; what cannot be removed is only litter.

@@ -7,6 +7,9 @@
 //   plain directory a sibling directory is filled, then renamed or exchanged
 //   single file     a sibling file is written, then renamed over
 //
+// A conversion that can go on after a kill has names of its own for all it
+// makes (see OwnFiles), which it finds again.
+//
 // The protocol is written out in commit.cc. Used by one thread.
 #ifndef DCP_CHECKPOINT_COMMIT_H_
 #define DCP_CHECKPOINT_COMMIT_H_
@@ -25,6 +28,15 @@
 
 namespace dcp {
 
+// What belongs to one conversion, whichever of its runs made it.
+struct OwnFiles {
+  std::string id;  // the save id; a part of the sibling's name
+  // Of the runs before; what is there under these names is not in the way.
+  bool ran_before = false;
+  bool made_directory = false;
+  std::vector<std::string> names;  // of data files
+};
+
 class Destination {
  public:
   enum class Kind : uint8_t { kDcpDirectory, kDirectory, kFile };
@@ -36,7 +48,12 @@ class Destination {
   // files that belong to no safetensors checkpoint, which are named. `fs` must
   // outlive this.
   static absl::StatusOr<std::unique_ptr<Destination>> Plan(
-      FileSystem& fs, absl::string_view path, Kind kind, bool overwrite);
+      FileSystem& fs, absl::string_view path, Kind kind, bool overwrite,
+      const OwnFiles& own = {});
+
+  // Where data files go before the commit.
+  static std::string StagingOf(absl::string_view path, Kind kind,
+                               absl::string_view id);
 
   // For the ranks of a save beside the one that plans and commits: data files
   // go to the DCP directory `path`. They are the other's to remove, to which
@@ -54,8 +71,11 @@ class Destination {
   std::string NextDataFileName(int64_t rank);
 
   // Makes the directory that data files go into, removing what an interrupted
-  // run left there.
-  absl::Status Begin();
+  // run left there, but for `kept`, data files that are complete.
+  absl::Status Begin(const absl::flat_hash_set<std::string>& kept = {});
+
+  // Whether anything was at the path.
+  bool exists() const { return exists_; }
 
   // Where to create data file `name` (of kFile: `name` is ignored).
   std::string PathOf(absl::string_view name) const;
@@ -71,12 +91,25 @@ class Destination {
                       absl::string_view digests_name,
                       const std::vector<ChunkDigest>& digests);
 
+  // A crash after this cannot undo the name of the sibling: when it is gone, it
+  // has been renamed.
+  absl::Status SyncStaging();
+  // The checkpoint has appeared already, by a run that did not come to clean
+  // up: does that.
+  absl::Status FinishCommit();
+  // Removes what the runs before left.
+  void Discard();
+  // What was made stays, for a run that goes on.
+  void Keep() { committed_ = true; }
+
  private:
   Destination(FileSystem& fs, std::string path, Kind kind)
       : fs_(fs), path_(std::move(path)), kind_(kind) {}
 
   absl::Status InspectExisting(bool overwrite);
   absl::Status InspectDirectory(bool overwrite);
+  absl::Status BeginDcp(const absl::flat_hash_set<std::string>& kept);
+  absl::Status RemoveStaging(const absl::flat_hash_set<std::string>& kept);
   void FindStale(const std::vector<DirectoryEntry>& entries);
   absl::Status WriteSideFile(absl::string_view name, absl::string_view bytes);
   absl::Status CommitDcp(absl::string_view index_name, absl::string_view index);
@@ -88,6 +121,8 @@ class Destination {
   FileSystem& fs_;
   const std::string path_;
   const Kind kind_;
+  OwnFiles own_;
+  absl::flat_hash_set<std::string> own_names_;  // that may be there
   bool exists_ = false;
   bool made_directory_ = false;
   bool committed_ = false;

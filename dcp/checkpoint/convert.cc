@@ -7,9 +7,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "dcp/base/bytes.h"
+#include "dcp/base/checksum.h"
 #include "dcp/base/limits.h"
+#include "dcp/base/log.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/commit.h"
+#include "dcp/checkpoint/convert_log.h"
 #include "dcp/checkpoint/dcp_output.h"
 #include "dcp/checkpoint/image_transfer.h"
 #include "dcp/checkpoint/output.h"
@@ -80,6 +83,7 @@ struct Job {
   std::unique_ptr<Destination> destination;
   Output output;
   ConvertPlan plan;
+  LoggedRun run;  // what the log will say of it; without a log only its id
 };
 
 absl::StatusOr<std::vector<OutputEntry>> MakeEntries(
@@ -152,7 +156,7 @@ absl::StatusOr<Output> BuildDcp(Job& job, std::vector<OutputEntry> entries,
   return BuildDcpOutput(std::move(entries), job.source->files(), ranks,
                         {.max_file_bytes = options.max_shard_bytes,
                          .flattened = job.source->flattened(),
-                         .save_id = NewSaveId()},
+                         .save_id = job.run.own.id},
                         *job.destination);
 }
 
@@ -209,9 +213,55 @@ void CompletePlan(Job& job, const ConvertOptions& options) {
                std::max(plan.num_lanes * kMinMemoryBytes, useful));
 }
 
+// Of all that decides which bytes go where.
+uint64_t Fingerprint(const Job& job, absl::string_view src,
+                     absl::Span<const SelectedEntry> selected,
+                     const ConvertLog& log) {
+  std::string text = absl::StrCat(src, "\n", log.source_version, "\n",
+                                  FormatName(job.plan.to), "\n");
+  for (const SelectedEntry& choice : selected) {
+    absl::StrAppend(&text, choice.entry, " ", static_cast<int>(choice.dtype),
+                    " ", choice.fqn, "\n");
+  }
+  for (const OutputFile& file : job.output.files) {
+    absl::StrAppend(&text, file.layout.name(), " ", file.layout.size());
+    for (const LayoutPart& part : file.layout.parts()) {
+      absl::StrAppend(&text, " ", part.literal_length, "+", part.payload_length,
+                      ":", part.payload);
+    }
+  }
+  for (const Payload& payload : job.output.payloads) {
+    absl::StrAppend(&text, "\n", static_cast<int>(payload.dtype), " ",
+                    payload.entry, " ", absl::StrJoin(payload.box.offsets, ","),
+                    " ", absl::StrJoin(payload.box.sizes, ","));
+  }
+  return Digest64Of(AsBytes(text));
+}
+
+// What the first record of a run says.
+absl::Status DescribeRun(FileSystem& fs, absl::string_view src,
+                         absl::string_view dst,
+                         absl::Span<const SelectedEntry> selected,
+                         const ConvertLog& log, Job& job) {
+  LoggedRun& run = job.run;
+  run.fingerprint = Fingerprint(job, src, selected, log);
+  run.kind = TargetKind(dst, job.plan.to);
+  run.own.made_directory = !job.destination->exists();
+  for (const OutputFile& file : job.output.files) {
+    run.own.names.push_back(file.layout.name());
+  }
+  run.index_before = "-";
+  if (run.kind == Destination::Kind::kDcpDirectory) {
+    DCP_ASSIGN_OR_RETURN(run.index_before, IndexDigest(fs, dst));
+  }
+  return absl::OkStatus();
+}
+
+// `before` is the run that this one may go on with, or null.
 absl::StatusOr<Job> Prepare(FileSystem& fs, absl::string_view src,
                             absl::string_view dst,
-                            const ConvertOptions& options) {
+                            const ConvertOptions& options,
+                            const LoggedRun* before = nullptr) {
   Job job;
   absl::StatusOr<std::unique_ptr<Checkpoint>> source =
       Checkpoint::Open(fs, src, options.open);
@@ -222,8 +272,11 @@ absl::StatusOr<Job> Prepare(FileSystem& fs, absl::string_view src,
   DCP_RETURN_IF_ERROR(CheckOptions(dst, job.plan.to, options));
   DCP_ASSIGN_OR_RETURN(const std::vector<SelectedEntry> selected,
                        Select(job.source->entries(), options.selection));
+  job.run.own.id = before != nullptr ? before->own.id : NewSaveId();
+  OwnFiles own;
+  if (options.log != nullptr) own = before ? before->own : job.run.own;
   absl::StatusOr<std::unique_ptr<Destination>> destination = Destination::Plan(
-      fs, dst, TargetKind(dst, job.plan.to), options.overwrite);
+      fs, dst, TargetKind(dst, job.plan.to), options.overwrite, own);
   if (!destination.ok()) {
     return WithSide(destination.status(), ErrorSide::kDestination);
   }
@@ -239,7 +292,180 @@ absl::StatusOr<Job> Prepare(FileSystem& fs, absl::string_view src,
   DCP_ASSIGN_OR_RETURN(job.output,
                        BuildOutput(job, std::move(entries), dst, options));
   CompletePlan(job, options);
+  if (options.log != nullptr) {
+    DCP_RETURN_IF_ERROR(
+        WithSide(DescribeRun(fs, src, dst, selected, *options.log, job),
+                 ErrorSide::kDestination));
+  }
   return job;
+}
+
+bool Keeps(const ConvertOptions& options) {
+  return options.log != nullptr && options.log->keeps != nullptr &&
+         options.stop.stop_requested() && options.log->keeps();
+}
+
+// [Note: taking back] Records must not outlive what they speak of: a file that
+// is recorded, lost and half written again would pass for complete, and a
+// recorded commit without its sibling for done. So before anything recorded is
+// removed or written again, the plan is recorded once more, which takes all
+// that followed it back.
+absl::Status TakeBack(const LoggedRun& run, ConvertLog& log) {
+  return log.append(PlanRecord(run));
+}
+
+// Removes what the run wrote.
+absl::Status Discard(FileSystem& fs, absl::string_view dst,
+                     const LoggedRun& run, ConvertLog& log) {
+  DCP_RETURN_IF_ERROR(TakeBack(run, log));
+  absl::StatusOr<std::unique_ptr<Destination>> destination =
+      Destination::Plan(fs, dst, run.kind, /*overwrite=*/true, run.own);
+  if (destination.ok()) (*destination)->Discard();
+  return absl::OkStatus();
+}
+
+// The run of the records, if there is one to go on with.
+absl::StatusOr<std::optional<LoggedRun>> RunBefore(FileSystem& fs,
+                                                   absl::string_view dst,
+                                                   const ConvertLog& log,
+                                                   bool& committed) {
+  DCP_ASSIGN_OR_RETURN(std::optional<LoggedRun> run,
+                       ParseConvertRecords(log.before));
+  if (!run.has_value()) return run;
+  DCP_ASSIGN_OR_RETURN(committed, WasCommitted(fs, dst, *run));
+  if (committed) return run;
+  if (run->kind == Destination::Kind::kDcpDirectory) {
+    DCP_ASSIGN_OR_RETURN(const std::string index, IndexDigest(fs, dst));
+    // Another checkpoint has come, perhaps with files of the same names.
+    if (index != run->index_before) run.reset();
+  }
+  return run;
+}
+
+// Goes on with `before`, which is reset if that cannot be.
+absl::StatusOr<Job> PrepareAgain(FileSystem& fs, absl::string_view src,
+                                 absl::string_view dst,
+                                 const ConvertOptions& options,
+                                 std::optional<LoggedRun>& before) {
+  if (!before.has_value()) return Prepare(fs, src, dst, options);
+  absl::StatusOr<Job> job = Prepare(fs, src, dst, options, &*before);
+  if (job.ok() && job->run.fingerprint == before->fingerprint) return job;
+  if (!Keeps(options)) {
+    DCP_RETURN_IF_ERROR(Discard(fs, dst, *before, *options.log));
+  }
+  if (!job.ok()) return job;
+  DCP_LOG(kInfo) << "event=conversion_begins_anew path=" << dst;
+  before.reset();
+  job->destination.reset();
+  return Prepare(fs, src, dst, options);
+}
+
+// The complete files of `before`. Their digests go to `digests`. Afterwards
+// the log speaks of these files only.
+absl::StatusOr<std::vector<bool>> FindKept(FileSystem& fs,
+                                           const LoggedRun& before, Job& job,
+                                           ConvertLog& log,
+                                           std::vector<ChunkDigest>& digests) {
+  std::vector<bool> kept(job.output.files.size());
+  for (const auto& [index, chunks] : before.files) {
+    const FileLayout& layout = job.output.files[index].layout;
+    const absl::StatusOr<FileInfo> info =
+        fs.Stat(job.destination->PathOf(layout.name()));
+    if (!info.ok() || info->kind != FileKind::kFile ||
+        info->size != layout.size()) {
+      continue;
+    }
+    kept[index] = true;
+    digests.insert(digests.end(), chunks.begin(), chunks.end());
+    ++job.plan.num_files_kept;
+    job.plan.bytes_kept += layout.size();
+    for (const LayoutPart& part : layout.parts()) {
+      if (part.payload_length == 0) continue;
+      const Payload& payload = job.output.payloads[part.payload];
+      job.plan.bytes_kept += static_cast<uint64_t>(Volume(payload.box.sizes)) *
+                             ElementSize(payload.stored->dtype);
+    }
+  }
+  if (job.plan.num_files_kept == before.files.size() &&
+      !before.commit.has_value()) {
+    return kept;
+  }
+  DCP_RETURN_IF_ERROR(TakeBack(before, log));
+  for (const auto& [index, chunks] : before.files) {
+    if (kept[index]) {
+      DCP_RETURN_IF_ERROR(log.append(FileRecord(index, chunks)));
+    }
+  }
+  return kept;
+}
+
+absl::flat_hash_set<std::string> KeptNames(const Job& job,
+                                           const std::vector<bool>& kept) {
+  absl::flat_hash_set<std::string> names;
+  for (size_t i = 0; i < kept.size(); ++i) {
+    if (kept[i]) names.insert(job.output.files[i].layout.name());
+  }
+  return names;
+}
+
+absl::Status Commit(Job& job, const std::vector<ChunkDigest>& digests,
+                    ConvertOptions& options) {
+  if (options.stop.stop_requested()) {
+    return absl::CancelledError("stopped before the checkpoint appeared");
+  }
+  if (options.on_commit != nullptr) options.on_commit();
+  const std::string index =
+      job.output.index != nullptr ? job.output.index() : std::string();
+  if (options.log != nullptr) {
+    const std::string mark = job.run.kind == Destination::Kind::kDcpDirectory
+                                 ? index
+                                 : WriteDigests(digests);
+    DCP_RETURN_IF_ERROR(
+        WithSide(job.destination->SyncStaging(), ErrorSide::kDestination));
+    DCP_RETURN_IF_ERROR(options.log->append(
+        CommitRecord({.digest = Digest64Of(AsBytes(mark)), .plan = job.plan})));
+  }
+  return WithSide(job.destination->Commit(job.output.index_name, index,
+                                          job.output.digests_name, digests),
+                  ErrorSide::kDestination);
+}
+
+// From the plan to the checkpoint. `steps` says which files are there already,
+// `digests` are theirs.
+absl::Status CarryOut(FileSystem& fs, Job& job, TransferSteps& steps,
+                      std::vector<ChunkDigest> digests,
+                      ConvertOptions& options) {
+  TransferStats own_stats;
+  TransferStats& stats = options.stats != nullptr ? *options.stats : own_stats;
+  DCP_RETURN_IF_ERROR(
+      WithSide(job.destination->Begin(KeptNames(job, steps.kept)),
+               ErrorSide::kDestination));
+  DCP_ASSIGN_OR_RETURN(
+      std::vector<ChunkDigest> more,
+      TransferImages(fs, job.output, *job.destination,
+                     {.direct = options.direct,
+                      .num_lanes = job.plan.num_lanes,
+                      .memory_bytes = job.plan.memory_bytes,
+                      .stop = options.stop,
+                      .steps = options.log != nullptr ? &steps : nullptr},
+                     stats));
+  if (digests.empty()) {
+    digests = std::move(more);
+  } else {
+    digests.insert(digests.end(), more.begin(), more.end());
+  }
+  return Commit(job, digests, options);
+}
+
+// The checkpoint is there; whoever made it was killed before it said so.
+absl::StatusOr<ConvertPlan> FinishBefore(FileSystem& fs, absl::string_view dst,
+                                         LoggedRun run) {
+  DCP_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Destination> destination,
+      Destination::Plan(fs, dst, run.kind, /*overwrite=*/true, run.own));
+  DCP_RETURN_IF_ERROR(
+      WithSide(destination->FinishCommit(), ErrorSide::kDestination));
+  return std::move(run.commit->plan);
 }
 
 }  // namespace
@@ -255,26 +481,44 @@ absl::StatusOr<ConvertPlan> ConvertCheckpoint(FileSystem& fs,
                                               absl::string_view src,
                                               absl::string_view dst,
                                               ConvertOptions options) {
-  DCP_ASSIGN_OR_RETURN(Job job, Prepare(fs, src, dst, options));
+  std::optional<LoggedRun> before;
+  if (options.log != nullptr) {
+    bool committed = false;
+    DCP_ASSIGN_OR_RETURN(before, RunBefore(fs, dst, *options.log, committed));
+    if (committed) return FinishBefore(fs, dst, *std::move(before));
+    if (options.stop.stop_requested()) {
+      if (before.has_value() && !Keeps(options)) {
+        DCP_RETURN_IF_ERROR(Discard(fs, dst, *before, *options.log));
+      }
+      return absl::CancelledError("stopped before it began");
+    }
+  }
+  DCP_ASSIGN_OR_RETURN(Job job, PrepareAgain(fs, src, dst, options, before));
+  std::vector<ChunkDigest> digests;
+  TransferSteps steps;
+  if (before.has_value()) {
+    DCP_ASSIGN_OR_RETURN(steps.kept,
+                         FindKept(fs, *before, job, *options.log, digests));
+  }
   if (options.on_plan != nullptr) options.on_plan(job.plan);
-  TransferStats own_stats;
-  TransferStats& stats = options.stats != nullptr ? *options.stats : own_stats;
-  DCP_RETURN_IF_ERROR(
-      WithSide(job.destination->Begin(), ErrorSide::kDestination));
-  absl::StatusOr<std::vector<ChunkDigest>> digests =
-      TransferImages(fs, job.output, *job.destination,
-                     {.direct = options.direct,
-                      .num_lanes = job.plan.num_lanes,
-                      .memory_bytes = job.plan.memory_bytes,
-                      .stop = options.stop},
-                     stats);
-  if (!digests.ok()) return digests.status();
-  const std::string index =
-      job.output.index != nullptr ? job.output.index() : std::string();
-  DCP_RETURN_IF_ERROR(
-      WithSide(job.destination->Commit(job.output.index_name, index,
-                                       job.output.digests_name, *digests),
-               ErrorSide::kDestination));
+  if (options.log != nullptr) {
+    ConvertLog& log = *options.log;
+    steps.step_bytes = log.step_bytes;
+    steps.on_file = [&log](uint32_t file,
+                           absl::Span<const ChunkDigest> chunks) {
+      return log.append(FileRecord(file, chunks));
+    };
+    if (!before.has_value()) {
+      DCP_RETURN_IF_ERROR(log.append(PlanRecord(job.run)));
+    }
+  }
+  const absl::Status status =
+      CarryOut(fs, job, steps, std::move(digests), options);
+  if (!status.ok() && options.log != nullptr &&
+      (Keeps(options) || !TakeBack(job.run, *options.log).ok())) {
+    job.destination->Keep();
+  }
+  DCP_RETURN_IF_ERROR(status);
   return std::move(job.plan);
 }
 

@@ -26,6 +26,8 @@ namespace dcp {
 
 inline constexpr uint64_t kDefaultMemoryBytes = uint64_t{256} << 20;
 
+struct ConvertLog;  // dcp/checkpoint/convert_log.h
+
 struct PlacementRule {
   std::string glob;
   Placements placements;  // one per axis of the mesh
@@ -52,6 +54,11 @@ struct ConvertOptions {
   TransferStats* stats = nullptr;  // watched by a progress display; optional
   // Called once before payload moves, with what is to be moved; optional.
   absl::AnyInvocable<void(const struct ConvertPlan&)> on_plan;
+  // Called once when all files are written and the checkpoint is to appear;
+  // optional.
+  absl::AnyInvocable<void()> on_commit;
+  // To go on where an earlier run was killed; optional.
+  ConvertLog* log = nullptr;
 };
 
 // What a conversion will do, or did.
@@ -70,6 +77,10 @@ struct ConvertPlan {
   uint64_t memory_bytes = 0;    // of payload blocks that will be in use
   uint32_t num_lanes = 0;
   std::vector<std::string> dropped;  // names of non-tensors left out
+  // What an earlier run has done of it: whole files, and the reads and writes
+  // that they took.
+  uint64_t num_files_kept = 0;
+  uint64_t bytes_kept = 0;
 };
 
 // Plans only; nothing is written. Errors are those of ConvertCheckpoint that

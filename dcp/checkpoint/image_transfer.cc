@@ -11,6 +11,10 @@
 // batch, the same number of times: where there are more files than blocks, the
 // blocks are cut into pieces.
 //
+// [Note: steps] A transfer that is to survive a kill completes files early: a
+// wave then ends when enough is written. Files that advance side by side are
+// one wave as ever, or their source would be read again for each.
+//
 // [Note: staging] A trainer waits until its tensors are copied, and for nothing
 // else. So from sources, blocks are copied one batch after the other as long as
 // the pool has free ones; the file is created only when the first of them is to
@@ -22,7 +26,6 @@
 #include <bit>
 #include <cstring>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <thread>
 #include <utility>
@@ -64,6 +67,7 @@ bool NeedsInterleaving(const Output& output) {
 
 // One output file on its way.
 struct OutputState {
+  uint32_t index = 0;  // in the output
   OutputFile* spec = nullptr;
   File file;
   uint64_t next_offset = 0;  // of the next block to plan
@@ -73,6 +77,7 @@ struct OutputState {
   size_t literal_part = SIZE_MAX;
   std::string literal;  // of literal_part
   Digest64 digest;
+  std::vector<ChunkDigest> digests;  // of payloads that are complete
 
   bool planned() const { return next_offset >= spec->layout.size(); }
 };
@@ -97,16 +102,16 @@ struct Piece {
 
 class LaneTransfer {
  public:
-  // Either to `destination` or, without one, as `steps` say.
+  // Either to `destination` or, without one, as `staging` says.
   LaneTransfer(FileSystem& fs, Output& output, Destination* destination,
-               const StagingSteps* steps, DirectMode direct, bool interleave,
-               absl::Mutex& mutex, std::vector<ChunkDigest>& digests,
-               TransferStats& stats)
+               const StagingSteps* staging, const ImageTransferOptions& options,
+               bool interleave, absl::Mutex& mutex,
+               std::vector<ChunkDigest>& digests, TransferStats& stats)
       : fs_(fs),
         output_(output),
         destination_(destination),
-        steps_(steps),
-        direct_(direct),
+        steps_(staging),
+        options_(options),
         interleave_(interleave),
         mutex_(mutex),
         digests_(digests),
@@ -114,9 +119,10 @@ class LaneTransfer {
 
   absl::Status Run(Lane& lane, absl::Span<const uint32_t> files,
                    std::stop_token stop) {
-    for (size_t i = 0; i < files.size(); i += kMaxOpenOutputs) {
-      const absl::Status status =
-          RunWave(lane, files.subspan(i, kMaxOpenOutputs), stop);
+    while (!files.empty()) {
+      const size_t num_files = WaveSize(files);
+      const absl::Status status = RunWave(lane, files.first(num_files), stop);
+      files.remove_prefix(num_files);
       for (const auto& state : wave_) {
         if (state->file.handle >= 0) fs_.Close(state->file).IgnoreError();
       }
@@ -128,10 +134,23 @@ class LaneTransfer {
   }
 
  private:
+  // See [Note: steps].
+  size_t WaveSize(absl::Span<const uint32_t> files) const {
+    const size_t most = std::min<size_t>(files.size(), kMaxOpenOutputs);
+    if (options_.steps == nullptr || interleave_) return most;
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < most; ++i) {
+      bytes += output_.files[files[i]].layout.size();
+      if (bytes >= options_.steps->step_bytes) return i + 1;
+    }
+    return most;
+  }
+
   absl::Status RunWave(Lane& lane, absl::Span<const uint32_t> files,
                        std::stop_token stop) {
     for (const uint32_t file : files) {
       auto state = std::make_unique<OutputState>();
+      state->index = file;
       state->spec = &output_.files[file];
       state->crcs.resize(state->spec->layout.parts().size());
       wave_.push_back(std::move(state));
@@ -150,8 +169,17 @@ class LaneTransfer {
     DCP_RETURN_IF_ERROR(CreateFiles());  // those without a byte
     for (const auto& state : wave_) {
       DCP_RETURN_IF_ERROR(WithSide(Finish(*state), ErrorSide::kDestination));
+      DCP_RETURN_IF_ERROR(Report(*state));
     }
     return absl::OkStatus();
+  }
+
+  // The file is durable.
+  absl::Status Report(OutputState& state) {
+    absl::MutexLock lock(&mutex_);
+    digests_.insert(digests_.end(), state.digests.begin(), state.digests.end());
+    if (options_.steps == nullptr) return absl::OkStatus();
+    return options_.steps->on_file(state.index, state.digests);
   }
 
   // After this nothing is on its way into the lane's blocks any more.
@@ -184,7 +212,7 @@ class LaneTransfer {
     const FileLayout& layout = state.spec->layout;
     DCP_ASSIGN_OR_RETURN(state.file,
                          fs_.Create(destination_->PathOf(layout.name()),
-                                    layout.size(), direct_));
+                                    layout.size(), options_.direct));
     absl::MutexLock lock(&mutex_);
     destination_->Created(layout.name());
     return absl::OkStatus();
@@ -384,18 +412,17 @@ class LaneTransfer {
     if (piece.begin == 0) state.digest.Reset();
     state.digest.Update(bytes);
     if (piece.end < part.payload_length) return;
-    absl::MutexLock lock(&mutex_);
-    digests_.push_back({.file = state.spec->layout.name(),
-                        .offset = part.payload_offset(),
-                        .length = part.payload_length,
-                        .digest = state.digest.Value()});
+    state.digests.push_back({.file = state.spec->layout.name(),
+                             .offset = part.payload_offset(),
+                             .length = part.payload_length,
+                             .digest = state.digest.Value()});
   }
 
   FileSystem& fs_;
   Output& output_;
   Destination* destination_;  // Created() under mutex_
   const StagingSteps* const steps_;
-  const DirectMode direct_;
+  const ImageTransferOptions& options_;
   const bool interleave_;
   absl::Mutex& mutex_;
   std::vector<ChunkDigest>& digests_;  // under mutex_
@@ -407,10 +434,15 @@ class LaneTransfer {
 };
 
 // The files of each lane, spread by bytes, each lane's in their order.
-std::vector<std::vector<uint32_t>> SpreadFiles(const Output& output,
-                                               uint32_t num_lanes) {
-  std::vector<uint32_t> by_size(output.files.size());
-  std::iota(by_size.begin(), by_size.end(), 0);
+std::vector<std::vector<uint32_t>> SpreadFiles(
+    const Output& output, const ImageTransferOptions& options) {
+  const uint32_t num_lanes = options.num_lanes;
+  std::vector<uint32_t> by_size;
+  for (uint32_t i = 0; i < output.files.size(); ++i) {
+    const bool kept = options.steps != nullptr &&
+                      !options.steps->kept.empty() && options.steps->kept[i];
+    if (!kept) by_size.push_back(i);
+  }
   std::stable_sort(by_size.begin(), by_size.end(), [&](uint32_t a, uint32_t b) {
     return output.files[a].layout.size() > output.files[b].layout.size();
   });
@@ -451,13 +483,12 @@ absl::StatusOr<std::vector<ChunkDigest>> TransferImages(
     FileSystem& fs, Output& output, Destination& destination,
     const ImageTransferOptions& options, TransferStats& stats) {
   const bool interleave = NeedsInterleaving(output);
-  const std::vector<std::vector<uint32_t>> files =
-      SpreadFiles(output, options.num_lanes);
+  const std::vector<std::vector<uint32_t>> files = SpreadFiles(output, options);
   absl::Mutex mutex;
   std::vector<ChunkDigest> digests;
   DCP_RETURN_IF_ERROR(Run(fs, options, [&](Lane& lane, std::stop_token stop) {
-    return LaneTransfer(fs, output, &destination, nullptr, options.direct,
-                        interleave, mutex, digests, stats)
+    return LaneTransfer(fs, output, &destination, nullptr, options, interleave,
+                        mutex, digests, stats)
         .Run(lane, files[lane.index], std::move(stop));
   }));
   return digests;
@@ -471,7 +502,7 @@ absl::StatusOr<std::vector<ChunkDigest>> StageAndTransfer(
   std::vector<ChunkDigest> digests;
   const uint32_t file = 0;
   DCP_RETURN_IF_ERROR(Run(fs, options, [&](Lane& lane, std::stop_token stop) {
-    return LaneTransfer(fs, output, nullptr, &steps, options.direct,
+    return LaneTransfer(fs, output, nullptr, &steps, options,
                         /*interleave=*/false, mutex, digests, stats)
         .Run(lane, {file}, std::move(stop));
   }));

@@ -8,9 +8,11 @@
 #include <stop_token>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "dcp/checkpoint/commit.h"
 #include "dcp/checkpoint/digests.h"
 #include "dcp/checkpoint/output.h"
@@ -20,19 +22,34 @@
 
 namespace dcp {
 
+// For a transfer that others go on with after a kill.
+struct TransferSteps {
+  // Files that are complete already, by their number in the output; empty:
+  // none.
+  std::vector<bool> kept;
+  // Called when a file is complete, synced and closed; one at a time.
+  absl::AnyInvocable<absl::Status(uint32_t file,
+                                  absl::Span<const ChunkDigest> digests)>
+      on_file;
+  // Files are completed when so much is written, not all at the end.
+  uint64_t step_bytes = 0;
+};
+
 struct ImageTransferOptions {
   DirectMode direct = DirectMode::kAuto;
   uint32_t num_lanes = 1;
   uint64_t memory_bytes = 0;  // of all lanes
   BlockPool* pool = nullptr;  // instead of memory_bytes; then one lane
   std::stop_token stop = {};
+  TransferSteps* steps = nullptr;  // optional
 };
 
 // The lanes that are worth having for `output`: a file is written by one.
 uint32_t UsefulLanes(const Output& output);
 
-// Writes all files of `output` to `destination`, which has begun. Returns the
-// digests of the payloads if the output wants them. Blocking.
+// Writes all files of `output` that are not kept to `destination`, which has
+// begun. Returns the digests of their payloads if the output wants them.
+// Blocking.
 absl::StatusOr<std::vector<ChunkDigest>> TransferImages(
     FileSystem& fs, Output& output, Destination& destination,
     const ImageTransferOptions& options, TransferStats& stats);
