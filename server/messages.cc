@@ -87,7 +87,7 @@ absl::Status CheckDim(int64_t dim, absl::string_view field) {
 }
 
 std::string Text(absl::string_view text) {
-  const std::string utf8 = ToUtf8(text);
+  const std::string utf8 = ToUtf8(text.substr(0, kMaxTextBytes));
   return std::string(Utf8Prefix(utf8, kMaxTextBytes));
 }
 
@@ -399,8 +399,10 @@ void TensorToProto(const CheckpointEntry& entry,
   }
 }
 
-void ObjectToProto(const CheckpointEntry& entry, v1::Object& proto) {
+void ObjectToProto(const CheckpointEntry& entry, bool with_text,
+                   v1::Object& proto) {
   proto.set_name(ToUtf8(entry.fqn));
+  if (!with_text) return;
   const ObjectEntry& object = *entry.object();
   if (object.located) {
     proto.set_text(ToUtf8(ToString(object.value, kMaxTextBytes)));

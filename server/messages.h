@@ -80,7 +80,9 @@ void PlacementToProto(const Placement& placement,
 void TensorToProto(const CheckpointEntry& entry,
                    absl::Span<const std::string> file_names,
                    tessera::v1::Tensor& proto);
-void ObjectToProto(const CheckpointEntry& entry, tessera::v1::Object& proto);
+// Without the text nothing is looked at that Checkpoint::Locate writes.
+void ObjectToProto(const CheckpointEntry& entry, bool with_text,
+                   tessera::v1::Object& proto);
 
 void VerifyReportToProto(const VerifyReport& report,
                          tessera::v1::VerifyReport& proto);

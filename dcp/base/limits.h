@@ -104,6 +104,12 @@ inline constexpr uint64_t kMaxFiles = uint64_t{1} << 20;
 // Ranks of a mesh, and pieces of a strided shard: each writes a file at most.
 inline constexpr int64_t kMaxRanks = int64_t{1} << 20;
 
+// Boxes of one tensor that one rank holds, where uneven strided shards leave
+// several; and what finding them may cost, in intervals looked at. Both are
+// thousands of times what a real mesh needs.
+inline constexpr uint64_t kMaxBoxesPerRank = uint64_t{1} << 16;
+inline constexpr uint64_t kMaxShardSteps = uint64_t{1} << 24;
+
 // The length of one name of a tensor or file.
 inline constexpr uint64_t kMaxNameBytes = 64 << 10;
 

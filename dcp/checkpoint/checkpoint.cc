@@ -117,6 +117,19 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(
       new Checkpoint(fs, path, *std::move(parts)));
 }
 
+void Checkpoint::IndexNames() {
+  by_name_.reserve(parts_.entries.size());
+  for (uint32_t i = 0; i < parts_.entries.size(); ++i) {
+    by_name_[parts_.entries[i].fqn] = i;
+  }
+}
+
+std::optional<uint32_t> Checkpoint::Find(absl::string_view fqn) const {
+  const auto it = by_name_.find(fqn);
+  if (it == by_name_.end()) return std::nullopt;
+  return it->second;
+}
+
 absl::Status Checkpoint::Locate(absl::Span<const uint32_t> entries,
                                 std::stop_token stop) {
   if (parts_.format != Format::kDcp) return absl::OkStatus();

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <utility>
@@ -114,6 +115,8 @@ class Checkpoint {
   }
   const std::vector<CheckpointEntry>& entries() const { return parts_.entries; }
   bool flattened() const { return parts_.flattened; }
+  // The number of the entry of that name.
+  std::optional<uint32_t> Find(absl::string_view fqn) const;
 
   const SourceFiles& files() const { return *parts_.files; }
   SourceFiles& files() { return *parts_.files; }
@@ -127,11 +130,16 @@ class Checkpoint {
 
  private:
   Checkpoint(FileSystem& fs, absl::string_view path, CheckpointParts parts)
-      : fs_(fs), path_(path), parts_(std::move(parts)) {}
+      : fs_(fs), path_(path), parts_(std::move(parts)) {
+    IndexNames();
+  }
+  void IndexNames();
 
   FileSystem& fs_;
   const std::string path_;
   CheckpointParts parts_;
+  // Views of the entries' names.
+  absl::flat_hash_map<absl::string_view, uint32_t> by_name_;
 };
 
 }  // namespace dcp

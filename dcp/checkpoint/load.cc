@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "dcp/base/bytes.h"
@@ -47,6 +47,7 @@ class Loader {
           },
           std::move(stop), stats);
     };
+    if (options_.lane != nullptr) return work(*options_.lane, options_.stop);
     if (options_.pool != nullptr) {
       return RunLane(fs_, *options_.pool, options_.stop, work);
     }
@@ -62,20 +63,16 @@ class Loader {
   }
 
   absl::Status FindAll() {
-    absl::flat_hash_map<absl::string_view, uint32_t> by_name;
-    for (uint32_t i = 0; i < checkpoint_.entries().size(); ++i) {
-      by_name[checkpoint_.entries()[i].fqn] = i;
-    }
     std::vector<std::string> missing;
     std::vector<std::string> unfit;
     for (const LoadTensor& tensor : tensors_) {
-      const auto it = by_name.find(tensor.fqn);
-      if (it == by_name.end()) {
+      const std::optional<uint32_t> entry = checkpoint_.Find(tensor.fqn);
+      if (!entry.has_value()) {
         missing.push_back(tensor.fqn);
         continue;
       }
-      entries_.push_back(it->second);
-      const TensorEntry* stored = checkpoint_.entries()[it->second].tensor();
+      entries_.push_back(*entry);
+      const TensorEntry* stored = checkpoint_.entries()[*entry].tensor();
       std::string problem = ProblemOf(tensor, stored);
       if (!problem.empty()) unfit.push_back(std::move(problem));
     }

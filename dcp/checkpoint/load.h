@@ -15,6 +15,7 @@
 #include "dcp/checkpoint/tensor_sink.h"
 #include "dcp/io/block_pool.h"
 #include "dcp/io/file_system.h"
+#include "dcp/io/lane.h"
 #include "dcp/io/pipeline.h"
 #include "dcp/tensor/box.h"
 #include "dcp/tensor/dtype.h"
@@ -33,6 +34,8 @@ struct LoadOptions {
   uint64_t memory_bytes = uint64_t{256} << 20;
   // The caller's memory instead, of kMinBlocks at least; may be used again.
   BlockPool* pool = nullptr;
+  // The caller's lane instead, for one who loads often and little.
+  Lane* lane = nullptr;
   std::stop_token stop = {};
   TransferStats* stats = nullptr;
 };

@@ -3,6 +3,7 @@
 #include <fnmatch.h>
 #include <re2/re2.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "dcp/format/state_path.h"
 #include "dcp/tensor/element.h"
@@ -87,6 +89,36 @@ absl::StatusOr<Cast> ParseCast(absl::string_view text) {
   return cast;
 }
 
+// Bytes of the element that `glob` begins with: a star, or what stands for one
+// character. 0 at the end.
+size_t ElementBytes(absl::string_view glob) {
+  if (glob.empty()) return 0;
+  if (glob[0] == '\\') return std::min<size_t>(2, glob.size());
+  if (glob[0] != '[') return 1;
+  size_t i = 1;
+  if (i < glob.size() && (glob[i] == '!' || glob[i] == '^')) ++i;
+  const size_t first = i;
+  while (i < glob.size() && (glob[i] != ']' || i == first)) {
+    if (glob[i] == '\\') {
+      ++i;
+    } else if (glob[i] == '[' && i + 1 < glob.size() && glob[i + 1] == ':') {
+      const size_t end = glob.find(":]", i + 2);
+      if (end != absl::string_view::npos) i = end + 1;
+    }
+    ++i;
+  }
+  return i < glob.size() ? i + 1 : 1;  // without its end it is a character
+}
+
+// `element` is no star.
+bool MatchesElement(absl::string_view element, char c) {
+  if (element == "?") return true;
+  if (element[0] == '\\') return element.size() == 2 && element[1] == c;
+  if (element.size() == 1) return element[0] == c;
+  const char text[2] = {c, '\0'};
+  return fnmatch(std::string(element).c_str(), text, 0) == 0;
+}
+
 bool MatchesAny(const std::vector<std::string>& globs, absl::string_view name) {
   for (const std::string& glob : globs) {
     if (MatchesGlob(glob, name)) return true;
@@ -130,8 +162,32 @@ absl::StatusOr<DType> CastOf(const CheckpointEntry& entry,
 
 }  // namespace
 
+// As fnmatch(3) does, but without its exponential time for many stars: a star
+// takes what it takes once the next one was reached, so only the last one is
+// tried anew.
 bool MatchesGlob(absl::string_view glob, absl::string_view name) {
-  return fnmatch(std::string(glob).c_str(), std::string(name).c_str(), 0) == 0;
+  size_t g = 0;
+  size_t n = 0;
+  size_t star = absl::string_view::npos;  // the last one, and
+  size_t after_star = 0;                  // where what it took ends
+  while (n < name.size()) {
+    const size_t element = ElementBytes(glob.substr(g));
+    if (element > 0 && glob[g] == '*') {
+      star = g++;
+      after_star = n;
+    } else if (element > 0 &&
+               MatchesElement(glob.substr(g, element), name[n])) {
+      g += element;
+      ++n;
+    } else if (star != absl::string_view::npos) {
+      g = star + 1;
+      n = ++after_star;
+    } else {
+      return false;
+    }
+  }
+  while (g < glob.size() && glob[g] == '*') ++g;
+  return g == glob.size();
 }
 
 absl::StatusOr<DType> ParseDType(absl::string_view name) {
@@ -180,7 +236,13 @@ absl::StatusOr<std::vector<SelectedEntry>> Select(
     SelectedEntry& choice = selected.emplace_back();
     choice.entry = i;
     choice.fqn = entry.fqn;
-    for (const Rename& rename : renames) rename.Apply(choice.fqn);
+    for (const Rename& rename : renames) {
+      rename.Apply(choice.fqn);
+      if (choice.fqn.size() <= kMaxNameBytes) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("renaming gives '", entry.fqn, "' a name of ",
+                       choice.fqn.size(), " bytes, more than ", kMaxNameBytes));
+    }
     choice.path = choice.fqn == entry.fqn ? entry.path
                                           : RenamePath(entry.path, choice.fqn);
     if (entry.tensor() != nullptr) {

@@ -34,6 +34,12 @@ enum class FileKind : uint8_t { kFile, kDirectory, kSymlink, kOther };
 struct FileInfo {
   FileKind kind = FileKind::kFile;
   uint64_t size = 0;
+  // Which file it is, and when it was written: another one at the same path
+  // differs in these.
+  uint64_t inode = 0;
+  int64_t modified_ns = 0;
+
+  friend bool operator==(const FileInfo&, const FileInfo&) = default;
 };
 
 struct DirectoryEntry {

@@ -275,7 +275,10 @@ class PosixFileSystem final : public FileSystem {
       return PosixError(errno, path);
     }
     return FileInfo{.kind = KindOf(info.st_mode),
-                    .size = static_cast<uint64_t>(info.st_size)};
+                    .size = static_cast<uint64_t>(info.st_size),
+                    .inode = info.st_ino,
+                    .modified_ns = int64_t{info.st_mtim.tv_sec} * 1000000000 +
+                                   info.st_mtim.tv_nsec};
   }
 
   absl::StatusOr<std::vector<DirectoryEntry>> List(

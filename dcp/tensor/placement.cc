@@ -105,6 +105,12 @@ std::vector<Box> ProductOf(absl::Span<const Intervals> held) {
   return boxes;
 }
 
+absl::Status TooManyPieces(absl::Span<const Placement> placements) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "placements ", ToString(placements), " cut a tensor into more than ",
+      kMaxBoxesPerRank, " pieces for one rank"));
+}
+
 absl::Status CheckPlacements(absl::Span<const int64_t> shape, const Mesh& mesh,
                              absl::Span<const Placement> placements) {
   if (placements.size() != mesh.axes.size()) {
@@ -295,6 +301,9 @@ absl::StatusOr<std::vector<Box>> LocalBoxes(
     const Placement& p = placements[a];
     if (p.kind == Placement::Kind::kReplicate) continue;
     Intervals& dim = held[static_cast<size_t>(p.dim)];
+    if (dim.size() > kMaxShardSteps / static_cast<uint64_t>(p.split_factor)) {
+      return TooManyPieces(placements);
+    }
     dim = p.kind == Placement::Kind::kShard
               ? ApplyShard(dim, mesh.axes[a].size, coordinate[a])
               : ApplyStridedShard(dim, p.split_factor, mesh.axes[a].size,
@@ -310,6 +319,13 @@ absl::StatusOr<std::vector<Box>> LocalBoxes(
       }
       held[d].resize(1);
     }
+  }
+  uint64_t num_boxes = 1;
+  for (const Intervals& intervals : held) {
+    if (intervals.size() > kMaxBoxesPerRank / num_boxes) {
+      return TooManyPieces(placements);
+    }
+    num_boxes *= intervals.size();
   }
   return ProductOf(held);
 }

@@ -59,8 +59,8 @@ Placements DefaultPlacements(const Mesh& mesh, absl::Span<const int64_t> shape);
 // almost always one box; several when uneven strided sharding leaves indices
 // that are not contiguous; one box of zero volume, at the dimension's end,
 // when the rank holds nothing. InvalidArgument when a placement names a
-// dimension that the tensor lacks or there are not as many placements as
-// axes.
+// dimension that the tensor lacks, there are not as many placements as axes,
+// or strided shards leave more than kMaxBoxesPerRank boxes.
 absl::StatusOr<std::vector<Box>> LocalBoxes(
     absl::Span<const int64_t> shape, const Mesh& mesh,
     absl::Span<const Placement> placements,

@@ -86,6 +86,16 @@ TEST(Checkpoint, SaysWhyThereIsNone) {
       StatusIs(absl::StatusCode::kDataLoss, HasSubstr("empty.safetensors")));
 }
 
+TEST(Checkpoint, FindsEntriesByName) {
+  const TempDir dir;
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
+                       OpenCheckpoint(CopyGolden(dir, "torch-2.11/sharded")));
+  for (uint32_t i = 0; i < checkpoint->entries().size(); ++i) {
+    EXPECT_EQ(checkpoint->Find(checkpoint->entries()[i].fqn), i);
+  }
+  EXPECT_EQ(checkpoint->Find("nothing"), std::nullopt);
+}
+
 TEST(Checkpoint, LocateFillsInOnlyWhatIsAsked) {
   const TempDir dir;
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,

@@ -116,6 +116,24 @@ TEST(Load, WritesStraightIntoASinkThatLetsIt) {
   }
 }
 
+TEST(Load, UsesTheCallersLaneAgainAndAgain) {
+  SimStorage fs;
+  const SampleTensor tensor("w", DType::kFloat32, {7, 6, 3});
+  const auto checkpoint = Stored(fs, tensor);
+  BlockPool pool(kMinBlocks);
+  ASSERT_OK_AND_ASSIGN(std::unique_ptr<IoQueue> queue,
+                       fs.NewQueue(2 * kQueueDepth, pool.memory()));
+  Lane lane{.index = 0, .pool = pool, .queue = std::move(queue)};
+  for (int64_t row = 0; row < 7; ++row) {
+    const Box box{{row, 0, 0}, {1, 6, 3}};
+    MemorySink sink(6 * 3 * 4, /*direct=*/true);
+    ASSERT_OK(
+        Load(fs, *checkpoint, {Want(tensor, box, sink)}, {.lane = &lane}));
+    EXPECT_EQ(sink.bytes(), tensor.BytesOf(box));
+  }
+  EXPECT_EQ(pool.num_free(), pool.num_blocks());
+}
+
 TEST(Load, ConvertsTypes) {
   SimStorage fs;
   SampleTensor tensor("w", DType::kFloat32, {3});

@@ -1,5 +1,8 @@
 #include "dcp/checkpoint/selection.h"
 
+#include <fnmatch.h>
+
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -156,6 +159,42 @@ TEST(Selection, KnowsShortAndTorchNamesOfTypes) {
   EXPECT_THAT(ParseDType("fp8"), IsOkAndHolds(DType::kFloat8E4M3FN));
   EXPECT_THAT(ParseDType("float8_e5m2"), IsOkAndHolds(DType::kFloat8E5M2));
   EXPECT_THAT(ParseDType("complex64"), IsOkAndHolds(DType::kComplex64));
+}
+
+TEST(Selection, GlobsAreThoseOfFnmatch) {
+  std::mt19937_64 random(11);
+  const absl::string_view glob_letters = "ab*?[]!-^\\:.";
+  const absl::string_view name_letters = "ab-]!.[";
+  const auto text = [&](absl::string_view letters, size_t max_size) {
+    std::string made;
+    for (size_t i = random() % (max_size + 1); i > 0; --i) {
+      made += letters[random() % letters.size()];
+    }
+    return made;
+  };
+  for (int i = 0; i < 300'000; ++i) {
+    const std::string glob = text(glob_letters, 8);
+    const std::string name = text(name_letters, 6);
+    ASSERT_EQ(MatchesGlob(glob, name),
+              fnmatch(glob.c_str(), name.c_str(), 0) == 0)
+        << "seed 11: '" << glob << "' and '" << name << "'";
+  }
+  EXPECT_TRUE(MatchesGlob("[[:alpha:]]*[[:digit:]]", "layer12"));
+  EXPECT_FALSE(MatchesGlob("[[:digit:]]*", "layer12"));
+}
+
+// fnmatch itself would take years.
+TEST(Selection, ManyStarsCostNoTime) {
+  std::string glob;
+  for (int i = 0; i < 500; ++i) glob += "a*";
+  EXPECT_FALSE(MatchesGlob(glob + "b", std::string(5000, 'a')));
+  EXPECT_TRUE(MatchesGlob(glob, std::string(5000, 'a')));
+}
+
+TEST(Selection, RefusesNamesThatGrowWithoutEnd) {
+  EXPECT_THAT(
+      Refusal(Renaming(std::vector<std::string>(40, "s/(.*)/\\1\\1/"))),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("a name of")));
 }
 
 }  // namespace

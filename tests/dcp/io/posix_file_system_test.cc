@@ -87,6 +87,17 @@ TEST_F(PosixFileSystemTest, ReadsAndWritesDirectFilesAtAnyAlignment) {
   EXPECT_OK(fs_->Close(file));
 }
 
+TEST_F(PosixFileSystemTest, StatTellsAFileFromItsSuccessor) {
+  const std::string path = dir_.WriteFile("a", "12345");
+  ASSERT_OK_AND_ASSIGN(const FileInfo before, fs_->Stat(path));
+  EXPECT_THAT(fs_->Stat(path), IsOkAndHolds(before));
+  ASSERT_OK(fs_->Rename(dir_.WriteFile("b", "12345"), path));
+  ASSERT_OK_AND_ASSIGN(const FileInfo after, fs_->Stat(path));
+  EXPECT_NE(after.inode, before.inode);
+  EXPECT_EQ(after.size, before.size);
+  EXPECT_GE(after.modified_ns, before.modified_ns);
+}
+
 TEST_F(PosixFileSystemTest, ChoosesDirectForLargeFilesThatAreNotCached) {
   ASSERT_OK_AND_ASSIGN(
       const File large,

@@ -227,5 +227,20 @@ TEST(Placement, DefaultsFollowTheNamesOfTheAxes) {
   EXPECT_EQ(ToString(DefaultPlacements(mesh, {})), "R,R");
 }
 
+// A request from afar must not fill memory.
+TEST(LocalBoxes, RefusesMorePiecesThanAnyMeshNeeds) {
+  const Mesh mesh{{{"a", 2}, {"b", 2}}};
+  const int64_t many = int64_t{1} << 20;
+  const Placement rows{Placement::Kind::kStridedShard, 0, many};
+  const Placement columns{Placement::Kind::kStridedShard, 1, many};
+  const Dims shape = {4 * many, 4 * many};
+  for (const Placements& placements :
+       {Placements{rows, columns}, Placements{rows, rows}}) {
+    EXPECT_THAT(LocalBoxes(shape, mesh, placements, {0, 1}),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         ::testing::HasSubstr("pieces")));
+  }
+}
+
 }  // namespace
 }  // namespace dcp

@@ -1,0 +1,332 @@
+#include "server/checkpoint_cache.h"
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "dcp/base/bytes.h"
+#include "dcp/base/checksum.h"
+#include "dcp/base/error_place.h"
+#include "dcp/base/limits.h"
+#include "dcp/base/status.h"
+#include "dcp/checkpoint/dcp_opener.h"
+#include "proto/rpc_status.h"
+
+namespace dcp::server {
+namespace {
+
+// A checkpoint that is replaced while it is opened is opened again so often.
+constexpr int kMaxOpens = 3;
+
+// Memory of the index is in use, or a checkpoint is being replaced: worth
+// another try soon.
+constexpr int64_t kRetryAfterMs = 1000;
+
+// Of an entry, and of a chunk in memory, rounded up: sizeof(CheckpointEntry)
+// and its place in the table of names; a Box and a ChunkLocation.
+constexpr uint64_t kBytesPerEntry = sizeof(CheckpointEntry) + 64;
+constexpr uint64_t kBytesPerChunk = sizeof(Box) + sizeof(ChunkLocation) + 32;
+
+uint64_t IndexBytes(const Checkpoint& checkpoint) {
+  uint64_t num_bytes = 0;
+  for (const CheckpointEntry& entry : checkpoint.entries()) {
+    num_bytes += kBytesPerEntry + 2 * entry.fqn.size();
+    if (entry.tensor() != nullptr) {
+      num_bytes += entry.tensor()->boxes.size() * kBytesPerChunk;
+    }
+  }
+  return num_bytes;
+}
+
+// Whether a file of a directory belongs to the index of safetensors files.
+bool IsSafetensorsIndex(absl::string_view name) {
+  return absl::EndsWith(name, ".safetensors") ||
+         absl::EndsWith(name, ".safetensors.index.json");
+}
+
+// Adds what tells the file at `path` from its successor.
+absl::Status AddFile(FileSystem& fs, const Client& client,
+                     const std::string& path, absl::string_view name,
+                     std::string& text) {
+  absl::StatusOr<FileInfo> info = fs.Stat(path);
+  if (info.ok() && info->kind == FileKind::kSymlink) {
+    DCP_ASSIGN_OR_RETURN(const std::string target, client.CheckRead(path));
+    info = fs.Stat(target);
+  }
+  if (!info.ok()) return info.status();
+  absl::StrAppend(&text, name, "\n", info->size, " ", info->inode, " ",
+                  info->modified_ns, "\n");
+  return absl::OkStatus();
+}
+
+// The name of the index of a DCP checkpoint, as Checkpoint::Open looks for it;
+// empty where there is none.
+absl::StatusOr<std::string> DcpIndexName(FileSystem& fs,
+                                         const std::string& path,
+                                         int64_t rank) {
+  for (const std::string& name :
+       {std::string(kDcpMetadataName),
+        RankMetadataName(std::max<int64_t>(rank, 0))}) {
+    const absl::Status status = fs.Stat(JoinPath(path, name)).status();
+    if (status.ok()) return name;
+    if (!absl::IsNotFound(status)) return status;
+  }
+  return std::string();
+}
+
+// Names in an index may lead through directories, of which one may be a link.
+absl::Status CheckFiles(const Client& client, const Checkpoint& checkpoint) {
+  const SourceFiles& files = checkpoint.files();
+  for (uint32_t i = 0; i < files.names().size(); ++i) {
+    if (!absl::StrContains(files.names()[i], '/')) continue;
+    DCP_RETURN_IF_ERROR(client.CheckRead(files.PathOf(i)).status());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> EtagOf(FileSystem& fs, const Client& client,
+                                   const std::string& path, int64_t rank) {
+  DCP_ASSIGN_OR_RETURN(const FileInfo info, fs.Stat(path));
+  std::string text = absl::StrCat(rank, "\n");
+  if (info.kind != FileKind::kDirectory) {
+    DCP_RETURN_IF_ERROR(AddFile(fs, client, path, "", text));
+  } else {
+    DCP_ASSIGN_OR_RETURN(const std::string name, DcpIndexName(fs, path, rank));
+    if (!name.empty()) {
+      DCP_RETURN_IF_ERROR(
+          AddFile(fs, client, JoinPath(path, name), name, text));
+    } else {
+      DCP_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries,
+                           fs.List(path));
+      for (const DirectoryEntry& entry : entries) {
+        if (!IsSafetensorsIndex(entry.name)) continue;
+        DCP_RETURN_IF_ERROR(
+            AddFile(fs, client, JoinPath(path, entry.name), entry.name, text));
+      }
+    }
+  }
+  return absl::StrFormat("%016x", Digest64Of(AsBytes(text)));
+}
+
+SharedCheckpoint::SharedCheckpoint(
+    TaskQueue& tasks, std::unique_ptr<Checkpoint> checkpoint, std::string etag,
+    int64_t rank, std::shared_ptr<std::atomic<uint64_t>> index_bytes)
+    : tasks_(tasks),
+      checkpoint_(std::move(checkpoint)),
+      etag_(std::move(etag)),
+      rank_(rank),
+      index_bytes_(IndexBytes(*checkpoint_)),
+      all_index_bytes_(std::move(index_bytes)),
+      located_(checkpoint_->entries().size()) {
+  all_index_bytes_->fetch_add(index_bytes_);
+}
+
+SharedCheckpoint::~SharedCheckpoint() {
+  all_index_bytes_->fetch_sub(index_bytes_);
+}
+
+bool SharedCheckpoint::AreLocated(const std::vector<uint32_t>& entries) const {
+  return std::all_of(entries.begin(), entries.end(),
+                     [this](uint32_t entry) { return located_[entry]; });
+}
+
+void SharedCheckpoint::Locate(std::vector<uint32_t> entries, Located done) {
+  bool known = false;
+  bool begin = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    known = AreLocated(entries);
+    if (!known) {
+      wishes_.push_back({std::move(entries), std::move(done)});
+      begin = !std::exchange(serving_, true);
+    }
+  }
+  if (known) return done(absl::OkStatus());
+  if (!begin) return;
+  const absl::Status posted =
+      tasks_.Post([self = shared_from_this()] { self->ServeWishes(); });
+  if (posted.ok()) return;
+  std::vector<Wish> wishes;
+  {
+    absl::MutexLock lock(&mutex_);
+    wishes.swap(wishes_);
+    serving_ = false;
+  }
+  for (Wish& wish : wishes) wish.done(posted);
+}
+
+// One thread at a time: `serving_` says that it is this one.
+void SharedCheckpoint::ServeWishes() {
+  while (true) {
+    std::vector<Wish> wishes;
+    {
+      absl::MutexLock lock(&mutex_);
+      wishes.swap(wishes_);
+      if (wishes.empty()) {
+        serving_ = false;
+        return;
+      }
+    }
+    std::vector<absl::Status> results = LocateAll(wishes);
+    {
+      absl::MutexLock lock(&mutex_);
+      for (size_t i = 0; i < wishes.size(); ++i) {
+        if (!results[i].ok()) continue;
+        for (const uint32_t entry : wishes[i].entries) located_[entry] = true;
+      }
+    }
+    for (size_t i = 0; i < wishes.size(); ++i) {
+      wishes[i].done(std::move(results[i]));
+    }
+  }
+}
+
+std::vector<absl::Status> SharedCheckpoint::LocateAll(
+    const std::vector<Wish>& wishes) {
+  std::vector<uint32_t> all;
+  for (const Wish& wish : wishes) {
+    all.insert(all.end(), wish.entries.begin(), wish.entries.end());
+  }
+  std::sort(all.begin(), all.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  std::vector<absl::Status> results(wishes.size());
+  if (checkpoint_->Locate(all).ok()) return results;
+  // Who asked for what is sound must not suffer.
+  for (size_t i = 0; i < wishes.size(); ++i) {
+    results[i] = WithPlace(checkpoint_->Locate(wishes[i].entries),
+                           {.path = checkpoint_->path()});
+  }
+  return results;
+}
+
+void CheckpointCache::Open(const Client& client, const SourceSpec& source,
+                           Opened opened) {
+  absl::StatusOr<std::string> path = client.CheckRead(source.path);
+  if (!path.ok()) {
+    return opened(WithPlace(path.status(), {.path = source.path}));
+  }
+  Key key(*std::move(path), source.open.rank);
+  // Owners: the task, or the call of `opened` below when there is none.
+  auto shared = std::make_shared<Opened>(std::move(opened));
+  const absl::Status posted =
+      tasks_.Post([this, &client, key = std::move(key), shared]() mutable {
+        OpenOnThread(client, std::move(key), std::move(*shared));
+      });
+  if (!posted.ok()) (*shared)(WithRetryAfter(posted, kRetryAfterMs));
+}
+
+void CheckpointCache::OpenOnThread(const Client& client, Key key,
+                                   Opened opened) {
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto [it, is_new] = opening_.try_emplace(key);
+    if (!is_new) {
+      it->second.push_back({&client, std::move(opened)});
+      return;
+    }
+  }
+  opened(Find(client, key));
+  // Those who waited find it open; each is checked on its own.
+  std::vector<Opening> waiting;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto it = opening_.find(key);
+    waiting = std::move(it->second);
+    opening_.erase(it);
+  }
+  for (Opening& one : waiting) one.opened(Find(*one.client, key));
+}
+
+absl::StatusOr<std::shared_ptr<SharedCheckpoint>> CheckpointCache::Find(
+    const Client& client, const Key& key) {
+  const ErrorPlace place{.path = key.first};
+  for (int i = 0; i < kMaxOpens; ++i) {
+    const absl::StatusOr<std::string> etag =
+        EtagOf(fs_, client, key.first, key.second);
+    if (!etag.ok()) return WithPlace(etag.status(), place);
+    {
+      absl::MutexLock lock(&mutex_);
+      for (auto it = kept_.begin(); it != kept_.end(); ++it) {
+        if (it->first != key || it->second->etag() != *etag) continue;
+        kept_.splice(kept_.begin(), kept_, it);
+        return it->second;
+      }
+    }
+    absl::StatusOr<std::shared_ptr<SharedCheckpoint>> opened =
+        OpenAnew(client, key, *etag);
+    if (!opened.ok()) return WithPlace(opened.status(), place);
+    if (*opened != nullptr) return opened;
+  }
+  return WithRetryAfter(
+      WithPlace(absl::UnavailableError(
+                    absl::StrCat(key.first, " is being replaced: try again")),
+                place),
+      kRetryAfterMs);
+}
+
+// Null when the checkpoint was replaced meanwhile.
+absl::StatusOr<std::shared_ptr<SharedCheckpoint>> CheckpointCache::OpenAnew(
+    const Client& client, const Key& key, const std::string& etag) {
+  DCP_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint,
+                       Checkpoint::Open(fs_, key.first, {.rank = key.second}));
+  DCP_RETURN_IF_ERROR(CheckFiles(client, *checkpoint));
+  DCP_ASSIGN_OR_RETURN(const std::string now,
+                       EtagOf(fs_, client, key.first, key.second));
+  if (now != etag) return std::shared_ptr<SharedCheckpoint>();
+  auto opened = std::make_shared<SharedCheckpoint>(
+      tasks_, std::move(checkpoint), etag, key.second, index_bytes_);
+  DCP_RETURN_IF_ERROR(Keep(key, opened));
+  return opened;
+}
+
+absl::Status CheckpointCache::Keep(const Key& key,
+                                   std::shared_ptr<SharedCheckpoint> opened) {
+  // Closed without the lock: that may take a while.
+  std::list<std::pair<Key, std::shared_ptr<SharedCheckpoint>>> dropped;
+  absl::MutexLock lock(&mutex_);
+  for (auto it = kept_.begin(); it != kept_.end();) {
+    const auto next = std::next(it);
+    if (it->first == key) dropped.splice(dropped.end(), kept_, it);
+    it = next;
+  }
+  kept_.emplace_front(key, std::move(opened));
+  const auto num_files = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    size_t sum = 0;
+    for (const auto& kept : kept_) {
+      sum += kept.second->checkpoint().files().names().size();
+    }
+    return sum;
+  };
+  uint64_t going_bytes = 0;  // of those that nobody else uses
+  while (kept_.size() > 1 &&
+         (kept_.size() > limits_.num_checkpoints ||
+          index_bytes_->load() - going_bytes > limits_.index_bytes ||
+          num_files() > limits_.num_files)) {
+    if (kept_.back().second.use_count() == 1) {
+      going_bytes += kept_.back().second->index_bytes();
+    }
+    dropped.splice(dropped.end(), kept_, std::prev(kept_.end()));
+  }
+  const uint64_t own_bytes = kept_.front().second->index_bytes();
+  const uint64_t left_bytes = index_bytes_->load() - going_bytes;
+  if (left_bytes > limits_.index_bytes && left_bytes > own_bytes) {
+    dropped.splice(dropped.end(), kept_, kept_.begin());
+    return WithRetryAfter(
+        absl::ResourceExhaustedError(absl::StrCat(
+            "the indices of checkpoints in use have ", left_bytes - own_bytes,
+            " bytes, this one has ", own_bytes, ": more than ",
+            limits_.index_bytes, " in all")),
+        kRetryAfterMs);
+  }
+  return absl::OkStatus();
+}
+
+size_t CheckpointCache::num_open() const {
+  absl::MutexLock lock(&mutex_);
+  return kept_.size();
+}
+
+}  // namespace dcp::server

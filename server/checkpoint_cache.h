@@ -1,0 +1,148 @@
+// CheckpointCache: checkpoints that are open, shared by the calls that read
+// them. One that was replaced on disk is seen by the next call: each looks at
+// the files of the index again. Bounded in number and by the memory of the
+// indices; the one that was not used for longest goes first. Thread-safe.
+#ifndef SERVER_CHECKPOINT_CACHE_H_
+#define SERVER_CHECKPOINT_CACHE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "dcp/checkpoint/checkpoint.h"
+#include "dcp/io/file_system.h"
+#include "server/access.h"
+#include "server/messages.h"
+#include "server/task_queue.h"
+
+namespace dcp::server {
+
+// A checkpoint and which state of its files it is. Owners: the cache, and each
+// call and each window that uses it.
+class SharedCheckpoint : public std::enable_shared_from_this<SharedCheckpoint> {
+ public:
+  using Located = absl::AnyInvocable<void(absl::Status)>;
+
+  SharedCheckpoint(TaskQueue& tasks, std::unique_ptr<Checkpoint> checkpoint,
+                   std::string etag, int64_t rank,
+                   std::shared_ptr<std::atomic<uint64_t>> index_bytes);
+  ~SharedCheckpoint();
+
+  // Changes whenever a file of the index does.
+  const std::string& etag() const { return etag_; }
+  int64_t rank() const { return rank_; }
+  // An estimate of the memory of the index.
+  uint64_t index_bytes() const { return index_bytes_; }
+
+  // To be read; what Locate finds is there for the entries that it was asked.
+  const Checkpoint& checkpoint() const { return *checkpoint_; }
+  // For Load of entries that are located: it changes nothing then.
+  Checkpoint& mutable_checkpoint() { return *checkpoint_; }
+
+  // Finds the payload of `entries` and calls `done`, at once when that is known
+  // already, else on a thread of the queue. Calls that come together are served
+  // together.
+  void Locate(std::vector<uint32_t> entries, Located done);
+
+ private:
+  struct Wish {
+    std::vector<uint32_t> entries;
+    Located done;
+  };
+
+  bool AreLocated(const std::vector<uint32_t>& entries) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ServeWishes();
+  // Of each, in their order.
+  std::vector<absl::Status> LocateAll(const std::vector<Wish>& wishes);
+
+  TaskQueue& tasks_;
+  const std::unique_ptr<Checkpoint> checkpoint_;
+  const std::string etag_;
+  const int64_t rank_;
+  const uint64_t index_bytes_;
+  const std::shared_ptr<std::atomic<uint64_t>> all_index_bytes_;
+
+  absl::Mutex mutex_;
+  std::vector<bool> located_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Wish> wishes_ ABSL_GUARDED_BY(mutex_);
+  bool serving_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+// What tells a checkpoint from its successor at the same path: a digest of
+// name, size, time and inode of each file of its index. `client` must be
+// allowed to read what symbolic links among them lead to.
+absl::StatusOr<std::string> EtagOf(FileSystem& fs, const Client& client,
+                                   const std::string& path, int64_t rank);
+
+struct CheckpointCacheLimits {
+  // Open files and descriptors of as many checkpoints.
+  size_t num_checkpoints = 16;
+  // A checkpoint of a million chunks needs some 300 MiB.
+  uint64_t index_bytes = uint64_t{512} << 20;
+  // Descriptors that idle checkpoints may hold: far below the usual limit of a
+  // daemon's open files, 65536 or more.
+  size_t num_files = 4096;
+};
+
+class CheckpointCache {
+ public:
+  using Opened = absl::AnyInvocable<void(
+      absl::StatusOr<std::shared_ptr<SharedCheckpoint>>)>;
+
+  // All must outlive this; but the queue is stopped before this is destroyed.
+  CheckpointCache(FileSystem& fs, TaskQueue& tasks,
+                  const CheckpointCacheLimits& limits)
+      : fs_(fs), tasks_(tasks), limits_(limits) {}
+
+  // Checks that `client` may read the path and all files that the checkpoint
+  // leads to, opens it, and calls `opened` on a thread of the queue; or at once
+  // with an error. Errors are those of Client::CheckRead and Checkpoint::Open,
+  // and carry the path.
+  void Open(const Client& client, const SourceSpec& source, Opened opened);
+
+  size_t num_open() const;
+
+ private:
+  using Key = std::pair<std::string, int64_t>;  // path and rank
+  struct Opening {
+    const Client* client;
+    Opened opened;
+  };
+
+  void OpenOnThread(const Client& client, Key key, Opened opened);
+  absl::StatusOr<std::shared_ptr<SharedCheckpoint>> Find(const Client& client,
+                                                         const Key& key);
+  absl::StatusOr<std::shared_ptr<SharedCheckpoint>> OpenAnew(
+      const Client& client, const Key& key, const std::string& etag);
+  absl::Status Keep(const Key& key, std::shared_ptr<SharedCheckpoint> opened);
+
+  FileSystem& fs_;
+  TaskQueue& tasks_;
+  const CheckpointCacheLimits limits_;
+  // Of all that are open, kept or not. Owners: this and each of them.
+  const std::shared_ptr<std::atomic<uint64_t>> index_bytes_ =
+      std::make_shared<std::atomic<uint64_t>>(0);
+
+  mutable absl::Mutex mutex_;
+  // The last that was used is the first.
+  std::list<std::pair<Key, std::shared_ptr<SharedCheckpoint>>> kept_
+      ABSL_GUARDED_BY(mutex_);
+  // Who waits for what a thread is opening.
+  absl::flat_hash_map<Key, std::vector<Opening>> opening_
+      ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace dcp::server
+
+#endif  // SERVER_CHECKPOINT_CACHE_H_

@@ -1,0 +1,462 @@
+#include "server/checkpoint_service.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
+#include "dcp/base/error_place.h"
+#include "dcp/base/limits.h"
+#include "dcp/base/status.h"
+#include "dcp/checkpoint/diff.h"
+#include "dcp/checkpoint/verify.h"
+#include "dcp/format/pickle_writer.h"
+#include "grpcpp/impl/codegen/proto_utils.h"
+#include "proto/rpc_status.h"
+#include "proto/utf8.h"
+#include "server/dcp_index.h"
+#include "server/inspection_page.h"
+#include "server/memory_wish.h"
+#include "server/messages.h"
+#include "server/progress_ticker.h"
+
+namespace dcp::server {
+namespace {
+
+namespace v1 = ::tessera::v1;
+
+// Threads that open and locate; each may take kMinMemoryBytes to locate.
+constexpr size_t kNumOpeners = 2;
+// Verify and Diff at once; more wait.
+constexpr size_t kNumCheckers = 2;
+constexpr size_t kMaxChecksWaiting = 64;
+// Beside the streams, calls that answer once; each waits once at a time.
+constexpr size_t kMaxCallsWaiting = 1000;
+
+// Of a Verify or a Diff: enough to keep a disk busy.
+constexpr uint64_t kCheckMemoryBytes = uint64_t{64} << 20;
+
+// Blocks of a reader: half of them are in flight, of a window's size each.
+constexpr uint64_t kBlocksPerReader = 8;
+// Parts of the memory: readers take a quarter at most, windows that nobody
+// wants at the moment another one.
+constexpr uint64_t kReadersShare = 4;
+constexpr uint64_t kIdleShare = 4;
+
+// Of a message of GetMetadata.
+constexpr size_t kMetadataChunkBytes = size_t{1} << 20;
+
+constexpr int64_t kRetryAfterMs = 2000;
+
+WindowReadersOptions ReadersOptions(const ServerOptions& options) {
+  const uint64_t blocks =
+      options.max_memory_bytes / kReadersShare / kBlockBytes;
+  const auto wanted = static_cast<uint64_t>(options.num_readers);
+  WindowReadersOptions readers;
+  readers.num_readers =
+      static_cast<int64_t>(std::min(wanted, blocks / kMinBlocks));
+  if (readers.num_readers == 0) return readers;
+  readers.blocks_per_reader =
+      std::clamp(blocks / static_cast<uint64_t>(readers.num_readers),
+                 kMinBlocks, kBlocksPerReader);
+  readers.idle_bytes = options.max_memory_bytes / kIdleShare;
+  return readers;
+}
+
+// A stream that never began.
+class FailedStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
+ public:
+  explicit FailedStream(const absl::Status& status) {
+    Finish(ToRpcStatus(status));
+  }
+  void OnDone() override { delete this; }
+};
+
+// What an object's pickle cannot hold by itself.
+absl::Status CheckPlainObject(const CheckpointEntry& entry) {
+  if (entry.object()->tensors.empty()) return absl::OkStatus();
+  return WithPlace(absl::UnimplementedError(
+                       absl::StrCat(entry.fqn,
+                                    " is an object with tensors inside, which "
+                                    "ReadObjects does not carry: convert it")),
+                   {.tensor = entry.fqn});
+}
+
+template <typename Response>
+std::shared_ptr<ProgressTicker> TellProgress(
+    const std::shared_ptr<MessageStream<Response>>& stream) {
+  return ProgressTicker::Start(kProgressInterval,
+                               [stream](const v1::ReadProgress& progress) {
+                                 Response response;
+                                 *response.mutable_progress() = progress;
+                                 stream->Offer(std::move(response));
+                               });
+}
+
+// The last message, made when its turn has come.
+template <typename Response, typename Fill>
+void SendLast(const std::shared_ptr<MessageStream<Response>>& stream,
+              Fill fill) {
+  stream->Send([fill = std::move(fill), sent = false](
+                   Response& response) mutable -> absl::StatusOr<bool> {
+    if (std::exchange(sent, true)) return false;
+    fill(response);
+    return true;
+  });
+}
+
+}  // namespace
+
+CheckpointService::CheckpointService(FileSystem& fs, const Access& access,
+                                     MemoryBudget& budget, Metrics& metrics,
+                                     const ServerOptions& options)
+    : fs_(fs),
+      access_(access),
+      budget_(budget),
+      metrics_(metrics),
+      max_streams_(options.max_streams),
+      max_memory_bytes_(options.max_memory_bytes),
+      openers_(kNumOpeners,
+               static_cast<size_t>(options.max_streams) + kMaxCallsWaiting),
+      checkers_(kNumCheckers, kMaxChecksWaiting),
+      cache_(fs, openers_, CheckpointCacheLimits()) {
+  const WindowReadersOptions readers = ReadersOptions(options);
+  can_read_ = readers.num_readers > 0;
+  readers_ = std::make_unique<WindowReaders>(fs_, budget_, metrics_, readers);
+  stream_context_ = std::make_unique<StreamContext>(
+      StreamContext{fs_, cache_, *readers_, budget_, metrics_});
+  streams_gauge_ =
+      metrics_.AddGauge("tessera_streams", "Calls that stream, at the moment.",
+                        [this] { return static_cast<double>(num_streams()); });
+}
+
+// Tasks may go on after their call was cancelled.
+CheckpointService::~CheckpointService() {
+  streams_gauge_ = nullptr;
+  checkers_.Stop();
+  openers_.Stop();
+}
+
+absl::StatusOr<const Client*> CheckpointService::Admit(
+    const grpc::CallbackServerContext& context) const {
+  if (draining_.load()) {
+    return WithRetryAfter(absl::UnavailableError("the server drains"),
+                          kRetryAfterMs);
+  }
+  return access_.Authenticate(context);
+}
+
+absl::Status CheckpointService::BeginStream() {
+  if (num_streams_.fetch_add(1) < max_streams_) return absl::OkStatus();
+  num_streams_.fetch_sub(1);
+  return WithRetryAfter(absl::ResourceExhaustedError(absl::StrCat(
+                            "there are ", max_streams_,
+                            " streams already, as many as the server allows")),
+                        kRetryAfterMs);
+}
+
+absl::AnyInvocable<void(absl::StatusCode)> CheckpointService::EndOfStream(
+    absl::string_view method, bool counted) {
+  return [this, method, counted](absl::StatusCode code) {
+    metrics_.CountRequest(method, absl::StatusCodeToString(code));
+    if (counted) num_streams_.fetch_sub(1);
+  };
+}
+
+template <typename Response>
+std::shared_ptr<MessageStream<Response>> CheckpointService::NewStream(
+    const grpc::CallbackServerContext& context, absl::string_view method,
+    const Client*& client) {
+  const absl::StatusOr<const Client*> admitted = Admit(context);
+  client = admitted.ok() ? *admitted : nullptr;
+  absl::Status status = admitted.ok() ? BeginStream() : admitted.status();
+  auto stream = MessageStream<Response>::Make(EndOfStream(method, status.ok()));
+  if (!status.ok()) {
+    client = nullptr;
+    stream->Fail(std::move(status));
+  }
+  return stream;
+}
+
+template <typename Response>
+void CheckpointService::OpenFor(
+    const std::shared_ptr<MessageStream<Response>>& stream,
+    const Client& client, const v1::Source& source, absl::string_view field,
+    OpenedFunction then) {
+  const absl::StatusOr<SourceSpec> spec = SourceFromProto(source, field);
+  if (!spec.ok()) return stream->Fail(spec.status());
+  cache_.Open(
+      client, *spec,
+      [stream, then = std::move(then)](
+          absl::StatusOr<std::shared_ptr<SharedCheckpoint>> opened) mutable {
+        if (!opened.ok()) return stream->Fail(opened.status());
+        then(*std::move(opened));
+      });
+}
+
+grpc::ServerUnaryReactor* CheckpointService::Inspect(
+    grpc::CallbackServerContext* context, const v1::InspectRequest* request,
+    v1::InspectResponse* response) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  const auto end = [this, reactor](const absl::Status& status) {
+    metrics_.CountRequest("Inspect", absl::StatusCodeToString(status.code()));
+    reactor->Finish(ToRpcStatus(status));
+  };
+  const absl::StatusOr<const Client*> client = Admit(*context);
+  const absl::StatusOr<SourceSpec> source =
+      client.ok() ? SourceFromProto(request->source(), "source")
+                  : absl::StatusOr<SourceSpec>(client.status());
+  if (!source.ok()) {
+    end(source.status());
+    return reactor;
+  }
+  cache_.Open(
+      **client, *source,
+      [this, request, response,
+       end](absl::StatusOr<std::shared_ptr<SharedCheckpoint>> opened) {
+        if (!opened.ok()) return end(opened.status());
+        const std::shared_ptr<SharedCheckpoint> shared = *std::move(opened);
+        absl::StatusOr<InspectionPage> page = ChoosePage(*shared, *request);
+        if (!page.ok()) return end(page.status());
+        std::vector<uint32_t> objects = page->objects;
+        shared->Locate(std::move(objects), [this, request, response, end,
+                                            shared, page = *std::move(page)](
+                                               absl::Status located) {
+          FillPage(fs_, *shared, *request, page,
+                   located.ok() && !page.objects.empty(), *response);
+          end(absl::OkStatus());
+        });
+      });
+  return reactor;
+}
+
+grpc::ServerWriteReactor<v1::GetMetadataResponse>*
+CheckpointService::GetMetadata(grpc::CallbackServerContext* context,
+                               const v1::GetMetadataRequest* request) {
+  const Client* client = nullptr;
+  const auto stream =
+      NewStream<v1::GetMetadataResponse>(*context, "GetMetadata", client);
+  if (client == nullptr) return stream.get();
+  const auto send = [this, stream](std::shared_ptr<SharedCheckpoint> shared,
+                                   absl::StatusOr<Reservation> memory) {
+    if (!memory.ok()) return stream->Fail(memory.status());
+    const absl::Status posted =
+        openers_.Post([stream, shared, memory = *std::move(memory)]() mutable {
+          stream->Send([index = DcpIndexOf(shared->checkpoint()),
+                        memory = std::move(memory), sent = size_t{0}](
+                           v1::GetMetadataResponse& response) mutable
+                       -> absl::StatusOr<bool> {
+            if (sent == index.size()) return false;
+            *response.mutable_data() = index.substr(sent, kMetadataChunkBytes);
+            sent += response.data().size();
+            return true;
+          });
+        });
+    if (!posted.ok()) stream->Fail(posted);
+  };
+  OpenFor(stream, *client, request->source(), "source",
+          [this, send](std::shared_ptr<SharedCheckpoint> shared) {
+            const uint64_t num_bytes = DcpIndexBytes(shared->checkpoint());
+            MemoryWish::Ask(budget_, num_bytes, kMaxMemoryWait,
+                            [send, shared](absl::StatusOr<Reservation> memory) {
+                              send(shared, std::move(memory));
+                            });
+          });
+  return stream.get();
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* CheckpointService::ReadTensors(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
+  const auto fail = [this](const absl::Status& status) {
+    metrics_.CountRequest("ReadTensors",
+                          absl::StatusCodeToString(status.code()));
+    return new FailedStream(status);
+  };
+  const absl::StatusOr<const Client*> client = Admit(*context);
+  if (!client.ok()) return fail(client.status());
+  if (!can_read_) {
+    return fail(absl::ResourceExhaustedError(
+        absl::StrCat("max-memory is ", max_memory_bytes_, " bytes: reading ",
+                     "takes ", kReadersShare * kMinMemoryBytes)));
+  }
+  grpc::ByteBuffer bytes(*request);
+  v1::ReadTensorsRequest parsed;
+  if (!grpc::SerializationTraits<v1::ReadTensorsRequest>::Deserialize(&bytes,
+                                                                      &parsed)
+           .ok()) {
+    return fail(absl::InvalidArgumentError("the request is no message"));
+  }
+  const absl::Status begun = BeginStream();
+  if (!begun.ok()) return fail(begun);
+  return TensorStream::Start(*stream_context_, **client, std::move(parsed),
+                             EndOfStream("ReadTensors", /*counted=*/true));
+}
+
+grpc::ServerWriteReactor<v1::ReadObjectsResponse>*
+CheckpointService::ReadObjects(grpc::CallbackServerContext* context,
+                               const v1::ReadObjectsRequest* request) {
+  const Client* client = nullptr;
+  const auto stream =
+      NewStream<v1::ReadObjectsResponse>(*context, "ReadObjects", client);
+  if (client == nullptr) return stream.get();
+  absl::StatusOr<std::vector<std::string>> globs =
+      GlobsFromProto(request->names(), "names");
+  if (!globs.ok()) {
+    stream->Fail(globs.status());
+    return stream.get();
+  }
+  OpenFor(
+      stream, *client, request->source(), "source",
+      [stream,
+       globs = *std::move(globs)](std::shared_ptr<SharedCheckpoint> shared) {
+        const auto& entries = shared->checkpoint().entries();
+        std::vector<uint32_t> wanted;
+        for (uint32_t i = 0; i < entries.size(); ++i) {
+          if (entries[i].object() == nullptr) continue;
+          bool matches = globs.empty();
+          for (const std::string& glob : globs) {
+            matches = matches || MatchesGlob(glob, entries[i].fqn);
+          }
+          if (matches) wanted.push_back(i);
+        }
+        std::vector<uint32_t> to_locate = wanted;
+        shared->Locate(
+            std::move(to_locate),
+            [stream, shared, wanted = std::move(wanted)](absl::Status located) {
+              if (!located.ok()) return stream->Fail(std::move(located));
+              stream->Send([shared, wanted, next = size_t{0}](
+                               v1::ReadObjectsResponse& response) mutable
+                           -> absl::StatusOr<bool> {
+                if (next == wanted.size()) return false;
+                const CheckpointEntry& entry =
+                    shared->checkpoint().entries()[wanted[next++]];
+                DCP_RETURN_IF_ERROR(CheckPlainObject(entry));
+                response.set_name(ToUtf8(entry.fqn));
+                *response.mutable_pickle() = WritePickle(entry.object()->value);
+                return true;
+              });
+            });
+      });
+  return stream.get();
+}
+
+template <typename Response>
+void CheckpointService::RunCheck(
+    const std::shared_ptr<MessageStream<Response>>& stream,
+    absl::AnyInvocable<void(uint64_t)> check) {
+  const uint64_t num_bytes = std::max(
+      std::min(kCheckMemoryBytes, max_memory_bytes_ / 4), kMinMemoryBytes);
+  MemoryWish::Ask(
+      budget_, num_bytes, kMaxMemoryWait,
+      [this, stream, num_bytes,
+       check = std::move(check)](absl::StatusOr<Reservation> memory) mutable {
+        if (!memory.ok()) return stream->Fail(memory.status());
+        const absl::Status posted = checkers_.Post(
+            [num_bytes, check = std::move(check),
+             memory = *std::move(memory)]() mutable { check(num_bytes); });
+        if (!posted.ok()) stream->Fail(WithRetryAfter(posted, kRetryAfterMs));
+      });
+}
+
+grpc::ServerWriteReactor<v1::VerifyCheckpointResponse>*
+CheckpointService::Verify(grpc::CallbackServerContext* context,
+                          const v1::VerifyCheckpointRequest* request) {
+  using Response = v1::VerifyCheckpointResponse;
+  const Client* client = nullptr;
+  const auto stream = NewStream<Response>(*context, "Verify", client);
+  if (client == nullptr) return stream.get();
+  const absl::StatusOr<double> percent =
+      SamplePercentFromProto(request->sample_percent(), "sample_percent");
+  if (!percent.ok()) {
+    stream->Fail(percent.status());
+    return stream.get();
+  }
+  const auto check = [this, stream, percent = *percent](
+                         const std::shared_ptr<SharedCheckpoint>& shared,
+                         uint64_t memory_bytes) {
+    const auto ticker = TellProgress(stream);
+    absl::StatusOr<VerifyReport> report = VerifyCheckpoint(
+        fs_, shared->checkpoint().path(),
+        {.open = {.rank = shared->rank()},
+         .sample_percent = percent,
+         .memory_bytes = memory_bytes,
+         .stop = stream->stop(),
+         .stats = &ticker->stats(),
+         .on_plan = [&](uint64_t bytes) { ticker->set_total(bytes); }});
+    ticker->Stop();
+    if (!report.ok()) {
+      return stream->Fail(
+          WithPlace(report.status(), {.path = shared->checkpoint().path()}));
+    }
+    SendLast(stream, [report = *std::move(report)](Response& response) {
+      VerifyReportToProto(report, *response.mutable_report());
+    });
+  };
+  OpenFor(stream, *client, request->source(), "source",
+          [this, stream, check](std::shared_ptr<SharedCheckpoint> shared) {
+            RunCheck(stream, [check, shared](uint64_t memory_bytes) {
+              check(shared, memory_bytes);
+            });
+          });
+  return stream.get();
+}
+
+grpc::ServerWriteReactor<v1::DiffResponse>* CheckpointService::Diff(
+    grpc::CallbackServerContext* context, const v1::DiffRequest* request) {
+  using Response = v1::DiffResponse;
+  using Shared = std::shared_ptr<SharedCheckpoint>;
+  const Client* client = nullptr;
+  const auto stream = NewStream<Response>(*context, "Diff", client);
+  if (client == nullptr) return stream.get();
+  const absl::StatusOr<SelectionOptions> selection_a =
+      SelectionFromProto(request->selection_a(), "selection_a");
+  const absl::StatusOr<SelectionOptions> selection_b =
+      SelectionFromProto(request->selection_b(), "selection_b");
+  for (const absl::Status& status :
+       {selection_a.status(), selection_b.status()}) {
+    if (status.ok()) continue;
+    stream->Fail(status);
+    return stream.get();
+  }
+  const auto check =
+      [this, stream, selection_a = *selection_a, selection_b = *selection_b,
+       tensors_only = request->tensors_only()](const Shared& a, const Shared& b,
+                                               uint64_t memory_bytes) {
+        const auto ticker = TellProgress(stream);
+        absl::StatusOr<DiffReport> report = DiffCheckpoints(
+            fs_, a->checkpoint().path(), b->checkpoint().path(),
+            {.open = {.rank = a->rank()},
+             .selection_a = selection_a,
+             .selection_b = selection_b,
+             .tensors_only = tensors_only,
+             .memory_bytes = memory_bytes,
+             .stop = stream->stop(),
+             .stats = &ticker->stats(),
+             .on_plan = [&](uint64_t bytes) { ticker->set_total(bytes); }});
+        ticker->Stop();
+        if (!report.ok()) return stream->Fail(report.status());
+        SendLast(stream, [report = *std::move(report)](Response& response) {
+          DiffReportToProto(report, *response.mutable_report());
+        });
+      };
+  OpenFor(stream, *client, request->a(), "a",
+          [this, stream, client, check, source_b = request->b()](Shared a) {
+            OpenFor(
+                stream, *client, source_b, "b",
+                [this, stream, a, check](Shared b) {
+                  if (a->rank() != b->rank()) {
+                    return stream->Fail(absl::InvalidArgumentError(
+                        absl::StrCat("a.rank is ", a->rank(), ", b.rank is ",
+                                     b->rank(), ": they must be the same")));
+                  }
+                  RunCheck(stream, [check, a, b](uint64_t memory_bytes) {
+                    check(a, b, memory_bytes);
+                  });
+                });
+          });
+  return stream.get();
+}
+
+}  // namespace dcp::server

@@ -1,0 +1,126 @@
+// CheckpointService: looking into checkpoints and reading from them
+// (tessera/v1/checkpoint_service.proto says what each call does). Handlers
+// check who calls and what is asked, and return; work that blocks runs on a
+// fixed number of threads. Calls come on gRPC's threads.
+#ifndef SERVER_CHECKPOINT_SERVICE_H_
+#define SERVER_CHECKPOINT_SERVICE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "dcp/io/file_system.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/server_callback.h"
+#include "server/access.h"
+#include "server/checkpoint_cache.h"
+#include "server/memory_budget.h"
+#include "server/message_stream.h"
+#include "server/metrics.h"
+#include "server/server_options.h"
+#include "server/task_queue.h"
+#include "server/tensor_stream.h"
+#include "server/window_readers.h"
+#include "tessera/v1/checkpoint_service.grpc.pb.h"
+
+namespace dcp::server {
+
+// The stream of tensors frames its messages itself (server/chunk_frame.h).
+using CheckpointServiceBase =
+    tessera::v1::CheckpointService::WithCallbackMethod_Inspect<
+        tessera::v1::CheckpointService::WithCallbackMethod_GetMetadata<
+            tessera::v1::CheckpointService::WithRawCallbackMethod_ReadTensors<
+                tessera::v1::CheckpointService::WithCallbackMethod_ReadObjects<
+                    tessera::v1::CheckpointService::WithCallbackMethod_Verify<
+                        tessera::v1::CheckpointService::WithCallbackMethod_Diff<
+                            tessera::v1::CheckpointService::Service>>>>>>;
+
+class CheckpointService final : public CheckpointServiceBase {
+ public:
+  // All but `options` outlive this, which outlives the server: no call is left
+  // when it is destroyed.
+  CheckpointService(FileSystem& fs, const Access& access, MemoryBudget& budget,
+                    Metrics& metrics, const ServerOptions& options);
+  ~CheckpointService() override;
+
+  // New calls are refused from now on (Unavailable); those that run go on.
+  void Drain() { draining_.store(true); }
+
+  // Calls that stream, that have not ended.
+  int64_t num_streams() const { return num_streams_.load(); }
+
+  grpc::ServerUnaryReactor* Inspect(
+      grpc::CallbackServerContext* context,
+      const tessera::v1::InspectRequest* request,
+      tessera::v1::InspectResponse* response) override;
+  grpc::ServerWriteReactor<tessera::v1::GetMetadataResponse>* GetMetadata(
+      grpc::CallbackServerContext* context,
+      const tessera::v1::GetMetadataRequest* request) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* ReadTensors(
+      grpc::CallbackServerContext* context,
+      const grpc::ByteBuffer* request) override;
+  grpc::ServerWriteReactor<tessera::v1::ReadObjectsResponse>* ReadObjects(
+      grpc::CallbackServerContext* context,
+      const tessera::v1::ReadObjectsRequest* request) override;
+  grpc::ServerWriteReactor<tessera::v1::VerifyCheckpointResponse>* Verify(
+      grpc::CallbackServerContext* context,
+      const tessera::v1::VerifyCheckpointRequest* request) override;
+  grpc::ServerWriteReactor<tessera::v1::DiffResponse>* Diff(
+      grpc::CallbackServerContext* context,
+      const tessera::v1::DiffRequest* request) override;
+
+ private:
+  using OpenedFunction =
+      absl::AnyInvocable<void(std::shared_ptr<SharedCheckpoint>)>;
+
+  // Who calls, unless the server drains.
+  absl::StatusOr<const Client*> Admit(
+      const grpc::CallbackServerContext& context) const;
+  // Counts a stream; ResourceExhausted when there are too many.
+  absl::Status BeginStream();
+  // What is called when the stream of that method has ended.
+  absl::AnyInvocable<void(absl::StatusCode)> EndOfStream(
+      absl::string_view method, bool counted);
+
+  // A stream of small messages, whose call is admitted; null with the stream
+  // already failed.
+  template <typename Response>
+  std::shared_ptr<MessageStream<Response>> NewStream(
+      const grpc::CallbackServerContext& context, absl::string_view method,
+      const Client*& client);
+  // Opens a source for a stream; errors end it.
+  template <typename Response>
+  void OpenFor(const std::shared_ptr<MessageStream<Response>>& stream,
+               const Client& client, const tessera::v1::Source& source,
+               absl::string_view field, OpenedFunction then);
+  // Runs `check` for a stream on a thread for checks, with memory.
+  template <typename Response>
+  void RunCheck(const std::shared_ptr<MessageStream<Response>>& stream,
+                absl::AnyInvocable<void(uint64_t memory_bytes)> check);
+
+  FileSystem& fs_;
+  const Access& access_;
+  MemoryBudget& budget_;
+  Metrics& metrics_;
+  const int64_t max_streams_;
+  const uint64_t max_memory_bytes_;
+  std::atomic<bool> draining_{false};
+  std::atomic<int64_t> num_streams_{0};
+
+  TaskQueue openers_;
+  TaskQueue checkers_;
+  CheckpointCache cache_;
+  bool can_read_ = true;  // there is memory for a reader
+  std::unique_ptr<WindowReaders> readers_;
+  std::unique_ptr<StreamContext> stream_context_;
+  std::shared_ptr<void> streams_gauge_;
+};
+
+}  // namespace dcp::server
+
+#endif  // SERVER_CHECKPOINT_SERVICE_H_

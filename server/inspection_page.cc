@@ -1,0 +1,193 @@
+#include "server/inspection_page.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "dcp/base/bytes.h"
+#include "dcp/base/checksum.h"
+#include "dcp/base/status.h"
+#include "dcp/checkpoint/selection.h"
+#include "proto/utf8.h"
+#include "server/messages.h"
+
+namespace dcp::server {
+namespace {
+
+namespace v1 = ::tessera::v1;
+
+constexpr int kDefaultPageSize = 1000;
+constexpr int kMaxPageSize = 10'000;
+// Of a page: a receiver takes 4 MiB unless told otherwise. A tensor of very
+// many chunks alone may have more.
+constexpr size_t kMaxPageBytes = size_t{3} << 20;
+// Values of objects cost a read each.
+constexpr size_t kMaxObjectsRead = 1000;
+// Files that are listed; each costs a look at the disk.
+constexpr size_t kMaxFilesListed = 10'000;
+// Of a property: safetensors' metadata may have megabytes.
+constexpr size_t kMaxPropertyBytes = 1000;
+constexpr size_t kMaxProperties = 100;
+
+// What the answer depends on.
+uint64_t DigestOf(const SharedCheckpoint& shared,
+                  const v1::InspectRequest& request) {
+  std::string text = absl::StrCat(shared.etag(), "\n", request.chunks(), "\n");
+  for (const std::string& name : request.names()) {
+    absl::StrAppend(&text, name.size(), ":", name);
+  }
+  return Digest64Of(AsBytes(text));
+}
+
+std::string MakeToken(uint64_t digest, size_t next) {
+  return absl::StrFormat("%016x-%d", digest, next);
+}
+
+absl::StatusOr<size_t> ParseToken(absl::string_view token, uint64_t digest) {
+  if (token.empty()) return size_t{0};
+  const std::pair<absl::string_view, absl::string_view> parts =
+      absl::StrSplit(token, absl::MaxSplits('-', 1));
+  uint64_t next = 0;
+  if (parts.first != absl::StrFormat("%016x", digest) ||
+      !absl::SimpleAtoi(parts.second, &next) || next == 0) {
+    return absl::InvalidArgumentError(
+        "page_token is not of this request, or the checkpoint was replaced: "
+        "begin with the first page");
+  }
+  return next;
+}
+
+bool Matches(const std::vector<std::string>& globs, absl::string_view name) {
+  return globs.empty() ||
+         std::any_of(globs.begin(), globs.end(), [&](const std::string& glob) {
+           return MatchesGlob(glob, name);
+         });
+}
+
+void CountAll(const SharedCheckpoint& shared,
+              const std::vector<std::string>& globs,
+              v1::InspectResponse& response) {
+  uint64_t num_bytes = 0;
+  for (const CheckpointEntry& entry : shared.checkpoint().entries()) {
+    if (!Matches(globs, entry.fqn)) continue;
+    const TensorEntry* tensor = entry.tensor();
+    if (tensor == nullptr) {
+      response.set_num_objects(response.num_objects() + 1);
+      continue;
+    }
+    response.set_num_tensors(response.num_tensors() + 1);
+    num_bytes = CheckedAdd(num_bytes, tensor->num_bytes()).value_or(UINT64_MAX);
+  }
+  response.set_num_bytes(num_bytes);
+}
+
+void ListFiles(FileSystem& fs, const SharedCheckpoint& shared,
+               v1::InspectResponse& response) {
+  const SourceFiles& files = shared.checkpoint().files();
+  response.set_num_files(files.names().size());
+  const size_t num_listed = std::min(files.names().size(), kMaxFilesListed);
+  for (uint32_t i = 0; i < num_listed; ++i) {
+    v1::InspectResponse::File& file = *response.add_files();
+    file.set_name(ToUtf8(files.names()[i]));
+    absl::StatusOr<File> opened = fs.OpenForRead(
+        files.PathOf(i), DirectMode::kOff,
+        /*follow_symlinks=*/shared.checkpoint().format() != Format::kDcp);
+    if (!opened.ok()) continue;
+    file.set_num_bytes(opened->size);
+    fs.Close(*opened).IgnoreError();  // nothing was written
+  }
+}
+
+void ListProperties(const SharedCheckpoint& shared,
+                    v1::InspectResponse& response) {
+  auto& properties = *response.mutable_properties();
+  for (const auto& [label, text] : shared.checkpoint().properties()) {
+    if (properties.size() == kMaxProperties) return;
+    const std::string utf8 = ToUtf8(text);
+    properties[std::string(Utf8Prefix(ToUtf8(label), kMaxPropertyBytes))] =
+        std::string(Utf8Prefix(utf8, kMaxPropertyBytes));
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<InspectionPage> ChoosePage(const SharedCheckpoint& shared,
+                                          const v1::InspectRequest& request) {
+  if (request.page_size() < 0 || request.page_size() > kMaxPageSize) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("page_size is ", request.page_size(), ": 0 to ",
+                     kMaxPageSize, " are allowed"));
+  }
+  DCP_ASSIGN_OR_RETURN(const std::vector<std::string> globs,
+                       GlobsFromProto(request.names(), "names"));
+  const size_t page_size = static_cast<size_t>(
+      request.page_size() == 0 ? kDefaultPageSize : request.page_size());
+  InspectionPage page;
+  page.request_digest = DigestOf(shared, request);
+  DCP_ASSIGN_OR_RETURN(page.first,
+                       ParseToken(request.page_token(), page.request_digest));
+  const auto& entries = shared.checkpoint().entries();
+  for (uint32_t i = 0; i < entries.size(); ++i) {
+    if (!Matches(globs, entries[i].fqn)) continue;
+    const size_t number = page.num_matching++;
+    if (number < page.first || number - page.first >= page_size) continue;
+    page.entries.push_back(i);
+    if (entries[i].object() != nullptr) page.objects.push_back(i);
+  }
+  if (page.first > page.num_matching) {
+    return absl::InvalidArgumentError("page_token is beyond the last page");
+  }
+  if (page.objects.size() > kMaxObjectsRead) page.objects.clear();
+  return page;
+}
+
+void FillPage(FileSystem& fs, const SharedCheckpoint& shared,
+              const v1::InspectRequest& request, const InspectionPage& page,
+              bool with_texts, v1::InspectResponse& response) {
+  const Checkpoint& checkpoint = shared.checkpoint();
+  response.set_format(FormatToProto(checkpoint.format()));
+  response.set_etag(shared.etag());
+  ListProperties(shared, response);
+  CountAll(
+      shared,
+      std::vector<std::string>(request.names().begin(), request.names().end()),
+      response);
+  if (page.first == 0) ListFiles(fs, shared, response);
+  size_t num_bytes = response.ByteSizeLong();
+  size_t num_taken = 0;
+  for (const uint32_t index : page.entries) {
+    const CheckpointEntry& entry = checkpoint.entries()[index];
+    if (entry.tensor() != nullptr) {
+      TensorToProto(entry,
+                    request.chunks()
+                        ? absl::MakeConstSpan(checkpoint.files().names())
+                        : absl::Span<const std::string>(),
+                    *response.add_tensors());
+      num_bytes += response.tensors(response.tensors_size() - 1).ByteSizeLong();
+    } else {
+      ObjectToProto(entry, with_texts, *response.add_objects());
+      num_bytes += response.objects(response.objects_size() - 1).ByteSizeLong();
+    }
+    ++num_taken;
+    if (num_bytes <= kMaxPageBytes) continue;
+    if (num_taken > 1) {
+      // This one begins the next page.
+      --num_taken;
+      if (entry.tensor() != nullptr) {
+        response.mutable_tensors()->RemoveLast();
+      } else {
+        response.mutable_objects()->RemoveLast();
+      }
+    }
+    break;
+  }
+  const size_t next = page.first + num_taken;
+  if (next < page.num_matching) {
+    response.set_next_page_token(MakeToken(page.request_digest, next));
+  }
+}
+
+}  // namespace dcp::server

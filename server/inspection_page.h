@@ -1,0 +1,41 @@
+// One page of Inspect. Tokens of pages are tied to the checkpoint and to the
+// request: those of another are refused. Any thread.
+#ifndef SERVER_INSPECTION_PAGE_H_
+#define SERVER_INSPECTION_PAGE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "dcp/io/file_system.h"
+#include "server/checkpoint_cache.h"
+#include "tessera/v1/checkpoint_service.pb.h"
+
+namespace dcp::server {
+
+struct InspectionPage {
+  std::vector<uint32_t> entries;  // from `first` on, as many as asked for
+  size_t first = 0;               // among those that match
+  size_t num_matching = 0;
+  // Objects of the page whose values are to be located before FillPage.
+  std::vector<uint32_t> objects;
+  uint64_t request_digest = 0;
+};
+
+// InvalidArgument names the field.
+absl::StatusOr<InspectionPage> ChoosePage(
+    const SharedCheckpoint& shared, const tessera::v1::InspectRequest& request);
+
+// Reads the sizes of the checkpoint's files for the first page. `with_texts`
+// says that the objects are located. A page ends early when a message would
+// become too large.
+void FillPage(FileSystem& fs, const SharedCheckpoint& shared,
+              const tessera::v1::InspectRequest& request,
+              const InspectionPage& page, bool with_texts,
+              tessera::v1::InspectResponse& response);
+
+}  // namespace dcp::server
+
+#endif  // SERVER_INSPECTION_PAGE_H_

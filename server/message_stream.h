@@ -1,0 +1,150 @@
+// MessageStream: a call that answers with a stream of small messages: the pages
+// of a long answer, or a report after some progress. Moved on by its own
+// writes; no thread waits for a client. Thread-safe.
+#ifndef SERVER_MESSAGE_STREAM_H_
+#define SERVER_MESSAGE_STREAM_H_
+
+#include <memory>
+#include <stop_token>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "grpcpp/support/server_callback.h"
+#include "proto/rpc_status.h"
+
+namespace dcp::server {
+
+template <typename Response>
+class MessageStream final
+    : public grpc::ServerWriteReactor<Response>,
+      public std::enable_shared_from_this<MessageStream<Response>> {
+ public:
+  // Gives the next message, or false at the end. Called on any thread, by one
+  // at a time; does not block.
+  using Next = absl::AnyInvocable<absl::StatusOr<bool>(Response&)>;
+  // How the call ended.
+  using Ended = absl::AnyInvocable<void(absl::StatusCode)>;
+
+  // Owners: gRPC, until the call is over, and who answers it.
+  static std::shared_ptr<MessageStream> Make(Ended ended) {
+    std::shared_ptr<MessageStream> stream(new MessageStream(std::move(ended)));
+    stream->self_ = stream;
+    return stream;
+  }
+
+  // Requested when the client is gone.
+  std::stop_token stop() const { return stop_.get_token(); }
+
+  // Writes `message`, unless one is on its way still: progress that nobody
+  // waits for.
+  void Offer(Response message) {
+    {
+      absl::MutexLock lock(&mutex_);
+      if (writing_ || ended_by_ || next_ != nullptr) return;
+      writing_ = true;
+    }
+    message_ = std::move(message);
+    this->StartWrite(&message_);
+  }
+
+  // All that is to come: Send or Fail, once.
+  void Send(Next next) {
+    {
+      absl::MutexLock lock(&mutex_);
+      next_ = std::move(next);
+    }
+    Move();
+  }
+  void Fail(absl::Status status) {
+    EndBy(std::move(status));
+    Move();
+  }
+
+  void OnWriteDone(bool ok) override {
+    {
+      absl::MutexLock lock(&mutex_);
+      writing_ = false;
+    }
+    if (!ok) EndBy(absl::CancelledError("the client is gone"));
+    Move();
+  }
+
+  void OnCancel() override {
+    stop_.request_stop();
+    EndBy(absl::CancelledError("the call was cancelled"));
+    Move();
+  }
+
+  void OnDone() override {
+    absl::StatusCode code;
+    {
+      absl::MutexLock lock(&mutex_);
+      code = status_.code();
+    }
+    ended_(code);
+    const std::shared_ptr<MessageStream> self = std::move(self_);
+  }
+
+ private:
+  explicit MessageStream(Ended ended) : ended_(std::move(ended)) {}
+
+  void EndBy(absl::Status status) {
+    Next dropped;  // destroyed without the lock
+    absl::MutexLock lock(&mutex_);
+    if (ended_by_) return;
+    ended_by_ = true;
+    status_ = std::move(status);
+    if (!calling_) dropped = std::move(next_);
+  }
+
+  // Whoever sets `writing_` owns `message_` and the right to write.
+  void Move() {
+    const auto self = this->shared_from_this();
+    bool finish = false;
+    absl::Status status;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (writing_ || finished_) return;
+      if (ended_by_) {
+        finish = finished_ = true;
+        status = status_;
+      } else if (next_ == nullptr) {
+        return;
+      } else {
+        writing_ = calling_ = true;
+      }
+    }
+    if (finish) return this->Finish(ToRpcStatus(status));
+    message_.Clear();
+    const absl::StatusOr<bool> more = next_(message_);
+    {
+      absl::MutexLock lock(&mutex_);
+      calling_ = false;
+      if (!more.ok() || !*more) writing_ = false;
+    }
+    if (more.ok() && *more) return this->StartWrite(&message_);
+    EndBy(more.status());
+    Move();
+  }
+
+  Ended ended_;
+  std::stop_source stop_;
+  std::shared_ptr<MessageStream> self_;
+  Response message_;
+
+  absl::Mutex mutex_;
+  Next next_;  // set under the lock, called by who writes
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool calling_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ended_by_ ABSL_GUARDED_BY(mutex_) = false;  // status_ is there
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace dcp::server
+
+#endif  // SERVER_MESSAGE_STREAM_H_

@@ -1,0 +1,371 @@
+// The steps of a stream, each begun by the event that ends the one before:
+//
+//   1. open the checkpoint, hold the request against it   (tasks of the cache)
+//   2. find the payload of what is wanted                 (the same)
+//   3. reserve memory for some windows                    (the budget)
+//   4. write the header
+//   5. want windows ahead; write the first as soon as it is ready, chunk by
+//      chunk; let go of it when its last chunk is written
+//
+// [Note: one at a time] An event notes itself under the lock; the first thread
+// that finds nobody moving the stream moves it, and goes round again for events
+// that come meanwhile. So all state but the events belongs to that thread, and
+// nothing is called while the lock is held.
+#include "server/tensor_stream.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/strings/str_cat.h"
+#include "dcp/base/checksum.h"
+#include "dcp/base/error_place.h"
+#include "dcp/base/status.h"
+#include "proto/rpc_status.h"
+#include "proto/utf8.h"
+#include "server/chunk_frame.h"
+#include "server/messages.h"
+
+namespace dcp::server {
+namespace {
+
+namespace v1 = ::tessera::v1;
+
+// Windows that a stream holds: one that is being written, the others being
+// read. With fewer, a disk waits for the network or the other way round; where
+// memory is short a stream does with two.
+constexpr uint64_t kWindowsAhead = 4;
+constexpr uint64_t kFewWindowsAhead = 2;
+// Small windows; each costs some hundred bytes besides.
+constexpr size_t kMaxHeld = 256;
+
+// Of a part, with its name and box, beside its payload.
+constexpr uint64_t kBytesPerPart = sizeof(TensorPart) + 64;
+
+// Of the payload of a message. Receivers take 4 MiB in all unless told
+// otherwise.
+constexpr uint64_t kDefaultChunkBytes = uint64_t{1} << 20;
+constexpr uint64_t kMaxChunkBytes = uint64_t{4} << 20;
+constexpr uint64_t kMinChunkBytes = 1024;
+// Of a header: a message more costs little.
+constexpr size_t kHeaderBytes = size_t{1} << 20;
+
+}  // namespace
+
+TensorStream* TensorStream::Start(
+    StreamContext& context, const Client& client,
+    v1::ReadTensorsRequest request,
+    absl::AnyInvocable<void(absl::StatusCode)> ended) {
+  std::shared_ptr<TensorStream> stream(
+      new TensorStream(context, client, std::move(request), std::move(ended)));
+  stream->self_ = stream;
+  stream->Open();
+  return stream.get();
+}
+
+TensorStream::TensorStream(StreamContext& context, const Client& client,
+                           v1::ReadTensorsRequest request,
+                           absl::AnyInvocable<void(absl::StatusCode)> ended)
+    : context_(context),
+      client_(client),
+      request_(std::move(request)),
+      ended_(std::move(ended)) {
+  const uint64_t wanted = request_.max_chunk_bytes();
+  chunk_bytes_ = wanted == 0
+                     ? kDefaultChunkBytes
+                     : std::clamp(wanted, kMinChunkBytes, kMaxChunkBytes);
+}
+
+void TensorStream::Open() {
+  absl::StatusOr<SourceSpec> source =
+      SourceFromProto(request_.source(), "source");
+  if (!source.ok()) {
+    return Happen([&](Events& events) { events.opened = source.status(); });
+  }
+  context_.cache.Open(
+      client_, *source,
+      [self = shared_from_this()](
+          absl::StatusOr<std::shared_ptr<SharedCheckpoint>> checkpoint) {
+        if (checkpoint.ok()) return self->Locate(*std::move(checkpoint));
+        self->Happen(
+            [&](Events& events) { events.opened = checkpoint.status(); });
+      });
+}
+
+void TensorStream::Locate(std::shared_ptr<SharedCheckpoint> checkpoint) {
+  absl::StatusOr<TensorParts> parts =
+      ResolveParts(checkpoint->checkpoint(), request_);
+  if (!parts.ok()) {
+    const absl::Status status =
+        WithPlace(parts.status(), {.path = checkpoint->checkpoint().path()});
+    return Happen([&](Events& events) { events.opened = status; });
+  }
+  std::vector<uint32_t> entries;
+  for (const TensorPart& part : parts->parts) {
+    if (part.num_bytes == 0) continue;
+    if (entries.empty() || entries.back() != part.entry) {
+      entries.push_back(part.entry);
+    }
+  }
+  SharedCheckpoint& shared = *checkpoint;
+  shared.Locate(std::move(entries),
+                [self = shared_from_this(),
+                 opened = Opened{std::move(checkpoint), *std::move(parts)}](
+                    absl::Status status) mutable {
+                  if (status.ok())
+                    status = self->CheckUnchanged(*opened.checkpoint);
+                  self->Happen([&](Events& events) {
+                    if (status.ok()) {
+                      events.opened = std::move(opened);
+                    } else {
+                      events.opened = std::move(status);
+                    }
+                  });
+                });
+}
+
+// The files of a DCP checkpoint are opened when their payload is looked for:
+// they are those of its index only if that is still the same.
+absl::Status TensorStream::CheckUnchanged(const SharedCheckpoint& checkpoint) {
+  const std::string& path = checkpoint.checkpoint().path();
+  const absl::StatusOr<std::string> now =
+      EtagOf(context_.fs, client_, path, checkpoint.rank());
+  if (now.ok() && *now == checkpoint.etag()) return absl::OkStatus();
+  return WithRetryAfter(WithPlace(absl::UnavailableError(absl::StrCat(
+                                      path, " is being replaced: try again")),
+                                  {.path = path}),
+                        /*milliseconds=*/1000);
+}
+
+void TensorStream::OnWriteDone(bool ok) {
+  Happen([&](Events& events) {
+    events.written = true;
+    events.write_failed = !ok;
+  });
+}
+
+void TensorStream::OnCancel() {
+  Happen([](Events& events) { events.cancelled = true; });
+}
+
+void TensorStream::OnDone() {
+  ended_(status_.code());
+  // Events that are on their way may be the last owners.
+  const std::shared_ptr<TensorStream> self = std::move(self_);
+}
+
+// See [Note: one at a time].
+void TensorStream::Happen(absl::FunctionRef<void(Events&)> change) {
+  {
+    absl::MutexLock lock(&mutex_);
+    change(events_);
+    again_ = true;
+    if (moving_) return;
+    moving_ = true;
+  }
+  // OnDone may come as soon as the stream is finished.
+  const std::shared_ptr<TensorStream> self = shared_from_this();
+  while (true) {
+    Events events;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (!std::exchange(again_, false)) {
+        moving_ = false;
+        return;
+      }
+      events = std::exchange(events_, Events());
+    }
+    Step(std::move(events));
+  }
+}
+
+void TensorStream::Step(Events events) {
+  if (finished_) return;
+  absl::Status status = Take(events);
+  if (!ending_ && status.ok() && memory_ != nullptr) {
+    WantWindows();
+    if (!writing_) status = WriteNext();
+  }
+  if (!ending_ && !status.ok()) End(status);
+  if (!ending_ || writing_) return;
+  finished_ = true;
+  Finish(ToRpcStatus(status_));
+}
+
+// An error ends the stream.
+absl::Status TensorStream::Take(Events& events) {
+  if (events.written) {
+    writing_ = false;
+    if (!events.write_failed) {
+      context_.metrics.CountBytes("streamed", std::exchange(writing_bytes_, 0));
+    }
+  }
+  if (events.cancelled) return absl::CancelledError("the call was cancelled");
+  if (events.write_failed) return absl::CancelledError("the client is gone");
+  if (events.opened.has_value() && !ending_) {
+    DCP_RETURN_IF_ERROR(events.opened->status());
+    opened_ = *std::move(*events.opened);
+    const uint64_t num_bytes = opened_->parts.num_bytes;
+    if (!request_.etag().empty() &&
+        request_.etag() != opened_->checkpoint->etag()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the checkpoint was replaced: its etag is ",
+          opened_->checkpoint->etag(), ", not ", ToUtf8(request_.etag())));
+    }
+    if (request_.resume_offset() > num_bytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("resume_offset is ", request_.resume_offset(),
+                       ": the stream has ", num_bytes, " bytes"));
+    }
+    want_offset_ = write_offset_ = request_.resume_offset();
+    AskForMemory();
+  }
+  if (events.memory.has_value() && !ending_) {
+    wish_ = nullptr;
+    DCP_RETURN_IF_ERROR(events.memory->status());
+    memory_ = std::make_shared<Reservation>(*std::move(*events.memory));
+    user_ = std::make_unique<WindowUser>(context_.readers,
+                                         [weak = weak_from_this()] {
+                                           if (const auto self = weak.lock())
+                                             self->Happen([](Events&) {});
+                                         });
+  }
+  return absl::OkStatus();
+}
+
+void TensorStream::AskForMemory() {
+  const bool is_short =
+      context_.budget.used_bytes() > context_.budget.limit_bytes() / 2;
+  window_bytes_ =
+      std::min(opened_->parts.num_bytes,
+               (is_short ? kFewWindowsAhead : kWindowsAhead) * kWindowBytes);
+  const uint64_t num_bytes =
+      window_bytes_ + opened_->parts.parts.size() * kBytesPerPart;
+  if (context_.budget.num_waiting() > 0 ||
+      num_bytes >
+          context_.budget.limit_bytes() - context_.budget.used_bytes()) {
+    context_.readers.DropIdle();
+  }
+  wish_ = MemoryWish::Ask(
+      context_.budget, num_bytes, kMaxMemoryWait,
+      [self = shared_from_this()](absl::StatusOr<Reservation> memory) {
+        self->Happen(
+            [&](Events& events) { events.memory = std::move(memory); });
+      });
+}
+
+void TensorStream::WantWindows() {
+  const TensorParts& parts = opened_->parts;
+  while (want_offset_ < parts.num_bytes && held_.size() < kMaxHeld) {
+    const size_t index = parts.PartAt(want_offset_);
+    const TensorPart& part = parts.parts[index];
+    const TensorEntry& tensor =
+        *opened_->checkpoint->checkpoint().entries()[part.entry].tensor();
+    PartWindow window = WindowAt(tensor.shape, part, want_offset_ - part.begin);
+    if (held_bytes_ + window.num_bytes > window_bytes_) return;
+    held_bytes_ += window.num_bytes;
+    want_offset_ = part.begin + window.begin + window.num_bytes;
+    held_.push_back({user_->Want({.checkpoint = opened_->checkpoint,
+                                  .entry = part.entry,
+                                  .dtype = part.dtype,
+                                  .box = std::move(window.box)},
+                                 window.num_bytes),
+                     static_cast<uint32_t>(index), window.begin});
+  }
+}
+
+// Writes what can be written; an error ends the stream, OK too when all is
+// written.
+absl::Status TensorStream::WriteNext() {
+  if (!header_written_) {
+    WriteHeader();
+    return absl::OkStatus();
+  }
+  // The last chunk of the first window is written.
+  while (!held_.empty()) {
+    const Held& first = held_.front();
+    const uint64_t end = opened_->parts.parts[first.part].begin + first.begin +
+                         first.window->num_bytes;
+    if (write_offset_ < end) break;
+    held_bytes_ -= first.window->num_bytes;
+    held_.pop_front();
+    user_->LetGo();
+    WantWindows();
+  }
+  if (held_.empty()) {
+    End(absl::OkStatus());
+    return absl::OkStatus();
+  }
+  if (!held_.front().window->ready()) return absl::OkStatus();
+  DCP_RETURN_IF_ERROR(held_.front().window->status());
+  WriteChunk();
+  return absl::OkStatus();
+}
+
+void TensorStream::WriteHeader() {
+  v1::ReadTensorsResponse response;
+  v1::ReadTensorsResponse::Header& header = *response.mutable_header();
+  header.set_num_bytes(opened_->parts.num_bytes);
+  header.set_etag(opened_->checkpoint->etag());
+  const std::vector<TensorPart>& parts = opened_->parts.parts;
+  size_t num_bytes = 0;
+  while (next_header_part_ < parts.size() && num_bytes < kHeaderBytes) {
+    const TensorPart& part = parts[next_header_part_++];
+    const TensorEntry& tensor =
+        *opened_->checkpoint->checkpoint().entries()[part.entry].tensor();
+    v1::ReadTensorsResponse::Header::Part& made = *header.add_parts();
+    made.set_name(ToUtf8(part.name));
+    made.set_dtype(std::string(TorchName(part.dtype)));
+    made.mutable_shape()->Add(tensor.shape.begin(), tensor.shape.end());
+    BoxToProto(part.box, *made.mutable_box());
+    made.set_num_bytes(part.num_bytes);
+    num_bytes += made.ByteSizeLong();
+  }
+  header_written_ = next_header_part_ == parts.size();
+  header.set_more(!header_written_);
+  const grpc::Slice slice(response.SerializeAsString());
+  buffer_ = grpc::ByteBuffer(&slice, 1);
+  writing_ = true;
+  StartWrite(&buffer_);
+}
+
+void TensorStream::WriteChunk() {
+  const Held& first = held_.front();
+  const TensorPart& part = opened_->parts.parts[first.part];
+  const uint64_t in_window = write_offset_ - part.begin - first.begin;
+  // Cut at the same places for everyone, whatever it resumed from.
+  const uint64_t until = std::min(
+      first.window->num_bytes, (in_window / chunk_bytes_ + 1) * chunk_bytes_);
+  const ByteSpan data =
+      first.window->bytes().subspan(in_window, until - in_window);
+  // Owners of window and memory: gRPC, until it has sent the message.
+  struct Owner {
+    std::shared_ptr<const Window> window;
+    std::shared_ptr<const Reservation> memory;
+  };
+  buffer_ =
+      ChunkFrameBuffer({.part = first.part,
+                        .offset = write_offset_ - part.begin,
+                        .data = data,
+                        .crc32c = ExtendCrc32c(0, data)},
+                       std::make_shared<Owner>(Owner{first.window, memory_}));
+  write_offset_ += data.size();
+  writing_ = true;
+  writing_bytes_ = data.size();
+  StartWrite(&buffer_);
+}
+
+// Gives everything back; the call ends when the last message is written.
+void TensorStream::End(const absl::Status& status) {
+  ending_ = true;
+  status_ = status;
+  if (wish_ != nullptr) wish_->Cancel();
+  wish_ = nullptr;
+  held_.clear();
+  user_ = nullptr;
+  memory_ = nullptr;
+  opened_.reset();
+}
+
+}  // namespace dcp::server

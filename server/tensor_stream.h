@@ -1,0 +1,133 @@
+// TensorStream: one call of ReadTensors. A state machine that is moved on by
+// events (the checkpoint is open, memory is there, a window is ready, a message
+// is written, the client is gone) on whatever thread they come, one at a time;
+// no thread waits for it. It holds a few windows ahead of its client, so a slow
+// client makes its own reading stop.
+#ifndef SERVER_TENSOR_STREAM_H_
+#define SERVER_TENSOR_STREAM_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "dcp/io/file_system.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/server_callback.h"
+#include "server/access.h"
+#include "server/checkpoint_cache.h"
+#include "server/memory_budget.h"
+#include "server/memory_wish.h"
+#include "server/metrics.h"
+#include "server/tensor_parts.h"
+#include "server/window_readers.h"
+#include "tessera/v1/checkpoint_service.pb.h"
+
+namespace dcp::server {
+
+// What all streams of a server use; outlives them.
+struct StreamContext {
+  FileSystem& fs;
+  CheckpointCache& cache;
+  WindowReaders& readers;
+  MemoryBudget& budget;
+  Metrics& metrics;
+};
+
+class TensorStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
+                           public std::enable_shared_from_this<TensorStream> {
+ public:
+  // Begins at once; owns itself until gRPC is done with it, and then calls
+  // `ended`. `client` outlives it.
+  static TensorStream* Start(StreamContext& context, const Client& client,
+                             tessera::v1::ReadTensorsRequest request,
+                             absl::AnyInvocable<void(absl::StatusCode)> ended);
+
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+ private:
+  // A checkpoint with what is wanted of it.
+  struct Opened {
+    std::shared_ptr<SharedCheckpoint> checkpoint;
+    TensorParts parts;
+  };
+  // What happened since the last step.
+  struct Events {
+    bool cancelled = false;
+    bool written = false;
+    bool write_failed = false;
+    std::optional<absl::StatusOr<Opened>> opened;
+    std::optional<absl::StatusOr<Reservation>> memory;
+  };
+
+  TensorStream(StreamContext& context, const Client& client,
+               tessera::v1::ReadTensorsRequest request,
+               absl::AnyInvocable<void(absl::StatusCode)> ended);
+
+  void Open();
+  void Locate(std::shared_ptr<SharedCheckpoint> checkpoint);
+  absl::Status CheckUnchanged(const SharedCheckpoint& checkpoint);
+
+  // Notes what `change` says and moves on.
+  void Happen(absl::FunctionRef<void(Events&)> change);
+  void Step(Events events);
+  absl::Status Take(Events& events);
+  void AskForMemory();
+  void WantWindows();
+  absl::Status WriteNext();
+  void WriteHeader();
+  void WriteChunk();
+  void End(const absl::Status& status);
+
+  StreamContext& context_;
+  const Client& client_;
+  const tessera::v1::ReadTensorsRequest request_;
+  absl::AnyInvocable<void(absl::StatusCode)> ended_;
+  // Owners: gRPC, by this, until OnDone; events on their way.
+  std::shared_ptr<TensorStream> self_;
+
+  absl::Mutex mutex_;
+  Events events_ ABSL_GUARDED_BY(mutex_);
+  bool moving_ ABSL_GUARDED_BY(mutex_) = false;
+  bool again_ ABSL_GUARDED_BY(mutex_) = false;
+
+  // The rest belongs to the thread that moves it on.
+  std::optional<Opened> opened_;
+  std::shared_ptr<MemoryWish> wish_;
+  // Owners: this, and messages on their way.
+  std::shared_ptr<const Reservation> memory_;
+  uint64_t window_bytes_ = 0;  // of memory_
+  uint64_t chunk_bytes_ = 0;
+  std::unique_ptr<WindowUser> user_;
+  size_t next_header_part_ = 0;
+  bool header_written_ = false;
+  struct Held {
+    std::shared_ptr<const Window> window;
+    uint32_t part;
+    uint64_t begin;  // in the part
+  };
+  std::deque<Held> held_;      // what is to be written, in order
+  uint64_t held_bytes_ = 0;    // of their windows
+  uint64_t want_offset_ = 0;   // in the stream: the next window begins
+  uint64_t write_offset_ = 0;  // in the stream: the next chunk begins
+  grpc::ByteBuffer buffer_;    // of the message that is being written
+  bool writing_ = false;
+  uint64_t writing_bytes_ = 0;
+  absl::Status status_;  // why it ends
+  bool ending_ = false;
+  bool finished_ = false;
+};
+
+}  // namespace dcp::server
+
+#endif  // SERVER_TENSOR_STREAM_H_

@@ -1,0 +1,399 @@
+// The life of a window:
+//
+//   wanted by a first user -> in that user's queue -> taken by a reader in the
+//   user's turn -> read -> ready -> the last user lets go -> idle -> dropped
+//
+// [Note: whose memory] Each user reserves the memory of what it holds before it
+// wants it, so what users hold never exceeds what users have reserved: sharing
+// only makes it less. A window that becomes idle needs a reservation of its own
+// and is dropped when there is none at once.
+//
+// [Note: users that leave] A window in a queue belongs to all of its users:
+// when the one whose queue it is in leaves, another one's queue gets it. A
+// batch that nobody wants any more is stopped.
+#include "server/window_readers.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "dcp/base/check.h"
+#include "dcp/base/error_place.h"
+#include "dcp/base/limits.h"
+#include "dcp/base/status.h"
+#include "dcp/checkpoint/load.h"
+#include "dcp/io/block_pool.h"
+#include "dcp/io/pipeline.h"
+#include "server/tensor_parts.h"
+
+namespace dcp::server {
+namespace {
+
+// Small windows are read together: as many bytes as one large one has, and no
+// more windows than one reader can have in flight.
+constexpr uint64_t kBatchBytes = kWindowBytes;
+constexpr size_t kBatchWindows = 64;
+
+// What a load writes to itself.
+class DirectSink final : public TensorSink {
+ public:
+  explicit DirectSink(MutableByteSpan bytes) : bytes_(bytes) {}
+  MutableByteSpan DirectSpan() override { return bytes_; }
+  absl::Status Place(uint64_t offset, ByteSpan src) override {
+    std::memcpy(bytes_.data() + offset, src.data(), src.size());
+    return absl::OkStatus();
+  }
+  absl::Status Flush() override { return absl::OkStatus(); }
+
+ private:
+  const MutableByteSpan bytes_;
+};
+
+}  // namespace
+
+struct Window::Batch {
+  std::stop_source stop;
+  size_t num_wanted = 0;  // windows with users
+};
+
+WindowUser::~WindowUser() { readers_.LetGo(*this, /*all=*/true); }
+
+std::shared_ptr<const Window> WindowUser::Want(const WindowKey& key,
+                                               uint64_t num_bytes) {
+  return readers_.Want(*this, key, num_bytes);
+}
+
+void WindowUser::LetGo() { readers_.LetGo(*this, /*all=*/false); }
+
+WindowReaders::WindowReaders(FileSystem& fs, MemoryBudget& budget,
+                             Metrics& metrics,
+                             const WindowReadersOptions& options)
+    : fs_(fs), budget_(budget), metrics_(metrics), options_(options) {
+  for (int64_t i = 0; i < options_.num_readers; ++i) {
+    threads_.emplace_back([this] { RunReader(); });
+  }
+}
+
+WindowReaders::~WindowReaders() {
+  {
+    absl::MutexLock lock(&mutex_);
+    DCP_CHECK(turns_.empty());
+    ending_ = true;
+    changed_.SignalAll();
+  }
+  threads_.clear();  // joins
+  DropIdle();
+}
+
+WindowReaders::WindowPtr WindowReaders::Want(WindowUser& user,
+                                             const WindowKey& key,
+                                             uint64_t num_bytes) {
+  Reservation freed;  // returned without the lock
+  WindowPtr window;
+  bool shared = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    WindowPtr& known = windows_[key];
+    // What is being stopped is of no use any more.
+    shared = known != nullptr &&
+             (known->batch == nullptr || !known->batch->stop.stop_requested());
+    if (!shared) known = std::make_shared<Window>(key, num_bytes);
+    window = known;
+    if (window->users.empty() && window->batch != nullptr) {
+      ++window->batch->num_wanted;
+    }
+    if (window->reservation.bytes() > 0) {
+      freed = std::move(window->reservation);
+      num_idle_bytes_ -= window->num_bytes;
+      idle_.erase(window->idle_place);
+    }
+    window->users.push_back(&user);
+    user.held_.push_back(window);
+    if (!shared) Enqueue(user, window);
+  }
+  if (shared) metrics_.CountBytes("shared", num_bytes);
+  return window;
+}
+
+void WindowReaders::Enqueue(WindowUser& user, const WindowPtr& window) {
+  if (user.queue_.empty()) turns_.push_back(&user);
+  user.queue_.push_back(window);
+  changed_.Signal();
+}
+
+void WindowReaders::LetGo(WindowUser& user, bool all) {
+  Windows unused;
+  {
+    absl::MutexLock lock(&mutex_);
+    while (!user.held_.empty()) {
+      const WindowPtr window = std::move(user.held_.front());
+      user.held_.pop_front();
+      Leave(user, window, unused);
+      if (!all) break;
+    }
+    if (all) {
+      // See [Note: users that leave].
+      std::erase(turns_, &user);
+      for (const WindowPtr& window : user.queue_) {
+        if (!window->users.empty()) Enqueue(*window->users[0], window);
+      }
+      user.queue_.clear();
+    }
+  }
+  KeepOrDrop(unused);
+}
+
+void WindowReaders::Leave(WindowUser& user, const WindowPtr& window,
+                          Windows& unused) {
+  // Once: a user may want the same twice.
+  window->users.erase(
+      std::find(window->users.begin(), window->users.end(), &user));
+  if (!window->users.empty()) return;
+  if (window->batch != nullptr) {
+    // The reader finds that nobody wants it.
+    if (--window->batch->num_wanted == 0) window->batch->stop.request_stop();
+  } else if (window->ready()) {
+    unused.push_back(window);
+  } else {
+    // It is in this user's queue, which goes: nobody may find it any more.
+    Forget(*window);
+  }
+}
+
+void WindowReaders::Forget(const Window& window) {
+  const auto it = windows_.find(window.key);
+  if (it != windows_.end() && it->second.get() == &window) windows_.erase(it);
+}
+
+// See [Note: whose memory].
+void WindowReaders::KeepOrDrop(const Windows& unused) {
+  Windows garbage;
+  for (const WindowPtr& window : unused) {
+    std::optional<Reservation> reservation;
+    if (window->ready() && window->status().ok() &&
+        window->num_bytes <= options_.idle_bytes) {
+      reservation = ReserveIdle(window->num_bytes);
+    }
+    absl::MutexLock lock(&mutex_);
+    // Wanted again meanwhile, or another thread was here first.
+    if (!window->users.empty() || window->reservation.bytes() > 0) continue;
+    const auto it = windows_.find(window->key);
+    if (it == windows_.end() || it->second != window) continue;
+    if (!reservation.has_value()) {
+      Forget(*window);
+      continue;
+    }
+    window->reservation = *std::move(reservation);
+    window->idle_since = absl::Now();
+    window->idle_place = idle_.insert(idle_.end(), window);
+    num_idle_bytes_ += window->num_bytes;
+    TakeIdle(absl::InfinitePast(), options_.idle_bytes, garbage);
+    if (idle_.size() == 1) changed_.Signal();  // its time begins
+  }
+}
+
+// Memory that is there at once, or none.
+std::optional<Reservation> WindowReaders::ReserveIdle(uint64_t num_bytes) {
+  // Owners: this call, and the budget until it has called or forgotten.
+  struct Answer {
+    absl::Mutex mutex;
+    bool late ABSL_GUARDED_BY(mutex) = false;
+    std::optional<Reservation> reservation ABSL_GUARDED_BY(mutex);
+  };
+  auto answer = std::make_shared<Answer>();
+  const absl::StatusOr<uint64_t> ticket =
+      budget_.Request(num_bytes, [answer](Reservation reservation) {
+        absl::MutexLock lock(&answer->mutex);
+        if (!answer->late) answer->reservation = std::move(reservation);
+      });
+  if (!ticket.ok()) return std::nullopt;
+  std::optional<Reservation> reservation;
+  {
+    absl::MutexLock lock(&answer->mutex);
+    answer->late = true;
+    reservation = std::move(answer->reservation);
+    answer->reservation.reset();
+  }
+  if (!reservation.has_value()) budget_.Cancel(*ticket);
+  return reservation;
+}
+
+// Idle windows since `before`, and the oldest until at most `keep_bytes` are
+// left.
+void WindowReaders::TakeIdle(absl::Time before, uint64_t keep_bytes,
+                             Windows& taken) {
+  while (!idle_.empty() &&
+         (idle_.front()->idle_since < before || num_idle_bytes_ > keep_bytes)) {
+    const WindowPtr window = idle_.front();
+    idle_.pop_front();
+    num_idle_bytes_ -= window->num_bytes;
+    windows_.erase(window->key);
+    taken.push_back(window);
+  }
+}
+
+void WindowReaders::DropIdle() {
+  Windows taken;  // freed without the lock
+  absl::MutexLock lock(&mutex_);
+  TakeIdle(absl::InfiniteFuture(), 0, taken);
+}
+
+uint64_t WindowReaders::num_idle_bytes() const {
+  absl::MutexLock lock(&mutex_);
+  return num_idle_bytes_;
+}
+
+void WindowReaders::RunReader() {
+  Reservation memory;
+  if (!WaitForMemory(memory)) return;
+  BlockPool pool(options_.blocks_per_reader);
+  Lane lane{.index = 0, .pool = pool, .queue = nullptr};
+  Windows batch;
+  while (NextBatch(batch)) {
+    Read(lane, batch);
+    Publish(batch);
+    batch.clear();
+  }
+}
+
+// False at the end.
+bool WindowReaders::WaitForMemory(Reservation& memory) {
+  bool granted = false;
+  const absl::StatusOr<uint64_t> ticket = budget_.Request(
+      options_.blocks_per_reader * kBlockBytes, [&](Reservation reservation) {
+        absl::MutexLock lock(&mutex_);
+        memory = std::move(reservation);
+        granted = true;
+        changed_.SignalAll();
+      });
+  if (!ticket.ok()) return false;
+  {
+    absl::MutexLock lock(&mutex_);
+    while (!granted && !ending_) changed_.Wait(&mutex_);
+    if (granted) return true;
+  }
+  if (budget_.Cancel(*ticket)) return false;
+  // It is being called, and writes to this frame.
+  absl::MutexLock lock(&mutex_);
+  while (!granted) changed_.Wait(&mutex_);
+  return true;
+}
+
+// Waits for something to read; false at the end.
+bool WindowReaders::NextBatch(Windows& batch) {
+  while (true) {
+    Windows taken;  // freed without the lock
+    absl::MutexLock lock(&mutex_);
+    while (turns_.empty() && !ending_ && taken.empty()) {
+      if (idle_.empty()) {
+        changed_.Wait(&mutex_);
+        continue;
+      }
+      const absl::Time now = absl::Now();
+      const absl::Time end = idle_.front()->idle_since + options_.idle_time;
+      if (end <= now) {
+        TakeIdle(now - options_.idle_time + absl::Nanoseconds(1),
+                 options_.idle_bytes, taken);
+      } else {
+        changed_.WaitWithTimeout(&mutex_, end - now);
+      }
+    }
+    if (turns_.empty() && ending_) return false;
+    if (turns_.empty()) continue;
+    TakeBatch(batch);
+    return true;
+  }
+}
+
+// From the user whose turn it is.
+void WindowReaders::TakeBatch(Windows& batch) {
+  WindowUser& user = *turns_.front();
+  turns_.pop_front();
+  auto made = std::make_shared<Window::Batch>();
+  uint64_t num_bytes = 0;
+  while (!user.queue_.empty() && batch.size() < kBatchWindows &&
+         (batch.empty() ||
+          num_bytes + user.queue_.front()->num_bytes <= kBatchBytes)) {
+    batch.push_back(std::move(user.queue_.front()));
+    user.queue_.pop_front();
+    num_bytes += batch.back()->num_bytes;
+    batch.back()->batch = made;
+  }
+  made->num_wanted = batch.size();
+  if (!user.queue_.empty()) turns_.push_back(&user);
+}
+
+void WindowReaders::Read(Lane& lane, Windows& batch) {
+  for (const WindowPtr& window : batch) {
+    // Not made zero: a load writes each byte.
+    window->data_.reset(new uint8_t[window->num_bytes]);
+  }
+  const std::stop_token stop = batch[0]->batch->stop.get_token();
+  absl::Status status = Load(lane, batch, stop);
+  if (status.ok() || batch.size() == 1) {
+    batch[0]->status_ = std::move(status);
+    return;
+  }
+  // One by one, to know which it is.
+  for (const WindowPtr& window : batch) {
+    window->status_ = Load(lane, absl::MakeConstSpan(&window, 1), stop);
+  }
+}
+
+absl::Status WindowReaders::Load(Lane& lane,
+                                 absl::Span<const WindowPtr> windows,
+                                 std::stop_token stop) {
+  if (lane.queue == nullptr) {
+    DCP_ASSIGN_OR_RETURN(lane.queue,
+                         fs_.NewQueue(2 * kQueueDepth, lane.pool.memory()));
+  }
+  SharedCheckpoint& shared = *windows[0]->key.checkpoint;
+  std::deque<DirectSink> sinks;
+  std::vector<LoadTensor> tensors;
+  for (const WindowPtr& window : windows) {
+    const WindowKey& key = window->key;
+    const CheckpointEntry& entry = shared.checkpoint().entries()[key.entry];
+    sinks.emplace_back(MutableByteSpan(window->data_.get(), window->num_bytes));
+    tensors.push_back({.fqn = entry.fqn,
+                       .dtype = key.dtype,
+                       .shape = entry.tensor()->shape,
+                       .box = key.box,
+                       .sink = &sinks.back()});
+  }
+  TransferStats stats;
+  const absl::Status status =
+      dcp::Load(fs_, shared.mutable_checkpoint(), tensors,
+                {.lane = &lane, .stop = std::move(stop), .stats = &stats});
+  metrics_.CountBytes("read", stats.bytes_read.load());
+  if (status.ok()) return status;
+  lane.queue = nullptr;  // a new one: who knows what this one has met
+  return WithPlace(
+      Annotate(status, tensors[0].fqn),
+      {.path = shared.checkpoint().path(), .tensor = tensors[0].fqn});
+}
+
+// Wakes those who want the windows.
+void WindowReaders::Publish(const Windows& batch) {
+  std::vector<std::function<void()>> wakes;
+  Windows unused;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const WindowPtr& window : batch) {
+      window->batch = nullptr;
+      window->ready_.store(true, std::memory_order_release);
+      for (const WindowUser* user : window->users) {
+        wakes.push_back(user->wake_);
+      }
+      if (window->users.empty()) unused.push_back(window);
+      // Who asks next has it read again.
+      if (!window->status().ok()) Forget(*window);
+    }
+  }
+  KeepOrDrop(unused);
+  for (const std::function<void()>& wake : wakes) wake();
+}
+
+}  // namespace dcp::server

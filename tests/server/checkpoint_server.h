@@ -1,0 +1,172 @@
+// CheckpointServer: a CheckpointService behind a real socket, with real
+// checkpoints below its root, and a client that checks what it gets. For tests.
+#ifndef TESTS_SERVER_CHECKPOINT_SERVER_H_
+#define TESTS_SERVER_CHECKPOINT_SERVER_H_
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "dcp/base/checksum.h"
+#include "dcp/checkpoint/convert.h"
+#include "dcp/checkpoint/coordinator.h"
+#include "dcp/checkpoint/save.h"
+#include "dcp/io/file_system.h"
+#include "gmock/gmock.h"
+#include "grpcpp/grpcpp.h"
+#include "gtest/gtest.h"
+#include "proto/rpc_status.h"
+#include "server/access.h"
+#include "server/checkpoint_service.h"
+#include "server/memory_budget.h"
+#include "server/metrics.h"
+#include "server/server_options.h"
+#include "tessera/v1/checkpoint_service.grpc.pb.h"
+#include "tests/testing/sample_state.h"
+#include "tests/testing/status_matchers.h"
+#include "tests/testing/temp_dir.h"
+
+namespace dcp::server {
+
+// What a stream of tensors brought.
+struct Received {
+  absl::Status status;
+  tessera::v1::ReadTensorsResponse::Header header;  // parts of all headers
+  uint64_t num_headers = 0;
+  uint64_t num_chunks = 0;
+  std::string bytes;  // from the offset that was asked for
+  uint32_t part = 0;  // of the last chunk
+  uint64_t part_begin = 0;
+};
+
+class CheckpointServer {
+ public:
+  explicit CheckpointServer(ServerOptions options = {})
+      : fs_(NewPosixFileSystem()),
+        root_(std::filesystem::canonical(dir_.path()).string()),
+        access_(*Access::Load({{.path = root_, .writable = true}}, "")),
+        budget_(options.max_memory_bytes) {
+    service_ = std::make_unique<CheckpointService>(*fs_, access_, budget_,
+                                                   metrics_, options);
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(),
+                             &port_);
+    builder.RegisterService(service_.get());
+    server_ = builder.BuildAndStart();
+    stub_ = NewStub();
+  }
+  ~CheckpointServer() { Stop(); }
+
+  // Ends all calls and waits for them, then for the service's own work.
+  void Stop() {
+    if (server_ == nullptr) return;
+    server_->Shutdown(std::chrono::system_clock::now());
+    server_ = nullptr;
+    service_ = nullptr;
+  }
+
+  // With a connection of its own.
+  std::unique_ptr<tessera::v1::CheckpointService::Stub> NewStub() const {
+    grpc::ChannelArguments arguments;
+    arguments.SetMaxReceiveMessageSize(64 << 20);
+    arguments.SetInt("grpc.use_local_subchannel_pool", 1);
+    return tessera::v1::CheckpointService::NewStub(grpc::CreateCustomChannel(
+        absl::StrCat("127.0.0.1:", port_), grpc::InsecureChannelCredentials(),
+        arguments));
+  }
+
+  FileSystem& fs() { return *fs_; }
+  const testing::TempDir& dir() const { return dir_; }
+  std::string Path(absl::string_view name) const {
+    return absl::StrCat(root_, "/", name);
+  }
+  Access& access() { return access_; }
+  MemoryBudget& budget() { return budget_; }
+  Metrics& metrics() { return metrics_; }
+  CheckpointService& service() { return *service_; }
+  tessera::v1::CheckpointService::Stub& stub() { return *stub_; }
+
+  // A checkpoint in DCP's format.
+  std::string Save(absl::string_view name, const testing::SampleState& state) {
+    SingleProcessCoordinator coordinator;
+    const std::string path = Path(name);
+    EXPECT_OK(dcp::Save(*fs_, path, state.state(), coordinator, {}));
+    return path;
+  }
+
+  // The format is that of the name.
+  std::string Convert(const std::string& src, absl::string_view name,
+                      std::optional<Mesh> mesh = std::nullopt) {
+    const std::string path = Path(name);
+    ConvertOptions options;
+    options.mesh = std::move(mesh);
+    EXPECT_OK(ConvertCheckpoint(*fs_, src, path, std::move(options)));
+    return path;
+  }
+
+  Received Read(const tessera::v1::ReadTensorsRequest& request) {
+    return ReadBy(*stub_, request);
+  }
+
+  // Checks that chunks follow on each other and that their sums are right.
+  static Received ReadBy(tessera::v1::CheckpointService::Stub& stub,
+                         const tessera::v1::ReadTensorsRequest& request) {
+    grpc::ClientContext context;
+    const auto reader = stub.ReadTensors(&context, request);
+    Received received;
+    tessera::v1::ReadTensorsResponse response;
+    while (reader->Read(&response)) {
+      if (response.has_header()) {
+        ++received.num_headers;
+        EXPECT_EQ(received.num_chunks, 0u);
+        received.header.MergeFrom(response.header());
+        continue;
+      }
+      AddChunk(request.resume_offset(), response.chunk(), received);
+    }
+    received.status = FromRpcStatus(reader->Finish(), "ReadTensors");
+    return received;
+  }
+
+  static void AddChunk(uint64_t resumed_at,
+                       const tessera::v1::ReadTensorsResponse::Chunk& chunk,
+                       Received& received) {
+    ++received.num_chunks;
+    for (; received.part < chunk.part(); ++received.part) {
+      received.part_begin +=
+          received.header.parts(static_cast<int>(received.part)).num_bytes();
+    }
+    EXPECT_EQ(received.part, chunk.part());
+    EXPECT_EQ(received.part_begin + chunk.offset(),
+              resumed_at + received.bytes.size());
+    EXPECT_LE(
+        chunk.offset() + chunk.data().size(),
+        received.header.parts(static_cast<int>(chunk.part())).num_bytes());
+    EXPECT_EQ(chunk.crc32c(), ExtendCrc32c(0, AsBytes(chunk.data())));
+    received.bytes += chunk.data();
+  }
+
+ private:
+  const testing::TempDir dir_;
+  const std::unique_ptr<FileSystem> fs_;
+  const std::string root_;
+  Access access_;
+  MemoryBudget budget_;
+  Metrics metrics_;
+  std::unique_ptr<CheckpointService> service_;
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<tessera::v1::CheckpointService::Stub> stub_;
+};
+
+}  // namespace dcp::server
+
+#endif  // TESTS_SERVER_CHECKPOINT_SERVER_H_

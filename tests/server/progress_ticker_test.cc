@@ -1,0 +1,43 @@
+#include "server/progress_ticker.h"
+
+#include <atomic>
+#include <memory>
+
+#include "absl/synchronization/notification.h"
+#include "gtest/gtest.h"
+
+namespace dcp::server {
+namespace {
+
+TEST(ProgressTicker, TellsHowFarATransferIsAgainAndAgain) {
+  // Owners: this test and the ticker's calls.
+  auto third = std::make_shared<absl::Notification>();
+  auto num_told = std::make_shared<std::atomic<int>>(0);
+  auto last = std::make_shared<std::atomic<uint64_t>>(0);
+  const auto ticker = ProgressTicker::Start(
+      absl::Milliseconds(1),
+      [third, num_told, last](const tessera::v1::ReadProgress& progress) {
+        last->store(progress.bytes_done() * 1000 + progress.bytes_total());
+        if (++*num_told == 3) third->Notify();
+      });
+  ticker->set_total(7);
+  ticker->stats().bytes_read.store(3);
+  third->WaitForNotification();
+  ticker->Stop();
+  EXPECT_EQ(last->load(), 3007u);
+}
+
+TEST(ProgressTicker, IsFreedAfterItStopped) {
+  std::weak_ptr<ProgressTicker> weak;
+  {
+    const auto ticker = ProgressTicker::Start(
+        absl::Hours(1), [](const tessera::v1::ReadProgress&) {});
+    weak = ticker;
+    ticker->Stop();
+  }
+  // The alarm's call, which comes on a thread of gRPC's, is its last owner.
+  while (!weak.expired()) std::this_thread::yield();
+}
+
+}  // namespace
+}  // namespace dcp::server

@@ -1,0 +1,244 @@
+#include "server/window_readers.h"
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "dcp/base/error_place.h"
+#include "dcp/checkpoint/coordinator.h"
+#include "dcp/checkpoint/save.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/sample_state.h"
+#include "tests/testing/status_matchers.h"
+#include "tests/testing/temp_dir.h"
+
+namespace dcp::server {
+namespace {
+
+using ::dcp::testing::SampleState;
+using ::dcp::testing::SampleTensor;
+using ::dcp::testing::StatusIs;
+using ::dcp::testing::TempDir;
+using ::testing::Not;
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+
+// Counts what wakes a stream, and waits for windows.
+class Waker {
+ public:
+  std::function<void()> wake() {
+    return [this] {
+      absl::MutexLock lock(&mutex_);
+      changed_.SignalAll();
+    };
+  }
+  void WaitFor(const Window& window) {
+    absl::MutexLock lock(&mutex_);
+    while (!window.ready()) changed_.Wait(&mutex_);
+  }
+
+ private:
+  absl::Mutex mutex_;
+  absl::CondVar changed_;
+};
+
+class WindowReadersTest : public ::testing::Test {
+ protected:
+  WindowReadersTest()
+      : fs_(NewPosixFileSystem()),
+        tasks_(1, 100),
+        tensor_("w", DType::kFloat32, {1024, 256}) {
+    SampleState state;
+    state.Add(tensor_);
+    SingleProcessCoordinator coordinator;
+    path_ = dir_.Join("checkpoint");
+    EXPECT_OK(Save(*fs_, path_, state.state(), coordinator, {}));
+    absl::StatusOr<std::unique_ptr<Checkpoint>> opened =
+        Checkpoint::Open(*fs_, path_, OpenOptions());
+    EXPECT_OK(opened);
+    EXPECT_OK((*opened)->LocateAll());
+    shared_ = std::make_shared<SharedCheckpoint>(
+        tasks_, *std::move(opened), "etag", -1,
+        std::make_shared<std::atomic<uint64_t>>(0));
+  }
+
+  std::unique_ptr<WindowReaders> NewReaders(
+      uint64_t idle_bytes, absl::Duration idle_time = absl::Hours(1)) {
+    return std::make_unique<WindowReaders>(
+        *fs_, budget_, metrics_,
+        WindowReadersOptions{.num_readers = 2,
+                             .blocks_per_reader = 4,
+                             .idle_bytes = idle_bytes,
+                             .idle_time = idle_time});
+  }
+
+  WindowKey Rows(int64_t first, int64_t num) const {
+    return {.checkpoint = shared_,
+            .entry = 0,
+            .dtype = DType::kFloat32,
+            .box = {{first, 0}, {num, 256}}};
+  }
+  std::string BytesOf(int64_t first, int64_t num) const {
+    return tensor_.bytes.substr(static_cast<size_t>(first) * 1024,
+                                static_cast<size_t>(num) * 1024);
+  }
+
+  const TempDir dir_;
+  const std::unique_ptr<FileSystem> fs_;
+  TaskQueue tasks_;
+  MemoryBudget budget_{256 * kMiB};
+  Metrics metrics_;
+  const SampleTensor tensor_;
+  std::string path_;
+  std::shared_ptr<SharedCheckpoint> shared_;
+  Waker waker_;
+};
+
+TEST_F(WindowReadersTest, ReadsWhatIsWanted) {
+  const auto readers = NewReaders(0);
+  WindowUser user(*readers, waker_.wake());
+  std::vector<std::shared_ptr<const Window>> windows;
+  for (int64_t row = 0; row < 1000; row += 7) {
+    windows.push_back(user.Want(Rows(row, 7), 7 * 1024));
+  }
+  for (size_t i = 0; i < windows.size(); ++i) {
+    waker_.WaitFor(*windows[i]);
+    ASSERT_OK(windows[i]->status());
+    EXPECT_EQ(AsText(windows[i]->bytes()),
+              BytesOf(static_cast<int64_t>(i) * 7, 7));
+  }
+}
+
+TEST_F(WindowReadersTest, UsersShareWhatIsThereAndWhatIsOnItsWay) {
+  const auto readers = NewReaders(0);
+  WindowUser first(*readers, waker_.wake());
+  WindowUser second(*readers, waker_.wake());
+  const auto a = first.Want(Rows(0, 512), 512 * 1024);
+  const auto b = second.Want(Rows(0, 512), 512 * 1024);
+  EXPECT_EQ(a, b);
+  waker_.WaitFor(*a);
+  WindowUser third(*readers, waker_.wake());
+  EXPECT_EQ(third.Want(Rows(0, 512), 512 * 1024), a);
+  // Other rows, another type: other windows.
+  EXPECT_NE(third.Want(Rows(0, 511), 511 * 1024), a);
+}
+
+TEST_F(WindowReadersTest, WindowsStayAWhileWithinTheirShare) {
+  const auto readers = NewReaders(2 * kMiB);
+  const uint64_t readers_bytes = 2 * 4 * kBlockBytes;
+  std::weak_ptr<const Window> oldest;
+  std::weak_ptr<const Window> newest;
+  {
+    WindowUser user(*readers, waker_.wake());
+    for (int64_t i = 0; i < 6; ++i) {
+      const auto window = user.Want(Rows(100 * i, 512), 512 * 1024);
+      waker_.WaitFor(*window);
+      if (i == 0) oldest = window;
+      newest = window;
+      user.LetGo();
+    }
+  }
+  EXPECT_EQ(readers->num_idle_bytes(), 2 * kMiB);
+  EXPECT_EQ(budget_.used_bytes(), readers_bytes + 2 * kMiB);
+  EXPECT_TRUE(oldest.expired());
+  EXPECT_FALSE(newest.expired());
+  {
+    WindowUser user(*readers, waker_.wake());
+    const auto again = user.Want(Rows(500, 512), 512 * 1024);
+    EXPECT_EQ(again, newest.lock());
+    EXPECT_TRUE(again->ready());
+    // The user's own memory has it now.
+    EXPECT_EQ(readers->num_idle_bytes(), 3 * kMiB / 2);
+  }
+  readers->DropIdle();
+  EXPECT_EQ(readers->num_idle_bytes(), 0u);
+  EXPECT_TRUE(newest.expired());
+  EXPECT_EQ(budget_.used_bytes(), readers_bytes);
+}
+
+TEST_F(WindowReadersTest, IdleWindowsTakeNoMemoryThatOthersNeed) {
+  const auto readers = NewReaders(100 * kMiB);
+  WindowUser user(*readers, waker_.wake());
+  waker_.WaitFor(*user.Want(Rows(0, 512), 512 * 1024));
+  Reservation all;
+  ASSERT_OK(
+      budget_.Request(budget_.limit_bytes() - budget_.used_bytes(),
+                      [&](Reservation memory) { all = std::move(memory); }));
+  user.LetGo();
+  EXPECT_EQ(readers->num_idle_bytes(), 0u);
+  EXPECT_EQ(budget_.num_waiting(), 0u);
+}
+
+TEST_F(WindowReadersTest, IdleWindowsGoAfterTheirTime) {
+  const auto readers = NewReaders(100 * kMiB, absl::Milliseconds(1));
+  WindowUser user(*readers, waker_.wake());
+  std::weak_ptr<const Window> window;
+  {
+    const auto wanted = user.Want(Rows(0, 512), 512 * 1024);
+    waker_.WaitFor(*wanted);
+    window = wanted;
+  }
+  user.LetGo();
+  while (!window.expired()) std::this_thread::yield();
+  EXPECT_EQ(readers->num_idle_bytes(), 0u);
+}
+
+TEST_F(WindowReadersTest, UsersThatLeaveTakeNothingFromOthers) {
+  const auto readers = NewReaders(0);
+  for (int round = 0; round < 10; ++round) {
+    auto leaving = std::make_unique<WindowUser>(*readers, waker_.wake());
+    WindowUser staying(*readers, waker_.wake());
+    std::vector<std::shared_ptr<const Window>> windows;
+    for (int64_t i = 0; i < 20; ++i) {
+      const WindowKey key = Rows(i * 50, 50);
+      leaving->Want(key, 50 * 1024);
+      if (i % 2 == 0) windows.push_back(staying.Want(key, 50 * 1024));
+    }
+    leaving = nullptr;
+    for (size_t i = 0; i < windows.size(); ++i) {
+      waker_.WaitFor(*windows[i]);
+      ASSERT_OK(windows[i]->status());
+      EXPECT_EQ(AsText(windows[i]->bytes()),
+                BytesOf(static_cast<int64_t>(i) * 100, 50));
+    }
+    // What nobody wants any more may be wanted anew.
+    const auto anew = staying.Want(Rows(50, 50), 50 * 1024);
+    waker_.WaitFor(*anew);
+    ASSERT_OK(anew->status());
+  }
+}
+
+TEST_F(WindowReadersTest, AnErrorIsThatOfItsWindowAndIsTriedAnew) {
+  const auto readers = NewReaders(0);
+  for (const auto& file : std::filesystem::directory_iterator(path_)) {
+    if (file.path().extension() != ".distcp") continue;
+    std::filesystem::resize_file(file.path(), 512 * 1024);
+  }
+  WindowUser user(*readers, waker_.wake());
+  const auto sound = user.Want(Rows(0, 10), 10 * 1024);
+  const auto damaged = user.Want(Rows(1000, 10), 10 * 1024);
+  waker_.WaitFor(*sound);
+  waker_.WaitFor(*damaged);
+  EXPECT_OK(sound->status());
+  EXPECT_THAT(damaged->status(),
+              StatusIs(absl::StatusCode::kDataLoss, Not("")));
+  EXPECT_EQ(PlaceOf(damaged->status()).tensor, "w");
+  EXPECT_EQ(PlaceOf(damaged->status()).path, path_);
+  EXPECT_NE(user.Want(Rows(1000, 10), 10 * 1024), damaged);
+}
+
+TEST_F(WindowReadersTest, EndsWhileItWaitsForMemory) {
+  Reservation all;
+  ASSERT_OK(budget_.Request(budget_.limit_bytes(), [&](Reservation memory) {
+    all = std::move(memory);
+  }));
+  const auto readers = NewReaders(0);
+}
+
+}  // namespace
+}  // namespace dcp::server
