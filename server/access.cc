@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
-#include <fstream>
 #include <iterator>
 #include <utility>
 
@@ -21,12 +20,10 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "dcp/base/status.h"
+#include "server/text_file.h"
 
 namespace dcp::server {
 namespace {
-
-// A line is some hundred bytes; every request is compared with every line.
-constexpr size_t kMaxTokensFileBytes = size_t{1} << 20;
 
 // "Bearer" is matched as HTTP does, without case.
 constexpr absl::string_view kScheme = "bearer ";
@@ -167,26 +164,12 @@ absl::StatusOr<TokenLine> ParseTokenLine(absl::string_view line,
 
 // The file's text. Whoever may change it decides who gets in.
 absl::StatusOr<std::string> ReadTokensFile(const std::string& path) {
-  struct stat info;
-  if (stat(path.c_str(), &info) != 0) {
+  uint32_t mode = 0;
+  absl::StatusOr<std::string> text = ReadTextFile(path, &mode);
+  if (!text.ok()) return Annotate(text.status(), "tokens file");
+  if ((mode & S_IWOTH) != 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("tokens file ", path, ": ", strerror(errno)));
-  }
-  if (!S_ISREG(info.st_mode) ||
-      static_cast<size_t>(info.st_size) > kMaxTokensFileBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("tokens file ", path, " is not a file of at most ",
-                     kMaxTokensFileBytes, " bytes"));
-  }
-  if ((info.st_mode & S_IWOTH) != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("tokens file ", path, " may be changed by everyone"));
-  }
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file.is_open() || file.bad()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("tokens file ", path, " cannot be read"));
+        absl::StrCat("tokens file: ", path, ": may be changed by everyone"));
   }
   return text;
 }

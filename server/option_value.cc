@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <numeric>
 #include <optional>
 #include <vector>
@@ -51,6 +52,9 @@ constexpr std::array<Unit, 5> kTimeUnits = {{
 
 // A time beyond it is a mistake, and arithmetic with it must not overflow.
 constexpr uint64_t kMaxSeconds = uint64_t{10} * 365 * 24 * 60 * 60;
+
+// As the kernel's sockaddr_un holds it, with a zero at the end.
+constexpr size_t kMaxUnixPathBytes = 107;
 
 // A number and its unit; nullopt where it is none or 64 bits do not hold it.
 std::optional<uint64_t> ParseQuantity(absl::string_view text,
@@ -152,7 +156,13 @@ absl::StatusOr<bool> ParseBool(absl::string_view text) {
 }
 
 absl::StatusOr<std::string> ParseAddress(absl::string_view text, bool unix) {
-  if (unix && absl::StartsWith(text, "unix:/")) return std::string(text);
+  if (unix && absl::StartsWith(text, "unix:/")) {
+    if (text.size() - strlen("unix:") <= kMaxUnixPathBytes) {
+      return std::string(text);
+    }
+    return absl::InvalidArgumentError(absl::StrCat(
+        "'", text, "' has a path of more than ", kMaxUnixPathBytes, " bytes"));
+  }
   const std::optional<absl::string_view> host = HostOf(text);
   if (host.has_value() && !host->empty() && !absl::StartsWith(text, "unix:")) {
     return std::string(text);

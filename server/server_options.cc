@@ -1,10 +1,6 @@
 #include "server/server_options.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <iterator>
 #include <set>
 #include <utility>
 
@@ -20,12 +16,10 @@
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "server/option_value.h"
+#include "server/text_file.h"
 
 namespace dcp::server {
 namespace {
-
-// A file of options has some hundred lines.
-constexpr std::streamoff kMaxConfigBytes = std::streamoff{1} << 20;
 
 // A thread per reader; more do not make a disk faster.
 constexpr int64_t kMaxReaders = 256;
@@ -184,8 +178,8 @@ constexpr OptionRow kRows[] = {
        return Store(ParseCount(value, 1, kMaxJobs), options.max_ended_jobs);
      }},
     {"drain", "TIME", false,
-     "For streams to end after SIGTERM; jobs stop and go\n"
-     "on at the next start.",
+     "For calls and jobs to end after SIGTERM; jobs that\n"
+     "do not go on at the next start.",
      [](absl::string_view value, ServerOptions& options) {
        return Store(ParseTime(value), options.drain);
      }},
@@ -264,19 +258,7 @@ class Parser {
 };
 
 absl::StatusOr<std::vector<Setting>> ReadConfig(const std::string& path) {
-  errno = 0;
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file.is_open()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": ", strerror(errno)));
-  }
-  const std::streamoff size = file.tellg();
-  file.seekg(0);
-  if (size > kMaxConfigBytes || !file.good()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        path, ": is not a file of at most ", kMaxConfigBytes, " bytes"));
-  }
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  DCP_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path));
   std::vector<Setting> settings;
   size_t number = 0;
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
@@ -442,8 +424,9 @@ std::string ServerHelp() {
       "      --tokens-file=/etc/dcp-server/tokens\n"
       "      --root=/data/checkpoints --state-dir=/var/lib/dcp-server\n"
       "\n"
-      "SIGTERM and SIGINT drain it: no new calls, streams may end, jobs stop\n"
-      "and go on at the next start. A second one ends it at once.\n"
+      "SIGTERM and SIGINT drain it: no new calls, those that go on may end,\n"
+      "and jobs too; those that do not go on at the next start. A second one\n"
+      "stops calls and jobs at once.\n"
       "\n"
       "Options of the command line only:\n";
   AppendHelp("--config=FILE",

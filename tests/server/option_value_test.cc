@@ -1,5 +1,6 @@
 #include "server/option_value.h"
 
+#include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -67,6 +68,9 @@ TEST(OptionValue, AddressesHaveAPort) {
     EXPECT_THAT(ParseAddress(wrong, true), StatusIs(kInvalid)) << wrong;
   }
   EXPECT_THAT(ParseAddress("unix:/run/a.sock", false), StatusIs(kInvalid));
+  EXPECT_OK(ParseAddress("unix:/" + std::string(106, 'x'), true));
+  EXPECT_THAT(ParseAddress("unix:/" + std::string(107, 'x'), true),
+              StatusIs(kInvalid, HasSubstr("more than 107 bytes")));
 }
 
 TEST(OptionValue, LoopbackIsThisMachineOnly) {

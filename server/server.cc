@@ -1,0 +1,215 @@
+// How a server ends:
+//
+//   1. Health says NOT_SERVING and the services refuse new calls, so that
+//      clients and load balancers go elsewhere; the port stays open, because
+//      both still ask.
+//   2. Calls and jobs that go on may end, until the deadline or Stop.
+//   3. Jobs that have not are stopped: the journal knows where they go on.
+//   4. gRPC cancels what is left, also health's own streams, and the port is
+//      closed.
+#include "server/server.h"
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "dcp/base/check.h"
+#include "dcp/base/log.h"
+#include "dcp/base/status.h"
+#include "grpcpp/ext/proto_server_reflection_plugin.h"
+#include "grpcpp/health_check_service_interface.h"
+#include "grpcpp/resource_quota.h"
+#include "grpcpp/server.h"
+#include "grpcpp/server_builder.h"
+#include "server/access.h"
+#include "server/call_log.h"
+#include "server/log_text.h"
+#include "server/memory_budget.h"
+#include "server/metrics.h"
+#include "server/option_value.h"
+#include "server/state_dir.h"
+#include "server/tls_files.h"
+
+namespace dcp::server {
+namespace {
+
+// A client that vanished is found after kPingEvery and kPingTimeout.
+constexpr absl::Duration kPingEvery = absl::Minutes(1);
+constexpr absl::Duration kPingTimeout = absl::Seconds(20);
+// Pings of clients that come faster than this end their connection.
+constexpr absl::Duration kMinPingInterval = absl::Seconds(10);
+// To connect and to agree on TLS; who is slower holds a descriptor for nothing.
+constexpr absl::Duration kHandshakeTimeout = absl::Seconds(20);
+// A token and a deadline are some hundred bytes.
+constexpr int kMaxMetadataBytes = 16 << 10;
+// Beside streams: unary calls, health and reflection of a connection.
+constexpr int64_t kOtherCalls = 100;
+// gRPC's own buffers, of requests and connections; beyond it connections are
+// closed. Payload is counted in the memory budget.
+constexpr size_t kTransportBytes = size_t{512} << 20;
+// Of the calls that gRPC serves with a thread each: reflection only.
+constexpr int kMaxSyncThreads = 16;
+
+int Milliseconds(absl::Duration duration) {
+  return static_cast<int>(absl::ToInt64Milliseconds(duration));
+}
+
+void SetLimits(const ServerOptions& options, grpc::ServerBuilder& builder) {
+  builder.SetMaxReceiveMessageSize(static_cast<int>(options.max_request_bytes));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS,
+                             Milliseconds(kPingEvery));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+                             Milliseconds(kPingTimeout));
+  builder.AddChannelArgument(
+      GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+      Milliseconds(kMinPingInterval));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
+                             Milliseconds(kHandshakeTimeout));
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
+  builder.AddChannelArgument(
+      GRPC_ARG_MAX_CONCURRENT_STREAMS,
+      static_cast<int>(options.max_streams + kOtherCalls));
+  // A second server on the same port is an error and not a lottery.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  // A small compressed request may be a large one.
+  for (grpc_compression_algorithm algorithm :
+       {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
+    builder.SetCompressionAlgorithmSupportStatus(algorithm, false);
+  }
+  grpc::ResourceQuota quota("dcp-server");
+  quota.Resize(kTransportBytes);
+  quota.SetMaxThreads(kMaxSyncThreads);
+  builder.SetResourceQuota(quota);
+}
+
+// The address with the port that was chosen, in place of 0.
+std::string WithPort(absl::string_view address, int port) {
+  if (absl::StartsWith(address, "unix:")) return std::string(address);
+  return absl::StrCat(address.substr(0, address.rfind(':') + 1), port);
+}
+
+}  // namespace
+
+struct Server::Impl {
+  Impl(const ServerOptions& all_options, Access checked_access,
+       StateDir taken_dir,
+       std::shared_ptr<grpc::ServerCredentials> made_credentials)
+      : options(all_options),
+        access(std::move(checked_access)),
+        state_dir(std::move(taken_dir)),
+        credentials(std::move(made_credentials)),
+        budget(options.max_memory_bytes),
+        calls(metrics) {}
+
+  // In the order in which they need each other.
+  const ServerOptions options;
+  const Access access;
+  const StateDir state_dir;
+  const std::shared_ptr<grpc::ServerCredentials> credentials;
+  Metrics metrics;
+  MemoryBudget budget;
+  CallLog calls;
+  std::vector<std::shared_ptr<void>> gauges;
+  std::unique_ptr<grpc::Server> grpc_server;
+
+  void AddGauges();
+  absl::StatusOr<std::string> Start();
+  void Drain();
+};
+
+void Server::Impl::AddGauges() {
+  gauges.push_back(metrics.AddGauge(
+      "tessera_calls", "Calls that go on.",
+      [this] { return static_cast<double>(calls.num_calls()); }));
+  gauges.push_back(metrics.AddGauge(
+      "tessera_memory_used_bytes", "Of payload, that jobs and streams hold.",
+      [this] { return static_cast<double>(budget.used_bytes()); }));
+  gauges.push_back(metrics.AddGauge(
+      "tessera_memory_limit_bytes", "That they may hold together.",
+      [this] { return static_cast<double>(budget.limit_bytes()); }));
+  gauges.push_back(metrics.AddGauge(
+      "tessera_memory_waiting", "Jobs and streams that wait for memory.",
+      [this] { return static_cast<double>(budget.num_waiting()); }));
+}
+
+absl::StatusOr<std::string> Server::Impl::Start() {
+  DCP_CHECK(grpc_server == nullptr, "started already");
+  AddGauges();
+  if (!options.metrics_listen.empty()) {
+    DCP_ASSIGN_OR_RETURN(const int port,
+                         metrics.Listen(options.metrics_listen));
+    DCP_LOG(kInfo) << "event=metrics address="
+                   << WithPort(options.metrics_listen, port);
+  }
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  grpc::ServerBuilder builder;
+  SetLimits(options, builder);
+  int port = 0;
+  builder.AddListeningPort(options.listen, credentials, &port);
+  std::vector<
+      std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>
+      interceptors;
+  interceptors.push_back(calls.NewInterceptorFactory());
+  builder.experimental().SetInterceptorCreators(std::move(interceptors));
+  grpc_server = builder.BuildAndStart();
+  if (grpc_server == nullptr || port == 0) {
+    grpc_server = nullptr;
+    return absl::UnavailableError(
+        absl::StrCat("listen on ", options.listen,
+                     ": it is in use, or no address of this machine"));
+  }
+  return WithPort(options.listen, port);
+}
+
+void Server::Impl::Drain() {
+  if (grpc_server == nullptr) return;
+  DCP_LOG(kInfo) << "event=drain calls=" << calls.num_calls();
+  if (auto* health = grpc_server->GetHealthCheckService(); health != nullptr) {
+    health->Shutdown();
+  }
+  const bool idle = calls.WaitUntilIdle(absl::Now() + options.drain);
+  grpc_server->Shutdown(absl::ToChronoTime(absl::Now()));
+  grpc_server->Wait();
+  grpc_server = nullptr;
+  DCP_LOG(kInfo) << "event=stop clean=" << (idle ? "yes" : "no");
+}
+
+Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Server::~Server() {
+  Stop();
+  Drain();
+}
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Create(
+    const ServerOptions& options) {
+  if (options.tls_cert.empty() && !options.allow_insecure &&
+      !IsLoopback(options.listen)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "listen on ", options.listen, " without TLS: other machines reach it"));
+  }
+  DCP_ASSIGN_OR_RETURN(Access access,
+                       Access::Load(options.roots, options.tokens_file));
+  DCP_ASSIGN_OR_RETURN(auto credentials, MakeServerCredentials(options));
+  DCP_ASSIGN_OR_RETURN(StateDir state_dir,
+                       StateDir::Open(options.state_dir, options.roots));
+  return std::unique_ptr<Server>(new Server(
+      std::make_unique<Impl>(options, std::move(access), std::move(state_dir),
+                             std::move(credentials))));
+}
+
+absl::StatusOr<std::string> Server::Start() { return impl_->Start(); }
+
+void Server::Drain() { impl_->Drain(); }
+
+void Server::Stop() { impl_->calls.Interrupt(); }
+
+}  // namespace dcp::server

@@ -1,0 +1,162 @@
+// The process: its exit codes, its lines of log, and what signals do.
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/temp_dir.h"
+
+namespace dcp::server {
+namespace {
+
+using ::dcp::testing::TempDir;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// dcp-server with its output and errors in one pipe.
+class Process {
+ public:
+  explicit Process(std::vector<std::string> arguments) {
+    int pipe_fds[2];
+    EXPECT_EQ(pipe2(pipe_fds, O_CLOEXEC), 0);
+    arguments.insert(arguments.begin(), "server/dcp-server");
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    pid_ = fork();
+    if (pid_ == 0) {
+      dup2(pipe_fds[1], STDOUT_FILENO);
+      dup2(pipe_fds[1], STDERR_FILENO);
+      execv(argv[0], argv.data());
+      _exit(127);
+    }
+    close(pipe_fds[1]);
+    pipe_ = pipe_fds[0];
+  }
+  ~Process() {
+    if (pid_ > 0) {
+      kill(pid_, SIGKILL);
+      waitpid(pid_, nullptr, 0);
+    }
+    close(pipe_);
+  }
+
+  // Reads until `text` is there; false when it never comes.
+  bool ReadUntil(absl::string_view text) {
+    char c;
+    while (!absl::StrContains(output_, text)) {
+      if (read(pipe_, &c, 1) != 1) return false;
+      output_.push_back(c);
+    }
+    return true;
+  }
+
+  void Signal(int signal) { kill(pid_, signal); }
+
+  // Its exit code, with all output read; negative: the signal that ended it.
+  int Wait() {
+    char c;
+    while (read(pipe_, &c, 1) == 1) output_.push_back(c);
+    int status = 0;
+    waitpid(std::exchange(pid_, -1), &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+
+  const std::string& output() const { return output_; }
+
+ private:
+  pid_t pid_;
+  int pipe_;
+  std::string output_;
+};
+
+class MainTest : public ::testing::Test {
+ protected:
+  MainTest() { dir_.WriteFile("data/x", ""); }
+
+  std::vector<std::string> Arguments(std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments = {
+        absl::StrCat("--root=", dir_.Join("data")),
+        absl::StrCat("--state-dir=", dir_.Join("state")),
+        "--listen=127.0.0.1:0"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+  }
+
+  TempDir dir_;
+};
+
+TEST_F(MainTest, ServesUntilItIsAskedToEnd) {
+  for (int signal : {SIGTERM, SIGINT}) {
+    Process process(Arguments());
+    ASSERT_TRUE(process.ReadUntil("event=start address=127.0.0.1:"));
+    ASSERT_TRUE(process.ReadUntil(" tokens=no\n")) << process.output();
+    process.Signal(signal);
+    EXPECT_EQ(process.Wait(), 0);
+    EXPECT_THAT(process.output(), AllOf(HasSubstr("event=signal"),
+                                        HasSubstr("event=drain calls=0"),
+                                        HasSubstr("event=stop clean=yes")));
+  }
+}
+
+TEST_F(MainTest, WrongOptionsAreAllTold) {
+  Process process(Arguments({"--drain=x", "--lsiten=y"}));
+  EXPECT_EQ(process.Wait(), 2);
+  EXPECT_THAT(process.output(),
+              AllOf(HasSubstr("dcp-server: --drain: 'x' is not a time"),
+                    HasSubstr("\ndcp-server: --lsiten: there is no such")));
+}
+
+TEST_F(MainTest, CheckConfigServesNothing) {
+  Process right(Arguments({"--check-config"}));
+  EXPECT_EQ(right.Wait(), 0);
+  EXPECT_EQ(right.output(), "dcp-server: nothing is wrong\n");
+  Process wrong(Arguments({"--check-config", "--tokens-file=/none"}));
+  EXPECT_EQ(wrong.Wait(), 2);
+  EXPECT_THAT(wrong.output(), HasSubstr("tokens file: /none: No such file"));
+}
+
+TEST_F(MainTest, ASecondServerOfTheSameStateEnds) {
+  Process first(Arguments());
+  ASSERT_TRUE(first.ReadUntil("event=start"));
+  Process second(Arguments());
+  EXPECT_EQ(second.Wait(), 1);
+  EXPECT_THAT(second.output(), HasSubstr("another server uses it"));
+}
+
+TEST_F(MainTest, AKilledServerLeavesItsStateToTheNext) {
+  {
+    Process first(Arguments());
+    ASSERT_TRUE(first.ReadUntil("event=start"));
+    first.Signal(SIGKILL);
+    EXPECT_EQ(first.Wait(), -SIGKILL);
+  }
+  Process second(Arguments());
+  EXPECT_TRUE(second.ReadUntil("event=start"));
+}
+
+TEST_F(MainTest, MetricsThatCannotListenAreAnError) {
+  Process process(Arguments({"--metrics-listen=203.0.113.1:1"}));
+  EXPECT_EQ(process.Wait(), 1);
+  EXPECT_THAT(process.output(), HasSubstr("metrics at 203.0.113.1:1"));
+}
+
+TEST_F(MainTest, HelpTeaches) {
+  Process process({"--help"});
+  EXPECT_EQ(process.Wait(), 0);
+  EXPECT_THAT(process.output(), HasSubstr("Usage: dcp-server"));
+}
+
+}  // namespace
+}  // namespace dcp::server

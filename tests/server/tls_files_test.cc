@@ -1,0 +1,88 @@
+#include "server/tls_files.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/certificates.h"
+#include "tests/testing/status_matchers.h"
+#include "tests/testing/temp_dir.h"
+
+namespace dcp::server {
+namespace {
+
+using ::dcp::testing::Authority;
+using ::dcp::testing::CertificateFiles;
+using ::dcp::testing::StatusIs;
+using ::dcp::testing::TempDir;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::NotNull;
+
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+
+class TlsFilesTest : public ::testing::Test {
+ protected:
+  TlsFilesTest() : authority_(dir_, "ca"), files_(authority_.Sign("server")) {
+    options_.tls_cert = files_.cert;
+    options_.tls_key = files_.key;
+  }
+
+  TempDir dir_;
+  Authority authority_;
+  CertificateFiles files_;
+  ServerOptions options_;
+};
+
+TEST_F(TlsFilesTest, AreReadWhole) {
+  options_.tls_client_ca = authority_.cert();
+  ASSERT_OK_AND_ASSIGN(const TlsFiles files, ReadTlsFiles(options_));
+  EXPECT_EQ(files.cert, testing::ReadFile(files_.cert));
+  EXPECT_EQ(files.key, testing::ReadFile(files_.key));
+  EXPECT_EQ(files.client_ca, testing::ReadFile(authority_.cert()));
+  EXPECT_OK(MakeServerCredentials(options_));
+}
+
+TEST_F(TlsFilesTest, WithoutACertificateThereIsNoTls) {
+  ASSERT_OK_AND_ASSIGN(const auto credentials,
+                       MakeServerCredentials(ServerOptions()));
+  EXPECT_THAT(credentials.get(), NotNull());
+}
+
+TEST_F(TlsFilesTest, AKeyOfAnotherCertificateIsNamed) {
+  options_.tls_key = authority_.Sign("other").key;
+  EXPECT_THAT(ReadTlsFiles(options_),
+              StatusIs(kInvalid, AllOf(HasSubstr("other.key: is not the key"),
+                                       HasSubstr("server.pem"))));
+}
+
+TEST_F(TlsFilesTest, WhatIsNoCertificateIsNamed) {
+  const std::string text = dir_.WriteFile("text", "hello");
+  const std::string broken = dir_.WriteFile(
+      "broken", "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n");
+  struct Case {
+    const char* name;
+    std::string ServerOptions::*field;
+    std::string path;
+    const char* message;
+  };
+  const Case cases[] = {
+      {"no file", &ServerOptions::tls_cert, dir_.Join("none"), "none: No such"},
+      {"no PEM", &ServerOptions::tls_key, text, "text: is not PEM"},
+      {"broken", &ServerOptions::tls_cert, broken, "broken: is not a cert"},
+      {"broken key", &ServerOptions::tls_key, broken, "broken: is not the key"},
+      {"broken CA", &ServerOptions::tls_client_ca, broken, "broken: has no"},
+      {"directory", &ServerOptions::tls_client_ca, dir_.path(),
+       dir_.path().c_str()},
+  };
+  for (const Case& c : cases) {
+    ServerOptions options = options_;
+    options.*c.field = c.path;
+    EXPECT_THAT(MakeServerCredentials(options),
+                StatusIs(kInvalid, HasSubstr(c.message)))
+        << c.name;
+  }
+}
+
+}  // namespace
+}  // namespace dcp::server
