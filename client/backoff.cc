@@ -1,0 +1,65 @@
+#include "client/backoff.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "dcp/base/status.h"
+#include "proto/rpc_status.h"
+
+namespace dcp::client {
+
+bool IsRetryable(const absl::Status& status) {
+  // Internal is never a server's answer: gRPC says so of streams that were
+  // reset.
+  return absl::IsUnavailable(status) || absl::IsInternal(status) ||
+         (absl::IsResourceExhausted(status) && RetryAfterOf(status) >= 0);
+}
+
+Backoff::Backoff(const RetryOptions& options, absl::Time deadline,
+                 std::stop_token stop)
+    : options_(options), deadline_(deadline), stop_(std::move(stop)) {}
+
+absl::Duration Backoff::NextWait(const absl::Status& failure) {
+  absl::Duration wait = options_.first_wait;
+  for (int64_t i = 0; i < num_retries_ && wait < options_.max_wait; ++i) {
+    wait *= 2;
+  }
+  wait = std::min(wait, options_.max_wait);
+  const int64_t retry_after_ms = RetryAfterOf(failure);
+  if (retry_after_ms >= 0) {
+    wait = std::max(wait, absl::Milliseconds(retry_after_ms));
+  }
+  return wait * std::uniform_real_distribution<double>(1.0, 1.5)(random_);
+}
+
+absl::Status Backoff::Wait(const absl::Status& failure) {
+  if (stop_.stop_requested()) return absl::CancelledError("stopped");
+  if (!IsRetryable(failure)) return failure;
+  if (num_retries_ >= options_.max_retries) {
+    if (num_retries_ == 0) return failure;
+    return Annotate(failure, "after ", num_retries_, " retries");
+  }
+  const absl::Time until = absl::Now() + NextWait(failure);
+  if (until > deadline_) return failure;
+  ++num_retries_;
+  absl::Mutex mutex;
+  absl::CondVar stopped;
+  {
+    // Before the lock, because a stop that was requested calls it here.
+    const std::stop_callback wake(stop_, [&] {
+      absl::MutexLock lock(&mutex);
+      stopped.SignalAll();
+    });
+    absl::MutexLock lock(&mutex);
+    while (!stop_.stop_requested() && absl::Now() < until) {
+      stopped.WaitWithDeadline(&mutex, until);
+    }
+  }
+  return stop_.stop_requested() ? absl::CancelledError("stopped")
+                                : absl::OkStatus();
+}
+
+}  // namespace dcp::client

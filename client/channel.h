@@ -1,0 +1,80 @@
+// Channel: a connection to a daemon, with TLS and a token, that clients share.
+// Connects when it is first used and again whenever it has to. Thread-safe.
+#ifndef CLIENT_CHANNEL_H_
+#define CLIENT_CHANNEL_H_
+
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <utility>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "client/backoff.h"
+#include "grpcpp/channel.h"
+#include "grpcpp/client_context.h"
+
+namespace dcp::client {
+
+struct ClientOptions {
+  // "host:7420", "[::1]:7420" or "unix:/run/dcp-server.sock".
+  std::string address = {};
+
+  // With TLS the server's certificate is checked against `ca_file`, or the
+  // system's authorities without one. A `ca_file` means TLS. PEM files.
+  bool tls = false;
+  std::string ca_file = {};
+  // Of this client, where the server wants one (mutual TLS); both or none.
+  std::string cert_file = {};
+  std::string key_file = {};
+
+  // The bearer token: the text of `token_file`, or else the value of the
+  // environment variable `token_variable`, or none.
+  std::string token_file = {};
+  std::string token_variable = "TESSERA_TOKEN";
+
+  RetryOptions retry = {};
+};
+
+class Channel {
+ public:
+  // Reads the files. InvalidArgument names what is wrong with the options.
+  // Does not connect.
+  static absl::StatusOr<std::shared_ptr<Channel>> Open(
+      const ClientOptions& options);
+
+  const std::shared_ptr<grpc::Channel>& grpc_channel() const {
+    return channel_;
+  }
+  const RetryOptions& retry() const { return retry_; }
+
+  // One attempt of a call: sets token and deadline, runs `attempt`, which
+  // returns gRPC's status, and cancels it after a stop. The status that comes
+  // out begins with `call`, "Inspect".
+  absl::Status Attempt(
+      absl::string_view call, absl::Time deadline, const std::stop_token& stop,
+      absl::FunctionRef<grpc::Status(grpc::ClientContext&)> attempt) const;
+
+  // The same until it succeeds or Backoff gives up. Only for what is harmless
+  // to do twice.
+  absl::Status Call(
+      absl::string_view call, const CallOptions& options,
+      absl::FunctionRef<grpc::Status(grpc::ClientContext&)> attempt) const;
+
+ private:
+  Channel(std::shared_ptr<grpc::Channel> channel, std::string token,
+          RetryOptions retry)
+      : channel_(std::move(channel)), token_(std::move(token)), retry_(retry) {}
+
+  // Shared with the stubs of all clients.
+  const std::shared_ptr<grpc::Channel> channel_;
+  const std::string token_;
+  const RetryOptions retry_;
+};
+
+}  // namespace dcp::client
+
+#endif  // CLIENT_CHANNEL_H_

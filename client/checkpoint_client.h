@@ -1,0 +1,82 @@
+// CheckpointClient: looks into checkpoints on a daemon and reads from them.
+// Calls that fail because the daemon is not there are made again; ReadTensors
+// goes on where it broke off. Blocking; thread-safe; statuses begin with the
+// call's name.
+#ifndef CLIENT_CHECKPOINT_CLIENT_H_
+#define CLIENT_CHECKPOINT_CLIENT_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "client/channel.h"
+#include "client/tensor_reader.h"
+#include "tessera/v1/checkpoint_service.grpc.pb.h"
+
+namespace dcp::client {
+
+// A part of a tensor, and the caller's memory for exactly its bytes.
+struct WantedPart {
+  tessera::v1::ReadTensorsRequest::Part part;
+  std::span<uint8_t> memory;
+};
+
+class CheckpointClient {
+ public:
+  using OnProgress =
+      absl::FunctionRef<void(const tessera::v1::ReadProgress& progress)>;
+
+  explicit CheckpointClient(std::shared_ptr<const Channel> channel);
+
+  // One page.
+  absl::StatusOr<tessera::v1::InspectResponse> InspectPage(
+      const tessera::v1::InspectRequest& request,
+      const CallOptions& options = {});
+  // All of them as one.
+  absl::StatusOr<tessera::v1::InspectResponse> Inspect(
+      tessera::v1::InspectRequest request, const CallOptions& options = {});
+
+  // A DCP `.metadata`: data from elsewhere; read it with a restricted
+  // unpickler only.
+  absl::StatusOr<std::string> GetMetadata(const tessera::v1::Source& source,
+                                          const CallOptions& options = {});
+
+  // The same goes for the pickles in it.
+  absl::StatusOr<std::vector<tessera::v1::ReadObjectsResponse>> ReadObjects(
+      const tessera::v1::ReadObjectsRequest& request,
+      const CallOptions& options = {});
+
+  // On the server, while the call lasts. `on_progress` in this thread.
+  absl::StatusOr<tessera::v1::VerifyReport> Verify(
+      const tessera::v1::VerifyCheckpointRequest& request,
+      OnProgress on_progress, const CallOptions& options = {});
+  absl::StatusOr<tessera::v1::DiffReport> Diff(
+      const tessera::v1::DiffRequest& request, OnProgress on_progress,
+      const CallOptions& options = {});
+
+  // Parts into the caller's memory, checksums verified. After an error that
+  // memory holds some of the bytes. DataLoss where the server sends what does
+  // not fit; InvalidArgument where a part has other bytes than its memory.
+  absl::StatusOr<ReadTensorsStats> ReadTensors(
+      const tessera::v1::Source& source, std::span<const WantedPart> parts,
+      const ReadTensorsOptions& options = {});
+  // Parts or a rank's share, as the request says, into memory that `allocate`
+  // gives when their sizes are known; it is called once for each part, in
+  // this thread. `resume_offset` and `etag` are not the caller's.
+  absl::StatusOr<ReadTensorsStats> ReadTensors(
+      const tessera::v1::ReadTensorsRequest& request, AllocatePart allocate,
+      const ReadTensorsOptions& options = {});
+
+ private:
+  // Shared with the program's other clients.
+  const std::shared_ptr<const Channel> channel_;
+  const std::unique_ptr<tessera::v1::CheckpointService::Stub> stub_;
+};
+
+}  // namespace dcp::client
+
+#endif  // CLIENT_CHECKPOINT_CLIENT_H_

@@ -1,0 +1,76 @@
+// TensorLayout: what a ReadTensors stream brings and where it goes, and
+// TensorRange, a piece of it that one stream reads. Both hold what a server
+// sends against what it said before, because it may lie: nothing is written
+// outside of the caller's memory. Thread-compatible; ranges that do not overlap
+// may be filled by different threads.
+#ifndef CLIENT_TENSOR_LAYOUT_H_
+#define CLIENT_TENSOR_LAYOUT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "tessera/v1/checkpoint_service.pb.h"
+
+namespace dcp::client {
+
+using TensorPart = tessera::v1::ReadTensorsResponse::Header::Part;
+
+// The caller's memory for a part, of exactly part.num_bytes(), or why not.
+using AllocatePart = absl::FunctionRef<absl::StatusOr<std::span<uint8_t>>(
+    size_t index, const TensorPart& part)>;
+
+class TensorLayout {
+ public:
+  using Header = tessera::v1::ReadTensorsResponse::Header;
+
+  // A header may come in several messages. DataLoss where they contradict.
+  absl::Status Add(const Header& header);
+  // Whether the last one was added.
+  bool complete() const { return complete_; }
+  absl::Status Allocate(AllocatePart allocate);
+
+  const std::string& etag() const { return etag_; }
+  uint64_t num_bytes() const { return num_bytes_; }
+  const std::vector<TensorPart>& parts() const { return parts_; }
+
+ private:
+  friend class TensorRange;
+
+  bool started_ = false;
+  bool complete_ = false;
+  std::string etag_;
+  uint64_t num_bytes_ = 0;
+  std::vector<TensorPart> parts_;
+  std::vector<uint64_t> begins_;  // of each part, and the end of the last
+  std::vector<std::span<uint8_t>> destinations_;
+};
+
+// Bytes [position, end) of a layout that are still to come.
+class TensorRange {
+ public:
+  using Chunk = tessera::v1::ReadTensorsResponse::Chunk;
+
+  TensorRange(uint64_t begin, uint64_t end) : position_(begin), end_(end) {}
+
+  // Checks the chunk, which is the next one, and copies what belongs to the
+  // range. DataLoss with tensor and offset for another, or a wrong checksum.
+  absl::Status Place(const Chunk& chunk, const TensorLayout& layout);
+
+  uint64_t position() const { return position_; }
+  uint64_t end() const { return end_; }
+  bool done() const { return position_ == end_; }
+
+ private:
+  uint64_t position_;
+  uint64_t end_;
+};
+
+}  // namespace dcp::client
+
+#endif  // CLIENT_TENSOR_LAYOUT_H_

@@ -1,0 +1,143 @@
+#include "client/tensor_reader.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/backoff.h"
+#include "dcp/base/status.h"
+
+namespace dcp::client {
+namespace {
+
+constexpr absl::string_view kCall = "ReadTensors";
+
+// A stream with less is not worth its connection's round trips, and what the
+// server has read ahead when a range ends is lost.
+constexpr uint64_t kMinRangeBytes = uint64_t{32} << 20;
+
+}  // namespace
+
+TensorReader::TensorReader(const Channel& channel,
+                           tessera::v1::CheckpointService::Stub& stub,
+                           const Request& request, AllocatePart allocate,
+                           const ReadTensorsOptions& options)
+    : channel_(channel),
+      stub_(stub),
+      request_(request),
+      allocate_(allocate),
+      options_(options),
+      deadline_(absl::Now() + options.call.timeout) {}
+
+absl::StatusOr<ReadTensorsStats> TensorReader::Run() {
+  const std::stop_callback stop(options_.call.stop,
+                                [this] { stop_.request_stop(); });
+  // Its end is known when the header is.
+  TensorRange first(0, UINT64_MAX);
+  if (absl::Status status = ReadRange(first, true); !status.ok()) Fail(status);
+  threads_.clear();
+  absl::MutexLock lock(&mutex_);
+  if (!first_failure_.ok()) return first_failure_;
+  return ReadTensorsStats{.num_bytes = layout_.num_bytes(),
+                          .num_resumed = num_resumed_};
+}
+
+// Keeps the first, and ends the other streams.
+void TensorReader::Fail(const absl::Status& status) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (first_failure_.ok()) first_failure_ = status;
+  }
+  stop_.request_stop();
+}
+
+absl::Status TensorReader::ReadRange(TensorRange& range, bool is_first) {
+  Backoff backoff(channel_.retry(), deadline_, stop_.get_token());
+  while (true) {
+    Request request = request_;
+    request.set_max_chunk_bytes(options_.max_chunk_bytes);
+    request.set_resume_offset(range.position());
+    if (begun_) request.set_etag(layout_.etag());
+    const uint64_t begin = range.position();
+    absl::Status failure;
+    const absl::Status status = channel_.Attempt(
+        kCall, deadline_, stop_.get_token(), [&](grpc::ClientContext& context) {
+          return ReadOnce(context, request, range, is_first, failure);
+        });
+    if (!failure.ok()) return Annotate(failure, kCall);
+    if (begun_ && range.done()) return absl::OkStatus();
+    if (status.ok()) {
+      return absl::DataLossError(absl::StrCat(
+          kCall, ": the stream ended at byte ", range.position(), " of ",
+          begun_ ? absl::StrCat(layout_.num_bytes()) : "its header"));
+    }
+    if (range.position() > begin) backoff.Reset();
+    DCP_RETURN_IF_ERROR(backoff.Wait(status));
+    absl::MutexLock lock(&mutex_);
+    ++num_resumed_;
+  }
+}
+
+grpc::Status TensorReader::ReadOnce(grpc::ClientContext& context,
+                                    const Request& request, TensorRange& range,
+                                    bool is_first, absl::Status& failure) {
+  auto reader = stub_.ReadTensors(&context, request);
+  TensorLayout header;
+  Response message;
+  while (reader->Read(&message)) {
+    failure = Take(message, header, range, is_first);
+    // The server does not know where a range ends.
+    if (!failure.ok() ||
+        (begun_ && range.done() && range.end() < layout_.num_bytes())) {
+      context.TryCancel();
+      break;
+    }
+  }
+  return reader->Finish();
+}
+
+absl::Status TensorReader::Take(const Response& message, TensorLayout& header,
+                                TensorRange& range, bool is_first) {
+  if (message.has_header()) {
+    DCP_RETURN_IF_ERROR(header.Add(message.header()));
+    if (!header.complete()) return absl::OkStatus();
+    if (is_first && !begun_) return Begin(std::move(header), range);
+    if (header.etag() == layout_.etag() &&
+        header.num_bytes() == layout_.num_bytes()) {
+      return absl::OkStatus();
+    }
+    return absl::FailedPreconditionError(
+        "the checkpoint was replaced while it was read");
+  }
+  if (!message.has_chunk() || !begun_) {
+    return absl::DataLossError("a message without header or payload");
+  }
+  if (range.done()) return absl::DataLossError("more than the header says");
+  return range.Place(message.chunk(), layout_);
+}
+
+absl::Status TensorReader::Begin(TensorLayout header, TensorRange& range) {
+  layout_ = std::move(header);
+  DCP_RETURN_IF_ERROR(layout_.Allocate(allocate_));
+  const uint64_t num_bytes = layout_.num_bytes();
+  const uint64_t num_ranges = std::clamp<uint64_t>(
+      num_bytes / kMinRangeBytes, 1,
+      static_cast<uint64_t>(std::max<int64_t>(options_.num_streams, 1)));
+  const uint64_t range_bytes = num_bytes / num_ranges;
+  range = TensorRange(0, num_ranges == 1 ? num_bytes : range_bytes);
+  begun_ = true;
+  for (uint64_t i = 1; i < num_ranges; ++i) {
+    TensorRange& other = ranges_.emplace_back(
+        i * range_bytes,
+        i + 1 == num_ranges ? num_bytes : (i + 1) * range_bytes);
+    threads_.emplace_back([this, &other] {
+      if (absl::Status status = ReadRange(other, false); !status.ok()) {
+        Fail(status);
+      }
+    });
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace dcp::client

@@ -1,0 +1,86 @@
+#include "client/backoff.h"
+
+#include <stop_token>
+#include <thread>
+
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/rpc_status.h"
+#include "tests/testing/status_matchers.h"
+
+namespace dcp::client {
+namespace {
+
+using ::dcp::testing::StatusIs;
+using ::testing::HasSubstr;
+
+const absl::Status kUnavailable = absl::UnavailableError("gone");
+
+RetryOptions Quick(int64_t max_retries) {
+  return {.first_wait = absl::ZeroDuration(),
+          .max_wait = absl::ZeroDuration(),
+          .max_retries = max_retries};
+}
+
+TEST(Backoff, OnlyWhatMaySucceedIsTriedAgain) {
+  EXPECT_TRUE(IsRetryable(kUnavailable));
+  EXPECT_TRUE(IsRetryable(absl::InternalError("RST_STREAM")));
+  EXPECT_TRUE(
+      IsRetryable(WithRetryAfter(absl::ResourceExhaustedError("queue"), 1)));
+  for (const absl::Status& status :
+       {absl::ResourceExhaustedError("limit"), absl::NotFoundError(""),
+        absl::DataLossError(""), absl::DeadlineExceededError(""),
+        absl::CancelledError("")}) {
+    EXPECT_FALSE(IsRetryable(status)) << status;
+    EXPECT_EQ(Backoff(Quick(9), absl::InfiniteFuture(), {}).Wait(status),
+              status);
+  }
+}
+
+TEST(Backoff, GivesUpAfterTooManyInARow) {
+  Backoff backoff(Quick(2), absl::InfiniteFuture(), {});
+  EXPECT_OK(backoff.Wait(kUnavailable));
+  EXPECT_OK(backoff.Wait(kUnavailable));
+  EXPECT_THAT(backoff.Wait(kUnavailable),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       HasSubstr("after 2 retries: gone")));
+  backoff.Reset();
+  EXPECT_OK(backoff.Wait(kUnavailable));
+}
+
+TEST(Backoff, WithoutRetriesTheFailureStaysAsItIs) {
+  EXPECT_EQ(Backoff(Quick(0), absl::InfiniteFuture(), {}).Wait(kUnavailable),
+            kUnavailable);
+}
+
+TEST(Backoff, DoesNotWaitBeyondTheDeadline) {
+  RetryOptions options;
+  options.first_wait = absl::Hours(1);
+  options.max_wait = absl::Hours(1);
+  Backoff backoff(options, absl::Now() + absl::Minutes(1), {});
+  EXPECT_EQ(backoff.Wait(kUnavailable), kUnavailable);
+}
+
+TEST(Backoff, ObeysAServerThatSaysWhen) {
+  const absl::Status later = WithRetryAfter(kUnavailable, 3'600'000);
+  Backoff backoff(Quick(9), absl::Now() + absl::Minutes(1), {});
+  EXPECT_TRUE(absl::IsUnavailable(backoff.Wait(later)));
+  EXPECT_OK(backoff.Wait(kUnavailable));
+}
+
+TEST(Backoff, AStopEndsTheWait) {
+  RetryOptions options;
+  options.first_wait = absl::Hours(1);
+  options.max_wait = absl::Hours(1);
+  std::stop_source source;
+  Backoff backoff(options, absl::InfiniteFuture(), source.get_token());
+  std::jthread stopper([&] { source.request_stop(); });
+  EXPECT_THAT(backoff.Wait(kUnavailable),
+              StatusIs(absl::StatusCode::kCancelled));
+  EXPECT_THAT(backoff.Wait(kUnavailable),
+              StatusIs(absl::StatusCode::kCancelled));
+}
+
+}  // namespace
+}  // namespace dcp::client
