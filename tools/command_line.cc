@@ -156,10 +156,45 @@ absl::Status ParseOptions(const VerbRow& verb,
   return absl::OkStatus();
 }
 
+absl::Status CheckJobs(const VerbRow& verb, const CommandLine& line) {
+  const std::string action = line.paths.empty() ? "" : line.paths[0];
+  const size_t wanted = action == "list" ? 1 : 2;
+  if (action != "list" && action != "wait" && action != "cancel") {
+    return UsageError(
+        &verb,
+        absl::StrCat("'", action, "' is not list, wait JOB or cancel JOB"));
+  }
+  if (line.paths.size() == wanted) return absl::OkStatus();
+  return UsageError(&verb, wanted == 1 ? std::string("jobs list wants no more")
+                                       : absl::StrCat("jobs ", action,
+                                                      " wants one job, such as "
+                                                      "operations/7"));
+}
+
+// What only this machine or only a server can do.
+absl::Status CheckServer(const VerbRow& verb, const CommandLine& line) {
+  if (!line.server.empty()) {
+    if (line.direct == DirectMode::kAuto && line.num_lanes == 0) {
+      return absl::OkStatus();
+    }
+    return UsageError(&verb, "--direct and --lanes are the server's to decide");
+  }
+  if (line.verb == Verb::kJobs) {
+    return UsageError(&verb, "jobs wants --server, or TESSERA_SERVER");
+  }
+  if (line.tls || !line.tls_ca.empty() || !line.tls_cert.empty() ||
+      !line.tls_key.empty() || !line.token_file.empty()) {
+    return UsageError(&verb,
+                      "--tls and its like and --token-file want --server");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckOperands(const VerbRow& verb, const CommandLine& line) {
   for (const std::string& path : line.paths) {
     if (path.empty()) return UsageError(&verb, "a path is empty");
   }
+  if (line.verb == Verb::kJobs) return CheckJobs(verb, line);
   if (line.paths.size() == verb.num_operands) return absl::OkStatus();
   return UsageError(&verb,
                     absl::StrCat(verb.name, " wants ", verb.operands, ", got ",
@@ -193,6 +228,7 @@ absl::Status CheckMesh(const VerbRow& verb, const CommandLine& line) {
 // What each verb wants beyond its own options.
 absl::Status CheckCombination(const VerbRow& verb, const CommandLine& line) {
   DCP_RETURN_IF_ERROR(CheckOperands(verb, line));
+  DCP_RETURN_IF_ERROR(CheckServer(verb, line));
   DCP_RETURN_IF_ERROR(CheckMesh(verb, line));
   if (line.verb == Verb::kReshard) {
     if (!line.mesh.has_value()) {
@@ -242,8 +278,8 @@ absl::StatusOr<std::optional<CommandLine>> ParseWithoutVerb(
 
 }  // namespace
 
-absl::StatusOr<CommandLine> ParseCommandLine(
-    absl::Span<const std::string> args) {
+absl::StatusOr<CommandLine> ParseCommandLine(absl::Span<const std::string> args,
+                                             absl::string_view server) {
   if (args.empty()) {
     return UsageError(nullptr, "no verb given, such as inspect or convert");
   }
@@ -256,6 +292,7 @@ absl::StatusOr<CommandLine> ParseCommandLine(
   line.verb = verb->verb;
   DCP_RETURN_IF_ERROR(ParseOptions(*verb, args.subspan(1), line));
   if (line.action == CommandLine::Action::kHelp) return line;
+  if (line.server.empty()) line.server = std::string(server);
   DCP_RETURN_IF_ERROR(CheckCombination(*verb, line));
   return line;
 }

@@ -28,6 +28,7 @@ enum class Verb : uint8_t {
   kConsolidate,
   kDcpToTorch,
   kTorchToDcp,
+  kJobs,
 };
 
 enum class ProgressMode : uint8_t { kAuto, kPlain, kJson, kNone };
@@ -38,7 +39,8 @@ struct CommandLine {
   Action action = Action::kRun;
   // Absent for general help and for the version.
   std::optional<Verb> verb;
-  std::vector<std::string> paths;  // as many as the verb wants
+  // As many as the verb wants; of `jobs` its action and a job's name.
+  std::vector<std::string> paths;
 
   // inspect
   std::string tensors_glob;  // empty: all
@@ -62,15 +64,22 @@ struct CommandLine {
   DirectMode direct = DirectMode::kAuto;
   int64_t rank = -1;
   // all verbs
+  std::string server;  // whose machine does the work; empty: this one
+  bool tls = false;
+  std::string tls_ca;
+  std::string tls_cert;
+  std::string tls_key;
+  std::string token_file;
   bool json = false;
   ProgressMode progress = ProgressMode::kAuto;
 };
 
 // `args` are without the program's name. InvalidArgument with one line that
 // names what is wrong, its value and what is allowed, and whose help to read.
+// `server` stands in place of a --server that is absent: its address, or empty.
 // Uses getopt_long, which has state of its own: one thread at a time.
-absl::StatusOr<CommandLine> ParseCommandLine(
-    absl::Span<const std::string> args);
+absl::StatusOr<CommandLine> ParseCommandLine(absl::Span<const std::string> args,
+                                             absl::string_view server = "");
 
 // The format that the name of a destination means, if it says so.
 std::optional<Format> FormatFromName(absl::string_view path);

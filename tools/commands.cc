@@ -1,9 +1,11 @@
 #include "tools/commands.h"
 
+#include <memory>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "tools/daemon.h"
 #include "tools/help.h"
 #include "tools/json_output.h"
 #include "tools/option_table.h"
@@ -26,6 +28,8 @@ absl::StatusOr<ExitCode> RunVerb(const Context& context) {
     case Verb::kDcpToTorch:
     case Verb::kTorchToDcp:
       return RunConvert(context);
+    case Verb::kJobs:
+      return RunJobs(context);
   }
   return kExitUsage;
 }
@@ -53,8 +57,9 @@ ExitCode ReportFailure(const Context& context, const absl::Status& status) {
 }  // namespace
 
 ExitCode RunCommand(absl::Span<const std::string> args, Console console,
-                    FileSystem& fs, std::stop_token stop) {
-  const absl::StatusOr<CommandLine> line = ParseCommandLine(args);
+                    FileSystem& fs, std::stop_token stop,
+                    absl::string_view server) {
+  const absl::StatusOr<CommandLine> line = ParseCommandLine(args, server);
   if (!line.ok()) {
     PrintError(console, line.status().message());
     return kExitUsage;
@@ -70,7 +75,17 @@ ExitCode RunCommand(absl::Span<const std::string> args, Console console,
     case CommandLine::Action::kRun:
       break;
   }
-  const Context context{*line, console, fs, std::move(stop)};
+  std::unique_ptr<Daemon> daemon;
+  if (!line->server.empty()) {
+    absl::StatusOr<std::unique_ptr<Daemon>> connected =
+        Daemon::Connect(*line, stop);
+    if (!connected.ok()) {
+      PrintError(console, connected.status().message());
+      return kExitUsage;
+    }
+    daemon = *std::move(connected);
+  }
+  const Context context{*line, console, fs, std::move(stop), daemon.get()};
   const absl::StatusOr<ExitCode> code = RunVerb(context);
   return code.ok() ? *code : ReportFailure(context, code.status());
 }

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "dcp/io/file_system.h"
 #include "tools/command_line.h"
@@ -16,24 +17,30 @@
 
 namespace dcp::tools {
 
+class Daemon;  // tools/daemon.h
+
 // What a verb works with; all of it outlives the verb.
 struct Context {
   const CommandLine& line;
   Console console;
   FileSystem& fs;
   std::stop_token stop;
+  Daemon* daemon;  // that does the work; null: it is done here
 };
 
 absl::StatusOr<ExitCode> RunInspect(const Context& context);
 absl::StatusOr<ExitCode> RunVerify(const Context& context);
 absl::StatusOr<ExitCode> RunDiff(const Context& context);
+absl::StatusOr<ExitCode> RunJobs(const Context& context);
 // All verbs that write.
 absl::StatusOr<ExitCode> RunConvert(const Context& context);
 
-// `args` are without the program's name. Blocking; one thread at a time (see
+// `args` are without the program's name; `server` is what TESSERA_SERVER says.
+// Blocking; one thread at a time (see
 // ParseCommandLine).
 ExitCode RunCommand(absl::Span<const std::string> args, Console console,
-                    FileSystem& fs, std::stop_token stop);
+                    FileSystem& fs, std::stop_token stop,
+                    absl::string_view server = "");
 
 }  // namespace dcp::tools
 

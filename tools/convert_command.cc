@@ -6,6 +6,7 @@
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/convert.h"
 #include "tools/commands.h"
+#include "tools/daemon.h"
 #include "tools/json_output.h"
 #include "tools/option_table.h"
 #include "tools/peak_memory.h"
@@ -103,8 +104,12 @@ std::string RenderPlan(const ConvertPlan& plan, absl::string_view dst) {
   return absl::StrCat(
       RenderContents(plan), "would read ", FormatCount(plan.bytes_to_read),
       " bytes, write ", FormatCount(plan.bytes_to_write), " bytes, using ",
-      FormatMemory(plan.memory_bytes), " of memory in ",
-      FormatPlural(plan.num_lanes, "lane"), "\n\n", RenderFiles(plan, dst));
+      FormatMemory(plan.memory_bytes), " of memory",
+      // A server keeps them to itself.
+      plan.num_lanes == 0
+          ? ""
+          : absl::StrCat(" in ", FormatPlural(plan.num_lanes, "lane")),
+      "\n\n", RenderFiles(plan, dst));
 }
 
 std::string RenderOutcome(const ConvertPlan& plan, absl::string_view dst,
@@ -122,9 +127,14 @@ std::string RenderOutcome(const ConvertPlan& plan, absl::string_view dst,
 
 absl::StatusOr<ExitCode> PrintPlan(const Context& context) {
   const CommandLine& line = context.line;
+  TransferStats stats;
+  ConvertOutcome outcome;
   DCP_ASSIGN_OR_RETURN(
       const ConvertPlan plan,
-      PlanConvert(context.fs, line.paths[0], line.paths[1], MakeOptions(line)));
+      context.daemon != nullptr
+          ? context.daemon->Convert(line, {stats, [](uint64_t) {}}, outcome)
+          : PlanConvert(context.fs, line.paths[0], line.paths[1],
+                        MakeOptions(line)));
   context.console.out << (line.json
                               ? ConvertJson(RowOf(*line.verb).name,
                                             line.paths[0], line.paths[1], plan,
@@ -133,30 +143,45 @@ absl::StatusOr<ExitCode> PrintPlan(const Context& context) {
   return kExitDone;
 }
 
-}  // namespace
-
-absl::StatusOr<ExitCode> RunConvert(const Context& context) {
+absl::StatusOr<ConvertPlan> Convert(const Context& context,
+                                    ProgressDisplay& progress,
+                                    TransferStats& stats,
+                                    ConvertOutcome& outcome) {
   const CommandLine& line = context.line;
-  if (line.plan) return PrintPlan(context);
-  const char* verb = RowOf(*line.verb).name;
+  if (context.daemon != nullptr) {
+    return context.daemon->Convert(
+        line, {stats, [&](uint64_t bytes) { progress.Start(bytes); }}, outcome);
+  }
   const Stopwatch stopwatch;
-  TransferStats stats;
-  ProgressDisplay progress(context.console, verb, line.progress,
-                           ProgressDisplay::Counting::kWrites, stats);
   ConvertOptions options = MakeOptions(line);
   options.stop = context.stop;
   options.stats = &stats;
   options.on_plan = [&progress](const ConvertPlan& plan) {
     progress.Start(plan.bytes_to_write);
   };
-  const absl::StatusOr<ConvertPlan> plan = ConvertCheckpoint(
+  absl::StatusOr<ConvertPlan> plan = ConvertCheckpoint(
       context.fs, line.paths[0], line.paths[1], std::move(options));
+  outcome = {.seconds = stopwatch.seconds(),
+             .bytes_read = stats.bytes_read,
+             .bytes_written = stats.bytes_written,
+             .peak_memory_bytes = PeakMemoryBytes()};
+  return plan;
+}
+
+}  // namespace
+
+absl::StatusOr<ExitCode> RunConvert(const Context& context) {
+  const CommandLine& line = context.line;
+  if (line.plan) return PrintPlan(context);
+  const char* verb = RowOf(*line.verb).name;
+  TransferStats stats;
+  ConvertOutcome outcome;
+  ProgressDisplay progress(context.console, verb, line.progress,
+                           ProgressDisplay::Counting::kWrites, stats);
+  const absl::StatusOr<ConvertPlan> plan =
+      Convert(context, progress, stats, outcome);
   progress.Finish();
   DCP_RETURN_IF_ERROR(plan.status());
-  const ConvertOutcome outcome{.seconds = stopwatch.seconds(),
-                               .bytes_read = stats.bytes_read,
-                               .bytes_written = stats.bytes_written,
-                               .peak_memory_bytes = PeakMemoryBytes()};
   context.console.out << (line.json
                               ? ConvertJson(verb, line.paths[0], line.paths[1],
                                             *plan, &outcome)

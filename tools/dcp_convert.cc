@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <iostream>
 #include <memory>
@@ -79,8 +80,9 @@ int main(int argc, char** argv) {
       .err = std::cerr,
       .err_is_terminal = isatty(STDERR_FILENO) == 1,
       .err_width = TerminalWidth(STDERR_FILENO)};
-  const dcp::tools::ExitCode code =
-      dcp::tools::RunCommand(args, console, *fs, stopper.token());
+  const char* const server = getenv("TESSERA_SERVER");
+  const dcp::tools::ExitCode code = dcp::tools::RunCommand(
+      args, console, *fs, stopper.token(), server == nullptr ? "" : server);
   const bool written = WriteStandardOutput(results.str());
   return written ? code : dcp::tools::kExitDestination;
 }

@@ -6,6 +6,7 @@
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/diff.h"
 #include "tools/commands.h"
+#include "tools/daemon.h"
 #include "tools/json_output.h"
 #include "tools/progress.h"
 #include "tools/quantity.h"
@@ -94,6 +95,22 @@ DiffOptions MakeOptions(const CommandLine& line) {
   return options;
 }
 
+absl::StatusOr<DiffReport> Diff(const Context& context,
+                                ProgressDisplay& progress,
+                                TransferStats& stats) {
+  const CommandLine& line = context.line;
+  if (context.daemon != nullptr) {
+    return context.daemon->Diff(
+        line, {stats, [&](uint64_t bytes) { progress.Start(bytes); }});
+  }
+  DiffOptions options = MakeOptions(line);
+  options.stop = context.stop;
+  options.stats = &stats;
+  options.on_plan = [&progress](uint64_t bytes) { progress.Start(bytes); };
+  return DiffCheckpoints(context.fs, line.paths[0], line.paths[1],
+                         std::move(options));
+}
+
 }  // namespace
 
 absl::StatusOr<ExitCode> RunDiff(const Context& context) {
@@ -102,12 +119,7 @@ absl::StatusOr<ExitCode> RunDiff(const Context& context) {
   TransferStats stats;
   ProgressDisplay progress(context.console, "diff", line.progress,
                            ProgressDisplay::Counting::kReads, stats);
-  DiffOptions options = MakeOptions(line);
-  options.stop = context.stop;
-  options.stats = &stats;
-  options.on_plan = [&progress](uint64_t bytes) { progress.Start(bytes); };
-  const absl::StatusOr<DiffReport> report = DiffCheckpoints(
-      context.fs, line.paths[0], line.paths[1], std::move(options));
+  const absl::StatusOr<DiffReport> report = Diff(context, progress, stats);
   progress.Finish();
   DCP_RETURN_IF_ERROR(report.status());
   const double seconds = stopwatch.seconds();

@@ -9,6 +9,7 @@
 #include "dcp/checkpoint/checkpoint.h"
 #include "dcp/checkpoint/selection.h"
 #include "tools/commands.h"
+#include "tools/daemon.h"
 #include "tools/inspection.h"
 #include "tools/json_output.h"
 #include "tools/quantity.h"
@@ -53,10 +54,34 @@ std::vector<uint32_t> UnreadObjects(const Checkpoint& checkpoint,
   return unread;
 }
 
+// InvalidArgument where a pattern was given that matches nothing.
+absl::Status CheckMatches(const CommandLine& line, const Inspection& inspection,
+                          size_t num_entries) {
+  if (line.tensors_glob.empty() || !inspection.tensors.empty() ||
+      !inspection.objects.empty()) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("--tensors '", line.tensors_glob, "' matches none of ",
+                   FormatPlural(num_entries, "name")));
+}
+
+absl::StatusOr<ExitCode> InspectThere(const Context& context) {
+  const CommandLine& line = context.line;
+  DCP_ASSIGN_OR_RETURN(OwnedInspection owned, context.daemon->Inspect(line));
+  owned.inspection.path = line.paths[0];
+  DCP_RETURN_IF_ERROR(CheckMatches(line, owned.inspection, owned.num_entries));
+  context.console.out << (line.json ? InspectJson(owned.inspection, line.chunks)
+                                    : RenderInspection(owned.inspection,
+                                                       line.chunks));
+  return kExitDone;
+}
+
 }  // namespace
 
 absl::StatusOr<ExitCode> RunInspect(const Context& context) {
   const CommandLine& line = context.line;
+  if (context.daemon != nullptr) return InspectThere(context);
   absl::StatusOr<std::unique_ptr<Checkpoint>> opened =
       Checkpoint::Open(context.fs, line.paths[0],
                        {.direct = DirectMode::kOff, .rank = line.rank});
@@ -81,12 +106,8 @@ absl::StatusOr<ExitCode> RunInspect(const Context& context) {
   }
   Inspection inspection =
       InspectEntries(checkpoint->entries(), line.tensors_glob);
-  if (!line.tensors_glob.empty() && inspection.tensors.empty() &&
-      inspection.objects.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--tensors '", line.tensors_glob, "' matches none of ",
-                     FormatPlural(checkpoint->entries().size(), "name")));
-  }
+  DCP_RETURN_IF_ERROR(
+      CheckMatches(line, inspection, checkpoint->entries().size()));
   inspection.path = line.paths[0];
   inspection.format = checkpoint->format();
   inspection.properties = checkpoint->properties();

@@ -112,11 +112,10 @@ void AppendChunks(const Inspection& inspection, std::string& text) {
 
 void AppendObjects(const Inspection& inspection, std::string& text) {
   Table table({{"OBJECT"}, {"VALUE"}});
-  for (const CheckpointEntry* entry : inspection.objects) {
-    const ObjectEntry& object = *entry->object();
-    table.AddRow({entry->fqn, object.located
-                                  ? ToString(object.value, kMaxValueBytes)
-                                  : "(not read)"});
+  for (size_t i = 0; i < inspection.objects.size(); ++i) {
+    table.AddRow(
+        {inspection.objects[i]->fqn,
+         ObjectText(inspection, i, kMaxValueBytes).value_or("(not read)")});
   }
   absl::StrAppend(&text, "\n", table.Render());
   if (!inspection.objects_note.empty()) {
@@ -152,6 +151,18 @@ Inspection InspectEntries(absl::Span<const CheckpointEntry> entries,
     if (total.num_tensors > 0) inspection.dtypes.push_back(total);
   }
   return inspection;
+}
+
+std::optional<std::string> ObjectText(const Inspection& inspection,
+                                      size_t index, size_t max_bytes) {
+  if (inspection.object_texts.has_value()) {
+    const std::string& text = (*inspection.object_texts)[index];
+    if (text.empty()) return std::nullopt;
+    return Shorten(text, max_bytes);
+  }
+  const ObjectEntry& object = *inspection.objects[index]->object();
+  if (!object.located) return std::nullopt;
+  return ToString(object.value, max_bytes);
 }
 
 std::string RenderInspection(const Inspection& inspection, bool chunks) {

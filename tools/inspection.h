@@ -40,6 +40,8 @@ struct Inspection {
   // which is mostly that of the model.
   std::vector<const CheckpointEntry*> tensors;
   std::vector<const CheckpointEntry*> objects;
+  // Of the objects, where a server says them; else their entries know.
+  std::optional<std::vector<std::string>> object_texts;
   // Why values of objects are not shown, if they are not.
   std::string objects_note;
 };
@@ -48,6 +50,11 @@ struct Inspection {
 // fields that concern the whole checkpoint are left to the caller.
 Inspection InspectEntries(absl::Span<const CheckpointEntry> entries,
                           absl::string_view glob);
+
+// Of the object of that number, at most `max_bytes` of it; absent where it was
+// not read.
+std::optional<std::string> ObjectText(const Inspection& inspection,
+                                      size_t index, size_t max_bytes);
 
 // For people. With `chunks` a line for each chunk.
 std::string RenderInspection(const Inspection& inspection, bool chunks);

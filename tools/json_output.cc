@@ -61,10 +61,11 @@ Json TensorJson(const Inspection& inspection, const CheckpointEntry& entry,
   return json;
 }
 
-Json ObjectJson(const CheckpointEntry& entry) {
-  const ObjectEntry& object = *entry.object();
-  Json json{{"name", entry.fqn}, {"value", nullptr}};
-  if (object.located) json["value"] = ToString(object.value, kMaxValueBytes);
+Json ObjectJson(const Inspection& inspection, size_t index) {
+  Json json{{"name", inspection.objects[index]->fqn}, {"value", nullptr}};
+  const std::optional<std::string> text =
+      ObjectText(inspection, index, kMaxValueBytes);
+  if (text.has_value()) json["value"] = *text;
   return json;
 }
 
@@ -142,8 +143,8 @@ std::string InspectJson(const Inspection& inspection, bool chunks) {
     tensors.push_back(TensorJson(inspection, *entry, chunks));
   }
   Json& objects = json["objects"] = Json::array();
-  for (const CheckpointEntry* entry : inspection.objects) {
-    objects.push_back(ObjectJson(*entry));
+  for (size_t i = 0; i < inspection.objects.size(); ++i) {
+    objects.push_back(ObjectJson(inspection, i));
   }
   return Dump(json);
 }
@@ -215,6 +216,22 @@ std::string ConvertJson(absl::string_view verb, absl::string_view src,
     json["bytes_written"] = outcome->bytes_written;
     json["seconds"] = outcome->seconds;
     json["peak_memory_bytes"] = outcome->peak_memory_bytes;
+  }
+  return Dump(json);
+}
+
+std::string JobsJson(absl::Span<const JobRow> jobs) {
+  Json json = Header("jobs");
+  Json& list = json["jobs"] = Json::array();
+  for (const JobRow& job : jobs) {
+    list.push_back(Json{{"name", job.name},
+                        {"kind", job.kind},
+                        {"state", job.state},
+                        {"source", job.src},
+                        {"destination", job.dst},
+                        {"bytes_done", job.done_bytes},
+                        {"bytes_total", job.total_bytes},
+                        {"error", job.error}});
   }
   return Dump(json);
 }

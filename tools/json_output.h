@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "dcp/checkpoint/convert.h"
 #include "dcp/checkpoint/diff.h"
 #include "dcp/checkpoint/verify.h"
@@ -40,6 +41,19 @@ struct ConvertOutcome {
 std::string ConvertJson(absl::string_view verb, absl::string_view src,
                         absl::string_view dst, const ConvertPlan& plan,
                         const ConvertOutcome* outcome);
+
+// A job of a server.
+struct JobRow {
+  std::string name;
+  std::string kind;   // "RESHARD"
+  std::string state;  // "RUNNING"
+  std::string src;
+  std::string dst;
+  uint64_t done_bytes = 0;
+  uint64_t total_bytes = 0;
+  std::string error;  // of one that failed
+};
+std::string JobsJson(absl::Span<const JobRow> jobs);
 
 std::string ErrorJson(absl::string_view verb, const absl::Status& status,
                       int exit_code);

@@ -28,7 +28,9 @@ constexpr uint32_t kPlacing = VerbBit(Verb::kConvert) |
 constexpr uint32_t kInspect = VerbBit(Verb::kInspect);
 constexpr uint32_t kVerify = VerbBit(Verb::kVerify);
 constexpr uint32_t kDiff = VerbBit(Verb::kDiff);
-constexpr uint32_t kAll = kInspect | kVerify | kDiff | kWriting;
+constexpr uint32_t kJobs = VerbBit(Verb::kJobs);
+constexpr uint32_t kLocal = kInspect | kVerify | kDiff | kWriting;
+constexpr uint32_t kAll = kLocal | kJobs;
 
 absl::Status Wrong(absl::string_view value, absl::string_view wanted) {
   return absl::InvalidArgumentError(
@@ -169,13 +171,20 @@ absl::Status SetProgress(absl::string_view value, CommandLine& line) {
   return absl::OkStatus();
 }
 
+template <std::string CommandLine::*kField>
+absl::Status SetText(absl::string_view value, CommandLine& line) {
+  if (value.empty()) return Wrong(value, "a name");
+  line.*kField = std::string(value);
+  return absl::OkStatus();
+}
+
 template <bool CommandLine::*kField>
 absl::Status SetFlag(absl::string_view /*value*/, CommandLine& line) {
   line.*kField = true;
   return absl::OkStatus();
 }
 
-constexpr std::array<OptionRow, 22> kOptions = {{
+constexpr std::array<OptionRow, 28> kOptions = {{
     {"tensors", "GLOB", kInspect, false,
      "list only what has a name like this; * also\nmatches dots", SetTensors},
     {"chunks", nullptr, kInspect, false,
@@ -220,10 +229,28 @@ constexpr std::array<OptionRow, 22> kOptions = {{
      "threads that move bytes; chosen by the machine\nunless given", SetLanes},
     {"direct", "MODE", kVerify | kDiff | kWriting, false,
      "O_DIRECT: auto, on or off", SetDirect},
-    {"rank", "N", kAll, false,
+    {"rank", "N", kLocal, false,
      "whose index to read of a checkpoint that was saved\n"
      "with one per rank (use_collectives=False)",
      SetRank},
+    {"server", "ADDRESS", kAll, false,
+     "let the dcp-server there do it: host:7420 or\n"
+     "unix:/run/dcp-server.sock; paths are the server's.\n"
+     "Else what TESSERA_SERVER says, if anything",
+     SetText<&CommandLine::server>},
+    {"tls", nullptr, kAll, false,
+     "to the server, checked by the system's authorities",
+     SetFlag<&CommandLine::tls>},
+    {"tls-ca", "FILE", kAll, false, "the same, by this authority; PEM",
+     SetText<&CommandLine::tls_ca>},
+    {"tls-cert", "FILE", kAll, false,
+     "to show to the server, with --tls-key; PEM",
+     SetText<&CommandLine::tls_cert>},
+    {"tls-key", "FILE", kAll, false, "of --tls-cert; PEM",
+     SetText<&CommandLine::tls_key>},
+    {"token-file", "FILE", kAll, false,
+     "a token to show to the server; else TESSERA_TOKEN",
+     SetText<&CommandLine::token_file>},
     {"json", nullptr, kAll, false, "print one JSON object on standard output",
      SetFlag<&CommandLine::json>},
     {"progress", "MODE", kAll, false,

@@ -6,7 +6,7 @@
 namespace dcp::tools {
 namespace {
 
-constexpr std::array<VerbRow, 8> kVerbs = {{
+constexpr std::array<VerbRow, 9> kVerbs = {{
     {Verb::kInspect, "inspect", "PATH", 1, "show what is in a checkpoint",
      "Prints format, files, tensors with dtype, shape and sharding, and the\n"
      "objects that are no tensors. Reads the index only, and small objects.\n",
@@ -71,6 +71,13 @@ constexpr std::array<VerbRow, 8> kVerbs = {{
      "name that PyTorch's own tool has.\n",
      "dcp-convert torch_to_dcp model.pt out\n"
      "dcp-convert torch_to_dcp model.pt out --mesh shard=8\n"},
+    {Verb::kJobs, "jobs", "ACTION", 1, "look after the jobs of a dcp-server",
+     "ACTION is list, wait JOB or cancel JOB: lists the jobs of a server that\n"
+     "this client started, waits for one with its progress, or cancels one.\n"
+     "Verbs that write start such jobs with --server; wait ends as they "
+     "would.\n",
+     "dcp-convert jobs list --server storage:7420\n"
+     "dcp-convert jobs wait operations/7 --server storage:7420\n"},
 }};
 
 }  // namespace

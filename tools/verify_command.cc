@@ -5,6 +5,7 @@
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/verify.h"
 #include "tools/commands.h"
+#include "tools/daemon.h"
 #include "tools/json_output.h"
 #include "tools/progress.h"
 #include "tools/quantity.h"
@@ -49,6 +50,24 @@ std::string RenderReport(absl::string_view path, const VerifyReport& report,
   return text;
 }
 
+absl::StatusOr<VerifyReport> Verify(const Context& context,
+                                    ProgressDisplay& progress,
+                                    TransferStats& stats) {
+  const CommandLine& line = context.line;
+  if (context.daemon != nullptr) {
+    return context.daemon->Verify(
+        line, {stats, [&](uint64_t bytes) { progress.Start(bytes); }});
+  }
+  VerifyOptions options;
+  options.open = {.direct = line.direct, .rank = line.rank};
+  options.sample_percent = line.sample_percent;
+  options.memory_bytes = line.memory_bytes;
+  options.stop = context.stop;
+  options.stats = &stats;
+  options.on_plan = [&progress](uint64_t bytes) { progress.Start(bytes); };
+  return VerifyCheckpoint(context.fs, line.paths[0], std::move(options));
+}
+
 }  // namespace
 
 absl::StatusOr<ExitCode> RunVerify(const Context& context) {
@@ -57,15 +76,7 @@ absl::StatusOr<ExitCode> RunVerify(const Context& context) {
   TransferStats stats;
   ProgressDisplay progress(context.console, "verify", line.progress,
                            ProgressDisplay::Counting::kReads, stats);
-  VerifyOptions options;
-  options.open = {.direct = line.direct, .rank = line.rank};
-  options.sample_percent = line.sample_percent;
-  options.memory_bytes = line.memory_bytes;
-  options.stop = context.stop;
-  options.stats = &stats;
-  options.on_plan = [&progress](uint64_t bytes) { progress.Start(bytes); };
-  const absl::StatusOr<VerifyReport> report =
-      VerifyCheckpoint(context.fs, line.paths[0], std::move(options));
+  const absl::StatusOr<VerifyReport> report = Verify(context, progress, stats);
   progress.Finish();
   DCP_RETURN_IF_ERROR(report.status());
   const double seconds = stopwatch.seconds();

@@ -204,5 +204,49 @@ TEST(Nearest, WantsTheWordsToBeClose) {
   EXPECT_EQ(Nearest(std::string(1000, 'x'), {"json"}), "");
 }
 
+TEST(CommandLine, TakesEveryOptionOfAServer) {
+  ASSERT_OK_AND_ASSIGN(
+      const CommandLine line,
+      Parse("verify a --server h:1 --tls --tls-ca ca --tls-cert c --tls-key k "
+            "--token-file t"));
+  EXPECT_EQ(line.server, "h:1");
+  EXPECT_TRUE(line.tls);
+  EXPECT_EQ(line.tls_ca, "ca");
+  EXPECT_EQ(line.tls_cert, "c");
+  EXPECT_EQ(line.tls_key, "k");
+  EXPECT_EQ(line.token_file, "t");
+}
+
+TEST(CommandLine, TheEnvironmentsServerStandsWhereNoneIsGiven) {
+  ASSERT_OK_AND_ASSIGN(CommandLine line,
+                       ParseCommandLine({"verify", "a"}, "env:1"));
+  EXPECT_EQ(line.server, "env:1");
+  ASSERT_OK_AND_ASSIGN(
+      line, ParseCommandLine({"verify", "a", "--server", "h:1"}, "env:1"));
+  EXPECT_EQ(line.server, "h:1");
+}
+
+TEST(CommandLine, JobsAreOfAServer) {
+  ASSERT_OK_AND_ASSIGN(const CommandLine line,
+                       Parse("jobs wait operations/7 --server h:1"));
+  EXPECT_EQ(line.verb, Verb::kJobs);
+  EXPECT_THAT(line.paths, ElementsAre("wait", "operations/7"));
+  const std::pair<const char*, const char*> wrong[] = {
+      {"jobs list", "wants --server"},
+      {"jobs --server h:1", "'' is not list"},
+      {"jobs stop --server h:1", "'stop' is not list"},
+      {"jobs wait --server h:1", "wants one job"},
+      {"jobs list x --server h:1", "wants no more"},
+      {"verify a --tls", "want --server"},
+      {"verify a --server h:1 --direct on", "the server's to decide"},
+      {"convert a b --server h:1 --lanes 2", "the server's to decide"},
+  };
+  for (const auto& [words, message] : wrong) {
+    EXPECT_THAT(Parse(words), StatusIs(absl::StatusCode::kInvalidArgument,
+                                       HasSubstr(message)))
+        << words;
+  }
+}
+
 }  // namespace
 }  // namespace dcp::tools

@@ -166,6 +166,22 @@ TEST(JsonOutput, Convert) {
   EXPECT_EQ(Parse(ConvertJson("reshard", "s", "d", plan, &outcome)), want);
 }
 
+TEST(JsonOutput, Jobs) {
+  const JobRow row{.name = "operations/7",
+                   .kind = "RESHARD",
+                   .state = "FAILED",
+                   .src = "/s",
+                   .dst = "/d",
+                   .done_bytes = 1,
+                   .total_bytes = 2,
+                   .error = "torn"};
+  EXPECT_EQ(Parse(JobsJson({row})), Json::parse(R"({
+    "verb": "jobs", "version": 1,
+    "jobs": [{"name": "operations/7", "kind": "RESHARD", "state": "FAILED",
+              "source": "/s", "destination": "/d", "bytes_done": 1,
+              "bytes_total": 2, "error": "torn"}]})"));
+}
+
 TEST(JsonOutput, Error) {
   const absl::Status status =
       WithSide(absl::NotFoundError("gone"), ErrorSide::kSource);

@@ -1,0 +1,139 @@
+#!/usr/bin/env bash
+# Runs dcp-convert here and with --server, against a real dcp-server: the same
+# command gives the same output, files and exit code.
+
+set -uo pipefail
+
+readonly kTool=$PWD/tools/dcp-convert
+readonly kServer=$PWD/server/dcp-server
+readonly kGolden=$PWD/tests/golden
+unset TESSERA_SERVER TESSERA_TOKEN
+# A socket's path is short, Bazel's folders are not.
+work=$(mktemp -d /tmp/dcp_convert_server.XXXXXX)
+readonly work
+server_pid=
+trap '[[ -z $server_pid ]] || kill -KILL "$server_pid"; rm -rf "$work"' EXIT
+mkdir "$work/data"
+cp -rL "$kGolden/torch-2.11" "$work/data/golden"
+chmod -R u+w "$work/data/golden"
+cd "$work/data" || exit 1
+readonly data=$PWD
+num_failed=0
+
+fail() {
+  echo "FAILED: $*"
+  num_failed=$((num_failed + 1))
+}
+
+# start_server OPTIONS...: returns when it serves.
+start_server() {
+  mkfifo "$work/log.fifo"
+  "$kServer" --root="$data" --state-dir="$work/state" \
+    --listen="unix:$work/socket" "$@" 2>"$work/log.fifo" &
+  server_pid=$!
+  while read -r line; do
+    echo "$line" >>"$work/log"
+    [[ $line != *event=start* ]] || break
+  done <"$work/log.fifo" 3<"$work/log.fifo"
+}
+
+# Without what differs from run to run, times, rates, memory, and in order: a
+# server does not say in which order a checkpoint has its properties.
+steady() {
+  sed -E -e 's/in [0-9.:]+( s)?/in TIME/' -e 's/"seconds":[0-9.e-]+/"seconds":0/' \
+    -e 's/\([0-9.]+ .?B\/s\)/(RATE)/' -e 's/peak memory .*/peak memory/' \
+    -e 's/"peak_memory_bytes":[0-9]+/"peak_memory_bytes":0/' \
+    -e 's/"num_lanes":[0-9]+/"num_lanes":0/' -e 's/ in [0-9]+ lanes?$//' \
+    -e 's/read [0-9.]+ .?B, wrote/read SOME, wrote/' \
+    -e 's/"bytes_read":[0-9]+/"bytes_read":0/' \
+    -e 's/, using .* of memory/, using/' \
+    -e 's/"memory_bytes":[0-9]+/"memory_bytes":0/' "$1" | python3 -c '
+import json, sys
+for line in sorted(sys.stdin):
+    if line.startswith("{"):
+        line = json.dumps(json.loads(line), sort_keys=True) + "\n"
+    print(line, end="")'
+}
+
+# same CODE ARGUMENTS...: OUT among the arguments is a place of its own for
+# each of the two runs.
+same() {
+  local want=$1 got
+  shift
+  rm -rf here there
+  mkdir here there
+  "$kTool" "${@//OUT/$data/here}" >here.out 2>here.err
+  got=$?
+  [[ $got == "$want" ]] || fail "$*: here $got, want $want: $(cat here.err)"
+  "$kTool" "${@//OUT/$data/there}" --server "unix:$work/socket" \
+    >there.out 2>there.err
+  got=$?
+  [[ $got == "$want" ]] || fail "$*: there $got, want $want: $(cat there.err)"
+  diff <(steady here.out | sed "s,$data/here,OUT,g") \
+    <(steady there.out | sed "s,$data/there,OUT,g") || fail "$*: other output"
+  diff <(cd here && find . -type f | sort) <(cd there && find . -type f | sort) ||
+    fail "$*: other files"
+}
+
+test_verbs_that_read() {
+  local source
+  for source in sharded train hugging_face archive.pt legacy.pt; do
+    same 0 verify "$data/golden/$source"
+    same 0 inspect "$data/golden/$source"
+    same 0 inspect "$data/golden/$source" --json --chunks
+  done
+  same 0 diff "$data/golden/train" "$data/golden/train"
+  same 1 diff "$data/golden/train" "$data/golden/sharded" --json
+}
+
+test_verbs_that_write() {
+  same 0 convert "$data/golden/train" OUT/a.pt
+  same 0 consolidate "$data/golden/train" OUT/b.pt --json
+  same 0 reshard "$data/golden/train" OUT/c --mesh dp=2,tp=2
+  same 0 reshard "$data/golden/train" OUT/c --mesh shard=3 --plan
+  same 0 dcp_to_torch "$data/golden/train" OUT/d
+  same 0 torch_to_dcp "$data/golden/archive.pt" OUT/e
+  same 0 convert "$data/golden/train" OUT/f --to safetensors \
+    --drop-non-tensors --cast bf16 --max-shard-size 1KB
+}
+
+test_refusals() {
+  same 3 inspect "$data/none"
+  same 3 convert "$data/none" OUT/x.pt
+  same 2 convert "$data/golden/train" OUT/x.pt --include 'nothing*'
+  touch "$data/there.pt"
+  same 5 convert "$data/golden/train" "$data/there.pt"
+  same 2 inspect
+}
+
+test_jobs() {
+  "$kTool" jobs list --server "unix:$work/socket" >out 2>err ||
+    fail "jobs list: $(cat err)"
+  grep -q 'RESHARD *SUCCEEDED' out || fail "no reshard in $(cat out)"
+  local job
+  job=$(grep -o 'operations/[^ ]*' out | head -1)
+  TESSERA_SERVER=unix:$work/socket "$kTool" jobs wait "$job" --json >out 2>err ||
+    fail "jobs wait $job: $(cat err)"
+  grep -q "\"name\":\"$job\"" out || fail "no $job in $(cat out)"
+  "$kTool" jobs cancel operations/none --server "unix:$work/socket" 2>err
+  [[ $? == 3 ]] || fail "jobs cancel: $(cat err)"
+}
+
+test_a_server_that_is_not_there() {
+  "$kTool" jobs list --server "unix:$work/none" >out 2>err
+  [[ $? == 3 ]] || fail "no server: $(cat err)"
+  "$kTool" jobs list >out 2>err
+  [[ $? == 2 ]] || fail "jobs without server: $(cat err)"
+  "$kTool" verify x --server "unix:$work/socket" --direct on >out 2>err
+  [[ $? == 2 ]] || fail "--direct with a server: $(cat err)"
+}
+
+start_server
+for test in $(declare -F | grep -o 'test_.*'); do
+  echo "== $test"
+  "$test"
+done
+kill -TERM "$server_pid"
+wait "$server_pid" || fail "the server ended with $?"
+server_pid=
+[[ $num_failed == 0 ]]
