@@ -284,4 +284,15 @@ absl::StatusOr<const Client*> Access::AuthenticateToken(
   return found;
 }
 
+const Client* Access::FindClient(absl::string_view name) const {
+  if (anonymous_ != nullptr) {
+    return name == anonymous_->name() ? anonymous_.get() : nullptr;
+  }
+  const Client* found = nullptr;
+  for (const Entry& entry : entries_) {
+    if (entry.client->name() == name) found = entry.client.get();
+  }
+  return found;
+}
+
 }  // namespace dcp::server

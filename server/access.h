@@ -71,6 +71,11 @@ class Access {
   absl::StatusOr<const Client*> AuthenticateToken(
       absl::string_view token) const;
 
+  // For what a client left to be done: null when nobody is called so any more.
+  // Of several lines the last, which is likely the newest. Anonymous is
+  // "anonymous".
+  const Client* FindClient(absl::string_view name) const;
+
  private:
   Access() = default;
 

@@ -246,7 +246,8 @@ absl::Status DescribeRun(FileSystem& fs, absl::string_view src,
   LoggedRun& run = job.run;
   run.fingerprint = Fingerprint(job, src, selected, log);
   run.kind = TargetKind(dst, job.plan.to);
-  run.own.made_directory = !job.destination->exists();
+  // Also by an earlier run, whose identity this one has taken over.
+  run.own.made_directory |= !job.destination->exists();
   for (const OutputFile& file : job.output.files) {
     run.own.names.push_back(file.layout.name());
   }
@@ -273,6 +274,7 @@ absl::StatusOr<Job> Prepare(FileSystem& fs, absl::string_view src,
   DCP_ASSIGN_OR_RETURN(const std::vector<SelectedEntry> selected,
                        Select(job.source->entries(), options.selection));
   job.run.own.id = before != nullptr ? before->own.id : NewSaveId();
+  job.run.own.made_directory = before != nullptr && before->own.made_directory;
   OwnFiles own;
   if (options.log != nullptr) own = before ? before->own : job.run.own;
   absl::StatusOr<std::unique_ptr<Destination>> destination = Destination::Plan(
@@ -506,8 +508,11 @@ absl::StatusOr<ConvertPlan> ConvertCheckpoint(FileSystem& fs,
     steps.step_bytes = log.step_bytes;
     steps.on_file = [&log](uint32_t file,
                            absl::Span<const ChunkDigest> chunks) {
-      return log.append(FileRecord(file, chunks));
+      DCP_RETURN_IF_ERROR(log.append(FileRecord(file, chunks)));
+      ++log.num_files;
+      return absl::OkStatus();
     };
+    log.num_files = job.plan.num_files_kept;
     if (!before.has_value()) {
       DCP_RETURN_IF_ERROR(log.append(PlanRecord(job.run)));
     }

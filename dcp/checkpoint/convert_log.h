@@ -8,6 +8,7 @@
 #ifndef DCP_CHECKPOINT_CONVERT_LOG_H_
 #define DCP_CHECKPOINT_CONVERT_LOG_H_
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -44,6 +45,8 @@ struct ConvertLog {
   // for another run. Absent: it is removed.
   absl::AnyInvocable<bool()> keeps;
   uint64_t step_bytes = kConvertLogStepBytes;
+  // Files that are complete; other threads may watch it.
+  std::atomic<uint64_t> num_files{0};
 };
 
 // What the records say.

@@ -1,0 +1,394 @@
+#include "server/job_journal.h"
+
+#include <sqlite3.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "dcp/base/status.h"
+
+namespace dcp::server {
+namespace {
+
+// Of the tables below; a newer one is refused.
+constexpr int64_t kVersion = 1;
+
+// "TSRA": that the database is a journal of this server.
+constexpr int64_t kApplicationId = 0x54535241;
+
+constexpr char kTables[] = R"(
+  CREATE TABLE jobs (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    client TEXT NOT NULL,
+    request_id TEXT NOT NULL,
+    kind INTEGER NOT NULL,
+    request BLOB NOT NULL,
+    source TEXT NOT NULL,
+    destination TEXT NOT NULL,
+    memory_bytes INTEGER NOT NULL,
+    state INTEGER NOT NULL,
+    create_ns INTEGER NOT NULL,
+    start_ns INTEGER,
+    end_ns INTEGER,
+    cancel_requested INTEGER NOT NULL DEFAULT 0,
+    num_restarts INTEGER NOT NULL DEFAULT 0,
+    response BLOB,
+    error BLOB
+  );
+  CREATE TABLE records (
+    job INTEGER NOT NULL,
+    record BLOB NOT NULL
+  );
+  CREATE INDEX records_of_job ON records (job);
+)";
+
+}  // namespace
+
+// A statement being built, run and read. What fails first stays.
+class JobJournal::Statement {
+ public:
+  Statement(JobJournal& journal, const char* sql)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(journal.mutex_)
+      : database_(journal.database_), path_(journal.path_) {
+    code_ = sqlite3_prepare_v2(database_, sql, -1, &statement_, nullptr);
+  }
+  ~Statement() { sqlite3_finalize(statement_); }
+  Statement(const Statement&) = delete;
+  Statement& operator=(const Statement&) = delete;
+
+  Statement& Bind(int64_t number) {
+    Note(sqlite3_bind_int64(statement_, ++parameter_, number));
+    return *this;
+  }
+  Statement& Bind(absl::Time time) {
+    if (time != absl::InfinitePast()) return Bind(absl::ToUnixNanos(time));
+    Note(sqlite3_bind_null(statement_, ++parameter_));
+    return *this;
+  }
+  // The text outlives the statement.
+  Statement& BindText(absl::string_view text) {
+    Note(sqlite3_bind_text64(statement_, ++parameter_, text.data(), text.size(),
+                             SQLITE_STATIC, SQLITE_UTF8));
+    return *this;
+  }
+  Statement& BindBytes(absl::string_view bytes) {
+    Note(sqlite3_bind_blob64(statement_, ++parameter_, bytes.data(),
+                             bytes.size(), SQLITE_STATIC));
+    return *this;
+  }
+
+  // Whether there is a row.
+  bool Step() {
+    if (code_ != SQLITE_OK && code_ != SQLITE_ROW) return false;
+    code_ = sqlite3_step(statement_);
+    column_ = 0;
+    return code_ == SQLITE_ROW;
+  }
+  absl::Status Run() {
+    while (Step()) {
+    }
+    return status();
+  }
+  absl::Status status() const {
+    if (code_ == SQLITE_OK || code_ == SQLITE_DONE || code_ == SQLITE_ROW) {
+      return absl::OkStatus();
+    }
+    return ToStatus(path_, code_, sqlite3_errmsg(database_));
+  }
+
+  // The next column of the row.
+  int64_t Number() { return sqlite3_column_int64(statement_, column_++); }
+  absl::Time Time() {
+    if (sqlite3_column_type(statement_, column_) == SQLITE_NULL) {
+      ++column_;
+      return absl::InfinitePast();
+    }
+    return absl::FromUnixNanos(Number());
+  }
+  std::string Bytes() {
+    const auto* data =
+        static_cast<const char*>(sqlite3_column_blob(statement_, column_));
+    const int size = sqlite3_column_bytes(statement_, column_++);
+    return data == nullptr ? std::string()
+                           : std::string(data, static_cast<size_t>(size));
+  }
+
+  static absl::Status ToStatus(const std::string& path, int code,
+                               absl::string_view message) {
+    const std::string text = absl::StrCat("journal ", path, ": ", message);
+    switch (code & 0xff) {
+      case SQLITE_CORRUPT:
+      case SQLITE_NOTADB:
+      case SQLITE_SCHEMA:
+      case SQLITE_MISMATCH:
+        return absl::DataLossError(
+            absl::StrCat(text, "; move the file away to begin without jobs"));
+      case SQLITE_FULL:
+      case SQLITE_TOOBIG:
+        return absl::ResourceExhaustedError(text);
+      case SQLITE_BUSY:
+      case SQLITE_LOCKED:
+        return absl::UnavailableError(
+            absl::StrCat(text, "; does another server use it?"));
+      case SQLITE_PERM:
+      case SQLITE_READONLY:
+      case SQLITE_CANTOPEN:
+      case SQLITE_AUTH:
+        return absl::PermissionDeniedError(text);
+      default:
+        return absl::UnavailableError(text);
+    }
+  }
+
+ private:
+  void Note(int code) {
+    if (code_ == SQLITE_OK) code_ = code;
+  }
+
+  sqlite3* const database_;
+  const std::string& path_;
+  sqlite3_stmt* statement_ = nullptr;
+  int code_ = SQLITE_OK;
+  int parameter_ = 0;
+  int column_ = 0;
+};
+
+absl::StatusOr<std::unique_ptr<JobJournal>> JobJournal::Open(
+    const std::string& state_dir) {
+  // Requests name paths, which are nobody else's business.
+  if (mkdir(state_dir.c_str(), 0700) != 0 && errno != EEXIST) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "state directory ", state_dir, ": ", std::strerror(errno)));
+  }
+  std::unique_ptr<JobJournal> journal(
+      new JobJournal(absl::StrCat(state_dir, "/jobs.db")));
+  absl::MutexLock lock(&journal->mutex_);
+  const int code = sqlite3_open_v2(
+      journal->path_.c_str(), &journal->database_,
+      SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
+      nullptr);
+  if (code != SQLITE_OK) return journal->Error(code);
+  DCP_RETURN_IF_ERROR(journal->Prepare());
+  return journal;
+}
+
+JobJournal::~JobJournal() {
+  absl::MutexLock lock(&mutex_);
+  sqlite3_close(database_);
+}
+
+absl::Status JobJournal::Error(int code) const {
+  return Statement::ToStatus(path_, code, sqlite3_errmsg(database_));
+}
+
+absl::Status JobJournal::Execute(const char* sql) {
+  const int code = sqlite3_exec(database_, sql, nullptr, nullptr, nullptr);
+  return code == SQLITE_OK ? absl::OkStatus() : Error(code);
+}
+
+absl::StatusOr<int64_t> JobJournal::Version() {
+  Statement application(*this, "PRAGMA application_id");
+  const int64_t id = application.Step() ? application.Number() : 0;
+  DCP_RETURN_IF_ERROR(application.status());
+  Statement version(*this, "PRAGMA user_version");
+  const int64_t number = version.Step() ? version.Number() : 0;
+  DCP_RETURN_IF_ERROR(version.status());
+  Statement tables(*this, "SELECT COUNT(*) FROM sqlite_master");
+  const bool empty = tables.Step() && tables.Number() == 0;
+  DCP_RETURN_IF_ERROR(tables.status());
+  if (id != kApplicationId && !(id == 0 && number == 0 && empty)) {
+    return absl::DataLossError(
+        absl::StrCat("journal ", path_, " is a database of something else"));
+  }
+  return number;
+}
+
+absl::Status JobJournal::Prepare() {
+  // The lock is held until the database is closed, also by a kill.
+  DCP_RETURN_IF_ERROR(
+      Execute("PRAGMA locking_mode=EXCLUSIVE; PRAGMA synchronous=FULL"));
+  DCP_ASSIGN_OR_RETURN(const int64_t version, Version());
+  if (version > kVersion) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("journal ", path_, " has version ", version,
+                     ", written by a newer server; this one knows ", kVersion));
+  }
+  DCP_RETURN_IF_ERROR(
+      Execute("PRAGMA journal_mode=WAL; BEGIN EXCLUSIVE; COMMIT"));
+  if (version == 0) {
+    const std::string all = absl::StrCat(
+        "BEGIN;", kTables, "PRAGMA application_id=", kApplicationId,
+        "; PRAGMA user_version=", kVersion, "; COMMIT");
+    return Execute(all.c_str());
+  }
+  Statement check(*this, "PRAGMA quick_check(1)");
+  const std::string result = check.Step() ? check.Bytes() : "";
+  DCP_RETURN_IF_ERROR(check.status());
+  if (result == "ok") return absl::OkStatus();
+  return Statement::ToStatus(path_, SQLITE_CORRUPT, result);
+}
+
+absl::StatusOr<std::vector<Job>> JobJournal::Jobs() {
+  absl::MutexLock lock(&mutex_);
+  Statement select(*this,
+                   "SELECT number, id, client, request_id, kind, source,"
+                   " destination, memory_bytes, state, create_ns, start_ns,"
+                   " end_ns, cancel_requested, num_restarts FROM jobs"
+                   " ORDER BY number");
+  std::vector<Job> jobs;
+  while (select.Step()) {
+    Job& job = jobs.emplace_back();
+    job.number = select.Number();
+    job.id = select.Bytes();
+    job.client = select.Bytes();
+    job.request.request_id = select.Bytes();
+    const int64_t kind = select.Number();
+    job.request.source = select.Bytes();
+    job.request.destination = select.Bytes();
+    job.request.memory_bytes = static_cast<uint64_t>(select.Number());
+    const int64_t state = select.Number();
+    job.create_time = select.Time();
+    job.start_time = select.Time();
+    job.end_time = select.Time();
+    job.cancel_requested = select.Number() != 0;
+    job.num_restarts = static_cast<uint32_t>(select.Number());
+    if (!tessera::v1::JobMetadata::Kind_IsValid(static_cast<int>(kind)) ||
+        !tessera::v1::JobMetadata::State_IsValid(static_cast<int>(state))) {
+      return Statement::ToStatus(path_, SQLITE_CORRUPT,
+                                 absl::StrCat("job ", job.number, " has kind ",
+                                              kind, ", state ", state));
+    }
+    job.request.kind = static_cast<JobKind>(kind);
+    job.state = static_cast<JobState>(state);
+  }
+  DCP_RETURN_IF_ERROR(select.status());
+  return jobs;
+}
+
+absl::Status JobJournal::Add(Job& job) {
+  absl::MutexLock lock(&mutex_);
+  const JobRequest& request = job.request;
+  DCP_RETURN_IF_ERROR(
+      Statement(*this,
+                "INSERT INTO jobs (id, client, request_id, kind, request,"
+                " source, destination, memory_bytes, state, create_ns)"
+                " VALUES (?,?,?,?,?,?,?,?,?,?)")
+          .BindText(job.id)
+          .BindText(job.client)
+          .BindText(request.request_id)
+          .Bind(static_cast<int64_t>(request.kind))
+          .BindBytes(request.bytes)
+          .BindText(request.source)
+          .BindText(request.destination)
+          .Bind(static_cast<int64_t>(request.memory_bytes))
+          .Bind(static_cast<int64_t>(job.state))
+          .Bind(job.create_time)
+          .Run());
+  job.number = sqlite3_last_insert_rowid(database_);
+  return absl::OkStatus();
+}
+
+absl::Status JobJournal::CountRestart(int64_t number) {
+  absl::MutexLock lock(&mutex_);
+  return Statement(*this,
+                   "UPDATE jobs SET num_restarts = num_restarts + 1, state = ?"
+                   " WHERE number = ?")
+      .Bind(static_cast<int64_t>(JobMetadata::PENDING))
+      .Bind(number)
+      .Run();
+}
+
+absl::Status JobJournal::Start(int64_t number, absl::Time time) {
+  absl::MutexLock lock(&mutex_);
+  return Statement(*this,
+                   "UPDATE jobs SET state = ?, start_ns = ? WHERE number = ?")
+      .Bind(static_cast<int64_t>(JobMetadata::PLANNING))
+      .Bind(time)
+      .Bind(number)
+      .Run();
+}
+
+absl::Status JobJournal::RequestCancel(int64_t number) {
+  absl::MutexLock lock(&mutex_);
+  return Statement(*this,
+                   "UPDATE jobs SET cancel_requested = 1 WHERE number = ?")
+      .Bind(number)
+      .Run();
+}
+
+absl::Status JobJournal::End(int64_t number, JobState state, absl::Time time,
+                             const JobOutcome& outcome) {
+  absl::MutexLock lock(&mutex_);
+  DCP_RETURN_IF_ERROR(Execute("BEGIN"));
+  absl::Status status =
+      Statement(*this,
+                "UPDATE jobs SET state = ?, end_ns = ?, response = ?, error = ?"
+                " WHERE number = ?")
+          .Bind(static_cast<int64_t>(state))
+          .Bind(time)
+          .BindBytes(outcome.response)
+          .BindBytes(outcome.error)
+          .Bind(number)
+          .Run();
+  status.Update(
+      Statement(*this, "DELETE FROM records WHERE job = ?").Bind(number).Run());
+  if (status.ok()) status = Execute("COMMIT");
+  if (!status.ok()) Execute("ROLLBACK").IgnoreError();
+  return status;
+}
+
+absl::Status JobJournal::Remove(int64_t number) {
+  absl::MutexLock lock(&mutex_);
+  return Statement(*this, "DELETE FROM jobs WHERE number = ?")
+      .Bind(number)
+      .Run();
+}
+
+absl::StatusOr<std::string> JobJournal::RequestBytes(int64_t number) {
+  absl::MutexLock lock(&mutex_);
+  Statement select(*this, "SELECT request FROM jobs WHERE number = ?");
+  select.Bind(number);
+  if (select.Step()) return select.Bytes();
+  DCP_RETURN_IF_ERROR(select.status());
+  return absl::NotFoundError(absl::StrCat("no job ", number));
+}
+
+absl::StatusOr<JobOutcome> JobJournal::Outcome(int64_t number) {
+  absl::MutexLock lock(&mutex_);
+  Statement select(*this, "SELECT response, error FROM jobs WHERE number = ?");
+  select.Bind(number);
+  if (select.Step()) {
+    JobOutcome outcome;
+    outcome.response = select.Bytes();
+    outcome.error = select.Bytes();
+    return outcome;
+  }
+  DCP_RETURN_IF_ERROR(select.status());
+  return absl::NotFoundError(absl::StrCat("no job ", number));
+}
+
+absl::Status JobJournal::AppendRecord(int64_t number,
+                                      absl::string_view record) {
+  absl::MutexLock lock(&mutex_);
+  return Statement(*this, "INSERT INTO records (job, record) VALUES (?, ?)")
+      .Bind(number)
+      .BindBytes(record)
+      .Run();
+}
+
+absl::StatusOr<std::vector<std::string>> JobJournal::Records(int64_t number) {
+  absl::MutexLock lock(&mutex_);
+  Statement select(*this,
+                   "SELECT record FROM records WHERE job = ? ORDER BY rowid");
+  select.Bind(number);
+  std::vector<std::string> records;
+  while (select.Step()) records.push_back(select.Bytes());
+  DCP_RETURN_IF_ERROR(select.status());
+  return records;
+}
+
+}  // namespace dcp::server

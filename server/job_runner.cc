@@ -1,0 +1,335 @@
+#include "server/job_runner.h"
+
+#include <sys/stat.h>
+
+#include <optional>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "dcp/base/error_place.h"
+#include "dcp/base/limits.h"
+#include "dcp/base/status.h"
+#include "dcp/checkpoint/convert.h"
+#include "dcp/checkpoint/dcp_opener.h"
+#include "dcp/checkpoint/verify.h"
+#include "google/protobuf/any.pb.h"
+#include "google/protobuf/util/time_util.h"
+#include "server/messages.h"
+
+namespace dcp::server {
+namespace {
+
+namespace v1 = tessera::v1;
+
+// A UUID as text has 36; other spellings are as good.
+constexpr size_t kMaxRequestIdBytes = 64;
+
+// A request, understood and allowed.
+struct JobSpec {
+  std::string source;
+  std::string destination;
+  ConvertOptions convert;  // of all kinds but VERIFY
+  double sample_percent = 100;
+  v1::JobOptions options;
+};
+
+absl::Status CheckJobOptions(const v1::JobOptions& options,
+                             const ServerOptions& server) {
+  if (options.request_id().size() > kMaxRequestIdBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("options.request_id has ", options.request_id().size(),
+                     " bytes; at most ", kMaxRequestIdBytes, " are allowed"));
+  }
+  for (const char c : options.request_id()) {
+    if (!absl::ascii_isgraph(static_cast<unsigned char>(c))) {
+      return absl::InvalidArgumentError(
+          "options.request_id has characters other than printable ASCII");
+    }
+  }
+  const uint64_t memory = options.memory_bytes();
+  if (memory == 0) return absl::OkStatus();
+  if (memory < kMinMemoryBytes || memory > server.max_memory_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("options.memory_bytes is ", memory, "; allowed are ",
+                     kMinMemoryBytes, " to ", server.max_memory_bytes));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SetSource(const v1::Source& source, const Client& client,
+                       JobSpec& spec) {
+  DCP_ASSIGN_OR_RETURN(SourceSpec from, SourceFromProto(source, "source"));
+  DCP_ASSIGN_OR_RETURN(spec.source, client.CheckRead(from.path));
+  spec.convert.open = from.open;
+  return absl::OkStatus();
+}
+
+absl::Status SetDestination(const v1::Destination& destination,
+                            const Client& client, JobSpec& spec) {
+  if (destination.path().empty()) {
+    return absl::InvalidArgumentError("destination.path is missing");
+  }
+  DCP_ASSIGN_OR_RETURN(spec.destination, client.CheckWrite(destination.path()));
+  spec.convert.overwrite = destination.overwrite();
+  return absl::OkStatus();
+}
+
+template <typename Request>
+absl::Status SetMesh(const Request& request, JobSpec& spec) {
+  DCP_ASSIGN_OR_RETURN(spec.convert.mesh,
+                       MeshFromProto(request.mesh(), "mesh"));
+  DCP_ASSIGN_OR_RETURN(
+      spec.convert.placements,
+      PlacementRulesFromProto(request.placements(), *spec.convert.mesh,
+                              "placements"));
+  return absl::OkStatus();
+}
+
+// What all that write have in common.
+template <typename Request>
+absl::Status SetConversion(const Request& request, const Client& client,
+                           JobSpec& spec) {
+  DCP_RETURN_IF_ERROR(SetSource(request.source(), client, spec));
+  DCP_RETURN_IF_ERROR(SetDestination(request.destination(), client, spec));
+  DCP_ASSIGN_OR_RETURN(spec.convert.selection,
+                       SelectionFromProto(request.selection(), "selection"));
+  spec.convert.max_shard_bytes = request.max_shard_bytes();
+  spec.options = request.options();
+  return absl::OkStatus();
+}
+
+absl::Status Read(const v1::ConvertRequest& request, const Client& client,
+                  JobSpec& spec) {
+  DCP_RETURN_IF_ERROR(SetConversion(request, client, spec));
+  DCP_ASSIGN_OR_RETURN(spec.convert.to,
+                       FormatFromProto(request.format(), "format"));
+  spec.convert.drop_non_tensors = request.drop_non_tensors();
+  if (request.has_mesh()) return SetMesh(request, spec);
+  if (request.placements_size() == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError("placements are given without a mesh");
+}
+
+absl::Status Read(const v1::ReshardRequest& request, const Client& client,
+                  JobSpec& spec) {
+  DCP_RETURN_IF_ERROR(SetConversion(request, client, spec));
+  spec.convert.to = Format::kDcp;
+  return SetMesh(request, spec);
+}
+
+absl::Status Read(const v1::ConsolidateRequest& request, const Client& client,
+                  JobSpec& spec) {
+  DCP_RETURN_IF_ERROR(SetConversion(request, client, spec));
+  DCP_ASSIGN_OR_RETURN(spec.convert.to,
+                       FormatFromProto(request.format(), "format"));
+  spec.convert.drop_non_tensors = request.drop_non_tensors();
+  spec.convert.consolidate = true;
+  return absl::OkStatus();
+}
+
+absl::Status Read(const v1::VerifyRequest& request, const Client& client,
+                  JobSpec& spec) {
+  DCP_RETURN_IF_ERROR(SetSource(request.source(), client, spec));
+  DCP_ASSIGN_OR_RETURN(
+      spec.sample_percent,
+      SamplePercentFromProto(request.sample_percent(), "sample_percent"));
+  spec.options = request.options();
+  return absl::OkStatus();
+}
+
+template <typename Request>
+absl::StatusOr<JobSpec> ReadAs(const std::string& bytes, const Client& client,
+                               const ServerOptions& server) {
+  Request request;
+  if (!request.ParseFromString(bytes)) {
+    return absl::InvalidArgumentError("the request is malformed");
+  }
+  JobSpec spec;
+  DCP_RETURN_IF_ERROR(Read(request, client, spec));
+  DCP_RETURN_IF_ERROR(CheckJobOptions(spec.options, server));
+  if (spec.options.memory_bytes() == 0) {
+    spec.options.set_memory_bytes(server.job_memory_bytes);
+  }
+  spec.convert.memory_bytes = spec.options.memory_bytes();
+  return spec;
+}
+
+absl::StatusOr<JobSpec> ReadRequest(JobKind kind, const std::string& bytes,
+                                    const Client& client,
+                                    const ServerOptions& server) {
+  switch (kind) {
+    case JobMetadata::CONVERT:
+      return ReadAs<v1::ConvertRequest>(bytes, client, server);
+    case JobMetadata::RESHARD:
+      return ReadAs<v1::ReshardRequest>(bytes, client, server);
+    case JobMetadata::CONSOLIDATE:
+      return ReadAs<v1::ConsolidateRequest>(bytes, client, server);
+    case JobMetadata::VERIFY:
+      return ReadAs<v1::VerifyRequest>(bytes, client, server);
+    default:
+      return absl::InvalidArgumentError(
+          absl::StrCat("job kind ", static_cast<int>(kind), " is unknown"));
+  }
+}
+
+std::string Pack(const google::protobuf::Message& message) {
+  google::protobuf::Any any;
+  any.PackFrom(message);
+  return any.SerializeAsString();
+}
+
+void AppendVersion(const std::string& path, std::string& version) {
+  struct stat info;
+  if (::stat(path.c_str(), &info) != 0) return;
+  absl::StrAppend(&version, BaseName(path), " ", info.st_ino, " ", info.st_size,
+                  " ", info.st_mtim.tv_sec, ".", info.st_mtim.tv_nsec, "\n");
+}
+
+// Of a DCP checkpoint the index, which every save renames into place: beside
+// it the data of a conversion in place may come and go. Else every file.
+std::string SourceVersion(FileSystem& fs, const std::string& path) {
+  std::string version;
+  AppendVersion(path, version);
+  const absl::StatusOr<std::vector<DirectoryEntry>> entries = fs.List(path);
+  if (!entries.ok()) return version;
+  version.clear();  // the directory's own time changes with every file
+  for (const DirectoryEntry& entry : *entries) {
+    if (absl::EndsWith(entry.name, kDcpMetadataName)) {
+      AppendVersion(JoinPath(path, entry.name), version);
+    }
+  }
+  if (!version.empty()) return version;
+  for (const DirectoryEntry& entry : *entries) {
+    AppendVersion(JoinPath(path, entry.name), version);
+  }
+  return version;
+}
+
+// An error names the path that it belongs to.
+absl::Status WithPath(const absl::Status& status, const JobSpec& spec) {
+  const bool written = SideOf(status) == ErrorSide::kDestination;
+  return WithPlace(status, {.path = written ? spec.destination : spec.source});
+}
+
+absl::StatusOr<std::string> RunConvert(FileSystem& fs, JobSpec spec,
+                                       JobControls& controls) {
+  const absl::Time begin = absl::Now();
+  ConvertOptions& options = spec.convert;
+  options.stop = controls.stop;
+  options.stats = &controls.stats;
+  options.on_plan = [&](const ConvertPlan& plan) {
+    controls.on_plan({.num_files = plan.files.size(),
+                      .num_bytes = plan.bytes_to_read + plan.bytes_to_write,
+                      .bytes_kept = plan.bytes_kept});
+  };
+  options.on_commit = [&] { controls.on_finishing(); };
+  controls.log.source_version = SourceVersion(fs, spec.source);
+  options.log = &controls.log;
+  absl::StatusOr<ConvertPlan> plan =
+      ConvertCheckpoint(fs, spec.source, spec.destination, std::move(options));
+  if (!plan.ok()) return WithPath(plan.status(), spec);
+  v1::ConvertResult result;
+  ConvertPlanToProto(*plan, result);
+  *result.mutable_elapsed() =
+      google::protobuf::util::TimeUtil::NanosecondsToDuration(
+          absl::ToInt64Nanoseconds(absl::Now() - begin));
+  return Pack(result);
+}
+
+absl::StatusOr<VerifyReport> Verify(
+    FileSystem& fs, const JobSpec& spec, std::stop_token stop,
+    TransferStats* stats, absl::AnyInvocable<void(uint64_t)> on_plan) {
+  VerifyOptions options;
+  options.open = spec.convert.open;
+  options.sample_percent = spec.sample_percent;
+  options.memory_bytes = spec.options.memory_bytes();
+  options.stop = std::move(stop);
+  options.stats = stats;
+  options.on_plan = std::move(on_plan);
+  absl::StatusOr<VerifyReport> report =
+      VerifyCheckpoint(fs, spec.source, std::move(options));
+  if (!report.ok()) return WithPath(report.status(), spec);
+  return report;
+}
+
+absl::StatusOr<std::string> RunVerify(FileSystem& fs, const JobSpec& spec,
+                                      JobControls& controls) {
+  DCP_ASSIGN_OR_RETURN(
+      const VerifyReport report,
+      Verify(fs, spec, controls.stop, &controls.stats,
+             [&](uint64_t bytes) { controls.on_plan({.num_bytes = bytes}); }));
+  v1::VerifyReport result;
+  VerifyReportToProto(report, result);
+  return Pack(result);
+}
+
+// Begins to verify, and stops where the payload would be read.
+absl::StatusOr<std::string> PlanVerify(FileSystem& fs, const JobSpec& spec,
+                                       std::stop_token stop) {
+  std::stop_source planned;
+  const std::stop_callback forward(stop, [&] { planned.request_stop(); });
+  std::optional<uint64_t> num_bytes;
+  const absl::StatusOr<VerifyReport> report =
+      Verify(fs, spec, planned.get_token(), nullptr, [&](uint64_t bytes) {
+        num_bytes = bytes;
+        planned.request_stop();
+      });
+  if (!num_bytes.has_value()) return report.status();
+  v1::ConvertResult result;
+  result.set_bytes_to_read(*num_bytes);
+  result.set_memory_bytes(spec.options.memory_bytes());
+  return Pack(result);
+}
+
+}  // namespace
+
+absl::StatusOr<JobRequest> JobRunner::Check(
+    JobKind kind, const google::protobuf::Message& message,
+    const Client& client) const {
+  JobRequest request;
+  request.kind = kind;
+  request.bytes = message.SerializeAsString();
+  DCP_ASSIGN_OR_RETURN(const JobSpec spec,
+                       ReadRequest(kind, request.bytes, client, options_));
+  request.request_id = spec.options.request_id();
+  request.source = spec.source;
+  request.destination = spec.destination;
+  request.memory_bytes = spec.options.memory_bytes();
+  return request;
+}
+
+absl::StatusOr<std::string> JobRunner::Plan(const JobRequest& request,
+                                            const Client& client,
+                                            std::stop_token stop) const {
+  DCP_ASSIGN_OR_RETURN(
+      JobSpec spec, ReadRequest(request.kind, request.bytes, client, options_));
+  if (request.kind == JobMetadata::VERIFY) return PlanVerify(fs_, spec, stop);
+  spec.convert.stop = std::move(stop);
+  const absl::StatusOr<ConvertPlan> plan =
+      PlanConvert(fs_, spec.source, spec.destination, std::move(spec.convert));
+  if (!plan.ok()) return WithPath(plan.status(), spec);
+  v1::ConvertResult result;
+  ConvertPlanToProto(*plan, result);
+  return Pack(result);
+}
+
+absl::StatusOr<std::string> JobRunner::Run(const JobRequest& request,
+                                           const std::string& client_name,
+                                           JobControls& controls) const {
+  const Client* client = access_.FindClient(client_name);
+  if (client == nullptr) {
+    return absl::PermissionDeniedError(
+        absl::StrCat(client_name, " is no client of this server any more"));
+  }
+  DCP_ASSIGN_OR_RETURN(JobSpec spec, ReadRequest(request.kind, request.bytes,
+                                                 *client, options_));
+  if (request.kind == JobMetadata::VERIFY) {
+    return RunVerify(fs_, spec, controls);
+  }
+  return RunConvert(fs_, std::move(spec), controls);
+}
+
+}  // namespace dcp::server

@@ -1,0 +1,210 @@
+#include "server/operations_service.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "dcp/base/status.h"
+#include "grpcpp/alarm.h"
+#include "proto/rpc_status.h"
+#include "server/job_watch.h"
+
+namespace dcp::server {
+namespace {
+
+using google::longrunning::Operation;
+
+// Longer waits end with it; nobody keeps a call open for so long.
+constexpr absl::Duration kMaxWait = absl::Hours(24 * 30);
+
+// A timeout of a request; the calls that wait have a google.protobuf.Duration
+// whose fields may be anything.
+absl::StatusOr<std::optional<absl::Duration>> TimeoutOf(
+    const google::longrunning::WaitOperationRequest& request) {
+  if (!request.has_timeout()) return std::optional<absl::Duration>();
+  const absl::Duration timeout = absl::Seconds(request.timeout().seconds()) +
+                                 absl::Nanoseconds(request.timeout().nanos());
+  if (timeout < absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("timeout is ", absl::FormatDuration(timeout)));
+  }
+  return std::optional<absl::Duration>(std::min(timeout, kMaxWait));
+}
+
+class WaitReactor final : public grpc::ServerUnaryReactor {
+ public:
+  WaitReactor(JobManager& manager, const Client& client, std::string name,
+              Operation* response)
+      : manager_(manager),
+        client_(client),
+        name_(std::move(name)),
+        response_(response) {}
+
+  void Begin(std::optional<absl::Duration> timeout) {
+    if (timeout.has_value()) deadline_ = absl::Now() + *timeout;
+    const absl::Status status = JobWatch::Begin(
+        manager_, client_, name_, [this](bool cancelled) { Look(cancelled); },
+        watch_);
+    if (!status.ok()) return Finish(ToRpcStatus(status));
+    if (!timeout.has_value()) return;
+    alarm_.Set(absl::ToChronoTime(deadline_),
+               [weak = std::weak_ptr<JobWatch>(watch_), over = over_](bool) {
+                 *over = true;
+                 const std::shared_ptr<JobWatch> alive = weak.lock();
+                 if (alive != nullptr) alive->Wake();
+               });
+  }
+
+ private:
+  void Look(bool cancelled) {
+    if (cancelled) return Finish(grpc::Status::CANCELLED);
+    // Before the job: one that ends in between is seen at the next look.
+    const bool over = *over_ || absl::Now() >= deadline_ || manager_.draining();
+    absl::StatusOr<Operation> now = manager_.Get(client_, name_);
+    if (now.ok() && !now->done() && !over) return watch_->Continue();
+    if (now.ok()) *response_ = *std::move(now);
+    Finish(ToRpcStatus(now.status()));
+  }
+
+  void OnCancel() override {
+    if (watch_ != nullptr) watch_->Cancel();
+  }
+
+  void OnDone() override {
+    if (watch_ != nullptr) watch_->End();
+    delete this;
+  }
+
+  JobManager& manager_;
+  const Client& client_;
+  const std::string name_;
+  Operation* const response_;
+  std::shared_ptr<JobWatch> watch_;
+  absl::Time deadline_ = absl::InfiniteFuture();
+  // The alarm has gone off: its clock is another. Owners: this and the alarm.
+  const std::shared_ptr<std::atomic<bool>> over_ =
+      std::make_shared<std::atomic<bool>>(false);
+  grpc::Alarm alarm_;
+};
+
+}  // namespace
+
+absl::StatusOr<JobFilter> ParseJobFilter(absl::string_view text) {
+  JobFilter filter;
+  if (absl::StripAsciiWhitespace(text).empty()) return filter;
+  for (const absl::string_view part : absl::StrSplit(text, " AND ")) {
+    const std::pair<absl::string_view, absl::string_view> sides =
+        absl::StrSplit(part, absl::MaxSplits('=', 1));
+    const absl::string_view field = absl::StripAsciiWhitespace(sides.first);
+    const std::string value(absl::StripAsciiWhitespace(sides.second));
+    JobState state;
+    JobKind kind;
+    if (field == "state" && !filter.state.has_value() &&
+        JobMetadata::State_Parse(value, &state)) {
+      filter.state = state;
+    } else if (field == "kind" && !filter.kind.has_value() &&
+               JobMetadata::Kind_Parse(value, &kind)) {
+      filter.kind = kind;
+    } else {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "filter has '", part.substr(0, 100),
+          "'; allowed are 'state = RUNNING', 'kind = RESHARD', joined with "
+          "AND"));
+    }
+  }
+  return filter;
+}
+
+grpc::ServerUnaryReactor* OperationsService::ListOperations(
+    grpc::CallbackServerContext* context,
+    const google::longrunning::ListOperationsRequest* request,
+    google::longrunning::ListOperationsResponse* response) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  const auto list = [&]() -> absl::Status {
+    DCP_ASSIGN_OR_RETURN(const Client* client, access_.Authenticate(*context));
+    if (!request->name().empty() && request->name() != "operations") {
+      return absl::InvalidArgumentError("name must be 'operations'");
+    }
+    DCP_ASSIGN_OR_RETURN(const JobFilter filter,
+                         ParseJobFilter(request->filter()));
+    DCP_ASSIGN_OR_RETURN(JobPage page,
+                         manager_.List(*client, filter, request->page_size(),
+                                       request->page_token()));
+    for (Operation& operation : page.operations) {
+      *response->add_operations() = std::move(operation);
+    }
+    response->set_next_page_token(page.next_page_token);
+    return absl::OkStatus();
+  };
+  reactor->Finish(ToRpcStatus(list()));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* OperationsService::GetOperation(
+    grpc::CallbackServerContext* context,
+    const google::longrunning::GetOperationRequest* request,
+    Operation* response) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  const auto get = [&]() -> absl::Status {
+    DCP_ASSIGN_OR_RETURN(const Client* client, access_.Authenticate(*context));
+    DCP_ASSIGN_OR_RETURN(*response, manager_.Get(*client, request->name()));
+    return absl::OkStatus();
+  };
+  reactor->Finish(ToRpcStatus(get()));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* OperationsService::DeleteOperation(
+    grpc::CallbackServerContext* context,
+    const google::longrunning::DeleteOperationRequest* request,
+    google::protobuf::Empty*) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  const absl::StatusOr<const Client*> client = access_.Authenticate(*context);
+  reactor->Finish(ToRpcStatus(client.ok()
+                                  ? manager_.Delete(**client, request->name())
+                                  : client.status()));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* OperationsService::CancelOperation(
+    grpc::CallbackServerContext* context,
+    const google::longrunning::CancelOperationRequest* request,
+    google::protobuf::Empty*) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  const absl::StatusOr<const Client*> client = access_.Authenticate(*context);
+  reactor->Finish(ToRpcStatus(client.ok()
+                                  ? manager_.Cancel(**client, request->name())
+                                  : client.status()));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* OperationsService::WaitOperation(
+    grpc::CallbackServerContext* context,
+    const google::longrunning::WaitOperationRequest* request,
+    Operation* response) {
+  const absl::StatusOr<const Client*> client = access_.Authenticate(*context);
+  const absl::StatusOr<std::optional<absl::Duration>> timeout =
+      TimeoutOf(*request);
+  if (!client.ok() || !timeout.ok()) {
+    grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+    reactor->Finish(
+        ToRpcStatus(client.ok() ? timeout.status() : client.status()));
+    return reactor;
+  }
+  auto* const reactor =
+      new WaitReactor(manager_, **client, request->name(), response);
+  reactor->Begin(*timeout);
+  return reactor;
+}
+
+}  // namespace dcp::server

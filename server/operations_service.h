@@ -1,0 +1,62 @@
+// OperationsService: google.longrunning.Operations over the server's jobs, with
+// gRPC's callback API. Any thread.
+#ifndef SERVER_OPERATIONS_SERVICE_H_
+#define SERVER_OPERATIONS_SERVICE_H_
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "google/longrunning/operations_proto.grpc.pb.h"
+#include "google/longrunning/operations_proto.pb.h"
+#include "google/protobuf/empty.pb.h"
+#include "grpcpp/server_context.h"
+#include "grpcpp/support/server_callback.h"
+#include "server/access.h"
+#include "server/job_manager.h"
+
+namespace dcp::server {
+
+// "state = RUNNING", "kind = RESHARD", joined with AND; empty: all.
+// InvalidArgument names the part that is not understood.
+absl::StatusOr<JobFilter> ParseJobFilter(absl::string_view text);
+
+class OperationsService final
+    : public google::longrunning::Operations::CallbackService {
+ public:
+  // Both outlive this.
+  OperationsService(JobManager& manager, const Access& access)
+      : manager_(manager), access_(access) {}
+
+  // `name` is "operations", or empty.
+  grpc::ServerUnaryReactor* ListOperations(
+      grpc::CallbackServerContext* context,
+      const google::longrunning::ListOperationsRequest* request,
+      google::longrunning::ListOperationsResponse* response) override;
+  grpc::ServerUnaryReactor* GetOperation(
+      grpc::CallbackServerContext* context,
+      const google::longrunning::GetOperationRequest* request,
+      google::longrunning::Operation* response) override;
+  // FAILED_PRECONDITION for one that has not ended.
+  grpc::ServerUnaryReactor* DeleteOperation(
+      grpc::CallbackServerContext* context,
+      const google::longrunning::DeleteOperationRequest* request,
+      google::protobuf::Empty* response) override;
+  // OK also for one that has ended.
+  grpc::ServerUnaryReactor* CancelOperation(
+      grpc::CallbackServerContext* context,
+      const google::longrunning::CancelOperationRequest* request,
+      google::protobuf::Empty* response) override;
+  // Answers when the job has ended, with what it is by then when the timeout
+  // is over, or when the server drains. Without a timeout: the call's own.
+  grpc::ServerUnaryReactor* WaitOperation(
+      grpc::CallbackServerContext* context,
+      const google::longrunning::WaitOperationRequest* request,
+      google::longrunning::Operation* response) override;
+
+ private:
+  JobManager& manager_;
+  const Access& access_;
+};
+
+}  // namespace dcp::server
+
+#endif  // SERVER_OPERATIONS_SERVICE_H_

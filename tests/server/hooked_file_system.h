@@ -1,0 +1,118 @@
+// HookedFileSystem: the operating system's file system, with a call to a hook
+// before each operation, in its thread: the hook may wait, and so hold a job
+// where a test wants it.
+#ifndef TESTS_SERVER_HOOKED_FILE_SYSTEM_H_
+#define TESTS_SERVER_HOOKED_FILE_SYSTEM_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+#include "dcp/base/bytes.h"
+#include "dcp/io/file_system.h"
+
+namespace dcp::server {
+
+class HookedFileSystem final : public FileSystem {
+ public:
+  // `operation` is the name of the method.
+  using Hook =
+      std::function<void(absl::string_view operation, absl::string_view path)>;
+
+  void SetHook(Hook hook) {
+    absl::MutexLock lock(&mutex_);
+    hook_ = std::move(hook);
+  }
+
+  absl::StatusOr<File> OpenForRead(absl::string_view path, DirectMode direct,
+                                   bool follow_symlinks) override {
+    Call("OpenForRead", path);
+    return disk_->OpenForRead(path, direct, follow_symlinks);
+  }
+  absl::StatusOr<File> Create(absl::string_view path, uint64_t size,
+                              DirectMode direct) override {
+    Call("Create", path);
+    return disk_->Create(path, size, direct);
+  }
+  absl::Status Close(File file) override { return disk_->Close(file); }
+  absl::Status Read(const File& file, uint64_t offset,
+                    MutableByteSpan data) override {
+    return disk_->Read(file, offset, data);
+  }
+  absl::Status Write(const File& file, uint64_t offset,
+                     ByteSpan data) override {
+    return disk_->Write(file, offset, data);
+  }
+  absl::Status Truncate(const File& file, uint64_t size) override {
+    return disk_->Truncate(file, size);
+  }
+  absl::Status Sync(const File& file) override {
+    Call("Sync", "");
+    return disk_->Sync(file);
+  }
+  absl::Status SyncDirectory(absl::string_view path) override {
+    Call("SyncDirectory", path);
+    return disk_->SyncDirectory(path);
+  }
+  absl::Status Rename(absl::string_view from, absl::string_view to) override {
+    Call("Rename", to);
+    return disk_->Rename(from, to);
+  }
+  absl::Status RenameExclusive(absl::string_view from,
+                               absl::string_view to) override {
+    Call("RenameExclusive", to);
+    return disk_->RenameExclusive(from, to);
+  }
+  absl::Status Exchange(absl::string_view a, absl::string_view b) override {
+    Call("Exchange", b);
+    return disk_->Exchange(a, b);
+  }
+  absl::Status Remove(absl::string_view path) override {
+    return disk_->Remove(path);
+  }
+  absl::Status MakeDirectory(absl::string_view path) override {
+    Call("MakeDirectory", path);
+    return disk_->MakeDirectory(path);
+  }
+  absl::Status RemoveDirectory(absl::string_view path) override {
+    return disk_->RemoveDirectory(path);
+  }
+  absl::StatusOr<FileInfo> Stat(absl::string_view path) override {
+    return disk_->Stat(path);
+  }
+  absl::StatusOr<std::vector<DirectoryEntry>> List(
+      absl::string_view path) override {
+    return disk_->List(path);
+  }
+  absl::StatusOr<std::unique_ptr<IoQueue>> NewQueue(
+      uint32_t depth, std::span<uint8_t> memory) override {
+    return disk_->NewQueue(depth, memory);
+  }
+
+ private:
+  void Call(absl::string_view operation, absl::string_view path) {
+    Hook hook;
+    {
+      absl::MutexLock lock(&mutex_);
+      hook = hook_;
+    }
+    if (hook != nullptr) hook(operation, path);
+  }
+
+  const std::unique_ptr<FileSystem> disk_ = NewPosixFileSystem();
+  absl::Mutex mutex_;
+  Hook hook_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace dcp::server
+
+#endif  // TESTS_SERVER_HOOKED_FILE_SYSTEM_H_

@@ -1,0 +1,244 @@
+#include "server/job_runner.h"
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "dcp/base/error_place.h"
+#include "dcp/base/limits.h"
+#include "gmock/gmock.h"
+#include "google/protobuf/any.pb.h"
+#include "gtest/gtest.h"
+#include "tests/server/job_server.h"
+#include "tests/testing/status_matchers.h"
+#include "tests/testing/temp_dir.h"
+
+namespace dcp::server {
+namespace {
+
+using ::dcp::testing::StatusIs;
+using ::dcp::testing::TempDir;
+using ::testing::HasSubstr;
+
+class JobRunnerTest : public ::testing::Test {
+ protected:
+  JobRunnerTest() {
+    MakeCheckpoint(dir_.Join("data/source"), 3, 1 << 16);
+    options_.roots = {{.path = dir_.Join("data"), .writable = true}};
+    access_ = std::make_unique<Access>(*Access::Load(options_.roots, ""));
+    runner_ = std::make_unique<JobRunner>(*fs_, *access_, options_);
+    client_ = access_->FindClient("anonymous");
+  }
+
+  std::string data(absl::string_view name) const {
+    return absl::StrCat(dir_.Join("data"), "/", name);
+  }
+
+  template <typename Request>
+  Request To(absl::string_view destination) const {
+    Request request;
+    request.mutable_source()->set_path(data("source"));
+    request.mutable_destination()->set_path(data(destination));
+    request.mutable_options()->set_memory_bytes(kMinMemoryBytes);
+    return request;
+  }
+
+  absl::StatusOr<std::string> Run(JobKind kind,
+                                  const google::protobuf::Message& message) {
+    const auto request = runner_->Check(kind, message, *client_);
+    if (!request.ok()) return request.status();
+    JobControls controls;
+    controls.on_plan = [&](const JobSize& size) { size_ = size; };
+    controls.on_finishing = [&] { ++num_finishing_; };
+    controls.log.append = [&](const std::string&) { return absl::OkStatus(); };
+    return runner_->Run(*request, "anonymous", controls);
+  }
+
+  template <typename Result>
+  static Result Unpack(const absl::StatusOr<std::string>& bytes) {
+    EXPECT_OK(bytes);
+    google::protobuf::Any any;
+    Result result;
+    EXPECT_TRUE(bytes.ok() && any.ParseFromString(*bytes) &&
+                any.UnpackTo(&result));
+    return result;
+  }
+
+  const TempDir dir_;
+  const std::unique_ptr<FileSystem> fs_ = NewPosixFileSystem();
+  ServerOptions options_;
+  std::unique_ptr<Access> access_;
+  std::unique_ptr<JobRunner> runner_;
+  const Client* client_ = nullptr;
+  JobSize size_;
+  int num_finishing_ = 0;
+  std::vector<std::string> records_;
+};
+
+TEST_F(JobRunnerTest, RunsEachKind) {
+  auto convert = To<tessera::v1::ConvertRequest>("model.pt");
+  const auto converted =
+      Unpack<tessera::v1::ConvertResult>(Run(JobMetadata::CONVERT, convert));
+  EXPECT_EQ(converted.to(), tessera::v1::FORMAT_TORCH);
+  EXPECT_TRUE(converted.has_elapsed());
+  EXPECT_EQ(size_.num_files, 1u);
+  EXPECT_EQ(num_finishing_, 1);
+
+  auto reshard = To<tessera::v1::ReshardRequest>("columns");
+  auto* axis = reshard.mutable_mesh()->add_axes();
+  axis->set_name("tp");
+  axis->set_size(2);
+  auto* rule = reshard.add_placements();
+  rule->set_glob("weight.*");
+  rule->add_placements()->mutable_shard()->set_dim(1);
+  const auto resharded =
+      Unpack<tessera::v1::ConvertResult>(Run(JobMetadata::RESHARD, reshard));
+  EXPECT_EQ(resharded.num_files(), 2u);
+
+  auto consolidate = To<tessera::v1::ConsolidateRequest>("whole");
+  consolidate.set_format(tessera::v1::FORMAT_SAFETENSORS);
+  Unpack<tessera::v1::ConvertResult>(
+      Run(JobMetadata::CONSOLIDATE, consolidate));
+  for (const auto* name : {"model.pt", "columns", "whole"}) {
+    EXPECT_OK(CompareCheckpoints(data("source"), data(name)));
+  }
+
+  tessera::v1::VerifyRequest verify;
+  verify.mutable_source()->set_path(data("columns"));
+  const auto report =
+      Unpack<tessera::v1::VerifyReport>(Run(JobMetadata::VERIFY, verify));
+  EXPECT_EQ(report.num_tensors(), 5u);
+  EXPECT_EQ(report.num_findings(), 0u);
+}
+
+TEST_F(JobRunnerTest, PlansWithoutWriting) {
+  const std::string before = ListFiles(dir_.path());
+  const auto request = runner_->Check(
+      JobMetadata::CONVERT, To<tessera::v1::ConvertRequest>("out"), *client_);
+  ASSERT_OK(request);
+  const auto plan =
+      Unpack<tessera::v1::ConvertResult>(runner_->Plan(*request, *client_, {}));
+  EXPECT_EQ(plan.num_files(), 3u);
+  EXPECT_GT(plan.bytes_to_write(), plan.bytes_to_read());
+  EXPECT_FALSE(plan.has_elapsed());
+  tessera::v1::VerifyRequest verify;
+  verify.mutable_source()->set_path(data("source"));
+  const auto check = runner_->Check(JobMetadata::VERIFY, verify, *client_);
+  ASSERT_OK(check);
+  EXPECT_GT(
+      Unpack<tessera::v1::ConvertResult>(runner_->Plan(*check, *client_, {}))
+          .bytes_to_read(),
+      0u);
+  EXPECT_EQ(ListFiles(dir_.path()), before);
+}
+
+TEST_F(JobRunnerTest, RefusesWhatIsNotAllowed) {
+  using Request = tessera::v1::ConvertRequest;
+  const auto check = [&](const Request& request) {
+    return runner_->Check(JobMetadata::CONVERT, request, *client_).status();
+  };
+  Request request = To<Request>("out");
+  EXPECT_OK(check(request));
+  request.clear_source();
+  EXPECT_THAT(check(request), StatusIs(absl::StatusCode::kInvalidArgument,
+                                       HasSubstr("source")));
+  request = To<Request>("out");
+  request.clear_destination();
+  EXPECT_THAT(check(request), StatusIs(absl::StatusCode::kInvalidArgument,
+                                       HasSubstr("destination.path")));
+  request.mutable_destination()->set_path("/etc/passwd");
+  EXPECT_THAT(check(request), StatusIs(absl::StatusCode::kPermissionDenied));
+  request.mutable_destination()->set_path(data("../out"));
+  EXPECT_THAT(check(request), StatusIs(absl::StatusCode::kInvalidArgument));
+  request = To<Request>("out");
+  request.mutable_options()->set_memory_bytes(1);
+  EXPECT_THAT(check(request), StatusIs(absl::StatusCode::kInvalidArgument,
+                                       HasSubstr("memory_bytes")));
+  request.mutable_options()->set_memory_bytes(uint64_t{1} << 60);
+  EXPECT_THAT(check(request), StatusIs(absl::StatusCode::kInvalidArgument,
+                                       HasSubstr("memory_bytes")));
+  request = To<Request>("out");
+  request.mutable_options()->set_request_id(std::string(65, 'x'));
+  EXPECT_THAT(check(request), StatusIs(absl::StatusCode::kInvalidArgument,
+                                       HasSubstr("request_id")));
+  request.mutable_options()->set_request_id("a b");
+  EXPECT_THAT(check(request), StatusIs(absl::StatusCode::kInvalidArgument,
+                                       HasSubstr("printable")));
+  request = To<Request>("out");
+  request.add_placements()->set_glob("*");
+  EXPECT_THAT(check(request), StatusIs(absl::StatusCode::kInvalidArgument,
+                                       HasSubstr("without a mesh")));
+  EXPECT_THAT(runner_
+                  ->Check(JobMetadata::RESHARD,
+                          To<tessera::v1::ReshardRequest>("out"), *client_)
+                  .status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("mesh")));
+  EXPECT_THAT(
+      runner_->Check(JobMetadata::KIND_UNSPECIFIED, request, *client_).status(),
+      StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+TEST_F(JobRunnerTest, ChecksPathsAgainWhenItRuns) {
+  auto request = To<tessera::v1::ConvertRequest>("sub/out");
+  std::filesystem::create_directory(data("sub"));
+  const auto job = runner_->Check(JobMetadata::CONVERT, request, *client_);
+  ASSERT_OK(job);
+  std::filesystem::remove(data("sub"));
+  std::filesystem::create_directory_symlink(dir_.path(), data("sub"));
+  JobControls controls;
+  EXPECT_THAT(runner_->Run(*job, "anonymous", controls).status(),
+              StatusIs(absl::StatusCode::kPermissionDenied));
+  EXPECT_THAT(
+      runner_->Run(*job, "somebody", controls).status(),
+      StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("somebody")));
+}
+
+TEST_F(JobRunnerTest, AnErrorNamesItsPath) {
+  auto request = To<tessera::v1::ConvertRequest>("out");
+  request.mutable_source()->set_path(data("none"));
+  EXPECT_EQ(PlaceOf(Run(JobMetadata::CONVERT, request).status()).path,
+            data("none"));
+  request = To<tessera::v1::ConvertRequest>("source");
+  const absl::Status exists = Run(JobMetadata::CONVERT, request).status();
+  EXPECT_THAT(exists, StatusIs(absl::StatusCode::kAlreadyExists));
+  EXPECT_EQ(PlaceOf(exists).path, data("source"));
+}
+
+TEST_F(JobRunnerTest, AnotherSourceUnderTheSameNameIsNoticed) {
+  // Stopped after a file; then the source is replaced by one of the same
+  // layout.
+  auto message = To<tessera::v1::ConvertRequest>("out.safetensors");
+  message.mutable_source()->set_path(data("model.safetensors"));
+  for (const uint64_t seed : {1, 2}) {
+    MakeCheckpoint(data("again"), 1, 1 << 16, seed);
+    auto request = To<tessera::v1::ConvertRequest>("model.safetensors");
+    request.mutable_source()->set_path(data("again"));
+    request.mutable_destination()->set_overwrite(true);
+    EXPECT_OK(Run(JobMetadata::CONVERT, request).status());
+    std::filesystem::remove_all(data("again"));
+    const auto job = runner_->Check(JobMetadata::CONVERT, message, *client_);
+    ASSERT_OK(job);
+    JobControls controls;
+    controls.on_plan = [](const JobSize&) {};
+    controls.on_finishing = [] {};
+    controls.log.before = records_;
+    std::stop_source stop;
+    controls.stop = stop.get_token();
+    controls.log.keeps = [] { return true; };
+    controls.log.append = [&](const std::string& record) {
+      records_.push_back(record);
+      if (seed == 1 && records_.size() == 2) stop.request_stop();
+      return absl::OkStatus();
+    };
+    const auto result = runner_->Run(*job, "anonymous", controls);
+    EXPECT_EQ(result.ok(), seed == 2) << result.status();
+  }
+  EXPECT_OK(
+      CompareCheckpoints(data("model.safetensors"), data("out.safetensors")));
+}
+
+}  // namespace
+}  // namespace dcp::server

@@ -1,0 +1,132 @@
+// JobClient: calls of a server of jobs. JobServer: jobs behind a real gRPC
+// server on a loopback socket, as the daemon puts them together, and a client
+// of it. Sources and destinations lie in "data" of the given directory, the
+// journal in "state". For one thread; what cannot fail in a sound test is a
+// DCP_CHECK.
+#ifndef TESTS_SERVER_JOB_SERVER_H_
+#define TESTS_SERVER_JOB_SERVER_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "google/longrunning/operations_proto.grpc.pb.h"
+#include "grpcpp/client_context.h"
+#include "grpcpp/server.h"
+#include "server/access.h"
+#include "server/job_journal.h"
+#include "server/job_manager.h"
+#include "server/job_runner.h"
+#include "server/job_service.h"
+#include "server/memory_budget.h"
+#include "server/metrics.h"
+#include "server/operations_service.h"
+#include "server/server_options.h"
+#include "tessera/v1/job_service.grpc.pb.h"
+#include "tests/server/hooked_file_system.h"
+
+namespace dcp::server {
+
+using google::longrunning::Operation;
+
+// A checkpoint of random tensors, whose bytes follow from `seed`, in
+// `num_files` files that together have about `num_bytes`.
+void MakeCheckpoint(const std::string& path, int64_t num_files,
+                    uint64_t num_bytes, uint64_t seed = 1);
+// Whether both hold the same and `b` is sound.
+absl::Status CompareCheckpoints(const std::string& a, const std::string& b);
+// The names of all files below `path`, sorted, one a line.
+std::string ListFiles(const std::string& path);
+
+// Calls a server of jobs and waits for its answers.
+class JobClient {
+ public:
+  // Of the server's directory.
+  explicit JobClient(const std::string& directory) : directory_(directory) {}
+  void Connect(const std::string& address);
+
+  std::string data(absl::string_view name) const;
+
+  // Is sent with every call, unless it is empty.
+  void set_token(const std::string& token) { token_ = token; }
+  void Prepare(grpc::ClientContext& context) const;
+  tessera::v1::JobService::Stub& jobs() { return *jobs_; }
+  google::longrunning::Operations::Stub& operations() { return *operations_; }
+
+  // From "source" to `destination`, both in data().
+  tessera::v1::ConvertRequest Request(absl::string_view destination) const;
+  absl::StatusOr<Operation> Convert(const tessera::v1::ConvertRequest& request);
+  absl::StatusOr<Operation> Get(const std::string& name);
+  // Without a timeout: until it has ended.
+  absl::StatusOr<Operation> Wait(
+      const std::string& name,
+      std::optional<absl::Duration> timeout = std::nullopt);
+  absl::Status Cancel(const std::string& name);
+  absl::Status Delete(const std::string& name);
+  absl::StatusOr<google::longrunning::ListOperationsResponse> List(
+      const std::string& filter = "", int page_size = 0,
+      const std::string& page_token = "");
+
+ protected:
+  const std::string directory_;
+
+ private:
+  std::string token_;
+  std::unique_ptr<tessera::v1::JobService::Stub> jobs_;
+  std::unique_ptr<google::longrunning::Operations::Stub> operations_;
+};
+
+class JobServer : public JobClient {
+ public:
+  struct Settings {
+    ServerOptions options;  // roots and state_dir are filled in
+    std::string tokens;     // of a tokens file; empty: none
+    uint64_t log_step_bytes = 1;
+    std::string listen = "127.0.0.1:0";
+    bool hold_memory = false;  // all of it, until ReleaseMemory
+  };
+
+  explicit JobServer(const std::string& directory)
+      : JobServer(directory, Settings()) {}
+  JobServer(const std::string& directory, Settings settings);
+  ~JobServer() { Stop(); }
+
+  // As after SIGTERM; what has not ended goes on in the next server.
+  void Stop(absl::Duration drain = absl::ZeroDuration());
+
+  void ReleaseMemory() { held_memory_ = Reservation(); }
+
+  const std::string& address() const { return address_; }
+
+  JobManager& manager() { return *manager_; }
+  MemoryBudget& budget() { return *budget_; }
+  Metrics& metrics() { return metrics_; }
+  HookedFileSystem& fs() { return fs_; }
+
+ private:
+  ServerOptions options_;
+  HookedFileSystem fs_;
+  Metrics metrics_;
+  std::unique_ptr<Access> access_;
+  std::unique_ptr<MemoryBudget> budget_;
+  Reservation held_memory_;
+  std::unique_ptr<JobRunner> runner_;
+  std::unique_ptr<JobJournal> journal_;
+  std::unique_ptr<JobManager> manager_;
+  std::unique_ptr<JobService> job_service_;
+  std::unique_ptr<OperationsService> operations_service_;
+  std::unique_ptr<grpc::Server> server_;
+  std::string address_;
+};
+
+tessera::v1::JobMetadata MetadataOf(const Operation& operation);
+absl::Status ErrorOf(const Operation& operation);
+
+}  // namespace dcp::server
+
+#endif  // TESTS_SERVER_JOB_SERVER_H_
