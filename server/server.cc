@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,7 @@
 #include "dcp/base/check.h"
 #include "dcp/base/log.h"
 #include "dcp/base/status.h"
+#include "dcp/io/file_system.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/resource_quota.h"
@@ -29,9 +31,15 @@
 #include "grpcpp/server_builder.h"
 #include "server/access.h"
 #include "server/call_log.h"
+#include "server/checkpoint_service.h"
+#include "server/job_journal.h"
+#include "server/job_manager.h"
+#include "server/job_runner.h"
+#include "server/job_service.h"
 #include "server/log_text.h"
 #include "server/memory_budget.h"
 #include "server/metrics.h"
+#include "server/operations_service.h"
 #include "server/option_value.h"
 #include "server/state_dir.h"
 #include "server/tls_files.h"
@@ -99,27 +107,38 @@ std::string WithPort(absl::string_view address, int port) {
 
 struct Server::Impl {
   Impl(const ServerOptions& all_options, Access checked_access,
-       StateDir taken_dir,
+       StateDir taken_dir, std::unique_ptr<JobJournal> opened_journal,
        std::shared_ptr<grpc::ServerCredentials> made_credentials)
       : options(all_options),
         access(std::move(checked_access)),
         state_dir(std::move(taken_dir)),
+        journal(std::move(opened_journal)),
         credentials(std::move(made_credentials)),
         budget(options.max_memory_bytes),
-        calls(metrics) {}
+        calls(metrics),
+        runner(*fs, access, options) {}
 
   // In the order in which they need each other.
   const ServerOptions options;
   const Access access;
   const StateDir state_dir;
+  const std::unique_ptr<JobJournal> journal;
   const std::shared_ptr<grpc::ServerCredentials> credentials;
+  const std::unique_ptr<FileSystem> fs = NewPosixFileSystem();
   Metrics metrics;
   MemoryBudget budget;
   CallLog calls;
   std::vector<std::shared_ptr<void>> gauges;
+  const JobRunner runner;
+  // There once the server is started.
+  std::unique_ptr<JobManager> jobs;
+  std::unique_ptr<CheckpointService> checkpoint_service;
+  std::unique_ptr<JobService> job_service;
+  std::unique_ptr<OperationsService> operations_service;
   std::unique_ptr<grpc::Server> grpc_server;
 
   void AddGauges();
+  absl::Status StartServices();
   absl::StatusOr<std::string> Start();
   void Drain();
 };
@@ -139,8 +158,18 @@ void Server::Impl::AddGauges() {
       [this] { return static_cast<double>(budget.num_waiting()); }));
 }
 
+absl::Status Server::Impl::StartServices() {
+  checkpoint_service = std::make_unique<CheckpointService>(
+      *fs, access, budget, metrics, options);
+  DCP_ASSIGN_OR_RETURN(
+      jobs, JobManager::Start(*journal, runner, budget, metrics, options));
+  job_service = std::make_unique<JobService>(*jobs, runner, access);
+  operations_service = std::make_unique<OperationsService>(*jobs, access);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::string> Server::Impl::Start() {
-  DCP_CHECK(grpc_server == nullptr, "started already");
+  DCP_CHECK(jobs == nullptr, "started already");
   AddGauges();
   if (!options.metrics_listen.empty()) {
     DCP_ASSIGN_OR_RETURN(const int port,
@@ -148,12 +177,16 @@ absl::StatusOr<std::string> Server::Impl::Start() {
     DCP_LOG(kInfo) << "event=metrics address="
                    << WithPort(options.metrics_listen, port);
   }
+  DCP_RETURN_IF_ERROR(StartServices());
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   SetLimits(options, builder);
   int port = 0;
   builder.AddListeningPort(options.listen, credentials, &port);
+  builder.RegisterService(checkpoint_service.get());
+  builder.RegisterService(job_service.get());
+  builder.RegisterService(operations_service.get());
   std::vector<
       std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>
       interceptors;
@@ -175,7 +208,11 @@ void Server::Impl::Drain() {
   if (auto* health = grpc_server->GetHealthCheckService(); health != nullptr) {
     health->Shutdown();
   }
-  const bool idle = calls.WaitUntilIdle(absl::Now() + options.drain);
+  checkpoint_service->Drain();
+  const absl::Time deadline = absl::Now() + options.drain;
+  std::jthread drain_jobs([&] { jobs->Drain(deadline); });
+  const bool idle = calls.WaitUntilIdle(deadline);
+  drain_jobs.join();
   grpc_server->Shutdown(absl::ToChronoTime(absl::Now()));
   grpc_server->Wait();
   grpc_server = nullptr;
@@ -201,15 +238,21 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(
   DCP_ASSIGN_OR_RETURN(auto credentials, MakeServerCredentials(options));
   DCP_ASSIGN_OR_RETURN(StateDir state_dir,
                        StateDir::Open(options.state_dir, options.roots));
+  DCP_ASSIGN_OR_RETURN(std::unique_ptr<JobJournal> journal,
+                       JobJournal::Open(state_dir.path()));
   return std::unique_ptr<Server>(new Server(
       std::make_unique<Impl>(options, std::move(access), std::move(state_dir),
-                             std::move(credentials))));
+                             std::move(journal), std::move(credentials))));
 }
 
 absl::StatusOr<std::string> Server::Start() { return impl_->Start(); }
 
 void Server::Drain() { impl_->Drain(); }
 
-void Server::Stop() { impl_->calls.Interrupt(); }
+void Server::Stop() {
+  impl_->calls.Interrupt();
+  // Cuts the other Drain short.
+  if (impl_->jobs != nullptr) impl_->jobs->Drain(absl::InfinitePast());
+}
 
 }  // namespace dcp::server
