@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "google/protobuf/any.pb.h"
 #include "gtest/gtest.h"
+#include "tessera/v1/checkpoint_service.pb.h"
 #include "tests/server/job_server.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"

@@ -42,6 +42,7 @@ void MakeCheckpoint(const std::string& path, int64_t num_files,
                            {num_files * 4, columns}, seed));
   }
   state.Add(SampleTensor("scalar", DType::kInt64, {}, seed));
+  std::filesystem::create_directories(ParentDirectory(path));
   SingleProcessCoordinator coordinator;
   const std::string whole = path + ".whole";
   absl::Status status = Save(*fs, whole, state.state(), coordinator,
