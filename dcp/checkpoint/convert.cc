@@ -251,7 +251,8 @@ absl::Status DescribeRun(FileSystem& fs, absl::string_view src,
   for (const OutputFile& file : job.output.files) {
     run.own.names.push_back(file.layout.name());
   }
-  run.index_before = "-";
+  // Of a text, g++ 12 warns of an overlap that cannot be.
+  run.index_before.assign(1, '-');
   if (run.kind == Destination::Kind::kDcpDirectory) {
     DCP_ASSIGN_OR_RETURN(run.index_before, IndexDigest(fs, dst));
   }
