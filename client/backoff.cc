@@ -18,9 +18,12 @@ bool IsRetryable(const absl::Status& status) {
          (absl::IsResourceExhausted(status) && RetryAfterOf(status) >= 0);
 }
 
-Backoff::Backoff(const RetryOptions& options, absl::Time deadline,
-                 std::stop_token stop)
-    : options_(options), deadline_(deadline), stop_(std::move(stop)) {}
+Backoff::Backoff(const RetryOptions& options, bool answered,
+                 absl::Time deadline, std::stop_token stop)
+    : options_(options),
+      deadline_(deadline),
+      stop_(std::move(stop)),
+      answered_(answered) {}
 
 absl::Duration Backoff::NextWait(const absl::Status& failure) {
   absl::Duration wait = options_.first_wait;
@@ -38,7 +41,10 @@ absl::Duration Backoff::NextWait(const absl::Status& failure) {
 absl::Status Backoff::Wait(const absl::Status& failure) {
   if (stop_.stop_requested()) return absl::CancelledError("stopped");
   if (!IsRetryable(failure)) return failure;
-  if (num_retries_ >= options_.max_retries) {
+  const int64_t max_retries =
+      answered_ ? options_.max_retries
+                : std::min(options_.max_retries, options_.max_first_retries);
+  if (num_retries_ >= max_retries) {
     if (num_retries_ == 0) return failure;
     return Annotate(failure, "after ", num_retries_, " retries");
   }

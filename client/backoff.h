@@ -17,8 +17,12 @@ namespace dcp::client {
 struct RetryOptions {
   absl::Duration first_wait = absl::Milliseconds(100);
   absl::Duration max_wait = absl::Seconds(10);
-  // In a row, without anything that arrived in between; 0: never again.
+  // In a row, without anything that arrived in between; 0: never again. By
+  // default about a minute, in which a daemon restarts.
   int64_t max_retries = 10;
+  // The same while the daemon has never answered: some seconds, after which an
+  // address is more likely wrong.
+  int64_t max_first_retries = 5;
 };
 
 // What bounds a call. A stop ends it with Cancelled.
@@ -34,7 +38,8 @@ bool IsRetryable(const absl::Status& status);
 
 class Backoff {
  public:
-  Backoff(const RetryOptions& options, absl::Time deadline,
+  // `answered`: whether the daemon has ever.
+  Backoff(const RetryOptions& options, bool answered, absl::Time deadline,
           std::stop_token stop);
 
   // After a failure: waits, and returns OK when it is time to try again; the
@@ -43,7 +48,10 @@ class Backoff {
   absl::Status Wait(const absl::Status& failure);
 
   // Something arrived: the next failure is the first again.
-  void Reset() { num_retries_ = 0; }
+  void Reset() {
+    num_retries_ = 0;
+    answered_ = true;
+  }
 
  private:
   absl::Duration NextWait(const absl::Status& failure);
@@ -51,6 +59,7 @@ class Backoff {
   const RetryOptions options_;
   const absl::Time deadline_;
   const std::stop_token stop_;
+  bool answered_;
   int64_t num_retries_ = 0;
   std::mt19937_64 random_{std::random_device{}()};
 };

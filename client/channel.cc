@@ -112,6 +112,10 @@ absl::StatusOr<std::shared_ptr<Channel>> Channel::Open(
       std::move(token), options.retry));
 }
 
+Backoff Channel::NewBackoff(absl::Time deadline, std::stop_token stop) const {
+  return Backoff(retry_, answered_, deadline, std::move(stop));
+}
+
 absl::Status Channel::Attempt(
     absl::string_view call, absl::Time deadline, const std::stop_token& stop,
     absl::FunctionRef<grpc::Status(grpc::ClientContext&)> attempt) const {
@@ -124,6 +128,7 @@ absl::Status Channel::Attempt(
   }
   const std::stop_callback cancel(stop, [&] { context.TryCancel(); });
   const grpc::Status status = attempt(context);
+  if (status.error_code() != grpc::StatusCode::UNAVAILABLE) answered_ = true;
   if (!status.ok() && stop.stop_requested()) {
     return absl::CancelledError(absl::StrCat(call, ": stopped"));
   }
@@ -134,7 +139,7 @@ absl::Status Channel::Call(
     absl::string_view call, const CallOptions& options,
     absl::FunctionRef<grpc::Status(grpc::ClientContext&)> attempt) const {
   const absl::Time deadline = absl::Now() + options.timeout;
-  Backoff backoff(retry_, deadline, options.stop);
+  Backoff backoff = NewBackoff(deadline, options.stop);
   while (true) {
     const absl::Status status = Attempt(call, deadline, options.stop, attempt);
     if (status.ok()) return status;

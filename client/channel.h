@@ -3,6 +3,7 @@
 #ifndef CLIENT_CHANNEL_H_
 #define CLIENT_CHANNEL_H_
 
+#include <atomic>
 #include <memory>
 #include <stop_token>
 #include <string>
@@ -49,7 +50,8 @@ class Channel {
   const std::shared_ptr<grpc::Channel>& grpc_channel() const {
     return channel_;
   }
-  const RetryOptions& retry() const { return retry_; }
+  // For a call that begins now.
+  Backoff NewBackoff(absl::Time deadline, std::stop_token stop) const;
 
   // One attempt of a call: sets token and deadline, runs `attempt`, which
   // returns gRPC's status, and cancels it after a stop. The status that comes
@@ -73,6 +75,7 @@ class Channel {
   const std::shared_ptr<grpc::Channel> channel_;
   const std::string token_;
   const RetryOptions retry_;
+  mutable std::atomic<bool> answered_{false};  // whether the daemon ever has
 };
 
 }  // namespace dcp::client

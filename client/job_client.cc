@@ -170,7 +170,7 @@ absl::StatusOr<Job> JobClient::Watch(
     const std::string& name, absl::FunctionRef<void(const Job&)> on_change,
     const CallOptions& options) {
   const absl::Time deadline = absl::Now() + options.timeout;
-  Backoff backoff(channel_->retry(), deadline, options.stop);
+  Backoff backoff = channel_->NewBackoff(deadline, options.stop);
   v1::WatchJobRequest request;
   request.set_name(name);
   while (true) {

@@ -53,7 +53,7 @@ void TensorReader::Fail(const absl::Status& status) {
 }
 
 absl::Status TensorReader::ReadRange(TensorRange& range, bool is_first) {
-  Backoff backoff(channel_.retry(), deadline_, stop_.get_token());
+  Backoff backoff = channel_.NewBackoff(deadline_, stop_.get_token());
   while (true) {
     Request request = request_;
     request.set_max_chunk_bytes(options_.max_chunk_bytes);

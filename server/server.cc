@@ -159,8 +159,8 @@ void Server::Impl::AddGauges() {
 }
 
 absl::Status Server::Impl::StartServices() {
-  checkpoint_service = std::make_unique<CheckpointService>(
-      *fs, access, budget, metrics, options);
+  checkpoint_service = std::make_unique<CheckpointService>(*fs, access, budget,
+                                                           metrics, options);
   DCP_ASSIGN_OR_RETURN(
       jobs, JobManager::Start(*journal, runner, budget, metrics, options));
   job_service = std::make_unique<JobService>(*jobs, runner, access);

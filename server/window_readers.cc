@@ -255,7 +255,6 @@ void WindowReaders::RunReader() {
   while (NextBatch(batch)) {
     Read(lane, batch);
     Publish(batch);
-    batch.clear();
   }
 }
 
@@ -375,24 +374,27 @@ absl::Status WindowReaders::Load(Lane& lane,
       {.path = shared.checkpoint().path(), .tensor = tensors[0].fqn});
 }
 
-// Wakes those who want the windows.
-void WindowReaders::Publish(const Windows& batch) {
+// Wakes those who want the windows, and keeps none.
+void WindowReaders::Publish(Windows& batch) {
   std::vector<std::function<void()>> wakes;
   Windows unused;
   {
     absl::MutexLock lock(&mutex_);
-    for (const WindowPtr& window : batch) {
+    for (WindowPtr& window : batch) {
       window->batch = nullptr;
       window->ready_.store(true, std::memory_order_release);
       for (const WindowUser* user : window->users) {
         wakes.push_back(user->wake_);
       }
-      if (window->users.empty()) unused.push_back(window);
       // Who asks next has it read again.
       if (!window->status().ok()) Forget(*window);
+      // Memory is freed without the lock.
+      if (window->users.empty()) unused.push_back(std::move(window));
     }
+    batch.clear();
   }
   KeepOrDrop(unused);
+  unused.clear();
   for (const std::function<void()>& wake : wakes) wake();
 }
 

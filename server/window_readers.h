@@ -159,7 +159,7 @@ class WindowReaders {
   void Read(Lane& lane, Windows& batch);
   absl::Status Load(Lane& lane, absl::Span<const WindowPtr> windows,
                     std::stop_token stop);
-  void Publish(const Windows& batch);
+  void Publish(Windows& batch);
 
   FileSystem& fs_;
   MemoryBudget& budget_;

@@ -125,6 +125,14 @@ absl::Status GetoptError(const VerbRow& verb, const GetoptInput& input,
                                         absl::string_view(&letter, 1), "'"));
 }
 
+// The name of the option that getopt_long just returned, as it was written.
+absl::string_view OptionWord(const GetoptInput& input) {
+  const size_t last = static_cast<size_t>(optind - 1);
+  const size_t index = optarg == input.argv[last] ? last - 1 : last;
+  const absl::string_view word = input.argv[index];
+  return absl::StripPrefix(word.substr(0, word.find('=')), "--");
+}
+
 absl::Status ParseOptions(const VerbRow& verb,
                           absl::Span<const std::string> args,
                           CommandLine& line) {
@@ -143,6 +151,12 @@ absl::Status ParseOptions(const VerbRow& verb,
     if (code < kFirstOption) return GetoptError(verb, input, code);
     const OptionRow& row =
         AllOptions()[static_cast<size_t>(code - kFirstOption)];
+    // getopt takes the beginning of a name for the name; it may be the whole
+    // name of another verb's option.
+    const absl::string_view word = OptionWord(input);
+    if (word != row.name && FindOption(word) != nullptr) {
+      return UnknownOption(verb, word);
+    }
     const absl::string_view value =
         row.value == nullptr ? absl::string_view() : optarg;
     if (absl::Status status = row.apply(value, line); !status.ok()) {

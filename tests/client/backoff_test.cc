@@ -33,13 +33,13 @@ TEST(Backoff, OnlyWhatMaySucceedIsTriedAgain) {
         absl::DataLossError(""), absl::DeadlineExceededError(""),
         absl::CancelledError("")}) {
     EXPECT_FALSE(IsRetryable(status)) << status;
-    EXPECT_EQ(Backoff(Quick(9), absl::InfiniteFuture(), {}).Wait(status),
+    EXPECT_EQ(Backoff(Quick(9), true, absl::InfiniteFuture(), {}).Wait(status),
               status);
   }
 }
 
 TEST(Backoff, GivesUpAfterTooManyInARow) {
-  Backoff backoff(Quick(2), absl::InfiniteFuture(), {});
+  Backoff backoff(Quick(2), true, absl::InfiniteFuture(), {});
   EXPECT_OK(backoff.Wait(kUnavailable));
   EXPECT_OK(backoff.Wait(kUnavailable));
   EXPECT_THAT(backoff.Wait(kUnavailable),
@@ -49,22 +49,34 @@ TEST(Backoff, GivesUpAfterTooManyInARow) {
   EXPECT_OK(backoff.Wait(kUnavailable));
 }
 
+TEST(Backoff, GivesUpSoonerOnADaemonThatNeverAnswered) {
+  RetryOptions options = Quick(2);
+  options.max_first_retries = 1;
+  Backoff backoff(options, false, absl::InfiniteFuture(), {});
+  EXPECT_OK(backoff.Wait(kUnavailable));
+  EXPECT_EQ(backoff.Wait(kUnavailable).code(), absl::StatusCode::kUnavailable);
+  backoff.Reset();
+  EXPECT_OK(backoff.Wait(kUnavailable));
+  EXPECT_OK(backoff.Wait(kUnavailable));
+}
+
 TEST(Backoff, WithoutRetriesTheFailureStaysAsItIs) {
-  EXPECT_EQ(Backoff(Quick(0), absl::InfiniteFuture(), {}).Wait(kUnavailable),
-            kUnavailable);
+  EXPECT_EQ(
+      Backoff(Quick(0), true, absl::InfiniteFuture(), {}).Wait(kUnavailable),
+      kUnavailable);
 }
 
 TEST(Backoff, DoesNotWaitBeyondTheDeadline) {
   RetryOptions options;
   options.first_wait = absl::Hours(1);
   options.max_wait = absl::Hours(1);
-  Backoff backoff(options, absl::Now() + absl::Minutes(1), {});
+  Backoff backoff(options, true, absl::Now() + absl::Minutes(1), {});
   EXPECT_EQ(backoff.Wait(kUnavailable), kUnavailable);
 }
 
 TEST(Backoff, ObeysAServerThatSaysWhen) {
   const absl::Status later = WithRetryAfter(kUnavailable, 3'600'000);
-  Backoff backoff(Quick(9), absl::Now() + absl::Minutes(1), {});
+  Backoff backoff(Quick(9), true, absl::Now() + absl::Minutes(1), {});
   EXPECT_TRUE(absl::IsUnavailable(backoff.Wait(later)));
   EXPECT_OK(backoff.Wait(kUnavailable));
 }
@@ -74,7 +86,7 @@ TEST(Backoff, AStopEndsTheWait) {
   options.first_wait = absl::Hours(1);
   options.max_wait = absl::Hours(1);
   std::stop_source source;
-  Backoff backoff(options, absl::InfiniteFuture(), source.get_token());
+  Backoff backoff(options, true, absl::InfiniteFuture(), source.get_token());
   std::jthread stopper([&] { source.request_stop(); });
   EXPECT_THAT(backoff.Wait(kUnavailable),
               StatusIs(absl::StatusCode::kCancelled));

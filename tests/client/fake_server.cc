@@ -281,6 +281,7 @@ std::shared_ptr<Channel> FakeServer::Connect(const std::string& address) const {
   ClientOptions options{.address = address};
   options.retry.first_wait = absl::Milliseconds(1);
   options.retry.max_retries = 200;
+  options.retry.max_first_retries = 200;
   options.retry.max_wait = absl::Milliseconds(50);
   absl::StatusOr<std::shared_ptr<Channel>> channel = Channel::Open(options);
   DCP_CHECK(channel.ok(), channel.status().ToString());

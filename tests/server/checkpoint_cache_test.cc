@@ -219,7 +219,8 @@ TEST_F(CheckpointCacheTest, OneWhoseItemIsDamagedDoesNotFailOthers) {
   const std::string path = Golden("torch-2.11/sharded");
   ASSERT_OK_AND_ASSIGN(const auto shared, Open(*cache, path));
   const std::string cut = path + "/__1_0.distcp";
-  const uint64_t size = std::filesystem::file_size(cut) / 2;
+  // The last item lacks its end.
+  const uint64_t size = std::filesystem::file_size(cut) - 1;
   std::filesystem::resize_file(cut, size);
   const auto& entries = shared->checkpoint().entries();
   const auto& names = shared->checkpoint().files().names();
