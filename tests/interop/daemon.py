@@ -8,6 +8,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import threading
 
 import google.rpc
 import grpc
@@ -97,6 +98,11 @@ class Daemon:
             text=True,
         )
         self.address = self._wait_for_start()
+        # Or it would stop when the pipe is full.
+        self.reader = threading.Thread(
+            target=self.process.stderr.read, daemon=True
+        )
+        self.reader.start()
 
     def _wait_for_start(self):
         seen = []
@@ -121,8 +127,7 @@ class Daemon:
     def stop(self):
         """Its exit code, after what it does when it is asked to end."""
         self.process.send_signal(signal.SIGTERM)
-        self.process.communicate(timeout=HANG_SECONDS)
-        return self.process.returncode
+        return self.process.wait(timeout=HANG_SECONDS)
 
     def kill(self):
         self.process.kill()
