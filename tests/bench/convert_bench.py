@@ -9,7 +9,6 @@ import argparse
 import json
 import os
 import pathlib
-import re
 import shutil
 import statistics
 import struct
@@ -18,24 +17,7 @@ import sys
 import measure
 
 HERE = pathlib.Path(__file__).resolve().parent
-UNITS = {
-    "": 1,
-    "KB": 10**3,
-    "MB": 10**6,
-    "GB": 10**9,
-    "TB": 10**12,
-    "KIB": 2**10,
-    "MIB": 2**20,
-    "GIB": 2**30,
-}
 MIB = 2**20
-
-
-def parse_size(text):
-    match = re.fullmatch(r"([0-9.]+)\s*([A-Za-z]*)", text)
-    if not match or match[2].upper() not in UNITS:
-        raise argparse.ArgumentTypeError(f"'{text}' is no size such as 2GB")
-    return int(float(match[1]) * UNITS[match[2].upper()])
 
 
 def parse_arguments():
@@ -48,14 +30,14 @@ def parse_arguments():
     )
     parser.add_argument(
         "--size",
-        type=parse_size,
-        default=parse_size("2GB"),
+        type=measure.parse_size,
+        default=measure.parse_size("2GB"),
         help="of the checkpoint (2GB)",
     )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument(
         "--max-memory",
-        type=parse_size,
+        type=measure.parse_size,
         metavar="SIZE",
         default=256 * MIB,
         help="for dcp-convert (256MiB)",

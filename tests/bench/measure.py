@@ -1,9 +1,11 @@
 """Runs programs, ranks or fio, and sums up: seconds, memory, rates, medians."""
 
+import argparse
 import collections
 import json
 import os
 import pathlib
+import re
 import socket
 import statistics
 import subprocess
@@ -28,11 +30,29 @@ FIO_WAYS = [
     (2, ["--ioengine=io_uring", "--fixedbufs"]),
 ]
 
+UNITS = {
+    "": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KIB": 2**10,
+    "MIB": 2**20,
+    "GIB": 2**30,
+}
+
 Run = collections.namedtuple("Run", "seconds cpu_seconds peak_bytes output")
 
 
 def say(*words):
     print("bench:", *words, file=sys.stderr, flush=True)
+
+
+def parse_size(text):
+    match = re.fullmatch(r"([0-9.]+)\s*([A-Za-z]*)", text)
+    if not match or match[2].upper() not in UNITS:
+        raise argparse.ArgumentTypeError(f"'{text}' is no size such as 2GB")
+    return int(float(match[1]) * UNITS[match[2].upper()])
 
 
 def drop_caches(paths=()):
@@ -164,9 +184,9 @@ def number(entry, scale=1.0, digits=2):
     )
 
 
-def status_bytes(name):
-    """A line of /proc/self/status."""
-    for line in pathlib.Path("/proc/self/status").read_text().splitlines():
+def status_bytes(name, pid="self"):
+    """A line of /proc/PID/status."""
+    for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024
     raise KeyError(name)
@@ -177,10 +197,10 @@ def private_bytes():
     return status_bytes("RssAnon")
 
 
-def peak_private_bytes():
-    shared = status_bytes("RssFile") + status_bytes("RssShmem")
-    return status_bytes("VmHWM") - shared
+def peak_private_bytes(pid="self"):
+    shared = status_bytes("RssFile", pid) + status_bytes("RssShmem", pid)
+    return status_bytes("VmHWM", pid) - shared
 
 
-def forget_peak():
-    pathlib.Path("/proc/self/clear_refs").write_text("5")
+def forget_peak(pid="self"):
+    pathlib.Path(f"/proc/{pid}/clear_refs").write_text("5")
