@@ -157,22 +157,15 @@ absl::Status CheckpointService::BeginStream() {
                         kRetryAfterMs);
 }
 
-absl::AnyInvocable<void(absl::StatusCode)> CheckpointService::EndOfStream(
-    absl::string_view method, bool counted) {
-  return [this, method, counted](absl::StatusCode code) {
-    metrics_.CountRequest(method, absl::StatusCodeToString(code));
-    if (counted) num_streams_.fetch_sub(1);
-  };
-}
-
 template <typename Response>
 std::shared_ptr<MessageStream<Response>> CheckpointService::NewStream(
-    const grpc::CallbackServerContext& context, absl::string_view method,
-    const Client*& client) {
+    const grpc::CallbackServerContext& context, const Client*& client) {
   const absl::StatusOr<const Client*> admitted = Admit(context);
   client = admitted.ok() ? *admitted : nullptr;
   absl::Status status = admitted.ok() ? BeginStream() : admitted.status();
-  auto stream = MessageStream<Response>::Make(EndOfStream(method, status.ok()));
+  auto stream = MessageStream<Response>::Make([this, counted = status.ok()] {
+    if (counted) EndStream();
+  });
   if (!status.ok()) {
     client = nullptr;
     stream->Fail(std::move(status));
@@ -200,8 +193,7 @@ grpc::ServerUnaryReactor* CheckpointService::Inspect(
     grpc::CallbackServerContext* context, const v1::InspectRequest* request,
     v1::InspectResponse* response) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  const auto end = [this, reactor](const absl::Status& status) {
-    metrics_.CountRequest("Inspect", absl::StatusCodeToString(status.code()));
+  const auto end = [reactor](const absl::Status& status) {
     reactor->Finish(ToRpcStatus(status));
   };
   const absl::StatusOr<const Client*> client = Admit(*context);
@@ -236,8 +228,7 @@ grpc::ServerWriteReactor<v1::GetMetadataResponse>*
 CheckpointService::GetMetadata(grpc::CallbackServerContext* context,
                                const v1::GetMetadataRequest* request) {
   const Client* client = nullptr;
-  const auto stream =
-      NewStream<v1::GetMetadataResponse>(*context, "GetMetadata", client);
+  const auto stream = NewStream<v1::GetMetadataResponse>(*context, client);
   if (client == nullptr) return stream.get();
   const auto send = [this, stream](std::shared_ptr<SharedCheckpoint> shared,
                                    absl::StatusOr<Reservation> memory) {
@@ -269,9 +260,7 @@ CheckpointService::GetMetadata(grpc::CallbackServerContext* context,
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* CheckpointService::ReadTensors(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
-  const auto fail = [this](const absl::Status& status) {
-    metrics_.CountRequest("ReadTensors",
-                          absl::StatusCodeToString(status.code()));
+  const auto fail = [](const absl::Status& status) {
     return new FailedStream(status);
   };
   const absl::StatusOr<const Client*> client = Admit(*context);
@@ -291,15 +280,14 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* CheckpointService::ReadTensors(
   const absl::Status begun = BeginStream();
   if (!begun.ok()) return fail(begun);
   return TensorStream::Start(*stream_context_, **client, std::move(parsed),
-                             EndOfStream("ReadTensors", /*counted=*/true));
+                             [this] { EndStream(); });
 }
 
 grpc::ServerWriteReactor<v1::ReadObjectsResponse>*
 CheckpointService::ReadObjects(grpc::CallbackServerContext* context,
                                const v1::ReadObjectsRequest* request) {
   const Client* client = nullptr;
-  const auto stream =
-      NewStream<v1::ReadObjectsResponse>(*context, "ReadObjects", client);
+  const auto stream = NewStream<v1::ReadObjectsResponse>(*context, client);
   if (client == nullptr) return stream.get();
   absl::StatusOr<std::vector<std::string>> globs =
       GlobsFromProto(request->names(), "names");
@@ -365,7 +353,7 @@ CheckpointService::Verify(grpc::CallbackServerContext* context,
                           const v1::VerifyCheckpointRequest* request) {
   using Response = v1::VerifyCheckpointResponse;
   const Client* client = nullptr;
-  const auto stream = NewStream<Response>(*context, "Verify", client);
+  const auto stream = NewStream<Response>(*context, client);
   if (client == nullptr) return stream.get();
   const absl::StatusOr<double> percent =
       SamplePercentFromProto(request->sample_percent(), "sample_percent");
@@ -408,7 +396,7 @@ grpc::ServerWriteReactor<v1::DiffResponse>* CheckpointService::Diff(
   using Response = v1::DiffResponse;
   using Shared = std::shared_ptr<SharedCheckpoint>;
   const Client* client = nullptr;
-  const auto stream = NewStream<Response>(*context, "Diff", client);
+  const auto stream = NewStream<Response>(*context, client);
   if (client == nullptr) return stream.get();
   const absl::StatusOr<SelectionOptions> selection_a =
       SelectionFromProto(request->selection_a(), "selection_a");

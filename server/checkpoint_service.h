@@ -83,16 +83,13 @@ class CheckpointService final : public CheckpointServiceBase {
       const grpc::CallbackServerContext& context) const;
   // Counts a stream; ResourceExhausted when there are too many.
   absl::Status BeginStream();
-  // What is called when the stream of that method has ended.
-  absl::AnyInvocable<void(absl::StatusCode)> EndOfStream(
-      absl::string_view method, bool counted);
+  void EndStream() { num_streams_.fetch_sub(1); }
 
   // A stream of small messages, whose call is admitted; null with the stream
   // already failed.
   template <typename Response>
   std::shared_ptr<MessageStream<Response>> NewStream(
-      const grpc::CallbackServerContext& context, absl::string_view method,
-      const Client*& client);
+      const grpc::CallbackServerContext& context, const Client*& client);
   // Opens a source for a stream; errors end it.
   template <typename Response>
   void OpenFor(const std::shared_ptr<MessageStream<Response>>& stream,

@@ -26,8 +26,8 @@ class MessageStream final
   // Gives the next message, or false at the end. Called on any thread, by one
   // at a time; does not block.
   using Next = absl::AnyInvocable<absl::StatusOr<bool>(Response&)>;
-  // How the call ended.
-  using Ended = absl::AnyInvocable<void(absl::StatusCode)>;
+  // Called when the call is over.
+  using Ended = absl::AnyInvocable<void()>;
 
   // Owners: gRPC, until the call is over, and who answers it.
   static std::shared_ptr<MessageStream> Make(Ended ended) {
@@ -80,12 +80,7 @@ class MessageStream final
   }
 
   void OnDone() override {
-    absl::StatusCode code;
-    {
-      absl::MutexLock lock(&mutex_);
-      code = status_.code();
-    }
-    ended_(code);
+    ended_();
     const std::shared_ptr<MessageStream> self = std::move(self_);
   }
 

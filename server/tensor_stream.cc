@@ -53,10 +53,9 @@ constexpr size_t kHeaderBytes = size_t{1} << 20;
 
 }  // namespace
 
-TensorStream* TensorStream::Start(
-    StreamContext& context, const Client& client,
-    v1::ReadTensorsRequest request,
-    absl::AnyInvocable<void(absl::StatusCode)> ended) {
+TensorStream* TensorStream::Start(StreamContext& context, const Client& client,
+                                  v1::ReadTensorsRequest request,
+                                  absl::AnyInvocable<void()> ended) {
   std::shared_ptr<TensorStream> stream(
       new TensorStream(context, client, std::move(request), std::move(ended)));
   stream->self_ = stream;
@@ -66,7 +65,7 @@ TensorStream* TensorStream::Start(
 
 TensorStream::TensorStream(StreamContext& context, const Client& client,
                            v1::ReadTensorsRequest request,
-                           absl::AnyInvocable<void(absl::StatusCode)> ended)
+                           absl::AnyInvocable<void()> ended)
     : context_(context),
       client_(client),
       request_(std::move(request)),
@@ -150,7 +149,7 @@ void TensorStream::OnCancel() {
 }
 
 void TensorStream::OnDone() {
-  ended_(status_.code());
+  ended_();
   // Events that are on their way may be the last owners.
   const std::shared_ptr<TensorStream> self = std::move(self_);
 }

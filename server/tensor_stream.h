@@ -49,7 +49,7 @@ class TensorStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   // `ended`. `client` outlives it.
   static TensorStream* Start(StreamContext& context, const Client& client,
                              tessera::v1::ReadTensorsRequest request,
-                             absl::AnyInvocable<void(absl::StatusCode)> ended);
+                             absl::AnyInvocable<void()> ended);
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
@@ -72,7 +72,7 @@ class TensorStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
   TensorStream(StreamContext& context, const Client& client,
                tessera::v1::ReadTensorsRequest request,
-               absl::AnyInvocable<void(absl::StatusCode)> ended);
+               absl::AnyInvocable<void()> ended);
 
   void Open();
   void Locate(std::shared_ptr<SharedCheckpoint> checkpoint);
@@ -92,7 +92,7 @@ class TensorStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   StreamContext& context_;
   const Client& client_;
   const tessera::v1::ReadTensorsRequest request_;
-  absl::AnyInvocable<void(absl::StatusCode)> ended_;
+  absl::AnyInvocable<void()> ended_;
   // Owners: gRPC, by this, until OnDone; events on their way.
   std::shared_ptr<TensorStream> self_;
 

