@@ -241,15 +241,6 @@ TEST_F(CheckpointServiceTest, CallsThatAreCancelledEnd) {
   EXPECT_EQ(server_.budget().used_bytes(), 0u);
 }
 
-TEST_F(CheckpointServiceTest, RequestsAreCounted) {
-  Verify(path_);
-  GetMetadata(server_.Path("missing"));
-  server_.Stop();
-  const std::string text = server_.metrics().Text();
-  EXPECT_THAT(text, HasSubstr("method=\"Verify\""));
-  EXPECT_THAT(text, HasSubstr("NOT_FOUND"));
-}
-
 TEST_F(CheckpointServiceTest, ADrainingServerRefusesAllCalls) {
   server_.service().Drain();
   for (const absl::Status& status :
