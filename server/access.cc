@@ -89,6 +89,14 @@ std::string Resolve(const std::string& path) {
   }
 }
 
+// Where the directory of `path` leads, with the path's last part as it stands.
+std::string ResolveEntry(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (slash == 0) return path;
+  const std::string directory = Resolve(path.substr(0, slash));
+  return directory.empty() ? "" : directory + path.substr(slash);
+}
+
 absl::StatusOr<Root> CheckRoot(const Root& root) {
   DCP_ASSIGN_OR_RETURN(const std::string path, Normalize(root.path));
   char real[PATH_MAX];
@@ -177,15 +185,25 @@ absl::StatusOr<std::string> ReadTokensFile(const std::string& path) {
 }  // namespace
 
 absl::StatusOr<std::string> Client::CheckRead(absl::string_view path) const {
-  return Check(path, false);
+  return Check(path, {});
 }
 
 absl::StatusOr<std::string> Client::CheckWrite(absl::string_view path) const {
-  return Check(path, true);
+  return Check(path, {.write = true});
+}
+
+absl::StatusOr<std::string> Client::CheckReadEntry(
+    absl::string_view path) const {
+  return Check(path, {.entry = true});
+}
+
+absl::StatusOr<std::string> Client::CheckWriteEntry(
+    absl::string_view path) const {
+  return Check(path, {.write = true, .entry = true});
 }
 
 absl::StatusOr<std::string> Client::Check(absl::string_view path,
-                                          bool write) const {
+                                          Wish wish) const {
   DCP_ASSIGN_OR_RETURN(const std::string normal, Normalize(path));
   // What lies outside by its name is not looked at: the time that it takes
   // must not tell whether it exists.
@@ -194,12 +212,18 @@ absl::StatusOr<std::string> Client::Check(absl::string_view path,
         return IsBelow(normal, root.path) || IsBelow(normal, root.real_path);
       });
   if (!named) return OutsideError(path);
-  std::string real = Resolve(normal);
+  // A root is what it leads to, also as an entry.
+  const bool is_root =
+      std::any_of(roots_.begin(), roots_.end(), [&](const Root& root) {
+        return normal == root.path || normal == root.real_path;
+      });
+  const std::string real =
+      wish.entry && !is_root ? ResolveEntry(normal) : Resolve(normal);
   bool readable = false;
   for (const Root& root : roots_) {
     if (real.empty() || !IsBelow(real, root.real_path)) continue;
     readable = true;
-    if (!write) return real;
+    if (!wish.write) return real;
     // The root itself may not be replaced.
     if (root.writable && real != root.real_path) return real;
   }
@@ -215,6 +239,7 @@ absl::StatusOr<Access> Access::Load(const std::vector<Root>& roots,
   for (const Root& root : roots) {
     DCP_ASSIGN_OR_RETURN(checked.emplace_back(), CheckRoot(root));
   }
+  access.server_ = std::make_unique<Client>("server", checked);
   if (tokens_file.empty()) {
     access.anonymous_ = std::make_unique<Client>("anonymous", checked);
     return access;

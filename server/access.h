@@ -46,9 +46,17 @@ class Client {
   // not tell whether a path outside of the roots exists.
   absl::StatusOr<std::string> CheckRead(absl::string_view path) const;
   absl::StatusOr<std::string> CheckWrite(absl::string_view path) const;
+  // The same for the entry of a directory: a link at the end of the path is not
+  // followed, as when it is looked at, renamed or removed.
+  absl::StatusOr<std::string> CheckReadEntry(absl::string_view path) const;
+  absl::StatusOr<std::string> CheckWriteEntry(absl::string_view path) const;
 
  private:
-  absl::StatusOr<std::string> Check(absl::string_view path, bool write) const;
+  struct Wish {
+    bool write = false;
+    bool entry = false;
+  };
+  absl::StatusOr<std::string> Check(absl::string_view path, Wish wish) const;
 
   std::string name_;
   std::vector<Root> roots_;
@@ -76,6 +84,10 @@ class Access {
   // "anonymous".
   const Client* FindClient(absl::string_view name) const;
 
+  // Who may use all of the server's roots: the server itself, which clears up
+  // after clients that may not any more.
+  const Client& server() const { return *server_; }
+
  private:
   Access() = default;
 
@@ -85,6 +97,7 @@ class Access {
   };
   std::vector<Entry> entries_;
   std::unique_ptr<Client> anonymous_;  // without a file of tokens
+  std::unique_ptr<Client> server_;
 };
 
 }  // namespace dcp::server

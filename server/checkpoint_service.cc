@@ -21,6 +21,7 @@
 #include "server/memory_wish.h"
 #include "server/messages.h"
 #include "server/progress_ticker.h"
+#include "server/rooted_file_system.h"
 
 namespace dcp::server {
 namespace {
@@ -361,12 +362,13 @@ CheckpointService::Verify(grpc::CallbackServerContext* context,
     stream->Fail(percent.status());
     return stream.get();
   }
-  const auto check = [this, stream, percent = *percent](
+  const auto check = [this, stream, client, percent = *percent](
                          const std::shared_ptr<SharedCheckpoint>& shared,
                          uint64_t memory_bytes) {
     const auto ticker = TellProgress(stream);
+    RootedFileSystem fs(fs_, *client);
     absl::StatusOr<VerifyReport> report = VerifyCheckpoint(
-        fs_, shared->checkpoint().path(),
+        fs, shared->checkpoint().path(),
         {.open = {.rank = shared->rank()},
          .sample_percent = percent,
          .memory_bytes = memory_bytes,
@@ -409,12 +411,13 @@ grpc::ServerWriteReactor<v1::DiffResponse>* CheckpointService::Diff(
     return stream.get();
   }
   const auto check =
-      [this, stream, selection_a = *selection_a, selection_b = *selection_b,
-       tensors_only = request->tensors_only()](const Shared& a, const Shared& b,
-                                               uint64_t memory_bytes) {
+      [this, stream, client, selection_a = *selection_a,
+       selection_b = *selection_b, tensors_only = request->tensors_only()](
+          const Shared& a, const Shared& b, uint64_t memory_bytes) {
         const auto ticker = TellProgress(stream);
+        RootedFileSystem fs(fs_, *client);
         absl::StatusOr<DiffReport> report = DiffCheckpoints(
-            fs_, a->checkpoint().path(), b->checkpoint().path(),
+            fs, a->checkpoint().path(), b->checkpoint().path(),
             {.open = {.rank = a->rank()},
              .selection_a = selection_a,
              .selection_b = selection_b,

@@ -488,14 +488,16 @@ void JobManager::Admit(const EntryPtr& entry) {
     absl::MutexLock lock(&mutex_);
     if (!ticket.ok()) {
       entry->place = Place::kSettling;
+      entry->refused = true;
       --num_busy_;
+      drained_.SignalAll();
     } else if (entry->place == Place::kAdmitting) {
       entry->ticket = *ticket;
       withdrawn = entry->job.cancel_requested || draining_;
     }
   }
   if (!ticket.ok()) {
-    Finish(entry, ticket.status());
+    GiveUp(entry, ticket.status());
     Dispatch();
   } else if (withdrawn && Withdraw(entry)) {
     Settle(entry);
@@ -505,6 +507,14 @@ void JobManager::Admit(const EntryPtr& entry) {
 
 void JobManager::Granted(const EntryPtr& entry, Reservation memory) {
   absl::MutexLock lock(&mutex_);
+  if (draining_) {
+    // It goes on after the next start; `memory` returns after the lock, to
+    // those who may still use it.
+    entry->place = Place::kSettling;
+    --num_busy_;
+    drained_.SignalAll();
+    return;
+  }
   entry->place = Place::kReady;
   entry->memory = std::move(memory);
   ready_.push_back(entry);
@@ -595,7 +605,7 @@ absl::StatusOr<std::string> JobManager::RunOnce(const EntryPtr& entry) {
   Entry& job = *entry;  // outlives the run, and would own itself otherwise
   controls->log.keeps = [this, &job] {
     absl::MutexLock lock(&mutex_);
-    return stopping_ && !job.job.cancel_requested;
+    return stopping_ && !job.job.cancel_requested && !job.refused;
   };
   controls->on_plan =
       [this, entry_of_run = std::weak_ptr<Entry>(entry)](const JobSize& size) {
@@ -643,15 +653,18 @@ void JobManager::Settle(const EntryPtr& entry) {
   }
   // The server drains: it goes on after the next start.
   if (!cancelled) return;
-  if (entry->job.num_restarts == 0) {
-    Finish(entry, absl::CancelledError("cancelled before it began"));
-    return;
-  }
+  GiveUp(entry, absl::CancelledError("cancelled before it began"));
+}
+
+void JobManager::GiveUp(const EntryPtr& entry, const absl::Status& why) {
+  if (entry->job.num_restarts == 0) return Finish(entry, why);
   // An earlier run may have left something, or come to its end.
   entry->stop.request_stop();
   absl::MutexLock lock(&mutex_);
-  errands_.push_back([this, entry](bool exiting) {
-    if (!exiting) Finish(entry, RunOnce(entry));
+  errands_.push_back([this, entry, why](bool exiting) {
+    if (exiting) return;
+    const absl::StatusOr<std::string> response = RunOnce(entry);
+    Finish(entry, absl::IsCancelled(response.status()) ? why : response);
   });
   errand_.Signal();
 }

@@ -105,7 +105,8 @@ class JobManager {
   void Unwatch(uint64_t watcher);
 
   // Takes no more jobs, starts none, waits for those that run, and at
-  // `deadline` stops them: they go on after the next start.
+  // `deadline` stops them: they go on after the next start. May be called by
+  // several threads: the earliest deadline counts.
   void Drain(absl::Time deadline);
   bool draining() const;
 
@@ -125,7 +126,8 @@ class JobManager {
   struct Entry {
     Job job;
     Place place = Place::kQueued;
-    uint64_t ticket = 0;  // of the memory budget; 0: not known yet
+    uint64_t ticket = 0;   // of the memory budget; 0: not known yet
+    bool refused = false;  // by the memory budget
     Reservation memory;
     std::stop_source stop;
     // Of the run that goes on or was the last. Owners: this and that run.
@@ -180,6 +182,8 @@ class JobManager {
   absl::StatusOr<std::string> RunOnce(const EntryPtr& entry);
   // Ends a job that was withdrawn.
   void Settle(const EntryPtr& entry);
+  // Ends a job that has no memory with `why`, or as an earlier run did.
+  void GiveUp(const EntryPtr& entry, const absl::Status& why);
   void Finish(const EntryPtr& entry,
               const absl::StatusOr<std::string>& response);
   void Prune();

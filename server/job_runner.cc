@@ -12,13 +12,16 @@
 #include "absl/time/time.h"
 #include "dcp/base/error_place.h"
 #include "dcp/base/limits.h"
+#include "dcp/base/log.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/convert.h"
 #include "dcp/checkpoint/dcp_opener.h"
 #include "dcp/checkpoint/verify.h"
 #include "google/protobuf/any.pb.h"
 #include "google/protobuf/util/time_util.h"
+#include "server/log_text.h"
 #include "server/messages.h"
+#include "server/rooted_file_system.h"
 
 namespace dcp::server {
 namespace {
@@ -140,13 +143,27 @@ absl::Status Read(const v1::VerifyRequest& request, const Client& client,
   return absl::OkStatus();
 }
 
+// What was decided when the job was submitted stays: where links led then, and
+// how much memory the server gave it.
+template <typename Request>
+void KeepDecisions(const JobRequest& submitted, Request& request) {
+  request.mutable_source()->set_path(submitted.source);
+  if constexpr (requires { request.mutable_destination(); }) {
+    request.mutable_destination()->set_path(submitted.destination);
+  }
+  request.mutable_options()->set_memory_bytes(submitted.memory_bytes);
+}
+
+// `submitted` is null when the job is just being submitted.
 template <typename Request>
 absl::StatusOr<JobSpec> ReadAs(const std::string& bytes, const Client& client,
-                               const ServerOptions& server) {
+                               const ServerOptions& server,
+                               const JobRequest* submitted) {
   Request request;
   if (!request.ParseFromString(bytes)) {
     return absl::InvalidArgumentError("the request is malformed");
   }
+  if (submitted != nullptr) KeepDecisions(*submitted, request);
   JobSpec spec;
   DCP_RETURN_IF_ERROR(Read(request, client, spec));
   DCP_RETURN_IF_ERROR(CheckJobOptions(spec.options, server));
@@ -159,20 +176,34 @@ absl::StatusOr<JobSpec> ReadAs(const std::string& bytes, const Client& client,
 
 absl::StatusOr<JobSpec> ReadRequest(JobKind kind, const std::string& bytes,
                                     const Client& client,
-                                    const ServerOptions& server) {
+                                    const ServerOptions& server,
+                                    const JobRequest* submitted) {
   switch (kind) {
     case JobMetadata::CONVERT:
-      return ReadAs<v1::ConvertRequest>(bytes, client, server);
+      return ReadAs<v1::ConvertRequest>(bytes, client, server, submitted);
     case JobMetadata::RESHARD:
-      return ReadAs<v1::ReshardRequest>(bytes, client, server);
+      return ReadAs<v1::ReshardRequest>(bytes, client, server, submitted);
     case JobMetadata::CONSOLIDATE:
-      return ReadAs<v1::ConsolidateRequest>(bytes, client, server);
+      return ReadAs<v1::ConsolidateRequest>(bytes, client, server, submitted);
     case JobMetadata::VERIFY:
-      return ReadAs<v1::VerifyRequest>(bytes, client, server);
+      return ReadAs<v1::VerifyRequest>(bytes, client, server, submitted);
     default:
       return absl::InvalidArgumentError(
           absl::StrCat("job kind ", static_cast<int>(kind), " is unknown"));
   }
+}
+
+// A job that was submitted, with all checks made again.
+absl::StatusOr<JobSpec> ReadAgain(const JobRequest& request,
+                                  const Client& client,
+                                  const ServerOptions& server) {
+  DCP_ASSIGN_OR_RETURN(JobSpec spec, ReadRequest(request.kind, request.bytes,
+                                                 client, server, &request));
+  // Other jobs know it by the place that it was to write to.
+  if (spec.destination == request.destination) return spec;
+  return absl::FailedPreconditionError(
+      absl::StrCat("destination ", request.destination, " leads to ",
+                   spec.destination, " since the job was submitted"));
 }
 
 std::string Pack(const google::protobuf::Message& message) {
@@ -284,6 +315,43 @@ absl::StatusOr<std::string> PlanVerify(FileSystem& fs, const JobSpec& spec,
   return Pack(result);
 }
 
+// Ends a job that may not go on, because of `why`: removes what its runs left,
+// as far as the server itself may. The result, if they had come to their end.
+absl::StatusOr<std::string> GiveUp(FileSystem& fs, const Client& server,
+                                   const JobRequest& request,
+                                   const absl::Status& why,
+                                   JobControls& controls) {
+  if (controls.log.before.empty()) return why;
+  const absl::StatusOr<std::string> path =
+      server.CheckWrite(request.destination);
+  absl::Status removed =
+      path.ok() ? absl::FailedPreconditionError("it leads elsewhere")
+                : path.status();
+  if (path.ok() && *path == request.destination) {
+    std::stop_source stop;
+    stop.request_stop();
+    controls.log.keeps = nullptr;
+    RootedFileSystem rooted(fs, server);
+    ConvertOptions options;
+    options.stop = stop.get_token();
+    options.log = &controls.log;
+    const absl::StatusOr<ConvertPlan> plan = ConvertCheckpoint(
+        rooted, request.source, request.destination, std::move(options));
+    if (plan.ok()) {
+      v1::ConvertResult result;
+      ConvertPlanToProto(*plan, result);
+      return Pack(result);
+    }
+    removed = plan.status();
+  }
+  if (!absl::IsCancelled(removed)) {
+    DCP_LOG(kWarning) << "event=unfinished_output_left path="
+                      << LogText(request.destination)
+                      << " error=" << LogText(removed.message());
+  }
+  return why;
+}
+
 }  // namespace
 
 absl::StatusOr<JobRequest> JobRunner::Check(
@@ -293,7 +361,8 @@ absl::StatusOr<JobRequest> JobRunner::Check(
   request.kind = kind;
   request.bytes = message.SerializeAsString();
   DCP_ASSIGN_OR_RETURN(const JobSpec spec,
-                       ReadRequest(kind, request.bytes, client, options_));
+                       ReadRequest(kind, request.bytes, client, options_,
+                                   /*submitted=*/nullptr));
   request.request_id = spec.options.request_id();
   request.source = spec.source;
   request.destination = spec.destination;
@@ -304,12 +373,12 @@ absl::StatusOr<JobRequest> JobRunner::Check(
 absl::StatusOr<std::string> JobRunner::Plan(const JobRequest& request,
                                             const Client& client,
                                             std::stop_token stop) const {
-  DCP_ASSIGN_OR_RETURN(
-      JobSpec spec, ReadRequest(request.kind, request.bytes, client, options_));
-  if (request.kind == JobMetadata::VERIFY) return PlanVerify(fs_, spec, stop);
+  DCP_ASSIGN_OR_RETURN(JobSpec spec, ReadAgain(request, client, options_));
+  RootedFileSystem fs(fs_, client);
+  if (request.kind == JobMetadata::VERIFY) return PlanVerify(fs, spec, stop);
   spec.convert.stop = std::move(stop);
   const absl::StatusOr<ConvertPlan> plan =
-      PlanConvert(fs_, spec.source, spec.destination, std::move(spec.convert));
+      PlanConvert(fs, spec.source, spec.destination, std::move(spec.convert));
   if (!plan.ok()) return WithPath(plan.status(), spec);
   v1::ConvertResult result;
   ConvertPlanToProto(*plan, result);
@@ -320,16 +389,18 @@ absl::StatusOr<std::string> JobRunner::Run(const JobRequest& request,
                                            const std::string& client_name,
                                            JobControls& controls) const {
   const Client* client = access_.FindClient(client_name);
-  if (client == nullptr) {
-    return absl::PermissionDeniedError(
-        absl::StrCat(client_name, " is no client of this server any more"));
+  absl::StatusOr<JobSpec> spec =
+      client != nullptr
+          ? ReadAgain(request, *client, options_)
+          : absl::PermissionDeniedError(absl::StrCat(
+                client_name, " is no client of this server any more"));
+  if (!spec.ok()) {
+    return GiveUp(fs_, access_.server(), request, spec.status(), controls);
   }
-  DCP_ASSIGN_OR_RETURN(JobSpec spec, ReadRequest(request.kind, request.bytes,
-                                                 *client, options_));
-  if (request.kind == JobMetadata::VERIFY) {
-    return RunVerify(fs_, spec, controls);
-  }
-  return RunConvert(fs_, std::move(spec), controls);
+  RootedFileSystem fs(fs_, *client);
+  return request.kind == JobMetadata::VERIFY
+             ? RunVerify(fs, *spec, controls)
+             : RunConvert(fs, *std::move(spec), controls);
 }
 
 }  // namespace dcp::server

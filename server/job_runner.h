@@ -1,7 +1,8 @@
 // JobRunner: carries out one job: from the client's message to dcp's options,
 // to ConvertCheckpoint or VerifyCheckpoint, to the result's message. Paths are
 // checked when a job is submitted and again when it runs, since links may have
-// changed and clients may have lost a right. Stateless; any number of threads.
+// changed and clients may have lost a right; each file that it leads to is
+// checked when it is opened. Stateless; any number of threads.
 #ifndef SERVER_JOB_RUNNER_H_
 #define SERVER_JOB_RUNNER_H_
 
@@ -61,8 +62,9 @@ class JobRunner {
                                    std::stop_token stop) const;
 
   // Runs a job of that client to its end; returns a serialized Any of its
-  // result. Cancelled after a stop. With `controls.stop` requested already,
-  // only removes what earlier runs left, unless they had come to their end.
+  // result. Cancelled after a stop. With `controls.stop` requested already, or
+  // where the client may not any more, only removes what earlier runs left,
+  // unless they had come to their end.
   absl::StatusOr<std::string> Run(const JobRequest& request,
                                   const std::string& client,
                                   JobControls& controls) const;

@@ -303,9 +303,11 @@ absl::StatusOr<Job> Prepare(FileSystem& fs, absl::string_view src,
   return job;
 }
 
-bool Keeps(const ConvertOptions& options) {
+// Whether what was written stays. Only after a stop: who failed for another
+// reason does not go on.
+bool Keeps(const ConvertOptions& options, const absl::Status& status) {
   return options.log != nullptr && options.log->keeps != nullptr &&
-         options.stop.stop_requested() && options.log->keeps();
+         absl::IsCancelled(status) && options.log->keeps();
 }
 
 // [Note: taking back] Records must not outlive what they speak of: a file that
@@ -353,7 +355,7 @@ absl::StatusOr<Job> PrepareAgain(FileSystem& fs, absl::string_view src,
   if (!before.has_value()) return Prepare(fs, src, dst, options);
   absl::StatusOr<Job> job = Prepare(fs, src, dst, options, &*before);
   if (job.ok() && job->run.fingerprint == before->fingerprint) return job;
-  if (!Keeps(options)) {
+  if (job.ok() || !Keeps(options, job.status())) {
     DCP_RETURN_IF_ERROR(Discard(fs, dst, *before, *options.log));
   }
   if (!job.ok()) return job;
@@ -490,10 +492,12 @@ absl::StatusOr<ConvertPlan> ConvertCheckpoint(FileSystem& fs,
     DCP_ASSIGN_OR_RETURN(before, RunBefore(fs, dst, *options.log, committed));
     if (committed) return FinishBefore(fs, dst, *std::move(before));
     if (options.stop.stop_requested()) {
-      if (before.has_value() && !Keeps(options)) {
+      const absl::Status stopped =
+          absl::CancelledError("stopped before it began");
+      if (before.has_value() && !Keeps(options, stopped)) {
         DCP_RETURN_IF_ERROR(Discard(fs, dst, *before, *options.log));
       }
-      return absl::CancelledError("stopped before it began");
+      return stopped;
     }
   }
   DCP_ASSIGN_OR_RETURN(Job job, PrepareAgain(fs, src, dst, options, before));
@@ -521,7 +525,7 @@ absl::StatusOr<ConvertPlan> ConvertCheckpoint(FileSystem& fs,
   const absl::Status status =
       CarryOut(fs, job, steps, std::move(digests), options);
   if (!status.ok() && options.log != nullptr &&
-      (Keeps(options) || !TakeBack(job.run, *options.log).ok())) {
+      (Keeps(options, status) || !TakeBack(job.run, *options.log).ok())) {
     job.destination->Keep();
   }
   DCP_RETURN_IF_ERROR(status);

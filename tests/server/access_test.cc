@@ -150,6 +150,24 @@ TEST_F(AccessTest, LinksThatStayInsideAreFollowed) {
               IsOkAndHolds(Path("data/step-1/.metadata")));
 }
 
+TEST_F(AccessTest, ALinkThatIsAnEntryIsNotFollowed) {
+  Link(Path("secret"), "data/out");
+  Link("step-1", "data/latest");
+  const Access access = LoadRoots();
+  const Client& client = Anyone(access);
+  for (const char* name : {"data/out", "data/latest", "data/none"}) {
+    EXPECT_THAT(client.CheckReadEntry(Path(name)), IsOkAndHolds(Path(name)));
+    EXPECT_THAT(client.CheckWriteEntry(Path(name)), IsOkAndHolds(Path(name)));
+  }
+  EXPECT_THAT(client.CheckReadEntry(Path("data/latest/x")),
+              IsOkAndHolds(Path("data/step-1/x")));
+  EXPECT_THAT(client.CheckReadEntry(Path("data/out/key")), StatusIs(kDenied));
+  EXPECT_THAT(client.CheckWriteEntry(Path("data/out/key")), StatusIs(kDenied));
+  EXPECT_THAT(client.CheckReadEntry(Path("data")), IsOkAndHolds(Path("data")));
+  EXPECT_THAT(client.CheckWriteEntry(Path("data")), StatusIs(kDenied));
+  EXPECT_THAT(client.CheckReadEntry(base_), StatusIs(kDenied));
+}
+
 TEST_F(AccessTest, ARootMayBeALink) {
   Link("data", "shortcut");
   absl::StatusOr<Access> access =
@@ -218,6 +236,10 @@ TEST_F(AccessTest, AClientWithoutRootsMayReadAll) {
   EXPECT_OK(alice->CheckRead(Path("data/step-1")));
   EXPECT_OK(alice->CheckRead(Path("data-2/other")));
   EXPECT_THAT(alice->CheckWrite(Path("data/new")), StatusIs(kDenied));
+  // The server itself may what its roots allow.
+  EXPECT_OK(access->server().CheckWrite(Path("data/new")));
+  EXPECT_THAT(access->server().CheckWrite(Path("data-2/new")),
+              StatusIs(kDenied));
 }
 
 TEST_F(AccessTest, MistakesInTheFileAreNamedWithTheirLine) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -57,8 +58,11 @@ class Gate {
   }
   // When the server begins to drain, of which watchers of `name` hear.
   void OpenWhenDraining(const std::string& name) {
+    OpenWhenDraining(Client("anonymous", {}), name);
+  }
+  void OpenWhenDraining(const Client& client, const std::string& name) {
     JobManager& manager = server_.manager();
-    EXPECT_OK(manager.Watch(Client("anonymous", {}), name, [this, &manager] {
+    EXPECT_OK(manager.Watch(client, name, [this, &manager] {
       if (manager.draining()) Open();
     }));
   }
@@ -400,6 +404,53 @@ TEST_F(JobManagerTest, WhatIsCancelledAfterARestartLeavesNothing) {
   }
 }
 
+TEST_F(JobManagerTest, WhatCannotRunAfterARestartLeavesNothing) {
+  const std::string before = Files();
+  // Of "one", who is gone after the restart, and another.
+  const std::string write = " write=" + dir_.Join("data") + "\n";
+  const std::string one =
+      "a 7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed" +
+      write;
+  const std::string two =
+      "b 3fc4ccfe745870e2c0d99f71f30ff0656c8dedd41cc1d7d3d376b0dbe685e2f3" +
+      write;
+  const uint64_t memory_bytes = settings_.options.max_memory_bytes;
+  for (const bool loses_rights : {true, false}) {
+    settings_.tokens = one + two;
+    settings_.options.max_memory_bytes = memory_bytes;
+    Start();
+    server_->set_token("one");
+    std::string name;
+    {
+      Gate gate(*server_, "Create", "out/__3_0");
+      name = Submit("out");
+      gate.WaitUntilReached();
+      gate.OpenWhenDraining(Client("a", {}), name);
+      server_->Stop();
+    }
+    if (std::filesystem::exists(server_->data("out/.metadata"))) {
+      std::filesystem::remove_all(server_->data("out"));
+      continue;  // it was faster than the stop
+    }
+    EXPECT_NE(Files(), before);
+    if (loses_rights) {
+      settings_.tokens = "a" + one.substr(1, 65) + "\n" + two;
+    } else {
+      settings_.options.max_memory_bytes = kMinMemoryBytes - 1;
+    }
+    Start();
+    server_->set_token("one");
+    const auto ended = server_->Wait(name);
+    ASSERT_OK(ended);
+    EXPECT_EQ(MetadataOf(*ended).state(), JobMetadata::FAILED);
+    EXPECT_THAT(ErrorOf(*ended),
+                StatusIs(loses_rights ? absl::StatusCode::kPermissionDenied
+                                      : absl::StatusCode::kInvalidArgument));
+    EXPECT_EQ(Files(), before);
+    EXPECT_EQ(server_->budget().used_bytes(), 0u);
+  }
+}
+
 TEST_F(JobManagerTest, TwoHundredJobsAtOnceStayWithinTheCaps) {
   constexpr int kNumJobs = 200;
   settings_.options.max_running_jobs = 4;
@@ -453,6 +504,46 @@ TEST_F(JobManagerTest, ADrainWaitsForWhatRuns) {
   server_->manager().Drain(absl::InfiniteFuture());
   EXPECT_EQ(StateOf(name), JobMetadata::SUCCEEDED);
   ExpectWhole("out");
+}
+
+TEST_F(JobManagerTest, ADrainMayBeCutShortByAnother) {
+  Gate gate(*server_, "Create", "out/__3_0");
+  const std::string name = Submit("out");
+  gate.WaitUntilReached();
+  absl::Notification draining;
+  ASSERT_OK(
+      server_->manager().Watch(Client("anonymous", {}), name, [&draining] {
+        if (!draining.HasBeenNotified()) draining.Notify();
+      }));
+  std::thread patient(
+      [&] { server_->manager().Drain(absl::InfiniteFuture()); });
+  draining.WaitForNotification();
+  // Opens the gate when it has begun.
+  std::vector<std::thread> hasty;
+  gate.OpenWhenDraining(name);
+  for (int i = 0; i < 4; ++i) {
+    hasty.emplace_back([&] { server_->manager().Drain(absl::InfinitePast()); });
+  }
+  for (std::thread& thread : hasty) thread.join();
+  patient.join();
+  EXPECT_EQ(server_->manager().num_running(), 0u);
+  EXPECT_EQ(server_->budget().used_bytes(), 0u);
+  Start();
+  EXPECT_OK(ErrorOf(*server_->Wait(name)));
+  ExpectWhole("out");
+}
+
+TEST_F(JobManagerTest, ADrainGivesMemoryBackThatIsGrantedMeanwhile) {
+  settings_.hold_memory = true;
+  Start();
+  const std::string name = Submit("out");
+  server_->manager().Drain(absl::InfinitePast());
+  server_->ReleaseMemory();
+  EXPECT_EQ(server_->budget().num_waiting(), 0u);
+  EXPECT_EQ(server_->budget().used_bytes(), 0u);
+  settings_.hold_memory = false;
+  Start();
+  EXPECT_OK(ErrorOf(*server_->Wait(name)));
 }
 
 }  // namespace

@@ -197,6 +197,180 @@ TEST_F(JobRunnerTest, ChecksPathsAgainWhenItRuns) {
       StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("somebody")));
 }
 
+TEST_F(JobRunnerTest, LinksAmongTheFilesMayNotLeadOut) {
+  auto split = To<tessera::v1::ConvertRequest>("model");
+  split.set_format(tessera::v1::FORMAT_SAFETENSORS);
+  split.set_max_shard_bytes(1);
+  EXPECT_OK(Run(JobMetadata::CONVERT, split).status());
+  EXPECT_OK(Run(JobMetadata::CONVERT, To<tessera::v1::ConvertRequest>("dcp"))
+                .status());
+  const auto convert = [&](absl::string_view source) {
+    auto request = To<tessera::v1::ConvertRequest>("out");
+    request.mutable_source()->set_path(data(source));
+    request.mutable_destination()->set_overwrite(true);
+    return Run(JobMetadata::CONVERT, request).status();
+  };
+  const auto verify = [&](absl::string_view source) {
+    tessera::v1::VerifyRequest request;
+    request.mutable_source()->set_path(data(source));
+    return Run(JobMetadata::VERIFY, request).status();
+  };
+  for (const std::string name : {"model", "dcp"}) {
+    std::string file;
+    for (const auto& entry : std::filesystem::directory_iterator(data(name))) {
+      const std::string extension = entry.path().extension().string();
+      if (extension == ".safetensors" || extension == ".distcp") {
+        file = entry.path().string();
+      }
+    }
+    EXPECT_OK(convert(name));
+    EXPECT_OK(verify(name));
+    // Inside it is followed, but for a DCP checkpoint's.
+    const std::string inside = data(name + "-moved");
+    std::filesystem::rename(file, inside);
+    std::filesystem::create_symlink(inside, file);
+    EXPECT_EQ(convert(name).ok(), name == "model");
+    const std::string before = ListFiles(dir_.path());
+    const std::string outside = dir_.Join(name + "-outside");
+    std::filesystem::remove(file);
+    std::filesystem::create_symlink(outside, file);
+    for (const bool there : {false, true}) {
+      if (there) std::filesystem::rename(inside, outside);
+      EXPECT_FALSE(convert(name).ok()) << file;
+      if (name != "model") continue;
+      EXPECT_THAT(convert(name), StatusIs(absl::StatusCode::kPermissionDenied));
+      EXPECT_THAT(verify(name), StatusIs(absl::StatusCode::kPermissionDenied));
+    }
+    std::filesystem::rename(outside, inside);
+    EXPECT_EQ(ListFiles(dir_.path()), before);
+  }
+}
+
+TEST_F(JobRunnerTest, NestedFilesMayNotLieOutside) {
+  auto request = To<tessera::v1::ConvertRequest>("model");
+  request.set_format(tessera::v1::FORMAT_SAFETENSORS);
+  EXPECT_OK(Run(JobMetadata::CONVERT, request).status());
+  std::filesystem::remove_all(dir_.Join("outside"));
+  std::filesystem::rename(data("model"), dir_.Join("outside"));
+  // The index's files lie in a folder that is a link.
+  std::filesystem::create_directory(data("model"));
+  std::filesystem::create_directory_symlink(dir_.Join("outside"),
+                                            data("model/sub"));
+  dir_.WriteFile("data/model/model.safetensors.index.json",
+                 "{\"weight_map\":{\"weight.0\":"
+                 "\"sub/model.safetensors\"}}");
+  std::filesystem::create_symlink("sub/model.safetensors",
+                                  data("model/model.safetensors"));
+  auto out = To<tessera::v1::ConvertRequest>("out");
+  out.mutable_source()->set_path(data("model"));
+  const absl::Status status = Run(JobMetadata::CONVERT, out).status();
+  EXPECT_FALSE(status.ok());
+  EXPECT_NE(status.code(), absl::StatusCode::kNotFound) << status;
+  EXPECT_FALSE(std::filesystem::exists(data("out")));
+}
+
+TEST_F(JobRunnerTest, LinksInTheDestinationAreReplacedAndNotFollowed) {
+  EXPECT_OK(Run(JobMetadata::CONVERT, To<tessera::v1::ConvertRequest>("out"))
+                .status());
+  const std::string outside = dir_.WriteFile("outside", "secret");
+  for (const char* name : {"__0_0.distcp", "__9_9.distcp"}) {
+    const std::string file = data(absl::StrCat("out/", name));
+    std::filesystem::remove(file);
+    std::filesystem::create_symlink(outside, file);
+  }
+  auto request = To<tessera::v1::ConvertRequest>("out");
+  request.mutable_destination()->set_overwrite(true);
+  EXPECT_OK(Run(JobMetadata::CONVERT, request).status());
+  EXPECT_OK(CompareCheckpoints(data("source"), data("out")));
+  EXPECT_EQ(std::filesystem::file_size(outside), 6u);
+  EXPECT_FALSE(std::filesystem::is_symlink(data("out/__0_0.distcp")));
+  EXPECT_FALSE(std::filesystem::is_symlink(data("out/__9_9.distcp")));
+}
+
+// Runs a job until it has written a file, as one that a killed server left.
+class HalfDoneTest : public JobRunnerTest {
+ protected:
+  JobRequest LeaveHalfDone(const Client& client, absl::string_view name) {
+    const auto message = To<tessera::v1::ConvertRequest>(name);
+    const auto request = runner_->Check(JobMetadata::CONVERT, message, client);
+    EXPECT_OK(request);
+    JobControls controls;
+    std::stop_source stop;
+    Fill(controls);
+    controls.stop = stop.get_token();
+    controls.log.keeps = [] { return true; };
+    controls.log.append = [&](const std::string& record) {
+      records_.push_back(record);
+      if (records_.size() == 2) stop.request_stop();
+      return absl::OkStatus();
+    };
+    EXPECT_THAT(runner_->Run(*request, client.name(), controls).status(),
+                StatusIs(absl::StatusCode::kCancelled));
+    return *request;
+  }
+
+  void Fill(JobControls& controls) {
+    controls.on_plan = [](const JobSize&) {};
+    controls.on_finishing = [] {};
+    controls.log.before = records_;
+    controls.log.step_bytes = 1;
+    controls.log.append = [this](const std::string& record) {
+      records_.push_back(record);
+      return absl::OkStatus();
+    };
+  }
+
+  absl::Status RunAgain(const JobRequest& request, const std::string& client) {
+    JobControls controls;
+    Fill(controls);
+    controls.log.keeps = [] { return true; };
+    return runner_->Run(request, client, controls).status();
+  }
+};
+
+TEST_F(HalfDoneTest, WhoMayNotGoOnLeavesNothing) {
+  const std::string before = ListFiles(dir_.path());
+  for (const char* name : {"out", "out.safetensors"}) {
+    records_.clear();
+    const JobRequest request = LeaveHalfDone(*client_, name);
+    EXPECT_NE(ListFiles(dir_.path()), before);
+    EXPECT_THAT(RunAgain(request, "somebody"),
+                StatusIs(absl::StatusCode::kPermissionDenied));
+    EXPECT_EQ(ListFiles(dir_.path()), before);
+  }
+}
+
+TEST_F(HalfDoneTest, WhatNeedsMoreMemoryThanThereIsNowLeavesNothing) {
+  const std::string before = ListFiles(dir_.path());
+  const JobRequest request = LeaveHalfDone(*client_, "out");
+  options_.max_memory_bytes = kMinMemoryBytes - 1;
+  EXPECT_THAT(RunAgain(request, "anonymous"),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_EQ(ListFiles(dir_.path()), before);
+}
+
+TEST_F(HalfDoneTest, WhatTheServerItselfMayNotTouchStays) {
+  const JobRequest request = LeaveHalfDone(*client_, "out");
+  const std::string left = ListFiles(data("out"));
+  EXPECT_NE(left, "");
+  options_.roots[0].writable = false;
+  *access_ = *Access::Load(options_.roots, "");
+  EXPECT_THAT(RunAgain(request, "anonymous"),
+              StatusIs(absl::StatusCode::kPermissionDenied));
+  EXPECT_EQ(ListFiles(data("out")), left);
+}
+
+TEST_F(HalfDoneTest, ADestinationThatLeadsElsewhereIsNotWritten) {
+  std::filesystem::create_directory(data("sub"));
+  const JobRequest request = LeaveHalfDone(*client_, "sub/out");
+  std::filesystem::rename(data("sub"), data("moved"));
+  std::filesystem::create_directory_symlink(data("moved"), data("sub"));
+  const std::string before = ListFiles(dir_.path());
+  EXPECT_THAT(RunAgain(request, "anonymous"),
+              StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_EQ(ListFiles(dir_.path()), before);
+}
+
 TEST_F(JobRunnerTest, AnErrorNamesItsPath) {
   auto request = To<tessera::v1::ConvertRequest>("out");
   request.mutable_source()->set_path(data("none"));

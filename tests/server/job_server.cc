@@ -76,7 +76,8 @@ std::string ListFiles(const std::string& path) {
   std::vector<std::string> names;
   for (const auto& entry :
        std::filesystem::recursive_directory_iterator(path)) {
-    names.push_back(std::filesystem::relative(entry.path(), path).string());
+    // Links as they stand.
+    names.push_back(entry.path().lexically_relative(path).string());
   }
   std::sort(names.begin(), names.end());
   return absl::StrJoin(names, "\n");

@@ -1,0 +1,73 @@
+// RootedFileSystem: a FileSystem as one client may use it. Each path is checked
+// against the client's roots when it is used, also those that an index names or
+// a link among a checkpoint's files leads to; without links as far as it is
+// known, it goes to the other file system. PermissionDenied and InvalidArgument
+// as Client has them. Thread-safe, as the other one is.
+#ifndef SERVER_ROOTED_FILE_SYSTEM_H_
+#define SERVER_ROOTED_FILE_SYSTEM_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "dcp/base/bytes.h"
+#include "dcp/io/file_system.h"
+#include "server/access.h"
+
+namespace dcp::server {
+
+class RootedFileSystem final : public FileSystem {
+ public:
+  // Both outlive this.
+  RootedFileSystem(FileSystem& fs, const Client& client)
+      : fs_(fs), client_(client) {}
+
+  absl::StatusOr<File> OpenForRead(absl::string_view path, DirectMode direct,
+                                   bool follow_symlinks) override;
+  absl::StatusOr<File> Create(absl::string_view path, uint64_t size,
+                              DirectMode direct) override;
+  absl::Status Close(File file) override { return fs_.Close(file); }
+
+  absl::Status Read(const File& file, uint64_t offset,
+                    MutableByteSpan data) override {
+    return fs_.Read(file, offset, data);
+  }
+  absl::Status Write(const File& file, uint64_t offset,
+                     ByteSpan data) override {
+    return fs_.Write(file, offset, data);
+  }
+  absl::Status Truncate(const File& file, uint64_t size) override {
+    return fs_.Truncate(file, size);
+  }
+  absl::Status Sync(const File& file) override { return fs_.Sync(file); }
+  absl::Status SyncDirectory(absl::string_view path) override;
+
+  absl::Status Rename(absl::string_view from, absl::string_view to) override;
+  absl::Status RenameExclusive(absl::string_view from,
+                               absl::string_view to) override;
+  absl::Status Exchange(absl::string_view a, absl::string_view b) override;
+  absl::Status Remove(absl::string_view path) override;
+  absl::Status MakeDirectory(absl::string_view path) override;
+  absl::Status RemoveDirectory(absl::string_view path) override;
+
+  absl::StatusOr<FileInfo> Stat(absl::string_view path) override;
+  absl::StatusOr<std::vector<DirectoryEntry>> List(
+      absl::string_view path) override;
+
+  absl::StatusOr<std::unique_ptr<IoQueue>> NewQueue(
+      uint32_t depth, std::span<uint8_t> memory) override {
+    return fs_.NewQueue(depth, memory);
+  }
+
+ private:
+  FileSystem& fs_;
+  const Client& client_;
+};
+
+}  // namespace dcp::server
+
+#endif  // SERVER_ROOTED_FILE_SYSTEM_H_
