@@ -1,42 +1,43 @@
 // A server process that is killed with SIGKILL at moments that chance chooses,
-// while jobs are submitted, run and are cancelled. After its last start every
-// job that was accepted comes to its end, whole, and nothing else is left.
-// --rounds says how often.
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
-#include <spawn.h>
-#include <sys/wait.h>
+// while jobs of each kind are submitted, run and are cancelled. After its last
+// start every job that was accepted comes to its end, whole, and nothing else
+// is left. Chance also chooses which process: dcp-server, or this program,
+// whose jobs record each file, so that they go on in the middle. --rounds says
+// how often.
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "absl/status/status.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "dcp/base/check.h"
+#include "dcp/base/limits.h"
 #include "dcp/base/log.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tessera/v1/checkpoint_service.pb.h"
 #include "tests/server/job_server.h"
+#include "tests/server/server_process.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
 
-ABSL_FLAG(int, rounds, 10, "rounds of jobs");
+ABSL_FLAG(int, rounds, 4, "rounds of jobs");
 ABSL_FLAG(std::string, serve, "", "directory; be the server");
 ABSL_FLAG(std::string, listen, "", "where the server listens");
-
-extern char** environ;
 
 namespace dcp::server {
 namespace {
@@ -44,9 +45,9 @@ namespace {
 using ::dcp::testing::TempDir;
 
 constexpr int64_t kNumFiles = 12;
-// Of the jobs of a round; the last is cancelled.
-constexpr const char* kOutputs[] = {"dcp", "directory", "model.pt", "dropped"};
 constexpr uint64_t kNumBytes = uint64_t{24} << 20;
+// What a server says on its standard output or error when it listens.
+constexpr absl::string_view kStarted = "event=start ";
 
 // Until standard input ends, or a signal.
 int Serve() {
@@ -54,157 +55,181 @@ int Serve() {
   JobServer::Settings settings;
   settings.listen = absl::GetFlag(FLAGS_listen);
   const JobServer server(absl::GetFlag(FLAGS_serve), settings);
-  DCP_CHECK(write(STDOUT_FILENO, "x", 1) == 1);
+  std::cout << kStarted << std::endl;
   char byte;
   while (read(STDIN_FILENO, &byte, 1) > 0) {
   }
   return 0;
 }
 
-// A server in a process of its own.
-class ServerProcess {
- public:
-  ServerProcess(const std::string& directory, const std::string& listen) {
-    int in[2];
-    int out[2];
-    DCP_CHECK(pipe2(in, O_CLOEXEC) == 0 && pipe2(out, O_CLOEXEC) == 0);
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, in[0], STDIN_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
-    std::string serve = absl::StrCat("--serve=", directory);
-    std::string address = absl::StrCat("--listen=", listen);
-    std::string program = "/proc/self/exe";
-    char* arguments[] = {program.data(), serve.data(), address.data(), nullptr};
-    DCP_CHECK(posix_spawn(&pid_, program.c_str(), &actions, nullptr, arguments,
-                          environ) == 0);
-    posix_spawn_file_actions_destroy(&actions);
-    close(in[0]);
-    close(out[1]);
-    stdin_ = in[1];
-    stdout_ = out[0];
-  }
-  ~ServerProcess() {
-    if (pid_ != 0) Kill();
-    close(stdin_);
-    close(stdout_);
-  }
-
-  // Whether it listens by then.
-  bool WaitUntilReady() {
-    char byte;
-    return read(stdout_, &byte, 1) == 1;
-  }
-  // As long as that, unless it ends.
-  void LetRun(int64_t microseconds) {
-    pollfd end = {.fd = stdout_, .events = POLLRDHUP, .revents = 0};
-    const timespec time = {.tv_sec = microseconds / 1'000'000,
-                           .tv_nsec = microseconds % 1'000'000 * 1000};
-    ppoll(&end, 1, &time, nullptr);
-  }
-  void Kill() {
-    kill(pid_, SIGKILL);
-    int status;
-    waitpid(pid_, &status, 0);
-    EXPECT_TRUE(WIFSIGNALED(status)) << "it ended by itself: " << status;
-    pid_ = 0;
-  }
-
- private:
-  pid_t pid_ = 0;
-  int stdin_ = -1;
-  int stdout_ = -1;
+// A job that is submitted until it is accepted.
+struct Submission {
+  JobKind kind;
+  std::string output;  // its name below data(); of VERIFY empty
+  bool cancel;
+  std::function<grpc::Status(grpc::ClientContext&, Operation&)> submit;
 };
 
 class JobKillTest : public ::testing::Test {
  protected:
   JobKillTest() : client_(dir_.path()) {
-    std::filesystem::create_directories(client_.data(""));
     MakeCheckpoint(client_.data("source"), kNumFiles, kNumBytes);
     before_ = ListFiles(client_.data(""));
+    // Bazel's folders have longer names than a socket may have.
+    DCP_CHECK(mkdtemp(sockets_.data()) != nullptr);
   }
+  ~JobKillTest() override { std::filesystem::remove_all(sockets_); }
 
   void StartServer() {
-    const std::string listen =
-        absl::StrCat("unix:", dir_.Join(absl::StrCat("s", num_starts_++)));
-    server_ = std::make_unique<ServerProcess>(dir_.path(), listen);
-    listen_ = listen;
-  }
-
-  // Of round `round`: into the three kinds of destinations.
-  std::vector<tessera::v1::ConvertRequest> Requests(int round) {
-    std::vector<tessera::v1::ConvertRequest> requests(4);
-    for (size_t i = 0; i < requests.size(); ++i) {
-      requests[i] = client_.Request(kOutputs[i]);
-      requests[i].mutable_options()->set_request_id(
-          absl::StrCat("round-", round, "-", i));
+    listen_ = absl::StrCat("unix:", sockets_, "/", num_starts_++);
+    std::vector<std::string> arguments = {
+        "/proc/self/exe", absl::StrCat("--serve=", dir_.path())};
+    if (random_() % 2 == 0) {
+      arguments = {"server/dcp-server",
+                   absl::StrCat("--root=", client_.data("")),
+                   absl::StrCat("--state-dir=", dir_.Join("state"))};
+      ++num_daemons_;
     }
-    requests[1].set_format(tessera::v1::FORMAT_SAFETENSORS);
-    requests[1].set_max_shard_bytes(1);
-    return requests;
+    arguments.push_back(absl::StrCat("--listen=", listen_));
+    server_ = std::make_unique<ServerProcess>(std::move(arguments));
   }
 
-  // All that are not submitted yet, as far as the server lives; the last is
-  // cancelled.
-  bool Submit(const std::vector<tessera::v1::ConvertRequest>& requests,
-              std::vector<std::string>& names) {
-    for (size_t i = names.size(); i < requests.size(); ++i) {
-      const auto operation = client_.Convert(requests[i]);
-      if (!operation.ok()) return false;
-      names.push_back(operation->name());
+  // A job of that kind in round `round`, with what all have in common.
+  template <typename Request>
+  Request Make(int round, const std::string& output) const {
+    Request request;
+    request.mutable_source()->set_path(client_.data("source"));
+    if constexpr (requires { request.mutable_destination(); }) {
+      request.mutable_destination()->set_path(client_.data(output));
     }
-    return client_.Cancel(names.back()).ok();
+    request.mutable_options()->set_memory_bytes(kMinMemoryBytes);
+    request.mutable_options()->set_request_id(
+        absl::StrCat("round-", round, "-", output));
+    return request;
   }
 
-  void ExpectRightAndWhole(const std::vector<std::string>& names) {
-    for (size_t i = 0; i < names.size(); ++i) {
-      const auto ended = client_.Wait(names[i]);
-      ASSERT_OK(ended);
-      ASSERT_TRUE(ended->done());
-      num_restarts_ += MetadataOf(*ended).num_restarts();
-      const std::string path = client_.data(kOutputs[i]);
-      if (i + 1 == names.size() &&
-          MetadataOf(*ended).state() == JobMetadata::CANCELLED) {
-        ++num_cancelled_;
-        EXPECT_FALSE(std::filesystem::exists(path));
-      } else {
-        EXPECT_OK(ErrorOf(*ended)) << kOutputs[i];
-        EXPECT_OK(CompareCheckpoints(client_.data("source"), path));
+  std::vector<Submission> Submissions(int round) {
+    std::vector<Submission> all;
+    const auto convert = [&](const std::string& output, bool cancel,
+                             tessera::v1::Format format) {
+      auto request = Make<tessera::v1::ConvertRequest>(round, output);
+      request.set_format(format);
+      if (format == tessera::v1::FORMAT_SAFETENSORS) {
+        request.set_max_shard_bytes(1);
       }
-      std::filesystem::remove_all(path);
-      EXPECT_OK(client_.Delete(names[i]));
+      all.push_back(
+          {JobMetadata::CONVERT, output, cancel,
+           [this, request](grpc::ClientContext& context, Operation& operation) {
+             return client_.jobs().Convert(&context, request, &operation);
+           }});
+    };
+    convert("dcp", false, tessera::v1::FORMAT_UNSPECIFIED);
+    convert("directory", false, tessera::v1::FORMAT_SAFETENSORS);
+    auto reshard = Make<tessera::v1::ReshardRequest>(round, "columns");
+    auto* const axis = reshard.mutable_mesh()->add_axes();
+    axis->set_name("tp");
+    axis->set_size(3);
+    auto* const rule = reshard.add_placements();
+    rule->set_glob("weight.*");
+    rule->add_placements()->mutable_shard()->set_dim(1);
+    all.push_back(
+        {JobMetadata::RESHARD, "columns", false,
+         [this, reshard](grpc::ClientContext& context, Operation& operation) {
+           return client_.jobs().Reshard(&context, reshard, &operation);
+         }});
+    const auto consolidate =
+        Make<tessera::v1::ConsolidateRequest>(round, "model.pt");
+    all.push_back({JobMetadata::CONSOLIDATE, "model.pt", false,
+                   [this, consolidate](grpc::ClientContext& context,
+                                       Operation& operation) {
+                     return client_.jobs().Consolidate(&context, consolidate,
+                                                       &operation);
+                   }});
+    const auto verify = Make<tessera::v1::VerifyRequest>(round, "");
+    all.push_back(
+        {JobMetadata::VERIFY, "", false,
+         [this, verify](grpc::ClientContext& context, Operation& operation) {
+           return client_.jobs().Verify(&context, verify, &operation);
+         }});
+    convert("dropped", true, tessera::v1::FORMAT_UNSPECIFIED);
+    return all;
+  }
+
+  // All that are not submitted yet, as far as the server lives.
+  bool Submit(const std::vector<Submission>& submissions,
+              std::vector<std::string>& names) {
+    for (size_t i = names.size(); i < submissions.size(); ++i) {
+      grpc::ClientContext context;
+      Operation operation;
+      if (!submissions[i].submit(context, operation).ok()) return false;
+      names.push_back(operation.name());
     }
-    EXPECT_EQ(ListFiles(client_.data("")), before_);
+    for (size_t i = 0; i < submissions.size(); ++i) {
+      if (submissions[i].cancel && !client_.Cancel(names[i]).ok()) return false;
+    }
+    return true;
+  }
+
+  void ExpectRightAndWhole(const Submission& job, const std::string& name) {
+    SCOPED_TRACE(absl::StrCat(KindName(job.kind), " ", job.output));
+    const auto ended = client_.Wait(name);
+    ASSERT_OK(ended);
+    ASSERT_TRUE(ended->done());
+    const JobMetadata metadata = MetadataOf(*ended);
+    EXPECT_EQ(metadata.kind(), job.kind);
+    num_restarts_ += metadata.num_restarts();
+    const std::string path = client_.data(job.output);
+    if (job.cancel && metadata.state() == JobMetadata::CANCELLED) {
+      ++num_cancelled_;
+      EXPECT_FALSE(std::filesystem::exists(path));
+    } else if (job.kind == JobMetadata::VERIFY) {
+      EXPECT_OK(ErrorOf(*ended));
+      tessera::v1::VerifyReport report;
+      EXPECT_TRUE(ended->response().UnpackTo(&report));
+      EXPECT_EQ(report.num_findings(), 0u);
+    } else {
+      EXPECT_OK(ErrorOf(*ended));
+      EXPECT_OK(CompareCheckpoints(client_.data("source"), path));
+    }
+    if (!job.output.empty()) std::filesystem::remove_all(path);
+    EXPECT_OK(client_.Delete(name));
+    ++num_jobs_;
   }
 
   // Kills the server `num_kills` times on the way; returns how long the last
   // one took.
   int64_t Run(int round, int num_kills, int64_t most_microseconds) {
-    const std::vector<tessera::v1::ConvertRequest> requests = Requests(round);
+    const std::vector<Submission> submissions = Submissions(round);
     std::vector<std::string> names;
     for (int i = 0; i < num_kills; ++i) {
       StartServer();
       const auto after = static_cast<int64_t>(
           random_() % static_cast<uint64_t>(most_microseconds));
       // Some are killed before they listen, some while they answer.
+      bool was_alive = false;
       std::thread killer([&] {
-        server_->LetRun(after);
-        server_->Kill();
+        server_->LetRun(absl::Microseconds(after));
+        was_alive = server_->Kill();
       });
-      if (server_->WaitUntilReady()) {
+      if (server_->WaitUntilItSays(kStarted)) {
         client_.Connect(listen_);
-        Submit(requests, names);
+        Submit(submissions, names);
       }
       killer.join();
+      EXPECT_TRUE(was_alive) << "it ended by itself: " << server_->said();
     }
     StartServer();
     const auto begin = std::chrono::steady_clock::now();
-    EXPECT_TRUE(server_->WaitUntilReady());
+    EXPECT_TRUE(server_->WaitUntilItSays(kStarted)) << server_->said();
     client_.Connect(listen_);
-    EXPECT_TRUE(Submit(requests, names));
-    ExpectRightAndWhole(names);
+    EXPECT_TRUE(Submit(submissions, names));
+    if (HasFailure()) return 0;
+    for (size_t i = 0; i < names.size(); ++i) {
+      ExpectRightAndWhole(submissions[i], names[i]);
+    }
+    EXPECT_EQ(ListFiles(client_.data("")), before_);
     const auto end = std::chrono::steady_clock::now();
-    server_->Kill();
+    EXPECT_TRUE(server_->Kill()) << server_->said();
     return std::chrono::duration_cast<std::chrono::microseconds>(end - begin)
         .count();
   }
@@ -213,8 +238,11 @@ class JobKillTest : public ::testing::Test {
   JobClient client_;
   std::string before_;
   std::unique_ptr<ServerProcess> server_;
+  std::string sockets_ = "/tmp/job_kill_test_XXXXXX";
   std::string listen_;
   int num_starts_ = 0;
+  int num_daemons_ = 0;  // of them, of dcp-server
+  int num_jobs_ = 0;
   uint64_t num_restarts_ = 0;
   int num_cancelled_ = 0;
   std::mt19937_64 random_{static_cast<uint64_t>(GTEST_FLAG_GET(random_seed))};
@@ -234,7 +262,9 @@ TEST_F(JobKillTest, EveryJobEndsRightAndWhole) {
     num_kills += kills;
     if (HasFailure()) return;
   }
-  std::cout << num_kills << " kills in " << rounds << " rounds of 4 jobs; "
+  std::cout << num_kills << " kills in " << rounds << " rounds, "
+            << num_daemons_ << " of " << num_starts_
+            << " servers were dcp-server; " << num_jobs_ << " jobs; "
             << num_restarts_ << " times a job was found unfinished, "
             << num_cancelled_ << " were cancelled in time\n";
 }

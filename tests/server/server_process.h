@@ -1,0 +1,65 @@
+// ServerProcess: a server in a process of its own, to be killed or measured.
+// Its output and errors are read as they come, so that it never waits for that.
+// Thread-safe. For tests; what cannot fail in a sound test is a DCP_CHECK.
+#ifndef TESTS_SERVER_SERVER_PROCESS_H_
+#define TESTS_SERVER_SERVER_PROCESS_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+
+namespace dcp::server {
+
+class ServerProcess {
+ public:
+  // The program and its arguments. Its standard input ends with this.
+  explicit ServerProcess(std::vector<std::string> arguments);
+  // Kills it if it still runs.
+  ~ServerProcess();
+  ServerProcess(const ServerProcess&) = delete;
+  ServerProcess& operator=(const ServerProcess&) = delete;
+
+  // Until it has said `text`; false if it ends without.
+  bool WaitUntilItSays(absl::string_view text);
+  // The word that follows `text` in what it said; it has a space or an end of
+  // line behind it.
+  std::string WordAfter(absl::string_view text);
+  // As long as that, unless it ends.
+  void LetRun(absl::Duration time);
+
+  void Signal(int signal);
+  // SIGKILL. Whether that was what ended it.
+  bool Kill();
+  // Its exit code; negative: the signal that ended it.
+  int Wait();
+
+  // The most that it ever had in memory.
+  uint64_t peak_resident_bytes() const;
+  // Its open files and connections.
+  uint64_t num_descriptors() const;
+  std::string said() const;
+
+ private:
+  void ReadOutput();
+
+  pid_t pid_ = 0;
+  int stdin_ = -1;
+  int output_ = -1;
+  mutable absl::Mutex mutex_;
+  absl::CondVar changed_;
+  std::string said_ ABSL_GUARDED_BY(mutex_);
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;  // its output has
+  std::thread reader_;                          // the last: it uses the others
+};
+
+}  // namespace dcp::server
+
+#endif  // TESTS_SERVER_SERVER_PROCESS_H_
