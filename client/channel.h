@@ -15,30 +15,11 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "client/backoff.h"
+#include "client/client_options.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
 
 namespace dcp::client {
-
-struct ClientOptions {
-  // "host:7420", "[::1]:7420" or "unix:/run/dcp-server.sock".
-  std::string address = {};
-
-  // With TLS the server's certificate is checked against `ca_file`, or the
-  // system's authorities without one. A `ca_file` means TLS. PEM files.
-  bool tls = false;
-  std::string ca_file = {};
-  // Of this client, where the server wants one (mutual TLS); both or none.
-  std::string cert_file = {};
-  std::string key_file = {};
-
-  // The bearer token: the text of `token_file`, or else the value of the
-  // environment variable `token_variable`, or none.
-  std::string token_file = {};
-  std::string token_variable = "TESSERA_TOKEN";
-
-  RetryOptions retry = {};
-};
 
 class Channel {
  public:

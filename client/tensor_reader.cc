@@ -58,7 +58,7 @@ absl::Status TensorReader::ReadRange(TensorRange& range, bool is_first) {
     Request request = request_;
     request.set_max_chunk_bytes(options_.max_chunk_bytes);
     request.set_resume_offset(range.position());
-    if (begun_) request.set_etag(layout_.etag());
+    request.set_etag(begun_ ? layout_.etag() : options_.etag);
     const uint64_t begin = range.position();
     absl::Status failure;
     const absl::Status status = channel_.Attempt(
@@ -102,19 +102,27 @@ absl::Status TensorReader::Take(const Response& message, TensorLayout& header,
   if (message.has_header()) {
     DCP_RETURN_IF_ERROR(header.Add(message.header()));
     if (!header.complete()) return absl::OkStatus();
-    if (is_first && !begun_) return Begin(std::move(header), range);
-    if (header.etag() == layout_.etag() &&
-        header.num_bytes() == layout_.num_bytes()) {
-      return absl::OkStatus();
+    const bool begins = is_first && !begun_;
+    const bool is_same =
+        begins ? options_.etag.empty() || header.etag() == options_.etag
+               : header.etag() == layout_.etag() &&
+                     header.num_bytes() == layout_.num_bytes();
+    if (!is_same) {
+      return absl::FailedPreconditionError(
+          "the checkpoint was replaced while it was read");
     }
-    return absl::FailedPreconditionError(
-        "the checkpoint was replaced while it was read");
+    return begins ? Begin(std::move(header), range) : absl::OkStatus();
   }
   if (!message.has_chunk() || !begun_) {
     return absl::DataLossError("a message without header or payload");
   }
   if (range.done()) return absl::DataLossError("more than the header says");
-  return range.Place(message.chunk(), layout_);
+  const uint64_t begin = range.position();
+  DCP_RETURN_IF_ERROR(range.Place(message.chunk(), layout_));
+  if (options_.bytes_arrived != nullptr) {
+    *options_.bytes_arrived += range.position() - begin;
+  }
+  return absl::OkStatus();
 }
 
 absl::Status TensorReader::Begin(TensorLayout header, TensorRange& range) {

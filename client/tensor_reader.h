@@ -4,10 +4,12 @@
 #ifndef CLIENT_TENSOR_READER_H_
 #define CLIENT_TENSOR_READER_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <list>
 #include <stop_token>
+#include <string>
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
@@ -26,6 +28,11 @@ struct ReadTensorsOptions {
   int64_t num_streams = 4;
   // Of the payload of a message; 0: the server decides.
   uint32_t max_chunk_bytes = 0;
+  // Of the checkpoint as it was seen before, or empty: another one is
+  // FailedPrecondition.
+  std::string etag = {};
+  // Counts the bytes as they arrive, for other threads to watch; may be null.
+  std::atomic<uint64_t>* bytes_arrived = nullptr;
   CallOptions call = {};
 };
 

@@ -97,6 +97,30 @@ TEST_F(TensorReaderTest, ACheckpointThatIsReplacedMeanwhileIsNotMixed) {
                        HasSubstr("ReadTensors: the checkpoint was replaced")));
 }
 
+TEST_F(TensorReaderTest, ReadsTheCheckpointThatWasSeenBefore) {
+  server_.checkpoints.part_bytes = {1000, 500};
+  ReadTensorsOptions options;
+  options.etag = "e1";
+  std::atomic<uint64_t> bytes_arrived = 0;
+  options.bytes_arrived = &bytes_arrived;
+  ASSERT_OK(Read(server_.address(), options));
+  EXPECT_EQ(bytes_arrived, 1500);
+  EXPECT_EQ(FirstWrong(), memory_.size());
+  options.etag = "e0";
+  EXPECT_THAT(Read(server_.address(), options),
+              StatusIs(absl::StatusCode::kFailedPrecondition));
+  // A server that does not look.
+  options.etag = "e1";
+  server_.checkpoints.set_tamper([](v1::ReadTensorsResponse& m) {
+    if (m.has_header()) m.mutable_header()->set_etag("e2");
+    return true;
+  });
+  EXPECT_THAT(Read(server_.address(), options),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("the checkpoint was replaced")));
+  EXPECT_EQ(bytes_arrived, 1500);
+}
+
 TEST_F(TensorReaderTest, AServerThatLiesIsFoundOut) {
   struct Case {
     const char* name;

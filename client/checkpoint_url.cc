@@ -1,0 +1,49 @@
+#include "client/checkpoint_url.h"
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace dcp::client {
+namespace {
+
+constexpr absl::string_view kScheme = "tessera://";
+
+// The last colon that is not of an IPv6 address, "[::1]".
+bool HasPort(absl::string_view address) {
+  const size_t colon = address.rfind(':');
+  uint32_t port = 0;
+  return colon != absl::string_view::npos && colon > 0 &&
+         absl::SimpleAtoi(address.substr(colon + 1), &port) &&
+         port <= UINT16_MAX;
+}
+
+}  // namespace
+
+bool IsCheckpointUrl(absl::string_view text) {
+  return absl::StartsWith(text, kScheme);
+}
+
+absl::StatusOr<CheckpointUrl> ParseCheckpointUrl(absl::string_view text) {
+  const auto malformed = [&](absl::string_view what) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "'", text, "': ", what, "; such as tessera://host:7420/srv/step-12"));
+  };
+  if (!IsCheckpointUrl(text)) return malformed("is no URL of a daemon");
+  const absl::string_view rest = text.substr(kScheme.size());
+  const size_t slash = rest.find('/');
+  if (slash == absl::string_view::npos || slash + 1 == rest.size()) {
+    return malformed("the checkpoint's path on the server is missing");
+  }
+  const absl::string_view address = rest.substr(0, slash);
+  if (!address.empty() && !HasPort(address)) {
+    return malformed("the server's port is missing");
+  }
+  return CheckpointUrl{.address = std::string(address),
+                       .path = std::string(rest.substr(slash))};
+}
+
+}  // namespace dcp::client

@@ -1,0 +1,28 @@
+// CheckpointUrl: the name of a checkpoint on a daemon, as it stands where a
+// path may stand. Pure; any thread.
+#ifndef CLIENT_CHECKPOINT_URL_H_
+#define CLIENT_CHECKPOINT_URL_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace dcp::client {
+
+struct CheckpointUrl {
+  std::string address;  // "host:7420"; empty where the URL has none
+  std::string path;     // the server's, "/srv/run/step-12"
+};
+
+// Whether `text` begins with "tessera://".
+bool IsCheckpointUrl(absl::string_view text);
+
+// "tessera://host:7420/srv/run/step-12", "tessera://[::1]:7420/..", or without
+// an address, which is known from elsewhere, "tessera:///srv/..". A path is
+// taken as it stands, without escapes. InvalidArgument says what is wrong.
+absl::StatusOr<CheckpointUrl> ParseCheckpointUrl(absl::string_view text);
+
+}  // namespace dcp::client
+
+#endif  // CLIENT_CHECKPOINT_URL_H_

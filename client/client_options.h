@@ -1,0 +1,34 @@
+// ClientOptions: how a program reaches a daemon. Plain data, without gRPC's
+// headers, so that those who only pass it on need none of them.
+#ifndef CLIENT_CLIENT_OPTIONS_H_
+#define CLIENT_CLIENT_OPTIONS_H_
+
+#include <string>
+
+#include "client/backoff.h"
+
+namespace dcp::client {
+
+struct ClientOptions {
+  // "host:7420", "[::1]:7420" or "unix:/run/dcp-server.sock".
+  std::string address = {};
+
+  // With TLS the server's certificate is checked against `ca_file`, or the
+  // system's authorities without one. A `ca_file` means TLS. PEM files.
+  bool tls = false;
+  std::string ca_file = {};
+  // Of this client, where the server wants one (mutual TLS); both or none.
+  std::string cert_file = {};
+  std::string key_file = {};
+
+  // The bearer token: the text of `token_file`, or else the value of the
+  // environment variable `token_variable`, or none.
+  std::string token_file = {};
+  std::string token_variable = "TESSERA_TOKEN";
+
+  RetryOptions retry = {};
+};
+
+}  // namespace dcp::client
+
+#endif  // CLIENT_CLIENT_OPTIONS_H_
