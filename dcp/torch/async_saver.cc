@@ -15,6 +15,7 @@
 #include "dcp/base/log.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/save_plan_cache.h"
+#include "dcp/torch/checkpoint_source.h"
 #include "dcp/torch/tensor_io.h"
 
 namespace dcp {
@@ -99,6 +100,7 @@ absl::Status AsyncSaver::Impl::ReportEarlierFailure() {
 absl::StatusOr<SaveHandle> AsyncSaver::Impl::Save(
     const StateDict& state, const std::string& path, absl::Status ready,
     std::function<void()> on_durable) {
+  DCP_RETURN_IF_ERROR(RefuseDaemon(path, "a save"));
   Join();
   if (coordinator_ == nullptr) {
     DCP_ASSIGN_OR_RETURN(coordinator_,

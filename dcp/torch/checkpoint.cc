@@ -22,13 +22,13 @@
 #include "dcp/base/bytes.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
-#include "dcp/checkpoint/checkpoint.h"
 #include "dcp/checkpoint/load.h"
 #include "dcp/checkpoint/save.h"
 #include "dcp/format/dcp_metadata.h"
 #include "dcp/format/pickle_reader.h"
 #include "dcp/format/pickle_writer.h"
 #include "dcp/torch/async_saver.h"
+#include "dcp/torch/checkpoint_source.h"
 #include "dcp/torch/held_state.h"
 #include "dcp/torch/process_group_coordinator.h"
 #include "dcp/torch/rank_stream.h"
@@ -106,28 +106,6 @@ absl::Status AddReadParts(const WantedState& wanted,
   return absl::OkStatus();
 }
 
-// The objects of those names, as they are stored. Unimplemented for one that
-// holds tensors.
-absl::StatusOr<absl::flat_hash_map<std::string, Value>> ReadObjects(
-    Checkpoint& checkpoint, const absl::flat_hash_set<std::string>& names,
-    std::stop_token stop) {
-  std::vector<uint32_t> entries;
-  for (uint32_t i = 0; i < checkpoint.entries().size(); ++i) {
-    if (names.contains(checkpoint.entries()[i].fqn)) entries.push_back(i);
-  }
-  DCP_RETURN_IF_ERROR(checkpoint.Locate(entries, stop));
-  absl::flat_hash_map<std::string, Value> values;
-  for (const uint32_t i : entries) {
-    const CheckpointEntry& entry = checkpoint.entries()[i];
-    if (!entry.object()->tensors.empty()) {
-      return absl::UnimplementedError(
-          absl::StrCat(entry.fqn, " is an object that holds tensors"));
-    }
-    values[entry.fqn] = entry.object()->value;
-  }
-  return values;
-}
-
 absl::Status TakeObjects(const WantedState& wanted,
                          const absl::flat_hash_map<std::string, Value>& values,
                          Objects& objects) {
@@ -148,15 +126,14 @@ class Loading {
       : state_(state),
         path_(path),
         options_(options),
-        fs_(FileSystemOr(options.file_system)),
         coordinator_(coordinator) {}
 
   absl::Status Run() {
-    std::unique_ptr<Checkpoint> checkpoint;
+    std::unique_ptr<CheckpointSource> source;
     absl::Status status = Look();
-    if (status.ok()) status = Open(checkpoint);
+    if (status.ok()) status = Open(source);
     DCP_RETURN_IF_ERROR(Meet(status));
-    DCP_RETURN_IF_ERROR(Agree(coordinator_, Read(*checkpoint)));
+    DCP_RETURN_IF_ERROR(Agree(coordinator_, Read(*source)));
     return Finish();
   }
 
@@ -168,13 +145,13 @@ class Loading {
     return absl::OkStatus();
   }
 
-  absl::Status Open(std::unique_ptr<Checkpoint>& checkpoint) {
-    DCP_ASSIGN_OR_RETURN(checkpoint, Checkpoint::Open(fs_, path_, {}));
+  absl::Status Open(std::unique_ptr<CheckpointSource>& source) {
+    DCP_ASSIGN_OR_RETURN(source, OpenSource(path_, options_));
     const Metadata wanted =
         DescribeWanted(*wanted_, [](size_t) { return false; });
     DCP_ASSIGN_OR_RETURN(
         objects_.absent,
-        CheckWanted(*checkpoint, {wanted}, options_.allow_partial_load));
+        CheckWanted(*source, {wanted}, options_.allow_partial_load));
     return absl::OkStatus();
   }
 
@@ -191,20 +168,20 @@ class Loading {
     return exchange_->Meet(coordinator_, status);
   }
 
-  absl::Status Read(Checkpoint& checkpoint) {
+  absl::Status Read(CheckpointSource& source) {
     absl::flat_hash_set<std::string> names;
     for (const StateLeaf& leaf : wanted_->objects) names.insert(leaf.fqn);
     DCP_ASSIGN_OR_RETURN(const auto values,
-                         ReadObjects(checkpoint, names, options_.stop));
+                         source.ReadObjects(names, options_.stop));
     DCP_RETURN_IF_ERROR(TakeObjects(*wanted_, values, objects_));
     Sinks sinks;
     DCP_RETURN_IF_ERROR(
         AddReadParts(*wanted_, *exchange_, objects_.absent, sinks));
-    return Load(fs_, checkpoint, sinks.tensors(),
-                {.memory_bytes = MemoryFor(NumBytes(sinks.tensors()),
-                                           options_.memory_bytes),
-                 .stop = options_.stop,
-                 .stats = options_.stats});
+    return source.ReadTensors(
+        sinks.tensors(), {.memory_bytes = MemoryFor(NumBytes(sinks.tensors()),
+                                                    options_.memory_bytes),
+                          .stop = options_.stop,
+                          .stats = options_.stats});
   }
 
   absl::Status Finish() {
@@ -222,7 +199,7 @@ class Loading {
 
   // Of load_from_rank0.
   struct Answers {
-    std::unique_ptr<Checkpoint> checkpoint;
+    std::unique_ptr<CheckpointSource> source;
     std::vector<Metadata> requests;
     std::vector<std::string> texts;  // one for each rank
   };
@@ -238,7 +215,6 @@ class Loading {
   StateDict& state_;
   const std::string path_;
   const TorchLoadOptions& options_;
-  FileSystem& fs_;
   ProcessGroupCoordinator& coordinator_;
   std::unique_ptr<WantedState> wanted_;
   std::optional<ReplicaExchange> exchange_;
@@ -255,7 +231,7 @@ class FanOutSink final : public TensorSink {
     for (TensorSink* sink : locals_) {
       DCP_RETURN_IF_ERROR(sink->Place(offset, src));
     }
-    // The core places the bytes of a tensor in their order, and tensors in
+    // A source places the bytes of a tensor in their order, and tensors in
     // the order in which they were given: that of the streams.
     for (RankStreamWriter* stream : streams_) {
       DCP_RETURN_IF_ERROR(stream->Write(src));
@@ -290,9 +266,9 @@ absl::Status Loading::Answer(const std::vector<std::string>& requests,
     DCP_ASSIGN_OR_RETURN(Metadata wanted, ParseDcpMetadata(AsBytes(request)));
     answers.requests.push_back(std::move(wanted));
   }
-  DCP_ASSIGN_OR_RETURN(answers.checkpoint, Checkpoint::Open(fs_, path_, {}));
+  DCP_ASSIGN_OR_RETURN(answers.source, OpenSource(path_, options_));
   DCP_ASSIGN_OR_RETURN(objects_.absent,
-                       CheckWanted(*answers.checkpoint, answers.requests,
+                       CheckWanted(*answers.source, answers.requests,
                                    options_.allow_partial_load));
   absl::flat_hash_set<std::string> names;
   for (const Metadata& request : answers.requests) {
@@ -303,7 +279,7 @@ absl::Status Loading::Answer(const std::vector<std::string>& requests,
     }
   }
   DCP_ASSIGN_OR_RETURN(const auto values,
-                       ReadObjects(*answers.checkpoint, names, options_.stop));
+                       answers.source->ReadObjects(names, options_.stop));
   for (const Metadata& request : answers.requests) {
     ValueArena arena;
     std::vector<Value> absent;
@@ -386,13 +362,12 @@ absl::Status Loading::SendAll(Answers& answers, const Sinks& sinks,
     target.tensor.sink = &target.sink;
     tensors.push_back(target.tensor);
   }
-  absl::Status status =
-      Load(fs_, *answers.checkpoint, tensors,
-           {.memory_bytes =
-                MemoryFor(NumBytes(tensors),
-                          std::max(options_.memory_bytes / 2, kMinMemoryBytes)),
-            .stop = options_.stop,
-            .stats = options_.stats});
+  absl::Status status = answers.source->ReadTensors(
+      tensors, {.memory_bytes = MemoryFor(
+                    NumBytes(tensors),
+                    std::max(options_.memory_bytes / 2, kMinMemoryBytes)),
+                .stop = options_.stop,
+                .stats = options_.stats});
   for (const auto& stream : streams) {
     if (status.ok()) {
       status = stream->Finish();
@@ -458,6 +433,7 @@ absl::Status Loading::RunFromRank0() {
 
 absl::Status save(const StateDict& state, const std::string& path,
                   const TorchSaveOptions& options) {
+  DCP_RETURN_IF_ERROR(RefuseDaemon(path, "a save"));
   DCP_ASSIGN_OR_RETURN(
       const std::shared_ptr<ProcessGroupCoordinator> coordinator,
       ProcessGroupCoordinator::OfTraining(options.process_group));

@@ -1,8 +1,10 @@
 // Saving and loading of state dicts by a training job: every rank calls with
 // what it holds. On disk it is PyTorch's DCP format; loading takes .pt and
 // safetensors too, onto any mesh and placements. Names and meaning are those
-// of torch.distributed.checkpoint. For the thread that trains; all ranks make
-// the same calls in the same order; an error of one rank is returned on all.
+// of torch.distributed.checkpoint. Loading also takes a checkpoint on a daemon
+// (server/README.md), "tessera://host:7420/srv/run/step-12". For the thread
+// that trains; all ranks make the same calls in the same order; an error of one
+// rank is returned on all.
 #ifndef DCP_TORCH_CHECKPOINT_H_
 #define DCP_TORCH_CHECKPOINT_H_
 
@@ -13,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client/client_options.h"
 #include "dcp/io/file_system.h"
 #include "dcp/io/pipeline.h"
 #include "dcp/torch/state_value.h"
@@ -32,7 +35,8 @@ struct TorchSaveOptions {
   FileSystem* file_system = nullptr;  // null: the operating system's
 };
 
-// Blocks until the checkpoint is durable.
+// Blocks until the checkpoint is durable. InvalidArgument for a path on a
+// daemon, from which checkpoints are only loaded.
 absl::Status save(const StateDict& state, const std::string& path,
                   const TorchSaveOptions& options = {});
 
@@ -108,19 +112,26 @@ struct TorchLoadOptions {
   bool broadcast_to_replicas = true;
   uint64_t memory_bytes = uint64_t{256} << 20;
   std::stop_token stop = {};
+  // From a daemon: bytes_read have arrived, in num_reads calls.
   TransferStats* stats = nullptr;
   FileSystem* file_system = nullptr;
+  // Of a path on a daemon: TLS, token and retries; the token is TESSERA_TOKEN's
+  // where there is no file. `address` is for paths without one,
+  // "tessera:///srv/run/step-12", such as that of a unix socket.
+  client::ClientOptions daemon = {};
 };
 
 // In place: fills the tensors of `state`, replaces its plain values, gives
 // Stateful objects theirs. Every name, shape and type is checked before
-// anything is read, and all that is wrong is listed.
+// anything is read, and all that is wrong is listed. From a daemon each rank
+// gets its own boxes, into the memory of its tensors where that is contiguous
+// on the CPU.
 absl::Status load(StateDict& state, const std::string& path,
                   const TorchLoadOptions& options = {});
 
 // cpu_ram_efficient_loading: rank 0 alone reads the file (.pt, safetensors, a
-// DCP directory), and each rank receives its parts of the tensors in `state`,
-// through a window of `memory_bytes`.
+// DCP directory), or talks to the daemon, and each rank receives its parts of
+// the tensors in `state`, through a window of `memory_bytes`.
 absl::Status load_from_rank0(StateDict& state, const std::string& path,
                              const TorchLoadOptions& options = {});
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "dcp/base/status.h"
 #include "dcp/torch/async_saver.h"
+#include "dcp/torch/checkpoint_source.h"
 #include "dcp/torch/preemption.h"
 #include "dcp/torch/process_group_coordinator.h"
 #include "dcp/torch/step_directories.h"
@@ -28,8 +29,10 @@ struct CheckpointManager::Impl {
     }
   }
 
-  // Of the thread that trains, beside the saver's own.
+  // Of the thread that trains, beside the saver's own. Every call that needs
+  // the directory begins with it.
   absl::StatusOr<ProcessGroupCoordinator*> Coordinate() {
+    DCP_RETURN_IF_ERROR(RefuseDaemon(directory, "a checkpoint manager"));
     if (coordinator == nullptr) {
       DCP_ASSIGN_OR_RETURN(
           coordinator, ProcessGroupCoordinator::Make(

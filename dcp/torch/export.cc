@@ -10,6 +10,7 @@
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/convert.h"
 #include "dcp/torch/async_saver.h"
+#include "dcp/torch/checkpoint_source.h"
 #include "dcp/torch/process_group_coordinator.h"
 
 namespace dcp {
@@ -50,6 +51,8 @@ absl::Status Consolidate(const std::string& checkpoint, const std::string& path,
 
 absl::Status export_full(const std::string& checkpoint, const std::string& path,
                          const ExportOptions& options) {
+  DCP_RETURN_IF_ERROR(RefuseDaemon(checkpoint, "an export"));
+  DCP_RETURN_IF_ERROR(RefuseDaemon(path, "an export"));
   DCP_ASSIGN_OR_RETURN(
       const std::shared_ptr<ProcessGroupCoordinator> coordinator,
       ProcessGroupCoordinator::OfTraining(options.process_group));

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "dcp/base/status.h"
@@ -42,29 +41,26 @@ bool IsTensor(const StateValue& value) {
          value.get_if<fsdp::DTensor>() != nullptr;
 }
 
-std::string ProblemOf(const MetadataEntry& wanted,
-                      const CheckpointEntry& stored) {
+std::string ProblemOf(const MetadataEntry& wanted, const StoredEntry& stored) {
   const auto* tensor = std::get_if<TensorStorageMetadata>(&wanted.value);
   if (tensor == nullptr) {
-    return stored.tensor() == nullptr
-               ? ""
-               : absl::StrCat(wanted.fqn,
-                              " is stored as a tensor, wanted as "
-                              "a plain value");
+    return stored.is_tensor ? absl::StrCat(wanted.fqn,
+                                           " is stored as a tensor, wanted as "
+                                           "a plain value")
+                            : "";
   }
-  if (stored.tensor() == nullptr) {
+  if (!stored.is_tensor) {
     return absl::StrCat(wanted.fqn,
                         " is stored as a plain value, wanted as a tensor");
   }
-  if (stored.tensor()->shape != tensor->size) {
+  if (stored.shape != absl::MakeConstSpan(tensor->size)) {
     return absl::StrCat(wanted.fqn, " is stored as ",
-                        ShapeToString(stored.tensor()->shape), ", wanted as ",
+                        ShapeToString(stored.shape), ", wanted as ",
                         ShapeToString(tensor->size));
   }
-  if (!CanConvert(stored.tensor()->dtype, tensor->dtype)) {
-    return absl::StrCat(wanted.fqn, " is stored as ",
-                        TorchName(stored.tensor()->dtype), ", wanted as ",
-                        TorchName(tensor->dtype));
+  if (!CanConvert(stored.dtype, tensor->dtype)) {
+    return absl::StrCat(wanted.fqn, " is stored as ", TorchName(stored.dtype),
+                        ", wanted as ", TorchName(tensor->dtype));
   }
   return "";
 }
@@ -114,24 +110,20 @@ Metadata DescribeWanted(const WantedState& wanted,
 }
 
 absl::StatusOr<absl::flat_hash_set<std::string>> CheckWanted(
-    const Checkpoint& checkpoint, absl::Span<const Metadata> ranks,
+    const CheckpointSource& source, absl::Span<const Metadata> ranks,
     bool allow_partial) {
-  absl::flat_hash_map<absl::string_view, const CheckpointEntry*> by_name;
-  for (const CheckpointEntry& entry : checkpoint.entries()) {
-    by_name[entry.fqn] = &entry;
-  }
   absl::flat_hash_set<std::string> absent;
   absl::flat_hash_set<std::string> seen;
   std::vector<std::string> missing;
   std::vector<std::string> unfit;
   for (const Metadata& rank : ranks) {
     for (const MetadataEntry& wanted : rank.entries) {
-      const auto it = by_name.find(wanted.fqn);
-      if (it == by_name.end()) {
+      const std::optional<StoredEntry> stored = source.Find(wanted.fqn);
+      if (!stored.has_value()) {
         if (absent.insert(wanted.fqn).second) missing.push_back(wanted.fqn);
         continue;
       }
-      std::string problem = ProblemOf(wanted, *it->second);
+      std::string problem = ProblemOf(wanted, *stored);
       if (!problem.empty() && seen.insert(problem).second) {
         unfit.push_back(std::move(problem));
       }
@@ -140,7 +132,7 @@ absl::StatusOr<absl::flat_hash_set<std::string>> CheckWanted(
   if (allow_partial) missing.clear();
   if (missing.empty() && unfit.empty()) return absent;
   std::sort(missing.begin(), missing.end());
-  std::string message = absl::StrCat(checkpoint.path(), ": ");
+  std::string message = absl::StrCat(source.path(), ": ");
   if (!missing.empty()) {
     absl::StrAppend(&message, "it lacks ", absl::StrJoin(missing, ", "),
                     unfit.empty() ? "" : "; ");

@@ -14,9 +14,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "dcp/checkpoint/checkpoint.h"
 #include "dcp/tensor/dtype.h"
 #include "dcp/tensor/metadata.h"
+#include "dcp/torch/checkpoint_source.h"
 #include "dcp/torch/flat_state.h"
 #include "dcp/torch/state_value.h"
 #include "dcp/torch/tensor_parts.h"
@@ -52,7 +52,7 @@ Metadata DescribeWanted(const WantedState& wanted,
 // is missing, of another kind or shape, or of a type that is not convertible.
 // Returns the names that are missing.
 absl::StatusOr<absl::flat_hash_set<std::string>> CheckWanted(
-    const Checkpoint& checkpoint, absl::Span<const Metadata> ranks,
+    const CheckpointSource& source, absl::Span<const Metadata> ranks,
     bool allow_partial);
 
 }  // namespace dcp

@@ -23,6 +23,7 @@
 #include "fsdp/materialize.h"
 #include "fsdp/process_group.h"
 #include "gtest/gtest.h"
+#include "tests/dcp/torch/test_daemon.h"
 #include "tests/fsdp/tiny_model.h"
 #include "tests/testing/ranks.h"
 #include "tests/testing/status_matchers.h"
@@ -102,6 +103,20 @@ absl::StatusOr<int64_t> Load(const std::shared_ptr<AppState>& app) {
   // [/load]
 }
 
+// [daemon]
+// "tessera://trainer-7:7420/srv/runs/a/step-12"
+absl::StatusOr<int64_t> LoadFromDaemon(const std::shared_ptr<AppState>& app,
+                                       const std::string& url) {
+  dcp::TorchLoadOptions options;
+  // Without TLS and a token, none of it; TESSERA_TOKEN may hold the token too.
+  if (std::filesystem::exists("ca.pem")) options.daemon.ca_file = "ca.pem";
+  if (std::filesystem::exists("token")) options.daemon.token_file = "token";
+  dcp::StateDict state = {{"app", app}, {"step", 0}, {"note", ""}};
+  DCP_RETURN_IF_ERROR(dcp::load(state, url, options));
+  return *state["step"].get_if<int64_t>();
+}
+// [/daemon]
+
 // Each rank calls it; all work below one folder.
 void Enter() {
   fsdp::init_process_group();
@@ -118,6 +133,24 @@ TEST(Readme, SavesAndLoads) {
     EXPECT_THAT(Load(loaded.app), dcp::testing::IsOkAndHolds(12));
     EXPECT_EQ(loaded.FirstValue(), 0.25);
   });
+}
+
+TEST(Readme, LoadsFromADaemon) {
+  const dcp::testing::TestDaemon daemon;
+  RunRanks(
+      2,
+      [&] {
+        Enter();
+        Training saved(0.25);
+        ASSERT_OK(dcp::save(
+            {{"app", saved.app}, {"step", 12}, {"note", "warm-up done"}},
+            daemon.Path("step-12")));
+        Training loaded(0.5);
+        EXPECT_THAT(LoadFromDaemon(loaded.app, daemon.Url("step-12")),
+                    dcp::testing::IsOkAndHolds(12));
+        EXPECT_EQ(loaded.FirstValue(), 0.25);
+      },
+      daemon.ForRanks());
 }
 
 absl::Status SaveBehindTraining(Training& training, int64_t num_steps) {

@@ -6,8 +6,8 @@
 
 #include "ATen/ops/empty.h"
 #include "ATen/ops/ones.h"
-#include "dcp/io/file_system.h"
 #include "dcp/torch/checkpoint.h"
+#include "dcp/torch/local_source.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/status_matchers.h"
@@ -49,21 +49,20 @@ TEST(WantedState, DescribesTensorsWithBoxesOnRequest) {
 TEST(WantedState, ListsWhatRanksWantAndIsNotThere) {
   const TempDir dir;
   ASSERT_OK(save({{"a", at::ones({2})}, {"n", 1}}, dir.Join("c")));
-  const auto fs = NewPosixFileSystem();
-  ASSERT_OK_AND_ASSIGN(const auto checkpoint,
-                       Checkpoint::Open(*fs, dir.Join("c"), {}));
+  ASSERT_OK_AND_ASSIGN(const auto source,
+                       LocalSource::Open(nullptr, dir.Join("c")));
   const Metadata good = Describe({{"a", at::ones({2})}, {"n", 0}});
   const Metadata more = Describe({{"x", 1}, {"y", at::ones({1})}});
-  EXPECT_THAT(CheckWanted(*checkpoint, {good}, false),
+  EXPECT_THAT(CheckWanted(*source, {good}, false),
               IsOkAndHolds(UnorderedElementsAre()));
-  EXPECT_THAT(CheckWanted(*checkpoint, {good, more, more}, false),
+  EXPECT_THAT(CheckWanted(*source, {good, more, more}, false),
               StatusIs(absl::StatusCode::kNotFound,
                        AllOf(HasSubstr("lacks x, y"), Not(HasSubstr("y, x")))));
-  EXPECT_THAT(CheckWanted(*checkpoint, {good, more}, true),
+  EXPECT_THAT(CheckWanted(*source, {good, more}, true),
               IsOkAndHolds(UnorderedElementsAre("x", "y")));
   const Metadata unfit = Describe({{"a", 1}, {"n", at::ones({2})}, {"x", 1}});
   EXPECT_THAT(
-      CheckWanted(*checkpoint, {good, unfit}, false),
+      CheckWanted(*source, {good, unfit}, false),
       StatusIs(absl::StatusCode::kInvalidArgument,
                AllOf(HasSubstr("lacks x"), HasSubstr("a is stored as a tensor"),
                      HasSubstr("n is stored as a plain value"))));

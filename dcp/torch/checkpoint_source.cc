@@ -1,0 +1,26 @@
+#include "dcp/torch/checkpoint_source.h"
+
+#include "absl/strings/str_cat.h"
+#include "client/checkpoint_url.h"
+#include "dcp/torch/daemon_source.h"
+#include "dcp/torch/local_source.h"
+
+namespace dcp {
+
+absl::StatusOr<std::unique_ptr<CheckpointSource>> OpenSource(
+    const std::string& path, const TorchLoadOptions& options) {
+  if (client::IsCheckpointUrl(path)) {
+    return DaemonSource::Open(path, options.daemon, options.stop);
+  }
+  return LocalSource::Open(options.file_system, path);
+}
+
+absl::Status RefuseDaemon(absl::string_view path, absl::string_view what) {
+  if (!client::IsCheckpointUrl(path)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(path, ": ", what,
+                   " works on files that this machine sees, not on those "
+                   "of a daemon, from which load and load_from_rank0 read"));
+}
+
+}  // namespace dcp

@@ -1,0 +1,73 @@
+// CheckpointSource: where a load gets its state from: what a checkpoint holds,
+// boxes of its tensors, and its plain values. One on a disk, local_source.h, or
+// one on a daemon, daemon_source.h; the load is the same. Used by one thread at
+// a time.
+#ifndef DCP_TORCH_CHECKPOINT_SOURCE_H_
+#define DCP_TORCH_CHECKPOINT_SOURCE_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "dcp/checkpoint/load.h"
+#include "dcp/format/value.h"
+#include "dcp/io/pipeline.h"
+#include "dcp/tensor/dtype.h"
+#include "dcp/torch/checkpoint.h"
+
+namespace dcp {
+
+// What is stored under a name.
+struct StoredEntry {
+  bool is_tensor = false;  // else a plain value
+  // Of a tensor; the shape lives as long as the source.
+  DType dtype = DType::kFloat32;
+  absl::Span<const int64_t> shape;
+};
+
+class CheckpointSource {
+ public:
+  virtual ~CheckpointSource() = default;
+
+  // As errors name it.
+  virtual const std::string& path() const = 0;
+
+  virtual std::optional<StoredEntry> Find(absl::string_view name) const = 0;
+
+  // The plain values of those names, as far as there are such; they live as
+  // long as the source. Unimplemented for one that holds tensors.
+  virtual absl::StatusOr<absl::flat_hash_map<std::string, Value>> ReadObjects(
+      const absl::flat_hash_set<std::string>& names, std::stop_token stop) = 0;
+
+  struct ReadOptions {
+    uint64_t memory_bytes;  // for payload on its way
+    std::stop_token stop;
+    TransferStats* stats;  // may be null
+  };
+  // As Load (dcp/checkpoint/load.h), of tensors that are there and fit. Where
+  // a sink has no memory of its own to write to, bytes are placed in the order
+  // of `tensors`, and those of a tensor in their order.
+  virtual absl::Status ReadTensors(absl::Span<const LoadTensor> tensors,
+                                   const ReadOptions& options) = 0;
+};
+
+// A daemon's where `path` begins with tessera://. Looks into the checkpoint,
+// reads no payload.
+absl::StatusOr<std::unique_ptr<CheckpointSource>> OpenSource(
+    const std::string& path, const TorchLoadOptions& options);
+
+// InvalidArgument, with what is done instead, for a path on a daemon, where
+// `what`, "a save", works on this machine's files.
+absl::Status RefuseDaemon(absl::string_view path, absl::string_view what);
+
+}  // namespace dcp
+
+#endif  // DCP_TORCH_CHECKPOINT_SOURCE_H_

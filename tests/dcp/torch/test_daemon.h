@@ -1,0 +1,45 @@
+// TestDaemon: a dcp-server in the test's process, on a free port, with a root
+// of its own; the test's ranks, which are started anew, find it there. For the
+// thread of the test.
+#ifndef TESTS_DCP_TORCH_TEST_DAEMON_H_
+#define TESTS_DCP_TORCH_TEST_DAEMON_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "server/server.h"
+#include "server/server_options.h"
+#include "tests/testing/ranks.h"
+#include "tests/testing/temp_dir.h"
+
+namespace dcp::testing {
+
+class TestDaemon {
+ public:
+  // `options` say what is special: TLS, tokens.
+  explicit TestDaemon(server::ServerOptions options = {});
+
+  // False in a rank, where this is only where the daemon is.
+  bool is_here() const { return server_ != nullptr; }
+  const std::string& address() const { return address_; }
+  // Of a checkpoint below the root, as this machine sees it and as the daemon
+  // does.
+  std::string Path(absl::string_view name) const;
+  std::string Url(absl::string_view name) const;
+  // With which RunRanks makes ranks find it.
+  fsdp::testing::RanksOptions ForRanks() const;
+
+  // From now on nobody answers there.
+  void Stop() { server_ = nullptr; }
+
+ private:
+  std::unique_ptr<TempDir> dir_;
+  std::string root_;
+  std::string address_;
+  std::unique_ptr<server::Server> server_;
+};
+
+}  // namespace dcp::testing
+
+#endif  // TESTS_DCP_TORCH_TEST_DAEMON_H_
