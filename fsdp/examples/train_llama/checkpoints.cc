@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ATen/ops/zeros.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -122,15 +123,18 @@ absl::Status Checkpoints::Resume(const std::string& path, int64_t step) {
   return absl::OkStatus();
 }
 
-// Rank 0 alone reads, whatever the format; each rank receives its part.
+// Of a file rank 0 alone reads, whatever the format, and each rank receives its
+// part; a daemon gives each rank the shards of its place on the mesh.
 absl::Status Checkpoints::InitFrom(const std::string& path) {
   absl::StatusOr<dcp::StateDict> model = dcp::get_model_state_dict(*run_.model);
   if (!model.ok()) return model.status();
-  const absl::Status loaded = dcp::load_from_rank0(*model, path);
+  const bool from_daemon = absl::StartsWith(path, "tessera://");
+  const auto load = from_daemon ? dcp::load : dcp::load_from_rank0;
+  const absl::Status loaded = load(*model, path, {});
   if (!absl::IsNotFound(loaded)) return loaded;
   // A step of a run has the model under this name; the tensors are the same.
   dcp::StateDict step = {{"model", *model}};
-  return dcp::load_from_rank0(step, path).ok() ? absl::OkStatus() : loaded;
+  return load(step, path, {}).ok() ? absl::OkStatus() : loaded;
 }
 
 absl::Status Checkpoints::Begin() {

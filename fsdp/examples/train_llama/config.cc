@@ -108,7 +108,7 @@ std::vector<Option> Saving(Config* c) {
       {"keep-every", Integer{&c->keep_every, 0},
        "of older steps, those of every so many; 0: none"},
       {"init-from", Text{&c->init_from, {}},
-       "weights to begin with; rank 0 reads them"},
+       "weights to begin with; rank 0 reads them, or a dcp-server"},
       {"export", Text{&c->export_to, {}},
        "the model in the end, whole: a .safetensors, .pt or folder"},
   };
@@ -344,6 +344,9 @@ same losses, on as many processes as there are then:
 Saves are written while training goes on. dcp-convert and PyTorch read the
 steps and the export; another run begins with it:
   train_llama --data=other.txt --init-from=model.safetensors
+as it does with a step that a dcp-server has, of which each rank gets its own
+shards, on whatever mesh it was saved (TESSERA_TOKEN is the token, if any):
+  train_llama --data=other.txt --init-from=tessera://host:7420/srv/run/step-900
 
 Model and data (defaults in brackets):
 )",

@@ -13,6 +13,7 @@ import unittest
 
 TRAINER = pathlib.Path("fsdp/examples/train_llama").resolve()
 CONVERT = pathlib.Path("tools/dcp-convert").resolve()
+SERVER = pathlib.Path("server/dcp-server").resolve()
 SMALL = ("--dim=32", "--layers=2", "--ffn-dim=48", "--seq-len=16", "--batch=4",
          "--lr=1e-3")
 # Sums over ranks are added in another order, and training enlarges that.
@@ -207,6 +208,39 @@ class ResumeTest(unittest.TestCase):
                 f"--init-from={name}", "--losses-out=begun")
             self.assertIn(f"began with the weights of {name}", printed)
             self.expect_close(self.losses("begun"), self.losses("trained")[5:])
+
+    @contextlib.contextmanager
+    def daemon(self):
+        """A server of the test's folder; its address."""
+        with tempfile.TemporaryDirectory(
+                dir=os.environ.get("TEST_TMPDIR")) as state:
+            server = subprocess.Popen(
+                [SERVER, "--listen=127.0.0.1:0", f"--root={self.folder}",
+                 f"--state-dir={state}"],
+                stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            try:
+                for line in server.stderr:
+                    started = re.search(r"event=start .*address=(\S+)", line)
+                    if started:
+                        break
+                yield started.group(1)
+            finally:
+                server.kill()
+                server.communicate()
+
+    def test_begins_with_shards_of_another_mesh_from_a_daemon(self):
+        (self.folder / "one").write_text("To be or not to b")
+        self.train(2, "--data=one", "--checkpoint-dir=run", "--steps=5")
+        begin = ("--data=one", "--steps=1", "--losses-out=begun")
+        self.train(1, *begin, "--init-from=run/step-5")
+        expected = self.losses("begun")
+        with self.daemon() as address:
+            url = f"tessera://{address}{self.folder.resolve()}/run/step-5"
+            for world_size, flags in ((1, ()), (4, ("--replicate=2",))):
+                printed = self.train(world_size, *begin, *flags,
+                                     f"--init-from={url}")
+                self.assertIn(f"began with the weights of {url}", printed)
+                self.expect_close(self.losses("begun"), expected)
 
     def test_says_on_all_ranks_what_cannot_be_read_or_written(self):
         train = ("--data=text", "--steps=1")
