@@ -6,6 +6,7 @@
 // how often.
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -252,15 +253,16 @@ TEST_F(JobKillTest, EveryJobEndsRightAndWhole) {
   SetLogSink([](LogSeverity, absl::string_view) {});
   SCOPED_TRACE(
       absl::StrCat("--gtest_random_seed=", GTEST_FLAG_GET(random_seed)));
-  const int64_t microseconds = Run(0, 0, 0);
+  int64_t microseconds = Run(0, 0, 0);
   const int rounds = absl::GetFlag(FLAGS_rounds);
   int num_kills = 0;
   for (int round = 1; round <= rounds; ++round) {
     SCOPED_TRACE(absl::StrCat("round ", round));
     const int kills = 1 + static_cast<int>(random_() % 3);
-    Run(round, kills, microseconds);
-    num_kills += kills;
+    // Of all rounds the shortest: one may have had to share the machine.
+    microseconds = std::min(microseconds, Run(round, kills, microseconds));
     if (HasFailure()) return;
+    num_kills += kills;
   }
   std::cout << num_kills << " kills in " << rounds << " rounds, "
             << num_daemons_ << " of " << num_starts_
