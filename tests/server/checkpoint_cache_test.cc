@@ -116,15 +116,14 @@ TEST_F(CheckpointCacheTest, CallsThatComeTogetherOpenOnce) {
   const std::string path = Golden("torch-2.11/train");
   constexpr size_t kCalls = 50;
   std::vector<Result> results(kCalls, absl::UnknownError(""));
-  std::vector<std::unique_ptr<absl::Notification>> opened;
+  std::vector<absl::Notification> opened(kCalls);
   for (size_t i = 0; i < kCalls; ++i) {
-    opened.push_back(std::make_unique<absl::Notification>());
     cache->Open(client_, {.path = path, .open = {}}, [&, i](Result result) {
       results[i] = std::move(result);
-      opened[i]->Notify();
+      opened[i].Notify();
     });
   }
-  for (const auto& notification : opened) notification->WaitForNotification();
+  for (const auto& notification : opened) notification.WaitForNotification();
   for (const Result& result : results) {
     ASSERT_OK(result);
     EXPECT_EQ(*result, *results[0]);
@@ -197,15 +196,14 @@ TEST_F(CheckpointCacheTest, LocatesForAllWhoAsk) {
                        Open(*cache, Golden("torch-2.11/sharded")));
   const auto num_entries =
       static_cast<uint32_t>(shared->checkpoint().entries().size());
-  std::vector<std::unique_ptr<absl::Notification>> located;
-  for (uint32_t i = 0; i < 4 * num_entries; ++i) {
-    located.push_back(std::make_unique<absl::Notification>());
+  std::vector<absl::Notification> located(4 * num_entries);
+  for (uint32_t i = 0; i < located.size(); ++i) {
     shared->Locate({i % num_entries}, [&, i](const absl::Status& status) {
       EXPECT_OK(status);
-      located[i]->Notify();
+      located[i].Notify();
     });
   }
-  for (const auto& notification : located) notification->WaitForNotification();
+  for (const auto& notification : located) notification.WaitForNotification();
   for (const CheckpointEntry& entry : shared->checkpoint().entries()) {
     if (entry.tensor() == nullptr) continue;
     for (const ChunkLocation& location : entry.tensor()->locations) {

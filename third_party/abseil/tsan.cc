@@ -1,4 +1,5 @@
-// Makes absl::Mutex, absl::CondVar and absl::Status known to ThreadSanitizer.
+// Makes absl::Mutex, absl::CondVar, absl::Notification and absl::Status known
+// to ThreadSanitizer.
 //
 // Debian's Abseil is compiled without ThreadSanitizer, which therefore sees no
 // edge between an Unlock() and the Lock() that follows, and reports a race on
@@ -13,6 +14,7 @@
 #include <sanitizer/tsan_interface.h>
 
 #include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 
 // A member function takes its object as first argument, so that a plain
@@ -92,13 +94,51 @@ bool WrapWaitWithDeadline(absl::CondVar* condition, absl::Mutex* mutex,
   return timed_out;
 }
 
+#define DCP_NOTIFICATION "4absl7debian312Notification"
+
+void RealNotify(absl::Notification*) __asm__("__real__ZN" DCP_NOTIFICATION
+                                             "6NotifyEv");
+void WrapNotify(absl::Notification*) __asm__("__wrap__ZN" DCP_NOTIFICATION
+                                             "6NotifyEv");
+void WrapNotify(absl::Notification* notification) {
+  __tsan_release(notification);
+  RealNotify(notification);
+}
+
+void RealAwait(const absl::Notification*) __asm__("__real__ZNK" DCP_NOTIFICATION
+                                                  "19WaitForNotificationEv");
+void WrapAwait(const absl::Notification*) __asm__("__wrap__ZNK" DCP_NOTIFICATION
+                                                  "19WaitForNotificationEv");
+void WrapAwait(const absl::Notification* notification) {
+  RealAwait(notification);
+  __tsan_acquire(const_cast<absl::Notification*>(notification));
+}
+
+bool RealAwaitWithTimeout(const absl::Notification*, absl::Duration) __asm__(
+    "__real__ZNK" DCP_NOTIFICATION
+    "30WaitForNotificationWithTimeoutENS0_8DurationE");
+bool WrapAwaitWithTimeout(const absl::Notification*, absl::Duration) __asm__(
+    "__wrap__ZNK" DCP_NOTIFICATION
+    "30WaitForNotificationWithTimeoutENS0_8DurationE");
+bool WrapAwaitWithTimeout(const absl::Notification* notification,
+                          absl::Duration timeout) {
+  const bool notified = RealAwaitWithTimeout(notification, timeout);
+  if (notified) __tsan_acquire(const_cast<absl::Notification*>(notification));
+  return notified;
+}
+
 // Absl: the last owner of a Status frees it inside of the library, and the
 // decrements of the other owners happened there too.
 // Rings: liburing maps and unmaps them with system calls of its own, which
 // ThreadSanitizer does not see. The ring of one thread at the address where
 // another thread's was before looks like a race; a ring has one thread.
+// gRPC: a call is made by the thread that reads its headers and begins on
+// another; its last owner destroys it, and where it was cancelled, that
+// decrement happened inside of the library. No callback of ours is below these.
 extern "C" const char* __tsan_default_suppressions() {
   return "race:absl::*Status::Unref\n"
          "race:liburing.h\n"
-         "race:uring_queue.cc\n";
+         "race:uring_queue.cc\n"
+         "race:RegisteredCallAllocation\n"
+         "race:^grpc::internal::Callback*::~ServerCallback\n";
 }
