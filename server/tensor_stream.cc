@@ -19,7 +19,6 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
-#include "dcp/base/checksum.h"
 #include "dcp/base/error_place.h"
 #include "dcp/base/status.h"
 #include "proto/rpc_status.h"
@@ -347,7 +346,7 @@ void TensorStream::WriteChunk() {
       ChunkFrameBuffer({.part = first.part,
                         .offset = write_offset_ - part.begin,
                         .data = data,
-                        .crc32c = ExtendCrc32c(0, data)},
+                        .crc32c = first.window->Crc32c(in_window, data.size())},
                        std::make_shared<Owner>(Owner{first.window, memory_}));
   write_offset_ += data.size();
   writing_ = true;

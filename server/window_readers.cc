@@ -21,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "dcp/base/check.h"
+#include "dcp/base/checksum.h"
 #include "dcp/base/error_place.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
@@ -58,6 +59,22 @@ struct Window::Batch {
   std::stop_source stop;
   size_t num_wanted = 0;  // windows with users
 };
+
+uint32_t Window::Crc32c(uint64_t begin, uint64_t length) const {
+  const ByteSpan piece = bytes().subspan(begin, length);
+  const uint64_t index = begin / kCrcBytes;
+  if (begin % kCrcBytes != 0 || length == 0 || index >= crcs_.size() ||
+      length != std::min(kCrcBytes, num_bytes - begin)) {
+    return ExtendCrc32c(0, piece);
+  }
+  // Two threads may find it at the same time: they find the same.
+  uint64_t crc = crcs_[index].load(std::memory_order_relaxed);
+  if (crc == 0) {
+    crc = kKnown | ExtendCrc32c(0, piece);
+    crcs_[index].store(crc, std::memory_order_relaxed);
+  }
+  return static_cast<uint32_t>(crc);
+}
 
 WindowUser::~WindowUser() { readers_.LetGo(*this, /*all=*/true); }
 

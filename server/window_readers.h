@@ -5,6 +5,7 @@
 #ifndef SERVER_WINDOW_READERS_H_
 #define SERVER_WINDOW_READERS_H_
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -30,6 +31,7 @@
 #include "server/checkpoint_cache.h"
 #include "server/memory_budget.h"
 #include "server/metrics.h"
+#include "server/tensor_parts.h"
 
 namespace dcp::server {
 
@@ -59,6 +61,10 @@ class Window {
   const absl::Status& status() const { return status_; }
   ByteSpan bytes() const { return ByteSpan(data_.get(), num_bytes); }
 
+  // CRC-32C of these bytes. Streams cut a window at the same places, so that of
+  // whole pieces of kCrcBytes is found once for all of them.
+  uint32_t Crc32c(uint64_t begin, uint64_t length) const;
+
   Window(WindowKey window_key, uint64_t size)
       : num_bytes(size), key(std::move(window_key)) {}
 
@@ -67,10 +73,15 @@ class Window {
   friend class WindowUser;
   struct Batch;
 
+  static constexpr uint64_t kCrcBytes = uint64_t{1} << 20;
+
   const WindowKey key;
   std::atomic<bool> ready_{false};
   absl::Status status_;
   std::unique_ptr<uint8_t[]> data_;
+  // Of the pieces from kCrcBytes * i on, with kKnown; 0 where it is not known.
+  static constexpr uint64_t kKnown = uint64_t{1} << 32;
+  mutable std::array<std::atomic<uint64_t>, kWindowBytes / kCrcBytes> crcs_{};
 
   // Guarded by the readers' lock.
   std::vector<class WindowUser*> users;

@@ -8,6 +8,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
+#include "dcp/base/checksum.h"
 #include "dcp/base/error_place.h"
 #include "dcp/checkpoint/coordinator.h"
 #include "dcp/checkpoint/save.h"
@@ -111,6 +112,28 @@ TEST_F(WindowReadersTest, ReadsWhatIsWanted) {
     ASSERT_OK(windows[i]->status());
     EXPECT_EQ(AsText(windows[i]->bytes()),
               BytesOf(static_cast<int64_t>(i) * 7, 7));
+  }
+}
+
+TEST_F(WindowReadersTest, WindowsTellTheChecksumOfAnyPiece) {
+  const auto readers = NewReaders(0);
+  WindowUser user(*readers, waker_.wake());
+  for (const int64_t num_rows : {1024, 100}) {
+    const auto num_bytes = static_cast<uint64_t>(num_rows) * 1024;
+    const auto window = user.Want(Rows(0, num_rows), num_bytes);
+    waker_.WaitFor(*window);
+    // A whole one is remembered; what is asked for next is not it.
+    for (int i = 0; i < 2; ++i) {
+      for (const uint64_t begin : {uint64_t{0}, uint64_t{1000}}) {
+        for (const uint64_t left_out :
+             {uint64_t{0}, uint64_t{1}, uint64_t{5000}}) {
+          const uint64_t length = num_bytes - begin - left_out;
+          EXPECT_EQ(window->Crc32c(begin, length),
+                    ExtendCrc32c(0, window->bytes().subspan(begin, length)));
+        }
+      }
+      EXPECT_EQ(window->Crc32c(0, 0), 0u);
+    }
   }
 }
 
