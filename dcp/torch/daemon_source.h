@@ -1,7 +1,7 @@
 // DaemonSource: a checkpoint that a dcp-server reads, in any format, and of
 // which this process gets what it asks for. As CheckpointSource; what it says
-// of the checkpoint and what it reads are of one state of it, or the read
-// fails (FailedPrecondition).
+// of the checkpoint and the tensors that it reads are of one state of it, or
+// the read fails (FailedPrecondition).
 #ifndef DCP_TORCH_DAEMON_SOURCE_H_
 #define DCP_TORCH_DAEMON_SOURCE_H_
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <stop_token>
 #include <vector>
 
 #include "ATen/ops/arange.h"
@@ -130,6 +131,45 @@ TEST(DaemonReader, PlacesAllInOrderThroughSmallWindows) {
   EXPECT_THAT(read(full, other), StatusIs(absl::StatusCode::kResourceExhausted,
                                           HasSubstr("the sink is full")));
   EXPECT_EQ(other.num_placed(), 0u);
+}
+
+class StoppingSink final : public TensorSink {
+ public:
+  explicit StoppingSink(std::stop_source& stop) : stop_(stop) {}
+
+  absl::Status Place(uint64_t offset, ByteSpan src) override {
+    num_placed_ = offset + src.size();
+    stop_.request_stop();
+    return absl::OkStatus();
+  }
+  absl::Status Flush() override { return absl::OkStatus(); }
+
+  uint64_t num_placed() const { return num_placed_; }
+
+ private:
+  std::stop_source& stop_;
+  uint64_t num_placed_ = 0;
+};
+
+TEST(DaemonReader, AStopEndsItOnTheWay) {
+  const TestDaemon daemon;
+  const int64_t num_elements = int64_t{1} << 20;
+  ASSERT_OK(save({{"a", at::arange(num_elements)}}, daemon.Path("c")));
+  ASSERT_OK_AND_ASSIGN(const auto source,
+                       DaemonSource::Open(daemon.Url("c"), {}, {}));
+  std::stop_source stop;
+  StoppingSink sink(stop);
+  EXPECT_THAT(source->ReadTensors({{.fqn = "a",
+                                    .dtype = DType::kInt64,
+                                    .shape = {num_elements},
+                                    .box = WholeBox({num_elements}),
+                                    .sink = &sink}},
+                                  {.memory_bytes = 4 << 20,
+                                   .stop = stop.get_token(),
+                                   .stats = nullptr}),
+              StatusIs(absl::StatusCode::kCancelled));
+  EXPECT_GT(sink.num_placed(), 0u);
+  EXPECT_LT(sink.num_placed(), static_cast<uint64_t>(num_elements) * 8);
 }
 
 }  // namespace
