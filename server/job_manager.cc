@@ -579,9 +579,9 @@ void JobManager::RunReady() {
 
 void JobManager::Execute(const EntryPtr& entry) {
   const absl::StatusOr<std::string> response = RunOnce(entry);
-  Reservation memory;  // returned without the lock
   bool goes_on = false;
   {
+    Reservation memory;  // returned without the lock, before the job has ended
     absl::MutexLock lock(&mutex_);
     memory = std::move(entry->memory);
     goes_on = absl::IsCancelled(response.status()) && stopping_ &&

@@ -33,45 +33,56 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kNumFiles = 6;
 
-// Holds the first thread that comes to a place until it is let go.
+// Given any number of times, by any thread.
+class Signal {
+ public:
+  void Give() {
+    absl::MutexLock lock(&mutex_);
+    if (!given_.HasBeenNotified()) given_.Notify();
+  }
+  bool is_given() const { return given_.HasBeenNotified(); }
+  void Wait() const { given_.WaitForNotification(); }
+
+ private:
+  absl::Mutex mutex_;
+  absl::Notification given_;
+};
+
+// Holds the first thread that comes to a place until it is let go. Hooks and
+// watchers may be called after the gate is gone: they own what they use.
 class Gate {
  public:
   Gate(JobServer& server, std::string operation, std::string path)
       : server_(server) {
-    server.fs().SetHook(
-        [this, operation = std::move(operation), path = std::move(path)](
-            absl::string_view now, absl::string_view where) {
-          if (now != operation || !absl::StrContains(where, path)) return;
-          if (reached_.HasBeenNotified()) return;
-          reached_.Notify();
-          open_.WaitForNotification();
-        });
+    server.fs().SetHook([reached = reached_, open = open_,
+                         operation = std::move(operation),
+                         path = std::move(path)](absl::string_view now,
+                                                 absl::string_view where) {
+      if (now != operation || !absl::StrContains(where, path)) return;
+      if (reached->is_given()) return;
+      reached->Give();
+      open->Wait();
+    });
   }
   ~Gate() { Open(); }
 
-  void WaitUntilReached() { reached_.WaitForNotification(); }
-  void Open() {
-    absl::MutexLock lock(&mutex_);
-    if (open_.HasBeenNotified()) return;
-    server_.fs().SetHook(nullptr);
-    open_.Notify();
-  }
+  void WaitUntilReached() { reached_->Wait(); }
+  void Open() { open_->Give(); }
   // When the server begins to drain, of which watchers of `name` hear.
   void OpenWhenDraining(const std::string& name) {
     OpenWhenDraining(Client("anonymous", {}), name);
   }
   void OpenWhenDraining(const Client& client, const std::string& name) {
     JobManager& manager = server_.manager();
-    EXPECT_OK(manager.Watch(client, name, [this, &manager] {
-      if (manager.draining()) Open();
+    EXPECT_OK(manager.Watch(client, name, [open = open_, &manager] {
+      if (manager.draining()) open->Give();
     }));
   }
 
  private:
   JobServer& server_;
-  absl::Mutex mutex_;
-  absl::Notification reached_;
-  absl::Notification open_;
+  const std::shared_ptr<Signal> reached_ = std::make_shared<Signal>();
+  const std::shared_ptr<Signal> open_ = std::make_shared<Signal>();
 };
 
 class JobManagerTest : public ::testing::Test {
@@ -510,14 +521,12 @@ TEST_F(JobManagerTest, ADrainMayBeCutShortByAnother) {
   Gate gate(*server_, "Create", "out/__3_0");
   const std::string name = Submit("out");
   gate.WaitUntilReached();
-  absl::Notification draining;
-  ASSERT_OK(
-      server_->manager().Watch(Client("anonymous", {}), name, [&draining] {
-        if (!draining.HasBeenNotified()) draining.Notify();
-      }));
+  const auto draining = std::make_shared<Signal>();
+  ASSERT_OK(server_->manager().Watch(Client("anonymous", {}), name,
+                                     [draining] { draining->Give(); }));
   std::thread patient(
       [&] { server_->manager().Drain(absl::InfiniteFuture()); });
-  draining.WaitForNotification();
+  draining->Wait();
   // Opens the gate when it has begun.
   std::vector<std::thread> hasty;
   gate.OpenWhenDraining(name);
