@@ -183,20 +183,20 @@ ProgressDisplay::ProgressDisplay(Console console, std::string label,
       label_(std::move(label)),
       mode_(mode),
       counting_(counting),
-      stats_(stats) {}
+      stats_(stats),
+      start_seconds_(Now()) {}
 
 ProgressDisplay::~ProgressDisplay() { Finish(); }
 
 void ProgressDisplay::Start(uint64_t total_bytes) {
   if (mode_ == ProgressMode::kNone || printer_.has_value()) return;
-  start_seconds_ = Now();
   printer_.emplace(
       ProgressPrinter::Options{.label = label_,
                                .mode = mode_,
                                .terminal = console_.err_is_terminal,
                                .width = console_.err_width},
       total_bytes);
-  Print(printer_->Tick(0, DoneBytes()));
+  Print(printer_->Tick(Seconds(), DoneBytes()));
   thread_ = std::jthread([this](std::stop_token stop) { Run(stop); });
 }
 

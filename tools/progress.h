@@ -94,7 +94,8 @@ class ProgressDisplay {
  public:
   enum class Counting : uint8_t { kReads, kWrites };
 
-  // `stats` and the console's streams outlive it.
+  // `stats` and the console's streams outlive it. Time counts from here on: a
+  // server tells how much there is when some of it is done.
   ProgressDisplay(Console console, std::string label, ProgressMode mode,
                   Counting counting, const TransferStats& stats);
   ~ProgressDisplay();
@@ -117,7 +118,7 @@ class ProgressDisplay {
   const ProgressMode mode_;
   const Counting counting_;
   const TransferStats& stats_;
-  double start_seconds_ = 0;
+  const double start_seconds_;
   std::optional<ProgressPrinter> printer_;
   std::mutex mutex_;
   std::condition_variable_any wake_;

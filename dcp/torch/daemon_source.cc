@@ -61,14 +61,16 @@ absl::Status DaemonSource::Inspect(const std::string& path,
       return absl::DataLossError(absl::StrCat(
           "Inspect: ", tensor.name(), " has dtype '", tensor.dtype(), "'"));
     }
-    entries_[tensor.name()] = {
-        .is_tensor = true,
-        .dtype = *dtype,
-        .shape = Dims(tensor.shape().begin(), tensor.shape().end())};
+    entries_.try_emplace(
+        tensor.name(),
+        Entry{.is_tensor = true,
+              .dtype = *dtype,
+              .shape = Dims(tensor.shape().begin(), tensor.shape().end())});
   }
   for (const v1::Object& object : inspected.objects()) {
-    entries_[object.name()] = {
-        .is_tensor = false, .dtype = DType::kFloat32, .shape = {}};
+    entries_.try_emplace(
+        object.name(),
+        Entry{.is_tensor = false, .dtype = DType::kFloat32, .shape = {}});
   }
   return absl::OkStatus();
 }

@@ -3,7 +3,9 @@
 #include <memory>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
 #include "dcp/base/log.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -33,24 +35,35 @@ class JobWatchTest : public ::testing::Test {
   absl::Status Begin() {
     return JobWatch::Begin(
         server_->manager(), client_, name_,
-        [this](bool cancelled) { looks_.push_back(cancelled); }, watch_);
+        [this](bool cancelled) {
+          absl::MutexLock lock(&mutex_);
+          looks_.push_back(cancelled);
+        },
+        watch_);
+  }
+
+  // Whether each look was told of a cancellation.
+  std::vector<bool> looks() {
+    absl::MutexLock lock(&mutex_);
+    return looks_;
   }
 
   const TempDir dir_;
   const Client client_ = Client("anonymous", {});
   std::unique_ptr<JobServer> server_;
   std::string name_;
-  std::vector<bool> looks_;
+  absl::Mutex mutex_;
+  std::vector<bool> looks_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<JobWatch> watch_;
 };
 
 TEST_F(JobWatchTest, LooksOnceAtFirstAndThenAfterEachChange) {
   ASSERT_OK(Begin());
-  EXPECT_THAT(looks_, ElementsAre(false));
+  EXPECT_THAT(looks(), ElementsAre(false));
   watch_->Continue();
-  EXPECT_EQ(looks_.size(), 1u);
+  EXPECT_EQ(looks().size(), 1u);
   ASSERT_OK(server_->Cancel(name_));
-  EXPECT_THAT(looks_, ElementsAre(false, false));
+  EXPECT_THAT(looks(), ElementsAre(false, false));
   watch_->End();
 }
 
@@ -58,13 +71,13 @@ TEST_F(JobWatchTest, WhatHappensDuringALookIsLookedAtAfterIt) {
   ASSERT_OK(Begin());
   watch_->Wake();
   watch_->Wake();
-  EXPECT_EQ(looks_.size(), 1u);
+  EXPECT_EQ(looks().size(), 1u);
   watch_->Continue();
-  EXPECT_EQ(looks_.size(), 2u);
+  EXPECT_EQ(looks().size(), 2u);
   watch_->Cancel();
-  EXPECT_EQ(looks_.size(), 2u);
+  EXPECT_EQ(looks().size(), 2u);
   watch_->Continue();
-  EXPECT_THAT(looks_, ElementsAre(false, false, true));
+  EXPECT_THAT(looks(), ElementsAre(false, false, true));
   watch_->End();
 }
 
@@ -74,7 +87,7 @@ TEST_F(JobWatchTest, AfterItsEndItDoesNotLook) {
   watch_->End();
   watch_->Wake();
   ASSERT_OK(server_->Cancel(name_));
-  EXPECT_EQ(looks_.size(), 1u);
+  EXPECT_EQ(looks().size(), 1u);
 }
 
 TEST_F(JobWatchTest, HasAnEndOfItsNumber) {
@@ -95,7 +108,7 @@ TEST_F(JobWatchTest, HasAnEndOfItsNumber) {
 TEST_F(JobWatchTest, OfNoJobDoesNotBegin) {
   name_ = "operations/none";
   EXPECT_THAT(Begin(), StatusIs(absl::StatusCode::kNotFound));
-  EXPECT_EQ(looks_.size(), 0u);
+  EXPECT_EQ(looks().size(), 0u);
 }
 
 }  // namespace

@@ -134,11 +134,12 @@ bool WrapAwaitWithTimeout(const absl::Notification* notification,
 // another thread's was before looks like a race; a ring has one thread.
 // gRPC: a call is made by the thread that reads its headers and begins on
 // another; its last owner destroys it, and where it was cancelled, that
-// decrement happened inside of the library. No callback of ours is below these.
+// decrement happened inside of the library. Of ours OnDone alone is below
+// these.
 extern "C" const char* __tsan_default_suppressions() {
   return "race:absl::*Status::Unref\n"
          "race:liburing.h\n"
          "race:uring_queue.cc\n"
          "race:RegisteredCallAllocation\n"
-         "race:^grpc::internal::Callback*::~ServerCallback\n";
+         "race:^grpc::internal::Callback*::CallOnDone\n";
 }
