@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -81,21 +80,6 @@ std::string FormatQuantity(uint64_t number, absl::Span<const Unit> units) {
     }
   }
   return absl::StrCat(number);
-}
-
-size_t EditDistance(absl::string_view a, absl::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
-    }
-  }
-  return row[b.size()];
 }
 
 // The host of "host:port", without brackets; nullopt where there is no port.
@@ -192,22 +176,6 @@ std::string FormatTime(absl::Duration duration) {
   const auto seconds = static_cast<uint64_t>(
       std::max<int64_t>(absl::ToInt64Seconds(duration), 0));
   return seconds == 0 ? "0 s" : FormatQuantity(seconds, kTimeUnits);
-}
-
-absl::string_view NearestWord(absl::string_view word,
-                              absl::Span<const absl::string_view> candidates) {
-  // No word of ours is longer; the distance is quadratic.
-  constexpr size_t kMaxWordBytes = 64;
-  if (word.size() > kMaxWordBytes) return "";
-  size_t best_distance = word.size() / 3 + 1;
-  absl::string_view best;
-  for (absl::string_view candidate : candidates) {
-    const size_t distance = EditDistance(word, candidate);
-    if (distance >= best_distance) continue;
-    best_distance = distance;
-    best = candidate;
-  }
-  return best;
 }
 
 }  // namespace dcp::server

@@ -40,11 +40,6 @@ bool IsLoopback(absl::string_view address);
 std::string FormatBytes(uint64_t bytes);
 std::string FormatTime(absl::Duration duration);
 
-// The candidate that `word` was probably meant to be, or empty: a third of its
-// letters may be wrong.
-absl::string_view NearestWord(absl::string_view word,
-                              absl::Span<const absl::string_view> candidates);
-
 }  // namespace dcp::server
 
 #endif  // SERVER_OPTION_VALUE_H_

@@ -14,6 +14,7 @@
 #include "absl/strings/strip.h"
 #include "absl/types/span.h"
 #include "dcp/base/limits.h"
+#include "dcp/base/nearest_word.h"
 #include "dcp/base/status.h"
 #include "server/option_value.h"
 #include "server/text_file.h"

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "dcp/base/nearest_word.h"
 #include "dcp/base/status.h"
 #include "tools/option_table.h"
 #include "tools/quantity.h"
@@ -33,7 +34,7 @@ absl::Status UnknownVerb(absl::string_view word) {
   std::vector<absl::string_view> names;
   for (const VerbRow& row : AllVerbs()) names.emplace_back(row.name);
   names.emplace_back("help");
-  const absl::string_view nearest = Nearest(word, names);
+  const absl::string_view nearest = NearestWord(word, names);
   if (nearest.empty()) {
     return UsageError(nullptr,
                       absl::StrCat("unknown verb '", word, "': there are ",
@@ -72,7 +73,7 @@ absl::Status UnknownOption(const VerbRow& verb, absl::string_view word) {
                       absl::StrCat("option '--", name, "' is ambiguous: --",
                                    absl::StrJoin(begins_so, ", --")));
   }
-  const absl::string_view nearest = Nearest(name, names);
+  const absl::string_view nearest = NearestWord(name, names);
   if (nearest.empty()) {
     return UsageError(&verb, absl::StrCat("unknown option '--", name, "'"));
   }

@@ -45,11 +45,6 @@ const VerbRow* FindVerb(absl::string_view name);
 absl::Span<const OptionRow> AllOptions();
 const OptionRow* FindOption(absl::string_view name);
 
-// The candidate that `word` was probably meant to be, or empty: at most two
-// edits away, one for words of up to four letters.
-absl::string_view Nearest(absl::string_view word,
-                          absl::Span<const absl::string_view> candidates);
-
 }  // namespace dcp::tools
 
 #endif  // TOOLS_OPTION_TABLE_H_

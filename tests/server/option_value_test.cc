@@ -97,14 +97,5 @@ TEST(OptionValue, WhatIsShownParsesAgain) {
   }
 }
 
-TEST(OptionValue, AMisspeltWordHasANeighbour) {
-  const std::vector<absl::string_view> words = {"listen", "max-memory", "root"};
-  EXPECT_EQ(NearestWord("max-memroy", words), "max-memory");
-  EXPECT_EQ(NearestWord("lsiten", words), "listen");
-  EXPECT_EQ(NearestWord("roots", words), "root");
-  EXPECT_EQ(NearestWord("address", words), "");
-  EXPECT_EQ(NearestWord(std::string(1000, 'x'), words), "");
-}
-
 }  // namespace
 }  // namespace dcp::server

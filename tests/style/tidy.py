@@ -106,6 +106,8 @@ ALLOWED = {
     ("fsdp/work.cc", "exceptions"),
     # The bridge from exceptions to absl::Status.
     ("dcp/torch/torch_status.cc", "exceptions"),
+    # yaml-cpp reports errors in a file with one.
+    ("fsdp/config/yaml_document.cc", "exceptions"),
     # prometheus-cpp reports a port that is in use with one.
     ("server/metrics.cc", "exceptions"),
 }
@@ -130,7 +132,9 @@ INCLUDES = (
     (r"<(libdeflate|xxhash)\.h", ("dcp/base/",)),
     (r"[<\"]re2/", ("dcp/checkpoint/", "tests/dcp/checkpoint/", "tools/",
                     "tests/tools/")),
-    (r"[<\"]nlohmann/", ("dcp/format/", "tools/", "tests/")),
+    (r"[<\"]nlohmann/", ("dcp/format/", "fsdp/config/", "tools/", "tests/")),
+    (r"[<\"]yaml-cpp/", ("fsdp/config/yaml_document.cc",)),
+    (r"[<\"]toml\+\+/", ("fsdp/config/toml_document.cc",)),
     (r"[<\"](gtest|gmock|benchmark)/", ("tests/",)),
     (r"[<\"]tests/", ("tests/",)),
     (r"[<\"]tools/", ("tools/", "tests/")),
@@ -169,7 +173,8 @@ INCLUDES = (
       "tests/fsdp/", "tests/testing/")),
     (r"[<\"](c10/cuda|ATen/cuda|cuda|nccl|torch/csrc/.*ProcessGroupNCCL)",
      ("fsdp/nccl_backend.cc",)),
-    (r"[<\"]fsdp/", ("fsdp/", "dcp/torch/", "tests/")),
+    (r"[<\"]fsdp/(?!config/)", ("fsdp/", "dcp/torch/", "tests/")),
+    (r"[<\"]fsdp/config/", ("fsdp/", "tools/", "tests/")),
 )
 
 

@@ -196,14 +196,6 @@ TEST(FormatFromName, KnowsTheEndingsOfFiles) {
   EXPECT_EQ(FormatFromName("out"), std::nullopt);
 }
 
-TEST(Nearest, WantsTheWordsToBeClose) {
-  EXPECT_EQ(Nearest("jsno", {"json", "plan"}), "");
-  EXPECT_EQ(Nearest("jsn", {"json", "plan"}), "json");
-  EXPECT_EQ(Nearest("overwirte", {"overwrite", "exclude"}), "overwrite");
-  EXPECT_EQ(Nearest("", {"json"}), "");
-  EXPECT_EQ(Nearest(std::string(1000, 'x'), {"json"}), "");
-}
-
 TEST(CommandLine, TakesEveryOptionOfAServer) {
   ASSERT_OK_AND_ASSIGN(
       const CommandLine line,

@@ -1,0 +1,18 @@
+// NearestWord: what a misspelt option, verb or key was probably meant to be.
+// Pure; any thread.
+#ifndef DCP_BASE_NEAREST_WORD_H_
+#define DCP_BASE_NEAREST_WORD_H_
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace dcp {
+
+// The candidate that `word` was probably meant to be, or empty: a third of its
+// letters may be wrong.
+absl::string_view NearestWord(absl::string_view word,
+                              absl::Span<const absl::string_view> candidates);
+
+}  // namespace dcp
+
+#endif  // DCP_BASE_NEAREST_WORD_H_

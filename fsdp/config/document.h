@@ -1,0 +1,69 @@
+// Document: a YAML, JSON or TOML text as one tree of scalars, lists and maps,
+// each with its place. The text may be hostile: size, depth and the number of
+// nodes (YAML's aliases multiply) are bounded. Any thread.
+#ifndef FSDP_CONFIG_DOCUMENT_H_
+#define FSDP_CONFIG_DOCUMENT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "fsdp/config/findings.h"
+#include "fsdp/config/setting.h"
+
+namespace fsdp::config {
+
+// A config is some kilobytes; these bound what a mistake or an attack costs.
+inline constexpr size_t kMaxDocumentBytes = size_t{1} << 20;
+inline constexpr size_t kMaxDocumentNodes = size_t{1} << 16;
+inline constexpr int kMaxDocumentDepth = 64;
+
+struct Node {
+  enum class Kind : uint8_t {
+    kNull,
+    kBool,
+    kInteger,
+    kReal,
+    kString,
+    kList,
+    kMap,
+  };
+
+  Kind kind = Kind::kNull;
+  // Of a scalar, as written, without quotes: "8e-4", "yes", "FULL_SHARD".
+  std::string text;
+  // Of the value; its key is the whole path.
+  Place place;
+  std::vector<Node> items;                            // of a list
+  std::vector<std::pair<std::string, Node>> entries;  // of a map, in order
+
+  bool is_scalar() const { return kind != Kind::kList && kind != Kind::kMap; }
+  // Of a map; null when there is none.
+  const Node* Find(absl::string_view key) const;
+};
+
+enum class Syntax : uint8_t { kYaml, kJson, kToml };
+
+// What plain scalars are follows the syntax: YAML 1.1 as PyYAML reads it (yes,
+// no, on, off are booleans, ~ is null), and a plain None is null as well, for
+// Python dicts are read as YAML. A map with one key twice is a problem, and so
+// is more than one YAML document. The root is a map; an empty text is an empty
+// map. Problems go to `findings`; a text that breaks the syntax gives one, and
+// an empty map.
+Node ParseDocument(absl::string_view name, absl::string_view text,
+                   Syntax syntax, Findings& findings);
+
+// For ParseDocument. Each gives the tree, or says one problem.
+Node ParseYaml(absl::string_view name, absl::string_view text,
+               Findings& findings);
+Node ParseJson(absl::string_view name, absl::string_view text,
+               Findings& findings);
+Node ParseToml(absl::string_view name, absl::string_view text,
+               Findings& findings);
+
+}  // namespace fsdp::config
+
+#endif  // FSDP_CONFIG_DOCUMENT_H_

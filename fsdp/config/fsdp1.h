@@ -1,0 +1,35 @@
+// What the options of FSDP1 (torch.distributed.fsdp.FullyShardedDataParallel)
+// mean for fully_shard; one table for the dialects that still have them and
+// for the conversion of files. Source: PyTorch's FSDP1-to-FSDP2 migration
+// guide and accelerate's to-fsdp2. Constant data; any thread.
+#ifndef FSDP_CONFIG_FSDP1_H_
+#define FSDP_CONFIG_FSDP1_H_
+
+#include <optional>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace fsdp::config {
+
+struct ShardingStrategy {
+  absl::string_view name;  // "FULL_SHARD"
+  int number;              // of torch's enum, which configs use as well: 1
+  bool reshard_after_forward;
+  // Copies of the model, one on each machine.
+  bool is_hybrid;
+  // Every rank has the whole model: there is no fully_shard for it.
+  bool is_replicated;
+};
+absl::Span<const ShardingStrategy> AllShardingStrategies();
+// By name in any case, or by number; null when there is none.
+const ShardingStrategy* FindShardingStrategy(absl::string_view text);
+
+// Why an option has no counterpart: backward_prefetch, forward_prefetch,
+// use_orig_params, sync_module_states, limit_all_gathers, param_init_fn,
+// device_id, buffer_dtype and so on. Names without "fsdp_".
+std::optional<absl::string_view> WhyRemoved(absl::string_view option);
+
+}  // namespace fsdp::config
+
+#endif  // FSDP_CONFIG_FSDP1_H_

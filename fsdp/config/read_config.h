@@ -1,0 +1,44 @@
+// Reading a training config of any dialect. Any thread.
+#ifndef FSDP_CONFIG_READ_CONFIG_H_
+#define FSDP_CONFIG_READ_CONFIG_H_
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "fsdp/config/findings.h"
+#include "fsdp/config/train_config.h"
+
+namespace fsdp {
+
+struct ReadConfig {
+  Dialect dialect = Dialect::kAccelerate;
+  // What the readable part says, where findings has problems.
+  TrainConfig config;
+  Findings findings;
+};
+
+// The dialect follows from the name (.toml, .json, .yaml, .yml, .py) and from
+// the keys; text in which none is recognized is a problem. All that is wrong
+// is in the findings, at once.
+ReadConfig read_config_text(absl::string_view name, absl::string_view text);
+// NotFound and the like when the file cannot be read; files of more than 1 MiB
+// are refused (InvalidArgument).
+absl::StatusOr<ReadConfig> read_config_file(const std::string& path);
+
+// accelerate's FSDP_* and ACCELERATE_* variables, as `accelerate launch` sets
+// them for the processes it starts; "NAME=value" each, others are passed over.
+// They win over the file, as they do there: `base` is what they are added to.
+void read_environment(const std::vector<std::string>& variables,
+                      TrainConfig& base, Findings& findings);
+
+// The common case: the file, then the environment of this process; an error
+// lists every problem, one a line.
+absl::StatusOr<TrainConfig> load_config(const std::string& path);
+
+}  // namespace fsdp
+
+#endif  // FSDP_CONFIG_READ_CONFIG_H_

@@ -1,0 +1,121 @@
+// Section: reads one map of a config by the keys that a dialect knows, says
+// what is wrong with their values, and in the end names the keys that nobody
+// knew, with the nearest one. For one thread.
+//
+//   Section parallelism(*root.Find("parallelism"), findings);
+//   parallelism.Read("data_parallel_shard_degree", {.least = -1},
+//                    config.mesh.data_parallel_shard_degree);
+//   parallelism.Ignore("pipeline_parallel_schedule", "there are no pipelines");
+//   parallelism.Finish();
+#ifndef FSDP_CONFIG_SECTION_H_
+#define FSDP_CONFIG_SECTION_H_
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "dcp/tensor/dtype.h"
+#include "fsdp/config/document.h"
+#include "fsdp/config/findings.h"
+#include "fsdp/config/setting.h"
+
+namespace fsdp::config {
+
+struct IntegerRange {
+  int64_t least = 0;
+  int64_t most = std::numeric_limits<int64_t>::max();
+};
+struct RealRange {
+  double least = 0;
+  double most = std::numeric_limits<double>::max();
+};
+template <typename T>
+using Choices = std::vector<std::pair<absl::string_view, T>>;
+
+class Section {
+ public:
+  // A node that is not a map is a problem, and reads as an empty one; null is
+  // an empty map. Both arguments must outlive this.
+  Section(const Node& map, Findings& findings);
+
+  // The value of a key, which is thereby known; null when it is absent, or
+  // null in the file. Of several names for one thing the first present counts,
+  // and a second one is a problem.
+  const Node* Find(absl::string_view key);
+  const Node* Find(const std::vector<absl::string_view>& names);
+
+  // Each leaves the setting as it is when the key is absent, says a problem
+  // when its value is none of the kind, and returns whether it set it.
+  // Booleans are true, yes, on, y, t, 1 and their opposites, in any case.
+  bool Read(absl::string_view key, Setting<bool>& setting);
+  bool Read(absl::string_view key, IntegerRange range,
+            Setting<int64_t>& setting);
+  bool Read(absl::string_view key, IntegerRange range,
+            Setting<std::optional<int64_t>>& setting);
+  bool Read(absl::string_view key, RealRange range,
+            Setting<std::optional<double>>& setting);
+  bool Read(absl::string_view key, Setting<std::string>& setting);
+  // A list of strings, or one string with commas.
+  bool Read(absl::string_view key, Setting<std::vector<std::string>>& setting);
+  // "bfloat16" or "bf16" and so on; see DtypeNamed.
+  bool Read(absl::string_view key, Setting<dcp::DType>& setting);
+  // One of some words, in any case.
+  template <typename T>
+  bool Read(absl::string_view key, const Choices<T>& choices,
+            Setting<T>& setting);
+
+  // A key that is read by nobody here, as the reason says: an ignored finding
+  // where it is present.
+  void Ignore(absl::string_view key, absl::string_view reason);
+  // A problem where the key is present with another value than `harmless` (as
+  // written, in any case; null, empty maps and lists are harmless too).
+  void Refuse(absl::string_view key, absl::string_view harmless,
+              absl::string_view reason);
+
+  // Keys that were not asked for. Strict: each is a problem. Otherwise one is
+  // when it looks like a misspelt known key, and `reason` says why the others
+  // have no effect.
+  void Finish();
+  void FinishLenient(absl::string_view reason);
+
+  const Node& node() const { return *map_; }
+  Findings& findings() { return *findings_; }
+
+ private:
+  // The index of the choice, or a problem.
+  std::optional<size_t> ReadChoice(absl::string_view key,
+                                   const std::vector<absl::string_view>& words,
+                                   Place& place);
+
+  const Node* map_;
+  Findings* findings_;
+  std::vector<std::string> known_;
+};
+
+// What a scalar says, if it does: the rules of Section::Read.
+std::optional<bool> AsBool(const Node& node);
+std::optional<int64_t> AsInteger(const Node& node);  // also "1e8", "1_000"
+std::optional<double> AsReal(const Node& node);
+
+// float32, fp32, bfloat16, bf16, float16, fp16, half, and torch.float32 etc.
+std::optional<dcp::DType> DtypeNamed(absl::string_view name);
+
+template <typename T>
+bool Section::Read(absl::string_view key, const Choices<T>& choices,
+                   Setting<T>& setting) {
+  std::vector<absl::string_view> words;
+  for (const auto& [word, value] : choices) words.push_back(word);
+  Place place;
+  const std::optional<size_t> index = ReadChoice(key, words, place);
+  if (!index.has_value()) return false;
+  setting = Setting<T>(choices[*index].second, std::move(place));
+  return true;
+}
+
+}  // namespace fsdp::config
+
+#endif  // FSDP_CONFIG_SECTION_H_

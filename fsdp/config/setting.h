@@ -1,0 +1,54 @@
+// Setting: a value of a training config together with the place where a user
+// wrote it, so that a message about it can say where. Plain values; any
+// thread.
+#ifndef FSDP_CONFIG_SETTING_H_
+#define FSDP_CONFIG_SETTING_H_
+
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace fsdp {
+
+// Where a value stands.
+struct Place {
+  std::string file;  // as the caller named it; "environment" for variables
+  int line = 0;      // from 1; 0: it has none
+  int column = 0;    // from 1, of the value's first character; 0: none
+  std::string key;   // as written, from the root: "fsdp_config.fsdp_version"
+
+  friend bool operator==(const Place&, const Place&) = default;
+};
+
+// "run.yaml:7: fsdp_config.fsdp_version", without what is missing.
+std::string to_string(const Place& place);
+
+// Equal when the values are: where they came from makes no difference.
+template <typename T>
+class Setting {
+ public:
+  Setting() = default;
+  // NOLINTNEXTLINE(google-explicit-constructor): .shard_degree = 4
+  Setting(T value) : value_(std::move(value)) {}
+  Setting(T value, Place place)
+      : value_(std::move(value)), place_(std::move(place)) {}
+
+  const T& value() const { return value_; }
+  const T& operator*() const { return value_; }
+  const T* operator->() const { return &value_; }
+
+  // Absent: a default, or set by a program.
+  const std::optional<Place>& place() const { return place_; }
+
+  friend bool operator==(const Setting& a, const Setting& b) {
+    return a.value_ == b.value_;
+  }
+
+ private:
+  T value_{};
+  std::optional<Place> place_;
+};
+
+}  // namespace fsdp
+
+#endif  // FSDP_CONFIG_SETTING_H_

@@ -1,0 +1,135 @@
+// TrainConfig: how a model is trained, sharded and saved; what the configs of
+// accelerate, transformers, Composer and TorchTitan are all read into, and
+// what fsdp::prepare does. A program may fill one in itself. Plain values; any
+// thread.
+#ifndef FSDP_CONFIG_TRAIN_CONFIG_H_
+#define FSDP_CONFIG_TRAIN_CONFIG_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "dcp/tensor/dtype.h"
+#include "fsdp/config/setting.h"
+
+namespace fsdp {
+
+enum class Dialect : uint8_t {
+  kAccelerate,    // YAML or JSON, and environment variables
+  kTransformers,  // JSON: TrainingArguments, or its fsdp_config alone
+  kComposer,      // YAML, or a Python dict: parallelism_config
+  kTorchTitan,    // TOML
+};
+// "accelerate", "transformers", "composer", "torchtitan".
+absl::string_view name_of(Dialect dialect);
+std::optional<Dialect> dialect_named(absl::string_view name);
+
+// Which modules become groups of their own; the root is one always.
+enum class AutoWrapPolicy : uint8_t {
+  kTransformerBasedWrap,  // those of transformer_layer_cls_to_wrap
+  kSizeBasedWrap,         // those of min_num_params elements
+  kNoWrap,                // none
+  kDirectChildren,        // the children of the root; Composer's way
+};
+
+enum class StateDictType : uint8_t {
+  kShardedStateDict,  // a DCP directory, each rank its part
+  kFullStateDict,     // one file, for other programs
+};
+
+// After forward: unset is fully_shard's own choice (free all but the root's),
+// then whether to free, or to how many ranks to reshard.
+using ReshardSetting = std::variant<std::monostate, bool, int64_t>;
+
+// Values of data_parallel_shard_degree beside numbers of ranks.
+inline constexpr int64_t kShardOverRest = -1;  // all, divided by the copies
+// The ranks of one machine share a copy (FSDP1's HYBRID_SHARD).
+inline constexpr int64_t kShardWithinNode = -2;
+
+struct MeshConfig {
+  Setting<int64_t> data_parallel_replicate_degree = 1;  // copies of the model
+  // Ranks that share a copy. With kShardWithinNode the number of copies
+  // follows, and data_parallel_replicate_degree is 1.
+  Setting<int64_t> data_parallel_shard_degree = kShardOverRest;
+  // Ranks that share each layer; more than 1 needs a model that is told how.
+  Setting<int64_t> tensor_parallel_degree = 1;
+  // The number of ranks that the file was written for; 0: any.
+  Setting<int64_t> num_processes = 0;
+};
+
+struct PrecisionConfig {
+  // Of parameters and optimizer state.
+  Setting<dcp::DType> dtype = dcp::DType::kFloat32;
+  // As MixedPrecisionPolicy; unset: no cast.
+  Setting<std::optional<dcp::DType>> param_dtype = {};
+  Setting<std::optional<dcp::DType>> reduce_dtype = {};
+  Setting<std::optional<dcp::DType>> output_dtype = {};
+  Setting<bool> cast_forward_inputs = true;
+};
+
+struct ShardingConfig {
+  // 1 or 2, as written. A config of FSDP1 is read as what it means here, and
+  // findings say what changed.
+  Setting<int64_t> fsdp_version = 2;
+  Setting<ReshardSetting> reshard_after_forward = {};
+  Setting<bool> cpu_offload = false;
+  Setting<AutoWrapPolicy> auto_wrap_policy =
+      AutoWrapPolicy::kTransformerBasedWrap;
+  // Names of types, "LlamaDecoderLayer"; empty: the model's own layers.
+  Setting<std::vector<std::string>> transformer_layer_cls_to_wrap = {};
+  Setting<int64_t> min_num_params = 100'000'000;
+  // A regular expression: modules whose names it matches whole stay unsharded.
+  Setting<std::string> ignored_modules = {};
+  // Of the model's layers, every so many are computed again in backward; 0:
+  // none.
+  Setting<int64_t> activation_checkpointing = 0;
+};
+
+struct CheckpointConfig {
+  Setting<StateDictType> state_dict_type = StateDictType::kShardedStateDict;
+  // Rank 0 reads what the run begins with, the others receive their parts.
+  Setting<bool> cpu_ram_efficient_loading = false;
+  // What the run begins with: any checkpoint that Tessera reads; empty: none.
+  Setting<std::string> initial_load_path = {};
+  // Steps go here; empty: none are saved.
+  Setting<std::string> folder = {};
+  Setting<int64_t> interval = 0;       // steps; 0: after the last only
+  Setting<bool> async = false;         // save while training goes on
+  Setting<int64_t> keep_latest_k = 0;  // 0: all
+  // The last save is the model alone, whole, cast to export_dtype.
+  Setting<bool> last_save_model_only = false;
+  Setting<dcp::DType> export_dtype = dcp::DType::kFloat32;
+};
+
+// What is not about sharding and yet in the same files; unset: the program's
+// own choice.
+struct LoopConfig {
+  Setting<std::optional<int64_t>> steps = {};
+  Setting<std::optional<int64_t>> local_batch_size = {};   // of a rank
+  Setting<std::optional<int64_t>> global_batch_size = {};  // of all, a step
+  Setting<std::optional<int64_t>> gradient_accumulation_steps = {};
+  Setting<std::optional<int64_t>> seq_len = {};
+  Setting<std::optional<int64_t>> seed = {};
+  Setting<std::optional<double>> max_norm = {};  // of gradients; 0: any
+  Setting<std::optional<double>> lr = {};
+  Setting<std::optional<double>> weight_decay = {};
+};
+
+struct TrainConfig {
+  MeshConfig mesh;
+  PrecisionConfig precision;
+  ShardingConfig sharding;
+  CheckpointConfig checkpoint;
+  LoopConfig loop;
+};
+
+// Values alone are compared, not places; fsdp_version is not, for what a file
+// was written for is not what it says.
+bool same_training(const TrainConfig& a, const TrainConfig& b);
+
+}  // namespace fsdp
+
+#endif  // FSDP_CONFIG_TRAIN_CONFIG_H_

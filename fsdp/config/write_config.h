@@ -1,0 +1,20 @@
+// Writing a training config in a dialect, whatever it was read from. Any
+// thread.
+#ifndef FSDP_CONFIG_WRITE_CONFIG_H_
+#define FSDP_CONFIG_WRITE_CONFIG_H_
+
+#include <string>
+
+#include "fsdp/config/findings.h"
+#include "fsdp/config/train_config.h"
+
+namespace fsdp {
+
+// A whole file of the dialect, FSDP2 always. What the dialect has no words for
+// is in `findings`, as changed; the rest reads back as the same training.
+std::string write_config(const TrainConfig& config, Dialect dialect,
+                         Findings& findings);
+
+}  // namespace fsdp
+
+#endif  // FSDP_CONFIG_WRITE_CONFIG_H_
