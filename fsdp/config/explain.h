@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "dcp/tensor/dtype.h"
+#include "fsdp/config/mesh_plan.h"
 #include "fsdp/config/train_config.h"
 
 namespace fsdp {
@@ -29,17 +30,6 @@ struct ExplainOptions {
   int64_t local_batch_size = 0;
   int64_t seq_len = 0;
 };
-
-// Ranks of a mesh: sizes of the axes, outermost first.
-struct MeshPlan {
-  int64_t replicate = 1;
-  int64_t shard = 1;
-  int64_t tensor_parallel = 1;
-};
-// The mesh of a config on so many ranks. InvalidArgument, with the places of
-// the degrees, when they do not multiply to the ranks.
-absl::StatusOr<MeshPlan> plan_mesh(const MeshConfig& mesh, int64_t world_size,
-                                   int64_t local_world_size);
 
 // A group of parameters: one all-gather, one reduce-scatter.
 struct GroupPlan {

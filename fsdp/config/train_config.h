@@ -44,15 +44,17 @@ enum class StateDictType : uint8_t {
 // then whether to free, or to how many ranks to reshard.
 using ReshardSetting = std::variant<std::monostate, bool, int64_t>;
 
-// Values of data_parallel_shard_degree beside numbers of ranks.
+// Values of the degrees beside numbers of ranks.
 inline constexpr int64_t kShardOverRest = -1;  // all, divided by the copies
-// The ranks of one machine share a copy (FSDP1's HYBRID_SHARD).
+// The ranks of one machine share a copy (FSDP1's HYBRID_SHARD); the number of
+// copies follows.
 inline constexpr int64_t kShardWithinNode = -2;
+inline constexpr int64_t kReplicateOverRest = -1;  // all, divided by the shards
 
 struct MeshConfig {
   Setting<int64_t> data_parallel_replicate_degree = 1;  // copies of the model
-  // Ranks that share a copy. With kShardWithinNode the number of copies
-  // follows, and data_parallel_replicate_degree is 1.
+  // Ranks that share a copy. 1, with kReplicateOverRest copies, is plain data
+  // parallelism (FSDP1's NO_SHARD).
   Setting<int64_t> data_parallel_shard_degree = kShardOverRest;
   // Ranks that share each layer; more than 1 needs a model that is told how.
   Setting<int64_t> tensor_parallel_degree = 1;
