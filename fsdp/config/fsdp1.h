@@ -1,14 +1,20 @@
 // What the options of FSDP1 (torch.distributed.fsdp.FullyShardedDataParallel)
 // mean for fully_shard; one table for the dialects that still have them and
 // for the conversion of files. Source: PyTorch's FSDP1-to-FSDP2 migration
-// guide and accelerate's to-fsdp2. Constant data; any thread.
+// guide and accelerate's to-fsdp2. Constant data, and what readers do with it;
+// any thread.
 #ifndef FSDP_CONFIG_FSDP1_H_
 #define FSDP_CONFIG_FSDP1_H_
 
 #include <optional>
+#include <string>
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "fsdp/config/findings.h"
+#include "fsdp/config/section.h"
+#include "fsdp/config/setting.h"
+#include "fsdp/config/train_config.h"
 
 namespace fsdp::config {
 
@@ -24,11 +30,18 @@ struct ShardingStrategy {
 absl::Span<const ShardingStrategy> AllShardingStrategies();
 // By name in any case, or by number; null when there is none.
 const ShardingStrategy* FindShardingStrategy(absl::string_view text);
+// Sets reshard_after_forward, and the degrees where the config has none yet
+// (so read those first), and says at `place` what the strategy is read as.
+void ApplyShardingStrategy(const ShardingStrategy& strategy, const Place& place,
+                           TrainConfig& config, Findings& findings);
 
 // Why an option has no counterpart: backward_prefetch, forward_prefetch,
 // use_orig_params, sync_module_states, limit_all_gathers, param_init_fn,
 // device_id, buffer_dtype and so on. Names without "fsdp_".
 std::optional<absl::string_view> WhyRemoved(absl::string_view option);
+// A finding for each of these options that the section has, with `prefix`
+// ("fsdp_") before its name or without; all of them are then known to it.
+void ReadRemoved(absl::string_view prefix, Section& section);
 
 }  // namespace fsdp::config
 
