@@ -1,6 +1,6 @@
-// explain: what a config will do, in words and numbers: the mesh and its
-// groups, ZeRO's stage, what is gathered and reduced when, and the memory of a
-// rank. Pure; any thread.
+// explain: what a config will do, in numbers: the mesh, the groups, ZeRO's
+// stage and the memory of a rank. fsdp-config puts it into words. Pure; any
+// thread.
 #ifndef FSDP_CONFIG_EXPLAIN_H_
 #define FSDP_CONFIG_EXPLAIN_H_
 
@@ -9,53 +9,54 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "dcp/tensor/dtype.h"
+#include "fsdp/config/group_plan.h"
 #include "fsdp/config/mesh_plan.h"
 #include "fsdp/config/train_config.h"
 
 namespace fsdp {
 
-// A parameter of a model, as a checkpoint lists it.
-struct ParameterShape {
-  std::string name;  // "model.layers.0.mlp.up_proj.weight"
-  std::vector<int64_t> sizes;
-};
-
 struct ExplainOptions {
-  int64_t world_size = 0;        // 0: the config's num_processes, else 8
-  int64_t local_world_size = 0;  // ranks of a machine; 0: at most 8
-  // Empty: what depends on the model is said per parameter.
-  std::vector<ParameterShape> parameters;
-  // For the bound of activations; 0: the config's, else it is left out.
+  int64_t world_size = 1;
+  int64_t local_world_size = 1;  // ranks of one machine
+  // Empty: nothing is said of groups and memory.
+  std::vector<ParameterShape> parameters = {};
+  // For the activations; 0: the config's, and where it has none, 1 sequence of
+  // 2048.
   int64_t local_batch_size = 0;
   int64_t seq_len = 0;
 };
 
-// A group of parameters: one all-gather, one reduce-scatter.
-struct GroupPlan {
-  std::string name;     // of the module; empty: the root
-  int64_t numel = 0;    // elements
-  int64_t local_numel;  // of a rank, with the padding of uneven shards
-};
-
-struct MemoryPlan {              // bytes of one rank
-  uint64_t parameters = 0;       // shards
-  uint64_t gradients = 0;        // shards
-  uint64_t optimizer_state = 0;  // AdamW: two moments
-  // Largest while training: parameters that are gathered, with the next group
-  // that is prefetched, and the gradients that wait to be reduced.
+// Bytes of one rank, the one that has most: shards of dimension 0 differ by a
+// row, and are padded to the largest.
+struct MemoryPlan {
+  uint64_t parameters = 0;       // shards, in the optimizer's dtype
+  uint64_t gradients = 0;        // shards, reduced
+  uint64_t optimizer_state = 0;  // AdamW: two moments for each element
+  // Parameters that are gathered at one time, at most: the root's, a layer's
+  // that computes and a layer's that is prefetched; all of them when they are
+  // not freed after forward.
   uint64_t gathered = 0;
-  uint64_t activations_bound = 0;  // 0: not known
+  // Gradients of a layer before they are reduced, and what two reductions
+  // under way are sent from.
+  uint64_t unreduced = 0;
+  // What forward keeps for backward, at most (see [Note: activations]); 0
+  // without `parameters`.
+  uint64_t activations = 0;
 };
 
 struct Explanation {
-  int64_t world_size = 0;
   MeshPlan mesh;
-  std::string zero_stage;  // "ZeRO-3: parameters, gradients and ..."
-  std::vector<GroupPlan> groups;
+  std::vector<GroupPlan> groups;  // the root's last; empty without parameters
+  uint64_t num_elements = 0;      // of all parameters
   MemoryPlan memory;
-  std::string text;  // all of it, for a person; ends with a newline
+  int64_t local_batch_size = 0;  // that activations were reckoned with
+  int64_t seq_len = 0;
+  // 0 to 3, and with HSDP the same within a copy. 3 when parameters are freed
+  // after forward.
+  int zero_stage = 3;
 };
+
+// InvalidArgument as plan_mesh, and for parameters whose sizes overflow.
 absl::StatusOr<Explanation> explain(const TrainConfig& config,
                                     const ExplainOptions& options);
 

@@ -4,6 +4,7 @@
 #ifndef FSDP_CONFIG_SETTING_H_
 #define FSDP_CONFIG_SETTING_H_
 
+#include <concepts>
 #include <optional>
 #include <string>
 #include <utility>
@@ -28,8 +29,10 @@ template <typename T>
 class Setting {
  public:
   Setting() = default;
-  // NOLINTNEXTLINE(google-explicit-constructor): .shard_degree = 4
-  Setting(T value) : value_(std::move(value)) {}
+  // What T can be made of: .shard_degree = 4, .param_dtype = DType::kBFloat16.
+  template <std::convertible_to<T> U>
+  // NOLINTNEXTLINE(google-explicit-constructor): as above
+  Setting(U&& value) : value_(std::forward<U>(value)) {}
   Setting(T value, Place place)
       : value_(std::move(value)), place_(std::move(place)) {}
 

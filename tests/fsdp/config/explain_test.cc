@@ -1,0 +1,147 @@
+#include "fsdp/config/explain.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/status_matchers.h"
+
+namespace fsdp {
+namespace {
+
+using ::dcp::testing::StatusIs;
+using ::testing::HasSubstr;
+
+// Two layers of [10, 4] and [4], an embedding and an output of [7, 4].
+std::vector<ParameterShape> Model() {
+  std::vector<ParameterShape> parameters = {{"embed.weight", {7, 4}}};
+  for (const char* layer : {"layers.0", "layers.1"}) {
+    parameters.push_back({std::string(layer) + ".up.weight", {10, 4}});
+    parameters.push_back({std::string(layer) + ".norm.weight", {4}});
+  }
+  parameters.push_back({"head.weight", {7, 4}});
+  return parameters;
+}
+
+Explanation Explain(const TrainConfig& config, int64_t world_size) {
+  const absl::StatusOr<Explanation> result =
+      explain(config, {.world_size = world_size,
+                       .local_world_size = world_size,
+                       .parameters = Model(),
+                       .local_batch_size = 2,
+                       .seq_len = 3});
+  EXPECT_OK(result.status());
+  return result.value_or(Explanation{});
+}
+
+TEST(Explain, CountsTheShardsOfTheRankThatHasMost) {
+  const Explanation on4 = Explain({}, 4);
+  EXPECT_EQ(on4.num_elements, 144u);
+  EXPECT_EQ(on4.zero_stage, 3);
+  ASSERT_EQ(on4.groups.size(), 3u);
+  // 10 rows over 4 ranks are 3, 7 are 2, 4 elements are 1.
+  const uint64_t local = 2 * (3 * 4 + 1) + 2 * (2 * 4);
+  EXPECT_EQ(on4.memory.parameters, local * 4);
+  EXPECT_EQ(on4.memory.gradients, local * 4);
+  EXPECT_EQ(on4.memory.optimizer_state, 2 * local * 4);
+}
+
+TEST(Explain, GathersTheRootAndTwoLayersAtOnce) {
+  const uint64_t layer = 4 * (3 * 4 + 1), root = 4 * (2 * (2 * 4));
+  const Explanation on4 = Explain({}, 4);
+  EXPECT_EQ(on4.memory.gathered, (root + 2 * layer) * 4);
+  // In float32: gradients of the root, which is the largest here, and two
+  // buffers of reductions.
+  EXPECT_EQ(on4.memory.unreduced, 3 * root * 4);
+}
+
+TEST(Explain, LowPrecisionHalvesWhatIsGatheredAndNotTheShards) {
+  TrainConfig config;
+  config.precision.param_dtype = dcp::DType::kBFloat16;
+  config.precision.reduce_dtype = dcp::DType::kFloat32;
+  const Explanation low = Explain(config, 4);
+  const Explanation full = Explain({}, 4);
+  EXPECT_EQ(low.memory.parameters, full.memory.parameters);
+  EXPECT_EQ(2 * low.memory.gathered, full.memory.gathered);
+  EXPECT_EQ(6 * low.memory.unreduced, 5 * full.memory.unreduced);
+}
+
+TEST(Explain, KeepingParametersIsZero2AndGathersAll) {
+  TrainConfig config;
+  config.sharding.reshard_after_forward = ReshardSetting(false);
+  const Explanation kept = Explain(config, 4);
+  EXPECT_EQ(kept.zero_stage, 2);
+  EXPECT_EQ(kept.memory.gathered, 4 * (4 * (2 * 13 + 2 * 8)));
+}
+
+TEST(Explain, ReshardingToANumberKeepsThatPartOfAll) {
+  TrainConfig config;
+  config.sharding.auto_wrap_policy = AutoWrapPolicy::kNoWrap;
+  const uint64_t all = Explain(config, 4).memory.gathered;
+  config.sharding.reshard_after_forward = ReshardSetting(int64_t{2});
+  EXPECT_EQ(Explain(config, 4).memory.gathered, all + all / 2);
+}
+
+TEST(Explain, CopiesChangeNothingForARankOfTheSameShards) {
+  TrainConfig config;
+  config.mesh.data_parallel_replicate_degree = 2;
+  const Explanation hybrid = Explain(config, 8);
+  EXPECT_EQ(hybrid.mesh.shard, 4);
+  EXPECT_EQ(hybrid.memory.parameters, Explain({}, 4).memory.parameters);
+  config.mesh.data_parallel_shard_degree = 1;
+  config.mesh.data_parallel_replicate_degree = kReplicateOverRest;
+  EXPECT_EQ(Explain(config, 8).zero_stage, 0);
+}
+
+TEST(Explain, OneRankGathersNothing) {
+  const Explanation alone = Explain({}, 1);
+  EXPECT_EQ(alone.memory.parameters, 144u * 4);
+  EXPECT_EQ(alone.memory.gathered, 0u);
+  EXPECT_EQ(alone.memory.unreduced, 0u);
+}
+
+TEST(Explain, ActivationsAreThoseOfMatricesNormsAndLogits) {
+  // 6 tokens: of a layer 4 + 2 * 10 for the matrix, 2 * 4 for the norm; of the
+  // root twice the width, and twice 7 logits.
+  EXPECT_EQ(Explain({}, 1).memory.activations,
+            6u * 4 * (2 * (24 + 8) + 2 * 4 + 2 * 7));
+  TrainConfig recomputing;
+  recomputing.sharding.activation_checkpointing = 1;
+  EXPECT_EQ(Explain(recomputing, 1).memory.activations,
+            6u * 4 * (2 * 4 + 32 + 2 * 4 + 2 * 7));
+  recomputing.sharding.activation_checkpointing = 2;  // the first of the two
+  EXPECT_EQ(Explain(recomputing, 1).memory.activations,
+            6u * 4 * (4 + 32 + 32 + 2 * 4 + 2 * 7));
+}
+
+TEST(Explain, TakesTheBatchOfTheConfig) {
+  TrainConfig config;
+  config.loop.local_batch_size = 5;
+  config.loop.seq_len = 7;
+  ASSERT_OK_AND_ASSIGN(const Explanation result, explain(config, {}));
+  EXPECT_EQ(result.local_batch_size, 5);
+  EXPECT_EQ(result.seq_len, 7);
+  EXPECT_TRUE(result.groups.empty());
+}
+
+TEST(Explain, RefusesWhatDoesNotFit) {
+  TrainConfig config;
+  config.mesh.data_parallel_shard_degree = 3;
+  EXPECT_THAT(explain(config, {.world_size = 8}),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+  const int64_t huge = int64_t{1} << 40;
+  EXPECT_THAT(explain({}, {.parameters = {{"w", {huge, huge}}}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'w'")));
+  EXPECT_THAT(explain({}, {.parameters = {{"w", {-1}}}}),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(
+      explain({}, {.parameters = {{"w", {1}}},
+                   .local_batch_size = huge,
+                   .seq_len = huge}),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("tokens")));
+}
+
+}  // namespace
+}  // namespace fsdp
