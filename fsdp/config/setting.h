@@ -13,10 +13,11 @@ namespace fsdp {
 
 // Where a value stands.
 struct Place {
-  std::string file;  // as the caller named it; "environment" for variables
-  int line = 0;      // from 1; 0: it has none
-  int column = 0;    // from 1, of the value's first character; 0: none
-  std::string key;   // as written, from the root: "fsdp_config.fsdp_version"
+  std::string file = {};  // as the caller named it; "environment" for variables
+  int line = 0;           // from 1; 0: it has none
+  int column = 0;         // from 1, of the value's first character; 0: none
+  std::string key =
+      {};  // as written, from the root: "fsdp_config.fsdp_version"
 
   friend bool operator==(const Place&, const Place&) = default;
 };
