@@ -60,6 +60,8 @@ struct MeshConfig {
   Setting<int64_t> tensor_parallel_degree = 1;
   // The number of ranks that the file was written for; 0: any.
   Setting<int64_t> num_processes = 0;
+
+  friend bool operator==(const MeshConfig&, const MeshConfig&) = default;
 };
 
 struct PrecisionConfig {
@@ -70,6 +72,9 @@ struct PrecisionConfig {
   Setting<std::optional<dcp::DType>> reduce_dtype = {};
   Setting<std::optional<dcp::DType>> output_dtype = {};
   Setting<bool> cast_forward_inputs = true;
+
+  friend bool operator==(const PrecisionConfig&,
+                         const PrecisionConfig&) = default;
 };
 
 struct ShardingConfig {
@@ -88,6 +93,9 @@ struct ShardingConfig {
   // Of the model's layers, every so many are computed again in backward; 0:
   // none.
   Setting<int64_t> activation_checkpointing = 0;
+
+  friend bool operator==(const ShardingConfig&,
+                         const ShardingConfig&) = default;
 };
 
 struct CheckpointConfig {
@@ -104,6 +112,9 @@ struct CheckpointConfig {
   // The last save is the model alone, whole, cast to export_dtype.
   Setting<bool> last_save_model_only = false;
   Setting<dcp::DType> export_dtype = dcp::DType::kFloat32;
+
+  friend bool operator==(const CheckpointConfig&,
+                         const CheckpointConfig&) = default;
 };
 
 // What is not about sharding and yet in the same files; unset: the program's
@@ -118,6 +129,8 @@ struct LoopConfig {
   Setting<std::optional<double>> max_norm = {};  // of gradients; 0: any
   Setting<std::optional<double>> lr = {};
   Setting<std::optional<double>> weight_decay = {};
+
+  friend bool operator==(const LoopConfig&, const LoopConfig&) = default;
 };
 
 struct TrainConfig {

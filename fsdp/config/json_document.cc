@@ -1,0 +1,145 @@
+// Places in JSON: nlohmann's parser calls back right after it has read a
+// token, and an iterator that counts says where that token ended. What follows
+// the token before, past spaces, commas and colons, is where it began. After a
+// number one byte more has been read; it is one that is passed over anyway, or
+// a bracket, which has a call of its own.
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "fsdp/config/document.h"
+#include "fsdp/config/node_builder.h"
+
+namespace fsdp::config {
+namespace {
+
+class CountingIterator {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  CountingIterator(const char* at, size_t* num_read)
+      : at_(at), num_read_(num_read) {}
+
+  reference operator*() const { return *at_; }
+  CountingIterator& operator++() {
+    ++at_;
+    ++*num_read_;
+    return *this;
+  }
+  CountingIterator operator++(int) {
+    const CountingIterator before = *this;
+    ++*this;
+    return before;
+  }
+  friend bool operator==(const CountingIterator& a, const CountingIterator& b) {
+    return a.at_ == b.at_;
+  }
+
+ private:
+  const char* at_;
+  size_t* num_read_;  // never null
+};
+
+// What nlohmann's parser calls; false ends the parse. The names are the
+// library's.
+class SaxHandler {
+ public:
+  using Kind = Node::Kind;
+
+  SaxHandler(absl::string_view text, const size_t& num_read,
+             NodeBuilder& builder)
+      : text_(text), num_read_(&num_read), builder_(&builder) {}
+
+  bool null() { return Scalar(Kind::kNull, "null"); }
+  bool boolean(bool value) {
+    return Scalar(Kind::kBool, value ? "true" : "false");
+  }
+  bool number_integer(int64_t) { return Number(Kind::kInteger); }
+  bool number_unsigned(uint64_t) { return Number(Kind::kInteger); }
+  bool number_float(double, const std::string&) { return Number(Kind::kReal); }
+  bool string(const std::string& text) { return Scalar(Kind::kString, text); }
+  bool key(const std::string& text) {
+    return builder_->Key(text, NextPosition());
+  }
+  bool binary(const std::vector<uint8_t>&) { return false; }
+  bool start_object(size_t) {
+    return builder_->Begin(Kind::kMap, NextPosition());
+  }
+  bool end_object() { return End(); }
+  bool start_array(size_t) {
+    return builder_->Begin(Kind::kList, NextPosition());
+  }
+  bool end_array() { return End(); }
+
+  template <typename Exception>
+  bool parse_error(size_t, const std::string&, const Exception&) {
+    return builder_->Fail(NextPosition(), "is not valid JSON");
+  }
+
+ private:
+  bool Scalar(Kind kind, absl::string_view text) {
+    return builder_->Scalar(kind, text, NextPosition());
+  }
+
+  bool Number(Kind kind) {
+    const TextPosition position = NextPosition();
+    const absl::string_view rest = text_.substr(token_);
+    const size_t end = rest.find_first_not_of("+-.0123456789Ee");
+    return builder_->Scalar(kind, rest.substr(0, end), position);
+  }
+
+  bool End() {
+    (void)NextPosition();
+    return builder_->End();
+  }
+
+  // Of the token that was just read, and takes note where it ends.
+  TextPosition NextPosition() {
+    token_ = text_.find_first_not_of(" \t\r\n,:", end_);
+    if (token_ == absl::string_view::npos) token_ = text_.size();
+    for (; scanned_ < token_; ++scanned_) {
+      if (text_[scanned_] != '\n') continue;
+      ++line_;
+      line_start_ = scanned_ + 1;
+    }
+    end_ = *num_read_;
+    return {.line = line_,
+            .column = static_cast<int>(token_ - line_start_) + 1};
+  }
+
+  absl::string_view text_;
+  const size_t* num_read_;
+  NodeBuilder* builder_;
+  size_t token_ = 0;       // where the last token began
+  size_t end_ = 0;         // where it ended
+  size_t scanned_ = 0;     // lines are counted up to here
+  size_t line_start_ = 0;  // of the line of the last token
+  int line_ = 1;
+};
+
+}  // namespace
+
+Node ParseJson(absl::string_view name, absl::string_view text,
+               Findings& findings) {
+  NodeBuilder builder(name, findings);
+  if (text.find_first_not_of(" \t\r\n") == absl::string_view::npos) {
+    return std::move(builder).Build();
+  }
+  size_t num_read = 0;
+  SaxHandler handler(text, num_read, builder);
+  nlohmann::json::sax_parse(
+      CountingIterator(text.data(), &num_read),
+      CountingIterator(text.data() + text.size(), &num_read), &handler);
+  return std::move(builder).Build();
+}
+
+}  // namespace fsdp::config
