@@ -25,8 +25,9 @@ struct ReadConfig {
 // the keys; text in which none is recognized is a problem. All that is wrong
 // is in the findings, at once.
 ReadConfig read_config_text(absl::string_view name, absl::string_view text);
-// NotFound and the like when the file cannot be read; files of more than 1 MiB
-// are refused (InvalidArgument).
+// The text of a file, whole. NotFound and the like when it cannot be read; one
+// of more than 1 MiB is refused (InvalidArgument).
+absl::StatusOr<std::string> config_text(const std::string& path);
 absl::StatusOr<ReadConfig> read_config_file(const std::string& path);
 
 // accelerate's FSDP_* and ACCELERATE_* variables, as `accelerate launch` sets

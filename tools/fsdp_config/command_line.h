@@ -1,0 +1,49 @@
+// The command line of fsdp-config, parsed and checked as far as that goes
+// without reading a file; the verbs and options are one table, from which the
+// help is made as well. Pure; any thread.
+#ifndef TOOLS_FSDP_CONFIG_COMMAND_LINE_H_
+#define TOOLS_FSDP_CONFIG_COMMAND_LINE_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "fsdp/config/train_config.h"
+
+namespace fsdp::tools {
+
+enum class Verb : uint8_t { kCheck, kExplain, kToFsdp2, kConvert };
+
+struct CommandLine {
+  enum class Action : uint8_t { kRun, kHelp, kVersion };
+
+  Action action = Action::kRun;
+  std::optional<Verb> verb;  // absent for general help and for the version
+  std::string file;
+  bool json = false;
+  bool environment = false;  // FSDP_* and ACCELERATE_* win over the file
+  // explain; 0: not given
+  int64_t world_size = 0;
+  int64_t local_world_size = 0;
+  std::string model;  // a checkpoint; empty: none
+  int64_t local_batch_size = 0;
+  int64_t seq_len = 0;
+  // to-fsdp2 and convert
+  std::string output_file;  // empty: standard output, or the file itself
+  bool overwrite = false;
+  std::optional<Dialect> to;
+};
+
+// `args` are without the program's name. InvalidArgument with one line that
+// says what is wrong and which help to read.
+absl::StatusOr<CommandLine> ParseCommandLine(
+    absl::Span<const std::string> args);
+
+std::string GeneralHelp();
+std::string VerbHelp(Verb verb);
+
+}  // namespace fsdp::tools
+
+#endif  // TOOLS_FSDP_CONFIG_COMMAND_LINE_H_

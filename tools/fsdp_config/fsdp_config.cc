@@ -1,0 +1,25 @@
+// fsdp-config: the process. Streams and the environment; the rest is
+// RunCommand.
+
+#include <unistd.h>
+
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dcp/io/file_system.h"
+#include "tools/fsdp_config/commands.h"
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> args(argv + (argc > 0 ? 1 : 0), argv + argc);
+  std::vector<std::string> variables;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    variables.emplace_back(*variable);
+  }
+  const std::unique_ptr<dcp::FileSystem> fs = dcp::NewPosixFileSystem();
+  const dcp::tools::ExitCode code = fsdp::tools::RunCommand(
+      args, variables, {.out = std::cout, .err = std::cerr}, *fs);
+  std::cout.flush();
+  return std::cout.good() ? code : dcp::tools::kExitDestination;
+}

@@ -1,0 +1,339 @@
+#include "tools/fsdp_config/render.h"
+
+#include <cstdint>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "dcp/tensor/dtype.h"
+#include "nlohmann/json.hpp"
+#include "tools/quantity.h"
+
+namespace fsdp::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using dcp::tools::FormatBytes;
+using dcp::tools::FormatCount;
+using dcp::tools::FormatPlural;
+
+constexpr Finding::Kind kKinds[] = {
+    Finding::Kind::kProblem, Finding::Kind::kChanged, Finding::Kind::kIgnored};
+
+absl::string_view KindName(Finding::Kind kind) {
+  switch (kind) {
+    case Finding::Kind::kProblem:
+      return "problem";
+    case Finding::Kind::kChanged:
+      return "changed";
+    case Finding::Kind::kIgnored:
+      return "ignored";
+  }
+  return "";
+}
+
+std::string Dump(const Json& json) {
+  return absl::StrCat(json.dump(-1, ' ', false, Json::error_handler_t::replace),
+                      "\n");
+}
+
+std::string Ranks(int64_t num_ranks) {
+  return FormatPlural(static_cast<uint64_t>(num_ranks), "rank");
+}
+
+std::string MeshText(const MeshPlan& mesh) {
+  const int64_t world = mesh.replicate * mesh.shard * mesh.tensor_parallel;
+  std::vector<std::string> axes;
+  if (mesh.replicate > 1)
+    axes.push_back(absl::StrCat(mesh.replicate, " copies"));
+  axes.push_back(mesh.shard > 1 ? absl::StrCat(mesh.shard, " shards")
+                                : "the whole model on each");
+  if (mesh.tensor_parallel > 1) {
+    axes.push_back(absl::StrCat(mesh.tensor_parallel, " parts of each layer"));
+  }
+  std::string text = absl::StrCat("Mesh: ", Ranks(world), ": ",
+                                  absl::StrJoin(axes, " x "), "\n");
+  if (mesh.shard > 1) {
+    absl::StrAppend(&text, "  each parameter is cut over ", Ranks(mesh.shard),
+                    ", which gather it and reduce-scatter its gradient\n");
+  }
+  if (mesh.replicate > 1) {
+    absl::StrAppend(&text, "  gradients are all-reduced over the ",
+                    mesh.replicate, " copies",
+                    mesh.shard > 1 ? " (HSDP)" : " (data parallel)", "\n");
+  }
+  return text;
+}
+
+std::string StageText(const TrainConfig& config,
+                      const Explanation& explanation) {
+  const ReshardSetting& reshard = *config.sharding.reshard_after_forward;
+  std::string text = absl::StrCat("ZeRO stage ", explanation.zero_stage, ": ");
+  if (explanation.zero_stage == 0) {
+    return absl::StrCat(text, "nothing is sharded\n");
+  }
+  text += "parameters, gradients and optimizer state are sharded;\n  ";
+  if (explanation.zero_stage == 2) {
+    return absl::StrCat(text,
+                        "parameters stay gathered from forward until backward "
+                        "is done\n");
+  }
+  text +=
+      "parameters are gathered for a group and freed after it, in forward "
+      "and backward\n";
+  if (const int64_t* degree = std::get_if<int64_t>(&reshard)) {
+    absl::StrAppend(&text, "  (after forward resharded to groups of ", *degree,
+                    ", from which backward gathers)\n");
+  } else if (std::holds_alternative<std::monostate>(reshard)) {
+    text += "  (the root's own stay, for backward wants them at once)\n";
+  }
+  return text;
+}
+
+std::string PrecisionText(const PrecisionConfig& precision) {
+  const dcp::DType compute = precision.param_dtype->value_or(*precision.dtype);
+  const dcp::DType reduce = precision.reduce_dtype->value_or(compute);
+  return absl::StrCat("Precision: shards and optimizer in ",
+                      dcp::TorchName(*precision.dtype), ", computes in ",
+                      dcp::TorchName(compute), ", reduces gradients in ",
+                      dcp::TorchName(reduce), "\n");
+}
+
+std::string WrapText(const ShardingConfig& sharding) {
+  switch (*sharding.auto_wrap_policy) {
+    case AutoWrapPolicy::kTransformerBasedWrap:
+      return absl::StrCat(
+          "Groups: each ",
+          sharding.transformer_layer_cls_to_wrap->empty()
+              ? "layer of the model"
+              : absl::StrJoin(*sharding.transformer_layer_cls_to_wrap,
+                              " and each "),
+          ", then the rest\n");
+    case AutoWrapPolicy::kSizeBasedWrap:
+      return absl::StrCat(
+          "Groups: modules once they hold ",
+          FormatCount(static_cast<uint64_t>(*sharding.min_num_params)),
+          " elements, then the rest\n");
+    case AutoWrapPolicy::kNoWrap:
+      return "Groups: one, the whole model: all of it is gathered at once\n";
+    case AutoWrapPolicy::kDirectChildren:
+      return "Groups: each child of the model, then the rest\n";
+  }
+  return "";
+}
+
+std::string OtherText(const TrainConfig& config) {
+  std::string text;
+  const int64_t every = *config.sharding.activation_checkpointing;
+  if (every > 0) {
+    absl::StrAppend(
+        &text, "Activation checkpointing: ",
+        every == 1 ? "each layer" : absl::StrCat("one layer of ", every),
+        " is computed again in backward\n");
+  }
+  if (*config.sharding.cpu_offload) {
+    text +=
+        "CPU offload: shards, gradients and optimizer state are in the "
+        "memory of the host\n";
+  }
+  if (!config.sharding.ignored_modules->empty()) {
+    absl::StrAppend(&text, "Not sharded: modules named ",
+                    *config.sharding.ignored_modules, "\n");
+  }
+  const CheckpointConfig& checkpoint = config.checkpoint;
+  if (!checkpoint.initial_load_path->empty()) {
+    absl::StrAppend(&text, "Begins with: ", *checkpoint.initial_load_path,
+                    *checkpoint.cpu_ram_efficient_loading
+                        ? ", which rank 0 reads and sends"
+                        : ", of which each rank reads its part",
+                    "\n");
+  }
+  if (!checkpoint.folder->empty()) {
+    absl::StrAppend(
+        &text, "Checkpoints: in ", *checkpoint.folder,
+        *checkpoint.interval > 0
+            ? absl::StrCat(", every ", *checkpoint.interval, " steps")
+            : ", after the last step",
+        *checkpoint.async ? ", while training goes on" : "",
+        *checkpoint.keep_latest_k > 0
+            ? absl::StrCat(", the newest ", *checkpoint.keep_latest_k)
+            : "",
+        "\n");
+  }
+  if (*checkpoint.state_dict_type == StateDictType::kFullStateDict) {
+    text +=
+        "State dict: full: steps are saved sharded, and the whole model as "
+        "one file in the end\n";
+  }
+  return text;
+}
+
+uint64_t NumElements(const GroupPlan& group) {
+  uint64_t sum = 0;
+  for (const ParameterShape& parameter : group.parameters) {
+    uint64_t numel = 1;
+    for (const int64_t size : parameter.sizes) {
+      numel *= static_cast<uint64_t>(size);
+    }
+    sum += numel;
+  }
+  return sum;
+}
+
+// Neighbours of one size on one line: "model.layers.0 to model.layers.31".
+std::string GroupsText(const std::vector<GroupPlan>& groups) {
+  std::string text;
+  for (size_t first = 0; first < groups.size();) {
+    const uint64_t numel = NumElements(groups[first]);
+    size_t end = first + 1;
+    while (end + 1 < groups.size() && NumElements(groups[end]) == numel) ++end;
+    const bool is_root = first + 1 == groups.size();
+    const std::string name =
+        is_root ? "the rest"
+        : end == first + 1
+            ? groups[first].name
+            : absl::StrCat(groups[first].name, " to ", groups[end - 1].name);
+    absl::StrAppend(&text, "  ", name, ": ", FormatCount(numel), " elements",
+                    end - first > 1 ? " each" : "", "\n");
+    first = end;
+  }
+  return text;
+}
+
+using Row = std::pair<const char*, uint64_t>;
+
+std::vector<Row> MemoryRows(const MemoryPlan& memory) {
+  return {{"parameters", memory.parameters},
+          {"gradients", memory.gradients},
+          {"optimizer_state", memory.optimizer_state},
+          {"gathered", memory.gathered},
+          {"unreduced", memory.unreduced},
+          {"activations", memory.activations}};
+}
+
+std::string MemoryText(const TrainConfig& config,
+                       const Explanation& explanation) {
+  const MemoryPlan& memory = explanation.memory;
+  const bool offloads = *config.sharding.cpu_offload;
+  const std::string where = offloads ? " (host)" : "";
+  std::string text =
+      absl::StrCat("Memory of a rank, of a model of ",
+                   FormatCount(explanation.num_elements), " elements:\n");
+  const std::vector<std::pair<std::string, uint64_t>> rows = {
+      {absl::StrCat("shards of parameters", where), memory.parameters},
+      {absl::StrCat("their gradients", where), memory.gradients},
+      {absl::StrCat("AdamW's two moments", where), memory.optimizer_state},
+      {"gathered parameters, at most", memory.gathered},
+      {"gradients under way, at most", memory.unreduced},
+      {"activations, at most", memory.activations}};
+  uint64_t device = 0;
+  uint64_t host = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    (offloads && i < 3 ? host : device) += rows[i].second;
+    absl::StrAppendFormat(&text, "  %-36s%10s\n", rows[i].first,
+                          FormatBytes(rows[i].second));
+  }
+  absl::StrAppendFormat(
+      &text, "  %-36s%10s\n",
+      offloads ? "all on the device, at most" : "all, at most",
+      FormatBytes(device));
+  if (offloads) {
+    absl::StrAppendFormat(&text, "  %-36s%10s\n", "all on the host",
+                          FormatBytes(host));
+  }
+  absl::StrAppend(
+      &text, "  Activations are those of ",
+      FormatPlural(static_cast<uint64_t>(explanation.local_batch_size),
+                   "sequence"),
+      " of ", FormatCount(static_cast<uint64_t>(explanation.seq_len)),
+      " tokens, with attention\n  that keeps no scores; all numbers leave out "
+      "what the allocator wastes.\n");
+  return text;
+}
+
+}  // namespace
+
+std::string RenderFindings(const Findings& findings) {
+  std::string text;
+  for (const Finding::Kind kind : kKinds) {
+    for (const Finding& finding : findings.list()) {
+      if (finding.kind != kind) continue;
+      absl::StrAppend(&text, KindName(kind), ": ", to_string(finding), "\n");
+    }
+  }
+  return text;
+}
+
+std::string RenderCounts(const Findings& findings) {
+  uint64_t counts[std::size(kKinds)] = {};
+  for (const Finding& finding : findings.list()) {
+    ++counts[static_cast<size_t>(finding.kind)];
+  }
+  std::vector<std::string> parts;
+  if (counts[0] > 0) parts.push_back(FormatPlural(counts[0], "problem"));
+  if (counts[1] > 0) parts.push_back(FormatPlural(counts[1], "change"));
+  if (counts[2] > 0) {
+    parts.push_back(absl::StrCat(FormatCount(counts[2]), " without effect"));
+  }
+  return parts.empty() ? "nothing to say" : absl::StrJoin(parts, ", ");
+}
+
+std::string FindingsJson(Dialect dialect, const Findings& findings) {
+  Json list = Json::array();
+  for (const Finding& finding : findings.list()) {
+    list.push_back({{"kind", std::string(KindName(finding.kind))},
+                    {"file", finding.place.file},
+                    {"line", finding.place.line},
+                    {"column", finding.place.column},
+                    {"key", finding.place.key},
+                    {"text", finding.text}});
+  }
+  return Dump({{"dialect", std::string(name_of(dialect))}, {"findings", list}});
+}
+
+std::string RenderExplanation(const TrainConfig& config,
+                              const Explanation& explanation) {
+  std::string text =
+      absl::StrCat(MeshText(explanation.mesh), StageText(config, explanation),
+                   PrecisionText(config.precision), WrapText(config.sharding));
+  absl::StrAppend(&text, GroupsText(explanation.groups), OtherText(config));
+  if (explanation.groups.empty()) {
+    absl::StrAppend(&text,
+                    "Memory: give --model a checkpoint of the model to see "
+                    "groups and memory\n");
+  } else {
+    absl::StrAppend(&text, MemoryText(config, explanation));
+  }
+  return text;
+}
+
+std::string ExplanationJson(Dialect dialect, const TrainConfig& config,
+                            const Explanation& explanation) {
+  const MeshPlan& mesh = explanation.mesh;
+  Json json = {
+      {"dialect", std::string(name_of(dialect))},
+      {"mesh",
+       {{"replicate", mesh.replicate},
+        {"shard", mesh.shard},
+        {"tensor_parallel", mesh.tensor_parallel}}},
+      {"zero_stage", explanation.zero_stage},
+      {"activation_checkpointing", *config.sharding.activation_checkpointing},
+      {"cpu_offload", *config.sharding.cpu_offload}};
+  if (explanation.groups.empty()) return Dump(json);
+  Json groups = Json::array();
+  for (const GroupPlan& group : explanation.groups) {
+    groups.push_back({{"name", group.name}, {"elements", NumElements(group)}});
+  }
+  json["groups"] = groups;
+  Json memory = Json::object();
+  for (const Row& row : MemoryRows(explanation.memory)) {
+    memory[row.first] = row.second;
+  }
+  json["memory_bytes"] = memory;
+  return Dump(json);
+}
+
+}  // namespace fsdp::tools
