@@ -1,0 +1,116 @@
+#include "tools/fsdp_config/command_line.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_split.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/status_matchers.h"
+
+namespace fsdp::tools {
+namespace {
+
+using ::dcp::testing::StatusIs;
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::Le;
+using ::testing::SizeIs;
+
+absl::StatusOr<CommandLine> Parse(absl::string_view words) {
+  const std::vector<std::string> args =
+      absl::StrSplit(words, ' ', absl::SkipEmpty());
+  return ParseCommandLine(args);
+}
+
+auto IsUsageError(const std::string& text, const std::string& help) {
+  return StatusIs(absl::StatusCode::kInvalidArgument,
+                  AllOf(HasSubstr(text), HasSubstr(help)));
+}
+
+TEST(FsdpConfigCommandLine, TakesEveryOption) {
+  ASSERT_OK_AND_ASSIGN(
+      const CommandLine explain,
+      Parse("explain a.toml --world-size 16 --local-world-size=4 --model m.pt "
+            "--local-batch-size 2 --seq-len 512 --json --environment"));
+  EXPECT_EQ(explain.verb, Verb::kExplain);
+  EXPECT_EQ(explain.file, "a.toml");
+  EXPECT_EQ(explain.world_size, 16);
+  EXPECT_EQ(explain.local_world_size, 4);
+  EXPECT_EQ(explain.model, "m.pt");
+  EXPECT_EQ(explain.local_batch_size, 2);
+  EXPECT_EQ(explain.seq_len, 512);
+  EXPECT_TRUE(explain.json);
+  EXPECT_TRUE(explain.environment);
+  ASSERT_OK_AND_ASSIGN(
+      const CommandLine convert,
+      Parse("convert --to torchtitan --output-file b --overwrite -- --odd"));
+  EXPECT_EQ(convert.to, Dialect::kTorchTitan);
+  EXPECT_EQ(convert.output_file, "b");
+  EXPECT_TRUE(convert.overwrite);
+  EXPECT_EQ(convert.file, "--odd");
+}
+
+TEST(FsdpConfigCommandLine, NamesWhatIsWrong) {
+  EXPECT_THAT(Parse(""), IsUsageError("VERB", "fsdp-config --help"));
+  EXPECT_THAT(Parse("chekc a"),
+              IsUsageError("did you mean 'check'?", "--help"));
+  EXPECT_THAT(
+      Parse("frobnicate a"),
+      IsUsageError("there are check, explain, to-fsdp2, convert", "--help"));
+  EXPECT_THAT(Parse("check"),
+              IsUsageError("FILE is missing", "fsdp-config check --help"));
+  EXPECT_THAT(Parse("check a b"), IsUsageError("'b' is a second", "check"));
+  EXPECT_THAT(Parse("check a --jsno"),
+              IsUsageError("did you mean '--json'?", "check"));
+  EXPECT_THAT(Parse("check a --to composer"),
+              IsUsageError("unknown option '--to'", "check"));
+  EXPECT_THAT(Parse("check a --json=1"),
+              IsUsageError("takes no value: '1'", "check"));
+  EXPECT_THAT(Parse("explain a --world-size"),
+              IsUsageError("wants a value: N", "explain"));
+  EXPECT_THAT(Parse("explain a --world-size 0"),
+              IsUsageError("'0' is no number from 1", "explain"));
+  EXPECT_THAT(Parse("explain a --world-size 99999999999999999999"),
+              IsUsageError("no number from 1", "explain"));
+  EXPECT_THAT(Parse("explain a --model="),
+              IsUsageError("the name is empty", "explain"));
+  EXPECT_THAT(Parse("convert a"), IsUsageError("--to DIALECT", "convert"));
+  EXPECT_THAT(Parse("convert a --to deepspeed"),
+              IsUsageError("'deepspeed' is not accelerate", "convert"));
+  EXPECT_THAT(Parse("convert a --to composer --overwrite"),
+              IsUsageError("wants an --output-file", "convert"));
+}
+
+TEST(FsdpConfigCommandLine, HelpIsAskedForAnywhere) {
+  for (const char* words :
+       {"--help", "-h", "help", "check --help", "convert a -h"}) {
+    ASSERT_OK_AND_ASSIGN(const CommandLine line, Parse(words));
+    EXPECT_EQ(line.action, CommandLine::Action::kHelp) << words;
+  }
+  ASSERT_OK_AND_ASSIGN(const CommandLine version, Parse("--version"));
+  EXPECT_EQ(version.action, CommandLine::Action::kVersion);
+}
+
+TEST(FsdpConfigHelp, TeachesEveryVerbInEightyColumns) {
+  std::vector<std::string> pages = {GeneralHelp()};
+  for (const Verb verb :
+       {Verb::kCheck, Verb::kExplain, Verb::kToFsdp2, Verb::kConvert}) {
+    pages.push_back(VerbHelp(verb));
+    EXPECT_THAT(pages.back(),
+                AllOf(HasSubstr("Usage: fsdp-config "), HasSubstr("Options:"),
+                      HasSubstr("Examples:\n  fsdp-config "),
+                      HasSubstr("Exit codes:")));
+  }
+  for (const std::string& page : pages) {
+    const std::vector<std::string> lines = absl::StrSplit(page, '\n');
+    EXPECT_THAT(lines, Each(SizeIs(Le(79u))));
+  }
+  EXPECT_THAT(GeneralHelp(),
+              AllOf(HasSubstr("check"), HasSubstr("explain"),
+                    HasSubstr("to-fsdp2"), HasSubstr("convert")));
+}
+
+}  // namespace
+}  // namespace fsdp::tools

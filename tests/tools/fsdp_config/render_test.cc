@@ -1,0 +1,102 @@
+#include "tools/fsdp_config/render.h"
+
+#include <cstdint>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/testing/status_matchers.h"
+
+namespace fsdp::tools {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+Findings SomeFindings() {
+  Findings findings;
+  findings.Ignored({.file = "a.yaml", .line = 3, .key = "x"}, "has no effect");
+  findings.Problem({.file = "a.yaml", .line = 9, .column = 5, .key = "y"},
+                   "is '1', not 2");
+  return findings;
+}
+
+TEST(FsdpConfigRender, PutsProblemsFirst) {
+  EXPECT_EQ(RenderFindings(SomeFindings()),
+            "problem: a.yaml:9: y is '1', not 2\n"
+            "ignored: a.yaml:3: x has no effect\n");
+  EXPECT_EQ(RenderCounts(SomeFindings()), "1 problem, 1 without effect");
+  EXPECT_EQ(RenderCounts({}), "nothing to say");
+}
+
+TEST(FsdpConfigRender, JsonHasEveryPlace) {
+  const auto json =
+      nlohmann::json::parse(FindingsJson(Dialect::kComposer, SomeFindings()));
+  EXPECT_EQ(json["dialect"], "composer");
+  ASSERT_EQ(json["findings"].size(), 2u);
+  EXPECT_EQ(json["findings"][1]["kind"], "problem");
+  EXPECT_EQ(json["findings"][1]["line"], 9);
+  EXPECT_EQ(json["findings"][1]["column"], 5);
+  EXPECT_EQ(json["findings"][1]["key"], "y");
+}
+
+TEST(FsdpConfigRender, JsonTakesTextOfAnyBytes) {
+  Findings findings;
+  findings.Problem({.file = "\xff"}, "is \xc3(");
+  EXPECT_NO_THROW(
+      nlohmann::json::parse(FindingsJson(Dialect::kComposer, findings)));
+}
+
+Explanation Explain(const TrainConfig& config, int64_t world_size,
+                    bool with_model) {
+  ExplainOptions options = {.world_size = world_size,
+                            .local_world_size = world_size};
+  if (with_model) {
+    options.parameters = {
+        {"layers.0.w", {8, 4}}, {"layers.1.w", {8, 4}}, {"head.w", {8, 4}}};
+  }
+  const absl::StatusOr<Explanation> result = explain(config, options);
+  EXPECT_OK(result.status());
+  return result.value_or(Explanation{});
+}
+
+TEST(FsdpConfigRender, ExplainsAHybridMeshInWords) {
+  TrainConfig config;
+  config.mesh.data_parallel_replicate_degree = 2;
+  config.sharding.activation_checkpointing = 2;
+  config.sharding.cpu_offload = true;
+  config.checkpoint.folder = "run";
+  config.checkpoint.interval = 10;
+  const std::string text =
+      RenderExplanation(config, Explain(config, 8, /*with_model=*/true));
+  EXPECT_THAT(
+      text,
+      AllOf(HasSubstr("8 ranks: 2 copies x 4 shards"), HasSubstr("(HSDP)"),
+            HasSubstr("ZeRO stage 3"),
+            HasSubstr("layers.0 to layers.1: 32 elements each"),
+            HasSubstr("the rest: 32 elements"), HasSubstr("one layer of 2"),
+            HasSubstr("all on the host"), HasSubstr("in run, every 10 steps")));
+}
+
+TEST(FsdpConfigRender, WithoutAModelSaysHowToSeeMemory) {
+  TrainConfig config;
+  config.sharding.reshard_after_forward = ReshardSetting(false);
+  const std::string text =
+      RenderExplanation(config, Explain(config, 8, /*with_model=*/false));
+  EXPECT_THAT(text, AllOf(HasSubstr("ZeRO stage 2"), HasSubstr("--model"),
+                          Not(HasSubstr("Memory of a rank"))));
+}
+
+TEST(FsdpConfigRender, JsonHasTheNumbers) {
+  const TrainConfig config;
+  const auto json = nlohmann::json::parse(ExplanationJson(
+      Dialect::kTorchTitan, config, Explain(config, 4, /*with_model=*/true)));
+  EXPECT_EQ(json["mesh"]["shard"], 4);
+  EXPECT_EQ(json["zero_stage"], 3);
+  EXPECT_EQ(json["groups"].size(), 3u);
+  EXPECT_EQ(json["memory_bytes"]["parameters"], 3 * 2 * 4 * 4);
+}
+
+}  // namespace
+}  // namespace fsdp::tools
