@@ -6,6 +6,7 @@
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/parser.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <exception>
 #include <initializer_list>
@@ -94,7 +95,8 @@ class Handler final : public YAML::EventHandler {
  public:
   explicit Handler(NodeBuilder& builder) : builder_(&builder) {}
 
-  bool has_document() const { return has_document_; }
+  // Where the last scalar began that was not plain, with its anchor and tag.
+  const YAML::Mark& last_quoted() const { return last_quoted_; }
 
   void OnDocumentStart(const YAML::Mark& mark) override {
     if (has_document_) {
@@ -112,6 +114,7 @@ class Handler final : public YAML::EventHandler {
                 YAML::anchor_t anchor, const std::string& value) override {
     // "?" is plain, "!" quoted, the others are written in the text.
     constexpr absl::string_view kPrefix = "tag:yaml.org,2002:";
+    if (tag != "?") last_quoted_ = mark;
     if (tag == "!" || tag == absl::StrCat(kPrefix, "str")) {
       Scalar(mark, anchor, Kind::kString, value);
     } else if (tag.empty() || tag == "?" ||
@@ -216,6 +219,7 @@ class Handler final : public YAML::EventHandler {
   NodeBuilder* builder_;
   std::vector<Anchor> open_;                // of the lists and maps that are
   std::map<YAML::anchor_t, Node> anchors_;  // counted as nodes
+  YAML::Mark last_quoted_ = YAML::Mark::null_mark();
   bool has_document_ = false;
 };
 
@@ -254,6 +258,35 @@ void Merge(Node& node) {
   node.entries = std::move(own);
 }
 
+// Past the anchor and the tag that `text` may begin with.
+void TakeProperties(absl::string_view& text) {
+  text = absl::StripLeadingAsciiWhitespace(text);
+  while (!text.empty() && (text[0] == '&' || text[0] == '!')) {
+    const size_t end = text.find_first_of(" \t\r\n");
+    text.remove_prefix(std::min(end, text.size()));
+    text = absl::StripLeadingAsciiWhitespace(text);
+  }
+}
+
+// yaml-cpp takes the end of the text for the end of a quoted scalar; the keys
+// after a forgotten quote would be gone without a word.
+bool IsQuoteClosed(absl::string_view text) {
+  TakeProperties(text);
+  if (text.empty() || (text[0] != '\'' && text[0] != '"')) return true;
+  const char quote = text[0];
+  for (size_t i = 1; i < text.size(); ++i) {
+    if (text[i] == '\\' && quote == '"') {
+      ++i;
+    } else if (text[i] == quote) {
+      if (quote == '"' || i + 1 == text.size() || text[i + 1] != quote) {
+        return true;
+      }
+      ++i;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 Node ParseYaml(absl::string_view name, absl::string_view text,
@@ -264,6 +297,11 @@ Node ParseYaml(absl::string_view name, absl::string_view text,
     YAML::Parser parser(stream);
     Handler handler(builder);
     while (parser.HandleNextDocument(handler)) {
+    }
+    const YAML::Mark& quoted = handler.last_quoted();
+    if (!quoted.is_null() &&
+        !IsQuoteClosed(text.substr(static_cast<size_t>(quoted.pos)))) {
+      builder.Fail(PositionOf(quoted), "has a quote that is not closed");
     }
   } catch (const Stop&) {
     // The builder knows why.
