@@ -2,8 +2,6 @@
 
 #include "tools/fsdp_config/commands.h"
 
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -17,9 +15,9 @@
 namespace fsdp::tools {
 namespace {
 
+using ::dcp::testing::ReadFile;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 constexpr char kFsdp1[] = R"(# of the team
 distributed_type: FSDP
@@ -48,23 +46,12 @@ class FsdpConfigCommands : public ::testing::Test {
     return {code, out.str(), err.str()};
   }
 
-  std::string Write(const std::string& name, const std::string& text) {
-    const std::string path = dir_.path() + "/" + name;
-    std::ofstream(path) << text;
-    return path;
-  }
-
-  static std::string Text(const std::string& path) {
-    std::ifstream file(path);
-    return std::string(std::istreambuf_iterator<char>(file), {});
-  }
-
   dcp::testing::TempDir dir_;
   std::unique_ptr<dcp::FileSystem> fs_ = dcp::NewPosixFileSystem();
 };
 
 TEST_F(FsdpConfigCommands, CheckSaysEveryProblemAtOnce) {
-  const std::string path = Write("a.yaml", R"(distributed_type: FSDP
+  const std::string path = dir_.WriteFile("a.yaml", R"(distributed_type: FSDP
 fsdp_config:
   fsdp_version: 3
   fsdp_ofload_params: true
@@ -81,7 +68,7 @@ fsdp_config:
 }
 
 TEST_F(FsdpConfigCommands, CheckOfAGoodFileIsDone) {
-  const std::string path = Write("a.yaml", kFsdp1);
+  const std::string path = dir_.WriteFile("a.yaml", kFsdp1);
   const Outcome outcome = Run({"check", path});
   EXPECT_EQ(outcome.code, 0) << outcome.out;
   EXPECT_THAT(outcome.out, HasSubstr("(accelerate)"));
@@ -90,27 +77,27 @@ TEST_F(FsdpConfigCommands, CheckOfAGoodFileIsDone) {
 }
 
 TEST_F(FsdpConfigCommands, TheEnvironmentWinsWhereItIsAskedFor) {
-  const std::string path = Write("a.yaml", kFsdp1);
+  const std::string path = dir_.WriteFile("a.yaml", kFsdp1);
   const std::vector<std::string> variables = {"FSDP_VERSION=7"};
   EXPECT_EQ(Run({"check", path}, variables).code, 0);
   EXPECT_EQ(Run({"check", path, "--environment"}, variables).code, 1);
 }
 
 TEST_F(FsdpConfigCommands, ExplainTakesTheRanksOfTheFile) {
-  const std::string path = Write("a.yaml", kFsdp1);
+  const std::string path = dir_.WriteFile("a.yaml", kFsdp1);
   EXPECT_THAT(Run({"explain", path}).out,
               AllOf(HasSubstr("4 ranks: 4 shards"), HasSubstr("ZeRO stage 2"),
                     HasSubstr("computes in bfloat16")));
-  const std::string toml =
-      Write("a.toml", "[parallelism]\ndata_parallel_shard_degree = 3\n");
+  const std::string toml = dir_.WriteFile(
+      "a.toml", "[parallelism]\ndata_parallel_shard_degree = 3\n");
   const Outcome outcome = Run({"explain", toml, "--world-size", "8"});
   EXPECT_EQ(outcome.code, 1);
   EXPECT_THAT(outcome.err, HasSubstr("a.toml:2"));
 }
 
 TEST_F(FsdpConfigCommands, ToFsdp2KeepsCommentsAndDoesNotClobber) {
-  const std::string path = Write("a.yaml", kFsdp1);
-  const std::string copy = dir_.path() + "/b.yaml";
+  const std::string path = dir_.WriteFile("a.yaml", kFsdp1);
+  const std::string copy = dir_.Join("b.yaml");
   const Outcome printed = Run({"to-fsdp2", path});
   EXPECT_EQ(printed.code, 0) << printed.err;
   EXPECT_THAT(printed.out,
@@ -118,26 +105,26 @@ TEST_F(FsdpConfigCommands, ToFsdp2KeepsCommentsAndDoesNotClobber) {
                     HasSubstr("fsdp_reshard_after_forward: false"
                               "  # ZeRO-2")));
   EXPECT_THAT(printed.err, HasSubstr("fsdp_use_orig_params"));
-  EXPECT_EQ(Text(path), kFsdp1);
+  EXPECT_EQ(ReadFile(path), kFsdp1);
 
   EXPECT_EQ(Run({"to-fsdp2", path, "--output-file", copy}).code, 0);
-  EXPECT_EQ(Text(copy), printed.out);
+  EXPECT_EQ(ReadFile(copy), printed.out);
   const Outcome refused = Run({"to-fsdp2", path, "--output-file", copy});
   EXPECT_EQ(refused.code, 5);
   EXPECT_THAT(refused.err, HasSubstr("--overwrite"));
   EXPECT_EQ(Run({"to-fsdp2", path, "--overwrite"}).code, 0);
-  EXPECT_EQ(Text(path), printed.out);
+  EXPECT_EQ(ReadFile(path), printed.out);
 }
 
 TEST_F(FsdpConfigCommands, ConvertWritesWhatReadsBack) {
-  const std::string path = Write("a.yaml", kFsdp1);
+  const std::string path = dir_.WriteFile("a.yaml", kFsdp1);
   for (const char* dialect :
        {"accelerate", "transformers", "composer", "torchtitan"}) {
     const std::string name = std::string(dialect) == "torchtitan" ? "c.toml"
                              : std::string(dialect) == "transformers"
                                  ? "c.json"
                                  : "c.yaml";
-    const std::string copy = dir_.path() + "/" + dialect + name;
+    const std::string copy = dir_.Join(dialect + name);
     const Outcome outcome =
         Run({"convert", path, "--to", dialect, "--output-file", copy});
     EXPECT_EQ(outcome.code, 0) << outcome.err;
@@ -148,8 +135,8 @@ TEST_F(FsdpConfigCommands, ConvertWritesWhatReadsBack) {
 }
 
 TEST_F(FsdpConfigCommands, NothingIsWrittenOfABrokenFile) {
-  const std::string path = Write("a.yaml", "fsdp_config: [\n");
-  const std::string copy = dir_.path() + "/b.yaml";
+  const std::string path = dir_.WriteFile("a.yaml", "fsdp_config: [\n");
+  const std::string copy = dir_.Join("b.yaml");
   for (const char* verb : {"to-fsdp2", "convert"}) {
     std::vector<std::string> args = {verb, path, "--output-file", copy};
     if (std::string(verb) == "convert")
@@ -157,22 +144,23 @@ TEST_F(FsdpConfigCommands, NothingIsWrittenOfABrokenFile) {
     const Outcome outcome = Run(args);
     EXPECT_EQ(outcome.code, 1);
     EXPECT_THAT(outcome.err, HasSubstr("problem: "));
-    EXPECT_THAT(Text(copy), IsEmpty());
+    EXPECT_FALSE(fs_->Stat(copy).ok());
   }
 }
 
 TEST_F(FsdpConfigCommands, UnreadableFilesAreNamed) {
-  const Outcome outcome = Run({"check", dir_.path() + "/none.yaml"});
+  const Outcome outcome = Run({"check", dir_.Join("none.yaml")});
   EXPECT_EQ(outcome.code, 3);
   EXPECT_THAT(outcome.err, HasSubstr("none.yaml"));
   EXPECT_EQ(Run({"check", dir_.path()}).code, 3);
-  EXPECT_EQ(Run({"check", Write("big.yaml", std::string(2 << 20, ' '))}).code,
-            3);
-  const std::string path = Write("a.yaml", kFsdp1);
-  EXPECT_EQ(Run({"explain", path, "--model", dir_.path() + "/none"}).code, 3);
   EXPECT_EQ(
-      Run({"to-fsdp2", path, "--output-file", dir_.path() + "/none/b.yaml"})
+      Run({"check", dir_.WriteFile("big.yaml", std::string(2 << 20, ' '))})
           .code,
+      3);
+  const std::string path = dir_.WriteFile("a.yaml", kFsdp1);
+  EXPECT_EQ(Run({"explain", path, "--model", dir_.Join("none")}).code, 3);
+  EXPECT_EQ(
+      Run({"to-fsdp2", path, "--output-file", dir_.Join("none/b.yaml")}).code,
       4);
 }
 
