@@ -103,7 +103,10 @@ bool NodeBuilder::Key(absl::string_view key, TextPosition position) {
   open.key = std::string(key);
   open.has_key = true;
   open.skip = !open.keys.insert(open.key).second;
-  if (!open.skip || ++num_duplicates_ > kMaxDuplicates) return true;
+  if (!open.skip) return true;
+  if (++num_duplicates_ > kMaxDuplicates) {
+    return Fail(position, "has many more keys that are there a second time");
+  }
   Place place = PlaceOf(position);
   for (const Open& outer : open_) {
     if (outer.has_key) place.key = PathTo(place.key, outer.key);

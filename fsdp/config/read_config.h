@@ -36,8 +36,8 @@ absl::StatusOr<ReadConfig> read_config_file(const std::string& path);
 void read_environment(const std::vector<std::string>& variables,
                       TrainConfig& base, Findings& findings);
 
-// The common case: the file, then the environment of this process; an error
-// lists every problem, one a line.
+// The common case: the file, then, for accelerate and transformers, the
+// environment of this process; an error lists every problem, one a line.
 absl::StatusOr<TrainConfig> load_config(const std::string& path);
 
 }  // namespace fsdp

@@ -1,0 +1,116 @@
+#include "fsdp/config/read_config.h"
+
+#include <unistd.h>
+
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <ios>
+#include <system_error>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "fsdp/config/dialect_of.h"
+#include "fsdp/config/dialects.h"
+#include "fsdp/config/document.h"
+#include "fsdp/config/python_dict.h"
+
+namespace fsdp {
+namespace {
+
+using config::Node;
+using config::Syntax;
+
+Node ParseText(absl::string_view name, absl::string_view text,
+               Findings& findings) {
+  if (absl::EndsWithIgnoreCase(name, ".py")) {
+    return ParseDocument(name, config::PythonDictAsYaml(text), Syntax::kYaml,
+                         findings);
+  }
+  return ParseDocument(name, text, config::SyntaxOf(name, text), findings);
+}
+
+void ReadDialect(const Node& root, ReadConfig& read) {
+  switch (read.dialect) {
+    case Dialect::kAccelerate:
+      return config::ReadAccelerate(root, read.config, read.findings);
+    case Dialect::kTransformers:
+      return config::ReadTransformers(root, read.config, read.findings);
+    case Dialect::kComposer:
+      return config::ReadComposer(root, read.config, read.findings);
+    case Dialect::kTorchTitan:
+      return config::ReadTorchTitan(root, read.config, read.findings);
+  }
+}
+
+absl::StatusOr<std::string> ReadBytes(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::file_status status =
+      std::filesystem::status(path, error);
+  if (!std::filesystem::exists(status)) {
+    return absl::NotFoundError(absl::StrCat(path, " does not exist"));
+  }
+  if (std::filesystem::is_directory(status)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, " is a folder"));
+  }
+  std::ifstream file(path, std::ios::binary);
+  std::string text(config::kMaxDocumentBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  // Less than asked for sets the end and, with it, a failure.
+  if (!file.is_open() || file.bad() || (!file.eof() && !file.good())) {
+    return absl::PermissionDeniedError(absl::StrCat("cannot read ", path));
+  }
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (text.size() > config::kMaxDocumentBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, " has more than ", config::kMaxDocumentBytes, " bytes"));
+  }
+  return text;
+}
+
+}  // namespace
+
+ReadConfig read_config_text(absl::string_view name, absl::string_view text) {
+  ReadConfig read;
+  const Node root = ParseText(name, text, read.findings);
+  const bool is_broken = root.entries.empty() && read.findings.has_problems();
+  const std::optional<Dialect> dialect = config::DialectOf(name, root);
+  if (dialect.has_value()) {
+    read.dialect = *dialect;
+    // What is not read has no keys to miss.
+    if (!is_broken) ReadDialect(root, read);
+  } else if (!is_broken) {
+    read.findings.Problem(
+        root.place,
+        "is no config of accelerate, transformers, Composer or TorchTitan: it "
+        "has none of distributed_type, fsdp_config, fsdp, parallelism_config "
+        "and parallelism");
+  }
+  return read;
+}
+
+absl::StatusOr<ReadConfig> read_config_file(const std::string& path) {
+  const absl::StatusOr<std::string> text = ReadBytes(path);
+  if (!text.ok()) return text.status();
+  return read_config_text(path, *text);
+}
+
+absl::StatusOr<TrainConfig> load_config(const std::string& path) {
+  absl::StatusOr<ReadConfig> read = read_config_file(path);
+  if (!read.ok()) return read.status();
+  if (read->dialect == Dialect::kAccelerate ||
+      read->dialect == Dialect::kTransformers) {
+    std::vector<std::string> variables;
+    for (char** variable = environ; *variable != nullptr; ++variable) {
+      variables.emplace_back(*variable);
+    }
+    read_environment(variables, read->config, read->findings);
+  }
+  const absl::Status status = read->findings.ToStatus();
+  if (!status.ok()) return status;
+  return std::move(read->config);
+}
+
+}  // namespace fsdp
