@@ -1,0 +1,134 @@
+// Reading the variables that `accelerate launch` sets for the processes it
+// starts. They become a map like fsdp_config of the file, which is read as
+// that one is; but the launcher sets nearly all of them whether or not anybody
+// asked, so what has no effect is not worth a finding.
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "fsdp/config/fsdp1.h"
+#include "fsdp/config/fsdp_options.h"
+#include "fsdp/config/read_config.h"
+#include "fsdp/config/section.h"
+
+namespace fsdp {
+namespace {
+
+using config::Node;
+
+// The variables with a prefix as a map; keys in lower case, without it.
+Node MapOf(const std::vector<std::string>& variables,
+           absl::string_view prefix) {
+  Node map;
+  map.kind = Node::Kind::kMap;
+  map.place = {.file = "environment"};
+  for (const absl::string_view variable : variables) {
+    const size_t equals = variable.find('=');
+    if (equals == absl::string_view::npos) continue;
+    const absl::string_view name = variable.substr(0, equals);
+    const absl::string_view value = variable.substr(equals + 1);
+    // Python's way to write that there is none.
+    if (value.empty() || value == "None") continue;
+    absl::string_view rest = name;
+    if (!absl::ConsumePrefix(&rest, prefix)) continue;
+    std::string key = absl::AsciiStrToLower(rest);
+    if (map.Find(key) != nullptr) continue;
+    Node node;
+    node.kind = Node::Kind::kString;
+    node.text = std::string(value);
+    node.place = {.file = "environment", .key = std::string(name)};
+    map.entries.emplace_back(std::move(key), std::move(node));
+  }
+  return map;
+}
+
+void Remove(absl::string_view key, Node& map) {
+  const auto removed =
+      std::remove_if(map.entries.begin(), map.entries.end(),
+                     [&](const auto& entry) { return entry.first == key; });
+  map.entries.erase(removed, map.entries.end());
+}
+
+// Names of the file, where they differ.
+void Rename(absl::string_view from, absl::string_view to, Node& map) {
+  for (auto& [key, node] : map.entries) {
+    if (key == from) key = std::string(to);
+  }
+}
+
+bool IsTrue(const Node& map, absl::string_view key, bool otherwise) {
+  const Node* node = map.Find(key);
+  return node == nullptr ? otherwise
+                         : config::AsBool(*node).value_or(otherwise);
+}
+
+// The launcher always sets sharding_strategy and reshard_after_forward, to
+// FULL_SHARD and true where the file names neither.
+void ChooseStrategy(bool is_version_1, Node& options) {
+  const Node* strategy = options.Find("sharding_strategy");
+  const Node* reshard = options.Find("reshard_after_forward");
+  if (!is_version_1) {
+    Remove("sharding_strategy", options);
+    return;
+  }
+  if (strategy == nullptr || reshard == nullptr) return;
+  const bool is_default = absl::EqualsIgnoreCase(strategy->text, "FULL_SHARD");
+  const bool says_more = config::FindShardingStrategy(reshard->text) != nullptr;
+  Remove(
+      is_default && says_more ? "sharding_strategy" : "reshard_after_forward",
+      options);
+}
+
+void ReadOptions(const std::vector<std::string>& variables, TrainConfig& base,
+                 Findings& findings) {
+  Node options = MapOf(variables, "FSDP_");
+  Rename("transformer_cls_to_wrap", "transformer_layer_cls_to_wrap", options);
+  for (const absl::string_view unasked :
+       {"use_orig_params", "sync_module_states", "backward_prefetch"}) {
+    Remove(unasked, options);
+  }
+  const Node* version = options.Find("version");
+  ChooseStrategy(version == nullptr ? *base.sharding.fsdp_version == 1
+                                    : version->text == "1",
+                 options);
+  config::Section section(options, findings);
+  config::ReadFsdpOptions(section, base);
+  section.Read("offload_params", base.sharding.cpu_offload);
+  section.FinishLenient("accelerate has no such variables");
+}
+
+void ReadParallelism(const std::vector<std::string>& variables,
+                     TrainConfig& base, Findings& findings) {
+  const Node options = MapOf(variables, "PARALLELISM_CONFIG_");
+  config::Section section(options, findings);
+  config::ReadParallelismOptions(section, base);
+  section.FinishLenient("accelerate has no such variables");
+}
+
+}  // namespace
+
+void read_environment(const std::vector<std::string>& variables,
+                      TrainConfig& base, Findings& findings) {
+  const Node accelerate = MapOf(variables, "ACCELERATE_");
+  config::Section section(accelerate, findings);
+  config::RefuseTrue("use_deepspeed", "there is no DeepSpeed here", section);
+  config::RefuseTrue("use_megatron_lm", "there is no Megatron-LM here",
+                     section);
+  config::ReadMixedPrecision("mixed_precision", section, base);
+  section.Read("gradient_accumulation_steps", config::IntegerRange{.least = 1},
+               base.loop.gradient_accumulation_steps);
+  // Degrees first: they decide what a strategy means.
+  if (IsTrue(accelerate, "use_parallelism_config", true)) {
+    ReadParallelism(variables, base, findings);
+  }
+  if (IsTrue(accelerate, "use_fsdp", true)) {
+    ReadOptions(variables, base, findings);
+  }
+}
+
+}  // namespace fsdp

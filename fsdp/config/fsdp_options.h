@@ -1,0 +1,45 @@
+// The options of FSDP as accelerate spells them: in its file, where their
+// names may begin with "fsdp_", in its variables FSDP_*, and in transformers'
+// fsdp_config, which is handed to accelerate. For their readers. Any thread.
+#ifndef FSDP_CONFIG_FSDP_OPTIONS_H_
+#define FSDP_CONFIG_FSDP_OPTIONS_H_
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "dcp/tensor/dtype.h"
+#include "fsdp/config/findings.h"
+#include "fsdp/config/section.h"
+#include "fsdp/config/setting.h"
+#include "fsdp/config/train_config.h"
+
+namespace fsdp::config {
+
+// The key under which the section has an option, with "fsdp_" or without. Both
+// are a problem. Both names are known to the section from then on.
+std::string KeyOf(absl::string_view option, Section& section);
+
+// Reads all of them but the option that offloads parameters, which has a name
+// of its own in each dialect. What is absent stays as it is in `config`; the
+// version decides what the others mean, and so do degrees of the mesh.
+void ReadFsdpOptions(Section& section, TrainConfig& config);
+
+// Parameters and gradients in reduced precision; the outputs follow.
+void SetMixedPrecision(dcp::DType dtype, const Place& place,
+                       TrainConfig& config);
+
+// accelerate's mixed_precision: no, fp32, bf16, fp16. fp8 is a problem.
+void ReadMixedPrecision(absl::string_view key, Section& section,
+                        TrainConfig& config);
+
+// accelerate's parallelism_config, whose keys may begin with
+// "parallelism_config_".
+void ReadParallelismOptions(Section& section, TrainConfig& config);
+
+// A key that may be there, but not be true.
+void RefuseTrue(absl::string_view key, absl::string_view reason,
+                Section& section);
+
+}  // namespace fsdp::config
+
+#endif  // FSDP_CONFIG_FSDP_OPTIONS_H_

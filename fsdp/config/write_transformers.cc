@@ -1,0 +1,108 @@
+// Writing a config as transformers' TrainingArguments, in JSON.
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "fsdp/config/dialects.h"
+#include "fsdp/config/fsdp_options_writing.h"
+#include "nlohmann/json.hpp"
+
+namespace fsdp::config {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr absl::string_view kDialect = "transformers";
+
+Json Options(const TrainConfig& config, Findings& findings) {
+  const ShardingConfig& sharding = config.sharding;
+  Json options = Json::object();
+  options["version"] = 2;
+  options["reshard_after_forward"] = WrittenReshard(config, findings);
+  options["cpu_offload"] = *sharding.cpu_offload;
+  options["auto_wrap_policy"] =
+      std::string(WrittenWrapPolicy(config, findings));
+  if (!sharding.transformer_layer_cls_to_wrap->empty()) {
+    options["transformer_layer_cls_to_wrap"] =
+        *sharding.transformer_layer_cls_to_wrap;
+  }
+  const bool is_by_size =
+      *sharding.auto_wrap_policy == AutoWrapPolicy::kSizeBasedWrap;
+  if (is_by_size ||
+      *sharding.min_num_params != *ShardingConfig().min_num_params) {
+    options["min_num_params"] = *sharding.min_num_params;
+  }
+  if (!sharding.ignored_modules->empty()) {
+    options["ignored_modules"] = *sharding.ignored_modules;
+  }
+  options["state_dict_type"] = std::string(WrittenStateDictType(config));
+  options["cpu_ram_efficient_loading"] =
+      *config.checkpoint.cpu_ram_efficient_loading;
+  options["activation_checkpointing"] =
+      WrittenActivationCheckpointing(config, findings);
+  return options;
+}
+
+void AddDegrees(const MeshConfig& mesh, Findings& findings, Json& json) {
+  LeaveOut(mesh.num_processes, int64_t{0}, "mesh.num_processes", kDialect,
+           findings);
+  const WrittenDegrees degrees = DegreesOf(mesh, findings);
+  if (degrees.is_plain()) return;
+  Json sizes = Json::object();
+  sizes["dp_replicate_size"] = degrees.dp_replicate_size;
+  if (degrees.dp_shard_size.has_value()) {
+    sizes["dp_shard_size"] = *degrees.dp_shard_size;
+  }
+  sizes["tp_size"] = degrees.tp_size;
+  json["parallelism_config"] = sizes;
+}
+
+void AddCheckpoint(const CheckpointConfig& checkpoint, Findings& findings,
+                   Json& json) {
+  const bool has_folder = !checkpoint.folder->empty();
+  if (has_folder) json["output_dir"] = *checkpoint.folder;
+  if (*checkpoint.interval > 0) {
+    json["save_strategy"] = "steps";
+    json["save_steps"] = *checkpoint.interval;
+  } else if (has_folder) {
+    json["save_strategy"] = "no";
+  }
+  if (*checkpoint.keep_latest_k > 0) {
+    json["save_total_limit"] = *checkpoint.keep_latest_k;
+  }
+  if (!checkpoint.initial_load_path->empty()) {
+    json["resume_from_checkpoint"] = *checkpoint.initial_load_path;
+  }
+  LeaveOut(checkpoint.last_save_model_only, false,
+           "checkpoint.last_save_model_only", kDialect, findings);
+}
+
+void AddLoop(const LoopConfig& loop, Json& json) {
+  const auto add = [&json](const char* key, const auto& setting) {
+    if (setting->has_value()) json[key] = **setting;
+  };
+  add("max_steps", loop.steps);
+  add("per_device_train_batch_size", loop.local_batch_size);
+  add("gradient_accumulation_steps", loop.gradient_accumulation_steps);
+  add("learning_rate", loop.lr);
+  add("weight_decay", loop.weight_decay);
+  add("max_grad_norm", loop.max_norm);
+  add("seed", loop.seed);
+}
+
+}  // namespace
+
+std::string WriteTransformers(const TrainConfig& config, Findings& findings) {
+  Json json = Json::object();
+  AddCheckpoint(config.checkpoint, findings, json);
+  AddLoop(config.loop, json);
+  const absl::string_view precision = WrittenMixedPrecision(config, findings);
+  if (precision != "no") json[std::string(precision)] = true;
+  json["fsdp"] = true;
+  json["fsdp_config"] = Options(config, findings);
+  AddDegrees(config.mesh, findings, json);
+  LeaveOutCommon(config, kDialect, findings);
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace fsdp::config
