@@ -1,5 +1,6 @@
 #include "fsdp/config/python_dict.h"
 
+#include <algorithm>
 #include <cstddef>
 
 #include "absl/strings/ascii.h"
@@ -28,9 +29,10 @@ std::string WithColon(absl::string_view line) {
   name = name.substr(0, name.find(':'));
   const size_t name_bytes = absl::StripTrailingAsciiWhitespace(name).size();
   if (!IsIdentifier(line.substr(0, name_bytes))) return std::string(line);
-  return absl::StrCat(line.substr(0, name_bytes), ":",
-                      std::string(equals - name_bytes, ' '),
-                      line.substr(equals + 1));
+  return absl::StrCat(
+      line.substr(0, name_bytes), ":",
+      std::string(std::max<size_t>(equals - name_bytes, 1), ' '),
+      line.substr(equals + 1));
 }
 
 }  // namespace
