@@ -127,7 +127,8 @@ uint64_t Activations(const std::vector<GroupPlan>& groups, int64_t every,
   uint64_t recomputed_max = 0;
   for (size_t i = 0; i + 1 < groups.size(); ++i) {
     const uint64_t all = KeptByMatrices(groups[i]);
-    const bool recomputes = every > 0 && i % static_cast<uint64_t>(every) == 0;
+    const bool recomputes =
+        every > 0 && (i + 1) % static_cast<uint64_t>(every) == 0;
     kept += recomputes ? WidthOf(groups[i]) : all;
     if (recomputes) recomputed_max = std::max(recomputed_max, all);
   }

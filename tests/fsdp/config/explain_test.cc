@@ -111,7 +111,7 @@ TEST(Explain, ActivationsAreThoseOfMatricesNormsAndLogits) {
   recomputing.sharding.activation_checkpointing = 1;
   EXPECT_EQ(Explain(recomputing, 1).memory.activations,
             6u * 4 * (2 * 4 + 32 + 2 * 4 + 2 * 7));
-  recomputing.sharding.activation_checkpointing = 2;  // the first of the two
+  recomputing.sharding.activation_checkpointing = 2;  // the second
   EXPECT_EQ(Explain(recomputing, 1).memory.activations,
             6u * 4 * (4 + 32 + 32 + 2 * 4 + 2 * 7));
 }
