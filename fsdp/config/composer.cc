@@ -1,0 +1,540 @@
+// Composer's parallelism_config, as YAML or as a Python dict, with what stands
+// around it in the files of Composer and of LLM Foundry, whose fsdp_config is
+// the block for FSDP1.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "fsdp/config/composer_references.h"
+#include "fsdp/config/dialects.h"
+#include "fsdp/config/fsdp1.h"
+#include "fsdp/config/idle_casts.h"
+#include "fsdp/config/section.h"
+#include "fsdp/config/writing.h"
+
+namespace fsdp::config {
+namespace {
+
+using dcp::DType;
+using Kind = Node::Kind;
+
+template <typename T>
+Setting<std::optional<T>> Some(T value, const Place& place) {
+  return Setting<std::optional<T>>(std::optional<T>(std::move(value)), place);
+}
+
+// The map of options of sharding, wherever it stands.
+struct Block {
+  const Node* node = nullptr;  // null: there is none
+  bool is_fsdp2 = false;
+  bool is_foundry = false;  // LLM Foundry's, which has its own defaults
+};
+
+struct Candidate {
+  const Node* node;
+  bool is_fsdp2;
+  bool is_foundry;
+};
+
+Block FindBlock(Section& root, Section& parallelism, Findings& findings) {
+  Block block;
+  for (const Candidate& candidate :
+       {Candidate{parallelism.Find("fsdp2"), true, false},
+        Candidate{parallelism.Find("fsdp"), false, false},
+        Candidate{root.Find("fsdp2"), true, false},
+        Candidate{root.Find("fsdp"), false, false},
+        Candidate{root.Find("fsdp_config"), false, true}}) {
+    if (candidate.node == nullptr) continue;
+    if (block.node != nullptr) {
+      findings.Problem(candidate.node->place,
+                       absl::StrCat("stands beside ", block.node->place.key,
+                                    ": one of them says how to shard"));
+      continue;
+    }
+    // Composer reads this option in an fsdp block as well, when FSDP_VERSION
+    // is 2.
+    block = {
+        .node = candidate.node,
+        .is_fsdp2 = candidate.is_fsdp2 ||
+                    candidate.node->Find("reshard_after_forward") != nullptr,
+        .is_foundry = candidate.is_foundry};
+  }
+  return block;
+}
+
+void ReadDegree(Section& section, absl::string_view key,
+                Setting<int64_t>& degree) {
+  Setting<int64_t> value;
+  if (!section.Read(key, {.least = -1}, value)) return;
+  if (*value == 0) {
+    section.findings().Problem(*value.place(),
+                               "is 0, not -1 or a number of ranks");
+    return;
+  }
+  degree = value;
+}
+
+void ReadReshard(Section& section, Setting<ReshardSetting>& reshard) {
+  const Node* node = section.Find("reshard_after_forward");
+  if (node == nullptr) return;
+  const std::optional<int64_t> ranks =
+      node->kind == Kind::kInteger ? AsInteger(*node) : std::nullopt;
+  if (ranks.has_value() && *ranks >= 1) {
+    reshard = Setting<ReshardSetting>(ReshardSetting(*ranks), node->place);
+    return;
+  }
+  const std::optional<bool> value = AsBool(*node);
+  if (value.has_value() && node->kind != Kind::kInteger) {
+    reshard = Setting<ReshardSetting>(ReshardSetting(*value), node->place);
+    return;
+  }
+  section.findings().Problem(node->place,
+                             "is not true, false or a number of ranks");
+}
+
+void ReadStrategy(Section& section, bool is_fsdp2, TrainConfig& config) {
+  const Node* node = section.Find("sharding_strategy");
+  if (node == nullptr) return;
+  if (is_fsdp2) {
+    section.Ignore("sharding_strategy",
+                   "reshard_after_forward says it for FSDP2");
+    return;
+  }
+  const ShardingStrategy* strategy =
+      node->is_scalar() ? FindShardingStrategy(node->text) : nullptr;
+  if (strategy == nullptr) {
+    section.findings().Problem(
+        node->place,
+        "is not FULL_SHARD, SHARD_GRAD_OP, HYBRID_SHARD, _HYBRID_SHARD_ZERO2 "
+        "or NO_SHARD");
+    return;
+  }
+  ApplyShardingStrategy(*strategy, node->place, config, section.findings());
+}
+
+// What Composer calls a precision: "amp_bf16". Unset for float32.
+struct Precision {
+  std::optional<DType> type = {};
+  std::optional<Place> place = {};
+  // Neither by the file nor by a default: the Trainer's argument is elsewhere.
+  bool is_unknown = false;
+};
+
+Precision ReadPrecision(Section& root, bool is_foundry) {
+  const Choices<std::optional<DType>> kWords = {
+      {"fp32", std::nullopt},
+      {"amp_bf16", DType::kBFloat16},
+      {"amp_fp16", DType::kFloat16},
+      {"amp_fp8", DType::kFloat8E4M3FN}};
+  Setting<std::optional<DType>> type;
+  if (!root.Read("precision", kWords, type)) {
+    if (is_foundry) return {.type = DType::kBFloat16};
+    return {.is_unknown = root.node().Find("precision") == nullptr};
+  }
+  if (*type == DType::kFloat8E4M3FN) {
+    root.findings().Problem(
+        *type.place(),
+        "is amp_fp8, which is not supported: a program attaches "
+        "fsdp::float8_all_gather to the parameters that shall travel as "
+        "float8");
+    return {};
+  }
+  return {.type = *type, .place = type.place()};
+}
+
+// What mixed_precision makes of the precision.
+void ApplyWord(absl::string_view word, const Precision& precision,
+               const Place& place, PrecisionConfig& casts, Findings& findings) {
+  const Place& of_type = precision.place.has_value() ? *precision.place : place;
+  if (absl::EqualsIgnoreCase(word, "FULL")) {
+    if (!precision.type.has_value()) return;
+    findings.Changed(place,
+                     "is read as no casts at all: torch.autocast, which "
+                     "precision asks for, is not used");
+    return;
+  }
+  if (!precision.type.has_value()) return;
+  casts.param_dtype = Some(*precision.type, of_type);
+  casts.reduce_dtype = absl::EqualsIgnoreCase(word, "PURE")
+                           ? Some(*precision.type, of_type)
+                           : Some(DType::kFloat32, of_type);
+}
+
+void ReadCast(Section& section, absl::string_view key,
+              Setting<std::optional<DType>>& cast) {
+  Setting<DType> type;
+  if (section.Read(key, type)) cast = Some(*type, *type.place());
+}
+
+// A map of types, or one of three words.
+void ReadMixedPrecision(Section& block, const Precision& precision,
+                        PrecisionConfig& casts) {
+  const Node* node = block.Find("mixed_precision");
+  if (node != nullptr && node->kind == Kind::kMap) {
+    Section section(*node, block.findings());
+    ReadCast(section, "param_dtype", casts.param_dtype);
+    ReadCast(section, "reduce_dtype", casts.reduce_dtype);
+    ReadRemoved("", section);
+    section.Finish();
+    return;
+  }
+  if (precision.is_unknown) {
+    block.findings().Changed(
+        block.node().place,
+        "has no precision beside it, and is read without casts; write "
+        "precision: amp_bf16, fp32 or amp_fp16");
+  }
+  const Choices<std::string> kWords = {
+      {"DEFAULT", "DEFAULT"}, {"PURE", "PURE"}, {"FULL", "FULL"}};
+  Setting<std::string> word = std::string("DEFAULT");
+  block.Read("mixed_precision", kWords, word);
+  ApplyWord(*word, precision, word.place().value_or(block.node().place), casts,
+            block.findings());
+}
+
+void ReadActivations(Section& block, ShardingConfig& sharding) {
+  Setting<bool> recompute = false;
+  if (block.Read("activation_checkpointing", recompute)) {
+    sharding.activation_checkpointing =
+        Setting<int64_t>(*recompute ? 1 : 0, *recompute.place());
+  }
+  block.Refuse("activation_cpu_offload", "false",
+               "activations stay on the device; activation_checkpointing "
+               "computes them again");
+}
+
+void ReadBlock(Section block, bool is_fsdp2, const Precision& precision,
+               TrainConfig& config) {
+  ReadDegree(block, "data_parallel_replicate_degree",
+             config.mesh.data_parallel_replicate_degree);
+  ReadDegree(block, "data_parallel_shard_degree",
+             config.mesh.data_parallel_shard_degree);
+  block.Refuse("device_mesh", "",
+               "a mesh is an object of Python; write "
+               "data_parallel_shard_degree and data_parallel_replicate_degree");
+  ReadReshard(block, config.sharding.reshard_after_forward);
+  ReadStrategy(block, is_fsdp2, config);
+  ReadMixedPrecision(block, precision, config.precision);
+  block.Read("cpu_offload", config.sharding.cpu_offload);
+  ReadActivations(block, config.sharding);
+  block.Refuse("ignored_modules", "",
+               "modules are objects of Python; a program passes "
+               "FullyShardOptions::ignored_params");
+  const Choices<StateDictType> kTypes = {
+      {"full", StateDictType::kFullStateDict},
+      {"sharded", StateDictType::kShardedStateDict}};
+  block.Read("state_dict_type", kTypes, config.checkpoint.state_dict_type);
+  block.Read("load_monolith_rank0_only",
+             config.checkpoint.cpu_ram_efficient_loading);
+  block.Ignore("load_planner", "loads are planned from the checkpoint");
+  block.Ignore("save_planner", "saves are planned from the state");
+  block.Find("sharded_ckpt_prefix_dir");
+  block.Find("verbose");
+  ReadRemoved("", block);
+  block.Finish();
+}
+
+void ReadTensorParallel(const Node& node, MeshConfig& mesh,
+                        Findings& findings) {
+  Section section(node, findings);
+  section.Read("tensor_parallel_degree", {.least = 1},
+               mesh.tensor_parallel_degree);
+  section.Ignore("layer_plan", "PrepareOptions::parallelize cuts the layers");
+  section.Refuse("device_mesh", "",
+                 "a mesh is an object of Python; write tensor_parallel_degree");
+  section.Finish();
+}
+
+enum class TimeUnit : uint8_t { kBatches, kOther, kNone };
+
+struct Time {
+  TimeUnit unit = TimeUnit::kNone;
+  int64_t count = 0;  // of batches
+};
+
+// "500ba"; a number alone counts epochs.
+Time AsTime(const Node& node) {
+  if (!node.is_scalar()) return {};
+  if (AsInteger(node).has_value()) return {.unit = TimeUnit::kOther};
+  for (const char* unit : {"ba", "ep", "iter", "sp", "tok", "dur", "sec"}) {
+    if (!absl::EndsWithIgnoreCase(node.text, unit)) continue;
+    Node number = node;
+    number.text.resize(node.text.size() - absl::string_view(unit).size());
+    const std::optional<int64_t> count = AsInteger(number);
+    if (absl::string_view(unit) != "ba") {
+      return {.unit = AsReal(number).has_value() ? TimeUnit::kOther
+                                                 : TimeUnit::kNone};
+    }
+    if (!count.has_value() || *count < 0) return {};
+    return {.unit = TimeUnit::kBatches, .count = *count};
+  }
+  return {};
+}
+
+// The number of batches, or a finding: `otherwise` says what other units are
+// read as.
+std::optional<int64_t> ReadBatches(Section& root, absl::string_view key,
+                                   absl::string_view otherwise) {
+  const Node* node = root.Find(key);
+  if (node == nullptr) return std::nullopt;
+  const Time time = AsTime(*node);
+  if (time.unit == TimeUnit::kBatches) return time.count;
+  if (time.unit == TimeUnit::kOther) {
+    root.findings().Changed(
+        node->place,
+        absl::StrCat("is read as ", otherwise,
+                     ": steps alone are counted; write them as 1000ba"));
+  } else {
+    root.findings().Problem(node->place,
+                            "is not a duration such as 1000ba or 2ep");
+  }
+  return std::nullopt;
+}
+
+void ReadSaves(Section& root, bool is_foundry, CheckpointConfig& checkpoint) {
+  root.Read("save_folder", checkpoint.folder);
+  constexpr absl::string_view kLastOnly = "one save, after the last step";
+  const Node* interval = root.Find("save_interval");
+  if (interval != nullptr && absl::EqualsIgnoreCase(interval->text, "1dur")) {
+    checkpoint.interval = Setting<int64_t>(0, interval->place);  // as that says
+  } else if (interval != nullptr) {
+    const std::optional<int64_t> batches =
+        ReadBatches(root, "save_interval", kLastOnly);
+    if (batches.has_value()) {
+      checkpoint.interval = Setting<int64_t>(*batches, interval->place);
+    }
+  } else if (!checkpoint.folder->empty() && is_foundry) {
+    checkpoint.interval = 1000;
+  } else if (!checkpoint.folder->empty()) {
+    root.findings().Changed(
+        *checkpoint.folder.place(),
+        absl::StrCat("without save_interval is read as ", kLastOnly,
+                     ", where Composer saves after each epoch; write "
+                     "save_interval: 500ba"));
+  }
+  Setting<int64_t> keep = -1;
+  root.Read("save_num_checkpoints_to_keep", {.least = -1}, keep);
+  if (*keep == 0) {
+    root.findings().Problem(*keep.place(), "is 0, which keeps none; -1 is all");
+  } else if (*keep > 0) {
+    checkpoint.keep_latest_k = keep;
+  }
+  Setting<bool> weights_only = false;
+  if (root.Read("save_weights_only", weights_only) && *weights_only) {
+    checkpoint.last_save_model_only = weights_only;
+    root.findings().Changed(*weights_only.place(),
+                            "is read as the last save alone: a run goes on "
+                            "from the others");
+  }
+}
+
+void ReadLoads(Section& root, CheckpointConfig& checkpoint) {
+  root.Read("load_path", checkpoint.initial_load_path);
+  Setting<bool> weights_only = true;
+  root.Read("load_weights_only", weights_only);
+  if (!*weights_only && !checkpoint.initial_load_path->empty()) {
+    root.findings().Changed(*weights_only.place(),
+                            "is read as true: a run goes on, with its "
+                            "optimizer, from its save_folder alone");
+  }
+  root.Refuse("load_ignore_keys", "", "all is loaded or nothing");
+  root.Refuse("save_ignore_keys", "", "all is saved");
+  Setting<bool> strict = true;
+  if (root.Read("load_strict_model_weights", strict) && !*strict) {
+    root.Ignore("load_strict_model_weights", "every weight must be there");
+  }
+}
+
+// The batch of a rank, and how many make a step.
+void ReadBatchSizes(Section& root, LoopConfig& loop) {
+  root.Read("global_train_batch_size", {.least = 1}, loop.global_batch_size);
+  const Node* micro = root.Find("device_train_microbatch_size");
+  if (micro != nullptr && micro->is_scalar() &&
+      absl::EqualsIgnoreCase(micro->text, "auto")) {
+    root.findings().Changed(
+        micro->place, "is read as the program's own: no other one is tried");
+    micro = nullptr;
+  } else {
+    root.Read("device_train_microbatch_size", {.least = 1},
+              loop.local_batch_size);
+  }
+  Setting<std::optional<int64_t>> batch;
+  if (!root.Read("device_train_batch_size", {.least = 1}, batch)) return;
+  if (micro == nullptr) {
+    loop.local_batch_size = batch;
+    return;
+  }
+  if (!loop.local_batch_size->has_value()) return;  // a problem, said
+  if (**batch % **loop.local_batch_size != 0) {
+    root.findings().Problem(*batch.place(),
+                            absl::StrCat("is ", **batch,
+                                         ", which is no multiple of "
+                                         "device_train_microbatch_size, ",
+                                         **loop.local_batch_size));
+    return;
+  }
+  loop.gradient_accumulation_steps =
+      Some(**batch / **loop.local_batch_size, *batch.place());
+}
+
+// DecoupledAdamW does not multiply its weight_decay by the learning rate, as
+// AdamW does.
+void Couple(Section& section, LoopConfig& loop) {
+  const Place place = *loop.weight_decay.place();
+  if (!loop.lr->has_value() || !(**loop.lr > 0)) {
+    section.findings().Problem(
+        place, "needs an lr above 0 beside it, for AdamW multiplies it by lr");
+    return;
+  }
+  const double decay = **loop.weight_decay / **loop.lr;
+  if (!(decay <= RealRange{}.most)) {
+    section.findings().Problem(place, "is too large for its lr");
+    return;
+  }
+  loop.weight_decay = Some(decay, place);
+  section.findings().Changed(
+      place, absl::StrCat("is read as AdamW's ", RealText(decay),
+                          ", which is multiplied by lr"));
+}
+
+void ReadOptimizer(const Node& node, LoopConfig& loop, Findings& findings) {
+  Section section(node, findings);
+  Setting<std::string> name;
+  section.Read("name", name);
+  section.Read("lr", RealRange{}, loop.lr);
+  if (section.Read("weight_decay", RealRange{}, loop.weight_decay) &&
+      **loop.weight_decay > 0 && absl::StartsWith(*name, "decoupled")) {
+    Couple(section, loop);
+  }
+  section.FinishLenient("the program makes its optimizer");
+}
+
+void ReadAlgorithms(const Node& node, LoopConfig& loop, Findings& findings) {
+  if (node.kind != Kind::kMap) {
+    findings.Ignored(node.place, "has no effect: the program is its own loop");
+    return;
+  }
+  Section algorithms(node, findings);
+  if (const Node* clipping = algorithms.Find("gradient_clipping")) {
+    Section section(*clipping, findings);
+    section.Refuse("clipping_type", "norm", "gradients are clipped by norm");
+    section.Read("clipping_threshold", RealRange{}, loop.max_norm);
+    section.Finish();
+  }
+  algorithms.FinishLenient("the program is its own loop");
+}
+
+void ReadModel(const Node& node, PrecisionConfig& precision,
+               Findings& findings) {
+  if (node.kind != Kind::kMap) return;
+  Section section(node, findings);
+  section.Read("master_weights_dtype", precision.dtype);
+  section.FinishLenient("the program makes its model");
+}
+
+void ReadLoop(Section& root, TrainConfig& config) {
+  LoopConfig& loop = config.loop;
+  const Node* duration = root.Find("max_duration");
+  const std::optional<int64_t> steps =
+      ReadBatches(root, "max_duration", "the program's own number of steps");
+  if (steps.has_value()) loop.steps = Some(*steps, duration->place);
+  ReadBatchSizes(root, loop);
+  root.Read("max_seq_len", {.least = 1}, loop.seq_len);
+  root.Read("seed", IntegerRange{}, loop.seed);
+  if (const Node* node = root.Find({"optimizer", "optimizers"})) {
+    ReadOptimizer(*node, loop, root.findings());
+  }
+  if (const Node* node = root.Find("algorithms")) {
+    ReadAlgorithms(*node, loop, root.findings());
+  }
+  if (const Node* node = root.Find("model")) {
+    ReadModel(*node, config.precision, root.findings());
+  }
+}
+
+void RefuseOtherPrograms(Section& root) {
+  root.Refuse("deepspeed_config", "", "write parallelism_config instead");
+  const Node* device = root.Find("device");
+  if (device != nullptr && absl::EqualsIgnoreCase(device->text, "tpu")) {
+    root.Refuse("device", "gpu", "devices are cpu and gpu");
+  }
+  root.Ignore("compile_config", "modules run as they are");
+}
+
+// Without a block, Composer trains copies of the model.
+void Replicate(const Node& node, MeshConfig& mesh, Findings& findings) {
+  mesh.data_parallel_replicate_degree =
+      Setting<int64_t>(kReplicateOverRest, node.place);
+  mesh.data_parallel_shard_degree = Setting<int64_t>(1, node.place);
+  findings.Changed(node.place,
+                   "has neither fsdp2 nor fsdp, and is read as "
+                   "data_parallel_shard_degree: 1: every rank has the whole "
+                   "model, and gradients are averaged");
+}
+
+void SetDefaults(const Block& block, TrainConfig& config) {
+  config.sharding.auto_wrap_policy = AutoWrapPolicy::kDirectChildren;
+  config.sharding.reshard_after_forward = ReshardSetting(true);
+  config.sharding.fsdp_version =
+      block.node == nullptr
+          ? Setting<int64_t>(2)
+          : Setting<int64_t>(block.is_fsdp2 ? 2 : 1, block.node->place);
+  config.checkpoint.state_dict_type = block.is_fsdp2
+                                          ? StateDictType::kShardedStateDict
+                                          : StateDictType::kFullStateDict;
+  if (block.is_foundry) config.loop.seed = std::optional<int64_t>(17);
+}
+
+// LLM Foundry casts nothing where weights have 16 bits already.
+void FinishPrecision(const Block& block, PrecisionConfig& precision) {
+  const Node* words =
+      block.node == nullptr ? nullptr : block.node->Find("mixed_precision");
+  if (block.is_foundry && *precision.dtype != DType::kFloat32 &&
+      (words == nullptr || words->kind != Kind::kMap)) {
+    precision.param_dtype = {};
+    precision.reduce_dtype = {};
+  }
+  DropIdleCasts(precision);
+}
+
+}  // namespace
+
+void ReadComposer(const Node& root_node, TrainConfig& config,
+                  Findings& findings) {
+  const Node resolved = ResolveReferences(root_node);
+  Section root(resolved, findings);
+  const Node none;
+  const Node* parallelism_node = root.Find("parallelism_config");
+  Section parallelism(parallelism_node == nullptr ? none : *parallelism_node,
+                      findings);
+  const Block block = FindBlock(root, parallelism, findings);
+  SetDefaults(block, config);
+  const Precision precision = ReadPrecision(root, block.is_foundry);
+  ReadLoop(root, config);
+  if (block.node == nullptr) {
+    Replicate(parallelism_node == nullptr ? resolved : *parallelism_node,
+              config.mesh, findings);
+  } else {
+    ReadBlock(Section(*block.node, findings), block.is_fsdp2, precision,
+              config);
+  }
+  for (const Node* tensor_parallel :
+       {parallelism.Find("tp"), root.Find({"tp", "tp_config"})}) {
+    if (tensor_parallel == nullptr) continue;
+    ReadTensorParallel(*tensor_parallel, config.mesh, findings);
+  }
+  parallelism.Finish();
+  FinishPrecision(block, config.precision);
+  ReadSaves(root, block.is_foundry, config.checkpoint);
+  ReadLoads(root, config.checkpoint);
+  RefuseOtherPrograms(root);
+  root.FinishLenient("they are not about sharding, or the program's own");
+}
+
+}  // namespace fsdp::config

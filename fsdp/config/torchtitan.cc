@@ -1,0 +1,393 @@
+// TorchTitan's TOML, as of 0.2.2, the last version that has it, with the older
+// spellings of 0.1.0. TorchTitan itself passes over keys that it does not
+// know; here they are problems where they would be about sharding.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "fsdp/config/dialects.h"
+#include "fsdp/config/idle_casts.h"
+#include "fsdp/config/section.h"
+
+namespace fsdp::config {
+namespace {
+
+using dcp::DType;
+using Kind = Node::Kind;
+
+const Node& EmptyMap() {
+  static const Node& empty = *new Node();
+  return empty;
+}
+
+// A part of the file, or an empty map where there is none.
+const Node& Part(Section& root, absl::string_view name) {
+  const Node* node = root.Find(name);
+  return node == nullptr ? EmptyMap() : *node;
+}
+
+// Known keys that are not worth a word: they say how something is done that
+// other keys switch on.
+void PassOver(Section& section, std::initializer_list<absl::string_view> keys) {
+  for (absl::string_view key : keys) section.Find(key);
+}
+
+// An ignored finding where a switch is on.
+void IgnoreWhenOn(Section& section, absl::string_view key,
+                  absl::string_view reason) {
+  Setting<bool> value = false;
+  if (section.Read(key, value) && *value) section.Ignore(key, reason);
+}
+
+// The spelling of the two that the file has; a problem when it has both.
+absl::string_view Spelling(Section& section, absl::string_view name,
+                           absl::string_view older) {
+  section.Find({name, older});
+  const bool is_older = section.node().Find(name) == nullptr &&
+                        section.node().Find(older) != nullptr;
+  return is_older ? older : name;
+}
+
+// The degree 0 is none: neither ranks nor the rest of them.
+void ReadDegree(Section& section, absl::string_view key, int64_t least,
+                Setting<int64_t>& degree) {
+  Setting<int64_t> value;
+  if (!section.Read(key, {.least = least}, value)) return;
+  if (*value == 0) {
+    section.findings().Problem(*value.place(),
+                               "is 0, not -1 or a number of ranks");
+    return;
+  }
+  degree = value;
+}
+
+void SetDefaults(TrainConfig& config) {
+  config.precision.param_dtype = std::optional(DType::kBFloat16);
+  config.precision.reduce_dtype = std::optional(DType::kFloat32);
+  config.sharding.activation_checkpointing = 2;
+  config.loop.steps = std::optional<int64_t>(10'000);
+  config.loop.local_batch_size = std::optional<int64_t>(8);
+  config.loop.seq_len = std::optional<int64_t>(2048);
+  config.loop.max_norm = std::optional(1.0);
+  config.loop.lr = std::optional(8e-4);
+  config.loop.weight_decay = std::optional(0.1);
+}
+
+std::string ReadDumpFolder(Section section) {
+  Setting<std::string> folder = std::string("./outputs");
+  section.Read("dump_folder", folder);
+  section.FinishLenient("they are about the job as a whole");
+  return *folder;
+}
+
+void ReadModel(Section section) {
+  section.Refuse("converters", "",
+                 "a program attaches fsdp::float8_all_gather to the parameters "
+                 "that shall travel as float8");
+  section.FinishLenient("the program makes its model");
+}
+
+void ReadOptimizer(Section section, LoopConfig& loop) {
+  section.Read("lr", RealRange{}, loop.lr);
+  section.Read("weight_decay", RealRange{}, loop.weight_decay);
+  IgnoreWhenOn(section, "early_step_in_backward",
+               "the optimizer steps after backward");
+  section.FinishLenient("the program makes its optimizer");
+}
+
+void ReadTypes(Section& section, PrecisionConfig& precision) {
+  const Choices<DType> kTypes = {{"bfloat16", DType::kBFloat16},
+                                 {"float32", DType::kFloat32}};
+  section.Read("dtype", kTypes, precision.dtype);
+  Setting<DType> type;
+  if (section.Read("mixed_precision_param", kTypes, type)) {
+    precision.param_dtype = Setting(std::optional(*type), *type.place());
+  }
+  if (section.Read("mixed_precision_reduce", kTypes, type)) {
+    precision.reduce_dtype = Setting(std::optional(*type), *type.place());
+  }
+  DropIdleCasts(precision);
+}
+
+void ReadBatches(Section& section, LoopConfig& loop) {
+  section.Read("steps", IntegerRange{}, loop.steps);
+  section.Read("local_batch_size", {.least = 1}, loop.local_batch_size);
+  section.Read("seq_len", {.least = 1}, loop.seq_len);
+  section.Read("max_norm", RealRange{}, loop.max_norm);
+  Setting<int64_t> global = -1;  // as many as follow from the local ones
+  section.Read("global_batch_size", {.least = -1}, global);
+  if (*global == 0) {
+    section.findings().Problem(*global.place(),
+                               "is 0, not -1 or a number of samples");
+  } else if (*global > 0) {
+    loop.global_batch_size = Setting(std::optional(*global), *global.place());
+  }
+}
+
+void ReadTraining(Section section, TrainConfig& config) {
+  ReadTypes(section, config.precision);
+  ReadBatches(section, config.loop);
+  section.Read("enable_cpu_offload", config.sharding.cpu_offload);
+  section.Read("seed", IntegerRange{}, config.loop.seed);  // 0.1.0
+  IgnoreWhenOn(section, "compile", "modules run as they are");
+  IgnoreWhenOn(section, "deterministic", "the program chooses its algorithms");
+  section.Ignore("dataset", "the program chooses its data");
+  PassOver(section, {"dataset_path", "dataloader", "gc_freq", "gc_debug"});
+  section.Finish();
+}
+
+void ReadDebug(Section section, LoopConfig& loop) {
+  section.Read("seed", IntegerRange{}, loop.seed);
+  section.FinishLenient("the program chooses its algorithms");
+}
+
+void RefuseOtherParallelism(Section& section) {
+  section.Refuse("pipeline_parallel_degree", "1",
+                 "there are no pipelines; write 1");
+  section.Refuse("context_parallel_degree", "1",
+                 "sequences are not cut; write 1");
+  section.Refuse("expert_parallel_degree", "1",
+                 "experts are sharded like other parameters; write 1");
+  section.Refuse("expert_tensor_parallel_degree", "1",
+                 "experts are sharded like other parameters; write 1");
+  PassOver(
+      section,
+      {"context_parallel_load_balancer", "context_parallel_rotate_method",
+       "expert_parallel_comm_backend", "module_fqns_per_model_part",
+       "pipeline_parallel_expert_parallel_overlap",
+       "pipeline_parallel_first_stage_less_layers",
+       "pipeline_parallel_last_stage_less_layers",
+       "pipeline_parallel_layers_per_stage",
+       "pipeline_parallel_microbatch_size", "pipeline_parallel_schedule",
+       "pipeline_parallel_schedule_csv", "pipeline_parallel_split_points"});
+}
+
+void ReadParallelism(Section section, TrainConfig& config) {
+  MeshConfig& mesh = config.mesh;
+  ReadDegree(section, "data_parallel_replicate_degree", 1,
+             mesh.data_parallel_replicate_degree);
+  ReadDegree(section, "data_parallel_shard_degree", kShardOverRest,
+             mesh.data_parallel_shard_degree);
+  ReadDegree(section, "tensor_parallel_degree", 1, mesh.tensor_parallel_degree);
+  const Choices<ReshardSetting> kReshard = {{"default", ReshardSetting()},
+                                            {"always", ReshardSetting(true)},
+                                            {"never", ReshardSetting(false)}};
+  section.Read("fsdp_reshard_after_forward", kReshard,
+               config.sharding.reshard_after_forward);
+  RefuseOtherParallelism(section);
+  IgnoreWhenOn(section, "enable_async_tensor_parallel",
+               "it is an optimization of torch.compile");
+  IgnoreWhenOn(section, "enable_compiled_autograd", "modules run as they are");
+  IgnoreWhenOn(section, "disable_loss_parallel",
+               "the program cuts its model for tensor parallelism");
+  section.Finish();
+}
+
+void ReadInitialLoad(Section& section, CheckpointConfig& checkpoint) {
+  section.Read("initial_load_path", checkpoint.initial_load_path);
+  Setting<bool> model_only = true;
+  section.Read(Spelling(section, "initial_load_model_only",
+                        "initial_load_model_weights_only"),
+               model_only);
+  if (!*model_only && !checkpoint.initial_load_path->empty()) {
+    section.findings().Changed(
+        *model_only.place(),
+        "is read as true: a run goes on, with its optimizer, from its own "
+        "folder alone");
+  }
+  IgnoreWhenOn(section, "initial_load_in_hf",
+               "formats are recognized, and names are those of the model");
+  section.Refuse("initial_load_in_hf_quantized", "false",
+                 "weights are loaded as they are, not dequantized");
+  section.Refuse("load_step", "-1",
+                 "a run goes on from its latest step; name another step's "
+                 "folder as initial_load_path");
+  section.Refuse("exclude_from_loading", "", "all is loaded or nothing");
+}
+
+void ReadSaves(Section& section, CheckpointConfig& checkpoint) {
+  section.Read("interval", {.least = 1}, checkpoint.interval);
+  section.Read("keep_latest_k", {.least = 0}, checkpoint.keep_latest_k);
+  if (*checkpoint.keep_latest_k == 1) {
+    section.findings().Problem(
+        *checkpoint.keep_latest_k.place(),
+        "is 1, which TorchTitan refuses, for the last one may be half "
+        "written; write 2, or 0 for all");
+  }
+  const Choices<bool> kModes = {
+      {"disabled", false}, {"async", true}, {"async_with_pinned_mem", true}};
+  section.Read("async_mode", kModes, checkpoint.async);
+  section.Read(
+      Spelling(section, "last_save_model_only", "last_save_model_weights_only"),
+      checkpoint.last_save_model_only);
+  section.Read("export_dtype", checkpoint.export_dtype);
+  Setting<bool> in_hf = false;
+  if (section.Read("last_save_in_hf", in_hf) && *in_hf) {
+    section.findings().Changed(
+        *in_hf.place(),
+        "is read as false: dcp-convert makes safetensors of the last save");
+  }
+  IgnoreWhenOn(section, "enable_first_step_checkpoint",
+               "the first save is after interval steps");
+  section.Refuse("create_seed_checkpoint", "false",
+                 "a checkpoint for several runs to begin with is what a run "
+                 "of no steps saves");
+  PassOver(section, {"enable_ft_dataloader_checkpoints"});
+}
+
+// What is not written has a value only where it is of use: so a config without
+// checkpoints is the same in every dialect.
+void SetCheckpointDefaults(bool is_version_1, CheckpointConfig& checkpoint) {
+  if (!checkpoint.interval.place().has_value()) checkpoint.interval = 500;
+  if (!checkpoint.keep_latest_k.place().has_value()) {
+    checkpoint.keep_latest_k = 10;
+  }
+  if (!checkpoint.last_save_model_only.place().has_value()) {
+    checkpoint.last_save_model_only = !is_version_1;
+  }
+}
+
+// As Python's os.path.join.
+std::string Join(absl::string_view folder, absl::string_view name) {
+  if (folder.empty() || absl::StartsWith(name, "/")) return std::string(name);
+  return absl::StrCat(folder, absl::EndsWith(folder, "/") ? "" : "/", name);
+}
+
+void ReadCheckpoint(Section section, const std::string& dump_folder,
+                    CheckpointConfig& checkpoint) {
+  const absl::string_view enable_key =
+      Spelling(section, "enable", "enable_checkpoint");
+  const bool is_version_1 =
+      enable_key != "enable" ||
+      section.node().Find("last_save_model_weights_only") != nullptr;
+  Setting<bool> enable = false;
+  section.Read(enable_key, enable);
+  Setting<bool> load_only = false;
+  section.Read("load_only", load_only);
+  Setting<std::string> folder = std::string("checkpoint");
+  section.Read("folder", folder);
+  ReadInitialLoad(section, checkpoint);
+  ReadSaves(section, checkpoint);
+  section.Finish();
+  if (*enable && !*load_only) {
+    const std::string joined = Join(dump_folder, *folder);
+    checkpoint.folder = folder.place().has_value()
+                            ? Setting<std::string>(joined, *folder.place())
+                            : Setting<std::string>(joined);
+    SetCheckpointDefaults(is_version_1, checkpoint);
+  }
+  if (!*enable && !checkpoint.initial_load_path->empty()) {
+    section.findings().Ignored(
+        *checkpoint.initial_load_path.place(),
+        absl::StrCat("has no effect: checkpoint.", enable_key, " is false"));
+    checkpoint.initial_load_path = {};
+  }
+}
+
+// "2" is every second layer; "op" is a choice of operators.
+void ReadSelective(Section& section, Setting<int64_t>& every) {
+  const Node* node = section.Find("selective_ac_option");
+  if (node == nullptr) return;
+  if (node->is_scalar() && absl::EqualsIgnoreCase(node->text, "op")) {
+    every = Setting<int64_t>(1, node->place);
+    section.findings().Changed(
+        node->place,
+        "is read as 1, whole layers: the same numbers, with more arithmetic "
+        "and less memory");
+    return;
+  }
+  const std::optional<int64_t> number = AsInteger(*node);
+  if (number.has_value() && *number >= 1) {
+    every = Setting<int64_t>(*number, node->place);
+    return;
+  }
+  section.findings().Problem(node->place,
+                             "is neither op nor a number of layers");
+}
+
+enum class Recompute : uint8_t { kNone, kFull, kSelective, kMemoryBudget };
+
+void ReadActivationCheckpoint(Section section, ShardingConfig& sharding) {
+  Setting<int64_t>& every = sharding.activation_checkpointing;
+  const Choices<Recompute> kModes = {
+      {"selective", Recompute::kSelective},
+      {"full", Recompute::kFull},
+      {"memory_budget", Recompute::kMemoryBudget},
+      {"none", Recompute::kNone}};
+  Setting<Recompute> mode = Recompute::kSelective;
+  section.Read("mode", kModes, mode);
+  switch (*mode) {
+    case Recompute::kSelective:
+      ReadSelective(section, every);
+      break;
+    case Recompute::kFull:
+      every = Setting<int64_t>(1, *mode.place());
+      break;
+    case Recompute::kNone:
+      every = Setting<int64_t>(0, *mode.place());
+      break;
+    case Recompute::kMemoryBudget:
+      every = Setting<int64_t>(1, *mode.place());
+      section.findings().Changed(
+          *mode.place(),
+          "is read as full: the same numbers, with more arithmetic and less "
+          "memory");
+      break;
+  }
+  PassOver(section,
+           {"selective_ac_option", "debug", "determinism_check", "early_stop",
+            "memory_budget", "per_op_sac_force_recompute_mm_shapes_by_fqns",
+            "preserve_rng_state", "visualize_memory_budget_pareto"});
+  section.Finish();
+}
+
+void ReadFaultTolerance(Section section) {
+  section.Refuse("enable", "false",
+                 "all ranks stop with the first that fails, and the run goes "
+                 "on from its latest step");
+  section.FinishLenient("it is not enabled");
+}
+
+void IgnoreOtherSections(Section& root) {
+  constexpr absl::string_view kConverted =
+      "model.converters alone would switch it on";
+  root.Ignore("comm", "time limits are the program's");
+  root.Ignore("compile", "modules run as they are");
+  root.Ignore("experimental", "nothing of Python is imported");
+  root.Ignore("float8", kConverted);
+  root.Ignore("lr_scheduler", "the program changes its learning rate");
+  root.Ignore("memory_estimation", "fsdp-config explain estimates memory");
+  root.Ignore("metrics", "the program reports what it measures");
+  root.Ignore("mx", kConverted);
+  root.Ignore("profiling", "the program profiles itself");
+  root.Ignore("quantize", kConverted);
+  root.Ignore("validation", "the program validates");
+}
+
+}  // namespace
+
+void ReadTorchTitan(const Node& root_node, TrainConfig& config,
+                    Findings& findings) {
+  SetDefaults(config);
+  Section root(root_node, findings);
+  const auto part = [&](absl::string_view name) {
+    return Section(Part(root, name), findings);
+  };
+  const std::string dump_folder = ReadDumpFolder(part("job"));
+  ReadModel(part("model"));
+  ReadOptimizer(part("optimizer"), config.loop);
+  ReadTraining(part("training"), config);
+  ReadParallelism(part("parallelism"), config);
+  ReadCheckpoint(part("checkpoint"), dump_folder, config.checkpoint);
+  ReadActivationCheckpoint(part("activation_checkpoint"), config.sharding);
+  ReadDebug(part("debug"), config.loop);
+  ReadFaultTolerance(part("fault_tolerance"));
+  IgnoreOtherSections(root);
+  root.FinishLenient("they are no sections of TorchTitan's");
+}
+
+}  // namespace fsdp::config

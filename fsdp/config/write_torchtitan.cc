@@ -1,0 +1,319 @@
+// A config as TorchTitan's TOML (0.2.2).
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "fsdp/config/dialects.h"
+#include "fsdp/config/writing.h"
+
+namespace fsdp::config {
+namespace {
+
+using dcp::DType;
+
+constexpr int64_t kDefaultSteps = 10'000;
+
+class Writer {
+ public:
+  Writer(const TrainConfig& config, Findings& findings)
+      : config_(config), findings_(findings) {}
+
+  std::string Write() {
+    Section("job");
+    WriteFolder();
+    Section("optimizer");
+    WriteReal("lr", config_.loop.lr);
+    WriteReal("weight_decay", config_.loop.weight_decay);
+    Section("training");
+    WriteTraining();
+    Section("parallelism");
+    WriteMesh();
+    WriteReshard();
+    Section("checkpoint");
+    WriteCheckpoint();
+    Section("activation_checkpoint");
+    WriteActivationCheckpoint();
+    Section("debug");
+    WriteInteger("seed", config_.loop.seed);
+    SayWhatIsLeftOpen();
+    SayWhatIsNotWritten();
+    return std::move(text_);
+  }
+
+ private:
+  // Its head is written before its first key.
+  void Section(absl::string_view name) { section_ = std::string(name); }
+
+  void Line(absl::string_view key, absl::string_view value) {
+    if (!section_.empty()) {
+      absl::StrAppend(&text_, text_.empty() ? "" : "\n", "[", section_, "]\n");
+      section_.clear();
+    }
+    absl::StrAppend(&text_, key, " = ", value, "\n");
+  }
+  void WriteInteger(absl::string_view key,
+                    const Setting<std::optional<int64_t>>& setting) {
+    if (setting->has_value()) Line(key, absl::StrCat(**setting));
+  }
+  void WriteReal(absl::string_view key,
+                 const Setting<std::optional<double>>& setting) {
+    if (setting->has_value()) Line(key, RealText(**setting));
+  }
+
+  template <typename T>
+  void Changed(const Setting<T>& setting, absl::string_view name,
+               std::string text) {
+    findings_.Changed(PlaceOf(setting, name), std::move(text));
+  }
+  // A finding where `setting` is not what TorchTitan always does.
+  template <typename T>
+  void NotWritten(const Setting<T>& setting, const T& always,
+                  absl::string_view name, absl::string_view why) {
+    if (*setting == always) return;
+    Changed(setting, name, absl::StrCat("is not written: TorchTitan ", why));
+  }
+
+  void WriteFolder() {
+    const std::string& folder = *config_.checkpoint.folder;
+    if (folder.empty()) return;
+    // The reader puts them together again.
+    const size_t slash = folder.rfind('/');
+    size_t head = slash == std::string::npos ? 0 : slash;
+    // A slash that is all there is before the name, or a second one, stays.
+    if (slash == 0 || (head > 0 && folder[head - 1] == '/')) ++head;
+    Line("dump_folder", QuotedText(folder.substr(0, head)));
+    folder_name_ =
+        slash == std::string::npos ? folder : folder.substr(slash + 1);
+  }
+
+  void WriteTraining() {
+    const LoopConfig& loop = config_.loop;
+    WriteInteger("steps", loop.steps);
+    WriteInteger("local_batch_size", loop.local_batch_size);
+    WriteGlobalBatch();
+    WriteInteger("seq_len", loop.seq_len);
+    WriteReal("max_norm", loop.max_norm);
+    WriteTypes();
+    if (*config_.sharding.cpu_offload) Line("enable_cpu_offload", "true");
+  }
+
+  // TorchTitan has no gradient_accumulation_steps: they follow.
+  void WriteGlobalBatch() {
+    const LoopConfig& loop = config_.loop;
+    WriteInteger("global_batch_size", loop.global_batch_size);
+    if (!loop.gradient_accumulation_steps->has_value()) return;
+    const int64_t steps = **loop.gradient_accumulation_steps;
+    if (steps == 1 && !loop.global_batch_size->has_value()) return;
+    Changed(loop.gradient_accumulation_steps,
+            "loop.gradient_accumulation_steps",
+            absl::StrCat("is not written: TorchTitan finds it from "
+                         "global_batch_size",
+                         loop.global_batch_size->has_value()
+                             ? ""
+                             : absl::StrCat(", which is ", steps,
+                                            " local batches of all ranks")));
+  }
+
+  void WriteTypes() {
+    const PrecisionConfig& precision = config_.precision;
+    const DType dtype = TypeOf(precision.dtype, "precision.dtype");
+    const Setting<std::optional<DType>>& param = precision.param_dtype;
+    const DType param_type =
+        param->has_value() ? OneOf(**param, param, "precision.param_dtype")
+                           : dtype;
+    const DType reduce_type = precision.reduce_dtype->value_or(param_type);
+    if (reduce_type != DType::kFloat32) {
+      Changed(precision.reduce_dtype, "precision.reduce_dtype",
+              "is written as float32: TorchTitan has no other");
+    }
+    Line("dtype", QuotedText(dcp::TorchName(dtype)));
+    Line("mixed_precision_param", QuotedText(dcp::TorchName(param_type)));
+    Line("mixed_precision_reduce", "\"float32\"");
+  }
+
+  DType TypeOf(const Setting<DType>& setting, absl::string_view name) {
+    return OneOf(*setting, setting, name);
+  }
+  template <typename T>
+  DType OneOf(DType type, const Setting<T>& setting, absl::string_view name) {
+    if (type == DType::kFloat32 || type == DType::kBFloat16) return type;
+    const DType written =
+        type == DType::kFloat16 ? DType::kBFloat16 : DType::kFloat32;
+    Changed(setting, name,
+            absl::StrCat("is written as ", dcp::TorchName(written),
+                         ": TorchTitan has float32 and bfloat16"));
+    return written;
+  }
+
+  void WriteMesh() {
+    const MeshConfig& mesh = config_.mesh;
+    int64_t replicate = *mesh.data_parallel_replicate_degree;
+    int64_t shard = *mesh.data_parallel_shard_degree;
+    if (shard == kShardWithinNode) {
+      Changed(mesh.data_parallel_shard_degree,
+              "mesh.data_parallel_shard_degree",
+              "is written as -1, one copy over all ranks: TorchTitan needs the "
+              "number of ranks of a machine here, and of machines as "
+              "data_parallel_replicate_degree");
+      shard = kShardOverRest;
+      replicate = 1;
+    } else if (replicate == kReplicateOverRest) {
+      if (shard != kShardOverRest) {
+        Changed(mesh.data_parallel_replicate_degree,
+                "mesh.data_parallel_replicate_degree",
+                "is written as 1, with one copy over all ranks: TorchTitan "
+                "needs the number of copies here");
+      }
+      shard = kShardOverRest;
+      replicate = 1;
+    }
+    Line("data_parallel_replicate_degree", absl::StrCat(replicate));
+    Line("data_parallel_shard_degree", absl::StrCat(shard));
+    Line("tensor_parallel_degree", absl::StrCat(*mesh.tensor_parallel_degree));
+  }
+
+  void WriteReshard() {
+    const Setting<ReshardSetting>& reshard =
+        config_.sharding.reshard_after_forward;
+    absl::string_view word = "default";
+    if (const bool* value = std::get_if<bool>(&*reshard)) {
+      word = *value ? "always" : "never";
+    } else if (std::holds_alternative<int64_t>(*reshard)) {
+      word = "always";
+      Changed(reshard, "sharding.reshard_after_forward",
+              "is written as always: TorchTitan takes no number of ranks");
+    }
+    Line("fsdp_reshard_after_forward", QuotedText(word));
+  }
+
+  void WriteCheckpoint() {
+    const CheckpointConfig& checkpoint = config_.checkpoint;
+    const bool saves = !checkpoint.folder->empty();
+    if (saves || !checkpoint.initial_load_path->empty()) {
+      Line("enable", "true");
+    }
+    if (!checkpoint.initial_load_path->empty()) {
+      Line("initial_load_path", QuotedText(*checkpoint.initial_load_path));
+      if (!saves) Line("load_only", "true");
+    }
+    if (saves) Line("folder", QuotedText(folder_name_));
+    WriteInterval(saves);
+    WriteKeepLatest(saves);
+    if (*checkpoint.async) Line("async_mode", "\"async\"");
+    if (saves || *checkpoint.last_save_model_only) {
+      Line("last_save_model_only", BoolText(*checkpoint.last_save_model_only));
+    }
+    WriteExportType();
+  }
+
+  void WriteInterval(bool saves) {
+    int64_t interval = *config_.checkpoint.interval;
+    if (interval == 0 && saves) {
+      interval = config_.loop.steps->value_or(kDefaultSteps);
+      Changed(config_.checkpoint.interval, "checkpoint.interval",
+              absl::StrCat("is written as ", interval,
+                           ", the number of steps: TorchTitan needs one"));
+    }
+    if (interval != 0) Line("interval", absl::StrCat(interval));
+  }
+
+  void WriteKeepLatest(bool saves) {
+    int64_t keep = *config_.checkpoint.keep_latest_k;
+    if (keep == 1) {
+      Changed(config_.checkpoint.keep_latest_k, "checkpoint.keep_latest_k",
+              "is written as 2: TorchTitan refuses 1, for the last one may be "
+              "half written");
+      keep = 2;
+    }
+    if (saves || keep != 0) Line("keep_latest_k", absl::StrCat(keep));
+  }
+
+  void WriteExportType() {
+    const Setting<DType>& type = config_.checkpoint.export_dtype;
+    DType written = *type;
+    if (written != DType::kFloat32 && written != DType::kBFloat16 &&
+        written != DType::kFloat16) {
+      written = DType::kFloat32;
+      Changed(type, "checkpoint.export_dtype",
+              "is written as float32: TorchTitan has float32, bfloat16 and "
+              "float16");
+    }
+    if (written == DType::kFloat32) return;
+    Line("export_dtype", QuotedText(dcp::TorchName(written)));
+  }
+
+  void WriteActivationCheckpoint() {
+    const int64_t every = *config_.sharding.activation_checkpointing;
+    Line("mode", every == 0   ? "\"none\""
+                 : every == 1 ? "\"full\""
+                              : "\"selective\"");
+    if (every > 1) {
+      Line("selective_ac_option", QuotedText(absl::StrCat(every)));
+    }
+  }
+
+  // TorchTitan's own values hold for these, so that the file says more than
+  // the config did.
+  void SayWhatIsLeftOpen() {
+    const LoopConfig& loop = config_.loop;
+    std::vector<absl::string_view> open;
+    if (!loop.steps->has_value()) open.push_back("steps 10000");
+    if (!loop.local_batch_size->has_value()) {
+      open.push_back("local_batch_size 8");
+    }
+    if (!loop.seq_len->has_value()) open.push_back("seq_len 2048");
+    if (!loop.max_norm->has_value()) open.push_back("max_norm 1.0");
+    if (!loop.lr->has_value()) open.push_back("lr 8e-4");
+    if (!loop.weight_decay->has_value()) open.push_back("weight_decay 0.1");
+    if (open.empty()) return;
+    findings_.Changed(
+        Place{.key = "loop"},
+        absl::StrCat("leaves to TorchTitan what it does not say: ",
+                     absl::StrJoin(open, ", ")));
+  }
+
+  void SayWhatIsNotWritten() {
+    const ShardingConfig& sharding = config_.sharding;
+    const std::optional<DType> no_type;
+    NotWritten(config_.mesh.num_processes, int64_t{0}, "mesh.num_processes",
+               "takes the number from its launcher");
+    NotWritten(config_.precision.output_dtype, no_type,
+               "precision.output_dtype", "leaves outputs as they are");
+    NotWritten(config_.precision.cast_forward_inputs, true,
+               "precision.cast_forward_inputs", "always casts them");
+    constexpr absl::string_view kLayers = "makes groups of the model's layers";
+    NotWritten(sharding.auto_wrap_policy, AutoWrapPolicy::kTransformerBasedWrap,
+               "sharding.auto_wrap_policy", kLayers);
+    NotWritten(sharding.transformer_layer_cls_to_wrap, {},
+               "sharding.transformer_layer_cls_to_wrap", kLayers);
+    NotWritten(sharding.min_num_params, ShardingConfig().min_num_params.value(),
+               "sharding.min_num_params", kLayers);
+    NotWritten(sharding.ignored_modules, {}, "sharding.ignored_modules",
+               "shards all modules");
+    NotWritten(config_.checkpoint.state_dict_type,
+               StateDictType::kShardedStateDict, "checkpoint.state_dict_type",
+               "saves sharded checkpoints");
+    NotWritten(config_.checkpoint.cpu_ram_efficient_loading, false,
+               "checkpoint.cpu_ram_efficient_loading",
+               "has each rank read its part");
+  }
+
+  const TrainConfig& config_;
+  Findings& findings_;
+  std::string text_;
+  std::string section_;
+  std::string folder_name_;
+};
+
+}  // namespace
+
+std::string WriteTorchTitan(const TrainConfig& config, Findings& findings) {
+  return Writer(config, findings).Write();
+}
+
+}  // namespace fsdp::config
