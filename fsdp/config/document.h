@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/string_view.h"
@@ -22,6 +21,8 @@ inline constexpr size_t kMaxDocumentNodes = size_t{1} << 16;
 inline constexpr int kMaxDocumentDepth = 64;
 
 struct Node {
+  struct Entry;
+
   enum class Kind : uint8_t {
     kNull,
     kBool,
@@ -37,12 +38,17 @@ struct Node {
   std::string text;
   // Of the value; its key is the whole path.
   Place place;
-  std::vector<Node> items;                            // of a list
-  std::vector<std::pair<std::string, Node>> entries;  // of a map, in order
+  std::vector<Node> items;     // of a list
+  std::vector<Entry> entries;  // of a map, in order
 
   bool is_scalar() const { return kind != Kind::kList && kind != Kind::kMap; }
   // Of a map; null when there is none.
   const Node* Find(absl::string_view key) const;
+};
+
+struct Node::Entry {
+  std::string key;
+  Node value;
 };
 
 enum class Syntax : uint8_t { kYaml, kJson, kToml };

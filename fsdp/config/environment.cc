@@ -42,7 +42,7 @@ Node MapOf(const std::vector<std::string>& variables,
     node.kind = Node::Kind::kString;
     node.text = std::string(value);
     node.place = {.file = "environment", .key = std::string(name)};
-    map.entries.emplace_back(std::move(key), std::move(node));
+    map.entries.push_back({std::move(key), std::move(node)});
   }
   return map;
 }
@@ -50,7 +50,7 @@ Node MapOf(const std::vector<std::string>& variables,
 void Remove(absl::string_view key, Node& map) {
   const auto removed =
       std::remove_if(map.entries.begin(), map.entries.end(),
-                     [&](const auto& entry) { return entry.first == key; });
+                     [&](const auto& entry) { return entry.key == key; });
   map.entries.erase(removed, map.entries.end());
 }
 

@@ -156,8 +156,8 @@ bool NodeBuilder::Attach(Node node) {
     last_ = &skipped_;
     return true;
   }
-  open.node.entries.emplace_back(std::move(open.key), std::move(node));
-  last_ = &open.node.entries.back().second;
+  open.node.entries.push_back({std::move(open.key), std::move(node)});
+  last_ = &open.node.entries.back().value;
   return true;
 }
 

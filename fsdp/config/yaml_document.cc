@@ -238,7 +238,7 @@ void Merge(Node& node) {
   for (auto& [key, value] : node.entries) Merge(value);
   const Node* base = node.Find("<<");
   if (base == nullptr || !IsMapOrMaps(*base)) return;
-  std::vector<std::pair<std::string, Node>> own;
+  std::vector<Node::Entry> own;
   std::vector<Node> bases;
   std::set<std::string> keys;
   for (auto& [key, value] : node.entries) {
@@ -247,12 +247,12 @@ void Merge(Node& node) {
       if (value.kind == Kind::kMap) bases.push_back(std::move(value));
     } else {
       keys.insert(key);
-      own.emplace_back(key, std::move(value));
+      own.push_back({key, std::move(value)});
     }
   }
   for (Node& from : bases) {
     for (auto& [key, value] : from.entries) {
-      if (keys.insert(key).second) own.emplace_back(key, std::move(value));
+      if (keys.insert(key).second) own.push_back({key, std::move(value)});
     }
   }
   node.entries = std::move(own);

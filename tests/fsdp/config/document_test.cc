@@ -115,7 +115,7 @@ TEST(Document, PlainScalarsAreThoseOfYaml11) {
     const Node root = ParseDocument("run", absl::StrCat("a: ", text, "\n"),
                                     Syntax::kYaml, findings);
     ASSERT_EQ(root.entries.size(), 1) << text;
-    EXPECT_EQ(root.entries[0].second.kind, kind) << text;
+    EXPECT_EQ(root.entries[0].value.kind, kind) << text;
     EXPECT_FALSE(findings.has_problems()) << text;
   }
 }
