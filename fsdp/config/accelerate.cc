@@ -146,7 +146,7 @@ void ResolveHybrid(const Node* num_machines, TrainConfig& config) {
     mesh.data_parallel_shard_degree = Setting<int64_t>(kShardOverRest, place);
     return;
   }
-  const int64_t ranks = *mesh.num_processes;
+  const int64_t ranks = *mesh.num_processes / *mesh.tensor_parallel_degree;
   if (!machines.has_value() || *machines < 1 || ranks <= 0 ||
       ranks % *machines != 0) {
     return;

@@ -29,6 +29,9 @@ constexpr RemovedOption kRemoved[] = {
     {"backward_prefetch", "",
      "the next group is always gathered before the gradients of the present "
      "one are computed (BACKWARD_PRE)"},
+    {"backward_prefetch_policy", "",
+     "the next group is always gathered before the gradients of the present "
+     "one are computed (BACKWARD_PRE)"},
     {"backward_prefetch_limit", "",
      "one group is gathered ahead; set_modules_to_backward_prefetch lists "
      "more"},
