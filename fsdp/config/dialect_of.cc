@@ -16,7 +16,6 @@ constexpr absl::string_view kOfAccelerate[] = {
 };
 // Of LLM Foundry and Composer's Trainer.
 constexpr absl::string_view kOfComposer[] = {
-    "parallelism_config",
     "fsdp2",
     "max_duration",
     "device_train_microbatch_size",
@@ -90,8 +89,14 @@ bool HasAny(const Node* map, absl::Span<const absl::string_view> keys) {
   return false;
 }
 
-bool IsMap(const Node* node) {
-  return node != nullptr && node->kind == Kind::kMap;
+// TrainingArguments have one as well, of the sizes of a mesh.
+bool HasComposersParallelism(const Node& root) {
+  const Node* parallelism = root.Find("parallelism_config");
+  if (parallelism == nullptr) return false;
+  for (const auto& [key, value] : parallelism->entries) {
+    if (absl::EndsWith(key, "_size")) return false;
+  }
+  return true;
 }
 
 // Many kinds of files have a version.
@@ -123,10 +128,14 @@ Syntax SyntaxOf(absl::string_view name, absl::string_view text) {
 std::optional<Dialect> DialectOf(absl::string_view name, const Node& root) {
   if (absl::EndsWithIgnoreCase(name, ".toml")) return Dialect::kTorchTitan;
   if (HasAny(&root, kOfAccelerate)) return Dialect::kAccelerate;
-  // `fsdp` is a map in parallelism_config, whose dict may be all there is, and
-  // a word in TrainingArguments.
-  if (HasAny(&root, kOfComposer) || IsMap(root.Find("fsdp")) ||
-      HasAny(root.Find("fsdp_config"), kOfComposerFsdp)) {
+  // A word or a list in TrainingArguments, which have a parallelism_config of
+  // their own kind; in Composer's, which may be all there is, it is a map.
+  const Node* fsdp = root.Find("fsdp");
+  if (fsdp != nullptr && fsdp->kind != Kind::kMap) {
+    return Dialect::kTransformers;
+  }
+  if (HasAny(&root, kOfComposer) || HasComposersParallelism(root) ||
+      fsdp != nullptr || HasAny(root.Find("fsdp_config"), kOfComposerFsdp)) {
     return Dialect::kComposer;
   }
   if (HasAny(&root, kOfTransformers) || HasFsdpVersion(root)) {

@@ -48,6 +48,11 @@ TEST(DialectOf, KeysTell) {
       {"{\"fsdp_config\": \"other.json\"}", Dialect::kTransformers},
       {"{\"fsdp_config\": {\"activation_checkpointing\": true}}",
        Dialect::kTransformers},
+      {"{\"fsdp\": true, \"parallelism_config\": {\"dp_shard_size\": 2}}",
+       Dialect::kTransformers},
+      {"{\"bf16\": true, \"fsdp_config\": {}, "
+       "\"parallelism_config\": {\"tp_size\": 2}}",
+       Dialect::kTransformers},
       {"{\"version\": 2}", Dialect::kTransformers},
       {"{\"fsdp_transformer_layer_cls_to_wrap\": [\"A\"]}",
        Dialect::kTransformers},
