@@ -384,13 +384,11 @@ void internal::AddCheckpointedHolder(
   Switches::Get().Add(module);
 }
 
-void apply_activation_checkpointing(
-    torch::nn::Module& module,
-    const std::function<bool(const torch::nn::Module&)>& check_fn) {
-  TORCH_CHECK_VALUE(check_fn != nullptr,
-                    "apply_activation_checkpointing: check_fn is empty");
+namespace {
+
+std::vector<torch::nn::SequentialImpl*> SequentialsOf(
+    torch::nn::Module& module) {
   std::vector<torch::nn::SequentialImpl*> sequentials;
-  std::unordered_set<const torch::nn::Module*> in_sequential;
   if (auto* sequential = module.as<torch::nn::SequentialImpl>()) {
     sequentials.push_back(sequential);
   }
@@ -399,22 +397,41 @@ void apply_activation_checkpointing(
       sequentials.push_back(sequential);
     }
   }
-  for (torch::nn::SequentialImpl* sequential : sequentials) {
+  return sequentials;
+}
+
+}  // namespace
+
+std::unordered_set<const torch::nn::Module*> checkpointable_modules(
+    torch::nn::Module& module) {
+  std::unordered_set<const torch::nn::Module*> found;
+  for (torch::nn::SequentialImpl* sequential : SequentialsOf(module)) {
     for (torch::nn::AnyModule& child : *sequential) {
-      in_sequential.insert(child.ptr().get());
+      found.insert(child.ptr().get());
     }
   }
+  for (const auto& below : module.modules(/*include_self=*/false)) {
+    if (Switches::Get().Find(*below).has_value()) found.insert(below.get());
+  }
+  return found;
+}
 
+void apply_activation_checkpointing(
+    torch::nn::Module& module,
+    const std::function<bool(const torch::nn::Module&)>& check_fn) {
+  TORCH_CHECK_VALUE(check_fn != nullptr,
+                    "apply_activation_checkpointing: check_fn is empty");
+  const std::unordered_set<const torch::nn::Module*> checkpointable =
+      checkpointable_modules(module);
   std::unordered_set<const torch::nn::Module*> chosen;
   std::vector<const torch::nn::Module*> held;
   for (const auto& item : module.named_modules("", /*include_self=*/false)) {
     const torch::nn::Module& below = *item.value();
-    const bool is_held = Switches::Get().Find(below).has_value();
-    if (is_held) held.push_back(&below);
+    if (Switches::Get().Find(below).has_value()) held.push_back(&below);
     if (!check_fn(below)) continue;
     chosen.insert(&below);
     TORCH_CHECK_VALUE(
-        is_held || in_sequential.count(&below) != 0,
+        checkpointable.count(&below) != 0,
         "apply_activation_checkpointing: nothing sees the calls of '",
         item.key(), "' (", type_name(below),
         "), which check_fn accepts: it is neither a child of a Sequential nor "
@@ -424,7 +441,7 @@ void apply_activation_checkpointing(
   for (const torch::nn::Module* below : held) {
     Switches::Get().Set(*below, chosen.count(below) != 0);
   }
-  for (torch::nn::SequentialImpl* sequential : sequentials) {
+  for (torch::nn::SequentialImpl* sequential : SequentialsOf(module)) {
     for (torch::nn::AnyModule& child : *sequential) {
       SetChild(child, chosen.count(child.ptr().get()) != 0);
     }

@@ -23,6 +23,7 @@
 #include <optional>
 #include <tuple>
 #include <type_traits>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -131,6 +132,10 @@ class Checkpointed : public torch::nn::ModuleHolder<Impl> {
   };
   Registration registration_{this->impl_};
 };
+
+// The modules below `module` that apply_activation_checkpointing can switch.
+std::unordered_set<const torch::nn::Module*> checkpointable_modules(
+    torch::nn::Module& module);
 
 // Afterwards exactly those modules below `module` that `check_fn` accepts run
 // under checkpoint, wherever they are held in one of the two ways above; what

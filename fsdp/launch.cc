@@ -84,6 +84,7 @@ Launch ReadPlace(Environment environment, const Names& names) {
                     " is not less than ", names.size, "=", launch.world_size);
   launch.local_rank =
       local_rank.value_or(launch.rank % local_size.value_or(launch.world_size));
+  launch.local_world_size = local_size.value_or(0);
   launch.one_machine =
       local_size.value_or(launch.world_size == 1 ? 1 : 0) == launch.world_size;
   return launch;
@@ -127,6 +128,7 @@ void ReadMaster(Environment environment, const Names& names, Launch* launch) {
   }
   launch->master_port = static_cast<uint16_t>(port.value_or(0));
   launch->one_machine = launch->one_machine || IsLocal(launch->master_addr);
+  if (launch->one_machine) launch->local_world_size = launch->world_size;
 }
 
 }  // namespace

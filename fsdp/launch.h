@@ -18,6 +18,8 @@ struct Launch {
   int64_t world_size = 1;
   // Of this process among those of the job on its machine.
   int64_t local_rank = 0;
+  // Of those, the number; 0: the environment does not say.
+  int64_t local_world_size = 1;
   // Where rank 0, or the agent that started the ranks, serves the store. Empty
   // and 0 for a job of one that was started by hand.
   std::string master_addr;

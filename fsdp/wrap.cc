@@ -252,6 +252,24 @@ ModuleSet AlwaysWrapPolicy::operator()(const Module& root,
   });
 }
 
+ModuleSet DirectChildrenWrapPolicy::operator()(
+    const Module& root, const Tensors& /*ignored*/) const {
+  ModuleSet picks;
+  std::vector<const Module*> open = {&root};
+  while (!open.empty()) {
+    const Module* holder = open.back();
+    open.pop_back();
+    for (const auto& child : ChildrenOf(*holder)) {
+      if (is_container_without_forward(*child.value())) {
+        open.push_back(child.value().get());
+      } else {
+        picks.insert(child.value().get());
+      }
+    }
+  }
+  return picks;
+}
+
 ModuleSet NoWrapPolicy::operator()(const Module& /*root*/,
                                    const Tensors& /*ignored*/) const {
   return {};
@@ -325,24 +343,7 @@ std::vector<FSDPModule> auto_wrap(const ModulePtr& module,
 
 std::vector<FSDPModule> fully_shard_children(const ModulePtr& module,
                                              const FullyShardOptions& options) {
-  return auto_wrap(
-      module, WrapPolicy([](const Module& root, const Tensors& /*ignored*/) {
-        ModuleSet picks;
-        std::vector<const Module*> open = {&root};
-        while (!open.empty()) {
-          const Module* holder = open.back();
-          open.pop_back();
-          for (const auto& child : ChildrenOf(*holder)) {
-            if (is_container_without_forward(*child.value())) {
-              open.push_back(child.value().get());
-            } else {
-              picks.insert(child.value().get());
-            }
-          }
-        }
-        return picks;
-      }),
-      options);
+  return auto_wrap(module, DirectChildrenWrapPolicy(), options);
 }
 
 }  // namespace fsdp

@@ -86,6 +86,12 @@ struct AlwaysWrapPolicy {
                        const std::vector<at::Tensor>& ignored_params) const;
 };
 
+// The children of the root; those of a list or dict count as its own.
+struct DirectChildrenWrapPolicy {
+  ModuleSet operator()(const torch::nn::Module& root,
+                       const std::vector<at::Tensor>& ignored_params) const;
+};
+
 // The root alone.
 struct NoWrapPolicy {
   ModuleSet operator()(const torch::nn::Module& root,
@@ -129,8 +135,7 @@ std::vector<FSDPModule> auto_wrap(
     const std::shared_ptr<torch::nn::Module>& module, const WrapPolicy& policy,
     const OptionsFn& options_fn);
 
-// auto_wrap for the direct children of `module`; those of a list or dict count
-// as its own.
+// auto_wrap with DirectChildrenWrapPolicy.
 std::vector<FSDPModule> fully_shard_children(
     const std::shared_ptr<torch::nn::Module>& module,
     const FullyShardOptions& options = {});

@@ -38,6 +38,9 @@ absl::Status Consolidate(const std::string& checkpoint, const std::string& path,
                          const ExportOptions& options) {
   ConvertOptions convert;
   DCP_ASSIGN_OR_RETURN(convert.selection, SelectBelow(options.prefix));
+  if (options.dtype.has_value()) {
+    convert.selection.casts = {std::string(TorchName(*options.dtype))};
+  }
   convert.consolidate = true;
   convert.overwrite = options.overwrite;
   convert.memory_bytes = options.memory_bytes;

@@ -5,11 +5,13 @@
 #define DCP_TORCH_EXPORT_H_
 
 #include <cstdint>
+#include <optional>
 #include <stop_token>
 #include <string>
 
 #include "absl/status/status.h"
 #include "dcp/io/file_system.h"
+#include "dcp/tensor/dtype.h"
 #include "fsdp/process_group.h"
 
 namespace dcp {
@@ -19,6 +21,8 @@ struct ExportOptions {
   // Only what has names below this, and named without it: "model" makes
   // "model.norm.weight" to "norm.weight". Empty: all, under its own names.
   std::string prefix = {};
+  // Floating tensors are cast to this; unset: they stay what they are.
+  std::optional<DType> dtype = {};
   // Replaces a checkpoint at `path`, once the new one is whole.
   bool overwrite = true;
   uint64_t memory_bytes = uint64_t{256} << 20;  // of rank 0, for payload

@@ -5,7 +5,7 @@
 //
 //   DCP_ASSIGN_OR_RETURN(const fsdp::TrainConfig config,
 //                        fsdp::load_config("accelerate.yaml"));
-//   auto model = std::make_shared<MyModel>();
+//   MyModel model;
 //   torch::optim::AdamW optimizer(model->parameters(), 3e-4);
 //   DCP_ASSIGN_OR_RETURN(fsdp::Prepared training,
 //                        fsdp::prepare(model, config,
@@ -14,16 +14,22 @@
 #ifndef FSDP_PREPARE_PREPARE_H_
 #define FSDP_PREPARE_PREPARE_H_
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "ATen/core/Tensor.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "dcp/tensor/dtype.h"
 #include "dcp/torch/checkpoint_manager.h"
 #include "fsdp/config/train_config.h"
 #include "fsdp/device_mesh.h"
+#include "fsdp/dtensor.h"
 #include "fsdp/fully_shard.h"
 #include "torch/nn/module.h"
 #include "torch/nn/pimpl.h"
@@ -36,7 +42,7 @@ struct PrepareOptions {
   // config that names none.
   std::vector<std::string> layers = {};
   // Names in a config that this model spells otherwise: {"LlamaDecoderLayer",
-  // "BlockImpl"}.
+  // "BlockImpl"}. A name that lacks Impl alone needs none.
   std::vector<std::pair<std::string, std::string>> type_names = {};
   // Built from the model's parameters before this call; steps the shards
   // afterwards. Null: the caller builds it afterwards.
@@ -44,9 +50,10 @@ struct PrepareOptions {
   // Initialises a model that was built on the meta device, after it is
   // sharded. Unset: fsdp::init::default_ with the config's seed.
   std::function<void(torch::nn::Module&)> init_weights = {};
-  // Cuts the model's layers over the ranks of the axis; wanted when the config
-  // has tensor_parallel_degree above 1. Called first. The second says of what
-  // a cut parameter is a part; see FullyShardOptions.
+  // Cuts the model's layers over the ranks of the axis; wanted, with the
+  // second, when the config has tensor_parallel_degree above 1. Called before
+  // anything else is changed. The second says of what a cut parameter is a
+  // part; see FullyShardOptions.
   std::function<void(torch::nn::Module&, const DeviceMesh& mesh)> parallelize =
       {};
   std::function<std::optional<DTensorSpec>(const std::string& name,
@@ -55,22 +62,59 @@ struct PrepareOptions {
   // Switches activation checkpointing of a layer on, of a model whose layers
   // are neither in a Sequential nor held as fsdp::Checkpointed.
   std::function<void(torch::nn::Module& layer)> checkpoint_layer = {};
+  // What a config does not say of its checkpoints: keep_every, log, how they
+  // are written. save_every, keep_last and async are the config's.
+  dcp::CheckpointManagerOptions checkpoints = {};
   std::string device = "";  // "cpu", "cuda"; empty: cuda where there is one
 };
 
 struct Prepared {
+  // Axes "replicate", "shard" and "tp"; but for "shard" those of one rank are
+  // left out.
   DeviceMesh mesh;
   FSDPModule root;
   std::vector<FSDPModule> groups;  // the root's last
-  // Where the config has a folder.
+  // Where the config has a folder. Steps are always saved sharded: only so
+  // they can be resumed by any number of ranks.
   std::unique_ptr<dcp::CheckpointManager> checkpoints;
+  // The newest whole step in the folder. When there is one, initial_load_path
+  // was not read: the loop resumes.
+  std::optional<int64_t> latest_step;
+  // What finish writes; empty: nothing. "<folder>/model.safetensors" where
+  // state_dict_type is FULL_STATE_DICT or last_save_model_only is set.
+  std::string full_model_path;
+  std::optional<dcp::DType> export_dtype;
+
+  // After the last step: waits until all saves are durable, then rank 0 writes
+  // full_model_path out of `step`, in which the loop saved the model under
+  // "model", a window at a time. Collective.
+  absl::Status finish(int64_t step);
 };
 
-// Errors name the place in the config. Before anything is sharded, all that
-// the config, the model and the number of ranks can disagree on is checked.
+// Errors name the place in the config. What the config, the model and the
+// number of ranks can disagree on is checked before the model is changed; what
+// can fail later is reading the weights, and what a callback does.
+//   - the parameters are cast to precision.dtype, where the config says it or
+//     computes in another precision
+//   - with cpu_ram_efficient_loading rank 0's weights are everybody's: of
+//     initial_load_path, else of its model, beside which others may have built
+//     theirs on the meta device
+//   - initial_load_path is a model, or a step of a run with a "model" entry
+//   - every n-th layer is checkpointed, n = activation_checkpointing; layers
+//     are of the types that the config or `layers` names, else the groups. With
+//     0 the model stays as it is
+//   - output_dtype is that of the root, which is then called by fsdp::forward
 absl::StatusOr<Prepared> prepare(
     const std::shared_ptr<torch::nn::Module>& model, const TrainConfig& config,
     const PrepareOptions& options = {});
+
+template <typename Impl>
+absl::StatusOr<Prepared> prepare(const torch::nn::ModuleHolder<Impl>& model,
+                                 const TrainConfig& config,
+                                 const PrepareOptions& options = {}) {
+  return prepare(std::static_pointer_cast<torch::nn::Module>(model.ptr()),
+                 config, options);
+}
 
 }  // namespace fsdp
 

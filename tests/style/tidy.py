@@ -130,8 +130,8 @@ def banned_words(tree):
 INCLUDES = (
     (r"<liburing", ("dcp/io/",)),
     (r"<(libdeflate|xxhash)\.h", ("dcp/base/",)),
-    (r"[<\"]re2/", ("dcp/checkpoint/", "tests/dcp/checkpoint/", "tools/",
-                    "tests/tools/")),
+    (r"[<\"]re2/", ("dcp/checkpoint/", "fsdp/prepare/",
+                    "tests/dcp/checkpoint/", "tools/", "tests/tools/")),
     (r"[<\"]nlohmann/", ("dcp/format/", "fsdp/config/", "tools/", "tests/")),
     (r"[<\"]yaml-cpp/", ("fsdp/config/yaml_document.cc",)),
     (r"[<\"]toml\+\+/", ("fsdp/config/toml_document.cc",)),

@@ -1,15 +1,16 @@
 #include "fsdp/examples/train_llama/checkpoints.h"
 
 #include <cstdio>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "ATen/ops/zeros.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "dcp/torch/checkpoint.h"
+#include "dcp/torch/checkpoint_manager.h"
 #include "dcp/torch/export.h"
 #include "dcp/torch/state_dict.h"
 #include "fsdp/process_group.h"
@@ -54,14 +55,8 @@ dcp::StateDict& DictAt(dcp::StateDict& dict, const std::string& key) {
 
 }  // namespace
 
-Checkpoints::Checkpoints(const Run& run) : run_(run) {
-  const Config& config = run.config;
-  if (config.checkpoint_dir.empty()) return;
-  manager_.emplace(config.checkpoint_dir, dcp::CheckpointManagerOptions{
-                                              .save_every = config.save_every,
-                                              .keep_last = config.keep_last,
-                                              .keep_every = config.keep_every});
-}
+Checkpoints::Checkpoints(const Run& run)
+    : run_(run), manager_(run.training.checkpoints.get()) {}
 
 // Tensors are those of the run, not copies. The data of a step depends on its
 // number, so the step is also the position in the data; and training draws no
@@ -123,48 +118,29 @@ absl::Status Checkpoints::Resume(const std::string& path, int64_t step) {
   return absl::OkStatus();
 }
 
-// Of a file rank 0 alone reads, whatever the format, and each rank receives its
-// part; a daemon gives each rank the shards of its place on the mesh.
-absl::Status Checkpoints::InitFrom(const std::string& path) {
-  absl::StatusOr<dcp::StateDict> model = dcp::get_model_state_dict(*run_.model);
-  if (!model.ok()) return model.status();
-  const bool from_daemon = absl::StartsWith(path, "tessera://");
-  const auto load = from_daemon ? dcp::load : dcp::load_from_rank0;
-  const absl::Status loaded = load(*model, path, {});
-  if (!absl::IsNotFound(loaded)) return loaded;
-  // A step of a run has the model under this name; the tensors are the same.
-  dcp::StateDict step = {{"model", *model}};
-  return load(step, path, {}).ok() ? absl::OkStatus() : loaded;
-}
-
 absl::Status Checkpoints::Begin() {
-  const std::string& init_from = run_.config.init_from;
-  if (manager_.has_value()) {
-    const absl::StatusOr<std::optional<int64_t>> step = manager_->latest();
-    if (!step.ok()) return step.status();
-    if (step->has_value()) {
-      const std::string path = manager_->path_of(**step);
-      const absl::Status resumed = Resume(path, **step);
-      if (!resumed.ok()) return resumed;
-      Say(absl::StrCat("resumed step ", **step, " from ", path,
-                       init_from.empty() ? "" : "; --init-from is not read"));
-      num_steps_at_begin_ = **step;
-      return absl::OkStatus();
-    }
+  const std::string& begun = *run_.config.train.checkpoint.initial_load_path;
+  const std::optional<int64_t> step = run_.training.latest_step;
+  if (!step.has_value()) {
+    if (!begun.empty()) Say(absl::StrCat("began with the weights of ", begun));
+    return absl::OkStatus();
   }
-  if (init_from.empty()) return absl::OkStatus();
-  const absl::Status loaded = InitFrom(init_from);
-  if (loaded.ok()) Say(absl::StrCat("began with the weights of ", init_from));
-  return loaded;
+  const std::string path = manager_->path_of(*step);
+  const absl::Status resumed = Resume(path, *step);
+  if (!resumed.ok()) return resumed;
+  Say(absl::StrCat("resumed step ", *step, " from ", path,
+                   begun.empty() ? "" : "; --init-from is not read"));
+  num_steps_at_begin_ = *step;
+  return absl::OkStatus();
 }
 
 absl::Status Checkpoints::BeforeOptimizerStep() {
-  return manager_.has_value() ? manager_->before_optimizer_step()
-                              : absl::OkStatus();
+  return manager_ != nullptr ? manager_->before_optimizer_step()
+                             : absl::OkStatus();
 }
 
 absl::Status Checkpoints::AfterStep() {
-  if (!manager_.has_value()) return absl::OkStatus();
+  if (manager_ == nullptr) return absl::OkStatus();
   const int64_t step = run_.progress.num_steps();
   const absl::StatusOr<bool> is_due = manager_->should_save(step);
   if (!is_due.ok()) return is_due.status();
@@ -175,28 +151,36 @@ absl::Status Checkpoints::AfterStep() {
 }
 
 bool Checkpoints::should_stop() const {
-  return manager_.has_value() && manager_->should_exit();
+  return manager_ != nullptr && manager_->should_exit();
+}
+
+absl::Status Checkpoints::Export(int64_t step) {
+  absl::Status status = run_.training.finish(step);
+  const std::string& whole = run_.training.full_model_path;
+  if (!status.ok()) return status;
+  if (!whole.empty()) Say(absl::StrCat("exported the model to ", whole));
+  const std::string& file = run_.config.export_to;
+  if (file.empty()) return absl::OkStatus();
+  status = dcp::export_full(manager_->path_of(step), file, {.prefix = "model"});
+  if (status.ok()) Say(absl::StrCat("exported the model to ", file));
+  return status;
 }
 
 absl::Status Checkpoints::Finish() {
-  if (!manager_.has_value()) return absl::OkStatus();
-  absl::Status status = manager_->finish();
+  if (manager_ == nullptr) return absl::OkStatus();
+  const absl::Status status = manager_->finish();
   if (!status.ok()) return status;
-  const std::string path = manager_->path_of(run_.progress.num_steps());
+  const int64_t step = run_.progress.num_steps();
+  const std::string path = manager_->path_of(step);
   if (should_stop()) {
     Say(absl::StrCat("stopped by SIGTERM, ", path,
                      " is saved; the same command goes on from there"));
     return absl::OkStatus();
   }
-  const bool has_trained = run_.progress.num_steps() > num_steps_at_begin_;
-  Say(has_trained
+  Say(step > num_steps_at_begin_
           ? absl::StrCat("saved ", path)
           : absl::StrCat("no step is left of --steps=", run_.config.steps));
-  const std::string& file = run_.config.export_to;
-  if (file.empty()) return absl::OkStatus();
-  status = dcp::export_full(path, file, {.prefix = "model"});
-  if (status.ok()) Say(absl::StrCat("exported the model to ", file));
-  return status;
+  return Export(step);
 }
 
 }  // namespace llama

@@ -1,21 +1,20 @@
 // What a run has on disk: its steps in --checkpoint-dir, from the newest of
-// which it goes on, whatever number of ranks saved it; the weights of
-// --init-from that it begins with; the model of --export that is left in the
-// end. For the thread that trains; all ranks make the same calls, and an error
-// is one of all.
+// which it goes on, whatever number of ranks saved it, and the model that is
+// left in the end, of --export or because the config wants one. For the thread
+// that trains; all ranks make the same calls, and an error is one of all.
 #ifndef FSDP_EXAMPLES_TRAIN_LLAMA_CHECKPOINTS_H_
 #define FSDP_EXAMPLES_TRAIN_LLAMA_CHECKPOINTS_H_
 
 #include <cstdint>
-#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "dcp/torch/checkpoint_manager.h"
+#include "dcp/torch/state_value.h"
 #include "fsdp/examples/train_llama/config.h"
 #include "fsdp/examples/train_llama/model.h"
 #include "fsdp/examples/train_llama/progress.h"
+#include "fsdp/prepare/prepare.h"
 #include "torch/optim/optimizer.h"
 
 namespace llama {
@@ -28,15 +27,16 @@ struct Run {
   Llama& model;
   torch::optim::Optimizer& optimizer;
   Progress& progress;
+  fsdp::Prepared& training;
 };
 
 class Checkpoints {
  public:
   explicit Checkpoints(const Run& run);
 
-  // Before the first step: goes on after the newest step that is whole, or
-  // begins with --init-from. InvalidArgument, with all that differs, when the
-  // step is one of another model, seed or data.
+  // Before the first step: goes on after the newest step that is whole.
+  // InvalidArgument, with all that differs, when the step is one of another
+  // model, seed or data.
   absl::Status Begin();
   // A save copies parameters while the next step computes: now they change.
   absl::Status BeforeOptimizerStep();
@@ -51,11 +51,11 @@ class Checkpoints {
   absl::StatusOr<dcp::StateDict> State();
   absl::Status CheckSame(const std::string& path) const;
   absl::Status Resume(const std::string& path, int64_t step);
-  absl::Status InitFrom(const std::string& path);
+  absl::Status Export(int64_t step);
 
   const Run run_;
   int64_t num_steps_at_begin_ = 0;
-  std::optional<dcp::CheckpointManager> manager_;  // of --checkpoint-dir
+  dcp::CheckpointManager* const manager_;  // of --checkpoint-dir, or null
 };
 
 }  // namespace llama

@@ -1,116 +1,256 @@
 #include "fsdp/examples/train_llama/config.h"
 
+#include <algorithm>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <limits>
+#include <optional>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "dcp/tensor/dtype.h"
+#include "fsdp/config/read_config.h"
 
 namespace llama {
 namespace {
 
-struct Integer {
-  int64_t* value;
-  int64_t least;
-};
-struct Real {
-  double* value;
-  double least;
-};
-struct Text {
-  std::string* value;
-  std::vector<std::string> choices;  // empty: anything
-};
-struct Switch {
-  bool* value;
-};
-
+using Setter = std::function<absl::Status(absl::string_view value,
+                                          const fsdp::Place& place)>;
 struct Option {
   std::string key;
-  std::variant<Integer, Real, Text, Switch> target;
+  Setter set;
   std::string help;
+  std::string value;  // by default; empty: none to tell
+  bool is_switch = false;
 };
 
-const std::vector<std::string>& Dtypes() {
-  static const auto& dtypes =
-      *new std::vector<std::string>{"float32", "bfloat16", "float16"};
-  return dtypes;
+absl::Status Refuse(absl::string_view key, absl::string_view value,
+                    absl::string_view wanted) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(key, " is '", value, "', not ", wanted));
+}
+
+// A field of Config, or a setting of its TrainConfig, which keeps the place.
+template <typename T>
+void Assign(const T& value, const fsdp::Place& /*place*/, T* target) {
+  *target = value;
+}
+template <typename T, typename U>
+void Assign(const T& value, const fsdp::Place& place,
+            fsdp::Setting<U>* target) {
+  *target = fsdp::Setting<U>(U(value), place);
+}
+int64_t ValueOf(int64_t field) { return field; }
+int64_t ValueOf(const fsdp::Setting<int64_t>& setting) { return *setting; }
+
+template <typename Target>
+Option Integer(const std::string& key, Target* target, int64_t least,
+               const std::string& help) {
+  const Setter set = [key, target, least](absl::string_view value,
+                                          const fsdp::Place& place) {
+    int64_t number = 0;
+    if (!absl::SimpleAtoi(value, &number) || number < least) {
+      return Refuse(key, value, absl::StrCat("a whole number from ", least));
+    }
+    Assign(number, place, target);
+    return absl::OkStatus();
+  };
+  return {key, set, help, absl::StrCat(ValueOf(*target))};
+}
+
+Option Real(const std::string& key, double* target, const std::string& help) {
+  const Setter set = [key, target](absl::string_view value,
+                                   const fsdp::Place& /*place*/) {
+    double number = 0;
+    if (!absl::SimpleAtod(value, &number) || !(number >= 0) ||
+        number > std::numeric_limits<double>::max()) {
+      return Refuse(key, value, "a number from 0");
+    }
+    *target = number;
+    return absl::OkStatus();
+  };
+  return {key, set, help, absl::StrCat(*target)};
+}
+
+template <typename Target>
+Option Text(const std::string& key, Target* target, const std::string& help) {
+  const Setter set = [target](absl::string_view value,
+                              const fsdp::Place& place) {
+    Assign(std::string(value), place, target);
+    return absl::OkStatus();
+  };
+  return {key, set, help, ""};
+}
+
+Option Choice(const std::string& key, std::string* target,
+              const std::vector<std::string>& choices,
+              const std::string& help) {
+  const Setter set = [key, target, choices](absl::string_view value,
+                                            const fsdp::Place& /*place*/) {
+    for (const std::string& choice : choices) {
+      if (choice != value) continue;
+      *target = choice;
+      return absl::OkStatus();
+    }
+    return Refuse(key, value, absl::StrJoin(choices, " or "));
+  };
+  return {key, set, help, *target};
+}
+
+Option Switch(const std::string& key, bool* target, const std::string& help) {
+  const Setter set = [key, target](absl::string_view value,
+                                   const fsdp::Place& /*place*/) {
+    if (absl::SimpleAtob(value, target)) return absl::OkStatus();
+    return Refuse(key, value, "true or false");
+  };
+  return {key, set, help, "", true};
+}
+
+Option Dtype(const std::string& key,
+             fsdp::Setting<std::optional<dcp::DType>>* target,
+             const std::string& help) {
+  const Setter set = [key, target](absl::string_view value,
+                                   const fsdp::Place& place) {
+    for (const dcp::DType dtype :
+         {dcp::DType::kFloat32, dcp::DType::kBFloat16, dcp::DType::kFloat16}) {
+      if (dcp::TorchName(dtype) != value) continue;
+      Assign(dtype, place, target);
+      return absl::OkStatus();
+    }
+    return Refuse(key, value, "float32 or bfloat16 or float16");
+  };
+  return {key, set, help, "float32"};
+}
+
+Option Reshard(const std::string& key,
+               fsdp::Setting<fsdp::ReshardSetting>* target,
+               const std::string& help) {
+  const Setter set = [key, target](absl::string_view value,
+                                   const fsdp::Place& place) {
+    fsdp::ReshardSetting reshard;  // "auto"
+    int64_t num_ranks = 0;
+    if (absl::SimpleAtoi(value, &num_ranks)) {
+      reshard = num_ranks;
+    } else if (value == "true" || value == "false") {
+      reshard = value == "true";
+    } else if (value != "auto") {
+      return Refuse(key, value, "auto, true, false or a number of ranks");
+    }
+    Assign(reshard, place, target);
+    return absl::OkStatus();
+  };
+  return {key, set, help, "auto"};
+}
+
+// All ranks are 0 here.
+Option ShardDegree(const std::string& key, fsdp::Setting<int64_t>* target,
+                   const std::string& help) {
+  const Setter set = [key, target](absl::string_view value,
+                                   const fsdp::Place& place) {
+    int64_t number = 0;
+    if (!absl::SimpleAtoi(value, &number) || number < 0) {
+      return Refuse(key, value, "a whole number from 0");
+    }
+    Assign(number == 0 ? fsdp::kShardOverRest : number, place, target);
+    return absl::OkStatus();
+  };
+  return {key, set, help, "0"};
+}
+
+// A switch, or of how many blocks one.
+Option EveryBlock(const std::string& key, fsdp::Setting<int64_t>* target,
+                  const std::string& help) {
+  const Setter set = [key, target](absl::string_view value,
+                                   const fsdp::Place& place) {
+    int64_t number = 0;
+    bool all = false;
+    if (!absl::SimpleAtoi(value, &number)) {
+      if (!absl::SimpleAtob(value, &all)) number = -1;
+      if (number == 0) number = int64_t{all};
+    }
+    if (number < 0) return Refuse(key, value, "true, false or a number");
+    Assign(number, place, target);
+    return absl::OkStatus();
+  };
+  return {key, set, help, "", true};
 }
 
 // The one list of keys; each writes into `c`.
 std::vector<Option> ModelAndData(Config* c) {
   ModelOptions& m = c->model;
   return {
-      {"data", Text{&c->data, {}}, "a text file; its bytes are the tokens"},
-      {"seq-len", Integer{&c->seq_len, 1}, "bytes in a sequence"},
-      {"batch", Integer{&c->batch, 1}, "sequences of all ranks together"},
-      {"accumulate", Integer{&c->accumulate, 1},
-       "batches of one step, reduced after the last"},
-      {"steps", Integer{&c->steps, 1}, "of the optimizer"},
-      {"seed", Integer{&c->seed, 0}, "of the weights and of the data"},
-      {"dim", Integer{&m.dim, 1}, "width of the model"},
-      {"layers", Integer{&m.num_layers, 1}, "number of blocks"},
-      {"heads", Integer{&m.num_heads, 1}, "of attention"},
-      {"kv-heads", Integer{&m.num_kv_heads, 1},
-       "heads of keys and values; fewer than heads: grouped-query"},
-      {"ffn-dim", Integer{&m.ffn_dim, 1}, "width inside the feed-forward"},
-      {"tied-embeddings", Switch{&m.tied_embeddings},
-       "the output layer is the embedding"},
+      Text("data", &c->data, "a text file; its bytes are the tokens"),
+      Integer("seq-len", &c->seq_len, 1, "bytes in a sequence"),
+      Integer("batch", &c->batch, 1,
+              "sequences of all ranks together; by default 8"),
+      Integer("accumulate", &c->accumulate, 1,
+              "batches of one step, reduced after the last; by default 1"),
+      Integer("steps", &c->steps, 1, "of the optimizer"),
+      Integer("seed", &c->seed, 0, "of the weights and of the data"),
+      Integer("dim", &m.dim, 1, "width of the model"),
+      Integer("layers", &m.num_layers, 1, "number of blocks"),
+      Integer("heads", &m.num_heads, 1, "of attention"),
+      Integer("kv-heads", &m.num_kv_heads, 1,
+              "heads of keys and values; fewer than heads: grouped-query"),
+      Integer("ffn-dim", &m.ffn_dim, 1, "width inside the feed-forward"),
+      Switch("tied-embeddings", &m.tied_embeddings,
+             "the output layer is the embedding"),
   };
 }
 
 std::vector<Option> TrainingAndSharding(Config* c) {
+  fsdp::TrainConfig& t = c->train;
   return {
-      {"optimizer", Text{&c->optimizer, {"adamw", "fused_adamw"}},
-       "torch::optim::AdamW, or one call for all shards"},
-      {"lr", Real{&c->lr, 0}, "learning rate"},
-      {"weight-decay", Real{&c->weight_decay, 0}, "of AdamW"},
-      {"clip", Real{&c->clip, 0}, "largest norm of the gradients; 0: any"},
-      {"device", Text{&c->device, {"cpu", "cuda"}}, "where to train"},
-      {"replicate", Integer{&c->replicate, 1},
-       "copies of the model; more than 1 is HSDP"},
-      {"shard", Integer{&c->shard, 0},
-       "ranks that share a copy; 0: all, divided by --replicate"},
-      {"reshard-after-forward", Text{&c->reshard_after_forward, {}},
-       "auto, true, false, or to how many ranks"},
-      {"param-dtype", Text{&c->param_dtype, Dtypes()}, "to compute with"},
-      {"reduce-dtype", Text{&c->reduce_dtype, Dtypes()},
-       "to reduce gradients with"},
-      {"checkpoint-activations", Switch{&c->model.checkpoint_activations},
-       "compute blocks again in backward"},
-      {"deterministic-init", Switch{&c->deterministic_init},
-       "build on meta; each rank makes only its part"},
-      {"log-every", Integer{&c->log_every, 1}, "steps between progress lines"},
-      {"losses-out", Text{&c->losses_out, {}},
-       "a file for the losses, one a line"},
+      Choice("optimizer", &c->optimizer, {"adamw", "fused_adamw"},
+             "torch::optim::AdamW, or one call for all shards"),
+      Real("lr", &c->lr, "learning rate"),
+      Real("weight-decay", &c->weight_decay, "of AdamW"),
+      Real("clip", &c->clip, "largest norm of the gradients; 0: any"),
+      Choice("device", &c->device, {"cpu", "cuda"}, "where to train"),
+      Integer("replicate", &t.mesh.data_parallel_replicate_degree, 1,
+              "copies of the model; more than 1 is HSDP"),
+      ShardDegree("shard", &t.mesh.data_parallel_shard_degree,
+                  "ranks that share a copy; 0: all, divided by --replicate"),
+      Reshard("reshard-after-forward", &t.sharding.reshard_after_forward,
+              "auto, true, false, or to how many ranks"),
+      Dtype("param-dtype", &t.precision.param_dtype, "to compute with"),
+      Dtype("reduce-dtype", &t.precision.reduce_dtype,
+            "to reduce gradients with"),
+      EveryBlock("checkpoint-activations", &t.sharding.activation_checkpointing,
+                 "compute blocks again in backward; =2: every other"),
+      Switch("deterministic-init", &c->deterministic_init,
+             "build on meta; each rank makes only its part"),
+      Integer("log-every", &c->log_every, 1, "steps between progress lines"),
+      Text("losses-out", &c->losses_out, "a file for the losses, one a line"),
   };
 }
 
 std::vector<Option> Saving(Config* c) {
+  fsdp::CheckpointConfig& t = c->train.checkpoint;
   return {
-      {"checkpoint-dir", Text{&c->checkpoint_dir, {}},
-       "a folder for step-N; go on from the newest there"},
-      {"save-every", Integer{&c->save_every, 0},
-       "steps between saves; 0: after the last, and on SIGTERM"},
-      {"keep-last", Integer{&c->keep_last, 0},
-       "the newest so many steps; 0: all"},
-      {"keep-every", Integer{&c->keep_every, 0},
-       "of older steps, those of every so many; 0: none"},
-      {"init-from", Text{&c->init_from, {}},
-       "weights to begin with; rank 0 reads them, or a dcp-server"},
-      {"export", Text{&c->export_to, {}},
-       "the model in the end, whole: a .safetensors, .pt or folder"},
+      Text("checkpoint-dir", &t.folder,
+           "a folder for step-N; go on from the newest there"),
+      Integer("save-every", &t.interval, 0,
+              "steps between saves; 0: after the last, and on SIGTERM"),
+      Integer("keep-last", &t.keep_latest_k, 0,
+              "the newest so many steps; 0: all"),
+      Integer("keep-every", &c->keep_every, 0,
+              "of older steps, those of every so many; 0: none"),
+      Text("init-from", &t.initial_load_path,
+           "weights to begin with; rank 0 reads them, or a dcp-server"),
+      Text("export", &c->export_to,
+           "the model in the end, whole: a .safetensors, .pt or folder"),
   };
 }
 
@@ -122,94 +262,51 @@ std::vector<Option> AllOptions(Config* config) {
   return options;
 }
 
+// Saves go on while training does, unless a config says otherwise.
+Config DefaultConfig() {
+  Config config;
+  config.train.checkpoint.async = true;
+  return config;
+}
+
 // What makes no sense alone.
 absl::Status CheckSaving(const Config& config) {
+  const fsdp::CheckpointConfig& saving = config.train.checkpoint;
   const std::vector<std::pair<std::string, bool>> need_a_folder = {
-      {"save-every", config.save_every > 0},
-      {"keep-last", config.keep_last > 0},
+      {"save-every", *saving.interval > 0 && !config.has_file},
+      {"keep-last", *saving.keep_latest_k > 0 && !config.has_file},
       {"keep-every", config.keep_every > 0},
       {"export", !config.export_to.empty()}};
   for (const auto& [key, is_set] : need_a_folder) {
-    if (is_set && config.checkpoint_dir.empty()) {
+    if (is_set && saving.folder->empty()) {
       return absl::InvalidArgumentError(absl::StrCat(
           "--", key, " needs --checkpoint-dir=FOLDER, where steps are saved"));
     }
   }
-  if (config.keep_every > 0 && config.keep_last == 0) {
+  if (config.keep_every > 0 && *saving.keep_latest_k == 0) {
     return absl::InvalidArgumentError(
         "--keep-every needs --keep-last, without which all steps are kept");
   }
   return absl::OkStatus();
 }
 
-absl::Status Refuse(absl::string_view key, absl::string_view value,
-                    absl::string_view wanted) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(key, " is '", value, "', not ", wanted));
-}
-
-absl::Status Set(const Option& option, absl::string_view value) {
-  if (const auto* integer = std::get_if<Integer>(&option.target)) {
-    int64_t number = 0;
-    if (!absl::SimpleAtoi(value, &number) || number < integer->least) {
-      return Refuse(option.key, value,
-                    absl::StrCat("a whole number from ", integer->least));
-    }
-    *integer->value = number;
-  } else if (const auto* real = std::get_if<Real>(&option.target)) {
-    double number = 0;
-    if (!absl::SimpleAtod(value, &number) || !(number >= real->least) ||
-        number > std::numeric_limits<double>::max()) {
-      return Refuse(option.key, value,
-                    absl::StrCat("a number from ", real->least));
-    }
-    *real->value = number;
-  } else if (const auto* text = std::get_if<Text>(&option.target)) {
-    for (const std::string& choice : text->choices) {
-      if (choice == value) *text->value = choice;
-    }
-    if (text->choices.empty()) {
-      *text->value = std::string(value);
-    } else if (*text->value != value) {
-      return Refuse(option.key, value, absl::StrJoin(text->choices, " or "));
-    }
-  } else if (!absl::SimpleAtob(value, std::get<Switch>(option.target).value)) {
-    return Refuse(option.key, value, "true or false");
-  }
-  return absl::OkStatus();
-}
-
-std::string DefaultOf(const Option& option) {
-  if (const auto* integer = std::get_if<Integer>(&option.target)) {
-    return absl::StrCat(*integer->value);
-  }
-  if (const auto* real = std::get_if<Real>(&option.target)) {
-    return absl::StrCat(*real->value);
-  }
-  if (const auto* text = std::get_if<Text>(&option.target)) {
-    return *text->value;
-  }
-  return "";
-}
-
 bool IsSwitch(absl::string_view key) {
   Config scratch;
   for (const Option& option : AllOptions(&scratch)) {
-    if (option.key == key) {
-      return std::holds_alternative<Switch>(option.target);
-    }
+    if (option.key == key) return option.is_switch;
   }
   return key == "help";
 }
 
-absl::Status ReadConfigFile(const std::string& path, Config* config) {
+absl::Status ReadOptionsFile(const std::string& path, Config* config) {
   std::ifstream file(path);
   const std::string text((std::istreambuf_iterator<char>(file)),
                          std::istreambuf_iterator<char>());
   if (!file.is_open() || file.bad()) {
-    return absl::NotFoundError(absl::StrCat("cannot read config '", path, "'"));
+    return absl::NotFoundError(
+        absl::StrCat("cannot read options '", path, "'"));
   }
-  return ReadConfigText(path, text, config);
+  return ReadOptionsText(path, text, config);
 }
 
 using KeyAndValue = std::pair<std::string, std::string>;
@@ -243,39 +340,82 @@ absl::StatusOr<std::vector<KeyAndValue>> TakeApart(
 std::string Table(const std::vector<Option>& options) {
   std::string text;
   for (const Option& option : options) {
-    const std::string value = DefaultOf(option);
     absl::StrAppendFormat(&text, "  --%-24s%s", option.key, option.help);
-    if (!value.empty()) absl::StrAppend(&text, " (", value, ")");
+    if (!option.value.empty() && !absl::StrContains(option.help, "default")) {
+      absl::StrAppend(&text, " (", option.value, ")");
+    }
     absl::StrAppend(&text, "\n");
   }
   return text;
 }
 
+// What a file says of the loop, which flags may override.
+void TakeLoop(Config* config) {
+  const fsdp::LoopConfig& loop = config->train.loop;
+  config->steps = loop.steps->value_or(config->steps);
+  config->seq_len = loop.seq_len->value_or(config->seq_len);
+  config->seed = loop.seed->value_or(config->seed);
+  config->clip = loop.max_norm->value_or(config->clip);
+  config->lr = loop.lr->value_or(config->lr);
+  config->weight_decay = loop.weight_decay->value_or(config->weight_decay);
+}
+
+absl::Status ReadFiles(const std::vector<KeyAndValue>& pairs, Config* config) {
+  for (const auto& [key, value] : pairs) {
+    if (key != "config") continue;
+    absl::StatusOr<fsdp::TrainConfig> train = fsdp::load_config(value);
+    if (!train.ok()) return train.status();
+    config->train = *std::move(train);
+    config->has_file = true;
+    TakeLoop(config);
+  }
+  for (const auto& [key, value] : pairs) {
+    if (key != "options") continue;
+    const absl::Status read = ReadOptionsFile(value, config);
+    if (!read.ok()) return read;
+  }
+  return absl::OkStatus();
+}
+
+// Of a file rank 0 alone reads, whatever the format, and each rank receives its
+// part; a daemon gives each rank the shards of its place on the mesh.
+void ChooseReader(fsdp::CheckpointConfig* checkpoint) {
+  if (checkpoint->initial_load_path->empty()) return;
+  if (checkpoint->cpu_ram_efficient_loading.place().has_value()) return;
+  checkpoint->cpu_ram_efficient_loading =
+      !absl::StartsWith(*checkpoint->initial_load_path, "tessera://");
+}
+
 }  // namespace
 
 absl::Status SetOption(absl::string_view key, absl::string_view value,
-                       Config* config) {
+                       const fsdp::Place& place, Config* config) {
   for (const Option& option : AllOptions(config)) {
-    if (option.key == key) return Set(option, value);
+    if (option.key == key) return option.set(value, place);
   }
   return absl::InvalidArgumentError(
       absl::StrCat("there is no option '", key, "'; see --help"));
 }
 
-absl::Status ReadConfigText(absl::string_view name, absl::string_view text,
-                            Config* config) {
+absl::Status ReadOptionsText(absl::string_view name, absl::string_view text,
+                             Config* config) {
   int number = 0;
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
     ++number;
     line = absl::StripAsciiWhitespace(line.substr(0, line.find('#')));
     if (line.empty()) continue;
     const size_t equals = line.find('=');
-    absl::Status status =
-        equals == absl::string_view::npos
-            ? absl::InvalidArgumentError("not of the form key = value")
-            : SetOption(absl::StripAsciiWhitespace(line.substr(0, equals)),
-                        absl::StripAsciiWhitespace(line.substr(equals + 1)),
-                        config);
+    if (equals == absl::string_view::npos) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, ":", number, ": not of the form key = value"));
+    }
+    const absl::string_view key =
+        absl::StripAsciiWhitespace(line.substr(0, equals));
+    const fsdp::Place place = {
+        .file = std::string(name), .line = number, .key = std::string(key)};
+    const absl::Status status =
+        SetOption(key, absl::StripAsciiWhitespace(line.substr(equals + 1)),
+                  place, config);
     if (!status.ok()) {
       return absl::InvalidArgumentError(
           absl::StrCat(name, ":", number, ": ", status.message()));
@@ -285,24 +425,24 @@ absl::Status ReadConfigText(absl::string_view name, absl::string_view text,
 }
 
 absl::StatusOr<Config> ParseFlags(const std::vector<std::string>& flags) {
-  Config config;
+  Config config = DefaultConfig();
   const absl::StatusOr<std::vector<KeyAndValue>> pairs = TakeApart(flags);
   if (!pairs.ok()) return pairs.status();
+  const absl::Status files = ReadFiles(*pairs, &config);
+  if (!files.ok()) return files;
   for (const auto& [key, value] : *pairs) {
     if (key == "help") config.help = true;
-    if (key != "config") continue;
-    const absl::Status read = ReadConfigFile(value, &config);
-    if (!read.ok()) return read;
-  }
-  for (const auto& [key, value] : *pairs) {
-    if (key == "help" || key == "config") continue;
-    const absl::Status set = SetOption(key, value, &config);
+    if (key == "help" || key == "config" || key == "options") continue;
+    const absl::Status set =
+        SetOption(key, value, {.key = absl::StrCat("--", key)}, &config);
     if (!set.ok()) return set;
   }
   if (!config.help && config.data.empty()) {
     return absl::InvalidArgumentError(
         "--data=FILE is missing: a text to learn from; see --help");
   }
+  ChooseReader(&config.train.checkpoint);
+  config.train.loop.seed = std::optional<int64_t>(config.seed);
   for (const absl::Status& status :
        {CheckSaving(config), CheckOptions(config.model)}) {
     if (!status.ok()) return status;
@@ -310,8 +450,53 @@ absl::StatusOr<Config> ParseFlags(const std::vector<std::string>& flags) {
   return config;
 }
 
+absl::Status FitBatch(int64_t world_size, Config* config) {
+  constexpr int64_t kDefaultBatch = 8;
+  const fsdp::LoopConfig& loop = config->train.loop;
+  const std::optional<int64_t> global = *loop.global_batch_size;
+  const bool told = config->batch != 0 || config->accumulate != 0;
+  if (config->accumulate == 0) {
+    config->accumulate = loop.gradient_accumulation_steps->value_or(0);
+  }
+  if (config->batch == 0 && loop.local_batch_size->has_value()) {
+    if (__builtin_mul_overflow(**loop.local_batch_size, world_size,
+                               &config->batch)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "a batch of ", **loop.local_batch_size, " is too large"));
+    }
+  }
+  if (config->batch == 0) {
+    config->batch = global.has_value()
+                        ? *global / std::max<int64_t>(config->accumulate, 1)
+                        : kDefaultBatch;
+  }
+  if (config->accumulate == 0) {
+    config->accumulate =
+        global.has_value() && !told
+            ? std::max<int64_t>(*global / std::max<int64_t>(config->batch, 1),
+                                1)
+            : 1;
+  }
+  if (config->batch % world_size != 0 || config->batch == 0) {
+    return absl::InvalidArgumentError(absl::StrCat("--batch=", config->batch,
+                                                   " is not a multiple of ",
+                                                   world_size, " ranks"));
+  }
+  if (!told && global.has_value() &&
+      (*global % config->accumulate != 0 ||
+       *global / config->accumulate != config->batch)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(loop.global_batch_size.place().has_value()
+                         ? fsdp::to_string(*loop.global_batch_size.place())
+                         : "global_batch_size",
+                     " is ", *global, ", not ", config->accumulate,
+                     " batches of ", config->batch));
+  }
+  return absl::OkStatus();
+}
+
 std::string HelpText() {
-  Config defaults;
+  Config defaults = DefaultConfig();
   return absl::StrCat(
       R"(Trains a small Llama on the bytes of a text, sharded over all ranks.
 
@@ -325,6 +510,9 @@ Four, started by PyTorch's launcher, or by hand:
   done; wait
 The losses are those of one process: the batch of a step is the same, each
 rank takes its slice.
+
+The config of another program says how to shard, and flags override it:
+  train_llama --data=book.txt --config=accelerate.yaml --replicate=2
 
 What to try:
   --replicate=2                  HSDP: two copies, each over half of the ranks
@@ -353,8 +541,10 @@ Model and data (defaults in brackets):
       Table(ModelAndData(&defaults)), "\nTraining and sharding:\n",
       Table(TrainingAndSharding(&defaults)), "\nSaving:\n",
       Table(Saving(&defaults)), R"(
-  --config FILE             lines of `key = value` with the keys above; flags
-                            override it
+  --config FILE             a config of accelerate, transformers, Composer or
+                            TorchTitan; fsdp-config explains it
+  --options FILE            lines of `key = value` with the keys above; they
+                            override --config, and flags override both
   --help                    this text
 )");
 }

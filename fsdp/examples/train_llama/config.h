@@ -1,6 +1,7 @@
-// What a run of train_llama is told: a file of `key = value` lines, and flags
-// `--key=value` that override it. Both know the same keys; an unknown one is
-// refused by name. Pure values; any thread.
+// What a run of train_llama is told: a config of accelerate, transformers,
+// Composer or TorchTitan, a file of `key = value` lines, and flags
+// `--key=value`, of which the later override the earlier. Lines and flags know
+// the same keys; an unknown one is refused by name. Pure values; any thread.
 #ifndef FSDP_EXAMPLES_TRAIN_LLAMA_CONFIG_H_
 #define FSDP_EXAMPLES_TRAIN_LLAMA_CONFIG_H_
 
@@ -11,6 +12,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "fsdp/config/setting.h"
+#include "fsdp/config/train_config.h"
 #include "fsdp/examples/train_llama/model.h"
 
 namespace llama {
@@ -20,10 +23,11 @@ struct Config {
 
   std::string data;
   int64_t seq_len = 64;
-  // Of all ranks together; times `accumulate` for the optimizer.
-  int64_t batch = 8;
+  // Of all ranks together; times `accumulate` for the optimizer. 0: what
+  // FitBatch makes of the config.
+  int64_t batch = 0;
+  int64_t accumulate = 0;
   int64_t steps = 50;
-  int64_t accumulate = 1;
   int64_t seed = 0;
 
   std::string optimizer = "adamw";
@@ -33,42 +37,37 @@ struct Config {
   double clip = 1.0;
 
   std::string device = "cpu";
-  int64_t replicate = 1;
-  // 0: all ranks, divided by `replicate`.
-  int64_t shard = 0;
-  // "auto", "true", "false", or a number of ranks.
-  std::string reshard_after_forward = "auto";
-  // "float32", "bfloat16", or "float16".
-  std::string param_dtype = "float32";
-  std::string reduce_dtype = "float32";
   bool deterministic_init = false;
-
-  // Empty: no checkpoints.
-  std::string checkpoint_dir;
-  // Steps; 0: after the last only.
-  int64_t save_every = 0;
-  // 0: all.
-  int64_t keep_last = 0;
   int64_t keep_every = 0;
-  std::string init_from;
   std::string export_to;
-
   int64_t log_every = 5;
   std::string losses_out;
   bool help = false;
+
+  // Meshes, precision, sharding and checkpoints: the file of --config, with
+  // what flags changed in it.
+  fsdp::TrainConfig train;
+  bool has_file = false;
 };
 
 // Sets the key of one line or flag; names and values as a user writes them.
+// `place` is kept for errors that only the ranks or the model can tell.
 absl::Status SetOption(absl::string_view key, absl::string_view value,
-                       Config* config);
+                       const fsdp::Place& place, Config* config);
 
 // All lines of a file's text; `name` is for errors. '#' begins a comment.
-absl::Status ReadConfigText(absl::string_view name, absl::string_view text,
-                            Config* config);
+absl::Status ReadOptionsText(absl::string_view name, absl::string_view text,
+                             Config* config);
 
-// The flags after the name of the program: --config=FILE first, whatever its
-// place, then the others. "--key value" and, for switches, "--key" work too.
+// The flags after the name of the program: --config=FILE first, then
+// --options=FILE, whatever their places, then the others. "--key value" and,
+// for switches, "--key" work too.
 absl::StatusOr<Config> ParseFlags(const std::vector<std::string>& flags);
+
+// Once the number of ranks is known: fills `batch` and `accumulate` where no
+// flag did, from the config's batch sizes or by default. InvalidArgument for
+// numbers that do not fit together.
+absl::Status FitBatch(int64_t world_size, Config* config);
 
 // What --help prints.
 std::string HelpText();

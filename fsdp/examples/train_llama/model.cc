@@ -144,26 +144,21 @@ LlamaImpl::LlamaImpl(const ModelOptions& options) : options_(options) {
       "embed_tokens", torch::nn::Embedding(options.vocab_size, options.dim));
   layers = register_module("layers", torch::nn::ModuleList());
   for (int64_t i = 0; i < options.num_layers; ++i) {
-    layers->push_back(Block(options));
+    layers->push_back(blocks_.emplace_back(options).ptr());
   }
   norm = register_module("norm", RmsNorm(options.dim, options.norm_eps));
   if (!options.tied_embeddings) {
     lm_head =
         register_module("lm_head", MakeLinear(options.dim, options.vocab_size));
   }
+  fsdp::apply_activation_checkpointing(
+      *this, [](const torch::nn::Module& /*block*/) { return false; });
 }
 
 at::Tensor LlamaImpl::forward(const at::Tensor& tokens) {
   at::Tensor h = embed_tokens(tokens);
   const Rotary rotary = MakeRotary(options_, tokens.size(1), h.options());
-  for (const std::shared_ptr<torch::nn::Module>& layer : *layers) {
-    BlockImpl* block = layer->as<Block>();
-    // By value: backward, which may run it again, comes after this returned.
-    const auto run = [block, rotary](const at::Tensor& x) {
-      return block->forward(x, rotary);
-    };
-    h = options_.checkpoint_activations ? fsdp::checkpoint(run, h) : run(h);
-  }
+  for (Block& block : blocks_) h = block(h, rotary);
   h = norm(h);
   return lm_head ? lm_head(h) : at::linear(h, embed_tokens->weight);
 }

@@ -7,9 +7,11 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "ATen/core/Tensor.h"
 #include "absl/status/status.h"
+#include "fsdp/activation_checkpoint.h"
 #include "torch/nn/cloneable.h"
 #include "torch/nn/modules/container/modulelist.h"
 #include "torch/nn/modules/embedding.h"
@@ -31,8 +33,6 @@ struct ModelOptions {
   double rope_theta = 10000.0;
   // The output layer is the token embedding, transposed.
   bool tied_embeddings = false;
-  // Blocks are computed again in backward instead of keeping what is inside.
-  bool checkpoint_activations = false;
 };
 
 // InvalidArgument, naming the option, when no model has these sizes.
@@ -95,11 +95,14 @@ class BlockImpl : public torch::nn::Module {
   RmsNorm post_attention_layernorm{nullptr};
   FeedForward mlp{nullptr};
 };
-TORCH_MODULE(Block);
+// Its calls can be computed again in backward.
+using Block = fsdp::Checkpointed<BlockImpl>;
 
 class LlamaImpl : public torch::nn::Module {
  public:
-  // Throws c10::ValueError with the message of CheckOptions.
+  // No block is computed again in backward until
+  // fsdp::apply_activation_checkpointing says so. Throws c10::ValueError with
+  // the message of CheckOptions.
   explicit LlamaImpl(const ModelOptions& options);
   // Tokens [batch, seq_len], int64, to logits [batch, seq_len, vocab_size].
   at::Tensor forward(const at::Tensor& tokens);
@@ -112,6 +115,7 @@ class LlamaImpl : public torch::nn::Module {
 
  private:
   ModelOptions options_;
+  std::vector<Block> blocks_;  // those in `layers`
 };
 TORCH_MODULE(Llama);
 

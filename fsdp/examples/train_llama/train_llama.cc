@@ -1,6 +1,6 @@
 // Trains a small Llama on a text, sharded over all ranks, with checkpoints; see
 // --help. This is the page to read before sharding a model of one's own:
-// Train() from top to bottom, ShardModel(), and then checkpoints.cc.
+// Train() from top to bottom, HowToPrepare(), and then checkpoints.cc.
 
 #include <cstdint>
 #include <memory>
@@ -11,105 +11,45 @@
 #include "ATen/ops/cross_entropy_loss.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "fsdp/clip_grad_norm.h"
-#include "fsdp/device_mesh.h"
 #include "fsdp/examples/train_llama/checkpoints.h"
 #include "fsdp/examples/train_llama/config.h"
 #include "fsdp/examples/train_llama/data.h"
 #include "fsdp/examples/train_llama/model.h"
 #include "fsdp/examples/train_llama/progress.h"
+#include "fsdp/forward.h"
 #include "fsdp/fully_shard.h"
 #include "fsdp/fused_adamw.h"
 #include "fsdp/init.h"
 #include "fsdp/lazy_key.h"
-#include "fsdp/materialize.h"
+#include "fsdp/prepare/prepare.h"
 #include "fsdp/process_group.h"
 #include "torch/optim/adamw.h"
 
 namespace llama {
 namespace {
 
-at::ScalarType DtypeNamed(const std::string& name) {
-  if (name == "bfloat16") return at::kBFloat16;
-  if (name == "float16") return at::kHalf;
-  return at::kFloat;
-}
-
-fsdp::ReshardAfterForward ParseReshard(const std::string& text) {
-  int64_t num_ranks = 0;
-  if (absl::SimpleAtoi(text, &num_ranks)) return num_ranks;
-  if (text == "auto") return {};
-  return text == "true";
-}
-
-// What only the number of ranks can tell.
-absl::Status CheckRanks(const Config& config) {
-  const int64_t world = fsdp::get_world_size();
-  const int64_t shard =
-      config.shard == 0 ? world / config.replicate : config.shard;
-  if (config.replicate * shard != world) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--replicate=", config.replicate, " times --shard=", shard,
-                     " is not the number of ranks, ", world));
-  }
-  if (config.batch % world != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--batch=", config.batch, " is not a multiple of ", world, " ranks"));
-  }
-  return absl::OkStatus();
-}
-
-// One axis to shard over, or two: copies, and the ranks that share a copy.
-fsdp::DeviceMesh MakeMesh(const Config& config) {
-  const int64_t world = fsdp::get_world_size();
-  if (config.replicate == 1) {
-    return fsdp::init_device_mesh(config.device, {world}, {"shard"});
-  }
-  return fsdp::init_device_mesh(config.device,
-                                {config.replicate, world / config.replicate},
-                                {"replicate", "shard"});
-}
-
-// Each block becomes a group that is gathered before it runs and freed after;
-// what is left (embedding, last norm, output) is the group of the root.
-void ShardModel(const Config& config, const fsdp::DeviceMesh& mesh,
-                const Llama& model) {
-  const fsdp::FullyShardOptions options = {
-      .mesh = mesh,
-      .reshard_after_forward = ParseReshard(config.reshard_after_forward),
-      .mp_policy = {.param_dtype = DtypeNamed(config.param_dtype),
-                    .reduce_dtype = DtypeNamed(config.reduce_dtype)}};
-  for (const std::shared_ptr<torch::nn::Module>& block : *model->layers) {
-    fsdp::fully_shard(block, options);
-  }
-  fsdp::fully_shard(model, options);
-}
-
 // Every rank draws all weights, and keeps its part.
-Llama MakeModel(const Config& config, const fsdp::DeviceMesh& mesh) {
+Llama MakeModel(const Config& config) {
   at::manual_seed(config.seed);
   Llama model(config.model);
   InitWeights(model, config.model);
-  ShardModel(config, mesh, model);
   return model;
 }
 
 // No rank ever has more than its part: the model is built without memory, and
-// each element drawn by the rank that keeps it. What is drawn depends on the
+// DrawWeights called when it is sharded.
+Llama MakeLargeModel(const Config& config) {
+  const fsdp::MetaDeviceGuard on_meta;
+  return Llama(config.model);
+}
+
+// Each element is drawn by the rank that keeps it. What is drawn depends on the
 // seed alone, not on how many ranks there are.
-Llama MakeLargeModel(const Config& config, const fsdp::DeviceMesh& mesh) {
-  Llama model{nullptr};
-  {
-    const fsdp::MetaDeviceGuard on_meta;
-    model = Llama(config.model);
-  }
-  ShardModel(config, mesh, model);
-  fsdp::to_empty(model, mesh.device());
+void DrawWeights(const Config& config, torch::nn::Module& model) {
   fsdp::init::init_parameters(
-      *model,
+      model,
       [&config](const std::string& name, const fsdp::init::Target& parameter,
                 uint64_t seed) {
         if (parameter.shape().size() == 1) {
@@ -120,10 +60,28 @@ Llama MakeLargeModel(const Config& config, const fsdp::DeviceMesh& mesh) {
         }
       },
       static_cast<uint64_t>(config.seed));
-  return model;
 }
 
-// Sees shards alone: this rank's part of each parameter.
+// What a config of sharding cannot know of this program. Each block becomes a
+// group that is gathered before it runs and freed after; what is left
+// (embedding, last norm, output) is the group of the root.
+fsdp::PrepareOptions HowToPrepare(const Config& config,
+                                  torch::optim::Optimizer& optimizer) {
+  return {
+      .layers = {"BlockImpl"},
+      // As the models of Python are called that people have configs of.
+      .type_names = {{"LlamaDecoderLayer", "BlockImpl"},
+                     {"MistralDecoderLayer", "BlockImpl"},
+                     {"Qwen2DecoderLayer", "BlockImpl"},
+                     {"TransformerBlock", "BlockImpl"}},
+      .optimizer = &optimizer,
+      .init_weights =
+          [&config](torch::nn::Module& model) { DrawWeights(config, model); },
+      .checkpoints = {.keep_every = config.keep_every},
+      .device = config.device};
+}
+
+// Of whole parameters; prepare gives it this rank's part of each.
 std::unique_ptr<torch::optim::Optimizer> MakeOptimizer(const Config& config,
                                                        const Llama& model) {
   if (config.optimizer == "fused_adamw") {
@@ -150,7 +108,7 @@ at::Tensor ForwardBackward(const Config& config, const Corpus& corpus,
     // Gradients stay here, unreduced, until the last batch.
     root.set_requires_gradient_sync(i + 1 == config.accumulate);
     const at::Tensor logits =
-        model(batch.tokens.to(config.device)).to(at::kFloat);
+        fsdp::forward(model, batch.tokens.to(config.device)).to(at::kFloat);
     const at::Tensor loss =
         at::cross_entropy_loss(logits.flatten(0, 1),
                                batch.targets.to(config.device).flatten()) /
@@ -177,25 +135,28 @@ absl::Status TrainStep(const Config& config, const Corpus& corpus, Llama& model,
   return checkpoints.AfterStep();
 }
 
-absl::Status Train(const Config& config) {
+absl::Status Train(Config config) {
   fsdp::init_process_group();
-  absl::Status status = CheckRanks(config);
+  absl::Status status = FitBatch(fsdp::get_world_size(), &config);
   if (!status.ok()) return status;
   const absl::StatusOr<Corpus> corpus =
       Corpus::Open(config.data, config.seq_len, config.seed);
   if (!corpus.ok()) return corpus.status();
 
-  const fsdp::DeviceMesh mesh = MakeMesh(config);
-  Llama model = config.deterministic_init ? MakeLargeModel(config, mesh)
-                                          : MakeModel(config, mesh);
+  Llama model =
+      config.deterministic_init ? MakeLargeModel(config) : MakeModel(config);
   const std::unique_ptr<torch::optim::Optimizer> optimizer =
       MakeOptimizer(config, model);
+  absl::StatusOr<fsdp::Prepared> training =
+      fsdp::prepare(model, config.train, HowToPrepare(config, *optimizer));
+  if (!training.ok()) return training.status();
   Progress progress(config);
   Checkpoints checkpoints({.config = config,
                            .data_bytes = corpus->num_bytes(),
                            .model = model,
                            .optimizer = *optimizer,
-                           .progress = progress});
+                           .progress = progress,
+                           .training = *training});
   status = checkpoints.Begin();
   while (status.ok() && progress.num_steps() < config.steps &&
          !checkpoints.should_stop()) {

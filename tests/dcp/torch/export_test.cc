@@ -1,6 +1,8 @@
 #include "dcp/torch/export.h"
 
 #include <cstdint>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 #include "ATen/ops/arange.h"
@@ -59,6 +61,24 @@ TEST(Export, WritesWhatLiesBelowAPrefixWhole) {
     ASSERT_OK(export_full(path, SharedDir() + "/all.pt"));
     ASSERT_OK(load(all, SharedDir() + "/all.pt"));
     EXPECT_EQ(*all.find("net10.w")->get_if<int64_t>(), 7);
+  });
+}
+
+TEST(Export, CastsFloatingTensors) {
+  RunRanks(2, [] {
+    fsdp::init_process_group();
+    const std::string path = SaveSharded();
+    const std::string file = SharedDir() + "/half.safetensors";
+    ASSERT_OK(export_full(path, file,
+                          {.prefix = "net.0", .dtype = DType::kBFloat16}));
+    StateDict state = {{"w.a", at::zeros({5, 3}, at::kBFloat16)}};
+    ASSERT_OK(load(state, file));
+    EXPECT_TRUE(state.find("w.a")->get_if<at::Tensor>()->equal(
+        at::arange(15, at::kBFloat16).view({5, 3})));
+    std::ifstream bytes(file);
+    const std::string text((std::istreambuf_iterator<char>(bytes)),
+                           std::istreambuf_iterator<char>());
+    EXPECT_THAT(text, HasSubstr("BF16"));
   });
 }
 

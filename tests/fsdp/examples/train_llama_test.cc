@@ -1,6 +1,8 @@
 #include <cstdint>
 #include <fstream>
+#include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "ATen/ops/cat.h"
@@ -9,6 +11,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "c10/core/GradMode.h"
+#include "dcp/tensor/dtype.h"
+#include "fsdp/config/train_config.h"
 #include "fsdp/examples/train_llama/config.h"
 #include "fsdp/examples/train_llama/data.h"
 #include "fsdp/examples/train_llama/model.h"
@@ -34,7 +38,7 @@ TEST(Config, FlagsOverrideTheFile) {
                          "steps=7\n"
                          "tied-embeddings = true\n";
   const absl::StatusOr<Config> config =
-      ParseFlags({"--steps=9", "--config", path, "--lr", "0.5"});
+      ParseFlags({"--steps=9", "--options", path, "--lr", "0.5"});
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->data, "book.txt");
   EXPECT_EQ(config->steps, 9);
@@ -73,20 +77,81 @@ TEST(Config, TakesWhatToSaveWhereAndHowOften) {
       {"--data=a", "--checkpoint-dir=run", "--save-every=10", "--keep-last=2",
        "--keep-every=100", "--init-from=b.pt", "--export=c.safetensors"});
   ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_EQ(config->checkpoint_dir, "run");
-  EXPECT_EQ(config->save_every, 10);
-  EXPECT_EQ(config->keep_last, 2);
+  const fsdp::CheckpointConfig& saving = config->train.checkpoint;
+  EXPECT_EQ(*saving.folder, "run");
+  EXPECT_EQ(*saving.interval, 10);
+  EXPECT_EQ(*saving.keep_latest_k, 2);
   EXPECT_EQ(config->keep_every, 100);
-  EXPECT_EQ(config->init_from, "b.pt");
+  EXPECT_EQ(*saving.initial_load_path, "b.pt");
+  EXPECT_TRUE(*saving.cpu_ram_efficient_loading);
+  EXPECT_TRUE(*saving.async);
   EXPECT_EQ(config->export_to, "c.safetensors");
+}
+
+TEST(Config, FlagsBecomeSettingsWithTheirPlaces) {
+  const absl::StatusOr<Config> config = ParseFlags(
+      {"--data=a", "--replicate=2", "--shard=3", "--reshard-after-forward=2",
+       "--param-dtype=bfloat16", "--checkpoint-activations"});
+  ASSERT_TRUE(config.ok()) << config.status();
+  const fsdp::TrainConfig& train = config->train;
+  EXPECT_EQ(*train.mesh.data_parallel_replicate_degree, 2);
+  EXPECT_EQ(*train.mesh.data_parallel_shard_degree, 3);
+  EXPECT_EQ(to_string(*train.mesh.data_parallel_shard_degree.place()),
+            "--shard");
+  EXPECT_EQ(std::get<int64_t>(*train.sharding.reshard_after_forward), 2);
+  EXPECT_EQ(*train.precision.param_dtype, dcp::DType::kBFloat16);
+  EXPECT_EQ(*train.sharding.activation_checkpointing, 1);
+}
+
+TEST(Config, OptionsAndFlagsOverrideAConfigOfAnotherProgram) {
+  TempDir dir;
+  const std::string toml = absl::StrCat(dir.path(), "/titan.toml");
+  std::ofstream(toml) << "[training]\nsteps = 7\nseq_len = 32\n"
+                         "local_batch_size = 3\n"
+                         "[optimizer]\nlr = 1e-4\n"
+                         "[parallelism]\n"
+                         "data_parallel_replicate_degree = 2\n";
+  const std::string lines = absl::StrCat(dir.path(), "/llama.conf");
+  std::ofstream(lines) << "data = a\nsteps = 8\nseq-len = 64\n";
+  absl::StatusOr<Config> config = ParseFlags(
+      {"--steps=9", "--options", lines, "--config", toml, "--replicate=4"});
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->steps, 9);
+  EXPECT_EQ(config->seq_len, 64);
+  EXPECT_EQ(config->lr, 1e-4);
+  EXPECT_EQ(*config->train.mesh.data_parallel_replicate_degree, 4);
+  EXPECT_OK(FitBatch(/*world_size=*/2, &*config));
+  EXPECT_EQ(config->batch, 6);
+  EXPECT_EQ(config->accumulate, 1);
+}
+
+TEST(Config, MakesBatchesOfWhatAConfigSays) {
+  Config config;
+  EXPECT_OK(FitBatch(2, &config));
+  EXPECT_EQ(config.batch, 8);
+  config = Config();
+  config.train.loop.global_batch_size = std::optional<int64_t>(12);
+  config.train.loop.local_batch_size = std::optional<int64_t>(3);
+  EXPECT_OK(FitBatch(2, &config));
+  EXPECT_EQ(config.batch, 6);
+  EXPECT_EQ(config.accumulate, 2);
+  config.batch = config.accumulate = 0;
+  EXPECT_THAT(FitBatch(3, &config),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("global_batch_size is 12, not 1 batches")));
+  config = Config();
+  config.batch = 5;
+  EXPECT_THAT(FitBatch(2, &config),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("--batch=5 is not a multiple of 2 ranks")));
 }
 
 TEST(Config, NamesTheLineOfAFile) {
   Config config;
-  EXPECT_THAT(ReadConfigText("llama.conf", "steps = 3\nwidth = 4\n", &config),
+  EXPECT_THAT(ReadOptionsText("llama.conf", "steps = 3\nwidth = 4\n", &config),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        AllOf(HasSubstr("llama.conf:2:"), HasSubstr("width"))));
-  EXPECT_THAT(ReadConfigText("llama.conf", "steps\n", &config),
+  EXPECT_THAT(ReadOptionsText("llama.conf", "steps\n", &config),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("llama.conf:1: not of the form")));
 }

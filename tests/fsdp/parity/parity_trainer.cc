@@ -19,6 +19,7 @@
 #include "ATen/ops/empty.h"
 #include "c10/core/GradMode.h"
 #include "c10/util/Exception.h"
+#include "fsdp/activation_checkpoint.h"
 #include "fsdp/clip_grad_norm.h"
 #include "fsdp/device_mesh.h"
 #include "fsdp/dtensor.h"
@@ -86,15 +87,18 @@ Model MakeModel(const Json& config) {
   const bool checkpoint = config["checkpoint_activations"];
   if (config["model"] == "gpt") return Hold(Gpt(checkpoint));
   // SMALL_LLAMA of models.py.
-  return Hold(llama::Llama(
+  llama::Llama model(
       llama::ModelOptions{.vocab_size = 37,
                           .dim = 24,
                           .num_layers = 2,
                           .num_heads = 4,
                           .num_kv_heads = 2,
                           .ffn_dim = 44,
-                          .tied_embeddings = config["model"] == "llama_tied",
-                          .checkpoint_activations = checkpoint}));
+                          .tied_embeddings = config["model"] == "llama_tied"});
+  apply_activation_checkpointing(*model, [&](const torch::nn::Module& layer) {
+    return checkpoint && layer.as<llama::BlockImpl>() != nullptr;
+  });
+  return Hold(model);
 }
 
 void LoadWeights(const std::string& folder, torch::nn::Module& module) {

@@ -1,0 +1,49 @@
+// Which modules of a model a config means: those that become groups, those
+// that stay whole, those whose activations are computed again. For prepare; on
+// the thread that trains. Nothing is changed by asking.
+#ifndef FSDP_PREPARE_LAYERS_H_
+#define FSDP_PREPARE_LAYERS_H_
+
+#include <memory>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "fsdp/config/train_config.h"
+#include "fsdp/prepare/prepare.h"
+#include "fsdp/wrap.h"
+#include "torch/nn/module.h"
+
+namespace fsdp {
+
+// Parameters of the modules that ignored_modules matches.
+absl::StatusOr<std::vector<at::Tensor>> IgnoredParameters(
+    const torch::nn::Module& module, const ShardingConfig& config);
+
+// Which modules become groups.
+absl::StatusOr<WrapPolicy> WrapPolicyFor(
+    const torch::nn::Module& module, const ShardingConfig& config,
+    const PrepareOptions& options,
+    const std::vector<at::Tensor>& ignored_params);
+
+using ModuleList = std::vector<std::shared_ptr<torch::nn::Module>>;
+
+// The layers that activation_checkpointing names, in the order of the model;
+// an error when nothing can switch them.
+absl::StatusOr<ModuleList> LayersToCheckpoint(
+    torch::nn::Module& module, const ShardingConfig& config,
+    const PrepareOptions& options, const WrapPolicy& policy,
+    const std::vector<at::Tensor>& ignored_params);
+
+// Switches them; they are those of LayersToCheckpoint.
+void CheckpointLayers(torch::nn::Module& module, const ModuleList& layers,
+                      const PrepareOptions& options);
+
+// What fully_shard would refuse, before it has sharded anything.
+absl::Status CheckParameters(const torch::nn::Module& module,
+                             const std::vector<at::Tensor>& ignored_params);
+
+}  // namespace fsdp
+
+#endif  // FSDP_PREPARE_LAYERS_H_

@@ -1,0 +1,30 @@
+// The mesh of a run: the config's degrees on the ranks that there are. For
+// prepare; collective.
+#ifndef FSDP_PREPARE_MESH_H_
+#define FSDP_PREPARE_MESH_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "fsdp/config/mesh_plan.h"
+#include "fsdp/config/train_config.h"
+#include "fsdp/device_mesh.h"
+
+namespace fsdp {
+
+// Of the default group, which is made if needed.
+absl::StatusOr<MeshPlan> PlanMeshOfWorld(const MeshConfig& config);
+
+// `device` as given, or "cuda" where this build and machine have it.
+std::string DeviceOr(const std::string& device);
+
+// Axes "replicate", "shard" and "tp", in this order; "shard" is always there,
+// the others when they have several ranks.
+DeviceMesh MakeMesh(const MeshPlan& plan, const std::string& device);
+
+// Those axes that fully_shard takes.
+DeviceMesh DataParallelMesh(const DeviceMesh& mesh);
+
+}  // namespace fsdp
+
+#endif  // FSDP_PREPARE_MESH_H_

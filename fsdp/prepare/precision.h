@@ -1,0 +1,30 @@
+// Dtypes of a config as LibTorch's, and what fully_shard is told of precision,
+// resharding and offload. For prepare; pure.
+#ifndef FSDP_PREPARE_PRECISION_H_
+#define FSDP_PREPARE_PRECISION_H_
+
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "c10/core/ScalarType.h"
+#include "fsdp/config/mesh_plan.h"
+#include "fsdp/config/train_config.h"
+#include "fsdp/fully_shard.h"
+
+namespace fsdp {
+
+// InvalidArgument, with the place, for what cannot be computed with. `name` is
+// the setting's.
+absl::StatusOr<c10::ScalarType> ScalarTypeOf(const Setting<dcp::DType>& setting,
+                                             absl::string_view name);
+
+// All but mesh, ignored_params and the functions.
+absl::StatusOr<FullyShardOptions> ShardOptionsOf(const TrainConfig& config,
+                                                 const MeshPlan& plan,
+                                                 bool has_accelerator);
+
+}  // namespace fsdp
+
+#endif  // FSDP_PREPARE_PRECISION_H_

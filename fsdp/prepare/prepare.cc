@@ -1,0 +1,197 @@
+// prepare, in order:
+//   1. everything is chosen and checked, and nothing changed: mesh, options of
+//      fully_shard, groups, layers to checkpoint, whence weights come, what the
+//      optimizer steps;
+//   2. parameters are cast, or made equal on all ranks, while they are whole;
+//   3. tensor parallelism cuts layers;
+//   4. activation checkpointing, which must be inside of what is sharded;
+//   5. fully_shard, inner before outer;
+//   6. memory and weights: of shards alone;
+//   7. the optimizer is given the shards.
+#include "fsdp/prepare/prepare.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "dcp/base/status.h"
+#include "dcp/torch/export.h"
+#include "dcp/torch/torch_status.h"
+#include "fsdp/module_access.h"
+#include "fsdp/prepare/layers.h"
+#include "fsdp/prepare/mesh.h"
+#include "fsdp/prepare/precision.h"
+#include "fsdp/prepare/refusal.h"
+#include "fsdp/prepare/weights.h"
+#include "fsdp/rebind_optimizer.h"
+#include "fsdp/wrap.h"
+
+namespace fsdp {
+namespace {
+
+using torch::nn::Module;
+
+// What step 1 has chosen.
+struct Choices {
+  MeshPlan plan;
+  FullyShardOptions shard;
+  WrapPolicy policy;
+  RememberedParameters stepped;
+};
+
+absl::Status CheckTensorParallel(const MeshConfig& config, const MeshPlan& plan,
+                                 const PrepareOptions& options) {
+  if (plan.tensor_parallel == 1) return absl::OkStatus();
+  const absl::string_view missing = !options.parallelize ? "parallelize"
+                                    : !options.tensor_parallel_fn
+                                        ? "tensor_parallel_fn"
+                                        : "";
+  if (missing.empty()) return absl::OkStatus();
+  return Refusal(config.tensor_parallel_degree, "tensor_parallel_degree", "is ",
+                 plan.tensor_parallel,
+                 ", but this program does not say how to cut its model: "
+                 "PrepareOptions::",
+                 missing, " is unset");
+}
+
+absl::Status ChooseModules(Module& module, const TrainConfig& config,
+                           const PrepareOptions& options, Choices& choices) {
+  const ShardingConfig& sharding = config.sharding;
+  DCP_ASSIGN_OR_RETURN(choices.shard.ignored_params,
+                       IgnoredParameters(module, sharding));
+  DCP_ASSIGN_OR_RETURN(
+      choices.policy,
+      WrapPolicyFor(module, sharding, options, choices.shard.ignored_params));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Choices> Choose(Module& module, const TrainConfig& config,
+                               const PrepareOptions& options) {
+  if (find_fsdp_module(module).has_value()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the ", type_name(module),
+                     " is sharded already; prepare shards it once"));
+  }
+  Choices choices;
+  DCP_ASSIGN_OR_RETURN(choices.plan, PlanMeshOfWorld(config.mesh));
+  DCP_RETURN_IF_ERROR(CheckTensorParallel(config.mesh, choices.plan, options));
+  const bool has_accelerator = DeviceOr(options.device) != "cpu";
+  DCP_ASSIGN_OR_RETURN(choices.shard,
+                       ShardOptionsOf(config, choices.plan, has_accelerator));
+  DCP_RETURN_IF_ERROR(ChooseModules(module, config, options, choices));
+  DCP_RETURN_IF_ERROR(CheckParameters(module, choices.shard.ignored_params));
+  DCP_RETURN_IF_ERROR(LayersToCheckpoint(module, config.sharding, options,
+                                         choices.policy,
+                                         choices.shard.ignored_params)
+                          .status());
+  if (options.optimizer != nullptr) {
+    choices.stepped = remember_parameters(*options.optimizer, module);
+  }
+  return choices;
+}
+
+// Steps 3 to 5.
+absl::StatusOr<std::vector<FSDPModule>> Shard(
+    const std::shared_ptr<Module>& model, const TrainConfig& config,
+    const PrepareOptions& options, const DeviceMesh& mesh, Choices& choices) {
+  if (choices.plan.tensor_parallel > 1) {
+    options.parallelize(*model, mesh["tp"]);
+    choices.shard.tensor_parallel_fn = options.tensor_parallel_fn;
+    // It may have put other modules and parameters in place.
+    DCP_RETURN_IF_ERROR(ChooseModules(*model, config, options, choices));
+  }
+  DCP_ASSIGN_OR_RETURN(
+      const ModuleList layers,
+      LayersToCheckpoint(*model, config.sharding, options, choices.policy,
+                         choices.shard.ignored_params));
+  CheckpointLayers(*model, layers, options);
+  choices.shard.mesh = DataParallelMesh(mesh);
+  // Layers within the model go on in the precision that they compute in.
+  return auto_wrap(model, choices.policy,
+                   [&](const std::string& name, const Module& /*module*/) {
+                     FullyShardOptions shard = choices.shard;
+                     if (!name.empty()) shard.mp_policy.output_dtype.reset();
+                     return shard;
+                   });
+}
+
+std::unique_ptr<dcp::CheckpointManager> MakeCheckpoints(
+    const CheckpointConfig& config, const PrepareOptions& options) {
+  if (config.folder->empty()) return nullptr;
+  dcp::CheckpointManagerOptions manager = options.checkpoints;
+  manager.save_every = *config.interval;
+  manager.keep_last = *config.keep_latest_k;
+  manager.async = *config.async;
+  return std::make_unique<dcp::CheckpointManager>(*config.folder,
+                                                  std::move(manager));
+}
+
+std::string FullModelPath(const CheckpointConfig& config) {
+  const bool is_full =
+      *config.state_dict_type == StateDictType::kFullStateDict ||
+      *config.last_save_model_only;
+  if (!is_full || config.folder->empty()) return "";
+  return absl::StrCat(*config.folder, "/model.safetensors");
+}
+
+// As trained, unless the config says otherwise.
+std::optional<dcp::DType> ExportDtype(const CheckpointConfig& config) {
+  if (config.export_dtype.place().has_value() ||
+      *config.export_dtype != dcp::DType::kFloat32) {
+    return *config.export_dtype;
+  }
+  return std::nullopt;
+}
+
+absl::StatusOr<Prepared> Prepare(const std::shared_ptr<Module>& model,
+                                 const TrainConfig& config,
+                                 const PrepareOptions& options) {
+  if (model == nullptr) {
+    return absl::InvalidArgumentError("prepare: the model is null");
+  }
+  DCP_ASSIGN_OR_RETURN(Choices choices, Choose(*model, config, options));
+  const DeviceMesh mesh = MakeMesh(choices.plan, DeviceOr(options.device));
+  std::unique_ptr<dcp::CheckpointManager> checkpoints =
+      MakeCheckpoints(config.checkpoint, options);
+  std::optional<int64_t> latest_step;
+  if (checkpoints != nullptr) {
+    DCP_ASSIGN_OR_RETURN(latest_step, checkpoints->latest());
+  }
+  DCP_ASSIGN_OR_RETURN(StartingWeights weights,
+                       ChooseWeights(*model, config.checkpoint,
+                                     latest_step.has_value(), mesh.device()));
+
+  DCP_RETURN_IF_ERROR(ReadyWeights(*model, config, weights));
+  DCP_ASSIGN_OR_RETURN(std::vector<FSDPModule> groups,
+                       Shard(model, config, options, mesh, choices));
+  DCP_RETURN_IF_ERROR(
+      PlaceWeights(*model, config, options, mesh.device(), weights));
+  if (options.optimizer != nullptr) {
+    rebind_optimizer(*options.optimizer, *model, choices.stepped);
+  }
+  const FSDPModule root = groups.back();
+  return Prepared{.mesh = mesh,
+                  .root = root,
+                  .groups = std::move(groups),
+                  .checkpoints = std::move(checkpoints),
+                  .latest_step = latest_step,
+                  .full_model_path = FullModelPath(config.checkpoint),
+                  .export_dtype = ExportDtype(config.checkpoint)};
+}
+
+}  // namespace
+
+absl::Status Prepared::finish(int64_t step) {
+  if (checkpoints == nullptr) return absl::OkStatus();
+  DCP_RETURN_IF_ERROR(checkpoints->finish());
+  if (full_model_path.empty()) return absl::OkStatus();
+  return dcp::export_full(checkpoints->path_of(step), full_model_path,
+                          {.prefix = "model", .dtype = export_dtype});
+}
+
+absl::StatusOr<Prepared> prepare(const std::shared_ptr<Module>& model,
+                                 const TrainConfig& config,
+                                 const PrepareOptions& options) {
+  return dcp::CatchTorch([&] { return Prepare(model, config, options); });
+}
+
+}  // namespace fsdp

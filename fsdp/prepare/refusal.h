@@ -1,0 +1,32 @@
+// Refusals: errors about a value of a config, with the place where it stands.
+// For the parts of prepare.
+#ifndef FSDP_PREPARE_REFUSAL_H_
+#define FSDP_PREPARE_REFUSAL_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "fsdp/config/setting.h"
+
+namespace fsdp {
+
+// Where the setting was written; `name`, the field's, where a program set it.
+template <typename T>
+std::string PlaceOf(const Setting<T>& setting, absl::string_view name) {
+  return setting.place().has_value() ? to_string(*setting.place())
+                                     : std::string(name);
+}
+
+// InvalidArgument: "run.toml:7: parallelism.tensor_parallel_degree is 2, ...".
+template <typename T, typename... Parts>
+absl::Status Refusal(const Setting<T>& setting, absl::string_view name,
+                     const Parts&... predicate) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(PlaceOf(setting, name), " ", predicate...));
+}
+
+}  // namespace fsdp
+
+#endif  // FSDP_PREPARE_REFUSAL_H_

@@ -1,0 +1,272 @@
+#include "fsdp/prepare/prepare.h"
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "fsdp/activation_checkpoint.h"
+#include "fsdp/forward.h"
+#include "fsdp/fully_shard.h"
+#include "fsdp/module_access.h"
+#include "fsdp/process_group.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/fsdp/parallel_mlp.h"
+#include "tests/fsdp/tiny_model.h"
+#include "tests/testing/ranks.h"
+#include "tests/testing/status_matchers.h"
+#include "torch/optim/sgd.h"
+
+namespace fsdp::testing {
+namespace {
+
+using ::testing::ElementsAre;
+
+std::vector<std::string> NamesOf(const std::vector<FSDPModule>& groups) {
+  std::vector<std::string> names;
+  for (const FSDPModule& group : groups) names.push_back(group.name());
+  return names;
+}
+
+TinyModel SameModel(bool tied = false) {
+  torch::manual_seed(11);
+  return TinyModel(TinyModelOptions{.tied = tied});
+}
+
+// This rank's slice of a step's batch.
+torch::Tensor Slice(int64_t step) {
+  return TinyBatch(step).chunk(get_world_size())[get_rank()];
+}
+
+// Trains both, the one on slices of what the other sees, and compares.
+void ExpectTrainsAs(TinyModel& reference, TinyModel& model,
+                    torch::optim::Optimizer& optimizer) {
+  torch::optim::SGD whole(reference->parameters(), 0.1);
+  for (int64_t step = 0; step < 3; ++step) {
+    whole.zero_grad();
+    TinyLoss(reference, TinyBatch(step)).backward();
+    whole.step();
+    optimizer.zero_grad();
+    TinyLoss(model, Slice(step)).backward();
+    optimizer.step();
+  }
+  const auto expected = reference->named_parameters();
+  for (const auto& [name, parameter] : named_parameters(*model)) {
+    EXPECT_TRUE(
+        torch::allclose(parameter.full_tensor(), expected[name], 1e-4, 1e-5))
+        << name;
+  }
+}
+
+TEST(Prepare, TrainsWithAnOptimizerThatWasThereBefore) {
+  RunRanks(4, [] {
+    TinyModel reference = SameModel(), model = SameModel();
+    torch::optim::SGD optimizer(model->parameters(), 0.1);
+    TrainConfig config;
+    config.mesh.data_parallel_replicate_degree = 2;
+    config.sharding.transformer_layer_cls_to_wrap =
+        std::vector<std::string>{"GPT2Block"};
+    absl::StatusOr<Prepared> training =
+        prepare(model, config,
+                {.type_names = {{"GPT2Block", "BlockImpl"}},
+                 .optimizer = &optimizer,
+                 .device = "cpu"});
+    ASSERT_OK(training.status());
+    EXPECT_EQ(training->mesh.shape(), (std::vector<int64_t>{2, 2}));
+    EXPECT_THAT(training->mesh.mesh_dim_names(),
+                ElementsAre("replicate", "shard"));
+    EXPECT_THAT(NamesOf(training->groups),
+                ElementsAre("blocks.0", "blocks.1", "blocks.2", ""));
+    EXPECT_TRUE(training->root == training->groups.back());
+    EXPECT_EQ(training->checkpoints, nullptr);
+    EXPECT_OK(training->finish(3));
+    ExpectTrainsAs(reference, model, optimizer);
+  });
+}
+
+TEST(Prepare, WrapsByThePolicyOfTheConfig) {
+  RunRanks(2, [] {
+    const auto groups = [](AutoWrapPolicy policy, bool tied = false) {
+      TinyModel model = SameModel(tied);
+      TrainConfig config;
+      config.sharding.auto_wrap_policy = policy;
+      config.sharding.min_num_params = 800;
+      const absl::StatusOr<Prepared> training =
+          prepare(model, config, {.layers = {"BlockImpl"}, .device = "cpu"});
+      EXPECT_OK(training.status());
+      return training.ok() ? NamesOf(training->groups)
+                           : std::vector<std::string>();
+    };
+    EXPECT_THAT(groups(AutoWrapPolicy::kNoWrap), ElementsAre(""));
+    EXPECT_THAT(groups(AutoWrapPolicy::kTransformerBasedWrap),
+                ElementsAre("blocks.0", "blocks.1", "blocks.2", ""));
+    EXPECT_THAT(groups(AutoWrapPolicy::kDirectChildren),
+                ElementsAre("tokens", "positions", "blocks.0", "blocks.1",
+                            "blocks.2", "norm", "head", ""));
+    // Both ends of the tie go to the module that holds them: the root.
+    EXPECT_THAT(groups(AutoWrapPolicy::kDirectChildren, /*tied=*/true),
+                ElementsAre("positions", "blocks.0", "blocks.1", "blocks.2",
+                            "norm", ""));
+    EXPECT_GT(groups(AutoWrapPolicy::kSizeBasedWrap).size(), 3u);
+  });
+}
+
+TEST(Prepare, ShardsWithinANodeAndReshardsToFewer) {
+  RunRanks(4, [] {
+    TinyModel reference = SameModel(), model = SameModel();
+    torch::optim::SGD optimizer(model->parameters(), 0.1);
+    TrainConfig config;
+    config.mesh.data_parallel_shard_degree = kShardWithinNode;
+    config.sharding.reshard_after_forward = ReshardSetting(int64_t{2});
+    // All four ranks are on this machine: no copies.
+    const absl::StatusOr<Prepared> training = prepare(
+        model, config,
+        {.layers = {"Block"}, .optimizer = &optimizer, .device = "cpu"});
+    ASSERT_OK(training.status());
+    EXPECT_EQ(training->mesh.shape(), (std::vector<int64_t>{4}));
+    ExpectTrainsAs(reference, model, optimizer);
+  });
+}
+
+TEST(Prepare, LeavesIgnoredModulesWhole) {
+  RunRanks(2, [] {
+    TinyModel model = SameModel();
+    const torch::Tensor norm = model->norm->weight;
+    TrainConfig config;
+    config.sharding.ignored_modules = std::string("norm|blocks\\.1");
+    ASSERT_OK(prepare(model, config, {.layers = {"BlockImpl"}, .device = "cpu"})
+                  .status());
+    const auto parameters = model->named_parameters();
+    EXPECT_TRUE(parameters["norm.weight"].is_same(norm));
+    EXPECT_FALSE(find_fsdp_module(*model->blocks[1]).has_value());
+    EXPECT_TRUE(find_fsdp_module(*model->blocks[0]).has_value());
+  });
+}
+
+TEST(Prepare, CastsAndComputesAsThePrecisionSays) {
+  RunRanks(2, [] {
+    TinyModel model = SameModel();
+    model->to(torch::kBFloat16);
+    TrainConfig config;
+    config.precision.param_dtype = dcp::DType::kBFloat16;
+    config.precision.reduce_dtype = dcp::DType::kFloat32;
+    config.precision.output_dtype = dcp::DType::kFloat32;
+    config.sharding.cpu_offload = true;
+    ASSERT_OK(prepare(model, config, {.layers = {"BlockImpl"}, .device = "cpu"})
+                  .status());
+    EXPECT_EQ(model->parameters()[0].scalar_type(), torch::kFloat);
+    const torch::Tensor logits = fsdp::forward(model, Slice(0).narrow(1, 0, 7));
+    EXPECT_EQ(logits.scalar_type(), torch::kFloat);
+    logits.sum().backward();
+    EXPECT_EQ(model->parameters()[0].grad().scalar_type(), torch::kFloat);
+
+    // A model of its own precision stays as it is where nothing is said.
+    TinyModel half = SameModel();
+    half->to(torch::kBFloat16);
+    ASSERT_OK(
+        prepare(half, TrainConfig(), {.layers = {"BlockImpl"}, .device = "cpu"})
+            .status());
+    EXPECT_EQ(half->parameters()[0].scalar_type(), torch::kBFloat16);
+  });
+}
+
+// Holds its layers so that they can be computed again.
+struct LayersImpl : torch::nn::Module {
+  LayersImpl() {
+    register_module("layers", layers);
+    for (int i = 0; i < 5; ++i) {
+      held.emplace_back(6, 6);
+      layers->push_back(held.back().ptr());
+    }
+  }
+  torch::Tensor forward(torch::Tensor x) {
+    for (auto& layer : held) x = layer(x);
+    return x;
+  }
+  torch::nn::ModuleList layers;
+  std::vector<Checkpointed<torch::nn::LinearImpl>> held;
+};
+TORCH_MODULE(Layers);
+
+TEST(Prepare, CheckpointsEveryNthLayer) {
+  RunRanks(2, [] {
+    Layers model;
+    TrainConfig config;
+    config.sharding.activation_checkpointing = 2;
+    ASSERT_OK(
+        prepare(model, config, {.layers = {"LinearImpl"}, .device = "cpu"})
+            .status());
+    std::vector<bool> checkpointed;
+    for (const auto& layer : *model->layers) {
+      checkpointed.push_back(is_checkpointed(*layer));
+    }
+    EXPECT_THAT(checkpointed, ElementsAre(false, true, false, true, false));
+    model(torch::randn({3, 6})).sum().backward();
+
+    // Of a model that does it itself.
+    TinyModel own = SameModel();
+    std::vector<const torch::nn::Module*> told;
+    config.sharding.activation_checkpointing = 1;
+    ASSERT_OK(prepare(own, config,
+                      {.layers = {"BlockImpl"},
+                       .checkpoint_layer =
+                           [&](torch::nn::Module& layer) {
+                             told.push_back(&layer);
+                             EXPECT_FALSE(find_fsdp_module(layer).has_value());
+                           },
+                       .device = "cpu"})
+                  .status());
+    EXPECT_THAT(told, ElementsAre(own->blocks[0].get(), own->blocks[1].get(),
+                                  own->blocks[2].get()));
+  });
+}
+
+TEST(Prepare, CutsLayersBeforeItShardsThem) {
+  RunRanks(4, [] {
+    torch::manual_seed(7);
+    Mlp whole(8, nullptr);
+    Mlp model(8, nullptr);
+    {
+      const torch::NoGradGuard no_grad;
+      for (const auto& item : model->named_parameters()) {
+        item.value().copy_(whole->named_parameters()[item.key()]);
+      }
+    }
+    TrainConfig config;
+    config.mesh.tensor_parallel_degree = 2;
+    config.sharding.auto_wrap_policy = AutoWrapPolicy::kNoWrap;
+    std::optional<DeviceMesh> tp;
+    PrepareOptions options = {.device = "cpu"};
+    options.parallelize = [&](torch::nn::Module& module,
+                              const DeviceMesh& mesh) {
+      tp = mesh;
+      const Mlp part = Parallelize(whole, mesh);
+      auto& mlp = *module.as<MlpImpl>();
+      mlp.up = part->up;
+      mlp.down = part->down;
+      mlp.group = part->group;
+      ChildrenOf(mlp)["up"] = part->up.ptr();
+      ChildrenOf(mlp)["down"] = part->down.ptr();
+    };
+    options.tensor_parallel_fn = [&](const std::string& name,
+                                     const at::Tensor& tensor) {
+      return ParallelOptions(whole, *tp, *tp).tensor_parallel_fn(name, tensor);
+    };
+    torch::optim::SGD optimizer(model->parameters(), 0.1);
+    options.optimizer = &optimizer;
+    const absl::StatusOr<Prepared> training = prepare(model, config, options);
+    ASSERT_OK(training.status());
+    EXPECT_THAT(training->mesh.mesh_dim_names(), ElementsAre("shard", "tp"));
+    const auto expected = whole->named_parameters();
+    for (const auto& [name, parameter] : named_parameters(*model)) {
+      EXPECT_TRUE(parameter.full_tensor().equal(expected[name])) << name;
+    }
+    EXPECT_TRUE(optimizer.param_groups()[0].params()[0].is_same(
+        model->parameters()[0]));
+  });
+}
+
+}  // namespace
+}  // namespace fsdp::testing

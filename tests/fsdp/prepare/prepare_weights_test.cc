@@ -1,0 +1,157 @@
+// What a prepared model begins with, and what is left of it in the end.
+
+#include <cstdint>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "dcp/torch/checkpoint.h"
+#include "dcp/torch/state_dict.h"
+#include "fsdp/lazy_key.h"
+#include "fsdp/prepare/prepare.h"
+#include "fsdp/process_group.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/fsdp/tiny_model.h"
+#include "tests/testing/ranks.h"
+#include "tests/testing/status_matchers.h"
+
+namespace fsdp::testing {
+namespace {
+
+using ::dcp::testing::StatusIs;
+using ::testing::HasSubstr;
+
+TinyModel ModelOf(uint64_t seed) {
+  torch::manual_seed(seed);
+  return TinyModel();
+}
+
+TinyModel MetaModel() {
+  const MetaDeviceGuard on_meta;
+  return TinyModel();
+}
+
+PrepareOptions OnCpu() { return {.layers = {"BlockImpl"}, .device = "cpu"}; }
+
+void ExpectEqual(const TinyModel& model, const TinyModel& expected) {
+  const auto values = expected->named_parameters();
+  for (const auto& [name, parameter] : named_parameters(*model)) {
+    EXPECT_TRUE(parameter.full_tensor().equal(values[name])) << name;
+  }
+}
+
+// A step as a loop saves it.
+dcp::StateDict StepOf(TinyModel& model) {
+  return {{"model", *dcp::get_model_state_dict(*model)}, {"step", 1}};
+}
+
+TEST(PrepareWeights, BeginWithAFileBareOrAStep) {
+  RunRanks(2, [] {
+    init_process_group();
+    TinyModel saved = ModelOf(1);
+    const std::string bare = SharedDir() + "/bare";
+    const std::string step = SharedDir() + "/step";
+    ASSERT_OK(dcp::save(*dcp::get_model_state_dict(*saved), bare));
+    ASSERT_OK(dcp::save(StepOf(saved), step));
+    for (const bool from_rank0 : {false, true}) {
+      for (const std::string& path : {bare, step}) {
+        for (const bool on_meta : {false, true}) {
+          SCOPED_TRACE(absl::StrCat(path, from_rank0, on_meta));
+          TinyModel model = on_meta ? MetaModel() : ModelOf(2);
+          TrainConfig config;
+          config.checkpoint.initial_load_path = path;
+          config.checkpoint.cpu_ram_efficient_loading = from_rank0;
+          ASSERT_OK(prepare(model, config, OnCpu()).status());
+          ExpectEqual(model, saved);
+        }
+      }
+    }
+  });
+}
+
+TEST(PrepareWeights, AreRank0sWithCpuRamEfficientLoading) {
+  RunRanks(2, [] {
+    init_process_group();
+    TrainConfig config;
+    config.checkpoint.cpu_ram_efficient_loading = true;
+    // Others have memory for their parts alone, or weights that do not count.
+    for (const bool on_meta : {true, false}) {
+      TinyModel model = get_rank() == 0 ? ModelOf(1)
+                        : on_meta       ? MetaModel()
+                                        : ModelOf(2);
+      ASSERT_OK(prepare(model, config, OnCpu()).status());
+      ExpectEqual(model, ModelOf(1));
+    }
+    TinyModel mixed = get_rank() == 0 ? ModelOf(1) : MetaModel();
+    EXPECT_THAT(prepare(mixed, TrainConfig(), OnCpu()).status(),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("on some ranks and not on others")));
+  });
+}
+
+TEST(PrepareWeights, OfAMetaModelAreInitialised) {
+  RunRanks(2, [] {
+    TrainConfig config;
+    config.loop.seed = std::optional<int64_t>(5);
+    TinyModel a = MetaModel(), b = MetaModel(), c = MetaModel();
+    ASSERT_OK(prepare(a, config, OnCpu()).status());
+    ASSERT_OK(prepare(b, config, OnCpu()).status());
+    PrepareOptions options = OnCpu();
+    options.init_weights = [](torch::nn::Module& module) {
+      const torch::NoGradGuard no_grad;
+      for (const auto& parameter : module.parameters()) parameter.fill_(3);
+    };
+    ASSERT_OK(prepare(c, config, options).status());
+    for (size_t i = 0; i < parameters(*a).size(); ++i) {
+      const torch::Tensor value = parameters(*a)[i].full_tensor();
+      EXPECT_TRUE(value.isfinite().all().item<bool>());
+      EXPECT_TRUE(value.equal(parameters(*b)[i].full_tensor()));
+    }
+    EXPECT_TRUE((parameters(*c)[0].full_tensor() == 3).all().item<bool>());
+  });
+}
+
+TEST(PrepareWeights, AreLeftToTheStepThatIsResumed) {
+  RunRanks(2, [] {
+    init_process_group();
+    TrainConfig config;
+    config.checkpoint.folder = SharedDir() + "/run";
+    config.checkpoint.interval = 2;
+    config.checkpoint.keep_latest_k = 1;
+    config.checkpoint.state_dict_type = StateDictType::kFullStateDict;
+    config.checkpoint.export_dtype = dcp::DType::kBFloat16;
+    TinyModel model = ModelOf(1);
+    {
+      absl::StatusOr<Prepared> training = prepare(model, config, OnCpu());
+      ASSERT_OK(training.status());
+      EXPECT_FALSE(training->latest_step.has_value());
+      ASSERT_NE(training->checkpoints, nullptr);
+      EXPECT_TRUE(*training->checkpoints->should_save(2));
+      EXPECT_FALSE(*training->checkpoints->should_save(3));
+      ASSERT_OK(training->checkpoints->save(1, StepOf(model)));
+      ASSERT_OK(training->checkpoints->save(2, StepOf(model)));
+      ASSERT_OK(training->finish(2));
+      EXPECT_EQ(training->full_model_path,
+                SharedDir() + "/run/model.safetensors");
+      std::ifstream file(training->full_model_path, std::ios::binary);
+      const std::string text((std::istreambuf_iterator<char>(file)),
+                             std::istreambuf_iterator<char>());
+      EXPECT_THAT(text, HasSubstr("\"head.weight\""));
+      EXPECT_THAT(text, HasSubstr("BF16"));
+    }
+    config.checkpoint.initial_load_path = std::string("is not read");
+    TinyModel again = MetaModel();
+    absl::StatusOr<Prepared> training = prepare(again, config, OnCpu());
+    ASSERT_OK(training.status());
+    EXPECT_EQ(training->latest_step, 2);
+    dcp::StateDict state = StepOf(again);
+    ASSERT_OK(training->checkpoints->resume(state).status());
+    ExpectEqual(again, ModelOf(1));
+  });
+}
+
+}  // namespace
+}  // namespace fsdp::testing
