@@ -45,31 +45,6 @@ void ReadDialect(const Node& root, ReadConfig& read) {
   }
 }
 
-absl::StatusOr<std::string> ReadBytes(const std::string& path) {
-  std::error_code error;
-  const std::filesystem::file_status status =
-      std::filesystem::status(path, error);
-  if (!std::filesystem::exists(status)) {
-    return absl::NotFoundError(absl::StrCat(path, " does not exist"));
-  }
-  if (std::filesystem::is_directory(status)) {
-    return absl::InvalidArgumentError(absl::StrCat(path, " is a folder"));
-  }
-  std::ifstream file(path, std::ios::binary);
-  std::string text(config::kMaxDocumentBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  // Less than asked for sets the end and, with it, a failure.
-  if (!file.is_open() || file.bad() || (!file.eof() && !file.good())) {
-    return absl::PermissionDeniedError(absl::StrCat("cannot read ", path));
-  }
-  text.resize(static_cast<size_t>(file.gcount()));
-  if (text.size() > config::kMaxDocumentBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        path, " has more than ", config::kMaxDocumentBytes, " bytes"));
-  }
-  return text;
-}
-
 }  // namespace
 
 ReadConfig read_config_text(absl::string_view name, absl::string_view text) {
@@ -91,8 +66,35 @@ ReadConfig read_config_text(absl::string_view name, absl::string_view text) {
   return read;
 }
 
+absl::StatusOr<std::string> config_text(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::file_status status =
+      std::filesystem::status(path, error);
+  if (!std::filesystem::exists(status)) {
+    return absl::NotFoundError(absl::StrCat(path, " does not exist"));
+  }
+  // A pipe would be waited for.
+  if (!std::filesystem::is_regular_file(status)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, " is no regular file"));
+  }
+  std::ifstream file(path, std::ios::binary);
+  std::string text(config::kMaxDocumentBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  // Less than asked for sets the end and, with it, a failure.
+  if (!file.is_open() || file.bad() || (!file.eof() && !file.good())) {
+    return absl::PermissionDeniedError(absl::StrCat("cannot read ", path));
+  }
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (text.size() > config::kMaxDocumentBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, " has more than ", config::kMaxDocumentBytes, " bytes"));
+  }
+  return text;
+}
+
 absl::StatusOr<ReadConfig> read_config_file(const std::string& path) {
-  const absl::StatusOr<std::string> text = ReadBytes(path);
+  const absl::StatusOr<std::string> text = config_text(path);
   if (!text.ok()) return text.status();
   return read_config_text(path, *text);
 }
