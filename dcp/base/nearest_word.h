@@ -9,7 +9,7 @@
 namespace dcp {
 
 // The candidate that `word` was probably meant to be, or empty: a third of its
-// letters may be wrong.
+// letters may be wrong; two that are swapped count as one.
 absl::string_view NearestWord(absl::string_view word,
                               absl::Span<const absl::string_view> candidates);
 

@@ -16,8 +16,14 @@ TEST(NearestWord, WantsTheWordsToBeClose) {
   EXPECT_EQ(NearestWord("roots", words), "root");
   EXPECT_EQ(NearestWord("overwirte", words), "overwrite");
   EXPECT_EQ(NearestWord("address", words), "");
-  EXPECT_EQ(NearestWord("jsno", {"json", "plan"}), "");
+  EXPECT_EQ(NearestWord("plam", {"json", "plan"}), "plan");
+  EXPECT_EQ(NearestWord("plum", {"json", "plan"}), "");
   EXPECT_EQ(NearestWord("jsn", {"json", "plan"}), "json");
+}
+
+TEST(NearestWord, SwappedLettersAreOneMistake) {
+  EXPECT_EQ(NearestWord("jsno", {"json", "plan"}), "json");
+  EXPECT_EQ(NearestWord("sjno", {"json", "plan"}), "");
 }
 
 TEST(NearestWord, OfNothingOrOfAWordWithoutEndIsNone) {
