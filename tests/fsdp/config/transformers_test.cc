@@ -1,0 +1,208 @@
+// Reading and writing TrainingArguments and fsdp_config.
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "fsdp/config/dialects.h"
+#include "fsdp/config/document.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace fsdp::config {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+struct Read {
+  TrainConfig config;
+  Findings findings;
+};
+
+Read ReadText(absl::string_view text) {
+  Read read;
+  const Node root = ParseDocument("f.json", text, Syntax::kJson, read.findings);
+  ReadTransformers(root, read.config, read.findings);
+  return read;
+}
+
+Read ReadOptions(absl::string_view options) {
+  return ReadText(
+      absl::StrCat("{\"fsdp\": true, \"fsdp_config\": {", options, "}}"));
+}
+
+std::vector<std::string> Problems(const Read& read) {
+  std::vector<std::string> texts;
+  for (const Finding& finding : read.findings.list()) {
+    if (finding.kind == Finding::Kind::kProblem) {
+      texts.push_back(to_string(finding));
+    }
+  }
+  return texts;
+}
+
+TEST(Transformers, DefaultsAreVersion2TransformerWrapAndFullStateDict) {
+  const Read read = ReadOptions("");
+  EXPECT_THAT(read.findings.list(), IsEmpty());
+  EXPECT_EQ(*read.config.sharding.fsdp_version, 2);
+  EXPECT_EQ(*read.config.sharding.reshard_after_forward, ReshardSetting(true));
+  EXPECT_EQ(*read.config.sharding.auto_wrap_policy,
+            AutoWrapPolicy::kTransformerBasedWrap);
+  EXPECT_EQ(*read.config.checkpoint.state_dict_type,
+            StateDictType::kFullStateDict);
+}
+
+TEST(Transformers, OptionsAreReadWithAndWithoutPrefix) {
+  const Read read = ReadOptions(
+      R"("version": 2, "reshard_after_forward": false, "cpu_offload": true,
+         "fsdp_cpu_ram_efficient_loading": "true",
+         "state_dict_type": "SHARDED_STATE_DICT",
+         "activation_checkpointing": true,
+         "transformer_layer_cls_to_wrap": ["A", "B"], "min_num_params": 0)");
+  EXPECT_THAT(read.findings.list(), IsEmpty());
+  const TrainConfig& config = read.config;
+  EXPECT_EQ(*config.sharding.reshard_after_forward, ReshardSetting(false));
+  EXPECT_TRUE(*config.sharding.cpu_offload);
+  EXPECT_TRUE(*config.checkpoint.cpu_ram_efficient_loading);
+  EXPECT_EQ(*config.checkpoint.state_dict_type,
+            StateDictType::kShardedStateDict);
+  EXPECT_EQ(*config.sharding.activation_checkpointing, 1);
+  EXPECT_THAT(*config.sharding.transformer_layer_cls_to_wrap,
+              ElementsAre("A", "B"));
+}
+
+TEST(Transformers, AutoWrapPolicyIsOneOfThree) {
+  EXPECT_EQ(*ReadOptions(R"("auto_wrap_policy": "SIZE_BASED_WRAP",
+                            "min_num_params": 2000)")
+                 .config.sharding.auto_wrap_policy,
+            AutoWrapPolicy::kSizeBasedWrap);
+  EXPECT_EQ(*ReadOptions(R"("auto_wrap_policy": "SIZE_BASED_WRAP")")
+                 .config.sharding.auto_wrap_policy,
+            AutoWrapPolicy::kNoWrap);
+  EXPECT_EQ(*ReadOptions(R"("auto_wrap_policy": "NO_WRAP")")
+                 .config.sharding.auto_wrap_policy,
+            AutoWrapPolicy::kNoWrap);
+  EXPECT_THAT(Problems(ReadOptions(R"("auto_wrap_policy": "LAYERS")")),
+              ElementsAre(HasSubstr("SIZE_BASED_WRAP")));
+}
+
+TEST(Transformers, FsdpConfigMayBeTheWholeFile) {
+  const Read read = ReadText(R"({"version": 1, "cpu_offload": true,
+                                 "reshard_after_forward": "shard_grad_op"})");
+  EXPECT_THAT(Problems(read), IsEmpty());
+  EXPECT_EQ(*read.config.sharding.fsdp_version, 1);
+  EXPECT_EQ(*read.config.sharding.reshard_after_forward, ReshardSetting(false));
+}
+
+TEST(Transformers, XlaIsRefusedByName) {
+  EXPECT_THAT(
+      Problems(ReadOptions(R"("xla": true, "xla_fsdp_v2": true,
+      "xla_fsdp_grad_ckpt": true, "xla_fsdp_settings": {"a": 1})")),
+      ElementsAre(HasSubstr("fsdp_config.xla is"), HasSubstr("xla_fsdp_v2"),
+                  HasSubstr("xla_fsdp_grad_ckpt"),
+                  HasSubstr("xla_fsdp_settings")));
+  EXPECT_THAT(Problems(ReadOptions(R"("xla": false,
+      "xla_fsdp_grad_ckpt": false, "xla_fsdp_settings": {})")),
+              IsEmpty());
+}
+
+TEST(Transformers, ActivationAndGradientCheckpointingTogetherAreAProblem) {
+  const Read both = ReadText(R"({"gradient_checkpointing": true,
+      "fsdp_config": {"activation_checkpointing": true}})");
+  EXPECT_THAT(
+      Problems(both),
+      ElementsAre(
+          AllOf(HasSubstr("f.json:1: gradient_checkpointing"),
+                HasSubstr("f.json:2: fsdp_config.activation_checkpointing"))));
+  const Read one = ReadText(R"({"gradient_checkpointing": true,
+      "fsdp_config": {"activation_checkpointing": false}})");
+  EXPECT_THAT(Problems(one), IsEmpty());
+  EXPECT_EQ(*one.config.sharding.activation_checkpointing, 1);
+}
+
+TEST(Transformers, FsdpThatIsOffIsAProblem) {
+  for (const absl::string_view off : {"false", "\"\"", "[]"}) {
+    EXPECT_THAT(Problems(ReadText(absl::StrCat("{\"fsdp\": ", off, "}"))),
+                ElementsAre(HasSubstr("fsdp is off")));
+  }
+}
+
+TEST(Transformers, FsdpMayBeWordsAsBefore) {
+  for (const absl::string_view words :
+       {R"("shard_grad_op auto_wrap offload")",
+        R"(["shard_grad_op", "auto_wrap", "offload"])"}) {
+    const Read read = ReadText(absl::StrCat("{\"fsdp\": ", words, "}"));
+    EXPECT_THAT(Problems(read), IsEmpty());
+    EXPECT_EQ(*read.config.sharding.reshard_after_forward,
+              ReshardSetting(false));
+    EXPECT_TRUE(*read.config.sharding.cpu_offload);
+  }
+  EXPECT_THAT(Problems(ReadText(R"({"fsdp": "hybrid_shard"})")),
+              ElementsAre(HasSubstr("FSDP1")));
+  EXPECT_THAT(Problems(ReadText(R"({"fsdp": "fully"})")),
+              ElementsAre(HasSubstr("full_shard")));
+}
+
+TEST(Transformers, Bf16AndFp16AreMixedPrecision) {
+  EXPECT_EQ(*ReadText(R"({"fsdp": true, "bf16": true})")
+                 .config.precision.reduce_dtype,
+            dcp::DType::kBFloat16);
+  EXPECT_THAT(Problems(ReadText(R"({"fsdp": true, "bf16": true,
+                                    "fp16": true})")),
+              ElementsAre(HasSubstr("keep one")));
+}
+
+TEST(Transformers, ArgumentsOfTheLoopAndOfCheckpointsAreRead) {
+  const Read read = ReadText(R"({"output_dir": "runs", "max_steps": 100,
+      "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2,
+      "learning_rate": 8e-4, "weight_decay": 0.1, "max_grad_norm": 1,
+      "seed": 42, "save_steps": 10, "save_total_limit": 3, "fsdp": true,
+      "logging_steps": 5, "report_to": "none"})");
+  EXPECT_THAT(Problems(read), IsEmpty());
+  EXPECT_EQ(read.findings.list().size(), 1u);
+  EXPECT_EQ(*read.config.checkpoint.folder, "runs");
+  EXPECT_EQ(*read.config.checkpoint.interval, 10);
+  EXPECT_EQ(*read.config.checkpoint.keep_latest_k, 3);
+  EXPECT_EQ(*read.config.loop.steps, 100);
+  EXPECT_EQ(*read.config.loop.local_batch_size, 4);
+  EXPECT_EQ(*read.config.loop.gradient_accumulation_steps, 2);
+  EXPECT_EQ(*read.config.loop.lr, 8e-4);
+  EXPECT_EQ(*read.config.loop.max_norm, 1.0);
+  EXPECT_EQ(*read.config.loop.seed, 42);
+}
+
+TEST(Transformers, UnknownOptionsAreProblems) {
+  EXPECT_THAT(Problems(ReadOptions(R"("reshard_after_foward": true)")),
+              ElementsAre(HasSubstr("did you mean")));
+  EXPECT_THAT(Problems(ReadText(R"({"fsdp": true,
+      "gradient_acumulation_steps": 2})")),
+              ElementsAre(HasSubstr("gradient_accumulation_steps")));
+}
+
+TEST(Transformers, AnotherFileAndDeepSpeedAreRefused) {
+  EXPECT_THAT(Problems(ReadText(R"({"fsdp": true, "fsdp_config": "f.json",
+                                    "deepspeed": "d.json"})")),
+              ElementsAre(HasSubstr("another file"), HasSubstr("DeepSpeed")));
+}
+
+TEST(Transformers, WhatIsWrittenReadsAsTheSame) {
+  Read read = ReadText(R"({"output_dir": "a\"b", "save_strategy": "no",
+      "max_steps": 9, "learning_rate": 1e-5, "fsdp": true, "fp16": true,
+      "fsdp_config": {"reshard_after_forward": false, "min_num_params": 7,
+        "auto_wrap_policy": "SIZE_BASED_WRAP", "ignored_modules": "x.*"},
+      "parallelism_config": {"dp_replicate_size": 2, "dp_shard_size": 2,
+        "tp_size": 2}})");
+  EXPECT_THAT(Problems(read), IsEmpty());
+  Findings findings;
+  const Read again = ReadText(WriteTransformers(read.config, findings));
+  EXPECT_THAT(findings.list(), IsEmpty());
+  EXPECT_THAT(Problems(again), IsEmpty());
+  EXPECT_TRUE(same_training(read.config, again.config));
+}
+
+}  // namespace
+}  // namespace fsdp::config
