@@ -42,6 +42,7 @@ bool HasType(const Module& root, const std::string& name) {
 Names TypesOf(const Module& root) {
   std::set<std::string> types;
   for (const auto& module : root.modules(/*include_self=*/false)) {
+    if (is_container_without_forward(*module)) continue;
     const std::string full = type_name(*module);
     const size_t colons = full.rfind("::");
     types.insert(colons == std::string::npos ? full : full.substr(colons + 2));

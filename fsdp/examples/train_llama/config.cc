@@ -269,6 +269,15 @@ Config DefaultConfig() {
   return config;
 }
 
+// A config may say what lines and flags cannot.
+absl::Status CheckLoop(const Config& config) {
+  for (const auto& [key, value] : {std::pair("steps", config.steps),
+                                   std::pair("seq-len", config.seq_len)}) {
+    if (value < 1) return Refuse(key, absl::StrCat(value), "positive");
+  }
+  return absl::OkStatus();
+}
+
 // What makes no sense alone.
 absl::Status CheckSaving(const Config& config) {
   const fsdp::CheckpointConfig& saving = config.train.checkpoint;
@@ -444,7 +453,7 @@ absl::StatusOr<Config> ParseFlags(const std::vector<std::string>& flags) {
   ChooseReader(&config.train.checkpoint);
   config.train.loop.seed = std::optional<int64_t>(config.seed);
   for (const absl::Status& status :
-       {CheckSaving(config), CheckOptions(config.model)}) {
+       {CheckLoop(config), CheckSaving(config), CheckOptions(config.model)}) {
     if (!status.ok()) return status;
   }
   return config;

@@ -92,25 +92,43 @@ TEST(PrepareWeights, AreRank0sWithCpuRamEfficientLoading) {
   });
 }
 
+torch::nn::Sequential MetaLayers() {
+  const MetaDeviceGuard on_meta;
+  return torch::nn::Sequential(
+      torch::nn::Linear(6, 5),
+      torch::nn::LayerNorm(torch::nn::LayerNormOptions({5})),
+      torch::nn::Linear(5, 7));
+}
+
 TEST(PrepareWeights, OfAMetaModelAreInitialised) {
   RunRanks(2, [] {
     TrainConfig config;
+    config.sharding.auto_wrap_policy = AutoWrapPolicy::kDirectChildren;
     config.loop.seed = std::optional<int64_t>(5);
-    TinyModel a = MetaModel(), b = MetaModel(), c = MetaModel();
+    torch::nn::Sequential a = MetaLayers(), b = MetaLayers();
     ASSERT_OK(prepare(a, config, OnCpu()).status());
     ASSERT_OK(prepare(b, config, OnCpu()).status());
-    PrepareOptions options = OnCpu();
-    options.init_weights = [](torch::nn::Module& module) {
-      const torch::NoGradGuard no_grad;
-      for (const auto& parameter : module.parameters()) parameter.fill_(3);
-    };
-    ASSERT_OK(prepare(c, config, options).status());
     for (size_t i = 0; i < parameters(*a).size(); ++i) {
       const torch::Tensor value = parameters(*a)[i].full_tensor();
       EXPECT_TRUE(value.isfinite().all().item<bool>());
       EXPECT_TRUE(value.equal(parameters(*b)[i].full_tensor()));
     }
-    EXPECT_TRUE((parameters(*c)[0].full_tensor() == 3).all().item<bool>());
+  });
+}
+
+TEST(PrepareWeights, OfAnUnknownModuleAreTheProgramsToInitialise) {
+  RunRanks(2, [] {
+    EXPECT_THAT(prepare(MetaModel(), TrainConfig(), OnCpu()).status(),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("give PrepareOptions::init_weights")));
+    PrepareOptions options = OnCpu();
+    options.init_weights = [](torch::nn::Module& module) {
+      const torch::NoGradGuard no_grad;
+      for (const auto& parameter : module.parameters()) parameter.fill_(3);
+    };
+    TinyModel model = MetaModel();
+    ASSERT_OK(prepare(model, TrainConfig(), options).status());
+    EXPECT_TRUE((parameters(*model)[0].full_tensor() == 3).all().item<bool>());
   });
 }
 

@@ -1,0 +1,4 @@
+#!/usr/bin/env bash
+# Runs config_test.py; it needs no package.
+set -euo pipefail
+exec /usr/bin/python3 -B tests/fsdp/examples/config_test.py

@@ -1,0 +1,77 @@
+"""Jobs of train_llama: a small model, in as many processes as wanted."""
+
+import os
+import pathlib
+import socket
+import subprocess
+
+TRAINER = pathlib.Path("fsdp/examples/train_llama").resolve()
+# The model, and the loop.
+SMALL = ("--dim=32", "--layers=2", "--ffn-dim=48", "--seq-len=16")
+LOOP = ("--batch=4", "--lr=1e-3")
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Job:
+    """Ranks that run; what rank 0 prints is read line by line."""
+
+    def __init__(self, folder, world_size, *flags, loop=LOOP):
+        self.printed = ""
+        self.log = folder / "log"
+        common = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "WORLD_SIZE": str(world_size),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(free_port()),
+        }
+        with open(self.log, "w") as log:
+            self.ranks = [
+                subprocess.Popen(
+                    [TRAINER, *SMALL, *loop, "--log-every=1", *flags],
+                    cwd=folder,
+                    env={**common, "RANK": str(r), "LOCAL_RANK": str(r)},
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE if r == 0 else log,
+                    stderr=log,
+                    text=True,
+                )
+                for r in range(world_size)
+            ]
+
+    def read_until(self, text):
+        """Until a line with `text` comes."""
+        for line in self.ranks[0].stdout:
+            self.printed += line
+            if text in line:
+                return
+        raise AssertionError(f"never printed '{text}'\n{self.told()}")
+
+    def end(self, code):
+        """Waits for all ranks, which end with `code`; what was printed."""
+        self.printed += self.ranks[0].stdout.read()
+        codes = [rank.wait() for rank in self.ranks]
+        if codes != [code] * len(codes):
+            raise AssertionError(f"exit codes {codes}\n{self.told()}")
+        return self.printed
+
+    def told(self):
+        # LibTorch's stack traces would hide what happened.
+        errors = [
+            line
+            for line in self.log.read_text(errors="replace").splitlines()
+            if not line.startswith("frame #")
+        ]
+        return self.printed + "\n".join(errors)[-4000:]
+
+    def kill(self):
+        for rank in self.ranks:
+            rank.kill()
+        for rank in self.ranks:
+            rank.wait()
+        self.ranks[0].stdout.close()
