@@ -221,6 +221,7 @@ TEST(Document, BrokenTextsSayTheirLine) {
       {"[a]\n[a]\n", Syntax::kToml},
       {"a = 010\n", Syntax::kToml},
       {"[=]", Syntax::kToml},
+      {"a\xcb\xb0 = 1", Syntax::kToml},
       {"a = {=", Syntax::kToml},
   };
   for (const auto& [text, syntax] : cases) {

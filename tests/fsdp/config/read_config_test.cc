@@ -1,0 +1,153 @@
+#include "fsdp/config/read_config.h"
+
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "fsdp/config/write_config.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/status_matchers.h"
+
+namespace fsdp {
+namespace {
+
+using ::dcp::testing::StatusIs;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+std::string WriteFile(const std::string& name, absl::string_view text) {
+  const std::string path = absl::StrCat(::testing::TempDir(), "/", name);
+  std::ofstream(path, std::ios::binary) << text;
+  return path;
+}
+
+constexpr absl::string_view kAccelerate =
+    "distributed_type: FSDP\n"
+    "fsdp_config:\n"
+    "  fsdp_version: 2\n"
+    "  fsdp_reshard_after_forward: false\n";
+
+TEST(ReadConfig, ReadsEachDialect) {
+  const std::vector<std::pair<std::string, Dialect>> names = {
+      {"a.yaml", Dialect::kAccelerate},
+      {"a.json", Dialect::kTransformers},
+      {"a.yaml", Dialect::kComposer},
+      {"a.toml", Dialect::kTorchTitan}};
+  for (const auto& [name, dialect] : names) {
+    TrainConfig config;
+    config.sharding.reshard_after_forward = ReshardSetting(false);
+    Findings written;
+    const ReadConfig read =
+        read_config_text(name, write_config(config, dialect, written));
+    EXPECT_OK(read.findings.ToStatus());
+    EXPECT_EQ(read.dialect, dialect) << name_of(dialect);
+    EXPECT_EQ(*read.config.sharding.reshard_after_forward,
+              ReshardSetting(false));
+  }
+}
+
+TEST(ReadConfig, ReadsAPythonDict) {
+  const ReadConfig read =
+      read_config_text("run.py",
+                       "from composer import Trainer\n\n"
+                       "parallelism_config = {\n"
+                       "    'fsdp2': {\n"
+                       "        'reshard_after_forward': False,  # ZeRO-2\n"
+                       "    },\n"
+                       "}\n");
+  EXPECT_OK(read.findings.ToStatus());
+  EXPECT_EQ(read.dialect, Dialect::kComposer);
+  EXPECT_EQ(*read.config.sharding.reshard_after_forward, ReshardSetting(false));
+  EXPECT_EQ(read.config.sharding.reshard_after_forward.place()->line, 5);
+}
+
+TEST(ReadConfig, SaysAllProblemsAtOnce) {
+  const ReadConfig read = read_config_text("run.yaml",
+                                           "distributed_type: FSDP\n"
+                                           "fsdp_config:\n"
+                                           "  fsdp_version: 3\n"
+                                           "  fsdp_offload_params: maybe\n"
+                                           "  fsdp_offload_params: true\n");
+  EXPECT_THAT(
+      read.findings.ToStatus(),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               AllOf(HasSubstr("run.yaml:3: fsdp_config.fsdp_version"),
+                     HasSubstr("run.yaml:4: "), HasSubstr("run.yaml:5: "))));
+}
+
+TEST(ReadConfig, ATextOfNoDialectIsAProblem) {
+  for (const char* name : {"run.yaml", "run"}) {
+    const ReadConfig read = read_config_text(name, "services: {}\n");
+    EXPECT_THAT(read.findings.ToStatus(),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("is no config of accelerate")));
+  }
+}
+
+TEST(ReadConfig, ABrokenTextIsOneProblem) {
+  for (const char* name : {"run.yaml", "run.json", "run.toml", "run.py"}) {
+    const ReadConfig read = read_config_text(name, "{\"a\": [");
+    EXPECT_EQ(read.findings.list().size(), 1) << name;
+  }
+}
+
+TEST(ReadConfig, ReadsAFile) {
+  const std::string path = WriteFile("reads_a_file.yaml", kAccelerate);
+  ASSERT_OK_AND_ASSIGN(const ReadConfig read, read_config_file(path));
+  EXPECT_OK(read.findings.ToStatus());
+  EXPECT_EQ(read.config.sharding.reshard_after_forward.place()->file, path);
+}
+
+TEST(ReadConfig, FilesThatCannotBeReadAreErrors) {
+  EXPECT_THAT(read_config_file(::testing::TempDir() + "/not_there.yaml"),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("not_there")));
+  EXPECT_THAT(
+      read_config_file(::testing::TempDir()),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("is a folder")));
+  const std::string large =
+      WriteFile("large.yaml", std::string((size_t{1} << 20) + 1, '\n'));
+  EXPECT_THAT(read_config_file(large),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("has more than 1048576 bytes")));
+}
+
+TEST(ReadConfig, AnEndlessFileIsRefused) {
+  EXPECT_THAT(read_config_file("/dev/zero"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("has more than 1048576 bytes")));
+}
+
+TEST(ReadConfig, LoadGivesTheConfigOrItsProblems) {
+  const std::string good = WriteFile("load_good.yaml", kAccelerate);
+  ASSERT_OK_AND_ASSIGN(const TrainConfig config, load_config(good));
+  EXPECT_EQ(*config.sharding.reshard_after_forward, ReshardSetting(false));
+  const std::string bad = WriteFile(
+      "load_bad.yaml", absl::StrCat(kAccelerate, "  fsdp_vershun: 2\n"));
+  EXPECT_THAT(load_config(bad), StatusIs(absl::StatusCode::kInvalidArgument,
+                                         HasSubstr("fsdp_vershun")));
+  EXPECT_THAT(load_config(bad + ".not"), StatusIs(absl::StatusCode::kNotFound));
+}
+
+TEST(ReadConfig, LoadAddsTheEnvironment) {
+  const std::string path = WriteFile("load_environment.yaml", kAccelerate);
+  ASSERT_EQ(setenv("FSDP_RESHARD_AFTER_FORWARD", "true", 1), 0);
+  const absl::StatusOr<TrainConfig> config = load_config(path);
+  ASSERT_EQ(unsetenv("FSDP_RESHARD_AFTER_FORWARD"), 0);
+  ASSERT_OK(config);
+  EXPECT_EQ(*config->sharding.reshard_after_forward, ReshardSetting(true));
+}
+
+TEST(ReadConfig, LoadKeepsTheEnvironmentOfAccelerateFromOthers) {
+  const std::string path = WriteFile("load_environment.toml", "");
+  ASSERT_EQ(setenv("FSDP_RESHARD_AFTER_FORWARD", "false", 1), 0);
+  const absl::StatusOr<TrainConfig> config = load_config(path);
+  ASSERT_EQ(unsetenv("FSDP_RESHARD_AFTER_FORWARD"), 0);
+  ASSERT_OK(config);
+  EXPECT_NE(*config->sharding.reshard_after_forward, ReshardSetting(false));
+}
+
+}  // namespace
+}  // namespace fsdp

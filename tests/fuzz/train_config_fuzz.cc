@@ -1,0 +1,61 @@
+// Any text, read as a training config in each syntax; what is read without a
+// problem is written in each dialect, and must be the same when it is read
+// again, but for what the writer said.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "absl/strings/string_view.h"
+#include "dcp/base/check.h"
+#include "fsdp/config/findings.h"
+#include "fsdp/config/read_config.h"
+#include "fsdp/config/to_fsdp2.h"
+#include "fsdp/config/train_config.h"
+#include "fsdp/config/write_config.h"
+
+namespace fsdp {
+namespace {
+
+constexpr std::array<std::pair<Dialect, absl::string_view>, 4> kDialects = {{
+    {Dialect::kAccelerate, "config.yaml"},
+    {Dialect::kTransformers, "config.json"},
+    {Dialect::kComposer, "config.yaml"},
+    {Dialect::kTorchTitan, "config.toml"},
+}};
+
+void CheckWritten(const TrainConfig& config, Dialect dialect,
+                  absl::string_view name) {
+  Findings findings;
+  const std::string written = write_config(config, dialect, findings);
+  const ReadConfig again = read_config_text(name, written);
+  DCP_CHECK(!again.findings.has_problems(), again.findings.ToStatus().message(),
+            "\n", written);
+  DCP_CHECK(again.dialect == dialect, name_of(again.dialect), "\n", written);
+  const bool is_same = same_training(config, again.config);
+  DCP_CHECK(is_same || !findings.list().empty(), name_of(dialect), "\n",
+            written);
+}
+
+void ReadAndWrite(absl::string_view name, absl::string_view text) {
+  (void)to_fsdp2(name, text);
+  const ReadConfig read = read_config_text(name, text);
+  if (read.findings.has_problems()) return;
+  for (const auto& [dialect, written_name] : kDialects) {
+    CheckWritten(read.config, dialect, written_name);
+  }
+}
+
+}  // namespace
+}  // namespace fsdp
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const absl::string_view text(reinterpret_cast<const char*>(data), size);
+  for (absl::string_view name :
+       {"config.yaml", "config.json", "config.toml", "config.py", "config"}) {
+    fsdp::ReadAndWrite(name, text);
+  }
+  return 0;
+}
