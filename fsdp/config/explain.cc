@@ -164,6 +164,8 @@ MemoryPlan PlanMemory(const TrainConfig& config, const MeshPlan& mesh,
     if (&group != &groups.back()) largest = std::max(largest, gathered);
   }
   const uint64_t root = SumGathered(groups.back(), mesh.shard);
+  // Of the group that computes, and of the reductions of it and of a layer
+  // before it.
   const uint64_t reduced = std::max(largest, root);
 
   const bool frees = FreesAfterForward(*config.sharding.reshard_after_forward);
@@ -175,9 +177,10 @@ MemoryPlan PlanMemory(const TrainConfig& config, const MeshPlan& mesh,
       .gradients = local * state_bytes,
       .optimizer_state = kNumMoments * local * state_bytes,
       .gathered = gathers ? at_once * compute_bytes : 0,
-      .unreduced = mesh.shard * mesh.replicate > 1
-                       ? reduced * compute_bytes + 2 * reduced * reduce_bytes
-                       : 0,
+      .unreduced =
+          mesh.shard * mesh.replicate > 1
+              ? reduced * compute_bytes + (reduced + largest) * reduce_bytes
+              : 0,
       .activations =
           num_tokens * Activations(groups,
                                    *config.sharding.activation_checkpointing,

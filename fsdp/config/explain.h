@@ -36,8 +36,8 @@ struct MemoryPlan {
   // that computes and a layer's that is prefetched; all of them when they are
   // not freed after forward.
   uint64_t gathered = 0;
-  // Gradients of a layer before they are reduced, and what two reductions
-  // under way are sent from.
+  // Gradients of a group before they are reduced, and what its reduction and
+  // that of the layer before it are sent from.
   uint64_t unreduced = 0;
   // What forward keeps for backward, at most (see [Note: activations]); 0
   // without `parameters`.

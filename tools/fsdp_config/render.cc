@@ -1,5 +1,6 @@
 #include "tools/fsdp_config/render.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 #include <variant>
@@ -257,9 +258,15 @@ std::string MemoryText(const TrainConfig& config,
 }  // namespace
 
 std::string RenderFindings(const Findings& findings) {
+  // A file's from its first line to its last.
+  std::vector<Finding> sorted = findings.list();
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const Finding& a, const Finding& b) {
+                     return a.place.line < b.place.line;
+                   });
   std::string text;
   for (const Finding::Kind kind : kKinds) {
-    for (const Finding& finding : findings.list()) {
+    for (const Finding& finding : sorted) {
       if (finding.kind != kind) continue;
       absl::StrAppend(&text, KindName(kind), ": ", to_string(finding), "\n");
     }

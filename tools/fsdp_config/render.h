@@ -11,7 +11,8 @@
 
 namespace fsdp::tools {
 
-// One line each: "problem: run.yaml:7: ...", problems first.
+// One line each: "problem: run.yaml:7: ...", problems first, each kind
+// in the order of lines.
 std::string RenderFindings(const Findings& findings);
 // "2 problems, 1 change, 3 without effect"; "nothing to say" without any.
 std::string RenderCounts(const Findings& findings);

@@ -30,6 +30,14 @@ TEST(FsdpConfigRender, PutsProblemsFirst) {
   EXPECT_EQ(RenderCounts({}), "nothing to say");
 }
 
+TEST(FsdpConfigRender, FollowsTheLines) {
+  Findings findings;
+  findings.Problem({.file = "a", .line = 20, .key = "x"}, "is late");
+  findings.Problem({.file = "a", .line = 3, .key = "y"}, "is early");
+  EXPECT_EQ(RenderFindings(findings),
+            "problem: a:3: y is early\nproblem: a:20: x is late\n");
+}
+
 TEST(FsdpConfigRender, JsonHasEveryPlace) {
   const auto json =
       nlohmann::json::parse(FindingsJson(Dialect::kComposer, SomeFindings()));
