@@ -465,6 +465,7 @@ void RefuseOtherPrograms(Section& root) {
     root.Refuse("device", "gpu", "devices are cpu and gpu");
   }
   root.Ignore("compile_config", "modules run as they are");
+  root.Find("models");  // of an evaluation; no slip of model
 }
 
 // Without a block, Composer trains copies of the model.

@@ -32,8 +32,8 @@ Node ParseText(absl::string_view name, absl::string_view text,
   return ParseDocument(name, text, config::SyntaxOf(name, text), findings);
 }
 
-void ReadDialect(const Node& root, ReadConfig& read) {
-  switch (read.dialect) {
+void ReadDialect(const Node& root, Dialect dialect, ReadConfig& read) {
+  switch (dialect) {
     case Dialect::kAccelerate:
       return config::ReadAccelerate(root, read.config, read.findings);
     case Dialect::kTransformers:
@@ -51,11 +51,10 @@ ReadConfig read_config_text(absl::string_view name, absl::string_view text) {
   ReadConfig read;
   const Node root = ParseText(name, text, read.findings);
   const bool is_broken = root.entries.empty() && read.findings.has_problems();
-  const std::optional<Dialect> dialect = config::DialectOf(name, root);
-  if (dialect.has_value()) {
-    read.dialect = *dialect;
+  read.dialect = config::DialectOf(name, root);
+  if (read.dialect.has_value()) {
     // What is not read has no keys to miss.
-    if (!is_broken) ReadDialect(root, read);
+    if (!is_broken) ReadDialect(root, *read.dialect, read);
   } else if (!is_broken) {
     read.findings.Problem(
         root.place,
@@ -73,10 +72,8 @@ absl::StatusOr<std::string> config_text(const std::string& path) {
   if (!std::filesystem::exists(status)) {
     return absl::NotFoundError(absl::StrCat(path, " does not exist"));
   }
-  // A pipe would be waited for.
-  if (!std::filesystem::is_regular_file(status)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, " is no regular file"));
+  if (std::filesystem::is_directory(status)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, " is a folder"));
   }
   std::ifstream file(path, std::ios::binary);
   std::string text(config::kMaxDocumentBytes + 1, '\0');

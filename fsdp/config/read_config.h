@@ -15,7 +15,7 @@
 namespace fsdp {
 
 struct ReadConfig {
-  Dialect dialect = Dialect::kAccelerate;
+  std::optional<Dialect> dialect = {};  // absent: none was recognized
   // What the readable part says, where findings has problems.
   TrainConfig config;
   Findings findings;

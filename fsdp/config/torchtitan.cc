@@ -137,7 +137,7 @@ void ReadTraining(Section section, TrainConfig& config) {
   IgnoreWhenOn(section, "deterministic", "the program chooses its algorithms");
   section.Ignore("dataset", "the program chooses its data");
   PassOver(section, {"dataset_path", "dataloader", "gc_freq", "gc_debug"});
-  section.Finish();
+  section.FinishLenient("the program chooses its data");
 }
 
 void ReadDebug(Section section, LoopConfig& loop) {

@@ -33,7 +33,7 @@ void CheckWritten(const TrainConfig& config, Dialect dialect,
   const ReadConfig again = read_config_text(name, written);
   DCP_CHECK(!again.findings.has_problems(), again.findings.ToStatus().message(),
             "\n", written);
-  DCP_CHECK(again.dialect == dialect, name_of(again.dialect), "\n", written);
+  DCP_CHECK(again.dialect == dialect, name_of(dialect), "\n", written);
   const bool is_same = same_training(config, again.config);
   DCP_CHECK(is_same || !findings.list().empty(), name_of(dialect), "\n",
             written);

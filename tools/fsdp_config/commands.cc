@@ -118,9 +118,12 @@ ExitCode RunCheck(const Context& context) {
   if (context.line.json) {
     context.console.out << FindingsJson(read->dialect, findings);
   } else {
-    context.console.out << RenderFindings(findings) << context.line.file << " ("
-                        << std::string(name_of(read->dialect))
-                        << "): " << RenderCounts(findings) << "\n";
+    const std::string dialect =
+        read->dialect.has_value()
+            ? absl::StrCat(" (", name_of(*read->dialect), ")")
+            : "";
+    context.console.out << RenderFindings(findings) << context.line.file
+                        << dialect << ": " << RenderCounts(findings) << "\n";
   }
   return findings.has_problems() ? dcp::tools::kExitFound
                                  : dcp::tools::kExitDone;
@@ -187,7 +190,7 @@ ExitCode RunExplain(const Context& context) {
     return Fail(context, explanation.status(), dcp::tools::kExitFound);
   }
   context.console.out << (line.json
-                              ? ExplanationJson(read->dialect, read->config,
+                              ? ExplanationJson(*read->dialect, read->config,
                                                 *explanation)
                               : RenderExplanation(read->config, *explanation));
   return dcp::tools::kExitDone;

@@ -288,7 +288,8 @@ std::string RenderCounts(const Findings& findings) {
   return parts.empty() ? "nothing to say" : absl::StrJoin(parts, ", ");
 }
 
-std::string FindingsJson(Dialect dialect, const Findings& findings) {
+std::string FindingsJson(std::optional<Dialect> dialect,
+                         const Findings& findings) {
   Json list = Json::array();
   for (const Finding& finding : findings.list()) {
     list.push_back({{"kind", std::string(KindName(finding.kind))},
@@ -298,7 +299,9 @@ std::string FindingsJson(Dialect dialect, const Findings& findings) {
                     {"key", finding.place.key},
                     {"text", finding.text}});
   }
-  return Dump({{"dialect", std::string(name_of(dialect))}, {"findings", list}});
+  Json name;
+  if (dialect.has_value()) name = std::string(name_of(*dialect));
+  return Dump({{"dialect", name}, {"findings", list}});
 }
 
 std::string RenderExplanation(const TrainConfig& config,

@@ -2,6 +2,7 @@
 #ifndef TOOLS_FSDP_CONFIG_RENDER_H_
 #define TOOLS_FSDP_CONFIG_RENDER_H_
 
+#include <optional>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -16,9 +17,10 @@ namespace fsdp::tools {
 std::string RenderFindings(const Findings& findings);
 // "2 problems, 1 change, 3 without effect"; "nothing to say" without any.
 std::string RenderCounts(const Findings& findings);
-// {"dialect": ..., "findings": [{"kind", "file", "line", "column", "key",
-// "text"}]}, on one line.
-std::string FindingsJson(Dialect dialect, const Findings& findings);
+// {"dialect": ... or null, "findings": [{"kind", "file", "line", "column",
+// "key", "text"}]}, on one line.
+std::string FindingsJson(std::optional<Dialect> dialect,
+                         const Findings& findings);
 
 // Several paragraphs.
 std::string RenderExplanation(const TrainConfig& config,

@@ -76,6 +76,16 @@ TEST_F(FsdpConfigCommands, CheckOfAGoodFileIsDone) {
               HasSubstr(R"("dialect":"accelerate")"));
 }
 
+TEST_F(FsdpConfigCommands, AFileOfNoneOfTheFourIsAProblem) {
+  const std::string path = dir_.WriteFile("a.yaml", "services: {}\n");
+  const Outcome outcome = Run({"check", path});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("is no config of"),
+                                 HasSubstr("a.yaml: 1 problem")));
+  EXPECT_THAT(Run({"check", path, "--json"}).out,
+              HasSubstr(R"("dialect":null)"));
+}
+
 TEST_F(FsdpConfigCommands, TheEnvironmentWinsWhereItIsAskedFor) {
   const std::string path = dir_.WriteFile("a.yaml", kFsdp1);
   const std::vector<std::string> variables = {"FSDP_VERSION=7"};
