@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <fstream>
-#include <functional>
 #include <iterator>
-#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -13,178 +11,15 @@
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "dcp/tensor/dtype.h"
 #include "fsdp/config/read_config.h"
+#include "fsdp/examples/train_llama/option.h"
 
 namespace llama {
 namespace {
-
-using Setter = std::function<absl::Status(absl::string_view value,
-                                          const fsdp::Place& place)>;
-struct Option {
-  std::string key;
-  Setter set;
-  std::string help;
-  std::string value;  // by default; empty: none to tell
-  bool is_switch = false;
-};
-
-absl::Status Refuse(absl::string_view key, absl::string_view value,
-                    absl::string_view wanted) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(key, " is '", value, "', not ", wanted));
-}
-
-// A field of Config, or a setting of its TrainConfig, which keeps the place.
-template <typename T>
-void Assign(const T& value, const fsdp::Place& /*place*/, T* target) {
-  *target = value;
-}
-template <typename T, typename U>
-void Assign(const T& value, const fsdp::Place& place,
-            fsdp::Setting<U>* target) {
-  *target = fsdp::Setting<U>(U(value), place);
-}
-int64_t ValueOf(int64_t field) { return field; }
-int64_t ValueOf(const fsdp::Setting<int64_t>& setting) { return *setting; }
-
-template <typename Target>
-Option Integer(const std::string& key, Target* target, int64_t least,
-               const std::string& help) {
-  const Setter set = [key, target, least](absl::string_view value,
-                                          const fsdp::Place& place) {
-    int64_t number = 0;
-    if (!absl::SimpleAtoi(value, &number) || number < least) {
-      return Refuse(key, value, absl::StrCat("a whole number from ", least));
-    }
-    Assign(number, place, target);
-    return absl::OkStatus();
-  };
-  return {key, set, help, absl::StrCat(ValueOf(*target))};
-}
-
-Option Real(const std::string& key, double* target, const std::string& help) {
-  const Setter set = [key, target](absl::string_view value,
-                                   const fsdp::Place& /*place*/) {
-    double number = 0;
-    if (!absl::SimpleAtod(value, &number) || !(number >= 0) ||
-        number > std::numeric_limits<double>::max()) {
-      return Refuse(key, value, "a number from 0");
-    }
-    *target = number;
-    return absl::OkStatus();
-  };
-  return {key, set, help, absl::StrCat(*target)};
-}
-
-template <typename Target>
-Option Text(const std::string& key, Target* target, const std::string& help) {
-  const Setter set = [target](absl::string_view value,
-                              const fsdp::Place& place) {
-    Assign(std::string(value), place, target);
-    return absl::OkStatus();
-  };
-  return {key, set, help, ""};
-}
-
-Option Choice(const std::string& key, std::string* target,
-              const std::vector<std::string>& choices,
-              const std::string& help) {
-  const Setter set = [key, target, choices](absl::string_view value,
-                                            const fsdp::Place& /*place*/) {
-    for (const std::string& choice : choices) {
-      if (choice != value) continue;
-      *target = choice;
-      return absl::OkStatus();
-    }
-    return Refuse(key, value, absl::StrJoin(choices, " or "));
-  };
-  return {key, set, help, *target};
-}
-
-Option Switch(const std::string& key, bool* target, const std::string& help) {
-  const Setter set = [key, target](absl::string_view value,
-                                   const fsdp::Place& /*place*/) {
-    if (absl::SimpleAtob(value, target)) return absl::OkStatus();
-    return Refuse(key, value, "true or false");
-  };
-  return {key, set, help, "", true};
-}
-
-Option Dtype(const std::string& key,
-             fsdp::Setting<std::optional<dcp::DType>>* target,
-             const std::string& help) {
-  const Setter set = [key, target](absl::string_view value,
-                                   const fsdp::Place& place) {
-    for (const dcp::DType dtype :
-         {dcp::DType::kFloat32, dcp::DType::kBFloat16, dcp::DType::kFloat16}) {
-      if (dcp::TorchName(dtype) != value) continue;
-      Assign(dtype, place, target);
-      return absl::OkStatus();
-    }
-    return Refuse(key, value, "float32 or bfloat16 or float16");
-  };
-  return {key, set, help, "float32"};
-}
-
-Option Reshard(const std::string& key,
-               fsdp::Setting<fsdp::ReshardSetting>* target,
-               const std::string& help) {
-  const Setter set = [key, target](absl::string_view value,
-                                   const fsdp::Place& place) {
-    fsdp::ReshardSetting reshard;  // "auto"
-    int64_t num_ranks = 0;
-    if (absl::SimpleAtoi(value, &num_ranks)) {
-      reshard = num_ranks;
-    } else if (value == "true" || value == "false") {
-      reshard = value == "true";
-    } else if (value != "auto") {
-      return Refuse(key, value, "auto, true, false or a number of ranks");
-    }
-    Assign(reshard, place, target);
-    return absl::OkStatus();
-  };
-  return {key, set, help, "auto"};
-}
-
-// All ranks are 0 here.
-Option ShardDegree(const std::string& key, fsdp::Setting<int64_t>* target,
-                   const std::string& help) {
-  const Setter set = [key, target](absl::string_view value,
-                                   const fsdp::Place& place) {
-    int64_t number = 0;
-    if (!absl::SimpleAtoi(value, &number) || number < 0) {
-      return Refuse(key, value, "a whole number from 0");
-    }
-    Assign(number == 0 ? fsdp::kShardOverRest : number, place, target);
-    return absl::OkStatus();
-  };
-  return {key, set, help, "0"};
-}
-
-// A switch, or of how many blocks one.
-Option EveryBlock(const std::string& key, fsdp::Setting<int64_t>* target,
-                  const std::string& help) {
-  const Setter set = [key, target](absl::string_view value,
-                                   const fsdp::Place& place) {
-    int64_t number = 0;
-    bool all = false;
-    if (!absl::SimpleAtoi(value, &number)) {
-      if (!absl::SimpleAtob(value, &all)) number = -1;
-      if (number == 0) number = int64_t{all};
-    }
-    if (number < 0) return Refuse(key, value, "true, false or a number");
-    Assign(number, place, target);
-    return absl::OkStatus();
-  };
-  return {key, set, help, "", true};
-}
 
 // The one list of keys; each writes into `c`.
 std::vector<Option> ModelAndData(Config* c) {
