@@ -123,29 +123,38 @@ void MapEdit::RemoveInBraces(std::vector<TextEdit>& edits) const {
   }
 }
 
+// What separates two entries in braces, behind the comma: a space, or a new
+// line as deep as the entry's own.
+std::string MapEdit::GapBefore(const EntryText& entry) const {
+  const size_t begin = entry.whole.begin;
+  const size_t line = text_.rfind('\n', begin);
+  if (line == absl::string_view::npos) return " ";
+  const absl::string_view indent = text_.substr(line + 1, begin - line - 1);
+  const bool has_own_line =
+      indent.find_first_not_of(" \t") == absl::string_view::npos;
+  return has_own_line ? absl::StrCat(LineBreak(text_), indent) : " ";
+}
+
+TextEdit MapEdit::InsertionInBraces(const EntryText& entry,
+                                    bool is_after) const {
+  const size_t at = is_after ? entry.whole.end : entry.whole.begin;
+  TextEdit edit = {{at, at}, ""};
+  const std::string gap = GapBefore(entry);
+  for (const auto& [name, value] : appended_) {
+    if (is_after || !edit.text.empty()) absl::StrAppend(&edit.text, ",", gap);
+    absl::StrAppend(&edit.text, KeyLike(entry.key.In(text_), name), ": ",
+                    value);
+  }
+  return edit;
+}
+
 TextEdit MapEdit::Insertion() const {
   size_t last = map_.entries.size();
   while (last > 0 && removed_[last - 1]) --last;
   const EntryText& after = map_.entries[last > 0 ? last - 1 : 0];
+  // Where nothing stays, the new ones stand before what goes.
+  if (map_.in_braces) return InsertionInBraces(after, last > 0);
   TextEdit edit = {{after.whole.end, after.whole.end}, ""};
-  if (map_.in_braces) {
-    // What separates the entries of a text over several lines.
-    const size_t line = text_.rfind('\n', after.whole.begin);
-    const bool has_own_line =
-        line != absl::string_view::npos &&
-        text_.substr(line + 1, after.whole.begin - line - 1)
-                .find_first_not_of(" \t") == absl::string_view::npos;
-    const std::string gap =
-        has_own_line
-            ? absl::StrCat(LineBreak(text_),
-                           text_.substr(line + 1, after.whole.begin - line - 1))
-            : " ";
-    for (const auto& [name, value] : appended_) {
-      absl::StrAppend(&edit.text, ",", gap, KeyLike(after.key.In(text_), name),
-                      ": ", value);
-    }
-    return edit;
-  }
   const absl::string_view line_break = LineBreak(text_);
   const bool is_open = !absl::EndsWith(after.whole.In(text_), "\n");
   for (const auto& [name, value] : appended_) {

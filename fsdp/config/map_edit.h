@@ -46,6 +46,8 @@ class MapEdit {
   std::string RemovedLines(const EntryText& entry) const;
   void RemoveLines(std::vector<TextEdit>& edits) const;
   void RemoveInBraces(std::vector<TextEdit>& edits) const;
+  std::string GapBefore(const EntryText& entry) const;
+  TextEdit InsertionInBraces(const EntryText& entry, bool is_after) const;
   TextEdit Insertion() const;
 
   absl::string_view text_;

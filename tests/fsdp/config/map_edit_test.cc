@@ -70,6 +70,19 @@ TEST(MapEdit, AppendsAfterTheLastThatStays) {
             "{\n  \"a\": 1,\n  \"y\": 8,\n  \"z\": 9\n}\n");
 }
 
+TEST(MapEdit, AppendsWhereNothingStays) {
+  const auto change = [](MapEdit& edit) {
+    edit.Remove(0);
+    edit.Remove(1);
+    edit.Append("y", "8");
+    edit.Append("z", "9");
+  };
+  EXPECT_EQ(Edited("{a: 1, b: 2}", change), "{y: 8, z: 9}");
+  EXPECT_EQ(Edited("{\n  a: 1,\n  b: 2\n}\n", change),
+            "{\n  y: 8,\n  z: 9\n}\n");
+  EXPECT_EQ(Edited("a: 1\nb: 2\n", change), "y: 8\nz: 9\n");
+}
+
 TEST(MapEdit, AppendsBehindALastLineWithoutItsEnd) {
   EXPECT_EQ(Edited("a: 1", [](MapEdit& edit) { edit.Append("z", "9"); }),
             "a: 1\nz: 9");

@@ -239,6 +239,14 @@ TEST(ToFsdp2, AFileWithoutOptionsGetsSome) {
       absl::StrCat("fsdp_config: ", kOptions, "\ndistributed_type: FSDP\n"));
 }
 
+TEST(ToFsdp2, OptionsThatAllGoLeaveTheVersion) {
+  EXPECT_EQ(Converted("distributed_type: FSDP\n"
+                      "fsdp_config: {fsdp_use_orig_params: true}\n"),
+            "distributed_type: FSDP\n"
+            "fsdp_config: {fsdp_version: 2, "
+            "fsdp_state_dict_type: FULL_STATE_DICT}\n");
+}
+
 TEST(ToFsdp2, HybridShardOfSeveralMachinesGetsItsDegrees) {
   EXPECT_EQ(
       Converted("distributed_type: FSDP\nfsdp_config:\n"
