@@ -69,7 +69,7 @@ ToFsdp2 to_fsdp2(absl::string_view name, absl::string_view text) {
   }
   if (!CanBeSaid(name, read, result.findings)) return result;
   std::optional<config::OptionsLayout> found =
-      config::FindOptions(layout, read.dialect);
+      config::FindOptions(layout, *read.dialect);
   if (!found.has_value()) {
     result.findings.Problem(
         {.file = std::string(name)},
