@@ -21,6 +21,7 @@
 #include "dcp/tensor/dtype.h"
 #include "fsdp/config/document.h"
 #include "fsdp/config/findings.h"
+#include "fsdp/config/scalar.h"
 #include "fsdp/config/setting.h"
 
 namespace fsdp::config {
@@ -95,14 +96,6 @@ class Section {
   Findings* findings_;
   std::vector<std::string> known_;
 };
-
-// What a scalar says, if it does: the rules of Section::Read.
-std::optional<bool> AsBool(const Node& node);
-std::optional<int64_t> AsInteger(const Node& node);  // also "1e8", "1_000"
-std::optional<double> AsReal(const Node& node);
-
-// float32, fp32, bfloat16, bf16, float16, fp16, half, and torch.float32 etc.
-std::optional<dcp::DType> DtypeNamed(absl::string_view name);
 
 template <typename T>
 bool Section::Read(absl::string_view key, const Choices<T>& choices,

@@ -53,6 +53,13 @@ class Setting {
   std::optional<Place> place_;
 };
 
+// Of a value that may be absent.
+template <typename T>
+Setting<std::optional<T>> Some(T value, Place place) {
+  return Setting<std::optional<T>>(std::optional<T>(std::move(value)),
+                                   std::move(place));
+}
+
 }  // namespace fsdp
 
 #endif  // FSDP_CONFIG_SETTING_H_
