@@ -78,8 +78,7 @@ class Writer {
   template <typename T>
   void NotWritten(const Setting<T>& setting, const T& always,
                   absl::string_view name, absl::string_view why) {
-    if (*setting == always) return;
-    Changed(setting, name, absl::StrCat("is not written: Composer ", why));
+    SayNotWritten("Composer", setting, always, name, why, findings_);
   }
 
   void WriteLoop() {

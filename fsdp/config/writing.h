@@ -6,7 +6,9 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "fsdp/config/findings.h"
 #include "fsdp/config/setting.h"
 
 namespace fsdp::config {
@@ -25,6 +27,17 @@ template <typename T>
 Place PlaceOf(const Setting<T>& setting, absl::string_view name) {
   if (setting.place().has_value()) return *setting.place();
   return Place{.key = std::string(name)};
+}
+
+// A changed finding where `setting` is not what a program always does, for it
+// has no words for another.
+template <typename T>
+void SayNotWritten(absl::string_view program, const Setting<T>& setting,
+                   const T& always, absl::string_view name,
+                   absl::string_view why, Findings& findings) {
+  if (*setting == always) return;
+  findings.Changed(PlaceOf(setting, name),
+                   absl::StrCat("is not written: ", program, " ", why));
 }
 
 }  // namespace fsdp::config

@@ -83,7 +83,7 @@ std::vector<Option> Saving(Config* c) {
       Integer("keep-every", &c->keep_every, 0,
               "of older steps, those of every so many; 0: none"),
       Text("init-from", &t.initial_load_path,
-           "weights to begin with; rank 0 reads them, or a dcp-server"),
+           "weights to begin with: a checkpoint, or one of a dcp-server"),
       Text("export", &c->export_to,
            "the model in the end, whole: a .safetensors, .pt or folder"),
   };
