@@ -229,7 +229,8 @@ void ReadSaves(Section& section, CheckpointConfig& checkpoint) {
   if (section.Read("last_save_in_hf", in_hf) && *in_hf) {
     section.findings().Changed(
         *in_hf.place(),
-        "is read as false: dcp-convert makes safetensors of the last save");
+        "is read as a safetensors file with the model's own names: those of "
+        "Hugging Face are not known here");
   }
   IgnoreWhenOn(section, "enable_first_step_checkpoint",
                "the first save is after interval steps");
