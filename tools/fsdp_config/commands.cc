@@ -50,8 +50,8 @@ absl::StatusOr<ReadConfig> Read(const Context& context) {
   return read;
 }
 
-// The name of a file that is there, or is about to be, for people: without a
-// folder before it. It is gone, or was renamed, in the end.
+// Where a file is written before it takes its name; beside it, for a rename
+// does not cross file systems.
 std::string TemporaryName(const std::string& path) {
   return absl::StrCat(path, ".tmp");
 }
