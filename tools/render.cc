@@ -36,6 +36,9 @@ size_t SequenceLength(absl::string_view text) {
   return length;
 }
 
+// A cell that is wider moves only what follows it in its own line.
+constexpr size_t kMaxAlignedWidth = 60;
+
 bool IsPlainAscii(absl::string_view text) {
   return std::all_of(text.begin(), text.end(),
                      [](char c) { return c >= 0x20 && c < 0x7F; });
@@ -92,7 +95,7 @@ void Table::AddRow(std::vector<std::string> cells) {
   for (size_t i = 0; i < cells.size(); ++i) {
     std::string text = Printable(cells[i]);
     const size_t width = DisplayWidth(text);
-    widths_[i] = std::max(widths_[i], width);
+    if (width <= kMaxAlignedWidth) widths_[i] = std::max(widths_[i], width);
     cells_.push_back({std::move(text), width});
   }
   ++num_rows_;
@@ -100,7 +103,7 @@ void Table::AddRow(std::vector<std::string> cells) {
 
 void Table::AppendLine(const Cell* cells, std::string& text) const {
   for (size_t i = 0; i < columns_.size(); ++i) {
-    const size_t padding = widths_[i] - cells[i].width;
+    const size_t padding = widths_[i] - std::min(widths_[i], cells[i].width);
     if (i > 0) text.append("  ");
     if (columns_[i].align == Align::kRight) text.append(padding, ' ');
     text.append(cells[i].text);

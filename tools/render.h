@@ -23,7 +23,8 @@ std::string Shorten(absl::string_view text, size_t width);
 
 enum class Align { kLeft, kRight };
 
-// A table with one line of titles. Cells go through Printable.
+// A table with one line of titles. Cells go through Printable and are never
+// cut; a column is as wide as its widest cell of usual length.
 class Table {
  public:
   struct Column {

@@ -62,6 +62,15 @@ TEST(Table, WithoutRowsIsItsTitles) {
   EXPECT_EQ(Table({{"A"}, {"B"}}).Render(), "A  B\n");
 }
 
+TEST(Table, ALongCellWidensOnlyItsOwnLine) {
+  const std::string long_name(100, 'n');
+  Table table({{"NAME"}, {"SIZE", Align::kRight}});
+  table.AddRow({"short", "1 kB"});
+  table.AddRow({long_name, "12 kB"});
+  EXPECT_EQ(table.Render(),
+            "NAME    SIZE\nshort   1 kB\n" + long_name + "  12 kB\n");
+}
+
 TEST(Table, MakesCellsPrintable) {
   Table table({{"N"}, {"V"}});
   table.AddRow({"\x1b", "v"});
