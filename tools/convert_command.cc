@@ -145,7 +145,7 @@ absl::StatusOr<ExitCode> PrintPlan(const Context& context) {
 
 absl::StatusOr<ConvertPlan> Convert(const Context& context,
                                     ProgressDisplay& progress,
-                                    TransferStats& stats,
+                                    TransferStats& stats, OpenProgress& opening,
                                     ConvertOutcome& outcome) {
   const CommandLine& line = context.line;
   if (context.daemon != nullptr) {
@@ -156,6 +156,7 @@ absl::StatusOr<ConvertPlan> Convert(const Context& context,
   ConvertOptions options = MakeOptions(line);
   options.stop = context.stop;
   options.stats = &stats;
+  options.open.progress = &opening;
   options.on_plan = [&progress](const ConvertPlan& plan) {
     progress.Start(plan.bytes_to_write);
   };
@@ -175,11 +176,13 @@ absl::StatusOr<ExitCode> RunConvert(const Context& context) {
   if (line.plan) return PrintPlan(context);
   const char* verb = RowOf(*line.verb).name;
   TransferStats stats;
+  OpenProgress opening;
   ConvertOutcome outcome;
   ProgressDisplay progress(context.console, verb, line.progress,
-                           ProgressDisplay::Counting::kWrites, stats);
+                           ProgressDisplay::Counting::kWrites, stats,
+                           context.daemon == nullptr ? &opening : nullptr);
   const absl::StatusOr<ConvertPlan> plan =
-      Convert(context, progress, stats, outcome);
+      Convert(context, progress, stats, opening, outcome);
   progress.Finish();
   DCP_RETURN_IF_ERROR(plan.status());
   context.console.out << (line.json

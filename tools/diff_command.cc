@@ -96,8 +96,8 @@ DiffOptions MakeOptions(const CommandLine& line) {
 }
 
 absl::StatusOr<DiffReport> Diff(const Context& context,
-                                ProgressDisplay& progress,
-                                TransferStats& stats) {
+                                ProgressDisplay& progress, TransferStats& stats,
+                                OpenProgress& opening) {
   const CommandLine& line = context.line;
   if (context.daemon != nullptr) {
     return context.daemon->Diff(
@@ -106,6 +106,7 @@ absl::StatusOr<DiffReport> Diff(const Context& context,
   DiffOptions options = MakeOptions(line);
   options.stop = context.stop;
   options.stats = &stats;
+  options.open.progress = &opening;
   options.on_plan = [&progress](uint64_t bytes) { progress.Start(bytes); };
   return DiffCheckpoints(context.fs, line.paths[0], line.paths[1],
                          std::move(options));
@@ -117,9 +118,12 @@ absl::StatusOr<ExitCode> RunDiff(const Context& context) {
   const CommandLine& line = context.line;
   const Stopwatch stopwatch;
   TransferStats stats;
+  OpenProgress opening;
   ProgressDisplay progress(context.console, "diff", line.progress,
-                           ProgressDisplay::Counting::kReads, stats);
-  const absl::StatusOr<DiffReport> report = Diff(context, progress, stats);
+                           ProgressDisplay::Counting::kReads, stats,
+                           context.daemon == nullptr ? &opening : nullptr);
+  const absl::StatusOr<DiffReport> report =
+      Diff(context, progress, stats, opening);
   progress.Finish();
   DCP_RETURN_IF_ERROR(report.status());
   const double seconds = stopwatch.seconds();

@@ -47,7 +47,8 @@ void Print(const Context& context, const std::vector<JobRow>& jobs) {
 absl::StatusOr<ExitCode> WaitForJob(const Context& context) {
   TransferStats stats;
   ProgressDisplay progress(context.console, "jobs", context.line.progress,
-                           ProgressDisplay::Counting::kWrites, stats);
+                           ProgressDisplay::Counting::kWrites, stats,
+                           /*opening=*/nullptr);
   const absl::StatusOr<client::Job> job = context.daemon->WaitJob(
       context.line.paths[1],
       {stats, [&](uint64_t bytes) { progress.Start(bytes); }});

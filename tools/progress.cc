@@ -43,6 +43,16 @@ int Percent(const ProgressView& view) {
   return static_cast<int>(std::floor(view.fraction() * 100));
 }
 
+// What JSON calls the phase.
+absl::string_view PhaseName(const PreparationView& view) {
+  if (view.on_server) return "server";
+  if (view.num_items == 0) return "index";
+  return view.num_items_located < view.num_items ? "items" : "plan";
+}
+
+// The preparation of what is usual ends sooner.
+constexpr double kPhaseAfterSeconds = 1;
+
 double FirstPrint(ProgressMode mode, bool bar) {
   if (bar) return kBarAfterSeconds;
   return mode == ProgressMode::kJson ? 0 : kLineEverySeconds;
@@ -83,6 +93,15 @@ std::optional<double> ProgressView::eta_seconds() const {
   if (done_bytes >= total_bytes) return 0;
   if (bytes_per_second <= 0) return std::nullopt;
   return static_cast<double>(total_bytes - done_bytes) / bytes_per_second;
+}
+
+std::string PhaseText(const PreparationView& view) {
+  if (view.on_server) return "waiting for the server";
+  if (view.num_items == 0) return "reading the index";
+  if (view.num_items_located >= view.num_items) return "planning";
+  const uint64_t percent = view.num_items_located * 100 / view.num_items;
+  return absl::StrCat("looking into ", FormatPlural(view.num_items, "item"),
+                      ": ", percent, "%");
 }
 
 std::string RenderBar(const ProgressView& view, int width) {
@@ -129,10 +148,33 @@ std::string RenderJson(const ProgressView& view) {
       eta.has_value() ? absl::StrFormat("%.3f", *eta) : "null");
 }
 
-ProgressPrinter::ProgressPrinter(Options options, uint64_t total_bytes)
-    : options_(std::move(options)),
-      total_bytes_(total_bytes),
-      next_seconds_(FirstPrint(options_.mode, is_bar())) {}
+ProgressPrinter::ProgressPrinter(Options options)
+    : options_(std::move(options)), next_seconds_(kPhaseAfterSeconds) {}
+
+std::string ProgressPrinter::Prepare(double seconds,
+                                     const PreparationView& view) {
+  if (options_.mode == ProgressMode::kNone || seconds < next_seconds_) {
+    return "";
+  }
+  next_seconds_ = seconds + Interval(options_.mode, is_bar());
+  printed_ = true;
+  const std::string line = absl::StrCat(options_.label, ": ", PhaseText(view));
+  if (is_bar()) {
+    const int width = std::max(options_.width - 1, 0);
+    return absl::StrCat(kClearLine, line.substr(0, static_cast<size_t>(width)));
+  }
+  if (options_.mode != ProgressMode::kJson) return absl::StrCat(line, "\n");
+  return absl::StrFormat(
+      "{\"event\":\"preparation\",\"verb\":\"%s\",\"phase\":\"%s\","
+      "\"items_done\":%d,\"items_total\":%d,\"seconds\":%.3f}\n",
+      options_.label, PhaseName(view), view.num_items_located, view.num_items,
+      seconds);
+}
+
+void ProgressPrinter::Begin(uint64_t total_bytes) {
+  total_bytes_ = total_bytes;
+  next_seconds_ = FirstPrint(options_.mode, is_bar());
+}
 
 bool ProgressPrinter::is_bar() const {
   return options_.mode == ProgressMode::kAuto && options_.terminal;
@@ -161,8 +203,12 @@ std::string ProgressPrinter::Tick(double seconds, uint64_t done_bytes) {
                  .bytes_per_second = rate_.bytes_per_second()});
 }
 
+std::string ProgressPrinter::Clear() const {
+  return is_bar() && printed_ ? kClearLine : "";
+}
+
 std::string ProgressPrinter::Finish(double seconds, uint64_t done_bytes) {
-  if (is_bar()) return printed_ ? kClearLine : "";
+  if (is_bar()) return Clear();
   const bool wanted = options_.mode == ProgressMode::kPlain ||
                       options_.mode == ProgressMode::kJson;
   if (!wanted) return "";
@@ -178,41 +224,57 @@ std::string ProgressPrinter::Finish(double seconds, uint64_t done_bytes) {
 
 ProgressDisplay::ProgressDisplay(Console console, std::string label,
                                  ProgressMode mode, Counting counting,
-                                 const TransferStats& stats)
+                                 const TransferStats& stats,
+                                 const OpenProgress* opening)
     : console_(console),
-      label_(std::move(label)),
       mode_(mode),
       counting_(counting),
       stats_(stats),
-      start_seconds_(Now()) {}
+      opening_(opening),
+      start_seconds_(Now()),
+      printer_({.label = std::move(label),
+                .mode = mode_,
+                .terminal = console_.err_is_terminal,
+                .width = console_.err_width}) {
+  if (mode_ == ProgressMode::kNone) return;
+  thread_ = std::jthread([this](std::stop_token stop) { Run(stop); });
+}
 
 ProgressDisplay::~ProgressDisplay() { Finish(); }
 
 void ProgressDisplay::Start(uint64_t total_bytes) {
-  if (mode_ == ProgressMode::kNone || printer_.has_value()) return;
-  printer_.emplace(
-      ProgressPrinter::Options{.label = label_,
-                               .mode = mode_,
-                               .terminal = console_.err_is_terminal,
-                               .width = console_.err_width},
-      total_bytes);
-  Print(printer_->Tick(Seconds(), DoneBytes()));
-  thread_ = std::jthread([this](std::stop_token stop) { Run(stop); });
+  const std::unique_lock<std::mutex> lock(mutex_);
+  if (started_) return;
+  started_ = true;
+  printer_.Begin(total_bytes);
+  Print(Tick());
 }
 
 void ProgressDisplay::Run(std::stop_token stop) {
   std::unique_lock<std::mutex> lock(mutex_);
   while (!wake_.wait_for(lock, stop, kWakeInterval,
                          [&stop] { return stop.stop_requested(); })) {
-    Print(printer_->Tick(Seconds(), DoneBytes()));
+    Print(Tick());
   }
+}
+
+std::string ProgressDisplay::Tick() {
+  if (started_) return printer_.Tick(Seconds(), DoneBytes());
+  PreparationView view{.on_server = opening_ == nullptr};
+  if (opening_ != nullptr) {
+    view.num_items = opening_->num_items.load(std::memory_order_relaxed);
+    view.num_items_located =
+        opening_->num_items_located.load(std::memory_order_relaxed);
+  }
+  return printer_.Prepare(Seconds(), view);
 }
 
 void ProgressDisplay::Finish() {
   if (!thread_.joinable()) return;
   thread_.request_stop();
   thread_.join();
-  Print(printer_->Finish(Seconds(), DoneBytes()));
+  // What failed before it began has no last line.
+  Print(started_ ? printer_.Finish(Seconds(), DoneBytes()) : printer_.Clear());
 }
 
 uint64_t ProgressDisplay::DoneBytes() const {

@@ -12,6 +12,7 @@
 #include <string>
 #include <thread>
 
+#include "dcp/checkpoint/checkpoint.h"
 #include "dcp/io/pipeline.h"
 #include "tools/command_line.h"
 #include "tools/console.h"
@@ -51,6 +52,18 @@ struct ProgressView {
   std::optional<double> eta_seconds() const;  // absent while unknown
 };
 
+// Before payload moves: what an index holds is read and looked into, which
+// takes a while where it holds a million chunks.
+struct PreparationView {
+  bool on_server = false;  // which does not say how far it has come
+  uint64_t num_items = 0;  // 0 while the index is read
+  uint64_t num_items_located = 0;
+};
+
+// "waiting for the server", "reading the index", "looking into 1,280,000
+// items: 45%" or "planning".
+std::string PhaseText(const PreparationView& view);
+
 // "convert [=====>    ]  45%  0.92/2.05 GB  1.10 GB/s  ETA 0:01", in at most
 // `width` columns and without a newline.
 std::string RenderBar(const ProgressView& view, int width);
@@ -69,11 +82,18 @@ class ProgressPrinter {
     int width = 80;
   };
 
-  ProgressPrinter(Options options, uint64_t total_bytes);
+  explicit ProgressPrinter(Options options);
 
+  // Before Begin: what to print while the transfer is prepared. Silent in the
+  // first second.
+  std::string Prepare(double seconds, const PreparationView& view);
+  // The transfer begins, of so much.
+  void Begin(uint64_t total_bytes);
   // `seconds` since the start; `done_bytes` so far. kAuto is silent when the
   // work ends soon.
   std::string Tick(double seconds, uint64_t done_bytes);
+  // Takes away a bar.
+  std::string Clear() const;
   // The last word: clears the bar, or completes the lines.
   std::string Finish(double seconds, uint64_t done_bytes);
 
@@ -82,7 +102,7 @@ class ProgressPrinter {
   std::string Render(const ProgressView& view) const;
 
   const Options options_;
-  const uint64_t total_bytes_;
+  uint64_t total_bytes_ = 0;
   RateMeter rate_;
   double next_seconds_;
   bool printed_ = false;
@@ -94,33 +114,38 @@ class ProgressDisplay {
  public:
   enum class Counting : uint8_t { kReads, kWrites };
 
-  // `stats` and the console's streams outlive it. Time counts from here on: a
-  // server tells how much there is when some of it is done.
+  // Shows how far the preparation has come until Start; `opening` is null where
+  // a server prepares. `stats`, `opening` and the console's streams outlive it.
+  // Time counts from here on: a server tells
+  // how much there is when some of it is done.
   ProgressDisplay(Console console, std::string label, ProgressMode mode,
-                  Counting counting, const TransferStats& stats);
+                  Counting counting, const TransferStats& stats,
+                  const OpenProgress* opening);
   ~ProgressDisplay();
   ProgressDisplay(const ProgressDisplay&) = delete;
   ProgressDisplay& operator=(const ProgressDisplay&) = delete;
 
-  // Begins; a second call does nothing.
+  // The transfer begins; a second call does nothing.
   void Start(uint64_t total_bytes);
   // Ends, leaves the cursor at the start of an empty line.
   void Finish();
 
  private:
   void Run(std::stop_token stop);
+  std::string Tick();  // under mutex_
   uint64_t DoneBytes() const;
   double Seconds() const;
   void Print(const std::string& text);
 
   const Console console_;
-  const std::string label_;
   const ProgressMode mode_;
   const Counting counting_;
   const TransferStats& stats_;
+  const OpenProgress* const opening_;
   const double start_seconds_;
-  std::optional<ProgressPrinter> printer_;
   std::mutex mutex_;
+  ProgressPrinter printer_;  // under mutex_
+  bool started_ = false;     // under mutex_
   std::condition_variable_any wake_;
   std::jthread thread_;
 };

@@ -52,7 +52,8 @@ std::string RenderReport(absl::string_view path, const VerifyReport& report,
 
 absl::StatusOr<VerifyReport> Verify(const Context& context,
                                     ProgressDisplay& progress,
-                                    TransferStats& stats) {
+                                    TransferStats& stats,
+                                    OpenProgress& opening) {
   const CommandLine& line = context.line;
   if (context.daemon != nullptr) {
     return context.daemon->Verify(
@@ -64,6 +65,7 @@ absl::StatusOr<VerifyReport> Verify(const Context& context,
   options.memory_bytes = line.memory_bytes;
   options.stop = context.stop;
   options.stats = &stats;
+  options.open.progress = &opening;
   options.on_plan = [&progress](uint64_t bytes) { progress.Start(bytes); };
   return VerifyCheckpoint(context.fs, line.paths[0], std::move(options));
 }
@@ -74,9 +76,12 @@ absl::StatusOr<ExitCode> RunVerify(const Context& context) {
   const CommandLine& line = context.line;
   const Stopwatch stopwatch;
   TransferStats stats;
+  OpenProgress opening;
   ProgressDisplay progress(context.console, "verify", line.progress,
-                           ProgressDisplay::Counting::kReads, stats);
-  const absl::StatusOr<VerifyReport> report = Verify(context, progress, stats);
+                           ProgressDisplay::Counting::kReads, stats,
+                           context.daemon == nullptr ? &opening : nullptr);
+  const absl::StatusOr<VerifyReport> report =
+      Verify(context, progress, stats, opening);
   progress.Finish();
   DCP_RETURN_IF_ERROR(report.status());
   const double seconds = stopwatch.seconds();

@@ -114,7 +114,7 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(
                    : OpenSingleFile(fs, path, options);
   if (!parts.ok()) return parts.status();
   return std::unique_ptr<Checkpoint>(
-      new Checkpoint(fs, path, *std::move(parts)));
+      new Checkpoint(fs, path, *std::move(parts), options.progress));
 }
 
 void Checkpoint::IndexNames() {
@@ -133,7 +133,7 @@ std::optional<uint32_t> Checkpoint::Find(absl::string_view fqn) const {
 absl::Status Checkpoint::Locate(absl::Span<const uint32_t> entries,
                                 std::stop_token stop) {
   if (parts_.format != Format::kDcp) return absl::OkStatus();
-  return LocateItems(fs_, parts_, entries, stop);
+  return LocateItems(fs_, parts_, entries, stop, progress_);
 }
 
 absl::Status Checkpoint::LocateAll(std::stop_token stop) {

@@ -5,6 +5,7 @@
 #ifndef DCP_CHECKPOINT_CHECKPOINT_H_
 #define DCP_CHECKPOINT_CHECKPOINT_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -79,12 +80,23 @@ struct CheckpointEntry {
   const ObjectEntry* object() const { return std::get_if<ObjectEntry>(&value); }
 };
 
+// How far opening has come: written by the thread that opens and locates,
+// read by any.
+struct OpenProgress {
+  // Items to look into, and those that are done; both 0 while the index is
+  // read.
+  std::atomic<uint64_t> num_items{0};
+  std::atomic<uint64_t> num_items_located{0};
+};
+
 struct OpenOptions {
   DirectMode direct = DirectMode::kAuto;
   // Of a checkpoint saved with use_collectives=False, which has an index for
   // each rank (__{rank}.metadata): whose to read. Without it only a checkpoint
   // of one rank opens.
   int64_t rank = -1;
+  // Optional; outlives the checkpoint.
+  OpenProgress* progress = nullptr;
 };
 
 // What an opener of one format finds out (see dcp_opener.h and its siblings).
@@ -129,8 +141,9 @@ class Checkpoint {
   absl::Status LocateAll(std::stop_token stop = {});
 
  private:
-  Checkpoint(FileSystem& fs, absl::string_view path, CheckpointParts parts)
-      : fs_(fs), path_(path), parts_(std::move(parts)) {
+  Checkpoint(FileSystem& fs, absl::string_view path, CheckpointParts parts,
+             OpenProgress* progress)
+      : fs_(fs), path_(path), parts_(std::move(parts)), progress_(progress) {
     IndexNames();
   }
   void IndexNames();
@@ -138,6 +151,7 @@ class Checkpoint {
   FileSystem& fs_;
   const std::string path_;
   CheckpointParts parts_;
+  OpenProgress* const progress_;  // or null
   // Views of the entries' names.
   absl::flat_hash_map<absl::string_view, uint32_t> by_name_;
 };

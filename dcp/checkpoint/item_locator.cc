@@ -75,8 +75,11 @@ std::vector<Item> ItemsOf(const CheckpointParts& parts,
 
 class Locator {
  public:
-  Locator(FileSystem& fs, CheckpointParts& parts, std::vector<Item> items)
-      : fs_(fs), parts_(parts), items_(std::move(items)) {}
+  Locator(FileSystem& fs, CheckpointParts& parts, std::vector<Item> items,
+          OpenProgress* progress)
+      : fs_(fs), parts_(parts), items_(std::move(items)), progress_(progress) {
+    if (progress_ != nullptr) progress_->num_items += items_.size();
+  }
 
   absl::Status Run(std::stop_token stop) {
     TransferStats stats;
@@ -170,6 +173,9 @@ class Locator {
                    parts_.entries[item.entry].fqn, ": ",
                    parts_.files->names()[item.storage.file], " at ",
                    item.storage.offset));
+    }
+    if (progress_ != nullptr) {
+      progress_->num_items_located += round.probes.size();
     }
     return absl::OkStatus();
   }
@@ -302,6 +308,7 @@ class Locator {
   FileSystem& fs_;
   CheckpointParts& parts_;
   const std::vector<Item> items_;
+  OpenProgress* const progress_;  // or null
   size_t next_ = 0;
   absl::flat_hash_map<uint32_t, std::unique_ptr<NamedTensors>> named_tensors_;
 };
@@ -310,10 +317,10 @@ class Locator {
 
 absl::Status LocateItems(FileSystem& fs, CheckpointParts& parts,
                          absl::Span<const uint32_t> entries,
-                         std::stop_token stop) {
+                         std::stop_token stop, OpenProgress* progress) {
   std::vector<Item> items = ItemsOf(parts, entries);
   if (items.empty()) return absl::OkStatus();
-  return Locator(fs, parts, std::move(items)).Run(stop);
+  return Locator(fs, parts, std::move(items), progress).Run(stop);
 }
 
 }  // namespace dcp

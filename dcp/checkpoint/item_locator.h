@@ -16,10 +16,10 @@
 namespace dcp {
 
 // Fills in the locations and values of the given entries of `parts` that lack
-// them. DataLoss names the entry and the file.
+// them. DataLoss names the entry and the file. `progress` may be null.
 absl::Status LocateItems(FileSystem& fs, CheckpointParts& parts,
                          absl::Span<const uint32_t> entries,
-                         std::stop_token stop);
+                         std::stop_token stop, OpenProgress* progress);
 
 }  // namespace dcp
 

@@ -99,7 +99,8 @@ TEST(RenderJson, IsOneObjectOnOneLine) {
 }
 
 TEST(ProgressPrinter, BarAppearsLateAndIsCleared) {
-  ProgressPrinter printer({.label = "convert", .terminal = true}, 100);
+  ProgressPrinter printer({.label = "convert", .terminal = true});
+  printer.Begin(100);
   EXPECT_EQ(printer.Tick(0, 0), "");
   EXPECT_EQ(printer.Tick(0.2, 10), "");
   EXPECT_THAT(printer.Tick(0.4, 50),
@@ -111,7 +112,8 @@ TEST(ProgressPrinter, BarAppearsLateAndIsCleared) {
 
 TEST(ProgressPrinter, AutoIsSilentAboutShortWork) {
   for (const bool terminal : {true, false}) {
-    ProgressPrinter printer({.label = "x", .terminal = terminal}, 100);
+    ProgressPrinter printer({.label = "x", .terminal = terminal});
+    printer.Begin(100);
     EXPECT_EQ(printer.Tick(0, 0), "");
     EXPECT_EQ(printer.Tick(0.2, 100), "");
     EXPECT_EQ(printer.Finish(0.2, 100), "");
@@ -119,7 +121,8 @@ TEST(ProgressPrinter, AutoIsSilentAboutShortWork) {
 }
 
 TEST(ProgressPrinter, AutoWithoutTerminalPrintsALineNowAndThen) {
-  ProgressPrinter printer({.label = "x"}, 100);
+  ProgressPrinter printer({.label = "x"});
+  printer.Begin(100);
   EXPECT_EQ(printer.Tick(4.9, 10), "");
   EXPECT_THAT(printer.Tick(5.0, 20), StartsWith("x: 20%"));
   EXPECT_EQ(printer.Tick(9.9, 30), "");
@@ -129,22 +132,60 @@ TEST(ProgressPrinter, AutoWithoutTerminalPrintsALineNowAndThen) {
 
 TEST(ProgressPrinter, PlainEndsWithALineAlsoOnATerminal) {
   ProgressPrinter printer(
-      {.label = "x", .mode = ProgressMode::kPlain, .terminal = true}, 100);
+      {.label = "x", .mode = ProgressMode::kPlain, .terminal = true});
+  printer.Begin(100);
   EXPECT_EQ(printer.Tick(1, 10), "");
   EXPECT_EQ(printer.Finish(2, 100),
             "x: 100%, 100 B of 100 B, 50 B/s, 0.00 s left\n");
 }
 
 TEST(ProgressPrinter, JsonBeginsAtOnceAndTellsTheEnd) {
-  ProgressPrinter printer({.label = "x", .mode = ProgressMode::kJson}, 100);
+  ProgressPrinter printer({.label = "x", .mode = ProgressMode::kJson});
+  printer.Begin(100);
   EXPECT_THAT(printer.Tick(0, 0), HasSubstr("\"done_bytes\":0,"));
   EXPECT_EQ(printer.Tick(0.5, 10), "");
   EXPECT_THAT(printer.Tick(1, 20), HasSubstr("\"done_bytes\":20,"));
   EXPECT_THAT(printer.Finish(1.5, 100), HasSubstr("\"done_bytes\":100,"));
 }
 
+TEST(ProgressPrinter, TellsHowFarThePreparationHasCome) {
+  ProgressPrinter printer({.label = "verify", .mode = ProgressMode::kPlain});
+  EXPECT_EQ(printer.Prepare(0.9, {}), "");
+  EXPECT_EQ(printer.Prepare(1.0, {}), "verify: reading the index\n");
+  EXPECT_EQ(printer.Prepare(5.9, {}), "");
+  EXPECT_EQ(
+      printer.Prepare(6.0, {.num_items = 1280000, .num_items_located = 576000}),
+      "verify: looking into 1,280,000 items: 45%\n");
+  EXPECT_EQ(printer.Prepare(11, {.num_items = 7, .num_items_located = 7}),
+            "verify: planning\n");
+  printer.Begin(100);
+  EXPECT_THAT(printer.Tick(11.1, 0), StartsWith("verify: 0%"));
+}
+
+TEST(ProgressPrinter, ABarStandsInPlaceOfThePhases) {
+  ProgressPrinter printer({.label = "diff", .terminal = true, .width = 20});
+  EXPECT_EQ(printer.Prepare(1, {.on_server = true}),
+            "\r\033[Kdiff: waiting for t");
+  EXPECT_EQ(printer.Clear(), "\r\033[K");
+  printer.Begin(100);
+  EXPECT_THAT(printer.Tick(1.1, 50), StartsWith("\r\033[Kdiff  50%"));
+}
+
+TEST(ProgressPrinter, PhasesAreEventsOfTheirOwnInJson) {
+  ProgressPrinter printer({.label = "diff", .mode = ProgressMode::kJson});
+  const nlohmann::json event = nlohmann::json::parse(
+      printer.Prepare(1, {.num_items = 4, .num_items_located = 1}));
+  EXPECT_EQ(event, nlohmann::json({{"event", "preparation"},
+                                   {"verb", "diff"},
+                                   {"phase", "items"},
+                                   {"items_done", 1},
+                                   {"items_total", 4},
+                                   {"seconds", 1.0}}));
+}
+
 TEST(ProgressPrinter, NoneSaysNothing) {
-  ProgressPrinter printer({.label = "x", .mode = ProgressMode::kNone}, 100);
+  ProgressPrinter printer({.label = "x", .mode = ProgressMode::kNone});
+  printer.Begin(100);
   EXPECT_EQ(printer.Tick(100, 10), "");
   EXPECT_EQ(printer.Finish(100, 100), "");
 }
@@ -155,7 +196,7 @@ TEST(ProgressDisplay, PrintsFirstAndLastFromTheStats) {
   TransferStats stats;
   ProgressDisplay display({.out = results, .err = text}, "convert",
                           ProgressMode::kJson,
-                          ProgressDisplay::Counting::kWrites, stats);
+                          ProgressDisplay::Counting::kWrites, stats, nullptr);
   display.Start(100);
   stats.bytes_written = 100;
   stats.bytes_read = 7;
@@ -177,7 +218,7 @@ TEST(ProgressDisplay, EndsWithoutHavingStarted) {
   {
     ProgressDisplay display({.out = text, .err = text}, "x",
                             ProgressMode::kJson,
-                            ProgressDisplay::Counting::kReads, stats);
+                            ProgressDisplay::Counting::kReads, stats, nullptr);
   }
   EXPECT_EQ(text.str(), "");
 }
