@@ -2,6 +2,8 @@
 
 #include <getopt.h>
 
+#include <algorithm>
+
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -9,6 +11,7 @@
 #include "absl/strings/strip.h"
 #include "dcp/base/nearest_word.h"
 #include "dcp/base/status.h"
+#include "tools/completion.h"
 #include "tools/option_table.h"
 #include "tools/quantity.h"
 
@@ -33,7 +36,7 @@ absl::Status UsageError(const VerbRow* verb, absl::string_view message) {
 absl::Status UnknownVerb(absl::string_view word) {
   std::vector<absl::string_view> names;
   for (const VerbRow& row : AllVerbs()) names.emplace_back(row.name);
-  names.emplace_back("help");
+  names.insert(names.end(), {"help", "man", "completion"});
   const absl::string_view nearest = NearestWord(word, names);
   if (nearest.empty()) {
     return UsageError(nullptr,
@@ -245,6 +248,11 @@ absl::Status CheckCombination(const VerbRow& verb, const CommandLine& line) {
   DCP_RETURN_IF_ERROR(CheckOperands(verb, line));
   DCP_RETURN_IF_ERROR(CheckServer(verb, line));
   DCP_RETURN_IF_ERROR(CheckMesh(verb, line));
+  if (line.all && line.depth != 0) {
+    return UsageError(&verb,
+                      "--all lists every tensor, and --depth sums them up: "
+                      "give one of the two");
+  }
   if (line.verb == Verb::kReshard) {
     if (!line.mesh.has_value()) {
       return UsageError(&verb, "reshard wants --mesh, such as --mesh shard=4");
@@ -265,6 +273,20 @@ absl::Status CheckCombination(const VerbRow& verb, const CommandLine& line) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<CommandLine> ParseCompletion(
+    absl::Span<const std::string> args) {
+  const absl::Span<const absl::string_view> shells = CompletionShells();
+  if (args.size() != 2 ||
+      std::find(shells.begin(), shells.end(), args[1]) == shells.end()) {
+    return UsageError(nullptr, absl::StrCat("completion requires a shell: ",
+                                            absl::StrJoin(shells, ", ")));
+  }
+  CommandLine line;
+  line.action = CommandLine::Action::kCompletion;
+  line.paths.push_back(args[1]);
+  return line;
+}
+
 // "help", "help VERB", "--help", "--version" and their like; nullopt when
 // the first word is none of them.
 absl::StatusOr<std::optional<CommandLine>> ParseWithoutVerb(
@@ -283,6 +305,11 @@ absl::StatusOr<std::optional<CommandLine>> ParseWithoutVerb(
     line.verb = row->verb;
     return line;
   }
+  if (first == "man") {
+    line.action = CommandLine::Action::kManPage;
+    return line;
+  }
+  if (first == "completion") return ParseCompletion(args);
   if (absl::StartsWith(first, "-")) {
     return UsageError(nullptr, absl::StrCat("'", first,
                                             "' stands where the verb belongs: "

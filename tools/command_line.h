@@ -4,6 +4,7 @@
 #ifndef TOOLS_COMMAND_LINE_H_
 #define TOOLS_COMMAND_LINE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -34,17 +35,21 @@ enum class Verb : uint8_t {
 enum class ProgressMode : uint8_t { kAuto, kPlain, kJson, kNone };
 
 struct CommandLine {
-  enum class Action : uint8_t { kRun, kHelp, kVersion };
+  enum class Action : uint8_t { kRun, kHelp, kVersion, kManPage, kCompletion };
 
   Action action = Action::kRun;
   // Absent for general help and for the version.
   std::optional<Verb> verb;
-  // As many as the verb wants; of `jobs` its action and a job's name.
+  // As many as the verb requires; for `jobs` its action and a job's name, for
+  // kCompletion the shell.
   std::vector<std::string> paths;
 
   // inspect
   std::string tensors_glob;  // empty: all
   bool chunks = false;
+  bool all = false;
+  size_t depth = 0;  // 0: chosen by the number of tensors
+  size_t limit = 0;  // 0: none
   // verify
   double sample_percent = 100;
   // diff

@@ -5,9 +5,11 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "tools/completion.h"
 #include "tools/daemon.h"
 #include "tools/help.h"
 #include "tools/json_output.h"
+#include "tools/man_page.h"
 #include "tools/option_table.h"
 #include "tools/render.h"
 
@@ -71,6 +73,12 @@ ExitCode RunCommand(absl::Span<const std::string> args, Console console,
     case CommandLine::Action::kHelp:
       console.out << (line->verb.has_value() ? VerbHelp(*line->verb)
                                              : GeneralHelp());
+      return kExitDone;
+    case CommandLine::Action::kManPage:
+      console.out << ManPage();
+      return kExitDone;
+    case CommandLine::Action::kCompletion:
+      console.out << CompletionScript(line->paths[0]);
       return kExitDone;
     case CommandLine::Action::kRun:
       break;

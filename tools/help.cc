@@ -14,16 +14,6 @@ namespace {
 // The column at which the explanations of options begin.
 constexpr int kHelpColumn = 26;
 
-constexpr char kExitCodes[] =
-    "Exit codes:\n"
-    "  0    done, or equal\n"
-    "  1    verify or diff found something\n"
-    "  2    the command line makes no sense\n"
-    "  3    the source is unreadable or malformed\n"
-    "  4    the destination could not be written\n"
-    "  5    refused: exists, would not fit, would lose something\n"
-    "  130  interrupted; nothing half-written is left\n";
-
 void AppendIndented(absl::string_view lines, std::string& text) {
   for (absl::string_view line : absl::StrSplit(lines, '\n')) {
     if (!line.empty()) absl::StrAppend(&text, "  ", line, "\n");
@@ -50,6 +40,16 @@ void AppendOption(const OptionRow& row, std::string& text) {
 
 }  // namespace
 
+absl::string_view ExitCodeHelp() {
+  return "  0    done, or equal\n"
+         "  1    verify or diff found something\n"
+         "  2    the command line makes no sense\n"
+         "  3    the source is unreadable or malformed\n"
+         "  4    the destination could not be written\n"
+         "  5    refused: exists, would not fit, would lose something\n"
+         "  130  interrupted; nothing half-written is left\n";
+}
+
 std::string GeneralHelp() {
   std::string text =
       "dcp-convert: reads, writes, reshards, checks and compares checkpoints\n"
@@ -63,8 +63,11 @@ std::string GeneralHelp() {
   absl::StrAppend(
       &text,
       "\n'dcp-convert VERB --help' explains a verb, with examples;\n"
-      "'dcp-convert --version' prints the version. '--' ends the options.\n\n",
-      kExitCodes);
+      "'dcp-convert --version' prints the version. '--' ends the options.\n"
+      "'dcp-convert man | man -l -' shows the manual page, and\n"
+      "'source <(dcp-convert completion bash)' lets a shell complete words; "
+      "fish\nand zsh are known too.\n\nExit codes:\n",
+      ExitCodeHelp());
   return text;
 }
 
@@ -79,7 +82,7 @@ std::string VerbHelp(Verb verb) {
   }
   absl::StrAppend(&text, "\nExamples:\n");
   AppendIndented(row.examples, text);
-  absl::StrAppend(&text, "\n", kExitCodes);
+  absl::StrAppend(&text, "\nExit codes:\n", ExitCodeHelp());
   return text;
 }
 

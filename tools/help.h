@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "absl/strings/string_view.h"
 #include "tools/command_line.h"
 
 namespace dcp::tools {
@@ -11,6 +12,8 @@ namespace dcp::tools {
 std::string GeneralHelp();
 std::string VerbHelp(Verb verb);
 std::string VersionText();
+// Each exit code on an indented line.
+absl::string_view ExitCodeHelp();
 
 }  // namespace dcp::tools
 

@@ -12,6 +12,7 @@
 #include "tools/daemon.h"
 #include "tools/inspection.h"
 #include "tools/json_output.h"
+#include "tools/progress.h"
 #include "tools/quantity.h"
 #include "tools/render.h"
 
@@ -66,6 +67,13 @@ absl::Status CheckMatches(const CommandLine& line, const Inspection& inspection,
                    FormatPlural(num_entries, "name")));
 }
 
+InspectionView ViewOf(const CommandLine& line) {
+  return {.chunks = line.chunks,
+          .all = line.all,
+          .depth = line.depth,
+          .limit = line.limit};
+}
+
 absl::StatusOr<ExitCode> InspectThere(const Context& context) {
   const CommandLine& line = context.line;
   DCP_ASSIGN_OR_RETURN(OwnedInspection owned, context.daemon->Inspect(line));
@@ -73,7 +81,7 @@ absl::StatusOr<ExitCode> InspectThere(const Context& context) {
   DCP_RETURN_IF_ERROR(CheckMatches(line, owned.inspection, owned.num_entries));
   context.console.out << (line.json ? InspectJson(owned.inspection, line.chunks)
                                     : RenderInspection(owned.inspection,
-                                                       line.chunks));
+                                                       ViewOf(line)));
   return kExitDone;
 }
 
@@ -82,9 +90,13 @@ absl::StatusOr<ExitCode> InspectThere(const Context& context) {
 absl::StatusOr<ExitCode> RunInspect(const Context& context) {
   const CommandLine& line = context.line;
   if (context.daemon != nullptr) return InspectThere(context);
-  absl::StatusOr<std::unique_ptr<Checkpoint>> opened =
-      Checkpoint::Open(context.fs, line.paths[0],
-                       {.direct = DirectMode::kOff, .rank = line.rank});
+  const TransferStats stats;
+  static OpenProgress opening;  // as long as the checkpoint
+  ProgressDisplay progress(context.console, "inspect", line.progress,
+                           ProgressDisplay::Counting::kReads, stats, &opening);
+  absl::StatusOr<std::unique_ptr<Checkpoint>> opened = Checkpoint::Open(
+      context.fs, line.paths[0],
+      {.direct = DirectMode::kOff, .rank = line.rank, .progress = &opening});
   if (!opened.ok()) return WithSide(opened.status(), ErrorSide::kSource);
   // Not freed: to take a hundred thousand entries apart is a tenth of the time
   // of the command, whose process ends anyway.
@@ -108,6 +120,7 @@ absl::StatusOr<ExitCode> RunInspect(const Context& context) {
       InspectEntries(checkpoint->entries(), line.tensors_glob);
   DCP_RETURN_IF_ERROR(
       CheckMatches(line, inspection, checkpoint->entries().size()));
+  progress.Finish();
   inspection.path = line.paths[0];
   inspection.format = checkpoint->format();
   inspection.properties = checkpoint->properties();
@@ -120,7 +133,7 @@ absl::StatusOr<ExitCode> RunInspect(const Context& context) {
     context.console.out << InspectJson(inspection, line.chunks);
     return kExitDone;
   }
-  context.console.out << RenderInspection(inspection, line.chunks);
+  context.console.out << RenderInspection(inspection, ViewOf(line));
   DCP_RETURN_IF_ERROR(objects);
   return kExitDone;
 }

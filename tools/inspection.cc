@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -12,6 +13,7 @@
 #include "dcp/format/value.h"
 #include "dcp/tensor/box.h"
 #include "tools/layout_name.h"
+#include "tools/prefix_totals.h"
 #include "tools/quantity.h"
 #include "tools/render.h"
 
@@ -80,43 +82,112 @@ void AppendFiles(const Inspection& inspection, std::string& text) {
   absl::StrAppend(&text, "\n", table.Render());
 }
 
-void AppendTensors(const Inspection& inspection, std::string& text) {
+// Adds the row that stands for all that `limit` leaves out, whose last cells
+// are `rest`.
+void AddRestRow(size_t num_left, std::vector<std::string> rest, Table& table) {
+  rest.insert(rest.begin(), absl::StrCat("(", FormatCount(num_left), " more)"));
+  table.AddRow(std::move(rest));
+}
+
+size_t NumListed(size_t size, size_t limit) {
+  return limit == 0 ? size : std::min(size, limit);
+}
+
+void AppendTensors(const Inspection& inspection, size_t limit,
+                   std::string& text) {
   Table table(
       {{"TENSOR"}, {"DTYPE"}, {"SHAPE"}, {"SIZE", Align::kRight}, {"CHUNKS"}});
-  for (const CheckpointEntry* entry : inspection.tensors) {
-    const TensorEntry& tensor = *entry->tensor();
-    table.AddRow({entry->fqn, std::string(TorchName(tensor.dtype)),
+  const size_t num_listed = NumListed(inspection.tensors.size(), limit);
+  uint64_t rest_bytes = 0;
+  for (size_t i = 0; i < inspection.tensors.size(); ++i) {
+    const CheckpointEntry& entry = *inspection.tensors[i];
+    const TensorEntry& tensor = *entry.tensor();
+    if (i >= num_listed) {
+      rest_bytes = SaturatingAdd(rest_bytes, tensor.num_bytes());
+      continue;
+    }
+    table.AddRow({entry.fqn, std::string(TorchName(tensor.dtype)),
                   ShapeToString(tensor.shape), FormatBytes(tensor.num_bytes()),
                   LayoutName(tensor.shape, tensor.boxes)});
+  }
+  const size_t num_left = inspection.tensors.size() - num_listed;
+  if (num_left > 0) {
+    AddRestRow(num_left, {"", "", FormatBytes(rest_bytes), ""}, table);
   }
   absl::StrAppend(&text, "\n", table.Render());
 }
 
-void AppendChunks(const Inspection& inspection, std::string& text) {
+void AppendTotals(const Inspection& inspection, size_t depth, size_t limit,
+                  std::string& text) {
+  Table table({{"TENSORS NAMED"},
+               {"NUMBER", Align::kRight},
+               {"ELEMENTS", Align::kRight},
+               {"SIZE", Align::kRight}});
+  const std::vector<PrefixTotal> totals =
+      TotalsByPrefix(inspection.tensors, depth);
+  const size_t num_listed = NumListed(totals.size(), limit);
+  PrefixTotal rest;
+  for (size_t i = 0; i < totals.size(); ++i) {
+    const PrefixTotal& total = totals[i];
+    if (i < num_listed) {
+      table.AddRow({total.prefix, FormatCount(total.num_tensors),
+                    FormatCount(total.num_elements),
+                    FormatBytes(total.num_bytes)});
+      continue;
+    }
+    rest.num_tensors += total.num_tensors;
+    rest.num_elements = SaturatingAdd(rest.num_elements, total.num_elements);
+    rest.num_bytes = SaturatingAdd(rest.num_bytes, total.num_bytes);
+  }
+  if (num_listed < totals.size()) {
+    AddRestRow(totals.size() - num_listed,
+               {FormatCount(rest.num_tensors), FormatCount(rest.num_elements),
+                FormatBytes(rest.num_bytes)},
+               table);
+  }
+  absl::StrAppend(&text, "\n", table.Render());
+}
+
+void AppendChunks(const Inspection& inspection, size_t limit,
+                  std::string& text) {
   Table table({{"TENSOR"},
                {"CHUNK"},
                {"FILE"},
                {"OFFSET", Align::kRight},
                {"LENGTH", Align::kRight}});
+  size_t num_left = 0;
+  uint64_t rest_bytes = 0;
   for (const CheckpointEntry* entry : inspection.tensors) {
     const TensorEntry& tensor = *entry->tensor();
     for (size_t i = 0; i < tensor.boxes.size(); ++i) {
       const StorageInfo& item = tensor.locations[i].item;
+      if (limit != 0 && table.num_rows() >= limit) {
+        ++num_left;
+        rest_bytes = SaturatingAdd(rest_bytes, item.length);
+        continue;
+      }
       table.AddRow({entry->fqn, ToString(tensor.boxes[i]),
                     inspection.files[item.file].name, absl::StrCat(item.offset),
                     absl::StrCat(item.length)});
     }
   }
+  if (num_left > 0) {
+    AddRestRow(num_left, {"", "", "", absl::StrCat(rest_bytes)}, table);
+  }
   absl::StrAppend(&text, "\n", table.Render());
 }
 
-void AppendObjects(const Inspection& inspection, std::string& text) {
+void AppendObjects(const Inspection& inspection, size_t limit,
+                   std::string& text) {
   Table table({{"OBJECT"}, {"VALUE"}});
-  for (size_t i = 0; i < inspection.objects.size(); ++i) {
+  const size_t num_listed = NumListed(inspection.objects.size(), limit);
+  for (size_t i = 0; i < num_listed; ++i) {
     table.AddRow(
         {inspection.objects[i]->fqn,
          ObjectText(inspection, i, kMaxValueBytes).value_or("(not read)")});
   }
+  const size_t num_left = inspection.objects.size() - num_listed;
+  if (num_left > 0) AddRestRow(num_left, {""}, table);
   absl::StrAppend(&text, "\n", table.Render());
   if (!inspection.objects_note.empty()) {
     absl::StrAppend(&text, Printable(inspection.objects_note), "\n");
@@ -165,13 +236,36 @@ std::optional<std::string> ObjectText(const Inspection& inspection,
   return ToString(object.value, max_bytes);
 }
 
-std::string RenderInspection(const Inspection& inspection, bool chunks) {
+std::string RenderInspection(const Inspection& inspection,
+                             const InspectionView& view) {
   std::string text;
   AppendSummary(inspection, text);
   AppendFiles(inspection, text);
-  if (!inspection.tensors.empty()) AppendTensors(inspection, text);
-  if (chunks && !inspection.tensors.empty()) AppendChunks(inspection, text);
-  if (!inspection.objects.empty()) AppendObjects(inspection, text);
+  const bool many =
+      inspection.tensors.size() + inspection.objects.size() > view.kMaxListed;
+  const bool sums_up = !view.all && (view.depth != 0 ||
+                                     (many && !view.chunks && view.limit == 0));
+  if (!inspection.tensors.empty() && sums_up) {
+    const size_t depth =
+        view.depth != 0
+            ? view.depth
+            : DepthForRows(inspection.tensors, InspectionView::kScreenRows);
+    AppendTotals(inspection, depth, view.limit, text);
+    absl::StrAppend(&text,
+                    "Tensors are summed up by the beginnings of their names; "
+                    "--all lists each,\n--depth ",
+                    depth + 1, " tells more of them apart.\n");
+  } else if (!inspection.tensors.empty()) {
+    AppendTensors(inspection, view.limit, text);
+  }
+  if (view.chunks && !inspection.tensors.empty()) {
+    AppendChunks(inspection, view.limit, text);
+  }
+  if (!inspection.objects.empty()) {
+    const size_t limit =
+        sums_up && view.limit == 0 ? InspectionView::kScreenRows : view.limit;
+    AppendObjects(inspection, limit, text);
+  }
   return text;
 }
 

@@ -56,8 +56,26 @@ Inspection InspectEntries(absl::Span<const CheckpointEntry> entries,
 std::optional<std::string> ObjectText(const Inspection& inspection,
                                       size_t index, size_t max_bytes);
 
-// For people. With `chunks` a line for each chunk.
-std::string RenderInspection(const Inspection& inspection, bool chunks);
+// How much of it to list.
+struct InspectionView {
+  bool chunks = false;  // in addition, a line for each chunk
+  // A line for each tensor and object, however many there are. Without it more
+  // than kMaxListed tensors are summed up by the beginnings of their names.
+  bool all = false;
+  // The components of a name to sum up by; 0: as many as fit on a screen, and
+  // only where there are many tensors.
+  size_t depth = 0;
+  // The most lines of each table, all that follow being one; 0: no limit, but
+  // for the objects of a checkpoint that is summed up.
+  size_t limit = 0;
+
+  static constexpr size_t kMaxListed = 200;
+  static constexpr size_t kScreenRows = 40;
+};
+
+// For people.
+std::string RenderInspection(const Inspection& inspection,
+                             const InspectionView& view);
 
 }  // namespace dcp::tools
 

@@ -1,7 +1,6 @@
 #include "tools/option_table.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <utility>
 #include <vector>
@@ -178,25 +177,42 @@ absl::Status SetText(absl::string_view value, CommandLine& line) {
   return absl::OkStatus();
 }
 
+template <size_t CommandLine::*kField>
+absl::Status SetPositive(absl::string_view value, CommandLine& line) {
+  if (!absl::SimpleAtoi(value, &(line.*kField)) || line.*kField == 0) {
+    return Wrong(value, "a number from 1");
+  }
+  return absl::OkStatus();
+}
+
 template <bool CommandLine::*kField>
 absl::Status SetFlag(absl::string_view /*value*/, CommandLine& line) {
   line.*kField = true;
   return absl::OkStatus();
 }
 
-constexpr std::array<OptionRow, 28> kOptions = {{
+constexpr OptionRow kOptions[] = {
     {"tensors", "GLOB", kInspect, false,
      "list only what has a name like this; * also\nmatches dots", SetTensors},
     {"chunks", nullptr, kInspect, false,
      "list every chunk: its box, file, offset, length",
      SetFlag<&CommandLine::chunks>},
+    {"all", nullptr, kInspect, false,
+     "list every tensor; without it more than 200 are\n"
+     "summed up by the beginnings of their names",
+     SetFlag<&CommandLine::all>},
+    {"depth", "N", kInspect, false,
+     "sum up tensors by the first N components of their\nnames",
+     SetPositive<&CommandLine::depth>},
+    {"limit", "N", kInspect, false, "list at most N lines in each table",
+     SetPositive<&CommandLine::limit>},
     {"sample", "PERCENT", kVerify, false,
      "check this share of the payloads; structure is\nalways checked whole",
      SetSample},
     {"tensors-only", nullptr, kDiff, false, "do not compare objects",
      SetFlag<&CommandLine::tensors_only>},
     {"to", "FORMAT", VerbBit(Verb::kConvert) | VerbBit(Verb::kConsolidate),
-     false, "dcp, safetensors or pt", SetTo},
+     false, "dcp, safetensors or pt", SetTo, "dcp safetensors pt"},
     {"mesh", "SPEC", kPlacing, false,
      "the ranks to write DCP for: shard=4, dp=2,tp=2", SetMesh},
     {"place", "GLOB=PLACEMENTS", kPlacing, true,
@@ -228,7 +244,7 @@ constexpr std::array<OptionRow, 28> kOptions = {{
     {"lanes", "N", kWriting, false,
      "threads that move bytes; chosen by the machine\nunless given", SetLanes},
     {"direct", "MODE", kVerify | kDiff | kWriting, false,
-     "O_DIRECT: auto, on or off", SetDirect},
+     "O_DIRECT: auto, on or off", SetDirect, "auto on off"},
     {"rank", "N", kLocal, false,
      "whose index to read of a checkpoint that was saved\n"
      "with one per rank (use_collectives=False)",
@@ -254,14 +270,15 @@ constexpr std::array<OptionRow, 28> kOptions = {{
     {"json", nullptr, kAll, false, "print one JSON object on standard output",
      SetFlag<&CommandLine::json>},
     {"progress", "MODE", kAll, false,
-     "auto, plain, json or none; on standard error", SetProgress},
+     "auto, plain, json or none; on standard error", SetProgress,
+     "auto plain json none"},
     // Parsing handles it; it stands here for help and suggestions.
     {"help", nullptr, kAll, false, "print this",
      [](absl::string_view, CommandLine& line) {
        line.action = CommandLine::Action::kHelp;
        return absl::OkStatus();
      }},
-}};
+};
 
 }  // namespace
 

@@ -32,6 +32,8 @@ struct OptionRow {
   const char* help;  // lines of at most 52 columns
   // Stores `value`, or says what is wrong with it.
   absl::Status (*apply)(absl::string_view value, CommandLine& line);
+  // All values there are, separated by spaces, where they are few; else null.
+  const char* choices = nullptr;
 };
 
 constexpr uint32_t VerbBit(Verb verb) {

@@ -100,6 +100,19 @@ TEST(CommandLine, KnowsHelpAndVersion) {
     ASSERT_OK_AND_ASSIGN(const CommandLine line, Parse(words));
     EXPECT_EQ(line.action, CommandLine::Action::kVersion);
   }
+  ASSERT_OK_AND_ASSIGN(const CommandLine man, Parse("man"));
+  EXPECT_EQ(man.action, CommandLine::Action::kManPage);
+  ASSERT_OK_AND_ASSIGN(const CommandLine completion, Parse("completion fish"));
+  EXPECT_EQ(completion.action, CommandLine::Action::kCompletion);
+  EXPECT_THAT(completion.paths, ElementsAre("fish"));
+}
+
+TEST(CommandLine, ParsesHowMuchToList) {
+  ASSERT_OK_AND_ASSIGN(const CommandLine line,
+                       Parse("inspect x --depth 3 --limit 20"));
+  EXPECT_EQ(line.depth, 3u);
+  EXPECT_EQ(line.limit, 20u);
+  EXPECT_FALSE(line.all);
 }
 
 struct Refusal {
@@ -134,6 +147,11 @@ INSTANTIATE_TEST_SUITE_P(
     Options, CommandLineRefuses,
     ::testing::Values(
         Refusal{"inspect x --jsn", "did you mean '--json'"},
+        Refusal{"inspect x --depth 0", "--depth: '0' is not a number from 1"},
+        Refusal{"inspect x --limit -1", "'-1' is not a number from 1"},
+        Refusal{"inspect x --all --depth 2", "give one of the two"},
+        Refusal{"completion csh", "requires a shell: bash, fish, zsh"},
+        Refusal{"completion", "requires a shell: bash, fish, zsh"},
         Refusal{"inspect x --quux", "unknown option '--quux'"},
         Refusal{"inspect x -q", "unknown option '-q'"},
         Refusal{"convert a b --max 5", "ambiguous: --max-shard-size, "},

@@ -133,7 +133,7 @@ TEST(DaemonMessages, AnInspectionIsThatOfHere) {
   file.set_name("b");
   file.set_num_bytes(7);
   ASSERT_OK_AND_ASSIGN(const OwnedInspection owned, InspectionFrom(response));
-  const std::string text = RenderInspection(owned.inspection, true);
+  const std::string text = RenderInspection(owned.inspection, {.chunks = true});
   EXPECT_THAT(text, HasSubstr("2 x Shard(0)"));
   EXPECT_THAT(text, HasSubstr("lr      0.1"));
   EXPECT_THAT(text, HasSubstr("missing"));

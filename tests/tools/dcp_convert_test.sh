@@ -220,6 +220,32 @@ test_interrupt_leaves_no_output() {
   set +m
 }
 
+# completed WORDS...: what bash offers for the last of them.
+completed() (
+  # shellcheck disable=SC1090
+  source <("$kTool" completion bash)
+  COMP_WORDS=(dcp-convert "$@")
+  COMP_CWORD=$#
+  _dcp_convert
+  echo "${COMPREPLY[*]}"
+)
+
+test_completion_in_bash() {
+  [[ $(completed in) == inspect ]] || fail "in: $(completed in)"
+  [[ $(completed inspect --ch) == --chunks ]] ||
+    fail "inspect --ch: $(completed inspect --ch)"
+  [[ $(completed verify --ch) == "" ]] ||
+    fail "verify --ch: $(completed verify --ch)"
+  [[ $(completed convert --direct "") == "auto on off" ]] ||
+    fail "--direct: $(completed convert --direct "")"
+  [[ $(completed inspect golden/tr) == golden/train* ]] ||
+    fail "a path: $(completed inspect golden/tr)"
+  expect 0 completion fish
+  expect 2 completion csh
+  expect 0 man
+  said out ".TH DCP"
+}
+
 for name in $(compgen -A function test_); do
   echo "== $name"
   $name

@@ -3,17 +3,22 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/status_matchers.h"
+#include "tools/completion.h"
+#include "tools/man_page.h"
 #include "tools/option_table.h"
 
 namespace dcp::tools {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
@@ -74,6 +79,51 @@ TEST(Help, ItsExamplesAreCommandsThatParse) {
     for (absl::string_view command : commands) {
       command = command.substr(0, command.find(" | "));
       EXPECT_OK(ParseCommandLine(ShellWords(command))) << command;
+    }
+  }
+}
+
+TEST(ManPage, HasEveryVerbAndOption) {
+  const std::string page = ManPage();
+  for (const VerbRow& row : AllVerbs()) {
+    EXPECT_THAT(page, HasSubstr(absl::StrCat(".SS ", row.name, " ")));
+  }
+  for (const OptionRow& row : AllOptions()) {
+    const std::string name = absl::StrReplaceAll(row.name, {{"-", "\\-"}});
+    EXPECT_THAT(page, HasSubstr(absl::StrCat(".B \\-\\-", name)));
+  }
+}
+
+// A line of text that begins so would be a request to troff.
+TEST(ManPage, HasNoRequestsButItsOwn) {
+  const std::vector<std::string> lines = absl::StrSplit(ManPage(), '\n');
+  for (absl::string_view line : lines) {
+    if (!absl::StartsWith(line, ".") && !absl::StartsWith(line, "'")) continue;
+    const absl::string_view request = line.substr(0, line.find(' '));
+    EXPECT_THAT(request, AnyOf(".TH", ".SH", ".SS", ".TP", ".B", ".PP", ".nf",
+                               ".fi", ".br"))
+        << line;
+  }
+}
+
+TEST(Completion, KnowsEveryOptionAndEveryChoice) {
+  for (const absl::string_view shell : CompletionShells()) {
+    const std::string script = CompletionScript(shell);
+    for (const OptionRow& row : AllOptions()) {
+      EXPECT_THAT(script, HasSubstr(row.name)) << shell;
+      if (row.choices != nullptr) {
+        EXPECT_THAT(script, HasSubstr(row.choices)) << shell;
+      }
+    }
+  }
+}
+
+TEST(Help, EachChoiceIsAValueThatParses) {
+  for (const OptionRow& row : AllOptions()) {
+    if (row.choices == nullptr) continue;
+    for (absl::string_view choice : absl::StrSplit(row.choices, ' ')) {
+      CommandLine line;
+      EXPECT_OK(row.apply(choice, line)) << row.name << " " << choice;
     }
   }
 }

@@ -1,5 +1,7 @@
 #include "tools/inspection.h"
 
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -47,7 +49,7 @@ TEST(Inspection, CountsOnlyWhatThePatternTakes) {
 
 TEST(RenderInspection, IsForPeople) {
   const std::vector<CheckpointEntry> entries = SampleEntries();
-  EXPECT_EQ(RenderInspection(Sample(entries), /*chunks=*/false),
+  EXPECT_EQ(RenderInspection(Sample(entries), {}),
             "run/step-3\n"
             "  format     dcp\n"
             "  tensors    2 (13 elements, 56 B)\n"
@@ -70,7 +72,7 @@ TEST(RenderInspection, IsForPeople) {
 
 TEST(RenderInspection, ListsChunksWhenAsked) {
   const std::vector<CheckpointEntry> entries = SampleEntries();
-  EXPECT_THAT(RenderInspection(Sample(entries), /*chunks=*/true),
+  EXPECT_THAT(RenderInspection(Sample(entries), {.chunks = true}),
               HasSubstr("TENSOR  CHUNK       FILE          OFFSET  LENGTH\n"
                         "w       [0:2, 0:3]  __0_0.distcp       0     100\n"
                         "w       [2:4, 0:3]  __1_0.distcp       0     200\n"
@@ -81,7 +83,7 @@ TEST(RenderInspection, SaysWhyObjectsAreNotShown) {
   const std::vector<CheckpointEntry> entries = SampleEntries();
   Inspection inspection = Sample(entries);
   inspection.objects_note = "Too many.";
-  EXPECT_THAT(RenderInspection(inspection, false),
+  EXPECT_THAT(RenderInspection(inspection, {}),
               HasSubstr("hidden  (not read)\nToo many.\n"));
 }
 
@@ -90,9 +92,71 @@ TEST(RenderInspection, SumsUpManyFiles) {
   for (int i = 0; i < 100; ++i) {
     inspection.files.push_back({absl::StrCat("f", i), 10});
   }
-  const std::string text = RenderInspection(inspection, false);
+  const std::string text = RenderInspection(inspection, {});
   EXPECT_THAT(text, HasSubstr("f31         10 B\n(68 more)  680 B\n"));
   EXPECT_THAT(text, Not(HasSubstr("f32")));
+}
+
+// `num_layers` layers of two tensors of 4 bytes, and "head".
+std::vector<CheckpointEntry> Layers(int num_layers) {
+  std::vector<CheckpointEntry> entries;
+  const auto add = [&](std::string name) {
+    TensorEntry tensor;
+    tensor.shape = {1};
+    tensor.boxes = {WholeBox(tensor.shape)};
+    tensor.locations.resize(1);
+    CheckpointEntry& entry = entries.emplace_back();
+    entry.fqn = std::move(name);
+    entry.value = std::move(tensor);
+  };
+  for (int i = 0; i < num_layers; ++i) {
+    add(absl::StrCat("model.", i, ".weight"));
+    add(absl::StrCat("model.", i, ".bias"));
+  }
+  add("head");
+  return entries;
+}
+
+TEST(RenderInspection, SumsUpManyTensorsAsFarAsTheyFitOnAScreen) {
+  const std::vector<CheckpointEntry> many = Layers(100);
+  EXPECT_THAT(RenderInspection(InspectEntries(many, ""), {}),
+              HasSubstr("TENSORS NAMED  NUMBER  ELEMENTS   SIZE\n"
+                        "model.*           200       200  800 B\n"
+                        "head                1         1    4 B\n"
+                        "Tensors are summed up"));
+  const std::vector<CheckpointEntry> few = Layers(10);
+  EXPECT_THAT(RenderInspection(InspectEntries(few, ""), {}),
+              HasSubstr("model.9.bias    float32  [1]"));
+}
+
+TEST(RenderInspection, SumsUpToTheDepthThatWasAskedFor) {
+  const std::vector<CheckpointEntry> entries = Layers(3);
+  EXPECT_THAT(RenderInspection(InspectEntries(entries, ""), {.depth = 2}),
+              HasSubstr("model.0.*           2         2   8 B\n"
+                        "model.1.*           2         2   8 B\n"
+                        "model.2.*           2         2   8 B\n"
+                        "head                1         1   4 B\n"));
+  EXPECT_THAT(
+      RenderInspection(InspectEntries(entries, ""), {.depth = 2, .limit = 1}),
+      HasSubstr("model.0.*           2         2   8 B\n"
+                "(3 more)            5         5  20 B\n"));
+}
+
+TEST(RenderInspection, ListsAllWhenAsked) {
+  const std::vector<CheckpointEntry> entries = Layers(150);
+  const std::string text =
+      RenderInspection(InspectEntries(entries, ""), {.all = true});
+  EXPECT_THAT(text, HasSubstr("model.149.bias"));
+  EXPECT_THAT(text, Not(HasSubstr("summed up")));
+}
+
+TEST(RenderInspection, ALimitCountsWhatItLeavesOut) {
+  const std::vector<CheckpointEntry> entries = Layers(150);
+  const std::string text =
+      RenderInspection(InspectEntries(entries, ""), {.limit = 1});
+  EXPECT_THAT(text, HasSubstr("model.0.weight  float32  [1]        4 B"));
+  EXPECT_THAT(text, HasSubstr("(300 more)                      1.20 kB\n"));
+  EXPECT_THAT(text, Not(HasSubstr("model.0.bias")));
 }
 
 TEST(RenderInspection, ObeysNoNameInTheCheckpoint) {
@@ -100,8 +164,10 @@ TEST(RenderInspection, ObeysNoNameInTheCheckpoint) {
   entries[0].fqn = "w\033]0;title\007";
   Inspection inspection = Sample(entries);
   inspection.properties = {{"k\n", "v\r"}};
-  EXPECT_THAT(RenderInspection(inspection, true), Not(HasSubstr("\033")));
-  EXPECT_THAT(RenderInspection(inspection, true), Not(HasSubstr("\r")));
+  EXPECT_THAT(RenderInspection(inspection, {.chunks = true}),
+              Not(HasSubstr("\033")));
+  EXPECT_THAT(RenderInspection(inspection, {.chunks = true}),
+              Not(HasSubstr("\r")));
 }
 
 }  // namespace
