@@ -1,6 +1,8 @@
 // Reading accelerate's config file: what `accelerate config` writes and
 // `accelerate launch` reads (its ClusterConfig).
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <vector>
@@ -8,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "fsdp/config/copies.h"
 #include "fsdp/config/dialects.h"
 #include "fsdp/config/fsdp_options.h"
 #include "fsdp/config/section.h"
@@ -25,18 +28,66 @@ void SetDefaults(TrainConfig& config) {
   config.checkpoint.cpu_ram_efficient_loading = true;
 }
 
-void ReadDistributedType(Section& root) {
+// Types of accelerate that train copies of the model, on whatever device.
+constexpr absl::string_view kCopying[] = {
+    "NO",         "MULTI_CPU", "MULTI_GPU",    "MULTI_HPU",  "MULTI_MLU",
+    "MULTI_MUSA", "MULTI_NPU", "MULTI_NEURON", "MULTI_SDAA", "MULTI_XPU"};
+
+bool IsCopying(absl::string_view type) {
+  return std::any_of(std::begin(kCopying), std::end(kCopying),
+                     [&](absl::string_view known) {
+                       return absl::EqualsIgnoreCase(type, known);
+                     });
+}
+
+// False: the model is not sharded, but copied.
+bool ReadDistributedType(Section& root, MeshConfig& mesh) {
   const Node* type = root.Find("distributed_type");
   Findings& findings = root.findings();
   if (type == nullptr) {
     if (root.Find("fsdp_config") == nullptr) {
       findings.Problem(root.node().place,
-                       "has no distributed_type; write distributed_type: FSDP");
+                       "has no distributed_type, which accelerate requires; "
+                       "write distributed_type: FSDP, or MULTI_GPU for copies "
+                       "of the model");
     }
-    return;
+    return true;
   }
-  root.Refuse("distributed_type", "FSDP",
-              "all that is trained here is sharded; write FSDP");
+  if (IsCopying(type->text)) {
+    ReadAsCopies(type->place, absl::StrCat("is ", type->text, ", and is"), mesh,
+                 findings);
+    return false;
+  }
+  constexpr absl::string_view kEngines[][2] = {
+      {"DEEPSPEED", "there is no DeepSpeed here"},
+      {"MEGATRON_LM", "there is no Megatron-LM here"},
+      {"XLA", "there are no TPUs here"},
+      {"TPU", "there are no TPUs here"},
+  };
+  for (const auto& [engine, why] : kEngines) {
+    if (!absl::EqualsIgnoreCase(type->text, engine)) continue;
+    root.Refuse("distributed_type", "FSDP", absl::StrCat(why, "; write FSDP"));
+    return true;
+  }
+  const Choices<bool> kTypes = {{"FSDP", true}, {"MULTI_GPU", false}};
+  Setting<bool> unused;
+  root.Read("distributed_type", kTypes, unused);
+  return true;
+}
+
+// What the file says of sharding is read by accelerate for FSDP alone.
+void IgnoreSharding(Section& root, TrainConfig& config) {
+  config.checkpoint.cpu_ram_efficient_loading = false;
+  const Node* options = root.Find("fsdp_config");
+  if (options != nullptr && !options->entries.empty()) {
+    root.Ignore("fsdp_config", "distributed_type is not FSDP");
+  }
+  const Setting<int64_t>& shard = config.mesh.data_parallel_shard_degree;
+  if (*shard == 1) return;
+  root.findings().Problem(
+      *shard.place(),
+      absl::StrCat("is ", *shard,
+                   ", but only distributed_type: FSDP makes shards"));
 }
 
 void RefuseOthers(Section& root) {
@@ -133,14 +184,13 @@ void ReadOffload(Section& section, TrainConfig& config) {
   section.Read(KeyOf("offload_params", section), config.sharding.cpu_offload);
 }
 
-// FSDP1 makes one copy on each machine, and the file knows how many there are.
+// FSDP1 makes one copy on each machine, and the file knows how many there are:
+// accelerate starts one unless it is told otherwise.
 void ResolveHybrid(const Node* num_machines, TrainConfig& config) {
   MeshConfig& mesh = config.mesh;
-  if (*mesh.data_parallel_shard_degree != kShardWithinNode ||
-      num_machines == nullptr) {
-    return;
-  }
-  const std::optional<int64_t> machines = AsInteger(*num_machines);
+  if (*mesh.data_parallel_shard_degree != kShardWithinNode) return;
+  const std::optional<int64_t> machines =
+      num_machines == nullptr ? 1 : AsInteger(*num_machines);
   const Place place = mesh.data_parallel_shard_degree.place().value_or(Place{});
   if (machines == 1) {
     mesh.data_parallel_shard_degree = Setting<int64_t>(kShardOverRest, place);
@@ -164,13 +214,17 @@ void ReadProcesses(Section& root, TrainConfig& config) {
 }
 
 // The files of 2021: fp16: true.
-void ReadPrecision(Section& root, TrainConfig& config) {
+void ReadPrecision(Section& root, bool is_sharded, TrainConfig& config) {
   ReadMixedPrecision("mixed_precision", root, config);
   Setting<bool> fp16;
   if (root.Read("fp16", fp16) && *fp16 &&
       root.Find("mixed_precision") == nullptr) {
     SetMixedPrecision(dcp::DType::kFloat16, fp16.place().value_or(Place{}),
                       config);
+  }
+  const Setting<std::optional<dcp::DType>> type = config.precision.param_dtype;
+  if (!is_sharded) {
+    CastCopies(*type, type.place().value_or(Place{}), config.precision);
   }
 }
 
@@ -180,10 +234,10 @@ void ReadAccelerate(const Node& root_node, TrainConfig& config,
                     Findings& findings) {
   SetDefaults(config);
   Section root(root_node, findings);
-  ReadDistributedType(root);
+  const bool is_sharded = ReadDistributedType(root, config.mesh);
   RefuseOthers(root);
   ReadProcesses(root, config);
-  ReadPrecision(root, config);
+  ReadPrecision(root, is_sharded, config);
   ReadCompilation(root);
   // Degrees first: they decide what a strategy means.
   if (const Node* node = root.Find("parallelism_config"); node != nullptr) {
@@ -191,7 +245,10 @@ void ReadAccelerate(const Node& root_node, TrainConfig& config,
     ReadParallelismOptions(parallelism, config);
     parallelism.Finish();
   }
-  if (const Node* node = root.Find("fsdp_config"); node != nullptr) {
+  const Node* node = root.Find("fsdp_config");
+  if (!is_sharded) {
+    IgnoreSharding(root, config);
+  } else if (node != nullptr) {
     Section options(*node, findings);
     ReadFsdpOptions(options, config);
     ReadOffload(options, config);

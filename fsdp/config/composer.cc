@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "fsdp/config/composer_references.h"
 #include "fsdp/config/composer_trainer.h"
+#include "fsdp/config/copies.h"
 #include "fsdp/config/dialects.h"
 #include "fsdp/config/fsdp1.h"
 #include "fsdp/config/idle_casts.h"
@@ -255,17 +256,6 @@ void RefuseOtherPrograms(Section& root) {
   root.Find("models");  // of an evaluation; no slip of model
 }
 
-// Without a block, Composer trains copies of the model.
-void Replicate(const Node& node, MeshConfig& mesh, Findings& findings) {
-  mesh.data_parallel_replicate_degree =
-      Setting<int64_t>(kReplicateOverRest, node.place);
-  mesh.data_parallel_shard_degree = Setting<int64_t>(1, node.place);
-  findings.Changed(node.place,
-                   "has neither fsdp2 nor fsdp, and is read as "
-                   "data_parallel_shard_degree: 1: every rank has the whole "
-                   "model, and gradients are averaged");
-}
-
 void SetDefaults(const Block& block, TrainConfig& config) {
   config.sharding.auto_wrap_policy = AutoWrapPolicy::kDirectChildren;
   config.sharding.reshard_after_forward = ReshardSetting(true);
@@ -304,14 +294,18 @@ void ReadComposer(const Node& root_node, TrainConfig& config,
   const Block block = FindBlock(root, parallelism, findings);
   SetDefaults(block, config);
   const Precision precision = ReadPrecision(root, block.is_foundry);
-  ReadComposerLoop(root, config);
   if (block.node == nullptr) {
-    Replicate(parallelism_node == nullptr ? resolved : *parallelism_node,
-              config.mesh, findings);
+    const Node& place =
+        parallelism_node == nullptr ? resolved : *parallelism_node;
+    ReadAsCopies(place.place, "has neither fsdp2 nor fsdp, and is", config.mesh,
+                 findings);
+    CastCopies(precision.type, precision.place.value_or(place.place),
+               config.precision);
   } else {
     ReadBlock(Section(*block.node, findings), block.is_fsdp2, precision,
               config);
   }
+  ReadComposerLoop(root, config);
   for (const Node* tensor_parallel :
        {parallelism.Find("tp"), root.Find({"tp", "tp_config"})}) {
     if (tensor_parallel == nullptr) continue;

@@ -6,6 +6,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "fsdp/config/copies.h"
+#include "fsdp/config/optimizer_name.h"
 #include "fsdp/config/writing.h"
 
 namespace fsdp::config {
@@ -113,6 +115,7 @@ void Couple(Section& section, LoopConfig& loop) {
 
 void ReadOptimizer(const Node& node, LoopConfig& loop, Findings& findings) {
   Section section(node, findings);
+  ReadOptimizerName("name", section);
   Setting<std::string> name;
   section.Read("name", name);
   section.Read("lr", RealRange{}, loop.lr);
@@ -138,11 +141,33 @@ void ReadAlgorithms(const Node& node, LoopConfig& loop, Findings& findings) {
   algorithms.FinishLenient("the program is its own loop");
 }
 
-void ReadModel(const Node& node, PrecisionConfig& precision,
-               Findings& findings) {
+// LLM Foundry builds a model of init_device: mixed on rank 0 alone, and the
+// others on the meta device.
+void ReadInitDevice(Section& model, TrainConfig& config) {
+  const Choices<bool> kDevices = {
+      {"mixed", true}, {"cpu", false}, {"meta", false}};
+  Setting<bool> is_mixed;
+  if (!model.Read("init_device", kDevices, is_mixed) || !*is_mixed) return;
+  if (AreCopies(config.mesh)) {
+    model.findings().Problem(*is_mixed.place(),
+                             "is mixed, which LLM Foundry has for FSDP alone; "
+                             "write cpu, or an fsdp_config");
+    return;
+  }
+  Setting<bool>& loading = config.checkpoint.cpu_ram_efficient_loading;
+  if (loading.place().has_value()) return;
+  loading = is_mixed;
+  model.findings().Changed(*is_mixed.place(),
+                           "is read as load_monolith_rank0_only: true: rank 0 "
+                           "reads the weights, and sends the others their "
+                           "parts");
+}
+
+void ReadModel(const Node& node, TrainConfig& config, Findings& findings) {
   if (node.kind != Kind::kMap) return;
   Section section(node, findings);
-  section.Read("master_weights_dtype", precision.dtype);
+  section.Read("master_weights_dtype", config.precision.dtype);
+  ReadInitDevice(section, config);
   section.FinishLenient("the program makes its model");
 }
 
@@ -219,7 +244,7 @@ void ReadComposerLoop(Section& root, TrainConfig& config) {
     ReadAlgorithms(*node, loop, root.findings());
   }
   if (const Node* node = root.Find("model")) {
-    ReadModel(*node, config.precision, root.findings());
+    ReadModel(*node, config, root.findings());
   }
 }
 

@@ -1,7 +1,12 @@
 #include "fsdp/config/dialect_of.h"
 
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
 #include "absl/types/span.h"
 
 namespace fsdp::config {
@@ -10,10 +15,48 @@ namespace {
 using Kind = Node::Kind;
 
 constexpr absl::string_view kOfAccelerate[] = {
-    "compute_environment", "distributed_type",       "machine_rank",
-    "num_machines",        "main_training_function", "num_processes",
-    "downcast_bf16",       "fsdp_config_file",
+    "compute_environment",
+    "distributed_type",
+    "downcast_bf16",
+    "dynamo_config",
+    "enable_cpu_affinity",
+    "fsdp_config_file",
+    "gpu_ids",
+    "machine_rank",
+    "main_process_ip",
+    "main_process_port",
+    "main_training_function",
+    "megatron_lm_config",
+    "num_machines",
+    "num_processes",
+    "rdzv_backend",
+    "same_network",
+    "tpu_use_cluster",
+    "use_cpu",
 };
+// Of axolotl; the first three are in nearly all of its files.
+constexpr absl::string_view kOfAxolotl[] = {
+    "base_model",
+    "micro_batch_size",
+    "sequence_len",
+    "adapter",
+    "chat_template",
+    "dataset_prepared_path",
+    "datasets",
+    "dp_shard_size",
+    "fsdp_version",
+    "load_in_4bit",
+    "load_in_8bit",
+    "num_epochs",
+    "pad_to_sequence_len",
+    "pretraining_dataset",
+    "rl",
+    "sample_packing",
+    "saves_per_epoch",
+    "tokenizer_type",
+    "val_set_size",
+};
+constexpr size_t kNumSureOfAxolotl = 3;
 // Of LLM Foundry and Composer's Trainer.
 constexpr absl::string_view kOfComposer[] = {
     "fsdp2",
@@ -41,10 +84,69 @@ constexpr absl::string_view kOfComposerFsdp[] = {
     "data_parallel_replicate_degree",
     "verbose",
 };
-constexpr absl::string_view kOfTorchTitan[] = {
-    "parallelism",
-    "job",
+// Keys of TorchTitan's sections, enough to tell them from others' of the same
+// names.
+struct SectionKeys {
+  absl::string_view section;
+  std::vector<absl::string_view> keys;
 };
+const std::vector<SectionKeys>& OfTorchTitan() {
+  static const auto& sections = *new std::vector<SectionKeys>{
+      {"parallelism",
+       {"context_parallel_degree", "data_parallel_replicate_degree",
+        "data_parallel_shard_degree", "disable_loss_parallel",
+        "enable_async_tensor_parallel", "expert_parallel_degree",
+        "fsdp_reshard_after_forward", "pipeline_parallel_degree",
+        "tensor_parallel_degree"}},
+      {"training",
+       {"data_parallel_degree", "data_parallel_replicate_degree",
+        "data_parallel_shard_degree", "enable_cpu_offload", "local_batch_size",
+        "max_norm", "mixed_precision_param", "mixed_precision_reduce",
+        "seq_len", "steps", "tensor_parallel_degree"}},
+      {"activation_checkpoint", {"mode", "selective_ac_option"}},
+      {"checkpoint",
+       {"async_mode", "enable_checkpoint", "initial_load_path", "keep_latest_k",
+        "last_save_model_only", "model_weights_only"}},
+      {"job", {"config_file", "description", "dump_folder"}},
+      {"model", {"flavor", "hf_assets_path", "tokenizer_path"}},
+      {"experimental",
+       {"context_parallel_degree", "custom_args_module",
+        "pipeline_parallel_degree"}},
+  };
+  return sections;
+}
+
+// Programs whose files are met beside configs. All keys of a row are there; a
+// dot leads into a map.
+struct OtherProgram {
+  absl::string_view name;
+  std::vector<absl::string_view> keys;
+};
+const std::vector<OtherProgram>& OtherPrograms() {
+  static const auto& programs = *new std::vector<OtherProgram>{
+      {"LLaMA-Factory", {"finetuning_type"}},
+      {"LLaMA-Factory", {"stage", "template"}},
+      {"LLaMA-Factory", {"cutoff_len", "template"}},
+      {"nanotron", {"parallelism.dp"}},
+      {"nanotron", {"parallelism.tp", "parallelism.pp"}},
+      {"nanotron", {"general", "tokens"}},
+      {"DeepSpeed", {"zero_optimization"}},
+      {"DeepSpeed", {"train_micro_batch_size_per_gpu"}},
+      {"NeMo", {"trainer.devices", "exp_manager"}},
+      {"Cargo", {"package", "dependencies"}},
+      {"Cargo", {"workspace.members"}},
+      {"Python packaging (pyproject.toml)", {"build-system"}},
+      {"Python packaging (pyproject.toml)", {"project.name"}},
+      {"Python packaging (pyproject.toml)", {"tool"}},
+      {"Docker Compose", {"services"}},
+      {"GitHub Actions", {"jobs", "on"}},
+      {"Kubernetes", {"apiVersion", "kind"}},
+      {"npm", {"name", "scripts", "version"}},
+      {"a model of transformers (config.json)", {"architectures"}},
+      {"a model of transformers (config.json)", {"hidden_size", "model_type"}},
+  };
+  return programs;
+}
 // Of TrainingArguments, and of its fsdp_config when that is a file of its own.
 constexpr absl::string_view kOfTransformers[] = {
     "fsdp",
@@ -89,6 +191,60 @@ bool HasAny(const Node* map, absl::Span<const absl::string_view> keys) {
   return false;
 }
 
+bool HasPath(const Node& root, absl::string_view path) {
+  const Node* node = &root;
+  for (const absl::string_view key : absl::StrSplit(path, '.')) {
+    node = node->Find(key);
+    if (node == nullptr) return false;
+  }
+  return true;
+}
+
+size_t CountOf(const Node& map, absl::Span<const absl::string_view> keys) {
+  size_t count = 0;
+  for (const absl::string_view key : keys) {
+    if (map.Find(key) != nullptr) ++count;
+  }
+  return count;
+}
+
+bool IsAxolotl(const Node& root) {
+  const absl::Span<const absl::string_view> keys = kOfAxolotl;
+  return CountOf(root, keys) > 1 &&
+         CountOf(root, keys.first(kNumSureOfAxolotl)) > 0;
+}
+
+bool IsTorchTitan(const Node& root) {
+  for (const auto& [section, keys] : OfTorchTitan()) {
+    const Node* node = root.Find(section);
+    if (node == nullptr || node->kind != Kind::kMap) continue;
+    if (HasAny(node, keys)) return true;
+    // So that a slip of a key is said.
+    if (section == "parallelism" &&
+        std::all_of(node->entries.begin(), node->entries.end(),
+                    [](const Node::Entry& entry) {
+                      return absl::StrContains(entry.key, "parallel");
+                    })) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// A file of accelerate that lacks distributed_type, which is said then: all
+// options have accelerate's prefix, and nothing is of TrainingArguments.
+bool HasAcceleratesOptions(const Node& root) {
+  const Node* options = root.Find("fsdp_config");
+  if (options == nullptr || options->entries.empty()) return false;
+  for (const absl::string_view key : {"fsdp", "output_dir", "bf16", "fp16"}) {
+    if (root.Find(key) != nullptr) return false;
+  }
+  return std::all_of(options->entries.begin(), options->entries.end(),
+                     [](const Node::Entry& entry) {
+                       return absl::StartsWith(entry.key, "fsdp_");
+                     });
+}
+
 // TrainingArguments have one as well, of the sizes of a mesh.
 bool HasComposersParallelism(const Node& root) {
   const Node* parallelism = root.Find("parallelism_config");
@@ -125,8 +281,18 @@ Syntax SyntaxOf(absl::string_view name, absl::string_view text) {
   return absl::StartsWith(start, "[") ? Syntax::kToml : Syntax::kYaml;
 }
 
-std::optional<Dialect> DialectOf(absl::string_view name, const Node& root) {
-  if (absl::EndsWithIgnoreCase(name, ".toml")) return Dialect::kTorchTitan;
+const Node& ConfigRoot(const Node& root) {
+  const Node* parameters = root.Find("parameters");
+  const bool is_run =
+      parameters != nullptr && parameters->kind == Kind::kMap &&
+      (root.Find("command") != nullptr || root.Find("compute") != nullptr ||
+       root.Find("image") != nullptr);
+  return is_run ? *parameters : root;
+}
+
+std::optional<Dialect> DialectOf(const Node& root) {
+  if (!OtherProgramOf(root).empty()) return std::nullopt;
+  if (IsAxolotl(root)) return Dialect::kAxolotl;
   if (HasAny(&root, kOfAccelerate)) return Dialect::kAccelerate;
   // A word or a list in TrainingArguments, which have a parallelism_config of
   // their own kind; in Composer's, which may be all there is, it is a map.
@@ -138,11 +304,34 @@ std::optional<Dialect> DialectOf(absl::string_view name, const Node& root) {
       fsdp != nullptr || HasAny(root.Find("fsdp_config"), kOfComposerFsdp)) {
     return Dialect::kComposer;
   }
+  if (HasAcceleratesOptions(root)) return Dialect::kAccelerate;
   if (HasAny(&root, kOfTransformers) || HasFsdpVersion(root)) {
     return Dialect::kTransformers;
   }
-  if (HasAny(&root, kOfTorchTitan)) return Dialect::kTorchTitan;
+  if (IsTorchTitan(root)) return Dialect::kTorchTitan;
   return std::nullopt;
+}
+
+absl::string_view OtherProgramOf(const Node& root) {
+  for (const auto& [name, keys] : OtherPrograms()) {
+    if (std::all_of(keys.begin(), keys.end(), [&](absl::string_view key) {
+          return HasPath(root, key);
+        })) {
+      return name;
+    }
+  }
+  return "";
+}
+
+bool IsTorchTitanProgram(absl::string_view text) {
+  bool imports = false;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    imports = imports || absl::StartsWith(line, "from torchtitan") ||
+              absl::StartsWith(line, "import torchtitan");
+  }
+  return absl::StrContains(text, "-> Trainer.Config:") ||
+         (imports && (absl::StrContains(text, "ParallelismConfig(") ||
+                      absl::StrContains(text, "Trainer.Config(")));
 }
 
 }  // namespace fsdp::config

@@ -1,5 +1,5 @@
-// Which syntax and which dialect a config has, from its name and what it says.
-// For read_config. Pure; any thread.
+// Which syntax and which dialect a config has, from what it says; names and
+// suffixes decide on the syntax alone. For read_config. Pure; any thread.
 #ifndef FSDP_CONFIG_DIALECT_OF_H_
 #define FSDP_CONFIG_DIALECT_OF_H_
 
@@ -15,9 +15,21 @@ namespace fsdp::config {
 // decides.
 Syntax SyntaxOf(absl::string_view name, absl::string_view text);
 
-// A config that could be of several dialects, such as {"fsdp_config": {}}, is
-// one of transformers.
-std::optional<Dialect> DialectOf(absl::string_view name, const Node& root);
+// The map that has the config: the root, or where that is a run of MosaicML's
+// mcli, its `parameters`. Within `root`.
+const Node& ConfigRoot(const Node& root);
+
+// Of what ConfigRoot gives. A config that could be of several dialects, such as
+// {"fsdp_config": {}}, is one of transformers.
+std::optional<Dialect> DialectOf(const Node& root);
+
+// A program whose files are not read, by keys that it alone has: "DeepSpeed",
+// "nanotron", "Cargo". Empty: none that is known.
+absl::string_view OtherProgramOf(const Node& root);
+
+// Whether a text is a program that makes TorchTitan's config, as
+// config_registry.py of its 0.3.
+bool IsTorchTitanProgram(absl::string_view text);
 
 }  // namespace fsdp::config
 

@@ -1,9 +1,10 @@
-// The four dialects: each reads its tree into a TrainConfig, and writes one as
-// text. A reader sets what its dialect means by default first, then what the
-// file says; a writer writes every value that differs from its dialect's
-// default, so that what it wrote reads as the same config. What a dialect
-// cannot say becomes a kChanged finding with the place the value came from.
-// For read_config and write_config. Any thread.
+// The dialects: each reads its tree into a TrainConfig, and all but axolotl's,
+// whose files say much more than this, write one as text. A reader sets what
+// its dialect means by default first, then what the file says; a writer writes
+// every value that differs from its dialect's default, so that what it wrote
+// reads as the same config. What a dialect cannot say becomes a kChanged
+// finding with the place the value came from. For read_config and write_config.
+// Any thread.
 #ifndef FSDP_CONFIG_DIALECTS_H_
 #define FSDP_CONFIG_DIALECTS_H_
 
@@ -20,6 +21,7 @@ void ReadTransformers(const Node& root, TrainConfig& config,
                       Findings& findings);
 void ReadComposer(const Node& root, TrainConfig& config, Findings& findings);
 void ReadTorchTitan(const Node& root, TrainConfig& config, Findings& findings);
+void ReadAxolotl(const Node& root, TrainConfig& config, Findings& findings);
 
 std::string WriteAccelerate(const TrainConfig& config, Findings& findings);
 std::string WriteTransformers(const TrainConfig& config, Findings& findings);

@@ -3,6 +3,7 @@
 // that one is; but the launcher sets nearly all of them whether or not anybody
 // asked, so what has no effect is not worth a finding.
 #include <algorithm>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "fsdp/config/copies.h"
 #include "fsdp/config/fsdp1.h"
 #include "fsdp/config/fsdp_options.h"
 #include "fsdp/config/read_config.h"
@@ -84,6 +86,35 @@ void ChooseStrategy(bool is_version_1, Node& options) {
       options);
 }
 
+// accelerate's default, by which a version saves.
+StateDictType StateDictTypeOf(int64_t version) {
+  return version == 1 ? StateDictType::kFullStateDict
+                      : StateDictType::kShardedStateDict;
+}
+
+// Where nobody wrote the type of state dict, it is that of the version, which a
+// variable may have changed.
+void FollowVersion(int64_t version_before, TrainConfig& base) {
+  const int64_t version = *base.sharding.fsdp_version;
+  Setting<StateDictType>& type = base.checkpoint.state_dict_type;
+  if (version != version_before && !type.place().has_value() &&
+      *type == StateDictTypeOf(version_before)) {
+    type = StateDictTypeOf(version);
+  }
+}
+
+// A launcher that was told to shard does so, whatever a file of copies says:
+// all that the file says of sharding is in the variables.
+void SwitchOn(const Place& place, TrainConfig& base) {
+  base.mesh.data_parallel_replicate_degree = Setting<int64_t>(1, place);
+  base.mesh.data_parallel_shard_degree =
+      Setting<int64_t>(kShardOverRest, place);
+  base.sharding.fsdp_version = 1;
+  base.checkpoint.state_dict_type = StateDictTypeOf(1);
+  // As of FSDP, and not of DDP.
+  base.precision.reduce_dtype = base.precision.param_dtype;
+}
+
 void ReadOptions(const std::vector<std::string>& variables, TrainConfig& base,
                  Findings& findings) {
   Node options = MapOf(variables, "FSDP_");
@@ -92,6 +123,7 @@ void ReadOptions(const std::vector<std::string>& variables, TrainConfig& base,
        {"use_orig_params", "sync_module_states", "backward_prefetch"}) {
     Remove(unasked, options);
   }
+  const int64_t version_before = *base.sharding.fsdp_version;
   const Node* version = options.Find("version");
   ChooseStrategy(version == nullptr ? *base.sharding.fsdp_version == 1
                                     : version->text == "1",
@@ -100,6 +132,7 @@ void ReadOptions(const std::vector<std::string>& variables, TrainConfig& base,
   config::ReadFsdpOptions(section, base);
   section.Read("offload_params", base.sharding.cpu_offload);
   section.FinishLenient("accelerate has no such variables");
+  FollowVersion(version_before, base);
 }
 
 void ReadParallelism(const std::vector<std::string>& variables,
@@ -120,13 +153,22 @@ void read_environment(const std::vector<std::string>& variables,
   config::RefuseTrue("use_megatron_lm", "there is no Megatron-LM here",
                      section);
   config::ReadMixedPrecision("mixed_precision", section, base);
+  const bool are_copies = config::AreCopies(base.mesh);
+  const Node* use_fsdp = accelerate.Find("use_fsdp");
+  const bool is_on = IsTrue(accelerate, "use_fsdp", !are_copies);
+  if (are_copies && is_on) {
+    SwitchOn(use_fsdp->place, base);
+  } else if (are_copies) {
+    const auto type = base.precision.param_dtype;
+    config::CastCopies(*type, type.place().value_or(Place{}), base.precision);
+  }
   section.Read("gradient_accumulation_steps", config::IntegerRange{.least = 1},
                base.loop.gradient_accumulation_steps);
   // Degrees first: they decide what a strategy means.
   if (IsTrue(accelerate, "use_parallelism_config", true)) {
     ReadParallelism(variables, base, findings);
   }
-  if (IsTrue(accelerate, "use_fsdp", true)) {
+  if (is_on) {
     ReadOptions(variables, base, findings);
   }
 }

@@ -3,6 +3,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "fsdp/config/copies.h"
 
 namespace fsdp::config {
 namespace {
@@ -116,12 +117,7 @@ void ApplyShardingStrategy(const ShardingStrategy& strategy, const Place& place,
       ReshardSetting(strategy.reshard_after_forward), place);
   MeshConfig& mesh = config.mesh;
   if (strategy.is_replicated) {
-    mesh.data_parallel_replicate_degree =
-        Setting<int64_t>(kReplicateOverRest, place);
-    mesh.data_parallel_shard_degree = Setting<int64_t>(1, place);
-    findings.Changed(place,
-                     "is read as data_parallel_shard_degree: 1: every rank has "
-                     "the whole model, and gradients are averaged");
+    ReadAsCopies(place, "is", mesh, findings);
     return;
   }
   const std::string reshard =

@@ -54,21 +54,26 @@ class Conversion {
   // Nothing: a problem was said.
   std::optional<std::string> Run() {
     if (options_.has_value()) ConvertOptions();
-    if (was_removed_ && options_->map().in_braces &&
-        options_->map().has_comments) {
-      Problem(
-          "has comments between its braces, which would be lost; write it "
-          "without braces, or without comments");
-      return std::nullopt;
-    }
+    if (LosesComments()) return std::nullopt;
     AddDefaults();
     AddDegrees();
     return Apply();
   }
 
+  // Of a file of version 2 already.
+  std::optional<std::string> Mend() {
+    is_version_2_ = true;
+    ConvertOptions();
+    if (LosesComments()) return std::nullopt;
+    return Apply();
+  }
+
  private:
   bool is_composer() const { return read_.dialect == Dialect::kComposer; }
-  bool is_accelerate() const { return read_.dialect == Dialect::kAccelerate; }
+  bool is_accelerate() const {
+    return read_.dialect == Dialect::kAccelerate ||
+           read_.dialect == Dialect::kAxolotl;
+  }
 
   std::string Bool(bool value) const {
     if (absl::EndsWithIgnoreCase(name_, ".py")) return value ? "True" : "False";
@@ -109,6 +114,17 @@ class Conversion {
     findings_.Problem(PlaceOfMap(), std::move(text));
   }
 
+  bool LosesComments() {
+    if (!was_removed_ || !options_->map().in_braces ||
+        !options_->map().has_comments) {
+      return false;
+    }
+    Problem(
+        "has comments between its braces, which would be lost; write it "
+        "without braces, or without comments");
+    return true;
+  }
+
   void Drop(size_t i, absl::string_view why) {
     const EntryText& entry = options_->map().entries[i];
     options_->Remove(i);
@@ -129,7 +145,7 @@ class Conversion {
     const EntryText& entry = options_->map().entries[i];
     const absl::string_view base = Base(entry.name);
     if (base == "version" && !is_composer()) {
-      options_->SetValue(i, "2");
+      if (!is_version_2_) options_->SetValue(i, "2");
       has_version_ = true;
     } else if (base == "sharding_strategy") {
       ConvertStrategy(i, has_reshard);
@@ -146,8 +162,10 @@ class Conversion {
 
   void ConvertStrategy(size_t i, bool has_reshard) {
     const EntryText& entry = options_->map().entries[i];
-    if (has_reshard) {
-      Drop(i, "reshard_after_forward says it");
+    if (has_reshard || is_version_2_) {
+      Drop(i, has_reshard ? "reshard_after_forward says it"
+                          : "version 2 has reshard_after_forward instead, "
+                            "which is true unless it is written");
       return;
     }
     const std::string name =
@@ -162,7 +180,12 @@ class Conversion {
   void ConvertReshard(size_t i) {
     const EntryText& entry = options_->map().entries[i];
     has_reshard_ = true;
-    if (FindShardingStrategy(ValueOf(entry)) == nullptr) return;
+    const ShardingStrategy* strategy = FindShardingStrategy(ValueOf(entry));
+    if (strategy == nullptr) return;
+    // Copies cannot be said by true or false.
+    if (is_version_2_ && (strategy->is_hybrid || strategy->is_replicated)) {
+      return;
+    }
     options_->SetValue(i, Bool(reshard()));
     findings_.Changed(PlaceOf(entry),
                       absl::StrCat("becomes ", Bool(reshard())));
@@ -328,10 +351,17 @@ class Conversion {
   bool has_version_ = false;
   bool has_reshard_ = false;
   bool was_removed_ = false;
+  bool is_version_2_ = false;
   std::optional<size_t> state_dict_type_;
 };
 
 }  // namespace
+
+std::optional<std::string> MendFsdp2(const Fsdp1Text& file, OptionsLayout found,
+                                     const ReadConfig& read,
+                                     Findings& findings) {
+  return Conversion(file, std::move(found), read, findings).Mend();
+}
 
 std::optional<std::string> ConvertToFsdp2(const Fsdp1Text& file,
                                           OptionsLayout found,

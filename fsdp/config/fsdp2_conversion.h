@@ -21,6 +21,13 @@ struct Fsdp1Text {
   absl::string_view as_yaml;
 };
 
+// A file of version 2 without the options that version 1 left in it: they are
+// dropped, and a strategy's name becomes true or false. `found` has options.
+// Nothing: a problem was said.
+std::optional<std::string> MendFsdp2(const Fsdp1Text& file, OptionsLayout found,
+                                     const ReadConfig& read,
+                                     Findings& findings);
+
 // The new text. `found` is of `as_yaml`, and `read` of the text. Nothing: a
 // problem was said.
 std::optional<std::string> ConvertToFsdp2(const Fsdp1Text& file,

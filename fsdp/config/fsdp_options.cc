@@ -35,14 +35,22 @@ void ReadVersion(Section& section, TrainConfig& config) {
 // Of version 2: true or false. A strategy there is a mistake worth a hint.
 void ReadReshard(absl::string_view key, const Node& node, Section& section,
                  TrainConfig& config) {
-  const bool is_name = !AsBool(node).has_value() && node.is_scalar() &&
-                       FindShardingStrategy(node.text) != nullptr;
-  if (is_name) {
+  const ShardingStrategy* strategy =
+      AsBool(node).has_value() || !node.is_scalar()
+          ? nullptr
+          : FindShardingStrategy(node.text);
+  if (strategy != nullptr) {
+    const bool is_mesh = strategy->is_hybrid || strategy->is_replicated;
     section.findings().Problem(
-        node.place, absl::StrCat("is ", node.text,
-                                 ", which is of fsdp_version 1; write true or "
-                                 "false, or convert the file with fsdp-config "
-                                 "to-fsdp2"));
+        node.place,
+        absl::StrCat("is ", node.text, ", which is of fsdp_version 1; ",
+                     is_mesh ? "write true or false, and the number of copies "
+                               "in parallelism_config"
+                             : "write true or false, or let fsdp-config "
+                               "to-fsdp2 do so"));
+    // What to-fsdp2 writes.
+    config.sharding.reshard_after_forward = Setting<ReshardSetting>(
+        ReshardSetting(strategy->reshard_after_forward), node.place);
     return;
   }
   Setting<bool> value;

@@ -1,6 +1,9 @@
 #include "fsdp/config/fsdp_options_writing.h"
 
+#include <string>
 #include <variant>
+
+#include "fsdp/config/copies.h"
 
 namespace fsdp::config {
 namespace {
@@ -84,15 +87,57 @@ absl::string_view WrittenMixedPrecision(const TrainConfig& config,
     findings.Changed(PlaceOf(precision.param_dtype, "precision.param_dtype"),
                      "is written as no mixed precision");
   }
-  const OptionalDtype reduce =
-      name == "no" ? OptionalDtype() : *precision.param_dtype;
+  OptionalDtype reduce;
+  if (name != "no") {
+    reduce = IsWrittenAsCopies(config.mesh)
+                 ? OptionalDtype(dcp::DType::kFloat32)
+                 : *precision.param_dtype;
+  }
   if (*precision.reduce_dtype != reduce) {
-    findings.Changed(PlaceOf(precision.reduce_dtype, "precision.reduce_dtype"),
-                     absl::StrCat("is written as ", name,
-                                  ": gradients are reduced as parameters are "
-                                  "gathered"));
+    findings.Changed(
+        PlaceOf(precision.reduce_dtype, "precision.reduce_dtype"),
+        IsWrittenAsCopies(config.mesh)
+            ? std::string("is not written: copies average their gradients in "
+                          "the type of the parameters")
+            : absl::StrCat("is written as ", name,
+                           ": gradients are reduced as parameters are "
+                           "gathered"));
   }
   return name;
+}
+
+bool IsWrittenAsCopies(const MeshConfig& mesh) {
+  return AreCopies(mesh) && *mesh.tensor_parallel_degree == 1;
+}
+
+void LeaveOutSharding(const TrainConfig& config, const TrainConfig& read,
+                      absl::string_view dialect, Findings& findings) {
+  const auto leave_out = [&](const auto& setting, const auto& as_read,
+                             absl::string_view name) {
+    LeaveOut(setting, *as_read, name, dialect, findings);
+  };
+  const ShardingConfig& sharding = config.sharding;
+  leave_out(sharding.reshard_after_forward, read.sharding.reshard_after_forward,
+            "sharding.reshard_after_forward");
+  leave_out(sharding.cpu_offload, read.sharding.cpu_offload,
+            "sharding.cpu_offload");
+  leave_out(sharding.auto_wrap_policy, read.sharding.auto_wrap_policy,
+            "sharding.auto_wrap_policy");
+  leave_out(sharding.transformer_layer_cls_to_wrap,
+            read.sharding.transformer_layer_cls_to_wrap,
+            "sharding.transformer_layer_cls_to_wrap");
+  leave_out(sharding.min_num_params, read.sharding.min_num_params,
+            "sharding.min_num_params");
+  leave_out(sharding.ignored_modules, read.sharding.ignored_modules,
+            "sharding.ignored_modules");
+  leave_out(sharding.activation_checkpointing,
+            read.sharding.activation_checkpointing,
+            "sharding.activation_checkpointing");
+  leave_out(config.checkpoint.state_dict_type, read.checkpoint.state_dict_type,
+            "checkpoint.state_dict_type");
+  leave_out(config.checkpoint.cpu_ram_efficient_loading,
+            read.checkpoint.cpu_ram_efficient_loading,
+            "checkpoint.cpu_ram_efficient_loading");
 }
 
 WrittenDegrees DegreesOf(const MeshConfig& mesh, Findings& findings) {

@@ -60,6 +60,14 @@ struct WrittenDegrees {
 };
 WrittenDegrees DegreesOf(const MeshConfig& mesh, Findings& findings);
 
+// Whether accelerate and transformers train as many copies without FSDP.
+bool IsWrittenAsCopies(const MeshConfig& mesh);
+
+// Findings about what is said of sharding, which a file for copies leaves out,
+// where it differs from what that file is `read` as.
+void LeaveOutSharding(const TrainConfig& config, const TrainConfig& read,
+                      absl::string_view dialect, Findings& findings);
+
 // What neither dialect can say.
 void LeaveOutCommon(const TrainConfig& config, absl::string_view dialect,
                     Findings& findings);

@@ -14,11 +14,15 @@ using Path = std::vector<absl::string_view>;
 std::vector<Path> PathsOf(Dialect dialect) {
   switch (dialect) {
     case Dialect::kAccelerate:
+    case Dialect::kAxolotl:
       return {{"fsdp_config"}};
     case Dialect::kTransformers:
       return {{"fsdp_config"}, {}};
     case Dialect::kComposer:
-      return {{"parallelism_config", "fsdp"}, {"fsdp"}, {"fsdp_config"}};
+      return {{"parallelism_config", "fsdp"},
+              {"fsdp"},
+              {"fsdp_config"},
+              {"parameters", "fsdp_config"}};
     case Dialect::kTorchTitan:
       break;
   }

@@ -15,6 +15,7 @@
 #include "fsdp/config/dialect_of.h"
 #include "fsdp/config/dialects.h"
 #include "fsdp/config/document.h"
+#include "fsdp/config/printed_config.h"
 #include "fsdp/config/python_dict.h"
 
 namespace fsdp {
@@ -25,6 +26,10 @@ using config::Syntax;
 
 Node ParseText(absl::string_view name, absl::string_view text,
                Findings& findings) {
+  const std::string printed = config::PrintedConfigOf(text);
+  if (!printed.empty()) {
+    return ParseDocument(name, printed, Syntax::kJson, findings);
+  }
   if (absl::EndsWithIgnoreCase(name, ".py")) {
     return ParseDocument(name, config::PythonDictAsYaml(text), Syntax::kYaml,
                          findings);
@@ -42,25 +47,49 @@ void ReadDialect(const Node& root, Dialect dialect, ReadConfig& read) {
       return config::ReadComposer(root, read.config, read.findings);
     case Dialect::kTorchTitan:
       return config::ReadTorchTitan(root, read.config, read.findings);
+    case Dialect::kAxolotl:
+      return config::ReadAxolotl(root, read.config, read.findings);
   }
+}
+
+// Why a tree is of no dialect.
+void SayUnknown(const Node& root, Findings& findings) {
+  constexpr absl::string_view kDialects =
+      "accelerate, transformers, Composer, TorchTitan or axolotl";
+  const absl::string_view other = config::OtherProgramOf(root);
+  if (!other.empty()) {
+    findings.Problem(root.place, absl::StrCat("is a file of ", other,
+                                              ", not a config of ", kDialects));
+    return;
+  }
+  findings.Problem(
+      root.place,
+      absl::StrCat("is not a config of ", kDialects,
+                   ": it has none of distributed_type, fsdp_config, fsdp, "
+                   "parallelism_config, parallelism and base_model"));
 }
 
 }  // namespace
 
 ReadConfig read_config_text(absl::string_view name, absl::string_view text) {
   ReadConfig read;
-  const Node root = ParseText(name, text, read.findings);
-  const bool is_broken = root.entries.empty() && read.findings.has_problems();
-  read.dialect = config::DialectOf(name, root);
-  if (read.dialect.has_value()) {
-    // What is not read has no keys to miss.
-    if (!is_broken) ReadDialect(root, *read.dialect, read);
-  } else if (!is_broken) {
+  if (config::IsTorchTitanProgram(text)) {
     read.findings.Problem(
-        root.place,
-        "is no config of accelerate, transformers, Composer or TorchTitan: it "
-        "has none of distributed_type, fsdp_config, fsdp, parallelism_config "
-        "and parallelism");
+        {.file = std::string(name)},
+        "is a program that makes TorchTitan's config (0.3 and later), and no "
+        "Python runs here; start it with --debug.print_config, or "
+        "--debug.save_config_file config.json, and give what that prints");
+    return read;
+  }
+  const Node document = ParseText(name, text, read.findings);
+  const Node& root = config::ConfigRoot(document);
+  const bool is_broken = root.entries.empty() && read.findings.has_problems();
+  if (is_broken) return read;
+  read.dialect = config::DialectOf(root);
+  if (read.dialect.has_value()) {
+    ReadDialect(root, *read.dialect, read);
+  } else {
+    SayUnknown(root, read.findings);
   }
   return read;
 }

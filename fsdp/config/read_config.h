@@ -21,9 +21,9 @@ struct ReadConfig {
   Findings findings;
 };
 
-// The dialect follows from the name (.toml, .json, .yaml, .yml, .py) and from
-// the keys; text in which none is recognized is a problem. All that is wrong
-// is in the findings, at once.
+// The dialect follows from the keys, the syntax from the name (.toml, .json,
+// .yaml, .yml, .py) or the text; text in which no dialect is recognized is a
+// problem. All that is wrong is in the findings, at once.
 ReadConfig read_config_text(absl::string_view name, absl::string_view text);
 // The text of a file, whole. NotFound and the like when it cannot be read; one
 // of more than 1 MiB is refused (InvalidArgument).

@@ -1,5 +1,7 @@
 // How a file is converted:
-// 1. it is read, so that what cannot be trained is not converted either;
+// 1. it is read, so that what cannot be trained is not converted either; of
+//    version 2 strategies in place of true and false may be left over, which
+//    step 3 mends;
 // 2. the map of options, and the one around it, are found in the text;
 // 3. each option stays, changes or goes, by the table of fsdp1.h;
 // 4. what the defaults of the two versions tell apart is written down;
@@ -10,6 +12,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "fsdp/config/copies.h"
 #include "fsdp/config/fsdp2_conversion.h"
 #include "fsdp/config/options_layout.h"
 #include "fsdp/config/python_dict.h"
@@ -22,6 +25,8 @@ namespace {
 bool CanBeSaid(absl::string_view name, const ReadConfig& read,
                Findings& findings) {
   const MeshConfig& mesh = read.config.mesh;
+  const bool is_of_version_2 = *read.config.sharding.fsdp_version == 2;
+  if (is_of_version_2 && !config::AreCopies(mesh)) return true;
   const Place place = mesh.data_parallel_shard_degree.place().value_or(
       Place{.file = std::string(name)});
   if (*mesh.data_parallel_replicate_degree == kReplicateOverRest) {
@@ -42,13 +47,42 @@ bool CanBeSaid(absl::string_view name, const ReadConfig& read,
   return true;
 }
 
+// A file of version 2 without what version 1 left behind.
+ToFsdp2 Mended(absl::string_view name, absl::string_view text,
+               absl::string_view layout, ReadConfig read) {
+  ToFsdp2 result;
+  result.text = std::string(text);
+  std::optional<config::OptionsLayout> found =
+      config::FindOptions(layout, *read.dialect);
+  if (found.has_value() && found->options.has_value()) {
+    Findings findings;
+    const std::optional<std::string> mended =
+        config::MendFsdp2({.name = name, .text = text, .as_yaml = layout},
+                          *std::move(found), read, findings);
+    if (!mended.has_value()) {
+      result.findings = std::move(findings);
+      return result;
+    }
+    if (*mended == text) findings = {};
+    const ReadConfig again = read_config_text(name, *mended);
+    if (!again.findings.has_problems() &&
+        same_training(read.config, again.config)) {
+      return {.text = *mended, .findings = std::move(findings)};
+    }
+  }
+  if (read.findings.has_problems()) result.findings = std::move(read.findings);
+  return result;
+}
+
 }  // namespace
 
 ToFsdp2 to_fsdp2(absl::string_view name, absl::string_view text) {
   ToFsdp2 result;
   result.text = std::string(text);
   ReadConfig read = read_config_text(name, text);
-  if (read.findings.has_problems()) {
+  const bool is_version_2 =
+      read.dialect.has_value() && *read.config.sharding.fsdp_version == 2;
+  if (read.findings.has_problems() && !is_version_2) {
     result.findings = std::move(read.findings);
     return result;
   }
@@ -57,7 +91,6 @@ ToFsdp2 to_fsdp2(absl::string_view name, absl::string_view text) {
                             "is of TorchTitan, which has no FSDP1");
     return result;
   }
-  if (*read.config.sharding.fsdp_version == 2) return result;
   const std::string layout = absl::EndsWithIgnoreCase(name, ".py")
                                  ? config::PythonDictAsYaml(text)
                                  : std::string(text);
@@ -67,7 +100,12 @@ ToFsdp2 to_fsdp2(absl::string_view name, absl::string_view text) {
                             "dict as YAML");
     return result;
   }
-  if (!CanBeSaid(name, read, result.findings)) return result;
+  if (!read.findings.has_problems() &&
+      !CanBeSaid(name, read, result.findings)) {
+    return result;
+  }
+  // Only what is left over of version 1 is edited then; mostly nothing is.
+  if (is_version_2) return Mended(name, text, layout, std::move(read));
   std::optional<config::OptionsLayout> found =
       config::FindOptions(layout, *read.dialect);
   if (!found.has_value()) {

@@ -1,6 +1,6 @@
-// to_fsdp2: a config of accelerate, transformers or Composer for FSDP1 as the
-// same file for FSDP2, with its comments and all that is about other things as
-// they were. The job of `accelerate to-fsdp2`. Any thread.
+// to_fsdp2: a config of accelerate, transformers, Composer or axolotl for FSDP1
+// as the same file for FSDP2, with its comments and all that is about other
+// things as they were. The job of `accelerate to-fsdp2`. Any thread.
 //
 // The fsdp_config that comes out is that of accelerate's own command, key for
 // key, but
@@ -18,7 +18,9 @@
 //   makes the one SHARD_GRAD_OP, and leaves the other for its launcher to
 //   refuse,
 // - of two options for one thing that disagree, accelerate takes the later;
-//   here they are a problem.
+//   here they are a problem,
+// - of a file of version 2 options of version 1 are dropped, and a strategy's
+//   name becomes true or false; accelerate warns of them at run time.
 #ifndef FSDP_CONFIG_TO_FSDP2_H_
 #define FSDP_CONFIG_TO_FSDP2_H_
 

@@ -1,16 +1,21 @@
 // TorchTitan's TOML, as of 0.2.2, the last version that has it, with the older
-// spellings of 0.1.0. TorchTitan itself passes over keys that it does not
-// know; here they are problems where they would be about sharding.
+// spellings of 0.1.0 and of the time before, when degrees stood in [training]
+// and [experimental]; and the JSON that 0.2 and 0.3 print of a resolved config.
+// TorchTitan itself passes over keys that it does not know; here they are
+// problems where they would be about sharding.
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "fsdp/config/copies.h"
 #include "fsdp/config/dialects.h"
 #include "fsdp/config/idle_casts.h"
+#include "fsdp/config/optimizer_name.h"
 #include "fsdp/config/section.h"
 
 namespace fsdp::config {
@@ -18,6 +23,10 @@ namespace {
 
 using dcp::DType;
 using Kind = Node::Kind;
+
+constexpr absl::string_view kFloat8 =
+    "a program attaches fsdp::float8_all_gather to the parameters that shall "
+    "travel as float8";
 
 const Node& EmptyMap() {
   static const Node& empty = *new Node();
@@ -43,13 +52,15 @@ void IgnoreWhenOn(Section& section, absl::string_view key,
   if (section.Read(key, value) && *value) section.Ignore(key, reason);
 }
 
-// The spelling of the two that the file has; a problem when it has both.
-absl::string_view Spelling(Section& section, absl::string_view name,
-                           absl::string_view older) {
-  section.Find({name, older});
-  const bool is_older = section.node().Find(name) == nullptr &&
-                        section.node().Find(older) != nullptr;
-  return is_older ? older : name;
+// The spelling that the file has, of the newest or of older versions; a problem
+// when it has two.
+absl::string_view Spelling(Section& section,
+                           const std::vector<absl::string_view>& names) {
+  section.Find(names);
+  for (const absl::string_view name : names) {
+    if (section.node().Find(name) != nullptr) return name;
+  }
+  return names[0];
 }
 
 // The degree 0 is none: neither ranks nor the rest of them.
@@ -85,13 +96,36 @@ std::string ReadDumpFolder(Section section) {
 }
 
 void ReadModel(Section section) {
-  section.Refuse("converters", "",
-                 "a program attaches fsdp::float8_all_gather to the parameters "
-                 "that shall travel as float8");
+  section.Refuse("converters", "", kFloat8);
   section.FinishLenient("the program makes its model");
 }
 
+// 0.3: a list of groups of parameters, each with an optimizer of its own.
+void ReadParameterGroups(const Node& groups, LoopConfig& loop,
+                         Findings& findings) {
+  if (groups.items.empty()) return;
+  if (groups.items.size() > 1) {
+    findings.Problem(groups.place,
+                     "has several groups of parameters, but one learning rate "
+                     "is for all of them here");
+    return;
+  }
+  Section group(groups.items[0], findings);
+  ReadOptimizerName("optimizer_name", group);
+  if (const Node* arguments = group.Find("optimizer_kwargs")) {
+    Section section(*arguments, findings);
+    section.Read("lr", RealRange{}, loop.lr);
+    section.Read("weight_decay", RealRange{}, loop.weight_decay);
+    section.FinishLenient("the program makes its optimizer");
+  }
+  group.FinishLenient("the program makes its optimizer");
+}
+
 void ReadOptimizer(Section section, LoopConfig& loop) {
+  ReadOptimizerName("name", section);
+  if (const Node* groups = section.Find("param_groups")) {
+    ReadParameterGroups(*groups, loop, section.findings());
+  }
   section.Read("lr", RealRange{}, loop.lr);
   section.Read("weight_decay", RealRange{}, loop.weight_decay);
   IgnoreWhenOn(section, "early_step_in_backward",
@@ -115,8 +149,10 @@ void ReadTypes(Section& section, PrecisionConfig& precision) {
 
 void ReadBatches(Section& section, LoopConfig& loop) {
   section.Read("steps", IntegerRange{}, loop.steps);
-  section.Read("local_batch_size", {.least = 1}, loop.local_batch_size);
-  section.Read("seq_len", {.least = 1}, loop.seq_len);
+  section.Read(Spelling(section, {"local_batch_size", "batch_size"}),
+               {.least = 1}, loop.local_batch_size);
+  section.Read(Spelling(section, {"seq_len", "max_context_length"}),
+               {.least = 1}, loop.seq_len);
   section.Read("max_norm", RealRange{}, loop.max_norm);
   Setting<int64_t> global = -1;  // as many as follow from the local ones
   section.Read("global_batch_size", {.least = -1}, global);
@@ -128,15 +164,46 @@ void ReadBatches(Section& section, LoopConfig& loop) {
   }
 }
 
-void ReadTraining(Section section, TrainConfig& config) {
+// 0.3 counts tokens where its predecessors count sequences.
+void ReadTokens(Section& section, LoopConfig& loop) {
+  Setting<int64_t> tokens;
+  if (!section.Read("num_tokens_per_microbatch_per_dp_rank", {.least = 1},
+                    tokens)) {
+    return;
+  }
+  const int64_t seq_len = **loop.seq_len;
+  if (*tokens % seq_len == 0) {
+    loop.local_batch_size = Some(*tokens / seq_len, *tokens.place());
+  }
+  Setting<int64_t> step = -1;
+  section.Read("num_tokens_per_train_step", {.least = -1}, step);
+  if (*step > 0 && *step % seq_len == 0) {
+    loop.global_batch_size = Some(*step / seq_len, *step.place());
+  }
+  for (const Setting<int64_t>& count : {tokens, step}) {
+    if (*count <= 0 || *count % seq_len == 0) continue;
+    section.findings().Changed(
+        *count.place(),
+        absl::StrCat("is read as the program's own: it is not a multiple of "
+                     "max_context_length, ",
+                     seq_len));
+  }
+}
+
+void ReadTraining(Section& section, TrainConfig& config) {
   ReadTypes(section, config.precision);
   ReadBatches(section, config.loop);
+  ReadTokens(section, config.loop);
   section.Read("enable_cpu_offload", config.sharding.cpu_offload);
   section.Read("seed", IntegerRange{}, config.loop.seed);  // 0.1.0
   IgnoreWhenOn(section, "compile", "modules run as they are");
   IgnoreWhenOn(section, "deterministic", "the program chooses its algorithms");
   section.Ignore("dataset", "the program chooses its data");
-  PassOver(section, {"dataset_path", "dataloader", "gc_freq", "gc_debug"});
+  section.Refuse("fp8_linear", "", kFloat8);
+  section.Refuse("enable_fp8_linear", "false", kFloat8);
+  section.Refuse("enable_float8_linear", "false", kFloat8);
+  PassOver(section, {"dataset_path", "dataloader", "gc_freq", "gc_debug",
+                     "disable_cuda_graphs"});
   section.FinishLenient("the program chooses its data");
 }
 
@@ -154,25 +221,64 @@ void RefuseOtherParallelism(Section& section) {
                  "experts are sharded like other parameters; write 1");
   section.Refuse("expert_tensor_parallel_degree", "1",
                  "experts are sharded like other parameters; write 1");
-  PassOver(
+  PassOver(section,
+           {"context_parallel_load_balancer", "context_parallel_rotate_method",
+            "expert_parallel_comm_backend", "module_fqns_per_model_part",
+            "pipeline_parallel_expert_parallel_overlap",
+            "pipeline_parallel_first_stage_less_layers",
+            "pipeline_parallel_last_stage_less_layers",
+            "pipeline_parallel_layers_per_stage",
+            "pipeline_parallel_microbatch_size", "pipeline_parallel_schedule",
+            "pipeline_parallel_schedule_csv", "pipeline_parallel_split_points",
+            "pipeline_parallel_microbatches", "num_pp_microbatches",
+            "context_parallel_ptrr_mask_key", "enable_fsdp_symm_mem",
+            "enable_sequence_parallel", "spmd_backend"});
+}
+
+// Wherever a version has them.
+void ReadDegrees(Section& section, MeshConfig& mesh) {
+  ReadDegree(section, "data_parallel_replicate_degree", 1,
+             mesh.data_parallel_replicate_degree);
+  ReadDegree(
       section,
-      {"context_parallel_load_balancer", "context_parallel_rotate_method",
-       "expert_parallel_comm_backend", "module_fqns_per_model_part",
-       "pipeline_parallel_expert_parallel_overlap",
-       "pipeline_parallel_first_stage_less_layers",
-       "pipeline_parallel_last_stage_less_layers",
-       "pipeline_parallel_layers_per_stage",
-       "pipeline_parallel_microbatch_size", "pipeline_parallel_schedule",
-       "pipeline_parallel_schedule_csv", "pipeline_parallel_split_points"});
+      Spelling(section, {"data_parallel_shard_degree", "data_parallel_degree"}),
+      kShardOverRest, mesh.data_parallel_shard_degree);
+  ReadDegree(section, "tensor_parallel_degree", 1, mesh.tensor_parallel_degree);
+}
+
+// Before 0.1 degrees stood in [training] and [experimental]. One that stands in
+// [parallelism] as well is a problem, for TorchTitan reads but one of them.
+void ReadOlderDegrees(const Node& parallelism, Section& training,
+                      Section& experimental, MeshConfig& mesh) {
+  for (Section* section : {&training, &experimental}) {
+    for (const auto& [key, value] : section->node().entries) {
+      if (!absl::EndsWith(key, "_parallel_degree") &&
+          !absl::StartsWith(key, "data_parallel_")) {
+        continue;
+      }
+      if (parallelism.Find(key) == nullptr) continue;
+      section->findings().Problem(
+          value.place, absl::StrCat("stands in [parallelism] as well; keep the "
+                                    "one of this version of TorchTitan"));
+    }
+    ReadDegrees(*section, mesh);
+    RefuseOtherParallelism(*section);
+    PassOver(*section, {"enable_loss_parallel"});
+    IgnoreWhenOn(*section, "enable_async_tensor_parallel",
+                 "it is an optimization of torch.compile");
+    IgnoreWhenOn(*section, "enable_compiled_autograd",
+                 "modules run as they are");
+  }
+  const Choices<bool> kTypes = {{"fsdp", true}, {"ddp", false}};
+  Setting<bool> is_sharded = true;
+  if (training.Read("data_parallel_type", kTypes, is_sharded) && !*is_sharded) {
+    ReadAsCopies(*is_sharded.place(), "is ddp, and is", mesh,
+                 training.findings());
+  }
 }
 
 void ReadParallelism(Section section, TrainConfig& config) {
-  MeshConfig& mesh = config.mesh;
-  ReadDegree(section, "data_parallel_replicate_degree", 1,
-             mesh.data_parallel_replicate_degree);
-  ReadDegree(section, "data_parallel_shard_degree", kShardOverRest,
-             mesh.data_parallel_shard_degree);
-  ReadDegree(section, "tensor_parallel_degree", 1, mesh.tensor_parallel_degree);
+  ReadDegrees(section, config.mesh);
   const Choices<ReshardSetting> kReshard = {{"default", ReshardSetting()},
                                             {"always", ReshardSetting(true)},
                                             {"never", ReshardSetting(false)}};
@@ -190,8 +296,8 @@ void ReadParallelism(Section section, TrainConfig& config) {
 void ReadInitialLoad(Section& section, CheckpointConfig& checkpoint) {
   section.Read("initial_load_path", checkpoint.initial_load_path);
   Setting<bool> model_only = true;
-  section.Read(Spelling(section, "initial_load_model_only",
-                        "initial_load_model_weights_only"),
+  section.Read(Spelling(section, {"initial_load_model_only",
+                                  "initial_load_model_weights_only"}),
                model_only);
   if (!*model_only && !checkpoint.initial_load_path->empty()) {
     section.findings().Changed(
@@ -222,8 +328,10 @@ void ReadSaves(Section& section, CheckpointConfig& checkpoint) {
       {"disabled", false}, {"async", true}, {"async_with_pinned_mem", true}};
   section.Read("async_mode", kModes, checkpoint.async);
   section.Read(
-      Spelling(section, "last_save_model_only", "last_save_model_weights_only"),
+      Spelling(section, {"last_save_model_only", "last_save_model_weights_only",
+                         "model_weights_only"}),
       checkpoint.last_save_model_only);
+  section.Refuse("interval_type", "steps", "steps alone are counted");
   section.Read("export_dtype", checkpoint.export_dtype);
   Setting<bool> in_hf = false;
   if (section.Read("last_save_in_hf", in_hf) && *in_hf) {
@@ -261,10 +369,11 @@ std::string Join(absl::string_view folder, absl::string_view name) {
 void ReadCheckpoint(Section section, const std::string& dump_folder,
                     CheckpointConfig& checkpoint) {
   const absl::string_view enable_key =
-      Spelling(section, "enable", "enable_checkpoint");
+      Spelling(section, {"enable", "enable_checkpoint"});
   const bool is_version_1 =
       enable_key != "enable" ||
-      section.node().Find("last_save_model_weights_only") != nullptr;
+      section.node().Find("last_save_model_weights_only") != nullptr ||
+      section.node().Find("model_weights_only") != nullptr;
   Setting<bool> enable = false;
   section.Read(enable_key, enable);
   Setting<bool> load_only = false;
@@ -346,6 +455,25 @@ void ReadActivationCheckpoint(Section section, ShardingConfig& sharding) {
   section.Finish();
 }
 
+// 0.3 has a kind of object for each mode, and prints its fields, or null for
+// none.
+bool IsOfVersion3(const Node& root, const Node& node) {
+  return root.Find("model_spec") != nullptr && node.Find("mode") == nullptr;
+}
+
+void ReadActivationCheckpoint3(const Node& node, ShardingConfig& sharding,
+                               Findings& findings) {
+  const bool is_on = node.kind != Kind::kNull;
+  sharding.activation_checkpointing =
+      Setting<int64_t>(is_on ? 1 : 0, node.place);
+  if (node.Find("force_recompute_mm_shapes_by_fqns") != nullptr ||
+      node.Find("memory_budget") != nullptr) {
+    findings.Changed(node.place,
+                     "is read as full: the same numbers, with more arithmetic "
+                     "and less memory");
+  }
+}
+
 void ReadFaultTolerance(Section section) {
   section.Refuse("enable", "false",
                  "all ranks stop with the first that fails, and the run goes "
@@ -356,10 +484,15 @@ void ReadFaultTolerance(Section section) {
 void IgnoreOtherSections(Section& root) {
   constexpr absl::string_view kConverted =
       "model.converters alone would switch it on";
+  PassOver(root, {"model_spec", "hf_assets_path", "tokenizer", "dataloader",
+                  "profiler", "validator", "override", "loss"});
   root.Ignore("comm", "time limits are the program's");
   root.Ignore("compile", "modules run as they are");
-  root.Ignore("experimental", "nothing of Python is imported");
-  root.Ignore("float8", kConverted);
+  if (const Node* float8 = root.Find("float8")) {
+    Section section(*float8, root.findings());
+    section.Refuse("enable_float8_linear", "false", kFloat8);  // before 0.1
+    if (!float8->entries.empty()) root.Ignore("float8", kConverted);
+  }
   root.Ignore("lr_scheduler", "the program changes its learning rate");
   root.Ignore("memory_estimation", "fsdp-config explain estimates memory");
   root.Ignore("metrics", "the program reports what it measures");
@@ -378,13 +511,28 @@ void ReadTorchTitan(const Node& root_node, TrainConfig& config,
   const auto part = [&](absl::string_view name) {
     return Section(Part(root, name), findings);
   };
-  const std::string dump_folder = ReadDumpFolder(part("job"));
+  const Node* own_folder = root.Find("dump_folder");  // 0.3
+  std::string dump_folder = ReadDumpFolder(part("job"));
+  if (own_folder != nullptr && own_folder->is_scalar()) {
+    dump_folder = own_folder->text;
+  }
   ReadModel(part("model"));
   ReadOptimizer(part("optimizer"), config.loop);
-  ReadTraining(part("training"), config);
+  Section training = part("training");
+  Section experimental = part("experimental");
+  ReadOlderDegrees(Part(root, "parallelism"), training, experimental,
+                   config.mesh);
+  ReadTraining(training, config);
+  experimental.FinishLenient("nothing of Python is imported");
   ReadParallelism(part("parallelism"), config);
   ReadCheckpoint(part("checkpoint"), dump_folder, config.checkpoint);
-  ReadActivationCheckpoint(part("activation_checkpoint"), config.sharding);
+  if (const Node* node = root_node.Find("activation_checkpoint");
+      node != nullptr && IsOfVersion3(root_node, *node)) {
+    root.Find("activation_checkpoint");
+    ReadActivationCheckpoint3(*node, config.sharding, findings);
+  } else {
+    ReadActivationCheckpoint(part("activation_checkpoint"), config.sharding);
+  }
   ReadDebug(part("debug"), config.loop);
   ReadFaultTolerance(part("fault_tolerance"));
   IgnoreOtherSections(root);

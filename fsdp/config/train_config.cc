@@ -6,11 +6,12 @@
 namespace fsdp {
 namespace {
 
-constexpr std::array<std::pair<Dialect, absl::string_view>, 4> kDialects = {{
+constexpr std::array<std::pair<Dialect, absl::string_view>, 5> kDialects = {{
     {Dialect::kAccelerate, "accelerate"},
     {Dialect::kTransformers, "transformers"},
     {Dialect::kComposer, "composer"},
     {Dialect::kTorchTitan, "torchtitan"},
+    {Dialect::kAxolotl, "axolotl"},
 }};
 
 }  // namespace

@@ -1,7 +1,7 @@
 // TrainConfig: how a model is trained, sharded and saved; what the configs of
-// accelerate, transformers, Composer and TorchTitan are all read into, and
-// what fsdp::prepare does. A program may fill one in itself. Plain values; any
-// thread.
+// accelerate, transformers, Composer, TorchTitan and axolotl are all read into,
+// and what fsdp::prepare does. A program may fill one in itself. Plain values;
+// any thread.
 #ifndef FSDP_CONFIG_TRAIN_CONFIG_H_
 #define FSDP_CONFIG_TRAIN_CONFIG_H_
 
@@ -21,9 +21,10 @@ enum class Dialect : uint8_t {
   kAccelerate,    // YAML or JSON, and environment variables
   kTransformers,  // JSON: TrainingArguments, or its fsdp_config alone
   kComposer,      // YAML, or a Python dict: parallelism_config
-  kTorchTitan,    // TOML
+  kTorchTitan,    // TOML, or the JSON that it prints of a resolved config
+  kAxolotl,       // YAML: accelerate's options among its own; read alone
 };
-// "accelerate", "transformers", "composer", "torchtitan".
+// "accelerate", "transformers", "composer", "torchtitan", "axolotl".
 absl::string_view name_of(Dialect dialect);
 std::optional<Dialect> dialect_named(absl::string_view name);
 

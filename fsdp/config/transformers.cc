@@ -9,9 +9,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "fsdp/config/copies.h"
 #include "fsdp/config/dialects.h"
-#include "fsdp/config/fsdp1.h"
 #include "fsdp/config/fsdp_options.h"
+#include "fsdp/config/fsdp_words.h"
+#include "fsdp/config/optimizer_name.h"
 #include "fsdp/config/section.h"
 #include "fsdp/config/writing.h"
 
@@ -70,60 +72,7 @@ void ReadOptions(const Node& node, TrainConfig& config, Findings& findings) {
   }
 }
 
-// One word of "full_shard auto_wrap offload". What fsdp_config says wins.
-// False: it is none of them, and a problem said so.
-bool ReadLegacyWord(absl::string_view word, const Place& place,
-                    TrainConfig& config, Findings& findings) {
-  ShardingConfig& sharding = config.sharding;
-  if (word == "auto_wrap") return true;
-  if (word == "offload") {
-    if (!sharding.cpu_offload.place().has_value()) {
-      sharding.cpu_offload = Setting<bool>(true, place);
-    }
-    return true;
-  }
-  const ShardingStrategy* strategy = FindShardingStrategy(word);
-  if (strategy == nullptr) {
-    findings.Problem(place,
-                     "has other words than full_shard, shard_grad_op, offload "
-                     "and auto_wrap; write true, and the rest in fsdp_config");
-    return false;
-  }
-  const bool is_version_1 = *sharding.fsdp_version == 1;
-  if (!is_version_1 && (strategy->is_hybrid || strategy->is_replicated)) {
-    findings.Problem(place, absl::StrCat("has ", strategy->name,
-                                         ", which is of FSDP1; write "
-                                         "parallelism_config, or version: 1"));
-    return false;
-  }
-  if (!sharding.reshard_after_forward.place().has_value()) {
-    ApplyShardingStrategy(*strategy, place, config, findings);
-  }
-  return true;
-}
-
-// true, or as it was written before: words, in a string or a list.
-void ReadEnabled(Section& root, TrainConfig& config) {
-  const Node* fsdp = root.Find("fsdp");
-  if (fsdp == nullptr) return;
-  const std::optional<bool> enabled = AsBool(*fsdp);
-  const bool is_empty = fsdp->text.empty() && fsdp->items.empty();
-  if (enabled == false || is_empty) {
-    root.findings().Problem(fsdp->place,
-                            "is off, but all that is trained here is sharded");
-  } else if (!enabled.has_value()) {
-    std::vector<std::string> words;
-    for (const Node& item : fsdp->items) words.push_back(item.text);
-    if (fsdp->is_scalar()) {
-      words = absl::StrSplit(fsdp->text, ' ', absl::SkipEmpty());
-    }
-    for (const std::string& word : words) {
-      if (!ReadLegacyWord(word, fsdp->place, config, root.findings())) break;
-    }
-  }
-}
-
-void ReadPrecision(Section& root, TrainConfig& config) {
+void ReadPrecision(Section& root, bool is_sharded, TrainConfig& config) {
   Setting<bool> bf16 = false;
   Setting<bool> fp16 = false;
   root.Read("bf16", bf16);
@@ -137,6 +86,10 @@ void ReadPrecision(Section& root, TrainConfig& config) {
     SetMixedPrecision(dcp::DType::kBFloat16, PlaceOf(bf16, "bf16"), config);
   } else if (*fp16) {
     SetMixedPrecision(dcp::DType::kFloat16, PlaceOf(fp16, "fp16"), config);
+  }
+  const Setting<std::optional<dcp::DType>> type = config.precision.param_dtype;
+  if (!is_sharded) {
+    CastCopies(*type, PlaceOf(type, "param_dtype"), config.precision);
   }
 }
 
@@ -225,6 +178,34 @@ void ReadLoop(Section& root, TrainConfig& config) {
   root.Read("weight_decay", RealRange{}, loop.weight_decay);
 }
 
+// Without fsdp the Trainer makes copies of the model (DDP), and looks at no
+// fsdp_config.
+void ReadCopies(Section& root, TrainConfig& config) {
+  Findings& findings = root.findings();
+  const Setting<int64_t> shard = config.mesh.data_parallel_shard_degree;
+  if (*shard != kShardOverRest && *shard != 1) {
+    findings.Problem(PlaceOf(shard, "dp_shard_size"),
+                     absl::StrCat("is ", *shard,
+                                  ", but without fsdp: true nothing is "
+                                  "sharded; write that as well"));
+  }
+  const Node* fsdp = root.Find("fsdp");
+  if (*shard == kShardOverRest &&
+      *config.mesh.data_parallel_replicate_degree == 1) {
+    ReadAsCopies(fsdp == nullptr ? root.node().place : fsdp->place,
+                 fsdp == nullptr ? "has no fsdp: true, and is"
+                                 : "is off, and TrainingArguments are",
+                 config.mesh, findings);
+  } else if (*shard == kShardOverRest) {
+    config.mesh.data_parallel_shard_degree = 1;
+  }
+  const Node* options = root.Find("fsdp_config");
+  if (options != nullptr &&
+      (!options->entries.empty() || !options->text.empty())) {
+    root.Ignore("fsdp_config", "transformers reads it beside fsdp: true alone");
+  }
+}
+
 void ReadArguments(Section& root, TrainConfig& config) {
   Findings& findings = root.findings();
   if (const Node* node = root.Find("parallelism_config"); node != nullptr) {
@@ -232,18 +213,22 @@ void ReadArguments(Section& root, TrainConfig& config) {
     ReadParallelismOptions(parallelism, config);
     parallelism.Finish();
   }
+  const bool is_sharded = AsksForFsdp(root.Find("fsdp"));
   const Node* options = root.Find("fsdp_config");
-  if (options != nullptr && options->kind == Node::Kind::kString) {
+  if (!is_sharded) {
+    ReadCopies(root, config);
+  } else if (options != nullptr && options->kind == Node::Kind::kString) {
     findings.Problem(options->place,
                      "names another file; put what that one says here");
   } else if (options != nullptr) {
     ReadOptions(*options, config, findings);
   }
-  ReadEnabled(root, config);
-  ReadPrecision(root, config);
+  if (is_sharded) ReadFsdpWords(*root.Find("fsdp"), config, findings);
+  ReadPrecision(root, is_sharded, config);
   ReadGradientCheckpointing(root, config);
   ReadCheckpoint(root, config);
   ReadLoop(root, config);
+  ReadOptimizerName("optim", root);
   root.Refuse("deepspeed", "", "there is no DeepSpeed here");
   for (const absl::string_view moved :
        {"fsdp_min_num_params", "fsdp_transformer_layer_cls_to_wrap"}) {

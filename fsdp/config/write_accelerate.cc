@@ -113,15 +113,25 @@ void LeaveOutOthers(const TrainConfig& config, Findings& findings) {
 }  // namespace
 
 std::string WriteAccelerate(const TrainConfig& config, Findings& findings) {
-  std::string text =
-      "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\n";
-  text += OptionsText(config, findings);
+  std::string text = "compute_environment: LOCAL_MACHINE\n";
+  const bool is_sharded = !IsWrittenAsCopies(config.mesh);
+  if (is_sharded) {
+    text += "distributed_type: FSDP\n";
+    text += OptionsText(config, findings);
+  } else {
+    text += "distributed_type: MULTI_GPU\n";
+    TrainConfig read;
+    read.sharding.reshard_after_forward = ReshardSetting(true);
+    read.sharding.auto_wrap_policy = AutoWrapPolicy::kNoWrap;
+    read.checkpoint.state_dict_type = StateDictType::kFullStateDict;
+    LeaveOutSharding(config, read, kDialect, findings);
+  }
   absl::StrAppend(&text, "mixed_precision: '",
                   WrittenMixedPrecision(config, findings), "'\n");
   if (*config.mesh.num_processes > 0) {
     absl::StrAppend(&text, "num_processes: ", *config.mesh.num_processes, "\n");
   }
-  text += ParallelismText(config.mesh, findings);
+  if (is_sharded) text += ParallelismText(config.mesh, findings);
   LeaveOutOthers(config, findings);
   return text;
 }

@@ -15,6 +15,11 @@ std::string write_config(const TrainConfig& config, Dialect dialect,
       return config::WriteComposer(config, findings);
     case Dialect::kTorchTitan:
       return config::WriteTorchTitan(config, findings);
+    case Dialect::kAxolotl:
+      findings.Problem({},
+                       "axolotl's files are read, and not written: most of "
+                       "what they need is about its models and data");
+      return "";
   }
   return "";
 }

@@ -57,6 +57,23 @@ void AddDegrees(const MeshConfig& mesh, Findings& findings, Json& json) {
   json["parallelism_config"] = sizes;
 }
 
+// Without fsdp the Trainer makes copies; its own checkpointing of activations
+// is for them as well.
+void AddCopies(const TrainConfig& config, Findings& findings, Json& json) {
+  json["fsdp"] = false;
+  if (WrittenActivationCheckpointing(config, findings)) {
+    json["gradient_checkpointing"] = true;
+  }
+  LeaveOut(config.mesh.num_processes, int64_t{0}, "mesh.num_processes",
+           kDialect, findings);
+  TrainConfig read;
+  read.sharding.reshard_after_forward = ReshardSetting(true);
+  read.sharding.activation_checkpointing =
+      config.sharding.activation_checkpointing;
+  read.checkpoint.state_dict_type = StateDictType::kFullStateDict;
+  LeaveOutSharding(config, read, kDialect, findings);
+}
+
 void AddCheckpoint(const CheckpointConfig& checkpoint, Findings& findings,
                    Json& json) {
   const bool has_folder = !checkpoint.folder->empty();
@@ -98,9 +115,13 @@ std::string WriteTransformers(const TrainConfig& config, Findings& findings) {
   AddLoop(config.loop, json);
   const absl::string_view precision = WrittenMixedPrecision(config, findings);
   if (precision != "no") json[std::string(precision)] = true;
-  json["fsdp"] = true;
-  json["fsdp_config"] = Options(config, findings);
-  AddDegrees(config.mesh, findings, json);
+  if (IsWrittenAsCopies(config.mesh)) {
+    AddCopies(config, findings, json);
+  } else {
+    json["fsdp"] = true;
+    json["fsdp_config"] = Options(config, findings);
+    AddDegrees(config.mesh, findings, json);
+  }
   LeaveOutCommon(config, kDialect, findings);
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

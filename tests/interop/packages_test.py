@@ -116,7 +116,9 @@ def check_transformers_options(tool, out):
     expect({"version", "xla", "auto_wrap_policy"} <= names, f"found {names}")
     path = out / "arguments.json"
     options = {name: None for name in names}
-    path.write_text(json.dumps({"output_dir": "x", "fsdp_config": options}))
+    path.write_text(
+        json.dumps({"output_dir": "x", "fsdp": True, "fsdp_config": options})
+    )
     expect_all_known(tool, path, "transformers")
 
 
@@ -286,10 +288,6 @@ NOT_CONVERTED = [
     Rule(
         "accelerate makes FSDP2 of it, that is, begins to shard",
         lambda options: strategy_of(options) == "NO_SHARD",
-    ),
-    Rule(
-        "without numbers of ranks there is no mesh of machines",
-        lambda options: "HYBRID" in strategy_of(options),
     ),
     Rule(
         "version 2 has no such state dict, and accelerate fails at its start",

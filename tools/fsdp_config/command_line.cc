@@ -29,8 +29,8 @@ struct VerbRow {
 constexpr std::array<VerbRow, 4> kVerbs = {{
     {Verb::kCheck, "check", "say everything that is wrong with a config",
      "Reads a training config of accelerate (YAML or JSON), transformers\n"
-     "(JSON), Composer (YAML or a Python dict) or TorchTitan (TOML) and "
-     "prints\n"
+     "(JSON), Composer (YAML or a Python dict), TorchTitan (TOML, or the JSON\n"
+     "that it prints) or axolotl (YAML) and prints\n"
      "what is wrong with it, all at once: the line, the key, what it says and\n"
      "what it may say, and the nearest key to one that is not known. Then "
      "what\n"
@@ -59,7 +59,7 @@ constexpr std::array<VerbRow, 4> kVerbs = {{
      "fsdp-config to-fsdp2 accelerate.yaml --output-file accelerate2.yaml\n"
      "fsdp-config to-fsdp2 accelerate.yaml --overwrite\n"},
     {Verb::kConvert, "convert", "write a config in another program's words",
-     "Reads a config of any of the four and writes a whole one of another,\n"
+     "Reads a config of any of them and writes a whole one of another,\n"
      "for FSDP2. What the other has no words for is named; the rest means the\n"
      "same.\n",
      "fsdp-config convert accelerate.yaml --to torchtitan\n"
@@ -109,6 +109,10 @@ absl::Status SetFlag(absl::string_view, CommandLine& line) {
 
 absl::Status SetTo(absl::string_view value, CommandLine& line) {
   line.to = dialect_named(value);
+  if (line.to == Dialect::kAxolotl) {
+    return absl::InvalidArgumentError(
+        "axolotl's files are read, and not written");
+  }
   if (line.to.has_value()) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("'", value,
@@ -292,14 +296,14 @@ absl::StatusOr<CommandLine> ParseCommandLine(
 std::string GeneralHelp() {
   std::string text =
       "fsdp-config: reads the training configs of accelerate, transformers,\n"
-      "Composer and TorchTitan; checks, explains and converts them.\n\n"
+      "Composer, TorchTitan and axolotl; checks, explains and converts "
+      "them.\n\n"
       "Usage: fsdp-config VERB [OPTION]... FILE\n\nVerbs:\n";
   for (const VerbRow& row : kVerbs) {
     absl::StrAppendFormat(&text, "  %-10s%s\n", row.name, row.summary);
   }
   absl::StrAppend(&text,
-                  "\nWhich program a file is for follows from its name and "
-                  "its keys.\n"
+                  "\nWhich program a file is for follows from its keys.\n"
                   "'fsdp-config VERB --help' explains a verb, with examples;\n"
                   "'fsdp-config --version' prints the version.\n\n",
                   kExitCodes);

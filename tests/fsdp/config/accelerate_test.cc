@@ -2,6 +2,7 @@
 // are accelerate's.
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -198,8 +199,9 @@ TEST(Accelerate, HybridShardTakesItsDegreesFromNumMachines) {
   const Read one =
       ReadText(absl::StrCat(kHybrid, "num_machines: 1\nnum_processes: 8\n"));
   EXPECT_EQ(*one.config.mesh.data_parallel_shard_degree, kShardOverRest);
+  // accelerate's own default is one machine.
   EXPECT_EQ(*ReadText(kHybrid).config.mesh.data_parallel_shard_degree,
-            kShardWithinNode);
+            kShardOverRest);
 }
 
 TEST(Accelerate, NoShardIsACopyOnEveryRank) {
@@ -279,10 +281,15 @@ TEST(Accelerate, MixedPrecisionIsThatOfParametersAndGradients) {
 }
 
 TEST(Accelerate, OtherDistributedTypesAreRefusedForAReason) {
-  for (const absl::string_view type : {"MULTI_GPU", "'NO'", "XLA", "TP"}) {
-    EXPECT_THAT(Problems(ReadText(absl::StrCat("distributed_type: ", type,
-                                               "\ntpu_use_sudo: false\n"))),
-                ElementsAre(HasSubstr("sharded")))
+  for (const auto& [type, why] :
+       {std::pair<const char*, const char*>{"DEEPSPEED", "DeepSpeed"},
+        {"MEGATRON_LM", "Megatron-LM"},
+        {"XLA", "TPUs"},
+        {"TP", "FSDP or MULTI_GPU"}}) {
+    EXPECT_THAT(
+        Problems(ReadText(absl::StrCat("distributed_type: ", type,
+                                       "\ntpu_use_sudo: false\n"))),
+        ElementsAre(AllOf(HasSubstr("distributed_type"), HasSubstr(why))))
         << type;
   }
   EXPECT_THAT(
@@ -291,6 +298,38 @@ TEST(Accelerate, OtherDistributedTypesAreRefusedForAReason) {
       ElementsAre(HasSubstr("distributed_type"), HasSubstr("DeepSpeed")));
   EXPECT_THAT(Problems(ReadText("num_processes: 2\n")),
               ElementsAre(HasSubstr("distributed_type")));
+}
+
+TEST(Accelerate, TypesWithoutShardsAreCopies) {
+  for (const absl::string_view type :
+       {"MULTI_GPU", "MULTI_CPU", "MULTI_XPU", "MULTI_NPU", "'NO'", "NO"}) {
+    const Read read = ReadText(
+        absl::StrCat("distributed_type: ", type, "\nmixed_precision: bf16\n"));
+    EXPECT_THAT(Problems(read), IsEmpty()) << type;
+    EXPECT_EQ(*read.config.mesh.data_parallel_shard_degree, 1) << type;
+    EXPECT_EQ(*read.config.mesh.data_parallel_replicate_degree,
+              kReplicateOverRest);
+    // DDP computes with autocast and averages gradients in float32.
+    EXPECT_EQ(*read.config.precision.param_dtype, dcp::DType::kBFloat16);
+    EXPECT_EQ(*read.config.precision.reduce_dtype, dcp::DType::kFloat32);
+    EXPECT_FALSE(*read.config.checkpoint.cpu_ram_efficient_loading);
+    ASSERT_EQ(read.findings.list().size(), 1u) << type;
+    EXPECT_THAT(read.findings.list()[0].text, HasSubstr("the whole model"));
+  }
+}
+
+TEST(Accelerate, OptionsOfFsdpBesideAnotherTypeHaveNoEffect) {
+  const Read read = ReadText(
+      "distributed_type: MULTI_GPU\n"
+      "fsdp_config: {fsdp_version: 2, fsdp_offload_params: true}\n");
+  EXPECT_THAT(Problems(read), IsEmpty());
+  EXPECT_FALSE(*read.config.sharding.cpu_offload);
+  EXPECT_THAT(to_string(read.findings.list().back()),
+              AllOf(HasSubstr("fsdp_config has no effect"),
+                    HasSubstr("distributed_type is not FSDP")));
+  EXPECT_THAT(Problems(ReadText("distributed_type: MULTI_GPU\n"
+                                "parallelism_config: {dp_shard_size: 4}\n")),
+              ElementsAre(HasSubstr("only distributed_type: FSDP")));
 }
 
 TEST(Accelerate, ParallelismConfigGivesTheDegrees) {

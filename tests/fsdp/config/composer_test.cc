@@ -254,6 +254,40 @@ TEST(Composer, WithoutABlockThereAreOnlyCopies) {
               ElementsAre(HasSubstr("has neither fsdp2 nor fsdp")));
 }
 
+TEST(Composer, CopiesComputeInThePrecision) {
+  const Reading reading = Read("precision: amp_bf16\nparallelism_config: {}");
+  EXPECT_EQ(*reading.config.precision.param_dtype, DType::kBFloat16);
+  EXPECT_EQ(*reading.config.precision.reduce_dtype, DType::kFloat32);
+}
+
+TEST(Composer, AnotherOptimizerIsAProblem) {
+  EXPECT_THAT(
+      Read("fsdp_config: {}\noptimizer: {name: decoupled_lionw, lr: 1e-4}\n")
+          .findings,
+      ElementsAre(HasSubstr("optimizer.name is decoupled_lionw")));
+  EXPECT_THAT(
+      Read("fsdp_config: {}\noptimizer: {name: decoupled_adamw, lr: 1e-4}\n")
+          .findings,
+      IsEmpty());
+}
+
+TEST(Composer, AMixedInitDeviceIsRank0Loading) {
+  const Reading mixed = Read("fsdp_config: {}\nmodel: {init_device: mixed}\n");
+  EXPECT_TRUE(*mixed.config.checkpoint.cpu_ram_efficient_loading);
+  EXPECT_THAT(mixed.findings,
+              ElementsAre(HasSubstr("load_monolith_rank0_only: true")));
+  const Reading said = Read(
+      "fsdp_config: {load_monolith_rank0_only: false}\n"
+      "model: {init_device: mixed}\n");
+  EXPECT_FALSE(*said.config.checkpoint.cpu_ram_efficient_loading);
+  EXPECT_THAT(said.findings, IsEmpty());
+  const Reading meta = Read("fsdp_config: {}\nmodel: {init_device: meta}\n");
+  EXPECT_FALSE(*meta.config.checkpoint.cpu_ram_efficient_loading);
+  EXPECT_THAT(
+      Read("max_duration: 10ba\nmodel: {init_device: mixed}\n").findings,
+      ::testing::Contains(HasSubstr("problem run.yaml:2")));
+}
+
 TEST(Composer, KeysAroundTheBlockAreRead) {
   const Reading reading = Read(R"(
 precision: amp_bf16

@@ -14,7 +14,7 @@ std::optional<Dialect> Detected(absl::string_view name,
   Findings findings;
   const Node root = ParseDocument(name, text, SyntaxOf(name, text), findings);
   EXPECT_FALSE(findings.has_problems()) << text;
-  return DialectOf(name, root);
+  return DialectOf(ConfigRoot(root));
 }
 
 TEST(DialectOf, SyntaxFollowsTheName) {
@@ -72,8 +72,84 @@ TEST(DialectOf, KeysTell) {
   }
 }
 
-TEST(DialectOf, TomlIsTorchTitans) {
-  EXPECT_EQ(Detected("a.toml", ""), Dialect::kTorchTitan);
+TEST(DialectOf, ASuffixDecidesNothing) {
+  EXPECT_EQ(Detected("a.toml", ""), std::nullopt);
+  EXPECT_EQ(Detected("Cargo.toml",
+                     "[package]\nname = 'x'\n[dependencies]\nserde = '1'\n"),
+            std::nullopt);
+  EXPECT_EQ(Detected("pyproject.toml",
+                     "[project]\nname = 'x'\n[tool.ruff]\nline-length = 80\n"),
+            std::nullopt);
+  EXPECT_EQ(Detected("a.toml", "[training]\nepochs = 3\n"), std::nullopt);
+  EXPECT_EQ(Detected("a.toml", "[training]\nsteps = 3\n"),
+            Dialect::kTorchTitan);
+  EXPECT_EQ(Detected("a.json",
+                     "{\"parallelism\": {"
+                     "\"tensor_parallel_degree\": 2}}"),
+            Dialect::kTorchTitan);
+}
+
+TEST(DialectOf, AxolotlsKeysAreAmongItsOwn) {
+  EXPECT_EQ(Detected("a.yaml",
+                     "base_model: m\nmicro_batch_size: 2\n"
+                     "output_dir: out\nbf16: auto\n"),
+            Dialect::kAxolotl);
+  EXPECT_EQ(Detected("a.yaml",
+                     "base_model: m\ndatasets: [{path: p, type: alpaca}]\n"
+                     "fsdp: [full_shard, auto_wrap]\n"
+                     "fsdp_config: {fsdp_offload_params: true}\n"),
+            Dialect::kAxolotl);
+  EXPECT_EQ(Detected("a.yaml", "output_dir: x\ngradient_checkpointing: true\n"),
+            Dialect::kTransformers);
+}
+
+TEST(DialectOf, AcceleratesFilesMayLackTheirType) {
+  for (const char* text :
+       {"mixed_precision: bf16\nfsdp_config: {fsdp_version: 2}\n",
+        "fsdp_config: {fsdp_offload_params: true, fsdp_version: 1}\n",
+        "rdzv_backend: static\n", "use_cpu: false\n"}) {
+    EXPECT_EQ(Detected("a.yaml", text), Dialect::kAccelerate) << text;
+  }
+}
+
+TEST(DialectOf, ParametersOfARunAreTheConfig) {
+  EXPECT_EQ(Detected("a.yaml",
+                     "name: run\nimage: i\ncompute: {gpus: 8}\n"
+                     "command: composer train.py\n"
+                     "parameters:\n  max_duration: 10ba\n"
+                     "  fsdp_config: {sharding_strategy: FULL_SHARD}\n"),
+            Dialect::kComposer);
+}
+
+TEST(DialectOf, OtherProgramsAreKnownByName) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"general: {run: r}\nparallelism: {dp: 2, pp: 1, tp: 1}\n", "nanotron"},
+      {"general: {run: r}\ntokens: {train_steps: 3}\n", "nanotron"},
+      {"model_name_or_path: m\nstage: sft\nfinetuning_type: lora\n"
+       "output_dir: o\nbf16: true\n",
+       "LLaMA-Factory"},
+      {"model_name_or_path: m\ntemplate: llama3\ncutoff_len: 2048\n",
+       "LLaMA-Factory"},
+      {"{\"zero_optimization\": {\"stage\": 3}}", "DeepSpeed"},
+      {"{\"architectures\": [\"LlamaForCausalLM\"]}",
+       "a model of transformers (config.json)"},
+      {"services: {web: {}}\n", "Docker Compose"},
+  };
+  for (const auto& [text, name] : cases) {
+    Findings findings;
+    const Node root =
+        ParseDocument("config", text, SyntaxOf("config", text), findings);
+    EXPECT_EQ(OtherProgramOf(root), name) << text;
+    EXPECT_EQ(DialectOf(root), std::nullopt) << text;
+  }
+}
+
+TEST(DialectOf, AProgramOfTorchTitanIsToldFromItsConfigs) {
+  EXPECT_TRUE(
+      IsTorchTitanProgram("from torchtitan.trainer import Trainer\n\n"
+                          "def debug() -> Trainer.Config:\n"
+                          "    return Trainer.Config()\n"));
+  EXPECT_FALSE(IsTorchTitanProgram("# torchtitan Config.toml\n[training]\n"));
 }
 
 TEST(DialectOf, OtherFilesAreNone) {

@@ -119,6 +119,48 @@ TEST(Environment, DegreesAreThoseOfParallelismConfig) {
   EXPECT_EQ(*read.config.mesh.data_parallel_shard_degree, 4);
 }
 
+// As accelerate's plugin: each version has a default of its own.
+TEST(Environment, AVersionBringsItsTypeOfStateDict) {
+  const ReadConfig file =
+      read_config_text("f.yaml", "distributed_type: FSDP\n");
+  ASSERT_EQ(*file.config.checkpoint.state_dict_type,
+            StateDictType::kFullStateDict);
+  EXPECT_EQ(*ReadVariables({"FSDP_VERSION=2"}, file.config)
+                 .config.checkpoint.state_dict_type,
+            StateDictType::kShardedStateDict);
+  EXPECT_EQ(
+      *ReadVariables({"FSDP_VERSION=2", "FSDP_STATE_DICT_TYPE=FULL_STATE_DICT"},
+                     file.config)
+           .config.checkpoint.state_dict_type,
+      StateDictType::kFullStateDict);
+  const ReadConfig said = read_config_text(
+      "f.yaml",
+      "distributed_type: FSDP\n"
+      "fsdp_config: {fsdp_state_dict_type: FULL_STATE_DICT}\n");
+  EXPECT_EQ(*ReadVariables({"FSDP_VERSION=2"}, said.config)
+                 .config.checkpoint.state_dict_type,
+            StateDictType::kFullStateDict);
+}
+
+TEST(Environment, ALauncherThatShardsTurnsCopiesIntoShards) {
+  const ReadConfig file =
+      read_config_text("f.json", R"({"output_dir": "x", "bf16": true})");
+  ASSERT_EQ(*file.config.mesh.data_parallel_shard_degree, 1);
+  const Read on = ReadVariables(
+      {"ACCELERATE_USE_FSDP=true", "FSDP_VERSION=2", "FSDP_OFFLOAD_PARAMS=1"},
+      file.config);
+  EXPECT_EQ(*on.config.mesh.data_parallel_shard_degree, kShardOverRest);
+  EXPECT_EQ(*on.config.mesh.data_parallel_replicate_degree, 1);
+  EXPECT_TRUE(*on.config.sharding.cpu_offload);
+  EXPECT_EQ(*on.config.precision.reduce_dtype, dcp::DType::kBFloat16);
+  EXPECT_EQ(*on.config.checkpoint.state_dict_type,
+            StateDictType::kShardedStateDict);
+  // Variables without the switch are those of another run.
+  const Read off = ReadVariables({"FSDP_OFFLOAD_PARAMS=1"}, file.config);
+  EXPECT_EQ(*off.config.mesh.data_parallel_shard_degree, 1);
+  EXPECT_FALSE(*off.config.sharding.cpu_offload);
+}
+
 TEST(Environment, ProblemsNameTheVariable) {
   const Read read = ReadVariables(
       {"FSDP_VERSION=3", "ACCELERATE_USE_DEEPSPEED=true",

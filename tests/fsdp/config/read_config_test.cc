@@ -83,8 +83,71 @@ TEST(ReadConfig, ATextOfNoDialectIsAProblem) {
     const ReadConfig read = read_config_text(name, "services: {}\n");
     EXPECT_THAT(read.findings.ToStatus(),
                 StatusIs(absl::StatusCode::kInvalidArgument,
-                         HasSubstr("is no config of accelerate")));
+                         HasSubstr("is a file of Docker Compose")));
   }
+}
+
+TEST(ReadConfig, ATextThatNobodyKnowsSaysWhatWasLookedFor) {
+  const ReadConfig read = read_config_text("Cargo.toml", "");
+  EXPECT_THAT(read.findings.ToStatus(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("has none of distributed_type")));
+}
+
+TEST(ReadConfig, ParametersOfARunAreRead) {
+  const ReadConfig read =
+      read_config_text("run.yaml",
+                       "name: run\nimage: i\ncommand: composer train.py\n"
+                       "parameters:\n"
+                       "  variables: {seed: 5}\n"
+                       "  max_duration: 10ba\n"
+                       "  seed: ${variables.seed}\n"
+                       "  fsdp_config: {sharding_strategy: SHARD_GRAD_OP}\n");
+  EXPECT_OK(read.findings.ToStatus());
+  EXPECT_EQ(*read.config.loop.seed, 5);
+  EXPECT_EQ(*read.config.sharding.reshard_after_forward, ReshardSetting(false));
+  EXPECT_EQ(read.config.sharding.reshard_after_forward.place()->key,
+            "parameters.fsdp_config.sharding_strategy");
+}
+
+TEST(ReadConfig, AProgramOfTorchTitanSaysWhatToGiveInstead) {
+  const ReadConfig read = read_config_text(
+      "config_registry.py",
+      "from torchtitan.config import ParallelismConfig\n\n"
+      "def debug():\n    return ParallelismConfig(tensor_parallel_degree=2)\n");
+  EXPECT_THAT(read.findings.ToStatus(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("--debug.print_config")));
+}
+
+// As 0.3 prints it, under torchrun.
+TEST(ReadConfig, WhatTorchTitanPrintsIsRead) {
+  const ReadConfig read = read_config_text(
+      "train.log",
+      "[rank0]:[titan] INFO - Starting\n"
+      "[rank0]:[titan] INFO - Running with configs: {\n"
+      "[rank0]:  \"model_spec\": {\"name\": \"llama3}\"},\n"
+      "[rank0]:  \"dump_folder\": \"runs\",\n"
+      "[rank0]:  \"optimizer\": {\"param_groups\": [{\"pattern\": \".*\",\n"
+      "[rank0]:    \"optimizer_name\": \"AdamW\",\n"
+      "[rank0]:    \"optimizer_kwargs\": {\"lr\": 0.0003}}]},\n"
+      "[rank0]:  \"training\": {\"max_context_length\": 1024,\n"
+      "[rank0]:    \"num_tokens_per_microbatch_per_dp_rank\": 4096},\n"
+      "[rank0]:  \"parallelism\": {\"tensor_parallel_degree\": 4},\n"
+      "[rank0]:  \"checkpoint\": {\"enable\": true},\n"
+      "[rank0]:  \"activation_checkpoint\": null\n"
+      "[rank0]:}\n"
+      "[rank0]:[titan] INFO - Building\n");
+  EXPECT_OK(read.findings.ToStatus());
+  EXPECT_EQ(read.dialect, Dialect::kTorchTitan);
+  const TrainConfig& config = read.config;
+  EXPECT_EQ(*config.mesh.tensor_parallel_degree, 4);
+  EXPECT_EQ(config.mesh.tensor_parallel_degree.place()->line, 10);
+  EXPECT_EQ(*config.loop.lr, 0.0003);
+  EXPECT_EQ(*config.loop.seq_len, 1024);
+  EXPECT_EQ(*config.loop.local_batch_size, 4);
+  EXPECT_EQ(*config.checkpoint.folder, "runs/checkpoint");
+  EXPECT_EQ(*config.sharding.activation_checkpointing, 0);
 }
 
 TEST(ReadConfig, ABrokenTextIsOneProblem) {
@@ -141,7 +204,8 @@ TEST(ReadConfig, LoadAddsTheEnvironment) {
 }
 
 TEST(ReadConfig, LoadKeepsTheEnvironmentOfAccelerateFromOthers) {
-  const std::string path = WriteFile("load_environment.toml", "");
+  const std::string path =
+      WriteFile("load_environment.toml", "[parallelism]\n");
   ASSERT_EQ(setenv("FSDP_RESHARD_AFTER_FORWARD", "false", 1), 0);
   const absl::StatusOr<TrainConfig> config = load_config(path);
   ASSERT_EQ(unsetenv("FSDP_RESHARD_AFTER_FORWARD"), 0);

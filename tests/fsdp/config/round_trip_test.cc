@@ -94,6 +94,7 @@ parallelism_config:
   "seed": 7,
   "save_steps": 25,
   "save_total_limit": 3,
+  "fsdp": true,
   "fsdp_config": {
     "version": 2,
     "reshard_after_forward": true,
@@ -105,7 +106,11 @@ parallelism_config:
   }
 })"},
     {"TransformersBare", Dialect::kTransformers,
-     R"({"fsdp_config": {"version": 2}})"},
+     R"({"fsdp": true, "fsdp_config": {"version": 2}})"},
+    {"TransformersCopies", Dialect::kTransformers,
+     R"({"output_dir": "steps", "bf16": true, "gradient_checkpointing": true})"},
+    {"AccelerateCopies", Dialect::kAccelerate,
+     "distributed_type: MULTI_GPU\nnum_processes: 4\nmixed_precision: bf16\n"},
     {"Composer", Dialect::kComposer, R"(
 precision: amp_bf16
 max_duration: 200ba

@@ -265,9 +265,10 @@ TEST(ToFsdp2, WhatFsdp2HasNoWordForIsAProblem) {
   constexpr absl::string_view kAround = "distributed_type: FSDP\nfsdp_config: ";
   ExpectProblem(absl::StrCat(kAround, "{fsdp_sharding_strategy: NO_SHARD}\n"),
                 "shards nothing");
-  ExpectProblem(
-      absl::StrCat(kAround, "{fsdp_sharding_strategy: HYBRID_SHARD}\n"),
-      "num_machines");
+  ExpectProblem(absl::StrCat(kAround,
+                             "{fsdp_sharding_strategy: HYBRID_SHARD}\n"
+                             "num_machines: 2\n"),
+                "num_processes");
   ExpectProblem(
       absl::StrCat(kAround, "{fsdp_state_dict_type: LOCAL_STATE_DICT}\n"),
       "LOCAL_STATE_DICT");
@@ -279,6 +280,56 @@ TEST(ToFsdp2, AFileOfVersion2StaysAsItIs) {
   const ToFsdp2 result = to_fsdp2("f.yaml", text);
   EXPECT_EQ(result.text, text);
   EXPECT_THAT(result.findings.list(), IsEmpty());
+}
+
+TEST(ToFsdp2, WhatVersion1LeftInAFileOfVersion2IsMended) {
+  const std::string text =
+      "distributed_type: FSDP\n"
+      "fsdp_config:\n"
+      "  fsdp_version: 2\n"
+      "  fsdp_backward_prefetch: BACKWARD_PRE\n"
+      "  fsdp_reshard_after_forward: SHARD_GRAD_OP\n"
+      "  fsdp_sharding_strategy: FULL_SHARD\n"
+      "  fsdp_use_orig_params: true\n";
+  // Which the reader refuses, with the advice to come here.
+  EXPECT_THAT(Texts(read_config_text("f.yaml", text).findings),
+              ::testing::Contains(HasSubstr("to-fsdp2")));
+  const ToFsdp2 result = to_fsdp2("f.yaml", text);
+  EXPECT_EQ(result.text,
+            "distributed_type: FSDP\n"
+            "fsdp_config:\n"
+            "  fsdp_version: 2\n"
+            "  fsdp_reshard_after_forward: false\n");
+  EXPECT_EQ(result.findings.list().size(), 4u);
+  EXPECT_FALSE(result.findings.has_problems());
+  const ToFsdp2 again = to_fsdp2("f.yaml", result.text);
+  EXPECT_EQ(again.text, result.text);
+  EXPECT_THAT(again.findings.list(), IsEmpty());
+}
+
+TEST(ToFsdp2, CopiesInAFileOfVersion2AreNotGuessed) {
+  ExpectProblem(
+      "distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\n"
+      "  fsdp_reshard_after_forward: HYBRID_SHARD\n",
+      "parallelism_config");
+}
+
+TEST(ToFsdp2, AFileOfCopiesIsNotSharded) {
+  ExpectProblem("distributed_type: MULTI_GPU\n", "shards nothing");
+  ExpectProblem("{\"output_dir\": \"x\"}", "shards nothing", "f.json");
+}
+
+TEST(ToFsdp2, AxolotlsOptionsAreThoseOfAccelerate) {
+  EXPECT_EQ(Converted("base_model: m\nmicro_batch_size: 1\n"
+                      "fsdp_config:\n"
+                      "  fsdp_limit_all_gathers: true\n"
+                      "  fsdp_sharding_strategy: FULL_SHARD\n"
+                      "  fsdp_state_dict_type: FULL_STATE_DICT\n"),
+            "base_model: m\nmicro_batch_size: 1\n"
+            "fsdp_config:\n"
+            "  fsdp_reshard_after_forward: true\n"
+            "  fsdp_state_dict_type: FULL_STATE_DICT\n"
+            "  fsdp_version: 2\n");
 }
 
 TEST(ToFsdp2, ProblemsOfTheFileAreSaid) {

@@ -56,6 +56,67 @@ tensor_parallel_degree = 4
   EXPECT_EQ(reading.config.mesh.data_parallel_shard_degree.place()->line, 4);
 }
 
+// As before 0.1.
+TEST(TorchTitan, DegreesOfOlderSectionsAreRead) {
+  const Reading reading = Read(R"(
+[training]
+batch_size = 4
+seq_len = 8192
+data_parallel_replicate_degree = 2
+data_parallel_shard_degree = -1
+tensor_parallel_degree = 8
+compile = false
+[experimental]
+context_parallel_degree = 1
+pipeline_parallel_degree = 1
+enable_async_tensor_parallel = false
+[checkpoint]
+enable_checkpoint = true
+interval_type = "steps"
+model_weights_only = true
+)");
+  EXPECT_THAT(reading.findings, IsEmpty());
+  EXPECT_EQ(*reading.config.mesh.data_parallel_replicate_degree, 2);
+  EXPECT_EQ(*reading.config.mesh.data_parallel_shard_degree, kShardOverRest);
+  EXPECT_EQ(*reading.config.mesh.tensor_parallel_degree, 8);
+  EXPECT_EQ(*reading.config.loop.local_batch_size, 4);
+  EXPECT_TRUE(*reading.config.checkpoint.last_save_model_only);
+  const Reading first = Read("[training]\ndata_parallel_degree = 4\n");
+  EXPECT_THAT(first.findings, IsEmpty());
+  EXPECT_EQ(*first.config.mesh.data_parallel_shard_degree, 4);
+}
+
+TEST(TorchTitan, OlderSectionsAreRefusedAsTheNewOnesAre) {
+  EXPECT_THAT(Read(R"(
+[training]
+pipeline_parallel_degree = 2
+enable_float8_linear = true
+[experimental]
+context_parallel_degree = 4
+)")
+                  .findings,
+              UnorderedElementsAre(HasSubstr("training.pipeline_parallel"),
+                                   HasSubstr("training.enable_float8_linear"),
+                                   HasSubstr("experimental.context_parallel")));
+  EXPECT_THAT(Read("[training]\ntensor_parallel_degree = 8\n"
+                   "[parallelism]\ntensor_parallel_degree = 2\n")
+                  .findings,
+              ElementsAre(HasSubstr("training.tensor_parallel_degree stands "
+                                    "in [parallelism] as well")));
+}
+
+TEST(TorchTitan, CopiesOfTheOldTypeAreCopies) {
+  const Reading reading = Read("[training]\ndata_parallel_type = 'ddp'\n");
+  EXPECT_EQ(*reading.config.mesh.data_parallel_shard_degree, 1);
+  EXPECT_THAT(reading.findings, ElementsAre(HasSubstr("the whole model")));
+}
+
+TEST(TorchTitan, AnotherOptimizerIsAProblem) {
+  EXPECT_THAT(Read("[optimizer]\nname = 'AdamW'\n").findings, IsEmpty());
+  EXPECT_THAT(Read("[optimizer]\nname = 'Muon'\n").findings,
+              ElementsAre(HasSubstr("optimizer.name is Muon")));
+}
+
 TEST(TorchTitan, DegreesThatAreNoneAreProblems) {
   EXPECT_THAT(
       Read(R"(

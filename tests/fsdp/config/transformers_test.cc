@@ -112,23 +112,66 @@ TEST(Transformers, XlaIsRefusedByName) {
 
 TEST(Transformers, ActivationAndGradientCheckpointingTogetherAreAProblem) {
   const Read both = ReadText(R"({"gradient_checkpointing": true,
-      "fsdp_config": {"activation_checkpointing": true}})");
+      "fsdp": true, "fsdp_config": {"activation_checkpointing": true}})");
   EXPECT_THAT(
       Problems(both),
       ElementsAre(
           AllOf(HasSubstr("f.json:1: gradient_checkpointing"),
                 HasSubstr("f.json:2: fsdp_config.activation_checkpointing"))));
   const Read one = ReadText(R"({"gradient_checkpointing": true,
-      "fsdp_config": {"activation_checkpointing": false}})");
+      "fsdp": true, "fsdp_config": {"activation_checkpointing": false}})");
   EXPECT_THAT(Problems(one), IsEmpty());
   EXPECT_EQ(*one.config.sharding.activation_checkpointing, 1);
 }
 
-TEST(Transformers, FsdpThatIsOffIsAProblem) {
-  for (const absl::string_view off : {"false", "\"\"", "[]"}) {
-    EXPECT_THAT(Problems(ReadText(absl::StrCat("{\"fsdp\": ", off, "}"))),
-                ElementsAre(HasSubstr("fsdp is off")));
+TEST(Transformers, WithoutFsdpThereAreOnlyCopies) {
+  for (const absl::string_view off :
+       {R"("fsdp": false)", R"("fsdp": "")", R"("fsdp": [])", R"("fsdp": null)",
+        R"("learning_rate": 1e-4)"}) {
+    const Read read = ReadText(
+        absl::StrCat(R"({"output_dir": "x", "bf16": true, )", off, "}"));
+    EXPECT_THAT(Problems(read), IsEmpty()) << off;
+    EXPECT_EQ(*read.config.mesh.data_parallel_shard_degree, 1) << off;
+    EXPECT_EQ(*read.config.mesh.data_parallel_replicate_degree,
+              kReplicateOverRest);
+    EXPECT_EQ(*read.config.precision.param_dtype, dcp::DType::kBFloat16);
+    EXPECT_EQ(*read.config.precision.reduce_dtype, dcp::DType::kFloat32);
+    ASSERT_FALSE(read.findings.list().empty()) << off;
+    EXPECT_THAT(read.findings.list()[0].text, HasSubstr("the whole model"));
   }
+  EXPECT_EQ(*ReadText(R"({"output_dir": "x", "fsdp": true})")
+                 .config.mesh.data_parallel_shard_degree,
+            kShardOverRest);
+}
+
+TEST(Transformers, FsdpConfigWithoutFsdpHasNoEffect) {
+  for (const absl::string_view options :
+       {R"({"cpu_offload": true, "no_such_option": 1})", R"("f.json")"}) {
+    const Read read = ReadText(
+        absl::StrCat(R"({"output_dir": "x", "fsdp_config": )", options, "}"));
+    EXPECT_THAT(Problems(read), IsEmpty());
+    EXPECT_EQ(*read.config.mesh.data_parallel_shard_degree, 1);
+    EXPECT_FALSE(*read.config.sharding.cpu_offload);
+    EXPECT_THAT(to_string(read.findings.list()[1]),
+                HasSubstr("fsdp_config has no effect"));
+  }
+}
+
+TEST(Transformers, ShardsWithoutFsdpAreAProblem) {
+  EXPECT_THAT(Problems(ReadText(R"({"output_dir": "x",
+      "parallelism_config": {"dp_shard_size": 4}})")),
+              ElementsAre(HasSubstr("fsdp: true")));
+}
+
+TEST(Transformers, AnotherOptimizerIsAProblem) {
+  for (const absl::string_view name :
+       {"adamw_torch", "adamw_torch_fused", "paged_adamw_8bit"}) {
+    EXPECT_THAT(Problems(ReadText(absl::StrCat(R"({"fsdp": true, "optim": ")",
+                                               name, R"("})"))),
+                IsEmpty());
+  }
+  EXPECT_THAT(Problems(ReadText(R"({"fsdp": true, "optim": "adafactor"})")),
+              ElementsAre(HasSubstr("optim is adafactor")));
 }
 
 TEST(Transformers, FsdpMayBeWordsAsBefore) {

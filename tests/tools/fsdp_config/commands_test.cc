@@ -76,11 +76,11 @@ TEST_F(FsdpConfigCommands, CheckOfAGoodFileIsDone) {
               HasSubstr(R"("dialect":"accelerate")"));
 }
 
-TEST_F(FsdpConfigCommands, AFileOfNoneOfTheFourIsAProblem) {
+TEST_F(FsdpConfigCommands, AFileOfAnotherProgramIsAProblem) {
   const std::string path = dir_.WriteFile("a.yaml", "services: {}\n");
   const Outcome outcome = Run({"check", path});
   EXPECT_EQ(outcome.code, 1);
-  EXPECT_THAT(outcome.out, AllOf(HasSubstr("is no config of"),
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("is a file of Docker Compose"),
                                  HasSubstr("a.yaml: 1 problem")));
   EXPECT_THAT(Run({"check", path, "--json"}).out,
               HasSubstr(R"("dialect":null)"));

@@ -1,0 +1,19 @@
+// The optimizer that a config names. What is trained here is AdamW, with the
+// config's learning rate, betas, eps and weight decay: another rule with the
+// same numbers would train something else. For the readers. Any thread.
+#ifndef FSDP_CONFIG_OPTIMIZER_NAME_H_
+#define FSDP_CONFIG_OPTIMIZER_NAME_H_
+
+#include "absl/strings/string_view.h"
+#include "fsdp/config/section.h"
+
+namespace fsdp::config {
+
+// Reads `key` of the section, if it is there: AdamW by any of its names is
+// fine, AdamW with reduced or paged state is a changed finding, and any other
+// optimizer a problem.
+void ReadOptimizerName(absl::string_view key, Section& section);
+
+}  // namespace fsdp::config
+
+#endif  // FSDP_CONFIG_OPTIMIZER_NAME_H_
