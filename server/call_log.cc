@@ -5,12 +5,17 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
+#include "dcp/base/check.h"
 #include "dcp/base/log.h"
+#include "google/protobuf/descriptor.h"
 #include "grpcpp/server_context.h"
+#include "server/guarded_reads.h"
 #include "server/log_text.h"
+#include "server/token_bucket.h"
 
 namespace dcp::server {
 namespace {
@@ -18,20 +23,31 @@ namespace {
 using grpc::experimental::InterceptionHookPoints;
 using grpc::experimental::ServerRpcInfo;
 
-bool IsOurs(absl::string_view method) {
-  return absl::StartsWith(method, "/tessera.") ||
-         absl::StartsWith(method, "/google.longrunning.");
+constexpr absl::string_view kServices[] = {"tessera.v1.CheckpointService",
+                                           "tessera.v1.JobService",
+                                           "google.longrunning.Operations"};
+
+// gRPC's own, which anybody may ask.
+bool IsHealthOrReflection(absl::string_view method) {
+  return absl::StartsWith(method, "/grpc.health.") ||
+         absl::StartsWith(method, "/grpc.reflection.");
 }
 
-// "/tessera.v1.JobService/Verify" as "JobService.Verify": some names are of
-// several services.
-std::string ShortName(absl::string_view method) {
-  const size_t dot = method.rfind('.');
-  std::string name(method.substr(dot + 1));
-  if (const size_t slash = name.find('/'); slash != std::string::npos) {
-    name[slash] = '.';
+// What costs a client nothing to have refused.
+bool IsRefused(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kUnauthenticated:
+    case absl::StatusCode::kResourceExhausted:
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kUnimplemented:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kCancelled:
+      return true;
+    default:
+      return false;
   }
-  return name;
 }
 
 }  // namespace
@@ -41,9 +57,10 @@ class CallLog::Call : public grpc::experimental::Interceptor {
  public:
   Call(CallLog& log, ServerRpcInfo& info)
       : log_(log),
-        method_(ShortName(info.method())),
+        method_(log.ShortName(info.method())),
         peer_(info.server_context()->peer()),
-        begin_(absl::Now()) {
+        begin_(SteadyNow()) {
+    ++ProcessCallLoad().num_calls;
     absl::MutexLock lock(&log_.mutex_);
     ++log_.num_calls_;
   }
@@ -51,13 +68,8 @@ class CallLog::Call : public grpc::experimental::Interceptor {
   ~Call() override {
     const std::string code = absl::StatusCodeToString(code_);
     log_.metrics_.CountRequest(method_, code);
-    DCP_LOG(kInfo) << "event=call method=" << method_ << " code=" << code
-                   << " seconds="
-                   << absl::StrFormat(
-                          "%.3f", absl::ToDoubleSeconds(absl::Now() - begin_))
-                   << " peer=" << LogText(peer_)
-                   << (message_.empty() ? "" : " message=")
-                   << (message_.empty() ? "" : LogText(message_));
+    if (!IsRefused(code_) || log_.refused_log_.Allow()) WriteLine(code);
+    --ProcessCallLoad().num_calls;
     absl::MutexLock lock(&log_.mutex_);
     --log_.num_calls_;
     log_.changed_.SignalAll();
@@ -75,13 +87,35 @@ class CallLog::Call : public grpc::experimental::Interceptor {
   }
 
  private:
+  void WriteLine(absl::string_view code) const {
+    DCP_LOG(kInfo) << "event=call method=" << method_ << " code=" << code
+                   << " seconds="
+                   << absl::StrFormat(
+                          "%.3f", absl::ToDoubleSeconds(SteadyNow() - begin_))
+                   << " peer=" << LogText(peer_)
+                   << (message_.empty() ? "" : " message=")
+                   << (message_.empty() ? "" : LogText(message_));
+  }
+
   CallLog& log_;
-  const std::string method_;
+  const std::string& method_;
   const std::string peer_;
-  const absl::Time begin_;
+  const absl::Duration begin_;
   // Of a call that ends without a status: its client has left.
   absl::StatusCode code_ = absl::StatusCode::kCancelled;
   std::string message_;
+};
+
+// A call of health or reflection: it weighs as much as any.
+class CallLog::Weight : public grpc::experimental::Interceptor {
+ public:
+  Weight() { ++ProcessCallLoad().num_calls; }
+  ~Weight() override { --ProcessCallLoad().num_calls; }
+
+  void Intercept(
+      grpc::experimental::InterceptorBatchMethods* methods) override {
+    methods->Proceed();
+  }
 };
 
 class CallLog::Factory
@@ -91,12 +125,35 @@ class CallLog::Factory
 
   grpc::experimental::Interceptor* CreateServerInterceptor(
       ServerRpcInfo* info) override {
-    return IsOurs(info->method()) ? new Call(log_, *info) : nullptr;
+    if (IsHealthOrReflection(info->method())) return new Weight;
+    return new Call(log_, *info);
   }
 
  private:
   CallLog& log_;
 };
+
+// The pool is asked once and never for what a client names: it remembers also
+// what it has not found.
+CallLog::CallLog(Metrics& metrics) : metrics_(metrics) {
+  for (absl::string_view name : kServices) {
+    const google::protobuf::ServiceDescriptor* const service =
+        google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(
+            std::string(name));
+    DCP_CHECK(service != nullptr, name, " is not linked");
+    for (int i = 0; i < service->method_count(); ++i) {
+      const std::string& method = service->method(i)->name();
+      short_names_[absl::StrCat("/", name, "/", method)] =
+          absl::StrCat(service->name(), ".", method);
+    }
+  }
+}
+
+const std::string& CallLog::ShortName(const std::string& method) const {
+  static const std::string& unknown = *new std::string("unknown");
+  const auto found = short_names_.find(method);
+  return found == short_names_.end() ? unknown : found->second;
+}
 
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>
 CallLog::NewInterceptorFactory() {

@@ -1,25 +1,29 @@
 // CallLog: sees each call of our services begin and end: counts it in the
 // metrics, writes a line of log, and knows how many go on, which a draining
-// server waits for. Health checks and reflection are none of ours. An
-// interceptor of gRPC's server; its calls come from gRPC's threads.
-// Thread-safe; outlives the server.
+// server waits for. Health checks and reflection are not ours. Methods that do
+// not exist are one method, "unknown", and calls that are refused are logged at
+// a bounded rate: anybody may make them. An interceptor of gRPC's server; its
+// calls come from gRPC's threads. Thread-safe; outlives the server.
 #ifndef SERVER_CALL_LOG_H_
 #define SERVER_CALL_LOG_H_
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "grpcpp/support/server_interceptor.h"
+#include "server/log_limiter.h"
 #include "server/metrics.h"
 
 namespace dcp::server {
 
 class CallLog {
  public:
-  explicit CallLog(Metrics& metrics) : metrics_(metrics) {}
+  explicit CallLog(Metrics& metrics);
   CallLog(const CallLog&) = delete;
   CallLog& operator=(const CallLog&) = delete;
 
@@ -37,8 +41,16 @@ class CallLog {
  private:
   class Factory;
   class Call;
+  class Weight;
+
+  // "CheckpointService.Inspect" for "/tessera.v1.CheckpointService/Inspect":
+  // some names are of several services.
+  const std::string& ShortName(const std::string& method) const;
 
   Metrics& metrics_;
+  // All methods of ours; by their full names.
+  absl::flat_hash_map<std::string, std::string> short_names_;
+  LogLimiter refused_log_{"call"};
   mutable absl::Mutex mutex_;
   absl::CondVar changed_;
   int64_t num_calls_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -21,16 +21,21 @@
 namespace dcp::server {
 namespace {
 
-// A scrape takes microseconds; one more thread lets a second scraper in.
-constexpr size_t kListenThreads = 2;
+// Each is a thread, which sleeps; so that clients that say nothing, for at most
+// kRequestTimeoutMs, leave some for a scraper.
+constexpr int kListenThreads = 32;
+constexpr int kRequestTimeoutMs = 2000;
 
 // Its owner removes it while a scraper may be asking it: nothing is called with
 // the lock held, so that the owner's own locks come in any order.
 class Gauge {
  public:
-  Gauge(std::string name, std::string help, std::function<double()> value)
+  // `type` is Gauge, or Counter for a value that only goes up.
+  Gauge(std::string name, std::string help, prometheus::MetricType type,
+        std::function<double()> value)
       : name_(std::move(name)),
         help_(std::move(help)),
+        type_(type),
         value_(std::move(value)) {}
 
   std::optional<prometheus::MetricFamily> Collect() {
@@ -40,14 +45,14 @@ class Gauge {
       ++num_calls_;
     }
     prometheus::ClientMetric metric;
-    metric.gauge.value = value_();
+    (type_ == prometheus::MetricType::Counter ? metric.counter.value
+                                              : metric.gauge.value) = value_();
     {
       absl::MutexLock lock(&mutex_);
       --num_calls_;
       idle_.SignalAll();
     }
-    return prometheus::MetricFamily{
-        name_, help_, prometheus::MetricType::Gauge, {std::move(metric)}};
+    return prometheus::MetricFamily{name_, help_, type_, {std::move(metric)}};
   }
 
   void Remove() {
@@ -59,6 +64,7 @@ class Gauge {
  private:
   const std::string name_;
   const std::string help_;
+  const prometheus::MetricType type_;
   const std::function<double()> value_;
   absl::Mutex mutex_;
   absl::CondVar idle_;
@@ -116,6 +122,16 @@ struct Metrics::Impl {
       "Payload that was read from disks, written to disks, streamed "
       "to clients, and streamed without a read of its own.");
   std::unique_ptr<prometheus::Exposer> exposer;
+
+  std::shared_ptr<void> Add(const std::string& name, const std::string& help,
+                            prometheus::MetricType type,
+                            std::function<double()> value) {
+    // Owned by the handle and, while it is asked, by the scraper.
+    auto gauge = std::make_shared<Gauge>(name, help, type, std::move(value));
+    gauges->Add(gauge);
+    return std::shared_ptr<void>(
+        nullptr, [gauge = std::move(gauge)](void*) { gauge->Remove(); });
+  }
 };
 
 Metrics::Metrics() : impl_(std::make_unique<Impl>()) {}
@@ -140,18 +156,25 @@ void Metrics::CountBytes(absl::string_view what, uint64_t bytes) {
 std::shared_ptr<void> Metrics::AddGauge(const std::string& name,
                                         const std::string& help,
                                         std::function<double()> value) {
-  // Owned by the handle and, while it is asked, by the scraper.
-  auto gauge = std::make_shared<Gauge>(name, help, std::move(value));
-  impl_->gauges->Add(gauge);
-  return std::shared_ptr<void>(
-      nullptr, [gauge = std::move(gauge)](void*) { gauge->Remove(); });
+  return impl_->Add(name, help, prometheus::MetricType::Gauge,
+                    std::move(value));
+}
+
+std::shared_ptr<void> Metrics::AddCounter(const std::string& name,
+                                          const std::string& help,
+                                          std::function<double()> value) {
+  return impl_->Add(name, help, prometheus::MetricType::Counter,
+                    std::move(value));
 }
 
 absl::StatusOr<int> Metrics::Listen(const std::string& address) {
   DCP_CHECK(impl_->exposer == nullptr, "listens already");
   try {
     impl_->exposer =
-        std::make_unique<prometheus::Exposer>(address, kListenThreads);
+        std::make_unique<prometheus::Exposer>(std::vector<std::string>{
+            "listening_ports", address, "num_threads",
+            absl::StrCat(kListenThreads), "request_timeout_ms",
+            absl::StrCat(kRequestTimeoutMs)});
   } catch (const std::exception& e) {
     return absl::UnavailableError(
         absl::StrCat("metrics at ", address, ": ", e.what()));

@@ -38,6 +38,12 @@ class Metrics {
                                  const std::string& help,
                                  std::function<double()> value);
 
+  // The same for what only goes up: "tessera_connections_refused_total",
+  // "tessera_connections_cut_total".
+  std::shared_ptr<void> AddCounter(const std::string& name,
+                                   const std::string& help,
+                                   std::function<double()> value);
+
   // Serves http://ADDRESS/metrics from now on, and returns the port; ADDRESS is
   // "127.0.0.1:9420" or "[::]:0", whose port 0 is any that is free. Once.
   absl::StatusOr<int> Listen(const std::string& address);

@@ -29,13 +29,16 @@
 #include "grpcpp/resource_quota.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
+#include "server/acceptor.h"
 #include "server/access.h"
 #include "server/call_log.h"
 #include "server/checkpoint_service.h"
+#include "server/guarded_reads.h"
 #include "server/job_journal.h"
 #include "server/job_manager.h"
 #include "server/job_runner.h"
 #include "server/job_service.h"
+#include "server/listener.h"
 #include "server/log_text.h"
 #include "server/memory_budget.h"
 #include "server/metrics.h"
@@ -58,6 +61,8 @@ constexpr absl::Duration kHandshakeTimeout = absl::Seconds(20);
 constexpr int kMaxMetadataBytes = 16 << 10;
 // Beside streams: unary calls, health and reflection of a connection.
 constexpr int64_t kOtherCalls = 100;
+// The same of all connections, with unary calls in flood.
+constexpr int64_t kOtherCallsOfAll = 2000;
 // gRPC's own buffers, of requests and connections; beyond it connections are
 // closed. Payload is counted in the memory budget.
 constexpr size_t kTransportBytes = size_t{512} << 20;
@@ -128,6 +133,8 @@ struct Server::Impl {
   Metrics metrics;
   MemoryBudget budget;
   CallLog calls;
+  // Once the server is started; gauges ask it.
+  std::unique_ptr<Acceptor> acceptor;
   std::vector<std::shared_ptr<void>> gauges;
   const JobRunner runner;
   // There once the server is started.
@@ -138,6 +145,10 @@ struct Server::Impl {
   std::unique_ptr<grpc::Server> grpc_server;
 
   void AddGauges();
+  void AddConnectionMetrics();
+  void Accept(
+      Listener listener,
+      std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor> grpc);
   absl::Status StartServices();
   absl::StatusOr<std::string> Start();
   void Drain();
@@ -177,13 +188,18 @@ absl::StatusOr<std::string> Server::Impl::Start() {
     DCP_LOG(kInfo) << "event=metrics address="
                    << WithPort(options.metrics_listen, port);
   }
+  DCP_ASSIGN_OR_RETURN(Listener listener, Listener::Open(options.listen));
   DCP_RETURN_IF_ERROR(StartServices());
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   SetLimits(options, builder);
-  int port = 0;
-  builder.AddListeningPort(options.listen, credentials, &port);
+  // Owners: this function, and the acceptor's callback.
+  const std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor>
+      connections = builder.experimental().AddExternalConnectionAcceptor(
+          grpc::ServerBuilder::experimental_type::ExternalConnectionType::
+              FROM_FD,
+          credentials);
   builder.RegisterService(checkpoint_service.get());
   builder.RegisterService(job_service.get());
   builder.RegisterService(operations_service.get());
@@ -193,13 +209,51 @@ absl::StatusOr<std::string> Server::Impl::Start() {
   interceptors.push_back(calls.NewInterceptorFactory());
   builder.experimental().SetInterceptorCreators(std::move(interceptors));
   grpc_server = builder.BuildAndStart();
-  if (grpc_server == nullptr || port == 0) {
-    grpc_server = nullptr;
-    return absl::UnavailableError(
-        absl::StrCat("listen on ", options.listen,
-                     ": it is in use, or no address of this machine"));
+  DCP_CHECK(grpc_server != nullptr, "gRPC does not start");
+  const std::string address = listener.address();
+  Accept(std::move(listener), connections);
+  return address;
+}
+
+void Server::Impl::Accept(
+    Listener listener,
+    std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor> grpc) {
+  const ConnectionLimits limits = {
+      .max_connections = ConnectionsWithinFileLimit(options.max_connections),
+      .max_per_address = options.max_connections_per_address};
+  if (limits.max_connections < options.max_connections) {
+    DCP_LOG(kWarning) << "event=max_connections_lowered from="
+                      << options.max_connections
+                      << " to=" << limits.max_connections
+                      << " why=\"the limit of open files\"";
   }
-  return WithPort(options.listen, port);
+  ProcessCallLoad().max_calls = options.max_streams + kOtherCallsOfAll;
+  const bool plaintext = options.tls_cert.empty();
+  acceptor = std::make_unique<Acceptor>(
+      std::move(listener), limits,
+      [plaintext, grpc = std::move(grpc)](int listener_fd, int fd) {
+        if (plaintext) GuardReads(fd);
+        grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters
+            connection;
+        connection.listener_fd = listener_fd;
+        connection.fd = fd;
+        grpc->HandleNewConnection(&connection);
+      });
+  AddConnectionMetrics();
+}
+
+void Server::Impl::AddConnectionMetrics() {
+  gauges.push_back(metrics.AddGauge(
+      "tessera_connections", "Of clients, at the moment.",
+      [this] { return static_cast<double>(acceptor->num_open()); }));
+  gauges.push_back(metrics.AddCounter(
+      "tessera_connections_refused_total",
+      "Closed at once because there were too many.",
+      [this] { return static_cast<double>(acceptor->num_refused()); }));
+  gauges.push_back(metrics.AddCounter(
+      "tessera_connections_cut_total",
+      "Ended because of what they sent: see Limits in server/README.md.",
+      [] { return static_cast<double>(NumConnectionsCut()); }));
 }
 
 void Server::Impl::Drain() {
@@ -213,6 +267,7 @@ void Server::Impl::Drain() {
   std::jthread drain_jobs([&] { jobs->Drain(deadline); });
   const bool idle = calls.WaitUntilIdle(deadline);
   drain_jobs.join();
+  acceptor->Stop();
   grpc_server->Shutdown(absl::ToChronoTime(absl::Now()));
   grpc_server->Wait();
   grpc_server = nullptr;

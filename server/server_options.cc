@@ -28,6 +28,8 @@ constexpr int64_t kMaxReaders = 256;
 constexpr int64_t kMaxRunningJobs = 64;
 constexpr int64_t kMaxJobs = 100'000;
 constexpr int64_t kMaxStreams = 50'000;
+// Each is a descriptor and some 50 KiB of gRPC's.
+constexpr int64_t kMaxConnections = 100'000;
 // Below it requests with the parts of a large model do not fit; above it one
 // client's request is a burden. ReadTensorsRequest names some 100 bytes a part.
 constexpr uint64_t kMinRequestBytes = uint64_t{64} << 10;
@@ -160,6 +162,17 @@ constexpr OptionRow kRows[] = {
     {"max-streams", "N", false, "Calls that read a checkpoint, at a time.",
      [](absl::string_view value, ServerOptions& options) {
        return Store(ParseCount(value, 1, kMaxStreams), options.max_streams);
+     }},
+    {"max-connections", "N", false, "At a time; further ones are closed.",
+     [](absl::string_view value, ServerOptions& options) {
+       return Store(ParseCount(value, 1, kMaxConnections),
+                    options.max_connections);
+     }},
+    {"max-connections-per-address", "N", false,
+     "Of one IPv4 address or one /64 of IPv6.",
+     [](absl::string_view value, ServerOptions& options) {
+       return Store(ParseCount(value, 1, kMaxConnections),
+                    options.max_connections_per_address);
      }},
     {"num-readers", "N", false, "Threads that read for streams.",
      [](absl::string_view value, ServerOptions& options) {
@@ -354,6 +367,10 @@ std::string DefaultOf(absl::string_view key) {
     return absl::StrCat(options.max_jobs_per_client);
   }
   if (key == "max-streams") return absl::StrCat(options.max_streams);
+  if (key == "max-connections") return absl::StrCat(options.max_connections);
+  if (key == "max-connections-per-address") {
+    return absl::StrCat(options.max_connections_per_address);
+  }
   if (key == "num-readers") return absl::StrCat(options.num_readers);
   if (key == "max-request") return FormatBytes(options.max_request_bytes);
   if (key == "keep-jobs") return FormatTime(options.keep_jobs);

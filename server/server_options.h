@@ -35,6 +35,10 @@ struct ServerOptions {
   int64_t max_queued_jobs = 1000;
   int64_t max_jobs_per_client = 200;  // queued and running
   int64_t max_streams = 1000;
+  // At a time; beyond it new ones are closed. Of an address: an IPv4 address or
+  // a /64 of IPv6. Lowered where the process may not have so many descriptors.
+  int64_t max_connections = 2000;
+  int64_t max_connections_per_address = 500;
   // Threads that read for streams.
   int64_t num_readers = 4;
   uint64_t max_request_bytes = uint64_t{4} << 20;

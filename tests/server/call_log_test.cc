@@ -1,5 +1,6 @@
 #include "server/call_log.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <thread>
@@ -12,7 +13,9 @@
 #include "dcp/base/log.h"
 #include "gmock/gmock.h"
 #include "grpcpp/create_channel.h"
+#include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/server_builder.h"
+#include "grpcpp/support/byte_buffer.h"
 #include "gtest/gtest.h"
 #include "server/metrics.h"
 #include "tessera/v1/checkpoint_service.grpc.pb.h"
@@ -21,6 +24,7 @@ namespace dcp::server {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 namespace v1 = tessera::v1;
 
 // Answers Inspect with an error and holds GetMetadata until its client leaves.
@@ -68,8 +72,9 @@ class CallLogTest : public ::testing::Test {
     interceptors.push_back(log_.NewInterceptorFactory());
     builder.experimental().SetInterceptorCreators(std::move(interceptors));
     server_ = builder.BuildAndStart();
-    stub_ = v1::CheckpointService::NewStub(grpc::CreateChannel(
-        absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials()));
+    channel_ = grpc::CreateChannel(absl::StrCat("127.0.0.1:", port),
+                                   grpc::InsecureChannelCredentials());
+    stub_ = v1::CheckpointService::NewStub(channel_);
   }
 
   ~CallLogTest() override {
@@ -89,6 +94,7 @@ class CallLogTest : public ::testing::Test {
   CallLog log_{metrics_};
   FakeService service_;
   std::unique_ptr<grpc::Server> server_;
+  std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::CheckpointService::Stub> stub_;
 };
 
@@ -105,6 +111,37 @@ TEST_F(CallLogTest, EachCallIsALineAndACount) {
   EXPECT_THAT(metrics_.Text(),
               HasSubstr("{code=\"NOT_FOUND\",method=\"CheckpointService."
                         "Inspect\"} 1\n"));
+}
+
+TEST_F(CallLogTest, MethodsThatDoNotExistAreOne) {
+  grpc::GenericStub stub(channel_);
+  constexpr int kCalls = 300;
+  for (int i = 0; i < kCalls; ++i) {
+    grpc::ClientContext context;
+    const grpc::Slice empty;
+    const grpc::ByteBuffer request(&empty, 1);
+    grpc::ByteBuffer response;
+    absl::Notification done;
+    grpc::Status ended;
+    stub.UnaryCall(
+        &context,
+        absl::StrCat(i % 2 == 0 ? "/tessera.v1.JobService/" : "/x.Y/", "Method",
+                     i),
+        {}, &request, &response, [&](grpc::Status status) {
+          ended = std::move(status);
+          done.Notify();
+        });
+    done.WaitForNotification();
+    EXPECT_EQ(ended.error_code(), grpc::StatusCode::UNIMPLEMENTED);
+  }
+  EXPECT_TRUE(log_.WaitUntilIdle(absl::InfiniteFuture()));
+  EXPECT_THAT(metrics_.Text(),
+              HasSubstr(absl::StrCat("method=\"unknown\"} ", kCalls, "\n")));
+  EXPECT_THAT(metrics_.Text(), Not(HasSubstr("Method1")));
+  // The first hundred, and what time allows.
+  EXPECT_THAT(lines(), HasSubstr("event=call method=unknown"));
+  const std::string all = lines();
+  EXPECT_LT(std::count(all.begin(), all.end(), '\n'), kCalls);
 }
 
 TEST_F(CallLogTest, CallsThatGoOnAreWaitedFor) {

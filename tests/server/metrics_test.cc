@@ -9,10 +9,12 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/server/raw_connection.h"
 #include "tests/testing/status_matchers.h"
 
 namespace dcp::server {
@@ -116,6 +118,27 @@ TEST(Metrics, ServesItsTextOverHttp) {
   EXPECT_THAT(answer, HasSubstr("state=\"FAILED\"} 1\n"));
   EXPECT_THAT(answer, HasSubstr("tessera_streams 7\n"));
   EXPECT_THAT(Get(port, "/other"), HasSubstr("404"));
+}
+
+TEST(Metrics, ConnectionsThatSayNothingLeaveThemAlone) {
+  Metrics metrics;
+  ASSERT_OK_AND_ASSIGN(const int port, metrics.Listen("127.0.0.1:0"));
+  const std::string address = absl::StrCat("127.0.0.1:", port);
+  std::vector<std::unique_ptr<RawConnection>> idle;
+  for (int i = 0; i < 8; ++i) {
+    idle.push_back(std::make_unique<RawConnection>(address));
+    ASSERT_TRUE(idle.back()->is_connected());
+  }
+  EXPECT_THAT(Get(port, "/metrics"), HasSubstr("200 OK"));
+  for (const auto& connection : idle) EXPECT_TRUE(connection->WaitForEnd());
+}
+
+TEST(Metrics, WhatOnlyGoesUpIsACounter) {
+  Metrics metrics;
+  const auto handle =
+      metrics.AddCounter("tessera_x_total", "X", [] { return 3; });
+  EXPECT_THAT(metrics.Text(), HasSubstr("# TYPE tessera_x_total counter\n"
+                                        "tessera_x_total 3\n"));
 }
 
 TEST(Metrics, APortInUseIsAnError) {

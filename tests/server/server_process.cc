@@ -101,12 +101,18 @@ int ServerProcess::Wait() {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
+uint64_t ServerProcess::resident_bytes() const { return MemoryOf("VmRSS:"); }
+
 uint64_t ServerProcess::peak_resident_bytes() const {
+  return MemoryOf("VmHWM:");
+}
+
+uint64_t ServerProcess::MemoryOf(absl::string_view field) const {
   std::ifstream file(absl::StrCat("/proc/", pid_, "/status"));
   std::string line;
   while (std::getline(file, line)) {
     absl::string_view rest = line;
-    if (!absl::ConsumePrefix(&rest, "VmHWM:")) continue;
+    if (!absl::ConsumePrefix(&rest, field)) continue;
     absl::ConsumeSuffix(&rest, "kB");
     uint64_t kib = 0;
     DCP_CHECK(absl::SimpleAtoi(rest, &kib), line);

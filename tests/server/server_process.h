@@ -41,7 +41,8 @@ class ServerProcess {
   // Its exit code; negative: the signal that ended it.
   int Wait();
 
-  // The most that it ever had in memory.
+  // What it has in memory, and the most that it ever had.
+  uint64_t resident_bytes() const;
   uint64_t peak_resident_bytes() const;
   // Its open files and connections.
   uint64_t num_descriptors() const;
@@ -49,6 +50,7 @@ class ServerProcess {
 
  private:
   void ReadOutput();
+  uint64_t MemoryOf(absl::string_view field) const;
 
   pid_t pid_ = 0;
   int stdin_ = -1;

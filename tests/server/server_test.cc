@@ -15,7 +15,9 @@
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "gtest/gtest.h"
+#include "server/guarded_reads.h"
 #include "tessera/v1/checkpoint_service.grpc.pb.h"
+#include "tests/server/raw_connection.h"
 #include "tests/testing/certificates.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
@@ -319,6 +321,66 @@ TEST_F(ServerTest, LargeMetadataIsRefused) {
   v1::InspectResponse response;
   EXPECT_FALSE(stub->Inspect(&context, {}, &response).ok());
   EXPECT_EQ(Health(Plaintext()), kServing);
+}
+
+// Sends `more` after `first` until the server ends the connection.
+bool IsCut(RawConnection& connection, const std::string& first,
+           const std::string& more) {
+  if (!connection.Send(Preface()) || !connection.Send(first)) return false;
+  for (int i = 0; i < 100'000 && connection.Send(more); ++i) {
+    if (!connection.Drain()) break;
+  }
+  return connection.WaitForEnd();
+}
+
+TEST_F(ServerTest, HeadersWithoutEndAreCut) {
+  Authority authority(dir_, "ca");
+  for (const bool tls : {false, true}) {
+    SCOPED_TRACE(tls);
+    server_ = nullptr;
+    if (tls) UseTls(authority.Sign("server"));
+    Start();
+    const uint64_t num_cut = NumConnectionsCut();
+    RawConnection connection(address_, tls);
+    ASSERT_TRUE(connection.is_connected());
+    EXPECT_TRUE(IsCut(connection,
+                      Frame(kHeadersFrame, 0, 1, CallHeaders("/a.B/C")),
+                      Frame(kContinuationFrame, 0, 1, "")));
+    EXPECT_EQ(NumConnectionsCut(), num_cut + 1);
+    const auto channel = tls ? Tls(authority.cert()) : Plaintext();
+    EXPECT_EQ(Health(channel), kServing);
+  }
+}
+
+TEST_F(ServerTest, CallsThatAreResetAtOnceAreCut) {
+  Start();
+  const uint64_t num_cut = NumConnectionsCut();
+  RawConnection connection(address_);
+  ASSERT_TRUE(connection.Send(Preface()));
+  for (uint32_t stream = 1; connection.Drain() && stream < 100'000;
+       stream += 2) {
+    const std::string call = absl::StrCat(
+        Frame(kHeadersFrame, kEndHeaders, stream, CallHeaders(kHealthWatch)),
+        Frame(kResetFrame, 0, stream, "code"));
+    if (!connection.Send(call)) break;
+  }
+  EXPECT_TRUE(connection.WaitForEnd());
+  EXPECT_EQ(NumConnectionsCut(), num_cut + 1);
+  EXPECT_EQ(Health(Plaintext()), kServing);
+}
+
+TEST_F(ServerTest, ConnectionsAreLimitedAndComeBack) {
+  options_.max_connections_per_address = 2;
+  Start();
+  auto first = std::make_unique<RawConnection>(address_);
+  const auto channel = Plaintext();
+  EXPECT_EQ(Health(channel), kServing);
+  EXPECT_TRUE(RawConnection(address_).WaitForEnd());
+  EXPECT_EQ(Health(channel), kServing) << "those that are there stay";
+  first = nullptr;
+  // gRPC closes it a moment later.
+  std::string health;
+  while (health != kServing) health = Health(Plaintext());
 }
 
 // The code of an Inspect of that path with that token.

@@ -1,0 +1,252 @@
+// dcp-server, the process, under attacks of clients that have no token and
+// speak HTTP/2 as no library does, all at once: calls of methods that do not
+// exist, headers that never end, calls that are reset as soon as they have
+// begun, floods of control frames, connections that say nothing, and more
+// connections than it has descriptors for. It goes on serving, and what it took
+// for them is returned. --seconds says for how long, --descriptors how many
+// files it may open, --min-throughput what a client in good order keeps of its
+// throughput afterwards.
+
+#include <signal.h>
+
+#include <cstdint>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "dcp/base/check.h"
+#include "gmock/gmock.h"
+#include "grpcpp/create_channel.h"
+#include "gtest/gtest.h"
+#include "tessera/v1/checkpoint_service.grpc.pb.h"
+#include "tests/server/raw_connection.h"
+#include "tests/server/server_process.h"
+#include "tests/testing/temp_dir.h"
+
+ABSL_FLAG(double, seconds, 1, "of attacks");
+ABSL_FLAG(int, descriptors, 256, "of the server");
+ABSL_FLAG(double, min_throughput, 0, "of before, 0 to 1");
+
+namespace dcp::server {
+namespace {
+
+using ::dcp::testing::TempDir;
+namespace v1 = tessera::v1;
+
+constexpr uint64_t kMaxMemory = uint64_t{256} << 20;
+constexpr uint64_t kBesideMemory = uint64_t{256} << 20;
+// What the machine has in all.
+constexpr uint64_t kMachineMemory = uint64_t{1} << 30;
+constexpr uint64_t kTensorBytes = uint64_t{16} << 20;
+constexpr int kFramesAtOnce = 100;
+
+// Of "one".
+constexpr absl::string_view kTokens =
+    "a 7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed\n";
+
+std::string SafetensorsOf(uint64_t num_bytes) {
+  const std::string header =
+      absl::StrCat("{\"t\":{\"dtype\":\"U8\",\"shape\":[", num_bytes,
+                   "],\"data_offsets\":[0,", num_bytes, "]}}");
+  std::string file(8, '\0');
+  file[0] = static_cast<char>(header.size());
+  return absl::StrCat(file, header, std::string(num_bytes, 'x'));
+}
+
+// Streams of client, of odd number.
+uint32_t StreamOf(int call) { return static_cast<uint32_t>(2 * call + 1); }
+
+class Attack {
+ public:
+  // What is sent for calls `begin` to `begin` + kFramesAtOnce.
+  using Round = std::function<std::string(int begin)>;
+
+  Attack(std::string address, absl::Time end)
+      : address_(std::move(address)), end_(end) {}
+
+  bool GoesOn() const { return absl::Now() < end_; }
+
+  // Sends rounds, on a new connection whenever one ends.
+  void Flood(const Round& round) const {
+    while (GoesOn()) {
+      RawConnection connection(address_);
+      if (!connection.Send(Preface())) continue;
+      int call = 0;
+      while (GoesOn() && connection.Send(round(call)) && connection.Drain()) {
+        call += kFramesAtOnce;
+      }
+    }
+  }
+
+  void UnknownMethods() const {
+    Flood([](int begin) {
+      std::string frames;
+      for (int i = begin; i < begin + kFramesAtOnce; ++i) {
+        absl::StrAppend(
+            &frames, Frame(kHeadersFrame, kEndHeaders | kEndStream, StreamOf(i),
+                           CallHeaders(absl::StrCat("/tessera.v1.JobService/",
+                                                    i, std::string(80, 'x')))));
+      }
+      return frames;
+    });
+  }
+
+  void RapidReset() const {
+    Flood([](int begin) {
+      std::string frames;
+      for (int i = begin; i < begin + kFramesAtOnce; ++i) {
+        absl::StrAppend(
+            &frames,
+            Frame(kHeadersFrame, kEndHeaders, StreamOf(i),
+                  CallHeaders("/tessera.v1.CheckpointService/ReadTensors")),
+            Frame(kResetFrame, 0, StreamOf(i),
+                  absl::string_view("\0\0\0\x08", 4)));
+      }
+      return frames;
+    });
+  }
+
+  void EndlessHeaders() const {
+    const std::string more =
+        Frame(kContinuationFrame, 0, 1,
+              absl::StrCat(std::string("\x00\x7f\x81\x7f", 4),
+                           std::string(16000, 'x')));
+    Flood([&](int begin) {
+      return begin == 0 ? Frame(kHeadersFrame, 0, 1, CallHeaders("/a.B/C"))
+                        : more;
+    });
+  }
+
+  void ControlFrames() const {
+    Flood([](int) {
+      std::string frames;
+      for (int i = 0; i < kFramesAtOnce; ++i) {
+        absl::StrAppend(&frames, Frame(kSettingsFrame, 0, 0, ""),
+                        Frame(kPingFrame, 0, 0, "12345678"));
+      }
+      return frames;
+    });
+  }
+
+  // More than there are descriptors for, some of which begin HTTP/2.
+  void IdleConnections() const {
+    std::vector<std::unique_ptr<RawConnection>> connections;
+    const size_t num =
+        static_cast<size_t>(absl::GetFlag(FLAGS_descriptors)) * 2;
+    for (size_t i = 0; GoesOn() && i < num; ++i) {
+      connections.push_back(std::make_unique<RawConnection>(address_));
+      if (i % 2 == 0) connections.back()->Send(Preface());
+    }
+    absl::Notification never;
+    never.WaitForNotificationWithTimeout(end_ - absl::Now());
+  }
+
+ private:
+  const std::string address_;
+  const absl::Time end_;
+};
+
+class AttackTest : public ::testing::Test {
+ protected:
+  AttackTest() {
+    path_ = dir_.WriteFile("data/m.safetensors", SafetensorsOf(kTensorBytes));
+    const std::string tokens = dir_.WriteFile("tokens", kTokens);
+    const int descriptors = absl::GetFlag(FLAGS_descriptors);
+    process_ = std::make_unique<ServerProcess>(std::vector<std::string>{
+        "/usr/bin/prlimit",
+        absl::StrCat("--nofile=", descriptors, ":", descriptors),
+        "server/dcp-server", "--listen=127.0.0.1:0",
+        absl::StrCat("--root=", dir_.Join("data")),
+        absl::StrCat("--state-dir=", dir_.Join("state")),
+        absl::StrCat("--tokens-file=", tokens),
+        absl::StrCat("--max-memory=", kMaxMemory),
+        absl::StrCat("--job-memory=", kMaxMemory / 4)});
+    DCP_CHECK(process_->WaitUntilItSays(" tokens=yes"));
+    address_ = process_->WordAfter("event=start address=");
+  }
+
+  // Reads the tensor for as long, and returns the bytes of a second; fails
+  // where a read does.
+  double Throughput(absl::Duration time) {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    const auto stub = v1::CheckpointService::NewStub(grpc::CreateCustomChannel(
+        address_, grpc::InsecureChannelCredentials(), arguments));
+    v1::ReadTensorsRequest request;
+    request.mutable_source()->set_path(path_);
+    request.mutable_parts()->add_parts()->set_name("t");
+    const absl::Time begin = absl::Now();
+    uint64_t num_bytes = 0;
+    do {
+      grpc::ClientContext context;
+      context.set_wait_for_ready(true);
+      context.AddMetadata("authorization", "Bearer one");
+      const auto reader = stub->ReadTensors(&context, request);
+      v1::ReadTensorsResponse response;
+      while (reader->Read(&response)) {
+        num_bytes += response.chunk().data().size();
+      }
+      const grpc::Status status = reader->Finish();
+      EXPECT_TRUE(status.ok()) << status.error_message();
+      if (!status.ok()) break;
+    } while (absl::Now() < begin + time);
+    return static_cast<double>(num_bytes) /
+           absl::ToDoubleSeconds(absl::Now() - begin);
+  }
+
+  TempDir dir_;
+  std::string path_;
+  std::string address_;
+  std::unique_ptr<ServerProcess> process_;
+};
+
+TEST_F(AttackTest, TheServerOutlivesThemAll) {
+  const absl::Duration time = absl::Seconds(absl::GetFlag(FLAGS_seconds));
+  const double before = Throughput(time / 10);
+  const uint64_t resident_before = process_->resident_bytes();
+  {
+    const Attack attack(address_, absl::Now() + time);
+    std::vector<std::jthread> threads;
+    for (void (Attack::*method)() const :
+         {&Attack::UnknownMethods, &Attack::RapidReset, &Attack::EndlessHeaders,
+          &Attack::ControlFrames, &Attack::IdleConnections}) {
+      threads.emplace_back([&attack, method] { (attack.*method)(); });
+    }
+  }
+  const double after = Throughput(time / 10);
+  const uint64_t resident_after = process_->resident_bytes();
+  std::cout << "MiB/s before " << before / (1 << 20) << ", after "
+            << after / (1 << 20) << "; resident MiB before "
+            << (resident_before >> 20) << ", after " << (resident_after >> 20)
+            << ", at most " << (process_->peak_resident_bytes() >> 20)
+            << "; KiB of log " << (process_->said().size() >> 10) << std::endl;
+  EXPECT_LT(resident_after, kMaxMemory + kBesideMemory);
+  EXPECT_LT(process_->peak_resident_bytes(), kMachineMemory);
+  EXPECT_GE(after, before * absl::GetFlag(FLAGS_min_throughput));
+  // A hundred at once and ten in a second, of each of a few events.
+  EXPECT_LT(process_->said().size(),
+            (1 << 20) + absl::ToDoubleSeconds(time) * 50'000);
+  EXPECT_THAT(process_->said(), ::testing::HasSubstr("event=connection_cut"));
+  process_->Signal(SIGTERM);
+  EXPECT_TRUE(process_->WaitUntilItSays("event=stop clean=yes"));
+}
+
+}  // namespace
+}  // namespace dcp::server
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  absl::ParseCommandLine(argc, argv);
+  return RUN_ALL_TESTS();
+}

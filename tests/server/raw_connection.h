@@ -1,0 +1,65 @@
+// RawConnection: a client that speaks HTTP/2 by hand, to send what no library
+// would. Blocks; one thread. And the frames it sends, RFC 9113.
+#ifndef TESTS_SERVER_RAW_CONNECTION_H_
+#define TESTS_SERVER_RAW_CONNECTION_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+typedef struct ssl_st SSL;
+typedef struct ssl_ctx_st SSL_CTX;
+
+namespace dcp::server {
+
+enum FrameType : uint8_t {
+  kDataFrame = 0,
+  kHeadersFrame = 1,
+  kResetFrame = 3,
+  kSettingsFrame = 4,
+  kPingFrame = 6,
+  kContinuationFrame = 9,
+};
+inline constexpr uint8_t kEndStream = 1;
+inline constexpr uint8_t kEndHeaders = 4;
+
+std::string Frame(FrameType type, uint8_t flags, uint32_t stream,
+                  absl::string_view payload);
+// The headers of a call, "/package.Service/Method", compressed as HPACK.
+std::string CallHeaders(absl::string_view method);
+// What a connection begins with.
+std::string Preface();
+
+class RawConnection {
+ public:
+  // To 127.0.0.1 at that port of "address:port"; with `tls`, whatever the
+  // server's certificate says. It is not connected where that fails.
+  explicit RawConnection(absl::string_view address, bool tls = false);
+  ~RawConnection();
+  RawConnection(const RawConnection&) = delete;
+  RawConnection& operator=(const RawConnection&) = delete;
+
+  bool is_connected() const { return fd_ >= 0; }
+  // False once the server has closed the connection, or takes nothing for a
+  // second.
+  bool Send(absl::string_view bytes);
+  // What has come, at most 64 KiB, without waiting for it; false at the end of
+  // the connection.
+  bool Drain();
+  // Reads until the server closes the connection; false after a minute.
+  bool WaitForEnd();
+
+ private:
+  // As read and write; with or without TLS.
+  int Read(char* bytes, int size);
+  int Write(const char* bytes, int size);
+
+  int fd_ = -1;
+  SSL_CTX* context_ = nullptr;
+  SSL* ssl_ = nullptr;
+};
+
+}  // namespace dcp::server
+
+#endif  // TESTS_SERVER_RAW_CONNECTION_H_
