@@ -109,6 +109,15 @@ absl::StatusOr<Root> CheckRoot(const Root& root) {
     return absl::InvalidArgumentError(
         absl::StrCat("root ", path, " is not a directory"));
   }
+  const absl::StatusOr<PinnedPath> pinned =
+      PinnedPath::OpenDirectory({.root = real, .path = real});
+  // Nothing is served that could not be held below its root.
+  if (!pinned.ok()) return Annotate(pinned.status(), "root ", path);
+  if (stat(pinned->name().c_str(), &info) != 0) {
+    return absl::UnimplementedError(
+        absl::StrCat("root ", path, ": ", pinned->name(), ": ", strerror(errno),
+                     ": the server requires /proc"));
+  }
   return Root{.path = path, .writable = root.writable, .real_path = real};
 }
 
@@ -184,26 +193,28 @@ absl::StatusOr<std::string> ReadTokensFile(const std::string& path) {
 
 }  // namespace
 
+std::string Client::Reach() const {
+  std::string reach;
+  // No path has a zero byte in it.
+  for (const Root& root : roots_) {
+    absl::StrAppend(&reach, root.path, absl::string_view("\0", 1),
+                    root.real_path, absl::string_view("\0", 1));
+  }
+  return reach;
+}
+
 absl::StatusOr<std::string> Client::CheckRead(absl::string_view path) const {
-  return Check(path, {});
+  DCP_ASSIGN_OR_RETURN(Location location, Locate(path, PathUse::kRead));
+  return std::move(location.path);
 }
 
 absl::StatusOr<std::string> Client::CheckWrite(absl::string_view path) const {
-  return Check(path, {.write = true});
+  DCP_ASSIGN_OR_RETURN(Location location, Locate(path, PathUse::kWrite));
+  return std::move(location.path);
 }
 
-absl::StatusOr<std::string> Client::CheckReadEntry(
-    absl::string_view path) const {
-  return Check(path, {.entry = true});
-}
-
-absl::StatusOr<std::string> Client::CheckWriteEntry(
-    absl::string_view path) const {
-  return Check(path, {.write = true, .entry = true});
-}
-
-absl::StatusOr<std::string> Client::Check(absl::string_view path,
-                                          Wish wish) const {
+absl::StatusOr<Location> Client::Locate(absl::string_view path,
+                                        PathUse use) const {
   DCP_ASSIGN_OR_RETURN(const std::string normal, Normalize(path));
   // What lies outside by its name is not looked at: the time that it takes
   // must not tell whether it exists.
@@ -217,15 +228,17 @@ absl::StatusOr<std::string> Client::Check(absl::string_view path,
       std::any_of(roots_.begin(), roots_.end(), [&](const Root& root) {
         return normal == root.path || normal == root.real_path;
       });
+  const bool entry = use == PathUse::kReadEntry || use == PathUse::kWriteEntry;
+  const bool write = use == PathUse::kWrite || use == PathUse::kWriteEntry;
   const std::string real =
-      wish.entry && !is_root ? ResolveEntry(normal) : Resolve(normal);
+      entry && !is_root ? ResolveEntry(normal) : Resolve(normal);
   bool readable = false;
   for (const Root& root : roots_) {
     if (real.empty() || !IsBelow(real, root.real_path)) continue;
     readable = true;
-    if (!wish.write) return real;
     // The root itself may not be replaced.
-    if (root.writable && real != root.real_path) return real;
+    if (write && (!root.writable || real == root.real_path)) continue;
+    return Location{.root = root.real_path, .path = real};
   }
   if (!readable) return OutsideError(path);
   return absl::PermissionDeniedError(

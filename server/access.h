@@ -12,6 +12,7 @@
 #ifndef SERVER_ACCESS_H_
 #define SERVER_ACCESS_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -21,6 +22,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "grpcpp/server_context.h"
+#include "server/pinned_path.h"
 
 namespace dcp::server {
 
@@ -30,6 +32,16 @@ struct Root {
   std::string real_path = {};  // where it leads; Access fills it in
 };
 
+// What is to be done with a path.
+enum class PathUse : uint8_t {
+  kRead,
+  kWrite,
+  // The entry of a directory: a link at the end of the path is not followed,
+  // as when it is looked at, renamed or removed.
+  kReadEntry,
+  kWriteEntry,
+};
+
 class Client {
  public:
   Client(std::string name, std::vector<Root> roots)
@@ -37,27 +49,24 @@ class Client {
 
   const std::string& name() const { return name_; }
 
-  // The path as it is to be opened: without symbolic links as far as it exists.
-  // InvalidArgument for one that is not absolute or has "." or ".." in it;
-  // PermissionDenied for one that does not lie below a root of this client,
-  // also when a symbolic link on the way leads out or to nothing, and, of
-  // CheckWrite, for a root itself and what may only be read. What does not
-  // exist yet may be written when its nearest existing directory may. It does
-  // not tell whether a path outside of the roots exists.
+  // Which files may be read, as text: clients for whom it is the same may read
+  // the same.
+  std::string Reach() const;
+
+  // Where the path leads now. InvalidArgument for one that is not absolute or
+  // has "." or ".." in it; PermissionDenied for one that does not lie below a
+  // root of this client, also when a symbolic link on the way leads out or to
+  // nothing, and, to be written, for a root itself and what may only be read.
+  // What does not exist yet may be written when its nearest existing directory
+  // may. It does not tell whether a path outside of the roots exists. What is
+  // opened must be opened by PinnedPath: links may change at any time. Looks at
+  // the disk, and so may block.
+  absl::StatusOr<Location> Locate(absl::string_view path, PathUse use) const;
+  // The path of the location.
   absl::StatusOr<std::string> CheckRead(absl::string_view path) const;
   absl::StatusOr<std::string> CheckWrite(absl::string_view path) const;
-  // The same for the entry of a directory: a link at the end of the path is not
-  // followed, as when it is looked at, renamed or removed.
-  absl::StatusOr<std::string> CheckReadEntry(absl::string_view path) const;
-  absl::StatusOr<std::string> CheckWriteEntry(absl::string_view path) const;
 
  private:
-  struct Wish {
-    bool write = false;
-    bool entry = false;
-  };
-  absl::StatusOr<std::string> Check(absl::string_view path, Wish wish) const;
-
   std::string name_;
   std::vector<Root> roots_;
 };

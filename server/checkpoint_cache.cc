@@ -1,6 +1,7 @@
 #include "server/checkpoint_cache.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -45,18 +46,13 @@ bool IsSafetensorsIndex(absl::string_view name) {
          absl::EndsWith(name, ".safetensors.index.json");
 }
 
-// Adds what tells the file at `path` from its successor.
-absl::Status AddFile(FileSystem& fs, const Client& client,
-                     const std::string& path, absl::string_view name,
-                     std::string& text) {
-  absl::StatusOr<FileInfo> info = fs.Stat(path);
-  if (info.ok() && info->kind == FileKind::kSymlink) {
-    DCP_ASSIGN_OR_RETURN(const std::string target, client.CheckRead(path));
-    info = fs.Stat(target);
-  }
-  if (!info.ok()) return info.status();
-  absl::StrAppend(&text, name, "\n", info->size, " ", info->inode, " ",
-                  info->modified_ns, "\n");
+// Adds what tells the file at `path` from its successor, and from what it was
+// before somebody wrote to it.
+absl::Status AddFile(RootedFileSystem& fs, const std::string& path,
+                     absl::string_view name, std::string& text) {
+  DCP_ASSIGN_OR_RETURN(const FileInfo info, fs.StatTarget(path));
+  absl::StrAppend(&text, name, "\n", info.device, " ", info.inode, " ",
+                  info.size, " ", info.modified_ns, "\n");
   return absl::OkStatus();
 }
 
@@ -75,46 +71,67 @@ absl::StatusOr<std::string> DcpIndexName(FileSystem& fs,
   return std::string();
 }
 
-// Names in an index may lead through directories, of which one may be a link.
-absl::Status CheckFiles(const Client& client, const Checkpoint& checkpoint) {
-  const SourceFiles& files = checkpoint.files();
-  for (uint32_t i = 0; i < files.names().size(); ++i) {
-    if (!absl::StrContains(files.names()[i], '/')) continue;
-    DCP_RETURN_IF_ERROR(client.CheckRead(files.PathOf(i)).status());
+// What tells the index from its successor: of DCP one file, of safetensors the
+// listing of the directory.
+absl::StatusOr<std::string> IndexState(RootedFileSystem& fs,
+                                       const std::string& path, int64_t rank) {
+  DCP_ASSIGN_OR_RETURN(const FileInfo info, fs.Stat(path));
+  std::string text = absl::StrCat(rank, "\n");
+  if (info.kind != FileKind::kDirectory) {
+    DCP_RETURN_IF_ERROR(AddFile(fs, path, "", text));
+    return text;
   }
-  return absl::OkStatus();
+  DCP_ASSIGN_OR_RETURN(const std::string name, DcpIndexName(fs, path, rank));
+  if (!name.empty()) {
+    DCP_RETURN_IF_ERROR(AddFile(fs, JoinPath(path, name), name, text));
+    return text;
+  }
+  DCP_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries,
+                       fs.List(path));
+  for (const DirectoryEntry& entry : entries) {
+    if (!IsSafetensorsIndex(entry.name)) continue;
+    DCP_RETURN_IF_ERROR(
+        AddFile(fs, JoinPath(path, entry.name), entry.name, text));
+  }
+  return text;
+}
+
+// The same of the files that the index names, whatever they are called. Empty
+// when one of them is not any more what is open.
+absl::StatusOr<std::string> FilesState(RootedFileSystem& fs,
+                                       const Checkpoint& checkpoint) {
+  const SourceFiles& files = checkpoint.files();
+  std::string text;
+  for (uint32_t i = 0; i < files.names().size(); ++i) {
+    const absl::StatusOr<FileInfo> info = fs.StatTarget(files.PathOf(i));
+    // A checkpoint that lacks a file may be looked into all the same.
+    if (absl::IsNotFound(info.status())) {
+      absl::StrAppend(&text, "none\n");
+      continue;
+    }
+    DCP_RETURN_IF_ERROR(info.status());
+    const std::optional<FileInfo> opened = files.OpenedAs(i);
+    if (opened.has_value() && MayHaveChanged(*opened, *info)) return "";
+    absl::StrAppend(&text, info->device, " ", info->inode, " ", info->size, " ",
+                    info->modified_ns, "\n");
+  }
+  return absl::StrCat("files ", files.names().size(), "\n", text);
+}
+
+std::string EtagOf(absl::string_view index_state,
+                   absl::string_view files_state) {
+  return absl::StrFormat(
+      "%016x", Digest64Of(AsBytes(absl::StrCat(index_state, files_state))));
 }
 
 }  // namespace
 
-absl::StatusOr<std::string> EtagOf(FileSystem& fs, const Client& client,
-                                   const std::string& path, int64_t rank) {
-  DCP_ASSIGN_OR_RETURN(const FileInfo info, fs.Stat(path));
-  std::string text = absl::StrCat(rank, "\n");
-  if (info.kind != FileKind::kDirectory) {
-    DCP_RETURN_IF_ERROR(AddFile(fs, client, path, "", text));
-  } else {
-    DCP_ASSIGN_OR_RETURN(const std::string name, DcpIndexName(fs, path, rank));
-    if (!name.empty()) {
-      DCP_RETURN_IF_ERROR(
-          AddFile(fs, client, JoinPath(path, name), name, text));
-    } else {
-      DCP_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries,
-                           fs.List(path));
-      for (const DirectoryEntry& entry : entries) {
-        if (!IsSafetensorsIndex(entry.name)) continue;
-        DCP_RETURN_IF_ERROR(
-            AddFile(fs, client, JoinPath(path, entry.name), entry.name, text));
-      }
-    }
-  }
-  return absl::StrFormat("%016x", Digest64Of(AsBytes(text)));
-}
-
 SharedCheckpoint::SharedCheckpoint(
-    TaskQueue& tasks, std::unique_ptr<Checkpoint> checkpoint, std::string etag,
-    int64_t rank, std::shared_ptr<std::atomic<uint64_t>> index_bytes)
+    TaskQueue& tasks, std::unique_ptr<RootedFileSystem> fs,
+    std::unique_ptr<Checkpoint> checkpoint, std::string etag, int64_t rank,
+    std::shared_ptr<std::atomic<uint64_t>> index_bytes)
     : tasks_(tasks),
+      fs_(std::move(fs)),
       checkpoint_(std::move(checkpoint)),
       etag_(std::move(etag)),
       rank_(rank),
@@ -126,6 +143,13 @@ SharedCheckpoint::SharedCheckpoint(
 
 SharedCheckpoint::~SharedCheckpoint() {
   all_index_bytes_->fetch_sub(index_bytes_);
+}
+
+absl::StatusOr<bool> SharedCheckpoint::IsCurrent() const {
+  DCP_ASSIGN_OR_RETURN(const std::string index,
+                       IndexState(*fs_, checkpoint_->path(), rank_));
+  DCP_ASSIGN_OR_RETURN(const std::string files, FilesState(*fs_, *checkpoint_));
+  return !files.empty() && EtagOf(index, files) == etag_;
 }
 
 bool SharedCheckpoint::AreLocated(const std::vector<uint32_t>& entries) const {
@@ -204,80 +228,92 @@ std::vector<absl::Status> SharedCheckpoint::LocateAll(
 
 void CheckpointCache::Open(const Client& client, const SourceSpec& source,
                            Opened opened) {
-  absl::StatusOr<std::string> path = client.CheckRead(source.path);
-  if (!path.ok()) {
-    return opened(WithPlace(path.status(), {.path = source.path}));
-  }
-  Key key(*std::move(path), source.open.rank);
   // Owners: the task, or the call of `opened` below when there is none.
   auto shared = std::make_shared<Opened>(std::move(opened));
   const absl::Status posted =
-      tasks_.Post([this, &client, key = std::move(key), shared]() mutable {
-        OpenOnThread(client, std::move(key), std::move(*shared));
+      tasks_.Post([this, client, source, shared]() mutable {
+        const absl::StatusOr<std::string> path = client.CheckRead(source.path);
+        if (!path.ok()) {
+          return (*shared)(WithPlace(path.status(), {.path = source.path}));
+        }
+        const Key key{
+            .path = *path, .rank = source.open.rank, .reach = client.Reach()};
+        OpenOnThread(client, key, std::move(*shared));
       });
   if (!posted.ok()) (*shared)(WithRetryAfter(posted, kRetryAfterMs));
 }
 
-void CheckpointCache::OpenOnThread(const Client& client, Key key,
+void CheckpointCache::OpenOnThread(const Client& client, const Key& key,
                                    Opened opened) {
   {
     absl::MutexLock lock(&mutex_);
     const auto [it, is_new] = opening_.try_emplace(key);
     if (!is_new) {
-      it->second.push_back({&client, std::move(opened)});
+      it->second.push_back(std::move(opened));
       return;
     }
   }
   opened(Find(client, key));
-  // Those who waited find it open; each is checked on its own.
-  std::vector<Opening> waiting;
+  // Those who waited find it open.
+  std::vector<Opened> waiting;
   {
     absl::MutexLock lock(&mutex_);
     const auto it = opening_.find(key);
     waiting = std::move(it->second);
     opening_.erase(it);
   }
-  for (Opening& one : waiting) one.opened(Find(*one.client, key));
+  for (Opened& one : waiting) one(Find(client, key));
+}
+
+std::shared_ptr<SharedCheckpoint> CheckpointCache::Kept(const Key& key) {
+  absl::MutexLock lock(&mutex_);
+  for (auto it = kept_.begin(); it != kept_.end(); ++it) {
+    if (it->first != key) continue;
+    kept_.splice(kept_.begin(), kept_, it);
+    return it->second;
+  }
+  return nullptr;
 }
 
 absl::StatusOr<std::shared_ptr<SharedCheckpoint>> CheckpointCache::Find(
     const Client& client, const Key& key) {
-  const ErrorPlace place{.path = key.first};
+  const ErrorPlace place{.path = key.path};
+  std::shared_ptr<SharedCheckpoint> kept = Kept(key);
+  if (kept != nullptr) {
+    const absl::StatusOr<bool> current = kept->IsCurrent();
+    if (current.ok() && *current) return kept;
+    kept = nullptr;
+  }
   for (int i = 0; i < kMaxOpens; ++i) {
-    const absl::StatusOr<std::string> etag =
-        EtagOf(fs_, client, key.first, key.second);
-    if (!etag.ok()) return WithPlace(etag.status(), place);
-    {
-      absl::MutexLock lock(&mutex_);
-      for (auto it = kept_.begin(); it != kept_.end(); ++it) {
-        if (it->first != key || it->second->etag() != *etag) continue;
-        kept_.splice(kept_.begin(), kept_, it);
-        return it->second;
-      }
-    }
     absl::StatusOr<std::shared_ptr<SharedCheckpoint>> opened =
-        OpenAnew(client, key, *etag);
+        OpenAnew(client, key);
     if (!opened.ok()) return WithPlace(opened.status(), place);
     if (*opened != nullptr) return opened;
   }
   return WithRetryAfter(
       WithPlace(absl::UnavailableError(
-                    absl::StrCat(key.first, " is being replaced: try again")),
+                    absl::StrCat(key.path, " is being replaced: try again")),
                 place),
       kRetryAfterMs);
 }
 
-// Null when the checkpoint was replaced meanwhile.
+// Null when the checkpoint was replaced or written to meanwhile.
 absl::StatusOr<std::shared_ptr<SharedCheckpoint>> CheckpointCache::OpenAnew(
-    const Client& client, const Key& key, const std::string& etag) {
+    const Client& client, const Key& key) {
+  auto fs = std::make_unique<RootedFileSystem>(fs_, client);
+  DCP_ASSIGN_OR_RETURN(const std::string before,
+                       IndexState(*fs, key.path, key.rank));
   DCP_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint,
-                       Checkpoint::Open(fs_, key.first, {.rank = key.second}));
-  DCP_RETURN_IF_ERROR(CheckFiles(client, *checkpoint));
+                       Checkpoint::Open(*fs, key.path, {.rank = key.rank}));
+  DCP_ASSIGN_OR_RETURN(const std::string files, FilesState(*fs, *checkpoint));
   DCP_ASSIGN_OR_RETURN(const std::string now,
-                       EtagOf(fs_, client, key.first, key.second));
-  if (now != etag) return std::shared_ptr<SharedCheckpoint>();
+                       IndexState(*fs, key.path, key.rank));
+  if (now != before || files.empty()) {
+    return std::shared_ptr<SharedCheckpoint>();
+  }
   auto opened = std::make_shared<SharedCheckpoint>(
-      tasks_, std::move(checkpoint), etag, key.second, index_bytes_);
+      tasks_, std::move(fs), std::move(checkpoint), EtagOf(now, files),
+      key.rank, index_bytes_);
   DCP_RETURN_IF_ERROR(Keep(key, opened));
   return opened;
 }

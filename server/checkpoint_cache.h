@@ -1,7 +1,9 @@
 // CheckpointCache: checkpoints that are open, shared by the calls that read
-// them. One that was replaced on disk is seen by the next call: each looks at
-// the files of the index again. Bounded in number and by the memory of the
-// indices; the one that was not used for longest goes first. Thread-safe.
+// them, as far as their clients may read the same: every file was opened with
+// rights that all of them have. One that was replaced or written to on disk is
+// seen by the next call: each looks at all of its files again. Bounded in
+// number and by the memory of the indices; the one that was not used for
+// longest goes first. Thread-safe.
 #ifndef SERVER_CHECKPOINT_CACHE_H_
 #define SERVER_CHECKPOINT_CACHE_H_
 
@@ -23,6 +25,7 @@
 #include "dcp/io/file_system.h"
 #include "server/access.h"
 #include "server/messages.h"
+#include "server/rooted_file_system.h"
 #include "server/task_queue.h"
 
 namespace dcp::server {
@@ -33,13 +36,21 @@ class SharedCheckpoint : public std::enable_shared_from_this<SharedCheckpoint> {
  public:
   using Located = absl::AnyInvocable<void(absl::Status)>;
 
-  SharedCheckpoint(TaskQueue& tasks, std::unique_ptr<Checkpoint> checkpoint,
-                   std::string etag, int64_t rank,
+  // `fs` is what `checkpoint` was opened with.
+  SharedCheckpoint(TaskQueue& tasks, std::unique_ptr<RootedFileSystem> fs,
+                   std::unique_ptr<Checkpoint> checkpoint, std::string etag,
+                   int64_t rank,
                    std::shared_ptr<std::atomic<uint64_t>> index_bytes);
   ~SharedCheckpoint();
 
-  // Changes whenever a file of the index does.
+  // A digest of device, inode, size and time of each file: of the index, and of
+  // those that the index names.
   const std::string& etag() const { return etag_; }
+  // Whether that is still so. Looks at each file; an error is that of a file
+  // that may not be read any more.
+  absl::StatusOr<bool> IsCurrent() const;
+  // With the rights of the clients who share it.
+  FileSystem& fs() { return *fs_; }
   int64_t rank() const { return rank_; }
   // An estimate of the memory of the index.
   uint64_t index_bytes() const { return index_bytes_; }
@@ -67,6 +78,7 @@ class SharedCheckpoint : public std::enable_shared_from_this<SharedCheckpoint> {
   std::vector<absl::Status> LocateAll(const std::vector<Wish>& wishes);
 
   TaskQueue& tasks_;
+  const std::unique_ptr<RootedFileSystem> fs_;
   const std::unique_ptr<Checkpoint> checkpoint_;
   const std::string etag_;
   const int64_t rank_;
@@ -78,12 +90,6 @@ class SharedCheckpoint : public std::enable_shared_from_this<SharedCheckpoint> {
   std::vector<Wish> wishes_ ABSL_GUARDED_BY(mutex_);
   bool serving_ ABSL_GUARDED_BY(mutex_) = false;
 };
-
-// What tells a checkpoint from its successor at the same path: a digest of
-// name, size, time and inode of each file of its index. `client` must be
-// allowed to read what symbolic links among them lead to.
-absl::StatusOr<std::string> EtagOf(FileSystem& fs, const Client& client,
-                                   const std::string& path, int64_t rank);
 
 struct CheckpointCacheLimits {
   // Open files and descriptors of as many checkpoints.
@@ -105,8 +111,8 @@ class CheckpointCache {
                   const CheckpointCacheLimits& limits)
       : fs_(fs), tasks_(tasks), limits_(limits) {}
 
-  // Checks that `client` may read the path and all files that the checkpoint
-  // leads to, opens it, and calls `opened` on a thread of the queue; or at once
+  // Opens the checkpoint with the rights of `client`, which all of its files
+  // must be within, and calls `opened` on a thread of the queue; or at once
   // with an error. Errors are those of Client::CheckRead and Checkpoint::Open,
   // and carry the path.
   void Open(const Client& client, const SourceSpec& source, Opened opened);
@@ -114,17 +120,25 @@ class CheckpointCache {
   size_t num_open() const;
 
  private:
-  using Key = std::pair<std::string, int64_t>;  // path and rank
-  struct Opening {
-    const Client* client;
-    Opened opened;
+  struct Key {
+    std::string path;
+    int64_t rank = -1;
+    std::string reach;  // of the clients who share it
+
+    friend bool operator==(const Key&, const Key&) = default;
+    template <typename H>
+    friend H AbslHashValue(H h, const Key& key) {
+      return H::combine(std::move(h), key.path, key.rank, key.reach);
+    }
   };
 
-  void OpenOnThread(const Client& client, Key key, Opened opened);
+  void OpenOnThread(const Client& client, const Key& key, Opened opened);
+  // What is open, which may be of another state of the files; or null.
+  std::shared_ptr<SharedCheckpoint> Kept(const Key& key);
   absl::StatusOr<std::shared_ptr<SharedCheckpoint>> Find(const Client& client,
                                                          const Key& key);
   absl::StatusOr<std::shared_ptr<SharedCheckpoint>> OpenAnew(
-      const Client& client, const Key& key, const std::string& etag);
+      const Client& client, const Key& key);
   absl::Status Keep(const Key& key, std::shared_ptr<SharedCheckpoint> opened);
 
   FileSystem& fs_;
@@ -139,7 +153,7 @@ class CheckpointCache {
   std::list<std::pair<Key, std::shared_ptr<SharedCheckpoint>>> kept_
       ABSL_GUARDED_BY(mutex_);
   // Who waits for what a thread is opening.
-  absl::flat_hash_map<Key, std::vector<Opening>> opening_
+  absl::flat_hash_map<Key, std::vector<Opened>> opening_
       ABSL_GUARDED_BY(mutex_);
 };
 

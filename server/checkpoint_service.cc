@@ -127,7 +127,7 @@ CheckpointService::CheckpointService(FileSystem& fs, const Access& access,
   can_read_ = readers.num_readers > 0;
   readers_ = std::make_unique<WindowReaders>(fs_, budget_, metrics_, readers);
   stream_context_ = std::make_unique<StreamContext>(
-      StreamContext{fs_, cache_, *readers_, budget_, metrics_});
+      StreamContext{cache_, *readers_, budget_, metrics_});
   streams_gauge_ =
       metrics_.AddGauge("tessera_streams", "Calls that stream, at the moment.",
                         [this] { return static_cast<double>(num_streams()); });
@@ -217,7 +217,7 @@ grpc::ServerUnaryReactor* CheckpointService::Inspect(
         shared->Locate(std::move(objects), [this, request, response, end,
                                             shared, page = *std::move(page)](
                                                absl::Status located) {
-          FillPage(fs_, *shared, *request, page,
+          FillPage(shared->fs(), *shared, *request, page,
                    located.ok() && !page.objects.empty(), *response);
           end(absl::OkStatus());
         });

@@ -1,7 +1,5 @@
 #include "server/job_runner.h"
 
-#include <sys/stat.h>
-
 #include <optional>
 #include <utility>
 
@@ -212,29 +210,30 @@ std::string Pack(const google::protobuf::Message& message) {
   return any.SerializeAsString();
 }
 
-void AppendVersion(const std::string& path, std::string& version) {
-  struct stat info;
-  if (::stat(path.c_str(), &info) != 0) return;
-  absl::StrAppend(&version, BaseName(path), " ", info.st_ino, " ", info.st_size,
-                  " ", info.st_mtim.tv_sec, ".", info.st_mtim.tv_nsec, "\n");
+void AppendVersion(RootedFileSystem& fs, const std::string& path,
+                   std::string& version) {
+  const absl::StatusOr<FileInfo> info = fs.StatTarget(path);
+  if (!info.ok()) return;
+  absl::StrAppend(&version, BaseName(path), " ", info->inode, " ", info->size,
+                  " ", info->modified_ns, "\n");
 }
 
 // Of a DCP checkpoint the index, which every save renames into place: beside
 // it the data of a conversion in place may come and go. Else every file.
-std::string SourceVersion(FileSystem& fs, const std::string& path) {
+std::string SourceVersion(RootedFileSystem& fs, const std::string& path) {
   std::string version;
-  AppendVersion(path, version);
+  AppendVersion(fs, path, version);
   const absl::StatusOr<std::vector<DirectoryEntry>> entries = fs.List(path);
   if (!entries.ok()) return version;
   version.clear();  // the directory's own time changes with every file
   for (const DirectoryEntry& entry : *entries) {
     if (absl::EndsWith(entry.name, kDcpMetadataName)) {
-      AppendVersion(JoinPath(path, entry.name), version);
+      AppendVersion(fs, JoinPath(path, entry.name), version);
     }
   }
   if (!version.empty()) return version;
   for (const DirectoryEntry& entry : *entries) {
-    AppendVersion(JoinPath(path, entry.name), version);
+    AppendVersion(fs, JoinPath(path, entry.name), version);
   }
   return version;
 }
@@ -245,7 +244,7 @@ absl::Status WithPath(const absl::Status& status, const JobSpec& spec) {
   return WithPlace(status, {.path = written ? spec.destination : spec.source});
 }
 
-absl::StatusOr<std::string> RunConvert(FileSystem& fs, JobSpec spec,
+absl::StatusOr<std::string> RunConvert(RootedFileSystem& fs, JobSpec spec,
                                        JobControls& controls) {
   const absl::Time begin = absl::Now();
   ConvertOptions& options = spec.convert;

@@ -2,78 +2,161 @@
 
 #include <string>
 
+#include "absl/functional/function_ref.h"
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "dcp/base/status.h"
+#include "server/pinned_path.h"
 
 namespace dcp::server {
+namespace {
+
+// A path that is held, and how the client called it.
+struct HeldPath {
+  absl::string_view asked;
+  PinnedPath pinned;
+};
+
+absl::StatusOr<HeldPath> HoldEntry(const Client& client, absl::string_view path,
+                                   PathUse use) {
+  DCP_ASSIGN_OR_RETURN(const Location location, client.Locate(path, use));
+  DCP_ASSIGN_OR_RETURN(PinnedPath pinned, PinnedPath::OpenEntry(location));
+  return HeldPath{path, std::move(pinned)};
+}
+
+absl::StatusOr<HeldPath> HoldDirectory(const Client& client,
+                                       absl::string_view path) {
+  DCP_ASSIGN_OR_RETURN(const Location location,
+                       client.Locate(path, PathUse::kRead));
+  DCP_ASSIGN_OR_RETURN(PinnedPath pinned, PinnedPath::OpenDirectory(location));
+  return HeldPath{path, std::move(pinned)};
+}
+
+// Errors name the path that was asked for, not the one that stood for it.
+absl::Status InClientsWords(const absl::Status& status, const HeldPath& held) {
+  if (status.ok()) return status;
+  absl::Status told(status.code(),
+                    absl::StrReplaceAll(status.message(),
+                                        {{held.pinned.name(), held.asked}}));
+  status.ForEachPayload([&](absl::string_view type, const absl::Cord& payload) {
+    told.SetPayload(type, payload);
+  });
+  return told;
+}
+
+template <typename T>
+absl::StatusOr<T> InClientsWords(absl::StatusOr<T> result,
+                                 const HeldPath& held) {
+  if (!result.ok()) return InClientsWords(result.status(), held);
+  return result;
+}
+
+using TwoPaths = absl::FunctionRef<absl::Status(absl::string_view from,
+                                                absl::string_view to)>;
+
+absl::Status WithBoth(const Client& client, absl::string_view from,
+                      absl::string_view to, TwoPaths act) {
+  DCP_ASSIGN_OR_RETURN(const HeldPath src,
+                       HoldEntry(client, from, PathUse::kWriteEntry));
+  DCP_ASSIGN_OR_RETURN(const HeldPath dst,
+                       HoldEntry(client, to, PathUse::kWriteEntry));
+  return InClientsWords(
+      InClientsWords(act(src.pinned.name(), dst.pinned.name()), src), dst);
+}
+
+}  // namespace
 
 absl::StatusOr<File> RootedFileSystem::OpenForRead(absl::string_view path,
                                                    DirectMode direct,
                                                    bool follow_symlinks) {
   DCP_ASSIGN_OR_RETURN(
-      const std::string real,
-      follow_symlinks ? client_.CheckRead(path) : client_.CheckReadEntry(path));
+      const HeldPath held,
+      HoldEntry(client_, path,
+                follow_symlinks ? PathUse::kRead : PathUse::kReadEntry));
   // What was followed already has no link left.
-  return fs_.OpenForRead(real, direct, /*follow_symlinks=*/false);
+  return InClientsWords(
+      fs_.OpenForRead(held.pinned.name(), direct, /*follow_symlinks=*/false),
+      held);
 }
 
 absl::StatusOr<File> RootedFileSystem::Create(absl::string_view path,
                                               uint64_t size,
                                               DirectMode direct) {
-  DCP_ASSIGN_OR_RETURN(const std::string real, client_.CheckWriteEntry(path));
-  return fs_.Create(real, size, direct);
+  DCP_ASSIGN_OR_RETURN(const HeldPath held,
+                       HoldEntry(client_, path, PathUse::kWriteEntry));
+  return InClientsWords(fs_.Create(held.pinned.name(), size, direct), held);
 }
 
 absl::Status RootedFileSystem::SyncDirectory(absl::string_view path) {
   // The directory of what is written may be a root, which is not written.
-  DCP_ASSIGN_OR_RETURN(const std::string real, client_.CheckRead(path));
-  return fs_.SyncDirectory(real);
+  DCP_ASSIGN_OR_RETURN(const HeldPath held, HoldDirectory(client_, path));
+  return InClientsWords(fs_.SyncDirectory(held.pinned.name()), held);
 }
 
 absl::Status RootedFileSystem::Rename(absl::string_view from,
                                       absl::string_view to) {
-  DCP_ASSIGN_OR_RETURN(const std::string src, client_.CheckWriteEntry(from));
-  DCP_ASSIGN_OR_RETURN(const std::string dst, client_.CheckWriteEntry(to));
-  return fs_.Rename(src, dst);
+  return WithBoth(client_, from, to,
+                  [this](absl::string_view src, absl::string_view dst) {
+                    return fs_.Rename(src, dst);
+                  });
 }
 
 absl::Status RootedFileSystem::RenameExclusive(absl::string_view from,
                                                absl::string_view to) {
-  DCP_ASSIGN_OR_RETURN(const std::string src, client_.CheckWriteEntry(from));
-  DCP_ASSIGN_OR_RETURN(const std::string dst, client_.CheckWriteEntry(to));
-  return fs_.RenameExclusive(src, dst);
+  return WithBoth(client_, from, to,
+                  [this](absl::string_view src, absl::string_view dst) {
+                    return fs_.RenameExclusive(src, dst);
+                  });
 }
 
 absl::Status RootedFileSystem::Exchange(absl::string_view a,
                                         absl::string_view b) {
-  DCP_ASSIGN_OR_RETURN(const std::string one, client_.CheckWriteEntry(a));
-  DCP_ASSIGN_OR_RETURN(const std::string other, client_.CheckWriteEntry(b));
-  return fs_.Exchange(one, other);
+  return WithBoth(client_, a, b,
+                  [this](absl::string_view one, absl::string_view other) {
+                    return fs_.Exchange(one, other);
+                  });
 }
 
 absl::Status RootedFileSystem::Remove(absl::string_view path) {
-  DCP_ASSIGN_OR_RETURN(const std::string real, client_.CheckWriteEntry(path));
-  return fs_.Remove(real);
+  DCP_ASSIGN_OR_RETURN(const HeldPath held,
+                       HoldEntry(client_, path, PathUse::kWriteEntry));
+  return InClientsWords(fs_.Remove(held.pinned.name()), held);
 }
 
 absl::Status RootedFileSystem::MakeDirectory(absl::string_view path) {
-  DCP_ASSIGN_OR_RETURN(const std::string real, client_.CheckWriteEntry(path));
-  return fs_.MakeDirectory(real);
+  DCP_ASSIGN_OR_RETURN(const HeldPath held,
+                       HoldEntry(client_, path, PathUse::kWriteEntry));
+  return InClientsWords(fs_.MakeDirectory(held.pinned.name()), held);
 }
 
 absl::Status RootedFileSystem::RemoveDirectory(absl::string_view path) {
-  DCP_ASSIGN_OR_RETURN(const std::string real, client_.CheckWriteEntry(path));
-  return fs_.RemoveDirectory(real);
+  DCP_ASSIGN_OR_RETURN(const HeldPath held,
+                       HoldEntry(client_, path, PathUse::kWriteEntry));
+  return InClientsWords(fs_.RemoveDirectory(held.pinned.name()), held);
 }
 
 absl::StatusOr<FileInfo> RootedFileSystem::Stat(absl::string_view path) {
-  DCP_ASSIGN_OR_RETURN(const std::string real, client_.CheckReadEntry(path));
-  return fs_.Stat(real);
+  DCP_ASSIGN_OR_RETURN(const HeldPath held,
+                       HoldEntry(client_, path, PathUse::kReadEntry));
+  return InClientsWords(fs_.Stat(held.pinned.name()), held);
+}
+
+absl::StatusOr<FileInfo> RootedFileSystem::StatTarget(absl::string_view path) {
+  DCP_ASSIGN_OR_RETURN(const HeldPath held,
+                       HoldEntry(client_, path, PathUse::kRead));
+  const absl::StatusOr<FileInfo> info = fs_.Stat(held.pinned.name());
+  if (info.ok() && info->kind == FileKind::kSymlink) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        "path ", path, " leads over a symbolic link that was just made"));
+  }
+  return InClientsWords(info, held);
 }
 
 absl::StatusOr<std::vector<DirectoryEntry>> RootedFileSystem::List(
     absl::string_view path) {
-  DCP_ASSIGN_OR_RETURN(const std::string real, client_.CheckRead(path));
-  return fs_.List(real);
+  DCP_ASSIGN_OR_RETURN(const HeldPath held, HoldDirectory(client_, path));
+  return InClientsWords(fs_.List(held.pinned.name()), held);
 }
 
 }  // namespace dcp::server

@@ -1,14 +1,16 @@
 // RootedFileSystem: a FileSystem as one client may use it. Each path is checked
 // against the client's roots when it is used, also those that an index names or
-// a link among a checkpoint's files leads to; without links as far as it is
-// known, it goes to the other file system. PermissionDenied and InvalidArgument
-// as Client has them. Thread-safe, as the other one is.
+// a link among a checkpoint's files leads to, and is then held (PinnedPath)
+// while the other file system does what is asked: no link that is made
+// meanwhile leads out. PermissionDenied and InvalidArgument as Client has them.
+// Thread-safe, as the other one is.
 #ifndef SERVER_ROOTED_FILE_SYSTEM_H_
 #define SERVER_ROOTED_FILE_SYSTEM_H_
 
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -22,9 +24,9 @@ namespace dcp::server {
 
 class RootedFileSystem final : public FileSystem {
  public:
-  // Both outlive this.
-  RootedFileSystem(FileSystem& fs, const Client& client)
-      : fs_(fs), client_(client) {}
+  // `fs` outlives this.
+  RootedFileSystem(FileSystem& fs, Client client)
+      : fs_(fs), client_(std::move(client)) {}
 
   absl::StatusOr<File> OpenForRead(absl::string_view path, DirectMode direct,
                                    bool follow_symlinks) override;
@@ -55,6 +57,11 @@ class RootedFileSystem final : public FileSystem {
   absl::Status RemoveDirectory(absl::string_view path) override;
 
   absl::StatusOr<FileInfo> Stat(absl::string_view path) override;
+  absl::StatusOr<FileInfo> Stat(const File& file) override {
+    return fs_.Stat(file);
+  }
+  // Of what a link leads to.
+  absl::StatusOr<FileInfo> StatTarget(absl::string_view path);
   absl::StatusOr<std::vector<DirectoryEntry>> List(
       absl::string_view path) override;
 
@@ -65,7 +72,7 @@ class RootedFileSystem final : public FileSystem {
 
  private:
   FileSystem& fs_;
-  const Client& client_;
+  const Client client_;
 };
 
 }  // namespace dcp::server

@@ -111,8 +111,7 @@ void TensorStream::Locate(std::shared_ptr<SharedCheckpoint> checkpoint) {
                 [self = shared_from_this(),
                  opened = Opened{std::move(checkpoint), *std::move(parts)}](
                     absl::Status status) mutable {
-                  if (status.ok())
-                    status = self->CheckUnchanged(*opened.checkpoint);
+                  if (status.ok()) status = CheckUnchanged(*opened.checkpoint);
                   self->Happen([&](Events& events) {
                     if (status.ok()) {
                       events.opened = std::move(opened);
@@ -126,10 +125,9 @@ void TensorStream::Locate(std::shared_ptr<SharedCheckpoint> checkpoint) {
 // The files of a DCP checkpoint are opened when their payload is looked for:
 // they are those of its index only if that is still the same.
 absl::Status TensorStream::CheckUnchanged(const SharedCheckpoint& checkpoint) {
+  const absl::StatusOr<bool> current = checkpoint.IsCurrent();
+  if (current.ok() && *current) return absl::OkStatus();
   const std::string& path = checkpoint.checkpoint().path();
-  const absl::StatusOr<std::string> now =
-      EtagOf(context_.fs, client_, path, checkpoint.rank());
-  if (now.ok() && *now == checkpoint.etag()) return absl::OkStatus();
   return WithRetryAfter(WithPlace(absl::UnavailableError(absl::StrCat(
                                       path, " is being replaced: try again")),
                                   {.path = path}),

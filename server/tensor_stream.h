@@ -19,7 +19,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "dcp/io/file_system.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "server/access.h"
@@ -35,7 +34,6 @@ namespace dcp::server {
 
 // What all streams of a server use; outlives them.
 struct StreamContext {
-  FileSystem& fs;
   CheckpointCache& cache;
   WindowReaders& readers;
   MemoryBudget& budget;
@@ -76,7 +74,7 @@ class TensorStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
   void Open();
   void Locate(std::shared_ptr<SharedCheckpoint> checkpoint);
-  absl::Status CheckUnchanged(const SharedCheckpoint& checkpoint);
+  static absl::Status CheckUnchanged(const SharedCheckpoint& checkpoint);
 
   // Notes what `change` says and moves on.
   void Happen(absl::FunctionRef<void(Events&)> change);

@@ -223,6 +223,14 @@ uint64_t Fingerprint(const Job& job, absl::string_view src,
     absl::StrAppend(&text, choice.entry, " ", static_cast<int>(choice.dtype),
                     " ", choice.fqn, "\n");
   }
+  // Of the source, the files that are wanted are open.
+  const SourceFiles& files = job.source->files();
+  for (uint32_t i = 0; i < files.names().size(); ++i) {
+    const std::optional<FileInfo> opened = files.OpenedAs(i);
+    if (!opened.has_value()) continue;
+    absl::StrAppend(&text, files.names()[i], " ", opened->inode, " ",
+                    opened->size, " ", opened->modified_ns, "\n");
+  }
   for (const OutputFile& file : job.output.files) {
     absl::StrAppend(&text, file.layout.name(), " ", file.layout.size());
     for (const LayoutPart& part : file.layout.parts()) {
@@ -454,6 +462,9 @@ absl::Status CarryOut(FileSystem& fs, Job& job, TransferSteps& steps,
                       .stop = options.stop,
                       .steps = options.log != nullptr ? &steps : nullptr},
                      stats));
+  // What is two states of a file in one must not get good checksums.
+  DCP_RETURN_IF_ERROR(
+      WithSide(job.source->files().CheckUnchanged(), ErrorSide::kSource));
   if (digests.empty()) {
     digests = std::move(more);
   } else {

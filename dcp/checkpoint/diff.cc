@@ -231,7 +231,7 @@ class Differ {
     const uint64_t memory_bytes = std::min(
         options_.memory_bytes,
         AlignUp(4 * report_.bytes_compared, kBlockBytes) + 2 * kMinMemoryBytes);
-    return RunLanes(
+    DCP_RETURN_IF_ERROR(RunLanes(
         fs_, 1, memory_bytes, options_.stop,
         [&](Lane& lane, std::stop_token stop) {
           return WithSide(
@@ -245,7 +245,10 @@ class Differ {
                   },
                   stop, stats),
               ErrorSide::kSource);
-        });
+        }));
+    DCP_RETURN_IF_ERROR(
+        WithSide(a_.files().CheckUnchanged(), ErrorSide::kSource));
+    return WithSide(b_.files().CheckUnchanged(), ErrorSide::kSource);
   }
 
   // A stretch of one pair; A's elements stand in the first half of a block,

@@ -20,6 +20,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "dcp/base/bytes.h"
+#include "dcp/base/error_place.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/file_reader.h"
@@ -111,10 +112,12 @@ class Locator {
     uint64_t size = 0;
     for (; next_ < last; ++next_) {
       const StorageInfo& storage = items_[next_].storage;
+      const std::string& fqn = parts_.entries[items_[next_].entry].fqn;
       DCP_RETURN_IF_ERROR(
-          Annotate(parts_.files->CheckRange(storage.file, storage.offset,
-                                            storage.length),
-                   parts_.entries[items_[next_].entry].fqn));
+          WithPlace(Annotate(parts_.files->CheckRange(
+                                 storage.file, storage.offset, storage.length),
+                             fqn),
+                    {.tensor = fqn}));
       AddProbe(storage, *round, size);
     }
     round->buffer.resize(size);

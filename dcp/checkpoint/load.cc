@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "dcp/base/bytes.h"
@@ -47,6 +48,13 @@ class Loader {
           },
           std::move(stop), stats);
     };
+    DCP_RETURN_IF_ERROR(Transfer(work));
+    return checkpoint_.files().CheckUnchanged(handles_);
+  }
+
+ private:
+  template <typename Work>
+  absl::Status Transfer(const Work& work) {
     if (options_.lane != nullptr) return work(*options_.lane, options_.stop);
     if (options_.pool != nullptr) {
       return RunLane(fs_, *options_.pool, options_.stop, work);
@@ -54,7 +62,6 @@ class Loader {
     return RunLanes(fs_, 1, MemoryBytes(), options_.stop, work);
   }
 
- private:
   // What is read and not written needs no more blocks than reads in flight:
   // each is mapped and locked before it is used.
   uint64_t MemoryBytes() const {
@@ -131,6 +138,9 @@ class Loader {
     while (PlanNext(room, batch, *pieces)) planned = true;
     if (!planned) return false;
     DCP_RETURN_IF_ERROR(planner_.Finish(batch));
+    for (const PlannedRead& read : batch.reads) {
+      handles_.insert(read.file.handle);
+    }
     batch.on_filled = [this,
                        pieces = std::move(pieces)](std::vector<Block>& blocks) {
       return Place(*pieces, blocks);
@@ -215,7 +225,8 @@ class Loader {
   Checkpoint& checkpoint_;
   const absl::Span<const LoadTensor> tensors_;
   const LoadOptions& options_;
-  std::vector<uint32_t> entries_;  // of tensors_, in their order
+  std::vector<uint32_t> entries_;            // of tensors_, in their order
+  absl::flat_hash_set<FileHandle> handles_;  // of the files that are read
   WindowPlanner planner_;
   size_t next_tensor_ = 0;
   uint64_t next_element_ = 0;

@@ -1,18 +1,23 @@
 // The data files of an opened checkpoint: named by the index, opened when
 // first needed, closed at the end. Names were checked to stay inside the
-// checkpoint's directory. Thread-safe.
+// checkpoint's directory. What a file is when it is opened is remembered, so
+// that one that is written while it is read is found out. Thread-safe.
 #ifndef DCP_CHECKPOINT_SOURCE_FILES_H_
 #define DCP_CHECKPOINT_SOURCE_FILES_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
 #include "dcp/io/file_system.h"
 
 namespace dcp {
@@ -34,6 +39,18 @@ class SourceFiles {
   absl::StatusOr<File> Get(uint32_t file) ABSL_LOCKS_EXCLUDED(mutex_);
   // DataLoss unless bytes [offset, offset + length) are in the file.
   absl::Status CheckRange(uint32_t file, uint64_t offset, uint64_t length);
+  // What the file was when it was opened; none while it is not open.
+  std::optional<FileInfo> OpenedAs(uint32_t file) const
+      ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Unavailable, with the name, when one of the open files was written to since
+  // it was opened: what was read of it may be of two states. A file that
+  // another one replaced at its path is still whole and is no error.
+  absl::Status CheckUnchanged() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // The same of some of them.
+  absl::Status CheckUnchanged(const absl::flat_hash_set<FileHandle>& handles)
+      const ABSL_LOCKS_EXCLUDED(mutex_);
+
   // The name of an open file, for messages.
   std::string Describe(FileHandle handle) const ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -43,8 +60,14 @@ class SourceFiles {
   const std::vector<std::string> names_;
   const DirectMode direct_;
   const bool follow_symlinks_;
+  struct OpenFile {
+    File file;
+    FileInfo info;
+  };
+  absl::Status CheckUnchanged(absl::Span<const OpenFile> opened) const;
+
   mutable absl::Mutex mutex_;
-  std::vector<File> files_ ABSL_GUARDED_BY(mutex_);
+  std::vector<OpenFile> files_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<FileHandle, uint32_t> by_handle_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -331,10 +331,10 @@ class Verifier {
     const uint64_t memory_bytes =
         std::min(options_.memory_bytes,
                  AlignUp(2 * bytes, kBlockBytes) + 2 * kMinMemoryBytes);
-    return RunLanes(fs_, 1, memory_bytes, options_.stop,
-                    [&](Lane& lane, std::stop_token stop) {
-                      return WithSide(
-                          RunPipeline(
+    DCP_RETURN_IF_ERROR(RunLanes(
+        fs_, 1, memory_bytes, options_.stop,
+        [&](Lane& lane, std::stop_token stop) {
+          return WithSide(RunPipeline(
                               *lane.queue, lane.pool,
                               std::max<uint64_t>(lane.pool.num_blocks() / 8, 1),
                               [this](Batch& batch) { return NextBatch(batch); },
@@ -343,7 +343,8 @@ class Verifier {
                               },
                               stop, stats),
                           ErrorSide::kSource);
-                    });
+        }));
+    return WithSide(checkpoint_.files().CheckUnchanged(), ErrorSide::kSource);
   }
 
   // Ranges that reach past their file: findings, not reads.

@@ -56,6 +56,15 @@ absl::Status WriteFile(FileSystem& fs, absl::string_view path,
   return Annotate(status, "write ", path);
 }
 
+bool MayHaveChanged(const FileInfo& before, const FileInfo& now) {
+  if (before.device != now.device || before.inode != now.inode ||
+      before.size != now.size || before.modified_ns != now.modified_ns) {
+    return true;
+  }
+  return before.changed_ns != now.changed_ns &&
+         before.num_links == now.num_links;
+}
+
 std::string JoinPath(absl::string_view directory, absl::string_view name) {
   if (directory.empty()) return std::string(name);
   return absl::StrCat(directory, directory.back() == '/' ? "" : "/", name);

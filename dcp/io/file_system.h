@@ -36,11 +36,18 @@ struct FileInfo {
   uint64_t size = 0;
   // Which file it is, and when it was written: another one at the same path
   // differs in these.
+  uint64_t device = 0;
   uint64_t inode = 0;
+  uint64_t num_links = 0;
   int64_t modified_ns = 0;
+  int64_t changed_ns = 0;  // of bytes, links, owner or mode
 
   friend bool operator==(const FileInfo&, const FileInfo&) = default;
 };
+
+// Whether the file that was `before` may have other bytes `now`. One more or
+// one less link to it changes the times, and no byte.
+bool MayHaveChanged(const FileInfo& before, const FileInfo& now);
 
 struct DirectoryEntry {
   std::string name;
@@ -89,6 +96,8 @@ class FileSystem {
 
   // Of the link itself when `path` is one. NotFound when there is nothing.
   virtual absl::StatusOr<FileInfo> Stat(absl::string_view path) = 0;
+  // Of a file that is open, whatever its path leads to by now.
+  virtual absl::StatusOr<FileInfo> Stat(const File& file) = 0;
   // Sorted by name, without . and ..; at most kMaxFiles entries.
   virtual absl::StatusOr<std::vector<DirectoryEntry>> List(
       absl::string_view path) = 0;

@@ -37,6 +37,20 @@ FileKind KindOf(mode_t mode) {
   return FileKind::kOther;
 }
 
+int64_t Nanoseconds(const timespec& time) {
+  return int64_t{time.tv_sec} * 1000000000 + time.tv_nsec;
+}
+
+FileInfo InfoOf(const struct stat& info) {
+  return {.kind = KindOf(info.st_mode),
+          .size = static_cast<uint64_t>(info.st_size),
+          .device = info.st_dev,
+          .inode = info.st_ino,
+          .num_links = info.st_nlink,
+          .modified_ns = Nanoseconds(info.st_mtim),
+          .changed_ns = Nanoseconds(info.st_ctim)};
+}
+
 // Closes the descriptor unless released.
 class OwnedFd {
  public:
@@ -274,11 +288,13 @@ class PosixFileSystem final : public FileSystem {
     if (lstat(std::string(path).c_str(), &info) != 0) {
       return PosixError(errno, path);
     }
-    return FileInfo{.kind = KindOf(info.st_mode),
-                    .size = static_cast<uint64_t>(info.st_size),
-                    .inode = info.st_ino,
-                    .modified_ns = int64_t{info.st_mtim.tv_sec} * 1000000000 +
-                                   info.st_mtim.tv_nsec};
+    return InfoOf(info);
+  }
+
+  absl::StatusOr<FileInfo> Stat(const File& file) override {
+    struct stat info;
+    if (fstat(file.handle, &info) != 0) return PosixError(errno, "stat");
+    return InfoOf(info);
   }
 
   absl::StatusOr<std::vector<DirectoryEntry>> List(

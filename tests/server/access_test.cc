@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "dcp/base/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/status_matchers.h"
@@ -150,22 +151,34 @@ TEST_F(AccessTest, LinksThatStayInsideAreFollowed) {
               IsOkAndHolds(Path("data/step-1/.metadata")));
 }
 
+absl::StatusOr<std::string> EntryOf(const Client& client, PathUse use,
+                                    const std::string& path) {
+  DCP_ASSIGN_OR_RETURN(const Location location, client.Locate(path, use));
+  return location.path;
+}
+
 TEST_F(AccessTest, ALinkThatIsAnEntryIsNotFollowed) {
   Link(Path("secret"), "data/out");
   Link("step-1", "data/latest");
   const Access access = LoadRoots();
   const Client& client = Anyone(access);
   for (const char* name : {"data/out", "data/latest", "data/none"}) {
-    EXPECT_THAT(client.CheckReadEntry(Path(name)), IsOkAndHolds(Path(name)));
-    EXPECT_THAT(client.CheckWriteEntry(Path(name)), IsOkAndHolds(Path(name)));
+    EXPECT_THAT(EntryOf(client, PathUse::kReadEntry, Path(name)),
+                IsOkAndHolds(Path(name)));
+    EXPECT_THAT(EntryOf(client, PathUse::kWriteEntry, Path(name)),
+                IsOkAndHolds(Path(name)));
   }
-  EXPECT_THAT(client.CheckReadEntry(Path("data/latest/x")),
+  EXPECT_THAT(EntryOf(client, PathUse::kReadEntry, Path("data/latest/x")),
               IsOkAndHolds(Path("data/step-1/x")));
-  EXPECT_THAT(client.CheckReadEntry(Path("data/out/key")), StatusIs(kDenied));
-  EXPECT_THAT(client.CheckWriteEntry(Path("data/out/key")), StatusIs(kDenied));
-  EXPECT_THAT(client.CheckReadEntry(Path("data")), IsOkAndHolds(Path("data")));
-  EXPECT_THAT(client.CheckWriteEntry(Path("data")), StatusIs(kDenied));
-  EXPECT_THAT(client.CheckReadEntry(base_), StatusIs(kDenied));
+  EXPECT_THAT(EntryOf(client, PathUse::kReadEntry, Path("data/out/key")),
+              StatusIs(kDenied));
+  EXPECT_THAT(EntryOf(client, PathUse::kWriteEntry, Path("data/out/key")),
+              StatusIs(kDenied));
+  EXPECT_THAT(EntryOf(client, PathUse::kReadEntry, Path("data")),
+              IsOkAndHolds(Path("data")));
+  EXPECT_THAT(EntryOf(client, PathUse::kWriteEntry, Path("data")),
+              StatusIs(kDenied));
+  EXPECT_THAT(EntryOf(client, PathUse::kReadEntry, base_), StatusIs(kDenied));
 }
 
 TEST_F(AccessTest, ARootMayBeALink) {

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/synchronization/notification.h"
 #include "dcp/base/error_place.h"
 #include "gmock/gmock.h"
@@ -44,9 +46,14 @@ class CheckpointCacheTest : public ::testing::Test {
 
   Result Open(CheckpointCache& cache, const std::string& path,
               int64_t rank = -1) {
+    return OpenAs(client_, cache, path, rank);
+  }
+
+  Result OpenAs(const Client& client, CheckpointCache& cache,
+                const std::string& path, int64_t rank = -1) {
     Result result = absl::UnknownError("not called");
     absl::Notification opened;
-    cache.Open(client_, {.path = path, .open = {.rank = rank}},
+    cache.Open(client, {.path = path, .open = {.rank = rank}},
                [&](Result opened_now) {
                  result = std::move(opened_now);
                  opened.Notify();
@@ -65,6 +72,28 @@ class CheckpointCacheTest : public ::testing::Test {
     });
     located.WaitForNotification();
     return status;
+  }
+
+  // A safetensors file by another name, and an index that names it.
+  std::string IndexOf(const std::string& name) {
+    const std::string golden = Golden("torch-2.11/hugging_face");
+    const std::string directory = root_ + "/" + name;
+    std::filesystem::create_directories(directory);
+    std::filesystem::copy_file(golden + "/model-00001-of-00002.safetensors",
+                               directory + "/w.bin");
+    const auto tensor = Checkpoint::Open(
+        *fs_, golden + "/model-00001-of-00002.safetensors", {});
+    EXPECT_OK(tensor);
+    std::vector<std::string> lines;
+    for (const CheckpointEntry& entry : (*tensor)->entries()) {
+      lines.push_back(absl::StrCat("\"", entry.fqn, "\": \"w.bin\""));
+    }
+    dir_.WriteFile(
+        name + "/model.safetensors.index.json",
+        absl::StrCat("{\"weight_map\": {", absl::StrJoin(lines, ", "), "}}"));
+    // What makes it one for whoever looks at the names.
+    dir_.WriteFile(name + "/x.safetensors", "");
+    return directory;
   }
 
   std::string Golden(const std::string& name) {
@@ -188,6 +217,56 @@ TEST_F(CheckpointCacheTest, LinksThatLeadOutAreRefused) {
   ASSERT_EQ(unlink(file.c_str()), 0);
   ASSERT_EQ(symlink((root_ + "/blob").c_str(), file.c_str()), 0);
   EXPECT_OK(Open(*cache, path));
+}
+
+// Whatever it is called.
+TEST_F(CheckpointCacheTest, AFileOfTheIndexThatIsALinkOutIsRefused) {
+  const TempDir outside;
+  CheckpointCache* const cache = NewCache();
+  const std::string path = IndexOf("model");
+  ASSERT_OK(Open(*cache, path));
+  std::filesystem::copy_file(path + "/w.bin", outside.Join("w.bin"));
+  std::filesystem::remove(path + "/w.bin");
+  ASSERT_EQ(symlink(outside.Join("w.bin").c_str(), (path + "/w.bin").c_str()),
+            0);
+  EXPECT_THAT(Open(*cache, path),
+              StatusIs(absl::StatusCode::kPermissionDenied, Not("")));
+  EXPECT_THAT(Open(*NewCache(), path),
+              StatusIs(absl::StatusCode::kPermissionDenied, Not("")));
+}
+
+TEST_F(CheckpointCacheTest, AFileThatIsWrittenToIsAnotherCheckpoint) {
+  for (const char* name : {"a", "b"}) {
+    CheckpointCache* const cache = NewCache();
+    const bool is_dcp = std::string(name) == "b";
+    const std::string path =
+        is_dcp ? Golden("torch-2.11/sharded") : IndexOf(name);
+    const std::string file = path + (is_dcp ? "/__0_0.distcp" : "/w.bin");
+    ASSERT_OK_AND_ASSIGN(const auto before, Open(*cache, path));
+    std::filesystem::last_write_time(
+        file, std::filesystem::last_write_time(file) + std::chrono::seconds(1));
+    ASSERT_OK_AND_ASSIGN(const auto after, Open(*cache, path));
+    EXPECT_NE(before, after);
+    EXPECT_NE(before->etag(), after->etag());
+    EXPECT_EQ(cache->num_open(), 1u);
+  }
+}
+
+// One has opened it; the other may not read the file that a link leads to.
+TEST_F(CheckpointCacheTest, WhatIsOpenIsSharedByThoseOfTheSameRightsOnly) {
+  const std::string path = IndexOf("mine/model");
+  std::filesystem::create_directory(root_ + "/theirs");
+  std::filesystem::rename(path + "/w.bin", root_ + "/theirs/w.bin");
+  ASSERT_EQ(symlink("../../theirs/w.bin", (path + "/w.bin").c_str()), 0);
+  CheckpointCache* const cache = NewCache();
+  ASSERT_OK_AND_ASSIGN(const auto opened, Open(*cache, path));
+  const std::string mine = root_ + "/mine";
+  const Client other("other", {{.path = mine, .real_path = mine}});
+  EXPECT_THAT(OpenAs(other, *cache, path),
+              StatusIs(absl::StatusCode::kPermissionDenied, Not("")));
+  const Client same("same", {{.path = root_, .real_path = root_}});
+  ASSERT_OK_AND_ASSIGN(const auto shared, OpenAs(same, *cache, path));
+  EXPECT_EQ(opened, shared);
 }
 
 TEST_F(CheckpointCacheTest, LocatesForAllWhoAsk) {

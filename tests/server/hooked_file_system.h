@@ -1,20 +1,25 @@
 // HookedFileSystem: the operating system's file system, with a call to a hook
 // before each operation, in its thread: the hook may wait, and so hold a job
-// where a test wants it.
+// where a test wants it. A path that is held by a descriptor is told as what it
+// leads to.
 #ifndef TESTS_SERVER_HOOKED_FILE_SYSTEM_H_
 #define TESTS_SERVER_HOOKED_FILE_SYSTEM_H_
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "dcp/base/bytes.h"
@@ -89,6 +94,9 @@ class HookedFileSystem final : public FileSystem {
   absl::StatusOr<FileInfo> Stat(absl::string_view path) override {
     return disk_->Stat(path);
   }
+  absl::StatusOr<FileInfo> Stat(const File& file) override {
+    return disk_->Stat(file);
+  }
   absl::StatusOr<std::vector<DirectoryEntry>> List(
       absl::string_view path) override {
     return disk_->List(path);
@@ -105,7 +113,18 @@ class HookedFileSystem final : public FileSystem {
       absl::MutexLock lock(&mutex_);
       hook = hook_;
     }
-    if (hook != nullptr) hook(operation, path);
+    if (hook != nullptr) hook(operation, AskedPath(path));
+  }
+
+  // A path that is held by a descriptor, as what it leads to.
+  static std::string AskedPath(absl::string_view path) {
+    constexpr absl::string_view kHeld = "/proc/self/fd/";
+    if (!absl::StartsWith(path, kHeld)) return std::string(path);
+    const size_t slash = path.find('/', kHeld.size());
+    std::error_code gone;
+    const std::filesystem::path directory =
+        std::filesystem::read_symlink(std::string(path.substr(0, slash)), gone);
+    return absl::StrCat(directory.string(), path.substr(slash));
   }
 
   const std::unique_ptr<FileSystem> disk_ = NewPosixFileSystem();

@@ -33,7 +33,11 @@ class InspectionPageTest : public ::testing::Test {
     EXPECT_OK(checkpoint);
     EXPECT_OK((*checkpoint)->LocateAll());
     return std::make_shared<SharedCheckpoint>(
-        tasks_, *std::move(checkpoint), etag, -1,
+        tasks_,
+        std::make_unique<RootedFileSystem>(
+            *fs_,
+            Client("me", {{.path = dir_.path(), .real_path = dir_.path()}})),
+        *std::move(checkpoint), etag, -1,
         std::make_shared<std::atomic<uint64_t>>(0));
   }
 

@@ -4,11 +4,14 @@
 
 #include <filesystem>
 #include <memory>
+#include <stop_token>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
@@ -19,6 +22,8 @@ namespace {
 using ::dcp::testing::IsOkAndHolds;
 using ::dcp::testing::StatusIs;
 using ::dcp::testing::TempDir;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr auto kDenied = absl::StatusCode::kPermissionDenied;
 
@@ -106,6 +111,101 @@ TEST_F(RootedFileSystemTest, WritesInsideOnly) {
     }
   }
   EXPECT_THAT(fs_->SyncDirectory(base_), StatusIs(kDenied));
+}
+
+// As a checkpoint is replaced by its owner, and as one who wants more would:
+// a name that is a file of one's own at one moment, and a link at the next.
+TEST_F(RootedFileSystemTest, ALinkThatIsMadeMeanwhileLeadsNowhere) {
+  constexpr int kRounds = 2000;
+  for (const bool is_file : {true, false}) {
+    const std::string own = Path("data/swapped");
+    const std::string target = Path(is_file ? "secret/key" : "secret");
+    const std::string link = Path("data/link-out");
+    ASSERT_EQ(symlink(target.c_str(), link.c_str()), 0);
+    const std::string path = is_file ? own : own + "/key";
+    if (is_file) {
+      dir_.WriteFile("data/swapped", "inside");
+    } else {
+      dir_.WriteFile("data/swapped/key", "inside");
+    }
+    std::jthread renamer([&](const std::stop_token& stop) {
+      while (!stop.stop_requested()) {
+        EXPECT_OK(disk_->Exchange(own, link));
+      }
+    });
+    int num_read = 0;
+    for (int i = 0; i < kRounds; ++i) {
+      const absl::StatusOr<std::string> text =
+          ReadFile(*fs_, path, 100, /*follow_symlinks=*/true);
+      if (text.ok()) {
+        ASSERT_EQ(*text, "inside");
+        ++num_read;
+      }
+      const absl::StatusOr<FileInfo> info = fs_->StatTarget(path);
+      if (info.ok()) {
+        ASSERT_EQ(info->size, 6u);
+      }
+      // Nothing is made, moved or removed outside.
+      if (is_file) continue;
+      const std::string made = own + "/made";
+      WriteFile(*fs_, made, "x").IgnoreError();
+      fs_->Rename(own + "/made", own + "/moved").IgnoreError();
+      fs_->Remove(own + "/moved").IgnoreError();
+      fs_->MakeDirectory(own + "/sub").IgnoreError();
+      fs_->RemoveDirectory(own + "/sub").IgnoreError();
+    }
+    renamer.request_stop();
+    renamer.join();
+    EXPECT_GT(num_read, 0);
+    EXPECT_THAT(ReadFile(*disk_, Path("secret/key"), 100, false),
+                IsOkAndHolds("outside"));
+    EXPECT_EQ(disk_->List(Path("secret"))->size(), 1u);
+    // Neither follows a link.
+    std::filesystem::remove_all(link);
+    std::filesystem::remove_all(own);
+  }
+}
+
+// A relative link, an absolute one, and one from root to root.
+TEST_F(RootedFileSystemTest, LinksThatStayInTheRootsAreFollowed) {
+  for (const auto& [to, name] :
+       std::vector<std::pair<std::string, std::string>>{
+           {"../data/a", "data/relative"},
+           {Path("data/a"), "data/absolute"},
+           {Path("read"), "data/other"}}) {
+    ASSERT_EQ(symlink(to.c_str(), Path(name).c_str()), 0);
+  }
+  EXPECT_THAT(Read("data/relative", true), IsOkAndHolds("inside"));
+  EXPECT_THAT(Read("data/absolute", true), IsOkAndHolds("inside"));
+  EXPECT_THAT(Read("data/other/a", true), IsOkAndHolds("inside"));
+  EXPECT_THAT(Read("data/other/a", false), IsOkAndHolds("inside"));
+  // The other root's rights count.
+  EXPECT_THAT(fs_->Remove(Path("data/other/a")), StatusIs(kDenied));
+}
+
+// Who may write around a client's root can put a link in its place.
+TEST_F(RootedFileSystemTest, ARootThatBecameALinkIsNotFollowed) {
+  dir_.WriteFile("data/mine/a", "inside");
+  const std::string mine = Path("data/mine");
+  RootedFileSystem fs(
+      *disk_,
+      Client("me", {{.path = mine, .writable = true, .real_path = mine}}));
+  EXPECT_THAT(ReadFile(fs, mine + "/a", 100, true), IsOkAndHolds("inside"));
+  std::filesystem::rename(mine, Path("data/moved"));
+  ASSERT_EQ(symlink(Path("secret").c_str(), mine.c_str()), 0);
+  EXPECT_THAT(ReadFile(fs, mine + "/key", 100, true), StatusIs(kDenied));
+  EXPECT_THAT(fs.List(mine), StatusIs(kDenied));
+  EXPECT_THAT(WriteFile(fs, mine + "/x", "x"), StatusIs(kDenied));
+}
+
+TEST_F(RootedFileSystemTest, ErrorsNameThePathThatWasAskedFor) {
+  for (const absl::Status& status :
+       {Read("data/none", true).status(), fs_->Remove(Path("data/none")),
+        fs_->MakeDirectory(Path("data/a")), fs_->List(Path("data/a")).status(),
+        fs_->Rename(Path("data/none"), Path("data/x"))}) {
+    EXPECT_THAT(status.message(), HasSubstr(Path("data/")));
+    EXPECT_THAT(status.message(), Not(HasSubstr("/proc")));
+  }
 }
 
 TEST_F(RootedFileSystemTest, ALinkThatLeadsOutCanBeRemoved) {

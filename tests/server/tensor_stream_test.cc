@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <filesystem>
 #include <memory>
 #include <random>
 #include <string>
@@ -446,6 +448,31 @@ TEST(TensorStream, SlowClientsHoldTheirWindowsAndNoMore) {
   }
   server.Stop();
   EXPECT_EQ(server.budget().used_bytes(), 0u);
+}
+
+// Half of the old bytes and half of the new ones would have the right sums.
+TEST(TensorStream, AFileThatIsWrittenToEndsTheStream) {
+  CheckpointServer server;
+  std::vector<SampleTensor> tensors;
+  tensors.emplace_back("w", DType::kFloat32, Dims{16'384, 1024});  // 64 MiB
+  const std::string path = SaveAll(server, "dcp", tensors);
+  const auto request = WholeRequest(path, tensors);
+  grpc::ClientContext context;
+  const auto reader = server.stub().ReadTensors(&context, request);
+  v1::ReadTensorsResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  for (const auto& file : std::filesystem::directory_iterator(path)) {
+    if (file.path().extension() != ".distcp") continue;
+    std::filesystem::last_write_time(
+        file.path(), file.last_write_time() + std::chrono::seconds(1));
+  }
+  while (reader->Read(&response)) {
+  }
+  EXPECT_THAT(FromRpcStatus(reader->Finish(), "ReadTensors"),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       HasSubstr("changed while it was read")));
+  // The state that is there now is whole.
+  EXPECT_OK(server.Read(request).status);
 }
 
 TEST(TensorStream, ClientsThatVanishFreeEverything) {

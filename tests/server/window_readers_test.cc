@@ -1,5 +1,6 @@
 #include "server/window_readers.h"
 
+#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -25,6 +26,7 @@ using ::dcp::testing::SampleState;
 using ::dcp::testing::SampleTensor;
 using ::dcp::testing::StatusIs;
 using ::dcp::testing::TempDir;
+using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
@@ -64,7 +66,11 @@ class WindowReadersTest : public ::testing::Test {
     EXPECT_OK(opened);
     EXPECT_OK((*opened)->LocateAll());
     shared_ = std::make_shared<SharedCheckpoint>(
-        tasks_, *std::move(opened), "etag", -1,
+        tasks_,
+        std::make_unique<RootedFileSystem>(
+            *fs_,
+            Client("me", {{.path = dir_.path(), .real_path = dir_.path()}})),
+        *std::move(opened), "etag", -1,
         std::make_shared<std::atomic<uint64_t>>(0));
   }
 
@@ -243,11 +249,13 @@ TEST_F(WindowReadersTest, AnErrorIsThatOfItsWindowAndIsTriedAnew) {
     std::filesystem::resize_file(file.path(), 512 * 1024);
   }
   WindowUser user(*readers, waker_.wake());
-  const auto sound = user.Want(Rows(0, 10), 10 * 1024);
+  const auto there = user.Want(Rows(0, 10), 10 * 1024);
   const auto damaged = user.Want(Rows(1000, 10), 10 * 1024);
-  waker_.WaitFor(*sound);
+  waker_.WaitFor(*there);
   waker_.WaitFor(*damaged);
-  EXPECT_OK(sound->status());
+  // What is there still is of a file that was written to.
+  EXPECT_THAT(there->status(),
+              StatusIs(absl::StatusCode::kUnavailable, Not("")));
   EXPECT_THAT(damaged->status(),
               StatusIs(absl::StatusCode::kDataLoss, Not("")));
   EXPECT_EQ(PlaceOf(damaged->status()).tensor, "w");
@@ -255,12 +263,22 @@ TEST_F(WindowReadersTest, AnErrorIsThatOfItsWindowAndIsTriedAnew) {
   EXPECT_NE(user.Want(Rows(1000, 10), 10 * 1024), damaged);
 }
 
-TEST_F(WindowReadersTest, EndsWhileItWaitsForMemory) {
-  Reservation all;
-  ASSERT_OK(budget_.Request(budget_.limit_bytes(), [&](Reservation memory) {
-    all = std::move(memory);
-  }));
+TEST_F(WindowReadersTest, AFileThatIsWrittenToIsAnErrorAndNoMixture) {
   const auto readers = NewReaders(0);
+  WindowUser user(*readers, waker_.wake());
+  const auto before = user.Want(Rows(0, 10), 10 * 1024);
+  waker_.WaitFor(*before);
+  EXPECT_OK(before->status());
+  for (const auto& file : std::filesystem::directory_iterator(path_)) {
+    if (file.path().extension() != ".distcp") continue;
+    std::filesystem::last_write_time(
+        file.path(), file.last_write_time() + std::chrono::seconds(1));
+  }
+  const auto after = user.Want(Rows(10, 10), 10 * 1024);
+  waker_.WaitFor(*after);
+  EXPECT_THAT(after->status(),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       HasSubstr("changed while it was read")));
 }
 
 }  // namespace

@@ -369,6 +369,15 @@ absl::StatusOr<FileInfo> SimStorage::Stat(absl::string_view path) {
       .size = node->data.size()};
 }
 
+absl::StatusOr<FileInfo> SimStorage::Stat(const File& file) {
+  absl::MutexLock lock(&mutex_);
+  const Fate fate = Begin(/*mutates=*/false);
+  if (fate.error != 0) return Failed(fate.error, "stat");
+  const OpenFile* const open = Lookup(file.handle);
+  if (open == nullptr) return Failed(EBADF, "stat");
+  return FileInfo{.size = open->node->data.size()};
+}
+
 absl::StatusOr<std::vector<DirectoryEntry>> SimStorage::List(
     absl::string_view path) {
   absl::MutexLock lock(&mutex_);

@@ -80,6 +80,7 @@ class SimStorage final : public FileSystem {
   absl::Status MakeDirectory(absl::string_view path) override;
   absl::Status RemoveDirectory(absl::string_view path) override;
   absl::StatusOr<FileInfo> Stat(absl::string_view path) override;
+  absl::StatusOr<FileInfo> Stat(const File& file) override;
   absl::StatusOr<std::vector<DirectoryEntry>> List(
       absl::string_view path) override;
   absl::StatusOr<std::unique_ptr<IoQueue>> NewQueue(

@@ -1,7 +1,9 @@
 #include "dcp/checkpoint/convert.h"
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <stop_token>
 #include <string>
@@ -23,6 +25,7 @@
 #include "tests/testing/sample_state.h"
 #include "tests/testing/sim_storage.h"
 #include "tests/testing/status_matchers.h"
+#include "tests/testing/temp_dir.h"
 
 namespace dcp {
 namespace {
@@ -58,6 +61,34 @@ std::vector<SampleTensor> SmallModel() {
   return {SampleTensor("a", DType::kFloat32, {8, 6}),
           SampleTensor("b", DType::kBFloat16, {5, 3, 2}),
           SampleTensor("c", DType::kInt64, {})};
+}
+
+// What is half of one state and half of another must not become a checkpoint
+// whose checksums are right.
+TEST(Convert, ASourceThatIsWrittenToPublishesNothing) {
+  const testing::TempDir dir;
+  FileSystem& fs = testing::Disk();
+  SaveAll(fs, dir.Join("src"), SmallModel());
+  for (const char* name : {"dcp", "one.safetensors", "one.pt"}) {
+    SCOPED_TRACE(name);
+    ConvertOptions options;
+    options.on_plan = [&](const ConvertPlan&) {
+      for (const auto& file :
+           std::filesystem::directory_iterator(dir.Join("src"))) {
+        if (file.path().extension() != ".distcp") continue;
+        std::filesystem::last_write_time(
+            file.path(), file.last_write_time() + std::chrono::seconds(1));
+      }
+    };
+    const auto plan = ConvertCheckpoint(fs, dir.Join("src"), dir.Join(name),
+                                        std::move(options));
+    EXPECT_THAT(plan, StatusIs(absl::StatusCode::kUnavailable,
+                               HasSubstr("changed while it was read")));
+    EXPECT_EQ(SideOf(plan.status()), ErrorSide::kSource);
+    EXPECT_EQ(fs.List(dir.path())->size(), 1u);
+  }
+  // Nothing writes to it any more.
+  EXPECT_OK(ConvertCheckpoint(fs, dir.Join("src"), dir.Join("dcp"), {}));
 }
 
 // Rows in, columns out: each output file needs a part of every row.

@@ -3,7 +3,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdint>
+#include <filesystem>
+#include <optional>
 #include <string>
 
 #include "gmock/gmock.h"
@@ -47,6 +50,34 @@ TEST(SourceFiles, CheckRangeKeepsWithinTheFile) {
   EXPECT_THAT(files.CheckRange(0, 6, 0), StatusIs(absl::StatusCode::kDataLoss));
   EXPECT_THAT(files.CheckRange(0, 2, UINT64_MAX),
               StatusIs(absl::StatusCode::kDataLoss));
+}
+
+TEST(SourceFiles, NoticesAFileThatIsWrittenTo) {
+  const TempDir dir;
+  for (const char* name : {"a", "b", "c"}) dir.WriteFile(name, "12345");
+  SourceFiles files(Disk(), dir.path(), {"a", "b", "c"}, DirectMode::kOff,
+                    /*follow_symlinks=*/false);
+  EXPECT_EQ(files.OpenedAs(0), std::nullopt);
+  ASSERT_OK_AND_ASSIGN(const File a, files.Get(0));
+  ASSERT_OK_AND_ASSIGN(const File b, files.Get(1));
+  EXPECT_EQ(files.OpenedAs(0)->size, 5u);
+  // One more name, one less, and another file in its place: the bytes that are
+  // read stay.
+  std::filesystem::create_hard_link(dir.Join("a"), dir.Join("link"));
+  EXPECT_OK(files.CheckUnchanged());
+  std::filesystem::remove(dir.Join("b"));
+  dir.WriteFile("b", "67890");
+  EXPECT_OK(files.CheckUnchanged());
+  const auto time = std::filesystem::last_write_time(dir.Join("a"));
+  dir.WriteFile("a", "54321");
+  std::filesystem::last_write_time(dir.Join("a"),
+                                   time + std::chrono::seconds(1));
+  const auto changed =
+      StatusIs(absl::StatusCode::kUnavailable,
+               HasSubstr(dir.Join("a") + " changed while it was read"));
+  EXPECT_THAT(files.CheckUnchanged(), changed);
+  EXPECT_THAT(files.CheckUnchanged({a.handle, b.handle}), changed);
+  EXPECT_OK(files.CheckUnchanged({b.handle}));
 }
 
 TEST(SourceFiles, TakesOnlyRegularFiles) {
