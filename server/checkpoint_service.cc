@@ -18,6 +18,7 @@
 #include "proto/utf8.h"
 #include "server/dcp_index.h"
 #include "server/inspection_page.h"
+#include "server/memory_shares.h"
 #include "server/memory_wish.h"
 #include "server/messages.h"
 #include "server/progress_ticker.h"
@@ -39,32 +40,10 @@ constexpr size_t kMaxCallsWaiting = 1000;
 // Of a Verify or a Diff: enough to keep a disk busy.
 constexpr uint64_t kCheckMemoryBytes = uint64_t{64} << 20;
 
-// Blocks of a reader: half of them are in flight, of a window's size each.
-constexpr uint64_t kBlocksPerReader = 8;
-// Parts of the memory: readers take a quarter at most, windows that nobody
-// wants at the moment another one.
-constexpr uint64_t kReadersShare = 4;
-constexpr uint64_t kIdleShare = 4;
-
 // Of a message of GetMetadata.
 constexpr size_t kMetadataChunkBytes = size_t{1} << 20;
 
 constexpr int64_t kRetryAfterMs = 2000;
-
-WindowReadersOptions ReadersOptions(const ServerOptions& options) {
-  const uint64_t blocks =
-      options.max_memory_bytes / kReadersShare / kBlockBytes;
-  const auto wanted = static_cast<uint64_t>(options.num_readers);
-  WindowReadersOptions readers;
-  readers.num_readers =
-      static_cast<int64_t>(std::min(wanted, blocks / kMinBlocks));
-  if (readers.num_readers == 0) return readers;
-  readers.blocks_per_reader =
-      std::clamp(blocks / static_cast<uint64_t>(readers.num_readers),
-                 kMinBlocks, kBlocksPerReader);
-  readers.idle_bytes = options.max_memory_bytes / kIdleShare;
-  return readers;
-}
 
 // A stream that never began.
 class FailedStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
@@ -123,9 +102,14 @@ CheckpointService::CheckpointService(FileSystem& fs, const Access& access,
                static_cast<size_t>(options.max_streams) + kMaxCallsWaiting),
       checkers_(kNumCheckers, kMaxChecksWaiting),
       cache_(fs, openers_, CheckpointCacheLimits()) {
-  const WindowReadersOptions readers = ReadersOptions(options);
-  can_read_ = readers.num_readers > 0;
-  readers_ = std::make_unique<WindowReaders>(fs_, budget_, metrics_, readers);
+  const MemoryShares shares =
+      DivideMemory(options.max_memory_bytes, options.num_readers);
+  can_read_ = shares.num_readers > 0;
+  readers_ = std::make_unique<WindowReaders>(
+      fs_, budget_, metrics_,
+      WindowReadersOptions{.num_readers = shares.num_readers,
+                           .blocks_per_reader = shares.blocks_per_reader,
+                           .idle_bytes = shares.idle_bytes});
   stream_context_ = std::make_unique<StreamContext>(
       StreamContext{cache_, *readers_, budget_, metrics_});
   streams_gauge_ =
@@ -269,7 +253,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* CheckpointService::ReadTensors(
   if (!can_read_) {
     return fail(absl::ResourceExhaustedError(
         absl::StrCat("max-memory is ", max_memory_bytes_, " bytes: reading ",
-                     "takes ", kReadersShare * kMinMemoryBytes)));
+                     "tensors takes ", kMinReadingBytes)));
   }
   grpc::ByteBuffer bytes(*request);
   v1::ReadTensorsRequest parsed;
@@ -335,8 +319,9 @@ template <typename Response>
 void CheckpointService::RunCheck(
     const std::shared_ptr<MessageStream<Response>>& stream,
     absl::AnyInvocable<void(uint64_t)> check) {
-  const uint64_t num_bytes = std::max(
-      std::min(kCheckMemoryBytes, max_memory_bytes_ / 4), kMinMemoryBytes);
+  const uint64_t num_bytes =
+      std::max(std::min(kCheckMemoryBytes, max_memory_bytes_ / kCallsShare),
+               kMinMemoryBytes);
   MemoryWish::Ask(
       budget_, num_bytes, kMaxMemoryWait,
       [this, stream, num_bytes,

@@ -481,7 +481,7 @@ void JobManager::Dispatch() {
 
 void JobManager::Admit(const EntryPtr& entry) {
   const absl::StatusOr<uint64_t> ticket = budget_.Request(
-      entry->job.request.memory_bytes,
+      MemoryUse::kJob, entry->job.request.memory_bytes,
       [this, entry](Reservation memory) { Granted(entry, std::move(memory)); });
   bool withdrawn = false;
   {

@@ -18,6 +18,7 @@
 #include "google/protobuf/any.pb.h"
 #include "google/protobuf/util/time_util.h"
 #include "server/log_text.h"
+#include "server/memory_shares.h"
 #include "server/messages.h"
 #include "server/rooted_file_system.h"
 
@@ -53,10 +54,12 @@ absl::Status CheckJobOptions(const v1::JobOptions& options,
   }
   const uint64_t memory = options.memory_bytes();
   if (memory == 0) return absl::OkStatus();
-  if (memory < kMinMemoryBytes || memory > server.max_memory_bytes) {
+  const uint64_t most =
+      DivideMemory(server.max_memory_bytes, server.num_readers).jobs_bytes;
+  if (memory < kMinMemoryBytes || memory > most) {
     return absl::InvalidArgumentError(
         absl::StrCat("options.memory_bytes is ", memory, "; allowed are ",
-                     kMinMemoryBytes, " to ", server.max_memory_bytes));
+                     kMinMemoryBytes, " to ", most));
   }
   return absl::OkStatus();
 }
@@ -166,7 +169,7 @@ absl::StatusOr<JobSpec> ReadAs(const std::string& bytes, const Client& client,
   DCP_RETURN_IF_ERROR(Read(request, client, spec));
   DCP_RETURN_IF_ERROR(CheckJobOptions(spec.options, server));
   if (spec.options.memory_bytes() == 0) {
-    spec.options.set_memory_bytes(server.job_memory_bytes);
+    spec.options.set_memory_bytes(JobMemoryBytes(server));
   }
   spec.convert.memory_bytes = spec.options.memory_bytes();
   return spec;

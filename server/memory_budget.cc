@@ -1,47 +1,87 @@
 #include "server/memory_budget.h"
 
-#include <optional>
+#include <algorithm>
+#include <cstddef>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "dcp/base/check.h"
 
 namespace dcp::server {
+namespace {
+
+// Wishes that are looked at for one that fits: many may wait.
+constexpr size_t kMaxLookedAt = 64;
+
+}  // namespace
 
 Reservation& Reservation::operator=(Reservation&& other) noexcept {
   if (this == &other) return *this;
   MemoryBudget* const budget = std::exchange(budget_, nullptr);
   const uint64_t bytes = std::exchange(bytes_, 0);
+  const MemoryUse use = use_;
   std::swap(budget_, other.budget_);
   std::swap(bytes_, other.bytes_);
-  if (budget != nullptr) budget->Return(bytes);
+  use_ = other.use_;
+  if (budget != nullptr) budget->Return(use, bytes);
   return *this;
 }
 
 Reservation::~Reservation() {
-  if (budget_ != nullptr) budget_->Return(bytes_);
+  if (budget_ != nullptr) budget_->Return(use_, bytes_);
+}
+
+MemoryBudget::MemoryBudget(uint64_t limit_bytes, uint64_t calls_bytes)
+    : limit_bytes_(limit_bytes), calls_bytes_(calls_bytes) {
+  DCP_CHECK(calls_bytes <= limit_bytes, calls_bytes, " of ", limit_bytes);
 }
 
 MemoryBudget::~MemoryBudget() {
   absl::MutexLock lock(&mutex_);
-  DCP_CHECK(used_bytes_ == 0 && !granting_, used_bytes_, " bytes not returned");
+  DCP_CHECK(calls_.used_bytes == 0 && jobs_.used_bytes == 0 && !granting_,
+            calls_.used_bytes, " and ", jobs_.used_bytes,
+            " bytes not returned");
 }
 
-absl::StatusOr<uint64_t> MemoryBudget::Request(uint64_t bytes,
-                                               Granted granted) {
-  if (bytes > limit_bytes_) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "memory of ", bytes, " bytes exceeds the server's ", limit_bytes_));
+Reservation MemoryBudget::Keep(uint64_t bytes) {
+  absl::MutexLock lock(&mutex_);
+  DCP_CHECK(Fits(MemoryUse::kCall, bytes), bytes, " of ", limit_bytes_);
+  calls_.used_bytes += bytes;
+  kept_bytes_ += bytes;
+  return Reservation(*this, MemoryUse::kCall, bytes);
+}
+
+uint64_t MemoryBudget::MostFor(MemoryUse use) const {
+  return limit_bytes_ - (use == MemoryUse::kJob ? calls_bytes_ : kept_bytes_);
+}
+
+bool MemoryBudget::Fits(MemoryUse use, uint64_t bytes) const {
+  const uint64_t used_bytes = calls_.used_bytes + jobs_.used_bytes;
+  if (bytes > limit_bytes_ - used_bytes) return false;
+  if (use == MemoryUse::kJob) {
+    return jobs_.used_bytes + bytes <= limit_bytes_ - calls_bytes_;
   }
+  return jobs_.waiting.empty() || calls_.used_bytes + bytes <= calls_bytes_;
+}
+
+absl::StatusOr<uint64_t> MemoryBudget::Request(MemoryUse use, uint64_t bytes,
+                                               Granted granted) {
   uint64_t ticket;
   {
     absl::MutexLock lock(&mutex_);
-    if (waiting_.size() >= kMaxWaiting) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          kMaxWaiting, " jobs and streams wait for memory already"));
+    if (bytes > MostFor(use)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("memory of ", bytes, " bytes exceeds the ", MostFor(use),
+                       " bytes that the server has for ",
+                       use == MemoryUse::kJob ? "jobs" : "calls"));
+    }
+    Share& share = ShareOf(use);
+    if (share.waiting.size() >= kMaxWaiting) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat(kMaxWaiting, " jobs or calls wait for memory already"));
     }
     ticket = next_ticket_++;
-    waiting_.push_back({ticket, bytes, std::move(granted)});
+    share.waiting.push_back({ticket, bytes, std::move(granted)});
   }
   Grant();
   return ticket;
@@ -52,11 +92,14 @@ bool MemoryBudget::Cancel(uint64_t ticket) {
   std::optional<Granted> withdrawn;
   {
     absl::MutexLock lock(&mutex_);
-    for (auto wish = waiting_.begin(); wish != waiting_.end(); ++wish) {
-      if (wish->ticket != ticket) continue;
-      withdrawn = std::move(wish->granted);
-      waiting_.erase(wish);
-      break;
+    for (Share* const share : {&calls_, &jobs_}) {
+      for (auto wish = share->waiting.begin(); wish != share->waiting.end();
+           ++wish) {
+        if (wish->ticket != ticket) continue;
+        withdrawn = std::move(wish->granted);
+        share->waiting.erase(wish);
+        break;
+      }
     }
   }
   // Those behind it may have waited for this one only.
@@ -64,13 +107,32 @@ bool MemoryBudget::Cancel(uint64_t ticket) {
   return withdrawn.has_value();
 }
 
-void MemoryBudget::Return(uint64_t bytes) {
+void MemoryBudget::Return(MemoryUse use, uint64_t bytes) {
   {
     absl::MutexLock lock(&mutex_);
-    DCP_CHECK(bytes <= used_bytes_, bytes, " of ", used_bytes_);
-    used_bytes_ -= bytes;
+    Share& share = ShareOf(use);
+    DCP_CHECK(bytes <= share.used_bytes, bytes, " of ", share.used_bytes);
+    share.used_bytes -= bytes;
   }
   Grant();
+}
+
+std::optional<MemoryBudget::Wish> MemoryBudget::TakeNext(MemoryUse use) {
+  std::deque<Wish>& waiting = ShareOf(use).waiting;
+  const auto end = waiting.begin() + static_cast<std::ptrdiff_t>(std::min(
+                                         waiting.size(), kMaxLookedAt));
+  for (auto wish = waiting.begin(); wish != end; ++wish) {
+    if (Fits(use, wish->bytes)) {
+      for (auto before = waiting.begin(); before != wish; ++before) {
+        ++before->num_overtaken;
+      }
+      Wish taken = std::move(*wish);
+      waiting.erase(wish);
+      return taken;
+    }
+    if (wish->num_overtaken >= kMaxOvertaken) break;
+  }
+  return std::nullopt;
 }
 
 // One thread grants at a time: what is returned meanwhile, also by `granted`
@@ -79,14 +141,18 @@ void MemoryBudget::Grant() {
   absl::MutexLock lock(&mutex_);
   if (granting_) return;
   granting_ = true;
-  while (!waiting_.empty() &&
-         waiting_.front().bytes <= limit_bytes_ - used_bytes_) {
-    Wish wish = std::move(waiting_.front());
-    waiting_.pop_front();
-    used_bytes_ += wish.bytes;
+  while (true) {
+    MemoryUse use = MemoryUse::kJob;
+    std::optional<Wish> wish = TakeNext(use);
+    if (!wish.has_value()) {
+      use = MemoryUse::kCall;
+      wish = TakeNext(use);
+    }
+    if (!wish.has_value()) break;
+    ShareOf(use).used_bytes += wish->bytes;
     mutex_.Unlock();
-    wish.granted(Reservation(*this, wish.bytes));
-    wish.granted = nullptr;
+    wish->granted(Reservation(*this, use, wish->bytes));
+    wish = std::nullopt;
     mutex_.Lock();
   }
   granting_ = false;
@@ -94,12 +160,12 @@ void MemoryBudget::Grant() {
 
 uint64_t MemoryBudget::used_bytes() const {
   absl::MutexLock lock(&mutex_);
-  return used_bytes_;
+  return calls_.used_bytes + jobs_.used_bytes;
 }
 
 uint64_t MemoryBudget::num_waiting() const {
   absl::MutexLock lock(&mutex_);
-  return waiting_.size();
+  return calls_.waiting.size() + jobs_.waiting.size();
 }
 
 }  // namespace dcp::server

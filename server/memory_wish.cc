@@ -26,10 +26,11 @@ std::shared_ptr<MemoryWish> MemoryWish::Ask(MemoryBudget& budget,
 }
 
 void MemoryWish::Start(absl::Duration max_wait) {
-  absl::StatusOr<uint64_t> ticket = budget_.Request(
-      bytes_, [self = shared_from_this()](Reservation reservation) {
-        self->End(std::move(reservation));
-      });
+  absl::StatusOr<uint64_t> ticket =
+      budget_.Request(MemoryUse::kCall, bytes_,
+                      [self = shared_from_this()](Reservation reservation) {
+                        self->End(std::move(reservation));
+                      });
   if (!ticket.ok()) {
     return End(absl::IsInvalidArgument(ticket.status())
                    ? absl::ResourceExhaustedError(ticket.status().message())

@@ -41,6 +41,7 @@
 #include "server/listener.h"
 #include "server/log_text.h"
 #include "server/memory_budget.h"
+#include "server/memory_shares.h"
 #include "server/metrics.h"
 #include "server/operations_service.h"
 #include "server/option_value.h"
@@ -119,7 +120,9 @@ struct Server::Impl {
         state_dir(std::move(taken_dir)),
         journal(std::move(opened_journal)),
         credentials(std::move(made_credentials)),
-        budget(options.max_memory_bytes),
+        budget(options.max_memory_bytes,
+               DivideMemory(options.max_memory_bytes, options.num_readers)
+                   .calls_bytes),
         calls(metrics),
         runner(*fs, access, options) {}
 

@@ -16,6 +16,7 @@
 #include "dcp/base/limits.h"
 #include "dcp/base/nearest_word.h"
 #include "dcp/base/status.h"
+#include "server/memory_shares.h"
 #include "server/option_value.h"
 #include "server/text_file.h"
 
@@ -140,7 +141,9 @@ constexpr OptionRow kRows[] = {
        return StoreBytes(value, kMinMemoryBytes, kMostMemoryBytes,
                          options.max_memory_bytes);
      }},
-    {"job-memory", "SIZE", false, "Of a job that does not ask for another.",
+    {"job-memory", "SIZE", false,
+     "Of a job that does not ask for another; less where\n"
+     "max-memory leaves less to jobs.",
      [](absl::string_view value, ServerOptions& options) {
        return StoreBytes(value, kMinMemoryBytes, kMostMemoryBytes,
                          options.job_memory_bytes);
@@ -350,9 +353,12 @@ void CheckTogether(const ServerOptions& options,
              " can be reached by other machines and wants tls-cert and "
              "tls-key, or allow-insecure");
   }
-  if (options.job_memory_bytes > options.max_memory_bytes) {
+  const uint64_t jobs_bytes =
+      DivideMemory(options.max_memory_bytes, options.num_readers).jobs_bytes;
+  if (options.job_memory_bytes > jobs_bytes) {
     complain("job-memory: ", FormatBytes(options.job_memory_bytes),
-             " exceeds max-memory, ", FormatBytes(options.max_memory_bytes));
+             " exceeds the ", FormatBytes(jobs_bytes), " that max-memory, ",
+             FormatBytes(options.max_memory_bytes), ", leaves to jobs");
   }
 }
 
@@ -360,7 +366,7 @@ std::string DefaultOf(absl::string_view key) {
   const ServerOptions options;
   if (key == "listen") return options.listen;
   if (key == "max-memory") return FormatBytes(options.max_memory_bytes);
-  if (key == "job-memory") return FormatBytes(options.job_memory_bytes);
+  if (key == "job-memory") return FormatBytes(kDefaultJobBytes);
   if (key == "max-running-jobs") return absl::StrCat(options.max_running_jobs);
   if (key == "max-queued-jobs") return absl::StrCat(options.max_queued_jobs);
   if (key == "max-jobs-per-client") {
@@ -388,6 +394,13 @@ void AppendHelp(absl::string_view name, absl::string_view help,
 }
 
 }  // namespace
+
+uint64_t JobMemoryBytes(const ServerOptions& options) {
+  if (options.job_memory_bytes != 0) return options.job_memory_bytes;
+  return std::min(
+      kDefaultJobBytes,
+      DivideMemory(options.max_memory_bytes, options.num_readers).jobs_bytes);
+}
 
 absl::StatusOr<ServerOptions> ParseServerOptions(
     const std::vector<std::string>& arguments) {

@@ -30,7 +30,9 @@ struct ServerOptions {
   std::string state_dir;
   // For payload, of all jobs and streams together.
   uint64_t max_memory_bytes = uint64_t{2} << 30;
-  uint64_t job_memory_bytes = uint64_t{256} << 20;  // where a job does not say
+  // Where a job does not say; 0: kDefaultJobBytes, or what jobs may have at all
+  // where that is less.
+  uint64_t job_memory_bytes = 0;
   int64_t max_running_jobs = 2;
   int64_t max_queued_jobs = 1000;
   int64_t max_jobs_per_client = 200;  // queued and running
@@ -53,6 +55,9 @@ struct ServerOptions {
   bool check_config = false;
   bool help = false;
 };
+
+// What a job gets that does not ask for another.
+uint64_t JobMemoryBytes(const ServerOptions& options);
 
 // The arguments after the program's name; --config=FILE first, whatever its
 // place. Everything wrong is in the error, one line each, with key, value and

@@ -88,7 +88,12 @@ void WindowUser::LetGo() { readers_.LetGo(*this, /*all=*/false); }
 WindowReaders::WindowReaders(FileSystem& fs, MemoryBudget& budget,
                              Metrics& metrics,
                              const WindowReadersOptions& options)
-    : fs_(fs), budget_(budget), metrics_(metrics), options_(options) {
+    : fs_(fs),
+      budget_(budget),
+      metrics_(metrics),
+      options_(options),
+      blocks_(budget.Keep(static_cast<uint64_t>(options.num_readers) *
+                          options.blocks_per_reader * kBlockBytes)) {
   for (int64_t i = 0; i < options_.num_readers; ++i) {
     threads_.emplace_back([this] { RunReader(); });
   }
@@ -221,10 +226,11 @@ std::optional<Reservation> WindowReaders::ReserveIdle(uint64_t num_bytes) {
     std::optional<Reservation> reservation ABSL_GUARDED_BY(mutex);
   };
   auto answer = std::make_shared<Answer>();
-  const absl::StatusOr<uint64_t> ticket =
-      budget_.Request(num_bytes, [answer](Reservation reservation) {
+  const absl::StatusOr<uint64_t> ticket = budget_.Request(
+      MemoryUse::kCall, num_bytes, [answer](Reservation reservation) {
         absl::MutexLock lock(&answer->mutex);
-        if (!answer->late) answer->reservation = std::move(reservation);
+        if (answer->late) return;
+        answer->reservation = std::move(reservation);
       });
   if (!ticket.ok()) return std::nullopt;
   std::optional<Reservation> reservation;
@@ -264,8 +270,6 @@ uint64_t WindowReaders::num_idle_bytes() const {
 }
 
 void WindowReaders::RunReader() {
-  Reservation memory;
-  if (!WaitForMemory(memory)) return;
   BlockPool pool(options_.blocks_per_reader);
   Lane lane{.index = 0, .pool = pool, .queue = nullptr};
   Windows batch;
@@ -273,29 +277,6 @@ void WindowReaders::RunReader() {
     Read(lane, batch);
     Publish(batch);
   }
-}
-
-// False at the end.
-bool WindowReaders::WaitForMemory(Reservation& memory) {
-  bool granted = false;
-  const absl::StatusOr<uint64_t> ticket = budget_.Request(
-      options_.blocks_per_reader * kBlockBytes, [&](Reservation reservation) {
-        absl::MutexLock lock(&mutex_);
-        memory = std::move(reservation);
-        granted = true;
-        changed_.SignalAll();
-      });
-  if (!ticket.ok()) return false;
-  {
-    absl::MutexLock lock(&mutex_);
-    while (!granted && !ending_) changed_.Wait(&mutex_);
-    if (granted) return true;
-  }
-  if (budget_.Cancel(*ticket)) return false;
-  // It is being called, and writes to this frame.
-  absl::MutexLock lock(&mutex_);
-  while (!granted) changed_.Wait(&mutex_);
-  return true;
 }
 
 // Waits for something to read; false at the end.

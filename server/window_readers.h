@@ -130,8 +130,8 @@ struct WindowReadersOptions {
 
 class WindowReaders {
  public:
-  // All must outlive this. The memory of the readers' blocks is taken from
-  // `budget` first; until it is there, nothing is read.
+  // All must outlive this. The memory of the readers' blocks is kept of
+  // `budget`, which has it.
   WindowReaders(FileSystem& fs, MemoryBudget& budget, Metrics& metrics,
                 const WindowReadersOptions& options);
   // All users are gone.
@@ -164,7 +164,6 @@ class WindowReaders {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   void RunReader();
-  bool WaitForMemory(Reservation& memory);
   bool NextBatch(Windows& batch);
   void TakeBatch(Windows& batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Read(Lane& lane, Windows& batch);
@@ -176,6 +175,7 @@ class WindowReaders {
   MemoryBudget& budget_;
   Metrics& metrics_;
   const WindowReadersOptions options_;
+  const Reservation blocks_;
 
   mutable absl::Mutex mutex_;
   absl::CondVar changed_;

@@ -27,6 +27,7 @@
 #include "server/access.h"
 #include "server/checkpoint_service.h"
 #include "server/memory_budget.h"
+#include "server/memory_shares.h"
 #include "server/metrics.h"
 #include "server/server_options.h"
 #include "tessera/v1/checkpoint_service.grpc.pb.h"
@@ -53,7 +54,9 @@ class CheckpointServer {
       : fs_(NewPosixFileSystem()),
         root_(std::filesystem::canonical(dir_.path()).string()),
         access_(*Access::Load({{.path = root_, .writable = true}}, "")),
-        budget_(options.max_memory_bytes) {
+        budget_(options.max_memory_bytes,
+                DivideMemory(options.max_memory_bytes, options.num_readers)
+                    .calls_bytes) {
     service_ = std::make_unique<CheckpointService>(*fs_, access_, budget_,
                                                    metrics_, options);
     grpc::ServerBuilder builder;

@@ -161,6 +161,10 @@ TEST_F(JobRunnerTest, RefusesWhatIsNotAllowed) {
   request.mutable_options()->set_memory_bytes(uint64_t{1} << 60);
   EXPECT_THAT(check(request), StatusIs(absl::StatusCode::kInvalidArgument,
                                        HasSubstr("memory_bytes")));
+  // What the readers keep could never be granted.
+  request.mutable_options()->set_memory_bytes(options_.max_memory_bytes);
+  EXPECT_THAT(check(request), StatusIs(absl::StatusCode::kInvalidArgument,
+                                       HasSubstr("memory_bytes")));
   request = To<Request>("out");
   request.mutable_options()->set_request_id(std::string(65, 'x'));
   EXPECT_THAT(check(request), StatusIs(absl::StatusCode::kInvalidArgument,

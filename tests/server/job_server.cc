@@ -23,6 +23,7 @@
 #include "grpcpp/server_builder.h"
 #include "grpcpp/support/channel_arguments.h"
 #include "proto/rpc_status.h"
+#include "server/memory_shares.h"
 #include "tests/testing/sample_state.h"
 
 namespace dcp::server {
@@ -97,10 +98,13 @@ JobServer::JobServer(const std::string& directory, Settings settings)
   auto access = Access::Load(options_.roots, options_.tokens_file);
   DCP_CHECK(access.ok(), access.status().ToString());
   access_ = std::make_unique<Access>(*std::move(access));
-  budget_ = std::make_unique<MemoryBudget>(options_.max_memory_bytes);
+  budget_ = std::make_unique<MemoryBudget>(
+      options_.max_memory_bytes,
+      DivideMemory(options_.max_memory_bytes, options_.num_readers)
+          .calls_bytes);
   if (settings.hold_memory) {
     const auto ticket = budget_->Request(
-        budget_->limit_bytes(),
+        MemoryUse::kCall, budget_->limit_bytes(),
         [this](Reservation memory) { held_memory_ = std::move(memory); });
     DCP_CHECK(ticket.ok() && held_memory_.bytes() > 0);
   }

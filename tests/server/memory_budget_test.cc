@@ -1,5 +1,6 @@
 #include "server/memory_budget.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <thread>
@@ -22,14 +23,21 @@ class Desk {
  public:
   explicit Desk(MemoryBudget& budget) : budget_(budget) {}
 
-  uint64_t Ask(int who, uint64_t bytes) {
+  uint64_t Ask(int who, uint64_t bytes, MemoryUse use = MemoryUse::kCall) {
     absl::StatusOr<uint64_t> ticket =
-        budget_.Request(bytes, [this, who](Reservation reservation) {
+        budget_.Request(use, bytes, [this, who](Reservation reservation) {
           served_.push_back(who);
           held_.push_back(std::move(reservation));
         });
     EXPECT_OK(ticket);
     return ticket.value_or(0);
+  }
+
+  uint64_t AskForJob(int who, uint64_t bytes) {
+    return Ask(who, bytes, MemoryUse::kJob);
+  }
+  bool IsServed(int who) const {
+    return std::find(served_.begin(), served_.end(), who) != served_.end();
   }
 
   std::vector<int> served_;
@@ -51,25 +59,70 @@ TEST(MemoryBudget, GrantsAtOnceWhatIsThere) {
   EXPECT_EQ(budget.used_bytes(), 0);
 }
 
-TEST(MemoryBudget, ALargeWishIsNotOvertakenBySmallOnes) {
-  MemoryBudget budget(100);
+// Neither waits for the other without end.
+TEST(MemoryBudget, SmallWishesOvertakeALargeOneSoManyTimes) {
+  for (const MemoryUse use : {MemoryUse::kCall, MemoryUse::kJob}) {
+    MemoryBudget budget(100);
+    Desk desk(budget);
+    desk.Ask(1, 60, use);
+    desk.Ask(2, 100, use);
+    for (int i = 0; i < kMaxOvertaken; ++i) {
+      desk.Ask(10 + i, 10, use);
+      EXPECT_TRUE(desk.IsServed(10 + i));
+      desk.held_.pop_back();
+    }
+    desk.Ask(3, 10, use);
+    EXPECT_FALSE(desk.IsServed(2));
+    EXPECT_FALSE(desk.IsServed(3));
+    EXPECT_EQ(budget.num_waiting(), 2);
+    { const Reservation returned = std::move(desk.held_[0]); }
+    EXPECT_TRUE(desk.IsServed(2));
+    EXPECT_FALSE(desk.IsServed(3));
+    { const Reservation returned = std::move(desk.held_.back()); }
+    EXPECT_TRUE(desk.IsServed(3));
+  }
+}
+
+TEST(MemoryBudget, JobsLeaveCallsTheirShare) {
+  MemoryBudget budget(100, /*calls_bytes=*/30);
   Desk desk(budget);
-  desk.Ask(1, 60);
-  desk.Ask(2, 100);
-  desk.Ask(3, 10);
+  desk.AskForJob(1, 70);
+  const uint64_t waits = desk.AskForJob(2, 10);  // for the first
+  desk.Ask(3, 30);
+  EXPECT_THAT(desk.served_, ElementsAre(1, 3));
+  EXPECT_THAT(
+      budget.Request(MemoryUse::kJob, 71, [](Reservation) { FAIL(); }),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("for jobs")));
+  EXPECT_TRUE(budget.Cancel(waits));
+}
+
+TEST(MemoryBudget, CallsHaveMoreThanTheirShareOnlyWhileNoJobWaits) {
+  MemoryBudget budget(100, /*calls_bytes=*/30);
+  Desk desk(budget);
+  desk.Ask(1, 90);
+  desk.AskForJob(2, 20);
+  desk.Ask(3, 5);  // would fit
   EXPECT_THAT(desk.served_, ElementsAre(1));
-  EXPECT_EQ(budget.num_waiting(), 2);
   { const Reservation returned = std::move(desk.held_[0]); }
-  EXPECT_THAT(desk.served_, ElementsAre(1, 2));
-  { const Reservation returned = std::move(desk.held_[1]); }
   EXPECT_THAT(desk.served_, ElementsAre(1, 2, 3));
-  EXPECT_EQ(budget.used_bytes(), 10);
+}
+
+TEST(MemoryBudget, WhatIsKeptCanNeverBeGranted) {
+  MemoryBudget budget(100, /*calls_bytes=*/30);
+  const Reservation kept = budget.Keep(20);
+  EXPECT_EQ(budget.used_bytes(), 20);
+  EXPECT_THAT(
+      budget.Request(MemoryUse::kCall, 81, [](Reservation) { FAIL(); }),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("for calls")));
+  Desk desk(budget);
+  desk.Ask(1, 80);
+  EXPECT_THAT(desk.served_, ElementsAre(1));
 }
 
 TEST(MemoryBudget, RefusesWhatCanNeverBe) {
   MemoryBudget budget(100);
   EXPECT_THAT(
-      budget.Request(101, [](Reservation) { FAIL(); }),
+      budget.Request(MemoryUse::kCall, 101, [](Reservation) { FAIL(); }),
       StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("101 bytes")));
 }
 
@@ -80,10 +133,12 @@ TEST(MemoryBudget, RefusesMoreThanMayWait) {
     Desk desk(budget);
     desk.Ask(0, 1);
     for (uint64_t i = 0; i < kMaxWaiting; ++i) {
-      ASSERT_OK(budget.Request(1, [&](Reservation) { ++num_served; }));
+      ASSERT_OK(budget.Request(MemoryUse::kCall, 1,
+                               [&](Reservation) { ++num_served; }));
     }
-    EXPECT_THAT(budget.Request(1, [](Reservation) { FAIL(); }),
-                StatusIs(absl::StatusCode::kResourceExhausted));
+    EXPECT_THAT(
+        budget.Request(MemoryUse::kCall, 1, [](Reservation) { FAIL(); }),
+        StatusIs(absl::StatusCode::kResourceExhausted));
   }
   // Each is returned in the call that grants it, and no stack grows.
   EXPECT_EQ(num_served, kMaxWaiting);
@@ -113,8 +168,8 @@ TEST(MemoryBudget, AWithdrawnWishMayHoldMemoryItself) {
   Desk desk(budget);
   desk.Ask(1, 60);
   Reservation held = std::move(desk.held_[0]);
-  absl::StatusOr<uint64_t> ticket =
-      budget.Request(80, [held = std::move(held)](Reservation) {});
+  absl::StatusOr<uint64_t> ticket = budget.Request(
+      MemoryUse::kCall, 80, [held = std::move(held)](Reservation) {});
   ASSERT_OK(ticket);
   EXPECT_TRUE(budget.Cancel(*ticket));
   EXPECT_EQ(budget.used_bytes(), 0);
@@ -123,7 +178,7 @@ TEST(MemoryBudget, AWithdrawnWishMayHoldMemoryItself) {
 TEST(MemoryBudget, WhoIsServedMayAskAgain) {
   MemoryBudget budget(100);
   Desk desk(budget);
-  ASSERT_OK(budget.Request(100, [&](Reservation first) {
+  ASSERT_OK(budget.Request(MemoryUse::kCall, 100, [&](Reservation first) {
     desk.Ask(2, 50);
     EXPECT_THAT(desk.served_, ElementsAre());
     first = Reservation();
@@ -153,8 +208,8 @@ TEST(MemoryBudget, StaysUnderTheLimitWithManyThreads) {
       threads.emplace_back([&, t] {
         for (int i = 0; i < kRounds; ++i) {
           const auto bytes = static_cast<uint64_t>(1 + (i + t) % 7);
-          absl::StatusOr<uint64_t> ticket =
-              budget.Request(bytes, [&](Reservation reservation) {
+          absl::StatusOr<uint64_t> ticket = budget.Request(
+              MemoryUse::kCall, bytes, [&](Reservation reservation) {
                 EXPECT_LE(held += reservation.bytes(), 10);
                 held -= reservation.bytes();
                 ++served;

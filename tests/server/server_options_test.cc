@@ -133,7 +133,9 @@ TEST(ServerOptions, EachMistakeHasItsWords) {
       {{"--tls-cert=/c"}, "tls-key: is missing"},
       {{"--tls-key=/k"}, "tls-cert: is missing"},
       {{"--tls-client-ca=/a"}, "tls-client-ca: wants tls-cert"},
-      {{"--max-memory=64MiB"}, "job-memory: 256 MiB exceeds max-memory, 64"},
+      {{"--max-memory=64MiB", "--job-memory=64MiB"},
+       "job-memory: 64 MiB exceeds the 40 MiB that max-memory, 64 MiB, leaves "
+       "to jobs"},
       {{"--max-memory=1MiB"}, "is not a size from 16 MiB"},
       {{"--max-request=1GiB"}, "is not a size from 64 KiB to 64 MiB"},
       {{"--root=data"}, "'data' is not an absolute path"},

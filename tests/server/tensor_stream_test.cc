@@ -531,6 +531,7 @@ TEST(TensorStream, WithoutMemoryAStreamWaitsUntilItsDeadline) {
     // All but what idle windows hold, which make room and are not enough. A
     // stream before this one may still give some back.
     ASSERT_OK(server.budget().Request(
+        MemoryUse::kCall,
         server.budget().limit_bytes() - server.budget().used_bytes(),
         [&](Reservation memory) { rest.push_back(std::move(memory)); }));
     grpc::ClientContext context;

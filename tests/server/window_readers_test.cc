@@ -195,9 +195,9 @@ TEST_F(WindowReadersTest, IdleWindowsTakeNoMemoryThatOthersNeed) {
   WindowUser user(*readers, waker_.wake());
   waker_.WaitFor(*user.Want(Rows(0, 512), 512 * 1024));
   Reservation all;
-  ASSERT_OK(
-      budget_.Request(budget_.limit_bytes() - budget_.used_bytes(),
-                      [&](Reservation memory) { all = std::move(memory); }));
+  ASSERT_OK(budget_.Request(
+      MemoryUse::kCall, budget_.limit_bytes() - budget_.used_bytes(),
+      [&](Reservation memory) { all = std::move(memory); }));
   user.LetGo();
   EXPECT_EQ(readers->num_idle_bytes(), 0u);
   EXPECT_EQ(budget_.num_waiting(), 0u);
