@@ -11,6 +11,7 @@
 #include "fsdp/config/dialects.h"
 #include "fsdp/config/fsdp_options.h"
 #include "fsdp/config/fsdp_words.h"
+#include "fsdp/config/lr_scheduler.h"
 #include "fsdp/config/optimizer_name.h"
 #include "fsdp/config/section.h"
 #include "fsdp/config/writing.h"
@@ -159,6 +160,11 @@ void ReadLoop(Section& root, LoopConfig& loop) {
   root.Read("learning_rate", RealRange{}, loop.lr);
   root.Read("weight_decay", RealRange{}, loop.weight_decay);
   ReadOptimizerName("optimizer", root);
+  root.Read("adam_beta1", RealRange{}, loop.beta1);
+  root.Read("adam_beta2", RealRange{}, loop.beta2);
+  root.Read("adam_epsilon", RealRange{}, loop.eps);
+  loop.lr_schedule = std::optional(LrSchedule{.decay = LrDecay::kCosine});
+  ReadLrScheduler("lr_scheduler", root, loop);
 }
 
 // What makes another model out of base_model is the program's to do.

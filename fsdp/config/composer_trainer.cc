@@ -5,7 +5,10 @@
 #include <string>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "fsdp/config/betas.h"
 #include "fsdp/config/copies.h"
 #include "fsdp/config/optimizer_name.h"
 #include "fsdp/config/writing.h"
@@ -123,7 +126,49 @@ void ReadOptimizer(const Node& node, LoopConfig& loop, Findings& findings) {
       **loop.weight_decay > 0 && absl::StartsWith(*name, "decoupled")) {
     Couple(section, loop);
   }
+  section.Read("eps", RealRange{}, loop.eps);
+  ReadBetas(section, loop);
   section.FinishLenient("the program makes its optimizer");
+}
+
+// "100ba", or "0.1dur", a share of the run.
+void ReadWarmup(Section& section, LrSchedule& schedule) {
+  const Node* warmup = section.Find("t_warmup");
+  absl::string_view share = warmup == nullptr ? "" : warmup->text;
+  double ratio = 0;
+  if (absl::ConsumeSuffix(&share, "dur") && absl::SimpleAtod(share, &ratio) &&
+      ratio >= 0 && ratio <= 1) {
+    schedule.warmup_ratio = ratio;
+    return;
+  }
+  const std::optional<int64_t> steps =
+      ReadBatches(section, "t_warmup", "no warmup");
+  schedule.warmup_steps = steps.value_or(0);
+}
+
+// LLM Foundry's names, and those of Composer's classes.
+void ReadScheduler(const Node& node, LoopConfig& loop, Findings& findings) {
+  Section section(node, findings);
+  const Choices<LrDecay> kNames = {
+      {"cosine_with_warmup", LrDecay::kCosine},
+      {"CosineAnnealingWithWarmupScheduler", LrDecay::kCosine},
+      {"linear_decay_with_warmup", LrDecay::kLinear},
+      {"LinearWithWarmupScheduler", LrDecay::kLinear},
+      {"constant_with_warmup", LrDecay::kConstant},
+      {"ConstantWithWarmupScheduler", LrDecay::kConstant}};
+  Setting<LrDecay> name;
+  if (!section.Read("name", kNames, name)) return;
+  LrSchedule schedule = {.decay = *name};
+  ReadWarmup(section, schedule);
+  Setting<std::optional<double>> number;
+  if (section.Read("alpha_f", RealRange{}, number)) {
+    schedule.min_factor = **number;
+  }
+  section.Refuse("t_max", "1dur", "a schedule is as long as the run");
+  section.Refuse("alpha_i", "1", "a warmup ends at lr");
+  section.Refuse("scale_warmup", "false", "the run is not scaled");
+  section.Finish();
+  loop.lr_schedule = Some(schedule, *name.place());
 }
 
 void ReadAlgorithms(const Node& node, LoopConfig& loop, Findings& findings) {
@@ -239,6 +284,9 @@ void ReadComposerLoop(Section& root, TrainConfig& config) {
   root.Read("seed", IntegerRange{}, loop.seed);
   if (const Node* node = root.Find({"optimizer", "optimizers"})) {
     ReadOptimizer(*node, loop, root.findings());
+  }
+  if (const Node* node = root.Find({"scheduler", "schedulers"})) {
+    ReadScheduler(*node, loop, root.findings());
   }
   if (const Node* node = root.Find("algorithms")) {
     ReadAlgorithms(*node, loop, root.findings());

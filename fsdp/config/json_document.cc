@@ -3,6 +3,7 @@
 // the token before, past spaces, commas and colons, is where it began. After a
 // number one byte more has been read; it is one that is passed over anyway, or
 // a bracket, which has a call of its own.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -80,12 +81,32 @@ class SaxHandler {
   }
   bool end_array() { return End(); }
 
+  // `position` is that of the byte after what could not be read.
   template <typename Exception>
-  bool parse_error(size_t, const std::string&, const Exception&) {
-    return builder_->Fail(NextPosition(), "is not valid JSON");
+  bool parse_error(size_t position, const std::string&,
+                   const Exception& error) {
+    const absl::string_view before =
+        text_.substr(0, position == 0 ? 0 : position - 1);
+    const size_t line = before.rfind('\n');
+    return builder_->Fail(
+        {.line = static_cast<int>(
+             1 + std::count(before.begin(), before.end(), '\n')),
+         .column = static_cast<int>(line == absl::string_view::npos
+                                        ? before.size() + 1
+                                        : before.size() - line)},
+        absl::StrCat("is not valid JSON", Reason(error.what())));
   }
 
  private:
+  // ": unexpected '}'; expected string literal" of nlohmann's message, whose
+  // beginning counts the same place in another way.
+  static std::string Reason(absl::string_view message) {
+    constexpr absl::string_view kBefore = " - ";
+    const size_t begin = message.rfind(kBefore);
+    if (begin == absl::string_view::npos) return "";
+    return absl::StrCat(": ", message.substr(begin + kBefore.size()));
+  }
+
   bool Scalar(Kind kind, absl::string_view text) {
     return builder_->Scalar(kind, text, NextPosition());
   }

@@ -3,8 +3,11 @@
 #include <unistd.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <ios>
 #include <system_error>
 
@@ -12,9 +15,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "dcp/base/log.h"
 #include "fsdp/config/dialect_of.h"
 #include "fsdp/config/dialects.h"
 #include "fsdp/config/document.h"
+#include "fsdp/config/fsdp_words.h"
+#include "fsdp/config/mesh_plan.h"
 #include "fsdp/config/printed_config.h"
 #include "fsdp/config/python_dict.h"
 
@@ -69,9 +75,49 @@ void SayUnknown(const Node& root, Findings& findings) {
                    "parallelism_config, parallelism and base_model"));
 }
 
-}  // namespace
+// Degrees that cannot make the number of ranks that the file itself names.
+void CheckMesh(ReadConfig& read) {
+  const MeshConfig& mesh = read.config.mesh;
+  const int64_t ranks = *mesh.num_processes;
+  // Which ranks are on one machine is not in the file.
+  if (ranks <= 0 || *mesh.data_parallel_shard_degree == kShardWithinNode) {
+    return;
+  }
+  const absl::Status status = plan_mesh(mesh, ranks, ranks).status();
+  if (status.ok()) return;
+  read.findings.Problem(
+      mesh.num_processes.place().value_or(Place{}),
+      absl::StrCat("is ", ranks,
+                   ", which the degrees do not make: ", status.message()));
+}
 
-ReadConfig read_config_text(absl::string_view name, absl::string_view text) {
+// Another file's text; a path that a config has is that of its program, so
+// relative to where that is started.
+using ReadText =
+    std::function<absl::StatusOr<std::string>(const std::string& path)>;
+
+// The options that `fsdp_config: "fsdp.json"` names, in its place.
+void FollowOptionsFile(const ReadText& read_text, Node& root,
+                       Findings& findings) {
+  for (auto& [key, node] : root.entries) {
+    if (key != "fsdp_config" || node.kind != Node::Kind::kString ||
+        node.text.empty()) {
+      continue;
+    }
+    const absl::StatusOr<std::string> text = read_text(node.text);
+    if (!text.ok()) {
+      findings.Problem(
+          node.place, absl::StrCat("names another file, which cannot be read: ",
+                                   text.status().message()));
+      node = Node();
+      return;
+    }
+    node = ParseText(node.text, *text, findings);
+  }
+}
+
+ReadConfig Read(absl::string_view name, absl::string_view text,
+                const ReadText& read_text) {
   ReadConfig read;
   if (config::IsTorchTitanProgram(text)) {
     read.findings.Problem(
@@ -81,17 +127,38 @@ ReadConfig read_config_text(absl::string_view name, absl::string_view text) {
         "--debug.save_config_file config.json, and give what that prints");
     return read;
   }
-  const Node document = ParseText(name, text, read.findings);
+  Node document = ParseText(name, text, read.findings);
   const Node& root = config::ConfigRoot(document);
   const bool is_broken = root.entries.empty() && read.findings.has_problems();
   if (is_broken) return read;
   read.dialect = config::DialectOf(root);
-  if (read.dialect.has_value()) {
-    ReadDialect(root, *read.dialect, read);
-  } else {
+  if (!read.dialect.has_value()) {
     SayUnknown(root, read.findings);
+    return read;
   }
+  if (*read.dialect == Dialect::kTransformers && read_text != nullptr &&
+      config::AsksForFsdp(document.Find("fsdp"))) {
+    FollowOptionsFile(read_text, document, read.findings);
+  }
+  ReadDialect(root, *read.dialect, read);
+  CheckMesh(read);
   return read;
+}
+
+// Beside the config, where it is not below the folder of this process.
+absl::StatusOr<std::string> TextNear(const std::string& config,
+                                     const std::string& path) {
+  absl::StatusOr<std::string> text = config_text(path);
+  if (text.ok() || !absl::IsNotFound(text.status())) return text;
+  const std::filesystem::path beside =
+      std::filesystem::path(config).parent_path() / path;
+  return config_text(beside.string());
+}
+
+}  // namespace
+
+ReadConfig read_config_text(absl::string_view name, absl::string_view text) {
+  return Read(name, text, nullptr);
 }
 
 absl::StatusOr<std::string> config_text(const std::string& path) {
@@ -122,8 +189,23 @@ absl::StatusOr<std::string> config_text(const std::string& path) {
 absl::StatusOr<ReadConfig> read_config_file(const std::string& path) {
   const absl::StatusOr<std::string> text = config_text(path);
   if (!text.ok()) return text.status();
-  return read_config_text(path, *text);
+  return Read(path, *text, [&path](const std::string& other) {
+    return TextNear(path, other);
+  });
 }
+
+namespace {
+
+// To the log of the first rank, or of a process without ranks: once a run.
+void SayFindings(const Findings& findings) {
+  const char* rank = std::getenv("RANK");
+  if (rank != nullptr && absl::string_view(rank) != "0") return;
+  for (const Finding& finding : findings.list()) {
+    DCP_LOG(kWarning) << "event=config " << to_string(finding);
+  }
+}
+
+}  // namespace
 
 absl::StatusOr<TrainConfig> load_config(const std::string& path) {
   absl::StatusOr<ReadConfig> read = read_config_file(path);
@@ -138,6 +220,7 @@ absl::StatusOr<TrainConfig> load_config(const std::string& path) {
   }
   const absl::Status status = read->findings.ToStatus();
   if (!status.ok()) return status;
+  SayFindings(read->findings);
   return std::move(read->config);
 }
 

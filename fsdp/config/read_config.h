@@ -28,6 +28,8 @@ ReadConfig read_config_text(absl::string_view name, absl::string_view text);
 // The text of a file, whole. NotFound and the like when it cannot be read; one
 // of more than 1 MiB is refused (InvalidArgument).
 absl::StatusOr<std::string> config_text(const std::string& path);
+// Follows `fsdp_config: "fsdp.json"` of transformers, from this process's
+// folder or from the config's, which read_config_text refuses.
 absl::StatusOr<ReadConfig> read_config_file(const std::string& path);
 
 // accelerate's FSDP_* and ACCELERATE_* variables, as `accelerate launch` sets
@@ -37,7 +39,9 @@ void read_environment(const std::vector<std::string>& variables,
                       TrainConfig& base, Findings& findings);
 
 // The common case: the file, then, for accelerate and transformers, the
-// environment of this process; an error lists every problem, one a line.
+// environment of this process; an error lists every problem, one a line. What
+// is changed and what has no effect goes to the log, of the process whose RANK
+// is 0 or unset.
 absl::StatusOr<TrainConfig> load_config(const std::string& path);
 
 }  // namespace fsdp

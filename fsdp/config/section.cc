@@ -37,6 +37,11 @@ std::string Shown(const Node& node) {
   return node.kind == Kind::kString ? absl::StrCat("'", text, "'") : text;
 }
 
+// "${variables.seed}", in the whole or within.
+bool IsReference(const Node& node) {
+  return node.is_scalar() && absl::StrContains(node.text, "${");
+}
+
 // "A", "A or B", "A, B or C".
 std::string Alternatives(const std::vector<absl::string_view>& words) {
   if (words.size() < 2) return absl::StrJoin(words, "");
@@ -57,6 +62,33 @@ std::string RangeText(RealRange range) {
     return absl::StrCat("a number from ", range.least, " to ", range.most);
   }
   return absl::StrCat("a number of at least ", range.least);
+}
+
+// A value that is not what it has to be, or a reference instead of one.
+std::string NotExpected(const Node& node, absl::string_view expected) {
+  if (IsReference(node)) {
+    return absl::StrCat("is ", Shown(node),
+                        ", a reference that nothing in this file resolves; "
+                        "write the value, ",
+                        expected);
+  }
+  return absl::StrCat("is ", Shown(node), ", not ", expected);
+}
+
+// ", not A or B; did you mean A?".
+std::string DidYouMean(absl::string_view word,
+                       const std::vector<absl::string_view>& words) {
+  std::vector<std::string> lower;
+  for (const absl::string_view known : words) {
+    lower.push_back(absl::AsciiStrToLower(known));
+  }
+  const std::vector<absl::string_view> known(lower.begin(), lower.end());
+  const absl::string_view nearest =
+      dcp::NearestWord(absl::AsciiStrToLower(word), known);
+  const auto found = std::find(known.begin(), known.end(), nearest);
+  if (nearest.empty() || found == known.end()) return "";
+  return absl::StrCat("; did you mean ",
+                      words[static_cast<size_t>(found - known.begin())], "?");
 }
 
 bool IsEmptyValue(const Node& node) {
@@ -149,8 +181,7 @@ bool Section::Read(absl::string_view key, Setting<bool>& setting) {
   if (node == nullptr) return false;
   const std::optional<bool> value = AsBool(*node);
   if (!value.has_value()) {
-    findings_->Problem(
-        node->place, absl::StrCat("is ", Shown(*node), ", not true or false"));
+    findings_->Problem(node->place, NotExpected(*node, "true or false"));
     return false;
   }
   setting = Setting<bool>(*value, node->place);
@@ -163,8 +194,7 @@ bool Section::Read(absl::string_view key, IntegerRange range,
   if (node == nullptr) return false;
   const std::optional<int64_t> value = AsInteger(*node);
   if (!value.has_value() || *value < range.least || *value > range.most) {
-    findings_->Problem(node->place, absl::StrCat("is ", Shown(*node), ", not ",
-                                                 RangeText(range)));
+    findings_->Problem(node->place, NotExpected(*node, RangeText(range)));
     return false;
   }
   setting = Setting<int64_t>(*value, node->place);
@@ -186,8 +216,7 @@ bool Section::Read(absl::string_view key, RealRange range,
   const std::optional<double> value = AsReal(*node);
   // Not a number is in no range.
   if (!value.has_value() || !(*value >= range.least && *value <= range.most)) {
-    findings_->Problem(node->place, absl::StrCat("is ", Shown(*node), ", not ",
-                                                 RangeText(range)));
+    findings_->Problem(node->place, NotExpected(*node, RangeText(range)));
     return false;
   }
   setting = Setting<std::optional<double>>(*value, node->place);
@@ -197,9 +226,8 @@ bool Section::Read(absl::string_view key, RealRange range,
 bool Section::Read(absl::string_view key, Setting<std::string>& setting) {
   const Node* node = Find(key);
   if (node == nullptr) return false;
-  if (!node->is_scalar()) {
-    findings_->Problem(node->place,
-                       absl::StrCat("is ", Shown(*node), ", not a string"));
+  if (!node->is_scalar() || IsReference(*node)) {
+    findings_->Problem(node->place, NotExpected(*node, "a string"));
     return false;
   }
   setting = Setting<std::string>(node->text, node->place);
@@ -237,8 +265,7 @@ bool Section::Read(absl::string_view key, Setting<dcp::DType>& setting) {
       node->is_scalar() ? DtypeNamed(node->text) : std::nullopt;
   if (!value.has_value()) {
     findings_->Problem(node->place,
-                       absl::StrCat("is ", Shown(*node),
-                                    ", not float32, bfloat16 or float16"));
+                       NotExpected(*node, "float32, bfloat16 or float16"));
     return false;
   }
   setting = Setting<dcp::DType>(*value, node->place);
@@ -257,8 +284,10 @@ std::optional<size_t> Section::ReadChoice(
       return i;
     }
   }
-  findings_->Problem(node->place, absl::StrCat("is ", Shown(*node), ", not ",
-                                               Alternatives(words)));
+  findings_->Problem(
+      node->place,
+      absl::StrCat(NotExpected(*node, Alternatives(words)),
+                   node->is_scalar() ? DidYouMean(node->text, words) : ""));
   return std::nullopt;
 }
 

@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "fsdp/config/betas.h"
 #include "fsdp/config/copies.h"
 #include "fsdp/config/dialects.h"
 #include "fsdp/config/idle_casts.h"
@@ -24,6 +25,7 @@ namespace {
 using dcp::DType;
 using Kind = Node::Kind;
 
+constexpr int64_t kDefaultWarmupSteps = 200;
 constexpr absl::string_view kFloat8 =
     "a program attaches fsdp::float8_all_gather to the parameters that shall "
     "travel as float8";
@@ -86,6 +88,13 @@ void SetDefaults(TrainConfig& config) {
   config.loop.max_norm = std::optional(1.0);
   config.loop.lr = std::optional(8e-4);
   config.loop.weight_decay = std::optional(0.1);
+  config.loop.beta1 = std::optional(0.9);
+  config.loop.beta2 = std::optional(0.95);
+  config.loop.eps = std::optional(1e-8);
+  config.loop.lr_schedule =
+      std::optional(LrSchedule{.decay = LrDecay::kLinear,
+                               .warmup_steps = kDefaultWarmupSteps,
+                               .counts_from_one = true});
 }
 
 std::string ReadDumpFolder(Section section) {
@@ -116,6 +125,8 @@ void ReadParameterGroups(const Node& groups, LoopConfig& loop,
     Section section(*arguments, findings);
     section.Read("lr", RealRange{}, loop.lr);
     section.Read("weight_decay", RealRange{}, loop.weight_decay);
+    section.Read("eps", RealRange{}, loop.eps);
+    ReadBetas(section, loop);
     section.FinishLenient("the program makes its optimizer");
   }
   group.FinishLenient("the program makes its optimizer");
@@ -128,9 +139,48 @@ void ReadOptimizer(Section section, LoopConfig& loop) {
   }
   section.Read("lr", RealRange{}, loop.lr);
   section.Read("weight_decay", RealRange{}, loop.weight_decay);
+  section.Read("beta1", RealRange{}, loop.beta1);
+  section.Read("beta2", RealRange{}, loop.beta2);
+  section.Read("eps", RealRange{}, loop.eps);
   IgnoreWhenOn(section, "early_step_in_backward",
                "the optimizer steps after backward");
   section.FinishLenient("the program makes its optimizer");
+}
+
+void ReadLrSchedule(Section section, const Section& training,
+                    LoopConfig& loop) {
+  LrSchedule schedule = **loop.lr_schedule;
+  Setting<int64_t> steps;
+  if (section.Read("warmup_steps", IntegerRange{}, steps) ||
+      Section(training).Read("warmup_steps", IntegerRange{}, steps)) {
+    schedule.warmup_steps = *steps;
+  }
+  Setting<std::optional<double>> number;
+  if (section.Read("decay_ratio", RealRange{.most = 1}, number)) {
+    schedule.decay_ratio = **number;
+  }
+  if (section.Read(Spelling(section, {"min_lr_factor", "lr_min"}),
+                   RealRange{.most = 1}, number)) {
+    schedule.min_factor = **number;
+  }
+  Setting<std::optional<int64_t>> total;
+  if (section.Read("total_steps", IntegerRange{.least = 1}, total)) {
+    schedule.total_steps = **total;
+  }
+  const Choices<LrDecay> kTypes = {{"linear", LrDecay::kLinear},
+                                   {"sqrt", LrDecay::kSqrt},
+                                   {"cosine", LrDecay::kCosine}};
+  Setting<LrDecay> decay = schedule.decay;
+  section.Read(Spelling(section, {"decay_type", "lr_decay_type"}), kTypes,
+               decay);
+  schedule.decay = *decay;
+  const bool is_written = !section.node().entries.empty();
+  section.FinishLenient("they are not about the curve");
+  if (is_written) {
+    loop.lr_schedule = Some(schedule, section.node().place);
+  } else {
+    loop.lr_schedule = std::optional(schedule);
+  }
 }
 
 void ReadTypes(Section& section, PrecisionConfig& precision) {
@@ -493,7 +543,6 @@ void IgnoreOtherSections(Section& root) {
     section.Refuse("enable_float8_linear", "false", kFloat8);  // before 0.1
     if (!float8->entries.empty()) root.Ignore("float8", kConverted);
   }
-  root.Ignore("lr_scheduler", "the program changes its learning rate");
   root.Ignore("memory_estimation", "fsdp-config explain estimates memory");
   root.Ignore("metrics", "the program reports what it measures");
   root.Ignore("mx", kConverted);
@@ -517,11 +566,13 @@ void ReadTorchTitan(const Node& root_node, TrainConfig& config,
     dump_folder = own_folder->text;
   }
   ReadModel(part("model"));
-  ReadOptimizer(part("optimizer"), config.loop);
   Section training = part("training");
   Section experimental = part("experimental");
   ReadOlderDegrees(Part(root, "parallelism"), training, experimental,
                    config.mesh);
+  training.Find("warmup_steps");
+  ReadOptimizer(part("optimizer"), config.loop);
+  ReadLrSchedule(part("lr_scheduler"), training, config.loop);
   ReadTraining(training, config);
   experimental.FinishLenient("nothing of Python is imported");
   ReadParallelism(part("parallelism"), config);

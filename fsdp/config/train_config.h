@@ -118,6 +118,24 @@ struct CheckpointConfig {
                          const CheckpointConfig&) = default;
 };
 
+// How the learning rate goes on from step to step; learning_rate.h has the
+// curve.
+enum class LrDecay : uint8_t { kConstant, kLinear, kCosine, kSqrt };
+struct LrSchedule {
+  LrDecay decay = LrDecay::kConstant;
+  int64_t warmup_steps = 0;
+  double warmup_ratio = 0;  // of all steps, where warmup_steps is 0
+  double min_factor = 0;    // of lr, where the decay ends
+  // The last part of all steps, in which it decays; unset: all after the
+  // warmup.
+  std::optional<double> decay_ratio = {};
+  std::optional<int64_t> total_steps = {};  // unset: those of the run
+  // TorchTitan's first step has a learning rate already, the others' has 0.
+  bool counts_from_one = false;
+
+  friend bool operator==(const LrSchedule&, const LrSchedule&) = default;
+};
+
 // What is not about sharding and yet in the same files; unset: the program's
 // own choice.
 struct LoopConfig {
@@ -130,6 +148,10 @@ struct LoopConfig {
   Setting<std::optional<double>> max_norm = {};  // of gradients; 0: any
   Setting<std::optional<double>> lr = {};
   Setting<std::optional<double>> weight_decay = {};
+  Setting<std::optional<double>> beta1 = {};  // of AdamW, as eps is
+  Setting<std::optional<double>> beta2 = {};
+  Setting<std::optional<double>> eps = {};
+  Setting<std::optional<LrSchedule>> lr_schedule = {};
 
   friend bool operator==(const LoopConfig&, const LoopConfig&) = default;
 };

@@ -13,6 +13,7 @@
 #include "fsdp/config/dialects.h"
 #include "fsdp/config/fsdp_options.h"
 #include "fsdp/config/fsdp_words.h"
+#include "fsdp/config/lr_scheduler.h"
 #include "fsdp/config/optimizer_name.h"
 #include "fsdp/config/section.h"
 #include "fsdp/config/writing.h"
@@ -27,6 +28,19 @@ void SetDefaults(TrainConfig& config) {
   config = TrainConfig();
   config.sharding.reshard_after_forward = ReshardSetting(true);
   config.checkpoint.state_dict_type = StateDictType::kFullStateDict;
+}
+
+// Those of TrainingArguments; a file that is fsdp_config alone says nothing of
+// the loop.
+void SetLoopDefaults(LoopConfig& loop) {
+  loop.lr = std::optional(5e-5);
+  loop.weight_decay = std::optional(0.0);
+  loop.max_norm = std::optional(1.0);
+  loop.seed = std::optional<int64_t>(42);
+  loop.beta1 = std::optional(0.9);
+  loop.beta2 = std::optional(0.999);
+  loop.eps = std::optional(1e-8);
+  loop.lr_schedule = std::optional(LrSchedule{.decay = LrDecay::kLinear});
 }
 
 bool IsOptionsAlone(const Node& root) {
@@ -176,6 +190,10 @@ void ReadLoop(Section& root, TrainConfig& config) {
   root.Read("max_grad_norm", RealRange{}, loop.max_norm);
   root.Read("learning_rate", RealRange{}, loop.lr);
   root.Read("weight_decay", RealRange{}, loop.weight_decay);
+  root.Read("adam_beta1", RealRange{}, loop.beta1);
+  root.Read("adam_beta2", RealRange{}, loop.beta2);
+  root.Read("adam_epsilon", RealRange{}, loop.eps);
+  ReadLrScheduler("lr_scheduler_type", root, loop);
 }
 
 // Without fsdp the Trainer makes copies of the model (DDP), and looks at no
@@ -246,6 +264,7 @@ void ReadTransformers(const Node& root_node, TrainConfig& config,
     ReadOptions(root_node, config, findings);
     return;
   }
+  SetLoopDefaults(config.loop);
   Section root(root_node, findings);
   ReadArguments(root, config);
 }

@@ -108,6 +108,10 @@ void LeaveOutOthers(const TrainConfig& config, Findings& findings) {
   leave_out(loop.max_norm, no_loop.max_norm, "loop.max_norm");
   leave_out(loop.lr, no_loop.lr, "loop.lr");
   leave_out(loop.weight_decay, no_loop.weight_decay, "loop.weight_decay");
+  leave_out(loop.beta1, no_loop.beta1, "loop.beta1");
+  leave_out(loop.beta2, no_loop.beta2, "loop.beta2");
+  leave_out(loop.eps, no_loop.eps, "loop.eps");
+  leave_out(loop.lr_schedule, no_loop.lr_schedule, "loop.lr_schedule");
 }
 
 }  // namespace

@@ -39,6 +39,7 @@ class Writer {
     WriteLoop();
     WriteCheckpoint();
     WriteOptimizer();
+    WriteSchedule();
     WriteModel();
     ChoosePrecision();
     Line(0, "precision", precision_);
@@ -138,13 +139,49 @@ class Writer {
 
   void WriteOptimizer() {
     const LoopConfig& loop = config_.loop;
-    if (!loop.lr->has_value() && !loop.weight_decay->has_value()) return;
+    const bool has_betas = loop.beta1->has_value() && loop.beta2->has_value();
+    if (!loop.lr->has_value() && !loop.weight_decay->has_value() &&
+        !has_betas && !loop.eps->has_value()) {
+      return;
+    }
     Open(0, "optimizer");
     // Not decoupled_adamw, whose weight_decay is another number.
     Line(1, "name", "adamw");
     if (loop.lr->has_value()) Line(1, "lr", RealText(**loop.lr));
     if (loop.weight_decay->has_value()) {
       Line(1, "weight_decay", RealText(**loop.weight_decay));
+    }
+    if (has_betas) {
+      Line(1, "betas",
+           absl::StrCat("[", RealText(**loop.beta1), ", ",
+                        RealText(**loop.beta2), "]"));
+    }
+    if (loop.eps->has_value()) Line(1, "eps", RealText(**loop.eps));
+  }
+
+  // In LLM Foundry's words, as far as they go.
+  void WriteSchedule() {
+    const Setting<std::optional<LrSchedule>>& setting =
+        config_.loop.lr_schedule;
+    if (!setting->has_value()) return;
+    const LrSchedule& schedule = **setting;
+    if (schedule.counts_from_one || schedule.decay_ratio.has_value() ||
+        schedule.total_steps.has_value() || schedule.decay == LrDecay::kSqrt) {
+      Changed(setting, "loop.lr_schedule",
+              "is not written: Composer has no such curve");
+      return;
+    }
+    Open(0, "scheduler");
+    Line(1, "name",
+         schedule.decay == LrDecay::kCosine   ? "cosine_with_warmup"
+         : schedule.decay == LrDecay::kLinear ? "linear_decay_with_warmup"
+                                              : "constant_with_warmup");
+    Line(1, "t_warmup",
+         schedule.warmup_steps == 0 && schedule.warmup_ratio > 0
+             ? QuotedText(absl::StrCat(RealText(schedule.warmup_ratio), "dur"))
+             : absl::StrCat(schedule.warmup_steps, "ba"));
+    if (schedule.decay != LrDecay::kConstant) {
+      Line(1, "alpha_f", RealText(schedule.min_factor));
     }
   }
 

@@ -1,4 +1,5 @@
 // A config as TorchTitan's TOML (0.2.2).
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -29,6 +30,11 @@ class Writer {
     Section("optimizer");
     WriteReal("lr", config_.loop.lr);
     WriteReal("weight_decay", config_.loop.weight_decay);
+    WriteReal("beta1", config_.loop.beta1);
+    WriteReal("beta2", config_.loop.beta2);
+    WriteReal("eps", config_.loop.eps);
+    Section("lr_scheduler");
+    WriteSchedule();
     Section("training");
     WriteTraining();
     Section("parallelism");
@@ -88,6 +94,46 @@ class Writer {
     Line("dump_folder", QuotedText(folder.substr(0, head)));
     folder_name_ =
         slash == std::string::npos ? folder : folder.substr(slash + 1);
+  }
+
+  void WriteSchedule() {
+    const Setting<std::optional<LrSchedule>>& setting =
+        config_.loop.lr_schedule;
+    if (!setting->has_value()) return;
+    const LrSchedule& schedule = **setting;
+    const std::optional<int64_t> steps = schedule.total_steps.has_value()
+                                             ? schedule.total_steps
+                                             : *config_.loop.steps;
+    const bool is_share =
+        schedule.warmup_steps == 0 && schedule.warmup_ratio > 0;
+    int64_t warmup = schedule.warmup_steps;
+    if (is_share) {
+      warmup = static_cast<int64_t>(
+          std::ceil(schedule.warmup_ratio *
+                    static_cast<double>(steps.value_or(kDefaultSteps))));
+    }
+    if (!schedule.counts_from_one || is_share ||
+        schedule.decay == LrDecay::kConstant) {
+      Changed(setting, "loop.lr_schedule",
+              "is written as the nearest of TorchTitan's curves, which count "
+              "steps from 1");
+    }
+    const bool is_constant = schedule.decay == LrDecay::kConstant;
+    Line("warmup_steps", absl::StrCat(warmup));
+    if (schedule.total_steps.has_value()) {
+      Line("total_steps", absl::StrCat(*schedule.total_steps));
+    }
+    if (is_constant || schedule.decay_ratio.has_value()) {
+      Line("decay_ratio", RealText(is_constant ? 0.0 : *schedule.decay_ratio));
+    }
+    if (!is_constant) {
+      Line("decay_type", schedule.decay == LrDecay::kCosine ? "\"cosine\""
+                         : schedule.decay == LrDecay::kSqrt ? "\"sqrt\""
+                                                            : "\"linear\"");
+    }
+    if (schedule.min_factor > 0) {
+      Line("min_lr_factor", RealText(schedule.min_factor));
+    }
   }
 
   void WriteTraining() {
@@ -269,6 +315,12 @@ class Writer {
     if (!loop.max_norm->has_value()) open.push_back("max_norm 1.0");
     if (!loop.lr->has_value()) open.push_back("lr 8e-4");
     if (!loop.weight_decay->has_value()) open.push_back("weight_decay 0.1");
+    if (!loop.beta1->has_value()) open.push_back("beta1 0.9");
+    if (!loop.beta2->has_value()) open.push_back("beta2 0.95");
+    if (!loop.eps->has_value()) open.push_back("eps 1e-8");
+    if (!loop.lr_schedule->has_value()) {
+      open.push_back("a linear decay after 200 steps of warmup");
+    }
     if (open.empty()) return;
     findings_.Changed(
         Place{.key = "loop"},

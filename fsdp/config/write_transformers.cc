@@ -2,7 +2,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "fsdp/config/dialects.h"
 #include "fsdp/config/fsdp_options_writing.h"
 #include "nlohmann/json.hpp"
@@ -105,6 +108,58 @@ void AddLoop(const LoopConfig& loop, Json& json) {
   add("weight_decay", loop.weight_decay);
   add("max_grad_norm", loop.max_norm);
   add("seed", loop.seed);
+  add("adam_beta1", loop.beta1);
+  add("adam_beta2", loop.beta2);
+  add("adam_epsilon", loop.eps);
+}
+
+// In a schedule of transformers' own kinds, as far as they go.
+void AddSchedule(const LoopConfig& loop, Findings& findings, Json& json) {
+  if (!loop.lr_schedule->has_value()) return;
+  const LrSchedule& schedule = **loop.lr_schedule;
+  const bool is_cosine = schedule.decay == LrDecay::kCosine;
+  const bool has_minimum = schedule.min_factor > 0;
+  if (schedule.counts_from_one || schedule.decay_ratio.has_value() ||
+      schedule.total_steps.has_value() || schedule.decay == LrDecay::kSqrt ||
+      (has_minimum && !is_cosine)) {
+    findings.Changed(PlaceOf(loop.lr_schedule, "loop.lr_schedule"),
+                     "is not written: transformers has no such curve, and "
+                     "decays linearly");
+    return;
+  }
+  json["lr_scheduler_type"] = schedule.decay == LrDecay::kLinear ? "linear"
+                              : !is_cosine  ? "constant_with_warmup"
+                              : has_minimum ? "cosine_with_min_lr"
+                                            : "cosine";
+  if (schedule.warmup_steps > 0) {
+    json["warmup_steps"] = schedule.warmup_steps;
+  } else if (schedule.warmup_ratio > 0) {
+    json["warmup_ratio"] = schedule.warmup_ratio;
+  }
+  if (has_minimum) {
+    json["lr_scheduler_kwargs"] = {{"min_lr_rate", schedule.min_factor}};
+  }
+}
+
+// transformers' own values hold for these, so that the file says more than the
+// config did.
+void SayWhatIsLeftOpen(const LoopConfig& loop, Findings& findings) {
+  std::vector<absl::string_view> open;
+  const auto leave = [&open](const auto& setting, absl::string_view what) {
+    if (!setting->has_value()) open.push_back(what);
+  };
+  leave(loop.lr, "learning_rate 5e-5");
+  leave(loop.weight_decay, "weight_decay 0");
+  leave(loop.max_norm, "max_grad_norm 1.0");
+  leave(loop.seed, "seed 42");
+  leave(loop.beta1, "adam_beta1 0.9");
+  leave(loop.beta2, "adam_beta2 0.999");
+  leave(loop.eps, "adam_epsilon 1e-8");
+  leave(loop.lr_schedule, "a linear decay");
+  if (open.empty()) return;
+  findings.Changed(Place{.key = "loop"},
+                   absl::StrCat("leaves to transformers what it does not say: ",
+                                absl::StrJoin(open, ", ")));
 }
 
 }  // namespace
@@ -113,6 +168,8 @@ std::string WriteTransformers(const TrainConfig& config, Findings& findings) {
   Json json = Json::object();
   AddCheckpoint(config.checkpoint, findings, json);
   AddLoop(config.loop, json);
+  AddSchedule(config.loop, findings, json);
+  SayWhatIsLeftOpen(config.loop, findings);
   const absl::string_view precision = WrittenMixedPrecision(config, findings);
   if (precision != "no") json[std::string(precision)] = true;
   if (IsWrittenAsCopies(config.mesh)) {

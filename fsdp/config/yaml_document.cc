@@ -18,7 +18,9 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "fsdp/config/document.h"
 #include "fsdp/config/node_builder.h"
@@ -287,6 +289,19 @@ bool IsQuoteClosed(absl::string_view text) {
   return false;
 }
 
+// The first line that begins with a tab, which YAML takes for no indentation,
+// and of which the parser says what happened to it later; 0: there is none.
+int LineOfTab(absl::string_view text) {
+  int number = 0;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    ++number;
+    const size_t begin = line.find_first_not_of(" \t");
+    if (begin == absl::string_view::npos || line[begin] == '#') continue;
+    if (absl::StrContains(line.substr(0, begin), '\t')) return number;
+  }
+  return 0;
+}
+
 }  // namespace
 
 Node ParseYaml(absl::string_view name, absl::string_view text,
@@ -306,8 +321,15 @@ Node ParseYaml(absl::string_view name, absl::string_view text,
   } catch (const Stop&) {
     // The builder knows why.
   } catch (const YAML::Exception& error) {
-    builder.Fail(PositionOf(error.mark),
-                 absl::StrCat("is not valid YAML: ", error.msg));
+    const int tab = LineOfTab(text);
+    if (tab > 0 && tab <= error.mark.line + 1) {
+      builder.Fail({.line = tab, .column = 1},
+                   "is not valid YAML: the line is indented with a tab; write "
+                   "spaces");
+    } else {
+      builder.Fail(PositionOf(error.mark),
+                   absl::StrCat("is not valid YAML: ", error.msg));
+    }
   }
   Merge(builder.root());
   return std::move(builder).Build();

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
@@ -37,6 +38,7 @@ constexpr std::array<VerbRow, 4> kVerbs = {{
      "means something else here, and what has no effect. Ends with 1 if\n"
      "something is wrong.\n",
      "fsdp-config check accelerate.yaml\n"
+     "fsdp-config check --strict configs/*.yaml\n"
      "fsdp-config check fsdp.json --json | jq '.findings[].text'\n"},
     {Verb::kExplain, "explain", "say what a config will do",
      "Prints the mesh of ranks, the groups that are gathered and reduced\n"
@@ -107,6 +109,13 @@ absl::Status SetFlag(absl::string_view, CommandLine& line) {
   return absl::OkStatus();
 }
 
+absl::Status AddFile(absl::string_view value, CommandLine& line) {
+  if (value.empty()) return absl::InvalidArgumentError("the name is empty");
+  line.files.emplace_back(value);
+  line.file = line.files.front();
+  return absl::OkStatus();
+}
+
 absl::Status SetTo(absl::string_view value, CommandLine& line) {
   line.to = dialect_named(value);
   if (line.to == Dialect::kAxolotl) {
@@ -120,7 +129,7 @@ absl::Status SetTo(absl::string_view value, CommandLine& line) {
                    "torchtitan"));
 }
 
-constexpr std::array<OptionRow, 11> kOptions = {{
+constexpr std::array<OptionRow, 13> kOptions = {{
     {"to", "DIALECT", Bit(Verb::kConvert),
      "accelerate, transformers, composer or torchtitan", SetTo},
     {"output-file", "FILE", kWrites,
@@ -128,10 +137,15 @@ constexpr std::array<OptionRow, 11> kOptions = {{
      SetText<&CommandLine::output_file>},
     {"overwrite", nullptr, kWrites, "replace the file that is there",
      SetFlag<&CommandLine::overwrite>},
-    {"world-size", "N", kExplains,
-     "ranks in all; otherwise those the config was\nwritten for, or 8",
+    {"config-file", "FILE", kAll, "the FILE, as accelerate spells it", AddFile},
+    {"strict", nullptr, kAll,
+     "end with 1 for changes and what has no effect too",
+     SetFlag<&CommandLine::strict>},
+    {"world-size", "N", kExplains | Bit(Verb::kCheck),
+     "ranks in all; otherwise those the config was\nwritten for (explain: or "
+     "8)",
      SetCount<&CommandLine::world_size>},
-    {"local-world-size", "N", kExplains,
+    {"local-world-size", "N", kExplains | Bit(Verb::kCheck),
      "ranks of one machine; otherwise at most 8",
      SetCount<&CommandLine::local_world_size>},
     {"model", "PATH", kExplains,
@@ -146,8 +160,8 @@ constexpr std::array<OptionRow, 11> kOptions = {{
     {"environment", nullptr, kAll,
      "FSDP_* and ACCELERATE_* variables win over the file",
      SetFlag<&CommandLine::environment>},
-    {"json", nullptr, Bit(Verb::kCheck) | kExplains,
-     "print one JSON object instead of text", SetFlag<&CommandLine::json>},
+    {"json", nullptr, kAll, "print one JSON object for each file, not text",
+     SetFlag<&CommandLine::json>},
     {"help", nullptr, kAll, "print this",
      [](absl::string_view, CommandLine& line) {
        line.action = CommandLine::Action::kHelp;
@@ -185,9 +199,11 @@ absl::StatusOr<const VerbRow*> FindVerb(absl::string_view word) {
 absl::StatusOr<const OptionRow*> FindOption(const VerbRow& verb,
                                             absl::string_view name) {
   std::vector<absl::string_view> names;
+  // accelerate has underscores.
+  const std::string dashed = absl::StrReplaceAll(name, {{"_", "-"}});
   for (const OptionRow& row : kOptions) {
     if (!(row.verbs & Bit(verb.verb))) continue;
-    if (name == row.name) return &row;
+    if (dashed == row.name) return &row;
     names.emplace_back(row.name);
   }
   const absl::string_view nearest = dcp::NearestWord(name, names);
@@ -227,6 +243,15 @@ absl::Status ParseOption(const VerbRow& verb,
 
 absl::Status CheckWhole(const VerbRow& verb, const CommandLine& line) {
   if (line.file.empty()) return UsageError(&verb, "the FILE is missing");
+  if (line.files.size() > 1 && verb.verb != Verb::kCheck) {
+    return UsageError(&verb, absl::StrCat("one FILE is enough: '",
+                                          line.files[1], "' is a second"));
+  }
+  if (line.file == "-" && line.overwrite && line.output_file.empty()) {
+    return UsageError(&verb,
+                      "standard input cannot be replaced: --overwrite wants an "
+                      "--output-file");
+  }
   if (verb.verb == Verb::kConvert && !line.to.has_value()) {
     return UsageError(&verb, "--to DIALECT is missing");
   }
@@ -280,11 +305,9 @@ absl::StatusOr<CommandLine> ParseCommandLine(
       line.action = CommandLine::Action::kHelp;
     } else if (!options_end && absl::StartsWith(args[i], "--")) {
       DCP_RETURN_IF_ERROR(ParseOption(*verb, args, i, line));
-    } else if (line.file.empty()) {
-      line.file = args[i];
     } else {
-      return UsageError(verb, absl::StrCat("one FILE is enough: '", args[i],
-                                           "' is a second"));
+      const absl::Status added = AddFile(args[i], line);
+      if (!added.ok()) return UsageError(verb, added.message());
     }
   }
   if (line.action == CommandLine::Action::kRun) {
@@ -298,7 +321,8 @@ std::string GeneralHelp() {
       "fsdp-config: reads the training configs of accelerate, transformers,\n"
       "Composer, TorchTitan and axolotl; checks, explains and converts "
       "them.\n\n"
-      "Usage: fsdp-config VERB [OPTION]... FILE\n\nVerbs:\n";
+      "Usage: fsdp-config VERB [OPTION]... FILE\n\n"
+      "FILE may be - for standard input; check takes several.\n\nVerbs:\n";
   for (const VerbRow& row : kVerbs) {
     absl::StrAppendFormat(&text, "  %-10s%s\n", row.name, row.summary);
   }

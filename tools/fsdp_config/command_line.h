@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -21,10 +22,14 @@ struct CommandLine {
 
   Action action = Action::kRun;
   std::optional<Verb> verb;  // absent for general help and for the version
+  // What is read; "-" is standard input. Of several, which check alone takes,
+  // `file` is the first.
   std::string file;
+  std::vector<std::string> files;
   bool json = false;
+  bool strict = false;       // changes and what has no effect are problems too
   bool environment = false;  // FSDP_* and ACCELERATE_* win over the file
-  // explain; 0: not given
+  // explain, the first two check too; 0: not given
   int64_t world_size = 0;
   int64_t local_world_size = 0;
   std::string model;  // a checkpoint; empty: none

@@ -1,6 +1,10 @@
 #include "tools/fsdp_config/commands.h"
 
 #include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -12,6 +16,7 @@
 #include "dcp/checkpoint/checkpoint.h"
 #include "dcp/tensor/dtype.h"
 #include "fsdp/config/explain.h"
+#include "fsdp/config/mesh_plan.h"
 #include "fsdp/config/read_config.h"
 #include "fsdp/config/to_fsdp2.h"
 #include "fsdp/config/write_config.h"
@@ -33,6 +38,7 @@ struct Context {
   const std::vector<std::string>& variables;
   Console console;
   dcp::FileSystem& fs;
+  Colors colors;
 };
 
 ExitCode Fail(const Context& context, const absl::Status& status,
@@ -42,12 +48,52 @@ ExitCode Fail(const Context& context, const absl::Status& status,
   return code;
 }
 
-absl::StatusOr<ReadConfig> Read(const Context& context) {
-  DCP_ASSIGN_OR_RETURN(ReadConfig read, read_config_file(context.line.file));
-  if (context.line.environment) {
-    read_environment(context.variables, read.config, read.findings);
+// A config, and the texts that its findings are about.
+struct Input {
+  ReadConfig read;
+  Sources sources;
+};
+
+absl::StatusOr<std::string> TextOf(const std::string& file) {
+  return config_text(file == "-" ? "/dev/stdin" : file);
+}
+
+std::string NameOf(const std::string& file) {
+  return file == "-" ? "standard input" : file;
+}
+
+absl::StatusOr<Input> Read(const Context& context, const std::string& file) {
+  DCP_ASSIGN_OR_RETURN(std::string text, TextOf(file));
+  Input input;
+  const std::string name = NameOf(file);
+  if (file == "-") {
+    input.read = read_config_text(name, text);
+  } else {
+    DCP_ASSIGN_OR_RETURN(input.read, read_config_file(file));
   }
-  return read;
+  input.sources[name] = std::move(text);
+  if (context.line.environment) {
+    read_environment(context.variables, input.read.config, input.read.findings);
+  }
+  return input;
+}
+
+// Whether findings end the command: problems, or with --strict any.
+bool AreTooMany(const Context& context, const Findings& findings) {
+  return findings.has_problems() ||
+         (context.line.strict && !findings.list().empty());
+}
+
+// The end of a verb whose result there is none of.
+ExitCode Refuse(const Context& context, std::optional<Dialect> dialect,
+                const Findings& findings, const Sources& sources) {
+  if (context.line.json) {
+    context.console.out << FindingsJson(dialect, findings);
+  } else {
+    context.console.err << RenderFindings(findings, sources,
+                                          context.colors.err);
+  }
+  return dcp::tools::kExitFound;
 }
 
 // Where a file is written before it takes its name; beside it, for a rename
@@ -85,48 +131,88 @@ absl::Status WriteFile(dcp::FileSystem& fs, const std::string& path,
                                                      : path.substr(0, slash));
 }
 
+// A config that was made, and of what.
+struct Made {
+  std::optional<Dialect> dialect;
+  std::string text;
+  const Findings& findings;
+  const Sources& sources;
+};
+
 // To the file, or to standard output.
-ExitCode Deliver(const Context& context, absl::string_view text,
-                 const Findings& findings) {
+ExitCode Deliver(const Context& context, const Made& made) {
   const CommandLine& line = context.line;
-  context.console.err << RenderFindings(findings);
   const std::string path =
       line.output_file.empty() && line.overwrite ? line.file : line.output_file;
-  if (path.empty()) {
-    context.console.out << std::string(text);
+  if (!path.empty()) {
+    const absl::Status written =
+        WriteFile(context.fs, path, made.text, line.overwrite);
+    if (!written.ok()) {
+      return Fail(context, written,
+                  absl::IsAlreadyExists(written)
+                      ? dcp::tools::kExitRefused
+                      : dcp::tools::kExitDestination);
+    }
+  }
+  if (line.json) {
+    context.console.out << WrittenJson(made.dialect, made.findings, made.text,
+                                       path);
     return dcp::tools::kExitDone;
   }
-  const absl::Status written =
-      WriteFile(context.fs, path, text, line.overwrite);
-  if (absl::IsAlreadyExists(written)) {
-    return Fail(context, written, dcp::tools::kExitRefused);
+  context.console.err << RenderFindings(made.findings, made.sources,
+                                        context.colors.err);
+  if (path.empty()) {
+    context.console.out << made.text;
+  } else {
+    context.console.err << "wrote " << path << ": "
+                        << RenderCounts(made.findings) << std::endl;
   }
-  if (!written.ok()) {
-    return Fail(context, written, dcp::tools::kExitDestination);
-  }
-  context.console.err << "wrote " << path << ": " << RenderCounts(findings)
-                      << std::endl;
   return dcp::tools::kExitDone;
 }
 
-ExitCode RunCheck(const Context& context) {
-  const absl::StatusOr<ReadConfig> read = Read(context);
-  if (!read.ok()) {
-    return Fail(context, read.status(), dcp::tools::kExitSource);
+// What the number of ranks of the command line and the degrees make.
+void CheckRanks(const CommandLine& line, ReadConfig& read) {
+  if (line.world_size == 0 || read.findings.has_problems()) return;
+  const absl::Status planned =
+      plan_mesh(read.config.mesh, line.world_size,
+                line.local_world_size > 0
+                    ? line.local_world_size
+                    : std::min(line.world_size, kDefaultRanks))
+          .status();
+  if (planned.ok()) return;
+  read.findings.Problem({}, std::string(planned.message()));
+}
+
+ExitCode CheckOne(const Context& context, const std::string& file) {
+  absl::StatusOr<Input> input = Read(context, file);
+  if (!input.ok()) {
+    return Fail(context, input.status(), dcp::tools::kExitSource);
   }
-  const Findings& findings = read->findings;
+  ReadConfig& read = input->read;
+  CheckRanks(context.line, read);
   if (context.line.json) {
-    context.console.out << FindingsJson(read->dialect, findings);
+    context.console.out << FindingsJson(read.dialect, read.findings);
   } else {
     const std::string dialect =
-        read->dialect.has_value()
-            ? absl::StrCat(" (", name_of(*read->dialect), ")")
+        read.dialect.has_value()
+            ? absl::StrCat(" (", name_of(*read.dialect), ")")
             : "";
-    context.console.out << RenderFindings(findings) << context.line.file
-                        << dialect << ": " << RenderCounts(findings) << "\n";
+    context.console.out << RenderFindings(read.findings, input->sources,
+                                          context.colors.out)
+                        << NameOf(file) << dialect << ": "
+                        << RenderCounts(read.findings) << "\n";
   }
-  return findings.has_problems() ? dcp::tools::kExitFound
-                                 : dcp::tools::kExitDone;
+  return AreTooMany(context, read.findings) ? dcp::tools::kExitFound
+                                            : dcp::tools::kExitDone;
+}
+
+// All of them, whatever one is like; the worst code is that of the command.
+ExitCode RunCheck(const Context& context) {
+  ExitCode worst = dcp::tools::kExitDone;
+  for (const std::string& file : context.line.files) {
+    worst = std::max(worst, CheckOne(context, file));
+  }
+  return worst;
 }
 
 // Parameters by the index of a checkpoint: what is floating and no optimizer's.
@@ -159,23 +245,31 @@ absl::StatusOr<std::vector<ParameterShape>> ReadShapes(
   return shapes;
 }
 
-ExitCode RunExplain(const Context& context) {
-  const CommandLine& line = context.line;
-  const absl::StatusOr<ReadConfig> read = Read(context);
-  if (!read.ok()) {
-    return Fail(context, read.status(), dcp::tools::kExitSource);
-  }
-  context.console.err << RenderFindings(read->findings);
-  if (read->findings.has_problems()) return dcp::tools::kExitFound;
+ExplainOptions ExplainOptionsOf(const CommandLine& line,
+                                const MeshConfig& mesh) {
+  const int64_t written_for = *mesh.num_processes;
   ExplainOptions options = {.local_batch_size = line.local_batch_size,
                             .seq_len = line.seq_len};
-  const int64_t written_for = *read->config.mesh.num_processes;
   options.world_size = line.world_size > 0 ? line.world_size
                        : written_for > 0   ? written_for
                                            : kDefaultRanks;
   options.local_world_size = line.local_world_size > 0
                                  ? line.local_world_size
                                  : std::min(options.world_size, kDefaultRanks);
+  return options;
+}
+
+ExitCode RunExplain(const Context& context) {
+  const CommandLine& line = context.line;
+  const absl::StatusOr<Input> input = Read(context, line.file);
+  if (!input.ok()) {
+    return Fail(context, input.status(), dcp::tools::kExitSource);
+  }
+  const ReadConfig& read = input->read;
+  if (read.findings.has_problems()) {
+    return Refuse(context, read.dialect, read.findings, input->sources);
+  }
+  ExplainOptions options = ExplainOptionsOf(line, read.config.mesh);
   if (!line.model.empty()) {
     absl::StatusOr<std::vector<ParameterShape>> shapes =
         ReadShapes(context.fs, line.model);
@@ -184,50 +278,65 @@ ExitCode RunExplain(const Context& context) {
     }
     options.parameters = *std::move(shapes);
   }
-  const absl::StatusOr<Explanation> explanation =
-      explain(read->config, options);
+  const absl::StatusOr<Explanation> explanation = explain(read.config, options);
   if (!explanation.ok()) {
     return Fail(context, explanation.status(), dcp::tools::kExitFound);
   }
-  context.console.out << (line.json
-                              ? ExplanationJson(*read->dialect, read->config,
-                                                *explanation)
-                              : RenderExplanation(read->config, *explanation));
-  return dcp::tools::kExitDone;
+  if (line.json) {
+    context.console.out << ExplanationJson(*read.dialect, read.config,
+                                           *explanation, read.findings);
+  } else {
+    context.console.err << RenderFindings(read.findings, input->sources,
+                                          context.colors.err);
+    context.console.out << RenderExplanation(read.config, *explanation);
+  }
+  return AreTooMany(context, read.findings) ? dcp::tools::kExitFound
+                                            : dcp::tools::kExitDone;
 }
 
 ExitCode RunToFsdp2(const Context& context) {
-  const absl::StatusOr<std::string> text = config_text(context.line.file);
+  const std::string& file = context.line.file;
+  absl::StatusOr<std::string> text = TextOf(file);
   if (!text.ok()) {
     return Fail(context, text.status(), dcp::tools::kExitSource);
   }
-  const ToFsdp2 result = to_fsdp2(context.line.file, *text);
-  if (result.findings.has_problems()) {
-    context.console.err << RenderFindings(result.findings);
-    return dcp::tools::kExitFound;
+  const ToFsdp2 result = to_fsdp2(NameOf(file), *text);
+  const std::optional<Dialect> dialect =
+      read_config_text(NameOf(file), *text).dialect;
+  const Sources sources = {{NameOf(file), *std::move(text)}};
+  if (AreTooMany(context, result.findings)) {
+    return Refuse(context, dialect, result.findings, sources);
   }
-  return Deliver(context, result.text, result.findings);
+  return Deliver(context, {.dialect = dialect,
+                           .text = result.text,
+                           .findings = result.findings,
+                           .sources = sources});
 }
 
 ExitCode RunConvert(const Context& context) {
-  absl::StatusOr<ReadConfig> read = Read(context);
-  if (!read.ok()) {
-    return Fail(context, read.status(), dcp::tools::kExitSource);
+  absl::StatusOr<Input> input = Read(context, context.line.file);
+  if (!input.ok()) {
+    return Fail(context, input.status(), dcp::tools::kExitSource);
   }
-  if (read->findings.has_problems()) {
-    context.console.err << RenderFindings(read->findings);
-    return dcp::tools::kExitFound;
+  ReadConfig& read = input->read;
+  std::string text;
+  if (!read.findings.has_problems()) {
+    text = write_config(read.config, *context.line.to, read.findings);
   }
-  const std::string text =
-      write_config(read->config, *context.line.to, read->findings);
-  return Deliver(context, text, read->findings);
+  if (AreTooMany(context, read.findings)) {
+    return Refuse(context, read.dialect, read.findings, input->sources);
+  }
+  return Deliver(context, {.dialect = read.dialect,
+                           .text = std::move(text),
+                           .findings = read.findings,
+                           .sources = input->sources});
 }
 
 }  // namespace
 
 ExitCode RunCommand(absl::Span<const std::string> args,
                     const std::vector<std::string>& variables, Console console,
-                    dcp::FileSystem& fs) {
+                    dcp::FileSystem& fs, Colors colors) {
   const absl::StatusOr<CommandLine> line = ParseCommandLine(args);
   if (!line.ok()) {
     console.err << "fsdp-config: " << std::string(line.status().message())
@@ -243,7 +352,7 @@ ExitCode RunCommand(absl::Span<const std::string> args,
                                            : GeneralHelp());
     return dcp::tools::kExitDone;
   }
-  const Context context = {*line, variables, console, fs};
+  const Context context = {*line, variables, console, fs, colors};
   switch (*line->verb) {
     case Verb::kCheck:
       return RunCheck(context);

@@ -13,13 +13,19 @@
 
 namespace fsdp::tools {
 
+// Whether the streams are terminals that findings may be colored on.
+struct Colors {
+  bool out = false;
+  bool err = false;
+};
+
 // `args` are without the program's name; `variables` are "NAME=value". Results
 // go to console.out, and findings there or, where the result is a config, to
 // console.err. Blocking; any thread.
 dcp::tools::ExitCode RunCommand(absl::Span<const std::string> args,
                                 const std::vector<std::string>& variables,
                                 dcp::tools::Console console,
-                                dcp::FileSystem& fs);
+                                dcp::FileSystem& fs, Colors colors = {});
 
 }  // namespace fsdp::tools
 

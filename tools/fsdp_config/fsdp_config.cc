@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -18,8 +19,13 @@ int main(int argc, char** argv) {
     variables.emplace_back(*variable);
   }
   const std::unique_ptr<dcp::FileSystem> fs = dcp::NewPosixFileSystem();
+  // https://no-color.org
+  const char* no_color = std::getenv("NO_COLOR");
+  const bool may_color = no_color == nullptr || *no_color == '\0';
   const dcp::tools::ExitCode code = fsdp::tools::RunCommand(
-      args, variables, {.out = std::cout, .err = std::cerr}, *fs);
+      args, variables, {.out = std::cout, .err = std::cerr}, *fs,
+      {.out = may_color && isatty(STDOUT_FILENO) == 1,
+       .err = may_color && isatty(STDERR_FILENO) == 1});
   std::cout.flush();
   return std::cout.good() ? code : dcp::tools::kExitDestination;
 }

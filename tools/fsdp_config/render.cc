@@ -9,6 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "dcp/tensor/dtype.h"
 #include "nlohmann/json.hpp"
 #include "tools/quantity.h"
@@ -34,6 +36,45 @@ absl::string_view KindName(Finding::Kind kind) {
       return "ignored";
   }
   return "";
+}
+
+constexpr absl::string_view kPlain = "\033[0m";
+
+absl::string_view ColorOf(Finding::Kind kind) {
+  switch (kind) {
+    case Finding::Kind::kProblem:
+      return "\033[1;31m";  // bold red
+    case Finding::Kind::kChanged:
+      return "\033[1;33m";  // bold yellow
+    case Finding::Kind::kIgnored:
+      return "\033[36m";  // cyan
+  }
+  return "";
+}
+
+// The line of a place and a mark below its column; nothing where it has no
+// line, or one that a terminal should not be given.
+std::string Excerpt(absl::string_view text, const Place& place) {
+  constexpr size_t kMaxShownBytes = 160;
+  if (place.line <= 0) return "";
+  const std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
+  if (static_cast<size_t>(place.line) > lines.size()) return "";
+  absl::string_view line = lines[static_cast<size_t>(place.line) - 1];
+  line = absl::StripSuffix(line, "\r");
+  if (line.empty() || line.size() > kMaxShownBytes) return "";
+  std::string shown(line);
+  for (char& c : shown) {
+    if (c == '\t') c = ' ';
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7f) return "";
+  }
+  std::string excerpt = absl::StrFormat("  %5d | %s\n", place.line, shown);
+  const auto column = static_cast<size_t>(std::max(place.column, 0));
+  if (column >= 1 && column <= line.size() + 1) {
+    absl::StrAppend(&excerpt, "        | ", std::string(column - 1, ' '),
+                    "^\n");
+  }
+  return excerpt;
 }
 
 std::string Dump(const Json& json) {
@@ -204,6 +245,75 @@ std::string GroupsText(const std::vector<GroupPlan>& groups) {
   return text;
 }
 
+Json NameJson(std::optional<Dialect> dialect) {
+  if (!dialect.has_value()) return nullptr;
+  return std::string(name_of(*dialect));
+}
+
+Json ListJson(const Findings& findings) {
+  Json list = Json::array();
+  for (const Finding& finding : findings.list()) {
+    list.push_back({{"kind", std::string(KindName(finding.kind))},
+                    {"file", finding.place.file},
+                    {"line", finding.place.line},
+                    {"column", finding.place.column},
+                    {"key", finding.place.key},
+                    {"text", finding.text}});
+  }
+  return list;
+}
+
+absl::string_view WrapName(AutoWrapPolicy policy) {
+  switch (policy) {
+    case AutoWrapPolicy::kTransformerBasedWrap:
+      return "TRANSFORMER_BASED_WRAP";
+    case AutoWrapPolicy::kSizeBasedWrap:
+      return "SIZE_BASED_WRAP";
+    case AutoWrapPolicy::kNoWrap:
+      return "NO_WRAP";
+    case AutoWrapPolicy::kDirectChildren:
+      return "DIRECT_CHILDREN";
+  }
+  return "";
+}
+
+Json ReshardJson(const ReshardSetting& reshard) {
+  if (const bool* value = std::get_if<bool>(&reshard)) return *value;
+  if (const int64_t* ranks = std::get_if<int64_t>(&reshard)) return *ranks;
+  return nullptr;
+}
+
+// What RenderExplanation says of the config beside mesh and memory.
+void AddConfig(const TrainConfig& config, Json& json) {
+  const PrecisionConfig& precision = config.precision;
+  const dcp::DType compute = precision.param_dtype->value_or(*precision.dtype);
+  const auto name = [](dcp::DType type) {
+    return std::string(dcp::TorchName(type));
+  };
+  json["precision"] = {
+      {"dtype", name(*precision.dtype)},
+      {"param_dtype", name(compute)},
+      {"reduce_dtype", name(precision.reduce_dtype->value_or(compute))}};
+  const ShardingConfig& sharding = config.sharding;
+  json["reshard_after_forward"] = ReshardJson(*sharding.reshard_after_forward);
+  json["auto_wrap_policy"] = std::string(WrapName(*sharding.auto_wrap_policy));
+  json["transformer_layer_cls_to_wrap"] =
+      *sharding.transformer_layer_cls_to_wrap;
+  json["ignored_modules"] = *sharding.ignored_modules;
+  const CheckpointConfig& checkpoint = config.checkpoint;
+  json["checkpoint"] = {
+      {"folder", *checkpoint.folder},
+      {"interval", *checkpoint.interval},
+      {"async", *checkpoint.async},
+      {"keep_latest_k", *checkpoint.keep_latest_k},
+      {"initial_load_path", *checkpoint.initial_load_path},
+      {"cpu_ram_efficient_loading", *checkpoint.cpu_ram_efficient_loading},
+      {"state_dict_type",
+       *checkpoint.state_dict_type == StateDictType::kFullStateDict
+           ? "FULL_STATE_DICT"
+           : "SHARDED_STATE_DICT"}};
+}
+
 using Row = std::pair<const char*, uint64_t>;
 
 std::vector<Row> MemoryRows(const MemoryPlan& memory) {
@@ -257,7 +367,8 @@ std::string MemoryText(const TrainConfig& config,
 
 }  // namespace
 
-std::string RenderFindings(const Findings& findings) {
+std::string RenderFindings(const Findings& findings, const Sources& sources,
+                           bool color) {
   // A file's from its first line to its last.
   std::vector<Finding> sorted = findings.list();
   std::stable_sort(sorted.begin(), sorted.end(),
@@ -268,7 +379,12 @@ std::string RenderFindings(const Findings& findings) {
   for (const Finding::Kind kind : kKinds) {
     for (const Finding& finding : sorted) {
       if (finding.kind != kind) continue;
-      absl::StrAppend(&text, KindName(kind), ": ", to_string(finding), "\n");
+      absl::StrAppend(&text, color ? ColorOf(kind) : "", KindName(kind),
+                      color ? kPlain : "", ": ", to_string(finding), "\n");
+      const auto source = sources.find(finding.place.file);
+      if (source != sources.end()) {
+        absl::StrAppend(&text, Excerpt(source->second, finding.place));
+      }
     }
   }
   return text;
@@ -290,18 +406,21 @@ std::string RenderCounts(const Findings& findings) {
 
 std::string FindingsJson(std::optional<Dialect> dialect,
                          const Findings& findings) {
-  Json list = Json::array();
-  for (const Finding& finding : findings.list()) {
-    list.push_back({{"kind", std::string(KindName(finding.kind))},
-                    {"file", finding.place.file},
-                    {"line", finding.place.line},
-                    {"column", finding.place.column},
-                    {"key", finding.place.key},
-                    {"text", finding.text}});
+  return Dump(
+      {{"dialect", NameJson(dialect)}, {"findings", ListJson(findings)}});
+}
+
+std::string WrittenJson(std::optional<Dialect> dialect,
+                        const Findings& findings, absl::string_view text,
+                        absl::string_view output_file) {
+  Json json = {{"dialect", NameJson(dialect)},
+               {"findings", ListJson(findings)}};
+  if (output_file.empty()) {
+    json["text"] = std::string(text);
+  } else {
+    json["output_file"] = std::string(output_file);
   }
-  Json name;
-  if (dialect.has_value()) name = std::string(name_of(*dialect));
-  return Dump({{"dialect", name}, {"findings", list}});
+  return Dump(json);
 }
 
 std::string RenderExplanation(const TrainConfig& config,
@@ -321,10 +440,12 @@ std::string RenderExplanation(const TrainConfig& config,
 }
 
 std::string ExplanationJson(Dialect dialect, const TrainConfig& config,
-                            const Explanation& explanation) {
+                            const Explanation& explanation,
+                            const Findings& findings) {
   const MeshPlan& mesh = explanation.mesh;
   Json json = {
       {"dialect", std::string(name_of(dialect))},
+      {"findings", ListJson(findings)},
       {"mesh",
        {{"replicate", mesh.replicate},
         {"shard", mesh.shard},
@@ -332,6 +453,7 @@ std::string ExplanationJson(Dialect dialect, const TrainConfig& config,
       {"zero_stage", explanation.zero_stage},
       {"activation_checkpointing", *config.sharding.activation_checkpointing},
       {"cpu_offload", *config.sharding.cpu_offload}};
+  AddConfig(config, json);
   if (explanation.groups.empty()) return Dump(json);
   Json groups = Json::array();
   for (const GroupPlan& group : explanation.groups) {

@@ -2,6 +2,7 @@
 #ifndef TOOLS_FSDP_CONFIG_RENDER_H_
 #define TOOLS_FSDP_CONFIG_RENDER_H_
 
+#include <map>
 #include <optional>
 #include <string>
 
@@ -12,9 +13,13 @@
 
 namespace fsdp::tools {
 
-// One line each: "problem: run.yaml:7: ...", problems first, each kind
-// in the order of lines.
-std::string RenderFindings(const Findings& findings);
+// The texts that findings are about, by the names of their files.
+using Sources = std::map<std::string, std::string>;
+
+// "problem: run.yaml:7: ...", problems first, each kind in the order of lines;
+// below it the line of the source, where there is one, with its column marked.
+std::string RenderFindings(const Findings& findings,
+                           const Sources& sources = {}, bool color = false);
 // "2 problems, 1 change, 3 without effect"; "nothing to say" without any.
 std::string RenderCounts(const Findings& findings);
 // {"dialect": ... or null, "findings": [{"kind", "file", "line", "column",
@@ -26,7 +31,14 @@ std::string FindingsJson(std::optional<Dialect> dialect,
 std::string RenderExplanation(const TrainConfig& config,
                               const Explanation& explanation);
 std::string ExplanationJson(Dialect dialect, const TrainConfig& config,
-                            const Explanation& explanation);
+                            const Explanation& explanation,
+                            const Findings& findings);
+
+// What to-fsdp2 and convert made: {"dialect", "findings", "text"}, or with a
+// name of a file "output_file" in place of the text.
+std::string WrittenJson(std::optional<Dialect> dialect,
+                        const Findings& findings, absl::string_view text,
+                        absl::string_view output_file);
 
 }  // namespace fsdp::tools
 

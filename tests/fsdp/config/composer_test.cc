@@ -288,6 +288,27 @@ TEST(Composer, AMixedInitDeviceIsRank0Loading) {
       ::testing::Contains(HasSubstr("problem run.yaml:2")));
 }
 
+TEST(Composer, SchedulesBetasAndEpsAreRead) {
+  const Reading reading = Read(R"(
+optimizer: {name: decoupled_adamw, lr: 6e-4, betas: [0.9, 0.95], eps: 1e-8}
+scheduler: {name: cosine_with_warmup, t_warmup: 100ba, alpha_f: 0.1}
+fsdp_config: {}
+)");
+  EXPECT_THAT(reading.findings, IsEmpty());
+  EXPECT_EQ(*reading.config.loop.beta2, 0.95);
+  EXPECT_EQ(*reading.config.loop.eps, 1e-8);
+  EXPECT_EQ(
+      **reading.config.loop.lr_schedule,
+      (LrSchedule{
+          .decay = LrDecay::kCosine, .warmup_steps = 100, .min_factor = 0.1}));
+  EXPECT_THAT(Read("fsdp_config: {}\nscheduler: {name: inv_sqrt_with_warmup}\n"
+                   "optimizer: {betas: [0.9]}\n")
+                  .findings,
+              ::testing::UnorderedElementsAre(
+                  HasSubstr("scheduler.name is 'inv_sqrt_with_warmup'"),
+                  HasSubstr("optimizer.betas is not a list of two")));
+}
+
 TEST(Composer, KeysAroundTheBlockAreRead) {
   const Reading reading = Read(R"(
 precision: amp_bf16

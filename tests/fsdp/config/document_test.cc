@@ -194,6 +194,22 @@ TEST(Document, ManyKeysThatStandTwiceAreFewProblems) {
   EXPECT_THAT(problems, ::testing::Not(HasSubstr("run:23:")));
 }
 
+TEST(Document, ATabIsNamedWhereItStands) {
+  EXPECT_EQ(Problems("a: 1\nb:\n\tc: 2\n", Syntax::kYaml),
+            "run:3: is not valid YAML: the line is indented with a tab; write "
+            "spaces");
+}
+
+TEST(Document, BrokenJsonSaysWhatAndWhere) {
+  Findings findings;
+  ParseDocument("run", "{\"a\": 1,\n  \"b\": }\n", Syntax::kJson, findings);
+  ASSERT_EQ(findings.list().size(), 1u);
+  EXPECT_EQ(findings.list()[0].place.line, 2);
+  EXPECT_EQ(findings.list()[0].place.column, 8);
+  EXPECT_THAT(findings.list()[0].text,
+              HasSubstr("is not valid JSON: unexpected '}'"));
+}
+
 TEST(Document, BrokenTextsSayTheirLine) {
   const std::vector<std::pair<std::string, Syntax>> cases = {
       {"a: 1\nb: [1, 2\n", Syntax::kYaml},

@@ -1,11 +1,13 @@
 #include "fsdp/config/read_config.h"
 
 #include <fstream>
+#include <iostream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "dcp/base/log.h"
 #include "fsdp/config/write_config.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -162,6 +164,63 @@ TEST(ReadConfig, ReadsAFile) {
   ASSERT_OK_AND_ASSIGN(const ReadConfig read, read_config_file(path));
   EXPECT_OK(read.findings.ToStatus());
   EXPECT_EQ(read.config.sharding.reshard_after_forward.place()->file, path);
+}
+
+TEST(ReadConfig, OptionsInAnotherFileAreFollowed) {
+  WriteFile("followed.json", R"({"version": 2, "cpu_offload": true})");
+  const std::string path = WriteFile("follows.json",
+                                     R"({"output_dir": "x", "fsdp": true,
+                    "fsdp_config": "followed.json"})");
+  ASSERT_OK_AND_ASSIGN(const ReadConfig read, read_config_file(path));
+  EXPECT_OK(read.findings.ToStatus());
+  EXPECT_TRUE(*read.config.sharding.cpu_offload);
+  EXPECT_THAT(read.config.sharding.cpu_offload.place()->file,
+              HasSubstr("followed.json"));
+  const std::string missing = WriteFile("follows_nothing.json",
+                                        R"({"output_dir": "x", "fsdp": true,
+                    "fsdp_config": "not_there.json"})");
+  ASSERT_OK_AND_ASSIGN(const ReadConfig broken, read_config_file(missing));
+  EXPECT_THAT(broken.findings.ToStatus(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("not_there.json does not exist")));
+}
+
+TEST(ReadConfig, DegreesThatDoNotMakeTheRanksOfTheFileAreAProblem) {
+  const auto read = [](absl::string_view ranks) {
+    return read_config_text(
+        "run.yaml",
+        absl::StrCat("distributed_type: FSDP\nnum_processes: ", ranks,
+                     "\nfsdp_config: {fsdp_version: 2}\nparallelism_config:\n"
+                     "  dp_replicate_size: 2\n  dp_shard_size: 3\n"));
+  };
+  EXPECT_OK(read("6").findings.ToStatus());
+  EXPECT_THAT(read("8").findings.ToStatus(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("run.yaml:2: num_processes is 8"),
+                             HasSubstr("do not multiply to 8 ranks"))));
+}
+
+TEST(ReadConfig, LoadSaysWhatIsChangedAndWhatHasNoEffect) {
+  const std::string path =
+      WriteFile("load_says.yaml",
+                absl::StrCat(kAccelerate, "  fsdp_use_orig_params: true\n"));
+  std::vector<std::string> lines;
+  dcp::SetLogSink([&lines](dcp::LogSeverity, absl::string_view line) {
+    lines.emplace_back(line);
+  });
+  const absl::StatusOr<TrainConfig> first = load_config(path);
+  ASSERT_EQ(setenv("RANK", "1", 1), 0);
+  const absl::StatusOr<TrainConfig> second = load_config(path);
+  ASSERT_EQ(unsetenv("RANK"), 0);
+  dcp::SetLogSink([](dcp::LogSeverity, absl::string_view line) {
+    std::cerr << line << "\n";
+  });
+  ASSERT_OK(first);
+  ASSERT_OK(second);
+  // Once, by the first rank.
+  EXPECT_THAT(lines,
+              ::testing::ElementsAre(AllOf(HasSubstr("fsdp_use_orig_params"),
+                                           HasSubstr("has no effect"))));
 }
 
 TEST(ReadConfig, FilesThatCannotBeReadAreErrors) {

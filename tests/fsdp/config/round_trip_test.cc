@@ -92,6 +92,10 @@ parallelism_config:
   "weight_decay": 0.01,
   "max_grad_norm": 0.5,
   "seed": 7,
+  "adam_beta2": 0.98,
+  "lr_scheduler_type": "cosine_with_min_lr",
+  "lr_scheduler_kwargs": {"min_lr_rate": 0.1},
+  "warmup_ratio": 0.05,
   "save_steps": 25,
   "save_total_limit": 3,
   "fsdp": true,
@@ -123,7 +127,8 @@ device_train_microbatch_size: 2
 global_train_batch_size: 64
 max_seq_len: 512
 seed: 3
-optimizer: {name: adamw, lr: 1.0e-4, weight_decay: 0.1}
+optimizer: {name: adamw, lr: 1.0e-4, weight_decay: 0.1, betas: [0.8, 0.9]}
+scheduler: {name: cosine_with_warmup, t_warmup: 20ba, alpha_f: 0.1}
 parallelism_config:
   fsdp2:
     reshard_after_forward: 4
@@ -144,6 +149,11 @@ fsdp:
 dump_folder = "runs"
 [optimizer]
 lr = 3e-4
+[lr_scheduler]
+warmup_steps = 5
+decay_ratio = 0.5
+decay_type = "sqrt"
+min_lr_factor = 0.25
 [training]
 steps = 50
 local_batch_size = 2
@@ -235,6 +245,10 @@ void AddOthers(const TrainConfig& a, const TrainConfig& b, Differences& d) {
   ADD(loop.max_norm);
   ADD(loop.lr);
   ADD(loop.weight_decay);
+  ADD(loop.beta1);
+  ADD(loop.beta2);
+  ADD(loop.eps);
+  ADD(loop.lr_schedule);
 #undef ADD
 }
 

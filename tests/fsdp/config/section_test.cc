@@ -57,6 +57,35 @@ TEST(Section, ReadsBooleans) {
   }
 }
 
+TEST(Section, AMisspeltValueGetsTheNearestOne) {
+  const auto of = [](absl::string_view value) {
+    return FindingsOf(absl::StrCat("a: ", value), [](Section& s) {
+      Setting<int> setting;
+      s.Read("a", Choices<int>{{"no", 0}, {"bf16", 1}, {"FULL_SHARD", 2}},
+             setting);
+    });
+  };
+  EXPECT_THAT(of("bf61"), ElementsAre(HasSubstr("; did you mean bf16?")));
+  EXPECT_THAT(of("FULLSHARD"),
+              ElementsAre(HasSubstr("; did you mean FULL_SHARD?")));
+  EXPECT_THAT(of("nothing_like_it"),
+              ElementsAre("run:1: a is 'nothing_like_it', not no, bf16 or "
+                          "FULL_SHARD"));
+}
+
+TEST(Section, AReferenceThatNothingResolvesIsNamedAsSuch) {
+  Setting<int64_t> number = 1;
+  Setting<std::string> word;
+  EXPECT_THAT(
+      FindingsOf("a: ${variables.x}\nb: ${oc.env:HOME}/x\n",
+                 [&](Section& s) {
+                   EXPECT_FALSE(s.Read("a", IntegerRange{}, number));
+                   EXPECT_FALSE(s.Read("b", word));
+                 }),
+      ElementsAre(HasSubstr("a is '${variables.x}', a reference that nothing"),
+                  HasSubstr("b is '${oc.env:HOME}/x', a reference")));
+}
+
 TEST(Section, AbsentAndNullLeaveASettingAsItIs) {
   Setting<bool> flag = true;
   Setting<int64_t> number = 5;
@@ -149,7 +178,8 @@ TEST(Section, ReadsOneOfSomeWords) {
                            EXPECT_TRUE(s.Read("b", choices, b));
                            EXPECT_FALSE(s.Read("c", choices, c));
                          }),
-              ElementsAre("run:3: c is 'FULLL', not FULL, 1 or HALF"));
+              ElementsAre("run:3: c is 'FULLL', not FULL, 1 or HALF; did you "
+                          "mean FULL?"));
   EXPECT_EQ(*a, 2);
   EXPECT_EQ(*b, 1);
   EXPECT_EQ(*c, 9);

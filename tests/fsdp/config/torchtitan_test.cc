@@ -117,6 +117,38 @@ TEST(TorchTitan, AnotherOptimizerIsAProblem) {
               ElementsAre(HasSubstr("optimizer.name is Muon")));
 }
 
+TEST(TorchTitan, SchedulesBetasAndEpsAreRead) {
+  const Reading bare = Read("");
+  EXPECT_EQ(**bare.config.loop.lr_schedule,
+            (LrSchedule{.decay = LrDecay::kLinear,
+                        .warmup_steps = 200,
+                        .counts_from_one = true}));
+  EXPECT_EQ(*bare.config.loop.beta2, 0.95);
+  const Reading reading = Read(R"(
+[optimizer]
+beta1 = 0.8
+eps = 1e-6
+[lr_scheduler]
+warmup_steps = 7
+decay_ratio = 0.8
+decay_type = "cosine"
+min_lr_factor = 0.1
+)");
+  EXPECT_THAT(reading.findings, IsEmpty());
+  EXPECT_EQ(*reading.config.loop.beta1, 0.8);
+  EXPECT_EQ(*reading.config.loop.eps, 1e-6);
+  EXPECT_EQ(**reading.config.loop.lr_schedule,
+            (LrSchedule{.decay = LrDecay::kCosine,
+                        .warmup_steps = 7,
+                        .min_factor = 0.1,
+                        .decay_ratio = 0.8,
+                        .counts_from_one = true}));
+  // Before 0.1.
+  EXPECT_EQ((*Read("[training]\nwarmup_steps = 9\n").config.loop.lr_schedule)
+                ->warmup_steps,
+            9);
+}
+
 TEST(TorchTitan, DegreesThatAreNoneAreProblems) {
   EXPECT_THAT(
       Read(R"(

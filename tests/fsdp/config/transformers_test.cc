@@ -218,6 +218,44 @@ TEST(Transformers, ArgumentsOfTheLoopAndOfCheckpointsAreRead) {
   EXPECT_EQ(*read.config.loop.seed, 42);
 }
 
+// Of TrainingArguments, which a loop of one's own would not have.
+TEST(Transformers, TheLoopHasTransformersDefaults) {
+  const LoopConfig loop = ReadText(R"({"fsdp": true})").config.loop;
+  EXPECT_EQ(*loop.lr, 5e-5);
+  EXPECT_EQ(*loop.max_norm, 1.0);
+  EXPECT_EQ(*loop.seed, 42);
+  EXPECT_EQ(*loop.beta1, 0.9);
+  EXPECT_EQ(*loop.beta2, 0.999);
+  EXPECT_EQ(*loop.eps, 1e-8);
+  EXPECT_EQ(*loop.weight_decay, 0.0);
+  EXPECT_EQ(**loop.lr_schedule, LrSchedule{.decay = LrDecay::kLinear});
+  // A file of options alone says nothing of the loop.
+  EXPECT_EQ(*ReadText(R"({"version": 2})").config.loop.lr, std::nullopt);
+}
+
+TEST(Transformers, SchedulesAreRead) {
+  const auto schedule = [](absl::string_view keys) {
+    return **ReadText(absl::StrCat(R"({"fsdp": true, "learning_rate": 1e-4, )",
+                                   keys, "}"))
+                 .config.loop.lr_schedule;
+  };
+  EXPECT_EQ(schedule(R"("lr_scheduler_type": "cosine", "warmup_steps": 10)"),
+            (LrSchedule{.decay = LrDecay::kCosine, .warmup_steps = 10}));
+  EXPECT_EQ(schedule(R"("warmup_ratio": 0.1)"),
+            (LrSchedule{.decay = LrDecay::kLinear, .warmup_ratio = 0.1}));
+  EXPECT_EQ(schedule(R"("warmup_steps": 0.25)"),
+            (LrSchedule{.decay = LrDecay::kLinear, .warmup_ratio = 0.25}));
+  EXPECT_EQ(schedule(R"("lr_scheduler_type": "cosine_with_min_lr",
+                        "lr_scheduler_kwargs": {"min_lr": 2e-5})"),
+            (LrSchedule{.decay = LrDecay::kCosine, .min_factor = 0.2}));
+  EXPECT_EQ(schedule(R"("lr_scheduler_type": "constant", "warmup_steps": 5)"),
+            LrSchedule());
+  EXPECT_THAT(
+      Problems(
+          ReadText(R"({"fsdp": true, "lr_scheduler_type": "polynomial"})")),
+      ElementsAre(HasSubstr("lr_scheduler_type is 'polynomial', not linear")));
+}
+
 TEST(Transformers, UnknownOptionsAreProblems) {
   EXPECT_THAT(Problems(ReadOptions(R"("reshard_after_foward": true)")),
               ElementsAre(HasSubstr("did you mean")));

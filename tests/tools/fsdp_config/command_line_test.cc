@@ -52,6 +52,20 @@ TEST(FsdpConfigCommandLine, TakesEveryOption) {
   EXPECT_EQ(convert.file, "--odd");
 }
 
+TEST(FsdpConfigCommandLine, TakesAcceleratesSpellings) {
+  ASSERT_OK_AND_ASSIGN(
+      const CommandLine line,
+      Parse("to-fsdp2 --config_file a.yaml --output_file=b.yaml --overwrite"));
+  EXPECT_EQ(line.file, "a.yaml");
+  EXPECT_EQ(line.output_file, "b.yaml");
+}
+
+TEST(FsdpConfigCommandLine, CheckTakesSeveralFiles) {
+  ASSERT_OK_AND_ASSIGN(const CommandLine line, Parse("check a - --strict b"));
+  EXPECT_EQ(line.files, (std::vector<std::string>{"a", "-", "b"}));
+  EXPECT_TRUE(line.strict);
+}
+
 TEST(FsdpConfigCommandLine, NamesWhatIsWrong) {
   EXPECT_THAT(Parse(""), IsUsageError("VERB", "fsdp-config --help"));
   EXPECT_THAT(Parse("chekc a"),
@@ -61,7 +75,9 @@ TEST(FsdpConfigCommandLine, NamesWhatIsWrong) {
       IsUsageError("there are check, explain, to-fsdp2, convert", "--help"));
   EXPECT_THAT(Parse("check"),
               IsUsageError("FILE is missing", "fsdp-config check --help"));
-  EXPECT_THAT(Parse("check a b"), IsUsageError("'b' is a second", "check"));
+  EXPECT_THAT(Parse("explain a b"), IsUsageError("'b' is a second", "explain"));
+  EXPECT_THAT(Parse("to-fsdp2 - --overwrite"),
+              IsUsageError("standard input cannot be replaced", "to-fsdp2"));
   EXPECT_THAT(Parse("check a --jsno"),
               IsUsageError("did you mean '--json'?", "check"));
   EXPECT_THAT(Parse("check a --to composer"),

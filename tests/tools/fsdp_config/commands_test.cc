@@ -2,6 +2,7 @@
 
 #include "tools/fsdp_config/commands.h"
 
+#include <cstdio>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -74,6 +75,65 @@ TEST_F(FsdpConfigCommands, CheckOfAGoodFileIsDone) {
   EXPECT_THAT(outcome.out, HasSubstr("(accelerate)"));
   EXPECT_THAT(Run({"check", path, "--json"}).out,
               HasSubstr(R"("dialect":"accelerate")"));
+}
+
+TEST_F(FsdpConfigCommands, CheckGoesThroughAllFiles) {
+  const std::string bad = dir_.WriteFile("bad.yaml", "distributed_type: X\n");
+  const std::string good = dir_.WriteFile("good.yaml", kFsdp1);
+  const Outcome outcome = Run({"check", bad, good});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("bad.yaml (accelerate): 1 problem"),
+                                 HasSubstr("good.yaml (accelerate)")));
+  const Outcome missing = Run({"check", dir_.path() + "/none.yaml", good});
+  EXPECT_EQ(missing.code, 3);
+  EXPECT_THAT(missing.out, HasSubstr("good.yaml (accelerate)"));
+}
+
+TEST_F(FsdpConfigCommands, StrictEndsWith1ForChangesToo) {
+  const std::string path = dir_.WriteFile("a.yaml", kFsdp1);
+  EXPECT_EQ(Run({"check", path}).code, 0);
+  EXPECT_EQ(Run({"check", path, "--strict"}).code, 1);
+  EXPECT_EQ(Run({"convert", path, "--to", "torchtitan", "--strict"}).code, 1);
+  EXPECT_EQ(Run({"convert", path, "--to", "torchtitan", "--strict"}).out, "");
+}
+
+TEST_F(FsdpConfigCommands, DegreesThatDoNotFitTheRanksAreFoundByCheck) {
+  const std::string path = dir_.WriteFile(
+      "a.yaml",
+      "distributed_type: FSDP\nfsdp_config: {fsdp_version: 2}\n"
+      "parallelism_config: {dp_replicate_size: 2, dp_shard_size: 3}\n");
+  EXPECT_EQ(Run({"check", path, "--world-size", "6"}).code, 0);
+  const Outcome outcome = Run({"check", path, "--world-size", "8"});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.out, HasSubstr("do not multiply to 8 ranks"));
+}
+
+TEST_F(FsdpConfigCommands, EveryVerbSpeaksJson) {
+  const std::string path = dir_.WriteFile("a.yaml", kFsdp1);
+  EXPECT_THAT(Run({"to-fsdp2", path, "--json"}).out,
+              AllOf(HasSubstr(R"("dialect":"accelerate")"),
+                    HasSubstr("becomes fsdp_reshard_after_forward: false"),
+                    HasSubstr(R"("text":"# of the team\n)")));
+  EXPECT_THAT(Run({"convert", path, "--to", "torchtitan", "--json",
+                   "--output-file", dir_.path() + "/b.toml"})
+                  .out,
+              HasSubstr(R"("output_file":)"));
+  EXPECT_THAT(Run({"explain", path, "--json"}).out,
+              AllOf(HasSubstr(R"("findings":[)"),
+                    HasSubstr(R"("param_dtype":"bfloat16")"),
+                    HasSubstr(R"("auto_wrap_policy")"),
+                    HasSubstr(R"("checkpoint":{)")));
+  const std::string bad = dir_.WriteFile("bad.yaml", "distributed_type: X\n");
+  EXPECT_THAT(Run({"convert", bad, "--to", "composer", "--json"}).out,
+              HasSubstr(R"("kind":"problem")"));
+}
+
+TEST_F(FsdpConfigCommands, ADashIsStandardInput) {
+  const std::string path = dir_.WriteFile("a.yaml", kFsdp1);
+  ASSERT_NE(freopen(path.c_str(), "r", stdin), nullptr);
+  const Outcome outcome = Run({"check", "-"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("standard input (accelerate)"));
 }
 
 TEST_F(FsdpConfigCommands, AFileOfAnotherProgramIsAProblem) {

@@ -30,6 +30,25 @@ TEST(FsdpConfigRender, PutsProblemsFirst) {
   EXPECT_EQ(RenderCounts({}), "nothing to say");
 }
 
+TEST(FsdpConfigRender, ShowsTheLineAndItsColumn) {
+  const Sources sources = {{"a.yaml", "\n\n  x: 1\n\n\n\n\n\n\ty: 1\n"}};
+  EXPECT_EQ(RenderFindings(SomeFindings(), sources),
+            "problem: a.yaml:9: y is '1', not 2\n"
+            "      9 |  y: 1\n"
+            "        |     ^\n"
+            "ignored: a.yaml:3: x has no effect\n"
+            "      3 |   x: 1\n");
+  // A terminal is given no control characters, and no more lines than are
+  // there.
+  EXPECT_EQ(RenderFindings(SomeFindings(), {{"a.yaml", "\n\n\x1b[2J\n"}}),
+            RenderFindings(SomeFindings()));
+}
+
+TEST(FsdpConfigRender, ColorsTheKind) {
+  EXPECT_THAT(RenderFindings(SomeFindings(), {}, /*color=*/true),
+              HasSubstr("\033[1;31mproblem\033[0m: a.yaml:9"));
+}
+
 TEST(FsdpConfigRender, FollowsTheLines) {
   Findings findings;
   findings.Problem({.file = "a", .line = 20, .key = "x"}, "is late");
@@ -98,8 +117,9 @@ TEST(FsdpConfigRender, WithoutAModelSaysHowToSeeMemory) {
 
 TEST(FsdpConfigRender, JsonHasTheNumbers) {
   const TrainConfig config;
-  const auto json = nlohmann::json::parse(ExplanationJson(
-      Dialect::kTorchTitan, config, Explain(config, 4, /*with_model=*/true)));
+  const auto json = nlohmann::json::parse(
+      ExplanationJson(Dialect::kTorchTitan, config,
+                      Explain(config, 4, /*with_model=*/true), {}));
   EXPECT_EQ(json["mesh"]["shard"], 4);
   EXPECT_EQ(json["zero_stage"], 3);
   EXPECT_EQ(json["groups"].size(), 3u);

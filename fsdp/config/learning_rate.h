@@ -1,0 +1,19 @@
+// learning_rate_factor: the curve of a learning rate. Pure; any thread.
+#ifndef FSDP_CONFIG_LEARNING_RATE_H_
+#define FSDP_CONFIG_LEARNING_RATE_H_
+
+#include <cstdint>
+
+#include "fsdp/config/train_config.h"
+
+namespace fsdp {
+
+// By what the learning rate is multiplied in a step, counted from 0, of a run
+// of `num_steps`: that of transformers' get_scheduler and of Composer, or with
+// counts_from_one that of TorchTitan's build_lr_schedulers.
+double learning_rate_factor(const LrSchedule& schedule, int64_t step,
+                            int64_t num_steps);
+
+}  // namespace fsdp
+
+#endif  // FSDP_CONFIG_LEARNING_RATE_H_
