@@ -27,7 +27,7 @@ struct VerbRow {
   const char* examples;     // lines of shell
 };
 
-constexpr std::array<VerbRow, 4> kVerbs = {{
+constexpr std::array<VerbRow, 5> kVerbs = {{
     {Verb::kCheck, "check", "say everything that is wrong with a config",
      "Reads a training config of accelerate (YAML or JSON), transformers\n"
      "(JSON), Composer (YAML or a Python dict), TorchTitan (TOML, or the JSON\n"
@@ -67,6 +67,13 @@ constexpr std::array<VerbRow, 4> kVerbs = {{
      "fsdp-config convert accelerate.yaml --to torchtitan\n"
      "fsdp-config convert llama3.toml --to accelerate \\\n"
      "  --output-file accelerate.yaml\n"},
+    {Verb::kInit, "init", "ask what a config shall say, and write it",
+     "Asks as `accelerate config` does, and writes a config for the program "
+     "of\n"
+     "--to, which it asks for as well. Questions go to standard error, the\n"
+     "config to standard output or to --output-file.\n",
+     "fsdp-config init --output-file accelerate.yaml\n"
+     "fsdp-config init --to torchtitan >llama3.toml\n"},
 }};
 
 constexpr uint32_t Bit(Verb verb) {
@@ -74,7 +81,8 @@ constexpr uint32_t Bit(Verb verb) {
 }
 constexpr uint32_t kAll = Bit(Verb::kCheck) | Bit(Verb::kExplain) |
                           Bit(Verb::kToFsdp2) | Bit(Verb::kConvert);
-constexpr uint32_t kWrites = Bit(Verb::kToFsdp2) | Bit(Verb::kConvert);
+constexpr uint32_t kWrites =
+    Bit(Verb::kToFsdp2) | Bit(Verb::kConvert) | Bit(Verb::kInit);
 constexpr uint32_t kExplains = Bit(Verb::kExplain);
 
 struct OptionRow {
@@ -130,7 +138,7 @@ absl::Status SetTo(absl::string_view value, CommandLine& line) {
 }
 
 constexpr std::array<OptionRow, 13> kOptions = {{
-    {"to", "DIALECT", Bit(Verb::kConvert),
+    {"to", "DIALECT", Bit(Verb::kConvert) | Bit(Verb::kInit),
      "accelerate, transformers, composer or torchtitan", SetTo},
     {"output-file", "FILE", kWrites,
      "where to write; refused where a file is already",
@@ -162,7 +170,7 @@ constexpr std::array<OptionRow, 13> kOptions = {{
      SetFlag<&CommandLine::environment>},
     {"json", nullptr, kAll, "print one JSON object for each file, not text",
      SetFlag<&CommandLine::json>},
-    {"help", nullptr, kAll, "print this",
+    {"help", nullptr, kAll | Bit(Verb::kInit), "print this",
      [](absl::string_view, CommandLine& line) {
        line.action = CommandLine::Action::kHelp;
        return absl::OkStatus();
@@ -242,6 +250,16 @@ absl::Status ParseOption(const VerbRow& verb,
 }
 
 absl::Status CheckWhole(const VerbRow& verb, const CommandLine& line) {
+  if (verb.verb == Verb::kInit) {
+    if (!line.files.empty()) {
+      return UsageError(&verb, absl::StrCat("init reads no FILE: '", line.file,
+                                            "'; --output-file names one"));
+    }
+    if (line.overwrite && line.output_file.empty()) {
+      return UsageError(&verb, "--overwrite wants an --output-file");
+    }
+    return absl::OkStatus();
+  }
   if (line.file.empty()) return UsageError(&verb, "the FILE is missing");
   if (line.files.size() > 1 && verb.verb != Verb::kCheck) {
     return UsageError(&verb, absl::StrCat("one FILE is enough: '",
@@ -337,8 +355,9 @@ std::string GeneralHelp() {
 std::string VerbHelp(Verb verb) {
   const VerbRow& row = RowOf(verb);
   std::string text =
-      absl::StrCat("Usage: fsdp-config ", row.name, " [OPTION]... FILE\n\n",
-                   row.description, "\nOptions:\n");
+      absl::StrCat("Usage: fsdp-config ", row.name, " [OPTION]...",
+                   verb == Verb::kInit ? "" : " FILE", "\n\n", row.description,
+                   "\nOptions:\n");
   for (const OptionRow& option : kOptions) {
     if (option.verbs & Bit(verb)) AppendOption(option, text);
   }

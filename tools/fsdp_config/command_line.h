@@ -15,7 +15,7 @@
 
 namespace fsdp::tools {
 
-enum class Verb : uint8_t { kCheck, kExplain, kToFsdp2, kConvert };
+enum class Verb : uint8_t { kCheck, kExplain, kToFsdp2, kConvert, kInit };
 
 struct CommandLine {
   enum class Action : uint8_t { kRun, kHelp, kVersion };
@@ -35,7 +35,7 @@ struct CommandLine {
   std::string model;  // a checkpoint; empty: none
   int64_t local_batch_size = 0;
   int64_t seq_len = 0;
-  // to-fsdp2 and convert
+  // to-fsdp2, convert and init
   std::string output_file;  // empty: standard output, or the file itself
   bool overwrite = false;
   std::optional<Dialect> to;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +22,7 @@
 #include "fsdp/config/to_fsdp2.h"
 #include "fsdp/config/write_config.h"
 #include "tools/fsdp_config/command_line.h"
+#include "tools/fsdp_config/questions.h"
 #include "tools/fsdp_config/render.h"
 #include "tools/version.h"
 
@@ -38,7 +40,7 @@ struct Context {
   const std::vector<std::string>& variables;
   Console console;
   dcp::FileSystem& fs;
-  Colors colors;
+  Terminal terminal;
 };
 
 ExitCode Fail(const Context& context, const absl::Status& status,
@@ -91,7 +93,7 @@ ExitCode Refuse(const Context& context, std::optional<Dialect> dialect,
     context.console.out << FindingsJson(dialect, findings);
   } else {
     context.console.err << RenderFindings(findings, sources,
-                                          context.colors.err);
+                                          context.terminal.err_has_colors);
   }
   return dcp::tools::kExitFound;
 }
@@ -136,7 +138,7 @@ struct Made {
   std::optional<Dialect> dialect;
   std::string text;
   const Findings& findings;
-  const Sources& sources;
+  Sources sources;
 };
 
 // To the file, or to standard output.
@@ -160,7 +162,7 @@ ExitCode Deliver(const Context& context, const Made& made) {
     return dcp::tools::kExitDone;
   }
   context.console.err << RenderFindings(made.findings, made.sources,
-                                        context.colors.err);
+                                        context.terminal.err_has_colors);
   if (path.empty()) {
     context.console.out << made.text;
   } else {
@@ -198,7 +200,7 @@ ExitCode CheckOne(const Context& context, const std::string& file) {
             ? absl::StrCat(" (", name_of(*read.dialect), ")")
             : "";
     context.console.out << RenderFindings(read.findings, input->sources,
-                                          context.colors.out)
+                                          context.terminal.out_has_colors)
                         << NameOf(file) << dialect << ": "
                         << RenderCounts(read.findings) << "\n";
   }
@@ -287,7 +289,7 @@ ExitCode RunExplain(const Context& context) {
                                            *explanation, read.findings);
   } else {
     context.console.err << RenderFindings(read.findings, input->sources,
-                                          context.colors.err);
+                                          context.terminal.err_has_colors);
     context.console.out << RenderExplanation(read.config, *explanation);
   }
   return AreTooMany(context, read.findings) ? dcp::tools::kExitFound
@@ -332,11 +334,29 @@ ExitCode RunConvert(const Context& context) {
                            .sources = input->sources});
 }
 
+ExitCode RunInit(const Context& context) {
+  std::istringstream nothing;
+  std::istream& in =
+      context.terminal.in == nullptr ? nothing : *context.terminal.in;
+  const absl::StatusOr<Answers> answers =
+      AskForConfig(context.line.to, in, context.console.err);
+  if (!answers.ok()) {
+    return Fail(context, answers.status(), dcp::tools::kExitUsage);
+  }
+  Findings findings;
+  const std::string text =
+      write_config(answers->config, answers->dialect, findings);
+  return Deliver(context, {.dialect = answers->dialect,
+                           .text = text,
+                           .findings = findings,
+                           .sources = {}});
+}
+
 }  // namespace
 
 ExitCode RunCommand(absl::Span<const std::string> args,
                     const std::vector<std::string>& variables, Console console,
-                    dcp::FileSystem& fs, Colors colors) {
+                    dcp::FileSystem& fs, Terminal terminal) {
   const absl::StatusOr<CommandLine> line = ParseCommandLine(args);
   if (!line.ok()) {
     console.err << "fsdp-config: " << std::string(line.status().message())
@@ -352,7 +372,7 @@ ExitCode RunCommand(absl::Span<const std::string> args,
                                            : GeneralHelp());
     return dcp::tools::kExitDone;
   }
-  const Context context = {*line, variables, console, fs, colors};
+  const Context context = {*line, variables, console, fs, terminal};
   switch (*line->verb) {
     case Verb::kCheck:
       return RunCheck(context);
@@ -362,6 +382,8 @@ ExitCode RunCommand(absl::Span<const std::string> args,
       return RunToFsdp2(context);
     case Verb::kConvert:
       return RunConvert(context);
+    case Verb::kInit:
+      return RunInit(context);
   }
   return dcp::tools::kExitUsage;
 }

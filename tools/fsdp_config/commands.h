@@ -3,6 +3,7 @@
 #ifndef TOOLS_FSDP_CONFIG_COMMANDS_H_
 #define TOOLS_FSDP_CONFIG_COMMANDS_H_
 
+#include <istream>
 #include <string>
 #include <vector>
 
@@ -13,10 +14,12 @@
 
 namespace fsdp::tools {
 
-// Whether the streams are terminals that findings may be colored on.
-struct Colors {
-  bool out = false;
-  bool err = false;
+// Who sits in front of the streams.
+struct Terminal {
+  std::istream* in = nullptr;  // of answers; null: there are none
+  // Whether findings may be colored.
+  bool out_has_colors = false;
+  bool err_has_colors = false;
 };
 
 // `args` are without the program's name; `variables` are "NAME=value". Results
@@ -25,7 +28,7 @@ struct Colors {
 dcp::tools::ExitCode RunCommand(absl::Span<const std::string> args,
                                 const std::vector<std::string>& variables,
                                 dcp::tools::Console console,
-                                dcp::FileSystem& fs, Colors colors = {});
+                                dcp::FileSystem& fs, Terminal terminal = {});
 
 }  // namespace fsdp::tools
 

@@ -24,8 +24,9 @@ int main(int argc, char** argv) {
   const bool may_color = no_color == nullptr || *no_color == '\0';
   const dcp::tools::ExitCode code = fsdp::tools::RunCommand(
       args, variables, {.out = std::cout, .err = std::cerr}, *fs,
-      {.out = may_color && isatty(STDOUT_FILENO) == 1,
-       .err = may_color && isatty(STDERR_FILENO) == 1});
+      {.in = &std::cin,
+       .out_has_colors = may_color && isatty(STDOUT_FILENO) == 1,
+       .err_has_colors = may_color && isatty(STDERR_FILENO) == 1});
   std::cout.flush();
   return std::cout.good() ? code : dcp::tools::kExitDestination;
 }

@@ -70,9 +70,9 @@ TEST(FsdpConfigCommandLine, NamesWhatIsWrong) {
   EXPECT_THAT(Parse(""), IsUsageError("VERB", "fsdp-config --help"));
   EXPECT_THAT(Parse("chekc a"),
               IsUsageError("did you mean 'check'?", "--help"));
-  EXPECT_THAT(
-      Parse("frobnicate a"),
-      IsUsageError("there are check, explain, to-fsdp2, convert", "--help"));
+  EXPECT_THAT(Parse("frobnicate a"),
+              IsUsageError("there are check, explain, to-fsdp2, convert, init",
+                           "--help"));
   EXPECT_THAT(Parse("check"),
               IsUsageError("FILE is missing", "fsdp-config check --help"));
   EXPECT_THAT(Parse("explain a b"), IsUsageError("'b' is a second", "explain"));
@@ -92,6 +92,7 @@ TEST(FsdpConfigCommandLine, NamesWhatIsWrong) {
               IsUsageError("no number from 1", "explain"));
   EXPECT_THAT(Parse("explain a --model="),
               IsUsageError("the name is empty", "explain"));
+  EXPECT_THAT(Parse("init a"), IsUsageError("init reads no FILE", "init"));
   EXPECT_THAT(Parse("convert a"), IsUsageError("--to DIALECT", "convert"));
   EXPECT_THAT(Parse("convert a --to deepspeed"),
               IsUsageError("'deepspeed' is not accelerate", "convert"));
@@ -111,8 +112,8 @@ TEST(FsdpConfigCommandLine, HelpIsAskedForAnywhere) {
 
 TEST(FsdpConfigHelp, TeachesEveryVerbInEightyColumns) {
   std::vector<std::string> pages = {GeneralHelp()};
-  for (const Verb verb :
-       {Verb::kCheck, Verb::kExplain, Verb::kToFsdp2, Verb::kConvert}) {
+  for (const Verb verb : {Verb::kCheck, Verb::kExplain, Verb::kToFsdp2,
+                          Verb::kConvert, Verb::kInit}) {
     pages.push_back(VerbHelp(verb));
     EXPECT_THAT(pages.back(),
                 AllOf(HasSubstr("Usage: fsdp-config "), HasSubstr("Options:"),

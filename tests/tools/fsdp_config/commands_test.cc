@@ -40,10 +40,12 @@ struct Outcome {
 class FsdpConfigCommands : public ::testing::Test {
  protected:
   Outcome Run(const std::vector<std::string>& args,
-              const std::vector<std::string>& variables = {}) {
+              const std::vector<std::string>& variables = {},
+              const std::string& answers = "") {
+    std::istringstream in(answers);
     std::ostringstream out, err;
-    const dcp::tools::ExitCode code =
-        RunCommand(args, variables, {.out = out, .err = err}, *fs_);
+    const dcp::tools::ExitCode code = RunCommand(
+        args, variables, {.out = out, .err = err}, *fs_, {.in = &in});
     return {code, out.str(), err.str()};
   }
 
@@ -126,6 +128,33 @@ TEST_F(FsdpConfigCommands, EveryVerbSpeaksJson) {
   const std::string bad = dir_.WriteFile("bad.yaml", "distributed_type: X\n");
   EXPECT_THAT(Run({"convert", bad, "--to", "composer", "--json"}).out,
               HasSubstr(R"("kind":"problem")"));
+}
+
+TEST_F(FsdpConfigCommands, InitAsksAndWritesWhatReadsBack) {
+  for (const char* dialect :
+       {"accelerate", "transformers", "composer", "torchtitan"}) {
+    // Sharded, 8 ranks, 2 copies, in the others the default.
+    const Outcome outcome = Run({"init", "--to", dialect}, {},
+                                "\n8\nmany\n2\n\n\nLlamaDecoderLayer\n"
+                                "\n\n\nyes\n");
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr("'many' is not a whole number"));
+    const std::string path = dir_.WriteFile("made", outcome.out);
+    const Outcome check = Run({"check", path, "--world-size", "8"});
+    EXPECT_EQ(check.code, 0) << check.out << outcome.out;
+    EXPECT_THAT(check.out, HasSubstr(dialect));
+    EXPECT_THAT(Run({"explain", path, "--world-size", "8"}).out,
+                AllOf(HasSubstr("2 copies x 4 shards"),
+                      HasSubstr("computes in bfloat16"),
+                      HasSubstr("computed again in backward")));
+  }
+  const Outcome copied = Run({"init"}, {}, "accelerate\ncopied\n4\n\n\n");
+  EXPECT_EQ(copied.code, 0) << copied.err;
+  EXPECT_THAT(copied.out, HasSubstr("distributed_type: MULTI_GPU"));
+  const Outcome ended = Run({"init"}, {}, "accelerate\n");
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_EQ(ended.out, "");
+  EXPECT_THAT(ended.err, HasSubstr("the answers end"));
 }
 
 TEST_F(FsdpConfigCommands, ADashIsStandardInput) {
