@@ -6,7 +6,11 @@
 //      agreement because every rank makes the same calls in the same order.
 //   3. The members of a group, and they alone, make a backend for each type of
 //      device, in which they find each other through those keys.
+//   4. They wait for one another: one that went on, and dropped the group,
+//      would close connections that others have yet to make.
 #include "fsdp/process_group.h"
+
+#include <signal.h>
 
 #include <algorithm>
 #include <memory>
@@ -117,7 +121,16 @@ Store OpenStore(const Launch& launch, std::chrono::milliseconds timeout) {
       absl::StrCat("restart/", launch.restart_count), std::move(store));
 }
 
-// Step 3 of the head comment. Null on ranks that are no members.
+// Step 4 of the head comment.
+void WaitForMembers(c10d::Store& store, int size) {
+  const std::string all = "all_connected";
+  if (store.add("num_connected", 1) == size) {
+    store.set(all, std::vector<uint8_t>{1});
+  }
+  store.wait({all});
+}
+
+// Steps 3 and 4 of the head comment. Null on ranks that are no members.
 ProcessGroup MakeGroup(Job& job, const std::vector<int64_t>& ranks,
                        const std::string& name) {
   const std::string key = absl::StrCat("group/", job.num_groups++);
@@ -137,15 +150,17 @@ ProcessGroup MakeGroup(Job& job, const std::vector<int64_t>& ranks,
                               " could not be connected with ", kind->name);
         },
         [&] {
+          const auto own =
+              c10::make_intrusive<c10d::PrefixStore>(kind->name, store);
           backend = kind->make(
-              {.store =
-                   c10::make_intrusive<c10d::PrefixStore>(kind->name, store),
+              {.store = own,
                .rank = rank,
                .size = size,
                .name = key,
                .ranks = std::vector<uint64_t>(ranks.begin(), ranks.end()),
                .timeout = job.timeout,
                .local_rank = job.launch.local_rank});
+          WaitForMembers(*own, size);
         });
     group->setBackend(kind->device_type, kind->type, backend);
     group->setDefaultBackend(kind->type);
@@ -167,6 +182,21 @@ void CheckRanks(const Job& job, const std::vector<int64_t>& ranks,
   }
 }
 
+// A handler rather than SIG_IGN, which programs that this one starts would
+// inherit. Gloo writes from its own threads and the caller's, so masking the
+// signal in one thread would not do.
+void SurviveBrokenPipes() {
+  struct sigaction current = {};
+  sigaction(SIGPIPE, nullptr, &current);
+  const bool is_default =
+      (current.sa_flags & SA_SIGINFO) == 0 && current.sa_handler == SIG_DFL;
+  if (!is_default) return;
+  struct sigaction nothing = {};
+  nothing.sa_handler = [](int) {};
+  nothing.sa_flags = SA_RESTART;
+  sigaction(SIGPIPE, &nothing, nullptr);
+}
+
 }  // namespace
 
 void init_process_group(const InitProcessGroupOptions& options) {
@@ -176,6 +206,7 @@ void init_process_group(const InitProcessGroupOptions& options) {
   TORCH_CHECK_VALUE(options.timeout.count() > 0, "timeout of ",
                     options.timeout.count(), " ms is not positive");
   if (FindBackend("gloo") == nullptr) RegisterBackend(GlooBackend());
+  SurviveBrokenPipes();
   auto job = std::make_unique<Job>();
   job->launch = ReadLaunch(GetEnvironment);
   job->timeout = options.timeout;

@@ -29,6 +29,11 @@ struct InitProcessGroupOptions {
 // without such an environment is a job of one. Collective. Throws c10::Error
 // when the environment contradicts itself, the others cannot be reached in
 // `timeout`, or it was called before.
+//
+// Where nobody handles SIGPIPE, its default action, which ends the process, is
+// taken from it for good, as Python does: a backend that writes to a rank that
+// died must get an error, not a signal. Programs that this one starts have the
+// default again.
 void init_process_group(const InitProcessGroupOptions& options = {});
 bool is_initialized();
 // Drops every group. Groups that others hold go on working until released.

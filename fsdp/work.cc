@@ -51,12 +51,24 @@ void WaitForWork(const c10::intrusive_ptr<c10d::Work>& work,
 }
 
 c10::intrusive_ptr<c10d::Work> IssueWork(
-    const c10d::ProcessGroup& group, const char* operation,
+    const c10d::ProcessGroup& group, absl::FunctionRef<std::string()> operation,
     absl::FunctionRef<c10::intrusive_ptr<c10d::Work>()> issue) {
   c10::intrusive_ptr<c10d::Work> work;
-  WithContext([&] { return FailureContext(group, operation); },
+  WithContext([&] { return FailureContext(group, operation()); },
               [&] { work = issue(); });
   return work;
+}
+
+c10::intrusive_ptr<c10d::Work> IssueWork(
+    const c10d::ProcessGroup& group, const char* operation,
+    absl::FunctionRef<c10::intrusive_ptr<c10d::Work>()> issue) {
+  return IssueWork(
+      group, [&] { return std::string(operation); }, issue);
+}
+
+void IssueAndWait(const c10d::ProcessGroup& group, const char* operation,
+                  absl::FunctionRef<c10::intrusive_ptr<c10d::Work>()> issue) {
+  WaitForWork(IssueWork(group, operation, issue), group, operation);
 }
 
 }  // namespace fsdp

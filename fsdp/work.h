@@ -24,10 +24,18 @@ void WaitForWork(const c10::intrusive_ptr<c10d::Work>& work,
                  const c10d::ProcessGroup& group, const char* operation);
 
 // Issues a collective: calls `issue` and returns its work, with errors treated
-// likewise.
+// likewise: Gloo raises some where a collective is issued, such as sending to a
+// rank that has gone.
+c10::intrusive_ptr<c10d::Work> IssueWork(
+    const c10d::ProcessGroup& group, absl::FunctionRef<std::string()> operation,
+    absl::FunctionRef<c10::intrusive_ptr<c10d::Work>()> issue);
 c10::intrusive_ptr<c10d::Work> IssueWork(
     const c10d::ProcessGroup& group, const char* operation,
     absl::FunctionRef<c10::intrusive_ptr<c10d::Work>()> issue);
+
+// Issues a collective and waits for it.
+void IssueAndWait(const c10d::ProcessGroup& group, const char* operation,
+                  absl::FunctionRef<c10::intrusive_ptr<c10d::Work>()> issue);
 
 // Calls `call`; an error becomes a c10::DistBackendError that begins with
 // `context`, which is only asked for then.

@@ -173,11 +173,13 @@ absl::StatusOr<std::vector<std::string>> ProcessGroupCoordinator::Gather(
       }
     }
     std::vector<at::Tensor> own{EnvelopeOf(value)};
-    fsdp::WaitForWork(gloo().gather(envelopes, own, {}), *group_, "gather");
+    fsdp::IssueAndWait(*group_, "gather",
+                       [&] { return gloo().gather(envelopes, own, {}); });
     if (rank() != 0) {
       if (!HasRest(value)) return texts;
       std::vector<at::Tensor> rest{RestOf(value)};
-      fsdp::WaitForWork(gloo().send(rest, 0, kGatherTag), *group_, "gather");
+      fsdp::IssueAndWait(*group_, "gather",
+                         [&] { return gloo().send(rest, 0, kGatherTag); });
       return texts;
     }
     for (const at::Tensor& envelope : envelopes[0]) {
@@ -187,8 +189,9 @@ absl::StatusOr<std::vector<std::string>> ProcessGroupCoordinator::Gather(
     for (size_t i = 1; i < texts.size(); ++i) {
       if (!HasRest(texts[i])) continue;
       std::vector<at::Tensor> rest{RestOf(texts[i])};
-      fsdp::WaitForWork(gloo().recv(rest, static_cast<int>(i), kGatherTag),
-                        *group_, "gather");
+      fsdp::IssueAndWait(*group_, "gather", [&] {
+        return gloo().recv(rest, static_cast<int>(i), kGatherTag);
+      });
     }
     return texts;
   });
@@ -210,19 +213,22 @@ absl::StatusOr<std::string> ProcessGroupCoordinator::Scatter(
       }
     }
     std::vector<at::Tensor> own{EmptyEnvelope()};
-    fsdp::WaitForWork(gloo().scatter(own, envelopes, {}), *group_, "scatter");
+    fsdp::IssueAndWait(*group_, "scatter",
+                       [&] { return gloo().scatter(own, envelopes, {}); });
     if (rank() != 0) {
       std::string text = TextOf(own[0]);
       if (!HasRest(text)) return text;
       std::vector<at::Tensor> rest{RestOf(text)};
-      fsdp::WaitForWork(gloo().recv(rest, 0, kScatterTag), *group_, "scatter");
+      fsdp::IssueAndWait(*group_, "scatter",
+                         [&] { return gloo().recv(rest, 0, kScatterTag); });
       return text;
     }
     for (size_t i = 1; i < values.size(); ++i) {
       if (!HasRest(values[i])) continue;
       std::vector<at::Tensor> rest{RestOf(values[i])};
-      fsdp::WaitForWork(gloo().send(rest, static_cast<int>(i), kScatterTag),
-                        *group_, "scatter");
+      fsdp::IssueAndWait(*group_, "scatter", [&] {
+        return gloo().send(rest, static_cast<int>(i), kScatterTag);
+      });
     }
     return std::move(values[0]);
   });
@@ -241,7 +247,8 @@ absl::StatusOr<bool> ProcessGroupCoordinator::Any(bool mine) {
     std::vector<at::Tensor> flag{at::full({1}, mine ? 1 : 0, at::kByte)};
     c10d::AllreduceOptions options;
     options.reduceOp = c10d::ReduceOp::MAX;
-    fsdp::WaitForWork(gloo().allreduce(flag, options), *group_, "all-reduce");
+    fsdp::IssueAndWait(*group_, "all-reduce",
+                       [&] { return gloo().allreduce(flag, options); });
     return flag[0].item<uint8_t>() != 0;
   });
 }
@@ -250,7 +257,12 @@ absl::StatusOr<ProcessGroupCoordinator::Transfer> ProcessGroupCoordinator::Send(
     int64_t dst, ByteSpan bytes) {
   return CatchTorch([&] {
     std::vector<at::Tensor> tensors{Wrap(bytes.data(), bytes.size())};
-    return Transfer(gloo().send(tensors, static_cast<int>(dst), kTransferTag),
+    return Transfer(fsdp::IssueWork(*group_, "transfer",
+                                    [&] {
+                                      return gloo().send(tensors,
+                                                         static_cast<int>(dst),
+                                                         kTransferTag);
+                                    }),
                     group_);
   });
 }
@@ -259,7 +271,12 @@ absl::StatusOr<ProcessGroupCoordinator::Transfer>
 ProcessGroupCoordinator::Receive(int64_t src, MutableByteSpan bytes) {
   return CatchTorch([&] {
     std::vector<at::Tensor> tensors{Wrap(bytes.data(), bytes.size())};
-    return Transfer(gloo().recv(tensors, static_cast<int>(src), kTransferTag),
+    return Transfer(fsdp::IssueWork(*group_, "transfer",
+                                    [&] {
+                                      return gloo().recv(tensors,
+                                                         static_cast<int>(src),
+                                                         kTransferTag);
+                                    }),
                     group_);
   });
 }

@@ -1,7 +1,10 @@
 #include "fsdp/process_group.h"
 
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <string>
@@ -53,6 +56,39 @@ TEST(ProcessGroup, AProcessAloneIsAJobOfOne) {
   init_process_group({.backend = "cpu:gloo"});
   EXPECT_EQ(SumOver(world_group(), 2), 2);
   destroy_process_group();
+}
+
+// Writes to a pipe that nobody reads, as Gloo does to a rank that has died.
+void ExpectBrokenPipesAreErrors() {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  close(ends[0]);
+  EXPECT_EQ(write(ends[1], "x", 1), -1);
+  EXPECT_EQ(errno, EPIPE);
+  close(ends[1]);
+}
+
+TEST(ProcessGroup, ABrokenPipeIsAnErrorAndNoSignal) {
+  RunRanks(1, [] {
+    signal(SIGPIPE, SIG_DFL);
+    init_process_group();
+    ExpectBrokenPipesAreErrors();
+    // What this process starts dies of it as ever.
+    const int status = std::system("kill -PIPE $$");
+    EXPECT_EQ(WTERMSIG(status), SIGPIPE);
+    destroy_process_group();
+    ExpectBrokenPipesAreErrors();
+  });
+}
+
+TEST(ProcessGroup, LeavesAnotherHandlerOfBrokenPipesAlone) {
+  RunRanks(1, [] {
+    static int calls = 0;
+    signal(SIGPIPE, [](int) { ++calls; });
+    init_process_group();
+    ExpectBrokenPipesAreErrors();
+    EXPECT_EQ(calls, 1);
+  });
 }
 
 TEST(ProcessGroup, RefusesUnknownBackends) {
@@ -151,7 +187,10 @@ TEST(ProcessGroup, ARankThatDiesEndsTheOthers) {
 
 TEST(ProcessGroup, ACollectiveThatOneRankSkipsTimesOut) {
   RunRanks(2, [] {
-    init_process_group({.timeout = std::chrono::milliseconds(500)});
+    init_process_group();
+    // Not before: on a slow machine the ranks come one after the other.
+    world_group()->getBackend(c10::kCPU)->setTimeout(
+        std::chrono::milliseconds(500));
     if (get_rank() == 0) {
       EXPECT_THAT(ErrorOf([] { SumOver(world_group(), 1); }),
                   AllOf(HasSubstr("rank 0 of 2 in group \"world\": sum failed"),
@@ -163,7 +202,9 @@ TEST(ProcessGroup, ACollectiveThatOneRankSkipsTimesOut) {
 
 TEST(ProcessGroup, AGroupThatOneRankDoesNotMakeTimesOut) {
   RunRanks(2, [] {
-    init_process_group({.timeout = std::chrono::milliseconds(500)});
+    // Time enough to meet, once both have been started.
+    testing::WaitForAllRanks();
+    init_process_group({.timeout = std::chrono::seconds(10)});
     if (get_rank() == 0) {
       EXPECT_THAT(ErrorOf([] {
                     new_group({0, 1}, "tp");

@@ -1,7 +1,5 @@
 #include "fsdp/examples/train_llama/progress.h"
 
-#include <sys/resource.h>
-
 #include <cmath>
 #include <cstdio>
 #include <fstream>
@@ -13,7 +11,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "c10/core/CachingDeviceAllocator.h"
+#include "dcp/base/peak_memory.h"
 #include "fsdp/process_group.h"
+#include "fsdp/work.h"
 
 namespace llama {
 namespace {
@@ -27,9 +27,7 @@ at::Tensor RoomFor(const Config& config, int64_t num_steps) {
 double PeakMemoryMib(const Config& config) {
   constexpr double kMib = 1 << 20;
   if (config.device == "cpu") {
-    rusage usage = {};
-    getrusage(RUSAGE_SELF, &usage);
-    return static_cast<double>(usage.ru_maxrss) * 1024 / kMib;
+    return static_cast<double>(dcp::PeakMemoryBytes()) / kMib;
   }
   const auto stats = c10::getDeviceAllocator(at::kCUDA)->getDeviceStats(
       static_cast<c10::DeviceIndex>(fsdp::get_local_rank()));
@@ -62,7 +60,9 @@ at::Tensor Progress::Losses() {
         losses_.slice(0, num_averaged_, num_steps_)};
     c10d::AllreduceOptions average;
     average.reduceOp = c10d::ReduceOp::AVG;
-    fsdp::world_group()->allreduce(window, average)->wait();
+    const fsdp::ProcessGroup world = fsdp::world_group();
+    fsdp::IssueAndWait(*world, "all-reduce of losses",
+                       [&] { return world->allreduce(window, average); });
     num_averaged_ = num_steps_;
   }
   return losses_.slice(0, 0, num_steps_);

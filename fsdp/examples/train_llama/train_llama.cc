@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
+#include "dcp/torch/torch_status.h"
 #include "fsdp/clip_grad_norm.h"
 #include "fsdp/examples/train_llama/checkpoints.h"
 #include "fsdp/examples/train_llama/config.h"
@@ -177,7 +178,10 @@ int Main(int argc, char** argv) {
     absl::PrintF("%s", HelpText());
     return 0;
   }
-  if (status.ok()) status = Train(*config);
+  // LibTorch and the engine report with exceptions, a rank that died included.
+  if (status.ok()) {
+    status = dcp::CatchTorch([&] { return Train(*config); });
+  }
   if (status.ok()) return 0;
   absl::FPrintF(stderr, "train_llama: %s\n", status.message());
   return 1;

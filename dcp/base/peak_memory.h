@@ -1,12 +1,12 @@
 // The most memory that this process ever had resident. Any thread.
-#ifndef TOOLS_PEAK_MEMORY_H_
-#define TOOLS_PEAK_MEMORY_H_
+#ifndef DCP_BASE_PEAK_MEMORY_H_
+#define DCP_BASE_PEAK_MEMORY_H_
 
 #include <cstdint>
 
 #include "absl/strings/string_view.h"
 
-namespace dcp::tools {
+namespace dcp {
 
 // Bytes; 0 where the kernel does not say.
 uint64_t PeakMemoryBytes();
@@ -14,6 +14,6 @@ uint64_t PeakMemoryBytes();
 // The same from the text of /proc/self/status.
 uint64_t PeakMemoryFrom(absl::string_view status);
 
-}  // namespace dcp::tools
+}  // namespace dcp
 
-#endif  // TOOLS_PEAK_MEMORY_H_
+#endif  // DCP_BASE_PEAK_MEMORY_H_

@@ -1,8 +1,8 @@
-#include "tools/peak_memory.h"
+#include "dcp/base/peak_memory.h"
 
 #include "gtest/gtest.h"
 
-namespace dcp::tools {
+namespace dcp {
 namespace {
 
 TEST(PeakMemory, ReadsTheLineOfTheKernel) {
@@ -20,4 +20,4 @@ TEST(PeakMemory, OfThisProcessIsKnown) {
 }
 
 }  // namespace
-}  // namespace dcp::tools
+}  // namespace dcp

@@ -1,4 +1,4 @@
-#include "tools/peak_memory.h"
+#include "dcp/base/peak_memory.h"
 
 #include <fstream>
 #include <optional>
@@ -11,7 +11,7 @@
 #include "absl/strings/strip.h"
 #include "dcp/base/bytes.h"
 
-namespace dcp::tools {
+namespace dcp {
 
 uint64_t PeakMemoryBytes() {
   // Not getrusage: its maximum survives exec and so may be the parent's.
@@ -34,4 +34,4 @@ uint64_t PeakMemoryFrom(absl::string_view status) {
   return 0;
 }
 
-}  // namespace dcp::tools
+}  // namespace dcp
