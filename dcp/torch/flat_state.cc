@@ -1,5 +1,6 @@
 #include "dcp/torch/flat_state.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -37,10 +38,13 @@ absl::StatusOr<StateValue> Expand(const StateValue& value) {
   }
   if (const auto* list = value.get_if<StateList>()) {
     StateList expanded;
+    absl::Status status;
     for (const StateValue& item : *list) {
-      DCP_ASSIGN_OR_RETURN(StateValue copy, Expand(item));
-      expanded.push_back(std::move(copy));
+      absl::StatusOr<StateValue> copy = Expand(item);
+      status.Update(copy.status());
+      expanded.push_back(copy.ok() ? *std::move(copy) : StateValue());
     }
+    DCP_RETURN_IF_ERROR(status);
     return StateValue(std::move(expanded));
   }
   if (const auto* object = value.get_if<StatefulPtr>()) {
@@ -63,10 +67,11 @@ absl::Status Restore(const StateValue& expanded, StateValue& value) {
   auto* list = value.get_if<StateList>();
   if (list != nullptr && !IsLeaf(expanded)) {
     const auto& from = *expanded.get_if<StateList>();
+    absl::Status status;
     for (size_t i = 0; i < list->size(); ++i) {
-      DCP_RETURN_IF_ERROR(Restore(from[i], (*list)[i]));
+      status.Update(Restore(from[i], (*list)[i]));
     }
-    return absl::OkStatus();
+    return status;
   }
   // A tensor is the same object still; a plain value may be another.
   if (!IsTensor(value)) value = expanded;
@@ -151,23 +156,41 @@ absl::StatusOr<StateValue> DictFromItems(absl::Span<const Value> items) {
   return StateValue(std::move(dict));
 }
 
+// The entries of a dict by key: ranks may have added them in any order.
+template <typename Dict>
+auto SortedEntries(Dict& dict) {
+  std::vector<decltype(&*dict.begin())> entries;
+  for (auto& entry : dict) entries.push_back(&entry);
+  std::sort(entries.begin(), entries.end(),
+            [](const auto* a, const auto* b) { return a->first < b->first; });
+  return entries;
+}
+
 }  // namespace
 
 absl::StatusOr<StateDict> ExpandState(const StateDict& state) {
   StateDict expanded;
-  for (const auto& [key, value] : state) {
-    absl::StatusOr<StateValue> copy = Expand(value);
-    if (!copy.ok()) return Annotate(copy.status(), key);
-    expanded[key] = *std::move(copy);
+  for (const auto& entry : state) expanded[entry.first];  // in its own order
+  absl::Status status;
+  for (const auto* entry : SortedEntries(state)) {
+    absl::StatusOr<StateValue> copy = Expand(entry->second);
+    if (copy.ok()) {
+      expanded[entry->first] = *std::move(copy);
+    } else {
+      status.Update(Annotate(copy.status(), entry->first));
+    }
   }
+  DCP_RETURN_IF_ERROR(status);
   return expanded;
 }
 
 absl::Status RestoreState(const StateDict& expanded, StateDict& state) {
-  for (auto& [key, value] : state) {
-    DCP_RETURN_IF_ERROR(Annotate(Restore(*expanded.find(key), value), key));
+  absl::Status status;
+  for (auto* entry : SortedEntries(state)) {
+    status.Update(Annotate(Restore(*expanded.find(entry->first), entry->second),
+                           entry->first));
   }
-  return absl::OkStatus();
+  return status;
 }
 
 absl::StatusOr<std::vector<StateLeaf>> FlattenState(StateDict& state) {

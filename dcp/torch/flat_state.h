@@ -17,11 +17,13 @@
 namespace dcp {
 
 // `state` with every Stateful replaced by the dict that it gives. Tensors
-// alias. Errors name the object.
+// alias. Errors name the object. Objects may make collectives, so all are
+// asked, also after one that failed, and in an order that does not depend on
+// in which entries were added: by key in a dict, by position in a list.
 absl::StatusOr<StateDict> ExpandState(const StateDict& state);
 
 // The way back: gives `state` the plain values of `expanded`, which was made
-// of it, and Stateful objects their dicts.
+// of it, and Stateful objects their dicts, likewise.
 absl::Status RestoreState(const StateDict& expanded, StateDict& state);
 
 struct StateLeaf {

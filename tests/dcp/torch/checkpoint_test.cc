@@ -23,6 +23,7 @@
 #include "fsdp/device_mesh.h"
 #include "fsdp/dtensor.h"
 #include "fsdp/process_group.h"
+#include "fsdp/work.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/dcp/torch/layouts.h"
@@ -262,6 +263,47 @@ TEST(Checkpoint, StatefulObjectsGiveAndGetTheirState) {
   ASSERT_OK(load(state, dir.Join("c")));
   EXPECT_EQ(counter->count, 9);
   EXPECT_TRUE(at::equal(counter->weights, at::ones({2}) * 4));
+}
+
+// Asks all ranks, as a data loader that is spread over them would.
+class Summed final : public Stateful {
+ public:
+  explicit Summed(int64_t size) : size_(size) {}
+  absl::StatusOr<StateDict> state_dict() override {
+    return StateDict{{"sum", Sum()}};
+  }
+  absl::Status load_state_dict(const StateDict& state) override {
+    is_right = at::equal(*state.find("sum")->get_if<at::Tensor>(), Sum());
+    return absl::OkStatus();
+  }
+  bool is_right = false;
+
+ private:
+  at::Tensor Sum() const {
+    const fsdp::ProcessGroup world = fsdp::world_group();
+    std::vector<at::Tensor> sum{
+        at::full({size_}, static_cast<double>(fsdp::get_rank() + size_))};
+    fsdp::IssueAndWait(*world, "sum", [&] { return world->allreduce(sum); });
+    return sum[0];
+  }
+
+  const int64_t size_;
+};
+
+TEST(Checkpoint, StatefulObjectsOfRanksThatOrderThemDifferently) {
+  RunRanks(2, [] {
+    fsdp::init_process_group();
+    const auto one = std::make_shared<Summed>(1);
+    const auto nine = std::make_shared<Summed>(9);
+    StateDict state;
+    if (fsdp::get_rank() == 0) state = {{"a", one}, {"b", nine}};
+    if (fsdp::get_rank() == 1) state = {{"b", nine}, {"a", one}};
+    const std::string path = SharedDir() + "/checkpoint";
+    ASSERT_OK(save(state, path));
+    ASSERT_OK(load(state, path));
+    EXPECT_TRUE(one->is_right);
+    EXPECT_TRUE(nine->is_right);
+  });
 }
 
 TEST(Checkpoint, TensorsInAnyStridesAndNoneAtAll) {

@@ -118,5 +118,60 @@ TEST(FlatState, ObjectsAreReplacedByTheirStateAndGetItBack) {
                        "nested: scheduler: not started"));
 }
 
+// Notes who is asked and told; fails on demand.
+class Recorder final : public Stateful {
+ public:
+  Recorder(std::string name, std::string& calls, bool fails = false)
+      : name_(std::move(name)), calls_(calls), fails_(fails) {}
+  absl::StatusOr<StateDict> state_dict() override {
+    calls_ += name_;
+    if (fails_) return absl::UnavailableError("not now");
+    return StateDict{{"name", name_}};
+  }
+  absl::Status load_state_dict(const StateDict&) override {
+    calls_ += name_;
+    return fails_ ? absl::UnavailableError("not now") : absl::OkStatus();
+  }
+
+ private:
+  const std::string name_;
+  std::string& calls_;
+  const bool fails_;
+};
+
+TEST(FlatState, ObjectsAreVisitedInOneOrderWhateverThatOfTheKeys) {
+  std::string calls;
+  const auto make = [&](const char* name) {
+    return std::make_shared<Recorder>(name, calls);
+  };
+  StateDict state{{"c", make("3")},
+                  {"b", StateDict{{"y", make("2")}, {"x", make("1")}}},
+                  {"d", StateList{make("4"), make("5")}},
+                  {"a", make("0")}};
+  ASSERT_OK_AND_ASSIGN(const StateDict expanded, ExpandState(state));
+  EXPECT_EQ(calls, "012345");
+  calls.clear();
+  ASSERT_OK(RestoreState(expanded, state));
+  EXPECT_EQ(calls, "012345");
+  // The dict keeps its own order.
+  EXPECT_EQ(expanded.begin()->first, "c");
+}
+
+TEST(FlatState, AllObjectsAreVisitedAlsoAfterOneThatFailed) {
+  // Another rank's does not fail, and may wait for those that follow.
+  std::string calls;
+  StateDict state{{"b", std::make_shared<Recorder>("1", calls)},
+                  {"a", std::make_shared<Recorder>("0", calls, true)},
+                  {"c", std::make_shared<Recorder>("2", calls)}};
+  EXPECT_THAT(ExpandState(state),
+              StatusIs(absl::StatusCode::kUnavailable, "a: not now"));
+  EXPECT_EQ(calls, "012");
+  calls.clear();
+  const StateDict none;
+  EXPECT_THAT(RestoreState({{"a", none}, {"b", none}, {"c", none}}, state),
+              StatusIs(absl::StatusCode::kUnavailable, "a: not now"));
+  EXPECT_EQ(calls, "012");
+}
+
 }  // namespace
 }  // namespace dcp
