@@ -4,7 +4,6 @@
 
 #include "ATen/ops/cat.h"
 #include "fsdp/fsdp_param.h"
-#include "fsdp/work.h"
 #include "torch/csrc/distributed/c10d/Backend.hpp"
 
 namespace fsdp {
@@ -30,9 +29,7 @@ Work AllGatherInto(const at::Tensor& output, const at::Tensor& input,
   at::Tensor src = input;
   c10d::AllgatherOptions options;
   options.asyncOp = IsAsync(dst);
-  return IssueWork(group, "all-gather", [&] {
-    return BackendFor(dst, group)._allgather_base(dst, src, options);
-  });
+  return BackendFor(dst, group)._allgather_base(dst, src, options);
 }
 
 Work ReduceScatterInto(const at::Tensor& output, const at::Tensor& input,
@@ -42,9 +39,7 @@ Work ReduceScatterInto(const at::Tensor& output, const at::Tensor& input,
   c10d::ReduceScatterOptions options;
   options.reduceOp = op;
   options.asyncOp = IsAsync(dst);
-  return IssueWork(group, "reduce-scatter", [&] {
-    return BackendFor(dst, group)._reduce_scatter_base(dst, src, options);
-  });
+  return BackendFor(dst, group)._reduce_scatter_base(dst, src, options);
 }
 
 Work AllReduce(const at::Tensor& tensor, const c10d::ReduceOp& op,
@@ -53,9 +48,7 @@ Work AllReduce(const at::Tensor& tensor, const c10d::ReduceOp& op,
   c10d::AllreduceOptions options;
   options.reduceOp = op;
   options.asyncOp = IsAsync(tensor);
-  return IssueWork(group, "all-reduce", [&] {
-    return BackendFor(tensor, group).allreduce(tensors, options);
-  });
+  return BackendFor(tensor, group).allreduce(tensors, options);
 }
 
 void CopyOut(const at::Tensor& rows, const ShardGeometry& geometry,

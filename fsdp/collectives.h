@@ -30,6 +30,7 @@ using Work = c10::intrusive_ptr<c10d::Work>;
 inline constexpr int64_t kAlignment = 16;
 int64_t AlignUp(int64_t num_bytes);
 
+// Errors of these are the backend's own: see IssueWork.
 // Fills `output` (world times `input`) with the input of every rank. Null on a
 // stream: there the stream is what waits.
 Work AllGatherInto(const at::Tensor& output, const at::Tensor& input,

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "fsdp/desync_check.h"
 #include "fsdp/fsdp_state.h"
 #include "fsdp/fully_shard.h"
 
@@ -44,7 +43,7 @@ UnshardHandle FSDPModule::unshard(bool async) {
   if (group == nullptr) return UnshardHandle(nullptr);
   if (group->sharding() != FsdpParamGroup::Sharding::kUnsharded &&
       !group->gather_pending()) {
-    CheckInStep(*group, "all-gather", "unshard");
+    group->CheckGatherInStep("unshard");
     state_->context().comm().BeginGathers(nullptr);
     group->Unshard();
   }
@@ -74,6 +73,12 @@ void FSDPModule::set_requires_gradient_sync(bool value, bool recurse) {
 void FSDPModule::set_requires_all_reduce(bool value, bool recurse) {
   ForGroups(*state_, recurse, [value](FsdpParamGroup& group) {
     group.settings().requires_all_reduce = value;
+  });
+}
+
+void FSDPModule::set_zero_missing_gradients(bool value, bool recurse) {
+  ForGroups(*state_, recurse, [value](FsdpParamGroup& group) {
+    group.settings().zero_missing_gradients = value;
   });
 }
 

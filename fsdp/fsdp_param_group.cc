@@ -7,6 +7,7 @@
 #include "ATen/ops/zeros.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "fsdp/desync_check.h"
 #include "fsdp/fsdp_state.h"
 #include "fsdp/state_context.h"
 #include "fsdp/work.h"
@@ -47,7 +48,17 @@ StateContext& FsdpParamGroup::context() const { return state_->context(); }
 
 std::string FsdpParamGroup::Describe(const char* collective) const {
   const std::string& name = state_->name();
-  return absl::StrCat(collective, " of ", name.empty() ? "the root" : name);
+  return name.empty() ? absl::StrCat(collective, " of the root")
+                      : absl::StrCat(collective, " of '", name, "'");
+}
+
+const ProcessGroup& FsdpParamGroup::gather_group() const {
+  return sharding_ == Sharding::kShardedPostForward ? config_.post_forward_group
+                                                    : config_.shard_group;
+}
+
+void FsdpParamGroup::CheckGatherInStep(const std::string& reason) const {
+  CheckInStep(gather_group(), Describe("all-gather"), reason);
 }
 
 c10::Device FsdpParamGroup::shard_device() const {
@@ -222,9 +233,7 @@ void FsdpParamGroup::Unshard() {
   PendingGather gather;
   gather.begin_us = StepRecorder::NowMicros();
   gather.from_post_forward = sharding_ == Sharding::kShardedPostForward;
-  c10d::ProcessGroup& group = gather.from_post_forward
-                                  ? *config_.post_forward_group
-                                  : *config_.shard_group;
+  c10d::ProcessGroup& group = *gather_group();
   if (!gather.from_post_forward) {
     RefreshShards();
     CheckReady();
@@ -329,11 +338,15 @@ void FsdpParamGroup::StartGather(PendingGather& gather,
   StepReport& report = comm.recorder().report();
   ++report.num_all_gathers;
   report.gathered_bytes += static_cast<uint64_t>(num_bytes);
-  if (settings_.custom_all_gather) {
-    settings_.custom_all_gather(gather.output, gather.input, group);
-  } else {
-    gather.work = AllGatherInto(gather.output, gather.input, group);
-  }
+  gather.work = IssueWork(
+      group, [this] { return Describe("all-gather"); },
+      [&]() -> Work {
+        if (!settings_.custom_all_gather) {
+          return AllGatherInto(gather.output, gather.input, group);
+        }
+        settings_.custom_all_gather(gather.output, gather.input, group);
+        return Work();
+      });
   if (comm.has_streams()) gather.done = comm.Record(comm.all_gather());
 }
 

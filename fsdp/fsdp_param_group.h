@@ -40,6 +40,7 @@ class FsdpParamGroup {
     bool reshard_after_backward = true;
     bool unshard_in_backward = true;
     bool force_sum_reduction = false;
+    bool zero_missing_gradients = false;
     bool allocate_from_process_group = false;
     std::optional<double> divide_factor;
     CustomAllGather custom_all_gather;
@@ -76,6 +77,9 @@ class FsdpParamGroup {
   bool kept_by_user() const { return kept_by_user_; }
   void set_kept_by_user(bool kept) { kept_by_user_ = kept; }
 
+  // Compares the gather that comes next with that of other ranks; `reason` is
+  // for errors. See desync_check.h.
+  void CheckGatherInStep(const std::string& reason) const;
   // Starts the gather; nothing when it is under way or done.
   void Unshard();
   // Makes the parameters usable; starts what was not started.
@@ -87,15 +91,19 @@ class FsdpParamGroup {
   // A gather that nobody will use: waits, and drops it.
   void DropGather();
 
-  // Gradients of this pass are there. Frees and reduces, or keeps them.
-  void PostBackward();
+  // Gradients of this pass are there. Frees and reduces, or keeps them. Where
+  // missing gradients count as zero, reduces `at_end` of backward alone: only
+  // then is it known, on every rank, which are missing.
+  void PostBackward(bool at_end);
   // Awaits the reduction under way, if any, and hands out the gradients.
   void FinishReduction();
   // The end of a backward: the device's copies to the CPU, and marks.
   void FinishBackward();
   // Forgets gradients and marks of a backward that threw.
   void ResetAfterError();
-  bool HasGradients() const;
+  // At the end of backward: whether gradients, those of earlier microbatches
+  // among them, are still to be reduced.
+  bool OwesReduction() const;
   // Marks of the parameters: see FsdpParam.
   bool AwaitsGradients() const;
   bool AllGradientsArrived() const;
@@ -125,8 +133,8 @@ class FsdpParamGroup {
     int64_t begin_us = 0;
   };
   struct PendingReduction {
-    std::vector<FsdpParam*> params;
-    at::Tensor input, output;
+    std::vector<FsdpParam*> params;  // in the order of params_
+    at::Tensor input, output;        // of these, one behind the other
     Work work;
     EventPtr done;
     ReductionPlan plan;
@@ -135,8 +143,13 @@ class FsdpParamGroup {
 
   void AllocateShards(c10::Device device,
                       const std::vector<c10::ScalarType>& dtypes);
-  // "all-gather of layers.3", for errors.
+  // Of the process group of the next gather.
+  const ProcessGroup& gather_group() const;
+  // "all-gather of 'layers.3'", for errors.
   std::string Describe(const char* collective) const;
+  // The same of a reduction of the gradients of `params`.
+  std::string DescribeReduction(const char* collective,
+                                const std::vector<FsdpParam*>& params) const;
   c10::Device shard_device() const;
   void CheckReady() const;
   void GatherInputs(PendingGather& gather);
@@ -152,11 +165,16 @@ class FsdpParamGroup {
   void FreeUnsharded();
   at::Tensor EmptyBuffer(int64_t numel, c10::ScalarType dtype,
                          c10d::ProcessGroup& group) const;
+  ReductionPlan PlanFor(c10::ScalarType dtype) const;
+  void FillReduction(PendingReduction& reduction,
+                     const std::vector<at::Tensor>& gradients) const;
   void StartReduction(std::vector<FsdpParam*> params,
                       std::vector<at::Tensor> gradients);
   void HandOutAlone(const std::vector<FsdpParam*>& params,
                     const std::vector<at::Tensor>& gradients);
   void CompleteReduction(PendingReduction& reduction);
+  void AddPartialReduction(PendingReduction& reduction);
+  void FinishPartialReduction();
   bool AllReduceAcrossReplicas(PendingReduction& reduction);
   void HandOut(const std::vector<FsdpParam*>& params,
                const std::vector<at::Tensor>& gradients);
@@ -178,9 +196,10 @@ class FsdpParamGroup {
   std::optional<PendingGather> pending_gather_;
   std::optional<PendingReduction> pending_reduction_;
   EventPtr resharded_;  // to the smaller group: the next gather waits for it
-  at::Tensor partial_reduction_;  // HSDP with a postponed all-reduce
-  at::Tensor held_all_reduce_;    // read on its stream until the end
-  EventPtr reduced_;              // on the stream of reduction
+  // HSDP with a postponed all-reduce: the sum so far.
+  std::optional<PendingReduction> partial_reduction_;
+  at::Tensor held_all_reduce_;  // read on its stream until the end
+  EventPtr reduced_;            // on the stream of reduction
 };
 
 }  // namespace fsdp

@@ -4,7 +4,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "ATen/ops/cat.h"
 #include "ATen/ops/empty.h"
+#include "ATen/ops/zeros.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "fsdp/desync_check.h"
 #include "fsdp/fsdp_param_group.h"
 #include "fsdp/fsdp_state.h"
 #include "fsdp/state_context.h"
@@ -20,8 +25,15 @@ namespace {
 c10::ScalarType ReductionDtype(const std::vector<FsdpParam*>& params,
                                const std::vector<at::Tensor>& gradients,
                                std::optional<c10::ScalarType> reduce_dtype) {
-  const c10::ScalarType first = gradients.front().scalar_type();
+  // One that is missing has the dtype that it would have.
+  c10::ScalarType first = params.front()->gathered_dtype();
   for (size_t i = 0; i < gradients.size(); ++i) {
+    if (!gradients[i].defined()) continue;
+    first = gradients[i].scalar_type();
+    break;
+  }
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (!gradients[i].defined()) continue;
     TORCH_CHECK_NOT_IMPLEMENTED(gradients[i].layout() == at::kStrided,
                                 "fsdp: the gradient of '", params[i]->name(),
                                 "' is ", gradients[i].layout(),
@@ -44,9 +56,14 @@ void Divide(at::Tensor& tensor, double by) {
 
 }  // namespace
 
-bool FsdpParamGroup::HasGradients() const {
-  return std::any_of(params_.begin(), params_.end(),
-                     [](const auto& param) { return param->HasGradient(); });
+bool FsdpParamGroup::OwesReduction() const {
+  const bool has_gradients =
+      std::any_of(params_.begin(), params_.end(),
+                  [](const auto& param) { return param->HasGradient(); });
+  if (has_gradients) return true;
+  return settings_.requires_gradient_sync &&
+         (settings_.zero_missing_gradients ||
+          (settings_.requires_all_reduce && partial_reduction_.has_value()));
 }
 
 bool FsdpParamGroup::AwaitsGradients() const {
@@ -74,29 +91,83 @@ void FsdpParamGroup::ClearMarks(bool used_too) {
   }
 }
 
-void FsdpParamGroup::PostBackward() {
+void FsdpParamGroup::PostBackward(bool at_end) {
   const EngineScope scope;
   ClearMarks(/*used_too=*/false);
   const std::optional<c10::ScalarType> reduce_dtype =
       config_.mp_policy.reduce_dtype;
+  const bool zeros = settings_.zero_missing_gradients;
+  const bool reduces = settings_.requires_gradient_sync && (at_end || !zeros);
   std::vector<FsdpParam*> params;
   std::vector<at::Tensor> gradients;
   for (const auto& param : params_) {
-    if (!param->HasGradient()) continue;
-    if (!settings_.requires_gradient_sync) {
+    if (!reduces) {
       param->KeepGradient(reduce_dtype);
+      continue;
+    }
+    if (!param->HasGradient() && !(zeros && param->leaf().requires_grad())) {
       continue;
     }
     params.push_back(param.get());
     gradients.push_back(param->TakeGradient(reduce_dtype));
   }
   if (settings_.reshard_after_backward) Reshard(/*after_forward=*/false);
-  if (params.empty()) return;
+  if (!reduces) return;
   CommContext& comm = context().comm();
   if (comm.pending_reduction != nullptr) {
     comm.pending_reduction->FinishReduction();
   }
-  StartReduction(std::move(params), std::move(gradients));
+  if (params.empty()) {
+    FinishPartialReduction();
+  } else {
+    StartReduction(std::move(params), std::move(gradients));
+  }
+}
+
+std::string FsdpParamGroup::DescribeReduction(
+    const char* collective, const std::vector<FsdpParam*>& params) const {
+  std::vector<std::string> missing;
+  for (const auto& param : params_) {
+    if (!param->leaf().requires_grad()) continue;
+    if (std::find(params.begin(), params.end(), param.get()) == params.end()) {
+      missing.push_back(absl::StrCat("'", param->name(), "'"));
+    }
+  }
+  std::string text = Describe(collective);
+  if (!missing.empty()) {
+    absl::StrAppend(&text, kWithoutGradients, absl::StrJoin(missing, ", "));
+  }
+  return text;
+}
+
+ReductionPlan FsdpParamGroup::PlanFor(c10::ScalarType dtype) const {
+  return PlanReduction(
+      {.dtype = dtype,
+       .shard_world = config_.shard_group->getSize(),
+       .replicate_world =
+           config_.replicate_group ? config_.replicate_group->getSize() : 1,
+       .factor = settings_.divide_factor,
+       .force_sum = settings_.force_sum_reduction,
+       .has_premul_sum = HasPremulSum(*config_.shard_group, config_.device)});
+}
+
+// The input: a row for each rank, of every parameter's part.
+void FsdpParamGroup::FillReduction(
+    PendingReduction& reduction,
+    const std::vector<at::Tensor>& gradients) const {
+  const int64_t world = config_.shard_group->getSize();
+  const at::Tensor rows = reduction.input.view({world, -1});
+  int64_t offset = 0;
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    const ShardGeometry& geometry = reduction.params[i]->geometry();
+    at::Tensor part = rows.narrow(1, offset, geometry.padded_numel());
+    if (gradients[i].defined()) {
+      CopyInGradient(gradients[i], geometry, part);
+    } else {
+      part.zero_();
+    }
+    offset += geometry.padded_numel();
+  }
 }
 
 void FsdpParamGroup::StartReduction(std::vector<FsdpParam*> params,
@@ -107,18 +178,15 @@ void FsdpParamGroup::StartReduction(std::vector<FsdpParam*> params,
   reduction.begin_us = StepRecorder::NowMicros();
   const c10::ScalarType dtype =
       ReductionDtype(params, gradients, config_.mp_policy.reduce_dtype);
-  reduction.plan = PlanReduction(
-      {.dtype = dtype,
-       .shard_world = group.getSize(),
-       .replicate_world =
-           config_.replicate_group ? config_.replicate_group->getSize() : 1,
-       .factor = settings_.divide_factor,
-       .force_sum = settings_.force_sum_reduction,
-       .has_premul_sum = HasPremulSum(group, config_.device)});
+  reduction.plan = PlanFor(dtype);
   if (group.getSize() == 1 && !config_.replicate_group &&
       !settings_.all_reduce_hook) {
-    for (at::Tensor& gradient : gradients) {
-      gradient = gradient.to(dtype);
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      at::Tensor& gradient = gradients[i];
+      gradient = gradient.defined()
+                     ? gradient.to(dtype)
+                     : at::zeros(params[i]->geometry().sizes,
+                                 params[i]->leaf().options().dtype(dtype));
       if (settings_.divide_factor.has_value()) {
         Divide(gradient, *settings_.divide_factor);
       }
@@ -129,18 +197,14 @@ void FsdpParamGroup::StartReduction(std::vector<FsdpParam*> params,
   int64_t width = 0;
   for (const FsdpParam* param : params)
     width += param->geometry().padded_numel();
+  reduction.params = std::move(params);
+  CheckInStep(config_.shard_group,
+              DescribeReduction("reduce-scatter", reduction.params),
+              "backward");
   reduction.input = EmptyBuffer(group.getSize() * width, dtype, group);
-  const at::Tensor rows = reduction.input.view({group.getSize(), width});
-  int64_t offset = 0;
-  for (size_t i = 0; i < params.size(); ++i) {
-    const ShardGeometry& geometry = params[i]->geometry();
-    CopyInGradient(gradients[i], geometry,
-                   rows.narrow(1, offset, geometry.padded_numel()));
-    offset += geometry.padded_numel();
-  }
+  FillReduction(reduction, gradients);
   gradients.clear();
   Divide(reduction.input, reduction.plan.pre_divide);
-  reduction.params = std::move(params);
   std::optional<c10::StreamGuard> stream;
   if (comm.has_streams()) {
     CommContext::Wait(comm.reduce_scatter(), comm.RecordCurrent());
@@ -153,13 +217,17 @@ void FsdpParamGroup::StartReduction(std::vector<FsdpParam*> params,
     StepReport& report = comm.recorder().report();
     ++report.num_reduce_scatters;
     report.reduced_bytes += reduction.input.nbytes();
-    if (settings_.custom_reduce_scatter) {
-      settings_.custom_reduce_scatter(reduction.output, reduction.input, group);
-    } else {
-      reduction.work =
-          ReduceScatterInto(reduction.output, reduction.input,
-                            reduction.plan.reduce_scatter_op, group);
-    }
+    reduction.work = IssueWork(
+        group, [this] { return Describe("reduce-scatter"); },
+        [&]() -> Work {
+          if (!settings_.custom_reduce_scatter) {
+            return ReduceScatterInto(reduction.output, reduction.input,
+                                     reduction.plan.reduce_scatter_op, group);
+          }
+          settings_.custom_reduce_scatter(reduction.output, reduction.input,
+                                          group);
+          return Work();
+        });
   }
   if (comm.has_streams()) {
     reduction.done = comm.Record(comm.reduce_scatter());
@@ -231,21 +299,73 @@ void FsdpParamGroup::CompleteReduction(PendingReduction& reduction) {
   reduced_ = comm.RecordCurrent();
 }
 
+// Microbatches may use different parameters: the sum is of all that any used.
+void FsdpParamGroup::AddPartialReduction(PendingReduction& reduction) {
+  if (!partial_reduction_.has_value()) return;
+  const PendingReduction partial = *std::move(partial_reduction_);
+  partial_reduction_.reset();
+  if (partial.params == reduction.params) {
+    reduction.output.add_(partial.output);
+    return;
+  }
+  const std::unordered_set<const FsdpParam*> in_partial(partial.params.begin(),
+                                                        partial.params.end());
+  const std::unordered_set<const FsdpParam*> in_new(reduction.params.begin(),
+                                                    reduction.params.end());
+  std::vector<FsdpParam*> all;
+  std::vector<at::Tensor> parts;
+  int64_t partial_offset = 0;
+  int64_t new_offset = 0;
+  for (const auto& param : params_) {
+    const int64_t width = param->geometry().padded_numel();
+    at::Tensor part;
+    if (in_new.count(param.get()) != 0) {
+      part = reduction.output.narrow(0, new_offset, width);
+      new_offset += width;
+    }
+    if (in_partial.count(param.get()) != 0) {
+      const at::Tensor held = partial.output.narrow(0, partial_offset, width);
+      part = part.defined() ? part.add_(held) : held;
+      partial_offset += width;
+    }
+    if (!part.defined()) continue;
+    all.push_back(param.get());
+    parts.push_back(part);
+  }
+  reduction.params = std::move(all);
+  reduction.output = at::cat(parts);
+}
+
+// No gradients this time, but some of earlier microbatches.
+void FsdpParamGroup::FinishPartialReduction() {
+  if (!partial_reduction_.has_value() || !settings_.requires_all_reduce) return;
+  PendingReduction reduction = *std::move(partial_reduction_);
+  partial_reduction_.reset();
+  CompleteReduction(reduction);
+}
+
 // False when the sum is kept for a later backward.
 bool FsdpParamGroup::AllReduceAcrossReplicas(PendingReduction& reduction) {
-  if (partial_reduction_.defined()) reduction.output.add_(partial_reduction_);
-  partial_reduction_ = at::Tensor();
+  AddPartialReduction(reduction);
   if (!settings_.requires_all_reduce) {
-    partial_reduction_ = reduction.output;
+    reduction.input = at::Tensor();
+    reduction.work = nullptr;
+    partial_reduction_ = std::move(reduction);
     return false;
   }
+  c10d::ProcessGroup& group = *config_.replicate_group;
+  CheckInStep(config_.replicate_group,
+              DescribeReduction("all-reduce", reduction.params), "backward");
   StepReport& report = context().comm().recorder().report();
   ++report.num_all_reduces;
   report.all_reduced_bytes += reduction.output.nbytes();
-  const Work work = AllReduce(reduction.output, reduction.plan.all_reduce_op,
-                              *config_.replicate_group);
-  WaitForWork(work, *config_.replicate_group,
-              [this] { return Describe("all-reduce"); });
+  const auto operation = [this] { return Describe("all-reduce"); };
+  WaitForWork(IssueWork(group, operation,
+                        [&] {
+                          return AllReduce(reduction.output,
+                                           reduction.plan.all_reduce_op, group);
+                        }),
+              group, operation);
   return true;
 }
 

@@ -91,6 +91,12 @@ class FSDPModule {
   void set_requires_gradient_sync(bool value, bool recurse = true);
   // HSDP. false: reduce-scatter, and keep the sum until it is true again.
   void set_requires_all_reduce(bool value, bool recurse = true);
+  // true: parameters that the backward of this rank gave no gradient count as
+  // zero where others of their group are reduced, as Megatron does it. For
+  // ranks that use different parameters of one group (experts without tokens),
+  // which is an error otherwise. Such a group is reduced at the end of each
+  // backward, where or not it was used; on every rank alike.
+  void set_zero_missing_gradients(bool value, bool recurse = true);
   void set_reshard_after_forward(bool value, bool recurse = true);
   void set_reshard_after_backward(bool value, bool recurse = true);
 

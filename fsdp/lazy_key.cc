@@ -49,17 +49,23 @@ struct Touched {
   }
 };
 
+// Whether losing what `schema` writes is what PyTorch does: an Embedding with
+// max_norm renormalises the rows that it reads, in each forward.
+bool MayWrite(const c10::FunctionSchema& schema) {
+  return schema.name() == "aten::set_" ||
+         schema.name() == "aten::embedding_renorm_";
+}
+
 // Refuses writes: they would be lost when the parameter is freed.
 void CheckNotWritten(const c10::Argument& argument, const FsdpParam& param,
                      const c10::FunctionSchema& schema) {
   const c10::AliasInfo* alias = argument.alias_info();
-  TORCH_CHECK(
-      alias == nullptr || !alias->isWrite() || schema.name() == "aten::set_",
-      "fsdp: ", schema.name(), " writes into the gathered parameter '",
-      param.name(),
-      "', whose contents are dropped when it is freed. Write into the "
-      "shard, which module->named_parameters() gives, or see "
-      "fsdp::init and fsdp::distribute_tensor");
+  TORCH_CHECK(alias == nullptr || !alias->isWrite() || MayWrite(schema),
+              "fsdp: ", schema.name(), " writes into the gathered parameter '",
+              param.name(),
+              "', whose contents are dropped when it is freed. Write into the "
+              "shard, which module->named_parameters() gives, or see "
+              "fsdp::init and fsdp::distribute_tensor");
 }
 
 // Containers of parameters (ParameterList) are read through the registry,

@@ -3,8 +3,11 @@
 #include <vector>
 
 #include "ATen/ops/empty_like.h"
+#include "absl/functional/function_ref.h"
+#include "absl/strings/str_cat.h"
 #include "c10/core/ScalarType.h"
 #include "c10/util/Exception.h"
+#include "fsdp/desync_check.h"
 #include "fsdp/work.h"
 
 namespace fsdp {
@@ -41,6 +44,16 @@ at::Tensor Bytes(const at::Tensor& tensor) {
 
 bool IsAlone(const ProcessGroup& group) { return group->getSize() == 1; }
 
+// Issues a collective over what `tensor` and its like on other ranks are, and
+// waits for it.
+void Run(const ProcessGroup& group, const char* operation,
+         const at::Tensor& tensor,
+         absl::FunctionRef<c10::intrusive_ptr<c10d::Work>()> issue) {
+  CheckInStep(group, absl::StrCat(operation, " of ", tensor.nbytes(), " bytes"),
+              "a DTensor or a norm");
+  IssueAndWait(*group, operation, issue);
+}
+
 }  // namespace
 
 void AllReduce(at::Tensor tensor, ReduceOp op, const ProcessGroup& group) {
@@ -48,8 +61,8 @@ void AllReduce(at::Tensor tensor, ReduceOp op, const ProcessGroup& group) {
   options.reduceOp = BackendOp(op, tensor);
   if (IsAlone(group) || tensor.numel() == 0) return;
   std::vector<at::Tensor> tensors{tensor};
-  WaitForWork(BackendOf(group, tensor)->allreduce(tensors, options), *group,
-              "all-reduce");
+  Run(group, "all-reduce", tensor,
+      [&] { return BackendOf(group, tensor)->allreduce(tensors, options); });
 }
 
 at::Tensor ReduceScatter(const at::Tensor& blocks, ReduceOp op,
@@ -61,8 +74,9 @@ at::Tensor ReduceScatter(const at::Tensor& blocks, ReduceOp op,
   // Flat: Gloo compares the first dimensions.
   at::Tensor src = blocks.view({-1});
   at::Tensor dst = block.view({-1});
-  WaitForWork(BackendOf(group, blocks)->_reduce_scatter_base(dst, src, options),
-              *group, "reduce-scatter");
+  Run(group, "reduce-scatter", blocks, [&] {
+    return BackendOf(group, blocks)->_reduce_scatter_base(dst, src, options);
+  });
   return block;
 }
 
@@ -74,8 +88,8 @@ at::Tensor AllGather(const at::Tensor& block, const ProcessGroup& group) {
   if (block.numel() == 0) return blocks;
   at::Tensor src = Bytes(block);
   at::Tensor dst = Bytes(blocks);
-  WaitForWork(BackendOf(group, block)->_allgather_base(dst, src), *group,
-              "all-gather");
+  Run(group, "all-gather", block,
+      [&] { return BackendOf(group, block)->_allgather_base(dst, src); });
   return blocks;
 }
 
@@ -85,9 +99,10 @@ at::Tensor AllToAll(const at::Tensor& blocks, const ProcessGroup& group) {
   at::Tensor src = Bytes(blocks);
   at::Tensor dst = Bytes(received);
   std::vector<int64_t> even_splits;  // none given: as many bytes to each
-  WaitForWork(BackendOf(group, blocks)
-                  ->alltoall_base(dst, src, even_splits, even_splits),
-              *group, "all-to-all");
+  Run(group, "all-to-all", blocks, [&] {
+    return BackendOf(group, blocks)
+        ->alltoall_base(dst, src, even_splits, even_splits);
+  });
   return received;
 }
 
@@ -105,8 +120,8 @@ at::Tensor Scatter(const at::Tensor& blocks, int64_t src,
   }
   c10d::ScatterOptions options;
   options.rootRank = src;
-  WaitForWork(BackendOf(group, blocks)->scatter(dst, sources, options), *group,
-              "scatter");
+  Run(group, "scatter", block,
+      [&] { return BackendOf(group, blocks)->scatter(dst, sources, options); });
   return block;
 }
 
@@ -115,8 +130,8 @@ void Broadcast(at::Tensor tensor, int64_t src, const ProcessGroup& group) {
   std::vector<at::Tensor> tensors{Bytes(tensor)};
   c10d::BroadcastOptions options;
   options.rootRank = src;
-  WaitForWork(BackendOf(group, tensor)->broadcast(tensors, options), *group,
-              "broadcast");
+  Run(group, "broadcast", tensor,
+      [&] { return BackendOf(group, tensor)->broadcast(tensors, options); });
 }
 
 }  // namespace fsdp

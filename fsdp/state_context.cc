@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "fsdp/desync_check.h"
 #include "fsdp/fsdp_param_group.h"
 #include "fsdp/fsdp_state.h"
 #include "torch/csrc/autograd/engine.h"
@@ -113,7 +112,7 @@ void StateContext::OnGroupUse(FsdpParamGroup& group, UsePhase phase,
     if (group.gather_pending()) {
       ++comm_->recorder().report().num_prefetched;
     } else {
-      CheckInStep(group, "all-gather", use.op);
+      group.CheckGatherInStep(use.op);
     }
     group.WaitForUnshard(phase.backward);
   }
@@ -190,7 +189,7 @@ void StateContext::Prefetch(FsdpParamGroup* group) {
       group->sharding() == FsdpParamGroup::Sharding::kUnsharded) {
     return;
   }
-  CheckInStep(*group, "all-gather", "prefetch");
+  group->CheckGatherInStep("prefetch");
   group->Unshard();
 }
 
@@ -227,8 +226,7 @@ void StateContext::OnGradient(FsdpParam& param) {
   param.fired = true;
   FsdpParamGroup& group = param.group();
   if (!group.AllGradientsArrived()) return;
-  CheckInStep(group, "reduce-scatter", "backward");
-  group.PostBackward();
+  group.PostBackward(/*at_end=*/false);
   if (current_ == &group) current_ = nullptr;
 }
 
@@ -248,9 +246,8 @@ void StateContext::FinishBackward() {
   for (FsdpState* state : states_) {
     FsdpParamGroup* group = state->group();
     if (group == nullptr) continue;
-    if (group->HasGradients()) {
-      CheckInStep(*group, "reduce-scatter", "the end of backward");
-      group->PostBackward();
+    if (group->OwesReduction()) {
+      group->PostBackward(/*at_end=*/true);
     } else if (group->settings().reshard_after_backward) {
       group->Reshard(/*after_forward=*/false);
     }

@@ -1,4 +1,5 @@
-// Debug mode: ranks that diverge hear of it, by name, instead of hanging.
+// Ranks that diverge hear of it, by name, instead of hanging or of getting
+// wrong numbers: from their neighbours, and in debug mode from all.
 
 #include "fsdp/desync_check.h"
 
@@ -25,11 +26,11 @@ const RanksOptions kDebug = {.environment = {{"TESSERA_FSDP_DEBUG", "1"}}};
 
 // Two layers, each a group, and a root of none.
 struct Net {
-  Net() {
+  explicit Net(int64_t size = 4) {
     at::set_num_threads(1);
     torch::manual_seed(1);
-    model =
-        torch::nn::Sequential(torch::nn::Linear(4, 4), torch::nn::Linear(4, 4));
+    model = torch::nn::Sequential(torch::nn::Linear(4, 4),
+                                  torch::nn::Linear(4, size));
     for (const auto& child : model->children()) fully_shard(child);
     fully_shard(model);
   }
@@ -82,6 +83,120 @@ TEST(DebugMode, LeavesStepsThatAgreeAlone) {
         }
       },
       kDebug);
+}
+
+TEST(OrderCheck, IsOnUnlessSwitchedOff) {
+  RunRanks(1, [] {
+    EXPECT_TRUE(order_check());
+    set_order_check(false);
+    EXPECT_FALSE(order_check());
+  });
+  RunRanks(1, [] { EXPECT_FALSE(order_check()); },
+           {.environment = {{"TESSERA_FSDP_ORDER_CHECK", "0"}}});
+}
+
+TEST(OrderCheck, NamesTheGroupsOfRanksThatDiverge) {
+  // Of one size, which would give wrong numbers, and of two, which would end
+  // inside Gloo.
+  for (const int64_t size : {4, 9}) {
+    RunRanks(2, [size] {
+      init_process_group();
+      Net net(size);
+      EXPECT_THAT(ErrorOf([&] { net.Layer(static_cast<size_t>(get_rank())); }),
+                  AllOf(HasSubstr("have diverged"),
+                        HasSubstr("rank 0 is at the all-gather of '0' for "
+                                  "aten::"),
+                        HasSubstr("rank 1 is at the all-gather of '1' for "
+                                  "aten::")));
+    });
+  }
+}
+
+TEST(OrderCheck, NamesACollectiveThatOthersDoNotMake) {
+  RunRanks(2, [] {
+    init_process_group();
+    Net net;
+    const auto group = parameters(*net.model)[0].device_mesh().get_group();
+    const std::string error = ErrorOf([&] {
+      if (get_rank() == 0) CheckInStep(group, "barrier", "a test");
+      net.Layer(0);
+    });
+    EXPECT_THAT(error, AllOf(HasSubstr("rank 0 is at the barrier for a test, "
+                                       "collective 0"),
+                             HasSubstr("rank 1 is at the all-gather of '0'")));
+  });
+}
+
+TEST(OrderCheck, SeesCollectivesOutsideOfGroups) {
+  RunRanks(2, [] {
+    init_process_group();
+    Net net;
+    const std::string error = ErrorOf([&] {
+      if (get_rank() == 0) parameters(*net.model)[0].full_tensor();
+      net.Layer(0);
+    });
+    EXPECT_THAT(error,
+                AllOf(HasSubstr("rank 0 is at the all-gather of 32 bytes for a "
+                                "DTensor"),
+                      HasSubstr("rank 1 is at the all-gather of '0'")));
+  });
+}
+
+TEST(OrderCheck, GoesOnAfterADivergence) {
+  RunRanks(3, [] {
+    init_process_group();
+    const ProcessGroup group = world_group();
+    const std::string mine = get_rank() == 1 ? "b" : "a";
+    // Rank 0 agrees with the one before it, which is rank 2.
+    const auto compare = [&] { CheckInStep(group, mine, "a test"); };
+    if (get_rank() == 0) {
+      compare();
+    } else {
+      EXPECT_THAT(ErrorOf(compare),
+                  HasSubstr(get_rank() == 1 ? "rank 0 is at the a"
+                                            : "rank 1 is at the b"));
+    }
+    CheckInStep(group, "c", "a test");
+  });
+}
+
+// A group of which each rank uses another parameter.
+struct PairImpl : torch::nn::Module {
+  torch::nn::Linear a = register_module(
+      "a", torch::nn::Linear(torch::nn::LinearOptions(4, 4).bias(false)));
+  torch::nn::Linear b = register_module(
+      "b", torch::nn::Linear(torch::nn::LinearOptions(4, 4).bias(false)));
+};
+TORCH_MODULE(Pair);
+
+void ExpectMissingGradientsAreNamed() {
+  init_process_group();
+  Pair pair;
+  FSDPModule root = fully_shard(pair);
+  const auto train = [&] {
+    const torch::Tensor x = torch::ones({1, 4});
+    (get_rank() == 0 ? pair->a(x) : pair->b(x)).sum().backward();
+  };
+  EXPECT_THAT(
+      ErrorOf(train),
+      AllOf(HasSubstr("rank 0 is at the reduce-scatter of the root without "
+                      "gradients of 'b.weight' for backward"),
+            HasSubstr("rank 1 is at the reduce-scatter of the root without "
+                      "gradients of 'a.weight' for backward"),
+            HasSubstr("set_zero_missing_gradients(true)")));
+  // What the message says helps.
+  root.set_zero_missing_gradients(true);
+  train();
+  EXPECT_TRUE(parameters(*pair)[1].grad()->full_tensor().equal(
+      torch::full({4, 4}, 0.5)));
+}
+
+TEST(OrderCheck, NamesTheParameterWithoutAGradient) {
+  RunRanks(2, ExpectMissingGradientsAreNamed);
+}
+
+TEST(DebugMode, NamesTheParameterWithoutAGradient) {
+  RunRanks(2, ExpectMissingGradientsAreNamed, kDebug);
 }
 
 TEST(DebugMode, NamesTheGroupsOfRanksThatDiverge) {
@@ -141,9 +256,10 @@ TEST(DebugMode, NamesTheRankThatNeverCame) {
   RunRanks(
       2,
       [] {
-        init_process_group({.timeout = std::chrono::seconds(2)});
+        init_process_group();
         Net net;
         if (get_rank() == 0) {
+          job_store()->setTimeout(std::chrono::seconds(2));
           EXPECT_THAT(ErrorOf([&] { net.Layer(1); }),
                       AllOf(HasSubstr("the all-gather of '1' for aten::"),
                             HasSubstr("never came: rank 1")));

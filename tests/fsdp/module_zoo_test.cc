@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "fsdp/activation_checkpoint.h"
+#include "fsdp/clip_grad_norm.h"
+#include "fsdp/device_mesh.h"
 #include "fsdp/forward.h"
 #include "fsdp/fully_shard.h"
 #include "fsdp/module_access.h"
@@ -300,6 +302,36 @@ TEST(ModuleZoo, TablesAndBilinear) {
   });
 }
 
+// Each forward looks up rows as if they had been renormalised for good; shards
+// keep their values, as in PyTorch, whose unsharded parameter is dropped too.
+TEST(ModuleZoo, AnEmbeddingWithMaxNorm) {
+  RunRanks(2, [] {
+    StartRank();
+    using torch::nn::EmbeddingImpl;
+    const auto make = [] {
+      return std::make_shared<EmbeddingImpl>(
+          torch::nn::EmbeddingOptions(8, 3).max_norm(0.5));
+    };
+    ExpectSame("Embedding with max_norm",
+               Zoo<EmbeddingImpl>{
+                   .make = make,
+                   .run = [](EmbeddingImpl& table) -> Tensors {
+                     return {Trained(table.forward(torch::randint(8, {3, 5})))};
+                   },
+                   .num_steps = 1});
+    torch::manual_seed(42);
+    const std::shared_ptr<EmbeddingImpl> table = make();
+    const Tensor before = table->weight.detach().clone();
+    fully_shard(table);
+    for (int i = 0; i < 2; ++i) {
+      const Tensor rows = table->forward(torch::arange(8));
+      EXPECT_LE(rows.norm(2, 1).max().item<double>(), 0.5 + 1e-6);
+    }
+    get_fsdp_module(*table).reshard();
+    EXPECT_TRUE(fsdp::parameters(*table)[0].full_tensor().equal(before));
+  });
+}
+
 // ---- Parameters read in unusual ways ---------------------------------------
 
 struct ContainersImpl : Module {
@@ -583,6 +615,169 @@ TEST(ModuleZoo, InterleavedMicrobatches) {
       ExpectSame("three microbatches", zoo);
     }
   });
+}
+
+// ---- Ranks that do not do the same -----------------------------------------
+
+// Layers of which each rank, and each microbatch, uses some.
+struct ExpertsImpl : Module {
+  ExpertsImpl() {
+    for (int i = 0; i < 3; ++i) experts->push_back(torch::nn::Linear(6, 6));
+  }
+  Tensor forward(const Tensor& x, const std::vector<size_t>& chosen) {
+    const Tensor h = stem(x);
+    Tensor out = h;
+    for (const size_t i : chosen) {
+      out = out + experts[i]->as<torch::nn::Linear>()->forward(h).tanh();
+    }
+    return head(out);
+  }
+  torch::nn::Linear stem = register_module("stem", torch::nn::Linear(6, 6));
+  torch::nn::ModuleList experts =
+      register_module("experts", torch::nn::ModuleList());
+  torch::nn::Linear head = register_module("head", torch::nn::Linear(6, 2));
+};
+
+// A model and the same unsharded, whose gradients the ranks average; one that a
+// rank does not have counts as zero.
+struct ExpertsPair {
+  ExpertsPair() {
+    torch::manual_seed(42);
+    reference = std::make_shared<ExpertsImpl>();
+    torch::manual_seed(42);
+    model = std::make_shared<ExpertsImpl>();
+  }
+  void Train(const std::vector<size_t>& chosen) {
+    const Tensor x = Input({3, 6});
+    ExpectClose(Trained(model->forward(x, chosen)).detach(),
+                Trained(reference->forward(x, chosen)).detach(), "output");
+  }
+  void ExpectSameGradientsOrZeros() {
+    const auto want = reference->named_parameters();
+    for (const auto& [name, parameter] : fsdp::named_parameters(*model)) {
+      Tensor& local = want[name].mutable_grad();
+      if (!local.defined()) local = torch::zeros_like(want[name]);
+      const auto grad = parameter.grad();
+      ASSERT_TRUE(grad.has_value()) << name;
+      ExpectClose(grad->full_tensor(), AverageOverRanks(local), name);
+    }
+  }
+  void ClearGradients() {
+    for (const auto& module : {model, reference}) module->zero_grad();
+  }
+  std::shared_ptr<ExpertsImpl> model, reference;
+};
+
+TEST(ModuleZoo, ExpertsWithoutTokens) {
+  RunRanks(4, [] {
+    StartRank();
+    const auto rank = static_cast<size_t>(get_rank());
+    for (const bool hybrid : {false, true}) {
+      FullyShardOptions options;
+      if (hybrid) {
+        options.mesh = init_device_mesh("cpu", {2, 2}, {"replicate", "shard"});
+      }
+      ExpertsPair pair;
+      fully_shard(pair.model->head, options);
+      FSDPModule root = fully_shard(pair.model, options);
+      root.set_zero_missing_gradients(true);
+      torch::manual_seed(get_rank());
+      for (int step = 0; step < 2; ++step) {
+        pair.ClearGradients();
+        // None on the last rank, and one that no rank uses.
+        pair.Train(rank == 3 ? std::vector<size_t>{}
+                             : std::vector<size_t>{rank / 2});
+        pair.ExpectSameGradientsOrZeros();
+      }
+      // Each microbatch another one.
+      pair.ClearGradients();
+      for (size_t i = 0; i < 3; ++i) {
+        root.set_requires_gradient_sync(i == 2);
+        pair.Train({(rank + i) % 2});
+      }
+      pair.ExpectSameGradientsOrZeros();
+      EXPECT_EQ(step_report(*pair.model).unsharded_bytes, 0u);
+    }
+  });
+}
+
+// Every rank calls every expert, with as many tokens as it has.
+TEST(ModuleZoo, ExpertsOfNoTokens) {
+  RunRanks(2, [] {
+    StartRank();
+    Zoo<ExpertsImpl> zoo{
+        .make = [] { return std::make_shared<ExpertsImpl>(); },
+        .run = [](ExpertsImpl& m) -> Tensors {
+          const Tensor h = m.stem(Input({4, 6}));
+          Tensors out;
+          for (int64_t i = 0; i < 3; ++i) {
+            const int64_t num_tokens = i == get_rank() ? 4 : 0;
+            out.push_back(m.experts[i]->as<torch::nn::Linear>()->forward(
+                h.narrow(0, 0, num_tokens)));
+          }
+          return {Trained(torch::cat(out))};
+        },
+        .shard =
+            [](const std::shared_ptr<Module>& model,
+               const FullyShardOptions& options) {
+              for (const auto& expert : *model->as<ExpertsImpl>()->experts) {
+                fully_shard(expert, options);
+              }
+              fully_shard(model, options);
+            }};
+    ExpectSame("experts of no tokens", zoo);
+  });
+}
+
+TEST(ModuleZoo, MicrobatchesThatUseDifferentParametersOfAGroup) {
+  RunRanks(4, [] {
+    StartRank();
+    const FullyShardOptions options{
+        .mesh = init_device_mesh("cpu", {2, 2}, {"replicate", "shard"})};
+    // In the last case a group of the first microbatch is none of the last.
+    for (const bool own_groups : {false, true}) {
+      ExpertsPair pair;
+      if (own_groups) {
+        for (const auto& expert : *pair.model->experts) {
+          fully_shard(expert, options);
+        }
+      }
+      FSDPModule root = fully_shard(pair.model, options);
+      torch::manual_seed(get_rank());
+      for (int step = 0; step < 2; ++step) {
+        pair.ClearGradients();
+        for (size_t i = 0; i < 3; ++i) {
+          root.set_requires_all_reduce(i == 2);
+          pair.Train({i});
+        }
+        pair.ExpectSameGradientsOrZeros();
+      }
+    }
+  });
+}
+
+void ExpectASkippedBatchIsNamed() {
+  StartRank();
+  ExpertsPair pair;
+  fully_shard(pair.model->stem);
+  fully_shard(pair.model);
+  const std::string error = ErrorOf([&] {
+    for (int batch = 0; batch < 3; ++batch) {
+      // Rank 1 finds nothing in the second and goes on.
+      if (batch == 1 && get_rank() == 1) continue;
+      Trained(pair.model->forward(Input({3, 6}), {0, 1, 2}));
+      if (batch != 1) clip_grad_norm_(parameters(*pair.model), 1.0);
+    }
+  });
+  EXPECT_THAT(error, ::testing::AllOf(HasSubstr("have diverged"),
+                                      HasSubstr("rank 0 is at the "),
+                                      HasSubstr("rank 1 is at the ")));
+}
+
+TEST(ModuleZoo, ARankThatSkipsABatchIsNamed) {
+  RunRanks(2, ExpectASkippedBatchIsNamed);
+  RunRanks(2, ExpectASkippedBatchIsNamed,
+           {.environment = {{"TESSERA_FSDP_DEBUG", "1"}}});
 }
 
 TEST(ModuleZoo, EvaluationThenTraining) {

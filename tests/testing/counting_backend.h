@@ -28,7 +28,8 @@ class CountingBackend : public c10d::Backend {
  public:
   // The operations are "all_gather", "reduce_scatter", "all_reduce",
   // "broadcast", "reduce", "gather", "scatter", "all_to_all", "send", "recv"
-  // and "barrier", whichever variant was called.
+  // and "barrier", whichever variant was called. What ranks tell one another
+  // before a collective (desync_check.h) does not count.
   int64_t calls(const std::string& operation) const;
   // Bytes that this rank put in: of the input tensors.
   int64_t bytes(const std::string& operation) const;
