@@ -13,7 +13,6 @@
 #include "dcp/checkpoint/diff.h"
 #include "dcp/checkpoint/verify.h"
 #include "dcp/format/pickle_writer.h"
-#include "grpcpp/impl/codegen/proto_utils.h"
 #include "proto/rpc_status.h"
 #include "proto/utf8.h"
 #include "server/dcp_index.h"
@@ -21,6 +20,7 @@
 #include "server/memory_shares.h"
 #include "server/memory_wish.h"
 #include "server/messages.h"
+#include "server/name_filter.h"
 #include "server/progress_ticker.h"
 #include "server/rooted_file_system.h"
 
@@ -91,12 +91,14 @@ void SendLast(const std::shared_ptr<MessageStream<Response>>& stream,
 
 CheckpointService::CheckpointService(FileSystem& fs, const Access& access,
                                      MemoryBudget& budget, Metrics& metrics,
-                                     const ServerOptions& options)
+                                     const ServerOptions& options,
+                                     absl::Duration stall_timeout)
     : fs_(fs),
       access_(access),
       budget_(budget),
       metrics_(metrics),
       max_streams_(options.max_streams),
+      stall_timeout_(stall_timeout),
       max_memory_bytes_(options.max_memory_bytes),
       openers_(kNumOpeners,
                static_cast<size_t>(options.max_streams) + kMaxCallsWaiting),
@@ -111,7 +113,7 @@ CheckpointService::CheckpointService(FileSystem& fs, const Access& access,
                            .blocks_per_reader = shares.blocks_per_reader,
                            .idle_bytes = shares.idle_bytes});
   stream_context_ = std::make_unique<StreamContext>(
-      StreamContext{cache_, *readers_, budget_, metrics_});
+      StreamContext{cache_, *readers_, budget_, metrics_, stall_timeout_});
   streams_gauge_ =
       metrics_.AddGauge("tessera_streams", "Calls that stream, at the moment.",
                         [this] { return static_cast<double>(num_streams()); });
@@ -148,9 +150,10 @@ std::shared_ptr<MessageStream<Response>> CheckpointService::NewStream(
   const absl::StatusOr<const Client*> admitted = Admit(context);
   client = admitted.ok() ? *admitted : nullptr;
   absl::Status status = admitted.ok() ? BeginStream() : admitted.status();
-  auto stream = MessageStream<Response>::Make([this, counted = status.ok()] {
-    if (counted) EndStream();
-  });
+  auto stream = MessageStream<Response>::Make(context, stall_timeout_,
+                                              [this, counted = status.ok()] {
+                                                if (counted) EndStream();
+                                              });
   if (!status.ok()) {
     client = nullptr;
     stream->Fail(std::move(status));
@@ -191,15 +194,16 @@ grpc::ServerUnaryReactor* CheckpointService::Inspect(
   }
   cache_.Open(
       **client, *source,
-      [this, request, response,
+      [context, request, response,
        end](absl::StatusOr<std::shared_ptr<SharedCheckpoint>> opened) {
         if (!opened.ok()) return end(opened.status());
         const std::shared_ptr<SharedCheckpoint> shared = *std::move(opened);
-        absl::StatusOr<InspectionPage> page = ChoosePage(*shared, *request);
+        absl::StatusOr<InspectionPage> page = ChoosePage(
+            *shared, *request, [context] { return context->IsCancelled(); });
         if (!page.ok()) return end(page.status());
         std::vector<uint32_t> objects = page->objects;
-        shared->Locate(std::move(objects), [this, request, response, end,
-                                            shared, page = *std::move(page)](
+        shared->Locate(std::move(objects), [request, response, end, shared,
+                                            page = *std::move(page)](
                                                absl::Status located) {
           FillPage(shared->fs(), *shared, *request, page,
                    located.ok() && !page.objects.empty(), *response);
@@ -255,16 +259,9 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* CheckpointService::ReadTensors(
         absl::StrCat("max-memory is ", max_memory_bytes_, " bytes: reading ",
                      "tensors takes ", kMinReadingBytes)));
   }
-  grpc::ByteBuffer bytes(*request);
-  v1::ReadTensorsRequest parsed;
-  if (!grpc::SerializationTraits<v1::ReadTensorsRequest>::Deserialize(&bytes,
-                                                                      &parsed)
-           .ok()) {
-    return fail(absl::InvalidArgumentError("the request is no message"));
-  }
   const absl::Status begun = BeginStream();
   if (!begun.ok()) return fail(begun);
-  return TensorStream::Start(*stream_context_, **client, std::move(parsed),
+  return TensorStream::Start(*stream_context_, *context, **client, *request,
                              [this] { EndStream(); });
 }
 
@@ -282,17 +279,16 @@ CheckpointService::ReadObjects(grpc::CallbackServerContext* context,
   }
   OpenFor(
       stream, *client, request->source(), "source",
-      [stream,
-       globs = *std::move(globs)](std::shared_ptr<SharedCheckpoint> shared) {
+      [stream, filter = NameFilter(*std::move(globs))](
+          std::shared_ptr<SharedCheckpoint> shared) {
         const auto& entries = shared->checkpoint().entries();
         std::vector<uint32_t> wanted;
         for (uint32_t i = 0; i < entries.size(); ++i) {
           if (entries[i].object() == nullptr) continue;
-          bool matches = globs.empty();
-          for (const std::string& glob : globs) {
-            matches = matches || MatchesGlob(glob, entries[i].fqn);
+          if (i % kNamesPerLook == 0 && stream->stop().stop_requested()) {
+            return stream->Fail(absl::CancelledError("the call was cancelled"));
           }
-          if (matches) wanted.push_back(i);
+          if (filter.Matches(entries[i].fqn)) wanted.push_back(i);
         }
         std::vector<uint32_t> to_locate = wanted;
         shared->Locate(

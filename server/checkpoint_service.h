@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "dcp/io/file_system.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
@@ -30,6 +31,10 @@
 
 namespace dcp::server {
 
+// A stream whose client takes no message for so long is ended: what it holds is
+// missing to others. Longer than a training job pauses.
+inline constexpr absl::Duration kStallTimeout = absl::Minutes(5);
+
 // The stream of tensors frames its messages itself (server/chunk_frame.h).
 using CheckpointServiceBase =
     tessera::v1::CheckpointService::WithCallbackMethod_Inspect<
@@ -45,7 +50,8 @@ class CheckpointService final : public CheckpointServiceBase {
   // All but `options` outlive this, which outlives the server: no call is left
   // when it is destroyed.
   CheckpointService(FileSystem& fs, const Access& access, MemoryBudget& budget,
-                    Metrics& metrics, const ServerOptions& options);
+                    Metrics& metrics, const ServerOptions& options,
+                    absl::Duration stall_timeout = kStallTimeout);
   ~CheckpointService() override;
 
   // New calls are refused from now on (Unavailable); those that run go on.
@@ -105,6 +111,7 @@ class CheckpointService final : public CheckpointServiceBase {
   MemoryBudget& budget_;
   Metrics& metrics_;
   const int64_t max_streams_;
+  const absl::Duration stall_timeout_;
   const uint64_t max_memory_bytes_;
   std::atomic<bool> draining_{false};
   std::atomic<int64_t> num_streams_{0};

@@ -10,9 +10,9 @@
 #include "dcp/base/bytes.h"
 #include "dcp/base/checksum.h"
 #include "dcp/base/status.h"
-#include "dcp/checkpoint/selection.h"
 #include "proto/utf8.h"
 #include "server/messages.h"
+#include "server/name_filter.h"
 
 namespace dcp::server {
 namespace {
@@ -60,28 +60,15 @@ absl::StatusOr<size_t> ParseToken(absl::string_view token, uint64_t digest) {
   return next;
 }
 
-bool Matches(const std::vector<std::string>& globs, absl::string_view name) {
-  return globs.empty() ||
-         std::any_of(globs.begin(), globs.end(), [&](const std::string& glob) {
-           return MatchesGlob(glob, name);
-         });
-}
-
-void CountAll(const SharedCheckpoint& shared,
-              const std::vector<std::string>& globs,
-              v1::InspectResponse& response) {
-  uint64_t num_bytes = 0;
-  for (const CheckpointEntry& entry : shared.checkpoint().entries()) {
-    if (!Matches(globs, entry.fqn)) continue;
-    const TensorEntry* tensor = entry.tensor();
-    if (tensor == nullptr) {
-      response.set_num_objects(response.num_objects() + 1);
-      continue;
-    }
-    response.set_num_tensors(response.num_tensors() + 1);
-    num_bytes = CheckedAdd(num_bytes, tensor->num_bytes()).value_or(UINT64_MAX);
+void Count(const CheckpointEntry& entry, InspectionPage& page) {
+  const TensorEntry* tensor = entry.tensor();
+  if (tensor == nullptr) {
+    ++page.num_objects;
+    return;
   }
-  response.set_num_bytes(num_bytes);
+  ++page.num_tensors;
+  page.num_bytes =
+      CheckedAdd(page.num_bytes, tensor->num_bytes()).value_or(UINT64_MAX);
 }
 
 void ListFiles(FileSystem& fs, const SharedCheckpoint& shared,
@@ -115,14 +102,16 @@ void ListProperties(const SharedCheckpoint& shared,
 }  // namespace
 
 absl::StatusOr<InspectionPage> ChoosePage(const SharedCheckpoint& shared,
-                                          const v1::InspectRequest& request) {
+                                          const v1::InspectRequest& request,
+                                          absl::FunctionRef<bool()> cancelled) {
   if (request.page_size() < 0 || request.page_size() > kMaxPageSize) {
     return absl::InvalidArgumentError(
         absl::StrCat("page_size is ", request.page_size(), ": 0 to ",
                      kMaxPageSize, " are allowed"));
   }
-  DCP_ASSIGN_OR_RETURN(const std::vector<std::string> globs,
+  DCP_ASSIGN_OR_RETURN(std::vector<std::string> globs,
                        GlobsFromProto(request.names(), "names"));
+  const NameFilter filter(std::move(globs));
   const size_t page_size = static_cast<size_t>(
       request.page_size() == 0 ? kDefaultPageSize : request.page_size());
   InspectionPage page;
@@ -131,7 +120,11 @@ absl::StatusOr<InspectionPage> ChoosePage(const SharedCheckpoint& shared,
                        ParseToken(request.page_token(), page.request_digest));
   const auto& entries = shared.checkpoint().entries();
   for (uint32_t i = 0; i < entries.size(); ++i) {
-    if (!Matches(globs, entries[i].fqn)) continue;
+    if (i % kNamesPerLook == 0 && cancelled()) {
+      return absl::CancelledError("the call was cancelled");
+    }
+    if (!filter.Matches(entries[i].fqn)) continue;
+    Count(entries[i], page);
     const size_t number = page.num_matching++;
     if (number < page.first || number - page.first >= page_size) continue;
     page.entries.push_back(i);
@@ -151,10 +144,9 @@ void FillPage(FileSystem& fs, const SharedCheckpoint& shared,
   response.set_format(FormatToProto(checkpoint.format()));
   response.set_etag(shared.etag());
   ListProperties(shared, response);
-  CountAll(
-      shared,
-      std::vector<std::string>(request.names().begin(), request.names().end()),
-      response);
+  response.set_num_tensors(page.num_tensors);
+  response.set_num_objects(page.num_objects);
+  response.set_num_bytes(page.num_bytes);
   if (page.first == 0) ListFiles(fs, shared, response);
   size_t num_bytes = response.ByteSizeLong();
   size_t num_taken = 0;

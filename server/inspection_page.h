@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "dcp/io/file_system.h"
 #include "server/checkpoint_cache.h"
@@ -19,14 +20,20 @@ struct InspectionPage {
   std::vector<uint32_t> entries;  // from `first` on, as many as asked for
   size_t first = 0;               // among those that match
   size_t num_matching = 0;
+  // Of all that match.
+  uint64_t num_tensors = 0;
+  uint64_t num_objects = 0;
+  uint64_t num_bytes = 0;
   // Objects of the page whose values are to be located before FillPage.
   std::vector<uint32_t> objects;
   uint64_t request_digest = 0;
 };
 
-// InvalidArgument names the field.
+// InvalidArgument names the field. Cancelled soon after `cancelled` says so:
+// many patterns on many names take a while.
 absl::StatusOr<InspectionPage> ChoosePage(
-    const SharedCheckpoint& shared, const tessera::v1::InspectRequest& request);
+    const SharedCheckpoint& shared, const tessera::v1::InspectRequest& request,
+    absl::FunctionRef<bool()> cancelled);
 
 // Reads the sizes of the checkpoint's files for the first page. `with_texts`
 // says that the objects are located. A page ends early when a message would

@@ -13,8 +13,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "grpcpp/support/server_callback.h"
 #include "proto/rpc_status.h"
+#include "server/stall_timer.h"
 
 namespace dcp::server {
 
@@ -29,10 +31,17 @@ class MessageStream final
   // Called when the call is over.
   using Ended = absl::AnyInvocable<void()>;
 
+  // A call whose client takes no message for `stall_timeout` is cancelled.
   // Owners: gRPC, until the call is over, and who answers it.
-  static std::shared_ptr<MessageStream> Make(Ended ended) {
-    std::shared_ptr<MessageStream> stream(new MessageStream(std::move(ended)));
+  static std::shared_ptr<MessageStream> Make(
+      const grpc::CallbackServerContext& call, absl::Duration stall_timeout,
+      Ended ended) {
+    std::shared_ptr<MessageStream> stream(
+        new MessageStream(call, stall_timeout, std::move(ended)));
     stream->self_ = stream;
+    stream->stall_timer_->Start([weak = stream->weak_from_this()] {
+      if (const auto self = weak.lock()) self->OnStalled();
+    });
     return stream;
   }
 
@@ -48,7 +57,7 @@ class MessageStream final
       writing_ = true;
     }
     message_ = std::move(message);
-    this->StartWrite(&message_);
+    Write();
   }
 
   // All that is to come: Send or Fail, once.
@@ -65,6 +74,7 @@ class MessageStream final
   }
 
   void OnWriteDone(bool ok) override {
+    stall_timer_->EndWrite();
     {
       absl::MutexLock lock(&mutex_);
       writing_ = false;
@@ -80,12 +90,38 @@ class MessageStream final
   }
 
   void OnDone() override {
+    stall_timer_->Stop();
     ended_();
     const std::shared_ptr<MessageStream> self = std::move(self_);
   }
 
  private:
-  explicit MessageStream(Ended ended) : ended_(std::move(ended)) {}
+  MessageStream(const grpc::CallbackServerContext& call,
+                absl::Duration stall_timeout, Ended ended)
+      : call_(call),
+        stall_timer_(StallTimer::Create(stall_timeout)),
+        ended_(std::move(ended)) {}
+
+  void Write() {
+    stall_timer_->BeginWrite();
+    this->StartWrite(&message_);
+  }
+
+  // Only a cancelled call makes the write end. The call is not over before this
+  // is, for which `cancelling_` cares.
+  void OnStalled() {
+    {
+      absl::MutexLock lock(&mutex_);
+      if (!writing_ || finished_) return;
+      cancelling_ = true;
+    }
+    call_.TryCancel();
+    {
+      absl::MutexLock lock(&mutex_);
+      cancelling_ = false;
+    }
+    Move();
+  }
 
   void EndBy(absl::Status status) {
     Next dropped;  // destroyed without the lock
@@ -103,7 +139,7 @@ class MessageStream final
     absl::Status status;
     {
       absl::MutexLock lock(&mutex_);
-      if (writing_ || finished_) return;
+      if (writing_ || finished_ || cancelling_) return;
       if (ended_by_) {
         finish = finished_ = true;
         status = status_;
@@ -121,11 +157,13 @@ class MessageStream final
       calling_ = false;
       if (!more.ok() || !*more) writing_ = false;
     }
-    if (more.ok() && *more) return this->StartWrite(&message_);
+    if (more.ok() && *more) return Write();
     EndBy(more.status());
     Move();
   }
 
+  const grpc::CallbackServerContext& call_;
+  const std::shared_ptr<StallTimer> stall_timer_;
   Ended ended_;
   std::stop_source stop_;
   std::shared_ptr<MessageStream> self_;
@@ -137,6 +175,7 @@ class MessageStream final
   bool calling_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_by_ ABSL_GUARDED_BY(mutex_) = false;  // status_ is there
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  bool cancelling_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -1,10 +1,11 @@
 // The steps of a stream, each begun by the event that ends the one before:
 //
-//   1. open the checkpoint, hold the request against it   (tasks of the cache)
-//   2. find the payload of what is wanted                 (the same)
-//   3. reserve memory for some windows                    (the budget)
-//   4. write the header
-//   5. want windows ahead; write the first as soon as it is ready, chunk by
+//   1. reserve memory for the request, read it            (the budget)
+//   2. open the checkpoint, hold the request against it   (tasks of the cache)
+//   3. find the payload of what is wanted                 (the same)
+//   4. reserve memory for some windows                    (the budget)
+//   5. write the header
+//   6. want windows ahead; write the first as soon as it is ready, chunk by
 //      chunk; let go of it when its last chunk is written
 //
 // [Note: one at a time] An event notes itself under the lock; the first thread
@@ -20,10 +21,13 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "dcp/base/error_place.h"
+#include "dcp/base/log.h"
 #include "dcp/base/status.h"
+#include "grpcpp/impl/codegen/proto_utils.h"
 #include "proto/rpc_status.h"
 #include "proto/utf8.h"
 #include "server/chunk_frame.h"
+#include "server/log_text.h"
 #include "server/messages.h"
 
 namespace dcp::server {
@@ -42,6 +46,10 @@ constexpr size_t kMaxHeld = 256;
 // Of a part, with its name and box, beside its payload.
 constexpr uint64_t kBytesPerPart = sizeof(TensorPart) + 64;
 
+// What a request of many parts takes, by its bytes on the wire: the message and
+// what is made of it. Measured with parts that have a name only: 22.
+constexpr uint64_t kRequestExpansion = 24;
+
 // Of the payload of a message. Receivers take 4 MiB in all unless told
 // otherwise.
 constexpr uint64_t kDefaultChunkBytes = uint64_t{1} << 20;
@@ -52,27 +60,57 @@ constexpr size_t kHeaderBytes = size_t{1} << 20;
 
 }  // namespace
 
-TensorStream* TensorStream::Start(StreamContext& context, const Client& client,
-                                  v1::ReadTensorsRequest request,
+TensorStream* TensorStream::Start(StreamContext& context,
+                                  grpc::CallbackServerContext& call,
+                                  const Client& client,
+                                  grpc::ByteBuffer request,
                                   absl::AnyInvocable<void()> ended) {
-  std::shared_ptr<TensorStream> stream(
-      new TensorStream(context, client, std::move(request), std::move(ended)));
+  std::shared_ptr<TensorStream> stream(new TensorStream(
+      context, call, client, std::move(request), std::move(ended)));
   stream->self_ = stream;
-  stream->Open();
+  stream->Happen([](Events&) {});
   return stream.get();
 }
 
-TensorStream::TensorStream(StreamContext& context, const Client& client,
-                           v1::ReadTensorsRequest request,
+TensorStream::TensorStream(StreamContext& context,
+                           grpc::CallbackServerContext& call,
+                           const Client& client, grpc::ByteBuffer request,
                            absl::AnyInvocable<void()> ended)
     : context_(context),
+      call_(call),
       client_(client),
-      request_(std::move(request)),
-      ended_(std::move(ended)) {
+      ended_(std::move(ended)),
+      stall_timer_(StallTimer::Create(context.stall_timeout)),
+      request_bytes_(std::move(request)) {}
+
+void TensorStream::AskForRequest() {
+  stall_timer_->Start([weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (self != nullptr) {
+      self->Happen([](Events& events) { events.stalled = true; });
+    }
+  });
+  wish_ = MemoryWish::Ask(
+      context_.budget, request_bytes_.Length() * kRequestExpansion,
+      kMaxMemoryWait,
+      [self = shared_from_this()](absl::StatusOr<Reservation> memory) {
+        self->Happen(
+            [&](Events& events) { events.admitted = std::move(memory); });
+      });
+}
+
+absl::Status TensorStream::ReadRequest() {
+  const grpc::Status parsed =
+      grpc::SerializationTraits<v1::ReadTensorsRequest>::Deserialize(
+          &request_bytes_, &request_);
+  if (!parsed.ok()) {
+    return absl::InvalidArgumentError("the request is no message");
+  }
   const uint64_t wanted = request_.max_chunk_bytes();
   chunk_bytes_ = wanted == 0
                      ? kDefaultChunkBytes
                      : std::clamp(wanted, kMinChunkBytes, kMaxChunkBytes);
+  return absl::OkStatus();
 }
 
 void TensorStream::Open() {
@@ -135,6 +173,7 @@ absl::Status TensorStream::CheckUnchanged(const SharedCheckpoint& checkpoint) {
 }
 
 void TensorStream::OnWriteDone(bool ok) {
+  stall_timer_->EndWrite();
   Happen([&](Events& events) {
     events.written = true;
     events.write_failed = !ok;
@@ -199,34 +238,60 @@ absl::Status TensorStream::Take(Events& events) {
   }
   if (events.cancelled) return absl::CancelledError("the call was cancelled");
   if (events.write_failed) return absl::CancelledError("the client is gone");
+  if (events.stalled && writing_ && !ending_) {
+    // Only this makes the write end, and the call after it.
+    call_.TryCancel();
+    DCP_LOG(kWarning) << "event=stream_stalled client="
+                      << LogText(client_.name())
+                      << " path=" << LogText(request_.source().path());
+    return absl::CancelledError(
+        absl::StrCat("the client took no message for ",
+                     absl::FormatDuration(context_.stall_timeout)));
+  }
+  // The first step: the request is not read yet, and nobody was asked.
+  if (chunk_bytes_ == 0 && wish_ == nullptr && !ending_) AskForRequest();
+  if (events.admitted.has_value() && !ending_) {
+    wish_ = nullptr;
+    DCP_RETURN_IF_ERROR(events.admitted->status());
+    request_memory_ = *std::move(*events.admitted);
+    DCP_RETURN_IF_ERROR(ReadRequest());
+    Open();
+  }
   if (events.opened.has_value() && !ending_) {
     DCP_RETURN_IF_ERROR(events.opened->status());
-    opened_ = *std::move(*events.opened);
-    const uint64_t num_bytes = opened_->parts.num_bytes;
-    if (!request_.etag().empty() &&
-        request_.etag() != opened_->checkpoint->etag()) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "the checkpoint was replaced: its etag is ",
-          opened_->checkpoint->etag(), ", not ", ToUtf8(request_.etag())));
-    }
-    if (request_.resume_offset() > num_bytes) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("resume_offset is ", request_.resume_offset(),
-                       ": the stream has ", num_bytes, " bytes"));
-    }
-    want_offset_ = write_offset_ = request_.resume_offset();
-    AskForMemory();
+    DCP_RETURN_IF_ERROR(TakeOpened(*std::move(*events.opened)));
   }
   if (events.memory.has_value() && !ending_) {
     wish_ = nullptr;
     DCP_RETURN_IF_ERROR(events.memory->status());
     memory_ = std::make_shared<Reservation>(*std::move(*events.memory));
+    request_memory_ = Reservation();
     user_ = std::make_unique<WindowUser>(context_.readers,
                                          [weak = weak_from_this()] {
                                            if (const auto self = weak.lock())
                                              self->Happen([](Events&) {});
                                          });
   }
+  return absl::OkStatus();
+}
+
+absl::Status TensorStream::TakeOpened(Opened opened) {
+  opened_ = std::move(opened);
+  request_.clear_wanted();  // it is in the parts
+  const uint64_t num_bytes = opened_->parts.num_bytes;
+  if (!request_.etag().empty() &&
+      request_.etag() != opened_->checkpoint->etag()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the checkpoint was replaced: its etag is ",
+        opened_->checkpoint->etag(), ", not ", ToUtf8(request_.etag())));
+  }
+  if (request_.resume_offset() > num_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("resume_offset is ", request_.resume_offset(),
+                     ": the stream has ", num_bytes, " bytes"));
+  }
+  want_offset_ = write_offset_ = request_.resume_offset();
+  AskForMemory();
   return absl::OkStatus();
 }
 
@@ -322,8 +387,7 @@ void TensorStream::WriteHeader() {
   header.set_more(!header_written_);
   const grpc::Slice slice(response.SerializeAsString());
   buffer_ = grpc::ByteBuffer(&slice, 1);
-  writing_ = true;
-  StartWrite(&buffer_);
+  Write();
 }
 
 void TensorStream::WriteChunk() {
@@ -347,8 +411,13 @@ void TensorStream::WriteChunk() {
                         .crc32c = first.window->Crc32c(in_window, data.size())},
                        std::make_shared<Owner>(Owner{first.window, memory_}));
   write_offset_ += data.size();
-  writing_ = true;
   writing_bytes_ = data.size();
+  Write();
+}
+
+void TensorStream::Write() {
+  writing_ = true;
+  stall_timer_->BeginWrite();
   StartWrite(&buffer_);
 }
 
@@ -356,11 +425,13 @@ void TensorStream::WriteChunk() {
 void TensorStream::End(const absl::Status& status) {
   ending_ = true;
   status_ = status;
+  stall_timer_->Stop();
   if (wish_ != nullptr) wish_->Cancel();
   wish_ = nullptr;
   held_.clear();
   user_ = nullptr;
   memory_ = nullptr;
+  request_memory_ = Reservation();
   opened_.reset();
 }
 

@@ -19,6 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "server/access.h"
@@ -26,6 +27,7 @@
 #include "server/memory_budget.h"
 #include "server/memory_wish.h"
 #include "server/metrics.h"
+#include "server/stall_timer.h"
 #include "server/tensor_parts.h"
 #include "server/window_readers.h"
 #include "tessera/v1/checkpoint_service.pb.h"
@@ -38,15 +40,18 @@ struct StreamContext {
   WindowReaders& readers;
   MemoryBudget& budget;
   Metrics& metrics;
+  // A client that takes no message for so long is gone.
+  absl::Duration stall_timeout;
 };
 
 class TensorStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
                            public std::enable_shared_from_this<TensorStream> {
  public:
   // Begins at once; owns itself until gRPC is done with it, and then calls
-  // `ended`. `client` outlives it.
-  static TensorStream* Start(StreamContext& context, const Client& client,
-                             tessera::v1::ReadTensorsRequest request,
+  // `ended`. `request` is a ReadTensorsRequest. `client` outlives it.
+  static TensorStream* Start(StreamContext& context,
+                             grpc::CallbackServerContext& call,
+                             const Client& client, grpc::ByteBuffer request,
                              absl::AnyInvocable<void()> ended);
 
   void OnWriteDone(bool ok) override;
@@ -64,14 +69,19 @@ class TensorStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
     bool cancelled = false;
     bool written = false;
     bool write_failed = false;
+    bool stalled = false;
+    // For the request.
+    std::optional<absl::StatusOr<Reservation>> admitted;
     std::optional<absl::StatusOr<Opened>> opened;
     std::optional<absl::StatusOr<Reservation>> memory;
   };
 
-  TensorStream(StreamContext& context, const Client& client,
-               tessera::v1::ReadTensorsRequest request,
+  TensorStream(StreamContext& context, grpc::CallbackServerContext& call,
+               const Client& client, grpc::ByteBuffer request,
                absl::AnyInvocable<void()> ended);
 
+  void AskForRequest();
+  absl::Status ReadRequest();
   void Open();
   void Locate(std::shared_ptr<SharedCheckpoint> checkpoint);
   static absl::Status CheckUnchanged(const SharedCheckpoint& checkpoint);
@@ -80,16 +90,18 @@ class TensorStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   void Happen(absl::FunctionRef<void(Events&)> change);
   void Step(Events events);
   absl::Status Take(Events& events);
+  absl::Status TakeOpened(Opened opened);
   void AskForMemory();
   void WantWindows();
   absl::Status WriteNext();
   void WriteHeader();
   void WriteChunk();
+  void Write();
   void End(const absl::Status& status);
 
   StreamContext& context_;
+  grpc::CallbackServerContext& call_;
   const Client& client_;
-  const tessera::v1::ReadTensorsRequest request_;
   absl::AnyInvocable<void()> ended_;
   // Owners: gRPC, by this, until OnDone; events on their way.
   std::shared_ptr<TensorStream> self_;
@@ -99,7 +111,12 @@ class TensorStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   bool moving_ ABSL_GUARDED_BY(mutex_) = false;
   bool again_ ABSL_GUARDED_BY(mutex_) = false;
 
+  const std::shared_ptr<StallTimer> stall_timer_;
+
   // The rest belongs to the thread that moves it on.
+  grpc::ByteBuffer request_bytes_;
+  Reservation request_memory_;
+  tessera::v1::ReadTensorsRequest request_;
   std::optional<Opened> opened_;
   std::shared_ptr<MemoryWish> wish_;
   // Owners: this, and messages on their way.

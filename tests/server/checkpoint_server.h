@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "dcp/base/checksum.h"
 #include "dcp/checkpoint/convert.h"
 #include "dcp/checkpoint/coordinator.h"
@@ -50,15 +51,16 @@ struct Received {
 
 class CheckpointServer {
  public:
-  explicit CheckpointServer(ServerOptions options = {})
+  explicit CheckpointServer(ServerOptions options = {},
+                            absl::Duration stall_timeout = kStallTimeout)
       : fs_(NewPosixFileSystem()),
         root_(std::filesystem::canonical(dir_.path()).string()),
         access_(*Access::Load({{.path = root_, .writable = true}}, "")),
         budget_(options.max_memory_bytes,
                 DivideMemory(options.max_memory_bytes, options.num_readers)
                     .calls_bytes) {
-    service_ = std::make_unique<CheckpointService>(*fs_, access_, budget_,
-                                                   metrics_, options);
+    service_ = std::make_unique<CheckpointService>(
+        *fs_, access_, budget_, metrics_, options, stall_timeout);
     grpc::ServerBuilder builder;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(),
                              &port_);

@@ -43,7 +43,8 @@ class InspectionPageTest : public ::testing::Test {
 
   absl::StatusOr<v1::InspectResponse> Page(const SharedCheckpoint& shared,
                                            const v1::InspectRequest& request) {
-    absl::StatusOr<InspectionPage> page = ChoosePage(shared, request);
+    absl::StatusOr<InspectionPage> page =
+        ChoosePage(shared, request, [] { return false; });
     if (!page.ok()) return page.status();
     v1::InspectResponse response;
     FillPage(*fs_, shared, request, *page, /*with_texts=*/true, response);
@@ -54,6 +55,12 @@ class InspectionPageTest : public ::testing::Test {
   const std::unique_ptr<FileSystem> fs_;
   TaskQueue tasks_;
 };
+
+TEST_F(InspectionPageTest, ACancelledCallIsNotCarriedOut) {
+  const auto shared = Open("torch-2.11/sharded", "a");
+  EXPECT_THAT(ChoosePage(*shared, v1::InspectRequest(), [] { return true; }),
+              StatusIs(absl::StatusCode::kCancelled));
+}
 
 TEST_F(InspectionPageTest, PagesOfAnySizeMakeTheWhole) {
   const auto shared = Open("torch-2.11/sharded", "a");

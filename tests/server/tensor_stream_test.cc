@@ -450,6 +450,48 @@ TEST(TensorStream, SlowClientsHoldTheirWindowsAndNoMore) {
   EXPECT_EQ(server.budget().used_bytes(), 0u);
 }
 
+TEST(TensorStream, WhatNobodyReadsIsEnded) {
+  ServerOptions options;
+  options.max_memory_bytes = 256 * kMiB;
+  CheckpointServer server(options, absl::Milliseconds(100));
+  const uint64_t before = server.budget().used_bytes();
+  std::vector<SampleTensor> tensors;
+  tensors.emplace_back("w", DType::kFloat32, Dims{16'384, 1024});  // 64 MiB
+  const auto request = WholeRequest(SaveAll(server, "dcp", tensors), tensors);
+  std::vector<std::unique_ptr<IdleReader>> slow;
+  for (int i = 0; i < 6; ++i) {
+    slow.push_back(std::make_unique<IdleReader>(server.stub(), request, 2));
+  }
+  // Nobody cancels.
+  for (const auto& reader : slow) reader->WaitUntilItStops();
+  while (server.service().num_streams() > 0) std::this_thread::yield();
+  while (server.budget().used_bytes() > before + 64 * kMiB) {
+    std::this_thread::yield();  // but idle windows
+  }
+  for (const auto& reader : slow) {
+    reader->Cancel();
+    EXPECT_THAT(reader->Wait(),
+                StatusIs(absl::StatusCode::kCancelled, Not("")));
+  }
+}
+
+// Forty-eight of them took gigabytes beside the budget.
+TEST(TensorStream, TheMemoryOfARequestIsOfTheBudget) {
+  ServerOptions options;
+  options.max_memory_bytes = 64 * kMiB;
+  CheckpointServer server(options);
+  std::vector<SampleTensor> tensors;
+  tensors.emplace_back("w", DType::kFloat32, Dims{4});
+  auto request = WholeRequest(SaveAll(server, "dcp", tensors), tensors);
+  ASSERT_OK(server.Read(request).status);
+  for (int i = 0; i < 300'000; ++i) {
+    request.mutable_parts()->add_parts()->set_name("w");
+  }
+  EXPECT_THAT(
+      server.Read(request).status,
+      StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("for calls")));
+}
+
 // Half of the old bytes and half of the new ones would have the right sums.
 TEST(TensorStream, AFileThatIsWrittenToEndsTheStream) {
   CheckpointServer server;

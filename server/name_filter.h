@@ -1,0 +1,33 @@
+// NameFilter: the patterns of a request, any of which a name may match; without
+// any, every name does. What has no wildcard is looked up, so that a thousand
+// names are as fast as one. Immutable; any thread.
+#ifndef SERVER_NAME_FILTER_H_
+#define SERVER_NAME_FILTER_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/string_view.h"
+
+namespace dcp::server {
+
+// A loop over names asks after so many whether its call was cancelled: a
+// thousand patterns with wildcards take some milliseconds for them.
+inline constexpr uint32_t kNamesPerLook = 64;
+
+class NameFilter {
+ public:
+  explicit NameFilter(std::vector<std::string> patterns);
+
+  bool Matches(absl::string_view name) const;
+
+ private:
+  absl::flat_hash_set<std::string> names_;
+  std::vector<std::string> globs_;
+};
+
+}  // namespace dcp::server
+
+#endif  // SERVER_NAME_FILTER_H_

@@ -1,0 +1,46 @@
+// StallTimer: finds out that the client of a stream reads nothing any more: a
+// message was given to the transport, and for a long time nobody took it. What
+// the stream holds would be held for ever. Thread-safe.
+#ifndef SERVER_STALL_TIMER_H_
+#define SERVER_STALL_TIMER_H_
+
+#include <functional>
+#include <memory>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "grpcpp/alarm.h"
+
+namespace dcp::server {
+
+class StallTimer : public std::enable_shared_from_this<StallTimer> {
+ public:
+  // Owners: the caller, and the alarm.
+  static std::shared_ptr<StallTimer> Create(absl::Duration timeout) {
+    return std::shared_ptr<StallTimer>(new StallTimer(timeout));
+  }
+
+  // Calls `stalled` once, on a thread of gRPC and without a lock held, when a
+  // write has taken the timeout.
+  void Start(std::function<void()> stalled);
+  void BeginWrite();
+  void EndWrite();
+  // `stalled` is not called any more, unless it is being called.
+  void Stop();
+
+ private:
+  explicit StallTimer(absl::Duration timeout) : timeout_(timeout) {}
+  void Arm(absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Look();
+
+  const absl::Duration timeout_;
+  absl::Mutex mutex_;
+  std::function<void()> stalled_ ABSL_GUARDED_BY(mutex_);  // null: it is over
+  absl::Time writes_since_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
+  std::unique_ptr<grpc::Alarm> alarm_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace dcp::server
+
+#endif  // SERVER_STALL_TIMER_H_

@@ -1,0 +1,50 @@
+#include "server/stall_timer.h"
+
+#include <atomic>
+#include <memory>
+
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
+#include "gtest/gtest.h"
+
+namespace dcp::server {
+namespace {
+
+TEST(StallTimer, AWriteThatNobodyTakesIsFound) {
+  const auto timer = StallTimer::Create(absl::Milliseconds(5));
+  absl::Notification stalled;
+  timer->BeginWrite();
+  timer->Start([&] { stalled.Notify(); });
+  stalled.WaitForNotification();
+  timer->Stop();
+}
+
+// Also when it was looked at before.
+TEST(StallTimer, ALaterWriteIsFound) {
+  const auto timer = StallTimer::Create(absl::Milliseconds(5));
+  absl::Notification stalled;
+  timer->Start([&] { stalled.Notify(); });
+  for (int i = 0; i < 1000; ++i) {
+    timer->BeginWrite();
+    timer->EndWrite();
+  }
+  timer->BeginWrite();
+  stalled.WaitForNotification();
+}
+
+TEST(StallTimer, NothingIsCalledAfterStop) {
+  for (int i = 0; i < 50; ++i) {
+    // Owners: this round, and the function.
+    const auto over = std::make_shared<std::atomic<bool>>(false);
+    const auto timer = StallTimer::Create(absl::Hours(1));
+    timer->BeginWrite();
+    timer->Start([over] { EXPECT_FALSE(*over); });
+    timer->Stop();
+    *over = true;
+    // The function is gone with what it holds.
+    EXPECT_EQ(over.use_count(), 1);
+  }
+}
+
+}  // namespace
+}  // namespace dcp::server
