@@ -129,7 +129,8 @@ bool CanConvert(DType from, DType to) {
 }
 
 void TransformElements(const ElementTransform& transform, const uint8_t* src,
-                       uint8_t* dst, uint64_t num_elements) {
+                       uint8_t* dst, uint64_t num_elements,
+                       uint64_t* num_beyond) {
   if (num_elements == 0) return;
   const DType from = transform.from;
   const DType to = transform.to;
@@ -156,6 +157,12 @@ void TransformElements(const ElementTransform& transform, const uint8_t* src,
     const std::span<float> values(floats.data(), num);
     DecodeFloats(from, chunk, values);
     EncodeFloats(to, values, dst + done * dst_size);
+    if (num_beyond == nullptr) continue;
+    *num_beyond += CountBeyond(to, values);
+    // Where `to` has no infinity, they are counted as such already.
+    if (from == DType::kFloat64 && HasInfinity(to)) {
+      *num_beyond += CountBeyondFloat(chunk, num);
+    }
   }
 }
 

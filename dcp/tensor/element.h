@@ -1,7 +1,7 @@
 // What is done to elements while they move: conversion between floating
 // types, and the undoing of byte order, conjugation and negation; and the
 // comparison of two runs of elements. Rounding is that of PyTorch's `to`
-// (nearest even; float8_e4m3fn overflows to NaN, e5m2 to infinity). Pure; any
+// (nearest even; float8_e4m3fn overflows to 448, e5m2 to infinity). Pure; any
 // thread; any alignment.
 #ifndef DCP_TENSOR_ELEMENT_H_
 #define DCP_TENSOR_ELEMENT_H_
@@ -28,9 +28,13 @@ struct ElementTransform {
 // neither float4_e2m1fn_x2 nor float8_e8m0fnu.
 bool CanConvert(DType from, DType to);
 
-// Transforms `num_elements` adjacent elements; ranges do not overlap.
+// Transforms `num_elements` adjacent elements; ranges do not overlap. Adds to
+// `num_beyond`, if it is given, how many were beyond the range of `to`: numbers
+// that became infinite, NaN or the largest one, and infinities that became
+// something else.
 void TransformElements(const ElementTransform& transform, const uint8_t* src,
-                       uint8_t* dst, uint64_t num_elements);
+                       uint8_t* dst, uint64_t num_elements,
+                       uint64_t* num_beyond = nullptr);
 
 struct ElementDifference {
   uint64_t num_different = 0;

@@ -2,8 +2,10 @@
 
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstring>
+#include <limits>
 
 #include "dcp/base/check.h"
 
@@ -29,10 +31,12 @@ struct Format {
   static constexpr uint32_t kSign = 1u << (bits_ - 1);
   static constexpr uint32_t kShift = kFloatMantissaBits - kMantissaBits;
   static constexpr uint32_t kSignShift = 32 - bits_;
-  // The first code that is no number, and what overflows become.
+  // The first code that is not a number.
   static constexpr uint32_t kEnd = kTop == Top::kIeee
                                        ? kSign - (1u << kMantissaBits)
                                        : (kTop == Top::kFn ? kSign - 1 : kSign);
+  // What overflows become.
+  static constexpr uint32_t kOverflow = kTop == Top::kFn ? kEnd - 1 : kEnd;
   static constexpr uint32_t kNan = kTop == Top::kFnuz ? kSign : kSign - 1;
 };
 
@@ -70,8 +74,8 @@ constexpr uint32_t EncodeOne(float value) {
                               std::bit_cast<float>(kMagic)) -
       kMagic;
   uint32_t code = Select(magnitude < kSmallestNormal, subnormal, normal);
-  code = Select(code > F::kEnd, F::kEnd, code);
-  code = Select(magnitude >= kBeyond, F::kEnd, code);
+  code = Select(code >= F::kEnd, F::kOverflow, code);
+  code = Select(magnitude >= kBeyond, F::kOverflow, code);
   uint32_t nan = F::kNan;
   if constexpr (F::kMantissaBits == Half::kMantissaBits) {
     // The processor's own conversion keeps the payload; torch uses it.
@@ -151,6 +155,34 @@ void Encode(std::span<const float> src, uint8_t* dst) {
   EncodeMap<Code>(src, dst, [](float value) {
     return static_cast<Code>(EncodeOne<F>(value));
   });
+}
+
+// The magnitude, as bits, from which on numbers are beyond the range: halfway
+// to the code after the last number, which is where that is the even one.
+template <typename F>
+constexpr uint32_t FirstBeyond() {
+  constexpr uint32_t kRebias = (kFloatBias - F::kBias) << kFloatMantissaBits;
+  constexpr uint32_t kHalfway =
+      kRebias + (F::kEnd << F::kShift) - (1u << (F::kShift - 1));
+  return kHalfway + (F::kEnd % 2);
+}
+
+// Magnitudes in [first, last].
+uint64_t CountBetween(std::span<const float> src, uint32_t first,
+                      uint32_t last) {
+  uint64_t count = 0;
+  for (const float value : src) {
+    const uint32_t magnitude = std::bit_cast<uint32_t>(value) & 0x7fffffffu;
+    count += static_cast<uint64_t>(magnitude - first <= last - first);
+  }
+  return count;
+}
+
+template <typename F>
+uint64_t CountBeyondOf(std::span<const float> src) {
+  return CountBetween(
+      src, FirstBeyond<F>(),
+      F::kTop == Top::kIeee ? kFloatInfinity - 1 : kFloatInfinity);
 }
 
 void DecodeHalf(const uint8_t* src, std::span<float> dst) {
@@ -248,6 +280,47 @@ void EncodeFloats(DType dtype, std::span<const float> src, uint8_t* dst) {
     default:
       DCP_CHECK(false, "no float codec for ", TorchName(dtype));
   }
+}
+
+uint64_t CountBeyond(DType dtype, std::span<const float> src) {
+  switch (dtype) {
+    case DType::kFloat64:
+    case DType::kFloat32:
+      return 0;
+    case DType::kFloat16:
+      return CountBeyondOf<Half>(src);
+    case DType::kBFloat16:
+      return CountBetween(src, 0x7f7f8000u, kFloatInfinity - 1);
+    case DType::kFloat8E4M3FN:
+      return CountBeyondOf<E4M3Fn>(src);
+    case DType::kFloat8E5M2:
+      return CountBeyondOf<E5M2>(src);
+    case DType::kFloat8E4M3FNUZ:
+      return CountBeyondOf<E4M3Fnuz>(src);
+    case DType::kFloat8E5M2FNUZ:
+      return CountBeyondOf<E5M2Fnuz>(src);
+    default:
+      DCP_CHECK(false, "no float codec for ", TorchName(dtype));
+  }
+}
+
+uint64_t CountBeyondFloat(const uint8_t* src, uint64_t num_elements) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  uint64_t count = 0;
+  for (uint64_t i = 0; i < num_elements; ++i) {
+    double value;
+    std::memcpy(&value, src + i * sizeof(value), sizeof(value));
+    const double magnitude = std::fabs(value);
+    // 2^128 - 2^103, halfway to the first power that float32 lacks.
+    count += static_cast<uint64_t>(magnitude >= 0x1.ffffffp127 &&
+                                   magnitude < kInfinity);
+  }
+  return count;
+}
+
+bool HasInfinity(DType dtype) {
+  return dtype != DType::kFloat8E4M3FN && dtype != DType::kFloat8E4M3FNUZ &&
+         dtype != DType::kFloat8E5M2FNUZ;
 }
 
 }  // namespace dcp

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstring>
 #include <fstream>
@@ -70,6 +71,44 @@ TEST(FloatCodec, MakesOfEveryValueWhatTorchMakesOfIt) {
       const std::string row(TorchName(from)), column(TorchName(to));
       EXPECT_EQ(ExtendCrc32(0, ByteSpan(dst)), table[row][column])
           << row << " to " << column;
+    }
+  }
+}
+
+// The elements of type `dtype` as float32.
+std::vector<float> Decoded(DType dtype, const std::vector<uint8_t>& bytes) {
+  std::vector<float> floats(bytes.size() / ElementSize(dtype));
+  DecodeFloats(dtype, bytes.data(), floats);
+  return floats;
+}
+
+TEST(FloatCodec, CountsWhatIsBeyondTheRange) {
+  for (DType from : kTypes) {
+    const std::vector<uint8_t> src = Inputs(from);
+    const std::vector<float> before = Decoded(from, src);
+    for (DType to : kTypes) {
+      if (from == to) continue;
+      std::vector<uint8_t> dst(before.size() * ElementSize(to));
+      uint64_t num_beyond = 0;
+      TransformElements({.from = from, .to = to}, src.data(), dst.data(),
+                        before.size(), &num_beyond);
+      const std::vector<float> after = Decoded(to, dst);
+      uint64_t expected = 0;
+      for (size_t i = 0; i < before.size(); ++i) {
+        double value = before[i];
+        if (from == DType::kFloat64) {
+          std::memcpy(&value, src.data() + i * sizeof(value), sizeof(value));
+        }
+        if (std::isnan(value)) continue;
+        const bool became_infinite = std::isinf(after[i]) && !std::isinf(value);
+        const bool became_nan = std::isnan(after[i]);
+        const bool became_largest =
+            to == DType::kFloat8E4M3FN && std::fabs(before[i]) > 464;
+        expected += became_infinite || became_nan || became_largest ? 1 : 0;
+      }
+      // float64 itself holds everything, infinities too.
+      EXPECT_EQ(num_beyond, to == DType::kFloat64 ? 0 : expected)
+          << TorchName(from) << " to " << TorchName(to);
     }
   }
 }
