@@ -219,26 +219,34 @@ absl::Status Destination::BeginDcp(
   return fs_.SyncDirectory(ParentDirectory(staging_));
 }
 
-// What an interrupted run left, but for `kept`.
+// What earlier runs of this conversion left, but for `kept`. The removal is
+// synced: a crash that undid it could bring a half-written file back under the
+// name of one that has been recorded as complete since.
 absl::Status Destination::RemoveStaging(
     const absl::flat_hash_set<std::string>& kept) {
   if (kind_ == Kind::kFile) {
     if (!kept.empty()) return absl::OkStatus();
     const absl::Status removed = fs_.Remove(staging_);
-    return absl::IsNotFound(removed) ? absl::OkStatus() : removed;
+    if (absl::IsNotFound(removed)) return absl::OkStatus();
+    DCP_RETURN_IF_ERROR(removed);
+    return fs_.SyncDirectory(ParentDirectory(staging_));
   }
   const absl::StatusOr<std::vector<DirectoryEntry>> left = fs_.List(staging_);
   if (!left.ok()) return absl::OkStatus();
+  bool has_removed = false;
   for (const DirectoryEntry& entry : *left) {
     if (kept.contains(entry.name)) continue;
     if (kind_ == Kind::kDcpDirectory && !own_names_.contains(entry.name)) {
       continue;
     }
     DCP_RETURN_IF_ERROR(fs_.Remove(JoinPath(staging_, entry.name)));
+    has_removed = true;
   }
-  return kind_ == Kind::kDirectory && kept.empty()
-             ? fs_.RemoveDirectory(staging_)
-             : absl::OkStatus();
+  if (kind_ == Kind::kDirectory && kept.empty()) {
+    DCP_RETURN_IF_ERROR(fs_.RemoveDirectory(staging_));
+    return fs_.SyncDirectory(ParentDirectory(staging_));
+  }
+  return has_removed ? fs_.SyncDirectory(staging_) : absl::OkStatus();
 }
 
 std::string Destination::PathOf(absl::string_view name) const {
