@@ -42,6 +42,7 @@ class Rename {
         re2::StringPiece(pattern.data(), pattern.size()), RE2::Quiet);
     rename.replacement_.assign(replacement.data(), replacement.size());
     rename.global_ = flags == "g";
+    rename.text_ = std::string(text);
     if (!rename.pattern_->ok()) {
       return absl::InvalidArgumentError(
           absl::StrCat("rename '", text, "': ", rename.pattern_->error()));
@@ -54,18 +55,23 @@ class Rename {
     return rename;
   }
 
-  void Apply(std::string& name) const {
+  void Apply(std::string& name) {
     if (global_) {
-      RE2::GlobalReplace(&name, *pattern_, replacement_);
+      used_ |= RE2::GlobalReplace(&name, *pattern_, replacement_) > 0;
     } else {
-      RE2::Replace(&name, *pattern_, replacement_);
+      used_ |= RE2::Replace(&name, *pattern_, replacement_);
     }
   }
+
+  const std::string& text() const { return text_; }
+  bool used() const { return used_; }
 
  private:
   std::unique_ptr<RE2> pattern_;
   std::string replacement_;
+  std::string text_;
   bool global_ = false;
+  bool used_ = false;
 };
 
 struct Cast {
@@ -126,16 +132,18 @@ bool MatchesAny(const std::vector<std::string>& globs, absl::string_view name) {
   return false;
 }
 
-absl::Status CheckIncludesMatch(absl::Span<const CheckpointEntry> entries,
-                                const std::vector<std::string>& include) {
-  for (const std::string& glob : include) {
+// `what` is what the patterns are for: "include".
+absl::Status CheckMatch(absl::Span<const CheckpointEntry> entries,
+                        absl::string_view what,
+                        const std::vector<std::string>& globs) {
+  for (const std::string& glob : globs) {
     bool matched = false;
     for (const CheckpointEntry& entry : entries) {
       matched = matched || MatchesGlob(glob, entry.fqn);
     }
     if (!matched) {
       return absl::InvalidArgumentError(
-          absl::StrCat("include pattern '", glob, "' matches no name"));
+          absl::StrCat(what, " pattern '", glob, "' matches no name"));
     }
   }
   return absl::OkStatus();
@@ -222,7 +230,8 @@ absl::StatusOr<std::vector<SelectedEntry>> Select(
     DCP_ASSIGN_OR_RETURN(casts.emplace_back(), ParseCast(text));
   }
   if (!options.allow_unmatched) {
-    DCP_RETURN_IF_ERROR(CheckIncludesMatch(entries, options.include));
+    DCP_RETURN_IF_ERROR(CheckMatch(entries, "include", options.include));
+    DCP_RETURN_IF_ERROR(CheckMatch(entries, "exclude", options.exclude));
   }
 
   std::vector<SelectedEntry> selected;
@@ -236,7 +245,7 @@ absl::StatusOr<std::vector<SelectedEntry>> Select(
     SelectedEntry& choice = selected.emplace_back();
     choice.entry = i;
     choice.fqn = entry.fqn;
-    for (const Rename& rename : renames) {
+    for (Rename& rename : renames) {
       rename.Apply(choice.fqn);
       if (choice.fqn.size() <= kMaxNameBytes) continue;
       return absl::InvalidArgumentError(
@@ -254,6 +263,12 @@ absl::StatusOr<std::vector<SelectedEntry>> Select(
       return absl::InvalidArgumentError(
           absl::StrCat("renaming gives both '", it->second, "' and '",
                        entry.fqn, "' the name '", choice.fqn, "'"));
+    }
+  }
+  for (const Rename& rename : renames) {
+    if (!rename.used() && !options.allow_unmatched) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("rename '", rename.text(), "' matches no name"));
     }
   }
   for (const Cast& cast : casts) {

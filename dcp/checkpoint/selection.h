@@ -42,8 +42,8 @@ bool MatchesGlob(absl::string_view glob, absl::string_view name);
 // "bf16", "bfloat16", "fp16", "float32", "float8_e4m3fn", ...
 absl::StatusOr<DType> ParseDType(absl::string_view name);
 
-// InvalidArgument for options that cannot be understood, an include pattern
-// or a cast that matches nothing, and names that collide after renaming.
+// InvalidArgument for options that cannot be understood, a pattern, rename or
+// cast that matches nothing, and names that collide after renaming.
 absl::StatusOr<std::vector<SelectedEntry>> Select(
     absl::Span<const CheckpointEntry> entries, const SelectionOptions& options);
 
