@@ -1,5 +1,6 @@
 #include "server/job_runner.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -102,8 +103,20 @@ absl::Status SetConversion(const Request& request, const Client& client,
   DCP_ASSIGN_OR_RETURN(spec.convert.selection,
                        SelectionFromProto(request.selection(), "selection"));
   spec.convert.max_shard_bytes = request.max_shard_bytes();
+  spec.convert.verify = !request.options().no_verify();
+  spec.convert.strict_cast = request.options().strict_cast();
   spec.options = request.options();
   return absl::OkStatus();
+}
+
+template <typename Request>
+void SetMetadata(const Request& request, JobSpec& spec) {
+  spec.convert.drop_metadata = request.drop_metadata();
+  for (const auto& [key, value] : request.metadata()) {
+    spec.convert.metadata.emplace_back(key, value);
+  }
+  // Of a map the order is nobody's.
+  std::sort(spec.convert.metadata.begin(), spec.convert.metadata.end());
 }
 
 absl::Status Read(const v1::ConvertRequest& request, const Client& client,
@@ -112,6 +125,7 @@ absl::Status Read(const v1::ConvertRequest& request, const Client& client,
   DCP_ASSIGN_OR_RETURN(spec.convert.to,
                        FormatFromProto(request.format(), "format"));
   spec.convert.drop_non_tensors = request.drop_non_tensors();
+  SetMetadata(request, spec);
   if (request.has_mesh()) return SetMesh(request, spec);
   if (request.placements_size() == 0) return absl::OkStatus();
   return absl::InvalidArgumentError("placements are given without a mesh");
@@ -130,6 +144,7 @@ absl::Status Read(const v1::ConsolidateRequest& request, const Client& client,
   DCP_ASSIGN_OR_RETURN(spec.convert.to,
                        FormatFromProto(request.format(), "format"));
   spec.convert.drop_non_tensors = request.drop_non_tensors();
+  SetMetadata(request, spec);
   spec.convert.consolidate = true;
   return absl::OkStatus();
 }

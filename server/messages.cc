@@ -414,6 +414,7 @@ void VerifyReportToProto(const VerifyReport& report, v1::VerifyReport& proto) {
   proto.set_num_tensors(report.num_tensors);
   proto.set_num_objects(report.num_objects);
   proto.set_num_chunks(report.num_chunks);
+  proto.set_num_items(report.num_items);
   proto.set_num_items_checked(report.num_items_checked);
   proto.set_num_crcs_checked(report.num_crcs_checked);
   proto.set_num_digests_checked(report.num_digests_checked);
@@ -457,6 +458,26 @@ void ConvertPlanToProto(const ConvertPlan& plan, v1::ConvertResult& proto) {
   for (size_t i = 0; i < num_shown; ++i) {
     proto.add_dropped(ToUtf8(absl::string_view(plan.dropped[i])
                                  .substr(0, kMaxListBytes / kMaxFindings)));
+  }
+  if (plan.check.checked) {
+    v1::ConvertResult::SourceCheck& check = *proto.mutable_source_check();
+    check.set_num_crcs_checked(plan.check.num_crcs_checked);
+    check.set_num_digests_checked(plan.check.num_digests_checked);
+    check.set_bytes_checked(plan.check.bytes_checked);
+    check.set_num_items_unchecked(plan.check.num_items_unchecked);
+    check.set_bytes_unchecked(plan.check.bytes_unchecked);
+  }
+  proto.set_num_cast_losses(plan.cast_losses.size());
+  ListToProto(plan.cast_losses, *proto.mutable_cast_losses(),
+              [](const CastLoss& loss, v1::ConvertResult::CastLoss& made) {
+                made.set_name(Text(loss.name));
+                made.set_dtype(std::string(TorchName(loss.dtype)));
+                made.set_num_beyond(loss.num_beyond);
+              });
+  for (const std::string& key : plan.dropped_metadata) {
+    if (proto.dropped_metadata().size() == kMaxFindings) break;
+    proto.add_dropped_metadata(
+        ToUtf8(absl::string_view(key).substr(0, kMaxListBytes / kMaxFindings)));
   }
 }
 

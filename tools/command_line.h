@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -60,6 +61,10 @@ struct CommandLine {
   std::vector<PlacementRule> placements;
   uint64_t max_shard_bytes = 0;
   bool drop_non_tensors = false;
+  bool no_verify = false;
+  bool strict_cast = false;
+  bool drop_metadata = false;
+  std::vector<std::pair<std::string, std::string>> metadata;
   bool overwrite = false;
   bool plan = false;
   uint32_t num_lanes = 0;

@@ -20,6 +20,7 @@ namespace {
 
 constexpr size_t kMaxFilesShown = 16;
 constexpr size_t kMaxDroppedShown = 8;
+constexpr size_t kMaxLossesShown = 8;
 
 // The format that the verb itself settles.
 std::optional<Format> OutputFormat(const CommandLine& line) {
@@ -47,6 +48,10 @@ ConvertOptions MakeOptions(const CommandLine& line) {
   options.max_shard_bytes = line.max_shard_bytes;
   options.drop_non_tensors = line.drop_non_tensors;
   options.overwrite = line.overwrite;
+  options.verify = !line.no_verify;
+  options.strict_cast = line.strict_cast;
+  options.drop_metadata = line.drop_metadata;
+  options.metadata = line.metadata;
   options.direct = line.direct;
   options.num_lanes = line.num_lanes;
   options.memory_bytes = line.memory_bytes;
@@ -86,6 +91,11 @@ std::string RenderContents(const ConvertPlan& plan) {
       absl::StrCat(FormatName(plan.from), " to ", FormatName(plan.to), ": ",
                    FormatPlural(plan.num_tensors, "tensor"), ", ",
                    FormatPlural(plan.num_objects, "object"), "\n");
+  if (!plan.dropped_metadata.empty()) {
+    absl::StrAppend(&text, "metadata left out: ",
+                    Printable(absl::StrJoin(plan.dropped_metadata, ", ")),
+                    "\n");
+  }
   if (plan.dropped.empty()) return text;
   const size_t shown = std::min(plan.dropped.size(), kMaxDroppedShown);
   absl::StrAppend(
@@ -112,17 +122,46 @@ std::string RenderPlan(const ConvertPlan& plan, absl::string_view dst) {
       "\n\n", RenderFiles(plan, dst));
 }
 
+// What of the source went unchecked into the destination, and which casts lost
+// more than precision.
+std::string RenderDoubts(const ConvertPlan& plan) {
+  std::string text;
+  if (!plan.check.checked) {
+    text = "the source was not checked\n";
+  } else if (plan.check.num_items_unchecked > 0) {
+    text = absl::StrCat(
+        FormatPlural(plan.check.num_items_unchecked, "item"), " (",
+        FormatBytes(plan.check.bytes_unchecked),
+        plan.check.num_items_unchecked == 1 ? ") was" : ") were",
+        " not checked: no CRC or digest is recorded of what was read\n");
+  }
+  const size_t shown = std::min(plan.cast_losses.size(), kMaxLossesShown);
+  for (size_t i = 0; i < shown; ++i) {
+    const CastLoss& loss = plan.cast_losses[i];
+    absl::StrAppend(&text, Printable(loss.name), ": ",
+                    FormatPlural(loss.num_beyond, "element"),
+                    loss.num_beyond == 1 ? " was" : " were",
+                    " beyond the range of ", TorchName(loss.dtype), "\n");
+  }
+  if (shown < plan.cast_losses.size()) {
+    absl::StrAppend(&text, "and elements of ",
+                    FormatPlural(plan.cast_losses.size() - shown, "tensor"),
+                    " more\n");
+  }
+  return text;
+}
+
 std::string RenderOutcome(const ConvertPlan& plan, absl::string_view dst,
                           const ConvertOutcome& outcome) {
   const double rate = static_cast<double>(outcome.bytes_written) /
                       std::max(outcome.seconds, 1e-6);
-  return absl::StrCat(RenderFiles(plan, dst), "\n", RenderContents(plan),
-                      "read ", FormatBytes(outcome.bytes_read), ", wrote ",
-                      FormatBytes(outcome.bytes_written), " in ",
-                      FormatSeconds(outcome.seconds), " (",
-                      FormatBytes(static_cast<uint64_t>(rate)),
-                      "/s); peak memory ",
-                      FormatMemory(outcome.peak_memory_bytes), "\n");
+  return absl::StrCat(
+      RenderFiles(plan, dst), "\n", RenderContents(plan), RenderDoubts(plan),
+      "read ", FormatBytes(outcome.bytes_read), ", wrote ",
+      FormatBytes(outcome.bytes_written), " in ",
+      FormatSeconds(outcome.seconds), " (",
+      FormatBytes(static_cast<uint64_t>(rate)), "/s); peak memory ",
+      FormatMemory(outcome.peak_memory_bytes), "\n");
 }
 
 absl::StatusOr<ExitCode> PrintPlan(const Context& context) {

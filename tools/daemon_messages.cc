@@ -75,7 +75,17 @@ Request WritingMessage(const CommandLine& line) {
   if (line.memory_bytes != kDefaultMemoryBytes) {
     request.mutable_options()->set_memory_bytes(line.memory_bytes);
   }
+  request.mutable_options()->set_no_verify(line.no_verify);
+  request.mutable_options()->set_strict_cast(line.strict_cast);
   return request;
+}
+
+template <typename Request>
+void AddMetadata(const CommandLine& line, Request& request) {
+  request.set_drop_metadata(line.drop_metadata);
+  for (const auto& [key, value] : line.metadata) {
+    (*request.mutable_metadata())[key] = value;
+  }
 }
 
 template <typename Request>
@@ -196,6 +206,7 @@ v1::ConvertRequest ConvertMessage(const CommandLine& line) {
   auto request = WritingMessage<v1::ConvertRequest>(line);
   AddMesh(line, request);
   request.set_drop_non_tensors(line.drop_non_tensors);
+  AddMetadata(line, request);
   std::optional<Format> to = line.to;
   if (line.verb == Verb::kDcpToTorch) to = Format::kTorch;
   if (line.verb == Verb::kTorchToDcp) to = Format::kDcp;
@@ -212,6 +223,7 @@ v1::ReshardRequest ReshardMessage(const CommandLine& line) {
 v1::ConsolidateRequest ConsolidateMessage(const CommandLine& line) {
   auto request = WritingMessage<v1::ConsolidateRequest>(line);
   request.set_drop_non_tensors(line.drop_non_tensors);
+  AddMetadata(line, request);
   request.set_format(FormatMessage(
       line.to.has_value() ? line.to : FormatFromName(line.paths[1])));
   return request;
@@ -246,6 +258,7 @@ absl::StatusOr<VerifyReport> VerifyReportFrom(const v1::VerifyReport& message) {
   report.num_tensors = message.num_tensors();
   report.num_objects = message.num_objects();
   report.num_chunks = message.num_chunks();
+  report.num_items = message.num_items();
   report.num_items_checked = message.num_items_checked();
   report.num_crcs_checked = message.num_crcs_checked();
   report.num_digests_checked = message.num_digests_checked();
@@ -302,6 +315,23 @@ absl::StatusOr<ConvertPlan> ConvertPlanFrom(const v1::ConvertResult& message) {
   plan.bytes_to_write = message.bytes_to_write();
   plan.memory_bytes = message.memory_bytes();
   plan.dropped.assign(message.dropped().begin(), message.dropped().end());
+  plan.dropped_metadata.assign(message.dropped_metadata().begin(),
+                               message.dropped_metadata().end());
+  if (message.has_source_check()) {
+    const v1::ConvertResult::SourceCheck& check = message.source_check();
+    plan.check = {.checked = true,
+                  .num_crcs_checked = check.num_crcs_checked(),
+                  .num_digests_checked = check.num_digests_checked(),
+                  .bytes_checked = check.bytes_checked(),
+                  .num_items_unchecked = check.num_items_unchecked(),
+                  .bytes_unchecked = check.bytes_unchecked()};
+  }
+  for (const v1::ConvertResult::CastLoss& loss : message.cast_losses()) {
+    CastLoss& made = plan.cast_losses.emplace_back();
+    made.name = loss.name();
+    made.num_beyond = loss.num_beyond();
+    DCP_ASSIGN_OR_RETURN(made.dtype, ParseDType(loss.dtype()));
+  }
   return plan;
 }
 

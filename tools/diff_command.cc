@@ -72,7 +72,8 @@ std::string RenderReport(const DiffReport& report, double seconds) {
       &text,
       report.findings.empty()
           ? "equal"
-          : FormatPlural(report.findings.size(), "name") + " differ",
+          : FormatPlural(report.findings.size(), "name") +
+                (report.findings.size() == 1 ? " differs" : " differ"),
       ": ", FormatPlural(report.num_tensors_equal, "tensor"), " and ",
       FormatPlural(report.num_objects_equal, "object"),
       report.findings.empty() ? "" : " equal", ", ",

@@ -111,6 +111,22 @@ Json DiffFindingJson(const DiffFinding& finding) {
   return json;
 }
 
+// How far the source was checked, and which casts lost more than precision.
+void AddDoubts(const ConvertPlan& plan, Json& json) {
+  json["checked"] = plan.check.checked;
+  json["num_crcs_checked"] = plan.check.num_crcs_checked;
+  json["num_digests_checked"] = plan.check.num_digests_checked;
+  json["bytes_checked"] = plan.check.bytes_checked;
+  json["num_items_unchecked"] = plan.check.num_items_unchecked;
+  json["bytes_unchecked"] = plan.check.bytes_unchecked;
+  Json& losses = json["cast_losses"] = Json::array();
+  for (const CastLoss& loss : plan.cast_losses) {
+    losses.push_back(Json{{"name", loss.name},
+                          {"dtype", Str(TorchName(loss.dtype))},
+                          {"num_beyond", loss.num_beyond}});
+  }
+}
+
 }  // namespace
 
 std::string InspectJson(const Inspection& inspection, bool chunks) {
@@ -158,6 +174,7 @@ std::string VerifyJson(absl::string_view path, const VerifyReport& report,
   json["num_tensors"] = report.num_tensors;
   json["num_objects"] = report.num_objects;
   json["num_chunks"] = report.num_chunks;
+  json["num_items"] = report.num_items;
   json["num_items_checked"] = report.num_items_checked;
   json["num_crcs_checked"] = report.num_crcs_checked;
   json["num_digests_checked"] = report.num_digests_checked;
@@ -202,6 +219,7 @@ std::string ConvertJson(absl::string_view verb, absl::string_view src,
   json["num_tensors"] = plan.num_tensors;
   json["num_objects"] = plan.num_objects;
   json["dropped"] = plan.dropped;
+  json["dropped_metadata"] = plan.dropped_metadata;
   Json& files = json["files"] = Json::array();
   for (const ConvertPlan::OutputFile& file : plan.files) {
     files.push_back(Json{{"name", file.name}, {"num_bytes", file.bytes}});
@@ -216,6 +234,7 @@ std::string ConvertJson(absl::string_view verb, absl::string_view src,
     json["bytes_written"] = outcome->bytes_written;
     json["seconds"] = outcome->seconds;
     json["peak_memory_bytes"] = outcome->peak_memory_bytes;
+    AddDoubts(plan, json);
   }
   return Dump(json);
 }

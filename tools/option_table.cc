@@ -24,6 +24,9 @@ constexpr uint32_t kWriting =
 constexpr uint32_t kPlacing = VerbBit(Verb::kConvert) |
                               VerbBit(Verb::kReshard) |
                               VerbBit(Verb::kTorchToDcp);
+// Those that may write safetensors.
+constexpr uint32_t kWholeTensors =
+    VerbBit(Verb::kConvert) | VerbBit(Verb::kConsolidate);
 constexpr uint32_t kInspect = VerbBit(Verb::kInspect);
 constexpr uint32_t kVerify = VerbBit(Verb::kVerify);
 constexpr uint32_t kDiff = VerbBit(Verb::kDiff);
@@ -106,6 +109,15 @@ absl::Status AddCast(absl::string_view value, CommandLine& line) {
       equals == absl::string_view::npos ? value : value.substr(equals + 1);
   DCP_RETURN_IF_ERROR(ParseDType(name).status());
   return AddTo(value, "a dtype, or GLOB=dtype", line.selection.casts);
+}
+
+absl::Status AddMetadata(absl::string_view value, CommandLine& line) {
+  const size_t equals = value.find('=');
+  if (equals == absl::string_view::npos || equals == 0) {
+    return Wrong(value, "KEY=VALUE");
+  }
+  line.metadata.emplace_back(value.substr(0, equals), value.substr(equals + 1));
+  return absl::OkStatus();
 }
 
 absl::Status SetMaxMemory(absl::string_view value, CommandLine& line) {
@@ -233,6 +245,20 @@ constexpr OptionRow kOptions[] = {
     {"drop-non-tensors", nullptr, kWriting, false,
      "leave out what safetensors cannot hold instead of\nrefusing",
      SetFlag<&CommandLine::drop_non_tensors>},
+    {"metadata", "KEY=VALUE", kWholeTensors, true,
+     "set this value of safetensors' __metadata__; those\nof the source are "
+     "kept",
+     AddMetadata},
+    {"drop-metadata", nullptr, kWholeTensors, false,
+     "leave the __metadata__ of the source out",
+     SetFlag<&CommandLine::drop_metadata>},
+    {"strict-cast", nullptr, kWriting, false,
+     "refuse a cast that finds a value beyond the range\nof the new type",
+     SetFlag<&CommandLine::strict_cast>},
+    {"no-verify", nullptr, kWriting, false,
+     "do not compare what is read with the CRCs and\ndigests that SRC has of "
+     "it",
+     SetFlag<&CommandLine::no_verify>},
     {"overwrite", nullptr, kWriting, false,
      "replace DST if it is a checkpoint; it stays whole\nuntil the new one is",
      SetFlag<&CommandLine::overwrite>},

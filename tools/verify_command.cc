@@ -32,14 +32,18 @@ std::string RenderReport(absl::string_view path, const VerifyReport& report,
                   FormatPlural(report.num_tensors, "tensor"), " in ",
                   FormatPlural(report.num_chunks, "chunk"), ", ",
                   FormatPlural(report.num_objects, "object"), "\n");
-  absl::StrAppend(
-      &text, "checked ", FormatPlural(report.num_items_checked, "item"), ", ",
-      FormatBytes(report.bytes_checked), ", in ", FormatSeconds(seconds), ": ",
-      FormatPlural(report.num_crcs_checked, "CRC"), ", ",
-      FormatPlural(report.num_digests_checked, "digest"), "\n");
+  absl::StrAppend(&text, "checked ", FormatCount(report.num_items_checked),
+                  " of ", FormatPlural(report.num_items, "item"), ", ",
+                  FormatBytes(report.bytes_checked), ", in ",
+                  FormatSeconds(seconds), ": ",
+                  FormatPlural(report.num_crcs_checked, "CRC"), ", ",
+                  FormatPlural(report.num_digests_checked, "digest"), "\n");
   if (report.num_items_unchecked > 0) {
+    const bool one = report.num_items_unchecked == 1;
     absl::StrAppend(&text, FormatPlural(report.num_items_unchecked, "item"),
-                    " have neither CRC nor digest: their bytes may be wrong\n");
+                    one ? " has" : " have",
+                    " neither CRC nor digest: ", one ? "its" : "their",
+                    " bytes may be wrong\n");
   }
   absl::StrAppend(
       &text,

@@ -95,6 +95,11 @@ inline constexpr uint64_t kIndexBytesPerChunk = 1024;
 // So much of it is not counted against the memory budget.
 inline constexpr uint64_t kFreeIndexBytes = uint64_t{32} << 20;
 
+// Stretches of a source that were read and are not adjoining yet, while their
+// checksums are compared: 16 bytes each. Reads leave gaps of more than
+// kReadGapBytes, so this is enough for 64 GiB of items that are open at once.
+inline constexpr uint64_t kMaxSeenStretches = uint64_t{1} << 20;
+
 // Output files that one lane has open at once.
 inline constexpr uint64_t kMaxOpenOutputs = 64;
 

@@ -113,6 +113,7 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(
       is_directory ? OpenDirectory(fs, path, options)
                    : OpenSingleFile(fs, path, options);
   if (!parts.ok()) return parts.status();
+  parts->check_crcs = options.check_crcs;
   return std::unique_ptr<Checkpoint>(
       new Checkpoint(fs, path, *std::move(parts), options.progress));
 }

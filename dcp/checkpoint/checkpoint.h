@@ -42,6 +42,13 @@ absl::StatusOr<Format> ParseFormat(absl::string_view name);
 // Where the elements of one chunk lie. `item` is what the index says; the
 // rest is known once located.
 struct ChunkLocation {
+  // The zip record that holds the elements, and perhaps others, with its
+  // CRC-32; without length where none is recorded.
+  struct Record {
+    uint64_t offset = 0;  // in the file
+    uint64_t length = 0;
+    uint32_t crc = 0;
+  };
   StorageInfo item;  // the torch.save archive, or the bare payload
   bool located = false;
   uint64_t payload_offset = 0;  // in the file, of the chunk's first element
@@ -49,6 +56,7 @@ struct ChunkLocation {
   bool swap_bytes = false;
   bool conj = false;
   bool neg = false;
+  Record record;
 };
 
 struct TensorEntry {
@@ -66,6 +74,7 @@ struct TensorEntry {
 struct ObjectEntry {
   StorageInfo item;  // meaningless in a .pt file
   bool located = false;
+  bool has_crc = false;  // of the pickle
   Value value;
   // The tensors in `value`, found by the identity of their Value.
   absl::flat_hash_map<const void*, TensorEntry> tensors;
@@ -97,6 +106,9 @@ struct OpenOptions {
   int64_t rank = -1;
   // Optional; outlives the checkpoint.
   OpenProgress* progress = nullptr;
+  // Checks the CRC-32 of every pickle that is read, here or by Locate. Off,
+  // damaged objects are read as far as they make sense.
+  bool check_crcs = false;
 };
 
 // What an opener of one format finds out (see dcp_opener.h and its siblings).
@@ -105,7 +117,13 @@ struct CheckpointParts {
   // What the format's own header says of its writer, as label and text:
   // "version", "save id", "container", safetensors' metadata.
   std::vector<std::pair<std::string, std::string>> properties;
+  // The __metadata__ of safetensors, but for what describes how DCP cut the
+  // tensors. Of several files it is the union; where they differ, the first in
+  // the order of names counts, and the key is listed.
+  std::vector<std::pair<std::string, std::string>> metadata;
+  std::vector<std::string> metadata_conflicts;
   std::vector<CheckpointEntry> entries;  // in the order of the index
+  bool check_crcs = false;               // as OpenOptions say
   bool flattened = true;  // false: a DCP checkpoint saved without flattening
   std::unique_ptr<SourceFiles> files;
   ValueArena arena;  // of the objects
@@ -124,6 +142,9 @@ class Checkpoint {
   const std::string& path() const { return path_; }
   const std::vector<std::pair<std::string, std::string>>& properties() const {
     return parts_.properties;
+  }
+  const std::vector<std::pair<std::string, std::string>>& metadata() const {
+    return parts_.metadata;
   }
   const std::vector<CheckpointEntry>& entries() const { return parts_.entries; }
   bool flattened() const { return parts_.flattened; }

@@ -18,6 +18,7 @@
 #include "dcp/checkpoint/output.h"
 #include "dcp/checkpoint/safetensors_output.h"
 #include "dcp/checkpoint/save_id.h"
+#include "dcp/checkpoint/source_check.h"
 #include "dcp/checkpoint/torch_output.h"
 
 namespace dcp {
@@ -69,6 +70,11 @@ absl::Status CheckOptions(absl::string_view dst, Format to,
         absl::StrCat("a maximum shard size needs a directory as destination, ",
                      dst, " is one file"));
   }
+  if (to != Format::kSafetensors && !options.metadata.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("metadata are for safetensors output; ", FormatName(to),
+                     " has no place for '", options.metadata[0].first, "'"));
+  }
   if (options.memory_bytes < kMinMemoryBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("a memory budget of ", options.memory_bytes,
@@ -82,6 +88,7 @@ struct Job {
   std::unique_ptr<Checkpoint> source;
   std::unique_ptr<Destination> destination;
   Output output;
+  std::unique_ptr<SourceCheck> check;  // optional
   ConvertPlan plan;
   LoggedRun run;  // what the log will say of it; without a log only its id
 };
@@ -106,24 +113,42 @@ absl::StatusOr<std::vector<OutputEntry>> MakeEntries(
   if (plan.dropped.empty() || drop) return entries;
   std::vector<std::string> some = plan.dropped;
   some.resize(std::min<size_t>(some.size(), 5));
-  return absl::FailedPreconditionError(
-      absl::StrCat("safetensors cannot hold the ", plan.dropped.size(),
-                   " values that are no tensors: ", absl::StrJoin(some, ", "),
-                   plan.dropped.size() > some.size() ? ", ..." : "",
-                   "; --drop-non-tensors leaves them out"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "safetensors cannot hold ",
+      plan.dropped.size() == 1 ? "the value that is not a tensor: "
+                               : absl::StrCat("the ", plan.dropped.size(),
+                                              " values that are not tensors: "),
+      absl::StrJoin(some, ", "),
+      plan.dropped.size() > some.size() ? ", ..." : "",
+      "; --drop-non-tensors leaves them out"));
 }
 
-std::vector<Placements> PlacementsOf(absl::Span<const OutputEntry> entries,
-                                     const ConvertOptions& options) {
+// A scalar has no dimension to shard. Patterns mean all that have one; a name
+// means what it says, and is refused.
+bool AppliesTo(const PlacementRule& rule, const OutputEntry& entry) {
+  return !entry.tensor->shape.empty() || rule.glob == entry.fqn;
+}
+
+absl::StatusOr<std::vector<Placements>> PlacementsOf(
+    absl::Span<const OutputEntry> entries, const ConvertOptions& options) {
   std::vector<Placements> placements;
+  std::vector<bool> used(options.placements.size());
   for (const OutputEntry& entry : entries) {
     const Dims shape = entry.tensor != nullptr ? entry.tensor->shape : Dims();
     Placements& chosen =
         placements.emplace_back(DefaultPlacements(*options.mesh, shape));
     if (entry.tensor == nullptr) continue;
-    for (const PlacementRule& rule : options.placements) {
-      if (MatchesGlob(rule.glob, entry.fqn)) chosen = rule.placements;
+    for (size_t i = 0; i < options.placements.size(); ++i) {
+      const PlacementRule& rule = options.placements[i];
+      if (!MatchesGlob(rule.glob, entry.fqn)) continue;
+      used[i] = true;
+      if (AppliesTo(rule, entry)) chosen = rule.placements;
     }
+  }
+  for (size_t i = 0; i < used.size(); ++i) {
+    if (used[i]) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "placement '", options.placements[i].glob, "' matches no tensor"));
   }
   return placements;
 }
@@ -144,8 +169,10 @@ absl::StatusOr<Output> BuildDcp(Job& job, std::vector<OutputEntry> entries,
                                 const ConvertOptions& options) {
   std::vector<DcpRank> ranks;
   if (options.mesh.has_value()) {
-    DCP_ASSIGN_OR_RETURN(ranks, ChunksForMesh(entries, *options.mesh,
-                                              PlacementsOf(entries, options)));
+    DCP_ASSIGN_OR_RETURN(const std::vector<Placements> placements,
+                         PlacementsOf(entries, options));
+    DCP_ASSIGN_OR_RETURN(ranks,
+                         ChunksForMesh(entries, *options.mesh, placements));
   } else if (keep_chunks) {
     ranks = ChunksAsStored(entries, job.source->files());
   } else {
@@ -158,6 +185,36 @@ absl::StatusOr<Output> BuildDcp(Job& job, std::vector<OutputEntry> entries,
                          .flattened = job.source->flattened(),
                          .save_id = job.run.own.id},
                         *job.destination);
+}
+
+// The __metadata__ of the output: the source's, then what was asked for.
+SafetensorsMetadata MetadataFor(const Checkpoint& source,
+                                const ConvertOptions& options) {
+  SafetensorsMetadata metadata;
+  if (!options.drop_metadata) metadata = source.metadata();
+  for (const auto& [key, value] : options.metadata) {
+    const auto known =
+        std::find_if(metadata.begin(), metadata.end(),
+                     [&](const auto& pair) { return pair.first == key; });
+    if (known == metadata.end()) {
+      metadata.emplace_back(key, value);
+    } else {
+      known->second = value;
+    }
+  }
+  return metadata;
+}
+
+// What the source says of itself and the output has no place for. That it was
+// written for PyTorch follows from every other format.
+std::vector<std::string> DroppedMetadata(const Checkpoint& source, Format to,
+                                         const ConvertOptions& options) {
+  std::vector<std::string> keys;
+  if (to == Format::kSafetensors && !options.drop_metadata) return keys;
+  for (const auto& [key, value] : source.metadata()) {
+    if (key != "format") keys.push_back(key);
+  }
+  return keys;
 }
 
 absl::StatusOr<Output> BuildOutput(Job& job, std::vector<OutputEntry> entries,
@@ -174,10 +231,12 @@ absl::StatusOr<Output> BuildOutput(Job& job, std::vector<OutputEntry> entries,
     case Format::kSafetensors:
       break;
   }
+  const SafetensorsMetadata metadata = MetadataFor(*job.source, options);
   if (TargetKind(dst, Format::kSafetensors) == Destination::Kind::kFile) {
-    return BuildSafetensorsFile(entries, files, BaseName(dst));
+    return BuildSafetensorsFile(entries, files, BaseName(dst), metadata);
   }
-  return BuildSafetensorsDirectory(entries, files, options.max_shard_bytes);
+  return BuildSafetensorsDirectory(entries, files, options.max_shard_bytes,
+                                   metadata);
 }
 
 // What the budget leaves for payload. The index of a checkpoint of very many
@@ -216,9 +275,13 @@ void CompletePlan(Job& job, const ConvertOptions& options) {
 // Of all that decides which bytes go where.
 uint64_t Fingerprint(const Job& job, absl::string_view src,
                      absl::Span<const SelectedEntry> selected,
-                     const ConvertLog& log) {
+                     const ConvertOptions& options) {
+  const ConvertLog& log = *options.log;
   std::string text = absl::StrCat(src, "\n", log.source_version, "\n",
                                   FormatName(job.plan.to), "\n");
+  for (const auto& [key, value] : MetadataFor(*job.source, options)) {
+    absl::StrAppend(&text, key.size(), key, value.size(), value, "\n");
+  }
   for (const SelectedEntry& choice : selected) {
     absl::StrAppend(&text, choice.entry, " ", static_cast<int>(choice.dtype),
                     " ", choice.fqn, "\n");
@@ -250,9 +313,9 @@ uint64_t Fingerprint(const Job& job, absl::string_view src,
 absl::Status DescribeRun(FileSystem& fs, absl::string_view src,
                          absl::string_view dst,
                          absl::Span<const SelectedEntry> selected,
-                         const ConvertLog& log, Job& job) {
+                         const ConvertOptions& options, Job& job) {
   LoggedRun& run = job.run;
-  run.fingerprint = Fingerprint(job, src, selected, log);
+  run.fingerprint = Fingerprint(job, src, selected, options);
   run.kind = TargetKind(dst, job.plan.to);
   // Also by an earlier run, whose identity this one has taken over.
   run.own.made_directory |= !job.destination->exists();
@@ -273,13 +336,17 @@ absl::StatusOr<Job> Prepare(FileSystem& fs, absl::string_view src,
                             const ConvertOptions& options,
                             const LoggedRun* before = nullptr) {
   Job job;
+  OpenOptions open = options.open;
+  open.check_crcs = options.verify;
   absl::StatusOr<std::unique_ptr<Checkpoint>> source =
-      Checkpoint::Open(fs, src, options.open);
+      Checkpoint::Open(fs, src, open);
   if (!source.ok()) return WithSide(source.status(), ErrorSide::kSource);
   job.source = *std::move(source);
   job.plan.from = job.source->format();
   job.plan.to = TargetFormat(dst, job.plan.from, options);
   DCP_RETURN_IF_ERROR(CheckOptions(dst, job.plan.to, options));
+  job.plan.dropped_metadata =
+      DroppedMetadata(*job.source, job.plan.to, options);
   DCP_ASSIGN_OR_RETURN(const std::vector<SelectedEntry> selected,
                        Select(job.source->entries(), options.selection));
   job.run.own.id = before != nullptr ? before->own.id : NewSaveId();
@@ -300,12 +367,15 @@ absl::StatusOr<Job> Prepare(FileSystem& fs, absl::string_view src,
   for (const SelectedEntry& choice : selected) wanted.push_back(choice.entry);
   DCP_RETURN_IF_ERROR(
       WithSide(job.source->Locate(wanted, options.stop), ErrorSide::kSource));
+  if (options.verify) {
+    DCP_ASSIGN_OR_RETURN(job.check, SourceCheck::Make(fs, *job.source, wanted));
+  }
   DCP_ASSIGN_OR_RETURN(job.output,
                        BuildOutput(job, std::move(entries), dst, options));
   CompletePlan(job, options);
   if (options.log != nullptr) {
     DCP_RETURN_IF_ERROR(
-        WithSide(DescribeRun(fs, src, dst, selected, *options.log, job),
+        WithSide(DescribeRun(fs, src, dst, selected, options, job),
                  ErrorSide::kDestination));
   }
   return job;
@@ -443,6 +513,43 @@ absl::Status Commit(Job& job, const std::vector<ChunkDigest>& digests,
                   ErrorSide::kDestination);
 }
 
+// `num_beyond` has a number for each payload.
+std::vector<CastLoss> CastLosses(const Job& job,
+                                 absl::Span<const uint64_t> num_beyond) {
+  std::vector<CastLoss> losses;
+  absl::flat_hash_map<const TensorEntry*, size_t> known;
+  for (size_t i = 0; i < num_beyond.size(); ++i) {
+    if (num_beyond[i] == 0) continue;
+    const Payload& payload = job.output.payloads[i];
+    const auto [it, is_new] = known.emplace(payload.stored, losses.size());
+    if (is_new) losses.push_back({.name = "", .dtype = payload.dtype});
+    losses[it->second].num_beyond += num_beyond[i];
+  }
+  for (const CheckpointEntry& entry : job.source->entries()) {
+    const auto found = known.find(entry.tensor());
+    if (found != known.end()) losses[found->second].name = entry.fqn;
+  }
+  std::sort(
+      losses.begin(), losses.end(),
+      [](const CastLoss& a, const CastLoss& b) { return a.name < b.name; });
+  return losses;
+}
+
+absl::Status StrictCastError(absl::Span<const CastLoss> losses) {
+  std::vector<std::string> some;
+  for (const CastLoss& loss :
+       losses.first(std::min<size_t>(losses.size(), 5))) {
+    some.push_back(absl::StrCat(loss.name, " (", loss.num_beyond, " beyond ",
+                                TorchName(loss.dtype), ")"));
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "a strict cast would change values beyond the range of the "
+      "new type: ",
+      absl::StrJoin(some, ", "), losses.size() > some.size() ? ", ..." : "",
+      "; cast these tensors to a wider type, or drop "
+      "--strict-cast"));
+}
+
 // From the plan to the checkpoint. `steps` says which files are there already,
 // `digests` are theirs.
 absl::Status CarryOut(FileSystem& fs, Job& job, TransferSteps& steps,
@@ -453,22 +560,43 @@ absl::Status CarryOut(FileSystem& fs, Job& job, TransferSteps& steps,
   DCP_RETURN_IF_ERROR(
       WithSide(job.destination->Begin(KeptNames(job, steps.kept)),
                ErrorSide::kDestination));
-  DCP_ASSIGN_OR_RETURN(
-      std::vector<ChunkDigest> more,
+  std::vector<uint64_t> num_beyond(job.output.payloads.size());
+  absl::StatusOr<std::vector<ChunkDigest>> more =
       TransferImages(fs, job.output, *job.destination,
                      {.direct = options.direct,
                       .num_lanes = job.plan.num_lanes,
                       .memory_bytes = job.plan.memory_bytes,
                       .stop = options.stop,
-                      .steps = options.log != nullptr ? &steps : nullptr},
-                     stats));
-  // What is two states of a file in one must not get good checksums.
-  DCP_RETURN_IF_ERROR(
-      WithSide(job.source->files().CheckUnchanged(), ErrorSide::kSource));
+                      .steps = options.log != nullptr ? &steps : nullptr,
+                      .check = job.check.get(),
+                      .num_beyond = &num_beyond,
+                      .strict_cast = options.strict_cast},
+                     stats);
+  job.plan.cast_losses = CastLosses(job, num_beyond);
+  if (options.strict_cast && !job.plan.cast_losses.empty()) {
+    return StrictCastError(job.plan.cast_losses);
+  }
+  absl::Status checked = more.status();
+  if (checked.ok() && job.check != nullptr) {
+    checked = job.check->Finish({.memory_bytes = job.plan.memory_bytes,
+                                 .stop = options.stop,
+                                 .stats = &stats},
+                                job.plan.num_files_kept > 0
+                                    ? SourceCheck::Missing::kWhatMoved
+                                    : SourceCheck::Missing::kLittle);
+    job.plan.check = job.check->report();
+  }
+  // What is two states of a file in one must not get good checksums; and where
+  // it contradicts its own, that is why.
+  if (checked.ok() || absl::IsDataLoss(checked)) {
+    DCP_RETURN_IF_ERROR(
+        WithSide(job.source->files().CheckUnchanged(), ErrorSide::kSource));
+  }
+  DCP_RETURN_IF_ERROR(checked);
   if (digests.empty()) {
-    digests = std::move(more);
+    digests = *std::move(more);
   } else {
-    digests.insert(digests.end(), more.begin(), more.end());
+    digests.insert(digests.end(), more->begin(), more->end());
   }
   return Commit(job, digests, options);
 }

@@ -18,6 +18,7 @@
 #include "dcp/base/error_side.h"
 #include "dcp/checkpoint/checkpoint.h"
 #include "dcp/checkpoint/selection.h"
+#include "dcp/checkpoint/source_check.h"
 #include "dcp/io/file_system.h"
 #include "dcp/io/pipeline.h"
 #include "dcp/tensor/placement.h"
@@ -47,6 +48,14 @@ struct ConvertOptions {
   uint64_t max_shard_bytes = 0;  // of safetensors and DCP files; 0: no limit
   bool drop_non_tensors = false;
   bool overwrite = false;
+  // Compares what is read with the CRCs and digests that the source has of it.
+  bool verify = true;
+  // Refuses a cast that finds a value beyond the range of the new type.
+  bool strict_cast = false;
+  // Of safetensors output: the source's own __metadata__ is left out; these
+  // values come in addition, or in place of what the source has.
+  bool drop_metadata = false;
+  std::vector<std::pair<std::string, std::string>> metadata;
   DirectMode direct = DirectMode::kAuto;  // of the destination
   uint32_t num_lanes = 0;                 // 0: chosen from cores and files
   uint64_t memory_bytes = kDefaultMemoryBytes;
@@ -59,6 +68,14 @@ struct ConvertOptions {
   absl::AnyInvocable<void()> on_commit;
   // To go on where an earlier run was killed; optional.
   ConvertLog* log = nullptr;
+};
+
+// A tensor of which a cast has changed more than the precision.
+struct CastLoss {
+  std::string name;
+  DType dtype = DType::kFloat32;  // in the output
+  // Elements beyond its range, in the files that this run has written.
+  uint64_t num_beyond = 0;
 };
 
 // What a conversion will do, or did.
@@ -77,10 +94,14 @@ struct ConvertPlan {
   uint64_t memory_bytes = 0;    // of payload blocks that will be in use
   uint32_t num_lanes = 0;
   std::vector<std::string> dropped;  // names of non-tensors left out
+  // Keys of the source's metadata that the output cannot hold.
+  std::vector<std::string> dropped_metadata;
   // What an earlier run has done of it: whole files, and the reads and writes
   // that they took.
   uint64_t num_files_kept = 0;
   uint64_t bytes_kept = 0;
+  SourceCheckReport check;            // of the source; empty in a plan
+  std::vector<CastLoss> cast_losses;  // empty in a plan
 };
 
 // Plans only; nothing is written. Errors are those of ConvertCheckpoint that
@@ -90,8 +111,10 @@ absl::StatusOr<ConvertPlan> PlanConvert(FileSystem& fs, absl::string_view src,
                                         ConvertOptions options);
 
 // AlreadyExists when `dst` exists and overwrite is off; FailedPrecondition
-// when overwriting would destroy files that are not part of a checkpoint, or
-// a safetensors file cannot hold what the source has (names them);
+// when overwriting would destroy files that are not part of a checkpoint, a
+// safetensors file cannot hold what the source has (names them), or a strict
+// cast is beyond the range;
+// DataLoss when the source contradicts its own CRCs or digests;
 // ResourceExhausted when the disk or the memory budget is too small;
 // Cancelled; else the errors of Checkpoint::Open. SideOf
 // (dcp/base/error_side.h) tells whether the source or the destination failed.

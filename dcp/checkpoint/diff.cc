@@ -64,6 +64,7 @@ class Side {
 
   const absl::btree_map<std::string, Leaf>& leaves() const { return leaves_; }
   SourceFiles& files() { return checkpoint_->files(); }
+  const Checkpoint& checkpoint() const { return *checkpoint_; }
 
  private:
   absl::Status AddObject(const std::string& fqn, const ObjectEntry& object) {
@@ -136,6 +137,7 @@ class Differ {
           "the include patterns match no name on either side");
     }
     CompareNames();
+    CompareMetadata();
     DCP_RETURN_IF_ERROR(CompareElementsOfPairs());
     for (Pair& pair : pairs_) {
       if (pair.difference.num_different == 0) {
@@ -197,6 +199,40 @@ class Differ {
       if (SkipAlone(leaf) || a_.leaves().contains(name)) continue;
       AddFinding(DiffFinding::Kind::kOnlyInB, name, "", Describe(leaf));
     }
+  }
+
+  // Whoever chooses names asks for tensors.
+  void CompareMetadata() {
+    if (options_.tensors_only || !options_.selection_a.include.empty() ||
+        a_.checkpoint().format() != Format::kSafetensors ||
+        b_.checkpoint().format() != Format::kSafetensors) {
+      return;
+    }
+    const auto a = MetadataOf(a_.checkpoint());
+    const auto b = MetadataOf(b_.checkpoint());
+    for (const auto& [key, value] : a) {
+      const std::string name = absl::StrCat("__metadata__.", key);
+      const auto other = b.find(key);
+      if (other == b.end()) {
+        AddFinding(DiffFinding::Kind::kOnlyInA, name, value);
+      } else if (other->second != value) {
+        AddFinding(DiffFinding::Kind::kObject, name, value, other->second);
+      }
+    }
+    for (const auto& [key, value] : b) {
+      if (a.contains(key)) continue;
+      AddFinding(DiffFinding::Kind::kOnlyInB,
+                 absl::StrCat("__metadata__.", key), "", value);
+    }
+  }
+
+  static absl::btree_map<std::string, std::string> MetadataOf(
+      const Checkpoint& checkpoint) {
+    absl::btree_map<std::string, std::string> metadata = {{"format", "pt"}};
+    for (const auto& [key, value] : checkpoint.metadata()) {
+      metadata[key] = value;
+    }
+    return metadata;
   }
 
   void CompareLeaves(const std::string& name, const Leaf& a, const Leaf& b) {

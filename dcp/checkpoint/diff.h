@@ -1,6 +1,8 @@
 // Diff: do two checkpoints, of any formats, hold the same tensors and values?
-// Compared by name; bits decide; where they differ it says how far. Blocking;
-// any thread.
+// Compared by name; bits decide; where they differ it says how far. Two
+// safetensors checkpoints are compared by their metadata too, as values named
+// "__metadata__.KEY"; a "format" that is absent counts as "pt". Blocking; any
+// thread.
 #ifndef DCP_CHECKPOINT_DIFF_H_
 #define DCP_CHECKPOINT_DIFF_H_
 

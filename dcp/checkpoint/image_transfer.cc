@@ -115,7 +115,8 @@ class LaneTransfer {
         interleave_(interleave),
         mutex_(mutex),
         digests_(digests),
-        stats_(stats) {}
+        stats_(stats),
+        planner_(options.check) {}
 
   absl::Status Run(Lane& lane, absl::Span<const uint32_t> files,
                    std::stop_token stop) {
@@ -123,6 +124,7 @@ class LaneTransfer {
       const size_t num_files = WaveSize(files);
       const absl::Status status = RunWave(lane, files.first(num_files), stop);
       files.remove_prefix(num_files);
+      AddNumBeyond();
       for (const auto& state : wave_) {
         if (state->file.handle >= 0) fs_.Close(state->file).IgnoreError();
       }
@@ -166,6 +168,9 @@ class LaneTransfer {
       FlushSources().IgnoreError();
       return moved;
     }
+    if (options_.strict_cast && FoundBeyond()) {
+      return absl::FailedPreconditionError("a cast is beyond the range");
+    }
     DCP_RETURN_IF_ERROR(CreateFiles());  // those without a byte
     for (const auto& state : wave_) {
       DCP_RETURN_IF_ERROR(WithSide(Finish(*state), ErrorSide::kDestination));
@@ -180,6 +185,30 @@ class LaneTransfer {
     digests_.insert(digests_.end(), state.digests.begin(), state.digests.end());
     if (options_.steps == nullptr) return absl::OkStatus();
     return options_.steps->on_file(state.index, state.digests);
+  }
+
+  // Where the elements of a payload that are beyond the range are counted.
+  uint64_t* CounterOf(uint32_t payload) {
+    const Payload& spec = output_.payloads[payload];
+    if (options_.num_beyond == nullptr || spec.stored->dtype == spec.dtype) {
+      return nullptr;
+    }
+    num_beyond_.resize(output_.payloads.size());
+    return &num_beyond_[payload];
+  }
+
+  bool FoundBeyond() const {
+    return std::any_of(num_beyond_.begin(), num_beyond_.end(),
+                       [](uint64_t count) { return count > 0; });
+  }
+
+  void AddNumBeyond() {
+    if (num_beyond_.empty()) return;
+    absl::MutexLock lock(&mutex_);
+    for (size_t i = 0; i < num_beyond_.size(); ++i) {
+      (*options_.num_beyond)[i] += num_beyond_[i];
+    }
+    num_beyond_.clear();
   }
 
   // After this nothing is on its way into the lane's blocks any more.
@@ -375,7 +404,8 @@ class LaneTransfer {
               piece.state->spec->layout.name(), " begin=", piece.begin,
               " length=", length);
     planner_.Add(*payload.stored, *payload.files, payload.box, payload.dtype,
-                 piece.begin / element, length / element, dst);
+                 piece.begin / element, length / element, dst,
+                 CounterOf(part.payload));
     return absl::OkStatus();
   }
 
@@ -428,6 +458,7 @@ class LaneTransfer {
   std::vector<ChunkDigest>& digests_;  // under mutex_
   TransferStats& stats_;
   WindowPlanner planner_;
+  std::vector<uint64_t> num_beyond_;  // of this wave; by payload, or empty
   std::vector<std::unique_ptr<OutputState>> wave_;
   bool created_ = false;  // the files of the wave
   bool staged_ = false;

@@ -16,6 +16,7 @@
 #include "dcp/checkpoint/commit.h"
 #include "dcp/checkpoint/digests.h"
 #include "dcp/checkpoint/output.h"
+#include "dcp/checkpoint/source_check.h"
 #include "dcp/io/block_pool.h"
 #include "dcp/io/file_system.h"
 #include "dcp/io/pipeline.h"
@@ -42,6 +43,14 @@ struct ImageTransferOptions {
   BlockPool* pool = nullptr;  // instead of memory_bytes; then one lane
   std::stop_token stop = {};
   TransferSteps* steps = nullptr;  // optional
+  // Sees what is read, of one checkpoint; optional.
+  SourceCheck* check = nullptr;
+  // Gets, for each payload of the output, how many elements its cast found
+  // beyond the range (see TransformElements); sized by the caller; optional.
+  std::vector<uint64_t>* num_beyond = nullptr;
+  // Fails with FailedPrecondition where there is one, before the file that
+  // holds it is complete.
+  bool strict_cast = false;
 };
 
 // The lanes that are worth having for `output`: a file is written by one.

@@ -112,12 +112,11 @@ class Locator {
     uint64_t size = 0;
     for (; next_ < last; ++next_) {
       const StorageInfo& storage = items_[next_].storage;
-      const std::string& fqn = parts_.entries[items_[next_].entry].fqn;
-      DCP_RETURN_IF_ERROR(
-          WithPlace(Annotate(parts_.files->CheckRange(
-                                 storage.file, storage.offset, storage.length),
-                             fqn),
-                    {.tensor = fqn}));
+      DCP_RETURN_IF_ERROR(WithPlaceOf(
+          items_[next_],
+          Annotate(parts_.files->CheckRange(storage.file, storage.offset,
+                                            storage.length),
+                   parts_.entries[items_[next_].entry].fqn)));
       AddProbe(storage, *round, size);
     }
     round->buffer.resize(size);
@@ -168,14 +167,22 @@ class Locator {
     }
   }
 
+  absl::Status WithPlaceOf(const Item& item, absl::Status status) const {
+    if (status.ok()) return status;
+    return WithPlace(std::move(status),
+                     {.file = parts_.files->names()[item.storage.file],
+                      .tensor = parts_.entries[item.entry].fqn,
+                      .offset = absl::StrCat(item.storage.offset)});
+  }
+
   absl::Status ParseRound(const Round& round) {
     for (size_t i = 0; i < round.probes.size(); ++i) {
       const Item& item = items_[round.first + i];
-      DCP_RETURN_IF_ERROR(
-          Annotate(ParseItem(item, round.probes[i], round.buffer),
-                   parts_.entries[item.entry].fqn, ": ",
-                   parts_.files->names()[item.storage.file], " at ",
-                   item.storage.offset));
+      DCP_RETURN_IF_ERROR(WithPlaceOf(
+          item, Annotate(ParseItem(item, round.probes[i], round.buffer),
+                         parts_.entries[item.entry].fqn, ": ",
+                         parts_.files->names()[item.storage.file], " at ",
+                         item.storage.offset)));
     }
     if (progress_ != nullptr) {
       progress_->num_items_located += round.probes.size();
@@ -222,7 +229,8 @@ class Locator {
                 probe.head + probe.head_length + (offset - tail_start), bytes);
           }
           return reader.Read(offset, bytes);
-        });
+        },
+        parts_.check_crcs);
   }
 
   static absl::Status PlaceChunk(const Item& item, const TorchArchive& archive,

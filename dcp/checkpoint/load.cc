@@ -12,6 +12,7 @@
 #include "dcp/base/check.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
+#include "dcp/checkpoint/source_check.h"
 #include "dcp/checkpoint/window_planner.h"
 #include "dcp/io/lane.h"
 
@@ -37,6 +38,17 @@ class Loader {
     TransferStats own_stats;
     TransferStats& stats =
         options_.stats != nullptr ? *options_.stats : own_stats;
+    if (!options_.verify) return Move(stats);
+    DCP_ASSIGN_OR_RETURN(check_, SourceCheck::Make(fs_, checkpoint_, entries_));
+    planner_ = WindowPlanner(check_.get());
+    DCP_RETURN_IF_ERROR(Move(stats));
+    return check_->Finish(
+        {.memory_bytes = MemoryBytes(), .stop = options_.stop, .stats = &stats},
+        SourceCheck::Missing::kNothing);
+  }
+
+ private:
+  absl::Status Move(TransferStats& stats) {
     const auto work = [&](Lane& lane, std::stop_token stop) {
       const uint64_t share = lane.pool.num_blocks() / 8;
       return RunPipeline(
@@ -52,7 +64,6 @@ class Loader {
     return checkpoint_.files().CheckUnchanged(handles_);
   }
 
- private:
   template <typename Work>
   absl::Status Transfer(const Work& work) {
     if (options_.lane != nullptr) return work(*options_.lane, options_.stop);
@@ -227,6 +238,7 @@ class Loader {
   const LoadOptions& options_;
   std::vector<uint32_t> entries_;            // of tensors_, in their order
   absl::flat_hash_set<FileHandle> handles_;  // of the files that are read
+  std::unique_ptr<SourceCheck> check_;       // optional
   WindowPlanner planner_;
   size_t next_tensor_ = 0;
   uint64_t next_element_ = 0;

@@ -38,11 +38,15 @@ struct LoadOptions {
   Lane* lane = nullptr;
   std::stop_token stop = {};
   TransferStats* stats = nullptr;
+  // Compares what is read with the CRC-32 that the checkpoint has of it, or
+  // with its digest: DataLoss names the tensor. What is read in part only (a
+  // rank's part of a chunk) is not checked.
+  bool verify = false;
 };
 
 // Fills all sinks. NotFound and InvalidArgument list every name that is
 // missing, an object, or of another shape or unconvertible type, before
-// anything is read.
+// anything is read. DataLoss when the checkpoint contradicts its checksums.
 absl::Status Load(FileSystem& fs, Checkpoint& checkpoint,
                   absl::Span<const LoadTensor> tensors,
                   const LoadOptions& options);

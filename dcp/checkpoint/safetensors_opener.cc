@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/file_reader.h"
@@ -16,6 +17,10 @@
 
 namespace dcp {
 namespace {
+
+// What DCP's Hugging Face writer adds about its shards.
+constexpr absl::string_view kShardingInfoKey = "DCP_SHARDING_INFO";
+constexpr absl::string_view kShardingVersionKey = "DCP_VERSION";
 
 constexpr absl::string_view kIndexSuffix = ".safetensors.index.json";
 
@@ -112,6 +117,28 @@ absl::Status CheckIndex(
   return absl::OkStatus();
 }
 
+void AddMetadata(SafetensorsHeader& header, CheckpointParts& parts) {
+  bool has_sharding_info = false;
+  for (const auto& [key, value] : header.metadata) {
+    has_sharding_info = has_sharding_info || key == kShardingInfoKey;
+  }
+  for (auto& [key, value] : header.metadata) {
+    if (key == kShardingInfoKey) continue;
+    if (has_sharding_info && key == kShardingVersionKey) continue;
+    const auto known =
+        std::find_if(parts.metadata.begin(), parts.metadata.end(),
+                     [&](const auto& pair) { return pair.first == key; });
+    if (known == parts.metadata.end()) {
+      parts.metadata.emplace_back(key, std::move(value));
+    } else if (known->second != value &&
+               std::find(parts.metadata_conflicts.begin(),
+                         parts.metadata_conflicts.end(),
+                         key) == parts.metadata_conflicts.end()) {
+      parts.metadata_conflicts.push_back(key);
+    }
+  }
+}
+
 absl::StatusOr<CheckpointParts> OpenFiles(FileSystem& fs, std::string directory,
                                           std::vector<std::string> names,
                                           const WeightMap* weight_map,
@@ -139,11 +166,13 @@ absl::StatusOr<CheckpointParts> OpenFiles(FileSystem& fs, std::string directory,
         names_in_file[i].insert(tensor.name);
       }
     }
-    if (i > 0) continue;
-    for (auto& [key, value] : header->metadata) {
-      if (key == "DCP_SHARDING_INFO") continue;
-      parts.properties.emplace_back(std::move(key), std::move(value));
-    }
+    AddMetadata(*header, parts);
+  }
+  parts.properties = parts.metadata;
+  if (!parts.metadata_conflicts.empty()) {
+    parts.properties.emplace_back(
+        "metadata that differs between files",
+        absl::StrJoin(parts.metadata_conflicts, ", "));
   }
   if (weight_map != nullptr) {
     DCP_RETURN_IF_ERROR(

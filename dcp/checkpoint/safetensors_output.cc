@@ -42,7 +42,8 @@ uint64_t BytesOf(const OutputEntry& entry) {
 
 // Adds one file with the given entries to `output`.
 absl::Status AddFile(std::vector<const OutputEntry*> entries,
-                     SourceFiles& files, std::string name, Output& output) {
+                     SourceFiles& files, std::string name,
+                     const SafetensorsMetadata& metadata, Output& output) {
   // Wide types first: every tensor is then aligned to its elements.
   std::sort(
       entries.begin(), entries.end(),
@@ -62,7 +63,7 @@ absl::Status AddFile(std::vector<const OutputEntry*> entries,
                        .begin = begin,
                        .end = end});
   }
-  std::string header = WriteSafetensorsHeader(tensors, {{{"format", "pt"}}});
+  std::string header = WriteSafetensorsHeader(tensors, metadata);
   if (header.size() - 8 > kMaxSafetensorsHeaderBytes) {
     return absl::FailedPreconditionError(
         absl::StrCat("the header of ", name, " would have ", header.size() - 8,
@@ -84,6 +85,14 @@ absl::Status AddFile(std::vector<const OutputEntry*> entries,
   return absl::OkStatus();
 }
 
+SafetensorsMetadata WithFormat(SafetensorsMetadata metadata) {
+  for (const auto& [key, value] : metadata) {
+    if (key == "format") return metadata;
+  }
+  metadata.insert(metadata.begin(), {"format", "pt"});
+  return metadata;
+}
+
 std::vector<const OutputEntry*> Pointers(
     absl::Span<const OutputEntry> entries) {
   std::vector<const OutputEntry*> pointers;
@@ -95,17 +104,17 @@ std::vector<const OutputEntry*> Pointers(
 
 absl::StatusOr<Output> BuildSafetensorsFile(
     absl::Span<const OutputEntry> entries, SourceFiles& files,
-    absl::string_view file_name) {
+    absl::string_view file_name, const SafetensorsMetadata& metadata) {
   DCP_RETURN_IF_ERROR(CheckEntries(entries));
   Output output;
-  DCP_RETURN_IF_ERROR(
-      AddFile(Pointers(entries), files, std::string(file_name), output));
+  DCP_RETURN_IF_ERROR(AddFile(Pointers(entries), files, std::string(file_name),
+                              WithFormat(metadata), output));
   return output;
 }
 
 absl::StatusOr<Output> BuildSafetensorsDirectory(
     absl::Span<const OutputEntry> entries, SourceFiles& files,
-    uint64_t max_shard_bytes) {
+    uint64_t max_shard_bytes, const SafetensorsMetadata& metadata) {
   DCP_RETURN_IF_ERROR(CheckEntries(entries));
   std::vector<std::vector<const OutputEntry*>> shards(1);
   uint64_t total = 0;
@@ -124,6 +133,7 @@ absl::StatusOr<Output> BuildSafetensorsDirectory(
   Output output;
   output.needs_digests = true;
   output.digests_name = DigestsName("");
+  const SafetensorsMetadata in_each = WithFormat(metadata);
   std::vector<std::pair<std::string, std::string>> weight_map;
   for (size_t i = 0; i < shards.size(); ++i) {
     std::string name = shards.size() == 1
@@ -134,7 +144,7 @@ absl::StatusOr<Output> BuildSafetensorsDirectory(
       weight_map.emplace_back(entry->fqn, name);
     }
     DCP_RETURN_IF_ERROR(
-        AddFile(std::move(shards[i]), files, std::move(name), output));
+        AddFile(std::move(shards[i]), files, std::move(name), in_each, output));
   }
   if (output.files.size() > 1) {
     std::sort(weight_map.begin(), weight_map.end());

@@ -3,6 +3,9 @@
 #define DCP_CHECKPOINT_SAFETENSORS_OUTPUT_H_
 
 #include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -11,17 +14,21 @@
 
 namespace dcp {
 
+// What stands under __metadata__, in this order. "format", without which
+// transformers refuses a file, is "pt" where it is not given.
+using SafetensorsMetadata = std::vector<std::pair<std::string, std::string>>;
+
 // One file of that name.
 absl::StatusOr<Output> BuildSafetensorsFile(
     absl::Span<const OutputEntry> entries, SourceFiles& files,
-    absl::string_view file_name);
+    absl::string_view file_name, const SafetensorsMetadata& metadata = {});
 
 // model.safetensors, or model-00001-of-0000N.safetensors and an index when
 // the tensors exceed `max_shard_bytes` (0: no limit); a tensor larger than
 // that has a file of its own.
 absl::StatusOr<Output> BuildSafetensorsDirectory(
     absl::Span<const OutputEntry> entries, SourceFiles& files,
-    uint64_t max_shard_bytes);
+    uint64_t max_shard_bytes, const SafetensorsMetadata& metadata = {});
 
 }  // namespace dcp
 

@@ -56,6 +56,13 @@ absl::StatusOr<TensorEntry> TensorInArchive(const TorchArchive& archive,
   location.swap_bytes = archive.big_endian && ComponentSize(entry.dtype) > 1;
   location.conj = tensor.conj;
   location.neg = tensor.neg;
+  const TorchArchive::Storage& storage =
+      archive.storages.at(tensor.storage_key);
+  if (storage.crc != 0) {
+    location.record = {.offset = start + storage.payload_offset,
+                       .length = storage.size,
+                       .crc = storage.crc};
+  }
   return entry;
 }
 
@@ -65,6 +72,7 @@ absl::StatusOr<ObjectEntry> ObjectInArchive(ValueArena& arena,
                                             uint64_t start) {
   ObjectEntry entry;
   entry.located = true;
+  entry.has_crc = archive.pickle_has_crc;
   entry.value = CopyValue(arena, value);
   absl::Status status;
   ForEachTensor(entry.value, [&](const Value& inner) {
@@ -91,8 +99,8 @@ absl::StatusOr<CheckpointParts> OpenTorchFile(FileSystem& fs,
       /*follow_symlinks=*/true);
   DCP_ASSIGN_OR_RETURN(const File file, parts.files->Get(0));
   FileReader reader(fs, file, 0, file.size);
-  absl::StatusOr<TorchArchive> archive =
-      ReadTorchArchive(file.size, /*allow_legacy=*/true, reader.read_at());
+  absl::StatusOr<TorchArchive> archive = ReadTorchArchive(
+      file.size, /*allow_legacy=*/true, reader.read_at(), options.check_crcs);
   if (!archive.ok()) return Annotate(archive.status(), path);
   parts.properties.emplace_back("container",
                                 archive->legacy ? "legacy" : "zip");

@@ -2,26 +2,25 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <tuple>
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "dcp/base/bytes.h"
 #include "dcp/base/checksum.h"
+#include "dcp/base/error_place.h"
 #include "dcp/base/error_side.h"
-#include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/digests.h"
 #include "dcp/checkpoint/file_reader.h"
+#include "dcp/checkpoint/range_reader.h"
+#include "dcp/checkpoint/recorded_digests.h"
 #include "dcp/format/torch_archive.h"
-#include "dcp/io/lane.h"
-#include "dcp/plan/copy_run.h"
-#include "dcp/plan/read_schedule.h"
 
 namespace dcp {
 namespace {
@@ -95,22 +94,51 @@ class Verifier {
           checkpoint_.Locate(absl::MakeConstSpan(&i, 1), options_.stop);
       if (absl::IsCancelled(status)) return status;
       if (!status.ok()) {
-        report_.findings.push_back({.name = checkpoint_.entries()[i].fqn,
-                                    .file = "",
-                                    .problem = std::string(status.message())});
+        AddStructureFinding(i, status);
       }
     }
     return absl::OkStatus();
   }
 
+  // An error knows its place, but where a file cannot even be opened.
+  void AddStructureFinding(uint32_t entry, const absl::Status& status) {
+    const ErrorPlace place = PlaceOf(status);
+    const CheckpointEntry& found = checkpoint_.entries()[entry];
+    VerifyFinding finding{.name = found.fqn,
+                          .file = place.file,
+                          .problem = std::string(status.message())};
+    if (finding.file.empty()) {
+      const StorageInfo& item = found.object() != nullptr
+                                    ? found.object()->item
+                                    : found.tensor()->locations[0].item;
+      finding.file = checkpoint_.files().names()[item.file];
+      finding.offset = item.offset;
+    }
+    if (!place.offset.empty() &&
+        !absl::SimpleAtoi(place.offset, &finding.offset)) {
+      finding.offset = 0;
+    }
+    report_.findings.push_back(std::move(finding));
+  }
+
   void ChooseSample() {
     const double share = options_.sample_percent / 100;
+    report_.num_items = items_.size();
     sampled_.resize(items_.size());
     covered_.resize(items_.size());
+    std::vector<bool> file_sampled(checkpoint_.files().names().size());
     for (size_t i = 0; i < items_.size(); ++i) {
       sampled_[i] = std::floor(static_cast<double>(i + 1) * share) !=
                     std::floor(static_cast<double>(i) * share);
       covered_[i] = items_[i].empty;
+      if (sampled_[i] && !items_[i].empty) {
+        file_sampled[items_[i].storage.file] = true;
+      }
+    }
+    for (size_t i = 0; i < items_.size(); ++i) {
+      if (!items_[i].empty && !file_sampled[items_[i].storage.file]) {
+        file_sampled[items_[i].storage.file] = sampled_[i] = true;
+      }
       if (sampled_[i]) ++report_.num_items_checked;
     }
   }
@@ -226,28 +254,9 @@ class Verifier {
     return static_cast<size_t>(next - file_records_.begin()) - 1;
   }
 
-  absl::StatusOr<std::vector<ChunkDigest>> ReadDigestsFile() {
-    if (checkpoint_.format() == Format::kTorch) {
-      return std::vector<ChunkDigest>();
-    }
-    std::string save_id;
-    if (checkpoint_.format() == Format::kDcp) {
-      for (const auto& [label, text] : checkpoint_.properties()) {
-        if (label == "save id") save_id = text;
-      }
-      if (save_id.empty()) return std::vector<ChunkDigest>();
-    }
-    const std::string path = JoinPath(checkpoint_.path(), DigestsName(save_id));
-    // A single file has no directory of its own to keep digests in.
-    if (!fs_.Stat(path).ok()) return std::vector<ChunkDigest>();
-    DCP_ASSIGN_OR_RETURN(const std::string text,
-                         ReadFile(fs_, path, kMaxMetadataBytes,
-                                  /*follow_symlinks=*/false));
-    return ParseDigests(text);
-  }
-
   absl::Status CollectDigests() {
-    absl::StatusOr<std::vector<ChunkDigest>> digests = ReadDigestsFile();
+    absl::StatusOr<std::vector<ChunkDigest>> digests =
+        ReadRecordedDigests(fs_, checkpoint_);
     if (!digests.ok()) {
       report_.findings.push_back(
           {.name = "",
@@ -319,31 +328,21 @@ class Verifier {
                 return std::tie(a.file, a.offset) < std::tie(b.file, b.offset);
               });
     DropUnreadable();
-    uint64_t bytes = 0;
-    for (const CheckedRange& range : ranges_) bytes += range.length;
-    if (options_.on_plan != nullptr) options_.on_plan(bytes);
-    report_.bytes_checked = bytes;
-    if (ranges_.empty()) return absl::OkStatus();
-    TransferStats own_stats;
-    TransferStats& stats =
-        options_.stats != nullptr ? *options_.stats : own_stats;
-    // More blocks than there is to read would only be pinned for nothing.
-    const uint64_t memory_bytes =
-        std::min(options_.memory_bytes,
-                 AlignUp(2 * bytes, kBlockBytes) + 2 * kMinMemoryBytes);
-    DCP_RETURN_IF_ERROR(RunLanes(
-        fs_, 1, memory_bytes, options_.stop,
-        [&](Lane& lane, std::stop_token stop) {
-          return WithSide(RunPipeline(
-                              *lane.queue, lane.pool,
-                              std::max<uint64_t>(lane.pool.num_blocks() / 8, 1),
-                              [this](Batch& batch) { return NextBatch(batch); },
-                              [this](FileHandle handle) {
-                                return checkpoint_.files().Describe(handle);
-                              },
-                              stop, stats),
-                          ErrorSide::kSource);
-        }));
+    std::vector<FileRange> stretches;
+    for (const CheckedRange& range : ranges_) {
+      report_.bytes_checked += range.length;
+      stretches.push_back({range.file, range.offset, range.length});
+    }
+    if (options_.on_plan != nullptr) options_.on_plan(report_.bytes_checked);
+    DCP_RETURN_IF_ERROR(
+        ReadRanges(fs_, checkpoint_.files(), stretches,
+                   {.memory_bytes = options_.memory_bytes,
+                    .stop = options_.stop,
+                    .stats = options_.stats},
+                   [this](size_t i, uint64_t begin, ByteSpan bytes) {
+                     CheckPiece(ranges_[i], begin, bytes);
+                     return absl::OkStatus();
+                   }));
     return WithSide(checkpoint_.files().CheckUnchanged(), ErrorSide::kSource);
   }
 
@@ -358,87 +357,14 @@ class Verifier {
     });
   }
 
-  struct Piece {
-    size_t range;
-    uint32_t block;
-    uint64_t position;
-    uint64_t begin;  // in the range
-    uint64_t length;
-  };
-  struct Round {
-    std::vector<Piece> pieces;
-    std::vector<CopyRun> runs;  // their tag is a block
-    std::vector<uint8_t*> blocks;
-    ReadSchedule schedule;
-  };
-
-  absl::StatusOr<bool> NextBatch(Batch& batch) {
-    // Owners: the two callbacks of the batch.
-    auto round = std::make_shared<Round>();
-    for (uint32_t i = 0; i < batch.blocks.size(); ++i) {
-      round->blocks.push_back(batch.blocks[i].data());
-      PlanBlock(i, *round);
-    }
-    if (round->pieces.empty()) return false;
-    round->schedule = ScheduleReads(round->runs, kMaxReadBytes);
-    for (const ReadRange& range : round->schedule.ranges) {
-      DCP_ASSIGN_OR_RETURN(const File file,
-                           checkpoint_.files().Get(range.file));
-      batch.reads.push_back({file, range.offset, range.length});
-    }
-    batch.on_read = [round](size_t read, ByteSpan data) {
-      const ReadRange& range = round->schedule.ranges[read];
-      for (uint32_t i = 0; i < range.num_runs; ++i) {
-        const CopyRun& run =
-            round->runs[round->schedule.run_indices[range.first_run + i]];
-        ApplyRun(run, range.offset, range.length, data,
-                 [&](const uint8_t* src, uint64_t dst, uint64_t n) {
-                   std::memcpy(round->blocks[run.tag] + dst, src, n);
-                 });
-      }
-      return absl::OkStatus();
-    };
-    batch.on_filled = [this, round](std::vector<Block>& blocks) {
-      for (const Piece& piece : round->pieces) {
-        CheckPiece(piece, blocks[piece.block].data() + piece.position);
-      }
-      return absl::OkStatus();
-    };
-    return true;
-  }
-
-  void PlanBlock(uint32_t block, Round& round) {
-    uint64_t position = 0;
-    while (position < kBlockBytes && next_range_ < ranges_.size()) {
-      const CheckedRange& range = ranges_[next_range_];
-      const uint64_t length =
-          std::min(range.length - next_begin_, kBlockBytes - position);
-      round.pieces.push_back(
-          {next_range_, block, position, next_begin_, length});
-      round.runs.push_back({.file = range.file,
-                            .tag = block,
-                            .src = range.offset + next_begin_,
-                            .dst = position,
-                            .unit = length});
-      position += length;
-      next_begin_ += length;
-      if (next_begin_ == range.length) {
-        ++next_range_;
-        next_begin_ = 0;
-      }
-    }
-  }
-
-  void CheckPiece(const Piece& piece, const uint8_t* data) {
-    const CheckedRange& range = ranges_[piece.range];
-    if (piece.begin == 0) {
+  void CheckPiece(const CheckedRange& range, uint64_t begin, ByteSpan bytes) {
+    if (begin == 0) {
       crc_ = 0;
       digest_.Reset();
     }
-    const ByteSpan bytes(data, piece.length);
     if (range.crc.has_value()) crc_ = ExtendCrc32(crc_, bytes);
     if (range.digest.has_value()) digest_.Update(bytes);
-    if (piece.begin + piece.length < range.length) return;
+    if (begin + bytes.size() < range.length) return;
     if (range.crc.has_value()) {
       ++report_.num_crcs_checked;
       if (crc_ != *range.crc) {
@@ -472,9 +398,6 @@ class Verifier {
   std::vector<bool> covered_;  // by a CRC or a digest
   std::vector<CheckedRange> ranges_;
   std::vector<ZipRecord> file_records_;  // of a .pt file, by offset
-  // Where planning stands.
-  size_t next_range_ = 0;
-  uint64_t next_begin_ = 0;
   // Of the range being checked.
   uint32_t crc_ = 0;
   Digest64 digest_;

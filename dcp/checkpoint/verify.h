@@ -20,8 +20,9 @@ namespace dcp {
 
 struct VerifyOptions {
   OpenOptions open;
-  // Checks this share of the items' payloads, chosen evenly by their order;
-  // structure is always checked whole. 0 < percent <= 100.
+  // Checks this share of the items' payloads, chosen evenly by their order, and
+  // one of each file at least; structure is always checked whole.
+  // 0 < percent <= 100.
   double sample_percent = 100;
   uint64_t memory_bytes = uint64_t{256} << 20;
   std::stop_token stop;
@@ -42,6 +43,7 @@ struct VerifyReport {
   uint64_t num_tensors = 0;
   uint64_t num_objects = 0;
   uint64_t num_chunks = 0;
+  uint64_t num_items = 0;  // chunks and objects
   uint64_t num_items_checked = 0;
   uint64_t num_crcs_checked = 0;
   uint64_t num_digests_checked = 0;

@@ -19,38 +19,43 @@ constexpr size_t kMaxIndices = 256;
 
 void WindowPlanner::Add(const TensorEntry& tensor, SourceFiles& files,
                         const Box& box, DType to, uint64_t first,
-                        uint64_t num_elements, uint8_t* dst) {
+                        uint64_t num_elements, uint8_t* dst,
+                        uint64_t* num_beyond) {
   if (num_elements == 0) return;
   const uint32_t file_base = BaseOf(files);
   const Window window{.box = box,
                       .first = first,
                       .num_elements = num_elements,
                       .element_bytes = static_cast<uint32_t>(ElementSize(to))};
+  const Destination destination{
+      .dst = dst,
+      .transform = {.from = tensor.dtype, .to = to},
+      .num_beyond = tensor.dtype == to ? nullptr : num_beyond};
   const Box bounds = WindowBounds(box, first, num_elements);
   if (tensor.boxes.size() == 1) {
     const std::optional<Box> overlap = Intersect(bounds, tensor.boxes[0]);
     DCP_CHECK(overlap.has_value(), ToString(bounds));
-    AddChunk(tensor, file_base, 0, window, *overlap, to, dst);
+    AddChunk(tensor, file_base, 0, window, *overlap, destination);
     return;
   }
   IndexOf(tensor).ForEachOverlap(bounds, [&](size_t chunk, const Box& overlap) {
-    AddChunk(tensor, file_base, chunk, window, overlap, to, dst);
+    AddChunk(tensor, file_base, chunk, window, overlap, destination);
   });
 }
 
 void WindowPlanner::AddChunk(const TensorEntry& tensor, uint32_t file_base,
                              size_t chunk, const Window& window,
-                             const Box& overlap, DType to, uint8_t* dst) {
+                             const Box& overlap,
+                             const Destination& destination) {
   const ChunkLocation& location = tensor.locations[chunk];
   DCP_CHECK(location.located);
-  const ElementTransform transform{.swap_bytes = location.swap_bytes,
-                                   .conj = location.conj,
-                                   .neg = location.neg,
-                                   .from = tensor.dtype,
-                                   .to = to};
   Window tagged = window;
   tagged.tag = static_cast<uint32_t>(plan_->destinations.size());
-  plan_->destinations.push_back({dst, transform});
+  ElementTransform& transform =
+      plan_->destinations.emplace_back(destination).transform;
+  transform.swap_bytes = location.swap_bytes;
+  transform.conj = location.conj;
+  transform.neg = location.neg;
   const ChunkView view{
       .box = tensor.boxes[chunk],
       .strides = location.strides.empty()
@@ -97,9 +102,14 @@ absl::Status WindowPlanner::Finish(Batch& batch) {
     if (!opened.ok()) return WithSide(opened.status(), ErrorSide::kSource);
     batch.reads.push_back({*opened, range.offset, range.length});
   }
-  batch.on_read = [plan = std::move(plan)](size_t read, ByteSpan data) {
-    Scatter(*plan, plan->schedule.ranges[read], data);
-    return absl::OkStatus();
+  DCP_CHECK(check_ == nullptr || sources_.size() == 1, sources_.size());
+  batch.on_read = [check = check_, plan = std::move(plan)](size_t read,
+                                                           ByteSpan data) {
+    const ReadRange& range = plan->schedule.ranges[read];
+    Scatter(*plan, range, data);
+    if (check == nullptr) return absl::OkStatus();
+    // All of it: an element may end in the margin behind the range.
+    return check->Saw(range.file, range.offset, data);
   };
   return absl::OkStatus();
 }
@@ -118,7 +128,8 @@ void WindowPlanner::Scatter(const Plan& plan, const ReadRange& range,
     } else {
       ApplyRun(run, range.offset, range.length, data,
                [&](const uint8_t* src, uint64_t dst, uint64_t n) {
-                 TransformElements(to.transform, src, to.dst + dst, n);
+                 TransformElements(to.transform, src, to.dst + dst, n,
+                                   to.num_beyond);
                });
     }
   }

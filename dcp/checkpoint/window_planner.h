@@ -12,6 +12,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "dcp/checkpoint/checkpoint.h"
+#include "dcp/checkpoint/source_check.h"
 #include "dcp/checkpoint/source_files.h"
 #include "dcp/io/pipeline.h"
 #include "dcp/plan/chunk_index.h"
@@ -25,12 +26,18 @@ namespace dcp {
 
 class WindowPlanner {
  public:
+  // With a `check`, which outlives the batches, all reads are of its
+  // checkpoint, and it sees them.
+  explicit WindowPlanner(SourceCheck* check = nullptr) : check_(check) {}
+
   // Elements [first, first + num_elements) of the row-major image of `box`,
   // a box of `tensor`, as type `to`, will stand at `dst`, which is valid while
   // the batch runs. `tensor` is located, and it and `files` outlive the
-  // planner.
+  // planner. What TransformElements counts is added to `num_beyond`, which
+  // outlives the batch, if it is given.
   void Add(const TensorEntry& tensor, SourceFiles& files, const Box& box,
-           DType to, uint64_t first, uint64_t num_elements, uint8_t* dst);
+           DType to, uint64_t first, uint64_t num_elements, uint8_t* dst,
+           uint64_t* num_beyond = nullptr);
 
   // Gives `batch` the reads of all windows added since the last call, and the
   // on_read that puts the elements in place.
@@ -41,6 +48,7 @@ class WindowPlanner {
   struct Destination {
     uint8_t* dst;
     ElementTransform transform;
+    uint64_t* num_beyond;  // optional
   };
   struct Plan {
     std::vector<Destination> destinations;
@@ -49,12 +57,13 @@ class WindowPlanner {
   };
 
   void AddChunk(const TensorEntry& tensor, uint32_t file_base, size_t chunk,
-                const Window& window, const Box& overlap, DType to,
-                uint8_t* dst);
+                const Window& window, const Box& overlap,
+                const Destination& destination);
   const ChunkIndex& IndexOf(const TensorEntry& tensor);
   uint32_t BaseOf(SourceFiles& files);
   static void Scatter(const Plan& plan, const ReadRange& range, ByteSpan data);
 
+  SourceCheck* check_;
   std::unique_ptr<Plan> plan_ = std::make_unique<Plan>();
   // CopyRun::file counts through the files of all sources in this order.
   std::vector<SourceFiles*> sources_;

@@ -8,7 +8,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "dcp/base/checksum.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "dcp/format/legacy_archive.h"
@@ -62,20 +64,36 @@ const ZipRecord* Find(const std::vector<ZipRecord>& records,
   return it == records.end() ? nullptr : &*it;
 }
 
-absl::StatusOr<std::string> ReadSmall(const ZipRecord& record, ReadAt read) {
+absl::StatusOr<ByteSpan> ReadRecord(const ZipRecord& record, ReadAt read,
+                                    bool check_crc) {
+  DCP_ASSIGN_OR_RETURN(const ByteSpan bytes,
+                       read(record.payload_offset, record.size));
+  if (!check_crc || record.crc == 0) return bytes;
+  const uint32_t crc = ExtendCrc32(0, bytes);
+  if (crc == record.crc) return bytes;
+  return absl::DataLossError(absl::StrFormat(
+      "CRC-32 of %d bytes of record %s is %08x, recorded %08x: the file is "
+      "damaged",
+      record.size, record.name, crc, record.crc));
+}
+
+absl::StatusOr<std::string> ReadSmall(const ZipRecord& record, ReadAt read,
+                                      bool check_crc) {
   if (record.size > kMaxSmallRecordBytes) {
     return absl::DataLossError(absl::StrCat("record ", record.name, " of ",
                                             record.size, " bytes exceeds ",
                                             kMaxSmallRecordBytes));
   }
   DCP_ASSIGN_OR_RETURN(const ByteSpan bytes,
-                       read(record.payload_offset, record.size));
+                       ReadRecord(record, read, check_crc));
   return std::string(AsText(bytes));
 }
 
-absl::Status CheckVersion(const ZipRecord* record, ReadAt read) {
+absl::Status CheckVersion(const ZipRecord* record, ReadAt read,
+                          bool check_crc) {
   if (record == nullptr) return absl::DataLossError("no record version");
-  DCP_ASSIGN_OR_RETURN(const std::string text, ReadSmall(*record, read));
+  DCP_ASSIGN_OR_RETURN(const std::string text,
+                       ReadSmall(*record, read, check_crc));
   uint32_t version;
   if (!absl::SimpleAtoi(text, &version) || version < kMinVersion) {
     return absl::DataLossError(
@@ -88,9 +106,11 @@ absl::Status CheckVersion(const ZipRecord* record, ReadAt read) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> IsBigEndian(const ZipRecord* record, ReadAt read) {
+absl::StatusOr<bool> IsBigEndian(const ZipRecord* record, ReadAt read,
+                                 bool check_crc) {
   if (record == nullptr) return false;  // before PyTorch 2.1
-  DCP_ASSIGN_OR_RETURN(const std::string text, ReadSmall(*record, read));
+  DCP_ASSIGN_OR_RETURN(const std::string text,
+                       ReadSmall(*record, read, check_crc));
   if (text == "little") return false;
   if (text == "big") return true;
   return absl::DataLossError(
@@ -126,7 +146,8 @@ absl::Status ReadPickleInto(ByteSpan bytes, TorchArchive& archive) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<TorchArchive> ReadZipArchive(uint64_t length, ReadAt read) {
+absl::StatusOr<TorchArchive> ReadZipArchive(uint64_t length, ReadAt read,
+                                            bool check_crcs) {
   TorchArchive archive;
   DCP_ASSIGN_OR_RETURN(archive.records, ReadZip(length, read));
   const std::vector<ZipRecord>& records = archive.records;
@@ -144,20 +165,24 @@ absl::StatusOr<TorchArchive> ReadZipArchive(uint64_t length, ReadAt read) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "data.pkl of ", pickle->size, " bytes exceeds ", kMaxMetadataBytes));
   }
-  DCP_RETURN_IF_ERROR(CheckVersion(Find(records, prefix, "version"), read));
-  DCP_ASSIGN_OR_RETURN(archive.big_endian,
-                       IsBigEndian(Find(records, prefix, "byteorder"), read));
+  archive.pickle_has_crc = pickle->crc != 0;
+  DCP_RETURN_IF_ERROR(
+      CheckVersion(Find(records, prefix, "version"), read, check_crcs));
+  DCP_ASSIGN_OR_RETURN(
+      archive.big_endian,
+      IsBigEndian(Find(records, prefix, "byteorder"), read, check_crcs));
   for (const ZipRecord& record : records) {
     absl::string_view key = record.name;
     if (absl::ConsumePrefix(&key, prefix) &&
         absl::ConsumePrefix(&key, kStoragePrefix)) {
       archive.storages.emplace(
           key, TorchArchive::Storage{.payload_offset = record.payload_offset,
-                                     .size = record.size});
+                                     .size = record.size,
+                                     .crc = record.crc});
     }
   }
   DCP_ASSIGN_OR_RETURN(const ByteSpan bytes,
-                       read(pickle->payload_offset, pickle->size));
+                       ReadRecord(*pickle, read, check_crcs));
   DCP_RETURN_IF_ERROR(Annotate(ReadPickleInto(bytes, archive), kPickleRecord));
   return archive;
 }
@@ -184,11 +209,14 @@ absl::StatusOr<uint64_t> TorchArchive::PayloadOffset(
 }
 
 absl::StatusOr<TorchArchive> ReadTorchArchive(uint64_t length,
-                                              bool allow_legacy, ReadAt read) {
+                                              bool allow_legacy, ReadAt read,
+                                              bool check_crcs) {
   DCP_ASSIGN_OR_RETURN(const ByteSpan head,
                        read(0, std::min(length, kSniffBytes)));
   const std::string text(AsText(head));
-  if (absl::StartsWith(text, kZipMagic)) return ReadZipArchive(length, read);
+  if (absl::StartsWith(text, kZipMagic)) {
+    return ReadZipArchive(length, read, check_crcs);
+  }
   if (IsLegacyArchive(text)) {
     if (allow_legacy) return ReadLegacyArchive(length, read);
     return absl::UnimplementedError(

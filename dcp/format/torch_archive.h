@@ -23,12 +23,14 @@ struct TorchArchive {
   struct Storage {
     uint64_t payload_offset;  // from the archive's start
     uint64_t size;            // bytes
+    uint32_t crc = 0;         // of all of them; 0 when not recorded
   };
 
   ValueArena arena;
   Value root;
   bool big_endian = false;
   bool legacy = false;
+  bool pickle_has_crc = false;
   // Every record of the zip with its CRC, for verification; empty if legacy.
   std::vector<ZipRecord> records;
   absl::flat_hash_map<std::string, Storage> storages;
@@ -39,9 +41,12 @@ struct TorchArchive {
 };
 
 // Reads structure only, no payload. With `allow_legacy` the old format is
-// accepted too (state dict files; never items of a DCP checkpoint).
+// accepted too (state dict files; never items of a DCP checkpoint). With
+// `check_crcs` a record that is read here and contradicts its CRC-32 is
+// DataLoss.
 absl::StatusOr<TorchArchive> ReadTorchArchive(uint64_t length,
-                                              bool allow_legacy, ReadAt read);
+                                              bool allow_legacy, ReadAt read,
+                                              bool check_crcs = false);
 
 // The first directory that torch.save gives the records of a file at `path`:
 // its name without the last extension, "archive" where that is not plain

@@ -115,6 +115,12 @@ struct TorchLoadOptions {
   // From a daemon: bytes_read have arrived, in num_reads calls.
   TransferStats* stats = nullptr;
   FileSystem* file_system = nullptr;
+  // Compares the tensors that this rank reads whole at once with the CRCs and
+  // digests that the checkpoint has of them, as LoadOptions::verify: an error
+  // names the tensor. Parts of chunks, and what load_from_rank0 reads window by
+  // window, cannot be compared; plain values always are. What comes from a
+  // daemon has CRCs of its own on the way.
+  bool verify = false;
   // Of a path on a daemon: TLS, token and retries; the token is TESSERA_TOKEN's
   // where there is no file. `address` is for paths without one,
   // "tessera:///srv/run/step-12", such as that of a unix socket.

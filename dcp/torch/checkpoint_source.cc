@@ -12,7 +12,7 @@ absl::StatusOr<std::unique_ptr<CheckpointSource>> OpenSource(
   if (client::IsCheckpointUrl(path)) {
     return DaemonSource::Open(path, options.daemon, options.stop);
   }
-  return LocalSource::Open(options.file_system, path);
+  return LocalSource::Open(options.file_system, path, options.verify);
 }
 
 absl::Status RefuseDaemon(absl::string_view path, absl::string_view what) {

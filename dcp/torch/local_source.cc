@@ -10,12 +10,12 @@
 namespace dcp {
 
 absl::StatusOr<std::unique_ptr<LocalSource>> LocalSource::Open(
-    FileSystem* file_system, const std::string& path) {
+    FileSystem* file_system, const std::string& path, bool verify) {
   FileSystem& fs = FileSystemOr(file_system);
   DCP_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint,
-                       Checkpoint::Open(fs, path, {}));
+                       Checkpoint::Open(fs, path, {.check_crcs = true}));
   return std::unique_ptr<LocalSource>(
-      new LocalSource(fs, std::move(checkpoint)));
+      new LocalSource(fs, std::move(checkpoint), verify));
 }
 
 std::optional<StoredEntry> LocalSource::Find(absl::string_view name) const {
@@ -55,7 +55,8 @@ absl::Status LocalSource::ReadTensors(absl::Span<const LoadTensor> tensors,
   return Load(fs_, *checkpoint_, tensors,
               {.memory_bytes = options.memory_bytes,
                .stop = options.stop,
-               .stats = options.stats});
+               .stats = options.stats,
+               .verify = verify_});
 }
 
 }  // namespace dcp

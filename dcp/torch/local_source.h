@@ -23,9 +23,10 @@ namespace dcp {
 
 class LocalSource final : public CheckpointSource {
  public:
-  // `file_system` outlives this; null: the operating system's.
+  // `file_system` outlives this; null: the operating system's. `verify` is as
+  // in TorchLoadOptions.
   static absl::StatusOr<std::unique_ptr<LocalSource>> Open(
-      FileSystem* file_system, const std::string& path);
+      FileSystem* file_system, const std::string& path, bool verify = false);
 
   const std::string& path() const override { return checkpoint_->path(); }
   std::optional<StoredEntry> Find(absl::string_view name) const override;
@@ -36,11 +37,13 @@ class LocalSource final : public CheckpointSource {
                            const ReadOptions& options) override;
 
  private:
-  LocalSource(FileSystem& fs, std::unique_ptr<Checkpoint> checkpoint)
-      : fs_(fs), checkpoint_(std::move(checkpoint)) {}
+  LocalSource(FileSystem& fs, std::unique_ptr<Checkpoint> checkpoint,
+              bool verify)
+      : fs_(fs), checkpoint_(std::move(checkpoint)), verify_(verify) {}
 
   FileSystem& fs_;
   const std::unique_ptr<Checkpoint> checkpoint_;
+  const bool verify_;
 };
 
 }  // namespace dcp

@@ -72,6 +72,7 @@ TEST(JsonOutput, Verify) {
   report.num_tensors = 2;
   report.num_objects = 1;
   report.num_chunks = 2;
+  report.num_items = 4;
   report.num_items_checked = 3;
   report.num_crcs_checked = 3;
   report.num_digests_checked = 2;
@@ -82,8 +83,8 @@ TEST(JsonOutput, Verify) {
   EXPECT_EQ(Parse(VerifyJson("p", report, 0.5)), Json::parse(R"({
     "verb": "verify", "version": 1, "path": "p", "format": "pt", "ok": false,
     "num_tensors": 2, "num_objects": 1, "num_chunks": 2,
-    "num_items_checked": 3, "num_crcs_checked": 3, "num_digests_checked": 2,
-    "num_items_unchecked": 1, "bytes_checked": 77, "seconds": 0.5,
+    "num_items": 4, "num_items_checked": 3, "num_crcs_checked": 3,
+    "num_digests_checked": 2, "num_items_unchecked": 1, "bytes_checked": 77, "seconds": 0.5,
     "findings": [
       {"name": "w", "file": "f", "offset": 64, "problem": "CRC"}]})"));
   report.findings.clear();
@@ -146,10 +147,11 @@ TEST(JsonOutput, Convert) {
   plan.memory_bytes = 1000;
   plan.num_lanes = 2;
   plan.dropped = {"lr"};
+  plan.dropped_metadata = {"license"};
   Json want = Json::parse(R"({
     "verb": "reshard", "version": 1, "src": "s", "dst": "d", "from": "dcp",
     "to": "safetensors", "num_tensors": 3, "num_objects": 1,
-    "dropped": ["lr"],
+    "dropped": ["lr"], "dropped_metadata": ["license"],
     "files": [{"name": "m.safetensors", "num_bytes": 90}],
     "bytes_to_read": 80, "bytes_to_write": 90, "memory_bytes": 1000,
     "num_lanes": 2, "done": false})");
@@ -163,6 +165,21 @@ TEST(JsonOutput, Convert) {
   want["bytes_written"] = 91;
   want["seconds"] = 2.0;
   want["peak_memory_bytes"] = 5;
+  plan.check = {.checked = true,
+                .num_crcs_checked = 6,
+                .num_digests_checked = 7,
+                .bytes_checked = 70,
+                .num_items_unchecked = 1,
+                .bytes_unchecked = 10};
+  want["checked"] = true;
+  want["num_crcs_checked"] = 6;
+  want["num_digests_checked"] = 7;
+  want["bytes_checked"] = 70;
+  want["num_items_unchecked"] = 1;
+  want["bytes_unchecked"] = 10;
+  plan.cast_losses = {{.name = "w", .dtype = DType::kFloat16, .num_beyond = 2}};
+  want["cast_losses"] =
+      Json::parse(R"([{"name": "w", "dtype": "float16", "num_beyond": 2}])");
   EXPECT_EQ(Parse(ConvertJson("reshard", "s", "d", plan, &outcome)), want);
 }
 

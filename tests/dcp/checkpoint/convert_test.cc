@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <stop_token>
 #include <string>
@@ -204,6 +205,161 @@ TEST(Convert, CastsToBFloat16) {
   EXPECT_EQ(LoadLittleEndian<uint16_t>(data), 0x3f80);
   EXPECT_EQ(LoadLittleEndian<uint16_t>(data + 2), 0xc020);
   EXPECT_EQ(LoadLittleEndian<uint16_t>(data + 4), 0x4049);
+}
+
+SampleTensor TensorOf(absl::string_view name, std::vector<float> values) {
+  SampleTensor tensor(std::string(name), DType::kFloat32,
+                      {static_cast<int64_t>(values.size())});
+  std::memcpy(tensor.bytes.data(), values.data(), tensor.bytes.size());
+  return tensor;
+}
+
+using Metadata = std::vector<std::pair<std::string, std::string>>;
+
+Metadata MetadataOf(FileSystem& fs, absl::string_view path) {
+  const auto checkpoint = Checkpoint::Open(fs, path, {});
+  EXPECT_OK(checkpoint);
+  return checkpoint.ok() ? (*checkpoint)->metadata() : Metadata();
+}
+
+void WriteSmallSafetensors(FileSystem& fs, absl::string_view path,
+                           absl::string_view tensor, const Metadata& metadata) {
+  ASSERT_OK(WriteFile(
+      fs, path,
+      testing::SafetensorsBytes(
+          {{std::string(tensor), DType::kUInt8, {2}, "ab"}}, metadata)));
+}
+
+TEST(Convert, KeepsTheMetadataOfSafetensors) {
+  SimStorage fs;
+  WriteSmallSafetensors(fs, "/a.safetensors", "w",
+                        {{"format", "mlx"}, {"license", "mit"}});
+  for (const std::string dst : {"/b.safetensors", "/directory"}) {
+    SCOPED_TRACE(dst);
+    const auto plan = ConvertCheckpoint(fs, "/a.safetensors", dst, {});
+    ASSERT_OK(plan);
+    EXPECT_TRUE(plan->dropped_metadata.empty());
+    EXPECT_EQ(MetadataOf(fs, dst),
+              (Metadata{{"format", "mlx"}, {"license", "mit"}}));
+    ExpectSame(fs, "/a.safetensors", dst);
+  }
+}
+
+TEST(Convert, SetsAndDropsMetadata) {
+  SimStorage fs;
+  WriteSmallSafetensors(fs, "/a.safetensors", "w",
+                        {{"license", "mit"}, {"base", "x"}});
+  ConvertOptions set;
+  set.metadata = {{"base", "y"}, {"new", "1"}};
+  ASSERT_OK(ConvertCheckpoint(fs, "/a.safetensors", "/set.safetensors",
+                              std::move(set)));
+  EXPECT_EQ(
+      MetadataOf(fs, "/set.safetensors"),
+      (Metadata{
+          {"format", "pt"}, {"license", "mit"}, {"base", "y"}, {"new", "1"}}));
+  ConvertOptions drop;
+  drop.drop_metadata = true;
+  drop.metadata = {{"new", "1"}};
+  const auto plan = ConvertCheckpoint(fs, "/a.safetensors", "/drop.safetensors",
+                                      std::move(drop));
+  ASSERT_OK(plan);
+  EXPECT_EQ(plan->dropped_metadata,
+            (std::vector<std::string>{"license", "base"}));
+  EXPECT_EQ(MetadataOf(fs, "/drop.safetensors"),
+            (Metadata{{"format", "pt"}, {"new", "1"}}));
+}
+
+TEST(Convert, SaysWhichMetadataTheOutputCannotHold) {
+  SimStorage fs;
+  WriteSmallSafetensors(fs, "/a.safetensors", "w",
+                        {{"format", "pt"}, {"license", "mit"}});
+  const auto plan = ConvertCheckpoint(fs, "/a.safetensors", "/b.pt", {});
+  ASSERT_OK(plan);
+  EXPECT_EQ(plan->dropped_metadata, std::vector<std::string>{"license"});
+  ConvertOptions set;
+  set.metadata = {{"license", "mit"}};
+  EXPECT_THAT(
+      ConvertCheckpoint(fs, "/a.safetensors", "/c.pt", std::move(set)),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'license'")));
+}
+
+TEST(Convert, GathersTheMetadataOfShards) {
+  SimStorage fs;
+  ASSERT_OK(fs.MakeDirectory("/d"));
+  WriteSmallSafetensors(fs, "/d/1.safetensors", "v",
+                        {{"format", "pt"}, {"run", "7"}});
+  WriteSmallSafetensors(fs, "/d/2.safetensors", "w",
+                        {{"format", "pt"}, {"run", "8"}, {"more", "x"}});
+  EXPECT_EQ(MetadataOf(fs, "/d"),
+            (Metadata{{"format", "pt"}, {"run", "7"}, {"more", "x"}}));
+  const auto checkpoint = Checkpoint::Open(fs, "/d", {});
+  ASSERT_OK(checkpoint);
+  EXPECT_EQ((*checkpoint)->properties().back(),
+            (std::pair<std::string, std::string>(
+                "metadata that differs between files", "run")));
+}
+
+// The help's own example, on the state of an optimizer.
+TEST(Convert, PlacementPatternsLeaveScalarsReplicated) {
+  SimStorage fs;
+  SaveAll(fs, "/a", SmallModel());  // "c" is a scalar
+  ConvertOptions options;
+  options.mesh = *ParseMesh("x=2,y=2");
+  options.placements = {{"*", *ParsePlacements("S(0),R")}};
+  ASSERT_OK(ConvertCheckpoint(fs, "/a", "/b", std::move(options)));
+  ExpectSame(fs, "/a", "/b");
+  ConvertOptions named;
+  named.mesh = *ParseMesh("x=2");
+  named.placements = {{"c", *ParsePlacements("S(0)")}};
+  EXPECT_THAT(ConvertCheckpoint(fs, "/a", "/d", std::move(named)),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("c")));
+}
+
+TEST(Convert, RefusesAPlacementThatMatchesNothing) {
+  SimStorage fs;
+  SaveAll(fs, "/a", SmallModel());
+  ConvertOptions options;
+  options.mesh = *ParseMesh("x=2");
+  options.placements = {{"weigth*", *ParsePlacements("S(0)")}};
+  EXPECT_THAT(ConvertCheckpoint(fs, "/a", "/b", std::move(options)),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("placement 'weigth*' matches no tensor")));
+}
+
+// As PyTorch does since 2.15.
+TEST(Convert, SaysWhichCastsAreBeyondTheRange) {
+  SimStorage fs;
+  const float infinity = std::numeric_limits<float>::infinity();
+  SaveAll(fs, "/a",
+          {TensorOf("small", {1, -448}), TensorOf("w", {465, 1, -infinity})});
+  ConvertOptions options;
+  options.selection.casts = {"float8_e4m3fn"};
+  const auto plan = ConvertCheckpoint(fs, "/a", "/b", std::move(options));
+  ASSERT_OK(plan);
+  EXPECT_EQ(LoadBytes(fs, "/b", "w", DType::kFloat8E4M3FN, Dims{3}),
+            "\x7e\x38\xfe");
+  ASSERT_EQ(plan->cast_losses.size(), 1u);
+  EXPECT_EQ(plan->cast_losses[0].name, "w");
+  EXPECT_EQ(plan->cast_losses[0].dtype, DType::kFloat8E4M3FN);
+  EXPECT_EQ(plan->cast_losses[0].num_beyond, 2u);
+}
+
+TEST(Convert, RefusesAStrictCastThatIsBeyondTheRange) {
+  SimStorage fs;
+  SaveAll(fs, "/a", {TensorOf("small", {1}), TensorOf("w", {1e30f})});
+  for (const std::string dst : {"/b", "/b.pt", "/b.safetensors"}) {
+    ConvertOptions options;
+    options.selection.casts = {"fp16"};
+    options.strict_cast = true;
+    const auto refused = ConvertCheckpoint(fs, "/a", dst, std::move(options));
+    EXPECT_THAT(refused, StatusIs(absl::StatusCode::kFailedPrecondition,
+                                  HasSubstr("w (1 beyond float16)")));
+    EXPECT_THAT(fs.Stat(dst), StatusIs(absl::StatusCode::kNotFound));
+  }
+  ConvertOptions fits;
+  fits.selection.casts = {"small=fp16"};
+  fits.strict_cast = true;
+  EXPECT_OK(ConvertCheckpoint(fs, "/a", "/b", std::move(fits)));
 }
 
 // A tensor in a .pt file may be a view: strides, and bits that say that its

@@ -99,6 +99,27 @@ DcpBuilder WithObject(const char* name, const Value& value) {
   return builder;
 }
 
+TEST(Diff, ComparesTheMetadataOfSafetensors) {
+  const TempDir dir;
+  const std::string a = dir.WriteFile(
+      "a.safetensors",
+      SafetensorsBytes({Floats({1})}, {{"license", "mit"}, {"base", "x"}}));
+  const std::string b = dir.WriteFile(
+      "b.safetensors",
+      SafetensorsBytes({Floats({1})}, {{"format", "pt"}, {"base", "y"}}));
+  const DiffReport report = Diffed(a, b);
+  ASSERT_THAT(report.findings, SizeIs(2));
+  EXPECT_EQ(report.findings[0].name, "__metadata__.base");
+  EXPECT_EQ(report.findings[0].kind, Kind::kObject);
+  EXPECT_EQ(report.findings[0].in_a, "x");
+  EXPECT_EQ(report.findings[0].in_b, "y");
+  EXPECT_EQ(report.findings[1].name, "__metadata__.license");
+  EXPECT_EQ(report.findings[1].kind, Kind::kOnlyInA);
+  DiffOptions tensors;
+  tensors.tensors_only = true;
+  EXPECT_THAT(Diffed(a, b, std::move(tensors)).findings, IsEmpty());
+}
+
 TEST(Diff, ComparesObjectsAndNames) {
   const TempDir dir;
   const std::string a = WithObject("step", Value::Int(1)).Write(dir, "a");

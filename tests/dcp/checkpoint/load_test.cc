@@ -74,6 +74,34 @@ TEST(Load, FillsAnyBoxOfWhatWasSavedInOthers) {
   }
 }
 
+// What is read whole is compared with its CRC; what is read in part cannot be.
+TEST(Load, FindsAFlippedBitOfWhatItReadsWhole) {
+  SimStorage fs;
+  const SampleTensor tensor("w", DType::kFloat32, {4, 1000});
+  Stored(fs, tensor);
+  const std::string path = "/c/__0_0.distcp";
+  std::string bytes = *ReadFile(fs, path, 1 << 20, /*follow_symlinks=*/false);
+  const std::string second_rows = tensor.BytesOf(Box{{2, 0}, {2, 1000}});
+  const size_t place = bytes.find(second_rows);
+  ASSERT_NE(place, std::string::npos);
+  bytes[place] = static_cast<char>(bytes[place] ^ 1);
+  ASSERT_OK(fs.Remove(path));
+  ASSERT_OK(WriteFile(fs, path, bytes));
+  const auto checkpoint = Checkpoint::Open(fs, "/c", {});
+  ASSERT_OK(checkpoint);
+  const auto load = [&](const Box& box, bool verify) {
+    MemorySink sink(tensor.BytesOf(box).size());
+    return Load(fs, **checkpoint, {Want(tensor, box, sink)},
+                {.verify = verify});
+  };
+  EXPECT_THAT(load(WholeBox(tensor.shape), true),
+              StatusIs(absl::StatusCode::kDataLoss,
+                       AllOf(HasSubstr("w: "), HasSubstr(path))));
+  EXPECT_OK(load(WholeBox(tensor.shape), false));
+  EXPECT_OK(load(Box{{0, 0}, {2, 1000}}, true));
+  EXPECT_OK(load(Box{{3, 0}, {1, 1000}}, true));
+}
+
 TEST(Load, FillsATensorOfManyBlocks) {
   SimStorage fs;
   const SampleTensor tensor("w", DType::kFloat32, {6, 1000, 1001});

@@ -186,6 +186,42 @@ TEST(Verify, ADigestOfAnotherLengthCoversNothing) {
   EXPECT_EQ(report.num_digests_checked, 0u);
 }
 
+TEST(Verify, ASampleHasAnItemOfEachFile) {
+  ValueArena arena;
+  DcpBuilder builder;
+  for (const char* file : {"__0_0.distcp", "__1_0.distcp"}) {
+    builder.StartFile(file);
+    for (int i = 0; i < 3; ++i) {
+      builder.AddTensor(absl::StrCat(file, i), DType::kUInt8, {4}, "abcd");
+    }
+  }
+  const TempDir dir;
+  const VerifyReport report = Verified(builder.Write(dir, "c"), 1);
+  EXPECT_EQ(report.num_items, 6u);
+  EXPECT_EQ(report.num_items_checked, 2u);
+  EXPECT_GT(report.bytes_checked, 0u);
+}
+
+TEST(Verify, SaysWhereAnItemIsNotWhatTheIndexSays) {
+  DcpBuilder builder = SmallCheckpoint();
+  std::string& file = builder.files()[0];
+  const size_t second = file.find("PK\x03\x04", file.find("bytes of first"));
+  const std::string mark = "data.pkl";
+  const size_t name = file.find(mark, file.find("bytes of first"));
+  ASSERT_NE(name, std::string::npos);
+  ASSERT_NE(second, std::string::npos);
+  // The directory of the second item's archive ends it.
+  const size_t end = file.find("PK\x05\x06", file.find("bytes of other"));
+  ASSERT_NE(end, std::string::npos);
+  file[end] = 'X';
+  const TempDir dir;
+  const VerifyReport report = Verified(builder.Write(dir, "c"));
+  ASSERT_THAT(report.findings, SizeIs(1));
+  EXPECT_EQ(report.findings[0].name, "other");
+  EXPECT_EQ(report.findings[0].file, "__0_0.distcp");
+  EXPECT_GT(report.findings[0].offset, 0u);
+}
+
 TEST(Verify, ChecksTheDigestsThatAConversionLeaves) {
   const TempDir dir;
   ConvertOptions options;
