@@ -20,7 +20,6 @@
 #include "fsdp/config/dialects.h"
 #include "fsdp/config/document.h"
 #include "fsdp/config/fsdp_words.h"
-#include "fsdp/config/mesh_plan.h"
 #include "fsdp/config/printed_config.h"
 #include "fsdp/config/python_dict.h"
 
@@ -75,22 +74,6 @@ void SayUnknown(const Node& root, Findings& findings) {
                    "parallelism_config, parallelism and base_model"));
 }
 
-// Degrees that cannot make the number of ranks that the file itself names.
-void CheckMesh(ReadConfig& read) {
-  const MeshConfig& mesh = read.config.mesh;
-  const int64_t ranks = *mesh.num_processes;
-  // Which ranks are on one machine is not in the file.
-  if (ranks <= 0 || *mesh.data_parallel_shard_degree == kShardWithinNode) {
-    return;
-  }
-  const absl::Status status = plan_mesh(mesh, ranks, ranks).status();
-  if (status.ok()) return;
-  read.findings.Problem(
-      mesh.num_processes.place().value_or(Place{}),
-      absl::StrCat("is ", ranks,
-                   ", which the degrees do not make: ", status.message()));
-}
-
 // Another file's text; a path that a config has is that of its program, so
 // relative to where that is started.
 using ReadText =
@@ -141,7 +124,6 @@ ReadConfig Read(absl::string_view name, absl::string_view text,
     FollowOptionsFile(read_text, document, read.findings);
   }
   ReadDialect(root, *read.dialect, read);
-  CheckMesh(read);
   return read;
 }
 

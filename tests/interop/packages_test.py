@@ -33,6 +33,7 @@ REFUSED = {
     "fp8_config": "fp8 is attached by a program",
     "fsdp_state_dict_type": "LOCAL_STATE_DICT is of one rank alone",
     "parallelism_config_cp_size": "sequences are not cut",
+    "num_processes": "the degrees make another number of ranks",
 }
 
 UNKNOWN = "is not known"

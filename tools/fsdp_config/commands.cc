@@ -172,17 +172,25 @@ ExitCode Deliver(const Context& context, const Made& made) {
   return dcp::tools::kExitDone;
 }
 
-// What the number of ranks of the command line and the degrees make.
+// Degrees that do not make the ranks of the command line, or of the file.
 void CheckRanks(const CommandLine& line, ReadConfig& read) {
-  if (line.world_size == 0 || read.findings.has_problems()) return;
+  const Setting<int64_t>& written_for = read.config.mesh.num_processes;
+  const int64_t ranks = line.world_size > 0 ? line.world_size : *written_for;
+  if (ranks <= 0 || read.findings.has_problems()) return;
   const absl::Status planned =
-      plan_mesh(read.config.mesh, line.world_size,
-                line.local_world_size > 0
-                    ? line.local_world_size
-                    : std::min(line.world_size, kDefaultRanks))
+      plan_mesh(read.config.mesh, ranks,
+                line.local_world_size > 0 ? line.local_world_size
+                                          : std::min(ranks, kDefaultRanks))
           .status();
   if (planned.ok()) return;
-  read.findings.Problem({}, std::string(planned.message()));
+  if (line.world_size > 0) {
+    read.findings.Problem({}, std::string(planned.message()));
+    return;
+  }
+  read.findings.Problem(
+      written_for.place().value_or(Place{}),
+      absl::StrCat("is ", ranks,
+                   ", which the degrees do not make: ", planned.message()));
 }
 
 ExitCode CheckOne(const Context& context, const std::string& file) {

@@ -185,21 +185,6 @@ TEST(ReadConfig, OptionsInAnotherFileAreFollowed) {
                        HasSubstr("not_there.json does not exist")));
 }
 
-TEST(ReadConfig, DegreesThatDoNotMakeTheRanksOfTheFileAreAProblem) {
-  const auto read = [](absl::string_view ranks) {
-    return read_config_text(
-        "run.yaml",
-        absl::StrCat("distributed_type: FSDP\nnum_processes: ", ranks,
-                     "\nfsdp_config: {fsdp_version: 2}\nparallelism_config:\n"
-                     "  dp_replicate_size: 2\n  dp_shard_size: 3\n"));
-  };
-  EXPECT_OK(read("6").findings.ToStatus());
-  EXPECT_THAT(read("8").findings.ToStatus(),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(HasSubstr("run.yaml:2: num_processes is 8"),
-                             HasSubstr("do not multiply to 8 ranks"))));
-}
-
 TEST(ReadConfig, LoadSaysWhatIsChangedAndWhatHasNoEffect) {
   const std::string path =
       WriteFile("load_says.yaml",

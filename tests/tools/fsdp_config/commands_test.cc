@@ -108,6 +108,16 @@ TEST_F(FsdpConfigCommands, DegreesThatDoNotFitTheRanksAreFoundByCheck) {
   const Outcome outcome = Run({"check", path, "--world-size", "8"});
   EXPECT_EQ(outcome.code, 1);
   EXPECT_THAT(outcome.out, HasSubstr("do not multiply to 8 ranks"));
+  // Of a file that names its ranks; where others are started they decide.
+  const std::string written = dir_.WriteFile(
+      "b.yaml",
+      "distributed_type: FSDP\nnum_processes: 8\n"
+      "fsdp_config: {fsdp_version: 2}\n"
+      "parallelism_config: {dp_replicate_size: 2, dp_shard_size: 3}\n");
+  EXPECT_THAT(Run({"check", written}).out,
+              AllOf(HasSubstr("b.yaml:2: num_processes is 8, which"),
+                    HasSubstr("do not multiply to 8 ranks")));
+  EXPECT_EQ(Run({"check", written, "--world-size", "6"}).code, 0);
 }
 
 TEST_F(FsdpConfigCommands, EveryVerbSpeaksJson) {
