@@ -159,4 +159,18 @@ absl::StatusOr<std::vector<DirectoryEntry>> RootedFileSystem::List(
   return InClientsWords(fs_.List(held.pinned.name()), held);
 }
 
+absl::StatusOr<FileLock> RootedFileSystem::Lock(absl::string_view path,
+                                                absl::string_view note) {
+  DCP_ASSIGN_OR_RETURN(const std::string real, client_.CheckWriteEntry(path));
+  return fs_.Lock(real, note);
+}
+
+absl::Status RootedFileSystem::Unlock(absl::string_view path, File file) {
+  const absl::StatusOr<std::string> real = client_.CheckWriteEntry(path);
+  if (real.ok()) return fs_.Unlock(*real, file);
+  // The directory has become another one: the lock ends, its file stays.
+  fs_.Close(file).IgnoreError();
+  return real.status();
+}
+
 }  // namespace dcp::server

@@ -65,6 +65,10 @@ class RootedFileSystem final : public FileSystem {
   absl::StatusOr<std::vector<DirectoryEntry>> List(
       absl::string_view path) override;
 
+  absl::StatusOr<FileLock> Lock(absl::string_view path,
+                                absl::string_view note) override;
+  absl::Status Unlock(absl::string_view path, File file) override;
+
   absl::StatusOr<std::unique_ptr<IoQueue>> NewQueue(
       uint32_t depth, std::span<uint8_t> memory) override {
     return fs_.NewQueue(depth, memory);

@@ -54,6 +54,22 @@ struct DirectoryEntry {
   FileKind kind = FileKind::kFile;
 };
 
+// What the first line of every lock file says.
+inline constexpr absl::string_view kLockFileMagic = "tessera lock\n";
+
+// The answer to FileSystem::Lock.
+struct FileLock {
+  // To write behind what it says, its size; handle -1: another one has the
+  // lock.
+  File file;
+  // What the file said: of whoever holds it or, if `file` is valid, of a holder
+  // that died. Lines "key value" after the magic; empty if there was none.
+  std::string text;
+  // This file system has no locks: the file alone is the lock, and one that a
+  // dead holder left has to be removed by hand.
+  bool by_existence = false;
+};
+
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
@@ -101,6 +117,18 @@ class FileSystem {
   // Sorted by name, without . and ..; at most kMaxFiles entries.
   virtual absl::StatusOr<std::vector<DirectoryEntry>> List(
       absl::string_view path) = 0;
+
+  // Takes the lock file `path`, which is made if there is none, for this handle
+  // alone, among all processes of all machines that share the file system, and
+  // writes into it the magic, host, process, time and `note`. Never waits. The
+  // lock ends with the process, whatever ends it; then the file stays and the
+  // next holder is told its text. FailedPrecondition if `path` is not a lock
+  // file; NotFound without its directory.
+  virtual absl::StatusOr<FileLock> Lock(absl::string_view path,
+                                        absl::string_view note) = 0;
+  // Removes the lock file, unless `path` has come to be another file, and ends
+  // the lock, also when an error is returned.
+  virtual absl::Status Unlock(absl::string_view path, File file) = 0;
 
   // A queue for this file system's handles. `memory` is the region in which
   // the requests' buffers lie, to be registered with the kernel where that

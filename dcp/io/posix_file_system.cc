@@ -1,7 +1,9 @@
 // FileSystem on the calls of Linux.
 #include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -11,7 +13,10 @@
 #include <cerrno>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "dcp/io/blocking_queue.h"
@@ -62,6 +67,10 @@ class OwnedFd {
   OwnedFd& operator=(const OwnedFd&) = delete;
   int get() const { return fd_; }
   int Release() { return std::exchange(fd_, -1); }
+  void Reset(int fd) {
+    if (fd_ >= 0) close(fd_);
+    fd_ = fd;
+  }
 
  private:
   int fd_;
@@ -164,6 +173,109 @@ class BufferedScope {
  private:
   const File& file_;
 };
+
+// Of a lock file; more is not ours.
+constexpr uint64_t kMaxLockFileBytes = 4096;
+// How often the file may be removed by its holder between two calls of ours.
+constexpr int kMaxLockAttempts = 100;
+
+// Whether the name still is that of the open file.
+bool LeadsTo(const std::string& path, int fd) {
+  struct stat named;
+  struct stat opened;
+  return lstat(path.c_str(), &named) == 0 && fstat(fd, &opened) == 0 &&
+         named.st_dev == opened.st_dev && named.st_ino == opened.st_ino;
+}
+
+absl::StatusOr<std::string> ReadLockFile(int fd) {
+  struct stat info;
+  if (fstat(fd, &info) != 0) return PosixError(errno, "stat");
+  std::string text(kMaxLockFileBytes, '\0');
+  ssize_t length = 0;
+  if (S_ISREG(info.st_mode)) {
+    length =
+        Uninterrupted([&] { return pread(fd, text.data(), text.size(), 0); });
+    if (length < 0) return PosixError(errno, "read");
+    text.resize(static_cast<size_t>(length));
+  }
+  // An empty one has just been made, or lost its text in a crash.
+  if (!S_ISREG(info.st_mode) ||
+      (!text.empty() && !absl::StartsWith(text, kLockFileMagic))) {
+    return absl::FailedPreconditionError(
+        "there is a file of that name that is not a lock file; move it away");
+  }
+  return text;
+}
+
+// Returns its length.
+absl::StatusOr<uint64_t> WriteLockFile(int fd, absl::string_view note) {
+  char host[HOST_NAME_MAX + 1] = {};
+  gethostname(host, HOST_NAME_MAX);
+  const std::string text = absl::StrCat(
+      kLockFileMagic, "host ", host, "\npid ", getpid(), "\nsince ",
+      absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", absl::Now(),
+                       absl::UTCTimeZone()),
+      "\n", note);
+  if (ftruncate(fd, 0) != 0) return PosixError(errno, "truncate");
+  DCP_RETURN_IF_ERROR(TransferAll("write", 0, text.size(), [&](uint64_t done) {
+    return pwrite(fd, text.data() + done, text.size() - done,
+                  static_cast<off_t>(done));
+  }));
+  return text.size();
+}
+
+// [Note: locks] The lock is that of flock(2), which the kernel ends with the
+// last descriptor and which NFS carries to its server. It belongs to the open
+// file, not to the name, and its holder removes the name before it lets go: who
+// opened the file before and has the lock after it holds a file without a name,
+// and has to begin again. Where a file system has no such lock (ENOLCK, ENOSYS,
+// EOPNOTSUPP), whoever made the file holds it, until it is removed.
+absl::StatusOr<FileLock> LockFile(const std::string& path,
+                                  absl::string_view note) {
+  for (int attempt = 0; attempt < kMaxLockAttempts; ++attempt) {
+    constexpr int kFlags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
+    OwnedFd fd(Uninterrupted([&] {
+      return open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | kFlags, 0666);
+    }));
+    const bool is_new = fd.get() >= 0;
+    bool writable = true;
+    if (!is_new && errno == EEXIST) {
+      fd.Reset(open(path.c_str(), O_RDWR | kFlags));
+      if (fd.get() < 0 && errno == EACCES) {  // of another user
+        writable = false;
+        fd.Reset(open(path.c_str(), O_RDONLY | kFlags));
+      }
+      if (fd.get() < 0 && errno == ENOENT) continue;
+    }
+    if (fd.get() < 0) return PosixError(errno, "open");
+    DCP_ASSIGN_OR_RETURN(std::string text, ReadLockFile(fd.get()));
+    if (Uninterrupted([&] { return flock(fd.get(), LOCK_EX | LOCK_NB); }) !=
+        0) {
+      if (errno == EWOULDBLOCK) return FileLock{.file = {}, .text = text};
+      if (errno != ENOLCK && errno != ENOSYS && errno != EOPNOTSUPP) {
+        return PosixError(errno, "flock");
+      }
+      if (!is_new) {
+        return FileLock{.file = {}, .text = text, .by_existence = true};
+      }
+    }
+    if (!LeadsTo(path, fd.get())) continue;
+    if (!writable) {  // a dead holder's
+      if (unlink(path.c_str()) != 0) return PosixError(errno, "remove");
+      continue;
+    }
+    // By now it says what its last holder wrote last.
+    DCP_ASSIGN_OR_RETURN(text, ReadLockFile(fd.get()));
+    const absl::StatusOr<uint64_t> size = WriteLockFile(fd.get(), note);
+    if (!size.ok()) {
+      if (is_new) unlink(path.c_str());
+      return size.status();
+    }
+    return FileLock{.file = {.handle = fd.Release(), .size = *size},
+                    .text = text};
+  }
+  return absl::UnavailableError("others take and leave it all the time");
+}
 
 class PosixFileSystem final : public FileSystem {
  public:
@@ -299,6 +411,20 @@ class PosixFileSystem final : public FileSystem {
 
   absl::StatusOr<std::vector<DirectoryEntry>> List(
       absl::string_view path) override;
+
+  absl::StatusOr<FileLock> Lock(absl::string_view path,
+                                absl::string_view note) override {
+    absl::StatusOr<FileLock> lock = LockFile(std::string(path), note);
+    if (!lock.ok()) return Annotate(lock.status(), "lock ", path);
+    return lock;
+  }
+
+  absl::Status Unlock(absl::string_view path, File file) override {
+    const OwnedFd fd(file.handle);
+    // Before the lock ends: afterwards the file may be another one's.
+    if (!LeadsTo(std::string(path), fd.get())) return absl::OkStatus();
+    return Remove(path);
+  }
 
   absl::StatusOr<std::unique_ptr<IoQueue>> NewQueue(
       uint32_t depth, std::span<uint8_t> memory) override {

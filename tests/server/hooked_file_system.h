@@ -101,6 +101,14 @@ class HookedFileSystem final : public FileSystem {
       absl::string_view path) override {
     return disk_->List(path);
   }
+  absl::StatusOr<FileLock> Lock(absl::string_view path,
+                                absl::string_view note) override {
+    Call("Lock", path);
+    return disk_->Lock(path, note);
+  }
+  absl::Status Unlock(absl::string_view path, File file) override {
+    return disk_->Unlock(path, file);
+  }
   absl::StatusOr<std::unique_ptr<IoQueue>> NewQueue(
       uint32_t depth, std::span<uint8_t> memory) override {
     return disk_->NewQueue(depth, memory);

@@ -395,6 +395,46 @@ absl::StatusOr<std::vector<DirectoryEntry>> SimStorage::List(
   return entries;
 }
 
+absl::StatusOr<FileLock> SimStorage::Lock(absl::string_view path,
+                                          absl::string_view note) {
+  absl::MutexLock lock(&mutex_);
+  const std::string what = absl::StrCat("lock ", path);
+  const Fate fate = Begin(/*mutates=*/true);
+  if (fate.refused()) return Failed(fate.error, what);
+  const std::optional<Place> place = disk_.FindPlace(path);
+  if (!place.has_value()) return Failed(ENOENT, what);
+  SimDisk::NodePtr node = place->node();
+  if (node == nullptr) {
+    node = SimDisk::NewNode(/*is_directory=*/false);
+    DCP_RETURN_IF_ERROR(Change(fate, {{*place, node}}, what));
+  }
+  if (fate.dying) return Failed(fate.error, what);
+  FileLock taken;
+  taken.text.assign(node->data.begin(), node->data.end());
+  for (const auto& [handle, open] : open_files_) {
+    if (open.locked && open.node == node) return taken;
+  }
+  SimDisk::Resize(*node, 0);
+  SimDisk::Write(*node, 0, AsBytes(absl::StrCat(kLockFileMagic, note)));
+  taken.file = Open(std::move(node), /*writable=*/true, DirectMode::kOff);
+  open_files_[taken.file.handle].locked = true;
+  return taken;
+}
+
+absl::Status SimStorage::Unlock(absl::string_view path, File file) {
+  absl::MutexLock lock(&mutex_);
+  const std::string what = absl::StrCat("unlock ", path);
+  const auto open = open_files_.find(file.handle);
+  if (!crashed_ && open == open_files_.end()) return Failed(EBADF, what);
+  const SimDisk::NodePtr node = crashed_ ? nullptr : open->second.node;
+  if (!crashed_) open_files_.erase(open);
+  const Fate fate = Begin(/*mutates=*/true);
+  if (fate.refused()) return Failed(fate.error, what);
+  const std::optional<Place> place = disk_.FindPlace(path);
+  if (!place.has_value() || place->node() != node) return absl::OkStatus();
+  return Change(fate, {{*place, nullptr}}, what);
+}
+
 absl::StatusOr<std::unique_ptr<IoQueue>> SimStorage::NewQueue(
     uint32_t depth, std::span<uint8_t> /*memory*/) {
   absl::MutexLock lock(&mutex_);

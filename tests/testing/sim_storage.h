@@ -83,6 +83,9 @@ class SimStorage final : public FileSystem {
   absl::StatusOr<FileInfo> Stat(const File& file) override;
   absl::StatusOr<std::vector<DirectoryEntry>> List(
       absl::string_view path) override;
+  absl::StatusOr<FileLock> Lock(absl::string_view path,
+                                absl::string_view note) override;
+  absl::Status Unlock(absl::string_view path, File file) override;
   absl::StatusOr<std::unique_ptr<IoQueue>> NewQueue(
       uint32_t depth, std::span<uint8_t> memory) override;
 
@@ -94,6 +97,7 @@ class SimStorage final : public FileSystem {
     SimDisk::NodePtr node;
     bool direct = false;
     bool writable = false;
+    bool locked = false;
   };
 
   // How an operation goes: as it should (error 0), or not at all, or, when the
