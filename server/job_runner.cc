@@ -15,6 +15,7 @@
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/convert.h"
 #include "dcp/checkpoint/dcp_opener.h"
+#include "dcp/checkpoint/destination_lock.h"
 #include "dcp/checkpoint/verify.h"
 #include "google/protobuf/any.pb.h"
 #include "google/protobuf/util/time_util.h"
@@ -80,6 +81,7 @@ absl::Status SetDestination(const v1::Destination& destination,
   }
   DCP_ASSIGN_OR_RETURN(spec.destination, client.CheckWrite(destination.path()));
   spec.convert.overwrite = destination.overwrite();
+  spec.convert.writer = "a job of dcp-server";
   return absl::OkStatus();
 }
 
@@ -251,6 +253,7 @@ std::string SourceVersion(RootedFileSystem& fs, const std::string& path) {
   }
   if (!version.empty()) return version;
   for (const DirectoryEntry& entry : *entries) {
+    if (entry.name == kLockName) continue;  // of a writer
     AppendVersion(fs, JoinPath(path, entry.name), version);
   }
   return version;

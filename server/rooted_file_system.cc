@@ -161,16 +161,21 @@ absl::StatusOr<std::vector<DirectoryEntry>> RootedFileSystem::List(
 
 absl::StatusOr<FileLock> RootedFileSystem::Lock(absl::string_view path,
                                                 absl::string_view note) {
-  DCP_ASSIGN_OR_RETURN(const std::string real, client_.CheckWriteEntry(path));
-  return fs_.Lock(real, note);
+  DCP_ASSIGN_OR_RETURN(const HeldPath held,
+                       HoldEntry(client_, path, PathUse::kWriteEntry));
+  return InClientsWords(fs_.Lock(held.pinned.name(), note), held);
 }
 
 absl::Status RootedFileSystem::Unlock(absl::string_view path, File file) {
-  const absl::StatusOr<std::string> real = client_.CheckWriteEntry(path);
-  if (real.ok()) return fs_.Unlock(*real, file);
-  // The directory has become another one: the lock ends, its file stays.
+  const absl::StatusOr<HeldPath> held =
+      HoldEntry(client_, path, PathUse::kWriteEntry);
+  if (held.ok()) {
+    return InClientsWords(fs_.Unlock(held->pinned.name(), file), *held);
+  }
+  // The client's directory is another one by now: the lock ends, its file
+  // stays.
   fs_.Close(file).IgnoreError();
-  return real.status();
+  return held.status();
 }
 
 }  // namespace dcp::server

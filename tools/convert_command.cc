@@ -52,6 +52,7 @@ ConvertOptions MakeOptions(const CommandLine& line) {
   options.strict_cast = line.strict_cast;
   options.drop_metadata = line.drop_metadata;
   options.metadata = line.metadata;
+  options.writer = absl::StrCat("dcp-convert ", RowOf(*line.verb).name);
   options.direct = line.direct;
   options.num_lanes = line.num_lanes;
   options.memory_bytes = line.memory_bytes;

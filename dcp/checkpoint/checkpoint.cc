@@ -42,12 +42,13 @@ absl::StatusOr<CheckpointParts> OpenDirectory(FileSystem& fs,
       return OpenSafetensorsDirectory(fs, path, options);
     }
   }
-  DCP_ASSIGN_OR_RETURN(
-      const bool is_unfinished,
-      Exists(fs, path, absl::StrCat(kDcpMetadataName, ".tmp")));
-  if (is_unfinished) {
-    return absl::NotFoundError(absl::StrCat(
-        path, ": an unfinished save: there is .metadata.tmp but no .metadata"));
+  for (const DirectoryEntry& entry : names) {
+    if (absl::StartsWith(entry.name, absl::StrCat(kDcpMetadataName, ".")) &&
+        absl::EndsWith(entry.name, ".tmp")) {
+      return absl::NotFoundError(absl::StrCat(path,
+                                              ": an unfinished save: there is ",
+                                              entry.name, " but no .metadata"));
+    }
   }
   return absl::NotFoundError(absl::StrCat(
       path,
@@ -55,26 +56,68 @@ absl::StatusOr<CheckpointParts> OpenDirectory(FileSystem& fs,
       "did not finish has none) nor a .safetensors file"));
 }
 
-absl::StatusOr<CheckpointParts> OpenSingleFile(FileSystem& fs,
-                                               absl::string_view path,
-                                               const OpenOptions& options) {
+// The first bytes of a file; zeros where it is shorter.
+struct FileHead {
+  uint8_t bytes[512] = {};
+  uint64_t file_size = 0;
+
+  bool IsSafetensors() const {
+    return bytes[8] == '{' && LoadLittleEndian<uint64_t>(bytes) < file_size;
+  }
+  bool IsTorch() const;
+};
+
+absl::StatusOr<FileHead> ReadHead(FileSystem& fs, absl::string_view path) {
   DCP_ASSIGN_OR_RETURN(
       const File file,
       fs.OpenForRead(path, DirectMode::kOff, /*follow_symlinks=*/true));
-  uint8_t head[9] = {};
-  const uint64_t length = std::min<uint64_t>(sizeof(head), file.size);
-  const absl::Status read = fs.Read(file, 0, MutableByteSpan(head, length));
+  FileHead head;
+  head.file_size = file.size;
+  const uint64_t length = std::min<uint64_t>(sizeof(head.bytes), file.size);
+  const absl::Status read =
+      fs.Read(file, 0, MutableByteSpan(head.bytes, length));
   DCP_RETURN_IF_ERROR(fs.Close(file));
   DCP_RETURN_IF_ERROR(Annotate(read, path));
-  const bool looks_like_safetensors =
-      head[8] == '{' && LoadLittleEndian<uint64_t>(head) < file.size;
-  if (absl::EndsWith(path, ".safetensors") || looks_like_safetensors) {
+  return head;
+}
+
+// A zip archive whose first record is one of torch.save's, "<name>/data.pkl" or
+// one of the few beside it, or the magic number of before PyTorch 1.6 as a
+// pickle.
+bool FileHead::IsTorch() const {
+  const absl::string_view text(reinterpret_cast<const char*>(bytes),
+                               sizeof(bytes));
+  constexpr absl::string_view kLegacyMagic(
+      "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19\x2e", 15);
+  if (absl::StartsWith(text, kLegacyMagic)) return true;
+  constexpr size_t kNameOffset = 30;  // in a zip's local header
+  if (!absl::StartsWith(text, "PK\x03\x04")) return false;
+  const absl::string_view name =
+      text.substr(kNameOffset, LoadLittleEndian<uint16_t>(bytes + 26));
+  for (const absl::string_view record :
+       {"/data.pkl", "/constants.pkl", "/version", "/byteorder",
+        "/.format_version", "/.storage_alignment"}) {
+    if (absl::EndsWith(name, record)) return true;
+  }
+  return false;
+}
+
+absl::StatusOr<CheckpointParts> OpenSingleFile(FileSystem& fs,
+                                               absl::string_view path,
+                                               const OpenOptions& options) {
+  DCP_ASSIGN_OR_RETURN(const FileHead head, ReadHead(fs, path));
+  if (absl::EndsWith(path, ".safetensors") || head.IsSafetensors()) {
     return OpenSafetensorsFile(fs, path, options);
   }
   return OpenTorchFile(fs, path, options);
 }
 
 }  // namespace
+
+absl::StatusOr<bool> IsCheckpointFile(FileSystem& fs, absl::string_view path) {
+  DCP_ASSIGN_OR_RETURN(const FileHead head, ReadHead(fs, path));
+  return head.IsSafetensors() || head.IsTorch();
+}
 
 absl::string_view FormatName(Format format) {
   switch (format) {

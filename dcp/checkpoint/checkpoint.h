@@ -177,6 +177,10 @@ class Checkpoint {
   absl::flat_hash_map<absl::string_view, uint32_t> by_name_;
 };
 
+// Whether the file begins as a safetensors file or one of torch.save does. A
+// cheap look at its first bytes, for those who are about to replace it.
+absl::StatusOr<bool> IsCheckpointFile(FileSystem& fs, absl::string_view path);
+
 }  // namespace dcp
 
 #endif  // DCP_CHECKPOINT_CHECKPOINT_H_

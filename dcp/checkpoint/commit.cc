@@ -1,30 +1,59 @@
 // The protocol, step by step. "Synced" means that a crash after the step
 // cannot undo it.
 //
+// The lock. A writer holds the lock file of its destination from before it
+// looks at what is there until it has removed what it had to remove:
+//
+//   DCP directory   <path>/.writer.lock, after making the directory
+//   plain directory .<name>.lock beside it, and, since a DCP writer may be in
+//                   it, the .writer.lock of a directory that is to be replaced
+//   file            .<name>.lock beside it
+//
+// so a lock file always lies where the writer makes its files, whoever may
+// write there, by whatever path and on whatever machine. Nobody waits: the
+// second writer is told who the first is. The lock is flock's and ends with the
+// process; how its file is removed without a race, and what holds where there
+// is no flock, is told in the note on locks in dcp/io/posix_file_system.cc.
+// Nothing depends on the lock being durable: after a crash of the machine no
+// writer is left. Of the ranks of a save only the first one locks. Readers do
+// not look at lock files.
+//
+// What is in the way of nobody. All that a run makes has its id in the name
+// (but data files of DCP, whose names are chosen under the lock and are made
+// only where there is no file), so that a run publishes nothing but its own,
+// even where somebody removes a lock file by hand. Who has the lock removes
+// what runs left that died: beside the destination everything with an id and
+// ".tmp"; in a DCP directory data files, digests and indexes if the lock file
+// says that the dead writer had made all of them and there is no index. What a
+// conversion left that can go on is its own to remove, and is called
+// ".partial".
+//
 // A DCP directory:
-//   1. make the directory, sync its parent
+//   1. make the directory, take the lock, sync the directory's parent
 //   2. write the data files under names that no file there has; sync each
 //   3. write .digests-<save id>, sync it
-//   4. write .metadata.tmp, sync it; sync the directory, so that every name
-//      is there before the index refers to it
-//   5. rename .metadata.tmp to .metadata; sync the directory: the commit
+//   4. write .metadata.<id>.tmp, sync it; sync the directory, so that every
+//      name is there before the index refers to it
+//   5. rename .metadata.<id>.tmp to .metadata; sync the directory: the commit
 //   6. remove what the replaced index referred to, and digests of other saves
+//   7. remove the lock file and end the lock
 // A crash before the rename of step 5 leaves the old index and every file it
 // names; after it, the new ones. Files left behind are removed by the next
 // save to the directory, which knows them by their names.
 //
 // A directory of safetensors, which has no single index to rename:
-//   1. remove and make the sibling .<name>.partial
+//   1. take the locks; make the sibling .<name>.<id>.tmp
 //   2. write and sync everything in it, sync it
 //   3. rename it to the destination, or exchange it with what is there; sync
 //      the parent: the commit
 //   4. remove what is now under the sibling's name
+//   5. remove the lock files and end the locks
 //
-// A file: likewise with the sibling file .<name>.partial and a rename over.
+// A file: likewise with the sibling file .<name>.<id>.tmp and a rename over.
 //
-// A conversion with an id has the sibling .<name>.<id>.partial: what is there
-// is its own. After a kill it removes of its data files what is not complete
-// and goes on with step 2.
+// A conversion that can go on has the sibling .<name>.<id>.partial: what is
+// there is its own. After a kill it takes the lock again, removes of its data
+// files what is not complete, and goes on with step 2.
 #include "dcp/checkpoint/commit.h"
 
 #include <algorithm>
@@ -39,7 +68,9 @@
 #include "dcp/base/limits.h"
 #include "dcp/base/log.h"
 #include "dcp/base/status.h"
+#include "dcp/checkpoint/checkpoint.h"
 #include "dcp/checkpoint/dcp_opener.h"
+#include "dcp/checkpoint/save_id.h"
 
 namespace dcp {
 namespace {
@@ -72,9 +103,39 @@ bool BelongsToSafetensors(absl::string_view name) {
          absl::EndsWith(name, ".safetensors.index.json") || IsDigestsName(name);
 }
 
+// ".metadata.<id>.tmp", or ".metadata.tmp" as other writers call it.
+bool IsTemporaryIndexName(absl::string_view name) {
+  return absl::ConsumePrefix(&name, kDcpMetadataName) &&
+         absl::StartsWith(name, ".") && absl::EndsWith(name, ".tmp");
+}
+
 // Of an id in a name: enough to tell apart the conversions of one place, not
 // so many that a name of usual length becomes too long.
 constexpr size_t kIdBytes = 13;
+
+std::string ShortId(absl::string_view id) {
+  return std::string(id.substr(0, kIdBytes));
+}
+
+// ".<base>.<id>.tmp", or ".<base>.partial" as earlier versions called it.
+bool IsLeftBeside(absl::string_view name, absl::string_view base) {
+  if (!absl::ConsumePrefix(&name, ".") || !absl::ConsumePrefix(&name, base) ||
+      !absl::ConsumePrefix(&name, ".")) {
+    return false;
+  }
+  if (name == "partial") return true;
+  return absl::ConsumeSuffix(&name, ".tmp") && name.size() == kIdBytes &&
+         name.find('.') == absl::string_view::npos;
+}
+
+absl::Status NoParent(absl::string_view path) {
+  return absl::NotFoundError(absl::StrCat("there is no directory ",
+                                          ParentDirectory(path), " for ", path,
+                                          "; make it first"));
+}
+
+// How often a directory may come and go between two looks at it.
+constexpr int kMaxAttempts = 100;
 
 std::string WithoutTrailingSlashes(absl::string_view path) {
   while (path.size() > 1 && absl::EndsWith(path, "/")) path.remove_suffix(1);
@@ -83,22 +144,53 @@ std::string WithoutTrailingSlashes(absl::string_view path) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Destination>> Destination::Plan(
-    FileSystem& fs, absl::string_view path, Kind kind, bool overwrite,
-    const OwnFiles& own) {
+absl::StatusOr<std::unique_ptr<Destination>> Destination::New(
+    FileSystem& fs, absl::string_view path, Kind kind, const OwnFiles& own) {
   if (path.empty()) {
     return absl::InvalidArgumentError("the destination has no name");
   }
   std::unique_ptr<Destination> destination(
       new Destination(fs, WithoutTrailingSlashes(path), kind));
-  destination->staging_ = StagingOf(path, kind, own.id);
   destination->own_ = own;
+  destination->id_ = own.id.empty() ? NewSaveId() : own.id;
+  destination->staging_ = StagingOf(path, kind, own.id);
+  if (own.id.empty() && kind != Kind::kDcpDirectory) {
+    destination->staging_ =
+        JoinPath(ParentDirectory(destination->path_),
+                 absl::StrCat(".", BaseName(destination->path_), ".",
+                              ShortId(destination->id_), ".tmp"));
+  }
   if (kind == Kind::kDcpDirectory && own.ran_before) {
     destination->own_names_.insert(own.names.begin(), own.names.end());
     destination->own_names_.insert(DigestsName(own.id));
+    destination->own_names_.insert(destination->TemporaryIndexName());
+    // As an earlier version called it.
     destination->own_names_.insert(absl::StrCat(kDcpMetadataName, ".tmp"));
   }
+  return destination;
+}
+
+absl::StatusOr<std::unique_ptr<Destination>> Destination::Plan(
+    FileSystem& fs, absl::string_view path, Kind kind, bool overwrite,
+    const OwnFiles& own, absl::string_view writer) {
+  DCP_ASSIGN_OR_RETURN(std::unique_ptr<Destination> destination,
+                       New(fs, path, kind, own));
+  // Before a lock is tried where there may be none, as beside a device.
+  DCP_RETURN_IF_ERROR(destination->WhatIsThere().status());
+  DCP_RETURN_IF_ERROR(destination->TakeLocks(writer));
   DCP_RETURN_IF_ERROR(destination->InspectExisting(overwrite));
+  return destination;
+}
+
+absl::StatusOr<std::unique_ptr<Destination>> Destination::Look(
+    FileSystem& fs, absl::string_view path, Kind kind, bool overwrite) {
+  DCP_ASSIGN_OR_RETURN(std::unique_ptr<Destination> destination,
+                       New(fs, path, kind, {}));
+  if (absl::IsNotFound(fs.Stat(ParentDirectory(path)).status())) {
+    return NoParent(path);
+  }
+  DCP_RETURN_IF_ERROR(destination->InspectExisting(overwrite));
+  destination->committed_ = true;  // nothing is there for it to remove
   return destination;
 }
 
@@ -106,9 +198,9 @@ std::string Destination::StagingOf(absl::string_view path, Kind kind,
                                    absl::string_view id) {
   const std::string plain = WithoutTrailingSlashes(path);
   if (kind == Kind::kDcpDirectory) return plain;
-  return JoinPath(ParentDirectory(plain),
-                  absl::StrCat(".", BaseName(plain), id.empty() ? "" : ".",
-                               id.substr(0, kIdBytes), ".partial"));
+  return JoinPath(
+      ParentDirectory(plain),
+      absl::StrCat(".", BaseName(plain), ".", ShortId(id), ".partial"));
 }
 
 std::unique_ptr<Destination> Destination::Attach(FileSystem& fs,
@@ -122,36 +214,192 @@ std::unique_ptr<Destination> Destination::Attach(FileSystem& fs,
 }
 
 Destination::~Destination() {
-  if (!committed_) Abandon();
+  absl::Status status;
+  if (!committed_) status = RemoveCreated();
+  lock_inside_.reset();  // its file is in the directory
+  if (!committed_ && made_directory_) {
+    const absl::Status removed = fs_.RemoveDirectory(staging_);
+    // Not empty: another writer has entered it, and will remove it.
+    if (!absl::IsNotFound(removed) && !absl::IsFailedPrecondition(removed)) {
+      status.Update(removed);
+    }
+  }
+  if (!status.ok()) {
+    DCP_LOG(kWarning) << "event=unfinished_output_left path=" << staging_
+                      << " error=" << status.message();
+  }
 }
 
-absl::Status Destination::InspectExisting(bool overwrite) {
+absl::Status Destination::TakeLocks(absl::string_view writer) {
+  if (kind_ == Kind::kDcpDirectory) return EnterDcp(writer);
+  absl::StatusOr<std::unique_ptr<DestinationLock>> lock =
+      DestinationLock::Take(fs_, DestinationLock::BesideOf(path_), writer);
+  if (absl::IsNotFound(lock.status())) return NoParent(path_);
+  DCP_RETURN_IF_ERROR(lock.status());
+  lock_beside_ = *std::move(lock);
+  RemoveLeftBeside();
+  return kind_ == Kind::kDirectory ? LockInside(writer) : absl::OkStatus();
+}
+
+absl::Status Destination::EnterDcp(absl::string_view writer) {
+  for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
+    DCP_ASSIGN_OR_RETURN(const std::optional<FileInfo> info, WhatIsThere());
+    if (!info.has_value()) {
+      const absl::Status made = fs_.MakeDirectory(path_);
+      if (absl::IsAlreadyExists(made)) continue;
+      if (absl::IsNotFound(made)) return NoParent(path_);
+      DCP_RETURN_IF_ERROR(made);
+      made_directory_ = true;
+    }
+    const absl::Status locked = LockInside(writer);
+    // Whoever had made it has given up in between.
+    if (!absl::IsNotFound(locked)) return locked;
+    made_directory_ = false;
+  }
+  return absl::UnavailableError(
+      absl::StrCat(path_, " comes and goes: others try to write it too"));
+}
+
+// NotFound when there is no directory for kDcpDirectory.
+absl::Status Destination::LockInside(absl::string_view writer) {
+  if (kind_ == Kind::kDirectory) {
+    DCP_ASSIGN_OR_RETURN(const std::optional<FileInfo> info, WhatIsThere());
+    if (!info.has_value()) return absl::OkStatus();
+  }
+  absl::StatusOr<std::unique_ptr<DestinationLock>> lock =
+      DestinationLock::Take(fs_, DestinationLock::InsideOf(path_), writer);
+  if (absl::IsNotFound(lock.status()) && kind_ == Kind::kDirectory) {
+    return absl::OkStatus();
+  }
+  DCP_RETURN_IF_ERROR(lock.status());
+  lock_inside_ = *std::move(lock);
+  return RemoveLeftInside();
+}
+
+// Of a DCP writer that died with the lock.
+absl::Status Destination::RemoveLeftInside() {
+  const DestinationLock::Made& left = lock_inside_->left();
+  if (kind_ == Kind::kDcpDirectory && left.directory) made_directory_ = true;
+  if (!left.files || own_.ran_before) return absl::OkStatus();
+  DCP_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries,
+                       fs_.List(path_));
+  for (const DirectoryEntry& entry : entries) {
+    // It died when the checkpoint was there.
+    if (entry.name == kDcpMetadataName || IsRankIndexName(entry.name)) {
+      return absl::OkStatus();
+    }
+  }
+  for (const DirectoryEntry& entry : entries) {
+    if (IsDataFileName(entry.name) || IsDigestsName(entry.name) ||
+        IsTemporaryIndexName(entry.name)) {
+      DCP_RETURN_IF_ERROR(fs_.Remove(JoinPath(path_, entry.name)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Of writers that died with the lock. What cannot be removed is in nobody's
+// way.
+void Destination::RemoveLeftBeside() {
+  const std::string parent = ParentDirectory(path_);
+  const absl::StatusOr<std::vector<DirectoryEntry>> entries = fs_.List(parent);
+  if (!entries.ok()) return;
+  absl::Status status;
+  for (const DirectoryEntry& entry : *entries) {
+    if (!IsLeftBeside(entry.name, BaseName(path_))) continue;
+    const std::string left = JoinPath(parent, entry.name);
+    if (entry.kind != FileKind::kDirectory) {
+      status.Update(fs_.Remove(left));
+      continue;
+    }
+    const absl::StatusOr<std::vector<DirectoryEntry>> inside = fs_.List(left);
+    if (!inside.ok()) continue;
+    for (const DirectoryEntry& file : *inside) {
+      // It may be what was replaced, with what a user has put there since.
+      if (BelongsToSafetensors(file.name) || file.name == kLockName) {
+        status.Update(fs_.Remove(JoinPath(left, file.name)));
+      }
+    }
+    status.Update(fs_.RemoveDirectory(left));
+  }
+  if (!status.ok()) {
+    DCP_LOG(kWarning) << "event=unfinished_output_left path=" << path_
+                      << " error=" << status.message();
+  }
+}
+
+// Nothing, or what may be replaced as far as its kind tells.
+absl::StatusOr<std::optional<FileInfo>> Destination::WhatIsThere() {
   const absl::StatusOr<FileInfo> info = fs_.Stat(path_);
-  if (absl::IsNotFound(info.status())) return absl::OkStatus();
+  if (absl::IsNotFound(info.status())) return std::nullopt;
   DCP_RETURN_IF_ERROR(info.status());
-  exists_ = true;
-  const bool is_directory = info->kind == FileKind::kDirectory;
+  if (info->kind == FileKind::kOther) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        path_,
+        " is a pipe, a socket or a device; a checkpoint is written beside its "
+        "name and renamed, which would replace it: name a file"));
+  }
+  if (info->kind == FileKind::kSymlink &&
+      (kind_ != Kind::kDcpDirectory || !fs_.List(path_).ok())) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        path_, " is a symbolic link",
+        kind_ == Kind::kDcpDirectory ? " that leads to no directory"
+                                     : ", which the output would replace",
+        "; name what it leads to, or remove it"));
+  }
+  const bool is_directory = info->kind != FileKind::kFile;
   if (is_directory == (kind_ == Kind::kFile)) {
     return absl::FailedPreconditionError(absl::StrCat(
         path_, " exists and is ", is_directory ? "a directory" : "no directory",
         "; the output would be ", is_directory ? "a file" : "a directory"));
   }
-  if (is_directory) return InspectDirectory(overwrite);
+  return *info;
+}
+
+absl::Status Destination::InspectExisting(bool overwrite) {
+  DCP_ASSIGN_OR_RETURN(const std::optional<FileInfo> info, WhatIsThere());
+  if (!info.has_value()) return absl::OkStatus();
+  exists_ = !made_directory_;
+  return kind_ == Kind::kFile ? InspectFile(*info, overwrite)
+                              : InspectDirectory(overwrite);
+}
+
+absl::Status Destination::InspectFile(const FileInfo& info, bool overwrite) {
   if (!overwrite) {
     return absl::AlreadyExistsError(
         absl::StrCat(path_, " exists; --overwrite replaces it"));
   }
-  return absl::OkStatus();
+  if (info.size == 0) return absl::OkStatus();
+  DCP_ASSIGN_OR_RETURN(const bool is_ours, IsCheckpointFile(fs_, path_));
+  if (is_ours) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      path_,
+      " begins like neither a safetensors nor a torch.save file; only a "
+      "checkpoint is replaced: remove it, or choose another name"));
 }
 
 absl::Status Destination::InspectDirectory(bool overwrite) {
   DCP_ASSIGN_OR_RETURN(std::vector<DirectoryEntry> entries, fs_.List(path_));
   entries.erase(std::remove_if(entries.begin(), entries.end(),
                                [this](const DirectoryEntry& entry) {
-                                 return own_names_.contains(entry.name);
+                                 return entry.name == kLockName ||
+                                        own_names_.contains(entry.name);
                                }),
                 entries.end());
-  if (entries.empty()) return absl::OkStatus();
+  if (lock_beside_ != nullptr && lock_inside_ == nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(path_,
+                     " has just been made by another writer; run again when it "
+                     "has ended, or choose another destination"));
+  }
+  if (entries.empty()) {
+    if (lock_inside_ != nullptr) {
+      lock_inside_->Record(
+          {.files = own_.id.empty() && kind_ == Kind::kDcpDirectory,
+           .directory = made_directory_});
+    }
+    return absl::OkStatus();
+  }
   if (!overwrite) {
     return absl::AlreadyExistsError(absl::StrCat(
         path_,
@@ -186,7 +434,7 @@ void Destination::FindStale(const std::vector<DirectoryEntry>& entries) {
     taken_.insert(entry.name);
     if (entry.kind == FileKind::kDirectory) continue;
     if (IsDataFileName(entry.name) || IsDigestsName(entry.name) ||
-        IsRankIndexName(entry.name)) {
+        IsRankIndexName(entry.name) || IsTemporaryIndexName(entry.name)) {
       stale_.push_back(entry.name);
     }
   }
@@ -210,13 +458,10 @@ absl::Status Destination::Begin(const absl::flat_hash_set<std::string>& kept) {
 
 absl::Status Destination::BeginDcp(
     const absl::flat_hash_set<std::string>& kept) {
-  if (exists_) {
-    made_directory_ = own_.made_directory;
-    return own_.ran_before ? RemoveStaging(kept) : absl::OkStatus();
-  }
-  DCP_RETURN_IF_ERROR(fs_.MakeDirectory(staging_));
-  made_directory_ = true;
-  return fs_.SyncDirectory(ParentDirectory(staging_));
+  made_directory_ = made_directory_ || own_.made_directory;
+  if (own_.ran_before) DCP_RETURN_IF_ERROR(RemoveStaging(kept));
+  return made_directory_ ? fs_.SyncDirectory(ParentDirectory(path_))
+                         : absl::OkStatus();
 }
 
 // What earlier runs of this conversion left, but for `kept`. The removal is
@@ -281,9 +526,13 @@ absl::Status Destination::Commit(absl::string_view index_name,
   return CommitDirectory();
 }
 
+std::string Destination::TemporaryIndexName() const {
+  return absl::StrCat(kDcpMetadataName, ".", ShortId(id_), ".tmp");
+}
+
 absl::Status Destination::CommitDcp(absl::string_view index_name,
                                     absl::string_view index) {
-  const std::string temporary_name = absl::StrCat(index_name, ".tmp");
+  const std::string temporary_name = TemporaryIndexName();
   DCP_RETURN_IF_ERROR(WriteSideFile(temporary_name, index));
   DCP_RETURN_IF_ERROR(fs_.SyncDirectory(staging_));
   DCP_RETURN_IF_ERROR(fs_.Rename(JoinPath(staging_, temporary_name),
@@ -291,7 +540,7 @@ absl::Status Destination::CommitDcp(absl::string_view index_name,
   // From here on the new index may be what a crash leaves: nothing it names
   // is removed any more, even if the sync fails.
   committed_ = true;
-  DCP_RETURN_IF_ERROR(fs_.SyncDirectory(staging_));
+  DCP_RETURN_IF_ERROR(SyncNamesIn(staging_));
   RemoveStale();
   return absl::OkStatus();
 }
@@ -302,11 +551,14 @@ absl::Status Destination::CommitDirectory() {
   if (!exists_) {
     DCP_RETURN_IF_ERROR(fs_.RenameExclusive(staging_, path_));
     committed_ = true;
-    return fs_.SyncDirectory(parent);
+    return SyncNamesIn(parent);
   }
   DCP_RETURN_IF_ERROR(fs_.Exchange(staging_, path_));
   committed_ = true;
-  DCP_RETURN_IF_ERROR(fs_.SyncDirectory(parent));
+  if (lock_inside_ != nullptr) {
+    lock_inside_->MovedTo(DestinationLock::InsideOf(staging_));
+  }
+  DCP_RETURN_IF_ERROR(SyncNamesIn(parent));
   RemoveStale();
   return absl::OkStatus();
 }
@@ -315,7 +567,13 @@ absl::Status Destination::CommitFile() {
   DCP_RETURN_IF_ERROR(exists_ ? fs_.Rename(staging_, path_)
                               : fs_.RenameExclusive(staging_, path_));
   committed_ = true;
-  return fs_.SyncDirectory(ParentDirectory(path_));
+  return SyncNamesIn(ParentDirectory(path_));
+}
+
+absl::Status Destination::SyncNamesIn(absl::string_view directory) {
+  return Annotate(fs_.SyncDirectory(directory), path_,
+                  " was written, but a crash could undo it; check its disk and "
+                  "write it again");
 }
 
 absl::Status Destination::SyncStaging() {
@@ -326,8 +584,7 @@ absl::Status Destination::SyncStaging() {
 absl::Status Destination::FinishCommit() {
   committed_ = true;
   const bool is_dcp = kind_ == Kind::kDcpDirectory;
-  DCP_RETURN_IF_ERROR(
-      fs_.SyncDirectory(is_dcp ? path_ : ParentDirectory(path_)));
+  DCP_RETURN_IF_ERROR(SyncNamesIn(is_dcp ? path_ : ParentDirectory(path_)));
   if (is_dcp) {
     RemoveStale();
     return absl::OkStatus();
@@ -337,20 +594,20 @@ absl::Status Destination::FinishCommit() {
 }
 
 void Destination::Discard() {
-  absl::Status status = RemoveStaging({});
-  if (kind_ == Kind::kDcpDirectory && own_.made_directory) {
-    const absl::Status removed = fs_.RemoveDirectory(path_);
-    if (!absl::IsNotFound(removed)) status.Update(removed);
-  }
+  const absl::Status status = RemoveStaging({});
   if (!status.ok()) {
     DCP_LOG(kWarning) << "event=unfinished_output_left path=" << staging_
                       << " error=" << status.message();
+  }
+  if (kind_ == Kind::kDcpDirectory && own_.made_directory) {
+    made_directory_ = true;
   }
 }
 
 // The new checkpoint is durable; what cannot be removed is only litter.
 void Destination::RemoveStale() {
   absl::Status status;
+  if (kind_ == Kind::kDirectory) lock_inside_.reset();
   for (const std::string& name : stale_) {
     const std::string path = JoinPath(staging_, name);
     if (std::find(created_.begin(), created_.end(), path) != created_.end() &&
@@ -366,17 +623,13 @@ void Destination::RemoveStale() {
   }
 }
 
-void Destination::Abandon() {
+absl::Status Destination::RemoveCreated() {
   absl::Status status;
   for (const std::string& path : created_) {
     const absl::Status removed = fs_.Remove(path);
     if (!absl::IsNotFound(removed)) status.Update(removed);
   }
-  if (made_directory_) status.Update(fs_.RemoveDirectory(staging_));
-  if (!status.ok()) {
-    DCP_LOG(kWarning) << "event=unfinished_output_left path=" << staging_
-                      << " error=" << status.message();
-  }
+  return status;
 }
 
 }  // namespace dcp

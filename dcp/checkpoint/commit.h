@@ -7,8 +7,9 @@
 //   plain directory a sibling directory is filled, then renamed or exchanged
 //   single file     a sibling file is written, then renamed over
 //
-// A conversion that can go on after a kill has names of its own for all it
-// makes (see OwnFiles), which it finds again.
+// One writer at a time works on a destination: it holds a lock from Plan until
+// it is destroyed. All that it makes has names of its own; a conversion that
+// can go on after a kill (see OwnFiles) finds them again.
 //
 // The protocol is written out in commit.cc. Used by one thread.
 #ifndef DCP_CHECKPOINT_COMMIT_H_
@@ -16,6 +17,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +25,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "dcp/checkpoint/destination_lock.h"
 #include "dcp/checkpoint/digests.h"
 #include "dcp/io/file_system.h"
 
@@ -41,17 +44,26 @@ class Destination {
  public:
   enum class Kind : uint8_t { kDcpDirectory, kDirectory, kFile };
 
-  // Looks at what is at `path` and decides; changes nothing yet. AlreadyExists
-  // without `overwrite` when something is there (an empty directory is
-  // nothing); FailedPrecondition when what is there may not be replaced: a
-  // directory where a file should go or the reverse, or (kDirectory) one with
-  // files that belong to no safetensors checkpoint, which are named. `fs` must
-  // outlive this.
+  // Locks the destination `path` for `writer` (see DestinationLock), for which
+  // a DCP directory is made if there is none, clears away what writers left
+  // that died, looks at what is there, and decides. AlreadyExists without
+  // `overwrite` when something is there (an empty directory is nothing);
+  // FailedPrecondition when another writer has the lock, or when what is there
+  // may not be replaced: a directory where a file should go or the reverse, a
+  // file in none of the formats, a pipe or a device, a symbolic link (but one
+  // to a DCP directory), or (kDirectory) one with files that belong to no
+  // safetensors checkpoint, which are named; NotFound without the parent
+  // directory. `fs` must outlive this.
   static absl::StatusOr<std::unique_ptr<Destination>> Plan(
       FileSystem& fs, absl::string_view path, Kind kind, bool overwrite,
-      const OwnFiles& own = {});
+      const OwnFiles& own = {}, absl::string_view writer = "a writer");
 
-  // Where data files go before the commit.
+  // As Plan, but takes no lock and changes nothing: not to be begun.
+  static absl::StatusOr<std::unique_ptr<Destination>> Look(
+      FileSystem& fs, absl::string_view path, Kind kind, bool overwrite);
+
+  // Where data files of the conversion `id`, which can go on, are before the
+  // commit.
   static std::string StagingOf(absl::string_view path, Kind kind,
                                absl::string_view id);
 
@@ -70,11 +82,11 @@ class Destination {
   // file in the directory has. For kDcpDirectory.
   std::string NextDataFileName(int64_t rank);
 
-  // Makes the directory that data files go into, removing what an interrupted
-  // run left there, but for `kept`, data files that are complete.
+  // Makes the directory that data files go into, removing what earlier runs of
+  // this conversion left there, but for `kept`, data files that are complete.
   absl::Status Begin(const absl::flat_hash_set<std::string>& kept = {});
 
-  // Whether anything was at the path.
+  // Whether anything was at the path before.
   bool exists() const { return exists_; }
 
   // Where to create data file `name` (of kFile: `name` is ignored).
@@ -106,7 +118,16 @@ class Destination {
   Destination(FileSystem& fs, std::string path, Kind kind)
       : fs_(fs), path_(std::move(path)), kind_(kind) {}
 
+  static absl::StatusOr<std::unique_ptr<Destination>> New(
+      FileSystem& fs, absl::string_view path, Kind kind, const OwnFiles& own);
+  absl::Status TakeLocks(absl::string_view writer);
+  absl::Status EnterDcp(absl::string_view writer);
+  absl::Status LockInside(absl::string_view writer);
+  absl::Status RemoveLeftInside();
+  void RemoveLeftBeside();
+  absl::StatusOr<std::optional<FileInfo>> WhatIsThere();
   absl::Status InspectExisting(bool overwrite);
+  absl::Status InspectFile(const FileInfo& info, bool overwrite);
   absl::Status InspectDirectory(bool overwrite);
   absl::Status BeginDcp(const absl::flat_hash_set<std::string>& kept);
   absl::Status RemoveStaging(const absl::flat_hash_set<std::string>& kept);
@@ -115,14 +136,20 @@ class Destination {
   absl::Status CommitDcp(absl::string_view index_name, absl::string_view index);
   absl::Status CommitDirectory();
   absl::Status CommitFile();
+  absl::Status SyncNamesIn(absl::string_view directory);
+  std::string TemporaryIndexName() const;
   void RemoveStale();
-  void Abandon();
+  absl::Status RemoveCreated();
 
   FileSystem& fs_;
   const std::string path_;
   const Kind kind_;
   OwnFiles own_;
+  std::string id_;  // of this run, or of the conversion that goes on
   absl::flat_hash_set<std::string> own_names_;  // that may be there
+  // Beside the path (but for kDcpDirectory), and in the directory there.
+  std::unique_ptr<DestinationLock> lock_beside_;
+  std::unique_ptr<DestinationLock> lock_inside_;
   bool exists_ = false;
   bool made_directory_ = false;
   bool committed_ = false;

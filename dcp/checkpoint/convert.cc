@@ -334,7 +334,8 @@ absl::Status DescribeRun(FileSystem& fs, absl::string_view src,
 absl::StatusOr<Job> Prepare(FileSystem& fs, absl::string_view src,
                             absl::string_view dst,
                             const ConvertOptions& options,
-                            const LoggedRun* before = nullptr) {
+                            const LoggedRun* before = nullptr,
+                            bool only_looks = false) {
   Job job;
   OpenOptions open = options.open;
   open.check_crcs = options.verify;
@@ -353,8 +354,11 @@ absl::StatusOr<Job> Prepare(FileSystem& fs, absl::string_view src,
   job.run.own.made_directory = before != nullptr && before->own.made_directory;
   OwnFiles own;
   if (options.log != nullptr) own = before ? before->own : job.run.own;
-  absl::StatusOr<std::unique_ptr<Destination>> destination = Destination::Plan(
-      fs, dst, TargetKind(dst, job.plan.to), options.overwrite, own);
+  const Destination::Kind kind = TargetKind(dst, job.plan.to);
+  absl::StatusOr<std::unique_ptr<Destination>> destination =
+      only_looks ? Destination::Look(fs, dst, kind, options.overwrite)
+                 : Destination::Plan(fs, dst, kind, options.overwrite, own,
+                                     options.writer);
   if (!destination.ok()) {
     return WithSide(destination.status(), ErrorSide::kDestination);
   }
@@ -433,13 +437,13 @@ absl::StatusOr<Job> PrepareAgain(FileSystem& fs, absl::string_view src,
   if (!before.has_value()) return Prepare(fs, src, dst, options);
   absl::StatusOr<Job> job = Prepare(fs, src, dst, options, &*before);
   if (job.ok() && job->run.fingerprint == before->fingerprint) return job;
+  if (job.ok()) job->destination.reset();  // and the lock, for Discard
   if (job.ok() || !Keeps(options, job.status())) {
     DCP_RETURN_IF_ERROR(Discard(fs, dst, *before, *options.log));
   }
   if (!job.ok()) return job;
   DCP_LOG(kInfo) << "event=conversion_begins_anew path=" << dst;
   before.reset();
-  job->destination.reset();
   return Prepare(fs, src, dst, options);
 }
 
@@ -617,7 +621,8 @@ absl::StatusOr<ConvertPlan> FinishBefore(FileSystem& fs, absl::string_view dst,
 absl::StatusOr<ConvertPlan> PlanConvert(FileSystem& fs, absl::string_view src,
                                         absl::string_view dst,
                                         ConvertOptions options) {
-  DCP_ASSIGN_OR_RETURN(Job job, Prepare(fs, src, dst, options));
+  DCP_ASSIGN_OR_RETURN(Job job, Prepare(fs, src, dst, options, nullptr,
+                                        /*only_looks=*/true));
   return std::move(job.plan);
 }
 

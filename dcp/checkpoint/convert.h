@@ -56,6 +56,9 @@ struct ConvertOptions {
   // values come in addition, or in place of what the source has.
   bool drop_metadata = false;
   std::vector<std::pair<std::string, std::string>> metadata;
+  // Who writes, for the message to others that would write to the destination
+  // at the same time.
+  std::string writer = "a conversion";
   DirectMode direct = DirectMode::kAuto;  // of the destination
   uint32_t num_lanes = 0;                 // 0: chosen from cores and files
   uint64_t memory_bytes = kDefaultMemoryBytes;

@@ -279,7 +279,7 @@ absl::Status SaveExchange::Begin() {
   DCP_ASSIGN_OR_RETURN(
       destination_,
       Destination::Plan(fs_, path_, Destination::Kind::kDcpDirectory,
-                        overwrite_));
+                        overwrite_, {}, "a save"));
   return destination_->Begin();
 }
 

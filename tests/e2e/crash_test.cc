@@ -218,7 +218,7 @@ TEST_P(Crash, LeavesTheOldOrTheNewWhole) {
   bool saw_before = false;
   bool saw_new = false;
   for (const Survival survival : {Survival::kPrefix, Survival::kSubset}) {
-    for (uint64_t seed = 1; seed <= 3; ++seed) {
+    for (uint64_t seed = 1; seed <= 4; ++seed) {
       for (uint64_t n = 0; n <= dry.num_mutations; ++n) {
         SCOPED_TRACE(absl::StrCat("survival ", static_cast<int>(survival),
                                   " seed ", seed, " crash after ", n));

@@ -1,0 +1,346 @@
+// Writers that race to one destination: two or three processes at once, of
+// every verb and format, saves, and jobs of a daemon; chance stops one of them
+// for a while, or kills it. Whatever happens, those that succeeded exit with 0
+// and the others with the code of a refusal; what lies at the destination is
+// whole and, bit for bit, what one of the winners was to write; and no
+// temporary file, lock file or file of digests is left over. --rounds says how
+// often.
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "dcp/base/check.h"
+#include "dcp/base/limits.h"
+#include "dcp/checkpoint/checkpoint.h"
+#include "dcp/checkpoint/coordinator.h"
+#include "dcp/checkpoint/diff.h"
+#include "dcp/checkpoint/save.h"
+#include "dcp/checkpoint/verify.h"
+#include "dcp/io/file_system.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/server/server_process.h"
+#include "tests/testing/sample_state.h"
+#include "tests/testing/status_matchers.h"
+#include "tests/testing/temp_dir.h"
+
+ABSL_FLAG(int, rounds, 12, "races");
+ABSL_FLAG(std::string, save, "", "directory; save a model there, and end");
+ABSL_FLAG(uint64_t, model, 0, "which one --save saves");
+ABSL_FLAG(bool, overwrite, false, "for --save");
+
+namespace dcp {
+namespace {
+
+using ::dcp::server::ServerProcess;
+using ::dcp::testing::SampleState;
+using ::dcp::testing::SampleTensor;
+using ::dcp::testing::TempDir;
+
+constexpr uint64_t kNumModels = 4;  // the last is what is there before
+constexpr int kRefused = 5;         // tools/exit_code.h
+constexpr int kFailed = 1;
+
+absl::Status SaveModel(absl::string_view path, uint64_t model, bool overwrite) {
+  SampleState state;
+  for (const int i : {0, 1, 2, 3}) {
+    state.Add(SampleTensor(absl::StrCat("layer", i, ".weight"), DType::kFloat32,
+                           {64 + i, 700}, model));
+  }
+  SingleProcessCoordinator coordinator;
+  return Save(*NewPosixFileSystem(), path, state.state(), coordinator,
+              {.overwrite = overwrite, .memory_bytes = kMinMemoryBytes});
+}
+
+// What this program is when it is started with --save.
+int SaveAndEnd() {
+  const absl::Status status =
+      SaveModel(absl::GetFlag(FLAGS_save), absl::GetFlag(FLAGS_model),
+                absl::GetFlag(FLAGS_overwrite));
+  if (status.ok()) return 0;
+  std::cerr << status << std::endl;
+  return absl::IsFailedPrecondition(status) || absl::IsAlreadyExists(status)
+             ? kRefused
+             : kFailed;
+}
+
+// One way to write a destination: the words of a command before the source and
+// after the destination; without any a save.
+struct Way {
+  std::vector<std::string> verb = {};
+  std::vector<std::string> options = {};
+  bool is_job = false;
+};
+
+struct Shape {
+  std::string name;
+  std::vector<Way> ways;
+};
+
+std::vector<Shape> Shapes() {
+  std::vector<Shape> shapes = {
+      {"out.pt", {{{"consolidate"}}, {{"convert"}}, {{"dcp_to_torch"}}}},
+      {"out.safetensors", {{{"consolidate"}}, {{"convert"}}}},
+      {"out.hf",
+       {{{"convert"}, {"--to", "safetensors"}},
+        {{"consolidate"},
+         {"--to", "safetensors", "--max-shard-size", "300KiB"}}}},
+      {"out.dcp",
+       {{{"reshard"}, {"--mesh", "shard=3"}},
+        {{"convert"}, {"--to", "dcp"}},
+        {{"consolidate"}, {"--to", "dcp"}},
+        {{}}}}};
+  for (Shape& shape : shapes) {
+    const std::vector<Way> local = shape.ways;
+    for (Way way : local) {
+      if (way.verb.empty() || way.verb[0] == "dcp_to_torch") continue;
+      way.is_job = true;
+      shape.ways.push_back(way);
+    }
+  }
+  // Two kinds of directory under one name.
+  shapes.push_back({"out", shapes[2].ways});
+  shapes.back().ways.insert(shapes.back().ways.end(), shapes[3].ways.begin(),
+                            shapes[3].ways.end());
+  return shapes;
+}
+
+class RaceTest : public ::testing::Test {
+ protected:
+  RaceTest() {
+    // Bazel's folders have longer names than a socket may have.
+    DCP_CHECK(mkdtemp(sockets_.data()) != nullptr);
+    listen_ = absl::StrCat("unix:", sockets_, "/s");
+    std::filesystem::create_directory(dir_.Join("data"));
+    std::filesystem::create_directory(place_);
+    for (uint64_t model = 0; model < kNumModels; ++model) {
+      EXPECT_OK(SaveModel(Source(model), model + 1, false));
+    }
+    daemon_ = std::make_unique<ServerProcess>(std::vector<std::string>{
+        "server/dcp-server", absl::StrCat("--root=", dir_.Join("data")),
+        absl::StrCat("--state-dir=", dir_.Join("state")),
+        absl::StrCat("--listen=", listen_)});
+    EXPECT_TRUE(daemon_->WaitUntilItSays("event=start "));
+  }
+  ~RaceTest() override {
+    daemon_.reset();
+    std::filesystem::remove_all(sockets_);
+  }
+
+  std::string Source(uint64_t model) const {
+    return dir_.Join(absl::StrCat("data/model-", model));
+  }
+
+  std::unique_ptr<ServerProcess> Start(const Way& way, const std::string& path,
+                                       uint64_t model, bool overwrite) const {
+    if (way.verb.empty()) {
+      return std::make_unique<ServerProcess>(std::vector<std::string>{
+          "/proc/self/exe", absl::StrCat("--save=", path),
+          absl::StrCat("--model=", model + 1),
+          absl::StrCat("--overwrite=", overwrite ? "true" : "false")});
+    }
+    std::vector<std::string> arguments = {"tools/dcp-convert"};
+    arguments.insert(arguments.end(), way.verb.begin(), way.verb.end());
+    arguments.push_back(Source(model));
+    arguments.push_back(path);
+    arguments.insert(arguments.end(), way.options.begin(), way.options.end());
+    if (way.is_job) {
+      arguments.push_back("--server");
+      arguments.push_back(listen_);
+    }
+    if (overwrite) arguments.push_back("--overwrite");
+    return std::make_unique<ServerProcess>(std::move(arguments));
+  }
+
+  // Which model lies at the path, whole; -1: nothing does.
+  int64_t ModelAt(const std::string& path) {
+    if (!fs_->Stat(path).ok()) return -1;
+    VerifyOptions verify;
+    verify.memory_bytes = kMinMemoryBytes;
+    const auto report = VerifyCheckpoint(*fs_, path, std::move(verify));
+    EXPECT_OK(report);
+    if (!report.ok()) return -2;
+    for (const VerifyFinding& finding : report->findings) {
+      ADD_FAILURE() << path << ": " << finding.name << ": " << finding.problem;
+    }
+    for (uint64_t model = 0; model < kNumModels; ++model) {
+      DiffOptions diff;
+      diff.memory_bytes = kMinMemoryBytes;
+      const auto found =
+          DiffCheckpoints(*fs_, Source(model), path, std::move(diff));
+      EXPECT_OK(found);
+      if (found.ok() && found->findings.empty()) {
+        return static_cast<int64_t>(model);
+      }
+    }
+    ADD_FAILURE() << path << " is none of the models";
+    return -2;
+  }
+
+  // Nothing lies about but what belongs to the checkpoint.
+  void ExpectNoLitter(const std::string& path) {
+    for (const auto& entry : std::filesystem::directory_iterator(place_)) {
+      EXPECT_EQ(entry.path().string(), path);
+    }
+    if (!std::filesystem::is_directory(path)) return;
+    const auto checkpoint = Checkpoint::Open(*fs_, path, {});
+    ASSERT_OK(checkpoint);
+    const std::vector<std::string>& names = (*checkpoint)->files().names();
+    const std::set<std::string> data(names.begin(), names.end());
+    int num_digests = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(path)) {
+      const std::string name = entry.path().filename().string();
+      if (absl::StartsWith(name, ".digests")) {
+        ++num_digests;
+      } else if (name != ".metadata" && !absl::EndsWith(name, ".index.json")) {
+        EXPECT_TRUE(data.contains(name)) << name << " in " << path;
+      }
+    }
+    EXPECT_EQ(num_digests, 1) << path;
+  }
+
+  void Race(const Shape& shape);
+
+  const TempDir dir_;
+  const std::string place_ = dir_.Join("data/place");
+  const std::unique_ptr<FileSystem> fs_ = NewPosixFileSystem();
+  std::string sockets_ = "/tmp/race-XXXXXX";
+  std::string listen_;
+  std::unique_ptr<ServerProcess> daemon_;
+  std::mt19937_64 random_{static_cast<uint64_t>(GTEST_FLAG_GET(random_seed))};
+  int num_won_ = 0;
+  int num_refused_ = 0;
+  int num_stopped_ = 0;
+  int num_killed_ = 0;
+};
+
+void RaceTest::Race(const Shape& shape) {
+  const std::string path = JoinPath(place_, shape.name);
+  // One kind of directory does not replace the other.
+  const bool one_kind = shape.name != "out";
+  const bool existed = one_kind && random_() % 2 == 0;
+  const bool overwrite = one_kind && random_() % 2 == 0;
+  const auto any_way = [&] {
+    return shape.ways[random_() % shape.ways.size()];
+  };
+  if (existed) {
+    Way way = any_way();
+    way.is_job = false;
+    ASSERT_EQ(Start(way, path, kNumModels - 1, false)->Wait(), 0);
+  }
+  std::vector<Way> ways;
+  for (uint64_t i = 0; i < 2 + random_() % 2; ++i) ways.push_back(any_way());
+  std::vector<std::unique_ptr<ServerProcess>> writers;
+  std::vector<std::string> words = {shape.name, existed ? "existed" : "new",
+                                    overwrite ? "overwrite" : "keep"};
+  for (uint64_t i = 0; i < ways.size(); ++i) {
+    writers.push_back(Start(ways[i], path, i, overwrite));
+    words.push_back(absl::StrCat(absl::StrJoin(ways[i].verb, ""),
+                                 ways[i].is_job ? "(job)" : ""));
+  }
+  SCOPED_TRACE(absl::StrJoin(words, " "));
+  // A client of the daemon may die without its job.
+  const uint64_t victim = random_() % ways.size();
+  const uint64_t what = ways[victim].is_job ? 0 : random_() % 3;
+  if (what != 0) {
+    writers[victim]->LetRun(absl::Microseconds(random_() % 60000));
+    writers[victim]->Signal(what == 1 ? SIGSTOP : SIGKILL);
+  }
+  std::vector<int> codes(ways.size());
+  for (uint64_t i = 0; i < ways.size(); ++i) {
+    if (what == 1 && i == victim) continue;
+    codes[i] = writers[i]->Wait();
+  }
+  if (what == 1) {
+    // All others have ended: whoever is in the middle goes on alone.
+    ++num_stopped_;
+    writers[victim]->Signal(SIGCONT);
+    codes[victim] = writers[victim]->Wait();
+  }
+  const bool was_killed = what == 2 && codes[victim] == -SIGKILL;
+  std::set<int64_t> allowed;
+  for (uint64_t i = 0; i < ways.size(); ++i) {
+    if (codes[i] == 0) {
+      ++num_won_;
+      allowed.insert(static_cast<int64_t>(i));
+    } else if (!was_killed || i != victim) {
+      ++num_refused_;
+      EXPECT_EQ(codes[i], kRefused) << writers[i]->said();
+    }
+  }
+  const bool has_winner = !allowed.empty();
+  EXPECT_FALSE(existed && !overwrite && has_winner);
+  if (!overwrite && !existed && !was_killed) {
+    EXPECT_EQ(allowed.size(), 1u);
+  }
+  if (!has_winner) allowed.insert(existed ? int64_t{kNumModels} - 1 : -1);
+  if (was_killed) {
+    ++num_killed_;
+    allowed.insert(static_cast<int64_t>(victim));  // after its commit
+  }
+  if (was_killed && !has_winner && !existed &&
+      !fs_->Stat(JoinPath(path, ".metadata")).ok() &&
+      std::filesystem::is_directory(path)) {
+    // A DCP directory in the making is no checkpoint yet; or a plain one.
+    if (!Checkpoint::Open(*fs_, path, {}).ok()) allowed = {};
+  }
+  if (!allowed.empty()) {
+    EXPECT_TRUE(allowed.contains(ModelAt(path)));
+  }
+  if (was_killed && (one_kind || !has_winner)) {
+    // The next run clears away what the dead one left.
+    std::unique_ptr<ServerProcess> next =
+        Start(ways[victim], path, 0, overwrite || !allowed.empty());
+    EXPECT_EQ(next->Wait(), 0) << next->said();
+    EXPECT_EQ(ModelAt(path), 0);
+  }
+  if (!was_killed || one_kind || !has_winner) ExpectNoLitter(path);
+  std::filesystem::remove_all(place_);
+  std::filesystem::create_directory(place_);
+}
+
+TEST_F(RaceTest, OneWriterWinsAndPublishesItsOwn) {
+  SCOPED_TRACE(
+      absl::StrCat("--gtest_random_seed=", GTEST_FLAG_GET(random_seed)));
+  const std::vector<Shape> shapes = Shapes();
+  const int rounds = absl::GetFlag(FLAGS_rounds);
+  for (int round = 0; round < rounds; ++round) {
+    SCOPED_TRACE(absl::StrCat("round ", round));
+    Race(shapes[static_cast<size_t>(round) % shapes.size()]);
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(num_won_, 0);
+  EXPECT_GT(num_refused_, 0);
+  std::cout << rounds << " races: " << num_won_ << " writers won, "
+            << num_refused_ << " were refused, " << num_stopped_
+            << " were stopped for a while, " << num_killed_ << " killed\n";
+}
+
+}  // namespace
+}  // namespace dcp
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  absl::ParseCommandLine(argc, argv);
+  if (!absl::GetFlag(FLAGS_save).empty()) return dcp::SaveAndEnd();
+  return RUN_ALL_TESTS();
+}
