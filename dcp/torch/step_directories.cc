@@ -9,6 +9,7 @@
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/checkpoint.h"
 #include "dcp/checkpoint/dcp_opener.h"
+#include "dcp/checkpoint/destination_lock.h"
 
 namespace dcp {
 namespace {
@@ -22,6 +23,11 @@ absl::Status CheckInside(Checkpoint& checkpoint, const StorageInfo& item) {
 // The index goes first: without it no crash on the way leaves anything that
 // looks like a checkpoint.
 absl::Status RemoveStep(FileSystem& fs, const std::string& path) {
+  // Without an index it may be a save of another run under way.
+  DCP_ASSIGN_OR_RETURN(
+      std::unique_ptr<DestinationLock> lock,
+      DestinationLock::Take(fs, DestinationLock::InsideOf(path),
+                            "the removal of old steps"));
   const std::string index = JoinPath(path, kDcpMetadataName);
   const absl::Status removed = fs.Remove(index);
   if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
@@ -29,8 +35,10 @@ absl::Status RemoveStep(FileSystem& fs, const std::string& path) {
   DCP_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries,
                        fs.List(path));
   for (const DirectoryEntry& entry : entries) {
+    if (entry.name == kLockName) continue;
     DCP_RETURN_IF_ERROR(fs.Remove(JoinPath(path, entry.name)));
   }
+  lock.reset();
   return fs.RemoveDirectory(path);
 }
 

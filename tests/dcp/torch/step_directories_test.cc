@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "dcp/checkpoint/coordinator.h"
+#include "dcp/checkpoint/destination_lock.h"
 #include "dcp/checkpoint/save.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -101,6 +102,24 @@ TEST(StepDirectories, RemovesOldAndLeftOverSteps) {
                  [&](const std::string& text) { told.push_back(text); });
   EXPECT_THAT(ListSteps(fs, "/run"), IsOkAndHolds(ElementsAre(3, 4, 5)));
   EXPECT_THAT(told, ElementsAre("removed /run/step-2", "removed /run/step-1"));
+}
+
+TEST(StepDirectories, LeavesAStepThatSomeoneIsWriting) {
+  SimStorage fs;
+  ASSERT_OK(fs.MakeDirectory("/run"));
+  ASSERT_OK(fs.MakeDirectory("/run/step-1"));
+  SaveStep(fs, 2);
+  ASSERT_OK_AND_ASSIGN(
+      auto lock, DestinationLock::Take(
+                     fs, DestinationLock::InsideOf("/run/step-1"), "a save"));
+  std::vector<std::string> told;
+  const auto log = [&](const std::string& text) { told.push_back(text); };
+  RemoveOldSteps(fs, "/run", 2, {.keep_last = 1}, log);
+  EXPECT_THAT(told, ElementsAre(HasSubstr("/run/step-1 is left: /run/step-1 is "
+                                          "being written by a save")));
+  lock.reset();
+  RemoveOldSteps(fs, "/run", 2, {.keep_last = 1}, log);
+  EXPECT_THAT(ListSteps(fs, "/run"), IsOkAndHolds(ElementsAre(2)));
 }
 
 TEST(StepDirectories, CrashWhileRemovingLeavesNothingThatLooksWhole) {
