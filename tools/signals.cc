@@ -31,7 +31,7 @@ bool IsIgnored(int signal) {
 SignalStopper::SignalStopper() {
   sigemptyset(&signals_);
   sigaddset(&signals_, kWakeSignal);
-  for (int signal : {SIGINT, SIGTERM}) {
+  for (int signal : {SIGHUP, SIGINT, SIGTERM}) {
     if (!IsIgnored(signal)) sigaddset(&signals_, signal);
   }
   const int error = pthread_sigmask(SIG_BLOCK, &signals_, nullptr);

@@ -1,5 +1,5 @@
-// SignalStopper: Ctrl-C and SIGTERM as a stop request. The first asks the
-// running operation to end, which removes what it made; the second ends the
+// SignalStopper: Ctrl-C, SIGTERM and SIGHUP as a stop request. The first asks
+// the running operation to end, which removes what it made; the second ends the
 // process at once with 130. Made by main before any other thread.
 #ifndef TOOLS_SIGNALS_H_
 #define TOOLS_SIGNALS_H_

@@ -20,7 +20,7 @@ void WaitForStop(std::stop_token token) {
 }
 
 TEST(SignalStopper, AsksToStopOnceASignalComes) {
-  for (int signal : {SIGINT, SIGTERM}) {
+  for (int signal : {SIGHUP, SIGINT, SIGTERM}) {
     const SignalStopper stopper;
     EXPECT_FALSE(stopper.token().stop_requested());
     kill(getpid(), signal);
