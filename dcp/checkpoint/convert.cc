@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -36,6 +37,42 @@ Format TargetFormat(absl::string_view dst, Format from,
   if (absl::EndsWith(dst, ".safetensors")) return Format::kSafetensors;
   if (HasTorchExtension(dst)) return Format::kTorch;
   return from == Format::kTorch ? Format::kDcp : from;
+}
+
+// The suffix of a file's name, "gguf"; none in what directories are called, as
+// "llama-3.1-8b", "run.5" or "model.v2".
+absl::string_view FileSuffix(absl::string_view path) {
+  const absl::string_view name = BaseName(path);
+  const size_t dot = name.rfind('.');
+  if (dot == absl::string_view::npos || dot == 0) return "";
+  const absl::string_view suffix = name.substr(dot + 1);
+  const bool is_plain =
+      std::all_of(suffix.begin(), suffix.end(), absl::ascii_isalnum);
+  if (!is_plain || suffix.empty() || !absl::ascii_isalpha(suffix[0])) return "";
+  const bool is_version =
+      suffix[0] == 'v' && suffix.size() > 1 &&
+      std::all_of(suffix.begin() + 1, suffix.end(), absl::ascii_isdigit);
+  return is_version ? "" : suffix;
+}
+
+// The name of a file of another kind does not become that of a directory.
+absl::Status CheckSuffix(FileSystem& fs, absl::string_view dst,
+                         const ConvertOptions& options) {
+  if (options.to.has_value() || options.mesh.has_value()) {
+    return absl::OkStatus();
+  }
+  const absl::string_view suffix = FileSuffix(dst);
+  if (suffix.empty() || suffix == FormatName(Format::kDcp) ||
+      suffix == FormatName(Format::kSafetensors) || HasTorchExtension(dst)) {
+    return absl::OkStatus();
+  }
+  const absl::StatusOr<FileInfo> info = fs.Stat(dst);
+  if (info.ok() && info->kind != FileKind::kFile) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      dst, " ends in .", suffix,
+      ", which is not a format that is written; names of files end in "
+      ".safetensors, .pt, .pth, .bin or .ckpt, and those of directories in no "
+      "suffix; --to FORMAT takes any name"));
 }
 
 Destination::Kind TargetKind(absl::string_view dst, Format to) {
@@ -93,6 +130,19 @@ struct Job {
   LoggedRun run;  // what the log will say of it; without a log only its id
 };
 
+// An output without tensors is nobody's wish; of objects alone it may be, where
+// the format holds them.
+absl::StatusOr<std::vector<OutputEntry>> CheckNotEmpty(
+    std::vector<OutputEntry> entries, bool tensors_only,
+    const Checkpoint& source, const ConvertPlan& plan) {
+  if (plan.num_tensors > 0 || (plan.num_objects > 0 && !tensors_only)) {
+    return entries;
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "nothing would be written: none of the ", source.entries().size(),
+      " entries of the source is selected and a tensor"));
+}
+
 absl::StatusOr<std::vector<OutputEntry>> MakeEntries(
     const Checkpoint& source, absl::Span<const SelectedEntry> selected,
     bool tensors_only, bool drop, ConvertPlan& plan) {
@@ -110,7 +160,9 @@ absl::StatusOr<std::vector<OutputEntry>> MakeEntries(
                        .dtype = choice.dtype,
                        .object = from.object()});
   }
-  if (plan.dropped.empty() || drop) return entries;
+  if (plan.dropped.empty() || drop) {
+    return CheckNotEmpty(std::move(entries), tensors_only, source, plan);
+  }
   std::vector<std::string> some = plan.dropped;
   some.resize(std::min<size_t>(some.size(), 5));
   return absl::FailedPreconditionError(absl::StrCat(
@@ -344,6 +396,7 @@ absl::StatusOr<Job> Prepare(FileSystem& fs, absl::string_view src,
   if (!source.ok()) return WithSide(source.status(), ErrorSide::kSource);
   job.source = *std::move(source);
   job.plan.from = job.source->format();
+  DCP_RETURN_IF_ERROR(CheckSuffix(fs, dst, options));
   job.plan.to = TargetFormat(dst, job.plan.from, options);
   DCP_RETURN_IF_ERROR(CheckOptions(dst, job.plan.to, options));
   job.plan.dropped_metadata =

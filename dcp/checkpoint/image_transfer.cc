@@ -248,12 +248,16 @@ class LaneTransfer {
   }
 
   absl::Status Finish(OutputState& state) {
+    return Annotate(CloseDurably(state),
+                    destination_->PathOf(state.spec->layout.name()),
+                    " could not be made durable, so the checkpoint did not "
+                    "appear; check its disk and run again");
+  }
+
+  absl::Status CloseDurably(OutputState& state) {
     // A direct file's last block was padded.
     DCP_RETURN_IF_ERROR(fs_.Truncate(state.file, state.spec->layout.size()));
-    DCP_RETURN_IF_ERROR(Annotate(
-        fs_.Sync(state.file), destination_->PathOf(state.spec->layout.name()),
-        " could not be made durable, so the checkpoint did not "
-        "appear; check its disk and run again"));
+    DCP_RETURN_IF_ERROR(fs_.Sync(state.file));
     return fs_.Close(std::exchange(state.file, File()));
   }
 

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "dcp/base/bytes.h"
 #include "dcp/base/limits.h"
@@ -36,6 +37,9 @@ using ::dcp::testing::SampleState;
 using ::dcp::testing::SampleTensor;
 using ::dcp::testing::SimStorage;
 using ::dcp::testing::StatusIs;
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::Eq;
 using ::testing::HasSubstr;
 
 void SaveAll(FileSystem& fs, absl::string_view path,
@@ -483,6 +487,67 @@ TEST(Convert, RefusesOptionsThatContradictEachOther) {
   memory.memory_bytes = kMinMemoryBytes - 1;
   EXPECT_THAT(ConvertCheckpoint(fs, "/a", "/b", std::move(memory)),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("least")));
+}
+
+// "fsync: Input/output error" alone tells nobody where to look.
+TEST(Convert, EveryFaultNamesAPath) {
+  uint64_t num_synced = 0;
+  for (const std::string dst : {"/dcp", "/m.pt", "/m.safetensors"}) {
+    absl::Status status = absl::UnavailableError("");
+    for (uint64_t n = 0; !status.ok(); ++n) {
+      SimStorage fs;
+      SaveAll(fs, "/a", SmallModel());
+      const uint64_t before = fs.num_operations();
+      fs.FailOperation(n, EIO);
+      status = ConvertCheckpoint(fs, "/a", dst, {}).status();
+      EXPECT_THAT(status.message(),
+                  AnyOf(HasSubstr("/"), HasSubstr("__0_0"), Eq("")))
+          << dst << " " << n;
+      if (absl::StrContains(status.message(), ": fsync")) ++num_synced;
+      // A fault in what is only cleared up is none of the conversion.
+      if (status.ok() && n < fs.num_operations() - before) {
+        status = absl::UnavailableError("");
+      }
+    }
+  }
+  EXPECT_GE(num_synced, 3u);
+}
+
+TEST(Convert, RefusesNamesOfFilesThatAreNotWritten) {
+  SimStorage fs;
+  SaveAll(fs, "/a", SmallModel());
+  for (const std::string dst : {"/z.gguf", "/z.onnx", "/a.b/z.txt"}) {
+    EXPECT_THAT(ConvertCheckpoint(fs, "/a", dst, {}),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr(dst), HasSubstr(".safetensors, .pt"),
+                               HasSubstr("--to"))));
+  }
+  EXPECT_EQ(fs.List("/")->size(), 1u);
+  for (const std::string dst :
+       {"/llama-3.1-8b", "/run.5", "/model.v2", "/.hidden", "/c.dcp"}) {
+    EXPECT_OK(ConvertCheckpoint(fs, "/a", dst, {}));
+  }
+  ConvertOptions options;
+  options.to = Format::kDcp;
+  EXPECT_OK(ConvertCheckpoint(fs, "/a", "/z.gguf", std::move(options)));
+  ASSERT_OK(fs.MakeDirectory("/run.final"));
+  EXPECT_OK(ConvertCheckpoint(fs, "/a", "/run.final", {}));
+}
+
+TEST(Convert, RefusesToWriteNoTensor) {
+  SimStorage fs;
+  SampleState state;
+  state.AddObject("step", Value::Int(5));
+  SingleProcessCoordinator coordinator;
+  ASSERT_OK(Save(fs, "/objects", state.state(), coordinator, {}));
+  ConvertOptions drop;
+  drop.drop_non_tensors = true;
+  EXPECT_THAT(
+      ConvertCheckpoint(fs, "/objects", "/x.safetensors", std::move(drop)),
+      StatusIs(absl::StatusCode::kFailedPrecondition,
+               HasSubstr("none of the 1 entries")));
+  EXPECT_EQ(fs.List("/")->size(), 1u);
+  EXPECT_OK(ConvertCheckpoint(fs, "/objects", "/x.pt", {}));
 }
 
 }  // namespace
