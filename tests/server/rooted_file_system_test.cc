@@ -101,8 +101,8 @@ TEST_F(RootedFileSystemTest, WritesInsideOnly) {
     for (const absl::Status& status :
          {fs_->Create(path, 1, DirectMode::kOff).status(),
           fs_->MakeDirectory(path), fs_->Remove(path),
-          fs_->RemoveDirectory(path), fs_->Rename(Path("data/a"), path),
-          fs_->Rename(path, Path("data/a")),
+          fs_->RemoveDirectory(path), fs_->Lock(path, "").status(),
+          fs_->Rename(Path("data/a"), path), fs_->Rename(path, Path("data/a")),
           fs_->RenameExclusive(path, Path("data/c")),
           fs_->RenameExclusive(Path("data/a"), path),
           fs_->Exchange(path, Path("data/a")),

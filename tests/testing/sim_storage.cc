@@ -404,7 +404,8 @@ absl::StatusOr<FileLock> SimStorage::Lock(absl::string_view path,
   const std::optional<Place> place = disk_.FindPlace(path);
   if (!place.has_value()) return Failed(ENOENT, what);
   SimDisk::NodePtr node = place->node();
-  if (node == nullptr) {
+  const bool is_new = node == nullptr;
+  if (is_new) {
     node = SimDisk::NewNode(/*is_directory=*/false);
     DCP_RETURN_IF_ERROR(Change(fate, {{*place, node}}, what));
   }
@@ -413,6 +414,10 @@ absl::StatusOr<FileLock> SimStorage::Lock(absl::string_view path,
   taken.text.assign(node->data.begin(), node->data.end());
   for (const auto& [handle, open] : open_files_) {
     if (open.locked && open.node == node) return taken;
+  }
+  if (!options_.has_locks && !is_new) {
+    taken.by_existence = true;
+    return taken;
   }
   SimDisk::Resize(*node, 0);
   SimDisk::Write(*node, 0, AsBytes(absl::StrCat(kLockFileMagic, note)));

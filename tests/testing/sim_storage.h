@@ -36,6 +36,7 @@ class SimStorage final : public FileSystem {
     uint32_t percent_short = 0;
     uint32_t percent_interrupted = 0;  // EINTR or EAGAIN
     Survival survival = Survival::kSubset;
+    bool has_locks = true;  // as flock; else the lock file alone is the lock
   };
 
   explicit SimStorage(const Options& options);
