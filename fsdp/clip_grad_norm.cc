@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <utility>
 
 #include "ATen/core/grad_mode.h"
@@ -52,6 +53,25 @@ void Scale(const std::vector<at::Tensor>& grads, double max_norm,
   }
 }
 
+const at::Tensor& LocalOf(const DTensor& parameter) {
+  return parameter.to_local();
+}
+const at::Tensor& LocalOf(const at::Tensor& parameter) { return parameter; }
+
+// A parameter that is registered under two names is listed twice, and counts
+// once.
+template <typename Parameter>
+std::vector<Parameter> EachOnce(const std::vector<Parameter>& parameters) {
+  std::unordered_set<const c10::TensorImpl*> seen;
+  std::vector<Parameter> once;
+  for (const Parameter& parameter : parameters) {
+    if (seen.insert(LocalOf(parameter).unsafeGetTensorImpl()).second) {
+      once.push_back(parameter);
+    }
+  }
+  return once;
+}
+
 at::Tensor ClipTerms(const std::vector<NormTerm>& terms, double max_norm,
                      double norm_type, bool error_if_nonfinite) {
   CheckMaxNorm(max_norm);
@@ -90,7 +110,7 @@ at::Tensor clip_grad_norm_(const std::vector<DTensor>& parameters,
                            double max_norm, double norm_type,
                            bool error_if_nonfinite) {
   std::vector<NormTerm> terms;
-  for (const DTensor& parameter : parameters) {
+  for (const DTensor& parameter : EachOnce(parameters)) {
     terms.push_back(GradTerm(parameter));
   }
   return ClipTerms(terms, max_norm, norm_type, error_if_nonfinite);
@@ -100,7 +120,7 @@ at::Tensor clip_grad_norm_(const std::vector<at::Tensor>& parameters,
                            double max_norm, double norm_type,
                            bool error_if_nonfinite) {
   std::vector<NormTerm> terms;
-  for (const at::Tensor& parameter : parameters) {
+  for (const at::Tensor& parameter : EachOnce(parameters)) {
     const std::optional<DTensor> sharded = dtensor_of(parameter);
     terms.push_back(sharded ? GradTerm(*sharded)
                             : NormTerm{.local = parameter.grad(),
@@ -115,7 +135,7 @@ void clip_grads_with_norm_(const std::vector<DTensor>& parameters,
                            double max_norm, const at::Tensor& total_norm) {
   CheckMaxNorm(max_norm);
   std::vector<at::Tensor> grads;
-  for (const DTensor& parameter : parameters) {
+  for (const DTensor& parameter : EachOnce(parameters)) {
     const at::Tensor& grad = parameter.to_local().grad();
     if (grad.defined()) grads.push_back(grad);
   }

@@ -4,7 +4,8 @@
 // For the thread that trains, after backward, without autograd. Collective:
 // every rank passes the same parameters in the same order; one all-reduce for
 // each mesh axis that cuts a parameter, of one number for each combination of
-// axes. A parameter without gradient, on one rank or on all, counts as zero.
+// axes. A parameter without gradient, on one rank or on all, counts as zero;
+// one that is listed twice, as it has two names, counts once.
 #ifndef FSDP_CLIP_GRAD_NORM_H_
 #define FSDP_CLIP_GRAD_NORM_H_
 

@@ -41,6 +41,7 @@ void UnshardHandle::wait() {
 UnshardHandle FSDPModule::unshard(bool async) {
   FsdpParamGroup* group = state_->group();
   if (group == nullptr) return UnshardHandle(nullptr);
+  if (group->ShardsChanged()) reshard();
   if (group->sharding() != FsdpParamGroup::Sharding::kUnsharded &&
       !group->gather_pending()) {
     group->CheckGatherInStep("unshard");
@@ -112,18 +113,12 @@ void FSDPModule::set_modules_to_backward_prefetch(
 
 void FSDPModule::set_custom_all_gather(CustomAllGather custom) {
   ForGroups(*state_, false, [&](FsdpParamGroup& group) {
-    TORCH_CHECK(!group.settings().allocate_from_process_group,
-                "fsdp: a custom all-gather and buffers from the process group "
-                "exclude one another");
     group.settings().custom_all_gather = std::move(custom);
   });
 }
 
 void FSDPModule::set_custom_reduce_scatter(CustomReduceScatter custom) {
   ForGroups(*state_, false, [&](FsdpParamGroup& group) {
-    TORCH_CHECK(!group.settings().allocate_from_process_group,
-                "fsdp: a custom reduce-scatter and buffers from the process "
-                "group exclude one another");
     group.settings().custom_reduce_scatter = std::move(custom);
   });
 }

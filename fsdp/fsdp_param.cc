@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "ATen/ops/empty.h"
+#include "ATen/ops/zeros.h"
 #include "c10/core/GradMode.h"
 #include "fsdp/fsdp_param_group.h"
 #include "fsdp/module_access.h"
@@ -44,17 +45,25 @@ class GradientArrived : public torch::autograd::PostAccumulateGradHook {
 
 // Ties the life of a state to that of a shard: the registry, an optimizer or
 // the user holds the shard, and as long as somebody does the engine knows it.
+// Called when a graph leads to the shard itself, past the parameter.
 class StateOwner : public torch::autograd::FunctionPreHook {
  public:
-  explicit StateOwner(std::shared_ptr<FsdpState> state)
-      : state_(std::move(state)) {}
+  StateOwner(std::shared_ptr<FsdpState> state, const FsdpParam* param)
+      : state_(std::move(state)), param_(param) {}
   torch::autograd::variable_list operator()(
-      const torch::autograd::variable_list& grads) override {
-    return grads;
+      const torch::autograd::variable_list& /*grads*/) override {
+    TORCH_CHECK(
+        false, "fsdp: a gradient arrives at this rank's shard of '",
+        param_->name(),
+        "': the loss, or a forward, read the part that module->parameters() "
+        "gives as if it were the parameter. Read the layer's member, or put an "
+        "fsdp::ForwardScope around it, in which module->parameters() are whole "
+        "for every operator; detach() what shall have no gradient");
   }
 
  private:
   std::shared_ptr<FsdpState> state_;  // owned by every shard of the state
+  const FsdpParam* const param_;      // of that state
 };
 
 int64_t Product(const std::vector<int64_t>& sizes) {
@@ -108,11 +117,16 @@ FsdpParam::FsdpParam(FsdpParamGroup* group, at::Tensor leaf,
       orig_dtype_(leaf_.scalar_type()) {
   const MixedPrecisionPolicy& policy = group->config().mp_policy;
   if (policy.cast_forward_inputs) input_dtype_ = policy.param_dtype;
+  in_container_ =
+      std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) {
+        return is_container_without_forward(*slot.module);
+      });
 }
 
 FsdpParam::~FsdpParam() {
   if (storage_) {
     storage_->Orphan();
+    DropGradientNotice();
     torch::autograd::impl::set_post_acc_grad_hooks(leaf_, nullptr);
   }
   if (shard_.has_value()) {
@@ -124,20 +138,20 @@ FsdpParam::~FsdpParam() {
 
 void FsdpParam::Attach(at::Tensor shard, std::shared_ptr<FsdpState> owner) {
   torch::autograd::impl::add_hook(
-      shard, std::make_unique<StateOwner>(std::move(owner)));
+      shard, std::make_unique<StateOwner>(std::move(owner), this));
   shard_.emplace(shard.getIntrusivePtr());
+  shard_impl_ = shard.unsafeGetTensorImpl();
+  requires_grad_ = shard.requires_grad();
   {
     Shards& shards = Shards::Get();
     const std::lock_guard<std::mutex> lock(shards.mutex);
     shards.by_impl[shard.unsafeGetTensorImpl()] = this;
   }
-  bool read_through_registry = false;
   for (const Slot& slot : slots_) {
     ParametersOf(*slot.module)[slot.name] = shard;
     RefuseClone(*slot.module);
-    read_through_registry |= is_container_without_forward(*slot.module);
   }
-  if (read_through_registry) AddLazyKey(shard);
+  AddLazyKey(shard);
   // One from before would be reduced together with the next.
   leaf_.mutable_grad() = at::Tensor();
   torch::autograd::impl::set_post_acc_grad_hooks(
@@ -174,12 +188,72 @@ void FsdpParam::BindShard(const at::Tensor& padded_flat) {
           .narrow(geometry_.dim, 0, geometry_.local_size());
   if (!shard_.has_value()) return;
   at::Tensor held = shard();
-  const bool tagged = HasLazyKey(held);
   if (held.device() != local.device()) {
     held.unsafeGetTensorImpl()->_change_backend_component_keys(local.device());
   }
-  if (tagged) AddLazyKey(local);  // set_data wants equal keys on meta
+  // Before set_data, which on the meta device wants equal keys.
+  AddLazyKey(local);
+  AddLazyKey(held);
   held.set_data(local);
+}
+
+void FsdpParam::RememberShard() {
+  remembered_storage_ = shard_impl_->unsafe_storage().unsafeGetStorageImpl();
+  remembered_version_ = shard_impl_->version_counter().current_version();
+}
+
+void FsdpParam::AgreeOnRequiresGrad() {
+  const at::Tensor held = shard();
+  if (held.requires_grad() == requires_grad_ &&
+      leaf_.requires_grad() == requires_grad_) {
+    return;
+  }
+  requires_grad_ = !requires_grad_;
+  held.set_requires_grad(requires_grad_);
+  leaf_.set_requires_grad(requires_grad_);
+}
+
+void FsdpParam::PlaceGradientNotice() {
+  if (leaf_.grad().defined()) return;
+  if (!gradient_notice_.defined()) {
+    gradient_notice_ = at::empty({0}, leaf_.options().requires_grad(false));
+    c10::TensorImpl* impl = gradient_notice_.unsafeGetTensorImpl();
+    impl->set_storage_keep_dtype(
+        c10::Storage(c10::make_intrusive<ManagedStorage>(
+            this, leaf_.device(), unsharded_bytes(),
+            ManagedStorage::Holds::kGradient)));
+    impl->set_sizes_contiguous(geometry_.sizes);
+    AddLazyKey(gradient_notice_);
+  }
+  leaf_.mutable_grad() = gradient_notice_;
+}
+
+void FsdpParam::RemoveGradientNotice() {
+  if (gradient_notice_.defined() && leaf_.grad().is_same(gradient_notice_)) {
+    leaf_.mutable_grad() = at::Tensor();
+  }
+}
+
+void FsdpParam::DropGradientNotice() {
+  if (!gradient_notice_.defined()) return;
+  RemoveGradientNotice();
+  ManagedStorageOf(gradient_notice_)->Orphan();
+  gradient_notice_ = at::Tensor();
+}
+
+void FsdpParam::OnGradientNoticeRead(const std::string& op) {
+  if (op == "aten::detach_") return;  // zero_grad
+  TORCH_CHECK(
+      UsePhase::Now().backward && (op == "aten::add_" || op == "aten::add"),
+      "fsdp: ", op, " reads the gradient of the parameter '", name_,
+      "' through the layer's member; gradients are on the shards. This rank's "
+      "part is module->named_parameters()[...].grad(), the whole, on every "
+      "rank, fsdp::dtensor_of(parameter)->grad()->full_tensor(). An optimizer "
+      "is built from module->parameters(), after fully_shard");
+  const EngineScope scope;
+  gradient_notice_.set_data(
+      at::zeros(geometry_.sizes, leaf_.options().requires_grad(false)));
+  gradient_notice_ = at::Tensor();
 }
 
 bool FsdpParam::ShardWasReplaced() const {
@@ -191,6 +265,7 @@ bool FsdpParam::ShardWasReplaced() const {
 
 void FsdpParam::ResetLeaf(c10::Device device, c10::ScalarType dtype) {
   if (storage_) storage_->Orphan();
+  DropGradientNotice();
   storage_ = c10::make_intrusive<ManagedStorage>(
       this, device,
       static_cast<size_t>(geometry_.gathered_numel()) *
@@ -224,6 +299,7 @@ at::Tensor FsdpParam::FlatUnsharded() const {
 
 at::Tensor FsdpParam::TakeGradient(
     std::optional<c10::ScalarType> reduce_dtype) {
+  RemoveGradientNotice();
   if (accumulated_.defined()) KeepGradient(reduce_dtype);
   at::Tensor gradient = accumulated_.defined() ? accumulated_ : leaf_.grad();
   accumulated_ = at::Tensor();
@@ -232,6 +308,7 @@ at::Tensor FsdpParam::TakeGradient(
 }
 
 void FsdpParam::KeepGradient(std::optional<c10::ScalarType> reduce_dtype) {
+  RemoveGradientNotice();
   at::Tensor gradient = leaf_.grad();
   if (!gradient.defined() || !reduce_dtype.has_value() ||
       (gradient.scalar_type() == *reduce_dtype && !accumulated_.defined())) {
@@ -246,7 +323,8 @@ void FsdpParam::KeepGradient(std::optional<c10::ScalarType> reduce_dtype) {
 }
 
 bool FsdpParam::HasGradient() const {
-  return accumulated_.defined() || leaf_.grad().defined();
+  return accumulated_.defined() ||
+         (leaf_.grad().defined() && !leaf_.grad().is_same(gradient_notice_));
 }
 
 }  // namespace fsdp

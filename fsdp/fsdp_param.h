@@ -111,6 +111,28 @@ class FsdpParam {
   void BindShard(const at::Tensor& padded_flat);
   // True when somebody gave the shard another storage (to(), load, set_data).
   bool ShardWasReplaced() const;
+  // A ParameterList or ParameterDict holds it.
+  bool in_container() const { return in_container_; }
+  bool HasRememberedShard() const {
+    return shard_impl_->unsafe_storage().unsafeGetStorageImpl() ==
+               remembered_storage_ &&
+           shard_impl_->version_counter().current_version() ==
+               remembered_version_;
+  }
+  // From now on MatchesShard compares with the shard as it is.
+  void RememberShard();
+  // Member and registry are one parameter: if somebody froze or unfroze either
+  // since they last agreed, both are now.
+  void AgreeOnRequiresGrad();
+
+  // The member's grad() says, to whoever reads it, that the gradient is on the
+  // shard. Nothing when it has an own one (NoSync).
+  void PlaceGradientNotice();
+  void RemoveGradientNotice();
+  // The lazy key met the notice: throws, unless autograd accumulates into it,
+  // for which it becomes a gradient of zeros.
+  void OnGradientNoticeRead(const std::string& op);
+  void DropGradientNotice();
 
   // Puts the leaf on `device` in `dtype`, without data.
   void ResetLeaf(c10::Device device, c10::ScalarType dtype);
@@ -130,7 +152,14 @@ class FsdpParam {
   // Hot path: nothing happened since the engine last heard of this parameter
   // in this phase.
   bool IsCurrent(UsePhase phase) const {
-    return stamp_.load(std::memory_order_acquire) == Stamp(phase);
+    return stamp_.load(std::memory_order_acquire) == Stamp(phase) &&
+           (phase.backward || MatchesShard());
+  }
+  // Nobody wrote into the shard, replaced or froze it since it was gathered.
+  bool MatchesShard() const {
+    return HasRememberedShard() &&
+           shard_impl_->requires_grad() == requires_grad_ &&
+           leaf_.requires_grad() == requires_grad_;
   }
   void MarkCurrent(UsePhase phase) {
     stamp_.store(Stamp(phase), std::memory_order_release);
@@ -142,6 +171,10 @@ class FsdpParam {
   // arrived in this backward.
   bool used = false;
   bool fired = false;
+  // Some operator took it since it was gathered.
+  bool touched = false;
+  // torch::load put another tensor in the shard's place.
+  bool loaded = false;
 
  private:
   static uint64_t Stamp(UsePhase phase) {
@@ -162,7 +195,13 @@ class FsdpParam {
   std::optional<
       c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>>
       shard_;
+  const c10::TensorImpl* shard_impl_ = nullptr;  // of shard_
+  const c10::StorageImpl* remembered_storage_ = nullptr;
+  uint32_t remembered_version_ = 0;
+  bool in_container_ = false;
+  bool requires_grad_ = true;  // as member and registry agreed
   at::Tensor padded_shard_;
+  at::Tensor gradient_notice_;  // made once
   c10::intrusive_ptr<ManagedStorage> storage_;
   at::Tensor accumulated_;
   std::optional<AllGatherExtension> extension_;

@@ -42,6 +42,7 @@ FsdpParamGroup::~FsdpParamGroup() {
   if (comm.pending_reduction == this) comm.pending_reduction = nullptr;
   // A gather under way goes on writing; its buffers outlive us with it.
   if (sharding_ == Sharding::kUnsharded) FreeUnsharded();
+  if (shard_storage_) shard_storage_->Orphan();
 }
 
 StateContext& FsdpParamGroup::context() const { return state_->context(); }
@@ -80,6 +81,15 @@ void FsdpParamGroup::AllocateShards(
   shards_ = at::zeros(
       {num_bytes},
       at::TensorOptions(at::kByte).device(device).pinned_memory(pinned));
+  if (shard_storage_) shard_storage_->Orphan();
+  const c10::Storage memory = shards_.storage();
+  shard_storage_ = c10::make_intrusive<ShardStorage>(
+      this, memory.set_data_ptr(at::DataPtr(nullptr, device)),
+      static_cast<size_t>(num_bytes),
+      std::any_of(params_.begin(), params_.end(),
+                  [](const auto& param) { return param->in_container(); }));
+  shards_.unsafeGetTensorImpl()->set_storage_keep_dtype(
+      c10::Storage(c10::intrusive_ptr<c10::StorageImpl>(shard_storage_)));
 }
 
 void FsdpParamGroup::Shard(std::vector<std::unique_ptr<FsdpParam>> params,
@@ -218,9 +228,10 @@ void FsdpParamGroup::CheckReady() const {
 }
 
 at::Tensor FsdpParamGroup::EmptyBuffer(int64_t numel, c10::ScalarType dtype,
-                                       c10d::ProcessGroup& group) const {
+                                       c10d::ProcessGroup& group,
+                                       bool is_custom) const {
   const auto options = at::TensorOptions(dtype).device(config_.device);
-  if (settings_.allocate_from_process_group) {
+  if (settings_.allocate_from_process_group && !is_custom) {
     return group.getBackend(config_.device.type())
         ->allocateTensor(numel, options);
   }
@@ -236,7 +247,10 @@ void FsdpParamGroup::Unshard() {
   c10d::ProcessGroup& group = *gather_group();
   if (!gather.from_post_forward) {
     RefreshShards();
+    AgreeOnRequiresGrad();
     CheckReady();
+    for (const auto& param : params_) param->RememberShard();
+    shards_written_ = false;
   }
   CommContext& comm = context().comm();
   if (comm.has_streams()) CommContext::Wait(comm.copy_in(), resharded_);
@@ -307,7 +321,9 @@ void FsdpParamGroup::FillInput(PendingGather& gather,
     gather.offsets.push_back(num_bytes);
     num_bytes += AlignUp(input.num_bytes());
   }
-  gather.input = EmptyBuffer(num_bytes, at::kByte, *config_.shard_group);
+  gather.input =
+      EmptyBuffer(num_bytes, at::kByte, *config_.shard_group,
+                  /*is_custom=*/static_cast<bool>(settings_.custom_all_gather));
   for (size_t i = 0; i < inputs.size(); ++i) {
     gather.input.narrow(0, gather.offsets[i], inputs[i].num_bytes())
         .view(inputs[i].dtype)
@@ -333,7 +349,9 @@ void FsdpParamGroup::StartGather(PendingGather& gather,
     AllocateUnsharded();
     gather.output = first.FlatUnsharded().view(at::kByte);
   } else {
-    gather.output = EmptyBuffer(num_bytes, at::kByte, group);
+    gather.output = EmptyBuffer(
+        num_bytes, at::kByte, group,
+        /*is_custom=*/static_cast<bool>(settings_.custom_all_gather));
   }
   StepReport& report = comm.recorder().report();
   ++report.num_all_gathers;
@@ -383,16 +401,68 @@ void FsdpParamGroup::WaitForUnshard(bool in_backward) {
     CopyOutAll(gather);
   }
   post_forward_shards_.clear();
-  for (const auto& param : params_) {
-    const bool requires_grad = param->requires_grad();
-    if (param->leaf().requires_grad() != requires_grad) {
-      param->leaf().set_requires_grad(requires_grad);
-    }
-  }
+  AgreeOnRequiresGrad();
+  for (const auto& param : params_) param->touched = false;
   comm.HoldGather(std::move(gather.output), comm.RecordCurrent());
   if (in_backward) comm.ReleaseGather();
   sharding_ = Sharding::kUnsharded;
   FsdpParam::BumpEpoch();
+  CheckLoadedShardsDiffer();
+}
+
+void FsdpParamGroup::AgreeOnRequiresGrad() {
+  for (const auto& param : params_) param->AgreeOnRequiresGrad();
+}
+
+bool FsdpParamGroup::AllTouched() const {
+  return std::all_of(params_.begin(), params_.end(),
+                     [](const auto& param) { return param->touched; });
+}
+
+void FsdpParamGroup::OnShardWritten() {
+  const std::lock_guard<std::recursive_mutex> lock(context().mutex());
+  if (sharding_ == Sharding::kSharded && !gather_pending()) return;
+  shards_written_ = true;
+  FsdpParam::BumpEpoch();
+}
+
+bool FsdpParamGroup::ShardsChanged() const {
+  if (sharding_ == Sharding::kSharded && !gather_pending()) return false;
+  return shards_written_ ||
+         std::any_of(params_.begin(), params_.end(), [](const auto& param) {
+           return !param->HasRememberedShard();
+         });
+}
+
+// A file of torch::save holds the shards of the rank that wrote it. Where
+// every rank has loaded the same ones, each parameter is one part over and
+// over; constants, as in a norm, prove nothing.
+void FsdpParamGroup::CheckLoadedShardsDiffer() {
+  std::vector<std::string> same;
+  bool differ = false;
+  for (const auto& param : params_) {
+    const ShardGeometry& geometry = param->geometry();
+    if (!std::exchange(param->loaded, false) || geometry.dim != 0) continue;
+    // Without the padded ones.
+    const int64_t num_parts =
+        geometry.sizes[0] / std::max<int64_t>(1, geometry.chunk());
+    const at::Tensor parts = param->FlatUnsharded()
+                                 .view({geometry.world, -1})
+                                 .narrow(0, 0, num_parts);
+    if (num_parts < 2 || parts.numel() == 0) continue;
+    if (parts.eq(parts[0][0]).all().item<bool>()) continue;
+    differ |= !parts.eq(parts[0]).all().item<bool>();
+    same.push_back(absl::StrCat("'", param->name(), "'"));
+  }
+  if (same.empty() || differ) return;
+  for (const auto& param : params_) param->loaded = true;  // until mended
+  Reshard(/*after_forward=*/false);
+  TORCH_CHECK(
+      false, "fsdp: every rank has loaded the same shard of ",
+      absl::StrJoin(same, ", "),
+      ". A file that torch::save wrote on one rank holds that rank's "
+      "shards. Save and load with dcp::save and dcp::load, or have each "
+      "rank write a file of its own and load that one");
 }
 
 void FsdpParamGroup::CopyOutAll(PendingGather& gather) {

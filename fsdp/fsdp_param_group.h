@@ -108,6 +108,25 @@ class FsdpParamGroup {
   bool AwaitsGradients() const;
   bool AllGradientsArrived() const;
   void ClearMarks(bool used_too);
+  // Some operator took each parameter since they were gathered.
+  bool AllTouched() const;
+
+  // The lazy key saw an operator write into a shard: what is gathered is old.
+  void OnShardWritten();
+  // Something is gathered, or on its way, that the shards no longer are.
+  bool ShardsChanged() const;
+
+  // Where the current backward stands with this group; see StateContext.
+  struct Turn {
+    int64_t num_to_come = 0;  // uses in forward that it has not passed
+    bool in_forward = false;
+    bool passed = false;
+    // By a checkpoint: its backward follows at once, and other checkpoints may
+    // add to the gradients until none is to come.
+    bool recomputed = false;
+    bool GradientsMayGrow() const { return recomputed && num_to_come > 0; }
+  };
+  Turn turn;
 
   // Gives shards and leaves memory on `device`, uninitialised.
   void ToEmpty(c10::Device device);
@@ -163,8 +182,11 @@ class FsdpParamGroup {
   void UnshardAlone();
   void AllocateUnsharded();
   void FreeUnsharded();
+  // A custom collective gets ordinary memory.
   at::Tensor EmptyBuffer(int64_t numel, c10::ScalarType dtype,
-                         c10d::ProcessGroup& group) const;
+                         c10d::ProcessGroup& group, bool is_custom) const;
+  void AgreeOnRequiresGrad();
+  void CheckLoadedShardsDiffer();
   ReductionPlan PlanFor(c10::ScalarType dtype) const;
   void FillReduction(PendingReduction& reduction,
                      const std::vector<at::Tensor>& gradients) const;
@@ -187,6 +209,8 @@ class FsdpParamGroup {
 
   // All shards of the group, one behind the other as a gather wants them.
   at::Tensor shards_;
+  c10::intrusive_ptr<ShardStorage> shard_storage_;  // of shards_
+  bool shards_written_ = false;                     // since they were gathered
   std::vector<int64_t> shard_offsets_;
   std::vector<at::Tensor> post_forward_shards_;
   Sharding sharding_ = Sharding::kSharded;

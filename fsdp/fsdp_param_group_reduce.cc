@@ -201,7 +201,9 @@ void FsdpParamGroup::StartReduction(std::vector<FsdpParam*> params,
   CheckInStep(config_.shard_group,
               DescribeReduction("reduce-scatter", reduction.params),
               "backward");
-  reduction.input = EmptyBuffer(group.getSize() * width, dtype, group);
+  const bool is_custom = static_cast<bool>(settings_.custom_reduce_scatter);
+  reduction.input =
+      EmptyBuffer(group.getSize() * width, dtype, group, is_custom);
   FillReduction(reduction, gradients);
   gradients.clear();
   Divide(reduction.input, reduction.plan.pre_divide);
@@ -213,7 +215,7 @@ void FsdpParamGroup::StartReduction(std::vector<FsdpParam*> params,
   if (group.getSize() == 1) {
     reduction.output = reduction.input;
   } else {
-    reduction.output = EmptyBuffer(width, dtype, group);
+    reduction.output = EmptyBuffer(width, dtype, group, is_custom);
     StepReport& report = comm.recorder().report();
     ++report.num_reduce_scatters;
     report.reduced_bytes += reduction.input.nbytes();
@@ -398,6 +400,7 @@ void FsdpParamGroup::HandOut(const std::vector<FsdpParam*>& params,
     } else {
       held = gradient;
     }
+    params[i]->PlaceGradientNotice();
     const auto& hook = torch::autograd::impl::post_acc_grad_hooks(shard);
     if (hook) (*hook)(shard);
   }

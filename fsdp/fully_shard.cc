@@ -403,6 +403,23 @@ FSDPModule fully_shard(const ModulePtr& module,
   return fully_shard(std::vector<ModulePtr>{module}, options);
 }
 
+FSDPModule fully_shard(std::initializer_list<ListedModule> modules,
+                       const FullyShardOptions& options) {
+  std::vector<ModulePtr> listed;
+  for (const ListedModule& module : modules) listed.push_back(module.ptr());
+  return fully_shard(listed, options);
+}
+
+FSDPModule fully_shard(Module& module, const FullyShardOptions& options) {
+  const ModulePtr owned = module.weak_from_this().lock();
+  TORCH_CHECK_VALUE(owned != nullptr, "fully_shard: the ", type_name(module),
+                    " is not owned by a shared_ptr. Make it with "
+                    "std::make_shared<",
+                    type_name(module),
+                    ">(...), or hold it by TORCH_MODULE's holder");
+  return fully_shard(owned, options);
+}
+
 std::optional<FSDPModule> find_fsdp_module(const Module& module) {
   std::shared_ptr<FsdpState> state = FsdpState::Find(module);
   if (!state) return std::nullopt;

@@ -7,6 +7,7 @@
 #define FSDP_FULLY_SHARD_H_
 
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -124,8 +125,9 @@ class FSDPModule {
   void set_force_sum_reduction_for_comms(bool value);
   // false: backward does not gather this group (embeddings do not need it).
   void set_unshard_in_backward(bool value);
-  // Staging buffers come from the process group's own allocator. Refused
-  // beside a custom collective.
+  // Staging buffers come from the process group's own allocator. Refused after
+  // a custom collective was set; one that is set later gets ordinary memory,
+  // and the other collective keeps the allocator's.
   void set_allocate_memory_from_process_group_for_comm(bool value);
 
   // The name of the module below the root; empty for the root itself. Modules
@@ -165,6 +167,28 @@ FSDPModule fully_shard(const torch::nn::ModuleHolder<Impl>& module,
   return fully_shard(std::static_pointer_cast<torch::nn::Module>(module.ptr()),
                      options);
 }
+
+// An element of fully_shard({norm, head}): whatever holds a module.
+class ListedModule {
+ public:
+  template <typename Impl>
+  ListedModule(const torch::nn::ModuleHolder<Impl>& module)  // NOLINT
+      : module_(module.ptr()) {}
+  template <typename Impl>
+  ListedModule(const std::shared_ptr<Impl>& module)  // NOLINT
+      requires std::is_base_of_v<torch::nn::Module, Impl> : module_(module) {}
+
+  const std::shared_ptr<torch::nn::Module>& ptr() const { return module_; }
+
+ private:
+  std::shared_ptr<torch::nn::Module> module_;
+};
+FSDPModule fully_shard(std::initializer_list<ListedModule> modules,
+                       const FullyShardOptions& options = {});
+// A module by reference must be owned by a shared_ptr, which the engine needs
+// to tell when it is gone; one on the stack is refused (c10::ValueError).
+FSDPModule fully_shard(torch::nn::Module& module,
+                       const FullyShardOptions& options = {});
 
 // The handle of a sharded module; absent when fully_shard was not called on
 // it. `get` throws c10::ValueError instead.

@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <unordered_set>
 
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/_foreach_add.h"
@@ -11,7 +12,9 @@
 #include "ATen/ops/empty_like.h"
 #include "ATen/ops/zeros.h"
 #include "ATen/ops/zeros_like.h"
+#include "c10/core/impl/LocalDispatchKeySet.h"
 #include "c10/util/Exception.h"
+#include "fsdp/lazy_key.h"
 #include "torch/serialize/archive.h"
 
 namespace fsdp {
@@ -177,14 +180,25 @@ at::Tensor FusedAdamW::step(LossClosure closure) {
   for (const auto& group : param_groups_) {
     CheckOptions(OptionsOf(group));
     for (const at::Tensor& parameter : group.params()) {
+      TORCH_CHECK_VALUE(ManagedStorageOf(parameter) == nullptr,
+                        "FusedAdamW: a parameter of shape ", parameter.sizes(),
+                        " is the member of a sharded layer, which holds no "
+                        "data to step. Build the optimizer from "
+                        "module->parameters(), after fully_shard");
       if (parameter.grad().defined()) CheckGradient(parameter);
     }
   }
+  // Everything from here on is meant by shard; what they were gathered to is
+  // known to be old by their version.
+  const c10::impl::ExcludeDispatchKeyGuard by_shard(kLazyKey);
+  // A parameter that has two names may be listed twice.
+  std::unordered_set<const c10::TensorImpl*> stepped;
   for (const auto& group : param_groups_) {
     const FusedAdamWOptions& options = OptionsOf(group);
     std::map<Kind, Batch> batches;
     for (const at::Tensor& parameter : group.params()) {
       if (!parameter.grad().defined()) continue;
+      if (!stepped.insert(parameter.unsafeGetTensorImpl()).second) continue;
       FusedAdamWParamState& state = StateOf(parameter, options.amsgrad());
       Batch& batch =
           batches[{parameter.device().str(), parameter.scalar_type()}];

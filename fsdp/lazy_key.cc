@@ -11,6 +11,7 @@
 #include "c10/core/GradMode.h"
 #include "fsdp/fsdp_param.h"
 #include "fsdp/fsdp_param_group.h"
+#include "fsdp/shard_use.h"
 #include "fsdp/state_context.h"
 #include "torch/csrc/autograd/graph_task.h"
 #include "torch/library.h"
@@ -20,6 +21,7 @@ namespace {
 
 thread_local int meta_depth = 0;
 thread_local int forward_depth = 0;
+thread_local int shard_depth = 0;
 
 // TensorImpl's key set is protected.
 struct KeySetAccess : c10::TensorImpl {
@@ -28,23 +30,45 @@ struct KeySetAccess : c10::TensorImpl {
   }
 };
 
+// Whether StorageImpl throws the error of its extra meta for a pointer. It can
+// be switched on by a member function, but not off. Access is not checked for
+// the arguments of an explicit instantiation ([temp.spec]).
+template <bool c10::StorageImpl::*kFlag>
+struct PointerFlag {
+  friend bool& RefusePointersOf(c10::StorageImpl& storage) {
+    return storage.*kFlag;
+  }
+};
+bool& RefusePointersOf(c10::StorageImpl& storage);
+template struct PointerFlag<&c10::StorageImpl::throw_on_immutable_data_ptr_>;
+
 using Stack = torch::jit::Stack;
 
 // What one operator call touches.
 struct Touched {
   c10::SmallVector<FsdpParam*, 4> params;
   bool has_other_tensor = false;
+  bool has_tagged_tensor = false;  // a shard, or what was made of one
 
-  void AddTensor(const at::Tensor& tensor) {
+  void AddTensor(const at::Tensor& tensor, const c10::FunctionSchema& schema) {
     if (!tensor.defined()) return;
+    if (!HasLazyKey(tensor)) {
+      has_other_tensor = true;
+      return;
+    }
     const ManagedStorage* storage = ManagedStorageOf(tensor);
     if (storage == nullptr) {
       has_other_tensor = true;
+      has_tagged_tensor = true;
       return;
     }
     FsdpParam* param = storage->owner();
     TORCH_CHECK(param != nullptr,
                 "fsdp: a parameter is used after its module was destroyed");
+    if (storage->holds() == ManagedStorage::Holds::kGradient) {
+      param->OnGradientNoticeRead(schema.name());
+      return;
+    }
     params.push_back(param);
   }
 };
@@ -65,62 +89,37 @@ void CheckNotWritten(const c10::Argument& argument, const FsdpParam& param,
               param.name(),
               "', whose contents are dropped when it is freed. Write into the "
               "shard, which module->named_parameters() gives, or see "
-              "fsdp::init and fsdp::distribute_tensor");
+              "fsdp::init and fsdp::distribute_tensor; build optimizers from "
+              "module->parameters(), after fully_shard");
 }
 
-// Containers of parameters (ParameterList) are read through the registry,
-// which holds the shard: forward gets the gathered parameter in its place.
-void SubstituteShard(c10::IValue& value) {
-  const at::Tensor& tensor = value.toTensor();
-  if (!tensor.defined() || !HasLazyKey(tensor) ||
-      ManagedStorageOf(tensor) != nullptr) {
-    return;
-  }
-  if (!c10::GradMode::is_enabled() && !ForwardScope::active()) return;
-  if (FsdpParam* param = FsdpParam::OfShard(tensor)) value = param->leaf();
-}
-
-Touched Collect(const c10::FunctionSchema& schema, Stack& stack, size_t begin) {
+Touched Collect(const c10::FunctionSchema& schema, const Stack& stack,
+                size_t begin) {
   Touched touched;
   const auto& arguments = schema.arguments();
   for (size_t i = 0; i < arguments.size(); ++i) {
-    c10::IValue& value = stack[begin + i];
+    const c10::IValue& value = stack[begin + i];
     if (value.isTensor()) {
-      SubstituteShard(value);
       const size_t before = touched.params.size();
-      touched.AddTensor(value.toTensor());
+      touched.AddTensor(value.toTensor(), schema);
       if (touched.params.size() > before) {
         CheckNotWritten(arguments[i], *touched.params.back(), schema);
       }
     } else if (value.isTensorList()) {
       const size_t before = touched.params.size();
       for (const at::Tensor& tensor : value.toTensorVector()) {
-        touched.AddTensor(tensor);
+        touched.AddTensor(tensor, schema);
       }
       if (touched.params.size() > before) {
         CheckNotWritten(arguments[i], *touched.params[before], schema);
       }
     } else if (value.isList()) {
       for (const c10::IValue& element : value.toListRef()) {
-        if (element.isTensor()) touched.AddTensor(element.toTensor());
+        if (element.isTensor()) touched.AddTensor(element.toTensor(), schema);
       }
     }
   }
   return touched;
-}
-
-// Operators that make a view and read no element.
-bool OnlyMakesView(const c10::FunctionSchema& schema) {
-  static const std::unordered_set<std::string> kViews = {
-      "aten::t",          "aten::transpose", "aten::permute",
-      "aten::view",       "aten::expand",    "aten::slice",
-      "aten::select",     "aten::squeeze",   "aten::unsqueeze",
-      "aten::as_strided", "aten::detach",    "aten::alias",
-      "aten::narrow",     "aten::unbind",    "aten::split",
-      "aten::chunk",      "aten::diagonal",  "aten::view_as",
-      "aten::expand_as",  "aten::numpy_T",   "aten::mT",
-      "aten::movedim",    "aten::swapaxes",  "aten::split_with_sizes"};
-  return kViews.count(schema.name()) != 0;
 }
 
 // Whether `tensor` is an activation in another dtype than `param` wants.
@@ -153,10 +152,12 @@ void CastActivations(const FsdpParam& param, const c10::FunctionSchema& schema,
 }
 
 // A view made before the gather must already have the dtype that to() gave the
-// shards: `weight.t()` comes before the operator that gathers `weight`.
-void TakeOverReplacedShards(FsdpParam& param) {
+// shards, and record a gradient if they require one: `weight.t()` comes before
+// the operator that gathers `weight`.
+void PrepareForView(FsdpParam& param) {
   const std::lock_guard<std::recursive_mutex> lock(param.context().mutex());
   FsdpParamGroup& group = param.group();
+  param.AgreeOnRequiresGrad();
   if (group.sharding() != FsdpParamGroup::Sharding::kSharded ||
       group.gather_pending()) {
     return;
@@ -175,33 +176,50 @@ void MoveFactoryToMeta(const c10::FunctionSchema& schema, Stack& stack,
   }
 }
 
+// Has every parameter of the operator gathered.
+void Gather(const Touched& touched, const c10::FunctionSchema& schema,
+            UsePhase phase) {
+  for (FsdpParam* param : touched.params) {
+    if (param->IsCurrent(phase)) continue;
+    if (OnlyMakesView(schema)) {
+      PrepareForView(*param);
+      continue;
+    }
+    param->context().OnUse(*param, phase,
+                           {.op = schema.name(),
+                            .may_start = touched.has_other_tensor,
+                            .together = touched.params});
+  }
+}
+
 void Fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
               Stack* stack) {
   const c10::FunctionSchema& schema = op.schema();
   const size_t begin = stack->size() - schema.arguments().size();
   if (meta_depth > 0) MoveFactoryToMeta(schema, *stack, begin);
-  const Touched touched = Collect(schema, *stack, begin);
+  Touched touched = Collect(schema, *stack, begin);
+  const bool had_shards = touched.has_tagged_tensor;
+  if (had_shards && ResolveShards(schema, *stack, begin)) {
+    touched = Collect(schema, *stack, begin);
+  }
   if (!touched.params.empty()) {
     const UsePhase phase = UsePhase::Now();
-    for (FsdpParam* param : touched.params) {
-      if (param->IsCurrent(phase)) continue;
-      if (OnlyMakesView(schema)) {
-        TakeOverReplacedShards(*param);
-        continue;
-      }
-      param->context().OnUse(
-          *param, phase,
-          {.op = schema.name(), .may_start = touched.has_other_tensor});
-    }
+    Gather(touched, schema, phase);
     const FsdpParam& first = *touched.params.front();
     if (first.input_dtype().has_value() && phase.runs_forward()) {
       CastActivations(first, schema, *stack, begin);
     }
   }
-  c10::impl::ExcludeDispatchKeyGuard below(kLazyKey);
-  op.redispatchBoxed(
-      keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kLazyKey),
-      stack);
+  {
+    const c10::impl::ExcludeDispatchKeyGuard below(kLazyKey);
+    op.redispatchBoxed(
+        keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kLazyKey),
+        stack);
+  }
+  if (had_shards && MovesShards(schema) && stack->back().isTensor()) {
+    // Module::to puts the result in the shard's place.
+    AddLazyKey(stack->back().toTensor());
+  }
 }
 
 TORCH_LIBRARY_IMPL(_, DeferredInit, m) {
@@ -211,17 +229,31 @@ TORCH_LIBRARY_IMPL(_, DeferredInit, m) {
 }  // namespace
 
 ManagedStorage::ManagedStorage(FsdpParam* owner, c10::Device device,
-                               size_t num_bytes)
+                               size_t num_bytes, Holds holds)
     : c10::StorageImpl(use_byte_size_t(), static_cast<int64_t>(num_bytes),
                        at::DataPtr(nullptr, device),
                        c10::GetAllocator(device.type()), /*resizable=*/true),
-      owner_(owner) {}
+      owner_(owner),
+      holds_(holds) {
+  get_extra_meta().custom_data_ptr_error_msg_ =
+      holds == Holds::kParameter
+          ? "fsdp: a raw pointer into a parameter of fully_shard, which is "
+            "sharded at the moment and has no memory. Gather it first: use it "
+            "in a forward, or call fsdp::get_fsdp_module(module).unshard(); "
+            "this rank's shard is in module->named_parameters()"
+          : "fsdp: a raw pointer into the gradient of a layer's member, which "
+            "has no memory: gradients are on the shards, in "
+            "module->named_parameters()";
+  Free();
+}
 
 void ManagedStorage::Allocate() {
+  RefusePointers(false);
   set_data_ptr_noswap(allocator()->allocate(nbytes()));
 }
 
 void ManagedStorage::Borrow(const at::Tensor& keep_alive) {
+  RefusePointers(false);
   auto* context = new at::Tensor(keep_alive);
   set_data_ptr_noswap(at::DataPtr(
       context->data_ptr(), context,
@@ -230,6 +262,7 @@ void ManagedStorage::Borrow(const at::Tensor& keep_alive) {
 }
 
 void ManagedStorage::Free() {
+  RefusePointers(true);
   set_data_ptr_noswap(at::DataPtr(nullptr, device()));
 }
 
@@ -239,6 +272,40 @@ ManagedStorage* ManagedStorageOf(const at::Tensor& tensor) {
   return typeid(*storage) == typeid(ManagedStorage)
              ? static_cast<ManagedStorage*>(storage)
              : nullptr;
+}
+
+// set_data_ptr_noswap, which follows, makes the flag count.
+void ManagedStorage::RefusePointers(bool refuse) {
+  RefusePointersOf(*this) = refuse;
+}
+
+ShardStorage::ShardStorage(FsdpParamGroup* group, at::DataPtr memory,
+                           size_t num_bytes, bool in_container)
+    : c10::StorageImpl(use_byte_size_t(), static_cast<int64_t>(num_bytes),
+                       std::move(memory), /*allocator=*/nullptr,
+                       /*resizable=*/false),
+      group_(group),
+      in_container_(in_container) {}
+
+ShardStorage* ShardStorageOf(const at::Tensor& tensor) {
+  if (!tensor.has_storage()) return nullptr;
+  c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+  return typeid(*storage) == typeid(ShardStorage)
+             ? static_cast<ShardStorage*>(storage)
+             : nullptr;
+}
+
+bool OnlyMakesView(const c10::FunctionSchema& schema) {
+  static const std::unordered_set<std::string> kViews = {
+      "aten::t",          "aten::transpose", "aten::permute",
+      "aten::view",       "aten::expand",    "aten::slice",
+      "aten::select",     "aten::squeeze",   "aten::unsqueeze",
+      "aten::as_strided", "aten::detach",    "aten::alias",
+      "aten::narrow",     "aten::unbind",    "aten::split",
+      "aten::chunk",      "aten::diagonal",  "aten::view_as",
+      "aten::expand_as",  "aten::numpy_T",   "aten::mT",
+      "aten::movedim",    "aten::swapaxes",  "aten::split_with_sizes"};
+  return kViews.count(schema.name()) != 0;
 }
 
 void AddLazyKey(const at::Tensor& tensor) {
@@ -258,5 +325,9 @@ MetaDeviceGuard::~MetaDeviceGuard() { --meta_depth; }
 ForwardScope::ForwardScope() { ++forward_depth; }
 ForwardScope::~ForwardScope() { --forward_depth; }
 bool ForwardScope::active() { return forward_depth > 0; }
+
+ShardScope::ShardScope() { ++shard_depth; }
+ShardScope::~ShardScope() { --shard_depth; }
+bool ShardScope::active() { return shard_depth > 0; }
 
 }  // namespace fsdp

@@ -19,6 +19,10 @@
 // cost nothing. Operators that only make a view need no data: they gather
 // nothing.
 //
+// Shards, which the registry holds, carry the key too: a forward may read them
+// in place of members, and a write into one makes what is gathered old. What
+// an operator on a shard means is decided in shard_use.h.
+//
 // The same key, included by MetaDeviceGuard, sends factory functions here,
 // where their `device` argument becomes `meta`.
 #ifndef FSDP_LAZY_KEY_H_
@@ -33,9 +37,14 @@
 #include "c10/core/StorageImpl.h"
 #include "c10/core/impl/LocalDispatchKeySet.h"
 
+namespace c10 {
+struct FunctionSchema;
+}  // namespace c10
+
 namespace fsdp {
 
 class FsdpParam;
+class FsdpParamGroup;
 
 inline constexpr c10::DispatchKey kLazyKey = c10::DispatchKey::DeferredInit;
 
@@ -44,9 +53,17 @@ inline constexpr c10::DispatchKey kLazyKey = c10::DispatchKey::DeferredInit;
 // is gathered again. Any thread may read; the engine writes.
 class ManagedStorage final : public c10::StorageImpl {
  public:
+  // kGradient: what stands in the member's grad() while the gradient is on the
+  // shard. It never has memory, and whoever reads it gets an error.
+  enum class Holds { kParameter, kGradient };
+
   // Without memory yet, of `num_bytes` once it has some, on `device`. The size
-  // stands all the time, so that views can be made of what is not there.
-  ManagedStorage(FsdpParam* owner, c10::Device device, size_t num_bytes);
+  // stands all the time, so that views can be made of what is not there; raw
+  // pointers into it are refused until there is memory.
+  ManagedStorage(FsdpParam* owner, c10::Device device, size_t num_bytes,
+                 Holds holds = Holds::kParameter);
+
+  Holds holds() const { return holds_; }
 
   // Null once the module is gone.
   FsdpParam* owner() const { return owner_.load(std::memory_order_acquire); }
@@ -59,11 +76,38 @@ class ManagedStorage final : public c10::StorageImpl {
   void Free();
 
  private:
+  // With null memory: raw pointers say what to do.
+  void RefusePointers(bool refuse);
+
   std::atomic<FsdpParam*> owner_;
+  const Holds holds_;
 };
 
 // Null when the storage of `tensor` is not managed.
 ManagedStorage* ManagedStorageOf(const at::Tensor& tensor);
+
+// The storage of a group's shards, by which views of a shard are known too.
+class ShardStorage final : public c10::StorageImpl {
+ public:
+  // Takes over `memory`, of `num_bytes`. `in_container`: a ParameterList or
+  // ParameterDict holds one of them, so forward reads it there.
+  ShardStorage(FsdpParamGroup* group, at::DataPtr memory, size_t num_bytes,
+               bool in_container);
+
+  // Null once the module is gone, or its shards are elsewhere.
+  FsdpParamGroup* group() const {
+    return group_.load(std::memory_order_acquire);
+  }
+  void Orphan() { group_.store(nullptr, std::memory_order_release); }
+  bool in_container() const { return in_container_; }
+
+ private:
+  std::atomic<FsdpParamGroup*> group_;
+  const bool in_container_;
+};
+
+// Null when `tensor` does not lie in one.
+ShardStorage* ShardStorageOf(const at::Tensor& tensor);
 
 // Makes every operator on `tensor` pass the fallback.
 void AddLazyKey(const at::Tensor& tensor);
@@ -106,6 +150,23 @@ class ForwardScope {
 
   static bool active();
 };
+
+// Says that this thread works on this rank's shards: whatever
+// module->parameters() gives is this rank's part for every operator, and
+// nothing is gathered for it. For optimizers and inspection of one's own whose
+// operators would otherwise be taken for a forward, or refused.
+class ShardScope {
+ public:
+  ShardScope();
+  ~ShardScope();
+  ShardScope(const ShardScope&) = delete;
+  ShardScope& operator=(const ShardScope&) = delete;
+
+  static bool active();
+};
+
+// Whether the operator makes a view of its argument and reads no element.
+bool OnlyMakesView(const c10::FunctionSchema& schema);
 
 }  // namespace fsdp
 

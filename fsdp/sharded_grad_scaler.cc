@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <string>
+#include <unordered_set>
 #include <utility>
 
 #include "ATen/core/grad_mode.h"
@@ -43,10 +44,13 @@ using GradientsByKind =
 // Validates all before any is unscaled.
 GradientsByKind GradientsOf(torch::optim::Optimizer& optimizer) {
   GradientsByKind kinds;
+  // A parameter that has two names may be listed twice.
+  std::unordered_set<const c10::TensorImpl*> seen;
   for (const auto& group : optimizer.param_groups()) {
     for (const at::Tensor& parameter : group.params()) {
       const at::Tensor& grad = parameter.grad();
       if (!grad.defined()) continue;
+      if (!seen.insert(grad.unsafeGetTensorImpl()).second) continue;
       TORCH_CHECK_VALUE(grad.scalar_type() != c10::ScalarType::Half,
                         "unscale_: a gradient is float16, where unscaled "
                         "values underflow; keep the parameters in float32 and "

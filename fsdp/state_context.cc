@@ -10,6 +10,16 @@
 namespace fsdp {
 namespace {
 
+// Whether the group is gathered, and neither used now nor kept by the user.
+bool MayBeFreed(const FsdpParamGroup* group, const FsdpParamGroup& used,
+                const StateContext::Use& use) {
+  return group != nullptr && group != &used && !group->kept_by_user() &&
+         group->sharding() == FsdpParamGroup::Sharding::kUnsharded &&
+         std::none_of(
+             use.together.begin(), use.together.end(),
+             [group](FsdpParam* param) { return &param->group() == group; });
+}
+
 // Bounds the memory of a job that only ever evaluates.
 constexpr size_t kMaxOrder = 1 << 17;
 
@@ -64,20 +74,28 @@ void StateContext::set_post_optim_event(std::shared_ptr<c10::Event> event) {
 void StateContext::OnUse(FsdpParam& param, UsePhase phase, const Use& use) {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
   FsdpParamGroup& group = param.group();
-  if (group.sharding() != FsdpParamGroup::Sharding::kUnsharded &&
-      !phase.backward && !group.gather_pending()) {
+  if (!phase.backward &&
+      (group.ShardsChanged() ||
+       (group.sharding() != FsdpParamGroup::Sharding::kUnsharded &&
+        !group.gather_pending()))) {
     TORCH_CHECK(
         use.may_start || ForwardScope::active(), "fsdp: ", use.op,
         " reads the parameter '", param.name(),
-        "', which is sharded, and nothing else: outside a forward that would "
-        "wait for ranks that never come. For the whole value call "
+        "', which is sharded, and nothing else, so nothing tells whether all "
+        "ranks come here, as they do in a forward. In a forward, put an "
+        "fsdp::ForwardScope around it or call the module through "
+        "fsdp::forward. Elsewhere, for the whole value call "
         "fsdp::dtensor_of(parameter)->full_tensor() on every rank; to step or "
         "inspect this rank's shard use module->named_parameters() under "
-        "torch::NoGradGuard; in a forward that begins with parameters alone, "
-        "put an fsdp::ForwardScope around it");
+        "torch::NoGradGuard, from which optimizers are built, too");
   }
   OnGroupUse(group, phase, use);
-  if (phase.grad_enabled && param.leaf().requires_grad()) param.used = true;
+  if (!phase.backward) param.AgreeOnRequiresGrad();
+  if (phase.grad_enabled && param.leaf().requires_grad()) {
+    param.used = true;
+    param.RemoveGradientNotice();
+  }
+  param.touched = true;
   param.MarkCurrent(phase);
 }
 
@@ -92,6 +110,10 @@ void StateContext::OnGroupUse(FsdpParamGroup& group, UsePhase phase,
       "fsdp: the policy of '", group.state().name(),
       "' sets output_dtype, but its outputs are not seen: call the module "
       "through fsdp::forward(module, inputs...) or hold it as fsdp::Wrapped");
+  if (!phase.backward && group.ShardsChanged()) {
+    group.DropGather();
+    group.Reshard(/*after_forward=*/false);
+  }
   const bool unsharded =
       group.sharding() == FsdpParamGroup::Sharding::kUnsharded;
   if (unsharded && current_ == &group &&
@@ -100,10 +122,12 @@ void StateContext::OnGroupUse(FsdpParamGroup& group, UsePhase phase,
   }
   if (phase.backward) {
     QueueFinalCallback();
-    FreeAfterBackward(group);
+    MoveBackwardCursor(group, phase);
+    FreeAfterBackward(group, phase, use);
+    group.turn.passed = true;
   } else {
     BeginForwardIfNew(group, phase);
-    FreeAfterForward(group);
+    FreeAfterForward(group, use);
   }
   const bool gathers =
       !unsharded && (!phase.backward || group.settings().unshard_in_backward ||
@@ -144,19 +168,25 @@ void StateContext::BeginForwardIfNew(FsdpParamGroup& group,
         std::any_of(states_.begin(), states_.end(), [](const FsdpState* state) {
           return state->group() != nullptr && state->group()->AwaitsGradients();
         });
-    if (order_.front() != &group || awaits_backward) return;
+    // A parameter of another group may stand between two of its own.
+    const bool goes_on =
+        group.sharding() == FsdpParamGroup::Sharding::kUnsharded &&
+        !group.AllTouched();
+    if (order_.front() != &group || awaits_backward || goes_on) return;
   }
   order_.clear();
   comm_->BeginGathers(post_optim_event_);
   post_optim_event_ = nullptr;
 }
 
-void StateContext::FreeAfterForward(const FsdpParamGroup& used) {
+void StateContext::FreeAfterForward(const FsdpParamGroup& used,
+                                    const Use& use) {
   for (FsdpState* state : states_) {
     FsdpParamGroup* group = state->group();
-    if (group == nullptr || group == &used || group->kept_by_user() ||
-        group->sharding() != FsdpParamGroup::Sharding::kUnsharded ||
-        !state->ReshardsAfterForward() || state->IsAbove(used.state())) {
+    if (!MayBeFreed(group, used, use) || !state->ReshardsAfterForward() ||
+        state->IsAbove(used.state()) ||
+        // Between two of its own parameters.
+        (used.state().IsAbove(*state) && !group->AllTouched())) {
       continue;
     }
     group->Reshard(/*after_forward=*/true);
@@ -165,16 +195,55 @@ void StateContext::FreeAfterForward(const FsdpParamGroup& used) {
 
 // Groups without trained parameters, or outside this graph, get no gradient
 // that would free them.
-void StateContext::FreeAfterBackward(const FsdpParamGroup& used) {
+void StateContext::FreeAfterBackward(const FsdpParamGroup& used, UsePhase phase,
+                                     const Use& use) {
   for (FsdpState* state : states_) {
     FsdpParamGroup* group = state->group();
-    if (group == nullptr || group == &used || group->kept_by_user() ||
-        group->sharding() != FsdpParamGroup::Sharding::kUnsharded ||
-        !group->settings().reshard_after_backward || group->AwaitsGradients() ||
-        state->IsAbove(used.state())) {
+    if (!MayBeFreed(group, used, use) ||
+        !group->settings().reshard_after_backward ||
+        state->IsAbove(used.state()) || KeepsInBackward(*state, used, phase)) {
       continue;
     }
     group->Reshard(/*after_forward=*/false);
+  }
+}
+
+// Whether backward is about to use the group, or its gradients to arrive.
+bool StateContext::KeepsInBackward(const FsdpState& state,
+                                   const FsdpParamGroup& used,
+                                   UsePhase phase) const {
+  const FsdpParamGroup& group = *state.group();
+  // Kept since forward, or prefetched.
+  if (group.turn.in_forward && !group.turn.passed) return true;
+  const bool comes_again = group.turn.num_to_come > 0;
+  if (used.state().IsAbove(state)) {
+    return comes_again || group.AwaitsGradients();
+  }
+  // What comes again belongs to another forward: PyTorch frees it between
+  // the two.
+  return group.AwaitsGradients() && (!comes_again || phase.grad_enabled);
+}
+
+void StateContext::CountUsesToCome() {
+  for (FsdpState* state : states_) {
+    if (state->group() != nullptr) state->group()->turn = {};
+  }
+  for (FsdpParamGroup* group : order_) {
+    ++group->turn.num_to_come;
+    group->turn.in_forward = true;
+  }
+}
+
+// To the latest use of this group that backward has not passed yet. What was
+// recomputed has passed it with that.
+void StateContext::MoveBackwardCursor(FsdpParamGroup& used, UsePhase phase) {
+  if (!phase.grad_enabled && used.turn.recomputed) return;
+  used.turn.recomputed = phase.grad_enabled;
+  if (used.turn.num_to_come == 0) return;
+  while (backward_cursor_ > 0) {
+    FsdpParamGroup* passed = order_[--backward_cursor_];
+    --passed->turn.num_to_come;
+    if (passed == &used) return;
   }
 }
 
@@ -200,14 +269,10 @@ void StateContext::PrefetchBackward(FsdpParamGroup& used) {
     }
     return;
   }
-  // The latest use of this group that backward has not passed yet, and before
-  // it the latest group that is not there.
-  size_t end = std::min(backward_cursor_, order_.size());
-  const auto first = order_.begin();
-  const auto found =
-      std::find(std::make_reverse_iterator(first + end), order_.rend(), &used);
-  if (found == order_.rend()) return;
-  backward_cursor_ = static_cast<size_t>(order_.rend() - found) - 1;
+  // The latest group that is not there, before this use.
+  if (backward_cursor_ >= order_.size() || order_[backward_cursor_] != &used) {
+    return;
+  }
   for (size_t i = backward_cursor_; i-- > 0;) {
     FsdpParamGroup* group = order_[i];
     if (group == &used ||
@@ -225,7 +290,7 @@ void StateContext::OnGradient(FsdpParam& param) {
   QueueFinalCallback();
   param.fired = true;
   FsdpParamGroup& group = param.group();
-  if (!group.AllGradientsArrived()) return;
+  if (!group.AllGradientsArrived() || group.turn.GradientsMayGrow()) return;
   group.PostBackward(/*at_end=*/false);
   if (current_ == &group) current_ = nullptr;
 }
@@ -236,6 +301,7 @@ void StateContext::QueueFinalCallback() {
   if (in_backward_) return;
   in_backward_ = true;
   backward_cursor_ = order_.size();
+  CountUsesToCome();
   const auto guard = std::make_shared<BackwardGuard>(shared_from_this());
   torch::autograd::Engine::get_default_engine().queue_callback(
       [guard] { guard->Finish(); });
@@ -246,6 +312,7 @@ void StateContext::FinishBackward() {
   for (FsdpState* state : states_) {
     FsdpParamGroup* group = state->group();
     if (group == nullptr) continue;
+    group->turn = {};
     if (group->OwesReduction()) {
       group->PostBackward(/*at_end=*/true);
     } else if (group->settings().reshard_after_backward) {

@@ -8,11 +8,14 @@
 // [Note: a step]
 // Forward, when a group is first used:
 //   - groups that are neither it nor above it are freed, if they reshard after
-//     forward;
+//     forward; one below it may be in the middle of its forward, and is freed
+//     once each of its parameters was used;
+//   - if a shard of it was changed since it was gathered, it is freed too;
 //   - it is gathered (or its prefetch awaited) and what it prefetches starts;
 //   - the use is appended to the order.
 // Backward, when a group is first used: the same, but freed are groups that
-// wait for no gradient, and the prefetch is the group before it in the order.
+// backward has used and that wait for no gradient, or for that of an earlier
+// forward; and the prefetch is the group before it in the order.
 // When the last gradient a group waits for is there: it is freed and its
 // gradients are reduced; the reduction before it is awaited first.
 // At the end of backward, from the engine of autograd: groups that still hold
@@ -27,6 +30,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "c10/util/ArrayRef.h"
 #include "fsdp/comm_context.h"
 #include "fsdp/fsdp_param.h"
 
@@ -43,6 +47,8 @@ class StateContext : public std::enable_shared_from_this<StateContext> {
     // something other than parameters, or the module's boundary called. See
     // strict mode in fsdp/README.md.
     bool may_start = false;
+    // All parameters that the operator takes: their groups stay gathered.
+    c10::ArrayRef<FsdpParam*> together = {};
   };
 
   explicit StateContext(std::shared_ptr<CommContext> comm);
@@ -83,8 +89,13 @@ class StateContext : public std::enable_shared_from_this<StateContext> {
 
   void RecoverFromAbortedBackward();
   void BeginForwardIfNew(FsdpParamGroup& group, UsePhase phase);
-  void FreeAfterForward(const FsdpParamGroup& used);
-  void FreeAfterBackward(const FsdpParamGroup& used);
+  void FreeAfterForward(const FsdpParamGroup& used, const Use& use);
+  void FreeAfterBackward(const FsdpParamGroup& used, UsePhase phase,
+                         const Use& use);
+  bool KeepsInBackward(const FsdpState& state, const FsdpParamGroup& used,
+                       UsePhase phase) const;
+  void CountUsesToCome();
+  void MoveBackwardCursor(FsdpParamGroup& used, UsePhase phase);
   void Prefetch(FsdpParamGroup* group);
   void PrefetchForward(FsdpParamGroup& used);
   void PrefetchBackward(FsdpParamGroup& used);

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "fsdp/collectives.h"
 #include "fsdp/device_mesh.h"
 #include "fsdp/forward.h"
 #include "fsdp/fsdp_state.h"
@@ -635,9 +636,6 @@ TEST(AllocateFromProcessGroup, IsForTheBackendsOwnCollectives) {
         says);
     root.set_custom_reduce_scatter({});
     root.set_allocate_memory_from_process_group_for_comm(true);
-    ExpectError<c10::Error>([&] { root.set_custom_all_gather(gather); }, says);
-    ExpectError<c10::Error>([&] { root.set_custom_reduce_scatter(gather); },
-                            says);
     // Gloo has no memory of its own.
     ExpectError<c10::Error>([&] { LossOf(tower, InputOf(0)); },
                             {"gloo does not support allocateTensor"});
@@ -646,10 +644,19 @@ TEST(AllocateFromProcessGroup, IsForTheBackendsOwnCollectives) {
     LossOf(tower, InputOf(get_rank())).backward();
     EXPECT_EQ(backend.num_allocations, 3);  // gathered; gradients; their sum
     ExpectGradients(tower, 0.5, {0, 1});
+    // As in PyTorch, a custom collective may follow, and replaces its half.
+    root.set_custom_all_gather(
+        [](at::Tensor output, at::Tensor input, c10d::ProcessGroup& group) {
+          AllGatherInto(output, input, group)->wait();
+        });
+    LossOf(tower, InputOf(get_rank())).backward();
+    EXPECT_EQ(backend.num_allocations, 5);
+    ExpectGradients(tower, 1, {0, 1});
+    root.set_custom_all_gather({});
     root.set_allocate_memory_from_process_group_for_comm(false);
     LossOf(tower, InputOf(get_rank())).backward();
-    EXPECT_EQ(backend.num_allocations, 3);
-    ExpectGradients(tower, 1, {0, 1});
+    EXPECT_EQ(backend.num_allocations, 5);
+    ExpectGradients(tower, 1.5, {0, 1});
   });
 }
 

@@ -804,8 +804,6 @@ TEST(ModuleZoo, EvaluationThenTraining) {
                    before = Chain(m, x);
                    for (Tensor& p : m.parameters()) p.mul_(1.5);
                  }
-                 // What is kept gathered, the root's own, must be told.
-                 for (FSDPModule module : fsdp_modules(m)) module.reshard();
                  return {before, Trained(Chain(m, x))};
                }));
   });

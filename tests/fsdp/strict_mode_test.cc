@@ -107,21 +107,6 @@ TEST(StrictMode, WritingIntoAParameterIsRefused) {
   });
 }
 
-TEST(StrictMode, MemoryOfAFreedParameterIsNull) {
-  RunRanks(2, [] {
-    InitRank();
-    torch::nn::Linear layer(4, 4);
-    FSDPModule handle = fully_shard(layer);
-    EXPECT_EQ(layer->weight.data_ptr(), nullptr);
-    EXPECT_EQ(layer->weight.storage().data(), nullptr);
-    EXPECT_EQ(layer->weight.sizes(), (std::vector<int64_t>{4, 4}));
-    handle.unshard();
-    EXPECT_NE(layer->weight.data_ptr<float>(), nullptr);
-    handle.reshard();
-    EXPECT_EQ(layer->weight.data_ptr(), nullptr);
-  });
-}
-
 TEST(StrictMode, UseAfterTheModuleIsGoneIsRefused) {
   if (!is_initialized()) init_process_group();
   torch::Tensor weight;
