@@ -253,37 +253,58 @@ absl::StatusOr<Access> Access::Load(const std::vector<Root>& roots,
     DCP_ASSIGN_OR_RETURN(checked.emplace_back(), CheckRoot(root));
   }
   access.server_ = std::make_unique<Client>("server", checked);
+  access.roots_ = checked;
+  access.tokens_file_ = tokens_file;
   if (tokens_file.empty()) {
     access.anonymous_ = std::make_unique<Client>("anonymous", checked);
     return access;
   }
+  DCP_RETURN_IF_ERROR(access.Reload());
+  return access;
+}
+
+absl::Status Access::Reload() {
+  if (tokens_file_.empty()) return absl::OkStatus();
+  DCP_ASSIGN_OR_RETURN(std::vector<Entry> entries,
+                       LoadEntries(roots_, tokens_file_));
+  absl::MutexLock lock(&generations_->mutex);
+  generations_->all.push_back(std::move(entries));
+  return absl::OkStatus();
+}
+
+const std::vector<Access::Entry>& Access::entries() const {
+  absl::MutexLock lock(&generations_->mutex);
+  return generations_->all.back();
+}
+
+absl::StatusOr<std::vector<Access::Entry>> Access::LoadEntries(
+    const std::vector<Root>& roots, const std::string& tokens_file) {
+  std::vector<Entry> entries;
   DCP_ASSIGN_OR_RETURN(const std::string text, ReadTokensFile(tokens_file));
   size_t number = 0;
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
     ++number;
     line = absl::StripAsciiWhitespace(line.substr(0, line.find('#')));
     if (line.empty()) continue;
-    absl::StatusOr<TokenLine> parsed = ParseTokenLine(line, checked);
+    absl::StatusOr<TokenLine> parsed = ParseTokenLine(line, roots);
     if (!parsed.ok()) {
       return Annotate(parsed.status(), tokens_file, ":", number);
     }
-    for (const Entry& entry : access.entries_) {
+    for (const Entry& entry : entries) {
       if (entry.token_sha256 != parsed->token_sha256) continue;
-      return absl::InvalidArgumentError(absl::StrCat(tokens_file, ":", number,
-                                                     ": ", parsed->name,
-                                                     " has the "
-                                                     "token of ",
-                                                     entry.client->name()));
+      return absl::InvalidArgumentError(
+          absl::StrCat(tokens_file, ":", number, ": ", parsed->name,
+                       " has the token of ", entry.client->name()));
     }
-    access.entries_.push_back(
+    entries.push_back(
         {std::move(parsed->token_sha256),
          std::make_unique<Client>(parsed->name, std::move(parsed->roots))});
   }
-  if (access.entries_.empty()) {
+  if (entries.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("tokens file ", tokens_file, " names no client"));
   }
-  return access;
+  return entries;
 }
 
 absl::StatusOr<const Client*> Access::Authenticate(
@@ -310,7 +331,7 @@ absl::StatusOr<const Client*> Access::AuthenticateToken(
   const std::string hash = Sha256(token);
   const Client* found = nullptr;
   // All of them, so that the time does not tell how far it came.
-  for (const Entry& entry : entries_) {
+  for (const Entry& entry : entries()) {
     if (CRYPTO_memcmp(hash.data(), entry.token_sha256.data(), hash.size()) ==
         0) {
       found = entry.client.get();
@@ -327,7 +348,7 @@ const Client* Access::FindClient(absl::string_view name) const {
     return name == anonymous_->name() ? anonymous_.get() : nullptr;
   }
   const Client* found = nullptr;
-  for (const Entry& entry : entries_) {
+  for (const Entry& entry : entries()) {
     if (entry.client->name() == name) found = entry.client.get();
   }
   return found;

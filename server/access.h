@@ -1,6 +1,6 @@
 // Access: who calls, and which paths they may read and write. A caller shows a
 // bearer token ("authorization: Bearer ..."); without a file of tokens everyone
-// is "anonymous" and may use the server's roots. Immutable; any thread.
+// is "anonymous" and may use the server's roots. Any thread.
 //
 // The file of tokens has a line for each client, '#' begins a comment:
 //
@@ -13,14 +13,17 @@
 #define SERVER_ACCESS_H_
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
 #include "grpcpp/server_context.h"
 #include "server/pinned_path.h"
 
@@ -81,6 +84,11 @@ class Access {
   Access(Access&&) = default;
   Access& operator=(Access&&) = default;
 
+  // Reads the file of tokens again. Whom it does not name any more is refused
+  // from then on; calls that go on keep the rights that they began with. On an
+  // error, which is as Load's, everything stays as it was.
+  absl::Status Reload();
+
   // Unauthenticated without a token, or with one that nobody has; compared in
   // constant time. The client lives as long as this.
   absl::StatusOr<const Client*> Authenticate(
@@ -98,13 +106,26 @@ class Access {
   const Client& server() const { return *server_; }
 
  private:
-  Access() = default;
-
   struct Entry {
     std::string token_sha256;  // 32 bytes
     std::unique_ptr<Client> client;
   };
-  std::vector<Entry> entries_;
+  // All that were ever read: calls refer to their clients. The last counts.
+  struct Generations {
+    absl::Mutex mutex;
+    std::deque<std::vector<Entry>> all ABSL_GUARDED_BY(mutex);
+  };
+
+  Access() : generations_(std::make_unique<Generations>()) {}
+
+  static absl::StatusOr<std::vector<Entry>> LoadEntries(
+      const std::vector<Root>& roots, const std::string& tokens_file);
+  // Never changes, and lives as long as this.
+  const std::vector<Entry>& entries() const;
+
+  std::vector<Root> roots_;  // of the server
+  std::string tokens_file_;  // may be empty
+  std::unique_ptr<Generations> generations_;
   std::unique_ptr<Client> anonymous_;  // without a file of tokens
   std::unique_ptr<Client> server_;
 };

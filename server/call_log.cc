@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "dcp/base/check.h"
 #include "dcp/base/log.h"
 #include "google/protobuf/descriptor.h"
@@ -26,6 +26,9 @@ using grpc::experimental::ServerRpcInfo;
 constexpr absl::string_view kServices[] = {"tessera.v1.CheckpointService",
                                            "tessera.v1.JobService",
                                            "google.longrunning.Operations"};
+
+// All methods that are not there.
+constexpr char kUnknown[] = "unknown";
 
 // gRPC's own, which anybody may ask.
 bool IsHealthOrReflection(absl::string_view method) {
@@ -59,6 +62,7 @@ class CallLog::Call : public grpc::experimental::Interceptor {
       : log_(log),
         method_(log.ShortName(info.method())),
         peer_(info.server_context()->peer()),
+        client_(log.ClientOf(*info.server_context())),
         begin_(SteadyNow()) {
     ++ProcessCallLoad().num_calls;
     absl::MutexLock lock(&log_.mutex_);
@@ -68,6 +72,7 @@ class CallLog::Call : public grpc::experimental::Interceptor {
   ~Call() override {
     const std::string code = absl::StatusCodeToString(code_);
     log_.metrics_.CountRequest(method_, code);
+    log_.metrics_.ObserveRequest(method_, SteadyNow() - begin_);
     if (!IsRefused(code_) || log_.refused_log_.Allow()) WriteLine(code);
     --ProcessCallLoad().num_calls;
     absl::MutexLock lock(&log_.mutex_);
@@ -79,6 +84,11 @@ class CallLog::Call : public grpc::experimental::Interceptor {
       grpc::experimental::InterceptorBatchMethods* methods) override {
     if (methods->QueryInterceptionHookPoint(
             InterceptionHookPoints::PRE_SEND_STATUS)) {
+      if (IsOfAMalformedRequest(methods->GetSendStatus())) {
+        methods->ModifySendStatus(
+            {grpc::StatusCode::INVALID_ARGUMENT,
+             "the request is not a message that this method takes"});
+      }
       const grpc::Status status = methods->GetSendStatus();
       code_ = static_cast<absl::StatusCode>(status.error_code());
       message_ = status.error_message();
@@ -87,12 +97,22 @@ class CallLog::Call : public grpc::experimental::Interceptor {
   }
 
  private:
+  // gRPC 1.51 says UNIMPLEMENTED, and nothing else, when it cannot parse a
+  // request of a method that is there; our services never do.
+  bool IsOfAMalformedRequest(const grpc::Status& status) const {
+    return method_ != kUnknown &&
+           status.error_code() == grpc::StatusCode::UNIMPLEMENTED &&
+           status.error_message().empty();
+  }
+
   void WriteLine(absl::string_view code) const {
     DCP_LOG(kInfo) << "event=call method=" << method_ << " code=" << code
                    << " seconds="
                    << absl::StrFormat(
                           "%.3f", absl::ToDoubleSeconds(SteadyNow() - begin_))
                    << " peer=" << LogText(peer_)
+                   << (client_.empty() ? "" : " client=")
+                   << (client_.empty() ? "" : LogText(client_))
                    << (message_.empty() ? "" : " message=")
                    << (message_.empty() ? "" : LogText(message_));
   }
@@ -100,6 +120,7 @@ class CallLog::Call : public grpc::experimental::Interceptor {
   CallLog& log_;
   const std::string& method_;
   const std::string peer_;
+  const std::string client_;
   const absl::Duration begin_;
   // Of a call that ends without a status: its client has left.
   absl::StatusCode code_ = absl::StatusCode::kCancelled;
@@ -135,7 +156,8 @@ class CallLog::Factory
 
 // The pool is asked once and never for what a client names: it remembers also
 // what it has not found.
-CallLog::CallLog(Metrics& metrics) : metrics_(metrics) {
+CallLog::CallLog(Metrics& metrics, const Access* access)
+    : metrics_(metrics), access_(access) {
   for (absl::string_view name : kServices) {
     const google::protobuf::ServiceDescriptor* const service =
         google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(
@@ -149,8 +171,14 @@ CallLog::CallLog(Metrics& metrics) : metrics_(metrics) {
   }
 }
 
+std::string CallLog::ClientOf(const grpc::ServerContextBase& context) const {
+  if (access_ == nullptr) return "";
+  const absl::StatusOr<const Client*> client = access_->Authenticate(context);
+  return client.ok() ? (*client)->name() : "";
+}
+
 const std::string& CallLog::ShortName(const std::string& method) const {
-  static const std::string& unknown = *new std::string("unknown");
+  static const std::string& unknown = *new std::string(kUnknown);
   const auto found = short_names_.find(method);
   return found == short_names_.end() ? unknown : found->second;
 }
@@ -165,11 +193,9 @@ int64_t CallLog::num_calls() const {
   return num_calls_;
 }
 
-bool CallLog::WaitUntilIdle(absl::Time deadline) {
+bool CallLog::WaitUntilIdle() {
   absl::MutexLock lock(&mutex_);
-  while (num_calls_ > 0 && !interrupted_ && absl::Now() < deadline) {
-    changed_.WaitWithDeadline(&mutex_, deadline);
-  }
+  while (num_calls_ > 0 && !interrupted_) changed_.Wait(&mutex_);
   return num_calls_ == 0;
 }
 

@@ -14,8 +14,9 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
+#include "grpcpp/server_context.h"
 #include "grpcpp/support/server_interceptor.h"
+#include "server/access.h"
 #include "server/log_limiter.h"
 #include "server/metrics.h"
 
@@ -23,7 +24,8 @@ namespace dcp::server {
 
 class CallLog {
  public:
-  explicit CallLog(Metrics& metrics);
+  // `access` tells who calls; null: lines do not name clients.
+  explicit CallLog(Metrics& metrics, const Access* access = nullptr);
   CallLog(const CallLog&) = delete;
   CallLog& operator=(const CallLog&) = delete;
 
@@ -33,9 +35,8 @@ class CallLog {
 
   int64_t num_calls() const;
 
-  // Until no call goes on, Interrupt was called, or the deadline. Whether no
-  // call goes on.
-  bool WaitUntilIdle(absl::Time deadline);
+  // Until no call goes on or Interrupt was called. Whether no call goes on.
+  bool WaitUntilIdle();
   void Interrupt();
 
  private:
@@ -47,7 +48,11 @@ class CallLog {
   // some names are of several services.
   const std::string& ShortName(const std::string& method) const;
 
+  // The client of a call, "" for one that is unknown.
+  std::string ClientOf(const grpc::ServerContextBase& context) const;
+
   Metrics& metrics_;
+  const Access* const access_;
   // All methods of ours; by their full names.
   absl::flat_hash_map<std::string, std::string> short_names_;
   LogLimiter refused_log_{"call"};

@@ -1,14 +1,20 @@
 #include "server/job_journal.h"
 
+#include <fcntl.h>
 #include <sqlite3.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "dcp/base/log.h"
 #include "dcp/base/status.h"
+#include "server/log_text.h"
 
 namespace dcp::server {
 namespace {
@@ -45,6 +51,20 @@ constexpr char kTables[] = R"(
   );
   CREATE INDEX records_of_job ON records (job);
 )";
+
+// Of "jobs.last": a number of so many digits and a newline, so that it is
+// always written in place and needs no room on a full disk.
+constexpr int kLastDigits = 20;
+
+// Opens or makes a file that this user alone may read: requests name paths,
+// which are nobody else's business.
+int OpenPrivate(const std::string& path) {
+  const int fd =
+      open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  // A server before had others read it.
+  if (fd >= 0) fchmod(fd, 0600);
+  return fd;
+}
 
 }  // namespace
 
@@ -159,26 +179,68 @@ class JobJournal::Statement {
 
 absl::StatusOr<std::unique_ptr<JobJournal>> JobJournal::Open(
     const std::string& state_dir) {
-  // Requests name paths, which are nobody else's business.
   if (mkdir(state_dir.c_str(), 0700) != 0 && errno != EEXIST) {
     return absl::FailedPreconditionError(absl::StrCat(
         "state directory ", state_dir, ": ", std::strerror(errno)));
   }
   std::unique_ptr<JobJournal> journal(
-      new JobJournal(absl::StrCat(state_dir, "/jobs.db")));
+      new JobJournal(absl::StrCat(state_dir, "/jobs.db"),
+                     absl::StrCat(state_dir, "/jobs.last")));
   absl::MutexLock lock(&journal->mutex_);
+  // SQLite gives its other files the rights of the database. Before SQLite has
+  // it open: closing it later would end SQLite's lock.
+  const int file = OpenPrivate(journal->path_);
+  if (file < 0) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("journal ", journal->path_, ": ", std::strerror(errno)));
+  }
+  close(file);
   const int code = sqlite3_open_v2(
       journal->path_.c_str(), &journal->database_,
       SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
       nullptr);
   if (code != SQLITE_OK) return journal->Error(code);
   DCP_RETURN_IF_ERROR(journal->Prepare());
+  DCP_RETURN_IF_ERROR(journal->CheckLast());
   return journal;
 }
 
 JobJournal::~JobJournal() {
   absl::MutexLock lock(&mutex_);
   sqlite3_close(database_);
+  if (last_file_ >= 0) close(last_file_);
+}
+
+absl::Status JobJournal::CheckLast() {
+  Statement select(*this,
+                   "SELECT seq FROM sqlite_sequence WHERE name = 'jobs'");
+  const int64_t in_database = select.Step() ? select.Number() : 0;
+  DCP_RETURN_IF_ERROR(select.status());
+  last_file_ = OpenPrivate(last_path_);
+  char text[kLastDigits + 1] = "";
+  if (last_file_ < 0 || pread(last_file_, text, kLastDigits, 0) < 0) {
+    return absl::UnavailableError(
+        absl::StrCat(last_path_, ": ", std::strerror(errno)));
+  }
+  int64_t last = 0;
+  if (absl::SimpleAtoi(text, &last) && last > in_database) {
+    return absl::DataLossError(absl::StrCat(
+        "journal ", path_, " is damaged: it knows of jobs up to number ",
+        in_database, ", but there were ", last, "; restore it, or remove ",
+        last_path_, " to go on without them"));
+  }
+  return WriteLast(in_database);
+}
+
+absl::Status JobJournal::WriteLast(int64_t number) {
+  const std::string text = absl::StrFormat("%0*d\n", kLastDigits, number);
+  if (pwrite(last_file_, text.data(), text.size(), 0) ==
+          static_cast<ssize_t>(text.size()) &&
+      fdatasync(last_file_) == 0) {
+    return absl::OkStatus();
+  }
+  return absl::UnavailableError(
+      absl::StrCat(last_path_, ": ", std::strerror(errno)));
 }
 
 absl::Status JobJournal::Error(int code) const {
@@ -289,6 +351,12 @@ absl::Status JobJournal::Add(Job& job) {
           .Bind(job.create_time)
           .Run());
   job.number = sqlite3_last_insert_rowid(database_);
+  // The job is there; without this only its loss would go unnoticed.
+  const absl::Status written = WriteLast(job.number);
+  if (!written.ok()) {
+    DCP_LOG(kWarning) << "event=journal_failed error="
+                      << LogText(written.message());
+  }
   return absl::OkStatus();
 }
 

@@ -1,8 +1,10 @@
 // JobJournal: jobs, how they ended, and how far the unfinished ones have come,
 // in an SQLite database "jobs.db" of the server's state directory, which it
-// locks. What a method has written when it returns survives a kill and a loss
-// of power. Thread-safe; methods block for a write to the disk, some
-// milliseconds.
+// locks. SQLite drops the end of a damaged write-ahead log without a word, and
+// a database that is empty is a sound one: "jobs.last", beside it, has the
+// number of the newest job. What a method has written when it returns survives
+// a kill and a loss of power. Thread-safe; methods block for a write to the
+// disk, some milliseconds.
 #ifndef SERVER_JOB_JOURNAL_H_
 #define SERVER_JOB_JOURNAL_H_
 
@@ -26,9 +28,10 @@ namespace dcp::server {
 
 class JobJournal {
  public:
-  // Makes directory and database where they are missing. FailedPrecondition
-  // for a journal that a newer server has written, Unavailable for one that
-  // another server uses, DataLoss for one that is damaged.
+  // Makes directory and database where they are missing, for this user only.
+  // FailedPrecondition for a journal that a newer server has written,
+  // Unavailable for one that another server uses, DataLoss for one that is
+  // damaged or does not know of jobs that were added to it.
   static absl::StatusOr<std::unique_ptr<JobJournal>> Open(
       const std::string& state_dir);
   ~JobJournal();
@@ -60,7 +63,12 @@ class JobJournal {
  private:
   class Statement;
 
-  explicit JobJournal(std::string path) : path_(std::move(path)) {}
+  JobJournal(std::string path, std::string last_path)
+      : path_(std::move(path)), last_path_(std::move(last_path)) {}
+
+  // Compares with the newest job of "jobs.last", which it makes or opens.
+  absl::Status CheckLast() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status WriteLast(int64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   absl::Status Prepare() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Execute(const char* sql) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -68,8 +76,10 @@ class JobJournal {
   absl::StatusOr<int64_t> Version() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::string path_;
+  const std::string last_path_;
   absl::Mutex mutex_;
   sqlite3* database_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  int last_file_ ABSL_GUARDED_BY(mutex_) = -1;
 };
 
 }  // namespace dcp::server

@@ -18,6 +18,8 @@
 #include "google/rpc/status.pb.h"
 #include "proto/rpc_status.h"
 #include "proto/utf8.h"
+#include "server/log_text.h"
+#include "server/token_bucket.h"
 
 namespace dcp::server {
 namespace {
@@ -110,6 +112,8 @@ absl::Status JobManager::Recover() {
     auto entry = std::make_shared<Entry>();
     entry->job = job;
     const bool ended = HasEnded(job.state);
+    const bool may_run =
+        job.state == JobMetadata::PENDING || job.num_restarts < kMaxRestarts;
     if (!ended) {
       DCP_RETURN_IF_ERROR(journal_.CountRestart(job.number));
       ++entry->job.num_restarts;
@@ -120,11 +124,21 @@ absl::Status JobManager::Recover() {
     {
       absl::MutexLock lock(&mutex_);
       Insert(entry);
-      if (!ended && !job.cancel_requested) {
+      if (!ended && !job.cancel_requested && may_run) {
         queue_.Push(job.client, job.number);
       }
     }
-    if (!ended && job.cancel_requested) Settle(entry);
+    if (ended) continue;
+    if (job.cancel_requested) {
+      Settle(entry);
+    } else if (!may_run) {
+      // It is not even looked at: that may be what ends the server.
+      Finish(entry, absl::ResourceExhaustedError(absl::StrCat(
+                        "the server has ended ", entry->job.num_restarts,
+                        " times before this job had, and does not try it "
+                        "again; what it has written may be left beside its "
+                        "destination")));
+    }
   }
   return absl::OkStatus();
 }
@@ -414,6 +428,7 @@ void JobManager::Insert(const EntryPtr& entry) {
   if (HasEnded(job.state)) {
     entry->place = Place::kEnded;
     ended_.emplace(job.end_time, job.number);
+    ++num_ended_[job.client];
     return;
   }
   ++num_live_[job.client];
@@ -425,6 +440,7 @@ void JobManager::Insert(const EntryPtr& entry) {
 void JobManager::Forget(const EntryPtr& entry) {
   const Job& job = entry->job;
   ended_.erase({job.end_time, job.number});
+  if (--num_ended_[job.client] == 0) num_ended_.erase(job.client);
   by_id_.erase(job.id);
   const auto same = by_request_id_.find({job.client, job.request.request_id});
   if (same != by_request_id_.end() && same->second == job.number) {
@@ -439,15 +455,25 @@ void JobManager::SetState(Entry& entry, JobState state) {
   entry.job.state = state;
 }
 
+int64_t JobManager::NextToForget() const {
+  if (ended_.empty()) return 0;
+  const auto oldest = ended_.begin();
+  if (oldest->first < absl::Now() - options_.keep_jobs) return oldest->second;
+  if (ended_.size() <= static_cast<size_t>(options_.max_ended_jobs)) return 0;
+  const auto most = std::max_element(
+      num_ended_.begin(), num_ended_.end(),
+      [](const auto& a, const auto& b) { return a.second < b.second; });
+  for (const auto& [time, number] : ended_) {
+    if (entries_.at(number)->job.client == most->first) return number;
+  }
+  return 0;
+}
+
 void JobManager::Prune() {
   std::vector<int64_t> numbers;
   {
     absl::MutexLock lock(&mutex_);
-    const absl::Time oldest = absl::Now() - options_.keep_jobs;
-    while (!ended_.empty() &&
-           (ended_.begin()->first < oldest ||
-            ended_.size() > static_cast<size_t>(options_.max_ended_jobs))) {
-      const int64_t number = ended_.begin()->second;
+    while (const int64_t number = NextToForget()) {
       const EntryPtr entry = entries_.at(number);
       Forget(entry);
       numbers.push_back(number);
@@ -684,34 +710,58 @@ void JobManager::Finish(const EntryPtr& entry,
       journal_.End(entry->job.number, state, now, outcome);
   if (!kept.ok()) {
     DCP_LOG(kError) << "event=journal_failed id=" << entry->job.id
-                    << " error=" << kept.message();
+                    << " error=" << LogText(kept.message());
+    absl::MutexLock lock(&mutex_);
+    unkept_.emplace_back(entry, response);
+    tick_.Signal();
+    return;
   }
   uint64_t bytes_read = 0;
   uint64_t bytes_written = 0;
+  absl::Time started;
   {
     absl::MutexLock lock(&mutex_);
     Job& job = entry->job;
     SetState(*entry, state);
     job.end_time = now;
+    started = job.start_time;
     entry->place = Place::kEnded;
-    if (!kept.ok()) entry->outcome = outcome;
     if (entry->controls != nullptr) {
       bytes_read = entry->controls->stats.bytes_read;
       bytes_written = entry->controls->stats.bytes_written;
     }
     ended_.emplace(now, job.number);
+    ++num_ended_[job.client];
     if (--num_live_[job.client] == 0) num_live_.erase(job.client);
     by_destination_.erase(job.request.destination);
   }
   metrics_.CountJob(KindName(entry->job.request.kind), StateName(state));
+  if (started != absl::InfinitePast()) {
+    metrics_.ObserveJob(KindName(entry->job.request.kind), now - started);
+  }
   metrics_.CountBytes("read", bytes_read);
   metrics_.CountBytes("written", bytes_written);
   DCP_LOG(kInfo) << "event=job_ended id=" << entry->job.id
+                 << " client=" << LogText(entry->job.client)
                  << " state=" << StateName(state)
+                 << " source=" << LogText(entry->job.request.source)
+                 << " destination=" << LogText(entry->job.request.destination)
                  << " bytes_read=" << bytes_read
-                 << " bytes_written=" << bytes_written;
+                 << " bytes_written=" << bytes_written
+                 << (response.ok() ? "" : " error=")
+                 << (response.ok() ? ""
+                                   : LogText(response.status().ToString()));
   Notify(entry);
   Prune();
+}
+
+void JobManager::FinishUnkept() {
+  std::vector<std::pair<EntryPtr, absl::StatusOr<std::string>>> unkept;
+  {
+    absl::MutexLock lock(&mutex_);
+    unkept.swap(unkept_);
+  }
+  for (const auto& [entry, response] : unkept) Finish(entry, response);
 }
 
 void JobManager::RunErrands() {
@@ -731,7 +781,7 @@ void JobManager::RunErrands() {
 }
 
 void JobManager::Tick() {
-  absl::Time pruned = absl::Now();
+  absl::Duration pruned = SteadyNow();
   while (true) {
     std::vector<EntryPtr> running;
     {
@@ -739,7 +789,8 @@ void JobManager::Tick() {
       if (exiting_) return;
       // A signal only ends the long wait early: a job has begun.
       const bool passed = tick_.WaitWithTimeout(
-          &mutex_, running_.empty() ? kPrunePeriod : kTickPeriod);
+          &mutex_,
+          running_.empty() && unkept_.empty() ? kPrunePeriod : kTickPeriod);
       if (exiting_) return;
       if (!passed) continue;
       for (const auto& [number, entry] : running_) {
@@ -751,9 +802,10 @@ void JobManager::Tick() {
       }
     }
     for (const EntryPtr& entry : running) Notify(entry);
-    if (absl::Now() - pruned >= kPrunePeriod) {
+    FinishUnkept();
+    if (SteadyNow() - pruned >= kPrunePeriod) {
       Prune();
-      pruned = absl::Now();
+      pruned = SteadyNow();
     }
   }
 }
@@ -804,19 +856,15 @@ JobManager::Operation JobManager::Describe(const Entry& entry) const {
 absl::StatusOr<JobManager::Operation> JobManager::Snapshot(
     const EntryPtr& entry) {
   Operation operation;
-  std::optional<JobOutcome> outcome;
   {
     absl::MutexLock lock(&mutex_);
     operation = Describe(*entry);
-    outcome = entry->outcome;
   }
   if (!operation.done()) return operation;
-  if (!outcome.has_value()) {
-    absl::StatusOr<JobOutcome> kept = journal_.Outcome(entry->job.number);
-    if (absl::IsNotFound(kept.status())) return NoSuchJob(operation.name());
-    DCP_RETURN_IF_ERROR(kept.status());
-    outcome = *std::move(kept);
-  }
+  const absl::StatusOr<JobOutcome> outcome =
+      journal_.Outcome(entry->job.number);
+  if (absl::IsNotFound(outcome.status())) return NoSuchJob(operation.name());
+  DCP_RETURN_IF_ERROR(outcome.status());
   DCP_RETURN_IF_ERROR(AddOutcome(*outcome, operation));
   return operation;
 }

@@ -44,6 +44,9 @@ namespace dcp::server {
 inline constexpr size_t kMaxWaitingPlans = 64;
 // Of one job: each is a stream that a client keeps open.
 inline constexpr size_t kMaxWatchers = 100;
+// How often a job may be found unfinished that had begun: one that ends the
+// server each time must not do so for ever.
+inline constexpr uint32_t kMaxRestarts = 20;
 // Operations of one page, and what they may take of a message (gRPC's clients
 // accept 4 MiB).
 inline constexpr int kMaxJobsPerPage = 1000;
@@ -134,8 +137,6 @@ class JobManager {
     std::shared_ptr<JobControls> controls;
     JobSize size;
     JobProgress progress;
-    // How it ended, where the journal could not take it.
-    std::optional<JobOutcome> outcome;
     std::map<uint64_t, Changed> watchers;
   };
   // Owners: entries_, and whoever works on the job.
@@ -184,9 +185,15 @@ class JobManager {
   void Settle(const EntryPtr& entry);
   // Ends a job that has no memory with `why`, or as an earlier run did.
   void GiveUp(const EntryPtr& entry, const absl::Status& why);
+  // Nobody hears of its end before the journal has it; where the journal cannot
+  // take it, Tick tries again.
   void Finish(const EntryPtr& entry,
               const absl::StatusOr<std::string>& response);
+  void FinishUnkept();
   void Prune();
+  // The job to forget next: one that is too old, or the oldest of the client
+  // that has the most; 0: none.
+  int64_t NextToForget() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   void SetState(Entry& entry, JobState state)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -222,6 +229,10 @@ class JobManager {
   std::map<std::string, int64_t> by_destination_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, int64_t> num_live_ ABSL_GUARDED_BY(mutex_);
   std::set<std::pair<absl::Time, int64_t>> ended_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, int64_t> num_ended_ ABSL_GUARDED_BY(mutex_);
+  // That have ended, which the journal could not take.
+  std::vector<std::pair<EntryPtr, absl::StatusOr<std::string>>> unkept_
+      ABSL_GUARDED_BY(mutex_);
   JobQueue queue_ ABSL_GUARDED_BY(mutex_);
   std::deque<EntryPtr> ready_ ABSL_GUARDED_BY(mutex_);
   std::map<int64_t, EntryPtr> running_ ABSL_GUARDED_BY(mutex_);

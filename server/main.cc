@@ -3,9 +3,12 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstring>
+#include <ctime>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -13,17 +16,21 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "dcp/base/log.h"
+#include "dcp/base/version.h"
 #include "grpc/support/log.h"
+#include "server/log_limiter.h"
+#include "server/log_line.h"
 #include "server/log_text.h"
+#include "server/log_writer.h"
 #include "server/server.h"
 #include "server/server_options.h"
+#include "server/systemd.h"
 
 namespace {
 
@@ -41,41 +48,54 @@ void RaiseFileLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// "2026-01-31T12:00:00.123Z I event=..."
-void LogWithTime() {
-  dcp::SetLogSink([](dcp::LogSeverity severity, absl::string_view line) {
-    static constexpr char kLetters[] = {'I', 'W', 'E'};
-    std::cerr << absl::StrCat(
-        absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(),
-                         absl::UTCTimeZone()),
-        " ", absl::string_view(&kLetters[static_cast<int>(severity)], 1), " ",
-        line, "\n");
-  });
-}
+// Lines of log go through `writer`, so that nobody waits for standard error, as
+// long as this.
+class LogToWriter {
+ public:
+  explicit LogToWriter(const dcp::server::LogFormat& format) {
+    dcp::SetLogSink([this, format](dcp::LogSeverity severity,
+                                   absl::string_view line) {
+      if (severity < format.lowest) return;
+      writer_.Write(dcp::server::LogLine(severity, line, absl::Now(), format));
+    });
+  }
+  ~LogToWriter() {
+    dcp::SetLogSink([](dcp::LogSeverity, absl::string_view) {});
+  }
 
-// What gRPC itself has to say is an event too.
+ private:
+  dcp::server::LogWriter writer_{STDERR_FILENO};
+};
+
+// What gRPC itself has to say is an event too; clients make it say much.
 void LogGrpc() {
   gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);
   gpr_set_log_function([](gpr_log_func_args* args) {
+    // Never destroyed: gRPC's threads may outlive main.
+    static dcp::server::LogLimiter& limiter =
+        *new dcp::server::LogLimiter("grpc");
+    if (!limiter.Allow()) return;
     DCP_LOG(kWarning) << "event=grpc message="
                       << dcp::server::LogText(args->message);
   });
 }
 
-// SIGTERM, SIGINT and our own, blocked in this thread and those that it starts:
-// before there is any other.
+// SIGTERM, SIGINT, SIGHUP and our own, blocked in this thread and those that it
+// starts: before there is any other.
 sigset_t BlockSignals() {
   sigset_t signals;
   sigemptyset(&signals);
-  for (int signal : {SIGINT, SIGTERM, kWakeSignal}) sigaddset(&signals, signal);
+  for (int signal : {SIGINT, SIGTERM, SIGHUP, kWakeSignal})
+    sigaddset(&signals, signal);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   // A client that leaves must not end the process.
   signal(SIGPIPE, SIG_IGN);
   return signals;
 }
 
-// Waits for signals in a thread of its own: the first is told to main, the
-// second stops the server, which outlives this.
+// Waits for signals in a thread of its own: the first that ends is told to
+// main, the second stops the server, which outlives this; SIGHUP makes it read
+// its files again. Also warns each day of a certificate that expires.
 class SignalWatch {
  public:
   SignalWatch(const sigset_t& signals, dcp::server::Server& server)
@@ -91,12 +111,15 @@ class SignalWatch {
  private:
   void Run() {
     while (true) {
-      int signal = 0;
-      if (sigwait(&signals_, &signal) != 0) continue;
+      static constexpr timespec kDay = {.tv_sec = 24 * 60 * 60, .tv_nsec = 0};
+      const int signal = sigtimedwait(&signals_, nullptr, &kDay);
       if (done_) return;
-      if (signal == kWakeSignal) continue;
+      if (signal < 0 && errno == EAGAIN) server_.WarnOfExpiry();
+      if (signal < 0 || signal == kWakeSignal) continue;
       DCP_LOG(kInfo) << "event=signal name=" << sigabbrev_np(signal);
-      if (first_.HasBeenNotified()) {
+      if (signal == SIGHUP) {
+        server_.Reload();
+      } else if (first_.HasBeenNotified()) {
         server_.Stop();
       } else {
         first_.Notify();
@@ -118,20 +141,23 @@ void Complain(const absl::Status& status) {
   }
 }
 
-int Serve(const dcp::server::ServerOptions& options) {
-  const sigset_t signals = BlockSignals();
+int Serve(const dcp::server::ServerOptions& options, const sigset_t& signals) {
+  if (options.check_config) {
+    const absl::Status status = dcp::server::Server::Check(options);
+    if (!status.ok()) {
+      Complain(status);
+      return kWrongOptions;
+    }
+    std::cout << "dcp-server: nothing is wrong" << std::endl;
+    return kStopped;
+  }
   absl::StatusOr<std::unique_ptr<dcp::server::Server>> server =
       dcp::server::Server::Create(options);
   if (!server.ok()) {
     Complain(server.status());
-    return options.check_config ||
-                   server.status().code() == absl::StatusCode::kInvalidArgument
+    return server.status().code() == absl::StatusCode::kInvalidArgument
                ? kWrongOptions
                : kFailed;
-  }
-  if (options.check_config) {
-    std::cout << "dcp-server: nothing is wrong" << std::endl;
-    return kStopped;
   }
   const absl::StatusOr<std::string> address = (*server)->Start();
   if (!address.ok()) {
@@ -143,7 +169,9 @@ int Serve(const dcp::server::ServerOptions& options) {
   DCP_LOG(kInfo) << "event=start address=" << *address
                  << " tls=" << (options.tls_cert.empty() ? "no" : "yes")
                  << " tokens=" << (options.tokens_file.empty() ? "no" : "yes");
+  dcp::server::NotifySystemd("READY=1");
   watch.WaitForFirst();
+  dcp::server::NotifySystemd("STOPPING=1");
   (*server)->Drain();
   return kStopped;
 }
@@ -152,8 +180,7 @@ int Serve(const dcp::server::ServerOptions& options) {
 
 int main(int argc, char** argv) {
   RaiseFileLimit();
-  LogWithTime();
-  LogGrpc();
+  const sigset_t signals = BlockSignals();
   const absl::StatusOr<dcp::server::ServerOptions> options =
       dcp::server::ParseServerOptions(
           std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc));
@@ -165,5 +192,11 @@ int main(int argc, char** argv) {
     std::cout << dcp::server::ServerHelp() << std::flush;
     return kStopped;
   }
-  return Serve(*options);
+  if (options->version) {
+    std::cout << "dcp-server " << dcp::kVersion << std::endl;
+    return kStopped;
+  }
+  const LogToWriter log(options->log);
+  LogGrpc();
+  return Serve(*options, signals);
 }

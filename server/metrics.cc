@@ -10,10 +10,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "dcp/base/check.h"
+#include "dcp/base/version.h"
 #include "prometheus/collectable.h"
 #include "prometheus/counter.h"
 #include "prometheus/exposer.h"
 #include "prometheus/family.h"
+#include "prometheus/gauge.h"
+#include "prometheus/histogram.h"
 #include "prometheus/metric_family.h"
 #include "prometheus/registry.h"
 #include "prometheus/text_serializer.h"
@@ -106,9 +109,31 @@ prometheus::Family<prometheus::Counter>& NewCounters(
   return prometheus::BuildCounter().Name(name).Help(help).Register(registry);
 }
 
+// Inspects take milliseconds, streams minutes.
+const std::vector<double>& RequestSeconds() {
+  static const auto& bounds = *new std::vector<double>{
+      .001, .005, .01, .05, .1, .5, 1, 5, 10, 60, 600, 3600};
+  return bounds;
+}
+
+const std::vector<double>& JobSeconds() {
+  static const auto& bounds = *new std::vector<double>{
+      .1, 1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600};
+  return bounds;
+}
+
 }  // namespace
 
 struct Metrics::Impl {
+  Impl() {
+    prometheus::BuildGauge()
+        .Name("tessera_build_info")
+        .Help("1; the label says which version runs.")
+        .Register(*registry)
+        .Add({{"version", kVersion}})
+        .Set(1);
+  }
+
   // Shared with the exposer, which keeps weak references.
   std::shared_ptr<prometheus::Registry> registry =
       std::make_shared<prometheus::Registry>();
@@ -121,6 +146,16 @@ struct Metrics::Impl {
       *registry, "tessera_bytes_total",
       "Payload that was read from disks, written to disks, streamed "
       "to clients, and streamed without a read of its own.");
+  prometheus::Family<prometheus::Histogram>& request_seconds =
+      prometheus::BuildHistogram()
+          .Name("tessera_request_seconds")
+          .Help("How long calls took.")
+          .Register(*registry);
+  prometheus::Family<prometheus::Histogram>& job_seconds =
+      prometheus::BuildHistogram()
+          .Name("tessera_job_seconds")
+          .Help("How long jobs took, from their last start to their end.")
+          .Register(*registry);
   std::unique_ptr<prometheus::Exposer> exposer;
 
   std::shared_ptr<void> Add(const std::string& name, const std::string& help,
@@ -151,6 +186,17 @@ void Metrics::CountJob(absl::string_view kind, absl::string_view state) {
 void Metrics::CountBytes(absl::string_view what, uint64_t bytes) {
   impl_->bytes.Add({{"what", std::string(what)}})
       .Increment(static_cast<double>(bytes));
+}
+
+void Metrics::ObserveRequest(absl::string_view method, absl::Duration time) {
+  impl_->request_seconds
+      .Add({{"method", std::string(method)}}, RequestSeconds())
+      .Observe(absl::ToDoubleSeconds(time));
+}
+
+void Metrics::ObserveJob(absl::string_view kind, absl::Duration time) {
+  impl_->job_seconds.Add({{"kind", std::string(kind)}}, JobSeconds())
+      .Observe(absl::ToDoubleSeconds(time));
 }
 
 std::shared_ptr<void> Metrics::AddGauge(const std::string& name,

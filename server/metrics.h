@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 
 namespace dcp::server {
 
@@ -28,6 +29,11 @@ class Metrics {
   // tessera_bytes_total{what}: "read", "written", "streamed", "shared" (that a
   // stream had without a read)
   void CountBytes(absl::string_view what, uint64_t bytes);
+
+  // tessera_request_seconds{method} and tessera_job_seconds{kind}: histograms
+  // of how long they took
+  void ObserveRequest(absl::string_view method, absl::Duration time);
+  void ObserveJob(absl::string_view kind, absl::Duration time);
 
   // A gauge of that name, asked when it is scraped, in the scraper's thread:
   // "tessera_jobs_running", "tessera_jobs_queued", "tessera_streams",

@@ -9,6 +9,7 @@
 //      closed.
 #include "server/server.h"
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <thread>
@@ -45,7 +46,9 @@
 #include "server/metrics.h"
 #include "server/operations_service.h"
 #include "server/option_value.h"
+#include "server/process_metrics.h"
 #include "server/state_dir.h"
+#include "server/steady_alarm.h"
 #include "server/tls_files.h"
 
 namespace dcp::server {
@@ -67,6 +70,8 @@ constexpr int64_t kOtherCallsOfAll = 2000;
 // gRPC's own buffers, of requests and connections; beyond it connections are
 // closed. Payload is counted in the memory budget.
 constexpr size_t kTransportBytes = size_t{512} << 20;
+// Long enough for people to renew a certificate by hand.
+constexpr absl::Duration kWarnOfExpiry = absl::Hours(24 * 30);
 // Of the calls that gRPC serves with a thread each: reflection only.
 constexpr int kMaxSyncThreads = 16;
 
@@ -109,29 +114,40 @@ std::string WithPort(absl::string_view address, int port) {
   return absl::StrCat(address.substr(0, address.rfind(':') + 1), port);
 }
 
+absl::Status CheckListen(const ServerOptions& options) {
+  if (!options.tls_cert.empty() || options.allow_insecure ||
+      IsLoopback(options.listen)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "listen on ", options.listen, " without TLS: other machines reach it"));
+}
+
 }  // namespace
 
 struct Server::Impl {
   Impl(const ServerOptions& all_options, Access checked_access,
        StateDir taken_dir, std::unique_ptr<JobJournal> opened_journal,
-       std::shared_ptr<grpc::ServerCredentials> made_credentials)
+       ServerTls loaded_tls)
       : options(all_options),
         access(std::move(checked_access)),
         state_dir(std::move(taken_dir)),
         journal(std::move(opened_journal)),
-        credentials(std::move(made_credentials)),
+        tls(std::move(loaded_tls)),
+        expiry_seconds(absl::ToUnixSeconds(tls.expiry())),
         budget(options.max_memory_bytes,
                DivideMemory(options.max_memory_bytes, options.num_readers)
                    .calls_bytes),
-        calls(metrics),
+        calls(metrics, &access),
         runner(*fs, access, options) {}
 
   // In the order in which they need each other.
   const ServerOptions options;
-  const Access access;
+  Access access;
   const StateDir state_dir;
   const std::unique_ptr<JobJournal> journal;
-  const std::shared_ptr<grpc::ServerCredentials> credentials;
+  ServerTls tls;
+  std::atomic<int64_t> expiry_seconds;  // of its certificate, for scrapers
   const std::unique_ptr<FileSystem> fs = NewPosixFileSystem();
   Metrics metrics;
   MemoryBudget budget;
@@ -154,10 +170,19 @@ struct Server::Impl {
       std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor> grpc);
   absl::Status StartServices();
   absl::StatusOr<std::string> Start();
+  void WarnOfExpiry() const;
+  void StopAll();
   void Drain();
 };
 
 void Server::Impl::AddGauges() {
+  gauges = AddProcessMetrics(metrics);
+  if (tls.expiry() != absl::InfiniteFuture()) {
+    gauges.push_back(metrics.AddGauge(
+        "tessera_certificate_expiry_seconds",
+        "When the server's certificate expires, since 1970.",
+        [this] { return static_cast<double>(expiry_seconds); }));
+  }
   gauges.push_back(metrics.AddGauge(
       "tessera_calls", "Calls that go on.",
       [this] { return static_cast<double>(calls.num_calls()); }));
@@ -202,7 +227,7 @@ absl::StatusOr<std::string> Server::Impl::Start() {
       connections = builder.experimental().AddExternalConnectionAcceptor(
           grpc::ServerBuilder::experimental_type::ExternalConnectionType::
               FROM_FD,
-          credentials);
+          tls.credentials());
   builder.RegisterService(checkpoint_service.get());
   builder.RegisterService(job_service.get());
   builder.RegisterService(operations_service.get());
@@ -213,6 +238,12 @@ absl::StatusOr<std::string> Server::Impl::Start() {
   builder.experimental().SetInterceptorCreators(std::move(interceptors));
   grpc_server = builder.BuildAndStart();
   DCP_CHECK(grpc_server != nullptr, "gRPC does not start");
+  for (const char* service :
+       {tessera::v1::CheckpointService::service_full_name(),
+        tessera::v1::JobService::service_full_name(),
+        google::longrunning::Operations::service_full_name()}) {
+    grpc_server->GetHealthCheckService()->SetServingStatus(service, true);
+  }
   const std::string address = listener.address();
   Accept(std::move(listener), connections);
   return address;
@@ -243,6 +274,7 @@ void Server::Impl::Accept(
         grpc->HandleNewConnection(&connection);
       });
   AddConnectionMetrics();
+  WarnOfExpiry();
 }
 
 void Server::Impl::AddConnectionMetrics() {
@@ -259,6 +291,21 @@ void Server::Impl::AddConnectionMetrics() {
       [] { return static_cast<double>(NumConnectionsCut()); }));
 }
 
+void Server::Impl::WarnOfExpiry() const {
+  const absl::Duration left = tls.expiry() - absl::Now();
+  if (left > kWarnOfExpiry) return;
+  DCP_LOG(kWarning) << "event=certificate_expires time="
+                    << absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", tls.expiry(),
+                                        absl::UTCTimeZone())
+                    << " days=" << left / absl::Hours(24);
+}
+
+void Server::Impl::StopAll() {
+  calls.Interrupt();
+  // Cuts the other Drain short.
+  if (jobs != nullptr) jobs->Drain(absl::InfinitePast());
+}
+
 void Server::Impl::Drain() {
   if (grpc_server == nullptr) return;
   DCP_LOG(kInfo) << "event=drain calls=" << calls.num_calls();
@@ -266,10 +313,12 @@ void Server::Impl::Drain() {
     health->Shutdown();
   }
   checkpoint_service->Drain();
-  const absl::Time deadline = absl::Now() + options.drain;
-  std::jthread drain_jobs([&] { jobs->Drain(deadline); });
-  const bool idle = calls.WaitUntilIdle(deadline);
-  drain_jobs.join();
+  bool idle = false;
+  {
+    const SteadyAlarm deadline(options.drain, [this] { StopAll(); });
+    std::jthread drain_jobs([this] { jobs->Drain(absl::InfiniteFuture()); });
+    idle = calls.WaitUntilIdle();
+  }
   acceptor->Stop();
   grpc_server->Shutdown(absl::ToChronoTime(absl::Now()));
   grpc_server->Wait();
@@ -284,33 +333,50 @@ Server::~Server() {
   Drain();
 }
 
+absl::Status Server::Check(const ServerOptions& options) {
+  DCP_RETURN_IF_ERROR(CheckListen(options));
+  DCP_RETURN_IF_ERROR(
+      Access::Load(options.roots, options.tokens_file).status());
+  DCP_RETURN_IF_ERROR(ServerTls::Load(options).status());
+  return StateDir::Check(options.state_dir, options.roots);
+}
+
 absl::StatusOr<std::unique_ptr<Server>> Server::Create(
     const ServerOptions& options) {
-  if (options.tls_cert.empty() && !options.allow_insecure &&
-      !IsLoopback(options.listen)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "listen on ", options.listen, " without TLS: other machines reach it"));
-  }
+  DCP_RETURN_IF_ERROR(CheckListen(options));
   DCP_ASSIGN_OR_RETURN(Access access,
                        Access::Load(options.roots, options.tokens_file));
-  DCP_ASSIGN_OR_RETURN(auto credentials, MakeServerCredentials(options));
+  DCP_ASSIGN_OR_RETURN(ServerTls tls, ServerTls::Load(options));
   DCP_ASSIGN_OR_RETURN(StateDir state_dir,
                        StateDir::Open(options.state_dir, options.roots));
   DCP_ASSIGN_OR_RETURN(std::unique_ptr<JobJournal> journal,
                        JobJournal::Open(state_dir.path()));
   return std::unique_ptr<Server>(new Server(
       std::make_unique<Impl>(options, std::move(access), std::move(state_dir),
-                             std::move(journal), std::move(credentials))));
+                             std::move(journal), std::move(tls))));
 }
 
 absl::StatusOr<std::string> Server::Start() { return impl_->Start(); }
 
 void Server::Drain() { impl_->Drain(); }
 
-void Server::Stop() {
-  impl_->calls.Interrupt();
-  // Cuts the other Drain short.
-  if (impl_->jobs != nullptr) impl_->jobs->Drain(absl::InfinitePast());
+void Server::Reload() {
+  const auto tell = [](absl::string_view what, const absl::Status& status) {
+    if (status.ok()) {
+      DCP_LOG(kInfo) << "event=reload of=" << what;
+    } else {
+      DCP_LOG(kError) << "event=reload_failed of=" << what
+                      << " error=" << LogText(status.message());
+    }
+  };
+  tell("tokens", impl_->access.Reload());
+  tell("certificates", impl_->tls.Reload());
+  impl_->expiry_seconds = absl::ToUnixSeconds(impl_->tls.expiry());
+  impl_->WarnOfExpiry();
 }
+
+void Server::WarnOfExpiry() const { impl_->WarnOfExpiry(); }
+
+void Server::Stop() { impl_->StopAll(); }
 
 }  // namespace dcp::server

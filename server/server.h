@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/server_options.h"
 
@@ -19,6 +20,9 @@ class Server {
   // what is wrong.
   static absl::StatusOr<std::unique_ptr<Server>> Create(
       const ServerOptions& options);
+  // What Create checks, without taking or making anything: also beside a server
+  // that runs with these options.
+  static absl::Status Check(const ServerOptions& options);
   // As Drain after Stop.
   ~Server();
   Server(const Server&) = delete;
@@ -32,6 +36,12 @@ class Server {
   // when the calls and jobs that go on have ended; after options.drain or Stop
   // calls are cancelled and jobs stopped, which go on at the next start.
   void Drain();
+  // Reads tokens and certificates again, and logs what came of it; what is
+  // wrong stays as it was. One thread at a time.
+  void Reload();
+  // Logs a warning where the certificate expires within a month.
+  void WarnOfExpiry() const;
+
   // Makes Drain stop jobs and cancel calls at once. Waits for jobs to stop, a
   // block's time.
   void Stop();

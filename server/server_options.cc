@@ -81,6 +81,29 @@ absl::Status StoreBytes(absl::string_view value, uint64_t min, uint64_t max,
   return absl::OkStatus();
 }
 
+absl::Status ApplyLogLevel(absl::string_view value, ServerOptions& options) {
+  if (value == "info") {
+    options.log.lowest = LogSeverity::kInfo;
+  } else if (value == "warning") {
+    options.log.lowest = LogSeverity::kWarning;
+  } else if (value == "error") {
+    options.log.lowest = LogSeverity::kError;
+  } else {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", value, "' is not info, warning or error"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ApplyLogFormat(absl::string_view value, ServerOptions& options) {
+  if (value != "text" && value != "json") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", value, "' is not text or json"));
+  }
+  options.log.json = value == "json";
+  return absl::OkStatus();
+}
+
 // More memory than any machine has is a mistake in the unit.
 constexpr uint64_t kMostMemoryBytes = uint64_t{64} << 40;
 
@@ -205,11 +228,16 @@ constexpr OptionRow kRows[] = {
      [](absl::string_view value, ServerOptions& options) {
        return Store(ParseAddress(value, false), options.metrics_listen);
      }},
+    {"log-level", "LEVEL", false,
+     "What is logged at least: info, warning or error.", &ApplyLogLevel},
+    {"log-format", "FORMAT", false, "Lines of text, or of json for programs.",
+     &ApplyLogFormat},
 };
 
 // Only on the command line.
 constexpr absl::string_view kConfig = "config";
 constexpr absl::string_view kCheckConfig = "check-config";
+constexpr absl::string_view kVersion = "version";
 constexpr absl::string_view kHelp = "help";
 
 const OptionRow* FindRow(absl::string_view key) {
@@ -223,7 +251,7 @@ std::string UnknownKey(absl::string_view key, bool on_command_line) {
   std::vector<absl::string_view> keys;
   for (const OptionRow& row : kRows) keys.push_back(row.key);
   if (on_command_line) {
-    keys.insert(keys.end(), {kConfig, kCheckConfig, kHelp});
+    keys.insert(keys.end(), {kConfig, kCheckConfig, kVersion, kHelp});
   }
   const absl::string_view nearest = NearestWord(key, keys);
   return nearest.empty()
@@ -381,6 +409,8 @@ std::string DefaultOf(absl::string_view key) {
   if (key == "max-request") return FormatBytes(options.max_request_bytes);
   if (key == "keep-jobs") return FormatTime(options.keep_jobs);
   if (key == "max-ended-jobs") return absl::StrCat(options.max_ended_jobs);
+  if (key == "log-level") return "info";
+  if (key == "log-format") return "text";
   if (key == "drain") return FormatTime(options.drain);
   return "";
 }
@@ -410,6 +440,8 @@ absl::StatusOr<ServerOptions> ParseServerOptions(
   for (Setting& flag : flags) {
     if (flag.key == kHelp) {
       parser.options.help = true;
+    } else if (flag.key == kVersion) {
+      parser.options.version = true;
     } else if (flag.key == kCheckConfig) {
       parser.options.check_config = true;
     } else if (flag.key != kConfig) {
@@ -424,7 +456,7 @@ absl::StatusOr<ServerOptions> ParseServerOptions(
       parser.Complain(flag, settings.status().message());
     }
   }
-  if (parser.options.help) return parser.options;
+  if (parser.options.help || parser.options.version) return parser.options;
   // Roots of the command line stand instead of the file's.
   if (std::any_of(rest.begin(), rest.end(), [](const Setting& setting) {
         return setting.key == "root" || setting.key == "read-only-root";
@@ -457,7 +489,8 @@ std::string ServerHelp() {
       "\n"
       "SIGTERM and SIGINT drain it: no new calls, those that go on may end,\n"
       "and jobs too; those that do not go on at the next start. A second one\n"
-      "stops calls and jobs at once.\n"
+      "stops calls and jobs at once. SIGHUP makes it read tokens and\n"
+      "certificates again.\n"
       "\n"
       "Options of the command line only:\n";
   AppendHelp("--config=FILE",
@@ -468,6 +501,7 @@ std::string ServerHelp() {
              "Say what is wrong with options, files and folders,\n"
              "and end without serving: 0 if nothing is.",
              text);
+  AppendHelp("--version", "The version.", text);
   AppendHelp("--help", "This text.", text);
   text += "\nOptions there and in the file:\n";
   for (const OptionRow& row : kRows) {

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/access.h"
+#include "server/log_line.h"
 
 namespace dcp::server {
 
@@ -52,7 +53,10 @@ struct ServerOptions {
   // Of Prometheus' HTTP endpoint; empty: none.
   std::string metrics_listen;
 
+  LogFormat log;
+
   bool check_config = false;
+  bool version = false;
   bool help = false;
 };
 

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "dcp/base/status.h"
 
 namespace dcp::server {
 namespace {
@@ -24,13 +25,9 @@ absl::Status Refuse(absl::string_view path, absl::string_view why) {
       absl::StrCat("state-dir ", path, ": ", why));
 }
 
-}  // namespace
-
-absl::StatusOr<StateDir> StateDir::Open(const std::string& path,
-                                        const std::vector<Root>& roots) {
-  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
-    return Refuse(path, strerror(errno));
-  }
+// Where the directory really is; it must be there.
+absl::StatusOr<std::string> RealPath(const std::string& path,
+                                     const std::vector<Root>& roots) {
   char real[PATH_MAX];
   if (realpath(path.c_str(), real) == nullptr) {
     return Refuse(path, strerror(errno));
@@ -44,6 +41,17 @@ absl::StatusOr<StateDir> StateDir::Open(const std::string& path,
       return Refuse(path, absl::StrCat("lies below the root ", root.path));
     }
   }
+  return std::string(real);
+}
+
+}  // namespace
+
+absl::StatusOr<StateDir> StateDir::Open(const std::string& path,
+                                        const std::vector<Root>& roots) {
+  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
+    return Refuse(path, strerror(errno));
+  }
+  DCP_ASSIGN_OR_RETURN(const std::string real, RealPath(path, roots));
   const std::string lock = absl::StrCat(real, "/", kLockName);
   const int fd =
       open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -54,6 +62,22 @@ absl::StatusOr<StateDir> StateDir::Open(const std::string& path,
         absl::StrCat("state-dir ", path, ": another server uses it"));
   }
   return StateDir(real, fd);
+}
+
+absl::Status StateDir::Check(const std::string& path,
+                             const std::vector<Root>& roots) {
+  struct stat info;
+  const bool exists = stat(path.c_str(), &info) == 0;
+  if (!exists && errno != ENOENT) return Refuse(path, strerror(errno));
+  if (exists && !S_ISDIR(info.st_mode)) return Refuse(path, strerror(ENOTDIR));
+  // Where it is not there, it is made in its parent.
+  const std::string directory =
+      exists ? path : absl::StrCat(path.substr(0, path.rfind('/')), "/");
+  DCP_RETURN_IF_ERROR(RealPath(directory, roots).status());
+  if (access(directory.c_str(), W_OK | X_OK) != 0) {
+    return Refuse(directory, strerror(errno));
+  }
+  return absl::OkStatus();
 }
 
 StateDir::~StateDir() {

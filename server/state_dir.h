@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "server/access.h"
@@ -22,6 +23,9 @@ class StateDir {
   // server has it.
   static absl::StatusOr<StateDir> Open(const std::string& path,
                                        const std::vector<Root>& roots);
+  // Whether Open would succeed if no other server had it. Makes nothing.
+  static absl::Status Check(const std::string& path,
+                            const std::vector<Root>& roots);
   StateDir(StateDir&& other) noexcept
       : path_(std::move(other.path_)), lock_(std::exchange(other.lock_, -1)) {}
   StateDir& operator=(StateDir&&) = delete;

@@ -225,7 +225,17 @@ void TensorStream::Step(Events events) {
   if (!ending_ && !status.ok()) End(status);
   if (!ending_ || writing_) return;
   finished_ = true;
+  LogEnd();
   Finish(ToRpcStatus(status_));
+}
+
+// Who got how much of what.
+void TensorStream::LogEnd() const {
+  if (!opened_.has_value()) return;
+  DCP_LOG(kInfo) << "event=stream client=" << LogText(client_.name())
+                 << " path=" << LogText(request_.source().path())
+                 << " bytes=" << sent_bytes_
+                 << " code=" << absl::StatusCodeToString(status_.code());
 }
 
 // An error ends the stream.
@@ -233,7 +243,8 @@ absl::Status TensorStream::Take(Events& events) {
   if (events.written) {
     writing_ = false;
     if (!events.write_failed) {
-      context_.metrics.CountBytes("streamed", std::exchange(writing_bytes_, 0));
+      context_.metrics.CountBytes("streamed", writing_bytes_);
+      sent_bytes_ += std::exchange(writing_bytes_, 0);
     }
   }
   if (events.cancelled) return absl::CancelledError("the call was cancelled");

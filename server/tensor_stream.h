@@ -98,6 +98,7 @@ class TensorStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   void WriteChunk();
   void Write();
   void End(const absl::Status& status);
+  void LogEnd() const;
 
   StreamContext& context_;
   grpc::CallbackServerContext& call_;
@@ -138,6 +139,7 @@ class TensorStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   grpc::ByteBuffer buffer_;    // of the message that is being written
   bool writing_ = false;
   uint64_t writing_bytes_ = 0;
+  uint64_t sent_bytes_ = 0;
   absl::Status status_;  // why it ends
   bool ending_ = false;
   bool finished_ = false;

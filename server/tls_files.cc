@@ -1,19 +1,32 @@
 #include "server/tls_files.h"
 
 #include <openssl/err.h>
+#include <openssl/pem.h>
 #include <openssl/ssl.h>
+#include <openssl/x509.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
+#include <ctime>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "dcp/base/check.h"
 #include "dcp/base/status.h"
 #include "grpcpp/security/server_credentials.h"
+#include "grpcpp/security/tls_certificate_provider.h"
+#include "grpcpp/security/tls_credentials_options.h"
 #include "server/text_file.h"
 
 namespace dcp::server {
 namespace {
+
+// How often gRPC looks whether the files have changed.
+constexpr unsigned int kWatchSeconds = 1;
 
 absl::StatusOr<std::string> ReadPem(const std::string& path) {
   DCP_ASSIGN_OR_RETURN(std::string text, ReadTextFile(path));
@@ -65,18 +78,68 @@ absl::StatusOr<TlsFiles> ReadTlsFiles(const ServerOptions& options) {
   return files;
 }
 
-absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
-    const ServerOptions& options) {
-  if (options.tls_cert.empty()) return grpc::InsecureServerCredentials();
-  DCP_ASSIGN_OR_RETURN(TlsFiles files, ReadTlsFiles(options));
-  grpc::SslServerCredentialsOptions ssl(
-      files.client_ca.empty()
-          ? GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE
-          : GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
-  ssl.pem_root_certs = std::move(files.client_ca);
-  ssl.pem_key_cert_pairs.push_back(
-      {std::move(files.key), std::move(files.cert)});
-  return grpc::SslServerCredentials(ssl);
+absl::StatusOr<absl::Time> ExpiryOf(const std::string& pem) {
+  const std::unique_ptr<BIO, decltype(&BIO_free)> bio(
+      BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())), &BIO_free);
+  const std::unique_ptr<X509, decltype(&X509_free)> cert(
+      PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr), &X509_free);
+  std::tm utc{};
+  if (cert == nullptr ||
+      ASN1_TIME_to_tm(X509_get0_notAfter(cert.get()), &utc) != 1) {
+    ERR_clear_error();
+    return absl::InvalidArgumentError("the certificate has no time of expiry");
+  }
+  return absl::FromTM(utc, absl::UTCTimeZone());
+}
+
+ServerTls::MemoryFile::MemoryFile() : fd_(memfd_create("tls", MFD_CLOEXEC)) {
+  DCP_CHECK(fd_ >= 0, std::strerror(errno));
+}
+
+ServerTls::MemoryFile::~MemoryFile() {
+  if (fd_ >= 0) close(fd_);
+}
+
+std::string ServerTls::MemoryFile::path() const {
+  return absl::StrCat("/proc/self/fd/", fd_);
+}
+
+void ServerTls::MemoryFile::Write(const std::string& text) const {
+  DCP_CHECK(pwrite(fd_, text.data(), text.size(), 0) ==
+                    static_cast<ssize_t>(text.size()) &&
+                ftruncate(fd_, static_cast<off_t>(text.size())) == 0,
+            std::strerror(errno));
+}
+
+absl::StatusOr<ServerTls> ServerTls::Load(const ServerOptions& options) {
+  ServerTls tls(options);
+  if (options.tls_cert.empty()) {
+    tls.credentials_ = grpc::InsecureServerCredentials();
+    return tls;
+  }
+  DCP_RETURN_IF_ERROR(tls.Reload());
+  const bool mutual = !options.tls_client_ca.empty();
+  grpc::experimental::TlsServerCredentialsOptions of_grpc(
+      std::make_shared<grpc::experimental::FileWatcherCertificateProvider>(
+          tls.key_.path(), tls.cert_.path(),
+          mutual ? tls.client_ca_.path() : "", kWatchSeconds));
+  of_grpc.watch_identity_key_cert_pairs();
+  if (mutual) of_grpc.watch_root_certs();
+  of_grpc.set_cert_request_type(
+      mutual ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
+             : GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE);
+  tls.credentials_ = grpc::experimental::TlsServerCredentials(of_grpc);
+  return tls;
+}
+
+absl::Status ServerTls::Reload() {
+  if (options_.tls_cert.empty()) return absl::OkStatus();
+  DCP_ASSIGN_OR_RETURN(const TlsFiles files, ReadTlsFiles(options_));
+  DCP_ASSIGN_OR_RETURN(expiry_, ExpiryOf(files.cert));
+  cert_.Write(files.cert);
+  key_.Write(files.key);
+  client_ca_.Write(files.client_ca);
+  return absl::OkStatus();
 }
 
 }  // namespace dcp::server

@@ -5,8 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "dcp/base/version.h"
 #include "tools/option_table.h"
-#include "tools/version.h"
 
 namespace dcp::tools {
 namespace {

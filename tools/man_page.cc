@@ -6,9 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "dcp/base/version.h"
 #include "tools/help.h"
 #include "tools/option_table.h"
-#include "tools/version.h"
 
 namespace dcp::tools {
 namespace {

@@ -294,5 +294,26 @@ TEST_F(AccessTest, TheFileMustBeSafe) {
   EXPECT_THAT(Access::Load(roots, Path("data")), StatusIs(kInvalid));
 }
 
+TEST_F(AccessTest, TokensAreReadAgain) {
+  const std::string file =
+      dir_.WriteFile("tokens", absl::StrCat("alice ", kAlice));
+  ASSERT_OK_AND_ASSIGN(
+      Access access,
+      Access::Load({{.path = dir_.Join("data"), .writable = true}}, file));
+  ASSERT_OK_AND_ASSIGN(const Client* alice, access.AuthenticateToken("alice"));
+  dir_.WriteFile("tokens", absl::StrCat("bob ", kBob));
+  EXPECT_OK(access.AuthenticateToken("alice"));
+  ASSERT_OK(access.Reload());
+  EXPECT_THAT(access.AuthenticateToken("alice"),
+              StatusIs(absl::StatusCode::kUnauthenticated));
+  EXPECT_OK(access.AuthenticateToken("bob"));
+  EXPECT_EQ(access.FindClient("alice"), nullptr);
+  EXPECT_EQ(alice->name(), "alice") << "calls that go on still use it";
+  dir_.WriteFile("tokens", "no line\n");
+  EXPECT_THAT(access.Reload(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                        HasSubstr("tokens:1")));
+  EXPECT_OK(access.AuthenticateToken("bob"));
+}
+
 }  // namespace
 }  // namespace dcp::server

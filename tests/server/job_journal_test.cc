@@ -1,6 +1,7 @@
 #include "server/job_journal.h"
 
 #include <sqlite3.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -124,6 +125,54 @@ TEST_F(JobJournalTest, KeepsWhatHappensToAJob) {
   EXPECT_EQ(outcome.error, "broken");
   EXPECT_EQ(outcome.response, "");
   EXPECT_THAT(*journal_->Records(job.number), IsEmpty());
+}
+
+TEST_F(JobJournalTest, IsForThisUserOnly) {
+  const mode_t before = umask(0);
+  Open();
+  Job job = SampleJob("one");
+  ASSERT_OK(journal_->Add(job));
+  for (const auto& entry : std::filesystem::directory_iterator(state())) {
+    struct stat info;
+    ASSERT_EQ(stat(entry.path().c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 0777, 0600) << entry.path();
+  }
+  // As an older server left it.
+  journal_.reset();
+  ASSERT_EQ(chmod(path().c_str(), 0644), 0);
+  Open();
+  umask(before);
+  struct stat info;
+  ASSERT_EQ(stat(path().c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600);
+}
+
+TEST_F(JobJournalTest, LostJobsAreNoticed) {
+  Open();
+  Job job = SampleJob("one");
+  ASSERT_OK(journal_->Add(job));
+  journal_.reset();
+  const std::string kept = testing::ReadFile(path());
+  Open();
+  job = SampleJob("two");
+  ASSERT_OK(journal_->Add(job));
+  journal_.reset();
+  const std::string newest = testing::ReadFile(path());
+  for (const std::string& damaged : {std::string(), kept}) {
+    dir_.WriteFile("state/jobs.db", damaged);
+    EXPECT_THAT(JobJournal::Open(state()).status(),
+                StatusIs(absl::StatusCode::kDataLoss,
+                         HasSubstr("there were 2; restore it, or remove")));
+  }
+  dir_.WriteFile("state/jobs.db", newest);
+  Open();
+  EXPECT_EQ(journal_->Jobs()->size(), 2u);
+  // Without them, as the message says.
+  journal_.reset();
+  dir_.WriteFile("state/jobs.db", "");
+  std::filesystem::remove(dir_.Join("state/jobs.last"));
+  Open();
+  EXPECT_THAT(*journal_->Jobs(), IsEmpty());
 }
 
 TEST_F(JobJournalTest, NumbersAreNeverUsedAgain) {

@@ -2,6 +2,10 @@
 // job_server.h.
 #include "server/job_manager.h"
 
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <set>
@@ -15,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/log.h"
 #include "gmock/gmock.h"
@@ -357,6 +362,105 @@ TEST_F(JobManagerTest, ForgetsTheOldestThatHaveEnded) {
   settings_.options.keep_jobs = absl::ZeroDuration();
   Start();
   EXPECT_EQ(server_->List()->operations_size(), 0);
+}
+
+TEST_F(JobManagerTest, AClientsManyJobsLeaveThoseOfOthers) {
+  // Of "one" and "two".
+  const std::string write = " write=" + dir_.Join("data") + "\n";
+  settings_.tokens =
+      "a 7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed" +
+      write +
+      "b 3fc4ccfe745870e2c0d99f71f30ff0656c8dedd41cc1d7d3d376b0dbe685e2f3" +
+      write;
+  settings_.options.max_ended_jobs = 3;
+  Start();
+  server_->set_token("two");
+  const std::string first = Submit("two");
+  ASSERT_OK(server_->Wait(first));
+  server_->set_token("one");
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_OK(server_->Wait(Submit(absl::StrCat("one-", i))));
+  }
+  // The last may still be on its way to forget.
+  server_->Stop();
+  Start();
+  server_->set_token("one");
+  EXPECT_EQ(server_->List()->operations_size(), 2);
+  server_->set_token("two");
+  EXPECT_OK(server_->Get(first).status());
+}
+
+TEST_F(JobManagerTest, AnEndThatTheJournalCannotTakeIsNotToldBefore) {
+  std::string name;
+  {
+    Gate gate(*server_, "OpenForRead", "source");
+    tessera::v1::VerifyRequest request;
+    request.mutable_source()->set_path(server_->data("source"));
+    grpc::ClientContext context;
+    server_->Prepare(context);
+    Operation operation;
+    ASSERT_TRUE(server_->jobs().Verify(&context, request, &operation).ok());
+    name = operation.name();
+    gate.WaitUntilReached();
+    // As on a full disk: no file takes a byte.
+    const auto ignored = signal(SIGXFSZ, SIG_IGN);
+    rlimit before;
+    ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+    const rlimit none = {.rlim_cur = 0, .rlim_max = before.rlim_max};
+    absl::Notification failed;
+    SetLogSink([&](LogSeverity, absl::string_view line) {
+      if (absl::StrContains(line, "event=journal_failed") &&
+          !failed.HasBeenNotified()) {
+        failed.Notify();
+      }
+    });
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &none), 0);
+    gate.Open();
+    failed.WaitForNotification();
+    const auto meanwhile = server_->Get(name);
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, ignored);
+    ASSERT_OK(meanwhile);
+    EXPECT_FALSE(meanwhile->done());
+    SetLogSink([](LogSeverity, absl::string_view) {});
+  }
+  const auto ended = server_->Wait(name);
+  ASSERT_OK(ended);
+  EXPECT_EQ(MetadataOf(*ended).state(), JobMetadata::SUCCEEDED);
+  Start();
+  EXPECT_EQ(StateOf(name), JobMetadata::SUCCEEDED);
+  EXPECT_EQ(MetadataOf(*server_->Get(name)).num_restarts(), 0u);
+}
+
+TEST_F(JobManagerTest, AJobThatEndsTheServerEachTimeIsGivenUp) {
+  std::string name;
+  {
+    Gate gate(*server_, "Create", "out/__3_0");
+    name = Submit("out");
+    gate.WaitUntilReached();
+    gate.OpenWhenDraining(name);
+    server_->Stop();
+  }
+  if (std::filesystem::exists(server_->data("out/.metadata"))) return;
+  server_.reset();
+  {
+    ASSERT_OK_AND_ASSIGN(const auto journal,
+                         JobJournal::Open(dir_.Join("state")));
+    const int64_t number = (*journal->Jobs())[0].number;
+    for (uint32_t i = 0; i < kMaxRestarts; ++i) {
+      ASSERT_OK(journal->CountRestart(number));
+    }
+    ASSERT_OK(journal->Start(number, absl::Now()));
+  }
+  Start();
+  const auto operation = server_->Get(name);
+  ASSERT_OK(operation);
+  EXPECT_THAT(ErrorOf(*operation),
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       HasSubstr("does not try it again")));
+  // Others run.
+  std::filesystem::remove_all(server_->data("out"));
+  EXPECT_OK(ErrorOf(*server_->Wait(Submit("out"))));
 }
 
 TEST_F(JobManagerTest, ARestartGoesOnWithEveryJob) {

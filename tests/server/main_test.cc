@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -125,6 +127,67 @@ TEST_F(MainTest, CheckConfigServesNothing) {
   Process wrong(Arguments({"--check-config", "--tokens-file=/none"}));
   EXPECT_EQ(wrong.Wait(), 2);
   EXPECT_THAT(wrong.output(), HasSubstr("tokens file: /none: No such file"));
+}
+
+TEST_F(MainTest, CheckConfigBesideAServerTakesAndMakesNothing) {
+  Process first(Arguments());
+  ASSERT_TRUE(first.ReadUntil("event=start"));
+  Process check(Arguments({"--check-config"}));
+  EXPECT_EQ(check.Wait(), 0) << check.output();
+  std::filesystem::remove_all(dir_.Join("other"));
+  Process other({absl::StrCat("--root=", dir_.Join("data")),
+                 absl::StrCat("--state-dir=", dir_.Join("other")),
+                 "--check-config"});
+  EXPECT_EQ(other.Wait(), 0) << other.output();
+  EXPECT_FALSE(std::filesystem::exists(dir_.Join("other")));
+}
+
+TEST_F(MainTest, HangupReadsTokensAgain) {
+  const std::string hash(64, '0');
+  const std::string file = dir_.WriteFile("tokens", "alice " + hash + "\n");
+  Process process(Arguments({absl::StrCat("--tokens-file=", file)}));
+  ASSERT_TRUE(process.ReadUntil(" tokens=yes\n"));
+  process.Signal(SIGHUP);
+  ASSERT_TRUE(process.ReadUntil("event=reload of=certificates\n"));
+  EXPECT_THAT(process.output(), HasSubstr("event=reload of=tokens\n"));
+  dir_.WriteFile("tokens", "alice\n");
+  process.Signal(SIGHUP);
+  ASSERT_TRUE(process.ReadUntil("event=reload_failed of=tokens error="));
+  process.Signal(SIGTERM);
+  EXPECT_EQ(process.Wait(), 0) << process.output();
+}
+
+TEST_F(MainTest, LogsInJson) {
+  Process process(Arguments({"--log-format=json"}));
+  EXPECT_TRUE(process.ReadUntil("\"event\":\"start\",\"address\":\"127."));
+}
+
+TEST_F(MainTest, AUnixSocketOfALiveServerIsLeftToIt) {
+  char dir[] = "/tmp/dcp_main_test_XXXXXX";
+  ASSERT_NE(mkdtemp(dir), nullptr);
+  const std::string listen = absl::StrCat("--listen=unix:", dir, "/socket");
+  const auto start = [&](const char* state) {
+    return std::make_unique<Process>(std::vector<std::string>{
+        absl::StrCat("--root=", dir_.Join("data")),
+        absl::StrCat("--state-dir=", dir_.Join(state)), listen});
+  };
+  auto first = start("state");
+  ASSERT_TRUE(first->ReadUntil("event=start"));
+  auto second = start("state-2");
+  EXPECT_EQ(second->Wait(), 1);
+  EXPECT_THAT(second->output(), HasSubstr("it is in use"));
+  first->Signal(SIGKILL);
+  first->Wait();
+  auto third = start("state");
+  EXPECT_TRUE(third->ReadUntil("event=start"));
+  third = nullptr;
+  std::filesystem::remove_all(dir);
+}
+
+TEST_F(MainTest, TellsItsVersion) {
+  Process process({"--version"});
+  EXPECT_EQ(process.Wait(), 0);
+  EXPECT_THAT(process.output(), HasSubstr("dcp-server 0."));
 }
 
 TEST_F(MainTest, ASecondServerOfTheSameStateEnds) {

@@ -133,6 +133,21 @@ TEST(Metrics, ConnectionsThatSayNothingLeaveThemAlone) {
   for (const auto& connection : idle) EXPECT_TRUE(connection->WaitForEnd());
 }
 
+TEST(Metrics, TimesAreHistograms) {
+  Metrics metrics;
+  metrics.ObserveRequest("Inspect", absl::Milliseconds(3));
+  metrics.ObserveRequest("Inspect", absl::Seconds(2));
+  metrics.ObserveJob("VERIFY", absl::Hours(2));
+  const std::string text = metrics.Text();
+  EXPECT_THAT(text, HasSubstr("tessera_request_seconds_bucket{method="
+                              "\"Inspect\",le=\"0.005\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("tessera_request_seconds_bucket{method="
+                              "\"Inspect\",le=\"5\"} 2\n"));
+  EXPECT_THAT(text,
+              HasSubstr("tessera_job_seconds_sum{kind=\"VERIFY\"} 7200\n"));
+  EXPECT_THAT(text, HasSubstr("tessera_build_info{version=\""));
+}
+
 TEST(Metrics, WhatOnlyGoesUpIsACounter) {
   Metrics metrics;
   const auto handle =

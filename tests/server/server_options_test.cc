@@ -54,6 +54,10 @@ TEST(ServerOptions, EveryOptionIsRead) {
                               "--max-jobs-per-client=5",
                               "--max-streams=6",
                               "--num-readers=7",
+                              "--max-connections=9",
+                              "--max-connections-per-address=10",
+                              "--log-level=warning",
+                              "--log-format=json",
                               "--max-request=1MiB",
                               "--keep-jobs=1d",
                               "--max-ended-jobs=8",
@@ -75,6 +79,10 @@ TEST(ServerOptions, EveryOptionIsRead) {
   EXPECT_EQ(options.max_queued_jobs, 4);
   EXPECT_EQ(options.max_jobs_per_client, 5);
   EXPECT_EQ(options.max_streams, 6);
+  EXPECT_EQ(options.max_connections, 9);
+  EXPECT_EQ(options.max_connections_per_address, 10);
+  EXPECT_EQ(options.log.lowest, LogSeverity::kWarning);
+  EXPECT_TRUE(options.log.json);
   EXPECT_EQ(options.num_readers, 7);
   EXPECT_EQ(options.max_request_bytes, uint64_t{1} << 20);
   EXPECT_EQ(options.keep_jobs, absl::Hours(24));

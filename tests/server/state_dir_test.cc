@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -56,6 +57,22 @@ TEST(StateDir, MayNotLieBelowARoot) {
   }
   EXPECT_THAT(StateDir::Open(dir.path(), {{.path = "/"}}), StatusIs(kInvalid));
   EXPECT_OK(StateDir::Open(dir.Join("data-2"), {{.path = dir.Join("data")}}));
+}
+
+TEST(StateDir, IsCheckedWithoutBeingTakenOrMade) {
+  const TempDir dir;
+  dir.WriteFile("data/x", "");
+  dir.WriteFile("file", "");
+  const std::vector<Root> roots = {{.path = dir.Join("data")}};
+  ASSERT_OK_AND_ASSIGN(const StateDir held,
+                       StateDir::Open(dir.Join("state"), roots));
+  EXPECT_OK(StateDir::Check(dir.Join("state"), roots));
+  EXPECT_OK(StateDir::Check(dir.Join("new"), roots));
+  EXPECT_FALSE(std::filesystem::exists(dir.Join("new")));
+  for (const char* wrong : {"data/new", "data", "file", "none/state"}) {
+    EXPECT_THAT(StateDir::Check(dir.Join(wrong), roots), StatusIs(kInvalid))
+        << wrong;
+  }
 }
 
 TEST(StateDir, MustBeADirectoryWithAParent) {

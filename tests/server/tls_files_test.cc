@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/certificates.h"
@@ -40,13 +42,14 @@ TEST_F(TlsFilesTest, AreReadWhole) {
   EXPECT_EQ(files.cert, testing::ReadFile(files_.cert));
   EXPECT_EQ(files.key, testing::ReadFile(files_.key));
   EXPECT_EQ(files.client_ca, testing::ReadFile(authority_.cert()));
-  EXPECT_OK(MakeServerCredentials(options_));
+  EXPECT_OK(ServerTls::Load(options_));
 }
 
 TEST_F(TlsFilesTest, WithoutACertificateThereIsNoTls) {
-  ASSERT_OK_AND_ASSIGN(const auto credentials,
-                       MakeServerCredentials(ServerOptions()));
-  EXPECT_THAT(credentials.get(), NotNull());
+  ASSERT_OK_AND_ASSIGN(ServerTls tls, ServerTls::Load(ServerOptions()));
+  EXPECT_THAT(tls.credentials().get(), NotNull());
+  EXPECT_OK(tls.Reload());
+  EXPECT_EQ(tls.expiry(), absl::InfiniteFuture());
 }
 
 TEST_F(TlsFilesTest, AKeyOfAnotherCertificateIsNamed) {
@@ -78,10 +81,22 @@ TEST_F(TlsFilesTest, WhatIsNoCertificateIsNamed) {
   for (const Case& c : cases) {
     ServerOptions options = options_;
     options.*c.field = c.path;
-    EXPECT_THAT(MakeServerCredentials(options),
+    EXPECT_THAT(ServerTls::Load(options).status(),
                 StatusIs(kInvalid, HasSubstr(c.message)))
         << c.name;
   }
+}
+
+TEST_F(TlsFilesTest, ReloadingKeepsWhatIsRightUntilThereIsBetter) {
+  ASSERT_OK_AND_ASSIGN(ServerTls tls, ServerTls::Load(options_));
+  const absl::Time expiry = tls.expiry();
+  EXPECT_GT(expiry, absl::Now());
+  EXPECT_LT(expiry, absl::Now() + absl::Hours(2));
+  dir_.WriteFile("server.pem", "torn");
+  EXPECT_THAT(tls.Reload(), StatusIs(kInvalid, HasSubstr("is not PEM")));
+  EXPECT_EQ(tls.expiry(), expiry);
+  authority_.Sign("server");
+  EXPECT_OK(tls.Reload());
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "absl/strings/strip.h"
 #include "dcp/base/bytes.h"
 #include "dcp/base/status.h"
+#include "dcp/base/version.h"
 #include "dcp/checkpoint/checkpoint.h"
 #include "dcp/tensor/dtype.h"
 #include "fsdp/config/explain.h"
@@ -24,7 +25,6 @@
 #include "tools/fsdp_config/command_line.h"
 #include "tools/fsdp_config/questions.h"
 #include "tools/fsdp_config/render.h"
-#include "tools/version.h"
 
 namespace fsdp::tools {
 namespace {
@@ -372,7 +372,7 @@ ExitCode RunCommand(absl::Span<const std::string> args,
     return dcp::tools::kExitUsage;
   }
   if (line->action == CommandLine::Action::kVersion) {
-    console.out << "fsdp-config " << dcp::tools::kVersion << "\n";
+    console.out << "fsdp-config " << dcp::kVersion << "\n";
     return dcp::tools::kExitDone;
   }
   if (line->action == CommandLine::Action::kHelp) {
