@@ -121,6 +121,8 @@ v1::DiffFinding::Kind DiffKindToProto(DiffFinding::Kind kind) {
       return v1::DiffFinding::KIND_VALUES;
     case DiffFinding::Kind::kObject:
       return v1::DiffFinding::KIND_OBJECT;
+    case DiffFinding::Kind::kContainer:
+      return v1::DiffFinding::KIND_CONTAINER;
   }
   return v1::DiffFinding::KIND_UNSPECIFIED;
 }
@@ -435,6 +437,7 @@ void DiffReportToProto(const DiffReport& report, v1::DiffReport& proto) {
   proto.set_num_objects_equal(report.num_objects_equal);
   proto.set_bytes_compared(report.bytes_compared);
   proto.set_num_findings(report.findings.size());
+  proto.set_containers_skipped(report.containers_skipped);
   ListToProto(report.findings, *proto.mutable_findings(), DiffFindingToProto);
 }
 

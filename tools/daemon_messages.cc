@@ -119,6 +119,8 @@ absl::StatusOr<DiffFinding::Kind> KindFrom(v1::DiffFinding::Kind kind) {
       return DiffFinding::Kind::kValues;
     case v1::DiffFinding::KIND_OBJECT:
       return DiffFinding::Kind::kObject;
+    case v1::DiffFinding::KIND_CONTAINER:
+      return DiffFinding::Kind::kContainer;
     default:
       return absl::DataLossError(
           absl::StrCat("the server says difference ", kind));
@@ -287,6 +289,7 @@ absl::StatusOr<DiffReport> DiffReportFrom(const v1::DiffReport& message) {
   report.num_tensors_equal = message.num_tensors_equal();
   report.num_objects_equal = message.num_objects_equal();
   report.bytes_compared = message.bytes_compared();
+  report.containers_skipped = message.containers_skipped();
   for (const v1::DiffFinding& finding : message.findings()) {
     DiffFinding& made = report.findings.emplace_back();
     DCP_ASSIGN_OR_RETURN(made.kind, KindFrom(finding.kind()));

@@ -53,6 +53,8 @@ Difference Describe(const DiffFinding& finding) {
       return {"values", DescribeValues(finding)};
     case DiffFinding::Kind::kObject:
       return {"object", both};
+    case DiffFinding::Kind::kContainer:
+      return {"container", both};
   }
   return {};
 }
@@ -79,6 +81,9 @@ std::string RenderReport(const DiffReport& report, double seconds) {
       report.findings.empty() ? "" : " equal", ", ",
       FormatBytes(report.bytes_compared), " compared in ",
       FormatSeconds(seconds), "\n");
+  if (!report.containers_skipped.empty()) {
+    absl::StrAppend(&text, "not compared: ", report.containers_skipped, "\n");
+  }
   return text;
 }
 

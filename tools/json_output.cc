@@ -92,6 +92,8 @@ absl::string_view KindName(DiffFinding::Kind kind) {
       return "values";
     case DiffFinding::Kind::kObject:
       return "object";
+    case DiffFinding::Kind::kContainer:
+      return "container";
   }
   return "";
 }
@@ -200,6 +202,7 @@ std::string DiffJson(absl::string_view a, absl::string_view b,
   json["num_tensors_equal"] = report.num_tensors_equal;
   json["num_objects_equal"] = report.num_objects_equal;
   json["bytes_compared"] = report.bytes_compared;
+  json["containers_skipped"] = report.containers_skipped;
   json["seconds"] = seconds;
   Json& findings = json["findings"] = Json::array();
   for (const DiffFinding& finding : report.findings) {

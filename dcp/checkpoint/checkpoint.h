@@ -21,6 +21,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "dcp/checkpoint/source_files.h"
+#include "dcp/format/torch_archive.h"
 #include "dcp/format/value.h"
 #include "dcp/io/file_system.h"
 #include "dcp/tensor/box.h"
@@ -76,7 +77,8 @@ struct ObjectEntry {
   bool located = false;
   bool has_crc = false;  // of the pickle
   Value value;
-  // The tensors in `value`, found by the identity of their Value.
+  // The tensors in `value`, and the storages that stand in it by themselves,
+  // found by the identity of their Value.
   absl::flat_hash_map<const void*, TensorEntry> tensors;
 };
 
@@ -127,6 +129,8 @@ struct CheckpointParts {
   bool flattened = true;  // false: a DCP checkpoint saved without flattening
   std::unique_ptr<SourceFiles> files;
   ValueArena arena;  // of the objects
+  // Of a .pt file, whose objects lie in its arena; null for other formats.
+  std::unique_ptr<TorchArchive> archive;
 };
 
 class Checkpoint {
@@ -150,6 +154,10 @@ class Checkpoint {
   bool flattened() const { return parts_.flattened; }
   // The number of the entry of that name.
   std::optional<uint32_t> Find(absl::string_view fqn) const;
+
+  // What a .pt file holds, containers and all; null for other formats. Its
+  // leaves are the entries, in their order.
+  const TorchArchive* torch_archive() const { return parts_.archive.get(); }
 
   const SourceFiles& files() const { return *parts_.files; }
   SourceFiles& files() { return *parts_.files; }

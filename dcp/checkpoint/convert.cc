@@ -21,6 +21,7 @@
 #include "dcp/checkpoint/save_id.h"
 #include "dcp/checkpoint/source_check.h"
 #include "dcp/checkpoint/torch_output.h"
+#include "dcp/checkpoint/torch_rewrite.h"
 
 namespace dcp {
 namespace {
@@ -279,6 +280,10 @@ absl::StatusOr<Output> BuildOutput(Job& job, std::vector<OutputEntry> entries,
                       KeepsChunks(*job.source) && !options.consolidate,
                       options);
     case Format::kTorch:
+      if (job.source->torch_archive() != nullptr) {
+        return RewriteTorchFile(*job.source, entries, options.selection,
+                                BaseName(dst));
+      }
       return BuildTorchOutput(entries, files, BaseName(dst));
     case Format::kSafetensors:
       break;

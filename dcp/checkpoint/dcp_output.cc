@@ -15,7 +15,7 @@
 #include "dcp/checkpoint/object_pickle.h"
 #include "dcp/format/dcp_metadata.h"
 #include "dcp/format/pickle_writer.h"
-#include "dcp/format/state_path.h"
+#include "dcp/format/state_tree.h"
 #include "dcp/format/torch_archive.h"
 #include "dcp/format/torch_tensor.h"
 #include "dcp/plan/save_plan.h"

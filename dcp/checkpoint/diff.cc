@@ -11,9 +11,9 @@
 #include "dcp/base/error_side.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
+#include "dcp/checkpoint/container_diff.h"
 #include "dcp/checkpoint/window_planner.h"
 #include "dcp/format/state_path.h"
-#include "dcp/format/torch_tensor.h"
 #include "dcp/format/value_copy.h"
 #include "dcp/io/lane.h"
 
@@ -83,7 +83,7 @@ class Side {
   // compared as a value.
   void AddPart(const FlatValue& part, const ObjectEntry& object) {
     const auto tensor = object.tensors.find(part.value.identity());
-    if (IsTensor(part.value) && tensor != object.tensors.end()) {
+    if (tensor != object.tensors.end()) {
       leaves_[part.fqn] = {.tensor = &tensor->second,
                            .dtype = tensor->second.dtype,
                            .value = Value(),
@@ -94,9 +94,7 @@ class Side {
     const Value value = CopyValue(
         arena_, part.value, [&](const Value& inner) -> std::optional<Value> {
           const auto it = object.tensors.find(inner.identity());
-          if (it == object.tensors.end() || !IsTensor(inner)) {
-            return std::nullopt;
-          }
+          if (it == object.tensors.end()) return std::nullopt;
           const std::string name = absl::StrCat(part.fqn, "#", num_tensors++);
           leaves_[name] = {.tensor = &it->second,
                            .dtype = it->second.dtype,
@@ -136,8 +134,13 @@ class Differ {
       return absl::InvalidArgumentError(
           "the include patterns match no name on either side");
     }
+    exact_ = a_.checkpoint().torch_archive() != nullptr &&
+             b_.checkpoint().torch_archive() != nullptr;
     CompareNames();
     CompareMetadata();
+    DCP_RETURN_IF_ERROR(
+        CompareContainers({a_.checkpoint(), options_.selection_a},
+                          {b_.checkpoint(), options_.selection_b}, report_));
     DCP_RETURN_IF_ERROR(CompareElementsOfPairs());
     for (Pair& pair : pairs_) {
       if (pair.difference.num_different == 0) {
@@ -239,7 +242,7 @@ class Differ {
     if ((a.tensor == nullptr) != (b.tensor == nullptr)) {
       AddFinding(DiffFinding::Kind::kKind, name, Describe(a), Describe(b));
     } else if (a.tensor == nullptr) {
-      if (DeepEqual(a.value, b.value)) {
+      if (DeepEqual(a.value, b.value, exact_)) {
         ++report_.num_objects_equal;
       } else {
         AddFinding(DiffFinding::Kind::kObject, name, Describe(a), Describe(b));
@@ -345,6 +348,8 @@ class Differ {
   DiffOptions& options_;
   Side a_;
   Side b_;
+  // Whether both sides tell dicts from what is like them.
+  bool exact_ = false;
   DiffReport report_;
   std::vector<Pair> pairs_;
   WindowPlanner planner_;

@@ -42,6 +42,7 @@ struct DiffFinding {
     kDType,   // values are then not compared
     kValues,  // `difference` says how far
     kObject,
+    kContainer,  // another type, other types of keys, or other attributes
   };
   Kind kind;
   std::string name;
@@ -56,6 +57,8 @@ struct DiffReport {
   uint64_t num_objects_equal = 0;
   uint64_t bytes_compared = 0;
   std::vector<DiffFinding> findings;  // empty: equal
+  // Why containers and types of keys were not compared; empty if they were.
+  std::string containers_skipped;
 };
 
 absl::StatusOr<DiffReport> DiffCheckpoints(FileSystem& fs, absl::string_view a,

@@ -27,6 +27,7 @@
 #include "dcp/checkpoint/torch_opener.h"
 #include "dcp/format/safetensors.h"
 #include "dcp/format/torch_archive.h"
+#include "dcp/format/value_copy.h"
 #include "dcp/io/lane.h"
 #include "dcp/io/pipeline.h"
 #include "dcp/plan/copy_run.h"
@@ -202,8 +203,8 @@ class Locator {
                          ReadArchive(item, probe, AsBytes(buffer)));
     if (tensor != nullptr) return PlaceChunk(item, archive, *tensor);
     absl::StatusOr<ObjectEntry> object =
-        ObjectInArchive(parts_.arena, archive, archive.root, item.storage.file,
-                        item.storage.offset);
+        ObjectInArchive(archive, CopyValue(parts_.arena, archive.root),
+                        item.storage.file, item.storage.offset);
     if (!object.ok()) return object.status();
     object->item = item.storage;
     entry.value = *std::move(object);

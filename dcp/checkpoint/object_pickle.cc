@@ -1,6 +1,7 @@
 #include "dcp/checkpoint/object_pickle.h"
 
 #include <optional>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "dcp/format/torch_tensor.h"
@@ -10,15 +11,19 @@ namespace dcp {
 
 Value RebuildObject(ValueArena& arena, const ObjectEntry& object,
                     absl::FunctionRef<size_t(const TensorEntry&)> add_storage) {
-  return CopyValue(arena, object.value,
-                   [&](const Value& value) -> std::optional<Value> {
-                     const auto it = object.tensors.find(value.identity());
-                     if (it == object.tensors.end()) return std::nullopt;
-                     const TensorEntry& tensor = it->second;
-                     return MakeTensor(arena, tensor.dtype, tensor.shape,
-                                       tensor.requires_grad,
-                                       absl::StrCat(add_storage(tensor)));
-                   });
+  ValueCopier* around = nullptr;
+  const auto rebuild = [&](const Value& value) -> std::optional<Value> {
+    const auto it = object.tensors.find(value.identity());
+    if (it == object.tensors.end()) return std::nullopt;
+    const std::string key = absl::StrCat(add_storage(it->second));
+    if (!IsTensor(value)) return RenameStorage(arena, value, key);
+    return ReplaceElements(
+        arena, value, it->second.dtype, key,
+        [&](const Value& part) { return around->Copy(part); });
+  };
+  ValueCopier copier(arena, rebuild);
+  around = &copier;
+  return copier.Copy(object.value);
 }
 
 Payload WholePayload(const TensorEntry& tensor, SourceFiles* files,

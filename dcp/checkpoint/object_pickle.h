@@ -12,8 +12,9 @@
 
 namespace dcp {
 
-// A copy of the object in `arena`, in which every tensor refers to the storage
-// that `add_storage` returns the number of.
+// A copy of the object in `arena`, in which every tensor, and every storage
+// that stands by itself, refers to the storage that `add_storage` returns the
+// number of.
 Value RebuildObject(ValueArena& arena, const ObjectEntry& object,
                     absl::FunctionRef<size_t(const TensorEntry&)> add_storage);
 

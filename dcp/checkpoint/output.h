@@ -6,6 +6,7 @@
 #define DCP_CHECKPOINT_OUTPUT_H_
 
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,8 @@ struct OutputFile {
 
 struct Output {
   std::vector<OutputFile> files;
+  // What payloads point to that is not part of a checkpoint.
+  std::deque<TensorEntry> own_tensors;
   std::vector<Payload> payloads;  // LayoutPart::payload indexes them
   bool needs_crcs = false;
   bool needs_digests = false;

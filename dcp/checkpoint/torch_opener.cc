@@ -1,5 +1,6 @@
 #include "dcp/checkpoint/torch_opener.h"
 
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -13,8 +14,7 @@
 namespace dcp {
 namespace {
 
-absl::StatusOr<CheckpointEntry> MakeEntry(CheckpointParts& parts,
-                                          const TorchArchive& archive,
+absl::StatusOr<CheckpointEntry> MakeEntry(const TorchArchive& archive,
                                           FlatValue& flat) {
   CheckpointEntry entry{.fqn = std::move(flat.fqn),
                         .path = std::move(flat.path),
@@ -26,11 +26,19 @@ absl::StatusOr<CheckpointEntry> MakeEntry(CheckpointParts& parts,
     entry.value = *std::move(tensor);
   } else {
     absl::StatusOr<ObjectEntry> object =
-        ObjectInArchive(parts.arena, archive, flat.value, 0, 0);
+        ObjectInArchive(archive, flat.value, 0, 0);
     if (!object.ok()) return Annotate(object.status(), entry.fqn);
     entry.value = *std::move(object);
   }
   return entry;
+}
+
+ChunkLocation::Record RecordOf(const TorchArchive::Storage& storage,
+                               uint64_t start) {
+  if (storage.crc == 0) return {};
+  return {.offset = start + storage.payload_offset,
+          .length = storage.size,
+          .crc = storage.crc};
 }
 
 }  // namespace
@@ -56,28 +64,56 @@ absl::StatusOr<TensorEntry> TensorInArchive(const TorchArchive& archive,
   location.swap_bytes = archive.big_endian && ComponentSize(entry.dtype) > 1;
   location.conj = tensor.conj;
   location.neg = tensor.neg;
-  const TorchArchive::Storage& storage =
-      archive.storages.at(tensor.storage_key);
-  if (storage.crc != 0) {
-    location.record = {.offset = start + storage.payload_offset,
-                       .length = storage.size,
-                       .crc = storage.crc};
-  }
+  location.record = RecordOf(archive.storages.at(tensor.storage_key), start);
   return entry;
 }
 
-absl::StatusOr<ObjectEntry> ObjectInArchive(ValueArena& arena,
-                                            const TorchArchive& archive,
+absl::StatusOr<TensorEntry> StorageInArchive(const TorchArchive& archive,
+                                             const Value& value, uint32_t file,
+                                             uint64_t start) {
+  DCP_ASSIGN_OR_RETURN(const TorchStorage storage, ParseStorage(value));
+  const auto it = archive.storages.find(storage.key);
+  if (it == archive.storages.end()) {
+    return absl::DataLossError(
+        absl::StrCat("storage ", storage.key, " is not there"));
+  }
+  if (archive.big_endian && !storage.dtype.has_value()) {
+    return absl::UnimplementedError(absl::StrCat(
+        "storage ", storage.key, " of an unknown class is big-endian"));
+  }
+  TensorEntry entry;
+  entry.dtype = DType::kUInt8;
+  ChunkLocation& location = entry.locations.emplace_back();
+  // Elements matter only where they have to be turned around.
+  if (archive.big_endian && ComponentSize(*storage.dtype) > 1 &&
+      it->second.size % ElementSize(*storage.dtype) == 0) {
+    entry.dtype = *storage.dtype;
+    location.swap_bytes = true;
+  }
+  entry.shape.push_back(
+      static_cast<int64_t>(it->second.size / ElementSize(entry.dtype)));
+  entry.boxes.push_back(WholeBox(entry.shape));
+  location.located = true;
+  location.item.file = file;
+  location.item.offset = location.payload_offset =
+      start + it->second.payload_offset;
+  location.item.length = it->second.size;
+  location.record = RecordOf(it->second, start);
+  return entry;
+}
+
+absl::StatusOr<ObjectEntry> ObjectInArchive(const TorchArchive& archive,
                                             const Value& value, uint32_t file,
                                             uint64_t start) {
   ObjectEntry entry;
   entry.located = true;
   entry.has_crc = archive.pickle_has_crc;
-  entry.value = CopyValue(arena, value);
+  entry.value = value;
   absl::Status status;
-  ForEachTensor(entry.value, [&](const Value& inner) {
+  ForEachStored(value, [&](const Value& inner) {
     absl::StatusOr<TensorEntry> tensor =
-        TensorInArchive(archive, inner, file, start);
+        IsTensor(inner) ? TensorInArchive(archive, inner, file, start)
+                        : StorageInArchive(archive, inner, file, start);
     if (!tensor.ok()) {
       status.Update(tensor.status());
       return;
@@ -99,9 +135,11 @@ absl::StatusOr<CheckpointParts> OpenTorchFile(FileSystem& fs,
       /*follow_symlinks=*/true);
   DCP_ASSIGN_OR_RETURN(const File file, parts.files->Get(0));
   FileReader reader(fs, file, 0, file.size);
-  absl::StatusOr<TorchArchive> archive = ReadTorchArchive(
+  absl::StatusOr<TorchArchive> read = ReadTorchArchive(
       file.size, /*allow_legacy=*/true, reader.read_at(), options.check_crcs);
-  if (!archive.ok()) return Annotate(archive.status(), path);
+  if (!read.ok()) return Annotate(read.status(), path);
+  parts.archive = std::make_unique<TorchArchive>(*std::move(read));
+  const TorchArchive* archive = parts.archive.get();
   parts.properties.emplace_back("container",
                                 archive->legacy ? "legacy" : "zip");
   absl::StatusOr<std::vector<FlatValue>> leaves = Flatten(archive->root);
@@ -111,7 +149,7 @@ absl::StatusOr<CheckpointParts> OpenTorchFile(FileSystem& fs,
   }
   parts.entries.reserve(leaves->size());
   for (FlatValue& leaf : *leaves) {
-    absl::StatusOr<CheckpointEntry> entry = MakeEntry(parts, *archive, leaf);
+    absl::StatusOr<CheckpointEntry> entry = MakeEntry(*archive, leaf);
     if (!entry.ok()) return Annotate(entry.status(), path);
     parts.entries.push_back(*std::move(entry));
   }

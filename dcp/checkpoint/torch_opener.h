@@ -22,9 +22,13 @@ absl::StatusOr<TensorEntry> TensorInArchive(const TorchArchive& archive,
                                             const Value& value, uint32_t file,
                                             uint64_t start);
 
-// The object `value`, copied into `arena`, with the tensors inside it.
-absl::StatusOr<ObjectEntry> ObjectInArchive(ValueArena& arena,
-                                            const TorchArchive& archive,
+// The storage of that persistent id, as a tensor of one dimension.
+absl::StatusOr<TensorEntry> StorageInArchive(const TorchArchive& archive,
+                                             const Value& value, uint32_t file,
+                                             uint64_t start);
+
+// The object `value`, which outlives it, with the tensors and storages inside.
+absl::StatusOr<ObjectEntry> ObjectInArchive(const TorchArchive& archive,
                                             const Value& value, uint32_t file,
                                             uint64_t start);
 

@@ -1,17 +1,55 @@
-// A .pt file: one torch.save archive of the nested state dict. Pure.
+// A .pt file: one torch.save archive of a nested state dict, made of names and
+// paths. torch_rewrite.h makes one of another .pt file. Pure.
 #ifndef DCP_CHECKPOINT_TORCH_OUTPUT_H_
 #define DCP_CHECKPOINT_TORCH_OUTPUT_H_
 
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
+#include "absl/container/btree_map.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "dcp/checkpoint/checkpoint.h"
 #include "dcp/checkpoint/output.h"
+#include "dcp/checkpoint/source_files.h"
+#include "dcp/tensor/box.h"
+#include "dcp/tensor/dtype.h"
 
 namespace dcp {
 
-// `file_name` gives the archive's first directory, as torch.save takes it.
+// Numbers the storages of an archive; the same stored bytes get the same
+// number.
+class TorchStorages {
+ public:
+  explicit TorchStorages(SourceFiles& files) : files_(files) {}
+
+  // The number of a storage that holds the elements of `tensor`, which outlives
+  // the transfer, as `dtype`.
+  size_t Add(const TensorEntry& tensor, DType dtype);
+
+  std::vector<Payload> Take() { return std::move(payloads_); }
+
+ private:
+  using Key =
+      std::tuple<uint32_t, uint64_t, DType, DType, Dims, Dims, bool, bool>;
+
+  size_t AddNew(const TensorEntry& tensor, DType dtype);
+
+  SourceFiles& files_;
+  std::vector<Payload> payloads_;
+  absl::btree_map<Key, size_t> known_;
+};
+
+// The file that holds `pickle`, whose storages "0", "1", ... are `storages`.
+// Its name gives the archive's first directory, as torch.save takes it.
+Output TorchFileOutput(absl::string_view file_name, std::string pickle,
+                       std::vector<Payload> storages);
+
 // Tensors that are one stored tensor under several names share a storage.
 absl::StatusOr<Output> BuildTorchOutput(absl::Span<const OutputEntry> entries,
                                         SourceFiles& files,

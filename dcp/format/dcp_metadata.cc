@@ -17,6 +17,7 @@
 #include "dcp/base/status.h"
 #include "dcp/format/pickle_reader.h"
 #include "dcp/format/state_path.h"
+#include "dcp/format/state_tree.h"
 #include "dcp/format/value.h"
 
 namespace dcp {

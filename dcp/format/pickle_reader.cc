@@ -151,9 +151,9 @@ class Machine {
   absl::StatusOr<Value> MakeGlobal(GlobalName global);
   absl::Status PushGlobal(GlobalName global);
   absl::Status PushCallOf(absl::string_view name, Value argument);
-  absl::Status Reduce();
+  absl::Status Reduce(bool is_new);
   absl::Status NewObjEx();
-  absl::StatusOr<Value> MakeCall(Value callable, Value args);
+  absl::StatusOr<Value> MakeCall(Value callable, Value args, bool is_new);
   absl::Status CheckArguments(Value callable,
                               absl::Span<const Value> args) const;
   absl::StatusOr<Value> MakeBytes(absl::Span<const Value> args);
@@ -377,9 +377,9 @@ absl::Status Machine::PushCallOf(absl::string_view name, Value argument) {
   return absl::OkStatus();
 }
 
-absl::Status Machine::Reduce() {
+absl::Status Machine::Reduce(bool is_new) {
   DCP_RETURN_IF_ERROR(Need(2));
-  DCP_ASSIGN_OR_RETURN(const Value call, MakeCall(Top(1), Top()));
+  DCP_ASSIGN_OR_RETURN(const Value call, MakeCall(Top(1), Top(), is_new));
   Pop(2);
   Push(call);
   return absl::OkStatus();
@@ -391,10 +391,11 @@ absl::Status Machine::NewObjEx() {
     return Malformed("NEWOBJ_EX with keyword arguments");
   }
   Pop(1);
-  return Reduce();
+  return Reduce(/*is_new=*/true);
 }
 
-absl::StatusOr<Value> Machine::MakeCall(Value callable, Value args) {
+absl::StatusOr<Value> Machine::MakeCall(Value callable, Value args,
+                                        bool is_new) {
   if (!callable.is(Kind::kGlobal)) {
     return Malformed(
         absl::StrCat(KindName(callable.kind()), " cannot be called"));
@@ -430,7 +431,7 @@ absl::StatusOr<Value> Machine::MakeCall(Value callable, Value args) {
     }
     return call;
   }
-  return arena_.Call(callable, args);
+  return is_new ? arena_.New(callable, args) : arena_.Call(callable, args);
 }
 
 // What is inert here must stay harmless for the Python that reads our output:
@@ -684,7 +685,7 @@ absl::Status Machine::StepObject(uint8_t opcode) {
     }
     case 'R':   // REDUCE
     case 0x81:  // NEWOBJ
-      return Reduce();
+      return Reduce(/*is_new=*/opcode != 'R');
     case 0x92:
       return NewObjEx();
     case 'b':

@@ -172,6 +172,7 @@ class TreeWriter {
   }
   void Emit(const Value& value);
   void EmitContainer(const Value& value);
+  void Memoize(const Value& value);
   void EmitTuple(absl::Span<const Value> items);
   void EmitElements(absl::Span<const Value> elements);
   void EmitItems(absl::Span<const Value> items);
@@ -181,6 +182,10 @@ class TreeWriter {
 };
 
 void TreeWriter::Count(const Value& value) {
+  if (value.is(Kind::kEnclosing)) {
+    seen_[value.enclosing().identity()].shared = true;
+    return;
+  }
   if (value.identity() == nullptr) return;
   const auto [it, added] = seen_.try_emplace(value.identity());
   if (!added) {
@@ -197,6 +202,14 @@ void TreeWriter::Count(const Value& value) {
     Count(value.state());
   }
   CountAll(value.items());
+}
+
+// Right after it was pushed, if it will be fetched again.
+void TreeWriter::Memoize(const Value& value) {
+  Seen& seen = seen_[value.identity()];
+  if (!seen.shared || seen.written) return;
+  seen.slot = writer_.Put();
+  seen.written = true;
 }
 
 void TreeWriter::Emit(const Value& value) {
@@ -217,6 +230,11 @@ void TreeWriter::Emit(const Value& value) {
       return writer_.Bytes(value.text());
     case Kind::kGlobal:
       return writer_.Global(value.module(), value.name());
+    case Kind::kEnclosing: {
+      const Seen& seen = seen_[value.enclosing().identity()];
+      DCP_CHECK(seen.written, "an enclosing object that is not written");
+      return writer_.Get(seen.slot);
+    }
     default:
       break;
   }
@@ -225,10 +243,7 @@ void TreeWriter::Emit(const Value& value) {
     return writer_.Get(seen.slot);
   }
   EmitContainer(value);
-  Seen& seen = seen_[value.identity()];
-  if (!seen.shared) return;
-  seen.slot = writer_.Put();
-  seen.written = true;
+  Memoize(value);
 }
 
 void TreeWriter::EmitContainer(const Value& value) {
@@ -253,7 +268,8 @@ void TreeWriter::EmitContainer(const Value& value) {
   }
   Emit(value.callable());
   Emit(value.args());
-  writer_.Reduce();
+  value.is_new() ? writer_.NewObj() : writer_.Reduce();
+  Memoize(value);  // before what may refer to it
   EmitItems(value.items());
   EmitElements(value.elements());
   if (value.state().is_none()) return;

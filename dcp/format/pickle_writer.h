@@ -14,10 +14,10 @@
 
 namespace dcp {
 
-// `root` with containers that are shared kept shared; it is acyclic and not
-// deeper than a reader or Unflatten makes it. Bytes become
-// _codecs.encode(text, 'latin1'), builtins are spelled __builtin__, as
-// Python's own protocol 2 pickler does.
+// `root` with containers that are shared kept shared; it is acyclic, not deeper
+// than a reader or Unflatten makes it, and holds what kEnclosing refers to.
+// Bytes become _codecs.encode(text, 'latin1'), builtins are spelled
+// __builtin__, as Python's own protocol 2 pickler does.
 std::string WritePickle(const Value& root);
 
 class PickleWriter {

@@ -1,6 +1,6 @@
 // Names of nested state: flattening a state dict to dotted names as
-// torch.distributed.checkpoint does since PyTorch 2.4, and building the nested
-// dict again from names and paths. Pure; any thread.
+// torch.distributed.checkpoint does since PyTorch 2.4; state_tree.h is the way
+// back. Pure; any thread.
 // Source: torch/distributed/checkpoint/_nested_dict.py, _traverse.py.
 #ifndef DCP_FORMAT_STATE_PATH_H_
 #define DCP_FORMAT_STATE_PATH_H_
@@ -17,35 +17,35 @@
 
 namespace dcp {
 
+// From a container to what stands in it under a key; the key of a list is None.
+struct StateStep {
+  Value container;
+  Value key;
+};
+
 struct FlatValue {
   std::string fqn;
   StatePath path;
   Value value;
+  // One for each element of the path, or none where they are not known.
+  std::vector<StateStep> steps = {};
 };
 
 // The leaves of the mapping `root`, in its order. Mappings are descended into
 // (keys become text; empty ones leave nothing behind), lists that hold a
 // tensor, a mapping or a list that is itself descended into likewise; all else
-// is a leaf, tuples too. InvalidArgument when `root` is no mapping, two paths
-// have one name, or a key has no text that Python would give it here too
-// (objects and globals). ResourceExhausted when a name is longer than
-// kMaxNameBytes or all together than kMaxMetadataBytes.
+// is a leaf, tuples too, and mappings with a key that has no text which Python
+// would give it here too (objects and globals). InvalidArgument when `root` is
+// no mapping or has such a key, or two paths have one name. ResourceExhausted
+// when a name is longer than kMaxNameBytes or all together than
+// kMaxMetadataBytes.
 absl::StatusOr<std::vector<FlatValue>> Flatten(const Value& root);
+
+// The same with the steps to each leaf; empty mappings are leaves here.
+absl::StatusOr<std::vector<FlatValue>> FlattenWhole(const Value& root);
 
 // path joined with dots.
 std::string PathToName(const StatePath& path);
-
-// InvalidArgument when the paths cannot be one nested dict: an empty path, one
-// that runs through another's leaf, two that are equal, a key and an index at
-// the same place, an index at the top, a negative or an absurdly large index
-// (all lists together see kMaxListIndex), more than kMaxPickleDepth / 2 steps.
-absl::Status CheckPaths(absl::Span<const StatePath> paths);
-
-// The nested dict whose leaves are `leaves`: text keys make dicts, indices
-// lists (gaps are None). An entry with an empty path stands under its fqn.
-// Fails as CheckPaths does.
-absl::StatusOr<Value> Unflatten(ValueArena& arena,
-                                absl::Span<const FlatValue> leaves);
 
 // The path of an entry after it was renamed: path elements at the end whose
 // names are still the end of the new name stay elements, what stands before

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -114,6 +115,7 @@ absl::StatusOr<Dims> ParseDims(Value value, absl::string_view what) {
 // The storage that a persistent id names.
 struct Storage {
   absl::string_view key;
+  absl::string_view location;
   DType dtype = DType::kUInt8;  // of its class
   bool typed = false;
   uint64_t offset = 0;       // where the view of a legacy file begins,
@@ -156,9 +158,10 @@ absl::Status ParseStorageView(const Value& view, Storage& storage) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Storage> ParseStorage(const Value& value) {
+// ("storage", class, key, location, length[, view]).
+absl::StatusOr<absl::Span<const Value>> ParseStorageId(const Value& value) {
   if (!value.is(Kind::kPersistent) || !value.persistent_id().is(Kind::kTuple)) {
-    return Bad("its storage is no persistent id");
+    return Bad("its storage is not a persistent id");
   }
   const absl::Span<const Value> id = value.persistent_id().items();
   if ((id.size() != 5 && id.size() != 6) || !id[0].is(Kind::kStr) ||
@@ -166,9 +169,15 @@ absl::StatusOr<Storage> ParseStorage(const Value& value) {
       !id[3].is(Kind::kStr)) {
     return Bad(absl::StrCat("the id of its storage is ", ToString(value, 80)));
   }
+  return id;
+}
+
+absl::StatusOr<Storage> ParseTensorStorage(const Value& value) {
+  DCP_ASSIGN_OR_RETURN(const absl::Span<const Value> id, ParseStorageId(value));
   Storage storage;
   DCP_RETURN_IF_ERROR(ParseStorageClass(id[1], storage));
   storage.key = id[2].text();
+  storage.location = id[3].text();
   if (id[3].text() == "meta") return Unsupported("a storage without data");
   DCP_ASSIGN_OR_RETURN(storage.total_numel,
                        Count(id[4], "the length of its storage"));
@@ -275,7 +284,7 @@ absl::Status ParseArgs(const Rebuild& call, TorchTensor& tensor) {
   if (args.size() != num_wanted && !with_flags) {
     return Bad(absl::StrCat(name, " with ", args.size(), " arguments"));
   }
-  DCP_ASSIGN_OR_RETURN(const Storage storage, ParseStorage(args[0]));
+  DCP_ASSIGN_OR_RETURN(const Storage storage, ParseTensorStorage(args[0]));
   DCP_ASSIGN_OR_RETURN(const uint64_t offset, Count(args[1], "its offset"));
   DCP_ASSIGN_OR_RETURN(tensor.sizes, ParseDims(args[2], "its shape"));
   DCP_ASSIGN_OR_RETURN(tensor.strides, ParseDims(args[3], "its strides"));
@@ -283,6 +292,7 @@ absl::Status ParseArgs(const Rebuild& call, TorchTensor& tensor) {
     return Bad("its shape and strides differ in length");
   }
   tensor.storage_key = storage.key;
+  tensor.location = storage.location;
   tensor.dtype = storage.dtype;
   if (num_wanted > 4) {
     if (!args[4].is(Kind::kBool)) return Bad("requires_grad is no bool");
@@ -326,7 +336,8 @@ absl::StatusOr<TorchTensor> ParseTensor(const Value& value) {
 }
 
 Value MakeTensor(ValueArena& arena, DType dtype, const Dims& sizes,
-                 bool requires_grad, absl::string_view key) {
+                 bool requires_grad, absl::string_view key,
+                 absl::string_view location) {
   const absl::string_view storage_class = StorageClassName(dtype);
   const bool typed = !storage_class.empty();
   const int64_t numel = Volume(sizes);
@@ -337,7 +348,7 @@ Value MakeTensor(ValueArena& arena, DType dtype, const Dims& sizes,
       typed ? arena.Global("torch", storage_class)
             : arena.Global("torch.storage", "UntypedStorage"),
       arena.Str(key),
-      arena.Str("cpu"),
+      arena.Str(location),
       Value::Int(storage_numel),
   });
   const auto ints = [&](const Dims& dims) {
@@ -357,6 +368,68 @@ Value MakeTensor(ValueArena& arena, DType dtype, const Dims& sizes,
   return arena.Call(arena.Global("torch._utils", typed ? "_rebuild_tensor_v2"
                                                        : "_rebuild_tensor_v3"),
                     arena.Tuple(args));
+}
+
+namespace {
+
+// Puts `elements` where the innermost rebuild function of `tensor` is called.
+Value ReplaceInnermost(ValueArena& arena, const Value& tensor,
+                       const Value& elements,
+                       absl::FunctionRef<Value(const Value&)> copy) {
+  const Value function = tensor.callable();
+  const absl::Span<const Value> args = tensor.args().items();
+  std::vector<Value> copies;
+  if (function.IsGlobal("torch._tensor", "_rebuild_from_type_v2")) {
+    // (function, type, its arguments, attributes): the first and third are a
+    // tensor taken apart.
+    const Value inner =
+        ReplaceInnermost(arena, arena.Call(args[0], args[2]), elements, copy);
+    copies = {inner.callable(), copy(args[1]), inner.args(), copy(args[3])};
+  } else if (function.name() == "_rebuild_parameter" ||
+             function.name() == "_rebuild_parameter_with_state") {
+    copies.push_back(ReplaceInnermost(arena, args[0], elements, copy));
+    for (const Value& arg : args.subspan(1)) copies.push_back(copy(arg));
+  } else {
+    return elements;
+  }
+  return arena.Call(copy(function), arena.Tuple(copies));
+}
+
+}  // namespace
+
+Value ReplaceElements(ValueArena& arena, const Value& tensor, DType dtype,
+                      absl::string_view key,
+                      absl::FunctionRef<Value(const Value&)> copy) {
+  const absl::StatusOr<TorchTensor> parsed = ParseTensor(tensor);
+  DCP_CHECK(parsed.ok(), parsed.status().message());
+  const Value elements = MakeTensor(
+      arena, dtype, parsed->sizes,
+      parsed->requires_grad && !parsed->is_parameter, key, parsed->location);
+  return ReplaceInnermost(arena, tensor, elements, copy);
+}
+
+absl::StatusOr<TorchStorage> ParseStorage(const Value& value) {
+  DCP_ASSIGN_OR_RETURN(const absl::Span<const Value> id, ParseStorageId(value));
+  if (!id[1].is(Kind::kGlobal)) {
+    return Bad(absl::StrCat("the storage class is ", ToString(id[1], 60)));
+  }
+  Storage storage;
+  const bool known = ParseStorageClass(id[1], storage).ok();
+  return TorchStorage{
+      .key = id[2].text(),
+      .dtype = known ? std::optional(storage.dtype) : std::nullopt};
+}
+
+Value RenameStorage(ValueArena& arena, const Value& storage,
+                    absl::string_view key) {
+  const absl::Span<const Value> id = storage.persistent_id().items();
+  return arena.Persistent(arena.Tuple({
+      arena.Str("storage"),
+      arena.Global(id[1].module(), id[1].name()),
+      arena.Str(key),
+      arena.Str(id[3].text()),
+      id[4],
+  }));
 }
 
 }  // namespace dcp

@@ -6,7 +6,9 @@
 #define DCP_FORMAT_TORCH_TENSOR_H_
 
 #include <cstdint>
+#include <optional>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "dcp/format/value.h"
@@ -21,6 +23,7 @@ struct TorchTensor {
   Dims strides;                   // elements; not negative
   uint64_t storage_offset = 0;    // elements
   absl::string_view storage_key;  // in the arena of the Value
+  absl::string_view location;     // "cpu", "cuda:0", ...; likewise
   uint64_t storage_bytes = 0;     // what the pickle says the storage has
   bool requires_grad = false;
   bool is_parameter = false;
@@ -43,7 +46,30 @@ absl::StatusOr<TorchTensor> ParseTensor(const Value& value);
 // torch.save writes it: _rebuild_tensor_v2 with a typed storage, v3 for
 // dtypes without one.
 Value MakeTensor(ValueArena& arena, DType dtype, const Dims& sizes,
-                 bool requires_grad, absl::string_view key);
+                 bool requires_grad, absl::string_view key,
+                 absl::string_view location = "cpu");
+
+// `tensor`, which ParseTensor understands, with contiguous elements of `dtype`
+// in storage `key` of their own: a Parameter or a tensor with attributes stays
+// one. `copy` brings what stands around the elements into `arena`.
+Value ReplaceElements(ValueArena& arena, const Value& tensor, DType dtype,
+                      absl::string_view key,
+                      absl::FunctionRef<Value(const Value&)> copy);
+
+// What a persistent id says of a storage.
+struct TorchStorage {
+  absl::string_view key;  // in the arena of the Value
+  // Of its class; none where that is not one of a dtype, as for quantized
+  // tensors. An untyped storage has bytes.
+  std::optional<DType> dtype;
+};
+
+// DataLoss when `value` is not the persistent id of a storage.
+absl::StatusOr<TorchStorage> ParseStorage(const Value& value);
+
+// The same storage under another key, in the form that zip archives have.
+Value RenameStorage(ValueArena& arena, const Value& storage,
+                    absl::string_view key);
 
 }  // namespace dcp
 

@@ -31,7 +31,7 @@ namespace {
 struct Mark {
   static constexpr uint32_t kOpen = ~uint32_t{0};  // being walked
   uint32_t depth = 0;
-  uint32_t size = 0;  // 0 while unknown
+  uint32_t size = 0;  // 0 while unknown; while open how far down it stands
 };
 static_assert(sizeof(Mark) == 8);
 
@@ -56,7 +56,9 @@ struct Value::SequenceNode {
 
 struct Value::CallNode {
   GlobalNode* callable;
-  Value args_and_state[2];
+  Value args;
+  Value state;
+  bool is_new = false;
   // Most calls have neither items nor elements.
   struct Content {
     SequenceNode items;
@@ -147,7 +149,7 @@ Value Value::callable() const {
 
 Value Value::args() const {
   DCP_CHECK(is(Kind::kCall), "it is ", KindName(kind_));
-  return call_->args_and_state[0];
+  return call_->args;
 }
 
 absl::Span<const Value> Value::elements() const {
@@ -158,7 +160,12 @@ absl::Span<const Value> Value::elements() const {
 
 Value Value::state() const {
   DCP_CHECK(is(Kind::kCall), "it is ", KindName(kind_));
-  return call_->args_and_state[1];
+  return call_->state;
+}
+
+bool Value::is_new() const {
+  DCP_CHECK(is(Kind::kCall), "it is ", KindName(kind_));
+  return call_->is_new;
 }
 
 bool Value::IsCallOf(absl::string_view module, absl::string_view name) const {
@@ -168,6 +175,13 @@ bool Value::IsCallOf(absl::string_view module, absl::string_view name) const {
 Value Value::persistent_id() const {
   DCP_CHECK(is(Kind::kPersistent), "it is ", KindName(kind_));
   return *values_;
+}
+
+Value Value::enclosing() const {
+  DCP_CHECK(is(Kind::kEnclosing), "it is ", KindName(kind_));
+  Value v = *this;
+  v.kind_ = Kind::kCall;
+  return v;
 }
 
 const void* Value::identity() const {
@@ -250,8 +264,9 @@ struct ValueArena::Impl {
         const_cast<char*>(static_cast<const char*>(identity)) - sizeof(Mark));
   }
 
-  // What a container holds, in three stages of consecutive values.
-  static constexpr int kNumStages = 3;
+  // What a container holds, in stages of consecutive values: the order in which
+  // a pickle is written. Nothing can refer to a call in its first.
+  static constexpr int kNumStages = 4;
   static absl::Span<const Value> Parts(const Value& container, int stage);
 
   void Grow(Value::SequenceNode& sequence, size_t added, bool exactly);
@@ -284,7 +299,8 @@ absl::Span<const Value> ValueArena::Impl::Parts(const Value& container,
       return {};
     case Kind::kCall: {
       const Value::CallNode& call = *container.call_;
-      if (stage == 0) return call.args_and_state;
+      if (stage == 0) return {&call.args, 1};
+      if (stage == 3) return {&call.state, 1};
       if (call.content == nullptr) return {};
       return stage == 1 ? call.content->items.values()
                         : call.content->elements.values();
@@ -401,8 +417,20 @@ Value ValueArena::Call(Value callable, Value args) {
   v.kind_ = Kind::kCall;
   v.call_ =
       new (impl_->AllocateMarked(sizeof(Value::CallNode))) Value::CallNode{
-          .callable = callable.global_, .args_and_state = {args, Value()}};
+          .callable = callable.global_, .args = args, .state = Value()};
   return v;
+}
+
+Value ValueArena::New(Value callable, Value args) {
+  const Value v = Call(callable, args);
+  v.call_->is_new = true;
+  return v;
+}
+
+Value ValueArena::Enclosing(Value call) {
+  DCP_CHECK(call.is(Kind::kCall), "it is ", KindName(call.kind()));
+  call.kind_ = Kind::kEnclosing;
+  return call;
 }
 
 Value ValueArena::Persistent(Value id) {
@@ -423,10 +451,11 @@ void ValueArena::SetItem(Value dict_or_call, Value key, Value value) {
 
 void ValueArena::SetState(Value call, Value state) {
   DCP_CHECK(call.is(Kind::kCall), "it is ", KindName(call.kind()));
-  call.call_->args_and_state[1] = state;
+  call.call_->state = state;
 }
 
 void ValueArena::Extend(Value list_or_call, absl::Span<const Value> elements) {
+  if (elements.empty()) return;
   if (list_or_call.is(Kind::kList)) {
     impl_->AppendAll(*list_or_call.sequence_, elements);
     return;
@@ -443,6 +472,7 @@ void ValueArena::Extend(Value list_or_call, absl::Span<const Value> elements) {
 void ValueArena::Update(Value dict_or_call,
                         absl::Span<const Value> keys_and_values) {
   DCP_CHECK(keys_and_values.size() % 2 == 0, "a key without a value");
+  if (keys_and_values.empty()) return;
   if (dict_or_call.is(Kind::kDict)) {
     impl_->AppendAll(*dict_or_call.sequence_, keys_and_values);
     return;
@@ -491,7 +521,7 @@ absl::StatusOr<uint64_t> ValueArena::Measure(Value root, uint64_t max_values) {
   DCP_CHECK(max_values < (uint64_t{1} << 31), "max_values ", max_values);
   if (root.identity() == nullptr) return LeafSize(root);
   std::vector<Step> steps = {{.value = root, .rest = Impl::Parts(root, 0)}};
-  Impl::MarkOf(root.identity()).depth = Mark::kOpen;
+  Impl::MarkOf(root.identity()) = {.depth = Mark::kOpen, .size = 0};
   while (true) {
     Step& step = steps.back();
     while (step.rest.empty() && ++step.stage < Impl::kNumStages) {
@@ -507,23 +537,30 @@ absl::StatusOr<uint64_t> ValueArena::Measure(Value root, uint64_t max_values) {
       steps.pop_back();
       if (steps.empty()) return size;
     } else {
-      const Value part = step.rest.front();
+      const Value& slot = step.rest.front();
+      const Value part = slot;
       step.rest.remove_prefix(1);
       if (part.identity() == nullptr) {
         size = LeafSize(part);
       } else {
         Mark& mark = Impl::MarkOf(part.identity());
         if (mark.depth == Mark::kOpen) {
-          return absl::DataLossError("a container contains itself");
-        }
-        if (mark.size == 0) {
+          if (!part.is(Kind::kCall) || steps[mark.size].stage == 0) {
+            return absl::DataLossError("a container contains itself");
+          }
+          // The slot lies in the arena.
+          const_cast<Value&>(slot) = Enclosing(part);
+          size = 1;
+        } else if (mark.size == 0) {
           if (steps.size() >= kMaxPickleDepth) return TooDeep();
-          mark.depth = Mark::kOpen;
+          mark = {.depth = Mark::kOpen,
+                  .size = static_cast<uint32_t>(steps.size())};
           steps.push_back({.value = part, .rest = Impl::Parts(part, 0)});
           continue;
+        } else {
+          size = mark.size;
+          depth = mark.depth;
         }
-        size = mark.size;
-        depth = mark.depth;
       }
     }
     Step& parent = steps.back();
@@ -545,9 +582,13 @@ bool SameCallable(const Value& a, const Value& b) {
          a.callable().module() == b.callable().module();
 }
 
-bool AllEqual(absl::Span<const Value> a, absl::Span<const Value> b) {
+bool AllEqual(absl::Span<const Value> a, absl::Span<const Value> b,
+              bool exact) {
   return a.size() == b.size() &&
-         std::equal(a.begin(), a.end(), b.begin(), DeepEqual);
+         std::equal(a.begin(), a.end(), b.begin(),
+                    [exact](const Value& x, const Value& y) {
+                      return DeepEqual(x, y, exact);
+                    });
 }
 
 bool IsOrdinaryDict(const Value& value) {
@@ -558,10 +599,10 @@ bool IsOrdinaryDict(const Value& value) {
 
 }  // namespace
 
-bool DeepEqual(const Value& a, const Value& b) {
+bool DeepEqual(const Value& a, const Value& b, bool exact) {
   if (a.identity() != nullptr && a.identity() == b.identity()) return true;
-  if (IsOrdinaryDict(a) && IsOrdinaryDict(b)) {
-    return AllEqual(a.items(), b.items());
+  if (!exact && IsOrdinaryDict(a) && IsOrdinaryDict(b)) {
+    return AllEqual(a.items(), b.items(), exact);
   }
   if (a.kind() != b.kind()) return false;
   switch (a.kind()) {
@@ -581,16 +622,19 @@ bool DeepEqual(const Value& a, const Value& b) {
     case Kind::kTuple:
     case Kind::kList:
     case Kind::kDict:
-      return AllEqual(a.items(), b.items());
+      return AllEqual(a.items(), b.items(), exact);
     case Kind::kGlobal:
       return a.IsGlobal(b.module(), b.name());
     case Kind::kCall:
-      return SameCallable(a, b) && DeepEqual(a.args(), b.args()) &&
-             AllEqual(a.items(), b.items()) &&
-             AllEqual(a.elements(), b.elements()) &&
-             DeepEqual(a.state(), b.state());
+      return SameCallable(a, b) && (!exact || a.is_new() == b.is_new()) &&
+             DeepEqual(a.args(), b.args(), exact) &&
+             AllEqual(a.items(), b.items(), exact) &&
+             AllEqual(a.elements(), b.elements(), exact) &&
+             DeepEqual(a.state(), b.state(), exact);
     case Kind::kPersistent:
-      return DeepEqual(a.persistent_id(), b.persistent_id());
+      return DeepEqual(a.persistent_id(), b.persistent_id(), exact);
+    case Kind::kEnclosing:
+      return SameCallable(a.enclosing(), b.enclosing());
   }
   return false;
 }
@@ -622,8 +666,17 @@ absl::string_view KindName(Value::Kind kind) {
       return "an object";
     case Kind::kPersistent:
       return "a persistent id";
+    case Kind::kEnclosing:
+      return "an enclosing object";
   }
   return "unknown";
+}
+
+bool IsAttributeDict(absl::string_view module, absl::string_view name) {
+  return name == "AttributeDict" &&
+         (module == "lightning.fabric.utilities.data" ||
+          module == "lightning_fabric.utilities.data" ||
+          module == "pytorch_lightning.utilities.parsing");
 }
 
 bool IsMapping(const Value& value) {
@@ -632,7 +685,8 @@ bool IsMapping(const Value& value) {
   const Value callable = value.callable();
   return callable.IsGlobal("collections", "OrderedDict") ||
          callable.IsGlobal("collections", "defaultdict") ||
-         callable.IsGlobal("collections", "Counter");
+         callable.IsGlobal("collections", "Counter") ||
+         IsAttributeDict(callable.module(), callable.name());
 }
 
 }  // namespace dcp

@@ -36,10 +36,14 @@ class Value {
     // may stand there twice; for Python the last one counts.
     kDict,
     kGlobal,  // module(), name()
-    // callable(*args), then items() set as a mapping (alternating), then
-    // elements() appended, then state() given to __setstate__ or __dict__.
+    // callable(*args), or callable.__new__(*args) if is_new(), then items() set
+    // as a mapping (alternating), then elements() appended, then state() given
+    // to __setstate__ or __dict__.
     kCall,
     kPersistent,  // persistent_id()
+    // A call that this value is part of, or that stands before it: how a child
+    // knows its parent. For a walk it is a leaf, so that values stay acyclic.
+    kEnclosing,  // enclosing()
   };
 
   Value() = default;  // None
@@ -66,9 +70,11 @@ class Value {
   Value args() const;      // a kTuple
   absl::Span<const Value> elements() const;
   Value state() const;  // None when there was no BUILD
+  bool is_new() const;
   bool IsCallOf(absl::string_view module, absl::string_view name) const;
 
   Value persistent_id() const;
+  Value enclosing() const;  // a kCall
 
   // The same object, as Python's `is` would see a container; null for what
   // is no container and for the empty tuple.
@@ -89,7 +95,7 @@ class Value {
     Value* values_;           // kTuple, kPersistent
     SequenceNode* sequence_;  // kList, kDict
     GlobalNode* global_;
-    CallNode* call_;
+    CallNode* call_;  // kCall, kEnclosing
   };
 };
 static_assert(sizeof(Value) == 16);
@@ -112,7 +118,9 @@ class ValueArena {
   Value Dict(absl::Span<const Value> keys_and_values = {});
   Value Global(absl::string_view module, absl::string_view name);
   Value Call(Value callable, Value args);
+  Value New(Value callable, Value args);  // a call that is_new()
   Value Persistent(Value id);
+  Value Enclosing(Value call);
 
   // Mutations a pickle makes after a container exists. `container` is of kind
   // kList, kDict or kCall as the name says.
@@ -124,10 +132,12 @@ class ValueArena {
   void Update(Value dict_or_call, absl::Span<const Value> keys_and_values);
 
   // How large `root` is when shared parts are counted each time they are met
-  // and 16 bytes of text count as a value. DataLoss when it contains itself,
-  // is nested deeper than kMaxPickleDepth or is larger than `max_values`,
-  // which is less than 2^31. Linear in what exists, without recursion. To be
-  // asked once `root` is complete: the answer is kept in the values.
+  // and 16 bytes of text count as a value. A call that its own items, elements
+  // or state refer to becomes kEnclosing there. DataLoss when anything else
+  // contains itself, is nested deeper than kMaxPickleDepth or is larger than
+  // `max_values`, which is less than 2^31. Linear in what exists, without
+  // recursion. To be asked once `root` is complete: the answer is kept in the
+  // values.
   absl::StatusOr<uint64_t> Measure(Value root, uint64_t max_values);
 
   uint64_t num_values() const;  // containers created so far
@@ -138,11 +148,11 @@ class ValueArena {
 };
 
 // Structural equality: kinds, numbers (floats by bits), texts and containers
-// in order; dict and OrderedDict of equal items are equal (attributes of an
-// OrderedDict do not count), shared parts are compared by content. Both values
-// come from ReadPickle or a builder and are therefore acyclic, of bounded depth
-// and bounded expansion.
-bool DeepEqual(const Value& a, const Value& b);
+// in order; shared parts are compared by content. Unless `exact`, dict and
+// OrderedDict of equal items are equal (attributes of an OrderedDict do not
+// count). Both values come from ReadPickle or a builder and are therefore
+// acyclic, of bounded depth and bounded expansion.
+bool DeepEqual(const Value& a, const Value& b, bool exact = false);
 
 // A short Python-like rendering for people: {'lr': 0.1, 'betas': (0.9, ...)}
 // cut at `max_bytes`. Numbers, and texts without odd characters, are written
@@ -152,9 +162,13 @@ std::string ToString(const Value& value, size_t max_bytes = 200);
 // "a list", "a float": for messages.
 absl::string_view KindName(Value::Kind kind);
 
-// The items of a mapping: a kDict, or a call of OrderedDict, defaultdict or
-// Counter with items. False for all else.
+// Whether a value is a mapping: a kDict, or a call of OrderedDict, defaultdict,
+// Counter or Lightning's AttributeDict.
 bool IsMapping(const Value& value);
+
+// Whether a class is Lightning's dict of hyper-parameters, whose module has
+// been renamed twice.
+bool IsAttributeDict(absl::string_view module, absl::string_view name);
 
 }  // namespace dcp
 

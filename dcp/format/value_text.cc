@@ -189,6 +189,9 @@ void Renderer::Append(const Value& value) {
       Append(value.persistent_id());
       text_ += ')';
       return;
+    case Kind::kEnclosing:
+      text_ += "...";
+      return;
   }
 }
 

@@ -11,6 +11,7 @@
 #include "dcp/format/pickle_reader.h"
 #include "dcp/format/pickle_writer.h"
 #include "dcp/format/state_path.h"
+#include "dcp/format/state_tree.h"
 #include "dcp/format/torch_tensor.h"
 
 namespace dcp {

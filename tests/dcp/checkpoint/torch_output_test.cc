@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "dcp/checkpoint/convert.h"
 #include "dcp/format/torch_tensor.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -18,7 +17,6 @@ namespace dcp {
 namespace {
 
 using ::dcp::testing::CopyGolden;
-using ::dcp::testing::Disk;
 using ::dcp::testing::EntryOf;
 using ::dcp::testing::OpenCheckpoint;
 using ::dcp::testing::TempDir;
@@ -72,21 +70,6 @@ TEST(TorchOutput, TiedTensorsShareAStorageUnlessTheirTypeDiffers) {
   ASSERT_OK_AND_ASSIGN(const Output output,
                        BuildTorchOutput(entries, source->files(), "y.pt"));
   EXPECT_EQ(output.payloads.size(), 2u);
-}
-
-TEST(TorchOutput, ParametersStayParameters) {
-  const TempDir dir;
-  const std::string path = dir.Join("out.pt");
-  ASSERT_OK(ConvertCheckpoint(Disk(), CopyGolden(dir, "torch-2.11/archive.pt"),
-                              path, {}));
-  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> copy,
-                       OpenCheckpoint(path));
-  EXPECT_TRUE(EntryOf(*copy, "param").tensor()->requires_grad);
-  EXPECT_FALSE(EntryOf(*copy, "base").tensor()->requires_grad);
-  // Conjugation and strides are resolved.
-  EXPECT_FALSE(EntryOf(*copy, "conj").tensor()->locations[0].conj);
-  EXPECT_TRUE(
-      EntryOf(*copy, "transposed").tensor()->locations[0].strides.empty());
 }
 
 }  // namespace

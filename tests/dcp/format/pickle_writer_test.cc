@@ -103,6 +103,27 @@ TEST(PickleWriter, SharedContainersStayShared) {
   EXPECT_EQ(items[0].items()[0].identity(), items[2].identity());
 }
 
+TEST(PickleWriter, ObjectsMadeByNewAndThoseTheyEncloseComeBack) {
+  ValueArena arena;
+  const Value made =
+      arena.New(arena.Global("collections", "OrderedDict"), arena.Tuple({}));
+  const Value child =
+      arena.Call(arena.Global("collections", "OrderedDict"), arena.Tuple({}));
+  arena.SetState(child,
+                 arena.Dict({arena.Str("parent"), arena.Enclosing(made)}));
+  arena.SetItem(made, arena.Str("child"), child);
+  ASSERT_OK_AND_ASSIGN(const PickleResult result,
+                       Read(WritePickle(arena.List({made, child})), arena));
+  const Value again = result.root.items()[0];
+  EXPECT_TRUE(again.is_new());
+  const Value again_child = again.items()[1];
+  EXPECT_FALSE(again_child.is_new());
+  EXPECT_EQ(again_child.identity(), result.root.items()[1].identity());
+  const Value parent = again_child.state().items()[1];
+  ASSERT_TRUE(parent.is(Value::Kind::kEnclosing));
+  EXPECT_EQ(parent.enclosing().identity(), again.identity());
+}
+
 TEST(PickleWriter, EqualStringsAreWrittenOnce) {
   ValueArena arena;
   const std::string text(1000, 'x');

@@ -103,6 +103,8 @@ TEST_F(FlattenTest, KeysBecomeTextAsStrMakesIt) {
   const Value object = arena_.Dict({Tensor(), one});
   EXPECT_THAT(Flatten(object), StatusIs(absl::StatusCode::kInvalidArgument,
                                         HasSubstr("cannot be part")));
+  // Further down it is a value like any other.
+  EXPECT_THAT(Names(arena_.Dict({Str("d"), object})), ElementsAre("d"));
 }
 
 TEST_F(FlattenTest, ANameThatStandsTwiceIsRefused) {
@@ -134,60 +136,19 @@ TEST_F(FlattenTest, SharedListsAreLookedThroughOnce) {
   EXPECT_THAT(Names(arena_.Dict({Str("l"), list})), ElementsAre("l"));
 }
 
-TEST(CheckPaths, AcceptsWhatOneNestedDictCanHold) {
-  EXPECT_OK(CheckPaths({Path({"a"}), Path({"b", int64_t{0}, "lr"}),
-                        Path({"b", int64_t{1}, "lr"}), Path({"c", "0"}),
-                        Path({"d", int64_t{7}})}));
-  EXPECT_OK(CheckPaths({}));
-}
-
-TEST(CheckPaths, RefusesWhatNoNestedDictCanHold) {
-  const auto refused = [](std::vector<StatePath> paths,
-                          absl::string_view message) {
-    EXPECT_THAT(CheckPaths(paths), StatusIs(absl::StatusCode::kInvalidArgument,
-                                            HasSubstr(message)));
-  };
-  refused({Path({})}, "empty");
-  refused({Path({"w"}), Path({"w"})}, "twice");
-  refused({Path({"w"}), Path({"w", "x"})}, "runs through");
-  refused({Path({"w", "x"}), Path({"w"})}, "part of another");
-  refused({Path({"w", "x"}), Path({"w", int64_t{0}})}, "an index");
-  refused({Path({int64_t{0}})}, "an index");
-  refused({Path({"w", int64_t{-1}})}, "negative");
-  refused({Path({"w", int64_t{1} << 40})}, "1099511627776 exceeds");
-  refused({Path({"v", int64_t{40000}}), Path({"w", int64_t{40000}})},
-          "together exceed");
-  refused({StatePath(501, PathElement("x"))}, "501 steps exceeds 500");
-}
-
-TEST(Unflatten, IsTheInverseOfFlatten) {
-  ValueArena arena;
-  const Value root = arena.Dict({
-      arena.Str("model"),
-      arena.Dict({arena.Str("a.w"), Value::Int(1), arena.Str("b"),
-                  arena.Tuple({Value::Int(2)})}),
-      arena.Str("groups"),
-      arena.List({arena.Dict({arena.Str("lr"), Value::Float(0.1)})}),
-      arena.Str("step"),
-      Value::Int(3),
-  });
-  ASSERT_OK_AND_ASSIGN(const std::vector<FlatValue> flat, Flatten(root));
-  ASSERT_OK_AND_ASSIGN(const Value again, Unflatten(arena, flat));
-  EXPECT_TRUE(DeepEqual(root, again)) << ToString(again);
-}
-
-TEST(Unflatten, FillsGapsWithNoneAndPutsPathlessValuesUnderTheirName) {
-  ValueArena arena;
-  const std::vector<FlatValue> leaves = {
-      {.fqn = "a.2", .path = Path({"a", int64_t{2}}), .value = Value::Int(1)},
-      {.fqn = "b.c", .path = {}, .value = Value::Int(2)},
-      {.fqn = "a.0", .path = Path({"a", int64_t{0}}), .value = Value::Int(3)},
-  };
-  ASSERT_OK_AND_ASSIGN(const Value root, Unflatten(arena, leaves));
-  EXPECT_EQ(ToString(root), "{'a': [3, None, 1], 'b.c': 2}");
-  const std::vector<FlatValue> twice = {leaves[1], leaves[1]};
-  EXPECT_THAT(Unflatten(arena, twice),
-              StatusIs(absl::StatusCode::kInvalidArgument));
+TEST_F(FlattenTest, WholeItHasEmptyContainersAndTheStepsToEachLeaf) {
+  const Value empty = arena_.Dict();
+  const Value state = arena_.Dict({Value::Int(0), empty});
+  const Value root = arena_.Dict({Str("state"), state, Str("none"), empty});
+  ASSERT_OK_AND_ASSIGN(const std::vector<FlatValue> flat, FlattenWhole(root));
+  ASSERT_EQ(flat.size(), 2u);
+  EXPECT_EQ(flat[0].fqn, "state.0");
+  EXPECT_EQ(flat[0].value.identity(), empty.identity());
+  ASSERT_EQ(flat[0].steps.size(), 2u);
+  EXPECT_EQ(flat[0].steps[0].container.identity(), root.identity());
+  EXPECT_EQ(flat[0].steps[1].container.identity(), state.identity());
+  EXPECT_EQ(flat[0].steps[1].key.int_value(), 0);
+  EXPECT_THAT(Names(root), IsEmpty());
 }
 
 TEST(RenamePath, KeepsTheElementsThatAreStillTheEnd) {

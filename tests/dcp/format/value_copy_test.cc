@@ -63,7 +63,7 @@ TEST(ValueCopy, SharedPartsAreCopiedOnce) {
   CopyValue(other, value);
   EXPECT_LE(other.num_values(), 41u);
   int num_tensors = 0;
-  ForEachTensor(value, [&](const Value&) { ++num_tensors; });
+  ForEachStored(value, [&](const Value&) { ++num_tensors; });
   EXPECT_EQ(num_tensors, 0);
 }
 
@@ -93,7 +93,7 @@ TEST(ValueCopy, VisitsEachTensorOnceInOrder) {
       arena.Dict({arena.Str("a"), arena.Tuple({first, Value::Int(1)}),
                   arena.Str("b"), call, arena.Str("c"), first});
   std::vector<std::string> keys;
-  ForEachTensor(root, [&](const Value& tensor) {
+  ForEachStored(root, [&](const Value& tensor) {
     keys.emplace_back(ParseTensor(tensor)->storage_key);
   });
   EXPECT_THAT(keys, ::testing::ElementsAre("first", "second"));
@@ -102,7 +102,7 @@ TEST(ValueCopy, VisitsEachTensorOnceInOrder) {
 TEST(ValueCopy, ATensorItselfIsVisited) {
   ValueArena arena;
   int num_tensors = 0;
-  ForEachTensor(TensorNamed(arena, "0"), [&](const Value&) { ++num_tensors; });
+  ForEachStored(TensorNamed(arena, "0"), [&](const Value&) { ++num_tensors; });
   EXPECT_EQ(num_tensors, 1);
 }
 

@@ -106,18 +106,32 @@ TEST(Measure, LooksIntoEveryPartOfACall) {
               IsOkAndHolds(1 + 1 + 1 + 2 + 1 + 2));
 }
 
-TEST(Measure, RefusesEveryKindOfCycle) {
+TEST(Measure, RefusesOtherCycles) {
   ValueArena arena;
   const Value list = arena.List();
   arena.Append(list, arena.Tuple({list}));
   EXPECT_THAT(
       arena.Measure(list, kMany),
       StatusIs(absl::StatusCode::kDataLoss, HasSubstr("contains itself")));
-  const Value call = OrderedDict(arena);
-  arena.SetState(call, arena.Dict({Value(), arena.Persistent(call)}));
+  const Value argument = arena.List();
+  const Value call =
+      arena.Call(arena.Global("collections", "deque"), arena.Tuple({argument}));
+  arena.Append(argument, call);
   EXPECT_THAT(
       arena.Measure(arena.Tuple({call}), kMany),
       StatusIs(absl::StatusCode::kDataLoss, HasSubstr("contains itself")));
+}
+
+TEST(Measure, WhatAnObjectHoldsMayReferToTheObject) {
+  ValueArena arena;
+  const Value call = OrderedDict(arena);
+  arena.SetState(call, arena.Dict({arena.Str("parent"), call}));
+  EXPECT_THAT(arena.Measure(arena.Tuple({call}), kMany),
+              IsOkAndHolds(1 + 1 + 1 + 1 + 1 + 1));
+  const Value parent = call.state().items()[1];
+  ASSERT_TRUE(parent.is(Value::Kind::kEnclosing));
+  EXPECT_EQ(parent.enclosing().identity(), call.identity());
+  EXPECT_EQ(parent.identity(), nullptr);
 }
 
 Value Nested(ValueArena& arena, Value inner, uint64_t depth) {
@@ -172,6 +186,7 @@ TEST(DeepEqual, OrderedDictEqualsDictButDefaultdictDoesNot) {
   arena.Update(ordered, item);
   arena.SetState(ordered, arena.Dict());
   EXPECT_TRUE(DeepEqual(ordered, arena.Dict(item)));
+  EXPECT_FALSE(DeepEqual(ordered, arena.Dict(item), /*exact=*/true));
   const Value defaulted =
       arena.Call(arena.Global("collections", "defaultdict"),
                  arena.Tuple({arena.Global("builtins", "list")}));

@@ -1,0 +1,26 @@
+// Part of diff: whether the values of two .pt files stand in containers of the
+// same types, under keys of the same types. Other formats keep neither. Pure.
+#ifndef DCP_CHECKPOINT_CONTAINER_DIFF_H_
+#define DCP_CHECKPOINT_CONTAINER_DIFF_H_
+
+#include "absl/status/status.h"
+#include "dcp/checkpoint/checkpoint.h"
+#include "dcp/checkpoint/diff.h"
+#include "dcp/checkpoint/selection.h"
+
+namespace dcp {
+
+struct ContainerSide {
+  const Checkpoint& checkpoint;
+  const SelectionOptions& selection;  // include and exclude
+};
+
+// Adds a finding for every container that differs, under its name, and one for
+// every empty container that only one side has; or says in the report why the
+// two cannot be compared. Values are not looked at.
+absl::Status CompareContainers(const ContainerSide& a, const ContainerSide& b,
+                               DiffReport& report);
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_CONTAINER_DIFF_H_

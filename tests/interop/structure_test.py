@@ -1,0 +1,284 @@
+"""Between two .pt files the pickle stays what it was: types, keys, order,
+attributes, sharing and values, as torch.load gives them."""
+
+import argparse
+import collections
+import copy
+import datetime
+import decimal
+import fractions
+import io
+import pathlib
+import uuid
+
+import torch
+from harness import DONE, FOUND, REFUSED, Suite, expect
+from values import det
+
+
+def same(a, b, path, seen):
+    """Demands that two loaded values are alike in all that Python can tell."""
+    expect(type(a) is type(b), f"{path}: {type(a)} became {type(b)}")
+    if id(a) in seen:
+        expect(seen[id(a)] == id(b), f"{path}: what was shared is not")
+        return
+    if not isinstance(a, (int, float, str, bytes, type, type(None), tuple)):
+        expect(id(b) not in seen.values(), f"{path}: shared what was not")
+        seen[id(a)] = id(b)
+    if isinstance(a, torch.Tensor):
+        same_tensor(a, b, path)
+    elif isinstance(a, (torch.UntypedStorage, torch.TypedStorage)):
+        expect(a.tolist() == b.tolist(), f"{path}: other bytes")
+    elif isinstance(a, dict):
+        same(list(a), list(b), f"{path} keys", {})
+        for (key, x), y in zip(a.items(), b.values()):
+            same(x, y, f"{path}[{key!r}]", seen)
+        if isinstance(a, collections.defaultdict):
+            expect(a.default_factory is b.default_factory, f"{path}: factory")
+    elif isinstance(a, (list, tuple, collections.deque)):
+        expect(len(a) == len(b), f"{path}: {len(a)} became {len(b)}")
+        for i, (x, y) in enumerate(zip(a, b)):
+            same(x, y, f"{path}[{i}]", seen)
+        if isinstance(a, collections.deque):
+            expect(a.maxlen == b.maxlen, f"{path}: maxlen")
+    elif isinstance(a, io.BytesIO):
+        expect(a.getvalue() == b.getvalue(), path)
+    elif isinstance(a, float):
+        expect(a.hex() == b.hex(), path)
+    elif not isinstance(a, argparse.Namespace):
+        expect(a == b, f"{path}: {a!r} became {b!r}")
+    attributes = getattr(a, "__dict__", {})
+    if attributes and not isinstance(a, (type, torch.UntypedStorage)):
+        same(attributes, b.__dict__, f"{path}.__dict__", seen)
+
+
+def same_tensor(a, b, path):
+    for what in ("dtype", "shape", "requires_grad", "layout", "device"):
+        x, y = getattr(a, what), getattr(b, what)
+        expect(x == y, f"{path}: {what} {x} became {y}")
+    if a.layout is not torch.strided:
+        a, b = a.to_dense(), b.to_dense()
+    elif not a.is_quantized:
+        for what in ("stride", "storage_offset", "is_conj", "is_neg"):
+            x, y = getattr(a, what)(), getattr(b, what)()
+            expect(x == y, f"{path}: {what} {x} became {y}")
+        size = a.untyped_storage().nbytes()
+        expect(size == b.untyped_storage().nbytes(), f"{path}: storage size")
+    if a.is_quantized:
+        expect(a.q_scale() == b.q_scale(), f"{path}: scale")
+        a, b = a.int_repr(), b.int_repr()
+    expect(torch.equal(a, b), f"{path}: other values")
+
+
+def load(path):
+    return torch.load(path, weights_only=False)
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = torch.nn.Embedding(5, 4)
+        self.norm = torch.nn.BatchNorm1d(4)
+        self.head = torch.nn.Linear(4, 5)
+        self.head.weight = self.embed.weight
+
+    def forward(self, x):
+        return self.head(self.norm(self.embed(x)))
+
+
+def training_state():
+    """A model, its optimizer after a step, and a scheduler."""
+    torch.manual_seed(0)
+    model = Model()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+    model(torch.tensor([0, 1, 2])).sum().backward()
+    optimizer.step()
+    schedule.step()
+    return model, optimizer, {
+        "model": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "schedule": schedule.state_dict(),
+        "epoch": 3,
+    }
+
+
+def containers():
+    """Keys and containers that names cannot tell."""
+    base = det((6, 4), seed=1)
+    parameter = torch.nn.Parameter(base[2:4])
+    counts = collections.Counter({"a": 2, "b": 1})
+    defaults = collections.defaultdict(list, {None: [1], (1, "x"): []})
+    shared = {"t": base, "v": base[1:3].t()}
+    named = collections.OrderedDict(b=parameter, a=det((2,), seed=2))
+    named._metadata = collections.OrderedDict({"": {"version": 2}})
+    attributed = torch.nn.Parameter(det((2,), seed=5))
+    attributed.note = {"frozen": True}
+    return {
+        0: {1: det((2,), seed=3), 2: {}, "s": ()},
+        "counts": counts,
+        "defaults": defaults,
+        "one": shared,
+        "two": shared,
+        "list": [shared, parameter, parameter, {}, [[]]],
+        "named": named,
+        "attributed": attributed,
+        "frozen": torch.nn.Parameter(det((3,), seed=4), requires_grad=False),
+        "conj": det((2, 2), torch.complex64).conj(),
+        True: None,
+        2.5: b"bytes",
+        "tuple": (base, {"x": collections.OrderedDict()}, {7: parameter}),
+        "set": {1, 2},
+    }
+
+
+def plain():
+    """What plain Python has."""
+    return {
+        "t": det((2,)),
+        "values": [
+            range(1, 9, 2),
+            collections.deque([1, det((2,), seed=1)], maxlen=3),
+            datetime.datetime(2026, 1, 2, tzinfo=datetime.timezone.utc),
+            datetime.timedelta(3),
+            decimal.Decimal("1.50"),
+            uuid.UUID(int=7),
+            fractions.Fraction(1, 3),
+            argparse.Namespace(lr=0.1, names=["a"]),
+            io.BytesIO(b"abc"),
+            pathlib.PurePosixPath("a/b"),
+            slice(1, None, 2),
+            complex(1, -2),
+            torch.torch_version.TorchVersion(torch.__version__),
+        ],
+    }
+
+
+def storages(first):
+    """A storage beside a tensor, in either order."""
+    state = {
+        "t": det((3,)),
+        "s": det((5,), torch.uint8, 1).untyped_storage(),
+        "typed": det((2,), seed=2).storage(),
+    }
+    names = sorted(state, key=lambda name: name != first)
+    return {name: state[name] for name in names}
+
+
+def check_copy(tool, out, make, **options):
+    state = make() if callable(make) else make
+    torch.save(state, out / "in.pt", **options)
+    tool("convert", out / "in.pt", out / "out.pt")
+    tool("verify", out / "out.pt")
+    same(load(out / "in.pt"), load(out / "out.pt"), "", {})
+    tool("diff", out / "in.pt", out / "out.pt")
+
+
+def check_resume(tool, out):
+    """An optimizer goes on from the copy as it does from the original."""
+    model, optimizer, state = training_state()
+    torch.save(state, out / "in.pt")
+    tool("convert", out / "in.pt", out / "out.pt")
+    for name in ("in.pt", "out.pt"):
+        other = copy.deepcopy(model)
+        again = torch.optim.AdamW(other.parameters(), lr=0.1)
+        loaded = load(out / name)
+        again.load_state_dict(loaded["optimizer"])
+        other.load_state_dict(loaded["model"])
+        other(torch.tensor([3, 4])).sum().backward()
+        again.step()
+        if name == "in.pt":
+            want = other.state_dict()
+    got = other.state_dict()
+    for key, value in want.items():
+        expect(torch.equal(got[key], value), key)
+
+
+def check_cast(tool, out):
+    """A cast changes the type of tensors and nothing else."""
+    _, _, state = training_state()
+    torch.save(state, out / "in.pt")
+    tool("convert", out / "in.pt", out / "out.pt", "--cast", "model.*=bf16")
+    want = load(out / "in.pt")
+    got = load(out / "out.pt")
+    for key, value in want["model"].items():
+        if value.is_floating_point():
+            value = value.to(torch.bfloat16)
+        expect(torch.equal(got["model"][key], value), key)
+    expect(
+        got["model"]["embed.weight"].data_ptr()
+        == got["model"]["head.weight"].data_ptr(),
+        "tied weights are not tied",
+    )
+    expect(got["model"]._metadata == want["model"]._metadata, "_metadata")
+    same(want["optimizer"], got["optimizer"], "optimizer", {})
+
+
+def check_bare_model(tool, out):
+    """What is lifted out of a training state is the model's own dict."""
+    _, _, state = training_state()
+    torch.save(state, out / "in.pt")
+    rule = ["--include", "model.*", "--rename", r"s/^model\.//"]
+    tool("convert", out / "in.pt", out / "out.pt", *rule)
+    same(load(out / "in.pt")["model"], load(out / "out.pt"), "", {})
+
+
+def check_diff(tool, out):
+    """Keys and containers of another type are found, and named."""
+    cases = {
+        "keys": ({"d": {0: 1}}, {"d": {"0": 1}}),
+        "types": ({"d": collections.OrderedDict(a=1)}, {"d": {"a": 1}}),
+        "empty": ({"d": {}, "n": 1}, {"n": 1}),
+        "storage": (storages("t"), dict(storages("t"), s=torch.arange(
+            5, dtype=torch.uint8).untyped_storage())),
+    }
+    for name, (a, b) in cases.items():
+        torch.save(a, out / "a.pt")
+        torch.save(b, out / "b.pt")
+        found = tool.json("diff", out / "a.pt", out / "b.pt", code=FOUND)
+        expect(len(found["findings"]) == 1, f"{name}: {found['findings']}")
+    torch.save({"d": {0: 1}}, out / "a.pt")
+    tool("convert", out / "a.pt", out / "dcp")
+    equal = tool.json("diff", out / "a.pt", out / "dcp")
+    expect("dcp" in equal["containers_skipped"], equal["containers_skipped"])
+
+
+def check_storages_in_dcp(tool, out):
+    torch.save({"pair": tuple(storages("t").values())}, out / "in.pt")
+    tool("convert", out / "in.pt", out / "dcp")
+    tool("convert", out / "dcp", out / "out.pt")
+    same(load(out / "in.pt"), load(out / "out.pt"), "", {})
+
+
+def main():
+    suite = Suite("structure")
+    tool = suite.tool
+
+    def case(name, function, *arguments, **options):
+        suite.case(
+            name,
+            lambda: function(tool, suite.fresh(), *arguments, **options),
+        )
+
+    case("training state", check_copy, lambda: training_state()[2])
+    case("containers", check_copy, containers)
+    old = {"_use_new_zipfile_serialization": False}
+    case("training state, legacy", check_copy, lambda: training_state()[2],
+         **old)
+    case("protocol 4", check_copy, plain_containers, pickle_protocol=4)
+    for first in ("t", "s", "typed"):
+        case(f"storages, {first} first", check_copy, storages(first))
+    case("storages in dcp", check_storages_in_dcp)
+    case("resume", check_resume)
+    case("cast", check_cast)
+    case("bare model", check_bare_model)
+    case("diff", check_diff)
+    suite.finish()
+
+
+def plain_containers():
+    return {"t": det((2,)), "b": b"x", "set": {1}, "d": {1: (2, None)}}
+
+
+if __name__ == "__main__":
+    main()
