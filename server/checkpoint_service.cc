@@ -56,6 +56,8 @@ class FailedStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
 
 // What an object's pickle cannot hold by itself.
 absl::Status CheckPlainObject(const CheckpointEntry& entry) {
+  DCP_RETURN_IF_ERROR(WithPlace(Annotate(entry.object()->unreadable, entry.fqn),
+                                {.tensor = entry.fqn}));
   if (entry.object()->tensors.empty()) return absl::OkStatus();
   return WithPlace(absl::UnimplementedError(
                        absl::StrCat(entry.fqn,

@@ -128,6 +128,7 @@ absl::Status Read(const v1::ConvertRequest& request, const Client& client,
                        FormatFromProto(request.format(), "format"));
   spec.convert.drop_non_tensors = request.drop_non_tensors();
   SetMetadata(request, spec);
+  spec.convert.drop_unreadable = request.drop_unreadable();
   if (request.has_mesh()) return SetMesh(request, spec);
   if (request.placements_size() == 0) return absl::OkStatus();
   return absl::InvalidArgumentError("placements are given without a mesh");
@@ -137,6 +138,7 @@ absl::Status Read(const v1::ReshardRequest& request, const Client& client,
                   JobSpec& spec) {
   DCP_RETURN_IF_ERROR(SetConversion(request, client, spec));
   spec.convert.to = Format::kDcp;
+  spec.convert.drop_unreadable = request.drop_unreadable();
   return SetMesh(request, spec);
 }
 
@@ -147,6 +149,7 @@ absl::Status Read(const v1::ConsolidateRequest& request, const Client& client,
                        FormatFromProto(request.format(), "format"));
   spec.convert.drop_non_tensors = request.drop_non_tensors();
   SetMetadata(request, spec);
+  spec.convert.drop_unreadable = request.drop_unreadable();
   spec.convert.consolidate = true;
   return absl::OkStatus();
 }

@@ -407,7 +407,7 @@ void ObjectToProto(const CheckpointEntry& entry, bool with_text,
   if (!with_text) return;
   const ObjectEntry& object = *entry.object();
   if (object.located) {
-    proto.set_text(ToUtf8(ToString(object.value, kMaxTextBytes)));
+    proto.set_text(ToUtf8(ToString(object, kMaxTextBytes)));
   }
 }
 

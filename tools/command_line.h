@@ -65,6 +65,7 @@ struct CommandLine {
   bool strict_cast = false;
   bool drop_metadata = false;
   std::vector<std::pair<std::string, std::string>> metadata;
+  bool drop_unreadable = false;
   bool overwrite = false;
   bool plan = false;
   uint32_t num_lanes = 0;

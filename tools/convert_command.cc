@@ -47,6 +47,7 @@ ConvertOptions MakeOptions(const CommandLine& line) {
   options.selection = line.selection;
   options.max_shard_bytes = line.max_shard_bytes;
   options.drop_non_tensors = line.drop_non_tensors;
+  options.drop_unreadable = line.drop_unreadable;
   options.overwrite = line.overwrite;
   options.verify = !line.no_verify;
   options.strict_cast = line.strict_cast;

@@ -209,6 +209,7 @@ v1::ConvertRequest ConvertMessage(const CommandLine& line) {
   AddMesh(line, request);
   request.set_drop_non_tensors(line.drop_non_tensors);
   AddMetadata(line, request);
+  request.set_drop_unreadable(line.drop_unreadable);
   std::optional<Format> to = line.to;
   if (line.verb == Verb::kDcpToTorch) to = Format::kTorch;
   if (line.verb == Verb::kTorchToDcp) to = Format::kDcp;
@@ -219,6 +220,7 @@ v1::ConvertRequest ConvertMessage(const CommandLine& line) {
 v1::ReshardRequest ReshardMessage(const CommandLine& line) {
   auto request = WritingMessage<v1::ReshardRequest>(line);
   AddMesh(line, request);
+  request.set_drop_unreadable(line.drop_unreadable);
   return request;
 }
 
@@ -226,6 +228,7 @@ v1::ConsolidateRequest ConsolidateMessage(const CommandLine& line) {
   auto request = WritingMessage<v1::ConsolidateRequest>(line);
   request.set_drop_non_tensors(line.drop_non_tensors);
   AddMetadata(line, request);
+  request.set_drop_unreadable(line.drop_unreadable);
   request.set_format(FormatMessage(
       line.to.has_value() ? line.to : FormatFromName(line.paths[1])));
   return request;

@@ -233,7 +233,7 @@ std::optional<std::string> ObjectText(const Inspection& inspection,
   }
   const ObjectEntry& object = *inspection.objects[index]->object();
   if (!object.located) return std::nullopt;
-  return ToString(object.value, max_bytes);
+  return ToString(object, max_bytes);
 }
 
 std::string RenderInspection(const Inspection& inspection,

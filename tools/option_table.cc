@@ -259,6 +259,9 @@ constexpr OptionRow kOptions[] = {
      "do not compare what is read with the CRCs and\ndigests that SRC has of "
      "it",
      SetFlag<&CommandLine::no_verify>},
+    {"drop-unreadable", nullptr, kWriting, false,
+     "leave out objects of unknown classes, which only DCP\nto DCP can carry",
+     SetFlag<&CommandLine::drop_unreadable>},
     {"overwrite", nullptr, kWriting, false,
      "replace DST if it is a checkpoint; it stays whole\nuntil the new one is",
      SetFlag<&CommandLine::overwrite>},

@@ -141,6 +141,12 @@ absl::StatusOr<Format> ParseFormat(absl::string_view name) {
       absl::StrCat("unknown format '", name, "': want dcp, safetensors or pt"));
 }
 
+std::string ToString(const ObjectEntry& object, size_t max_bytes) {
+  if (object.unreadable.ok()) return ToString(object.value, max_bytes);
+  return absl::StrCat("not read: ", object.unreadable.message())
+      .substr(0, max_bytes);
+}
+
 uint64_t TensorEntry::num_bytes() const {
   return static_cast<uint64_t>(Volume(shape)) * ElementSize(dtype);
 }

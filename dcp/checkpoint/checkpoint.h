@@ -80,7 +80,14 @@ struct ObjectEntry {
   // The tensors in `value`, and the storages that stand in it by themselves,
   // found by the identity of their Value.
   absl::flat_hash_map<const void*, TensorEntry> tensors;
+  // Why the object cannot be used but as the bytes it is stored in: it is of a
+  // class that we do not know, or not supported. `value` is then None, or in a
+  // .pt file for looking at only.
+  absl::Status unreadable;
 };
+
+// A short rendering of a located object for people.
+std::string ToString(const ObjectEntry& object, size_t max_bytes);
 
 struct CheckpointEntry {
   std::string fqn;

@@ -22,9 +22,13 @@
 #include "dcp/checkpoint/source_check.h"
 #include "dcp/checkpoint/torch_output.h"
 #include "dcp/checkpoint/torch_rewrite.h"
+#include "dcp/format/inert_value.h"
 
 namespace dcp {
 namespace {
+
+// Names in a message.
+constexpr size_t kMaxNamesShown = 5;
 
 bool HasTorchExtension(absl::string_view path) {
   return absl::EndsWith(path, ".pt") || absl::EndsWith(path, ".pth") ||
@@ -144,15 +148,64 @@ absl::StatusOr<std::vector<OutputEntry>> CheckNotEmpty(
       " entries of the source is selected and a tensor"));
 }
 
+// What keeps an object that was not read from the destination: nothing where
+// its bytes can be carried as they are.
+absl::Status CheckCarried(const Checkpoint& source, Format to,
+                          const ObjectEntry& object) {
+  if (object.unreadable.ok()) return absl::OkStatus();
+  if (source.format() == Format::kDcp && to == Format::kDcp) {
+    return absl::OkStatus();
+  }
+  if (source.format() == Format::kTorch && to == Format::kTorch &&
+      CheckInert(object.value).ok()) {
+    return absl::OkStatus();
+  }
+  return object.unreadable;
+}
+
+// "a: why, b: why, ..." of the first few.
+struct Unreadable {
+  size_t count = 0;
+  absl::StatusCode code = absl::StatusCode::kOk;
+  std::vector<std::string> some;
+
+  void Add(absl::string_view fqn, const absl::Status& why) {
+    if (++count == 1) code = why.code();
+    if (some.size() < kMaxNamesShown) {
+      some.push_back(absl::StrCat(fqn, ": ", why.message()));
+    }
+  }
+
+  absl::Status ToStatus() const {
+    if (count == 0) return absl::OkStatus();
+    return absl::Status(
+        code,
+        absl::StrCat(count == 1 ? "a value" : absl::StrCat(count, " values"),
+                     " cannot be read: ", absl::StrJoin(some, "; "),
+                     count > some.size() ? "; ..." : "",
+                     "; --drop-unreadable leaves out what cannot be "
+                     "read"));
+  }
+};
+
 absl::StatusOr<std::vector<OutputEntry>> MakeEntries(
     const Checkpoint& source, absl::Span<const SelectedEntry> selected,
-    bool tensors_only, bool drop, ConvertPlan& plan) {
+    bool tensors_only, const ConvertOptions& options, ConvertPlan& plan) {
   std::vector<OutputEntry> entries;
+  Unreadable unreadable;
   for (const SelectedEntry& choice : selected) {
     const CheckpointEntry& from = source.entries()[choice.entry];
     if (from.object() != nullptr && tensors_only) {
       plan.dropped.push_back(choice.fqn);
       continue;
+    }
+    if (from.object() != nullptr) {
+      const absl::Status why = CheckCarried(source, plan.to, *from.object());
+      if (!why.ok()) {
+        unreadable.Add(choice.fqn, why);
+        plan.dropped.push_back(choice.fqn);
+        continue;
+      }
     }
     ++(from.tensor() != nullptr ? plan.num_tensors : plan.num_objects);
     entries.push_back({.fqn = choice.fqn,
@@ -161,11 +214,16 @@ absl::StatusOr<std::vector<OutputEntry>> MakeEntries(
                        .dtype = choice.dtype,
                        .object = from.object()});
   }
-  if (plan.dropped.empty() || drop) {
+  if (plan.dropped.empty() || options.drop_non_tensors ||
+      (!tensors_only && options.drop_unreadable)) {
     return CheckNotEmpty(std::move(entries), tensors_only, source, plan);
   }
+  if (!tensors_only) {
+    return WithSide(Annotate(unreadable.ToStatus(), source.path()),
+                    ErrorSide::kSource);
+  }
   std::vector<std::string> some = plan.dropped;
-  some.resize(std::min<size_t>(some.size(), 5));
+  some.resize(std::min(some.size(), kMaxNamesShown));
   return absl::FailedPreconditionError(absl::StrCat(
       "safetensors cannot hold ",
       plan.dropped.size() == 1 ? "the value that is not a tensor: "
@@ -421,17 +479,22 @@ absl::StatusOr<Job> Prepare(FileSystem& fs, absl::string_view src,
     return WithSide(destination.status(), ErrorSide::kDestination);
   }
   job.destination = *std::move(destination);
-  DCP_ASSIGN_OR_RETURN(
-      std::vector<OutputEntry> entries,
-      MakeEntries(*job.source, selected, job.plan.to == Format::kSafetensors,
-                  options.drop_non_tensors, job.plan));
+  const bool tensors_only = job.plan.to == Format::kSafetensors;
   std::vector<uint32_t> wanted;
-  for (const SelectedEntry& choice : selected) wanted.push_back(choice.entry);
+  for (const SelectedEntry& choice : selected) {
+    const CheckpointEntry& entry = job.source->entries()[choice.entry];
+    if (entry.tensor() != nullptr || !tensors_only) {
+      wanted.push_back(choice.entry);
+    }
+  }
   DCP_RETURN_IF_ERROR(
       WithSide(job.source->Locate(wanted, options.stop), ErrorSide::kSource));
   if (options.verify) {
     DCP_ASSIGN_OR_RETURN(job.check, SourceCheck::Make(fs, *job.source, wanted));
   }
+  DCP_ASSIGN_OR_RETURN(
+      std::vector<OutputEntry> entries,
+      MakeEntries(*job.source, selected, tensors_only, options, job.plan));
   DCP_ASSIGN_OR_RETURN(job.output,
                        BuildOutput(job, std::move(entries), dst, options));
   CompletePlan(job, options);

@@ -47,6 +47,10 @@ struct ConvertOptions {
   SelectionOptions selection;
   uint64_t max_shard_bytes = 0;  // of safetensors and DCP files; 0: no limit
   bool drop_non_tensors = false;
+  // Leaves out objects that the destination cannot take because they were not
+  // read (ObjectEntry::unreadable) instead of failing. drop_non_tensors does
+  // so too.
+  bool drop_unreadable = false;
   bool overwrite = false;
   // Compares what is read with the CRCs and digests that the source has of it.
   bool verify = true;
@@ -96,7 +100,7 @@ struct ConvertPlan {
   uint64_t bytes_to_write = 0;  // of all files
   uint64_t memory_bytes = 0;    // of payload blocks that will be in use
   uint32_t num_lanes = 0;
-  std::vector<std::string> dropped;  // names of non-tensors left out
+  std::vector<std::string> dropped;  // names of objects left out
   // Keys of the source's metadata that the output cannot hold.
   std::vector<std::string> dropped_metadata;
   // What an earlier run has done of it: whole files, and the reads and writes

@@ -51,7 +51,8 @@ std::optional<int64_t> RankOf(absl::string_view name) {
 struct DcpFileBuilder::Items {
   struct Item {
     uint32_t first_part;
-    uint32_t padding;  // zeros before the item
+    uint32_t padding;        // zeros before the item
+    bool as_stored = false;  // there is nothing but the padding to make
     std::vector<uint64_t> storage_bytes;
     std::string pickle;  // of an object
     DType dtype;         // of a tensor, when there is no pickle
@@ -83,6 +84,7 @@ struct DcpFileBuilder::Items {
     const Item& item = items[index];
     const size_t gap = part - item.first_part;
     std::string bytes(gap == 0 ? item.padding : 0, '\0');
+    if (item.as_stored) return bytes;
     bytes += LayoutOf(index).Gap(gap, crcs.subspan(item.first_part, gap));
     return bytes;
   }
@@ -107,6 +109,18 @@ StorageInfo DcpFileBuilder::AddObject(std::string pickle,
   DCP_CHECK(!pickle.empty());
   items_->items.emplace_back().pickle = std::move(pickle);
   return AddItem(std::move(tensors));
+}
+
+StorageInfo DcpFileBuilder::AddItemAsStored(Payload bytes) {
+  Items::Item& item = items_->items.emplace_back();
+  item.as_stored = true;
+  item.first_part = static_cast<uint32_t>(layout_.parts().size());
+  const uint64_t start = AlignUp(layout_.size(), kStorageAlignment);
+  item.padding = static_cast<uint32_t>(start - layout_.size());
+  const uint64_t length = bytes.num_bytes();
+  layout_.Append(item.padding, length, static_cast<uint32_t>(payloads_.size()));
+  payloads_.push_back(std::move(bytes));
+  return {.offset = start, .length = length};
 }
 
 StorageInfo DcpFileBuilder::AddItem(std::vector<Payload> payloads) {
@@ -278,7 +292,10 @@ class DcpOutputBuilder {
                                   .dtype = entry.dtype,
                                   .entry = chunk.entry});
     } else {
-      storage = AddObject(*entry.object);
+      // What was not read stays the item that it is.
+      storage = entry.object->unreadable.ok()
+                    ? AddObject(*entry.object)
+                    : AddItem(*entry.object, chunk.entry);
     }
     storage.file = static_cast<uint32_t>(metadata_.files.size() - 1);
     if (auto* tensor = std::get_if<TensorStorageMetadata>(&value)) {
@@ -286,6 +303,20 @@ class DcpOutputBuilder {
     } else {
       std::get<BytesStorageMetadata>(value).storage = storage;
     }
+  }
+
+  StorageInfo AddItem(const ObjectEntry& object, uint32_t entry) {
+    TensorEntry& bytes = output_.own_tensors.emplace_back();
+    bytes.dtype = DType::kUInt8;
+    bytes.shape.push_back(static_cast<int64_t>(object.item.length));
+    bytes.boxes.push_back(WholeBox(bytes.shape));
+    ChunkLocation& location = bytes.locations.emplace_back();
+    location.item = object.item;
+    location.located = true;
+    location.payload_offset = object.item.offset;
+    Payload payload = WholePayload(bytes, &files_, bytes.dtype);
+    payload.entry = entry;
+    return file_->AddItemAsStored(std::move(payload));
   }
 
   StorageInfo AddObject(const ObjectEntry& object) {

@@ -32,6 +32,8 @@ class DcpFileBuilder {
   StorageInfo AddTensor(Payload payload);
   // `pickle` refers to storages "0", "1", ... in the order of `tensors`.
   StorageInfo AddObject(std::string pickle, std::vector<Payload> tensors);
+  // `bytes` are those of an item of another checkpoint.
+  StorageInfo AddItemAsStored(Payload bytes);
 
   OutputFile Finish() &&;
 

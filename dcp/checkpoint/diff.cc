@@ -1,6 +1,7 @@
 #include "dcp/checkpoint/diff.h"
 
 #include <algorithm>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -27,6 +28,9 @@ struct Leaf {
   DType dtype = DType::kFloat32;
   Value value;
   bool inside_object = false;  // a tensor that is part of an object
+  // An object that was not read: the bytes of its item, or in a .pt file what
+  // could be seen of it.
+  const ObjectEntry* unread = nullptr;
 };
 
 // A checkpoint seen as leaves by name. Checkpoints differ in how far they
@@ -67,7 +71,26 @@ class Side {
   const Checkpoint& checkpoint() const { return *checkpoint_; }
 
  private:
+  void AddUnread(const std::string& fqn, const ObjectEntry& object) {
+    Leaf& leaf = leaves_[fqn];
+    leaf = {.value = object.value, .unread = &object};
+    if (object.item.length == 0) return;
+    TensorEntry& bytes = items_.emplace_back();
+    bytes.dtype = leaf.dtype = DType::kUInt8;
+    bytes.shape.push_back(static_cast<int64_t>(object.item.length));
+    bytes.boxes.push_back(WholeBox(bytes.shape));
+    ChunkLocation& location = bytes.locations.emplace_back();
+    location.item = object.item;
+    location.located = true;
+    location.payload_offset = object.item.offset;
+    leaf.tensor = &bytes;
+  }
+
   absl::Status AddObject(const std::string& fqn, const ObjectEntry& object) {
+    if (!object.unreadable.ok()) {
+      AddUnread(fqn, object);
+      return absl::OkStatus();
+    }
     const Value key = arena_.Str(fqn);
     absl::StatusOr<std::vector<FlatValue>> flat =
         Flatten(arena_.Dict({key, object.value}));
@@ -108,6 +131,7 @@ class Side {
   std::unique_ptr<Checkpoint> checkpoint_;
   ValueArena arena_;
   absl::btree_map<std::string, Leaf> leaves_;
+  std::deque<TensorEntry> items_;  // of objects that were not read
 };
 
 // Two tensors whose elements are to be compared.
@@ -138,9 +162,13 @@ class Differ {
              b_.checkpoint().torch_archive() != nullptr;
     CompareNames();
     CompareMetadata();
-    DCP_RETURN_IF_ERROR(
-        CompareContainers({a_.checkpoint(), options_.selection_a},
-                          {b_.checkpoint(), options_.selection_b}, report_));
+    if (options_.tensors_only) {
+      report_.containers_skipped = "only tensors are compared";
+    } else {
+      DCP_RETURN_IF_ERROR(
+          CompareContainers({a_.checkpoint(), options_.selection_a},
+                            {b_.checkpoint(), options_.selection_b}, report_));
+    }
     DCP_RETURN_IF_ERROR(CompareElementsOfPairs());
     for (Pair& pair : pairs_) {
       if (pair.difference.num_different == 0) {
@@ -172,7 +200,8 @@ class Differ {
   }
 
   bool Skip(const Leaf& leaf) const {
-    return options_.tensors_only && leaf.tensor == nullptr;
+    return options_.tensors_only &&
+           (leaf.tensor == nullptr || leaf.unread != nullptr);
   }
 
   // Without objects, a tensor inside one is compared only where the other
@@ -182,6 +211,7 @@ class Differ {
   }
 
   static std::string Describe(const Leaf& leaf) {
+    if (leaf.unread != nullptr) return ToString(*leaf.unread, 80);
     if (leaf.tensor == nullptr) return ToString(leaf.value, 60);
     return absl::StrCat(TorchName(leaf.dtype), " ",
                         ShapeToString(leaf.tensor->shape));
@@ -239,7 +269,11 @@ class Differ {
   }
 
   void CompareLeaves(const std::string& name, const Leaf& a, const Leaf& b) {
-    if ((a.tensor == nullptr) != (b.tensor == nullptr)) {
+    if ((a.unread == nullptr) != (b.unread == nullptr) ||
+        (a.unread != nullptr && (a.tensor == nullptr || b.tensor == nullptr) &&
+         a.tensor != b.tensor)) {
+      AddFinding(DiffFinding::Kind::kObject, name, Describe(a), Describe(b));
+    } else if ((a.tensor == nullptr) != (b.tensor == nullptr)) {
       AddFinding(DiffFinding::Kind::kKind, name, Describe(a), Describe(b));
     } else if (a.tensor == nullptr) {
       if (DeepEqual(a.value, b.value, exact_)) {

@@ -25,6 +25,7 @@
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/file_reader.h"
 #include "dcp/checkpoint/torch_opener.h"
+#include "dcp/format/inert_value.h"
 #include "dcp/format/safetensors.h"
 #include "dcp/format/torch_archive.h"
 #include "dcp/format/value_copy.h"
@@ -199,16 +200,33 @@ class Locator {
     if (tensor != nullptr && head.substr(0, 4) != "PK\x03\x04") {
       return PlaceByName(item, entry.fqn, *tensor);
     }
-    DCP_ASSIGN_OR_RETURN(const TorchArchive archive,
-                         ReadArchive(item, probe, AsBytes(buffer)));
-    if (tensor != nullptr) return PlaceChunk(item, archive, *tensor);
-    absl::StatusOr<ObjectEntry> object =
-        ObjectInArchive(archive, CopyValue(parts_.arena, archive.root),
-                        item.storage.file, item.storage.offset);
-    if (!object.ok()) return object.status();
-    object->item = item.storage;
-    entry.value = *std::move(object);
+    const absl::StatusOr<TorchArchive> archive =
+        ReadArchive(item, probe, AsBytes(buffer));
+    if (tensor != nullptr) {
+      DCP_RETURN_IF_ERROR(archive.status());
+      return PlaceChunk(item, *archive, *tensor);
+    }
+    DCP_ASSIGN_OR_RETURN(ObjectEntry object, ObjectOf(item, archive));
+    object.item = item.storage;
+    object.located = true;
+    entry.value = std::move(object);
     return absl::OkStatus();
+  }
+
+  // Sound bytes that we cannot make an object of are still an item.
+  absl::StatusOr<ObjectEntry> ObjectOf(
+      const Item& item, const absl::StatusOr<TorchArchive>& archive) {
+    ObjectEntry unreadable;
+    unreadable.unreadable =
+        archive.ok() ? CheckInert(archive->root) : archive.status();
+    if (archive.ok() && unreadable.unreadable.ok()) {
+      return ObjectInArchive(*archive, CopyValue(parts_.arena, archive->root),
+                             item.storage.file, item.storage.offset);
+    }
+    if (archive.ok() || absl::IsUnimplemented(archive.status())) {
+      return unreadable;
+    }
+    return archive.status();
   }
 
   absl::StatusOr<TorchArchive> ReadArchive(const Item& item, const Probe& probe,

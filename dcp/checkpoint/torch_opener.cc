@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/file_reader.h"
+#include "dcp/format/inert_value.h"
 #include "dcp/format/state_path.h"
 #include "dcp/format/torch_tensor.h"
 #include "dcp/format/value_copy.h"
@@ -14,14 +15,30 @@
 namespace dcp {
 namespace {
 
+ObjectEntry UnreadableObject(const Value& value, absl::Status why) {
+  ObjectEntry object;
+  object.located = true;
+  object.value = value;
+  object.unreadable = std::move(why);
+  return object;
+}
+
 absl::StatusOr<CheckpointEntry> MakeEntry(const TorchArchive& archive,
                                           FlatValue& flat) {
   CheckpointEntry entry{.fqn = std::move(flat.fqn),
                         .path = std::move(flat.path),
                         .value = ObjectEntry()};
-  if (IsTensor(flat.value)) {
+  const bool look = archive.has_unknown_globals || !IsTensor(flat.value);
+  if (absl::Status status = look ? CheckInert(flat.value) : absl::OkStatus();
+      !status.ok()) {
+    entry.value = UnreadableObject(flat.value, std::move(status));
+  } else if (IsTensor(flat.value)) {
     absl::StatusOr<TensorEntry> tensor =
         TensorInArchive(archive, flat.value, 0, 0);
+    if (absl::IsUnimplemented(tensor.status())) {
+      entry.value = UnreadableObject(flat.value, tensor.status());
+      return entry;
+    }
     if (!tensor.ok()) return Annotate(tensor.status(), entry.fqn);
     entry.value = *std::move(tensor);
   } else {
@@ -39,6 +56,12 @@ ChunkLocation::Record RecordOf(const TorchArchive::Storage& storage,
   return {.offset = start + storage.payload_offset,
           .length = storage.size,
           .crc = storage.crc};
+}
+
+// What is no state dict: why, if it is something that people save instead.
+absl::Status CheckRoot(const Value& root) {
+  return IsMapping(root) || IsTensor(root) ? absl::OkStatus()
+                                           : CheckInert(root);
 }
 
 }  // namespace
@@ -120,6 +143,11 @@ absl::StatusOr<ObjectEntry> ObjectInArchive(const TorchArchive& archive,
     }
     entry.tensors.emplace(inner.identity(), *std::move(tensor));
   });
+  if (absl::IsUnimplemented(status)) {
+    entry.tensors.clear();
+    entry.unreadable = std::move(status);
+    return entry;
+  }
   if (!status.ok()) return status;
   return entry;
 }
@@ -142,6 +170,7 @@ absl::StatusOr<CheckpointParts> OpenTorchFile(FileSystem& fs,
   const TorchArchive* archive = parts.archive.get();
   parts.properties.emplace_back("container",
                                 archive->legacy ? "legacy" : "zip");
+  DCP_RETURN_IF_ERROR(Annotate(CheckRoot(archive->root), path));
   absl::StatusOr<std::vector<FlatValue>> leaves = Flatten(archive->root);
   if (!leaves.ok()) {
     return absl::DataLossError(

@@ -27,7 +27,8 @@ absl::StatusOr<TensorEntry> StorageInArchive(const TorchArchive& archive,
                                              const Value& value, uint32_t file,
                                              uint64_t start);
 
-// The object `value`, which outlives it, with the tensors and storages inside.
+// The object `value`, which outlives it, with the tensors and storages inside;
+// unreadable where one of them is not supported.
 absl::StatusOr<ObjectEntry> ObjectInArchive(const TorchArchive& archive,
                                             const Value& value, uint32_t file,
                                             uint64_t start);

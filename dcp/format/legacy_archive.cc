@@ -45,6 +45,12 @@ absl::Status AddPersistent(const Value& id, ElementSizes& sizes) {
   const auto is_str = [](const Value& value) {
     return value.is(Value::Kind::kStr);
   };
+  if (id.is(Value::Kind::kTuple) && !id.items().empty() &&
+      is_str(id.items()[0]) && id.items()[0].text() == "module") {
+    return absl::UnimplementedError(
+        "a whole pickled module, which needs its code: in Python, torch.save "
+        "its state_dict()");
+  }
   if (!id.is(Value::Kind::kTuple) || id.items().size() < 5 ||
       id.items().size() > 6 || !is_str(id.items()[0]) ||
       id.items()[0].text() != "storage" || !is_str(id.items()[2])) {
@@ -119,16 +125,19 @@ struct LegacyHead {
 };
 
 // Takes one pickle off the head of `rest`.
-absl::StatusOr<Value> TakePickle(
-    absl::FunctionRef<bool(absl::string_view, absl::string_view)> allow_global,
-    bool allow_persistent_ids, ValueArena& arena, ByteSpan& rest) {
+absl::StatusOr<PickleResult> TakePickle(const PickleOptions& options,
+                                        ValueArena& arena, ByteSpan& rest) {
+  DCP_ASSIGN_OR_RETURN(const PickleResult result,
+                       ReadPickle(rest, options, arena));
+  rest = rest.subspan(result.length);
+  return result;
+}
+
+// One that holds plain values only.
+absl::StatusOr<Value> TakePlain(ValueArena& arena, ByteSpan& rest) {
   DCP_ASSIGN_OR_RETURN(
       const PickleResult result,
-      ReadPickle(rest,
-                 {.allow_global = allow_global,
-                  .allow_persistent_ids = allow_persistent_ids},
-                 arena));
-  rest = rest.subspan(result.length);
+      TakePickle({.allow_global = AllowNoGlobal}, arena, rest));
   return result.root;
 }
 
@@ -136,24 +145,25 @@ absl::StatusOr<LegacyHead> ReadLegacyHead(ByteSpan bytes,
                                           TorchArchive& archive) {
   ByteSpan rest = bytes;
   ValueArena& arena = archive.arena;
-  DCP_ASSIGN_OR_RETURN(const Value magic,
-                       TakePickle(AllowNoGlobal, false, arena, rest));
+  DCP_ASSIGN_OR_RETURN(const Value magic, TakePlain(arena, rest));
   if (!IsLegacyMagic(magic)) return absl::DataLossError("no magic number");
-  DCP_ASSIGN_OR_RETURN(const Value protocol,
-                       TakePickle(AllowNoGlobal, false, arena, rest));
+  DCP_ASSIGN_OR_RETURN(const Value protocol, TakePlain(arena, rest));
   if (!protocol.is(Value::Kind::kInt) ||
       protocol.int_value() != kLegacyProtocol) {
     return absl::DataLossError(absl::StrCat(
         "legacy protocol ", ToString(protocol), " is not ", kLegacyProtocol));
   }
-  DCP_ASSIGN_OR_RETURN(const Value info,
-                       TakePickle(AllowNoGlobal, false, arena, rest));
+  DCP_ASSIGN_OR_RETURN(const Value info, TakePlain(arena, rest));
   DCP_ASSIGN_OR_RETURN(archive.big_endian, IsBigEndian(info));
-  DCP_ASSIGN_OR_RETURN(archive.root,
-                       TakePickle(IsStateDictGlobal, true, arena, rest));
+  DCP_ASSIGN_OR_RETURN(const PickleResult object,
+                       TakePickle({.allow_global = IsStateDictGlobal,
+                                   .allow_persistent_ids = true,
+                                   .keep_unknown_globals = true},
+                                  arena, rest));
+  archive.root = object.root;
+  archive.has_unknown_globals = object.has_unknown_globals;
   LegacyHead head;
-  DCP_ASSIGN_OR_RETURN(head.keys,
-                       TakePickle(AllowNoGlobal, false, arena, rest));
+  DCP_ASSIGN_OR_RETURN(head.keys, TakePlain(arena, rest));
   head.length = bytes.size() - rest.size();
   return head;
 }

@@ -4,7 +4,11 @@
 
 #include <algorithm>
 #include <iterator>
+#include <string>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "dcp/format/pickle_reader.h"
 #include "dcp/tensor/dtype.h"
@@ -25,6 +29,97 @@ constexpr Entry kCommon[] = {
     {"torch", "channels_last"},     {"torch", "channels_last_3d"},
     {"torch", "contiguous_format"}, {"torch", "device"},
     {"torch", "preserve_format"},   {"torch.serialization", "_get_layout"},
+};
+
+// Classes whose objects hold data and do nothing when they are made.
+constexpr Entry kInert[] = {
+    {"_io", "BytesIO"},
+    {"argparse", "Namespace"},
+    {"builtins", "range"},
+    {"collections", "deque"},
+    {"datetime", "date"},
+    {"datetime", "datetime"},
+    {"datetime", "time"},
+    {"datetime", "timedelta"},
+    {"datetime", "timezone"},
+    {"decimal", "Decimal"},
+    {"fractions", "Fraction"},
+    {"omegaconf.base", "ContainerMetadata"},
+    {"omegaconf.base", "Metadata"},
+    {"omegaconf.dictconfig", "DictConfig"},
+    {"omegaconf.listconfig", "ListConfig"},
+    {"omegaconf.nodes", "AnyNode"},
+    {"omegaconf.nodes", "BooleanNode"},
+    {"omegaconf.nodes", "BytesNode"},
+    {"omegaconf.nodes", "EnumNode"},
+    {"omegaconf.nodes", "FloatNode"},
+    {"omegaconf.nodes", "IntegerNode"},
+    {"omegaconf.nodes", "PathNode"},
+    {"omegaconf.nodes", "StringNode"},
+    {"pathlib", "Path"},
+    {"pathlib", "PurePath"},
+    {"torch.torch_version", "TorchVersion"},
+    {"types", "SimpleNamespace"},
+    {"typing", "Any"},
+    {"uuid", "SafeUUID"},
+    {"uuid", "UUID"},
+};
+
+// What a DTensor consists of. Until PyTorch 2.5 its modules had other names.
+constexpr Entry kDTensor[] = {
+    {"torch._utils", "_rebuild_wrapper_subclass"},
+    {"torch.distributed._mesh_layout", "_MeshLayout"},
+    {"torch.distributed._tensor.api", "DTensor"},
+    {"torch.distributed._tensor.placement_types", "DTensorSpec"},
+    {"torch.distributed._tensor.placement_types", "Replicate"},
+    {"torch.distributed._tensor.placement_types", "Shard"},
+    {"torch.distributed._tensor.placement_types", "TensorMeta"},
+    {"torch.distributed._tensor.placement_types", "_Partial"},
+    {"torch.distributed.device_mesh", "DeviceMesh"},
+    {"torch.distributed.tensor", "DTensor"},
+    {"torch.distributed.tensor._dtensor_spec", "DTensorSpec"},
+    {"torch.distributed.tensor._dtensor_spec", "ShardOrderEntry"},
+    {"torch.distributed.tensor._dtensor_spec", "TensorMeta"},
+    {"torch.distributed.tensor.placement_types", "Partial"},
+    {"torch.distributed.tensor.placement_types", "Replicate"},
+    {"torch.distributed.tensor.placement_types", "Shard"},
+    {"torch.distributed.tensor.placement_types", "_StridedShard"},
+};
+
+// What runs code when it is called with arguments of an attacker's choice.
+constexpr Entry kCode[] = {
+    {"builtins", "__import__"}, {"builtins", "breakpoint"},
+    {"builtins", "compile"},    {"builtins", "eval"},
+    {"builtins", "exec"},       {"builtins", "execfile"},
+    {"builtins", "open"},       {"torch", "load"},
+    {"torch.hub", "load"},      {"torch.jit", "load"},
+};
+constexpr absl::string_view kCodeModules[] = {
+    "_posixsubprocess",
+    "_winapi",
+    "bdb",
+    "code",
+    "codeop",
+    "commands",
+    "ctypes",
+    "importlib",
+    "marshal",
+    "nt",
+    "ntpath",
+    "os",
+    "pdb",
+    "pickle",
+    "_pickle",
+    "posix",
+    "posixpath",
+    "pty",
+    "runpy",
+    "shutil",
+    "socket",
+    "subprocess",
+    "sys",
+    "timeit",
+    "webbrowser",
 };
 
 constexpr Entry kStateDict[] = {
@@ -122,7 +217,23 @@ bool IsStorageClass(absl::string_view module, absl::string_view name) {
 
 bool IsStateDictGlobal(absl::string_view module, absl::string_view name) {
   return Has(kCommon, module, name) || Has(kStateDict, module, name) ||
-         IsDType(module, name) || IsStorageClass(module, name);
+         Has(kInert, module, name) || Has(kDTensor, module, name) ||
+         IsAttributeDict(module, name) || IsDType(module, name) ||
+         IsStorageClass(module, name);
+}
+
+bool IsCodeGlobal(absl::string_view module, absl::string_view name) {
+  const auto is_code_module = [](absl::string_view part) {
+    return std::find(std::begin(kCodeModules), std::end(kCodeModules), part) !=
+           std::end(kCodeModules);
+  };
+  if (is_code_module(module.substr(0, module.find('.')))) return true;
+  // A dotted name is looked up step by step, perhaps through other modules.
+  const std::string path = absl::StrCat(module, ".", name);
+  const size_t last = path.rfind('.');
+  if (Has(kCode, path.substr(0, last), path.substr(last + 1))) return true;
+  const std::vector<absl::string_view> parts = absl::StrSplit(name, '.');
+  return std::any_of(parts.begin(), parts.end() - 1, is_code_module);
 }
 
 bool IsMetadataGlobal(absl::string_view module, absl::string_view name) {

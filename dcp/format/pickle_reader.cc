@@ -85,6 +85,7 @@ GlobalName ModernName(GlobalName global) {
     global.module = "builtins";
     if (global.name == "long") global.name = "int";
     if (global.name == "unicode") global.name = "str";
+    if (global.name == "xrange") global.name = "range";
   } else if (global.module == "copy_reg") {
     global.module = "copyreg";
   } else if (global.module == "pathlib._local") {
@@ -149,6 +150,10 @@ class Machine {
   absl::Status AddItems();
   absl::Status CheckKeys(absl::Span<const Value> items) const;
   absl::StatusOr<Value> MakeGlobal(GlobalName global);
+  bool IsUnknown(const Value& value) const {
+    return value.is(Kind::kGlobal) &&
+           !options_.allow_global(value.module(), value.name());
+  }
   absl::Status PushGlobal(GlobalName global);
   absl::Status PushCallOf(absl::string_view name, Value argument);
   absl::Status Reduce(bool is_new);
@@ -167,6 +172,7 @@ class Machine {
   std::vector<Value> stack_;
   std::vector<size_t> marks_;
   size_t floor_ = 0;  // the last mark
+  bool has_unknown_globals_ = false;
   std::vector<Value> memo_;
   absl::flat_hash_set<uint64_t> memo_gaps_;  // slots that are not set
 };
@@ -355,12 +361,16 @@ absl::Status Machine::AddItems() {
 
 absl::StatusOr<Value> Machine::MakeGlobal(GlobalName global) {
   global = ModernName(global);
-  if (!options_.allow_global(global.module, global.name) ||
-      !IsPlainName(global.module) || !IsPlainName(global.name)) {
+  const bool known = options_.allow_global(global.module, global.name);
+  const bool kept = options_.keep_unknown_globals &&
+                    !IsCodeGlobal(global.module, global.name);
+  if ((!known && !kept) || !IsPlainName(global.module) ||
+      !IsPlainName(global.name)) {
     return absl::PermissionDeniedError(
         absl::StrCat("global ", Quoted(global.module), ".", Quoted(global.name),
                      " is not allowed"));
   }
+  has_unknown_globals_ |= !known;
   return arena_.Global(global.module, global.name);
 }
 
@@ -387,8 +397,12 @@ absl::Status Machine::Reduce(bool is_new) {
 
 absl::Status Machine::NewObjEx() {
   DCP_RETURN_IF_ERROR(Need(3));
-  if (!Top().is(Kind::kDict) || !Top().items().empty()) {
-    return Malformed("NEWOBJ_EX with keyword arguments");
+  if (!Top().is(Kind::kDict)) return Malformed("NEWOBJ_EX without a dict");
+  if (!Top().items().empty()) {
+    if (!IsUnknown(Top(2))) {
+      return Malformed("NEWOBJ_EX with keyword arguments");
+    }
+    Top(1) = arena_.Tuple({Top(1), Top()});
   }
   Pop(1);
   return Reduce(/*is_new=*/true);
@@ -396,6 +410,10 @@ absl::Status Machine::NewObjEx() {
 
 absl::StatusOr<Value> Machine::MakeCall(Value callable, Value args,
                                         bool is_new) {
+  // What an unknown function returned is called: unknown as well.
+  if (callable.is(Kind::kCall) && IsUnknown(callable.callable())) {
+    return arena_.Call(callable.callable(), arena_.Tuple({callable, args}));
+  }
   if (!callable.is(Kind::kGlobal)) {
     return Malformed(
         absl::StrCat(KindName(callable.kind()), " cannot be called"));
@@ -405,7 +423,9 @@ absl::StatusOr<Value> Machine::MakeCall(Value callable, Value args,
   }
   const absl::Span<const Value> items = args.items();
   if (callable.IsGlobal("_codecs", "encode")) return MakeBytes(items);
-  if (callable.IsGlobal("builtins", "getattr")) return MakeEnum(items);
+  if (callable.IsGlobal("builtins", "getattr") && !IsUnknown(callable)) {
+    return MakeEnum(items);
+  }
   if (callable.IsGlobal("builtins", "bytes") && items.empty()) {
     return arena_.Bytes("");
   }
@@ -447,6 +467,12 @@ absl::Status Machine::CheckArguments(Value callable,
   }
   const bool text = first.is(Kind::kStr) || first.is(Kind::kBytes);
   if (!text) return absl::OkStatus();
+  // An exponent makes a number of as many digits.
+  if (callable.IsGlobal("fractions", "Fraction") &&
+      first.text().find_first_not_of("+-0123456789/") !=
+          absl::string_view::npos) {
+    return Malformed("a Fraction that is not of two integers");
+  }
   if (callable.IsGlobal("builtins", "int") &&
       first.text().size() > kMaxPickleIntBytes) {
     return Malformed(
@@ -830,8 +856,10 @@ absl::StatusOr<PickleResult> Machine::Run() {
                                    kMinPickleValues, kMaxPickleValues);
   absl::StatusOr<uint64_t> expanded = arena_.Measure(Top(), most);
   if (!expanded.ok()) return Annotate(expanded.status(), "pickle");
-  return PickleResult{
-      .root = Top(), .length = at_, .expanded_values = *expanded};
+  return PickleResult{.root = Top(),
+                      .length = at_,
+                      .expanded_values = *expanded,
+                      .has_unknown_globals = has_unknown_globals_};
 }
 
 }  // namespace

@@ -20,6 +20,10 @@ struct PickleOptions {
   absl::FunctionRef<bool(absl::string_view module, absl::string_view name)>
       allow_global;
   bool allow_persistent_ids = false;
+  // Whether a global that is not allowed becomes a value all the same, unless
+  // it would run code. Such values are for looking at and never for writing:
+  // see CheckInert.
+  bool keep_unknown_globals = false;
 };
 
 struct PickleResult {
@@ -27,6 +31,7 @@ struct PickleResult {
   uint64_t length;  // bytes up to and including STOP
   // How large `root` is when shared parts are counted each time they are met.
   uint64_t expanded_values;
+  bool has_unknown_globals = false;
 };
 
 // Reads one pickle from the head of `bytes` into `arena`. What it returns is
@@ -43,9 +48,14 @@ absl::StatusOr<PickleResult> ReadPickle(ByteSpan bytes,
                                         ValueArena& arena);
 
 // The globals of training state: collections, torch's tensors, types and
-// devices, builtins as constructors of data, paths, numpy scalars and arrays.
-// For data.pkl of items and state dicts.
+// devices, builtins as constructors of data, paths, numpy scalars and arrays,
+// and what only holds data of Python's standard library, Lightning and
+// OmegaConf. For data.pkl of items and state dicts.
 bool IsStateDictGlobal(absl::string_view module, absl::string_view name);
+
+// The globals that nobody needs but to run code: os.system, eval and their
+// kin. The list stops obvious attacks early; it is not what keeps us safe.
+bool IsCodeGlobal(absl::string_view module, absl::string_view name);
 
 // The globals of .metadata.
 bool IsMetadataGlobal(absl::string_view module, absl::string_view name);

@@ -140,9 +140,11 @@ absl::Status ReadPickleInto(ByteSpan bytes, TorchArchive& archive) {
   DCP_ASSIGN_OR_RETURN(const PickleResult result,
                        ReadPickle(bytes,
                                   {.allow_global = IsStateDictGlobal,
-                                   .allow_persistent_ids = true},
+                                   .allow_persistent_ids = true,
+                                   .keep_unknown_globals = true},
                                   archive.arena));
   archive.root = result.root;
+  archive.has_unknown_globals = result.has_unknown_globals;
   return absl::OkStatus();
 }
 
@@ -154,8 +156,8 @@ absl::StatusOr<TorchArchive> ReadZipArchive(uint64_t length, ReadAt read,
   DCP_ASSIGN_OR_RETURN(const std::string prefix, CommonPrefix(records));
   if (Find(records, prefix, "constants.pkl") != nullptr) {
     return absl::UnimplementedError(
-        "a TorchScript archive (constants.pkl); save its state_dict() with "
-        "torch.save");
+        "a TorchScript archive (constants.pkl), which holds code: in Python, "
+        "torch.save(torch.jit.load(FILE).state_dict(), NEW_FILE)");
   }
   const ZipRecord* pickle = Find(records, prefix, kPickleRecord);
   if (pickle == nullptr) {

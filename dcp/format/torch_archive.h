@@ -31,6 +31,8 @@ struct TorchArchive {
   bool big_endian = false;
   bool legacy = false;
   bool pickle_has_crc = false;
+  // Whether `root` holds what may not be written out again (see CheckInert).
+  bool has_unknown_globals = false;
   // Every record of the zip with its CRC, for verification; empty if legacy.
   std::vector<ZipRecord> records;
   absl::flat_hash_map<std::string, Storage> storages;

@@ -45,6 +45,62 @@ bool IsRebuildFunction(const Value& function) {
           absl::StartsWith(function.name(), "_rebuild_"));
 }
 
+bool IsDTensor(const Value& type) {
+  return type.IsGlobal("torch.distributed.tensor", "DTensor") ||
+         type.IsGlobal("torch.distributed._tensor.api", "DTensor");
+}
+
+// The attribute of that name in what BUILD gave an object, which may be a pair
+// of dicts; None where there is none.
+Value Attribute(const Value& state, absl::string_view name) {
+  if (state.is(Kind::kTuple)) {
+    for (const Value& part : state.items()) {
+      if (!part.is(Kind::kDict)) continue;
+      const Value value = Attribute(part, name);
+      if (!value.is_none()) return value;
+    }
+    return Value();
+  }
+  if (!state.is(Kind::kDict)) return Value();
+  for (size_t i = 0; i < state.items().size(); i += 2) {
+    const Value& key = state.items()[i];
+    if (key.is(Kind::kStr) && key.text() == name) return state.items()[i + 1];
+  }
+  return Value();
+}
+
+absl::StatusOr<Dims> ParseDims(Value value, absl::string_view what);
+
+// The tensor that a rank holds of a DTensor, if it is all of it. `args` are
+// those of _rebuild_from_type_v2.
+absl::StatusOr<Value> WholeLocalTensor(absl::Span<const Value> args) {
+  constexpr size_t kSizeArgument = 2;
+  const Value local = Attribute(args[3], "_local_tensor");
+  const Value spec = Attribute(args[3], "_spec");
+  if (!IsTensor(local) || !spec.is(Kind::kCall) ||
+      args[2].items().size() <= kSizeArgument) {
+    return Bad("a DTensor with unknown attributes");
+  }
+  const Value placements = Attribute(spec.state(), "placements");
+  if (!placements.is(Kind::kTuple)) return Bad("a DTensor without placements");
+  for (const Value& placement : placements.items()) {
+    const absl::string_view name =
+        placement.is(Kind::kCall) ? placement.callable().name() : "";
+    if (name != "Shard" && name != "Replicate" && name != "_StridedShard") {
+      return Unsupported("a DTensor whose ranks hold parts of sums");
+    }
+  }
+  DCP_ASSIGN_OR_RETURN(const Dims whole,
+                       ParseDims(args[2].items()[kSizeArgument], "its shape"));
+  DCP_ASSIGN_OR_RETURN(const TorchTensor part, ParseTensor(local));
+  if (part.sizes == whole) return local;
+  return absl::UnimplementedError(absl::StrCat(
+      "tensor: it is the part ", ShapeToString(part.sizes),
+      " that one rank holds of a DTensor of ", ShapeToString(whole),
+      ", and the other ranks have the rest: save it from all ranks with "
+      "torch.distributed.checkpoint, or its full_tensor()"));
+}
+
 // Takes the wrappers off: parameters and tensors of a subclass or with
 // attributes. A tensor has at most a few of them.
 absl::StatusOr<Rebuild> Unwrap(const Value& value, TorchTensor& tensor) {
@@ -70,6 +126,11 @@ absl::StatusOr<Rebuild> Unwrap(const Value& value, TorchTensor& tensor) {
       if (call.args.size() != 4 || !IsRebuildFunction(call.args[0]) ||
           !call.args[2].is(Kind::kTuple)) {
         return Bad("_rebuild_from_type_v2 with unknown arguments");
+      }
+      if (IsDTensor(call.args[1])) {
+        DCP_ASSIGN_OR_RETURN(const Value local, WholeLocalTensor(call.args));
+        call = {local.callable(), local.args().items(), call.requires_grad};
+        continue;
       }
       if (call.args[1].IsGlobal("torch.nn.parameter", "Parameter")) {
         tensor.is_parameter = true;
@@ -380,6 +441,8 @@ Value ReplaceInnermost(ValueArena& arena, const Value& tensor,
   const absl::Span<const Value> args = tensor.args().items();
   std::vector<Value> copies;
   if (function.IsGlobal("torch._tensor", "_rebuild_from_type_v2")) {
+    // What a DTensor says of other ranks would be wrong of other elements.
+    if (IsDTensor(args[1])) return elements;
     // (function, type, its arguments, attributes): the first and third are a
     // tensor taken apart.
     const Value inner =

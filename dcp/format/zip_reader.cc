@@ -6,6 +6,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
@@ -250,8 +251,13 @@ absl::Status CheckFlags(absl::string_view name, uint16_t flags,
         absl::StrCat("zip record ", name, " is encrypted"));
   }
   if (method != 0) {
+    // Of what people call .pt, this is the only kind with code in it.
+    const bool is_script = absl::StrContains(name, "/code/__torch__");
     return absl::UnimplementedError(absl::StrCat(
-        "zip record ", name, " is compressed (method ", method, ")"));
+        "zip record ", name, " is compressed (method ", method, ")",
+        is_script ? ": a TorchScript archive, which holds code: in Python, "
+                    "torch.save(torch.jit.load(FILE).state_dict(), NEW_FILE)"
+                  : ""));
   }
   if ((flags & kFlagPatch) != 0) {
     return absl::UnimplementedError(

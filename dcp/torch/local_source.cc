@@ -41,6 +41,7 @@ LocalSource::ReadObjects(const absl::flat_hash_set<std::string>& names,
   absl::flat_hash_map<std::string, Value> values;
   for (const uint32_t i : entries) {
     const CheckpointEntry& entry = checkpoint_->entries()[i];
+    DCP_RETURN_IF_ERROR(Annotate(entry.object()->unreadable, entry.fqn));
     if (!entry.object()->tensors.empty()) {
       return absl::UnimplementedError(
           absl::StrCat(entry.fqn, " is an object that holds tensors"));

@@ -75,6 +75,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const dcp::ByteSpan bytes(data, size);
   dcp::Check(bytes, {.allow_global = dcp::IsStateDictGlobal,
                      .allow_persistent_ids = true});
+  dcp::Check(bytes, {.allow_global = dcp::IsStateDictGlobal,
+                     .allow_persistent_ids = true,
+                     .keep_unknown_globals = true});
   dcp::Check(bytes, {.allow_global = dcp::IsMetadataGlobal});
   return 0;
 }

@@ -180,7 +180,8 @@ def check_back_to_pt(tool, source, dcp, out):
     """What went into a DCP comes out of it."""
     tool("convert", dcp, out)
     expect_content(out, "pt", source.tensors, source.objects)
-    tool("diff", source.path, out, *source.options)
+    # A DCP does not keep the types of containers.
+    tool("diff", source.path, out, "--tensors-only", *source.options)
 
 
 def check_flipped(tool, source, other):

@@ -11,8 +11,16 @@ import io
 import pathlib
 import uuid
 
+import judge
 import torch
-from harness import DONE, FOUND, REFUSED, Suite, expect
+import torch.distributed.checkpoint as dcp
+from harness import BAD_SOURCE, FOUND, REFUSED, Suite, expect
+from torch.distributed.tensor import (
+    DTensor,
+    Shard,
+    distribute_tensor,
+    init_device_mesh,
+)
 from values import det
 
 
@@ -125,6 +133,8 @@ def containers():
         "attributed": attributed,
         "frozen": torch.nn.Parameter(det((3,), seed=4), requires_grad=False),
         "conj": det((2, 2), torch.complex64).conj(),
+        "sparse": torch.eye(3).to_sparse(),
+        "quantized": torch.quantize_per_tensor(base, 0.1, 3, torch.qint8),
         True: None,
         2.5: b"bytes",
         "tuple": (base, {"x": collections.OrderedDict()}, {7: parameter}),
@@ -223,6 +233,77 @@ def check_bare_model(tool, out):
     same(load(out / "in.pt")["model"], load(out / "out.pt"), "", {})
 
 
+class Config:
+    """Of a class that the program does not know."""
+
+    def __init__(self):
+        self.lr = 0.1
+
+
+def check_unknown(tool, out):
+    """An unknown object stops neither looking nor what goes around it."""
+    want = det((3,))
+    state = {"w": want, "config": Config(), "layer": torch.nn.Linear(2, 2)}
+    torch.save(state, out / "in.pt")
+    seen = tool.json("inspect", out / "in.pt")
+    expect(seen["num_tensors"] == 1, seen)
+    tool("verify", out / "in.pt")
+    refused = tool("convert", out / "in.pt", out / "out.pt", code=BAD_SOURCE)
+    said = refused.stderr.decode()
+    expect("__main__.Config" in said, said)
+    expect("--drop-unreadable" in said, said)
+    drop = "--drop-unreadable"
+    tool("convert", out / "in.pt", out / "out.pt", drop)
+    expect(list(load(out / "out.pt")) == ["w"], "what is left")
+    dcp.save(state | {"layer": 1}, checkpoint_id=str(out / "dcp"),
+             no_dist=True)
+    tool("verify", out / "dcp")
+    tool.json("inspect", out / "dcp")
+    tool("convert", out / "dcp", out / "again")
+    loaded = {"w": torch.empty(3), "config": None}
+    dcp.load(loaded, checkpoint_id=str(out / "again"), no_dist=True)
+    expect(loaded["config"].lr == 0.1, "the object is another")
+    expect(torch.equal(loaded["w"], want), "the tensor is another")
+    tool("convert", out / "dcp", out / "w.safetensors", "--drop-non-tensors")
+    for make, says in (
+        (lambda: torch.save(torch.nn.Linear(2, 2), out / "bad.pt"), "Linear"),
+        (
+            lambda: torch.jit.script(torch.nn.Linear(2, 2)).save(
+                str(out / "bad.pt")
+            ),
+            "TorchScript",
+        ),
+    ):
+        make()
+        said = tool("inspect", out / "bad.pt", code=BAD_SOURCE).stderr.decode()
+        expect(says in said and "state_dict()" in said, said)
+
+
+def check_dtensor(tool, out):
+    """A whole DTensor is a tensor, a part of one is refused as such."""
+    mesh = init_device_mesh("cpu", (1,))
+    want = det((4, 2))
+    whole = distribute_tensor(want, mesh, [Shard(0)])
+    torch.save({"w": whole, "n": 1}, out / "in.pt")
+    tool("convert", out / "in.pt", out / "w.safetensors", "--drop-non-tensors")
+    got = judge.load_flat(str(out / "w.safetensors"), "safetensors")
+    expect(torch.equal(got["w"], want), "other values")
+    tool("convert", out / "in.pt", out / "out.pt")
+    copy = load(out / "out.pt")["w"]
+    expect(copy.placements == whole.placements, "other placements")
+    expect(torch.equal(copy.to_local(), want), "other values in the copy")
+    part = DTensor.from_local(want, mesh, [Shard(0)], shape=(8, 2),
+                              stride=(2, 1), run_check=False)
+    torch.save({"w": part}, out / "part.pt")
+    refused = tool(
+        "convert", out / "part.pt", out / "part.safetensors", code=REFUSED
+    )
+    tool("inspect", out / "part.pt")
+    refused = tool("convert", out / "part.pt", out / "part", code=BAD_SOURCE)
+    said = refused.stderr.decode()
+    expect("one rank holds" in said, said)
+
+
 def check_diff(tool, out):
     """Keys and containers of another type are found, and named."""
     cases = {
@@ -252,6 +333,11 @@ def check_storages_in_dcp(tool, out):
 
 def main():
     suite = Suite("structure")
+    # A DTensor has a mesh, also on one rank.
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{suite.fresh()}/ranks", rank=0,
+        world_size=1,
+    )
     tool = suite.tool
 
     def case(name, function, *arguments, **options):
@@ -266,6 +352,9 @@ def main():
     case("training state, legacy", check_copy, lambda: training_state()[2],
          **old)
     case("protocol 4", check_copy, plain_containers, pickle_protocol=4)
+    case("plain objects", check_copy, plain)
+    case("unknown objects", check_unknown)
+    case("dtensor", check_dtensor)
     for first in ("t", "s", "typed"):
         case(f"storages, {first} first", check_copy, storages(first))
     case("storages in dcp", check_storages_in_dcp)

@@ -96,6 +96,7 @@ TEST(JsonOutput, Diff) {
   report.num_tensors_equal = 5;
   report.num_objects_equal = 4;
   report.bytes_compared = 100;
+  report.containers_skipped = "dcp";
   DiffFinding shape = Finding(DiffFinding::Kind::kShape, "s");
   shape.in_a = "[2]";
   shape.in_b = "[3]";
@@ -110,6 +111,7 @@ TEST(JsonOutput, Diff) {
   EXPECT_EQ(Parse(DiffJson("a", "b", report, 1)), Json::parse(R"({
     "verb": "diff", "version": 1, "a": "a", "b": "b", "equal": false,
     "num_tensors_equal": 5, "num_objects_equal": 4, "bytes_compared": 100,
+    "containers_skipped": "dcp",
     "seconds": 1.0,
     "findings": [
       {"name": "s", "kind": "shape", "in_a": "[2]", "in_b": "[3]"},

@@ -78,6 +78,9 @@ TEST_F(ContainerDiffTest, AnEmptyContainerCanBeMissing) {
   EXPECT_EQ(report.findings[0].kind, DiffFinding::Kind::kOnlyInA);
   EXPECT_EQ(report.findings[0].in_a, "{}");
   EXPECT_EQ(Diffed(full, more).findings[0].kind, DiffFinding::Kind::kOnlyInB);
+  DiffOptions tensors;
+  tensors.tensors_only = true;
+  EXPECT_THAT(Diffed(more, full, std::move(tensors)).findings, IsEmpty());
   DiffOptions options;
   options.selection_a.exclude = options.selection_b.exclude = {"e"};
   EXPECT_THAT(Diffed(more, full, std::move(options)).findings, IsEmpty());

@@ -11,6 +11,9 @@
 #include "dcp/base/bytes.h"
 #include "dcp/base/checksum.h"
 #include "dcp/base/limits.h"
+#include "dcp/checkpoint/convert.h"
+#include "dcp/checkpoint/file_reader.h"
+#include "dcp/checkpoint/verify.h"
 #include "dcp/format/dcp_metadata.h"
 #include "dcp/format/pickle_writer.h"
 #include "gmock/gmock.h"
@@ -226,6 +229,36 @@ TEST_F(DcpOutputTest, RefusesPathsThatAreNoNestedDict) {
   EXPECT_THAT(BuildDcpOutput(entries_, files_, ChunksAsStored(entries_, files_),
                              {}, *destination_),
               StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+TEST(DcpOutput, ObjectsThatAreNotReadAreCarriedAsTheyAre) {
+  const TempDir dir;
+  ValueArena arena;
+  const std::string item =
+      ObjectItem(arena.New(arena.Global("mylib", "Config"), arena.Tuple({})));
+  testing::DcpBuilder builder;
+  builder.StartFile("__0_0.distcp");
+  builder.AddTensor("w", DType::kUInt8, {3}, "abc");
+  builder.AddObject("config", item);
+  const std::string source = builder.Write(dir, "source");
+  const std::string copy = dir.Join("copy");
+  ASSERT_OK(ConvertCheckpoint(Disk(), source, copy, {}));
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
+                       testing::OpenCheckpoint(copy));
+  const StorageInfo& place =
+      testing::EntryOf(*checkpoint, "config").object()->item;
+  ASSERT_OK_AND_ASSIGN(const std::string file,
+                       ReadFile(Disk(), dir.Join("copy/__0_0.distcp"),
+                                uint64_t{1} << 20, /*follow_symlinks=*/false));
+  EXPECT_EQ(file.substr(place.offset, place.length), item);
+  ASSERT_OK_AND_ASSIGN(const VerifyReport report,
+                       VerifyCheckpoint(Disk(), copy, {}));
+  EXPECT_TRUE(report.findings.empty());
+  EXPECT_EQ(report.num_items_unchecked, 0u);
+  // Elsewhere it is refused, by name.
+  EXPECT_THAT(ConvertCheckpoint(Disk(), copy, dir.Join("x.pt"), {}),
+              StatusIs(absl::StatusCode::kPermissionDenied,
+                       ::testing::HasSubstr("config: global mylib")));
 }
 
 }  // namespace

@@ -247,5 +247,34 @@ TEST(Diff, GoldenCheckpointsEqualTheirConversions) {
   }
 }
 
+TEST(Diff, ObjectsThatAreNotReadAreComparedByTheirBytes) {
+  const TempDir dir;
+  ValueArena arena;
+  const auto config = [&](const char* name, int64_t number) {
+    const Value object =
+        arena.New(arena.Global("mylib", "Config"), arena.Tuple({}));
+    arena.SetState(object, arena.Dict({arena.Str("n"), Value::Int(number)}));
+    DcpBuilder builder;
+    builder.StartFile("__0_0.distcp");
+    builder.AddObject("config", ObjectItem(object));
+    return builder.Write(dir, name);
+  };
+  const std::string a = config("a", 1);
+  EXPECT_THAT(Diffed(a, config("b", 1)).findings, IsEmpty());
+  EXPECT_THAT(Diffed(a, config("c", 2)).findings, SizeIs(1));
+  DiffOptions tensors;
+  tensors.tensors_only = true;
+  EXPECT_THAT(Diffed(a, dir.Join("c"), std::move(tensors)).findings, IsEmpty());
+  const Value object =
+      arena.New(arena.Global("mylib", "Config"), arena.Tuple({}));
+  const std::string file = dir.WriteFile(
+      "x.pt", TorchArchiveBytes(arena.Dict({arena.Str("config"), object}), {}));
+  EXPECT_THAT(Diffed(file, file).findings, IsEmpty());
+  const DiffReport mixed = Diffed(a, file);
+  ASSERT_THAT(mixed.findings, SizeIs(1));
+  EXPECT_EQ(mixed.findings[0].kind, Kind::kObject);
+  EXPECT_THAT(mixed.findings[0].in_a, HasSubstr("not read"));
+}
+
 }  // namespace
 }  // namespace dcp

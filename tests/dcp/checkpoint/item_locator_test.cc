@@ -102,6 +102,25 @@ TEST(ItemLocator, FindsTensorsInsideObjects) {
             "hi");
 }
 
+TEST(ItemLocator, AnObjectOfAnUnknownClassIsAnItemAllTheSame) {
+  ValueArena arena;
+  const Value config =
+      arena.New(arena.Global("mylib", "Config"), arena.Tuple({}));
+  DcpBuilder builder;
+  builder.StartFile("a");
+  builder.AddObject("config", ObjectItem(config));
+  builder.AddObject("n", ObjectItem(Value::Int(5)));
+  const TempDir dir;
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
+                       OpenCheckpoint(builder.Write(dir, "c")));
+  ASSERT_OK(checkpoint->LocateAll());
+  const ObjectEntry& object = *EntryOf(*checkpoint, "config").object();
+  EXPECT_TRUE(object.located);
+  EXPECT_TRUE(object.value.is_none());
+  EXPECT_THAT(object.unreadable, StatusIs(absl::StatusCode::kPermissionDenied));
+  EXPECT_OK(EntryOf(*checkpoint, "n").object()->unreadable);
+}
+
 TEST(ItemLocator, RefusesItemsUnlikeTheIndex) {
   const std::string floats = BytesOf<float>({1, 2});
   ValueArena arena;

@@ -87,6 +87,45 @@ TEST(TorchOpener, RefusesWhatIsNoStateDict) {
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("x.pt")));
 }
 
+TEST(TorchOpener, OneUnknownObjectStopsNothingElse) {
+  const TempDir dir;
+  ValueArena arena;
+  const Value config =
+      arena.New(arena.Global("mylib", "Config"), arena.Tuple({}));
+  const Value sparse =
+      arena.Call(arena.Global("torch._utils", "_rebuild_sparse_tensor"),
+                 arena.Tuple({Value()}));
+  const Value root = arena.Dict(
+      {arena.Str("w"), MakeTensor(arena, DType::kFloat32, {1}, false, "0"),
+       arena.Str("cfg"), arena.Tuple({config}), arena.Str("s"), sparse,
+       arena.Str("odd"), arena.Dict({config, Value::Int(1)})});
+  ASSERT_OK_AND_ASSIGN(
+      const std::unique_ptr<Checkpoint> checkpoint,
+      OpenCheckpoint(dir.WriteFile("x.pt", TorchArchiveBytes(root, {"1234"}))));
+  EXPECT_NE(EntryOf(*checkpoint, "w").tensor(), nullptr);
+  for (const char* name : {"cfg", "odd"}) {
+    EXPECT_THAT(EntryOf(*checkpoint, name).object()->unreadable,
+                StatusIs(absl::StatusCode::kPermissionDenied,
+                         HasSubstr("mylib.Config")));
+  }
+  EXPECT_THAT(EntryOf(*checkpoint, "s").object()->unreadable,
+              StatusIs(absl::StatusCode::kUnimplemented));
+  EXPECT_THAT(ToString(*EntryOf(*checkpoint, "cfg").object(), 100),
+              HasSubstr("not read: global mylib.Config"));
+}
+
+TEST(TorchOpener, AWholeModuleIsRefusedWithWhatToDo) {
+  const TempDir dir;
+  ValueArena arena;
+  const Value module =
+      arena.New(arena.Global("models", "Net"), arena.Tuple({}));
+  arena.SetState(module, arena.Dict({arena.Str("_parameters"), arena.Dict(),
+                                     arena.Str("_modules"), arena.Dict()}));
+  EXPECT_THAT(
+      OpenCheckpoint(dir.WriteFile("x.pt", TorchArchiveBytes(module, {}))),
+      StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("state_dict()")));
+}
+
 TEST(TorchOpener, RefusesTruncations) {
   const TempDir dir;
   for (const char* name : {"torch-2.11/archive.pt", "torch-2.11/legacy.pt"}) {

@@ -28,8 +28,11 @@ using ::dcp::testing::Disk;
 using ::dcp::testing::EntryOf;
 using ::dcp::testing::LoadAll;
 using ::dcp::testing::OpenCheckpoint;
+using ::dcp::testing::StatusIs;
 using ::dcp::testing::TempDir;
 using ::dcp::testing::TorchArchiveBytes;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 SelectionOptions Without(const std::string& glob) {
   SelectionOptions selection;
@@ -223,6 +226,35 @@ TEST_F(TorchRewriteTest, EmptyContainersFollowTheSelection) {
   some.renames = {"s/a/z/"};
   EXPECT_EQ(ToString(Rewritten(root, {}, some)->torch_archive()->root),
             "{'z': {}, 'n': 1}");
+}
+
+TEST_F(TorchRewriteTest, WhatIsNotReadIsKeptIfItIsHarmlessAndElseRefused) {
+  // Not supported as a tensor, but made of known parts.
+  const Value sparse = arena_.Call(
+      arena_.Global("torch._utils", "_rebuild_sparse_tensor"),
+      arena_.Tuple({MakeTensor(arena_, DType::kFloat32, {1}, false, "0")}));
+  const Value known = arena_.Dict({Str("s"), sparse, Str("n"), Value::Int(1)});
+  EXPECT_TRUE(DeepEqual(Rewritten(known, {"abcd"})->torch_archive()->root,
+                        known, true));
+  const Value config =
+      arena_.New(arena_.Global("mylib", "Config"), arena_.Tuple({}));
+  const std::string source = dir_.WriteFile(
+      "in.pt",
+      TorchArchiveBytes(
+          arena_.Dict({Str("c"), config, Str("n"), Value::Int(1)}), {}));
+  EXPECT_THAT(ConvertCheckpoint(Disk(), source, dir_.Join("new.pt"), {}),
+              StatusIs(absl::StatusCode::kPermissionDenied,
+                       AllOf(HasSubstr("c: global mylib.Config"),
+                             HasSubstr("--drop-unreadable"))));
+  ConvertOptions options;
+  options.drop_unreadable = true;
+  ASSERT_OK_AND_ASSIGN(const ConvertPlan plan,
+                       ConvertCheckpoint(Disk(), source, dir_.Join("new.pt"),
+                                         std::move(options)));
+  EXPECT_THAT(plan.dropped, ::testing::ElementsAre("c"));
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> rest,
+                       OpenCheckpoint(dir_.Join("new.pt")));
+  EXPECT_EQ(ToString(rest->torch_archive()->root), "{'n': 1}");
 }
 
 TEST_F(TorchRewriteTest, LegacyAndBigEndianFilesHoldTheSame) {

@@ -449,8 +449,8 @@ TEST(PickleReader, TheStateOfAnObjectMayReferToIt) {
 
 TEST(PickleReader, StateDictsRefuseForeignClassesToo) {
   ValueArena arena;
-  EXPECT_THAT(ReadStateDict("cargparse\nNamespace\n)\x81.", arena),
-              StatusIs(kDenied, HasSubstr("argparse.Namespace")));
+  EXPECT_THAT(ReadStateDict("cmylib\nConfig\n)\x81.", arena),
+              StatusIs(kDenied, HasSubstr("mylib.Config")));
   EXPECT_THAT(ReadStateDict("ctorch.nn.modules.linear\nLinear\n.", arena),
               StatusIs(kDenied));
   EXPECT_THAT(ReadStateDict("c_codecs\nencode\n(X\003\0\0\0", arena),
@@ -460,6 +460,43 @@ TEST(PickleReader, StateDictsRefuseForeignClassesToo) {
           PICKLE("c_codecs\nencode\n\x8c\003abc\x8c\011bz2_codec\x86R."),
           arena),
       StatusIs(kDenied, HasSubstr("_codecs.encode to bz2_codec")));
+}
+
+TEST(PickleReader, UnknownClassesCanBeKeptToBeLookedAt) {
+  const auto read = [](absl::string_view pickle, ValueArena& arena) {
+    return ReadPickle(
+        AsBytes(pickle),
+        {.allow_global = IsStateDictGlobal, .keep_unknown_globals = true},
+        arena);
+  };
+  ValueArena arena;
+  ASSERT_OK_AND_ASSIGN(
+      const PickleResult config,
+      read(PICKLE("cmylib\nConfig\n)\x81}X\001\0\0\0aK\001sb."), arena));
+  EXPECT_TRUE(config.has_unknown_globals);
+  EXPECT_TRUE(config.root.IsCallOf("mylib", "Config"));
+  EXPECT_TRUE(config.root.is_new());
+  // What it returns is called, and made with keywords.
+  EXPECT_OK(read("cmylib\nf\n)R)R.", arena));
+  EXPECT_OK(read(PICKLE("cmylib\nf\n)}X\001\0\0\0aK\001s\x92."), arena));
+  ASSERT_OK_AND_ASSIGN(const PickleResult known,
+                       read("cargparse\nNamespace\n)\x81.", arena));
+  EXPECT_FALSE(known.has_unknown_globals);
+  for (const char* code : {"cos\nsystem\n.", "c__builtin__\neval\n.",
+                           "cimportlib.util\nfind_spec\n.",
+                           "ctorch\nhub.load\n.", "cmylib\nos.system\n."}) {
+    EXPECT_THAT(read(code, arena), StatusIs(kDenied)) << code;
+  }
+  EXPECT_THAT(read("ccollections\nOrderedDict\n)R)R.", arena),
+              StatusIs(absl::StatusCode::kDataLoss));
+}
+
+TEST(PickleReader, RangesHaveTheNameOfPython3) {
+  ValueArena arena;
+  ASSERT_OK_AND_ASSIGN(
+      const PickleResult range,
+      ReadStateDict("c__builtin__\nxrange\nK\003\x85R.", arena));
+  EXPECT_TRUE(range.root.IsCallOf("builtins", "range"));
 }
 
 TEST(PickleReader, WhatPythonWouldInflateOrRunIsRefused) {

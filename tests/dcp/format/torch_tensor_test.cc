@@ -309,5 +309,53 @@ TEST(TorchTensor, MadeTensorsParseAsWhatTheyWereMadeFrom) {
   }
 }
 
+// A DTensor of 4 rows, of which this rank holds `rows`, as PyTorch pickles it.
+Value MakeDTensor(ValueArena& arena, int64_t rows, const char* placement) {
+  const Value local = MakeTensor(arena, DType::kFloat32, {rows}, false, "0");
+  const auto with_state = [&](const char* module, const char* name,
+                              const Value& state) {
+    const Value object = arena.New(arena.Global(module, name), arena.Tuple({}));
+    arena.SetState(object, state);
+    return object;
+  };
+  const char* placements = "torch.distributed.tensor.placement_types";
+  const Value spec = with_state(
+      "torch.distributed.tensor._dtensor_spec", "DTensorSpec",
+      arena.Dict(
+          {arena.Str("placements"),
+           arena.Tuple({with_state(placements, placement, arena.Dict())})}));
+  const Value type = arena.Global("torch.distributed.tensor", "DTensor");
+  return arena.Call(
+      arena.Global("torch._tensor", "_rebuild_from_type_v2"),
+      arena.Tuple(
+          {arena.Global("torch._utils", "_rebuild_wrapper_subclass"), type,
+           arena.Tuple({type, arena.Global("torch", "float32"),
+                        Ints(arena, {4}), Ints(arena, {1}), Value::Int(0)}),
+           arena.Tuple({Value(), arena.Dict({arena.Str("_local_tensor"), local,
+                                             arena.Str("_spec"), spec})})}));
+}
+
+TEST(TorchTensor, ADTensorThatOneRankHoldsWholeIsATensor) {
+  ValueArena arena;
+  for (const char* placement : {"Replicate", "Shard"}) {
+    const Value value = MakeDTensor(arena, 4, placement);
+    ASSERT_TRUE(IsTensor(value));
+    ASSERT_OK_AND_ASSIGN(const TorchTensor tensor, ParseTensor(value));
+    EXPECT_EQ(tensor.sizes, Dims({4}));
+    EXPECT_EQ(tensor.storage_key, "0");
+  }
+}
+
+TEST(TorchTensor, APartOfADTensorIsRefusedAsSuch) {
+  ValueArena arena;
+  EXPECT_THAT(ParseTensor(MakeDTensor(arena, 2, "Shard")),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       HasSubstr("the part [2] that one rank holds of a "
+                                 "DTensor of [4]")));
+  EXPECT_THAT(
+      ParseTensor(MakeDTensor(arena, 4, "Partial")),
+      StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("parts of sums")));
+}
+
 }  // namespace
 }  // namespace dcp

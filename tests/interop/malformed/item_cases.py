@@ -439,13 +439,25 @@ def add_items(c):
     c.object(
         "obj_unknown_global",
         "reject",
+        "bytes entry holds an object of a class of somebody's own",
+        b"\x80\x02"
+        + g("mylib", "Config")
+        + b")\x81}"
+        + u("lr")
+        + b"K\x01sb.",
+        says="mylib.Config",
+        verify="accept",
+        to_dcp="accept",
+    )
+    c.object(
+        "ok_obj_namespace",
+        "accept",
         "bytes entry holds an argparse.Namespace",
         b"\x80\x02"
         + g("argparse", "Namespace")
         + b")\x81}"
         + u("lr")
         + b"K\x01sb.",
-        says="argparse.Namespace",
     )
     c.object(
         "ok_obj_numpy",

@@ -1,0 +1,81 @@
+#include "dcp/format/inert_value.h"
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "dcp/base/status.h"
+#include "dcp/format/pickle_reader.h"
+
+namespace dcp {
+namespace {
+
+using Kind = Value::Kind;
+
+bool HasKey(const Value& dict, absl::string_view name) {
+  for (size_t i = 0; i < dict.items().size(); i += 2) {
+    const Value& key = dict.items()[i];
+    if (key.is(Kind::kStr) && key.text() == name) return true;
+  }
+  return false;
+}
+
+// Looks at values in the order in which they are written, so that what an
+// object may refer to has been seen before.
+class Inspector {
+ public:
+  absl::Status Check(const Value& value) {
+    if (value.is(Kind::kGlobal)) return CheckGlobal(value);
+    if (value.is(Kind::kEnclosing)) {
+      if (seen_.contains(value.enclosing().identity())) return absl::OkStatus();
+      return absl::UnimplementedError(
+          absl::StrCat("it refers to an object outside of it, ",
+                       value.enclosing().callable().module(), ".",
+                       value.enclosing().callable().name()));
+    }
+    if (value.identity() == nullptr) return absl::OkStatus();
+    if (!seen_.insert(value.identity()).second) return absl::OkStatus();
+    if (value.is(Kind::kPersistent)) return Check(value.persistent_id());
+    if (!value.is(Kind::kCall)) return CheckAll(value.items());
+    if (const std::string name = PickledModuleClass(value); !name.empty()) {
+      return absl::UnimplementedError(absl::StrCat(
+          "it is a whole pickled module, ", name,
+          ", which needs its code: in Python, torch.save its state_dict()"));
+    }
+    DCP_RETURN_IF_ERROR(CheckGlobal(value.callable()));
+    DCP_RETURN_IF_ERROR(Check(value.args()));
+    DCP_RETURN_IF_ERROR(CheckAll(value.items()));
+    DCP_RETURN_IF_ERROR(CheckAll(value.elements()));
+    return Check(value.state());
+  }
+
+ private:
+  absl::Status CheckAll(absl::Span<const Value> values) {
+    for (const Value& value : values) DCP_RETURN_IF_ERROR(Check(value));
+    return absl::OkStatus();
+  }
+
+  static absl::Status CheckGlobal(const Value& global) {
+    if (IsStateDictGlobal(global.module(), global.name())) {
+      return absl::OkStatus();
+    }
+    return absl::PermissionDeniedError(absl::StrCat(
+        "global ", global.module(), ".", global.name(), " is not allowed"));
+  }
+
+  absl::flat_hash_set<const void*> seen_;
+};
+
+}  // namespace
+
+absl::Status CheckInert(const Value& value) { return Inspector().Check(value); }
+
+std::string PickledModuleClass(const Value& value) {
+  if (!value.is(Kind::kCall) || !value.state().is(Kind::kDict) ||
+      !HasKey(value.state(), "_parameters") ||
+      !HasKey(value.state(), "_modules")) {
+    return "";
+  }
+  return absl::StrCat(value.callable().module(), ".", value.callable().name());
+}
+
+}  // namespace dcp
