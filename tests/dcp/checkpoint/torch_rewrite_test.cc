@@ -217,15 +217,17 @@ TEST_F(TorchRewriteTest, ACastParameterStaysAParameterAndTheSameObject) {
 }
 
 TEST_F(TorchRewriteTest, EmptyContainersFollowTheSelection) {
-  const Value root = arena_.Dict({Str("a"), arena_.Dict(), Str("b"),
-                                  arena_.Dict(), Str("n"), Value::Int(1)});
-  EXPECT_EQ(ToString(Rewritten(root, {}, Without("a"))->torch_archive()->root),
+  // Patterns have to match a value as well.
+  const Value root =
+      arena_.Dict({Str("a"), arena_.Dict(), Str("a2"), Value::Int(2), Str("b"),
+                   arena_.Dict(), Str("n"), Value::Int(1)});
+  EXPECT_EQ(ToString(Rewritten(root, {}, Without("a*"))->torch_archive()->root),
             "{'b': {}, 'n': 1}");
   SelectionOptions some;
-  some.include = {"[an]"};
+  some.include = {"a*", "n"};
   some.renames = {"s/a/z/"};
   EXPECT_EQ(ToString(Rewritten(root, {}, some)->torch_archive()->root),
-            "{'z': {}, 'n': 1}");
+            "{'z': {}, 'z2': 2, 'n': 1}");
 }
 
 TEST_F(TorchRewriteTest, WhatIsNotReadIsKeptIfItIsHarmlessAndElseRefused) {
