@@ -101,6 +101,7 @@ absl::StatusOr<SaveHandle> AsyncSaver::Impl::Save(
     const StateDict& state, const std::string& path, absl::Status ready,
     std::function<void()> on_durable) {
   DCP_RETURN_IF_ERROR(RefuseDaemon(path, "a save"));
+  DCP_RETURN_IF_ERROR(RefuseFile(path));
   Join();
   if (coordinator_ == nullptr) {
     DCP_ASSIGN_OR_RETURN(coordinator_,

@@ -434,6 +434,7 @@ absl::Status Loading::RunFromRank0() {
 absl::Status save(const StateDict& state, const std::string& path,
                   const TorchSaveOptions& options) {
   DCP_RETURN_IF_ERROR(RefuseDaemon(path, "a save"));
+  DCP_RETURN_IF_ERROR(RefuseFile(path));
   DCP_ASSIGN_OR_RETURN(
       const std::shared_ptr<ProcessGroupCoordinator> coordinator,
       ProcessGroupCoordinator::OfTraining(options.process_group));

@@ -35,8 +35,9 @@ struct TorchSaveOptions {
   FileSystem* file_system = nullptr;  // null: the operating system's
 };
 
-// Blocks until the checkpoint is durable. InvalidArgument for a path on a
-// daemon, from which checkpoints are only loaded.
+// Blocks until the checkpoint, a directory, is durable. InvalidArgument for a
+// path on a daemon, from which checkpoints are only loaded, and for one that
+// names a file (.pt, .pth, .bin, .safetensors), as export_full makes it.
 absl::Status save(const StateDict& state, const std::string& path,
                   const TorchSaveOptions& options = {});
 

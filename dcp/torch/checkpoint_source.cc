@@ -1,7 +1,9 @@
 #include "dcp/torch/checkpoint_source.h"
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/checkpoint_url.h"
+#include "dcp/io/file_system.h"
 #include "dcp/torch/daemon_source.h"
 #include "dcp/torch/local_source.h"
 
@@ -21,6 +23,20 @@ absl::Status RefuseDaemon(absl::string_view path, absl::string_view what) {
       absl::StrCat(path, ": ", what,
                    " works on files that this machine sees, not on those "
                    "of a daemon, from which load and load_from_rank0 read"));
+}
+
+absl::Status RefuseFile(absl::string_view path) {
+  for (const absl::string_view suffix :
+       {".safetensors", ".pt", ".pth", ".bin"}) {
+    if (!absl::EndsWith(path, suffix)) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        path,
+        " is the name of one file, and a save makes a directory, which "
+        "all ranks write: save to a directory, and call export_full(directory, "
+        "\"",
+        BaseName(path), "\") for the file"));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace dcp

@@ -68,6 +68,10 @@ absl::StatusOr<std::unique_ptr<CheckpointSource>> OpenSource(
 // `what`, "a save", works on this machine's files.
 absl::Status RefuseDaemon(absl::string_view path, absl::string_view what);
 
+// The same for a path that names one file by its suffix, where a save would
+// make a directory.
+absl::Status RefuseFile(absl::string_view path);
+
 }  // namespace dcp
 
 #endif  // DCP_TORCH_CHECKPOINT_SOURCE_H_

@@ -332,5 +332,20 @@ TEST(DaemonLoad, NothingIsSavedThere) {
   refused(export_full("c", url), "an export works on files");
 }
 
+TEST(SavePath, ThatNamesOneFileIsRefusedWithWhatMakesIt) {
+  StateDict state{{"n", 5}};
+  for (const std::string name : {"x.pt", "x.pth", "x.bin", "x.safetensors"}) {
+    const TempDir dir;
+    for (const absl::Status& status :
+         {save(state, dir.Join(name)),
+          async_save(state, dir.Join(name)).status()}) {
+      EXPECT_THAT(status,
+                  StatusIs(absl::StatusCode::kInvalidArgument,
+                           AllOf(HasSubstr(name),
+                                 HasSubstr("export_full(directory, "))));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace dcp
