@@ -121,6 +121,33 @@ class ResumeTest(unittest.TestCase):
         self.assertIn("\nembed_tokens.weight ",
                       self.convert("inspect", "model.safetensors"))
 
+    def test_ends_with_a_message_when_a_rank_dies(self):
+        forever = ("--data=text", "--steps=1000000")
+        with self.job(3, *forever) as job:
+            job.read_until("step 2 of ")
+            job.ranks[1].kill()
+            job.ranks[0].stdout.read()
+            self.assertEqual([rank.wait() for rank in job.ranks],
+                             [1, -signal.SIGKILL, 1])
+            lines = [x for x in job.told().splitlines()
+                     if x.startswith("train_llama: ")]
+            for rank in (0, 2):
+                self.assertRegex(
+                    "\n".join(lines),
+                    f'train_llama: rank {rank} of 3 in group "[^"]+": .* failed')
+
+    def test_peak_memory_is_its_own(self):
+        train = ("--data=text", "--steps=1")
+
+        def peak():
+            return number_after("peak memory ", self.train(1, *train))
+
+        alone = peak()
+        # A process begins with the maximum of the one that started it.
+        ballast = b"x" * ((alone + 200) << 20)
+        self.assertLess(peak(), alone + 100)
+        del ballast
+
     def test_begins_with_what_was_exported(self):
         # One sequence is all there is: the loss tells of the weights alone.
         (self.folder / "one").write_text("To be or not to b")
