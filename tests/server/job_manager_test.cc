@@ -279,7 +279,9 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Phase{"Planning", "OpenForRead", "source/.metadata",
               JobMetadata::PLANNING},
-        Phase{"BeforeTheFirstFile", "MakeDirectory", "out",
+        Phase{"MakingTheDestination", "MakeDirectory", "out",
+              JobMetadata::PLANNING},
+        Phase{"BeforeTheFirstFile", "Create", "out/__0_0",
               JobMetadata::RUNNING},
         Phase{"WritingAFile", "Create", "out/__3_0", JobMetadata::RUNNING},
         Phase{"Committing", "Rename", "out/.metadata", JobMetadata::FINISHING}),
