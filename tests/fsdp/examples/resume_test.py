@@ -122,7 +122,7 @@ class ResumeTest(unittest.TestCase):
                       self.convert("inspect", "model.safetensors"))
 
     def test_ends_with_a_message_when_a_rank_dies(self):
-        forever = ("--data=text", "--steps=1000000")
+        forever = ("--data=text", "--steps=1000000", "--batch=3")
         with self.job(3, *forever) as job:
             job.read_until("step 2 of ")
             job.ranks[1].kill()
