@@ -94,10 +94,9 @@ void ExpectRefused(FileSystem& fs, absl::string_view src,
     SCOPED_TRACE(absl::StrCat(src, " to ", target.dst));
     const auto refused =
         ConvertCheckpoint(fs, src, target.dst, WithFormatOf(target));
-    EXPECT_THAT(refused,
-                StatusIs(absl::StatusCode::kDataLoss,
-                         AllOf(HasSubstr(kName), HasSubstr(file),
-                               HasSubstr("damaged"))));
+    EXPECT_THAT(refused, StatusIs(absl::StatusCode::kDataLoss,
+                                  AllOf(HasSubstr(kName), HasSubstr(file),
+                                        HasSubstr("damaged"))));
     EXPECT_EQ(SideOf(refused.status()), ErrorSide::kSource);
     EXPECT_THAT(fs.Stat(target.dst), StatusIs(absl::StatusCode::kNotFound));
     EXPECT_EQ(fs.List("/")->size(), 1u) << "something was left behind";
