@@ -107,9 +107,15 @@ absl::StatusOr<std::vector<FSDPModule>> Shard(
   choices.shard.mesh = DataParallelMesh(mesh);
   // Layers within the model go on in the precision that they compute in.
   return auto_wrap(model, choices.policy,
-                   [&](const std::string& name, const Module& /*module*/) {
+                   [&](const std::string& name, const Module& module) {
                      FullyShardOptions shard = choices.shard;
                      if (!name.empty()) shard.mp_policy.output_dtype.reset();
+                     if (!options.shard_options) return shard;
+                     options.shard_options(name, module, shard);
+                     shard.mesh = choices.shard.mesh;
+                     shard.ignored_params = choices.shard.ignored_params;
+                     shard.tensor_parallel_fn =
+                         choices.shard.tensor_parallel_fn;
                      return shard;
                    });
 }

@@ -62,6 +62,14 @@ struct PrepareOptions {
   // Switches activation checkpointing of a layer on, of a model whose layers
   // are neither in a Sequential nor held as fsdp::Checkpointed.
   std::function<void(torch::nn::Module& layer)> checkpoint_layer = {};
+  // Changes what fully_shard is told of one module, as the kwargs of Composer's
+  // _fsdp_wrap do: reshard_after_forward, mp_policy, offload_policy,
+  // shard_placement_fn, all_gather_extension_fn. `name` is the module's, empty
+  // for the root. Mesh, ignored and cut parameters stay the config's, whatever
+  // it sets.
+  std::function<void(const std::string& name, const torch::nn::Module& module,
+                     FullyShardOptions& options)>
+      shard_options = {};
   // What a config does not say of its checkpoints: keep_every, log, how they
   // are written. save_every, keep_last and async are the config's.
   dcp::CheckpointManagerOptions checkpoints = {};

@@ -86,6 +86,40 @@ TEST(Prepare, TrainsWithAnOptimizerThatWasThereBefore) {
   });
 }
 
+TEST(Prepare, AModuleMayHaveOptionsOfItsOwn) {
+  RunRanks(2, [] {
+    TinyModel reference = SameModel(), model = SameModel();
+    torch::optim::SGD optimizer(model->parameters(), 0.1);
+    std::vector<std::string> names;
+    const auto shard_options = [&names](const std::string& name,
+                                        const torch::nn::Module& /*module*/,
+                                        FullyShardOptions& options) {
+      names.push_back(name);
+      options.mesh.reset();  // which stays the config's
+      if (name != "blocks.1") return;
+      options.shard_placement_fn =
+          [](const at::Tensor& parameter) -> std::optional<Shard> {
+        if (parameter.dim() < 2) return std::nullopt;
+        return Shard(1);
+      };
+    };
+    ASSERT_OK(prepare(model, TrainConfig(),
+                      {.layers = {"BlockImpl"},
+                       .optimizer = &optimizer,
+                       .shard_options = shard_options,
+                       .device = "cpu"})
+                  .status());
+    EXPECT_THAT(names, ElementsAre("blocks.0", "blocks.1", "blocks.2", ""));
+    for (const auto& [name, parameter] : named_parameters(*model)) {
+      const bool is_own =
+          name.rfind("blocks.1.", 0) == 0 && parameter.to_local().dim() == 2;
+      EXPECT_THAT(parameter.placements(), ElementsAre(Shard(is_own ? 1 : 0)))
+          << name;
+    }
+    ExpectTrainsAs(reference, model, optimizer);
+  });
+}
+
 TEST(Prepare, WrapsByThePolicyOfTheConfig) {
   RunRanks(2, [] {
     const auto groups = [](AutoWrapPolicy policy, bool tied = false) {
