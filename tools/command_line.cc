@@ -211,6 +211,12 @@ absl::Status CheckServer(const VerbRow& verb, const CommandLine& line) {
 absl::Status CheckOperands(const VerbRow& verb, const CommandLine& line) {
   for (const std::string& path : line.paths) {
     if (path.empty()) return UsageError(&verb, "a path is empty");
+    if (path == "-") {
+      return UsageError(&verb,
+                        "'-' would be standard input or output, and a "
+                        "checkpoint is read and written at any place: name a "
+                        "file; './-' is the one of that name");
+    }
   }
   if (line.verb == Verb::kJobs) return CheckJobs(verb, line);
   if (line.paths.size() == verb.num_operands) return absl::OkStatus();

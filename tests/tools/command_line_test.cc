@@ -141,6 +141,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Refusal{"help konvert", "did you mean 'convert'"},
                       Refusal{"inspect", "wants PATH, got 0 paths"},
                       Refusal{"verify a b", "wants PATH, got 2 paths"},
+                      Refusal{"convert a -", "'./-' is the one of that name"},
                       Refusal{"convert a", "wants SRC DST, got 1 path"}));
 
 INSTANTIATE_TEST_SUITE_P(
