@@ -945,8 +945,13 @@ def main():
                 f"--nproc_per_node={ws}",
             ] + args
         env = dict(os.environ, OMP_NUM_THREADS="1")
-        r = subprocess.run(cmd, env=env)
-        if r.returncode:
+        # A rank of PyTorch's may abort while it ends, when a thread of Gloo's
+        # is still there; what it wrote is made again.
+        for _ in range(2):
+            r = subprocess.run(cmd, env=env)
+            if not r.returncode:
+                break
+        else:
             sys.exit(f"world size {ws} failed")
 
 

@@ -11,6 +11,7 @@ from harness import (
     BAD_SOURCE,
     DONE,
     FOUND,
+    REFUSED,
     Suite,
     expect,
     run_script,
@@ -27,6 +28,7 @@ CODES = {
     "accept": {DONE},
     "reject": {BAD_SOURCE},
     "either": {DONE, BAD_SOURCE},
+    "refuse": {REFUSED},
 }
 
 
@@ -90,7 +92,7 @@ class Runner:
             "convert", self.folder / case["path"], target, *MEMORY
         )
         expect_polite(process, case)
-        wanted = case["expect"]
+        wanted = case.get("convert", case["expect"])
         if name == "out":
             wanted = case.get("to_dcp", wanted)
         expect_code(process, CODES[wanted])

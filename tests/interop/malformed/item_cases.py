@@ -253,10 +253,9 @@ def add_items(c):
     )
     c.item(
         "zip_crc_wrong",
-        "accept",
-        "wrong CRC of data/0 (only verify looks at it)",
+        "reject",
+        "wrong CRC of data/0",
         item(mod={"data/0": {"crc": 0x12345678}}),
-        verify="reject",
     )
     c.item(
         "item_storage_short",

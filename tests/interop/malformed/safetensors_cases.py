@@ -47,7 +47,14 @@ def add_files(cases):
         "header length not a multiple of 8",
         st(None, D8, raw=json.dumps({"ab": A}).encode() + b" "),
     )
-    c("ok_st_empty", "accept", "no tensors", st({}))
+    cases.file(
+        "ok_st_empty.safetensors",
+        "safetensors",
+        "accept",
+        "no tensors: sound, and there is nothing to convert",
+        st({}),
+        convert="refuse",
+    )
     c(
         "ok_st_meta",
         "accept",
