@@ -65,8 +65,8 @@ struct PrepareOptions {
   // Changes what fully_shard is told of one module, as the kwargs of Composer's
   // _fsdp_wrap do: reshard_after_forward, mp_policy, offload_policy,
   // shard_placement_fn, all_gather_extension_fn. `name` is the module's, empty
-  // for the root. Mesh, ignored and cut parameters stay the config's, whatever
-  // it sets.
+  // for the root, which is asked for twice. Mesh, ignored and cut parameters
+  // stay the config's, whatever it sets.
   std::function<void(const std::string& name, const torch::nn::Module& module,
                      FullyShardOptions& options)>
       shard_options = {};

@@ -1,6 +1,7 @@
 #include "fsdp/prepare/prepare.h"
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,6 +24,7 @@ namespace fsdp::testing {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::UnorderedElementsAre;
 
 std::vector<std::string> NamesOf(const std::vector<FSDPModule>& groups) {
   std::vector<std::string> names;
@@ -90,11 +92,11 @@ TEST(Prepare, AModuleMayHaveOptionsOfItsOwn) {
   RunRanks(2, [] {
     TinyModel reference = SameModel(), model = SameModel();
     torch::optim::SGD optimizer(model->parameters(), 0.1);
-    std::vector<std::string> names;
+    std::set<std::string> names;
     const auto shard_options = [&names](const std::string& name,
                                         const torch::nn::Module& /*module*/,
                                         FullyShardOptions& options) {
-      names.push_back(name);
+      names.insert(name);
       options.mesh.reset();  // which stays the config's
       if (name != "blocks.1") return;
       options.shard_placement_fn =
@@ -109,7 +111,8 @@ TEST(Prepare, AModuleMayHaveOptionsOfItsOwn) {
                        .shard_options = shard_options,
                        .device = "cpu"})
                   .status());
-    EXPECT_THAT(names, ElementsAre("blocks.0", "blocks.1", "blocks.2", ""));
+    EXPECT_THAT(names,
+                UnorderedElementsAre("blocks.0", "blocks.1", "blocks.2", ""));
     for (const auto& [name, parameter] : named_parameters(*model)) {
       const bool is_own =
           name.rfind("blocks.1.", 0) == 0 && parameter.to_local().dim() == 2;
