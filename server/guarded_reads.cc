@@ -137,11 +137,13 @@ ABSL_ATTRIBUTE_NOINLINE ssize_t __wrap_recvmsg(int fd, msghdr* message,
   const ssize_t length = __real_recvmsg(fd, message, flags);
   if (length <= 0 || (flags & (MSG_PEEK | MSG_ERRQUEUE)) != 0) return length;
   const std::shared_ptr<dcp::server::FrameGuard> guard = Guards::Get().Find(fd);
-  if (guard == nullptr ||
-      dcp::server::PassMessage(*guard, *message, static_cast<size_t>(length))) {
+  if (guard == nullptr) return length;
+  // gRPC may read once more from a connection that has been cut.
+  const bool is_cut = !guard->complaint().empty();
+  if (dcp::server::PassMessage(*guard, *message, static_cast<size_t>(length))) {
     return length;
   }
-  Guards::Get().Cut(guard->complaint());
+  if (!is_cut) Guards::Get().Cut(guard->complaint());
   errno = ECONNRESET;
   return -1;
 }
@@ -150,12 +152,14 @@ ABSL_ATTRIBUTE_NOINLINE int __wrap_SSL_read(SSL* ssl, void* bytes, int size) {
   const int length = __real_SSL_read(ssl, bytes, size);
   if (length <= 0 || SSL_is_server(ssl) == 0) return length;
   dcp::server::FrameGuard* const guard = dcp::server::GuardOf(ssl);
-  if (guard == nullptr || guard->Pass({static_cast<const char*>(bytes),
-                                       static_cast<size_t>(length)},
-                                      dcp::server::SteadyNow())) {
+  if (guard == nullptr) return length;
+  const bool is_cut = !guard->complaint().empty();
+  if (guard->Pass(
+          {static_cast<const char*>(bytes), static_cast<size_t>(length)},
+          dcp::server::SteadyNow())) {
     return length;
   }
-  dcp::server::Guards::Get().Cut(guard->complaint());
+  if (!is_cut) dcp::server::Guards::Get().Cut(guard->complaint());
   // SSL_get_error makes SSL_ERROR_SSL of it.
   ERR_raise(ERR_LIB_USER, ERR_R_PASSED_INVALID_ARGUMENT);
   return -1;
