@@ -134,7 +134,8 @@ void ReadOptimizer(const Node& node, LoopConfig& loop, Findings& findings) {
 // "100ba", or "0.1dur", a share of the run.
 void ReadWarmup(Section& section, LrSchedule& schedule) {
   const Node* warmup = section.Find("t_warmup");
-  absl::string_view share = warmup == nullptr ? "" : warmup->text;
+  absl::string_view share;
+  if (warmup != nullptr) share = warmup->text;
   double ratio = 0;
   if (absl::ConsumeSuffix(&share, "dur") && absl::SimpleAtod(share, &ratio) &&
       ratio >= 0 && ratio <= 1) {
