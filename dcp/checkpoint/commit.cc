@@ -9,24 +9,24 @@
 //                   it, the .writer.lock of a directory that is to be replaced
 //   file            .<name>.lock beside it
 //
-// so a lock file always lies where the writer makes its files, whoever may
-// write there, by whatever path and on whatever machine. Nobody waits: the
-// second writer is told who the first is. The lock is flock's and ends with the
-// process; how its file is removed without a race, and what holds where there
-// is no flock, is told in the note on locks in dcp/io/posix_file_system.cc.
+// The lock file therefore lies where the writer makes its files, by whatever
+// path and from whatever machine it writes. Nobody waits: the second writer is
+// told who the first is. The lock is taken with flock and ends with the
+// process. The note on locks in dcp/io/posix_file_system.cc says how the file
+// is removed without a race, and what happens on a file system without flock.
 // Nothing depends on the lock being durable: after a crash of the machine no
-// writer is left. Of the ranks of a save only the first one locks. Readers do
-// not look at lock files.
+// writer is left. In a save by several ranks only the first rank takes the
+// lock. Readers do not look at lock files.
 //
-// What is in the way of nobody. All that a run makes has its id in the name
-// (but data files of DCP, whose names are chosen under the lock and are made
-// only where there is no file), so that a run publishes nothing but its own,
-// even where somebody removes a lock file by hand. Who has the lock removes
-// what runs left that died: beside the destination everything with an id and
-// ".tmp"; in a DCP directory data files, digests and indexes if the lock file
-// says that the dead writer had made all of them and there is no index. What a
-// conversion left that can go on is its own to remove, and is called
-// ".partial".
+// Names. Everything that a run makes has its id in the name, so that a run
+// publishes only its own files even if somebody removes a lock file by hand.
+// The data files of DCP are the exception: their names are chosen under the
+// lock and are created only where no file exists. The holder of the lock
+// removes what dead runs left: beside the destination, everything with an id
+// and ".tmp"; in a DCP directory without an index, the data files, digests and
+// temporary indexes, if the lock file says that the dead writer had made all of
+// them. A conversion that can go on later calls its file ".partial" and removes
+// it itself.
 //
 // A DCP directory:
 //   1. make the directory, take the lock, sync the directory's parent
@@ -260,7 +260,7 @@ absl::Status Destination::EnterDcp(absl::string_view writer) {
       absl::StrCat(path_, " comes and goes: others try to write it too"));
 }
 
-// NotFound when there is no directory for kDcpDirectory.
+// Returns NotFound if the kind is kDcpDirectory and the directory is missing.
 absl::Status Destination::LockInside(absl::string_view writer) {
   if (kind_ == Kind::kDirectory) {
     DCP_ASSIGN_OR_RETURN(const std::optional<FileInfo> info, WhatIsThere());
@@ -276,7 +276,7 @@ absl::Status Destination::LockInside(absl::string_view writer) {
   return RemoveLeftInside();
 }
 
-// Of a DCP writer that died with the lock.
+// Removes the files of a DCP writer that died while it held the lock.
 absl::Status Destination::RemoveLeftInside() {
   const DestinationLock::Made& left = lock_inside_->left();
   if (kind_ == Kind::kDcpDirectory && left.directory) made_directory_ = true;
@@ -298,8 +298,8 @@ absl::Status Destination::RemoveLeftInside() {
   return absl::OkStatus();
 }
 
-// Of writers that died with the lock. What cannot be removed is in nobody's
-// way.
+// Removes the files of writers that died while they held the lock. A file that
+// cannot be removed does not disturb this run.
 void Destination::RemoveLeftBeside() {
   const std::string parent = ParentDirectory(path_);
   const absl::StatusOr<std::vector<DirectoryEntry>> entries = fs_.List(parent);

@@ -401,7 +401,7 @@ uint64_t Fingerprint(const Job& job, absl::string_view src,
     absl::StrAppend(&text, choice.entry, " ", static_cast<int>(choice.dtype),
                     " ", choice.fqn, "\n");
   }
-  // Of the source, the files that are wanted are open.
+  // Only the files that the conversion needs have been opened.
   const SourceFiles& files = job.source->files();
   for (uint32_t i = 0; i < files.names().size(); ++i) {
     const std::optional<FileInfo> opened = files.OpenedAs(i);
