@@ -16,6 +16,7 @@
 #include "dcp/base/status.h"
 #include "dcp/base/version.h"
 #include "dcp/checkpoint/checkpoint.h"
+#include "dcp/checkpoint/save_id.h"
 #include "dcp/tensor/dtype.h"
 #include "fsdp/config/explain.h"
 #include "fsdp/config/mesh_plan.h"
@@ -98,10 +99,13 @@ ExitCode Refuse(const Context& context, std::optional<Dialect> dialect,
   return dcp::tools::kExitFound;
 }
 
-// Where a file is written before it takes its name; beside it, for a rename
-// does not cross file systems.
+// Where a file is written before it takes its name: in the same directory,
+// because a rename does not cross file systems, and under a name that no other
+// run has, so that one that was killed is not in the way.
 std::string TemporaryName(const std::string& path) {
-  return absl::StrCat(path, ".tmp");
+  const size_t base = path.rfind('/') + 1;  // 0 without a directory
+  return absl::StrCat(path.substr(0, base), ".", path.substr(base), ".",
+                      dcp::NewSaveId(), ".tmp");
 }
 
 // Whole or not at all, and durable; another file only with `overwrite`.

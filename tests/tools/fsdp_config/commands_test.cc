@@ -225,6 +225,16 @@ TEST_F(FsdpConfigCommands, ToFsdp2KeepsCommentsAndDoesNotClobber) {
   EXPECT_EQ(ReadFile(path), printed.out);
 }
 
+TEST_F(FsdpConfigCommands, WhatAKilledRunLeftIsNotInTheWay) {
+  const std::string path = dir_.WriteFile("a.yaml", kFsdp1);
+  const std::string left = dir_.WriteFile("b.yaml.tmp", "half");
+  const std::string copy = dir_.Join("b.yaml");
+  const Outcome outcome = Run({"to-fsdp2", path, "--output-file", copy});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(fs_->Stat(copy).ok());
+  EXPECT_EQ(ReadFile(left), "half") << "a file of somebody else";
+}
+
 TEST_F(FsdpConfigCommands, ConvertWritesWhatReadsBack) {
   const std::string path = dir_.WriteFile("a.yaml", kFsdp1);
   for (const char* dialect :
