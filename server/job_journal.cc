@@ -15,12 +15,13 @@
 #include "dcp/base/log.h"
 #include "dcp/base/status.h"
 #include "server/log_text.h"
+#include "server/row_digest.h"
 
 namespace dcp::server {
 namespace {
 
-// Of the tables below; a newer one is refused.
-constexpr int64_t kVersion = 1;
+// The version of the tables below; a newer one is refused.
+constexpr int64_t kVersion = 2;
 
 // "TSRA": that the database is a journal of this server.
 constexpr int64_t kApplicationId = 0x54535241;
@@ -51,6 +52,41 @@ constexpr char kTables[] = R"(
   );
   CREATE INDEX records_of_job ON records (job);
 )";
+
+// What version 2 added: each row has the digest of its values, which triggers
+// keep.
+#define DIGEST_OF_JOB                                                 \
+  "row_digest(number, id, client, request_id, kind, request, source," \
+  " destination, memory_bytes, state, create_ns, start_ns, end_ns,"   \
+  " cancel_requested, num_restarts, response, error)"
+#define DIGEST_OF_RECORD "row_digest(rowid, job, record)"
+#define SET_DIGEST_OF_JOB                          \
+  " BEGIN UPDATE jobs SET digest = " DIGEST_OF_JOB \
+  " WHERE number = NEW.number; END;"
+
+constexpr char kDigests[] =
+    "ALTER TABLE jobs ADD COLUMN digest INTEGER;"
+    "UPDATE jobs SET digest = " DIGEST_OF_JOB
+    ";"
+    "CREATE TRIGGER job_added AFTER INSERT ON jobs" SET_DIGEST_OF_JOB
+    "CREATE TRIGGER job_changed AFTER UPDATE ON jobs"
+    " WHEN NEW.digest IS OLD.digest" SET_DIGEST_OF_JOB
+    "ALTER TABLE records ADD COLUMN digest INTEGER;"
+    "UPDATE records SET digest = " DIGEST_OF_RECORD
+    ";"
+    "CREATE TRIGGER record_added AFTER INSERT ON records BEGIN"
+    " UPDATE records SET digest = " DIGEST_OF_RECORD
+    " WHERE rowid = NEW.rowid; END;";
+
+// The number of a job that is not as it was written.
+constexpr char kFindDamage[] =
+    "SELECT number FROM jobs WHERE digest IS NOT " DIGEST_OF_JOB
+    " UNION ALL SELECT job FROM records WHERE digest IS NOT " DIGEST_OF_RECORD
+    " LIMIT 1";
+
+#undef SET_DIGEST_OF_JOB
+#undef DIGEST_OF_RECORD
+#undef DIGEST_OF_JOB
 
 // Of "jobs.last": a number of so many digits and a newline, so that it is
 // always written in place and needs no room on a full disk.
@@ -200,6 +236,8 @@ absl::StatusOr<std::unique_ptr<JobJournal>> JobJournal::Open(
       SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
       nullptr);
   if (code != SQLITE_OK) return journal->Error(code);
+  const int defined = DefineRowDigest(journal->database_);
+  if (defined != SQLITE_OK) return journal->Error(defined);
   DCP_RETURN_IF_ERROR(journal->Prepare());
   DCP_RETURN_IF_ERROR(journal->CheckLast());
   return journal;
@@ -281,17 +319,37 @@ absl::Status JobJournal::Prepare() {
   }
   DCP_RETURN_IF_ERROR(
       Execute("PRAGMA journal_mode=WAL; BEGIN EXCLUSIVE; COMMIT"));
-  if (version == 0) {
-    const std::string all = absl::StrCat(
-        "BEGIN;", kTables, "PRAGMA application_id=", kApplicationId,
-        "; PRAGMA user_version=", kVersion, "; COMMIT");
-    return Execute(all.c_str());
-  }
+  if (version > 0) DCP_RETURN_IF_ERROR(CheckPages());
+  return version < kVersion ? Upgrade(version) : CheckDigests();
+}
+
+absl::Status JobJournal::Upgrade(int64_t version) {
+  const std::string all =
+      absl::StrCat("BEGIN;", version == 0 ? kTables : "", kDigests,
+                   "PRAGMA application_id=", kApplicationId,
+                   "; PRAGMA user_version=", kVersion, "; COMMIT");
+  absl::Status status = Execute(all.c_str());
+  // What fails inside of the transaction leaves it open.
+  if (!status.ok()) Execute("ROLLBACK").IgnoreError();
+  return status;
+}
+
+absl::Status JobJournal::CheckPages() {
   Statement check(*this, "PRAGMA quick_check(1)");
   const std::string result = check.Step() ? check.Bytes() : "";
   DCP_RETURN_IF_ERROR(check.status());
   if (result == "ok") return absl::OkStatus();
   return Statement::ToStatus(path_, SQLITE_CORRUPT, result);
+}
+
+absl::Status JobJournal::CheckDigests() {
+  Statement find(*this, kFindDamage);
+  if (find.Step()) {
+    return Statement::ToStatus(
+        path_, SQLITE_CORRUPT,
+        absl::StrCat("job ", find.Number(), " is not as it was written"));
+  }
+  return find.status();
 }
 
 absl::StatusOr<std::vector<Job>> JobJournal::Jobs() {

@@ -1,10 +1,10 @@
 // JobJournal: jobs, how they ended, and how far the unfinished ones have come,
 // in an SQLite database "jobs.db" of the server's state directory, which it
 // locks. SQLite drops the end of a damaged write-ahead log without a word, and
-// a database that is empty is a sound one: "jobs.last", beside it, has the
-// number of the newest job. What a method has written when it returns survives
-// a kill and a loss of power. Thread-safe; methods block for a write to the
-// disk, some milliseconds.
+// a database that is empty is a sound one: "jobs.last", next to it, has the
+// number of the newest job. Each row has a digest of its values. What a method
+// has written when it returns survives a kill and a loss of power. Thread-safe;
+// methods block for a write to the disk, some milliseconds.
 #ifndef SERVER_JOB_JOURNAL_H_
 #define SERVER_JOB_JOURNAL_H_
 
@@ -71,6 +71,11 @@ class JobJournal {
   absl::Status WriteLast(int64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   absl::Status Prepare() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // From an older version, 0 for an empty database.
+  absl::Status Upgrade(int64_t version) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Both read the whole database.
+  absl::Status CheckPages() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckDigests() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Execute(const char* sql) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Error(int code) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<int64_t> Version() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -62,6 +62,14 @@ class JobJournalTest : public ::testing::Test {
     sqlite3_close(database);
   }
 
+  // What a server of version 1 would have left.
+  void MakeFirstVersion() {
+    Execute(
+        "DROP TRIGGER job_added; DROP TRIGGER job_changed;"
+        "DROP TRIGGER record_added; ALTER TABLE jobs DROP COLUMN digest;"
+        "ALTER TABLE records DROP COLUMN digest; PRAGMA user_version = 1");
+  }
+
   const TempDir dir_;
   std::unique_ptr<JobJournal> journal_;
 };
@@ -199,10 +207,10 @@ TEST_F(JobJournalTest, IsOfOneServer) {
 
 TEST_F(JobJournalTest, OfANewerServerIsRefused) {
   Open();
-  Execute("PRAGMA user_version = 2");
+  Execute("PRAGMA user_version = 3");
   EXPECT_THAT(JobJournal::Open(state()).status(),
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("has version 2, written by a newer server")));
+                       HasSubstr("has version 3, written by a newer server")));
 }
 
 TEST_F(JobJournalTest, OfSomethingElseIsRefused) {
@@ -242,10 +250,58 @@ TEST_F(JobJournalTest, ThatIsDamagedIsRefusedOrRead) {
   EXPECT_GT(num_refused, 5);
 }
 
+TEST_F(JobJournalTest, AByteThatChangedIsFound) {
+  Open();
+  Job job = SampleJob("one");
+  job.request.destination = "/the/destination";
+  ASSERT_OK(journal_->Add(job));
+  ASSERT_OK(journal_->Start(job.number, absl::FromUnixSeconds(2)));
+  ASSERT_OK(journal_->AppendRecord(job.number, "the record"));
+  journal_.reset();
+  const std::string sound = testing::ReadFile(path());
+  for (const char* value :
+       {"/the/destination", "request of one", "the record"}) {
+    const size_t at = sound.find(value);
+    ASSERT_NE(at, std::string::npos) << value;
+    std::string spoilt = sound;
+    spoilt[at + 5] = static_cast<char>(spoilt[at + 5] ^ 1);
+    std::ofstream(path(), std::ios::binary) << spoilt;
+    EXPECT_THAT(JobJournal::Open(state()).status(),
+                StatusIs(absl::StatusCode::kDataLoss,
+                         HasSubstr("job 1 is not as it was written")))
+        << value;
+  }
+  std::ofstream(path(), std::ios::binary) << sound;
+  Open();
+  EXPECT_THAT(*journal_->Records(job.number), ElementsAre("the record"));
+  ASSERT_OK(journal_->RequestCancel(job.number));
+  ASSERT_OK(journal_->CountRestart(job.number));
+  ASSERT_OK(journal_->End(job.number, JobMetadata::CANCELLED,
+                          absl::FromUnixSeconds(3),
+                          {.response = "", .error = "stopped"}));
+  Open();
+  EXPECT_EQ(journal_->Jobs()->size(), 1u);
+}
+
+TEST_F(JobJournalTest, AJournalOfTheFirstVersionIsUpgraded) {
+  Open();
+  Job job = SampleJob("one");
+  ASSERT_OK(journal_->Add(job));
+  ASSERT_OK(journal_->AppendRecord(job.number, "the record"));
+  MakeFirstVersion();
+  Open();
+  EXPECT_EQ(journal_->Jobs()->front().id, "one");
+  ASSERT_OK(journal_->Start(job.number, absl::FromUnixSeconds(2)));
+  Open();
+  EXPECT_THAT(*journal_->Records(job.number), ElementsAre("the record"));
+}
+
 TEST_F(JobJournalTest, WithAStateThatIsNoneIsRefused) {
   Open();
   Job job = SampleJob("one");
   ASSERT_OK(journal_->Add(job));
+  // Of that version; the digests of this one would notice.
+  MakeFirstVersion();
   Execute("UPDATE jobs SET state = 99");
   Open();
   EXPECT_THAT(journal_->Jobs().status(),

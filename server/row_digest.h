@@ -1,0 +1,17 @@
+// Digests of rows in SQLite: SQLite's own check finds a damaged tree, not a
+// damaged value in a sound one.
+#ifndef SERVER_ROW_DIGEST_H_
+#define SERVER_ROW_DIGEST_H_
+
+struct sqlite3;
+
+namespace dcp::server {
+
+// Defines the SQL function row_digest(VALUE, ...) for this connection: the
+// XXH3-64 of the types, the lengths and the bytes of its arguments, as an
+// INTEGER. Returns SQLite's result code. The connection's thread.
+int DefineRowDigest(sqlite3* database);
+
+}  // namespace dcp::server
+
+#endif  // SERVER_ROW_DIGEST_H_
