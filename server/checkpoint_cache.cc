@@ -12,6 +12,7 @@
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/dcp_opener.h"
+#include "dcp/checkpoint/model_files.h"
 #include "proto/rpc_status.h"
 
 namespace dcp::server {
@@ -40,10 +41,10 @@ uint64_t IndexBytes(const Checkpoint& checkpoint) {
   return num_bytes;
 }
 
-// Whether a file of a directory belongs to the index of safetensors files.
-bool IsSafetensorsIndex(absl::string_view name) {
-  return absl::EndsWith(name, ".safetensors") ||
-         absl::EndsWith(name, ".safetensors.index.json");
+// Whether a file of a directory has a say in which files a model consists of.
+bool IsPartOfModel(absl::string_view name) {
+  return absl::EndsWith(name, ".safetensors") || absl::EndsWith(name, ".bin") ||
+         IsWeightIndexName(name);
 }
 
 // Adds what tells the file at `path` from its successor, and from what it was
@@ -71,8 +72,8 @@ absl::StatusOr<std::string> DcpIndexName(FileSystem& fs,
   return std::string();
 }
 
-// What tells the index from its successor: of DCP one file, of safetensors the
-// listing of the directory.
+// What tells the index from its successor: of DCP one file, of safetensors and
+// .bin shards the listing of the directory.
 absl::StatusOr<std::string> IndexState(RootedFileSystem& fs,
                                        const std::string& path, int64_t rank) {
   DCP_ASSIGN_OR_RETURN(const FileInfo info, fs.Stat(path));
@@ -89,7 +90,7 @@ absl::StatusOr<std::string> IndexState(RootedFileSystem& fs,
   DCP_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries,
                        fs.List(path));
   for (const DirectoryEntry& entry : entries) {
-    if (!IsSafetensorsIndex(entry.name)) continue;
+    if (!IsPartOfModel(entry.name)) continue;
     DCP_RETURN_IF_ERROR(
         AddFile(fs, JoinPath(path, entry.name), entry.name, text));
   }

@@ -10,6 +10,7 @@
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/dcp_opener.h"
 #include "dcp/checkpoint/item_locator.h"
+#include "dcp/checkpoint/model_files.h"
 #include "dcp/checkpoint/safetensors_opener.h"
 #include "dcp/checkpoint/torch_opener.h"
 
@@ -23,37 +24,6 @@ absl::StatusOr<bool> Exists(FileSystem& fs, absl::string_view directory,
   if (absl::IsNotFound(status)) return false;
   DCP_RETURN_IF_ERROR(status);
   return true;
-}
-
-absl::StatusOr<CheckpointParts> OpenDirectory(FileSystem& fs,
-                                              absl::string_view path,
-                                              const OpenOptions& options) {
-  DCP_ASSIGN_OR_RETURN(const bool is_dcp, Exists(fs, path, kDcpMetadataName));
-  if (is_dcp) return OpenDcp(fs, path, kDcpMetadataName, options);
-  for (const int64_t rank : {int64_t{0}, options.rank}) {
-    if (rank < 0) continue;
-    DCP_ASSIGN_OR_RETURN(const bool is_rank_local,
-                         Exists(fs, path, RankMetadataName(rank)));
-    if (is_rank_local) return OpenRankLocalDcp(fs, path, options);
-  }
-  DCP_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> names, fs.List(path));
-  for (const DirectoryEntry& entry : names) {
-    if (absl::EndsWith(entry.name, ".safetensors")) {
-      return OpenSafetensorsDirectory(fs, path, options);
-    }
-  }
-  for (const DirectoryEntry& entry : names) {
-    if (absl::StartsWith(entry.name, absl::StrCat(kDcpMetadataName, ".")) &&
-        absl::EndsWith(entry.name, ".tmp")) {
-      return absl::NotFoundError(absl::StrCat(path,
-                                              ": an unfinished save: there is ",
-                                              entry.name, " but no .metadata"));
-    }
-  }
-  return absl::NotFoundError(absl::StrCat(
-      path,
-      ": no checkpoint: the directory has neither .metadata (a save that "
-      "did not finish has none) nor a .safetensors file"));
 }
 
 // The first bytes of a file; zeros where it is shorter.
@@ -102,14 +72,54 @@ bool FileHead::IsTorch() const {
   return false;
 }
 
+// The first file tells the format: no name of an index does.
+absl::StatusOr<CheckpointParts> OpenModel(FileSystem& fs,
+                                          const ModelFiles& model,
+                                          const OpenOptions& options) {
+  const std::string first = JoinPath(model.directory, model.names[0]);
+  DCP_ASSIGN_OR_RETURN(const FileHead head, ReadHead(fs, first));
+  return absl::EndsWith(first, ".safetensors") || head.IsSafetensors()
+             ? OpenSafetensors(fs, model, options)
+             : OpenTorch(fs, model, options);
+}
+
 absl::StatusOr<CheckpointParts> OpenSingleFile(FileSystem& fs,
                                                absl::string_view path,
                                                const OpenOptions& options) {
-  DCP_ASSIGN_OR_RETURN(const FileHead head, ReadHead(fs, path));
-  if (absl::EndsWith(path, ".safetensors") || head.IsSafetensors()) {
-    return OpenSafetensorsFile(fs, path, options);
+  if (!IsWeightIndexName(path)) {
+    return OpenModel(fs, OneModelFile(path), options);
   }
-  return OpenTorchFile(fs, path, options);
+  DCP_ASSIGN_OR_RETURN(const ModelFiles model, ReadWeightIndex(fs, path));
+  return OpenModel(fs, model, options);
+}
+
+absl::StatusOr<CheckpointParts> OpenDirectory(FileSystem& fs,
+                                              absl::string_view path,
+                                              const OpenOptions& options) {
+  DCP_ASSIGN_OR_RETURN(const bool is_dcp, Exists(fs, path, kDcpMetadataName));
+  if (is_dcp) return OpenDcp(fs, path, kDcpMetadataName, options);
+  for (const int64_t rank : {int64_t{0}, options.rank}) {
+    if (rank < 0) continue;
+    DCP_ASSIGN_OR_RETURN(const bool is_rank_local,
+                         Exists(fs, path, RankMetadataName(rank)));
+    if (is_rank_local) return OpenRankLocalDcp(fs, path, options);
+  }
+  DCP_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> names, fs.List(path));
+  DCP_ASSIGN_OR_RETURN(const std::optional<ModelFiles> model,
+                       FindModelFiles(fs, path, names));
+  if (model.has_value()) return OpenModel(fs, *model, options);
+  for (const DirectoryEntry& entry : names) {
+    if (absl::StartsWith(entry.name, absl::StrCat(kDcpMetadataName, ".")) &&
+        absl::EndsWith(entry.name, ".tmp")) {
+      return absl::NotFoundError(absl::StrCat(path,
+                                              ": an unfinished save: there is ",
+                                              entry.name, " but no .metadata"));
+    }
+  }
+  return absl::NotFoundError(absl::StrCat(
+      path,
+      ": no checkpoint: the directory has neither .metadata (a save that "
+      "did not finish has none) nor .safetensors or .bin files of a model"));
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ namespace dcp {
 enum class Format : uint8_t {
   kDcp,          // a directory with .metadata
   kSafetensors,  // a file, or a directory of them
-  kTorch,        // a .pt file
+  kTorch,        // a .pt file, or the .bin shards of a model
 };
 absl::string_view FormatName(Format format);  // "dcp", "safetensors", "pt"
 // Accepts also "torch", "pth", "bin" for kTorch.
@@ -73,7 +73,7 @@ struct TensorEntry {
 // A Python object that is no tensor. Tensors inside it (a tuple of tensors is
 // one object) are kept beside it.
 struct ObjectEntry {
-  StorageInfo item;  // meaningless in a .pt file
+  StorageInfo item;  // of a .pt file only the file has a meaning
   bool located = false;
   bool has_crc = false;  // of the pickle
   Value value;
@@ -136,8 +136,8 @@ struct CheckpointParts {
   bool flattened = true;  // false: a DCP checkpoint saved without flattening
   std::unique_ptr<SourceFiles> files;
   ValueArena arena;  // of the objects
-  // Of a .pt file, whose objects lie in its arena; null for other formats.
-  std::unique_ptr<TorchArchive> archive;
+  // Of torch.save files, parallel to `files`; objects lie in their arenas.
+  std::vector<std::unique_ptr<TorchArchive>> archives;
 };
 
 class Checkpoint {
@@ -162,9 +162,11 @@ class Checkpoint {
   // The number of the entry of that name.
   std::optional<uint32_t> Find(absl::string_view fqn) const;
 
-  // What a .pt file holds, containers and all; null for other formats. Its
-  // leaves are the entries, in their order.
-  const TorchArchive* torch_archive() const { return parts_.archive.get(); }
+  // What one .pt file holds, containers and all; null for other formats and for
+  // several files. Its leaves are the entries, in their order.
+  const TorchArchive* torch_archive() const {
+    return parts_.archives.size() == 1 ? parts_.archives[0].get() : nullptr;
+  }
 
   const SourceFiles& files() const { return *parts_.files; }
   SourceFiles& files() { return *parts_.files; }

@@ -156,7 +156,7 @@ absl::Status CheckCarried(const Checkpoint& source, Format to,
   if (source.format() == Format::kDcp && to == Format::kDcp) {
     return absl::OkStatus();
   }
-  if (source.format() == Format::kTorch && to == Format::kTorch &&
+  if (source.torch_archive() != nullptr && to == Format::kTorch &&
       CheckInert(object.value).ok()) {
     return absl::OkStatus();
   }

@@ -5,11 +5,8 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/file_reader.h"
 #include "dcp/format/safetensors.h"
@@ -21,8 +18,6 @@ namespace {
 // What DCP's Hugging Face writer adds about its shards.
 constexpr absl::string_view kShardingInfoKey = "DCP_SHARDING_INFO";
 constexpr absl::string_view kShardingVersionKey = "DCP_VERSION";
-
-constexpr absl::string_view kIndexSuffix = ".safetensors.index.json";
 
 // Gathers the tensors of several files into entries.
 class Collector {
@@ -100,23 +95,6 @@ class Collector {
   absl::flat_hash_map<std::string, size_t> by_name_;
 };
 
-using WeightMap = absl::flat_hash_map<std::string, std::string>;
-
-// Every name of the index must be in the file that the index says.
-absl::Status CheckIndex(
-    const WeightMap& weight_map, const std::vector<std::string>& files,
-    const std::vector<absl::flat_hash_set<std::string>>& names_in_file) {
-  absl::flat_hash_map<absl::string_view, size_t> file_index;
-  for (size_t i = 0; i < files.size(); ++i) file_index[files[i]] = i;
-  for (const auto& [name, file] : weight_map) {
-    if (!names_in_file[file_index[file]].contains(name)) {
-      return absl::DataLossError(absl::StrCat(
-          "the index says that ", name, " is in ", file, ", which lacks it"));
-    }
-  }
-  return absl::OkStatus();
-}
-
 void AddMetadata(SafetensorsHeader& header, CheckpointParts& parts) {
   bool has_sharding_info = false;
   for (const auto& [key, value] : header.metadata) {
@@ -139,19 +117,18 @@ void AddMetadata(SafetensorsHeader& header, CheckpointParts& parts) {
   }
 }
 
-absl::StatusOr<CheckpointParts> OpenFiles(FileSystem& fs, std::string directory,
-                                          std::vector<std::string> names,
-                                          const WeightMap* weight_map,
-                                          const OpenOptions& options) {
+}  // namespace
+
+absl::StatusOr<CheckpointParts> OpenSafetensors(FileSystem& fs,
+                                                const ModelFiles& model,
+                                                const OpenOptions& options) {
   CheckpointParts parts;
   parts.format = Format::kSafetensors;
-  parts.files =
-      std::make_unique<SourceFiles>(fs, directory, names, options.direct,
-                                    /*follow_symlinks=*/true);
+  parts.files = std::make_unique<SourceFiles>(fs, model.directory, model.names,
+                                              options.direct,
+                                              /*follow_symlinks=*/true);
   Collector collector;
-  std::vector<absl::flat_hash_set<std::string>> names_in_file(
-      weight_map != nullptr ? names.size() : 0);
-  for (uint32_t i = 0; i < names.size(); ++i) {
+  for (uint32_t i = 0; i < model.names.size(); ++i) {
     DCP_ASSIGN_OR_RETURN(const File file, parts.files->Get(i));
     FileReader reader(fs, file, 0, file.size);
     absl::StatusOr<SafetensorsHeader> header =
@@ -161,11 +138,6 @@ absl::StatusOr<CheckpointParts> OpenFiles(FileSystem& fs, std::string directory,
     }
     DCP_RETURN_IF_ERROR(
         Annotate(collector.Add(i, *header), parts.files->PathOf(i)));
-    if (weight_map != nullptr) {
-      for (const SafetensorsTensor& tensor : header->tensors) {
-        names_in_file[i].insert(tensor.name);
-      }
-    }
     AddMetadata(*header, parts);
   }
   parts.properties = parts.metadata;
@@ -174,56 +146,12 @@ absl::StatusOr<CheckpointParts> OpenFiles(FileSystem& fs, std::string directory,
         "metadata that differs between files",
         absl::StrJoin(parts.metadata_conflicts, ", "));
   }
-  if (weight_map != nullptr) {
-    DCP_RETURN_IF_ERROR(
-        Annotate(CheckIndex(*weight_map, names, names_in_file), directory));
-  }
   absl::StatusOr<std::vector<CheckpointEntry>> entries =
       std::move(collector).Finish();
-  if (!entries.ok()) return Annotate(entries.status(), directory);
+  if (!entries.ok()) return Annotate(entries.status(), model.directory);
   parts.entries = *std::move(entries);
+  DCP_RETURN_IF_ERROR(CheckAgainstIndex(model, parts));
   return parts;
-}
-
-}  // namespace
-
-absl::StatusOr<CheckpointParts> OpenSafetensorsFile(
-    FileSystem& fs, absl::string_view path, const OpenOptions& options) {
-  return OpenFiles(fs, ParentDirectory(path), {std::string(BaseName(path))},
-                   nullptr, options);
-}
-
-absl::StatusOr<CheckpointParts> OpenSafetensorsDirectory(
-    FileSystem& fs, absl::string_view directory, const OpenOptions& options) {
-  DCP_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> listing,
-                       fs.List(directory));
-  std::vector<std::string> names;
-  std::vector<std::string> indices;
-  for (const DirectoryEntry& entry : listing) {
-    if (absl::EndsWith(entry.name, kIndexSuffix)) indices.push_back(entry.name);
-    if (absl::EndsWith(entry.name, ".safetensors")) names.push_back(entry.name);
-  }
-  if (indices.empty()) {
-    return OpenFiles(fs, std::string(directory), std::move(names), nullptr,
-                     options);
-  }
-  if (indices.size() > 1) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(directory, ": several models: ", indices[0], ", ",
-                     indices[1], "; give one file"));
-  }
-  const std::string index_path = JoinPath(directory, indices[0]);
-  DCP_ASSIGN_OR_RETURN(const std::string json,
-                       ReadFile(fs, index_path, kMaxSafetensorsHeaderBytes,
-                                /*follow_symlinks=*/true));
-  absl::StatusOr<WeightMap> weight_map = ParseSafetensorsIndex(AsBytes(json));
-  if (!weight_map.ok()) return Annotate(weight_map.status(), index_path);
-  absl::flat_hash_set<std::string> wanted;
-  for (const auto& [name, file] : *weight_map) wanted.insert(file);
-  names.assign(wanted.begin(), wanted.end());
-  std::sort(names.begin(), names.end());
-  return OpenFiles(fs, std::string(directory), std::move(names), &*weight_map,
-                   options);
 }
 
 }  // namespace dcp

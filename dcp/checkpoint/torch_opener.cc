@@ -1,9 +1,11 @@
 #include "dcp/checkpoint/torch_opener.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/file_reader.h"
@@ -15,8 +17,10 @@
 namespace dcp {
 namespace {
 
-ObjectEntry UnreadableObject(const Value& value, absl::Status why) {
+ObjectEntry UnreadableObject(const Value& value, uint32_t file,
+                             absl::Status why) {
   ObjectEntry object;
+  object.item.file = file;
   object.located = true;
   object.value = value;
   object.unreadable = std::move(why);
@@ -24,26 +28,26 @@ ObjectEntry UnreadableObject(const Value& value, absl::Status why) {
 }
 
 absl::StatusOr<CheckpointEntry> MakeEntry(const TorchArchive& archive,
-                                          FlatValue& flat) {
+                                          uint32_t file, FlatValue& flat) {
   CheckpointEntry entry{.fqn = std::move(flat.fqn),
                         .path = std::move(flat.path),
                         .value = ObjectEntry()};
   const bool look = archive.has_unknown_globals || !IsTensor(flat.value);
   if (absl::Status status = look ? CheckInert(flat.value) : absl::OkStatus();
       !status.ok()) {
-    entry.value = UnreadableObject(flat.value, std::move(status));
+    entry.value = UnreadableObject(flat.value, file, std::move(status));
   } else if (IsTensor(flat.value)) {
     absl::StatusOr<TensorEntry> tensor =
-        TensorInArchive(archive, flat.value, 0, 0);
+        TensorInArchive(archive, flat.value, file, 0);
     if (absl::IsUnimplemented(tensor.status())) {
-      entry.value = UnreadableObject(flat.value, tensor.status());
+      entry.value = UnreadableObject(flat.value, file, tensor.status());
       return entry;
     }
     if (!tensor.ok()) return Annotate(tensor.status(), entry.fqn);
     entry.value = *std::move(tensor);
   } else {
     absl::StatusOr<ObjectEntry> object =
-        ObjectInArchive(archive, flat.value, 0, 0);
+        ObjectInArchive(archive, flat.value, file, 0);
     if (!object.ok()) return Annotate(object.status(), entry.fqn);
     entry.value = *std::move(object);
   }
@@ -62,6 +66,26 @@ ChunkLocation::Record RecordOf(const TorchArchive::Storage& storage,
 absl::Status CheckRoot(const Value& root) {
   return IsMapping(root) || IsTensor(root) ? absl::OkStatus()
                                            : CheckInert(root);
+}
+
+// Adds what file `file` of `parts`, open as `opened`, holds.
+absl::Status AddFile(FileSystem& fs, uint32_t file, const File& opened,
+                     const OpenOptions& options, CheckpointParts& parts) {
+  FileReader reader(fs, opened, 0, opened.size);
+  DCP_ASSIGN_OR_RETURN(TorchArchive read,
+                       ReadTorchArchive(opened.size, /*allow_legacy=*/true,
+                                        reader.read_at(), options.check_crcs));
+  parts.archives.push_back(std::make_unique<TorchArchive>(std::move(read)));
+  const TorchArchive& archive = *parts.archives.back();
+  DCP_RETURN_IF_ERROR(CheckRoot(archive.root));
+  absl::StatusOr<std::vector<FlatValue>> leaves = Flatten(archive.root);
+  if (!leaves.ok()) return absl::DataLossError(leaves.status().message());
+  parts.entries.reserve(parts.entries.size() + leaves->size());
+  for (FlatValue& leaf : *leaves) {
+    DCP_ASSIGN_OR_RETURN(CheckpointEntry entry, MakeEntry(archive, file, leaf));
+    parts.entries.push_back(std::move(entry));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -129,6 +153,7 @@ absl::StatusOr<ObjectEntry> ObjectInArchive(const TorchArchive& archive,
                                             const Value& value, uint32_t file,
                                             uint64_t start) {
   ObjectEntry entry;
+  entry.item.file = file;
   entry.located = true;
   entry.has_crc = archive.pickle_has_crc;
   entry.value = value;
@@ -152,36 +177,32 @@ absl::StatusOr<ObjectEntry> ObjectInArchive(const TorchArchive& archive,
   return entry;
 }
 
-absl::StatusOr<CheckpointParts> OpenTorchFile(FileSystem& fs,
-                                              absl::string_view path,
-                                              const OpenOptions& options) {
+absl::StatusOr<CheckpointParts> OpenTorch(FileSystem& fs,
+                                          const ModelFiles& model,
+                                          const OpenOptions& options) {
   CheckpointParts parts;
   parts.format = Format::kTorch;
-  parts.files = std::make_unique<SourceFiles>(
-      fs, ParentDirectory(path),
-      std::vector<std::string>{std::string(BaseName(path))}, options.direct,
-      /*follow_symlinks=*/true);
-  DCP_ASSIGN_OR_RETURN(const File file, parts.files->Get(0));
-  FileReader reader(fs, file, 0, file.size);
-  absl::StatusOr<TorchArchive> read = ReadTorchArchive(
-      file.size, /*allow_legacy=*/true, reader.read_at(), options.check_crcs);
-  if (!read.ok()) return Annotate(read.status(), path);
-  parts.archive = std::make_unique<TorchArchive>(*std::move(read));
-  const TorchArchive* archive = parts.archive.get();
-  parts.properties.emplace_back("container",
-                                archive->legacy ? "legacy" : "zip");
-  DCP_RETURN_IF_ERROR(Annotate(CheckRoot(archive->root), path));
-  absl::StatusOr<std::vector<FlatValue>> leaves = Flatten(archive->root);
-  if (!leaves.ok()) {
-    return absl::DataLossError(
-        absl::StrCat(path, ": ", leaves.status().message()));
+  parts.files = std::make_unique<SourceFiles>(fs, model.directory, model.names,
+                                              options.direct,
+                                              /*follow_symlinks=*/true);
+  absl::flat_hash_map<std::string, uint32_t> file_of;
+  for (uint32_t i = 0; i < model.names.size(); ++i) {
+    const std::string path = parts.files->PathOf(i);
+    const size_t first = parts.entries.size();
+    DCP_ASSIGN_OR_RETURN(const File file, parts.files->Get(i));
+    DCP_RETURN_IF_ERROR(Annotate(AddFile(fs, i, file, options, parts), path));
+    for (size_t j = first; j < parts.entries.size(); ++j) {
+      const auto [it, is_new] = file_of.emplace(parts.entries[j].fqn, i);
+      if (is_new || it->second == i) continue;
+      return absl::DataLossError(absl::StrCat(
+          path, ": ", it->first, " is there and in ", model.names[it->second]));
+    }
   }
-  parts.entries.reserve(leaves->size());
-  for (FlatValue& leaf : *leaves) {
-    absl::StatusOr<CheckpointEntry> entry = MakeEntry(*archive, leaf);
-    if (!entry.ok()) return Annotate(entry.status(), path);
-    parts.entries.push_back(*std::move(entry));
-  }
+  const bool any_legacy =
+      std::any_of(parts.archives.begin(), parts.archives.end(),
+                  [](const auto& archive) { return archive->legacy; });
+  parts.properties.emplace_back("container", any_legacy ? "legacy" : "zip");
+  DCP_RETURN_IF_ERROR(CheckAgainstIndex(model, parts));
   return parts;
 }
 

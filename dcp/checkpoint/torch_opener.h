@@ -1,20 +1,22 @@
-// Opens a .pt file: a nested state dict that torch.save wrote, as a zip or in
-// the format from before PyTorch 1.6, flattened to names as DCP does. Any
-// thread.
+// Opens the torch.save files of a model: mostly one .pt file, or the .bin
+// shards of Hugging Face. Each holds a nested state dict, as a zip or in the
+// format from before PyTorch 1.6, flattened to names as DCP does. Any thread.
 #ifndef DCP_CHECKPOINT_TORCH_OPENER_H_
 #define DCP_CHECKPOINT_TORCH_OPENER_H_
 
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "dcp/checkpoint/checkpoint.h"
+#include "dcp/checkpoint/model_files.h"
 #include "dcp/format/torch_archive.h"
 #include "dcp/io/file_system.h"
 
 namespace dcp {
 
-absl::StatusOr<CheckpointParts> OpenTorchFile(FileSystem& fs,
-                                              absl::string_view path,
-                                              const OpenOptions& options);
+// DataLoss when two files have a value of the same name. Links are followed: a
+// model hub's cache consists of links.
+absl::StatusOr<CheckpointParts> OpenTorch(FileSystem& fs,
+                                          const ModelFiles& model,
+                                          const OpenOptions& options);
 
 // The tensor that `value` describes, as an entry of one chunk in `archive`,
 // which begins at byte `start` of file `file`.

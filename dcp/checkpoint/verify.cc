@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <tuple>
@@ -143,7 +144,7 @@ class Verifier {
     }
   }
 
-  // The zip records of the items, or of the one archive of a .pt file.
+  // The zip records of the items, or of the archives that .pt files are.
   void CollectArchiveRanges() {
     if (checkpoint_.format() == Format::kSafetensors) return;
     if (checkpoint_.format() == Format::kTorch) {
@@ -194,18 +195,31 @@ class Verifier {
   // their storage, which they may share. All records are checked but those
   // that only tensors outside the sample use.
   void CollectFileRanges() {
-    const absl::StatusOr<File> file = checkpoint_.files().Get(0);
-    if (!file.ok()) return;
-    file_records_ = RecordsOf({0, 0, file->size});
-    std::sort(file_records_.begin(), file_records_.end(),
+    // A torch.save file has one item for each entry, in their order.
+    size_t begin = 0;
+    for (uint32_t file = 0; file < checkpoint_.files().names().size(); ++file) {
+      size_t end = begin;
+      while (end < items_.size() && items_[end].storage.file == file) ++end;
+      CollectRangesOf(file, begin, end);
+      begin = end;
+    }
+  }
+
+  // Of one file, which has the items from `begin` up to `end`.
+  void CollectRangesOf(uint32_t file, size_t begin, size_t end) {
+    const absl::StatusOr<File> opened = checkpoint_.files().Get(file);
+    if (!opened.ok()) return;
+    std::vector<ZipRecord>& records =
+        file_records_.emplace_back(RecordsOf({file, 0, opened->size}));
+    std::sort(records.begin(), records.end(),
               [](const ZipRecord& a, const ZipRecord& b) {
                 return a.payload_offset < b.payload_offset;
               });
     enum class Use : uint8_t { kNone, kUnsampled, kSampled };
-    std::vector<Use> uses(file_records_.size());
+    std::vector<Use> uses(records.size());
     std::vector<absl::string_view> names;
     bool pickle_has_crc = false;
-    for (const ZipRecord& record : file_records_) {
+    for (const ZipRecord& record : records) {
       names.push_back(record.name);
       if (absl::EndsWith(record.name, "/data.pkl")) {
         pickle_has_crc = HasCrc(record);
@@ -216,16 +230,15 @@ class Verifier {
                          bool sampled) {
       if (tensor.num_bytes() == 0) return true;
       const std::optional<size_t> i =
-          FileRecordAt(tensor.locations[0].payload_offset);
+          RecordAt(records, tensor.locations[0].payload_offset);
       if (!i.has_value()) return false;
       if (uses[*i] != Use::kSampled) {
         uses[*i] = sampled ? Use::kSampled : Use::kUnsampled;
         names[*i] = name;
       }
-      return HasCrc(file_records_[*i]);
+      return HasCrc(records[*i]);
     };
-    // A .pt file has one item for each entry.
-    for (size_t i = 0; i < items_.size(); ++i) {
+    for (size_t i = begin; i < end; ++i) {
       const CheckpointEntry& entry = checkpoint_.entries()[i];
       if (entry.tensor() != nullptr) {
         covered_[i] = use(*entry.tensor(), entry.fqn, sampled_[i]);
@@ -236,22 +249,23 @@ class Verifier {
         if (!use(tensor, entry.fqn, sampled_[i])) covered_[i] = false;
       }
     }
-    for (size_t i = 0; i < file_records_.size(); ++i) {
+    for (size_t i = 0; i < records.size(); ++i) {
       if (uses[i] == Use::kUnsampled) continue;
-      AddRecord(0, 0, file_records_[i], names[i]);
+      AddRecord(file, 0, records[i], names[i]);
     }
   }
 
-  std::optional<size_t> FileRecordAt(uint64_t offset) const {
+  static std::optional<size_t> RecordAt(const std::vector<ZipRecord>& records,
+                                        uint64_t offset) {
     const auto next =
-        std::upper_bound(file_records_.begin(), file_records_.end(), offset,
+        std::upper_bound(records.begin(), records.end(), offset,
                          [](uint64_t position, const ZipRecord& record) {
                            return position < record.payload_offset;
                          });
-    if (next == file_records_.begin()) return std::nullopt;
+    if (next == records.begin()) return std::nullopt;
     const ZipRecord& record = *(next - 1);
     if (offset - record.payload_offset >= record.size) return std::nullopt;
-    return static_cast<size_t>(next - file_records_.begin()) - 1;
+    return static_cast<size_t>(next - records.begin()) - 1;
   }
 
   absl::Status CollectDigests() {
@@ -397,7 +411,7 @@ class Verifier {
   std::vector<bool> sampled_;
   std::vector<bool> covered_;  // by a CRC or a digest
   std::vector<CheckedRange> ranges_;
-  std::vector<ZipRecord> file_records_;  // of a .pt file, by offset
+  std::deque<std::vector<ZipRecord>> file_records_;  // of .pt files
   // Of the range being checked.
   uint32_t crc_ = 0;
   Digest64 digest_;

@@ -253,6 +253,22 @@ TEST_F(CheckpointCacheTest, AFileThatIsWrittenToIsAnotherCheckpoint) {
 }
 
 // One has opened it; the other may not read the file that a link leads to.
+TEST_F(CheckpointCacheTest, AnIndexThatComesToBinFilesIsSeen) {
+  CheckpointCache* const cache = NewCache();
+  const std::string archive = Golden("torch-2.11/archive.pt");
+  const std::string directory = root_ + "/bin";
+  std::filesystem::create_directories(directory);
+  for (const char* name : {"/pytorch_model.bin", "/other.bin"}) {
+    std::filesystem::copy_file(archive, directory + name);
+  }
+  ASSERT_OK_AND_ASSIGN(const auto without, Open(*cache, directory));
+  EXPECT_EQ(without->checkpoint().files().names()[0], "pytorch_model.bin");
+  dir_.WriteFile("bin/pytorch_model.bin.index.json",
+                 "{\"weight_map\": {\"base\": \"other.bin\"}}");
+  ASSERT_OK_AND_ASSIGN(const auto with, Open(*cache, directory));
+  EXPECT_EQ(with->checkpoint().files().names()[0], "other.bin");
+}
+
 TEST_F(CheckpointCacheTest, WhatIsOpenIsSharedByThoseOfTheSameRightsOnly) {
   const std::string path = IndexOf("mine/model");
   std::filesystem::create_directory(root_ + "/theirs");

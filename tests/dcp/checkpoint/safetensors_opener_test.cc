@@ -59,7 +59,7 @@ TEST(SafetensorsOpener, OneFileIsLocatedAtOnce) {
       "m.safetensors",
       SafetensorsBytes({Floats("w", {1, 2})}, {{"format", "pt"}}));
   ASSERT_OK_AND_ASSIGN(const CheckpointParts parts,
-                       OpenSafetensorsFile(Disk(), path, {}));
+                       OpenSafetensors(Disk(), OneModelFile(path), {}));
   ASSERT_EQ(parts.entries.size(), 1u);
   EXPECT_EQ(parts.entries[0].path, StatePath{PathElement("w")});
   EXPECT_TRUE(parts.entries[0].tensor()->locations[0].located);

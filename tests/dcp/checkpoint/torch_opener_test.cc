@@ -48,7 +48,8 @@ TEST(TorchOpener, KeepsWhatLayoutsAndParametersSay) {
 TEST(TorchOpener, NamesTheContainer) {
   const TempDir dir;
   const auto container_of = [&](const char* path) {
-    const auto parts = OpenTorchFile(Disk(), CopyGolden(dir, path), {});
+    const auto parts =
+        OpenTorch(Disk(), OneModelFile(CopyGolden(dir, path)), {});
     EXPECT_OK(parts);
     return parts->properties;
   };

@@ -1,0 +1,62 @@
+// ModelFiles: which files a model of safetensors or torch.save files consists
+// of: one file, those that an index names, or the shards in a directory. Knows
+// names, not what is in the files. Any thread.
+#ifndef DCP_CHECKPOINT_MODEL_FILES_H_
+#define DCP_CHECKPOINT_MODEL_FILES_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "dcp/checkpoint/checkpoint.h"
+#include "dcp/io/file_system.h"
+
+namespace dcp {
+
+// Which tensor is in which file, as model.safetensors.index.json and
+// pytorch_model.bin.index.json say it.
+struct WeightIndex {
+  std::string path;
+  absl::flat_hash_map<std::string, std::string> weight_map;
+};
+
+struct ModelFiles {
+  std::string directory;
+  std::vector<std::string> names;  // in `directory`; sorted, at least one
+  std::optional<WeightIndex> index;
+};
+
+// "model.safetensors.index.json" and its like.
+bool IsWeightIndexName(absl::string_view name);
+
+// The one file at `path`.
+ModelFiles OneModelFile(absl::string_view path);
+
+// The files that the index at `path` names, which lie beside it. DataLoss when
+// it is malformed or a name leads elsewhere; NotFound, with the names, when
+// files are missing.
+absl::StatusOr<ModelFiles> ReadWeightIndex(FileSystem& fs,
+                                           absl::string_view path);
+
+// The model in `directory`, which has these entries; none when there is
+// neither safetensors nor a .bin file. Safetensors come before .bin files, an
+// index before files that no index names. NotFound when a shard is missing
+// according to an index or to the shards' own names (-00001-of-00003);
+// FailedPrecondition, with the names, when there are several models.
+absl::StatusOr<std::optional<ModelFiles>> FindModelFiles(
+    FileSystem& fs, absl::string_view directory,
+    absl::Span<const DirectoryEntry> entries);
+
+// DataLoss unless each tensor of the index of `model`, if there is one, is in
+// the file that the index says. `parts` are what was found in its files.
+absl::Status CheckAgainstIndex(const ModelFiles& model,
+                               const CheckpointParts& parts);
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_MODEL_FILES_H_
