@@ -145,7 +145,18 @@ void ReadCheckpoint(Section& root, CheckpointConfig& checkpoint) {
   }
 }
 
+// What TrainingArguments have, to which axolotl hands its keys over.
+void SetLoopDefaults(LoopConfig& loop) {
+  loop.weight_decay = std::optional(0.0);
+  loop.max_norm = std::optional(1.0);
+  loop.beta1 = std::optional(0.9);
+  loop.beta2 = std::optional(0.999);
+  loop.eps = std::optional(1e-8);
+  loop.lr_schedule = std::optional(LrSchedule{.decay = LrDecay::kCosine});
+}
+
 void ReadLoop(Section& root, LoopConfig& loop) {
+  SetLoopDefaults(loop);
   Setting<int64_t> steps;
   if (root.Read("max_steps", IntegerRange{.least = -1}, steps) && *steps > 0) {
     loop.steps = Some(*steps, PlaceOf(steps, "max_steps"));
@@ -163,7 +174,6 @@ void ReadLoop(Section& root, LoopConfig& loop) {
   root.Read("adam_beta1", RealRange{}, loop.beta1);
   root.Read("adam_beta2", RealRange{}, loop.beta2);
   root.Read("adam_epsilon", RealRange{}, loop.eps);
-  loop.lr_schedule = std::optional(LrSchedule{.decay = LrDecay::kCosine});
   ReadLrScheduler("lr_scheduler", root, loop);
 }
 

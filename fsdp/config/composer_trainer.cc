@@ -116,14 +116,28 @@ void Couple(Section& section, LoopConfig& loop) {
                           ", which is multiplied by lr"));
 }
 
+// What Composer's DecoupledAdamW, or else torch's AdamW, does without a word.
+void SetDefaults(bool is_decoupled, LoopConfig& loop) {
+  if (!is_decoupled) loop.weight_decay = std::optional(1e-2);
+  loop.beta1 = std::optional(0.9);
+  loop.beta2 = std::optional(is_decoupled ? 0.95 : 0.999);
+  loop.eps = std::optional(1e-8);
+}
+
 void ReadOptimizer(const Node& node, LoopConfig& loop, Findings& findings) {
   Section section(node, findings);
   ReadOptimizerName("name", section);
   Setting<std::string> name;
   section.Read("name", name);
-  section.Read("lr", RealRange{}, loop.lr);
+  const bool is_decoupled =
+      absl::StartsWith(absl::AsciiStrToLower(*name), "decoupled");
+  if (!name->empty()) SetDefaults(is_decoupled, loop);
+  if (section.Read("lr", RealRange{}, loop.lr) && is_decoupled &&
+      **loop.lr > 0) {
+    loop.weight_decay = std::optional(1e-5 / **loop.lr);
+  }
   if (section.Read("weight_decay", RealRange{}, loop.weight_decay) &&
-      **loop.weight_decay > 0 && absl::StartsWith(*name, "decoupled")) {
+      **loop.weight_decay > 0 && is_decoupled) {
     Couple(section, loop);
   }
   section.Read("eps", RealRange{}, loop.eps);

@@ -89,6 +89,10 @@ TEST(Axolotl, DegreesAndTheLoopHaveNamesOfTheirOwn) {
   EXPECT_EQ(*config.loop.lr, 2e-5);
   EXPECT_EQ(*config.loop.seed, 7);
   EXPECT_EQ(*config.loop.steps, 90);
+  // TrainingArguments' own.
+  EXPECT_EQ(*config.loop.weight_decay, 0.0);
+  EXPECT_EQ(*config.loop.max_norm, 1.0);
+  EXPECT_EQ(*config.loop.beta2, 0.999);
   EXPECT_EQ(*config.checkpoint.folder, "out");
   EXPECT_EQ(*config.checkpoint.interval, 30);
   EXPECT_EQ(*config.sharding.activation_checkpointing, 1);

@@ -297,6 +297,8 @@ fsdp_config: {}
   EXPECT_THAT(reading.findings, IsEmpty());
   EXPECT_EQ(*reading.config.loop.beta2, 0.95);
   EXPECT_EQ(*reading.config.loop.eps, 1e-8);
+  // DecoupledAdamW's own 1e-5, as AdamW has it.
+  EXPECT_EQ(*reading.config.loop.weight_decay, 1e-5 / 6e-4);
   EXPECT_EQ(
       **reading.config.loop.lr_schedule,
       (LrSchedule{
@@ -307,6 +309,21 @@ fsdp_config: {}
               ::testing::UnorderedElementsAre(
                   HasSubstr("scheduler.name is 'inv_sqrt_with_warmup'"),
                   HasSubstr("optimizer.betas is not a list of two")));
+}
+
+TEST(Composer, WithoutAWordTheOptimizersOwnNumbersCount) {
+  const auto loop_of = [](const std::string& name) {
+    return Read("fsdp_config: {}\noptimizer: {name: " + name + ", lr: 0.5}\n")
+        .config.loop;
+  };
+  const LoopConfig decoupled = loop_of("DecoupledAdamW");
+  EXPECT_EQ(*decoupled.beta1, 0.9);
+  EXPECT_EQ(*decoupled.beta2, 0.95);
+  EXPECT_EQ(*decoupled.eps, 1e-8);
+  EXPECT_EQ(*decoupled.weight_decay, 2e-5);
+  const LoopConfig torchs = loop_of("adamw");
+  EXPECT_EQ(*torchs.beta2, 0.999);
+  EXPECT_EQ(*torchs.weight_decay, 1e-2);
 }
 
 TEST(Composer, KeysAroundTheBlockAreRead) {
