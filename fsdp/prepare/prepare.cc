@@ -7,7 +7,7 @@
 //   4. activation checkpointing, which must be inside of what is sharded;
 //   5. fully_shard, inner before outer;
 //   6. memory and weights: of shards alone;
-//   7. the optimizer is given the shards.
+//   7. the optimizer is given the shards, the config's numbers and a schedule.
 #include "fsdp/prepare/prepare.h"
 
 #include <utility>
@@ -64,6 +64,21 @@ absl::Status ChooseModules(Module& module, const TrainConfig& config,
   return absl::OkStatus();
 }
 
+int64_t NumSteps(const LoopConfig& loop, const PrepareOptions& options) {
+  return loop.steps->value_or(options.num_steps);
+}
+
+absl::Status CheckSchedule(const LoopConfig& loop,
+                           const PrepareOptions& options) {
+  if (options.optimizer == nullptr || !loop.lr_schedule->has_value() ||
+      !needs_num_steps(**loop.lr_schedule) || NumSteps(loop, options) > 0) {
+    return absl::OkStatus();
+  }
+  return Refusal(loop.lr_schedule, "lr_schedule",
+                 "depends on how many steps the run has, which the config does "
+                 "not say: set PrepareOptions::num_steps");
+}
+
 absl::StatusOr<Choices> Choose(Module& module, const TrainConfig& config,
                                const PrepareOptions& options) {
   if (find_fsdp_module(module).has_value()) {
@@ -83,8 +98,11 @@ absl::StatusOr<Choices> Choose(Module& module, const TrainConfig& config,
                                          choices.policy,
                                          choices.shard.ignored_params)
                           .status());
+  DCP_RETURN_IF_ERROR(CheckSchedule(config.loop, options));
   if (options.optimizer != nullptr) {
     choices.stepped = remember_parameters(*options.optimizer, module);
+    // What another optimizer is refused for is found before anything changes.
+    DCP_RETURN_IF_ERROR(set_hyperparameters(config.loop, *options.optimizer));
   }
   return choices;
 }
@@ -118,6 +136,18 @@ absl::StatusOr<std::vector<FSDPModule>> Shard(
                          choices.shard.tensor_parallel_fn;
                      return shard;
                    });
+}
+
+// Step 7.
+std::shared_ptr<LearningRate> ReadyOptimizer(const Module& module,
+                                             const LoopConfig& loop,
+                                             const PrepareOptions& options,
+                                             const Choices& choices) {
+  if (options.optimizer == nullptr) return nullptr;
+  rebind_optimizer(*options.optimizer, module, choices.stepped);
+  if (!loop.lr_schedule->has_value()) return nullptr;
+  return std::make_shared<LearningRate>(*options.optimizer, **loop.lr_schedule,
+                                        NumSteps(loop, options));
 }
 
 std::unique_ptr<dcp::CheckpointManager> MakeCheckpoints(
@@ -171,13 +201,13 @@ absl::StatusOr<Prepared> Prepare(const std::shared_ptr<Module>& model,
                        Shard(model, config, options, mesh, choices));
   DCP_RETURN_IF_ERROR(
       PlaceWeights(*model, config, options, mesh.device(), weights));
-  if (options.optimizer != nullptr) {
-    rebind_optimizer(*options.optimizer, *model, choices.stepped);
-  }
+  std::shared_ptr<LearningRate> learning_rate =
+      ReadyOptimizer(*model, config.loop, options, choices);
   const FSDPModule root = groups.back();
   return Prepared{.mesh = mesh,
                   .root = root,
                   .groups = std::move(groups),
+                  .learning_rate = std::move(learning_rate),
                   .checkpoints = std::move(checkpoints),
                   .latest_step = latest_step,
                   .full_model_path = FullModelPath(config.checkpoint),

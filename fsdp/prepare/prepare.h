@@ -1,6 +1,7 @@
 // prepare: from a model and a TrainConfig to what a training loop needs, in
 // one call and in the legal order: tensor parallelism, activation
-// checkpointing, fully_shard, weights, optimizer, checkpoints. For the thread
+// checkpointing, fully_shard, weights, optimizer, learning rate, checkpoints.
+// For the thread
 // that trains; collective: every rank calls it with the same config.
 //
 //   DCP_ASSIGN_OR_RETURN(const fsdp::TrainConfig config,
@@ -11,6 +12,9 @@
 //                        fsdp::prepare(model, config,
 //                                      {.layers = {"BlockImpl"},
 //                                       .optimizer = &optimizer}));
+//   ...
+//   optimizer.step();
+//   if (training.learning_rate != nullptr) training.learning_rate->step();
 #ifndef FSDP_PREPARE_PREPARE_H_
 #define FSDP_PREPARE_PREPARE_H_
 
@@ -31,6 +35,7 @@
 #include "fsdp/device_mesh.h"
 #include "fsdp/dtensor.h"
 #include "fsdp/fully_shard.h"
+#include "fsdp/prepare/learning_rate.h"
 #include "torch/nn/module.h"
 #include "torch/nn/pimpl.h"
 #include "torch/optim/optimizer.h"
@@ -45,8 +50,13 @@ struct PrepareOptions {
   // "BlockImpl"}. A name that lacks Impl alone needs none.
   std::vector<std::pair<std::string, std::string>> type_names = {};
   // Built from the model's parameters before this call; steps the shards
-  // afterwards. Null: the caller builds it afterwards.
+  // afterwards, with what the config says of lr, weight_decay, betas and eps
+  // (set_hyperparameters). Null: the caller builds it afterwards, with
+  // adamw_options. It must outlive Prepared::learning_rate.
   torch::optim::Optimizer* optimizer = nullptr;
+  // Optimizer steps of the run, for the schedule of a config that counts in
+  // epochs; 0: the config says it.
+  int64_t num_steps = 0;
   // Initialises a model that was built on the meta device, after it is
   // sharded. Unset: fsdp::init::default_ with the config's seed.
   std::function<void(torch::nn::Module&)> init_weights = {};
@@ -82,6 +92,10 @@ struct Prepared {
   DeviceMesh mesh;
   FSDPModule root;
   std::vector<FSDPModule> groups;  // the root's last
+  // Where the config has a schedule and there was an optimizer; null
+  // otherwise. The loop calls its step() after the optimizer's, and saves it
+  // beside the model and the optimizer. Owners: this, and state dicts of it.
+  std::shared_ptr<LearningRate> learning_rate;
   // Where the config has a folder. Steps are always saved sharded: only so
   // they can be resumed by any number of ranks.
   std::unique_ptr<dcp::CheckpointManager> checkpoints;

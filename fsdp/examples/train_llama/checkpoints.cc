@@ -59,8 +59,9 @@ Checkpoints::Checkpoints(const Run& run)
     : run_(run), manager_(run.training.checkpoints.get()) {}
 
 // Tensors are those of the run, not copies. The data of a step depends on its
-// number, so the step is also the position in the data; and training draws no
-// random numbers. A model with dropout would add dcp::get_rng_state() here.
+// number, so the step is also the position in the data, and that in the
+// schedule of the learning rate; and training draws no random numbers. A model
+// with dropout would add dcp::get_rng_state() here.
 absl::StatusOr<dcp::StateDict> Checkpoints::State() {
   absl::StatusOr<dcp::StateDict> model = dcp::get_model_state_dict(*run_.model);
   if (!model.ok()) return model.status();
@@ -115,6 +116,9 @@ absl::Status Checkpoints::Resume(const std::string& path, int64_t step) {
       dcp::set_optimizer_state_dict(*run_.model, run_.optimizer, optimizer);
   if (!status.ok()) return status;
   run_.progress.GoOnAfter(losses);
+  if (run_.training.learning_rate != nullptr) {
+    run_.training.learning_rate->set_step(step);
+  }
   return absl::OkStatus();
 }
 

@@ -49,8 +49,17 @@ std::vector<Option> TrainingAndSharding(Config* c) {
   return {
       Choice("optimizer", &c->optimizer, {"adamw", "fused_adamw"},
              "torch::optim::AdamW, or one call for all shards"),
-      Real("lr", &c->lr, "learning rate"),
-      Real("weight-decay", &c->weight_decay, "of AdamW"),
+      Real("lr", &t.loop.lr, "learning rate"),
+      Decay("lr-decay", &t.loop.lr_schedule,
+            "after the warmup: constant, linear, cosine or sqrt"),
+      WarmupSteps("warmup-steps", &t.loop.lr_schedule,
+                  "in which the learning rate grows"),
+      CountsFromOne("lr-counts-from-one", &t.loop.lr_schedule,
+                    "step 0 has a learning rate already, as in TorchTitan"),
+      Real("weight-decay", &t.loop.weight_decay, "of AdamW"),
+      Real("beta1", &t.loop.beta1, "of AdamW; by default its own"),
+      Real("beta2", &t.loop.beta2, "of AdamW; by default its own"),
+      Real("eps", &t.loop.eps, "of AdamW; by default its own"),
       Real("clip", &c->clip, "largest norm of the gradients; 0: any"),
       Choice("device", &c->device, {"cpu", "cuda"}, "where to train"),
       Integer("replicate", &t.mesh.data_parallel_replicate_degree, 1,
@@ -101,6 +110,8 @@ std::vector<Option> AllOptions(Config* config) {
 Config DefaultConfig() {
   Config config;
   config.train.checkpoint.async = true;
+  config.train.loop.lr = std::optional(3e-3);
+  config.train.loop.weight_decay = std::optional(0.1);
   return config;
 }
 
@@ -109,6 +120,13 @@ absl::Status CheckLoop(const Config& config) {
   for (const auto& [key, value] : {std::pair("steps", config.steps),
                                    std::pair("seq-len", config.seq_len)}) {
     if (value < 1) return Refuse(key, absl::StrCat(value), "positive");
+  }
+  const fsdp::LoopConfig& loop = config.train.loop;
+  for (const auto& [key, beta] :
+       {std::pair("beta1", *loop.beta1), std::pair("beta2", *loop.beta2)}) {
+    if (beta.value_or(0) >= 1) {
+      return Refuse(key, absl::StrCat(*beta), "below 1");
+    }
   }
   return absl::OkStatus();
 }
@@ -194,14 +212,16 @@ std::string Table(const std::vector<Option>& options) {
 }
 
 // What a file says of the loop, which flags may override.
-void TakeLoop(Config* config) {
-  const fsdp::LoopConfig& loop = config->train.loop;
+void TakeLoop(const fsdp::LoopConfig& otherwise, Config* config) {
+  fsdp::LoopConfig& loop = config->train.loop;
   config->steps = loop.steps->value_or(config->steps);
   config->seq_len = loop.seq_len->value_or(config->seq_len);
   config->seed = loop.seed->value_or(config->seed);
   config->clip = loop.max_norm->value_or(config->clip);
-  config->lr = loop.lr->value_or(config->lr);
-  config->weight_decay = loop.weight_decay->value_or(config->weight_decay);
+  if (!loop.lr->has_value()) loop.lr = otherwise.lr;
+  if (!loop.weight_decay->has_value()) {
+    loop.weight_decay = otherwise.weight_decay;
+  }
 }
 
 absl::Status ReadFiles(const std::vector<KeyAndValue>& pairs, Config* config) {
@@ -209,9 +229,10 @@ absl::Status ReadFiles(const std::vector<KeyAndValue>& pairs, Config* config) {
     if (key != "config") continue;
     absl::StatusOr<fsdp::TrainConfig> train = fsdp::load_config(value);
     if (!train.ok()) return train.status();
-    config->train = *std::move(train);
+    const fsdp::LoopConfig otherwise =
+        std::exchange(config->train, *std::move(train)).loop;
     config->has_file = true;
-    TakeLoop(config);
+    TakeLoop(otherwise, config);
   }
   for (const auto& [key, value] : pairs) {
     if (key != "options") continue;
@@ -287,6 +308,7 @@ absl::StatusOr<Config> ParseFlags(const std::vector<std::string>& flags) {
   }
   ChooseReader(&config.train.checkpoint);
   config.train.loop.seed = std::optional<int64_t>(config.seed);
+  config.train.loop.steps = std::optional<int64_t>(config.steps);
   for (const absl::Status& status :
        {CheckLoop(config), CheckSaving(config), CheckOptions(config.model)}) {
     if (!status.ok()) return status;

@@ -31,8 +31,6 @@ struct Config {
   int64_t seed = 0;
 
   std::string optimizer = "adamw";
-  double lr = 3e-3;
-  double weight_decay = 0.1;
   // The largest norm of the gradients; 0: any.
   double clip = 1.0;
 
@@ -44,8 +42,8 @@ struct Config {
   std::string losses_out;
   bool help = false;
 
-  // Meshes, precision, sharding and checkpoints: the file of --config, with
-  // what flags changed in it.
+  // Meshes, precision, sharding, checkpoints, and AdamW's numbers and schedule:
+  // the file of --config, with what flags changed in it.
   fsdp::TrainConfig train;
   bool has_file = false;
 };

@@ -10,6 +10,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -49,9 +50,14 @@ void Assign(const T& value, const fsdp::Place& place,
             fsdp::Setting<U>* target) {
   *target = fsdp::Setting<U>(U(value), place);
 }
-inline int64_t ValueOf(int64_t field) { return field; }
-inline int64_t ValueOf(const fsdp::Setting<int64_t>& setting) {
-  return *setting;
+// As --help shows it.
+inline std::string TextOf(int64_t field) { return absl::StrCat(field); }
+inline std::string TextOf(double field) { return absl::StrCat(field); }
+inline std::string TextOf(const fsdp::Setting<int64_t>& setting) {
+  return TextOf(*setting);
+}
+inline std::string TextOf(const fsdp::Setting<std::optional<double>>& setting) {
+  return setting->has_value() ? TextOf(**setting) : "";
 }
 
 template <typename Target>
@@ -66,22 +72,22 @@ Option Integer(const std::string& key, Target* target, int64_t least,
     Assign(number, place, target);
     return absl::OkStatus();
   };
-  return {key, set, help, absl::StrCat(ValueOf(*target))};
+  return {key, set, help, TextOf(*target)};
 }
 
-inline Option Real(const std::string& key, double* target,
-                   const std::string& help) {
+template <typename Target>
+Option Real(const std::string& key, Target* target, const std::string& help) {
   const Setter set = [key, target](absl::string_view value,
-                                   const fsdp::Place& /*place*/) {
+                                   const fsdp::Place& place) {
     double number = 0;
     if (!absl::SimpleAtod(value, &number) || !(number >= 0) ||
         number > std::numeric_limits<double>::max()) {
       return Refuse(key, value, "a number from 0");
     }
-    *target = number;
+    Assign(number, place, target);
     return absl::OkStatus();
   };
-  return {key, set, help, absl::StrCat(*target)};
+  return {key, set, help, TextOf(*target)};
 }
 
 template <typename Target>
@@ -153,6 +159,62 @@ inline Option Reshard(const std::string& key,
     return absl::OkStatus();
   };
   return {key, set, help, "auto"};
+}
+
+// One field of the schedule of learning rates; the others stay as they are.
+using Schedule = fsdp::Setting<std::optional<fsdp::LrSchedule>>;
+template <typename T>
+void AssignTo(T fsdp::LrSchedule::*field, T value, const fsdp::Place& place,
+              Schedule* target) {
+  fsdp::LrSchedule schedule = (*target)->value_or(fsdp::LrSchedule());
+  schedule.*field = value;
+  *target = fsdp::Some(schedule, place);
+}
+
+inline Option Decay(const std::string& key, Schedule* target,
+                    const std::string& help) {
+  const Setter set = [key, target](absl::string_view value,
+                                   const fsdp::Place& place) {
+    using enum fsdp::LrDecay;
+    for (const auto& [name, decay] :
+         {std::pair("constant", kConstant), std::pair("linear", kLinear),
+          std::pair("cosine", kCosine), std::pair("sqrt", kSqrt)}) {
+      if (name != value) continue;
+      AssignTo(&fsdp::LrSchedule::decay, decay, place, target);
+      return absl::OkStatus();
+    }
+    return Refuse(key, value, "constant, linear, cosine or sqrt");
+  };
+  return {key, set, help, "constant"};
+}
+
+inline Option WarmupSteps(const std::string& key, Schedule* target,
+                          const std::string& help) {
+  const Setter set = [key, target](absl::string_view value,
+                                   const fsdp::Place& place) {
+    int64_t number = 0;
+    if (!absl::SimpleAtoi(value, &number) || number < 0) {
+      return Refuse(key, value, "a whole number from 0");
+    }
+    AssignTo(&fsdp::LrSchedule::warmup_steps, number, place, target);
+    AssignTo(&fsdp::LrSchedule::warmup_ratio, 0.0, place, target);
+    return absl::OkStatus();
+  };
+  return {key, set, help, "0"};
+}
+
+inline Option CountsFromOne(const std::string& key, Schedule* target,
+                            const std::string& help) {
+  const Setter set = [key, target](absl::string_view value,
+                                   const fsdp::Place& place) {
+    bool counts = false;
+    if (!absl::SimpleAtob(value, &counts)) {
+      return Refuse(key, value, "true or false");
+    }
+    AssignTo(&fsdp::LrSchedule::counts_from_one, counts, place, target);
+    return absl::OkStatus();
+  };
+  return {key, set, help, "", true};
 }
 
 // All ranks are 0 here.

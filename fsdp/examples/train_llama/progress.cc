@@ -46,11 +46,11 @@ std::string TimeLeft(double seconds) {
 Progress::Progress(const Config& config)
     : config_(config), losses_(RoomFor(config, config.steps)) {}
 
-void Progress::Add(const at::Tensor& loss) {
+void Progress::Add(const at::Tensor& loss, double learning_rate) {
   losses_[num_steps_].copy_(loss);
   ++num_steps_;
   if (num_steps_ % config_.log_every == 0 || num_steps_ == config_.steps) {
-    Print();
+    Print(learning_rate);
   }
 }
 
@@ -90,15 +90,16 @@ absl::Status Progress::WriteLosses() {
       absl::StrCat("cannot write losses to '", config_.losses_out, "'"));
 }
 
-void Progress::Print() {
+void Progress::Print(double learning_rate) {
   const double loss = Losses()[num_steps_ - 1].item<double>();
   const std::chrono::duration<double> elapsed = Clock::now() - printed_at_;
   const double steps_per_second =
       static_cast<double>(num_steps_ - num_printed_) / elapsed.count();
   if (fsdp::get_rank() == 0) {
     absl::PrintF(
-        "step %d of %d  loss %.4f  %.0f tokens/s  peak memory %.0f MiB%s\n",
-        num_steps_, config_.steps, loss,
+        "step %d of %d  loss %.4f  lr %.6g  %.0f tokens/s  "
+        "peak memory %.0f MiB%s\n",
+        num_steps_, config_.steps, loss, learning_rate,
         steps_per_second * static_cast<double>(config_.accumulate *
                                                config_.batch * config_.seq_len),
         PeakMemoryMib(config_),

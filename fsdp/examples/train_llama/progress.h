@@ -20,9 +20,10 @@ class Progress {
   // The steps that are done.
   int64_t num_steps() const { return num_steps_; }
 
-  // A step is done; `loss` is that of this rank. Prints now and then, for that
-  // is when ranks, and a GPU, have to be waited for.
-  void Add(const at::Tensor& loss);
+  // A step is done; `loss` is that of this rank. Prints now and then, with the
+  // learning rate of that step, for that is when ranks, and a GPU, have to be
+  // waited for.
+  void Add(const at::Tensor& loss, double learning_rate);
 
   // Of each step, averaged over ranks: [num_steps], float64. Aliases what
   // later steps do not change. Collective.
@@ -37,7 +38,7 @@ class Progress {
  private:
   using Clock = std::chrono::steady_clock;
 
-  void Print();
+  void Print(double learning_rate);
 
   const Config& config_;
   at::Tensor losses_;         // room for all steps

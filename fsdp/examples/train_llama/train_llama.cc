@@ -82,17 +82,14 @@ fsdp::PrepareOptions HowToPrepare(const Config& config,
       .device = config.device};
 }
 
-// Of whole parameters; prepare gives it this rank's part of each.
+// Of whole parameters; prepare gives it this rank's part of each, and the
+// numbers of the config.
 std::unique_ptr<torch::optim::Optimizer> MakeOptimizer(const Config& config,
                                                        const Llama& model) {
   if (config.optimizer == "fused_adamw") {
-    return std::make_unique<fsdp::FusedAdamW>(
-        model->parameters(),
-        fsdp::FusedAdamWOptions(config.lr).weight_decay(config.weight_decay));
+    return std::make_unique<fsdp::FusedAdamW>(model->parameters());
   }
-  return std::make_unique<torch::optim::AdamW>(
-      model->parameters(),
-      torch::optim::AdamWOptions(config.lr).weight_decay(config.weight_decay));
+  return std::make_unique<torch::optim::AdamW>(model->parameters());
 }
 
 // Forward and backward of all batches of a step. Returns this rank's loss.
@@ -122,6 +119,7 @@ at::Tensor ForwardBackward(const Config& config, const Corpus& corpus,
 
 absl::Status TrainStep(const Config& config, const Corpus& corpus, Llama& model,
                        torch::optim::Optimizer& optimizer,
+                       fsdp::LearningRate* learning_rate,
                        Checkpoints& checkpoints, Progress& progress) {
   optimizer.zero_grad();
   const at::Tensor loss =
@@ -132,7 +130,8 @@ absl::Status TrainStep(const Config& config, const Corpus& corpus, Llama& model,
   const absl::Status staged = checkpoints.BeforeOptimizerStep();
   if (!staged.ok()) return staged;
   optimizer.step();
-  progress.Add(loss);
+  progress.Add(loss, optimizer.param_groups()[0].options().get_lr());
+  if (learning_rate != nullptr) learning_rate->step();
   return checkpoints.AfterStep();
 }
 
@@ -161,8 +160,8 @@ absl::Status Train(Config config) {
   status = checkpoints.Begin();
   while (status.ok() && progress.num_steps() < config.steps &&
          !checkpoints.should_stop()) {
-    status =
-        TrainStep(config, *corpus, model, *optimizer, checkpoints, progress);
+    status = TrainStep(config, *corpus, model, *optimizer,
+                       training->learning_rate.get(), checkpoints, progress);
   }
   if (status.ok()) status = progress.WriteLosses();
   if (status.ok()) status = checkpoints.Finish();

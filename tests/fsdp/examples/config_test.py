@@ -1,8 +1,11 @@
 """train_llama --config with a file of each of four other programs, on two
-processes: it learns as one process does that was told by flags."""
+processes: it learns as one process does that was told by flags, with the
+learning rates that the other program has in each step."""
 
+import math
 import os
 import pathlib
+import re
 import struct
 import tempfile
 import unittest
@@ -60,6 +63,9 @@ device_train_microbatch_size: 2
 optimizer:
   name: decoupled_adamw
   lr: 1.0e-3
+scheduler:
+  name: cosine_with_warmup
+  t_warmup: 2ba
 algorithms:
   gradient_clipping:
     clipping_type: norm
@@ -87,6 +93,10 @@ seed = 3
 name = "AdamW"
 lr = 1e-3
 weight_decay = 0.2
+eps = 1e-4
+
+[lr_scheduler]
+warmup_steps = 2
 
 [parallelism]
 data_parallel_replicate_degree = 2
@@ -126,6 +136,14 @@ class ConfigTest(unittest.TestCase):
             job.kill()
         losses = (self.folder / "losses").read_text().split()
         return printed, [float(loss) for loss in losses]
+
+    def expect_rates(self, printed, first, wanted):
+        """Of the steps from `first` on, as a multiple of 1e-3."""
+        rates = [float(rate) for rate in re.findall(r" lr (\S+) ", printed)]
+        self.assertEqual(len(rates), len(wanted))
+        for i, (rate, factor) in enumerate(zip(rates, wanted)):
+            self.assertAlmostEqual(rate, 1e-3 * factor, delta=1e-8,
+                                   msg=f"step {first + i}")
 
     def refused(self, *flags):
         job = Job(self.folder, 2, *flags)
@@ -175,34 +193,47 @@ class ConfigTest(unittest.TestCase):
         self.assertEqual(self.steps("accelerate"), ["step-6"])
 
     def test_transformers_with_its_loop_and_its_steps(self):
-        _, expected = self.train(1, *BY_FLAGS)
+        by_flags = (*BY_FLAGS, "--lr-decay=linear", "--checkpoint-dir=flags")
+        _, expected = self.train(1, *by_flags)
         config = self.config("trainer.json", TRANSFORMERS)
         # Without flags that would override its loop.
         printed, losses = self.train(2, config, "--data=text", loop=())
         self.expect_close(losses, expected)
+        # linear, without a warmup, is TrainingArguments' own.
+        self.expect_rates(printed, 0, [1 - i / 6 for i in range(6)])
         self.assertEqual(self.steps("trainer"), ["step-6"])
         self.assertNotIn("exported", printed)
         # The same command, with more to do, goes on.
         printed, losses = self.train(2, config, "--data=text", "--steps=8",
                                      loop=())
         self.assertIn("resumed step 6 from trainer/step-6", printed)
-        _, expected = self.train(1, *BY_FLAGS, "--steps=8")
+        # From step 6 of the curve of 8 steps.
+        self.expect_rates(printed, 6, [2 / 8, 1 / 8])
+        _, expected = self.train(1, *by_flags, "--steps=8")
         self.expect_close(losses, expected)
 
     def test_composer_wraps_the_children_and_checkpoints_activations(self):
-        _, expected = self.train(1, *BY_FLAGS)
+        # beta2 is DecoupledAdamW's own.
+        _, expected = self.train(1, *BY_FLAGS, "--beta2=0.95",
+                                 "--lr-decay=cosine", "--warmup-steps=2")
         printed, losses = self.train(
             2, self.config("composer.yaml", COMPOSER), "--data=text",
             "--weight-decay=0.2", loop=())
         self.expect_close(losses, expected)
+        self.expect_rates(printed, 0, [
+            0, 0.5, *((1 + math.cos(math.pi * i / 4)) / 2 for i in range(4))])
         self.assertEqual(self.steps("composer"), ["step-6"])
 
     def test_torchtitan_with_copies_and_an_export_in_bfloat16(self):
-        _, expected = self.train(1, *BY_FLAGS)
+        # beta2 is TorchTitan's own, and so is that its steps count from 1.
+        _, expected = self.train(1, *BY_FLAGS, "--beta2=0.95", "--eps=1e-4",
+                                 "--lr-decay=linear", "--warmup-steps=2",
+                                 "--lr-counts-from-one")
         printed, losses = self.train(
             2, self.config("titan.toml", TORCHTITAN), "--data=text",
             loop=())
         self.expect_close(losses, expected)
+        self.expect_rates(printed, 0, [1 / 2, 1, 1, 3 / 4, 2 / 4, 1 / 4])
         self.assertIn("exported the model to", printed)
         (model,) = self.folder.glob("**/model.safetensors")
         self.assertEqual(self.dtypes_of(model), {"BF16"})

@@ -42,7 +42,7 @@ TEST(Config, FlagsOverrideTheFile) {
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->data, "book.txt");
   EXPECT_EQ(config->steps, 9);
-  EXPECT_EQ(config->lr, 0.5);
+  EXPECT_EQ(*config->train.loop.lr, 0.5);
   EXPECT_TRUE(config->model.tied_embeddings);
 }
 
@@ -118,7 +118,7 @@ TEST(Config, OptionsAndFlagsOverrideAConfigOfAnotherProgram) {
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->steps, 9);
   EXPECT_EQ(config->seq_len, 64);
-  EXPECT_EQ(config->lr, 1e-4);
+  EXPECT_EQ(*config->train.loop.lr, 1e-4);
   EXPECT_EQ(*config->train.mesh.data_parallel_replicate_degree, 4);
   EXPECT_OK(FitBatch(/*world_size=*/2, &*config));
   EXPECT_EQ(config->batch, 6);

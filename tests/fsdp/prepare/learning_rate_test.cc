@@ -8,13 +8,20 @@
 #include <vector>
 
 #include "ATen/ops/ones.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "fsdp/fused_adamw.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/status_matchers.h"
+#include "torch/optim/sgd.h"
 
 namespace fsdp {
 namespace {
 
+using ::dcp::testing::StatusIs;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 LoopConfig SomeLoop() {
   LoopConfig loop;
@@ -58,6 +65,79 @@ TEST(LearningRateScheduler, OptionsOfAdamWAreTheConfigs) {
   EXPECT_EQ(options.betas(), std::make_tuple(0.9, 0.95));
   EXPECT_EQ(options.eps(), 1e-6);
   EXPECT_EQ(options.weight_decay(), 0.3);
+}
+
+// What a config says of two groups, of which the second has a decay of its own.
+template <typename Optimizer, typename Options>
+void ExpectSetsWhatIsNoGroupsOwn() {
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  groups.emplace_back(std::vector<at::Tensor>{at::ones({2})});
+  groups.emplace_back(std::vector<at::Tensor>{at::ones({3})},
+                      std::make_unique<Options>(Options(3e-4).weight_decay(0)));
+  Optimizer optimizer(std::move(groups), Options(3e-4));
+  LoopConfig loop = SomeLoop();
+  loop.weight_decay = std::optional(0.2);
+  EXPECT_OK(set_hyperparameters(loop, optimizer));
+  for (const size_t i : {0, 1}) {
+    const auto& options =
+        static_cast<const Options&>(optimizer.param_groups()[i].options());
+    EXPECT_EQ(options.lr(), 0.5);
+    EXPECT_EQ(options.betas(), std::make_tuple(0.9, 0.95));
+    EXPECT_EQ(options.eps(), 1e-6);
+    EXPECT_EQ(options.weight_decay(), i == 0 ? 0.2 : 0.0);
+  }
+}
+
+TEST(LearningRateScheduler, SetsHyperparametersOfAdamW) {
+  ExpectSetsWhatIsNoGroupsOwn<torch::optim::AdamW,
+                              torch::optim::AdamWOptions>();
+  ExpectSetsWhatIsNoGroupsOwn<FusedAdamW, FusedAdamWOptions>();
+}
+
+TEST(LearningRateScheduler, RefusesOtherOptimizersByTheConfigsLine) {
+  torch::optim::SGD sgd({at::ones({2})}, 0.1);
+  EXPECT_OK(set_hyperparameters(LoopConfig(), sgd));
+  LoopConfig loop;
+  loop.eps = Some(1e-6, {.file = "run.json", .line = 3, .key = "adam_epsilon"});
+  EXPECT_THAT(set_hyperparameters(loop, sgd),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("run.json:3: adam_epsilon is 1e-06 and for "
+                                 "AdamW")));
+  EXPECT_EQ(sgd.param_groups()[0].options().get_lr(), 0.1);
+  // Adam is not AdamW.
+  FusedAdamW adam({at::ones({2})},
+                  FusedAdamWOptions(0.1).decoupled_weight_decay(false));
+  EXPECT_FALSE(set_hyperparameters(loop, adam).ok());
+}
+
+TEST(LearningRateScheduler, StateIsTheStep) {
+  const auto make = [](torch::optim::Optimizer& optimizer) {
+    return LearningRate(optimizer, {.decay = LrDecay::kLinear}, 4);
+  };
+  torch::optim::AdamW first({at::ones({2})}, 1.0), second({at::ones({2})}, 1.0);
+  LearningRate saved = make(first), loaded = make(second);
+  for (int step = 0; step < 3; ++step) saved.step();
+  const absl::StatusOr<dcp::StateDict> state = saved.state_dict();
+  ASSERT_OK(state.status());
+  EXPECT_EQ(*state->find("last_epoch")->get_if<int64_t>(), 3);
+  EXPECT_OK(loaded.load_state_dict(*state));
+  EXPECT_EQ(second.param_groups()[0].options().get_lr(), 0.25);
+  for (const dcp::StateValue& value :
+       {dcp::StateValue("3"), dcp::StateValue(-1), dcp::StateValue(1e3)}) {
+    EXPECT_THAT(
+        loaded.load_state_dict({{"last_epoch", value}}),
+        StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("last_epoch")));
+  }
+  EXPECT_FALSE(loaded.load_state_dict({}).ok());
+  EXPECT_EQ(second.param_groups()[0].options().get_lr(), 0.25);
+}
+
+TEST(LearningRateScheduler, SomeCurvesNeedTheLengthOfTheRun) {
+  EXPECT_FALSE(needs_num_steps({.warmup_steps = 3}));
+  EXPECT_TRUE(needs_num_steps({.warmup_ratio = 0.1}));
+  EXPECT_TRUE(needs_num_steps({.decay = LrDecay::kCosine}));
+  EXPECT_FALSE(
+      needs_num_steps({.decay = LrDecay::kCosine, .total_steps = 100}));
 }
 
 }  // namespace

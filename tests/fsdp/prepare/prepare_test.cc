@@ -1,12 +1,17 @@
 #include "fsdp/prepare/prepare.h"
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "dcp/torch/checkpoint.h"
 #include "fsdp/activation_checkpoint.h"
 #include "fsdp/forward.h"
 #include "fsdp/fully_shard.h"
@@ -18,12 +23,15 @@
 #include "tests/fsdp/tiny_model.h"
 #include "tests/testing/ranks.h"
 #include "tests/testing/status_matchers.h"
+#include "torch/optim/adamw.h"
 #include "torch/optim/sgd.h"
 
 namespace fsdp::testing {
 namespace {
 
+using ::dcp::testing::StatusIs;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;
 
 std::vector<std::string> NamesOf(const std::vector<FSDPModule>& groups) {
@@ -85,6 +93,105 @@ TEST(Prepare, TrainsWithAnOptimizerThatWasThereBefore) {
     EXPECT_EQ(training->checkpoints, nullptr);
     EXPECT_OK(training->finish(3));
     ExpectTrainsAs(reference, model, optimizer);
+  });
+}
+
+// As a config of TrainingArguments has them.
+LoopConfig SomeLoop() {
+  LoopConfig loop;
+  loop.steps = std::optional<int64_t>(8);
+  loop.lr = std::optional(0.01);
+  loop.weight_decay = std::optional(0.2);
+  loop.beta2 = std::optional(0.95);
+  loop.eps = std::optional(1e-6);
+  loop.lr_schedule =
+      std::optional(LrSchedule{.decay = LrDecay::kLinear, .warmup_steps = 2});
+  return loop;
+}
+
+TEST(Prepare, TrainsWithTheNumbersAndTheScheduleOfTheConfig) {
+  RunRanks(2, [] {
+    TinyModel reference = SameModel(), model = SameModel();
+    // By hand: AdamW with these numbers, and transformers' linear schedule.
+    torch::optim::AdamW whole(reference->parameters(),
+                              torch::optim::AdamWOptions(0.01)
+                                  .weight_decay(0.2)
+                                  .betas({0.9, 0.95})
+                                  .eps(1e-6));
+    torch::optim::AdamW optimizer(model->parameters(), 3e-4);
+    TrainConfig config;
+    config.loop = SomeLoop();
+    absl::StatusOr<Prepared> training = prepare(
+        model, config,
+        {.layers = {"Block"}, .optimizer = &optimizer, .device = "cpu"});
+    ASSERT_OK(training.status());
+    ASSERT_NE(training->learning_rate, nullptr);
+    for (const double factor : {0.0, 0.5, 1.0, 5 / 6.0, 4 / 6.0}) {
+      whole.param_groups()[0].options().set_lr(0.01 * factor);
+      const auto step = static_cast<int64_t>(10 * factor);
+      whole.zero_grad();
+      TinyLoss(reference, TinyBatch(step)).backward();
+      whole.step();
+      optimizer.zero_grad();
+      TinyLoss(model, Slice(step)).backward();
+      optimizer.step();
+      training->learning_rate->step();
+    }
+    const auto expected = reference->named_parameters();
+    for (const auto& [name, parameter] : named_parameters(*model)) {
+      EXPECT_TRUE(
+          torch::allclose(parameter.full_tensor(), expected[name], 1e-4, 1e-5))
+          << name;
+    }
+  });
+}
+
+TEST(Prepare, ASavedScheduleGoesOnWhereItWas) {
+  RunRanks(2, [] {
+    init_process_group();
+    const std::string path = absl::StrCat(SharedDir(), "/step");
+    const auto learning_rate = [](torch::optim::Optimizer& optimizer,
+                                  const std::function<void(Prepared&)>& use) {
+      TinyModel model = SameModel();
+      optimizer.param_groups()[0].params() = model->parameters();
+      TrainConfig config;
+      config.loop = SomeLoop();
+      absl::StatusOr<Prepared> training = prepare(
+          model, config,
+          {.layers = {"Block"}, .optimizer = &optimizer, .device = "cpu"});
+      ASSERT_OK(training.status());
+      use(*training);
+    };
+    torch::optim::AdamW first({torch::ones({1})}), second({torch::ones({1})});
+    learning_rate(first, [&](Prepared& training) {
+      for (int step = 0; step < 5; ++step) training.learning_rate->step();
+      EXPECT_OK(dcp::save({{"schedule", training.learning_rate}}, path));
+    });
+    learning_rate(second, [&](Prepared& training) {
+      dcp::StateDict state = {{"schedule", training.learning_rate}};
+      EXPECT_OK(dcp::load(state, path));
+      EXPECT_DOUBLE_EQ(second.param_groups()[0].options().get_lr(), 0.005);
+    });
+  });
+}
+
+TEST(Prepare, AScheduleThatCountsInEpochsNeedsTheNumberOfSteps) {
+  RunRanks(1, [] {
+    TinyModel model = SameModel();
+    torch::optim::AdamW optimizer(model->parameters());
+    TrainConfig config;
+    config.loop = SomeLoop();
+    config.loop.steps = {};
+    PrepareOptions options = {
+        .layers = {"Block"}, .optimizer = &optimizer, .device = "cpu"};
+    EXPECT_THAT(prepare(model, config, options).status(),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("set PrepareOptions::num_steps")));
+    options.num_steps = 4;
+    absl::StatusOr<Prepared> training = prepare(model, config, options);
+    ASSERT_OK(training.status());
+    training->learning_rate->set_step(3);
+    EXPECT_DOUBLE_EQ(optimizer.param_groups()[0].options().get_lr(), 0.005);
   });
 }
 
