@@ -429,12 +429,19 @@ absl::Status Destination::InspectDirectory(bool overwrite) {
       absl::StrJoin(foreign, ", "), num_foreign > 5 ? ", ..." : ""));
 }
 
+// Files of a model lie next to a DCP checkpoint as an export of it, which is
+// not replaced. Without an index they are the checkpoint.
 void Destination::FindStale(const std::vector<DirectoryEntry>& entries) {
+  const bool is_dcp = std::any_of(
+      entries.begin(), entries.end(), [](const DirectoryEntry& entry) {
+        return entry.name == kDcpMetadataName || IsRankIndexName(entry.name);
+      });
   for (const DirectoryEntry& entry : entries) {
     taken_.insert(entry.name);
     if (entry.kind == FileKind::kDirectory) continue;
     if (IsDataFileName(entry.name) || IsDigestsName(entry.name) ||
-        IsRankIndexName(entry.name) || IsTemporaryIndexName(entry.name)) {
+        IsRankIndexName(entry.name) || IsTemporaryIndexName(entry.name) ||
+        (!is_dcp && BelongsToSafetensors(entry.name))) {
       stale_.push_back(entry.name);
     }
   }

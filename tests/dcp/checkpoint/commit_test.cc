@@ -86,6 +86,36 @@ TEST(Commit, ReplacesTheOldFilesOnlyAfterwards) {
               testing::IsOkAndHolds("new"));
 }
 
+TEST(Commit, ReplacesASafetensorsCheckpointByADcpOne) {
+  for (const bool is_export : {false, true}) {
+    SimStorage fs;
+    ASSERT_OK(fs.MakeDirectory("/c"));
+    for (const auto* name :
+         {"model-00001-of-00001.safetensors", "model.safetensors.index.json"}) {
+      ASSERT_OK(WriteFile(fs, JoinPath("/c", name), "old"));
+    }
+    if (is_export) {
+      ASSERT_OK(WriteFile(fs, "/c/.metadata", "old"));
+    }
+    ASSERT_OK_AND_ASSIGN(
+        auto destination,
+        Destination::Plan(fs, "/c", Kind::kDcpDirectory, true));
+    ASSERT_OK(destination->Begin());
+    Add(fs, *destination, destination->NextDataFileName(0), "new");
+    EXPECT_EQ(ReadFile(fs, "/c/model.safetensors.index.json", 10, true)
+                  .value_or("gone"),
+              "old")
+        << "until the new one is there";
+    ASSERT_OK(destination->Commit(".metadata", "new", "", {}));
+    destination.reset();
+    if (is_export) {
+      EXPECT_EQ(Names(fs, "/c").size(), 4u) << "what lies next to it stays";
+    } else {
+      EXPECT_THAT(Names(fs, "/c"), ElementsAre(".metadata", "__0_0.distcp"));
+    }
+  }
+}
+
 TEST(Commit, LeavesNothingWithoutIt) {
   for (const Kind kind : {Kind::kDcpDirectory, Kind::kDirectory, Kind::kFile}) {
     SimStorage fs;
