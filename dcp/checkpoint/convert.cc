@@ -131,6 +131,9 @@ struct Job {
   std::unique_ptr<Destination> destination;
   Output output;
   std::unique_ptr<SourceCheck> check;  // optional
+  // Elements that casts found beyond the range, by payload; with those of the
+  // files that an earlier run has written.
+  std::vector<uint64_t> num_beyond;
   ConvertPlan plan;
   LoggedRun run;  // what the log will say of it; without a log only its id
 };
@@ -497,6 +500,7 @@ absl::StatusOr<Job> Prepare(FileSystem& fs, absl::string_view src,
       MakeEntries(*job.source, selected, tensors_only, options, job.plan));
   DCP_ASSIGN_OR_RETURN(job.output,
                        BuildOutput(job, std::move(entries), dst, options));
+  job.num_beyond.resize(job.output.payloads.size());
   CompletePlan(job, options);
   if (options.log != nullptr) {
     DCP_RETURN_IF_ERROR(
@@ -568,23 +572,35 @@ absl::StatusOr<Job> PrepareAgain(FileSystem& fs, absl::string_view src,
   return Prepare(fs, src, dst, options);
 }
 
-// The complete files of `before`. Their digests go to `digests`. Afterwards
-// the log speaks of these files only.
+// Whether what the record says of a file can be true: the payloads are among
+// those of this run, whose plan is the same.
+bool Fits(const LoggedRun::File& file, const Output& output) {
+  return std::all_of(file.num_beyond.begin(), file.num_beyond.end(),
+                     [&](const NumBeyond& beyond) {
+                       return beyond.payload < output.payloads.size();
+                     });
+}
+
+// The complete files of `before`. Their digests go to `digests`, and what
+// their casts found to `job`. Afterwards the log speaks of these files only.
 absl::StatusOr<std::vector<bool>> FindKept(FileSystem& fs,
                                            const LoggedRun& before, Job& job,
                                            ConvertLog& log,
                                            std::vector<ChunkDigest>& digests) {
   std::vector<bool> kept(job.output.files.size());
-  for (const auto& [index, chunks] : before.files) {
+  for (const auto& [index, file] : before.files) {
     const FileLayout& layout = job.output.files[index].layout;
     const absl::StatusOr<FileInfo> info =
         fs.Stat(job.destination->PathOf(layout.name()));
     if (!info.ok() || info->kind != FileKind::kFile ||
-        info->size != layout.size()) {
+        info->size != layout.size() || !Fits(file, job.output)) {
       continue;
     }
     kept[index] = true;
-    digests.insert(digests.end(), chunks.begin(), chunks.end());
+    digests.insert(digests.end(), file.digests.begin(), file.digests.end());
+    for (const NumBeyond& beyond : file.num_beyond) {
+      job.num_beyond[beyond.payload] += beyond.count;
+    }
     ++job.plan.num_files_kept;
     job.plan.bytes_kept += layout.size();
     for (const LayoutPart& part : layout.parts()) {
@@ -599,9 +615,9 @@ absl::StatusOr<std::vector<bool>> FindKept(FileSystem& fs,
     return kept;
   }
   DCP_RETURN_IF_ERROR(TakeBack(before, log));
-  for (const auto& [index, chunks] : before.files) {
+  for (const auto& [index, file] : before.files) {
     if (kept[index]) {
-      DCP_RETURN_IF_ERROR(log.append(FileRecord(index, chunks)));
+      DCP_RETURN_IF_ERROR(log.append(FileRecord(index, file)));
     }
   }
   return kept;
@@ -638,17 +654,15 @@ absl::Status Commit(Job& job, const std::vector<ChunkDigest>& digests,
                   ErrorSide::kDestination);
 }
 
-// `num_beyond` has a number for each payload.
-std::vector<CastLoss> CastLosses(const Job& job,
-                                 absl::Span<const uint64_t> num_beyond) {
+std::vector<CastLoss> CastLosses(const Job& job) {
   std::vector<CastLoss> losses;
   absl::flat_hash_map<const TensorEntry*, size_t> known;
-  for (size_t i = 0; i < num_beyond.size(); ++i) {
-    if (num_beyond[i] == 0) continue;
+  for (size_t i = 0; i < job.num_beyond.size(); ++i) {
+    if (job.num_beyond[i] == 0) continue;
     const Payload& payload = job.output.payloads[i];
     const auto [it, is_new] = known.emplace(payload.stored, losses.size());
     if (is_new) losses.push_back({.name = "", .dtype = payload.dtype});
-    losses[it->second].num_beyond += num_beyond[i];
+    losses[it->second].num_beyond += job.num_beyond[i];
   }
   for (const CheckpointEntry& entry : job.source->entries()) {
     const auto found = known.find(entry.tensor());
@@ -685,7 +699,6 @@ absl::Status CarryOut(FileSystem& fs, Job& job, TransferSteps& steps,
   DCP_RETURN_IF_ERROR(
       WithSide(job.destination->Begin(KeptNames(job, steps.kept)),
                ErrorSide::kDestination));
-  std::vector<uint64_t> num_beyond(job.output.payloads.size());
   absl::StatusOr<std::vector<ChunkDigest>> more =
       TransferImages(fs, job.output, *job.destination,
                      {.direct = options.direct,
@@ -694,10 +707,10 @@ absl::Status CarryOut(FileSystem& fs, Job& job, TransferSteps& steps,
                       .stop = options.stop,
                       .steps = options.log != nullptr ? &steps : nullptr,
                       .check = job.check.get(),
-                      .num_beyond = &num_beyond,
+                      .num_beyond = &job.num_beyond,
                       .strict_cast = options.strict_cast},
                      stats);
-  job.plan.cast_losses = CastLosses(job, num_beyond);
+  job.plan.cast_losses = CastLosses(job);
   if (options.strict_cast && !job.plan.cast_losses.empty()) {
     return StrictCastError(job.plan.cast_losses);
   }
@@ -776,9 +789,8 @@ absl::StatusOr<ConvertPlan> ConvertCheckpoint(FileSystem& fs,
   if (options.log != nullptr) {
     ConvertLog& log = *options.log;
     steps.step_bytes = log.step_bytes;
-    steps.on_file = [&log](uint32_t file,
-                           absl::Span<const ChunkDigest> chunks) {
-      DCP_RETURN_IF_ERROR(log.append(FileRecord(file, chunks)));
+    steps.on_file = [&log](uint32_t number, const LoggedRun::File& file) {
+      DCP_RETURN_IF_ERROR(log.append(FileRecord(number, file)));
       ++log.num_files;
       return absl::OkStatus();
     };

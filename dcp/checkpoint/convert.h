@@ -81,7 +81,7 @@ struct ConvertOptions {
 struct CastLoss {
   std::string name;
   DType dtype = DType::kFloat32;  // in the output
-  // Elements beyond its range, in the files that this run has written.
+  // Elements beyond its range, with those in files that an earlier run wrote.
   uint64_t num_beyond = 0;
 };
 

@@ -7,6 +7,8 @@
 //   file <number>
 //   <offset> <length> <digest>
 //   ...
+//   beyond <payload> <number of elements>
+//   ...
 //
 //   commit <digest> <from> <to> <tensors> <objects> <to read> <to write>
 //       <memory> <lanes> <files kept> <bytes kept>        (in the same line)
@@ -14,7 +16,14 @@
 //   ...
 //   dropped <name>
 //   ...
+//   dropped_metadata <key>
+//   ...
+//   checked <CRCs> <digests> <bytes> <items unchecked> <bytes of them>
+//   loss <dtype> <number of elements> <name>
+//   ...
 //
+// "checked" stands there if the source was. Records from before the lines
+// "beyond", "dropped_metadata", "checked" and "loss" were written lack them.
 // Numbers are decimal, fingerprints and digests hexadecimal, names escaped.
 #include "dcp/checkpoint/convert_log.h"
 
@@ -65,6 +74,11 @@ class Words {
   }
   void Name(std::string& name) {
     ok_ = absl::CUnescape(std::exchange(left_, {}), &name) && ok_;
+  }
+  void Type(DType& dtype) {
+    const std::optional<DType> type = DTypeFromTorchName(Next());
+    ok_ = type.has_value() && ok_;
+    dtype = type.value_or(dtype);
   }
   void Expect(bool good) { ok_ = good && ok_; }
 
@@ -117,18 +131,55 @@ absl::Status ParseFile(Lines lines, LoggedRun& run) {
   words.Number(file);
   words.Expect(file < run.own.names.size());
   DCP_RETURN_IF_ERROR(words.status());
-  std::vector<ChunkDigest>& digests = run.files[file];
-  digests.clear();
+  LoggedRun::File& logged = run.files[file];
+  logged = LoggedRun::File();
   for (const absl::string_view line : lines.subspan(1)) {
-    ChunkDigest& digest = digests.emplace_back();
-    digest.file = run.own.names[file];
     Words numbers(line);
+    if (absl::StartsWith(line, "beyond ")) {
+      numbers.Next();
+      NumBeyond& beyond = logged.num_beyond.emplace_back();
+      numbers.Number(beyond.payload);
+      numbers.Number(beyond.count);
+      DCP_RETURN_IF_ERROR(numbers.status());
+      continue;
+    }
+    ChunkDigest& digest = logged.digests.emplace_back();
+    digest.file = run.own.names[file];
     numbers.Number(digest.offset);
     numbers.Number(digest.length);
     numbers.HexNumber(digest.digest);
     DCP_RETURN_IF_ERROR(numbers.status());
   }
   return absl::OkStatus();
+}
+
+// A line of a commit but for the first.
+absl::Status ParseResult(absl::string_view line, ConvertPlan& plan) {
+  Words words(line);
+  const absl::string_view what = words.Next();
+  if (what == "file") {
+    words.Number(plan.files.emplace_back().bytes);
+    words.Name(plan.files.back().name);
+  } else if (what == "dropped") {
+    words.Name(plan.dropped.emplace_back());
+  } else if (what == "dropped_metadata") {
+    words.Name(plan.dropped_metadata.emplace_back());
+  } else if (what == "checked") {
+    SourceCheckReport& check = plan.check;
+    check.checked = true;
+    words.Number(check.num_crcs_checked);
+    words.Number(check.num_digests_checked);
+    words.Number(check.bytes_checked);
+    words.Number(check.num_items_unchecked);
+    words.Number(check.bytes_unchecked);
+  } else {
+    words.Expect(what == "loss");
+    CastLoss& loss = plan.cast_losses.emplace_back();
+    words.Type(loss.dtype);
+    words.Number(loss.num_beyond);
+    words.Name(loss.name);
+  }
+  return words.status();
 }
 
 absl::StatusOr<LoggedRun::Committed> ParseCommit(Lines lines) {
@@ -152,16 +203,7 @@ absl::StatusOr<LoggedRun::Committed> ParseCommit(Lines lines) {
   plan.from = *from;
   plan.to = *to;
   for (const absl::string_view line : lines.subspan(1)) {
-    Words name(line);
-    if (absl::StartsWith(line, "file ")) {
-      name.Next();
-      name.Number(plan.files.emplace_back().bytes);
-      name.Name(plan.files.back().name);
-    } else {
-      name.Expect(name.Next() == "dropped");
-      name.Name(plan.dropped.emplace_back());
-    }
-    DCP_RETURN_IF_ERROR(name.status());
+    DCP_RETURN_IF_ERROR(ParseResult(line, plan));
   }
   return commit;
 }
@@ -179,11 +221,15 @@ std::string PlanRecord(const LoggedRun& run) {
   return record;
 }
 
-std::string FileRecord(uint32_t file, absl::Span<const ChunkDigest> digests) {
-  std::string record = absl::StrCat("file ", file, "\n");
-  for (const ChunkDigest& digest : digests) {
+std::string FileRecord(uint32_t number, const LoggedRun::File& file) {
+  std::string record = absl::StrCat("file ", number, "\n");
+  for (const ChunkDigest& digest : file.digests) {
     absl::StrAppend(&record, digest.offset, " ", digest.length, " ",
                     Hex(digest.digest), "\n");
+  }
+  for (const NumBeyond& beyond : file.num_beyond) {
+    absl::StrAppend(&record, "beyond ", beyond.payload, " ", beyond.count,
+                    "\n");
   }
   return record;
 }
@@ -206,6 +252,20 @@ std::string CommitRecord(const LoggedRun::Committed& commit) {
   }
   for (const std::string& name : plan.dropped) {
     absl::StrAppend(&record, "dropped ", absl::CEscape(name), "\n");
+  }
+  for (const std::string& key : plan.dropped_metadata) {
+    absl::StrAppend(&record, "dropped_metadata ", absl::CEscape(key), "\n");
+  }
+  const SourceCheckReport& check = plan.check;
+  if (check.checked) {
+    absl::StrAppend(&record, "checked ", check.num_crcs_checked, " ",
+                    check.num_digests_checked, " ", check.bytes_checked, " ",
+                    check.num_items_unchecked, " ");
+    absl::StrAppend(&record, check.bytes_unchecked, "\n");
+  }
+  for (const CastLoss& loss : plan.cast_losses) {
+    absl::StrAppend(&record, "loss ", TorchName(loss.dtype), " ",
+                    loss.num_beyond, " ", absl::CEscape(loss.name), "\n");
   }
   return record;
 }

@@ -49,11 +49,26 @@ struct ConvertLog {
   std::atomic<uint64_t> num_files{0};
 };
 
+// Of the elements of one payload, those that a cast found beyond the range of
+// the new type.
+struct NumBeyond {
+  uint32_t payload = 0;  // its number in the output
+  uint64_t count = 0;
+
+  friend bool operator==(const NumBeyond&, const NumBeyond&) = default;
+};
+
 // What the records say.
 struct LoggedRun {
   struct Committed {
     uint64_t digest = 0;  // of the index, or of the file of digests
+    // With what the run found out of the source and by casting; records from
+    // before those were kept say nothing of them.
     ConvertPlan plan;
+  };
+  struct File {
+    std::vector<ChunkDigest> digests;
+    std::vector<NumBeyond> num_beyond;  // of its payloads
   };
   // "plan":
   uint64_t fingerprint = 0;  // of everything that the files follow from
@@ -61,13 +76,13 @@ struct LoggedRun {
   OwnFiles own;
   std::string index_before;  // IndexDigest of what was at the destination
   // "file": complete and durable, by its number among own.names.
-  std::map<uint32_t, std::vector<ChunkDigest>> files;
+  std::map<uint32_t, File> files;
   // "commit": was about to, or did.
   std::optional<Committed> commit;
 };
 
 std::string PlanRecord(const LoggedRun& run);
-std::string FileRecord(uint32_t file, absl::Span<const ChunkDigest> digests);
+std::string FileRecord(uint32_t number, const LoggedRun::File& file);
 std::string CommitRecord(const LoggedRun::Committed& commit);
 
 // The last run of those recorded, if any. DataLoss for what the functions

@@ -184,7 +184,21 @@ class LaneTransfer {
     absl::MutexLock lock(&mutex_);
     digests_.insert(digests_.end(), state.digests.begin(), state.digests.end());
     if (options_.steps == nullptr) return absl::OkStatus();
-    return options_.steps->on_file(state.index, state.digests);
+    return options_.steps->on_file(
+        state.index,
+        {.digests = state.digests, .num_beyond = NumBeyondOf(*state.spec)});
+  }
+
+  // Of the payloads of a file of this wave.
+  std::vector<NumBeyond> NumBeyondOf(const OutputFile& file) const {
+    std::vector<NumBeyond> found;
+    if (num_beyond_.empty()) return found;
+    for (const LayoutPart& part : file.layout.parts()) {
+      if (part.payload_length == 0) continue;
+      const uint64_t count = num_beyond_[part.payload];
+      if (count > 0) found.push_back({part.payload, count});
+    }
+    return found;
   }
 
   // Where the elements of a payload that are beyond the range are counted.

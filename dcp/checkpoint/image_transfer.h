@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "dcp/checkpoint/commit.h"
+#include "dcp/checkpoint/convert_log.h"
 #include "dcp/checkpoint/digests.h"
 #include "dcp/checkpoint/output.h"
 #include "dcp/checkpoint/source_check.h"
@@ -29,8 +30,7 @@ struct TransferSteps {
   // none.
   std::vector<bool> kept;
   // Called when a file is complete, synced and closed; one at a time.
-  absl::AnyInvocable<absl::Status(uint32_t file,
-                                  absl::Span<const ChunkDigest> digests)>
+  absl::AnyInvocable<absl::Status(uint32_t number, const LoggedRun::File& file)>
       on_file;
   // Files are completed when so much is written, not all at the end.
   uint64_t step_bytes = 0;

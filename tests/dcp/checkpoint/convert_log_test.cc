@@ -61,6 +61,7 @@ struct Scenario {
   std::optional<Format> to = std::nullopt;
   std::string mesh = "";
   uint64_t max_shard_bytes = 0;
+  std::vector<std::string> casts = {};
 
   std::string path() const { return absl::StrCat(kPlace, "/", dst); }
 };
@@ -103,6 +104,7 @@ absl::StatusOr<ConvertPlan> Convert(FileSystem& fs, const Scenario& scenario,
   ConvertOptions options;
   options.to = scenario.to;
   options.max_shard_bytes = scenario.max_shard_bytes;
+  options.selection.casts = scenario.casts;
   options.overwrite = scenario.overwrite;
   options.num_lanes = 1;
   options.memory_bytes = kMinMemoryBytes;
@@ -351,6 +353,64 @@ TEST(ConvertLog, GoesOnInPlace) {
   EXPECT_EQ(report->findings.size(), 0u);
 }
 
+// Two files; casts of random bits find some that are beyond the range.
+Scenario CastInShards() {
+  return {.name = "",
+          .dst = "model",
+          .to = Format::kSafetensors,
+          .max_shard_bytes = 100,
+          .casts = {"float8_e4m3fn"}};
+}
+
+using Losses = std::vector<std::pair<std::string, uint64_t>>;
+
+Losses LossesOf(const ConvertPlan& plan) {
+  Losses losses;
+  for (const CastLoss& loss : plan.cast_losses) {
+    EXPECT_EQ(loss.dtype, DType::kFloat8E4M3FN);
+    losses.emplace_back(loss.name, loss.num_beyond);
+  }
+  return losses;
+}
+
+TEST(ConvertLog, TellsAfterItsCommitWhatItFound) {
+  const Scenario scenario = CastInShards();
+  SimStorage fs;
+  Prepare(fs, scenario);
+  Keeper keeper;
+  const auto told = Convert(fs, scenario, keeper);
+  ASSERT_OK(told);
+  ASSERT_EQ(told->cast_losses.size(), 2u);
+  // As when the process was killed before anybody heard of it.
+  const auto again = Convert(fs, scenario, keeper);
+  ASSERT_OK(again);
+  EXPECT_EQ(LossesOf(*again), LossesOf(*told));
+  EXPECT_TRUE(again->check.checked);
+  EXPECT_GT(again->check.num_crcs_checked, 0u);
+  EXPECT_EQ(again->check.num_crcs_checked, told->check.num_crcs_checked);
+  EXPECT_EQ(again->check.bytes_checked, told->check.bytes_checked);
+}
+
+TEST(ConvertLog, CountsCastsOfFilesThatAnEarlierRunWrote) {
+  const Scenario scenario = CastInShards();
+  SimStorage undisturbed;
+  Prepare(undisturbed, scenario);
+  Keeper nobody;
+  const auto expected = Convert(undisturbed, scenario, nobody);
+  ASSERT_OK(expected);
+  SimStorage fs;
+  Prepare(fs, scenario);
+  Keeper first;
+  first.stop_after = 2;  // the plan and a file
+  EXPECT_FALSE(Convert(fs, scenario, first).ok());
+  Keeper second;
+  second.records = first.records;
+  const auto plan = Convert(fs, scenario, second);
+  ASSERT_OK(plan);
+  EXPECT_EQ(second.plan->num_files_kept, 1u);
+  EXPECT_EQ(LossesOf(*plan), LossesOf(*expected));
+}
+
 LoggedRun SampleRun() {
   LoggedRun run;
   run.fingerprint = 0xfedcba9876543210;
@@ -379,9 +439,20 @@ TEST(ConvertLog, RecordsAreReadAsTheyWereWritten) {
   plan.memory_bytes = 5;
   plan.num_lanes = 6;
   plan.dropped = {"step", ""};
+  plan.dropped_metadata = {"license", "two\nlines"};
+  plan.check = {.checked = true,
+                .num_crcs_checked = 7,
+                .num_digests_checked = 8,
+                .bytes_checked = 9,
+                .num_items_unchecked = 10,
+                .bytes_unchecked = 11};
+  plan.cast_losses = {
+      {.name = "a b", .dtype = DType::kFloat16, .num_beyond = 12}};
+  const std::vector<NumBeyond> num_beyond = {{.payload = 3, .count = 12}};
   const auto read = ParseConvertRecords(
       {PlanRecord(SampleRun()), FileRecord(0, {}), PlanRecord(run),
-       FileRecord(1, digests), CommitRecord({.digest = 99, .plan = plan})});
+       FileRecord(1, {.digests = digests, .num_beyond = num_beyond}),
+       CommitRecord({.digest = 99, .plan = plan})});
   ASSERT_OK(read);
   ASSERT_TRUE(read->has_value());
   EXPECT_EQ((*read)->fingerprint, run.fingerprint);
@@ -390,7 +461,8 @@ TEST(ConvertLog, RecordsAreReadAsTheyWereWritten) {
   EXPECT_EQ((*read)->own.names, run.own.names);
   EXPECT_TRUE((*read)->own.made_directory);
   ASSERT_EQ((*read)->files.size(), 1u);
-  EXPECT_EQ((*read)->files.at(1), digests);
+  EXPECT_EQ((*read)->files.at(1).digests, digests);
+  EXPECT_EQ((*read)->files.at(1).num_beyond, num_beyond);
   ASSERT_TRUE((*read)->commit.has_value());
   EXPECT_EQ((*read)->commit->digest, 99u);
   const ConvertPlan& got = (*read)->commit->plan;
@@ -402,6 +474,29 @@ TEST(ConvertLog, RecordsAreReadAsTheyWereWritten) {
   EXPECT_EQ(got.bytes_to_write, 4u);
   EXPECT_EQ(got.num_lanes, 6u);
   EXPECT_EQ(got.dropped, plan.dropped);
+  EXPECT_EQ(got.dropped_metadata, plan.dropped_metadata);
+  EXPECT_TRUE(got.check.checked);
+  EXPECT_EQ(got.check.num_crcs_checked, 7u);
+  EXPECT_EQ(got.check.num_digests_checked, 8u);
+  EXPECT_EQ(got.check.bytes_checked, 9u);
+  EXPECT_EQ(got.check.num_items_unchecked, 10u);
+  EXPECT_EQ(got.check.bytes_unchecked, 11u);
+  ASSERT_EQ(got.cast_losses.size(), 1u);
+  EXPECT_EQ(got.cast_losses[0].name, "a b");
+  EXPECT_EQ(got.cast_losses[0].dtype, DType::kFloat16);
+  EXPECT_EQ(got.cast_losses[0].num_beyond, 12u);
+}
+
+TEST(ConvertLog, ReadsRecordsOfEarlierVersions) {
+  const auto read = ParseConvertRecords(
+      {"plan 1 0 2 0 id -\nname x.pt\n", "file 0\n64 5 00000000000000ff\n",
+       "commit ff dcp pt 1 2 3 4 5 6 0 0\nfile 12 x.pt\ndropped step\n"});
+  ASSERT_OK(read);
+  ASSERT_TRUE(read->has_value() && (*read)->commit.has_value());
+  EXPECT_EQ((*read)->files.at(0).digests.size(), 1u);
+  EXPECT_TRUE((*read)->files.at(0).num_beyond.empty());
+  EXPECT_FALSE((*read)->commit->plan.check.checked);
+  EXPECT_TRUE((*read)->commit->plan.cast_losses.empty());
 }
 
 TEST(ConvertLog, NoRecordsAreNoRun) {
@@ -427,6 +522,9 @@ TEST(ConvertLog, RefusesOtherText) {
       {"a digest that is none", {plan, "file 0\n1 2 xyz\n"}},
       {"a format that is none", {plan, "commit 0 dcp word 0 0 0 0 0 0 0 0\n"}},
       {"too few numbers", {plan, "commit 0 dcp dcp 0 0\n"}},
+      {"a file's number that is none", {plan, "file 0\nbeyond 1 x\n"}},
+      {"a type that is none",
+       {plan, "commit 0 dcp dcp 0 0 0 0 0 0 0 0\nloss word 1 x\n"}},
       {"an unknown line",
        {plan, "commit 0 dcp dcp 0 0 0 0 0 0 0 0\nother 1\n"}},
   };
