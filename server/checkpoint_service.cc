@@ -387,14 +387,18 @@ grpc::ServerWriteReactor<v1::DiffResponse>* CheckpointService::Diff(
       SelectionFromProto(request->selection_a(), "selection_a");
   const absl::StatusOr<SelectionOptions> selection_b =
       SelectionFromProto(request->selection_b(), "selection_b");
+  const absl::StatusOr<Tolerance> given =
+      ToleranceFromProto(request->tolerance(), "tolerance");
   for (const absl::Status& status :
-       {selection_a.status(), selection_b.status()}) {
+       {selection_a.status(), selection_b.status(), given.status()}) {
     if (status.ok()) continue;
     stream->Fail(status);
     return stream.get();
   }
+  std::optional<Tolerance> tolerance;
+  if (request->has_tolerance()) tolerance = *given;
   const auto check =
-      [this, stream, client, selection_a = *selection_a,
+      [this, stream, client, tolerance, selection_a = *selection_a,
        selection_b = *selection_b, tensors_only = request->tensors_only()](
           const Shared& a, const Shared& b, uint64_t memory_bytes) {
         const auto ticker = TellProgress(stream);
@@ -405,6 +409,7 @@ grpc::ServerWriteReactor<v1::DiffResponse>* CheckpointService::Diff(
              .selection_a = selection_a,
              .selection_b = selection_b,
              .tensors_only = tensors_only,
+             .tolerance = tolerance,
              .memory_bytes = memory_bytes,
              .stop = stream->stop(),
              .stats = &ticker->stats(),

@@ -138,6 +138,8 @@ void DiffFindingToProto(const DiffFinding& finding, v1::DiffFinding& made) {
   made.set_max_abs_difference(finding.difference.max_abs);
   made.set_first_different(finding.difference.first_different);
   made.set_max_ulp(finding.difference.max_ulp);
+  for (const int64_t index : finding.first_index) made.add_first_index(index);
+  made.set_max_rel_difference(finding.difference.max_rel);
 }
 
 }  // namespace
@@ -312,6 +314,20 @@ absl::StatusOr<std::vector<std::string>> GlobsFromProto(
     const google::protobuf::RepeatedPtrField<std::string>& globs,
     absl::string_view field) {
   return PatternsFromProto(globs, kMaxGlobs, field);
+}
+
+absl::StatusOr<Tolerance> ToleranceFromProto(
+    const v1::DiffRequest::Tolerance& tolerance, absl::string_view field) {
+  for (const auto& [name, number] : {std::pair(".atol", tolerance.atol()),
+                                     std::pair(".rtol", tolerance.rtol())}) {
+    // Written so that NaN is refused.
+    if (number >= 0 && std::isfinite(number)) continue;
+    return Invalid(absl::StrCat(field, name), " is ", number,
+                   ": a finite number that is not negative is needed");
+  }
+  return Tolerance{.atol = tolerance.atol(),
+                   .rtol = tolerance.rtol(),
+                   .equal_nan = !tolerance.nan_differs()};
 }
 
 absl::StatusOr<SelectionOptions> SelectionFromProto(

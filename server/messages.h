@@ -17,6 +17,7 @@
 #include "dcp/checkpoint/selection.h"
 #include "dcp/checkpoint/verify.h"
 #include "dcp/tensor/box.h"
+#include "dcp/tensor/element.h"
 #include "dcp/tensor/placement.h"
 #include "google/protobuf/repeated_field.h"
 #include "tessera/v1/checkpoint.pb.h"
@@ -58,6 +59,9 @@ absl::StatusOr<std::vector<PlacementRule>> PlacementRulesFromProto(
 
 absl::StatusOr<SelectionOptions> SelectionFromProto(
     const tessera::v1::Selection& selection, absl::string_view field);
+absl::StatusOr<Tolerance> ToleranceFromProto(
+    const tessera::v1::DiffRequest::Tolerance& tolerance,
+    absl::string_view field);
 // A list of globs.
 absl::StatusOr<std::vector<std::string>> GlobsFromProto(
     const google::protobuf::RepeatedPtrField<std::string>& globs,

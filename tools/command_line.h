@@ -55,6 +55,7 @@ struct CommandLine {
   double sample_percent = 100;
   // diff
   bool tensors_only = false;
+  std::optional<Tolerance> tolerance;
   // what writes
   std::optional<Format> to;
   std::optional<Mesh> mesh;

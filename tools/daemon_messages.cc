@@ -254,6 +254,12 @@ v1::DiffRequest DiffMessage(const CommandLine& line) {
     *request.mutable_selection_b() = SelectionMessage(selection_b);
   }
   request.set_tensors_only(line.tensors_only);
+  if (line.tolerance.has_value()) {
+    v1::DiffRequest::Tolerance& tolerance = *request.mutable_tolerance();
+    tolerance.set_atol(line.tolerance->atol);
+    tolerance.set_rtol(line.tolerance->rtol);
+    tolerance.set_nan_differs(!line.tolerance->equal_nan);
+  }
   return request;
 }
 
@@ -302,6 +308,9 @@ absl::StatusOr<DiffReport> DiffReportFrom(const v1::DiffReport& message) {
     made.num_elements = finding.num_elements();
     made.difference.num_different = finding.num_different();
     made.difference.first_different = finding.first_different();
+    made.first_index.assign(finding.first_index().begin(),
+                            finding.first_index().end());
+    made.difference.max_rel = finding.max_rel_difference();
     made.difference.max_abs = finding.max_abs_difference();
     made.difference.max_ulp = finding.max_ulp();
   }

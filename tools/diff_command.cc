@@ -1,8 +1,10 @@
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/diff.h"
 #include "tools/commands.h"
@@ -27,13 +29,18 @@ std::string DescribeValues(const DiffFinding& finding) {
   std::string text =
       absl::StrCat(FormatCount(difference.num_different), " of ",
                    FormatPlural(finding.num_elements, "element"), ", max abs ",
-                   absl::StrFormat("%.6g", difference.max_abs));
+                   absl::StrFormat("%.6g", difference.max_abs), ", max rel ",
+                   absl::StrFormat("%.6g", difference.max_rel));
   // Types without representable neighbours have no such distance.
   if (difference.max_ulp > 0) {
     absl::StrAppend(&text, ", max ", FormatCount(difference.max_ulp), " ulp");
   }
-  return absl::StrCat(text, ", first at ",
-                      FormatCount(difference.first_different));
+  absl::StrAppend(&text, ", first at ");
+  // A server of an earlier version does not say the index by dimension.
+  if (finding.first_index.empty() && finding.num_elements > 1) {
+    return absl::StrCat(text, FormatCount(difference.first_different));
+  }
+  return absl::StrCat(text, "[", absl::StrJoin(finding.first_index, ", "), "]");
 }
 
 Difference Describe(const DiffFinding& finding) {
@@ -59,7 +66,17 @@ Difference Describe(const DiffFinding& finding) {
   return {};
 }
 
-std::string RenderReport(const DiffReport& report, double seconds) {
+// Behind "equal".
+std::string DescribeTolerance(const std::optional<Tolerance>& tolerance) {
+  if (!tolerance.has_value()) return "";
+  return absl::StrFormat(" within atol %g and rtol %g%s", tolerance->atol,
+                         tolerance->rtol,
+                         tolerance->equal_nan ? "" : ", NaN unequal to NaN");
+}
+
+std::string RenderReport(const DiffReport& report,
+                         const std::optional<Tolerance>& tolerance,
+                         double seconds) {
   std::string text;
   if (!report.findings.empty()) {
     Table table({{"NAME"}, {"DIFFERS"}, {"HOW (A / B)"}});
@@ -73,13 +90,15 @@ std::string RenderReport(const DiffReport& report, double seconds) {
   absl::StrAppend(
       &text,
       report.findings.empty()
-          ? "equal"
+          ? absl::StrCat("equal", DescribeTolerance(tolerance))
           : FormatPlural(report.findings.size(), "name") +
                 (report.findings.size() == 1 ? " differs" : " differ"),
       ": ", FormatPlural(report.num_tensors_equal, "tensor"), " and ",
       FormatPlural(report.num_objects_equal, "object"),
-      report.findings.empty() ? "" : " equal", ", ",
-      FormatBytes(report.bytes_compared), " compared in ",
+      report.findings.empty()
+          ? ""
+          : absl::StrCat(" equal", DescribeTolerance(tolerance)),
+      ", ", FormatBytes(report.bytes_compared), " compared in ",
       FormatSeconds(seconds), "\n");
   if (!report.containers_skipped.empty()) {
     absl::StrAppend(&text, "not compared: ", report.containers_skipped, "\n");
@@ -97,6 +116,7 @@ DiffOptions MakeOptions(const CommandLine& line) {
     options.selection_b.exclude = line.selection.exclude;
   }
   options.tensors_only = line.tensors_only;
+  options.tolerance = line.tolerance;
   options.memory_bytes = line.memory_bytes;
   return options;
 }
@@ -133,9 +153,10 @@ absl::StatusOr<ExitCode> RunDiff(const Context& context) {
   progress.Finish();
   DCP_RETURN_IF_ERROR(report.status());
   const double seconds = stopwatch.seconds();
-  context.console.out << (line.json ? DiffJson(line.paths[0], line.paths[1],
-                                               *report, seconds)
-                                    : RenderReport(*report, seconds));
+  context.console.out << (line.json
+                              ? DiffJson(line.paths[0], line.paths[1], *report,
+                                         line.tolerance, seconds)
+                              : RenderReport(*report, line.tolerance, seconds));
   return report->findings.empty() ? kExitDone : kExitFound;
 }
 

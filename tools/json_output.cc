@@ -107,7 +107,9 @@ Json DiffFindingJson(const DiffFinding& finding) {
     json["num_elements"] = finding.num_elements;
     json["num_different"] = finding.difference.num_different;
     json["first_different"] = finding.difference.first_different;
+    json["first_index"] = DimsJson(finding.first_index);
     json["max_abs"] = NumberJson(finding.difference.max_abs);
+    json["max_rel"] = NumberJson(finding.difference.max_rel);
     json["max_ulp"] = finding.difference.max_ulp;
   }
   return json;
@@ -194,11 +196,19 @@ std::string VerifyJson(absl::string_view path, const VerifyReport& report,
 }
 
 std::string DiffJson(absl::string_view a, absl::string_view b,
-                     const DiffReport& report, double seconds) {
+                     const DiffReport& report,
+                     const std::optional<Tolerance>& tolerance,
+                     double seconds) {
   Json json = Header("diff");
   json["a"] = Str(a);
   json["b"] = Str(b);
   json["equal"] = report.findings.empty();
+  json["tolerance"] = nullptr;
+  if (tolerance.has_value()) {
+    json["tolerance"] = Json{{"atol", tolerance->atol},
+                             {"rtol", tolerance->rtol},
+                             {"equal_nan", tolerance->equal_nan}};
+  }
   json["num_tensors_equal"] = report.num_tensors_equal;
   json["num_objects_equal"] = report.num_objects_equal;
   json["bytes_compared"] = report.bytes_compared;

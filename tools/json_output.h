@@ -6,6 +6,7 @@
 #define TOOLS_JSON_OUTPUT_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -27,7 +28,8 @@ std::string VerifyJson(absl::string_view path, const VerifyReport& report,
                        double seconds);
 
 std::string DiffJson(absl::string_view a, absl::string_view b,
-                     const DiffReport& report, double seconds);
+                     const DiffReport& report,
+                     const std::optional<Tolerance>& tolerance, double seconds);
 
 // What converting did beyond the plan.
 struct ConvertOutcome {

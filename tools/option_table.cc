@@ -58,6 +58,28 @@ absl::Status SetSample(absl::string_view value, CommandLine& line) {
   return absl::OkStatus();
 }
 
+Tolerance& ToleranceOf(CommandLine& line) {
+  if (!line.tolerance.has_value()) line.tolerance.emplace();
+  return *line.tolerance;
+}
+
+template <double Tolerance::*kField>
+absl::Status SetTolerance(absl::string_view value, CommandLine& line) {
+  double number = 0;
+  // Written so that NaN is refused.
+  if (!absl::SimpleAtod(value, &number) || !(number >= 0) ||
+      std::isinf(number)) {
+    return Wrong(value, "a number that is not negative");
+  }
+  ToleranceOf(line).*kField = number;
+  return absl::OkStatus();
+}
+
+absl::Status SetNoEqualNan(absl::string_view, CommandLine& line) {
+  ToleranceOf(line).equal_nan = false;
+  return absl::OkStatus();
+}
+
 absl::Status SetTo(absl::string_view value, CommandLine& line) {
   const absl::StatusOr<Format> format = ParseFormat(value);
   if (!format.ok()) return Wrong(value, "dcp, safetensors or pt");
@@ -223,6 +245,17 @@ constexpr OptionRow kOptions[] = {
      SetSample},
     {"tensors-only", nullptr, kDiff, false, "do not compare objects",
      SetFlag<&CommandLine::tensors_only>},
+    {"atol", "NUMBER", kDiff, false,
+     "take elements for equal where |A - B| is at most\n"
+     "atol + rtol * |B|, as torch.allclose; what is not\n"
+     "given is 0, and without both, bits decide",
+     SetTolerance<&Tolerance::atol>},
+    {"rtol", "NUMBER", kDiff, false, "see --atol",
+     SetTolerance<&Tolerance::rtol>},
+    {"no-equal-nan", nullptr, kDiff, false,
+     "compare numbers, as --atol does, and take NaN for\n"
+     "different from NaN",
+     SetNoEqualNan},
     {"to", "FORMAT", VerbBit(Verb::kConvert) | VerbBit(Verb::kConsolidate),
      false, "dcp, safetensors or pt", SetTo, "dcp safetensors pt"},
     {"mesh", "SPEC", kPlacing, false,

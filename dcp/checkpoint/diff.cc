@@ -1,6 +1,7 @@
 #include "dcp/checkpoint/diff.h"
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -144,6 +145,31 @@ struct Pair {
   ElementDifference difference;
 };
 
+// By dimension, of the element with that number in row-major order.
+Dims IndexOf(uint64_t number, const Dims& shape) {
+  Dims index(shape.size());
+  for (size_t d = shape.size(); d-- > 0;) {
+    const auto size = static_cast<uint64_t>(shape[d]);
+    index[d] = static_cast<int64_t>(number % size);
+    number /= size;
+  }
+  return index;
+}
+
+absl::Status CheckTolerance(const std::optional<Tolerance>& tolerance) {
+  if (!tolerance.has_value()) return absl::OkStatus();
+  for (const auto& [name, number] : {std::pair("atol", tolerance->atol),
+                                     std::pair("rtol", tolerance->rtol)}) {
+    // Written so that NaN is refused.
+    if (number >= 0 && std::isfinite(number)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " is ", number,
+                     ", and not a finite number that is not "
+                     "negative"));
+  }
+  return absl::OkStatus();
+}
+
 class Differ {
  public:
   Differ(FileSystem& fs, DiffOptions& options) : fs_(fs), options_(options) {}
@@ -175,12 +201,15 @@ class Differ {
         ++report_.num_tensors_equal;
         continue;
       }
-      report_.findings.push_back({.kind = DiffFinding::Kind::kValues,
-                                  .name = std::move(pair.name),
-                                  .in_a = "",
-                                  .in_b = "",
-                                  .difference = pair.difference,
-                                  .num_elements = pair.num_elements});
+      report_.findings.push_back(
+          {.kind = DiffFinding::Kind::kValues,
+           .name = std::move(pair.name),
+           .in_a = "",
+           .in_b = "",
+           .difference = pair.difference,
+           .num_elements = pair.num_elements,
+           .first_index =
+               IndexOf(pair.difference.first_different, pair.a->shape)});
     }
     std::stable_sort(report_.findings.begin(), report_.findings.end(),
                      [](const DiffFinding& x, const DiffFinding& y) {
@@ -349,7 +378,7 @@ class Differ {
         Pair& pair = pairs_[piece.pair];
         const uint8_t* a = blocks[piece.block].data() + piece.position;
         CompareElements(pair.dtype, a, a + kHalf, piece.num_elements,
-                        piece.first, pair.difference);
+                        piece.first, pair.difference, options_.tolerance);
       }
       return absl::OkStatus();
     };
@@ -397,6 +426,7 @@ class Differ {
 absl::StatusOr<DiffReport> DiffCheckpoints(FileSystem& fs, absl::string_view a,
                                            absl::string_view b,
                                            DiffOptions options) {
+  DCP_RETURN_IF_ERROR(CheckTolerance(options.tolerance));
   return Differ(fs, options).Run(a, b);
 }
 

@@ -1,5 +1,6 @@
 // Diff: do two checkpoints, of any formats, hold the same tensors and values?
-// Compared by name; bits decide; where they differ it says how far. Two
+// Compared by name; bits decide, or a tolerance where one is given; where they
+// differ it says how far. Two
 // safetensors checkpoints are compared by their metadata too, as values named
 // "__metadata__.KEY"; a "format" that is absent counts as "pt". Blocking; any
 // thread.
@@ -7,6 +8,7 @@
 #define DCP_CHECKPOINT_DIFF_H_
 
 #include <cstdint>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -18,6 +20,7 @@
 #include "dcp/checkpoint/selection.h"
 #include "dcp/io/file_system.h"
 #include "dcp/io/pipeline.h"
+#include "dcp/tensor/box.h"
 #include "dcp/tensor/element.h"
 
 namespace dcp {
@@ -27,6 +30,9 @@ struct DiffOptions {
   SelectionOptions selection_a;  // include, exclude and rename; casts too
   SelectionOptions selection_b;
   bool tensors_only = false;  // do not compare objects
+  // Of the elements of tensors; absent: bits decide. InvalidArgument when a
+  // number of it is negative, NaN or infinite.
+  std::optional<Tolerance> tolerance = {};
   uint64_t memory_bytes = uint64_t{256} << 20;
   std::stop_token stop;
   TransferStats* stats = nullptr;
@@ -50,6 +56,8 @@ struct DiffFinding {
   std::string in_b;
   ElementDifference difference;
   uint64_t num_elements = 0;
+  // Of the first different element, by dimension; empty for a scalar.
+  Dims first_index = {};
 };
 
 struct DiffReport {

@@ -7,6 +7,7 @@
 #define DCP_TENSOR_ELEMENT_H_
 
 #include <cstdint>
+#include <optional>
 
 #include "dcp/tensor/dtype.h"
 
@@ -40,17 +41,31 @@ struct ElementDifference {
   uint64_t num_different = 0;
   uint64_t first_different = 0;  // index; meaningful if num_different > 0
   double max_abs = 0;            // NaN against a number counts as infinity
+  // Greatest |a - b| / |b|, of complex types by part; infinite where b is 0.
+  double max_rel = 0;
   // Greatest distance in representable values, for floating types of at most
   // 64 bits; saturates. Integers: the absolute difference.
   uint64_t max_ulp = 0;
 };
 
-// Compares elements bit for bit and adds to `difference`, for unequal ones,
-// how far apart they are; `first_index` is that of the first element given.
-// Both runs have type `dtype`.
+// When two elements count as equal: |a - b| <= atol + rtol * |b|, the formula
+// of torch.allclose, in double precision; of complex numbers the modulus
+// counts. An infinity is equal to itself only. Neither field may be negative or
+// NaN.
+struct Tolerance {
+  double atol = 0;
+  double rtol = 0;
+  bool equal_nan = true;  // NaNs of any bits equal each other
+};
+
+// Compares elements and adds to `difference`, for unequal ones, how far apart
+// they are; `first_index` is that of the first element given. Both runs have
+// type `dtype`. Without a tolerance bits decide: 0 and -0 differ, and so do
+// NaNs of other bits.
 void CompareElements(DType dtype, const uint8_t* a, const uint8_t* b,
                      uint64_t num_elements, uint64_t first_index,
-                     ElementDifference& difference);
+                     ElementDifference& difference,
+                     const std::optional<Tolerance>& tolerance = {});
 
 }  // namespace dcp
 

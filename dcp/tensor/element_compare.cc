@@ -23,8 +23,20 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // How far apart two unequal components are.
 struct Distance {
   double abs = 0;
+  double rel = 0;
   uint64_t ulp = 0;
 };
+
+constexpr Distance kApart = {kInfinity, kInfinity, kFarthest};
+
+// With |a - b| / |b|, where |a - b| is `abs`.
+Distance DistanceFrom(double b, double abs, uint64_t ulp) {
+  const double rel = abs == 0 ? 0 : abs / std::fabs(b);
+  return {abs, std::isnan(rel) ? kInfinity : rel, ulp};
+}
+
+constexpr std::array<double, 8> kFloat4Values = {0, .5, 1, 1.5, 2, 3, 4, 6};
+constexpr uint8_t kFloat8E8M0Nan = 0xff;
 
 // `values` are those of the codes. Codes are sign and magnitude, so that
 // counting them in order is arithmetic; two NaNs are at no distance, a NaN
@@ -34,15 +46,15 @@ Distance FloatDistance(std::array<uint64_t, 2> codes, uint32_t num_bits,
   const bool a_is_nan = std::isnan(values[0]);
   const bool b_is_nan = std::isnan(values[1]);
   if (a_is_nan && b_is_nan) return {};
-  if (a_is_nan || b_is_nan) return {kInfinity, kFarthest};
+  if (a_is_nan || b_is_nan) return kApart;
   const uint64_t sign = uint64_t{1} << (num_bits - 1);
   const auto order = [sign](uint64_t code) -> uint64_t {
     return (code & sign) != 0 ? uint64_t{0} - (code & ~sign) : code;
   };
   const uint64_t forward = order(codes[0]) - order(codes[1]);
   const bool negative = values[0] < values[1];
-  return {std::fabs(values[0] - values[1]),
-          negative ? uint64_t{0} - forward : forward};
+  return DistanceFrom(values[1], std::fabs(values[0] - values[1]),
+                      negative ? uint64_t{0} - forward : forward);
 }
 
 double DoubleAt(DType dtype, const uint8_t* src) {
@@ -52,6 +64,10 @@ double DoubleAt(DType dtype, const uint8_t* src) {
     return value;
   }
   float value;
+  if (dtype == DType::kFloat32) {
+    std::memcpy(&value, src, sizeof(value));
+    return static_cast<double>(value);
+  }
   DecodeFloats(dtype, src, std::span<float>(&value, 1));
   return static_cast<double>(value);
 }
@@ -76,12 +92,26 @@ uint64_t CodeAt(uint64_t size, const uint8_t* src) {
   return code;
 }
 
-Distance IntegerDistance(bool is_signed, uint64_t size, const uint8_t* a,
-                         const uint8_t* b) {
+bool IsSigned(DType dtype) {
+  return dtype == DType::kInt64 || dtype == DType::kInt32 ||
+         dtype == DType::kInt16 || dtype == DType::kInt8;
+}
+
+// The nearest double of an integer.
+double IntegerAt(DType dtype, const uint8_t* src) {
+  const uint64_t size = ElementSize(dtype);
+  const uint64_t code = CodeAt(size, src);
+  if (!IsSigned(dtype)) return static_cast<double>(code);
   const uint64_t shift = 64 - 8 * size;
+  return static_cast<double>(static_cast<int64_t>(code << shift) >> shift);
+}
+
+Distance IntegerDistance(DType dtype, const uint8_t* a, const uint8_t* b) {
+  const uint64_t size = ElementSize(dtype);
   uint64_t x = CodeAt(size, a);
   uint64_t y = CodeAt(size, b);
-  if (is_signed) {
+  if (IsSigned(dtype)) {
+    const uint64_t shift = 64 - 8 * size;
     const auto extend = [shift](uint64_t code) {
       const int64_t wide = static_cast<int64_t>(code << shift) >> shift;
       // The order of signed values, as unsigned ones.
@@ -91,33 +121,41 @@ Distance IntegerDistance(bool is_signed, uint64_t size, const uint8_t* a,
     y = extend(y);
   }
   const uint64_t difference = std::max(x, y) - std::min(x, y);
-  return {static_cast<double>(difference), difference};
+  return DistanceFrom(IntegerAt(dtype, b), static_cast<double>(difference),
+                      difference);
+}
+
+double Float4Value(uint64_t code) {
+  const double magnitude = kFloat4Values[code & 7];
+  return (code & 8) != 0 ? -magnitude : magnitude;
 }
 
 Distance Float4Distance(const uint8_t* a, const uint8_t* b) {
-  constexpr std::array<double, 8> kValues = {0, .5, 1, 1.5, 2, 3, 4, 6};
   Distance farther;
   for (uint32_t shift : {0u, 4u}) {
     const std::array<uint64_t, 2> codes = {*a >> shift & 15u,
                                            *b >> shift & 15u};
-    const auto value = [&](uint64_t code) {
-      return (code & 8) != 0 ? -kValues[code & 7] : kValues[code & 7];
-    };
     const Distance one =
-        FloatDistance(codes, 4, {value(codes[0]), value(codes[1])});
+        FloatDistance(codes, 4, {Float4Value(codes[0]), Float4Value(codes[1])});
     farther.abs = std::max(farther.abs, one.abs);
+    farther.rel = std::max(farther.rel, one.rel);
     farther.ulp = std::max(farther.ulp, one.ulp);
   }
   return farther;
 }
 
 // Powers of two without a sign: the codes are in the order of the values.
-Distance Float8E8M0Distance(uint8_t a, uint8_t b) {
-  constexpr uint8_t kNan = 0xff;
-  if (a == kNan || b == kNan) return {kInfinity, kFarthest};
+double Float8E8M0Value(uint8_t code) {
   constexpr int kBias = 127;
-  return {std::fabs(std::ldexp(1.0, a - kBias) - std::ldexp(1.0, b - kBias)),
-          static_cast<uint64_t>(std::max(a, b) - std::min(a, b))};
+  if (code == kFloat8E8M0Nan) return std::numeric_limits<double>::quiet_NaN();
+  return std::ldexp(1.0, code - kBias);
+}
+
+Distance Float8E8M0Distance(uint8_t a, uint8_t b) {
+  if (a == kFloat8E8M0Nan || b == kFloat8E8M0Nan) return kApart;
+  return DistanceFrom(Float8E8M0Value(b),
+                      std::fabs(Float8E8M0Value(a) - Float8E8M0Value(b)),
+                      static_cast<uint64_t>(std::max(a, b) - std::min(a, b)));
 }
 
 // Of two components of a type that is not complex.
@@ -133,27 +171,81 @@ Distance ComponentDistance(DType dtype, const uint8_t* a, const uint8_t* b) {
       return Float4Distance(a, b);
     case DType::kFloat8E8M0FNU:
       return Float8E8M0Distance(*a, *b);
-    case DType::kInt64:
-    case DType::kInt32:
-    case DType::kInt16:
-    case DType::kInt8:
-      return IntegerDistance(/*is_signed=*/true, size, a, b);
     default:
-      return IntegerDistance(/*is_signed=*/false, size, a, b);
+      return IntegerDistance(dtype, a, b);
   }
+}
+
+bool IsInteger(DType dtype) {
+  return !HasFloatCodec(dtype) && dtype != DType::kFloat4E2M1FNX2 &&
+         dtype != DType::kFloat8E8M0FNU;
+}
+
+// Of a component that is one number.
+double NumberAt(DType dtype, const uint8_t* src) {
+  if (HasFloatCodec(dtype)) return DoubleAt(dtype, src);
+  if (dtype == DType::kFloat8E8M0FNU) return Float8E8M0Value(*src);
+  return IntegerAt(dtype, src);
+}
+
+using Complex = std::array<double, 2>;
+
+// Real numbers have an imaginary part of 0.
+bool IsClose(const Complex& a, const Complex& b, const Tolerance& tolerance) {
+  const bool a_is_nan = std::isnan(a[0]) || std::isnan(a[1]);
+  const bool b_is_nan = std::isnan(b[0]) || std::isnan(b[1]);
+  if (a_is_nan || b_is_nan) return a_is_nan && b_is_nan && tolerance.equal_nan;
+  if (a == b) return true;
+  const double apart = std::hypot(a[0] - b[0], a[1] - b[1]);
+  return std::isfinite(apart) &&
+         apart <= tolerance.atol + tolerance.rtol * std::hypot(b[0], b[1]);
+}
+
+bool ElementsAreClose(DType dtype, const uint8_t* a, const uint8_t* b,
+                      const Tolerance& tolerance) {
+  if (dtype == DType::kFloat4E2M1FNX2) {
+    return IsClose({Float4Value(*a & 15u), 0}, {Float4Value(*b & 15u), 0},
+                   tolerance) &&
+           IsClose({Float4Value(*a >> 4), 0}, {Float4Value(*b >> 4), 0},
+                   tolerance);
+  }
+  if (IsInteger(dtype) && ComponentType(dtype) == dtype) {
+    // Differences of large integers are exact, as doubles they are not.
+    const double apart = IntegerDistance(dtype, a, b).abs;
+    return apart <=
+           tolerance.atol + tolerance.rtol * std::fabs(IntegerAt(dtype, b));
+  }
+  const DType component_type = ComponentType(dtype);
+  const uint64_t component = ComponentSize(dtype);
+  const bool is_complex = component_type != dtype;
+  const auto value = [&](const uint8_t* src) -> Complex {
+    return {NumberAt(component_type, src),
+            is_complex ? NumberAt(component_type, src + component) : 0};
+  };
+  return IsClose(value(a), value(b), tolerance);
+}
+
+// Bits decide, or the tolerance.
+bool ElementsAreEqual(DType dtype, const uint8_t* a, const uint8_t* b,
+                      const std::optional<Tolerance>& tolerance) {
+  const bool same_bits = std::memcmp(a, b, ElementSize(dtype)) == 0;
+  if (!tolerance.has_value()) return same_bits;
+  if (same_bits && tolerance->equal_nan) return true;
+  return ElementsAreClose(dtype, a, b, *tolerance);
 }
 
 // Of adjacent elements that are not all equal.
 void CompareOneByOne(DType dtype, const uint8_t* a, const uint8_t* b,
                      uint64_t num_elements, uint64_t first_index,
-                     ElementDifference& difference) {
+                     ElementDifference& difference,
+                     const std::optional<Tolerance>& tolerance) {
   const DType component_type = ComponentType(dtype);
   const uint64_t size = ElementSize(dtype);
   const uint64_t component = ComponentSize(dtype);
   for (uint64_t i = 0; i < num_elements; ++i) {
     const uint8_t* const left = a + i * size;
     const uint8_t* const right = b + i * size;
-    if (std::memcmp(left, right, size) == 0) continue;
+    if (ElementsAreEqual(dtype, left, right, tolerance)) continue;
     if (difference.num_different++ == 0) {
       difference.first_different = first_index + i;
     }
@@ -163,6 +255,7 @@ void CompareOneByOne(DType dtype, const uint8_t* a, const uint8_t* b,
           ComponentDistance(component_type, left + at, right + at);
       difference.max_abs = std::max(difference.max_abs, distance.abs);
       difference.max_ulp = std::max(difference.max_ulp, distance.ulp);
+      difference.max_rel = std::max(difference.max_rel, distance.rel);
     }
   }
 }
@@ -171,16 +264,20 @@ void CompareOneByOne(DType dtype, const uint8_t* a, const uint8_t* b,
 
 void CompareElements(DType dtype, const uint8_t* a, const uint8_t* b,
                      uint64_t num_elements, uint64_t first_index,
-                     ElementDifference& difference) {
+                     ElementDifference& difference,
+                     const std::optional<Tolerance>& tolerance) {
   const uint64_t size = ElementSize(dtype);
+  // A NaN that equals nothing has to be found where all bits are equal, too.
+  const bool bits_suffice = !tolerance.has_value() || tolerance->equal_nan;
   static_assert(kCompareBytes % kMaxElementBytes == 0);
   const uint64_t at_once = kCompareBytes / size;
   for (uint64_t done = 0; done < num_elements; done += at_once) {
     const uint64_t num = std::min(at_once, num_elements - done);
     const uint8_t* const left = a + done * size;
     const uint8_t* const right = b + done * size;
-    if (std::memcmp(left, right, num * size) == 0) continue;
-    CompareOneByOne(dtype, left, right, num, first_index + done, difference);
+    if (bits_suffice && std::memcmp(left, right, num * size) == 0) continue;
+    CompareOneByOne(dtype, left, right, num, first_index + done, difference,
+                    tolerance);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 #include <string>
 #include <utility>
@@ -311,6 +312,23 @@ TEST(Messages, ReportsAreWholeAndBounded) {
   EXPECT_GT(proto.findings_size(), 1000);
 }
 
+TEST(Messages, TolerancesAreFiniteAndNotNegative) {
+  v1::DiffRequest::Tolerance proto;
+  proto.set_rtol(0.5);
+  proto.set_nan_differs(true);
+  const absl::StatusOr<Tolerance> tolerance = ToleranceFromProto(proto, "t");
+  ASSERT_OK(tolerance);
+  EXPECT_EQ(tolerance->atol, 0);
+  EXPECT_EQ(tolerance->rtol, 0.5);
+  EXPECT_FALSE(tolerance->equal_nan);
+  for (const double wrong : {-1.0, std::nan(""), HUGE_VAL}) {
+    proto.set_atol(wrong);
+    EXPECT_THAT(
+        ToleranceFromProto(proto, "t"),
+        StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("t.atol is")));
+  }
+}
+
 TEST(Messages, DifferencesSayHowFar) {
   DiffReport report;
   report.num_tensors_equal = 4;
@@ -318,8 +336,12 @@ TEST(Messages, DifferencesSayHowFar) {
   values.kind = DiffFinding::Kind::kValues;
   values.name = "w";
   values.num_elements = 9;
-  values.difference = {
-      .num_different = 2, .first_different = 5, .max_abs = 0.5, .max_ulp = 77};
+  values.difference = {.num_different = 2,
+                       .first_different = 5,
+                       .max_abs = 0.5,
+                       .max_rel = 0.25,
+                       .max_ulp = 77};
+  values.first_index = {1, 2};
   DiffFinding& shape = report.findings.emplace_back();
   shape.kind = DiffFinding::Kind::kShape;
   shape.name = "b";
@@ -330,7 +352,8 @@ TEST(Messages, DifferencesSayHowFar) {
   EXPECT_EQ(proto.ShortDebugString(),
             "num_tensors_equal: 4 findings { kind: KIND_VALUES name: \"w\" "
             "num_elements: 9 num_different: 2 max_abs_difference: 0.5 "
-            "first_different: 5 max_ulp: 77 } findings { kind: KIND_SHAPE "
+            "first_different: 5 max_ulp: 77 first_index: 1 first_index: 2 "
+            "max_rel_difference: 0.25 } findings { kind: KIND_SHAPE "
             "name: \"b\" in_a: \"[1]\" in_b: \"[2]\" } num_findings: 2");
 }
 

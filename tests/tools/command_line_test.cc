@@ -42,6 +42,25 @@ TEST(CommandLine, OptionsStandAnywhereBehindTheVerb) {
   EXPECT_THAT(line.paths, ElementsAre("path"));
 }
 
+TEST(CommandLine, ATolerance) {
+  ASSERT_OK_AND_ASSIGN(const CommandLine bits, Parse("diff a b"));
+  EXPECT_FALSE(bits.tolerance.has_value());
+  ASSERT_OK_AND_ASSIGN(const CommandLine line,
+                       Parse("diff a b --rtol 1e-5 --atol=1e-8"));
+  ASSERT_TRUE(line.tolerance.has_value());
+  EXPECT_EQ(line.tolerance->atol, 1e-8);
+  EXPECT_EQ(line.tolerance->rtol, 1e-5);
+  EXPECT_TRUE(line.tolerance->equal_nan);
+  ASSERT_OK_AND_ASSIGN(const CommandLine nan, Parse("diff a b --no-equal-nan"));
+  ASSERT_TRUE(nan.tolerance.has_value());
+  EXPECT_FALSE(nan.tolerance->equal_nan);
+  for (const char* wrong : {"-1", "nan", "inf", "x", ""}) {
+    EXPECT_THAT(Parse(absl::StrCat("diff a b --atol=", wrong)),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("not negative")));
+  }
+}
+
 TEST(CommandLine, TwoDashesEndTheOptions) {
   ASSERT_OK_AND_ASSIGN(const CommandLine line, Parse("inspect -- --json"));
   EXPECT_FALSE(line.json);

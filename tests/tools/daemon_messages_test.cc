@@ -80,6 +80,15 @@ TEST(DaemonMessages, DiffTakesPatternsForBothSidesUnlessNamesChange) {
   EXPECT_EQ(renamed.selection_b().include_size(), 0);
 }
 
+TEST(DaemonMessages, DiffSaysItsTolerance) {
+  EXPECT_FALSE(DiffMessage(Line("diff /a /b")).has_tolerance());
+  const v1::DiffRequest close =
+      DiffMessage(Line("diff /a /b --atol 0 --rtol 0.5 --no-equal-nan"));
+  ASSERT_TRUE(close.has_tolerance());
+  EXPECT_EQ(close.tolerance().rtol(), 0.5);
+  EXPECT_TRUE(close.tolerance().nan_differs());
+}
+
 TEST(DaemonMessages, ReportsComeBackWhole) {
   v1::VerifyReport verify;
   verify.set_format(v1::FORMAT_TORCH);
@@ -96,9 +105,14 @@ TEST(DaemonMessages, ReportsComeBackWhole) {
   v1::DiffReport diff;
   diff.add_findings()->set_kind(v1::DiffFinding::KIND_VALUES);
   diff.mutable_findings(0)->set_max_ulp(9);
+  diff.mutable_findings(0)->set_max_rel_difference(0.5);
+  diff.mutable_findings(0)->add_first_index(3);
+  diff.mutable_findings(0)->add_first_index(17);
   ASSERT_OK_AND_ASSIGN(const DiffReport differs, DiffReportFrom(diff));
   EXPECT_EQ(differs.findings[0].kind, DiffFinding::Kind::kValues);
   EXPECT_EQ(differs.findings[0].difference.max_ulp, 9);
+  EXPECT_EQ(differs.findings[0].difference.max_rel, 0.5);
+  EXPECT_THAT(differs.findings[0].first_index, ElementsAre(3, 17));
 
   v1::ConvertResult result;
   result.set_from(v1::FORMAT_DCP);

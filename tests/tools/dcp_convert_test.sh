@@ -149,6 +149,16 @@ test_verify_finds_a_flipped_bit() {
   said out "CRC-32"
   expect 1 diff golden/train flipped.pt
   said out "values"
+  said out "first at ["
+}
+
+test_diff_within_a_tolerance() {
+  expect 0 consolidate golden/train rough.pt --include 'model.*' --cast bf16
+  expect 0 convert rough.pt close.pt --cast float32
+  expect 1 diff golden/train close.pt --include 'model.*'
+  said out "max rel"
+  expect 0 diff golden/train close.pt --include 'model.*' --rtol 0.01
+  said out "equal within atol 0 and rtol 0.01"
 }
 
 test_exit_codes() {

@@ -106,10 +106,13 @@ TEST(JsonOutput, Diff) {
   values.difference = {.num_different = 2,
                        .first_different = 3,
                        .max_abs = std::numeric_limits<double>::infinity(),
+                       .max_rel = 0.5,
                        .max_ulp = 9};
+  values.first_index = {0, 3};
   report.findings.push_back(values);
-  EXPECT_EQ(Parse(DiffJson("a", "b", report, 1)), Json::parse(R"({
+  EXPECT_EQ(Parse(DiffJson("a", "b", report, {}, 1)), Json::parse(R"({
     "verb": "diff", "version": 1, "a": "a", "b": "b", "equal": false,
+    "tolerance": null,
     "num_tensors_equal": 5, "num_objects_equal": 4, "bytes_compared": 100,
     "containers_skipped": "dcp",
     "seconds": 1.0,
@@ -117,7 +120,11 @@ TEST(JsonOutput, Diff) {
       {"name": "s", "kind": "shape", "in_a": "[2]", "in_b": "[3]"},
       {"name": "v", "kind": "values", "in_a": "", "in_b": "",
        "num_elements": 10, "num_different": 2, "first_different": 3,
-       "max_abs": "inf", "max_ulp": 9}]})"));
+       "first_index": [0, 3], "max_abs": "inf", "max_rel": 0.5,
+       "max_ulp": 9}]})"));
+  EXPECT_EQ(
+      Parse(DiffJson("a", "b", report, Tolerance{.atol = 0.5}, 1))["tolerance"],
+      Json::parse(R"({"atol": 0.5, "rtol": 0.0, "equal_nan": true})"));
 }
 
 TEST(JsonOutput, DiffNamesEveryKind) {
@@ -128,7 +135,7 @@ TEST(JsonOutput, DiffNamesEveryKind) {
     report.findings.push_back(Finding(kind, "x"));
   }
   std::vector<std::string> names;
-  const Json json = Parse(DiffJson("a", "b", report, 0));
+  const Json json = Parse(DiffJson("a", "b", report, {}, 0));
   for (const Json& finding : json["findings"]) {
     names.push_back(finding["kind"]);
   }

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -73,6 +74,54 @@ TEST(Diff, SaysHowFarValuesAre) {
   const DiffFinding one_ulp =
       OnlyDifference(Floats({2}), Floats({std::nextafter(2.0f, 3.0f)}));
   EXPECT_EQ(one_ulp.difference.max_ulp, 1u);
+}
+
+TEST(Diff, ElementsWithinTheToleranceAreEqual) {
+  const TempDir dir;
+  const float nan = std::nanf("");
+  const std::string a = dir.WriteFile(
+      "a.safetensors", SafetensorsBytes({Floats({1, 100, 0, nan})}));
+  const std::string b = dir.WriteFile(
+      "b.safetensors", SafetensorsBytes({Floats({1.5, 101, -0.0f, -nan})}));
+  const auto num_different = [&](std::optional<Tolerance> tolerance) {
+    DiffOptions options;
+    options.tolerance = tolerance;
+    const DiffReport report = Diffed(a, b, std::move(options));
+    if (report.findings.empty()) return uint64_t{0};
+    return report.findings[0].difference.num_different;
+  };
+  EXPECT_EQ(num_different({}), 4u);
+  EXPECT_EQ(num_different(Tolerance{}), 2u);
+  EXPECT_EQ(num_different(Tolerance{.atol = 0.5}), 1u);
+  EXPECT_EQ(num_different(Tolerance{.atol = 0.5, .rtol = 0.01}), 0u);
+  EXPECT_EQ(
+      num_different(Tolerance{.atol = 0.5, .rtol = 0.01, .equal_nan = false}),
+      1u);
+}
+
+TEST(Diff, RefusesATolerance) {
+  for (const Tolerance& tolerance :
+       {Tolerance{.atol = -1}, Tolerance{.rtol = -0.5},
+        Tolerance{.atol = std::nan("")}, Tolerance{.rtol = HUGE_VAL}}) {
+    DiffOptions options;
+    options.tolerance = tolerance;
+    EXPECT_THAT(
+        DiffCheckpoints(Disk(), "a", "b", std::move(options)).status(),
+        StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("tol is")));
+  }
+}
+
+TEST(Diff, SaysWhereTheFirstDifferenceIs) {
+  const SmallTensor a{"w", DType::kUInt8, {2, 3, 2}, std::string(12, 'x')};
+  SmallTensor b = a;
+  b.payload[9] = 'y';
+  b.payload[11] = 'y';
+  const DiffFinding finding = OnlyDifference(a, b);
+  EXPECT_EQ(finding.difference.first_different, 9u);
+  EXPECT_EQ(finding.first_index, (Dims{1, 1, 1}));
+  const DiffFinding scalar = OnlyDifference({"w", DType::kUInt8, {}, "x"},
+                                            {"w", DType::kUInt8, {}, "y"});
+  EXPECT_EQ(scalar.first_index, Dims());
 }
 
 TEST(Diff, ShapesAndTypesDifferBeforeValues) {

@@ -1,5 +1,6 @@
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "dcp/tensor/element.h"
@@ -13,13 +14,21 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 template <typename T>
 ElementDifference Compared(DType dtype, const std::vector<T>& a,
-                           const std::vector<T>& b, uint64_t first_index = 0) {
+                           const std::vector<T>& b, uint64_t first_index = 0,
+                           const std::optional<Tolerance>& tolerance = {}) {
   ElementDifference difference;
   CompareElements(dtype, reinterpret_cast<const uint8_t*>(a.data()),
                   reinterpret_cast<const uint8_t*>(b.data()),
                   a.size() * sizeof(T) / ElementSize(dtype), first_index,
-                  difference);
+                  difference, tolerance);
   return difference;
+}
+
+// How many elements are not within the tolerance.
+template <typename T>
+uint64_t NumOutside(DType dtype, const std::vector<T>& a,
+                    const std::vector<T>& b, const Tolerance& tolerance) {
+  return Compared(dtype, a, b, 0, tolerance).num_different;
 }
 
 TEST(ElementCompare, EqualRunsDoNotDiffer) {
@@ -127,6 +136,80 @@ TEST(ElementCompare, ComplexAndPackedTypesByTheirParts) {
   EXPECT_EQ(packed.max_abs, 2);
   EXPECT_EQ(packed.max_ulp, 3u);
   EXPECT_EQ(Compared<uint8_t>(DType::kFloat8E8M0FNU, {127}, {129}).max_abs, 3);
+}
+
+TEST(ElementCompare, RelativeDifferencesAreThoseToTheSecond) {
+  EXPECT_EQ(Compared<float>(DType::kFloat32, {1, 6}, {2, 4}).max_rel, 0.5);
+  EXPECT_EQ(Compared<float>(DType::kFloat32, {1}, {0}).max_rel, kInfinity);
+  EXPECT_EQ(Compared<float>(DType::kFloat32, {0.0f}, {-0.0f}).max_rel, 0);
+  EXPECT_EQ(Compared<int32_t>(DType::kInt32, {-3}, {-4}).max_rel, 0.25);
+  EXPECT_EQ(Compared<uint8_t>(DType::kFloat4E2M1FNX2, {0x97}, {0x26}).max_rel,
+            1.5);
+}
+
+TEST(ElementCompare, WithinTheToleranceElementsAreEqual) {
+  const std::vector<double> a = {1, 100, 0.0, -8};
+  const std::vector<double> b = {1.5, 101, -0.0, -4};
+  EXPECT_EQ(NumOutside(DType::kFloat64, a, b, {}), 3u);
+  EXPECT_EQ(NumOutside(DType::kFloat64, a, b, {.atol = 0.5}), 2u);
+  EXPECT_EQ(NumOutside(DType::kFloat64, a, b, {.rtol = 0.01}), 2u);
+  EXPECT_EQ(NumOutside(DType::kFloat64, a, b, {.atol = 0.5, .rtol = 0.01}), 1u);
+  // It is B of which rtol is a share.
+  EXPECT_EQ(NumOutside(DType::kFloat64, a, b, {.rtol = 0.5}), 1u);
+  EXPECT_EQ(NumOutside(DType::kFloat64, b, a, {.rtol = 0.5}), 0u);
+  const ElementDifference outside =
+      Compared(DType::kFloat64, a, b, 10, Tolerance{.atol = 0.5});
+  EXPECT_EQ(outside.first_different, 11u);
+  EXPECT_EQ(outside.max_abs, 4);
+  EXPECT_EQ(outside.max_rel, 1);
+}
+
+TEST(ElementCompare, AToleranceKnowsInfinityAndNan) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float infinity = std::numeric_limits<float>::infinity();
+  const Tolerance wide{.atol = 1e300, .rtol = 1};
+  const auto outside = [](float a, float b, const Tolerance& tolerance) {
+    return NumOutside<float>(DType::kFloat32, {a}, {b}, tolerance) == 1;
+  };
+  EXPECT_FALSE(outside(infinity, infinity, wide));
+  EXPECT_TRUE(outside(infinity, -infinity, wide));
+  EXPECT_TRUE(outside(infinity, 1, wide));
+  EXPECT_TRUE(outside(1, infinity, wide));
+  EXPECT_FALSE(outside(nan, -nan, wide));
+  EXPECT_TRUE(outside(nan, 1, wide));
+  const Tolerance strict{.atol = 1, .equal_nan = false};
+  EXPECT_TRUE(outside(nan, nan, strict));
+  EXPECT_FALSE(outside(1, 1, strict));
+}
+
+TEST(ElementCompare, AToleranceIsForEveryType) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(NumOutside<int64_t>(DType::kInt64, {kMost, kMost}, {kMost - 1, 1},
+                                {.atol = 1}),
+            1u);
+  EXPECT_EQ(NumOutside<int64_t>(DType::kInt64, {kMost}, {kMost - 1}, {}), 1u);
+  EXPECT_EQ(NumOutside<uint8_t>(DType::kBool, {0, 1}, {1, 1}, {.atol = 1}), 0u);
+  // Of complex numbers the modulus counts: |3 + 4i| is 5.
+  EXPECT_EQ(NumOutside<float>(DType::kComplex64, {3, 4}, {0, 0}, {.atol = 5}),
+            0u);
+  EXPECT_EQ(NumOutside<float>(DType::kComplex64, {3, 4}, {0, 0}, {.atol = 4}),
+            1u);
+  EXPECT_EQ(NumOutside<uint16_t>(DType::kBFloat16, {0x3f80}, {0x3f81},
+                                 {.rtol = 0.01}),
+            0u);
+  // 6 and -0.5 against 4 and 1; both have to be close.
+  EXPECT_EQ(
+      NumOutside<uint8_t>(DType::kFloat4E2M1FNX2, {0x97}, {0x26}, {.atol = 2}),
+      0u);
+  EXPECT_EQ(NumOutside<uint8_t>(DType::kFloat4E2M1FNX2, {0x97}, {0x26},
+                                {.atol = 1.5}),
+            1u);
+  EXPECT_EQ(
+      NumOutside<uint8_t>(DType::kFloat8E8M0FNU, {127}, {129}, {.atol = 3}),
+      0u);
+  EXPECT_EQ(
+      NumOutside<uint8_t>(DType::kFloat8E8M0FNU, {0xff}, {129}, {.atol = 3}),
+      1u);
 }
 
 }  // namespace
