@@ -1,29 +1,35 @@
 #include "tools/json_output.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "dcp/format/value.h"
 #include "dcp/tensor/box.h"
 #include "nlohmann/json.hpp"
 #include "tools/exit_code.h"
 #include "tools/layout_name.h"
+#include "tools/object_json.h"
 
 namespace dcp::tools {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Longer values are cut, as for people: JSON output is no export of objects.
+// Longer texts of values are cut, as for people; "object" has all of them.
 constexpr size_t kMaxValueBytes = 1000;
 
 std::string Str(absl::string_view text) { return std::string(text); }
 
-std::string Dump(const Json& json) {
+std::string DumpBare(const Json& json) {
   return json.dump(/*indent=*/-1, /*indent_char=*/' ', /*ensure_ascii=*/false,
-                   Json::error_handler_t::replace) +
-         "\n";
+                   Json::error_handler_t::replace);
 }
+
+std::string Dump(const Json& json) { return DumpBare(json) + "\n"; }
 
 Json Header(absl::string_view verb) {
   return Json{{"verb", Str(verb)}, {"version", kJsonVersion}};
@@ -61,12 +67,39 @@ Json TensorJson(const Inspection& inspection, const CheckpointEntry& entry,
   return json;
 }
 
-Json ObjectJson(const Inspection& inspection, size_t index) {
+// One object of the list: its fields, and then "object", which nlohmann's type
+// could not hold, because its integers have any number of digits.
+std::string ObjectLine(const Inspection& inspection, size_t index,
+                       ObjectJsonLimits& left) {
   Json json{{"name", inspection.objects[index]->fqn}, {"value", nullptr}};
   const std::optional<std::string> text =
       ObjectText(inspection, index, kMaxValueBytes);
   if (text.has_value()) json["value"] = *text;
-  return json;
+  // A server tells the text alone.
+  if (inspection.object_texts.has_value()) return DumpBare(json);
+  const ObjectEntry& object = *inspection.objects[index]->object();
+  json["read"] = object.located && object.unreadable.ok();
+  json["unreadable"] = nullptr;
+  if (!object.unreadable.ok()) {
+    json["unreadable"] =
+        Json{{"code", absl::StatusCodeToString(object.unreadable.code())},
+             {"message", Str(object.unreadable.message())}};
+  }
+  const std::string typed = ObjectJson(object, left);
+  left.max_bytes -= std::min(left.max_bytes, typed.size());
+  std::string line = DumpBare(json);
+  line.pop_back();  // the brace
+  return absl::StrCat(line, ",\"object\":", typed, "}");
+}
+
+// The list as text, and what limits it.
+std::string ObjectsText(const Inspection& inspection) {
+  ObjectJsonLimits left;
+  std::vector<std::string> objects;
+  for (size_t i = 0; i < inspection.objects.size(); ++i) {
+    objects.push_back(ObjectLine(inspection, i, left));
+  }
+  return absl::StrCat("[", absl::StrJoin(objects, ","), "]");
 }
 
 // JSON has no infinity: it is the text "inf", and "nan".
@@ -162,11 +195,13 @@ std::string InspectJson(const Inspection& inspection, bool chunks) {
   for (const CheckpointEntry* entry : inspection.tensors) {
     tensors.push_back(TensorJson(inspection, *entry, chunks));
   }
-  Json& objects = json["objects"] = Json::array();
-  for (size_t i = 0; i < inspection.objects.size(); ++i) {
-    objects.push_back(ObjectJson(inspection, i));
-  }
-  return Dump(json);
+  json["objects_note"] = inspection.objects_note;
+  const ObjectJsonLimits limits;
+  json["object_limits"] =
+      Json{{"max_bytes", limits.max_bytes}, {"max_depth", limits.max_depth}};
+  std::string text = DumpBare(json);
+  text.pop_back();  // the brace
+  return absl::StrCat(text, ",\"objects\":", ObjectsText(inspection), "}\n");
 }
 
 std::string VerifyJson(absl::string_view path, const VerifyReport& report,

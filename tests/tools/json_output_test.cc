@@ -47,8 +47,12 @@ TEST(JsonOutput, Inspect) {
        "num_chunks": 2, "layout": "2 x Shard(0)"},
       {"name": "step", "dtype": "int64", "shape": [], "num_bytes": 8,
        "num_chunks": 1, "layout": "whole"}],
-    "objects": [{"name": "lr", "value": "0.5"},
-                {"name": "hidden", "value": null}]})json");
+    "objects_note": "",
+    "object_limits": {"max_bytes": 67108864, "max_depth": 200},
+    "objects": [{"name": "lr", "value": "0.5", "read": true,
+                 "unreadable": null, "object": 0.5},
+                {"name": "hidden", "value": null, "read": false,
+                 "unreadable": null, "object": null}]})json");
   EXPECT_EQ(Parse(InspectJson(inspection, /*chunks=*/false)), want);
 
   const Json with_chunks = Parse(InspectJson(inspection, /*chunks=*/true));
@@ -57,6 +61,21 @@ TEST(JsonOutput, Inspect) {
      "length": 100},
     {"offsets": [2, 0], "sizes": [2, 3], "file": "b", "offset": 0,
      "length": 200}])"));
+}
+
+TEST(JsonOutput, SaysOfAnObjectWhyItIsNotThere) {
+  std::vector<CheckpointEntry> entries = SampleEntries();
+  for (CheckpointEntry& entry : entries) {
+    auto* object = std::get_if<ObjectEntry>(&entry.value);
+    if (object == nullptr || entry.fqn != "lr") continue;
+    object->value = Value();
+    object->unreadable = absl::UnimplementedError("of class my.Config");
+  }
+  const Json json = Parse(InspectJson(InspectEntries(entries, "lr"), false));
+  EXPECT_EQ(json["objects"][0]["read"], false);
+  EXPECT_EQ(json["objects"][0]["unreadable"],
+            Json::parse(R"({"code": "UNIMPLEMENTED",
+                            "message": "of class my.Config"})"));
 }
 
 TEST(JsonOutput, NamesThatAreNotUtf8ArePrintedAllTheSame) {
