@@ -39,11 +39,11 @@ struct LoadOptions {
   std::stop_token stop = {};
   TransferStats* stats = nullptr;
   // Compares what is read with the CRC-32 that the checkpoint has of it, or
-  // with its digest: DataLoss names the tensor. What is read in part only (a
-  // rank's part of a chunk) is not checked.
-  // Off unless asked for: a CRC-32 takes about as long as the one copy that a
-  // load makes (1.0 beside 1.6 GB/s), many times 3 % of a load that the page
-  // cache serves.
+  // with its digest: DataLoss names the tensor. A chunk that several of the
+  // tensors need together is checked, whatever parts they are; what is read in
+  // part only (a rank's part of a chunk) is not.
+  // Off unless asked for: it makes a load that the page cache serves a fifth
+  // longer. See "What a load checks" in the README.
   bool verify = false;
 };
 

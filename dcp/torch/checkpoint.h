@@ -116,11 +116,12 @@ struct TorchLoadOptions {
   // From a daemon: bytes_read have arrived, in num_reads calls.
   TransferStats* stats = nullptr;
   FileSystem* file_system = nullptr;
-  // Compares the tensors that this rank reads whole at once with the CRCs and
-  // digests that the checkpoint has of them, as LoadOptions::verify: an error
-  // names the tensor. Parts of chunks, and what load_from_rank0 reads window by
-  // window, cannot be compared; plain values always are. What comes from a
-  // daemon has CRCs of its own on the way.
+  // Compares what this rank reads with the CRCs and digests that the checkpoint
+  // has of it, as LoadOptions::verify: an error names the tensor. A chunk of
+  // which this rank reads a part only cannot be compared; load_from_rank0 reads
+  // the parts of all ranks and compares them together. Plain values always are.
+  // What comes from a daemon has CRCs of its own on the way. Off by default: it
+  // makes a load out of the page cache a fifth longer.
   bool verify = false;
   // Of a path on a daemon: TLS, token and retries; the token is TESSERA_TOKEN's
   // where there is no file. `address` is for paths without one,

@@ -8,6 +8,8 @@
 #include <chrono>
 #include <csignal>
 #include <cstdint>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -20,6 +22,8 @@
 #include "ATen/ops/zeros.h"
 #include "ATen/ops/zeros_like.h"
 #include "absl/strings/str_cat.h"
+#include "dcp/base/limits.h"
+#include "dcp/torch/export.h"
 #include "fsdp/device_mesh.h"
 #include "fsdp/dtensor.h"
 #include "fsdp/process_group.h"
@@ -348,6 +352,58 @@ TEST(Checkpoint, OverwritesOnlyWhenAllowed) {
   StateDict state{{"a", 0}};
   ASSERT_OK(load(state, dir.Join("c")));
   EXPECT_EQ(*state.find("a")->get_if<int64_t>(), 3);
+}
+
+// Larger than any window, in several reads.
+at::Tensor LargeWhole() {
+  return at::arange(1500 * 1000, at::kFloat).view({1500, 1000});
+}
+
+// Flips a bit of an element in the middle of LargeWhole(), which the file has.
+void FlipBit(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::string bytes{std::istreambuf_iterator<char>(in), {}};
+  const float element = 1500 * 500;
+  const size_t place =
+      bytes.find(std::string(reinterpret_cast<const char*>(&element), 4));
+  ASSERT_NE(place, std::string::npos) << path;
+  bytes[place] = static_cast<char>(bytes[place] ^ 1);
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
+// Whatever the ranks want of it, together they want all.
+TEST(Checkpoint, FromRank0ATensorIsCheckedAcrossItsWindows) {
+  RunRanks(2, [] {
+    fsdp::init_process_group();
+    const DeviceMesh mesh = fsdp::init_device_mesh("cpu", {2});
+    const std::string dcp = SharedDir() + "/c";
+    const std::string file = SharedDir() + "/c.pt";
+    const auto load_as = [&](const std::string& path,
+                             const Placements& placements, bool verify) {
+      StateDict state{
+          {"large", Placed(at::zeros({1500, 1000}), mesh, placements)}};
+      return load_from_rank0(
+          state, path, {.memory_bytes = kMinMemoryBytes, .verify = verify});
+    };
+    ASSERT_OK(
+        save({{"large", Placed(LargeWhole(), mesh, {Replicate()})}}, dcp));
+    ASSERT_OK(export_full(dcp, file));
+    EXPECT_OK(load_as(dcp, {Shard(1)}, /*verify=*/true));
+    if (fsdp::get_rank() == 0) {
+      FlipBit(dcp + "/__0_0.distcp");
+      FlipBit(file);
+    }
+    fsdp::world_group()->barrier()->wait();
+    for (const std::string& path : {dcp, file}) {
+      for (const auto& placement : std::vector<fsdp::Placement>{
+               Shard(0), Shard(1), Replicate()}) {
+        EXPECT_THAT(load_as(path, {placement}, /*verify=*/true),
+                    StatusIs(absl::StatusCode::kDataLoss,
+                             AllOf(HasSubstr("large"), HasSubstr("damaged"))));
+        EXPECT_OK(load_as(path, {placement}, /*verify=*/false));
+      }
+    }
+  });
 }
 
 TEST(Checkpoint, RefusesPartialValues) {
