@@ -136,9 +136,28 @@ FsdpParam::~FsdpParam() {
   }
 }
 
+void FsdpParam::KeepAs(at::Tensor stored) {
+  own_dtype_ = leaf_.scalar_type();
+  orig_dtype_ = stored.scalar_type();
+  stored_ = std::move(stored);
+}
+
+c10::ScalarType FsdpParam::GatheredDtypeOf(c10::ScalarType shard_dtype) const {
+  return group_->config().mp_policy.param_dtype.value_or(
+      own_dtype_.value_or(shard_dtype));
+}
+
+std::vector<int64_t> FsdpParam::unsharded_sizes() const {
+  if (is_stored()) return leaf_.sizes().vec();
+  std::vector<int64_t> sizes = geometry_.sizes;
+  sizes[geometry_.dim] = geometry_.world * geometry_.chunk();
+  return sizes;
+}
+
 void FsdpParam::Attach(at::Tensor shard, std::shared_ptr<FsdpState> owner) {
   torch::autograd::impl::add_hook(
       shard, std::make_unique<StateOwner>(std::move(owner), this));
+  stored_ = at::Tensor();
   shard_.emplace(shard.getIntrusivePtr());
   shard_impl_ = shard.unsafeGetTensorImpl();
   requires_grad_ = shard.requires_grad();
@@ -208,6 +227,10 @@ void FsdpParam::AgreeOnRequiresGrad() {
       leaf_.requires_grad() == requires_grad_) {
     return;
   }
+  TORCH_CHECK(requires_grad_ || !is_stored(), "fsdp: the parameter '", name_,
+              "' was unfrozen, but it is kept in another form "
+              "(AllGatherExtension::store), which cannot be trained; train an "
+              "adapter beside it");
   requires_grad_ = !requires_grad_;
   held.set_requires_grad(requires_grad_);
   leaf_.set_requires_grad(requires_grad_);
@@ -268,12 +291,11 @@ void FsdpParam::ResetLeaf(c10::Device device, c10::ScalarType dtype) {
   DropGradientNotice();
   storage_ = c10::make_intrusive<ManagedStorage>(
       this, device,
-      static_cast<size_t>(geometry_.gathered_numel()) *
-          c10::elementSize(dtype));
+      static_cast<size_t>(unsharded_numel()) * c10::elementSize(dtype));
   at::Tensor data = at::empty({0}, at::TensorOptions(dtype).device(device));
   data.unsafeGetTensorImpl()->set_storage_keep_dtype(
       c10::Storage(c10::intrusive_ptr<c10::StorageImpl>(storage_)));
-  data.unsafeGetTensorImpl()->set_sizes_contiguous(geometry_.sizes);
+  data.unsafeGetTensorImpl()->set_sizes_contiguous(leaf_.sizes());
   if (leaf_.device() != device) {
     leaf_.unsafeGetTensorImpl()->_change_backend_component_keys(device);
   }
@@ -285,15 +307,14 @@ void FsdpParam::ResetLeaf(c10::Device device, c10::ScalarType dtype) {
 }
 
 size_t FsdpParam::unsharded_bytes() const {
-  return static_cast<size_t>(geometry_.gathered_numel()) * leaf_.element_size();
+  return static_cast<size_t>(unsharded_numel()) * leaf_.element_size();
 }
 
 at::Tensor FsdpParam::FlatUnsharded() const {
   at::Tensor flat = at::empty({0}, leaf_.options().requires_grad(false));
   flat.unsafeGetTensorImpl()->set_storage_keep_dtype(
       c10::Storage(c10::intrusive_ptr<c10::StorageImpl>(storage_)));
-  flat.unsafeGetTensorImpl()->set_sizes_contiguous(
-      {geometry_.gathered_numel()});
+  flat.unsafeGetTensorImpl()->set_sizes_contiguous({unsharded_numel()});
   return flat;
 }
 

@@ -75,6 +75,15 @@ class FsdpParam {
   FsdpParam(const FsdpParam&) = delete;
   FsdpParam& operator=(const FsdpParam&) = delete;
 
+  // Before Attach: `stored`, which `geometry` cuts, is what ranks keep of the
+  // leaf; see AllGatherExtension::store.
+  void KeepAs(at::Tensor stored);
+  bool is_stored() const { return own_dtype_.has_value(); }
+  // What is cut into shards; until Attach.
+  const at::Tensor& whole() const {
+    return stored_.defined() ? stored_ : leaf_;
+  }
+
   // Makes `shard` this rank's leaf: puts it into the registry, empties the
   // unsharded leaf and tags it. `owner` lives as long as the shard.
   void Attach(at::Tensor shard, std::shared_ptr<FsdpState> owner);
@@ -101,6 +110,8 @@ class FsdpParam {
   // Dtype of the shard, and of the gathered parameter.
   c10::ScalarType orig_dtype() const { return orig_dtype_; }
   c10::ScalarType gathered_dtype() const { return leaf_.scalar_type(); }
+  // What the gathered parameter is to have for shards of this dtype.
+  c10::ScalarType GatheredDtypeOf(c10::ScalarType shard_dtype) const;
   // What activations are cast to; absent: they are left alone.
   std::optional<c10::ScalarType> input_dtype() const { return input_dtype_; }
   bool IsBuffer(const at::Tensor& tensor) const;
@@ -134,6 +145,12 @@ class FsdpParam {
   void OnGradientNoticeRead(const std::string& op);
   void DropGradientNotice();
 
+  // Elements of the gathered parameter, with its padding.
+  int64_t unsharded_numel() const {
+    return is_stored() ? leaf_.numel() : geometry_.gathered_numel();
+  }
+  // Their sizes, as an all-gather extension fills them.
+  std::vector<int64_t> unsharded_sizes() const;
   // Puts the leaf on `device` in `dtype`, without data.
   void ResetLeaf(c10::Device device, c10::ScalarType dtype);
   ManagedStorage& storage() const { return *storage_; }
@@ -200,6 +217,10 @@ class FsdpParam {
   uint32_t remembered_version_ = 0;
   bool in_container_ = false;
   bool requires_grad_ = true;  // as member and registry agreed
+  // Of what is stored in another form: the dtype that it had, and until Attach
+  // the whole of that form.
+  std::optional<c10::ScalarType> own_dtype_;
+  at::Tensor stored_;
   at::Tensor padded_shard_;
   at::Tensor gradient_notice_;  // made once
   c10::intrusive_ptr<ManagedStorage> storage_;

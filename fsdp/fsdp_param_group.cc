@@ -117,13 +117,13 @@ void FsdpParamGroup::Shard(std::vector<std::unique_ptr<FsdpParam>> params,
     at::Tensor shard = padded.view(geometry.padded_sizes())
                            .narrow(geometry.dim, 0, geometry.local_size());
     if (!meta) {
-      shard.copy_(param.leaf().narrow(geometry.dim, geometry.local_begin(),
-                                      geometry.local_size()));
+      shard.copy_(param.whole().narrow(geometry.dim, geometry.local_begin(),
+                                       geometry.local_size()));
     }
     shard.set_requires_grad(param.leaf().requires_grad());
     param.Attach(std::move(shard), owner);
     param.ResetLeaf(meta ? c10::Device(c10::kMeta) : config_.device,
-                    config_.mp_policy.param_dtype.value_or(dtypes[i]));
+                    param.GatheredDtypeOf(dtypes[i]));
   }
 }
 
@@ -143,6 +143,14 @@ void FsdpParamGroup::RefreshShards() {
                 ", but this rank's part has the shape ",
                 c10::IntArrayRef(param->geometry().local_sizes()),
                 ". To load a whole tensor, use fsdp::distribute_tensor");
+    TORCH_CHECK(
+        !param->is_stored() || shard.scalar_type() == param->orig_dtype(),
+        "fsdp: the shard of '", param->name(), "' became ", shard.scalar_type(),
+        ", but it is kept in another form (AllGatherExtension::store), "
+        "as ",
+        param->orig_dtype(),
+        "; to() may change its device, and the model's dtype is chosen "
+        "before fully_shard");
     held.push_back(shard.detach());
     dtypes.push_back(shard.scalar_type());
   }
@@ -166,8 +174,7 @@ void FsdpParamGroup::RefreshShards() {
           .copy_(held[i]);
     }
     param.BindShard(padded);
-    const c10::ScalarType gathered =
-        config_.mp_policy.param_dtype.value_or(dtypes[i]);
+    const c10::ScalarType gathered = param.GatheredDtypeOf(dtypes[i]);
     const c10::Device computes = device.is_meta() ? device : config_.device;
     if (param.leaf().device() != computes ||
         param.gathered_dtype() != gathered) {
@@ -443,6 +450,10 @@ void FsdpParamGroup::CheckLoadedShardsDiffer() {
   for (const auto& param : params_) {
     const ShardGeometry& geometry = param->geometry();
     if (!std::exchange(param->loaded, false) || geometry.dim != 0) continue;
+    // What is stored in another form may end within a rank's part.
+    if (param->unsharded_numel() % (geometry.world * geometry.chunk()) != 0) {
+      continue;
+    }
     // Without the padded ones.
     const int64_t num_parts =
         geometry.sizes[0] / std::max<int64_t>(1, geometry.chunk());
@@ -505,10 +516,9 @@ void FsdpParamGroup::CopyOutExtension(
             .view(input.scalar_type())
             .view(sizes));
   }
-  std::vector<int64_t> padded = geometry.sizes;
-  padded[geometry.dim] = geometry.world * geometry.chunk();
-  param.extension()->post_all_gather(outputs, inputs.metadata,
-                                     param.FlatUnsharded().view(padded));
+  param.extension()->post_all_gather(
+      outputs, inputs.metadata,
+      param.FlatUnsharded().view(param.unsharded_sizes()));
 }
 
 // One rank alone computes with its shards where they are.

@@ -22,10 +22,11 @@ struct Managed {
   struct Param {
     at::Tensor tensor;
     std::string name;  // below the call's module, for errors
-    std::vector<FsdpParam::Slot> slots;
-    ShardGeometry geometry;
-    std::optional<DTensorSpec> spec;  // set when planned
-    std::optional<AllGatherExtension> extension;
+    std::vector<FsdpParam::Slot> slots = {};
+    ShardGeometry geometry = {};
+    std::optional<DTensorSpec> spec = {};  // set when planned
+    std::optional<AllGatherExtension> extension = {};
+    at::Tensor stored = {};  // what is cut in its place; undefined: itself
   };
   std::vector<Param> params;
   std::vector<at::Tensor> buffers;
@@ -153,7 +154,8 @@ class Collector {
         "both in one call");
     const auto [found, is_new] = index_.try_emplace(
         tensor.unsafeGetTensorImpl(), managed_.params.size());
-    if (is_new) managed_.params.push_back({tensor, full_name, {}, {}, {}, {}});
+    if (is_new)
+      managed_.params.push_back({.tensor = tensor, .name = full_name});
     managed_.params[found->second].slots.push_back({&module, name});
   }
 
@@ -271,6 +273,38 @@ DTensorSpec PlanSpec(const Managed::Param& param, const DeviceMesh& mesh,
   return spec;
 }
 
+// What extension->store makes of the parameter, and how that is cut.
+void PlanStored(Managed::Param& param, const DeviceMesh& mesh,
+                const FullyShardOptions& options) {
+  TORCH_CHECK_VALUE(!param.tensor.requires_grad(), "fully_shard: '", param.name,
+                    "' is to be kept in another form (AllGatherExtension::"
+                    "store) but requires grad; call requires_grad_(false) on "
+                    "it first");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !TensorParallelSpec(param, mesh, options).has_value(), "fully_shard: '",
+      param.name,
+      "' is to be kept in another form (AllGatherExtension::store), which "
+      "cannot be combined with tensor parallelism");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      options.reshard_after_forward.as_num_ranks() == nullptr,
+      "fully_shard: reshard_after_forward as a number of ranks cannot be "
+      "combined with AllGatherExtension::store, which '",
+      param.name, "' has");
+  const c10::NoGradGuard no_grad;
+  Managed::Param rows = {.tensor = param.extension->store(param.tensor),
+                         .name = param.name};
+  TORCH_CHECK_VALUE(
+      rows.tensor.dim() > 0 && rows.tensor.is_contiguous() &&
+          rows.tensor.is_meta() == param.tensor.is_meta(),
+      "fully_shard: AllGatherExtension::store of '", param.name,
+      "' must give a contiguous tensor with a dimension, on the same device");
+  FullyShardOptions by_rows;
+  rows.geometry = PlanShard(rows, mesh, by_rows);
+  param.spec = PlanSpec(rows, mesh, by_rows);
+  param.geometry = std::move(rows.geometry);
+  param.stored = std::move(rows.tensor);
+}
+
 Managed Collect(const std::vector<ModulePtr>& modules, const DeviceMesh& mesh,
                 const FullyShardOptions& options) {
   Collector collector(options);
@@ -293,6 +327,9 @@ Managed Collect(const std::vector<ModulePtr>& modules, const DeviceMesh& mesh,
                                          param.extension->post_all_gather),
         "fully_shard: the all-gather extension of '", param.name,
         "' must have both of its functions");
+    if (param.extension.has_value() && param.extension->store) {
+      PlanStored(param, mesh, options);
+    }
   }
   return managed;
 }
@@ -360,6 +397,7 @@ std::unique_ptr<FsdpParamGroup> MakeGroup(FsdpState& state, Managed managed,
         group.get(), std::move(param.tensor), std::move(param.slots),
         std::move(param.geometry), *std::move(param.spec)));
     params.back()->set_name(param.name);
+    if (param.stored.defined()) params.back()->KeepAs(std::move(param.stored));
     params.back()->extension() = std::move(param.extension);
   }
   group->Shard(std::move(params), managed.buffers, state.shared_from_this());

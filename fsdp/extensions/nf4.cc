@@ -5,9 +5,12 @@
 #include <vector>
 
 #include "ATen/ops/bucketize.h"
+#include "ATen/ops/cat.h"
+#include "ATen/ops/empty.h"
 #include "ATen/ops/stack.h"
 #include "ATen/ops/tensor.h"
 #include "c10/util/Exception.h"
+#include "c10/util/accumulate.h"
 #include "fsdp/extensions/join_shards.h"
 
 namespace fsdp {
@@ -53,6 +56,26 @@ AllGatherExtension::Inputs PreAllGather(
           .metadata = {SizesAsMetadata(shard)}};
 }
 
+// Blocks travel as they are kept.
+AllGatherExtension::Inputs GatherBlocks(
+    const at::Tensor& shard, const AllGatherExtension::Context& /*context*/) {
+  return {.tensors = {shard}, .metadata = {}};
+}
+
+void UnpackBlocks(const std::vector<at::Tensor>& outputs,
+                  const std::vector<at::Tensor>& /*metadata*/, at::Tensor dst) {
+  dst.copy_(unpack_nf4(outputs[0], dst.sizes(), dst.scalar_type()));
+}
+
+void CheckFrozen(const at::Tensor& parameter) {
+  TORCH_CHECK_VALUE(c10::isFloatingType(parameter.scalar_type()),
+                    "NF4 of a parameter of ", parameter.scalar_type());
+  TORCH_CHECK_VALUE(!parameter.requires_grad(), "NF4 of a parameter of shape ",
+                    parameter.sizes(),
+                    " that requires grad; NF4 is for frozen weights: call "
+                    "requires_grad_(false) on it");
+}
+
 void PostAllGather(const std::vector<at::Tensor>& outputs,
                    const std::vector<at::Tensor>& metadata, at::Tensor dst) {
   const int64_t shard_numel = metadata[0].prod().item<int64_t>();
@@ -81,7 +104,8 @@ Nf4Tensor quantize_nf4(const at::Tensor& tensor) {
   absmax.masked_fill_(absmax.isinf(), NAN);
   const at::Tensor factors = absmax.masked_fill(absmax == 0, 1).unsqueeze(1);
   const at::Tensor codes =
-      at::bucketize(blocks / factors, Boundaries(tensor.device()))
+      at::bucketize(blocks / factors, Boundaries(tensor.device()),
+                    /*out_int32=*/true)
           .to(at::kByte)
           .view({-1, 2});
   return {.codes = codes.select(1, 0) * 16 + codes.select(1, 1),
@@ -108,14 +132,42 @@ at::Tensor dequantize_nf4(const Nf4Tensor& quantized, int64_t numel,
       .to(dtype);
 }
 
+at::Tensor pack_nf4(const at::Tensor& tensor) {
+  if (tensor.is_meta()) {
+    return at::empty({NumBlocks(tensor.numel()), kNf4BlockBytes},
+                     tensor.options().dtype(at::kByte));
+  }
+  const Nf4Tensor quantized = quantize_nf4(tensor);
+  return at::cat({quantized.codes.view({-1, kNf4BlockElements / 2}),
+                  quantized.absmax.view({-1, 1}).view(at::kByte)},
+                 1);
+}
+
+at::Tensor unpack_nf4(const at::Tensor& packed, at::IntArrayRef sizes,
+                      c10::ScalarType dtype) {
+  TORCH_CHECK_VALUE(packed.scalar_type() == at::kByte && packed.dim() == 2 &&
+                        packed.size(1) == kNf4BlockBytes,
+                    "unpack_nf4 of a ", packed.scalar_type(), " tensor of ",
+                    packed.sizes(), "; blocks are uint8 [blocks, ",
+                    kNf4BlockBytes, "]");
+  const int64_t code_bytes = kNf4BlockElements / 2;
+  const at::Tensor absmax =
+      packed.narrow(1, code_bytes, kNf4BlockBytes - code_bytes).contiguous();
+  return dequantize_nf4({.codes = packed.narrow(1, 0, code_bytes).reshape({-1}),
+                         .absmax = absmax.view(at::kFloat).view({-1})},
+                        c10::multiply_integers(sizes), dtype)
+      .view(sizes);
+}
+
+AllGatherExtension nf4_storage(const at::Tensor& parameter) {
+  CheckFrozen(parameter);
+  return {.pre_all_gather = GatherBlocks,
+          .post_all_gather = UnpackBlocks,
+          .store = pack_nf4};
+}
+
 AllGatherExtension nf4_all_gather(const at::Tensor& parameter) {
-  TORCH_CHECK_VALUE(c10::isFloatingType(parameter.scalar_type()),
-                    "an NF4 gather of a parameter of ",
-                    parameter.scalar_type());
-  TORCH_CHECK_VALUE(!parameter.requires_grad(),
-                    "an NF4 gather of a parameter of shape ", parameter.sizes(),
-                    " that requires grad; NF4 is for frozen weights: call "
-                    "requires_grad_(false) on it");
+  CheckFrozen(parameter);
   return {.pre_all_gather = PreAllGather, .post_all_gather = PostAllGather};
 }
 

@@ -1,11 +1,18 @@
-// A frozen weight that travels in four bits, as QLoRA stores its base model:
-// blocks of 64 elements, each a code of NF4 (16 quantiles of the normal
-// distribution) times the largest magnitude of its block. The shard stays in
-// full precision on its rank and is quantized for each gather, which moves 4.5
-// bits per element: the code, and a float32 for each block. Blocks are cut
-// along the shard's memory, from its first element, so they depend on the
-// number of ranks; the last one of a shard may be short. One rank alone gathers
-// nothing, so there nothing is rounded.
+// A frozen weight in four bits, as QLoRA stores its base model: blocks of 64
+// elements, each a code of NF4 (16 quantiles of the normal distribution) times
+// the largest magnitude of its block. That is 4.5 bits per element: the code,
+// and a float32 for each block. Two ways to have it:
+//   - nf4_storage: it is kept so, and travels so. fully_shard quantizes the
+//     whole parameter once; each rank keeps its share of the blocks, whatever
+//     the number of ranks, and a gather makes the parameter of them in the
+//     dtype that is computed in. What module->parameters() and a checkpoint
+//     have is the blocks: uint8 [number of blocks, 36], as pack_nf4 makes them,
+//     which load on any number of ranks, bit for bit. Weights are in the model
+//     before fully_shard is called, or come from such a checkpoint.
+//   - nf4_all_gather: it travels so. The shard stays in full precision on its
+//     rank and is quantized for each gather. Blocks are cut along the shard's
+//     memory, from its first element, so they depend on the number of ranks;
+//     the last one of a shard may be short. Checkpoints have the parameter.
 //
 // Error. An element of a block whose largest magnitude is m comes back with an
 // error of at most 0.152 m (half of the widest gap between codes), before the
@@ -23,6 +30,9 @@
 namespace fsdp {
 
 inline constexpr int64_t kNf4BlockElements = 64;
+// 32 bytes of codes, the even element in the high bits; the float32 that they
+// are multiplied by.
+inline constexpr int64_t kNf4BlockBytes = 36;
 
 struct Nf4Tensor {
   at::Tensor codes;   // uint8 [blocks * 32], the even element in the high bits
@@ -30,9 +40,19 @@ struct Nf4Tensor {
 };
 
 // For FullyShardOptions::all_gather_extension_fn, with the parameter that it
-// is given. Throws c10::ValueError for one that requires grad: training what is
+// is given. Throw c10::ValueError for one that requires grad: training what is
 // rounded to 16 values would lose every small step.
+AllGatherExtension nf4_storage(const at::Tensor& parameter);
 AllGatherExtension nf4_all_gather(const at::Tensor& parameter);
+
+// The blocks of a tensor of any shape, read in row-major order; the last one is
+// filled up with zeros. uint8 [blocks, kNf4BlockBytes], on the tensor's device;
+// of a meta tensor, sizes alone.
+at::Tensor pack_nf4(const at::Tensor& tensor);
+// And back. Throws c10::ValueError for what cannot be blocks of that many
+// elements.
+at::Tensor unpack_nf4(const at::Tensor& packed, at::IntArrayRef sizes,
+                      c10::ScalarType dtype);
 
 // Of any shape; read in row-major order.
 Nf4Tensor quantize_nf4(const at::Tensor& tensor);

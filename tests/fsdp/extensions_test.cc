@@ -6,6 +6,7 @@
 
 #include "ATen/ops/arange.h"
 #include "ATen/ops/cat.h"
+#include "ATen/ops/empty.h"
 #include "ATen/ops/full.h"
 #include "ATen/ops/linspace.h"
 #include "ATen/ops/randn.h"
@@ -18,20 +19,23 @@
 #include "fsdp/fully_shard.h"
 #include "fsdp/mesh_collectives.h"
 #include "fsdp/process_group.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/fsdp/mlp.h"
 #include "tests/testing/counting_backend.h"
 #include "tests/testing/ranks.h"
-#include "torch/nn/modules/linear.h"
-#include "torch/nn/pimpl.h"
 #include "torch/optim/sgd.h"
 #include "torch/utils.h"
 
 namespace fsdp {
 namespace {
 
+using testing::BatchOf;
 using testing::Count;
 using testing::CountingBackend;
+using testing::Mlp;
 using testing::RunRanks;
+using testing::TrainSharded;
 
 TEST(Float8, ErrorIsWithinTheBound) {
   torch::manual_seed(1);
@@ -214,25 +218,6 @@ TEST(Nf4, GathersShardsWhoseLastBlockIsShort) {
   });
 }
 
-// Two layers, whose rows no number of ranks divides, and biases that travel as
-// they are.
-struct MlpImpl : torch::nn::Module {
-  MlpImpl() {
-    torch::manual_seed(7);
-    up = register_module("up", torch::nn::Linear(30, 67));
-    down = register_module("down", torch::nn::Linear(67, 5));
-  }
-  at::Tensor forward(const at::Tensor& x) { return down(up(x).relu()); }
-  torch::nn::Linear up{nullptr}, down{nullptr};
-};
-TORCH_MODULE(Mlp);
-
-// Batch of a step over all ranks.
-at::Tensor BatchOf(int64_t step) {
-  torch::manual_seed(static_cast<uint64_t>(100 + step));
-  return at::randn({12, 30});
-}
-
 FullyShardOptions OptionsFor(const DeviceMesh& mesh, bool is_nf4,
                              bool reshard_after_forward) {
   FullyShardOptions options;
@@ -277,25 +262,6 @@ std::vector<double> TrainWithRoundedWeights(Mlp& model, int steps) {
     for (auto& item : model->named_parameters()) {
       item.value().sub_(grads[item.key()].grad(), 0.5);
     }
-  }
-  return losses;
-}
-
-// The same steps under fully_shard; losses averaged over the ranks.
-std::vector<double> TrainSharded(Mlp& model, int steps) {
-  torch::optim::SGD optimizer(model->parameters(),
-                              torch::optim::SGDOptions(0.5));
-  std::vector<double> losses;
-  const int64_t world = get_world_size();
-  for (int64_t step = 0; step < steps; ++step) {
-    optimizer.zero_grad();
-    const at::Tensor mine = BatchOf(step).chunk(world)[get_rank()];
-    const at::Tensor loss = model->forward(mine).square().mean();
-    loss.backward();
-    optimizer.step();
-    at::Tensor sum = loss.detach().clone();
-    AllReduce(sum, ReduceOp::kAvg, world_group());
-    losses.push_back(sum.item<double>());
   }
   return losses;
 }
@@ -404,6 +370,31 @@ TEST(Nf4, FreezesTheBaseAndTrainsTheRest) {
     const DTensor weight = *dtensor_of(model->named_parameters()["up.weight"]);
     EXPECT_TRUE(weight.full_tensor().equal(untouched->up->weight));
   });
+}
+
+TEST(Nf4, BlocksAreThoseOfTheWholeTensor) {
+  torch::manual_seed(1);
+  const at::Tensor x = at::randn({9, 30});  // 5 blocks, the last one short
+  const at::Tensor packed = pack_nf4(x);
+  EXPECT_EQ(packed.scalar_type(), at::kByte);
+  EXPECT_EQ(packed.sizes(), (at::IntArrayRef{5, kNf4BlockBytes}));
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    EXPECT_TRUE(
+        unpack_nf4(packed, x.sizes(), dtype)
+            .equal(dequantize_nf4(quantize_nf4(x), 270, dtype).view({9, 30})));
+  }
+  EXPECT_EQ(pack_nf4(at::empty({9, 30}, at::kMeta)).sizes(), packed.sizes());
+  EXPECT_EQ(unpack_nf4(pack_nf4(at::zeros({0})), {0}, at::kFloat).numel(), 0);
+  EXPECT_THAT(
+      [&] {
+        unpack_nf4(packed, {9, 40}, at::kFloat);
+      },
+      ::testing::Throws<c10::ValueError>());
+  EXPECT_THAT(
+      [&] {
+        unpack_nf4(packed.t(), {9, 30}, at::kFloat);
+      },
+      ::testing::Throws<c10::ValueError>());
 }
 
 }  // namespace
