@@ -93,16 +93,27 @@ void NoteWritten(const ShardArgument& shard) {
   }
 }
 
-// torch::load: set_(shard, what the file has).
-void NoteLoaded(const ShardArgument& shard, const at::Tensor& source) {
+// What torch::load does with what the file has: set_ where that is on the
+// shard's device, else set_data, which asks this question first.
+bool ReplacesShard(const std::string& name) {
+  return name == "aten::set_" ||
+         name == "aten::_has_compatible_shallow_copy_type";
+}
+
+void NoteLoaded(const ShardArgument& shard, const at::Tensor& source,
+                const std::string& schema_name) {
   FsdpParam* param = shard.param();
-  if (param == nullptr) return;
+  // Module::to gives a shard's own place another shard.
+  if (param == nullptr || !source.defined() || HasLazyKey(source)) return;
   const std::vector<int64_t> local = param->geometry().local_sizes();
   TORCH_CHECK(source.sizes() == local, "fsdp: the shard of '", param->name(),
               "' was to be replaced by a tensor of shape ", source.sizes(),
               ", but this rank's part has the shape ", c10::IntArrayRef(local),
               ". To load a whole tensor, use fsdp::distribute_tensor");
-  param->loaded = true;
+  // Within a device set_data is the program's own doing.
+  if (schema_name == "aten::set_" || source.device() != shard.tensor.device()) {
+    param->loaded = true;
+  }
 }
 
 bool IsElementwise(const std::string& name) {
@@ -224,12 +235,14 @@ bool ResolveShards(const c10::FunctionSchema& schema, torch::jit::Stack& stack,
   const Arguments arguments = Collect(schema, stack, begin);
   if (arguments.shards.empty()) return false;
   const std::string& name = schema.name();
+  const bool replaces = ReplacesShard(name) && schema.arguments().size() > 1 &&
+                        stack[begin + 1].isTensor();
   bool writes = false;
   for (const ShardArgument& shard : arguments.shards) {
-    if (!shard.is_written) continue;
-    if (name == "aten::set_" && arguments.others.size() == 1) {
-      NoteLoaded(shard, arguments.others.front());
+    if (replaces && shard.argument == 0) {
+      NoteLoaded(shard, stack[begin + 1].toTensor(), name);
     }
+    if (!shard.is_written) continue;
     NoteWritten(shard);
     writes = true;
   }

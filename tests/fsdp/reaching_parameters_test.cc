@@ -256,6 +256,39 @@ TEST(ChangesOfShards, OfOneRanksFileAreRefused) {
   });
 }
 
+// The ways in which torch::load puts a tensor into a shard's place: set_, and
+// set_data where it lies on another device.
+TEST(ChangesOfShards, WholeTensorsAreRefusedAtTheCall) {
+  RunRanks(2, [] {
+    StartRank();
+    Linear model(6, 6), on_meta{nullptr};
+    {
+      const MetaDeviceGuard guard;
+      on_meta = Linear(6, 6);
+    }
+    fully_shard(model);
+    fully_shard(on_meta);
+    const Tensor weight = model->parameters()[0].detach().clone();
+    const torch::NoGradGuard no_grad;
+    for (const Tensor& source : {torch::ones({6, 6}), torch::tensor(1.0)}) {
+      for (const bool by_set : {true, false}) {
+        EXPECT_THAT(ErrorOf([&] {
+                      Tensor shard = model->parameters()[0];
+                      by_set ? void(shard.set_(source))
+                             : shard.set_data(source);
+                    }),
+                    AllOf(HasSubstr("the shard of 'weight' was to be replaced"),
+                          HasSubstr("has the shape [3, 6]")));
+      }
+      EXPECT_THAT(ErrorOf([&] { on_meta->parameters()[0].set_data(source); }),
+                  HasSubstr("the shard of 'weight' was to be replaced"));
+    }
+    EXPECT_TRUE(model->parameters()[0].equal(weight));
+    model->parameters()[0].set_data(weight * 2);
+    EXPECT_TRUE(model(torch::ones({1, 6})).defined());
+  });
+}
+
 // ---- Freezing and unfreezing ------------------------------------------------
 
 TEST(Freezing, ByMemberOrByRegistryIsSeenByTheNextForward) {
