@@ -10,6 +10,7 @@
 #include "dcp/base/error_side.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
+#include "proto/error_detail.h"
 #include "proto/utf8.h"
 
 namespace dcp {
@@ -24,6 +25,13 @@ constexpr absl::string_view kRetryPayloadType = "tessera/retry-after-ms";
 constexpr size_t kMaxMessageCost = 5120;
 // Of one field of the place.
 constexpr size_t kMaxPlaceBytes = 256;
+// Of one text of the metadata, or of the field that is to blame, and how many
+// there may be.
+constexpr size_t kMaxDetailBytes = 128;
+constexpr int kMaxDetails = 3;
+
+// When nobody says when to try again.
+constexpr int64_t kRetryAfterMs = 1000;
 
 // Beyond this nobody waits; also keeps a hostile server's number in range.
 constexpr int64_t kMaxRetryAfterMs = int64_t{24} * 3600 * 1000;
@@ -59,11 +67,52 @@ constexpr PlaceField kPlaceFields[] = {
     {"offset", &ErrorPlace::offset},
 };
 
+// Of an error that no one has given a reason: those of the checkpoint itself,
+// which come from code that knows nothing of an API.
+std::string ImpliedReason(const absl::Status& status) {
+  const ErrorPlace place = PlaceOf(status);
+  const bool written = SideOf(status) == ErrorSide::kDestination;
+  const bool read = !written && place != ErrorPlace();
+  const auto name = [](ErrorReason reason) {
+    return tessera::v1::ErrorReason_Name(reason);
+  };
+  switch (status.code()) {
+    case absl::StatusCode::kNotFound:
+      if (!read) break;
+      return name(place.file.empty() ? ErrorReason::CHECKPOINT_NOT_FOUND
+                                     : ErrorReason::FILE_NOT_FOUND);
+    case absl::StatusCode::kDataLoss:
+      if (read) return name(ErrorReason::CHECKPOINT_DAMAGED);
+      break;
+    case absl::StatusCode::kUnavailable:
+      if (read) return name(ErrorReason::CHECKPOINT_UNAVAILABLE);
+      break;
+    case absl::StatusCode::kUnimplemented:
+      if (read) return name(ErrorReason::CHECKPOINT_UNSUPPORTED);
+      break;
+    case absl::StatusCode::kAlreadyExists:
+      if (written) return name(ErrorReason::DESTINATION_EXISTS);
+      break;
+    case absl::StatusCode::kResourceExhausted:
+      if (written) return name(ErrorReason::DESTINATION_FULL);
+      break;
+    default:
+      break;
+  }
+  return absl::StatusCodeToString(status.code());
+}
+
 google::rpc::ErrorInfo MakeErrorInfo(const absl::Status& status) {
+  const google::rpc::ErrorInfo given = ErrorInfoOf(status);
   google::rpc::ErrorInfo info;
-  info.set_reason(absl::StatusCodeToString(status.code()));
+  info.set_reason(given.reason().empty() ? ImpliedReason(status)
+                                         : given.reason());
   info.set_domain(std::string(kErrorDomain));
   auto& metadata = *info.mutable_metadata();
+  for (const auto& [key, text] : given.metadata()) {
+    if (metadata.size() == kMaxDetails) break;
+    metadata[key] = std::string(Utf8Prefix(text, kMaxDetailBytes));
+  }
   const ErrorPlace place = PlaceOf(status);
   for (const PlaceField& field : kPlaceFields) {
     const std::string text = ToUtf8(place.*field.text);
@@ -77,9 +126,23 @@ google::rpc::ErrorInfo MakeErrorInfo(const absl::Status& status) {
   return info;
 }
 
+// Empty where no field is to blame.
+google::rpc::BadRequest MakeBadRequest(const absl::Status& status) {
+  const google::rpc::BadRequest given = BadRequestOf(status);
+  google::rpc::BadRequest bad;
+  if (given.field_violations_size() == 0) return bad;
+  const auto& first = given.field_violations(0);
+  auto& violation = *bad.add_field_violations();
+  violation.set_field(std::string(Utf8Prefix(first.field(), kMaxDetailBytes)));
+  violation.set_description(
+      std::string(Utf8Prefix(first.description(), kMaxDetailBytes)));
+  return bad;
+}
+
 absl::Status WithErrorInfo(absl::Status status,
                            const google::rpc::ErrorInfo& info) {
   if (info.domain() != kErrorDomain) return status;
+  SetErrorInfo(status, info);
   ErrorPlace place;
   for (const auto& [key, text] : info.metadata()) {
     for (const PlaceField& field : kPlaceFields) {
@@ -100,6 +163,12 @@ absl::Status WithRetryInfo(absl::Status status,
   const int64_t capped = std::min(seconds, kMaxRetryAfterMs / 1000);
   return WithRetryAfter(std::move(status),
                         capped * 1000 + info.retry_delay().nanos() / 1000000);
+}
+
+// -1: the same again will not do better.
+int64_t RetryAfterToSend(const absl::Status& status) {
+  const int64_t said = RetryAfterOf(status);
+  return said < 0 && absl::IsUnavailable(status) ? kRetryAfterMs : said;
 }
 
 // Only an error has details.
@@ -133,7 +202,9 @@ google::rpc::Status ToStatusProto(const absl::Status& status) {
   if (status.ok()) return proto;
   proto.set_message(ShortMessage(status.message()));
   proto.add_details()->PackFrom(MakeErrorInfo(status));
-  const int64_t retry_ms = RetryAfterOf(status);
+  const google::rpc::BadRequest bad = MakeBadRequest(status);
+  if (bad.field_violations_size() > 0) proto.add_details()->PackFrom(bad);
+  const int64_t retry_ms = RetryAfterToSend(status);
   if (retry_ms >= 0) {
     google::rpc::RetryInfo retry;
     retry.mutable_retry_delay()->set_seconds(retry_ms / 1000);
@@ -149,9 +220,12 @@ absl::Status FromStatusProto(const google::rpc::Status& proto) {
   absl::Status status(CodeOf(proto.code()), proto.message());
   for (const google::protobuf::Any& detail : proto.details()) {
     google::rpc::ErrorInfo info;
+    google::rpc::BadRequest bad;
     google::rpc::RetryInfo retry;
     if (detail.UnpackTo(&info)) {
       status = WithErrorInfo(std::move(status), info);
+    } else if (detail.UnpackTo(&bad)) {
+      SetBadRequest(status, bad);
     } else if (detail.UnpackTo(&retry)) {
       status = WithRetryInfo(std::move(status), retry);
     }

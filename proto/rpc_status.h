@@ -1,8 +1,8 @@
 // The bridge between absl::Status and gRPC's: codes are the same numbers, what
 // gRPC calls INTERNAL stays so, and the details of google.rpc travel along: an
-// ErrorInfo with the place of the error (dcp/base/error_place.h) and its side
-// (error_side.h), and a RetryInfo. The only file that knows both. Pure; any
-// thread.
+// ErrorInfo with the reason (error_detail.h), the place of the error
+// (dcp/base/error_place.h) and its side (error_side.h), a BadRequest, and a
+// RetryInfo. The only file that knows both. Pure; any thread.
 #ifndef PROTO_RPC_STATUS_H_
 #define PROTO_RPC_STATUS_H_
 
@@ -20,9 +20,6 @@ class Status;
 
 namespace dcp {
 
-// Domain of the google.rpc.ErrorInfo that errors carry.
-inline constexpr absl::string_view kErrorDomain = "tessera";
-
 // ResourceExhausted or Unavailable, to be tried again after so long
 // (google.rpc.RetryInfo).
 absl::Status WithRetryAfter(absl::Status status, int64_t milliseconds);
@@ -30,12 +27,14 @@ absl::Status WithRetryAfter(absl::Status status, int64_t milliseconds);
 int64_t RetryAfterOf(const absl::Status& status);
 
 // What a handler returns: the message is shortened to what fits into the
-// trailers of HTTP/2, the details are an ErrorInfo with the place (metadata
-// "path", "file", "tensor", "offset", "side") and a RetryInfo if there is one.
+// trailers of HTTP/2. The details are an ErrorInfo with the place (metadata
+// "path", "file", "tensor", "offset", "side"), whose reason follows from code,
+// place and side where nobody gave one; the BadRequest if there is one; and a
+// RetryInfo, which Unavailable always has.
 grpc::Status ToRpcStatus(const absl::Status& status);
 
 // What a client got. `call` ("ReadTensors") stands before the message. The
-// place is there again, a retry-after too.
+// reason, the place and a retry-after are there again.
 absl::Status FromRpcStatus(const grpc::Status& status, absl::string_view call);
 
 // The same for an error inside a message, such as that of an operation.

@@ -13,6 +13,7 @@
 #include "google/longrunning/operations_proto.grpc.pb.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
+#include "proto/error_detail.h"
 #include "tests/testing/status_matchers.h"
 
 namespace dcp {
@@ -107,13 +108,70 @@ TEST(RpcStatus, ErrorInfoNamesDomainAndReason) {
   EXPECT_EQ(info.reason(), "DATA_LOSS");
 }
 
+TEST(RpcStatus, ReasonMetadataAndFieldArrive) {
+  const absl::Status status = WithReason(
+      absl::ResourceExhaustedError("full"), ErrorReason::LIMIT_REACHED,
+      {{"limit", "max-streams"}, {"value", "7"}});
+  const absl::Status got = OverTheWire(status);
+  EXPECT_EQ(ReasonOf(got), "LIMIT_REACHED");
+  EXPECT_EQ(ReasonMetadataOf(got, "limit"), "max-streams");
+  EXPECT_EQ(ReasonMetadataOf(got, "value"), "7");
+  EXPECT_EQ(FieldOf(got), "");
+  const absl::Status invalid =
+      OverTheWire(InvalidField("mesh.axes[1].size", " is 0: must be 1"));
+  EXPECT_THAT(invalid, StatusIs(absl::StatusCode::kInvalidArgument,
+                                "Get: mesh.axes[1].size is 0: must be 1"));
+  EXPECT_EQ(ReasonOf(invalid), "INVALID_FIELD");
+  EXPECT_EQ(FieldOf(invalid), "mesh.axes[1].size");
+}
+
+// Of errors of the checkpoint, which know nothing of an API.
+TEST(RpcStatus, AReasonFollowsFromPlaceAndSide) {
+  const auto reason = [](absl::StatusCode code, const ErrorPlace& place,
+                         ErrorSide side = ErrorSide::kNone) {
+    return ReasonOf(FromStatusProto(ToStatusProto(
+        WithSide(WithPlace(absl::Status(code, "why"), place), side))));
+  };
+  using Code = absl::StatusCode;
+  const ErrorPlace path{.path = "/a"};
+  EXPECT_EQ(reason(Code::kNotFound, path), "CHECKPOINT_NOT_FOUND");
+  EXPECT_EQ(reason(Code::kNotFound, {.path = "/a", .file = "b"}),
+            "FILE_NOT_FOUND");
+  EXPECT_EQ(reason(Code::kDataLoss, path), "CHECKPOINT_DAMAGED");
+  EXPECT_EQ(reason(Code::kUnavailable, path), "CHECKPOINT_UNAVAILABLE");
+  EXPECT_EQ(reason(Code::kUnimplemented, path), "CHECKPOINT_UNSUPPORTED");
+  EXPECT_EQ(reason(Code::kAlreadyExists, path, ErrorSide::kDestination),
+            "DESTINATION_EXISTS");
+  EXPECT_EQ(reason(Code::kResourceExhausted, path, ErrorSide::kDestination),
+            "DESTINATION_FULL");
+  EXPECT_EQ(reason(Code::kNotFound, path, ErrorSide::kDestination),
+            "NOT_FOUND");
+  EXPECT_EQ(reason(Code::kUnknown, path), "UNKNOWN");
+}
+
+// It says "try again" by itself; nothing else does.
+TEST(RpcStatus, UnavailableAlwaysSaysWhen) {
+  for (int code = 1; code <= 16; ++code) {
+    const auto absl_code = static_cast<absl::StatusCode>(code);
+    const absl::Status got = OverTheWire(absl::Status(absl_code, "why"));
+    EXPECT_EQ(RetryAfterOf(got) >= 0,
+              absl_code == absl::StatusCode::kUnavailable)
+        << code;
+  }
+}
+
 // Longer trailers would end the call with an error of gRPC's own.
 TEST(RpcStatus, TheLongestErrorFitsIntoTrailers) {
   for (const char* letter : {"x", "%", "\xE2\x82\xAC", "\xFF", "\n"}) {
     std::string text;
     while (text.size() < 100'000) absl::StrAppend(&text, letter);
-    const absl::Status status = WithRetryAfter(
-        WithPlace(absl::DataLossError(text),
+    absl::Status status = absl::DataLossError(text);
+    SetBadRequest(status, BadRequestOf(BlameField(
+                              absl::InvalidArgumentError(text), text)));
+    status = WithReason(status, ErrorReason::JOB_RESTARTED_TOO_OFTEN,
+                        {{"limit", text}, {"value", text}, {"name", text}});
+    status = WithRetryAfter(
+        WithPlace(status,
                   {.path = text, .file = text, .tensor = text, .offset = text}),
         86'399'999);
     const absl::Status got = OverTheWire(status);
@@ -122,6 +180,8 @@ TEST(RpcStatus, TheLongestErrorFitsIntoTrailers) {
     EXPECT_GT(got.message().size(), 500) << letter;
     EXPECT_EQ(RetryAfterOf(got), 86'399'999);
     EXPECT_GE(PlaceOf(got).tensor.size(), 250);
+    EXPECT_GE(ReasonMetadataOf(got, "limit").size(), 120);
+    EXPECT_GE(FieldOf(got).size(), 120);
   }
 }
 

@@ -1,0 +1,77 @@
+#include "proto/error_detail.h"
+
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
+#include "dcp/base/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/status_matchers.h"
+
+namespace dcp {
+namespace {
+
+using ::dcp::testing::StatusIs;
+using ::testing::HasSubstr;
+
+TEST(ErrorDetail, TheFirstReasonCounts) {
+  const absl::Status status = WithReason(
+      Annotate(WithReason(absl::NotFoundError("no"), ErrorReason::JOB_NOT_FOUND,
+                          {{"name", "operations/x"}}),
+               "get"),
+      ErrorReason::CHECKPOINT_NOT_FOUND, {{"name", "other"}});
+  EXPECT_EQ(ReasonOf(status), "JOB_NOT_FOUND");
+  EXPECT_EQ(ReasonMetadataOf(status, "name"), "operations/x");
+  EXPECT_EQ(ReasonMetadataOf(status, "path"), "");
+  EXPECT_OK(WithReason(absl::OkStatus(), ErrorReason::JOB_NOT_FOUND));
+}
+
+TEST(ErrorDetail, AFieldIsBlamedForInvalidArgumentsOnly) {
+  const absl::Status outer = BlameField(InvalidField("a.b", " is empty"), "a");
+  EXPECT_THAT(outer,
+              StatusIs(absl::StatusCode::kInvalidArgument, "a.b is empty"));
+  EXPECT_EQ(FieldOf(outer), "a.b");
+  EXPECT_EQ(ReasonMetadataOf(outer, "field"), "a.b");
+  const absl::Status missing = BlameField(absl::NotFoundError("no"), "a");
+  EXPECT_EQ(FieldOf(missing), "");
+  EXPECT_EQ(ReasonOf(missing), "");
+  EXPECT_OK(BlameField(absl::OkStatus(), "a"));
+}
+
+TEST(ErrorDetail, WhatIsNotTextIsReplaced) {
+  const absl::Status status =
+      WithReason(absl::NotFoundError("no"), ErrorReason::JOB_NOT_FOUND,
+                 {{"name", "\xFF"}});
+  EXPECT_EQ(ReasonMetadataOf(status, "name"), "\xEF\xBF\xBD");
+}
+
+TEST(ErrorDetail, MalformedPayloadIsNone) {
+  absl::Status status = absl::NotFoundError("no");
+  status.SetPayload("type.googleapis.com/google.rpc.ErrorInfo",
+                    absl::Cord("\xFF\xFF"));
+  status.SetPayload("type.googleapis.com/google.rpc.BadRequest",
+                    absl::Cord("\xFF\xFF"));
+  EXPECT_EQ(ReasonOf(status), "");
+  EXPECT_EQ(FieldOf(status), "");
+}
+
+// Whoever handles a reason looks it up there.
+TEST(ErrorDetail, ThePageOfTheApiListsEveryReason) {
+  std::ifstream file("proto/README.md");
+  std::ostringstream text;
+  text << file.rdbuf();
+  for (int value = 1; value <= tessera::v1::ErrorReason_MAX; ++value) {
+    EXPECT_THAT(text.str(),
+                HasSubstr(absl::StrCat("| `",
+                                       tessera::v1::ErrorReason_Name(
+                                           static_cast<ErrorReason>(value)),
+                                       "` |")));
+  }
+}
+
+}  // namespace
+}  // namespace dcp
