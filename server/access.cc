@@ -19,7 +19,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "dcp/base/error_place.h"
 #include "dcp/base/status.h"
+#include "proto/error_detail.h"
 #include "server/text_file.h"
 
 namespace dcp::server {
@@ -28,9 +30,15 @@ namespace {
 // "Bearer" is matched as HTTP does, without case.
 constexpr absl::string_view kScheme = "bearer ";
 
+absl::Status NotAllowed(absl::string_view path, absl::string_view why) {
+  return WithReason(
+      WithPlace(absl::PermissionDeniedError(absl::StrCat("path ", path, why)),
+                {.path = std::string(path)}),
+      ErrorReason::PATH_NOT_ALLOWED);
+}
+
 absl::Status OutsideError(absl::string_view path) {
-  return absl::PermissionDeniedError(
-      absl::StrCat("path ", path, " is not below a root of this client"));
+  return NotAllowed(path, " is not below a root of this client");
 }
 
 // Whether `path` is `root` or lies below it. Both without a slash at the end.
@@ -241,8 +249,7 @@ absl::StatusOr<Location> Client::Locate(absl::string_view path,
     return Location{.root = root.real_path, .path = real};
   }
   if (!readable) return OutsideError(path);
-  return absl::PermissionDeniedError(
-      absl::StrCat("path ", path, " may not be written by this client"));
+  return NotAllowed(path, " may not be written by this client");
 }
 
 absl::StatusOr<Access> Access::Load(const std::vector<Root>& roots,
@@ -313,13 +320,16 @@ absl::StatusOr<const Client*> Access::Authenticate(
   const auto [begin, end] =
       context.client_metadata().equal_range("authorization");
   if (begin == end) {
-    return absl::UnauthenticatedError(
-        "this server wants a token: authorization: Bearer TOKEN");
+    return WithReason(
+        absl::UnauthenticatedError(
+            "this server requires a token: authorization: Bearer TOKEN"),
+        ErrorReason::TOKEN_MISSING);
   }
   const absl::string_view value(begin->second.data(), begin->second.size());
   if (std::next(begin) != end || !absl::StartsWithIgnoreCase(value, kScheme)) {
-    return absl::UnauthenticatedError(
-        "authorization is not one line of Bearer TOKEN");
+    return WithReason(absl::UnauthenticatedError(
+                          "authorization is not one line of Bearer TOKEN"),
+                      ErrorReason::TOKEN_INVALID);
   }
   return AuthenticateToken(
       absl::StripAsciiWhitespace(value.substr(kScheme.size())));
@@ -338,7 +348,8 @@ absl::StatusOr<const Client*> Access::AuthenticateToken(
     }
   }
   if (found == nullptr) {
-    return absl::UnauthenticatedError("nobody has this token");
+    return WithReason(absl::UnauthenticatedError("nobody has this token"),
+                      ErrorReason::TOKEN_INVALID);
   }
   return found;
 }

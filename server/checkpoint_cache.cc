@@ -14,6 +14,7 @@
 #include "dcp/checkpoint/dcp_opener.h"
 #include "dcp/checkpoint/model_files.h"
 #include "proto/rpc_status.h"
+#include "server/refusal.h"
 
 namespace dcp::server {
 namespace {
@@ -351,12 +352,13 @@ absl::Status CheckpointCache::Keep(const Key& key,
   const uint64_t left_bytes = index_bytes_->load() - going_bytes;
   if (left_bytes > limits_.index_bytes && left_bytes > own_bytes) {
     dropped.splice(dropped.end(), kept_, kept_.begin());
-    return WithRetryAfter(
-        absl::ResourceExhaustedError(absl::StrCat(
-            "the indices of checkpoints in use have ", left_bytes - own_bytes,
-            " bytes, this one has ", own_bytes, ": more than ",
-            limits_.index_bytes, " in all")),
-        kRetryAfterMs);
+    return LimitReached(
+        {.name = "indices",
+         .value = limits_.index_bytes,
+         .retry_after_ms = kRetryAfterMs},
+        absl::StrCat("the indices of checkpoints in use have ",
+                     left_bytes - own_bytes, " bytes, this one has ", own_bytes,
+                     ": more than ", limits_.index_bytes, " in all"));
   }
   return absl::OkStatus();
 }

@@ -13,8 +13,10 @@
 #include "dcp/checkpoint/diff.h"
 #include "dcp/checkpoint/verify.h"
 #include "dcp/format/pickle_writer.h"
+#include "proto/error_detail.h"
 #include "proto/rpc_status.h"
 #include "proto/utf8.h"
+#include "server/compression.h"
 #include "server/dcp_index.h"
 #include "server/inspection_page.h"
 #include "server/memory_shares.h"
@@ -22,6 +24,7 @@
 #include "server/messages.h"
 #include "server/name_filter.h"
 #include "server/progress_ticker.h"
+#include "server/refusal.h"
 #include "server/rooted_file_system.h"
 
 namespace dcp::server {
@@ -131,8 +134,7 @@ CheckpointService::~CheckpointService() {
 absl::StatusOr<const Client*> CheckpointService::Admit(
     const grpc::CallbackServerContext& context) const {
   if (draining_.load()) {
-    return WithRetryAfter(absl::UnavailableError("the server drains"),
-                          kRetryAfterMs);
+    return ServerDraining();
   }
   return access_.Authenticate(context);
 }
@@ -140,15 +142,18 @@ absl::StatusOr<const Client*> CheckpointService::Admit(
 absl::Status CheckpointService::BeginStream() {
   if (num_streams_.fetch_add(1) < max_streams_) return absl::OkStatus();
   num_streams_.fetch_sub(1);
-  return WithRetryAfter(absl::ResourceExhaustedError(absl::StrCat(
-                            "there are ", max_streams_,
-                            " streams already, as many as the server allows")),
-                        kRetryAfterMs);
+  return LimitReached(
+      {.name = "max-streams",
+       .value = static_cast<uint64_t>(max_streams_),
+       .retry_after_ms = kRetryAfterMs},
+      absl::StrCat("there are ", max_streams_,
+                   " streams already, as many as the server allows"));
 }
 
 template <typename Response>
 std::shared_ptr<MessageStream<Response>> CheckpointService::NewStream(
-    const grpc::CallbackServerContext& context, const Client*& client) {
+    grpc::CallbackServerContext& context, const Client*& client) {
+  CompressIfAsked(context);
   const absl::StatusOr<const Client*> admitted = Admit(context);
   client = admitted.ok() ? *admitted : nullptr;
   absl::Status status = admitted.ok() ? BeginStream() : admitted.status();
@@ -172,9 +177,10 @@ void CheckpointService::OpenFor(
   if (!spec.ok()) return stream->Fail(spec.status());
   cache_.Open(
       client, *spec,
-      [stream, then = std::move(then)](
+      [stream, path = absl::StrCat(field, ".path"), then = std::move(then)](
           absl::StatusOr<std::shared_ptr<SharedCheckpoint>> opened) mutable {
-        if (!opened.ok()) return stream->Fail(opened.status());
+        if (!opened.ok())
+          return stream->Fail(BlameField(opened.status(), path));
         then(*std::move(opened));
       });
 }
@@ -194,20 +200,23 @@ grpc::ServerUnaryReactor* CheckpointService::Inspect(
     end(source.status());
     return reactor;
   }
+  CompressIfAsked(*context);
   cache_.Open(
       **client, *source,
-      [context, request, response,
+      [this, context, request, response,
        end](absl::StatusOr<std::shared_ptr<SharedCheckpoint>> opened) {
-        if (!opened.ok()) return end(opened.status());
+        if (!opened.ok())
+          return end(BlameField(opened.status(), "source.path"));
         const std::shared_ptr<SharedCheckpoint> shared = *std::move(opened);
-        absl::StatusOr<InspectionPage> page = ChoosePage(
-            *shared, *request, [context] { return context->IsCancelled(); });
+        absl::StatusOr<InspectionPage> page =
+            ChoosePage(*shared, *request, page_tokens_,
+                       [context] { return context->IsCancelled(); });
         if (!page.ok()) return end(page.status());
         std::vector<uint32_t> objects = page->objects;
-        shared->Locate(std::move(objects), [request, response, end, shared,
-                                            page = *std::move(page)](
+        shared->Locate(std::move(objects), [this, request, response, end,
+                                            shared, page = *std::move(page)](
                                                absl::Status located) {
-          FillPage(shared->fs(), *shared, *request, page,
+          FillPage(shared->fs(), *shared, *request, page, page_tokens_,
                    located.ok() && !page.objects.empty(), *response);
           end(absl::OkStatus());
         });
@@ -257,7 +266,8 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* CheckpointService::ReadTensors(
   const absl::StatusOr<const Client*> client = Admit(*context);
   if (!client.ok()) return fail(client.status());
   if (!can_read_) {
-    return fail(absl::ResourceExhaustedError(
+    return fail(RequestTooLarge(
+        "max-memory", max_memory_bytes_,
         absl::StrCat("max-memory is ", max_memory_bytes_, " bytes: reading ",
                      "tensors takes ", kMinReadingBytes)));
   }
@@ -328,7 +338,7 @@ void CheckpointService::RunCheck(
         const absl::Status posted = checkers_.Post(
             [num_bytes, check = std::move(check),
              memory = *std::move(memory)]() mutable { check(num_bytes); });
-        if (!posted.ok()) stream->Fail(WithRetryAfter(posted, kRetryAfterMs));
+        if (!posted.ok()) stream->Fail(posted);
       });
 }
 
@@ -422,18 +432,18 @@ grpc::ServerWriteReactor<v1::DiffResponse>* CheckpointService::Diff(
       };
   OpenFor(stream, *client, request->a(), "a",
           [this, stream, client, check, source_b = request->b()](Shared a) {
-            OpenFor(
-                stream, *client, source_b, "b",
-                [this, stream, a, check](Shared b) {
-                  if (a->rank() != b->rank()) {
-                    return stream->Fail(absl::InvalidArgumentError(
-                        absl::StrCat("a.rank is ", a->rank(), ", b.rank is ",
-                                     b->rank(), ": they must be the same")));
-                  }
-                  RunCheck(stream, [check, a, b](uint64_t memory_bytes) {
-                    check(a, b, memory_bytes);
-                  });
-                });
+            OpenFor(stream, *client, source_b, "b",
+                    [this, stream, a, check](Shared b) {
+                      if (a->rank() != b->rank()) {
+                        return stream->Fail(InvalidField(
+                            "b.rank", absl::StrCat(" is ", b->rank(),
+                                                   ", a.rank is ", a->rank(),
+                                                   ": they must be the same")));
+                      }
+                      RunCheck(stream, [check, a, b](uint64_t memory_bytes) {
+                        check(a, b, memory_bytes);
+                      });
+                    });
           });
   return stream.get();
 }

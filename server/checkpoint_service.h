@@ -23,6 +23,7 @@
 #include "server/memory_budget.h"
 #include "server/message_stream.h"
 #include "server/metrics.h"
+#include "server/page_token.h"
 #include "server/server_options.h"
 #include "server/task_queue.h"
 #include "server/tensor_stream.h"
@@ -95,7 +96,7 @@ class CheckpointService final : public CheckpointServiceBase {
   // already failed.
   template <typename Response>
   std::shared_ptr<MessageStream<Response>> NewStream(
-      const grpc::CallbackServerContext& context, const Client*& client);
+      grpc::CallbackServerContext& context, const Client*& client);
   // Opens a source for a stream; errors end it.
   template <typename Response>
   void OpenFor(const std::shared_ptr<MessageStream<Response>>& stream,
@@ -113,6 +114,7 @@ class CheckpointService final : public CheckpointServiceBase {
   const int64_t max_streams_;
   const absl::Duration stall_timeout_;
   const uint64_t max_memory_bytes_;
+  const PageTokens page_tokens_;
   std::atomic<bool> draining_{false};
   std::atomic<int64_t> num_streams_{0};
 

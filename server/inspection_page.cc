@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
 #include "dcp/base/bytes.h"
 #include "dcp/base/checksum.h"
 #include "dcp/base/status.h"
+#include "proto/error_detail.h"
 #include "proto/utf8.h"
 #include "server/messages.h"
 #include "server/name_filter.h"
@@ -33,31 +32,13 @@ constexpr size_t kMaxPropertyBytes = 1000;
 constexpr size_t kMaxProperties = 100;
 
 // What the answer depends on.
-uint64_t DigestOf(const SharedCheckpoint& shared,
-                  const v1::InspectRequest& request) {
+std::string QueryOf(const SharedCheckpoint& shared,
+                    const v1::InspectRequest& request) {
   std::string text = absl::StrCat(shared.etag(), "\n", request.chunks(), "\n");
   for (const std::string& name : request.names()) {
     absl::StrAppend(&text, name.size(), ":", name);
   }
-  return Digest64Of(AsBytes(text));
-}
-
-std::string MakeToken(uint64_t digest, size_t next) {
-  return absl::StrFormat("%016x-%d", digest, next);
-}
-
-absl::StatusOr<size_t> ParseToken(absl::string_view token, uint64_t digest) {
-  if (token.empty()) return size_t{0};
-  const std::pair<absl::string_view, absl::string_view> parts =
-      absl::StrSplit(token, absl::MaxSplits('-', 1));
-  uint64_t next = 0;
-  if (parts.first != absl::StrFormat("%016x", digest) ||
-      !absl::SimpleAtoi(parts.second, &next) || next == 0) {
-    return absl::InvalidArgumentError(
-        "page_token is not of this request, or the checkpoint was replaced: "
-        "begin with the first page");
-  }
-  return next;
+  return absl::StrFormat("inspect %016x", Digest64Of(AsBytes(text)));
 }
 
 void Count(const CheckpointEntry& entry, InspectionPage& page) {
@@ -103,11 +84,12 @@ void ListProperties(const SharedCheckpoint& shared,
 
 absl::StatusOr<InspectionPage> ChoosePage(const SharedCheckpoint& shared,
                                           const v1::InspectRequest& request,
+                                          const PageTokens& tokens,
                                           absl::FunctionRef<bool()> cancelled) {
   if (request.page_size() < 0 || request.page_size() > kMaxPageSize) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("page_size is ", request.page_size(), ": 0 to ",
-                     kMaxPageSize, " are allowed"));
+    return InvalidField("page_size",
+                        absl::StrCat(" is ", request.page_size(), ": 0 to ",
+                                     kMaxPageSize, " are allowed"));
   }
   DCP_ASSIGN_OR_RETURN(std::vector<std::string> globs,
                        GlobsFromProto(request.names(), "names"));
@@ -115,9 +97,11 @@ absl::StatusOr<InspectionPage> ChoosePage(const SharedCheckpoint& shared,
   const size_t page_size = static_cast<size_t>(
       request.page_size() == 0 ? kDefaultPageSize : request.page_size());
   InspectionPage page;
-  page.request_digest = DigestOf(shared, request);
-  DCP_ASSIGN_OR_RETURN(page.first,
-                       ParseToken(request.page_token(), page.request_digest));
+  page.query = QueryOf(shared, request);
+  if (!request.page_token().empty()) {
+    DCP_ASSIGN_OR_RETURN(page.first,
+                         tokens.Read(page.query, request.page_token()));
+  }
   const auto& entries = shared.checkpoint().entries();
   for (uint32_t i = 0; i < entries.size(); ++i) {
     if (i % kNamesPerLook == 0 && cancelled()) {
@@ -130,16 +114,14 @@ absl::StatusOr<InspectionPage> ChoosePage(const SharedCheckpoint& shared,
     page.entries.push_back(i);
     if (entries[i].object() != nullptr) page.objects.push_back(i);
   }
-  if (page.first > page.num_matching) {
-    return absl::InvalidArgumentError("page_token is beyond the last page");
-  }
   if (page.objects.size() > kMaxObjectsRead) page.objects.clear();
   return page;
 }
 
 void FillPage(FileSystem& fs, const SharedCheckpoint& shared,
               const v1::InspectRequest& request, const InspectionPage& page,
-              bool with_texts, v1::InspectResponse& response) {
+              const PageTokens& tokens, bool with_texts,
+              v1::InspectResponse& response) {
   const Checkpoint& checkpoint = shared.checkpoint();
   response.set_format(FormatToProto(checkpoint.format()));
   response.set_etag(shared.etag());
@@ -178,7 +160,7 @@ void FillPage(FileSystem& fs, const SharedCheckpoint& shared,
   }
   const size_t next = page.first + num_taken;
   if (next < page.num_matching) {
-    response.set_next_page_token(MakeToken(page.request_digest, next));
+    response.set_next_page_token(tokens.Make(page.query, next));
   }
 }
 

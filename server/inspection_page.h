@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "dcp/io/file_system.h"
 #include "server/checkpoint_cache.h"
+#include "server/page_token.h"
 #include "tessera/v1/checkpoint_service.pb.h"
 
 namespace dcp::server {
@@ -26,22 +27,22 @@ struct InspectionPage {
   uint64_t num_bytes = 0;
   // Objects of the page whose values are to be located before FillPage.
   std::vector<uint32_t> objects;
-  uint64_t request_digest = 0;
+  std::string query;  // of its token
 };
 
 // InvalidArgument names the field. Cancelled soon after `cancelled` says so:
 // many patterns on many names take a while.
 absl::StatusOr<InspectionPage> ChoosePage(
     const SharedCheckpoint& shared, const tessera::v1::InspectRequest& request,
-    absl::FunctionRef<bool()> cancelled);
+    const PageTokens& tokens, absl::FunctionRef<bool()> cancelled);
 
 // Reads the sizes of the checkpoint's files for the first page. `with_texts`
 // says that the objects are located. A page ends early when a message would
 // become too large.
 void FillPage(FileSystem& fs, const SharedCheckpoint& shared,
               const tessera::v1::InspectRequest& request,
-              const InspectionPage& page, bool with_texts,
-              tessera::v1::InspectResponse& response);
+              const InspectionPage& page, const PageTokens& tokens,
+              bool with_texts, tessera::v1::InspectResponse& response);
 
 }  // namespace dcp::server
 

@@ -14,6 +14,8 @@
 #include "absl/strings/str_format.h"
 #include "dcp/base/log.h"
 #include "dcp/base/status.h"
+#include "dcp/io/posix_error.h"
+#include "proto/error_detail.h"
 #include "server/log_text.h"
 #include "server/row_digest.h"
 
@@ -176,6 +178,11 @@ class JobJournal::Statement {
   static absl::Status ToStatus(const std::string& path, int code,
                                absl::string_view message) {
     const std::string text = absl::StrCat("journal ", path, ": ", message);
+    return WithReason(ErrorOf(code, text), ErrorReason::JOURNAL_FAILED);
+  }
+
+ private:
+  static absl::Status ErrorOf(int code, const std::string& text) {
     switch (code & 0xff) {
       case SQLITE_CORRUPT:
       case SQLITE_NOTADB:
@@ -185,22 +192,28 @@ class JobJournal::Statement {
             absl::StrCat(text, "; move the file away to begin without jobs"));
       case SQLITE_FULL:
       case SQLITE_TOOBIG:
+      case SQLITE_NOMEM:
         return absl::ResourceExhaustedError(text);
       case SQLITE_BUSY:
       case SQLITE_LOCKED:
+      case SQLITE_PROTOCOL:
         return absl::UnavailableError(
             absl::StrCat(text, "; does another server use it?"));
+      // Of the server: PERMISSION_DENIED would tell clients that they may not.
       case SQLITE_PERM:
       case SQLITE_READONLY:
       case SQLITE_CANTOPEN:
       case SQLITE_AUTH:
-        return absl::PermissionDeniedError(text);
-      default:
+        return absl::FailedPreconditionError(text);
+      // A disk that may answer again.
+      case SQLITE_IOERR:
+      case SQLITE_INTERRUPT:
         return absl::UnavailableError(text);
+      default:
+        return absl::UnknownError(text);
     }
   }
 
- private:
   void Note(int code) {
     if (code_ == SQLITE_OK) code_ = code;
   }
@@ -257,8 +270,7 @@ absl::Status JobJournal::CheckLast() {
   last_file_ = OpenPrivate(last_path_);
   char text[kLastDigits + 1] = "";
   if (last_file_ < 0 || pread(last_file_, text, kLastDigits, 0) < 0) {
-    return absl::UnavailableError(
-        absl::StrCat(last_path_, ": ", std::strerror(errno)));
+    return PosixError(errno, last_path_);
   }
   int64_t last = 0;
   if (absl::SimpleAtoi(text, &last) && last > in_database) {
@@ -277,8 +289,7 @@ absl::Status JobJournal::WriteLast(int64_t number) {
       fdatasync(last_file_) == 0) {
     return absl::OkStatus();
   }
-  return absl::UnavailableError(
-      absl::StrCat(last_path_, ": ", std::strerror(errno)));
+  return WithReason(PosixError(errno, last_path_), ErrorReason::JOURNAL_FAILED);
 }
 
 absl::Status JobJournal::Error(int code) const {
@@ -480,7 +491,7 @@ absl::StatusOr<std::string> JobJournal::RequestBytes(int64_t number) {
   select.Bind(number);
   if (select.Step()) return select.Bytes();
   DCP_RETURN_IF_ERROR(select.status());
-  return absl::NotFoundError(absl::StrCat("no job ", number));
+  return absl::NotFoundError(absl::StrCat("there is no job ", number));
 }
 
 absl::StatusOr<JobOutcome> JobJournal::Outcome(int64_t number) {
@@ -494,7 +505,7 @@ absl::StatusOr<JobOutcome> JobJournal::Outcome(int64_t number) {
     return outcome;
   }
   DCP_RETURN_IF_ERROR(select.status());
-  return absl::NotFoundError(absl::StrCat("no job ", number));
+  return absl::NotFoundError(absl::StrCat("there is no job ", number));
 }
 
 absl::Status JobJournal::AppendRecord(int64_t number,

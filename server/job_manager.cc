@@ -6,28 +6,28 @@
 
 #include <algorithm>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "dcp/base/check.h"
+#include "dcp/base/error_place.h"
 #include "dcp/base/log.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/save_id.h"
 #include "google/protobuf/util/time_util.h"
 #include "google/rpc/status.pb.h"
+#include "proto/error_detail.h"
 #include "proto/rpc_status.h"
 #include "proto/utf8.h"
 #include "server/log_text.h"
+#include "server/refusal.h"
 #include "server/token_bucket.h"
+#include "server/uuid.h"
 
 namespace dcp::server {
 namespace {
 
 constexpr absl::string_view kNamePrefix = "operations/";
-
-// How long a client waits that has come to a limit: jobs take seconds to hours.
-constexpr int64_t kRetryAfterMs = 5000;
 
 // How often a watcher hears of a running job, and its rate is taken.
 constexpr absl::Duration kTickPeriod = absl::Seconds(1);
@@ -36,13 +36,28 @@ constexpr absl::Duration kTickPeriod = absl::Seconds(1);
 constexpr absl::Duration kPrunePeriod = absl::Minutes(10);
 
 absl::Status NoSuchJob(absl::string_view name) {
-  return absl::NotFoundError(absl::StrCat("there is no operation '",
-                                          ToUtf8(name.substr(0, 100)), "'"));
+  return WithReason(
+      absl::NotFoundError(absl::StrCat("there is no operation '", name, "'")),
+      ErrorReason::JOB_NOT_FOUND, {{"name", std::string(name)}});
 }
 
 void SetTimestamp(absl::Time time, google::protobuf::Timestamp& proto) {
   proto = google::protobuf::util::TimeUtil::NanosecondsToTimestamp(
       absl::ToUnixNanos(time));
+}
+
+// The other job is named to its own client only.
+absl::Status DestinationInUse(const Client& client, const Job& writer) {
+  const std::string& path = writer.request.destination;
+  absl::Status status =
+      WithPlace(absl::FailedPreconditionError(absl::StrCat(
+                    "another job, not ended yet, writes to ", path)),
+                {.path = path});
+  if (writer.client != client.name()) {
+    return WithReason(std::move(status), ErrorReason::DESTINATION_IN_USE);
+  }
+  return WithReason(std::move(status), ErrorReason::DESTINATION_IN_USE,
+                    {{"name", absl::StrCat(kNamePrefix, writer.id)}});
 }
 
 JobState StateAfter(const absl::Status& status, bool cancel_requested) {
@@ -64,8 +79,10 @@ absl::Status AddOutcome(const JobOutcome& outcome,
           ? operation.mutable_response()->ParseFromString(outcome.response)
           : operation.mutable_error()->ParseFromString(outcome.error);
   if (parsed) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat("the journal's result of ",
-                                          operation.name(), " is malformed"));
+  return WithReason(
+      absl::DataLossError(absl::StrCat("the journal's result of ",
+                                       operation.name(), " is malformed")),
+      ErrorReason::JOURNAL_FAILED);
 }
 
 }  // namespace
@@ -133,11 +150,15 @@ absl::Status JobManager::Recover() {
       Settle(entry);
     } else if (!may_run) {
       // It is not even looked at: that may be what ends the server.
-      Finish(entry, absl::ResourceExhaustedError(absl::StrCat(
-                        "the server has ended ", entry->job.num_restarts,
-                        " times before this job had, and does not try it "
-                        "again; what it has written may be left beside its "
-                        "destination")));
+      Finish(entry,
+             WithReason(
+                 absl::ResourceExhaustedError(absl::StrCat(
+                     "the server has ended ", entry->job.num_restarts,
+                     " times before this job had, and does not try it again; "
+                     "what it has written may be left beside its "
+                     "destination")),
+                 ErrorReason::JOB_RESTARTED_TOO_OFTEN,
+                 {{"limit", absl::StrCat(kMaxRestarts)}}));
     }
   }
   return absl::OkStatus();
@@ -165,29 +186,26 @@ absl::StatusOr<JobManager::EntryPtr> JobManager::CheckSubmit(
     const auto known = by_request_id_.find({client.name(), request.request_id});
     if (known != by_request_id_.end()) return entries_.at(known->second);
   }
-  if (draining_) {
-    return WithRetryAfter(absl::UnavailableError("the server shuts down"),
-                          kRetryAfterMs);
-  }
+  if (draining_) return ServerDraining();
   if (queue_.size() >= static_cast<uint64_t>(options_.max_queued_jobs)) {
-    return WithRetryAfter(
-        absl::ResourceExhaustedError(
-            absl::StrCat(queue_.size(), " jobs are queued, which is the most")),
-        kRetryAfterMs);
+    return LimitReached(
+        {.name = "max-queued-jobs",
+         .value = static_cast<uint64_t>(options_.max_queued_jobs)},
+        absl::StrCat(queue_.size(), " jobs are queued, which is the most"));
   }
   const auto live = num_live_.find(client.name());
   if (live != num_live_.end() && live->second >= options_.max_jobs_per_client) {
-    return WithRetryAfter(
-        absl::ResourceExhaustedError(absl::StrCat(
-            client.name(), " has ", live->second,
-            " jobs queued or running, which is the most for one client")),
-        kRetryAfterMs);
+    return LimitReached(
+        {.name = "max-jobs-per-client",
+         .value = static_cast<uint64_t>(options_.max_jobs_per_client)},
+        absl::StrCat(client.name(), " has ", live->second,
+                     " jobs queued or running, which is the most for one "
+                     "client"));
   }
   if (!request.destination.empty()) {
     const auto writer = by_destination_.find(request.destination);
     if (writer != by_destination_.end()) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "another job, not ended yet, writes to ", request.destination));
+      return DestinationInUse(client, entries_.at(writer->second)->job);
     }
   }
   return EntryPtr();
@@ -204,9 +222,11 @@ absl::Status JobManager::CheckSame(const EntryPtr& entry,
   }
   DCP_ASSIGN_OR_RETURN(const std::string bytes, journal_.RequestBytes(number));
   if (kind == request.kind && bytes == request.bytes) return absl::OkStatus();
-  return absl::AlreadyExistsError(
-      absl::StrCat("options.request_id ", request.request_id,
-                   " was used for another request"));
+  return WithReason(absl::AlreadyExistsError(
+                        absl::StrCat("options.request_id ", request.request_id,
+                                     " was used for another request")),
+                    ErrorReason::REQUEST_ID_REUSED,
+                    {{"request_id", request.request_id}});
 }
 
 absl::StatusOr<JobManager::Operation> JobManager::Submit(const Client& client,
@@ -245,21 +265,17 @@ absl::StatusOr<JobManager::Operation> JobManager::Submit(const Client& client,
 absl::Status JobManager::Plan(const Client& client, JobRequest request,
                               Planned planned) {
   absl::MutexLock lock(&mutex_);
-  if (draining_) {
-    return WithRetryAfter(absl::UnavailableError("the server shuts down"),
-                          kRetryAfterMs);
-  }
+  if (draining_) return ServerDraining();
   if (num_plans_ >= kMaxWaitingPlans) {
-    return WithRetryAfter(
-        absl::ResourceExhaustedError(absl::StrCat(
-            num_plans_, " requests wait for their plan, which is the most")),
-        kRetryAfterMs);
+    return LimitReached(
+        {.name = "plans", .value = kMaxWaitingPlans},
+        absl::StrCat(num_plans_,
+                     " requests wait for their plan, which is the most"));
   }
   ++num_plans_;
   errands_.push_back([this, &client, request = std::move(request),
                       planned = std::move(planned)](bool exiting) {
-    absl::StatusOr<std::string> plan =
-        absl::UnavailableError("the server shuts down");
+    absl::StatusOr<std::string> plan = ServerDraining();
     if (!exiting) {
       plan = runner_.Plan(request, client, stop_plans_.get_token());
     }
@@ -281,7 +297,11 @@ absl::Status JobManager::Plan(const Client& client, JobRequest request,
 absl::StatusOr<JobManager::EntryPtr> JobManager::Find(
     const Client& client, absl::string_view name) const {
   absl::string_view id = name;
-  if (!absl::ConsumePrefix(&id, kNamePrefix)) return NoSuchJob(name);
+  if (!absl::ConsumePrefix(&id, kNamePrefix) || !IsUuid(id)) {
+    return InvalidField("name",
+                        absl::StrCat(" is '", ToUtf8(name.substr(0, 100)),
+                                     "': it must be 'operations/' and a UUID"));
+  }
   const auto found = by_id_.find(std::string(id));
   if (found == by_id_.end()) return NoSuchJob(name);
   const EntryPtr& entry = entries_.at(found->second);
@@ -299,38 +319,53 @@ absl::StatusOr<JobManager::Operation> JobManager::Get(const Client& client,
   return Snapshot(entry);
 }
 
+std::vector<JobManager::EntryPtr> JobManager::Choose(const Client& client,
+                                                     const JobFilter& filter,
+                                                     int64_t after,
+                                                     size_t most) {
+  std::vector<EntryPtr> found;
+  while (true) {
+    absl::MutexLock lock(&mutex_);
+    auto it = entries_.upper_bound(after);
+    for (size_t i = 0; i < kJobsPerLook && it != entries_.end(); ++i, ++it) {
+      after = it->first;
+      const Job& job = it->second->job;
+      if (job.client != client.name() || !filter.Matches(job)) continue;
+      found.push_back(it->second);
+      if (found.size() == most) return found;
+    }
+    if (it == entries_.end()) return found;
+  }
+}
+
 absl::StatusOr<JobPage> JobManager::List(const Client& client,
                                          const JobFilter& filter, int page_size,
                                          absl::string_view page_token) {
+  // No name of a client has a zero byte in it.
+  const std::string query = absl::StrCat(
+      "jobs of ", client.name(), absl::string_view("\0", 1), filter.text());
   int64_t after = 0;
-  if (!page_token.empty() && !absl::SimpleAtoi(page_token, &after)) {
-    return absl::InvalidArgumentError("page_token is none of this server's");
+  if (!page_token.empty()) {
+    DCP_ASSIGN_OR_RETURN(const uint64_t last,
+                         page_tokens_.Read(query, page_token));
+    after = static_cast<int64_t>(last);
   }
   if (page_size < 0) {
-    return absl::InvalidArgumentError(absl::StrCat("page_size is ", page_size));
+    return InvalidField(
+        "page_size", absl::StrCat(" is ", page_size, ": must not be negative"));
   }
   if (page_size == 0) page_size = kDefaultJobsPerPage;
   page_size = std::min(page_size, kMaxJobsPerPage);
-  std::vector<EntryPtr> found;
-  {
-    absl::MutexLock lock(&mutex_);
-    for (auto it = entries_.upper_bound(after); it != entries_.end(); ++it) {
-      const Job& job = it->second->job;
-      if (job.client != client.name() ||
-          (filter.state.has_value() && job.state != *filter.state) ||
-          (filter.kind.has_value() && job.request.kind != *filter.kind)) {
-        continue;
-      }
-      found.push_back(it->second);
-      if (found.size() > static_cast<size_t>(page_size)) break;
-    }
-  }
+  // One more tells whether there is another page.
+  const std::vector<EntryPtr> found =
+      Choose(client, filter, after, static_cast<size_t>(page_size) + 1);
   JobPage page;
   size_t num_bytes = 0;
   for (const EntryPtr& entry : found) {
     if (page.operations.size() == static_cast<size_t>(page_size) ||
         num_bytes > kMaxPageBytes) {
-      page.next_page_token = absl::StrCat(after);
+      page.next_page_token =
+          page_tokens_.Make(query, static_cast<uint64_t>(after));
       break;
     }
     absl::StatusOr<Operation> operation = Snapshot(entry);
@@ -376,8 +411,10 @@ absl::Status JobManager::Delete(const Client& client, absl::string_view name) {
     absl::MutexLock lock(&mutex_);
     DCP_ASSIGN_OR_RETURN(entry, Find(client, name));
     if (entry->place != Place::kEnded) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(name, " has not ended; cancel it, and delete it then"));
+      return WithReason(
+          absl::FailedPreconditionError(absl::StrCat(
+              name, " has not ended; cancel it, and delete it then")),
+          ErrorReason::JOB_NOT_ENDED, {{"name", std::string(name)}});
     }
   }
   DCP_RETURN_IF_ERROR(journal_.Remove(entry->job.number));
@@ -392,10 +429,9 @@ absl::StatusOr<uint64_t> JobManager::Watch(const Client& client,
   absl::MutexLock lock(&mutex_);
   DCP_ASSIGN_OR_RETURN(const EntryPtr entry, Find(client, name));
   if (entry->watchers.size() >= kMaxWatchers) {
-    return WithRetryAfter(
-        absl::ResourceExhaustedError(absl::StrCat(
-            name, " is watched by ", kMaxWatchers, ", which is the most")),
-        kRetryAfterMs);
+    return LimitReached({.name = "watchers", .value = kMaxWatchers},
+                        absl::StrCat(name, " is watched by ", kMaxWatchers,
+                                     ", which is the most"));
   }
   const uint64_t watcher = next_watcher_++;
   entry->watchers[watcher] = std::move(changed);

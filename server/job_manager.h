@@ -29,12 +29,14 @@
 #include "google/longrunning/operations_proto.pb.h"
 #include "server/access.h"
 #include "server/job.h"
+#include "server/job_filter.h"
 #include "server/job_journal.h"
 #include "server/job_progress.h"
 #include "server/job_queue.h"
 #include "server/job_runner.h"
 #include "server/memory_budget.h"
 #include "server/metrics.h"
+#include "server/page_token.h"
 #include "server/server_options.h"
 
 namespace dcp::server {
@@ -52,11 +54,8 @@ inline constexpr uint32_t kMaxRestarts = 20;
 inline constexpr int kMaxJobsPerPage = 1000;
 inline constexpr int kDefaultJobsPerPage = 100;
 inline constexpr size_t kMaxPageBytes = size_t{2} << 20;
-
-struct JobFilter {
-  std::optional<JobState> state;
-  std::optional<JobKind> kind;
-};
+// Jobs that are compared with a filter before others may go on.
+inline constexpr size_t kJobsPerLook = 100;
 
 struct JobPage {
   std::vector<google::longrunning::Operation> operations;
@@ -92,7 +91,8 @@ class JobManager {
   absl::Status Plan(const Client& client, JobRequest request, Planned planned);
 
   absl::StatusOr<Operation> Get(const Client& client, absl::string_view name);
-  // In order of creation. InvalidArgument for a token that is none.
+  // In order of creation. InvalidArgument for a token that is not of this
+  // client, this filter and this manager.
   absl::StatusOr<JobPage> List(const Client& client, const JobFilter& filter,
                                int page_size, absl::string_view page_token);
   // The job ends CANCELLED, soon, unless it has come to its end before.
@@ -152,6 +152,11 @@ class JobManager {
   absl::Status Recover();
   void StartThreads();
 
+  // At most so many of the client's jobs that match, behind number `after`.
+  std::vector<EntryPtr> Choose(const Client& client, const JobFilter& filter,
+                               int64_t after, size_t most)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+
   // The job that has this request_id already, or null.
   absl::StatusOr<EntryPtr> CheckSubmit(const Client& client,
                                        const JobRequest& request)
@@ -209,6 +214,7 @@ class JobManager {
   Metrics& metrics_;
   const ServerOptions& options_;
   const uint64_t log_step_bytes_;
+  const PageTokens page_tokens_;
 
   // Held while a job is checked against the others and written to the journal,
   // which takes one at a time anyway: two calls with one request_id must not

@@ -4,7 +4,6 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -19,18 +18,18 @@
 #include "dcp/checkpoint/verify.h"
 #include "google/protobuf/any.pb.h"
 #include "google/protobuf/util/time_util.h"
+#include "proto/error_detail.h"
+#include "proto/utf8.h"
 #include "server/log_text.h"
 #include "server/memory_shares.h"
 #include "server/messages.h"
 #include "server/rooted_file_system.h"
+#include "server/uuid.h"
 
 namespace dcp::server {
 namespace {
 
 namespace v1 = tessera::v1;
-
-// A UUID as text has 36; other spellings are as good.
-constexpr size_t kMaxRequestIdBytes = 64;
 
 // A request, understood and allowed.
 struct JobSpec {
@@ -41,27 +40,28 @@ struct JobSpec {
   v1::JobOptions options;
 };
 
+// Not of a job that was submitted: earlier releases took any text.
+absl::Status CheckRequestId(const v1::JobOptions& options) {
+  const std::string& id = options.request_id();
+  if (id.empty() || (IsUuid(id) && !IsNilUuid(id))) return absl::OkStatus();
+  return InvalidField(
+      "options.request_id",
+      IsUuid(id) ? " is the UUID of zeros only, which is the same for everyone"
+                 : absl::StrCat(" is '", ToUtf8(id.substr(0, kUuidBytes + 1)),
+                                "': it must be a UUID such as "
+                                "f47ac10b-58cc-4372-a567-0e02b2c3d479"));
+}
+
 absl::Status CheckJobOptions(const v1::JobOptions& options,
                              const ServerOptions& server) {
-  if (options.request_id().size() > kMaxRequestIdBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("options.request_id has ", options.request_id().size(),
-                     " bytes; at most ", kMaxRequestIdBytes, " are allowed"));
-  }
-  for (const char c : options.request_id()) {
-    if (!absl::ascii_isgraph(static_cast<unsigned char>(c))) {
-      return absl::InvalidArgumentError(
-          "options.request_id has characters other than printable ASCII");
-    }
-  }
   const uint64_t memory = options.memory_bytes();
   if (memory == 0) return absl::OkStatus();
   const uint64_t most =
       DivideMemory(server.max_memory_bytes, server.num_readers).jobs_bytes;
   if (memory < kMinMemoryBytes || memory > most) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("options.memory_bytes is ", memory, "; allowed are ",
-                     kMinMemoryBytes, " to ", most));
+    return InvalidField("options.memory_bytes",
+                        absl::StrCat(" is ", memory, "; allowed are ",
+                                     kMinMemoryBytes, " to ", most));
   }
   return absl::OkStatus();
 }
@@ -69,7 +69,9 @@ absl::Status CheckJobOptions(const v1::JobOptions& options,
 absl::Status SetSource(const v1::Source& source, const Client& client,
                        JobSpec& spec) {
   DCP_ASSIGN_OR_RETURN(SourceSpec from, SourceFromProto(source, "source"));
-  DCP_ASSIGN_OR_RETURN(spec.source, client.CheckRead(from.path));
+  absl::StatusOr<std::string> path = client.CheckRead(from.path);
+  if (!path.ok()) return BlameField(path.status(), "source.path");
+  spec.source = *std::move(path);
   spec.convert.open = from.open;
   return absl::OkStatus();
 }
@@ -77,9 +79,11 @@ absl::Status SetSource(const v1::Source& source, const Client& client,
 absl::Status SetDestination(const v1::Destination& destination,
                             const Client& client, JobSpec& spec) {
   if (destination.path().empty()) {
-    return absl::InvalidArgumentError("destination.path is missing");
+    return InvalidField("destination.path", " is missing");
   }
-  DCP_ASSIGN_OR_RETURN(spec.destination, client.CheckWrite(destination.path()));
+  absl::StatusOr<std::string> path = client.CheckWrite(destination.path());
+  if (!path.ok()) return BlameField(path.status(), "destination.path");
+  spec.destination = *std::move(path);
   spec.convert.overwrite = destination.overwrite();
   spec.convert.writer = "a job of dcp-server";
   return absl::OkStatus();
@@ -131,7 +135,7 @@ absl::Status Read(const v1::ConvertRequest& request, const Client& client,
   spec.convert.drop_unreadable = request.drop_unreadable();
   if (request.has_mesh()) return SetMesh(request, spec);
   if (request.placements_size() == 0) return absl::OkStatus();
-  return absl::InvalidArgumentError("placements are given without a mesh");
+  return InvalidField("placements", " are given without a mesh");
 }
 
 absl::Status Read(const v1::ReshardRequest& request, const Client& client,
@@ -182,9 +186,13 @@ absl::StatusOr<JobSpec> ReadAs(const std::string& bytes, const Client& client,
                                const JobRequest* submitted) {
   Request request;
   if (!request.ParseFromString(bytes)) {
-    return absl::InvalidArgumentError("the request is malformed");
+    return WithReason(absl::InvalidArgumentError("the request is malformed"),
+                      ErrorReason::INVALID_REQUEST);
   }
   if (submitted != nullptr) KeepDecisions(*submitted, request);
+  if (submitted == nullptr) {
+    DCP_RETURN_IF_ERROR(CheckRequestId(request.options()));
+  }
   JobSpec spec;
   DCP_RETURN_IF_ERROR(Read(request, client, spec));
   DCP_RETURN_IF_ERROR(CheckJobOptions(spec.options, server));
@@ -222,9 +230,12 @@ absl::StatusOr<JobSpec> ReadAgain(const JobRequest& request,
                                                  client, server, &request));
   // Other jobs know it by the place that it was to write to.
   if (spec.destination == request.destination) return spec;
-  return absl::FailedPreconditionError(
-      absl::StrCat("destination ", request.destination, " leads to ",
-                   spec.destination, " since the job was submitted"));
+  return WithReason(
+      WithPlace(absl::FailedPreconditionError(absl::StrCat(
+                    "destination ", request.destination, " leads to ",
+                    spec.destination, " since the job was submitted")),
+                {.path = request.destination}),
+      ErrorReason::DESTINATION_MOVED);
 }
 
 std::string Pack(const google::protobuf::Message& message) {
@@ -415,8 +426,11 @@ absl::StatusOr<std::string> JobRunner::Run(const JobRequest& request,
   absl::StatusOr<JobSpec> spec =
       client != nullptr
           ? ReadAgain(request, *client, options_)
-          : absl::PermissionDeniedError(absl::StrCat(
-                client_name, " is no client of this server any more"));
+          : WithReason(absl::PermissionDeniedError(
+                           absl::StrCat(client_name,
+                                        " is not a client of this server any "
+                                        "more")),
+                       ErrorReason::CLIENT_REMOVED, {{"client", client_name}});
   if (!spec.ok()) {
     return GiveUp(fs_, access_.server(), request, spec.status(), controls);
   }

@@ -10,6 +10,7 @@
 #include "dcp/base/status.h"
 #include "proto/rpc_status.h"
 #include "server/job_watch.h"
+#include "server/refusal.h"
 
 namespace dcp::server {
 namespace {
@@ -52,9 +53,7 @@ class WatchReactor final : public grpc::ServerWriteReactor<Operation> {
     if (!ok) return Finish(grpc::Status::CANCELLED);
     if (operation_.done()) return Finish(grpc::Status::OK);
     if (manager_.draining()) {
-      return Finish(ToRpcStatus(
-          absl::UnavailableError("the server shuts down; an unfinished job "
-                                 "goes on after its next start")));
+      return Finish(ToRpcStatus(ServerDraining()));
     }
     watch_->Continue();
   }

@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "dcp/base/check.h"
+#include "server/refusal.h"
 
 namespace dcp::server {
 namespace {
@@ -77,7 +78,8 @@ absl::StatusOr<uint64_t> MemoryBudget::Request(MemoryUse use, uint64_t bytes,
     }
     Share& share = ShareOf(use);
     if (share.waiting.size() >= kMaxWaiting) {
-      return absl::ResourceExhaustedError(
+      return LimitReached(
+          {.name = "memory-waiting", .value = kMaxWaiting},
           absl::StrCat(kMaxWaiting, " jobs or calls wait for memory already"));
     }
     ticket = next_ticket_++;

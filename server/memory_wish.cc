@@ -5,7 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "proto/error_detail.h"
 #include "proto/rpc_status.h"
+#include "server/refusal.h"
 
 namespace dcp::server {
 namespace {
@@ -33,7 +35,8 @@ void MemoryWish::Start(absl::Duration max_wait) {
                       });
   if (!ticket.ok()) {
     return End(absl::IsInvalidArgument(ticket.status())
-                   ? absl::ResourceExhaustedError(ticket.status().message())
+                   ? RequestTooLarge("max-memory", budget_.limit_bytes(),
+                                     ticket.status().message())
                    : ticket.status());
   }
   absl::MutexLock lock(&mutex_);
@@ -43,11 +46,13 @@ void MemoryWish::Start(absl::Duration max_wait) {
   alarm_->Set(absl::ToChronoTime(absl::Now() + max_wait),
               [self = shared_from_this()](bool expired) {
                 if (!expired) return;
-                self->End(WithRetryAfter(
-                    absl::UnavailableError(absl::StrCat(
-                        "the memory of the server is in use: ", self->bytes_,
-                        " bytes were wanted")),
-                    kRetryAfterMs));
+                self->End(WithReason(
+                    WithRetryAfter(absl::UnavailableError(absl::StrCat(
+                                       "the memory of the server is in use: ",
+                                       self->bytes_, " bytes were wanted")),
+                                   kRetryAfterMs),
+                    ErrorReason::MEMORY_IN_USE,
+                    {{"value", absl::StrCat(self->bytes_)}}));
               });
 }
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
+#include "proto/error_detail.h"
 #include "proto/utf8.h"
 
 namespace dcp::server {
@@ -41,7 +42,7 @@ constexpr size_t kMaxTextBytes = 1000;
 
 template <typename... Parts>
 absl::Status Invalid(absl::string_view field, const Parts&... parts) {
-  return absl::InvalidArgumentError(absl::StrCat(field, parts...));
+  return InvalidField(field, absl::StrCat(parts...));
 }
 
 std::string Index(absl::string_view field, int i) {
@@ -82,8 +83,8 @@ absl::StatusOr<std::vector<std::string>> PatternsFromProto(
 
 absl::Status CheckDim(int64_t dim, absl::string_view field) {
   if (dim >= 0 && dim < static_cast<int64_t>(kMaxDims)) return absl::OkStatus();
-  return Invalid(field, ".dim is ", dim, ": 0 to ", kMaxDims - 1,
-                 " are allowed");
+  return Invalid(absl::StrCat(field, ".dim"), " is ", dim, ": 0 to ",
+                 kMaxDims - 1, " are allowed");
 }
 
 std::string Text(absl::string_view text) {
@@ -158,8 +159,8 @@ absl::StatusOr<SourceSpec> SourceFromProto(const v1::Source& source,
   SourceSpec spec{.path = source.path(), .open = {}};
   if (!source.has_rank()) return spec;
   if (source.rank() < 0 || source.rank() >= kMaxRanks) {
-    return Invalid(field, ".rank is ", source.rank(), ": 0 to ", kMaxRanks - 1,
-                   " are allowed");
+    return Invalid(absl::StrCat(field, ".rank"), " is ", source.rank(),
+                   ": 0 to ", kMaxRanks - 1, " are allowed");
   }
   spec.open.rank = source.rank();
   return spec;
@@ -178,7 +179,7 @@ absl::StatusOr<std::optional<Format>> FormatFromProto(v1::Format format,
       return std::optional<Format>(Format::kTorch);
     default:
       return Invalid(field, " is ", static_cast<int>(format),
-                     ": that is no format that this server knows");
+                     ": it is not a format that this server knows");
   }
 }
 
@@ -193,12 +194,12 @@ absl::StatusOr<Box> BoxFromProto(const v1::Box& box, absl::string_view field) {
   }
   for (int d = 0; d < box.sizes_size(); ++d) {
     if (box.offsets(d) < 0) {
-      return Invalid(field, ".offsets[", d, "] is ", box.offsets(d),
-                     ": must not be negative");
+      return Invalid(Index(absl::StrCat(field, ".offsets"), d), " is ",
+                     box.offsets(d), ": must not be negative");
     }
     if (box.sizes(d) < 0) {
-      return Invalid(field, ".sizes[", d, "] is ", box.sizes(d),
-                     ": must not be negative");
+      return Invalid(Index(absl::StrCat(field, ".sizes"), d), " is ",
+                     box.sizes(d), ": must not be negative");
     }
   }
   return Box{.offsets = Dims(box.offsets().begin(), box.offsets().end()),
@@ -208,8 +209,8 @@ absl::StatusOr<Box> BoxFromProto(const v1::Box& box, absl::string_view field) {
 absl::StatusOr<Mesh> MeshFromProto(const v1::Mesh& mesh,
                                    absl::string_view field) {
   if (mesh.axes_size() < 1 || mesh.axes_size() > kMaxAxes) {
-    return Invalid(field, ".axes has ", mesh.axes_size(), " entries: 1 to ",
-                   kMaxAxes, " are allowed");
+    return Invalid(absl::StrCat(field, ".axes"), " has ", mesh.axes_size(),
+                   " entries: 1 to ", kMaxAxes, " are allowed");
   }
   Mesh result;
   int64_t num_ranks = 1;
@@ -217,16 +218,17 @@ absl::StatusOr<Mesh> MeshFromProto(const v1::Mesh& mesh,
     const v1::Mesh::Axis& axis = mesh.axes(a);
     const std::string where = Index(absl::StrCat(field, ".axes"), a);
     if (!IsAxisName(axis.name())) {
-      return Invalid(where, ".name is '", Text(axis.name()),
+      return Invalid(absl::StrCat(where, ".name"), " is '", Text(axis.name()),
                      "': letters, digits, _ and - are allowed");
     }
     for (const Mesh::Axis& other : result.axes) {
       if (other.name != axis.name()) continue;
-      return Invalid(where, ".name is '", axis.name(),
+      return Invalid(absl::StrCat(where, ".name"), " is '", axis.name(),
                      "': another axis has that name");
     }
     if (axis.size() < 1) {
-      return Invalid(where, ".size is ", axis.size(), ": must be 1 or more");
+      return Invalid(absl::StrCat(where, ".size"), " is ", axis.size(),
+                     ": must be 1 or more");
     }
     if (axis.size() > kMaxRanks / num_ranks) {
       return Invalid(field, " has more than ", kMaxRanks, " ranks");
@@ -268,8 +270,9 @@ absl::StatusOr<Placement> PlacementFromProto(const v1::Placement& placement,
       const std::string where = absl::StrCat(field, ".strided_shard");
       DCP_RETURN_IF_ERROR(CheckDim(strided.dim(), where));
       if (strided.split_factor() < 1 || strided.split_factor() > kMaxRanks) {
-        return Invalid(where, ".split_factor is ", strided.split_factor(),
-                       ": 1 to ", kMaxRanks, " are allowed");
+        return Invalid(absl::StrCat(where, ".split_factor"), " is ",
+                       strided.split_factor(), ": 1 to ", kMaxRanks,
+                       " are allowed");
       }
       return Placement{.kind = Placement::Kind::kStridedShard,
                        .dim = strided.dim(),
@@ -295,8 +298,9 @@ absl::StatusOr<std::vector<PlacementRule>> PlacementRulesFromProto(
     DCP_RETURN_IF_ERROR(
         CheckPattern(rule.glob(), absl::StrCat(where, ".glob")));
     if (static_cast<size_t>(rule.placements_size()) != mesh.axes.size()) {
-      return Invalid(where, ".placements has ", rule.placements_size(),
-                     " entries: the mesh has ", mesh.axes.size(), " axes");
+      return Invalid(absl::StrCat(where, ".placements"), " has ",
+                     rule.placements_size(), " entries: the mesh has ",
+                     mesh.axes.size(), " axes");
     }
     PlacementRule& made = result.emplace_back();
     made.glob = rule.glob().empty() ? "*" : rule.glob();

@@ -1,6 +1,7 @@
 // Between the API's messages and the types of dcp. What comes from a client is
 // hostile: every field is checked, and an InvalidArgument begins with the name
-// of the field ("mesh.axes[1].size is 0: ..."). Pure; any thread.
+// of the field ("mesh.axes[1].size is 0: ..."), which FieldOf tells programs.
+// Pure; any thread.
 #ifndef SERVER_MESSAGES_H_
 #define SERVER_MESSAGES_H_
 

@@ -9,14 +9,15 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "dcp/base/status.h"
 #include "grpcpp/alarm.h"
+#include "proto/error_detail.h"
 #include "proto/rpc_status.h"
+#include "server/compression.h"
+#include "server/job_filter.h"
 #include "server/job_watch.h"
 
 namespace dcp::server {
@@ -35,8 +36,9 @@ absl::StatusOr<std::optional<absl::Duration>> TimeoutOf(
   const absl::Duration timeout = absl::Seconds(request.timeout().seconds()) +
                                  absl::Nanoseconds(request.timeout().nanos());
   if (timeout < absl::ZeroDuration()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("timeout is ", absl::FormatDuration(timeout)));
+    return InvalidField("timeout",
+                        absl::StrCat(" is ", absl::FormatDuration(timeout),
+                                     ": it must not be negative"));
   }
   return std::optional<absl::Duration>(std::min(timeout, kMaxWait));
 }
@@ -99,44 +101,19 @@ class WaitReactor final : public grpc::ServerUnaryReactor {
 
 }  // namespace
 
-absl::StatusOr<JobFilter> ParseJobFilter(absl::string_view text) {
-  JobFilter filter;
-  if (absl::StripAsciiWhitespace(text).empty()) return filter;
-  for (const absl::string_view part : absl::StrSplit(text, " AND ")) {
-    const std::pair<absl::string_view, absl::string_view> sides =
-        absl::StrSplit(part, absl::MaxSplits('=', 1));
-    const absl::string_view field = absl::StripAsciiWhitespace(sides.first);
-    const std::string value(absl::StripAsciiWhitespace(sides.second));
-    JobState state;
-    JobKind kind;
-    if (field == "state" && !filter.state.has_value() &&
-        JobMetadata::State_Parse(value, &state)) {
-      filter.state = state;
-    } else if (field == "kind" && !filter.kind.has_value() &&
-               JobMetadata::Kind_Parse(value, &kind)) {
-      filter.kind = kind;
-    } else {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "filter has '", part.substr(0, 100),
-          "'; allowed are 'state = RUNNING', 'kind = RESHARD', joined with "
-          "AND"));
-    }
-  }
-  return filter;
-}
-
 grpc::ServerUnaryReactor* OperationsService::ListOperations(
     grpc::CallbackServerContext* context,
     const google::longrunning::ListOperationsRequest* request,
     google::longrunning::ListOperationsResponse* response) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  CompressIfAsked(*context);
   const auto list = [&]() -> absl::Status {
     DCP_ASSIGN_OR_RETURN(const Client* client, access_.Authenticate(*context));
     if (!request->name().empty() && request->name() != "operations") {
-      return absl::InvalidArgumentError("name must be 'operations'");
+      return InvalidField("name", " must be 'operations', or empty");
     }
     DCP_ASSIGN_OR_RETURN(const JobFilter filter,
-                         ParseJobFilter(request->filter()));
+                         JobFilter::Parse(request->filter()));
     DCP_ASSIGN_OR_RETURN(JobPage page,
                          manager_.List(*client, filter, request->page_size(),
                                        request->page_token()));
@@ -154,6 +131,7 @@ grpc::ServerUnaryReactor* OperationsService::GetOperation(
     grpc::CallbackServerContext* context,
     const google::longrunning::GetOperationRequest* request,
     Operation* response) {
+  CompressIfAsked(*context);
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   const auto get = [&]() -> absl::Status {
     DCP_ASSIGN_OR_RETURN(const Client* client, access_.Authenticate(*context));
@@ -192,6 +170,7 @@ grpc::ServerUnaryReactor* OperationsService::WaitOperation(
     grpc::CallbackServerContext* context,
     const google::longrunning::WaitOperationRequest* request,
     Operation* response) {
+  CompressIfAsked(*context);
   const absl::StatusOr<const Client*> client = access_.Authenticate(*context);
   const absl::StatusOr<std::optional<absl::Duration>> timeout =
       TimeoutOf(*request);

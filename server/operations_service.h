@@ -3,8 +3,6 @@
 #ifndef SERVER_OPERATIONS_SERVICE_H_
 #define SERVER_OPERATIONS_SERVICE_H_
 
-#include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "google/longrunning/operations_proto.grpc.pb.h"
 #include "google/longrunning/operations_proto.pb.h"
 #include "google/protobuf/empty.pb.h"
@@ -14,10 +12,6 @@
 #include "server/job_manager.h"
 
 namespace dcp::server {
-
-// "state = RUNNING", "kind = RESHARD", joined with AND; empty: all.
-// InvalidArgument names the part that is not understood.
-absl::StatusOr<JobFilter> ParseJobFilter(absl::string_view text);
 
 class OperationsService final
     : public google::longrunning::Operations::CallbackService {

@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -34,6 +35,7 @@
 #include "server/access.h"
 #include "server/call_log.h"
 #include "server/checkpoint_service.h"
+#include "server/compression.h"
 #include "server/guarded_reads.h"
 #include "server/job_journal.h"
 #include "server/job_manager.h"
@@ -47,6 +49,7 @@
 #include "server/operations_service.h"
 #include "server/option_value.h"
 #include "server/process_metrics.h"
+#include "server/reflection_service.h"
 #include "server/state_dir.h"
 #include "server/steady_alarm.h"
 #include "server/tls_files.h"
@@ -75,6 +78,17 @@ constexpr absl::Duration kWarnOfExpiry = absl::Hours(24 * 30);
 // Of the calls that gRPC serves with a thread each: reflection only.
 constexpr int kMaxSyncThreads = 16;
 
+// All that a client may call; the first ones have a health of their own.
+constexpr const char* kServices[] = {
+    "tessera.v1.CheckpointService",
+    "tessera.v1.JobService",
+    "google.longrunning.Operations",
+    "grpc.health.v1.Health",
+    "grpc.reflection.v1.ServerReflection",
+    "grpc.reflection.v1alpha.ServerReflection",
+};
+constexpr size_t kNumOwnServices = 3;
+
 int Milliseconds(absl::Duration duration) {
   return static_cast<int>(absl::ToInt64Milliseconds(duration));
 }
@@ -97,11 +111,7 @@ void SetLimits(const ServerOptions& options, grpc::ServerBuilder& builder) {
       static_cast<int>(options.max_streams + kOtherCalls));
   // A second server on the same port is an error and not a lottery.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  // A small compressed request may be a large one.
-  for (grpc_compression_algorithm algorithm :
-       {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
-    builder.SetCompressionAlgorithmSupportStatus(algorithm, false);
-  }
+  BoundDecompression(options.max_request_bytes);
   grpc::ResourceQuota quota("dcp-server");
   quota.Resize(kTransportBytes);
   quota.SetMaxThreads(kMaxSyncThreads);
@@ -161,6 +171,8 @@ struct Server::Impl {
   std::unique_ptr<CheckpointService> checkpoint_service;
   std::unique_ptr<JobService> job_service;
   std::unique_ptr<OperationsService> operations_service;
+  ReflectionService reflection_service{
+      {std::begin(kServices), std::end(kServices)}};
   std::unique_ptr<grpc::Server> grpc_server;
 
   void AddGauges();
@@ -231,6 +243,7 @@ absl::StatusOr<std::string> Server::Impl::Start() {
   builder.RegisterService(checkpoint_service.get());
   builder.RegisterService(job_service.get());
   builder.RegisterService(operations_service.get());
+  builder.RegisterService(&reflection_service);
   std::vector<
       std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>
       interceptors;
@@ -238,11 +251,8 @@ absl::StatusOr<std::string> Server::Impl::Start() {
   builder.experimental().SetInterceptorCreators(std::move(interceptors));
   grpc_server = builder.BuildAndStart();
   DCP_CHECK(grpc_server != nullptr, "gRPC does not start");
-  for (const char* service :
-       {tessera::v1::CheckpointService::service_full_name(),
-        tessera::v1::JobService::service_full_name(),
-        google::longrunning::Operations::service_full_name()}) {
-    grpc_server->GetHealthCheckService()->SetServingStatus(service, true);
+  for (size_t i = 0; i < kNumOwnServices; ++i) {
+    grpc_server->GetHealthCheckService()->SetServingStatus(kServices[i], true);
   }
   const std::string address = listener.address();
   Accept(std::move(listener), connections);

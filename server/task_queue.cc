@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/refusal.h"
 
 namespace dcp::server {
 
@@ -24,9 +25,10 @@ void TaskQueue::Stop() {
 
 absl::Status TaskQueue::Post(absl::AnyInvocable<void()> task) {
   absl::MutexLock lock(&mutex_);
-  if (ending_) return absl::UnavailableError("the server stops");
+  if (ending_) return ServerDraining();
   if (tasks_.size() >= max_waiting_) {
-    return absl::ResourceExhaustedError(
+    return LimitReached(
+        {.name = "requests-waiting", .value = max_waiting_},
         absl::StrCat(tasks_.size(), " requests wait for a thread already"));
   }
   tasks_.push_back(std::move(task));

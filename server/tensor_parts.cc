@@ -21,7 +21,9 @@
 #include "dcp/checkpoint/selection.h"
 #include "dcp/tensor/element.h"
 #include "dcp/tensor/placement.h"
+#include "proto/error_detail.h"
 #include "server/messages.h"
+#include "server/refusal.h"
 
 namespace dcp::server {
 namespace {
@@ -37,11 +39,14 @@ constexpr size_t kMaxProblems = 50;
 
 class Problems {
  public:
-  void Add(std::string problem) {
+  // `field` is that of the request.
+  void Add(std::string problem, absl::string_view field) {
+    if (num_ == 0) first_field_ = std::string(field);
     ++num_;
     if (shown_.size() < kMaxProblems) shown_.push_back(std::move(problem));
   }
   bool empty() const { return num_ == 0; }
+  const std::string& first_field() const { return first_field_; }
   std::string ToText() const {
     std::string text = absl::StrJoin(shown_, "; ");
     if (num_ > shown_.size()) {
@@ -53,6 +58,7 @@ class Problems {
  private:
   size_t num_ = 0;
   std::vector<std::string> shown_;
+  std::string first_field_;
 };
 
 class Resolver {
@@ -82,7 +88,8 @@ class Resolver {
     absl::StatusOr<std::vector<SelectedEntry>> selected =
         Select(checkpoint_.entries(), selection);
     if (!selected.ok()) {
-      return Annotate(selected.status(), "rank_parts.selection");
+      return BlameField(Annotate(selected.status(), "rank_parts.selection"),
+                        "rank_parts.selection");
     }
     for (SelectedEntry& choice : *selected) {
       const TensorEntry* tensor = checkpoint_.entries()[choice.entry].tensor();
@@ -94,7 +101,8 @@ class Resolver {
       absl::StatusOr<std::vector<Box>> boxes =
           LocalBoxes(tensor->shape, mesh, placements, coordinate);
       if (!boxes.ok()) {
-        unfit_.Add(absl::StrCat(choice.fqn, ": ", boxes.status().message()));
+        unfit_.Add(absl::StrCat(choice.fqn, ": ", boxes.status().message()),
+                   "rank_parts.placements");
         continue;
       }
       DCP_RETURN_IF_ERROR(CheckNumber(parts_.parts.size() + boxes->size()));
@@ -102,7 +110,8 @@ class Resolver {
         Append({.name = choice.fqn,
                 .entry = choice.entry,
                 .dtype = choice.dtype,
-                .box = std::move(box)});
+                .box = std::move(box)},
+               "rank_parts");
       }
     }
     return absl::OkStatus();
@@ -110,13 +119,17 @@ class Resolver {
 
   absl::StatusOr<TensorParts> Take() {
     if (!unfit_.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          checkpoint_.path(), ": ", unfit_.ToText(),
-          missing_.empty() ? "" : "; and it lacks ", missing_.ToText()));
+      return BlameField(
+          absl::InvalidArgumentError(absl::StrCat(
+              checkpoint_.path(), ": ", unfit_.ToText(),
+              missing_.empty() ? "" : "; and it lacks ", missing_.ToText())),
+          unfit_.first_field());
     }
     if (!missing_.empty()) {
-      return absl::NotFoundError(
-          absl::StrCat(checkpoint_.path(), " lacks ", missing_.ToText()));
+      return WithReason(absl::NotFoundError(absl::StrCat(
+                            checkpoint_.path(), " lacks ", missing_.ToText())),
+                        ErrorReason::TENSOR_NOT_FOUND,
+                        {{"field", missing_.first_field()}});
     }
     return std::move(parts_);
   }
@@ -124,7 +137,8 @@ class Resolver {
  private:
   static absl::Status CheckNumber(size_t number) {
     if (number <= kMaxParts) return absl::OkStatus();
-    return absl::ResourceExhaustedError(
+    return RequestTooLarge(
+        "parts", kMaxParts,
         absl::StrCat("the request has more than ", kMaxParts,
                      " parts: ask for them in several streams"));
   }
@@ -132,10 +146,10 @@ class Resolver {
   void AddPart(const v1::ReadTensorsRequest::Part& wanted,
                const std::string& field) {
     const std::optional<uint32_t> entry = checkpoint_.Find(wanted.name());
-    if (!entry.has_value()) return missing_.Add(wanted.name());
+    if (!entry.has_value()) return missing_.Add(wanted.name(), field);
     const TensorEntry* tensor = checkpoint_.entries()[*entry].tensor();
     if (tensor == nullptr) {
-      return unfit_.Add(absl::StrCat(wanted.name(), " is no tensor"));
+      return unfit_.Add(absl::StrCat(wanted.name(), " is not a tensor"), field);
     }
     TensorPart part{.name = wanted.name(),
                     .entry = *entry,
@@ -143,9 +157,9 @@ class Resolver {
                     .box = WholeBox(tensor->shape)};
     const std::string problem = Fit(wanted, *tensor, field, part);
     if (!problem.empty()) {
-      return unfit_.Add(absl::StrCat(wanted.name(), " ", problem));
+      return unfit_.Add(absl::StrCat(wanted.name(), " ", problem), field);
     }
-    Append(std::move(part));
+    Append(std::move(part), field);
   }
 
   // What is wrong with it, if anything.
@@ -181,7 +195,7 @@ class Resolver {
     return "";
   }
 
-  void Append(TensorPart part) {
+  void Append(TensorPart part, absl::string_view field) {
     const std::optional<uint64_t> num_bytes = CheckedMul(
         static_cast<uint64_t>(Volume(part.box.sizes)), ElementSize(part.dtype));
     const std::optional<uint64_t> end =
@@ -189,7 +203,8 @@ class Resolver {
                               : std::nullopt;
     if (!end.has_value()) {
       return unfit_.Add(absl::StrCat(part.name, " makes a stream of more than ",
-                                     UINT64_MAX, " bytes"));
+                                     UINT64_MAX, " bytes"),
+                        field);
     }
     part.begin = parts_.num_bytes;
     part.num_bytes = *num_bytes;
@@ -227,8 +242,9 @@ absl::StatusOr<TensorParts> ResolveParts(
       DCP_RETURN_IF_ERROR(resolver.AddRankParts(request.rank_parts()));
       break;
     case v1::ReadTensorsRequest::WANTED_NOT_SET:
-      return absl::InvalidArgumentError(
-          "the request says neither parts nor rank_parts");
+      return BlameField(absl::InvalidArgumentError(
+                            "the request says neither parts nor rank_parts"),
+                        "wanted");
   }
   return resolver.Take();
 }

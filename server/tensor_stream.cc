@@ -24,6 +24,7 @@
 #include "dcp/base/log.h"
 #include "dcp/base/status.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
+#include "proto/error_detail.h"
 #include "proto/rpc_status.h"
 #include "proto/utf8.h"
 #include "server/chunk_frame.h"
@@ -104,7 +105,9 @@ absl::Status TensorStream::ReadRequest() {
       grpc::SerializationTraits<v1::ReadTensorsRequest>::Deserialize(
           &request_bytes_, &request_);
   if (!parsed.ok()) {
-    return absl::InvalidArgumentError("the request is no message");
+    return WithReason(
+        absl::InvalidArgumentError("the request is not a message"),
+        ErrorReason::INVALID_REQUEST);
   }
   const uint64_t wanted = request_.max_chunk_bytes();
   chunk_bytes_ = wanted == 0
@@ -124,8 +127,9 @@ void TensorStream::Open() {
       [self = shared_from_this()](
           absl::StatusOr<std::shared_ptr<SharedCheckpoint>> checkpoint) {
         if (checkpoint.ok()) return self->Locate(*std::move(checkpoint));
-        self->Happen(
-            [&](Events& events) { events.opened = checkpoint.status(); });
+        self->Happen([&](Events& events) {
+          events.opened = BlameField(checkpoint.status(), "source.path");
+        });
       });
 }
 
@@ -292,14 +296,17 @@ absl::Status TensorStream::TakeOpened(Opened opened) {
   const uint64_t num_bytes = opened_->parts.num_bytes;
   if (!request_.etag().empty() &&
       request_.etag() != opened_->checkpoint->etag()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the checkpoint was replaced: its etag is ",
-        opened_->checkpoint->etag(), ", not ", ToUtf8(request_.etag())));
+    return WithReason(
+        absl::FailedPreconditionError(absl::StrCat(
+            "the checkpoint was replaced: its etag is ",
+            opened_->checkpoint->etag(), ", not ", ToUtf8(request_.etag()))),
+        ErrorReason::CHECKPOINT_REPLACED,
+        {{"etag", std::string(opened_->checkpoint->etag())}});
   }
   if (request_.resume_offset() > num_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("resume_offset is ", request_.resume_offset(),
-                     ": the stream has ", num_bytes, " bytes"));
+    return InvalidField("resume_offset",
+                        absl::StrCat(" is ", request_.resume_offset(),
+                                     ": the stream has ", num_bytes, " bytes"));
   }
   want_offset_ = write_offset_ = request_.resume_offset();
   AskForMemory();

@@ -23,6 +23,7 @@
 #include "absl/flags/parse.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "dcp/base/check.h"
@@ -61,6 +62,12 @@ int Serve() {
   while (read(STDIN_FILENO, &byte, 1) > 0) {
   }
   return 0;
+}
+
+// The UUID that belongs to `text`.
+std::string RequestId(const std::string& text) {
+  return absl::StrFormat("f47ac10b-58cc-4372-a567-%012x",
+                         std::hash<std::string>()(text) & 0xffff'ffff'ffff);
 }
 
 // A job that is submitted until it is accepted.
@@ -105,7 +112,7 @@ class JobKillTest : public ::testing::Test {
     }
     request.mutable_options()->set_memory_bytes(kMinMemoryBytes);
     request.mutable_options()->set_request_id(
-        absl::StrCat("round-", round, "-", output));
+        RequestId(absl::StrCat("round-", round, "-", output)));
     return request;
   }
 

@@ -20,10 +20,12 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "dcp/base/error_place.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/log.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/error_detail.h"
 #include "proto/rpc_status.h"
 #include "tests/server/job_server.h"
 #include "tests/testing/status_matchers.h"
@@ -162,11 +164,13 @@ TEST_F(JobManagerTest, AJobThatFailsSaysWhy) {
   EXPECT_EQ(MetadataOf(*ended).state(), JobMetadata::FAILED);
   EXPECT_THAT(ErrorOf(*ended),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("none")));
+  EXPECT_EQ(ReasonOf(ErrorOf(*ended)), "CHECKPOINT_NOT_FOUND");
 }
 
 TEST_F(JobManagerTest, ARequestIdMakesASecondSubmitHarmless) {
   auto request = server_->Request("out");
-  request.mutable_options()->set_request_id("the-same");
+  const std::string id = "f47ac10b-58cc-4372-a567-0e02b2c3d479";
+  request.mutable_options()->set_request_id(id);
   const auto first = server_->Convert(request);
   ASSERT_OK(first);
   ASSERT_OK(server_->Wait(first->name()));
@@ -175,9 +179,10 @@ TEST_F(JobManagerTest, ARequestIdMakesASecondSubmitHarmless) {
   EXPECT_EQ(second->name(), first->name());
   EXPECT_TRUE(second->done());
   request.mutable_destination()->set_path(server_->data("elsewhere"));
-  EXPECT_THAT(
-      server_->Convert(request).status(),
-      StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("the-same")));
+  const absl::Status reused = server_->Convert(request).status();
+  EXPECT_THAT(reused,
+              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr(id)));
+  EXPECT_EQ(ReasonOf(reused), "REQUEST_ID_REUSED");
   // Also after a restart.
   Start();
   request.mutable_destination()->set_path(server_->data("out"));
@@ -189,9 +194,13 @@ TEST_F(JobManagerTest, ARequestIdMakesASecondSubmitHarmless) {
 TEST_F(JobManagerTest, TwoJobsDoNotWriteToOnePlace) {
   Gate gate(*server_, "OpenForRead", "source");
   const std::string first = Submit("out");
-  EXPECT_THAT(server_->Convert(server_->Request("out")).status(),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("another job")));
+  const absl::Status in_use =
+      server_->Convert(server_->Request("out")).status();
+  EXPECT_THAT(in_use, StatusIs(absl::StatusCode::kFailedPrecondition,
+                               HasSubstr("another job")));
+  EXPECT_EQ(ReasonOf(in_use), "DESTINATION_IN_USE");
+  EXPECT_EQ(ReasonMetadataOf(in_use, "name"), first);
+  EXPECT_EQ(PlaceOf(in_use).path, server_->data("out"));
   gate.Open();
   ASSERT_OK(server_->Wait(first));
   auto again = server_->Request("out");

@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "google/protobuf/any.pb.h"
 #include "gtest/gtest.h"
+#include "proto/error_detail.h"
 #include "tessera/v1/checkpoint_service.pb.h"
 #include "tests/server/job_server.h"
 #include "tests/testing/status_matchers.h"
@@ -166,12 +167,21 @@ TEST_F(JobRunnerTest, RefusesWhatIsNotAllowed) {
   EXPECT_THAT(check(request), StatusIs(absl::StatusCode::kInvalidArgument,
                                        HasSubstr("memory_bytes")));
   request = To<Request>("out");
-  request.mutable_options()->set_request_id(std::string(65, 'x'));
-  EXPECT_THAT(check(request), StatusIs(absl::StatusCode::kInvalidArgument,
-                                       HasSubstr("request_id")));
-  request.mutable_options()->set_request_id("a b");
-  EXPECT_THAT(check(request), StatusIs(absl::StatusCode::kInvalidArgument,
-                                       HasSubstr("printable")));
+  for (const char* id : {"the-same", "f47ac10b-58cc-4372-a567-0e02b2c3d4790",
+                         "00000000-0000-0000-0000-000000000000"}) {
+    request.mutable_options()->set_request_id(id);
+    EXPECT_THAT(check(request), StatusIs(absl::StatusCode::kInvalidArgument,
+                                         HasSubstr("UUID")));
+    EXPECT_EQ(FieldOf(check(request)), "options.request_id");
+  }
+  request = To<Request>("out");
+  request.mutable_source()->set_path("relative");
+  EXPECT_EQ(FieldOf(check(request)), "source.path");
+  request = To<Request>("out");
+  request.mutable_destination()->set_path("relative");
+  EXPECT_EQ(FieldOf(check(request)), "destination.path");
+  request.mutable_destination()->set_path("/elsewhere");
+  EXPECT_EQ(ReasonOf(check(request)), "PATH_NOT_ALLOWED");
   request = To<Request>("out");
   request.add_placements()->set_glob("*");
   EXPECT_THAT(check(request), StatusIs(absl::StatusCode::kInvalidArgument,

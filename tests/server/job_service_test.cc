@@ -166,13 +166,13 @@ TEST_F(JobServiceTest, WatchersHearOfTheEnd) {
 
 TEST_F(JobServiceTest, NobodyWatchesWhatIsNotTheirs) {
   std::vector<Operation> heard;
-  EXPECT_THAT(Watch("operations/none", heard),
+  EXPECT_THAT(Watch("operations/f47ac10b-58cc-4372-a567-0e02b2c3d479", heard),
               StatusIs(absl::StatusCode::kNotFound));
   JobServer::Settings settings;
   settings.tokens = "a " + std::string(64, '0') + "\n";
   server_.reset();
   server_ = std::make_unique<JobServer>(dir_.path(), settings);
-  EXPECT_THAT(Watch("operations/none", heard),
+  EXPECT_THAT(Watch("operations/f47ac10b-58cc-4372-a567-0e02b2c3d479", heard),
               StatusIs(absl::StatusCode::kUnauthenticated));
 }
 

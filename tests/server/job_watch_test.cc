@@ -106,7 +106,7 @@ TEST_F(JobWatchTest, HasAnEndOfItsNumber) {
 }
 
 TEST_F(JobWatchTest, OfNoJobDoesNotBegin) {
-  name_ = "operations/none";
+  name_ = "operations/f47ac10b-58cc-4372-a567-0e02b2c3d479";
   EXPECT_THAT(Begin(), StatusIs(absl::StatusCode::kNotFound));
   EXPECT_EQ(looks().size(), 0u);
 }

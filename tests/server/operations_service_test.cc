@@ -11,6 +11,7 @@
 #include "dcp/base/log.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/error_detail.h"
 #include "proto/rpc_status.h"
 #include "tests/server/job_server.h"
 #include "tests/testing/status_matchers.h"
@@ -25,30 +26,6 @@ using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-TEST(ParseJobFilter, UnderstandsWhatTheApiSays) {
-  ASSERT_OK_AND_ASSIGN(const JobFilter all, ParseJobFilter(" "));
-  EXPECT_FALSE(all.state.has_value());
-  EXPECT_FALSE(all.kind.has_value());
-  ASSERT_OK_AND_ASSIGN(const JobFilter both,
-                       ParseJobFilter("state = RUNNING AND kind=RESHARD"));
-  EXPECT_EQ(both.state, JobMetadata::RUNNING);
-  EXPECT_EQ(both.kind, JobMetadata::RESHARD);
-  ASSERT_OK_AND_ASSIGN(const JobFilter kind, ParseJobFilter("kind = VERIFY"));
-  EXPECT_EQ(kind.kind, JobMetadata::VERIFY);
-}
-
-TEST(ParseJobFilter, RefusesTheRest) {
-  for (const auto* text :
-       {"state", "state = running", "state = ", "kind = RUNNING", "a = b",
-        "state = RUNNING OR state = FAILED", "state = RUNNING AND",
-        "state = RUNNING AND state = FAILED", "= RUNNING"}) {
-    EXPECT_THAT(
-        ParseJobFilter(text).status(),
-        StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("filter has")))
-        << text;
-  }
-}
 
 class OperationsServiceTest : public ::testing::Test {
  protected:
@@ -122,15 +99,76 @@ TEST_F(OperationsServiceTest, ListsWhatTheFilterSays) {
   EXPECT_THAT(NamesOf(*server_->List("state = FAILED AND kind = CONVERT")),
               ElementsAre(bad->name()));
   EXPECT_THAT(NamesOf(*server_->List("kind = VERIFY")), IsEmpty());
+  EXPECT_THAT(NamesOf(*server_->List("state = FAILED OR state = SUCCEEDED")),
+              ElementsAre(good, bad->name()));
+  EXPECT_THAT(
+      NamesOf(*server_->List(
+          "NOT source : none AND create_time > '2020-01-01T00:00:00Z'")),
+      ElementsAre(good));
+}
+
+// A token says nothing of its own, and is of use for its own list only.
+TEST_F(OperationsServiceTest, TokensBelongToTheirQuery) {
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_OK(server_->Wait(Submit(absl::StrCat("out-", i))));
+  }
+  const auto first = server_->List("state = SUCCEEDED", 1);
+  ASSERT_OK(first);
+  const std::string token = first->next_page_token();
+  EXPECT_GT(token.size(), 40u);
+  const auto second = server_->List("state = SUCCEEDED", 2, token);
+  ASSERT_OK(second);
+  EXPECT_EQ(second->operations_size(), 2);
+  for (const char* filter : {"", "state = FAILED", "state =  SUCCEEDED"}) {
+    EXPECT_EQ(ReasonOf(server_->List(filter, 1, token).status()),
+              "INVALID_PAGE_TOKEN")
+        << filter;
+  }
+  EXPECT_EQ(ReasonOf(server_->List("state = SUCCEEDED", 1, "1").status()),
+            "INVALID_PAGE_TOKEN");
+  // Nor after the next start.
+  Start(false);
+  EXPECT_EQ(ReasonOf(server_->List("state = SUCCEEDED", 1, token).status()),
+            "INVALID_PAGE_TOKEN");
+}
+
+TEST_F(OperationsServiceTest, TokensBelongToTheirClient) {
+  server_.reset();
+  JobServer::Settings settings;
+  // Of "a" and of "b".
+  settings.tokens = absl::StrCat(
+      "one ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb "
+      "write=",
+      dir_.Join("data"),
+      "\ntwo 3e23e8160039594a33894f6564e1b1348bbd7a0088d42c4acb73eeaed59c009d "
+      "write=",
+      dir_.Join("data"), "\n");
+  server_ = std::make_unique<JobServer>(dir_.path(), settings);
+  server_->set_token("a");
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_OK(server_->Wait(Submit(absl::StrCat("out-", i))));
+  }
+  const auto page = server_->List("", 1);
+  ASSERT_OK(page);
+  ASSERT_OK(server_->List("", 1, page->next_page_token()));
+  server_->set_token("b");
+  EXPECT_EQ(ReasonOf(server_->List("", 1, page->next_page_token()).status()),
+            "INVALID_PAGE_TOKEN");
 }
 
 TEST_F(OperationsServiceTest, RefusesListsThatMakeNoSense) {
-  EXPECT_THAT(server_->List("nonsense").status(),
-              StatusIs(absl::StatusCode::kInvalidArgument));
-  EXPECT_THAT(server_->List("", 0, "x").status(),
-              StatusIs(absl::StatusCode::kInvalidArgument));
-  EXPECT_THAT(server_->List("", -1).status(),
-              StatusIs(absl::StatusCode::kInvalidArgument));
+  const absl::Status filter = server_->List("state = DONE").status();
+  EXPECT_THAT(filter, StatusIs(absl::StatusCode::kInvalidArgument,
+                               HasSubstr("column 9")));
+  EXPECT_EQ(ReasonOf(filter), "INVALID_FILTER");
+  EXPECT_EQ(FieldOf(filter), "filter");
+  EXPECT_EQ(ReasonMetadataOf(filter, "column"), "9");
+  const absl::Status token = server_->List("", 0, "x").status();
+  EXPECT_THAT(token, StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_EQ(ReasonOf(token), "INVALID_PAGE_TOKEN");
+  const absl::Status size = server_->List("", -1).status();
+  EXPECT_THAT(size, StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_EQ(FieldOf(size), "page_size");
   grpc::ClientContext context;
   google::longrunning::ListOperationsRequest request;
   request.set_name("elsewhere");
@@ -141,22 +179,41 @@ TEST_F(OperationsServiceTest, RefusesListsThatMakeNoSense) {
             grpc::StatusCode::INVALID_ARGUMENT);
 }
 
+constexpr char kNoJob[] = "operations/f47ac10b-58cc-4372-a567-0e02b2c3d479";
+
 TEST_F(OperationsServiceTest, WhatIsNotThereIsNotFound) {
-  for (const auto* name : {"", "operations/", "operations/none", "none"}) {
-    EXPECT_THAT(server_->Get(name).status(),
-                StatusIs(absl::StatusCode::kNotFound));
-    EXPECT_THAT(server_->Wait(name).status(),
-                StatusIs(absl::StatusCode::kNotFound));
-    EXPECT_THAT(server_->Cancel(name), StatusIs(absl::StatusCode::kNotFound));
-    EXPECT_THAT(server_->Delete(name), StatusIs(absl::StatusCode::kNotFound));
+  for (const absl::Status& status :
+       {server_->Get(kNoJob).status(), server_->Wait(kNoJob).status(),
+        server_->Cancel(kNoJob), server_->Delete(kNoJob)}) {
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kNotFound));
+    EXPECT_EQ(ReasonOf(status), "JOB_NOT_FOUND");
+    EXPECT_EQ(ReasonMetadataOf(status, "name"), kNoJob);
+    EXPECT_EQ(RetryAfterOf(status), -1);
+  }
+}
+
+TEST_F(OperationsServiceTest, WhatIsNotANameIsInvalid) {
+  const std::string long_name = std::string(kNoJob) + "0";
+  for (const std::string& name :
+       {std::string(), std::string("operations/"),
+        std::string("operations/none"), std::string(kNoJob + 11), long_name}) {
+    for (const absl::Status& status :
+         {server_->Get(name).status(), server_->Wait(name).status(),
+          server_->Cancel(name), server_->Delete(name)}) {
+      EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument,
+                                   HasSubstr("a UUID")))
+          << name;
+      EXPECT_EQ(FieldOf(status), "name");
+    }
   }
 }
 
 TEST_F(OperationsServiceTest, DeletesWhatHasEnded) {
   Start(/*hold_memory=*/true);
   const std::string name = Submit("out");
-  EXPECT_THAT(server_->Delete(name),
-              StatusIs(absl::StatusCode::kFailedPrecondition));
+  const absl::Status too_early = server_->Delete(name);
+  EXPECT_THAT(too_early, StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_EQ(ReasonOf(too_early), "JOB_NOT_ENDED");
   server_->ReleaseMemory();
   ASSERT_OK(server_->Wait(name));
   ASSERT_OK(server_->Cancel(name));  // too late, and harmless

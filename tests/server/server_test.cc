@@ -30,6 +30,7 @@ using ::dcp::testing::CertificateFiles;
 using ::dcp::testing::StatusIs;
 using ::dcp::testing::TempDir;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 namespace v1 = tessera::v1;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
@@ -59,10 +60,15 @@ std::string ToText(const grpc::ByteBuffer& buffer) {
 // A stream of any service, without code generated for it.
 class GenericStream {
  public:
+  // `accept_encoding` goes into the metadata if it is not null.
   GenericStream(std::shared_ptr<grpc::Channel> channel, const char* method,
-                absl::string_view request)
-      : stub_(std::move(channel)),
-        call_(stub_.PrepareCall(&context_, method, &queue_)) {
+                absl::string_view request,
+                const char* accept_encoding = nullptr)
+      : stub_(std::move(channel)) {
+    if (accept_encoding != nullptr) {
+      context_.AddMetadata("accept-encoding", accept_encoding);
+    }
+    call_ = stub_.PrepareCall(&context_, method, &queue_);
     call_->StartCall(this);
     Next();
     call_->WriteLast(ToBuffer(request), grpc::WriteOptions(), this);
@@ -197,6 +203,25 @@ TEST_F(ServerTest, ReflectionNamesItsServices) {
   Start();
   GenericStream stream(Plaintext(), kReflection, kListServices);
   EXPECT_THAT(stream.Read(), HasSubstr("grpc.health.v1.Health"));
+}
+
+TEST_F(ServerTest, ReflectionIsThereInBothVersions) {
+  Start();
+  const std::string alpha =
+      GenericStream(Plaintext(), kReflection, kListServices).Read();
+  const std::string v1 =
+      GenericStream(Plaintext(),
+                    "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+                    kListServices)
+          .Read();
+  for (const char* service :
+       {"grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection",
+        "grpc.reflection.v1alpha.ServerReflection",
+        "google.longrunning.Operations", "tessera.v1.CheckpointService",
+        "tessera.v1.JobService"}) {
+    EXPECT_THAT(alpha, HasSubstr(service));
+    EXPECT_THAT(v1, HasSubstr(service));
+  }
 }
 
 TEST_F(ServerTest, ServesAUnixSocket) {
@@ -334,17 +359,92 @@ TEST_F(ServerTest, AHugeRequestIsRefusedAndTheNextOneServed) {
   EXPECT_EQ(Health(Plaintext()), kServing);
 }
 
-TEST_F(ServerTest, CompressedRequestsAreRefused) {
+TEST_F(ServerTest, CompressedRequestsAreServed) {
+  dir_.WriteFile("data/t.safetensors", SafetensorsOf(10));
   Start();
   const auto stub = v1::CheckpointService::NewStub(Plaintext());
   v1::InspectRequest request;
-  request.add_names(std::string(options_.max_request_bytes - 100, 'x'));
-  grpc::ClientContext context;
-  context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
+  request.mutable_source()->set_path(dir_.Join("data/t.safetensors"));
+  for (int i = 0; i < 900; ++i) request.add_names(std::string(1000, 'x'));
+  request.add_names("t");
+  for (const grpc_compression_algorithm algorithm :
+       {GRPC_COMPRESS_GZIP, GRPC_COMPRESS_DEFLATE}) {
+    grpc::ClientContext context;
+    context.set_compression_algorithm(algorithm);
+    v1::InspectResponse response;
+    const grpc::Status status = stub->Inspect(&context, request, &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    EXPECT_EQ(response.tensors_size(), 1);
+  }
+}
+
+// As one that was not compressed.
+TEST_F(ServerTest, ARequestThatBecomesHugeIsRefused) {
+  Start();
+  const auto stub = v1::CheckpointService::NewStub(Plaintext());
+  v1::InspectRequest request;
+  for (const uint64_t more : {uint64_t{1}, uint64_t{60} << 20}) {
+    request.clear_names();
+    request.add_names(std::string(options_.max_request_bytes + more, 'x'));
+    grpc::ClientContext context;
+    context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
+    v1::InspectResponse response;
+    const grpc::Status status = stub->Inspect(&context, request, &response);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED)
+        << status.error_message();
+    EXPECT_THAT(status.error_message(), HasSubstr("larger than max"));
+  }
+  EXPECT_EQ(Health(Plaintext()), kServing);
+}
+
+// A channel that leaves messages as they came shows how they were sent.
+TEST_F(ServerTest, AnswersAreCompressedForWhoAsks) {
+  std::string header = absl::StrCat("{\"__metadata__\":{\"k\":\"",
+                                    std::string(900, 'k'), "\"}}");
+  std::string file(8, '\0');
+  file[0] = static_cast<char>(header.size() & 0xFF);
+  file[1] = static_cast<char>(header.size() >> 8);
+  dir_.WriteFile("data/t.safetensors", file + header);
+  Start();
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  const std::shared_ptr<grpc::Channel> channel = grpc::CreateCustomChannel(
+      address_, grpc::InsecureChannelCredentials(), arguments);
+  v1::InspectRequest request;
+  request.mutable_source()->set_path(dir_.Join("data/t.safetensors"));
+  const auto answer = [&](const char* method, const char* encoding) {
+    GenericStream call(channel, method, request.SerializeAsString(), encoding);
+    return call.Read();
+  };
+  constexpr char kInspect[] = "/tessera.v1.CheckpointService/Inspect";
+  constexpr absl::string_view kGzip = "\x1f\x8b";
+  EXPECT_THAT(answer(kInspect, "gzip"), StartsWith(kGzip));
+  EXPECT_THAT(answer(kInspect, "br, gzip"), StartsWith(kGzip));
   v1::InspectResponse response;
-  const grpc::Status status = stub->Inspect(&context, request, &response);
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
-  EXPECT_THAT(status.error_message(), HasSubstr("ompress"));
+  ASSERT_TRUE(response.ParseFromString(answer(kInspect, nullptr)));
+  EXPECT_EQ(response.properties().at("k"), std::string(900, 'k'));
+  EXPECT_TRUE(response.ParseFromString(answer(kInspect, "identity")));
+}
+
+TEST_F(ServerTest, TensorsAreNotCompressed) {
+  dir_.WriteFile("data/t.safetensors", SafetensorsOf(10000));
+  Start();
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
+  const std::shared_ptr<grpc::Channel> channel = grpc::CreateCustomChannel(
+      address_, grpc::InsecureChannelCredentials(), arguments);
+  v1::ReadTensorsRequest request;
+  request.mutable_source()->set_path(dir_.Join("data/t.safetensors"));
+  request.mutable_parts()->add_parts()->set_name("t");
+  GenericStream call(channel, "/tessera.v1.CheckpointService/ReadTensors",
+                     request.SerializeAsString(), "gzip");
+  v1::ReadTensorsResponse header;
+  ASSERT_TRUE(header.ParseFromString(call.Read()));
+  EXPECT_EQ(header.header().num_bytes(), 10000u);
+  v1::ReadTensorsResponse chunk;
+  ASSERT_TRUE(chunk.ParseFromString(call.Read()));
+  EXPECT_EQ(chunk.chunk().data(), std::string(10000, '\0'));
 }
 
 TEST_F(ServerTest, LargeMetadataIsRefused) {
