@@ -7,6 +7,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "dcp/base/status.h"
+#include "proto/error_detail.h"
 #include "proto/rpc_status.h"
 
 namespace dcp::client {
@@ -16,6 +17,11 @@ bool IsRetryable(const absl::Status& status) {
   // reset.
   return absl::IsUnavailable(status) || absl::IsInternal(status) ||
          (absl::IsResourceExhausted(status) && RetryAfterOf(status) >= 0);
+}
+
+bool IsPageTokenRefused(const absl::Status& status) {
+  return ReasonOf(status) ==
+         tessera::v1::ErrorReason_Name(ErrorReason::INVALID_PAGE_TOKEN);
 }
 
 Backoff::Backoff(const RetryOptions& options, bool answered,

@@ -36,6 +36,12 @@ struct CallOptions {
 // connection that broke, or what the server says to try later.
 bool IsRetryable(const absl::Status& status);
 
+// Whether a list that had begun is to be asked for again from its first page:
+// the server was restarted, or what it lists was replaced.
+bool IsPageTokenRefused(const absl::Status& status);
+// How often that is done before the error counts.
+inline constexpr int kMaxListRestarts = 5;
+
 class Backoff {
  public:
   // `answered`: whether the daemon has ever.

@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "client/backoff.h"
 #include "dcp/base/status.h"
 
 namespace dcp::client {
@@ -64,29 +65,33 @@ absl::StatusOr<v1::InspectResponse> CheckpointClient::Inspect(
   const absl::Time deadline = absl::Now() + options.timeout;
   request.clear_page_token();
   v1::InspectResponse all;
-  bool is_first = true;
-  do {
-    DCP_ASSIGN_OR_RETURN(
-        v1::InspectResponse page,
-        InspectPage(request,
-                    {.timeout = deadline - absl::Now(), .stop = options.stop}));
-    if (!page.next_page_token().empty() &&
-        page.next_page_token() == request.page_token()) {
+  int num_restarts = 0;
+  while (true) {
+    const bool is_first = request.page_token().empty();
+    absl::StatusOr<v1::InspectResponse> page = InspectPage(
+        request, {.timeout = deadline - absl::Now(), .stop = options.stop});
+    if (!is_first && IsPageTokenRefused(page.status()) &&
+        num_restarts++ < kMaxListRestarts) {
+      request.clear_page_token();
+      continue;
+    }
+    DCP_RETURN_IF_ERROR(page.status());
+    if (!is_first && page->next_page_token() == request.page_token()) {
       return absl::DataLossError("Inspect: the same page twice");
     }
-    request.set_page_token(page.next_page_token());
+    request.set_page_token(page->next_page_token());
     if (is_first) {
-      all = std::move(page);
+      all = *std::move(page);
     } else {
       std::move(
-          page.mutable_tensors()->begin(), page.mutable_tensors()->end(),
+          page->mutable_tensors()->begin(), page->mutable_tensors()->end(),
           google::protobuf::RepeatedFieldBackInserter(all.mutable_tensors()));
       std::move(
-          page.mutable_objects()->begin(), page.mutable_objects()->end(),
+          page->mutable_objects()->begin(), page->mutable_objects()->end(),
           google::protobuf::RepeatedFieldBackInserter(all.mutable_objects()));
     }
-    is_first = false;
-  } while (!request.page_token().empty());
+    if (request.page_token().empty()) break;
+  }
   all.clear_next_page_token();
   return all;
 }

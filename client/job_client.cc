@@ -137,15 +137,23 @@ absl::StatusOr<std::vector<Job>> JobClient::ListAll(
     const std::string& filter, const CallOptions& options) {
   std::vector<Job> jobs;
   std::string token;
-  do {
-    DCP_ASSIGN_OR_RETURN(JobPage page, List(filter, 0, token, options));
-    std::move(page.jobs.begin(), page.jobs.end(), std::back_inserter(jobs));
-    if (!page.next_page_token.empty() && page.next_page_token == token) {
+  int num_restarts = 0;
+  while (true) {
+    absl::StatusOr<JobPage> page = List(filter, 0, token, options);
+    if (!token.empty() && IsPageTokenRefused(page.status()) &&
+        num_restarts++ < kMaxListRestarts) {
+      jobs.clear();
+      token.clear();
+      continue;
+    }
+    DCP_RETURN_IF_ERROR(page.status());
+    std::move(page->jobs.begin(), page->jobs.end(), std::back_inserter(jobs));
+    if (page->next_page_token.empty()) return jobs;
+    if (page->next_page_token == token) {
       return absl::DataLossError("ListOperations: the same page twice");
     }
-    token = std::move(page.next_page_token);
-  } while (!token.empty());
-  return jobs;
+    token = std::move(page->next_page_token);
+  }
 }
 
 absl::StatusOr<Job> JobClient::Wait(const std::string& name,

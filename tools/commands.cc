@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "proto/error_detail.h"
 #include "tools/completion.h"
 #include "tools/daemon.h"
 #include "tools/help.h"
@@ -47,9 +48,12 @@ ExitCode ReportFailure(const Context& context, const absl::Status& status) {
   const absl::string_view side = SideName(status);
   // A file is named by its path already; which end it is helps where both
   // may be meant.
+  // A daemon's reason, to be looked up and searched for.
+  const std::string reason = ReasonOf(status);
   PrintError(context.console,
              absl::StrCat(verb, ": ", side, side.empty() ? "" : ": ",
-                          status.message()));
+                          status.message(), reason.empty() ? "" : " (", reason,
+                          reason.empty() ? "" : ")"));
   if (context.line.json) {
     context.console.out << ErrorJson(verb, status, code);
   }

@@ -10,6 +10,7 @@
 #include "dcp/format/value.h"
 #include "dcp/tensor/box.h"
 #include "nlohmann/json.hpp"
+#include "proto/error_detail.h"
 #include "tools/exit_code.h"
 #include "tools/layout_name.h"
 #include "tools/object_json.h"
@@ -306,9 +307,14 @@ std::string JobsJson(absl::Span<const JobRow> jobs) {
 std::string ErrorJson(absl::string_view verb, const absl::Status& status,
                       int exit_code) {
   Json json = Header(verb);
-  json["error"] = Json{{"code", absl::StatusCodeToString(status.code())},
-                       {"side", Str(SideName(status))},
-                       {"message", Str(status.message())}};
+  Json& error = json["error"] =
+      Json{{"code", absl::StatusCodeToString(status.code())},
+           {"side", Str(SideName(status))},
+           {"message", Str(status.message())}};
+  const std::string reason = ReasonOf(status);
+  if (!reason.empty()) error["reason"] = reason;
+  const std::string field = FieldOf(status);
+  if (!field.empty()) error["field"] = field;
   json["exit_code"] = exit_code;
   return Dump(json);
 }

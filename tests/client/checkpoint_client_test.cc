@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/error_detail.h"
 #include "tests/client/fake_server.h"
 #include "tests/testing/status_matchers.h"
 
@@ -30,6 +31,18 @@ TEST_F(CheckpointClientTest, PagesBecomeOneAnswer) {
   EXPECT_EQ(all.tensors(2).name(), "t2");
   EXPECT_EQ(all.objects(2).name(), "o2");
   EXPECT_EQ(all.next_page_token(), "");
+}
+
+TEST_F(CheckpointClientTest, PagesOfARestartedServerBeginAgain) {
+  server_.checkpoints.num_refused_tokens = 2;
+  ASSERT_OK_AND_ASSIGN(const v1::InspectResponse all, client_.Inspect({}));
+  ASSERT_EQ(all.tensors_size(), 3);
+  EXPECT_EQ(all.tensors(0).name(), "t0");
+  EXPECT_EQ(all.tensors(2).name(), "t2");
+  server_.checkpoints.num_refused_tokens = 1000;
+  const absl::Status status = client_.Inspect({}).status();
+  EXPECT_EQ(ReasonOf(status), "INVALID_PAGE_TOKEN");
+  EXPECT_EQ(FieldOf(status), "page_token");
 }
 
 TEST_F(CheckpointClientTest, AStreamThatBrokeIsReadAgainFromItsBegin) {

@@ -10,6 +10,8 @@
 #include "dcp/base/check.h"
 #include "dcp/base/checksum.h"
 #include "grpcpp/server_builder.h"
+#include "proto/error_detail.h"
+#include "proto/rpc_status.h"
 
 namespace dcp::client {
 namespace {
@@ -18,6 +20,11 @@ namespace v1 = tessera::v1;
 namespace lro = google::longrunning;
 
 const grpc::Status kUnavailable(grpc::StatusCode::UNAVAILABLE, "try again");
+
+grpc::Status RefusedToken() {
+  return ToRpcStatus(BlameField(absl::InvalidArgumentError("another run's"),
+                                "page_token", ErrorReason::INVALID_PAGE_TOKEN));
+}
 
 }  // namespace
 
@@ -53,6 +60,10 @@ grpc::Status FakeCheckpoints::Inspect(grpc::ServerContext* context,
                                       v1::InspectResponse* response) {
   const grpc::Status status = Enter(context);
   if (!status.ok()) return status;
+  if (!request->page_token().empty() && num_refused_tokens > 0) {
+    --num_refused_tokens;
+    return RefusedToken();
+  }
   const int page =
       request->page_token().empty() ? 0 : std::stoi(request->page_token());
   response->set_num_tensors(3);
@@ -233,6 +244,10 @@ grpc::Status FakeOperations::ListOperations(
     grpc::ServerContext*, const lro::ListOperationsRequest* request,
     lro::ListOperationsResponse* response) {
   const bool is_first = request->page_token().empty();
+  if (!is_first && num_refused_tokens > 0) {
+    --num_refused_tokens;
+    return RefusedToken();
+  }
   *response->add_operations() = FakeOperation(
       is_first ? "operations/1" : "operations/2", v1::JobMetadata::RUNNING);
   if (is_first) response->set_next_page_token("2");

@@ -47,6 +47,8 @@ class FakeCheckpoints : public tessera::v1::CheckpointService::Service {
   std::atomic<int> num_calls = 0;
   // So many calls fail with `failure` before one succeeds.
   std::atomic<int> num_failures = 0;
+  // Page tokens that are refused, as after a restart.
+  std::atomic<int> num_refused_tokens = 0;
   grpc::Status failure = {grpc::StatusCode::UNAVAILABLE, "try again"};
 
   // Of the latest call.
@@ -101,6 +103,8 @@ class FakeJobs : public tessera::v1::JobService::Service {
 
 class FakeOperations : public google::longrunning::Operations::Service {
  public:
+  // Page tokens that are refused, as after a restart.
+  std::atomic<int> num_refused_tokens = 0;
   // Waits that end before the job does.
   std::atomic<int> num_early_waits = 0;
   // Waits do not end before the test notifies this.

@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/error_detail.h"
 #include "tests/client/fake_server.h"
 #include "tests/testing/status_matchers.h"
 
@@ -99,6 +100,15 @@ TEST_F(JobClientTest, ListsAllPages) {
   ASSERT_EQ(jobs.size(), 2);
   EXPECT_EQ(jobs[0].name, "operations/1");
   EXPECT_EQ(jobs[1].name, "operations/2");
+}
+
+TEST_F(JobClientTest, AListOfARestartedServerBeginsAgain) {
+  server_.operations.num_refused_tokens = 2;
+  ASSERT_OK_AND_ASSIGN(const std::vector<Job> jobs, client_.ListAll(""));
+  ASSERT_EQ(jobs.size(), 2);
+  EXPECT_EQ(jobs[0].name, "operations/1");
+  server_.operations.num_refused_tokens = 1000;
+  EXPECT_EQ(ReasonOf(client_.ListAll("").status()), "INVALID_PAGE_TOKEN");
 }
 
 TEST_F(JobClientTest, CancelsByName) {

@@ -121,8 +121,15 @@ test_jobs() {
   TESSERA_SERVER=unix:$work/socket "$kTool" jobs wait "$job" --json >out 2>err ||
     fail "jobs wait $job: $(cat err)"
   grep -q "\"name\":\"$job\"" out || fail "no $job in $(cat out)"
-  "$kTool" jobs cancel operations/none --server "unix:$work/socket" 2>err
+  local -r none=operations/f47ac10b-58cc-4372-a567-0e02b2c3d479
+  "$kTool" jobs cancel $none --server "unix:$work/socket" 2>err
   [[ $? == 3 ]] || fail "jobs cancel: $(cat err)"
+  grep -q '(JOB_NOT_FOUND)$' err || fail "no reason in $(cat err)"
+  "$kTool" jobs cancel operations/none --json --server "unix:$work/socket" \
+    >out 2>err
+  [[ $? == 2 ]] || fail "jobs cancel of what is not a name: $(cat err)"
+  grep -q '"field":"name"' out || fail "no field in $(cat out)"
+  grep -q '"reason":"INVALID_FIELD"' out || fail "no reason in $(cat out)"
 }
 
 test_a_server_that_is_not_there() {

@@ -8,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "proto/error_detail.h"
 #include "tests/tools/sample_entries.h"
 
 namespace dcp::tools {
@@ -234,6 +235,16 @@ TEST(JsonOutput, Error) {
     "verb": "convert", "version": 1,
     "error": {"code": "NOT_FOUND", "side": "source", "message": "gone"},
     "exit_code": 3})"));
+}
+
+TEST(JsonOutput, AnErrorOfADaemonHasAReason) {
+  EXPECT_EQ(Parse(ErrorJson("convert", InvalidField("mesh", " is missing"), 2)),
+            Json::parse(R"({
+    "verb": "convert", "version": 1,
+    "error": {"code": "INVALID_ARGUMENT", "side": "",
+              "message": "mesh is missing", "reason": "INVALID_FIELD",
+              "field": "mesh"},
+    "exit_code": 2})"));
 }
 
 }  // namespace
