@@ -237,6 +237,31 @@ def sources_are_built(tree):
     return findings
 
 
+def warnings_are_errors_in_ours_alone(tree):
+    """What .bazelrc takes back for the folders of others it keeps for ours."""
+    rc = tree.get(".bazelrc") or ""
+    found = re.search(r"--per_file_copt=(\S+)@-Wno-error", rc)
+    if not found:
+        return [".bazelrc:1: makes warnings of everybody's targets errors"]
+    kept = [re.compile(pattern[1:]) for pattern in found.group(1).split(",")
+            if pattern.startswith("-")]
+
+    def is_kept(source):
+        return any(pattern.search(source) for pattern in kept)
+
+    findings = []
+    for path, _ in code_files(tree):
+        top = path.split("/")[0]
+        if top in OURS and not (is_kept(path) and is_kept(
+                "//%s:%s" % os.path.split(path))):
+            findings.append("%s:1: .bazelrc does not keep -Werror for %s" %
+                            (path, top))
+    for source in ("//app:main.cc", "app/main.cc", "//my/tests:main.cc"):
+        if is_kept(source):
+            findings.append(".bazelrc:1: keeps -Werror for " + source)
+    return findings
+
+
 def headers_open_with_comment(tree):
     return ["%s:1: does not open with a comment that says what it is" % path
             for path, text in code_files(tree, *OURS)
@@ -409,4 +434,5 @@ RULES = (
     no_machine_paths,
     sources_are_built,
     sources_have_tests,
+    warnings_are_errors_in_ours_alone,
 )

@@ -16,6 +16,8 @@ HEADER = ("// A box.\n#ifndef DCP_BASE_BOX_H_\n#define DCP_BASE_BOX_H_\n"
 
 # A project in which no rule finds anything.
 CLEAN = {
+    ".bazelrc": "build --per_file_copt=.,-^(//)?(dcp|fsdp|tests)[:/]"
+                "@-Wno-error\n",
     "README.md": "# Tessera\n\n## Read on\n[on](#read-on) "
                  "[base](dcp/base/box.h) `dcp/base/box.cc` `//dcp/base:base`\n"
                  "`dcp/base/*.h` `//dcp/...`\n```\n`dcp/none`\n```\n"
@@ -126,6 +128,14 @@ BROKEN = [
     (tidy.sources_are_built, "no_package", {"dcp/base/BUILD.bazel": None}),
     (tidy.sources_are_built, "test", {"tests/dcp/base/BUILD.bazel": ""}),
     (tidy.sources_have_tests, "no_test", {"tests/dcp/base/box_test.cc": None}),
+    (tidy.warnings_are_errors_in_ours_alone, "everybodys",
+     {".bazelrc": "build --copt=-Werror\n"}),
+    (tidy.warnings_are_errors_in_ours_alone, "a_folder_is_missing",
+     {".bazelrc": "build --per_file_copt=.,-^(//)?(dcp|tests)[:/]"
+                  "@-Wno-error\n"}),
+    (tidy.warnings_are_errors_in_ours_alone, "too_many",
+     {".bazelrc": "build --per_file_copt=.,-(dcp|fsdp|tests)[:/]"
+                  "@-Wno-error\n"}),
 ]
 
 
