@@ -225,16 +225,7 @@ absl::StatusOr<std::vector<OutputEntry>> MakeEntries(
     return WithSide(Annotate(unreadable.ToStatus(), source.path()),
                     ErrorSide::kSource);
   }
-  std::vector<std::string> some = plan.dropped;
-  some.resize(std::min(some.size(), kMaxNamesShown));
-  return absl::FailedPreconditionError(absl::StrCat(
-      "safetensors cannot hold ",
-      plan.dropped.size() == 1 ? "the value that is not a tensor: "
-                               : absl::StrCat("the ", plan.dropped.size(),
-                                              " values that are not tensors: "),
-      absl::StrJoin(some, ", "),
-      plan.dropped.size() > some.size() ? ", ..." : "",
-      "; --drop-non-tensors leaves them out"));
+  return NonTensorsError(plan.dropped, "--drop-non-tensors leaves them out");
 }
 
 // A scalar has no dimension to shard. Patterns mean all that have one; a name

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/digests.h"
@@ -16,6 +17,9 @@
 
 namespace dcp {
 namespace {
+
+// Names in a message.
+constexpr size_t kMaxNamesShown = 5;
 
 // Every entry must be a tensor of a type that the format knows; the caller
 // has left out what is none.
@@ -101,6 +105,17 @@ std::vector<const OutputEntry*> Pointers(
 }
 
 }  // namespace
+
+absl::Status NonTensorsError(absl::Span<const std::string> names,
+                             absl::string_view remedy) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      "safetensors cannot hold ",
+      names.size() == 1 ? "the value that is not a tensor: "
+                        : absl::StrCat("the ", names.size(),
+                                       " values that are not tensors: "),
+      absl::StrJoin(names.first(std::min(names.size(), kMaxNamesShown)), ", "),
+      names.size() > kMaxNamesShown ? ", ..." : "", "; ", remedy));
+}
 
 absl::StatusOr<Output> BuildSafetensorsFile(
     absl::Span<const OutputEntry> entries, SourceFiles& files,

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
@@ -17,6 +18,11 @@ namespace dcp {
 // What stands under __metadata__, in this order. "format", without which
 // transformers refuses a file, is "pt" where it is not given.
 using SafetensorsMetadata = std::vector<std::pair<std::string, std::string>>;
+
+// FailedPrecondition that names the first of `names`, values that are not
+// tensors, and says what to do, `remedy`.
+absl::Status NonTensorsError(absl::Span<const std::string> names,
+                             absl::string_view remedy);
 
 // One file of that name.
 absl::StatusOr<Output> BuildSafetensorsFile(

@@ -77,22 +77,6 @@ std::string ItemKey(absl::string_view fqn, const Box& box) {
                       absl::StrJoin(box.sizes, ","));
 }
 
-// All items of a state; an item's number travels as the offset of its storage.
-Metadata Offered(const SaveState& state) {
-  MetadataBuilder builder;
-  builder.metadata().files.emplace_back(kPlannedFile);
-  uint64_t number = 0;
-  for (const SaveTensor& tensor : state.tensors) {
-    const uint64_t bytes = static_cast<uint64_t>(Volume(tensor.box.sizes)) *
-                           ElementSize(tensor.dtype);
-    builder.AddChunk(tensor, {.offset = number++, .length = bytes});
-  }
-  for (const SaveObject& object : state.objects) {
-    builder.AddObject(object, {.offset = number++, .length = 1});
-  }
-  return std::move(builder.metadata());
-}
-
 // The items of a rank in their order, from the metadata that it sent.
 std::vector<Offer> OffersOf(const Metadata& metadata) {
   std::vector<std::pair<uint64_t, Offer>> numbered;
@@ -161,6 +145,21 @@ absl::StatusOr<std::vector<size_t>> ParseItems(absl::string_view text,
 }
 
 }  // namespace
+
+Metadata OfferedItems(const SaveState& state) {
+  MetadataBuilder builder;
+  builder.metadata().files.emplace_back(kPlannedFile);
+  uint64_t number = 0;
+  for (const SaveTensor& tensor : state.tensors) {
+    const uint64_t bytes = static_cast<uint64_t>(Volume(tensor.box.sizes)) *
+                           ElementSize(tensor.dtype);
+    builder.AddChunk(tensor, {.offset = number++, .length = bytes});
+  }
+  for (const SaveObject& object : state.objects) {
+    builder.AddObject(object, {.offset = number++, .length = 1});
+  }
+  return std::move(builder.metadata());
+}
 
 SaveExchange::SaveExchange(FileSystem& fs, absl::string_view path,
                            const SaveState& state, Coordinator& coordinator,
@@ -244,7 +243,7 @@ absl::Status SaveExchange::Receive(const absl::Status& mine) {
 // On rank 0 the items of all; nothing where the plan is kept.
 absl::StatusOr<std::vector<std::string>> SaveExchange::Offers() {
   if (has_plan_) return std::vector<std::string>();
-  return coordinator_.Gather(WriteDcpMetadata(Offered(state_)));
+  return coordinator_.Gather(WriteDcpMetadata(OfferedItems(state_)));
 }
 
 // On rank 0.

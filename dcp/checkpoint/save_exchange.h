@@ -20,8 +20,13 @@
 #include "dcp/checkpoint/save.h"
 #include "dcp/checkpoint/save_plan_cache.h"
 #include "dcp/io/file_system.h"
+#include "dcp/tensor/metadata.h"
 
 namespace dcp {
+
+// All items of `state` as metadata for the other ranks; the number of an item,
+// first the tensors and then the objects, stands as the offset of its storage.
+Metadata OfferedItems(const SaveState& state);
 
 class SaveExchange {
  public:

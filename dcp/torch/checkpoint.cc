@@ -24,11 +24,13 @@
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/load.h"
 #include "dcp/checkpoint/save.h"
+#include "dcp/checkpoint/state_file.h"
 #include "dcp/format/dcp_metadata.h"
 #include "dcp/format/pickle_reader.h"
 #include "dcp/format/pickle_writer.h"
 #include "dcp/torch/async_saver.h"
 #include "dcp/torch/checkpoint_source.h"
+#include "dcp/torch/file_save.h"
 #include "dcp/torch/held_state.h"
 #include "dcp/torch/process_group_coordinator.h"
 #include "dcp/torch/rank_stream.h"
@@ -434,19 +436,22 @@ absl::Status Loading::RunFromRank0() {
 absl::Status save(const StateDict& state, const std::string& path,
                   const TorchSaveOptions& options) {
   DCP_RETURN_IF_ERROR(RefuseDaemon(path, "a save"));
-  DCP_RETURN_IF_ERROR(RefuseFile(path));
   DCP_ASSIGN_OR_RETURN(
       const std::shared_ptr<ProcessGroupCoordinator> coordinator,
       ProcessGroupCoordinator::OfTraining(options.process_group));
   const std::unique_ptr<HeldState> held =
       HoldState(state, coordinator->num_ranks());
-  return Save(
-      FileSystemOr(options.file_system), path, held->state, *coordinator,
-      {.overwrite = options.overwrite,
-       .direct = options.direct,
-       .memory_bytes = MemoryFor(held->share_bytes, options.memory_bytes),
-       .stop = options.stop,
-       .stats = options.stats});
+  FileSystem& fs = FileSystemOr(options.file_system);
+  SaveOptions save{.overwrite = options.overwrite,
+                   .direct = options.direct,
+                   .memory_bytes = options.memory_bytes,
+                   .stop = options.stop,
+                   .stats = options.stats};
+  if (NamesStateFile(path)) {
+    return SaveFile(fs, path, held->state, *coordinator, save);
+  }
+  save.memory_bytes = MemoryFor(held->share_bytes, options.memory_bytes);
+  return Save(fs, path, held->state, *coordinator, save);
 }
 
 absl::Status load(StateDict& state, const std::string& path,

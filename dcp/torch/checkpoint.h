@@ -35,9 +35,13 @@ struct TorchSaveOptions {
   FileSystem* file_system = nullptr;  // null: the operating system's
 };
 
-// Blocks until the checkpoint, a directory, is durable. InvalidArgument for a
-// path on a daemon, from which checkpoints are only loaded, and for one that
-// names a file (.pt, .pth, .bin, .safetensors), as export_full makes it.
+// Blocks until the checkpoint is durable: a directory, to which each rank
+// writes its part; or, where the path ends in .pt, .pth, .bin or .safetensors,
+// one file, as torch.save and safetensors' save_file make it, which rank 0
+// writes and gets through windows what the others hold, within `memory_bytes`.
+// FailedPrecondition where safetensors cannot hold the values that are not
+// tensors. InvalidArgument for a path on a daemon, from which checkpoints are
+// only loaded.
 absl::Status save(const StateDict& state, const std::string& path,
                   const TorchSaveOptions& options = {});
 

@@ -1,8 +1,8 @@
 #include "dcp/torch/checkpoint_source.h"
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/checkpoint_url.h"
+#include "dcp/checkpoint/state_file.h"
 #include "dcp/io/file_system.h"
 #include "dcp/torch/daemon_source.h"
 #include "dcp/torch/local_source.h"
@@ -26,17 +26,13 @@ absl::Status RefuseDaemon(absl::string_view path, absl::string_view what) {
 }
 
 absl::Status RefuseFile(absl::string_view path) {
-  for (const absl::string_view suffix :
-       {".safetensors", ".pt", ".pth", ".bin"}) {
-    if (!absl::EndsWith(path, suffix)) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        path,
-        " is the name of one file, and a save makes a directory, which "
-        "all ranks write: save to a directory, and call export_full(directory, "
-        "\"",
-        BaseName(path), "\") for the file"));
-  }
-  return absl::OkStatus();
+  if (!NamesStateFile(path)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      path,
+      " is the name of one file, and async_save makes a directory, which all "
+      "ranks write: call save for the file, or save to a directory and call "
+      "export_full(directory, \"",
+      BaseName(path), "\")"));
 }
 
 }  // namespace dcp
