@@ -191,15 +191,17 @@ std::optional<uint32_t> Checkpoint::Find(absl::string_view fqn) const {
 }
 
 absl::Status Checkpoint::Locate(absl::Span<const uint32_t> entries,
-                                std::stop_token stop) {
+                                std::stop_token stop,
+                                const ItemVisitor& visitor) {
   if (parts_.format != Format::kDcp) return absl::OkStatus();
-  return LocateItems(fs_, parts_, entries, stop, progress_);
+  return LocateItems(fs_, parts_, entries, stop, progress_, visitor);
 }
 
-absl::Status Checkpoint::LocateAll(std::stop_token stop) {
+absl::Status Checkpoint::LocateAll(std::stop_token stop,
+                                   const ItemVisitor& visitor) {
   std::vector<uint32_t> all(parts_.entries.size());
   std::iota(all.begin(), all.end(), 0);
-  return Locate(all, stop);
+  return Locate(all, stop, visitor);
 }
 
 }  // namespace dcp

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -16,10 +17,12 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "dcp/base/bytes.h"
 #include "dcp/checkpoint/source_files.h"
 #include "dcp/format/torch_archive.h"
 #include "dcp/format/value.h"
@@ -98,8 +101,23 @@ struct CheckpointEntry {
   const ObjectEntry* object() const { return std::get_if<ObjectEntry>(&value); }
 };
 
-// How far opening has come: written by the thread that opens and locates,
-// read by any.
+// An item that is being looked into, for a visitor that checks its bytes.
+struct VisitedItem {
+  uint32_t entry = 0;  // which of the checkpoint's
+  uint32_t chunk = 0;  // of a tensor
+  StorageInfo storage;
+  const TorchArchive* archive = nullptr;
+  // Bytes of the item that are in memory already, `length` from `offset` in the
+  // item; all of a small one are. Empty where they would have to be read.
+  absl::FunctionRef<ByteSpan(uint64_t offset, uint64_t length)> bytes;
+};
+
+// Called for each item that is an archive of torch.save, sound or not in other
+// respects; by several threads at once.
+using ItemVisitor = std::function<void(const VisitedItem& item)>;
+
+// How far opening has come: written by the threads that open and locate, read
+// by any.
 struct OpenProgress {
   // Items to look into, and those that are done; both 0 while the index is
   // read.
@@ -175,8 +193,12 @@ class Checkpoint {
   // tail of each item once, at full queue depth; checks each item against the
   // index. Entries that are located already cost nothing.
   absl::Status Locate(absl::Span<const uint32_t> entries,
-                      std::stop_token stop = {});
-  absl::Status LocateAll(std::stop_token stop = {});
+                      std::stop_token stop = {},
+                      const ItemVisitor& visitor = nullptr);
+  // The same for all entries. `visitor` sees the items that are looked into; it
+  // may be null.
+  absl::Status LocateAll(std::stop_token stop = {},
+                         const ItemVisitor& visitor = nullptr);
 
  private:
   Checkpoint(FileSystem& fs, absl::string_view path, CheckpointParts parts,

@@ -19,6 +19,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "dcp/base/bytes.h"
 #include "dcp/base/error_place.h"
 #include "dcp/base/limits.h"
@@ -40,6 +41,8 @@ namespace {
 constexpr uint64_t kProbeBytes = 4096;
 // Items looked into with one batch of reads.
 constexpr size_t kItemsPerBatch = 512;
+// So many are worth a second thread and its blocks.
+constexpr size_t kMinItemsForTwoLanes = 16 * kItemsPerBatch;
 
 struct Item {
   uint32_t entry;
@@ -69,32 +72,51 @@ std::vector<Item> ItemsOf(const CheckpointParts& parts,
       items.push_back({i, c, tensor.locations[c].item});
     }
   }
-  std::sort(items.begin(), items.end(), [](const Item& a, const Item& b) {
+  const auto is_before = [](const Item& a, const Item& b) {
     return std::pair(a.storage.file, a.storage.offset) <
            std::pair(b.storage.file, b.storage.offset);
-  });
+  };
+  std::sort(items.begin(), items.end(), is_before);
   return items;
 }
 
+// Where the bytes entries of each file end, by the index.
+std::vector<uint64_t> EndsOfObjects(const CheckpointParts& parts) {
+  std::vector<uint64_t> ends(parts.files->names().size());
+  for (const CheckpointEntry& entry : parts.entries) {
+    const ObjectEntry* object = entry.object();
+    if (object == nullptr) continue;
+    uint64_t& end = ends[object->item.file];
+    end = std::max(end, object->item.offset + object->item.length);
+  }
+  return ends;
+}
+
+// What the lanes share beside the checkpoint. Whoever has an item writes the
+// location or the entry that it belongs to.
+struct Shared {
+  const std::vector<uint64_t> ends_of_objects;
+  absl::Mutex mutex;  // of the checkpoint's arena
+};
+
+// Looks into the items of one lane.
 class Locator {
  public:
-  Locator(FileSystem& fs, CheckpointParts& parts, std::vector<Item> items,
-          OpenProgress* progress)
-      : fs_(fs), parts_(parts), items_(std::move(items)), progress_(progress) {
-    if (progress_ != nullptr) progress_->num_items += items_.size();
-  }
+  Locator(FileSystem& fs, CheckpointParts& parts, absl::Span<const Item> items,
+          OpenProgress* progress, const ItemVisitor& visitor, Shared& shared)
+      : fs_(fs),
+        parts_(parts),
+        items_(items),
+        progress_(progress),
+        visitor_(visitor),
+        shared_(shared) {}
 
-  absl::Status Run(std::stop_token stop) {
-    TransferStats stats;
-    return RunLanes(
-        fs_, 1, kMinMemoryBytes, stop,
-        [&](Lane& lane, std::stop_token lane_stop) {
-          return RunPipeline(
-              *lane.queue, lane.pool, 1,
-              [&](Batch& batch) { return NextBatch(batch); },
-              [&](FileHandle handle) { return parts_.files->Describe(handle); },
-              lane_stop, stats);
-        });
+  absl::Status Run(Lane& lane, std::stop_token stop, TransferStats& stats) {
+    return RunPipeline(
+        *lane.queue, lane.pool, 1,
+        [&](Batch& batch) { return NextBatch(batch); },
+        [&](FileHandle handle) { return parts_.files->Describe(handle); },
+        std::move(stop), stats);
   }
 
  private:
@@ -202,6 +224,9 @@ class Locator {
     }
     const absl::StatusOr<TorchArchive> archive =
         ReadArchive(item, probe, AsBytes(buffer));
+    if (archive.ok() && visitor_ != nullptr) {
+      Visit(item, probe, AsBytes(buffer), *archive);
+    }
     if (tensor != nullptr) {
       DCP_RETURN_IF_ERROR(archive.status());
       return PlaceChunk(item, *archive, *tensor);
@@ -220,6 +245,7 @@ class Locator {
     unreadable.unreadable =
         archive.ok() ? CheckInert(archive->root) : archive.status();
     if (archive.ok() && unreadable.unreadable.ok()) {
+      absl::MutexLock lock(&shared_.mutex);
       return ObjectInArchive(*archive, CopyValue(parts_.arena, archive->root),
                              item.storage.file, item.storage.offset);
     }
@@ -229,24 +255,41 @@ class Locator {
     return archive.status();
   }
 
+  // Those `bytes` of the item that the probe holds; null data if it does not.
+  static ByteSpan Probed(const Item& item, const Probe& probe, ByteSpan buffer,
+                         uint64_t offset, uint64_t bytes) {
+    const uint64_t length = item.storage.length;
+    const uint64_t tail_start = length - probe.tail_length;
+    if (offset <= probe.head_length && bytes <= probe.head_length - offset) {
+      return buffer.subspan(probe.head + offset, bytes);
+    }
+    if (offset >= tail_start && offset <= length && bytes <= length - offset) {
+      return buffer.subspan(
+          probe.head + probe.head_length + (offset - tail_start), bytes);
+    }
+    return {};
+  }
+
+  void Visit(const Item& item, const Probe& probe, ByteSpan buffer,
+             const TorchArchive& archive) const {
+    visitor_({.entry = item.entry,
+              .chunk = item.chunk,
+              .storage = item.storage,
+              .archive = &archive,
+              .bytes = [&](uint64_t offset, uint64_t length) {
+                return Probed(item, probe, buffer, offset, length);
+              }});
+  }
+
   absl::StatusOr<TorchArchive> ReadArchive(const Item& item, const Probe& probe,
                                            ByteSpan buffer) {
     DCP_ASSIGN_OR_RETURN(const File file, parts_.files->Get(item.storage.file));
-    const uint64_t length = item.storage.length;
-    FileReader reader(fs_, file, item.storage.offset, length);
-    const uint64_t tail_start = length - probe.tail_length;
+    FileReader reader(fs_, file, item.storage.offset, item.storage.length);
     return ReadTorchArchive(
-        length, /*allow_legacy=*/false,
+        item.storage.length, /*allow_legacy=*/false,
         [&](uint64_t offset, uint64_t bytes) -> absl::StatusOr<ByteSpan> {
-          if (offset <= probe.head_length &&
-              bytes <= probe.head_length - offset) {
-            return buffer.subspan(probe.head + offset, bytes);
-          }
-          if (offset >= tail_start && offset <= length &&
-              bytes <= length - offset) {
-            return buffer.subspan(
-                probe.head + probe.head_length + (offset - tail_start), bytes);
-          }
+          const ByteSpan probed = Probed(item, probe, buffer, offset, bytes);
+          if (probed.data() != nullptr) return probed;
           return reader.Read(offset, bytes);
         },
         parts_.check_crcs);
@@ -308,14 +351,8 @@ class Locator {
   absl::StatusOr<const NamedTensors*> TensorsOf(uint32_t file) {
     std::unique_ptr<NamedTensors>& known = named_tensors_[file];
     if (known != nullptr) return known.get();
-    uint64_t start = 0;
-    for (const CheckpointEntry& entry : parts_.entries) {
-      const ObjectEntry* object = entry.object();
-      if (object == nullptr || object->item.file != file) continue;
-      start = std::max(start, object->item.offset + object->item.length);
-    }
     DCP_ASSIGN_OR_RETURN(const File opened, parts_.files->Get(file));
-    start = std::min(start, opened.size);
+    const uint64_t start = std::min(shared_.ends_of_objects[file], opened.size);
     FileReader reader(fs_, opened, start, opened.size - start);
     absl::StatusOr<SafetensorsHeader> header =
         ReadSafetensorsHeader(opened.size - start, reader.read_at());
@@ -337,8 +374,10 @@ class Locator {
 
   FileSystem& fs_;
   CheckpointParts& parts_;
-  const std::vector<Item> items_;
+  const absl::Span<const Item> items_;
   OpenProgress* const progress_;  // or null
+  const ItemVisitor& visitor_;    // or null
+  Shared& shared_;
   size_t next_ = 0;
   absl::flat_hash_map<uint32_t, std::unique_ptr<NamedTensors>> named_tensors_;
 };
@@ -347,10 +386,24 @@ class Locator {
 
 absl::Status LocateItems(FileSystem& fs, CheckpointParts& parts,
                          absl::Span<const uint32_t> entries,
-                         std::stop_token stop, OpenProgress* progress) {
-  std::vector<Item> items = ItemsOf(parts, entries);
+                         std::stop_token stop, OpenProgress* progress,
+                         const ItemVisitor& visitor) {
+  const std::vector<Item> items = ItemsOf(parts, entries);
   if (items.empty()) return absl::OkStatus();
-  return Locator(fs, parts, std::move(items), progress).Run(stop);
+  if (progress != nullptr) progress->num_items += items.size();
+  const uint32_t num_lanes = items.size() < kMinItemsForTwoLanes ? 1 : 2;
+  TransferStats stats;
+  Shared shared{.ends_of_objects = EndsOfObjects(parts), .mutex = {}};
+  return RunLanes(
+      fs, num_lanes, num_lanes * kMinMemoryBytes, stop,
+      [&](Lane& lane, std::stop_token lane_stop) {
+        const size_t first = items.size() * lane.index / num_lanes;
+        const size_t last = items.size() * (lane.index + 1) / num_lanes;
+        return Locator(fs, parts,
+                       absl::MakeConstSpan(items).subspan(first, last - first),
+                       progress, visitor, shared)
+            .Run(lane, std::move(lane_stop), stats);
+      });
 }
 
 }  // namespace dcp

@@ -1,7 +1,8 @@
 // Looks into the items of a DCP checkpoint: where the payload of each chunk
 // lies and whether the item is what the index says; the values of objects.
 // Head and tail of every item are read, in file order and at full queue
-// depth; the payload is not.
+// depth; the payload is not, but of small items, which are read whole. Where
+// there are many, two threads share them.
 #ifndef DCP_CHECKPOINT_ITEM_LOCATOR_H_
 #define DCP_CHECKPOINT_ITEM_LOCATOR_H_
 
@@ -16,10 +17,12 @@
 namespace dcp {
 
 // Fills in the locations and values of the given entries of `parts` that lack
-// them. DataLoss names the entry and the file. `progress` may be null.
+// them. DataLoss names the entry and the file. `progress` and `visitor` may be
+// null.
 absl::Status LocateItems(FileSystem& fs, CheckpointParts& parts,
                          absl::Span<const uint32_t> entries,
-                         std::stop_token stop, OpenProgress* progress);
+                         std::stop_token stop, OpenProgress* progress,
+                         const ItemVisitor& visitor = nullptr);
 
 }  // namespace dcp
 

@@ -3,15 +3,19 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <tuple>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
 #include "dcp/base/bytes.h"
 #include "dcp/base/checksum.h"
 #include "dcp/base/error_place.h"
@@ -36,11 +40,26 @@ struct CheckedRange {
   std::optional<uint64_t> digest;
 };
 
-// What one index entry stores at one place.
+// What one index entry stores at one place. There may be millions.
 struct Item {
-  absl::string_view name;
-  StorageInfo storage;
+  uint32_t file;
   bool empty;  // a tensor without elements: there are no bytes to check
+};
+
+// A digest that is recorded of a stretch.
+struct PlacedDigest {
+  uint32_t file;
+  uint64_t offset;
+  uint64_t length;
+  uint64_t digest;
+
+  auto place() const { return std::pair(file, offset); }
+};
+
+// A problem with the bytes of a stretch.
+struct Damage {
+  uint32_t file;
+  VerifyFinding finding;
 };
 
 class Verifier {
@@ -51,48 +70,70 @@ class Verifier {
   absl::StatusOr<VerifyReport> Run() {
     report_.format = checkpoint_.format();
     CollectItems();
-    DCP_RETURN_IF_ERROR(CheckStructure());
     ChooseSample();
-    CollectArchiveRanges();
-    DCP_RETURN_IF_ERROR(CollectDigests());
+    const absl::Status digests = CollectDigests();
+    DCP_RETURN_IF_ERROR(CheckStructure());
+    if (checkpoint_.format() == Format::kTorch) CollectFileRanges();
+    if (!digests.ok()) {
+      report_.findings.push_back({.name = "",
+                                  .file = "digests",
+                                  .problem = std::string(digests.message())});
+    }
+    AddDigestsOfChunks();
     DCP_RETURN_IF_ERROR(CheckRanges());
     CountUnchecked();
+    AddDamages();
     return std::move(report_);
   }
 
  private:
-  void AddFinding(const CheckedRange& range, std::string problem) {
-    report_.findings.push_back({.name = std::string(range.name),
-                                .file = checkpoint_.files().names()[range.file],
-                                .offset = range.offset,
-                                .problem = std::move(problem)});
+  // What comparing the bytes of one stretch or of one item has found out.
+  struct Outcome {
+    uint64_t num_bytes = 0;
+    uint64_t num_crcs = 0;
+    uint64_t num_digests = 0;
+    std::vector<Damage> damages;
+  };
+
+  Damage DamageOf(const CheckedRange& range, std::string problem) const {
+    return {.file = range.file,
+            .finding = {.name = std::string(range.name),
+                        .file = checkpoint_.files().names()[range.file],
+                        .offset = range.offset,
+                        .problem = std::move(problem)}};
   }
 
   void CollectItems() {
+    first_items_.reserve(checkpoint_.entries().size());
     for (const CheckpointEntry& entry : checkpoint_.entries()) {
+      first_items_.push_back(items_.size());
       if (const ObjectEntry* object = entry.object()) {
         ++report_.num_objects;
-        items_.push_back({entry.fqn, object->item, /*empty=*/false});
+        items_.push_back({object->item.file, /*empty=*/false});
         continue;
       }
       ++report_.num_tensors;
       const TensorEntry& tensor = *entry.tensor();
       for (size_t c = 0; c < tensor.boxes.size(); ++c) {
         ++report_.num_chunks;
-        items_.push_back({entry.fqn, tensor.locations[c].item,
+        items_.push_back({tensor.locations[c].item.file,
                           Volume(tensor.boxes[c].sizes) == 0});
       }
     }
   }
 
-  // Every item is what the index says. One by one only when something is
-  // wrong, to name all that is.
+  // Every item is what the index says, and what is read for that is compared
+  // with its checksums at once. One by one only when something is wrong, to
+  // name all that is.
   absl::Status CheckStructure() {
-    const absl::Status all = checkpoint_.LocateAll(options_.stop);
+    const ItemVisitor visitor = [this](const VisitedItem& item) {
+      CheckItem(item);
+    };
+    const absl::Status all = checkpoint_.LocateAll(options_.stop, visitor);
     if (all.ok() || absl::IsCancelled(all)) return all;
     for (uint32_t i = 0; i < checkpoint_.entries().size(); ++i) {
-      const absl::Status status =
-          checkpoint_.Locate(absl::MakeConstSpan(&i, 1), options_.stop);
+      const absl::Status status = checkpoint_.Locate(absl::MakeConstSpan(&i, 1),
+                                                     options_.stop, visitor);
       if (absl::IsCancelled(status)) return status;
       if (!status.ok()) {
         AddStructureFinding(i, status);
@@ -127,42 +168,63 @@ class Verifier {
     report_.num_items = items_.size();
     sampled_.resize(items_.size());
     covered_.resize(items_.size());
+    visited_.resize(items_.size());
     std::vector<bool> file_sampled(checkpoint_.files().names().size());
     for (size_t i = 0; i < items_.size(); ++i) {
       sampled_[i] = std::floor(static_cast<double>(i + 1) * share) !=
                     std::floor(static_cast<double>(i) * share);
       covered_[i] = items_[i].empty;
       if (sampled_[i] && !items_[i].empty) {
-        file_sampled[items_[i].storage.file] = true;
+        file_sampled[items_[i].file] = true;
       }
     }
     for (size_t i = 0; i < items_.size(); ++i) {
-      if (!items_[i].empty && !file_sampled[items_[i].storage.file]) {
-        file_sampled[items_[i].storage.file] = sampled_[i] = true;
+      if (!items_[i].empty && !file_sampled[items_[i].file]) {
+        file_sampled[items_[i].file] = sampled_[i] = true;
       }
       if (sampled_[i]) ++report_.num_items_checked;
     }
   }
 
-  // The zip records of the items, or of the archives that .pt files are.
-  void CollectArchiveRanges() {
-    if (checkpoint_.format() == Format::kSafetensors) return;
-    if (checkpoint_.format() == Format::kTorch) {
-      CollectFileRanges();
-      return;
-    }
-    for (size_t i = 0; i < items_.size(); ++i) {
-      if (!sampled_[i]) continue;
-      const StorageInfo& storage = items_[i].storage;
-      const std::vector<ZipRecord> records = RecordsOf(storage);
-      bool covered = !records.empty();
-      for (const ZipRecord& record : records) {
-        if (record.size == 0) continue;
-        covered = covered && HasCrc(record);
-        AddRecord(storage.file, storage.offset, record, items_[i].name);
+  // The zip records of one item: those that are in memory are compared now, the
+  // others later. Called by several threads.
+  void CheckItem(const VisitedItem& visited) {
+    const size_t item = first_items_[visited.entry] + visited.chunk;
+    if (!sampled_[item]) return;
+    const std::vector<ZipRecord>& records = visited.archive->records;
+    bool covered = !records.empty();
+    Outcome outcome;
+    std::vector<CheckedRange> unread;
+    std::vector<size_t> digests;
+    for (const ZipRecord& record : records) {
+      if (record.size == 0) continue;
+      covered = covered && HasCrc(record);
+      if (!HasCrc(record)) continue;
+      CheckedRange range =
+          RangeOf(visited.storage.file, visited.storage.offset, record,
+                  checkpoint_.entries()[visited.entry].fqn);
+      const std::optional<size_t> digest =
+          DigestAt(range.file, range.offset, range.length);
+      if (digest.has_value()) {
+        range.digest = digests_[*digest].digest;
+        digests.push_back(*digest);
       }
-      covered_[i] = covered_[i] || covered;
+      const ByteSpan bytes = visited.bytes(record.payload_offset, record.size);
+      if (bytes.data() == nullptr) {
+        unread.push_back(range);
+        continue;
+      }
+      const uint32_t crc = ExtendCrc32(0, bytes);
+      Compare(range, crc, range.digest.has_value() ? Digest64Of(bytes) : 0,
+              outcome);
     }
+    absl::MutexLock lock(&mutex_);
+    if (visited_[item]) return;
+    visited_[item] = true;
+    covered_[item] = covered_[item] || covered;
+    for (const size_t digest : digests) digest_used_[digest] = true;
+    ranges_.insert(ranges_.end(), unread.begin(), unread.end());
+    Add(std::move(outcome));
   }
 
   static bool HasCrc(const ZipRecord& record) { return record.crc != 0; }
@@ -180,15 +242,14 @@ class Verifier {
     return std::move(archive->records);
   }
 
-  void AddRecord(uint32_t file, uint64_t start, const ZipRecord& record,
-                 absl::string_view name) {
-    if (record.size == 0 || !HasCrc(record)) return;
-    ranges_.push_back({.file = file,
-                       .offset = start + record.payload_offset,
-                       .length = record.size,
-                       .name = name,
-                       .crc = record.crc,
-                       .digest = std::nullopt});
+  static CheckedRange RangeOf(uint32_t file, uint64_t start,
+                              const ZipRecord& record, absl::string_view name) {
+    return {.file = file,
+            .offset = start + record.payload_offset,
+            .length = record.size,
+            .name = name,
+            .crc = record.crc,
+            .digest = std::nullopt};
   }
 
   // In a .pt file objects lie in data.pkl, tensors anywhere in the record of
@@ -199,7 +260,7 @@ class Verifier {
     size_t begin = 0;
     for (uint32_t file = 0; file < checkpoint_.files().names().size(); ++file) {
       size_t end = begin;
-      while (end < items_.size() && items_[end].storage.file == file) ++end;
+      while (end < items_.size() && items_[end].file == file) ++end;
       CollectRangesOf(file, begin, end);
       begin = end;
     }
@@ -251,7 +312,9 @@ class Verifier {
     }
     for (size_t i = 0; i < records.size(); ++i) {
       if (uses[i] == Use::kUnsampled) continue;
-      AddRecord(file, 0, records[i], names[i]);
+      const ZipRecord& record = records[i];
+      if (record.size == 0 || !HasCrc(record)) continue;
+      ranges_.push_back(RangeOf(file, 0, record, names[i]));
     }
   }
 
@@ -269,41 +332,46 @@ class Verifier {
   }
 
   absl::Status CollectDigests() {
-    absl::StatusOr<std::vector<ChunkDigest>> digests =
-        ReadRecordedDigests(fs_, checkpoint_);
-    if (!digests.ok()) {
-      report_.findings.push_back(
-          {.name = "",
-           .file = "digests",
-           .problem = std::string(digests.status().message())});
-      return absl::OkStatus();
-    }
-    if (digests->empty()) return absl::OkStatus();
+    DCP_ASSIGN_OR_RETURN(const std::vector<ChunkDigest> digests,
+                         ReadRecordedDigests(fs_, checkpoint_));
+    if (digests.empty()) return absl::OkStatus();
     absl::flat_hash_map<absl::string_view, uint32_t> file_index;
     const std::vector<std::string>& names = checkpoint_.files().names();
     for (uint32_t i = 0; i < names.size(); ++i) file_index[names[i]] = i;
-    absl::flat_hash_map<std::pair<uint32_t, uint64_t>, const ChunkDigest*>
-        by_place;
-    for (const ChunkDigest& digest : *digests) {
+    digests_.reserve(digests.size());
+    for (const ChunkDigest& digest : digests) {
       const auto it = file_index.find(digest.file);
-      if (it != file_index.end()) {
-        by_place[{it->second, digest.offset}] = &digest;
-      }
+      if (it == file_index.end()) continue;
+      digests_.push_back(
+          {it->second, digest.offset, digest.length, digest.digest});
     }
-    // Payloads that have a CRC too are read once for both.
-    for (CheckedRange& range : ranges_) {
-      const auto it = by_place.find({range.file, range.offset});
-      if (it == by_place.end() || it->second->length != range.length) continue;
-      range.digest = it->second->digest;
-      by_place.erase(it);
-    }
-    AddDigestsOfChunks(by_place);
+    std::stable_sort(digests_.begin(), digests_.end(),
+                     [](const PlacedDigest& a, const PlacedDigest& b) {
+                       return a.place() < b.place();
+                     });
+    digest_used_.resize(digests_.size());
     return absl::OkStatus();
   }
 
-  void AddDigestsOfChunks(
-      const absl::flat_hash_map<std::pair<uint32_t, uint64_t>,
-                                const ChunkDigest*>& by_place) {
+  // The last one that is recorded of exactly that stretch.
+  std::optional<size_t> DigestAt(uint32_t file, uint64_t offset,
+                                 uint64_t length) const {
+    const auto next = std::upper_bound(
+        digests_.begin(), digests_.end(), std::pair(file, offset),
+        [](const std::pair<uint32_t, uint64_t>& place,
+           const PlacedDigest& digest) { return place < digest.place(); });
+    if (next == digests_.begin()) return std::nullopt;
+    const PlacedDigest& found = *(next - 1);
+    if (found.place() != std::pair(file, offset) || found.length != length) {
+      return std::nullopt;
+    }
+    return static_cast<size_t>(next - digests_.begin()) - 1;
+  }
+
+  // Of payloads of which no CRC is recorded. Those that have one are read once
+  // for both.
+  void AddDigestsOfChunks() {
+    if (digests_.empty()) return;
     uint32_t item = 0;
     for (const CheckpointEntry& entry : checkpoint_.entries()) {
       if (entry.object() != nullptr) {
@@ -316,21 +384,18 @@ class Verifier {
         // One without elements begins where its neighbour does.
         if (items_[owner].empty || !sampled_[owner]) continue;
         const ChunkLocation& location = tensor.locations[c];
-        const auto it =
-            by_place.find({location.item.file, location.payload_offset});
-        if (it == by_place.end() ||
-            it->second->length !=
-                static_cast<uint64_t>(Volume(tensor.boxes[c].sizes)) *
-                    ElementSize(tensor.dtype)) {
-          continue;
-        }
+        const std::optional<size_t> digest =
+            DigestAt(location.item.file, location.payload_offset,
+                     static_cast<uint64_t>(Volume(tensor.boxes[c].sizes)) *
+                         ElementSize(tensor.dtype));
+        if (!digest.has_value() || digest_used_[*digest]) continue;
         covered_[owner] = true;
         ranges_.push_back({.file = location.item.file,
-                           .offset = it->second->offset,
-                           .length = it->second->length,
+                           .offset = digests_[*digest].offset,
+                           .length = digests_[*digest].length,
                            .name = entry.fqn,
                            .crc = std::nullopt,
-                           .digest = it->second->digest});
+                           .digest = digests_[*digest].digest});
       }
     }
   }
@@ -343,11 +408,19 @@ class Verifier {
               });
     DropUnreadable();
     std::vector<FileRange> stretches;
+    stretches.reserve(ranges_.size());
+    uint64_t bytes_to_read = 0;
     for (const CheckedRange& range : ranges_) {
-      report_.bytes_checked += range.length;
+      bytes_to_read += range.length;
       stretches.push_back({range.file, range.offset, range.length});
     }
-    if (options_.on_plan != nullptr) options_.on_plan(report_.bytes_checked);
+    // What was compared with its item in memory counts as read.
+    if (options_.stats != nullptr) {
+      options_.stats->bytes_read += report_.bytes_checked;
+    }
+    if (options_.on_plan != nullptr) {
+      options_.on_plan(report_.bytes_checked + bytes_to_read);
+    }
     DCP_RETURN_IF_ERROR(
         ReadRanges(fs_, checkpoint_.files(), stretches,
                    {.memory_bytes = options_.memory_bytes,
@@ -366,7 +439,8 @@ class Verifier {
       const absl::Status status = checkpoint_.files().CheckRange(
           range.file, range.offset, range.length);
       if (status.ok()) return false;
-      AddFinding(range, std::string(status.message()));
+      absl::MutexLock lock(&mutex_);
+      damages_.push_back(DamageOf(range, std::string(status.message())));
       return true;
     });
   }
@@ -379,21 +453,54 @@ class Verifier {
     if (range.crc.has_value()) crc_ = ExtendCrc32(crc_, bytes);
     if (range.digest.has_value()) digest_.Update(bytes);
     if (begin + bytes.size() < range.length) return;
+    Outcome outcome;
+    Compare(range, crc_, range.digest.has_value() ? digest_.Value() : 0,
+            outcome);
+    absl::MutexLock lock(&mutex_);
+    Add(std::move(outcome));
+  }
+
+  // The checksums of a whole stretch with those that are recorded of it.
+  void Compare(const CheckedRange& range, uint32_t crc, uint64_t digest,
+               Outcome& outcome) const {
+    outcome.num_bytes += range.length;
     if (range.crc.has_value()) {
-      ++report_.num_crcs_checked;
-      if (crc_ != *range.crc) {
-        AddFinding(range,
-                   absl::StrFormat("CRC-32 of %d bytes is %08x, recorded %08x",
-                                   range.length, crc_, *range.crc));
+      ++outcome.num_crcs;
+      if (crc != *range.crc) {
+        outcome.damages.push_back(DamageOf(
+            range, absl::StrFormat("CRC-32 of %d bytes is %08x, recorded %08x",
+                                   range.length, crc, *range.crc)));
       }
     }
     if (range.digest.has_value()) {
-      ++report_.num_digests_checked;
-      if (digest_.Value() != *range.digest) {
-        AddFinding(range, absl::StrFormat(
-                              "digest of %d bytes is %016x, recorded %016x",
-                              range.length, digest_.Value(), *range.digest));
+      ++outcome.num_digests;
+      if (digest != *range.digest) {
+        outcome.damages.push_back(DamageOf(
+            range,
+            absl::StrFormat("digest of %d bytes is %016x, recorded %016x",
+                            range.length, digest, *range.digest)));
       }
+    }
+  }
+
+  void Add(Outcome outcome) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    report_.bytes_checked += outcome.num_bytes;
+    report_.num_crcs_checked += outcome.num_crcs;
+    report_.num_digests_checked += outcome.num_digests;
+    std::move(outcome.damages.begin(), outcome.damages.end(),
+              std::back_inserter(damages_));
+  }
+
+  // In the order of the files, whichever thread has found them when.
+  void AddDamages() {
+    absl::MutexLock lock(&mutex_);
+    std::stable_sort(damages_.begin(), damages_.end(),
+                     [](const Damage& a, const Damage& b) {
+                       return std::tie(a.file, a.finding.offset) <
+                              std::tie(b.file, b.finding.offset);
+                     });
+    for (Damage& damage : damages_) {
+      report_.findings.push_back(std::move(damage.finding));
     }
   }
 
@@ -406,11 +513,18 @@ class Verifier {
   FileSystem& fs_;
   Checkpoint& checkpoint_;
   VerifyOptions& options_;
-  VerifyReport report_;
+  std::vector<size_t> first_items_;  // of each entry
   std::vector<Item> items_;
   std::vector<bool> sampled_;
-  std::vector<bool> covered_;  // by a CRC or a digest
-  std::vector<CheckedRange> ranges_;
+  std::vector<PlacedDigest> digests_;  // by place
+  // While items are visited, what follows changes under the mutex.
+  absl::Mutex mutex_;
+  VerifyReport report_;
+  std::vector<bool> visited_;
+  std::vector<bool> covered_;         // by a CRC or a digest
+  std::vector<bool> digest_used_;     // with a CRC
+  std::vector<CheckedRange> ranges_;  // to be read
+  std::vector<Damage> damages_ ABSL_GUARDED_BY(mutex_);
   std::deque<std::vector<ZipRecord>> file_records_;  // of .pt files
   // Of the range being checked.
   uint32_t crc_ = 0;

@@ -57,10 +57,12 @@ absl::Status NotAnArchive(absl::string_view head) {
 // The record called `name` below `prefix`; nullptr when there is none.
 const ZipRecord* Find(const std::vector<ZipRecord>& records,
                       absl::string_view prefix, absl::string_view name) {
-  const std::string whole = absl::StrCat(prefix, name);
-  const auto it =
-      std::find_if(records.begin(), records.end(),
-                   [&](const ZipRecord& r) { return r.name == whole; });
+  const auto it = std::find_if(
+      records.begin(), records.end(), [&](const ZipRecord& record) {
+        return record.name.size() == prefix.size() + name.size() &&
+               absl::EndsWith(record.name, name) &&
+               absl::StartsWith(record.name, prefix);
+      });
   return it == records.end() ? nullptr : &*it;
 }
 
@@ -215,10 +217,10 @@ absl::StatusOr<TorchArchive> ReadTorchArchive(uint64_t length,
                                               bool check_crcs) {
   DCP_ASSIGN_OR_RETURN(const ByteSpan head,
                        read(0, std::min(length, kSniffBytes)));
-  const std::string text(AsText(head));
-  if (absl::StartsWith(text, kZipMagic)) {
+  if (absl::StartsWith(AsText(head), kZipMagic)) {
     return ReadZipArchive(length, read, check_crcs);
   }
+  const std::string text(AsText(head));
   if (IsLegacyArchive(text)) {
     if (allow_legacy) return ReadLegacyArchive(length, read);
     return absl::UnimplementedError(

@@ -17,6 +17,43 @@ bool IsEmpty(const Box& box) {
   return std::find(box.sizes.begin(), box.sizes.end(), 0) != box.sizes.end();
 }
 
+// The dimension along which the chunks follow each other, alike in all others;
+// nullopt when they are cut in another way or listed in another order, or when
+// an end does not fit 64 bits, as it may of a chunk that is empty.
+std::optional<size_t> SlicedDim(absl::Span<const Box> chunks) {
+  if (chunks.empty() || chunks[0].offsets.empty()) return std::nullopt;
+  const Box& first = chunks[0];
+  const size_t num_dims = first.offsets.size();
+  size_t dim = 0;
+  if (chunks.size() > 1) {
+    while (dim < num_dims && chunks[1].offsets[dim] == first.offsets[dim]) {
+      ++dim;
+    }
+    if (dim == num_dims) return std::nullopt;
+  }
+  int64_t last_end = first.offsets[dim];
+  for (const Box& chunk : chunks) {
+    for (size_t d = 0; d < num_dims; ++d) {
+      int64_t end;
+      if (__builtin_add_overflow(chunk.offsets[d], chunk.sizes[d], &end)) {
+        return std::nullopt;
+      }
+      if (d != dim) {
+        if (chunk.offsets[d] != first.offsets[d] ||
+            chunk.sizes[d] != first.sizes[d]) {
+          return std::nullopt;
+        }
+        continue;
+      }
+      if (chunk.offsets[d] < last_end || chunk.sizes[d] < 0) {
+        return std::nullopt;
+      }
+      last_end = end;
+    }
+  }
+  return dim;
+}
+
 size_t NumDistinctOffsets(absl::Span<const Box> chunks, size_t dim) {
   std::vector<int64_t> offsets;
   offsets.reserve(chunks.size());
@@ -72,6 +109,11 @@ ChunkIndex::ChunkIndex(absl::Span<const Box> chunks) : chunks_(chunks) {
   DCP_CHECK(chunks.size() < std::numeric_limits<uint32_t>::max(), chunks.size(),
             " chunks");
   if (chunks.empty() || chunks[0].offsets.empty()) return;
+  if (const std::optional<size_t> dim = SlicedDim(chunks); dim.has_value()) {
+    is_sliced_ = true;
+    outer_dim_ = *dim;
+    return;
+  }
   std::tie(outer_dim_, inner_dim_) = BestDims(chunks);
   order_ = SortedOrder(chunks, outer_dim_, inner_dim_);
   std::vector<int64_t> band_offsets;
@@ -105,9 +147,26 @@ void ChunkIndex::ForEachOverlap(
     for (size_t i = 0; i < chunks_.size(); ++i) visit(i, wanted);
     return;
   }
-  if (order_.empty() || IsEmpty(wanted)) return;
+  if (chunks_.empty() || IsEmpty(wanted)) return;
   const int64_t outer_begin = wanted.offsets[outer_dim_];
   const int64_t outer_end = outer_begin + wanted.sizes[outer_dim_];
+  if (is_sliced_) {
+    const auto first = std::partition_point(
+        chunks_.begin(), chunks_.end(), [&](const Box& chunk) {
+          return chunk.offsets[outer_dim_] + chunk.sizes[outer_dim_] <=
+                 outer_begin;
+        });
+    for (auto chunk = first;
+         chunk != chunks_.end() && chunk->offsets[outer_dim_] < outer_end;
+         ++chunk) {
+      const std::optional<Box> overlap = Intersect(*chunk, wanted);
+      if (overlap.has_value()) {
+        visit(static_cast<size_t>(chunk - chunks_.begin()), *overlap);
+      }
+    }
+    return;
+  }
+  if (order_.empty()) return;
   const int64_t inner_begin = wanted.offsets[inner_dim_];
   const int64_t inner_end = inner_begin + wanted.sizes[inner_dim_];
   const size_t last_band =
@@ -156,8 +215,12 @@ absl::Status CheckCoverage(absl::Span<const int64_t> shape,
         covered, static_cast<uint64_t>(Volume(chunks[i].sizes)), &covered);
     full.push_back(static_cast<uint32_t>(i));
   }
-  const std::optional<std::pair<uint32_t, uint32_t>> overlap =
-      FindOverlap(chunks, std::move(full));
+  std::optional<std::pair<uint32_t, uint32_t>> overlap;
+  // Slices in order cannot overlap. That they lie inside the shape was checked,
+  // but for empty ones, whose offsets may be anything.
+  if (full.size() < chunks.size() || !SlicedDim(chunks).has_value()) {
+    overlap = FindOverlap(chunks, std::move(full));
+  }
   if (overlap.has_value()) {
     return absl::DataLossError(
         absl::StrCat("chunks ", overlap->first, " ",

@@ -24,7 +24,8 @@ class ChunkIndex {
   // Calls `visit` for every chunk with which `wanted` has a part in common,
   // in order of the chunks' offsets along the two dimensions that have most
   // of them. O(log n) for each match when the chunks are cut along one or two
-  // dimensions.
+  // dimensions. To build the index for chunks that are slices in order, as
+  // FSDP cuts, allocates nothing.
   void ForEachOverlap(
       const Box& wanted,
       absl::FunctionRef<void(size_t chunk, const Box& overlap)> visit) const;
@@ -34,6 +35,9 @@ class ChunkIndex {
   // it they are sorted along inner_dim_. A grid of chunks is thus found by
   // its rows, then by its columns.
   absl::Span<const Box> chunks_;
+  // Where the chunks are slices along outer_dim_ in order, they are searched
+  // themselves; what follows stays empty.
+  bool is_sliced_ = false;
   size_t outer_dim_ = 0;             // with the most distinct offsets
   size_t inner_dim_ = 0;             // with the next most
   std::vector<uint32_t> order_;      // chunks that are not empty, sorted

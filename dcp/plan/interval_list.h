@@ -13,7 +13,7 @@ namespace dcp {
 
 class IntervalList {
  public:
-  IntervalList() : IntervalList({}, {}) {}
+  IntervalList() = default;  // to be assigned to; not to be asked
 
   // begins[i] to ends[i], equally many.
   IntervalList(std::vector<int64_t> begins, std::vector<int64_t> ends);

@@ -44,10 +44,9 @@ def parse_arguments():
     )
     parser.add_argument(
         "--index-tensors",
-        type=int,
-        default=100_000,
-        metavar="N",
-        help="in the inspect test (100000)",
+        default="100000",
+        metavar="N[xRANKS]",
+        help="in the inspect test (100000, on 4 ranks)",
     )
     parser.add_argument(
         "--skip",

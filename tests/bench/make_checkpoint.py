@@ -1,11 +1,11 @@
 """Writes checkpoints to measure with, by PyTorch itself.
 
     python make_checkpoint.py transformer DIR BYTES
-    python make_checkpoint.py index DIR TENSORS
+    python make_checkpoint.py index DIR TENSORS[xRANKS]
 
 `transformer` is a language model as FSDP saves it: four ranks, every tensor
 sharded by rows, bfloat16 but for the norms. `index` is the .metadata of that
-many small tensors on four ranks, with data files that are holes.
+many small tensors on that many ranks, or four, with data files that are holes.
 """
 
 import os
@@ -89,7 +89,7 @@ def make_transformer(directory, num_bytes):
     )
 
 
-def make_index(directory, num_tensors):
+def make_index(directory, num_tensors, num_ranks):
     path = pathlib.Path(directory)
     path.mkdir(parents=True)
     properties = md.TensorProperties(dtype=torch.bfloat16)
@@ -98,7 +98,7 @@ def make_index(directory, num_tensors):
     for i in range(num_tensors):
         name = f"model.layers.{i // 10}.mlp.experts.{i % 10}.weight"
         chunks = []
-        for rank in range(NUM_RANKS):
+        for rank in range(num_ranks):
             offsets = torch.Size((rank * rows, 0))
             chunks.append(
                 md.ChunkStorageMetadata(offsets, torch.Size((rows, columns)))
@@ -107,10 +107,10 @@ def make_index(directory, num_tensors):
                 f"__{rank}_0.distcp", i * item_bytes, item_bytes
             )
         tensors[name] = md.TensorStorageMetadata(
-            properties, torch.Size((rows * NUM_RANKS, columns)), chunks
+            properties, torch.Size((rows * num_ranks, columns)), chunks
         )
     index = md.Metadata(tensors, {name: (name,) for name in tensors}, storage)
-    for rank in range(NUM_RANKS):
+    for rank in range(num_ranks):
         with open(path / f"__{rank}_0.distcp", "wb") as file:
             file.truncate(num_tensors * item_bytes)
     with open(path / ".metadata", "wb") as file:
@@ -122,7 +122,8 @@ def main():
     if kind == "transformer":
         make_transformer(directory, int(number))
     elif kind == "index":
-        make_index(directory, int(number))
+        num_tensors, _, num_ranks = number.partition("x")
+        make_index(directory, int(num_tensors), int(num_ranks or NUM_RANKS))
     else:
         sys.exit(f"unknown kind {kind}")
 

@@ -14,11 +14,14 @@
 #include "dcp/base/checksum.h"
 #include "dcp/checkpoint/convert.h"
 #include "dcp/checkpoint/digests.h"
+#include "dcp/format/dcp_metadata.h"
 #include "dcp/format/torch_tensor.h"
+#include "dcp/io/file_system.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/dcp/checkpoint/fixtures.h"
 #include "tests/testing/golden.h"
+#include "tests/testing/sim_storage.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
 
@@ -31,6 +34,7 @@ using ::dcp::testing::Disk;
 using ::dcp::testing::GoldenCase;
 using ::dcp::testing::GoldenCases;
 using ::dcp::testing::ObjectItem;
+using ::dcp::testing::SimStorage;
 using ::dcp::testing::StatusIs;
 using ::dcp::testing::TempDir;
 using ::dcp::testing::TorchArchiveBytes;
@@ -102,6 +106,44 @@ TEST(Verify, EveryGoldenZipIsSoundAndWhollyChecked) {
     EXPECT_EQ(report.num_items_unchecked, 0u);
     EXPECT_GT(report.num_crcs_checked, 0u);
   }
+}
+
+// Of a checkpoint of many small items the reads are few, and each item is
+// looked into once, by whichever of two threads has it.
+TEST(Verify, ManySmallItemsAreReadTogether) {
+  constexpr size_t kNumItems = 8400;
+  SimStorage fs;
+  ValueArena arena;
+  DcpBuilder builder;
+  const Dims shape = {14};
+  const Value tensor = MakeTensor(arena, DType::kUInt8, shape, false, "0");
+  const std::string item = TorchArchiveBytes(tensor, {"bytes of items"});
+  for (size_t i = 0; i < kNumItems; ++i) {
+    if (i % (kNumItems / 2) == 0) {
+      builder.StartFile(absl::StrCat("__", i, "_0.distcp"));
+    }
+    builder.AddChunk(absl::StrCat("tensor", i), DType::kUInt8, shape,
+                     WholeBox(shape), item);
+  }
+  ASSERT_OK(fs.MakeDirectory("/c"));
+  for (size_t i = 0; i < builder.files().size(); ++i) {
+    Flip(builder.files()[i], "bytes");
+    ASSERT_OK(WriteFile(fs, JoinPath("/c", builder.metadata().files[i]),
+                        builder.files()[i]));
+  }
+  ASSERT_OK(
+      WriteFile(fs, "/c/.metadata", WriteDcpMetadata(builder.metadata())));
+  const uint64_t num_before = fs.num_operations();
+  const absl::StatusOr<VerifyReport> report = VerifyCheckpoint(fs, "/c", {});
+  ASSERT_OK(report);
+  EXPECT_LT(fs.num_operations() - num_before, kNumItems / 10);
+  EXPECT_EQ(report->num_items_checked, kNumItems);
+  EXPECT_EQ(report->num_items_unchecked, 0u);
+  EXPECT_GE(report->num_crcs_checked, kNumItems);
+  // One in each file, whoever found it first.
+  ASSERT_THAT(report->findings, SizeIs(2));
+  EXPECT_EQ(report->findings[0].name, "tensor0");
+  EXPECT_EQ(report->findings[1].name, absl::StrCat("tensor", kNumItems / 2));
 }
 
 TEST(Verify, SaysWhatCannotBeChecked) {

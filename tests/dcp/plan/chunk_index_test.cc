@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <limits>
+#include <new>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -13,6 +15,24 @@
 #include "gtest/gtest.h"
 #include "tests/dcp/plan/random.h"
 #include "tests/testing/status_matchers.h"
+
+namespace {
+
+uint64_t num_allocations = 0;
+
+}  // namespace
+
+// Counts what this test allocates.
+void* operator new(size_t size) {
+  ++num_allocations;
+  void* const memory = std::malloc(size);
+  if (memory == nullptr) std::abort();
+  return memory;
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t /*size*/) noexcept {
+  std::free(memory);
+}
 
 namespace dcp {
 namespace {
@@ -37,6 +57,23 @@ int64_t Mark(const Dims& shape, const Box& box, std::vector<bool>& marks) {
     marks[static_cast<size_t>(element)] = true;
   }
   return num_twice;
+}
+
+// A conversion makes the index of a tensor again for every file that it writes.
+TEST(ChunkIndex, OfSlicesInOrderAllocatesNothing) {
+  std::vector<Box> chunks;
+  for (int64_t i = 0; i < 1000; ++i) {
+    chunks.push_back({.offsets = {0, 3 * i}, .sizes = {5, 3}});
+  }
+  chunks.push_back({.offsets = {0, 3000}, .sizes = {5, 0}});
+  const Box wanted{.offsets = {1, 2998}, .sizes = {2, 2}};
+  const uint64_t num_before = num_allocations;
+  const ChunkIndex index(chunks);
+  std::optional<size_t> found;
+  index.ForEachOverlap(wanted,
+                       [&](size_t chunk, const Box&) { found = chunk; });
+  EXPECT_EQ(num_allocations, num_before);
+  EXPECT_EQ(found, 999u);
 }
 
 TEST(ChunkIndex, FindsWhatComparingAllPairsFinds) {
