@@ -159,6 +159,12 @@ absl::StatusOr<std::vector<DirectoryEntry>> RootedFileSystem::List(
   return InClientsWords(fs_.List(held.pinned.name()), held);
 }
 
+absl::StatusOr<uint64_t> RootedFileSystem::FreeBytes(absl::string_view path) {
+  // The directory of what is written may be a root, which is not written.
+  DCP_ASSIGN_OR_RETURN(const HeldPath held, HoldDirectory(client_, path));
+  return InClientsWords(fs_.FreeBytes(held.pinned.name()), held);
+}
+
 absl::StatusOr<FileLock> RootedFileSystem::Lock(absl::string_view path,
                                                 absl::string_view note) {
   DCP_ASSIGN_OR_RETURN(const HeldPath held,

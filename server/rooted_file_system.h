@@ -65,6 +65,8 @@ class RootedFileSystem final : public FileSystem {
   absl::StatusOr<std::vector<DirectoryEntry>> List(
       absl::string_view path) override;
 
+  absl::StatusOr<uint64_t> FreeBytes(absl::string_view path) override;
+
   absl::StatusOr<FileLock> Lock(absl::string_view path,
                                 absl::string_view note) override;
   absl::Status Unlock(absl::string_view path, File file) override;

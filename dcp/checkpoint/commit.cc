@@ -194,6 +194,21 @@ absl::StatusOr<std::unique_ptr<Destination>> Destination::Look(
   return destination;
 }
 
+absl::Status Destination::CheckSpace(uint64_t num_bytes) {
+  const bool inside =
+      kind_ == Kind::kDcpDirectory && (exists_ || made_directory_);
+  const std::string directory = inside ? path_ : ParentDirectory(path_);
+  DCP_ASSIGN_OR_RETURN(const uint64_t free, fs_.FreeBytes(directory));
+  if (num_bytes <= free) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      path_, ": ", num_bytes, " bytes are needed for all files together, ",
+      free, " are free on the file system of ", directory,
+      exists_ ? "; what is to be replaced stays until the new checkpoint is "
+                "complete"
+              : "",
+      "; make room or choose another destination"));
+}
+
 std::string Destination::StagingOf(absl::string_view path, Kind kind,
                                    absl::string_view id) {
   const std::string plain = WithoutTrailingSlashes(path);

@@ -82,6 +82,11 @@ class Destination {
   // file in the directory has. For kDcpDirectory.
   std::string NextDataFileName(int64_t rank);
 
+  // ResourceExhausted, with what is needed and what is free, when the file
+  // system cannot hold `num_bytes` more: those of all files together. What is
+  // replaced stays until the commit and gives no room.
+  absl::Status CheckSpace(uint64_t num_bytes);
+
   // Makes the directory that data files go into, removing what earlier runs of
   // this conversion left there, but for `kept`, data files that are complete.
   absl::Status Begin(const absl::flat_hash_set<std::string>& kept = {});

@@ -1,6 +1,7 @@
 #include "dcp/checkpoint/convert.h"
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 
 #include "absl/strings/ascii.h"
@@ -23,6 +24,7 @@
 #include "dcp/checkpoint/torch_output.h"
 #include "dcp/checkpoint/torch_rewrite.h"
 #include "dcp/format/inert_value.h"
+#include "dcp/io/lane.h"
 
 namespace dcp {
 namespace {
@@ -348,12 +350,23 @@ absl::StatusOr<Output> BuildOutput(Job& job, std::vector<OutputEntry> entries,
                                    metadata);
 }
 
+// The most that the indexes of both sides take at once: while that of the
+// source is read, or later.
+uint64_t IndexMemory(const Checkpoint& source, const Output& output) {
+  uint64_t num_chunks = 0;
+  for (const CheckpointEntry& entry : source.entries()) {
+    num_chunks += entry.tensor() != nullptr ? entry.tensor()->boxes.size() : 1;
+  }
+  return std::max(num_chunks * kIndexBytesPerChunkRead,
+                  num_chunks * kIndexBytesPerChunk +
+                      output.payloads.size() * kOutputBytesPerChunk);
+}
+
 // What the budget leaves for payload. The index of a checkpoint of very many
 // chunks takes memory too; up to kFreeIndexBytes of it is within what a
 // process may have beside its budget.
-uint64_t PayloadMemory(const Output& output, uint64_t num_lanes,
+uint64_t PayloadMemory(uint64_t index_bytes, uint64_t num_lanes,
                        uint64_t budget) {
-  const uint64_t index_bytes = output.payloads.size() * kIndexBytesPerChunk;
   const uint64_t excess = index_bytes - std::min(index_bytes, kFreeIndexBytes);
   return std::max(num_lanes * kMinMemoryBytes,
                   budget - std::min(budget, excess));
@@ -373,12 +386,35 @@ void CompletePlan(Job& job, const ConvertOptions& options) {
   plan.num_lanes = static_cast<uint32_t>(std::min<uint64_t>(
       options.num_lanes != 0 ? options.num_lanes : UsefulLanes(job.output),
       most_lanes));
+  plan.index_bytes = IndexMemory(*job.source, job.output);
   // More blocks than the output needs would only be pinned for nothing.
   const uint64_t useful =
       AlignUp(2 * plan.bytes_to_write, kBlockBytes) + 2 * kMinMemoryBytes;
-  plan.memory_bytes =
-      std::min(PayloadMemory(job.output, plan.num_lanes, options.memory_bytes),
-               std::max(plan.num_lanes * kMinMemoryBytes, useful));
+  plan.memory_bytes = std::min(
+      PayloadMemory(plan.index_bytes, plan.num_lanes, options.memory_bytes),
+      std::max(plan.num_lanes * kMinMemoryBytes, useful));
+  // Nor more than a lane can have in flight.
+  plan.memory_bytes = std::min(
+      plan.memory_bytes,
+      plan.num_lanes * kBlockBytes *
+          BlocksOfLane(plan.num_lanes, std::numeric_limits<uint64_t>::max()));
+}
+
+// Says what will really be read; the check is of no use afterwards.
+absl::Status PlanReads(FileSystem& fs, Job& job,
+                       const ConvertOptions& options) {
+  DCP_ASSIGN_OR_RETURN(job.plan.bytes_to_read,
+                       PlanTransfer(fs, job.output, *job.destination,
+                                    {.direct = options.direct,
+                                     .num_lanes = job.plan.num_lanes,
+                                     .memory_bytes = job.plan.memory_bytes,
+                                     .stop = options.stop,
+                                     .check = job.check.get()}));
+  if (job.check != nullptr) {
+    job.plan.bytes_to_read +=
+        job.check->BytesToFinish(SourceCheck::Missing::kLittle);
+  }
+  return absl::OkStatus();
 }
 
 // Of all that decides which bytes go where.
@@ -493,6 +529,14 @@ absl::StatusOr<Job> Prepare(FileSystem& fs, absl::string_view src,
                        BuildOutput(job, std::move(entries), dst, options));
   job.num_beyond.resize(job.output.payloads.size());
   CompletePlan(job, options);
+  if (options.admit != nullptr) DCP_RETURN_IF_ERROR(options.admit(job.plan));
+  if (only_looks) DCP_RETURN_IF_ERROR(PlanReads(fs, job, options));
+  // A run that goes on has some of its files already.
+  if (before == nullptr) {
+    DCP_RETURN_IF_ERROR(
+        WithSide(job.destination->CheckSpace(job.plan.bytes_to_write),
+                 ErrorSide::kDestination));
+  }
   if (options.log != nullptr) {
     DCP_RETURN_IF_ERROR(
         WithSide(DescribeRun(fs, src, dst, selected, options, job),

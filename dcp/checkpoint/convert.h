@@ -6,6 +6,7 @@
 #define DCP_CHECKPOINT_CONVERT_H_
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -70,6 +71,10 @@ struct ConvertOptions {
   TransferStats* stats = nullptr;  // watched by a progress display; optional
   // Called once before payload moves, with what is to be moved; optional.
   absl::AnyInvocable<void(const struct ConvertPlan&)> on_plan;
+  // Called once before payload moves, by PlanConvert too, with what is planned;
+  // an error is returned and nothing is done. For limits of memory that are not
+  // ours to know. Optional.
+  std::function<absl::Status(const struct ConvertPlan&)> admit;
   // Called once when all files are written and the checkpoint is to appear;
   // optional.
   absl::AnyInvocable<void()> on_commit;
@@ -96,9 +101,13 @@ struct ConvertPlan {
   std::vector<OutputFile> files;
   uint64_t num_tensors = 0;
   uint64_t num_objects = 0;
-  uint64_t bytes_to_read = 0;   // of payload, as the read schedule has them
+  // In a plan what is really read of payload: as the schedule of reads has it,
+  // gaps and repetitions included, and what the check of the source reads
+  // again. When converting, the payload that is needed.
+  uint64_t bytes_to_read = 0;
   uint64_t bytes_to_write = 0;  // of all files
   uint64_t memory_bytes = 0;    // of payload blocks that will be in use
+  uint64_t index_bytes = 0;     // estimated; at most, beside memory_bytes
   uint32_t num_lanes = 0;
   std::vector<std::string> dropped;  // names of objects left out
   // Keys of the source's metadata that the output cannot hold.
@@ -122,7 +131,8 @@ absl::StatusOr<ConvertPlan> PlanConvert(FileSystem& fs, absl::string_view src,
 // safetensors file cannot hold what the source has (names them), or a strict
 // cast is beyond the range;
 // DataLoss when the source contradicts its own CRCs or digests;
-// ResourceExhausted when the disk or the memory budget is too small;
+// ResourceExhausted when the disk cannot hold all files together, or the memory
+// is too small;
 // Cancelled; else the errors of Checkpoint::Open. SideOf
 // (dcp/base/error_side.h) tells whether the source or the destination failed.
 absl::StatusOr<ConvertPlan> ConvertCheckpoint(FileSystem& fs,

@@ -25,6 +25,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -53,14 +54,40 @@ bool IsStriped(const Box& whole, const Box& part) {
   return false;
 }
 
+// Whether one of `payloads`, all of one stored tensor, takes stripes of what is
+// stored.
+bool TakesStripes(const TensorEntry& stored,
+                  absl::Span<const Payload* const> payloads) {
+  const ChunkIndex index(stored.boxes);
+  bool striped = false;
+  for (const Payload* payload : payloads) {
+    index.ForEachOverlap(payload->box, [&](size_t chunk, const Box& overlap) {
+      striped = striped || IsStriped(stored.boxes[chunk], overlap);
+    });
+    if (striped) return true;
+  }
+  return false;
+}
+
+// Tensor by tensor, so that each has its index made once.
 bool NeedsInterleaving(const Output& output) {
   if (output.files.size() < 2) return false;
+  std::vector<const Payload*> payloads;
   for (const Payload& payload : output.payloads) {
-    if (payload.stored == nullptr) continue;
-    for (const Box& box : payload.stored->boxes) {
-      const std::optional<Box> overlap = Intersect(box, payload.box);
-      if (overlap.has_value() && IsStriped(box, *overlap)) return true;
+    if (payload.stored != nullptr) payloads.push_back(&payload);
+  }
+  const auto is_before = [](const Payload* a, const Payload* b) {
+    return std::less<>()(a->stored, b->stored);
+  };
+  std::sort(payloads.begin(), payloads.end(), is_before);
+  const absl::Span<const Payload* const> all(payloads);
+  for (size_t first = 0; first < all.size();) {
+    size_t last = first + 1;
+    while (last < all.size() && all[last]->stored == all[first]->stored) ++last;
+    if (TakesStripes(*all[first]->stored, all.subspan(first, last - first))) {
+      return true;
     }
+    first = last;
   }
   return false;
 }
@@ -135,7 +162,48 @@ class LaneTransfer {
     return absl::OkStatus();
   }
 
+  // The bytes that Run would read for these files on a lane of so many blocks.
+  // Blocks are there to be planned for; they are not touched.
+  absl::StatusOr<uint64_t> CountReads(uint64_t num_blocks,
+                                      absl::Span<const uint32_t> files) {
+    planner_.TellOfPlans();
+    BlockPool pool(BlocksPerBatch(num_blocks));
+    uint64_t num_bytes = 0;
+    while (!files.empty()) {
+      const size_t num_files = WaveSize(files);
+      StartWave(files.first(num_files));
+      files.remove_prefix(num_files);
+      bool more = true;
+      while (more) {
+        if (options_.stop.stop_requested()) {
+          return absl::CancelledError("stopped");
+        }
+        Batch batch;
+        while (pool.num_free() > 0) batch.blocks.push_back(pool.TryAcquire());
+        DCP_ASSIGN_OR_RETURN(more, NextBatch(batch));
+        for (const PlannedRead& read : batch.reads) num_bytes += read.length;
+      }
+      wave_.clear();
+    }
+    return num_bytes;
+  }
+
  private:
+  uint64_t BlocksPerBatch(uint64_t num_blocks) const {
+    if (steps_ != nullptr) return 1;
+    return std::max<uint64_t>(num_blocks / (interleave_ ? 4 : 8), 1);
+  }
+
+  void StartWave(absl::Span<const uint32_t> files) {
+    for (const uint32_t file : files) {
+      auto state = std::make_unique<OutputState>();
+      state->index = file;
+      state->spec = &output_.files[file];
+      state->crcs.resize(state->spec->layout.parts().size());
+      wave_.push_back(std::move(state));
+    }
+  }
+
   // See [Note: steps].
   size_t WaveSize(absl::Span<const uint32_t> files) const {
     const size_t most = std::min<size_t>(files.size(), kMaxOpenOutputs);
@@ -150,18 +218,10 @@ class LaneTransfer {
 
   absl::Status RunWave(Lane& lane, absl::Span<const uint32_t> files,
                        std::stop_token stop) {
-    for (const uint32_t file : files) {
-      auto state = std::make_unique<OutputState>();
-      state->index = file;
-      state->spec = &output_.files[file];
-      state->crcs.resize(state->spec->layout.parts().size());
-      wave_.push_back(std::move(state));
-    }
+    StartWave(files);
     if (steps_ == nullptr) DCP_RETURN_IF_ERROR(CreateFiles());
-    const uint64_t share = lane.pool.num_blocks() / (interleave_ ? 4 : 8);
     const absl::Status moved = RunPipeline(
-        *lane.queue, lane.pool,
-        steps_ != nullptr ? 1 : std::max<uint64_t>(share, 1),
+        *lane.queue, lane.pool, BlocksPerBatch(lane.pool.num_blocks()),
         [this](Batch& batch) { return NextBatch(batch); },
         [this](FileHandle handle) { return Describe(handle); }, stop, stats_);
     if (!moved.ok()) {
@@ -544,6 +604,27 @@ absl::StatusOr<std::vector<ChunkDigest>> TransferImages(
         .Run(lane, files[lane.index], std::move(stop));
   }));
   return digests;
+}
+
+absl::StatusOr<uint64_t> PlanTransfer(FileSystem& fs, Output& output,
+                                      Destination& destination,
+                                      const ImageTransferOptions& options) {
+  const bool interleave = NeedsInterleaving(output);
+  const std::vector<std::vector<uint32_t>> files = SpreadFiles(output, options);
+  absl::Mutex mutex;
+  std::vector<ChunkDigest> digests;
+  TransferStats stats;
+  uint64_t num_bytes = 0;
+  const uint64_t num_blocks =
+      BlocksOfLane(options.num_lanes, options.memory_bytes);
+  for (const std::vector<uint32_t>& lane : files) {
+    LaneTransfer transfer(fs, output, &destination, nullptr, options,
+                          interleave, mutex, digests, stats);
+    DCP_ASSIGN_OR_RETURN(const uint64_t of_lane,
+                         transfer.CountReads(num_blocks, lane));
+    num_bytes += of_lane;
+  }
+  return num_bytes;
 }
 
 absl::StatusOr<std::vector<ChunkDigest>> StageAndTransfer(

@@ -63,6 +63,13 @@ absl::StatusOr<std::vector<ChunkDigest>> TransferImages(
     FileSystem& fs, Output& output, Destination& destination,
     const ImageTransferOptions& options, TransferStats& stats);
 
+// How many bytes TransferImages would read: plans all of it, reads and writes
+// nothing. The check of the options is told what it would see, and of no use
+// afterwards.
+absl::StatusOr<uint64_t> PlanTransfer(FileSystem& fs, Output& output,
+                                      Destination& destination,
+                                      const ImageTransferOptions& options);
+
 // When a transfer from memory needs to know what.
 struct StagingSteps {
   // Called once, when every payload has been copied and its source flushed;

@@ -108,14 +108,28 @@ void SourceCheck::CountUnchecked(uint64_t num_bytes) {
   report_.bytes_unchecked += num_bytes;
 }
 
+// Ranges come tensor by tensor, and each file has them in the order of the
+// tensors: once each file has its own together, they are mostly sorted.
+void SourceCheck::SortByFile() {
+  std::vector<size_t> next(checkpoint_.files().names().size() + 1);
+  for (const Range& range : ranges_) ++next[range.file + 1];
+  for (size_t i = 1; i < next.size(); ++i) next[i] += next[i - 1];
+  std::vector<Range> sorted(ranges_.size());
+  for (Range& range : ranges_) sorted[next[range.file]++] = std::move(range);
+  ranges_ = std::move(sorted);
+}
+
 // Tensors may share a record. Records that overlap otherwise are not what
 // anybody writes; the first of them counts.
 void SourceCheck::MergeRanges() {
-  std::stable_sort(ranges_.begin(), ranges_.end(),
-                   [](const Range& a, const Range& b) {
-                     return std::tie(a.file, a.offset, a.length) <
-                            std::tie(b.file, b.offset, b.length);
-                   });
+  SortByFile();
+  const auto is_before = [](const Range& a, const Range& b) {
+    return std::tie(a.file, a.offset, a.length) <
+           std::tie(b.file, b.offset, b.length);
+  };
+  if (!std::is_sorted(ranges_.begin(), ranges_.end(), is_before)) {
+    std::stable_sort(ranges_.begin(), ranges_.end(), is_before);
+  }
   size_t num_kept = 0;
   for (Range& range : ranges_) {
     if (num_kept > 0) {
@@ -140,19 +154,47 @@ void SourceCheck::MergeRanges() {
   ranges_.shrink_to_fit();
 }
 
-absl::Status SourceCheck::Saw(uint32_t file, uint64_t offset, ByteSpan bytes) {
-  const uint64_t end = offset + bytes.size();
-  // The first range that reaches beyond `offset`.
-  auto range = std::partition_point(
+// The first range of the file that reaches beyond `offset`, if there is one.
+std::vector<SourceCheck::Range>::iterator SourceCheck::FirstBeyond(
+    uint32_t file, uint64_t offset) {
+  return std::partition_point(
       ranges_.begin(), ranges_.end(), [&](const Range& candidate) {
         return std::pair(candidate.file, candidate.offset + candidate.length) <=
                std::pair(file, offset);
       });
+}
+
+absl::Status SourceCheck::Saw(uint32_t file, uint64_t offset, ByteSpan bytes) {
+  const uint64_t end = offset + bytes.size();
+  auto range = FirstBeyond(file, offset);
   for (; range != ranges_.end() && range->file == file && range->offset < end;
        ++range) {
     DCP_RETURN_IF_ERROR(SawOf(*range, offset, bytes));
   }
   return absl::OkStatus();
+}
+
+void SourceCheck::WouldSee(uint32_t file, uint64_t offset, uint64_t length) {
+  const uint64_t end = offset + length;
+  absl::MutexLock lock(&mutex_);
+  for (auto range = FirstBeyond(file, offset);
+       range != ranges_.end() && range->file == file && range->offset < end;
+       ++range) {
+    Claim(*range, std::max(offset, range->offset),
+          std::min(end, range->offset + range->length));
+  }
+}
+
+uint64_t SourceCheck::BytesToFinish(Missing missing) const {
+  uint64_t num_bytes = 0;
+  absl::MutexLock lock(&mutex_);
+  for (const Range& range : ranges_) {
+    const uint64_t num_missing = range.length - range.num_bytes_seen;
+    if (num_missing > 0 && !IsWanted(range, missing)) continue;
+    num_bytes += num_missing;
+    if (range.digest.has_value()) num_bytes += range.length;
+  }
+  return num_bytes;
 }
 
 absl::Status SourceCheck::SawOf(Range& range, uint64_t offset, ByteSpan bytes) {
@@ -187,6 +229,11 @@ std::vector<SourceCheck::Stretch> SourceCheck::Claim(Range& range,
                                                      uint64_t end) {
   std::vector<Stretch> fresh;
   if (range.num_bytes_seen == range.length) return fresh;
+  if (range.num_bytes_seen == 0 && end - begin == range.length) {
+    range.num_bytes_seen = range.length;
+    fresh.emplace_back(begin, end);
+    return fresh;
+  }
   // From the stretch that ends at `begin` or later to the one that begins at
   // `end` or before: they become one.
   auto first = range.seen.upper_bound(begin);
@@ -258,6 +305,21 @@ absl::Status SourceCheck::Finish(const ReadRangesOptions& options,
   return absl::OkStatus();
 }
 
+// Whether the rest of a range that is not complete is read.
+bool SourceCheck::IsWanted(const Range& range, Missing missing) {
+  switch (missing) {
+    case Missing::kNothing:
+      return false;
+    case Missing::kLittle:
+      return range.length - range.num_bytes_seen <= range.num_bytes_seen;
+    case Missing::kWhatMoved:
+      // What an earlier run has moved as a whole, it has compared, unless only
+      // the end of the run would have.
+      return range.num_bytes_seen > 0 || !range.crc.has_value();
+  }
+  return false;
+}
+
 absl::Status SourceCheck::ReadMissing(const ReadRangesOptions& options,
                                       Missing missing) {
   if (missing == Missing::kNothing) return absl::OkStatus();
@@ -266,13 +328,7 @@ absl::Status SourceCheck::ReadMissing(const ReadRangesOptions& options,
     absl::MutexLock lock(&mutex_);
     for (const Range& range : ranges_) {
       if (range.complete()) continue;
-      // What an earlier run has moved as a whole, it has compared, unless only
-      // the end of the run would have.
-      const bool wanted =
-          missing == Missing::kWhatMoved
-              ? range.num_bytes_seen > 0 || !range.crc.has_value()
-              : range.length - range.num_bytes_seen <= range.num_bytes_seen;
-      if (!wanted) continue;
+      if (!IsWanted(range, missing)) continue;
       uint64_t position = range.offset;
       for (const auto& [from, to] : range.seen) {
         stretches.push_back({range.file, position, from - position});

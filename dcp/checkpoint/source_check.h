@@ -68,6 +68,12 @@ class SourceCheck {
 
   SourceCheckReport report() const ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // For a plan, after which the check is of no more use: notes that bytes would
+  // be read, and says how many more Finish would read.
+  void WouldSee(uint32_t file, uint64_t offset, uint64_t length)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  uint64_t BytesToFinish(Missing missing) const ABSL_LOCKS_EXCLUDED(mutex_);
+
  private:
   // A stretch of a file with a checksum. Stretches do not overlap.
   struct Range {
@@ -95,10 +101,13 @@ class SourceCheck {
   void Collect(absl::Span<const uint32_t> entries);
   void AddTensor(uint32_t entry, const TensorEntry& tensor);
   absl::Status AddDigests();
+  void SortByFile();
   void MergeRanges();
   void CountUnchecked(uint64_t num_bytes);
   std::vector<Stretch> Claim(Range& range, uint64_t begin, uint64_t end)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::vector<Range>::iterator FirstBeyond(uint32_t file, uint64_t offset);
+  static bool IsWanted(const Range& range, Missing missing);
   absl::Status SawOf(Range& range, uint64_t offset, ByteSpan bytes)
       ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status CompareCrc(Range& range) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -101,6 +101,9 @@ absl::Status WindowPlanner::Finish(Batch& batch) {
     absl::StatusOr<File> opened = sources_[source]->Get(file);
     if (!opened.ok()) return WithSide(opened.status(), ErrorSide::kSource);
     batch.reads.push_back({*opened, range.offset, range.length});
+    if (check_ != nullptr && tells_of_plans_) {
+      check_->WouldSee(range.file, range.offset, range.length);
+    }
   }
   DCP_CHECK(check_ == nullptr || sources_.size() == 1, sources_.size());
   batch.on_read = [check = check_, plan = std::move(plan)](size_t read,

@@ -30,6 +30,10 @@ class WindowPlanner {
   // checkpoint, and it sees them.
   explicit WindowPlanner(SourceCheck* check = nullptr) : check_(check) {}
 
+  // From now on the check is told what it would see as soon as a batch is
+  // planned: of batches that never run.
+  void TellOfPlans() { tells_of_plans_ = true; }
+
   // Elements [first, first + num_elements) of the row-major image of `box`,
   // a box of `tensor`, as type `to`, will stand at `dst`, which is valid while
   // the batch runs. `tensor` is located, and it and `files` outlive the
@@ -64,6 +68,7 @@ class WindowPlanner {
   static void Scatter(const Plan& plan, const ReadRange& range, ByteSpan data);
 
   SourceCheck* check_;
+  bool tells_of_plans_ = false;
   std::unique_ptr<Plan> plan_ = std::make_unique<Plan>();
   // CopyRun::file counts through the files of all sources in this order.
   std::vector<SourceFiles*> sources_;

@@ -118,6 +118,10 @@ class FileSystem {
   virtual absl::StatusOr<std::vector<DirectoryEntry>> List(
       absl::string_view path) = 0;
 
+  // How many bytes files may still take on the file system of the directory
+  // `path`; UINT64_MAX where that is not known. Others may take them meanwhile.
+  virtual absl::StatusOr<uint64_t> FreeBytes(absl::string_view path) = 0;
+
   // Takes the lock file `path`, which is made if there is none, for this handle
   // alone, among all processes of all machines that share the file system, and
   // writes into it the magic, host, process, time and `note`. Never waits. The

@@ -1,6 +1,9 @@
 #include "dcp/io/lane.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <functional>
 #include <thread>
 #include <utility>
@@ -11,6 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
+#include "dcp/io/posix_error.h"
 
 namespace dcp {
 namespace {
@@ -48,9 +52,27 @@ class Outcome {
   std::stop_callback<std::function<void()>> forward_;
 };
 
+// Whether the system lends so much to this process. A pool that it does not
+// lend would end the process. Another thread may take the memory between this
+// and the pool; then the program's new-handler has the last word.
+absl::Status CheckLent(uint64_t num_bytes) {
+  void* const probe = mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (probe == MAP_FAILED) {
+    return PosixError(
+        errno, absl::StrCat("the system does not lend the ", num_bytes,
+                            " bytes of memory that a lane needs for blocks; "
+                            "allow less with --max-memory, or raise the limit "
+                            "of the process"));
+  }
+  munmap(probe, num_bytes);
+  return absl::OkStatus();
+}
+
 absl::Status RunOwnLane(
     FileSystem& fs, uint32_t index, uint64_t num_blocks, std::stop_token stop,
     absl::FunctionRef<absl::Status(Lane& lane, std::stop_token stop)> work) {
+  DCP_RETURN_IF_ERROR(CheckLent(num_blocks * kBlockBytes));
   BlockPool pool(num_blocks);
   Lane lane{.index = index, .pool = pool, .queue = nullptr};
   DCP_ASSIGN_OR_RETURN(lane.queue, fs.NewQueue(kInFlightMax, pool.memory()));
@@ -58,6 +80,11 @@ absl::Status RunOwnLane(
 }
 
 }  // namespace
+
+uint64_t BlocksOfLane(uint32_t num_lanes, uint64_t memory_bytes) {
+  return std::min<uint64_t>(memory_bytes / num_lanes / kBlockBytes,
+                            kInFlightMax);
+}
 
 absl::Status RunLanes(
     FileSystem& fs, uint32_t num_lanes, uint64_t memory_bytes,
@@ -70,8 +97,7 @@ absl::Status RunLanes(
         absl::StrCat(memory_bytes, " bytes of memory for ", num_lanes,
                      " lanes: each needs ", kMinMemoryBytes));
   }
-  const uint64_t num_blocks =
-      std::min<uint64_t>(share / kBlockBytes, kInFlightMax);
+  const uint64_t num_blocks = BlocksOfLane(num_lanes, memory_bytes);
   Outcome outcome(std::move(stop));
   const auto run = [&](uint32_t index) {
     outcome.Report(RunOwnLane(fs, index, num_blocks, outcome.token(), work));

@@ -23,11 +23,16 @@ struct Lane {
   std::unique_ptr<IoQueue> queue;
 };
 
+// How many blocks each of `num_lanes` lanes has that share `memory_bytes`: no
+// more than can be in flight.
+uint64_t BlocksOfLane(uint32_t num_lanes, uint64_t memory_bytes);
+
 // Runs `work` on `num_lanes` lanes at once, each with an equal share of
 // `memory_bytes`, but no more than can be in flight, and waits for all. The
 // first error stops the others through their token and is returned; a stop of
 // `stop` reaches all. With one lane `work` runs on the calling thread.
-// InvalidArgument when a share is below kMinMemoryBytes.
+// InvalidArgument when a share is below kMinMemoryBytes, ResourceExhausted when
+// the system does not lend the memory.
 absl::Status RunLanes(
     FileSystem& fs, uint32_t num_lanes, uint64_t memory_bytes,
     std::stop_token stop,

@@ -118,15 +118,29 @@ absl::StatusOr<bool> ChooseDirect(int fd, bool wanted, DirectMode mode) {
   return false;
 }
 
+// What a file system says of its size, in bytes. One without an end says that
+// it has no blocks at all.
+struct Space {
+  explicit Space(const struct statvfs& fs)
+      : is_known(fs.f_blocks > 0),
+        free(is_known ? fs.f_bfree * fs.f_frsize : UINT64_MAX),
+        available(is_known ? fs.f_bavail * fs.f_frsize : UINT64_MAX) {}
+
+  bool is_known;
+  uint64_t free;       // to root
+  uint64_t available;  // to everybody
+};
+
 absl::Status Reserve(int fd, uint64_t size) {
   if (size == 0) return absl::OkStatus();
   struct statvfs fs;
   if (fstatvfs(fd, &fs) != 0) return PosixError(errno, "statvfs");
-  const absl::Status no_space = absl::ResourceExhaustedError(absl::StrCat(
-      size, " bytes needed, ", fs.f_bavail * fs.f_frsize, " free"));
+  const Space space(fs);
+  const absl::Status no_space = absl::ResourceExhaustedError(
+      absl::StrCat(size, " bytes needed, ", space.available, " free"));
   // Asked for too much, fallocate may fill the disk before it fails. Blocks
   // kept for root are left to its judgement.
-  if (size > fs.f_bfree * fs.f_frsize) return no_space;
+  if (size > space.free) return no_space;
   const off_t length = static_cast<off_t>(size);
   if (Uninterrupted([&] { return fallocate(fd, 0, 0, length); }) == 0) {
     return absl::OkStatus();
@@ -307,6 +321,15 @@ class PosixFileSystem final : public FileSystem {
       return Annotate(is_direct.status(), "create ", path);
     }
     return File{.handle = fd.Release(), .direct = *is_direct, .size = size};
+  }
+
+  absl::StatusOr<uint64_t> FreeBytes(absl::string_view path) override {
+    struct statvfs fs;
+    if (statvfs(std::string(path).c_str(), &fs) != 0) {
+      return PosixError(errno, absl::StrCat(path, ": statvfs"));
+    }
+    const Space space(fs);
+    return geteuid() == 0 ? space.free : space.available;
   }
 
   absl::Status Close(File file) override {

@@ -101,6 +101,9 @@ class HookedFileSystem final : public FileSystem {
       absl::string_view path) override {
     return disk_->List(path);
   }
+  absl::StatusOr<uint64_t> FreeBytes(absl::string_view path) override {
+    return disk_->FreeBytes(path);
+  }
   absl::StatusOr<FileLock> Lock(absl::string_view path,
                                 absl::string_view note) override {
     Call("Lock", path);

@@ -146,9 +146,18 @@ File SimStorage::Open(SimDisk::NodePtr node, bool writable, DirectMode direct) {
   return {.handle = next_handle_++, .direct = is_direct, .size = size};
 }
 
-uint64_t SimStorage::FreeBytes() const {
+uint64_t SimStorage::Unused() const {
   return options_.capacity_bytes -
          std::min(options_.capacity_bytes, disk_.UsedBytes());
+}
+
+absl::StatusOr<uint64_t> SimStorage::FreeBytes(absl::string_view path) {
+  absl::MutexLock lock(&mutex_);
+  const std::string what = absl::StrCat(path, ": free bytes");
+  const Fate fate = Begin(/*mutates=*/false);
+  if (fate.error != 0) return Failed(fate.error, what);
+  if (disk_.Find(path) == nullptr) return Failed(ENOENT, what);
+  return Unused();
 }
 
 absl::StatusOr<File> SimStorage::OpenForRead(absl::string_view path,
@@ -176,9 +185,9 @@ absl::StatusOr<File> SimStorage::Create(absl::string_view path, uint64_t size,
   const std::optional<Place> place = disk_.FindPlace(path);
   if (!place.has_value()) return Failed(ENOENT, what);
   if (place->node() != nullptr) return Failed(EEXIST, what);
-  if (size > FreeBytes()) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        what, ": ", size, " bytes needed, ", FreeBytes(), " free"));
+  if (size > Unused()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(what, ": ", size, " bytes needed, ", Unused(), " free"));
   }
   SimDisk::NodePtr node = SimDisk::NewNode(/*is_directory=*/false);
   SimDisk::Resize(*node, size);
@@ -237,7 +246,7 @@ int64_t SimStorage::WriteSome(SimDisk::Node& node, Fate fate, uint64_t offset,
     return -kDead;
   }
   const uint64_t held = AlignUp(node.data.size(), SimDisk::kPageBytes);
-  const uint64_t free = FreeBytes();
+  const uint64_t free = Unused();
   const uint64_t end = free > UINT64_MAX - held ? UINT64_MAX : held + free;
   if (offset >= end) return -ENOSPC;
   data = data.first(std::min<uint64_t>(data.size(), end - offset));

@@ -84,6 +84,7 @@ class SimStorage final : public FileSystem {
   absl::StatusOr<FileInfo> Stat(const File& file) override;
   absl::StatusOr<std::vector<DirectoryEntry>> List(
       absl::string_view path) override;
+  absl::StatusOr<uint64_t> FreeBytes(absl::string_view path) override;
   absl::StatusOr<FileLock> Lock(absl::string_view path,
                                 absl::string_view note) override;
   absl::Status Unlock(absl::string_view path, File file) override;
@@ -124,7 +125,7 @@ class SimStorage final : public FileSystem {
   // Bytes moved, or -errno.
   int64_t WriteSome(SimDisk::Node& node, Fate fate, uint64_t offset,
                     ByteSpan data) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  uint64_t FreeBytes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  uint64_t Unused() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int64_t Perform(const IoRequest& request);
   int64_t PerformOn(OpenFile& file, const IoRequest& request, Fate fate)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

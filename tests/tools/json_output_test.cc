@@ -174,6 +174,7 @@ TEST(JsonOutput, Convert) {
   plan.bytes_to_read = 80;
   plan.bytes_to_write = 90;
   plan.memory_bytes = 1000;
+  plan.index_bytes = 70;
   plan.num_lanes = 2;
   plan.dropped = {"lr"};
   plan.dropped_metadata = {"license"};
@@ -183,6 +184,7 @@ TEST(JsonOutput, Convert) {
     "dropped": ["lr"], "dropped_metadata": ["license"],
     "files": [{"name": "m.safetensors", "num_bytes": 90}],
     "bytes_to_read": 80, "bytes_to_write": 90, "memory_bytes": 1000,
+    "index_bytes": 70,
     "num_lanes": 2, "done": false})");
   EXPECT_EQ(Parse(ConvertJson("reshard", "s", "d", plan, nullptr)), want);
   const ConvertOutcome outcome{.seconds = 2,
