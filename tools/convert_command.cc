@@ -6,6 +6,7 @@
 #include "dcp/base/peak_memory.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/convert.h"
+#include "tools/available_memory.h"
 #include "tools/commands.h"
 #include "tools/daemon.h"
 #include "tools/json_output.h"
@@ -21,6 +22,8 @@ namespace {
 constexpr size_t kMaxFilesShown = 16;
 constexpr size_t kMaxDroppedShown = 8;
 constexpr size_t kMaxLossesShown = 8;
+// Of the memory for an index, bytes.
+constexpr uint64_t kMinIndexShown = uint64_t{1} << 20;
 
 // The format that the verb itself settles.
 std::optional<Format> OutputFormat(const CommandLine& line) {
@@ -57,6 +60,10 @@ ConvertOptions MakeOptions(const CommandLine& line) {
   options.direct = line.direct;
   options.num_lanes = line.num_lanes;
   options.memory_bytes = line.memory_bytes;
+  // The index is there already.
+  options.admit = [](const ConvertPlan& plan) {
+    return CheckAvailableMemory(plan.memory_bytes, FindAvailableMemory());
+  };
   return options;
 }
 
@@ -116,7 +123,11 @@ std::string RenderPlan(const ConvertPlan& plan, absl::string_view dst) {
   return absl::StrCat(
       RenderContents(plan), "would read ", FormatCount(plan.bytes_to_read),
       " bytes, write ", FormatCount(plan.bytes_to_write), " bytes, using ",
-      FormatMemory(plan.memory_bytes), " of memory",
+      FormatMemory(plan.memory_bytes + plan.index_bytes), " of memory",
+      plan.index_bytes < kMinIndexShown
+          ? ""
+          : absl::StrCat(" (", FormatMemory(plan.index_bytes),
+                         " for the index)"),
       // A server keeps them to itself.
       plan.num_lanes == 0
           ? ""

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <iostream>
 #include <memory>
+#include <new>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -39,6 +40,17 @@ void LogToStandardError() {
   });
 }
 
+// Without memory nothing can be unwound: what is left to do is to say so. What
+// the run has made is hidden and cleared away by the next one.
+void EndWithoutMemory() {
+  constexpr absl::string_view kLine =
+      "dcp-convert: the system has no more memory for this process; an "
+      "unfinished conversion publishes nothing; raise the limit, or allow less "
+      "with --max-memory\n";
+  const ssize_t written = write(STDERR_FILENO, kLine.data(), kLine.size());
+  _exit(written < 0 ? dcp::tools::kExitDestination : dcp::tools::kExitRefused);
+}
+
 int TerminalWidth(int fd) {
   winsize size;
   if (ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
@@ -65,6 +77,7 @@ bool WriteStandardOutput(absl::string_view text) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::set_new_handler(EndWithoutMemory);
   RaiseFileLimit();
   LogToStandardError();
   // A reader of our output that leaves must not end a conversion half-way.

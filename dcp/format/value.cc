@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <bit>
 #include <cstddef>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -210,7 +210,10 @@ struct ValueArena::Impl {
   static constexpr size_t kHugePageBytes = 2 << 20;
 
   struct FreeBlock {
-    void operator()(char* block) const { std::free(block); }
+    size_t alignment = 0;
+    void operator()(char* block) const {
+      ::operator delete(block, std::align_val_t(alignment));
+    }
   };
 
   // `alignment` is at most that of operator new.
@@ -235,11 +238,12 @@ struct ValueArena::Impl {
     const bool huge = bytes >= kHugePageBytes;
     const size_t alignment = huge ? kHugePageBytes : alignof(std::max_align_t);
     const size_t size = AlignUp(bytes, alignment);
-    char* block = static_cast<char*>(std::aligned_alloc(alignment, size));
-    DCP_CHECK(block != nullptr, "out of memory for ", size, " bytes");
+    // Without memory this is for the program's new-handler, as all of it is.
+    char* block =
+        static_cast<char*>(::operator new(size, std::align_val_t(alignment)));
     // Only advice: without it the pages are small.
     if (huge) madvise(block, size, MADV_HUGEPAGE);
-    blocks.emplace_back(block);
+    blocks.emplace_back(block, FreeBlock{alignment});
     return block;
   }
 

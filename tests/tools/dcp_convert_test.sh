@@ -232,6 +232,34 @@ test_interrupt_leaves_no_output() {
   set +m
 }
 
+# Not for a binary with a sanitizer, whose shadow needs all of the address space.
+test_too_little_memory_is_refused() {
+  local got source
+  mkdir memory
+  big memory/big.safetensors
+  # A header of 99 MB.
+  printf '\xc0\x9e\xe6\x05\0\0\0\0{' >memory/header.safetensors
+  truncate -s 100000000 memory/header.safetensors
+  for source in big header; do
+    (
+      ulimit -v 90000
+      exec "$kTool" convert "memory/$source.safetensors" memory/out.pt \
+        >out 2>err
+    )
+    got=$?
+    [[ $got == 5 ]] || { fail "exit code $got for $source, want 5"; cat err; }
+    said err "memory"
+    said err "--max-memory"
+    absent memory/out.pt
+  done
+  (
+    ulimit -v 90000
+    exec "$kTool" convert memory/big.safetensors memory/out.pt \
+      --max-memory 16MiB >out 2>err
+  ) || { fail "16 MiB do not fit in 90 MB"; cat err; }
+  rm -r memory
+}
+
 # completed WORDS...: what bash offers for the last of them.
 completed() (
   # shellcheck disable=SC1090
