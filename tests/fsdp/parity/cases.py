@@ -133,6 +133,7 @@ SAVED = {
         "frozen": ({"frozen_layer": 1}, {2: {}}),
         "bfloat16": (MIXED, {2: {}}),
         "gpt-full": ({}, {1: {}, 3: {}, 4: HSDP}),
+        "gpt.pt": ({}, {1: {}, 2: {}, 3: {}}),
     },
     4: {
         "hsdp": (HSDP, {2: {}, 3: {}, 4: HSDP}),

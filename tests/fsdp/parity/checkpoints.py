@@ -2,7 +2,8 @@
 
 A checkpoint has "model", "optim" and plain values. Its name ends in "-full"
 when it was made of whole tensors: by PyTorch a file of torch.save, by
-parity_trainer a DCP folder that rank 0 alone wrote.
+parity_trainer a DCP folder that rank 0 alone wrote; and in ".pt" when it is one
+file: of PyTorch made of whole tensors, of parity_trainer straight out of shards.
 """
 
 import pathlib
@@ -18,7 +19,7 @@ NOTE = "n\u00f6te"
 
 
 def save(path, step, model, optimizer):
-    full = path.endswith("-full")
+    full = path.endswith(("-full", ".pt"))
     options = StateDictOptions(full_state_dict=full, cpu_offload=full)
     parts = get_state_dict(model, optimizer, options=options)
     state = dict(zip(("model", "optim"), parts))
@@ -31,15 +32,20 @@ def save(path, step, model, optimizer):
 
 
 def load(path, step, model, optimizer):
-    assert pathlib.Path(path).is_dir(), path
-    parts = get_state_dict(model, optimizer)
-    state = dict(zip(("model", "optim"), parts))
-    state["train"] = {"step": 0, "note": ""}
-    dcp.load(state, checkpoint_id=path)
+    is_file = path.endswith(".pt")
+    if is_file:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    else:
+        assert pathlib.Path(path).is_dir(), path
+        parts = get_state_dict(model, optimizer)
+        state = dict(zip(("model", "optim"), parts))
+        state["train"] = {"step": 0, "note": ""}
+        dcp.load(state, checkpoint_id=path)
     set_state_dict(
         model,
         optimizer,
         model_state_dict=state["model"],
         optim_state_dict=state["optim"],
+        options=StateDictOptions(full_state_dict=is_file),
     )
     assert state["train"] == {"step": step, "note": NOTE}, state["train"]
