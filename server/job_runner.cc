@@ -118,6 +118,7 @@ absl::Status SetConversion(const Request& request, const Client& client,
 template <typename Request>
 void SetMetadata(const Request& request, JobSpec& spec) {
   spec.convert.drop_metadata = request.drop_metadata();
+  spec.convert.copy_companions = !request.no_copy_config();
   for (const auto& [key, value] : request.metadata()) {
     spec.convert.metadata.emplace_back(key, value);
   }

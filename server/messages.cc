@@ -502,6 +502,10 @@ void ConvertPlanToProto(const ConvertPlan& plan, v1::ConvertResult& proto) {
     proto.add_dropped_metadata(
         ToUtf8(absl::string_view(key).substr(0, kMaxListBytes / kMaxFindings)));
   }
+  for (const std::string& name : plan.code_left_out) {
+    if (proto.code_left_out().size() == kMaxFindings) break;
+    proto.add_code_left_out(Text(name));
+  }
 }
 
 }  // namespace dcp::server

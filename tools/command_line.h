@@ -65,6 +65,7 @@ struct CommandLine {
   bool no_verify = false;
   bool strict_cast = false;
   bool drop_metadata = false;
+  bool no_copy_config = false;
   std::vector<std::pair<std::string, std::string>> metadata;
   bool drop_unreadable = false;
   bool overwrite = false;

@@ -55,6 +55,7 @@ ConvertOptions MakeOptions(const CommandLine& line) {
   options.verify = !line.no_verify;
   options.strict_cast = line.strict_cast;
   options.drop_metadata = line.drop_metadata;
+  options.copy_companions = !line.no_copy_config;
   options.metadata = line.metadata;
   options.writer = absl::StrCat("dcp-convert ", RowOf(*line.verb).name);
   options.direct = line.direct;
@@ -104,6 +105,10 @@ std::string RenderContents(const ConvertPlan& plan) {
     absl::StrAppend(&text, "metadata left out: ",
                     Printable(absl::StrJoin(plan.dropped_metadata, ", ")),
                     "\n");
+  }
+  if (!plan.code_left_out.empty()) {
+    absl::StrAppend(&text, "not copied, because it is code: ",
+                    Printable(absl::StrJoin(plan.code_left_out, ", ")), "\n");
   }
   if (plan.dropped.empty()) return text;
   const size_t shown = std::min(plan.dropped.size(), kMaxDroppedShown);

@@ -83,6 +83,7 @@ Request WritingMessage(const CommandLine& line) {
 template <typename Request>
 void AddMetadata(const CommandLine& line, Request& request) {
   request.set_drop_metadata(line.drop_metadata);
+  request.set_no_copy_config(line.no_copy_config);
   for (const auto& [key, value] : line.metadata) {
     (*request.mutable_metadata())[key] = value;
   }
@@ -332,6 +333,8 @@ absl::StatusOr<ConvertPlan> ConvertPlanFrom(const v1::ConvertResult& message) {
   plan.dropped.assign(message.dropped().begin(), message.dropped().end());
   plan.dropped_metadata.assign(message.dropped_metadata().begin(),
                                message.dropped_metadata().end());
+  plan.code_left_out.assign(message.code_left_out().begin(),
+                            message.code_left_out().end());
   if (message.has_source_check()) {
     const v1::ConvertResult::SourceCheck& check = message.source_check();
     plan.check = {.checked = true,

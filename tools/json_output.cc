@@ -269,6 +269,7 @@ std::string ConvertJson(absl::string_view verb, absl::string_view src,
   json["num_objects"] = plan.num_objects;
   json["dropped"] = plan.dropped;
   json["dropped_metadata"] = plan.dropped_metadata;
+  json["code_left_out"] = plan.code_left_out;
   Json& files = json["files"] = Json::array();
   for (const ConvertPlan::OutputFile& file : plan.files) {
     files.push_back(Json{{"name", file.name}, {"num_bytes", file.bytes}});

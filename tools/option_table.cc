@@ -285,6 +285,10 @@ constexpr OptionRow kOptions[] = {
     {"drop-metadata", nullptr, kWholeTensors, false,
      "leave the __metadata__ of the source out",
      SetFlag<&CommandLine::drop_metadata>},
+    {"no-copy-config", nullptr, kWholeTensors, false,
+     "do not take config, tokenizer and generation files\nof SRC along into a "
+     "directory of safetensors",
+     SetFlag<&CommandLine::no_copy_config>},
     {"strict-cast", nullptr, kWriting, false,
      "refuse a cast that finds a value beyond the range\nof the new type",
      SetFlag<&CommandLine::strict_cast>},

@@ -69,6 +69,7 @@
 #include "dcp/base/log.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/checkpoint.h"
+#include "dcp/checkpoint/companion_files.h"
 #include "dcp/checkpoint/dcp_opener.h"
 #include "dcp/checkpoint/save_id.h"
 
@@ -183,9 +184,12 @@ absl::StatusOr<std::unique_ptr<Destination>> Destination::Plan(
 }
 
 absl::StatusOr<std::unique_ptr<Destination>> Destination::Look(
-    FileSystem& fs, absl::string_view path, Kind kind, bool overwrite) {
+    FileSystem& fs, absl::string_view path, Kind kind, bool overwrite,
+    const OwnFiles& own) {
+  OwnFiles copied;
+  copied.companions = own.companions;
   DCP_ASSIGN_OR_RETURN(std::unique_ptr<Destination> destination,
-                       New(fs, path, kind, {}));
+                       New(fs, path, kind, copied));
   if (absl::IsNotFound(fs.Stat(ParentDirectory(path)).status())) {
     return NoParent(path);
   }
@@ -331,7 +335,8 @@ void Destination::RemoveLeftBeside() {
     if (!inside.ok()) continue;
     for (const DirectoryEntry& file : *inside) {
       // It may be what was replaced, with what a user has put there since.
-      if (BelongsToSafetensors(file.name) || file.name == kLockName) {
+      if (BelongsToSafetensors(file.name) || IsCompanionName(file.name) ||
+          file.name == kLockName) {
         status.Update(fs_.Remove(JoinPath(left, file.name)));
       }
     }
@@ -427,8 +432,7 @@ absl::Status Destination::InspectDirectory(bool overwrite) {
   }
   std::vector<std::string> foreign;
   for (const DirectoryEntry& entry : entries) {
-    if (entry.kind != FileKind::kDirectory &&
-        BelongsToSafetensors(entry.name)) {
+    if (entry.kind != FileKind::kDirectory && IsReplaced(entry.name)) {
       stale_.push_back(entry.name);
     } else {
       foreign.push_back(entry.name);
@@ -438,10 +442,25 @@ absl::Status Destination::InspectDirectory(bool overwrite) {
   const size_t num_foreign = foreign.size();
   foreign.resize(std::min<size_t>(num_foreign, 5));
   return absl::FailedPreconditionError(absl::StrCat(
-      path_, " holds ", num_foreign,
-      " files that are not part of a safetensors checkpoint and would be "
+      path_, " holds ", num_foreign == 1 ? "a file" : "files",
+      " that the new safetensors checkpoint does not replace and that would be "
       "lost: ",
-      absl::StrJoin(foreign, ", "), num_foreign > 5 ? ", ..." : ""));
+      absl::StrJoin(foreign, ", "), num_foreign > 5 ? ", ..." : "", "; move ",
+      num_foreign == 1 ? "it" : "them",
+      " away, or choose another destination"));
+}
+
+// Whether a file of the directory that is replaced is of the old checkpoint.
+// Its config and tokenizer are only where the new one brings its own.
+bool Destination::IsReplaced(absl::string_view name) const {
+  if (BelongsToSafetensors(name)) return true;
+  for (const std::vector<std::string>* names :
+       {&own_.names, &own_.companions}) {
+    if (std::find(names->begin(), names->end(), name) != names->end()) {
+      return true;
+    }
+  }
+  return false;
 }
 
 // Files of a model lie next to a DCP checkpoint as an export of it, which is

@@ -38,6 +38,8 @@ struct OwnFiles {
   bool ran_before = false;
   bool made_directory = false;
   std::vector<std::string> names;  // of data files
+  // Files that are copied from beside the source (see CompanionFiles).
+  std::vector<std::string> companions = {};
 };
 
 class Destination {
@@ -52,15 +54,16 @@ class Destination {
   // may not be replaced: a directory where a file should go or the reverse, a
   // file in none of the formats, a pipe or a device, a symbolic link (but one
   // to a DCP directory), or (kDirectory) one with files that belong to no
-  // safetensors checkpoint, which are named; NotFound without the parent
-  // directory. `fs` must outlive this.
+  // safetensors checkpoint and that none of own.companions replaces, which are
+  // named; NotFound without the parent directory. `fs` must outlive this.
   static absl::StatusOr<std::unique_ptr<Destination>> Plan(
       FileSystem& fs, absl::string_view path, Kind kind, bool overwrite,
       const OwnFiles& own = {}, absl::string_view writer = "a writer");
 
   // As Plan, but takes no lock and changes nothing: not to be begun.
   static absl::StatusOr<std::unique_ptr<Destination>> Look(
-      FileSystem& fs, absl::string_view path, Kind kind, bool overwrite);
+      FileSystem& fs, absl::string_view path, Kind kind, bool overwrite,
+      const OwnFiles& own = {});
 
   // Where data files of the conversion `id`, which can go on, are before the
   // commit.
@@ -134,6 +137,7 @@ class Destination {
   absl::Status InspectExisting(bool overwrite);
   absl::Status InspectFile(const FileInfo& info, bool overwrite);
   absl::Status InspectDirectory(bool overwrite);
+  bool IsReplaced(absl::string_view name) const;
   absl::Status BeginDcp(const absl::flat_hash_set<std::string>& kept);
   absl::Status RemoveStaging(const absl::flat_hash_set<std::string>& kept);
   void FindStale(const std::vector<DirectoryEntry>& entries);

@@ -14,6 +14,7 @@
 #include "dcp/base/log.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/commit.h"
+#include "dcp/checkpoint/companion_files.h"
 #include "dcp/checkpoint/convert_log.h"
 #include "dcp/checkpoint/dcp_output.h"
 #include "dcp/checkpoint/image_transfer.h"
@@ -130,6 +131,7 @@ absl::Status CheckOptions(absl::string_view dst, Format to,
 // Everything that is known before payload moves.
 struct Job {
   std::unique_ptr<Checkpoint> source;
+  CompanionFiles companions;  // of the source, to be copied
   std::unique_ptr<Destination> destination;
   Output output;
   std::unique_ptr<SourceCheck> check;  // optional
@@ -346,8 +348,11 @@ absl::StatusOr<Output> BuildOutput(Job& job, std::vector<OutputEntry> entries,
   if (TargetKind(dst, Format::kSafetensors) == Destination::Kind::kFile) {
     return BuildSafetensorsFile(entries, files, BaseName(dst), metadata);
   }
-  return BuildSafetensorsDirectory(entries, files, options.max_shard_bytes,
-                                   metadata);
+  DCP_ASSIGN_OR_RETURN(Output output,
+                       BuildSafetensorsDirectory(
+                           entries, files, options.max_shard_bytes, metadata));
+  AddCompanionFiles(job.companions, output);
+  return output;
 }
 
 // The most that the indexes of both sides take at once: while that of the
@@ -432,12 +437,14 @@ uint64_t Fingerprint(const Job& job, absl::string_view src,
                     " ", choice.fqn, "\n");
   }
   // Only the files that the conversion needs have been opened.
-  const SourceFiles& files = job.source->files();
-  for (uint32_t i = 0; i < files.names().size(); ++i) {
-    const std::optional<FileInfo> opened = files.OpenedAs(i);
-    if (!opened.has_value()) continue;
-    absl::StrAppend(&text, files.names()[i], " ", opened->inode, " ",
-                    opened->size, " ", opened->modified_ns, "\n");
+  for (const SourceFiles* files : {&std::as_const(job.source->files()),
+                                   std::as_const(job.companions.files).get()}) {
+    for (uint32_t i = 0; files != nullptr && i < files->names().size(); ++i) {
+      const std::optional<FileInfo> opened = files->OpenedAs(i);
+      if (!opened.has_value()) continue;
+      absl::StrAppend(&text, files->names()[i], " ", opened->inode, " ",
+                      opened->size, " ", opened->modified_ns, "\n");
+    }
   }
   for (const OutputFile& file : job.output.files) {
     absl::StrAppend(&text, file.layout.name(), " ", file.layout.size());
@@ -475,6 +482,18 @@ absl::Status DescribeRun(FileSystem& fs, absl::string_view src,
   return absl::OkStatus();
 }
 
+// Those to be copied; what is not goes into the plan.
+absl::StatusOr<CompanionFiles> FindCompanions(FileSystem& fs,
+                                              absl::string_view src,
+                                              ConvertPlan& plan) {
+  absl::StatusOr<CompanionFiles> companions = FindCompanionFiles(fs, src);
+  if (!companions.ok()) {
+    return WithSide(companions.status(), ErrorSide::kSource);
+  }
+  plan.code_left_out = companions->code;
+  return companions;
+}
+
 // `before` is the run that this one may go on with, or null.
 absl::StatusOr<Job> Prepare(FileSystem& fs, absl::string_view src,
                             absl::string_view dst,
@@ -501,8 +520,14 @@ absl::StatusOr<Job> Prepare(FileSystem& fs, absl::string_view src,
   OwnFiles own;
   if (options.log != nullptr) own = before ? before->own : job.run.own;
   const Destination::Kind kind = TargetKind(dst, job.plan.to);
+  if (kind == Destination::Kind::kDirectory && options.copy_companions) {
+    DCP_ASSIGN_OR_RETURN(job.companions, FindCompanions(fs, src, job.plan));
+    if (job.companions.files != nullptr) {
+      own.companions = job.companions.files->names();
+    }
+  }
   absl::StatusOr<std::unique_ptr<Destination>> destination =
-      only_looks ? Destination::Look(fs, dst, kind, options.overwrite)
+      only_looks ? Destination::Look(fs, dst, kind, options.overwrite, own)
                  : Destination::Plan(fs, dst, kind, options.overwrite, own,
                                      options.writer);
   if (!destination.ok()) {
@@ -764,6 +789,10 @@ absl::Status CarryOut(FileSystem& fs, Job& job, TransferSteps& steps,
   if (checked.ok() || absl::IsDataLoss(checked)) {
     DCP_RETURN_IF_ERROR(
         WithSide(job.source->files().CheckUnchanged(), ErrorSide::kSource));
+    if (job.companions.files != nullptr) {
+      DCP_RETURN_IF_ERROR(
+          WithSide(job.companions.files->CheckUnchanged(), ErrorSide::kSource));
+    }
   }
   DCP_RETURN_IF_ERROR(checked);
   if (digests.empty()) {

@@ -60,6 +60,9 @@ struct ConvertOptions {
   // Of safetensors output: the source's own __metadata__ is left out; these
   // values come in addition, or in place of what the source has.
   bool drop_metadata = false;
+  // Takes config, tokenizer and generation files of a source directory along
+  // into a safetensors directory.
+  bool copy_companions = true;
   std::vector<std::pair<std::string, std::string>> metadata;
   // Who writes, for the message to others that would write to the destination
   // at the same time.
@@ -110,6 +113,8 @@ struct ConvertPlan {
   uint64_t index_bytes = 0;     // estimated; at most, beside memory_bytes
   uint32_t num_lanes = 0;
   std::vector<std::string> dropped;  // names of objects left out
+  // Code beside the source that is not copied with config and tokenizer.
+  std::vector<std::string> code_left_out;
   // Keys of the source's metadata that the output cannot hold.
   std::vector<std::string> dropped_metadata;
   // What an earlier run has done of it: whole files, and the reads and writes

@@ -74,6 +74,9 @@ class SourceCheck {
       ABSL_LOCKS_EXCLUDED(mutex_);
   uint64_t BytesToFinish(Missing missing) const ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Of the checkpoint.
+  SourceFiles& files() { return checkpoint_.files(); }
+
  private:
   // A stretch of a file with a checksum. Stretches do not overlap.
   struct Range {

@@ -26,9 +26,10 @@ namespace dcp {
 
 class WindowPlanner {
  public:
-  // With a `check`, which outlives the batches, all reads are of its
-  // checkpoint, and it sees them.
-  explicit WindowPlanner(SourceCheck* check = nullptr) : check_(check) {}
+  // A `check`, which outlives the batches, sees the reads of its checkpoint.
+  explicit WindowPlanner(SourceCheck* check = nullptr) : check_(check) {
+    if (check != nullptr) BaseOf(check->files());
+  }
 
   // From now on the check is told what it would see as soon as a batch is
   // planned: of batches that never run.

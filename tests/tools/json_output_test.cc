@@ -178,10 +178,12 @@ TEST(JsonOutput, Convert) {
   plan.num_lanes = 2;
   plan.dropped = {"lr"};
   plan.dropped_metadata = {"license"};
+  plan.code_left_out = {"model.py"};
   Json want = Json::parse(R"({
     "verb": "reshard", "version": 1, "src": "s", "dst": "d", "from": "dcp",
     "to": "safetensors", "num_tensors": 3, "num_objects": 1,
     "dropped": ["lr"], "dropped_metadata": ["license"],
+    "code_left_out": ["model.py"],
     "files": [{"name": "m.safetensors", "num_bytes": 90}],
     "bytes_to_read": 80, "bytes_to_write": 90, "memory_bytes": 1000,
     "index_bytes": 70,
