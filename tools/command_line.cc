@@ -208,15 +208,39 @@ absl::Status CheckServer(const VerbRow& verb, const CommandLine& line) {
   return absl::OkStatus();
 }
 
+// Of a path "-".
+absl::Status CheckDash(const VerbRow& verb, const CommandLine& line) {
+  if (!WritesToStandardOutput(line)) {
+    return UsageError(&verb,
+                      "'-' would be standard input, or output for a directory, "
+                      "and a checkpoint is read and written at any place: name "
+                      "a file; './-' is the one of that name");
+  }
+  if (line.paths[0] == "-") {
+    return UsageError(&verb,
+                      "a checkpoint is read at any place, not from standard "
+                      "input: name a file; './-' is the one of that name");
+  }
+  if (line.to == Format::kDcp || line.mesh.has_value()) {
+    return UsageError(&verb, "DCP is a directory, and '-' is one stream");
+  }
+  if (!line.server.empty()) {
+    return UsageError(&verb,
+                      "a server does not write to this standard output: "
+                      "'-' is without --server");
+  }
+  if (line.json && !line.plan) {
+    return UsageError(&verb,
+                      "with '-' standard output is the checkpoint: --json is "
+                      "without '-'");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckOperands(const VerbRow& verb, const CommandLine& line) {
   for (const std::string& path : line.paths) {
     if (path.empty()) return UsageError(&verb, "a path is empty");
-    if (path == "-") {
-      return UsageError(&verb,
-                        "'-' would be standard input or output, and a "
-                        "checkpoint is read and written at any place: name a "
-                        "file; './-' is the one of that name");
-    }
+    if (path == "-") DCP_RETURN_IF_ERROR(CheckDash(verb, line));
   }
   if (line.verb == Verb::kJobs) return CheckJobs(verb, line);
   if (line.paths.size() == verb.num_operands) return absl::OkStatus();
@@ -270,6 +294,7 @@ absl::Status CheckCombination(const VerbRow& verb, const CommandLine& line) {
     }
   }
   if (line.verb == Verb::kConsolidate && !line.to.has_value() &&
+      !WritesToStandardOutput(line) &&
       !FormatFromName(line.paths[1]).has_value()) {
     return UsageError(
         &verb, absl::StrCat("the name '", line.paths[1],
@@ -343,6 +368,12 @@ absl::StatusOr<CommandLine> ParseCommandLine(absl::Span<const std::string> args,
   if (line.server.empty()) line.server = std::string(server);
   DCP_RETURN_IF_ERROR(CheckCombination(*verb, line));
   return line;
+}
+
+bool WritesToStandardOutput(const CommandLine& line) {
+  return (line.verb == Verb::kConvert || line.verb == Verb::kConsolidate ||
+          line.verb == Verb::kDcpToTorch) &&
+         line.paths.size() == 2 && line.paths[1] == "-";
 }
 
 std::optional<Format> FormatFromName(absl::string_view path) {

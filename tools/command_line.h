@@ -94,6 +94,9 @@ struct CommandLine {
 absl::StatusOr<CommandLine> ParseCommandLine(absl::Span<const std::string> args,
                                              absl::string_view server = "");
 
+// Whether the verb writes to standard output instead of a file.
+bool WritesToStandardOutput(const CommandLine& line);
+
 // The format that the name of a destination means, if it says so.
 std::optional<Format> FormatFromName(absl::string_view path);
 

@@ -14,6 +14,9 @@ struct Console {
   std::ostream& err;
   bool err_is_terminal = false;
   int err_width = 80;  // columns, if it is a terminal
+  // That a checkpoint is written to if it is to go to standard output; negative
+  // for none.
+  int out_descriptor = -1;
 };
 
 }  // namespace dcp::tools

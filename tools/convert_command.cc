@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <ostream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +12,7 @@
 #include "tools/daemon.h"
 #include "tools/json_output.h"
 #include "tools/option_table.h"
+#include "tools/output_stream.h"
 #include "tools/progress.h"
 #include "tools/quantity.h"
 #include "tools/render.h"
@@ -70,7 +72,7 @@ ConvertOptions MakeOptions(const CommandLine& line) {
 
 // Whether the destination is the one file that is written.
 bool IsOneFile(const ConvertPlan& plan, absl::string_view dst) {
-  return plan.to == Format::kTorch ||
+  return plan.to == Format::kTorch || dst == "-" ||
          (plan.to == Format::kSafetensors &&
           FormatFromName(dst) == Format::kSafetensors);
 }
@@ -182,16 +184,21 @@ std::string RenderOutcome(const ConvertPlan& plan, absl::string_view dst,
       FormatMemory(outcome.peak_memory_bytes), "\n");
 }
 
+// Into nothing, for a plan of what would be streamed.
+absl::Status IgnoreBytes(ByteSpan /*bytes*/) { return absl::OkStatus(); }
+
 absl::StatusOr<ExitCode> PrintPlan(const Context& context) {
   const CommandLine& line = context.line;
   TransferStats stats;
   ConvertOutcome outcome;
+  ConvertOptions options = MakeOptions(line);
+  if (WritesToStandardOutput(line)) options.stream = IgnoreBytes;
   DCP_ASSIGN_OR_RETURN(
       const ConvertPlan plan,
       context.daemon != nullptr
           ? context.daemon->Convert(line, {stats, [](uint64_t) {}}, outcome)
           : PlanConvert(context.fs, line.paths[0], line.paths[1],
-                        MakeOptions(line)));
+                        std::move(options)));
   context.console.out << (line.json
                               ? ConvertJson(RowOf(*line.verb).name,
                                             line.paths[0], line.paths[1], plan,
@@ -214,6 +221,11 @@ absl::StatusOr<ConvertPlan> Convert(const Context& context,
   options.stop = context.stop;
   options.stats = &stats;
   options.open.progress = &opening;
+  if (WritesToStandardOutput(line)) {
+    DCP_ASSIGN_OR_RETURN(
+        options.stream,
+        OpenOutputStream(context.console.out_descriptor, context.stop));
+  }
   options.on_plan = [&progress](const ConvertPlan& plan) {
     progress.Start(plan.bytes_to_write);
   };
@@ -242,10 +254,11 @@ absl::StatusOr<ExitCode> RunConvert(const Context& context) {
       Convert(context, progress, stats, opening, outcome);
   progress.Finish();
   DCP_RETURN_IF_ERROR(plan.status());
-  context.console.out << (line.json
-                              ? ConvertJson(verb, line.paths[0], line.paths[1],
-                                            *plan, &outcome)
-                              : RenderOutcome(*plan, line.paths[1], outcome));
+  std::ostream& out =
+      WritesToStandardOutput(line) ? context.console.err : context.console.out;
+  out << (line.json
+              ? ConvertJson(verb, line.paths[0], line.paths[1], *plan, &outcome)
+              : RenderOutcome(*plan, line.paths[1], outcome));
   return kExitDone;
 }
 

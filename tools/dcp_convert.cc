@@ -92,7 +92,8 @@ int main(int argc, char** argv) {
       .out = results,
       .err = std::cerr,
       .err_is_terminal = isatty(STDERR_FILENO) == 1,
-      .err_width = TerminalWidth(STDERR_FILENO)};
+      .err_width = TerminalWidth(STDERR_FILENO),
+      .out_descriptor = STDOUT_FILENO};
   const char* const server = getenv("TESSERA_SERVER");
   const dcp::tools::ExitCode code = dcp::tools::RunCommand(
       args, console, *fs, stopper.token(), server == nullptr ? "" : server);

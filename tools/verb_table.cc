@@ -35,12 +35,18 @@ constexpr std::array<VerbRow, 9> kVerbs = {{
      "from\n"
      "DST's name: .safetensors; .pt, .pth, .bin or .ckpt; else a directory in "
      "the\n"
-     "format of SRC (dcp for a .pt). DST appears whole or not at all.\n",
+     "format of SRC (dcp for a .pt). DST appears whole or not at all. DST - "
+     "is\n"
+     "standard output: safetensors, or pt by --to. A stream that ends early "
+     "is\n"
+     "not whole, and the exit code tells.\n",
      "dcp-convert convert run/step-1000 model.safetensors --cast bf16\n"
      "dcp-convert convert model.pt sharded --to dcp --mesh shard=8\n"
      "dcp-convert convert run/step-1000 hf --to safetensors \\\n"
      "    --include 'model.*' --rename 's/^model\\.//' \\\n"
-     "    --max-shard-size 5GB\n"},
+     "    --max-shard-size 5GB\n"
+     "dcp-convert convert run/step-1000 - | aws s3 cp - "
+     "s3://bucket/m.safetensors\n"},
     {Verb::kReshard, "reshard", "SRC DST", 2,
      "write a DCP checkpoint for another mesh",
      "Writes DCP as the ranks of --mesh would have saved it. Without --place "
@@ -55,7 +61,8 @@ constexpr std::array<VerbRow, 9> kVerbs = {{
      "write whole tensors: SHARDED to FULL",
      "Writes every tensor whole, in one file unless --max-shard-size says\n"
      "otherwise. The format comes from DST's name or --to; with --to dcp the\n"
-     "checkpoint is that of one rank.\n",
+     "checkpoint is that of one rank. DST - is standard output, as in "
+     "convert.\n",
      "dcp-convert consolidate run/step-1000 model.pt\n"
      "dcp-convert consolidate run/step-1000 model.safetensors \\\n"
      "    --drop-non-tensors\n"},

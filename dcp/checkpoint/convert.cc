@@ -41,6 +41,7 @@ bool HasTorchExtension(absl::string_view path) {
 Format TargetFormat(absl::string_view dst, Format from,
                     const ConvertOptions& options) {
   if (options.to.has_value()) return *options.to;
+  if (options.stream != nullptr) return Format::kSafetensors;
   if (options.mesh.has_value()) return Format::kDcp;
   if (absl::EndsWith(dst, ".safetensors")) return Format::kSafetensors;
   if (HasTorchExtension(dst)) return Format::kTorch;
@@ -83,9 +84,12 @@ absl::Status CheckSuffix(FileSystem& fs, absl::string_view dst,
       "suffix; --to FORMAT takes any name"));
 }
 
-Destination::Kind TargetKind(absl::string_view dst, Format to) {
+Destination::Kind TargetKind(absl::string_view dst, Format to,
+                             const ConvertOptions& options) {
   if (to == Format::kDcp) return Destination::Kind::kDcpDirectory;
-  if (to == Format::kTorch) return Destination::Kind::kFile;
+  if (to == Format::kTorch || options.stream != nullptr) {
+    return Destination::Kind::kFile;
+  }
   return absl::EndsWith(dst, ".safetensors") ? Destination::Kind::kFile
                                              : Destination::Kind::kDirectory;
 }
@@ -109,8 +113,13 @@ absl::Status CheckOptions(absl::string_view dst, Format to,
                        options.mesh->axes.size(), " axes of the mesh"));
     }
   }
+  if (to == Format::kDcp && options.stream != nullptr) {
+    return absl::InvalidArgumentError(
+        "DCP is a directory of files and cannot be written as a stream; "
+        "safetensors and pt can");
+  }
   if (options.max_shard_bytes != 0 &&
-      TargetKind(dst, to) == Destination::Kind::kFile) {
+      TargetKind(dst, to, options) == Destination::Kind::kFile) {
     return absl::InvalidArgumentError(
         absl::StrCat("a maximum shard size needs a directory as destination, ",
                      dst, " is one file"));
@@ -330,6 +339,9 @@ absl::StatusOr<Output> BuildOutput(Job& job, std::vector<OutputEntry> entries,
                                    absl::string_view dst,
                                    const ConvertOptions& options) {
   SourceFiles& files = job.source->files();
+  // What torch.save calls a file that has no name.
+  const absl::string_view name =
+      options.stream != nullptr ? "archive" : BaseName(dst);
   switch (job.plan.to) {
     case Format::kDcp:
       return BuildDcp(job, std::move(entries),
@@ -337,16 +349,16 @@ absl::StatusOr<Output> BuildOutput(Job& job, std::vector<OutputEntry> entries,
                       options);
     case Format::kTorch:
       if (job.source->torch_archive() != nullptr) {
-        return RewriteTorchFile(*job.source, entries, options.selection,
-                                BaseName(dst));
+        return RewriteTorchFile(*job.source, entries, options.selection, name);
       }
-      return BuildTorchOutput(entries, files, BaseName(dst));
+      return BuildTorchOutput(entries, files, name);
     case Format::kSafetensors:
       break;
   }
   const SafetensorsMetadata metadata = MetadataFor(*job.source, options);
-  if (TargetKind(dst, Format::kSafetensors) == Destination::Kind::kFile) {
-    return BuildSafetensorsFile(entries, files, BaseName(dst), metadata);
+  if (TargetKind(dst, Format::kSafetensors, options) ==
+      Destination::Kind::kFile) {
+    return BuildSafetensorsFile(entries, files, name, metadata);
   }
   DCP_ASSIGN_OR_RETURN(Output output,
                        BuildSafetensorsDirectory(
@@ -390,7 +402,7 @@ void CompletePlan(Job& job, const ConvertOptions& options) {
   const uint64_t most_lanes = options.memory_bytes / kMinMemoryBytes;
   plan.num_lanes = static_cast<uint32_t>(std::min<uint64_t>(
       options.num_lanes != 0 ? options.num_lanes : UsefulLanes(job.output),
-      most_lanes));
+      options.stream != nullptr ? 1 : most_lanes));
   plan.index_bytes = IndexMemory(*job.source, job.output);
   // More blocks than the output needs would only be pinned for nothing.
   const uint64_t useful =
@@ -409,7 +421,7 @@ void CompletePlan(Job& job, const ConvertOptions& options) {
 absl::Status PlanReads(FileSystem& fs, Job& job,
                        const ConvertOptions& options) {
   DCP_ASSIGN_OR_RETURN(job.plan.bytes_to_read,
-                       PlanTransfer(fs, job.output, *job.destination,
+                       PlanTransfer(fs, job.output,
                                     {.direct = options.direct,
                                      .num_lanes = job.plan.num_lanes,
                                      .memory_bytes = job.plan.memory_bytes,
@@ -468,7 +480,7 @@ absl::Status DescribeRun(FileSystem& fs, absl::string_view src,
                          const ConvertOptions& options, Job& job) {
   LoggedRun& run = job.run;
   run.fingerprint = Fingerprint(job, src, selected, options);
-  run.kind = TargetKind(dst, job.plan.to);
+  run.kind = TargetKind(dst, job.plan.to, options);
   // Also by an earlier run, whose identity this one has taken over.
   run.own.made_directory |= !job.destination->exists();
   for (const OutputFile& file : job.output.files) {
@@ -492,6 +504,19 @@ absl::StatusOr<CompanionFiles> FindCompanions(FileSystem& fs,
   }
   plan.code_left_out = companions->code;
   return companions;
+}
+
+absl::StatusOr<std::unique_ptr<Destination>> FindDestination(
+    FileSystem& fs, absl::string_view dst, Destination::Kind kind,
+    const OwnFiles& own, const ConvertOptions& options, bool only_looks) {
+  absl::StatusOr<std::unique_ptr<Destination>> destination =
+      only_looks ? Destination::Look(fs, dst, kind, options.overwrite, own)
+                 : Destination::Plan(fs, dst, kind, options.overwrite, own,
+                                     options.writer);
+  if (!destination.ok()) {
+    return WithSide(destination.status(), ErrorSide::kDestination);
+  }
+  return destination;
 }
 
 // `before` is the run that this one may go on with, or null.
@@ -519,21 +544,17 @@ absl::StatusOr<Job> Prepare(FileSystem& fs, absl::string_view src,
   job.run.own.made_directory = before != nullptr && before->own.made_directory;
   OwnFiles own;
   if (options.log != nullptr) own = before ? before->own : job.run.own;
-  const Destination::Kind kind = TargetKind(dst, job.plan.to);
+  const Destination::Kind kind = TargetKind(dst, job.plan.to, options);
   if (kind == Destination::Kind::kDirectory && options.copy_companions) {
     DCP_ASSIGN_OR_RETURN(job.companions, FindCompanions(fs, src, job.plan));
     if (job.companions.files != nullptr) {
       own.companions = job.companions.files->names();
     }
   }
-  absl::StatusOr<std::unique_ptr<Destination>> destination =
-      only_looks ? Destination::Look(fs, dst, kind, options.overwrite, own)
-                 : Destination::Plan(fs, dst, kind, options.overwrite, own,
-                                     options.writer);
-  if (!destination.ok()) {
-    return WithSide(destination.status(), ErrorSide::kDestination);
+  if (options.stream == nullptr) {
+    DCP_ASSIGN_OR_RETURN(job.destination, FindDestination(fs, dst, kind, own,
+                                                          options, only_looks));
   }
-  job.destination = *std::move(destination);
   const bool tensors_only = job.plan.to == Format::kSafetensors;
   std::vector<uint32_t> wanted;
   for (const SelectedEntry& choice : selected) {
@@ -557,7 +578,7 @@ absl::StatusOr<Job> Prepare(FileSystem& fs, absl::string_view src,
   if (options.admit != nullptr) DCP_RETURN_IF_ERROR(options.admit(job.plan));
   if (only_looks) DCP_RETURN_IF_ERROR(PlanReads(fs, job, options));
   // A run that goes on has some of its files already.
-  if (before == nullptr) {
+  if (before == nullptr && job.destination != nullptr) {
     DCP_RETURN_IF_ERROR(
         WithSide(job.destination->CheckSpace(job.plan.bytes_to_write),
                  ErrorSide::kDestination));
@@ -749,6 +770,54 @@ absl::Status StrictCastError(absl::Span<const CastLoss> losses) {
       "--strict-cast"));
 }
 
+// Passes a stream of known length on, but for its last bytes, which follow when
+// Finish is called. What has only the first of them knows that it is not whole:
+// both formats say where they end.
+class HeldBackStream {
+ public:
+  // `stream` outlives this.
+  HeldBackStream(ByteStream& stream, uint64_t num_bytes)
+      : stream_(stream), first_held_(num_bytes - std::min(num_bytes, kHeld)) {}
+
+  absl::Status Take(ByteSpan bytes) {
+    const uint64_t pass =
+        std::min<uint64_t>(bytes.size(), first_held_ - passed_);
+    passed_ += pass;
+    held_.insert(held_.end(), bytes.begin() + static_cast<ptrdiff_t>(pass),
+                 bytes.end());
+    return pass == 0 ? absl::OkStatus() : stream_(bytes.first(pass));
+  }
+
+  absl::Status Finish() { return stream_(held_); }
+
+ private:
+  static constexpr uint64_t kHeld = 4096;
+
+  ByteStream& stream_;
+  const uint64_t first_held_;  // the offset
+  uint64_t passed_ = 0;
+  std::vector<uint8_t> held_;
+};
+
+// To the destination, or into `stream` if there is one.
+absl::StatusOr<std::vector<ChunkDigest>> MoveBytes(
+    FileSystem& fs, Job& job, std::optional<HeldBackStream>& stream,
+    const ImageTransferOptions& options, TransferStats& stats) {
+  if (!stream.has_value()) {
+    return TransferImages(fs, job.output, *job.destination, options, stats);
+  }
+  ByteStream into = [&stream](ByteSpan bytes) { return stream->Take(bytes); };
+  DCP_RETURN_IF_ERROR(StreamImage(fs, job.output, into, options, stats));
+  return std::vector<ChunkDigest>();
+}
+
+absl::Status EndStream(HeldBackStream& stream, const ConvertOptions& options) {
+  if (options.stop.stop_requested()) {
+    return absl::CancelledError("stopped before the end of the stream");
+  }
+  return WithSide(stream.Finish(), ErrorSide::kDestination);
+}
+
 // From the plan to the checkpoint. `steps` says which files are there already,
 // `digests` are theirs.
 absl::Status CarryOut(FileSystem& fs, Job& job, TransferSteps& steps,
@@ -756,20 +825,26 @@ absl::Status CarryOut(FileSystem& fs, Job& job, TransferSteps& steps,
                       ConvertOptions& options) {
   TransferStats own_stats;
   TransferStats& stats = options.stats != nullptr ? *options.stats : own_stats;
-  DCP_RETURN_IF_ERROR(
-      WithSide(job.destination->Begin(KeptNames(job, steps.kept)),
-               ErrorSide::kDestination));
+  if (job.destination != nullptr) {
+    DCP_RETURN_IF_ERROR(
+        WithSide(job.destination->Begin(KeptNames(job, steps.kept)),
+                 ErrorSide::kDestination));
+  }
+  const ImageTransferOptions transfer = {
+      .direct = options.direct,
+      .num_lanes = job.plan.num_lanes,
+      .memory_bytes = job.plan.memory_bytes,
+      .stop = options.stop,
+      .steps = options.log != nullptr ? &steps : nullptr,
+      .check = job.check.get(),
+      .num_beyond = &job.num_beyond,
+      .strict_cast = options.strict_cast};
+  std::optional<HeldBackStream> stream;
+  if (options.stream != nullptr) {
+    stream.emplace(options.stream, job.plan.bytes_to_write);
+  }
   absl::StatusOr<std::vector<ChunkDigest>> more =
-      TransferImages(fs, job.output, *job.destination,
-                     {.direct = options.direct,
-                      .num_lanes = job.plan.num_lanes,
-                      .memory_bytes = job.plan.memory_bytes,
-                      .stop = options.stop,
-                      .steps = options.log != nullptr ? &steps : nullptr,
-                      .check = job.check.get(),
-                      .num_beyond = &job.num_beyond,
-                      .strict_cast = options.strict_cast},
-                     stats);
+      MoveBytes(fs, job, stream, transfer, stats);
   job.plan.cast_losses = CastLosses(job);
   if (options.strict_cast && !job.plan.cast_losses.empty()) {
     return StrictCastError(job.plan.cast_losses);
@@ -795,6 +870,7 @@ absl::Status CarryOut(FileSystem& fs, Job& job, TransferSteps& steps,
     }
   }
   DCP_RETURN_IF_ERROR(checked);
+  if (stream.has_value()) return EndStream(*stream, options);
   if (digests.empty()) {
     digests = *std::move(more);
   } else {

@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "dcp/base/error_side.h"
+#include "dcp/checkpoint/byte_stream.h"
 #include "dcp/checkpoint/checkpoint.h"
 #include "dcp/checkpoint/selection.h"
 #include "dcp/checkpoint/source_check.h"
@@ -83,6 +84,11 @@ struct ConvertOptions {
   absl::AnyInvocable<void()> on_commit;
   // To go on where an earlier run was killed; optional.
   ConvertLog* log = nullptr;
+  // Instead of a destination, which is then only a name: gets the bytes of the
+  // one file that is made (safetensors, or torch.save's where `to` says so), in
+  // their order. The last of them come when everything has been checked, so
+  // that what readers take for whole is whole. Optional; not with a log.
+  ByteStream stream;
 };
 
 // A tensor of which a cast has changed more than the precision.

@@ -129,15 +129,22 @@ struct Piece {
 
 class LaneTransfer {
  public:
-  // Either to `destination` or, without one, as `staging` says.
-  LaneTransfer(FileSystem& fs, Output& output, Destination* destination,
-               const StagingSteps* staging, const ImageTransferOptions& options,
-               bool interleave, absl::Mutex& mutex,
-               std::vector<ChunkDigest>& digests, TransferStats& stats)
+  // Where the files go: to one of these.
+  struct Target {
+    Destination* destination = nullptr;
+    const StagingSteps* staging = nullptr;
+    ByteStream* stream = nullptr;
+  };
+
+  LaneTransfer(FileSystem& fs, Output& output, const Target& target,
+               const ImageTransferOptions& options, bool interleave,
+               absl::Mutex& mutex, std::vector<ChunkDigest>& digests,
+               TransferStats& stats)
       : fs_(fs),
         output_(output),
-        destination_(destination),
-        steps_(staging),
+        destination_(target.destination),
+        steps_(target.staging),
+        stream_(target.stream),
         options_(options),
         interleave_(interleave),
         mutex_(mutex),
@@ -219,7 +226,9 @@ class LaneTransfer {
   absl::Status RunWave(Lane& lane, absl::Span<const uint32_t> files,
                        std::stop_token stop) {
     StartWave(files);
-    if (steps_ == nullptr) DCP_RETURN_IF_ERROR(CreateFiles());
+    if (steps_ == nullptr && stream_ == nullptr) {
+      DCP_RETURN_IF_ERROR(CreateFiles());
+    }
     const absl::Status moved = RunPipeline(
         *lane.queue, lane.pool, BlocksPerBatch(lane.pool.num_blocks()),
         [this](Batch& batch) { return NextBatch(batch); },
@@ -231,6 +240,7 @@ class LaneTransfer {
     if (options_.strict_cast && FoundBeyond()) {
       return absl::FailedPreconditionError("a cast is beyond the range");
     }
+    if (stream_ != nullptr) return absl::OkStatus();
     DCP_RETURN_IF_ERROR(CreateFiles());  // those without a byte
     for (const auto& state : wave_) {
       DCP_RETURN_IF_ERROR(WithSide(Finish(*state), ErrorSide::kDestination));
@@ -372,16 +382,29 @@ class LaneTransfer {
     DCP_RETURN_IF_ERROR(planner_.Finish(batch));
     batch.on_filled = [this, &batch, pieces = std::move(pieces)](
                           std::vector<Block>& blocks) -> absl::Status {
-      if (!created_) DCP_RETURN_IF_ERROR(CreateFiles());
+      if (!created_ && stream_ == nullptr) DCP_RETURN_IF_ERROR(CreateFiles());
       if (steps_ != nullptr) {
         for (PlannedWrite& write : batch.writes) write.file = wave_[0]->file;
       }
       for (const Piece& piece : *pieces) {
         DCP_RETURN_IF_ERROR(Fill(piece, blocks[piece.block].data()));
       }
-      return absl::OkStatus();
+      return stream_ != nullptr ? Stream(batch, blocks) : absl::OkStatus();
     };
     return true;
+  }
+
+  // In place of the batch's writes, which are in the order of the file.
+  absl::Status Stream(Batch& batch, std::vector<Block>& blocks) {
+    for (const PlannedWrite& write : batch.writes) {
+      const ByteSpan bytes(blocks[write.block].data() + write.position,
+                           write.length);
+      DCP_RETURN_IF_ERROR(WithSide((*stream_)(bytes), ErrorSide::kDestination));
+      stats_.bytes_written += write.length;
+      ++stats_.num_writes;
+    }
+    batch.writes.clear();
+    return absl::OkStatus();
   }
 
   uint64_t NumUnplanned() const {
@@ -533,6 +556,7 @@ class LaneTransfer {
   Output& output_;
   Destination* destination_;  // Created() under mutex_
   const StagingSteps* const steps_;
+  ByteStream* const stream_;
   const ImageTransferOptions& options_;
   const bool interleave_;
   absl::Mutex& mutex_;
@@ -599,15 +623,14 @@ absl::StatusOr<std::vector<ChunkDigest>> TransferImages(
   absl::Mutex mutex;
   std::vector<ChunkDigest> digests;
   DCP_RETURN_IF_ERROR(Run(fs, options, [&](Lane& lane, std::stop_token stop) {
-    return LaneTransfer(fs, output, &destination, nullptr, options, interleave,
-                        mutex, digests, stats)
+    return LaneTransfer(fs, output, {.destination = &destination}, options,
+                        interleave, mutex, digests, stats)
         .Run(lane, files[lane.index], std::move(stop));
   }));
   return digests;
 }
 
 absl::StatusOr<uint64_t> PlanTransfer(FileSystem& fs, Output& output,
-                                      Destination& destination,
                                       const ImageTransferOptions& options) {
   const bool interleave = NeedsInterleaving(output);
   const std::vector<std::vector<uint32_t>> files = SpreadFiles(output, options);
@@ -618,8 +641,8 @@ absl::StatusOr<uint64_t> PlanTransfer(FileSystem& fs, Output& output,
   const uint64_t num_blocks =
       BlocksOfLane(options.num_lanes, options.memory_bytes);
   for (const std::vector<uint32_t>& lane : files) {
-    LaneTransfer transfer(fs, output, &destination, nullptr, options,
-                          interleave, mutex, digests, stats);
+    LaneTransfer transfer(fs, output, {}, options, interleave, mutex, digests,
+                          stats);
     DCP_ASSIGN_OR_RETURN(const uint64_t of_lane,
                          transfer.CountReads(num_blocks, lane));
     num_bytes += of_lane;
@@ -635,11 +658,26 @@ absl::StatusOr<std::vector<ChunkDigest>> StageAndTransfer(
   std::vector<ChunkDigest> digests;
   const uint32_t file = 0;
   DCP_RETURN_IF_ERROR(Run(fs, options, [&](Lane& lane, std::stop_token stop) {
-    return LaneTransfer(fs, output, nullptr, &steps, options,
+    return LaneTransfer(fs, output, {.staging = &steps}, options,
                         /*interleave=*/false, mutex, digests, stats)
         .Run(lane, {file}, std::move(stop));
   }));
   return digests;
+}
+
+absl::Status StreamImage(FileSystem& fs, Output& output, ByteStream& stream,
+                         const ImageTransferOptions& options,
+                         TransferStats& stats) {
+  DCP_CHECK(output.files.size() == 1 && options.num_lanes == 1,
+            "files=", output.files.size(), " num_lanes=", options.num_lanes);
+  absl::Mutex mutex;
+  std::vector<ChunkDigest> digests;
+  const uint32_t file = 0;
+  return Run(fs, options, [&](Lane& lane, std::stop_token stop) {
+    return LaneTransfer(fs, output, {.stream = &stream}, options,
+                        /*interleave=*/false, mutex, digests, stats)
+        .Run(lane, {file}, std::move(stop));
+  });
 }
 
 }  // namespace dcp

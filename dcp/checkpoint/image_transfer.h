@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "dcp/checkpoint/byte_stream.h"
 #include "dcp/checkpoint/commit.h"
 #include "dcp/checkpoint/convert_log.h"
 #include "dcp/checkpoint/digests.h"
@@ -67,8 +68,13 @@ absl::StatusOr<std::vector<ChunkDigest>> TransferImages(
 // nothing. The check of the options is told what it would see, and of no use
 // afterwards.
 absl::StatusOr<uint64_t> PlanTransfer(FileSystem& fs, Output& output,
-                                      Destination& destination,
                                       const ImageTransferOptions& options);
+
+// As TransferImages, for an output of one file, which goes to `stream` in its
+// order, and on no disk. On one lane; `steps` are none.
+absl::Status StreamImage(FileSystem& fs, Output& output, ByteStream& stream,
+                         const ImageTransferOptions& options,
+                         TransferStats& stats);
 
 // When a transfer from memory needs to know what.
 struct StagingSteps {

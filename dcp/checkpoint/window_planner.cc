@@ -101,7 +101,9 @@ absl::Status WindowPlanner::Finish(Batch& batch) {
     absl::StatusOr<File> opened = sources_[source]->Get(file);
     if (!opened.ok()) return WithSide(opened.status(), ErrorSide::kSource);
     batch.reads.push_back({*opened, range.offset, range.length});
-    if (check_ != nullptr && tells_of_plans_) {
+    // The files of its checkpoint are the first.
+    if (check_ != nullptr && tells_of_plans_ &&
+        range.file < check_->files().names().size()) {
       check_->WouldSee(range.file, range.offset, range.length);
     }
   }

@@ -96,6 +96,19 @@ TEST(CommandLine, TakesEveryOptionOfWriting) {
   EXPECT_EQ(line.progress, ProgressMode::kJson);
 }
 
+TEST(CommandLine, ADashIsStandardOutput) {
+  for (const char* words :
+       {"convert a -", "consolidate a - --to pt", "consolidate a -",
+        "dcp_to_torch a -", "convert a - --plan --json"}) {
+    const absl::StatusOr<CommandLine> line = Parse(words);
+    ASSERT_OK(line) << words;
+    EXPECT_TRUE(WritesToStandardOutput(*line)) << words;
+  }
+  const absl::StatusOr<CommandLine> file = Parse("convert a ./-");
+  ASSERT_OK(file);
+  EXPECT_FALSE(WritesToStandardOutput(*file));
+}
+
 TEST(CommandLine, ParsesAnewEachTime) {
   EXPECT_OK(Parse("inspect --json a"));
   ASSERT_OK_AND_ASSIGN(const CommandLine line, Parse("verify b"));
@@ -160,7 +173,13 @@ INSTANTIATE_TEST_SUITE_P(
                       Refusal{"help konvert", "did you mean 'convert'"},
                       Refusal{"inspect", "wants PATH, got 0 paths"},
                       Refusal{"verify a b", "wants PATH, got 2 paths"},
-                      Refusal{"convert a -", "'./-' is the one of that name"},
+                      Refusal{"verify -", "'./-' is the one of that name"},
+                      Refusal{"convert - a", "'./-' is the one of that name"},
+                      Refusal{"convert - -", "not from standard input"},
+                      Refusal{"torch_to_dcp a -", "for a directory"},
+                      Refusal{"convert a - --to dcp", "DCP is a directory"},
+                      Refusal{"convert a - --json", "--json is without"},
+                      Refusal{"convert a - --server h:1", "without --server"},
                       Refusal{"convert a", "wants SRC DST, got 1 path"}));
 
 INSTANTIATE_TEST_SUITE_P(

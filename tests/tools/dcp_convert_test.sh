@@ -204,6 +204,33 @@ big() {
   truncate -s $((8 + ${#header} + bytes)) "$1"
 }
 
+# A checkpoint to standard output: into a file of the shell, through a pipe,
+# into a pipe that nobody reads on.
+test_standard_output_as_destination() {
+  local -a codes
+  "$kTool" convert golden/hugging_face - >stream 2>err || fail "-: $(cat err)"
+  said err "safetensors to safetensors"
+  expect 0 diff golden/hugging_face stream --tensors-only
+  "$kTool" consolidate golden/sharded - --to pt 2>err | cat >stream.pt
+  expect 0 diff golden/sharded stream.pt
+  mkdir streamed
+  big streamed/big.safetensors
+  "$kTool" convert streamed/big.safetensors - 2>err | head -c 100 >out
+  codes=("${PIPESTATUS[@]}")
+  [[ ${codes[0]} == 4 ]] || fail "exit code ${codes[0]} without a reader, want 4"
+  said err "has gone away"
+  [[ $(ls -A streamed) == big.safetensors ]] || fail "left: $(ls -A streamed)"
+  rm -r streamed
+  expect 2 convert golden/hugging_face - --json
+  quiet out
+  expect 2 reshard golden/sharded - --mesh shard=2
+  expect 2 convert golden/sharded - --to dcp
+  expect 2 convert - x.pt
+  expect 0 convert golden/hugging_face - --plan
+  said out "would read"
+  absent ./-
+}
+
 test_interrupt_leaves_no_output() {
   local signal pid got line
   mkdir interrupted

@@ -1,0 +1,22 @@
+// OutputStream: a descriptor, mostly standard output, as the end of a stream: a
+// pipe, a socket or a file of the shell, not a terminal.
+#ifndef TOOLS_OUTPUT_STREAM_H_
+#define TOOLS_OUTPUT_STREAM_H_
+
+#include <stop_token>
+
+#include "absl/status/statusor.h"
+#include "dcp/checkpoint/byte_stream.h"
+
+namespace dcp::tools {
+
+// Writes to `descriptor`, which stays the caller's, and waits for a slow reader
+// as long as it takes, but not after a stop. InvalidArgument if it is a
+// terminal or not open. The stream fails with Aborted when its reader is gone,
+// and Cancelled. SIGPIPE must be ignored.
+absl::StatusOr<ByteStream> OpenOutputStream(int descriptor,
+                                            std::stop_token stop);
+
+}  // namespace dcp::tools
+
+#endif  // TOOLS_OUTPUT_STREAM_H_
