@@ -23,6 +23,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "dcp/base/bytes.h"
+#include "dcp/checkpoint/digests.h"
 #include "dcp/checkpoint/source_files.h"
 #include "dcp/format/torch_archive.h"
 #include "dcp/format/value.h"
@@ -149,6 +150,8 @@ struct CheckpointParts {
   // the order of names counts, and the key is listed.
   std::vector<std::pair<std::string, std::string>> metadata;
   std::vector<std::string> metadata_conflicts;
+  // That the headers of safetensors files have of their tensors.
+  std::vector<ChunkDigest> digests;
   std::vector<CheckpointEntry> entries;  // in the order of the index
   bool check_crcs = false;               // as OpenOptions say
   bool flattened = true;  // false: a DCP checkpoint saved without flattening
@@ -174,6 +177,9 @@ class Checkpoint {
   }
   const std::vector<std::pair<std::string, std::string>>& metadata() const {
     return parts_.metadata;
+  }
+  const std::vector<ChunkDigest>& header_digests() const {
+    return parts_.digests;
   }
   const std::vector<CheckpointEntry>& entries() const { return parts_.entries; }
   bool flattened() const { return parts_.flattened; }

@@ -25,6 +25,7 @@
 #include "dcp/checkpoint/torch_output.h"
 #include "dcp/checkpoint/torch_rewrite.h"
 #include "dcp/format/inert_value.h"
+#include "dcp/format/safetensors.h"
 #include "dcp/io/lane.h"
 
 namespace dcp {
@@ -128,6 +129,13 @@ absl::Status CheckOptions(absl::string_view dst, Format to,
     return absl::InvalidArgumentError(
         absl::StrCat("metadata are for safetensors output; ", FormatName(to),
                      " has no place for '", options.metadata[0].first, "'"));
+  }
+  for (const auto& [key, value] : options.metadata) {
+    if (key != kSafetensorsDigestsKey) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("metadata '", key,
+                     "' is where digests of the tensors are kept; choose "
+                     "another key"));
   }
   if (options.memory_bytes < kMinMemoryBytes) {
     return absl::InvalidArgumentError(
@@ -358,7 +366,9 @@ absl::StatusOr<Output> BuildOutput(Job& job, std::vector<OutputEntry> entries,
   const SafetensorsMetadata metadata = MetadataFor(*job.source, options);
   if (TargetKind(dst, Format::kSafetensors, options) ==
       Destination::Kind::kFile) {
-    return BuildSafetensorsFile(entries, files, name, metadata);
+    // The header is the first of a stream: digests come too late for it.
+    return BuildSafetensorsFile(entries, files, name, metadata,
+                                /*with_digests=*/options.stream == nullptr);
   }
   DCP_ASSIGN_OR_RETURN(Output output,
                        BuildSafetensorsDirectory(
@@ -434,6 +444,15 @@ absl::Status PlanReads(FileSystem& fs, Job& job,
   return absl::OkStatus();
 }
 
+void AppendOpened(const SourceFiles& files, std::string& text) {
+  for (uint32_t i = 0; i < files.names().size(); ++i) {
+    const std::optional<FileInfo> opened = files.OpenedAs(i);
+    if (!opened.has_value()) continue;
+    absl::StrAppend(&text, files.names()[i], " ", opened->inode, " ",
+                    opened->size, " ", opened->modified_ns, "\n");
+  }
+}
+
 // Of all that decides which bytes go where.
 uint64_t Fingerprint(const Job& job, absl::string_view src,
                      absl::Span<const SelectedEntry> selected,
@@ -449,14 +468,9 @@ uint64_t Fingerprint(const Job& job, absl::string_view src,
                     " ", choice.fqn, "\n");
   }
   // Only the files that the conversion needs have been opened.
-  for (const SourceFiles* files : {&std::as_const(job.source->files()),
-                                   std::as_const(job.companions.files).get()}) {
-    for (uint32_t i = 0; files != nullptr && i < files->names().size(); ++i) {
-      const std::optional<FileInfo> opened = files->OpenedAs(i);
-      if (!opened.has_value()) continue;
-      absl::StrAppend(&text, files->names()[i], " ", opened->inode, " ",
-                      opened->size, " ", opened->modified_ns, "\n");
-    }
+  AppendOpened(job.source->files(), text);
+  if (job.companions.files != nullptr) {
+    AppendOpened(*job.companions.files, text);
   }
   for (const OutputFile& file : job.output.files) {
     absl::StrAppend(&text, file.layout.name(), " ", file.layout.size());

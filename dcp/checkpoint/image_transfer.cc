@@ -339,6 +339,10 @@ class LaneTransfer {
   }
 
   absl::Status CloseDurably(OutputState& state) {
+    if (state.spec->head != nullptr) {
+      DCP_RETURN_IF_ERROR(
+          fs_.Write(state.file, 0, AsBytes(state.spec->head(state.digests))));
+    }
     // A direct file's last block was padded.
     DCP_RETURN_IF_ERROR(fs_.Truncate(state.file, state.spec->layout.size()));
     DCP_RETURN_IF_ERROR(fs_.Sync(state.file));

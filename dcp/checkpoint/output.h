@@ -13,6 +13,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/types/span.h"
 #include "dcp/checkpoint/checkpoint.h"
+#include "dcp/checkpoint/digests.h"
 #include "dcp/checkpoint/source_files.h"
 #include "dcp/checkpoint/tensor_source.h"
 #include "dcp/plan/file_layout.h"
@@ -43,6 +44,11 @@ struct OutputFile {
   // `crcs` has the CRC-32 of the payloads of all before this one.
   absl::AnyInvocable<std::string(size_t part, absl::Span<const uint32_t> crcs)>
       literal;
+  // The literal of the first part once more, when the digests of all payloads
+  // of the file are known, in their order: written over the first one before
+  // the file is synced. Optional.
+  absl::AnyInvocable<std::string(absl::Span<const ChunkDigest> digests)> head =
+      nullptr;
 };
 
 struct Output {

@@ -1,12 +1,31 @@
 #include "dcp/checkpoint/recorded_digests.h"
 
 #include <string>
+#include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 
 namespace dcp {
+namespace {
+
+// Adds those of `more` whose stretch `digests` does not know.
+void AddMissing(const std::vector<ChunkDigest>& more,
+                std::vector<ChunkDigest>& digests) {
+  absl::flat_hash_set<std::pair<std::string, uint64_t>> known;
+  for (const ChunkDigest& digest : digests) {
+    known.emplace(digest.file, digest.offset);
+  }
+  for (const ChunkDigest& digest : more) {
+    if (!known.contains({digest.file, digest.offset})) {
+      digests.push_back(digest);
+    }
+  }
+}
+
+}  // namespace
 
 absl::StatusOr<std::vector<ChunkDigest>> ReadRecordedDigests(
     FileSystem& fs, const Checkpoint& checkpoint) {
@@ -22,11 +41,13 @@ absl::StatusOr<std::vector<ChunkDigest>> ReadRecordedDigests(
   }
   const std::string path = JoinPath(checkpoint.path(), DigestsName(save_id));
   // A single file has no directory of its own to keep digests in.
-  if (!fs.Stat(path).ok()) return std::vector<ChunkDigest>();
+  if (!fs.Stat(path).ok()) return checkpoint.header_digests();
   DCP_ASSIGN_OR_RETURN(
       const std::string text,
       ReadFile(fs, path, kMaxMetadataBytes, /*follow_symlinks=*/false));
-  return ParseDigests(text);
+  DCP_ASSIGN_OR_RETURN(std::vector<ChunkDigest> digests, ParseDigests(text));
+  AddMissing(checkpoint.header_digests(), digests);
+  return digests;
 }
 
 }  // namespace dcp

@@ -1,5 +1,6 @@
-// The digests that lie beside an opened checkpoint, if a save or a conversion
-// of this library left any. Blocking; any thread.
+// The digests that a save or a conversion of this library left of an opened
+// checkpoint: in a file beside it, or in the headers of safetensors files.
+// Blocking; any thread.
 #ifndef DCP_CHECKPOINT_RECORDED_DIGESTS_H_
 #define DCP_CHECKPOINT_RECORDED_DIGESTS_H_
 
@@ -12,8 +13,8 @@
 
 namespace dcp {
 
-// None where no file of digests belongs to this save. DataLoss when the file
-// is malformed.
+// None where nothing was left of this save. What is in the file counts where
+// there are both. DataLoss when the file is malformed.
 absl::StatusOr<std::vector<ChunkDigest>> ReadRecordedDigests(
     FileSystem& fs, const Checkpoint& checkpoint);
 

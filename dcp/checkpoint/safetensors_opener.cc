@@ -95,6 +95,18 @@ class Collector {
   absl::flat_hash_map<std::string, size_t> by_name_;
 };
 
+void AddDigests(const SafetensorsHeader& header, const std::string& file,
+                CheckpointParts& parts) {
+  for (size_t i = 0; i < header.digests.size(); ++i) {
+    const SafetensorsTensor& tensor = header.tensors[i];
+    if (tensor.begin == tensor.end) continue;  // there are no bytes to check
+    parts.digests.push_back({.file = file,
+                             .offset = header.data_offset + tensor.begin,
+                             .length = tensor.end - tensor.begin,
+                             .digest = header.digests[i]});
+  }
+}
+
 void AddMetadata(SafetensorsHeader& header, CheckpointParts& parts) {
   bool has_sharding_info = false;
   for (const auto& [key, value] : header.metadata) {
@@ -138,6 +150,7 @@ absl::StatusOr<CheckpointParts> OpenSafetensors(FileSystem& fs,
     }
     DCP_RETURN_IF_ERROR(
         Annotate(collector.Add(i, *header), parts.files->PathOf(i)));
+    AddDigests(*header, model.names[i], parts);
     AddMetadata(*header, parts);
   }
   parts.properties = parts.metadata;

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "dcp/base/checksum.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/digests.h"
@@ -44,10 +45,26 @@ uint64_t BytesOf(const OutputEntry& entry) {
          ElementSize(entry.dtype);
 }
 
+// `header` with the digests of its tensors, which have these lengths. Those
+// without bytes are no payload; `digests` are of the others, in their order.
+std::string HeaderWithDigests(absl::Span<const uint64_t> lengths,
+                              absl::Span<const ChunkDigest> digests,
+                              std::string header) {
+  std::vector<uint64_t> of_tensors;
+  of_tensors.reserve(lengths.size());
+  size_t next = 0;
+  for (const uint64_t length : lengths) {
+    of_tensors.push_back(length == 0 ? Digest64Of({}) : digests[next++].digest);
+  }
+  PutSafetensorsDigests(of_tensors, header);
+  return header;
+}
+
 // Adds one file with the given entries to `output`.
 absl::Status AddFile(std::vector<const OutputEntry*> entries,
                      SourceFiles& files, std::string name,
-                     const SafetensorsMetadata& metadata, Output& output) {
+                     const SafetensorsMetadata& metadata, bool with_digests,
+                     Output& output) {
   // Wide types first: every tensor is then aligned to its elements.
   std::sort(
       entries.begin(), entries.end(),
@@ -67,7 +84,7 @@ absl::Status AddFile(std::vector<const OutputEntry*> entries,
                        .begin = begin,
                        .end = end});
   }
-  std::string header = WriteSafetensorsHeader(tensors, metadata);
+  std::string header = WriteSafetensorsHeader(tensors, metadata, with_digests);
   if (header.size() - 8 > kMaxSafetensorsHeaderBytes) {
     return absl::FailedPreconditionError(
         absl::StrCat("the header of ", name, " would have ", header.size() - 8,
@@ -82,10 +99,18 @@ absl::Status AddFile(std::vector<const OutputEntry*> entries,
         WholePayload(*entries[i]->tensor, &files, entries[i]->dtype));
   }
   if (entries.empty()) layout.Append(header.size(), 0, 0);
-  output.files.push_back(
-      {.layout = std::move(layout),
-       .literal = [header = std::move(header)](
-                      size_t, absl::Span<const uint32_t>) { return header; }});
+  OutputFile& file = output.files.emplace_back(
+      OutputFile{.layout = std::move(layout), .literal = {}, .head = {}});
+  if (with_digests) {
+    std::vector<uint64_t> lengths;
+    for (const OutputEntry* entry : entries) lengths.push_back(BytesOf(*entry));
+    file.head = [header, lengths = std::move(lengths)](
+                    absl::Span<const ChunkDigest> digests) {
+      return HeaderWithDigests(lengths, digests, header);
+    };
+  }
+  file.literal = [header = std::move(header)](
+                     size_t, absl::Span<const uint32_t>) { return header; };
   return absl::OkStatus();
 }
 
@@ -119,11 +144,13 @@ absl::Status NonTensorsError(absl::Span<const std::string> names,
 
 absl::StatusOr<Output> BuildSafetensorsFile(
     absl::Span<const OutputEntry> entries, SourceFiles& files,
-    absl::string_view file_name, const SafetensorsMetadata& metadata) {
+    absl::string_view file_name, const SafetensorsMetadata& metadata,
+    bool with_digests) {
   DCP_RETURN_IF_ERROR(CheckEntries(entries));
   Output output;
+  output.needs_digests = with_digests;
   DCP_RETURN_IF_ERROR(AddFile(Pointers(entries), files, std::string(file_name),
-                              WithFormat(metadata), output));
+                              WithFormat(metadata), with_digests, output));
   return output;
 }
 
@@ -158,8 +185,9 @@ absl::StatusOr<Output> BuildSafetensorsDirectory(
     for (const OutputEntry* entry : shards[i]) {
       weight_map.emplace_back(entry->fqn, name);
     }
-    DCP_RETURN_IF_ERROR(
-        AddFile(std::move(shards[i]), files, std::move(name), in_each, output));
+    DCP_RETURN_IF_ERROR(AddFile(std::move(shards[i]), files, std::move(name),
+                                in_each,
+                                /*with_digests=*/true, output));
   }
   if (output.files.size() > 1) {
     std::sort(weight_map.begin(), weight_map.end());

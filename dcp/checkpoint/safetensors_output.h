@@ -24,10 +24,12 @@ using SafetensorsMetadata = std::vector<std::pair<std::string, std::string>>;
 absl::Status NonTensorsError(absl::Span<const std::string> names,
                              absl::string_view remedy);
 
-// One file of that name.
+// One file of that name. `with_digests` puts digests of the tensors into its
+// header, which is then known only when all else is written.
 absl::StatusOr<Output> BuildSafetensorsFile(
     absl::Span<const OutputEntry> entries, SourceFiles& files,
-    absl::string_view file_name, const SafetensorsMetadata& metadata = {});
+    absl::string_view file_name, const SafetensorsMetadata& metadata = {},
+    bool with_digests = true);
 
 // model.safetensors, or model-00001-of-0000N.safetensors and an index when
 // the tensors exceed `max_shard_bytes` (0: no limit); a tensor larger than

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "dcp/base/bytes.h"
 #include "dcp/base/check.h"
+#include "dcp/base/checksum.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "dcp/format/dcp_metadata.h"
@@ -395,6 +396,63 @@ absl::Status ReadShardingInfo(SafetensorsHeader& header) {
   return absl::OkStatus();
 }
 
+// [Note: digests in a header] The value has a fixed width, so that the header
+// can be written before the payload is known:
+//
+//   "xxh3-64:" <16 hex digits: of the header> <16 hex digits: of a tensor>...
+//
+// The first digest is of the whole header, length word and padding included,
+// with all of these digits zero. It tells whether the header is still ours:
+// other programs carry __metadata__ over to files with other tensors, and
+// digests that came along that way say nothing. A header of the same names and
+// shapes might come out the same, byte for byte; therefore ours has 8 spaces
+// more than the alignment asks for, which no other writer adds.
+constexpr absl::string_view kDigestsPrefix = "xxh3-64:";
+constexpr size_t kDigestDigits = 16;
+
+// Where the digits of the digests stand in `header`, a whole header; empty if
+// there are none. A quotation mark inside of JSON text is escaped: what looks
+// like the key is the key.
+absl::string_view FindDigests(absl::string_view header) {
+  const std::string key =
+      absl::StrCat("\"", kSafetensorsDigestsKey, "\":\"", kDigestsPrefix);
+  const size_t at = header.find(key);
+  if (at == absl::string_view::npos) return "";
+  const absl::string_view rest = header.substr(at + key.size());
+  return rest.substr(0, rest.find('"'));
+}
+
+// `digits` is a part of `header`.
+uint64_t DigestWithout(absl::string_view digits, absl::string_view header) {
+  const size_t begin = static_cast<size_t>(digits.data() - header.data());
+  Digest64 digest;
+  digest.Update(AsBytes(header.substr(0, begin)));
+  digest.Update(AsBytes(std::string(digits.size(), '0')));
+  digest.Update(AsBytes(header.substr(begin + digits.size())));
+  return digest.Value();
+}
+
+// Takes the digests out of the metadata of `header`, which was read from
+// `text`, and keeps them if they are of this header.
+void TakeDigests(absl::string_view text, SafetensorsHeader& header) {
+  const auto known = std::find_if(
+      header.metadata.begin(), header.metadata.end(),
+      [](const auto& pair) { return pair.first == kSafetensorsDigestsKey; });
+  if (known == header.metadata.end()) return;
+  header.metadata.erase(known);
+  const absl::string_view digits = FindDigests(text);
+  if (digits.size() != kDigestDigits * (1 + header.tensors.size())) return;
+  std::vector<uint64_t> digests;
+  for (size_t i = 0; i < digits.size(); i += kDigestDigits) {
+    if (!absl::SimpleHexAtoi(digits.substr(i, kDigestDigits),
+                             &digests.emplace_back())) {
+      return;
+    }
+  }
+  if (digests[0] != DigestWithout(digits, text)) return;
+  header.digests.assign(digests.begin() + 1, digests.end());
+}
+
 void AppendTensor(const SafetensorsTensor& tensor, std::string& json) {
   const absl::string_view dtype = SafetensorsName(tensor.dtype);
   DCP_CHECK(!dtype.empty(), "dtype ", TorchName(tensor.dtype));
@@ -431,7 +489,9 @@ absl::StatusOr<SafetensorsHeader> ReadSafetensorsHeader(uint64_t length,
     return absl::DataLossError(absl::StrCat(
         "header length ", json_length, " in a file of ", length, " bytes"));
   }
-  DCP_ASSIGN_OR_RETURN(const ByteSpan json, read(kLengthBytes, json_length));
+  DCP_ASSIGN_OR_RETURN(const ByteSpan head,
+                       read(0, kLengthBytes + json_length));
+  const ByteSpan json = head.subspan(kLengthBytes);
   if (json.empty() || json[0] != '{') {
     return absl::DataLossError("header does not begin with {");
   }
@@ -444,19 +504,27 @@ absl::StatusOr<SafetensorsHeader> ReadSafetensorsHeader(uint64_t length,
       "header"));
   DCP_RETURN_IF_ERROR(CheckTiling(length - header.data_offset, header));
   DCP_RETURN_IF_ERROR(ReadShardingInfo(header));
+  TakeDigests(AsText(head), header);
   return header;
 }
 
 std::string WriteSafetensorsHeader(
     absl::Span<const SafetensorsTensor> tensors,
-    absl::Span<const std::pair<std::string, std::string>> metadata) {
+    absl::Span<const std::pair<std::string, std::string>> metadata,
+    bool room_for_digests) {
   std::string out(kLengthBytes, '\0');
   out += '{';
-  if (!metadata.empty()) {
+  if (room_for_digests || !metadata.empty()) {
     absl::StrAppend(&out, QuoteJson(kMetadataKey), ":{");
+    if (room_for_digests) {
+      absl::StrAppend(
+          &out, QuoteJson(kSafetensorsDigestsKey), ":\"", kDigestsPrefix,
+          std::string(kDigestDigits * (1 + tensors.size()), '0'), "\"");
+    }
     for (size_t i = 0; i < metadata.size(); ++i) {
-      absl::StrAppend(&out, i == 0 ? "" : ",", QuoteJson(metadata[i].first),
-                      ":", QuoteJson(metadata[i].second));
+      absl::StrAppend(&out, i == 0 && !room_for_digests ? "" : ",",
+                      QuoteJson(metadata[i].first), ":",
+                      QuoteJson(metadata[i].second));
     }
     out += tensors.empty() ? "}" : "},";
   }
@@ -466,9 +534,25 @@ std::string WriteSafetensorsHeader(
   }
   out += '}';
   out.resize(AlignUp(out.size(), kHeaderAlignment), ' ');
+  // See [Note: digests in a header].
+  if (room_for_digests) out.append(kHeaderAlignment, ' ');
   const uint64_t json_length = out.size() - kLengthBytes;
   __builtin_memcpy(out.data(), &json_length, kLengthBytes);
   return out;
+}
+
+void PutSafetensorsDigests(absl::Span<const uint64_t> digests,
+                           std::string& header) {
+  const absl::string_view room = FindDigests(header);
+  DCP_CHECK(room.size() == kDigestDigits * (1 + digests.size()),
+            "room=", room.size(), " digests=", digests.size());
+  std::string digits =
+      absl::StrCat(absl::Hex(DigestWithout(room, header), absl::kZeroPad16));
+  for (const uint64_t digest : digests) {
+    absl::StrAppend(&digits, absl::Hex(digest, absl::kZeroPad16));
+  }
+  header.replace(static_cast<size_t>(room.data() - header.data()), room.size(),
+                 digits);
 }
 
 absl::StatusOr<absl::flat_hash_map<std::string, std::string>>

@@ -34,10 +34,18 @@ struct SafetensorsHeader {
   std::vector<std::pair<std::string, std::string>> metadata;
   uint64_t data_offset = 0;  // where the data section begins in the file
 
+  // XXH3-64 of each tensor's bytes, parallel to `tensors`, which our writer
+  // keeps under kSafetensorsDigestsKey; empty when there are none, or when
+  // another program has written the header since. `metadata` is without them.
+  std::vector<uint64_t> digests;
+
   // Offsets of saved shards by tensor name, from DCP_SHARDING_INFO; empty
   // when the file has none.
   absl::flat_hash_map<std::string, Dims> saved_offsets;
 };
+
+// The key of digests in __metadata__: nobody else's.
+inline constexpr absl::string_view kSafetensorsDigestsKey = "tessera_digests";
 
 // `length` is that of the file, which the tensors must fill exactly.
 absl::StatusOr<SafetensorsHeader> ReadSafetensorsHeader(uint64_t length,
@@ -45,10 +53,17 @@ absl::StatusOr<SafetensorsHeader> ReadSafetensorsHeader(uint64_t length,
 
 // The first bytes of a file: length word and JSON, padded with spaces so that
 // the data section starts at a multiple of 8. begin and end of the tensors are
-// taken as they are. Every dtype has a safetensors name.
+// taken as they are. Every dtype has a safetensors name. With
+// `room_for_digests` there is room for one of each tensor, yet without them.
 std::string WriteSafetensorsHeader(
     absl::Span<const SafetensorsTensor> tensors,
-    absl::Span<const std::pair<std::string, std::string>> metadata);
+    absl::Span<const std::pair<std::string, std::string>> metadata,
+    bool room_for_digests = false);
+
+// Fills that room: `digests` are of the tensors in their order. The length of
+// `header` stays.
+void PutSafetensorsDigests(absl::Span<const uint64_t> digests,
+                           std::string& header);
 
 // Tensor name -> file name, from model.safetensors.index.json. File names are
 // checked to stay inside the directory.

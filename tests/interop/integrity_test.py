@@ -5,6 +5,8 @@ import shutil
 import judge
 import torch
 from harness import FOUND, Suite, expect, make_references
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from values import raw_bytes
 
 CASES = ("dt_ws3", "pt_zoo", "hf_sharded_ws2")
@@ -49,6 +51,30 @@ def check_flip(tool, source, damaged, payload, name, verifiable):
         found = tool("verify", damaged, code=FOUND)
         text = found.stdout.decode() + found.stderr.decode()
         expect(name in text, f"verify does not name {name}: {text}")
+
+
+def check_header(tool, out):
+    """The package reads a header with digests, and what it carries over to
+    other values passes for unchecked, not for damaged."""
+    ours, theirs = out / "header.safetensors", out / "carried.safetensors"
+    for names in ("ab", "a"):
+        state = {name: torch.arange(8.0) for name in names}
+        torch.save(state, out / "header.pt")
+        tool("convert", out / "header.pt", ours, "--overwrite")
+        with safe_open(ours, "pt") as file:
+            metadata = file.metadata()
+            expect(sorted(file.keys()) == sorted(names), str(file.keys()))
+        expect("tessera_digests" in metadata, str(metadata))
+        expect(metadata["format"] == "pt", str(metadata))
+        loaded = load_file(ours)
+        for name in names:
+            expect(torch.equal(loaded[name], state[name]), name)
+        found = tool.json("verify", ours)
+        expect(found["num_digests_checked"] == len(names), str(found))
+        save_file({n: -t for n, t in loaded.items()}, theirs, metadata)
+        found = tool.json("verify", theirs)
+        expect(found["num_digests_checked"] == 0, str(found))
+        expect(found["num_items_unchecked"] == len(names), str(found))
 
 
 def check_dtype(tool, out):
@@ -98,6 +124,9 @@ def main():
     tool("convert", sharded, out / "ours.pt")
     hf = references / "hf_sharded_ws2"
     tool("convert", hf, out / "ours.safetensors")
+    save_file(
+        load_file(out / "ours.safetensors"), out / "theirs.safetensors"
+    )
     weight = raw_bytes(
         judge.load_flat(str(out / "ours.safetensors"))["c.weight"]
     )
@@ -106,8 +135,21 @@ def main():
         ("dcp of ours", out / "ours", plain, "plain", True),
         ("pt of PyTorch", archive, raw_bytes(zoo), "zoo.float32", True),
         ("pt of ours", out / "ours.pt", plain, "plain", True),
-        # A safetensors file has no checksums.
-        ("safetensors", out / "ours.safetensors", weight, "c.weight", False),
+        (
+            "safetensors of ours",
+            out / "ours.safetensors",
+            weight,
+            "c.weight",
+            True,
+        ),
+        # The format itself has no checksums.
+        (
+            "safetensors of safetensors",
+            out / "theirs.safetensors",
+            weight,
+            "c.weight",
+            False,
+        ),
     ):
         damaged = suite.fresh() / source.name
         suite.case(
@@ -115,6 +157,7 @@ def main():
             check_flip,
             *(tool, source, damaged, payload, name, verifiable),
         )
+    suite.case("digests in a header", check_header, tool, out)
     suite.case("diff sees dtype, shape and name", check_dtype, tool, out)
     suite.case("diff sees objects", check_objects, tool, out)
     suite.case("diff says how far", check_distance, tool, out)

@@ -394,6 +394,48 @@ TEST(Convert, StreamsNoDirectory) {
   EXPECT_TRUE(received.bytes.empty());
 }
 
+TEST(Convert, DigestsInAHeaderAreOfTheFileTheyAreIn) {
+  SimStorage fs;
+  WriteSmallSafetensors(fs, "/a.safetensors", "w", {{"license", "mit"}});
+  ASSERT_OK(ConvertCheckpoint(fs, "/a.safetensors", "/b.safetensors", {}));
+  ASSERT_OK(ConvertCheckpoint(fs, "/b.safetensors", "/c.safetensors", {}));
+  // The same tensors, the same bytes, digests included.
+  const auto b = ReadFile(fs, "/b.safetensors", 1 << 20, false);
+  const auto c = ReadFile(fs, "/c.safetensors", 1 << 20, false);
+  ASSERT_OK(b);
+  ASSERT_OK(c);
+  EXPECT_EQ(*b, *c);
+  EXPECT_THAT(*b, HasSubstr("tessera_digests"));
+  EXPECT_EQ(MetadataOf(fs, "/c.safetensors"),
+            (Metadata{{"format", "pt"}, {"license", "mit"}}));
+  // A name more, another digest; the old ones are not carried over.
+  ConvertOptions renamed;
+  renamed.selection.renames = {"s/w/longer/"};
+  ASSERT_OK(ConvertCheckpoint(fs, "/b.safetensors", "/d.safetensors",
+                              std::move(renamed)));
+  const auto report = VerifyCheckpoint(fs, "/d.safetensors", {});
+  ASSERT_OK(report);
+  EXPECT_TRUE(report->findings.empty());
+  EXPECT_EQ(report->num_digests_checked, 1u);
+  ASSERT_OK(ConvertCheckpoint(fs, "/b.safetensors", "/e.pt", {}));
+  const auto diff = DiffCheckpoints(fs, "/a.safetensors", "/b.safetensors", {});
+  ASSERT_OK(diff);
+  EXPECT_TRUE(std::none_of(
+      diff->findings.begin(), diff->findings.end(),
+      [](const auto& finding) { return finding.name == "tessera_digests"; }));
+}
+
+TEST(Convert, TheKeyOfDigestsIsReserved) {
+  SimStorage fs;
+  WriteSmallSafetensors(fs, "/a.safetensors", "w", {});
+  ConvertOptions options;
+  options.metadata = {{"tessera_digests", "x"}};
+  EXPECT_THAT(ConvertCheckpoint(fs, "/a.safetensors", "/b.safetensors",
+                                std::move(options)),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("tessera_digests")));
+}
+
 TEST(Convert, GathersTheMetadataOfShards) {
   SimStorage fs;
   ASSERT_OK(fs.MakeDirectory("/d"));

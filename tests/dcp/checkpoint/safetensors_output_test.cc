@@ -72,7 +72,7 @@ TEST_F(SafetensorsOutputTest, WideTypesComeFirst) {
       Output output,
       BuildSafetensorsFile(entries_, files_, "model.safetensors"));
   EXPECT_THAT(FileNames(output), ElementsAre("model.safetensors"));
-  EXPECT_FALSE(output.needs_digests);
+  EXPECT_TRUE(output.needs_digests);
   const SafetensorsHeader header = HeaderOf(output.files[0]);
   std::vector<std::string> names;
   for (const SafetensorsTensor& tensor : header.tensors) {

@@ -90,6 +90,40 @@ std::string DigestsOf(DcpBuilder& builder) {
   return WriteDigests(digests);
 }
 
+// A file of safetensors with digests in its header, and one bit wrong.
+TEST(Verify, OneSafetensorsFileHasDigestsInItsHeader) {
+  const TempDir dir;
+  const std::string from = dir.WriteFile(
+      "from.safetensors",
+      testing::SafetensorsBytes({{"empty", DType::kFloat32, {0}, ""},
+                                 {"v", DType::kInt16, {2}, "abcd"},
+                                 {"w", DType::kUInt8, {3}, "xyz"}},
+                                {{"license", "mit"}}));
+  const std::string path = dir.Join("m.safetensors");
+  ASSERT_OK(ConvertCheckpoint(Disk(), from, path, {}));
+  ASSERT_OK_AND_ASSIGN(const VerifyReport sound,
+                       VerifyCheckpoint(Disk(), path, {}));
+  EXPECT_TRUE(sound.findings.empty());
+  EXPECT_EQ(sound.num_digests_checked, 2u);
+  EXPECT_EQ(sound.num_items_unchecked, 0u);
+  // What another program has written has none.
+  ASSERT_OK_AND_ASSIGN(const VerifyReport plain,
+                       VerifyCheckpoint(Disk(), from, {}));
+  EXPECT_EQ(plain.num_items_unchecked, 2u);
+
+  std::string bytes = testing::ReadFile(path);
+  bytes.back() ^= 1;
+  dir.WriteFile("m.safetensors", bytes);
+  ASSERT_OK_AND_ASSIGN(const VerifyReport damaged,
+                       VerifyCheckpoint(Disk(), path, {}));
+  ASSERT_EQ(damaged.findings.size(), 1u);
+  EXPECT_EQ(damaged.findings[0].name, "w");
+  EXPECT_THAT(damaged.findings[0].problem, HasSubstr("digest of 3 bytes"));
+  const std::string to = dir.Join("to.safetensors");
+  EXPECT_THAT(ConvertCheckpoint(Disk(), path, to, {}),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("w")));
+}
+
 TEST(Verify, EveryGoldenZipIsSoundAndWhollyChecked) {
   for (const GoldenCase& golden : GoldenCases()) {
     // What has neither CRCs nor digests.

@@ -19,6 +19,7 @@ namespace {
 using ::dcp::testing::Le64;
 using ::dcp::testing::MemoryItem;
 using ::dcp::testing::StatusIs;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;
 
@@ -257,6 +258,77 @@ TEST(Safetensors, WritesWhatItReads) {
     EXPECT_EQ(header.tensors[i].shape, tensors[i].shape);
     EXPECT_EQ(header.tensors[i].begin, tensors[i].begin);
     EXPECT_EQ(header.tensors[i].end, tensors[i].end);
+  }
+}
+
+// A file of two tensors whose header has digests 1 and 2.
+std::string WithDigests() {
+  const std::vector<SafetensorsTensor> tensors = {
+      {.name = "a", .dtype = DType::kUInt8, .shape = {1}, .begin = 0, .end = 1},
+      {.name = "b",
+       .dtype = DType::kUInt8,
+       .shape = {1},
+       .begin = 1,
+       .end = 2}};
+  std::string header =
+      WriteSafetensorsHeader(tensors, {{"format", "pt"}}, true);
+  const size_t size = header.size();
+  PutSafetensorsDigests({1, 2}, header);
+  EXPECT_EQ(header.size(), size);
+  return header + "xy";
+}
+
+TEST(SafetensorsDigests, ComeBackAndAreNoMetadata) {
+  ASSERT_OK_AND_ASSIGN(const SafetensorsHeader header, Read(WithDigests()));
+  EXPECT_EQ(header.digests, (std::vector<uint64_t>{1, 2}));
+  EXPECT_THAT(header.metadata, ElementsAre(std::pair("format", "pt")));
+  EXPECT_EQ(header.data_offset % 8, 0u);
+}
+
+TEST(SafetensorsDigests, CountOnlyInTheHeaderThatWeWrote) {
+  const std::string ours = WithDigests();
+  const size_t header_bytes = ours.size() - 2;
+  // Every change of the header: of a name, of the padding, of the digests' own.
+  for (size_t i = 8; i < header_bytes; ++i) {
+    std::string changed = ours;
+    changed[i] = changed[i] == ' ' ? '\n' : static_cast<char>(changed[i] ^ 1);
+    const absl::StatusOr<SafetensorsHeader> header = Read(changed);
+    if (!header.ok()) continue;
+    EXPECT_NE(header->digests, (std::vector<uint64_t>{1, 2})) << i;
+    EXPECT_TRUE(header->digests.empty() || ours[i] != ' ') << i;
+  }
+  // What another program writes: the same, with as little padding as it needs.
+  std::string theirs = ours.substr(0, header_bytes - 8) + "xy";
+  theirs[0] = static_cast<char>(theirs[0] - 8);
+  ASSERT_OK_AND_ASSIGN(const SafetensorsHeader header, Read(theirs));
+  EXPECT_TRUE(header.digests.empty());
+  EXPECT_THAT(header.metadata, ElementsAre(std::pair("format", "pt")));
+}
+
+TEST(SafetensorsDigests, AFlippedDigestIsThere) {
+  std::string bytes = WithDigests();
+  const size_t at = bytes.find("0000000000000002");
+  ASSERT_NE(at, std::string::npos);
+  bytes[at + 15] = '3';
+  ASSERT_OK_AND_ASSIGN(const SafetensorsHeader header, Read(bytes));
+  EXPECT_EQ(header.digests, (std::vector<uint64_t>{1, 3}));
+}
+
+TEST(SafetensorsDigests, OfAnotherNumberOrFormDoNotCount) {
+  for (const char* value :
+       {"", "xxh3-64:", "xxh3-64:0000000000000000", "sha256:00"}) {
+    const std::vector<SafetensorsTensor> tensors = {{.name = "a",
+                                                     .dtype = DType::kUInt8,
+                                                     .shape = {1},
+                                                     .begin = 0,
+                                                     .end = 1}};
+    ASSERT_OK_AND_ASSIGN(
+        const SafetensorsHeader header,
+        Read(WriteSafetensorsHeader(
+                 tensors, {{std::string(kSafetensorsDigestsKey), value}}) +
+             "x"));
+    EXPECT_TRUE(header.digests.empty()) << value;
+    EXPECT_TRUE(header.metadata.empty()) << value;
   }
 }
 
