@@ -38,7 +38,7 @@ struct OwnFiles {
   bool ran_before = false;
   bool made_directory = false;
   std::vector<std::string> names;  // of data files
-  // Files that are copied from beside the source (see CompanionFiles).
+  // Files that are copied from the source (see CompanionFiles).
   std::vector<std::string> companions = {};
 };
 

@@ -93,7 +93,7 @@ class Belongs {
 absl::Status Refuse(absl::string_view path, absl::string_view why) {
   return absl::FailedPreconditionError(
       absl::StrCat(path, " ", why,
-                   ", and is not copied beside the output; --no-copy-config "
+                   ", and is not copied; --no-copy-config "
                    "leaves config and tokenizer files out"));
 }
 

@@ -1,4 +1,4 @@
-// CompanionFiles: what Hugging Face keeps beside the tensors of a model, so
+// CompanionFiles: what Hugging Face keeps next to the tensors of a model, so
 // that a program can use them: config, tokenizer, generation and processor
 // files. A conversion takes them along as they are. Any thread.
 #ifndef DCP_CHECKPOINT_COMPANION_FILES_H_
@@ -23,7 +23,7 @@ inline constexpr uint64_t kMaxCompanionBytes = uint64_t{128} << 20;
 struct CompanionFiles {
   std::unique_ptr<SourceFiles> files;  // open; null if there are none
   std::vector<uint64_t> sizes;         // bytes; parallel to files->names()
-  // Python files beside the model, which are not taken along: a copy would run
+  // Python files next to the model, which are not taken along: a copy would run
   // elsewhere as code that nobody there has looked at.
   std::vector<std::string> code;
 };

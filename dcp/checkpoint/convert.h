@@ -119,7 +119,7 @@ struct ConvertPlan {
   uint64_t index_bytes = 0;     // estimated; at most, beside memory_bytes
   uint32_t num_lanes = 0;
   std::vector<std::string> dropped;  // names of objects left out
-  // Code beside the source that is not copied with config and tokenizer.
+  // Code next to the source that is not copied with config and tokenizer.
   std::vector<std::string> code_left_out;
   // Keys of the source's metadata that the output cannot hold.
   std::vector<std::string> dropped_metadata;

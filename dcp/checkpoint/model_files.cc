@@ -23,7 +23,7 @@ constexpr absl::string_view kIndexSuffix = ".index.json";
 constexpr absl::string_view kSafetensors = ".safetensors";
 constexpr absl::string_view kBin = ".bin";
 
-// What trainers keep beside a model in files of the same suffix.
+// What trainers keep next to a model in files of the same suffix.
 constexpr absl::string_view kOtherBinFiles[] = {
     "optimizer.bin", "scheduler.bin", "training_args.bin"};
 // What Hugging Face calls a model of one .bin file.

@@ -37,7 +37,7 @@ bool IsWeightIndexName(absl::string_view name);
 // The one file at `path`.
 ModelFiles OneModelFile(absl::string_view path);
 
-// The files that the index at `path` names, which lie beside it. DataLoss when
+// The files that the index at `path` names, which lie next to it. DataLoss when
 // it is malformed or a name leads elsewhere; NotFound, with the names, when
 // files are missing.
 absl::StatusOr<ModelFiles> ReadWeightIndex(FileSystem& fs,

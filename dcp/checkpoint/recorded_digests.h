@@ -1,5 +1,5 @@
 // The digests that a save or a conversion of this library left of an opened
-// checkpoint: in a file beside it, or in the headers of safetensors files.
+// checkpoint: in a file next to it, or in the headers of safetensors files.
 // Blocking; any thread.
 #ifndef DCP_CHECKPOINT_RECORDED_DIGESTS_H_
 #define DCP_CHECKPOINT_RECORDED_DIGESTS_H_
