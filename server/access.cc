@@ -41,12 +41,6 @@ absl::Status OutsideError(absl::string_view path) {
   return NotAllowed(path, " is not below a root of this client");
 }
 
-// Whether `path` is `root` or lies below it. Both without a slash at the end.
-bool IsBelow(absl::string_view path, absl::string_view root) {
-  if (root == "/") return true;
-  return absl::ConsumePrefix(&path, root) && (path.empty() || path[0] == '/');
-}
-
 std::string Sha256(absl::string_view text) {
   std::string hash(SHA256_DIGEST_LENGTH, '\0');
   SHA256(reinterpret_cast<const uint8_t*>(text.data()), text.size(),
@@ -135,7 +129,7 @@ absl::StatusOr<Root> ParseRoot(absl::string_view word,
   const bool writable = absl::ConsumePrefix(&word, "write=");
   if (!writable && !absl::ConsumePrefix(&word, "read=")) {
     return absl::InvalidArgumentError(
-        absl::StrCat("'", word, "' is neither read=ROOT nor write=ROOT"));
+        absl::StrCat("'", word, "' is not admin, read=ROOT or write=ROOT"));
   }
   DCP_ASSIGN_OR_RETURN(
       Root root, CheckRoot({.path = std::string(word), .writable = writable}));
@@ -155,6 +149,7 @@ struct TokenLine {
   std::string token_sha256;
   std::string name;
   std::vector<Root> roots;
+  bool is_admin = false;
 };
 
 absl::StatusOr<TokenLine> ParseTokenLine(absl::string_view line,
@@ -163,7 +158,7 @@ absl::StatusOr<TokenLine> ParseTokenLine(absl::string_view line,
       absl::StrSplit(line, absl::ByAnyChar(" \t\r"), absl::SkipEmpty());
   if (words.size() < 2) {
     return absl::InvalidArgumentError(
-        "wants NAME SHA256 [read=ROOT]... [write=ROOT]...");
+        "requires NAME SHA256 [admin] [read=ROOT]... [write=ROOT]...");
   }
   if (words[1].size() != 2 * SHA256_DIGEST_LENGTH ||
       !std::all_of(words[1].begin(), words[1].end(), absl::ascii_isxdigit)) {
@@ -177,6 +172,10 @@ absl::StatusOr<TokenLine> ParseTokenLine(absl::string_view line,
                    .name = std::string(words[0]),
                    .roots = {}};
   for (size_t i = 2; i < words.size(); ++i) {
+    if (words[i] == "admin") {
+      parsed.is_admin = true;
+      continue;
+    }
     DCP_ASSIGN_OR_RETURN(Root root, ParseRoot(words[i], roots));
     parsed.roots.push_back(std::move(root));
   }
@@ -200,6 +199,26 @@ absl::StatusOr<std::string> ReadTokensFile(const std::string& path) {
 }
 
 }  // namespace
+
+bool IsBelow(absl::string_view path, absl::string_view root) {
+  if (root == "/") return true;
+  return absl::ConsumePrefix(&path, root) && (path.empty() || path[0] == '/');
+}
+
+const Root* Client::RootOf(absl::string_view path) const {
+  const absl::StatusOr<std::string> normal = Normalize(path);
+  if (!normal.ok()) return nullptr;
+  const Root* found = nullptr;
+  size_t length = 0;
+  for (const Root& root : roots_) {
+    for (const std::string& name : {root.path, root.real_path}) {
+      if (!IsBelow(*normal, name) || name.size() <= length) continue;
+      found = &root;
+      length = name.size();
+    }
+  }
+  return found;
+}
 
 std::string Client::Reach() const {
   std::string reach;
@@ -305,7 +324,8 @@ absl::StatusOr<std::vector<Access::Entry>> Access::LoadEntries(
     }
     entries.push_back(
         {std::move(parsed->token_sha256),
-         std::make_unique<Client>(parsed->name, std::move(parsed->roots))});
+         std::make_unique<Client>(parsed->name, std::move(parsed->roots),
+                                  parsed->is_admin)});
   }
   if (entries.empty()) {
     return absl::InvalidArgumentError(

@@ -4,10 +4,11 @@
 //
 // The file of tokens has a line for each client, '#' begins a comment:
 //
-//   NAME SHA256-OF-TOKEN-IN-HEX [read=ROOT]... [write=ROOT]...
+//   NAME SHA256-OF-TOKEN-IN-HEX [admin] [read=ROOT]... [write=ROOT]...
 //
 // Roots are the server's or lie below them; `write` includes reading; a client
-// without any may read all of the server's roots. A name may have several
+// without any may read all of the server's roots. An admin sees and ends the
+// jobs of all clients; it gives no right to a path. A name may have several
 // lines, so that a token can be replaced while both are in use.
 #ifndef SERVER_ACCESS_H_
 #define SERVER_ACCESS_H_
@@ -35,6 +36,10 @@ struct Root {
   std::string real_path = {};  // where it leads; Access fills it in
 };
 
+// Whether `path` is `root` or lies below it, by their names alone. Both are
+// absolute and without a slash at the end.
+bool IsBelow(absl::string_view path, absl::string_view root);
+
 // What is to be done with a path.
 enum class PathUse : uint8_t {
   kRead,
@@ -47,10 +52,17 @@ enum class PathUse : uint8_t {
 
 class Client {
  public:
-  Client(std::string name, std::vector<Root> roots)
-      : name_(std::move(name)), roots_(std::move(roots)) {}
+  Client(std::string name, std::vector<Root> roots, bool is_admin = false)
+      : name_(std::move(name)), roots_(std::move(roots)), is_admin_(is_admin) {}
 
   const std::string& name() const { return name_; }
+  const std::vector<Root>& roots() const { return roots_; }
+  // Whether it may see and end the jobs of all clients.
+  bool is_admin() const { return is_admin_; }
+
+  // The root that `path` lies below by its name, of several the innermost; null
+  // where there is none. Does not look at the disk.
+  const Root* RootOf(absl::string_view path) const;
 
   // Which files may be read, as text: clients for whom it is the same may read
   // the same.
@@ -72,6 +84,7 @@ class Client {
  private:
   std::string name_;
   std::vector<Root> roots_;
+  bool is_admin_;
 };
 
 class Access {
@@ -95,6 +108,9 @@ class Access {
       const grpc::ServerContextBase& context) const;
   absl::StatusOr<const Client*> AuthenticateToken(
       absl::string_view token) const;
+
+  // Whether clients are told apart by tokens.
+  bool has_tokens() const { return anonymous_ == nullptr; }
 
   // For what a client left to be done: null when nobody is called so any more.
   // Of several lines the last, which is likely the newest. Anonymous is

@@ -16,6 +16,7 @@
 #include "server/guarded_reads.h"
 #include "server/log_text.h"
 #include "server/token_bucket.h"
+#include "tessera/v1/checkpoint_service.pb.h"
 
 namespace dcp::server {
 namespace {
@@ -34,6 +35,38 @@ constexpr char kUnknown[] = "unknown";
 bool IsHealthOrReflection(absl::string_view method) {
   return absl::StartsWith(method, "/grpc.health.") ||
          absl::StartsWith(method, "/grpc.reflection.");
+}
+
+std::string PathOf(const tessera::v1::Source& source) {
+  return absl::StrCat(" path=", LogText(source.path()));
+}
+
+// The checkpoints that a call is about, for its line; empty where another line
+// tells them: streams of tensors and jobs have their own. gRPC has made of
+// `message` what the method takes.
+std::string PathsOf(absl::string_view method, const void* message) {
+  namespace v1 = tessera::v1;
+  if (message == nullptr) return "";
+  if (method == "CheckpointService.Inspect") {
+    return PathOf(static_cast<const v1::InspectRequest*>(message)->source());
+  }
+  if (method == "CheckpointService.GetMetadata") {
+    return PathOf(
+        static_cast<const v1::GetMetadataRequest*>(message)->source());
+  }
+  if (method == "CheckpointService.ReadObjects") {
+    return PathOf(
+        static_cast<const v1::ReadObjectsRequest*>(message)->source());
+  }
+  if (method == "CheckpointService.Verify") {
+    return PathOf(
+        static_cast<const v1::VerifyCheckpointRequest*>(message)->source());
+  }
+  if (method == "CheckpointService.Diff") {
+    const auto& diff = *static_cast<const v1::DiffRequest*>(message);
+    return absl::StrCat(PathOf(diff.a()), " path_b=", LogText(diff.b().path()));
+  }
+  return "";
 }
 
 // What costs a client nothing to have refused.
@@ -83,6 +116,10 @@ class CallLog::Call : public grpc::experimental::Interceptor {
   void Intercept(
       grpc::experimental::InterceptorBatchMethods* methods) override {
     if (methods->QueryInterceptionHookPoint(
+            InterceptionHookPoints::POST_RECV_MESSAGE)) {
+      paths_ = PathsOf(method_, methods->GetRecvMessage());
+    }
+    if (methods->QueryInterceptionHookPoint(
             InterceptionHookPoints::PRE_SEND_STATUS)) {
       if (IsOfAMalformedRequest(methods->GetSendStatus())) {
         methods->ModifySendStatus(
@@ -112,7 +149,7 @@ class CallLog::Call : public grpc::experimental::Interceptor {
                           "%.3f", absl::ToDoubleSeconds(SteadyNow() - begin_))
                    << " peer=" << LogText(peer_)
                    << (client_.empty() ? "" : " client=")
-                   << (client_.empty() ? "" : LogText(client_))
+                   << (client_.empty() ? "" : LogText(client_)) << paths_
                    << (message_.empty() ? "" : " message=")
                    << (message_.empty() ? "" : LogText(message_));
   }
@@ -125,6 +162,7 @@ class CallLog::Call : public grpc::experimental::Interceptor {
   // Of a call that ends without a status: its client has left.
   absl::StatusCode code_ = absl::StatusCode::kCancelled;
   std::string message_;
+  std::string paths_;  // as the line has them
 };
 
 // A call of health or reflection: it weighs as much as any.

@@ -1,9 +1,10 @@
 // CallLog: sees each call of our services begin and end: counts it in the
-// metrics, writes a line of log, and knows how many go on, which a draining
-// server waits for. Health checks and reflection are not ours. Methods that do
-// not exist are one method, "unknown", and calls that are refused are logged at
-// a bounded rate: anybody may make them. An interceptor of gRPC's server; its
-// calls come from gRPC's threads. Thread-safe; outlives the server.
+// metrics, writes a line of log, with the checkpoints that a look or a check is
+// about, and knows how many go on, which a draining server waits for. Health
+// checks and reflection are not ours. Methods that do not exist are one method,
+// "unknown", and calls that are refused are logged at a bounded rate: anybody
+// may make them. An interceptor of gRPC's server; its calls come from gRPC's
+// threads. Thread-safe; outlives the server.
 #ifndef SERVER_CALL_LOG_H_
 #define SERVER_CALL_LOG_H_
 

@@ -14,6 +14,7 @@
 #include "dcp/checkpoint/dcp_opener.h"
 #include "dcp/checkpoint/model_files.h"
 #include "proto/rpc_status.h"
+#include "server/disk_timeout.h"
 #include "server/refusal.h"
 
 namespace dcp::server {
@@ -98,26 +99,36 @@ absl::StatusOr<std::string> IndexState(RootedFileSystem& fs,
   return text;
 }
 
-// The same of the files that the index names, whatever they are called. Empty
-// when one of them is not any more what is open.
-absl::StatusOr<std::string> FilesState(RootedFileSystem& fs,
+// The files that the index names, whatever they are called.
+struct FilesState {
+  std::string text;  // empty when one of them is not any more what is open
+  std::vector<std::optional<uint64_t>> sizes;
+};
+
+absl::StatusOr<FilesState> LookAtFiles(RootedFileSystem& fs,
                                        const Checkpoint& checkpoint) {
   const SourceFiles& files = checkpoint.files();
+  FilesState state;
   std::string text;
   for (uint32_t i = 0; i < files.names().size(); ++i) {
     const absl::StatusOr<FileInfo> info = fs.StatTarget(files.PathOf(i));
     // A checkpoint that lacks a file may be looked into all the same.
     if (absl::IsNotFound(info.status())) {
       absl::StrAppend(&text, "none\n");
+      state.sizes.push_back(std::nullopt);
       continue;
     }
     DCP_RETURN_IF_ERROR(info.status());
     const std::optional<FileInfo> opened = files.OpenedAs(i);
-    if (opened.has_value() && MayHaveChanged(*opened, *info)) return "";
+    if (opened.has_value() && MayHaveChanged(*opened, *info)) {
+      return FilesState();
+    }
     absl::StrAppend(&text, info->device, " ", info->inode, " ", info->size, " ",
                     info->modified_ns, "\n");
+    state.sizes.push_back(info->size);
   }
-  return absl::StrCat("files ", files.names().size(), "\n", text);
+  state.text = absl::StrCat("files ", files.names().size(), "\n", text);
+  return state;
 }
 
 std::string EtagOf(absl::string_view index_state,
@@ -128,14 +139,30 @@ std::string EtagOf(absl::string_view index_state,
 
 }  // namespace
 
+std::shared_ptr<SharedCheckpoint> SharedCheckpoint::Make(
+    std::shared_ptr<TaskQueue> tasks, std::unique_ptr<RootedFileSystem> fs,
+    std::unique_ptr<Checkpoint> checkpoint, CheckpointState state, int64_t rank,
+    std::shared_ptr<std::atomic<uint64_t>> index_bytes) {
+  const auto close = [tasks](SharedCheckpoint* shared) {
+    // Where no task is taken any more, it is closed here.
+    std::unique_ptr<SharedCheckpoint> last(shared);
+    tasks->Post([last = std::move(last)] {}).IgnoreError();
+  };
+  return std::shared_ptr<SharedCheckpoint>(
+      new SharedCheckpoint(std::move(tasks), std::move(fs),
+                           std::move(checkpoint), std::move(state), rank,
+                           std::move(index_bytes)),
+      close);
+}
+
 SharedCheckpoint::SharedCheckpoint(
-    TaskQueue& tasks, std::unique_ptr<RootedFileSystem> fs,
-    std::unique_ptr<Checkpoint> checkpoint, std::string etag, int64_t rank,
+    std::shared_ptr<TaskQueue> tasks, std::unique_ptr<RootedFileSystem> fs,
+    std::unique_ptr<Checkpoint> checkpoint, CheckpointState state, int64_t rank,
     std::shared_ptr<std::atomic<uint64_t>> index_bytes)
-    : tasks_(tasks),
+    : tasks_(std::move(tasks)),
       fs_(std::move(fs)),
       checkpoint_(std::move(checkpoint)),
-      etag_(std::move(etag)),
+      state_(std::move(state)),
       rank_(rank),
       index_bytes_(IndexBytes(*checkpoint_)),
       all_index_bytes_(std::move(index_bytes)),
@@ -150,8 +177,8 @@ SharedCheckpoint::~SharedCheckpoint() {
 absl::StatusOr<bool> SharedCheckpoint::IsCurrent() const {
   DCP_ASSIGN_OR_RETURN(const std::string index,
                        IndexState(*fs_, checkpoint_->path(), rank_));
-  DCP_ASSIGN_OR_RETURN(const std::string files, FilesState(*fs_, *checkpoint_));
-  return !files.empty() && EtagOf(index, files) == etag_;
+  DCP_ASSIGN_OR_RETURN(const FilesState files, LookAtFiles(*fs_, *checkpoint_));
+  return !files.text.empty() && EtagOf(index, files.text) == state_.etag;
 }
 
 bool SharedCheckpoint::AreLocated(const std::vector<uint32_t>& entries) const {
@@ -173,7 +200,7 @@ void SharedCheckpoint::Locate(std::vector<uint32_t> entries, Located done) {
   if (known) return done(absl::OkStatus());
   if (!begin) return;
   const absl::Status posted =
-      tasks_.Post([self = shared_from_this()] { self->ServeWishes(); });
+      tasks_->Post([self = shared_from_this()] { self->ServeWishes(); });
   if (posted.ok()) return;
   std::vector<Wish> wishes;
   {
@@ -230,41 +257,49 @@ std::vector<absl::Status> SharedCheckpoint::LocateAll(
 
 void CheckpointCache::Open(const Client& client, const SourceSpec& source,
                            Opened opened) {
-  // Owners: the task, or the call of `opened` below when there is none.
-  auto shared = std::make_shared<Opened>(std::move(opened));
-  const absl::Status posted =
-      tasks_.Post([this, client, source, shared]() mutable {
-        const absl::StatusOr<std::string> path = client.CheckRead(source.path);
-        if (!path.ok()) {
-          return (*shared)(WithPlace(path.status(), {.path = source.path}));
-        }
-        const Key key{
-            .path = *path, .rank = source.open.rank, .reach = client.Reach()};
-        OpenOnThread(client, key, std::move(*shared));
-      });
-  if (!posted.ok()) (*shared)(WithRetryAfter(posted, kRetryAfterMs));
+  const AnswerPtr answer =
+      Answer::Start(limits_.disk_timeout,
+                    DiskTimeoutError(client, source.path, limits_.disk_timeout),
+                    std::move(opened));
+  const absl::Status posted = threads_.QueueOf(client, source.path)
+                                  ->Post([this, client, source, answer] {
+                                    OpenOnThread(client, source, answer);
+                                  });
+  if (!posted.ok()) answer->Give(WithRetryAfter(posted, kRetryAfterMs));
 }
 
-void CheckpointCache::OpenOnThread(const Client& client, const Key& key,
-                                   Opened opened) {
+void CheckpointCache::OpenOnThread(const Client& client,
+                                   const SourceSpec& source,
+                                   const AnswerPtr& answer) {
+  if (answer->given()) return;  // it was late before its turn came
+  const absl::StatusOr<std::string> path = client.CheckRead(source.path);
+  if (!path.ok()) {
+    return answer->Give(WithPlace(path.status(), {.path = source.path}));
+  }
+  const Key key{
+      .path = *path, .rank = source.open.rank, .reach = client.Reach()};
   {
     absl::MutexLock lock(&mutex_);
     const auto [it, is_new] = opening_.try_emplace(key);
     if (!is_new) {
-      it->second.push_back(std::move(opened));
+      std::erase_if(it->second,
+                    [](const AnswerPtr& other) { return other->given(); });
+      it->second.push_back(answer);
       return;
     }
   }
-  opened(Find(client, key));
+  answer->Give(Find(client, key));
   // Those who waited find it open.
-  std::vector<Opened> waiting;
+  std::vector<AnswerPtr> waiting;
   {
     absl::MutexLock lock(&mutex_);
     const auto it = opening_.find(key);
     waiting = std::move(it->second);
     opening_.erase(it);
   }
-  for (Opened& one : waiting) one(Find(client, key));
+  for (const AnswerPtr& one : waiting) {
+    if (!one->given()) one->Give(Find(client, key));
+  }
 }
 
 std::shared_ptr<SharedCheckpoint> CheckpointCache::Kept(const Key& key) {
@@ -307,14 +342,15 @@ absl::StatusOr<std::shared_ptr<SharedCheckpoint>> CheckpointCache::OpenAnew(
                        IndexState(*fs, key.path, key.rank));
   DCP_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint,
                        Checkpoint::Open(*fs, key.path, {.rank = key.rank}));
-  DCP_ASSIGN_OR_RETURN(const std::string files, FilesState(*fs, *checkpoint));
+  DCP_ASSIGN_OR_RETURN(FilesState files, LookAtFiles(*fs, *checkpoint));
   DCP_ASSIGN_OR_RETURN(const std::string now,
                        IndexState(*fs, key.path, key.rank));
-  if (now != before || files.empty()) {
+  if (now != before || files.text.empty()) {
     return std::shared_ptr<SharedCheckpoint>();
   }
-  auto opened = std::make_shared<SharedCheckpoint>(
-      tasks_, std::move(fs), std::move(checkpoint), EtagOf(now, files),
+  const std::shared_ptr<SharedCheckpoint> opened = SharedCheckpoint::Make(
+      threads_.QueueOf(key.path), std::move(fs), std::move(checkpoint),
+      {.etag = EtagOf(now, files.text), .file_sizes = std::move(files.sizes)},
       key.rank, index_bytes_);
   DCP_RETURN_IF_ERROR(Keep(key, opened));
   return opened;

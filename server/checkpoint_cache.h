@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,14 +22,25 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "dcp/checkpoint/checkpoint.h"
 #include "dcp/io/file_system.h"
 #include "server/access.h"
 #include "server/messages.h"
+#include "server/root_threads.h"
 #include "server/rooted_file_system.h"
 #include "server/task_queue.h"
+#include "server/timed_answer.h"
 
 namespace dcp::server {
+
+// The files of an open checkpoint, as they are.
+struct CheckpointState {
+  std::string etag;
+  // Of each file that the index names, in its order; absent where it is not
+  // there.
+  std::vector<std::optional<uint64_t>> file_sizes;
+};
 
 // A checkpoint and which state of its files it is. Owners: the cache, and each
 // call and each window that uses it.
@@ -36,21 +48,25 @@ class SharedCheckpoint : public std::enable_shared_from_this<SharedCheckpoint> {
  public:
   using Located = absl::AnyInvocable<void(absl::Status)>;
 
-  // `fs` is what `checkpoint` was opened with.
-  SharedCheckpoint(TaskQueue& tasks, std::unique_ptr<RootedFileSystem> fs,
-                   std::unique_ptr<Checkpoint> checkpoint, std::string etag,
-                   int64_t rank,
-                   std::shared_ptr<std::atomic<uint64_t>> index_bytes);
+  // `fs` is what `checkpoint` was opened with; `tasks` are those of its root,
+  // where its files are closed, too: that may take a while.
+  static std::shared_ptr<SharedCheckpoint> Make(
+      std::shared_ptr<TaskQueue> tasks, std::unique_ptr<RootedFileSystem> fs,
+      std::unique_ptr<Checkpoint> checkpoint, CheckpointState state,
+      int64_t rank, std::shared_ptr<std::atomic<uint64_t>> index_bytes);
   ~SharedCheckpoint();
 
   // A digest of device, inode, size and time of each file: of the index, and of
   // those that the index names.
-  const std::string& etag() const { return etag_; }
+  const std::string& etag() const { return state_.etag; }
+  const std::vector<std::optional<uint64_t>>& file_sizes() const {
+    return state_.file_sizes;
+  }
   // Whether that is still so. Looks at each file; an error is that of a file
   // that may not be read any more.
   absl::StatusOr<bool> IsCurrent() const;
-  // With the rights of the clients who share it.
-  FileSystem& fs() { return *fs_; }
+  // Those of its root: what belongs to the same root has the same.
+  const TaskQueue& tasks() const { return *tasks_; }
   int64_t rank() const { return rank_; }
   // An estimate of the memory of the index.
   uint64_t index_bytes() const { return index_bytes_; }
@@ -71,16 +87,23 @@ class SharedCheckpoint : public std::enable_shared_from_this<SharedCheckpoint> {
     Located done;
   };
 
+  SharedCheckpoint(std::shared_ptr<TaskQueue> tasks,
+                   std::unique_ptr<RootedFileSystem> fs,
+                   std::unique_ptr<Checkpoint> checkpoint,
+                   CheckpointState state, int64_t rank,
+                   std::shared_ptr<std::atomic<uint64_t>> index_bytes);
+
   bool AreLocated(const std::vector<uint32_t>& entries) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ServeWishes();
   // Of each, in their order.
   std::vector<absl::Status> LocateAll(const std::vector<Wish>& wishes);
 
-  TaskQueue& tasks_;
+  // Owners: its RootThreads, and each checkpoint below the root.
+  const std::shared_ptr<TaskQueue> tasks_;
   const std::unique_ptr<RootedFileSystem> fs_;
   const std::unique_ptr<Checkpoint> checkpoint_;
-  const std::string etag_;
+  const CheckpointState state_;
   const int64_t rank_;
   const uint64_t index_bytes_;
   const std::shared_ptr<std::atomic<uint64_t>> all_index_bytes_;
@@ -99,6 +122,8 @@ struct CheckpointCacheLimits {
   // Descriptors that idle checkpoints may hold: far below the usual limit of a
   // daemon's open files, 65536 or more.
   size_t num_files = 4096;
+  // For a file system to let a checkpoint be opened.
+  absl::Duration disk_timeout = absl::Minutes(2);
 };
 
 class CheckpointCache {
@@ -106,15 +131,17 @@ class CheckpointCache {
   using Opened = absl::AnyInvocable<void(
       absl::StatusOr<std::shared_ptr<SharedCheckpoint>>)>;
 
-  // All must outlive this; but the queue is stopped before this is destroyed.
-  CheckpointCache(FileSystem& fs, TaskQueue& tasks,
+  // All must outlive this; but the threads are stopped before this is
+  // destroyed.
+  CheckpointCache(FileSystem& fs, RootThreads& threads,
                   const CheckpointCacheLimits& limits)
-      : fs_(fs), tasks_(tasks), limits_(limits) {}
+      : fs_(fs), threads_(threads), limits_(limits) {}
 
   // Opens the checkpoint with the rights of `client`, which all of its files
-  // must be within, and calls `opened` on a thread of the queue; or at once
-  // with an error. Errors are those of Client::CheckRead and Checkpoint::Open,
-  // and carry the path.
+  // must be within, and calls `opened` on a thread of the path's root; or at
+  // once with an error; or on a thread of gRPC, with Unavailable and the root,
+  // when that has taken the timeout. Errors are those of Client::CheckRead and
+  // Checkpoint::Open, and carry the path.
   void Open(const Client& client, const SourceSpec& source, Opened opened);
 
   size_t num_open() const;
@@ -132,7 +159,12 @@ class CheckpointCache {
     }
   };
 
-  void OpenOnThread(const Client& client, const Key& key, Opened opened);
+  using Answer = TimedAnswer<absl::StatusOr<std::shared_ptr<SharedCheckpoint>>>;
+  // Owners: who opens the checkpoint, and the alarm.
+  using AnswerPtr = std::shared_ptr<Answer>;
+
+  void OpenOnThread(const Client& client, const SourceSpec& source,
+                    const AnswerPtr& answer);
   // What is open, which may be of another state of the files; or null.
   std::shared_ptr<SharedCheckpoint> Kept(const Key& key);
   absl::StatusOr<std::shared_ptr<SharedCheckpoint>> Find(const Client& client,
@@ -142,7 +174,7 @@ class CheckpointCache {
   absl::Status Keep(const Key& key, std::shared_ptr<SharedCheckpoint> opened);
 
   FileSystem& fs_;
-  TaskQueue& tasks_;
+  RootThreads& threads_;
   const CheckpointCacheLimits limits_;
   // Of all that are open, kept or not. Owners: this and each of them.
   const std::shared_ptr<std::atomic<uint64_t>> index_bytes_ =
@@ -153,7 +185,7 @@ class CheckpointCache {
   std::list<std::pair<Key, std::shared_ptr<SharedCheckpoint>>> kept_
       ABSL_GUARDED_BY(mutex_);
   // Who waits for what a thread is opening.
-  absl::flat_hash_map<Key, std::vector<Opened>> opening_
+  absl::flat_hash_map<Key, std::vector<AnswerPtr>> opening_
       ABSL_GUARDED_BY(mutex_);
 };
 

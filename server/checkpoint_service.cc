@@ -16,8 +16,10 @@
 #include "proto/error_detail.h"
 #include "proto/rpc_status.h"
 #include "proto/utf8.h"
+#include "server/call_memory.h"
 #include "server/compression.h"
 #include "server/dcp_index.h"
+#include "server/disk_timeout.h"
 #include "server/inspection_page.h"
 #include "server/memory_shares.h"
 #include "server/memory_wish.h"
@@ -26,15 +28,17 @@
 #include "server/progress_ticker.h"
 #include "server/refusal.h"
 #include "server/rooted_file_system.h"
+#include "server/timed_answer.h"
 
 namespace dcp::server {
 namespace {
 
 namespace v1 = ::tessera::v1;
 
-// Threads that open and locate; each may take kMinMemoryBytes to locate.
+// Threads that open and locate, of each root; each may take kMinMemoryBytes to
+// locate.
 constexpr size_t kNumOpeners = 2;
-// Verify and Diff at once; more wait.
+// Verify and Diff at once, of each root; more wait.
 constexpr size_t kNumCheckers = 2;
 constexpr size_t kMaxChecksWaiting = 64;
 // Beside the streams, calls that answer once; each waits once at a time.
@@ -47,6 +51,14 @@ constexpr uint64_t kCheckMemoryBytes = uint64_t{64} << 20;
 constexpr size_t kMetadataChunkBytes = size_t{1} << 20;
 
 constexpr int64_t kRetryAfterMs = 2000;
+
+// One root has all readers. Of several none has: one that does not answer
+// leaves a reader to the others.
+int64_t ReadersOfARoot(const Access& access, int64_t num_readers) {
+  return access.server().roots().size() < 2
+             ? num_readers
+             : std::max<int64_t>(1, num_readers - 1);
+}
 
 // A stream that never began.
 class FailedStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
@@ -94,31 +106,35 @@ void SendLast(const std::shared_ptr<MessageStream<Response>>& stream,
 
 }  // namespace
 
-CheckpointService::CheckpointService(FileSystem& fs, const Access& access,
+CheckpointService::CheckpointService(FileSystem& fs, Admission& admission,
                                      MemoryBudget& budget, Metrics& metrics,
                                      const ServerOptions& options,
                                      absl::Duration stall_timeout)
     : fs_(fs),
-      access_(access),
+      admission_(admission),
       budget_(budget),
       metrics_(metrics),
       max_streams_(options.max_streams),
       stall_timeout_(stall_timeout),
+      disk_timeout_(options.disk_timeout),
       max_memory_bytes_(options.max_memory_bytes),
-      openers_(kNumOpeners,
+      openers_(admission.access(), kNumOpeners,
                static_cast<size_t>(options.max_streams) + kMaxCallsWaiting),
-      checkers_(kNumCheckers, kMaxChecksWaiting),
-      cache_(fs, openers_, CheckpointCacheLimits()) {
+      checkers_(admission.access(), kNumCheckers, kMaxChecksWaiting),
+      cache_(fs, openers_,
+             CheckpointCacheLimits{.disk_timeout = options.disk_timeout}) {
   const MemoryShares shares =
       DivideMemory(options.max_memory_bytes, options.num_readers);
   can_read_ = shares.num_readers > 0;
   readers_ = std::make_unique<WindowReaders>(
       fs_, budget_, metrics_,
       WindowReadersOptions{.num_readers = shares.num_readers,
+                           .num_readers_per_root = ReadersOfARoot(
+                               admission.access(), shares.num_readers),
                            .blocks_per_reader = shares.blocks_per_reader,
                            .idle_bytes = shares.idle_bytes});
-  stream_context_ = std::make_unique<StreamContext>(
-      StreamContext{cache_, *readers_, budget_, metrics_, stall_timeout_});
+  stream_context_ = std::make_unique<StreamContext>(StreamContext{
+      cache_, *readers_, budget_, metrics_, stall_timeout_, disk_timeout_});
   streams_gauge_ =
       metrics_.AddGauge("tessera_streams", "Calls that stream, at the moment.",
                         [this] { return static_cast<double>(num_streams()); });
@@ -131,17 +147,18 @@ CheckpointService::~CheckpointService() {
   openers_.Stop();
 }
 
-absl::StatusOr<const Client*> CheckpointService::Admit(
-    const grpc::CallbackServerContext& context) const {
+absl::StatusOr<Admission::Caller> CheckpointService::Admit(
+    const grpc::CallbackServerContext& context) {
   if (draining_.load()) {
     return ServerDraining();
   }
-  return access_.Authenticate(context);
+  return admission_.Admit(context);
 }
 
-absl::Status CheckpointService::BeginStream() {
+absl::Status CheckpointService::BeginStream(ClientAccount& account) {
+  DCP_RETURN_IF_ERROR(account.BeginStream());
   if (num_streams_.fetch_add(1) < max_streams_) return absl::OkStatus();
-  num_streams_.fetch_sub(1);
+  EndStream(account);
   return LimitReached(
       {.name = "max-streams",
        .value = static_cast<uint64_t>(max_streams_),
@@ -150,19 +167,26 @@ absl::Status CheckpointService::BeginStream() {
                    " streams already, as many as the server allows"));
 }
 
+void CheckpointService::EndStream(ClientAccount& account) {
+  num_streams_.fetch_sub(1);
+  account.EndStream();
+}
+
 template <typename Response>
 std::shared_ptr<MessageStream<Response>> CheckpointService::NewStream(
-    grpc::CallbackServerContext& context, const Client*& client) {
+    grpc::CallbackServerContext& context, Caller& caller) {
   CompressIfAsked(context);
-  const absl::StatusOr<const Client*> admitted = Admit(context);
-  client = admitted.ok() ? *admitted : nullptr;
-  absl::Status status = admitted.ok() ? BeginStream() : admitted.status();
-  auto stream = MessageStream<Response>::Make(context, stall_timeout_,
-                                              [this, counted = status.ok()] {
-                                                if (counted) EndStream();
-                                              });
+  absl::StatusOr<Caller> admitted = Admit(context);
+  if (admitted.ok()) caller = *std::move(admitted);
+  absl::Status status =
+      admitted.ok() ? BeginStream(*caller.account) : admitted.status();
+  auto stream = MessageStream<Response>::Make(
+      context, stall_timeout_,
+      [this, counted = status.ok(), account = caller.account] {
+        if (counted) EndStream(*account);
+      });
   if (!status.ok()) {
-    client = nullptr;
+    caller.client = nullptr;
     stream->Fail(std::move(status));
   }
   return stream;
@@ -185,6 +209,18 @@ void CheckpointService::OpenFor(
       });
 }
 
+void CheckpointService::Locate(const Client& client, SharedCheckpoint& shared,
+                               std::vector<uint32_t> entries,
+                               SharedCheckpoint::Located done) {
+  const auto answer = TimedAnswer<absl::Status>::Start(
+      disk_timeout_,
+      DiskTimeoutError(client, shared.checkpoint().path(), disk_timeout_),
+      std::move(done));
+  shared.Locate(std::move(entries), [answer](absl::Status status) {
+    answer->Give(std::move(status));
+  });
+}
+
 grpc::ServerUnaryReactor* CheckpointService::Inspect(
     grpc::CallbackServerContext* context, const v1::InspectRequest* request,
     v1::InspectResponse* response) {
@@ -192,18 +228,18 @@ grpc::ServerUnaryReactor* CheckpointService::Inspect(
   const auto end = [reactor](const absl::Status& status) {
     reactor->Finish(ToRpcStatus(status));
   };
-  const absl::StatusOr<const Client*> client = Admit(*context);
+  const absl::StatusOr<Caller> caller = Admit(*context);
   const absl::StatusOr<SourceSpec> source =
-      client.ok() ? SourceFromProto(request->source(), "source")
-                  : absl::StatusOr<SourceSpec>(client.status());
+      caller.ok() ? SourceFromProto(request->source(), "source")
+                  : absl::StatusOr<SourceSpec>(caller.status());
   if (!source.ok()) {
     end(source.status());
     return reactor;
   }
   CompressIfAsked(*context);
   cache_.Open(
-      **client, *source,
-      [this, context, request, response,
+      *caller->client, *source,
+      [this, client = caller->client, context, request, response,
        end](absl::StatusOr<std::shared_ptr<SharedCheckpoint>> opened) {
         if (!opened.ok())
           return end(BlameField(opened.status(), "source.path"));
@@ -213,13 +249,16 @@ grpc::ServerUnaryReactor* CheckpointService::Inspect(
                        [context] { return context->IsCancelled(); });
         if (!page.ok()) return end(page.status());
         std::vector<uint32_t> objects = page->objects;
-        shared->Locate(std::move(objects), [this, request, response, end,
-                                            shared, page = *std::move(page)](
-                                               absl::Status located) {
-          FillPage(shared->fs(), *shared, *request, page, page_tokens_,
-                   located.ok() && !page.objects.empty(), *response);
-          end(absl::OkStatus());
-        });
+        Locate(*client, *shared, std::move(objects),
+               [this, request, response, end, shared,
+                page = *std::move(page)](const absl::Status& located) {
+                 // Of a damaged file there are no values; one that does not
+                 // answer is another matter.
+                 if (absl::IsUnavailable(located)) return end(located);
+                 FillPage(*shared, *request, page, page_tokens_,
+                          located.ok() && !page.objects.empty(), *response);
+                 end(absl::OkStatus());
+               });
       });
   return reactor;
 }
@@ -227,33 +266,37 @@ grpc::ServerUnaryReactor* CheckpointService::Inspect(
 grpc::ServerWriteReactor<v1::GetMetadataResponse>*
 CheckpointService::GetMetadata(grpc::CallbackServerContext* context,
                                const v1::GetMetadataRequest* request) {
-  const Client* client = nullptr;
-  const auto stream = NewStream<v1::GetMetadataResponse>(*context, client);
-  if (client == nullptr) return stream.get();
+  Caller caller;
+  const auto stream = NewStream<v1::GetMetadataResponse>(*context, caller);
+  if (caller.client == nullptr) return stream.get();
   const auto send = [this, stream](std::shared_ptr<SharedCheckpoint> shared,
-                                   absl::StatusOr<Reservation> memory) {
+                                   absl::StatusOr<CallMemory> memory) {
     if (!memory.ok()) return stream->Fail(memory.status());
     const absl::Status posted =
-        openers_.Post([stream, shared, memory = *std::move(memory)]() mutable {
-          stream->Send([index = DcpIndexOf(shared->checkpoint()),
-                        memory = std::move(memory), sent = size_t{0}](
-                           v1::GetMetadataResponse& response) mutable
-                       -> absl::StatusOr<bool> {
-            if (sent == index.size()) return false;
-            *response.mutable_data() = index.substr(sent, kMetadataChunkBytes);
-            sent += response.data().size();
-            return true;
-          });
-        });
+        openers_.QueueOf(shared->checkpoint().path())
+            ->Post([stream, shared, memory = *std::move(memory)]() mutable {
+              stream->Send([index = DcpIndexOf(shared->checkpoint()),
+                            memory = std::move(memory), sent = size_t{0}](
+                               v1::GetMetadataResponse& response) mutable
+                           -> absl::StatusOr<bool> {
+                if (sent == index.size()) return false;
+                *response.mutable_data() =
+                    index.substr(sent, kMetadataChunkBytes);
+                sent += response.data().size();
+                return true;
+              });
+            });
     if (!posted.ok()) stream->Fail(posted);
   };
-  OpenFor(stream, *client, request->source(), "source",
-          [this, send](std::shared_ptr<SharedCheckpoint> shared) {
+  OpenFor(stream, *caller.client, request->source(), "source",
+          [this, account = caller.account,
+           send](std::shared_ptr<SharedCheckpoint> shared) {
             const uint64_t num_bytes = DcpIndexBytes(shared->checkpoint());
-            MemoryWish::Ask(budget_, num_bytes, kMaxMemoryWait,
-                            [send, shared](absl::StatusOr<Reservation> memory) {
-                              send(shared, std::move(memory));
-                            });
+            CallMemoryWish::Ask(
+                account, budget_, num_bytes, kMaxMemoryWait,
+                [send, shared](absl::StatusOr<CallMemory> memory) {
+                  send(shared, std::move(memory));
+                });
           });
   return stream.get();
 }
@@ -263,26 +306,27 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* CheckpointService::ReadTensors(
   const auto fail = [](const absl::Status& status) {
     return new FailedStream(status);
   };
-  const absl::StatusOr<const Client*> client = Admit(*context);
-  if (!client.ok()) return fail(client.status());
+  const absl::StatusOr<Caller> caller = Admit(*context);
+  if (!caller.ok()) return fail(caller.status());
   if (!can_read_) {
     return fail(RequestTooLarge(
         "max-memory", max_memory_bytes_,
         absl::StrCat("max-memory is ", max_memory_bytes_, " bytes: reading ",
                      "tensors takes ", kMinReadingBytes)));
   }
-  const absl::Status begun = BeginStream();
+  const absl::Status begun = BeginStream(*caller->account);
   if (!begun.ok()) return fail(begun);
-  return TensorStream::Start(*stream_context_, *context, **client, *request,
-                             [this] { EndStream(); });
+  return TensorStream::Start(
+      *stream_context_, *context, *caller, *request,
+      [this, account = caller->account] { EndStream(*account); });
 }
 
 grpc::ServerWriteReactor<v1::ReadObjectsResponse>*
 CheckpointService::ReadObjects(grpc::CallbackServerContext* context,
                                const v1::ReadObjectsRequest* request) {
-  const Client* client = nullptr;
-  const auto stream = NewStream<v1::ReadObjectsResponse>(*context, client);
-  if (client == nullptr) return stream.get();
+  Caller caller;
+  const auto stream = NewStream<v1::ReadObjectsResponse>(*context, caller);
+  if (caller.client == nullptr) return stream.get();
   absl::StatusOr<std::vector<std::string>> globs =
       GlobsFromProto(request->names(), "names");
   if (!globs.ok()) {
@@ -290,8 +334,9 @@ CheckpointService::ReadObjects(grpc::CallbackServerContext* context,
     return stream.get();
   }
   OpenFor(
-      stream, *client, request->source(), "source",
-      [stream, filter = NameFilter(*std::move(globs))](
+      stream, *caller.client, request->source(), "source",
+      [this, stream, client = caller.client,
+       filter = NameFilter(*std::move(globs))](
           std::shared_ptr<SharedCheckpoint> shared) {
         const auto& entries = shared->checkpoint().entries();
         std::vector<uint32_t> wanted;
@@ -303,8 +348,8 @@ CheckpointService::ReadObjects(grpc::CallbackServerContext* context,
           if (filter.Matches(entries[i].fqn)) wanted.push_back(i);
         }
         std::vector<uint32_t> to_locate = wanted;
-        shared->Locate(
-            std::move(to_locate),
+        Locate(
+            *client, *shared, std::move(to_locate),
             [stream, shared, wanted = std::move(wanted)](absl::Status located) {
               if (!located.ok()) return stream->Fail(std::move(located));
               stream->Send([shared, wanted, next = size_t{0}](
@@ -326,16 +371,18 @@ CheckpointService::ReadObjects(grpc::CallbackServerContext* context,
 template <typename Response>
 void CheckpointService::RunCheck(
     const std::shared_ptr<MessageStream<Response>>& stream,
+    const Caller& caller, const SharedCheckpoint& shared,
     absl::AnyInvocable<void(uint64_t)> check) {
+  TaskQueue& threads = *checkers_.QueueOf(shared.checkpoint().path());
   const uint64_t num_bytes =
       std::max(std::min(kCheckMemoryBytes, max_memory_bytes_ / kCallsShare),
                kMinMemoryBytes);
-  MemoryWish::Ask(
-      budget_, num_bytes, kMaxMemoryWait,
-      [this, stream, num_bytes,
-       check = std::move(check)](absl::StatusOr<Reservation> memory) mutable {
+  CallMemoryWish::Ask(
+      caller.account, budget_, num_bytes, kMaxMemoryWait,
+      [stream, num_bytes, &threads,
+       check = std::move(check)](absl::StatusOr<CallMemory> memory) mutable {
         if (!memory.ok()) return stream->Fail(memory.status());
-        const absl::Status posted = checkers_.Post(
+        const absl::Status posted = threads.Post(
             [num_bytes, check = std::move(check),
              memory = *std::move(memory)]() mutable { check(num_bytes); });
         if (!posted.ok()) stream->Fail(posted);
@@ -346,16 +393,16 @@ grpc::ServerWriteReactor<v1::VerifyCheckpointResponse>*
 CheckpointService::Verify(grpc::CallbackServerContext* context,
                           const v1::VerifyCheckpointRequest* request) {
   using Response = v1::VerifyCheckpointResponse;
-  const Client* client = nullptr;
-  const auto stream = NewStream<Response>(*context, client);
-  if (client == nullptr) return stream.get();
+  Caller caller;
+  const auto stream = NewStream<Response>(*context, caller);
+  if (caller.client == nullptr) return stream.get();
   const absl::StatusOr<double> percent =
       SamplePercentFromProto(request->sample_percent(), "sample_percent");
   if (!percent.ok()) {
     stream->Fail(percent.status());
     return stream.get();
   }
-  const auto check = [this, stream, client, percent = *percent](
+  const auto check = [this, stream, client = caller.client, percent = *percent](
                          const std::shared_ptr<SharedCheckpoint>& shared,
                          uint64_t memory_bytes) {
     const auto ticker = TellProgress(stream);
@@ -377,12 +424,14 @@ CheckpointService::Verify(grpc::CallbackServerContext* context,
       VerifyReportToProto(report, *response.mutable_report());
     });
   };
-  OpenFor(stream, *client, request->source(), "source",
-          [this, stream, check](std::shared_ptr<SharedCheckpoint> shared) {
-            RunCheck(stream, [check, shared](uint64_t memory_bytes) {
-              check(shared, memory_bytes);
-            });
-          });
+  OpenFor(
+      stream, *caller.client, request->source(), "source",
+      [this, stream, caller, check](std::shared_ptr<SharedCheckpoint> shared) {
+        RunCheck(stream, caller, *shared,
+                 [check, shared](uint64_t memory_bytes) {
+                   check(shared, memory_bytes);
+                 });
+      });
   return stream.get();
 }
 
@@ -390,9 +439,9 @@ grpc::ServerWriteReactor<v1::DiffResponse>* CheckpointService::Diff(
     grpc::CallbackServerContext* context, const v1::DiffRequest* request) {
   using Response = v1::DiffResponse;
   using Shared = std::shared_ptr<SharedCheckpoint>;
-  const Client* client = nullptr;
-  const auto stream = NewStream<Response>(*context, client);
-  if (client == nullptr) return stream.get();
+  Caller caller;
+  const auto stream = NewStream<Response>(*context, caller);
+  if (caller.client == nullptr) return stream.get();
   const absl::StatusOr<SelectionOptions> selection_a =
       SelectionFromProto(request->selection_a(), "selection_a");
   const absl::StatusOr<SelectionOptions> selection_b =
@@ -407,42 +456,44 @@ grpc::ServerWriteReactor<v1::DiffResponse>* CheckpointService::Diff(
   }
   std::optional<Tolerance> tolerance;
   if (request->has_tolerance()) tolerance = *given;
-  const auto check =
-      [this, stream, client, tolerance, selection_a = *selection_a,
-       selection_b = *selection_b, tensors_only = request->tensors_only()](
-          const Shared& a, const Shared& b, uint64_t memory_bytes) {
-        const auto ticker = TellProgress(stream);
-        RootedFileSystem fs(fs_, *client);
-        absl::StatusOr<DiffReport> report = DiffCheckpoints(
-            fs, a->checkpoint().path(), b->checkpoint().path(),
-            {.open = {.rank = a->rank()},
-             .selection_a = selection_a,
-             .selection_b = selection_b,
-             .tensors_only = tensors_only,
-             .tolerance = tolerance,
-             .memory_bytes = memory_bytes,
-             .stop = stream->stop(),
-             .stats = &ticker->stats(),
-             .on_plan = [&](uint64_t bytes) { ticker->set_total(bytes); }});
-        ticker->Stop();
-        if (!report.ok()) return stream->Fail(report.status());
-        SendLast(stream, [report = *std::move(report)](Response& response) {
-          DiffReportToProto(report, *response.mutable_report());
-        });
-      };
-  OpenFor(stream, *client, request->a(), "a",
-          [this, stream, client, check, source_b = request->b()](Shared a) {
-            OpenFor(stream, *client, source_b, "b",
-                    [this, stream, a, check](Shared b) {
+  const auto check = [this, stream, client = caller.client, tolerance,
+                      selection_a = *selection_a, selection_b = *selection_b,
+                      tensors_only = request->tensors_only()](
+                         const Shared& a, const Shared& b,
+                         uint64_t memory_bytes) {
+    const auto ticker = TellProgress(stream);
+    RootedFileSystem fs(fs_, *client);
+    absl::StatusOr<DiffReport> report = DiffCheckpoints(
+        fs, a->checkpoint().path(), b->checkpoint().path(),
+        {.open = {.rank = a->rank()},
+         .selection_a = selection_a,
+         .selection_b = selection_b,
+         .tensors_only = tensors_only,
+         .tolerance = tolerance,
+         .memory_bytes = memory_bytes,
+         .stop = stream->stop(),
+         .stats = &ticker->stats(),
+         .on_plan = [&](uint64_t bytes) { ticker->set_total(bytes); }});
+    ticker->Stop();
+    if (!report.ok()) return stream->Fail(report.status());
+    SendLast(stream, [report = *std::move(report)](Response& response) {
+      DiffReportToProto(report, *response.mutable_report());
+    });
+  };
+  OpenFor(stream, *caller.client, request->a(), "a",
+          [this, stream, caller, check, source_b = request->b()](Shared a) {
+            OpenFor(stream, *caller.client, source_b, "b",
+                    [this, stream, caller, a, check](Shared b) {
                       if (a->rank() != b->rank()) {
                         return stream->Fail(InvalidField(
                             "b.rank", absl::StrCat(" is ", b->rank(),
                                                    ", a.rank is ", a->rank(),
                                                    ": they must be the same")));
                       }
-                      RunCheck(stream, [check, a, b](uint64_t memory_bytes) {
-                        check(a, b, memory_bytes);
-                      });
+                      RunCheck(stream, caller, *a,
+                               [check, a, b](uint64_t memory_bytes) {
+                                 check(a, b, memory_bytes);
+                               });
                     });
           });
   return stream.get();

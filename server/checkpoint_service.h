@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
@@ -19,13 +20,14 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "server/access.h"
+#include "server/admission.h"
 #include "server/checkpoint_cache.h"
 #include "server/memory_budget.h"
 #include "server/message_stream.h"
 #include "server/metrics.h"
 #include "server/page_token.h"
+#include "server/root_threads.h"
 #include "server/server_options.h"
-#include "server/task_queue.h"
 #include "server/tensor_stream.h"
 #include "server/window_readers.h"
 #include "tessera/v1/checkpoint_service.grpc.pb.h"
@@ -50,7 +52,7 @@ class CheckpointService final : public CheckpointServiceBase {
  public:
   // All but `options` outlive this, which outlives the server: no call is left
   // when it is destroyed.
-  CheckpointService(FileSystem& fs, const Access& access, MemoryBudget& budget,
+  CheckpointService(FileSystem& fs, Admission& admission, MemoryBudget& budget,
                     Metrics& metrics, const ServerOptions& options,
                     absl::Duration stall_timeout = kStallTimeout);
   ~CheckpointService() override;
@@ -85,41 +87,49 @@ class CheckpointService final : public CheckpointServiceBase {
   using OpenedFunction =
       absl::AnyInvocable<void(std::shared_ptr<SharedCheckpoint>)>;
 
-  // Who calls, unless the server drains.
-  absl::StatusOr<const Client*> Admit(
-      const grpc::CallbackServerContext& context) const;
-  // Counts a stream; ResourceExhausted when there are too many.
-  absl::Status BeginStream();
-  void EndStream() { num_streams_.fetch_sub(1); }
+  using Caller = Admission::Caller;
 
-  // A stream of small messages, whose call is admitted; null with the stream
-  // already failed.
+  // Who calls, unless the server drains.
+  absl::StatusOr<Caller> Admit(const grpc::CallbackServerContext& context);
+  // Counts a stream; ResourceExhausted when there are too many.
+  absl::Status BeginStream(ClientAccount& account);
+  void EndStream(ClientAccount& account);
+
+  // A stream of small messages, whose call is admitted; with the stream already
+  // failed, the caller has no client.
   template <typename Response>
   std::shared_ptr<MessageStream<Response>> NewStream(
-      grpc::CallbackServerContext& context, const Client*& client);
+      grpc::CallbackServerContext& context, Caller& caller);
   // Opens a source for a stream; errors end it.
   template <typename Response>
   void OpenFor(const std::shared_ptr<MessageStream<Response>>& stream,
                const Client& client, const tessera::v1::Source& source,
                absl::string_view field, OpenedFunction then);
-  // Runs `check` for a stream on a thread for checks, with memory.
+  // SharedCheckpoint::Locate, whose answer is Unavailable when the file system
+  // takes too long for it.
+  void Locate(const Client& client, SharedCheckpoint& shared,
+              std::vector<uint32_t> entries, SharedCheckpoint::Located done);
+  // Runs `check` for a stream, of `shared` and perhaps others, on a thread for
+  // checks, with memory.
   template <typename Response>
   void RunCheck(const std::shared_ptr<MessageStream<Response>>& stream,
+                const Caller& caller, const SharedCheckpoint& shared,
                 absl::AnyInvocable<void(uint64_t memory_bytes)> check);
 
   FileSystem& fs_;
-  const Access& access_;
+  Admission& admission_;
   MemoryBudget& budget_;
   Metrics& metrics_;
   const int64_t max_streams_;
   const absl::Duration stall_timeout_;
+  const absl::Duration disk_timeout_;
   const uint64_t max_memory_bytes_;
   const PageTokens page_tokens_;
   std::atomic<bool> draining_{false};
   std::atomic<int64_t> num_streams_{0};
 
-  TaskQueue openers_;
-  TaskQueue checkers_;
+  RootThreads openers_;
+  RootThreads checkers_;
   CheckpointCache cache_;
   bool can_read_ = true;  // there is memory for a reader
   std::unique_ptr<WindowReaders> readers_;

@@ -1,6 +1,7 @@
 #include "server/inspection_page.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -25,7 +26,7 @@ constexpr int kMaxPageSize = 10'000;
 constexpr size_t kMaxPageBytes = size_t{3} << 20;
 // Values of objects cost a read each.
 constexpr size_t kMaxObjectsRead = 1000;
-// Files that are listed; each costs a look at the disk.
+// Files that are listed.
 constexpr size_t kMaxFilesListed = 10'000;
 // Of a property: safetensors' metadata may have megabytes.
 constexpr size_t kMaxPropertyBytes = 1000;
@@ -52,20 +53,15 @@ void Count(const CheckpointEntry& entry, InspectionPage& page) {
       CheckedAdd(page.num_bytes, tensor->num_bytes()).value_or(UINT64_MAX);
 }
 
-void ListFiles(FileSystem& fs, const SharedCheckpoint& shared,
-               v1::InspectResponse& response) {
+void ListFiles(const SharedCheckpoint& shared, v1::InspectResponse& response) {
   const SourceFiles& files = shared.checkpoint().files();
   response.set_num_files(files.names().size());
   const size_t num_listed = std::min(files.names().size(), kMaxFilesListed);
   for (uint32_t i = 0; i < num_listed; ++i) {
     v1::InspectResponse::File& file = *response.add_files();
     file.set_name(ToUtf8(files.names()[i]));
-    absl::StatusOr<File> opened = fs.OpenForRead(
-        files.PathOf(i), DirectMode::kOff,
-        /*follow_symlinks=*/shared.checkpoint().format() != Format::kDcp);
-    if (!opened.ok()) continue;
-    file.set_num_bytes(opened->size);
-    fs.Close(*opened).IgnoreError();  // nothing was written
+    const std::optional<uint64_t> size = shared.file_sizes()[i];
+    if (size.has_value()) file.set_num_bytes(*size);
   }
 }
 
@@ -118,10 +114,9 @@ absl::StatusOr<InspectionPage> ChoosePage(const SharedCheckpoint& shared,
   return page;
 }
 
-void FillPage(FileSystem& fs, const SharedCheckpoint& shared,
-              const v1::InspectRequest& request, const InspectionPage& page,
-              const PageTokens& tokens, bool with_texts,
-              v1::InspectResponse& response) {
+void FillPage(const SharedCheckpoint& shared, const v1::InspectRequest& request,
+              const InspectionPage& page, const PageTokens& tokens,
+              bool with_texts, v1::InspectResponse& response) {
   const Checkpoint& checkpoint = shared.checkpoint();
   response.set_format(FormatToProto(checkpoint.format()));
   response.set_etag(shared.etag());
@@ -129,7 +124,7 @@ void FillPage(FileSystem& fs, const SharedCheckpoint& shared,
   response.set_num_tensors(page.num_tensors);
   response.set_num_objects(page.num_objects);
   response.set_num_bytes(page.num_bytes);
-  if (page.first == 0) ListFiles(fs, shared, response);
+  if (page.first == 0) ListFiles(shared, response);
   size_t num_bytes = response.ByteSizeLong();
   size_t num_taken = 0;
   for (const uint32_t index : page.entries) {

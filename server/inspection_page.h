@@ -10,7 +10,6 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
-#include "dcp/io/file_system.h"
 #include "server/checkpoint_cache.h"
 #include "server/page_token.h"
 #include "tessera/v1/checkpoint_service.pb.h"
@@ -36,10 +35,9 @@ absl::StatusOr<InspectionPage> ChoosePage(
     const SharedCheckpoint& shared, const tessera::v1::InspectRequest& request,
     const PageTokens& tokens, absl::FunctionRef<bool()> cancelled);
 
-// Reads the sizes of the checkpoint's files for the first page. `with_texts`
-// says that the objects are located. A page ends early when a message would
-// become too large.
-void FillPage(FileSystem& fs, const SharedCheckpoint& shared,
+// `with_texts` says that the objects are located. A page ends early when a
+// message would become too large. The first page lists the files.
+void FillPage(const SharedCheckpoint& shared,
               const tessera::v1::InspectRequest& request,
               const InspectionPage& page, const PageTokens& tokens,
               bool with_texts, tessera::v1::InspectResponse& response);

@@ -27,6 +27,9 @@
 namespace dcp::server {
 namespace {
 
+// Plans are bounded by themselves, and each job is there once at most.
+constexpr size_t kMaxErrands = SIZE_MAX;
+
 constexpr absl::string_view kNamePrefix = "operations/";
 
 // How often a watcher hears of a running job, and its rate is taken.
@@ -34,6 +37,10 @@ constexpr absl::Duration kTickPeriod = absl::Seconds(1);
 
 // How often ended jobs are looked through for old ones when none ends.
 constexpr absl::Duration kPrunePeriod = absl::Minutes(10);
+
+bool MaySee(const Client& client, const Job& job) {
+  return client.is_admin() || job.client == client.name();
+}
 
 absl::Status NoSuchJob(absl::string_view name) {
   return WithReason(
@@ -107,7 +114,8 @@ JobManager::JobManager(JobJournal& journal, const JobRunner& runner,
       budget_(budget),
       metrics_(metrics),
       options_(options),
-      log_step_bytes_(log_step_bytes) {}
+      log_step_bytes_(log_step_bytes),
+      errands_(runner.access(), /*threads_per_root=*/1, kMaxErrands) {}
 
 JobManager::~JobManager() {
   Drain(absl::InfinitePast());
@@ -117,9 +125,9 @@ JobManager::~JobManager() {
     absl::MutexLock lock(&mutex_);
     exiting_ = true;
     work_.SignalAll();
-    errand_.SignalAll();
     tick_.SignalAll();
   }
+  errands_.Stop();
   for (std::thread& thread : threads_) thread.join();
 }
 
@@ -168,7 +176,6 @@ void JobManager::StartThreads() {
   for (int64_t i = 0; i < options_.max_running_jobs; ++i) {
     threads_.emplace_back([this] { RunReady(); });
   }
-  threads_.emplace_back([this] { RunErrands(); });
   threads_.emplace_back([this] { Tick(); });
   gauges_.push_back(
       metrics_.AddGauge("tessera_jobs_running", "Jobs that run.",
@@ -264,19 +271,22 @@ absl::StatusOr<JobManager::Operation> JobManager::Submit(const Client& client,
 
 absl::Status JobManager::Plan(const Client& client, JobRequest request,
                               Planned planned) {
-  absl::MutexLock lock(&mutex_);
-  if (draining_) return ServerDraining();
-  if (num_plans_ >= kMaxWaitingPlans) {
-    return LimitReached(
-        {.name = "plans", .value = kMaxWaitingPlans},
-        absl::StrCat(num_plans_,
-                     " requests wait for their plan, which is the most"));
+  {
+    absl::MutexLock lock(&mutex_);
+    if (draining_) return ServerDraining();
+    if (num_plans_ >= kMaxWaitingPlans) {
+      return LimitReached(
+          {.name = "plans", .value = kMaxWaitingPlans},
+          absl::StrCat(num_plans_,
+                       " requests wait for their plan, which is the most"));
+    }
+    ++num_plans_;
   }
-  ++num_plans_;
-  errands_.push_back([this, &client, request = std::move(request),
-                      planned = std::move(planned)](bool exiting) {
+  TaskQueue& threads = *errands_.QueueOf(request.source);
+  return threads.Post([this, &client, request = std::move(request),
+                       planned = std::move(planned)] {
     absl::StatusOr<std::string> plan = ServerDraining();
-    if (!exiting) {
+    if (!exiting()) {
       plan = runner_.Plan(request, client, stop_plans_.get_token());
     }
     {
@@ -290,8 +300,6 @@ absl::Status JobManager::Plan(const Client& client, JobRequest request,
     DCP_CHECK(added.ok(), added.message());
     planned(std::move(operation));
   });
-  errand_.Signal();
-  return absl::OkStatus();
 }
 
 absl::StatusOr<JobManager::EntryPtr> JobManager::Find(
@@ -305,7 +313,7 @@ absl::StatusOr<JobManager::EntryPtr> JobManager::Find(
   const auto found = by_id_.find(std::string(id));
   if (found == by_id_.end()) return NoSuchJob(name);
   const EntryPtr& entry = entries_.at(found->second);
-  if (entry->job.client != client.name()) return NoSuchJob(name);
+  if (!MaySee(client, entry->job)) return NoSuchJob(name);
   return entry;
 }
 
@@ -330,7 +338,7 @@ std::vector<JobManager::EntryPtr> JobManager::Choose(const Client& client,
     for (size_t i = 0; i < kJobsPerLook && it != entries_.end(); ++i, ++it) {
       after = it->first;
       const Job& job = it->second->job;
-      if (job.client != client.name() || !filter.Matches(job)) continue;
+      if (!MaySee(client, job) || !filter.Matches(job)) continue;
       found.push_back(it->second);
       if (found.size() == most) return found;
     }
@@ -396,7 +404,8 @@ absl::Status JobManager::Cancel(const Client& client, absl::string_view name) {
     entry->job.cancel_requested = true;
     stop = entry->stop;
   }
-  DCP_LOG(kInfo) << "event=job_cancel_requested id=" << entry->job.id;
+  DCP_LOG(kInfo) << "event=job_cancel_requested id=" << entry->job.id
+                 << " client=" << LogText(client.name());
   stop.request_stop();
   if (Withdraw(entry)) {
     Settle(entry);
@@ -722,13 +731,17 @@ void JobManager::GiveUp(const EntryPtr& entry, const absl::Status& why) {
   if (entry->job.num_restarts == 0) return Finish(entry, why);
   // An earlier run may have left something, or come to its end.
   entry->stop.request_stop();
-  absl::MutexLock lock(&mutex_);
-  errands_.push_back([this, entry, why](bool exiting) {
-    if (exiting) return;
-    const absl::StatusOr<std::string> response = RunOnce(entry);
-    Finish(entry, absl::IsCancelled(response.status()) ? why : response);
-  });
-  errand_.Signal();
+  const JobRequest& request = entry->job.request;
+  // Refused only when the server ends: it goes on after the next start.
+  errands_
+      .QueueOf(request.destination.empty() ? request.source
+                                           : request.destination)
+      ->Post([this, entry, why] {
+        if (exiting()) return;
+        const absl::StatusOr<std::string> response = RunOnce(entry);
+        Finish(entry, absl::IsCancelled(response.status()) ? why : response);
+      })
+      .IgnoreError();
 }
 
 void JobManager::Finish(const EntryPtr& entry,
@@ -800,22 +813,6 @@ void JobManager::FinishUnkept() {
   for (const auto& [entry, response] : unkept) Finish(entry, response);
 }
 
-void JobManager::RunErrands() {
-  while (true) {
-    Errand errand;
-    bool exiting = false;
-    {
-      absl::MutexLock lock(&mutex_);
-      while (!exiting_ && errands_.empty()) errand_.Wait(&mutex_);
-      if (errands_.empty()) return;
-      errand = std::move(errands_.front());
-      errands_.pop_front();
-      exiting = exiting_;
-    }
-    errand(exiting);
-  }
-}
-
 void JobManager::Tick() {
   absl::Duration pruned = SteadyNow();
   while (true) {
@@ -875,6 +872,7 @@ JobManager::Operation JobManager::Describe(const Entry& entry) const {
   }
   metadata.set_memory_bytes(job.request.memory_bytes);
   metadata.set_num_restarts(job.num_restarts);
+  metadata.set_client(ToUtf8(job.client));
   if (entry.controls != nullptr) {
     const TransferStats& stats = entry.controls->stats;
     metadata.set_files_total(entry.size.num_files);
@@ -903,6 +901,11 @@ absl::StatusOr<JobManager::Operation> JobManager::Snapshot(
   DCP_RETURN_IF_ERROR(outcome.status());
   DCP_RETURN_IF_ERROR(AddOutcome(*outcome, operation));
   return operation;
+}
+
+bool JobManager::exiting() const {
+  absl::MutexLock lock(&mutex_);
+  return exiting_;
 }
 
 bool JobManager::draining() const {

@@ -3,7 +3,7 @@
 // memory for. Every change that a client may rely on is in the journal first;
 // what a killed server left unfinished runs again after its next start.
 // Thread-safe; no method but Drain and the destructor waits for a job. A client
-// sees its own jobs only: the others' are NotFound.
+// sees its own jobs only, but for an admin: the others' are NotFound.
 #ifndef SERVER_JOB_MANAGER_H_
 #define SERVER_JOB_MANAGER_H_
 
@@ -37,12 +37,13 @@
 #include "server/memory_budget.h"
 #include "server/metrics.h"
 #include "server/page_token.h"
+#include "server/root_threads.h"
 #include "server/server_options.h"
 
 namespace dcp::server {
 
-// Plans that wait for the thread that makes them, beside its own: each may read
-// a large index, and its caller waits for it.
+// Plans that wait for the threads that make them: each may read a large index,
+// and its caller waits for it.
 inline constexpr size_t kMaxWaitingPlans = 64;
 // Of one job: each is a stream that a client keeps open.
 inline constexpr size_t kMaxWatchers = 100;
@@ -141,14 +142,11 @@ class JobManager {
   };
   // Owners: entries_, and whoever works on the job.
   using EntryPtr = std::shared_ptr<Entry>;
-  // Short work that is not to be done in a caller's thread. `exiting`: there is
-  // no time for it any more.
-  using Errand = std::function<void(bool exiting)>;
-
   JobManager(JobJournal& journal, const JobRunner& runner, MemoryBudget& budget,
              Metrics& metrics, const ServerOptions& options,
              uint64_t log_step_bytes);
 
+  bool exiting() const;
   absl::Status Recover();
   void StartThreads();
 
@@ -181,7 +179,6 @@ class JobManager {
 
   // What the threads do.
   void RunReady();
-  void RunErrands();
   void Tick();
 
   void Execute(const EntryPtr& entry);
@@ -222,7 +219,6 @@ class JobManager {
   absl::Mutex submit_mutex_;
   mutable absl::Mutex mutex_;
   absl::CondVar work_;     // for RunReady
-  absl::CondVar errand_;   // for RunErrands
   absl::CondVar tick_;     // for Tick
   absl::CondVar drained_;  // for Drain
   std::map<int64_t, EntryPtr> entries_ ABSL_GUARDED_BY(mutex_);
@@ -243,7 +239,6 @@ class JobManager {
   std::deque<EntryPtr> ready_ ABSL_GUARDED_BY(mutex_);
   std::map<int64_t, EntryPtr> running_ ABSL_GUARDED_BY(mutex_);
   int64_t num_busy_ ABSL_GUARDED_BY(mutex_) = 0;  // admitting to running
-  std::deque<Errand> errands_ ABSL_GUARDED_BY(mutex_);
   size_t num_plans_ ABSL_GUARDED_BY(mutex_) = 0;  // among the errands
   std::map<uint64_t, EntryPtr> watched_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_watcher_ ABSL_GUARDED_BY(mutex_) = 1;
@@ -252,6 +247,8 @@ class JobManager {
   bool exiting_ ABSL_GUARDED_BY(mutex_) = false;   // the threads
   std::stop_source stop_plans_;
   std::vector<std::shared_ptr<void>> gauges_;
+  // Short work that is not to be done in a caller's thread, of each root.
+  RootThreads errands_;
   std::vector<std::thread> threads_;
 };
 

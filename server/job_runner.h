@@ -49,6 +49,8 @@ class JobRunner {
   JobRunner(FileSystem& fs, const Access& access, const ServerOptions& options)
       : fs_(fs), access_(access), options_(options) {}
 
+  const Access& access() const { return access_; }
+
   // `message` is the request of a method of JobService. InvalidArgument names
   // the field; PermissionDenied the path.
   absl::StatusOr<JobRequest> Check(JobKind kind,

@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "dcp/base/status.h"
 #include "proto/rpc_status.h"
+#include "server/disk_timeout.h"
 #include "server/job_watch.h"
 #include "server/refusal.h"
 
@@ -20,6 +21,21 @@ using google::longrunning::Operation;
 // A client hears of a job at most so often; a little less than the second in
 // which JobManager ticks, so that no tick is missed.
 constexpr absl::Duration kMinWatchPeriod = absl::Milliseconds(900);
+
+// Threads that check what is asked, of each root: some looks at the disk each.
+constexpr size_t kNumCheckers = 2;
+constexpr size_t kMaxChecksWaiting = 1000;
+constexpr int64_t kRetryAfterMs = 2000;
+
+// A verification looks at its source alone.
+template <typename Request>
+const std::string& DestinationOf(const Request& request) {
+  if constexpr (requires { request.destination(); }) {
+    return request.destination().path();
+  } else {
+    return request.source().path();
+  }
+}
 
 class WatchReactor final : public grpc::ServerWriteReactor<Operation> {
  public:
@@ -87,69 +103,116 @@ class RefusingReactor final : public grpc::ServerWriteReactor<Operation> {
 
 }  // namespace
 
+JobService::JobService(JobManager& manager, const JobRunner& runner,
+                       Admission& admission, absl::Duration disk_timeout)
+    : manager_(manager),
+      runner_(runner),
+      admission_(admission),
+      disk_timeout_(disk_timeout),
+      checkers_(admission.access(), kNumCheckers, kMaxChecksWaiting) {}
+
 grpc::ServerUnaryReactor* JobService::Convert(
     grpc::CallbackServerContext* context,
     const tessera::v1::ConvertRequest* request, Operation* response) {
-  return Start(context, JobMetadata::CONVERT, *request,
-               request->options().validate_only(), response);
+  return Start(context, JobMetadata::CONVERT, *request, response);
 }
 
 grpc::ServerUnaryReactor* JobService::Reshard(
     grpc::CallbackServerContext* context,
     const tessera::v1::ReshardRequest* request, Operation* response) {
-  return Start(context, JobMetadata::RESHARD, *request,
-               request->options().validate_only(), response);
+  return Start(context, JobMetadata::RESHARD, *request, response);
 }
 
 grpc::ServerUnaryReactor* JobService::Consolidate(
     grpc::CallbackServerContext* context,
     const tessera::v1::ConsolidateRequest* request, Operation* response) {
-  return Start(context, JobMetadata::CONSOLIDATE, *request,
-               request->options().validate_only(), response);
+  return Start(context, JobMetadata::CONSOLIDATE, *request, response);
 }
 
 grpc::ServerUnaryReactor* JobService::Verify(
     grpc::CallbackServerContext* context,
     const tessera::v1::VerifyRequest* request, Operation* response) {
-  return Start(context, JobMetadata::VERIFY, *request,
-               request->options().validate_only(), response);
+  return Start(context, JobMetadata::VERIFY, *request, response);
 }
 
+template <typename Request>
 grpc::ServerUnaryReactor* JobService::Start(
-    grpc::CallbackServerContext* context, JobKind kind,
-    const google::protobuf::Message& request, bool validate_only,
+    grpc::CallbackServerContext* context, JobKind kind, const Request& request,
     Operation* response) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  const absl::StatusOr<Admission::Caller> caller = admission_.Admit(*context);
+  if (!caller.ok()) {
+    reactor->Finish(ToRpcStatus(caller.status()));
+    return reactor;
+  }
+  const Client& client = *caller->client;
   const auto finish = [reactor, response](absl::StatusOr<Operation> operation) {
     if (operation.ok()) *response = *std::move(operation);
     reactor->Finish(ToRpcStatus(operation.status()));
   };
-  const absl::StatusOr<const Client*> client = access_.Authenticate(*context);
-  if (!client.ok()) {
-    finish(client.status());
-    return reactor;
-  }
-  absl::StatusOr<JobRequest> job = runner_.Check(kind, request, **client);
-  if (!job.ok()) {
-    finish(job.status());
-  } else if (validate_only) {
-    const absl::Status planning =
-        manager_.Plan(**client, *std::move(job), finish);
-    if (!planning.ok()) finish(planning);
-  } else {
-    finish(manager_.Submit(**client, *std::move(job)));
-  }
+  const std::string& source = request.source().path();
+  CheckSource(std::make_shared<const Asked>(Asked{
+      .kind = kind,
+      .client = &client,
+      .request = std::make_unique<const Request>(request),
+      .validate_only = request.options().validate_only(),
+      .source = source,
+      .destination = DestinationOf(request),
+      .answer = Answer::Start(disk_timeout_,
+                              DiskTimeoutError(client, source, disk_timeout_),
+                              finish)}));
   return reactor;
+}
+
+// A source whose root hangs must keep no thread of the destination's root: it
+// is looked at by a thread of its own root first.
+void JobService::CheckSource(const std::shared_ptr<const Asked>& asked) {
+  TaskQueue& of_source = *checkers_.QueueOf(*asked->client, asked->source);
+  TaskQueue& of_destination =
+      *checkers_.QueueOf(*asked->client, asked->destination);
+  const auto post = [asked](TaskQueue& threads, auto task) {
+    const absl::Status posted = threads.Post([asked, task] {
+      if (!asked->answer->given()) task();
+    });
+    if (!posted.ok()) {
+      asked->answer->Give(WithRetryAfter(posted, kRetryAfterMs));
+    }
+  };
+  const auto start = [this, asked] { CheckAndStart(asked); };
+  if (&of_source == &of_destination) return post(of_source, start);
+  post(of_source, [post, asked, start, &of_destination] {
+    // Whether it may be read is said by the check of all.
+    asked->client->CheckRead(asked->source).IgnoreError();
+    post(of_destination, start);
+  });
+}
+
+void JobService::CheckAndStart(const std::shared_ptr<const Asked>& asked) {
+  absl::StatusOr<JobRequest> job =
+      runner_.Check(asked->kind, *asked->request, *asked->client);
+  if (!job.ok()) return asked->answer->Give(job.status());
+  if (asked->validate_only) {
+    const absl::Status planning = manager_.Plan(
+        *asked->client, *std::move(job),
+        [answer = asked->answer](absl::StatusOr<Operation> operation) {
+          answer->Give(std::move(operation));
+        });
+    if (!planning.ok()) asked->answer->Give(planning);
+    return;
+  }
+  // Nothing is started whose client was told that it was not.
+  Answer::Answered finish = asked->answer->Take();
+  if (finish != nullptr)
+    finish(manager_.Submit(*asked->client, *std::move(job)));
 }
 
 grpc::ServerWriteReactor<Operation>* JobService::WatchJob(
     grpc::CallbackServerContext* context,
     const tessera::v1::WatchJobRequest* request) {
-  const absl::StatusOr<const Client*> client = access_.Authenticate(*context);
-  if (!client.ok()) {
-    return new RefusingReactor(client.status());
-  }
-  auto* const reactor = new WatchReactor(manager_, **client, request->name());
+  const absl::StatusOr<Admission::Caller> caller = admission_.Admit(*context);
+  if (!caller.ok()) return new RefusingReactor(caller.status());
+  auto* const reactor =
+      new WatchReactor(manager_, *caller->client, request->name());
   reactor->Begin();
   return reactor;
 }

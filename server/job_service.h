@@ -1,25 +1,34 @@
 // JobService: the methods that start jobs, and WatchJob, over gRPC's callback
-// API. Checks who calls and what they ask for; JobManager does the rest. Any
-// thread.
+// API. Checks who calls and what they ask for, on threads of the roots that it
+// looks at; JobManager does the rest. Any thread.
 #ifndef SERVER_JOB_SERVICE_H_
 #define SERVER_JOB_SERVICE_H_
 
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "google/longrunning/operations_proto.pb.h"
 #include "google/protobuf/message.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/server_callback.h"
 #include "server/access.h"
+#include "server/admission.h"
 #include "server/job_manager.h"
 #include "server/job_runner.h"
+#include "server/root_threads.h"
+#include "server/timed_answer.h"
 #include "tessera/v1/job_service.grpc.pb.h"
 
 namespace dcp::server {
 
 class JobService final : public tessera::v1::JobService::CallbackService {
  public:
-  // All outlive this.
-  JobService(JobManager& manager, const JobRunner& runner, const Access& access)
-      : manager_(manager), runner_(runner), access_(access) {}
+  // All outlive this, which outlives the server. A call whose file system does
+  // not answer for `disk_timeout` is Unavailable.
+  JobService(JobManager& manager, const JobRunner& runner, Admission& admission,
+             absl::Duration disk_timeout);
 
   grpc::ServerUnaryReactor* Convert(
       grpc::CallbackServerContext* context,
@@ -45,14 +54,31 @@ class JobService final : public tessera::v1::JobService::CallbackService {
       const tessera::v1::WatchJobRequest* request) override;
 
  private:
+  using Answer = TimedAnswer<absl::StatusOr<google::longrunning::Operation>>;
+  // What a client asks for. It may outlive the call, whose answer is late then.
+  // Owners: the threads that it is checked on, one after the other.
+  struct Asked {
+    JobKind kind;
+    const Client* client;
+    std::unique_ptr<const google::protobuf::Message> request;
+    bool validate_only;
+    std::string source;       // as the client calls it
+    std::string destination;  // the same; of a verification its source
+    std::shared_ptr<Answer> answer;
+  };
+
+  template <typename Request>
   grpc::ServerUnaryReactor* Start(grpc::CallbackServerContext* context,
-                                  JobKind kind,
-                                  const google::protobuf::Message& request,
-                                  bool validate_only,
+                                  JobKind kind, const Request& request,
                                   google::longrunning::Operation* response);
+  void CheckSource(const std::shared_ptr<const Asked>& asked);
+  void CheckAndStart(const std::shared_ptr<const Asked>& asked);
+
   JobManager& manager_;
   const JobRunner& runner_;
-  const Access& access_;
+  Admission& admission_;
+  const absl::Duration disk_timeout_;
+  RootThreads checkers_;  // last: their tasks use the rest
 };
 
 }  // namespace dcp::server

@@ -24,6 +24,7 @@
 #include "dcp/base/log.h"
 #include "dcp/base/version.h"
 #include "grpc/support/log.h"
+#include "server/forced_end.h"
 #include "server/log_limiter.h"
 #include "server/log_line.h"
 #include "server/log_text.h"
@@ -31,11 +32,21 @@
 #include "server/server.h"
 #include "server/server_options.h"
 #include "server/systemd.h"
+#include "server/task_queue.h"
 
 namespace {
 
 // As --help says.
-enum ExitCode : int { kStopped = 0, kFailed = 1, kWrongOptions = 2 };
+enum ExitCode : int {
+  kStopped = 0,
+  kFailed = 1,
+  kWrongOptions = 2,
+  kStopForced = 3,
+};
+
+// For jobs that are stopped to come to the end of a block, and for calls that
+// are cancelled to end. Then what has not ended does not.
+constexpr absl::Duration kStopGrace = absl::Seconds(20);
 
 // Sent by main to end the wait for signals; nobody else sends it.
 constexpr int kWakeSignal = SIGUSR2;
@@ -62,6 +73,8 @@ class LogToWriter {
   ~LogToWriter() {
     dcp::SetLogSink([](dcp::LogSeverity, absl::string_view) {});
   }
+
+  void Flush() { writer_.Flush(absl::Seconds(1)); }
 
  private:
   dcp::server::LogWriter writer_{STDERR_FILENO};
@@ -98,8 +111,15 @@ sigset_t BlockSignals() {
 // its files again. Also warns each day of a certificate that expires.
 class SignalWatch {
  public:
-  SignalWatch(const sigset_t& signals, dcp::server::Server& server)
-      : signals_(signals), server_(server), thread_([this] { Run(); }) {}
+  // From the first that ends on, the process has `drain` and some seconds; from
+  // the second on some seconds.
+  SignalWatch(const sigset_t& signals, dcp::server::Server& server,
+              absl::Duration drain, dcp::server::ForcedEnd& forced_end)
+      : signals_(signals),
+        server_(server),
+        drain_(drain),
+        forced_end_(forced_end),
+        thread_([this] { Run(); }) {}
   ~SignalWatch() {
     done_ = true;
     pthread_kill(thread_.native_handle(), kWakeSignal);
@@ -114,14 +134,19 @@ class SignalWatch {
       static constexpr timespec kDay = {.tv_sec = 24 * 60 * 60, .tv_nsec = 0};
       const int signal = sigtimedwait(&signals_, nullptr, &kDay);
       if (done_) return;
-      if (signal < 0 && errno == EAGAIN) server_.WarnOfExpiry();
+      if (signal < 0 && errno == EAGAIN) {
+        files_.Post([this] { server_.WarnOfExpiry(); }).IgnoreError();
+      }
       if (signal < 0 || signal == kWakeSignal) continue;
       DCP_LOG(kInfo) << "event=signal name=" << sigabbrev_np(signal);
       if (signal == SIGHUP) {
-        server_.Reload();
+        // Where one waits already, it will read what is there by then.
+        files_.Post([this] { server_.Reload(); }).IgnoreError();
       } else if (first_.HasBeenNotified()) {
+        forced_end_.Within(kStopGrace);
         server_.Stop();
       } else {
+        forced_end_.Within(drain_ + kStopGrace);
         first_.Notify();
       }
     }
@@ -129,6 +154,10 @@ class SignalWatch {
 
   const sigset_t signals_;
   dcp::server::Server& server_;
+  const absl::Duration drain_;
+  dcp::server::ForcedEnd& forced_end_;
+  // A root that hangs holds who reads the tokens, and no signal.
+  dcp::server::TaskQueue files_{/*num_threads=*/1, /*max_waiting=*/1};
   std::atomic<bool> done_ = false;
   absl::Notification first_;
   std::thread thread_;  // the last: it uses the others
@@ -141,7 +170,8 @@ void Complain(const absl::Status& status) {
   }
 }
 
-int Serve(const dcp::server::ServerOptions& options, const sigset_t& signals) {
+int Serve(const dcp::server::ServerOptions& options, const sigset_t& signals,
+          LogToWriter& log) {
   if (options.check_config) {
     const absl::Status status = dcp::server::Server::Check(options);
     if (!status.ok()) {
@@ -151,6 +181,8 @@ int Serve(const dcp::server::ServerOptions& options, const sigset_t& signals) {
     std::cout << "dcp-server: nothing is wrong" << std::endl;
     return kStopped;
   }
+  // Before the server, whose end it bounds.
+  dcp::server::ForcedEnd forced_end(kStopForced, [&log] { log.Flush(); });
   absl::StatusOr<std::unique_ptr<dcp::server::Server>> server =
       dcp::server::Server::Create(options);
   if (!server.ok()) {
@@ -165,7 +197,7 @@ int Serve(const dcp::server::ServerOptions& options, const sigset_t& signals) {
     return kFailed;
   }
   // A signal that came meanwhile has waited.
-  SignalWatch watch(signals, **server);
+  SignalWatch watch(signals, **server, options.drain, forced_end);
   DCP_LOG(kInfo) << "event=start address=" << *address
                  << " tls=" << (options.tls_cert.empty() ? "no" : "yes")
                  << " tokens=" << (options.tokens_file.empty() ? "no" : "yes");
@@ -196,7 +228,7 @@ int main(int argc, char** argv) {
     std::cout << "dcp-server " << dcp::kVersion << std::endl;
     return kStopped;
   }
-  const LogToWriter log(options->log);
+  LogToWriter log(options->log);
   LogGrpc();
-  return Serve(*options, signals);
+  return Serve(*options, signals, log);
 }

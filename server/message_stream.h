@@ -74,7 +74,7 @@ class MessageStream final
   }
 
   void OnWriteDone(bool ok) override {
-    stall_timer_->EndWrite();
+    stall_timer_->EndWait();
     {
       absl::MutexLock lock(&mutex_);
       writing_ = false;
@@ -103,7 +103,7 @@ class MessageStream final
         ended_(std::move(ended)) {}
 
   void Write() {
-    stall_timer_->BeginWrite();
+    stall_timer_->BeginWait();
     this->StartWrite(&message_);
   }
 

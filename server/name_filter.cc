@@ -1,27 +1,24 @@
 #include "server/name_filter.h"
 
-#include <algorithm>
 #include <utility>
-
-#include "dcp/checkpoint/selection.h"
 
 namespace dcp::server {
 
 NameFilter::NameFilter(std::vector<std::string> patterns) {
+  std::vector<std::string> globs;
   for (std::string& pattern : patterns) {
     if (pattern.find_first_of("*?[\\") == std::string::npos) {
       names_.insert(std::move(pattern));
     } else {
-      globs_.push_back(std::move(pattern));
+      globs.push_back(std::move(pattern));
     }
   }
+  globs_ = GlobSet(globs);
 }
 
 bool NameFilter::Matches(absl::string_view name) const {
-  if (names_.empty() && globs_.empty()) return true;
-  return names_.contains(name) ||
-         std::any_of(globs_.begin(), globs_.end(),
-                     [&](const auto& glob) { return MatchesGlob(glob, name); });
+  if (names_.empty() && globs_.size() == 0) return true;
+  return names_.contains(name) || globs_.MatchesAny(name);
 }
 
 }  // namespace dcp::server

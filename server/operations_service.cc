@@ -108,15 +108,16 @@ grpc::ServerUnaryReactor* OperationsService::ListOperations(
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   CompressIfAsked(*context);
   const auto list = [&]() -> absl::Status {
-    DCP_ASSIGN_OR_RETURN(const Client* client, access_.Authenticate(*context));
+    DCP_ASSIGN_OR_RETURN(const Admission::Caller caller,
+                         admission_.Admit(*context));
     if (!request->name().empty() && request->name() != "operations") {
       return InvalidField("name", " must be 'operations', or empty");
     }
     DCP_ASSIGN_OR_RETURN(const JobFilter filter,
                          JobFilter::Parse(request->filter()));
-    DCP_ASSIGN_OR_RETURN(JobPage page,
-                         manager_.List(*client, filter, request->page_size(),
-                                       request->page_token()));
+    DCP_ASSIGN_OR_RETURN(JobPage page, manager_.List(*caller.client, filter,
+                                                     request->page_size(),
+                                                     request->page_token()));
     for (Operation& operation : page.operations) {
       *response->add_operations() = std::move(operation);
     }
@@ -134,8 +135,10 @@ grpc::ServerUnaryReactor* OperationsService::GetOperation(
   CompressIfAsked(*context);
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   const auto get = [&]() -> absl::Status {
-    DCP_ASSIGN_OR_RETURN(const Client* client, access_.Authenticate(*context));
-    DCP_ASSIGN_OR_RETURN(*response, manager_.Get(*client, request->name()));
+    DCP_ASSIGN_OR_RETURN(const Admission::Caller caller,
+                         admission_.Admit(*context));
+    DCP_ASSIGN_OR_RETURN(*response,
+                         manager_.Get(*caller.client, request->name()));
     return absl::OkStatus();
   };
   reactor->Finish(ToRpcStatus(get()));
@@ -147,10 +150,10 @@ grpc::ServerUnaryReactor* OperationsService::DeleteOperation(
     const google::longrunning::DeleteOperationRequest* request,
     google::protobuf::Empty*) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  const absl::StatusOr<const Client*> client = access_.Authenticate(*context);
-  reactor->Finish(ToRpcStatus(client.ok()
-                                  ? manager_.Delete(**client, request->name())
-                                  : client.status()));
+  const absl::StatusOr<Admission::Caller> caller = admission_.Admit(*context);
+  reactor->Finish(ToRpcStatus(
+      caller.ok() ? manager_.Delete(*caller->client, request->name())
+                  : caller.status()));
   return reactor;
 }
 
@@ -159,10 +162,10 @@ grpc::ServerUnaryReactor* OperationsService::CancelOperation(
     const google::longrunning::CancelOperationRequest* request,
     google::protobuf::Empty*) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  const absl::StatusOr<const Client*> client = access_.Authenticate(*context);
-  reactor->Finish(ToRpcStatus(client.ok()
-                                  ? manager_.Cancel(**client, request->name())
-                                  : client.status()));
+  const absl::StatusOr<Admission::Caller> caller = admission_.Admit(*context);
+  reactor->Finish(ToRpcStatus(
+      caller.ok() ? manager_.Cancel(*caller->client, request->name())
+                  : caller.status()));
   return reactor;
 }
 
@@ -171,17 +174,17 @@ grpc::ServerUnaryReactor* OperationsService::WaitOperation(
     const google::longrunning::WaitOperationRequest* request,
     Operation* response) {
   CompressIfAsked(*context);
-  const absl::StatusOr<const Client*> client = access_.Authenticate(*context);
+  const absl::StatusOr<Admission::Caller> caller = admission_.Admit(*context);
   const absl::StatusOr<std::optional<absl::Duration>> timeout =
       TimeoutOf(*request);
-  if (!client.ok() || !timeout.ok()) {
+  if (!caller.ok() || !timeout.ok()) {
     grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
     reactor->Finish(
-        ToRpcStatus(client.ok() ? timeout.status() : client.status()));
+        ToRpcStatus(caller.ok() ? timeout.status() : caller.status()));
     return reactor;
   }
   auto* const reactor =
-      new WaitReactor(manager_, **client, request->name(), response);
+      new WaitReactor(manager_, *caller->client, request->name(), response);
   reactor->Begin(*timeout);
   return reactor;
 }

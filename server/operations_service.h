@@ -8,7 +8,7 @@
 #include "google/protobuf/empty.pb.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/server_callback.h"
-#include "server/access.h"
+#include "server/admission.h"
 #include "server/job_manager.h"
 
 namespace dcp::server {
@@ -17,8 +17,8 @@ class OperationsService final
     : public google::longrunning::Operations::CallbackService {
  public:
   // Both outlive this.
-  OperationsService(JobManager& manager, const Access& access)
-      : manager_(manager), access_(access) {}
+  OperationsService(JobManager& manager, Admission& admission)
+      : manager_(manager), admission_(admission) {}
 
   // `name` is "operations", or empty.
   grpc::ServerUnaryReactor* ListOperations(
@@ -48,7 +48,7 @@ class OperationsService final
 
  private:
   JobManager& manager_;
-  const Access& access_;
+  Admission& admission_;
 };
 
 }  // namespace dcp::server

@@ -33,6 +33,7 @@
 #include "grpcpp/server_builder.h"
 #include "server/acceptor.h"
 #include "server/access.h"
+#include "server/admission.h"
 #include "server/call_log.h"
 #include "server/checkpoint_service.h"
 #include "server/compression.h"
@@ -138,17 +139,22 @@ absl::Status CheckListen(const ServerOptions& options) {
 struct Server::Impl {
   Impl(const ServerOptions& all_options, Access checked_access,
        StateDir taken_dir, std::unique_ptr<JobJournal> opened_journal,
-       ServerTls loaded_tls)
+       ServerTls loaded_tls, std::unique_ptr<FileSystem> file_system)
       : options(all_options),
         access(std::move(checked_access)),
         state_dir(std::move(taken_dir)),
         journal(std::move(opened_journal)),
         tls(std::move(loaded_tls)),
         expiry_seconds(absl::ToUnixSeconds(tls.expiry())),
+        fs(std::move(file_system)),
         budget(options.max_memory_bytes,
                DivideMemory(options.max_memory_bytes, options.num_readers)
                    .calls_bytes),
         calls(metrics, &access),
+        admission(access,
+                  {.num_streams = StreamsPerClient(options),
+                   .memory_bytes = ClientMemoryBytes(options),
+                   .requests_per_second = options.max_requests_per_second}),
         runner(*fs, access, options) {}
 
   // In the order in which they need each other.
@@ -158,10 +164,11 @@ struct Server::Impl {
   const std::unique_ptr<JobJournal> journal;
   ServerTls tls;
   std::atomic<int64_t> expiry_seconds;  // of its certificate, for scrapers
-  const std::unique_ptr<FileSystem> fs = NewPosixFileSystem();
+  const std::unique_ptr<FileSystem> fs;
   Metrics metrics;
   MemoryBudget budget;
   CallLog calls;
+  Admission admission;
   // Once the server is started; gauges ask it.
   std::unique_ptr<Acceptor> acceptor;
   std::vector<std::shared_ptr<void>> gauges;
@@ -210,12 +217,13 @@ void Server::Impl::AddGauges() {
 }
 
 absl::Status Server::Impl::StartServices() {
-  checkpoint_service = std::make_unique<CheckpointService>(*fs, access, budget,
-                                                           metrics, options);
+  checkpoint_service = std::make_unique<CheckpointService>(
+      *fs, admission, budget, metrics, options);
   DCP_ASSIGN_OR_RETURN(
       jobs, JobManager::Start(*journal, runner, budget, metrics, options));
-  job_service = std::make_unique<JobService>(*jobs, runner, access);
-  operations_service = std::make_unique<OperationsService>(*jobs, access);
+  job_service = std::make_unique<JobService>(*jobs, runner, admission,
+                                             options.disk_timeout);
+  operations_service = std::make_unique<OperationsService>(*jobs, admission);
   return absl::OkStatus();
 }
 
@@ -352,7 +360,7 @@ absl::Status Server::Check(const ServerOptions& options) {
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Create(
-    const ServerOptions& options) {
+    const ServerOptions& options, std::unique_ptr<FileSystem> fs) {
   DCP_RETURN_IF_ERROR(CheckListen(options));
   DCP_ASSIGN_OR_RETURN(Access access,
                        Access::Load(options.roots, options.tokens_file));
@@ -361,9 +369,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(
                        StateDir::Open(options.state_dir, options.roots));
   DCP_ASSIGN_OR_RETURN(std::unique_ptr<JobJournal> journal,
                        JobJournal::Open(state_dir.path()));
-  return std::unique_ptr<Server>(new Server(
-      std::make_unique<Impl>(options, std::move(access), std::move(state_dir),
-                             std::move(journal), std::move(tls))));
+  return std::unique_ptr<Server>(new Server(std::make_unique<Impl>(
+      options, std::move(access), std::move(state_dir), std::move(journal),
+      std::move(tls), std::move(fs))));
 }
 
 absl::StatusOr<std::string> Server::Start() { return impl_->Start(); }

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "dcp/io/file_system.h"
 #include "server/server_options.h"
 
 namespace dcp::server {
@@ -17,9 +18,10 @@ class Server {
  public:
   // Checks roots, tokens, certificates and the state directory, which it takes,
   // and reads the journal of jobs. Serves nothing yet. InvalidArgument names
-  // what is wrong.
+  // what is wrong. Checkpoints are read and written through `fs`.
   static absl::StatusOr<std::unique_ptr<Server>> Create(
-      const ServerOptions& options);
+      const ServerOptions& options,
+      std::unique_ptr<FileSystem> fs = NewPosixFileSystem());
   // What Create checks, without taking or making anything: also beside a server
   // that runs with these options.
   static absl::Status Check(const ServerOptions& options);
@@ -34,7 +36,8 @@ class Server {
 
   // Health says NOT_SERVING, new calls are Unavailable, no job begins. Returns
   // when the calls and jobs that go on have ended; after options.drain or Stop
-  // calls are cancelled and jobs stopped, which go on at the next start.
+  // calls are cancelled and jobs stopped, which go on at the next start. A
+  // thread that a file system holds in the kernel is waited for: see ForcedEnd.
   void Drain();
   // Reads tokens and certificates again, and logs what came of it; what is
   // wrong stays as it was. One thread at a time.

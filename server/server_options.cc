@@ -29,6 +29,9 @@ constexpr int64_t kMaxReaders = 256;
 constexpr int64_t kMaxRunningJobs = 64;
 constexpr int64_t kMaxJobs = 100'000;
 constexpr int64_t kMaxStreams = 50'000;
+constexpr int64_t kMaxRequestsPerSecond = 1'000'000;
+// A verification takes so much, and a stream a quarter of it.
+constexpr uint64_t kMinClientBytes = uint64_t{64} << 20;
 // Each is a descriptor and some 50 KiB of gRPC's.
 constexpr int64_t kMaxConnections = 100'000;
 // Below it requests with the parts of a large model do not fit; above it one
@@ -153,7 +156,7 @@ constexpr OptionRow kRows[] = {
      }},
     {"tokens-file", "FILE", false,
      "Clients must show a token of this file. A line each:\n"
-     "NAME SHA256 [read=DIR]... [write=DIR]...\n"
+     "NAME SHA256 [admin] [read=DIR]... [write=DIR]...\n"
      "Make SHA256 with: printf %s \"$TOKEN\" | sha256sum",
      [](absl::string_view value, ServerOptions& options) {
        return StorePath(value, options.tokens_file);
@@ -189,6 +192,28 @@ constexpr OptionRow kRows[] = {
      [](absl::string_view value, ServerOptions& options) {
        return Store(ParseCount(value, 1, kMaxStreams), options.max_streams);
      }},
+    {"max-streams-per-client", "N", false,
+     "Of them, of one client: a name in tokens-file or,\n"
+     "without it, an address.\n"
+     "Default: three quarters of max-streams",
+     [](absl::string_view value, ServerOptions& options) {
+       return Store(ParseCount(value, 1, kMaxStreams),
+                    options.max_streams_per_client);
+     }},
+    {"client-memory", "SIZE", false,
+     "Of max-memory, for the calls of one client.\n"
+     "Default: half of max-memory",
+     [](absl::string_view value, ServerOptions& options) {
+       return StoreBytes(value, kMinClientBytes, kMostMemoryBytes,
+                         options.client_memory_bytes);
+     }},
+    {"max-requests-per-second", "N", false,
+     "Calls of one client, of any kind; those of ten\n"
+     "seconds may come at once.",
+     [](absl::string_view value, ServerOptions& options) {
+       return Store(ParseCount(value, 1, kMaxRequestsPerSecond),
+                    options.max_requests_per_second);
+     }},
     {"max-connections", "N", false, "At a time; further ones are closed.",
      [](absl::string_view value, ServerOptions& options) {
        return Store(ParseCount(value, 1, kMaxConnections),
@@ -216,6 +241,13 @@ constexpr OptionRow kRows[] = {
     {"max-ended-jobs", "N", false, "That are remembered.",
      [](absl::string_view value, ServerOptions& options) {
        return Store(ParseCount(value, 1, kMaxJobs), options.max_ended_jobs);
+     }},
+    {"disk-timeout", "TIME", false,
+     "For the file system of a root to open a checkpoint\n"
+     "or to give the next bytes of a stream; calls that\n"
+     "wait longer for it are UNAVAILABLE.",
+     [](absl::string_view value, ServerOptions& options) {
+       return Store(ParseTime(value), options.disk_timeout);
      }},
     {"drain", "TIME", false,
      "For calls and jobs to end after SIGTERM; jobs that\n"
@@ -381,6 +413,14 @@ void CheckTogether(const ServerOptions& options,
              " can be reached by other machines and wants tls-cert and "
              "tls-key, or allow-insecure");
   }
+  if (options.max_streams_per_client > options.max_streams) {
+    complain("max-streams-per-client: ", options.max_streams_per_client,
+             " exceeds max-streams, ", options.max_streams);
+  }
+  if (options.client_memory_bytes > options.max_memory_bytes) {
+    complain("client-memory: ", FormatBytes(options.client_memory_bytes),
+             " exceeds max-memory, ", FormatBytes(options.max_memory_bytes));
+  }
   const uint64_t jobs_bytes =
       DivideMemory(options.max_memory_bytes, options.num_readers).jobs_bytes;
   if (options.job_memory_bytes > jobs_bytes) {
@@ -401,6 +441,9 @@ std::string DefaultOf(absl::string_view key) {
     return absl::StrCat(options.max_jobs_per_client);
   }
   if (key == "max-streams") return absl::StrCat(options.max_streams);
+  if (key == "max-requests-per-second") {
+    return absl::StrCat(options.max_requests_per_second);
+  }
   if (key == "max-connections") return absl::StrCat(options.max_connections);
   if (key == "max-connections-per-address") {
     return absl::StrCat(options.max_connections_per_address);
@@ -411,6 +454,7 @@ std::string DefaultOf(absl::string_view key) {
   if (key == "max-ended-jobs") return absl::StrCat(options.max_ended_jobs);
   if (key == "log-level") return "info";
   if (key == "log-format") return "text";
+  if (key == "disk-timeout") return FormatTime(options.disk_timeout);
   if (key == "drain") return FormatTime(options.drain);
   return "";
 }
@@ -430,6 +474,19 @@ uint64_t JobMemoryBytes(const ServerOptions& options) {
   return std::min(
       kDefaultJobBytes,
       DivideMemory(options.max_memory_bytes, options.num_readers).jobs_bytes);
+}
+
+int64_t StreamsPerClient(const ServerOptions& options) {
+  if (options.max_streams_per_client != 0) {
+    return options.max_streams_per_client;
+  }
+  return std::max<int64_t>(1, options.max_streams / 4 * 3);
+}
+
+uint64_t ClientMemoryBytes(const ServerOptions& options) {
+  if (options.client_memory_bytes != 0) return options.client_memory_bytes;
+  return std::max(options.max_memory_bytes / 2,
+                  std::min(options.max_memory_bytes, kMinClientBytes));
 }
 
 absl::StatusOr<ServerOptions> ParseServerOptions(
@@ -515,7 +572,8 @@ std::string ServerHelp() {
   text +=
       "\nSizes are such as 512MiB or 2GiB, times such as 30s, 10min, 2h or "
       "7d.\n"
-      "Exit codes: 0 stopped as asked, 1 could not serve, 2 wrong options.\n";
+      "Exit codes: 0 stopped as asked, 1 could not serve, 2 wrong options, 3\n"
+      "stopped as asked though a file system held threads of the server.\n";
   return text;
 }
 

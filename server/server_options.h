@@ -38,6 +38,13 @@ struct ServerOptions {
   int64_t max_queued_jobs = 1000;
   int64_t max_jobs_per_client = 200;  // queued and running
   int64_t max_streams = 1000;
+  // Of one client, by its name or, where there are no tokens, its address. So
+  // that one does not keep the others out; 0: what StreamsPerClient and
+  // ClientMemoryBytes say.
+  int64_t max_streams_per_client = 0;
+  uint64_t client_memory_bytes = 0;  // of its calls
+  // Calls of any kind that one client may make a second.
+  int64_t max_requests_per_second = 1000;
   // At a time; beyond it new ones are closed. Of an address: an IPv4 address or
   // a /64 of IPv6. Lowered where the process may not have so many descriptors.
   int64_t max_connections = 2000;
@@ -48,6 +55,8 @@ struct ServerOptions {
   // Ended jobs are forgotten after so long, or when there are more.
   absl::Duration keep_jobs = absl::Hours(24 * 7);
   int64_t max_ended_jobs = 10000;
+  // For a file system to answer; a call that waits longer for it ends.
+  absl::Duration disk_timeout = absl::Minutes(2);
   // For streams and jobs to come to a good place after SIGTERM.
   absl::Duration drain = absl::Seconds(30);
   // Of Prometheus' HTTP endpoint; empty: none.
@@ -62,6 +71,11 @@ struct ServerOptions {
 
 // What a job gets that does not ask for another.
 uint64_t JobMemoryBytes(const ServerOptions& options);
+
+// What one client may have at most: where it is not said, three quarters of the
+// streams, and half of max-memory or as much as one call takes.
+int64_t StreamsPerClient(const ServerOptions& options);
+uint64_t ClientMemoryBytes(const ServerOptions& options);
 
 // The arguments after the program's name; --config=FILE first, whatever its
 // place. Everything wrong is in the error, one line each, with key, value and

@@ -1,5 +1,5 @@
 // An alarm for each message would cost more than the message. So one looks from
-// time to time whether the write that goes on is old.
+// time to time whether the wait that goes on is old.
 #include "server/stall_timer.h"
 
 #include <algorithm>
@@ -16,15 +16,15 @@ void StallTimer::Start(std::function<void()> stalled) {
   Arm(now + timeout_);
 }
 
-void StallTimer::BeginWrite() {
+void StallTimer::BeginWait() {
   const absl::Time now = absl::Now();
   absl::MutexLock lock(&mutex_);
-  writes_since_ = now;
+  waits_since_ = now;
 }
 
-void StallTimer::EndWrite() {
+void StallTimer::EndWait() {
   absl::MutexLock lock(&mutex_);
-  writes_since_ = absl::InfiniteFuture();
+  waits_since_ = absl::InfiniteFuture();
 }
 
 void StallTimer::Stop() {
@@ -49,8 +49,8 @@ void StallTimer::Look() {
     const absl::Time now = absl::Now();
     absl::MutexLock lock(&mutex_);
     if (stalled_ == nullptr) return;
-    if (now - writes_since_ < timeout_) {
-      return Arm(std::min(writes_since_, now) + timeout_);
+    if (now - waits_since_ < timeout_) {
+      return Arm(std::min(waits_since_, now) + timeout_);
     }
     stalled = std::exchange(stalled_, nullptr);
   }

@@ -1,6 +1,6 @@
-// StallTimer: finds out that the client of a stream reads nothing any more: a
-// message was given to the transport, and for a long time nobody took it. What
-// the stream holds would be held for ever. Thread-safe.
+// StallTimer: finds out that what a stream waits for does not come: a client
+// that takes no message, or a disk that does not answer. What the stream holds
+// would be held for ever. Thread-safe.
 #ifndef SERVER_STALL_TIMER_H_
 #define SERVER_STALL_TIMER_H_
 
@@ -22,10 +22,10 @@ class StallTimer : public std::enable_shared_from_this<StallTimer> {
   }
 
   // Calls `stalled` once, on a thread of gRPC and without a lock held, when a
-  // write has taken the timeout.
+  // wait has taken the timeout.
   void Start(std::function<void()> stalled);
-  void BeginWrite();
-  void EndWrite();
+  void BeginWait();
+  void EndWait();
   // `stalled` is not called any more, unless it is being called.
   void Stop();
 
@@ -37,7 +37,7 @@ class StallTimer : public std::enable_shared_from_this<StallTimer> {
   const absl::Duration timeout_;
   absl::Mutex mutex_;
   std::function<void()> stalled_ ABSL_GUARDED_BY(mutex_);  // null: it is over
-  absl::Time writes_since_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
+  absl::Time waits_since_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   std::unique_ptr<grpc::Alarm> alarm_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -18,6 +18,7 @@
 #include "dcp/base/bytes.h"
 #include "dcp/base/check.h"
 #include "dcp/base/status.h"
+#include "dcp/checkpoint/glob_set.h"
 #include "dcp/checkpoint/selection.h"
 #include "dcp/tensor/element.h"
 #include "dcp/tensor/placement.h"
@@ -63,11 +64,13 @@ class Problems {
 
 class Resolver {
  public:
-  explicit Resolver(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
+  Resolver(const Checkpoint& checkpoint, std::stop_token stop)
+      : checkpoint_(checkpoint), stop_(std::move(stop)) {}
 
   absl::Status AddParts(const v1::ReadTensorsRequest::Parts& parts) {
     DCP_RETURN_IF_ERROR(CheckNumber(static_cast<size_t>(parts.parts_size())));
     for (int i = 0; i < parts.parts_size(); ++i) {
+      DCP_RETURN_IF_ERROR(CheckStop());
       AddPart(parts.parts(i), absl::StrCat("parts.parts[", i, "]"));
     }
     return absl::OkStatus();
@@ -86,18 +89,21 @@ class Resolver {
         const SelectionOptions selection,
         SelectionFromProto(wanted.selection(), "rank_parts.selection"));
     absl::StatusOr<std::vector<SelectedEntry>> selected =
-        Select(checkpoint_.entries(), selection);
+        Select(checkpoint_.entries(), selection, stop_);
     if (!selected.ok()) {
       return BlameField(Annotate(selected.status(), "rank_parts.selection"),
                         "rank_parts.selection");
     }
+    std::vector<std::string> globs;
+    for (const PlacementRule& rule : rules) globs.push_back(rule.glob);
+    const GlobSet rule_globs(globs);
     for (SelectedEntry& choice : *selected) {
+      DCP_RETURN_IF_ERROR(CheckStop());
       const TensorEntry* tensor = checkpoint_.entries()[choice.entry].tensor();
       if (tensor == nullptr) continue;
       Placements placements = DefaultPlacements(mesh, tensor->shape);
-      for (const PlacementRule& rule : rules) {
-        if (MatchesGlob(rule.glob, choice.fqn)) placements = rule.placements;
-      }
+      const std::optional<size_t> rule = rule_globs.LastMatch(choice.fqn);
+      if (rule.has_value()) placements = rules[*rule].placements;
       absl::StatusOr<std::vector<Box>> boxes =
           LocalBoxes(tensor->shape, mesh, placements, coordinate);
       if (!boxes.ok()) {
@@ -135,6 +141,11 @@ class Resolver {
   }
 
  private:
+  absl::Status CheckStop() const {
+    if (!stop_.stop_requested()) return absl::OkStatus();
+    return absl::CancelledError("nobody waits for the parts any more");
+  }
+
   static absl::Status CheckNumber(size_t number) {
     if (number <= kMaxParts) return absl::OkStatus();
     return RequestTooLarge(
@@ -213,6 +224,7 @@ class Resolver {
   }
 
   const Checkpoint& checkpoint_;
+  const std::stop_token stop_;
   TensorParts parts_;
   Problems missing_;
   Problems unfit_;
@@ -231,9 +243,10 @@ size_t TensorParts::PartAt(uint64_t offset) const {
   return static_cast<size_t>(next - parts.begin()) - 1;
 }
 
-absl::StatusOr<TensorParts> ResolveParts(
-    const Checkpoint& checkpoint, const v1::ReadTensorsRequest& request) {
-  Resolver resolver(checkpoint);
+absl::StatusOr<TensorParts> ResolveParts(const Checkpoint& checkpoint,
+                                         const v1::ReadTensorsRequest& request,
+                                         std::stop_token stop) {
+  Resolver resolver(checkpoint, std::move(stop));
   switch (request.wanted_case()) {
     case v1::ReadTensorsRequest::kParts:
       DCP_RETURN_IF_ERROR(resolver.AddParts(request.parts()));

@@ -5,6 +5,7 @@
 #define SERVER_TENSOR_PARTS_H_
 
 #include <cstdint>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -41,10 +42,10 @@ struct TensorParts {
 
 // NotFound and InvalidArgument list all that is missing, no tensor, of another
 // shape or type, or outside; ResourceExhausted for more parts than a stream
-// takes.
+// takes. Cancelled soon after a stop.
 absl::StatusOr<TensorParts> ResolveParts(
     const Checkpoint& checkpoint,
-    const tessera::v1::ReadTensorsRequest& request);
+    const tessera::v1::ReadTensorsRequest& request, std::stop_token stop = {});
 
 // Bytes [begin, begin + num_bytes) of a part: the elements of `box`.
 struct PartWindow {

@@ -28,6 +28,7 @@
 #include "proto/rpc_status.h"
 #include "proto/utf8.h"
 #include "server/chunk_frame.h"
+#include "server/disk_timeout.h"
 #include "server/log_text.h"
 #include "server/messages.h"
 
@@ -59,15 +60,19 @@ constexpr uint64_t kMinChunkBytes = 1024;
 // Of a header: a message more costs little.
 constexpr size_t kHeaderBytes = size_t{1} << 20;
 
+bool IsHalfUsed(const MemoryBudget& budget) {
+  return budget.used_bytes() > budget.limit_bytes() / 2;
+}
+
 }  // namespace
 
 TensorStream* TensorStream::Start(StreamContext& context,
                                   grpc::CallbackServerContext& call,
-                                  const Client& client,
+                                  const Admission::Caller& caller,
                                   grpc::ByteBuffer request,
                                   absl::AnyInvocable<void()> ended) {
   std::shared_ptr<TensorStream> stream(new TensorStream(
-      context, call, client, std::move(request), std::move(ended)));
+      context, call, caller, std::move(request), std::move(ended)));
   stream->self_ = stream;
   stream->Happen([](Events&) {});
   return stream.get();
@@ -75,14 +80,26 @@ TensorStream* TensorStream::Start(StreamContext& context,
 
 TensorStream::TensorStream(StreamContext& context,
                            grpc::CallbackServerContext& call,
-                           const Client& client, grpc::ByteBuffer request,
+                           const Admission::Caller& caller,
+                           grpc::ByteBuffer request,
                            absl::AnyInvocable<void()> ended)
     : context_(context),
       call_(call),
-      client_(client),
+      client_(*caller.client),
+      account_(caller.account),
       ended_(std::move(ended)),
       stall_timer_(StallTimer::Create(context.stall_timeout)),
+      disk_timer_(StallTimer::Create(context.disk_timeout)),
       request_bytes_(std::move(request)) {}
+
+void TensorStream::StartDiskTimer() {
+  disk_timer_->Start([weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (self != nullptr) {
+      self->Happen([](Events& events) { events.disk_stalled = true; });
+    }
+  });
+}
 
 void TensorStream::AskForRequest() {
   stall_timer_->Start([weak = weak_from_this()] {
@@ -91,10 +108,11 @@ void TensorStream::AskForRequest() {
       self->Happen([](Events& events) { events.stalled = true; });
     }
   });
-  wish_ = MemoryWish::Ask(
-      context_.budget, request_bytes_.Length() * kRequestExpansion,
+  StartDiskTimer();
+  wish_ = CallMemoryWish::Ask(
+      account_, context_.budget, request_bytes_.Length() * kRequestExpansion,
       kMaxMemoryWait,
-      [self = shared_from_this()](absl::StatusOr<Reservation> memory) {
+      [self = shared_from_this()](absl::StatusOr<CallMemory> memory) {
         self->Happen(
             [&](Events& events) { events.admitted = std::move(memory); });
       });
@@ -135,7 +153,7 @@ void TensorStream::Open() {
 
 void TensorStream::Locate(std::shared_ptr<SharedCheckpoint> checkpoint) {
   absl::StatusOr<TensorParts> parts =
-      ResolveParts(checkpoint->checkpoint(), request_);
+      ResolveParts(checkpoint->checkpoint(), request_, stop_.get_token());
   if (!parts.ok()) {
     const absl::Status status =
         WithPlace(parts.status(), {.path = checkpoint->checkpoint().path()});
@@ -177,7 +195,7 @@ absl::Status TensorStream::CheckUnchanged(const SharedCheckpoint& checkpoint) {
 }
 
 void TensorStream::OnWriteDone(bool ok) {
-  stall_timer_->EndWrite();
+  stall_timer_->EndWait();
   Happen([&](Events& events) {
     events.written = true;
     events.write_failed = !ok;
@@ -263,6 +281,13 @@ absl::Status TensorStream::Take(Events& events) {
         absl::StrCat("the client took no message for ",
                      absl::FormatDuration(context_.stall_timeout)));
   }
+  if (events.disk_stalled && !ending_) {
+    if (waiting_for_disk_) {
+      return DiskTimeoutError(client_, request_.source().path(),
+                              context_.disk_timeout);
+    }
+    StartDiskTimer();  // it came at the last moment
+  }
   // The first step: the request is not read yet, and nobody was asked.
   if (chunk_bytes_ == 0 && wish_ == nullptr && !ending_) AskForRequest();
   if (events.admitted.has_value() && !ending_) {
@@ -270,17 +295,19 @@ absl::Status TensorStream::Take(Events& events) {
     DCP_RETURN_IF_ERROR(events.admitted->status());
     request_memory_ = *std::move(*events.admitted);
     DCP_RETURN_IF_ERROR(ReadRequest());
+    SetWaitingForDisk(true);
     Open();
   }
   if (events.opened.has_value() && !ending_) {
+    SetWaitingForDisk(false);
     DCP_RETURN_IF_ERROR(events.opened->status());
     DCP_RETURN_IF_ERROR(TakeOpened(*std::move(*events.opened)));
   }
   if (events.memory.has_value() && !ending_) {
     wish_ = nullptr;
     DCP_RETURN_IF_ERROR(events.memory->status());
-    memory_ = std::make_shared<Reservation>(*std::move(*events.memory));
-    request_memory_ = Reservation();
+    memory_ = std::make_shared<CallMemory>(*std::move(*events.memory));
+    request_memory_ = CallMemory();
     user_ = std::make_unique<WindowUser>(context_.readers,
                                          [weak = weak_from_this()] {
                                            if (const auto self = weak.lock())
@@ -315,7 +342,7 @@ absl::Status TensorStream::TakeOpened(Opened opened) {
 
 void TensorStream::AskForMemory() {
   const bool is_short =
-      context_.budget.used_bytes() > context_.budget.limit_bytes() / 2;
+      IsHalfUsed(context_.budget) || IsHalfUsed(account_->memory());
   window_bytes_ =
       std::min(opened_->parts.num_bytes,
                (is_short ? kFewWindowsAhead : kWindowsAhead) * kWindowBytes);
@@ -326,9 +353,9 @@ void TensorStream::AskForMemory() {
           context_.budget.limit_bytes() - context_.budget.used_bytes()) {
     context_.readers.DropIdle();
   }
-  wish_ = MemoryWish::Ask(
-      context_.budget, num_bytes, kMaxMemoryWait,
-      [self = shared_from_this()](absl::StatusOr<Reservation> memory) {
+  wish_ = CallMemoryWish::Ask(
+      account_, context_.budget, num_bytes, kMaxMemoryWait,
+      [self = shared_from_this()](absl::StatusOr<CallMemory> memory) {
         self->Happen(
             [&](Events& events) { events.memory = std::move(memory); });
       });
@@ -376,10 +403,21 @@ absl::Status TensorStream::WriteNext() {
     End(absl::OkStatus());
     return absl::OkStatus();
   }
-  if (!held_.front().window->ready()) return absl::OkStatus();
+  const bool ready = held_.front().window->ready();
+  SetWaitingForDisk(!ready);
+  if (!ready) return absl::OkStatus();
   DCP_RETURN_IF_ERROR(held_.front().window->status());
   WriteChunk();
   return absl::OkStatus();
+}
+
+void TensorStream::SetWaitingForDisk(bool waiting) {
+  if (std::exchange(waiting_for_disk_, waiting) == waiting) return;
+  if (waiting) {
+    disk_timer_->BeginWait();
+  } else {
+    disk_timer_->EndWait();
+  }
 }
 
 void TensorStream::WriteHeader() {
@@ -420,7 +458,7 @@ void TensorStream::WriteChunk() {
   // Owners of window and memory: gRPC, until it has sent the message.
   struct Owner {
     std::shared_ptr<const Window> window;
-    std::shared_ptr<const Reservation> memory;
+    std::shared_ptr<const CallMemory> memory;
   };
   buffer_ =
       ChunkFrameBuffer({.part = first.part,
@@ -435,7 +473,7 @@ void TensorStream::WriteChunk() {
 
 void TensorStream::Write() {
   writing_ = true;
-  stall_timer_->BeginWrite();
+  stall_timer_->BeginWait();
   StartWrite(&buffer_);
 }
 
@@ -443,13 +481,15 @@ void TensorStream::Write() {
 void TensorStream::End(const absl::Status& status) {
   ending_ = true;
   status_ = status;
+  stop_.request_stop();
   stall_timer_->Stop();
+  disk_timer_->Stop();
   if (wish_ != nullptr) wish_->Cancel();
   wish_ = nullptr;
   held_.clear();
   user_ = nullptr;
   memory_ = nullptr;
-  request_memory_ = Reservation();
+  request_memory_ = CallMemory();
   opened_.reset();
 }
 

@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -23,9 +24,10 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "server/access.h"
+#include "server/admission.h"
+#include "server/call_memory.h"
 #include "server/checkpoint_cache.h"
 #include "server/memory_budget.h"
-#include "server/memory_wish.h"
 #include "server/metrics.h"
 #include "server/stall_timer.h"
 #include "server/tensor_parts.h"
@@ -42,16 +44,19 @@ struct StreamContext {
   Metrics& metrics;
   // A client that takes no message for so long is gone.
   absl::Duration stall_timeout;
+  // A file system that does not answer for so long hangs.
+  absl::Duration disk_timeout;
 };
 
 class TensorStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
                            public std::enable_shared_from_this<TensorStream> {
  public:
   // Begins at once; owns itself until gRPC is done with it, and then calls
-  // `ended`. `request` is a ReadTensorsRequest. `client` outlives it.
+  // `ended`. `request` is a ReadTensorsRequest. The client outlives it.
   static TensorStream* Start(StreamContext& context,
                              grpc::CallbackServerContext& call,
-                             const Client& client, grpc::ByteBuffer request,
+                             const Admission::Caller& caller,
+                             grpc::ByteBuffer request,
                              absl::AnyInvocable<void()> ended);
 
   void OnWriteDone(bool ok) override;
@@ -70,16 +75,18 @@ class TensorStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
     bool written = false;
     bool write_failed = false;
     bool stalled = false;
+    bool disk_stalled = false;
     // For the request.
-    std::optional<absl::StatusOr<Reservation>> admitted;
+    std::optional<absl::StatusOr<CallMemory>> admitted;
     std::optional<absl::StatusOr<Opened>> opened;
-    std::optional<absl::StatusOr<Reservation>> memory;
+    std::optional<absl::StatusOr<CallMemory>> memory;
   };
 
   TensorStream(StreamContext& context, grpc::CallbackServerContext& call,
-               const Client& client, grpc::ByteBuffer request,
+               const Admission::Caller& caller, grpc::ByteBuffer request,
                absl::AnyInvocable<void()> ended);
 
+  void StartDiskTimer();
   void AskForRequest();
   absl::Status ReadRequest();
   void Open();
@@ -94,6 +101,7 @@ class TensorStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   void AskForMemory();
   void WantWindows();
   absl::Status WriteNext();
+  void SetWaitingForDisk(bool waiting);
   void WriteHeader();
   void WriteChunk();
   void Write();
@@ -103,6 +111,7 @@ class TensorStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   StreamContext& context_;
   grpc::CallbackServerContext& call_;
   const Client& client_;
+  const std::shared_ptr<ClientAccount> account_;
   absl::AnyInvocable<void()> ended_;
   // Owners: gRPC, by this, until OnDone; events on their way.
   std::shared_ptr<TensorStream> self_;
@@ -112,16 +121,19 @@ class TensorStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   bool moving_ ABSL_GUARDED_BY(mutex_) = false;
   bool again_ ABSL_GUARDED_BY(mutex_) = false;
 
+  // Of the loops over what is wanted, which nobody reads any more.
+  std::stop_source stop_;
   const std::shared_ptr<StallTimer> stall_timer_;
+  const std::shared_ptr<StallTimer> disk_timer_;
 
   // The rest belongs to the thread that moves it on.
   grpc::ByteBuffer request_bytes_;
-  Reservation request_memory_;
+  CallMemory request_memory_;
   tessera::v1::ReadTensorsRequest request_;
   std::optional<Opened> opened_;
-  std::shared_ptr<MemoryWish> wish_;
+  std::shared_ptr<CallMemoryWish> wish_;
   // Owners: this, and messages on their way.
-  std::shared_ptr<const Reservation> memory_;
+  std::shared_ptr<const CallMemory> memory_;
   uint64_t window_bytes_ = 0;  // of memory_
   uint64_t chunk_bytes_ = 0;
   std::unique_ptr<WindowUser> user_;
@@ -138,6 +150,7 @@ class TensorStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   uint64_t write_offset_ = 0;  // in the stream: the next chunk begins
   grpc::ByteBuffer buffer_;    // of the message that is being written
   bool writing_ = false;
+  bool waiting_for_disk_ = false;
   uint64_t writing_bytes_ = 0;
   uint64_t sent_bytes_ = 0;
   absl::Status status_;  // why it ends

@@ -284,7 +284,7 @@ bool WindowReaders::NextBatch(Windows& batch) {
   while (true) {
     Windows taken;  // freed without the lock
     absl::MutexLock lock(&mutex_);
-    while (turns_.empty() && !ending_ && taken.empty()) {
+    while (NextTurn() == turns_.end() && !ending_ && taken.empty()) {
       if (idle_.empty()) {
         changed_.Wait(&mutex_);
         continue;
@@ -298,17 +298,30 @@ bool WindowReaders::NextBatch(Windows& batch) {
         changed_.WaitWithTimeout(&mutex_, end - now);
       }
     }
-    if (turns_.empty() && ending_) return false;
-    if (turns_.empty()) continue;
-    TakeBatch(batch);
+    const auto turn = NextTurn();
+    if (turn == turns_.end() && ending_) return false;
+    if (turn == turns_.end()) continue;
+    TakeBatch(turn, batch);
     return true;
   }
 }
 
-// From the user whose turn it is.
-void WindowReaders::TakeBatch(Windows& batch) {
-  WindowUser& user = *turns_.front();
-  turns_.pop_front();
+std::deque<WindowUser*>::iterator WindowReaders::NextTurn() {
+  return std::find_if(
+      turns_.begin(), turns_.end(),
+      [this](const WindowUser* user) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        const TaskQueue& root = user->queue_.front()->key.checkpoint->tasks();
+        const auto found = num_reading_.find(&root);
+        return found == num_reading_.end() ||
+               found->second < options_.num_readers_per_root;
+      });
+}
+
+// All of it is of one root: a user reads one checkpoint.
+void WindowReaders::TakeBatch(std::deque<WindowUser*>::iterator turn,
+                              Windows& batch) {
+  WindowUser& user = **turn;
+  turns_.erase(turn);
   auto made = std::make_shared<Window::Batch>();
   uint64_t num_bytes = 0;
   while (!user.queue_.empty() && batch.size() < kBatchWindows &&
@@ -320,6 +333,7 @@ void WindowReaders::TakeBatch(Windows& batch) {
     batch.back()->batch = made;
   }
   made->num_wanted = batch.size();
+  ++num_reading_[&batch[0]->key.checkpoint->tasks()];
   if (!user.queue_.empty()) turns_.push_back(&user);
 }
 
@@ -378,6 +392,9 @@ void WindowReaders::Publish(Windows& batch) {
   Windows unused;
   {
     absl::MutexLock lock(&mutex_);
+    const auto reading = num_reading_.find(&batch[0]->key.checkpoint->tasks());
+    if (--reading->second == 0) num_reading_.erase(reading);
+    if (!turns_.empty()) changed_.Signal();  // its root has a reader again
     for (WindowPtr& window : batch) {
       window->batch = nullptr;
       window->ready_.store(true, std::memory_order_release);

@@ -122,6 +122,8 @@ class WindowUser {
 
 struct WindowReadersOptions {
   int64_t num_readers = 4;
+  // That read below one root at a time.
+  int64_t num_readers_per_root = 4;
   uint64_t blocks_per_reader = 8;
   // Of windows that nobody wants any more but may want soon.
   uint64_t idle_bytes = 0;
@@ -165,7 +167,11 @@ class WindowReaders {
 
   void RunReader();
   bool NextBatch(Windows& batch);
-  void TakeBatch(Windows& batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The user whose turn it is: the first whose root has a reader left.
+  std::deque<WindowUser*>::iterator NextTurn()
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TakeBatch(std::deque<WindowUser*>::iterator turn, Windows& batch)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Read(Lane& lane, Windows& batch);
   absl::Status Load(Lane& lane, absl::Span<const WindowPtr> windows,
                     std::stop_token stop);
@@ -184,6 +190,9 @@ class WindowReaders {
   absl::flat_hash_map<WindowKey, WindowPtr> windows_ ABSL_GUARDED_BY(mutex_);
   // Users with something to read, in turn.
   std::deque<WindowUser*> turns_ ABSL_GUARDED_BY(mutex_);
+  // How many read below each root, by the root's threads.
+  absl::flat_hash_map<const TaskQueue*, int64_t> num_reading_
+      ABSL_GUARDED_BY(mutex_);
   // Idle windows, the one that was used last at the end.
   std::list<WindowPtr> idle_ ABSL_GUARDED_BY(mutex_);
   uint64_t num_idle_bytes_ ABSL_GUARDED_BY(mutex_) = 0;

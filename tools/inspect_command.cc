@@ -7,7 +7,7 @@
 #include "dcp/base/error_side.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/checkpoint.h"
-#include "dcp/checkpoint/selection.h"
+#include "dcp/checkpoint/glob_set.h"
 #include "tools/commands.h"
 #include "tools/daemon.h"
 #include "tools/inspection.h"

@@ -9,7 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "dcp/base/bytes.h"
-#include "dcp/checkpoint/selection.h"
+#include "dcp/checkpoint/glob_set.h"
 #include "dcp/format/value.h"
 #include "dcp/tensor/box.h"
 #include "tools/layout_name.h"

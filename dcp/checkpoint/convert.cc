@@ -17,6 +17,7 @@
 #include "dcp/checkpoint/companion_files.h"
 #include "dcp/checkpoint/convert_log.h"
 #include "dcp/checkpoint/dcp_output.h"
+#include "dcp/checkpoint/glob_set.h"
 #include "dcp/checkpoint/image_transfer.h"
 #include "dcp/checkpoint/output.h"
 #include "dcp/checkpoint/safetensors_output.h"

@@ -1,6 +1,5 @@
 #include "dcp/checkpoint/selection.h"
 
-#include <fnmatch.h>
 #include <re2/re2.h>
 
 #include <algorithm>
@@ -13,11 +12,15 @@
 #include "absl/strings/str_cat.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
+#include "dcp/checkpoint/glob_set.h"
 #include "dcp/format/state_path.h"
 #include "dcp/tensor/element.h"
 
 namespace dcp {
 namespace {
+
+// A loop over names asks after so many whether it is stopped.
+constexpr size_t kNamesPerLook = 64;
 
 class Rename {
  public:
@@ -77,7 +80,6 @@ class Rename {
 struct Cast {
   std::string glob;
   DType dtype;
-  bool used = false;
 };
 
 absl::StatusOr<Cast> ParseCast(absl::string_view text) {
@@ -95,108 +97,90 @@ absl::StatusOr<Cast> ParseCast(absl::string_view text) {
   return cast;
 }
 
-// Bytes of the element that `glob` begins with: a star, or what stands for one
-// character. 0 at the end.
-size_t ElementBytes(absl::string_view glob) {
-  if (glob.empty()) return 0;
-  if (glob[0] == '\\') return std::min<size_t>(2, glob.size());
-  if (glob[0] != '[') return 1;
-  size_t i = 1;
-  if (i < glob.size() && (glob[i] == '!' || glob[i] == '^')) ++i;
-  const size_t first = i;
-  while (i < glob.size() && (glob[i] != ']' || i == first)) {
-    if (glob[i] == '\\') {
-      ++i;
-    } else if (glob[i] == '[' && i + 1 < glob.size() && glob[i + 1] == ':') {
-      const size_t end = glob.find(":]", i + 2);
-      if (end != absl::string_view::npos) i = end + 1;
+absl::Status CheckStop(const std::stop_token& stop) {
+  if (!stop.stop_requested()) return absl::OkStatus();
+  return absl::CancelledError("stopped while names were selected");
+}
+
+// Patterns of one option, "include" for one.
+class Patterns {
+ public:
+  Patterns(absl::string_view what, const std::vector<std::string>& globs)
+      : what_(what), globs_(globs), set_(globs) {}
+
+  bool empty() const { return globs_.empty(); }
+  bool Match(absl::string_view name) const { return set_.MatchesAny(name); }
+
+  // Whether each of them matches something.
+  absl::Status CheckUsed(absl::Span<const CheckpointEntry> entries,
+                         const std::stop_token& stop) const {
+    if (globs_.empty()) return absl::OkStatus();
+    std::vector<bool> matched(globs_.size());
+    for (size_t i = 0; i < entries.size(); ++i) {
+      if (i % kNamesPerLook == 0) DCP_RETURN_IF_ERROR(CheckStop(stop));
+      set_.Match(entries[i].fqn, matched);
     }
-    ++i;
+    const auto unused = std::find(matched.begin(), matched.end(), false);
+    if (unused == matched.end()) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat(what_, " pattern '",
+                     globs_[static_cast<size_t>(unused - matched.begin())],
+                     "' matches no name"));
   }
-  return i < glob.size() ? i + 1 : 1;  // without its end it is a character
-}
 
-// `element` is no star.
-bool MatchesElement(absl::string_view element, char c) {
-  if (element == "?") return true;
-  if (element[0] == '\\') return element.size() == 2 && element[1] == c;
-  if (element.size() == 1) return element[0] == c;
-  const char text[2] = {c, '\0'};
-  return fnmatch(std::string(element).c_str(), text, 0) == 0;
-}
+ private:
+  const absl::string_view what_;
+  const std::vector<std::string>& globs_;
+  const GlobSet set_;
+};
 
-bool MatchesAny(const std::vector<std::string>& globs, absl::string_view name) {
-  for (const std::string& glob : globs) {
-    if (MatchesGlob(glob, name)) return true;
-  }
-  return false;
-}
-
-// `what` is what the patterns are for: "include".
-absl::Status CheckMatch(absl::Span<const CheckpointEntry> entries,
-                        absl::string_view what,
-                        const std::vector<std::string>& globs) {
-  for (const std::string& glob : globs) {
-    bool matched = false;
-    for (const CheckpointEntry& entry : entries) {
-      matched = matched || MatchesGlob(glob, entry.fqn);
+class Casts {
+ public:
+  static absl::StatusOr<Casts> Parse(const std::vector<std::string>& texts) {
+    std::vector<Cast> casts;
+    std::vector<std::string> globs;
+    for (const std::string& text : texts) {
+      DCP_ASSIGN_OR_RETURN(casts.emplace_back(), ParseCast(text));
+      globs.push_back(casts.back().glob);
     }
-    if (!matched) {
+    return Casts(std::move(casts), GlobSet(globs));
+  }
+
+  // The type a tensor gets, by the last cast that matches.
+  absl::StatusOr<DType> TypeOf(const CheckpointEntry& entry) {
+    const DType from = entry.tensor()->dtype;
+    if (casts_.empty() || !IsFloatingPoint(from)) return from;
+    set_.Match(entry.fqn, used_);
+    const std::optional<size_t> last = set_.LastMatch(entry.fqn);
+    const DType to = last.has_value() ? casts_[*last].dtype : from;
+    if (!CanConvert(from, to)) {
+      return absl::InvalidArgumentError(absl::StrCat("cannot cast ", entry.fqn,
+                                                     " from ", TorchName(from),
+                                                     " to ", TorchName(to)));
+    }
+    return to;
+  }
+
+  absl::Status CheckUsed() const {
+    for (size_t i = 0; i < casts_.size(); ++i) {
+      if (used_[i] || casts_[i].glob == "*") continue;
       return absl::InvalidArgumentError(
-          absl::StrCat(what, " pattern '", glob, "' matches no name"));
+          absl::StrCat("cast pattern '", casts_[i].glob,
+                       "' matches no floating-point tensor"));
     }
+    return absl::OkStatus();
   }
-  return absl::OkStatus();
-}
 
-// The type a tensor gets, by the last cast that matches.
-absl::StatusOr<DType> CastOf(const CheckpointEntry& entry,
-                             std::vector<Cast>& casts) {
-  const DType from = entry.tensor()->dtype;
-  DType to = from;
-  if (!IsFloatingPoint(from)) return to;
-  for (Cast& cast : casts) {
-    if (!MatchesGlob(cast.glob, entry.fqn)) continue;
-    cast.used = true;
-    to = cast.dtype;
-  }
-  if (!CanConvert(from, to)) {
-    return absl::InvalidArgumentError(absl::StrCat("cannot cast ", entry.fqn,
-                                                   " from ", TorchName(from),
-                                                   " to ", TorchName(to)));
-  }
-  return to;
-}
+ private:
+  Casts(std::vector<Cast> casts, GlobSet set)
+      : casts_(std::move(casts)), set_(std::move(set)), used_(casts_.size()) {}
+
+  std::vector<Cast> casts_;
+  GlobSet set_;
+  std::vector<bool> used_;
+};
 
 }  // namespace
-
-// As fnmatch(3) does, but without its exponential time for many stars: a star
-// takes what it takes once the next one was reached, so only the last one is
-// tried anew.
-bool MatchesGlob(absl::string_view glob, absl::string_view name) {
-  size_t g = 0;
-  size_t n = 0;
-  size_t star = absl::string_view::npos;  // the last one, and
-  size_t after_star = 0;                  // where what it took ends
-  while (n < name.size()) {
-    const size_t element = ElementBytes(glob.substr(g));
-    if (element > 0 && glob[g] == '*') {
-      star = g++;
-      after_star = n;
-    } else if (element > 0 &&
-               MatchesElement(glob.substr(g, element), name[n])) {
-      g += element;
-      ++n;
-    } else if (star != absl::string_view::npos) {
-      g = star + 1;
-      n = ++after_star;
-    } else {
-      return false;
-    }
-  }
-  while (g < glob.size() && glob[g] == '*') ++g;
-  return g == glob.size();
-}
 
 absl::StatusOr<DType> ParseDType(absl::string_view name) {
   static constexpr std::pair<absl::string_view, absl::string_view> kShort[] = {
@@ -219,29 +203,27 @@ absl::StatusOr<DType> ParseDType(absl::string_view name) {
 }
 
 absl::StatusOr<std::vector<SelectedEntry>> Select(
-    absl::Span<const CheckpointEntry> entries,
-    const SelectionOptions& options) {
+    absl::Span<const CheckpointEntry> entries, const SelectionOptions& options,
+    std::stop_token stop) {
   std::vector<Rename> renames;
   for (const std::string& text : options.renames) {
     DCP_ASSIGN_OR_RETURN(renames.emplace_back(), Rename::Parse(text));
   }
-  std::vector<Cast> casts;
-  for (const std::string& text : options.casts) {
-    DCP_ASSIGN_OR_RETURN(casts.emplace_back(), ParseCast(text));
-  }
+  DCP_ASSIGN_OR_RETURN(Casts casts, Casts::Parse(options.casts));
+  const Patterns include("include", options.include);
+  const Patterns exclude("exclude", options.exclude);
   if (!options.allow_unmatched) {
-    DCP_RETURN_IF_ERROR(CheckMatch(entries, "include", options.include));
-    DCP_RETURN_IF_ERROR(CheckMatch(entries, "exclude", options.exclude));
+    DCP_RETURN_IF_ERROR(include.CheckUsed(entries, stop));
+    DCP_RETURN_IF_ERROR(exclude.CheckUsed(entries, stop));
   }
 
   std::vector<SelectedEntry> selected;
   absl::flat_hash_map<std::string, absl::string_view> origins;
   for (uint32_t i = 0; i < entries.size(); ++i) {
+    if (i % kNamesPerLook == 0) DCP_RETURN_IF_ERROR(CheckStop(stop));
     const CheckpointEntry& entry = entries[i];
-    if (!options.include.empty() && !MatchesAny(options.include, entry.fqn)) {
-      continue;
-    }
-    if (MatchesAny(options.exclude, entry.fqn)) continue;
+    if (!include.empty() && !include.Match(entry.fqn)) continue;
+    if (exclude.Match(entry.fqn)) continue;
     SelectedEntry& choice = selected.emplace_back();
     choice.entry = i;
     choice.fqn = entry.fqn;
@@ -255,7 +237,7 @@ absl::StatusOr<std::vector<SelectedEntry>> Select(
     choice.path = choice.fqn == entry.fqn ? entry.path
                                           : RenamePath(entry.path, choice.fqn);
     if (entry.tensor() != nullptr) {
-      DCP_ASSIGN_OR_RETURN(choice.dtype, CastOf(entry, casts));
+      DCP_ASSIGN_OR_RETURN(choice.dtype, casts.TypeOf(entry));
     }
     if (renames.empty()) continue;  // names are unique already
     const auto [it, is_new] = origins.emplace(choice.fqn, entry.fqn);
@@ -271,12 +253,7 @@ absl::StatusOr<std::vector<SelectedEntry>> Select(
           absl::StrCat("rename '", rename.text(), "' matches no name"));
     }
   }
-  for (const Cast& cast : casts) {
-    if (!cast.used && cast.glob != "*" && !options.allow_unmatched) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "cast pattern '", cast.glob, "' matches no floating-point tensor"));
-    }
-  }
+  if (!options.allow_unmatched) DCP_RETURN_IF_ERROR(casts.CheckUsed());
   return selected;
 }
 

@@ -4,6 +4,7 @@
 #define DCP_CHECKPOINT_SELECTION_H_
 
 #include <cstdint>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,7 @@
 
 namespace dcp {
 
-// Globs are those of fnmatch(3): * ? [..]; * also matches dots.
+// Globs are those of glob_set.h.
 struct SelectionOptions {
   std::vector<std::string> include;  // empty: everything
   std::vector<std::string> exclude;
@@ -37,15 +38,15 @@ struct SelectedEntry {
   DType dtype = DType::kFloat32;  // of a tensor, after the cast
 };
 
-bool MatchesGlob(absl::string_view glob, absl::string_view name);
-
 // "bf16", "bfloat16", "fp16", "float32", "float8_e4m3fn", ...
 absl::StatusOr<DType> ParseDType(absl::string_view name);
 
 // InvalidArgument for options that cannot be understood, a pattern, rename or
-// cast that matches nothing, and names that collide after renaming.
+// cast that matches nothing, and names that collide after renaming. Cancelled
+// soon after a stop.
 absl::StatusOr<std::vector<SelectedEntry>> Select(
-    absl::Span<const CheckpointEntry> entries, const SelectionOptions& options);
+    absl::Span<const CheckpointEntry> entries, const SelectionOptions& options,
+    std::stop_token stop = {});
 
 }  // namespace dcp
 

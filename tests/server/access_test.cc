@@ -263,10 +263,10 @@ TEST_F(AccessTest, MistakesInTheFileAreNamedWithTheirLine) {
   };
   const std::string alice = absl::StrCat("alice ", kAlice);
   const Case cases[] = {
-      {"no hash", "alice\n", ":1: wants NAME SHA256"},
+      {"no hash", "alice\n", ":1: requires NAME SHA256"},
       {"a token", "\nalice hunter2\n", ":2: the hash of alice is not 64"},
       {"no hexadecimal", "alice " + std::string(64, 'x'), "is not 64"},
-      {"other word", alice + " admin", ":1: 'admin' is neither"},
+      {"other word", alice + " root", ":1: 'root' is not admin"},
       {"not below", alice + " read=" + Path("secret"), "does not lie below"},
       {"read-only", alice + " write=" + Path("data-2"), "read-only"},
       {"no directory", alice + " read=" + Path("data/none"), "No such file"},

@@ -1,14 +1,17 @@
-// dcp-server, the process, under attacks of clients that have no token and
-// speak HTTP/2 as no library does, all at once: calls of methods that do not
+// dcp-server, the process, under attacks, all at once. Some clients have no
+// token and speak HTTP/2 as no library does: calls of methods that do not
 // exist, headers that never end, calls that are reset as soon as they have
 // begun, floods of control frames, connections that say nothing, and more
-// connections than it has descriptors for. It goes on serving, and what it took
-// for them is returned. --seconds says for how long, --descriptors how many
-// files it may open, --min-throughput what a client in good order keeps of its
-// throughput afterwards.
+// connections than it has descriptors for. One client has a token, and begins
+// streams that it does not read and cancels Inspects of a thousand patterns.
+// The server goes on serving another client, and what it took for them is
+// returned. --seconds says for how long, --descriptors how many files it may
+// open, --min-throughput what a client in good order keeps of its throughput
+// afterwards.
 
 #include <signal.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <iostream>
@@ -50,10 +53,49 @@ constexpr uint64_t kBesideMemory = uint64_t{256} << 20;
 constexpr uint64_t kMachineMemory = uint64_t{1} << 30;
 constexpr uint64_t kTensorBytes = uint64_t{16} << 20;
 constexpr int kFramesAtOnce = 100;
+// Of a client that does not read them, at once.
+constexpr size_t kUnreadStreams = 100;
+constexpr int kManyNames = 20'000;
+constexpr int kManyPatterns = 1000;
 
-// Of "one".
+// Of "one", in good order, and of "two", which attacks.
 constexpr absl::string_view kTokens =
-    "a 7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed\n";
+    "a 7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed\n"
+    "b 3fc4ccfe745870e2c0d99f71f30ff0656c8dedd41cc1d7d3d376b0dbe685e2f3\n";
+
+void SendToken(absl::string_view token, grpc::ClientContext& context) {
+  context.AddMetadata("authorization", absl::StrCat("Bearer ", token));
+}
+
+std::shared_ptr<grpc::Channel> NewChannel(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
+                                   arguments);
+}
+
+v1::ReadTensorsRequest ReadOf(const std::string& path) {
+  v1::ReadTensorsRequest request;
+  request.mutable_source()->set_path(path);
+  request.mutable_parts()->add_parts()->set_name("t");
+  return request;
+}
+
+// Empty tensors with many names.
+std::string ManyNames() {
+  std::string header = "{";
+  for (int i = 0; i < kManyNames; ++i) {
+    absl::StrAppend(&header, i == 0 ? "" : ",", "\"model.layers.", i,
+                    ".mlp.weight\":{\"dtype\":\"U8\",\"shape\":[0],"
+                    "\"data_offsets\":[0,0]}");
+  }
+  absl::StrAppend(&header, "}");
+  std::string file(8, '\0');
+  for (int i = 0; i < 8; ++i) {
+    file[static_cast<size_t>(i)] = static_cast<char>(header.size() >> (8 * i));
+  }
+  return file + header;
+}
 
 std::string SafetensorsOf(uint64_t num_bytes) {
   const std::string header =
@@ -72,8 +114,18 @@ class Attack {
   // What is sent for calls `begin` to `begin` + kFramesAtOnce.
   using Round = std::function<std::string(int begin)>;
 
-  Attack(std::string address, absl::Time end)
-      : address_(std::move(address)), end_(end) {}
+  // `path` has a large tensor, `names_path` many names.
+  Attack(std::string address, std::string path, std::string names_path,
+         absl::Time end)
+      : address_(std::move(address)),
+        path_(std::move(path)),
+        names_path_(std::move(names_path)),
+        end_(end),
+        channel_(NewChannel(address_)),
+        stub_(v1::CheckpointService::NewStub(channel_)) {
+    // Before the others take all connections.
+    DCP_CHECK(channel_->WaitForConnected(absl::ToChronoTime(end_)));
+  }
 
   bool GoesOn() const { return absl::Now() < end_; }
 
@@ -152,15 +204,58 @@ class Attack {
     never.WaitForNotificationWithTimeout(end_ - absl::Now());
   }
 
+  // As many as the client may have, and more.
+  void UnreadStreams() const {
+    const v1::ReadTensorsRequest request = ReadOf(path_);
+    while (GoesOn()) {
+      std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+      std::vector<std::unique_ptr<grpc::ClientReader<v1::ReadTensorsResponse>>>
+          readers;
+      for (size_t i = 0; GoesOn() && i < kUnreadStreams; ++i) {
+        contexts.push_back(std::make_unique<grpc::ClientContext>());
+        SendToken("two", *contexts.back());
+        readers.push_back(stub_->ReadTensors(contexts.back().get(), request));
+      }
+      absl::Notification never;
+      never.WaitForNotificationWithTimeout(
+          std::min(absl::Seconds(2), end_ - absl::Now()));
+      for (size_t i = 0; i < readers.size(); ++i) {
+        contexts[i]->TryCancel();
+        readers[i]->Finish();
+      }
+    }
+  }
+
+  void CancelledInspects() const {
+    v1::InspectRequest request;
+    request.mutable_source()->set_path(names_path_);
+    for (int i = 0; i < kManyPatterns; ++i) {
+      request.add_names(absl::StrCat("*a*e*l*.*", i % 10, "*.*m*p*", i, "*z"));
+    }
+    while (GoesOn()) {
+      grpc::ClientContext context;
+      SendToken("two", context);
+      context.set_deadline(
+          absl::ToChronoTime(absl::Now() + absl::Milliseconds(20)));
+      v1::InspectResponse response;
+      stub_->Inspect(&context, request, &response);
+    }
+  }
+
  private:
   const std::string address_;
+  const std::string path_;
+  const std::string names_path_;
   const absl::Time end_;
+  const std::shared_ptr<grpc::Channel> channel_;
+  const std::unique_ptr<v1::CheckpointService::Stub> stub_;
 };
 
 class AttackTest : public ::testing::Test {
  protected:
   AttackTest() {
     path_ = dir_.WriteFile("data/m.safetensors", SafetensorsOf(kTensorBytes));
+    names_path_ = dir_.WriteFile("data/names.safetensors", ManyNames());
     const std::string tokens = dir_.WriteFile("tokens", kTokens);
     const int descriptors = absl::GetFlag(FLAGS_descriptors);
     process_ = std::make_unique<ServerProcess>(std::vector<std::string>{
@@ -181,7 +276,7 @@ class AttackTest : public ::testing::Test {
                     const v1::ReadTensorsRequest& request) {
     grpc::ClientContext context;
     context.set_wait_for_ready(true);
-    context.AddMetadata("authorization", "Bearer one");
+    SendToken("one", context);
     const auto reader = stub.ReadTensors(&context, request);
     v1::ReadTensorsResponse response;
     uint64_t num_bytes = 0;
@@ -194,13 +289,8 @@ class AttackTest : public ::testing::Test {
   // Reads the tensor for as long, and returns the bytes of a second; fails
   // where a read does.
   double Throughput(absl::Duration time) {
-    grpc::ChannelArguments arguments;
-    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    const auto stub = v1::CheckpointService::NewStub(grpc::CreateCustomChannel(
-        address_, grpc::InsecureChannelCredentials(), arguments));
-    v1::ReadTensorsRequest request;
-    request.mutable_source()->set_path(path_);
-    request.mutable_parts()->add_parts()->set_name("t");
+    const auto stub = v1::CheckpointService::NewStub(NewChannel(address_));
+    const v1::ReadTensorsRequest request = ReadOf(path_);
     // The first read also waits until the server takes the connection.
     ReadOnce(*stub, request);
     const absl::Time begin = absl::Now();
@@ -214,6 +304,7 @@ class AttackTest : public ::testing::Test {
 
   TempDir dir_;
   std::string path_;
+  std::string names_path_;
   std::string address_;
   std::unique_ptr<ServerProcess> process_;
 };
@@ -223,11 +314,12 @@ TEST_F(AttackTest, TheServerOutlivesThemAll) {
   const double before = Throughput(time / 10);
   const uint64_t resident_before = process_->resident_bytes();
   {
-    const Attack attack(address_, absl::Now() + time);
+    const Attack attack(address_, path_, names_path_, absl::Now() + time);
     std::vector<std::jthread> threads;
     for (void (Attack::*method)() const :
          {&Attack::UnknownMethods, &Attack::RapidReset, &Attack::EndlessHeaders,
-          &Attack::ControlFrames, &Attack::IdleConnections}) {
+          &Attack::ControlFrames, &Attack::IdleConnections,
+          &Attack::UnreadStreams, &Attack::CancelledInspects}) {
       threads.emplace_back([&attack, method] { (attack.*method)(); });
     }
   }

@@ -112,6 +112,51 @@ TEST_F(CallLogTest, EachCallIsALineAndACount) {
                         "Inspect\"} 1\n"));
 }
 
+TEST_F(CallLogTest, ALookSaysAtWhat) {
+  {
+    v1::InspectRequest request;
+    request.mutable_source()->set_path("/a b");
+    grpc::ClientContext context;
+    v1::InspectResponse response;
+    stub_->Inspect(&context, request, &response);
+  }
+  {
+    v1::VerifyCheckpointRequest request;
+    request.mutable_source()->set_path("/c");
+    grpc::ClientContext context;
+    stub_->Verify(&context, request)->Finish();
+  }
+  {
+    v1::DiffRequest request;
+    request.mutable_a()->set_path("/d");
+    request.mutable_b()->set_path("/e");
+    grpc::ClientContext context;
+    stub_->Diff(&context, request)->Finish();
+  }
+  {
+    v1::ReadObjectsRequest request;
+    request.mutable_source()->set_path("/f");
+    grpc::ClientContext context;
+    stub_->ReadObjects(&context, request)->Finish();
+  }
+  {
+    v1::GetMetadataRequest request;
+    request.mutable_source()->set_path("/g");
+    grpc::ClientContext context;
+    auto reader = stub_->GetMetadata(&context, request);
+    service_.entered.WaitForNotification();
+    context.TryCancel();
+    reader->Finish();
+  }
+  EXPECT_TRUE(log_.WaitUntilIdle());
+  for (const char* line :
+       {"Inspect code=NOT_FOUND .* path=\"/a b\" message=", "Verify .* path=/c",
+        "Diff .* path=/d path_b=/e", "ReadObjects .* path=/f",
+        "GetMetadata code=CANCELLED .* path=/g"}) {
+    EXPECT_THAT(lines(), ::testing::ContainsRegex(line));
+  }
+}
+
 TEST_F(CallLogTest, MethodsThatDoNotExistAreOne) {
   grpc::GenericStub stub(channel_);
   constexpr int kCalls = 300;

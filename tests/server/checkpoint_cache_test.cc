@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <memory>
@@ -9,12 +10,15 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/notification.h"
 #include "dcp/base/error_place.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/rpc_status.h"
+#include "tests/server/hooked_file_system.h"
 #include "tests/testing/golden.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
@@ -36,11 +40,12 @@ class CheckpointCacheTest : public ::testing::Test {
       : fs_(NewPosixFileSystem()),
         root_(std::filesystem::canonical(dir_.path()).string()),
         client_("me", {{.path = root_, .writable = false, .real_path = root_}}),
-        tasks_(2, 1000) {}
+        access_(*Access::Load({{.path = root_}}, "")),
+        threads_(access_, 2, 1000) {}
 
   CheckpointCache* NewCache(CheckpointCacheLimits limits = {}) {
     return caches_
-        .emplace_back(std::make_unique<CheckpointCache>(*fs_, tasks_, limits))
+        .emplace_back(std::make_unique<CheckpointCache>(*fs_, threads_, limits))
         .get();
   }
 
@@ -105,7 +110,8 @@ class CheckpointCacheTest : public ::testing::Test {
   const std::string root_;
   const Client client_;
   std::vector<std::unique_ptr<CheckpointCache>> caches_;
-  TaskQueue tasks_;  // last: its tasks use the caches
+  const Access access_;
+  RootThreads threads_;  // last: its tasks use the caches
 };
 
 TEST_F(CheckpointCacheTest, GivesTheSameUntilItIsReplaced) {
@@ -283,6 +289,42 @@ TEST_F(CheckpointCacheTest, WhatIsOpenIsSharedByThoseOfTheSameRightsOnly) {
   const Client same("same", {{.path = root_, .real_path = root_}});
   ASSERT_OK_AND_ASSIGN(const auto shared, OpenAs(same, *cache, path));
   EXPECT_EQ(opened, shared);
+}
+
+// As a mount whose server is gone.
+TEST_F(CheckpointCacheTest, AFileSystemThatHangsKeepsItsOwnRootOnly) {
+  HookedFileSystem fs;
+  const std::string hung = root_ + "/hung";
+  const std::string sound = root_ + "/sound";
+  std::filesystem::create_directories(hung);
+  std::filesystem::create_directories(sound);
+  std::filesystem::rename(Golden("torch-2.11/sharded"), hung + "/a");
+  std::filesystem::rename(Golden("torch-2.11/train"), sound + "/b");
+  const Access access = *Access::Load({{.path = hung}, {.path = sound}}, "");
+  const Client& client = access.server();
+  absl::Notification answers;
+  std::atomic<int> num_held = 0;
+  fs.SetHook([&](absl::string_view operation, absl::string_view path) {
+    if (operation != "OpenForRead" || !absl::StartsWith(path, hung)) return;
+    ++num_held;
+    answers.WaitForNotification();
+  });
+  RootThreads threads(access, 1, 1000);
+  CheckpointCache cache(fs, threads, {.disk_timeout = absl::Milliseconds(100)});
+  // The first holds the thread; the second waits for it.
+  for (int i = 0; i < 2; ++i) {
+    const Result result = OpenAs(client, cache, hung + "/a");
+    EXPECT_THAT(result, StatusIs(absl::StatusCode::kUnavailable,
+                                 HasSubstr("of root " + hung + " has not")));
+    EXPECT_EQ(PlaceOf(result.status()).path, hung + "/a");
+    EXPECT_GT(RetryAfterOf(result.status()), 0);
+  }
+  EXPECT_EQ(num_held, 1);
+  CheckpointCache patient(fs, threads, {});
+  EXPECT_OK(OpenAs(client, patient, sound + "/b"));
+  answers.Notify();
+  EXPECT_OK(OpenAs(client, patient, hung + "/a"));
+  threads.Stop();
 }
 
 TEST_F(CheckpointCacheTest, LocatesForAllWhoAsk) {

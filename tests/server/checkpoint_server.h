@@ -20,18 +20,19 @@
 #include "dcp/checkpoint/convert.h"
 #include "dcp/checkpoint/coordinator.h"
 #include "dcp/checkpoint/save.h"
-#include "dcp/io/file_system.h"
 #include "gmock/gmock.h"
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
 #include "proto/rpc_status.h"
 #include "server/access.h"
+#include "server/admission.h"
 #include "server/checkpoint_service.h"
 #include "server/memory_budget.h"
 #include "server/memory_shares.h"
 #include "server/metrics.h"
 #include "server/server_options.h"
 #include "tessera/v1/checkpoint_service.grpc.pb.h"
+#include "tests/server/hooked_file_system.h"
 #include "tests/testing/sample_state.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
@@ -53,14 +54,17 @@ class CheckpointServer {
  public:
   explicit CheckpointServer(ServerOptions options = {},
                             absl::Duration stall_timeout = kStallTimeout)
-      : fs_(NewPosixFileSystem()),
-        root_(std::filesystem::canonical(dir_.path()).string()),
+      : root_(std::filesystem::canonical(dir_.path()).string()),
         access_(*Access::Load({{.path = root_, .writable = true}}, "")),
+        admission_(access_,
+                   {.num_streams = StreamsPerClient(options),
+                    .memory_bytes = ClientMemoryBytes(options),
+                    .requests_per_second = options.max_requests_per_second}),
         budget_(options.max_memory_bytes,
                 DivideMemory(options.max_memory_bytes, options.num_readers)
                     .calls_bytes) {
     service_ = std::make_unique<CheckpointService>(
-        *fs_, access_, budget_, metrics_, options, stall_timeout);
+        fs_, admission_, budget_, metrics_, options, stall_timeout);
     grpc::ServerBuilder builder;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(),
                              &port_);
@@ -88,7 +92,7 @@ class CheckpointServer {
         arguments));
   }
 
-  FileSystem& fs() { return *fs_; }
+  HookedFileSystem& fs() { return fs_; }
   const testing::TempDir& dir() const { return dir_; }
   std::string Path(absl::string_view name) const {
     return absl::StrCat(root_, "/", name);
@@ -103,7 +107,7 @@ class CheckpointServer {
   std::string Save(absl::string_view name, const testing::SampleState& state) {
     SingleProcessCoordinator coordinator;
     const std::string path = Path(name);
-    EXPECT_OK(dcp::Save(*fs_, path, state.state(), coordinator, {}));
+    EXPECT_OK(dcp::Save(fs_, path, state.state(), coordinator, {}));
     return path;
   }
 
@@ -113,7 +117,7 @@ class CheckpointServer {
     const std::string path = Path(name);
     ConvertOptions options;
     options.mesh = std::move(mesh);
-    EXPECT_OK(ConvertCheckpoint(*fs_, src, path, std::move(options)));
+    EXPECT_OK(ConvertCheckpoint(fs_, src, path, std::move(options)));
     return path;
   }
 
@@ -161,9 +165,10 @@ class CheckpointServer {
 
  private:
   const testing::TempDir dir_;
-  const std::unique_ptr<FileSystem> fs_;
+  HookedFileSystem fs_;
   const std::string root_;
   Access access_;
+  Admission admission_;
   MemoryBudget budget_;
   Metrics metrics_;
   std::unique_ptr<CheckpointService> service_;

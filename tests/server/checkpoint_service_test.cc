@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -239,6 +240,67 @@ TEST_F(CheckpointServiceTest, CallsThatAreCancelledEnd) {
   }
   server_.Stop();
   EXPECT_EQ(server_.budget().used_bytes(), 0u);
+}
+
+// Of a message that is longer than what the transport takes on its own.
+TEST(CheckpointServiceStall, AMessageThatNobodyReadsEndsItsCall) {
+  CheckpointServer server({}, /*stall_timeout=*/absl::Milliseconds(100));
+  const uint64_t before = server.budget().used_bytes();
+  SampleState state;
+  state.AddObject("large",
+                  state.arena().Bytes(std::string(size_t{8} << 20, 'x')));
+  v1::ReadObjectsRequest request;
+  request.mutable_source()->set_path(server.Save("dcp", state));
+  grpc::ClientContext context;
+  const auto reader = server.stub().ReadObjects(&context, request);
+  reader->WaitForInitialMetadata();  // the message is on its way
+  while (server.service().num_streams() > 0) std::this_thread::yield();
+  EXPECT_EQ(server.budget().used_bytes(), before);
+  v1::ReadObjectsResponse response;
+  while (reader->Read(&response)) {
+  }
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+}
+
+TEST(CheckpointServiceQuota, OneClientLeavesStreamsToOthers) {
+  ServerOptions options;
+  options.max_streams = 2;
+  options.max_streams_per_client = 1;
+  CheckpointServer server(options);
+  SampleState state;
+  state.Add(SampleTensor("w", DType::kFloat32, {16'384, 1024}));  // 64 MiB
+  v1::ReadTensorsRequest request;
+  request.mutable_source()->set_path(server.Save("dcp", state));
+  request.mutable_parts()->add_parts()->set_name("w");
+  grpc::ClientContext context;
+  const auto held = server.stub().ReadTensors(&context, request);
+  v1::ReadTensorsResponse response;
+  ASSERT_TRUE(held->Read(&response));
+  const absl::Status refused = server.Read(request).status;
+  EXPECT_THAT(refused, StatusIs(absl::StatusCode::kResourceExhausted,
+                                HasSubstr("127.0.0.1 has 1 streams")));
+  EXPECT_GT(RetryAfterOf(refused), 0);
+  context.TryCancel();
+  while (held->Read(&response)) {
+  }
+  held->Finish();
+  while (server.service().num_streams() > 0) std::this_thread::yield();
+  EXPECT_OK(server.Read(request).status);
+}
+
+TEST(CheckpointServiceQuota, CallsOfOneClientHaveARate) {
+  ServerOptions options;
+  options.max_requests_per_second = 1;
+  CheckpointServer server(options);
+  absl::Status status = absl::OkStatus();
+  for (int i = 0; i < 1000 && !absl::IsResourceExhausted(status); ++i) {
+    grpc::ClientContext context;
+    v1::InspectResponse response;
+    status = FromRpcStatus(server.stub().Inspect(&context, {}, &response), "");
+  }
+  EXPECT_THAT(status,
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       HasSubstr("127.0.0.1 sends more than 1 requests")));
 }
 
 TEST_F(CheckpointServiceTest, ADrainingServerRefusesAllCalls) {

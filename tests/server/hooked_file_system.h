@@ -95,6 +95,7 @@ class HookedFileSystem final : public FileSystem {
     return disk_->Stat(path);
   }
   absl::StatusOr<FileInfo> Stat(const File& file) override {
+    Call("StatFile", "");
     return disk_->Stat(file);
   }
   absl::StatusOr<std::vector<DirectoryEntry>> List(

@@ -23,9 +23,15 @@ using ::dcp::testing::StatusIs;
 using ::dcp::testing::TempDir;
 using ::testing::HasSubstr;
 
+constexpr uint64_t kFileBytes = 1234;
+
 class InspectionPageTest : public ::testing::Test {
  protected:
-  InspectionPageTest() : fs_(NewPosixFileSystem()), tasks_(1, 10) {}
+  InspectionPageTest()
+      : fs_(NewPosixFileSystem()), tasks_(std::make_shared<TaskQueue>(1, 10)) {}
+
+  // What is dropped from now on is closed at once.
+  ~InspectionPageTest() override { tasks_->Stop(); }
 
   std::shared_ptr<SharedCheckpoint> Open(const std::string& golden,
                                          const std::string& etag) {
@@ -33,12 +39,14 @@ class InspectionPageTest : public ::testing::Test {
         Checkpoint::Open(*fs_, CopyGolden(dir_, golden), OpenOptions());
     EXPECT_OK(checkpoint);
     EXPECT_OK((*checkpoint)->LocateAll());
-    return std::make_shared<SharedCheckpoint>(
+    CheckpointState state{.etag = etag, .file_sizes = {}};
+    state.file_sizes.resize((*checkpoint)->files().names().size(), kFileBytes);
+    return SharedCheckpoint::Make(
         tasks_,
         std::make_unique<RootedFileSystem>(
             *fs_,
             Client("me", {{.path = dir_.path(), .real_path = dir_.path()}})),
-        *std::move(checkpoint), etag, -1,
+        *std::move(checkpoint), std::move(state), -1,
         std::make_shared<std::atomic<uint64_t>>(0));
   }
 
@@ -48,14 +56,13 @@ class InspectionPageTest : public ::testing::Test {
         ChoosePage(shared, request, tokens_, [] { return false; });
     if (!page.ok()) return page.status();
     v1::InspectResponse response;
-    FillPage(*fs_, shared, request, *page, tokens_, /*with_texts=*/true,
-             response);
+    FillPage(shared, request, *page, tokens_, /*with_texts=*/true, response);
     return response;
   }
 
   const TempDir dir_;
   const std::unique_ptr<FileSystem> fs_;
-  TaskQueue tasks_;
+  const std::shared_ptr<TaskQueue> tasks_;
   const PageTokens tokens_;
 };
 

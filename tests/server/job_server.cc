@@ -98,6 +98,11 @@ JobServer::JobServer(const std::string& directory, Settings settings)
   auto access = Access::Load(options_.roots, options_.tokens_file);
   DCP_CHECK(access.ok(), access.status().ToString());
   access_ = std::make_unique<Access>(*std::move(access));
+  admission_ = std::make_unique<Admission>(
+      *access_,
+      ClientLimits{.num_streams = StreamsPerClient(options_),
+                   .memory_bytes = ClientMemoryBytes(options_),
+                   .requests_per_second = options_.max_requests_per_second});
   budget_ = std::make_unique<MemoryBudget>(
       options_.max_memory_bytes,
       DivideMemory(options_.max_memory_bytes, options_.num_readers)
@@ -116,9 +121,10 @@ JobServer::JobServer(const std::string& directory, Settings settings)
                                    options_, settings.log_step_bytes);
   DCP_CHECK(manager.ok(), manager.status().ToString());
   manager_ = *std::move(manager);
-  job_service_ = std::make_unique<JobService>(*manager_, *runner_, *access_);
+  job_service_ = std::make_unique<JobService>(*manager_, *runner_, *admission_,
+                                              options_.disk_timeout);
   operations_service_ =
-      std::make_unique<OperationsService>(*manager_, *access_);
+      std::make_unique<OperationsService>(*manager_, *admission_);
   grpc::ServerBuilder builder;
   int port = 0;
   builder.AddListeningPort(settings.listen, grpc::InsecureServerCredentials(),
@@ -137,6 +143,7 @@ void JobServer::Stop(absl::Duration drain) {
   server_->Shutdown(std::chrono::system_clock::now());
   server_->Wait();
   server_.reset();
+  job_service_.reset();
   manager_.reset();
   journal_.reset();
 }

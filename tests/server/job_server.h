@@ -19,6 +19,7 @@
 #include "grpcpp/client_context.h"
 #include "grpcpp/server.h"
 #include "server/access.h"
+#include "server/admission.h"
 #include "server/job_journal.h"
 #include "server/job_manager.h"
 #include "server/job_runner.h"
@@ -113,6 +114,7 @@ class JobServer : public JobClient {
   HookedFileSystem fs_;
   Metrics metrics_;
   std::unique_ptr<Access> access_;
+  std::unique_ptr<Admission> admission_;
   std::unique_ptr<MemoryBudget> budget_;
   Reservation held_memory_;
   std::unique_ptr<JobRunner> runner_;

@@ -103,6 +103,27 @@ TEST_F(JobServiceTest, StartsEachKindOfJob) {
   EXPECT_EQ(report.num_findings(), 0u);
 }
 
+TEST_F(JobServiceTest, ACallWhoseDiskDoesNotAnswerEnds) {
+  server_ = nullptr;
+  JobServer::Settings settings;
+  settings.options.disk_timeout = absl::Seconds(1);
+  server_ = std::make_unique<JobServer>(dir_.path(), settings);
+  absl::Notification answers;
+  server_->fs().SetHook([&](absl::string_view operation, absl::string_view) {
+    if (operation == "OpenForRead") answers.WaitForNotification();
+  });
+  auto request = server_->Request("out");
+  request.mutable_options()->set_validate_only(true);
+  EXPECT_THAT(server_->Convert(request).status(),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       HasSubstr("of root " + server_->data(""))));
+  // What looks at no checkpoint answers all the while.
+  EXPECT_OK(server_->List());
+  answers.Notify();
+  EXPECT_OK(server_->Convert(request));
+  server_->fs().SetHook(nullptr);
+}
+
 TEST_F(JobServiceTest, ValidateOnlyPlans) {
   const std::string before = ListFiles(dir_.Join("data"));
   auto request = server_->Request("out");

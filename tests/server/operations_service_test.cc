@@ -87,6 +87,45 @@ TEST_F(OperationsServiceTest, ListsPageByPageInOrderOfCreation) {
   EXPECT_THAT(NamesOf(*server_->List()), ElementsAreArray(names));
 }
 
+TEST_F(OperationsServiceTest, AnAdminSeesAndEndsTheJobsOfAll) {
+  server_.reset();
+  // Of "one", "two" and "alice".
+  JobServer::Settings settings;
+  settings.hold_memory = true;  // no job begins
+  settings.tokens =
+      "a 7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed "
+      "write=" +
+      dir_.Join("data") +
+      "\n"
+      "b 3fc4ccfe745870e2c0d99f71f30ff0656c8dedd41cc1d7d3d376b0dbe685e2f3 "
+      "write=" +
+      dir_.Join("data") +
+      "\n"
+      "root 2bd806c97f0e00af1a1fc3328fa763a9269723c8db8fac4f93af71db186d6e90 "
+      "admin\n";
+  server_ = std::make_unique<JobServer>(dir_.path(), settings);
+  server_->set_token("one");
+  const std::string of_a = Submit("out-a");
+  server_->set_token("two");
+  const std::string of_b = Submit("out-b");
+  EXPECT_THAT(NamesOf(*server_->List()), ElementsAre(of_b));
+  EXPECT_THAT(server_->Cancel(of_a), StatusIs(absl::StatusCode::kNotFound));
+  server_->set_token("alice");
+  EXPECT_THAT(NamesOf(*server_->List()), ElementsAre(of_a, of_b));
+  EXPECT_EQ(MetadataOf(*server_->Get(of_b)).client(), "b");
+  EXPECT_OK(server_->Cancel(of_a));
+  const auto ended = server_->Wait(of_a);
+  ASSERT_OK(ended);
+  EXPECT_EQ(MetadataOf(*ended).state(), JobMetadata::CANCELLED);
+  EXPECT_OK(server_->Delete(of_a));
+  // It gives no right to a path.
+  EXPECT_THAT(server_->Convert(server_->Request("out-c")),
+              StatusIs(absl::StatusCode::kPermissionDenied));
+  server_->set_token("one");
+  EXPECT_THAT(NamesOf(*server_->List()), IsEmpty());
+  server_->ReleaseMemory();
+}
+
 TEST_F(OperationsServiceTest, ListsWhatTheFilterSays) {
   const std::string good = Submit("out");
   ASSERT_OK(server_->Wait(good));

@@ -53,6 +53,10 @@ TEST(ServerOptions, EveryOptionIsRead) {
                               "--max-queued-jobs=4",
                               "--max-jobs-per-client=5",
                               "--max-streams=6",
+                              "--max-streams-per-client=2",
+                              "--client-memory=128MiB",
+                              "--max-requests-per-second=11",
+                              "--disk-timeout=12s",
                               "--num-readers=7",
                               "--max-connections=9",
                               "--max-connections-per-address=10",
@@ -78,6 +82,10 @@ TEST(ServerOptions, EveryOptionIsRead) {
   EXPECT_EQ(options.max_running_jobs, 3);
   EXPECT_EQ(options.max_queued_jobs, 4);
   EXPECT_EQ(options.max_jobs_per_client, 5);
+  EXPECT_EQ(StreamsPerClient(options), 2);
+  EXPECT_EQ(ClientMemoryBytes(options), uint64_t{128} << 20);
+  EXPECT_EQ(options.max_requests_per_second, 11);
+  EXPECT_EQ(options.disk_timeout, absl::Seconds(12));
   EXPECT_EQ(options.max_streams, 6);
   EXPECT_EQ(options.max_connections, 9);
   EXPECT_EQ(options.max_connections_per_address, 10);
@@ -172,6 +180,25 @@ TEST(ServerOptions, HelpNeedsNothingElse) {
   ASSERT_OK_AND_ASSIGN(const ServerOptions options,
                        ParseServerOptions({"--help"}));
   EXPECT_TRUE(options.help);
+}
+
+TEST(ServerOptions, OneClientHasAPartUnlessSaidOtherwise) {
+  ASSERT_OK_AND_ASSIGN(ServerOptions options, Parse({"--max-memory=1GiB"}));
+  EXPECT_EQ(StreamsPerClient(options), 750);
+  EXPECT_EQ(ClientMemoryBytes(options), uint64_t{512} << 20);
+  // As much as one call takes.
+  ASSERT_OK_AND_ASSIGN(options, Parse({"--max-memory=32MiB"}));
+  EXPECT_EQ(ClientMemoryBytes(options), uint64_t{32} << 20);
+  ASSERT_OK_AND_ASSIGN(options,
+                       Parse({"--max-memory=80MiB", "--max-streams=1"}));
+  EXPECT_EQ(StreamsPerClient(options), 1);
+  EXPECT_EQ(ClientMemoryBytes(options), uint64_t{64} << 20);
+  EXPECT_THAT(Parse({"--max-streams=5", "--max-streams-per-client=6"}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("6 exceeds max-streams, 5")));
+  EXPECT_THAT(Parse({"--max-memory=1GiB", "--client-memory=2GiB"}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("client-memory: 2 GiB exceeds max-memory")));
 }
 
 TEST(ServerOptions, HelpTellsEachOptionAndDefaultInNarrowLines) {

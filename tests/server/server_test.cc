@@ -3,10 +3,14 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/notification.h"
@@ -15,8 +19,10 @@
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "gtest/gtest.h"
+#include "proto/rpc_status.h"
 #include "server/guarded_reads.h"
 #include "tessera/v1/checkpoint_service.grpc.pb.h"
+#include "tests/server/hooked_file_system.h"
 #include "tests/server/raw_connection.h"
 #include "tests/testing/certificates.h"
 #include "tests/testing/status_matchers.h"
@@ -577,6 +583,105 @@ TEST_F(ServerTest, AMessageThatIsNoneIsRefused) {
   EXPECT_EQ(call.Read(), "");
   EXPECT_EQ(call.Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(Health(Plaintext()), kServing);
+}
+
+// Two roots, of which one does not answer until told: as a mount whose server
+// is gone.
+class HungRootTest : public ServerTest {
+ protected:
+  HungRootTest() {
+    for (const char* name : {"hung", "sound"}) {
+      dir_.WriteFile(absl::StrCat(name, "/m.safetensors"),
+                     SafetensorsOf(1 << 20));
+    }
+    const std::string hung =
+        std::filesystem::canonical(dir_.Join("hung")).string();
+    options_.roots = {{.path = dir_.Join("hung")},
+                      {.path = dir_.Join("sound")}};
+    options_.disk_timeout = absl::Seconds(2);
+    options_.drain = absl::ZeroDuration();
+    auto fs = std::make_unique<HookedFileSystem>();
+    fs->SetHook([this, hung](absl::string_view, absl::string_view path) {
+      if (absl::StartsWith(path, hung)) answers_.WaitForNotification();
+    });
+    absl::StatusOr<std::unique_ptr<Server>> server =
+        Server::Create(options_, std::move(fs));
+    EXPECT_OK(server);
+    server_ = *std::move(server);
+    address_ = *server_->Start();
+    stub_ = v1::CheckpointService::NewStub(Plaintext());
+  }
+  ~HungRootTest() override {
+    if (!answers_.HasBeenNotified()) answers_.Notify();
+    server_ = nullptr;
+  }
+
+  absl::Status Inspect(const std::string& root) {
+    grpc::ClientContext context;
+    v1::InspectRequest request;
+    request.mutable_source()->set_path(dir_.Join(root) + "/m.safetensors");
+    v1::InspectResponse response;
+    return FromRpcStatus(stub_->Inspect(&context, request, &response), "");
+  }
+
+  absl::Status Read(const std::string& root) {
+    grpc::ClientContext context;
+    v1::ReadTensorsRequest request;
+    request.mutable_source()->set_path(dir_.Join(root) + "/m.safetensors");
+    request.mutable_parts()->add_parts()->set_name("t");
+    const auto reader = stub_->ReadTensors(&context, request);
+    v1::ReadTensorsResponse response;
+    while (reader->Read(&response)) {
+    }
+    return FromRpcStatus(reader->Finish(), "");
+  }
+
+  absl::Status Verify(const std::string& root) {
+    grpc::ClientContext context;
+    v1::VerifyCheckpointRequest request;
+    request.mutable_source()->set_path(dir_.Join(root) + "/m.safetensors");
+    const auto reader = stub_->Verify(&context, request);
+    v1::VerifyCheckpointResponse response;
+    while (reader->Read(&response)) {
+    }
+    return FromRpcStatus(reader->Finish(), "");
+  }
+
+  absl::Notification answers_;
+  std::unique_ptr<v1::CheckpointService::Stub> stub_;
+};
+
+TEST_F(HungRootTest, ItHoldsNeitherOthersNorHealth) {
+  using Call = std::function<absl::Status(const std::string& root)>;
+  const Call calls[] = {
+      [this](const std::string& root) { return Inspect(root); },
+      [this](const std::string& root) { return Read(root); },
+      [this](const std::string& root) { return Verify(root); }};
+  {
+    std::vector<std::jthread> threads;
+    // More calls than there are threads for it.
+    for (int i = 0; i < 3; ++i) {
+      for (const Call& call : calls) {
+        threads.emplace_back([this, &call] {
+          EXPECT_THAT(call("hung"),
+                      StatusIs(absl::StatusCode::kUnavailable,
+                               HasSubstr("of root " + dir_.Join("hung"))));
+        });
+      }
+    }
+    for (const Call& call : calls) EXPECT_OK(call("sound"));
+    EXPECT_EQ(Health(Plaintext()), kServing);
+  }
+  answers_.Notify();
+  EXPECT_OK(Inspect("hung"));
+  EXPECT_OK(Read("hung"));
+}
+
+TEST_F(HungRootTest, TheDrainEndsWhileThreadsAreHeld) {
+  EXPECT_THAT(Inspect("hung"), StatusIs(absl::StatusCode::kUnavailable));
+  server_->Drain();
+  EXPECT_FALSE(answers_.HasBeenNotified());
+  EXPECT_EQ(Health(Plaintext()), kUnavailable);
 }
 
 TEST_F(ServerTest, AStreamThatIsNotReadEndsWithTheDrain) {

@@ -13,7 +13,7 @@ namespace {
 TEST(StallTimer, AWriteThatNobodyTakesIsFound) {
   const auto timer = StallTimer::Create(absl::Milliseconds(5));
   absl::Notification stalled;
-  timer->BeginWrite();
+  timer->BeginWait();
   timer->Start([&] { stalled.Notify(); });
   stalled.WaitForNotification();
   timer->Stop();
@@ -25,10 +25,10 @@ TEST(StallTimer, ALaterWriteIsFound) {
   absl::Notification stalled;
   timer->Start([&] { stalled.Notify(); });
   for (int i = 0; i < 1000; ++i) {
-    timer->BeginWrite();
-    timer->EndWrite();
+    timer->BeginWait();
+    timer->EndWait();
   }
-  timer->BeginWrite();
+  timer->BeginWait();
   stalled.WaitForNotification();
 }
 
@@ -37,7 +37,7 @@ TEST(StallTimer, NothingIsCalledAfterStop) {
     // Owners: this round, and the function.
     const auto over = std::make_shared<std::atomic<bool>>(false);
     const auto timer = StallTimer::Create(absl::Hours(1));
-    timer->BeginWrite();
+    timer->BeginWait();
     timer->Start([over] { EXPECT_FALSE(*over); });
     timer->Stop();
     *over = true;

@@ -475,6 +475,34 @@ TEST(TensorStream, WhatNobodyReadsIsEnded) {
   }
 }
 
+// As a mount whose server goes away in the middle.
+TEST(TensorStream, WhatTheDiskDoesNotGiveIsEnded) {
+  ServerOptions options;
+  options.disk_timeout = absl::Seconds(1);
+  CheckpointServer server(options);
+  const uint64_t before = server.budget().used_bytes();
+  std::vector<SampleTensor> tensors;
+  tensors.emplace_back("w", DType::kFloat32, Dims{8192, 1024});  // 32 MiB
+  const auto request = WholeRequest(SaveAll(server, "dcp", tensors), tensors);
+  auto last_byte = request;  // opens it
+  last_byte.set_resume_offset(tensors[0].bytes.size() - 1);
+  ASSERT_OK(server.Read(last_byte).status);
+  absl::Notification answers;
+  server.fs().SetHook([&](absl::string_view operation, absl::string_view) {
+    if (operation == "StatFile") answers.WaitForNotification();
+  });
+  const Received received = server.Read(request);
+  EXPECT_EQ(received.num_headers, 1u);
+  EXPECT_THAT(received.status, StatusIs(absl::StatusCode::kUnavailable,
+                                        HasSubstr("has not answered for 1s")));
+  EXPECT_GT(RetryAfterOf(received.status), 0);
+  while (server.service().num_streams() > 0) std::this_thread::yield();
+  // But the idle window.
+  EXPECT_LE(server.budget().used_bytes(), before + 4 * kMiB);
+  answers.Notify();
+  EXPECT_OK(server.Read(request).status);
+}
+
 // Forty-eight of them took gigabytes beside the budget.
 TEST(TensorStream, TheMemoryOfARequestIsOfTheBudget) {
   ServerOptions options;
@@ -484,12 +512,12 @@ TEST(TensorStream, TheMemoryOfARequestIsOfTheBudget) {
   tensors.emplace_back("w", DType::kFloat32, Dims{4});
   auto request = WholeRequest(SaveAll(server, "dcp", tensors), tensors);
   ASSERT_OK(server.Read(request).status);
-  for (int i = 0; i < 300'000; ++i) {
+  for (int i = 0; i < 400'000; ++i) {
     request.mutable_parts()->add_parts()->set_name("w");
   }
-  EXPECT_THAT(
-      server.Read(request).status,
-      StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("for calls")));
+  EXPECT_THAT(server.Read(request).status,
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       HasSubstr("client-memory")));
 }
 
 // Half of the old bytes and half of the new ones would have the right sums.
@@ -540,6 +568,7 @@ TEST(TensorStream, ClientsThatVanishFreeEverything) {
 TEST(TensorStream, TooManyStreamsAreRefused) {
   ServerOptions options;
   options.max_streams = 2;
+  options.max_streams_per_client = 3;  // so that all of them count
   CheckpointServer server(options);
   std::vector<SampleTensor> tensors;
   tensors.emplace_back("w", DType::kFloat32, Dims{16'384, 1024});
@@ -613,6 +642,8 @@ TEST(TensorStream, DrainRefusesNewCallsOnly) {
 TEST(TensorStream, AThousandSmallStreamsGoAtOnce) {
   ServerOptions options;
   options.max_memory_bytes = 96 * kMiB;
+  options.client_memory_bytes = options.max_memory_bytes;
+  options.max_streams_per_client = options.max_streams;
   CheckpointServer server(options);
   auto tensors = SomeTensors();
   const std::string path = SaveAll(server, "dcp", tensors);

@@ -15,6 +15,7 @@
 #include "dcp/checkpoint/save.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/server/hooked_file_system.h"
 #include "tests/testing/sample_state.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
@@ -54,31 +55,41 @@ class WindowReadersTest : public ::testing::Test {
  protected:
   WindowReadersTest()
       : fs_(NewPosixFileSystem()),
-        tasks_(1, 100),
+        tasks_(std::make_shared<TaskQueue>(1, 100)),
         tensor_("w", DType::kFloat32, {1024, 256}) {
     SampleState state;
     state.Add(tensor_);
     SingleProcessCoordinator coordinator;
     path_ = dir_.Join("checkpoint");
     EXPECT_OK(Save(*fs_, path_, state.state(), coordinator, {}));
+    shared_ = Open(*fs_, tasks_);
+  }
+
+  // What is dropped from now on is closed at once.
+  ~WindowReadersTest() override { tasks_->Stop(); }
+
+  std::shared_ptr<SharedCheckpoint> Open(
+      FileSystem& fs, const std::shared_ptr<TaskQueue>& tasks) const {
     absl::StatusOr<std::unique_ptr<Checkpoint>> opened =
-        Checkpoint::Open(*fs_, path_, OpenOptions());
+        Checkpoint::Open(fs, path_, OpenOptions());
     EXPECT_OK(opened);
     EXPECT_OK((*opened)->LocateAll());
-    shared_ = std::make_shared<SharedCheckpoint>(
-        tasks_,
+    return SharedCheckpoint::Make(
+        tasks,
         std::make_unique<RootedFileSystem>(
-            *fs_,
+            fs,
             Client("me", {{.path = dir_.path(), .real_path = dir_.path()}})),
-        *std::move(opened), "etag", -1,
+        *std::move(opened), {.etag = "etag", .file_sizes = {}}, -1,
         std::make_shared<std::atomic<uint64_t>>(0));
   }
 
   std::unique_ptr<WindowReaders> NewReaders(
-      uint64_t idle_bytes, absl::Duration idle_time = absl::Hours(1)) {
+      uint64_t idle_bytes, absl::Duration idle_time = absl::Hours(1),
+      int64_t num_per_root = 2) {
     return std::make_unique<WindowReaders>(
         *fs_, budget_, metrics_,
         WindowReadersOptions{.num_readers = 2,
+                             .num_readers_per_root = num_per_root,
                              .blocks_per_reader = 4,
                              .idle_bytes = idle_bytes,
                              .idle_time = idle_time});
@@ -97,7 +108,7 @@ class WindowReadersTest : public ::testing::Test {
 
   const TempDir dir_;
   const std::unique_ptr<FileSystem> fs_;
-  TaskQueue tasks_;
+  const std::shared_ptr<TaskQueue> tasks_;
   MemoryBudget budget_{256 * kMiB};
   Metrics metrics_;
   const SampleTensor tensor_;
@@ -201,6 +212,37 @@ TEST_F(WindowReadersTest, IdleWindowsTakeNoMemoryThatOthersNeed) {
   user.LetGo();
   EXPECT_EQ(readers->num_idle_bytes(), 0u);
   EXPECT_EQ(budget_.num_waiting(), 0u);
+}
+
+// One whose file system hangs leaves a reader to the other.
+TEST_F(WindowReadersTest, RootsDoNotWaitForEachOther) {
+  HookedFileSystem hung_fs;
+  const auto tasks = std::make_shared<TaskQueue>(1, 100);
+  const auto hung = Open(hung_fs, tasks);
+  absl::Notification answers;
+  hung_fs.SetHook([&](absl::string_view operation, absl::string_view) {
+    if (operation == "StatFile") answers.WaitForNotification();
+  });
+  const auto readers = NewReaders(0, absl::Hours(1), /*num_per_root=*/1);
+  std::vector<std::unique_ptr<WindowUser>> users;
+  std::vector<std::shared_ptr<const Window>> windows;
+  for (int64_t i = 0; i < 4; ++i) {
+    users.push_back(std::make_unique<WindowUser>(*readers, waker_.wake()));
+    WindowKey key = Rows(100 * i, 100);
+    key.checkpoint = hung;
+    windows.push_back(users.back()->Want(key, 100 * 1024));
+  }
+  WindowUser other(*readers, waker_.wake());
+  const auto sound = other.Want(Rows(0, 100), 100 * 1024);
+  waker_.WaitFor(*sound);
+  EXPECT_OK(sound->status());
+  EXPECT_FALSE(windows[0]->ready());
+  answers.Notify();
+  for (const auto& window : windows) {
+    waker_.WaitFor(*window);
+    EXPECT_OK(window->status());
+  }
+  tasks->Stop();
 }
 
 TEST_F(WindowReadersTest, IdleWindowsGoAfterTheirTime) {

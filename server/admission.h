@@ -1,0 +1,59 @@
+// Admission: lets calls in: who calls (Access), and whether that client calls
+// too often (ClientAccount). Clients are told apart by their names in the file
+// of tokens; without tokens by their addresses, of IPv6 by the first 64 bits,
+// and all of a unix socket are one. Thread-safe; never blocks.
+#ifndef SERVER_ADMISSION_H_
+#define SERVER_ADMISSION_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "grpcpp/server_context.h"
+#include "server/access.h"
+#include "server/client_account.h"
+
+namespace dcp::server {
+
+// "10.0.0.7" of "ipv4:10.0.0.7:4711"; of IPv6 "2001:db8:0:1::/64"; "unix".
+std::string PeerAddress(absl::string_view peer);
+
+class Admission {
+ public:
+  struct Caller {
+    const Client* client = nullptr;  // lives as long as the Access
+    std::shared_ptr<ClientAccount> account;
+  };
+
+  // `access` outlives this.
+  Admission(const Access& access, const ClientLimits& limits)
+      : access_(access), limits_(limits) {}
+
+  const Access& access() const { return access_; }
+
+  // Counts a call. Unauthenticated as Access says, or ResourceExhausted with a
+  // time to try again.
+  absl::StatusOr<Caller> Admit(const grpc::ServerContextBase& context);
+
+  // The account of a client that calls at `now`, of SteadyNow.
+  std::shared_ptr<ClientAccount> AccountOf(const std::string& name,
+                                           absl::Duration now);
+
+ private:
+  const Access& access_;
+  const ClientLimits limits_;
+  absl::Mutex mutex_;
+  // No more than kMaxAccounts: who would be one more shares the account of the
+  // others that are.
+  absl::flat_hash_map<std::string, std::shared_ptr<ClientAccount>> accounts_
+      ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace dcp::server
+
+#endif  // SERVER_ADMISSION_H_

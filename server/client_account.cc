@@ -1,0 +1,54 @@
+#include "server/client_account.h"
+
+#include "absl/strings/str_cat.h"
+#include "proto/rpc_status.h"
+
+namespace dcp::server {
+namespace {
+
+// Streams take seconds; the rate has room again within one.
+constexpr int64_t kStreamRetryMs = 2000;
+constexpr int64_t kRateRetryMs = 1000;
+
+TokenBucket::Limits RateOf(const ClientLimits& limits) {
+  const auto rate = static_cast<double>(limits.requests_per_second);
+  return {.burst = kBurstSeconds * rate, .per_second = rate};
+}
+
+}  // namespace
+
+ClientAccount::ClientAccount(const std::string& name,
+                             const ClientLimits& limits)
+    : name_(name),
+      limits_(limits),
+      requests_(RateOf(limits)),
+      memory_(limits.memory_bytes) {}
+
+absl::Status ClientAccount::CountRequest(absl::Duration now) {
+  last_request_ns_.store(absl::ToInt64Nanoseconds(now));
+  if (requests_.Take(now)) return absl::OkStatus();
+  return WithRetryAfter(
+      absl::ResourceExhaustedError(
+          absl::StrCat(name_, " sends more than ", limits_.requests_per_second,
+                       " requests a second, the most for one client "
+                       "(max-requests-per-second): ask less often")),
+      kRateRetryMs);
+}
+
+bool ClientAccount::IsIdle(absl::Duration now) const {
+  return now - absl::Nanoseconds(last_request_ns_.load()) >
+         absl::Seconds(kBurstSeconds);
+}
+
+absl::Status ClientAccount::BeginStream() {
+  if (num_streams_.fetch_add(1) < limits_.num_streams) return absl::OkStatus();
+  num_streams_.fetch_sub(1);
+  return WithRetryAfter(
+      absl::ResourceExhaustedError(absl::StrCat(
+          name_, " has ", limits_.num_streams,
+          " streams, the most for one client (max-streams-per-client): read "
+          "them to their end, or begin fewer at a time")),
+      kStreamRetryMs);
+}
+
+}  // namespace dcp::server
