@@ -211,8 +211,8 @@ DryRun Measure(const Scenario& scenario) {
   return dry;
 }
 
-// Of a run whose short and interrupted transfers are repeated, beyond those of
-// the dry run: the last crashes are to come behind the commit.
+// A run repeats short and interrupted transfers, and so makes more mutations
+// than the dry run. With these the last crashes come after the commit.
 constexpr uint64_t kMoreMutations = 4;
 
 TEST_P(Crash, LeavesTheOldOrTheNewWhole) {
