@@ -479,6 +479,7 @@ TEST(TensorStream, WhatNobodyReadsIsEnded) {
 TEST(TensorStream, WhatTheDiskDoesNotGiveIsEnded) {
   ServerOptions options;
   options.disk_timeout = absl::Seconds(1);
+  absl::Notification answers;  // outlives the threads that wait for it
   CheckpointServer server(options);
   const uint64_t before = server.budget().used_bytes();
   std::vector<SampleTensor> tensors;
@@ -487,7 +488,6 @@ TEST(TensorStream, WhatTheDiskDoesNotGiveIsEnded) {
   auto last_byte = request;  // opens it
   last_byte.set_resume_offset(tensors[0].bytes.size() - 1);
   ASSERT_OK(server.Read(last_byte).status);
-  absl::Notification answers;
   server.fs().SetHook([&](absl::string_view operation, absl::string_view) {
     if (operation == "StatFile") answers.WaitForNotification();
   });
