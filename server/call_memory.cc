@@ -4,7 +4,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "proto/rpc_status.h"
+#include "server/refusal.h"
 
 namespace dcp::server {
 namespace {
@@ -15,14 +15,15 @@ constexpr int64_t kRetryAfterMs = 2000;
 // The answer of a client's own budget, as it is told.
 absl::Status OwnLimitError(const ClientAccount& account, MemoryBudget& memory,
                            uint64_t bytes) {
-  return WithRetryAfter(
-      absl::ResourceExhaustedError(absl::StrCat(
-          "the calls of ", account.name(), " have ", memory.used_bytes(),
-          " bytes of memory and this one takes ", bytes,
-          ": one client may have ", memory.limit_bytes(),
-          " (client-memory); read streams to their end, or begin fewer at a "
-          "time")),
-      kRetryAfterMs);
+  return LimitReached(
+      {.name = "client-memory",
+       .value = memory.limit_bytes(),
+       .retry_after_ms = kRetryAfterMs},
+      absl::StrCat("the calls of ", account.name(), " have ",
+                   memory.used_bytes(), " bytes of memory and this one takes ",
+                   bytes, ": one client may have ", memory.limit_bytes(),
+                   " (client-memory); read streams to their end, or begin "
+                   "fewer at a time"));
 }
 
 }  // namespace

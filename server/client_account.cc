@@ -1,7 +1,7 @@
 #include "server/client_account.h"
 
 #include "absl/strings/str_cat.h"
-#include "proto/rpc_status.h"
+#include "server/refusal.h"
 
 namespace dcp::server {
 namespace {
@@ -27,12 +27,13 @@ ClientAccount::ClientAccount(const std::string& name,
 absl::Status ClientAccount::CountRequest(absl::Duration now) {
   last_request_ns_.store(absl::ToInt64Nanoseconds(now));
   if (requests_.Take(now)) return absl::OkStatus();
-  return WithRetryAfter(
-      absl::ResourceExhaustedError(
-          absl::StrCat(name_, " sends more than ", limits_.requests_per_second,
-                       " requests a second, the most for one client "
-                       "(max-requests-per-second): ask less often")),
-      kRateRetryMs);
+  return LimitReached(
+      {.name = "max-requests-per-second",
+       .value = static_cast<uint64_t>(limits_.requests_per_second),
+       .retry_after_ms = kRateRetryMs},
+      absl::StrCat(name_, " sends more than ", limits_.requests_per_second,
+                   " requests a second, the most for one client "
+                   "(max-requests-per-second): ask less often"));
 }
 
 bool ClientAccount::IsIdle(absl::Duration now) const {
@@ -43,12 +44,14 @@ bool ClientAccount::IsIdle(absl::Duration now) const {
 absl::Status ClientAccount::BeginStream() {
   if (num_streams_.fetch_add(1) < limits_.num_streams) return absl::OkStatus();
   num_streams_.fetch_sub(1);
-  return WithRetryAfter(
-      absl::ResourceExhaustedError(absl::StrCat(
-          name_, " has ", limits_.num_streams,
-          " streams, the most for one client (max-streams-per-client): read "
-          "them to their end, or begin fewer at a time")),
-      kStreamRetryMs);
+  return LimitReached(
+      {.name = "max-streams-per-client",
+       .value = static_cast<uint64_t>(limits_.num_streams),
+       .retry_after_ms = kStreamRetryMs},
+      absl::StrCat(name_, " has ", limits_.num_streams,
+                   " streams, the most for one client "
+                   "(max-streams-per-client): read them to their end, or begin "
+                   "fewer at a time"));
 }
 
 }  // namespace dcp::server
