@@ -37,8 +37,9 @@ start_server() {
   done <"$work/log.fifo" 3<"$work/log.fifo"
 }
 
-# Without what differs from run to run, times, rates, memory, and in order: a
-# server does not say in which order a checkpoint has its properties.
+# Without what differs from run to run, times, rates, memory, without the whole
+# values of objects, which a server sends as text only, and in order: a server
+# does not say in which order a checkpoint has its properties.
 steady() {
   sed -E -e 's/ in [0-9]+ lanes?$//' -e 's/in [0-9.:]+( s)?/in TIME/' \
     -e 's/"seconds":[0-9.e-]+/"seconds":0/' \
@@ -50,9 +51,16 @@ steady() {
     -e 's/, using .* of memory/, using/' \
     -e 's/"memory_bytes":[0-9]+/"memory_bytes":0/' "$1" | python3 -c '
 import json, sys
+LOCAL = {"object", "read", "unreadable", "objects_note", "object_limits"}
+def shared(value):
+    if isinstance(value, list):
+        return [shared(element) for element in value]
+    if isinstance(value, dict):
+        return {k: shared(v) for k, v in value.items() if k not in LOCAL}
+    return value
 for line in sorted(sys.stdin):
     if line.startswith("{"):
-        line = json.dumps(json.loads(line), sort_keys=True) + "\n"
+        line = json.dumps(shared(json.loads(line)), sort_keys=True) + "\n"
     print(line, end="")'
 }
 
