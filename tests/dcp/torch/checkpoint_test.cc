@@ -395,8 +395,8 @@ TEST(Checkpoint, FromRank0ATensorIsCheckedAcrossItsWindows) {
     }
     fsdp::world_group()->barrier()->wait();
     for (const std::string& path : {dcp, file}) {
-      for (const auto& placement : std::vector<fsdp::Placement>{
-               Shard(0), Shard(1), Replicate()}) {
+      for (const auto& placement :
+           std::vector<fsdp::Placement>{Shard(0), Shard(1), Replicate()}) {
         EXPECT_THAT(load_as(path, {placement}, /*verify=*/true),
                     StatusIs(absl::StatusCode::kDataLoss,
                              AllOf(HasSubstr("large"), HasSubstr("damaged"))));
