@@ -277,7 +277,8 @@ std::string ConvertJson(absl::string_view verb, absl::string_view src,
   json["bytes_to_read"] = plan.bytes_to_read;
   json["bytes_to_write"] = plan.bytes_to_write;
   json["memory_bytes"] = plan.memory_bytes;
-  json["index_bytes"] = plan.index_bytes;
+  // A server does not tell it.
+  if (plan.index_bytes > 0) json["index_bytes"] = plan.index_bytes;
   json["num_lanes"] = plan.num_lanes;
   json["done"] = outcome != nullptr;
   if (outcome != nullptr) {

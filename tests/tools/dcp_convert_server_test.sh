@@ -37,9 +37,9 @@ start_server() {
   done <"$work/log.fifo" 3<"$work/log.fifo"
 }
 
-# Without what differs from run to run, times, rates, memory, without the whole
-# values of objects, which a server sends as text only, and in order: a server
-# does not say in which order a checkpoint has its properties.
+# Without what differs from run to run, times, rates, memory, without what a
+# server does not send, whole values of objects and the memory of indexes, and in
+# order: a server does not say in which order a checkpoint has its properties.
 steady() {
   sed -E -e 's/ in [0-9]+ lanes?$//' -e 's/in [0-9.:]+( s)?/in TIME/' \
     -e 's/"seconds":[0-9.e-]+/"seconds":0/' \
@@ -51,7 +51,8 @@ steady() {
     -e 's/, using .* of memory/, using/' \
     -e 's/"memory_bytes":[0-9]+/"memory_bytes":0/' "$1" | python3 -c '
 import json, sys
-LOCAL = {"object", "read", "unreadable", "objects_note", "object_limits"}
+LOCAL = {"object", "read", "unreadable", "objects_note", "object_limits",
+         "index_bytes"}
 def shared(value):
     if isinstance(value, list):
         return [shared(element) for element in value]
