@@ -29,6 +29,11 @@ void* operator new(size_t size) {
   if (memory == nullptr) std::abort();
   return memory;
 }
+// The buffers of std::stable_sort, which are freed as others are.
+void* operator new(size_t size, const std::nothrow_t& /*tag*/) noexcept {
+  ++num_allocations;
+  return std::malloc(size);
+}
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t /*size*/) noexcept {
   std::free(memory);
