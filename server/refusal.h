@@ -18,10 +18,12 @@ struct ReachedLimit {
   int64_t retry_after_ms = 5000;  // jobs take seconds to hours
 };
 
-// ResourceExhausted for now: as many as are allowed at a time.
+// ResourceExhausted, and the same call may succeed later: there are as many now
+// as the limit allows at a time.
 absl::Status LimitReached(const ReachedLimit& limit, absl::string_view message);
 
-// ResourceExhausted for good: more than the server ever has.
+// ResourceExhausted, and the same call never succeeds: it asks for more than
+// the server has in all.
 absl::Status RequestTooLarge(absl::string_view limit, uint64_t value,
                              absl::string_view message);
 

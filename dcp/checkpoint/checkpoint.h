@@ -157,7 +157,7 @@ struct CheckpointParts {
   bool flattened = true;  // false: a DCP checkpoint saved without flattening
   std::unique_ptr<SourceFiles> files;
   ValueArena arena;  // of the objects
-  // Of torch.save files, parallel to `files`; objects lie in their arenas.
+  // The torch.save files, parallel to `files`. Their arenas hold the objects.
   std::vector<std::unique_ptr<TorchArchive>> archives;
 };
 

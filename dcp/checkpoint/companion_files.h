@@ -17,7 +17,7 @@
 
 namespace dcp {
 
-// Of one file. The largest tokenizers have some 40 MB.
+// The most bytes of one file. The largest tokenizers have some 40 MB.
 inline constexpr uint64_t kMaxCompanionBytes = uint64_t{128} << 20;
 
 struct CompanionFiles {

@@ -49,8 +49,8 @@ struct ConvertLog {
   std::atomic<uint64_t> num_files{0};
 };
 
-// Of the elements of one payload, those that a cast found beyond the range of
-// the new type.
+// How many elements of one payload a cast found beyond the range of the new
+// type.
 struct NumBeyond {
   uint32_t payload = 0;  // its number in the output
   uint64_t count = 0;

@@ -30,8 +30,9 @@ struct DiffOptions {
   SelectionOptions selection_a;  // include, exclude and rename; casts too
   SelectionOptions selection_b;
   bool tensors_only = false;  // do not compare objects
-  // Of the elements of tensors; absent: bits decide. InvalidArgument when a
-  // number of it is negative, NaN or infinite.
+  // How far elements of tensors may differ. Without it, they must be equal bit
+  // for bit. InvalidArgument when one of its numbers is negative, NaN or
+  // infinite.
   std::optional<Tolerance> tolerance = {};
   uint64_t memory_bytes = uint64_t{256} << 20;
   std::stop_token stop;
@@ -56,7 +57,8 @@ struct DiffFinding {
   std::string in_b;
   ElementDifference difference;
   uint64_t num_elements = 0;
-  // Of the first different element, by dimension; empty for a scalar.
+  // The index of the first different element in each dimension; empty for a
+  // scalar.
   Dims first_index = {};
 };
 

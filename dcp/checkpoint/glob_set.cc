@@ -44,7 +44,7 @@ size_t ElementBytes(absl::string_view glob) {
   return i < glob.size() ? i + 1 : 1;  // without its end it is a character
 }
 
-// `element` is no star.
+// `element` is not a star.
 bool MatchesElement(absl::string_view element, char c) {
   if (element == "?") return true;
   if (element[0] == '\\') return element.size() == 2 && element[1] == c;

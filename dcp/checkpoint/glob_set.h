@@ -40,8 +40,8 @@ class GlobSet {
   Words last_;    // those in which a glob has matched
   Words repeat_;  // those with a star, which any character leaves as they are
   std::vector<uint32_t> last_state_;  // of each glob
-  // Of each byte: the states that it leads to from the one before. Bytes that
-  // no glob tells apart share one.
+  // For each byte, the states that it leads to from the previous state. Bytes
+  // that no glob tells apart share an entry.
   std::vector<Words> steps_;
   std::array<uint8_t, 256> step_of_;
 };

@@ -259,7 +259,7 @@ class LaneTransfer {
         {.digests = state.digests, .num_beyond = NumBeyondOf(*state.spec)});
   }
 
-  // Of the payloads of a file of this wave.
+  // Counts for each payload of a file of this wave.
   std::vector<NumBeyond> NumBeyondOf(const OutputFile& file) const {
     std::vector<NumBeyond> found;
     if (num_beyond_.empty()) return found;

@@ -99,7 +99,7 @@ void AddDigests(const SafetensorsHeader& header, const std::string& file,
                 CheckpointParts& parts) {
   for (size_t i = 0; i < header.digests.size(); ++i) {
     const SafetensorsTensor& tensor = header.tensors[i];
-    if (tensor.begin == tensor.end) continue;  // there are no bytes to check
+    if (tensor.begin == tensor.end) continue;  // it has no bytes
     parts.digests.push_back({.file = file,
                              .offset = header.data_offset + tensor.begin,
                              .length = tensor.end - tensor.begin,

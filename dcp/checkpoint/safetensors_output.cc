@@ -45,8 +45,8 @@ uint64_t BytesOf(const OutputEntry& entry) {
          ElementSize(entry.dtype);
 }
 
-// `header` with the digests of its tensors, which have these lengths. Those
-// without bytes are no payload; `digests` are of the others, in their order.
+// `header` with the digests of its tensors, which have these lengths. Tensors
+// without bytes are not payloads; `digests` has those of the others, in order.
 std::string HeaderWithDigests(absl::Span<const uint64_t> lengths,
                               absl::Span<const ChunkDigest> digests,
                               std::string header) {
