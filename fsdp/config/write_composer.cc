@@ -139,7 +139,7 @@ class Writer {
 
   void WriteOptimizer() {
     const LoopConfig& loop = config_.loop;
-    const bool has_betas = loop.beta1->has_value() && loop.beta2->has_value();
+    const bool has_betas = loop.beta1->has_value() || loop.beta2->has_value();
     if (!loop.lr->has_value() && !loop.weight_decay->has_value() &&
         !has_betas && !loop.eps->has_value()) {
       return;
@@ -153,10 +153,16 @@ class Writer {
     }
     if (has_betas) {
       Line(1, "betas",
-           absl::StrCat("[", RealText(**loop.beta1), ", ",
-                        RealText(**loop.beta2), "]"));
+           absl::StrCat("[", RealText(loop.beta1->value_or(0.9)), ", ",
+                        RealText(loop.beta2->value_or(0.999)), "]"));
     }
     if (loop.eps->has_value()) Line(1, "eps", RealText(**loop.eps));
+    LeftOpen open;
+    open.Add(loop.weight_decay, "weight_decay 1e-2");
+    open.Add(loop.beta1, "beta1 0.9");
+    open.Add(loop.beta2, "beta2 0.999");
+    open.Add(loop.eps, "eps 1e-8");
+    open.Say("Composer's adamw", findings_);
   }
 
   // In LLM Foundry's words, as far as they go.

@@ -5,10 +5,8 @@
 #include <string>
 #include <utility>
 #include <variant>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "fsdp/config/dialects.h"
 #include "fsdp/config/writing.h"
 
@@ -302,30 +300,20 @@ class Writer {
     }
   }
 
-  // TorchTitan's own values hold for these, so that the file says more than
-  // the config did.
   void SayWhatIsLeftOpen() {
     const LoopConfig& loop = config_.loop;
-    std::vector<absl::string_view> open;
-    if (!loop.steps->has_value()) open.push_back("steps 10000");
-    if (!loop.local_batch_size->has_value()) {
-      open.push_back("local_batch_size 8");
-    }
-    if (!loop.seq_len->has_value()) open.push_back("seq_len 2048");
-    if (!loop.max_norm->has_value()) open.push_back("max_norm 1.0");
-    if (!loop.lr->has_value()) open.push_back("lr 8e-4");
-    if (!loop.weight_decay->has_value()) open.push_back("weight_decay 0.1");
-    if (!loop.beta1->has_value()) open.push_back("beta1 0.9");
-    if (!loop.beta2->has_value()) open.push_back("beta2 0.95");
-    if (!loop.eps->has_value()) open.push_back("eps 1e-8");
-    if (!loop.lr_schedule->has_value()) {
-      open.push_back("a linear decay after 200 steps of warmup");
-    }
-    if (open.empty()) return;
-    findings_.Changed(
-        Place{.key = "loop"},
-        absl::StrCat("leaves to TorchTitan what it does not say: ",
-                     absl::StrJoin(open, ", ")));
+    LeftOpen open;
+    open.Add(loop.steps, "steps 10000");
+    open.Add(loop.local_batch_size, "local_batch_size 8");
+    open.Add(loop.seq_len, "seq_len 2048");
+    open.Add(loop.max_norm, "max_norm 1.0");
+    open.Add(loop.lr, "lr 8e-4");
+    open.Add(loop.weight_decay, "weight_decay 0.1");
+    open.Add(loop.beta1, "beta1 0.9");
+    open.Add(loop.beta2, "beta2 0.95");
+    open.Add(loop.eps, "eps 1e-8");
+    open.Add(loop.lr_schedule, "a linear decay after 200 steps of warmup");
+    open.Say("TorchTitan", findings_);
   }
 
   void SayWhatIsNotWritten() {

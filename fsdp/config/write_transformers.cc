@@ -2,10 +2,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "fsdp/config/dialects.h"
 #include "fsdp/config/fsdp_options_writing.h"
 #include "nlohmann/json.hpp"
@@ -141,25 +139,17 @@ void AddSchedule(const LoopConfig& loop, Findings& findings, Json& json) {
   }
 }
 
-// transformers' own values hold for these, so that the file says more than the
-// config did.
 void SayWhatIsLeftOpen(const LoopConfig& loop, Findings& findings) {
-  std::vector<absl::string_view> open;
-  const auto leave = [&open](const auto& setting, absl::string_view what) {
-    if (!setting->has_value()) open.push_back(what);
-  };
-  leave(loop.lr, "learning_rate 5e-5");
-  leave(loop.weight_decay, "weight_decay 0");
-  leave(loop.max_norm, "max_grad_norm 1.0");
-  leave(loop.seed, "seed 42");
-  leave(loop.beta1, "adam_beta1 0.9");
-  leave(loop.beta2, "adam_beta2 0.999");
-  leave(loop.eps, "adam_epsilon 1e-8");
-  leave(loop.lr_schedule, "a linear decay");
-  if (open.empty()) return;
-  findings.Changed(Place{.key = "loop"},
-                   absl::StrCat("leaves to transformers what it does not say: ",
-                                absl::StrJoin(open, ", ")));
+  LeftOpen open;
+  open.Add(loop.lr, "learning_rate 5e-5");
+  open.Add(loop.weight_decay, "weight_decay 0");
+  open.Add(loop.max_norm, "max_grad_norm 1.0");
+  open.Add(loop.seed, "seed 42");
+  open.Add(loop.beta1, "adam_beta1 0.9");
+  open.Add(loop.beta2, "adam_beta2 0.999");
+  open.Add(loop.eps, "adam_epsilon 1e-8");
+  open.Add(loop.lr_schedule, "a linear decay");
+  open.Say("transformers", findings);
 }
 
 }  // namespace

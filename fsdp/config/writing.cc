@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace fsdp::config {
 
@@ -36,6 +37,14 @@ std::string RealText(double value) {
   const size_t exponent = text.find('e');
   text.insert(exponent == std::string::npos ? text.size() : exponent, ".0");
   return text;
+}
+
+void LeftOpen::Say(absl::string_view program, Findings& findings) const {
+  if (values_.empty()) return;
+  findings.Changed(
+      Place{.key = "loop"},
+      absl::StrCat("leaves to ", program, " what it does not say: ",
+                   absl::StrJoin(values_, ", ")));
 }
 
 }  // namespace fsdp::config

@@ -4,7 +4,9 @@
 #ifndef FSDP_CONFIG_WRITING_H_
 #define FSDP_CONFIG_WRITING_H_
 
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -39,6 +41,23 @@ void SayNotWritten(absl::string_view program, const Setting<T>& setting,
   findings.Changed(PlaceOf(setting, name),
                    absl::StrCat("is not written: ", program, " ", why));
 }
+
+// Settings that a config does not set although the program has a value of its
+// own for them, so that the written file says more than the config did.
+class LeftOpen {
+ public:
+  // Takes note of `setting` when it has no value; `value` names the program's
+  // own key and value and must outlive this object.
+  template <typename T>
+  void Add(const Setting<std::optional<T>>& setting, absl::string_view value) {
+    if (!setting->has_value()) values_.push_back(value);
+  }
+  // One changed finding for all of them; nothing when there are none.
+  void Say(absl::string_view program, Findings& findings) const;
+
+ private:
+  std::vector<absl::string_view> values_;
+};
 
 }  // namespace fsdp::config
 

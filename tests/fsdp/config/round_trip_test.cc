@@ -138,6 +138,12 @@ parallelism_config:
   tp:
     tensor_parallel_degree: 2
 )"},
+    {"ComposerOptimizerWithoutName", Dialect::kComposer, R"(
+precision: amp_bf16
+optimizer: {lr: 3.0e-4, weight_decay: 1.0e-8}
+parallelism_config:
+  fsdp2: {}
+)"},
     {"ComposerFsdp1", Dialect::kComposer, R"(
 precision: fp32
 fsdp:
