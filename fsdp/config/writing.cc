@@ -43,8 +43,8 @@ void LeftOpen::Say(absl::string_view program, Findings& findings) const {
   if (values_.empty()) return;
   findings.Changed(
       Place{.key = "loop"},
-      absl::StrCat("leaves to ", program, " what it does not say: ",
-                   absl::StrJoin(values_, ", ")));
+      absl::StrCat("leaves to ", program,
+                   " what it does not say: ", absl::StrJoin(values_, ", ")));
 }
 
 }  // namespace fsdp::config
