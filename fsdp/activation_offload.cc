@@ -89,6 +89,10 @@ ActivationOffload::ActivationOffload(bool pin_memory)
   current = this;
 }
 
-ActivationOffload::~ActivationOffload() { current = outer_; }
+ActivationOffload::~ActivationOffload() {
+  ActivationOffload** link = &current;
+  while (*link != this) link = &(*link)->outer_;
+  *link = outer_;
+}
 
 }  // namespace fsdp

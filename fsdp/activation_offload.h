@@ -2,7 +2,8 @@
 // backward goes to the memory of the CPU, and comes back when backward needs
 // it. PyTorch's torch.autograd.graph.save_on_cpu, which its offload_wrapper
 // puts around a module. For the thread that runs forward, which makes it and
-// ends it; backward may come later, and on other threads.
+// ends it; backward may come later, and on other threads. Of several the newest
+// that lives counts; they may end in any order.
 //
 //   {
 //     const fsdp::ActivationOffload offload;
@@ -38,7 +39,7 @@ class ActivationOffload {
 
   const bool pin_memory_;
   uint64_t num_saved_bytes_ = 0;
-  ActivationOffload* const outer_;  // of this thread, which it stands in for
+  ActivationOffload* outer_;  // of this thread, which it stands in for
 };
 
 }  // namespace fsdp

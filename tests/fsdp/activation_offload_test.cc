@@ -52,6 +52,24 @@ TEST(ActivationOffload, HoldsWhatForwardSavesAndNothingElse) {
   EXPECT_TRUE(weight.grad().allclose(expected));
 }
 
+TEST(ActivationOffload, SeveralMayEndInAnyOrder) {
+  const at::Tensor x = at::randn({3}).requires_grad_();
+  std::optional<ActivationOffload> first, second, third;
+  first.emplace();
+  second.emplace();
+  third.emplace();
+  first.reset();
+  x.exp();
+  EXPECT_EQ(third->num_saved_bytes(), 3 * kFloat);
+  third.reset();
+  x.exp();
+  EXPECT_EQ(second->num_saved_bytes(), 3 * kFloat);
+  second.reset();
+  const ActivationOffload next;
+  x.exp();
+  EXPECT_EQ(next.num_saved_bytes(), 3 * kFloat);
+}
+
 TEST(ActivationOffload, SeesWhatWasChangedInPlace) {
   const at::Tensor x = at::randn({3}).requires_grad_();
   at::Tensor y;
