@@ -104,20 +104,56 @@ void ReadPrecision(Section& root, TrainConfig& config) {
   }
 }
 
-// axolotl's own values, "unsloth" and "offload", move activations to the CPU.
-void ReadGradientCheckpointing(Section& root, TrainConfig& config) {
-  const Node* asked = root.Find("gradient_checkpointing");
+// A switch that may also be one of some words, each of which is on. Null: it is
+// absent or off, or a problem was said.
+const Node* FindSwitch(absl::string_view key, const Choices<bool>& words,
+                       Section& root) {
+  const Node* node = root.Find(key);
+  if (node == nullptr) return nullptr;
+  if (const std::optional<bool> is_on = AsBool(*node)) {
+    return *is_on ? node : nullptr;
+  }
+  Setting<bool> word;
+  return root.Read(key, words, word) ? node : nullptr;
+}
+
+void Offload(const Node& asked, absl::string_view disk, Section& root,
+             ShardingConfig& sharding) {
+  sharding.activation_cpu_offload = Setting<bool>(true, asked.place);
+  if (!absl::EqualsIgnoreCase(asked.text, disk)) return;
+  root.findings().Changed(asked.place,
+                          "is read as an offload to the memory of the CPU: "
+                          "activations are not written to a disk");
+}
+
+// The words of gradient_checkpointing are older ones for activation_offloading,
+// whose own words say which code of axolotl's does it.
+void ReadActivations(Section& root, ShardingConfig& sharding) {
+  const Node* recomputes = FindSwitch("gradient_checkpointing",
+                                      {{"true", true},
+                                       {"false", true},
+                                       {"offload", true},
+                                       {"offload_disk", true},
+                                       {"unsloth", true}},
+                                      root);
+  const Node* offloads = FindSwitch("activation_offloading",
+                                    {{"true", true},
+                                     {"false", true},
+                                     {"legacy", true},
+                                     {"disk", true},
+                                     {"hidden_states", true}},
+                                    root);
   root.Find("gradient_checkpointing_kwargs");
-  if (asked == nullptr || AsBool(*asked) == false) return;
-  if (!AsBool(*asked).has_value()) {
-    root.findings().Changed(asked->place,
-                            "is read as true: activations are computed again, "
-                            "not kept on the CPU");
+  if (recomputes != nullptr) {
+    if (*sharding.activation_checkpointing == 0) {
+      sharding.activation_checkpointing =
+          Setting<int64_t>(1, recomputes->place);
+    }
+    if (!AsBool(*recomputes).has_value()) {
+      Offload(*recomputes, "offload_disk", root, sharding);
+    }
   }
-  if (*config.sharding.activation_checkpointing == 0) {
-    config.sharding.activation_checkpointing =
-        Setting<int64_t>(1, asked->place);
-  }
+  if (offloads != nullptr) Offload(*offloads, "disk", root, sharding);
 }
 
 void ReadCheckpoint(Section& root, CheckpointConfig& checkpoint) {
@@ -201,7 +237,7 @@ void ReadAxolotl(const Node& root_node, TrainConfig& config,
   ReadDegrees(root, config.mesh);
   ReadSharding(root, config);
   ReadPrecision(root, config);
-  ReadGradientCheckpointing(root, config);
+  ReadActivations(root, config.sharding);
   if (!config.checkpoint.state_dict_type.place().has_value()) {
     config.checkpoint.state_dict_type = *config.sharding.fsdp_version == 1
                                             ? StateDictType::kFullStateDict

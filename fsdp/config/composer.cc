@@ -199,9 +199,7 @@ void ReadActivations(Section& block, ShardingConfig& sharding) {
     sharding.activation_checkpointing =
         Setting<int64_t>(*recompute ? 1 : 0, *recompute.place());
   }
-  block.Refuse("activation_cpu_offload", "false",
-               "activations stay on the device; activation_checkpointing "
-               "computes them again");
+  block.Read("activation_cpu_offload", sharding.activation_cpu_offload);
 }
 
 void ReadBlock(Section block, bool is_fsdp2, const Precision& precision,

@@ -10,7 +10,9 @@
 // twice in float32; the embedding keeps token numbers alone.
 //
 // A layer that is computed again in backward keeps its input; one layer at a
-// time has all of its own.
+// time has all of its own. What is offloaded is on the host, but for that of
+// the layer that computes and of the root: forward copies what it keeps, and
+// backward takes it back operator by operator.
 
 #include "fsdp/config/explain.h"
 
@@ -121,16 +123,25 @@ uint64_t LargestOutput(const GroupPlan& root) {
 }
 
 // Bytes a token.
-uint64_t Activations(const std::vector<GroupPlan>& groups, int64_t every,
-                     uint64_t dtype_bytes) {
+struct ActivationBytes {
+  uint64_t device = 0;
+  uint64_t host = 0;
+};
+
+ActivationBytes Activations(const std::vector<GroupPlan>& groups,
+                            const ShardingConfig& sharding,
+                            uint64_t dtype_bytes) {
+  const int64_t every = *sharding.activation_checkpointing;
   uint64_t kept = 0;
   uint64_t recomputed_max = 0;
+  uint64_t layer_max = 0;
   for (size_t i = 0; i + 1 < groups.size(); ++i) {
     const uint64_t all = KeptByMatrices(groups[i]);
     const bool recomputes =
         every > 0 && (i + 1) % static_cast<uint64_t>(every) == 0;
     kept += recomputes ? WidthOf(groups[i]) : all;
     if (recomputes) recomputed_max = std::max(recomputed_max, all);
+    layer_max = std::max(layer_max, all);
   }
   const GroupPlan& root = groups.back();
   uint64_t norms = 0;
@@ -139,9 +150,13 @@ uint64_t Activations(const std::vector<GroupPlan>& groups, int64_t every,
       norms += static_cast<uint64_t>(2 * parameter.sizes[0]);
     }
   }
-  const uint64_t width = WidthOf(root);
-  return (kept + recomputed_max + norms + 2 * width) * dtype_bytes +
-         2 * LargestOutput(root) * kFloatBytes;
+  const uint64_t of_root = (norms + 2 * WidthOf(root)) * dtype_bytes +
+                           2 * LargestOutput(root) * kFloatBytes;
+  if (*sharding.activation_cpu_offload) {
+    return {.device = layer_max * dtype_bytes + of_root,
+            .host = kept * dtype_bytes + of_root};
+  }
+  return {.device = (kept + recomputed_max) * dtype_bytes + of_root};
 }
 
 MemoryPlan PlanMemory(const TrainConfig& config, const MeshPlan& mesh,
@@ -172,19 +187,18 @@ MemoryPlan PlanMemory(const TrainConfig& config, const MeshPlan& mesh,
   // One rank computes with its own parameters where no cast is needed.
   const bool gathers = mesh.shard > 1 || compute_bytes != state_bytes;
   const uint64_t at_once = frees ? std::min(all, root + 2 * largest) : all;
-  MemoryPlan plan{
-      .parameters = local * state_bytes,
-      .gradients = local * state_bytes,
-      .optimizer_state = kNumMoments * local * state_bytes,
-      .gathered = gathers ? at_once * compute_bytes : 0,
-      .unreduced =
-          mesh.shard * mesh.replicate > 1
-              ? reduced * compute_bytes + (reduced + largest) * reduce_bytes
-              : 0,
-      .activations =
-          num_tokens * Activations(groups,
-                                   *config.sharding.activation_checkpointing,
-                                   compute_bytes)};
+  const ActivationBytes activations =
+      Activations(groups, config.sharding, compute_bytes);
+  MemoryPlan plan{.parameters = local * state_bytes,
+                  .gradients = local * state_bytes,
+                  .optimizer_state = kNumMoments * local * state_bytes,
+                  .gathered = gathers ? at_once * compute_bytes : 0,
+                  .unreduced = mesh.shard * mesh.replicate > 1
+                                   ? reduced * compute_bytes +
+                                         (reduced + largest) * reduce_bytes
+                                   : 0,
+                  .activations = num_tokens * activations.device,
+                  .activations_on_host = num_tokens * activations.host};
   const int64_t* degree =
       std::get_if<int64_t>(&*config.sharding.reshard_after_forward);
   if (degree != nullptr && *degree > 0) {

@@ -40,8 +40,10 @@ struct MemoryPlan {
   // that of the layer before it are sent from.
   uint64_t unreduced = 0;
   // What forward keeps for backward, at most (see [Note: activations]); 0
-  // without `parameters`.
+  // without `parameters`. With activation_cpu_offload the device has that of
+  // one layer and of the root at a time, and the host all.
   uint64_t activations = 0;
+  uint64_t activations_on_host = 0;
 };
 
 struct Explanation {

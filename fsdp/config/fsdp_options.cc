@@ -184,8 +184,8 @@ void ReadActivations(Section& section, TrainConfig& config) {
     config.sharding.activation_checkpointing =
         Setting<int64_t>(*checkpointing ? 1 : 0, PlaceOf(checkpointing, key));
   }
-  RefuseTrue(KeyOf("activation_checkpointing_offload", section),
-             "activations are computed again, not kept on the CPU", section);
+  section.Read(KeyOf("activation_checkpointing_offload", section),
+               config.sharding.activation_cpu_offload);
 }
 
 }  // namespace

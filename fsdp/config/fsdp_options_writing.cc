@@ -77,6 +77,16 @@ bool WrittenActivationCheckpointing(const TrainConfig& config,
   return *every > 0;
 }
 
+bool WrittenActivationOffload(const TrainConfig& config, Findings& findings) {
+  const Setting<bool>& offloads = config.sharding.activation_cpu_offload;
+  if (*offloads && *config.sharding.activation_checkpointing == 0) {
+    findings.Changed(PlaceOf(offloads, "sharding.activation_cpu_offload"),
+                     "is written, but accelerate offloads what checkpointed "
+                     "layers keep alone; write activation_checkpointing too");
+  }
+  return *offloads;
+}
+
 absl::string_view WrittenMixedPrecision(const TrainConfig& config,
                                         Findings& findings) {
   const PrecisionConfig& precision = config.precision;
@@ -133,6 +143,9 @@ void LeaveOutSharding(const TrainConfig& config, const TrainConfig& read,
   leave_out(sharding.activation_checkpointing,
             read.sharding.activation_checkpointing,
             "sharding.activation_checkpointing");
+  leave_out(sharding.activation_cpu_offload,
+            read.sharding.activation_cpu_offload,
+            "sharding.activation_cpu_offload");
   leave_out(config.checkpoint.state_dict_type, read.checkpoint.state_dict_type,
             "checkpoint.state_dict_type");
   leave_out(config.checkpoint.cpu_ram_efficient_loading,

@@ -43,6 +43,9 @@ absl::string_view WrittenStateDictType(const TrainConfig& config);
 bool WrittenActivationCheckpointing(const TrainConfig& config,
                                     Findings& findings);
 
+// Whether activations are offloaded, which needs checkpointing there.
+bool WrittenActivationOffload(const TrainConfig& config, Findings& findings);
+
 // "bf16", "fp16" or "no".
 absl::string_view WrittenMixedPrecision(const TrainConfig& config,
                                         Findings& findings);

@@ -94,6 +94,9 @@ struct ShardingConfig {
   // Of the model's layers, every so many are computed again in backward; 0:
   // none.
   Setting<int64_t> activation_checkpointing = 0;
+  // What forward keeps for backward lies in the memory of the CPU meanwhile,
+  // and with activation_checkpointing what layers keep to be computed again.
+  Setting<bool> activation_cpu_offload = false;
 
   friend bool operator==(const ShardingConfig&,
                          const ShardingConfig&) = default;

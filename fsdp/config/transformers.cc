@@ -129,6 +129,14 @@ void ReadGradientCheckpointing(Section& root, TrainConfig& config) {
   root.Find("activation_checkpointing_kwargs");
 }
 
+// TRL's word, in its own TrainingArguments.
+void ReadActivationOffload(Section& root, ShardingConfig& sharding) {
+  Setting<bool> offloads;
+  if (root.Read("activation_offloading", offloads) && *offloads) {
+    sharding.activation_cpu_offload = offloads;
+  }
+}
+
 void ReadSaveInterval(Section& root, TrainConfig& config) {
   CheckpointConfig& checkpoint = config.checkpoint;
   const Node* steps = root.Find("save_steps");
@@ -244,6 +252,7 @@ void ReadArguments(Section& root, TrainConfig& config) {
   if (is_sharded) ReadFsdpWords(*root.Find("fsdp"), config, findings);
   ReadPrecision(root, is_sharded, config);
   ReadGradientCheckpointing(root, config);
+  ReadActivationOffload(root, config.sharding);
   ReadCheckpoint(root, config);
   ReadLoop(root, config);
   ReadOptimizerName("optim", root);

@@ -45,6 +45,9 @@ std::string OptionsText(const TrainConfig& config, Findings& findings) {
   };
   add("activation_checkpointing",
       BoolText(WrittenActivationCheckpointing(config, findings)));
+  if (WrittenActivationOffload(config, findings)) {
+    add("activation_checkpointing_offload", "true");
+  }
   add("auto_wrap_policy", WrittenWrapPolicy(config, findings));
   add("cpu_ram_efficient_loading",
       BoolText(*config.checkpoint.cpu_ram_efficient_loading));

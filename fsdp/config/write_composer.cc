@@ -277,6 +277,9 @@ class Writer {
               "is written as true, every layer: Composer leaves none out");
     }
     Line(2, "activation_checkpointing", BoolText(every != 0));
+    if (*sharding.activation_cpu_offload) {
+      Line(2, "activation_cpu_offload", "true");
+    }
     Line(2, "state_dict_type",
          *config_.checkpoint.state_dict_type == StateDictType::kFullStateDict
              ? "full"

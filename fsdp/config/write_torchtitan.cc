@@ -332,6 +332,9 @@ class Writer {
                "sharding.transformer_layer_cls_to_wrap", kLayers);
     NotWritten(sharding.min_num_params, ShardingConfig().min_num_params.value(),
                "sharding.min_num_params", kLayers);
+    NotWritten(sharding.activation_cpu_offload, false,
+               "sharding.activation_cpu_offload",
+               "keeps activations on the device");
     NotWritten(sharding.ignored_modules, {}, "sharding.ignored_modules",
                "shards all modules");
     NotWritten(config_.checkpoint.state_dict_type,

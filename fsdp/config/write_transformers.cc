@@ -41,6 +41,9 @@ Json Options(const TrainConfig& config, Findings& findings) {
       *config.checkpoint.cpu_ram_efficient_loading;
   options["activation_checkpointing"] =
       WrittenActivationCheckpointing(config, findings);
+  if (WrittenActivationOffload(config, findings)) {
+    options["activation_checkpointing_offload"] = true;
+  }
   return options;
 }
 

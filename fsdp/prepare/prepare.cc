@@ -161,6 +161,11 @@ std::unique_ptr<dcp::CheckpointManager> MakeCheckpoints(
                                                   std::move(manager));
 }
 
+std::unique_ptr<ActivationOffload> MakeOffload(const ShardingConfig& config) {
+  if (!*config.activation_cpu_offload) return nullptr;
+  return std::make_unique<ActivationOffload>();
+}
+
 std::string FullModelPath(const CheckpointConfig& config) {
   const bool is_full =
       *config.state_dict_type == StateDictType::kFullStateDict ||
@@ -207,6 +212,7 @@ absl::StatusOr<Prepared> Prepare(const std::shared_ptr<Module>& model,
   return Prepared{.mesh = mesh,
                   .root = root,
                   .groups = std::move(groups),
+                  .activation_offload = MakeOffload(config.sharding),
                   .learning_rate = std::move(learning_rate),
                   .checkpoints = std::move(checkpoints),
                   .latest_step = latest_step,

@@ -31,6 +31,7 @@
 #include "absl/status/statusor.h"
 #include "dcp/tensor/dtype.h"
 #include "dcp/torch/checkpoint_manager.h"
+#include "fsdp/activation_offload.h"
 #include "fsdp/config/train_config.h"
 #include "fsdp/device_mesh.h"
 #include "fsdp/dtensor.h"
@@ -92,6 +93,11 @@ struct Prepared {
   DeviceMesh mesh;
   FSDPModule root;
   std::vector<FSDPModule> groups;  // the root's last
+  // Where the config says activation_cpu_offload; null otherwise. While it
+  // lives, every forward of the thread that called prepare, which also ends it,
+  // keeps what it saves for backward in the memory of the CPU: the loop has
+  // nothing to do for it.
+  std::unique_ptr<ActivationOffload> activation_offload;
   // Where the config has a schedule and there was an optimizer; null
   // otherwise. The loop calls its step() after the optimizer's, and saves it
   // beside the model and the optimizer. Owners: this, and state dicts of it.
@@ -125,6 +131,8 @@ struct Prepared {
 //   - every n-th layer is checkpointed, n = activation_checkpointing; layers
 //     are of the types that the config or `layers` names, else the groups. With
 //     0 the model stays as it is
+//   - activation_cpu_offload is switched on last: nothing is offloaded after an
+//     error
 //   - output_dtype is that of the root, which is then called by fsdp::forward
 absl::StatusOr<Prepared> prepare(
     const std::shared_ptr<torch::nn::Module>& model, const TrainConfig& config,

@@ -176,6 +176,11 @@ std::string OtherText(const TrainConfig& config) {
         every == 1 ? "each layer" : absl::StrCat("one layer of ", every),
         " is computed again in backward\n");
   }
+  if (*config.sharding.activation_cpu_offload) {
+    text +=
+        "Activation offload: what forward keeps for backward is in the memory "
+        "of the host meanwhile\n";
+  }
   if (*config.sharding.cpu_offload) {
     text +=
         "CPU offload: shards, gradients and optimizer state are in the "
@@ -322,38 +327,50 @@ std::vector<Row> MemoryRows(const MemoryPlan& memory) {
           {"optimizer_state", memory.optimizer_state},
           {"gathered", memory.gathered},
           {"unreduced", memory.unreduced},
-          {"activations", memory.activations}};
+          {"activations", memory.activations},
+          {"activations_on_host", memory.activations_on_host}};
 }
 
 std::string MemoryText(const TrainConfig& config,
                        const Explanation& explanation) {
   const MemoryPlan& memory = explanation.memory;
   const bool offloads = *config.sharding.cpu_offload;
+  const bool offloads_activations = *config.sharding.activation_cpu_offload;
   const std::string where = offloads ? " (host)" : "";
   std::string text =
       absl::StrCat("Memory of a rank, of a model of ",
                    FormatCount(explanation.num_elements), " elements:\n");
-  const std::vector<std::pair<std::string, uint64_t>> rows = {
+  std::vector<std::pair<std::string, uint64_t>> rows = {
       {absl::StrCat("shards of parameters", where), memory.parameters},
       {absl::StrCat("their gradients", where), memory.gradients},
       {absl::StrCat("AdamW's two moments", where), memory.optimizer_state},
       {"gathered parameters, at most", memory.gathered},
       {"gradients under way, at most", memory.unreduced},
       {"activations, at most", memory.activations}};
+  constexpr size_t kNumShards = 3;
+  const size_t num_on_device = rows.size();
+  if (offloads_activations) {
+    rows.emplace_back("activations (host), at most",
+                      memory.activations_on_host);
+  }
   uint64_t device = 0;
   uint64_t host = 0;
   for (size_t i = 0; i < rows.size(); ++i) {
-    (offloads && i < 3 ? host : device) += rows[i].second;
+    const bool is_on_host = (offloads && i < kNumShards) || i >= num_on_device;
+    (is_on_host ? host : device) += rows[i].second;
     absl::StrAppendFormat(&text, "  %-36s%10s\n", rows[i].first,
                           FormatBytes(rows[i].second));
   }
+  const bool uses_host = offloads || offloads_activations;
   absl::StrAppendFormat(
       &text, "  %-36s%10s\n",
-      offloads ? "all on the device, at most" : "all, at most",
+      uses_host ? "all on the device, at most" : "all, at most",
       FormatBytes(device));
-  if (offloads) {
-    absl::StrAppendFormat(&text, "  %-36s%10s\n", "all on the host",
-                          FormatBytes(host));
+  if (uses_host) {
+    absl::StrAppendFormat(
+        &text, "  %-36s%10s\n",
+        offloads_activations ? "all on the host, at most" : "all on the host",
+        FormatBytes(host));
   }
   absl::StrAppend(
       &text, "  Activations are those of ",
@@ -452,6 +469,7 @@ std::string ExplanationJson(Dialect dialect, const TrainConfig& config,
         {"tensor_parallel", mesh.tensor_parallel}}},
       {"zero_stage", explanation.zero_stage},
       {"activation_checkpointing", *config.sharding.activation_checkpointing},
+      {"activation_cpu_offload", *config.sharding.activation_cpu_offload},
       {"cpu_offload", *config.sharding.cpu_offload}};
   AddConfig(config, json);
   if (explanation.groups.empty()) return Dump(json);

@@ -73,6 +73,8 @@ std::vector<Option> TrainingAndSharding(Config* c) {
             "to reduce gradients with"),
       EveryBlock("checkpoint-activations", &t.sharding.activation_checkpointing,
                  "compute blocks again in backward; =2: every other"),
+      Switch("offload-activations", &t.sharding.activation_cpu_offload,
+             "keep what backward needs in the memory of the CPU"),
       Switch("deterministic-init", &c->deterministic_init,
              "build on meta; each rank makes only its part"),
       Integer("log-every", &c->log_every, 1, "steps between progress lines"),

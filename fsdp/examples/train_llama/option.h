@@ -115,12 +115,16 @@ inline Option Choice(const std::string& key, std::string* target,
   return {key, set, help, *target};
 }
 
-inline Option Switch(const std::string& key, bool* target,
-                     const std::string& help) {
+template <typename Target>
+Option Switch(const std::string& key, Target* target, const std::string& help) {
   const Setter set = [key, target](absl::string_view value,
-                                   const fsdp::Place& /*place*/) {
-    if (absl::SimpleAtob(value, target)) return absl::OkStatus();
-    return Refuse(key, value, "true or false");
+                                   const fsdp::Place& place) {
+    bool is_on = false;
+    if (!absl::SimpleAtob(value, &is_on)) {
+      return Refuse(key, value, "true or false");
+    }
+    Assign(is_on, place, target);
+    return absl::OkStatus();
   };
   return {key, set, help, "", true};
 }

@@ -135,6 +135,16 @@ absl::Status TrainStep(const Config& config, const Corpus& corpus, Llama& model,
   return checkpoints.AfterStep();
 }
 
+// Of this run's forwards, on this rank.
+void SayWhatWasOffloaded(const fsdp::Prepared& training) {
+  if (training.activation_offload == nullptr || fsdp::get_rank() != 0) return;
+  constexpr double kMib = 1 << 20;
+  absl::PrintF(
+      "kept %.1f MiB of activations in the memory of the CPU until backward\n",
+      static_cast<double>(training.activation_offload->num_saved_bytes()) /
+          kMib);
+}
+
 absl::Status Train(Config config) {
   fsdp::init_process_group();
   absl::Status status = FitBatch(fsdp::get_world_size(), &config);
@@ -163,6 +173,7 @@ absl::Status Train(Config config) {
     status = TrainStep(config, *corpus, model, *optimizer,
                        training->learning_rate.get(), checkpoints, progress);
   }
+  if (status.ok()) SayWhatWasOffloaded(*training);
   if (status.ok()) status = progress.WriteLosses();
   if (status.ok()) status = checkpoints.Finish();
   if (status.ok()) fsdp::destroy_process_group();

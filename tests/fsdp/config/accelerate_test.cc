@@ -249,11 +249,13 @@ TEST(Accelerate, CpuRamEfficientLoadingIsKept) {
                     .config.checkpoint.cpu_ram_efficient_loading);
 }
 
-TEST(Accelerate, ActivationsAreNotOffloaded) {
-  EXPECT_THAT(
-      Problems(ReadOptions("  fsdp_activation_checkpointing: true\n"
-                           "  fsdp_activation_checkpointing_offload: true\n")),
-      ElementsAre(HasSubstr("computed again")));
+TEST(Accelerate, OffloadOfActivationsIsRead) {
+  const Read read = ReadOptions(
+      "  fsdp_activation_checkpointing: true\n"
+      "  fsdp_activation_checkpointing_offload: true\n");
+  EXPECT_THAT(Problems(read), IsEmpty());
+  EXPECT_EQ(*read.config.sharding.activation_checkpointing, 1);
+  EXPECT_TRUE(*read.config.sharding.activation_cpu_offload);
 }
 
 TEST(Accelerate, OptionsOfFsdp1AreIgnoredWithReasons) {
@@ -388,12 +390,26 @@ TEST(Accelerate, WhatIsWrittenReadsAsTheSame) {
       "  fsdp_min_num_params: 1000\n  fsdp_ignored_modules: 'a\\.b|\"c\"'\n"
       "  fsdp_transformer_layer_cls_to_wrap: A,B\n"
       "  fsdp_activation_checkpointing: true\n"
+      "  fsdp_activation_checkpointing_offload: true\n"
       "parallelism_config:\n  dp_replicate_size: 2\n  dp_shard_size: 8\n");
   Findings findings;
   const Read again = ReadText(WriteAccelerate(read.config, findings));
   EXPECT_THAT(findings.list(), IsEmpty());
   EXPECT_THAT(Problems(again), IsEmpty());
   EXPECT_TRUE(same_training(read.config, again.config));
+}
+
+TEST(Accelerate, AnOffloadIsWrittenWithAWordAboutCheckpointing) {
+  TrainConfig config;
+  config.sharding.reshard_after_forward = ReshardSetting(true);
+  config.sharding.activation_cpu_offload = true;
+  Findings findings;
+  const Read again = ReadText(WriteAccelerate(config, findings));
+  ASSERT_EQ(findings.list().size(), 1u);
+  EXPECT_THAT(to_string(findings.list()[0]),
+              AllOf(HasSubstr("sharding.activation_cpu_offload is written"),
+                    HasSubstr("activation_checkpointing too")));
+  EXPECT_TRUE(*again.config.sharding.activation_cpu_offload);
 }
 
 TEST(Accelerate, WhatItCannotSayIsAFinding) {

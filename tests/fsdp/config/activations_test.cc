@@ -10,9 +10,15 @@
 #include "ATen/ops/randint.h"
 #include "c10/core/Allocator.h"
 #include "c10/util/ThreadLocalDebugInfo.h"
+#include "fsdp/activation_offload.h"
 #include "fsdp/config/explain.h"
+#include "fsdp/config/train_config.h"
 #include "fsdp/examples/train_llama/model.h"
+#include "fsdp/forward.h"
+#include "fsdp/fully_shard.h"
+#include "fsdp/process_group.h"
 #include "gtest/gtest.h"
+#include "tests/testing/ranks.h"
 
 namespace fsdp {
 namespace {
@@ -47,31 +53,64 @@ int64_t Measured(const llama::ModelOptions& options) {
   return live->bytes();
 }
 
-int64_t Bound(const llama::ModelOptions& options) {
+// Bytes that an offload of a sharded model copies. Collective.
+int64_t MeasuredOffload(const llama::ModelOptions& options) {
+  llama::Llama model(options);
+  fully_shard(model);
+  const at::Tensor tokens =
+      at::randint(options.vocab_size, {kSequences, kSeqLen}, at::kLong);
+  const ActivationOffload offload;
+  const at::Tensor loss = at::cross_entropy_loss(
+      forward(model, tokens).to(at::kFloat).flatten(0, 1), tokens.flatten());
+  EXPECT_TRUE(loss.requires_grad());
+  return static_cast<int64_t>(offload.num_saved_bytes());
+}
+
+MemoryPlan Bound(const llama::ModelOptions& options,
+                 const TrainConfig& config = {}) {
   const llama::Llama model(options);
   ExplainOptions explained = {.local_batch_size = kSequences,
                               .seq_len = kSeqLen};
   for (const auto& item : model->named_parameters()) {
     explained.parameters.push_back({item.key(), item.value().sizes().vec()});
   }
-  const absl::StatusOr<Explanation> result = explain({}, explained);
+  const absl::StatusOr<Explanation> result = explain(config, explained);
   EXPECT_TRUE(result.ok()) << result.status();
-  return static_cast<int64_t>(result->memory.activations);
+  return result->memory;
+}
+
+llama::ModelOptions Llama(int64_t num_layers) {
+  return {.vocab_size = 512,
+          .dim = 128,
+          .num_layers = num_layers,
+          .num_heads = 4,
+          .num_kv_heads = 4,
+          .ffn_dim = 352};
 }
 
 TEST(ActivationsBound, HoldsForALlamaAndIsNotFarAway) {
   for (const int64_t num_layers : {1, 6}) {
-    const llama::ModelOptions options = {.vocab_size = 512,
-                                         .dim = 128,
-                                         .num_layers = num_layers,
-                                         .num_heads = 4,
-                                         .num_kv_heads = 4,
-                                         .ffn_dim = 352};
-    const int64_t measured = Measured(options);
-    const int64_t bound = Bound(options);
+    const int64_t measured = Measured(Llama(num_layers));
+    const auto bound =
+        static_cast<int64_t>(Bound(Llama(num_layers)).activations);
     EXPECT_LE(measured, bound) << num_layers << " layers";
     EXPECT_GE(2 * measured, bound) << num_layers << " layers";
   }
+}
+
+TEST(ActivationsBound, HoldsForWhatAnOffloadCopies) {
+  testing::RunRanks(1, [] {
+    init_process_group();
+    TrainConfig config;
+    config.sharding.activation_cpu_offload = true;
+    for (const int64_t num_layers : {1, 6}) {
+      const int64_t measured = MeasuredOffload(Llama(num_layers));
+      const auto bound = static_cast<int64_t>(
+          Bound(Llama(num_layers), config).activations_on_host);
+      EXPECT_LE(measured, bound) << num_layers << " layers";
+      EXPECT_GE(2 * measured, bound) << num_layers << " layers";
+    }
+  });
 }
 
 }  // namespace

@@ -98,6 +98,66 @@ TEST(Axolotl, DegreesAndTheLoopHaveNamesOfTheirOwn) {
   EXPECT_EQ(*config.sharding.activation_checkpointing, 1);
 }
 
+// What it says of activations, sharded by FSDP2.
+Reading ReadActivations(absl::string_view text) {
+  return Read(absl::StrCat(
+      "fsdp_version: 2\nfsdp_config: {offload_params: false}\n", text, "\n"));
+}
+
+TEST(Axolotl, ActivationsAreOffloadedByOldAndNewWords) {
+  struct Row {
+    const char* text;
+    int64_t recomputes;
+    bool offloads;
+  };
+  for (const Row& row :
+       {Row{"gradient_checkpointing: true", 1, false},
+        Row{"gradient_checkpointing: false", 0, false},
+        Row{"gradient_checkpointing: offload", 1, true},
+        Row{"gradient_checkpointing: unsloth", 1, true},
+        Row{"gradient_checkpointing: true\nactivation_offloading: true", 1,
+            true},
+        Row{"gradient_checkpointing: true\nactivation_offloading: legacy", 1,
+            true},
+        Row{"gradient_checkpointing: true\nactivation_offloading: "
+            "hidden_states",
+            1, true},
+        Row{"gradient_checkpointing: true\nactivation_offloading: false", 1,
+            false}}) {
+    const Reading reading = ReadActivations(row.text);
+    EXPECT_THAT(reading.findings, Each(Not(HasSubstr("activation"))))
+        << row.text;
+    EXPECT_THAT(reading.findings, Each(Not(HasSubstr("gradient"))));
+    const ShardingConfig& sharding = reading.config.sharding;
+    EXPECT_EQ(*sharding.activation_checkpointing, row.recomputes) << row.text;
+    EXPECT_EQ(*sharding.activation_cpu_offload, row.offloads) << row.text;
+  }
+}
+
+TEST(Axolotl, ActivationsThatWouldBeOnADiskAreInMemory) {
+  for (const char* text :
+       {"gradient_checkpointing: offload_disk",
+        "gradient_checkpointing: true\nactivation_offloading: disk"}) {
+    const Reading reading = ReadActivations(text);
+    EXPECT_TRUE(*reading.config.sharding.activation_cpu_offload);
+    EXPECT_EQ(*reading.config.sharding.activation_checkpointing, 1);
+    EXPECT_THAT(reading.findings,
+                Contains(AllOf(StartsWith("changed"), HasSubstr("to a disk"))));
+  }
+}
+
+TEST(Axolotl, OtherWordsForActivationsAreProblems) {
+  const Reading reading = ReadActivations(
+      "gradient_checkpointing: offlaod\nactivation_offloading: gpu");
+  EXPECT_THAT(
+      reading.findings,
+      AllOf(Contains(AllOf(StartsWith("problem"),
+                           HasSubstr("did you mean offload?"))),
+            Contains(AllOf(StartsWith("problem"),
+                           HasSubstr("activation_offloading is 'gpu'")))));
+  EXPECT_FALSE(*reading.config.sharding.activation_cpu_offload);
+}
+
 TEST(Axolotl, AdaptersAreTheProgramsAndSaidSo) {
   const Reading reading = Read("adapter: qlora\nload_in_4bit: true\n");
   EXPECT_THAT(reading.findings,

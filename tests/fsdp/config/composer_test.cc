@@ -224,10 +224,13 @@ TEST(Composer, CpuOffloadIsRead) {
   EXPECT_TRUE(*ReadFsdp1("  cpu_offload: true").config.sharding.cpu_offload);
 }
 
-TEST(Composer, OffloadOfActivationsIsRefused) {
-  EXPECT_THAT(ReadFsdp2("  activation_cpu_offload: false").findings, IsEmpty());
-  EXPECT_THAT(ReadFsdp2("  activation_cpu_offload: true").findings,
-              ElementsAre(StartsWith("problem run.yaml:4: ")));
+TEST(Composer, OffloadOfActivationsIsRead) {
+  for (const bool value : {false, true}) {
+    const Reading reading = ReadFsdp2(
+        absl::StrCat("  activation_cpu_offload: ", value ? "true" : "false"));
+    EXPECT_THAT(reading.findings, IsEmpty());
+    EXPECT_EQ(*reading.config.sharding.activation_cpu_offload, value);
+  }
 }
 
 TEST(Composer, UnknownOptionsAreNamedWithTheNearest) {

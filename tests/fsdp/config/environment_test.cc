@@ -81,6 +81,11 @@ TEST(Environment, WinsOverTheFile) {
   EXPECT_EQ(*read.config.loop.seed, 3);
 }
 
+TEST(Environment, ActivationsAreOffloaded) {
+  EXPECT_TRUE(*ReadVariables({"FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD=true"})
+                   .config.sharding.activation_cpu_offload);
+}
+
 TEST(Environment, OtherVariablesArePassedOver) {
   const Read read =
       ReadVariables({"HOME=/", "FSDP", "=", "", "ACCELERATE_X=1"});

@@ -117,6 +117,20 @@ TEST(Explain, ActivationsAreThoseOfMatricesNormsAndLogits) {
             6u * 4 * (4 + 32 + 32 + 2 * 4 + 2 * 7));
 }
 
+TEST(Explain, OffloadedActivationsAreOnTheHostButForOneLayers) {
+  TrainConfig config;
+  config.sharding.activation_cpu_offload = true;
+  const MemoryPlan memory = Explain(config, 1).memory;
+  EXPECT_EQ(memory.activations, 6u * 4 * (32 + 2 * 4 + 2 * 7));
+  EXPECT_EQ(memory.activations_on_host, Explain({}, 1).memory.activations);
+  EXPECT_EQ(Explain({}, 1).memory.activations_on_host, 0u);
+  config.sharding.activation_checkpointing = 1;
+  const MemoryPlan recomputing = Explain(config, 1).memory;
+  EXPECT_EQ(recomputing.activations, memory.activations);
+  // The inputs of the layers, and what the root keeps.
+  EXPECT_EQ(recomputing.activations_on_host, 6u * 4 * (2 * 4 + 2 * 4 + 2 * 7));
+}
+
 TEST(Explain, TakesTheBatchOfTheConfig) {
   TrainConfig config;
   config.loop.local_batch_size = 5;

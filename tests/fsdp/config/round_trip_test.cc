@@ -60,6 +60,7 @@ fsdp_config:
   fsdp_state_dict_type: FULL_STATE_DICT
   fsdp_cpu_ram_efficient_loading: true
   fsdp_activation_checkpointing: true
+  fsdp_activation_checkpointing_offload: true
 )"},
     {"AccelerateFsdp1", Dialect::kAccelerate, R"(
 distributed_type: FSDP
@@ -112,7 +113,8 @@ parallelism_config:
     {"TransformersBare", Dialect::kTransformers,
      R"({"fsdp": true, "fsdp_config": {"version": 2}})"},
     {"TransformersCopies", Dialect::kTransformers,
-     R"({"output_dir": "steps", "bf16": true, "gradient_checkpointing": true})"},
+     R"({"output_dir": "steps", "bf16": true, "gradient_checkpointing": true,
+         "activation_offloading": true})"},
     {"AccelerateCopies", Dialect::kAccelerate,
      "distributed_type: MULTI_GPU\nnum_processes: 4\nmixed_precision: bf16\n"},
     {"Composer", Dialect::kComposer, R"(
@@ -133,6 +135,7 @@ parallelism_config:
   fsdp2:
     reshard_after_forward: 4
     activation_checkpointing: true
+    activation_cpu_offload: true
     mixed_precision: PURE
     load_monolith_rank0_only: true
   tp:
@@ -230,6 +233,7 @@ void AddSharding(const TrainConfig& a, const TrainConfig& b, Differences& d) {
   ADD(sharding.min_num_params);
   ADD(sharding.ignored_modules);
   ADD(sharding.activation_checkpointing);
+  ADD(sharding.activation_cpu_offload);
 }
 
 void AddOthers(const TrainConfig& a, const TrainConfig& b, Differences& d) {

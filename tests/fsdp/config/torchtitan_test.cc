@@ -441,6 +441,7 @@ TEST(TorchTitan, WritingSaysWhatTorchTitanCannot) {
       std::vector<std::string>{"Block"};
   config.sharding.min_num_params = 5;
   config.sharding.ignored_modules = std::string("lm_head");
+  config.sharding.activation_cpu_offload = true;
   config.checkpoint.folder = std::string("x");
   config.checkpoint.keep_latest_k = 1;
   config.checkpoint.state_dict_type = StateDictType::kFullStateDict;
@@ -462,6 +463,8 @@ TEST(TorchTitan, WritingSaysWhatTorchTitanCannot) {
           HasSubstr("sharding.transformer_layer_cls_to_wrap"),
           HasSubstr("sharding.min_num_params"),
           HasSubstr("sharding.ignored_modules"),
+          HasSubstr("sharding.activation_cpu_offload is not written: "
+                    "TorchTitan keeps activations on the device"),
           HasSubstr("checkpoint.interval is written as 10000"),
           HasSubstr("checkpoint.keep_latest_k is written as 2"),
           HasSubstr("checkpoint.state_dict_type"),

@@ -124,6 +124,22 @@ TEST(Transformers, ActivationAndGradientCheckpointingTogetherAreAProblem) {
   EXPECT_EQ(*one.config.sharding.activation_checkpointing, 1);
 }
 
+TEST(Transformers, ActivationsAreOffloadedByAnOptionOrByTrlsWord) {
+  EXPECT_TRUE(*ReadOptions(R"("activation_checkpointing": true,
+                              "activation_checkpointing_offload": true)")
+                   .config.sharding.activation_cpu_offload);
+  for (const bool value : {true, false}) {
+    const Read read = ReadText(absl::StrCat(
+        R"({"output_dir": "x", "fsdp": true, "activation_offloading": )",
+        value ? "true}" : "false}"));
+    EXPECT_THAT(read.findings.list(), IsEmpty());
+    EXPECT_EQ(*read.config.sharding.activation_cpu_offload, value);
+  }
+  const Read both = ReadText(R"({"activation_offloading": false, "fsdp": true,
+      "fsdp_config": {"activation_checkpointing_offload": true}})");
+  EXPECT_TRUE(*both.config.sharding.activation_cpu_offload);
+}
+
 TEST(Transformers, WithoutFsdpThereAreOnlyCopies) {
   for (const absl::string_view off :
        {R"("fsdp": false)", R"("fsdp": "")", R"("fsdp": [])", R"("fsdp": null)",

@@ -216,13 +216,27 @@ class ConfigTest(unittest.TestCase):
         # beta2 is DecoupledAdamW's own.
         _, expected = self.train(1, *BY_FLAGS, "--beta2=0.95",
                                  "--lr-decay=cosine", "--warmup-steps=2")
+        config = self.config("composer.yaml", COMPOSER)
         printed, losses = self.train(
-            2, self.config("composer.yaml", COMPOSER), "--data=text",
-            "--weight-decay=0.2", loop=())
+            2, config, "--data=text", "--weight-decay=0.2", loop=())
         self.expect_close(losses, expected)
+        self.assertNotIn("activations in the memory of the CPU", printed)
         self.expect_rates(printed, 0, [
             0, 0.5, *((1 + math.cos(math.pi * i / 4)) / 2 for i in range(4))])
         self.assertEqual(self.steps("composer"), ["step-6"])
+
+    def test_offloaded_activations_train_the_same(self):
+        _, expected = self.train(2, self.config("plain.yaml", COMPOSER),
+                                 "--data=text", loop=())
+        offloads = COMPOSER.replace("fsdp2:\n",
+                                    "fsdp2:\n    activation_cpu_offload: true\n")
+        printed, losses = self.train(
+            2, self.config("offloads.yaml", offloads), "--data=text",
+            "--checkpoint-dir=offloads", loop=())
+        self.assertEqual(losses, expected)
+        kept = re.search(r"kept (\S+) MiB of activations in the memory of the "
+                         r"CPU", printed)
+        self.assertGreater(float(kept[1]), 0, printed)
 
     def test_torchtitan_with_copies_and_an_export_in_bfloat16(self):
         # beta2 is TorchTitan's own, and so is that its steps count from 1.

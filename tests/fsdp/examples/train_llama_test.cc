@@ -89,9 +89,10 @@ TEST(Config, TakesWhatToSaveWhereAndHowOften) {
 }
 
 TEST(Config, FlagsBecomeSettingsWithTheirPlaces) {
-  const absl::StatusOr<Config> config = ParseFlags(
-      {"--data=a", "--replicate=2", "--shard=3", "--reshard-after-forward=2",
-       "--param-dtype=bfloat16", "--checkpoint-activations"});
+  const absl::StatusOr<Config> config =
+      ParseFlags({"--data=a", "--replicate=2", "--shard=3",
+                  "--reshard-after-forward=2", "--param-dtype=bfloat16",
+                  "--checkpoint-activations", "--offload-activations"});
   ASSERT_TRUE(config.ok()) << config.status();
   const fsdp::TrainConfig& train = config->train;
   EXPECT_EQ(*train.mesh.data_parallel_replicate_degree, 2);
@@ -101,6 +102,9 @@ TEST(Config, FlagsBecomeSettingsWithTheirPlaces) {
   EXPECT_EQ(std::get<int64_t>(*train.sharding.reshard_after_forward), 2);
   EXPECT_EQ(*train.precision.param_dtype, dcp::DType::kBFloat16);
   EXPECT_EQ(*train.sharding.activation_checkpointing, 1);
+  EXPECT_TRUE(*train.sharding.activation_cpu_offload);
+  EXPECT_EQ(to_string(*train.sharding.activation_cpu_offload.place()),
+            "--offload-activations");
 }
 
 TEST(Config, OptionsAndFlagsOverrideAConfigOfAnotherProgram) {

@@ -91,6 +91,7 @@ TEST(Prepare, TrainsWithAnOptimizerThatWasThereBefore) {
                 ElementsAre("blocks.0", "blocks.1", "blocks.2", ""));
     EXPECT_TRUE(training->root == training->groups.back());
     EXPECT_EQ(training->checkpoints, nullptr);
+    EXPECT_EQ(training->activation_offload, nullptr);
     EXPECT_OK(training->finish(3));
     ExpectTrainsAs(reference, model, optimizer);
   });
@@ -192,6 +193,22 @@ TEST(Prepare, AScheduleThatCountsInEpochsNeedsTheNumberOfSteps) {
     ASSERT_OK(training.status());
     training->learning_rate->set_step(3);
     EXPECT_DOUBLE_EQ(optimizer.param_groups()[0].options().get_lr(), 0.005);
+  });
+}
+
+TEST(Prepare, OffloadsActivationsWhereTheConfigSaysSo) {
+  RunRanks(2, [] {
+    TinyModel reference = SameModel(), model = SameModel();
+    torch::optim::SGD optimizer(model->parameters(), 0.1);
+    TrainConfig config;
+    config.sharding.activation_cpu_offload = true;
+    absl::StatusOr<Prepared> training = prepare(
+        model, config,
+        {.layers = {"Block"}, .optimizer = &optimizer, .device = "cpu"});
+    ASSERT_OK(training.status());
+    ASSERT_NE(training->activation_offload, nullptr);
+    ExpectTrainsAs(reference, model, optimizer);
+    EXPECT_GT(training->activation_offload->num_saved_bytes(), 0u);
   });
 }
 

@@ -11,6 +11,7 @@ namespace fsdp::tools {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -104,6 +105,26 @@ TEST(FsdpConfigRender, ExplainsAHybridMeshInWords) {
             HasSubstr("layers.0 to layers.1: 32 elements each"),
             HasSubstr("the rest: 32 elements"), HasSubstr("one layer of 2"),
             HasSubstr("all on the host"), HasSubstr("in run, every 10 steps")));
+}
+
+TEST(FsdpConfigRender, ExplainsWhereActivationsAre) {
+  TrainConfig config;
+  const std::string plain =
+      RenderExplanation(config, Explain(config, 4, /*with_model=*/true));
+  EXPECT_THAT(plain,
+              Not(AnyOf(HasSubstr("Activation offload"), HasSubstr("host"))));
+  config.sharding.activation_cpu_offload = true;
+  const Explanation explanation = Explain(config, 4, /*with_model=*/true);
+  EXPECT_THAT(RenderExplanation(config, explanation),
+              AllOf(HasSubstr("Activation offload: what forward keeps"),
+                    HasSubstr("activations (host), at most"),
+                    HasSubstr("all on the device, at most"),
+                    HasSubstr("all on the host, at most")));
+  const auto json = nlohmann::json::parse(
+      ExplanationJson(Dialect::kComposer, config, explanation, {}));
+  EXPECT_EQ(json["activation_cpu_offload"], true);
+  EXPECT_EQ(json["memory_bytes"]["activations_on_host"],
+            explanation.memory.activations_on_host);
 }
 
 TEST(FsdpConfigRender, WithoutAModelSaysHowToSeeMemory) {
