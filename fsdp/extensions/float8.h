@@ -3,8 +3,9 @@
 // whole parameter becomes e4m3's largest value, which takes one all-reduce of
 // one number over the mesh; the scale is then the same on every rank and need
 // not travel. The shard, and what the optimizer sees, stay as they are:
-// gradients pass as if nothing had been rounded. One rank alone gathers
-// nothing, so there nothing is rounded.
+// gradients pass as if nothing had been rounded. One rank alone sends nothing,
+// and yet computes with the rounded parameter: a run trains alike on any number
+// of ranks.
 //
 // Error. With s = (largest magnitude of the parameter) / 448, an element x
 // comes back with an error of at most |x| / 16 where |x| >= s / 64, and of at

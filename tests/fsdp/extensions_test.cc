@@ -297,6 +297,28 @@ TEST(Float8, TrainsWithoutReshardingAfterForward) {
   CheckFloat8Training(2, false);
 }
 
+TEST(Float8, OneRankComputesWithRoundedWeightsAsManyDo) {
+  for (const int world_size : {1, 2}) {
+    RunRanks(world_size, [] {
+      init_process_group();
+      const DeviceMesh mesh = init_device_mesh("cpu", {get_world_size()});
+      Mlp rounded;
+      Mlp model;
+      const at::Tensor exact = model->forward(BatchOf(0));
+      {
+        const at::NoGradGuard no_grad;
+        for (at::Tensor& weight : rounded->parameters()) {
+          if (weight.dim() == 2) weight.copy_(RoundTripFloat8(weight));
+        }
+      }
+      fully_shard(model, OptionsFor(mesh, /*is_nf4=*/false, true));
+      const at::Tensor out = model->forward(BatchOf(0));
+      EXPECT_TRUE(out.equal(rounded->forward(BatchOf(0))));
+      EXPECT_FALSE(out.allclose(exact, 1e-4, 1e-4));
+    });
+  }
+}
+
 TEST(Float8, GathersAByteAnElementAndComputesInTheParamDtype) {
   RunRanks(2, [] {
     init_process_group();
