@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "fsdp/config/copies.h"
 #include "fsdp/config/dialects.h"
+#include "fsdp/config/float8.h"
 #include "fsdp/config/fsdp_options.h"
 #include "fsdp/config/fsdp_words.h"
 #include "fsdp/config/lr_scheduler.h"
@@ -247,8 +248,7 @@ void ReadAxolotl(const Node& root_node, TrainConfig& config,
   ReadLoop(root, config.loop);
   IgnoreModel(root);
   root.Refuse("deepspeed", "", "there is no DeepSpeed here");
-  root.Refuse("fp8", "false",
-              "a program attaches float8 to parameters itself; write bf16");
+  root.Refuse("fp8", "false", WithoutFloat8("write bf16: true"));
   root.FinishLenient("they are for axolotl's model, data and logs");
 }
 

@@ -13,6 +13,7 @@
 #include "fsdp/config/composer_trainer.h"
 #include "fsdp/config/copies.h"
 #include "fsdp/config/dialects.h"
+#include "fsdp/config/float8.h"
 #include "fsdp/config/fsdp1.h"
 #include "fsdp/config/idle_casts.h"
 #include "fsdp/config/section.h"
@@ -135,9 +136,7 @@ Precision ReadPrecision(Section& root, bool is_foundry) {
   if (*type == DType::kFloat8E4M3FN) {
     root.findings().Problem(
         *type.place(),
-        "is amp_fp8, which is not supported: a program attaches "
-        "fsdp::float8_all_gather to the parameters that shall travel as "
-        "float8");
+        absl::StrCat("is amp_fp8, but ", WithoutFloat8("write amp_bf16")));
     return {};
   }
   return {.type = *type, .place = type.place()};

@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "fsdp/config/document.h"
+#include "fsdp/config/float8.h"
 #include "fsdp/config/fsdp1.h"
 #include "fsdp/config/writing.h"
 
@@ -239,9 +240,7 @@ void ReadMixedPrecision(absl::string_view key, Section& section,
         Setting<std::optional<dcp::DType>>(std::nullopt, node->place);
   } else if (text == "fp8") {
     section.findings().Problem(
-        node->place,
-        "is fp8, which a program attaches to parameters itself "
-        "(fsdp::AllGatherExtension); write bf16");
+        node->place, absl::StrCat("is fp8, but ", WithoutFloat8("write bf16")));
   } else {
     Setting<bool> unused;
     section.Read(key,

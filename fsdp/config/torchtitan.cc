@@ -3,6 +3,7 @@
 // and [experimental]; and the JSON that 0.2 and 0.3 print of a resolved config.
 // TorchTitan itself passes over keys that it does not know; here they are
 // problems where they would be about sharding.
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -15,6 +16,7 @@
 #include "fsdp/config/betas.h"
 #include "fsdp/config/copies.h"
 #include "fsdp/config/dialects.h"
+#include "fsdp/config/float8.h"
 #include "fsdp/config/idle_casts.h"
 #include "fsdp/config/optimizer_name.h"
 #include "fsdp/config/section.h"
@@ -26,9 +28,7 @@ using dcp::DType;
 using Kind = Node::Kind;
 
 constexpr int64_t kDefaultWarmupSteps = 200;
-constexpr absl::string_view kFloat8 =
-    "a program attaches fsdp::float8_all_gather to the parameters that shall "
-    "travel as float8";
+constexpr absl::string_view kLeaveOut = "leave it out";
 
 const Node& EmptyMap() {
   static const Node& empty = *new Node();
@@ -104,8 +104,21 @@ std::string ReadDumpFolder(Section section) {
   return *folder;
 }
 
+// Each rewrites layers of the model: "quantize.linear.float8".
+void RefuseConverters(Section& section) {
+  const Node* converters = section.Find("converters");
+  if (converters == nullptr) return;
+  const bool is_float8 = std::any_of(
+      converters->items.begin(), converters->items.end(),
+      [](const Node& item) { return absl::StrContains(item.text, "float8"); });
+  section.Refuse("converters", "",
+                 is_float8 ? WithoutFloat8(kLeaveOut)
+                           : "the program makes its model, and converts it; "
+                             "leave it out");
+}
+
 void ReadModel(Section section) {
-  section.Refuse("converters", "", kFloat8);
+  RefuseConverters(section);
   section.FinishLenient("the program makes its model");
 }
 
@@ -249,9 +262,9 @@ void ReadTraining(Section& section, TrainConfig& config) {
   IgnoreWhenOn(section, "compile", "modules run as they are");
   IgnoreWhenOn(section, "deterministic", "the program chooses its algorithms");
   section.Ignore("dataset", "the program chooses its data");
-  section.Refuse("fp8_linear", "", kFloat8);
-  section.Refuse("enable_fp8_linear", "false", kFloat8);
-  section.Refuse("enable_float8_linear", "false", kFloat8);
+  section.Refuse("fp8_linear", "", WithoutFloat8(kLeaveOut));
+  section.Refuse("enable_fp8_linear", "false", WithoutFloat8(kLeaveOut));
+  section.Refuse("enable_float8_linear", "false", WithoutFloat8(kLeaveOut));
   PassOver(section, {"dataset_path", "dataloader", "gc_freq", "gc_debug",
                      "disable_cuda_graphs"});
   section.FinishLenient("the program chooses its data");
@@ -540,7 +553,8 @@ void IgnoreOtherSections(Section& root) {
   root.Ignore("compile", "modules run as they are");
   if (const Node* float8 = root.Find("float8")) {
     Section section(*float8, root.findings());
-    section.Refuse("enable_float8_linear", "false", kFloat8);  // before 0.1
+    section.Refuse("enable_float8_linear", "false",
+                   WithoutFloat8(kLeaveOut));  // before 0.1
     if (!float8->entries.empty()) root.Ignore("float8", kConverted);
   }
   root.Ignore("memory_estimation", "fsdp-config explain estimates memory");

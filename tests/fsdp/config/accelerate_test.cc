@@ -279,7 +279,9 @@ TEST(Accelerate, MixedPrecisionIsThatOfParametersAndGradients) {
   EXPECT_EQ(*old.config.precision.param_dtype, dcp::DType::kFloat16);
   EXPECT_THAT(Problems(ReadText("distributed_type: FSDP\n"
                                 "mixed_precision: fp8\n")),
-              ElementsAre(HasSubstr("AllGatherExtension")));
+              ElementsAre(AllOf(HasSubstr("mixed_precision is fp8"),
+                                HasSubstr("write bf16"),
+                                HasSubstr("fsdp::float8_all_gather"))));
 }
 
 TEST(Accelerate, OtherDistributedTypesAreRefusedForAReason) {

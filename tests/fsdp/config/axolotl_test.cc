@@ -158,6 +158,13 @@ TEST(Axolotl, OtherWordsForActivationsAreProblems) {
   EXPECT_FALSE(*reading.config.sharding.activation_cpu_offload);
 }
 
+TEST(Axolotl, Float8IsRefusedWithWhatToDo) {
+  EXPECT_THAT(Read("fp8: true\n").findings,
+              Contains(AllOf(StartsWith("problem run.yaml:2: fp8 is true"),
+                             HasSubstr("write bf16: true"),
+                             HasSubstr("fsdp::float8_all_gather"))));
+}
+
 TEST(Axolotl, AdaptersAreTheProgramsAndSaidSo) {
   const Reading reading = Read("adapter: qlora\nload_in_4bit: true\n");
   EXPECT_THAT(reading.findings,

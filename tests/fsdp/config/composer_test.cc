@@ -215,9 +215,11 @@ TEST(Composer, AMissingPrecisionIsSaid) {
 }
 
 TEST(Composer, Float8IsRefusedWithWhatToDo) {
-  EXPECT_THAT(Read("precision: amp_fp8\nfsdp2: {verbose: true}").findings,
-              ElementsAre(AllOf(StartsWith("problem run.yaml:1: precision "),
-                                HasSubstr("fsdp::float8_all_gather"))));
+  EXPECT_THAT(
+      Read("precision: amp_fp8\nfsdp2: {verbose: true}").findings,
+      ElementsAre(AllOf(StartsWith("problem run.yaml:1: precision is amp_fp8"),
+                        HasSubstr("write amp_bf16"),
+                        HasSubstr("fsdp::float8_all_gather"))));
 }
 
 TEST(Composer, CpuOffloadIsRead) {

@@ -13,9 +13,11 @@ namespace {
 
 using dcp::DType;
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::StartsWith;
 using ::testing::UnorderedElementsAre;
 
@@ -306,10 +308,21 @@ TEST(TorchTitan, OtherParallelismIsRefused) {
 }
 
 TEST(TorchTitan, Float8IsRefusedWithWhatToDo) {
-  EXPECT_THAT(Read("[model]\nconverters = ['quantize.linear.float8']").findings,
-              ElementsAre(AllOf(StartsWith("problem run.toml:2: "),
-                                HasSubstr("fsdp::float8_all_gather"))));
+  EXPECT_THAT(
+      Read("[model]\nconverters = ['quantize.linear.float8']").findings,
+      ElementsAre(AllOf(StartsWith("problem run.toml:2: model.converters is "),
+                        HasSubstr("leave it out"),
+                        HasSubstr("fsdp::float8_all_gather"))));
+  EXPECT_THAT(
+      Read("[float8]\nenable_float8_linear = true").findings,
+      Contains(AllOf(
+          StartsWith("problem run.toml:2: float8.enable_float8_linear "),
+          HasSubstr("leave it out"), HasSubstr("fsdp::float8_all_gather"))));
   EXPECT_THAT(Read("[model]\nconverters = []").findings, IsEmpty());
+  EXPECT_THAT(
+      Read("[model]\nconverters = ['quantize.linear.mx']").findings,
+      ElementsAre(AllOf(HasSubstr("the program makes its model"),
+                        HasSubstr("leave it out"), Not(HasSubstr("float8")))));
 }
 
 TEST(TorchTitan, RefusesWhatWouldTrainOtherwise) {
