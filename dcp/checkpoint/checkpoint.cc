@@ -8,6 +8,7 @@
 #include "dcp/base/bytes.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
+#include "dcp/base/stop.h"
 #include "dcp/checkpoint/dcp_opener.h"
 #include "dcp/checkpoint/item_locator.h"
 #include "dcp/checkpoint/model_files.h"
@@ -75,39 +76,42 @@ bool FileHead::IsTorch() const {
 // The first file tells the format: no name of an index does.
 absl::StatusOr<CheckpointParts> OpenModel(FileSystem& fs,
                                           const ModelFiles& model,
-                                          const OpenOptions& options) {
+                                          const OpenOptions& options,
+                                          const std::stop_token& stop) {
   const std::string first = JoinPath(model.directory, model.names[0]);
   DCP_ASSIGN_OR_RETURN(const FileHead head, ReadHead(fs, first));
   return absl::EndsWith(first, ".safetensors") || head.IsSafetensors()
-             ? OpenSafetensors(fs, model, options)
-             : OpenTorch(fs, model, options);
+             ? OpenSafetensors(fs, model, options, stop)
+             : OpenTorch(fs, model, options, stop);
 }
 
 absl::StatusOr<CheckpointParts> OpenSingleFile(FileSystem& fs,
                                                absl::string_view path,
-                                               const OpenOptions& options) {
+                                               const OpenOptions& options,
+                                               const std::stop_token& stop) {
   if (!IsWeightIndexName(path)) {
-    return OpenModel(fs, OneModelFile(path), options);
+    return OpenModel(fs, OneModelFile(path), options, stop);
   }
-  DCP_ASSIGN_OR_RETURN(const ModelFiles model, ReadWeightIndex(fs, path));
-  return OpenModel(fs, model, options);
+  DCP_ASSIGN_OR_RETURN(const ModelFiles model, ReadWeightIndex(fs, path, stop));
+  return OpenModel(fs, model, options, stop);
 }
 
 absl::StatusOr<CheckpointParts> OpenDirectory(FileSystem& fs,
                                               absl::string_view path,
-                                              const OpenOptions& options) {
+                                              const OpenOptions& options,
+                                              const std::stop_token& stop) {
   DCP_ASSIGN_OR_RETURN(const bool is_dcp, Exists(fs, path, kDcpMetadataName));
-  if (is_dcp) return OpenDcp(fs, path, kDcpMetadataName, options);
+  if (is_dcp) return OpenDcp(fs, path, kDcpMetadataName, options, stop);
   for (const int64_t rank : {int64_t{0}, options.rank}) {
     if (rank < 0) continue;
     DCP_ASSIGN_OR_RETURN(const bool is_rank_local,
                          Exists(fs, path, RankMetadataName(rank)));
-    if (is_rank_local) return OpenRankLocalDcp(fs, path, options);
+    if (is_rank_local) return OpenRankLocalDcp(fs, path, options, stop);
   }
   DCP_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> names, fs.List(path));
   DCP_ASSIGN_OR_RETURN(const std::optional<ModelFiles> model,
-                       FindModelFiles(fs, path, names));
-  if (model.has_value()) return OpenModel(fs, *model, options);
+                       FindModelFiles(fs, path, names, stop));
+  if (model.has_value()) return OpenModel(fs, *model, options, stop);
   for (const DirectoryEntry& entry : names) {
     if (absl::StartsWith(entry.name, absl::StrCat(kDcpMetadataName, ".")) &&
         absl::EndsWith(entry.name, ".tmp")) {
@@ -162,15 +166,17 @@ uint64_t TensorEntry::num_bytes() const {
 }
 
 absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(
-    FileSystem& fs, absl::string_view path, const OpenOptions& options) {
+    FileSystem& fs, absl::string_view path, const OpenOptions& options,
+    const std::stop_token& stop) {
+  DCP_RETURN_IF_ERROR(CheckStop(stop, kOpening));
   DCP_ASSIGN_OR_RETURN(const FileInfo info, fs.Stat(path));
   // A path given by the user may be a link; one found inside may not.
   const bool is_directory =
       info.kind == FileKind::kDirectory ||
       (info.kind == FileKind::kSymlink && fs.List(path).ok());
   absl::StatusOr<CheckpointParts> parts =
-      is_directory ? OpenDirectory(fs, path, options)
-                   : OpenSingleFile(fs, path, options);
+      is_directory ? OpenDirectory(fs, path, options, stop)
+                   : OpenSingleFile(fs, path, options, stop);
   if (!parts.ok()) return parts.status();
   parts->check_crcs = options.check_crcs;
   return std::unique_ptr<Checkpoint>(

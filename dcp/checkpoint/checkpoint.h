@@ -139,6 +139,9 @@ struct OpenOptions {
   bool check_crcs = false;
 };
 
+// What goes on while a checkpoint is opened, for CheckStop.
+inline constexpr absl::string_view kOpening = "the checkpoint was opened";
+
 // What an opener of one format finds out (see dcp_opener.h and its siblings).
 struct CheckpointParts {
   Format format = Format::kDcp;
@@ -165,10 +168,13 @@ class Checkpoint {
  public:
   // Finds out the format from what is at `path`. NotFound when there is no
   // checkpoint, DataLoss when it is malformed, PermissionDenied when a pickle
-  // wants more than data, Unimplemented for what is valid but not supported.
-  // `fs` must outlive the checkpoint.
+  // wants more than data, Unimplemented for what is valid but not supported;
+  // Cancelled once `stop` is requested, which is looked at between blocks,
+  // files and entries: what is parsed is parsed to its end. `fs` must outlive
+  // the checkpoint.
   static absl::StatusOr<std::unique_ptr<Checkpoint>> Open(
-      FileSystem& fs, absl::string_view path, const OpenOptions& options);
+      FileSystem& fs, absl::string_view path, const OpenOptions& options,
+      const std::stop_token& stop = {});
 
   Format format() const { return parts_.format; }
   const std::string& path() const { return path_; }

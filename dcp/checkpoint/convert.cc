@@ -544,7 +544,7 @@ absl::StatusOr<Job> Prepare(FileSystem& fs, absl::string_view src,
   OpenOptions open = options.open;
   open.check_crcs = options.verify;
   absl::StatusOr<std::unique_ptr<Checkpoint>> source =
-      Checkpoint::Open(fs, src, open);
+      Checkpoint::Open(fs, src, open, options.stop);
   if (!source.ok()) return WithSide(source.status(), ErrorSide::kSource);
   job.source = *std::move(source);
   job.plan.from = job.source->format();
@@ -553,8 +553,9 @@ absl::StatusOr<Job> Prepare(FileSystem& fs, absl::string_view src,
   DCP_RETURN_IF_ERROR(CheckOptions(dst, job.plan.to, options));
   job.plan.dropped_metadata =
       DroppedMetadata(*job.source, job.plan.to, options);
-  DCP_ASSIGN_OR_RETURN(const std::vector<SelectedEntry> selected,
-                       Select(job.source->entries(), options.selection));
+  DCP_ASSIGN_OR_RETURN(
+      const std::vector<SelectedEntry> selected,
+      Select(job.source->entries(), options.selection, options.stop));
   job.run.own.id = before != nullptr ? before->own.id : NewSaveId();
   job.run.own.made_directory = before != nullptr && before->own.made_directory;
   OwnFiles own;

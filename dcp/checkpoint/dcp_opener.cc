@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
+#include "dcp/base/stop.h"
 #include "dcp/format/dcp_metadata.h"
 #include "dcp/plan/chunk_index.h"
 
@@ -50,13 +51,14 @@ std::string RankMetadataName(int64_t rank) {
 absl::StatusOr<CheckpointParts> OpenDcp(FileSystem& fs,
                                         absl::string_view directory,
                                         absl::string_view metadata_name,
-                                        const OpenOptions& options) {
+                                        const OpenOptions& options,
+                                        const std::stop_token& stop) {
   const std::string path = JoinPath(directory, metadata_name);
   Metadata metadata;
   {
     DCP_ASSIGN_OR_RETURN(const std::string bytes,
                          ReadFile(fs, path, kMaxMetadataBytes,
-                                  /*follow_symlinks=*/false));
+                                  /*follow_symlinks=*/false, stop));
     absl::StatusOr<Metadata> parsed = ParseDcpMetadata(AsBytes(bytes));
     if (!parsed.ok()) return Annotate(parsed.status(), path);
     metadata = *std::move(parsed);
@@ -75,6 +77,7 @@ absl::StatusOr<CheckpointParts> OpenDcp(FileSystem& fs,
       /*follow_symlinks=*/false);
   parts.entries.reserve(metadata.entries.size());
   for (MetadataEntry& entry : metadata.entries) {
+    DCP_RETURN_IF_ERROR(CheckStop(stop, kOpening));
     absl::StatusOr<CheckpointEntry> made = MakeEntry(entry);
     if (!made.ok()) return Annotate(made.status(), path);
     parts.entries.push_back(*std::move(made));
@@ -84,7 +87,8 @@ absl::StatusOr<CheckpointParts> OpenDcp(FileSystem& fs,
 
 absl::StatusOr<CheckpointParts> OpenRankLocalDcp(FileSystem& fs,
                                                  absl::string_view directory,
-                                                 const OpenOptions& options) {
+                                                 const OpenOptions& options,
+                                                 const std::stop_token& stop) {
   const int64_t rank = options.rank < 0 ? 0 : options.rank;
   if (options.rank < 0 &&
       fs.Stat(JoinPath(directory, RankMetadataName(1))).ok()) {
@@ -97,7 +101,7 @@ absl::StatusOr<CheckpointParts> OpenRankLocalDcp(FileSystem& fs,
     return absl::NotFoundError(absl::StrCat(
         directory, ": rank ", rank, " has no index ", RankMetadataName(rank)));
   }
-  return OpenDcp(fs, directory, RankMetadataName(rank), options);
+  return OpenDcp(fs, directory, RankMetadataName(rank), options, stop);
 }
 
 }  // namespace dcp

@@ -5,6 +5,7 @@
 #define DCP_CHECKPOINT_DCP_OPENER_H_
 
 #include <cstdint>
+#include <stop_token>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -19,16 +20,18 @@ inline constexpr absl::string_view kDcpMetadataName = ".metadata";
 // "__3.metadata": the index of one rank's own items.
 std::string RankMetadataName(int64_t rank);
 
+// Cancelled once `stop` is requested, but not while the index is parsed.
 absl::StatusOr<CheckpointParts> OpenDcp(FileSystem& fs,
                                         absl::string_view directory,
                                         absl::string_view metadata_name,
-                                        const OpenOptions& options);
+                                        const OpenOptions& options,
+                                        const std::stop_token& stop = {});
 
 // A checkpoint saved with use_collectives=False: each rank's values are its
 // own, so one rank must be chosen unless there is only one.
-absl::StatusOr<CheckpointParts> OpenRankLocalDcp(FileSystem& fs,
-                                                 absl::string_view directory,
-                                                 const OpenOptions& options);
+absl::StatusOr<CheckpointParts> OpenRankLocalDcp(
+    FileSystem& fs, absl::string_view directory, const OpenOptions& options,
+    const std::stop_token& stop = {});
 
 }  // namespace dcp
 

@@ -44,13 +44,13 @@ class Side {
                     std::stop_token stop) {
     selection.allow_unmatched = true;
     absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint =
-        Checkpoint::Open(fs, path, open);
+        Checkpoint::Open(fs, path, open, stop);
     if (!checkpoint.ok()) {
       return WithSide(checkpoint.status(), ErrorSide::kSource);
     }
     checkpoint_ = *std::move(checkpoint);
     DCP_ASSIGN_OR_RETURN(const std::vector<SelectedEntry> selected,
-                         Select(checkpoint_->entries(), selection));
+                         Select(checkpoint_->entries(), selection, stop));
     std::vector<uint32_t> wanted;
     for (const SelectedEntry& choice : selected) wanted.push_back(choice.entry);
     DCP_RETURN_IF_ERROR(

@@ -25,7 +25,8 @@ absl::StatusOr<ByteSpan> FileReader::Read(uint64_t offset, uint64_t length) {
         std::min(std::max(length, kReadAheadBytes), length_ - offset);
     buffer_.resize(read);
     buffer_offset_ = offset;
-    if (const absl::Status status = fs_.Read(file_, start_ + offset, buffer_);
+    if (const absl::Status status =
+            ReadInBlocks(fs_, file_, start_ + offset, buffer_, stop_);
         !status.ok()) {
       buffer_.clear();  // what is in it is not in the file
       return status;

@@ -5,6 +5,8 @@
 #define DCP_CHECKPOINT_FILE_READER_H_
 
 #include <cstdint>
+#include <stop_token>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -15,9 +17,15 @@ namespace dcp {
 
 class FileReader {
  public:
-  // Bytes [start, start + length) of `file`; `fs` must outlive this.
-  FileReader(FileSystem& fs, File file, uint64_t start, uint64_t length)
-      : fs_(fs), file_(file), start_(start), length_(length) {}
+  // Bytes [start, start + length) of `file`; `fs` must outlive this. Reads are
+  // Cancelled once `stop` is requested.
+  FileReader(FileSystem& fs, File file, uint64_t start, uint64_t length,
+             std::stop_token stop = {})
+      : fs_(fs),
+        file_(file),
+        start_(start),
+        length_(length),
+        stop_(std::move(stop)) {}
 
   // A function fit for ReadAt; this must outlive it.
   auto read_at() {
@@ -34,6 +42,7 @@ class FileReader {
   const File file_;
   const uint64_t start_;
   const uint64_t length_;
+  const std::stop_token stop_;
   uint64_t buffer_offset_ = 0;
   std::vector<uint8_t> buffer_;
 };

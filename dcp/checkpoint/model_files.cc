@@ -14,6 +14,7 @@
 #include "dcp/base/bytes.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
+#include "dcp/base/stop.h"
 #include "dcp/format/safetensors.h"
 
 namespace dcp {
@@ -121,13 +122,15 @@ std::vector<std::string> EndingIn(absl::Span<const DirectoryEntry> entries,
 // The model of the only index for files of that suffix; none without one.
 absl::StatusOr<std::optional<ModelFiles>> FindIndexed(
     FileSystem& fs, absl::string_view directory,
-    absl::Span<const DirectoryEntry> entries, absl::string_view suffix) {
+    absl::Span<const DirectoryEntry> entries, absl::string_view suffix,
+    const std::stop_token& stop) {
   const std::vector<std::string> indices =
       EndingIn(entries, absl::StrCat(suffix, kIndexSuffix));
   if (indices.empty()) return std::nullopt;
   if (indices.size() > 1) return SeveralModels(directory, indices);
-  DCP_ASSIGN_OR_RETURN(ModelFiles model,
-                       ReadWeightIndex(fs, JoinPath(directory, indices[0])));
+  DCP_ASSIGN_OR_RETURN(
+      ModelFiles model,
+      ReadWeightIndex(fs, JoinPath(directory, indices[0]), stop));
   return model;
 }
 
@@ -199,10 +202,11 @@ ModelFiles OneModelFile(absl::string_view path) {
 }
 
 absl::StatusOr<ModelFiles> ReadWeightIndex(FileSystem& fs,
-                                           absl::string_view path) {
+                                           absl::string_view path,
+                                           const std::stop_token& stop) {
   DCP_ASSIGN_OR_RETURN(const std::string json,
                        ReadFile(fs, path, kMaxSafetensorsHeaderBytes,
-                                /*follow_symlinks=*/true));
+                                /*follow_symlinks=*/true, stop));
   absl::StatusOr<absl::flat_hash_map<std::string, std::string>> weight_map =
       ParseSafetensorsIndex(AsBytes(json));
   if (!weight_map.ok()) return Annotate(weight_map.status(), path);
@@ -218,6 +222,7 @@ absl::StatusOr<ModelFiles> ReadWeightIndex(FileSystem& fs,
                               .weight_map = *std::move(weight_map)}}};
   std::vector<std::string> missing;
   for (const std::string& name : model.names) {
+    DCP_RETURN_IF_ERROR(CheckStop(stop, kOpening));
     const absl::Status there =
         fs.Stat(JoinPath(model.directory, name)).status();
     if (absl::IsNotFound(there)) {
@@ -232,13 +237,13 @@ absl::StatusOr<ModelFiles> ReadWeightIndex(FileSystem& fs,
 
 absl::StatusOr<std::optional<ModelFiles>> FindModelFiles(
     FileSystem& fs, absl::string_view directory,
-    absl::Span<const DirectoryEntry> entries) {
+    absl::Span<const DirectoryEntry> entries, const std::stop_token& stop) {
   DCP_ASSIGN_OR_RETURN(std::optional<ModelFiles> model,
-                       FindIndexed(fs, directory, entries, kSafetensors));
+                       FindIndexed(fs, directory, entries, kSafetensors, stop));
   if (model.has_value()) return model;
   DCP_ASSIGN_OR_RETURN(model, FindSafetensors(directory, entries));
   if (model.has_value()) return model;
-  DCP_ASSIGN_OR_RETURN(model, FindIndexed(fs, directory, entries, kBin));
+  DCP_ASSIGN_OR_RETURN(model, FindIndexed(fs, directory, entries, kBin, stop));
   if (model.has_value()) return model;
   return FindBin(directory, entries);
 }

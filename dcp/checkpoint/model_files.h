@@ -5,6 +5,7 @@
 #define DCP_CHECKPOINT_MODEL_FILES_H_
 
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -39,18 +40,20 @@ ModelFiles OneModelFile(absl::string_view path);
 
 // The files that the index at `path` names, which lie next to it. DataLoss when
 // it is malformed or a name leads elsewhere; NotFound, with the names, when
-// files are missing.
+// files are missing; Cancelled once `stop` is requested.
 absl::StatusOr<ModelFiles> ReadWeightIndex(FileSystem& fs,
-                                           absl::string_view path);
+                                           absl::string_view path,
+                                           const std::stop_token& stop);
 
 // The model in `directory`, which has these entries; none when there is
 // neither safetensors nor a .bin file. Safetensors come before .bin files, an
 // index before files that no index names. NotFound when a shard is missing
 // according to an index or to the shards' own names (-00001-of-00003);
-// FailedPrecondition, with the names, when there are several models.
+// FailedPrecondition, with the names, when there are several models; Cancelled
+// once `stop` is requested.
 absl::StatusOr<std::optional<ModelFiles>> FindModelFiles(
     FileSystem& fs, absl::string_view directory,
-    absl::Span<const DirectoryEntry> entries);
+    absl::Span<const DirectoryEntry> entries, const std::stop_token& stop);
 
 // DataLoss unless each tensor of the index of `model`, if there is one, is in
 // the file that the index says. `parts` are what was found in its files.

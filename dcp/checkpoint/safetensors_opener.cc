@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "dcp/base/status.h"
+#include "dcp/base/stop.h"
 #include "dcp/checkpoint/file_reader.h"
 #include "dcp/format/safetensors.h"
 #include "dcp/plan/chunk_index.h"
@@ -31,8 +32,10 @@ class Collector {
   }
 
   // Shapes are known when all shards are: then coverage can be checked.
-  absl::StatusOr<std::vector<CheckpointEntry>> Finish() && {
+  absl::StatusOr<std::vector<CheckpointEntry>> Finish(
+      const std::stop_token& stop) && {
     for (const CheckpointEntry& entry : entries_) {
+      DCP_RETURN_IF_ERROR(CheckStop(stop, kOpening));
       DCP_RETURN_IF_ERROR(
           Annotate(CheckCoverage(entry.tensor()->shape, entry.tensor()->boxes),
                    entry.fqn));
@@ -133,7 +136,8 @@ void AddMetadata(SafetensorsHeader& header, CheckpointParts& parts) {
 
 absl::StatusOr<CheckpointParts> OpenSafetensors(FileSystem& fs,
                                                 const ModelFiles& model,
-                                                const OpenOptions& options) {
+                                                const OpenOptions& options,
+                                                const std::stop_token& stop) {
   CheckpointParts parts;
   parts.format = Format::kSafetensors;
   parts.files = std::make_unique<SourceFiles>(fs, model.directory, model.names,
@@ -141,8 +145,9 @@ absl::StatusOr<CheckpointParts> OpenSafetensors(FileSystem& fs,
                                               /*follow_symlinks=*/true);
   Collector collector;
   for (uint32_t i = 0; i < model.names.size(); ++i) {
+    DCP_RETURN_IF_ERROR(CheckStop(stop, kOpening));
     DCP_ASSIGN_OR_RETURN(const File file, parts.files->Get(i));
-    FileReader reader(fs, file, 0, file.size);
+    FileReader reader(fs, file, 0, file.size, stop);
     absl::StatusOr<SafetensorsHeader> header =
         ReadSafetensorsHeader(file.size, reader.read_at());
     if (!header.ok()) {
@@ -160,7 +165,7 @@ absl::StatusOr<CheckpointParts> OpenSafetensors(FileSystem& fs,
         absl::StrJoin(parts.metadata_conflicts, ", "));
   }
   absl::StatusOr<std::vector<CheckpointEntry>> entries =
-      std::move(collector).Finish();
+      std::move(collector).Finish(stop);
   if (!entries.ok()) return Annotate(entries.status(), model.directory);
   parts.entries = *std::move(entries);
   DCP_RETURN_IF_ERROR(CheckAgainstIndex(model, parts));

@@ -4,6 +4,8 @@
 #ifndef DCP_CHECKPOINT_SAFETENSORS_OPENER_H_
 #define DCP_CHECKPOINT_SAFETENSORS_OPENER_H_
 
+#include <stop_token>
+
 #include "absl/status/statusor.h"
 #include "dcp/checkpoint/checkpoint.h"
 #include "dcp/checkpoint/model_files.h"
@@ -11,10 +13,11 @@
 
 namespace dcp {
 
-// Links are followed: a model hub's cache consists of links.
-absl::StatusOr<CheckpointParts> OpenSafetensors(FileSystem& fs,
-                                                const ModelFiles& model,
-                                                const OpenOptions& options);
+// Links are followed: a model hub's cache consists of links. Cancelled once
+// `stop` is requested.
+absl::StatusOr<CheckpointParts> OpenSafetensors(
+    FileSystem& fs, const ModelFiles& model, const OpenOptions& options,
+    const std::stop_token& stop = {});
 
 }  // namespace dcp
 

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
+#include "dcp/base/stop.h"
 #include "dcp/checkpoint/glob_set.h"
 #include "dcp/format/state_path.h"
 #include "dcp/tensor/element.h"
@@ -97,9 +98,8 @@ absl::StatusOr<Cast> ParseCast(absl::string_view text) {
   return cast;
 }
 
-absl::Status CheckStop(const std::stop_token& stop) {
-  if (!stop.stop_requested()) return absl::OkStatus();
-  return absl::CancelledError("stopped while names were selected");
+absl::Status CheckStopped(const std::stop_token& stop) {
+  return CheckStop(stop, "names were selected");
 }
 
 // Patterns of one option, "include" for one.
@@ -117,7 +117,7 @@ class Patterns {
     if (globs_.empty()) return absl::OkStatus();
     std::vector<bool> matched(globs_.size());
     for (size_t i = 0; i < entries.size(); ++i) {
-      if (i % kNamesPerLook == 0) DCP_RETURN_IF_ERROR(CheckStop(stop));
+      if (i % kNamesPerLook == 0) DCP_RETURN_IF_ERROR(CheckStopped(stop));
       set_.Match(entries[i].fqn, matched);
     }
     const auto unused = std::find(matched.begin(), matched.end(), false);
@@ -220,7 +220,7 @@ absl::StatusOr<std::vector<SelectedEntry>> Select(
   std::vector<SelectedEntry> selected;
   absl::flat_hash_map<std::string, absl::string_view> origins;
   for (uint32_t i = 0; i < entries.size(); ++i) {
-    if (i % kNamesPerLook == 0) DCP_RETURN_IF_ERROR(CheckStop(stop));
+    if (i % kNamesPerLook == 0) DCP_RETURN_IF_ERROR(CheckStopped(stop));
     const CheckpointEntry& entry = entries[i];
     if (!include.empty() && !include.Match(entry.fqn)) continue;
     if (exclude.Match(entry.fqn)) continue;

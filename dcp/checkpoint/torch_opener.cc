@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "dcp/base/status.h"
+#include "dcp/base/stop.h"
 #include "dcp/checkpoint/file_reader.h"
 #include "dcp/format/inert_value.h"
 #include "dcp/format/state_path.h"
@@ -70,8 +71,9 @@ absl::Status CheckRoot(const Value& root) {
 
 // Adds what file `file` of `parts`, open as `opened`, holds.
 absl::Status AddFile(FileSystem& fs, uint32_t file, const File& opened,
-                     const OpenOptions& options, CheckpointParts& parts) {
-  FileReader reader(fs, opened, 0, opened.size);
+                     const OpenOptions& options, const std::stop_token& stop,
+                     CheckpointParts& parts) {
+  FileReader reader(fs, opened, 0, opened.size, stop);
   DCP_ASSIGN_OR_RETURN(TorchArchive read,
                        ReadTorchArchive(opened.size, /*allow_legacy=*/true,
                                         reader.read_at(), options.check_crcs));
@@ -82,6 +84,7 @@ absl::Status AddFile(FileSystem& fs, uint32_t file, const File& opened,
   if (!leaves.ok()) return absl::DataLossError(leaves.status().message());
   parts.entries.reserve(parts.entries.size() + leaves->size());
   for (FlatValue& leaf : *leaves) {
+    DCP_RETURN_IF_ERROR(CheckStop(stop, kOpening));
     DCP_ASSIGN_OR_RETURN(CheckpointEntry entry, MakeEntry(archive, file, leaf));
     parts.entries.push_back(std::move(entry));
   }
@@ -179,7 +182,8 @@ absl::StatusOr<ObjectEntry> ObjectInArchive(const TorchArchive& archive,
 
 absl::StatusOr<CheckpointParts> OpenTorch(FileSystem& fs,
                                           const ModelFiles& model,
-                                          const OpenOptions& options) {
+                                          const OpenOptions& options,
+                                          const std::stop_token& stop) {
   CheckpointParts parts;
   parts.format = Format::kTorch;
   parts.files = std::make_unique<SourceFiles>(fs, model.directory, model.names,
@@ -189,8 +193,10 @@ absl::StatusOr<CheckpointParts> OpenTorch(FileSystem& fs,
   for (uint32_t i = 0; i < model.names.size(); ++i) {
     const std::string path = parts.files->PathOf(i);
     const size_t first = parts.entries.size();
+    DCP_RETURN_IF_ERROR(CheckStop(stop, kOpening));
     DCP_ASSIGN_OR_RETURN(const File file, parts.files->Get(i));
-    DCP_RETURN_IF_ERROR(Annotate(AddFile(fs, i, file, options, parts), path));
+    DCP_RETURN_IF_ERROR(
+        Annotate(AddFile(fs, i, file, options, stop, parts), path));
     for (size_t j = first; j < parts.entries.size(); ++j) {
       const auto [it, is_new] = file_of.emplace(parts.entries[j].fqn, i);
       if (is_new || it->second == i) continue;

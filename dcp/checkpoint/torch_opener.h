@@ -4,6 +4,8 @@
 #ifndef DCP_CHECKPOINT_TORCH_OPENER_H_
 #define DCP_CHECKPOINT_TORCH_OPENER_H_
 
+#include <stop_token>
+
 #include "absl/status/statusor.h"
 #include "dcp/checkpoint/checkpoint.h"
 #include "dcp/checkpoint/model_files.h"
@@ -13,10 +15,12 @@
 namespace dcp {
 
 // DataLoss when two files have a value of the same name. Links are followed: a
-// model hub's cache consists of links.
+// model hub's cache consists of links. Cancelled once `stop` is requested, but
+// not while a pickle is parsed.
 absl::StatusOr<CheckpointParts> OpenTorch(FileSystem& fs,
                                           const ModelFiles& model,
-                                          const OpenOptions& options);
+                                          const OpenOptions& options,
+                                          const std::stop_token& stop = {});
 
 // The tensor that `value` describes, as an entry of one chunk in `archive`,
 // which begins at byte `start` of file `file`.

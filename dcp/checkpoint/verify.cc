@@ -542,7 +542,7 @@ absl::StatusOr<VerifyReport> VerifyCheckpoint(FileSystem& fs,
                      " is not above 0 and at most 100"));
   }
   absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint =
-      Checkpoint::Open(fs, path, options.open);
+      Checkpoint::Open(fs, path, options.open, options.stop);
   if (!checkpoint.ok()) {
     return WithSide(checkpoint.status(), ErrorSide::kSource);
   }

@@ -1,7 +1,11 @@
 #include "dcp/io/file_system.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
+#include "dcp/base/limits.h"
 #include "dcp/base/status.h"
+#include "dcp/base/stop.h"
 
 namespace dcp {
 namespace {
@@ -12,15 +16,17 @@ absl::string_view WithoutTrailingSlashes(absl::string_view path) {
 }
 
 absl::StatusOr<std::string> ReadOpenFile(FileSystem& fs, const File& file,
-                                         uint64_t limit) {
+                                         uint64_t limit,
+                                         const std::stop_token& stop) {
   if (file.size > limit) {
     return absl::ResourceExhaustedError(
         absl::StrCat(file.size, " bytes exceed ", limit));
   }
   std::string bytes(file.size, '\0');
-  DCP_RETURN_IF_ERROR(fs.Read(
-      file, 0,
-      MutableByteSpan(reinterpret_cast<uint8_t*>(bytes.data()), bytes.size())));
+  DCP_RETURN_IF_ERROR(ReadInBlocks(
+      fs, file, 0,
+      MutableByteSpan(reinterpret_cast<uint8_t*>(bytes.data()), bytes.size()),
+      stop));
   return bytes;
 }
 
@@ -32,11 +38,24 @@ absl::Status WriteOpenFile(FileSystem& fs, const File& file,
 
 }  // namespace
 
+absl::Status ReadInBlocks(FileSystem& fs, const File& file, uint64_t offset,
+                          MutableByteSpan data, const std::stop_token& stop) {
+  for (uint64_t done = 0; done < data.size();) {
+    DCP_RETURN_IF_ERROR(CheckStop(stop, "a file was read"));
+    const uint64_t length = std::min<uint64_t>(data.size() - done, kBlockBytes);
+    DCP_RETURN_IF_ERROR(
+        fs.Read(file, offset + done, data.subspan(done, length)));
+    done += length;
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::string> ReadFile(FileSystem& fs, absl::string_view path,
-                                     uint64_t limit, bool follow_symlinks) {
+                                     uint64_t limit, bool follow_symlinks,
+                                     const std::stop_token& stop) {
   DCP_ASSIGN_OR_RETURN(const File file,
                        fs.OpenForRead(path, DirectMode::kOff, follow_symlinks));
-  absl::StatusOr<std::string> bytes = ReadOpenFile(fs, file, limit);
+  absl::StatusOr<std::string> bytes = ReadOpenFile(fs, file, limit, stop);
   const absl::Status closed = fs.Close(file);
   DCP_RETURN_IF_ERROR(Annotate(bytes.status(), "read ", path));
   DCP_RETURN_IF_ERROR(Annotate(closed, "read ", path));

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -151,9 +152,16 @@ enum class QueueKind : uint8_t {
 std::unique_ptr<FileSystem> NewPosixFileSystem(
     QueueKind queue_kind = QueueKind::kAuto);
 
-// A whole file of at most `limit` bytes (ResourceExhausted beyond it).
+// FileSystem::Read of `data`, which may be long: a block at a time, and
+// Cancelled before the next one when `stop` is requested.
+absl::Status ReadInBlocks(FileSystem& fs, const File& file, uint64_t offset,
+                          MutableByteSpan data, const std::stop_token& stop);
+
+// A whole file of at most `limit` bytes (ResourceExhausted beyond it), read in
+// blocks.
 absl::StatusOr<std::string> ReadFile(FileSystem& fs, absl::string_view path,
-                                     uint64_t limit, bool follow_symlinks);
+                                     uint64_t limit, bool follow_symlinks,
+                                     const std::stop_token& stop = {});
 
 // Creates `path`, writes and syncs it.
 absl::Status WriteFile(FileSystem& fs, absl::string_view path,

@@ -100,6 +100,12 @@ void SimStorage::FailOperation(uint64_t num_before, int error) {
   failures_[num_operations_ + num_before] = error;
 }
 
+void SimStorage::CallBeforeOperation(uint64_t num_before,
+                                     std::function<void()> hook) {
+  absl::MutexLock lock(&mutex_);
+  hooks_[num_operations_ + num_before] = std::move(hook);
+}
+
 void SimStorage::CrashAfter(uint64_t num_before) {
   absl::MutexLock lock(&mutex_);
   crash_at_ = num_mutations_ + num_before;
@@ -115,6 +121,9 @@ void SimStorage::Reboot() {
 
 SimStorage::Fate SimStorage::Begin(bool mutates) {
   if (crashed_) return {.error = kDead};
+  if (const auto hook = hooks_.find(num_operations_); hook != hooks_.end()) {
+    hook->second();
+  }
   const auto failure = failures_.find(num_operations_++);
   const uint64_t mutation = mutates ? num_mutations_++ : UINT64_MAX;
   if (crash_at_ == mutation) {

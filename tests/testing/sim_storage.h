@@ -10,6 +10,7 @@
 #define TESTS_TESTING_SIM_STORAGE_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -51,6 +52,9 @@ class SimStorage final : public FileSystem {
 
   // After `num_before` more operations one fails with `error`, an errno.
   void FailOperation(uint64_t num_before, int error);
+  // Calls `hook` before that operation, which then goes on. It does not use the
+  // storage.
+  void CallBeforeOperation(uint64_t num_before, std::function<void()> hook);
 
   // After `num_before` more mutations the machine dies during the next one,
   // which may or may not have happened, or in part. From then on everything
@@ -139,6 +143,7 @@ class SimStorage final : public FileSystem {
   uint64_t num_operations_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t num_mutations_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<uint64_t, int> failures_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, std::function<void()>> hooks_ ABSL_GUARDED_BY(mutex_);
   std::optional<uint64_t> crash_at_ ABSL_GUARDED_BY(mutex_);
   bool crashed_ ABSL_GUARDED_BY(mutex_) = false;
 };

@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <cstdint>
+#include <stop_token>
 #include <string>
 
 #include "dcp/base/bytes.h"
@@ -75,6 +76,17 @@ TEST_F(FileReaderTest, SmallReadsInARowCostOne) {
     ExpectReads(reader, 0, offset, 10);
   }
   EXPECT_EQ(storage_.num_operations() - before, 1u);
+}
+
+TEST_F(FileReaderTest, AfterAStopNothingIsRead) {
+  std::stop_source stop;
+  FileReader reader(storage_, file_, 0, kSize, stop.get_token());
+  ExpectReads(reader, 0, 0, 10);
+  stop.request_stop();
+  ExpectReads(reader, 0, 10, 10);  // it is there
+  const uint64_t before = storage_.num_operations();
+  EXPECT_THAT(reader.Read(10000, 10), StatusIs(absl::StatusCode::kCancelled));
+  EXPECT_EQ(storage_.num_operations(), before);
 }
 
 TEST_F(FileReaderTest, AFailedReadIsNotTakenForData) {

@@ -1,8 +1,10 @@
 #include "dcp/io/file_system.h"
 
 #include <cerrno>
+#include <stop_token>
 #include <string>
 
+#include "dcp/base/limits.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/sim_storage.h"
@@ -47,6 +49,32 @@ TEST(WholeFiles, BeyondTheLimitAreNotRead) {
   EXPECT_THAT(ReadFile(fs, "/f", 4, true),
               StatusIs(absl::StatusCode::kResourceExhausted,
                        AllOf(HasSubstr("/f"), HasSubstr("5"), HasSubstr("4"))));
+  EXPECT_EQ(fs.num_open_files(), 0u);
+}
+
+TEST(WholeFiles, AreReadInBlocksUntilAStop) {
+  constexpr uint64_t kNumBlocks = 4;
+  const std::string bytes = []() {
+    std::string made;
+    for (uint64_t i = 0; i < kNumBlocks * kBlockBytes - 1; ++i) {
+      made += static_cast<char>(i % 251);
+    }
+    return made;
+  }();
+  SimStorage fs;
+  ASSERT_OK(WriteFile(fs, "/f", bytes));
+  const uint64_t before = fs.num_operations();
+  ASSERT_OK_AND_ASSIGN(const std::string whole,
+                       ReadFile(fs, "/f", UINT64_MAX, true));
+  EXPECT_TRUE(whole == bytes);
+  // It is opened, and closed, which does not count.
+  EXPECT_EQ(fs.num_operations() - before, 1 + kNumBlocks);
+  std::stop_source stop;
+  const uint64_t begin = fs.num_operations();
+  fs.CallBeforeOperation(2, [&stop] { stop.request_stop(); });
+  EXPECT_THAT(ReadFile(fs, "/f", UINT64_MAX, true, stop.get_token()),
+              StatusIs(absl::StatusCode::kCancelled, HasSubstr("/f")));
+  EXPECT_EQ(fs.num_operations() - begin, 3u);
   EXPECT_EQ(fs.num_open_files(), 0u);
 }
 
