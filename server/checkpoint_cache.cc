@@ -1,6 +1,7 @@
 #include "server/checkpoint_cache.h"
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 
 #include "absl/strings/match.h"
@@ -11,6 +12,7 @@
 #include "dcp/base/error_place.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
+#include "dcp/base/stop.h"
 #include "dcp/checkpoint/dcp_opener.h"
 #include "dcp/checkpoint/model_files.h"
 #include "proto/rpc_status.h"
@@ -77,7 +79,8 @@ absl::StatusOr<std::string> DcpIndexName(FileSystem& fs,
 // What tells the index from its successor: of DCP one file, of safetensors and
 // .bin shards the listing of the directory.
 absl::StatusOr<std::string> IndexState(RootedFileSystem& fs,
-                                       const std::string& path, int64_t rank) {
+                                       const std::string& path, int64_t rank,
+                                       const std::stop_token& stop) {
   DCP_ASSIGN_OR_RETURN(const FileInfo info, fs.Stat(path));
   std::string text = absl::StrCat(rank, "\n");
   if (info.kind != FileKind::kDirectory) {
@@ -93,6 +96,7 @@ absl::StatusOr<std::string> IndexState(RootedFileSystem& fs,
                        fs.List(path));
   for (const DirectoryEntry& entry : entries) {
     if (!IsPartOfModel(entry.name)) continue;
+    DCP_RETURN_IF_ERROR(CheckStop(stop, kOpening));
     DCP_RETURN_IF_ERROR(
         AddFile(fs, JoinPath(path, entry.name), entry.name, text));
   }
@@ -106,11 +110,13 @@ struct FilesState {
 };
 
 absl::StatusOr<FilesState> LookAtFiles(RootedFileSystem& fs,
-                                       const Checkpoint& checkpoint) {
+                                       const Checkpoint& checkpoint,
+                                       const std::stop_token& stop) {
   const SourceFiles& files = checkpoint.files();
   FilesState state;
   std::string text;
   for (uint32_t i = 0; i < files.names().size(); ++i) {
+    DCP_RETURN_IF_ERROR(CheckStop(stop, kOpening));
     const absl::StatusOr<FileInfo> info = fs.StatTarget(files.PathOf(i));
     // A checkpoint that lacks a file may be looked into all the same.
     if (absl::IsNotFound(info.status())) {
@@ -174,10 +180,12 @@ SharedCheckpoint::~SharedCheckpoint() {
   all_index_bytes_->fetch_sub(index_bytes_);
 }
 
-absl::StatusOr<bool> SharedCheckpoint::IsCurrent() const {
+absl::StatusOr<bool> SharedCheckpoint::IsCurrent(
+    const std::stop_token& stop) const {
   DCP_ASSIGN_OR_RETURN(const std::string index,
-                       IndexState(*fs_, checkpoint_->path(), rank_));
-  DCP_ASSIGN_OR_RETURN(const FilesState files, LookAtFiles(*fs_, *checkpoint_));
+                       IndexState(*fs_, checkpoint_->path(), rank_, stop));
+  DCP_ASSIGN_OR_RETURN(const FilesState files,
+                       LookAtFiles(*fs_, *checkpoint_, stop));
   return !files.text.empty() && EtagOf(index, files.text) == state_.etag;
 }
 
@@ -255,51 +263,138 @@ std::vector<absl::Status> SharedCheckpoint::LocateAll(
   return results;
 }
 
+// A call that waits for a checkpoint.
+struct CheckpointCache::Waiter {
+  Waiter(const Client& the_client, const SourceSpec& the_source,
+         std::shared_ptr<Answer> the_answer)
+      : client(the_client), source(the_source), answer(std::move(the_answer)) {}
+
+  const Client client;
+  const SourceSpec source;
+  const std::shared_ptr<Answer> answer;  // owners: this, and the alarm
+  // Guarded by the cache's mutex, as the next.
+  bool is_gone = false;
+  OpeningPtr opening;  // since it joined
+  // Last, since its end waits for Leave; so the lock is not held there.
+  std::optional<std::stop_callback<std::function<void()>>> on_stop;
+};
+
+// What is opened for all who wait. Guarded by the cache's mutex.
+struct CheckpointCache::Opening {
+  std::vector<WaiterPtr> waiting;
+  bool had_late = false;  // one that was told of the timeout
+  std::stop_source stop;
+
+  bool AreAllGone() const {
+    return !had_late &&
+           std::all_of(waiting.begin(), waiting.end(),
+                       [](const WaiterPtr& waiter) { return waiter->is_gone; });
+  }
+  // Those that are answered, who are not to be destroyed under the lock.
+  std::vector<WaiterPtr> TakeAnswered() {
+    const auto answered = std::stable_partition(
+        waiting.begin(), waiting.end(),
+        [](const WaiterPtr& waiter) { return !waiter->answer->given(); });
+    std::vector<WaiterPtr> taken(answered, waiting.end());
+    waiting.erase(answered, waiting.end());
+    for (const WaiterPtr& waiter : taken) had_late |= !waiter->is_gone;
+    return taken;
+  }
+};
+
 void CheckpointCache::Open(const Client& client, const SourceSpec& source,
-                           Opened opened) {
-  const AnswerPtr answer =
+                           std::stop_token stop, Opened opened) {
+  const auto waiter = std::make_shared<Waiter>(
+      client, source,
       Answer::Start(limits_.disk_timeout,
                     DiskTimeoutError(client, source.path, limits_.disk_timeout),
-                    std::move(opened));
-  const absl::Status posted = threads_.QueueOf(client, source.path)
-                                  ->Post([this, client, source, answer] {
-                                    OpenOnThread(client, source, answer);
-                                  });
-  if (!posted.ok()) answer->Give(WithRetryAfter(posted, kRetryAfterMs));
+                    std::move(opened)));
+  waiter->on_stop.emplace(std::move(stop),
+                          [this, &waiter = *waiter] { Leave(waiter); });
+  const absl::Status posted =
+      threads_.QueueOf(client, source.path)->Post([this, waiter] {
+        OpenOnThread(waiter);
+      });
+  if (!posted.ok()) {
+    waiter->answer->Give(WithRetryAfter(posted, kRetryAfterMs));
+  }
 }
 
-void CheckpointCache::OpenOnThread(const Client& client,
-                                   const SourceSpec& source,
-                                   const AnswerPtr& answer) {
-  if (answer->given()) return;  // it was late before its turn came
-  const absl::StatusOr<std::string> path = client.CheckRead(source.path);
+void CheckpointCache::OpenOnThread(const WaiterPtr& waiter) {
+  if (waiter->answer->given()) return;  // it was over before its turn came
+  const std::string& asked = waiter->source.path;
+  const absl::StatusOr<std::string> path = waiter->client.CheckRead(asked);
   if (!path.ok()) {
-    return answer->Give(WithPlace(path.status(), {.path = source.path}));
+    return waiter->answer->Give(WithPlace(path.status(), {.path = asked}));
   }
-  const Key key{
-      .path = *path, .rank = source.open.rank, .reach = client.Reach()};
+  const Key key{.path = *path,
+                .rank = waiter->source.open.rank,
+                .reach = waiter->client.Reach()};
+  OpeningPtr opening;
+  std::vector<WaiterPtr> answered;
   {
     absl::MutexLock lock(&mutex_);
-    const auto [it, is_new] = opening_.try_emplace(key);
-    if (!is_new) {
-      std::erase_if(it->second,
-                    [](const AnswerPtr& other) { return other->given(); });
-      it->second.push_back(answer);
-      return;
+    OpeningPtr& known = opening_[key];
+    const bool is_new = known == nullptr;
+    if (is_new) known = std::make_shared<Opening>();
+    answered = known->TakeAnswered();
+    known->waiting.push_back(waiter);
+    waiter->opening = known;
+    if (is_new) opening = known;
+  }
+  if (opening != nullptr) Serve(key, opening);
+}
+
+void CheckpointCache::Serve(const Key& key, const OpeningPtr& opening) {
+  std::stop_token stop;
+  while (const WaiterPtr next = NextOf(key, opening, stop)) {
+    // Those who waited for another find it open.
+    absl::StatusOr<std::shared_ptr<SharedCheckpoint>> found =
+        Find(next->client, key, stop);
+    {
+      absl::MutexLock lock(&mutex_);
+      std::erase(opening->waiting, next);
+      // What was given up is opened again, for those who have come since.
+      if (found.ok() || !stop.stop_requested()) EndJoining(key, opening);
+    }
+    next->answer->Give(std::move(found));
+  }
+}
+
+CheckpointCache::WaiterPtr CheckpointCache::NextOf(const Key& key,
+                                                   const OpeningPtr& opening,
+                                                   std::stop_token& stop) {
+  std::vector<WaiterPtr> answered;
+  absl::MutexLock lock(&mutex_);
+  answered = opening->TakeAnswered();
+  if (opening->waiting.empty()) {
+    EndJoining(key, opening);
+    return nullptr;
+  }
+  opening->stop = std::stop_source();
+  stop = opening->stop.get_token();
+  return opening->waiting.front();
+}
+
+void CheckpointCache::EndJoining(const Key& key, const OpeningPtr& opening) {
+  const auto it = opening_.find(key);
+  if (it != opening_.end() && it->second == opening) opening_.erase(it);
+}
+
+void CheckpointCache::Leave(Waiter& waiter) {
+  Answer::Answered answered;
+  std::stop_source stop(std::nostopstate);
+  {
+    absl::MutexLock lock(&mutex_);
+    answered = waiter.answer->Take();
+    if (answered == nullptr) return;
+    waiter.is_gone = true;
+    if (waiter.opening != nullptr && waiter.opening->AreAllGone()) {
+      stop = waiter.opening->stop;
     }
   }
-  answer->Give(Find(client, key));
-  // Those who waited find it open.
-  std::vector<AnswerPtr> waiting;
-  {
-    absl::MutexLock lock(&mutex_);
-    const auto it = opening_.find(key);
-    waiting = std::move(it->second);
-    opening_.erase(it);
-  }
-  for (const AnswerPtr& one : waiting) {
-    if (!one->given()) one->Give(Find(client, key));
-  }
+  stop.request_stop();
+  answered(absl::CancelledError("the call was cancelled"));
 }
 
 std::shared_ptr<SharedCheckpoint> CheckpointCache::Kept(const Key& key) {
@@ -313,17 +408,17 @@ std::shared_ptr<SharedCheckpoint> CheckpointCache::Kept(const Key& key) {
 }
 
 absl::StatusOr<std::shared_ptr<SharedCheckpoint>> CheckpointCache::Find(
-    const Client& client, const Key& key) {
+    const Client& client, const Key& key, const std::stop_token& stop) {
   const ErrorPlace place{.path = key.path};
   std::shared_ptr<SharedCheckpoint> kept = Kept(key);
   if (kept != nullptr) {
-    const absl::StatusOr<bool> current = kept->IsCurrent();
+    const absl::StatusOr<bool> current = kept->IsCurrent(stop);
     if (current.ok() && *current) return kept;
     kept = nullptr;
   }
   for (int i = 0; i < kMaxOpens; ++i) {
     absl::StatusOr<std::shared_ptr<SharedCheckpoint>> opened =
-        OpenAnew(client, key);
+        OpenAnew(client, key, stop);
     if (!opened.ok()) return WithPlace(opened.status(), place);
     if (*opened != nullptr) return opened;
   }
@@ -336,15 +431,16 @@ absl::StatusOr<std::shared_ptr<SharedCheckpoint>> CheckpointCache::Find(
 
 // Null when the checkpoint was replaced or written to meanwhile.
 absl::StatusOr<std::shared_ptr<SharedCheckpoint>> CheckpointCache::OpenAnew(
-    const Client& client, const Key& key) {
+    const Client& client, const Key& key, const std::stop_token& stop) {
   auto fs = std::make_unique<RootedFileSystem>(fs_, client);
   DCP_ASSIGN_OR_RETURN(const std::string before,
-                       IndexState(*fs, key.path, key.rank));
-  DCP_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint,
-                       Checkpoint::Open(*fs, key.path, {.rank = key.rank}));
-  DCP_ASSIGN_OR_RETURN(FilesState files, LookAtFiles(*fs, *checkpoint));
+                       IndexState(*fs, key.path, key.rank, stop));
+  DCP_ASSIGN_OR_RETURN(
+      std::unique_ptr<Checkpoint> checkpoint,
+      Checkpoint::Open(*fs, key.path, {.rank = key.rank}, stop));
+  DCP_ASSIGN_OR_RETURN(FilesState files, LookAtFiles(*fs, *checkpoint, stop));
   DCP_ASSIGN_OR_RETURN(const std::string now,
-                       IndexState(*fs, key.path, key.rank));
+                       IndexState(*fs, key.path, key.rank, stop));
   if (now != before || files.text.empty()) {
     return std::shared_ptr<SharedCheckpoint>();
   }

@@ -12,6 +12,7 @@
 #include <list>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -63,8 +64,8 @@ class SharedCheckpoint : public std::enable_shared_from_this<SharedCheckpoint> {
     return state_.file_sizes;
   }
   // Whether that is still so. Looks at each file; an error is that of a file
-  // that may not be read any more.
-  absl::StatusOr<bool> IsCurrent() const;
+  // that may not be read any more, or Cancelled once `stop` is requested.
+  absl::StatusOr<bool> IsCurrent(const std::stop_token& stop = {}) const;
   // Those of its root: what belongs to the same root has the same.
   const TaskQueue& tasks() const { return *tasks_; }
   int64_t rank() const { return rank_; }
@@ -140,9 +141,14 @@ class CheckpointCache {
   // Opens the checkpoint with the rights of `client`, which all of its files
   // must be within, and calls `opened` on a thread of the path's root; or at
   // once with an error; or on a thread of gRPC, with Unavailable and the root,
-  // when that has taken the timeout. Errors are those of Client::CheckRead and
-  // Checkpoint::Open, and carry the path.
-  void Open(const Client& client, const SourceSpec& source, Opened opened);
+  // when that has taken the timeout; or with Cancelled on the thread that
+  // requests `stop`, which says that the client is gone. Errors are those of
+  // Client::CheckRead and Checkpoint::Open, and carry the path.
+  //
+  // What several clients wait for is opened until the last of them is gone.
+  // One that was told of the timeout is not: it will ask again.
+  void Open(const Client& client, const SourceSpec& source,
+            std::stop_token stop, Opened opened);
 
   size_t num_open() const;
 
@@ -160,17 +166,30 @@ class CheckpointCache {
   };
 
   using Answer = TimedAnswer<absl::StatusOr<std::shared_ptr<SharedCheckpoint>>>;
-  // Owners: who opens the checkpoint, and the alarm.
-  using AnswerPtr = std::shared_ptr<Answer>;
+  struct Waiter;
+  struct Opening;
+  // Owners: the task of the call, and what it waits for.
+  using WaiterPtr = std::shared_ptr<Waiter>;
+  // Owners: who opens, and those who wait.
+  using OpeningPtr = std::shared_ptr<Opening>;
 
-  void OpenOnThread(const Client& client, const SourceSpec& source,
-                    const AnswerPtr& answer);
+  void OpenOnThread(const WaiterPtr& waiter);
+  // Serves all who wait, one after the other.
+  void Serve(const Key& key, const OpeningPtr& opening);
+  // The next of them, with the stop of what is opened for it; null when nobody
+  // waits any more, and then nobody joins.
+  WaiterPtr NextOf(const Key& key, const OpeningPtr& opening,
+                   std::stop_token& stop);
+  void EndJoining(const Key& key, const OpeningPtr& opening)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The client is gone.
+  void Leave(Waiter& waiter);
   // What is open, which may be of another state of the files; or null.
   std::shared_ptr<SharedCheckpoint> Kept(const Key& key);
-  absl::StatusOr<std::shared_ptr<SharedCheckpoint>> Find(const Client& client,
-                                                         const Key& key);
+  absl::StatusOr<std::shared_ptr<SharedCheckpoint>> Find(
+      const Client& client, const Key& key, const std::stop_token& stop);
   absl::StatusOr<std::shared_ptr<SharedCheckpoint>> OpenAnew(
-      const Client& client, const Key& key);
+      const Client& client, const Key& key, const std::stop_token& stop);
   absl::Status Keep(const Key& key, std::shared_ptr<SharedCheckpoint> opened);
 
   FileSystem& fs_;
@@ -184,9 +203,8 @@ class CheckpointCache {
   // The last that was used is the first.
   std::list<std::pair<Key, std::shared_ptr<SharedCheckpoint>>> kept_
       ABSL_GUARDED_BY(mutex_);
-  // Who waits for what a thread is opening.
-  absl::flat_hash_map<Key, std::vector<AnswerPtr>> opening_
-      ABSL_GUARDED_BY(mutex_);
+  // What a thread is opening, as long as others may join.
+  absl::flat_hash_map<Key, OpeningPtr> opening_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace dcp::server

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <stop_token>
 #include <utility>
 #include <vector>
 
@@ -67,6 +68,18 @@ class FailedStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     Finish(ToRpcStatus(status));
   }
   void OnDone() override { delete this; }
+};
+
+// A call that answers once, and tells when its client is gone.
+class UnaryCall final : public grpc::ServerUnaryReactor {
+ public:
+  std::stop_token stop() const { return stop_.get_token(); }
+
+  void OnCancel() override { stop_.request_stop(); }
+  void OnDone() override { delete this; }
+
+ private:
+  std::stop_source stop_;
 };
 
 // What an object's pickle cannot hold by itself.
@@ -200,7 +213,7 @@ void CheckpointService::OpenFor(
   const absl::StatusOr<SourceSpec> spec = SourceFromProto(source, field);
   if (!spec.ok()) return stream->Fail(spec.status());
   cache_.Open(
-      client, *spec,
+      client, *spec, stream->stop(),
       [stream, path = absl::StrCat(field, ".path"), then = std::move(then)](
           absl::StatusOr<std::shared_ptr<SharedCheckpoint>> opened) mutable {
         if (!opened.ok())
@@ -224,7 +237,7 @@ void CheckpointService::Locate(const Client& client, SharedCheckpoint& shared,
 grpc::ServerUnaryReactor* CheckpointService::Inspect(
     grpc::CallbackServerContext* context, const v1::InspectRequest* request,
     v1::InspectResponse* response) {
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  auto* const reactor = new UnaryCall();  // ends itself
   const auto end = [reactor](const absl::Status& status) {
     reactor->Finish(ToRpcStatus(status));
   };
@@ -238,7 +251,7 @@ grpc::ServerUnaryReactor* CheckpointService::Inspect(
   }
   CompressIfAsked(*context);
   cache_.Open(
-      *caller->client, *source,
+      *caller->client, *source, reactor->stop(),
       [this, client = caller->client, context, request, response,
        end](absl::StatusOr<std::shared_ptr<SharedCheckpoint>> opened) {
         if (!opened.ok())

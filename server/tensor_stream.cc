@@ -141,7 +141,7 @@ void TensorStream::Open() {
     return Happen([&](Events& events) { events.opened = source.status(); });
   }
   context_.cache.Open(
-      client_, *source,
+      client_, *source, gone_.get_token(),
       [self = shared_from_this()](
           absl::StatusOr<std::shared_ptr<SharedCheckpoint>> checkpoint) {
         if (checkpoint.ok()) return self->Locate(*std::move(checkpoint));
@@ -482,6 +482,7 @@ void TensorStream::End(const absl::Status& status) {
   ending_ = true;
   status_ = status;
   stop_.request_stop();
+  if (absl::IsCancelled(status)) gone_.request_stop();
   stall_timer_->Stop();
   disk_timer_->Stop();
   if (wish_ != nullptr) wish_->Cancel();

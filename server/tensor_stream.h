@@ -123,6 +123,8 @@ class TensorStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
   // Of the loops over what is wanted, which nobody reads any more.
   std::stop_source stop_;
+  // The client is gone, and with it its wish for an open checkpoint.
+  std::stop_source gone_;
   const std::shared_ptr<StallTimer> stall_timer_;
   const std::shared_ptr<StallTimer> disk_timer_;
 

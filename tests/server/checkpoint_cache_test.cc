@@ -6,15 +6,18 @@
 #include <chrono>
 #include <filesystem>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/notification.h"
 #include "dcp/base/error_place.h"
+#include "dcp/format/safetensors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/rpc_status.h"
@@ -27,6 +30,7 @@ namespace dcp::server {
 namespace {
 
 using ::dcp::testing::CopyGolden;
+using ::dcp::testing::IsOkAndHolds;
 using ::dcp::testing::StatusIs;
 using ::dcp::testing::TempDir;
 using ::testing::HasSubstr;
@@ -56,16 +60,33 @@ class CheckpointCacheTest : public ::testing::Test {
 
   Result OpenAs(const Client& client, CheckpointCache& cache,
                 const std::string& path, int64_t rank = -1) {
-    Result result = absl::UnknownError("not called");
-    absl::Notification opened;
-    cache.Open(client, {.path = path, .open = {.rank = rank}},
-               [&](Result opened_now) {
-                 result = std::move(opened_now);
-                 opened.Notify();
-               });
-    opened.WaitForNotification();
-    return result;
+    return Call(client, cache, path, rank).Wait();
   }
+
+  // A call that opens a checkpoint.
+  class Call {
+   public:
+    Call(const Client& client, CheckpointCache& cache, const std::string& path,
+         int64_t rank = -1) {
+      cache.Open(client, {.path = path, .open = {.rank = rank}},
+                 gone_.get_token(), [this](Result opened) {
+                   result_ = std::move(opened);
+                   opened_.Notify();
+                 });
+    }
+
+    // The client goes.
+    void Leave() { gone_.request_stop(); }
+    Result Wait() {
+      opened_.WaitForNotification();
+      return result_;
+    }
+
+   private:
+    std::stop_source gone_;
+    Result result_ = absl::UnknownError("not called");
+    absl::Notification opened_;
+  };
 
   static absl::Status Locate(SharedCheckpoint& shared,
                              std::vector<uint32_t> entries) {
@@ -153,7 +174,7 @@ TEST_F(CheckpointCacheTest, CallsThatComeTogetherOpenOnce) {
   std::vector<Result> results(kCalls, absl::UnknownError(""));
   std::vector<absl::Notification> opened(kCalls);
   for (size_t i = 0; i < kCalls; ++i) {
-    cache->Open(client_, {.path = path, .open = {}}, [&, i](Result result) {
+    cache->Open(client_, {.path = path, .open = {}}, {}, [&, i](Result result) {
       results[i] = std::move(result);
       opened[i].Notify();
     });
@@ -325,6 +346,109 @@ TEST_F(CheckpointCacheTest, AFileSystemThatHangsKeepsItsOwnRootOnly) {
   answers.Notify();
   EXPECT_OK(OpenAs(client, patient, hung + "/a"));
   threads.Stop();
+}
+
+// Opening a model of shards, held when it has come to one of them.
+class HeldOpenTest : public CheckpointCacheTest {
+ protected:
+  static constexpr int kNumShards = 20;
+  static constexpr int kHeldShard = 3;
+  static constexpr int kOpenedThen = kHeldShard + 1;
+
+  HeldOpenTest() : path_(root_ + "/shards") {
+    for (int i = 0; i < kNumShards; ++i) {
+      const SafetensorsTensor tensor{.name = absl::StrCat("w", i),
+                                     .dtype = DType::kUInt8,
+                                     .shape = {1},
+                                     .begin = 0,
+                                     .end = 1};
+      dir_.WriteFile(absl::StrFormat("shards/%02d.safetensors", i),
+                     WriteSafetensorsHeader({tensor}, {}) + "x");
+    }
+    hooked_.SetHook(
+        [this](absl::string_view operation, absl::string_view path) {
+          if (operation != "OpenForRead" || !absl::StartsWith(path, path_))
+            return;
+          if (num_opened_++ != kHeldShard + num_heads_) return;
+          held_.Notify();
+          answers_.WaitForNotification();
+        });
+  }
+  ~HeldOpenTest() override { threads_.Stop(); }
+
+  // Until the cache has taken note of the calls before: one of the two threads
+  // is held, and the other takes calls in their order.
+  void WaitForCalls() {
+    EXPECT_THAT(Open(cache_, root_ + "/missing"),
+                StatusIs(absl::StatusCode::kNotFound));
+  }
+
+  const std::string path_;
+  // The first file is opened once more, for a look at its format.
+  const int num_heads_ = 1;
+  std::atomic<int> num_opened_ = 0;
+  absl::Notification held_;
+  absl::Notification answers_;
+  HookedFileSystem hooked_;
+  CheckpointCache cache_{hooked_, threads_, {}};
+};
+
+TEST_F(HeldOpenTest, OneClientThatStillWaitsKeepsAnOpenAlive) {
+  Call first(client_, cache_, path_);
+  held_.WaitForNotification();
+  Call second(client_, cache_, path_);
+  WaitForCalls();
+  first.Leave();
+  EXPECT_THAT(first.Wait(), StatusIs(absl::StatusCode::kCancelled));
+  answers_.Notify();
+  EXPECT_OK(second.Wait());
+  EXPECT_EQ(num_opened_, num_heads_ + kNumShards);
+}
+
+TEST_F(HeldOpenTest, WhenTheLastClientIsGoneAnOpenEnds) {
+  Call first(client_, cache_, path_);
+  held_.WaitForNotification();
+  Call second(client_, cache_, path_);
+  WaitForCalls();
+  for (Call* const call : {&second, &first}) {
+    call->Leave();
+    EXPECT_THAT(call->Wait(), StatusIs(absl::StatusCode::kCancelled));
+  }
+  answers_.Notify();
+  threads_.Stop();
+  EXPECT_EQ(num_opened_, num_heads_ + kOpenedThen);
+  EXPECT_EQ(cache_.num_open(), 0u);
+}
+
+TEST_F(HeldOpenTest, WhatWasGivenUpIsOpenedForTheNextClient) {
+  Call first(client_, cache_, path_);
+  held_.WaitForNotification();
+  first.Leave();
+  // One comes while the disk still holds the thread, one later.
+  Call second(client_, cache_, path_);
+  WaitForCalls();
+  answers_.Notify();
+  ASSERT_OK_AND_ASSIGN(const auto opened, second.Wait());
+  EXPECT_EQ(opened->checkpoint().entries().size(), size_t{kNumShards});
+  EXPECT_EQ(num_opened_, num_heads_ + kOpenedThen + num_heads_ + kNumShards);
+  EXPECT_THAT(Open(cache_, path_), IsOkAndHolds(opened));
+  EXPECT_EQ(cache_.num_open(), 1u);
+}
+
+TEST_F(HeldOpenTest, AClientThatWasToldOfTheTimeoutFindsItOpenLater) {
+  CheckpointCache hurried(hooked_, threads_,
+                          {.disk_timeout = absl::Milliseconds(1)});
+  // Some may be late before their turn has come.
+  std::vector<std::unique_ptr<Call>> calls;
+  while (!held_.HasBeenNotified()) {
+    calls.push_back(std::make_unique<Call>(client_, hurried, path_));
+    EXPECT_THAT(calls.back()->Wait(), StatusIs(absl::StatusCode::kUnavailable));
+  }
+  for (const auto& call : calls) call->Leave();
+  answers_.Notify();
+  threads_.Stop();
+  EXPECT_EQ(num_opened_, num_heads_ + kNumShards);
+  EXPECT_EQ(hurried.num_open(), 1u);
 }
 
 TEST_F(CheckpointCacheTest, LocatesForAllWhoAsk) {

@@ -74,11 +74,15 @@ class CheckpointServer {
   }
   ~CheckpointServer() { Stop(); }
 
-  // Ends all calls and waits for them, then for the service's own work.
-  void Stop() {
+  // Ends all calls and waits for them.
+  void EndCalls() {
     if (server_ == nullptr) return;
     server_->Shutdown(std::chrono::system_clock::now());
     server_ = nullptr;
+  }
+  // The same, then waits for the service's own work.
+  void Stop() {
+    EndCalls();
     service_ = nullptr;
   }
 

@@ -1,5 +1,6 @@
 #include "server/checkpoint_service.h"
 
+#include <atomic>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -8,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/synchronization/notification.h"
 #include "dcp/base/bytes.h"
 #include "dcp/base/error_place.h"
 #include "dcp/format/dcp_metadata.h"
@@ -240,6 +243,43 @@ TEST_F(CheckpointServiceTest, CallsThatAreCancelledEnd) {
   }
   server_.Stop();
   EXPECT_EQ(server_.budget().used_bytes(), 0u);
+}
+
+// Of each kind of call that opens one; its disk answers when they are over.
+TEST_F(CheckpointServiceTest, WhatNobodyWaitsForAnyMoreIsNotOpenedOn) {
+  const std::string path = server_.Path("shards");
+  ConvertOptions options;
+  options.to = Format::kSafetensors;
+  options.drop_non_tensors = true;
+  options.max_shard_bytes = 1;
+  ASSERT_OK(ConvertCheckpoint(server_.fs(), path_, path, std::move(options)));
+  std::atomic<int> num_opened = 0;
+  absl::Notification held;
+  absl::Notification answers;
+  server_.fs().SetHook([&](absl::string_view operation, absl::string_view of) {
+    if (operation != "OpenForRead" || !absl::EndsWith(of, ".safetensors")) {
+      return;
+    }
+    if (++num_opened > 1) return;
+    held.Notify();
+    answers.WaitForNotification();
+  });
+  v1::InspectRequest inspect;
+  *inspect.mutable_source() = Source(path);
+  v1::ReadTensorsRequest read;
+  *read.mutable_source() = Source(path);
+  read.mutable_parts()->add_parts()->set_name("w");
+  std::vector<std::thread> calls;
+  calls.emplace_back([&] { EXPECT_FALSE(Inspect(inspect).ok()); });
+  held.WaitForNotification();
+  calls.emplace_back([&] { EXPECT_FALSE(Verify(path).status.ok()); });
+  calls.emplace_back([&] { EXPECT_FALSE(server_.Read(read).status.ok()); });
+  while (server_.service().num_streams() < 2) std::this_thread::yield();
+  server_.EndCalls();
+  for (std::thread& call : calls) call.join();
+  answers.Notify();
+  server_.Stop();
+  EXPECT_EQ(num_opened, 1);
 }
 
 // Of a message that is longer than what the transport takes on its own.
