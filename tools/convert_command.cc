@@ -42,7 +42,8 @@ std::optional<Format> OutputFormat(const CommandLine& line) {
   }
 }
 
-ConvertOptions MakeOptions(const CommandLine& line) {
+ConvertOptions MakeOptions(const Context& context) {
+  const CommandLine& line = context.line;
   ConvertOptions options;
   options.open = {.direct = line.direct, .rank = line.rank};
   options.to = OutputFormat(line);
@@ -63,6 +64,7 @@ ConvertOptions MakeOptions(const CommandLine& line) {
   options.direct = line.direct;
   options.num_lanes = line.num_lanes;
   options.memory_bytes = line.memory_bytes;
+  options.stop = context.stop;
   // The index is there already.
   options.admit = [](const ConvertPlan& plan) {
     return CheckAvailableMemory(plan.memory_bytes, FindAvailableMemory());
@@ -191,7 +193,7 @@ absl::StatusOr<ExitCode> PrintPlan(const Context& context) {
   const CommandLine& line = context.line;
   TransferStats stats;
   ConvertOutcome outcome;
-  ConvertOptions options = MakeOptions(line);
+  ConvertOptions options = MakeOptions(context);
   if (WritesToStandardOutput(line)) options.stream = IgnoreBytes;
   DCP_ASSIGN_OR_RETURN(
       const ConvertPlan plan,
@@ -217,8 +219,7 @@ absl::StatusOr<ConvertPlan> Convert(const Context& context,
         line, {stats, [&](uint64_t bytes) { progress.Start(bytes); }}, outcome);
   }
   const Stopwatch stopwatch;
-  ConvertOptions options = MakeOptions(line);
-  options.stop = context.stop;
+  ConvertOptions options = MakeOptions(context);
   options.stats = &stats;
   options.open.progress = &opening;
   if (WritesToStandardOutput(line)) {

@@ -96,7 +96,8 @@ absl::StatusOr<ExitCode> RunInspect(const Context& context) {
                            ProgressDisplay::Counting::kReads, stats, &opening);
   absl::StatusOr<std::unique_ptr<Checkpoint>> opened = Checkpoint::Open(
       context.fs, line.paths[0],
-      {.direct = DirectMode::kOff, .rank = line.rank, .progress = &opening});
+      {.direct = DirectMode::kOff, .rank = line.rank, .progress = &opening},
+      context.stop);
   if (!opened.ok()) return WithSide(opened.status(), ErrorSide::kSource);
   // Not freed: to take a hundred thousand entries apart is a tenth of the time
   // of the command, whose process ends anyway.
