@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
+#include "dcp/base/check.h"
 #include "dcp/format/value.h"
 #include "dcp/tensor/dtype.h"
 #include "nlohmann/json.hpp"
@@ -276,6 +277,9 @@ void Writer::Append(const Value& value, uint32_t depth) {
           "}");
       return;
     }
+    case Kind::kToken:
+      DCP_CHECK(false, "a token in what was read for people");
+      return;
   }
 }
 

@@ -1,20 +1,21 @@
 #include "dcp/format/dcp_metadata.h"
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <optional>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
-#include "absl/hash/hash.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/types/span.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
+#include "dcp/format/metadata_objects.h"
 #include "dcp/format/pickle_reader.h"
 #include "dcp/format/state_path.h"
 #include "dcp/format/state_tree.h"
@@ -24,107 +25,12 @@ namespace dcp {
 namespace {
 
 using Kind = Value::Kind;
+using SizeId = MetadataObjects::SizeId;
 
 constexpr absl::string_view kModule = "torch.distributed.checkpoint.metadata";
 // Where PyTorch 2.2 and earlier had TensorProperties and its enum.
 constexpr absl::string_view kOldModule =
     "torch.distributed._shard.sharded_tensor.metadata";
-constexpr absl::string_view kStorageModule =
-    "torch.distributed.checkpoint.filesystem";
-// More attributes than any object of the index has, with room for new ones.
-constexpr size_t kMaxAttributes = 64;
-
-// A name as it may stand in a message: a hostile one must not fill it.
-absl::string_view Short(absl::string_view text) { return text.substr(0, 200); }
-
-absl::Status WrongType(absl::string_view what, const Value& value) {
-  return absl::DataLossError(
-      absl::StrCat(what, " has an unexpected value: ", ToString(value, 80)));
-}
-
-// The attributes of one object: the dict that its BUILD gave it.
-class Attributes {
- public:
-  // `object` must be made by `module`.`name`(). Attributes that nobody asks for
-  // are passed over.
-  static absl::StatusOr<Attributes> Of(const Value& object,
-                                       absl::string_view module,
-                                       absl::string_view name) {
-    if (!object.IsCallOf(module, name) || !object.state().is(Kind::kDict)) {
-      return WrongType(absl::StrCat("a ", name), object);
-    }
-    const Attributes attributes(object.state().items());
-    const absl::Span<const Value> items = attributes.items_;
-    if (items.size() > 2 * kMaxAttributes) {
-      return absl::DataLossError(
-          absl::StrCat(name, " has ", items.size() / 2, " attributes"));
-    }
-    for (size_t i = 0; i < items.size(); i += 2) {
-      if (!items[i].is(Kind::kStr)) {
-        return WrongType(absl::StrCat("an attribute name of ", name), items[i]);
-      }
-      const absl::string_view key = items[i].text();
-      if (attributes.IndexOf(key) != i) {
-        return absl::DataLossError(
-            absl::StrCat(name, " has its attribute ", Short(key), " twice"));
-      }
-    }
-    return attributes;
-  }
-
-  // None when absent.
-  Value Get(absl::string_view name) const {
-    const size_t i = IndexOf(name);
-    return i == items_.size() ? Value() : items_[i + 1];
-  }
-
- private:
-  explicit Attributes(absl::Span<const Value> items) : items_(items) {}
-
-  size_t IndexOf(absl::string_view name) const {
-    size_t i = 0;
-    while (i < items_.size() && items_[i].text() != name) i += 2;
-    return i;
-  }
-
-  absl::Span<const Value> items_;
-};
-
-// The dimensions in torch.Size((2, 3)), each not negative.
-absl::StatusOr<absl::Span<const Value>> SizeItems(const Value& value) {
-  if (!value.IsCallOf("torch", "Size") || value.args().items().size() != 1 ||
-      !value.args().items()[0].is(Kind::kTuple)) {
-    return WrongType("a torch.Size", value);
-  }
-  const absl::Span<const Value> items = value.args().items()[0].items();
-  if (items.size() > kMaxDims) {
-    return absl::DataLossError(
-        absl::StrCat(items.size(), " dimensions exceed ", kMaxDims));
-  }
-  for (const Value& item : items) {
-    if (!item.is(Kind::kInt) || item.int_value() < 0) {
-      return WrongType("a dimension", item);
-    }
-  }
-  return items;
-}
-
-absl::StatusOr<Dims> ParseSize(const Value& value) {
-  DCP_ASSIGN_OR_RETURN(const absl::Span<const Value> items, SizeItems(value));
-  Dims dims;
-  dims.reserve(items.size());
-  for (const Value& item : items) dims.push_back(item.int_value());
-  return dims;
-}
-
-absl::StatusOr<uint64_t> ParseCount(const Value& value,
-                                    absl::string_view what) {
-  if (!value.is(Kind::kInt) || value.int_value() < 0) {
-    return WrongType(what, value);
-  }
-  return static_cast<uint64_t>(value.int_value());
-}
-
 // A class that was in kOldModule once.
 bool IsCallOfEither(const Value& value, absl::string_view name,
                     absl::string_view old_name) {
@@ -194,119 +100,37 @@ absl::StatusOr<DType> ParseProperties(const Value& value) {
   return *dtype;
 }
 
-absl::StatusOr<Box> ParseChunk(const Value& value,
-                               absl::Span<const int64_t> size) {
-  DCP_ASSIGN_OR_RETURN(const Attributes chunk,
-                       Attributes::Of(value, kModule, "ChunkStorageMetadata"));
-  Box box;
-  DCP_ASSIGN_OR_RETURN(box.offsets, ParseSize(chunk.Get("offsets")));
-  DCP_ASSIGN_OR_RETURN(box.sizes, ParseSize(chunk.Get("sizes")));
-  if (box.offsets.size() != size.size() || box.sizes.size() != size.size() ||
-      !Contains(WholeBox(size), box)) {
-    return absl::DataLossError(
-        absl::StrCat("the chunk of shape ", ShapeToString(box.sizes), " at ",
-                     ShapeToString(box.offsets), " leaves the tensor of shape ",
-                     ShapeToString(size)));
-  }
-  return box;
-}
+constexpr uint32_t kNotListed = std::numeric_limits<uint32_t>::max();
 
-absl::StatusOr<TensorStorageMetadata> ParseTensor(const Value& value) {
-  DCP_ASSIGN_OR_RETURN(const Attributes attributes,
-                       Attributes::Of(value, kModule, "TensorStorageMetadata"));
-  TensorStorageMetadata tensor;
-  DCP_ASSIGN_OR_RETURN(tensor.dtype,
-                       ParseProperties(attributes.Get("properties")));
-  DCP_ASSIGN_OR_RETURN(tensor.size, ParseSize(attributes.Get("size")));
-  const std::optional<int64_t> volume = CheckedVolume(tensor.size);
-  if (!volume.has_value() ||
-      !CheckedMul(static_cast<uint64_t>(*volume), ElementSize(tensor.dtype))
-           .has_value()) {
-    return absl::DataLossError(absl::StrCat(
-        "the shape ", ShapeToString(tensor.size), " exceeds 64 bits"));
-  }
-  const Value chunks = attributes.Get("chunks");
-  if (!chunks.is(Kind::kList)) return WrongType("a list of chunks", chunks);
-  tensor.chunks.reserve(chunks.items().size());
-  for (const Value& chunk : chunks.items()) {
-    DCP_ASSIGN_OR_RETURN(Box box, ParseChunk(chunk, tensor.size));
-    tensor.chunks.push_back({.box = std::move(box), .storage = {}});
-  }
-  return tensor;
-}
-
-// An entry of storage_data. Equal to another when entry and offset are: the
-// index in the key is only a hint.
+// An entry of storage_data. The index in a MetadataIndex is only a hint: what
+// the join goes by is the entry and the offset.
 struct Stored {
-  uint32_t entry = 0;
-  bool has_offset = false;  // of a chunk, not of a bytes entry
-  bool used = false;        // by a chunk that holds elements
-  absl::Span<const Value> offset;
-  StorageInfo info;
-};
-
-// How the join finds a Stored: the offset as the index has it in both places.
-struct StoredKey {
   uint32_t entry;
-  bool has_offset;
-  absl::InlinedVector<int64_t, 4> offset;
+  SizeId offset;  // kNoSize for a bytes entry
+  MetadataObjects::InfoId info;
+  bool used = false;  // by a chunk that holds elements
 };
 
-StoredKey KeyOf(const Stored& stored) {
-  StoredKey key{
-      .entry = stored.entry, .has_offset = stored.has_offset, .offset = {}};
-  for (const Value& value : stored.offset) {
-    key.offset.push_back(value.int_value());
-  }
-  return key;
+bool ComesBefore(const Stored& a, const Stored& b) {
+  return std::pair(a.entry, a.offset) < std::pair(b.entry, b.offset);
 }
 
-struct StoredHash {
-  using is_transparent = void;
-  const std::vector<Stored>* all;
-
-  size_t operator()(const StoredKey& key) const {
-    return absl::HashOf(key.entry, key.has_offset, key.offset);
-  }
-  size_t operator()(uint32_t i) const { return (*this)(KeyOf((*all)[i])); }
-};
-
-struct StoredEqual {
-  using is_transparent = void;
-  const std::vector<Stored>* all;
-
-  bool operator()(uint32_t i, const StoredKey& key) const {
-    const Stored& stored = (*all)[i];
-    if (stored.entry != key.entry || stored.has_offset != key.has_offset ||
-        stored.offset.size() != key.offset.size()) {
-      return false;
-    }
-    for (size_t k = 0; k < key.offset.size(); ++k) {
-      if (stored.offset[k].int_value() != key.offset[k]) return false;
-    }
-    return true;
-  }
-  bool operator()(const StoredKey& key, uint32_t i) const {
-    return (*this)(i, key);
-  }
-  bool operator()(uint32_t i, uint32_t k) const {
-    return (*this)(i, KeyOf((*all)[k]));
-  }
-};
-
-// Builds a Metadata table by table.
+// Builds a Metadata table by table: the names, where their items lie, and then
+// what they are, each chunk with the item of its offset.
 class Parser {
  public:
-  Parser() : by_offset_(0, StoredHash{&stored_}, StoredEqual{&stored_}) {}
+  explicit Parser(MetadataObjects& objects) : objects_(objects) {}
   Parser(const Parser&) = delete;
   Parser& operator=(const Parser&) = delete;
 
   absl::StatusOr<Metadata> Parse(const Value& root) {
     DCP_ASSIGN_OR_RETURN(const Attributes attributes,
                          Attributes::Of(root, kModule, "Metadata"));
-    DCP_RETURN_IF_ERROR(ParseState(attributes.Get("state_dict_metadata")));
+    const Value state = attributes.Get("state_dict_metadata");
+    if (!IsMapping(state)) return WrongType("state_dict_metadata", state);
+    DCP_RETURN_IF_ERROR(ParseNames(state.items()));
     DCP_RETURN_IF_ERROR(ParseStorage(attributes.Get("storage_data")));
-    DCP_RETURN_IF_ERROR(Join());
+    DCP_RETURN_IF_ERROR(ParseEntries(state.items()));
     DCP_RETURN_IF_ERROR(ParsePlanner(attributes.Get("planner_data")));
     DCP_RETURN_IF_ERROR(ParseStorageMeta(attributes.Get("storage_meta")));
     const Value version = attributes.Get("version");
@@ -319,9 +143,7 @@ class Parser {
   }
 
  private:
-  absl::Status ParseState(const Value& table) {
-    if (!IsMapping(table)) return WrongType("state_dict_metadata", table);
-    const absl::Span<const Value> items = table.items();
+  absl::Status ParseNames(absl::Span<const Value> items) {
     if (items.size() / 2 > std::numeric_limits<uint32_t>::max()) {
       return absl::ResourceExhaustedError("too many entries");
     }
@@ -338,168 +160,152 @@ class Parser {
       if (!by_name_.emplace(fqn, index).second) {
         return absl::DataLossError(absl::StrCat(Short(fqn), " is there twice"));
       }
-      MetadataEntry& entry = metadata_.entries.emplace_back();
-      entry.fqn = std::string(fqn);
-      DCP_RETURN_IF_ERROR(
-          Annotate(ParseEntry(items[i + 1], entry), Short(fqn)));
+      metadata_.entries.emplace_back().fqn = std::string(fqn);
     }
     return absl::OkStatus();
   }
 
-  // The entry of that name. The tables of an index mostly follow one order, so
-  // the entry found last and the one after it are tried before the hash.
-  std::optional<uint32_t> EntryOf(absl::string_view fqn) {
-    for (uint32_t i = last_found_;
-         i < metadata_.entries.size() && i <= last_found_ + 1; ++i) {
-      if (metadata_.entries[i].fqn == fqn) return last_found_ = i;
-    }
+  std::optional<uint32_t> EntryOf(absl::string_view fqn) const {
     const auto it = by_name_.find(fqn);
     if (it == by_name_.end()) return std::nullopt;
-    return last_found_ = it->second;
+    return it->second;
   }
 
-  static absl::Status ParseEntry(const Value& value, MetadataEntry& entry) {
-    if (value.IsCallOf(kModule, "BytesStorageMetadata")) {
-      entry.value = BytesStorageMetadata{};
-      return absl::OkStatus();
+  // The same, asked of by_name_ once for each name.
+  std::optional<uint32_t> EntryOf(MetadataObjects::NameId name) {
+    while (entry_of_.size() <= name) {
+      const auto next = static_cast<MetadataObjects::NameId>(entry_of_.size());
+      entry_of_.push_back(EntryOf(objects_.name(next)));
     }
-    DCP_ASSIGN_OR_RETURN(entry.value, ParseTensor(value));
-    return absl::OkStatus();
+    return entry_of_[name];
   }
 
   absl::Status ParseStorage(const Value& table) {
     if (!IsMapping(table)) return WrongType("storage_data", table);
     const absl::Span<const Value> items = table.items();
     stored_.reserve(items.size() / 2);
-    by_offset_.reserve(items.size() / 2);
     for (size_t i = 0; i < items.size(); i += 2) {
-      DCP_ASSIGN_OR_RETURN(const Attributes index,
-                           Attributes::Of(items[i], kModule, "MetadataIndex"));
-      const Value fqn = index.Get("fqn");
-      const Value hint = index.Get("index");
-      if (!fqn.is(Kind::kStr)) return WrongType("a name", fqn);
-      if (!hint.is_none() && !hint.is(Kind::kInt)) {
-        return WrongType("a chunk index", hint);
-      }
-      const std::optional<uint32_t> entry = EntryOf(fqn.text());
+      DCP_ASSIGN_OR_RETURN(const MetadataObjects::Key key,
+                           objects_.KeyOf(items[i]));
+      const std::optional<uint32_t> entry = EntryOf(key.name);
       if (!entry.has_value()) continue;  // of a name that is not listed
-      const absl::Status added =
-          AddStored(*entry, index.Get("offset"), items[i + 1]);
-      if (!added.ok()) {
-        return Annotate(added, "storage of ", Short(fqn.text()));
+      const absl::StatusOr<MetadataObjects::InfoId> info =
+          objects_.InfoOf(items[i + 1]);
+      if (!info.ok()) {
+        return Annotate(info.status(), "storage of ",
+                        Short(objects_.name(key.name)));
       }
+      AddFile(objects_.info(*info).file);
+      stored_.push_back({.entry = *entry, .offset = key.offset, .info = *info});
     }
-    return absl::OkStatus();
+    std::sort(stored_.begin(), stored_.end(), ComesBefore);
+    const auto twice = std::adjacent_find(
+        stored_.begin(), stored_.end(),
+        [](const Stored& a, const Stored& b) { return !ComesBefore(a, b); });
+    if (twice == stored_.end()) return absl::OkStatus();
+    return absl::DataLossError(
+        absl::StrCat("storage of ", Short(metadata_.entries[twice->entry].fqn),
+                     ": the same offset is there twice"));
   }
 
-  absl::Status AddStored(uint32_t entry, const Value& offset,
-                         const Value& info) {
-    Stored stored;
-    stored.entry = entry;
-    stored.has_offset = !offset.is_none();
-    if (stored.has_offset) {
-      DCP_ASSIGN_OR_RETURN(stored.offset, SizeItems(offset));
-    }
-    DCP_ASSIGN_OR_RETURN(stored.info, ParseInfo(info));
-    stored_.push_back(stored);
-    const auto index = static_cast<uint32_t>(stored_.size() - 1);
-    if (!by_offset_.insert(index).second) {
-      return absl::DataLossError("the same offset is there twice");
-    }
-    return absl::OkStatus();
+  // Metadata::files has the files of listed names only.
+  void AddFile(uint32_t file) {
+    if (file >= listed_file_.size()) listed_file_.resize(file + 1, kNotListed);
+    if (listed_file_[file] != kNotListed) return;
+    listed_file_[file] = static_cast<uint32_t>(metadata_.files.size());
+    metadata_.files.push_back(objects_.files()[file]);
   }
 
-  absl::StatusOr<StorageInfo> ParseInfo(const Value& value) {
-    DCP_ASSIGN_OR_RETURN(const Attributes attributes,
-                         Attributes::Of(value, kStorageModule, "_StorageInfo"));
-    StorageInfo info;
-    const Value path = attributes.Get("relative_path");
-    if (!path.is(Kind::kStr)) return WrongType("relative_path", path);
-    DCP_ASSIGN_OR_RETURN(info.file, InternFile(path.text()));
-    DCP_ASSIGN_OR_RETURN(info.offset,
-                         ParseCount(attributes.Get("offset"), "offset"));
-    DCP_ASSIGN_OR_RETURN(info.length,
-                         ParseCount(attributes.Get("length"), "length"));
-    if (info.offset + info.length >
-        static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-      return absl::DataLossError(absl::StrCat("offset ", info.offset,
-                                              " and length ", info.length,
-                                              " exceed 63 bits"));
-    }
-    DCP_RETURN_IF_ERROR(
-        CheckTransforms(attributes.Get("transform_descriptors")));
-    return info;
-  }
-
-  static absl::Status CheckTransforms(const Value& value) {
-    if (value.is_none()) return absl::OkStatus();
-    if (!value.is(Kind::kList) && !value.is(Kind::kTuple)) {
-      return WrongType("transform_descriptors", value);
-    }
-    if (value.items().empty()) return absl::OkStatus();
-    return absl::UnimplementedError(
-        absl::StrCat("written through the transforms ", ToString(value)));
-  }
-
-  absl::StatusOr<uint32_t> InternFile(absl::string_view path) {
-    const auto it = file_index_.find(path);
-    if (it != file_index_.end()) return it->second;
-    if (absl::Status status = CheckRelativePath(path); !status.ok()) {
-      return absl::DataLossError(status.message());
-    }
-    if (metadata_.files.size() == kMaxFiles) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("more than ", kMaxFiles, " files"));
-    }
-    const auto index = static_cast<uint32_t>(metadata_.files.size());
-    metadata_.files.emplace_back(path);
-    file_index_.emplace(path, index);
-    return index;
-  }
-
-  // Gives every chunk and every bytes entry its storage.
-  absl::Status Join() {
-    for (size_t i = 0; i < metadata_.entries.size(); ++i) {
+  absl::Status ParseEntries(absl::Span<const Value> items) {
+    size_t next = 0;
+    for (uint32_t i = 0; i < metadata_.entries.size(); ++i) {
+      const size_t first = next;
+      while (next < stored_.size() && stored_[next].entry == i) ++next;
+      items_ = absl::MakeSpan(stored_).subspan(first, next - first);
       MetadataEntry& entry = metadata_.entries[i];
-      StoredKey key{
-          .entry = static_cast<uint32_t>(i), .has_offset = true, .offset = {}};
-      if (auto* bytes = std::get_if<BytesStorageMetadata>(&entry.value)) {
-        key.has_offset = false;
-        const absl::Status taken = Take(key, true, bytes->storage);
-        if (!taken.ok()) return Annotate(taken, Short(entry.fqn));
-        continue;
-      }
-      auto& tensor = std::get<TensorStorageMetadata>(entry.value);
-      for (ChunkStorageMetadata& chunk : tensor.chunks) {
-        key.offset = chunk.box.offsets;
-        const bool holds_elements = Volume(chunk.box.sizes) != 0;
-        const absl::Status taken = Take(key, holds_elements, chunk.storage);
-        if (!taken.ok()) {
-          return Annotate(taken, Short(entry.fqn), ", chunk at ",
-                          ShapeToString(chunk.box.offsets));
-        }
-      }
+      DCP_RETURN_IF_ERROR(
+          Annotate(ParseEntry(items[2 * i + 1], entry), Short(entry.fqn)));
     }
     return absl::OkStatus();
+  }
+
+  absl::Status ParseEntry(const Value& value, MetadataEntry& entry) {
+    if (value.IsCallOf(kModule, "BytesStorageMetadata")) {
+      return Take(MetadataObjects::kNoSize, /*holds_elements=*/true,
+                  entry.value.emplace<BytesStorageMetadata>().storage);
+    }
+    return ParseTensor(value, entry.value.emplace<TensorStorageMetadata>());
+  }
+
+  absl::Status ParseTensor(const Value& value, TensorStorageMetadata& tensor) {
+    DCP_ASSIGN_OR_RETURN(
+        const Attributes attributes,
+        Attributes::Of(value, kModule, "TensorStorageMetadata"));
+    DCP_ASSIGN_OR_RETURN(tensor.dtype,
+                         ParseProperties(attributes.Get("properties")));
+    DCP_ASSIGN_OR_RETURN(const SizeId size,
+                         objects_.SizeOf(attributes.Get("size")));
+    tensor.size = DimsOf(size);
+    const std::optional<int64_t> volume = CheckedVolume(tensor.size);
+    if (!volume.has_value() ||
+        !CheckedMul(static_cast<uint64_t>(*volume), ElementSize(tensor.dtype))
+             .has_value()) {
+      return absl::DataLossError(absl::StrCat(
+          "the shape ", ShapeToString(tensor.size), " exceeds 64 bits"));
+    }
+    const Value chunks = attributes.Get("chunks");
+    if (!chunks.is(Kind::kList)) return WrongType("a list of chunks", chunks);
+    tensor.chunks.reserve(chunks.items().size());
+    for (const Value& chunk : chunks.items()) {
+      DCP_RETURN_IF_ERROR(ParseChunk(chunk, tensor));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ParseChunk(const Value& value, TensorStorageMetadata& tensor) {
+    DCP_ASSIGN_OR_RETURN(const MetadataObjects::Chunk ids,
+                         objects_.ChunkOf(value));
+    ChunkStorageMetadata& chunk = tensor.chunks.emplace_back();
+    Box& box = chunk.box;
+    box.offsets = DimsOf(ids.offsets);
+    box.sizes = DimsOf(ids.sizes);
+    if (box.offsets.size() != tensor.size.size() ||
+        box.sizes.size() != tensor.size.size() ||
+        !Contains(WholeBox(tensor.size), box)) {
+      return absl::DataLossError(absl::StrCat(
+          "the chunk of shape ", ShapeToString(box.sizes), " at ",
+          ShapeToString(box.offsets), " leaves the tensor of shape ",
+          ShapeToString(tensor.size)));
+    }
+    const absl::Status taken =
+        Take(ids.offsets, Volume(box.sizes) != 0, chunk.storage);
+    if (taken.ok()) return taken;
+    return Annotate(taken, "chunk at ", ShapeToString(box.offsets));
+  }
+
+  Dims DimsOf(SizeId id) const {
+    const absl::Span<const int64_t> dims = objects_.dims(id);
+    return Dims(dims.begin(), dims.end());
   }
 
   // Chunks without elements may share an offset, as the empty shards of
   // several ranks do; nothing is ever read for them.
-  absl::Status Take(const StoredKey& key, bool holds_elements,
-                    StorageInfo& info) {
-    const auto it = by_offset_.find(key);
-    if (it == by_offset_.end()) {
+  absl::Status Take(SizeId offset, bool holds_elements, StorageInfo& info) {
+    const auto it = std::lower_bound(
+        items_.begin(), items_.end(), offset,
+        [](const Stored& item, SizeId id) { return item.offset < id; });
+    if (it == items_.end() || it->offset != offset) {
       return absl::DataLossError("no entry in storage_data");
     }
-    Stored& stored = stored_[*it];
-    if (holds_elements && stored.used) {
+    if (holds_elements && it->used) {
       return absl::DataLossError("listed twice");
     }
-    if (holds_elements && stored.info.length == 0) {
+    info = objects_.info(it->info);
+    info.file = listed_file_[info.file];
+    if (holds_elements && info.length == 0) {
       return absl::DataLossError("stored with length 0");
     }
-    stored.used = stored.used || holds_elements;
-    info = stored.info;
+    it->used = it->used || holds_elements;
     return absl::OkStatus();
   }
 
@@ -582,12 +388,14 @@ class Parser {
     return absl::OkStatus();
   }
 
+  MetadataObjects& objects_;
   Metadata metadata_;
   absl::flat_hash_map<absl::string_view, uint32_t> by_name_;
-  uint32_t last_found_ = 0;
-  absl::flat_hash_map<absl::string_view, uint32_t> file_index_;
-  std::vector<Stored> stored_;
-  absl::flat_hash_set<uint32_t, StoredHash, StoredEqual> by_offset_;
+  std::vector<std::optional<uint32_t>> entry_of_;  // by NameId
+  // The index in metadata_.files for one in objects_.files().
+  std::vector<uint32_t> listed_file_;
+  std::vector<Stored> stored_;  // by entry and offset
+  absl::Span<Stored> items_;    // of one entry
 };
 
 }  // namespace
@@ -597,11 +405,16 @@ absl::StatusOr<Metadata> ParseDcpMetadata(ByteSpan bytes) {
     return absl::ResourceExhaustedError(absl::StrCat(
         ".metadata of ", bytes.size(), " bytes exceeds ", kMaxMetadataBytes));
   }
+  MetadataObjects objects;
+  const auto replace = [&objects](const Value& object) {
+    return objects.Replace(object);
+  };
   ValueArena arena;
   DCP_ASSIGN_OR_RETURN(
       const PickleResult pickle,
-      ReadPickle(bytes, {.allow_global = IsMetadataGlobal}, arena));
-  return Parser().Parse(pickle.root);
+      ReadPickle(bytes, {.allow_global = IsMetadataGlobal, .replace = replace},
+                 arena));
+  return Parser(objects).Parse(pickle.root);
 }
 
 absl::Status CheckRelativePath(absl::string_view path) {

@@ -10,15 +10,16 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "dcp/base/check.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
+#include "dcp/format/pickle_memo.h"
 #include "dcp/format/pickle_text.h"
 
 namespace dcp {
@@ -28,6 +29,8 @@ using Kind = Value::Kind;
 
 constexpr absl::string_view kMetadataModule =
     "torch.distributed.checkpoint.metadata";
+
+constexpr size_t kLeastSlackBytes = size_t{64} << 10;
 
 // A name from a file, made fit for a message.
 std::string Quoted(absl::string_view name) {
@@ -100,11 +103,12 @@ GlobalName ModernName(GlobalName global) {
 class Machine {
  public:
   Machine(ByteSpan bytes, const PickleOptions& options, ValueArena& arena)
-      : bytes_(bytes), options_(options), arena_(arena) {
-    // Every opcode that memoizes follows what it memoizes; in a .metadata one
-    // byte in seven is such. Memory that is not needed is not touched.
-    memo_.reserve(std::min(bytes.size(), kMaxMetadataBytes) / 6);
-  }
+      : bytes_(bytes),
+        options_(options),
+        arena_(arena),
+        memo_(bytes),
+        slack_(std::max(kLeastSlackBytes, bytes.size() / 4)),
+        collect_at_(slack_) {}
 
   absl::StatusOr<PickleResult> Run();
 
@@ -141,10 +145,8 @@ class Machine {
   absl::Status PushOldStr(uint64_t length);
   absl::Status PushInt(absl::string_view little_endian);
   absl::Status PushTuple(size_t count);
-  absl::Status Put(uint64_t index);
-  absl::Status PutElsewhere(uint64_t index);
-  absl::Status Get(uint64_t index);
-  absl::Status CheckSlot(uint64_t index) const;
+  absl::Status Put(uint64_t slot);
+  absl::Status Get(uint64_t slot);
   absl::Status Extend(Value container, absl::Span<const Value> elements);
   absl::Status Update(Value container, absl::Span<const Value> items);
   absl::Status AddItems();
@@ -164,6 +166,7 @@ class Machine {
   absl::StatusOr<Value> MakeBytes(absl::Span<const Value> args);
   absl::StatusOr<Value> MakeEnum(absl::Span<const Value> args);
   absl::Status Build();
+  void ReplaceTop();
 
   ByteSpan bytes_;
   const PickleOptions& options_;
@@ -173,8 +176,12 @@ class Machine {
   std::vector<size_t> marks_;
   size_t floor_ = 0;  // the last mark
   bool has_unknown_globals_ = false;
-  std::vector<Value> memo_;
-  absl::flat_hash_set<uint64_t> memo_gaps_;  // slots that are not set
+  PickleMemo memo_;
+  // What the arena may grow by until what nothing refers to is freed. Values
+  // take some seven times the bytes of an index, so that this happens some
+  // thirty times, whatever the size.
+  size_t slack_;
+  size_t collect_at_;
 };
 
 absl::Status Malformed(absl::string_view what) {
@@ -271,47 +278,15 @@ absl::Status Machine::PushTuple(size_t count) {
   return absl::OkStatus();
 }
 
-absl::Status Machine::Put(uint64_t index) {
+absl::Status Machine::Put(uint64_t slot) {
   DCP_RETURN_IF_ERROR(Need(1));
-  if (index != memo_.size()) return PutElsewhere(index);
-  memo_.push_back(Top());
-  return absl::OkStatus();
+  return memo_.Put(slot, Top());
 }
 
-// Picklers count their slots from 0 or 1 upwards, so an index far beyond the
-// number of slots in use is an attempt to make us allocate.
-absl::Status Machine::PutElsewhere(uint64_t index) {
-  if (index < memo_.size()) {
-    memo_gaps_.erase(index);
-    memo_[index] = Top();
-    return absl::OkStatus();
-  }
-  const uint64_t num_gaps = memo_gaps_.size() + (index - memo_.size());
-  if (num_gaps > kMaxPickleMemoGap) {
-    return Malformed(absl::StrCat("memo slot ", index, " while ",
-                                  memo_.size() - memo_gaps_.size(),
-                                  " are in use"));
-  }
-  for (; memo_.size() < index; memo_.emplace_back()) {
-    memo_gaps_.insert(memo_.size());
-  }
-  memo_.push_back(Top());
+absl::Status Machine::Get(uint64_t slot) {
+  DCP_ASSIGN_OR_RETURN(const Value value, memo_.Get(slot));
+  Push(value);
   return absl::OkStatus();
-}
-
-absl::Status Machine::Get(uint64_t index) {
-  if (index >= memo_.size() || !memo_gaps_.empty()) {
-    DCP_RETURN_IF_ERROR(CheckSlot(index));
-  }
-  Push(memo_[index]);
-  return absl::OkStatus();
-}
-
-absl::Status Machine::CheckSlot(uint64_t index) const {
-  if (index < memo_.size() && !memo_gaps_.contains(index)) {
-    return absl::OkStatus();
-  }
-  return Malformed(absl::StrCat("memo slot ", index, " is not set"));
 }
 
 absl::Status Machine::Extend(Value container,
@@ -392,7 +367,19 @@ absl::Status Machine::Reduce(bool is_new) {
   DCP_ASSIGN_OR_RETURN(const Value call, MakeCall(Top(1), Top(), is_new));
   Pop(2);
   Push(call);
+  ReplaceTop();
   return absl::OkStatus();
+}
+
+// Lets the caller keep the object on top in its own way.
+void Machine::ReplaceTop() {
+  if (!options_.replace.has_value()) return;
+  const std::optional<Value> other = (*options_.replace)(Top());
+  if (!other.has_value()) return;
+  Top() = *other;
+  if (arena_.num_bytes() < collect_at_) return;
+  arena_.KeepOnly({absl::MakeSpan(stack_), memo_.held()});
+  collect_at_ = arena_.num_bytes() + slack_;
 }
 
 absl::Status Machine::NewObjEx() {
@@ -526,6 +513,7 @@ absl::Status Machine::Build() {
   if (!object.state().is_none()) return Malformed("BUILD of an object twice");
   arena_.SetState(object, Top());
   Pop(1);
+  ReplaceTop();
   return absl::OkStatus();
 }
 
@@ -676,7 +664,8 @@ absl::Status Machine::StepMemo(uint8_t opcode) {
   uint64_t index = 0;
   switch (opcode) {
     case 0x94:  // MEMOIZE counts the slots in use
-      return Put(memo_.size() - memo_gaps_.size());
+      DCP_RETURN_IF_ERROR(Need(1));
+      return memo_.Put(Top());
     case 'q':  // BINPUT
       DCP_RETURN_IF_ERROR(TakeNumber<uint8_t>(index));
       return Put(index);
@@ -867,6 +856,8 @@ absl::StatusOr<PickleResult> Machine::Run() {
 absl::StatusOr<PickleResult> ReadPickle(ByteSpan bytes,
                                         const PickleOptions& options,
                                         ValueArena& arena) {
+  DCP_CHECK(!options.replace.has_value() || arena.num_values() == 0,
+            "values of others would be freed");
   return Machine(bytes, options, arena).Run();
 }
 

@@ -5,6 +5,7 @@
 #define DCP_FORMAT_PICKLE_READER_H_
 
 #include <cstdint>
+#include <optional>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
@@ -24,6 +25,15 @@ struct PickleOptions {
   // it would run code. Such values are for looking at and never for writing:
   // see CheckInert.
   bool keep_unknown_globals = false;
+  // Called with each object when it is made and again when it has its state.
+  // What it returns takes the object's place, on the stack and in what is built
+  // from there on; nullopt leaves the object. For pickles of millions of small
+  // objects, of which a caller keeps a token each: the memory of what was
+  // replaced is freed while the rest is read, so that no Value that the
+  // function saw may be kept, and `arena` must hold nothing when reading
+  // begins. The object may still change if the pickle fetches it again.
+  std::optional<absl::FunctionRef<std::optional<Value>(const Value& object)>>
+      replace = std::nullopt;
 };
 
 struct PickleResult {

@@ -44,12 +44,16 @@ class Value {
     // A call that this value is part of, or that stands before it: how a child
     // knows its parent. For a walk it is a leaf, so that values stay acyclic.
     kEnclosing,  // enclosing()
+    // Stands for an object that a caller of ReadPickle keeps itself; the two
+    // numbers mean what that caller says. Never in what is written.
+    kToken,  // token_type(), token()
   };
 
   Value() = default;  // None
   static Value Bool(bool value);
   static Value Int(int64_t value);
   static Value Float(double value);
+  static Value Token(uint32_t type, uint64_t token);
 
   Kind kind() const { return kind_; }
   bool is(Kind kind) const { return kind_ == kind; }
@@ -76,6 +80,9 @@ class Value {
   Value persistent_id() const;
   Value enclosing() const;  // a kCall
 
+  uint32_t token_type() const;
+  uint64_t token() const;
+
   // The same object, as Python's `is` would see a container; null for what
   // is no container and for the empty tuple.
   const void* identity() const;
@@ -100,7 +107,7 @@ class Value {
 };
 static_assert(sizeof(Value) == 16);
 
-// Owns values. Grows only; freed as a whole without recursion.
+// Owns values, which are freed as a whole or by KeepOnly, without recursion.
 class ValueArena {
  public:
   ValueArena();
@@ -140,10 +147,19 @@ class ValueArena {
   // values.
   absl::StatusOr<uint64_t> Measure(Value root, uint64_t max_values);
 
-  uint64_t num_values() const;  // containers created so far
+  uint64_t num_values() const;  // containers created so far, or kept
+
+  // Frees all values but those that `roots` reach, and gives the roots their
+  // new handles; every other handle becomes invalid. What was shared stays
+  // shared. For before Measure(). Linear in what is kept, which meanwhile
+  // exists twice.
+  void KeepOnly(absl::Span<const absl::Span<Value>> roots);
+
+  size_t num_bytes() const;  // taken by values, in whole blocks
 
  private:
   struct Impl;
+  class Mover;
   std::unique_ptr<Impl> impl_;
 };
 

@@ -190,6 +190,7 @@ void Renderer::Append(const Value& value) {
       text_ += ')';
       return;
     case Kind::kEnclosing:
+    case Kind::kToken:
       text_ += "...";
       return;
   }

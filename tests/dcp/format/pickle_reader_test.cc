@@ -462,6 +462,82 @@ TEST(PickleReader, StateDictsRefuseForeignClassesToo) {
       StatusIs(kDenied, HasSubstr("_codecs.encode to bz2_codec")));
 }
 
+// A list of `count` dicts, each with a size that is memoized and put into two
+// places, as in an index.
+std::string ManySizes(int count) {
+  std::string pickle = "](";
+  for (int i = 0; i < count; ++i) {
+    const char slot[] = {'r', static_cast<char>(i), static_cast<char>(i >> 8),
+                         0, 0};
+    pickle.append("}(K\001ctorch\nSize\n");
+    pickle.append({'K', static_cast<char>(i % 200), '\x85', '\x85', 'R'});
+    pickle.append(slot, sizeof(slot));
+    pickle.append("K\002");
+    pickle.append({'j', slot[1], slot[2], 0, 0});
+    pickle.append("u");
+  }
+  return pickle + "e.";
+}
+
+// Every size becomes a token with its first dimension, and the pickle is long
+// enough for the arena to be cleared many times.
+TEST(PickleReader, WhatIsReplacedIsFreedAndTheRestStays) {
+  constexpr int kCount = 20000;
+  const std::string pickle = ManySizes(kCount);
+  int num_seen = 0;
+  const auto replace = [&](const Value& object) -> std::optional<Value> {
+    if (!object.IsCallOf("torch", "Size")) return std::nullopt;
+    ++num_seen;
+    const Value dim = object.args().items()[0].items()[0];
+    return Value::Token(9, static_cast<uint64_t>(dim.int_value()));
+  };
+  ValueArena arena;
+  ASSERT_OK_AND_ASSIGN(
+      const PickleResult result,
+      ReadPickle(AsBytes(pickle),
+                 {.allow_global = IsMetadataGlobal, .replace = replace},
+                 arena));
+  EXPECT_EQ(num_seen, kCount);
+  ASSERT_EQ(result.root.items().size(), size_t{kCount});
+  for (int i = 0; i < kCount; ++i) {
+    const absl::Span<const Value> items =
+        result.root.items()[static_cast<size_t>(i)].items();
+    ASSERT_EQ(items.size(), 4u);
+    ASSERT_EQ(items[1].token(), static_cast<uint64_t>(i % 200));
+    ASSERT_TRUE(DeepEqual(items[1], items[3]));
+  }
+  ValueArena whole;
+  ASSERT_OK(ReadMetadata(pickle, whole));
+  EXPECT_LT(arena.num_bytes(), whole.num_bytes() / 2);
+}
+
+TEST(PickleReader, AnObjectIsOfferedAgainWithItsState) {
+  std::vector<bool> had_state;
+  const auto replace = [&](const Value& object) -> std::optional<Value> {
+    had_state.push_back(!object.state().is_none());
+    return std::nullopt;
+  };
+  ValueArena arena;
+  ASSERT_OK_AND_ASSIGN(
+      const PickleResult result,
+      ReadPickle(AsBytes(PICKLE("ctorch\nSize\n)\x81}K\001K\002sb.")),
+                 {.allow_global = IsMetadataGlobal, .replace = replace},
+                 arena));
+  EXPECT_THAT(had_state, ::testing::ElementsAre(false, true));
+  EXPECT_TRUE(result.root.IsCallOf("torch", "Size"));
+}
+
+TEST(PickleReaderDeathTest, ReplacingRequiresAnArenaOfItsOwn) {
+  const auto replace = [](const Value&) { return std::nullopt; };
+  ValueArena arena;
+  arena.List();
+  EXPECT_DEATH(
+      (void)ReadPickle(AsBytes("N."),
+                       {.allow_global = IsMetadataGlobal, .replace = replace},
+                       arena),
+      "values of others would be freed");
+}
+
 TEST(PickleReader, UnknownClassesCanBeKeptToBeLookedAt) {
   const auto read = [](absl::string_view pickle, ValueArena& arena) {
     return ReadPickle(
