@@ -10,6 +10,7 @@
 #include "ATen/ops/empty.h"
 #include "ATen/ops/zeros.h"
 #include "c10/core/GradMode.h"
+#include "c10/util/strides.h"
 #include "fsdp/fsdp_param_group.h"
 #include "fsdp/module_access.h"
 #include "fsdp/state_context.h"
@@ -279,11 +280,17 @@ void FsdpParam::OnGradientNoticeRead(const std::string& op) {
   gradient_notice_ = at::Tensor();
 }
 
+// The storage is that of the whole group, so another parameter's shard, too,
+// may lie in it.
 bool FsdpParam::ShardWasReplaced() const {
   const at::Tensor held = shard();
   return !held.has_storage() ||
          !held.storage().is_alias_of(padded_shard_.storage()) ||
-         held.scalar_type() != orig_dtype_;
+         held.storage_offset() != padded_shard_.storage_offset() ||
+         held.scalar_type() != orig_dtype_ ||
+         held.sizes() != geometry_.local_sizes() ||
+         (held.numel() > 1 &&
+          held.strides() != c10::contiguous_strides(geometry_.padded_sizes()));
 }
 
 void FsdpParam::ResetLeaf(c10::Device device, c10::ScalarType dtype) {

@@ -142,7 +142,9 @@ void FsdpParamGroup::RefreshShards() {
                 "' was replaced by a tensor of shape ", shard.sizes(),
                 ", but this rank's part has the shape ",
                 c10::IntArrayRef(param->geometry().local_sizes()),
-                ". To load a whole tensor, use fsdp::distribute_tensor");
+                ". Of a whole tensor that is the to_local() of "
+                "fsdp::distribute_tensor; whole state dicts are loaded by "
+                "dcp::set_model_state_dict with full_state_dict");
     TORCH_CHECK(
         !param->is_stored() || shard.scalar_type() == param->orig_dtype(),
         "fsdp: the shard of '", param->name(), "' became ", shard.scalar_type(),

@@ -103,13 +103,19 @@ bool ReplacesShard(const std::string& name) {
 void NoteLoaded(const ShardArgument& shard, const at::Tensor& source,
                 const std::string& schema_name) {
   FsdpParam* param = shard.param();
-  // Module::to gives a shard's own place another shard.
-  if (param == nullptr || !source.defined() || HasLazyKey(source)) return;
+  if (param == nullptr || !source.defined()) return;
+  if (HasLazyKey(source)) {
+    // Another shard, or Module::to's: looked at by the next gather.
+    param->group().OnShardWritten();
+    return;
+  }
   const std::vector<int64_t> local = param->geometry().local_sizes();
   TORCH_CHECK(source.sizes() == local, "fsdp: the shard of '", param->name(),
               "' was to be replaced by a tensor of shape ", source.sizes(),
               ", but this rank's part has the shape ", c10::IntArrayRef(local),
-              ". To load a whole tensor, use fsdp::distribute_tensor");
+              ". Of a whole tensor that is the to_local() of "
+              "fsdp::distribute_tensor; whole state dicts are loaded by "
+              "dcp::set_model_state_dict with full_state_dict");
   // Within a device set_data is the program's own doing.
   if (schema_name == "aten::set_" || source.device() != shard.tensor.device()) {
     param->loaded = true;

@@ -218,6 +218,61 @@ TEST(ChangesOfShards, AreSeenByTheNextForward) {
   });
 }
 
+// Shards of one group lie in one storage.
+TEST(ChangesOfShards, MayBeThatTwoOfOneGroupChangePlaces) {
+  RunRanks(2, [] {
+    StartRank();
+    const torch::NoGradGuard no_grad;
+    for (const bool reshard : {true, false}) {
+      torch::manual_seed(7);
+      Pair reference;
+      torch::manual_seed(7);
+      Pair model;
+      fully_shard(model, {.reshard_after_forward = reshard});
+      for (int round = 0; round < 3; ++round) {
+        EXPECT_TRUE(Close(model->forward(Input()), reference->forward(Input())))
+            << "reshard " << reshard << ", round " << round;
+        for (const Pair& pair : {model, reference}) {
+          Tensor first = pair->named_parameters()["a.weight"];
+          Tensor second = pair->named_parameters()["b.weight"];
+          const Tensor kept = first.detach();
+          first.set_data(second.detach());
+          second.set_data(kept);
+        }
+      }
+    }
+  });
+}
+
+// Whatever their geometry: a shard that seems to be replaced is copied.
+TEST(ChangesOfShards, AreNotSeenWhereThereAreNone) {
+  RunRanks(4, [] {
+    StartRank();
+    const auto storages = [](const Module& module) {
+      std::vector<const void*> all;
+      for (const Tensor& p : module.parameters()) {
+        all.push_back(
+            p.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
+      }
+      return all;
+    };
+    for (const int64_t dim : {0, 1}) {
+      // Of 5 rows the last rank has none, of 1 only the first has one.
+      torch::nn::Sequential model(Linear(8, 5), Linear(5, 1),
+                                  Linear(LinearOptions(1, 8).bias(false)));
+      fully_shard(model, {.shard_placement_fn = [dim](const Tensor& t) {
+                    return std::optional(
+                        Shard(t.dim() == 2 && t.size(1) == 8 ? dim : 0));
+                  }});
+      const std::vector<const void*> before = storages(*model);
+      for (int step = 0; step < 2; ++step) {
+        model->forward(torch::ones({2, 8})).sum().backward();
+      }
+      EXPECT_EQ(storages(*model), before) << "dimension " << dim;
+    }
+  });
+}
+
 TEST(ChangesOfShards, OfALoadAreSeen) {
   RunRanks(2, [] {
     StartRank();
@@ -278,7 +333,9 @@ TEST(ChangesOfShards, WholeTensorsAreRefusedAtTheCall) {
                              : shard.set_data(source);
                     }),
                     AllOf(HasSubstr("the shard of 'weight' was to be replaced"),
-                          HasSubstr("has the shape [3, 6]")));
+                          HasSubstr("has the shape [3, 6]"),
+                          HasSubstr("fsdp::distribute_tensor"),
+                          HasSubstr("dcp::set_model_state_dict")));
       }
       EXPECT_THAT(ErrorOf([&] { on_meta->parameters()[0].set_data(source); }),
                   HasSubstr("the shard of 'weight' was to be replaced"));
@@ -286,6 +343,43 @@ TEST(ChangesOfShards, WholeTensorsAreRefusedAtTheCall) {
     EXPECT_TRUE(model->parameters()[0].equal(weight));
     model->parameters()[0].set_data(weight * 2);
     EXPECT_TRUE(model(torch::ones({1, 6})).defined());
+  });
+}
+
+// As the errors advise; PyTorch's load_state_dict(assign=True), by hand.
+TEST(ChangesOfShards, APartOfAWholeTensorMayTakeAShardsPlace) {
+  RunRanks(2, [] {
+    StartRank();
+    Linear model(6, 6);
+    fully_shard(model);
+    torch::manual_seed(5);
+    const Tensor whole = torch::randn({6, 6}), x = torch::randn({2, 6});
+    const Tensor bias = dtensor_of(model->parameters()[1])->full_tensor();
+    const DTensor weight = *dtensor_of(model->parameters()[0]);
+    model->parameters()[0].set_data(
+        distribute_tensor(whole, weight.device_mesh(), weight.placements())
+            .to_local());
+    EXPECT_TRUE(Close(model(x), torch::linear(x, whole, bias)));
+    model(x).sum().backward();
+    EXPECT_EQ(model->parameters()[0].grad().sizes(), (at::IntArrayRef{3, 6}));
+  });
+}
+
+TEST(ChangesOfShards, TheShardOfAnotherParameterIsRefusedByTheNextForward) {
+  RunRanks(2, [] {
+    StartRank();
+    Linear model(6, 6);
+    fully_shard(model);
+    model->parameters()[0].set_data(model->parameters()[1]);
+    EXPECT_THAT(
+        ErrorOf([&] {
+          model(torch::ones({1, 6}));
+        }),
+        AllOf(HasSubstr("the shard of 'weight' was replaced by a tensor "
+                        "of shape [3], but this rank's part has the "
+                        "shape [3, 6]"),
+              HasSubstr("fsdp::distribute_tensor"),
+              HasSubstr("dcp::set_model_state_dict")));
   });
 }
 
