@@ -13,8 +13,7 @@
 namespace dcp::client {
 
 bool IsRetryable(const absl::Status& status) {
-  // Internal is never a server's answer: gRPC says so of streams that were
-  // reset.
+  // A server never answers Internal: gRPC reports it when a stream was reset.
   return absl::IsUnavailable(status) || absl::IsInternal(status) ||
          (absl::IsResourceExhausted(status) && RetryAfterOf(status) >= 0);
 }
@@ -60,7 +59,8 @@ absl::Status Backoff::Wait(const absl::Status& failure) {
   absl::Mutex mutex;
   absl::CondVar stopped;
   {
-    // Before the lock, because a stop that was requested calls it here.
+    // Registered before locking, because it runs here if a stop was already
+    // requested.
     const std::stop_callback wake(stop_, [&] {
       absl::MutexLock lock(&mutex);
       stopped.SignalAll();

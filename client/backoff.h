@@ -1,7 +1,7 @@
-// Backoff: whether and when a call that failed is made again. Waits grow from
-// `first_wait` by halves of random length, so that ranks that failed together
-// do not come back together, and obey a server that says when. One thread; a
-// stop token ends a wait from any.
+// Backoff: whether a failed call is made again, and when. Waits double from
+// `first_wait`, with random jitter so that ranks that failed together do not
+// return together, and are never shorter than a server asks for. Used by one
+// thread; a stop token ends a wait from any thread.
 #ifndef CLIENT_BACKOFF_H_
 #define CLIENT_BACKOFF_H_
 
@@ -17,43 +17,43 @@ namespace dcp::client {
 struct RetryOptions {
   absl::Duration first_wait = absl::Milliseconds(100);
   absl::Duration max_wait = absl::Seconds(10);
-  // In a row, without anything that arrived in between; 0: never again. By
-  // default about a minute, in which a daemon restarts.
+  // Retries in a row with nothing arriving in between; 0: none. The default
+  // lasts about a minute, long enough for a daemon to restart.
   int64_t max_retries = 10;
-  // The same while the daemon has never answered: some seconds, after which an
-  // address is more likely wrong.
+  // The same while the daemon has never answered. The default lasts a few
+  // seconds, after which the address is more likely wrong.
   int64_t max_first_retries = 5;
 };
 
-// What bounds a call. A stop ends it with Cancelled.
+// The bounds of a call. A stop ends it with Cancelled.
 struct CallOptions {
-  // Of the whole call with its retries.
+  // For the whole call with its retries.
   absl::Duration timeout = absl::InfiniteDuration();
   std::stop_token stop = {};
 };
 
-// Whether the same call may succeed if it is made again: Unavailable, a
-// connection that broke, or what the server says to try later.
+// Whether the same call may succeed if it is made again: the error is
+// Unavailable, the connection broke, or the server says to try later.
 bool IsRetryable(const absl::Status& status);
 
-// Whether a list that had begun is to be asked for again from its first page:
-// the server was restarted, or what it lists was replaced.
+// Whether a list must be requested again from its first page, because the
+// server restarted or the listed data was replaced.
 bool IsPageTokenRefused(const absl::Status& status);
-// How often that is done before the error counts.
+// How many times a list is restarted before the error is returned.
 inline constexpr int kMaxListRestarts = 5;
 
 class Backoff {
  public:
-  // `answered`: whether the daemon has ever.
+  // `answered`: whether the daemon has ever answered.
   Backoff(const RetryOptions& options, bool answered, absl::Time deadline,
           std::stop_token stop);
 
-  // After a failure: waits, and returns OK when it is time to try again; the
-  // failure when it is not worth it, was one too many, or when the deadline
-  // would come before; Cancelled after a stop.
+  // After a failure: waits, and returns OK when it is time to try again.
+  // Returns `failure` if it is not retryable, if the retries are used up, or if
+  // the deadline would pass first; Cancelled after a stop.
   absl::Status Wait(const absl::Status& failure);
 
-  // Something arrived: the next failure is the first again.
+  // Something arrived: the count of retries starts again at zero.
   void Reset() {
     num_retries_ = 0;
     answered_ = true;

@@ -19,15 +19,16 @@
 namespace dcp::client {
 namespace {
 
-// A server that vanished is found after kPingEvery and kPingTimeout. Not
-// more often than servers allow.
+// A server that vanished is noticed after kPingEvery plus kPingTimeout. Servers
+// reject pings that are more frequent.
 constexpr absl::Duration kPingEvery = absl::Seconds(30);
 constexpr absl::Duration kPingTimeout = absl::Seconds(20);
-// How soon a connection that broke is tried again; Backoff decides beyond that.
+// How soon a broken connection is re-established; further retries are up to
+// Backoff.
 constexpr absl::Duration kMinReconnect = absl::Milliseconds(100);
 constexpr absl::Duration kMaxReconnect = absl::Seconds(2);
-// A page of Inspect with chunks, or a metadata message, is larger than gRPC's
-// default of 4 MiB; more than this is no answer of a daemon.
+// An Inspect page with chunks, or a metadata message, can exceed gRPC's default
+// of 4 MiB; a daemon never answers with more than this.
 constexpr int kMaxAnswerBytes = 256 << 20;
 
 int Milliseconds(absl::Duration duration) {
@@ -104,7 +105,8 @@ absl::StatusOr<std::shared_ptr<Channel>> Channel::Open(
                    Milliseconds(kMaxReconnect));
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS,
                    Milliseconds(kMaxReconnect));
-  // Retries are decided here, where it is known what is harmless.
+  // This library decides about retries, because it knows which calls are
+  // harmless to repeat.
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   arguments.SetMaxReceiveMessageSize(kMaxAnswerBytes);
   return std::shared_ptr<Channel>(new Channel(

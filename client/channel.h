@@ -1,5 +1,5 @@
 // Channel: a connection to a daemon, with TLS and a token, that clients share.
-// Connects when it is first used and again whenever it has to. Thread-safe.
+// Connects on first use and again whenever the connection is lost. Thread-safe.
 #ifndef CLIENT_CHANNEL_H_
 #define CLIENT_CHANNEL_H_
 
@@ -23,8 +23,8 @@ namespace dcp::client {
 
 class Channel {
  public:
-  // Reads the files. InvalidArgument names what is wrong with the options.
-  // Does not connect.
+  // Reads the certificate and token files but does not connect. InvalidArgument
+  // names the option that is wrong.
   static absl::StatusOr<std::shared_ptr<Channel>> Open(
       const ClientOptions& options);
 
@@ -34,15 +34,15 @@ class Channel {
   // For a call that begins now.
   Backoff NewBackoff(absl::Time deadline, std::stop_token stop) const;
 
-  // One attempt of a call: sets token and deadline, runs `attempt`, which
-  // returns gRPC's status, and cancels it after a stop. The status that comes
-  // out begins with `call`, "Inspect".
+  // One attempt at a call: sets the token and deadline, runs `attempt`, which
+  // returns gRPC's status, and cancels it after a stop. The returned status
+  // begins with `call`, such as "Inspect".
   absl::Status Attempt(
       absl::string_view call, absl::Time deadline, const std::stop_token& stop,
       absl::FunctionRef<grpc::Status(grpc::ClientContext&)> attempt) const;
 
-  // The same until it succeeds or Backoff gives up. Only for what is harmless
-  // to do twice.
+  // Repeats Attempt until it succeeds or Backoff gives up. Only for calls that
+  // are harmless to make twice.
   absl::Status Call(
       absl::string_view call, const CallOptions& options,
       absl::FunctionRef<grpc::Status(grpc::ClientContext&)> attempt) const;
@@ -56,7 +56,7 @@ class Channel {
   const std::shared_ptr<grpc::Channel> channel_;
   const std::string token_;
   const RetryOptions retry_;
-  mutable std::atomic<bool> answered_{false};  // whether the daemon ever has
+  mutable std::atomic<bool> answered_{false};  // whether the daemon ever did
 };
 
 }  // namespace dcp::client

@@ -14,11 +14,12 @@ namespace {
 
 namespace v1 = tessera::v1;
 
-// As the daemon's own limit on metadata that it reads, and a bound on what one
-// that lies can make of this process.
+// Equals the daemon's own limit on the metadata that it reads; bounds how much
+// memory a dishonest server can make this process use.
 constexpr size_t kMaxMetadataBytes = size_t{1} << 30;
 
-// The last message of a call that tells how far it is and ends with a report.
+// Reads a call that streams its progress and ends with a report; returns the
+// report.
 template <typename Response, typename Report>
 absl::StatusOr<Report> ReadReport(
     const Channel& channel, const char* call, const CallOptions& options,

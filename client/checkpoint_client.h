@@ -1,6 +1,6 @@
-// CheckpointClient: looks into checkpoints on a daemon and reads from them.
-// Calls that fail because the daemon is not there are made again; ReadTensors
-// goes on where it broke off. Blocking; thread-safe; statuses begin with the
+// CheckpointClient: inspects checkpoints on a daemon and reads from them. Calls
+// that fail because the daemon cannot be reached are retried; ReadTensors
+// resumes where it broke off. Blocking; thread-safe; statuses begin with the
 // call's name.
 #ifndef CLIENT_CHECKPOINT_CLIENT_H_
 #define CLIENT_CHECKPOINT_CLIENT_H_
@@ -19,7 +19,7 @@
 
 namespace dcp::client {
 
-// A part of a tensor, and the caller's memory for exactly its bytes.
+// A part of a tensor, and the caller's memory of exactly its size.
 struct WantedPart {
   tessera::v1::ReadTensorsRequest::Part part;
   std::span<uint8_t> memory;
@@ -36,21 +36,21 @@ class CheckpointClient {
   absl::StatusOr<tessera::v1::InspectResponse> InspectPage(
       const tessera::v1::InspectRequest& request,
       const CallOptions& options = {});
-  // All of them as one.
+  // All pages merged into one response.
   absl::StatusOr<tessera::v1::InspectResponse> Inspect(
       tessera::v1::InspectRequest request, const CallOptions& options = {});
 
-  // A DCP `.metadata`: data from elsewhere; read it with a restricted
-  // unpickler only.
+  // A DCP `.metadata`. It is untrusted data: read it only with a restricted
+  // unpickler.
   absl::StatusOr<std::string> GetMetadata(const tessera::v1::Source& source,
                                           const CallOptions& options = {});
 
-  // The same goes for the pickles in it.
+  // The pickles in the answers are untrusted too.
   absl::StatusOr<std::vector<tessera::v1::ReadObjectsResponse>> ReadObjects(
       const tessera::v1::ReadObjectsRequest& request,
       const CallOptions& options = {});
 
-  // On the server, while the call lasts. `on_progress` in this thread.
+  // The server works while the call lasts. `on_progress` runs in this thread.
   absl::StatusOr<tessera::v1::VerifyReport> Verify(
       const tessera::v1::VerifyCheckpointRequest& request,
       OnProgress on_progress, const CallOptions& options = {});
@@ -58,15 +58,16 @@ class CheckpointClient {
       const tessera::v1::DiffRequest& request, OnProgress on_progress,
       const CallOptions& options = {});
 
-  // Parts into the caller's memory, checksums verified. After an error that
-  // memory holds some of the bytes. DataLoss where the server sends what does
-  // not fit; InvalidArgument where a part has other bytes than its memory.
+  // Reads parts into the caller's memory and verifies their checksums. After an
+  // error the memory holds some of the bytes. DataLoss if the server sends data
+  // that does not fit; InvalidArgument if the size of a part differs from that
+  // of its memory.
   absl::StatusOr<ReadTensorsStats> ReadTensors(
       const tessera::v1::Source& source, std::span<const WantedPart> parts,
       const ReadTensorsOptions& options = {});
-  // Parts or a rank's share, as the request says, into memory that `allocate`
-  // gives when their sizes are known; it is called once for each part, in
-  // this thread. `resume_offset` and `etag` are not the caller's.
+  // Reads parts or a rank's share, as the request says, into memory that
+  // `allocate` provides once the sizes are known; it is called once for each
+  // part, in this thread. The caller leaves `resume_offset` and `etag` unset.
   absl::StatusOr<ReadTensorsStats> ReadTensors(
       const tessera::v1::ReadTensorsRequest& request, AllocatePart allocate,
       const ReadTensorsOptions& options = {});

@@ -12,7 +12,7 @@ namespace {
 
 constexpr absl::string_view kScheme = "tessera://";
 
-// The last colon that is not of an IPv6 address, "[::1]".
+// Looks for the last colon that is not part of an IPv6 address, "[::1]".
 bool HasPort(absl::string_view address) {
   const size_t colon = address.rfind(':');
   uint32_t port = 0;

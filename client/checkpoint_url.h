@@ -1,5 +1,5 @@
-// CheckpointUrl: the name of a checkpoint on a daemon, as it stands where a
-// path may stand. Pure; any thread.
+// CheckpointUrl: the name of a checkpoint on a daemon, accepted wherever a path
+// is. Pure; any thread.
 #ifndef CLIENT_CHECKPOINT_URL_H_
 #define CLIENT_CHECKPOINT_URL_H_
 
@@ -18,9 +18,9 @@ struct CheckpointUrl {
 // Whether `text` begins with "tessera://".
 bool IsCheckpointUrl(absl::string_view text);
 
-// "tessera://host:7420/srv/run/step-12", "tessera://[::1]:7420/..", or without
-// an address, which is known from elsewhere, "tessera:///srv/..". A path is
-// taken as it stands, without escapes. InvalidArgument says what is wrong.
+// Accepts "tessera://host:7420/srv/run/step-12", "tessera://[::1]:7420/..",
+// and, where the address is known from elsewhere, "tessera:///srv/..". The path
+// is taken literally, without escapes. InvalidArgument says what is wrong.
 absl::StatusOr<CheckpointUrl> ParseCheckpointUrl(absl::string_view text);
 
 }  // namespace dcp::client

@@ -1,5 +1,6 @@
-// ClientOptions: how a program reaches a daemon. Plain data, without gRPC's
-// headers, so that those who only pass it on need none of them.
+// ClientOptions: how a program reaches a daemon. Plain data that does not
+// include gRPC's headers, so that code that only passes it on does not need
+// them.
 #ifndef CLIENT_CLIENT_OPTIONS_H_
 #define CLIENT_CLIENT_OPTIONS_H_
 
@@ -13,11 +14,13 @@ struct ClientOptions {
   // "host:7420", "[::1]:7420" or "unix:/run/dcp-server.sock".
   std::string address = {};
 
-  // With TLS the server's certificate is checked against `ca_file`, or the
-  // system's authorities without one. A `ca_file` means TLS. PEM files.
+  // With TLS the server's certificate is checked against `ca_file`, or against
+  // the system's authorities if it is empty. A `ca_file` implies TLS. PEM
+  // files.
   bool tls = false;
   std::string ca_file = {};
-  // Of this client, where the server wants one (mutual TLS); both or none.
+  // This client's certificate, if the server requires one (mutual TLS); set
+  // both or neither.
   std::string cert_file = {};
   std::string key_file = {};
 

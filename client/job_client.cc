@@ -17,8 +17,8 @@ namespace {
 namespace v1 = tessera::v1;
 namespace lro = google::longrunning;
 
-// Of one WaitOperation: the server answers then, done or not, so that a
-// connection that died silently is noticed.
+// Limit of one WaitOperation: the server answers after it, done or not, so that
+// a connection that died silently is noticed.
 constexpr int64_t kWaitSeconds = 60;
 
 // Starts a job under the request's id, the same one in each attempt.

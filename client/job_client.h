@@ -1,7 +1,7 @@
-// JobClient: jobs of a daemon: start, look, wait, cancel. Calls that fail
-// because the daemon is not there are made again, also those that start a job:
-// each carries a request id. Blocking; thread-safe; statuses begin with the
-// call's name.
+// JobClient: starts, inspects, awaits and cancels jobs of a daemon. Calls that
+// fail because the daemon cannot be reached are retried, including those that
+// start a job, because each carries a request id. Blocking; thread-safe;
+// statuses begin with the call's name.
 #ifndef CLIENT_JOB_CLIENT_H_
 #define CLIENT_JOB_CLIENT_H_
 
@@ -24,13 +24,13 @@ struct Job {
   std::string name;  // "operations/..."; empty for a plan
   tessera::v1::JobMetadata metadata;
   bool done = false;
-  // Of a job that is done: how it ended, with one of these if it is OK.
+  // Set once the job is done: how it ended, with one of the results if OK.
   absl::Status status;
   std::optional<tessera::v1::ConvertResult> converted;
   std::optional<tessera::v1::VerifyReport> verified;
 };
 
-// DataLoss where it is no job's.
+// DataLoss if `operation` does not describe a job.
 absl::StatusOr<Job> JobFrom(const google::longrunning::Operation& operation);
 
 struct JobPage {
@@ -43,7 +43,7 @@ class JobClient {
   explicit JobClient(std::shared_ptr<const Channel> channel);
 
   // A request without an id gets one. With options.validate_only the job is
-  // done, has no name, and `converted` is the plan.
+  // already done, has no name, and `converted` is the plan.
   absl::StatusOr<Job> Convert(tessera::v1::ConvertRequest request,
                               const CallOptions& options = {});
   absl::StatusOr<Job> Reshard(tessera::v1::ReshardRequest request,
@@ -55,24 +55,24 @@ class JobClient {
 
   absl::StatusOr<Job> Get(const std::string& name,
                           const CallOptions& options = {});
-  // Filters are such as "state = RUNNING AND kind = RESHARD".
+  // `filter` is such as "state = RUNNING AND kind = RESHARD".
   absl::StatusOr<JobPage> List(const std::string& filter, int page_size,
                                const std::string& page_token,
                                const CallOptions& options = {});
-  // All pages.
+  // The jobs of all pages.
   absl::StatusOr<std::vector<Job>> ListAll(const std::string& filter,
                                            const CallOptions& options = {});
 
-  // Until it is done, whatever its end, which is in Job::status.
+  // Waits until the job is done; Job::status says how it ended.
   absl::StatusOr<Job> Wait(const std::string& name,
                            const CallOptions& options = {});
-  // The same, with `on_change` called for each thing that changes, in this
-  // thread. After a connection that broke it goes on.
+  // The same, and calls `on_change` in this thread for each change. Resumes
+  // after the connection broke.
   absl::StatusOr<Job> Watch(const std::string& name,
                             absl::FunctionRef<void(const Job&)> on_change,
                             const CallOptions& options = {});
 
-  // Asks it to stop; it ends CANCELLED unless it was quicker.
+  // Asks the job to stop; it ends CANCELLED unless it finishes first.
   absl::Status Cancel(const std::string& name, const CallOptions& options = {});
   // Forgets a job that is done.
   absl::Status Delete(const std::string& name, const CallOptions& options = {});

@@ -9,7 +9,8 @@
 namespace dcp::client {
 
 std::string NewRequestId() {
-  // The kernel's randomness, four bytes a call; ids of all clients must differ.
+  // Uses the kernel's randomness, four bytes a call: ids of all clients must
+  // differ.
   std::random_device random;
   std::array<uint32_t, 4> words;
   for (uint32_t& word : words) word = random();

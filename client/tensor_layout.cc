@@ -13,8 +13,9 @@
 namespace dcp::client {
 namespace {
 
-// Of a request of 64 MiB, the largest that a server may take, with parts of
-// one byte of name; a server that sends more would fill this machine's memory.
+// The number of parts with a name of one byte in a request of 64 MiB, the
+// largest that a server may accept. A server that sends more would fill this
+// machine's memory.
 constexpr size_t kMaxParts = size_t{16} << 20;
 
 }  // namespace
@@ -77,7 +78,7 @@ absl::Status TensorRange::Place(const Chunk& chunk,
         absl::StrCat(part.name(), ", at byte ", chunk.offset(), ": ", what...));
   };
   const absl::string_view data = chunk.data();
-  // The offset first: begin + offset must not overflow.
+  // The offset is checked first: begin + offset must not overflow.
   if (chunk.offset() > part.num_bytes() ||
       data.size() > part.num_bytes() - chunk.offset()) {
     return malformed("a message of ", data.size(), " bytes exceeds the part's ",

@@ -1,7 +1,7 @@
-// TensorLayout: what a ReadTensors stream brings and where it goes, and
-// TensorRange, a piece of it that one stream reads. Both hold what a server
-// sends against what it said before, because it may lie: nothing is written
-// outside of the caller's memory. Thread-compatible; ranges that do not overlap
+// TensorLayout: what a ReadTensors stream delivers and where it goes.
+// TensorRange: a piece of it that one stream reads. Both check each message of
+// the server against its earlier ones and do not trust it: nothing is written
+// outside the caller's memory. Thread-compatible; ranges that do not overlap
 // may be filled by different threads.
 #ifndef CLIENT_TENSOR_LAYOUT_H_
 #define CLIENT_TENSOR_LAYOUT_H_
@@ -21,7 +21,8 @@ namespace dcp::client {
 
 using TensorPart = tessera::v1::ReadTensorsResponse::Header::Part;
 
-// The caller's memory for a part, of exactly part.num_bytes(), or why not.
+// Returns the caller's memory for a part, of exactly part.num_bytes(), or an
+// error.
 using AllocatePart = absl::FunctionRef<absl::StatusOr<std::span<uint8_t>>(
     size_t index, const TensorPart& part)>;
 
@@ -29,9 +30,10 @@ class TensorLayout {
  public:
   using Header = tessera::v1::ReadTensorsResponse::Header;
 
-  // A header may come in several messages. DataLoss where they contradict.
+  // A header may come in several messages. DataLoss if they contradict each
+  // other.
   absl::Status Add(const Header& header);
-  // Whether the last one was added.
+  // Whether the last message of the header was added.
   bool complete() const { return complete_; }
   absl::Status Allocate(AllocatePart allocate);
 
@@ -47,7 +49,7 @@ class TensorLayout {
   std::string etag_;
   uint64_t num_bytes_ = 0;
   std::vector<TensorPart> parts_;
-  std::vector<uint64_t> begins_;  // of each part, and the end of the last
+  std::vector<uint64_t> begins_;  // of each part, then the end of all
   std::vector<std::span<uint8_t>> destinations_;
 };
 
@@ -58,8 +60,9 @@ class TensorRange {
 
   TensorRange(uint64_t begin, uint64_t end) : position_(begin), end_(end) {}
 
-  // Checks the chunk, which is the next one, and copies what belongs to the
-  // range. DataLoss with tensor and offset for another, or a wrong checksum.
+  // Checks that the chunk is the next one and copies the bytes that belong to
+  // the range. DataLoss names tensor and offset if it is another chunk or its
+  // checksum is wrong.
   absl::Status Place(const Chunk& chunk, const TensorLayout& layout);
 
   uint64_t position() const { return position_; }

@@ -13,8 +13,8 @@ namespace {
 
 constexpr absl::string_view kCall = "ReadTensors";
 
-// A stream with less is not worth its connection's round trips, and what the
-// server has read ahead when a range ends is lost.
+// A stream for fewer bytes is not worth the round trips of its connection, and
+// whatever the server has read ahead when a range ends is wasted.
 constexpr uint64_t kMinRangeBytes = uint64_t{32} << 20;
 
 }  // namespace
@@ -33,7 +33,7 @@ TensorReader::TensorReader(const Channel& channel,
 absl::StatusOr<ReadTensorsStats> TensorReader::Run() {
   const std::stop_callback stop(options_.call.stop,
                                 [this] { stop_.request_stop(); });
-  // Its end is known when the header is.
+  // The end is known once the header has arrived.
   TensorRange first(0, UINT64_MAX);
   if (absl::Status status = ReadRange(first, true); !status.ok()) Fail(status);
   threads_.clear();
@@ -43,7 +43,7 @@ absl::StatusOr<ReadTensorsStats> TensorReader::Run() {
                           .num_resumed = num_resumed_};
 }
 
-// Keeps the first, and ends the other streams.
+// Keeps the first failure and ends the other streams.
 void TensorReader::Fail(const absl::Status& status) {
   {
     absl::MutexLock lock(&mutex_);

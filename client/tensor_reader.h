@@ -1,6 +1,6 @@
-// TensorReader: one ReadTensors of the caller's, over several streams at once,
-// each of which reads a range of the bytes and begins where it broke off. Used
-// once, by one thread; has a thread more for each stream beyond the first.
+// TensorReader: one ReadTensors request spread over several streams, each of
+// which reads a range of the bytes and resumes where it broke off. Used once,
+// by one thread; it starts one more thread for each stream beyond the first.
 #ifndef CLIENT_TENSOR_READER_H_
 #define CLIENT_TENSOR_READER_H_
 
@@ -24,27 +24,27 @@
 namespace dcp::client {
 
 struct ReadTensorsOptions {
-  // At most; small reads take one.
+  // At most; small reads use one stream.
   int64_t num_streams = 4;
-  // Of the payload of a message; 0: the server decides.
+  // The payload of one message at most; 0: the server decides.
   uint32_t max_chunk_bytes = 0;
-  // Of the checkpoint as it was seen before, or empty: another one is
-  // FailedPrecondition.
+  // The etag that the checkpoint had when it was seen before, or empty. If it
+  // has another, the read fails with FailedPrecondition.
   std::string etag = {};
-  // Counts the bytes as they arrive, for other threads to watch; may be null.
+  // Counts bytes as they arrive, so that other threads can watch; may be null.
   std::atomic<uint64_t>* bytes_arrived = nullptr;
   CallOptions call = {};
 };
 
 struct ReadTensorsStats {
   uint64_t num_bytes = 0;
-  // Streams that broke and went on.
+  // Streams that broke and were resumed.
   int64_t num_resumed = 0;
 };
 
 class TensorReader {
  public:
-  // All references outlive it.
+  // All references must outlive the reader.
   TensorReader(const Channel& channel,
                tessera::v1::CheckpointService::Stub& stub,
                const tessera::v1::ReadTensorsRequest& request,
@@ -56,15 +56,15 @@ class TensorReader {
   using Request = tessera::v1::ReadTensorsRequest;
   using Response = tessera::v1::ReadTensorsResponse;
 
-  // Whether the whole range is there; retries as Backoff says.
+  // Reads until the whole range has arrived; retries as Backoff decides.
   absl::Status ReadRange(TensorRange& range, bool is_first);
-  // What one stream brings. `failure` is what no retry helps against.
+  // Reads one stream. Sets `failure` to an error that must not be retried.
   grpc::Status ReadOnce(grpc::ClientContext& context, const Request& request,
                         TensorRange& range, bool is_first,
                         absl::Status& failure);
   absl::Status Take(const Response& message, TensorLayout& header,
                     TensorRange& range, bool is_first);
-  // The first complete header decides what is read by whom.
+  // The first complete header decides how the streams share the bytes.
   absl::Status Begin(TensorLayout header, TensorRange& range);
   void Fail(const absl::Status& status);
 
@@ -76,7 +76,7 @@ class TensorReader {
   const absl::Time deadline_;
   std::stop_source stop_;
 
-  // Written by Begin, before other threads are there.
+  // Written by Begin, before the other threads start.
   bool begun_ = false;
   TensorLayout layout_;
 

@@ -18,25 +18,26 @@ namespace {
 
 constexpr absl::string_view kRetryPayloadType = "tessera/retry-after-ms";
 
-// gRPC takes at most 8 KiB of trailers, unless told otherwise, and ends the
-// stream without a word when there is more. The message travels twice, as
-// "grpc-message" (other than printable ASCII as %XX) and in the details, which
-// are base64; so much of both. The rest is for the place and for gRPC's own.
+// gRPC accepts at most 8 KiB of trailers unless told otherwise, and silently
+// ends the stream if there is more. The message travels twice: as
+// "grpc-message", where anything except printable ASCII becomes %XX, and in the
+// details, which are base64. This bounds the sum of both. The rest is for the
+// place and for gRPC itself.
 constexpr size_t kMaxMessageCost = 5120;
-// Of one field of the place.
+// Limit of one field of the place.
 constexpr size_t kMaxPlaceBytes = 256;
-// Of one text of the metadata, or of the field that is to blame, and how many
-// there may be.
+// Limit of one metadata text, or of the field that is to blame, and of their
+// number.
 constexpr size_t kMaxDetailBytes = 128;
 constexpr int kMaxDetails = 3;
 
-// When nobody says when to try again.
+// The delay if nobody says when to try again.
 constexpr int64_t kRetryAfterMs = 1000;
 
-// Beyond this nobody waits; also keeps a hostile server's number in range.
+// Nobody waits longer than this; also keeps a hostile server's number in range.
 constexpr int64_t kMaxRetryAfterMs = int64_t{24} * 3600 * 1000;
 
-// Of one byte in the trailers: see kMaxMessageCost.
+// The cost of one byte in the trailers: see kMaxMessageCost.
 size_t CostOf(char c) {
   const bool plain = c >= ' ' && c <= '~' && c != '%';
   return (plain ? 1 : 3) + 2;
@@ -67,8 +68,8 @@ constexpr PlaceField kPlaceFields[] = {
     {"offset", &ErrorPlace::offset},
 };
 
-// Of an error that no one has given a reason: those of the checkpoint itself,
-// which come from code that knows nothing of an API.
+// The reason of an error to which no code gave one: an error of the checkpoint
+// itself, which comes from code that does not know the API.
 std::string ImpliedReason(const absl::Status& status) {
   const ErrorPlace place = PlaceOf(status);
   const bool written = SideOf(status) == ErrorSide::kDestination;
@@ -126,7 +127,7 @@ google::rpc::ErrorInfo MakeErrorInfo(const absl::Status& status) {
   return info;
 }
 
-// Empty where no field is to blame.
+// Empty if no field is to blame.
 google::rpc::BadRequest MakeBadRequest(const absl::Status& status) {
   const google::rpc::BadRequest given = BadRequestOf(status);
   google::rpc::BadRequest bad;
@@ -165,13 +166,13 @@ absl::Status WithRetryInfo(absl::Status status,
                         capped * 1000 + info.retry_delay().nanos() / 1000000);
 }
 
-// -1: the same again will not do better.
+// -1: the same call would fail again.
 int64_t RetryAfterToSend(const absl::Status& status) {
   const int64_t said = RetryAfterOf(status);
   return said < 0 && absl::IsUnavailable(status) ? kRetryAfterMs : said;
 }
 
-// Only an error has details.
+// Only called for errors, so that a code of 0 is a mistake of the sender.
 absl::StatusCode CodeOf(int code) {
   return static_cast<absl::StatusCode>(
       code == 0 ? static_cast<int>(absl::StatusCode::kUnknown) : code);
@@ -243,8 +244,8 @@ grpc::Status ToRpcStatus(const absl::Status& status) {
 absl::Status FromRpcStatus(const grpc::Status& status, absl::string_view call) {
   if (status.ok()) return absl::OkStatus();
   google::rpc::Status proto;
-  // Details are an aid: what cannot be understood is left out. Code and message
-  // count as gRPC itself has them.
+  // Details are optional: those that cannot be parsed are dropped. Code and
+  // message are taken from gRPC's own status.
   if (!proto.ParseFromString(status.error_details())) proto.Clear();
   proto.set_code(static_cast<int>(CodeOf(status.error_code())));
   proto.set_message(absl::StrCat(call, ": ", status.error_message()));

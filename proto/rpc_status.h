@@ -1,8 +1,8 @@
-// The bridge between absl::Status and gRPC's: codes are the same numbers, what
-// gRPC calls INTERNAL stays so, and the details of google.rpc travel along: an
-// ErrorInfo with the reason (error_detail.h), the place of the error
-// (dcp/base/error_place.h) and its side (error_side.h), a BadRequest, and a
-// RetryInfo. The only file that knows both. Pure; any thread.
+// Converts between absl::Status and gRPC's status; no other file knows both.
+// Codes have the same numbers, and gRPC's INTERNAL is kept. The details of
+// google.rpc are carried along: an ErrorInfo with the reason (error_detail.h),
+// the place of the error (dcp/base/error_place.h) and its side (error_side.h),
+// a BadRequest, and a RetryInfo. Pure; any thread.
 #ifndef PROTO_RPC_STATUS_H_
 #define PROTO_RPC_STATUS_H_
 
@@ -20,21 +20,21 @@ class Status;
 
 namespace dcp {
 
-// ResourceExhausted or Unavailable, to be tried again after so long
+// Says when ResourceExhausted or Unavailable should be tried again
 // (google.rpc.RetryInfo).
 absl::Status WithRetryAfter(absl::Status status, int64_t milliseconds);
 // Milliseconds, or -1.
 int64_t RetryAfterOf(const absl::Status& status);
 
-// What a handler returns: the message is shortened to what fits into the
-// trailers of HTTP/2. The details are an ErrorInfo with the place (metadata
-// "path", "file", "tensor", "offset", "side"), whose reason follows from code,
-// place and side where nobody gave one; the BadRequest if there is one; and a
-// RetryInfo, which Unavailable always has.
+// For a handler to return: shortens the message to what fits into the trailers
+// of HTTP/2. The details are an ErrorInfo with the place (metadata "path",
+// "file", "tensor", "offset", "side"), whose reason is derived from code, place
+// and side if none was given; the BadRequest if there is one; and a RetryInfo,
+// which Unavailable always has.
 grpc::Status ToRpcStatus(const absl::Status& status);
 
-// What a client got. `call` ("ReadTensors") stands before the message. The
-// reason, the place and a retry-after are there again.
+// For a client: converts a received status. `call` ("ReadTensors") is put in
+// front of the message. The reason, the place and the retry delay are restored.
 absl::Status FromRpcStatus(const grpc::Status& status, absl::string_view call);
 
 // The same for an error inside a message, such as that of an operation.

@@ -10,8 +10,8 @@ constexpr absl::string_view kReplacement = "\xEF\xBF\xBD";
 
 bool IsContinuation(char c) { return (static_cast<uint8_t>(c) & 0xC0) == 0x80; }
 
-// Bytes of the character that `text` begins with; 0 when there is none: as
-// Unicode's table 3-7 has it, without overlong forms and surrogates.
+// The number of bytes of the first character of `text`; 0 if it is not valid.
+// Follows Unicode's table 3-7: no overlong forms, no surrogates.
 size_t CharacterBytes(absl::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t lead = byte(0);
