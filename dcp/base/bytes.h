@@ -16,7 +16,7 @@ namespace dcp {
 using ByteSpan = std::span<const uint8_t>;
 using MutableByteSpan = std::span<uint8_t>;
 
-// The sum or product, or nullopt where 64 bits do not hold it.
+// The sum or product; nullopt if it does not fit into 64 bits.
 inline std::optional<uint64_t> CheckedAdd(uint64_t a, uint64_t b) {
   uint64_t sum;
   if (__builtin_add_overflow(a, b, &sum)) return std::nullopt;
@@ -29,9 +29,9 @@ inline std::optional<uint64_t> CheckedMul(uint64_t a, uint64_t b) {
   return product;
 }
 
-// The largest multiple of `alignment` not above `value`; the smallest not
-// below it. `alignment` is a power of two; AlignUp's caller knows that the
-// result fits.
+// AlignDown: the largest multiple of `alignment` that is not above `value`.
+// AlignUp: the smallest that is not below it. `alignment` is a power of two;
+// the caller of AlignUp knows that the result fits.
 constexpr uint64_t AlignDown(uint64_t value, uint64_t alignment) {
   return value & ~(alignment - 1);
 }

@@ -16,7 +16,7 @@ namespace dcp::internal {
 }  // namespace dcp::internal
 
 // DCP_CHECK(a < b, "a=", a, " b=", b): the values after the condition are
-// joined as by absl::StrCat; at least one is wanted.
+// joined as absl::StrCat joins them; there is at least one.
 #define DCP_CHECK(condition, ...)                         \
   do {                                                    \
     if (__builtin_expect(!(condition), 0))                \
@@ -25,7 +25,7 @@ namespace dcp::internal {
           ::absl::StrCat("" __VA_OPT__(, ) __VA_ARGS__)); \
   } while (false)
 
-// As DCP_CHECK, but only in builds without NDEBUG: for hot paths.
+// Like DCP_CHECK, but only in builds without NDEBUG, for hot paths.
 #ifdef NDEBUG
 #define DCP_DCHECK(condition, ...) \
   do {                             \

@@ -8,7 +8,7 @@
 namespace dcp {
 
 uint32_t ExtendCrc32(uint32_t crc, ByteSpan bytes) {
-  if (bytes.empty()) return crc;  // libdeflate reads null as "begin anew"
+  if (bytes.empty()) return crc;  // libdeflate reads null as "restart"
   return libdeflate_crc32(crc, bytes.data(), bytes.size());
 }
 

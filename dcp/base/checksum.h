@@ -1,8 +1,8 @@
-// The checksums of the system: CRC-32 as zip files want it (the polynomial of
-// zlib, by libdeflate), CRC-32C as the wire has it (Castagnoli's, by the
-// processor's own instruction where there is one), and XXH3-64 for our own
-// digests of stored chunks (by xxHash). All take their input in pieces of any
-// size. Thread-compatible.
+// The checksums of the system: CRC-32 as zip files use it (zlib's polynomial,
+// computed by libdeflate), CRC-32C as the wire protocol uses it (Castagnoli's
+// polynomial, computed by the processor's own instruction if it has one), and
+// XXH3-64 for our own digests of stored chunks (computed by xxHash). All take
+// their input in pieces of any size. Thread-compatible.
 #ifndef DCP_BASE_CHECKSUM_H_
 #define DCP_BASE_CHECKSUM_H_
 
@@ -18,7 +18,7 @@ uint32_t ExtendCrc32(uint32_t crc, ByteSpan bytes);
 
 // The same for CRC-32C.
 uint32_t ExtendCrc32c(uint32_t crc, ByteSpan bytes);
-// Without the instruction; for tests.
+// CRC-32C without the instruction, for tests.
 uint32_t ExtendCrc32cPortable(uint32_t crc, ByteSpan bytes);
 
 // XXH3-64 with seed 0 of all bytes given so far.

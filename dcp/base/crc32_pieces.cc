@@ -1,8 +1,8 @@
 // A CRC-32 is the remainder of a polynomial over GF(2), with the first 32 bits
 // and the result inverted. Without the inversions it is linear: the remainder
-// of a message is the sum of the remainders of its pieces, each multiplied by
-// x to the power of the bits that follow it. The inversions come to a term that
-// depends on the length alone. Polynomials are reflected, as zlib has them: the
+// of a message is the sum of the remainders of its pieces, each multiplied by x
+// to the power of the number of bits that follow it. The inversions add a term
+// that depends only on the length. Polynomials are reflected, as in zlib: the
 // highest bit is the coefficient of x^0. Source: zlib, crc32_combine.
 #include "dcp/base/crc32_pieces.h"
 
@@ -41,7 +41,7 @@ constexpr std::array<uint32_t, 32> kPowers = MakePowers();
 
 // `remainder` times x^(8 * num_bytes).
 uint32_t Shift(uint32_t remainder, uint64_t num_bytes) {
-  // x has the order 2^32 - 1, so that the powers repeat after 32 entries.
+  // The order of x is 2^32 - 1, so the powers repeat after 32 entries.
   for (size_t k = 3; num_bytes != 0; ++k, num_bytes >>= 1) {
     if ((num_bytes & 1) != 0) {
       remainder = Multiply(kPowers[k % kPowers.size()], remainder);
@@ -53,7 +53,7 @@ uint32_t Shift(uint32_t remainder, uint64_t num_bytes) {
 }  // namespace
 
 uint32_t Crc32Pieces::ContributionOf(ByteSpan piece, uint64_t bytes_behind) {
-  // Inverted before and after, nothing is left of the inversions.
+  // The inversions before and after cancel those of ExtendCrc32.
   return Shift(~ExtendCrc32(~uint32_t{0}, piece), bytes_behind);
 }
 

@@ -1,8 +1,8 @@
-// CRC-32C by the crc32 instruction of SSE 4.2. The instruction takes 8 bytes a
-// cycle but gives its result after three, so three neighbouring stretches are
-// worked on at once and joined: to append n zero bytes to what a CRC covers is
-// a linear map of its 32 bits, which four tables of 256 entries hold for one n
-// (Mark Adler's method).
+// CRC-32C by the crc32 instruction of SSE 4.2. The instruction can start on 8
+// bytes in every cycle but takes three cycles to give its result, so three
+// neighbouring stretches are processed at once and then joined. Appending n
+// zero bytes to what a CRC covers is a linear map of its 32 bits, which four
+// tables of 256 entries hold for one n (Mark Adler's method).
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -36,7 +36,7 @@ constexpr Table MakeByteTable() {
 
 constexpr Table kByteTable = MakeByteTable();
 
-// Without the inversions before and after.
+// CRC-32C without the inversions before and after.
 uint32_t UpdatePortable(uint32_t crc, const uint8_t* data, size_t size) {
   for (size_t i = 0; i < size; ++i) {
     crc = (crc >> 8) ^ kByteTable[(crc ^ data[i]) & 0xff];
@@ -46,7 +46,8 @@ uint32_t UpdatePortable(uint32_t crc, const uint8_t* data, size_t size) {
 
 #if defined(__x86_64__)
 
-// Long stretches amortise the joining, short ones use it on smaller inputs.
+// Long stretches amortise the joining; short ones do the same for smaller
+// inputs.
 constexpr size_t kLongBytes = 8192;
 constexpr size_t kShortBytes = 256;
 

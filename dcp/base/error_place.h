@@ -1,6 +1,6 @@
-// Where an error belongs: which checkpoint, which file of it, which tensor.
-// Kept in the Status beside its message, so that programs need not take
-// messages apart; Annotate and returns keep it. Any thread.
+// Where an error belongs: which checkpoint, which file of it, which tensor. A
+// Status carries the place in addition to its message, so that programs need
+// not parse messages; Annotate and the macros of status.h keep it. Any thread.
 #ifndef DCP_BASE_ERROR_PLACE_H_
 #define DCP_BASE_ERROR_PLACE_H_
 
@@ -10,18 +10,18 @@
 
 namespace dcp {
 
-// What is not known is empty.
+// Fields that are not known are empty.
 struct ErrorPlace {
-  std::string path = {};    // of the checkpoint
-  std::string file = {};    // in it
-  std::string tensor = {};  // or object
+  std::string path = {};    // the checkpoint's
+  std::string file = {};    // in the checkpoint
+  std::string tensor = {};  // or the name of an object
   std::string offset = {};  // in the file
 
   friend bool operator==(const ErrorPlace&, const ErrorPlace&) = default;
 };
 
-// `status` with what `place` knows and it does not: the one who saw the error
-// first knows best. OK stays OK.
+// `status` with those fields of `place` that it does not have yet: the code
+// that saw the error first knows its place best. OK stays OK.
 absl::Status WithPlace(absl::Status status, const ErrorPlace& place);
 
 ErrorPlace PlaceOf(const absl::Status& status);

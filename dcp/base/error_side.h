@@ -1,6 +1,6 @@
-// Which end of a transfer an error belongs to: what was read or what was
-// written. Carried along in the Status, so that a program can tell a broken
-// source from a full disk. Any thread.
+// Which end of a transfer an error belongs to: the side that was read or the
+// side that was written. A Status carries the side, so that a program can tell
+// a broken source from a full disk. Any thread.
 #ifndef DCP_BASE_ERROR_SIDE_H_
 #define DCP_BASE_ERROR_SIDE_H_
 
@@ -12,7 +12,7 @@ namespace dcp {
 
 enum class ErrorSide : uint8_t { kNone, kSource, kDestination };
 
-// `status` marked with `side`, unless it is OK or marked already.
+// `status` marked with `side`, unless it is OK or already marked.
 absl::Status WithSide(absl::Status status, ErrorSide side);
 
 ErrorSide SideOf(const absl::Status& status);

@@ -1,6 +1,6 @@
-// One line of log per event, key=value, to a sink that the program may
-// replace. Only checkpoint, server and tools log; the layers below return
-// what they have to say. Any thread: a line is written whole.
+// One line of log per event, key=value, to a sink that the program may replace.
+// Only checkpoint, server and tools log; the layers below return what they have
+// to report. Any thread: lines never mix.
 #ifndef DCP_BASE_LOG_H_
 #define DCP_BASE_LOG_H_
 

@@ -8,8 +8,8 @@
 namespace dcp {
 namespace {
 
-// Letters that are missing, too many, others, or swapped with a neighbour
-// (optimal string alignment).
+// The number of letters that are missing, superfluous, different, or swapped
+// with a neighbour (optimal string alignment).
 size_t EditDistance(absl::string_view a, absl::string_view b) {
   std::vector<size_t> before(b.size() + 1);  // the rows of i - 2 and i - 1
   std::vector<size_t> above(b.size() + 1);
@@ -34,7 +34,7 @@ size_t EditDistance(absl::string_view a, absl::string_view b) {
 
 absl::string_view NearestWord(absl::string_view word,
                               absl::Span<const absl::string_view> candidates) {
-  // No word of ours is longer; the distance is quadratic.
+  // None of our words is longer, and the distance takes quadratic time.
   constexpr size_t kMaxWordBytes = 64;
   if (word.size() > kMaxWordBytes) return "";
   size_t best_distance = word.size() / 3 + 1;

@@ -1,4 +1,5 @@
-// NearestWord: what a misspelt option, verb or key was probably meant to be.
+// NearestWord: which option, verb or key a misspelt one was probably meant to
+// be.
 // Pure; any thread.
 #ifndef DCP_BASE_NEAREST_WORD_H_
 #define DCP_BASE_NEAREST_WORD_H_
@@ -8,8 +9,9 @@
 
 namespace dcp {
 
-// The candidate that `word` was probably meant to be, or empty: a third of its
-// letters may be wrong; two that are swapped count as one.
+// The candidate that `word` was probably meant to be, or empty if none is close
+// enough. A third of the letters may be wrong; two swapped letters count as
+// one.
 absl::string_view NearestWord(absl::string_view word,
                               absl::Span<const absl::string_view> candidates);
 

@@ -8,7 +8,7 @@
 
 namespace dcp {
 
-// Bytes; 0 where the kernel does not say.
+// In bytes; 0 if the kernel does not tell.
 uint64_t PeakMemoryBytes();
 
 // The same from the text of /proc/self/status.

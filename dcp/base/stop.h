@@ -1,6 +1,6 @@
-// CheckStop: the look of a long loop at whether it is to end. What can block or
-// takes long gets a std::stop_token and calls this between its steps.
-// Header-only; any thread.
+// CheckStop: how a long loop finds out whether it should end. Functions that
+// can block or take long have a std::stop_token and call this between their
+// steps. Header-only; any thread.
 #ifndef DCP_BASE_STOP_H_
 #define DCP_BASE_STOP_H_
 
@@ -12,7 +12,7 @@
 
 namespace dcp {
 
-// Cancelled once `stop` was requested; `what` completes "stopped while ".
+// Cancelled if `stop` was requested; `what` completes "stopped while ".
 inline absl::Status CheckStop(const std::stop_token& stop,
                               absl::string_view what) {
   if (!stop.stop_requested()) return absl::OkStatus();

@@ -12,10 +12,11 @@ namespace {
 
 constexpr size_t kLineBytes = 64;
 
-// Below this the cache is no burden, and the ends cost more than they save.
+// Shorter copies do not harm the cache, and their ends cost more than streaming
+// saves.
 constexpr size_t kMinStreamedBytes = 4096;
 
-// So far ahead of the copy reads are asked for.
+// How far ahead of the copy the source is prefetched.
 constexpr size_t kAheadBytes = 1024;
 
 }  // namespace
@@ -30,7 +31,7 @@ void StreamingCopy(uint8_t* dst, const uint8_t* src, size_t size) {
   std::memcpy(dst, src, head);
   size_t at = head;
   for (; at + kLineBytes <= size; at += kLineBytes) {
-    // A hint: it may point behind the end.
+    // This is only a hint, so it may point past the end.
     _mm_prefetch(reinterpret_cast<const char*>(src + at + kAheadBytes),
                  _MM_HINT_NTA);
     const auto* from = reinterpret_cast<const __m128i*>(src + at);

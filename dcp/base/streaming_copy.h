@@ -1,8 +1,8 @@
-// StreamingCopy: memcpy for what will not be read again soon, such as a tensor
-// on its way into a block that waits for the disk. It writes around the cache:
-// memory is not fetched before it is overwritten, and what the trainer has in
-// the cache stays there. memcpy itself does so only for one piece much longer
-// than a block. Pure; any thread.
+// StreamingCopy: memcpy for data that will not be read again soon, such as a
+// tensor on its way into a block that waits for the disk. It writes around the
+// cache: memory is not fetched before it is overwritten, and what the trainer
+// has in the cache stays there. memcpy itself does so only for a single piece
+// that is much longer than a block. Pure; any thread.
 #ifndef DCP_BASE_STREAMING_COPY_H_
 #define DCP_BASE_STREAMING_COPY_H_
 
@@ -11,7 +11,8 @@
 
 namespace dcp {
 
-// As memcpy. When it returns, other threads and devices may be told of `dst`.
+// Same arguments as memcpy. When it returns, other threads and devices may be
+// given `dst`.
 void StreamingCopy(uint8_t* dst, const uint8_t* src, size_t size);
 
 }  // namespace dcp

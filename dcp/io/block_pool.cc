@@ -14,12 +14,12 @@ Block::Block(Block&& other) noexcept
 Block& Block::operator=(Block&& other) noexcept {
   std::swap(pool_, other.pool_);
   std::swap(data_, other.data_);
-  Block gone(std::move(other));  // what was held goes back now
+  Block gone(std::move(other));  // the block held so far goes back now
   return *this;
 }
 
 Block::~Block() {
-  // Within the capacity reserved at the start: it never allocates.
+  // Stays within the capacity reserved at the start, so it never allocates.
   if (data_ != nullptr) pool_->free_.push_back(data_);
 }
 
@@ -30,8 +30,8 @@ BlockPool::BlockPool(uint64_t num_blocks, std::pmr::memory_resource* resource)
   memory_ =
       static_cast<uint8_t*>(resource_->allocate(*bytes, kDirectAlignment));
   free_.reserve(num_blocks);
-  // The last to come back is the first to go out, while it is in the cache;
-  // the first to go out at all is the lowest.
+  // The block that came back last goes out first, while it is in the cache; at
+  // the start the lowest one goes out first.
   for (uint64_t i = num_blocks; i > 0; --i) {
     free_.push_back(memory_ + (i - 1) * kBlockBytes);
   }

@@ -1,8 +1,8 @@
-// The memory budget: a fixed number of Blocks of kBlockBytes, made at once
-// and handed out; all payload memory of the system is one of them. Pages are
-// touched on first use, and there for all later ones. A pool belongs to one
-// lane at a time, that is one thread; it may serve many transfers, one after
-// the other.
+// The memory budget: a fixed number of Blocks of kBlockBytes, allocated at once
+// and handed out. All payload memory of the system is in such blocks. The pages
+// of a block are touched on its first use only. A pool belongs to one lane at a
+// time, that is, to one thread; it may serve many transfers, one after the
+// other.
 #ifndef DCP_IO_BLOCK_POOL_H_
 #define DCP_IO_BLOCK_POOL_H_
 
@@ -18,7 +18,7 @@ namespace dcp {
 
 class BlockPool;
 
-// Move-only: gives its memory back to the pool when it goes. Aligned to
+// Move-only; the destructor gives the memory back to the pool. Aligned to
 // kDirectAlignment. Must not outlive the pool.
 class Block {
  public:
@@ -44,7 +44,7 @@ class BlockPool {
   // `num_blocks` blocks from `resource`, which outlives the pool.
   explicit BlockPool(uint64_t num_blocks, std::pmr::memory_resource* resource =
                                               std::pmr::new_delete_resource());
-  ~BlockPool();  // all Blocks are back
+  ~BlockPool();  // all Blocks must be back
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
 

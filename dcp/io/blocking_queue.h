@@ -1,6 +1,6 @@
-// IoQueue on pread and pwrite, where io_uring is refused, and the readable
-// reference: a request is carried out, whole, by the Reap that returns it,
-// oldest first.
+// IoQueue on pread and pwrite, for systems that refuse io_uring; also the
+// easiest implementation to read. Each Reap carries out the oldest request and
+// returns it.
 #ifndef DCP_IO_BLOCKING_QUEUE_H_
 #define DCP_IO_BLOCKING_QUEUE_H_
 

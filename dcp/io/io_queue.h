@@ -1,8 +1,7 @@
-// IoQueue: positioned reads and writes that are submitted and completed
-// later. One of the five interfaces: UringQueue, BlockingQueue and, in tests,
-// the simulated disk implement it. It hides how the kernel is asked; it does
-// not retry, split or align, that is Pipeline's work. A queue belongs to one
-// thread.
+// IoQueue: positioned reads and writes that are submitted and complete later.
+// One of the five interfaces; UringQueue, BlockingQueue and, in tests, the
+// simulated disk implement it. It hides how requests reach the kernel. It does
+// not retry, split or align: Pipeline does. A queue belongs to one thread.
 #ifndef DCP_IO_IO_QUEUE_H_
 #define DCP_IO_IO_QUEUE_H_
 
@@ -16,8 +15,8 @@ namespace dcp {
 // A file opened by a FileSystem.
 using FileHandle = int;
 
-// While a request is in flight the queue owns it and the memory it points
-// to: the submitter touches neither until Reap hands the request back.
+// While a request is in flight, the queue owns it and the memory it points to:
+// the submitter touches neither until Reap hands the request back.
 struct IoRequest {
   enum class Op : uint8_t { kRead, kWrite };
   Op op = Op::kRead;
@@ -27,24 +26,24 @@ struct IoRequest {
   uint32_t length = 0;
   // After completion: bytes moved (possibly fewer than length), or -errno.
   int64_t result = 0;
-  void* context = nullptr;  // the submitter's
+  void* context = nullptr;  // for the submitter
 };
 
 class IoQueue {
  public:
-  // Waits for what is in flight; the requests are lost to their owner.
+  // Waits for the requests in flight; their owner does not get them back.
   virtual ~IoQueue() = default;
 
-  // Most requests that may be in flight at once.
+  // The maximum number of requests in flight.
   virtual uint32_t depth() const = 0;
   virtual uint32_t in_flight() const = 0;
 
-  // Takes `request`; in_flight() < depth(). May start at once or at the next
-  // Reap. An error means that it was not taken.
+  // Takes `request`; requires in_flight() < depth(). It may start at once or at
+  // the next Reap. An error means that it was not taken.
   virtual absl::Status Submit(IoRequest* request) = 0;
 
-  // Waits until at least one request is complete (unless none is in flight)
-  // and appends all that are to `done`.
+  // Waits until at least one request is complete (unless none is in flight) and
+  // appends all complete ones to `done`.
   virtual absl::Status Reap(std::vector<IoRequest*>& done) = 0;
 };
 

@@ -19,10 +19,10 @@
 namespace dcp {
 namespace {
 
-// Of a lane: as many reads and as many writes.
+// For each lane: as many reads as writes.
 constexpr uint32_t kInFlightMax = 2 * kQueueDepth;
 
-// What the lanes share: the first error, which stops all.
+// What the lanes share: the first error, which stops all of them.
 class Outcome {
  public:
   explicit Outcome(std::stop_token outer)
@@ -48,13 +48,14 @@ class Outcome {
   absl::Mutex mutex_;
   absl::Status first_error_ ABSL_GUARDED_BY(mutex_);
   std::stop_source source_;
-  // Last, so that it is gone before what it touches.
+  // The last member, so that it is destroyed before what it uses.
   std::stop_callback<std::function<void()>> forward_;
 };
 
-// Whether the system lends so much to this process. A pool that it does not
-// lend would end the process. Another thread may take the memory between this
-// and the pool; then the program's new-handler has the last word.
+// Whether the system provides this process with so much memory. A pool that
+// cannot be allocated would end the process. Another thread may take the memory
+// between this check and the allocation; then the program's new-handler
+// decides.
 absl::Status CheckLent(uint64_t num_bytes) {
   void* const probe = mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE,
                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

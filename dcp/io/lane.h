@@ -23,25 +23,26 @@ struct Lane {
   std::unique_ptr<IoQueue> queue;
 };
 
-// How many blocks each of `num_lanes` lanes has that share `memory_bytes`: no
+// How many blocks each of `num_lanes` lanes that share `memory_bytes` gets; not
 // more than can be in flight.
 uint64_t BlocksOfLane(uint32_t num_lanes, uint64_t memory_bytes);
 
-// Runs `work` on `num_lanes` lanes at once, each with an equal share of
-// `memory_bytes`, but no more than can be in flight, and waits for all. The
-// first error stops the others through their token and is returned; a stop of
-// `stop` reaches all. With one lane `work` runs on the calling thread.
+// Runs `work` on `num_lanes` lanes at once and waits for all. Each has an equal
+// share of `memory_bytes`, but not more than can be in flight. The first error
+// stops the other lanes through their tokens and is returned; a request on
+// `stop` stops all. With one lane, `work` runs on the calling thread.
 // InvalidArgument when a share is below kMinMemoryBytes, ResourceExhausted when
-// the system does not lend the memory.
+// the system does not provide the memory.
 absl::Status RunLanes(
     FileSystem& fs, uint32_t num_lanes, uint64_t memory_bytes,
     std::stop_token stop,
     absl::FunctionRef<absl::Status(Lane& lane, std::stop_token stop)> work);
 
-// Runs `work` as the only lane, on the calling thread, in the caller's `pool`,
-// which may be larger than what can be in flight. Its memory is not registered
-// with the kernel: that would lock all of it before the first byte moves.
-// InvalidArgument when fewer than kMinBlocks of it are free.
+// Runs `work` as the only lane, on the calling thread, with the caller's
+// `pool`, which may be larger than what can be in flight. Its memory is not
+// registered with the kernel, because that would lock all of it before the
+// first byte moves. InvalidArgument when fewer than kMinBlocks of its blocks
+// are free.
 absl::Status RunLane(
     FileSystem& fs, BlockPool& pool, std::stop_token stop,
     absl::FunctionRef<absl::Status(Lane& lane, std::stop_token stop)> work);

@@ -1,28 +1,29 @@
 // One turn of the loop: start batches as memory allows, fill the oldest, submit
-// what can be submitted, and so on until there is nothing to do but wait for
-// completions; handle them. A batch goes through
+// what can be submitted, and repeat until nothing is left but to wait for
+// completions; then handle these. A batch goes through
 //
 //   started -> reads submitted -> reads done -> filled -> writes submitted
 //           -> writes done -> its blocks are free
 //
-// and becomes filled only after every earlier batch. Reads of later batches
-// run beside writes of earlier ones because each has a share of the pool, and
-// of the queue's depth, of its own: neither can starve the other.
+// and becomes filled only after every earlier batch. Reads of later batches run
+// at the same time as writes of earlier ones because each side has its own
+// share of the pool and of the queue's depth: neither can starve the other.
 //
-// [Note: order of work] What waits for `next` is a trainer that wants to go on;
-// nobody waits for checksums. So batches are filled one at a time, and each
-// time that may have freed a block the next ones are started first. And a batch
-// is filled only when the writes of those before it are all with the kernel:
-// one that fills earlier would only keep the loop from seeing completions.
+// [Note: order of work] Whoever calls `next` is a trainer that is waiting to
+// continue; nobody waits for checksums. So batches are filled one at a time,
+// and whenever that may have freed a block, further batches are started first.
+// Also, a batch is filled only when all writes of the batches before it have
+// been submitted to the kernel: filling it earlier would only delay the
+// handling of completions.
 //
 // [Note: no deadlock] A read holds a block only while it is in flight, and
-// batches never hold the share of reads once a batch with reads was seen.
-// Hence the oldest batch that is not filled can always submit its reads, and
-// they complete. It is filled once the writes before it are submitted; they
-// need no block, only a place in the queue, which every completion frees. Its
-// own writes need no further block either. So as long as a batch is there,
-// something is in flight or can be done at once: the loop never waits for a
-// block that only itself could free.
+// batches never hold the share of the reads once a batch with reads has been
+// seen. Hence the oldest batch that is not filled can always submit its reads,
+// and they complete. It is filled once the writes of the batches before it are
+// submitted; those need no block, only a place in the queue, which every
+// completion frees. Its own writes need no further block either. So as long as
+// there is a batch, something is in flight or can be done at once: the loop
+// never waits for a block that only the loop itself could free.
 #include "dcp/io/pipeline.h"
 
 #include <algorithm>
@@ -54,20 +55,20 @@ struct BatchState {
   bool finished = false;
 };
 
-// One planned read or write on its way: several requests, one after the
-// other, if the kernel moves it in pieces.
+// One planned read or write in progress: several requests, one after the other,
+// if the kernel moves it in pieces.
 struct Operation {
-  IoRequest request;  // of what is still to be moved
+  IoRequest request;  // for what is still to be moved
   BatchState* batch = nullptr;
   size_t index = 0;  // among the batch's reads or writes
   File file;
-  Block block;              // that a read fills
+  Block block;              // filled by a read
   uint8_t* data = nullptr;  // byte `begin` of the file
   uint64_t begin = 0;       // aligned if the file is direct
   uint64_t needed = 0;      // bytes from `begin` on that must be moved
-  uint64_t asked = 0;       // `needed`, aligned up if the file is direct
+  uint64_t asked = 0;       // `needed`, rounded up if the file is direct
   uint64_t done = 0;
-  uint32_t num_tries = 0;  // since something was moved
+  uint32_t num_tries = 0;  // since the last progress
 };
 
 class Transfer {
@@ -112,22 +113,23 @@ class Transfer {
   const std::stop_token stop_;
   TransferStats& stats_;
 
-  const uint64_t num_blocks_;  // that were free at the start
-  const uint64_t depth_each_;  // reads, and writes, in flight
+  const uint64_t num_blocks_;  // blocks free at the start
+  const uint64_t depth_each_;  // maximum of reads, and of writes, in flight
   uint64_t blocks_per_batch_;
-  uint64_t read_blocks_;  // the share of reads
+  uint64_t read_blocks_;  // for reads
 
   absl::Status status_;
   bool exhausted_ = false;  // `next_` has no more
   bool saw_reads_ = false;
 
-  // Oldest first; the indices point at the first batch not through a stage.
+  // Oldest first. Each index points at the first batch that is not through a
+  // stage.
   std::vector<std::unique_ptr<BatchState>> batches_;
   size_t first_unread_ = 0;
   size_t first_unfilled_ = 0;
   size_t first_unwritten_ = 0;
   uint64_t batch_blocks_held_ = 0;
-  bool freed_ = false;  // blocks of a batch, in this turn of the loop
+  bool freed_ = false;  // a batch gave blocks back in this turn of the loop
   std::vector<std::unique_ptr<BatchState>> spare_batches_;
 
   std::vector<Operation> operations_;
@@ -153,8 +155,8 @@ Transfer::Transfer(IoQueue& queue, BlockPool& pool, uint64_t blocks_per_batch,
       operations_(queue.depth()) {
   DCP_CHECK(num_blocks_ >= 2, "free=", num_blocks_);
   DCP_CHECK(queue.in_flight() == 0, "in_flight=", queue.in_flight());
-  // At least two batches fit beside the reads, so that one is written while
-  // the next one fills.
+  // At least two batches fit in addition to the reads, so that one is written
+  // while the next one fills.
   read_blocks_ = blocks_per_batch == 0 ? num_blocks_ : num_blocks_ / 2;
   blocks_per_batch_ =
       std::min(blocks_per_batch,
@@ -174,9 +176,9 @@ absl::Status Transfer::Run() {
       StartBatches();
       const bool filled = FillNext();
       SubmitWrites();
-      // A batch without writes is over as soon as it is filled: nothing in
-      // flight would lead here again, and its blocks may be what the next one
-      // waits for.
+      // A batch without writes ends as soon as it is filled: no completion
+      // would lead here again, and the next batch may be waiting for its
+      // blocks.
       again = filled || freed_;
     }
     if (reads_in_flight_ + writes_in_flight_ == 0) {
@@ -190,10 +192,10 @@ absl::Status Transfer::Run() {
 }
 
 bool Transfer::CanStart() const {
-  // One batch ahead of those being read is enough to keep the reads busy;
-  // more would only hold blocks.
+  // One batch ahead of those being read is enough to keep the reads busy; more
+  // would only hold blocks.
   if (exhausted_ || batches_.size() - first_unread_ >= 2) return false;
-  // Batches without blocks are bounded too.
+  // Batches without blocks are limited too.
   if (batches_.size() >= num_blocks_) return false;
   const uint64_t reserve = saw_reads_ ? read_blocks_ : 0;
   if (batch_blocks_held_ + blocks_per_batch_ + reserve > num_blocks_) {
@@ -274,8 +276,8 @@ void Transfer::SubmitWrites() {
   }
 }
 
-// Gives the batch's blocks back once its writes are done. Batches may finish
-// in any order; they leave the list in theirs.
+// Gives the batch's blocks back once its writes are done. Batches may finish in
+// any order, but leave the list in their own order.
 void Transfer::FinishIfDone(BatchState& state) {
   if (state.num_writes_done < state.batch.writes.size()) return;
   batch_blocks_held_ -= blocks_per_batch_;
@@ -305,13 +307,13 @@ void Transfer::ReapAndHandle() {
   const absl::Status status = queue_.Reap(reaped_);
   if (!status.ok()) {
     Fail(status);
-    // The kernel still owns blocks and cannot be asked for them: going on
-    // would hand memory back into which it writes.
+    // The kernel still owns blocks and there is no way to get them back:
+    // continuing would reuse memory that it still writes to.
     DCP_CHECK(++num_failed_reaps_ < kMaxIoTries, status.message());
   }
   for (IoRequest* request : reaped_) {
     Handle(*static_cast<Operation*>(request->context));
-    // The disk has something to do while the next one is handled.
+    // Gives the disk work while the next completion is handled.
     SubmitReads();
   }
 }
@@ -369,7 +371,7 @@ void Transfer::StartWrite(BatchState& state) {
   Submit(operation);
 }
 
-// Asks for what is left of the operation.
+// Requests the rest of the operation.
 void Transfer::Submit(Operation& operation) {
   IoRequest& request = operation.request;
   request.file = operation.file.handle;
@@ -382,7 +384,7 @@ void Transfer::Submit(Operation& operation) {
 }
 
 void Transfer::Handle(Operation& operation) {
-  // After an error the operation is only taken back from the kernel.
+  // After an error, operations are only taken back from the kernel.
   if (!status_.ok()) return Release(operation);
   const int64_t result = operation.request.result;
   if (result < 0 && result != -EINTR && result != -EAGAIN) {
@@ -396,7 +398,7 @@ void Transfer::Handle(Operation& operation) {
     operation.done = moved;
     return Complete(operation);
   }
-  // A direct file is asked again from the last aligned byte on.
+  // A direct file is read or written again from the last aligned byte on.
   const uint64_t done =
       operation.file.direct ? AlignDown(moved, kDirectAlignment) : moved;
   if (done == operation.done) return Retry(operation, result);
@@ -405,7 +407,7 @@ void Transfer::Handle(Operation& operation) {
   Submit(operation);
 }
 
-// The last request moved nothing that counts: once more, or the end.
+// The last request made no progress: tries once more, or fails.
 void Transfer::Retry(Operation& operation, int64_t result) {
   const bool is_read = operation.request.op == IoRequest::Op::kRead;
   const bool at_end = is_read && result == 0;
@@ -434,7 +436,7 @@ void Transfer::Complete(Operation& operation) {
     stats_.bytes_written.fetch_add(operation.needed, std::memory_order_relaxed);
     stats_.num_writes.fetch_add(1, std::memory_order_relaxed);
     Release(operation);
-    // Otherwise SubmitWrites has not come to the end of its writes yet.
+    // Otherwise SubmitWrites has not yet submitted all of its writes.
     if (state.num_writes_submitted == state.batch.writes.size()) {
       FinishIfDone(state);
     }
@@ -461,7 +463,7 @@ Operation& Transfer::Acquire(IoRequest::Op op) {
   return operation;
 }
 
-// What is read is the source, what is written the destination.
+// A read concerns the source, a write the destination.
 void Transfer::FailAndRelease(Operation& operation, absl::Status status) {
   const bool is_read = operation.request.op == IoRequest::Op::kRead;
   status = WithPlace(std::move(status),

@@ -1,12 +1,12 @@
 // Pipeline: the one loop that moves payload. It runs batches; a batch is some
-// reads, a step that makes the batch's blocks complete, and some writes of
-// those blocks. Saving has no reads, loading and verifying have no writes,
-// converting has both. Reads of later batches overlap writes of earlier ones;
-// memory is the pool's. While blocks are free, starting batches comes first:
-// what `next` copies into a large pool is copied before anything is checked
-// off and written. Here live short transfers, retries, alignment for
-// O_DIRECT, cancellation. It knows bytes and offsets, no tensors.
-// A pipeline runs on the calling thread, which owns queue and pool.
+// reads, a step that completes the batch's blocks, and some writes of those
+// blocks. Saving has no reads, loading and verifying have no writes, converting
+// has both. Reads of later batches overlap with writes of earlier ones; memory
+// comes from the pool. While blocks are free, starting batches has priority:
+// everything that `next` copies into a large pool is copied before any batch is
+// filled and written. Short transfers, retries, alignment for O_DIRECT and
+// cancellation are handled here. The pipeline knows bytes and offsets, not
+// tensors. It runs on the calling thread, which owns queue and pool.
 #ifndef DCP_IO_PIPELINE_H_
 #define DCP_IO_PIPELINE_H_
 
@@ -27,7 +27,7 @@
 
 namespace dcp {
 
-// The longest PlannedRead: a block less what alignment may cost on both ends.
+// The longest PlannedRead: a block minus what alignment may cost at both ends.
 inline constexpr uint64_t kMaxReadBytes = kBlockBytes - 3 * kDirectAlignment;
 
 struct PlannedRead {
@@ -36,10 +36,10 @@ struct PlannedRead {
   uint64_t length = 0;  // 1 to kMaxReadBytes, inside the file
 };
 
-// `length` bytes of block `block` of the batch, from `position` on, to
-// `offset`. On a direct file, position and offset are aligned; the last,
-// partial piece of a file is padded with zeros up to alignment (truncate the
-// file afterwards).
+// Writes `length` bytes of block `block` of the batch, from `position` on, to
+// `offset` of the file. On a direct file, position and offset are aligned; the
+// last, partial piece of a file is padded with zeros up to the alignment
+// (truncate the file afterwards).
 struct PlannedWrite {
   File file;
   uint64_t offset = 0;
@@ -58,9 +58,9 @@ struct Batch {
   absl::AnyInvocable<absl::Status(size_t read, ByteSpan data)> on_read;
 
   // Called once, after all reads of this batch and after on_filled of every
-  // earlier batch: the place for what must happen in order (checksums). Sees
-  // the batch's blocks, and may still change `writes`, whose files need not be
-  // open before.
+  // earlier batch, for work that must happen in order (checksums). It gets the
+  // batch's blocks and may still change `writes`, whose files need not be open
+  // before.
   absl::AnyInvocable<absl::Status(std::vector<Block>& blocks)> on_filled;
 
   std::vector<PlannedWrite> writes;
@@ -75,17 +75,18 @@ struct TransferStats {
 };
 
 // Fills the given batch, whose `blocks` hold `blocks_per_batch` blocks, or
-// fewer (at least one) where the pool is small, and returns true; or returns
-// false when there is no more. The batch stays where it is until it is over.
+// fewer (at least one) if the pool is small, and returns true; or returns false
+// when there are no more batches. The batch does not move until it is finished.
 using NextBatch = absl::FunctionRef<absl::StatusOr<bool>(Batch& batch)>;
 
 // Runs batches until `next` has no more. About half of the pool serves reads,
-// the rest the batches; with `blocks_per_batch` 0 batches have no blocks and
-// all of it serves reads. After an error or a stop request nothing new is
-// submitted, what the kernel holds is reaped, and the first error, or
-// Cancelled, is returned. An error of a read or write names its file through
-// `describe`, offset and length, and is marked with its place and its side: the
-// source's or the destination's (dcp/base/error_place.h, error_side.h).
+// the rest the batches; if `blocks_per_batch` is 0, batches have no blocks and
+// the whole pool serves reads. After an error or a stop request nothing new is
+// submitted, requests in the kernel are reaped, and the first error, or
+// Cancelled, is returned. The error of a read or write names its file through
+// `describe`, its offset and its length, and is marked with its place and its
+// side: source for reads, destination for writes (dcp/base/error_place.h,
+// error_side.h).
 absl::Status RunPipeline(IoQueue& queue, BlockPool& pool,
                          uint64_t blocks_per_batch, NextBatch next,
                          absl::FunctionRef<std::string(FileHandle)> describe,

@@ -41,7 +41,7 @@ absl::StatusCode CodeOf(int error) {
     case EOPNOTSUPP:
     case EXDEV:
       return absl::StatusCode::kUnimplemented;
-    // A disk or server that may be there again later.
+    // The disk or server may become available again.
     case EIO:
     case EINTR:
     case EAGAIN:

@@ -1,4 +1,4 @@
-// errno -> absl::Status, the only place. Any thread.
+// Converts errno to absl::Status, which nothing else does. Any thread.
 #ifndef DCP_IO_POSIX_ERROR_H_
 #define DCP_IO_POSIX_ERROR_H_
 
@@ -7,8 +7,8 @@
 
 namespace dcp {
 
-// The status for `error`, an errno, with "<what>: <text of errno>". `error`
-// is not 0.
+// The status for `error`, an errno other than 0, with the message "<what>:
+// <text of errno>".
 absl::Status PosixError(int error, absl::string_view what);
 
 }  // namespace dcp

@@ -1,4 +1,4 @@
-// FileSystem on the calls of Linux.
+// FileSystem on Linux system calls.
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -27,7 +27,7 @@
 namespace dcp {
 namespace {
 
-// `call` again as long as a signal interrupts it.
+// Repeats `call` as long as a signal interrupts it.
 template <typename Call>
 auto Uninterrupted(Call call) {
   auto result = call();
@@ -76,7 +76,7 @@ class OwnedFd {
   int fd_;
 };
 
-// Switches O_DIRECT, and O_NONBLOCK off. False with errno where the file
+// Sets O_DIRECT to `direct` and clears O_NONBLOCK. False with errno if the file
 // system has no direct I/O.
 bool SetDirect(int fd, bool direct) {
   const int flags = fcntl(fd, F_GETFL);
@@ -85,12 +85,13 @@ bool SetDirect(int fd, bool direct) {
   return fcntl(fd, F_SETFL, direct ? base | O_DIRECT : base) == 0;
 }
 
-// Whether most of the file is in the page cache already, by a few samples.
-// mincore rather than preadv2 with RWF_NOWAIT: that one starts a read of each
-// page that it misses, and the next to ask would find them all.
+// Whether most of the file is already in the page cache, judged by a few
+// samples. Uses mincore instead of preadv2 with RWF_NOWAIT, because preadv2
+// starts a read of each page that it misses, so the next call would find them
+// all cached.
 bool IsCached(int fd, const struct stat& info) {
   constexpr uint64_t kNumSamples = 8;
-  // Of other people's files the kernel claims that all is cached.
+  // For files of other users, the kernel claims that everything is cached.
   if (info.st_uid != geteuid() && geteuid() != 0) return false;
   const uint64_t size = static_cast<uint64_t>(info.st_size);
   void* mapping = mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0);
@@ -108,7 +109,7 @@ bool IsCached(int fd, const struct stat& info) {
   return num_cached > kNumSamples / 2;
 }
 
-// Decides for direct or buffered I/O on an open file and says which it is.
+// Chooses direct or buffered I/O for an open file and returns true for direct.
 absl::StatusOr<bool> ChooseDirect(int fd, bool wanted, DirectMode mode) {
   if (wanted && SetDirect(fd, true)) return true;
   if (wanted && mode == DirectMode::kOn) {
@@ -118,7 +119,7 @@ absl::StatusOr<bool> ChooseDirect(int fd, bool wanted, DirectMode mode) {
   return false;
 }
 
-// What a file system says of its size, in bytes. One without an end says that
+// What a file system says of its size, in bytes. One without a limit says that
 // it has no blocks at all.
 struct Space {
   explicit Space(const struct statvfs& fs)
@@ -138,20 +139,20 @@ absl::Status Reserve(int fd, uint64_t size) {
   const Space space(fs);
   const absl::Status no_space = absl::ResourceExhaustedError(
       absl::StrCat(size, " bytes needed, ", space.available, " free"));
-  // Asked for too much, fallocate may fill the disk before it fails. Blocks
-  // kept for root are left to its judgement.
+  // If asked for too much, fallocate may fill the disk before it fails. It
+  // decides itself about the blocks reserved for root.
   if (size > space.free) return no_space;
   const off_t length = static_cast<off_t>(size);
   if (Uninterrupted([&] { return fallocate(fd, 0, 0, length); }) == 0) {
     return absl::OkStatus();
   }
   if (errno == ENOSPC) return no_space;
-  // A file system that cannot promise: it could hold them at least.
+  // This file system cannot reserve; at least it has the space now.
   if (errno == EOPNOTSUPP || errno == ENOSYS) return absl::OkStatus();
   return PosixError(errno, absl::StrCat("reserve ", size, " bytes"));
 }
 
-// Carries `move(done)`, one pread or pwrite of what is left, to the end.
+// Repeats `move(done)`, one pread or pwrite of the rest, until all is moved.
 template <typename Move>
 absl::Status TransferAll(const char* what, uint64_t offset, uint64_t size,
                          Move move) {
@@ -171,8 +172,8 @@ absl::Status TransferAll(const char* what, uint64_t offset, uint64_t size,
   return absl::OkStatus();
 }
 
-// Makes a direct file take any alignment while it lives. The kernel keeps
-// cached and direct transfers of one file coherent.
+// Makes a direct file accept any alignment while the scope lives. The kernel
+// keeps cached and direct transfers of one file coherent.
 class BufferedScope {
  public:
   explicit BufferedScope(const File& file) : file_(file) {
@@ -188,12 +189,12 @@ class BufferedScope {
   const File& file_;
 };
 
-// Of a lock file; more is not ours.
+// The maximum size of a lock file; a longer file is not one of ours.
 constexpr uint64_t kMaxLockFileBytes = 4096;
-// How often the file may be removed by its holder between two calls of ours.
+// How often the holder may remove the file between two calls of ours.
 constexpr int kMaxLockAttempts = 100;
 
-// Whether the name still is that of the open file.
+// Whether the name still leads to the open file.
 bool LeadsTo(const std::string& path, int fd) {
   struct stat named;
   struct stat opened;
@@ -212,7 +213,7 @@ absl::StatusOr<std::string> ReadLockFile(int fd) {
     if (length < 0) return PosixError(errno, "read");
     text.resize(static_cast<size_t>(length));
   }
-  // An empty one has just been made, or lost its text in a crash.
+  // An empty file has just been created, or lost its text in a crash.
   if (!S_ISREG(info.st_mode) ||
       (!text.empty() && !absl::StartsWith(text, kLockFileMagic))) {
     return absl::FailedPreconditionError(
@@ -221,7 +222,7 @@ absl::StatusOr<std::string> ReadLockFile(int fd) {
   return text;
 }
 
-// Returns its length.
+// Returns the length of the text.
 absl::StatusOr<uint64_t> WriteLockFile(int fd, absl::string_view note) {
   char host[HOST_NAME_MAX + 1] = {};
   gethostname(host, HOST_NAME_MAX);
@@ -238,12 +239,13 @@ absl::StatusOr<uint64_t> WriteLockFile(int fd, absl::string_view note) {
   return text.size();
 }
 
-// [Note: locks] The lock is that of flock(2), which the kernel ends with the
-// last descriptor and which NFS carries to its server. It belongs to the open
-// file, not to the name, and its holder removes the name before it lets go: who
-// opened the file before and has the lock after it holds a file without a name,
-// and has to begin again. Where a file system has no such lock (ENOLCK, ENOSYS,
-// EOPNOTSUPP), whoever made the file holds it, until it is removed.
+// [Note: locks] The lock is that of flock(2), which the kernel releases with
+// the last descriptor and which NFS passes on to its server. It belongs to the
+// open file, not to the name, and its holder removes the name before it
+// releases the lock: a process that opened the file before that and gets the
+// lock after it holds a file without a name and has to start again. If a file
+// system has no such lock (ENOLCK, ENOSYS, EOPNOTSUPP), whoever created the
+// file holds it until it is removed.
 absl::StatusOr<FileLock> LockFile(const std::string& path,
                                   absl::string_view note) {
   for (int attempt = 0; attempt < kMaxLockAttempts; ++attempt) {
@@ -255,7 +257,7 @@ absl::StatusOr<FileLock> LockFile(const std::string& path,
     bool writable = true;
     if (!is_new && errno == EEXIST) {
       fd.Reset(open(path.c_str(), O_RDWR | kFlags));
-      if (fd.get() < 0 && errno == EACCES) {  // of another user
+      if (fd.get() < 0 && errno == EACCES) {  // it belongs to another user
         writable = false;
         fd.Reset(open(path.c_str(), O_RDONLY | kFlags));
       }
@@ -274,11 +276,11 @@ absl::StatusOr<FileLock> LockFile(const std::string& path,
       }
     }
     if (!LeadsTo(path, fd.get())) continue;
-    if (!writable) {  // a dead holder's
+    if (!writable) {  // left by a dead holder
       if (unlink(path.c_str()) != 0) return PosixError(errno, "remove");
       continue;
     }
-    // By now it says what its last holder wrote last.
+    // By now it has the last text of its last holder.
     DCP_ASSIGN_OR_RETURN(text, ReadLockFile(fd.get()));
     const absl::StatusOr<uint64_t> size = WriteLockFile(fd.get(), note);
     if (!size.ok()) {
@@ -333,7 +335,7 @@ class PosixFileSystem final : public FileSystem {
   }
 
   absl::Status Close(File file) override {
-    // Linux has closed the descriptor whatever it answers.
+    // Linux has closed the descriptor, whatever it returns.
     if (close(file.handle) == 0 || errno == EINTR) return absl::OkStatus();
     return PosixError(errno, "close");
   }
@@ -389,7 +391,7 @@ class PosixFileSystem final : public FileSystem {
     int result = renameat2(AT_FDCWD, source.c_str(), AT_FDCWD, target.c_str(),
                            RENAME_NOREPLACE);
     if (result != 0 && (errno == EINVAL || errno == ENOSYS)) {
-      // A second name and then not the first: as atomic, for files.
+      // Adds a second name, then removes the first: just as atomic, for files.
       result = link(source.c_str(), target.c_str());
       if (result == 0) result = unlink(source.c_str());
     }
@@ -401,7 +403,7 @@ class PosixFileSystem final : public FileSystem {
                   std::string(b).c_str(), RENAME_EXCHANGE) == 0) {
       return absl::OkStatus();
     }
-    // EINVAL is how a file system says that it has no such operation.
+    // File systems use EINVAL to say that they lack this operation.
     const int error = errno == EINVAL ? EOPNOTSUPP : errno;
     return PosixError(error, absl::StrCat("exchange ", a, " and ", b));
   }
@@ -444,7 +446,8 @@ class PosixFileSystem final : public FileSystem {
 
   absl::Status Unlock(absl::string_view path, File file) override {
     const OwnedFd fd(file.handle);
-    // Before the lock ends: afterwards the file may be another one's.
+    // Before the lock ends, because afterwards the file may belong to another
+    // holder.
     if (!LeadsTo(std::string(path), fd.get())) return absl::OkStatus();
     return Remove(path);
   }
@@ -476,7 +479,7 @@ class PosixFileSystem final : public FileSystem {
 absl::StatusOr<File> PosixFileSystem::OpenRegular(const std::string& path,
                                                   DirectMode mode,
                                                   bool follow_symlinks) {
-  // Without O_NONBLOCK the open of a FIFO would wait for a writer.
+  // Without O_NONBLOCK, opening a FIFO would wait for a writer.
   const int flags = O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY |
                     (follow_symlinks ? 0 : O_NOFOLLOW);
   OwnedFd fd(Uninterrupted([&] { return open(path.c_str(), flags); }));
@@ -521,7 +524,7 @@ absl::StatusOr<std::vector<DirectoryEntry>> PosixFileSystem::List(
     mode_t mode = DTTOIF(entry->d_type);
     if (entry->d_type == DT_UNKNOWN) {
       struct stat info;
-      // Gone since it was listed: then it is not there.
+      // The file has been removed since it was listed, so it is left out.
       if (fstatat(dirfd(dir.get()), entry->d_name, &info,
                   AT_SYMLINK_NOFOLLOW) != 0) {
         continue;

@@ -15,13 +15,13 @@
 namespace dcp {
 namespace {
 
-// The kernel registers no longer piece at once. A multiple of the block, so
-// that no block lies in two.
+// The longest piece that the kernel registers at once. A multiple of the block
+// size, so that no block lies in two pieces.
 constexpr uint64_t kMaxRegisteredBytes = uint64_t{1} << 30;
 static_assert(kMaxRegisteredBytes % kBlockBytes == 0);
 
-// What io_uring_enter says when it wants to be called again: a signal came, or
-// completions must be taken or memory be freed first.
+// What io_uring_enter returns when it has to be called again: a signal came, or
+// completions must be taken or memory freed first.
 bool IsTransient(int error) {
   return error == EINTR || error == EAGAIN || error == EBUSY;
 }
@@ -53,7 +53,7 @@ class UringQueue final : public IoQueue {
     io_uring_sqe_set_data(sqe, request);
     ++in_flight_;
     // The entry is in the ring whatever the kernel answers now; Reap submits
-    // what is left, and reports an error that stays.
+    // the rest and reports an error that persists.
     io_uring_submit(&ring_);
     return absl::OkStatus();
   }

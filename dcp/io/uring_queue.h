@@ -1,7 +1,7 @@
 // IoQueue on io_uring. Requests whose memory lies in `memory` use it as
-// registered buffers, so that the kernel does not map their pages anew each
-// time; others, or all where the kernel refuses to register (RLIMIT_MEMLOCK),
-// go as plain ones.
+// registered buffers, so that the kernel does not map their pages again each
+// time. Other requests, or all if the kernel refuses to register
+// (RLIMIT_MEMLOCK), are sent unregistered.
 #ifndef DCP_IO_URING_QUEUE_H_
 #define DCP_IO_URING_QUEUE_H_
 
@@ -14,8 +14,8 @@
 
 namespace dcp {
 
-// `memory` outlives the queue and may be empty. An error where the kernel has
-// no io_uring or forbids it.
+// `memory` must outlive the queue and may be empty. Fails if the kernel has no
+// io_uring or forbids it.
 absl::StatusOr<std::unique_ptr<IoQueue>> NewUringQueue(
     uint32_t depth, std::span<uint8_t> memory);
 

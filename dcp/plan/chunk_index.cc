@@ -17,9 +17,10 @@ bool IsEmpty(const Box& box) {
   return std::find(box.sizes.begin(), box.sizes.end(), 0) != box.sizes.end();
 }
 
-// The dimension along which the chunks follow each other, alike in all others;
-// nullopt when they are cut in another way or listed in another order, or when
-// an end does not fit 64 bits, as it may of a chunk that is empty.
+// The dimension along which the chunks follow each other while they are alike
+// in all others. nullopt when they are cut differently or listed in another
+// order, or when the end of a chunk (which may be an empty one) does not fit
+// into 64 bits.
 std::optional<size_t> SlicedDim(absl::Span<const Box> chunks) {
   if (chunks.empty() || chunks[0].offsets.empty()) return std::nullopt;
   const Box& first = chunks[0];
@@ -58,7 +59,7 @@ size_t NumDistinctOffsets(absl::Span<const Box> chunks, size_t dim) {
   std::vector<int64_t> offsets;
   offsets.reserve(chunks.size());
   for (const Box& chunk : chunks) {
-    // Repetitions come in a row when chunks are listed in order.
+    // When chunks are listed in order, equal offsets are adjacent.
     if (offsets.empty() || offsets.back() != chunk.offsets[dim]) {
       offsets.push_back(chunk.offsets[dim]);
     }
@@ -68,7 +69,7 @@ size_t NumDistinctOffsets(absl::Span<const Box> chunks, size_t dim) {
                              offsets.begin());
 }
 
-// The two dimensions that tell the chunks apart best; the same one twice when
+// The two dimensions with the most distinct offsets; the same one twice when
 // there is only one.
 std::pair<size_t, size_t> BestDims(absl::Span<const Box> chunks) {
   const size_t num_dims = chunks.empty() ? 0 : chunks[0].offsets.size();
@@ -193,7 +194,7 @@ absl::Status CheckCoverage(absl::Span<const int64_t> shape,
         absl::StrCat("shape ", ShapeToString(shape), " is not possible"));
   }
   const Box whole = WholeBox(shape);
-  std::vector<uint32_t> full;  // the chunks that hold something
+  std::vector<uint32_t> full;  // the chunks that have elements
   full.reserve(chunks.size());
   uint64_t covered = 0;
   bool overflow = false;
@@ -210,14 +211,15 @@ absl::Status CheckCoverage(absl::Span<const int64_t> shape,
           absl::StrCat("chunk ", i, " ", ToString(chunks[i]),
                        " is not inside shape ", ShapeToString(shape)));
     }
-    // A chunk inside the shape is no larger than it; only the sum can pass.
+    // A chunk inside the shape is not larger than it; only the sum can
+    // overflow.
     overflow |= __builtin_add_overflow(
         covered, static_cast<uint64_t>(Volume(chunks[i].sizes)), &covered);
     full.push_back(static_cast<uint32_t>(i));
   }
   std::optional<std::pair<uint32_t, uint32_t>> overlap;
-  // Slices in order cannot overlap. That they lie inside the shape was checked,
-  // but for empty ones, whose offsets may be anything.
+  // Slices in order cannot overlap. The loop above checked that they lie inside
+  // the shape, except for empty ones, whose offsets may be anything.
   if (full.size() < chunks.size() || !SlicedDim(chunks).has_value()) {
     overlap = FindOverlap(chunks, std::move(full));
   }

@@ -1,4 +1,4 @@
-// Finds which of a tensor's chunks meet a wanted box without comparing all
+// Finds which of a tensor's chunks overlap a wanted box without comparing all
 // pairs, and checks that chunks cover a tensor exactly. Pure; thread-safe once
 // built.
 #ifndef DCP_PLAN_CHUNK_INDEX_H_
@@ -21,22 +21,22 @@ class ChunkIndex {
   // `chunks` must outlive the index; all have the same number of dimensions.
   explicit ChunkIndex(absl::Span<const Box> chunks);
 
-  // Calls `visit` for every chunk with which `wanted` has a part in common,
-  // in order of the chunks' offsets along the two dimensions that have most
-  // of them. O(log n) for each match when the chunks are cut along one or two
-  // dimensions. To build the index for chunks that are slices in order, as
-  // FSDP cuts, allocates nothing.
+  // Calls `visit` for every chunk that overlaps `wanted`, in order of the
+  // chunks' offsets along the two dimensions with the most distinct offsets.
+  // O(log n) for each match when the chunks are cut along one or two
+  // dimensions. Building the index allocates nothing when the chunks are slices
+  // in order, as FSDP cuts them.
   void ForEachOverlap(
       const Box& wanted,
       absl::FunctionRef<void(size_t chunk, const Box& overlap)> visit) const;
 
  private:
-  // Chunks that begin at the same place along outer_dim_ are a band; within
-  // it they are sorted along inner_dim_. A grid of chunks is thus found by
-  // its rows, then by its columns.
+  // Chunks that begin at the same place along outer_dim_ are a band; within a
+  // band they are sorted along inner_dim_. So in a grid of chunks, the rows are
+  // found first, then the columns.
   absl::Span<const Box> chunks_;
-  // Where the chunks are slices along outer_dim_ in order, they are searched
-  // themselves; what follows stays empty.
+  // If the chunks are slices along outer_dim_ in order, they are searched
+  // directly, and the fields below stay empty.
   bool is_sliced_ = false;
   size_t outer_dim_ = 0;             // with the most distinct offsets
   size_t inner_dim_ = 0;             // with the next most
@@ -46,11 +46,11 @@ class ChunkIndex {
   IntervalList inner_;               // order_ along inner_dim_
 };
 
-// OK when the chunks lie inside `shape`, are disjoint and leave no gap;
-// chunks of zero volume are ignored, a tensor without elements needs none.
-// DataLoss names the first two chunks that overlap, the chunk that is out of
-// bounds, or how many elements are not covered. O(n log n) for the usual
-// grids.
+// OK when the chunks lie inside `shape`, are disjoint and leave no gap. Chunks
+// of zero volume are ignored; a tensor without elements needs no chunks.
+// Otherwise DataLoss, which names the first two chunks that overlap, the chunk
+// that is out of bounds, or how many elements are not covered. O(n log n) for
+// the usual grids.
 absl::Status CheckCoverage(absl::Span<const int64_t> shape,
                            absl::Span<const Box> chunks);
 

@@ -16,8 +16,8 @@ uint64_t DivideUp(uint64_t value, uint64_t divisor) {
   return value / divisor + (value % divisor != 0);
 }
 
-// The coordinates in the tensor of element `index` of the box's row-major
-// image.
+// The coordinates in the tensor of element `index` in the row-major image of
+// `box`.
 Dims CoordinatesOf(const Box& box, const Dims& strides, uint64_t index) {
   Dims coordinates = box.offsets;
   for (size_t d = 0; d < strides.size(); ++d) {
@@ -29,8 +29,8 @@ Dims CoordinatesOf(const Box& box, const Dims& strides, uint64_t index) {
 }
 
 // Calls visit(box) for boxes that together are elements [first, end) of the
-// row-major image of `box`, in order. At most two per dimension: they grow to
-// whole rows, planes, ... and shrink again.
+// row-major image of `box`, in order. There are at most two per dimension: they
+// grow to whole rows, planes and so on, and shrink again.
 template <typename Visit>
 void ForEachBoxOfRange(const Box& box, uint64_t first, uint64_t end,
                        const Visit& visit) {
@@ -61,7 +61,7 @@ void ForEachBoxOfRange(const Box& box, uint64_t first, uint64_t end,
   }
 }
 
-// A loop of a copy: `size` steps, each of so many bytes.
+// A loop of a copy: `size` steps, which advance each side by this many bytes.
 struct Loop {
   uint64_t size;
   uint64_t src_stride;
@@ -70,8 +70,8 @@ struct Loop {
 
 using Loops = absl::InlinedVector<Loop, 4>;
 
-// The loops over the dimensions of `part`, outermost first, with those merged
-// that walk on where the next one ends, on both sides.
+// The loops over the dimensions of `part`, outermost first. A loop is merged
+// with the next inner one if, on both sides, it continues where that one ends.
 Loops MergedLoops(const Window& window, const ChunkView& chunk,
                   const Box& part) {
   const Dims dst_strides = RowMajorStrides(window.box.sizes);
@@ -118,8 +118,8 @@ CopyRun FirstElement(const Window& window, const ChunkView& chunk,
           .dst_element_bytes = window.element_bytes};
 }
 
-// Appends `run`, or lengthens the last run from index `first` on when `run`
-// goes on where that one ends.
+// Appends `run`. If it continues where the last run (of index `first` or
+// higher) ends, lengthens that one instead.
 void Append(const CopyRun& run, size_t first, std::vector<CopyRun>& runs) {
   if (runs.size() > first) {
     CopyRun& last = runs.back();
@@ -140,7 +140,8 @@ void AppendRepeated(const Loops& loops, const CopyRun& run, size_t first,
   CopyRun current = run;
   while (true) {
     Append(current, first, runs);
-    // As an odometer: the innermost loop moves; where it ends, the next.
+    // Like an odometer: when the innermost loop reaches its end, the next one
+    // steps.
     size_t i = loops.size();
     while (i > 0) {
       --i;
@@ -167,8 +168,8 @@ void AppendBox(const Window& window, const ChunkView& chunk, const Box& part,
     loops.pop_back();
   }
   if (!loops.empty()) {
-    // The longest loop leaves the fewest runs; of equals the innermost, whose
-    // destination lies closest together.
+    // The longest loop leaves the fewest runs. Among equals the innermost is
+    // taken, because its destinations lie closest together.
     auto longest = loops.end() - 1;
     for (auto loop = loops.begin(); loop != loops.end(); ++loop) {
       if (loop->size > longest->size) longest = loop;
@@ -190,8 +191,8 @@ struct Units {
 
 Units UnitsIn(const CopyRun& run, uint64_t begin, uint64_t end) {
   if (run.unit == 0 || run.count == 0 || end <= run.src) return {0, 0};
-  // The last element of a unit decides whether it reaches into the window,
-  // the first one whether it still begins there.
+  // The last element of a unit decides whether the unit reaches into the
+  // window, the first one whether it still begins there.
   const uint64_t last_element =
       run.src + (run.unit - 1) * run.src_element_bytes;
   if (run.src_stride == 0) {
@@ -234,7 +235,7 @@ Box WindowBounds(const Box& box, uint64_t first, uint64_t num_elements) {
   while (d < num_dims && begin[d] == last[d]) ++d;
   if (d == num_dims) return bounds;
   bounds.sizes[d] = last[d] - begin[d] + 1;
-  // A step along d passes the end of all dimensions inside it.
+  // A step along d passes the end of all dimensions further in.
   for (++d; d < num_dims; ++d) {
     bounds.offsets[d] = box.offsets[d];
     bounds.sizes[d] = box.sizes[d];
@@ -253,8 +254,8 @@ bool HasElementIn(const CopyRun& run, uint64_t window_offset,
   const Units units = UnitsIn(run, window_offset, window_end);
   if (units.first >= units.last) return false;
   if (run.src + (units.last - 1) * run.src_stride >= window_offset) return true;
-  // All units began before; the window may lie between two elements. Strides
-  // are multiples of elements, so that this is so in all units or in none.
+  // All units began earlier; the window may lie between two elements. As
+  // strides are multiples of elements, this holds for all units or for none.
   const uint64_t src = run.src + units.first * run.src_stride;
   const uint64_t skipped = DivideUp(window_offset - src, run.src_element_bytes);
   return src + skipped * run.src_element_bytes < window_end;
@@ -275,7 +276,8 @@ void ApplyRun(const CopyRun& run, uint64_t window_offset,
       copy(data.data() + (src - window_offset), dst, run.unit);
       continue;
     }
-    // Only the elements that begin inside; one may end in the margin.
+    // Only the elements that begin inside the window; the last may end in the
+    // margin.
     const uint64_t first =
         src >= window_offset
             ? 0

@@ -14,12 +14,13 @@
 
 namespace dcp {
 
-// `count` times `unit` elements. Elements of a unit are adjacent on both
-// sides; from one unit to the next the source advances by src_stride bytes,
-// the destination by dst_stride. Source strides are not negative, but may be 0
-// (one element for many); both strides are multiples of the elements.
+// `count` times `unit` elements. The elements of a unit are adjacent on both
+// sides; from one unit to the next the source advances by src_stride bytes and
+// the destination by dst_stride bytes. Source strides are not negative, but may
+// be 0 (one element is copied many times); each stride is a multiple of the
+// element's size on its side.
 struct CopyRun {
-  uint32_t file = 0;  // of the source
+  uint32_t file = 0;  // the source file's index
   uint32_t tag = 0;   // the caller's: which destination, which conversion
   uint64_t src = 0;   // byte offset in the file
   uint64_t dst = 0;   // byte offset in the destination
@@ -63,11 +64,11 @@ void AppendCopyRuns(const Window& window, const ChunkView& chunk,
 // the row-major image of `box`: to find the chunks a window needs.
 Box WindowBounds(const Box& box, uint64_t first, uint64_t num_elements);
 
-// The bytes of the source from the first to past the last that `run` touches.
+// The number of bytes from the first that `run` reads to the last, inclusive.
 uint64_t SourceExtent(const CopyRun& run);
 
 // True when an element of `run` begins inside [window_offset, window_offset +
-// window_length) of the file, so that ApplyRun finds something there.
+// window_length) of the file, so that ApplyRun has something to copy.
 bool HasElementIn(const CopyRun& run, uint64_t window_offset,
                   uint64_t window_length);
 

@@ -9,10 +9,10 @@ namespace {
 using Pair = std::optional<std::pair<uint32_t, uint32_t>>;
 using Members = std::vector<uint32_t>;
 
-// Fewer are compared in pairs.
+// Fewer boxes than this are compared in pairs.
 constexpr size_t kMinToCut = 16;
 
-// Offsets that are looked at to find a median.
+// How many offsets are sampled to find a median.
 constexpr size_t kNumSamples = 65;
 
 bool Overlap(const Box& a, const Box& b) {
@@ -25,7 +25,7 @@ bool Overlap(const Box& a, const Box& b) {
   return true;
 }
 
-// The plane at `position` across dimension `dim`; boxes that it cuts belong to
+// The plane at `position` across dimension `dim`. Boxes that it cuts belong to
 // both sides.
 struct Cut {
   size_t dim = 0;
@@ -33,7 +33,7 @@ struct Cut {
   size_t num_below = 0;
   size_t num_above = 0;
 
-  // The larger side decides how deep it goes, the sum how wide.
+  // The larger side decides how deep the recursion goes, the sum how wide.
   size_t Cost() const {
     return std::max(num_below, num_above) + num_below + num_above;
   }
@@ -79,8 +79,8 @@ Cut ChooseCut(absl::Span<const Box> boxes, const Members& members) {
 
 Pair InOrder(uint32_t a, uint32_t b) { return std::minmax(a, b); }
 
-// Where no cut helps: along one dimension, compares each box with those that
-// are still open when it begins.
+// For boxes that no cut separates: along one dimension, compares each box with
+// those that are still open where it begins.
 Pair SweepDim(absl::Span<const Box> boxes, Members members, size_t dim) {
   std::sort(members.begin(), members.end(), [&](uint32_t a, uint32_t b) {
     return boxes[a].offsets[dim] < boxes[b].offsets[dim];
@@ -119,7 +119,7 @@ Pair FindOverlap(absl::Span<const Box> boxes, Members members) {
   if (members.size() > 1 && boxes[members[0]].offsets.empty()) {
     return InOrder(members[0], members[1]);
   }
-  // Depth first; each a set of boxes still to look at.
+  // Depth first: each entry is a set of boxes that is still to be searched.
   std::vector<Members> todo;
   todo.push_back(std::move(members));
   while (!todo.empty()) {

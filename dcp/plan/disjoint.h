@@ -1,7 +1,7 @@
 // Finds two boxes that overlap among many, or proves that there are none, by
-// cutting space where few boxes are cut. Called for chunks that a file claims,
-// so that it stays fast for arrangements that no training job makes. Pure;
-// any thread.
+// cutting space where the cut meets few boxes. The boxes are chunks that a file
+// claims to have, so this must stay fast for arrangements that no training job
+// makes. Pure; any thread.
 #ifndef DCP_PLAN_DISJOINT_H_
 #define DCP_PLAN_DISJOINT_H_
 
@@ -15,10 +15,11 @@
 
 namespace dcp {
 
-// Two of boxes[i], i in `members`, that overlap, the lower index first;
-// nullopt when they are disjoint. The members have equally many dimensions, no
-// empty sizes, and ends that 64 bits hold. O(n log n) wherever most boxes lie
-// to one side of a plane through the median, as in grids.
+// Two overlapping boxes boxes[i] and boxes[j] with i and j in `members`, the
+// lower index first; nullopt when all are disjoint. The members have the same
+// number of dimensions, no empty sizes, and ends that fit into 64 bits. O(n log
+// n) wherever most boxes lie to one side of a plane through the median, as in
+// grids.
 std::optional<std::pair<uint32_t, uint32_t>> FindOverlap(
     absl::Span<const Box> boxes, std::vector<uint32_t> members);
 

@@ -32,7 +32,7 @@ void FileLayout::ForEachPiece(
   DCP_CHECK(offset <= size_ && length <= size_ - offset, "[", offset, ", +",
             length, ") of ", size_, " bytes");
   const uint64_t range_end = offset + length;
-  // Bytes [base, base + piece_length) as far as they lie in the range.
+  // Visits the part of [base, base + piece_length) that lies in the range.
   const auto visit_common = [&](size_t part, bool literal, uint64_t base,
                                 uint64_t piece_length) {
     const uint64_t begin = std::max(base, offset);

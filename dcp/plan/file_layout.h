@@ -1,6 +1,6 @@
-// A file before it exists: parts, each some literal bytes followed by some
-// payload bytes, back to back. All lengths and offsets are known beforehand,
-// the bytes are not. Pure data; any thread.
+// A file before it exists: parts, one after the other, each of some literal
+// bytes followed by some payload bytes. All lengths and offsets are known
+// beforehand; the bytes are not. Pure data; any thread.
 #ifndef DCP_PLAN_FILE_LAYOUT_H_
 #define DCP_PLAN_FILE_LAYOUT_H_
 
@@ -19,7 +19,7 @@ struct LayoutPart {
   uint64_t offset = 0;
   uint64_t literal_length = 0;
   uint64_t payload_length = 0;
-  uint32_t payload = 0;  // the caller's: which payload; meaningless if empty
+  uint32_t payload = 0;  // the caller's index; meaningless if there is none
 
   uint64_t payload_offset() const { return offset + literal_length; }
   uint64_t end() const { return offset + literal_length + payload_length; }
@@ -30,7 +30,7 @@ class FileLayout {
   explicit FileLayout(std::string name) : name_(std::move(name)) {}
 
   // Adds a part at the end and returns its index. The caller has checked that
-  // 64 bits hold the size of the file.
+  // the size of the file fits into 64 bits.
   size_t Append(uint64_t literal_length, uint64_t payload_length,
                 uint32_t payload);
 
@@ -39,10 +39,10 @@ class FileLayout {
   uint64_t size() const { return size_; }
   const std::vector<LayoutPart>& parts() const { return parts_; }
 
-  // What the file range [offset, offset + length) consists of, in order:
+  // The pieces of the file range [offset, offset + length), in order: calls
   // `visit(part, literal, begin, end)` with begin and end relative to the
-  // part's literal or payload. Never with an empty range. The range lies in
-  // the file.
+  // part's literal or payload, never with an empty piece. The range must lie
+  // inside the file.
   void ForEachPiece(uint64_t offset, uint64_t length,
                     absl::FunctionRef<void(size_t part, bool literal,
                                            uint64_t begin, uint64_t end)>

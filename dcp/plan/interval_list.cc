@@ -34,7 +34,7 @@ size_t IntervalList::EndOfThoseBefore(size_t first, size_t last,
 size_t IntervalList::FirstEndingAfter(size_t first, size_t last,
                                       int64_t value) const {
   if (first >= last) return last;
-  // Climb to the first subtree to the right of all that was looked at...
+  // Climb to the first subtree to the right of everything searched so far...
   size_t node = num_leaves_ + first;
   while (max_end_[node] <= value) {
     while (node % 2 == 1) node /= 2;  // a right child: done with its parent

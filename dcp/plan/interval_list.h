@@ -1,7 +1,7 @@
-// IntervalList: half-open intervals sorted by where they begin, to be asked
-// which of them meet a given one without touching the others. Any stretch of
-// the list can be asked, so that one object holds the lists of many groups.
-// Holds numbers only. Pure; thread-safe once built.
+// IntervalList: half-open intervals sorted by their begins. It finds those that
+// overlap a given interval without visiting the others. Queries name a stretch
+// of the list, so that one object can hold the lists of many groups. It holds
+// only numbers. Pure; thread-safe once built.
 #ifndef DCP_PLAN_INTERVAL_LIST_H_
 #define DCP_PLAN_INTERVAL_LIST_H_
 
@@ -13,13 +13,13 @@ namespace dcp {
 
 class IntervalList {
  public:
-  IntervalList() = default;  // to be assigned to; not to be asked
+  IntervalList() = default;  // may be assigned to, not queried
 
-  // begins[i] to ends[i], equally many.
+  // The intervals [begins[i], ends[i]); both vectors have the same length.
   IntervalList(std::vector<int64_t> begins, std::vector<int64_t> ends);
 
-  // The end of the stretch of intervals [first, last) that begin before
-  // `value`; they are sorted by their begin.
+  // The end of those intervals in [first, last) that begin before `value`. The
+  // stretch is sorted by the begins.
   size_t EndOfThoseBefore(size_t first, size_t last, int64_t value) const;
 
   // The first interval in [first, last) that ends after `value`, or `last`.
@@ -28,9 +28,9 @@ class IntervalList {
 
  private:
   std::vector<int64_t> begins_;
-  // A complete binary tree in an array: the node n has children 2n and 2n+1,
-  // the leaves, from num_leaves_ on, are the ends; a node has the maximum of
-  // its children.
+  // A complete binary tree in an array: node n has the children 2n and 2n+1;
+  // the leaves, from num_leaves_ on, are the ends; each node holds the maximum
+  // of its children.
   size_t num_leaves_ = 1;
   std::vector<int64_t> max_end_;
 };

@@ -16,7 +16,7 @@ absl::StatusOr<LoadPlan> PlanLoad(absl::Span<const Box> wanted,
             " wanted boxes");
   const ChunkIndex index(stored);
   LoadPlan plan;
-  // Both sides are usually cut alike, so that neighbours share a boundary.
+  // Both sides are usually cut alike, and then neighbours share a boundary.
   plan.reserve(wanted.size() + stored.size());
   const auto by_offsets = [&](const ReadItem& a, const ReadItem& b) {
     return stored[a.chunk].offsets < stored[b.chunk].offsets;
@@ -30,7 +30,8 @@ absl::StatusOr<LoadPlan> PlanLoad(absl::Span<const Box> wanted,
                       .chunk = static_cast<uint32_t>(chunk),
                       .overlap = overlap});
     });
-    // Disjoint chunks that hold as many elements hold all of them.
+    // The chunks are disjoint: if they hold as many elements, they hold all of
+    // them.
     const int64_t needed = Volume(wanted[w].sizes);
     if (found != needed) {
       return absl::DataLossError(

@@ -24,9 +24,9 @@ struct ReadItem {
 // Sorted by wanted box, then by chunk offsets.
 using LoadPlan = std::vector<ReadItem>;
 
-// For one tensor: the stored chunks are disjoint. By sorted sweep, so the
-// cost grows with the matches and not with the pairs. DataLoss when a part of
-// a wanted box is stored nowhere.
+// The plan for one tensor, whose stored chunks are disjoint. The cost grows
+// with the number of matches, not of pairs. DataLoss when a part of a wanted
+// box is not stored anywhere.
 absl::StatusOr<LoadPlan> PlanLoad(absl::Span<const Box> wanted,
                                   absl::Span<const Box> stored);
 

@@ -23,9 +23,8 @@ bool ComesBefore(const Extent& a, const Extent& b) {
   return std::tie(a.file, a.begin, a.run) < std::tie(b.file, b.begin, b.run);
 }
 
-// The extents of all runs, sorted. A run whose units lie so far apart that
-// reading what is between them costs more than another request has one for
-// each unit.
+// The extents of all runs, sorted. A run has one extent per unit if reading
+// what lies between its units would cost more than separate requests.
 std::vector<Extent> SortedExtents(absl::Span<const CopyRun> runs) {
   std::vector<Extent> extents;
   extents.reserve(runs.size());
@@ -58,8 +57,9 @@ class RangeBuilder {
         max_bytes_(max_bytes),
         last_listed_(runs.size(), std::numeric_limits<uint32_t>::max()) {}
 
-  // Covers the extents with ranges of max_bytes and a rest. They are of one
-  // file, sorted, and no gap between them is worth leaving out.
+  // Covers the extents with ranges of max_bytes and a last one for the rest.
+  // The extents belong to one file, are sorted, and have no gap that is worth
+  // skipping.
   void AddGroup(absl::Span<const Extent> group, uint64_t end) {
     open_.clear();
     size_t next = 0;
@@ -82,9 +82,9 @@ class RangeBuilder {
   ReadSchedule Finish() && { return std::move(schedule_); }
 
  private:
-  // Adds the range with those of the open extents' runs that have an element
-  // beginning in it. Where there is none the range is left out: what it would
-  // hold is the end of an element, and in the margin of the range before.
+  // Adds the range with the runs of those open extents that have an element
+  // beginning in it. If there are none, the range is left out: it would hold
+  // only the end of an element, which lies in the margin of the range before.
   void AddRange(uint32_t file, uint64_t begin, uint64_t length) {
     const auto range_index = static_cast<uint32_t>(schedule_.ranges.size());
     const size_t first_run = schedule_.run_indices.size();
@@ -112,8 +112,8 @@ class RangeBuilder {
   const uint64_t max_bytes_;
   ReadSchedule schedule_;
   std::vector<Extent> open_;  // those that reach into the next range
-  // For each run the last range that lists it: a run of many extents is
-  // listed once in each range.
+  // For each run, the last range that lists it: a run with many extents is
+  // listed only once in each range.
   std::vector<uint32_t> last_listed_;
 };
 

@@ -1,6 +1,6 @@
-// Turns the runs of a batch into reads: per file sorted, overlapping and
-// nearby ranges merged, long ones cut, so that each byte is read once and the
-// disk sees few large requests. Pure; any thread.
+// Turns the runs of a batch into reads: in each file, ranges are sorted, merged
+// if they overlap or are close, and cut if they are long, so that each byte is
+// read once and the disk gets few large requests. Pure; any thread.
 #ifndef DCP_PLAN_READ_SCHEDULE_H_
 #define DCP_PLAN_READ_SCHEDULE_H_
 
@@ -15,7 +15,7 @@ namespace dcp {
 struct ReadRange {
   uint32_t file;
   uint64_t offset;
-  uint64_t length;  // bytes this range answers for; see kReadMarginBytes
+  uint64_t length;  // that this range serves; see kReadMarginBytes
   // The runs that have elements here: run_indices[first_run, + num_runs).
   uint32_t first_run;
   uint32_t num_runs;
@@ -30,8 +30,8 @@ struct ReadSchedule {
   uint64_t num_bytes() const;
 };
 
-// Ranges are at most `max_bytes` long. Gaps up to kReadGapBytes are read
-// through; a run whose units lie further apart becomes several ranges.
+// Ranges are at most `max_bytes` long. Gaps of up to kReadGapBytes are read
+// too; a run whose units lie further apart becomes several ranges.
 ReadSchedule ScheduleReads(absl::Span<const CopyRun> runs, uint64_t max_bytes);
 
 }  // namespace dcp

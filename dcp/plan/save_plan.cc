@@ -15,8 +15,8 @@
 namespace dcp {
 namespace {
 
-// Every rank is the sum of one shard and one replica. The ranks that share
-// the shard hold the same boxes.
+// Every rank number is the sum of a shard's and a replica's number. The ranks
+// with the same shard hold the same boxes.
 struct RankGroups {
   std::vector<int64_t> replicas;  // ranks with 0 on all axes but Replicate
   std::vector<int64_t> shards;    // ranks with 0 on the Replicate axes
@@ -62,7 +62,7 @@ class SavePlanner {
       return absl::InvalidArgumentError(absl::StrCat(
           "shape ", ShapeToString(item.shape), " is not possible"));
     }
-    // Also the judge of the placements, which GroupRanks relies on.
+    // This also checks the placements, which GroupRanks relies on.
     DCP_RETURN_IF_ERROR(
         LocalBoxes(item.shape, mesh_, item.placements, mesh_.Coordinate(0))
             .status());
@@ -101,7 +101,7 @@ class SavePlanner {
     plans_[rank].push_back({.item = index, .box = std::move(box)});
   }
 
-  // Of the ranks that hold the shard of rank `shard`.
+  // The least loaded of the ranks that hold the shard of rank `shard`.
   size_t LeastLoaded(int64_t shard) const {
     size_t best = static_cast<size_t>(shard);
     for (const int64_t replica : groups_.replicas) {
@@ -114,7 +114,7 @@ class SavePlanner {
   const Mesh& mesh_;
   std::vector<SavePlan> plans_;
   std::vector<uint64_t> num_bytes_;  // per rank, so far
-  // Of the last item; the next one mostly has the same placements.
+  // Those of the last item; the next one usually has the same placements.
   Placements placements_;
   RankGroups groups_{.replicas = {0}, .shards = {0}};
   absl::flat_hash_set<std::pair<Dims, Dims>> seen_empty_;  // of this item

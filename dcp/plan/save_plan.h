@@ -1,6 +1,6 @@
-// Who writes what: the boxes of every tensor on a mesh, replicas written once,
-// bytes spread evenly over the ranks. Pure and deterministic: the same input
-// gives the same plan on every rank, without communication.
+// Which rank writes what: the boxes of every tensor on a mesh, replicas written
+// once, bytes spread evenly over the ranks. Pure and deterministic: the same
+// input gives the same plan on every rank, without communication.
 #ifndef DCP_PLAN_SAVE_PLAN_H_
 #define DCP_PLAN_SAVE_PLAN_H_
 
@@ -14,8 +14,8 @@
 
 namespace dcp {
 
-// One value to save. Bytes entries are items with an empty shape, weight of
-// their length and Replicate on every axis.
+// One value to save. A bytes entry is an item with an empty shape, its length
+// as element_bytes and Replicate on every axis.
 struct SaveItem {
   Dims shape;
   uint64_t element_bytes = 1;
@@ -33,10 +33,10 @@ struct WriteItem {
 // The chunks of one rank, in the order of the items.
 using SavePlan = std::vector<WriteItem>;
 
-// One plan for every rank of `mesh`. A box that several ranks hold goes to
-// that one of them which has the fewest bytes so far, ties to the lowest; a
-// shard of no elements is written once, by the lowest rank that holds it.
-// Errors as LocalBoxes, naming the item's index.
+// One plan for every rank of `mesh`. Of the ranks that hold a box, the one with
+// the fewest bytes so far writes it; among equals, the lowest. A shard without
+// elements is written once, by the lowest rank that holds it. Errors are those
+// of LocalBoxes and name the item's index.
 absl::StatusOr<std::vector<SavePlan>> PlanSave(absl::Span<const SaveItem> items,
                                                const Mesh& mesh);
 

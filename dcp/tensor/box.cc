@@ -84,7 +84,7 @@ std::string ToString(const Box& box) {
   for (size_t d = 0; d < box.offsets.size(); ++d) {
     absl::StrAppend(&text, d == 0 ? "" : ", ", box.offsets[d], ":");
     int64_t end;
-    // Messages about hostile boxes come through here.
+    // Messages also show hostile boxes, whose ends may overflow.
     if (__builtin_add_overflow(box.offsets[d], box.sizes[d], &end)) {
       absl::StrAppend(&text, box.offsets[d], "+", box.sizes[d]);
     } else {

@@ -1,6 +1,6 @@
-// Box: a hyper-rectangle of elements in a tensor, and the little geometry
-// that resharding needs. Pure and allocation-free up to 4 dimensions; any
-// thread. A Box knows nothing of bytes, strides or files.
+// Box: a hyper-rectangle of elements in a tensor, and the little geometry that
+// resharding needs. Pure; allocates nothing up to 4 dimensions; any thread. A
+// Box knows nothing of bytes, strides or files.
 #ifndef DCP_TENSOR_BOX_H_
 #define DCP_TENSOR_BOX_H_
 
@@ -28,15 +28,15 @@ struct Box {
 // The box of a whole tensor.
 Box WholeBox(absl::Span<const int64_t> shape);
 
-// Number of elements; 1 without dimensions. nullopt when a size is negative
-// or 64 bits (signed) do not hold the product of max(size, 1): also an empty
-// shape has strides, and PyTorch refuses it too.
+// The number of elements; 1 without dimensions. nullopt when a size is negative
+// or the product of max(size, 1) does not fit into 64 bits (signed): an empty
+// shape has strides too, and PyTorch also refuses it.
 std::optional<int64_t> CheckedVolume(absl::Span<const int64_t> sizes);
 
-// As CheckedVolume of sizes that are known to be sound.
+// The same for sizes that are known to be valid.
 int64_t Volume(absl::Span<const int64_t> sizes);
 
-// The common part; nullopt when it is empty. Two 0-d boxes always meet. Both
+// The common part; nullopt when it is empty. Two 0-d boxes always overlap. Both
 // boxes have the same number of dimensions.
 std::optional<Box> Intersect(const Box& a, const Box& b);
 

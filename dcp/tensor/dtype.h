@@ -22,7 +22,7 @@ enum class DType : uint8_t {
   kFloat8E4M3FNUZ,
   kFloat8E5M2FNUZ,
   kFloat8E8M0FNU,
-  kFloat4E2M1FNX2,  // two elements in a byte; sizes count bytes
+  kFloat4E2M1FNX2,  // two elements per byte; sizes count bytes
   kInt64,
   kInt32,
   kInt16,
@@ -47,18 +47,18 @@ inline constexpr int kNumDTypes = static_cast<int>(DType::kBits16) + 1;
 // Bytes of one element, 1 to 16.
 uint64_t ElementSize(DType dtype);
 
-// Bytes that are swapped as one when the byte order changes: the element's
-// size, or half of it for complex types.
+// How many bytes are swapped together when the byte order changes: the
+// element's size, or half of it for complex types.
 uint64_t ComponentSize(DType dtype);
 
 bool IsFloatingPoint(DType dtype);  // including float8 and float4
 bool IsComplex(DType dtype);
 
-// "float32", "bfloat16", ...: the attribute of module torch.
+// "float32", "bfloat16", ...: the attribute of the module torch.
 absl::string_view TorchName(DType dtype);
 std::optional<DType> DTypeFromTorchName(absl::string_view name);
 
-// "FloatStorage", ...: the typed storage class of module torch; empty for
+// "FloatStorage", ...: the typed storage class in the module torch; empty for
 // types that have none and are stored as UntypedStorage.
 absl::string_view StorageClassName(DType dtype);
 std::optional<DType> DTypeFromStorageClassName(absl::string_view name);

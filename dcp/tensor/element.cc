@@ -12,8 +12,8 @@
 namespace dcp {
 namespace {
 
-// Elements that are transformed as one: small enough for the first-level
-// cache, large enough for the loops inside.
+// How many elements are transformed at a time: few enough for the first-level
+// cache, enough for the inner loops.
 constexpr uint64_t kChunkElements = 512;
 
 template <typename T>
@@ -57,8 +57,8 @@ void SwapBytes(DType dtype, uint8_t* data, uint64_t num_elements) {
   }
 }
 
-// Flips the sign of every `stride`-th component from `first`. Components are
-// little-endian: the sign is in the last byte.
+// Flips the sign of every `stride`-th component, beginning with `first`.
+// Components are little-endian: the sign is in the last byte.
 void FlipSigns(uint64_t component, uint64_t first, uint64_t stride,
                uint8_t* data, uint64_t num_components) {
   for (uint64_t i = first; i < num_components; i += stride) {
@@ -106,7 +106,7 @@ void Negate(DType dtype, uint8_t* data, uint64_t num_elements) {
     case DType::kBits4x2:
     case DType::kBits8:
     case DType::kBits16:
-      return;  // have no negative
+      return;  // these types have no negative numbers
     default:
       return FlipSigns(component, 0, 1, data, num);
   }
@@ -159,7 +159,7 @@ void TransformElements(const ElementTransform& transform, const uint8_t* src,
     EncodeFloats(to, values, dst + done * dst_size);
     if (num_beyond == nullptr) continue;
     *num_beyond += CountBeyond(to, values);
-    // Where `to` has no infinity, they are counted as such already.
+    // If `to` has no infinity, they have already been counted.
     if (from == DType::kFloat64 && HasInfinity(to)) {
       *num_beyond += CountBeyondFloat(chunk, num);
     }

@@ -1,8 +1,8 @@
-// What is done to elements while they move: conversion between floating
-// types, and the undoing of byte order, conjugation and negation; and the
-// comparison of two runs of elements. Rounding is that of PyTorch's `to`
-// (nearest even; float8_e4m3fn overflows to 448, e5m2 to infinity). Pure; any
-// thread; any alignment.
+// What happens to elements while they move: conversion between floating-point
+// types, and undoing byte order, conjugation and negation. Also compares two
+// runs of elements. Rounding is that of PyTorch's `to` (to nearest even;
+// float8_e4m3fn overflows to 448, e5m2 to infinity). Pure; any thread; any
+// alignment.
 #ifndef DCP_TENSOR_ELEMENT_H_
 #define DCP_TENSOR_ELEMENT_H_
 
@@ -13,8 +13,8 @@
 
 namespace dcp {
 
-// How stored elements become the wanted ones. The steps apply in the order
-// of the fields.
+// How stored elements become the wanted ones. The steps apply in the order of
+// the fields.
 struct ElementTransform {
   bool swap_bytes = false;  // stored in big-endian order
   bool conj = false;        // complex types only
@@ -25,14 +25,14 @@ struct ElementTransform {
   bool is_copy() const { return !swap_bytes && !conj && !neg && from == to; }
 };
 
-// Whether `to` can be made of `from`: equal, or both floating point and
-// neither float4_e2m1fn_x2 nor float8_e8m0fnu.
+// Whether `from` can be converted to `to`: they are equal, or both are floating
+// point and neither is float4_e2m1fn_x2 or float8_e8m0fnu.
 bool CanConvert(DType from, DType to);
 
-// Transforms `num_elements` adjacent elements; ranges do not overlap. Adds to
-// `num_beyond`, if it is given, how many were beyond the range of `to`: numbers
-// that became infinite, NaN or the largest one, and infinities that became
-// something else.
+// Transforms `num_elements` adjacent elements; the ranges do not overlap. If
+// `num_beyond` is given, adds to it how many were beyond the range of `to`:
+// numbers that became infinite, NaN or the largest number, and infinities that
+// became something else.
 void TransformElements(const ElementTransform& transform, const uint8_t* src,
                        uint8_t* dst, uint64_t num_elements,
                        uint64_t* num_beyond = nullptr);
@@ -41,16 +41,17 @@ struct ElementDifference {
   uint64_t num_different = 0;
   uint64_t first_different = 0;  // index; meaningful if num_different > 0
   double max_abs = 0;            // NaN against a number counts as infinity
-  // Greatest |a - b| / |b|, of complex types by part; infinite where b is 0.
+  // Greatest |a - b| / |b|, for complex types per component; infinite where b
+  // is 0.
   double max_rel = 0;
-  // Greatest distance in representable values, for floating types of at most
-  // 64 bits; saturates. Integers: the absolute difference.
+  // Greatest distance in representable values, for floating-point types of at
+  // most 64 bits; saturates. For integers, the absolute difference.
   uint64_t max_ulp = 0;
 };
 
 // When two elements count as equal: |a - b| <= atol + rtol * |b|, the formula
-// of torch.allclose, in double precision; of complex numbers the modulus
-// counts. An infinity is equal to itself only. Neither field may be negative or
+// of torch.allclose, in double precision; for complex numbers |x| is the
+// modulus. An infinity equals only itself. Neither field may be negative or
 // NaN.
 struct Tolerance {
   double atol = 0;
@@ -58,10 +59,10 @@ struct Tolerance {
   bool equal_nan = true;  // NaNs of any bits equal each other
 };
 
-// Compares elements and adds to `difference`, for unequal ones, how far apart
-// they are; `first_index` is that of the first element given. Both runs have
-// type `dtype`. Without a tolerance bits decide: 0 and -0 differ, and so do
-// NaNs of other bits.
+// Compares elements of type `dtype` and adds to `difference` how far apart the
+// unequal ones are; `first_index` is the index of the first element given.
+// Without a tolerance the bits decide: 0 and -0 differ, and so do NaNs with
+// different bits.
 void CompareElements(DType dtype, const uint8_t* a, const uint8_t* b,
                      uint64_t num_elements, uint64_t first_index,
                      ElementDifference& difference,

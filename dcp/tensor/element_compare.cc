@@ -13,7 +13,7 @@
 namespace dcp {
 namespace {
 
-// Bytes that are compared as one.
+// How many bytes are compared at a time.
 constexpr uint64_t kCompareBytes = 4096;
 constexpr uint64_t kMaxElementBytes = 16;
 
@@ -29,7 +29,8 @@ struct Distance {
 
 constexpr Distance kApart = {kInfinity, kInfinity, kFarthest};
 
-// With |a - b| / |b|, where |a - b| is `abs`.
+// The distance for a difference |a - b| of `abs`, with the relative one
+// computed.
 Distance DistanceFrom(double b, double abs, uint64_t ulp) {
   const double rel = abs == 0 ? 0 : abs / std::fabs(b);
   return {abs, std::isnan(rel) ? kInfinity : rel, ulp};
@@ -38,9 +39,9 @@ Distance DistanceFrom(double b, double abs, uint64_t ulp) {
 constexpr std::array<double, 8> kFloat4Values = {0, .5, 1, 1.5, 2, 3, 4, 6};
 constexpr uint8_t kFloat8E8M0Nan = 0xff;
 
-// `values` are those of the codes. Codes are sign and magnitude, so that
-// counting them in order is arithmetic; two NaNs are at no distance, a NaN
-// and a number infinitely far apart.
+// `values` are those of the codes. Codes are sign and magnitude, so the number
+// of codes between two is computed by arithmetic. Two NaNs have the distance 0,
+// a NaN and a number are infinitely far apart.
 Distance FloatDistance(std::array<uint64_t, 2> codes, uint32_t num_bits,
                        std::array<double, 2> values) {
   const bool a_is_nan = std::isnan(values[0]);
@@ -72,7 +73,7 @@ double DoubleAt(DType dtype, const uint8_t* src) {
   return static_cast<double>(value);
 }
 
-// The real type of which a complex one has two.
+// The type of the two components of a complex type.
 DType ComponentType(DType dtype) {
   switch (dtype) {
     case DType::kComplex32:
@@ -114,7 +115,7 @@ Distance IntegerDistance(DType dtype, const uint8_t* a, const uint8_t* b) {
     const uint64_t shift = 64 - 8 * size;
     const auto extend = [shift](uint64_t code) {
       const int64_t wide = static_cast<int64_t>(code << shift) >> shift;
-      // The order of signed values, as unsigned ones.
+      // Maps signed values to unsigned ones in the same order.
       return static_cast<uint64_t>(wide) ^ (uint64_t{1} << 63);
     };
     x = extend(x);
@@ -158,7 +159,7 @@ Distance Float8E8M0Distance(uint8_t a, uint8_t b) {
                       static_cast<uint64_t>(std::max(a, b) - std::min(a, b)));
 }
 
-// Of two components of a type that is not complex.
+// The distance of two components of a type that is not complex.
 Distance ComponentDistance(DType dtype, const uint8_t* a, const uint8_t* b) {
   const uint64_t size = ElementSize(dtype);
   if (HasFloatCodec(dtype)) {
@@ -181,7 +182,7 @@ bool IsInteger(DType dtype) {
          dtype != DType::kFloat8E8M0FNU;
 }
 
-// Of a component that is one number.
+// The value of a component that is one number.
 double NumberAt(DType dtype, const uint8_t* src) {
   if (HasFloatCodec(dtype)) return DoubleAt(dtype, src);
   if (dtype == DType::kFloat8E8M0FNU) return Float8E8M0Value(*src);
@@ -210,7 +211,8 @@ bool ElementsAreClose(DType dtype, const uint8_t* a, const uint8_t* b,
                    tolerance);
   }
   if (IsInteger(dtype) && ComponentType(dtype) == dtype) {
-    // Differences of large integers are exact, as doubles they are not.
+    // Differences of large integers are exact here; as doubles they would not
+    // be.
     const double apart = IntegerDistance(dtype, a, b).abs;
     return apart <=
            tolerance.atol + tolerance.rtol * std::fabs(IntegerAt(dtype, b));
@@ -225,7 +227,7 @@ bool ElementsAreClose(DType dtype, const uint8_t* a, const uint8_t* b,
   return IsClose(value(a), value(b), tolerance);
 }
 
-// Bits decide, or the tolerance.
+// The tolerance decides, or without one the bits.
 bool ElementsAreEqual(DType dtype, const uint8_t* a, const uint8_t* b,
                       const std::optional<Tolerance>& tolerance) {
   const bool same_bits = std::memcmp(a, b, ElementSize(dtype)) == 0;
@@ -234,7 +236,7 @@ bool ElementsAreEqual(DType dtype, const uint8_t* a, const uint8_t* b,
   return ElementsAreClose(dtype, a, b, *tolerance);
 }
 
-// Of adjacent elements that are not all equal.
+// For adjacent elements that are not all equal.
 void CompareOneByOne(DType dtype, const uint8_t* a, const uint8_t* b,
                      uint64_t num_elements, uint64_t first_index,
                      ElementDifference& difference,
@@ -267,7 +269,7 @@ void CompareElements(DType dtype, const uint8_t* a, const uint8_t* b,
                      ElementDifference& difference,
                      const std::optional<Tolerance>& tolerance) {
   const uint64_t size = ElementSize(dtype);
-  // A NaN that equals nothing has to be found where all bits are equal, too.
+  // If a NaN does not equal itself, equal bits do not mean equal elements.
   const bool bits_suffice = !tolerance.has_value() || tolerance->equal_nan;
   static_assert(kCompareBytes % kMaxElementBytes == 0);
   const uint64_t at_once = kCompareBytes / size;

@@ -19,8 +19,8 @@ constexpr uint32_t kFloatInfinity = 0x7f800000;
 // What the codes with the largest exponent mean.
 enum class Top : uint8_t {
   kIeee,  // infinity, then NaNs
-  kFn,    // numbers, but for the last code, a NaN; no infinity
-  kFnuz,  // numbers; the code of minus zero is the one NaN
+  kFn,    // numbers, except for the last code, a NaN; no infinity
+  kFnuz,  // numbers; the code of minus zero is the only NaN
 };
 
 template <uint32_t mantissa_bits_, uint32_t bias_, uint32_t bits_, Top top_>
@@ -46,8 +46,8 @@ using E5M2 = Format<2, 15, 8, Top::kIeee>;
 using E4M3Fnuz = Format<3, 8, 8, Top::kFnuz>;
 using E5M2Fnuz = Format<2, 16, 8, Top::kFnuz>;
 
-// `condition ? a : b` of values that are both at hand; a loop over this is
-// vectorised, one with branches is not.
+// `condition ? a : b` with both values already computed: a loop over this is
+// vectorised, a loop with branches is not.
 constexpr uint32_t Select(bool condition, uint32_t a, uint32_t b) {
   const uint32_t mask = uint32_t{0} - static_cast<uint32_t>(condition);
   return (a & mask) | (b & ~mask);
@@ -61,7 +61,7 @@ constexpr uint32_t EncodeOne(float value) {
   constexpr uint32_t kMagic = (kFloatBias - F::kBias + F::kShift + 1)
                               << kFloatMantissaBits;
   constexpr uint32_t kSmallestNormal = kRebias + (1u << kFloatMantissaBits);
-  // From here on a float's exponent would wrap into a code that looks valid.
+  // From here on, a float's exponent would wrap into a code that looks valid.
   constexpr uint32_t kBeyond = kRebias + ((F::kEnd + 1) << F::kShift);
   const uint32_t all = std::bit_cast<uint32_t>(value);
   const uint32_t magnitude = all & 0x7fffffffu;
@@ -78,7 +78,7 @@ constexpr uint32_t EncodeOne(float value) {
   code = Select(magnitude >= kBeyond, F::kOverflow, code);
   uint32_t nan = F::kNan;
   if constexpr (F::kMantissaBits == Half::kMantissaBits) {
-    // The processor's own conversion keeps the payload; torch uses it.
+    // torch uses the processor's own conversion, which keeps the payload.
     nan = F::kEnd | 0x200u | (magnitude >> F::kShift & 0x3ffu);
   }
   code = Select(magnitude > kFloatInfinity, nan, code);
@@ -93,7 +93,7 @@ template <typename F>
 constexpr float DecodeOne(uint32_t code) {
   const uint32_t magnitude = code & (F::kSign - 1);
   const uint32_t sign = (code & F::kSign) << F::kSignShift;
-  // Scaling by a power of two is exact and makes subnormals right too.
+  // Scaling by a power of two is exact and handles subnormals too.
   constexpr uint32_t kScale = (2 * kFloatBias - F::kBias) << kFloatMantissaBits;
   const float scaled = std::bit_cast<float>(magnitude << F::kShift) *
                        std::bit_cast<float>(kScale);
@@ -113,9 +113,9 @@ constexpr float DecodeOne(uint32_t code) {
   return std::bit_cast<float>(result | sign);
 }
 
-// dst[i] = function(src[i]) at any alignment. The compiler vectorises loops
-// whose length it knows and whose ends do not overlap, and those only, so
-// most elements go in such pieces.
+// dst[i] = function(src[i]) at any alignment. The compiler vectorises only
+// loops whose length it knows and whose ranges do not overlap, so most elements
+// are processed in pieces of a fixed length.
 template <typename Src, typename Dst, typename Function>
 void Map(const uint8_t* __restrict src, uint8_t* __restrict dst,
          size_t num_elements, Function function) {
@@ -157,8 +157,9 @@ void Encode(std::span<const float> src, uint8_t* dst) {
   });
 }
 
-// The magnitude, as bits, from which on numbers are beyond the range: halfway
-// to the code after the last number, which is where that is the even one.
+// The lowest magnitude, as bits, that is beyond the range: halfway between the
+// last number and the next code if that code is even, because the tie then
+// rounds to it; else one bit more.
 template <typename F>
 constexpr uint32_t FirstBeyond() {
   constexpr uint32_t kRebias = (kFloatBias - F::kBias) << kFloatMantissaBits;
@@ -167,7 +168,7 @@ constexpr uint32_t FirstBeyond() {
   return kHalfway + (F::kEnd % 2);
 }
 
-// Magnitudes in [first, last].
+// Counts magnitudes in [first, last].
 uint64_t CountBetween(std::span<const float> src, uint32_t first,
                       uint32_t last) {
   uint64_t count = 0;
@@ -311,7 +312,7 @@ uint64_t CountBeyondFloat(const uint8_t* src, uint64_t num_elements) {
     double value;
     std::memcpy(&value, src + i * sizeof(value), sizeof(value));
     const double magnitude = std::fabs(value);
-    // 2^128 - 2^103, halfway to the first power that float32 lacks.
+    // 2^128 - 2^103, halfway to the first power of two that float32 lacks.
     count += static_cast<uint64_t>(magnitude >= 0x1.ffffffp127 &&
                                    magnitude < kInfinity);
   }

@@ -1,7 +1,7 @@
 // What the index of a checkpoint says, whatever format it came from: names,
-// shapes, and where each chunk lies. The words are those of
-// torch.distributed.checkpoint.metadata; the storage information that DCP
-// keeps in a second table stands with the chunk it belongs to. Plain data.
+// shapes, and where each chunk lies. The terms are those of
+// torch.distributed.checkpoint.metadata; storage information, which DCP keeps
+// in a second table, is stored with its chunk. Plain data.
 #ifndef DCP_TENSOR_METADATA_H_
 #define DCP_TENSOR_METADATA_H_
 
@@ -47,7 +47,7 @@ using StatePath = absl::InlinedVector<PathElement, 2>;
 
 struct MetadataEntry {
   std::string fqn;  // unique within a Metadata
-  // Where the value lay in the nested state dict; empty when not recorded.
+  // Where the value was in the nested state dict; empty when not recorded.
   StatePath path;
   std::variant<TensorStorageMetadata, BytesStorageMetadata> value;
 };

@@ -29,12 +29,12 @@ struct Interval {
 // disjoint intervals that do not touch, none of them empty.
 using Intervals = absl::InlinedVector<Interval, 2>;
 
-// Piece `index` of `length` things cut into `num_pieces`, as torch.chunk
-// does: all pieces are equally long but for the last ones, which may be
-// short or empty.
+// Piece `index` of `length` things cut into `num_pieces`, as torch.chunk does:
+// all pieces have the same length except for the last ones, which may be
+// shorter or empty.
 Interval Chunk(int64_t length, int64_t num_pieces, int64_t index) {
   const int64_t piece = length / num_pieces + (length % num_pieces != 0);
-  // piece * index may pass 2^63 by less than the number of pieces.
+  // piece * index may exceed 2^63 by less than the number of pieces.
   const auto limit = static_cast<uint64_t>(length);
   const auto step = static_cast<uint64_t>(piece);
   const uint64_t begin = std::min(limit, step * static_cast<uint64_t>(index));
@@ -48,7 +48,8 @@ int64_t Length(const Intervals& held) {
   return length;
 }
 
-// Appends the indices at positions `slice` of the list that `held` stands for.
+// Appends the indices at the positions `slice` of the list that `held`
+// represents.
 void AppendSlice(const Intervals& held, Interval slice, Intervals& result) {
   int64_t position = 0;
   for (const Interval& i : held) {
@@ -312,7 +313,7 @@ absl::StatusOr<std::vector<Box>> LocalBoxes(
   bool empty = false;
   for (const Intervals& intervals : held) empty |= intervals.empty();
   if (empty) {
-    // One box stands for nothing, so one interval per dimension is enough.
+    // One box is enough for nothing, so each dimension gets one interval.
     for (size_t d = 0; d < shape.size(); ++d) {
       if (held[d].empty()) {
         held[d].push_back({.begin = shape[d], .end = shape[d]});
