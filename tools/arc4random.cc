@@ -9,7 +9,7 @@
 
 extern "C" uint32_t arc4random() noexcept {
   uint32_t word = 0;
-  // As in glibc: without random bytes there is no going on.
+  // As in glibc: the process cannot continue without random bytes.
   if (getentropy(&word, sizeof(word)) != 0) abort();
   return word;
 }

@@ -19,13 +19,13 @@
 namespace dcp::tools {
 namespace {
 
-// Empty when it cannot be read.
+// Empty if it cannot be read.
 std::string Contents(const std::string& path) {
   std::ifstream file(path);
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// The number behind `label` at the beginning of a line; 0 without it.
+// The number after `label` at the beginning of a line; 0 if there is none.
 uint64_t NumberOf(absl::string_view text, absl::string_view label) {
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
     if (!absl::ConsumePrefix(&line, label)) continue;
@@ -57,8 +57,9 @@ void LimitByAddressSpace(const std::string& root, AvailableMemory& available) {
         "the limit of the address space (ulimit -v)");
 }
 
-// Version 2; of its own group and of all around it. The page cache of a group
-// is given back when memory is needed, and does not count.
+// Reads control groups, version 2: the process's own group and all its parents.
+// The page cache of a group does not count, because it is reclaimed when memory
+// is needed.
 void LimitByGroups(const std::string& root, AvailableMemory& available) {
   std::string group;
   for (absl::string_view line :

@@ -1,6 +1,6 @@
-// What memory the system may still give this process: the least of what the
-// limit of its address space, its control groups and the machine leave. A look
-// at one moment; others may take it. Any thread.
+// The memory that the system can still give this process: the least of what the
+// limit of its address space, its control groups and the machine leave. The
+// value is a snapshot, because other processes may take the memory. Any thread.
 #ifndef TOOLS_AVAILABLE_MEMORY_H_
 #define TOOLS_AVAILABLE_MEMORY_H_
 
@@ -14,11 +14,11 @@ namespace dcp::tools {
 
 struct AvailableMemory {
   uint64_t bytes = UINT64_MAX;
-  std::string limit;  // whose, for a message
+  std::string limit;  // which limit it is, for a message
 };
 
-// `root` stands before /proc and /sys, for tests. What cannot be read is no
-// limit.
+// `root` is put in front of /proc and /sys, for tests. A limit that cannot be
+// read is ignored.
 AvailableMemory FindAvailableMemory(absl::string_view root = "");
 
 // ResourceExhausted, with the figures, unless `needed_bytes` are available.

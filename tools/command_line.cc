@@ -18,7 +18,7 @@
 namespace dcp::tools {
 namespace {
 
-// getopt_long returns this plus the row of an option; all characters, and
+// getopt_long returns this plus the row of an option; all characters, including
 // its own '?' and ':', are smaller.
 constexpr int kFirstOption = 256;
 
@@ -55,7 +55,7 @@ std::string VerbsThatTake(const OptionRow& option) {
   return absl::StrJoin(names, ", ");
 }
 
-// `word` is what stands on the command line, "--name" or "--name=value".
+// `word` is the argument as given, "--name" or "--name=value".
 absl::Status UnknownOption(const VerbRow& verb, absl::string_view word) {
   const absl::string_view name =
       absl::StripPrefix(word.substr(0, word.find('=')), "--");
@@ -84,7 +84,7 @@ absl::Status UnknownOption(const VerbRow& verb, absl::string_view word) {
                                         "': did you mean '--", nearest, "'?"));
 }
 
-// The tables in getopt's form, and the words in memory that it may permute.
+// The tables in getopt's form, and the words in memory that getopt may permute.
 struct GetoptInput {
   std::vector<std::string> words;
   std::vector<char*> argv;
@@ -110,7 +110,7 @@ GetoptInput MakeGetoptInput(const VerbRow& verb,
   return input;
 }
 
-// What getopt_long complained of: `code` is '?' or ':'.
+// Explains what getopt_long rejected: `code` is '?' or ':'.
 absl::Status GetoptError(const VerbRow& verb, const GetoptInput& input,
                          int code) {
   const absl::string_view word = input.argv[static_cast<size_t>(optind - 1)];
@@ -129,7 +129,7 @@ absl::Status GetoptError(const VerbRow& verb, const GetoptInput& input,
                                         absl::string_view(&letter, 1), "'"));
 }
 
-// The name of the option that getopt_long just returned, as it was written.
+// The name of the option that getopt_long just returned, as the user wrote it.
 absl::string_view OptionWord(const GetoptInput& input) {
   const size_t last = static_cast<size_t>(optind - 1);
   const size_t index = optarg == input.argv[last] ? last - 1 : last;
@@ -143,7 +143,7 @@ absl::Status ParseOptions(const VerbRow& verb,
   GetoptInput input = MakeGetoptInput(verb, args);
   const int argc = static_cast<int>(input.words.size());
   opterr = 0;
-  optind = 0;  // begins anew, in glibc
+  optind = 0;  // makes glibc start again
   while (true) {
     const int code = getopt_long(argc, input.argv.data(), ":h",
                                  input.options.data(), nullptr);
@@ -155,8 +155,8 @@ absl::Status ParseOptions(const VerbRow& verb,
     if (code < kFirstOption) return GetoptError(verb, input, code);
     const OptionRow& row =
         AllOptions()[static_cast<size_t>(code - kFirstOption)];
-    // getopt takes the beginning of a name for the name; it may be the whole
-    // name of another verb's option.
+    // getopt accepts the beginning of a name as the name, but this word may be
+    // the whole name of another verb's option.
     const absl::string_view word = OptionWord(input);
     if (word != row.name && FindOption(word) != nullptr) {
       return UnknownOption(verb, word);
@@ -189,7 +189,7 @@ absl::Status CheckJobs(const VerbRow& verb, const CommandLine& line) {
                                                       "operations/7"));
 }
 
-// What only this machine or only a server can do.
+// Checks options that only this machine, or only a server, supports.
 absl::Status CheckServer(const VerbRow& verb, const CommandLine& line) {
   if (!line.server.empty()) {
     if (line.direct == DirectMode::kAuto && line.num_lanes == 0) {
@@ -208,7 +208,7 @@ absl::Status CheckServer(const VerbRow& verb, const CommandLine& line) {
   return absl::OkStatus();
 }
 
-// Of a path "-".
+// Checks a path of "-".
 absl::Status CheckDash(const VerbRow& verb, const CommandLine& line) {
   if (!WritesToStandardOutput(line)) {
     return UsageError(&verb,
@@ -273,7 +273,7 @@ absl::Status CheckMesh(const VerbRow& verb, const CommandLine& line) {
   return absl::OkStatus();
 }
 
-// What each verb wants beyond its own options.
+// Checks what each verb requires in addition to its own options.
 absl::Status CheckCombination(const VerbRow& verb, const CommandLine& line) {
   DCP_RETURN_IF_ERROR(CheckOperands(verb, line));
   DCP_RETURN_IF_ERROR(CheckServer(verb, line));
@@ -318,8 +318,8 @@ absl::StatusOr<CommandLine> ParseCompletion(
   return line;
 }
 
-// "help", "help VERB", "--help", "--version" and their like; nullopt when
-// the first word is none of them.
+// Handles "help", "help VERB", "--help", "--version" and similar words; nullopt
+// if the first word is none of them.
 absl::StatusOr<std::optional<CommandLine>> ParseWithoutVerb(
     absl::Span<const std::string> args) {
   CommandLine line;

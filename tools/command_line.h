@@ -1,6 +1,6 @@
-// CommandLine: what the user asked for, parsed and checked as far as that
-// goes without looking at any file. The verbs and options themselves are
-// tables in option_table.h.
+// CommandLine: the user's request, parsed and checked as far as possible
+// without looking at any file. The verbs and options themselves are tables in
+// option_table.h.
 #ifndef TOOLS_COMMAND_LINE_H_
 #define TOOLS_COMMAND_LINE_H_
 
@@ -41,8 +41,8 @@ struct CommandLine {
   Action action = Action::kRun;
   // Absent for general help and for the version.
   std::optional<Verb> verb;
-  // As many as the verb requires; for `jobs` its action and a job's name, for
-  // kCompletion the shell.
+  // As many as the verb requires. For `jobs`, its action and a job's name; for
+  // kCompletion, the shell.
   std::vector<std::string> paths;
 
   // inspect
@@ -56,7 +56,7 @@ struct CommandLine {
   // diff
   bool tensors_only = false;
   std::optional<Tolerance> tolerance;
-  // what writes
+  // verbs that write
   std::optional<Format> to;
   std::optional<Mesh> mesh;
   std::vector<PlacementRule> placements;
@@ -77,7 +77,7 @@ struct CommandLine {
   DirectMode direct = DirectMode::kAuto;
   int64_t rank = -1;
   // all verbs
-  std::string server;  // whose machine does the work; empty: this one
+  std::string server;  // does the work; empty: this machine does
   bool tls = false;
   std::string tls_ca;
   std::string tls_cert;
@@ -87,17 +87,17 @@ struct CommandLine {
   ProgressMode progress = ProgressMode::kAuto;
 };
 
-// `args` are without the program's name. InvalidArgument with one line that
-// names what is wrong, its value and what is allowed, and whose help to read.
-// `server` stands in place of a --server that is absent: its address, or empty.
-// Uses getopt_long, which has state of its own: one thread at a time.
+// `args` do not include the program's name. InvalidArgument is one line that
+// names what is wrong, its value and what is allowed, and says which help to
+// read. `server`, an address or empty, is used if --server is absent. One
+// thread at a time, because getopt_long has global state.
 absl::StatusOr<CommandLine> ParseCommandLine(absl::Span<const std::string> args,
                                              absl::string_view server = "");
 
 // Whether the verb writes to standard output instead of a file.
 bool WritesToStandardOutput(const CommandLine& line);
 
-// The format that the name of a destination means, if it says so.
+// The format that the name of a destination implies, if any.
 std::optional<Format> FormatFromName(absl::string_view path);
 
 }  // namespace dcp::tools

@@ -46,9 +46,8 @@ ExitCode ReportFailure(const Context& context, const absl::Status& status) {
   const ExitCode code = ExitCodeOf(status);
   const char* verb = RowOf(*context.line.verb).name;
   const absl::string_view side = SideName(status);
-  // A file is named by its path already; which end it is helps where both
-  // may be meant.
-  // A daemon's reason, to be looked up and searched for.
+  // The path already names a file; the side says which one if either could be
+  // meant. A daemon's reason is shown so that users can look it up.
   const std::string reason = ReasonOf(status);
   PrintError(context.console,
              absl::StrCat(verb, ": ", side, side.empty() ? "" : ": ",

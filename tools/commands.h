@@ -1,6 +1,6 @@
-// RunCommand: dcp-convert without its process. Each verb has a function in a
-// file of its own that gives the exit code when the verb did its work and a
-// status when it could not; errors are printed here.
+// RunCommand: all of dcp-convert except the process itself. Each verb has a
+// function in its own file; it returns the exit code if the verb did its work
+// and a status if it could not. Errors are printed here.
 #ifndef TOOLS_COMMANDS_H_
 #define TOOLS_COMMANDS_H_
 
@@ -19,13 +19,13 @@ namespace dcp::tools {
 
 class Daemon;  // tools/daemon.h
 
-// What a verb works with; all of it outlives the verb.
+// What a verb works with; all of it must outlive the verb.
 struct Context {
   const CommandLine& line;
   Console console;
   FileSystem& fs;
   std::stop_token stop;
-  Daemon* daemon;  // that does the work; null: it is done here
+  Daemon* daemon;  // does the work; null: this process does
 };
 
 absl::StatusOr<ExitCode> RunInspect(const Context& context);
@@ -35,9 +35,8 @@ absl::StatusOr<ExitCode> RunJobs(const Context& context);
 // All verbs that write.
 absl::StatusOr<ExitCode> RunConvert(const Context& context);
 
-// `args` are without the program's name; `server` is what TESSERA_SERVER says.
-// Blocking; one thread at a time (see
-// ParseCommandLine).
+// `args` do not include the program's name; `server` is the value of
+// TESSERA_SERVER. Blocking; one thread at a time (see ParseCommandLine).
 ExitCode RunCommand(absl::Span<const std::string> args, Console console,
                     FileSystem& fs, std::stop_token stop,
                     absl::string_view server = "");

@@ -31,8 +31,8 @@ std::string OptionWords(Verb verb) {
   return absl::StrJoin(words, " ");
 }
 
-// A line of a case statement for each option that has a value: what can
-// complete it.
+// For each option that has a value, a line of a case statement that completes
+// the value.
 std::string ValueCases() {
   std::string text;
   for (const OptionRow& row : AllOptions()) {
@@ -95,7 +95,7 @@ std::string ZshScript() {
       BashScript());
 }
 
-// Text between single quotes of fish.
+// Text for a single-quoted string in fish.
 std::string FishQuoted(absl::string_view text) {
   return absl::StrCat(
       "'",

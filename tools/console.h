@@ -1,6 +1,6 @@
-// Console: where a command writes and what kind of place that is, so that
-// commands run in tests as they run in a terminal. Results go to `out`,
-// progress and errors to `err`.
+// Console: the streams of a command and whether they are a terminal, so that
+// commands run in tests as they do in a terminal. Results go to `out`, progress
+// and errors to `err`.
 #ifndef TOOLS_CONSOLE_H_
 #define TOOLS_CONSOLE_H_
 
@@ -14,8 +14,8 @@ struct Console {
   std::ostream& err;
   bool err_is_terminal = false;
   int err_width = 80;  // columns, if it is a terminal
-  // That a checkpoint is written to if it is to go to standard output; negative
-  // for none.
+  // The descriptor that receives a checkpoint written to standard output;
+  // negative for none.
   int out_descriptor = -1;
 };
 

@@ -10,10 +10,10 @@ namespace {
 
 namespace v1 = tessera::v1;
 
-// Cancelling a job after a stop is worth so much of the user's time.
+// How long the user waits, after a stop, for the server to cancel the job.
 constexpr absl::Duration kCancelTimeout = absl::Seconds(5);
 
-// Totals may be known late, and are told once.
+// Reports the total once, when the server first knows it.
 class ProgressTeller {
  public:
   explicit ProgressTeller(DaemonProgress& progress) : progress_(progress) {}
@@ -52,7 +52,7 @@ absl::StatusOr<OwnedInspection> Daemon::Inspect(const CommandLine& line) {
   v1::InspectRequest request;
   *request.mutable_source() = SourceMessage(line.paths[0], line.rank);
   if (!line.tensors_glob.empty()) request.add_names(line.tensors_glob);
-  // The layout's name is made of the chunks.
+  // The layout's name is derived from the chunks.
   request.set_chunks(true);
   DCP_ASSIGN_OR_RETURN(
       const v1::InspectResponse response,
@@ -104,7 +104,7 @@ absl::StatusOr<ConvertPlan> Daemon::Convert(const CommandLine& line,
   if (!job.done) {
     absl::StatusOr<client::Job> ended = WaitJob(job.name, progress);
     if (absl::IsCancelled(ended.status())) {
-      // The user is told of the interruption, not of what became of this.
+      // The user sees the interruption, not the result of this call.
       jobs_.Cancel(job.name, {.timeout = kCancelTimeout}).IgnoreError();
     }
     DCP_RETURN_IF_ERROR(ended.status());

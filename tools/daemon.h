@@ -1,5 +1,6 @@
-// Daemon: the verbs' work done by a dcp-server instead of here. Blocking; one
-// thread. A stop ends the call there, and cancels a job that this started.
+// Daemon: lets a dcp-server do the verbs' work instead of this process.
+// Blocking; one thread. A stop ends the call on the server, and cancels a job
+// that this object started.
 #ifndef TOOLS_DAEMON_H_
 #define TOOLS_DAEMON_H_
 
@@ -22,7 +23,7 @@
 namespace dcp::tools {
 
 // Where a call's progress goes: `stats` counts reads and writes alike, and
-// `on_total` is called when it is known how much there is.
+// `on_total` is called once the total is known.
 struct DaemonProgress {
   TransferStats& stats;
   absl::FunctionRef<void(uint64_t total_bytes)> on_total;
@@ -30,7 +31,7 @@ struct DaemonProgress {
 
 class Daemon {
  public:
-  // With the address, certificates and token of the command line.
+  // Uses the address, certificates and token of the command line.
   static absl::StatusOr<std::unique_ptr<Daemon>> Connect(
       const CommandLine& line, std::stop_token stop);
 
@@ -39,8 +40,8 @@ class Daemon {
                                       DaemonProgress progress);
   absl::StatusOr<DiffReport> Diff(const CommandLine& line,
                                   DaemonProgress progress);
-  // All verbs that write; with --plan only planned. `outcome` is set where
-  // something was written.
+  // All verbs that write; --plan only plans. Sets `outcome` if something was
+  // written.
   absl::StatusOr<ConvertPlan> Convert(const CommandLine& line,
                                       DaemonProgress progress,
                                       ConvertOutcome& outcome);

@@ -61,7 +61,7 @@ void AddPlacements(const Placements& placements, v1::PlacementRule& rule) {
   }
 }
 
-// What all requests that write have, field for field.
+// The fields that all requests that write have in common.
 template <typename Request>
 Request WritingMessage(const CommandLine& line) {
   Request request;
@@ -71,7 +71,7 @@ Request WritingMessage(const CommandLine& line) {
   *request.mutable_selection() = SelectionMessage(line.selection);
   request.set_max_shard_bytes(line.max_shard_bytes);
   request.mutable_options()->set_validate_only(line.plan);
-  // The server has a default of its own.
+  // The server has its own default.
   if (line.memory_bytes != kDefaultMemoryBytes) {
     request.mutable_options()->set_memory_bytes(line.memory_bytes);
   }
@@ -128,7 +128,7 @@ absl::StatusOr<DiffFinding::Kind> KindFrom(v1::DiffFinding::Kind kind) {
   }
 }
 
-// Numbers that a tensor has.
+// Checks that these can be the dimensions of a tensor.
 absl::StatusOr<Dims> DimsFrom(
     const google::protobuf::RepeatedField<int64_t>& numbers,
     const std::string& name) {
@@ -143,7 +143,7 @@ absl::StatusOr<Dims> DimsFrom(
   return dims;
 }
 
-// Files get numbers in the order in which they are first named.
+// Numbers files in the order in which they are first named.
 class FileNumbers {
  public:
   explicit FileNumbers(Inspection& inspection) : inspection_(inspection) {
@@ -247,7 +247,7 @@ v1::DiffRequest DiffMessage(const CommandLine& line) {
   *request.mutable_a() = SourceMessage(line.paths[0], line.rank);
   *request.mutable_b() = SourceMessage(line.paths[1], line.rank);
   *request.mutable_selection_a() = SelectionMessage(line.selection);
-  // As here: with renames the patterns speak of A's old names.
+  // As without a server: with renames the patterns are about A's old names.
   if (line.selection.renames.empty()) {
     SelectionOptions selection_b;
     selection_b.include = line.selection.include;

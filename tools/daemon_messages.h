@@ -1,7 +1,7 @@
-// Between the command line and dcp-server's messages: requests from options,
-// reports from answers, so that a verb prints the same whoever did its work.
-// Answers are data of another machine: DataLoss for what they may not hold.
-// Pure; any thread.
+// Converts between the command line and dcp-server's messages: requests from
+// options, reports from answers, so that a verb prints the same whether a
+// server or this process did its work. Answers are untrusted: those with
+// invalid contents give DataLoss. Pure; any thread.
 #ifndef TOOLS_DAEMON_MESSAGES_H_
 #define TOOLS_DAEMON_MESSAGES_H_
 
@@ -40,7 +40,7 @@ absl::StatusOr<ConvertPlan> ConvertPlanFrom(
 struct OwnedInspection {
   std::vector<CheckpointEntry> entries;
   Inspection inspection;
-  uint64_t num_entries = 0;  // of the checkpoint, whatever was asked for
+  uint64_t num_entries = 0;  // of the whole checkpoint
 };
 absl::StatusOr<OwnedInspection> InspectionFrom(
     const tessera::v1::InspectResponse& message);

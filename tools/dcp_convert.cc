@@ -1,4 +1,5 @@
-// dcp-convert: the process. Limits, signals, streams; the rest is RunCommand.
+// dcp-convert: limits, signals and streams of the process; the rest is
+// RunCommand.
 
 #include <signal.h>
 #include <sys/ioctl.h>
@@ -24,7 +25,7 @@
 namespace {
 
 // A sharded checkpoint has many files, all open at once; the usual soft limit
-// of 1024 is there for programs that use select().
+// of 1024 exists for programs that use select().
 void RaiseFileLimit() {
   rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -32,7 +33,7 @@ void RaiseFileLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// Only what went wrong is worth a line beside the result.
+// Prints warnings and errors only.
 void LogToStandardError() {
   dcp::SetLogSink([](dcp::LogSeverity severity, absl::string_view line) {
     if (severity == dcp::LogSeverity::kInfo) return;
@@ -40,8 +41,8 @@ void LogToStandardError() {
   });
 }
 
-// Without memory nothing can be unwound: what is left to do is to say so. What
-// the run has made is hidden and cleared away by the next one.
+// Without memory nothing can be unwound, so this only prints a message. What
+// the run has made is hidden, and the next run removes it.
 void EndWithoutMemory() {
   constexpr absl::string_view kLine =
       "dcp-convert: the system has no more memory for this process; an "
@@ -57,8 +58,8 @@ int TerminalWidth(int fd) {
   return 80;
 }
 
-// False when standard output cannot take the result. That its reader left,
-// as head does, is no failure.
+// False if standard output cannot take the result. A reader that leaves early,
+// as head does, is not an error.
 bool WriteStandardOutput(absl::string_view text) {
   while (!text.empty()) {
     const ssize_t written = write(STDOUT_FILENO, text.data(), text.size());
@@ -80,13 +81,13 @@ int main(int argc, char** argv) {
   std::set_new_handler(EndWithoutMemory);
   RaiseFileLimit();
   LogToStandardError();
-  // A reader of our output that leaves must not end a conversion half-way.
+  // A reader of our output that leaves must not end a conversion halfway.
   signal(SIGPIPE, SIG_IGN);
   const dcp::tools::SignalStopper stopper;
   const std::vector<std::string> args(argv + (argc > 0 ? 1 : 0), argv + argc);
   const std::unique_ptr<dcp::FileSystem> fs = dcp::NewPosixFileSystem();
-  // Results are written at once, in the end: a table of 100,000 lines is one
-  // write, and an error that comes late does not follow half a result.
+  // Results are written once, at the end: a table of 100,000 lines is one
+  // write, and a late error does not follow half a result.
   std::ostringstream results;
   const dcp::tools::Console console{
       .out = results,

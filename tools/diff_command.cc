@@ -18,7 +18,7 @@
 namespace dcp::tools {
 namespace {
 
-// How one finding reads after its name.
+// The text of one finding, after its name.
 struct Difference {
   std::string what;
   std::string detail;
@@ -31,12 +31,12 @@ std::string DescribeValues(const DiffFinding& finding) {
                    FormatPlural(finding.num_elements, "element"), ", max abs ",
                    absl::StrFormat("%.6g", difference.max_abs), ", max rel ",
                    absl::StrFormat("%.6g", difference.max_rel));
-  // Types without representable neighbours have no such distance.
+  // Types without representable neighbours do not have this distance.
   if (difference.max_ulp > 0) {
     absl::StrAppend(&text, ", max ", FormatCount(difference.max_ulp), " ulp");
   }
   absl::StrAppend(&text, ", first at ");
-  // A server of an earlier version does not say the index by dimension.
+  // A server of an earlier version does not send the index by dimension.
   if (finding.first_index.empty() && finding.num_elements > 1) {
     return absl::StrCat(text, FormatCount(difference.first_different));
   }
@@ -66,7 +66,7 @@ Difference Describe(const DiffFinding& finding) {
   return {};
 }
 
-// Behind "equal".
+// The text after "equal".
 std::string DescribeTolerance(const std::optional<Tolerance>& tolerance) {
   if (!tolerance.has_value()) return "";
   return absl::StrFormat(" within atol %g and rtol %g%s", tolerance->atol,
@@ -110,7 +110,7 @@ DiffOptions MakeOptions(const CommandLine& line) {
   DiffOptions options;
   options.open = {.direct = line.direct, .rank = line.rank};
   options.selection_a = line.selection;
-  // With renames the patterns speak of A's old names, which B does not have.
+  // With renames the patterns are about A's old names, which B does not have.
   if (line.selection.renames.empty()) {
     options.selection_b.include = line.selection.include;
     options.selection_b.exclude = line.selection.exclude;

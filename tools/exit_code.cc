@@ -5,8 +5,8 @@
 namespace dcp::tools {
 namespace {
 
-// What neither end claims: the operation's own refusal, or an error of the
-// checkpoint that a reading verb was given.
+// The code of an error on neither side: the operation itself refused, or the
+// checkpoint that a reading verb was given is at fault.
 ExitCode CodeWithoutSide(absl::StatusCode code) {
   switch (code) {
     case absl::StatusCode::kInvalidArgument:

@@ -1,4 +1,4 @@
-// ExitCode: what the process says when it ends. Scripts rely on the numbers;
+// ExitCode: the exit codes of the process. Scripts rely on the numbers;
 // tools/README.md documents them. Pure; any thread.
 #ifndef TOOLS_EXIT_CODE_H_
 #define TOOLS_EXIT_CODE_H_
@@ -18,7 +18,7 @@ enum ExitCode : int {
   kExitInterrupted = 130,
 };
 
-// The code for a status that came out of dcp/checkpoint.
+// The code for a status that dcp/checkpoint returned.
 ExitCode ExitCodeOf(const absl::Status& status);
 
 // "source", "destination" or "": the end at which `status` arose.

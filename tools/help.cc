@@ -25,7 +25,7 @@ void AppendOption(const OptionRow& row, std::string& text) {
   if (row.value != nullptr) absl::StrAppend(&head, " ", row.value);
   if (row.repeatable) head += "...";
   const std::vector<std::string> lines = absl::StrSplit(row.help, '\n');
-  // A head that reaches into the column of explanations gets its own line.
+  // A heading that reaches into the column of explanations gets its own line.
   size_t first = 0;
   if (head.size() + 1 < static_cast<size_t>(kHelpColumn)) {
     absl::StrAppendFormat(&text, "%-*s%s\n", kHelpColumn, head, lines[0]);

@@ -22,7 +22,7 @@ namespace {
 
 // A value is shown on one line.
 constexpr size_t kMaxValueBytes = 72;
-// Files of a large job are many and all alike.
+// A large job has many files, all alike.
 constexpr size_t kMaxFilesShown = 32;
 
 uint64_t SaturatingAdd(uint64_t a, uint64_t b) {
@@ -82,8 +82,8 @@ void AppendFiles(const Inspection& inspection, std::string& text) {
   absl::StrAppend(&text, "\n", table.Render());
 }
 
-// Adds the row that stands for all that `limit` leaves out, whose last cells
-// are `rest`.
+// Adds the row that stands for everything that `limit` leaves out; its last
+// cells are `rest`.
 void AddRestRow(size_t num_left, std::vector<std::string> rest, Table& table) {
   rest.insert(rest.begin(), absl::StrCat("(", FormatCount(num_left), " more)"));
   table.AddRow(std::move(rest));

@@ -1,5 +1,5 @@
-// Inspection: what `inspect` has to say of a checkpoint, gathered once and
-// then rendered for people or as JSON. Reads nothing. Any thread.
+// Inspection: what `inspect` says about a checkpoint, gathered once and then
+// rendered for people or as JSON. Reads nothing. Any thread.
 #ifndef TOOLS_INSPECTION_H_
 #define TOOLS_INSPECTION_H_
 
@@ -32,7 +32,7 @@ struct Inspection {
   Format format = Format::kDcp;
   std::vector<std::pair<std::string, std::string>> properties;
   std::vector<DataFile> files;
-  // Of the entries below. Sums stop at the largest number.
+  // Totals of the entries below; they saturate.
   uint64_t num_elements = 0;
   uint64_t num_bytes = 0;
   std::vector<DTypeTotal> dtypes;  // in the order of DType, no zeros
@@ -40,33 +40,34 @@ struct Inspection {
   // which is mostly that of the model.
   std::vector<const CheckpointEntry*> tensors;
   std::vector<const CheckpointEntry*> objects;
-  // Of the objects, where a server says them; else their entries know.
+  // The texts of the objects if a server sent them; otherwise the entries have
+  // them.
   std::optional<std::vector<std::string>> object_texts;
-  // Why values of objects are not shown, if they are not.
+  // Why values of objects are not shown; empty if they are.
   std::string objects_note;
 };
 
-// The entries whose names match `glob` (all if it is empty), counted. The
-// fields that concern the whole checkpoint are left to the caller.
+// Counts the entries whose names match `glob` (all if it is empty). The caller
+// fills in the fields that concern the whole checkpoint.
 Inspection InspectEntries(absl::Span<const CheckpointEntry> entries,
                           absl::string_view glob);
 
-// Of the object of that number, at most `max_bytes` of it; absent where it was
-// not read.
+// The text of object number `index`, at most `max_bytes` of it; absent if the
+// object was not read.
 std::optional<std::string> ObjectText(const Inspection& inspection,
                                       size_t index, size_t max_bytes);
 
-// How much of it to list.
+// How much of an inspection to list.
 struct InspectionView {
-  bool chunks = false;  // in addition, a line for each chunk
-  // A line for each tensor and object, however many there are. Without it more
+  bool chunks = false;  // also a line for each chunk
+  // A line for each tensor and object, however many there are. Without it, more
   // than kMaxListed tensors are summed up by the beginnings of their names.
   bool all = false;
-  // The components of a name to sum up by; 0: as many as fit on a screen, and
-  // only where there are many tensors.
+  // The number of name components to sum up by; 0: as many as fit on a screen,
+  // and only if there are many tensors.
   size_t depth = 0;
-  // The most lines of each table, all that follow being one; 0: no limit, but
-  // for the objects of a checkpoint that is summed up.
+  // The most lines of each table; one more line stands for the rest. 0: no
+  // limit, except for the objects of a checkpoint that is summed up.
   size_t limit = 0;
 
   static constexpr size_t kMaxListed = 200;

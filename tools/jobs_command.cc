@@ -54,7 +54,7 @@ absl::StatusOr<ExitCode> WaitForJob(const Context& context) {
       {stats, [&](uint64_t bytes) { progress.Start(bytes); }});
   progress.Finish();
   DCP_RETURN_IF_ERROR(job.status());
-  // As the verb itself would have ended.
+  // The command ends as the verb itself would have ended.
   DCP_RETURN_IF_ERROR(job->status);
   Print(context, {RowFrom(*job)});
   const bool found =

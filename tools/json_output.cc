@@ -20,7 +20,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Longer texts of values are cut, as for people; "object" has all of them.
+// Longer texts of values are cut, as for people; "object" has the whole value.
 constexpr size_t kMaxValueBytes = 1000;
 
 std::string Str(absl::string_view text) { return std::string(text); }
@@ -68,15 +68,15 @@ Json TensorJson(const Inspection& inspection, const CheckpointEntry& entry,
   return json;
 }
 
-// One object of the list: its fields, and then "object", which nlohmann's type
-// could not hold, because its integers have any number of digits.
+// One object of the list: its fields, then "object", which nlohmann's type
+// cannot hold, because its integers have any number of digits.
 std::string ObjectLine(const Inspection& inspection, size_t index,
                        ObjectJsonLimits& left) {
   Json json{{"name", inspection.objects[index]->fqn}, {"value", nullptr}};
   const std::optional<std::string> text =
       ObjectText(inspection, index, kMaxValueBytes);
   if (text.has_value()) json["value"] = *text;
-  // A server tells the text alone.
+  // A server sends only the text.
   if (inspection.object_texts.has_value()) return DumpBare(json);
   const ObjectEntry& object = *inspection.objects[index]->object();
   json["read"] = object.located && object.unreadable.ok();
@@ -93,7 +93,7 @@ std::string ObjectLine(const Inspection& inspection, size_t index,
   return absl::StrCat(line, ",\"object\":", typed, "}");
 }
 
-// The list as text, and what limits it.
+// The list as text. All its objects share one limit.
 std::string ObjectsText(const Inspection& inspection) {
   ObjectJsonLimits left;
   std::vector<std::string> objects;
@@ -103,7 +103,7 @@ std::string ObjectsText(const Inspection& inspection) {
   return absl::StrCat("[", absl::StrJoin(objects, ","), "]");
 }
 
-// JSON has no infinity: it is the text "inf", and "nan".
+// JSON has no infinity and no NaN: they become the texts "inf" and "nan".
 Json NumberJson(double number) {
   if (std::isnan(number)) return "nan";
   if (std::isinf(number)) return number < 0 ? "-inf" : "inf";
@@ -149,7 +149,7 @@ Json DiffFindingJson(const DiffFinding& finding) {
   return json;
 }
 
-// How far the source was checked, and which casts lost more than precision.
+// How much of the source was checked, and which casts lost more than precision.
 void AddDoubts(const ConvertPlan& plan, Json& json) {
   json["checked"] = plan.check.checked;
   json["num_crcs_checked"] = plan.check.num_crcs_checked;
@@ -277,7 +277,7 @@ std::string ConvertJson(absl::string_view verb, absl::string_view src,
   json["bytes_to_read"] = plan.bytes_to_read;
   json["bytes_to_write"] = plan.bytes_to_write;
   json["memory_bytes"] = plan.memory_bytes;
-  // A server does not tell it.
+  // A server does not report it.
   if (plan.index_bytes > 0) json["index_bytes"] = plan.index_bytes;
   json["num_lanes"] = plan.num_lanes;
   json["done"] = outcome != nullptr;

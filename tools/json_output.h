@@ -1,7 +1,7 @@
-// The JSON objects that --json prints, one per verb; tools/README.md documents
-// them and their fields are kept from version to version. Every object has
-// "verb" and "version" of its schema. Text that is not UTF-8 is printed with
-// U+FFFD for what is wrong. Pure; any thread.
+// The JSON objects that --json prints, one per verb. tools/README.md documents
+// them; their fields are kept from version to version. Every object has "verb"
+// and the "version" of its schema. Bytes that are not UTF-8 are printed as
+// U+FFFD. Pure; any thread.
 #ifndef TOOLS_JSON_OUTPUT_H_
 #define TOOLS_JSON_OUTPUT_H_
 
@@ -31,7 +31,7 @@ std::string DiffJson(absl::string_view a, absl::string_view b,
                      const DiffReport& report,
                      const std::optional<Tolerance>& tolerance, double seconds);
 
-// What converting did beyond the plan.
+// The results of a conversion that its plan does not have.
 struct ConvertOutcome {
   double seconds = 0;
   uint64_t bytes_read = 0;
@@ -39,7 +39,7 @@ struct ConvertOutcome {
   uint64_t peak_memory_bytes = 0;
 };
 
-// `outcome` is null when only a plan was made.
+// `outcome` is null if only a plan was made.
 std::string ConvertJson(absl::string_view verb, absl::string_view src,
                         absl::string_view dst, const ConvertPlan& plan,
                         const ConvertOutcome* outcome);
@@ -53,7 +53,7 @@ struct JobRow {
   std::string dst;
   uint64_t done_bytes = 0;
   uint64_t total_bytes = 0;
-  std::string error;  // of one that failed
+  std::string error;  // empty unless it failed
 };
 std::string JobsJson(absl::Span<const JobRow> jobs);
 

@@ -11,7 +11,7 @@
 namespace dcp::tools {
 namespace {
 
-// Where one dimension is cut: the distinct offsets of boxes in it.
+// The cuts of one dimension: the distinct offsets of the boxes in it.
 std::vector<int64_t> Cuts(absl::Span<const Box> boxes, size_t dim) {
   std::vector<int64_t> offsets;
   offsets.reserve(boxes.size());
@@ -21,7 +21,7 @@ std::vector<int64_t> Cuts(absl::Span<const Box> boxes, size_t dim) {
   return offsets;
 }
 
-// Whether all pieces but the last have one size and the last no more.
+// Whether all pieces except the last have one size and the last is not larger.
 bool IsEven(absl::Span<const int64_t> cuts, int64_t size) {
   const int64_t piece = cuts[1] - cuts[0];
   for (size_t i = 1; i + 1 < cuts.size(); ++i) {
@@ -46,8 +46,8 @@ std::string LayoutName(absl::Span<const int64_t> shape,
     absl::StrAppend(&name, name.empty() ? "" : ", ", cuts.size(), " x Shard(",
                     dim, ")");
   }
-  // Disjoint boxes that cover the shape are a grid exactly if there are as
-  // many as the grid of their cuts has cells.
+  // Disjoint boxes that cover the shape form a grid exactly if their number is
+  // the number of cells in the grid of their cuts.
   if (num_cells != boxes.size()) return absl::StrCat(boxes.size(), " chunks");
   return absl::StrCat(name, even ? "" : " (uneven)");
 }

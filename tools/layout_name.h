@@ -10,11 +10,11 @@
 
 namespace dcp::tools {
 
-// "whole" for one chunk; "4 x Shard(0)" where the chunks are those of
-// torch.chunk, "2 x Shard(0), 3 x Shard(1)" for several dimensions; "4 x
-// Shard(0) (uneven)" where they are a grid of other sizes; else "7 chunks".
-// `boxes` are disjoint and cover `shape`. More ranks than chunks may have
-// held the tensor: who holds nothing, or a replica, leaves no chunk.
+// "whole" for one chunk; "4 x Shard(0)" if the chunks are those of torch.chunk,
+// "2 x Shard(0), 3 x Shard(1)" for several dimensions; "4 x Shard(0) (uneven)"
+// if they are a grid of other sizes; otherwise "7 chunks". `boxes` are disjoint
+// and cover `shape`. More ranks than chunks may have held the tensor: a rank
+// that held nothing, or a replica, leaves no chunk.
 std::string LayoutName(absl::Span<const int64_t> shape,
                        absl::Span<const Box> boxes);
 

@@ -13,8 +13,8 @@
 namespace dcp::tools {
 namespace {
 
-// A line of text that troff takes as it is: a dash stays an ASCII one, and a
-// dot or quote at its beginning makes no request.
+// Escapes a line of text for troff: a dash stays an ASCII dash, and a dot or
+// quote at the beginning does not start a request.
 std::string Escaped(absl::string_view line) {
   std::string text = absl::StrReplaceAll(line, {{"\\", "\\e"}, {"-", "\\-"}});
   if (absl::StartsWith(text, ".") || absl::StartsWith(text, "'")) {

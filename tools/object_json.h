@@ -1,9 +1,8 @@
-// ObjectJson: an object of a checkpoint as JSON, whole and with its types,
-// where JSON has none. What Python has as None, bool, int, float, str, list,
-// and dict with keys that are text, stands there as null, true, number, string,
-// array and object; integers are exact, however large. All else is an object
-// whose
-// "$type" says what it is:
+// ObjectJson: an object of a checkpoint as JSON, complete and with its types,
+// which JSON does not have. Python's None, bool, int, float, str, list, and
+// dict with text keys become null, true, number, string, array and object;
+// integers are exact, however large. Everything else is an object whose "$type"
+// names its type:
 //
 //   float      "value" is "nan", "inf" or "-inf"
 //   str        text that is not UTF-8: its bytes in "base64"
@@ -18,9 +17,9 @@
 //   cut        what a limit left out: "limit" ("max_bytes", "max_depth"), and
 //              in "num_left" how many items or bytes
 //
-// and for objects of classes the class, "collections.OrderedDict", with those
-// of "args", "items" (pairs), "elements", "state" that are not empty. In an
-// object that is a dict, what a limit left out stands under "$cut". Pure; any
+// An object of a class has the class, "collections.OrderedDict", and those of
+// "args", "items" (pairs), "elements" and "state" that are not empty. In an
+// object that stands for a dict, "$cut" says what a limit left out. Pure; any
 // thread.
 #ifndef TOOLS_OBJECT_JSON_H_
 #define TOOLS_OBJECT_JSON_H_
@@ -34,13 +33,13 @@
 namespace dcp::tools {
 
 struct ObjectJsonLimits {
-  // Of the JSON; what is open then is still closed.
+  // Limits the JSON; brackets that are open at that point are still closed.
   size_t max_bytes = size_t{64} << 20;
-  // Readers of JSON do not go much deeper.
+  // JSON readers do not accept much more.
   uint32_t max_depth = 200;
 };
 
-// Of a located object. "null" for one that was not read.
+// `object` must be located. "null" for an object that was not read.
 std::string ObjectJson(const ObjectEntry& object,
                        const ObjectJsonLimits& limits = {});
 

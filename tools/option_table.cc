@@ -14,7 +14,7 @@
 namespace dcp::tools {
 namespace {
 
-// What a user may ask for; the machine decides whether it helps.
+// The most a user may request; whether it helps depends on the machine.
 constexpr uint32_t kMaxLanes = 256;
 
 constexpr uint32_t kWriting =
@@ -24,7 +24,7 @@ constexpr uint32_t kWriting =
 constexpr uint32_t kPlacing = VerbBit(Verb::kConvert) |
                               VerbBit(Verb::kReshard) |
                               VerbBit(Verb::kTorchToDcp);
-// Those that may write safetensors.
+// Verbs that may write safetensors.
 constexpr uint32_t kWholeTensors =
     VerbBit(Verb::kConvert) | VerbBit(Verb::kConsolidate);
 constexpr uint32_t kInspect = VerbBit(Verb::kInspect);
@@ -338,7 +338,7 @@ constexpr OptionRow kOptions[] = {
     {"progress", "MODE", kAll, false,
      "auto, plain, json or none; on standard error", SetProgress,
      "auto plain json none"},
-    // Parsing handles it; it stands here for help and suggestions.
+    // Parsing handles it separately; the row is for help and suggestions.
     {"help", nullptr, kAll, false, "print this",
      [](absl::string_view, CommandLine& line) {
        line.action = CommandLine::Action::kHelp;

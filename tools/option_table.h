@@ -1,5 +1,5 @@
 // The verbs and options of dcp-convert as tables: parsing, help and the
-// suggestions for misspelt words all read them. Constant data; any thread.
+// suggestions for misspelt words all use them. Constant data; any thread.
 #ifndef TOOLS_OPTION_TABLE_H_
 #define TOOLS_OPTION_TABLE_H_
 
@@ -30,9 +30,9 @@ struct OptionRow {
   uint32_t verbs;     // of VerbBit
   bool repeatable;
   const char* help;  // lines of at most 52 columns
-  // Stores `value`, or says what is wrong with it.
+  // Stores `value`, or returns what is wrong with it.
   absl::Status (*apply)(absl::string_view value, CommandLine& line);
-  // All values there are, separated by spaces, where they are few; else null.
+  // All allowed values, separated by spaces, if there are few; otherwise null.
   const char* choices = nullptr;
 };
 

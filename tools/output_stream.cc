@@ -1,8 +1,8 @@
 // A write to a pipe blocks until all of it is in the pipe, and no signal
-// disturbs it: signals are taken by a thread of their own. So that a stop is
-// heard while the reader is slow, we wait for room first, and write no more
-// than a pipe with room takes at once. The descriptor is not made non-blocking:
-// other processes have it too.
+// interrupts it, because a separate thread takes the signals. To notice a stop
+// while the reader is slow, the writer first waits for room, and then writes no
+// more than a pipe with room accepts at once. The descriptor is not made
+// non-blocking, because other processes share it.
 #include "tools/output_stream.h"
 
 #include <limits.h>
@@ -48,7 +48,7 @@ class Writer {
   }
 
  private:
-  // Room, or an error that the write will tell.
+  // True if there is room, or an error that the write will report.
   bool HasRoom() const {
     pollfd wait = {.fd = descriptor_, .events = POLLOUT, .revents = 0};
     return poll(&wait, 1, kPollMs) > 0;

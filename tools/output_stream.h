@@ -1,5 +1,5 @@
-// OutputStream: a descriptor, mostly standard output, as the end of a stream: a
-// pipe, a socket or a file of the shell, not a terminal.
+// OutputStream: a descriptor, usually standard output, as the end of a stream.
+// It may be a pipe, a socket or a file of the shell, but not a terminal.
 #ifndef TOOLS_OUTPUT_STREAM_H_
 #define TOOLS_OUTPUT_STREAM_H_
 
@@ -10,10 +10,10 @@
 
 namespace dcp::tools {
 
-// Writes to `descriptor`, which stays the caller's, and waits for a slow reader
-// as long as it takes, but not after a stop. InvalidArgument if it is a
-// terminal or not open. The stream fails with Aborted when its reader is gone,
-// and Cancelled. SIGPIPE must be ignored.
+// Writes to `descriptor`, which the caller keeps, and waits for a slow reader
+// as long as it takes, unless stopped. InvalidArgument if it is a terminal or
+// not open. The stream fails with Aborted when its reader is gone, and with
+// Cancelled after a stop. SIGPIPE must be ignored.
 absl::StatusOr<ByteStream> OpenOutputStream(int descriptor,
                                             std::stop_token stop);
 

@@ -13,7 +13,7 @@
 namespace dcp::tools {
 namespace {
 
-// Names with more components than this are not told apart by the rest.
+// Names that differ only beyond this many components are counted together.
 constexpr size_t kMaxDepth = 16;
 
 uint64_t SaturatingAdd(uint64_t a, uint64_t b) {
@@ -34,7 +34,7 @@ absl::string_view Beginning(absl::string_view name, size_t depth) {
 std::vector<PrefixTotal> TotalsByPrefix(
     absl::Span<const CheckpointEntry* const> tensors, size_t depth) {
   std::vector<PrefixTotal> totals;
-  // A name that ends at `depth` is not counted with those that go on.
+  // A name that ends at `depth` is not counted with the longer ones.
   absl::flat_hash_map<std::string, size_t> rows;
   for (const CheckpointEntry* entry : tensors) {
     const absl::string_view name = entry->fqn;

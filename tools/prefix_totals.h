@@ -15,17 +15,17 @@
 namespace dcp::tools {
 
 struct PrefixTotal {
-  // "model.layers.0.*": the first components of a name, which dots separate,
-  // and a star for the rest. A name without a rest stands as it is.
+  // "model.layers.0.*": the first components of a name, which are separated by
+  // dots, and a star for the rest. A name without a rest is shown as it is.
   std::string prefix;
   uint64_t num_tensors = 0;
-  // Sums stop at the largest number.
+  // These saturate.
   uint64_t num_elements = 0;
   uint64_t num_bytes = 0;
 };
 
 // One total for each beginning of `depth` components (at least one), in the
-// order in which the entries first have it. All entries are tensors.
+// order in which the beginnings first appear. All entries must be tensors.
 std::vector<PrefixTotal> TotalsByPrefix(
     absl::Span<const CheckpointEntry* const> tensors, size_t depth);
 

@@ -13,8 +13,8 @@
 namespace dcp::tools {
 namespace {
 
-// A bar that comes and goes at once only flickers; a log wants a line only
-// of work that takes a while.
+// A bar for short work would only flicker; in a log a line is useful only for
+// work that takes a while.
 constexpr double kBarAfterSeconds = 0.3;
 constexpr double kBarEverySeconds = 0.1;
 constexpr double kLineEverySeconds = 5;
@@ -24,7 +24,7 @@ constexpr auto kWakeInterval = std::chrono::milliseconds(100);
 constexpr int kMaxBarColumns = 40;
 constexpr int kMinBarColumns = 10;
 
-// From the cursor to the end of the line.
+// Clears the line.
 constexpr char kClearLine[] = "\r\033[K";
 
 double Now() {
@@ -38,19 +38,19 @@ std::string FormatRate(const ProgressView& view) {
                       "/s");
 }
 
-// Never 100 before the end.
+// Rounded down, so that it is not 100 before the end.
 int Percent(const ProgressView& view) {
   return static_cast<int>(std::floor(view.fraction() * 100));
 }
 
-// What JSON calls the phase.
+// The name of the phase in JSON.
 absl::string_view PhaseName(const PreparationView& view) {
   if (view.on_server) return "server";
   if (view.num_items == 0) return "index";
   return view.num_items_located < view.num_items ? "items" : "plan";
 }
 
-// The preparation of what is usual ends sooner.
+// Most preparations end sooner.
 constexpr double kPhaseAfterSeconds = 1;
 
 double FirstPrint(ProgressMode mode, bool bar) {
@@ -212,7 +212,7 @@ std::string ProgressPrinter::Finish(double seconds, uint64_t done_bytes) {
   const bool wanted = options_.mode == ProgressMode::kPlain ||
                       options_.mode == ProgressMode::kJson;
   if (!wanted) return "";
-  // The rate of the whole, which is what remains to be said.
+  // The last line has the average rate of the whole transfer.
   const double rate =
       seconds > 0 ? static_cast<double>(done_bytes) / seconds : 0;
   return Render({.label = options_.label,
@@ -273,7 +273,7 @@ void ProgressDisplay::Finish() {
   if (!thread_.joinable()) return;
   thread_.request_stop();
   thread_.join();
-  // What failed before it began has no last line.
+  // A transfer that failed before it began has no last line.
   Print(started_ ? printer_.Finish(Seconds(), DoneBytes()) : printer_.Clear());
 }
 

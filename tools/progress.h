@@ -1,6 +1,6 @@
-// Progress of a long transfer: a bar on a terminal, otherwise now and then a
-// line. ProgressPrinter decides what to print when, from times that it is
-// given; ProgressDisplay is the thread that runs it beside the transfer.
+// Progress of a long transfer: a bar on a terminal, otherwise a line from time
+// to time. ProgressPrinter decides what to print when, from times that it is
+// given; ProgressDisplay is the thread that runs it during the transfer.
 #ifndef TOOLS_PROGRESS_H_
 #define TOOLS_PROGRESS_H_
 
@@ -19,11 +19,11 @@
 
 namespace dcp::tools {
 
-// Bytes per second over the last few seconds. Times do not go back.
+// Bytes per second over the last few seconds. Times must not decrease.
 class RateMeter {
  public:
   void Add(double seconds, uint64_t bytes);
-  // 0 until there are two times.
+  // 0 until there are two samples.
   double bytes_per_second() const;
 
  private:
@@ -36,11 +36,11 @@ class RateMeter {
   static constexpr double kSpacingSeconds = 0.25;
 
   std::array<Sample, kNumSamples> samples_;
-  size_t num_samples_ = 0;  // ever added
+  size_t num_samples_ = 0;  // added so far
   Sample latest_;
 };
 
-// What is known at one moment.
+// The state of the transfer at one moment.
 struct ProgressView {
   std::string label;
   uint64_t done_bytes = 0;
@@ -52,10 +52,10 @@ struct ProgressView {
   std::optional<double> eta_seconds() const;  // absent while unknown
 };
 
-// Before payload moves: what an index holds is read and looked into, which
-// takes a while where it holds a million chunks.
+// The phase before payload moves: the index is read and each item is located,
+// which takes a while if there are a million chunks.
 struct PreparationView {
-  bool on_server = false;  // which does not say how far it has come
+  bool on_server = false;  // which does not report this phase
   uint64_t num_items = 0;  // 0 while the index is read
   uint64_t num_items_located = 0;
 };
@@ -72,7 +72,7 @@ std::string RenderLine(const ProgressView& view);
 // One JSON object and a newline.
 std::string RenderJson(const ProgressView& view);
 
-// What to print, if anything, at a moment. Thread-compatible.
+// Decides what to print, if anything, at a given time. Thread-compatible.
 class ProgressPrinter {
  public:
   struct Options {
@@ -84,17 +84,17 @@ class ProgressPrinter {
 
   explicit ProgressPrinter(Options options);
 
-  // Before Begin: what to print while the transfer is prepared. Silent in the
-  // first second.
+  // Before Begin: what to print while the transfer is prepared. Prints nothing
+  // in the first second.
   std::string Prepare(double seconds, const PreparationView& view);
-  // The transfer begins, of so much.
+  // The transfer begins.
   void Begin(uint64_t total_bytes);
-  // `seconds` since the start; `done_bytes` so far. kAuto is silent when the
-  // work ends soon.
+  // `seconds` have passed since the start, and `done_bytes` are done. kAuto
+  // prints nothing if the work ends soon.
   std::string Tick(double seconds, uint64_t done_bytes);
-  // Takes away a bar.
+  // Erases a bar.
   std::string Clear() const;
-  // The last word: clears the bar, or completes the lines.
+  // Erases the bar, or prints the last line.
   std::string Finish(double seconds, uint64_t done_bytes);
 
  private:
@@ -108,16 +108,16 @@ class ProgressPrinter {
   bool printed_ = false;
 };
 
-// Prints to the console's err from a thread of its own, which wakes about ten
-// times a second. Made, started and finished by one thread.
+// Prints to the console's err from its own thread, which wakes about ten times
+// a second. One thread makes, starts and finishes it.
 class ProgressDisplay {
  public:
   enum class Counting : uint8_t { kReads, kWrites };
 
-  // Shows how far the preparation has come until Start; `opening` is null where
-  // a server prepares. `stats`, `opening` and the console's streams outlive it.
-  // Time counts from here on: a server tells
-  // how much there is when some of it is done.
+  // Shows the progress of the preparation until Start; `opening` is null if a
+  // server prepares. `stats`, `opening` and the console's streams must outlive
+  // it. Time counts from here on, because a server reports the total only after
+  // some of the work is done.
   ProgressDisplay(Console console, std::string label, ProgressMode mode,
                   Counting counting, const TransferStats& stats,
                   const OpenProgress* opening);
@@ -127,7 +127,7 @@ class ProgressDisplay {
 
   // The transfer begins; a second call does nothing.
   void Start(uint64_t total_bytes);
-  // Ends, leaves the cursor at the start of an empty line.
+  // Ends, and leaves the cursor at the start of an empty line.
   void Finish();
 
  private:

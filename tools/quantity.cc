@@ -48,7 +48,7 @@ std::optional<uint64_t> UnitBytes(absl::string_view name) {
   return std::nullopt;
 }
 
-// Digits and at most one point, then the unit.
+// Accepts digits with at most one point, then the unit.
 struct SplitSize {
   absl::string_view whole;
   absl::string_view fraction;
@@ -69,8 +69,8 @@ SplitSize Split(absl::string_view text) {
   return split;
 }
 
-// What "0.<digits>" of `unit` is in whole bytes. Digits past the ninth are
-// less than a byte in a thousand of any unit and are dropped.
+// The whole bytes in "0.<digits>" of `unit`. Digits after the ninth are
+// dropped: they are less than a billionth of the unit.
 uint64_t FractionOf(absl::string_view digits, uint64_t unit) {
   uint64_t numerator = 0;
   uint64_t denominator = 1;
@@ -78,7 +78,7 @@ uint64_t FractionOf(absl::string_view digits, uint64_t unit) {
     numerator = numerator * 10 + static_cast<uint64_t>(digit - '0');
     denominator *= 10;
   }
-  // 10^9 times the largest unit, 2^40, is more than 64 bits hold.
+  // 10^9 times the largest unit, 2^40, does not fit into 64 bits.
   const auto product = static_cast<unsigned __int128>(numerator) * unit;
   return static_cast<uint64_t>(product / denominator);
 }
@@ -146,7 +146,7 @@ std::string FormatPlural(uint64_t count, absl::string_view noun) {
 std::string FormatSeconds(double seconds) {
   if (seconds < 9.995) return absl::StrFormat("%.2f s", seconds);
   if (seconds < 59.95) return absl::StrFormat("%.1f s", seconds);
-  // Beyond a thousand years nothing is meant but "very long".
+  // Longer than a thousand years only means "very long".
   const uint64_t whole =
       static_cast<uint64_t>(std::llround(std::min(seconds, 3.2e10)));
   const uint64_t hours = whole / 3600;

@@ -1,4 +1,4 @@
-// Quantities as people write and read them: sizes on the command line, bytes,
+// Formats and parses quantities for people: sizes on the command line; bytes,
 // counts and times in output. Pure; any thread.
 #ifndef TOOLS_QUANTITY_H_
 #define TOOLS_QUANTITY_H_
@@ -11,16 +11,16 @@
 
 namespace dcp::tools {
 
-// Bytes of "256MiB", "5GB", "1.5GiB", "4096", "64K": decimal units KB, MB,
-// GB, TB; binary ones KiB, MiB, GiB, TiB and the letters K, M, G, T alone.
-// Case and a space before the unit do not matter. Fractions of a byte are
-// dropped. InvalidArgument names the text.
+// The bytes that "256MiB", "5GB", "1.5GiB", "4096" or "64K" mean. Decimal units
+// are KB, MB, GB, TB; binary ones are KiB, MiB, GiB, TiB and the letters K, M,
+// G, T alone. Case and a space before the unit do not matter. Fractions of a
+// byte are dropped. InvalidArgument names the text.
 absl::StatusOr<uint64_t> ParseSize(absl::string_view text);
 
 // "0 B", "999 B", "12.8 MB", "1.30 TB": decimal units, three digits.
 std::string FormatBytes(uint64_t bytes);
 
-// "58 MiB", rounded up: for memory.
+// "58 MiB", rounded up; used for memory.
 std::string FormatMemory(uint64_t bytes);
 
 // "12,345,678".

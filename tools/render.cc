@@ -14,8 +14,8 @@ bool IsContinuation(char byte) {
   return (static_cast<uint8_t>(byte) & 0xC0) == 0x80;
 }
 
-// Bytes of the well-formed UTF-8 sequence at the start of `text`, or 0.
-// Overlong forms, surrogates and the C1 control characters count as none.
+// The length of the well-formed UTF-8 sequence at the start of `text`, or 0.
+// Overlong forms, surrogates and the C1 control characters give 0.
 size_t SequenceLength(absl::string_view text) {
   const uint8_t lead = static_cast<uint8_t>(text[0]);
   if (lead < 0x80) return lead >= 0x20 && lead != 0x7F ? 1 : 0;
@@ -36,7 +36,7 @@ size_t SequenceLength(absl::string_view text) {
   return length;
 }
 
-// A cell that is wider moves only what follows it in its own line.
+// A wider cell shifts only the rest of its own line.
 constexpr size_t kMaxAlignedWidth = 60;
 
 bool IsPlainAscii(absl::string_view text) {

@@ -1,6 +1,6 @@
-// Output for people: tables whose columns line up, and names made safe to
-// print, because a checkpoint may hold names that a terminal would obey.
-// Pure; any thread.
+// Output for people: tables with aligned columns, and names made safe to print,
+// because a checkpoint may hold names that would control a terminal. Pure; any
+// thread.
 #ifndef TOOLS_RENDER_H_
 #define TOOLS_RENDER_H_
 
@@ -12,10 +12,10 @@
 
 namespace dcp::tools {
 
-// `text` with control characters, DEL and what is not UTF-8 as \xNN.
+// `text` with control characters, DEL and invalid UTF-8 shown as \xNN.
 std::string Printable(absl::string_view text);
 
-// Columns of text on a terminal that `text` takes: its code points.
+// The number of terminal columns that `text` takes: its code points.
 size_t DisplayWidth(absl::string_view text);
 
 // `text` cut to `width` columns, with "..." at the end when cut.
@@ -24,7 +24,7 @@ std::string Shorten(absl::string_view text, size_t width);
 enum class Align { kLeft, kRight };
 
 // A table with one line of titles. Cells go through Printable and are never
-// cut; a column is as wide as its widest cell of usual length.
+// cut; a column is as wide as its widest cell, up to a limit.
 class Table {
  public:
   struct Column {

@@ -1,6 +1,7 @@
-// SignalStopper: Ctrl-C, SIGTERM and SIGHUP as a stop request. The first asks
-// the running operation to end, which removes what it made; the second ends the
-// process at once with 130. Made by main before any other thread.
+// SignalStopper: turns Ctrl-C, SIGTERM and SIGHUP into a stop request. The
+// first signal asks the running operation to end, which removes what it made;
+// the second ends the process at once with 130. main makes it before any other
+// thread starts.
 #ifndef TOOLS_SIGNALS_H_
 #define TOOLS_SIGNALS_H_
 
@@ -14,8 +15,8 @@ namespace dcp::tools {
 class SignalStopper {
  public:
   // Blocks the signals in this thread and those it starts, and waits for them
-  // in a thread of its own. A signal that the parent ignores, as shells do
-  // for SIGINT of what runs in the background, stays ignored.
+  // in a thread of its own. A signal that the parent ignores stays ignored;
+  // shells ignore SIGINT for background commands.
   SignalStopper();
   ~SignalStopper();
   SignalStopper(const SignalStopper&) = delete;

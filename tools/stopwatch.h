@@ -1,4 +1,4 @@
-// Stopwatch: seconds since it was made, by a clock that is never set.
+// Stopwatch: seconds since it was made, by a clock that is never adjusted.
 #ifndef TOOLS_STOPWATCH_H_
 #define TOOLS_STOPWATCH_H_
 

@@ -36,8 +36,8 @@ def cases_of(result):
         failed = sum(1 for case in cases
                      if case.find("failure") is not None or
                      case.find("error") is not None)
-        # A test that fails outside of a case, by a crash or a leak at its end,
-        # has failed all the same.
+        # A test that fails outside a case, by a crash or by a leak at its end,
+        # counts as failed too.
         if not ok:
             failed = max(failed, 1)
         if cases:
@@ -53,14 +53,14 @@ def count(events):
     for event in events:
         ident = event.get("id", {})
         if "targetCompleted" in ident:
-            # A test that the tags leave out is built but announces no result.
+            # A test that the tags leave out is built but has no result.
             if (not event.get("completed", {}).get("success", False) or
                     any("testResult" in child
                         for child in event.get("children", []))):
                 expected.add(ident["targetCompleted"]["label"])
         elif "testResult" in ident and "testResult" in event:
             key = ident["testResult"]
-            # The last attempt is the one that counts.
+            # The last attempt counts.
             results[(key["label"], key.get("run"), key.get("shard"))] = (
                 cases_of(event["testResult"]))
         elif "buildFinished" in ident:
@@ -73,7 +73,7 @@ def count(events):
 
 def main():
     passed, failed, ended = count(events_of(sys.argv[1]))
-    # A run that failed as a whole has failed even if no event says where.
+    # A run that failed as a whole counts as failed even if no event says where.
     if failed == 0 and (not ended or sys.argv[2] != "0"):
         failed = 1
     print(passed, failed)

@@ -207,7 +207,7 @@ absl::StatusOr<const VerbRow*> FindVerb(absl::string_view word) {
 absl::StatusOr<const OptionRow*> FindOption(const VerbRow& verb,
                                             absl::string_view name) {
   std::vector<absl::string_view> names;
-  // accelerate has underscores.
+  // accelerate spells them with underscores.
   const std::string dashed = absl::StrReplaceAll(name, {{"_", "-"}});
   for (const OptionRow& row : kOptions) {
     if (!(row.verbs & Bit(verb.verb))) continue;
@@ -222,7 +222,7 @@ absl::StatusOr<const OptionRow*> FindOption(const VerbRow& verb,
           nearest.empty() ? "" : DidYouMean(absl::StrCat("--", nearest))));
 }
 
-// Takes the option at `args[index]` and its value, if that stands apart.
+// Takes the option at `args[index]` and its value, if that is a separate word.
 absl::Status ParseOption(const VerbRow& verb,
                          absl::Span<const std::string> args, size_t& index,
                          CommandLine& line) {

@@ -1,6 +1,6 @@
-// The command line of fsdp-config, parsed and checked as far as that goes
-// without reading a file; the verbs and options are one table, from which the
-// help is made as well. Pure; any thread.
+// The command line of fsdp-config, parsed and checked as far as possible
+// without reading a file. The verbs and options are one table, from which the
+// help is made too. Pure; any thread.
 #ifndef TOOLS_FSDP_CONFIG_COMMAND_LINE_H_
 #define TOOLS_FSDP_CONFIG_COMMAND_LINE_H_
 
@@ -22,14 +22,14 @@ struct CommandLine {
 
   Action action = Action::kRun;
   std::optional<Verb> verb;  // absent for general help and for the version
-  // What is read; "-" is standard input. Of several, which check alone takes,
-  // `file` is the first.
+  // The file to read; "-" is standard input. `check` alone takes several, and
+  // then `file` is the first.
   std::string file;
   std::vector<std::string> files;
   bool json = false;
   bool strict = false;       // changes and what has no effect are problems too
   bool environment = false;  // FSDP_* and ACCELERATE_* win over the file
-  // explain, the first two check too; 0: not given
+  // For explain; check takes the first two as well; 0: not given.
   int64_t world_size = 0;
   int64_t local_world_size = 0;
   std::string model;  // a checkpoint; empty: none
@@ -41,7 +41,7 @@ struct CommandLine {
   std::optional<Dialect> to;
 };
 
-// `args` are without the program's name. InvalidArgument with one line that
+// `args` do not include the program's name. InvalidArgument is one line that
 // says what is wrong and which help to read.
 absl::StatusOr<CommandLine> ParseCommandLine(
     absl::Span<const std::string> args);

@@ -33,7 +33,7 @@ namespace {
 using dcp::tools::Console;
 using dcp::tools::ExitCode;
 
-// Of a machine of eight GPUs, as most have.
+// One machine with eight GPUs, the usual size.
 constexpr int64_t kDefaultRanks = 8;
 
 struct Context {
@@ -51,7 +51,7 @@ ExitCode Fail(const Context& context, const absl::Status& status,
   return code;
 }
 
-// A config, and the texts that its findings are about.
+// A config, and the texts that its findings refer to.
 struct Input {
   ReadConfig read;
   Sources sources;
@@ -81,13 +81,14 @@ absl::StatusOr<Input> Read(const Context& context, const std::string& file) {
   return input;
 }
 
-// Whether findings end the command: problems, or with --strict any.
+// Whether the findings end the command: any problem, or with --strict any
+// finding.
 bool AreTooMany(const Context& context, const Findings& findings) {
   return findings.has_problems() ||
          (context.line.strict && !findings.list().empty());
 }
 
-// The end of a verb whose result there is none of.
+// Ends a verb that has no result.
 ExitCode Refuse(const Context& context, std::optional<Dialect> dialect,
                 const Findings& findings, const Sources& sources) {
   if (context.line.json) {
@@ -99,16 +100,17 @@ ExitCode Refuse(const Context& context, std::optional<Dialect> dialect,
   return dcp::tools::kExitFound;
 }
 
-// Where a file is written before it takes its name: in the same directory,
-// because a rename does not cross file systems, and under a name that no other
-// run has, so that one that was killed is not in the way.
+// The name of a file until it is complete. It is in the same directory, because
+// a rename does not cross file systems, and no other run uses the same name, so
+// the leftovers of a killed run are not in the way.
 std::string TemporaryName(const std::string& path) {
   const size_t base = path.rfind('/') + 1;  // 0 without a directory
   return absl::StrCat(path.substr(0, base), ".", path.substr(base), ".",
                       dcp::NewSaveId(), ".tmp");
 }
 
-// Whole or not at all, and durable; another file only with `overwrite`.
+// Writes the file completely or not at all, and durably; replaces a file only
+// with `overwrite`.
 absl::Status WriteFile(dcp::FileSystem& fs, const std::string& path,
                        absl::string_view text, bool overwrite) {
   if (!overwrite && fs.Stat(path).ok()) {
@@ -127,7 +129,7 @@ absl::Status WriteFile(dcp::FileSystem& fs, const std::string& path,
                        : fs.RenameExclusive(temporary, path);
   }
   if (!status.ok()) {
-    // What cannot be removed either is named by the first error.
+    // The first error already names a file that cannot be removed.
     fs.Remove(temporary).IgnoreError();
     return status;
   }
@@ -137,7 +139,7 @@ absl::Status WriteFile(dcp::FileSystem& fs, const std::string& path,
                                                      : path.substr(0, slash));
 }
 
-// A config that was made, and of what.
+// A config that was made, and its sources.
 struct Made {
   std::optional<Dialect> dialect;
   std::string text;
@@ -145,7 +147,7 @@ struct Made {
   Sources sources;
 };
 
-// To the file, or to standard output.
+// Writes to the file, or to standard output.
 ExitCode Deliver(const Context& context, const Made& made) {
   const CommandLine& line = context.line;
   const std::string path =
@@ -176,7 +178,8 @@ ExitCode Deliver(const Context& context, const Made& made) {
   return dcp::tools::kExitDone;
 }
 
-// Degrees that do not make the ranks of the command line, or of the file.
+// Adds a problem if the degrees do not fit the number of ranks on the command
+// line, or in the file.
 void CheckRanks(const CommandLine& line, ReadConfig& read) {
   const Setting<int64_t>& written_for = read.config.mesh.num_processes;
   const int64_t ranks = line.world_size > 0 ? line.world_size : *written_for;
@@ -220,7 +223,7 @@ ExitCode CheckOne(const Context& context, const std::string& file) {
                                             : dcp::tools::kExitDone;
 }
 
-// All of them, whatever one is like; the worst code is that of the command.
+// Checks all files, whatever the result of each; returns the worst code.
 ExitCode RunCheck(const Context& context) {
   ExitCode worst = dcp::tools::kExitDone;
   for (const std::string& file : context.line.files) {
@@ -229,8 +232,9 @@ ExitCode RunCheck(const Context& context) {
   return worst;
 }
 
-// Parameters by the index of a checkpoint: what is floating and no optimizer's.
-// Of a training step they are below "model.".
+// The parameters in the index of a checkpoint: floating tensors that do not
+// belong to an optimizer. In the checkpoint of a training step they are below
+// "model.".
 absl::StatusOr<std::vector<ParameterShape>> ReadShapes(
     dcp::FileSystem& fs, const std::string& path) {
   DCP_ASSIGN_OR_RETURN(const std::unique_ptr<dcp::Checkpoint> checkpoint,

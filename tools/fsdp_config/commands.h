@@ -1,5 +1,5 @@
-// RunCommand: fsdp-config without its process. Each verb does its work and
-// gives the exit code; errors are printed here.
+// RunCommand: all of fsdp-config except the process itself. Each verb does its
+// work and returns the exit code; errors are printed here.
 #ifndef TOOLS_FSDP_CONFIG_COMMANDS_H_
 #define TOOLS_FSDP_CONFIG_COMMANDS_H_
 
@@ -14,17 +14,17 @@
 
 namespace fsdp::tools {
 
-// Who sits in front of the streams.
+// Input and color of the terminal.
 struct Terminal {
-  std::istream* in = nullptr;  // of answers; null: there are none
+  std::istream* in = nullptr;  // answers to questions; null: none
   // Whether findings may be colored.
   bool out_has_colors = false;
   bool err_has_colors = false;
 };
 
-// `args` are without the program's name; `variables` are "NAME=value". Results
-// go to console.out, and findings there or, where the result is a config, to
-// console.err. Blocking; any thread.
+// `args` do not include the program's name; `variables` are "NAME=value".
+// Results go to console.out. Findings go there too, or to console.err if the
+// result is a config. Blocking; any thread.
 dcp::tools::ExitCode RunCommand(absl::Span<const std::string> args,
                                 const std::vector<std::string>& variables,
                                 dcp::tools::Console console,

@@ -1,5 +1,4 @@
-// fsdp-config: the process. Streams and the environment; the rest is
-// RunCommand.
+// fsdp-config: streams and environment of the process; the rest is RunCommand.
 
 #include <unistd.h>
 

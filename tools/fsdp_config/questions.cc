@@ -23,7 +23,7 @@ class Questions {
  public:
   Questions(std::istream& in, std::ostream& out) : in_(in), out_(out) {}
 
-  // Asks until `take` likes the answer; it says why it does not.
+  // Repeats the question until `take` accepts the answer; its error is shown.
   absl::Status Ask(
       absl::string_view question, absl::string_view otherwise,
       const std::function<absl::Status(const std::string& answer)>& take) {
@@ -67,7 +67,7 @@ class Questions {
     return word == "yes";
   }
 
-  // At least 1, and of `divides`, unless that is 0, a divisor.
+  // A number of at least 1 that divides `divides`, unless that is 0.
   absl::Status AskCount(absl::string_view question, int64_t otherwise,
                         int64_t divides, int64_t& count) {
     return Ask(question, absl::StrCat(otherwise), [&](const std::string& text) {
@@ -118,7 +118,7 @@ absl::Status AskForMesh(Questions& questions, Dialect dialect, bool is_sharded,
   int64_t ranks = 0;
   DCP_RETURN_IF_ERROR(
       questions.AskCount("How many ranks are there?", 8, 0, ranks));
-  // The others take it from their launchers.
+  // The other programs get it from their launchers.
   if (dialect == Dialect::kAccelerate) mesh.num_processes = ranks;
   if (!is_sharded) {
     mesh.data_parallel_replicate_degree = kReplicateOverRest;

@@ -1,5 +1,5 @@
-// AskForConfig: the questions of `fsdp-config init`, as `accelerate config`
-// asks them. For one thread.
+// AskForConfig: asks the questions of `fsdp-config init`, which resemble those
+// of `accelerate config`. One thread.
 #ifndef TOOLS_FSDP_CONFIG_QUESTIONS_H_
 #define TOOLS_FSDP_CONFIG_QUESTIONS_H_
 
@@ -17,10 +17,10 @@ struct Answers {
   TrainConfig config;
 };
 
-// A question a line on `out`, with its default in brackets, and an answer a
-// line from `in`; an empty one is the default, and one that makes no sense is
-// asked for again. The dialect is asked for where it is not given.
-// InvalidArgument: the answers end before the questions do.
+// Writes one question a line to `out`, with its default in brackets, and reads
+// one answer a line from `in`. An empty answer means the default; after an
+// invalid one the question is repeated. The dialect is asked for if it is not
+// given. InvalidArgument: the answers end before the questions do.
 absl::StatusOr<Answers> AskForConfig(std::optional<Dialect> dialect,
                                      std::istream& in, std::ostream& out);
 

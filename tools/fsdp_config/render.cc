@@ -52,8 +52,8 @@ absl::string_view ColorOf(Finding::Kind kind) {
   return "";
 }
 
-// The line of a place and a mark below its column; nothing where it has no
-// line, or one that a terminal should not be given.
+// The line of a place with a mark below its column; empty if the place has no
+// line, or the line is not safe for a terminal.
 std::string Excerpt(absl::string_view text, const Place& place) {
   constexpr size_t kMaxShownBytes = 160;
   if (place.line <= 0) return "";
@@ -230,7 +230,8 @@ uint64_t NumElements(const GroupPlan& group) {
   return sum;
 }
 
-// Neighbours of one size on one line: "model.layers.0 to model.layers.31".
+// Puts neighbours of the same size on one line: "model.layers.0 to
+// model.layers.31".
 std::string GroupsText(const std::vector<GroupPlan>& groups) {
   std::string text;
   for (size_t first = 0; first < groups.size();) {
@@ -288,7 +289,7 @@ Json ReshardJson(const ReshardSetting& reshard) {
   return nullptr;
 }
 
-// What RenderExplanation says of the config beside mesh and memory.
+// What RenderExplanation says about the config apart from mesh and memory.
 void AddConfig(const TrainConfig& config, Json& json) {
   const PrecisionConfig& precision = config.precision;
   const dcp::DType compute = precision.param_dtype->value_or(*precision.dtype);
@@ -386,7 +387,7 @@ std::string MemoryText(const TrainConfig& config,
 
 std::string RenderFindings(const Findings& findings, const Sources& sources,
                            bool color) {
-  // A file's from its first line to its last.
+  // The findings of a file are in the order of its lines.
   std::vector<Finding> sorted = findings.list();
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const Finding& a, const Finding& b) {

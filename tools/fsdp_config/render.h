@@ -13,11 +13,12 @@
 
 namespace fsdp::tools {
 
-// The texts that findings are about, by the names of their files.
+// The texts that findings are about, by file name.
 using Sources = std::map<std::string, std::string>;
 
-// "problem: run.yaml:7: ...", problems first, each kind in the order of lines;
-// below it the line of the source, where there is one, with its column marked.
+// "problem: run.yaml:7: ...", problems first, each kind in the order of lines.
+// Below each is the line of the source, if there is one, with its column
+// marked.
 std::string RenderFindings(const Findings& findings,
                            const Sources& sources = {}, bool color = false);
 // "2 problems, 1 change, 3 without effect"; "nothing to say" without any.
@@ -34,8 +35,8 @@ std::string ExplanationJson(Dialect dialect, const TrainConfig& config,
                             const Explanation& explanation,
                             const Findings& findings);
 
-// What to-fsdp2 and convert made: {"dialect", "findings", "text"}, or with a
-// name of a file "output_file" in place of the text.
+// The result of to-fsdp2 and convert: {"dialect", "findings", "text"}, or
+// "output_file" instead of "text" if a file name is given.
 std::string WrittenJson(std::optional<Dialect> dialect,
                         const Findings& findings, absl::string_view text,
                         absl::string_view output_file);
