@@ -36,7 +36,7 @@ uint32_t Low(uint64_t token) { return static_cast<uint32_t>(token); }
 
 bool HasStateAndIs(const Value& object, absl::string_view module,
                    absl::string_view name) {
-  return object.state().is(Kind::kDict) && object.IsCallOf(module, name);
+  return object.IsCallOf(module, name) && object.state().is(Kind::kDict);
 }
 
 // The dimensions in torch.Size((2, 3)), each not negative.

@@ -411,6 +411,11 @@ TEST(DcpMetadata, RefusesWhatIsNoIndex) {
               StatusIs(absl::StatusCode::kDataLoss));
   EXPECT_THAT(ParseDcpMetadata(AsBytes("\x80\x02N.")),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("a Metadata")));
+  // A call that is carried out as plain data.
+  EXPECT_THAT(ParseDcpMetadata(AsBytes(absl::StrCat(
+                  "c_codecs\nencode\n",
+                  absl::string_view("\x8c\001a\x8c\006latin1\x86R.", 14)))),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("a Metadata")));
   EXPECT_THAT(
       ParseDcpMetadata(AsBytes("\x80\x02"
                                "cos\nsystem\n.")),

@@ -51,7 +51,7 @@ void operator delete(void* memory, std::align_val_t /*alignment*/) noexcept {
 namespace dcp {
 namespace {
 
-constexpr int64_t kNumTensors = 400;
+constexpr int64_t kNumTensors = 80;
 constexpr int64_t kChunksOfEach = 250;
 
 std::string LargeIndex() {
