@@ -4,8 +4,8 @@
 //   2. the thread of the save runs the core's Save, whose copies are what
 //      wait_staged waits for, and then writes
 // The thread of a save alone talks through coordinator_ while it lives. All
-// ranks see one outcome of a save, the core's, so that reporting it later
-// needs the others only where the ranks may have asked for it or not.
+// ranks see the same outcome of a save, the core's, so that reporting it later
+// needs the other ranks only if some may have asked for it and others not.
 #include "dcp/torch/async_saver.h"
 
 #include <algorithm>
@@ -93,7 +93,7 @@ absl::Status AsyncSaver::Impl::ReportEarlierFailure() {
           ? absl::OkStatus()
           : Annotate(earlier->status, "the save before, to ", earlier->path);
   earlier->was_told = true;
-  // It failed on all ranks, so all of them are here.
+  // It failed on all ranks, so all of them get here.
   return Agree(*coordinator_, mine);
 }
 
@@ -124,7 +124,8 @@ absl::StatusOr<SaveHandle> AsyncSaver::Impl::Save(
 void AsyncSaver::Impl::Run(SaveHandle::Impl& handle,
                            std::unique_ptr<HeldState> held) {
   absl::Status saved = SaveHeld(handle, *held);
-  // Tensors that only this save kept go before anyone hears that it is over.
+  // Releases tensors that only this save kept before anyone hears that it is
+  // over.
   held.reset();
   if (saved.ok() && on_durable_) on_durable_();
   handle.SetDone(std::move(saved));
@@ -164,8 +165,8 @@ absl::StatusOr<SaveHandle> AsyncSaver::save(const StateDict& state,
 
 absl::StatusOr<SaveHandle> async_save(const StateDict& state,
                                       const std::string& path) {
-  // The saver of the process, for as long as the job's group is the same. Its
-  // destructor, when the process ends, waits for what was promised.
+  // The saver of the process, as long as the job's group stays the same. Its
+  // destructor, when the process ends, waits for the save in flight.
   static c10::weak_intrusive_ptr<c10d::ProcessGroup> of_group(
       c10::intrusive_ptr<c10d::ProcessGroup>{});
   static std::unique_ptr<AsyncSaver> saver;

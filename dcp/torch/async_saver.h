@@ -1,5 +1,5 @@
-// What AsyncSaver and SaveHandle are made of; for checkpoint_manager too, which
-// adds work at both ends of a save.
+// The implementation of AsyncSaver and SaveHandle. checkpoint_manager uses it
+// too, and adds work at both ends of a save.
 #ifndef DCP_TORCH_ASYNC_SAVER_H_
 #define DCP_TORCH_ASYNC_SAVER_H_
 
@@ -21,16 +21,16 @@
 
 namespace dcp {
 
-// The file system of the operating system, where none is given.
+// `file_system`, or the operating system's if it is null.
 FileSystem& FileSystemOr(FileSystem* file_system);
 
-// One save, between the thread that trains and the one that saves.
+// One save, shared by the thread that trains and the one that saves.
 struct SaveHandle::Impl {
   explicit Impl(std::string to) : path(std::move(to)) {}
 
   void SetStaged() ABSL_LOCKS_EXCLUDED(mutex);
   void SetDone(absl::Status outcome) ABSL_LOCKS_EXCLUDED(mutex);
-  // The outcome, without counting as having been asked for.
+  // Returns the outcome, and does not count it as told to the caller.
   absl::Status AwaitDone() ABSL_LOCKS_EXCLUDED(mutex);
 
   const std::string path;
@@ -38,18 +38,19 @@ struct SaveHandle::Impl {
   mutable absl::Mutex mutex;
   bool staged ABSL_GUARDED_BY(mutex) = false;
   bool done ABSL_GUARDED_BY(mutex) = false;
-  bool was_told ABSL_GUARDED_BY(mutex) = false;  // the outcome, to the caller
+  bool was_told ABSL_GUARDED_BY(mutex) = false;  // the caller has the outcome
   absl::Status status ABSL_GUARDED_BY(mutex);
 };
 
-// For the thread that trains, but for Run, which is the thread of a save.
+// For the thread that trains, except Run, which is the body of the thread that
+// saves.
 class AsyncSaver::Impl {
  public:
   explicit Impl(const Options& options);
   ~Impl();  // waits; logs a failure that nobody was told of
 
-  // As AsyncSaver::save. `ready` is an error with which this rank comes: of
-  // all then. `on_durable` is called on success, in the thread of the save.
+  // As AsyncSaver::save. If `ready` is not OK, the save fails with it on every
+  // rank. `on_durable` is called on success, on the thread that saves.
   absl::StatusOr<SaveHandle> Save(const StateDict& state,
                                   const std::string& path,
                                   absl::Status ready = absl::OkStatus(),
@@ -69,7 +70,7 @@ class AsyncSaver::Impl {
   std::unique_ptr<BlockPool> pool_;
   std::unique_ptr<SavePlanCache> plan_cache_;
   std::function<void()> on_durable_;
-  std::shared_ptr<SaveHandle::Impl> latest_;  // with the caller's handle
+  std::shared_ptr<SaveHandle::Impl> latest_;  // shared with the caller's handle
   std::thread thread_;
 };
 

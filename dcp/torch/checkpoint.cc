@@ -1,11 +1,11 @@
-// A load, step by step; what goes wrong on a rank before a step is agreed upon
-// there, so that all ranks take the next one or none does:
+// A load has three steps. Between steps the ranks agree on whether anything
+// went wrong on any of them, so that all take the next step or none does:
 //   1. look at the state, open the checkpoint, compare names; meet
 //   2. read objects, then the tensors that this rank reads; agree
 //   3. exchange replicas, give objects back to the state; agree
-// Before step 2 nothing is changed, and plain values not before step 3. With
-// load_from_rank0 the comparison is rank 0's, which is told what all want, and
-// what the others would read comes through streams from it.
+// Nothing changes before step 2, and plain values only in step 3. With
+// load_from_rank0, rank 0 learns what all ranks want and compares it, and sends
+// the others through streams what they would read.
 #include "dcp/torch/checkpoint.h"
 
 #include <algorithm>
@@ -43,13 +43,14 @@ namespace {
 
 constexpr uint64_t kMaxWindowBytes = uint64_t{64} << 20;
 
-// What of a load is over for this rank before payload moves.
+// The absent names, and the plain values, which are complete before payload
+// moves.
 struct Objects {
   absl::flat_hash_set<std::string> absent;
   std::vector<std::pair<const StateLeaf*, StateValue>> values;
 };
 
-// The sinks of a load, and what it owns.
+// The sinks of a load, with the memory and streams that they need.
 class Sinks {
  public:
   absl::Status Add(const WantedTensor& tensor, const TensorPart& part) {
@@ -77,8 +78,8 @@ uint64_t NumBytes(const LoadTensor& tensor) {
          ElementSize(tensor.dtype);
 }
 
-// Memory for so much payload: a small state takes little of the budget, which
-// has to be mapped and locked before it is used.
+// The memory for `payload_bytes`: a small state takes only a little of the
+// budget, because memory must be mapped and locked before it is used.
 uint64_t MemoryFor(uint64_t payload_bytes, uint64_t budget_bytes) {
   return std::min(budget_bytes, kMinMemoryBytes + 4 * payload_bytes);
 }
@@ -93,7 +94,8 @@ bool NameThenPlace(const LoadTensor& a, const LoadTensor& b) {
   return std::tie(a.fqn, a.box.offsets) < std::tie(b.fqn, b.box.offsets);
 }
 
-// Of the tensors of `wanted` that `exchange` leaves to this rank.
+// Adds the parts of the tensors of `wanted` that `exchange` leaves to this
+// rank.
 absl::Status AddReadParts(const WantedState& wanted,
                           const ReplicaExchange& exchange,
                           const absl::flat_hash_set<std::string>& absent,
@@ -199,7 +201,7 @@ class Loading {
     return Agree(coordinator_, status);
   }
 
-  // Of load_from_rank0.
+  // Rank 0's answers in load_from_rank0.
   struct Answers {
     std::unique_ptr<CheckpointSource> source;
     std::vector<Metadata> requests;
@@ -233,8 +235,8 @@ class FanOutSink final : public TensorSink {
     for (TensorSink* sink : locals_) {
       DCP_RETURN_IF_ERROR(sink->Place(offset, src));
     }
-    // A source places the bytes of a tensor in their order, and tensors in
-    // the order in which they were given: that of the streams.
+    // A source places the bytes of a tensor in their order, and tensors in the
+    // order in which they were given, which is that of the streams.
     for (RankStreamWriter* stream : streams_) {
       DCP_RETURN_IF_ERROR(stream->Write(src));
     }
@@ -252,7 +254,7 @@ class FanOutSink final : public TensorSink {
 };
 
 // Half of the budget is for reading; each of the other ranks has two messages
-// under way.
+// in flight.
 uint64_t Loading::WindowBytes() const {
   const auto num_others =
       static_cast<uint64_t>(std::max<int64_t>(coordinator_.num_ranks() - 1, 1));
@@ -260,8 +262,8 @@ uint64_t Loading::WindowBytes() const {
                               uint64_t{64} << 10, kBlockBytes);
 }
 
-// Rank 0: what there is of what all want; what they are told is a pickled
-// {"window": bytes, "absent": [name], "objects": {name: value}}.
+// On rank 0: the answer to each request, a pickled {"window": bytes, "absent":
+// [name], "objects": {name: value}}.
 absl::Status Loading::Answer(const std::vector<std::string>& requests,
                              Answers& answers) {
   for (const std::string& request : requests) {
@@ -324,7 +326,7 @@ absl::Status Loading::Accept(const std::string& answer, Sinks& sinks,
 
 absl::Status Loading::SendAll(Answers& answers, const Sinks& sinks,
                               uint64_t window_bytes) {
-  // Every box once, with all who want it, in the order of the streams.
+  // Every box once, with all ranks that want it, in the order of the streams.
   struct Target {
     LoadTensor tensor;
     FanOutSink sink;

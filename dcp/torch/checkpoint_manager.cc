@@ -29,8 +29,8 @@ struct CheckpointManager::Impl {
     }
   }
 
-  // Of the thread that trains, beside the saver's own. Every call that needs
-  // the directory begins with it.
+  // The coordinator for the thread that trains; the saver has another one.
+  // Every call that needs the directory begins with this.
   absl::StatusOr<ProcessGroupCoordinator*> Coordinate() {
     DCP_RETURN_IF_ERROR(RefuseDaemon(directory, "a checkpoint manager"));
     if (coordinator == nullptr) {
@@ -54,7 +54,7 @@ struct CheckpointManager::Impl {
     return -1;
   }
 
-  // Called in the thread of the save.
+  // Called on the thread that saves.
   void OnDurable(int64_t step) {
     RemoveOldSteps(
         fs, directory, step,
@@ -66,10 +66,11 @@ struct CheckpointManager::Impl {
   CheckpointManagerOptions options;
   FileSystem& fs;
   std::optional<PreemptionNotice> notice;
-  bool exits = false;  // agreed by the ranks
+  bool exits = false;  // the ranks have agreed on it
   std::unique_ptr<ProcessGroupCoordinator> coordinator;
   std::optional<SaveHandle> handle;  // of the last save
-  // Last: its destructor waits for a save, which uses the others.
+  // The last member, because its destructor waits for a save, which uses the
+  // others.
   AsyncSaver::Impl saver;
 };
 
@@ -118,7 +119,7 @@ absl::Status CheckpointManager::finish() {
 
 absl::StatusOr<std::optional<int64_t>> CheckpointManager::latest() {
   Impl& impl = *impl_;
-  impl.saver.Join();  // its directory is not torn but under way
+  impl.saver.Join();  // its directory is not torn but in progress
   DCP_ASSIGN_OR_RETURN(ProcessGroupCoordinator * coordinator,
                        impl.Coordinate());
   absl::StatusOr<int64_t> found = -1;

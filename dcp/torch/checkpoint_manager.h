@@ -1,5 +1,5 @@
 // CheckpointManager: the checkpoints of a training run in one directory,
-// "step-<N>": when to save, what to keep, where to go on. For the thread that
+// "step-<N>": when to save, what to keep, where to resume. For the thread that
 // trains; all ranks make the same calls.
 //
 //   dcp::CheckpointManager manager(dir, {.save_every = 500, .keep_last = 3});
@@ -29,15 +29,15 @@ namespace dcp {
 
 struct CheckpointManagerOptions {
   int64_t save_every = 0;  // steps; 0: only when asked
-  int64_t keep_last = 0;   // the newest so many; 0: all
-  int64_t keep_every = 0;  // and those of every so many steps; 0: none more
+  int64_t keep_last = 0;   // how many of the newest; 0: all
+  int64_t keep_every = 0;  // also the multiples of this; 0: none
   bool async = true;
   // SIGTERM (pre-emption) makes should_save and should_exit true on all ranks
   // at the next step.
   bool save_on_sigterm = true;
   AsyncSaver::Options saver = {};
-  // Told of what it skips and removes, on rank 0, also by the thread of a
-  // save. Default: standard error.
+  // Receives a line for each checkpoint that is skipped or removed, on rank 0,
+  // possibly on the thread that saves. Default: standard error.
   std::function<void(const std::string&)> log = {};
 };
 
@@ -52,21 +52,21 @@ class CheckpointManager {
   // Whether a save is due after `step` steps. Collective when save_on_sigterm
   // is set: ranks agree on a signal.
   absl::StatusOr<bool> should_save(int64_t step);
-  // After the save: whether SIGTERM asked the job to end.
+  // Whether SIGTERM asked the job to end; check it after the save.
   bool should_exit() const;
 
-  // Starts (async) or makes the checkpoint of `step`, making the directory
-  // where it is missing; steps beyond keep_last and keep_every, and older ones
+  // Starts (async) or makes the checkpoint of `step`, and creates the directory
+  // if it is missing. Steps beyond keep_last and keep_every, and older ones
   // that a crash left unfinished, are removed once their successor is durable,
   // never before. The error of an earlier save is returned here, once.
   absl::Status save(int64_t step, const StateDict& state);
   // Waits until the save in flight has copied the state.
   absl::Status before_optimizer_step();
-  // Waits until all that was started is durable.
+  // Waits until every save that was started is durable.
   absl::Status finish();
 
-  // The newest whole step; torn ones are skipped with a message. Absent when
-  // there is none. Collective.
+  // The newest complete step; incomplete ones are skipped with a message.
+  // Absent when there is none. Collective.
   absl::StatusOr<std::optional<int64_t>> latest();
   // Loads the latest, if there is one. Collective.
   absl::StatusOr<std::optional<int64_t>> resume(

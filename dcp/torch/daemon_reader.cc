@@ -11,7 +11,8 @@
 namespace dcp {
 namespace {
 
-// A daemon takes requests of 4 MiB unless its operator decided otherwise.
+// A daemon accepts requests of up to 4 MiB unless its operator configured
+// another limit.
 constexpr uint64_t kMaxRequestBytes = uint64_t{1} << 20;
 
 // A window that is smaller than this spends its time on round trips.
@@ -36,7 +37,7 @@ Box RunOf(const Box& box, uint64_t first, uint64_t max_elements) {
   Box run = box;
   uint64_t row = static_cast<uint64_t>(Volume(box.sizes));
   for (size_t d = 0; d < box.sizes.size(); ++d) {
-    // Now in elements of one index of this dimension.
+    // From here on in elements of one index of this dimension.
     const auto size = static_cast<uint64_t>(box.sizes[d]);
     row /= size;
     const uint64_t index = first / row;
@@ -52,8 +53,8 @@ Box RunOf(const Box& box, uint64_t first, uint64_t max_elements) {
   return run;
 }
 
-// Two windows take half of the budget; messages that have arrived and are not
-// yet copied take some of the rest.
+// Two windows take half of the budget; messages that have arrived but are not
+// copied yet take some of the rest.
 DaemonReader::DaemonReader(client::CheckpointClient& client,
                            const tessera::v1::Source& source,
                            const std::string& etag,
@@ -105,7 +106,7 @@ void DaemonReader::Plan(Batch& batch) {
     MutableByteSpan memory = tensor.sink->DirectSpan();
     if (memory.empty()) {
       const uint64_t room = window_bytes_ - num_filled;
-      // A small rest of the window is not worth a part of its own.
+      // A small remainder of the window is not worth its own part.
       if (num_left * element > room && room < window_bytes_ / 4) return;
       if (batch.window == nullptr) {
         batch.window = std::make_unique_for_overwrite<uint8_t[]>(window_bytes_);
@@ -141,8 +142,8 @@ absl::Status DaemonReader::Place(const Batch& batch) {
     const Piece& piece = batch.pieces[num_begun++];
     status = piece.sink->Place(piece.offset, piece.bytes);
   }
-  // The window is filled again after this: nothing may still read it, after an
-  // error neither.
+  // The window is filled again after this, so nothing may still read it, even
+  // after an error.
   for (size_t i = 0; i < num_begun; ++i) {
     status.Update(batch.pieces[i].sink->Flush());
   }

@@ -1,7 +1,7 @@
-// DaemonReader: the tensors of one load, from a daemon into their sinks. What
-// has memory of its own to write to is received there; the rest goes through
-// two windows, one of which is filled while the other is placed. Used once, by
-// one thread, which also calls the sinks; has one more to receive.
+// DaemonReader: reads the tensors of one load from a daemon into their sinks. A
+// sink with a DirectSpan receives there; the rest goes through two windows, one
+// of which is filled while the other is placed. Used once, by one thread, which
+// also calls the sinks; it runs one more thread to receive.
 #ifndef DCP_TORCH_DAEMON_READER_H_
 #define DCP_TORCH_DAEMON_READER_H_
 
@@ -23,7 +23,7 @@ namespace dcp {
 
 class DaemonReader {
  public:
-  // All outlive it. Of the checkpoint as it was when it had that etag.
+  // All arguments outlive it. Reads the checkpoint as it was under that etag.
   DaemonReader(client::CheckpointClient& client,
                const tessera::v1::Source& source, const std::string& etag,
                absl::Span<const LoadTensor> tensors,
@@ -61,9 +61,9 @@ class DaemonReader {
   uint64_t next_element_ = 0;
 };
 
-// The elements of `box` from number `first` of its row-major order on, as many
-// as are a box and at most `max_elements`, which is one at least. There is such
-// an element.
+// The elements of `box` from number `first` of its row-major order on: as many
+// as form a box, at most `max_elements`, which is at least 1. `first` is a
+// valid number.
 Box RunOf(const Box& box, uint64_t first, uint64_t max_elements);
 
 }  // namespace dcp

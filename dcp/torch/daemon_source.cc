@@ -15,10 +15,10 @@ namespace {
 
 namespace v1 = tessera::v1;
 
-// Names of one request: what a daemon takes.
+// The most names that a daemon accepts in one request.
 constexpr size_t kMaxNames = 1000;
 
-// A glob that matches `name` alone.
+// A glob that matches only `name`.
 std::string GlobOf(absl::string_view name) {
   std::string glob;
   for (const char c : name) {

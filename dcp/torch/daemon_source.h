@@ -1,7 +1,6 @@
-// DaemonSource: a checkpoint that a dcp-server reads, in any format, and of
-// which this process gets what it asks for. As CheckpointSource; what it says
-// of the checkpoint and the tensors that it reads are of one state of it, or
-// the read fails (FailedPrecondition).
+// DaemonSource: a checkpoint, in any format, that a dcp-server reads and sends
+// to this process on request. As CheckpointSource. If the checkpoint changes
+// after it was opened, reads fail (FailedPrecondition).
 #ifndef DCP_TORCH_DAEMON_SOURCE_H_
 #define DCP_TORCH_DAEMON_SOURCE_H_
 
@@ -28,8 +27,8 @@ namespace dcp {
 
 class DaemonSource final : public CheckpointSource {
  public:
-  // `url` as client/checkpoint_url.h; `options.address` is used where it has
-  // none. Unavailable where the daemon does not answer.
+  // `url` is as in client/checkpoint_url.h; `options.address` is used if it has
+  // no address. Unavailable if the daemon does not answer.
   static absl::StatusOr<std::unique_ptr<DaemonSource>> Open(
       const std::string& url, client::ClientOptions options,
       std::stop_token stop);

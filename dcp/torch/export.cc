@@ -16,7 +16,7 @@
 namespace dcp {
 namespace {
 
-// A prefix becomes a glob and a pattern, where other characters have meanings.
+// A prefix becomes a glob and a pattern, in which other characters are special.
 absl::StatusOr<SelectionOptions> SelectBelow(const std::string& prefix) {
   if (prefix.empty()) return SelectionOptions();
   const bool is_plain =

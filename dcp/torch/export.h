@@ -1,6 +1,7 @@
-// A whole model out of a sharded checkpoint, as one file that PyTorch, the
-// safetensors library and dcp-convert read. For the thread that trains, when
-// the checkpoint is durable; collective, an error is one of all ranks.
+// Exports a whole model from a sharded checkpoint to one file that PyTorch, the
+// safetensors library and dcp-convert read. For the thread that trains, once
+// the checkpoint is durable; collective, an error on one rank is returned on
+// all.
 #ifndef DCP_TORCH_EXPORT_H_
 #define DCP_TORCH_EXPORT_H_
 
@@ -18,12 +19,12 @@ namespace dcp {
 
 struct ExportOptions {
   fsdp::ProcessGroup process_group = nullptr;  // as TorchSaveOptions
-  // Only what has names below this, and named without it: "model" makes
-  // "model.norm.weight" to "norm.weight". Empty: all, under its own names.
+  // Exports only the names below this, without it: with "model",
+  // "model.norm.weight" becomes "norm.weight". Empty: all names, unchanged.
   std::string prefix = {};
-  // Floating tensors are cast to this; unset: they stay what they are.
+  // Floating tensors are cast to this; unset: they keep their type.
   std::optional<DType> dtype = {};
-  // Replaces a checkpoint at `path`, once the new one is whole.
+  // Replaces a checkpoint at `path`, once the new one is complete.
   bool overwrite = true;
   uint64_t memory_bytes = uint64_t{256} << 20;  // of rank 0, for payload
   std::stop_token stop = {};
@@ -31,8 +32,8 @@ struct ExportOptions {
 };
 
 // Rank 0 reads the checkpoint and writes `path`, tensor by tensor, within its
-// memory; the others wait. The name decides on the format: .safetensors, .pt,
-// .pth or .bin, else a DCP directory. It appears whole or not at all.
+// memory; the others wait. The name decides the format: .safetensors, .pt, .pth
+// or .bin, else a DCP directory. `path` appears complete or not at all.
 absl::Status export_full(const std::string& checkpoint, const std::string& path,
                          const ExportOptions& options = {});
 

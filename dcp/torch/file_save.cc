@@ -1,4 +1,4 @@
-// [Note: one file of many ranks]
+// [Note: one file from many ranks]
 //   1. Every rank tells rank 0 what it has: its items, and the objects' values.
 //   2. Rank 0 checks that all make whole tensors, lays out the file, and tells
 //      each rank which of its items it takes, in the order of the file.
@@ -40,22 +40,22 @@ uint64_t NumBytes(const Box& box, DType dtype) {
   return static_cast<uint64_t>(Volume(box.sizes)) * ElementSize(dtype);
 }
 
-// A part of a tensor, where rank 0 gets it: from its own memory, or from the
-// stream of another rank.
+// Where rank 0 gets a part of a tensor from: its own memory, or the stream of
+// another rank.
 struct PartOrigin {
   size_t rank = 0;
-  size_t item = 0;  // of that rank
+  size_t item = 0;  // index among that rank's items
   TensorSource* own = nullptr;
   RankPull* pull = nullptr;
 };
 
-// The memory of the tensor that is being put together; one at a time.
+// The memory of the tensor that is being assembled; one at a time.
 struct AssemblyBuffers {
   std::vector<uint8_t> window;
   std::vector<uint8_t> stretch;
 };
 
-// One whole tensor out of parts. Asked in order.
+// One whole tensor, assembled from parts. It is read in order.
 class AssembledSource final : public TensorSource {
  public:
   AssembledSource(TensorAssembly assembly, std::vector<PartOrigin> parts,
@@ -107,11 +107,11 @@ class AssembledSource final : public TensorSource {
   const TensorAssembly assembly_;
   std::vector<PartOrigin> parts_;
   AssemblyBuffers& buffers_;
-  uint64_t num_windows_ = 0;  // that were put together
-  uint64_t end_ = 0;          // of the last of them
+  uint64_t num_windows_ = 0;  // assembled so far
+  uint64_t end_ = 0;          // of the last window
 };
 
-// What a rank sends, in the order in which rank 0 puts windows together.
+// The bytes that a rank sends, in the order in which rank 0 assembles windows.
 class PartSender {
  public:
   // `items` are numbers of tensors in `state`, in the order of the file.
@@ -156,7 +156,7 @@ class PartSender {
     std::vector<TensorSource*> sources;
   };
 
-  // To the next one that is not empty: there is one.
+  // Moves to the next stretch that is not empty; there is one.
   void NextStretch() {
     while (stretch_.length() == 0) {
       if (assembly_ == nullptr) {
@@ -180,15 +180,15 @@ class PartSender {
 
   std::vector<Group> groups_;  // the tensors
   uint64_t num_bytes_ = 0;
-  // Where it stands.
+  // The position in the stream.
   size_t group_ = 0;
-  std::unique_ptr<TensorAssembly> assembly_;  // of that group, once begun
+  std::unique_ptr<TensorAssembly> assembly_;  // of the current group
   uint64_t window_ = 0;
   size_t part_ = 0;
-  TensorAssembly::Stretch stretch_;  // what is left of it
+  TensorAssembly::Stretch stretch_;  // what is left of the current one
 };
 
-// "<bytes of a message> <item>,<item>,...": what a rank is told.
+// What rank 0 tells a rank: "<bytes of a message> <item>,<item>,...".
 struct Order {
   uint64_t window_bytes = 0;
   std::vector<size_t> items = {};
@@ -228,7 +228,7 @@ class Gatherer {
         options_(options),
         num_ranks_(static_cast<size_t>(coordinator.num_ranks())) {}
 
-  // Of what the ranks sent, how the file is made, and what each is told.
+  // Plans the file from what the ranks sent. Returns what to tell each of them.
   absl::StatusOr<std::vector<std::string>> Plan(
       const std::vector<std::string>& offers,
       const std::vector<std::string>& objects);
@@ -248,14 +248,14 @@ class Gatherer {
   }
 
  private:
-  // Two messages of each other rank are under way, in half of the memory.
+  // Half of the memory holds two messages of each other rank.
   uint64_t WindowBytes() const {
     const uint64_t num_others = std::max<uint64_t>(num_ranks_ - 1, 1);
     return std::clamp<uint64_t>(options_.memory_bytes / 4 / num_others,
                                 uint64_t{64} << 10, kBlockBytes);
   }
 
-  // Whose item a chunk is: its file's number is the rank's.
+  // The rank and item of a chunk: the number of its file is the rank's.
   PartOrigin OriginOf(const StorageInfo& storage) {
     const PartOrigin origin{.rank = storage.file, .item = storage.offset};
     if (origin.rank != 0) return origin;
@@ -278,10 +278,10 @@ class Gatherer {
   const size_t num_ranks_;
   SaveState whole_;
   uint64_t num_bytes_ = 0;
-  std::vector<uint64_t> num_bytes_of_;            // that each rank sends
-  std::vector<std::unique_ptr<RankPull>> pulls_;  // by rank; null: of nothing
+  std::vector<uint64_t> num_bytes_of_;            // sent, by rank
+  std::vector<std::unique_ptr<RankPull>> pulls_;  // by rank; may be null
   AssemblyBuffers buffers_;
-  // Of the tensors of `whole_`; null where rank 0 has all of one.
+  // Parallel to the tensors of `whole_`; null if rank 0 has all of a tensor.
   std::vector<std::unique_ptr<AssembledSource>> sources_;
   ValueArena arena_;
   absl::flat_hash_map<std::string, Value> values_;  // of other ranks' objects
@@ -433,8 +433,8 @@ absl::Status SaveFile(FileSystem& fs, const std::string& path,
   DCP_RETURN_IF_ERROR(Agree(coordinator, order.status()));
   const absl::Status ended =
       writes ? gatherer.Write() : Serve(state, *order, coordinator);
-  // Whoever was told by another that it gave up leaves it to that one to say
-  // why.
+  // A rank that heard from another that it gave up leaves the reason to that
+  // one.
   DCP_RETURN_IF_ERROR(
       Agree(coordinator, absl::IsAborted(ended) ? absl::OkStatus() : ended));
   return ended;

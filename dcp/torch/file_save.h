@@ -1,6 +1,7 @@
-// A state dict of all ranks as one file, .pt or safetensors: rank 0 writes it,
-// and gets what the others hold through windows of bounded size, while it
-// writes. For the thread that trains; collective, an error is one of all ranks.
+// Saves a state dict of all ranks as one file, .pt or safetensors: rank 0
+// writes it, and receives what the others hold through windows of bounded size
+// while it writes. For the thread that trains; collective, an error on one rank
+// is returned on all.
 #ifndef DCP_TORCH_FILE_SAVE_H_
 #define DCP_TORCH_FILE_SAVE_H_
 
@@ -14,10 +15,10 @@
 
 namespace dcp {
 
-// `state` is what this rank has; `path` as NamesStateFile. Of what several
-// ranks have, that of the first counts, objects too. Of the options as
-// StateFile::Write; `memory_bytes` is rank 0's, half of it for windows. Errors
-// as Save, and those of StateFile.
+// `state` is what this rank has; `path` is one that NamesStateFile accepts. If
+// several ranks have an item or an object, the first rank's counts. Options are
+// as in StateFile::Write; `memory_bytes` is rank 0's, half of it for windows.
+// Errors are those of Save and StateFile.
 absl::Status SaveFile(FileSystem& fs, const std::string& path,
                       const SaveState& state,
                       ProcessGroupCoordinator& coordinator,

@@ -73,7 +73,7 @@ absl::Status Restore(const StateValue& expanded, StateValue& value) {
     }
     return status;
   }
-  // A tensor is the same object still; a plain value may be another.
+  // A tensor is still the same object; a plain value may be a new one.
   if (!IsTensor(value)) value = expanded;
   return absl::OkStatus();
 }

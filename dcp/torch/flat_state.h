@@ -1,7 +1,7 @@
 // A StateDict as the entries of a checkpoint: its leaves with their names, as
 // torch.distributed.checkpoint flattens a state dict, and its plain values as
-// what is pickled. Pure but for what Stateful objects do; for the thread that
-// trains.
+// what is pickled. Pure except for what Stateful objects do; for the thread
+// that trains.
 #ifndef DCP_TORCH_FLAT_STATE_H_
 #define DCP_TORCH_FLAT_STATE_H_
 
@@ -16,14 +16,14 @@
 
 namespace dcp {
 
-// `state` with every Stateful replaced by the dict that it gives. Tensors
-// alias. Errors name the object. Objects may make collectives, so all are
-// asked, also after one that failed, and in an order that does not depend on
-// in which entries were added: by key in a dict, by position in a list.
+// `state` with every Stateful replaced by the dict that it returns. Tensors
+// alias. Errors name the object. Objects may call collectives, so all are
+// asked, even after one has failed, and in an order that does not depend on the
+// order in which entries were added: by key in a dict, by position in a list.
 absl::StatusOr<StateDict> ExpandState(const StateDict& state);
 
-// The way back: gives `state` the plain values of `expanded`, which was made
-// of it, and Stateful objects their dicts, likewise.
+// The reverse: gives `state` the plain values of `expanded`, which was made
+// from it, and Stateful objects their dicts, in the same order.
 absl::Status RestoreState(const StateDict& expanded, StateDict& state);
 
 struct StateLeaf {
@@ -32,14 +32,14 @@ struct StateLeaf {
   StateValue* value;  // in the state that was flattened
 };
 
-// The leaves of an expanded state, in its order. Dicts are descended into, and
+// The leaves of an expanded state, in its order. Descends into dicts, and into
 // lists that hold a tensor, a dict or a list that is itself descended into;
-// empty dicts leave nothing behind. InvalidArgument when two leaves have one
-// name.
+// empty dicts leave nothing behind. InvalidArgument when two leaves have the
+// same name.
 absl::StatusOr<std::vector<StateLeaf>> FlattenState(StateDict& state);
 
-// A leaf that is no tensor. The value lives in `arena`. Unimplemented for
-// tensors in tuples.
+// For a leaf that is not a tensor. The value lives in `arena`. Unimplemented
+// for tensors in tuples.
 absl::StatusOr<Value> ToValue(const StateValue& leaf, ValueArena& arena);
 
 // Keys of dicts become text. Unimplemented for Python objects that have no

@@ -11,7 +11,7 @@ namespace dcp {
 struct FullTensorsOptions {
   bool full = false;  // gathers: collective, one tensor at a time
   bool to_cpu = false;
-  // false: this rank takes part and keeps nothing; `state` is empty after it.
+  // false: this rank takes part but keeps nothing; `state` is empty afterwards.
   bool keep = true;
 };
 

@@ -11,7 +11,7 @@
 namespace dcp {
 namespace {
 
-// On how many ranks the same part lies.
+// The number of ranks that hold the same part.
 int64_t NumReplicas(const fsdp::DTensorSpec& spec) {
   int64_t replicas = 1;
   for (size_t axis = 0; axis < spec.placements.size(); ++axis) {
@@ -56,7 +56,7 @@ class Holder {
   }
 
  private:
-  // What a torch.save archive adds to a tensor, and some more.
+  // More than a torch.save archive adds to a tensor.
   static constexpr uint64_t kFrameBytes = 4096;
 
   absl::Status AddPart(const StateLeaf& leaf, const Dims& shape,

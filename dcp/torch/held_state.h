@@ -1,7 +1,8 @@
 // HeldState: a StateDict as the core saves it: the boxes of this rank with
-// their memory, plain values already as pickled ones, so that these may change
-// at once and tensors once they have been copied. Made by the thread that
-// trains, which is where copies of an accelerator wait from.
+// their memory, and plain values already pickled, so that plain values may
+// change at once and tensors once they have been copied. Made by the thread
+// that trains, because copies from an accelerator wait for that thread's
+// streams.
 #ifndef DCP_TORCH_HELD_STATE_H_
 #define DCP_TORCH_HELD_STATE_H_
 
@@ -18,11 +19,12 @@
 namespace dcp {
 
 struct HeldState {
-  // Nothing but the error with which this rank comes.
+  // A state that holds only the error because of which this rank cannot save.
   static std::unique_ptr<HeldState> Failed(absl::Status status);
 
   SaveState state;
-  // About what this rank of `num_ranks` writes of it, replicas being spread.
+  // About the bytes that this rank, one of `num_ranks`, writes; ranks share
+  // replicas.
   uint64_t share_bytes = 0;
 
   // What `state` refers to.
@@ -30,8 +32,8 @@ struct HeldState {
   std::vector<std::unique_ptr<TorchTensorSource>> sources;
 };
 
-// What cannot be stored is told by name in state.status (InvalidArgument,
-// Unimplemented), so that this rank can take part in the save all the same.
+// state.status names what cannot be stored (InvalidArgument, Unimplemented), so
+// that this rank can still take part in the save.
 std::unique_ptr<HeldState> HoldState(const StateDict& state, int64_t num_ranks);
 
 }  // namespace dcp

@@ -23,7 +23,7 @@ absl::Status WrongShape(absl::string_view where, const StateValue* value,
       value == nullptr ? "missing" : KindName(*value), ", not ", wanted));
 }
 
-// Numbers of parameters become names.
+// Turns numbers of parameters into names.
 class Numbering {
  public:
   explicit Numbering(const std::vector<std::vector<std::string>>& names) {
@@ -54,7 +54,7 @@ absl::StatusOr<LoadedOptimizer::Group> ParseGroup(const StateValue& value,
   for (const auto& [key, item] : *dict) {
     if (key != kParams) group.hyperparameters[key] = item;
   }
-  // Nothing is left of an empty list when only hyperparameters were loaded.
+  // An empty list is missing when only hyperparameters were loaded.
   const StateValue* params = dict->find(kParams);
   if (params == nullptr) return group;
   const auto* list = params->get_if<StateList>();
@@ -81,7 +81,7 @@ absl::StatusOr<LoadedOptimizer> ParseNested(
   const Numbering numbering(names);
   LoadedOptimizer loaded;
   bool numbered = false;
-  // Without groups: their entries were not asked for.
+  // There are no groups if their entries were not asked for.
   if (const StateValue* value = nested.find(kGroups)) {
     const auto* groups = value->get_if<StateList>();
     if (groups == nullptr) return WrongShape(kGroups, value, "a list");
@@ -91,7 +91,7 @@ absl::StatusOr<LoadedOptimizer> ParseNested(
     }
   }
   const StateValue* value = nested.find(kState);
-  // Nothing is left of an empty dict in a checkpoint.
+  // A checkpoint does not store an empty dict.
   if (value == nullptr) return loaded;
   const auto* state = value->get_if<StateDict>();
   if (state == nullptr) return WrongShape(kState, value, "a dict");
@@ -118,7 +118,7 @@ absl::StatusOr<LoadedOptimizer> ParseFlattened(const StateDict& flat) {
     const bool is_state = absl::ConsumePrefix(&rest, "state.");
     const bool is_group =
         !is_state && absl::ConsumePrefix(&rest, "param_groups.");
-    // Names have dots, the keys of optimizers have none.
+    // Names have dots; the keys of optimizers do not.
     const size_t dot = rest.rfind('.');
     if ((!is_state && !is_group) || dot == absl::string_view::npos) {
       return absl::InvalidArgumentError(

@@ -1,6 +1,6 @@
-// LoadedOptimizer: an optimizer's state dict in the one shape in which it is
-// set, whatever shape it came in: nested, flattened, or with numbers for names
-// as a plain Python optimizer's state_dict() has. Pure; any thread.
+// LoadedOptimizer: an optimizer's state dict in one form, whatever form it came
+// in: nested, flattened, or with numbers for names, as in a plain Python
+// optimizer's state_dict(). Pure; any thread.
 #ifndef DCP_TORCH_LOADED_OPTIMIZER_H_
 #define DCP_TORCH_LOADED_OPTIMIZER_H_
 
@@ -19,19 +19,19 @@ struct LoadedOptimizer {
     StateDict hyperparameters;
   };
 
-  // By the parameter's name; its tensors and numbers by theirs.
+  // By the parameter's name: its tensors and numbers by their names.
   absl::flat_hash_map<std::string, StateDict> state;
-  // A flattened dict has one for each parameter.
+  // A flattened dict has a group for each parameter.
   std::vector<Group> groups;
 };
 
-// `names` are those of the optimizer's groups, for dicts with numbers: these
-// count through all groups. InvalidArgument for what is no such dict; an empty
-// one has no state and no groups.
+// `names` are the parameter names of each of the optimizer's groups, for dicts
+// with numbers, which count through all groups. InvalidArgument if `state` is
+// not such a dict; an empty one gives no state and no groups.
 absl::StatusOr<LoadedOptimizer> ParseOptimizerState(
     const StateDict& state, const std::vector<std::vector<std::string>>& names);
 
-// {"state": {...}, "param_groups": [...]} to "state.<name>.<key>" and
+// Turns {"state": {...}, "param_groups": [...]} into "state.<name>.<key>" and
 // "param_groups.<name>.<key>".
 StateDict FlattenOptimizerState(const StateDict& nested);
 

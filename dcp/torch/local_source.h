@@ -23,8 +23,8 @@ namespace dcp {
 
 class LocalSource final : public CheckpointSource {
  public:
-  // `file_system` outlives this; null: the operating system's. `verify` is as
-  // in TorchLoadOptions.
+  // `file_system` outlives the source; null: the operating system's. `verify`
+  // is as in TorchLoadOptions.
   static absl::StatusOr<std::unique_ptr<LocalSource>> Open(
       FileSystem* file_system, const std::string& path, bool verify = false);
 

@@ -17,7 +17,7 @@ namespace {
 
 using torch::nn::Module;
 
-// The entries that options leave, under the names that they have then.
+// The entries that the options select, under the names that they get.
 absl::StatusOr<std::vector<ModuleEntry>> ChosenEntries(
     const Module& module, const StateDictOptions& options) {
   std::vector<ModuleEntry> entries = EntriesOf(module);
@@ -81,7 +81,8 @@ absl::StatusOr<ModelPlan> PlanModel(const Module& module,
                        ChosenEntries(module, options));
   ModelPlan plan;
   absl::flat_hash_set<absl::string_view> known;
-  // One name of a tied tensor is enough; of several the first counts.
+  // One name of a tied tensor is enough; if there are several, the first
+  // counts.
   absl::flat_hash_set<const void*> given;
   for (const ModuleEntry& entry : entries) {
     known.insert(entry.name);

@@ -1,6 +1,6 @@
-// The state dict of a module, and the plan that gives a module the values of
-// one: what get_ and set_model_state_dict are made of. No communication. For
-// the thread that trains.
+// The state dict of a module, and the plan that gives a module the values of a
+// state dict: the core of get_model_state_dict and set_model_state_dict. No
+// communication. For the thread that trains.
 #ifndef DCP_TORCH_MODEL_STATE_H_
 #define DCP_TORCH_MODEL_STATE_H_
 
@@ -14,7 +14,7 @@
 
 namespace dcp {
 
-// Aliases; DTensors where sharded.
+// Tensors alias the module's; sharded ones are DTensors.
 absl::StatusOr<StateDict> ModelState(const torch::nn::Module& module,
                                      const StateDictOptions& options);
 
@@ -23,8 +23,8 @@ struct ModelPlan {
   IncompatibleKeys keys;
 };
 
-// Adds what is wrong to `mismatches`. `state` must outlive nothing: the plan
-// holds handles of its tensors.
+// Adds what is wrong to `mismatches`. The plan holds handles of the tensors, so
+// `state` need not outlive it.
 absl::StatusOr<ModelPlan> PlanModel(const torch::nn::Module& module,
                                     const StateDict& state,
                                     const StateDictOptions& options,

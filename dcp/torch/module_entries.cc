@@ -26,7 +26,8 @@ void AddEntries(const Module& module, const std::string& prefix,
   }
 }
 
-// As they are met first; a module inside one that was found is one too.
+// The first place of each module counts. Also looks inside modules that it has
+// found.
 void FindPrefixes(const Module& module, const std::string& prefix,
                   std::unordered_set<const Module*>& wanted,
                   std::vector<std::string>& prefixes) {

@@ -1,6 +1,6 @@
-// What a module has registered, as its state dict lists it: every parameter
-// and buffer under each of its names, in the order of Python's state_dict().
-// For the thread that trains.
+// The entries that a module has registered, as its state dict lists them: every
+// parameter and buffer under each of its names, in the order of Python's
+// state_dict(). For the thread that trains.
 #ifndef DCP_TORCH_MODULE_ENTRIES_H_
 #define DCP_TORCH_MODULE_ENTRIES_H_
 
@@ -17,15 +17,15 @@ namespace dcp {
 
 struct ModuleEntry {
   std::string name;
-  at::Tensor tensor;  // what is registered: the shard of a sharded one
+  at::Tensor tensor;  // as registered: the shard if it is sharded
   bool is_parameter;
 };
 
-// Of each module its parameters, then its buffers, then its children's.
+// For each module: its parameters, then its buffers, then its children's.
 std::vector<ModuleEntry> EntriesOf(const torch::nn::Module& module);
 
-// The names of the modules `modules` below `root`, each with a dot behind it;
-// that of the root is empty. Absent for one that is not there.
+// The names of `modules` below `root`, each with a trailing dot; that of the
+// root is empty. Absent if one of them is not there.
 std::optional<std::vector<std::string>> PrefixesOf(
     const torch::nn::Module& root,
     const std::vector<const torch::nn::Module*>& modules);
@@ -37,8 +37,8 @@ bool IsSharded(const torch::nn::Module& module);
 // parameter is not sharded.
 std::optional<fsdp::DTensorSpec> SpecOf(const at::Tensor& parameter);
 
-// Forgets what is gathered of the shards, so that the next forward gathers
-// what they are then.
+// Frees the gathered parameters, so that the next forward gathers the shards as
+// they are then.
 void DropGathered(torch::nn::Module& module);
 
 }  // namespace dcp

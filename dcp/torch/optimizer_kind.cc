@@ -29,7 +29,8 @@ using torch::optim::AdamW;
 using torch::optim::RMSprop;
 using torch::optim::SGD;
 
-// The accessors of an options class; only those that are named exist.
+// The accessors of an options class; only those that a table names are
+// instantiated.
 template <typename T>
 struct Of {
   static T& Cast(OptimizerOptions& o) { return static_cast<T&>(o); }
@@ -58,7 +59,7 @@ struct Of {
   static double start(OptimizerOptions& o) { return accumulator(o); }
 };
 
-// Likewise of a state class.
+// The same for a state class.
 template <typename T>
 struct In {
   static T& Cast(ParamState& s) { return static_cast<T&>(s); }
@@ -198,13 +199,13 @@ bool Is(const torch::optim::Optimizer& optimizer) {
   return dynamic_cast<const T*>(&optimizer) != nullptr;
 }
 
-// A number, as Python writes one where it is whole.
+// A number; Python writes a whole one as an int.
 std::optional<double> NumberOf(const StateValue& value) {
   if (const auto* number = value.get_if<double>()) return *number;
   if (const auto* number = value.get_if<int64_t>()) {
     return static_cast<double>(*number);
   }
-  // lr of an optimizer with a tensor for it.
+  // An optimizer may have a tensor as its lr.
   const auto* tensor = value.get_if<at::Tensor>();
   if (tensor != nullptr && tensor->defined() && tensor->numel() == 1 &&
       !tensor->is_meta() && !tensor->is_complex()) {
@@ -227,7 +228,7 @@ std::optional<Betas> BetasOf(const StateValue& value) {
   return Betas(*first, *second);
 }
 
-// Sets one from a value; returns what is wrong.
+// Sets a hyperparameter from a value; returns what is wrong.
 struct Setter {
   const StateValue& value;
   OptimizerOptions& options;

@@ -1,6 +1,6 @@
-// OptimizerKind: what the state and the hyperparameters of one class of
-// optimizers are called in PyTorch, and where this class keeps them. The only
-// file that knows the classes. Pure tables; for the thread that trains.
+// OptimizerKind: the names of the state and the hyperparameters of one class of
+// optimizers in PyTorch, and where the class keeps them. The only file that
+// knows the classes. Pure tables; for the thread that trains.
 #ifndef DCP_TORCH_OPTIMIZER_KIND_H_
 #define DCP_TORCH_OPTIMIZER_KIND_H_
 
@@ -25,11 +25,11 @@ using ParamState = torch::optim::OptimizerParamState;
 // A hyperparameter under its name in PyTorch.
 struct Hyperparameter {
   using Betas = std::tuple<double, double>;
-  // This class has no such option: it behaves as with this value.
+  // The class does not have the option: it behaves as if it had this value.
   struct Fixed {
     StateValue value;
   };
-  // Decides nothing but speed: written, ignored when read.
+  // Affects only speed: written, ignored when read.
   struct Ignored {
     StateValue value;
   };
@@ -40,38 +40,38 @@ struct Hyperparameter {
       access;
 };
 
-// A tensor of a parameter's state, of the parameter's shape.
+// A tensor in a parameter's state; it has the parameter's shape.
 struct StateTensor {
   const char* key;
   at::Tensor& (*access)(ParamState&);
-  // Whether there is one under these options; null: always.
+  // Whether it exists under these options; null: always.
   bool (*used)(OptimizerOptions&) = nullptr;
-  // What it is before the first step; null: 0.
+  // Its value before the first step; null: 0.
   double (*initial)(OptimizerOptions&) = nullptr;
 };
 
 struct OptimizerKind {
   std::vector<Hyperparameter> hyperparameters;
   std::vector<StateTensor> tensors;
-  // "step" is a number, or a tensor of no dimensions, or there is none.
+  // "step" is a number, or a tensor of no dimensions, or does not exist.
   int64_t& (*step_number)(ParamState&) = nullptr;
   at::Tensor& (*step_tensor)(ParamState&) = nullptr;
   std::unique_ptr<ParamState> (*make_state)() = nullptr;
 
   bool has_step() const { return step_number || step_tensor; }
-  // The tensors that there are under these options.
+  // The tensors that exist under these options.
   std::vector<const StateTensor*> TensorsUnder(OptimizerOptions& options) const;
   // Whether a parameter has any state under these options.
   bool HasState(OptimizerOptions& options) const;
 
   StateDict HyperparametersOf(OptimizerOptions& options) const;
-  // Sets those in `values`; others stay. `problems` gets "lr is a text" and
-  // the like, of every value that cannot be set.
+  // Sets those in `values`; others stay. For every value that cannot be set,
+  // adds a problem such as "lr is a text".
   void SetHyperparameters(const StateDict& values, OptimizerOptions& options,
                           std::vector<std::string>& problems) const;
 
-  // `state` (null: a new one) with all tensors that `options` want, those that
-  // were missing as before a first step. Tensors that are there are aliased.
+  // `state` (null: a new one) with all tensors that `options` require. Tensors
+  // that exist are aliased; missing ones are as before the first step.
   std::unique_ptr<ParamState> CompleteState(const ParamState* state,
                                             const at::Tensor& parameter,
                                             OptimizerOptions& options) const;

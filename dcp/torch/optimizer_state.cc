@@ -30,7 +30,7 @@ void* KeyOf(const at::Tensor& parameter) {
   return parameter.unsafeGetTensorImpl();
 }
 
-// The options are read by functions that could write.
+// The accessors that read options take a mutable reference.
 OptimizerOptions& OptionsOf(const OptimizerParamGroup& group) {
   return const_cast<OptimizerOptions&>(group.options());
 }
@@ -164,7 +164,8 @@ class OptimizerPlanner {
   OptimizerPlan plan_;
 };
 
-// Groups without parameters have no name: there is one at most.
+// A group without parameters has no names to match, so it is matched only if
+// the dict has exactly one such group too.
 std::set<size_t> OptimizerPlanner::LoadedGroupsOf(
     const OptimizerParamGroup& group, const LoadedOptimizer& loaded) {
   std::set<size_t> groups;
@@ -176,7 +177,7 @@ std::set<size_t> OptimizerPlanner::LoadedGroupsOf(
     if (name != names.end()) {
       groups.insert(group_of_[*name]);
     } else if (parameter.requires_grad()) {
-      // Python's optimizers are often given no frozen ones.
+      // Python's optimizers are often created without the frozen parameters.
       Missing(absl::StrCat("param_groups.", names[0]));
     }
   }
@@ -312,7 +313,7 @@ void OptimizerPlanner::PlanStep(const std::string& name,
   } else {
     target.step = dst = at::empty({}, at::TensorOptions(at::kDouble));
   }
-  // Plain, also beside DTensors.
+  // A plain tensor, even if the others are DTensors.
   plan_.copies.push_back({.name = name, .dst = dst, .spec = {}, .src = src});
   CheckCopy(plan_.copies.back(), rules_, mismatches_);
 }

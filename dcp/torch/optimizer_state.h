@@ -1,6 +1,6 @@
 // The state dict of an optimizer, and the plan that gives an optimizer the
-// values of one: what get_ and set_optimizer_state_dict are made of. No
-// communication. For the thread that trains.
+// values of a state dict: the core of get_optimizer_state_dict and
+// set_optimizer_state_dict. No communication. For the thread that trains.
 #ifndef DCP_TORCH_OPTIMIZER_STATE_H_
 #define DCP_TORCH_OPTIMIZER_STATE_H_
 
@@ -18,19 +18,18 @@
 
 namespace dcp {
 
-// Nested; tensors alias, but for `step` where the optimizer counts in an
-// integer. Gives parameters without state the state before a first step.
+// Nested; tensors alias, except `step` if the optimizer counts in an integer.
+// Parameters without state get the state before a first step.
 absl::StatusOr<StateDict> OptimizerState(const torch::nn::Module& module,
                                          torch::optim::Optimizer& optimizer);
 
-// What becomes of an optimizer once its copies have been made.
+// The changes to an optimizer: copies of tensors, then Commit.
 class OptimizerPlan {
  public:
-  // Copies into the state of the optimizer, or into state that it is given by
-  // Commit.
+  // Copies into the state of the optimizer, or into state that Commit gives it.
   std::vector<TensorCopy> copies;
 
-  // Sets hyperparameters and state; after the copies.
+  // Sets hyperparameters and state; call it after the copies.
   absl::Status Commit(torch::optim::Optimizer& optimizer) &&;
 
  private:

@@ -1,6 +1,6 @@
-// PartStream: parts of tensors one after the other as one run of bytes, which
-// can be read and written piece by piece: what travels from one rank to
-// another through a window. Both ends add the same parts in the same order.
+// PartStream: parts of tensors, one after the other, as one run of bytes that
+// can be read and written piece by piece, so that they can travel from one rank
+// to another through a window. Both ends add the same parts in the same order.
 // For one thread.
 #ifndef DCP_TORCH_PART_STREAM_H_
 #define DCP_TORCH_PART_STREAM_H_
@@ -15,18 +15,19 @@ namespace dcp {
 
 class PartStream {
  public:
-  // Every part begins at a multiple of this, and pieces do too, so that none
+  // Every part and every piece begins at a multiple of this, so that no piece
   // cuts an element.
   static constexpr uint64_t kAlignment = 16;
 
-  // `part`, any strides, aliased, travels as elements of `wire_type`: its own
-  // type on the side that reads; it is cast on the side that writes.
+  // Adds `part`, which may have any strides and is aliased. It travels as
+  // elements of `wire_type`, the part's own type on the side that calls Read;
+  // Write casts.
   void Add(const at::Tensor& part, at::ScalarType wire_type);
 
   uint64_t num_bytes() const { return num_bytes_; }
 
-  // Fills `dst` with the bytes from `offset` on, an aligned one. What lies
-  // between parts is left as it is.
+  // Fills `dst` with the bytes from `offset`, an aligned one, on. Bytes between
+  // parts are left as they are.
   void Read(uint64_t offset, MutableByteSpan dst) const;
   // Gives the parts the values in `src`.
   void Write(uint64_t offset, ByteSpan src) const;
@@ -39,8 +40,8 @@ class PartStream {
     uint64_t num_bytes;
   };
 
-  // Calls `visit(view, wire type, position in the piece)` for what of the
-  // parts lies in the `length` bytes at `offset`, in order.
+  // Calls `visit(view, wire type, position in the piece)` for the elements in
+  // the `length` bytes at `offset`, in order.
   template <typename Visit>
   void ForEachView(uint64_t offset, uint64_t length, Visit visit) const;
 

@@ -9,7 +9,7 @@
 namespace dcp {
 namespace {
 
-// All that a signal handler may touch.
+// The only thing that the signal handler touches.
 std::atomic<bool> signal_came{false};
 static_assert(std::atomic<bool>::is_always_lock_free);
 

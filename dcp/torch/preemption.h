@@ -1,6 +1,6 @@
-// PreemptionNotice: whether SIGTERM has asked this process to end. While one
-// lives, the signal sets a flag and does nothing else. Made and destroyed by
-// the thread that trains; asked from any.
+// PreemptionNotice: whether SIGTERM has asked this process to end. While a
+// notice lives, the signal sets a flag and does nothing else. Made and
+// destroyed by the thread that trains; any thread may ask.
 #ifndef DCP_TORCH_PREEMPTION_H_
 #define DCP_TORCH_PREEMPTION_H_
 
@@ -8,8 +8,8 @@ namespace dcp {
 
 class PreemptionNotice {
  public:
-  // The first one takes the signal, the last one gives it back to what had it
-  // before, and forgets.
+  // The first notice installs the signal's handler; the last one restores the
+  // previous handler and clears the flag.
   PreemptionNotice();
   ~PreemptionNotice();
   PreemptionNotice(const PreemptionNotice&) = delete;

@@ -1,6 +1,6 @@
-// [Note: messages] Gather and Scatter move texts of any length, and mostly
-// short ones. Every text travels as an envelope of fixed size, its length and
-// what fits of it, by one collective of Gloo; only ranks whose text is longer
+// [Note: messages] Gather and Scatter move texts of any length, mostly short
+// ones. For every text, one Gloo collective sends an envelope of fixed size:
+// the text's length and as much of it as fits. Only ranks whose text is longer
 // send the rest, from rank to rank.
 #include "dcp/torch/process_group_coordinator.h"
 
@@ -49,7 +49,7 @@ at::Tensor EnvelopeOf(const std::string& text) {
   return envelope;
 }
 
-// The text, as far as the envelope has it, at its full length.
+// A string of the text's full length that begins with what the envelope holds.
 std::string TextOf(const at::Tensor& envelope) {
   const auto* const bytes = envelope.const_data_ptr<uint8_t>();
   uint64_t length = 0;
@@ -66,8 +66,8 @@ at::Tensor RestOf(const std::string& text) {
   return Wrap(text.data() + kInlineBytes, text.size() - kInlineBytes);
 }
 
-// How many coordinators were made for a group so far: the same on each of its
-// ranks, since all make the same calls.
+// How many coordinators were made for a group so far: the same number on each
+// of its ranks, because all make the same calls.
 int64_t NextNumber(const std::string& group_name) {
   static auto* const numbers = new absl::flat_hash_map<std::string, int64_t>();
   return (*numbers)[group_name]++;
@@ -129,9 +129,9 @@ ProcessGroupCoordinator::Make(const fsdp::ProcessGroup& group,
 absl::StatusOr<std::shared_ptr<ProcessGroupCoordinator>>
 ProcessGroupCoordinator::OfTraining(const fsdp::ProcessGroup& group) {
   using Parent = c10::weak_intrusive_ptr<c10d::ProcessGroup>;
-  // Weak: a group that was destroyed must not live on, nor its address be
-  // mistaken for it. Never destroyed: a group whose collectives hang would
-  // keep the process from ending.
+  // Weak pointers, because the cache must not keep a destroyed group alive or
+  // mistake another group at its address for it. The cache is never destroyed,
+  // because a group whose collectives hang would keep the process from ending.
   static auto* const cache = new std::vector<
       std::pair<Parent, std::shared_ptr<ProcessGroupCoordinator>>>();
   const fsdp::ProcessGroup parent =

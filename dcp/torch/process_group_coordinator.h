@@ -1,10 +1,10 @@
-// ProcessGroupCoordinator: Coordinator over c10d, in a Gloo group of its own,
-// so that its steps, which may come from another thread, never interleave with
-// the collectives of training; and the few exchanges more that loading from
-// one rank and pre-emption need. Used by one thread at a time; the same calls
-// in the same order on every rank. A rank that does not come in the timeout of
-// the job's group, or has died, is an error of every call after it
-// (DeadlineExceeded, Unavailable).
+// ProcessGroupCoordinator: Coordinator over c10d, in its own Gloo group, so
+// that its steps, which may come from another thread, never interleave with the
+// collectives of training. It also has the few exchanges that loading from one
+// rank and pre-emption need. Used by one thread at a time; every rank makes the
+// same calls in the same order. After a rank has died, or has not come within
+// the timeout of the job's group, every call fails (DeadlineExceeded,
+// Unavailable).
 #ifndef DCP_TORCH_PROCESS_GROUP_COORDINATOR_H_
 #define DCP_TORCH_PROCESS_GROUP_COORDINATOR_H_
 
@@ -24,14 +24,15 @@ namespace dcp {
 
 class ProcessGroupCoordinator final : public Coordinator {
  public:
-  // For the ranks of `group`; null: of the default group, or this process
-  // alone where there is none. `purpose` is for errors. Collective over those
+  // For the ranks of `group`; null: those of the default group, or this process
+  // alone if there is none. `purpose` is for errors. Collective over those
   // ranks.
   static absl::StatusOr<std::unique_ptr<ProcessGroupCoordinator>> Make(
       const fsdp::ProcessGroup& group, const std::string& purpose);
 
-  // One that is made at the first call for a group and kept for the thread
-  // that trains. Collective at first. Owners: the cache and the caller.
+  // A coordinator that is made at the first call for a group, which is
+  // collective, and kept for the thread that trains. Owners: the cache and the
+  // caller.
   static absl::StatusOr<std::shared_ptr<ProcessGroupCoordinator>> OfTraining(
       const fsdp::ProcessGroup& group);
 
@@ -42,11 +43,12 @@ class ProcessGroupCoordinator final : public Coordinator {
 
   // Rank 0's value, on every rank.
   absl::StatusOr<std::string> Broadcast(std::string value);
-  // Whether any rank says so, on every rank.
+  // Whether `mine` is true on any rank; the same answer on every rank.
   absl::StatusOr<bool> Any(bool mine);
 
-  // Between two ranks, in the order of the calls. Memory is the caller's and
-  // stays until Wait; `Wait` of a default-made transfer returns at once.
+  // A message between two ranks; messages arrive in the order of the calls. The
+  // caller owns the memory, which must live until Wait. `Wait` of a
+  // default-constructed transfer returns at once.
   class Transfer {
    public:
     Transfer() = default;

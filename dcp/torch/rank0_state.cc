@@ -28,7 +28,7 @@
 namespace dcp {
 namespace {
 
-// Messages of fewer bytes cost more in round trips than they save.
+// Smaller messages cost more in round trips than they save.
 constexpr uint64_t kMinWindowBytes = uint64_t{64} << 10;
 
 // Tensors become persistent ids: (type, sizes...).
@@ -182,7 +182,7 @@ absl::Status CheckSameNames(absl::Span<const TensorCopy> copies,
       i < copies.size() ? copies[i].name : "no more"));
 }
 
-// One transfer, on any rank.
+// One call of CopyFromRank0, on any rank.
 class Transfer {
  public:
   Transfer(ProcessGroupCoordinator& coordinator,
@@ -234,8 +234,8 @@ class Transfer {
   ProcessGroupCoordinator& coordinator_;
   const absl::Span<const TensorCopy> copies_;
   const uint64_t window_bytes_;
-  std::vector<std::vector<CopyPart>> parts_;  // of this rank, by copy
-  std::vector<Wanted> wanted_;                // rank 0: by rank
+  std::vector<std::vector<CopyPart>> parts_;  // this rank's, by copy
+  std::vector<Wanted> wanted_;                // on rank 0: by rank
   Answer answer_;
 };
 

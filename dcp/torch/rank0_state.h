@@ -1,6 +1,6 @@
-// A state dict that rank 0 alone has: what it looks like for the other ranks,
-// and the parts of its tensors for each of them, through a window of bounded
-// size. For the thread that trains; collective over the coordinator's ranks.
+// A state dict that only rank 0 has: describes it to the other ranks, and sends
+// each of them its parts of the tensors through a window of bounded size. For
+// the thread that trains; collective over the coordinator's ranks.
 #ifndef DCP_TORCH_RANK0_STATE_H_
 #define DCP_TORCH_RANK0_STATE_H_
 
@@ -16,16 +16,16 @@
 
 namespace dcp {
 
-// On rank 0 `state` itself; elsewhere its plain values, and for each tensor
-// one of the same shape and type on the meta device. InvalidArgument on every
-// rank when rank 0's state holds DTensors.
+// Returns `state` itself on rank 0; elsewhere its plain values, and for each
+// tensor one of the same shape and type on the meta device. InvalidArgument on
+// every rank when rank 0's state holds DTensors.
 absl::StatusOr<StateDict> ShareStateOfRank0(
     ProcessGroupCoordinator& coordinator, const StateDict& state);
 
 // Makes the copies, the same ones by name on every rank, whose sources are
-// tensors of a dict from ShareStateOfRank0. What no rank has whole, rank 0
-// sends in the part that each has; the rest is broadcast. Holds at most about
-// `window_bytes` beside the tensors, on every rank.
+// tensors of a dict from ShareStateOfRank0. A tensor that every rank needs
+// whole is broadcast; of the others, rank 0 sends each rank its part. In
+// addition to the tensors, every rank holds at most about `window_bytes`.
 absl::Status CopyFromRank0(ProcessGroupCoordinator& coordinator,
                            absl::Span<const TensorCopy> copies,
                            uint64_t window_bytes);

@@ -10,11 +10,11 @@
 namespace dcp {
 namespace {
 
-// Rank 0's.
+// Bytes that rank 0 sends.
 constexpr uint8_t kSend = 0;
 constexpr uint8_t kStop = 1;
 
-// The other rank's.
+// The first byte of the other rank's messages.
 constexpr uint8_t kWell = 0;
 constexpr uint8_t kAbandoned = 1;
 
@@ -89,7 +89,7 @@ void RankPull::Stop() {
     abandoned = abandoned || message.buffer[0] == kAbandoned;
   }
   if (num_unasked_ > 0 && !abandoned) status.Update(Command(kStop));
-  // A rank that is not there any more needs no telling.
+  // A rank that is gone need not be told.
   status.IgnoreError();
 }
 

@@ -52,7 +52,8 @@ absl::Status RankStreamWriter::SendMessage(bool is_well) {
   num_left_ -= length;
   num_filled_ = 0;
   current_ = 1 - current_;
-  // What is written next goes where the message before this one still lies.
+  // The next bytes go to the buffer that still holds the message before this
+  // one.
   return transfers_[current_].Wait();
 }
 
@@ -68,7 +69,7 @@ void RankStreamWriter::Abandon() {
   if (num_left_ > 0) status = SendMessage(/*is_well=*/false);
   status.Update(transfers_[0].Wait());
   status.Update(transfers_[1].Wait());
-  // A reader that is not there any more needs no telling.
+  // A reader that is gone need not be told.
   status.IgnoreError();
 }
 
@@ -95,8 +96,8 @@ absl::Status ReadRankStream(ProcessGroupCoordinator& coordinator,
   size_t slot = 0;
   DCP_RETURN_IF_ERROR(receive(slot, 0));
   for (uint64_t begin = 0; begin < num_bytes; begin += length_at(begin)) {
-    // One message at a time is asked for before it is known that the one
-    // before it was not the last.
+    // Requests the next message only after this one has arrived, because none
+    // follows one from a rank that gave up.
     DCP_RETURN_IF_ERROR(transfers[slot].Wait());
     if (buffers[slot][0] == kAbandoned) {
       return absl::AbortedError("rank 0 gave up reading");

@@ -1,7 +1,7 @@
-// RankStream: payload from rank 0 to another rank, as one stream of bytes of a
-// length that both know, in messages of a bounded size, two of them in flight.
-// A message begins with a byte that says whether rank 0 is well; after one that
-// says no there are no more. Each end is used by one thread at a time.
+// RankStream: payload from rank 0 to another rank, as one stream of bytes whose
+// length both know, in messages of bounded size, two of them in flight. A
+// message begins with a byte that says whether rank 0 is well; after one that
+// says no, there are no more. Each end is used by one thread at a time.
 #ifndef DCP_TORCH_RANK_STREAM_H_
 #define DCP_TORCH_RANK_STREAM_H_
 
@@ -24,9 +24,9 @@ class RankStreamWriter {
 
   // Copies `bytes`.
   absl::Status Write(ByteSpan bytes);
-  // Waits until all was sent; all must have been written.
+  // Waits until everything is sent; all bytes must have been written.
   absl::Status Finish();
-  // Instead of Finish: tells the reader that there is no more.
+  // Call it instead of Finish to tell the reader that nothing more comes.
   void Abandon();
 
  private:
@@ -42,9 +42,9 @@ class RankStreamWriter {
   uint64_t num_filled_ = 0;  // of the current buffer, without its first byte
 };
 
-// Calls `take` for all pieces of the stream, in order; what it returns is the
-// result, and the stream is read to its end all the same. Aborted when rank 0
-// abandoned it: the cause is rank 0's to tell.
+// Calls `take` for each piece of the stream, in order. An error of `take` is
+// the result, but the stream is still read to its end. Aborted when rank 0
+// abandoned the stream; rank 0 reports the cause.
 absl::Status ReadRankStream(ProcessGroupCoordinator& coordinator,
                             uint64_t num_bytes, uint64_t window_bytes,
                             absl::FunctionRef<absl::Status(ByteSpan)> take);

@@ -19,7 +19,7 @@
 namespace dcp {
 namespace {
 
-// Below this, tensors share a broadcast.
+// Tensors smaller than this share a broadcast.
 constexpr uint64_t kPackedBytes = uint64_t{1} << 20;
 
 uint64_t NumBytes(const at::Tensor& tensor) {
@@ -38,7 +38,7 @@ bool GoesAlone(const at::Tensor& tensor) {
   return tensor.is_contiguous() && NumBytes(tensor) >= kPackedBytes;
 }
 
-// What ranks must have in common to exchange it.
+// What must be equal on all ranks that exchange a tensor.
 std::string DescriptionOf(const WantedTensor& tensor) {
   std::string text = absl::StrCat(
       tensor.fqn, "\n", TorchName(tensor.dtype), ShapeToString(tensor.shape),
@@ -84,7 +84,8 @@ absl::StatusOr<Parsed> Parse(absl::string_view text) {
   return parsed;
 }
 
-// What all ranks say, those with the same message together.
+// Joins the errors of all ranks; ranks with the same message are listed
+// together.
 absl::Status Join(const std::vector<Parsed>& ranks) {
   std::vector<std::pair<std::string, std::vector<size_t>>> messages;
   absl::StatusCode code = absl::StatusCode::kOk;
@@ -114,7 +115,7 @@ std::string EncodeHead(const absl::Status& status) {
 // Rank 0's answers: the joined status, and the sets whose members all gave the
 // same digest.
 std::vector<std::string> Judge(const std::vector<Parsed>& ranks) {
-  // Ranks of a set -> digest -> by how many given.
+  // Ranks of a set -> digest -> number of ranks that sent it.
   absl::flat_hash_map<std::string, absl::flat_hash_map<std::string, size_t>>
       votes;
   for (const Parsed& rank : ranks) {
@@ -161,7 +162,8 @@ void ReplicaExchange::Add(size_t tensor, const fsdp::ProcessGroup& group) {
   } else {
     const fsdp::DeviceMesh& mesh = wanted.spec->mesh;
     const std::vector<int64_t> own = *mesh.get_coordinate();
-    // Indices into the mesh's ranks, of those that differ in replicated axes.
+    // Indices into the mesh's ranks of those that differ only on replicated
+    // axes.
     std::vector<int64_t> indices{0};
     for (int64_t axis = 0; axis < mesh.ndim(); ++axis) {
       const size_t a = static_cast<size_t>(axis);
@@ -229,8 +231,8 @@ absl::Status ReplicaExchange::Meet(Coordinator& coordinator,
   return absl::OkStatus();
 }
 
-// Each item goes to the replica with the fewest bytes so far: the same
-// decision on all of them, since their items are the same.
+// Each item goes to the replica with the fewest bytes so far. All replicas
+// decide the same, because their items are the same.
 void ReplicaExchange::ChooseReaders(Set& set) {
   std::map<std::vector<int64_t>, uint64_t> bytes;
   for (Item& item : set.items) {
@@ -254,8 +256,8 @@ void ReplicaExchange::ChooseReaders(Set& set) {
   }
 }
 
-// Along one axis after the other: those that have it by then are the ranks
-// which share the reader's index on the axes still to come.
+// Broadcasts along one axis after the other: before each, the ranks that share
+// the reader's index on the remaining axes have the tensor.
 void ReplicaExchange::Broadcast(const Item& item,
                                 const at::Tensor& bytes) const {
   for (size_t a = 0; a < item.axes.size(); ++a) {
@@ -271,7 +273,7 @@ void ReplicaExchange::Broadcast(const Item& item,
 
 void ReplicaExchange::BroadcastPacked(const std::vector<const Item*>& items,
                                       uint64_t window_bytes) const {
-  // In windows of whole tensors; one that is longer has a window of its own.
+  // In windows of whole tensors; a tensor that is longer has its own window.
   for (size_t first = 0; first < items.size();) {
     uint64_t size = 0;
     size_t end = first;
@@ -302,7 +304,7 @@ void ReplicaExchange::BroadcastPacked(const std::vector<const Item*>& items,
     position = 0;
     for (size_t i = first; !reads_[leader.tensor] && i < end; ++i) {
       at::Tensor local = wanted_->tensors[items[i]->tensor].local.detach();
-      // A copy of its own is aligned for the type.
+      // A separate copy is aligned for the type.
       local.copy_(piece_of(local)
                       .clone()
                       .view(local.scalar_type())
@@ -315,7 +317,7 @@ void ReplicaExchange::BroadcastPacked(const std::vector<const Item*>& items,
 void ReplicaExchange::RunSet(const Set& set,
                              const absl::flat_hash_set<std::string>& absent,
                              uint64_t window_bytes) const {
-  // Small ones that travel the same way, in the order of the first of them.
+  // Small tensors that travel the same way, in the order of the first of them.
   std::vector<std::vector<const Item*>> packed;
   for (const Item& item : set.items) {
     const WantedTensor& wanted = wanted_->tensors[item.tensor];

@@ -1,8 +1,8 @@
-// ReplicaExchange: loading where several ranks hold the same: one of them
-// reads, and the others receive it over the mesh's own groups, in bounded
-// windows. Which ranks hold the same follows from meshes and placements; that
-// they want the same, in the same order, they find out together at first
-// (Meet), and read each for itself where they do not. For the thread that
+// ReplicaExchange: loading when several ranks hold the same elements: one of
+// them reads, and the others receive from it over the mesh's own groups, in
+// bounded windows. Which ranks hold the same elements follows from meshes and
+// placements. In Meet the ranks find out whether they load the same tensors in
+// the same order; those that do not read for themselves. For the thread that
 // trains; every rank of the coordinator makes the same calls.
 #ifndef DCP_TORCH_REPLICA_EXCHANGE_H_
 #define DCP_TORCH_REPLICA_EXCHANGE_H_
@@ -23,24 +23,22 @@ namespace dcp {
 
 class ReplicaExchange {
  public:
-  // `group` has the ranks that load: all hold the same plain tensors, if they
-  // hold the same at all. Null: there is one rank only. Not `enabled`: each
-  // rank reads for itself. `wanted` outlives this; null on a rank that comes
-  // with an error.
+  // `group` has the ranks that load, which are the replicas of plain tensors.
+  // Null: there is only one rank. If not `enabled`, each rank reads for itself.
+  // `wanted` outlives this; it is null on a rank that already has an error.
   static absl::StatusOr<ReplicaExchange> Make(const WantedState* wanted,
                                               const fsdp::ProcessGroup& group,
                                               bool enabled);
 
-  // Whether this and all other ranks are well so far; an error of any is
-  // returned on all, with what each rank says. Collective.
+  // Compares what the ranks load. An error on any rank (`mine`) is returned on
+  // all, with the message of each rank. Collective.
   absl::Status Meet(Coordinator& coordinator, const absl::Status& mine);
 
-  // Whether this rank is the one that gets tensor `i` of the state from the
-  // checkpoint.
+  // Whether this rank reads tensor `i` of the state from the checkpoint.
   bool Reads(size_t i) const { return reads_[i]; }
 
-  // Gives the others what this rank has read, and receives. Tensors named in
-  // `absent` are left out. Collective.
+  // Sends the others what this rank has read, and receives what they have read.
+  // Skips tensors named in `absent`. Collective.
   absl::Status Run(const absl::flat_hash_set<std::string>& absent,
                    uint64_t window_bytes) const;
 
@@ -54,14 +52,14 @@ class ReplicaExchange {
     friend bool operator==(const Axis&, const Axis&) = default;
   };
   struct Item {
-    size_t tensor;  // of the state
+    size_t tensor;  // index in the state
     std::vector<Axis> axes;
-    std::vector<int64_t> reader;  // its index on each of the axes
+    std::vector<int64_t> reader;  // the reader's index on each of the axes
   };
-  // Tensors that lie on the same ranks.
+  // Tensors with the same ranks as replicas.
   struct Set {
     std::vector<Item> items;
-    uint64_t digest = 0;  // of what they are
+    uint64_t digest = 0;  // of the tensors' descriptions
     bool agreed = false;
   };
 
@@ -76,8 +74,8 @@ class ReplicaExchange {
                        uint64_t window_bytes) const;
 
   const WantedState* wanted_ = nullptr;
-  // By their ranks. In this order, which is the same everywhere, a rank goes
-  // through its sets, so that no two wait for each other.
+  // By their ranks. Every rank goes through its sets in this order, so that no
+  // two ranks wait for each other.
   std::map<std::vector<int64_t>, Set> sets_;
   std::vector<bool> reads_;
 };

@@ -1,8 +1,8 @@
 // The states of the random number generators as part of a state dict. For the
 // thread that trains.
 //
-// One name is one value in a checkpoint: where ranks draw different numbers,
-// each keeps its state under a name of its own, "rng.<rank>".
+// A name has one value in a checkpoint: if ranks draw different numbers, each
+// must store its state under its own name, "rng.<rank>".
 #ifndef DCP_TORCH_RNG_STATE_H_
 #define DCP_TORCH_RNG_STATE_H_
 
@@ -12,12 +12,12 @@
 
 namespace dcp {
 
-// {"cpu": bytes of torch.get_rng_state() as a uint8 tensor}, and "cuda", the
-// current device's, where there is one.
+// Returns {"cpu": bytes of torch.get_rng_state() as a uint8 tensor}, and
+// "cuda", the current device's state, if there is a device.
 absl::StatusOr<StateDict> get_rng_state();
 
-// The generators go on from there. InvalidArgument for what is no such dict.
-// "cuda" is left aside where there is none.
+// Sets the generators to `state`. InvalidArgument if it is not such a dict.
+// "cuda" is ignored if there is no device.
 absl::Status set_rng_state(const StateDict& state);
 
 }  // namespace dcp

@@ -1,7 +1,7 @@
-// [Note: setting] Every set call goes the same way: rank 0's dict is made known
-// to all if it alone counts; each rank plans all copies and lists all that is
-// wrong, without changing anything; the ranks agree that nothing is; the copies
-// are made, and the ranks agree that they were.
+// [Note: setting] Every set call has the same steps: rank 0's dict is described
+// to all ranks if only that one counts; each rank plans all copies and lists
+// all that is wrong, without changing anything; the ranks agree that nothing is
+// wrong; the copies are made, and the ranks agree that they succeeded.
 #include "dcp/torch/state_dict.h"
 
 #include <memory>
@@ -32,8 +32,8 @@ int64_t RankIn(const fsdp::ProcessGroup& group) {
   return group == nullptr ? fsdp::get_rank() : group->getRank();
 }
 
-// The dicts in `states` as the options want them, or `status` where they could
-// not be made, on every rank when one could not.
+// Converts the dicts in `states` as the options say, or returns `status` if
+// they could not be made, on every rank if any rank failed.
 absl::Status Finish(const Module& module, const StateDictOptions& options,
                     const absl::Status& status,
                     std::initializer_list<StateDict*> states) {
@@ -123,7 +123,8 @@ absl::Status Execute(const Targets& targets, Plan& plan,
   return std::move(plan.optimizer).Commit(*targets.optimizer);
 }
 
-// Every rank's error, or the caller's alone where the call is not collective.
+// Returns the error of any rank, or only the caller's if the call is not
+// collective.
 absl::Status AgreeIf(ProcessGroupCoordinator* coordinator,
                      const absl::Status& status) {
   return coordinator == nullptr ? status : Agree(*coordinator, status);
@@ -162,7 +163,7 @@ absl::StatusOr<IncompatibleKeys> Set(Targets targets,
   absl::Status done = targets.model_state == nullptr
                           ? absl::OkStatus()
                           : CatchTorch([&] { DropGathered(targets.module); });
-  // Whoever cannot go on says so before others wait for its data.
+  // A rank that cannot go on says so before others wait for its data.
   DCP_RETURN_IF_ERROR(AgreeIf(coordinator.get(), done));
   done = Execute(targets, *plan, options, coordinator.get());
   DCP_RETURN_IF_ERROR(AgreeIf(coordinator.get(), done));

@@ -1,7 +1,7 @@
 // StateDict: what a training job saves and loads: an ordered tree of names
 // whose leaves are tensors, DTensors and plain values, as a Python state dict
-// is. A value: copies are deep, but for tensors, which alias. For the thread
-// that trains.
+// is. A value type: copies are deep, except tensors, which alias. For the
+// thread that trains.
 //
 //   dcp::StateDict state = {{"model", *dcp::get_model_state_dict(*model)},
 //                           {"step", 12}};
@@ -37,13 +37,13 @@ struct StateBytes {
   friend bool operator==(const StateBytes&, const StateBytes&) = default;
 };
 
-// Python's tuple, as AdamW's betas are: always one entry of a checkpoint, and
-// a tuple again when Python loads it.
+// Python's tuple, such as AdamW's betas: always one entry of a checkpoint, and
+// a tuple when Python loads it.
 struct StateTuple {
   StateList items;
 };
 
-// Keys in the order in which they were added, each once.
+// Keys are unique, and ordered as they were added.
 class StateDict {
  public:
   StateDict() = default;
@@ -56,10 +56,10 @@ class StateDict {
   StateValue* find(absl::string_view key);
   // Adds None under a new key.
   StateValue& operator[](const std::string& key);
-  // Whether there was one.
+  // Returns whether the key existed.
   bool erase(absl::string_view key);
 
-  // Of std::pair<std::string, StateValue>; keys stay what they are.
+  // Iterates over std::pair<std::string, StateValue>; do not change keys.
   auto begin() const { return entries_.begin(); }
   auto end() const { return entries_.end(); }
   auto begin() { return entries_.begin(); }
@@ -91,7 +91,7 @@ class StateValue {
   StateValue(StateList list) : value_(std::move(list)) {}
   StateValue(StateTuple tuple) : value_(std::move(tuple)) {}
   StateValue(StateDict dict) : value_(std::move(dict)) {}
-  // Asked for its state when it is saved, given it when it is loaded. Owners:
+  // The object is asked for its state in a save and given it in a load. Owners:
   // the caller and this value.
   template <std::derived_from<Stateful> T>
   StateValue(std::shared_ptr<T> object)
@@ -113,7 +113,7 @@ class StateValue {
   Variant value_;
 };
 
-// What has a state of its own: a scheduler, a data loader. As PyTorch's
+// An object with a state, such as a scheduler or a data loader. As PyTorch's
 // torch.distributed.checkpoint.stateful.Stateful.
 class Stateful {
  public:

@@ -20,10 +20,10 @@ absl::Status CheckInside(Checkpoint& checkpoint, const StorageInfo& item) {
   return checkpoint.files().CheckRange(item.file, item.offset, item.length);
 }
 
-// The index goes first: without it no crash on the way leaves anything that
-// looks like a checkpoint.
+// Removes the index first, so that a crash leaves nothing that looks like a
+// checkpoint.
 absl::Status RemoveStep(FileSystem& fs, const std::string& path) {
-  // Without an index it may be a save of another run under way.
+  // Without an index it may be a save of another run in progress.
   DCP_ASSIGN_OR_RETURN(
       std::unique_ptr<DestinationLock> lock,
       DestinationLock::Take(fs, DestinationLock::InsideOf(path),

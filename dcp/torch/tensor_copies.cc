@@ -19,7 +19,8 @@ at::IntArrayRef ShapeOf(const TensorCopy& copy) {
                                : copy.dst.sizes();
 }
 
-// The same ranks in the same places, whatever the axes are called.
+// Whether the meshes have the same ranks in the same places; the names of axes
+// do not matter.
 bool SameGrid(const fsdp::DeviceMesh& a, const fsdp::DeviceMesh& b) {
   return a.shape() == b.shape() && a.ranks() == b.ranks();
 }

@@ -1,5 +1,5 @@
-// TensorCopy: one tensor of a module or optimizer that is to be given the
-// value of one in a state dict, and the list of what is wrong before any
+// TensorCopy: the copy of a tensor in a state dict to a tensor of a module or
+// optimizer, and the checks that list all that is wrong before any tensor
 // changes. For the thread that trains.
 #ifndef DCP_TORCH_TENSOR_COPIES_H_
 #define DCP_TORCH_TENSOR_COPIES_H_
@@ -20,12 +20,13 @@ namespace dcp {
 
 struct TensorCopy {
   std::string name;                       // for errors
-  at::Tensor dst;                         // of a sharded one: this rank's part
-  std::optional<fsdp::DTensorSpec> spec;  // of the whole that `dst` is part of
+  at::Tensor dst;                         // if sharded: this rank's part
+  std::optional<fsdp::DTensorSpec> spec;  // set if sharded: of the whole tensor
   StateValue src;
 };
 
-// What a state dict and what it is for do not agree on.
+// The differences between a state dict and the module or optimizer that it is
+// for.
 struct Mismatches {
   std::vector<std::string> missing;
   std::vector<std::string> unexpected;
@@ -39,7 +40,7 @@ struct Mismatches {
 struct CopyRules {
   // Whole tensors are cut where the destination is sharded.
   bool full = false;
-  // Sources may be on the meta device: their values are elsewhere.
+  // Sources may be on the meta device, because rank 0 has their values.
   bool values_elsewhere = false;
 };
 
@@ -47,14 +48,14 @@ struct CopyRules {
 void CheckCopy(const TensorCopy& copy, const CopyRules& rules,
                Mismatches& mismatches);
 
-// Copies, with a cast; collective when a DTensor is placed otherwise than the
-// destination. `copy` has been checked.
+// Copies, with a cast; collective when the source is a DTensor with other
+// placements than the destination. `copy` has been checked.
 absl::Status RunCopy(const TensorCopy& copy);
 
-// The part of `whole` that lies in `box`: a view.
+// A view of the part of `whole` that lies in `box`.
 at::Tensor ViewOfBox(const at::Tensor& whole, const Box& box);
 
-// Of the destination: views of `dst` and the boxes that they are of the whole.
+// A view of a copy's `dst`, and the box that it is of the whole tensor.
 struct CopyPart {
   Box box;
   at::Tensor view;

@@ -34,7 +34,7 @@ at::Tensor FlatBytes(const at::Tensor& tensor) {
 }
 
 at::Tensor Wrap(const uint8_t* data, uint64_t size) {
-  // from_blob takes no const; whoever gets a source's bytes only reads them.
+  // from_blob takes no const; the bytes of a source are only read.
   return at::from_blob(const_cast<uint8_t*>(data), {static_cast<int64_t>(size)},
                        at::kByte);
 }
@@ -86,8 +86,8 @@ void ForEachPiece(const at::Tensor& tensor, uint64_t offset, uint64_t size,
   }
 }
 
-// The allocator keeps pinned memory by its own address; what it gives may be
-// less aligned than asked.
+// The allocator frees pinned memory by the address that it returned, which may
+// be less aligned than requested.
 class PinnedMemory final : public std::pmr::memory_resource {
  public:
   explicit PinnedMemory(c10::Allocator* allocator) : allocator_(allocator) {}
@@ -118,7 +118,7 @@ class PinnedMemory final : public std::pmr::memory_resource {
 };
 
 std::pmr::memory_resource* NewStagingMemory() {
-  // Looked for, not only compiled in: a build for GPUs also runs without one.
+  // Checks for a device, because a build for GPUs also runs without one.
   if (at::getAccelerator(/*checked=*/false).has_value() &&
       at::accelerator::deviceCount() > 0) {
     return new PinnedMemory(at::globalContext().getPinnedMemoryAllocator());

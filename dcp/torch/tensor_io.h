@@ -1,7 +1,7 @@
-// The memory of tensors as what a save copies from and a load copies to, on
-// the CPU or an accelerator. Made by the thread that trains, used by the lane
-// that saves or loads. Copies of an accelerator run on a stream of their own,
-// behind the work that was issued when the TransferStream was made.
+// The sources of a save and the sinks of a load: the memory of tensors on the
+// CPU or an accelerator. Made by the thread that trains, used by the lane that
+// saves or loads. Copies from and to an accelerator run on their own stream,
+// after the work that had been issued when the TransferStream was made.
 #ifndef DCP_TORCH_TENSOR_IO_H_
 #define DCP_TORCH_TENSOR_IO_H_
 
@@ -23,24 +23,24 @@
 
 namespace dcp {
 
-// The type's counterpart; InvalidArgument for quantized types and others that
-// checkpoints do not hold.
+// The DType of a tensor of `type`; InvalidArgument for types that checkpoints
+// do not hold, such as quantized ones.
 absl::StatusOr<DType> DTypeOf(at::ScalarType type);
 
 // OK when `tensor` has elements in memory that can be copied: InvalidArgument
 // for undefined, sparse and meta tensors.
 absl::Status CheckHasMemory(const at::Tensor& tensor);
 
-// The copies of one save or load with one device.
+// The stream of one save's or load's copies from or to one device.
 class TransferStream {
  public:
-  // Records where the current stream of `device`, not a CPU, is now.
+  // Records the position of the current stream of `device`, which is not a CPU.
   static absl::StatusOr<std::shared_ptr<TransferStream>> Make(
       c10::Device device);
 
-  // The stream of the copies; it has been told to wait for what was recorded.
+  // The stream of the copies; it waits for the recorded position.
   c10::Stream Begin();
-  // Blocks until what was issued on it is done.
+  // Blocks until everything issued on the stream is done.
   void Synchronize();
 
  private:
@@ -52,7 +52,7 @@ class TransferStream {
   bool waits_ = false;
 };
 
-// One for each device that is asked for, shared by the tensors there.
+// One TransferStream for each device, shared by the tensors on it.
 class TransferStreams {
  public:
   // Null for the CPU.
@@ -64,9 +64,10 @@ class TransferStreams {
 
 class TorchTensorSource final : public TensorSource {
  public:
-  // Any strides; aliased, and kept alive. `stream` is of the tensor's device,
-  // null on the CPU; its owners are the sources and sinks of one transfer. A
-  // tensor on an accelerator that is not contiguous is copied there first.
+  // `tensor` may have any strides; it is aliased and kept alive. `stream` is
+  // that of its device, null on the CPU; its owners are the sources and sinks
+  // of one transfer. A tensor that is not contiguous is first copied on its
+  // accelerator.
   TorchTensorSource(const at::Tensor& tensor,
                     std::shared_ptr<TransferStream> stream);
 
@@ -84,22 +85,22 @@ class TorchTensorSink final : public TensorSink {
   TorchTensorSink(const at::Tensor& tensor,
                   std::shared_ptr<TransferStream> stream);
 
-  // On the CPU, where the tensor is contiguous.
+  // Not empty if the tensor is contiguous on the CPU.
   MutableByteSpan DirectSpan() override;
   absl::Status Place(uint64_t offset, ByteSpan src) override;
-  // The last Flush also scatters what was collected for a tensor on an
-  // accelerator that is not contiguous.
+  // For a tensor on an accelerator that is not contiguous, the last Flush also
+  // scatters the collected elements.
   absl::Status Flush() override;
 
  private:
   at::Tensor tensor_;
-  at::Tensor collected_;  // a contiguous copy, while one is needed
+  at::Tensor collected_;  // a contiguous copy, if one is needed
   const std::shared_ptr<TransferStream> stream_;
   uint64_t num_missing_bytes_;
 };
 
-// Memory for staging: pinned where the process has an accelerator, ordinary
-// otherwise. Lives as long as the process; any thread.
+// Memory for staging: pinned if the process has an accelerator, else ordinary.
+// Lives as long as the process; any thread.
 std::pmr::memory_resource* StagingMemory();
 
 }  // namespace dcp

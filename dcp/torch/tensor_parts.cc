@@ -13,7 +13,8 @@ namespace dcp {
 namespace {
 
 // The boxes are the product of intervals in every dimension, and the local
-// tensor has these one after the other: where each begins there.
+// tensor holds the intervals one after the other. Returns where each begins in
+// the local tensor.
 std::vector<std::map<int64_t, int64_t>> LocalBegins(
     const std::vector<Box>& boxes) {
   std::vector<std::map<int64_t, int64_t>> begins(boxes[0].offsets.size());

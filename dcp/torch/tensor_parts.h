@@ -1,5 +1,5 @@
-// TensorPart: what a rank holds of a tensor, as boxes of the whole and views
-// of its memory. Pure; for the thread that trains.
+// TensorPart: a part of a tensor that a rank holds: a box of the whole tensor
+// and a view of the rank's memory. Pure; for the thread that trains.
 #ifndef DCP_TORCH_TENSOR_PARTS_H_
 #define DCP_TORCH_TENSOR_PARTS_H_
 
@@ -17,7 +17,7 @@ struct TensorPart {
   at::Tensor local;  // its elements: a view of the local tensor
 };
 
-// One part, several for uneven strided shards; none on a rank outside the
+// One part, or several for uneven strided shards; none on a rank outside the
 // mesh. InvalidArgument for a Partial, which holds no part of the value.
 absl::StatusOr<std::vector<TensorPart>> PartsOf(const fsdp::DTensor& tensor);
 

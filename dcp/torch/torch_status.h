@@ -1,7 +1,7 @@
 // The bridge between the two ways to report an error: LibTorch and fsdp/ raise
 // exceptions, dcp/ returns absl::Status. The only file of dcp/ that knows
 // exceptions; everything else in dcp/torch calls LibTorch through CatchTorch
-// where it can fail. Any thread.
+// when the call can fail. Any thread.
 #ifndef DCP_TORCH_TORCH_STATUS_H_
 #define DCP_TORCH_TORCH_STATUS_H_
 
@@ -58,8 +58,8 @@ auto CatchTorch(F&& call) {
   }
 }
 
-// For a program that prefers exceptions: an error is thrown as the exception
-// that CatchTorch would turn into it (c10::ValueError, ...), else as
+// For a program that prefers exceptions: throws an error as the exception that
+// CatchTorch turns into it (c10::ValueError, ...), if there is one, else as
 // c10::Error.
 void ThrowIfError(const absl::Status& status);
 

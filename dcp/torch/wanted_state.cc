@@ -13,7 +13,7 @@
 namespace dcp {
 namespace {
 
-// An index does not parse without places.
+// An index without places does not parse.
 constexpr StorageInfo kNowhere{.file = 0, .offset = 0, .length = 1};
 
 absl::StatusOr<WantedTensor> Want(const StateLeaf& leaf) {

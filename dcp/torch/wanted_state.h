@@ -1,5 +1,5 @@
-// WantedState: a StateDict as something to load into: its tensors with the
-// parts that this rank holds, and its plain values. For the thread that trains.
+// WantedState: a StateDict as the target of a load: its tensors, with the parts
+// that this rank holds, and its plain values. For the thread that trains.
 #ifndef DCP_TORCH_WANTED_STATE_H_
 #define DCP_TORCH_WANTED_STATE_H_
 
@@ -28,7 +28,7 @@ struct WantedTensor {
   std::string fqn;
   DType dtype = DType::kFloat32;
   Dims shape;                             // global
-  at::Tensor local;                       // of this rank
+  at::Tensor local;                       // this rank's
   std::vector<TensorPart> parts;          // of `local`
   std::optional<fsdp::DTensorSpec> spec;  // absent for a plain tensor
 };
@@ -39,18 +39,18 @@ struct WantedState {
   std::vector<StateLeaf> objects;  // in `expanded`
 };
 
-// InvalidArgument for tensors that cannot be loaded into, by name.
+// InvalidArgument, with the name, for a tensor that cannot be loaded into.
 absl::StatusOr<std::unique_ptr<WantedState>> WantState(const StateDict& state);
 
-// `wanted` as an index that says nothing of places; of the boxes, those of the
-// tensors for which `with_boxes` is true.
+// `wanted` as an index without storage places; only tensors for which
+// `with_boxes` is true have their boxes.
 Metadata DescribeWanted(const WantedState& wanted,
                         absl::FunctionRef<bool(size_t tensor)> with_boxes);
 
-// Checks what `ranks` want against what is stored, before anything is read:
-// NotFound, unless `allow_partial`, and InvalidArgument list every name that
-// is missing, of another kind or shape, or of a type that is not convertible.
-// Returns the names that are missing.
+// Checks what `ranks` want against what is stored, before anything is read.
+// Errors list every name that is missing (NotFound, unless `allow_partial`), or
+// has another kind or shape or a type that cannot be converted
+// (InvalidArgument). Returns the missing names.
 absl::StatusOr<absl::flat_hash_set<std::string>> CheckWanted(
     const CheckpointSource& source, absl::Span<const Metadata> ranks,
     bool allow_partial);
