@@ -1,5 +1,5 @@
-// ByteStream: where bytes go that are written in their order and once, such as
-// a pipe.
+// ByteStream: where bytes go that are written once and in order, such as a
+// pipe.
 #ifndef DCP_CHECKPOINT_BYTE_STREAM_H_
 #define DCP_CHECKPOINT_BYTE_STREAM_H_
 

@@ -1,5 +1,5 @@
-// Part of diff: whether the values of two .pt files stand in containers of the
-// same types, under keys of the same types. Other formats keep neither. Pure.
+// Part of diff: whether two .pt files hold their values in containers of the
+// same types, under keys of the same types. Other formats record neither. Pure.
 #ifndef DCP_CHECKPOINT_CONTAINER_DIFF_H_
 #define DCP_CHECKPOINT_CONTAINER_DIFF_H_
 
@@ -15,9 +15,9 @@ struct ContainerSide {
   const SelectionOptions& selection;  // include and exclude
 };
 
-// Adds a finding for every container that differs, under its name, and one for
+// Adds a finding, under its name, for every container that differs and for
 // every empty container that only one side has; or says in the report why the
-// two cannot be compared. Values are not looked at.
+// two cannot be compared. Does not compare values.
 absl::Status CompareContainers(const ContainerSide& a, const ContainerSide& b,
                                DiffReport& report);
 

@@ -1,10 +1,11 @@
-// ConvertLog: lets a conversion go on where a killed one stopped. The
+// ConvertLog: lets a conversion resume where a killed one stopped. The
 // conversion writes records of what it is about to do and of what is durable;
-// their keeper (a journal) keeps them in order and gives them to the next run.
-// Files that were complete are neither read nor written again, half-written
-// ones are replaced, and nothing that only the run before knew of stays. A run
-// whose source or options have changed begins anew. The records are text for
-// this file alone. Pure but for what says otherwise; one thread at a time.
+// the owner of the log (a journal) keeps them in order and gives them to the
+// next run. Complete files are neither read nor written again, incomplete ones
+// are replaced, and nothing stays that only the earlier run knew of. A run
+// whose source or options have changed starts from the beginning. Only this
+// file reads the records, which are text. Pure except where noted; one thread
+// at a time.
 #ifndef DCP_CHECKPOINT_CONVERT_LOG_H_
 #define DCP_CHECKPOINT_CONVERT_LOG_H_
 
@@ -27,25 +28,26 @@
 
 namespace dcp {
 
-// Complete files are synced and recorded when so much is written. Each time
-// the pipeline runs empty, for some hundredths of a second: with 4 GiB that is
-// about a hundredth of the time that a disk of 1 GB/s takes for them.
+// Complete files are synced and recorded each time this many bytes are written.
+// Each time the pipeline runs empty for some hundredths of a second; with 4
+// GiB, that is about a hundredth of the time that a disk of 1 GB/s needs for
+// them.
 inline constexpr uint64_t kConvertLogStepBytes = uint64_t{4} << 30;
 
 struct ConvertLog {
-  // All that earlier runs appended, in order; empty for the first.
+  // All records of earlier runs, in order; empty for the first run.
   std::vector<std::string> before;
-  // Changes whenever the source does, of which the index alone may not tell:
-  // sizes and times of its files.
+  // Changes whenever the source does: from sizes and times of its files,
+  // because the index alone may not tell.
   std::string source_version;
-  // Keeps a record durably before it returns. Called by the conversion's
+  // Stores a record durably before it returns. Called by the conversion's
   // threads, one at a time; an error ends the conversion.
   absl::AnyInvocable<absl::Status(std::string record)> append;
-  // Asked when the conversion was stopped: whether what it has written stays
-  // for another run. Absent: it is removed.
+  // Called when the conversion was stopped: returns whether the files that it
+  // has written stay for another run. If absent, they are removed.
   absl::AnyInvocable<bool()> keeps;
   uint64_t step_bytes = kConvertLogStepBytes;
-  // Files that are complete; other threads may watch it.
+  // The number of complete files; other threads may read it.
   std::atomic<uint64_t> num_files{0};
 };
 
@@ -62,8 +64,8 @@ struct NumBeyond {
 struct LoggedRun {
   struct Committed {
     uint64_t digest = 0;  // of the index, or of the file of digests
-    // With what the run found out of the source and by casting; records from
-    // before those were kept say nothing of them.
+    // Includes what the run found when checking the source and casting; older
+    // records do not have that.
     ConvertPlan plan;
   };
   struct File {
@@ -71,13 +73,13 @@ struct LoggedRun {
     std::vector<NumBeyond> num_beyond;  // of its payloads
   };
   // "plan":
-  uint64_t fingerprint = 0;  // of everything that the files follow from
+  uint64_t fingerprint = 0;  // of everything that determines the files
   Destination::Kind kind = Destination::Kind::kFile;
   OwnFiles own;
   std::string index_before;  // IndexDigest of what was at the destination
-  // "file": complete and durable, by its number among own.names.
+  // "file": complete and durable files, by their number among own.names.
   std::map<uint32_t, File> files;
-  // "commit": was about to, or did.
+  // "commit": the run was about to commit, or did.
   std::optional<Committed> commit;
 };
 
@@ -85,15 +87,16 @@ std::string PlanRecord(const LoggedRun& run);
 std::string FileRecord(uint32_t number, const LoggedRun::File& file);
 std::string CommitRecord(const LoggedRun::Committed& commit);
 
-// The last run of those recorded, if any. DataLoss for what the functions
-// above do not write.
+// The last recorded run, if any. DataLoss for records that the functions above
+// do not write.
 absl::StatusOr<std::optional<LoggedRun>> ParseConvertRecords(
     absl::Span<const std::string> records);
 
-// Tells an index from the one that replaced it; "-" for none. Reads it.
+// Identifies the index at `dst`, so that a replaced one is noticed; "-" if
+// there is none. Reads the index.
 absl::StatusOr<std::string> IndexDigest(FileSystem& fs, absl::string_view dst);
 
-// Whether the run made its checkpoint appear at `dst`, where it still is.
+// Whether the run made its checkpoint appear at `dst` and it is still there.
 absl::StatusOr<bool> WasCommitted(FileSystem& fs, absl::string_view dst,
                                   const LoggedRun& run);
 

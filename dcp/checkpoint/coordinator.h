@@ -1,7 +1,8 @@
-// Coordinator: the few collective steps of saving and loading, without
-// knowing how ranks talk. One of the five interfaces: over c10d in dcp/torch,
-// over nothing here for one process. Every rank makes the same calls in the
-// same order; they block until all have. Used by one thread at a time.
+// Coordinator: the few collective steps of saving and loading, independent of
+// how ranks communicate. One of the five interfaces: dcp/torch implements it
+// with c10d; the implementation here serves a single process. Every rank makes
+// the same calls in the same order; each call blocks until all ranks have made
+// it. Used by one thread at a time.
 #ifndef DCP_CHECKPOINT_COORDINATOR_H_
 #define DCP_CHECKPOINT_COORDINATOR_H_
 
@@ -23,10 +24,11 @@ class Coordinator {
   virtual int64_t rank() const = 0;
   virtual int64_t num_ranks() const = 0;
 
-  // On rank 0 the values of all ranks, in their order; elsewhere empty.
+  // On rank 0, the values of all ranks, in the order of ranks; elsewhere empty.
   virtual absl::StatusOr<std::vector<std::string>> Gather(
       std::string value) = 0;
-  // Gives each rank its element of rank 0's `values`, ignored elsewhere.
+  // Gives each rank its element of rank 0's `values`; those of other ranks are
+  // ignored.
   virtual absl::StatusOr<std::string> Scatter(
       std::vector<std::string> values) = 0;
 };
@@ -39,8 +41,8 @@ class SingleProcessCoordinator final : public Coordinator {
   absl::StatusOr<std::string> Scatter(std::vector<std::string> values) override;
 };
 
-// Makes a failure of any rank one of all: returns OK everywhere, or on every
-// rank an error that names the first rank that failed and why.
+// Turns a failure of any rank into one of all: returns OK everywhere, or on
+// every rank an error that names the first rank that failed and why.
 absl::Status Agree(Coordinator& coordinator, const absl::Status& mine);
 
 // A status as text for the other ranks: "<code> <message>". Decoding anything
@@ -48,7 +50,7 @@ absl::Status Agree(Coordinator& coordinator, const absl::Status& mine);
 std::string EncodeStatus(const absl::Status& status);
 absl::Status DecodeStatus(absl::string_view text);
 
-// The first error among what all ranks sent, with "rank <r>: " in front.
+// The first error among the statuses of all ranks, prefixed with "rank <r>: ".
 absl::Status FirstError(absl::Span<const absl::Status> statuses);
 
 }  // namespace dcp

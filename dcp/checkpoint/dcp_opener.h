@@ -1,6 +1,6 @@
 // Opens a DCP directory: reads .metadata, checks that the chunks of every
-// tensor cover it, and makes entries of it. The items themselves are looked
-// into later, by item_locator. Any thread.
+// tensor cover it, and makes entries. item_locator examines the items later.
+// Any thread.
 #ifndef DCP_CHECKPOINT_DCP_OPENER_H_
 #define DCP_CHECKPOINT_DCP_OPENER_H_
 
@@ -20,15 +20,15 @@ inline constexpr absl::string_view kDcpMetadataName = ".metadata";
 // "__3.metadata": the index of one rank's own items.
 std::string RankMetadataName(int64_t rank);
 
-// Cancelled once `stop` is requested, but not while the index is parsed.
+// Cancelled once `stop` is requested, but parsing the index is not interrupted.
 absl::StatusOr<CheckpointParts> OpenDcp(FileSystem& fs,
                                         absl::string_view directory,
                                         absl::string_view metadata_name,
                                         const OpenOptions& options,
                                         const std::stop_token& stop = {});
 
-// A checkpoint saved with use_collectives=False: each rank's values are its
-// own, so one rank must be chosen unless there is only one.
+// Opens a checkpoint saved with use_collectives=False. Each rank has its own
+// values there, so `options` must choose a rank unless there is only one.
 absl::StatusOr<CheckpointParts> OpenRankLocalDcp(
     FileSystem& fs, absl::string_view directory, const OpenOptions& options,
     const std::stop_token& stop = {});

@@ -1,5 +1,5 @@
-// The data files of a DCP checkpoint: each a row of torch.save archives, one
-// per chunk or object, 64-byte aligned. Thread-compatible.
+// The data files of a DCP checkpoint: each is a sequence of torch.save
+// archives, one per chunk or object, 64-byte aligned. Thread-compatible.
 #ifndef DCP_CHECKPOINT_DCP_OUTPUT_H_
 #define DCP_CHECKPOINT_DCP_OUTPUT_H_
 
@@ -22,13 +22,13 @@ namespace dcp {
 // Lays out one data file, item by item.
 class DcpFileBuilder {
  public:
-  // Payloads are appended to `payloads`, which outlives this.
+  // Payloads are appended to `payloads`, which must outlive this.
   DcpFileBuilder(std::string name, std::vector<Payload>& payloads);
   ~DcpFileBuilder();
 
   uint64_t size() const { return layout_.size(); }
 
-  // Each returns the item's range; `file` is left for the caller to fill in.
+  // Each function returns the item's range; the caller fills in its `file`.
   StorageInfo AddTensor(Payload payload);
   // `pickle` refers to storages "0", "1", ... in the order of `tensors`.
   StorageInfo AddObject(std::string pickle, std::vector<Payload> tensors);
@@ -49,18 +49,18 @@ class DcpFileBuilder {
 
 // Where the chunks go: which rank writes which box of which entry.
 struct DcpChunk {
-  uint32_t entry;  // of the entries given
-  Box box;         // of a tensor
+  uint32_t entry;  // its index among the given entries
+  Box box;         // for a tensor
 };
 using DcpRank = std::vector<DcpChunk>;
 
-// The chunks that each rank of `mesh` writes. `placements[i]` belongs to
-// entry i.
+// The chunks that each rank of `mesh` writes. `placements[i]` belongs to entry
+// i.
 absl::StatusOr<std::vector<DcpRank>> ChunksForMesh(
     absl::Span<const OutputEntry> entries, const Mesh& mesh,
     absl::Span<const Placements> placements);
 
-// The chunks as the source has them, a rank for each of its files.
+// The chunks as the source has them, with one rank for each of its files.
 std::vector<DcpRank> ChunksAsStored(absl::Span<const OutputEntry> entries,
                                     const SourceFiles& files);
 
@@ -70,7 +70,7 @@ struct DcpOutputOptions {
   std::string save_id;
 };
 
-// All data files and the index. Names come from `destination`.
+// All data files and the index. `destination` chooses the names.
 absl::StatusOr<Output> BuildDcpOutput(std::vector<OutputEntry> entries,
                                       SourceFiles& files,
                                       absl::Span<const DcpRank> ranks,

@@ -1,8 +1,8 @@
-// DestinationLock: that one writer at a time works on a destination. A lock
-// file lies where the writer makes its files: in a DCP directory, which is
-// written in place, and beside everything else. It tells others who writes, and
-// after a crash the next writer what it may clear away. The protocol is written
-// out in commit.cc. Used by one thread.
+// DestinationLock: ensures that only one writer at a time works on a
+// destination. The lock file lies where the writer makes its files: in a DCP
+// directory, which is written in place, and next to any other destination. It
+// tells others who writes, and after a crash it tells the next writer what to
+// remove. commit.cc describes the protocol. Used by one thread.
 #ifndef DCP_CHECKPOINT_DESTINATION_LOCK_H_
 #define DCP_CHECKPOINT_DESTINATION_LOCK_H_
 
@@ -22,35 +22,36 @@ inline constexpr absl::string_view kLockName = ".writer.lock";
 
 class DestinationLock {
  public:
-  // Of the directory `path`, or beside the destination `path`.
+  // The lock file inside the directory `path`, or next to the destination
+  // `path`.
   static std::string InsideOf(absl::string_view path);
   static std::string BesideOf(absl::string_view path);
 
   // Takes the lock file `path` for `writer` ("dcp-convert reshard").
-  // FailedPrecondition when another writer has it, who is named with host,
-  // process and time; NotFound when there is no directory for it. `fs` must
-  // outlive this.
+  // FailedPrecondition when another writer has it; the error gives its name,
+  // host, process and time. NotFound when the directory for the lock file is
+  // missing. `fs` must outlive this.
   static absl::StatusOr<std::unique_ptr<DestinationLock>> Take(
       FileSystem& fs, std::string path, absl::string_view writer);
 
-  // Lets go.
+  // Releases the lock.
   ~DestinationLock();
   DestinationLock(const DestinationLock&) = delete;
   DestinationLock& operator=(const DestinationLock&) = delete;
 
-  // What this writer has made at a destination that it goes into in place: all
+  // What this writer has made at a destination that it writes in place: all
   // files of a checkpoint that are there, or the directory too.
   struct Made {
     bool files = false;
     bool directory = false;
   };
-  // What a writer had made that died with the lock.
+  // What the last holder had made, if it died with the lock.
   const Made& left() const { return left_; }
-  // Says it, once, for the writer that comes after this one's death. Where that
-  // fails, the other clears less away.
+  // Records that, once, for the next writer in case this one dies. If recording
+  // fails, the next writer removes less.
   void Record(const Made& made);
 
-  // Where the lock file is now, when its directory was renamed.
+  // Says where the lock file is after its directory was renamed.
   void MovedTo(std::string path) { path_ = std::move(path); }
 
  private:

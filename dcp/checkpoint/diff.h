@@ -1,9 +1,8 @@
 // Diff: do two checkpoints, of any formats, hold the same tensors and values?
-// Compared by name; bits decide, or a tolerance where one is given; where they
-// differ it says how far. Two
-// safetensors checkpoints are compared by their metadata too, as values named
-// "__metadata__.KEY"; a "format" that is absent counts as "pt". Blocking; any
-// thread.
+// Compares them by name, bit by bit or with a tolerance, and tells how far
+// different values are apart. Two safetensors checkpoints are also compared by
+// their metadata, as values named "__metadata__.KEY"; an absent "format" counts
+// as "pt". Blocking; any thread.
 #ifndef DCP_CHECKPOINT_DIFF_H_
 #define DCP_CHECKPOINT_DIFF_H_
 
@@ -44,16 +43,16 @@ struct DiffFinding {
   enum class Kind : uint8_t {
     kOnlyInA,
     kOnlyInB,
-    kKind,  // a tensor here, an object there
+    kKind,  // a tensor on one side, an object on the other
     kShape,
-    kDType,   // values are then not compared
+    kDType,   // values are not compared then
     kValues,  // `difference` says how far
     kObject,
-    kContainer,  // another type, other types of keys, or other attributes
+    kContainer,  // another type, key types or attributes
   };
   Kind kind;
   std::string name;
-  std::string in_a;  // shape, dtype or value as text, where that tells
+  std::string in_a;  // shape, dtype or value as text, if that helps
   std::string in_b;
   ElementDifference difference;
   uint64_t num_elements = 0;

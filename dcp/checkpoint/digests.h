@@ -1,7 +1,7 @@
-// Digests: an XXH3-64 for every stretch of payload that was written, kept in
-// a file of its own beside the index, which PyTorch ignores. What PyTorch's
-// formats lack: with it `verify` finds a flipped bit. Pure but for the name of
-// the file; any thread.
+// Digests: an XXH3-64 for every stretch of payload that was written, kept in a
+// separate file next to the index, which PyTorch ignores. PyTorch's formats
+// lack such digests; they let `verify` find a flipped bit. Pure, except for the
+// name of the file; any thread.
 //
 // The file is text: a first line "tessera-digests 1 xxh3-64", then a line for
 // every stretch, "<16 hex digits> <offset> <length> <file name>", sorted by
@@ -30,7 +30,7 @@ struct ChunkDigest {
 // ".digests", or ".digests-<save id>" so that the digests of an older save
 // can never be taken for those of the index that replaced it.
 std::string DigestsName(absl::string_view save_id);
-// True of every name that DigestsName gives.
+// True for every name that DigestsName returns.
 bool IsDigestsName(absl::string_view name);
 
 std::string WriteDigests(std::vector<ChunkDigest> digests);

@@ -1,6 +1,6 @@
 // FileReader: gives a parser the bytes of a part of an open file (see
-// format/read_at.h), reading a little ahead so that the many small reads of a
-// parser become few. Used by one thread.
+// format/read_at.h). It reads a little ahead, which turns a parser's many small
+// reads into few. Used by one thread.
 #ifndef DCP_CHECKPOINT_FILE_READER_H_
 #define DCP_CHECKPOINT_FILE_READER_H_
 
@@ -27,14 +27,14 @@ class FileReader {
         length_(length),
         stop_(std::move(stop)) {}
 
-  // A function fit for ReadAt; this must outlive it.
+  // A function that can be used as ReadAt; this must outlive it.
   auto read_at() {
     return [this](uint64_t offset, uint64_t length) {
       return Read(offset, length);
     };
   }
 
-  // `offset` counts from `start`. Valid until the next call.
+  // `offset` counts from `start`. The span is valid until the next call.
   absl::StatusOr<ByteSpan> Read(uint64_t offset, uint64_t length);
 
  private:

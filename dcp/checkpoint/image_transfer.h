@@ -1,6 +1,6 @@
 // Carries out an Output: creates its files, streams their images through the
-// pipeline block by block, with checksums and digests on the way, and syncs
-// them. What is written becomes a checkpoint only by the commit that follows.
+// pipeline block by block, computes checksums and digests on the way, and syncs
+// the files. They become a checkpoint only by the commit that follows.
 #ifndef DCP_CHECKPOINT_IMAGE_TRANSFER_H_
 #define DCP_CHECKPOINT_IMAGE_TRANSFER_H_
 
@@ -25,71 +25,75 @@
 
 namespace dcp {
 
-// For a transfer that others go on with after a kill.
+// For a transfer that a later run can resume after a kill.
 struct TransferSteps {
-  // Files that are complete already, by their number in the output; empty:
-  // none.
+  // Which files are already complete, by their number in the output; empty if
+  // none is.
   std::vector<bool> kept;
-  // Called when a file is complete, synced and closed; one at a time.
+  // Called when a file is complete, synced and closed; one call at a time.
   absl::AnyInvocable<absl::Status(uint32_t number, const LoggedRun::File& file)>
       on_file;
-  // Files are completed when so much is written, not all at the end.
+  // Files are completed each time this many bytes are written, not all at the
+  // end.
   uint64_t step_bytes = 0;
 };
 
 struct ImageTransferOptions {
   DirectMode direct = DirectMode::kAuto;
   uint32_t num_lanes = 1;
-  uint64_t memory_bytes = 0;  // of all lanes
-  BlockPool* pool = nullptr;  // instead of memory_bytes; then one lane
+  uint64_t memory_bytes = 0;  // for all lanes together
+  BlockPool* pool = nullptr;  // replaces memory_bytes; requires one lane
   std::stop_token stop = {};
   TransferSteps* steps = nullptr;  // optional
-  // Sees what is read, of one checkpoint; optional.
+  // Sees what is read from its checkpoint; optional.
   SourceCheck* check = nullptr;
-  // Gets, for each payload of the output, how many elements its cast found
-  // beyond the range (see TransformElements); sized by the caller; optional.
+  // Gets, for each payload of the output, the number of elements that its cast
+  // found beyond the range (see TransformElements). The caller sets its size;
+  // optional.
   std::vector<uint64_t>* num_beyond = nullptr;
-  // Fails with FailedPrecondition where there is one, before the file that
-  // holds it is complete.
+  // Fails with FailedPrecondition if there is such an element, before the file
+  // that holds it is complete.
   bool strict_cast = false;
 };
 
-// The lanes that are worth having for `output`: a file is written by one.
+// How many lanes are useful for `output`; a file is written by one lane.
 uint32_t UsefulLanes(const Output& output);
 
-// Writes all files of `output` that are not kept to `destination`, which has
-// begun. Returns the digests of their payloads if the output wants them.
-// Blocking.
+// Writes all files of `output` that are not kept to `destination`, for which
+// Begin was called. Returns the digests of their payloads if the output needs
+// them. Blocking.
 absl::StatusOr<std::vector<ChunkDigest>> TransferImages(
     FileSystem& fs, Output& output, Destination& destination,
     const ImageTransferOptions& options, TransferStats& stats);
 
-// How many bytes TransferImages would read: plans all of it, reads and writes
-// nothing. The check of the options is told what it would see, and of no use
-// afterwards.
+// How many bytes TransferImages would read: plans everything, but reads and
+// writes nothing. `options.check` is told what it would see and cannot check
+// anything afterwards.
 absl::StatusOr<uint64_t> PlanTransfer(FileSystem& fs, Output& output,
                                       const ImageTransferOptions& options);
 
-// As TransferImages, for an output of one file, which goes to `stream` in its
-// order, and on no disk. On one lane; `steps` are none.
+// The same as TransferImages for an output of one file, but writes the file to
+// `stream`, in order, and not to a disk. Uses one lane; `options.steps` must be
+// null.
 absl::Status StreamImage(FileSystem& fs, Output& output, ByteStream& stream,
                          const ImageTransferOptions& options,
                          TransferStats& stats);
 
-// When a transfer from memory needs to know what.
+// What a transfer from memory calls at certain points.
 struct StagingSteps {
-  // Called once, when every payload has been copied and its source flushed;
-  // by then nothing may be written yet.
+  // Called once, when every payload has been copied and its source flushed,
+  // possibly before anything is written.
   absl::FunctionRef<absl::Status()> on_staged;
-  // Called once, before the file is created, where it goes; until then the
-  // file may be renamed. In a large pool that is after on_staged.
+  // Called once, before the file is created; returns its destination. Until
+  // then the file may be renamed. With a large pool, it is called after
+  // on_staged.
   absl::FunctionRef<absl::StatusOr<Destination*>()> open;
 };
 
-// As TransferImages, for an output of one file all of whose payloads have a
-// source: copies as far as memory goes before it asks for the destination. An
-// error of a step ends the transfer; a step is not called after an error. The
-// sources are flushed in any case.
+// The same as TransferImages for an output of one file all of whose payloads
+// have a source: copies as much as the memory holds before it asks for the
+// destination. An error of a step ends the transfer; no step is called after an
+// error. The sources are flushed in any case.
 absl::StatusOr<std::vector<ChunkDigest>> StageAndTransfer(
     FileSystem& fs, Output& output, const StagingSteps& steps,
     const ImageTransferOptions& options, TransferStats& stats);

@@ -1,6 +1,6 @@
 // Load: fills boxes of tensors in memory from a checkpoint of any format,
-// whatever mesh wrote it. Each rank asks for its own boxes; another placement
-// is just other boxes. Blocking; any thread.
+// whatever mesh wrote it. Each rank asks for its own boxes; for another
+// placement it asks for other boxes. Blocking; any thread.
 #ifndef DCP_CHECKPOINT_LOAD_H_
 #define DCP_CHECKPOINT_LOAD_H_
 
@@ -24,32 +24,33 @@ namespace dcp {
 
 struct LoadTensor {
   std::string fqn;
-  DType dtype = DType::kFloat32;  // wanted; converted if it is another
-  Dims shape;                     // global; must be the stored one
+  DType dtype = DType::kFloat32;  // the wanted type; converted if needed
+  Dims shape;                     // global; must be the stored shape
   Box box;                        // the wanted part
-  TensorSink* sink = nullptr;     // of the box, row-major; outlives the load
+  TensorSink* sink = nullptr;     // for the box, row-major; outlives the load
 };
 
 struct LoadOptions {
   uint64_t memory_bytes = uint64_t{256} << 20;
-  // The caller's memory instead, of kMinBlocks at least; may be used again.
+  // Uses the caller's memory instead, at least kMinBlocks; may be used again.
   BlockPool* pool = nullptr;
-  // The caller's lane instead, for one who loads often and little.
+  // Uses the caller's lane instead, for callers with many small loads.
   Lane* lane = nullptr;
   std::stop_token stop = {};
   TransferStats* stats = nullptr;
-  // Compares what is read with the CRC-32 that the checkpoint has of it, or
-  // with its digest: DataLoss names the tensor. A chunk that several of the
-  // tensors need together is checked, whatever parts they are; what is read in
-  // part only (a rank's part of a chunk) is not.
-  // Off unless asked for: it makes a load that the page cache serves a fifth
-  // longer. See "What a load checks" in the README.
+  // Compares what is read with the CRC-32 that the checkpoint records, or with
+  // its digest; DataLoss names the tensor. A chunk is checked if the tensors
+  // together need all of it, whatever parts each needs; a chunk that is read
+  // only in part (such as a rank's part of it) is not. Off by default, because
+  // it makes a load from the page cache a fifth longer. See "What a load
+  // checks" in the README.
   bool verify = false;
 };
 
-// Fills all sinks. NotFound and InvalidArgument list every name that is
-// missing, an object, or of another shape or unconvertible type, before
-// anything is read. DataLoss when the checkpoint contradicts its checksums.
+// Fills all sinks. Before anything is read, NotFound or InvalidArgument lists
+// every name that is missing, belongs to an object, or has another shape or a
+// type that cannot be converted. DataLoss when the checkpoint contradicts its
+// checksums.
 absl::Status Load(FileSystem& fs, Checkpoint& checkpoint,
                   absl::Span<const LoadTensor> tensors,
                   const LoadOptions& options);

@@ -18,17 +18,17 @@ class MetadataBuilder {
   Metadata& metadata() { return metadata_; }
   const Metadata& metadata() const { return metadata_; }
 
-  // `storage` names a file by its number in metadata().files.
+  // `storage` refers to a file by its index in metadata().files.
   void AddChunk(const SaveTensor& tensor, const StorageInfo& storage);
   void AddObject(const SaveObject& object, const StorageInfo& storage);
 
-  // Adds what another rank has: its files, and the chunks of its tensors; an
-  // object that is there stays. InvalidArgument when a name has another type
-  // or shape there.
+  // Adds another rank's metadata: its files and the chunks of its tensors. If
+  // both have an object of the same name, this one's stays. InvalidArgument
+  // when a name has another type or shape there.
   absl::Status Merge(Metadata other);
 
-  // InvalidArgument, naming the tensor, unless its chunks make the whole of
-  // each. Chunks of the same box count once.
+  // InvalidArgument with the tensor's name unless the chunks of each tensor
+  // cover it. Chunks with the same box count once.
   absl::Status CheckWhole() const;
 
  private:

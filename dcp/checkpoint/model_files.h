@@ -1,6 +1,6 @@
-// ModelFiles: which files a model of safetensors or torch.save files consists
-// of: one file, those that an index names, or the shards in a directory. Knows
-// names, not what is in the files. Any thread.
+// ModelFiles: the files of which a model of safetensors or torch.save files
+// consists: one file, those that an index names, or the shards in a directory.
+// Looks at names, not into the files. Any thread.
 #ifndef DCP_CHECKPOINT_MODEL_FILES_H_
 #define DCP_CHECKPOINT_MODEL_FILES_H_
 
@@ -19,8 +19,8 @@
 
 namespace dcp {
 
-// Which tensor is in which file, as model.safetensors.index.json and
-// pytorch_model.bin.index.json say it.
+// Which file holds which tensor, according to model.safetensors.index.json or
+// pytorch_model.bin.index.json.
 struct WeightIndex {
   std::string path;
   absl::flat_hash_map<std::string, std::string> weight_map;
@@ -32,31 +32,31 @@ struct ModelFiles {
   std::optional<WeightIndex> index;
 };
 
-// "model.safetensors.index.json" and its like.
+// "model.safetensors.index.json" and similar names.
 bool IsWeightIndexName(absl::string_view name);
 
-// The one file at `path`.
+// The single file at `path`.
 ModelFiles OneModelFile(absl::string_view path);
 
-// The files that the index at `path` names, which lie next to it. DataLoss when
-// it is malformed or a name leads elsewhere; NotFound, with the names, when
-// files are missing; Cancelled once `stop` is requested.
+// The files that the index at `path` names, which must lie next to it. DataLoss
+// when it is malformed or a name leads elsewhere; NotFound, with the names,
+// when files are missing; Cancelled once `stop` is requested.
 absl::StatusOr<ModelFiles> ReadWeightIndex(FileSystem& fs,
                                            absl::string_view path,
                                            const std::stop_token& stop);
 
-// The model in `directory`, which has these entries; none when there is
-// neither safetensors nor a .bin file. Safetensors come before .bin files, an
-// index before files that no index names. NotFound when a shard is missing
-// according to an index or to the shards' own names (-00001-of-00003);
-// FailedPrecondition, with the names, when there are several models; Cancelled
-// once `stop` is requested.
+// The model in `directory`, whose entries are given; nullopt when there is
+// neither a safetensors nor a .bin file. Safetensors files are preferred to
+// .bin files, and an index to files that no index names. NotFound when a shard
+// is missing according to an index or to the shards' own names
+// (-00001-of-00003); FailedPrecondition, with the names, when there are several
+// models; Cancelled once `stop` is requested.
 absl::StatusOr<std::optional<ModelFiles>> FindModelFiles(
     FileSystem& fs, absl::string_view directory,
     absl::Span<const DirectoryEntry> entries, const std::stop_token& stop);
 
-// DataLoss unless each tensor of the index of `model`, if there is one, is in
-// the file that the index says. `parts` are what was found in its files.
+// DataLoss unless each tensor in the index of `model`, if it has one, is in the
+// file that the index names. `parts` are what was found in its files.
 absl::Status CheckAgainstIndex(const ModelFiles& model,
                                const CheckpointParts& parts);
 

@@ -1,5 +1,5 @@
-// The pickle of an object whose tensors get storages of their own in the
-// archive it is written to. Pure; thread-compatible.
+// The pickle of an object, rebuilt so that its tensors have storages of their
+// own in the archive that it is written to. Pure; thread-compatible.
 #ifndef DCP_CHECKPOINT_OBJECT_PICKLE_H_
 #define DCP_CHECKPOINT_OBJECT_PICKLE_H_
 
@@ -12,13 +12,12 @@
 
 namespace dcp {
 
-// A copy of the object in `arena`, in which every tensor, and every storage
-// that stands by itself, refers to the storage that `add_storage` returns the
-// number of.
+// A copy of the object in `arena`. Every tensor in it, and every storage
+// outside a tensor, refers to the storage whose number `add_storage` returns.
 Value RebuildObject(ValueArena& arena, const ObjectEntry& object,
                     absl::FunctionRef<size_t(const TensorEntry&)> add_storage);
 
-// The whole of `tensor` in its own type.
+// All elements of `tensor`, in its own type.
 Payload WholePayload(const TensorEntry& tensor, SourceFiles* files,
                      DType dtype);
 

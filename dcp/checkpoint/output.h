@@ -1,7 +1,6 @@
-// Output: the files of a checkpoint before they exist, as layouts, literal
-// bytes on demand, and payloads with where they come from. Made by
-// dcp_output, torch_output and safetensors_output; carried out by
-// image_transfer. Plain data.
+// Output: the files of a checkpoint before they exist: layouts, literal bytes
+// on demand, and payloads with their sources. dcp_output, torch_output and
+// safetensors_output build it; image_transfer carries it out. Plain data.
 #ifndef DCP_CHECKPOINT_OUTPUT_H_
 #define DCP_CHECKPOINT_OUTPUT_H_
 
@@ -23,15 +22,15 @@
 
 namespace dcp {
 
-// The row-major elements of a box, as they will stand in a file: either of a
-// stored tensor or from memory. All pointers outlive the transfer.
+// The row-major elements of a box as they will be in a file, either from a
+// stored tensor or from memory. All pointers must outlive the transfer.
 struct Payload {
   const TensorEntry* stored = nullptr;
-  SourceFiles* files = nullptr;    // of `stored`
-  TensorSource* source = nullptr;  // instead of `stored`; it gives `dtype`
+  SourceFiles* files = nullptr;    // those of `stored`
+  TensorSource* source = nullptr;  // replaces `stored`; gives `dtype`
   Box box;
   DType dtype = DType::kFloat32;  // in the output
-  uint32_t entry = 0;  // payloads of one tensor have the same, in their order
+  uint32_t entry = 0;  // the same for payloads of one tensor, in order
 
   uint64_t num_bytes() const {
     return static_cast<uint64_t>(Volume(box.sizes)) * ElementSize(dtype);
@@ -40,25 +39,26 @@ struct Payload {
 
 struct OutputFile {
   FileLayout layout;  // its name is relative to the destination
-  // The literal bytes of a part. Asked in the order of the parts, of which
-  // `crcs` has the CRC-32 of the payloads of all before this one.
+  // The literal bytes of a part. Called in the order of the parts; `crcs` has
+  // the CRC-32 of all payloads before this part.
   absl::AnyInvocable<std::string(size_t part, absl::Span<const uint32_t> crcs)>
       literal;
-  // The literal of the first part once more, when the digests of all payloads
-  // of the file are known, in their order: written over the first one before
-  // the file is synced. Optional.
+  // Optional. Called when the digests of all payloads of the file are known, in
+  // their order; returns the literal of the first part again, which is written
+  // over the first version before the file is synced.
   absl::AnyInvocable<std::string(absl::Span<const ChunkDigest> digests)> head =
       nullptr;
 };
 
 struct Output {
   std::vector<OutputFile> files;
-  // What payloads point to that is not part of a checkpoint.
+  // Tensors that payloads point to and that are not part of a checkpoint.
   std::deque<TensorEntry> own_tensors;
   std::vector<Payload> payloads;  // LayoutPart::payload indexes them
   bool needs_crcs = false;
   bool needs_digests = false;
-  // The file that makes a checkpoint of the others; no name if none does.
+  // The file that makes the others a checkpoint; the name is empty if there is
+  // none.
   std::string index_name;
   absl::AnyInvocable<std::string()> index;
   std::string digests_name;
@@ -68,10 +68,10 @@ struct Output {
 struct OutputEntry {
   std::string fqn;
   StatePath path;
-  // Of a tensor:
+  // For a tensor:
   const TensorEntry* tensor = nullptr;
   DType dtype = DType::kFloat32;  // in the output
-  // Of an object:
+  // For an object:
   const ObjectEntry* object = nullptr;
 };
 

@@ -1,5 +1,5 @@
-// ReadRanges: gives the bytes of stretches of a checkpoint's files in order,
-// through the pipeline, in a fixed memory. For those who want to see bytes, not
+// ReadRanges: reads stretches of a checkpoint's files in order, through the
+// pipeline, with a fixed amount of memory. For callers that need bytes, not
 // elements. Blocking; any thread.
 #ifndef DCP_CHECKPOINT_RANGE_READER_H_
 #define DCP_CHECKPOINT_RANGE_READER_H_
@@ -18,7 +18,7 @@
 
 namespace dcp {
 
-// Of one of the files.
+// A range of bytes in one of the files.
 struct FileRange {
   uint32_t file = 0;
   uint64_t offset = 0;
@@ -26,14 +26,15 @@ struct FileRange {
 };
 
 struct ReadRangesOptions {
-  uint64_t memory_bytes = 0;  // the most; kMinMemoryBytes at least
+  uint64_t memory_bytes = 0;  // the maximum; at least kMinMemoryBytes
   std::stop_token stop = {};
   TransferStats* stats = nullptr;  // optional
 };
 
-// Calls `visit` with all bytes of the first range, from `begin` in it on, then
-// with those of the next. Ranges are inside their files; in the order of the
-// files they are read fastest. An error of `visit` ends it.
+// Calls `visit` with all bytes of the first range, from position `begin` in it,
+// then with those of the next, and so on. Ranges must be inside their files;
+// reading is fastest if they are in the order of the files. An error of `visit`
+// ends the reading.
 absl::Status ReadRanges(FileSystem& fs, SourceFiles& files,
                         absl::Span<const FileRange> ranges,
                         const ReadRangesOptions& options,

@@ -1,6 +1,6 @@
-// The digests that a save or a conversion of this library left of an opened
-// checkpoint: in a file next to it, or in the headers of safetensors files.
-// Blocking; any thread.
+// The digests that a save or a conversion by this library recorded for an
+// opened checkpoint: in a file next to it, or in the headers of safetensors
+// files. Blocking; any thread.
 #ifndef DCP_CHECKPOINT_RECORDED_DIGESTS_H_
 #define DCP_CHECKPOINT_RECORDED_DIGESTS_H_
 
@@ -13,8 +13,8 @@
 
 namespace dcp {
 
-// None where nothing was left of this save. What is in the file counts where
-// there are both. DataLoss when the file is malformed.
+// Empty if none were recorded for this save. If both places have some, those in
+// the file count. DataLoss when the file is malformed.
 absl::StatusOr<std::vector<ChunkDigest>> ReadRecordedDigests(
     FileSystem& fs, const Checkpoint& checkpoint);
 

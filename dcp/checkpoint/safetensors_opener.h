@@ -1,6 +1,6 @@
-// Opens the safetensors files of a model: one, those of an index, or the shards
-// that DCP's Hugging Face writer leaves, each with the offsets of its part in
-// its header. Any thread.
+// Opens the safetensors files of a model: a single file, those of an index, or
+// the shards of DCP's Hugging Face writer, whose headers have the offset of
+// each part. Any thread.
 #ifndef DCP_CHECKPOINT_SAFETENSORS_OPENER_H_
 #define DCP_CHECKPOINT_SAFETENSORS_OPENER_H_
 
@@ -13,8 +13,8 @@
 
 namespace dcp {
 
-// Links are followed: a model hub's cache consists of links. Cancelled once
-// `stop` is requested.
+// Links are followed, because a model hub's cache consists of links. Cancelled
+// once `stop` is requested.
 absl::StatusOr<CheckpointParts> OpenSafetensors(
     FileSystem& fs, const ModelFiles& model, const OpenOptions& options,
     const std::stop_token& stop = {});

@@ -15,25 +15,25 @@
 
 namespace dcp {
 
-// What stands under __metadata__, in this order. "format", without which
-// transformers refuses a file, is "pt" where it is not given.
+// The entries of __metadata__, in this order. If "format" is missing, "pt" is
+// written, because transformers refuses a file without it.
 using SafetensorsMetadata = std::vector<std::pair<std::string, std::string>>;
 
 // FailedPrecondition that names the first of `names`, values that are not
-// tensors, and says what to do, `remedy`.
+// tensors, and ends with `remedy`, which says what to do.
 absl::Status NonTensorsError(absl::Span<const std::string> names,
                              absl::string_view remedy);
 
-// One file of that name. `with_digests` puts digests of the tensors into its
-// header, which is then known only when all else is written.
+// One file named `file_name`. `with_digests` puts digests of the tensors into
+// its header, which is then complete only after everything else is written.
 absl::StatusOr<Output> BuildSafetensorsFile(
     absl::Span<const OutputEntry> entries, SourceFiles& files,
     absl::string_view file_name, const SafetensorsMetadata& metadata = {},
     bool with_digests = true);
 
-// model.safetensors, or model-00001-of-0000N.safetensors and an index when
-// the tensors exceed `max_shard_bytes` (0: no limit); a tensor larger than
-// that has a file of its own.
+// model.safetensors, or model-00001-of-0000N.safetensors and an index when the
+// tensors exceed `max_shard_bytes` (0: no limit); a tensor larger than that has
+// a file to itself.
 absl::StatusOr<Output> BuildSafetensorsDirectory(
     absl::Span<const OutputEntry> entries, SourceFiles& files,
     uint64_t max_shard_bytes, const SafetensorsMetadata& metadata = {});

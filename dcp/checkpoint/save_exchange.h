@@ -1,8 +1,7 @@
-// SaveExchange: how the ranks of a save come to write one checkpoint: who
-// writes what, and into which file. It speaks before anything is written;
-// Save speaks afterwards. The protocol, and why ranks cannot disagree about
-// it, is written out in save_exchange.cc. One thread; every rank makes the
-// same calls.
+// SaveExchange: how the ranks of a save agree on one checkpoint: who writes
+// what, and into which file. It communicates before anything is written; Save
+// does so afterwards. save_exchange.cc describes the protocol and why ranks
+// cannot disagree about it. One thread; every rank makes the same calls.
 #ifndef DCP_CHECKPOINT_SAVE_EXCHANGE_H_
 #define DCP_CHECKPOINT_SAVE_EXCHANGE_H_
 
@@ -24,42 +23,42 @@
 
 namespace dcp {
 
-// All items of `state` as metadata for the other ranks; the number of an item,
-// first the tensors and then the objects, stands as the offset of its storage.
+// All items of `state` as metadata for the other ranks. The offset of an item's
+// storage is the item's number: first the tensors, then the objects.
 Metadata OfferedItems(const SaveState& state);
 
 class SaveExchange {
  public:
-  // What the ranks know of each other. kOver: an error that all ranks have, or
-  // the connection is lost; there is nothing more to say to anyone.
+  // What the ranks know of each other. kOver: all ranks have an error, or the
+  // connection is lost; there is nothing left to tell anyone.
   enum class Phase : uint8_t { kBegun, kMet, kOrdered, kOver };
 
-  // All but `path` outlive this. `cache` may be null.
+  // Everything but `path` must outlive this. `cache` may be null.
   SaveExchange(FileSystem& fs, absl::string_view path, const SaveState& state,
                Coordinator& coordinator, bool overwrite, SavePlanCache* cache);
 
   Phase phase() const { return phase_; }
-  // The error, when it is over.
+  // The error, in phase kOver.
   const absl::Status& status() const { return status_; }
 
-  // Whether items() are this rank's: from the start, if the cache has a plan
-  // for this state; no longer, when another rank cannot keep to it; and again
-  // with an order.
+  // Whether items() are valid for this rank: from the start if the cache has a
+  // plan for this state, no longer if another rank cannot keep to it, and again
+  // after an order was received.
   bool has_plan() const { return has_plan_; }
-  // The numbers of the items that this rank writes: first the tensors of the
-  // state, then its objects. Rising.
+  // The numbers of the items that this rank writes, in increasing order: first
+  // the tensors of the state, then its objects.
   const std::vector<size_t>& items() const { return items_; }
 
-  // kBegun -> kMet, collective. `mine` is how this rank fares so far; an error
-  // of any rank is returned on all, and it is over.
+  // kBegun -> kMet, collective. `mine` is this rank's status so far; an error
+  // of any rank is returned on all and leads to kOver.
   absl::Status Meet(const absl::Status& mine);
 
-  // kMet -> kOrdered, collective. `mine` counts on rank 0 only, where it keeps
-  // the others from beginning; other ranks report theirs afterwards. An error
-  // that is not over is this rank's alone.
+  // kMet -> kOrdered, collective. `mine` counts only on rank 0, where an error
+  // keeps the other ranks from beginning; other ranks report theirs afterwards.
+  // If an error is returned in a phase other than kOver, only this rank has it.
   absl::Status Receive(const absl::Status& mine);
 
-  // Once ordered. On rank 0 the destination is to be committed; if it goes
+  // Valid once ordered. Rank 0 must commit the destination; if it is destroyed
   // before that, the files of all ranks are removed.
   const std::string& file_name() const { return file_name_; }
   Destination* destination() { return destination_.get(); }

@@ -1,7 +1,8 @@
-// SavePlanCache: what this rank writes of a state, as the ranks found it
-// together, for the next save of a state that looks the same. Given to every
-// save of a run, it lets a save copy before the ranks have spoken; whether all
-// of them may is decided by the save (save_exchange.cc). One thread at a time.
+// SavePlanCache: which items of a state this rank writes, as the ranks agreed,
+// for the next save of a state that looks the same. If every save of a run gets
+// the cache, a save can copy before the ranks have communicated; whether all of
+// them may do so is decided by the save (save_exchange.cc). One thread at a
+// time.
 #ifndef DCP_CHECKPOINT_SAVE_PLAN_CACHE_H_
 #define DCP_CHECKPOINT_SAVE_PLAN_CACHE_H_
 
@@ -19,13 +20,13 @@ namespace dcp {
 
 class SavePlanCache {
  public:
-  // Whether there is a plan, and it was found for this rank of so many and
-  // for the same names, types, shapes and boxes in the same order. Values of
-  // objects and bytes of tensors may be others.
+  // Whether there is a plan for this rank and number of ranks and for the same
+  // names, types, shapes and boxes in the same order. Values of objects and
+  // bytes of tensors may differ.
   bool Holds(const SaveState& state, int64_t rank, int64_t num_ranks) const;
 
-  // `plan_id` is the same on all ranks; `items` are this rank's: the numbers
-  // of tensors, and behind them of objects, that it writes.
+  // `plan_id` is the same on all ranks. `items` are the numbers of the tensors,
+  // then of the objects (counted after the tensors), that this rank writes.
   void Store(const SaveState& state, int64_t rank, int64_t num_ranks,
              std::string plan_id, std::vector<size_t> items);
 

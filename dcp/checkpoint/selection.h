@@ -1,5 +1,5 @@
-// Which entries of a checkpoint an operation takes, and under which name and
-// type: --include, --exclude, --rename, --cast. Pure.
+// Which entries of a checkpoint an operation processes, and under which name
+// and type: --include, --exclude, --rename, --cast. Pure.
 #ifndef DCP_CHECKPOINT_SELECTION_H_
 #define DCP_CHECKPOINT_SELECTION_H_
 
@@ -24,26 +24,26 @@ struct SelectionOptions {
   // "s/pattern/replacement/" with RE2 syntax, \1 for groups, flag g; applied
   // in order to the whole name.
   std::vector<std::string> renames;
-  // "bf16", or "GLOB=bf16"; the last that matches wins. Floating tensors only.
+  // "bf16", or "GLOB=bf16"; the last match wins. Only for floating-point
+  // tensors.
   std::vector<std::string> casts;
-  // Whether patterns may match nothing: one of two checkpoints that are
-  // compared may lack what the other has.
+  // Whether patterns may match nothing, because one of two compared checkpoints
+  // may lack what the other has.
   bool allow_unmatched = false;
 };
 
 struct SelectedEntry {
-  uint32_t entry;  // of the checkpoint
+  uint32_t entry;  // its index in the checkpoint
   std::string fqn;
   StatePath path;
-  DType dtype = DType::kFloat32;  // of a tensor, after the cast
+  DType dtype = DType::kFloat32;  // for a tensor, after the cast
 };
 
 // "bf16", "bfloat16", "fp16", "float32", "float8_e4m3fn", ...
 absl::StatusOr<DType> ParseDType(absl::string_view name);
 
-// InvalidArgument for options that cannot be understood, a pattern, rename or
-// cast that matches nothing, and names that collide after renaming. Cancelled
-// soon after a stop.
+// InvalidArgument for malformed options, a pattern, rename or cast that matches
+// nothing, and names that collide after renaming. Cancelled soon after a stop.
 absl::StatusOr<std::vector<SelectedEntry>> Select(
     absl::Span<const CheckpointEntry> entries, const SelectionOptions& options,
     std::stop_token stop = {});

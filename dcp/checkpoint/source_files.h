@@ -1,7 +1,7 @@
-// The data files of an opened checkpoint: named by the index, opened when
-// first needed, closed at the end. Names were checked to stay inside the
-// checkpoint's directory. What a file is when it is opened is remembered, so
-// that one that is written while it is read is found out. Thread-safe.
+// The data files of an opened checkpoint: named by the index, opened when first
+// needed, closed at the end. The names have been checked to stay inside the
+// checkpoint's directory. Remembers the FileInfo of each file at its opening,
+// so that a file that is written while it is read is noticed. Thread-safe.
 #ifndef DCP_CHECKPOINT_SOURCE_FILES_H_
 #define DCP_CHECKPOINT_SOURCE_FILES_H_
 
@@ -35,19 +35,19 @@ class SourceFiles {
   const std::vector<std::string>& names() const { return names_; }
   std::string PathOf(uint32_t file) const;
 
-  // The open file; opens it at the first call.
+  // The open file; the first call opens it.
   absl::StatusOr<File> Get(uint32_t file) ABSL_LOCKS_EXCLUDED(mutex_);
   // DataLoss unless bytes [offset, offset + length) are in the file.
   absl::Status CheckRange(uint32_t file, uint64_t offset, uint64_t length);
-  // What the file was when it was opened; none while it is not open.
+  // The FileInfo of the file when it was opened; nullopt if it is not open.
   std::optional<FileInfo> OpenedAs(uint32_t file) const
       ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Unavailable, with the name, when one of the open files was written to since
-  // it was opened: what was read of it may be of two states. A file that
-  // another one replaced at its path is still whole and is no error.
+  // it was opened, so that the bytes read may mix two states. A file that
+  // another one replaced at its path is still intact, which is not an error.
   absl::Status CheckUnchanged() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // The same of some of them.
+  // The same for some of the open files.
   absl::Status CheckUnchanged(const absl::flat_hash_set<FileHandle>& handles)
       const ABSL_LOCKS_EXCLUDED(mutex_);
 

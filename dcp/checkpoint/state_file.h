@@ -1,7 +1,7 @@
-// StateFile: whole tensors in memory and objects as one file, .pt or
-// safetensors, instead of a DCP directory: what one process writes for all.
-// Where its tensors come from is for their sources to know; see dcp/torch,
-// which gathers them from the ranks. Blocking; one thread.
+// StateFile: writes whole tensors in memory and objects as one file, .pt or
+// safetensors, instead of a DCP directory; one process writes for all. The
+// sources know where the tensors come from; dcp/torch gathers them from the
+// ranks. Blocking; one thread.
 #ifndef DCP_CHECKPOINT_STATE_FILE_H_
 #define DCP_CHECKPOINT_STATE_FILE_H_
 
@@ -19,25 +19,24 @@
 
 namespace dcp {
 
-// Whether a path names one file by its suffix: .pt, .pth, .bin, .safetensors.
+// Whether the suffix of `path` names one file: .pt, .pth, .bin, .safetensors.
 bool NamesStateFile(absl::string_view path);
 
 class StateFile {
  public:
-  // Lays out the file that `path` names. The boxes of `state` are whole
-  // tensors; their sources are asked for every byte once, in the order of the
-  // file; they and the objects outlive this, and so does `fs`.
-  // FailedPrecondition where safetensors cannot hold what there is, with the
-  // names.
+  // Lays out the file at `path`. The boxes of `state` are whole tensors; their
+  // sources are asked for every byte once, in the order of the file. The
+  // sources, the objects and `fs` must outlive this. FailedPrecondition, with
+  // the names, for values that safetensors cannot hold.
   static absl::StatusOr<std::unique_ptr<StateFile>> Plan(
       FileSystem& fs, absl::string_view path, const SaveState& state);
 
   // The numbers of the tensors of the state, in the order of the file.
   const std::vector<size_t>& order() const { return order_; }
 
-  // The file appears whole or not at all, under the lock of its destination; as
-  // ConvertCheckpoint's. Of the options, those of memory but `memory_bytes`,
-  // and of plans, are not used.
+  // Writes the file, which appears whole or not at all, under the lock of its
+  // destination, with the errors of ConvertCheckpoint. Ignores the options for
+  // memory, except `memory_bytes`, and for plans.
   absl::Status Write(const SaveOptions& options);
 
  private:

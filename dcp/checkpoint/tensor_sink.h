@@ -1,6 +1,6 @@
-// TensorSink: takes the payload of a tensor while it is loaded. One of the
-// five interfaces; a trainer's memory implements it, on a CPU or a GPU. Called
-// from one lane thread at a time.
+// TensorSink: receives the payload of a tensor while it is loaded. One of the
+// five interfaces; implemented for a trainer's memory, on a CPU or a GPU.
+// Called by one lane thread at a time.
 #ifndef DCP_CHECKPOINT_TENSOR_SINK_H_
 #define DCP_CHECKPOINT_TENSOR_SINK_H_
 
@@ -15,17 +15,17 @@ class TensorSink {
  public:
   virtual ~TensorSink() = default;
 
-  // The memory of the whole payload, row-major, where a load may write itself:
-  // then every byte is written there once, from the block it was read into, and
-  // neither Place nor Flush is called. Empty where there is none: a GPU's, or a
-  // tensor in strides.
+  // The memory of the whole payload, row-major, if a load may write to it
+  // directly: every byte is then written there once, from the block that it was
+  // read into, and neither Place nor Flush is called. Empty if there is no such
+  // memory, as for a GPU or a tensor with strides.
   virtual MutableByteSpan DirectSpan() { return {}; }
 
-  // Begins to copy `src` to bytes [offset, offset + src.size()) of the
+  // Starts copying `src` to bytes [offset, offset + src.size()) of the
   // row-major payload. `src` stays valid until Flush returns. Every byte is
   // placed exactly once.
   virtual absl::Status Place(uint64_t offset, ByteSpan src) = 0;
-  // Waits until everything begun is in place.
+  // Waits until all copies have finished.
   virtual absl::Status Flush() = 0;
 };
 

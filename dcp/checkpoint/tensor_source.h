@@ -1,6 +1,6 @@
-// TensorSource: gives the payload of a tensor on demand while it is saved.
-// One of the five interfaces; a trainer's memory implements it, on a CPU or a
-// GPU. Called from one lane thread at a time.
+// TensorSource: gives the payload of a tensor on demand while it is saved. One
+// of the five interfaces; implemented for a trainer's memory, on a CPU or a
+// GPU. Called by one lane thread at a time.
 #ifndef DCP_CHECKPOINT_TENSOR_SOURCE_H_
 #define DCP_CHECKPOINT_TENSOR_SOURCE_H_
 
@@ -15,10 +15,10 @@ class TensorSource {
  public:
   virtual ~TensorSource() = default;
 
-  // Begins to copy bytes [offset, offset + dst.size()) of the row-major
-  // payload to `dst`, which stays valid until Flush returns.
+  // Starts copying bytes [offset, offset + dst.size()) of the row-major payload
+  // to `dst`, which stays valid until Flush returns.
   virtual absl::Status Fill(uint64_t offset, MutableByteSpan dst) = 0;
-  // Waits until everything begun is in place.
+  // Waits until all copies have finished.
   virtual absl::Status Flush() = 0;
 };
 

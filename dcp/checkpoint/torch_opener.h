@@ -1,6 +1,7 @@
-// Opens the torch.save files of a model: mostly one .pt file, or the .bin
-// shards of Hugging Face. Each holds a nested state dict, as a zip or in the
-// format from before PyTorch 1.6, flattened to names as DCP does. Any thread.
+// Opens the torch.save files of a model: usually one .pt file, or the .bin
+// shards of Hugging Face. Each file holds a nested state dict, as a zip or in
+// the format from before PyTorch 1.6, which is flattened to names as DCP does.
+// Any thread.
 #ifndef DCP_CHECKPOINT_TORCH_OPENER_H_
 #define DCP_CHECKPOINT_TORCH_OPENER_H_
 
@@ -14,9 +15,9 @@
 
 namespace dcp {
 
-// DataLoss when two files have a value of the same name. Links are followed: a
-// model hub's cache consists of links. Cancelled once `stop` is requested, but
-// not while a pickle is parsed.
+// DataLoss when two files have a value of the same name. Links are followed,
+// because a model hub's cache consists of links. Cancelled once `stop` is
+// requested, but parsing a pickle is not interrupted.
 absl::StatusOr<CheckpointParts> OpenTorch(FileSystem& fs,
                                           const ModelFiles& model,
                                           const OpenOptions& options,
@@ -28,13 +29,13 @@ absl::StatusOr<TensorEntry> TensorInArchive(const TorchArchive& archive,
                                             const Value& value, uint32_t file,
                                             uint64_t start);
 
-// The storage of that persistent id, as a tensor of one dimension.
+// The storage with that persistent id, as a tensor of one dimension.
 absl::StatusOr<TensorEntry> StorageInArchive(const TorchArchive& archive,
                                              const Value& value, uint32_t file,
                                              uint64_t start);
 
-// The object `value`, which outlives it, with the tensors and storages inside;
-// unreadable where one of them is not supported.
+// The object `value`, which must outlive the entry, with its tensors and
+// storages; unreadable if one of them is not supported.
 absl::StatusOr<ObjectEntry> ObjectInArchive(const TorchArchive& archive,
                                             const Value& value, uint32_t file,
                                             uint64_t start);

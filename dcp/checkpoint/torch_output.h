@@ -1,5 +1,5 @@
-// A .pt file: one torch.save archive of a nested state dict, made of names and
-// paths. torch_rewrite.h makes one of another .pt file. Pure.
+// A .pt file: one torch.save archive of a nested state dict, built from names
+// and paths. torch_rewrite.h builds one from another .pt file. Pure.
 #ifndef DCP_CHECKPOINT_TORCH_OUTPUT_H_
 #define DCP_CHECKPOINT_TORCH_OUTPUT_H_
 
@@ -28,8 +28,8 @@ class TorchStorages {
  public:
   explicit TorchStorages(SourceFiles& files) : files_(files) {}
 
-  // The number of a storage that holds the elements of `tensor`, which outlives
-  // the transfer, as `dtype`.
+  // The number of a storage that holds the elements of `tensor`, converted to
+  // `dtype`. `tensor` must outlive the transfer.
   size_t Add(const TensorEntry& tensor, DType dtype);
 
   std::vector<Payload> Take() { return std::move(payloads_); }
@@ -46,11 +46,11 @@ class TorchStorages {
 };
 
 // The file that holds `pickle`, whose storages "0", "1", ... are `storages`.
-// Its name gives the archive's first directory, as torch.save takes it.
+// The archive's first directory is derived from its name, as torch.save does.
 Output TorchFileOutput(absl::string_view file_name, std::string pickle,
                        std::vector<Payload> storages);
 
-// Tensors that are one stored tensor under several names share a storage.
+// If several names have the same stored tensor, they share a storage.
 absl::StatusOr<Output> BuildTorchOutput(absl::Span<const OutputEntry> entries,
                                         SourceFiles& files,
                                         absl::string_view file_name);

@@ -1,6 +1,6 @@
-// A .pt file made of another one: the pickle stays as it was, with its
-// containers, keys, attributes and shared parts, but for what a selection
-// leaves out, renames or casts. Pure.
+// Builds a .pt file from another one: the pickle keeps its containers, keys,
+// attributes and shared parts, except for what a selection leaves out, renames
+// or casts. Pure.
 #ifndef DCP_CHECKPOINT_TORCH_REWRITE_H_
 #define DCP_CHECKPOINT_TORCH_REWRITE_H_
 
@@ -13,11 +13,11 @@
 
 namespace dcp {
 
-// `source` is a .pt file and outlives the transfer; `entries` are what is taken
-// of it, and `selection` says which of its empty containers are. A storage
-// whose tensors are all taken as they are is copied whole, with all that views
-// it; of others, each tensor gets elements of its own. Unimplemented when an
-// object refers to one that is left out.
+// `source` is a .pt file and must outlive the transfer. `entries` are taken
+// from it; `selection` decides which of its empty containers are. A storage
+// whose tensors are all taken unchanged is copied whole, with everything that
+// views it; in other cases, each tensor gets its own elements. Unimplemented
+// when an object refers to one that is left out.
 absl::StatusOr<Output> RewriteTorchFile(Checkpoint& source,
                                         absl::Span<const OutputEntry> entries,
                                         const SelectionOptions& selection,

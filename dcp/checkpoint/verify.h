@@ -1,5 +1,5 @@
-// Verify: recomputes what can be checked of a checkpoint and reports it item
-// by item: structure, coverage, the CRC-32 of zip records, our own digests.
+// Verify: recomputes what can be checked in a checkpoint and reports it item by
+// item: structure, coverage, the CRC-32 of zip records, our own digests.
 // Blocking; any thread.
 #ifndef DCP_CHECKPOINT_VERIFY_H_
 #define DCP_CHECKPOINT_VERIFY_H_
@@ -20,14 +20,15 @@ namespace dcp {
 
 struct VerifyOptions {
   OpenOptions open;
-  // Checks this share of the items' payloads, chosen evenly by their order, and
-  // one of each file at least; structure is always checked whole.
-  // 0 < percent <= 100.
+  // Checks this share of the items' payloads, selected evenly in their order,
+  // and at least one of each file; structure is always checked completely. 0 <
+  // percent <= 100.
   double sample_percent = 100;
   uint64_t memory_bytes = uint64_t{256} << 20;
   std::stop_token stop;
   TransferStats* stats = nullptr;
-  // Bytes that will be read; called once before; optional.
+  // Called once at the start with the number of bytes that will be read;
+  // optional.
   absl::AnyInvocable<void(uint64_t bytes)> on_plan;
 };
 
@@ -52,8 +53,8 @@ struct VerifyReport {
   std::vector<VerifyFinding> findings;  // empty: all is well
 };
 
-// An index that cannot be read at all is an error; whatever is wrong behind
-// it is a finding.
+// Returns an error if the index cannot be read at all; all other problems are
+// findings.
 absl::StatusOr<VerifyReport> VerifyCheckpoint(FileSystem& fs,
                                               absl::string_view path,
                                               VerifyOptions options);

@@ -1,7 +1,7 @@
-// WindowPlanner: turns "these elements of that tensor, here in memory" into
-// the reads of a batch, whatever chunks, layouts and types are stored. All
-// windows of a batch are planned together, so that a byte that several of them
-// need is read once. Used by one thread.
+// WindowPlanner: turns windows ("these elements of that tensor, here in
+// memory") into the reads of a batch, whatever chunks, layouts and types are
+// stored. All windows of a batch are planned together, so that a byte that
+// several of them need is read once. Used by one thread.
 #ifndef DCP_CHECKPOINT_WINDOW_PLANNER_H_
 #define DCP_CHECKPOINT_WINDOW_PLANNER_H_
 
@@ -26,30 +26,30 @@ namespace dcp {
 
 class WindowPlanner {
  public:
-  // A `check`, which outlives the batches, sees the reads of its checkpoint.
+  // `check`, which must outlive the batches, sees the reads of its checkpoint.
   explicit WindowPlanner(SourceCheck* check = nullptr) : check_(check) {
     if (check != nullptr) BaseOf(check->files());
   }
 
-  // From now on the check is told what it would see as soon as a batch is
-  // planned: of batches that never run.
+  // From now on, tells the check what it would see as soon as a batch is
+  // planned; for batches that never run.
   void TellOfPlans() { tells_of_plans_ = true; }
 
-  // Elements [first, first + num_elements) of the row-major image of `box`,
-  // a box of `tensor`, as type `to`, will stand at `dst`, which is valid while
-  // the batch runs. `tensor` is located, and it and `files` outlive the
-  // planner. What TransformElements counts is added to `num_beyond`, which
-  // outlives the batch, if it is given.
+  // Requests that elements [first, first + num_elements) of the row-major image
+  // of `box`, a box of `tensor`, be written to `dst` as type `to`. `dst` is
+  // valid while the batch runs. `tensor` is located; it and `files` must
+  // outlive the planner. If `num_beyond` is given, it must outlive the batch,
+  // and what TransformElements counts is added to it.
   void Add(const TensorEntry& tensor, SourceFiles& files, const Box& box,
            DType to, uint64_t first, uint64_t num_elements, uint8_t* dst,
            uint64_t* num_beyond = nullptr);
 
-  // Gives `batch` the reads of all windows added since the last call, and the
+  // Gives `batch` the reads of all windows added since the last call, and an
   // on_read that puts the elements in place.
   absl::Status Finish(Batch& batch);
 
  private:
-  // Where a window's elements go, and what is done to them on the way.
+  // Where a window's elements go, and how they are converted.
   struct Destination {
     uint8_t* dst;
     ElementTransform transform;
@@ -57,7 +57,7 @@ class WindowPlanner {
   };
   struct Plan {
     std::vector<Destination> destinations;
-    std::vector<CopyRun> runs;  // their tag is a destination
+    std::vector<CopyRun> runs;  // each run's tag is the index of a destination
     ReadSchedule schedule;
   };
 
@@ -71,7 +71,7 @@ class WindowPlanner {
   SourceCheck* check_;
   bool tells_of_plans_ = false;
   std::unique_ptr<Plan> plan_ = std::make_unique<Plan>();
-  // CopyRun::file counts through the files of all sources in this order.
+  // CopyRun::file counts through the files of all sources, in this order.
   std::vector<SourceFiles*> sources_;
   absl::flat_hash_map<const TensorEntry*, std::unique_ptr<ChunkIndex>> indices_;
 };
