@@ -19,8 +19,8 @@ bool HasKey(const Value& dict, absl::string_view name) {
   return false;
 }
 
-// Looks at values in the order in which they are written, so that what an
-// object may refer to has been seen before.
+// Visits values in the order in which they are written, so that everything that
+// an object may refer to has been seen before.
 class Inspector {
  public:
   absl::Status Check(const Value& value) {

@@ -1,6 +1,6 @@
 // Whether a value may be written out again. A pickle may hold objects of any
-// class; we look at them as data, and hand on only those of known classes.
-// Pure; any thread.
+// class; this library treats them as data and passes on only those of known
+// classes. Pure; any thread.
 #ifndef DCP_FORMAT_INERT_VALUE_H_
 #define DCP_FORMAT_INERT_VALUE_H_
 
@@ -12,11 +12,11 @@
 namespace dcp {
 
 // PermissionDenied with the first global in `value` that IsStateDictGlobal does
-// not know; Unimplemented with the name of a torch.nn.Module and what to do
-// instead, or where an object refers to one outside of `value`.
+// not know. Unimplemented for a torch.nn.Module, with its name and what to do
+// instead, or when an object refers to one outside of `value`.
 absl::Status CheckInert(const Value& value);
 
-// The class of a whole pickled torch.nn.Module; empty for all else.
+// The class of a whole pickled torch.nn.Module; empty for anything else.
 std::string PickledModuleClass(const Value& value);
 
 }  // namespace dcp

@@ -12,8 +12,8 @@ namespace {
 
 using Kind = JsonEvent::Kind;
 
-// What nlohmann's parser calls; false ends the parse. It reports errors by
-// calling parse_error and throws nothing.
+// The callbacks for nlohmann's parser; false ends the parse. The parser reports
+// errors by calling parse_error and throws nothing.
 class SaxHandler {
  public:
   explicit SaxHandler(absl::FunctionRef<absl::Status(const JsonEvent&)> handle)
@@ -21,7 +21,7 @@ class SaxHandler {
 
   absl::Status status() && { return std::move(status_); }
 
-  // The names are the library's.
+  // The library defines the names.
   bool null() { return Report(Kind::kNull); }
   bool boolean(bool) { return Report(Kind::kBool); }
   bool number_integer(int64_t) { return Report(Kind::kOtherNumber); }
@@ -71,9 +71,9 @@ class SaxHandler {
   uint32_t depth_ = 0;
 };
 
-// Bytes of the UTF-8 sequence at the head of `text`; 0 when there is none.
-// The table of the Unicode standard: no overlong forms, no surrogates, nothing
-// above U+10FFFF.
+// The length in bytes of the UTF-8 sequence at the start of `text`; 0 if there
+// is none. Follows the table of the Unicode standard: no overlong forms, no
+// surrogates, nothing above U+10FFFF.
 size_t Utf8Length(absl::string_view text) {
   const auto byte = [&](size_t i) {
     return i < text.size() ? static_cast<uint8_t>(text[i]) : uint8_t{0};

@@ -1,8 +1,7 @@
-// JSON as the formats need it: a parser that reports what it meets instead of
-// building a tree, because a header may name a million tensors, and the
-// quoting of text for writers. Strict (RFC 8259, UTF-8 only, one value, no
-// comments) and bounded in depth. Who listens decides about duplicate keys.
-// Pure; any thread.
+// JSON as the formats need it: a parser that reports events instead of building
+// a tree, because a header may name a million tensors, and quoting of text for
+// writers. Strict (RFC 8259, UTF-8 only, one value, no comments) and limited in
+// depth. The event handler decides about duplicate keys. Pure; any thread.
 #ifndef DCP_FORMAT_JSON_H_
 #define DCP_FORMAT_JSON_H_
 
@@ -24,23 +23,23 @@ struct JsonEvent {
     kKey,          // text
     kString,       // text
     kUnsigned,     // number
-    kOtherNumber,  // negative, fractional or beyond 64 bits: none we need
+    kOtherNumber,  // negative, fractional or over 64 bits: never needed
     kBool,
     kNull,
   };
 
   Kind kind;
-  // How many objects and arrays enclose it. A container's two ends stand at
-  // the same depth, its keys and values at one more.
+  // How many objects and arrays enclose it. The two ends of a container have
+  // the same depth, its keys and values one more.
   uint32_t depth;
   absl::string_view text;  // valid during the call
   uint64_t number = 0;
 };
 
 // Calls `handle` for everything in `text`, in order; an error that it returns
-// ends the parse and is the result. DataLoss when `text` is not JSON, with the
-// byte offset, or nested deeper than kMaxJsonDepth. Events that came before an
-// error have been handled.
+// ends the parse and is the result. DataLoss, with the byte offset, when `text`
+// is not JSON or nested deeper than kMaxJsonDepth. Events before an error have
+// been handled.
 absl::Status ParseJson(
     absl::string_view text,
     absl::FunctionRef<absl::Status(const JsonEvent&)> handle);

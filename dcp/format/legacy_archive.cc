@@ -16,7 +16,7 @@
 namespace dcp {
 namespace {
 
-// What torch.save puts first in its old format: the integer
+// The start of a file that torch.save wrote in its old format: the integer
 // 0x1950a86a20f9469cfc6c, in little-endian order.
 constexpr absl::string_view kLegacyMagic(
     "\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19", 10);
@@ -28,7 +28,7 @@ bool AllowNoGlobal(absl::string_view, absl::string_view) { return false; }
 
 using ElementSizes = absl::flat_hash_map<absl::string_view, uint64_t>;
 
-// Bytes of an element of the storage class that a persistent id names.
+// The element size, in bytes, of the storage class that a persistent id names.
 std::optional<uint64_t> StorageElementSize(const Value& type) {
   if (!type.is(Value::Kind::kGlobal)) return std::nullopt;
   if (type.IsGlobal("torch.storage", "UntypedStorage")) return 1;
@@ -74,7 +74,7 @@ absl::Status AddPersistent(const Value& id, ElementSizes& sizes) {
   return absl::OkStatus();
 }
 
-// Finds every storage below `value`, which is of bounded depth.
+// Finds every storage in `value`, whose depth is bounded.
 absl::Status CollectStorages(const Value& value, ElementSizes& sizes) {
   switch (value.kind()) {
     case Value::Kind::kPersistent:
@@ -103,7 +103,7 @@ bool IsLegacyMagic(const Value& value) {
   return value.is(Value::Kind::kBigInt) && value.text() == kLegacyMagic;
 }
 
-// The pickle of facts, {"little_endian": bool, ...}: nearly always little.
+// The pickle of facts, {"little_endian": bool, ...}: nearly always true.
 absl::StatusOr<bool> IsBigEndian(const Value& info) {
   if (!info.is(Value::Kind::kDict)) {
     return absl::DataLossError("the third pickle is no dict");
@@ -121,10 +121,10 @@ absl::StatusOr<bool> IsBigEndian(const Value& info) {
 
 struct LegacyHead {
   Value keys;
-  uint64_t length = 0;  // of the five pickles
+  uint64_t length = 0;  // total of the five pickles
 };
 
-// Takes one pickle off the head of `rest`.
+// Takes one pickle from the start of `rest`.
 absl::StatusOr<PickleResult> TakePickle(const PickleOptions& options,
                                         ValueArena& arena, ByteSpan& rest) {
   DCP_ASSIGN_OR_RETURN(const PickleResult result,
@@ -133,7 +133,7 @@ absl::StatusOr<PickleResult> TakePickle(const PickleOptions& options,
   return result;
 }
 
-// One that holds plain values only.
+// Takes a pickle that holds only plain values.
 absl::StatusOr<Value> TakePlain(ValueArena& arena, ByteSpan& rest) {
   DCP_ASSIGN_OR_RETURN(
       const PickleResult result,
@@ -168,7 +168,7 @@ absl::StatusOr<LegacyHead> ReadLegacyHead(ByteSpan bytes,
   return head;
 }
 
-// Walks over the storages behind the pickles.
+// Finds the storages that follow the pickles.
 absl::Status ReadLegacyStorages(uint64_t length, const LegacyHead& head,
                                 ReadAt read, TorchArchive& archive) {
   if (!head.keys.is(Value::Kind::kList)) {
@@ -214,8 +214,9 @@ absl::Status ReadLegacyStorages(uint64_t length, const LegacyHead& head,
 }  // namespace
 
 absl::StatusOr<TorchArchive> ReadLegacyArchive(uint64_t length, ReadAt read) {
-  // Nothing tells how long the pickles are. What fails for being cut short
-  // succeeds with a longer piece; what is malformed fails with every piece.
+  // Nothing tells how long the pickles are. If parsing fails because the piece
+  // is too short, it succeeds with a longer piece; malformed pickles fail with
+  // every piece.
   const uint64_t longest = std::min(length, kMaxMetadataBytes);
   uint64_t piece = std::min(longest, kLegacyFirstBytes);
   while (true) {

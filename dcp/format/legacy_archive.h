@@ -1,7 +1,7 @@
 // What torch.save wrote before PyTorch 1.6: five pickles (magic number,
 // protocol version, facts about the writer, the object, the list of storage
-// keys), then for every key the number of elements and the elements. Read by
-// torch_archive alone, never written. Pure; any thread.
+// keys), then for every key the number of elements and the elements. Used only
+// by torch_archive; never written. Pure; any thread.
 #ifndef DCP_FORMAT_LEGACY_ARCHIVE_H_
 #define DCP_FORMAT_LEGACY_ARCHIVE_H_
 
@@ -14,11 +14,11 @@
 
 namespace dcp {
 
-// True when a file that begins with `head` begins with the magic number, in
-// whatever pickle protocol.
+// True when a file that begins with `head` begins with the magic number, in any
+// pickle protocol.
 bool IsLegacyArchive(absl::string_view head);
 
-// As ReadTorchArchive, of a file for which IsLegacyArchive is true.
+// Like ReadTorchArchive, for a file for which IsLegacyArchive is true.
 absl::StatusOr<TorchArchive> ReadLegacyArchive(uint64_t length, ReadAt read);
 
 }  // namespace dcp

@@ -1,6 +1,6 @@
-// The allow-lists of pickle_reader.h. What stands here is data to us whatever
-// its arguments: a name that would run code in Python when it is called with
-// chosen arguments does not belong here.
+// The allow-lists of pickle_reader.h. Everything listed here is treated as
+// data, whatever its arguments; names that would run code in Python when called
+// with chosen arguments must not be listed.
 
 #include <algorithm>
 #include <iterator>
@@ -31,7 +31,7 @@ constexpr Entry kCommon[] = {
     {"torch", "preserve_format"},   {"torch.serialization", "_get_layout"},
 };
 
-// Classes whose objects hold data and do nothing when they are made.
+// Classes whose objects hold data and whose construction has no effects.
 constexpr Entry kInert[] = {
     {"_io", "BytesIO"},
     {"argparse", "Namespace"},
@@ -65,7 +65,7 @@ constexpr Entry kInert[] = {
     {"uuid", "UUID"},
 };
 
-// What a DTensor consists of. Until PyTorch 2.5 its modules had other names.
+// The parts of a DTensor. Until PyTorch 2.5 the modules had other names.
 constexpr Entry kDTensor[] = {
     {"torch._utils", "_rebuild_wrapper_subclass"},
     {"torch.distributed._mesh_layout", "_MeshLayout"},
@@ -86,7 +86,7 @@ constexpr Entry kDTensor[] = {
     {"torch.distributed.tensor.placement_types", "_StridedShard"},
 };
 
-// What runs code when it is called with arguments of an attacker's choice.
+// Globals that run code when called with arguments that an attacker chooses.
 constexpr Entry kCode[] = {
     {"builtins", "__import__"}, {"builtins", "breakpoint"},
     {"builtins", "compile"},    {"builtins", "eval"},
@@ -201,8 +201,8 @@ bool IsDType(absl::string_view module, absl::string_view name) {
   return module == "torch" && DTypeFromTorchName(name).has_value();
 }
 
-// The storage classes, those of quantized tensors too: such a tensor is then
-// refused, or left out, by its name in the state dict.
+// The storage classes, including those of quantized tensors: such a tensor is
+// then refused, or left out, by its name in the state dict.
 bool IsStorageClass(absl::string_view module, absl::string_view name) {
   if (module != "torch" && module != "torch.cuda") return false;
   constexpr absl::string_view kQuantized[] = {

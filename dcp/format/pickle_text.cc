@@ -37,8 +37,8 @@ void AppendUtf8(uint32_t point, std::string& text) {
   }
 }
 
-// The length of the valid sequence that begins at text[0], or 0. `text` is
-// not empty and does not begin with ASCII.
+// The length of the valid sequence at the start of `text`, or 0. `text` is not
+// empty and does not begin with ASCII.
 size_t SequenceLength(absl::string_view text) {
   const uint8_t lead = static_cast<uint8_t>(text[0]);
   size_t length;
@@ -65,7 +65,7 @@ size_t SequenceLength(absl::string_view text) {
   return point >= least && point <= 0x10ffff ? length : 0;
 }
 
-// `count` hexadecimal digits at the head of `text`.
+// The value of `count` hexadecimal digits at the start of `text`.
 std::optional<uint32_t> HexDigits(absl::string_view text, size_t count) {
   uint32_t value = 0;
   text = text.substr(0, count);
@@ -90,7 +90,7 @@ std::optional<char> SimpleEscape(char letter) {
 
 bool IsPickleUtf8(absl::string_view text) {
   while (!text.empty()) {
-    // Names are ASCII nearly always.
+    // Names are nearly always ASCII.
     if (text.size() >= sizeof(uint64_t)) {
       uint64_t word;
       std::memcpy(&word, text.data(), sizeof(word));

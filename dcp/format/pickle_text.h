@@ -14,26 +14,27 @@ namespace dcp {
 // as if they were characters (Python's "surrogatepass").
 bool IsPickleUtf8(absl::string_view text);
 
-// True for a dotted identifier of printable ASCII, which a line can hold.
+// True for a dotted identifier of printable ASCII, which fits on a line.
 bool IsPlainName(absl::string_view name);
 
-// The bytes whose latin1 characters `text` spells in UTF-8; nullopt where it
-// holds others. And the way back.
+// Latin1FromUtf8 returns the latin1 form of `text`, which is UTF-8; nullopt if
+// it has characters outside latin1. Utf8FromLatin1 is the inverse.
 std::optional<std::string> Latin1FromUtf8(absl::string_view text);
 std::string Utf8FromLatin1(absl::string_view bytes);
 
-// `little_endian` (two's complement) without bytes that only repeat the sign;
-// empty for 0.
+// `little_endian` (two's complement) without the bytes that only repeat the
+// sign; empty for 0.
 absl::string_view ShortestInt(absl::string_view little_endian);
 
-// The little-endian two's complement form of a decimal integer of at most
-// 4300 digits, as many as Python itself converts.
+// The little-endian two's complement form of a decimal integer of at most 4300
+// digits, which is Python's own limit.
 std::optional<std::string> ParseDecimalInt(absl::string_view text);
 
-// 'it\'s\n': a string literal of Python 2.
+// Parses a string literal of Python 2, such as 'it\'s\n'.
 std::optional<std::string> ParseQuotedString(absl::string_view text);
 
-// Python's raw-unicode-escape: latin1 with \uXXXX and \UXXXXXXXX. To UTF-8.
+// Parses Python's raw-unicode-escape, latin1 with \uXXXX and \UXXXXXXXX, to
+// UTF-8.
 std::optional<std::string> ParseRawUnicode(absl::string_view text);
 
 }  // namespace dcp

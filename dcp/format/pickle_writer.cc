@@ -149,8 +149,8 @@ std::string PickleWriter::Finish() {
 
 namespace {
 
-// Writes a tree of values. A first walk finds the containers that are met
-// more than once: only those are memoized.
+// Writes a tree of values. A first walk finds the containers that occur more
+// than once; only those are memoized.
 class TreeWriter {
  public:
   std::string Write(const Value& root) {
@@ -204,7 +204,7 @@ void TreeWriter::Count(const Value& value) {
   CountAll(value.items());
 }
 
-// Right after it was pushed, if it will be fetched again.
+// Memoizes what was just pushed, if it will be fetched again.
 void TreeWriter::Memoize(const Value& value) {
   Seen& seen = seen_[value.identity()];
   if (!seen.shared || seen.written) return;
@@ -269,7 +269,7 @@ void TreeWriter::EmitContainer(const Value& value) {
   Emit(value.callable());
   Emit(value.args());
   value.is_new() ? writer_.NewObj() : writer_.Reduce();
-  Memoize(value);  // before what may refer to it
+  Memoize(value);  // before anything that may refer to it
   EmitItems(value.items());
   EmitElements(value.elements());
   if (value.state().is_none()) return;

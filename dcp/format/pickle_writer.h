@@ -1,7 +1,7 @@
-// Emits pickles of protocol 2, the newest that torch.load(weights_only=True)
-// accepts, without frames. Two ways in: WritePickle for a Value, and the
-// opcode methods for writers of large regular tables (.metadata) that should
-// not build a tree first. Pure; thread-compatible.
+// Writes pickles of protocol 2, the newest that torch.load(weights_only=True)
+// accepts, without frames. There are two interfaces: WritePickle for a Value,
+// and the opcode methods for large regular tables (.metadata), for which a tree
+// would be too large. Pure; thread-compatible.
 #ifndef DCP_FORMAT_PICKLE_WRITER_H_
 #define DCP_FORMAT_PICKLE_WRITER_H_
 
@@ -14,10 +14,11 @@
 
 namespace dcp {
 
-// `root` with containers that are shared kept shared; it is acyclic, not deeper
-// than a reader or Unflatten makes it, and holds what kEnclosing refers to.
-// Bytes become _codecs.encode(text, 'latin1'), builtins are spelled
-// __builtin__, as Python's own protocol 2 pickler does.
+// The pickle of `root`; containers that are shared stay shared. `root` is
+// acyclic, not deeper than what a reader or Unflatten builds, and contains
+// everything that a kEnclosing in it refers to. Bytes become
+// _codecs.encode(text, 'latin1'), and builtins are spelled __builtin__, as in
+// Python's own protocol 2 pickler.
 std::string WritePickle(const Value& root);
 
 class PickleWriter {
@@ -49,13 +50,14 @@ class PickleWriter {
   void NewObj();
   void Build();
   void PersistentId();
-  void Raw(absl::string_view opcodes);  // that leave the memo as it is
+  void Raw(absl::string_view opcodes);  // these must not change the memo
 
-  // Memoizes the top of the stack and returns its slot; fetches it again.
+  // Put memoizes the top of the stack and returns its slot; Get fetches it
+  // again.
   uint32_t Put();
   void Get(uint32_t slot);
 
-  std::string Finish();  // writes STOP; the writer is spent
+  std::string Finish();  // writes STOP; do not use the writer afterwards
 
  private:
   void Opcode(char opcode) { out_ += opcode; }

@@ -1,6 +1,6 @@
-// How a parser asks for bytes of the file or item it is reading: parsers know
-// no files, their callers hand them this. Offsets count from the start of the
-// item. The span holds exactly `length` bytes and is valid until the next
+// How a parser gets bytes of the file or item that it reads: parsers do not
+// know files; their callers pass this function. Offsets count from the start of
+// the item. The span holds exactly `length` bytes and is valid until the next
 // call; a range that leaves the item is an error.
 #ifndef DCP_FORMAT_READ_AT_H_
 #define DCP_FORMAT_READ_AT_H_

@@ -32,10 +32,10 @@ absl::Status Misplaced(absl::string_view where) {
       absl::StrCat(where, ": a value of an unexpected type"));
 }
 
-// `text` as it may stand in a message: a hostile name must not fill it.
+// The start of `text`, for messages: a hostile name must not fill them.
 absl::string_view Short(absl::string_view text) { return text.substr(0, 200); }
 
-// An array of numbers while it is read.
+// Collects an array of numbers.
 template <typename T, size_t kMax>
 class NumberArray {
  public:
@@ -71,8 +71,8 @@ class NumberArray {
 };
 
 // {"name": {"dtype": ..., "shape": [...], "data_offsets": [b, e]}, ...,
-//  "__metadata__": {"key": "value", ...}}. Fields of a tensor other than the
-// three are passed over, as the reference reader does.
+// "__metadata__": {"key": "value", ...}}.
+// Other fields of a tensor are ignored, as in the reference reader.
 class HeaderParser {
  public:
   explicit HeaderParser(SafetensorsHeader& header) : header_(header) {}
@@ -296,7 +296,7 @@ class IndexParser {
   bool has_weight_map_ = false;
 };
 
-// In the file two elements of float4 count as two, in torch as one of
+// The file counts two elements of float4 as two; torch counts them as one of
 // float4_e2m1fn_x2.
 absl::Status PackShape(SafetensorsTensor& tensor) {
   if (tensor.dtype != DType::kFloat4E2M1FNX2) return absl::OkStatus();
@@ -401,18 +401,18 @@ absl::Status ReadShardingInfo(SafetensorsHeader& header) {
 //
 //   "xxh3-64:" <16 hex digits: of the header> <16 hex digits: of a tensor>...
 //
-// The first digest is of the whole header, length word and padding included,
+// The first digest covers the whole header, including length word and padding,
 // with all of these digits zero. It tells whether the header is still ours:
-// other programs carry __metadata__ over to files with other tensors, and
-// digests that came along that way say nothing. A header of the same names and
-// shapes might come out the same, byte for byte; therefore ours has 8 spaces
-// more than the alignment asks for, which no other writer adds.
+// other programs copy __metadata__ to files with other tensors, and digests
+// copied that way mean nothing. Such a header with the same names and shapes
+// might equal ours byte for byte; therefore ours has 8 more spaces than the
+// alignment requires, which no other writer adds.
 constexpr absl::string_view kDigestsPrefix = "xxh3-64:";
 constexpr size_t kDigestDigits = 16;
 
-// Where the digits of the digests stand in `header`, a whole header; empty if
-// there are none. A quotation mark inside of JSON text is escaped: what looks
-// like the key is the key.
+// The digits of the digests in `header`, a whole header; empty if there are
+// none. A quotation mark inside JSON text is escaped, so whatever looks like
+// the key is the key.
 absl::string_view FindDigests(absl::string_view header) {
   const std::string key =
       absl::StrCat("\"", kSafetensorsDigestsKey, "\":\"", kDigestsPrefix);
@@ -422,7 +422,7 @@ absl::string_view FindDigests(absl::string_view header) {
   return rest.substr(0, rest.find('"'));
 }
 
-// `digits` is a part of `header`.
+// The digest of `header` with `digits`, which is a part of it, set to zero.
 uint64_t DigestWithout(absl::string_view digits, absl::string_view header) {
   const size_t begin = static_cast<size_t>(digits.data() - header.data());
   Digest64 digest;
@@ -432,8 +432,8 @@ uint64_t DigestWithout(absl::string_view digits, absl::string_view header) {
   return digest.Value();
 }
 
-// Takes the digests out of the metadata of `header`, which was read from
-// `text`, and keeps them if they are of this header.
+// Moves the digests out of the metadata of `header`, which was read from
+// `text`, and keeps them if they belong to this header.
 void TakeDigests(absl::string_view text, SafetensorsHeader& header) {
   const auto known = std::find_if(
       header.metadata.begin(), header.metadata.end(),

@@ -1,8 +1,8 @@
-// The safetensors format: header of one file, index of a sharded model, and
-// the sharding information that DCP's Hugging Face writer keeps in the
-// header. Stricter than the reference reader where it is lax: duplicate names
-// are refused. Pure; any thread.
-// Source: the format description in the safetensors repository.
+// The safetensors format: the header of a file, the index of a sharded model,
+// and the sharding information that DCP's Hugging Face writer keeps in the
+// header. In one respect stricter than the reference reader: duplicate names
+// are refused. Pure; any thread. Source: the format description in the
+// safetensors repository.
 #ifndef DCP_FORMAT_SAFETENSORS_H_
 #define DCP_FORMAT_SAFETENSORS_H_
 
@@ -34,34 +34,34 @@ struct SafetensorsHeader {
   std::vector<std::pair<std::string, std::string>> metadata;
   uint64_t data_offset = 0;  // where the data section begins in the file
 
-  // XXH3-64 of each tensor's bytes, parallel to `tensors`, which our writer
-  // keeps under kSafetensorsDigestsKey; empty when there are none, or when
-  // another program has written the header since. `metadata` is without them.
+  // XXH3-64 of each tensor's bytes, parallel to `tensors`. Our writer stores
+  // them under kSafetensorsDigestsKey; empty when there are none, or when
+  // another program has rewritten the header. `metadata` does not include them.
   std::vector<uint64_t> digests;
 
-  // Offsets of saved shards by tensor name, from DCP_SHARDING_INFO; empty
-  // when the file has none.
+  // Offsets of saved shards by tensor name, from DCP_SHARDING_INFO; empty when
+  // the file has none.
   absl::flat_hash_map<std::string, Dims> saved_offsets;
 };
 
-// The key of digests in __metadata__: nobody else's.
+// The key of the digests in __metadata__; no other program uses it.
 inline constexpr absl::string_view kSafetensorsDigestsKey = "tessera_digests";
 
-// `length` is that of the file, which the tensors must fill exactly.
+// `length` is the length of the file, which the tensors must fill exactly.
 absl::StatusOr<SafetensorsHeader> ReadSafetensorsHeader(uint64_t length,
                                                         ReadAt read);
 
 // The first bytes of a file: length word and JSON, padded with spaces so that
-// the data section starts at a multiple of 8. begin and end of the tensors are
-// taken as they are. Every dtype has a safetensors name. With
-// `room_for_digests` there is room for one of each tensor, yet without them.
+// the data section starts at a multiple of 8. Uses begin and end of the tensors
+// as given. Every dtype has a safetensors name. `room_for_digests` reserves
+// room for one digest per tensor, which PutSafetensorsDigests fills.
 std::string WriteSafetensorsHeader(
     absl::Span<const SafetensorsTensor> tensors,
     absl::Span<const std::pair<std::string, std::string>> metadata,
     bool room_for_digests = false);
 
-// Fills that room: `digests` are of the tensors in their order. The length of
-// `header` stays.
+// Writes `digests`, one per tensor in order, into the reserved room. The length
+// of `header` does not change.
 void PutSafetensorsDigests(absl::Span<const uint64_t> digests,
                            std::string& header);
 
@@ -70,7 +70,8 @@ void PutSafetensorsDigests(absl::Span<const uint64_t> digests,
 absl::StatusOr<absl::flat_hash_map<std::string, std::string>>
 ParseSafetensorsIndex(ByteSpan json);
 
-// Keys in the order given, indented by two spaces as Hugging Face writes it.
+// Keys have the given order and are indented by two spaces, as Hugging Face
+// does.
 std::string WriteSafetensorsIndex(
     uint64_t total_size,
     absl::Span<const std::pair<std::string, std::string>> weight_map);

@@ -25,7 +25,7 @@ std::string ElementText(const PathElement& element) {
   return std::get<std::string>(element);
 }
 
-// Whether Python's repr() of a text is the text between quotes.
+// Whether Python's repr() of `text` is `text` between quotes.
 bool IsPlainText(absl::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) {
     return absl::ascii_isprint(static_cast<unsigned char>(c)) && c != '\\' &&
@@ -33,8 +33,8 @@ bool IsPlainText(absl::string_view text) {
   });
 }
 
-// What Python's str() makes of a key; nullopt for kinds whose text we do not
-// know to the letter.
+// Python's str() of a key; nullopt for kinds whose exact text is not known
+// here.
 std::optional<std::string> KeyText(const Value& key) {
   switch (key.kind()) {
     case Kind::kStr:
@@ -60,7 +60,7 @@ std::optional<std::string> KeyText(const Value& key) {
 
 class Flattener {
  public:
-  // `whole`: with empty containers, and the steps to each leaf.
+  // `whole`: includes empty containers, and the steps to each leaf.
   explicit Flattener(bool whole) : whole_(whole) {}
 
   absl::StatusOr<std::vector<FlatValue>> Run(const Value& root) {
@@ -91,12 +91,12 @@ class Flattener {
   std::string name_;
   uint64_t num_name_bytes_ = 0;
   std::vector<FlatValue> flat_;
-  // Lists within lists would be looked through again at each level.
+  // Without this, lists within lists would be searched again at each level.
   absl::flat_hash_map<const void*, bool> leaf_lists_;
   absl::flat_hash_map<const void*, bool> named_;
 };
 
-// A mapping whose keys cannot be part of a name is a value as a whole.
+// A mapping whose keys cannot be part of a name is one leaf.
 bool Flattener::IsLeaf(const Value& value) {
   if (IsMapping(value)) return !path_.empty() && !HasNames(value);
   return !value.is(Kind::kList) || IsLeafList(value);
@@ -214,8 +214,8 @@ std::string PathToName(const StatePath& path) {
 }
 
 StatePath RenamePath(const StatePath& path, absl::string_view new_name) {
-  absl::string_view rest = new_name;  // what is not an element yet
-  size_t first = path.size();         // of the elements that stay
+  absl::string_view rest = new_name;  // not yet covered by elements
+  size_t first = path.size();         // the first element that stays
   bool all = false;
   while (first > 0 && !all) {
     const std::string text = ElementText(path[first - 1]);

@@ -1,6 +1,7 @@
-// Names of nested state: flattening a state dict to dotted names as
-// torch.distributed.checkpoint does since PyTorch 2.4; state_tree.h is the way
-// back. Pure; any thread.
+// Names of nested state: flattens a state dict to dotted names as
+// torch.distributed.checkpoint does since PyTorch 2.4; state_tree.h is the
+// inverse. Pure; any thread. Source:
+// torch/distributed/checkpoint/_nested_dict.py, _traverse.py.
 // Source: torch/distributed/checkpoint/_nested_dict.py, _traverse.py.
 #ifndef DCP_FORMAT_STATE_PATH_H_
 #define DCP_FORMAT_STATE_PATH_H_
@@ -17,7 +18,7 @@
 
 namespace dcp {
 
-// From a container to what stands in it under a key; the key of a list is None.
+// From a container to its value under a key; for a list, the key is None.
 struct StateStep {
   Value container;
   Value key;
@@ -27,30 +28,31 @@ struct FlatValue {
   std::string fqn;
   StatePath path;
   Value value;
-  // One for each element of the path, or none where they are not known.
+  // One step for each element of the path, or none if they are not known.
   std::vector<StateStep> steps = {};
 };
 
-// The leaves of the mapping `root`, in its order. Mappings are descended into
-// (keys become text; empty ones leave nothing behind), lists that hold a
-// tensor, a mapping or a list that is itself descended into likewise; all else
-// is a leaf, tuples too, and mappings with a key that has no text which Python
-// would give it here too (objects and globals). InvalidArgument when `root` is
-// no mapping or has such a key, or two paths have one name. ResourceExhausted
-// when a name is longer than kMaxNameBytes or all together than
+// The leaves of the mapping `root`, in its order. Descends into mappings (keys
+// become text; empty mappings are left out) and into lists that hold a tensor,
+// a mapping or a list that is itself descended into. Everything else is a leaf,
+// including tuples, and mappings with a key whose text in Python is not known
+// here (objects and globals). InvalidArgument when `root` is not a mapping or
+// has such a key, or when two paths have the same name. ResourceExhausted when
+// a name is longer than kMaxNameBytes, or all together are longer than
 // kMaxMetadataBytes.
 absl::StatusOr<std::vector<FlatValue>> Flatten(const Value& root);
 
-// The same with the steps to each leaf; empty mappings are leaves here.
+// The same with the steps to each leaf; here empty mappings are leaves too.
 absl::StatusOr<std::vector<FlatValue>> FlattenWhole(const Value& root);
 
-// path joined with dots.
+// The elements of `path`, joined with dots.
 std::string PathToName(const StatePath& path);
 
-// The path of an entry after it was renamed: path elements at the end whose
-// names are still the end of the new name stay elements, what stands before
-// them becomes one. ("model", "a.w") renamed from "model.a.w" to "a.w" is
-// ("a.w"); to "net.a.w" is ("net", "a.w"). The first element is a key always.
+// The path of an entry after it was renamed: the last path elements stay
+// elements as long as their names still end the new name; everything before
+// them becomes one element. ("model", "a.w") renamed from "model.a.w" to "a.w"
+// is ("a.w"); to "net.a.w" it is ("net", "a.w"). The first element is always a
+// key.
 StatePath RenamePath(const StatePath& path, absl::string_view new_name);
 
 }  // namespace dcp

@@ -26,7 +26,7 @@ bool IsIndex(const PathElement& element) {
   return std::holds_alternative<int64_t>(element);
 }
 
-// The tree that a set of paths spells. The paths must outlive it.
+// The tree that a set of paths describes. The paths must outlive it.
 class PathTree {
  public:
   static constexpr uint32_t kRoot = 0;
@@ -48,8 +48,8 @@ class PathTree {
 
   absl::Status Add(const StatePath& path, size_t leaf,
                    absl::Span<const StateStep> steps = {});
-  // That the lists which the paths spell are not much longer than the number
-  // of paths.
+  // Checks that the lists that the paths describe are not much longer than the
+  // number of paths.
   absl::Status CheckLists(size_t num_paths) const;
   const Node& node(uint32_t index) const { return nodes_[index]; }
 
@@ -83,7 +83,7 @@ absl::Status Conflict(const StatePath& path, absl::string_view what) {
       absl::StrCat("path ", PathToName(path), " ", what));
 }
 
-// Whether `element` of a path is what `step` goes to.
+// Whether `element` of a path is the key that `step` follows.
 bool Matches(const PathElement& element, const StateStep& step) {
   if (step.container.is(Kind::kList)) return IsIndex(element);
   if (IsIndex(element)) return false;
@@ -92,8 +92,9 @@ bool Matches(const PathElement& element, const StateStep& step) {
                                  : ToString(step.key, kMaxNameBytes) == text;
 }
 
-// Tells the nodes on the way to a leaf where they stood. A renamed path has its
-// last elements in common with the old one, and one before them that is new.
+// Records in the nodes on the way to a leaf which containers they were in. A
+// renamed path shares its last elements with the old one, preceded by one new
+// element.
 void PathTree::Remember(absl::Span<const uint32_t> way,
                         absl::Span<const StateStep> steps) {
   for (size_t i = 0; i < steps.size() && i + 1 < way.size(); ++i) {
@@ -167,7 +168,7 @@ absl::Status PathTree::CheckLists(size_t num_paths) const {
     }
     num_slots += static_cast<uint64_t>(node.max_index) + 1;
   }
-  // One more, so that a single list may reach the largest index.
+  // One more, so that a single list may use the largest index.
   if (num_slots > most + 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("lists of ", num_slots, " slots together exceed ", most));
@@ -182,7 +183,7 @@ class TreeBuilder {
               absl::FunctionRef<Value(const Value&)> copy)
       : arena_(arena), tree_(tree), leaves_(leaves), copy_(copy) {}
 
-  // The value of a node. As deep as the longest path.
+  // The value of a node. Recurses as deep as the longest path.
   Value Build(uint32_t index);
 
  private:
@@ -194,13 +195,13 @@ class TreeBuilder {
   const PathTree& tree_;
   const absl::Span<const FlatValue> leaves_;
   const absl::FunctionRef<Value(const Value&)> copy_;
-  // What became of each container: several values where paths to it were
-  // treated differently.
+  // What each container became: several values if the paths to it were treated
+  // differently.
   absl::flat_hash_map<const void*, std::vector<Value>> built_;
 };
 
-// The value that was made of `container` with these items; None if there is
-// none.
+// The value that was already built from `container` with these items; None if
+// there is none.
 Value TreeBuilder::BuiltBefore(const void* container,
                                absl::Span<const Value> items) const {
   const auto it = built_.find(container);

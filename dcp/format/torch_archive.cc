@@ -25,13 +25,13 @@ constexpr uint64_t kSniffBytes = 512;
 // Versions of the archive that PyTorch reads.
 constexpr uint32_t kMinVersion = 1;
 constexpr uint32_t kMaxVersion = 10;
-// Records that hold a word or a number.
+// For records that hold a word or a number.
 constexpr uint64_t kMaxSmallRecordBytes = 64;
 
 constexpr absl::string_view kPickleRecord = "data.pkl";
 constexpr absl::string_view kStoragePrefix = "data/";
 
-// What a file that is no archive looks like, for the message.
+// What a file that is not an archive looks like, for the message.
 absl::string_view Describe(absl::string_view head) {
   if (absl::StartsWith(head, "PK\x05\x06")) return "an empty zip archive";
   if (absl::StartsWith(head, "\x1f\x8b")) return "a gzip file";
@@ -54,7 +54,7 @@ absl::Status NotAnArchive(absl::string_view head) {
       "not written by torch.save: it looks like ", Describe(head)));
 }
 
-// The record called `name` below `prefix`; nullptr when there is none.
+// The record called `name` under `prefix`; nullptr if there is none.
 const ZipRecord* Find(const std::vector<ZipRecord>& records,
                       absl::string_view prefix, absl::string_view name) {
   const auto it = std::find_if(
@@ -119,7 +119,7 @@ absl::StatusOr<bool> IsBigEndian(const ZipRecord* record, ReadAt read,
       absl::StrCat("record byteorder holds \"", text, "\""));
 }
 
-// The first directory of all records, with its slash.
+// The first directory of all records, including its slash.
 absl::StatusOr<std::string> CommonPrefix(
     const std::vector<ZipRecord>& records) {
   if (records.empty()) return absl::DataLossError("a zip without records");

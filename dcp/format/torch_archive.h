@@ -1,6 +1,6 @@
 // What torch.save writes: one object with its tensors, as a zip archive or in
-// the format from before PyTorch 1.6. A DCP item and a .pt file are both this.
-// Pure; thread-compatible.
+// the format from before PyTorch 1.6. DCP items and .pt files are such
+// archives. Pure; thread-compatible.
 #ifndef DCP_FORMAT_TORCH_ARCHIVE_H_
 #define DCP_FORMAT_TORCH_ARCHIVE_H_
 
@@ -23,7 +23,7 @@ struct TorchArchive {
   struct Storage {
     uint64_t payload_offset;  // from the archive's start
     uint64_t size;            // bytes
-    uint32_t crc = 0;         // of all of them; 0 when not recorded
+    uint32_t crc = 0;         // of all bytes; 0 when not recorded
   };
 
   ValueArena arena;
@@ -31,7 +31,8 @@ struct TorchArchive {
   bool big_endian = false;
   bool legacy = false;
   bool pickle_has_crc = false;
-  // Whether `root` holds what may not be written out again (see CheckInert).
+  // Whether `root` holds something that must not be written again (see
+  // CheckInert).
   bool has_unknown_globals = false;
   // Every record of the zip with its CRC, for verification; empty if legacy.
   std::vector<ZipRecord> records;
@@ -42,23 +43,22 @@ struct TorchArchive {
   absl::StatusOr<uint64_t> PayloadOffset(const TorchTensor& tensor) const;
 };
 
-// Reads structure only, no payload. With `allow_legacy` the old format is
-// accepted too (state dict files; never items of a DCP checkpoint). With
-// `check_crcs` a record that is read here and contradicts its CRC-32 is
-// DataLoss.
+// Reads only the structure, no payload. `allow_legacy` also accepts the old
+// format (for state dict files, never for items of a DCP checkpoint). With
+// `check_crcs`, DataLoss for a record that is read here and contradicts its
+// CRC-32.
 absl::StatusOr<TorchArchive> ReadTorchArchive(uint64_t length,
                                               bool allow_legacy, ReadAt read,
                                               bool check_crcs = false);
 
 // The first directory that torch.save gives the records of a file at `path`:
-// its name without the last extension, "archive" where that is not plain
-// ASCII.
+// its name without the last extension, or "archive" if that is not plain ASCII.
 std::string TorchArchiveName(absl::string_view path);
 
 // The layout of an archive that holds `pickle` and storages data/0, data/1, ...
 // of the given lengths, under the first directory `name` ("archive" in DCP
-// items). Only storages are payloads of the returned gaps: gap i (0 <= i <= n)
-// lies before storage i, the last behind all.
+// items). Only storages count as payloads between the gaps: gap i (0 <= i < n)
+// is before storage i, gap n is behind the last one.
 class TorchArchiveLayout {
  public:
   TorchArchiveLayout(absl::string_view name, std::string pickle,
@@ -69,7 +69,7 @@ class TorchArchiveLayout {
   uint64_t storage_length(size_t i) const;
   uint64_t payload_offset(size_t i) const;
   uint64_t gap_length(size_t i) const;
-  // `crcs` are those of storages 0 to i-1 at least.
+  // `crcs` holds those of the storages 0 to i-1, and may hold more.
   std::string Gap(size_t i, absl::Span<const uint32_t> crcs) const;
 
  private:

@@ -11,16 +11,16 @@
 namespace dcp {
 namespace {
 
-// The records in PyTorch's order: the four of the head, the storages, the two
-// of the tail.
+// The records in PyTorch's order: four at the head, the storages, two at the
+// tail.
 constexpr size_t kNumHeadRecords = 4;
 constexpr size_t kNumTailRecords = 2;
 constexpr absl::string_view kFormatVersion = "1";
 constexpr absl::string_view kVersion = "3\n";
 constexpr absl::string_view kByteOrder = "little";
 
-// PyTorch hashes names and checksums here and only logs the result; ours
-// depends on the pickle alone, because it must be known beforehand.
+// PyTorch hashes names and checksums here and only logs the result. Ours
+// depends only on the pickle, because it must be known beforehand.
 std::string SerializationId(absl::string_view pickle) {
   const uint64_t first = Digest64Of(AsBytes(pickle));
   const uint64_t second = Digest64Of(AsBytes(absl::StrCat(first)));

@@ -30,11 +30,12 @@ absl::Status Unsupported(absl::string_view what) {
       absl::StrCat("tensor: ", what, " is not supported"));
 }
 
-// A rebuild function and what it is called with.
+// A rebuild function and its arguments.
 struct Rebuild {
   Value function;
   absl::Span<const Value> args;
-  // What the outermost _rebuild_parameter says; it overrules the tensor.
+  // The value of the outermost _rebuild_parameter, which overrides the
+  // tensor's.
   std::optional<bool> requires_grad = std::nullopt;
 };
 
@@ -50,8 +51,8 @@ bool IsDTensor(const Value& type) {
          type.IsGlobal("torch.distributed._tensor.api", "DTensor");
 }
 
-// The attribute of that name in what BUILD gave an object, which may be a pair
-// of dicts; None where there is none.
+// The named attribute in the state that BUILD gave an object, which may be a
+// pair of dicts; None if there is none.
 Value Attribute(const Value& state, absl::string_view name) {
   if (state.is(Kind::kTuple)) {
     for (const Value& part : state.items()) {
@@ -71,8 +72,8 @@ Value Attribute(const Value& state, absl::string_view name) {
 
 absl::StatusOr<Dims> ParseDims(Value value, absl::string_view what);
 
-// The tensor that a rank holds of a DTensor, if it is all of it. `args` are
-// those of _rebuild_from_type_v2.
+// The local tensor of a DTensor, if it is the whole tensor. `args` are those of
+// _rebuild_from_type_v2.
 absl::StatusOr<Value> WholeLocalTensor(absl::Span<const Value> args) {
   constexpr size_t kSizeArgument = 2;
   const Value local = Attribute(args[3], "_local_tensor");
@@ -101,7 +102,7 @@ absl::StatusOr<Value> WholeLocalTensor(absl::Span<const Value> args) {
       "torch.distributed.checkpoint, or its full_tensor()"));
 }
 
-// Takes the wrappers off: parameters and tensors of a subclass or with
+// Removes the wrappers: parameters, and tensors of a subclass or with
 // attributes. A tensor has at most a few of them.
 absl::StatusOr<Rebuild> Unwrap(const Value& value, TorchTensor& tensor) {
   constexpr int kMaxWrappers = 4;
@@ -177,11 +178,11 @@ absl::StatusOr<Dims> ParseDims(Value value, absl::string_view what) {
 struct Storage {
   absl::string_view key;
   absl::string_view location;
-  DType dtype = DType::kUInt8;  // of its class
+  DType dtype = DType::kUInt8;  // according to its class
   bool typed = false;
-  uint64_t offset = 0;       // where the view of a legacy file begins,
-  uint64_t numel = 0;        // its length, and
-  uint64_t total_numel = 0;  // that of all, in elements of `dtype`
+  uint64_t offset = 0;       // where a legacy file's view begins,
+  uint64_t numel = 0;        // how long it is, and
+  uint64_t total_numel = 0;  // the total length, in elements of `dtype`
 };
 
 absl::Status ParseStorageClass(const Value& value, Storage& storage) {
@@ -249,7 +250,7 @@ absl::StatusOr<Storage> ParseTensorStorage(const Value& value) {
   return storage;
 }
 
-// Backward hooks are code; a pickle that we read has none.
+// Backward hooks are code; pickles that we accept have none.
 absl::Status CheckNoHooks(const Value& hooks) {
   const bool empty = hooks.is_none() ||
                      (IsMapping(hooks) && hooks.items().empty() &&
@@ -278,8 +279,8 @@ absl::Status ParseFlags(const Value& flags, TorchTensor& tensor) {
   return absl::OkStatus();
 }
 
-// That the view lies inside its storage. Sets the offset and the byte length
-// of the storage that the tensor may touch.
+// Checks that the view lies inside its storage. Sets the offset and the length,
+// in bytes, of the storage that the tensor may touch.
 absl::Status CheckBounds(const Storage& storage, uint64_t offset,
                          TorchTensor& tensor) {
   const uint64_t element = ElementSize(tensor.dtype);
@@ -300,7 +301,7 @@ absl::Status CheckBounds(const Storage& storage, uint64_t offset,
   for (size_t i = 0; i < tensor.sizes.size(); ++i) {
     const uint64_t size = static_cast<uint64_t>(tensor.sizes[i]);
     empty = empty || size == 0;
-    // With 1 for 0, so that strides computed from the shape fit as well.
+    // Counts 0 as 1, so that strides computed from the shape fit as well.
     if (volume.has_value()) {
       volume = CheckedMul(*volume, std::max(size, uint64_t{1}));
     }
@@ -433,7 +434,8 @@ Value MakeTensor(ValueArena& arena, DType dtype, const Dims& sizes,
 
 namespace {
 
-// Puts `elements` where the innermost rebuild function of `tensor` is called.
+// Puts `elements` in place of the call of the innermost rebuild function of
+// `tensor`.
 Value ReplaceInnermost(ValueArena& arena, const Value& tensor,
                        const Value& elements,
                        absl::FunctionRef<Value(const Value&)> copy) {
@@ -441,10 +443,10 @@ Value ReplaceInnermost(ValueArena& arena, const Value& tensor,
   const absl::Span<const Value> args = tensor.args().items();
   std::vector<Value> copies;
   if (function.IsGlobal("torch._tensor", "_rebuild_from_type_v2")) {
-    // What a DTensor says of other ranks would be wrong of other elements.
+    // What a DTensor says of other ranks would be wrong for other elements.
     if (IsDTensor(args[1])) return elements;
-    // (function, type, its arguments, attributes): the first and third are a
-    // tensor taken apart.
+    // (function, type, its arguments, attributes): the first and third describe
+    // the inner tensor.
     const Value inner =
         ReplaceInnermost(arena, arena.Call(args[0], args[2]), elements, copy);
     copies = {inner.callable(), copy(args[1]), inner.args(), copy(args[3])};

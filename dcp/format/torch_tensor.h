@@ -1,6 +1,6 @@
-// A tensor as a torch.save pickle describes it: recognised in a Value tree,
-// checked, and built again for writing. Knows the rebuild functions of
-// torch._utils, typed and untyped storages, Parameters; executes none of
+// A tensor as a torch.save pickle describes it: finds it in a Value tree,
+// checks it, and builds it again for writing. Knows the rebuild functions of
+// torch._utils, typed and untyped storages, and Parameters; executes none of
 // them. Pure; any thread.
 #ifndef DCP_FORMAT_TORCH_TENSOR_H_
 #define DCP_FORMAT_TORCH_TENSOR_H_
@@ -24,7 +24,7 @@ struct TorchTensor {
   uint64_t storage_offset = 0;    // elements
   absl::string_view storage_key;  // in the arena of the Value
   absl::string_view location;     // "cpu", "cuda:0", ...; likewise
-  uint64_t storage_bytes = 0;     // what the pickle says the storage has
+  uint64_t storage_bytes = 0;     // the storage's size according to the pickle
   bool requires_grad = false;
   bool is_parameter = false;
   bool conj = false;  // the stored bytes are not yet conjugated
@@ -32,26 +32,26 @@ struct TorchTensor {
 };
 
 // True when `value` is a call of a tensor rebuild function (also inside
-// _rebuild_parameter and _rebuild_from_type_v2), sound or not.
+// _rebuild_parameter and _rebuild_from_type_v2), valid or not.
 bool IsTensor(const Value& value);
 
 // The tensor that `value` describes, with every bound checked: the view lies
-// inside its storage and its element count fits (a stride of 0 over more
-// elements than the storage has is refused as an expansion bomb only beyond
-// 2^31 elements). DataLoss, or Unimplemented for sparse, quantized, nested and
-// meta tensors.
+// inside its storage and its number of elements fits. (A stride of 0 over more
+// elements than the storage has is refused as an expansion bomb, but only
+// beyond 2^31 elements.) DataLoss, or Unimplemented for sparse, quantized,
+// nested and meta tensors.
 absl::StatusOr<TorchTensor> ParseTensor(const Value& value);
 
 // The pickle form of a contiguous tensor that fills storage `key` ("0"), as
-// torch.save writes it: _rebuild_tensor_v2 with a typed storage, v3 for
+// torch.save writes it: _rebuild_tensor_v2 with a typed storage, or v3 for
 // dtypes without one.
 Value MakeTensor(ValueArena& arena, DType dtype, const Dims& sizes,
                  bool requires_grad, absl::string_view key,
                  absl::string_view location = "cpu");
 
-// `tensor`, which ParseTensor understands, with contiguous elements of `dtype`
-// in storage `key` of their own: a Parameter or a tensor with attributes stays
-// one. `copy` brings what stands around the elements into `arena`.
+// `tensor`, which ParseTensor accepts, with contiguous elements of `dtype` in
+// their own storage `key`. A Parameter or a tensor with attributes stays one.
+// `copy` copies everything around the elements into `arena`.
 Value ReplaceElements(ValueArena& arena, const Value& tensor, DType dtype,
                       absl::string_view key,
                       absl::FunctionRef<Value(const Value&)> copy);
@@ -59,7 +59,7 @@ Value ReplaceElements(ValueArena& arena, const Value& tensor, DType dtype,
 // What a persistent id says of a storage.
 struct TorchStorage {
   absl::string_view key;  // in the arena of the Value
-  // Of its class; none where that is not one of a dtype, as for quantized
+  // The dtype of its class; none if the class has no dtype, as for quantized
   // tensors. An untyped storage has bytes.
   std::optional<DType> dtype;
 };
@@ -67,7 +67,7 @@ struct TorchStorage {
 // DataLoss when `value` is not the persistent id of a storage.
 absl::StatusOr<TorchStorage> ParseStorage(const Value& value);
 
-// The same storage under another key, in the form that zip archives have.
+// The same storage under another key, in the form for zip archives.
 Value RenameStorage(ValueArena& arena, const Value& storage,
                     absl::string_view key);
 

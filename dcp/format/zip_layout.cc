@@ -16,8 +16,8 @@
 //   zip64 end record | zip64 locator | end record
 //
 // Readers that compute payload offsets instead of reading them repeat this
-// arithmetic (PyTorch does, with mmap and with meta tensors), so every field
-// is present or absent exactly where PyTorch has it.
+// arithmetic (PyTorch does, with mmap and with meta tensors), so every field is
+// present or absent exactly as in PyTorch.
 
 namespace dcp {
 namespace {
@@ -28,14 +28,14 @@ constexpr uint64_t kExtraHeaderBytes = 4;
 constexpr uint64_t kEndBytes = 56 + 20 + 22;
 constexpr uint64_t kMaxAlignment = 4096;
 
-// PyTorch goes over to 64 bits at this value, not above it.
+// PyTorch switches to 64 bits at this value, not above it.
 constexpr uint64_t kSaturated32 = 0xffffffff;
 constexpr uint64_t kSaturated16 = 0xffff;
 
 constexpr uint16_t kFlagDescriptor = 1u << 3;
 constexpr uint16_t kFlagUtf8 = 1u << 11;
 constexpr uint16_t kMadeBy = 798;  // 3.30 on Unix, PyTorch's own
-constexpr uint16_t kNeeded = 45;   // the version that brought zip64
+constexpr uint16_t kNeeded = 45;   // the first version with zip64
 
 template <typename T>
 void Put(std::string& out, T value) {
@@ -54,12 +54,13 @@ void Put32(std::string& out, uint64_t value) {
 
 bool IsWide(uint64_t value) { return value >= kSaturated32; }
 
-// Bytes of the zip64 numbers that a record at `header_offset` needs.
+// The size of the zip64 numbers for a record at `header_offset`.
 uint64_t WideBytes(uint64_t size, uint64_t header_offset) {
   return (IsWide(size) ? 16u : 0u) + (IsWide(header_offset) ? 8u : 0u);
 }
 
-// The zip64 field, with its four bytes of header; nothing when not needed.
+// The size of the zip64 field, including its header of four bytes; 0 if it is
+// not needed.
 uint64_t WideFieldBytes(uint64_t size, uint64_t header_offset) {
   const uint64_t bytes = WideBytes(size, header_offset);
   return bytes == 0 ? 0 : kExtraHeaderBytes + bytes;

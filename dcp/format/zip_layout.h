@@ -1,9 +1,9 @@
 // The bytes of a stored zip archive around payloads that do not exist yet:
-// sizes and offsets are known beforehand, checksums when the payloads have
-// passed. Written as torch.save writes (flag bit 3 and a data descriptor
-// behind each payload, "FB" padding so that payloads are aligned, zip64 where
-// sizes ask for it, zip64 end record always), so that the CRC of a payload may
-// become known after it. Pure; any thread.
+// sizes and offsets are known beforehand, checksums once the payloads have
+// passed. The format is torch.save's (flag bit 3 and a data descriptor behind
+// each payload, "FB" padding that aligns payloads, zip64 fields where sizes
+// require them, always a zip64 end record), which allows the CRC of a payload
+// to become known after it. Pure; any thread.
 #ifndef DCP_FORMAT_ZIP_LAYOUT_H_
 #define DCP_FORMAT_ZIP_LAYOUT_H_
 
@@ -18,7 +18,7 @@ namespace dcp {
 class ZipLayout {
  public:
   struct Record {
-    std::string name;  // whole, with its first directory
+    std::string name;  // including its first directory
     uint64_t size;     // bytes of payload
   };
 
@@ -30,14 +30,14 @@ class ZipLayout {
   uint64_t num_records() const { return records_.size(); }
   uint64_t payload_offset(size_t record) const;
 
-  // The archive is gap 0, payload 0, gap 1, payload 1, ..., gap n: what stands
-  // between the end of payload i-1 and the start of payload i, and behind the
-  // last one the central directory.
+  // The archive is gap 0, payload 0, gap 1, payload 1, ..., gap n: gap i holds
+  // the bytes between payload i-1 and payload i; the last gap ends with the
+  // central directory.
   uint64_t gap_length(size_t i) const;
-  // `crcs` holds the CRC-32 of the payloads 0 to i-1 at least.
+  // `crcs` holds the CRC-32 of the payloads 0 to i-1, and may hold more.
   std::string Gap(size_t i, absl::Span<const uint32_t> crcs) const;
-  // Gap(i) of an i below n, for which the CRC of payload i-1 is enough; that
-  // of gap 0 is not looked at.
+  // Gap(i) for an i below n, which needs only the CRC of payload i-1; gap 0
+  // ignores it.
   std::string InnerGap(size_t i, uint32_t previous_crc) const;
 
  private:

@@ -36,7 +36,7 @@ constexpr uint64_t kEndBytes = 22;
 constexpr uint64_t kZip64EndBytes = 56;
 constexpr uint64_t kZip64LocatorBytes = 20;
 constexpr uint64_t kFirstTailBytes = 4096;
-// Read with every local header: longer extra fields are rare.
+// Read together with every local header: longer extra fields are rare.
 constexpr uint64_t kLikelyExtraBytes = 256;
 
 constexpr uint16_t kZip64Tag = 0x0001;
@@ -100,7 +100,7 @@ std::optional<size_t> FindEnd(ByteSpan tail) {
   return std::nullopt;
 }
 
-// `length` bytes at `offset`, from `tail` where it holds them.
+// `length` bytes at `offset`, from `tail` if it holds them.
 absl::StatusOr<ByteSpan> ReadRange(uint64_t offset, uint64_t length,
                                    const Tail& tail, ReadAt read) {
   if (offset >= tail.offset &&
@@ -110,7 +110,7 @@ absl::StatusOr<ByteSpan> ReadRange(uint64_t offset, uint64_t length,
   return read(offset, length);
 }
 
-// A field of the end record and its zip64 twin must not contradict.
+// Checks that a field of the end record and its zip64 twin agree.
 absl::Status CheckTwin(absl::string_view what, uint64_t narrow,
                        uint64_t saturated, uint64_t wide) {
   if (narrow == saturated || narrow == wide) return absl::OkStatus();
@@ -201,8 +201,8 @@ absl::StatusOr<Directory> FindDirectory(uint64_t length, const Tail& tail,
   return directory;
 }
 
-// The data of the zip64 field among extra fields, all of which must be whole;
-// empty when there is none. A tail too short for a field is padding.
+// The data of the zip64 field among the extra fields, all of which must be
+// complete; empty if there is none. A tail too short for a field is padding.
 absl::StatusOr<ByteSpan> FindZip64Field(ByteSpan extra,
                                         absl::string_view name) {
   ByteSpan found;
@@ -220,9 +220,9 @@ absl::StatusOr<ByteSpan> FindZip64Field(ByteSpan extra,
   return found;
 }
 
-// Replaces `value` by the next 64-bit number of the field when it is
-// saturated. A field that ends early leaves it as it is: without zip64 the
-// number is meant literally, and bounds are checked afterwards.
+// If `value` is saturated, replaces it with the next 64-bit number of the
+// field. A field that ends early leaves it unchanged: without zip64 the number
+// is meant literally, and bounds are checked afterwards.
 void TakeWide(ByteSpan& field, uint64_t& value) {
   if (value != kSaturated32 || field.size() < 8) return;
   value = U64(field, 0);
@@ -251,7 +251,7 @@ absl::Status CheckFlags(absl::string_view name, uint16_t flags,
         absl::StrCat("zip record ", name, " is encrypted"));
   }
   if (method != 0) {
-    // Of what people call .pt, this is the only kind with code in it.
+    // Of all files that are called .pt, only this kind contains code.
     const bool is_script = absl::StrContains(name, "/code/__torch__");
     return absl::UnimplementedError(absl::StrCat(
         "zip record ", name, " is compressed (method ", method, ")",
@@ -266,7 +266,7 @@ absl::Status CheckFlags(absl::string_view name, uint16_t flags,
   return absl::OkStatus();
 }
 
-// Takes one entry off the head of `rest`. `end` is where payloads must end.
+// Takes one entry from the start of `rest`. `end` is where payloads must end.
 absl::StatusOr<Entry> TakeEntry(ByteSpan& rest, uint64_t end) {
   if (rest.size() < kCentralBytes || U32(rest, 0) != kCentralSignature) {
     return absl::DataLossError("zip directory ends before its last record");
@@ -312,7 +312,7 @@ absl::StatusOr<Entry> TakeEntry(ByteSpan& rest, uint64_t end) {
   return entry;
 }
 
-// A header without a data descriptor repeats what the directory says. `field`
+// A header without a data descriptor repeats the directory's numbers. `field`
 // is the header's zip64 field.
 absl::Status CheckLocalSizes(const ZipRecord& record, ByteSpan header,
                              ByteSpan field) {
@@ -334,7 +334,7 @@ absl::Status CheckLocalSizes(const ZipRecord& record, ByteSpan header,
 }
 
 // Compares the local header with the entry and finds the payload, which must
-// end by `end`.
+// end at or before `end`.
 absl::Status ReadLocal(uint64_t end, ReadAt read, Entry& entry) {
   ZipRecord& record = entry.record;
   const uint64_t fixed_size = kLocalBytes + record.name.size();
@@ -371,8 +371,8 @@ absl::Status ReadLocal(uint64_t end, ReadAt read, Entry& entry) {
   return CheckLocalSizes(record, header, field);
 }
 
-// A name that two records have; null if there is none. Of the few records of an
-// item, comparing all pairs is several times as fast as a table.
+// A name that two records have; nullptr if there is none. For the few records
+// of an item, comparing all pairs is several times as fast as a table.
 const std::string* FindDuplicate(absl::Span<const Entry> entries) {
   constexpr size_t kMaxPairwise = 16;
   if (entries.size() <= kMaxPairwise) {
@@ -393,7 +393,7 @@ const std::string* FindDuplicate(absl::Span<const Entry> entries) {
   return nullptr;
 }
 
-// No byte belongs to two records, no name to two.
+// Checks that no byte and no name belongs to two records.
 absl::Status CheckApart(absl::Span<const Entry> entries) {
   if (const std::string* name = FindDuplicate(entries); name != nullptr) {
     return absl::DataLossError(

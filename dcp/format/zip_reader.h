@@ -1,8 +1,8 @@
 // Reads the directory of a stored (uncompressed) zip or zip64 archive, as
-// torch.save writes it or Python's zipfile with ZIP_STORED. The central
+// written by torch.save, or by Python's zipfile with ZIP_STORED. The central
 // directory is authoritative and local headers must agree with it; duplicate
-// names, overlapping records, compression and encryption are refused. Pure;
-// any thread.
+// names, overlapping records, compression and encryption are refused. Pure; any
+// thread.
 #ifndef DCP_FORMAT_ZIP_READER_H_
 #define DCP_FORMAT_ZIP_READER_H_
 
@@ -22,8 +22,9 @@ struct ZipRecord {
   uint32_t crc;             // CRC-32 of the payload; 0 when not recorded
 };
 
-// The records in the order of the central directory. `length` is that of the
-// archive. Reads the tail first, then the directory, then every local header.
+// The records in the order of the central directory. `length` is the length of
+// the archive. Reads the tail first, then the directory, then every local
+// header.
 absl::StatusOr<std::vector<ZipRecord>> ReadZip(uint64_t length, ReadAt read);
 
 }  // namespace dcp
