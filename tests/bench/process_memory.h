@@ -1,5 +1,5 @@
-// The memory of this process that no other process has, as the benchmarks
-// report it of themselves. Bytes; any thread.
+// The memory of this process that it does not share, as the benchmarks report
+// it. Bytes; any thread.
 #ifndef TESTS_BENCH_PROCESS_MEMORY_H_
 #define TESTS_BENCH_PROCESS_MEMORY_H_
 
@@ -9,7 +9,7 @@ namespace dcp {
 
 int64_t PrivateBytes();
 
-// The most since the process began, or since ForgetPeak.
+// The peak since the process began, or since ForgetPeak.
 int64_t PeakPrivateBytes();
 
 void ForgetPeak();

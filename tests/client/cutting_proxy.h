@@ -1,6 +1,6 @@
 // CuttingProxy: forwards connections on loopback to a server and cuts each of
-// the first few after so many bytes of answers. For tests of clients that go
-// on; a thread of its own; what the kernel refuses is a DCP_CHECK.
+// the first few after a given number of bytes of answers. For tests of clients
+// that resume. It has its own thread; what the kernel refuses is a DCP_CHECK.
 
 #ifndef TESTS_CLIENT_CUTTING_PROXY_H_
 #define TESTS_CLIENT_CUTTING_PROXY_H_

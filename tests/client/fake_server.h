@@ -1,6 +1,6 @@
-// FakeServer: a daemon on a real socket that holds tensors which it makes up
-// and does what a test says, also what no honest daemon does. Thread-safe where
-// gRPC calls it; a test sets it up before the first call.
+// FakeServer: a daemon on a real socket that makes up the tensors it serves and
+// does what a test says, including what no honest daemon does. Thread-safe
+// where gRPC calls it; a test sets it up before the first call.
 
 #ifndef TESTS_CLIENT_FAKE_SERVER_H_
 #define TESTS_CLIENT_FAKE_SERVER_H_
@@ -32,26 +32,27 @@ class FakeCheckpoints : public tessera::v1::CheckpointService::Service {
  public:
   using Response = tessera::v1::ReadTensorsResponse;
 
-  // Parts "t0", "t1", .. of these bytes; all of this name if it is set.
+  // Parts "t0", "t1", .. of these sizes; all have the name `part_name` if it is
+  // set.
   std::vector<uint64_t> part_bytes;
   std::string part_name;
   uint64_t chunk_bytes = 1 << 16;
   std::string etag = "e1";
 
   // Changes a message before it is sent; false ends the stream as if it were
-  // complete. For calls that begin after this. It may be called after the
+  // complete. Applies to calls that begin afterwards. It may run after the
   // client has left.
   using Tamper = std::function<bool(Response&)>;
   void set_tamper(Tamper tamper);
 
   std::atomic<int> num_calls = 0;
-  // So many calls fail with `failure` before one succeeds.
+  // This many calls fail with `failure` before one succeeds.
   std::atomic<int> num_failures = 0;
-  // Page tokens that are refused, as after a restart.
+  // How many page tokens are refused, as after a restart.
   std::atomic<int> num_refused_tokens = 0;
   grpc::Status failure = {grpc::StatusCode::UNAVAILABLE, "try again"};
 
-  // Of the latest call.
+  // The header of the latest call.
   std::string authorization() const;
 
  private:
@@ -83,7 +84,7 @@ class FakeCheckpoints : public tessera::v1::CheckpointService::Service {
 class FakeJobs : public tessera::v1::JobService::Service {
  public:
   std::vector<std::string> request_ids() const;
-  // So many submits and watches fail before one succeeds.
+  // This many submits and watches fail before one succeeds.
   std::atomic<int> num_failures = 0;
   // A watch is cut after each state.
   std::atomic<bool> cut_watches = false;
@@ -103,9 +104,9 @@ class FakeJobs : public tessera::v1::JobService::Service {
 
 class FakeOperations : public google::longrunning::Operations::Service {
  public:
-  // Page tokens that are refused, as after a restart.
+  // How many page tokens are refused, as after a restart.
   std::atomic<int> num_refused_tokens = 0;
-  // Waits that end before the job does.
+  // How many waits end before the job does.
   std::atomic<int> num_early_waits = 0;
   // Waits do not end before the test notifies this.
   bool hang = false;
@@ -130,7 +131,7 @@ class FakeOperations : public google::longrunning::Operations::Service {
       google::protobuf::Empty* response) override;
 };
 
-// An operation in that state, done with a result where it has ended.
+// An operation in that state; if the job has ended, done with a result.
 google::longrunning::Operation FakeOperation(
     const std::string& name, tessera::v1::JobMetadata::State state);
 
@@ -140,7 +141,7 @@ class FakeServer {
   ~FakeServer();
 
   const std::string& address() const { return address_; }
-  // Quick retries.
+  // The channel retries quickly.
   std::shared_ptr<Channel> Connect(const std::string& address) const;
   std::shared_ptr<Channel> Connect() const { return Connect(address_); }
 

@@ -1,5 +1,5 @@
 // Mlp: two layers, and a few steps of their training under fully_shard. For
-// tests of what changes how parameters travel and are kept.
+// tests of how parameters are moved and kept.
 #ifndef TESTS_FSDP_MLP_H_
 #define TESTS_FSDP_MLP_H_
 
@@ -18,7 +18,7 @@
 
 namespace fsdp::testing {
 
-// Rows that no number of ranks divides.
+// Its numbers of rows are not divisible by any number of ranks.
 struct MlpImpl : torch::nn::Module {
   MlpImpl() {
     torch::manual_seed(7);
@@ -30,13 +30,13 @@ struct MlpImpl : torch::nn::Module {
 };
 TORCH_MODULE(Mlp);
 
-// Batch of a step over all ranks.
+// The batch of a step over all ranks.
 inline at::Tensor BatchOf(int64_t step) {
   torch::manual_seed(static_cast<uint64_t>(100 + step));
   return at::randn({12, 30});
 }
 
-// The same steps under fully_shard; losses averaged over the ranks.
+// The same steps under fully_shard; losses are averaged over the ranks.
 inline std::vector<double> TrainSharded(Mlp& model, int steps) {
   torch::optim::SGD optimizer(model->parameters(),
                               torch::optim::SGDOptions(0.5));

@@ -1,6 +1,5 @@
-// What tests of errors need: the exact class and the text of an error, and
-// proof that a call which failed left a module as it was. For the thread of
-// the test.
+// For tests of errors: checks the exact class and the text of an error, and
+// that a failed call left a module unchanged. For the thread of the test.
 #ifndef TESTS_FSDP_MODULE_SNAPSHOT_H_
 #define TESTS_FSDP_MODULE_SNAPSHOT_H_
 
@@ -19,8 +18,8 @@
 
 namespace fsdp::testing {
 
-// `call` must end with an Error, not with one of a deriving class, whose
-// message has all of `says`.
+// `call` must end with an Error, not with a derived class, and the message must
+// contain all of `says`.
 template <typename Error>
 void ExpectError(const std::function<void()>& call,
                  const std::vector<std::string>& says) {
@@ -40,7 +39,7 @@ class ModuleSnapshot {
   explicit ModuleSnapshot(const torch::nn::Module& module)
       : held_(Hold(module)) {}
 
-  // The same objects on the same memory, of the same values.
+  // Expects the same objects on the same memory, with the same values.
   void ExpectSame(const torch::nn::Module& module) const {
     const std::vector<Held> now = Hold(module);
     ASSERT_EQ(now.size(), held_.size());

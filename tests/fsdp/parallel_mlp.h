@@ -1,5 +1,5 @@
-// A small module that is cut over a tensor-parallel axis by hand: each rank
-// holds its part of two linears, and fully_shard is told so. For tests.
+// A small module that is cut manually over a tensor-parallel axis: each rank
+// holds its part of two linears, and fully_shard is told about it. For tests.
 #ifndef TESTS_FSDP_PARALLEL_MLP_H_
 #define TESTS_FSDP_PARALLEL_MLP_H_
 
@@ -75,7 +75,7 @@ inline Mlp Parallelize(const Mlp& whole, const DeviceMesh& tp) {
   return part;
 }
 
-// For fully_shard over `dp`, of a part that Parallelize gave.
+// Options for fully_shard over `dp` of a part that Parallelize returned.
 inline FullyShardOptions ParallelOptions(const Mlp& whole, const DeviceMesh& dp,
                                          const DeviceMesh& tp) {
   FullyShardOptions options{.mesh = dp};

@@ -1,7 +1,7 @@
-// A small transformer in plain torch::nn, with what makes sharding hard: rows
-// that do not divide, a parameter read by hand, attention, dropout-free; and
-// the training of it, sharded or not. Every rank sees its slice of one global
-// batch, so that W ranks and one process compute the same averages.
+// A small transformer in plain torch::nn with the difficult cases of sharding
+// (rows that do not divide, a parameter that is read directly, attention, no
+// dropout), and its training, sharded or not. Every rank sees its slice of one
+// global batch, so that W ranks and one process compute the same averages.
 #ifndef TESTS_FSDP_TINY_MODEL_H_
 #define TESTS_FSDP_TINY_MODEL_H_
 
@@ -84,7 +84,7 @@ struct TinyModelImpl : torch::nn::Module {
     head = torch::nn::Linear(
         torch::nn::LinearOptions(options.dim, options.vocabulary).bias(false));
     if (options.tied) {
-      // A tie is one tensor in two slots.
+      // Tied weights are one tensor in two slots.
       head->weight = tokens->weight;
       ParametersOf(*head)["weight"] = tokens->weight;
     }

@@ -1,6 +1,6 @@
 // HookedFileSystem: the operating system's file system, with a call to a hook
-// before each operation, in its thread: the hook may wait, and so hold a job
-// where a test wants it. A path that is held by a descriptor is told as what it
+// before each operation, in its thread. The hook may wait, and so hold a job at
+// a chosen point. A path through a descriptor is reported as the path that it
 // leads to.
 #ifndef TESTS_SERVER_HOOKED_FILE_SYSTEM_H_
 #define TESTS_SERVER_HOOKED_FILE_SYSTEM_H_
@@ -128,7 +128,7 @@ class HookedFileSystem final : public FileSystem {
     if (hook != nullptr) hook(operation, AskedPath(path));
   }
 
-  // A path that is held by a descriptor, as what it leads to.
+  // Replaces a path through a descriptor by the path that it leads to.
   static std::string AskedPath(absl::string_view path) {
     constexpr absl::string_view kHeld = "/proc/self/fd/";
     if (!absl::StartsWith(path, kHeld)) return std::string(path);

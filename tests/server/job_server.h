@@ -1,8 +1,7 @@
-// JobClient: calls of a server of jobs. JobServer: jobs behind a real gRPC
-// server on a loopback socket, as the daemon puts them together, and a client
-// of it. Sources and destinations lie in "data" of the given directory, the
-// journal in "state". For one thread; what cannot fail in a sound test is a
-// DCP_CHECK.
+// JobClient: calls a server of jobs. JobServer: jobs behind a real gRPC server
+// on a loopback socket, assembled as in the daemon, and a client of it. Sources
+// and destinations are in "data" of the given directory, the journal in
+// "state". One thread; what cannot fail in a sound test is a DCP_CHECK.
 #ifndef TESTS_SERVER_JOB_SERVER_H_
 #define TESTS_SERVER_JOB_SERVER_H_
 
@@ -35,11 +34,11 @@ namespace dcp::server {
 
 using google::longrunning::Operation;
 
-// A checkpoint of random tensors, whose bytes follow from `seed`, in
-// `num_files` files that together have about `num_bytes`.
+// A checkpoint of random tensors determined by `seed`, in `num_files` files
+// that have about `num_bytes` in total.
 void MakeCheckpoint(const std::string& path, int64_t num_files,
                     uint64_t num_bytes, uint64_t seed = 1);
-// Whether both hold the same and `b` is sound.
+// Checks that both hold the same and that `b` is sound.
 absl::Status CompareCheckpoints(const std::string& a, const std::string& b);
 // The names of all files below `path`, sorted, one a line.
 std::string ListFiles(const std::string& path);
@@ -47,23 +46,23 @@ std::string ListFiles(const std::string& path);
 // Calls a server of jobs and waits for its answers.
 class JobClient {
  public:
-  // Of the server's directory.
+  // `directory` is the server's directory.
   explicit JobClient(const std::string& directory) : directory_(directory) {}
   void Connect(const std::string& address);
 
   std::string data(absl::string_view name) const;
 
-  // Is sent with every call, unless it is empty.
+  // Sent with every call, unless it is empty.
   void set_token(const std::string& token) { token_ = token; }
   void Prepare(grpc::ClientContext& context) const;
   tessera::v1::JobService::Stub& jobs() { return *jobs_; }
   google::longrunning::Operations::Stub& operations() { return *operations_; }
 
-  // From "source" to `destination`, both in data().
+  // Converts "source" to `destination`, both in data().
   tessera::v1::ConvertRequest Request(absl::string_view destination) const;
   absl::StatusOr<Operation> Convert(const tessera::v1::ConvertRequest& request);
   absl::StatusOr<Operation> Get(const std::string& name);
-  // Without a timeout: until it has ended.
+  // Without a timeout, waits until the job has ended.
   absl::StatusOr<Operation> Wait(
       const std::string& name,
       std::optional<absl::Duration> timeout = std::nullopt);
@@ -86,7 +85,7 @@ class JobServer : public JobClient {
  public:
   struct Settings {
     ServerOptions options;  // roots and state_dir are filled in
-    std::string tokens;     // of a tokens file; empty: none
+    std::string tokens;     // text of a tokens file; empty: none
     uint64_t log_step_bytes = 1;
     std::string listen = "127.0.0.1:0";
     bool hold_memory = false;  // all of it, until ReleaseMemory
@@ -97,7 +96,7 @@ class JobServer : public JobClient {
   JobServer(const std::string& directory, Settings settings);
   ~JobServer() { Stop(); }
 
-  // As after SIGTERM; what has not ended goes on in the next server.
+  // Like SIGTERM; jobs that have not ended continue in the next server.
   void Stop(absl::Duration drain = absl::ZeroDuration());
 
   void ReleaseMemory() { held_memory_ = Reservation(); }

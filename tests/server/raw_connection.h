@@ -1,5 +1,5 @@
-// RawConnection: a client that speaks HTTP/2 by hand, to send what no library
-// would. Blocks; one thread. And the frames it sends, RFC 9113.
+// RawConnection: a client that writes HTTP/2 frames itself (RFC 9113), to send
+// what no library would. Blocks; one thread.
 #ifndef TESTS_SERVER_RAW_CONNECTION_H_
 #define TESTS_SERVER_RAW_CONNECTION_H_
 
@@ -28,30 +28,30 @@ std::string Frame(FrameType type, uint8_t flags, uint32_t stream,
                   absl::string_view payload);
 // The headers of a call, "/package.Service/Method", compressed as HPACK.
 std::string CallHeaders(absl::string_view method);
-// What a connection begins with.
+// The beginning of a connection.
 std::string Preface();
 
 class RawConnection {
  public:
-  // To 127.0.0.1 at that port of "address:port"; with `tls`, whatever the
-  // server's certificate says. It is not connected where that fails.
+  // Connects to 127.0.0.1 at the port of "address:port"; with `tls`, accepts
+  // any certificate of the server. If that fails, it is not connected.
   explicit RawConnection(absl::string_view address, bool tls = false);
   ~RawConnection();
   RawConnection(const RawConnection&) = delete;
   RawConnection& operator=(const RawConnection&) = delete;
 
   bool is_connected() const { return fd_ >= 0; }
-  // False once the server has closed the connection, or takes nothing for a
+  // False once the server has closed the connection, or accepts nothing for a
   // second.
   bool Send(absl::string_view bytes);
-  // What has come, at most 64 KiB, without waiting for it; false at the end of
-  // the connection.
+  // Reads what has arrived, at most 64 KiB, without waiting; false at the end
+  // of the connection.
   bool Drain();
   // Reads until the server closes the connection; false after a minute.
   bool WaitForEnd();
 
  private:
-  // As read and write; with or without TLS.
+  // Like read and write; with or without TLS.
   int Read(char* bytes, int size);
   int Write(const char* bytes, int size);
 

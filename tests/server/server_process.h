@@ -1,5 +1,5 @@
-// ServerProcess: a server in a process of its own, to be killed or measured.
-// Its output and errors are read as they come, so that it never waits for that.
+// ServerProcess: a server in its own process, to be killed or measured. Its
+// output and errors are read as they arrive, so that it never blocks on them.
 // Thread-safe. For tests; what cannot fail in a sound test is a DCP_CHECK.
 #ifndef TESTS_SERVER_SERVER_PROCESS_H_
 #define TESTS_SERVER_SERVER_PROCESS_H_
@@ -20,28 +20,29 @@ namespace dcp::server {
 
 class ServerProcess {
  public:
-  // The program and its arguments. Its standard input ends with this.
+  // The program and its arguments. Its standard input is closed when this
+  // object ends.
   explicit ServerProcess(std::vector<std::string> arguments);
-  // Kills it if it still runs.
+  // Kills it if it is still running.
   ~ServerProcess();
   ServerProcess(const ServerProcess&) = delete;
   ServerProcess& operator=(const ServerProcess&) = delete;
 
-  // Until it has said `text`; false if it ends without.
+  // Waits until it has printed `text`; false if it ends first.
   bool WaitUntilItSays(absl::string_view text);
-  // The word that follows `text` in what it said; it has a space or an end of
-  // line behind it.
+  // The word that follows `text` in its output; a space or the end of a line
+  // must follow the word.
   std::string WordAfter(absl::string_view text);
-  // As long as that, unless it ends.
+  // Waits that long, unless it ends first.
   void LetRun(absl::Duration time);
 
   void Signal(int signal);
-  // SIGKILL. Whether that was what ended it.
+  // Sends SIGKILL. Returns whether that was what ended it.
   bool Kill();
-  // Its exit code; negative: the signal that ended it.
+  // Its exit code; if negative, the signal that ended it.
   int Wait();
 
-  // What it has in memory, and the most that it ever had.
+  // Its memory now, and the most that it ever had.
   uint64_t resident_bytes() const;
   uint64_t peak_resident_bytes() const;
   // Its open files and connections.
@@ -58,8 +59,8 @@ class ServerProcess {
   mutable absl::Mutex mutex_;
   absl::CondVar changed_;
   std::string said_ ABSL_GUARDED_BY(mutex_);
-  bool ended_ ABSL_GUARDED_BY(mutex_) = false;  // its output has
-  std::thread reader_;                          // the last: it uses the others
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;  // no more output
+  std::thread reader_;                          // last: it uses the others
 };
 
 }  // namespace dcp::server

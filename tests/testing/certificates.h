@@ -1,5 +1,6 @@
-// Certificates: an authority and what it signs, fresh for each test, in files.
-// Valid for an hour. One thread; what OpenSSL refuses is a DCP_CHECK.
+// Certificates: an authority and the certificates that it signs, in files, new
+// for each test. Valid for an hour. One thread; what OpenSSL refuses is a
+// DCP_CHECK.
 
 #ifndef TESTS_TESTING_CERTIFICATES_H_
 #define TESTS_TESTING_CERTIFICATES_H_
@@ -19,7 +20,7 @@ struct CertificateFiles {
 
 class Authority {
  public:
-  // Its certificate is `name`.pem in `dir`, which outlives it.
+  // Its certificate is `name`.pem in `dir`, which must outlive it.
   Authority(const TempDir& dir, absl::string_view name);
   ~Authority();
   Authority(const Authority&) = delete;

@@ -7,8 +7,8 @@
 //   EXPECT_EQ(counts.ToString(), "all_gather 3, reduce_scatter 3");
 //   counts.Reset();
 //
-// For the thread of the test; counts may also rise on autograd's thread, which
-// that one waits for.
+// For the thread of the test; counts may also rise on autograd's thread while
+// the test waits for it.
 #ifndef TESTS_TESTING_COUNTING_BACKEND_H_
 #define TESTS_TESTING_COUNTING_BACKEND_H_
 
@@ -28,18 +28,18 @@ class CountingBackend : public c10d::Backend {
  public:
   // The operations are "all_gather", "reduce_scatter", "all_reduce",
   // "broadcast", "reduce", "gather", "scatter", "all_to_all", "send", "recv"
-  // and "barrier", whichever variant was called. What ranks tell one another
-  // before a collective (desync_check.h) does not count.
+  // and "barrier", whichever variant was called. The messages that ranks
+  // exchange before a collective (desync_check.h) do not count.
   int64_t calls(const std::string& operation) const;
-  // Bytes that this rank put in: of the input tensors.
+  // The bytes of this rank's input tensors.
   int64_t bytes(const std::string& operation) const;
-  // Of all operations.
+  // The calls of all operations.
   int64_t calls() const;
-  // "all_gather 3, broadcast 1"; alphabetical; empty when nothing happened.
+  // "all_gather 3, broadcast 1"; alphabetical; empty if nothing was called.
   std::string ToString() const;
   void Reset();
-  // Called before each operation is handed on, with its name and tensors that
-  // go in; for tests of order, dtypes and values on the wire.
+  // Called before each operation is forwarded, with its name and its input
+  // tensors; for tests of order, dtypes and values on the wire.
   using Observer = std::function<void(const std::string& operation,
                                       const std::vector<at::Tensor>& inputs)>;
   void set_observer(Observer observer);
@@ -126,8 +126,8 @@ class CountingBackend : public c10d::Backend {
   Observer observer_;
 };
 
-// Puts a CountingBackend in front of what `group` uses on the CPU, once; later
-// calls give the same one. It lives as long as the group.
+// Puts a CountingBackend in front of the CPU backend of `group`, once; later
+// calls return the same one. It lives as long as the group.
 CountingBackend& Count(const ProcessGroup& group);
 
 }  // namespace fsdp::testing

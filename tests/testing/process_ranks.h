@@ -1,7 +1,7 @@
-// ProcessRanks: ranks that are processes of their own and can be killed, each
-// with a Coordinator over sockets to rank 0. Where no LibTorch is needed: ranks
-// are forked and run a function, no more. When a rank dies, every later meeting
-// of the others fails with Unavailable: nobody waits for it. For a process of
+// ProcessRanks: ranks that are separate processes and can be killed, each with
+// a Coordinator over sockets to rank 0. For tests without LibTorch: ranks are
+// forked and only run a function. If a rank dies, every later meeting of the
+// others fails with Unavailable; nobody waits for it. Requires a process with
 // one thread.
 
 #ifndef TESTS_TESTING_PROCESS_RANKS_H_
@@ -21,15 +21,15 @@ namespace dcp::testing {
 
 class ProcessRanks {
  public:
-  // What a rank tells the process that started it.
+  // What a rank sends to the process that started it.
   using Report = std::function<void(uint8_t)>;
 
-  // Starts the ranks: each runs `work` and exits, with 0 if it returned true,
-  // else with 1.
+  // Starts the ranks: each runs `work` and exits with 0 if it returned true,
+  // otherwise with 1.
   ProcessRanks(int64_t num_ranks,
                const std::function<bool(Coordinator& coordinator,
                                         const Report& report)>& work);
-  // Kills and waits for what still runs.
+  // Kills the ranks that still run, and waits for them.
   ~ProcessRanks();
   ProcessRanks(const ProcessRanks&) = delete;
   ProcessRanks& operator=(const ProcessRanks&) = delete;
@@ -37,15 +37,15 @@ class ProcessRanks {
   // Takes reports until all ranks have ended (true) or `microseconds` have
   // passed (false).
   bool WaitFor(int64_t microseconds);
-  // Until all have ended.
+  // Waits until all ranks have ended.
   void Wait();
 
-  // SIGKILL.
+  // Sends SIGKILL.
   void Kill(int64_t rank);
 
-  // In the order in which they came.
+  // In the order in which they arrived.
   const std::vector<uint8_t>& reports() const { return reports_; }
-  // "exit 0", "signal 9"; of ranks that have ended and were waited for.
+  // "exit 0", "signal 9"; for ranks that have ended and were waited for.
   const std::vector<std::string>& endings() const { return endings_; }
 
  private:

@@ -9,18 +9,17 @@
 //     });
 //   }
 //
-// Each rank is a process of its own: this binary started anew with the filter
-// set to the current test, and with the variables that torchrun sets, on one
-// store that the parent serves on a free port of 127.0.0.1. There the test's
-// body runs up to this call (so what `body` captures is there in every rank,
-// computed anew), then `body`, then the process ends: nothing after the call
-// runs in a rank. The ranks end together, so that none closes a connection
-// that another still reads from.
+// Each rank is a process: this binary, started again with the filter set to the
+// current test and with the variables that torchrun sets, on one store that the
+// parent serves on a free port of 127.0.0.1. In it the test's body runs up to
+// this call (so every rank computes what `body` captures again), then `body`,
+// then the process ends: nothing after the call runs in a rank. The ranks end
+// together, so that none closes a connection that another still reads from.
 //
 // Failed expectations and exceptions of a rank become failures of the test in
-// the parent, with the rank in front; what the ranks printed is shown only
-// then. When a rank fails, dies, or the deadline passes, all are killed.
-// Counting collectives: counting_backend.h. For the thread of the test.
+// the parent, with the rank in front; only then is the ranks' output shown. If
+// a rank fails or dies, or the deadline passes, all ranks are killed. For
+// counting collectives see counting_backend.h. For the thread of the test.
 #ifndef TESTS_TESTING_RANKS_H_
 #define TESTS_TESTING_RANKS_H_
 
@@ -33,11 +32,11 @@
 namespace fsdp::testing {
 
 struct RanksOptions {
-  // For all of the call.
+  // For the whole call.
   std::chrono::seconds deadline = std::chrono::seconds(120);
-  // Ranks that end before the others, by any means, without failing the test.
+  // Ranks that may end before the others, in any way, without failing the test.
   std::vector<int> may_die = {};
-  // Set, or with an empty value unset, in every rank.
+  // Variables to set in every rank, or to unset if the value is empty.
   std::vector<std::pair<std::string, std::string>> environment = {};
   // false: rank 0 serves the store, at a port that was free a moment ago, as
   // without torchrun.
@@ -45,34 +44,35 @@ struct RanksOptions {
 };
 
 // Runs `body` in `world_size` processes and waits for them. Returns what each
-// rank gave to Report, by rank; a later call in the same test finds the same
-// values in its ranks.
+// rank passed to Report, by rank; the ranks of a later call in the same test
+// get the same values.
 std::vector<std::string> RunRanks(int world_size,
                                   const std::function<void()>& body,
                                   const RanksOptions& options = {});
 
-// The same, but returns what went wrong, "rank 2: ...", and fails nothing.
+// The same, but returns the failures, "rank 2: ...", and does not fail the
+// test.
 std::vector<std::string> FailuresOfRanks(int world_size,
                                          const std::function<void()>& body,
                                          const RanksOptions& options = {});
 
 // Within `body`: adds to what RunRanks returns for this rank.
 void Report(const std::string& text);
-// As text that gives the same number back.
+// Formats the number so that ParseNumbers returns it exactly.
 void Report(double number);
-// The numbers of a Report, one a line.
+// Parses the numbers of a Report, one a line.
 std::vector<double> ParseNumbers(const std::string& report);
 
-// Within `body`: a directory that is the same in all ranks and removed in the
+// Within `body`: a directory that all ranks share and that is removed at the
 // end.
 std::string SharedDir();
 
-// Within `body`: waits, without collectives, until every rank that is alive
-// is here.
+// Within `body`: waits, without collectives, until every living rank has called
+// it.
 void WaitForAllRanks();
 
-// The message of the exception that `call` ends with, without the stack trace;
-// a failure of the test, and empty, when it ends without.
+// The message of the exception that `call` throws, without the stack trace. If
+// it throws none, fails the test and returns an empty string.
 std::string ErrorOf(const std::function<void()>& call);
 
 }  // namespace fsdp::testing

@@ -1,7 +1,7 @@
 // Tensors in memory to save and to load into: MemorySource and MemorySink,
-// which move nothing before Flush, as a GPU's copies may not; SampleTensor,
-// whole and known; SampleState, a SaveState that owns what it refers to.
-// Thread-compatible.
+// which move nothing before Flush, because a GPU's copies may not either;
+// SampleTensor, whole and with known values; SampleState, a SaveState that owns
+// what it refers to. Thread-compatible.
 
 #ifndef TESTS_TESTING_SAMPLE_STATE_H_
 #define TESTS_TESTING_SAMPLE_STATE_H_
@@ -30,10 +30,10 @@ class MemorySource final : public TensorSource {
   absl::Status Fill(uint64_t offset, MutableByteSpan dst) override;
   absl::Status Flush() override;
 
-  // Fills whose Flush has not come yet.
+  // Fills that are not flushed yet.
   size_t num_pending() const { return pending_.size(); }
   uint64_t num_filled_bytes() const { return num_filled_bytes_; }
-  // Fill fails with `status` once this many bytes were asked for.
+  // Fill fails with `status` once this many bytes were requested.
   void FailAfter(uint64_t num_bytes, absl::Status status) {
     fail_after_bytes_ = num_bytes;
     failure_ = std::move(status);
@@ -49,7 +49,7 @@ class MemorySource final : public TensorSource {
 
 class MemorySink final : public TensorSink {
  public:
-  // With `direct` a load may write to its memory itself.
+  // With `direct`, a load may write to its memory directly.
   explicit MemorySink(uint64_t num_bytes, bool direct = false)
       : direct_(direct), bytes_(num_bytes, '\0') {}
 
@@ -59,7 +59,7 @@ class MemorySink final : public TensorSink {
 
   const std::string& bytes() const { return bytes_; }
   size_t num_pending() const { return pending_.size(); }
-  // Of each byte exactly one placement is expected.
+  // Exactly one placement of each byte is expected.
   uint64_t num_placed_bytes() const { return num_placed_bytes_; }
   // The next Place fails with `status`.
   void Fail(absl::Status status) { failure_ = std::move(status); }
@@ -72,14 +72,14 @@ class MemorySink final : public TensorSink {
   absl::Status failure_;
 };
 
-// Bytes that depend on `seed` alone; no two stretches of them are alike.
+// Bytes that depend on `seed` alone; no two parts of them are alike.
 std::string RandomBytes(uint64_t seed, uint64_t num_bytes);
 
 struct SampleTensor {
-  // With random bytes that depend on all arguments.
+  // Has random bytes that depend on all arguments.
   SampleTensor(std::string name, DType type, Dims dims, uint64_t seed = 1);
 
-  // The elements of `box`, row-major, found one by one.
+  // The elements of `box`, row-major, copied one by one.
   std::string BytesOf(const Box& box) const;
 
   std::string fqn;
@@ -94,7 +94,7 @@ class SampleState {
   SampleState(const SampleState&) = delete;
   SampleState& operator=(const SampleState&) = delete;
 
-  // The whole tensor, or a part of it. The source stays this object's.
+  // Adds the whole tensor, or a part of it. This object keeps the source.
   MemorySource& Add(const SampleTensor& tensor);
   MemorySource& Add(const SampleTensor& tensor, const Box& box);
   void AddObject(absl::string_view fqn, Value value);
@@ -102,7 +102,7 @@ class SampleState {
   SaveState& state() { return state_; }
   const SaveState& state() const { return state_; }
   ValueArena& arena() { return arena_; }
-  // Of the tensors, in their order.
+  // The sources of the tensors, in the order of Add.
   const std::vector<std::unique_ptr<MemorySource>>& sources() const {
     return sources_;
   }

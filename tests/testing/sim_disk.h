@@ -1,11 +1,12 @@
 // SimDisk: what a crash leaves of a file system. For every file and directory
 // it keeps what the running system sees and what is durable, and Crash() drops
-// a random part of the difference. Pure state: no faults, no handles, no
-// threads; SimStorage puts the FileSystem face on it.
+// a random part of the difference. Pure state without faults, handles or
+// threads; SimStorage implements FileSystem on top of it.
 //
-// Data is durable in pages of 4 KiB: a crash keeps each page written since the
-// last sync of its file or not, and the old or the new size. Changes of
-// directories are atomic; those not synced survive as Survival says.
+// Data becomes durable in pages of 4 KiB: after a crash each page written since
+// the last sync of its file may be kept or lost, and the size may be the old or
+// the new one. Changes of directories are atomic; those not synced survive as
+// Survival says.
 
 #ifndef TESTS_TESTING_SIM_DISK_H_
 #define TESTS_TESTING_SIM_DISK_H_
@@ -26,8 +27,8 @@ namespace dcp::testing {
 
 // Which unsynced changes of directories a crash keeps.
 enum class Survival {
-  kPrefix,  // the first few of all, as a journal does
-  kSubset,  // any, but none without those before it on the same name
+  kPrefix,  // the first few of all, like a journal
+  kSubset,  // any, if all earlier ones on the same name survive
 };
 
 class SimDisk {
@@ -35,8 +36,8 @@ class SimDisk {
   static constexpr uint64_t kPageBytes = 4096;
 
   struct Node;
-  // Shared by the directory entries, the open handles and the changes that
-  // are not durable yet.
+  // Shared by the directory entries, the open handles and the changes that are
+  // not durable yet.
   using NodePtr = std::shared_ptr<Node>;
   using Entries = std::map<std::string, NodePtr>;
 
@@ -49,7 +50,7 @@ class SimDisk {
     Entries durable_entries;
   };
 
-  // A name in a directory, taken or not.
+  // A name in a directory, whether it exists or not.
   struct Place {
     NodePtr directory;
     std::string name;
@@ -59,7 +60,7 @@ class SimDisk {
     }
   };
 
-  // `place` is to lead to `node`, or to nothing.
+  // Makes `place` lead to `node`, or to nothing.
   struct Change {
     Place place;
     NodePtr node;
@@ -67,24 +68,24 @@ class SimDisk {
 
   SimDisk();
 
-  // Paths begin at the root, with or without a slash. Null or nullopt when
-  // there is nothing, or no directory to hold the name.
+  // Paths begin at the root, with or without a slash. Null or nullopt if
+  // nothing exists there, or no directory can hold the name.
   NodePtr Find(absl::string_view path) const;
   std::optional<Place> FindPlace(absl::string_view path) const;
 
   static NodePtr NewNode(bool is_directory);
 
-  // All at once or, after a crash, none.
+  // Applies all changes at once; after a crash, all or none survive.
   void Apply(std::vector<Change> changes);
   static void Write(Node& file, uint64_t offset, ByteSpan bytes);
   static void Resize(Node& file, uint64_t size);
   static void SyncFile(Node& file);
   void SyncDirectory(const Node& directory);
 
-  // Of all files that have a name, in whole pages.
+  // The bytes of all files that have a name, in whole pages.
   uint64_t UsedBytes() const;
 
-  // What is left is durable and what the running system sees.
+  // What remains is durable, and the running system sees it.
   void Crash(Survival survival, std::mt19937_64& random);
 
  private:

@@ -1,7 +1,7 @@
 // Matchers and assertions for absl::Status and absl::StatusOr<T>, which this
-// Abseil does not bring: EXPECT_OK, ASSERT_OK, ASSERT_OK_AND_ASSIGN, IsOk,
-// IsOkAndHolds and StatusIs. For tests only. Any thread, as far as GoogleTest
-// itself allows assertions there.
+// version of Abseil lacks: EXPECT_OK, ASSERT_OK, ASSERT_OK_AND_ASSIGN, IsOk,
+// IsOkAndHolds and StatusIs. For tests only. Any thread on which GoogleTest
+// allows assertions.
 
 #ifndef TESTS_TESTING_STATUS_MATCHERS_H_
 #define TESTS_TESTING_STATUS_MATCHERS_H_
@@ -157,7 +157,8 @@ IsOkAndHolds(Inner&& inner) {
   lhs = *std::move(result)
 
 // ASSERT_OK_AND_ASSIGN(auto x, MakeX()): ends the test with the status if MakeX
-// fails. A statement of its own: not the body of an `if` without braces.
+// fails. It must be a separate statement, not the body of an `if` without
+// braces.
 #define ASSERT_OK_AND_ASSIGN(lhs, ...)                                       \
   DCP_TESTING_ASSIGN(DCP_TESTING_CONCAT(dcp_testing_result_, __LINE__), lhs, \
                      __VA_ARGS__)

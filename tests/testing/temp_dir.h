@@ -1,7 +1,8 @@
-// A directory that lives as long as its object: made empty below the test
-// runner's scratch folder, removed with everything in it by the destructor. Not
-// a simulated disk: what must survive faults is tested on SimStorage. One
-// thread; failures to make or fill it are DCP_CHECKs, because a test without
+// A directory that lives as long as its object: created empty below the test
+// runner's scratch folder, removed with everything in it by the destructor. It
+// is not a simulated disk: tests of faults use SimStorage. One thread; failures
+// to create or fill it are DCP_CHECKs, because a test without its directory
+// proves nothing.
 // its directory proves nothing.
 
 #ifndef TESTS_TESTING_TEMP_DIR_H_
@@ -26,8 +27,8 @@ class TempDir {
   // path() and `name` joined. Creates nothing.
   std::string Join(absl::string_view name) const;
 
-  // Writes `contents` to Join(name), making folders on the way, and returns
-  // that path.
+  // Writes `contents` to Join(name), creating the folders that are missing, and
+  // returns that path.
   std::string WriteFile(absl::string_view name,
                         absl::string_view contents) const;
 
@@ -35,7 +36,7 @@ class TempDir {
   std::string path_;
 };
 
-// The whole contents of the file at `path`; it must be there.
+// The whole contents of the file at `path`, which must exist.
 std::string ReadFile(const std::string& path);
 
 }  // namespace dcp::testing

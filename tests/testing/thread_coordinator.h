@@ -1,5 +1,5 @@
 // Ranks that are threads of one process: RunRanks starts them, each with a
-// Coordinator over memory. Every call is a meeting of all ranks.
+// Coordinator over memory. All ranks must take part in every call.
 
 #ifndef TESTS_TESTING_THREAD_COORDINATOR_H_
 #define TESTS_TESTING_THREAD_COORDINATOR_H_
@@ -13,7 +13,7 @@
 
 namespace dcp::testing {
 
-// Runs `work` on `num_ranks` threads and returns what each returned.
+// Runs `work` on `num_ranks` threads and returns the status of each.
 std::vector<absl::Status> RunRanks(
     int64_t num_ranks,
     absl::FunctionRef<absl::Status(Coordinator& coordinator)> work);

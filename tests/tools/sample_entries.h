@@ -1,4 +1,4 @@
-// Entries of a small made-up checkpoint, for the tests of what prints them.
+// Entries of a small made-up checkpoint, for the tests of output.
 #ifndef TESTS_TOOLS_SAMPLE_ENTRIES_H_
 #define TESTS_TOOLS_SAMPLE_ENTRIES_H_
 
@@ -10,9 +10,9 @@
 
 namespace dcp::tools {
 
-// A float32 tensor of 4 x 3 in two chunks, "w", and a scalar int64 in the
-// first of two files, "step"; an object that is read, "lr", and one that is
-// not, "hidden".
+// A float32 tensor of 4 x 3 in two chunks, "w"; a scalar int64 in the first of
+// two files, "step"; an object that is read, "lr"; and one that is not,
+// "hidden".
 inline std::vector<CheckpointEntry> SampleEntries() {
   const auto item = [](uint32_t file, uint64_t offset, uint64_t length) {
     ChunkLocation location;

@@ -1,5 +1,5 @@
-// Small checkpoints of each format, made byte by byte so that a test can spoil
-// one part, and the way back: the tensors of an opened checkpoint. One thread;
+// Small checkpoints of each format, built byte by byte so that a test can
+// damage one part; also reads the tensors of an opened checkpoint. One thread;
 // what cannot fail in a sound test is a DCP_CHECK.
 #ifndef TESTS_DCP_CHECKPOINT_FIXTURES_H_
 #define TESTS_DCP_CHECKPOINT_FIXTURES_H_
@@ -33,8 +33,8 @@ std::string BytesOf(const std::vector<T>& values) {
                      values.size() * sizeof(T));
 }
 
-// A torch.save archive of `root`, whose storages "0", "1", ... hold
-// `storages`; with correct CRCs, or with none of the storages.
+// A torch.save archive of `root`, whose storages "0", "1", ... hold `storages`;
+// with correct CRCs, or without any storage.
 std::string TorchArchiveBytes(const Value& root,
                               const std::vector<std::string>& storages,
                               bool with_crcs = true);
@@ -53,7 +53,7 @@ class DcpBuilder {
   // Adds `item` as a chunk of tensor `fqn`, which has the shape `shape`.
   void AddChunk(absl::string_view fqn, DType dtype, const Dims& shape,
                 const Box& box, absl::string_view item);
-  // The whole of a tensor, its item being what it should be.
+  // Adds a whole tensor with a valid item.
   void AddTensor(absl::string_view fqn, DType dtype, const Dims& shape,
                  absl::string_view payload);
   void AddObject(absl::string_view fqn, absl::string_view item);
@@ -80,7 +80,7 @@ struct SmallTensor {
   std::string payload;
 };
 
-// A safetensors file of `tensors`, in their order.
+// A safetensors file of `tensors`, in the given order.
 std::string SafetensorsBytes(
     const std::vector<SmallTensor>& tensors,
     const std::vector<std::pair<std::string, std::string>>& metadata = {});

@@ -1,6 +1,6 @@
-// An item in memory that parsers can read through ReadAt. Every read returns
-// fresh memory and frees that of the read before, so that AddressSanitizer
-// sees a parser that keeps a span for too long. For tests only.
+// An item in memory that parsers read through ReadAt. Every read returns new
+// memory and frees that of the previous read, so that AddressSanitizer finds a
+// parser that keeps a span for too long. For tests only.
 #ifndef TESTS_DCP_FORMAT_MEMORY_ITEM_H_
 #define TESTS_DCP_FORMAT_MEMORY_ITEM_H_
 
@@ -39,7 +39,7 @@ class MemoryItem {
 
  private:
   absl::string_view bytes_;
-  // A FunctionRef calls what it refers to as const.
+  // A FunctionRef calls its target as const.
   mutable std::vector<uint8_t> last_;
   mutable uint64_t largest_read_ = 0;
 };

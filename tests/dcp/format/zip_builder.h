@@ -1,5 +1,5 @@
-// Zip archives for tests with every field open to corruption: what is not
-// overridden is sound. For tests only.
+// Builds zip archives in which a test can corrupt every field; fields that are
+// not overridden are valid. For tests only.
 #ifndef TESTS_DCP_FORMAT_ZIP_BUILDER_H_
 #define TESTS_DCP_FORMAT_ZIP_BUILDER_H_
 

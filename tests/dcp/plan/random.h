@@ -1,5 +1,5 @@
-// What random tests of plans share: a generator whose seed is printed and set
-// by --gtest_random_seed, and random shapes, boxes and tilings. One thread.
+// Shared by the random tests of plans: a generator whose seed is printed and
+// set by --gtest_random_seed, and random shapes, boxes and tilings. One thread.
 #ifndef TESTS_DCP_PLAN_RANDOM_H_
 #define TESTS_DCP_PLAN_RANDOM_H_
 
@@ -30,7 +30,7 @@ class Random {
     return shape;
   }
 
-  // A part of `box` that is not empty unless the box is.
+  // A part of `box`; it is empty only if the box is.
   Box BoxInside(const Box& box) {
     Box part = box;
     for (size_t d = 0; d < box.sizes.size(); ++d) {

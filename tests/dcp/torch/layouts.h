@@ -1,6 +1,6 @@
-// States of a training job on several meshes: the same values everywhere, so
-// that what one mesh saved and another loaded can be compared with what it
-// should be. In ranks that have their process group.
+// States of a training job on several meshes. The values are the same
+// everywhere, so that a state saved on one mesh and loaded on another can be
+// compared with the expected one. For ranks that have their process group.
 #ifndef TESTS_DCP_TORCH_LAYOUTS_H_
 #define TESTS_DCP_TORCH_LAYOUTS_H_
 
@@ -16,7 +16,7 @@
 
 namespace dcp::testing {
 
-// How a state lies: the shape of the mesh, and placements of its matrices.
+// The layout of a state: the shape of the mesh, and placements of its matrices.
 struct Layout {
   std::string name;
   std::vector<int64_t> mesh;
@@ -25,22 +25,22 @@ struct Layout {
   int world() const;
 };
 
-// Each on 1 to 4 ranks.
+// Each is for 1 to 4 ranks.
 std::vector<Layout> Layouts();
 
 fsdp::DeviceMesh MeshOf(const Layout& layout);
 
-// Every value known: 7 rows and 5 columns divide by nothing.
+// All values are known; 7 rows and 5 columns do not divide evenly.
 at::Tensor Whole(int64_t seed, at::ScalarType type = at::kFloat);
 
 fsdp::DTensor Placed(const at::Tensor& whole, const fsdp::DeviceMesh& mesh,
                      const fsdp::Placements& placements);
 
-// As a training job has it; `filled` false: with other values everywhere.
+// A state as a training job has it; `filled` false: all values differ.
 StateDict StateOf(const Layout& layout, const fsdp::DeviceMesh& mesh,
                   bool filled);
 
-// Fails the test where `actual` lacks something of `expected` or differs.
+// Fails the test if `actual` lacks a part of `expected` or differs from it.
 void ExpectEqual(const StateValue& actual, const StateValue& expected,
                  const std::string& name);
 

@@ -1,6 +1,6 @@
-// TestDaemon: a dcp-server in the test's process, on a free port, with a root
-// of its own; the test's ranks, which are started anew, find it there. For the
-// thread of the test.
+// TestDaemon: a dcp-server in the test's process, on a free port, with its own
+// root. The test's ranks are new processes and find it there. For the thread of
+// the test.
 #ifndef TESTS_DCP_TORCH_TEST_DAEMON_H_
 #define TESTS_DCP_TORCH_TEST_DAEMON_H_
 
@@ -17,20 +17,19 @@ namespace dcp::testing {
 
 class TestDaemon {
  public:
-  // `options` say what is special: TLS, tokens.
+  // `options` set what differs from the default: TLS, tokens.
   explicit TestDaemon(server::ServerOptions options = {});
 
-  // False in a rank, where this is only where the daemon is.
+  // False in a rank, which only knows the daemon's address.
   bool is_here() const { return server_ != nullptr; }
   const std::string& address() const { return address_; }
-  // Of a checkpoint below the root, as this machine sees it and as the daemon
-  // does.
+  // Of a checkpoint below the root: its path on this machine, and its URL.
   std::string Path(absl::string_view name) const;
   std::string Url(absl::string_view name) const;
-  // With which RunRanks makes ranks find it.
+  // The options with which RunRanks lets ranks find it.
   fsdp::testing::RanksOptions ForRanks() const;
 
-  // From now on nobody answers there.
+  // From now on nobody answers at the address.
   void Stop() { server_ = nullptr; }
 
  private:

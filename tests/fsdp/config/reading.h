@@ -1,5 +1,5 @@
-// Reading: a config of one dialect and all that its reader said about it, for
-// tests of readers and writers.
+// Reading: a config of one dialect and everything that its reader reported
+// about it, for tests of readers and writers.
 #ifndef TESTS_FSDP_CONFIG_READING_H_
 #define TESTS_FSDP_CONFIG_READING_H_
 
@@ -14,7 +14,8 @@
 
 namespace fsdp::config {
 
-// "changed run.yaml:3: fsdp.sharding_strategy is read as ...", one each.
+// One text for each finding: "changed run.yaml:3: fsdp.sharding_strategy is
+// read as ...".
 inline std::vector<std::string> TextsOf(const Findings& findings) {
   std::vector<std::string> texts;
   for (const Finding& finding : findings.list()) {

@@ -1,5 +1,5 @@
-// Saves and resumes what parity_trainer trains; the twin of checkpoints.py,
-// whose head says what lies where. Collective; raises on errors.
+// Saves and resumes the training of parity_trainer; the counterpart of
+// checkpoints.py, whose head describes the files. Collective; raises on errors.
 #ifndef TESTS_FSDP_PARITY_CHECKPOINTS_H_
 #define TESTS_FSDP_PARITY_CHECKPOINTS_H_
 

@@ -1,6 +1,6 @@
-// A small transformer with sizes that no number of ranks divides: layer norms,
-// learned positions, a parameter of three rows used in a mean. Its twin in
-// Python is models.py. For the thread that trains.
+// A small transformer whose sizes no number of ranks divides: layer norms,
+// learned positions, a parameter of three rows used in a mean. Its Python
+// counterpart is models.py. For the thread that trains.
 #ifndef TESTS_FSDP_PARITY_GPT_H_
 #define TESTS_FSDP_PARITY_GPT_H_
 
