@@ -1,16 +1,16 @@
-// Activation checkpointing: a part of forward keeps its inputs alone and runs
-// again in backward. PyTorch's torch.utils.checkpoint(use_reentrant=True) and
-// apply_activation_checkpointing. For the threads of forward and backward.
+// Activation checkpointing: a part of forward keeps only its inputs and runs
+// again in backward. As PyTorch's torch.utils.checkpoint(use_reentrant=True)
+// and apply_activation_checkpointing. For the threads of forward and backward.
 //
-// Three ways to say it, of which one suits:
+// There are three ways to request it:
 //   h = fsdp::checkpoint([&](at::Tensor t) { return block->forward(t); }, h);
 //                                    a function, inside a forward
 //   fsdp::Checkpointed<BlockImpl> block{...};  h = block(h);
 //                                    a member of the model that may be
 //                                    switched off and on
 //   a child of torch::nn::Sequential, which needs no change at all,
-// and apply_activation_checkpointing to choose among the latter two by
-// predicate. None changes the names of parameters.
+// and apply_activation_checkpointing chooses among the latter two by predicate.
+// None of them changes the names of parameters.
 //
 // Recomputation runs inside backward, under the random state and the autocast
 // of the first run; parameters of a module under fully_shard are gathered once
@@ -37,18 +37,18 @@ namespace fsdp {
 
 struct CheckpointOptions {
   // Recompute with the random numbers of the first run. Costs a copy of the
-  // generators' state; of no use when fn draws none.
+  // generators' state; not needed when fn draws no random numbers.
   bool preserve_rng_state = true;
 };
 
-// Calls `fn(inputs)` without recording it, and again when backward arrives.
-// fn must do the same both times, and must not write into its inputs. Tensors
-// that fn captures get gradients when they are leaves, as parameters are; other
-// tensors must come as inputs, for their graph ends here otherwise. Inputs and
-// outputs may be undefined or not floating. Outputs that are floating require
-// grad, whether or not an input does. Without grad mode: just calls fn.
-// Backward throws c10::Error for torch::autograd::grad, for backward with
-// `inputs`, and when the second run returns something else than the first;
+// Calls `fn(inputs)` without recording it, and again when backward arrives. fn
+// must do the same both times, and must not write into its inputs. Captured
+// tensors get gradients if they are leaves, such as parameters; all others must
+// be inputs, because their graph would end here otherwise. Inputs and outputs
+// may be undefined or not floating. Floating outputs require grad, whether or
+// not an input does. Without grad mode it just calls fn. Backward throws
+// c10::Error for torch::autograd::grad, for backward with `inputs`, and when
+// the second run returns something other than the first;
 // c10::NotImplementedError for create_graph.
 std::vector<at::Tensor> checkpoint_tensors(
     std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)> fn,
@@ -70,7 +70,7 @@ auto checkpoint(Fn fn, const Args&... args)
   VisitTensors(rest, [&inputs](at::Tensor& tensor) {
     inputs.push_back(std::exchange(tensor, at::Tensor()));
   });
-  // What the first run returns, less its tensors; later runs leave it alone.
+  // What the first run returns, without its tensors; later runs leave it alone.
   auto first = std::make_shared<std::optional<Result>>();
   Tensors outputs = checkpoint_tensors(
       [fn = std::move(fn), rest = std::move(rest),
@@ -101,11 +101,11 @@ namespace internal {
 void AddCheckpointedHolder(const std::shared_ptr<torch::nn::Module>& module);
 }  // namespace internal
 
-// A holder, as torch::nn::Linear is one of LinearImpl, whose call runs forward
-// under checkpoint until apply_activation_checkpointing says otherwise. The
-// switch belongs to the module: all holders of one agree. Only calls of the
-// holder are seen: `block(x)` and `block.forward(x)`; `block->forward(x)` is
-// the module's own.
+// A module holder, as torch::nn::Linear is for LinearImpl. Its calls run
+// forward under checkpoint until apply_activation_checkpointing says otherwise.
+// The switch belongs to the module, so all its holders agree. It affects only
+// calls of the holder, `block(x)` and `block.forward(x)`; `block->forward(x)`
+// is the module's own forward.
 template <typename Impl>
 class Checkpointed : public torch::nn::ModuleHolder<Impl> {
  public:
@@ -138,14 +138,15 @@ std::unordered_set<const torch::nn::Module*> checkpointable_modules(
     torch::nn::Module& module);
 
 // Afterwards exactly those modules below `module` that `check_fn` accepts run
-// under checkpoint, wherever they are held in one of the two ways above; what
-// it declines no longer does. The root is never asked. Throws c10::ValueError,
-// and changes nothing, when check_fn accepts a module that is neither a child
-// of a Sequential nor held as Checkpointed: nothing sees the calls of such.
+// under checkpoint, wherever they are held in one of the two ways above; the
+// others do not. check_fn is never asked about the root. Throws
+// c10::ValueError, and changes nothing, when check_fn accepts a module that is
+// neither a child of a Sequential nor held as Checkpointed, because its calls
+// cannot be intercepted.
 //
-// A child of a Sequential stays what it was for names, children and `seq[i]`;
-// `seq->at<T>(i)` and `seq->ptr<T>(i)`, which ask torch for the exact type, are
-// refused by torch while it is checkpointed. It must return a Tensor.
+// Names, children and `seq[i]` of a Sequential stay the same; while a child is
+// checkpointed, torch refuses `seq->at<T>(i)` and `seq->ptr<T>(i)`, which ask
+// for the exact type. The child must return a Tensor.
 void apply_activation_checkpointing(
     torch::nn::Module& module,
     const std::function<bool(const torch::nn::Module&)>& check_fn);

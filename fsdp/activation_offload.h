@@ -2,8 +2,8 @@
 // backward goes to the memory of the CPU, and comes back when backward needs
 // it. PyTorch's torch.autograd.graph.save_on_cpu, which its offload_wrapper
 // puts around a module. For the thread that runs forward, which makes it and
-// ends it; backward may come later, and on other threads. Of several the newest
-// that lives counts; they may end in any order.
+// ends it; backward may come later, and on other threads. If several are alive,
+// the newest counts; they may end in any order.
 //
 //   {
 //     const fsdp::ActivationOffload offload;
@@ -24,14 +24,15 @@ namespace fsdp {
 
 class ActivationOffload {
  public:
-  // With `pin_memory`, what comes from an accelerator lies in pinned memory,
-  // and comes back while others compute.
+  // With `pin_memory`, tensors from an accelerator are kept in pinned memory,
+  // and copied back asynchronously.
   explicit ActivationOffload(bool pin_memory = true);
   ~ActivationOffload();
   ActivationOffload(const ActivationOffload&) = delete;
   ActivationOffload& operator=(const ActivationOffload&) = delete;
 
-  // Of all tensors that were saved since it was made, however often each.
+  // The bytes of all tensors saved since construction; one that is saved twice
+  // counts twice.
   uint64_t num_saved_bytes() const { return num_saved_bytes_; }
 
  private:
@@ -39,7 +40,7 @@ class ActivationOffload {
 
   const bool pin_memory_;
   uint64_t num_saved_bytes_ = 0;
-  ActivationOffload* outer_;  // of this thread, which it stands in for
+  ActivationOffload* outer_;  // the previous one of this thread
 };
 
 }  // namespace fsdp

@@ -1,7 +1,7 @@
-// AllGatherExtension: lets a parameter travel between ranks as something else
-// than its shard: scaled to float8, quantized to NF4; and be kept in such a
-// form. PyTorch's fsdp_pre_all_gather and fsdp_post_all_gather, as a pair of
-// functions, and the tensor subclass that has them, as a third.
+// AllGatherExtension: lets a parameter travel between ranks in another form
+// than its shard, such as scaled to float8 or quantized to NF4, and be stored
+// in that form. A pair of functions stands for PyTorch's fsdp_pre_all_gather
+// and fsdp_post_all_gather, and a third for the tensor subclass that has them.
 #ifndef FSDP_ALL_GATHER_EXTENSION_H_
 #define FSDP_ALL_GATHER_EXTENSION_H_
 
@@ -17,17 +17,17 @@
 namespace fsdp {
 
 struct AllGatherExtension {
-  // What pre_all_gather is told.
+  // The arguments of pre_all_gather other than the shard.
   struct Context {
     DeviceMesh mesh;            // of the shard axis alone
     std::vector<int64_t> size;  // of the whole parameter
     std::optional<c10::ScalarType> param_dtype;
   };
   struct Inputs {
-    // What this rank contributes: any dtypes, contiguous, and of the same
-    // sizes on every rank; the shard is given padded, so that is natural.
+    // What this rank contributes: contiguous tensors of any dtypes, with the
+    // same sizes on every rank, as the padded shard has.
     std::vector<at::Tensor> tensors;
-    // Handed to post_all_gather of this rank.
+    // Passed to post_all_gather on this rank.
     std::vector<at::Tensor> metadata;
   };
 
@@ -43,12 +43,12 @@ struct AllGatherExtension {
                      const std::vector<at::Tensor>& metadata, at::Tensor dst)>
       post_all_gather;
 
-  // Set where a frozen parameter is kept in another form: makes it of the whole
-  // parameter, when fully_shard is called; a tensor of at least one dimension,
-  // of which each rank keeps its rows. That is what module->parameters(),
-  // DTensors and state dicts have from then on, and whose rows pre_all_gather
-  // is given. A layer's member is what it was, while it is gathered. On the
-  // meta device sizes and dtype alone matter. Unset: the parameter itself.
+  // If set, a frozen parameter is stored in another form: fully_shard calls
+  // this with the whole parameter, and each rank keeps its rows of the result,
+  // a tensor of at least one dimension. From then on module->parameters(),
+  // DTensors and state dicts have the stored form, and pre_all_gather receives
+  // its rows. A layer's member keeps its form while it is gathered. On the meta
+  // device only sizes and dtype matter. Unset: the parameter itself is stored.
   std::function<at::Tensor(const at::Tensor& parameter)> store = {};
 };
 

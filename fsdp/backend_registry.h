@@ -1,7 +1,7 @@
-// Which backends a process group can be made of. Gloo is always there; others
+// The backends that a process group can use. Gloo is always available; others
 // register themselves when they are linked in, so that a binary for the CPU
-// needs no library of CUDA. Registration happens before main; the rest is for
-// the thread that trains.
+// needs no CUDA library. Registration happens before main; the rest is for the
+// thread that trains.
 #ifndef FSDP_BACKEND_REGISTRY_H_
 #define FSDP_BACKEND_REGISTRY_H_
 
@@ -20,7 +20,7 @@ namespace fsdp {
 
 // One group, as seen by one of its ranks.
 struct BackendRequest {
-  c10::intrusive_ptr<c10d::Store> store;  // of this group and backend alone
+  c10::intrusive_ptr<c10d::Store> store;  // only for this group and backend
   int rank;                               // in the group
   int size;
   std::string name;             // unique in the process
@@ -33,14 +33,14 @@ struct BackendKind {
   std::string name;  // "nccl"
   c10::DeviceType device_type;
   c10d::ProcessGroup::BackendType type;
-  // Whether this machine has what it takes.
+  // Whether this machine can run the backend.
   std::function<bool()> is_available;
   // Collective over the ranks of the group. Throws what the backend throws.
   std::function<c10::intrusive_ptr<c10d::Backend>(const BackendRequest&)> make;
 };
 
-// Returns true, so that it can initialise a constant. The same name twice is
-// an error (c10::Error).
+// Returns true, so that it can initialise a constant. Registering a name twice
+// is an error (c10::Error).
 bool RegisterBackend(BackendKind kind);
 // Null when there is none of this name.
 const BackendKind* FindBackend(const std::string& name);

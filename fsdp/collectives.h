@@ -1,11 +1,11 @@
 // The communication of a parameter group as free functions over tensors:
-// what is copied together, sent, and taken apart, and by what gradients are
-// divided. No state. Called by FsdpParamGroup on the stream that is current.
+// copying parameters into one buffer, sending it, copying out, and dividing
+// gradients. No state. FsdpParamGroup calls them on the current stream.
 //
 // Layout of a gather: every rank contributes `row` bytes, the parameters'
-// padded shards one behind the other, each at a multiple of kAlignment; the
+// padded shards one after the other, each at a multiple of kAlignment; the
 // output is the rows in the order of ranks. Layout of a reduction: every rank
-// contributes `world` rows, row r what rank r will own, without padding
+// contributes `world` rows, of which rank r will own row r, without padding
 // between parameters.
 #ifndef FSDP_COLLECTIVES_H_
 #define FSDP_COLLECTIVES_H_
@@ -30,9 +30,9 @@ using Work = c10::intrusive_ptr<c10d::Work>;
 inline constexpr int64_t kAlignment = 16;
 int64_t AlignUp(int64_t num_bytes);
 
-// Errors of these are the backend's own: see IssueWork.
-// Fills `output` (world times `input`) with the input of every rank. Null on a
-// stream: there the stream is what waits.
+// Fills `output` (world times `input`) with the input of every rank. Returns
+// null on a device with streams, because there the stream waits. Errors of this
+// function and the next are the backend's own: see IssueWork.
 Work AllGatherInto(const at::Tensor& output, const at::Tensor& input,
                    c10d::ProcessGroup& group);
 // `output` becomes this rank's row of the reduced `input`.
@@ -41,20 +41,20 @@ Work ReduceScatterInto(const at::Tensor& output, const at::Tensor& input,
 Work AllReduce(const at::Tensor& tensor, const c10d::ReduceOp& op,
                c10d::ProcessGroup& group);
 
-// One parameter's shards, `rows` of bytes [world, padded_numel * itemsize],
-// into its flat gathered tensor.
+// Copies one parameter's shards, `rows` of bytes [world, padded_numel *
+// itemsize], into its flat gathered tensor.
 void CopyOut(const at::Tensor& rows, const ShardGeometry& geometry,
              const at::Tensor& flat);
 
-// One gradient, of the whole parameter, into its columns of the rows
-// [world, padded_numel]; cast, and padded with zeros.
+// Copies the gradient of a whole parameter into its columns of the rows [world,
+// padded_numel], cast and padded with zeros.
 void CopyInGradient(const at::Tensor& gradient, const ShardGeometry& geometry,
                     const at::Tensor& rows);
 
-// By what, and where, gradients are divided, so that they end as the average
-// over all ranks, or divided by `factor`. float32 and bfloat16 leave it to the
-// collective; other dtypes divide half before and half after, so that float16
-// neither overflows nor underflows (torch/distributed/fsdp/_fully_shard/
+// How gradients are divided, so that they become the average over all ranks, or
+// the sum divided by `factor`. For float32 and bfloat16 the collective divides;
+// other dtypes are divided half before and half after, so that float16 neither
+// overflows nor underflows (torch/distributed/fsdp/_fully_shard/
 // _fsdp_collectives.py, _get_gradient_divide_factors).
 struct ReductionPlan {
   double pre_divide = 1;   // before the reduce-scatter
@@ -68,8 +68,8 @@ struct ReductionRequest {
   int64_t replicate_world = 1;
   std::optional<double> factor;
   bool force_sum = false;
-  // Whether the backend can scale before it sums (NCCL); others sum, and we
-  // divide after.
+  // Whether the backend can scale before it sums (NCCL); others sum, and the
+  // engine divides afterwards.
   bool has_premul_sum = false;
 };
 ReductionPlan PlanReduction(const ReductionRequest& request);

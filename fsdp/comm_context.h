@@ -1,6 +1,6 @@
-// CommContext: the streams of communication, who keeps which buffer alive
-// until when, and the counters of what was moved. One for each root, or shared
-// by several (share_comm_ctx).
+// CommContext: the streams of communication, the buffers that must stay alive,
+// and the counters of the bytes moved. Each root has one, or several roots
+// share one (share_comm_ctx).
 //
 // [Note: streams]
 // On a device with streams a gather copies in on `copy_in`, communicates on
@@ -11,9 +11,9 @@
 // that it does not, so that peak memory is the same in every step:
 //   - forward holds one gather's buffer until the next gather's copy-out is
 //     issued; the gather streams then wait for the copy-out that read it;
-//   - backward lets go at once, for the same price of one wait;
+//   - backward releases the buffer at once, at the same cost of one wait;
 //   - the input of a reduce-scatter lives until the next one begins.
-// The CPU has no streams: everything here is a no-op there.
+// The CPU has no streams, so everything here is a no-op there.
 #ifndef FSDP_COMM_CONTEXT_H_
 #define FSDP_COMM_CONTEXT_H_
 
@@ -42,23 +42,23 @@ class CommContext {
   c10::Stream all_gather() const { return *all_gather_; }
   c10::Stream reduce_scatter() const { return *reduce_scatter_; }
   c10::Stream all_reduce() const { return *all_reduce_; }
-  // Of this thread.
+  // The current stream of this thread.
   c10::Stream current() const;
 
-  // Null, and no-ops, without streams.
+  // Without streams, Record returns null and the others do nothing.
   EventPtr Record(c10::Stream stream) const;
   EventPtr RecordCurrent() const;
   static void Wait(c10::Stream stream, const EventPtr& event);
   void WaitOnCurrent(const EventPtr& event) const;
-  // Work issued on the gather streams from now on sees what was done on the
-  // current stream, or only what `event` marks.
+  // Makes later work on the gather streams wait for the current stream, or only
+  // for `event`.
   void BeginGathers(const EventPtr& event);
 
   // The buffer of a gather whose copy-out is issued; see [Note: streams].
   void HoldGather(at::Tensor buffer, EventPtr copied_out);
   void ReleaseGather();
 
-  // The group whose reduction is under way; null when none is.
+  // The group whose reduction is in flight; null when none is.
   FsdpParamGroup* pending_reduction = nullptr;
 
   StepRecorder& recorder() { return recorder_; }

@@ -40,7 +40,7 @@ class DeviceMesh {
   const std::vector<int64_t>& shape() const;
   int64_t size() const;  // number of ranks
   int64_t size(int64_t mesh_dim) const;
-  // Empty when the mesh was made without.
+  // Empty when the mesh was made without names.
   const std::vector<std::string>& mesh_dim_names() const;
   // Row-major, as ranks of the default group.
   const std::vector<int64_t>& ranks() const;
@@ -50,12 +50,12 @@ class DeviceMesh {
   // in the mesh's order.
   DeviceMesh operator[](const std::string& mesh_dim_name) const;
   DeviceMesh operator[](const std::vector<std::string>& mesh_dim_names) const;
-  // mesh[{"dp", "tp"}], which would be ambiguous otherwise.
+  // For mesh[{"dp", "tp"}], which would be ambiguous otherwise.
   DeviceMesh operator[](
       std::initializer_list<std::string> mesh_dim_names) const;
 
-  // The process group of an axis, through this rank. Without argument only for
-  // a mesh of one axis.
+  // The process group of an axis, through this rank. Without an argument, the
+  // mesh must have one axis.
   ProcessGroup get_group() const;
   ProcessGroup get_group(int64_t mesh_dim) const;
   ProcessGroup get_group(const std::string& mesh_dim_name) const;
@@ -70,15 +70,15 @@ class DeviceMesh {
   // Absent when this rank is outside the mesh.
   std::optional<std::vector<int64_t>> get_coordinate() const;
 
-  // The axes as one, with a group of its own, remembered on the root under
-  // `name` (default: the names joined with "_"). Collective at first. Throws
-  // c10::ValueError when the name is taken by an axis.
+  // The axes joined into one, with its own group, stored on the root under
+  // `name` (default: the names joined with "_"). The first call is collective.
+  // Throws c10::ValueError when the name is taken by an axis.
   DeviceMesh flatten(const std::string& name = "") const;
 
   // These axes followed by those of `other`, which must be slices of one root
   // and not overlap (FSDP's axes before tensor parallelism's).
   DeviceMesh concatenate(const DeviceMesh& other) const;
-  // The mesh this one is a slice of; itself when it is none.
+  // The mesh that this one is a slice of; itself if it is not a slice.
   DeviceMesh root() const;
 
   // The grid as dcp's geometry knows it; axes without names are "0", "1", ...
@@ -99,11 +99,11 @@ class DeviceMesh {
                                      const std::vector<std::string>& names);
 };
 
-// Ranks 0..N-1 of the default group in row-major order; initialises the
-// default group if needed; collective. One process group per axis, made in one
-// order on every rank; an axis that spans the world is the default group.
-// Throws c10::ValueError for names that are not unique or not as many as axes,
-// c10::Error for a mesh of another size than the world.
+// Ranks 0..N-1 of the default group in row-major order; initialises the default
+// group if needed; collective. One process group per axis, made in one order on
+// every rank; an axis that spans the world is the default group. Throws
+// c10::ValueError for names that are not unique or not as many as axes,
+// c10::Error for a mesh whose size is not that of the world.
 DeviceMesh init_device_mesh(
     c10::DeviceType device_type, const std::vector<int64_t>& mesh_shape,
     const std::vector<std::string>& mesh_dim_names = {});

@@ -1,9 +1,9 @@
-// DTensor: a tensor that lies on a mesh. A value: the local tensor of this
-// rank, and the spec (mesh, placements, global shape) that says what part of
-// the whole it is. No operator overloads: shards are computed with as plain
-// tensors, and whatever needs the other ranks is a call here. Calls marked
-// collective must be made by all ranks of the mesh. Semantics:
-// torch/distributed/tensor/_api.py.
+// DTensor: a tensor that lies on a mesh. It is a value type: the local tensor
+// of this rank, and the spec (mesh, placements, global shape) that says which
+// part of the whole it is. It has no operator overloads: computations use the
+// shards as plain tensors, and whatever needs the other ranks is a function
+// here. Calls marked collective must be made by all ranks of the mesh.
+// Semantics: torch/distributed/tensor/_api.py.
 #ifndef FSDP_DTENSOR_H_
 #define FSDP_DTENSOR_H_
 
@@ -26,9 +26,9 @@ struct DTensorSpec {
   std::vector<int64_t> shape;   // of the whole tensor, in elements
   std::vector<int64_t> stride;  // of the whole tensor, in elements
 
-  // The part of this rank: one box, or several when uneven strided shards
-  // leave rows that are not adjacent; a box of no volume when it holds
-  // nothing. Partial counts as Replicate. Throws as dcp::LocalBoxes fails.
+  // This rank's part: one box, or several when uneven strided shards leave rows
+  // that are not adjacent; an empty box when it holds nothing. Partial counts
+  // as Replicate. Throws when dcp::LocalBoxes fails.
   std::vector<dcp::Box> local_boxes() const;
   // The shape of this rank's local tensor.
   std::vector<int64_t> local_shape() const;
@@ -42,9 +42,9 @@ class DTensor {
   // Throws c10::ValueError otherwise.
   DTensor(at::Tensor local, DTensorSpec spec);
 
-  // Infers the whole from even local shards; give shape and stride, both,
-  // when shards are uneven. With `run_check` the shapes (and, where
-  // replicated, the values of the first rank) are agreed upon: collective.
+  // Infers the whole tensor from even local shards; give both shape and stride
+  // when shards are uneven. With `run_check` the ranks compare shapes, and
+  // replicas take the values of their first rank: collective.
   static DTensor from_local(const at::Tensor& local, const DeviceMesh& mesh,
                             const Placements& placements,
                             bool run_check = false,
@@ -55,8 +55,8 @@ class DTensor {
   const at::Tensor& to_local() const { return local_; }
   // The whole tensor, on every rank. Collective.
   at::Tensor full_tensor() const;
-  // The same value, placed otherwise on the same mesh. Collective. To Partial
-  // is refused (c10::Error), as in PyTorch.
+  // The same value with other placements on the same mesh. Collective. Partial
+  // as a target is refused (c10::Error), as in PyTorch.
   DTensor redistribute(const Placements& placements) const;
 
   const DTensorSpec& spec() const { return spec_; }
@@ -83,9 +83,9 @@ class DTensor {
   DTensorSpec spec_;
 };
 
-// This rank's part of `tensor`, as rank 0 of every axis has it (collective),
-// or, with `src_data_rank` absent, as this rank has it (no communication).
-// Default placements: Replicate on every axis.
+// This rank's part of the `tensor` of rank 0 of every axis (collective), or,
+// with `src_data_rank` absent, of its own `tensor` (no communication). Default
+// placements: Replicate on every axis.
 DTensor distribute_tensor(const at::Tensor& tensor, const DeviceMesh& mesh,
                           const Placements& placements = {},
                           std::optional<int64_t> src_data_rank = 0);

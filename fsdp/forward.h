@@ -1,7 +1,7 @@
-// The exact boundary of a sharded module, for what needs one: inputs cast as
-// PyTorch's pre-forward hook casts them, output_dtype, parameters freed the
-// moment forward returns. Nothing else needs it: a model called in the
-// ordinary way is gathered by the lazy key. For the thread that trains.
+// The exact boundary of a sharded module. It is needed only to cast inputs as
+// PyTorch's pre-forward hook does, for output_dtype, and to free parameters the
+// moment forward returns; a model that is called in the ordinary way is
+// gathered by the lazy key. For the thread that trains.
 //
 //   auto logits = fsdp::forward(model, tokens);      at the call
 //   fsdp::Wrapped<BlockImpl> block{nullptr};         in the model
@@ -24,18 +24,18 @@ namespace fsdp {
 
 class FsdpState;
 
-// One call of one module: gathers in the constructor. Does nothing for a
-// module without fully_shard.
+// One call of one module; the constructor gathers. Does nothing for a module
+// without fully_shard.
 class ForwardBoundary {
  public:
   explicit ForwardBoundary(const torch::nn::Module& module);
-  // Of an input: on the module's device and, if it is floating and the policy
-  // says so, in its param_dtype.
+  // Moves an input to the module's device and, if it is floating and the policy
+  // says so, casts it to param_dtype.
   void Prepare(at::Tensor& input) const;
-  // After forward returned (not called when it threw): frees the parameters,
+  // Called after forward has returned, not when it threw: frees the parameters,
   // if they reshard after forward.
   void Finish();
-  // Of an output: cast to the policy's output_dtype.
+  // Casts an output to the policy's output_dtype.
   void Return(at::Tensor& output) const;
 
  private:
@@ -62,8 +62,9 @@ auto forward(torch::nn::ModuleHolder<Impl>& module, const Args&... args) {
   return forward(*module, args...);
 }
 
-// A holder, as torch::nn::Linear is one of LinearImpl, whose call runs inside
-// the boundary. `block->forward(x)` is the module's own and does not.
+// A module holder, as torch::nn::Linear is for LinearImpl, whose calls run
+// inside the boundary. `block->forward(x)` is the module's own forward and does
+// not.
 template <typename Impl>
 class Wrapped : public torch::nn::ModuleHolder<Impl> {
  public:

@@ -1,8 +1,8 @@
 // FsdpParam: one parameter under fully_shard: its shard, which the module's
-// registry and the optimizer hold; its unsharded leaf, which the layer's
-// member is; and how one is cut from the other. It owns no communication: its
-// FsdpParamGroup gathers and reduces. Driven by the thread that runs forward
-// or backward; `stamp` alone is read without a lock.
+// registry and the optimizer hold; its unsharded leaf, which is the layer's
+// member; and how one is cut from the other. It owns no communication: its
+// FsdpParamGroup gathers and reduces. Driven by the thread that runs forward or
+// backward; `stamp` alone is read without a lock.
 #ifndef FSDP_FSDP_PARAM_H_
 #define FSDP_FSDP_PARAM_H_
 
@@ -30,8 +30,8 @@ class FsdpParamGroup;
 class FsdpState;
 class StateContext;
 
-// How a tensor is cut among `world` ranks along `dim`: as torch.chunk cuts,
-// every rank's part padded to the first one's size. Elements.
+// How a tensor is cut among `world` ranks along `dim`: as torch.chunk does,
+// with every rank's part padded to the first one's size. In elements.
 struct ShardGeometry {
   std::vector<int64_t> sizes;  // of the whole
   int64_t dim = 0;
@@ -47,10 +47,10 @@ struct ShardGeometry {
   int64_t gathered_numel() const { return world * padded_numel(); }
 };
 
-// Where an operator runs: what a stamp is valid for.
+// Where an operator runs; a stamp is valid for one phase.
 struct UsePhase {
   bool backward = false;      // inside a backward pass
-  bool grad_enabled = false;  // in backward: recomputation of a checkpoint
+  bool grad_enabled = false;  // in backward: recomputing a checkpoint
 
   static UsePhase Now();
   bool runs_forward() const { return !backward || grad_enabled; }
@@ -67,19 +67,19 @@ class FsdpParam {
     std::string name;
   };
 
-  // `spec` is that of the shard. Does not change `leaf` or the module yet: see
-  // Attach.
+  // `spec` is that of the shard. The constructor does not change `leaf` or the
+  // module: see Attach.
   FsdpParam(FsdpParamGroup* group, at::Tensor leaf, std::vector<Slot> slots,
             ShardGeometry geometry, DTensorSpec spec);
   ~FsdpParam();
   FsdpParam(const FsdpParam&) = delete;
   FsdpParam& operator=(const FsdpParam&) = delete;
 
-  // Before Attach: `stored`, which `geometry` cuts, is what ranks keep of the
-  // leaf; see AllGatherExtension::store.
+  // Call it before Attach: ranks keep `stored`, which `geometry` cuts, instead
+  // of the leaf; see AllGatherExtension::store.
   void KeepAs(at::Tensor stored);
   bool is_stored() const { return own_dtype_.has_value(); }
-  // What is cut into shards; until Attach.
+  // The tensor that is cut into shards; valid until Attach.
   const at::Tensor& whole() const {
     return stored_.defined() ? stored_ : leaf_;
   }
@@ -88,7 +88,7 @@ class FsdpParam {
   // unsharded leaf and tags it. `owner` lives as long as the shard.
   void Attach(at::Tensor shard, std::shared_ptr<FsdpState> owner);
 
-  // Below the root, "layers.0.weight".
+  // The name below the root, "layers.0.weight".
   const std::string& name() const { return name_; }
   void set_name(std::string name) { name_ = std::move(name); }
   const std::vector<Slot>& slots() const { return slots_; }
@@ -96,33 +96,33 @@ class FsdpParam {
   FsdpParamGroup& group() const { return *group_; }
   StateContext& context() const;
 
-  // What the layer's member is: never another object, of no data while
-  // sharded.
+  // The layer's member: always the same object, without data while sharded.
   const at::Tensor& leaf() const { return leaf_; }
-  // What the optimizer steps. Throws c10::Error when nothing holds it any more.
+  // The tensor that the optimizer steps. Throws c10::Error when nothing holds
+  // it any more.
   at::Tensor shard() const;
   bool requires_grad() const;
   static FsdpParam* OfShard(const at::Tensor& shard);
-  // The shard as a DTensor: on the group's mesh, or on that and the axes of
-  // tensor parallelism.
+  // The shard as a DTensor, on the group's mesh and the axes of tensor
+  // parallelism, if there are any.
   DTensor AsDTensor() const { return DTensor(shard(), spec_); }
 
   // Dtype of the shard, and of the gathered parameter.
   c10::ScalarType orig_dtype() const { return orig_dtype_; }
   c10::ScalarType gathered_dtype() const { return leaf_.scalar_type(); }
-  // What the gathered parameter is to have for shards of this dtype.
+  // The dtype of the gathered parameter for shards of `shard_dtype`.
   c10::ScalarType GatheredDtypeOf(c10::ScalarType shard_dtype) const;
-  // What activations are cast to; absent: they are left alone.
+  // The dtype that activations are cast to; absent: they are left alone.
   std::optional<c10::ScalarType> input_dtype() const { return input_dtype_; }
   bool IsBuffer(const at::Tensor& tensor) const;
 
   // The padded shard, flat, inside the group's buffer; set by the group.
   const at::Tensor& padded_shard() const { return padded_shard_; }
-  // `buffer` becomes the shard's storage (its contents are this rank's part).
+  // Makes `padded_flat`, which holds this rank's part, the shard's storage.
   void BindShard(const at::Tensor& padded_flat);
-  // True when somebody gave the shard another storage (to(), load, set_data).
+  // Whether the shard was given another storage (to(), load, set_data).
   bool ShardWasReplaced() const;
-  // A ParameterList or ParameterDict holds it.
+  // Whether a ParameterList or ParameterDict holds it.
   bool in_container() const { return in_container_; }
   bool HasRememberedShard() const {
     return shard_impl_->unsafe_storage().unsafeGetStorageImpl() ==
@@ -130,49 +130,50 @@ class FsdpParam {
            shard_impl_->version_counter().current_version() ==
                remembered_version_;
   }
-  // From now on MatchesShard compares with the shard as it is.
+  // From now on MatchesShard compares with the shard as it is now.
   void RememberShard();
-  // Member and registry are one parameter: if somebody froze or unfroze either
-  // since they last agreed, both are now.
+  // The member and the registry's shard are one parameter: if either was frozen
+  // or unfrozen since they last agreed, both become so.
   void AgreeOnRequiresGrad();
 
-  // The member's grad() says, to whoever reads it, that the gradient is on the
-  // shard. Nothing when it has an own one (NoSync).
+  // Makes reading the member's grad() an error that says that the gradient is
+  // on the shard. Does nothing when the member has its own gradient (NoSync).
   void PlaceGradientNotice();
   void RemoveGradientNotice();
-  // The lazy key met the notice: throws, unless autograd accumulates into it,
-  // for which it becomes a gradient of zeros.
+  // Called when an operator takes the notice: throws, unless autograd
+  // accumulates into it; then it becomes a gradient of zeros.
   void OnGradientNoticeRead(const std::string& op);
   void DropGradientNotice();
 
-  // Elements of the gathered parameter, with its padding.
+  // The number of elements of the gathered parameter, with padding.
   int64_t unsharded_numel() const {
     return is_stored() ? leaf_.numel() : geometry_.gathered_numel();
   }
-  // Their sizes, as an all-gather extension fills them.
+  // The sizes of the gathered parameter as an all-gather extension fills it.
   std::vector<int64_t> unsharded_sizes() const;
-  // Puts the leaf on `device` in `dtype`, without data.
+  // Makes the leaf a tensor on `device` of `dtype`, without data.
   void ResetLeaf(c10::Device device, c10::ScalarType dtype);
   ManagedStorage& storage() const { return *storage_; }
   size_t unsharded_bytes() const;
-  // All gathered elements, flat: a fresh alias, so that filling it counts as
-  // no change.
+  // All gathered elements, flat: a new alias, so that filling it does not count
+  // as a change.
   at::Tensor FlatUnsharded() const;
 
   std::optional<AllGatherExtension>& extension() { return extension_; }
 
-  // The unsharded gradient, and what accumulated without reduction.
+  // The unsharded gradient plus the one that accumulated without reduction.
   at::Tensor TakeGradient(std::optional<c10::ScalarType> reduce_dtype);
   void KeepGradient(std::optional<c10::ScalarType> reduce_dtype);
   bool HasGradient() const;
 
-  // Hot path: nothing happened since the engine last heard of this parameter
-  // in this phase.
+  // Hot path: whether nothing happened since the engine last heard of this
+  // parameter in this phase.
   bool IsCurrent(UsePhase phase) const {
     return stamp_.load(std::memory_order_acquire) == Stamp(phase) &&
            (phase.backward || MatchesShard());
   }
-  // Nobody wrote into the shard, replaced or froze it since it was gathered.
+  // Whether the shard was not written, replaced or frozen since it was
+  // gathered.
   bool MatchesShard() const {
     return HasRememberedShard() &&
            shard_impl_->requires_grad() == requires_grad_ &&
@@ -184,13 +185,13 @@ class FsdpParam {
   // Makes every stamp stale.
   static void BumpEpoch() { epoch_.fetch_add(1, std::memory_order_acq_rel); }
 
-  // Of the current pass: used by a forward that records gradients; gradient
-  // arrived in this backward.
+  // State of the current pass: a forward that records gradients used it; its
+  // gradient arrived in this backward.
   bool used = false;
   bool fired = false;
-  // Some operator took it since it was gathered.
+  // Whether an operator took it since it was gathered.
   bool touched = false;
-  // torch::load put another tensor in the shard's place.
+  // Whether torch::load put another tensor in the shard's place.
   bool loaded = false;
 
  private:
@@ -208,7 +209,7 @@ class FsdpParam {
   std::string name_;
   c10::ScalarType orig_dtype_;
   std::optional<c10::ScalarType> input_dtype_;
-  // Owned by whoever holds the parameter: the registry, the optimizer.
+  // The holders of the parameter, the registry and the optimizer, own it.
   std::optional<
       c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>>
       shard_;
@@ -216,9 +217,9 @@ class FsdpParam {
   const c10::StorageImpl* remembered_storage_ = nullptr;
   uint32_t remembered_version_ = 0;
   bool in_container_ = false;
-  bool requires_grad_ = true;  // as member and registry agreed
-  // Of what is stored in another form: the dtype that it had, and until Attach
-  // the whole of that form.
+  bool requires_grad_ = true;  // as last agreed
+  // If the parameter is stored in another form: the dtype that it had, and,
+  // until Attach, the whole tensor in that form.
   std::optional<c10::ScalarType> own_dtype_;
   at::Tensor stored_;
   at::Tensor padded_shard_;

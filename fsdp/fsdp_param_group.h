@@ -1,7 +1,7 @@
 // FsdpParamGroup: the parameters of one fully_shard call; they are gathered
-// together and their gradients reduced together. It knows how and in which
-// state it is; when is decided by StateContext, on whose lock every call here
-// relies. See [Note: a step] in state_context.h and [Note: streams] in
+// together and their gradients are reduced together. It knows how to do so, and
+// its own state; StateContext decides when, and holds its lock during every
+// call here. See [Note: a step] in state_context.h and [Note: streams] in
 // comm_context.h.
 #ifndef FSDP_FSDP_PARAM_GROUP_H_
 #define FSDP_FSDP_PARAM_GROUP_H_
@@ -33,7 +33,7 @@ class FsdpParamGroup {
     ProcessGroup replicate_group;     // null without HSDP
     ProcessGroup post_forward_group;  // null unless resharded to fewer ranks
   };
-  // What FSDPModule's setters change.
+  // The settings that FSDPModule's setters change.
   struct Settings {
     bool requires_gradient_sync = true;
     bool requires_all_reduce = true;
@@ -55,7 +55,7 @@ class FsdpParamGroup {
   FsdpParamGroup& operator=(const FsdpParamGroup&) = delete;
 
   // Cuts every parameter and takes it over: the point of no return of a
-  // fully_shard call. `buffers` are what activations are not cast like.
+  // fully_shard call. `buffers` are not cast as activations are.
   void Shard(std::vector<std::unique_ptr<FsdpParam>> params,
              const std::vector<at::Tensor>& buffers,
              const std::shared_ptr<FsdpState>& owner);
@@ -73,56 +73,62 @@ class FsdpParamGroup {
 
   Sharding sharding() const { return sharding_; }
   bool gather_pending() const { return pending_gather_.has_value(); }
-  // Started by the user and not used yet: kept until it was.
+  // Whether the user gathered it and it was not used yet; it is kept until
+  // then.
   bool kept_by_user() const { return kept_by_user_; }
   void set_kept_by_user(bool kept) { kept_by_user_ = kept; }
 
-  // Compares the gather that comes next with that of other ranks; `reason` is
-  // for errors. See desync_check.h.
+  // Compares the next gather with that of other ranks; `reason` is for errors.
+  // See desync_check.h.
   void CheckGatherInStep(const std::string& reason) const;
-  // Starts the gather; nothing when it is under way or done.
+  // Starts the gather; does nothing when it is in flight or done.
   void Unshard();
-  // Makes the parameters usable; starts what was not started.
+  // Makes the parameters usable; starts the gather if needed.
   void WaitForUnshard(bool in_backward);
-  // No smaller group any more: to whole shards.
+  // Drops the smaller group: from now on Reshard frees to the shards of the
+  // whole mesh.
   void ForgetPostForwardGroup() { config_.post_forward_group.reset(); }
-  // Frees them. With `after_forward`, to the smaller group if there is one.
+  // Frees the gathered parameters. With `after_forward`, keeps the shards of
+  // the smaller group if there is one.
   void Reshard(bool after_forward);
-  // A gather that nobody will use: waits, and drops it.
+  // Waits for a gather that will not be used, and drops it.
   void DropGather();
 
-  // Gradients of this pass are there. Frees and reduces, or keeps them. Where
-  // missing gradients count as zero, reduces `at_end` of backward alone: only
-  // then is it known, on every rank, which are missing.
+  // Called when the gradients of this pass have arrived. Frees the parameters,
+  // and reduces the gradients or keeps them. If missing gradients count as
+  // zero, it reduces only `at_end` of backward, because only then every rank
+  // knows which are missing.
   void PostBackward(bool at_end);
-  // Awaits the reduction under way, if any, and hands out the gradients.
+  // Waits for the reduction in flight, if any, and hands out the gradients.
   void FinishReduction();
-  // The end of a backward: the device's copies to the CPU, and marks.
+  // Called at the end of a backward: waits for the last reduction, with CPU
+  // offload on the CPU too.
   void FinishBackward();
   // Forgets gradients and marks of a backward that threw.
   void ResetAfterError();
   // At the end of backward: whether gradients, those of earlier microbatches
   // among them, are still to be reduced.
   bool OwesReduction() const;
-  // Marks of the parameters: see FsdpParam.
+  // These read the marks of the parameters: see FsdpParam.
   bool AwaitsGradients() const;
   bool AllGradientsArrived() const;
   void ClearMarks(bool used_too);
-  // Some operator took each parameter since they were gathered.
+  // Whether each parameter was taken by an operator since they were gathered.
   bool AllTouched() const;
 
-  // The lazy key saw an operator write into a shard: what is gathered is old.
+  // Called when an operator writes into a shard: the gathered parameters are
+  // then out of date.
   void OnShardWritten();
-  // Something is gathered, or on its way, that the shards no longer are.
+  // Whether the shards have changed since the gather that is done or in flight.
   bool ShardsChanged() const;
 
   // Where the current backward stands with this group; see StateContext.
   struct Turn {
-    int64_t num_to_come = 0;  // uses in forward that it has not passed
+    int64_t num_to_come = 0;  // uses in forward that backward has not passed
     bool in_forward = false;
     bool passed = false;
-    // By a checkpoint: its backward follows at once, and other checkpoints may
-    // add to the gradients until none is to come.
+    // Whether a checkpoint recomputed it: its backward follows at once, and
+    // other checkpoints may add to the gradients until none is to come.
     bool recomputed = false;
     bool GradientsMayGrow() const { return recomputed && num_to_come > 0; }
   };
@@ -130,13 +136,14 @@ class FsdpParamGroup {
 
   // Gives shards and leaves memory on `device`, uninitialised.
   void ToEmpty(c10::Device device);
-  // Takes over what to(), load or set_data put in the place of shards.
+  // Takes over the tensors that to(), load or set_data put in the place of
+  // shards.
   void RefreshShards();
 
  private:
   struct GatherInput {
     at::Tensor tensor;
-    c10::ScalarType dtype;  // as it travels
+    c10::ScalarType dtype;  // of the transfer
     int64_t num_bytes() const {
       return tensor.numel() * static_cast<int64_t>(c10::elementSize(dtype));
     }
@@ -153,7 +160,7 @@ class FsdpParamGroup {
   };
   struct PendingReduction {
     std::vector<FsdpParam*> params;  // in the order of params_
-    at::Tensor input, output;        // of these, one behind the other
+    at::Tensor input, output;        // of `params`, one after the other
     Work work;
     EventPtr done;
     ReductionPlan plan;
@@ -162,11 +169,11 @@ class FsdpParamGroup {
 
   void AllocateShards(c10::Device device,
                       const std::vector<c10::ScalarType>& dtypes);
-  // Of the process group of the next gather.
+  // The process group of the next gather.
   const ProcessGroup& gather_group() const;
   // "all-gather of 'layers.3'", for errors.
   std::string Describe(const char* collective) const;
-  // The same of a reduction of the gradients of `params`.
+  // The same for a reduction of the gradients of `params`.
   std::string DescribeReduction(const char* collective,
                                 const std::vector<FsdpParam*>& params) const;
   c10::Device shard_device() const;
@@ -207,7 +214,7 @@ class FsdpParamGroup {
   std::vector<std::unique_ptr<FsdpParam>> params_;
   std::unordered_set<const c10::TensorImpl*> buffers_;
 
-  // All shards of the group, one behind the other as a gather wants them.
+  // All shards of the group, one after the other, in the layout of a gather.
   at::Tensor shards_;
   c10::intrusive_ptr<ShardStorage> shard_storage_;  // of shards_
   bool shards_written_ = false;                     // since they were gathered
@@ -215,7 +222,7 @@ class FsdpParamGroup {
   std::vector<at::Tensor> post_forward_shards_;
   Sharding sharding_ = Sharding::kSharded;
   bool kept_by_user_ = false;
-  bool owns_unsharded_ = false;  // or borrows the shards' memory
+  bool owns_unsharded_ = false;  // else it borrows the shards' memory
 
   std::optional<PendingGather> pending_gather_;
   std::optional<PendingReduction> pending_reduction_;

@@ -1,7 +1,7 @@
 // FsdpState: one fully_shard call: its modules, its group of parameters if it
 // took any, its place in the tree of calls, and what it prefetches. FSDPModule
-// is the handle users have of it. Lives as long as a shard of it or a handle
-// does; for the thread that trains.
+// is the user's handle for it. Lives as long as one of its shards or handles;
+// for the thread that trains.
 #ifndef FSDP_FSDP_STATE_H_
 #define FSDP_FSDP_STATE_H_
 
@@ -24,13 +24,13 @@ class FsdpState : public std::enable_shared_from_this<FsdpState> {
   FsdpState(const FsdpState&) = delete;
   FsdpState& operator=(const FsdpState&) = delete;
 
-  // Of a module that is alive, null when there is none.
+  // The state of a module that is alive; null when there is none.
   static std::shared_ptr<FsdpState> Find(const torch::nn::Module& module);
   // Makes Find find this.
   void Register();
 
-  // The calls inside this one's modules become its children, share one
-  // context with it, and are named anew.
+  // Makes the calls inside this one's modules its children: they share its
+  // context and get new names.
   void AdoptChildren();
 
   const std::vector<std::weak_ptr<torch::nn::Module>>& modules() const {
@@ -53,8 +53,8 @@ class FsdpState : public std::enable_shared_from_this<FsdpState> {
   std::vector<FsdpState*> Tree();
   const std::string& name() const { return name_; }
 
-  // Free this group after forward: what was asked for, or, unset, unless it is
-  // the root.
+  // Whether this group is freed after forward: as requested, or, if unset,
+  // unless it is the root.
   bool ReshardsAfterForward() const;
   void set_reshard_after_forward(bool value) {
     reshard_after_forward_ = ReshardAfterForward(value);

@@ -1,8 +1,8 @@
 // fully_shard: FSDP2 for unmodified torch::nn modules, and FSDPModule, the
-// handle through which a sharded module is steered. Names and meaning are
-// PyTorch's (torch/distributed/fsdp); fsdp/README.md has the table of what is
-// the same and what differs. For the thread that trains; every rank must make
-// the same calls in the same order.
+// handle that controls a sharded module. Names and meaning are PyTorch's
+// (torch/distributed/fsdp); fsdp/README.md lists what is the same and what
+// differs. For the thread that trains; every rank must make the same calls in
+// the same order.
 #ifndef FSDP_FULLY_SHARD_H_
 #define FSDP_FULLY_SHARD_H_
 
@@ -39,22 +39,22 @@ struct FullyShardOptions {
       {};
   MixedPrecisionPolicy mp_policy = {};
   std::optional<CPUOffloadPolicy> offload_policy = {};
-  // Left as they are: not sharded, not moved, not reduced.
+  // These are left as they are: not sharded, not moved, not reduced.
   std::vector<at::Tensor> ignored_params = {};
-  // Parameters that tensor parallelism has cut already: the module holds this
-  // rank's part, and this says of what whole, on which axes. `mesh` and those
-  // axes must be slices of one mesh. Such a parameter's DTensor lies on both,
-  // and is a strided shard where both cut one dimension.
+  // For parameters that tensor parallelism has already cut: the module holds
+  // this rank's part, and the spec describes the whole tensor and the axes.
+  // `mesh` and those axes must be slices of one mesh. Such a parameter's
+  // DTensor lies on both, and is a strided shard where both cut one dimension.
   std::function<std::optional<DTensorSpec>(const std::string& name,
                                            const at::Tensor&)>
       tensor_parallel_fn = {};
-  // How parameters that are not gathered as they are travel; by parameter.
+  // Returns the extension of a parameter that is not gathered in its own form.
   std::function<std::optional<AllGatherExtension>(const std::string& name,
                                                   const at::Tensor&)>
       all_gather_extension_fn = {};
 };
 
-// A gather under way.
+// A gather in flight.
 class UnshardHandle {
  public:
   explicit UnshardHandle(std::shared_ptr<FsdpState> state)
@@ -85,24 +85,24 @@ class FSDPModule {
   // Frees the gathered parameters of this module's own group.
   void reshard();
 
-  // false: what the next backward needs (order, pending reduction) is kept
-  // after this one. For the whole tree of this module.
+  // false: after this backward, what the next one needs (order, pending
+  // reduction) is kept. Applies to the whole tree of this module.
   void set_is_last_backward(bool is_last_backward);
   // false: gradients stay unreduced, full size, on each rank.
   void set_requires_gradient_sync(bool value, bool recurse = true);
   // HSDP. false: reduce-scatter, and keep the sum until it is true again.
   void set_requires_all_reduce(bool value, bool recurse = true);
-  // true: parameters that the backward of this rank gave no gradient count as
-  // zero where others of their group are reduced, as Megatron does it. For
-  // ranks that use different parameters of one group (experts without tokens),
-  // which is an error otherwise. Such a group is reduced at the end of each
-  // backward, where or not it was used; on every rank alike.
+  // true: parameters that got no gradient in this rank's backward count as zero
+  // when the others of their group are reduced, as in Megatron. For ranks that
+  // use different parameters of one group (experts without tokens), which is an
+  // error otherwise. Such a group is reduced at the end of each backward,
+  // whether or not it was used. Set it on every rank.
   void set_zero_missing_gradients(bool value, bool recurse = true);
   void set_reshard_after_forward(bool value, bool recurse = true);
   void set_reshard_after_backward(bool value, bool recurse = true);
 
-  // Gathers that this module starts once its own parameters are there, in
-  // this order; instead of the implicit ones.
+  // The modules that this one gathers, in this order, once its own parameters
+  // have arrived, instead of the implicit ones.
   void set_modules_to_forward_prefetch(const std::vector<FSDPModule>& modules);
   void set_modules_to_backward_prefetch(const std::vector<FSDPModule>& modules);
 
@@ -113,15 +113,15 @@ class FSDPModule {
   // refused with HSDP (c10::ValueError).
   void set_all_reduce_hook(std::function<void(at::Tensor)> hook,
                            std::optional<c10::Stream> stream = {});
-  // Of the root: the next forward's gathers wait for this event instead of
-  // all work issued so far. Recorded after the optimizer's step; consumed once.
+  // For the root: the next forward's gathers wait for this event instead of all
+  // work issued so far. Recorded after the optimizer's step; consumed once.
   void set_post_optim_event(std::shared_ptr<c10::Event> event);
 
   // Gradients are divided by this instead of the number of ranks.
   void set_gradient_divide_factor(double factor);
   // As set_gradient_divide_factor, under its older name.
   void set_reduce_scatter_divide_factor(double factor);
-  // Only sums on the wire; division is done before and after.
+  // Collectives only sum; division is done before and after.
   void set_force_sum_reduction_for_comms(bool value);
   // false: backward does not gather this group (embeddings do not need it).
   void set_unshard_in_backward(bool value);
@@ -139,7 +139,7 @@ class FSDPModule {
 
   friend bool operator==(const FSDPModule&, const FSDPModule&) = default;
 
-  // For this library.
+  // For use in this library.
   explicit FSDPModule(std::shared_ptr<FsdpState> state)
       : state_(std::move(state)) {}
   const std::shared_ptr<FsdpState>& state() const { return state_; }
@@ -156,8 +156,8 @@ class FSDPModule {
 // Errors: c10::ValueError, c10::NotImplementedError, c10::Error.
 FSDPModule fully_shard(const std::shared_ptr<torch::nn::Module>& module,
                        const FullyShardOptions& options = {});
-// Several modules, one group (PyTorch's list of modules). Of modules inside
-// one another the outer counts.
+// Several modules as one group (PyTorch's list of modules). A module inside
+// another of the list is ignored.
 FSDPModule fully_shard(
     const std::vector<std::shared_ptr<torch::nn::Module>>& modules,
     const FullyShardOptions& options = {});
@@ -185,8 +185,8 @@ class ListedModule {
 };
 FSDPModule fully_shard(std::initializer_list<ListedModule> modules,
                        const FullyShardOptions& options = {});
-// A module by reference must be owned by a shared_ptr, which the engine needs
-// to tell when it is gone; one on the stack is refused (c10::ValueError).
+// A module by reference must be owned by a shared_ptr, because the engine must
+// know when it is gone; one on the stack is refused (c10::ValueError).
 FSDPModule fully_shard(torch::nn::Module& module,
                        const FullyShardOptions& options = {});
 
@@ -194,7 +194,8 @@ FSDPModule fully_shard(torch::nn::Module& module,
 // it. `get` throws c10::ValueError instead.
 std::optional<FSDPModule> find_fsdp_module(const torch::nn::Module& module);
 FSDPModule get_fsdp_module(const torch::nn::Module& module);
-// Of all sharded modules in `module`, itself first, in the order of modules().
+// The handles of all sharded modules in `module`, itself first, in the order of
+// modules().
 std::vector<FSDPModule> fsdp_modules(const torch::nn::Module& module);
 
 // The parameters as DTensors, in the order and under the names of
@@ -204,8 +205,8 @@ std::vector<std::pair<std::string, DTensor>> named_parameters(
 std::vector<DTensor> parameters(const torch::nn::Module& module);
 std::optional<DTensor> dtensor_of(const at::Tensor& parameter);
 
-// Roots that never run inside one another (stages of a pipeline) and should
-// share streams and buffers of communication: the first one's are used.
+// Makes roots that never run inside one another (stages of a pipeline) share
+// the communication streams and buffers of the first one.
 void share_comm_ctx(const std::vector<FSDPModule>& roots);
 
 // Gradient accumulation: while it lives, no gradients of `module` are reduced.
