@@ -1,32 +1,31 @@
-// The protocol, step by step. "Synced" means that a crash after the step
-// cannot undo it.
+// The protocol, step by step. "Synced" means that a crash after the step cannot
+// undo it.
 //
 // The lock. A writer holds the lock file of its destination from before it
 // looks at what is there until it has removed what it had to remove:
 //
 //   DCP directory   <path>/.writer.lock, after making the directory
-//   plain directory .<name>.lock beside it, and, since a DCP writer may be in
-//                   it, the .writer.lock of a directory that is to be replaced
-//   file            .<name>.lock beside it
+//   plain directory .<name>.lock next to it; also, because a DCP writer may be
+//                   in it, the .writer.lock of a directory that is replaced
+//   file            .<name>.lock next to it
 //
-// The lock file therefore lies where the writer makes its files, by whatever
-// path and from whatever machine it writes. Nobody waits: the second writer is
-// told who the first is. The lock is taken with flock and ends with the
-// process. The note on locks in dcp/io/posix_file_system.cc says how the file
-// is removed without a race, and what happens on a file system without flock.
-// Nothing depends on the lock being durable: after a crash of the machine no
-// writer is left. In a save by several ranks only the first rank takes the
-// lock. Readers do not look at lock files.
+// So the lock file lies where the writer makes its files, whatever path and
+// machine the writer uses. Nobody waits: the second writer is told who the
+// first is. The lock is taken with flock and ends with the process. The note on
+// locks in dcp/io/posix_file_system.cc says how the file is removed without a
+// race, and what happens on a file system without flock. The lock need not be
+// durable: after a crash of the machine there is no writer left. In a save by
+// several ranks only the first rank takes the lock. Readers ignore lock files.
 //
-// Names. Everything that a run makes has its id in the name, so that a run
-// publishes only its own files even if somebody removes a lock file by hand.
-// The data files of DCP are the exception: their names are chosen under the
-// lock and are created only where no file exists. The holder of the lock
-// removes what dead runs left: beside the destination, everything with an id
-// and ".tmp"; in a DCP directory without an index, the data files, digests and
+// Names. Everything that a run makes has the run's id in its name, so that a
+// run publishes only its own files even if a user removes a lock file. The data
+// files of DCP are the exception: their names are chosen under the lock, and
+// they are created only where no file exists. The holder of the lock removes
+// what dead runs left: next to the destination, everything with an id and
+// ".tmp"; in a DCP directory without an index, the data files, digests and
 // temporary indexes, if the lock file says that the dead writer had made all of
-// them. A conversion that can go on later calls its file ".partial" and removes
-// it itself.
+// them. A conversion that can resume later names its file ".partial" and
+// removes it itself.
 //
 // A DCP directory:
 //   1. make the directory, take the lock, sync the directory's parent
@@ -37,9 +36,9 @@
 //   5. rename .metadata.<id>.tmp to .metadata; sync the directory: the commit
 //   6. remove what the replaced index referred to, and digests of other saves
 //   7. remove the lock file and end the lock
-// A crash before the rename of step 5 leaves the old index and every file it
-// names; after it, the new ones. Files left behind are removed by the next
-// save to the directory, which knows them by their names.
+// A crash before the rename of step 5 leaves the old index and every file that
+// it names; a crash after it leaves the new ones. Files left behind are removed
+// by the next save to the directory, which recognises their names.
 //
 // A directory of safetensors, which has no single index to rename:
 //   1. take the locks; make the sibling .<name>.<id>.tmp
@@ -49,11 +48,12 @@
 //   4. remove what is now under the sibling's name
 //   5. remove the lock files and end the locks
 //
-// A file: likewise with the sibling file .<name>.<id>.tmp and a rename over.
+// A file: the same with the sibling file .<name>.<id>.tmp, which is renamed
+// over the destination.
 //
-// A conversion that can go on has the sibling .<name>.<id>.partial: what is
-// there is its own. After a kill it takes the lock again, removes of its data
-// files what is not complete, and goes on with step 2.
+// A conversion that can resume has the sibling .<name>.<id>.partial, whose
+// contents are its own. After a kill it takes the lock again, removes those of
+// its data files that are not complete, and continues with step 2.
 #include "dcp/checkpoint/commit.h"
 
 #include <algorithm>
@@ -76,8 +76,8 @@
 namespace dcp {
 namespace {
 
-// "__{rank}_{i}.distcp": what a DCP writer, ours or PyTorch's, calls a data
-// file.
+// "__{rank}_{i}.distcp": the name of a DCP writer's data file, ours or
+// PyTorch's.
 bool IsDataFileName(absl::string_view name) {
   uint64_t number;
   if (!absl::ConsumePrefix(&name, "__") ||
@@ -90,8 +90,8 @@ bool IsDataFileName(absl::string_view name) {
          absl::SimpleAtoi(name.substr(middle + 1), &number);
 }
 
-// "__{rank}.metadata": the index of one rank, which would outlive the data it
-// names.
+// "__{rank}.metadata": the index of one rank, which would outlive the data that
+// it names.
 bool IsRankIndexName(absl::string_view name) {
   uint64_t rank;
   return absl::ConsumePrefix(&name, "__") &&
@@ -104,21 +104,21 @@ bool BelongsToSafetensors(absl::string_view name) {
          absl::EndsWith(name, ".safetensors.index.json") || IsDigestsName(name);
 }
 
-// ".metadata.<id>.tmp", or ".metadata.tmp" as other writers call it.
+// ".metadata.<id>.tmp", or ".metadata.tmp" as other writers name it.
 bool IsTemporaryIndexName(absl::string_view name) {
   return absl::ConsumePrefix(&name, kDcpMetadataName) &&
          absl::StartsWith(name, ".") && absl::EndsWith(name, ".tmp");
 }
 
-// Of an id in a name: enough to tell apart the conversions of one place, not
-// so many that a name of usual length becomes too long.
+// How much of an id goes into a name: enough to tell conversions at one place
+// apart, but not so much that names of usual length become too long.
 constexpr size_t kIdBytes = 13;
 
 std::string ShortId(absl::string_view id) {
   return std::string(id.substr(0, kIdBytes));
 }
 
-// ".<base>.<id>.tmp", or ".<base>.partial" as earlier versions called it.
+// ".<base>.<id>.tmp", or ".<base>.partial" as earlier versions named it.
 bool IsLeftBeside(absl::string_view name, absl::string_view base) {
   if (!absl::ConsumePrefix(&name, ".") || !absl::ConsumePrefix(&name, base) ||
       !absl::ConsumePrefix(&name, ".")) {
@@ -135,7 +135,7 @@ absl::Status NoParent(absl::string_view path) {
                                           "; make it first"));
 }
 
-// How often a directory may come and go between two looks at it.
+// How often a directory may appear and disappear between two looks at it.
 constexpr int kMaxAttempts = 100;
 
 std::string WithoutTrailingSlashes(absl::string_view path) {
@@ -165,7 +165,7 @@ absl::StatusOr<std::unique_ptr<Destination>> Destination::New(
     destination->own_names_.insert(own.names.begin(), own.names.end());
     destination->own_names_.insert(DigestsName(own.id));
     destination->own_names_.insert(destination->TemporaryIndexName());
-    // As an earlier version called it.
+    // The name that an earlier version gave it.
     destination->own_names_.insert(absl::StrCat(kDcpMetadataName, ".tmp"));
   }
   return destination;
@@ -176,7 +176,8 @@ absl::StatusOr<std::unique_ptr<Destination>> Destination::Plan(
     const OwnFiles& own, absl::string_view writer) {
   DCP_ASSIGN_OR_RETURN(std::unique_ptr<Destination> destination,
                        New(fs, path, kind, own));
-  // Before a lock is tried where there may be none, as beside a device.
+  // Before a lock file is tried where it may be impossible, as next to a
+  // device.
   DCP_RETURN_IF_ERROR(destination->WhatIsThere().status());
   DCP_RETURN_IF_ERROR(destination->TakeLocks(writer));
   DCP_RETURN_IF_ERROR(destination->InspectExisting(overwrite));
@@ -238,7 +239,7 @@ Destination::~Destination() {
   lock_inside_.reset();  // its file is in the directory
   if (!committed_ && made_directory_) {
     const absl::Status removed = fs_.RemoveDirectory(staging_);
-    // Not empty: another writer has entered it, and will remove it.
+    // Not empty: another writer has entered the directory and will remove it.
     if (!absl::IsNotFound(removed) && !absl::IsFailedPrecondition(removed)) {
       status.Update(removed);
     }
@@ -271,7 +272,7 @@ absl::Status Destination::EnterDcp(absl::string_view writer) {
       made_directory_ = true;
     }
     const absl::Status locked = LockInside(writer);
-    // Whoever had made it has given up in between.
+    // In the meantime, whoever made it has given up.
     if (!absl::IsNotFound(locked)) return locked;
     made_directory_ = false;
   }
@@ -303,7 +304,7 @@ absl::Status Destination::RemoveLeftInside() {
   DCP_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries,
                        fs_.List(path_));
   for (const DirectoryEntry& entry : entries) {
-    // It died when the checkpoint was there.
+    // The writer died after its checkpoint had appeared.
     if (entry.name == kDcpMetadataName || IsRankIndexName(entry.name)) {
       return absl::OkStatus();
     }
@@ -318,7 +319,7 @@ absl::Status Destination::RemoveLeftInside() {
 }
 
 // Removes the files of writers that died while they held the lock. A file that
-// cannot be removed does not disturb this run.
+// cannot be removed does not affect this run.
 void Destination::RemoveLeftBeside() {
   const std::string parent = ParentDirectory(path_);
   const absl::StatusOr<std::vector<DirectoryEntry>> entries = fs_.List(parent);
@@ -334,7 +335,8 @@ void Destination::RemoveLeftBeside() {
     const absl::StatusOr<std::vector<DirectoryEntry>> inside = fs_.List(left);
     if (!inside.ok()) continue;
     for (const DirectoryEntry& file : *inside) {
-      // It may be what was replaced, with what a user has put there since.
+      // It may be the replaced directory, into which a user has put files
+      // since.
       if (BelongsToSafetensors(file.name) || IsCompanionName(file.name) ||
           file.name == kLockName) {
         status.Update(fs_.Remove(JoinPath(left, file.name)));
@@ -348,7 +350,8 @@ void Destination::RemoveLeftBeside() {
   }
 }
 
-// Nothing, or what may be replaced as far as its kind tells.
+// What is at the path, if its kind may be replaced; nullopt if nothing is
+// there.
 absl::StatusOr<std::optional<FileInfo>> Destination::WhatIsThere() {
   const absl::StatusOr<FileInfo> info = fs_.Stat(path_);
   if (absl::IsNotFound(info.status())) return std::nullopt;
@@ -450,8 +453,8 @@ absl::Status Destination::InspectDirectory(bool overwrite) {
       " away, or choose another destination"));
 }
 
-// Whether a file of the directory that is replaced is of the old checkpoint.
-// Its config and tokenizer are only where the new one brings its own.
+// Whether a file of the replaced directory belongs to the old checkpoint. The
+// old config and tokenizer do only where the new checkpoint brings its own.
 bool Destination::IsReplaced(absl::string_view name) const {
   if (BelongsToSafetensors(name)) return true;
   for (const std::vector<std::string>* names :
@@ -463,8 +466,8 @@ bool Destination::IsReplaced(absl::string_view name) const {
   return false;
 }
 
-// Files of a model lie next to a DCP checkpoint as an export of it, which is
-// not replaced. Without an index they are the checkpoint.
+// Model files next to a DCP checkpoint are an export of it, which is not
+// replaced. Without a DCP index they are the old checkpoint.
 void Destination::FindStale(const std::vector<DirectoryEntry>& entries) {
   const bool is_dcp = std::any_of(
       entries.begin(), entries.end(), [](const DirectoryEntry& entry) {
@@ -505,9 +508,9 @@ absl::Status Destination::BeginDcp(
                          : absl::OkStatus();
 }
 
-// What earlier runs of this conversion left, but for `kept`. The removal is
-// synced: a crash that undid it could bring a half-written file back under the
-// name of one that has been recorded as complete since.
+// Removes what earlier runs of this conversion left, except for `kept`. The
+// removal is synced: a crash that undid it could bring an incomplete file back
+// under the name of one that has since been recorded as complete.
 absl::Status Destination::RemoveStaging(
     const absl::flat_hash_set<std::string>& kept) {
   if (kind_ == Kind::kFile) {
@@ -546,7 +549,7 @@ void Destination::Created(absl::string_view name) {
 absl::Status Destination::WriteSideFile(absl::string_view name,
                                         absl::string_view bytes) {
   const std::string path = JoinPath(staging_, name);
-  const absl::Status removed = fs_.Remove(path);  // of an interrupted run
+  const absl::Status removed = fs_.Remove(path);  // left by an interrupted run
   if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
   created_.push_back(path);
   return WriteFile(fs_, path, bytes);
@@ -578,8 +581,8 @@ absl::Status Destination::CommitDcp(absl::string_view index_name,
   DCP_RETURN_IF_ERROR(fs_.SyncDirectory(staging_));
   DCP_RETURN_IF_ERROR(fs_.Rename(JoinPath(staging_, temporary_name),
                                  JoinPath(staging_, index_name)));
-  // From here on the new index may be what a crash leaves: nothing it names
-  // is removed any more, even if the sync fails.
+  // From here on, a crash may leave the new index in place: nothing that it
+  // names is removed any more, even if the sync fails.
   committed_ = true;
   DCP_RETURN_IF_ERROR(SyncNamesIn(staging_));
   RemoveStale();
@@ -630,7 +633,7 @@ absl::Status Destination::FinishCommit() {
     RemoveStale();
     return absl::OkStatus();
   }
-  // The replaced checkpoint, where it was exchanged.
+  // After an exchange, removes the replaced checkpoint.
   return kind_ == Kind::kDirectory ? RemoveStaging({}) : absl::OkStatus();
 }
 

@@ -37,7 +37,7 @@ bool IsSelected(absl::string_view name, const SelectionOptions& selection) {
   return !any(selection.exclude);
 }
 
-// The containers that hold what is selected, by name; the outermost has none.
+// The containers that hold selected values, by name; the outermost has none.
 absl::StatusOr<Containers> ContainersOf(const ContainerSide& side) {
   const Value& root = side.checkpoint.torch_archive()->root;
   DCP_ASSIGN_OR_RETURN(const std::vector<FlatValue> leaves, FlattenWhole(root));
@@ -76,7 +76,7 @@ std::string ShowKey(const Value& key) {
   return absl::StrCat("key ", ToString(key, kMaxShownBytes));
 }
 
-// The first keys whose text is the same and whose type is not.
+// The first keys with the same text but different types.
 std::optional<std::pair<Value, Value>> DifferentKeys(const Value& a,
                                                      const Value& b) {
   if (!IsMapping(a) || !IsMapping(b)) return std::nullopt;
@@ -94,7 +94,7 @@ std::optional<std::pair<Value, Value>> DifferentKeys(const Value& a,
   return std::nullopt;
 }
 
-// What BUILD gave a container, without the numbers that storages have.
+// The state that BUILD gave a container, without the numbers of storages.
 Value StateOf(ValueArena& arena, const Value& container) {
   if (!container.is(Value::Kind::kCall)) return Value();
   return CopyValue(arena, container.state(),
@@ -130,7 +130,7 @@ std::optional<DiffFinding> Compare(const Value& a, const Value& b) {
 void AddMissing(const Containers& from, const Containers& other,
                 DiffFinding::Kind kind, DiffReport& report) {
   for (const auto& [name, container] : from) {
-    // What stands in a container that is not empty is missing too.
+    // A container that is not empty is reported through its missing contents.
     if (!container.empty || other.contains(name)) continue;
     const std::string text = ToString(container.value, kMaxShownBytes);
     const bool in_a = kind == DiffFinding::Kind::kOnlyInA;

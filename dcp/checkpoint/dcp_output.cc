@@ -23,7 +23,7 @@
 namespace dcp {
 namespace {
 
-// PyTorch calls the first directory of every item so.
+// PyTorch's name for the first directory of every item.
 constexpr absl::string_view kArchiveName = "archive";
 
 std::string PickleOfTensor(DType dtype, const Dims& sizes) {
@@ -32,7 +32,7 @@ std::string PickleOfTensor(DType dtype, const Dims& sizes) {
       MakeTensor(arena, dtype, sizes, /*requires_grad=*/false, "0"));
 }
 
-// The rank that wrote `name`, as DCP names its files.
+// The rank that wrote `name`, according to DCP's naming of files.
 std::optional<int64_t> RankOf(absl::string_view name) {
   int64_t rank;
   if (!absl::ConsumePrefix(&name, "__")) return std::nullopt;
@@ -46,20 +46,21 @@ std::optional<int64_t> RankOf(absl::string_view name) {
 
 }  // namespace
 
-// What is needed to make the literal bytes of each item again: they are not
-// kept, since a checkpoint may have a million items of a kilobyte each.
+// What is needed to make the literal bytes of each item again. The bytes are
+// not kept, because a checkpoint may have a million items of a kilobyte each.
 struct DcpFileBuilder::Items {
   struct Item {
     uint32_t first_part;
     uint32_t padding;        // zeros before the item
-    bool as_stored = false;  // there is nothing but the padding to make
+    bool as_stored = false;  // only the padding has to be made
     std::vector<uint64_t> storage_bytes;
-    std::string pickle;  // of an object
-    DType dtype;         // of a tensor, when there is no pickle
+    std::string pickle;  // for an object
+    DType dtype;         // for a tensor, which has no pickle
     Dims sizes;
   };
   std::vector<Item> items;
-  // The layout used last: the parts of an item are asked for in a row.
+  // The layout used last: the parts of an item are requested one after the
+  // other.
   size_t current = SIZE_MAX;
   std::optional<TorchArchiveLayout> layout;
 
@@ -163,7 +164,7 @@ absl::StatusOr<std::vector<DcpRank>> ChunksForMesh(
     if (entries[i].tensor == nullptr) continue;
     items[i].shape = entries[i].tensor->shape;
     items[i].element_bytes = ElementSize(entries[i].dtype);
-    // Named here, where the names are known.
+    // The names are known here, so the error can give the name.
     DCP_RETURN_IF_ERROR(
         Annotate(LocalBoxes(items[i].shape, mesh, items[i].placements,
                             mesh.Coordinate(0))
@@ -209,7 +210,7 @@ std::vector<DcpRank> ChunksAsStored(absl::Span<const OutputEntry> entries,
 
 namespace {
 
-// Builds files rank by rank and the metadata along with them.
+// Builds the files rank by rank, together with the metadata.
 class DcpOutputBuilder {
  public:
   DcpOutputBuilder(std::vector<OutputEntry>& entries, SourceFiles& files,
@@ -225,7 +226,7 @@ class DcpOutputBuilder {
   }
 
   void AddRank(size_t rank, const DcpRank& chunks) {
-    // A rank that writes nothing still has a file, as in PyTorch.
+    // As in PyTorch, a rank that writes nothing still has a file.
     StartFile(rank);
     for (const DcpChunk& chunk : chunks) {
       if (options_.max_file_bytes != 0 && file_->size() > 0 &&
@@ -292,7 +293,7 @@ class DcpOutputBuilder {
                                   .dtype = entry.dtype,
                                   .entry = chunk.entry});
     } else {
-      // What was not read stays the item that it is.
+      // An object that was not read is copied as the stored item.
       storage = entry.object->unreadable.ok()
                     ? AddObject(*entry.object)
                     : AddItem(*entry.object, chunk.entry);

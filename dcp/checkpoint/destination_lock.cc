@@ -15,7 +15,7 @@ namespace {
 constexpr absl::string_view kMadeFiles = "made files";
 constexpr absl::string_view kMadeDirectory = "made directory";
 
-// The value of a line "key value", or `otherwise`.
+// The value of the line "key value", or `otherwise` if there is none.
 absl::string_view ValueOf(absl::string_view text, absl::string_view key,
                           absl::string_view otherwise) {
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
@@ -33,7 +33,7 @@ bool HasLine(absl::string_view text, absl::string_view wanted) {
   return false;
 }
 
-// What the lock file `path` guards.
+// The destination that the lock file `path` guards.
 std::string GuardedBy(absl::string_view path) {
   absl::string_view name = BaseName(path);
   const std::string parent = ParentDirectory(path);
@@ -75,7 +75,7 @@ std::string DestinationLock::BesideOf(absl::string_view path) {
 
 absl::StatusOr<std::unique_ptr<DestinationLock>> DestinationLock::Take(
     FileSystem& fs, std::string path, absl::string_view writer) {
-  // A line of its own, whatever the writer is called.
+  // The writer's name must stay on one line, whatever it contains.
   const std::string note =
       absl::StrCat("writer ", absl::StrReplaceAll(writer, {{"\n", " "}}), "\n");
   DCP_ASSIGN_OR_RETURN(const FileLock lock, fs.Lock(path, note));

@@ -16,7 +16,7 @@ namespace {
 constexpr absl::string_view kHeader = "tessera-digests 1 xxh3-64";
 constexpr absl::string_view kName = ".digests";
 
-// Takes the text up to the next `separator` off `rest`.
+// Takes the text up to the next `separator` from `rest`.
 bool TakeField(absl::string_view& rest, char separator,
                absl::string_view& field) {
   const size_t end = rest.find(separator);
@@ -79,7 +79,7 @@ absl::StatusOr<std::vector<ChunkDigest>> ParseDigests(absl::string_view text) {
       return digests;
     }
     const bool parsed = ParseLine(line, digests.emplace_back());
-    // Those of one file come in a row.
+    // Entries of the same file follow each other.
     const bool known = digests.size() > 1 &&
                        digests.back().file == digests[digests.size() - 2].file;
     if (!parsed || (!known && !CheckRelativePath(digests.back().file).ok())) {

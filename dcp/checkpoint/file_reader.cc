@@ -8,7 +8,8 @@
 namespace dcp {
 namespace {
 
-// What parsers ask for next is mostly close behind: a local header, a count.
+// Parsers usually ask next for bytes that follow closely: a local header, a
+// count.
 constexpr uint64_t kReadAheadBytes = 4096;
 
 }  // namespace
@@ -28,7 +29,7 @@ absl::StatusOr<ByteSpan> FileReader::Read(uint64_t offset, uint64_t length) {
     if (const absl::Status status =
             ReadInBlocks(fs_, file_, start_ + offset, buffer_, stop_);
         !status.ok()) {
-      buffer_.clear();  // what is in it is not in the file
+      buffer_.clear();  // its content is not the file's
       return status;
     }
   }

@@ -1,13 +1,13 @@
-// Each glob is a row of states, one more than it has characters, side by side
-// with the rows of the others in one long row of bits:
+// Each glob is a row of states, one more than it has characters. The rows of
+// all globs are next to each other in one long row of bits:
 //
 //   glob     a  b  *  c          x
 //   states  0  1  2      3 |    0  1
 //                 ^ repeats
 //
-// A name's next character moves each state that is reached to the one behind it
-// where the character fits, and leaves those with a star behind them as they
-// are, too. So a step is a shift, two ands and an or.
+// The next character of a name moves each reached state to the one after it, if
+// the character fits; states followed by a star also stay reached. So a step is
+// a shift, two ands and an or.
 #include "dcp/checkpoint/glob_set.h"
 
 #include <fnmatch.h>
@@ -23,8 +23,8 @@ namespace {
 
 using ByteSet = std::bitset<256>;
 
-// Bytes of the element that `glob` begins with: a star, or what stands for one
-// character. 0 at the end.
+// The length in bytes of the first element of `glob`: a star, or something that
+// matches one character. 0 at the end.
 size_t ElementBytes(absl::string_view glob) {
   if (glob.empty()) return 0;
   if (glob[0] == '\\') return std::min<size_t>(2, glob.size());
@@ -41,7 +41,7 @@ size_t ElementBytes(absl::string_view glob) {
     }
     ++i;
   }
-  return i < glob.size() ? i + 1 : 1;  // without its end it is a character
+  return i < glob.size() ? i + 1 : 1;  // an unclosed bracket is a character
 }
 
 // `element` is not a star.
@@ -53,7 +53,7 @@ bool MatchesElement(absl::string_view element, char c) {
   return fnmatch(std::string(element).c_str(), text, 0) == 0;
 }
 
-// The bytes that match `element`; of brackets they are found out once.
+// The bytes that match `element`; those of brackets are computed only once.
 const ByteSet& BytesOf(absl::string_view element,
                        std::map<std::string, ByteSet, std::less<>>& known) {
   const auto [it, is_new] = known.try_emplace(std::string(element));
@@ -123,7 +123,7 @@ GlobSet::Words GlobSet::Run(absl::string_view name) const {
       carry = now >> 63;
       any |= states[i];
     }
-    if (any == 0) break;  // nothing can match any more
+    if (any == 0) break;  // nothing can match from here on
   }
   return states;
 }
@@ -157,14 +157,14 @@ bool GlobSet::Match(absl::string_view name, std::vector<bool>& matched) const {
   return any;
 }
 
-// As fnmatch(3) does, but without its exponential time for many stars: a star
-// takes what it takes once the next one was reached, so only the last one is
+// Like fnmatch(3), but without its exponential time for many stars: once the
+// next star is reached, what a star matched is final, so only the last one is
 // tried again.
 bool MatchesGlob(absl::string_view glob, absl::string_view name) {
   size_t g = 0;
   size_t n = 0;
   size_t star = absl::string_view::npos;  // the last one, and
-  size_t after_star = 0;                  // where what it took ends
+  size_t after_star = 0;                  // the end of what it matched
   while (n < name.size()) {
     const size_t element = ElementBytes(glob.substr(g));
     if (element > 0 && glob[g] == '*') {

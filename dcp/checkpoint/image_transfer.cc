@@ -1,25 +1,25 @@
-// A lane takes the files given to it in waves and the files of a wave one
-// after the other, block by block. A batch is some blocks that follow each
-// other; their windows are planned together.
+// A lane takes its files in waves, and the files of a wave one after the other,
+// block by block. A batch is a few consecutive blocks; their windows are
+// planned together.
 //
-// [Note: interleaving] When a tensor stored in rows goes out in columns, each
+// [Note: interleaving] When a tensor stored in rows is written in columns, each
 // output file needs a stripe of every row. File by file, the source would be
-// read once per file. So then the files of a wave advance side by side: the
-// next block is always that of the file which is least far in the sequence of
-// tensors. What one batch writes then needs the same stretch of the source,
-// which is read once for all. For that every file must have a part in every
-// batch, the same number of times: where there are more files than blocks, the
-// blocks are cut into pieces.
+// read once per file. In that case the files of a wave advance side by side:
+// the next block is always that of the file that has advanced least in the
+// sequence of tensors. The blocks of one batch then need the same stretch of
+// the source, which is read once for all of them. For that, every file must
+// have a part in every batch, the same number of times: if there are more files
+// than blocks, the blocks are cut into pieces.
 //
-// [Note: steps] A transfer that is to survive a kill completes files early: a
-// wave then ends when enough is written. Files that advance side by side are
-// one wave as ever, or their source would be read again for each.
+// [Note: steps] A transfer that must survive a kill completes files early: a
+// wave ends when enough is written. Files that advance side by side still form
+// one wave, because otherwise their source would be read again for each.
 //
-// [Note: staging] A trainer waits until its tensors are copied, and for nothing
-// else. So from sources, blocks are copied one batch after the other as long as
-// the pool has free ones; the file is created only when the first of them is to
-// be checked off. A batch is one block then: nothing is planned together, and
-// the last blocks of the pool are used too.
+// [Note: staging] A trainer waits only until its tensors are copied. So blocks
+// are copied from sources, one batch after the other, as long as the pool has
+// free ones; the file is created only when the first of them is filled in
+// order. Here a batch is one block: there is nothing to plan together, and this
+// uses the last blocks of the pool too.
 #include "dcp/checkpoint/image_transfer.h"
 
 #include <algorithm>
@@ -54,8 +54,8 @@ bool IsStriped(const Box& whole, const Box& part) {
   return false;
 }
 
-// Whether one of `payloads`, all of one stored tensor, takes stripes of what is
-// stored.
+// Whether one of `payloads`, all from one stored tensor, needs stripes of what
+// is stored.
 bool TakesStripes(const TensorEntry& stored,
                   absl::Span<const Payload* const> payloads) {
   const ChunkIndex index(stored.boxes);
@@ -69,7 +69,7 @@ bool TakesStripes(const TensorEntry& stored,
   return false;
 }
 
-// Tensor by tensor, so that each has its index made once.
+// Goes tensor by tensor, so that the index of each is built only once.
 bool NeedsInterleaving(const Output& output) {
   if (output.files.size() < 2) return false;
   std::vector<const Payload*> payloads;
@@ -92,19 +92,19 @@ bool NeedsInterleaving(const Output& output) {
   return false;
 }
 
-// One output file on its way.
+// An output file in progress.
 struct OutputState {
-  uint32_t index = 0;  // in the output
+  uint32_t index = 0;  // its number in the output
   OutputFile* spec = nullptr;
   File file;
-  uint64_t next_offset = 0;  // of the next block to plan
+  uint64_t next_offset = 0;  // where the next block to plan begins
   size_t next_part = 0;      // the part at next_offset, or just before
-  // On the filling side, which follows in the same order:
+  // For filling, which follows in the same order:
   std::vector<uint32_t> crcs;  // of the parts' payloads
   size_t literal_part = SIZE_MAX;
-  std::string literal;  // of literal_part
+  std::string literal;  // that of literal_part
   Digest64 digest;
-  std::vector<ChunkDigest> digests;  // of payloads that are complete
+  std::vector<ChunkDigest> digests;  // those of complete payloads
 
   bool planned() const { return next_offset >= spec->layout.size(); }
 };
@@ -129,7 +129,7 @@ struct Piece {
 
 class LaneTransfer {
  public:
-  // Where the files go: to one of these.
+  // Where the files go; at most one member is set.
   struct Target {
     Destination* destination = nullptr;
     const StagingSteps* staging = nullptr;
@@ -169,8 +169,8 @@ class LaneTransfer {
     return absl::OkStatus();
   }
 
-  // The bytes that Run would read for these files on a lane of so many blocks.
-  // Blocks are there to be planned for; they are not touched.
+  // The bytes that Run would read for these files on a lane of `num_blocks`
+  // blocks. The blocks are only used for planning; their memory is not touched.
   absl::StatusOr<uint64_t> CountReads(uint64_t num_blocks,
                                       absl::Span<const uint32_t> files) {
     planner_.TellOfPlans();
@@ -241,7 +241,7 @@ class LaneTransfer {
       return absl::FailedPreconditionError("a cast is beyond the range");
     }
     if (stream_ != nullptr) return absl::OkStatus();
-    DCP_RETURN_IF_ERROR(CreateFiles());  // those without a byte
+    DCP_RETURN_IF_ERROR(CreateFiles());  // those that have no bytes
     for (const auto& state : wave_) {
       DCP_RETURN_IF_ERROR(WithSide(Finish(*state), ErrorSide::kDestination));
       DCP_RETURN_IF_ERROR(Report(*state));
@@ -249,7 +249,7 @@ class LaneTransfer {
     return absl::OkStatus();
   }
 
-  // The file is durable.
+  // Reports that the file is durable.
   absl::Status Report(OutputState& state) {
     absl::MutexLock lock(&mutex_);
     digests_.insert(digests_.end(), state.digests.begin(), state.digests.end());
@@ -259,7 +259,7 @@ class LaneTransfer {
         {.digests = state.digests, .num_beyond = NumBeyondOf(*state.spec)});
   }
 
-  // Counts for each payload of a file of this wave.
+  // The counts for the payloads of a file of this wave.
   std::vector<NumBeyond> NumBeyondOf(const OutputFile& file) const {
     std::vector<NumBeyond> found;
     if (num_beyond_.empty()) return found;
@@ -271,7 +271,7 @@ class LaneTransfer {
     return found;
   }
 
-  // Where the elements of a payload that are beyond the range are counted.
+  // Where elements of a payload that are beyond the range are counted.
   uint64_t* CounterOf(uint32_t payload) {
     const Payload& spec = output_.payloads[payload];
     if (options_.num_beyond == nullptr || spec.stored->dtype == spec.dtype) {
@@ -295,7 +295,7 @@ class LaneTransfer {
     num_beyond_.clear();
   }
 
-  // After this nothing is on its way into the lane's blocks any more.
+  // After this, nothing is being copied into the lane's blocks any more.
   absl::Status FlushSources() {
     absl::Status status;
     for (const auto& state : wave_) {
@@ -308,7 +308,7 @@ class LaneTransfer {
     return status;
   }
 
-  // Once for a wave; see [Note: staging].
+  // Does its work once per wave; see [Note: staging].
   absl::Status CreateFiles() {
     if (created_) return absl::OkStatus();
     created_ = true;
@@ -343,7 +343,7 @@ class LaneTransfer {
       DCP_RETURN_IF_ERROR(
           fs_.Write(state.file, 0, AsBytes(state.spec->head(state.digests))));
     }
-    // A direct file's last block was padded.
+    // The last block of a direct file was padded.
     DCP_RETURN_IF_ERROR(fs_.Truncate(state.file, state.spec->layout.size()));
     DCP_RETURN_IF_ERROR(fs_.Sync(state.file));
     return fs_.Close(std::exchange(state.file, File()));
@@ -364,7 +364,7 @@ class LaneTransfer {
   }
 
   absl::StatusOr<bool> NextBatch(Batch& batch) {
-    // Owner: the callback of this batch.
+    // The callback of this batch owns it.
     auto pieces = std::make_unique<std::vector<Piece>>();
     const uint64_t slot_bytes = SlotBytes(batch.blocks.size());
     const uint64_t per_block = kBlockBytes / slot_bytes;
@@ -398,7 +398,7 @@ class LaneTransfer {
     return true;
   }
 
-  // In place of the batch's writes, which are in the order of the file.
+  // Replaces the batch's writes, which are in the order of the file.
   absl::Status Stream(Batch& batch, std::vector<Block>& blocks) {
     for (const PlannedWrite& write : batch.writes) {
       const ByteSpan bytes(blocks[write.block].data() + write.position,
@@ -425,7 +425,7 @@ class LaneTransfer {
     return std::clamp(share, kDirectAlignment, kBlockBytes);
   }
 
-  // How many of `most` slots are used: as many for each file.
+  // How many of `most` slots are used: the same number for each file.
   uint64_t NumSlots(uint64_t most) const {
     if (!interleave_) return most;
     const uint64_t num_files = std::clamp<uint64_t>(NumUnplanned(), 1, most);
@@ -448,7 +448,8 @@ class LaneTransfer {
     return next;
   }
 
-  // How far the file is in the sequence of tensors: which, and what share.
+  // How far the file is in the sequence of tensors: the tensor, and the share
+  // of it.
   std::pair<uint32_t, double> SequenceKey(const OutputState& state) const {
     const std::vector<LayoutPart>& parts = state.spec->layout.parts();
     for (size_t i = state.next_part; i < parts.size(); ++i) {
@@ -517,8 +518,8 @@ class LaneTransfer {
     return absl::OkStatus();
   }
 
-  // Runs in the order of the file: literals may use the checksums of what
-  // stands before them.
+  // Runs in the order of the file, because literals may use the checksums of
+  // what comes before them.
   absl::Status Fill(const Piece& piece, uint8_t* block) {
     OutputState& state = *piece.state;
     const LayoutPart& part = state.spec->layout.parts()[piece.part];
@@ -558,7 +559,7 @@ class LaneTransfer {
 
   FileSystem& fs_;
   Output& output_;
-  Destination* destination_;  // Created() under mutex_
+  Destination* destination_;  // Created() is called under mutex_
   const StagingSteps* const steps_;
   ByteStream* const stream_;
   const ImageTransferOptions& options_;
@@ -567,13 +568,13 @@ class LaneTransfer {
   std::vector<ChunkDigest>& digests_;  // under mutex_
   TransferStats& stats_;
   WindowPlanner planner_;
-  std::vector<uint64_t> num_beyond_;  // of this wave; by payload, or empty
+  std::vector<uint64_t> num_beyond_;  // those of this wave by payload, or empty
   std::vector<std::unique_ptr<OutputState>> wave_;
-  bool created_ = false;  // the files of the wave
+  bool created_ = false;  // the files of the wave were created
   bool staged_ = false;
 };
 
-// The files of each lane, spread by bytes, each lane's in their order.
+// The files of each lane, distributed by bytes; each lane's stay in order.
 std::vector<std::vector<uint32_t>> SpreadFiles(
     const Output& output, const ImageTransferOptions& options) {
   const uint32_t num_lanes = options.num_lanes;
@@ -612,7 +613,8 @@ absl::Status Run(
 }  // namespace
 
 uint32_t UsefulLanes(const Output& output) {
-  // One lane fills a disk of a few GB/s; interleaved files share their reads.
+  // One lane is enough for a disk of a few GB/s; interleaved files share their
+  // reads.
   const uint32_t cores = std::max(1u, std::thread::hardware_concurrency());
   if (NeedsInterleaving(output)) return 1;
   return static_cast<uint32_t>(

@@ -19,8 +19,8 @@
 namespace dcp {
 namespace {
 
-// What one batch reads straight to where it belongs: a few reads of the
-// longest, so that its windows are worth planning together.
+// How much one batch reads directly to its destination: a few reads of maximum
+// length, so that planning its windows together is worthwhile.
 constexpr uint64_t kDirectBatchBytes = 8 * kBlockBytes;
 
 class Loader {
@@ -73,8 +73,8 @@ class Loader {
     return RunLanes(fs_, 1, MemoryBytes(), options_.stop, work);
   }
 
-  // What is read and not written needs no more blocks than reads in flight:
-  // each is mapped and locked before it is used.
+  // If nothing is copied through blocks, no more of them are needed than reads
+  // in flight: each block is mapped and locked before it is used.
   uint64_t MemoryBytes() const {
     if (!AllDirect()) return options_.memory_bytes;
     return std::min(options_.memory_bytes, kQueueDepth * kBlockBytes);
@@ -142,7 +142,7 @@ class Loader {
   }
 
   absl::StatusOr<bool> NextBatch(Batch& batch) {
-    // Owner: the callback of this batch.
+    // The callback of this batch owns it.
     auto pieces = std::make_unique<std::vector<Piece>>();
     Room room{.direct_bytes = kDirectBatchBytes};
     bool planned = false;
@@ -159,15 +159,15 @@ class Loader {
     return true;
   }
 
-  // What a batch can still take.
+  // What a batch still has room for.
   struct Room {
     uint64_t direct_bytes;
-    uint32_t block = 0;  // the one that is being filled
+    uint32_t block = 0;  // the block that is being filled
     uint64_t position = 0;
   };
 
-  // Plans a stretch of the next tensor; false when all are planned or the
-  // batch is full.
+  // Plans a stretch of the next tensor; false when all are planned or the batch
+  // is full.
   bool PlanNext(Room& room, Batch& batch, std::vector<Piece>& pieces) {
     while (next_tensor_ < tensors_.size() &&
            next_element_ == NumElements(tensors_[next_tensor_])) {
@@ -200,7 +200,7 @@ class Loader {
     return Plan(tensor, num, dst);
   }
 
-  // Elements of the next tensor, `num` from the next one on, go to `dst`.
+  // Plans that the next `num` elements of the next tensor go to `dst`.
   bool Plan(const LoadTensor& tensor, uint64_t num, uint8_t* dst) {
     const TensorEntry& stored =
         *checkpoint_.entries()[entries_[next_tensor_]].tensor();
@@ -224,8 +224,8 @@ class Loader {
           piece.offset,
           ByteSpan(blocks[piece.block].data() + piece.position, piece.length));
     }
-    // The blocks go back to the pool after this: nothing may still read them,
-    // after an error neither.
+    // After this the blocks go back to the pool: nothing may still read them,
+    // even after an error.
     for (size_t i = 0; i < num_begun; ++i) {
       status.Update(tensors_[pieces[i].tensor].sink->Flush());
     }
@@ -236,8 +236,8 @@ class Loader {
   Checkpoint& checkpoint_;
   const absl::Span<const LoadTensor> tensors_;
   const LoadOptions& options_;
-  std::vector<uint32_t> entries_;            // of tensors_, in their order
-  absl::flat_hash_set<FileHandle> handles_;  // of the files that are read
+  std::vector<uint32_t> entries_;            // of tensors_, in the same order
+  absl::flat_hash_set<FileHandle> handles_;  // the files that are read
   std::unique_ptr<SourceCheck> check_;       // optional
   WindowPlanner planner_;
   size_t next_tensor_ = 0;

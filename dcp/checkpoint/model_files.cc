@@ -24,13 +24,13 @@ constexpr absl::string_view kIndexSuffix = ".index.json";
 constexpr absl::string_view kSafetensors = ".safetensors";
 constexpr absl::string_view kBin = ".bin";
 
-// What trainers keep next to a model in files of the same suffix.
+// Files with the same suffix that trainers keep next to a model.
 constexpr absl::string_view kOtherBinFiles[] = {
     "optimizer.bin", "scheduler.bin", "training_args.bin"};
-// What Hugging Face calls a model of one .bin file.
+// Hugging Face's name for a model in a single .bin file.
 constexpr absl::string_view kWholeBinFile = "pytorch_model.bin";
 
-// Names in a message.
+// The maximum number of names in a message.
 constexpr size_t kMaxNamesShown = 5;
 
 std::string Some(std::vector<std::string> names) {
@@ -78,7 +78,7 @@ std::optional<ShardName> ParseShardName(absl::string_view name,
   return shard;
 }
 
-// Shards by the name that all of one model have.
+// Shards by the stem and count that all shards of one model share.
 using ShardSets = absl::btree_map<std::pair<std::string, uint64_t>,
                                   absl::btree_set<uint64_t>>;
 
@@ -87,7 +87,7 @@ ShardSets ShardSetsOf(absl::Span<const std::string> names,
   ShardSets sets;
   for (const std::string& name : names) {
     std::optional<ShardName> shard = ParseShardName(name, suffix);
-    // A rank of DCP's Hugging Face writer may have parts of some files only.
+    // A rank of DCP's Hugging Face writer may have only some of the files.
     if (!shard.has_value() || absl::StartsWith(shard->stem, "shard-")) continue;
     sets[{std::move(shard->stem), shard->count}].insert(shard->number);
   }
@@ -119,7 +119,7 @@ std::vector<std::string> EndingIn(absl::Span<const DirectoryEntry> entries,
   return names;
 }
 
-// The model of the only index for files of that suffix; none without one.
+// The model of the only index for files with that suffix; nullopt without one.
 absl::StatusOr<std::optional<ModelFiles>> FindIndexed(
     FileSystem& fs, absl::string_view directory,
     absl::Span<const DirectoryEntry> entries, absl::string_view suffix,
@@ -134,8 +134,8 @@ absl::StatusOr<std::optional<ModelFiles>> FindIndexed(
   return model;
 }
 
-// Without an index all safetensors files of a directory are one model, as DCP's
-// Hugging Face writer leaves it.
+// Without an index, all safetensors files of a directory are one model, because
+// DCP's Hugging Face writer leaves them so.
 absl::StatusOr<std::optional<ModelFiles>> FindSafetensors(
     absl::string_view directory, absl::Span<const DirectoryEntry> entries) {
   std::vector<std::string> names = EndingIn(entries, kSafetensors);
@@ -147,7 +147,7 @@ absl::StatusOr<std::optional<ModelFiles>> FindSafetensors(
                     .index = {}};
 }
 
-// Other .bin files need not be of the model, nor pickles at all.
+// Other .bin files may not belong to the model, or not be pickles at all.
 absl::StatusOr<std::optional<ModelFiles>> FindBin(
     absl::string_view directory, absl::Span<const DirectoryEntry> entries) {
   std::vector<std::string> names = EndingIn(entries, kBin);
@@ -176,7 +176,7 @@ absl::StatusOr<std::optional<ModelFiles>> FindBin(
   return model;
 }
 
-// Whether the file holds the entry, or a part of it.
+// Whether `file` holds the entry, or a part of it.
 bool IsIn(const CheckpointEntry& entry, absl::Span<const std::string> names,
           absl::string_view file) {
   if (entry.object() != nullptr) {

@@ -26,7 +26,7 @@ class RangeReader {
       : files_(files), ranges_(ranges), visit_(visit) {}
 
   absl::StatusOr<bool> NextBatch(Batch& batch) {
-    // Owners: the two callbacks of the batch.
+    // The two callbacks of the batch own it.
     auto round = std::make_shared<Round>();
     for (uint32_t i = 0; i < batch.blocks.size(); ++i) {
       round->blocks.push_back(batch.blocks[i].data());
@@ -71,7 +71,7 @@ class RangeReader {
   };
   struct Round {
     std::vector<Piece> pieces;
-    std::vector<CopyRun> runs;  // their tag is a block
+    std::vector<CopyRun> runs;  // each run's tag is a block
     std::vector<uint8_t*> blocks;
     ReadSchedule schedule;
   };
@@ -103,7 +103,7 @@ class RangeReader {
   SourceFiles& files_;
   const absl::Span<const FileRange> ranges_;
   const Visit visit_;
-  // Where planning stands.
+  // The position of planning.
   size_t next_range_ = 0;
   uint64_t next_begin_ = 0;
 };
@@ -119,7 +119,7 @@ absl::Status ReadRanges(FileSystem& fs, SourceFiles& files,
   TransferStats own_stats;
   TransferStats& stats = options.stats != nullptr ? *options.stats : own_stats;
   RangeReader reader(files, ranges, visit);
-  // More blocks than there is to read would only be pinned for nothing.
+  // More blocks than there are bytes to read would be pinned for nothing.
   const uint64_t memory_bytes =
       std::min(options.memory_bytes,
                AlignUp(2 * bytes, kBlockBytes) + 2 * kMinMemoryBytes);

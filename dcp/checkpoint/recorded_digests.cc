@@ -11,7 +11,7 @@
 namespace dcp {
 namespace {
 
-// Adds those of `more` whose stretch `digests` does not know.
+// Adds those of `more` whose stretch is not in `digests`.
 void AddMissing(const std::vector<ChunkDigest>& more,
                 std::vector<ChunkDigest>& digests) {
   absl::flat_hash_set<std::pair<std::string, uint64_t>> known;
@@ -40,7 +40,7 @@ absl::StatusOr<std::vector<ChunkDigest>> ReadRecordedDigests(
     if (save_id.empty()) return std::vector<ChunkDigest>();
   }
   const std::string path = JoinPath(checkpoint.path(), DigestsName(save_id));
-  // A single file has no directory of its own to keep digests in.
+  // A single file has no directory to itself in which digests could be kept.
   if (!fs.Stat(path).ok()) return checkpoint.header_digests();
   DCP_ASSIGN_OR_RETURN(
       const std::string text,

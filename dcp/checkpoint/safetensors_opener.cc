@@ -16,7 +16,7 @@
 namespace dcp {
 namespace {
 
-// What DCP's Hugging Face writer adds about its shards.
+// The keys that DCP's Hugging Face writer adds about its shards.
 constexpr absl::string_view kShardingInfoKey = "DCP_SHARDING_INFO";
 constexpr absl::string_view kShardingVersionKey = "DCP_VERSION";
 
@@ -31,7 +31,7 @@ class Collector {
     return absl::OkStatus();
   }
 
-  // Shapes are known when all shards are: then coverage can be checked.
+  // Shapes are known once all shards are; only then can coverage be checked.
   absl::StatusOr<std::vector<CheckpointEntry>> Finish(
       const std::stop_token& stop) && {
     for (const CheckpointEntry& entry : entries_) {

@@ -19,11 +19,11 @@
 namespace dcp {
 namespace {
 
-// Names in a message.
+// The maximum number of names in a message.
 constexpr size_t kMaxNamesShown = 5;
 
-// Every entry must be a tensor of a type that the format knows; the caller
-// has left out what is none.
+// Checks that every entry is a tensor of a type that the format knows; the
+// caller has left out everything else.
 absl::Status CheckEntries(absl::Span<const OutputEntry> entries) {
   for (const OutputEntry& entry : entries) {
     if (SafetensorsName(entry.dtype).empty()) {
@@ -45,8 +45,9 @@ uint64_t BytesOf(const OutputEntry& entry) {
          ElementSize(entry.dtype);
 }
 
-// `header` with the digests of its tensors, which have these lengths. Tensors
-// without bytes are not payloads; `digests` has those of the others, in order.
+// `header` with the digests of its tensors, whose lengths are `lengths`.
+// Tensors without bytes are not payloads; `digests` has those of the others, in
+// order.
 std::string HeaderWithDigests(absl::Span<const uint64_t> lengths,
                               absl::Span<const ChunkDigest> digests,
                               std::string header) {
@@ -65,7 +66,7 @@ absl::Status AddFile(std::vector<const OutputEntry*> entries,
                      SourceFiles& files, std::string name,
                      const SafetensorsMetadata& metadata, bool with_digests,
                      Output& output) {
-  // Wide types first: every tensor is then aligned to its elements.
+  // Wide types first, so that every tensor is aligned to its elements.
   std::sort(
       entries.begin(), entries.end(),
       [](const OutputEntry* a, const OutputEntry* b) {

@@ -1,17 +1,17 @@
 // A save in the order of time:
-//   1. with a plan from the cache: copy, as far as memory goes
+//   1. with a plan from the cache: copy, as much as memory holds
 //   2. the ranks meet and get their orders (save_exchange.cc); without a plan,
 //      or when another rank has none, copying begins now
-//   3. on_staged, when all is copied; checksums, and the rank's file
+//   3. on_staged, when everything is copied; checksums, and the rank's file
 //   4. all agree that all files are written, or on the first error
 //   5. every rank sends the .metadata of what it wrote and its digests; rank 0
-//      merges and commits them; all agree on how that went
-// After an error rank 0 removes the files of all: none of them is being written
-// any more then, and only rank 0 knows how far the commit came.
+//      merges and commits them; all agree on the result
+// After an error, rank 0 removes the files of all ranks: none of them is being
+// written any more, and only rank 0 knows how far the commit came.
 //
-// Steps 2 and 3 happen inside the transfer when there is a plan: it asks for
-// the destination when it wants to write. Whatever ends the transfer before
-// it came to that, the rank then still takes part in step 2, with its error.
+// With a plan, steps 2 and 3 happen inside the transfer, which asks for the
+// destination when it needs to write. If the transfer ends before that, for
+// whatever reason, the rank still takes part in step 2, with its error.
 #include "dcp/checkpoint/save.h"
 
 #include <algorithm>
@@ -39,8 +39,8 @@ namespace {
 
 using Phase = SaveExchange::Phase;
 
-// What the types of a SaveState do not rule out. All ranks together are
-// checked by rank 0.
+// Checks what the types of a SaveState do not rule out. Rank 0 checks all ranks
+// together.
 absl::Status CheckState(const SaveState& state) {
   DCP_RETURN_IF_ERROR(state.status);
   absl::flat_hash_map<absl::string_view, const SaveTensor*> by_name;
@@ -76,7 +76,7 @@ absl::Status CheckState(const SaveState& state) {
   return absl::OkStatus();
 }
 
-// Of a state: first its tensors, then its objects.
+// The items of a state are first its tensors, then its objects.
 size_t NumItems(const SaveState& state) {
   return state.tensors.size() + state.objects.size();
 }
@@ -117,7 +117,8 @@ class Saver {
   }
 
  private:
-  // Steps 1 to 3: afterwards all ranks have their orders, or it is over.
+  // Steps 1 to 3: afterwards all ranks have their orders, or the exchange is
+  // over.
   absl::Status Write() {
     absl::Status mine;
     if (exchange_.has_plan()) {
@@ -135,12 +136,13 @@ class Saver {
       exchange_.Receive(mine).IgnoreError();
       return mine;
     }
-    // There was no plan, or not for all: what was copied by it is dropped.
+    // There was no plan, or not all ranks had it: what was copied with it is
+    // dropped.
     DCP_RETURN_IF_ERROR(exchange_.Receive(absl::OkStatus()));
     return WriteFile();
   }
 
-  // Copies and writes this rank's items, and gets its order on the way.
+  // Copies and writes this rank's items, and gets its order in between.
   absl::Status WriteFile() {
     Output output;
     output.needs_crcs = true;
@@ -196,7 +198,7 @@ class Saver {
     return absl::CancelledError("the ranks plan anew");
   }
 
-  // On rank 0.
+  // Called on rank 0.
   absl::Status Commit(const std::vector<std::string>& all) {
     MetadataBuilder merged;
     std::vector<ChunkDigest> digests;
@@ -211,7 +213,8 @@ class Saver {
           ParseDcpMetadata(AsBytes(absl::string_view(text).substr(length))));
       DCP_RETURN_IF_ERROR(merged.Merge(std::move(metadata)));
     }
-    // In a pair with the check of the plan: what becomes a checkpoint is whole.
+    // Complements the check of the plan: only whole tensors become a
+    // checkpoint.
     DCP_RETURN_IF_ERROR(merged.CheckWhole());
     merged.metadata().save_id = NewSaveId();
     return exchange_.destination()->Commit(
@@ -219,7 +222,7 @@ class Saver {
         DigestsName(merged.metadata().save_id), digests);
   }
 
-  // The digests end with a line of their own, the pickle follows.
+  // The digests end with a line that begins with "end"; the pickle follows.
   static absl::StatusOr<size_t> DigestsLength(absl::string_view text) {
     const size_t end = text.find("\nend ");
     const size_t newline =

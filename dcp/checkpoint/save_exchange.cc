@@ -1,34 +1,34 @@
-// The protocol, in messages of text that a rank could have read from a file:
-//   1. Meet. Every rank sends how it fares and the id of the plan that it could
-//      keep to, none if it has none. Rank 0 answers all alike: an error, if
-//      any rank has one; "keep", if all sent the id that it has itself; else
-//      "anew".
+// The protocol. Messages are text, which is parsed as if it came from a file:
+//   1. Meet. Every rank sends its status and the id of the plan that it can
+//      keep to, if it has one. Rank 0 sends the same answer to all: an error,
+//      if any rank has one; "keep", if all sent the id that rank 0 itself has;
+//      else "anew".
 //   2. Receive.
-//      a. After "anew" every rank sends its items as the .metadata of a
+//      a. After "anew", every rank sends its items as the .metadata of a
 //         checkpoint that has them all, and rank 0 decides who writes which,
-//         under a new id. After "keep" nobody sends anything.
+//         under a new id. After "keep", nobody sends anything.
 //      b. Rank 0 begins the destination and sends every rank its order: the
 //         name of its file and, after "anew", id and items; or an error.
 //
 // [Note: one protocol] Every rank meets exactly once in a save, whatever it
 // knows: a cached plan changes what it does before (copying into memory) and
-// what it sends, never which messages follow. These depend only on the
-// answer, which is the same for all. So no rank has to know, or to have been
-// told at the end of an earlier save, whether the others still have the plan.
+// what it sends, never which messages follow. These depend only on the answer,
+// which is the same for all. So no rank has to know, or be told at the end of a
+// save, whether the other ranks still have the plan.
 //
-// [Note: a plan that is kept is whole] An id names one decision of rank 0,
-// whose items it found to make every tensor whole for the states, and the
-// number of ranks, of that moment. A rank sends the id only if its own state,
-// number and number of ranks are what they were then (SavePlanCache::Holds).
-// If all ranks send the same id, all their states are as they were, and so the
-// same items make the same whole. A rank that failed in between, missed an
-// order, or talked to others meanwhile, has no id or another one, and then all
-// plan anew. A failed save leaves the plan as good as it was.
+// [Note: a plan that is kept is whole] An id names one decision of rank 0: rank
+// 0 checked that the items make every tensor whole, for the states and the
+// number of ranks at that time. A rank sends the id only if its own state, its
+// number and the number of ranks have not changed since (SavePlanCache::Holds).
+// If all ranks send the same id, no state has changed, so the same items still
+// make every tensor whole. A rank that failed in between, missed an order, or
+// saved with other ranks in the meantime has no id or another one; then all
+// plan again. A failed save does not invalidate the plan.
 //
 // [Note: staged after the meeting] A rank that copied by a cached plan must not
-// let its tensors change before "keep": after "anew" it may have to copy
-// something else. Hence on_staged follows Meet, not only the copying. It does
-// not wait for Receive, on whose way rank 0 goes to the disk.
+// let its tensors change before "keep", because after "anew" it may have to
+// copy other items. Hence on_staged follows Meet, not just the copying. It does
+// not wait for Receive, during which rank 0 accesses the disk.
 #include "dcp/checkpoint/save_exchange.h"
 
 #include <algorithm>
@@ -55,9 +55,9 @@ namespace {
 
 constexpr absl::string_view kPlannedFile = "planned";
 
-// Messages begin with one of these.
+// Each message begins with one of these.
 constexpr absl::string_view kError = "error ";
-constexpr absl::string_view kFine = "fine ";  // and a plan's id
+constexpr absl::string_view kFine = "fine ";  // then a plan's id
 constexpr absl::string_view kKeep = "keep";
 constexpr absl::string_view kAnew = "anew";
 constexpr absl::string_view kOrder = "order ";
@@ -77,7 +77,7 @@ std::string ItemKey(absl::string_view fqn, const Box& box) {
                       absl::StrJoin(box.sizes, ","));
 }
 
-// The items of a rank in their order, from the metadata that it sent.
+// The items of a rank, in order, from the metadata that it sent.
 std::vector<Offer> OffersOf(const Metadata& metadata) {
   std::vector<std::pair<uint64_t, Offer>> numbered;
   for (const MetadataEntry& entry : metadata.entries) {
@@ -100,8 +100,8 @@ std::vector<Offer> OffersOf(const Metadata& metadata) {
   return offers;
 }
 
-// What each rank keeps: an item that several offer goes to that one of them
-// which has the fewest bytes so far.
+// The items that each rank writes: of the ranks that offer an item, the one
+// with the fewest bytes so far gets it.
 std::vector<std::vector<size_t>> Assign(
     const std::vector<std::vector<Offer>>& offers) {
   absl::flat_hash_map<absl::string_view, std::vector<std::pair<size_t, size_t>>>
@@ -240,13 +240,13 @@ absl::Status SaveExchange::Receive(const absl::Status& mine) {
   return Accept(text);
 }
 
-// On rank 0 the items of all; nothing where the plan is kept.
+// On rank 0, the items of all ranks; empty if the plan is kept.
 absl::StatusOr<std::vector<std::string>> SaveExchange::Offers() {
   if (has_plan_) return std::vector<std::string>();
   return coordinator_.Gather(WriteDcpMetadata(OfferedItems(state_)));
 }
 
-// On rank 0.
+// Called on rank 0.
 absl::Status SaveExchange::MakeOrders(const std::vector<std::string>& all,
                                       std::vector<std::string>& orders) {
   std::string plan_id;

@@ -11,8 +11,8 @@
 namespace dcp {
 
 std::string NewSaveId() {
-  // Not std::random_device: linked statically it wants a C library newer than
-  // many machines have that the tool is copied to.
+  // Not std::random_device: linked statically, it requires a newer C library
+  // than many of the machines have that the tool is copied to.
   std::array<uint32_t, 6> words;
   DCP_CHECK(getentropy(words.data(), sizeof(words)) == 0,
             "the kernel gives no random bytes");

@@ -20,12 +20,12 @@
 namespace dcp {
 namespace {
 
-// A loop over names asks after so many whether it is stopped.
+// After how many names a loop checks whether it has been stopped.
 constexpr size_t kNamesPerLook = 64;
 
 class Rename {
  public:
-  // "s/old/new/" or "s/old/new/g"; any character may stand for the slash.
+  // "s/old/new/" or "s/old/new/g"; any character may replace the slash.
   static absl::StatusOr<Rename> Parse(absl::string_view text) {
     const absl::Status malformed = absl::InvalidArgumentError(absl::StrCat(
         "rename '", text, "' is not of the form s/pattern/replacement/"));
@@ -102,7 +102,7 @@ absl::Status CheckStopped(const std::stop_token& stop) {
   return CheckStop(stop, "names were selected");
 }
 
-// Patterns of one option, "include" for one.
+// The patterns of one option, such as "include".
 class Patterns {
  public:
   Patterns(absl::string_view what, const std::vector<std::string>& globs)
@@ -111,7 +111,7 @@ class Patterns {
   bool empty() const { return globs_.empty(); }
   bool Match(absl::string_view name) const { return set_.MatchesAny(name); }
 
-  // Whether each of them matches something.
+  // Checks that each of them matches something.
   absl::Status CheckUsed(absl::Span<const CheckpointEntry> entries,
                          const std::stop_token& stop) const {
     if (globs_.empty()) return absl::OkStatus();
@@ -146,7 +146,7 @@ class Casts {
     return Casts(std::move(casts), GlobSet(globs));
   }
 
-  // The type a tensor gets, by the last cast that matches.
+  // The type of a tensor after the last cast that matches.
   absl::StatusOr<DType> TypeOf(const CheckpointEntry& entry) {
     const DType from = entry.tensor()->dtype;
     if (casts_.empty() || !IsFloatingPoint(from)) return from;
@@ -239,7 +239,7 @@ absl::StatusOr<std::vector<SelectedEntry>> Select(
     if (entry.tensor() != nullptr) {
       DCP_ASSIGN_OR_RETURN(choice.dtype, casts.TypeOf(entry));
     }
-    if (renames.empty()) continue;  // names are unique already
+    if (renames.empty()) continue;  // names are already unique
     const auto [it, is_new] = origins.emplace(choice.fqn, entry.fqn);
     if (!is_new) {
       return absl::InvalidArgumentError(

@@ -1,10 +1,11 @@
-// [Note: what is compared] Reads come in any order, from several lanes, cut
-// wherever blocks end, and some bytes come twice. A CRC-32 can be put together
-// from pieces in any order, so that it costs one word for each stretch and a
-// list of what has come, which is short where reads follow each other. An
-// XXH3-64 cannot: what has no CRC-32 but a digest (safetensors) is read once
-// more at the end, in order, mostly out of the page cache. Its CRC-32 is
-// computed both times: thus what has the right digest is what was written.
+// [Note: what is compared] Reads come in any order, from several lanes, are cut
+// wherever blocks end, and bring some bytes twice. A CRC-32 can be assembled
+// from pieces in any order, so it costs one word per stretch and a list of the
+// pieces seen, which is short when reads follow each other. An XXH3-64 cannot:
+// stretches that have a digest but no CRC-32 (safetensors) are read again at
+// the end, in order, mostly from the page cache. Their CRC-32 is computed both
+// times, which shows that the bytes with the right digest are the bytes that
+// were written.
 #include "dcp/checkpoint/source_check.h"
 
 #include <algorithm>
@@ -109,7 +110,7 @@ void SourceCheck::CountUnchecked(uint64_t num_bytes) {
 }
 
 // Ranges come tensor by tensor, and each file has them in the order of the
-// tensors: once each file has its own together, they are mostly sorted.
+// tensors: once they are grouped by file, they are mostly sorted.
 void SourceCheck::SortByFile() {
   std::vector<size_t> next(checkpoint_.files().names().size() + 1);
   for (const Range& range : ranges_) ++next[range.file + 1];
@@ -119,8 +120,8 @@ void SourceCheck::SortByFile() {
   ranges_ = std::move(sorted);
 }
 
-// Tensors may share a record. Records that overlap otherwise are not what
-// anybody writes; the first of them counts.
+// Tensors may share a record. No writer makes records that overlap in any other
+// way; if they do, the first one counts.
 void SourceCheck::MergeRanges() {
   SortByFile();
   const auto is_before = [](const Range& a, const Range& b) {
@@ -154,7 +155,7 @@ void SourceCheck::MergeRanges() {
   ranges_.shrink_to_fit();
 }
 
-// The first range of the file that reaches beyond `offset`, if there is one.
+// The first range of the file that ends after `offset`, if there is one.
 std::vector<SourceCheck::Range>::iterator SourceCheck::FirstBeyond(
     uint32_t file, uint64_t offset) {
   return std::partition_point(
@@ -223,7 +224,7 @@ absl::Status SourceCheck::SawOf(Range& range, uint64_t offset, ByteSpan bytes) {
   return range.crc.has_value() ? CompareCrc(range) : absl::OkStatus();
 }
 
-// What of [begin, end) was not seen before; marks it as seen.
+// The parts of [begin, end) that were not seen before; marks them as seen.
 std::vector<SourceCheck::Stretch> SourceCheck::Claim(Range& range,
                                                      uint64_t begin,
                                                      uint64_t end) {
@@ -234,8 +235,8 @@ std::vector<SourceCheck::Stretch> SourceCheck::Claim(Range& range,
     fresh.emplace_back(begin, end);
     return fresh;
   }
-  // From the stretch that ends at `begin` or later to the one that begins at
-  // `end` or before: they become one.
+  // The stretches from the one that ends at `begin` or later to the one that
+  // begins at `end` or earlier become one.
   auto first = range.seen.upper_bound(begin);
   if (first != range.seen.begin() && std::prev(first)->second >= begin) {
     --first;
@@ -252,8 +253,8 @@ std::vector<SourceCheck::Stretch> SourceCheck::Claim(Range& range,
   if (position < end) fresh.emplace_back(position, end);
   if (fresh.empty()) return fresh;
   const auto num_merged = static_cast<size_t>(std::distance(first, last));
-  // Without memory for one more stretch the range stays incomplete, which
-  // Finish mends.
+  // If there is no room for another stretch, the range stays incomplete, and
+  // Finish reads the rest.
   if (num_merged == 0 && num_stretches_ >= kMaxSeenStretches) return {};
   range.seen.erase(first, last);
   range.seen.emplace(merged);
@@ -296,8 +297,8 @@ absl::Status SourceCheck::Finish(const ReadRangesOptions& options,
   DCP_RETURN_IF_ERROR(CheckDigests(options));
   absl::MutexLock lock(&mutex_);
   for (const Range& range : ranges_) {
-    // What was not needed; or an earlier run compared it, before it recorded
-    // the files that it went to.
+    // Either the range was not needed, or an earlier run compared it before it
+    // recorded the files that it went to.
     if (range.checked || range.num_bytes_seen == 0) continue;
     report_.num_items_unchecked += range.num_items;
     report_.bytes_unchecked += range.num_bytes_seen;
@@ -305,7 +306,7 @@ absl::Status SourceCheck::Finish(const ReadRangesOptions& options,
   return absl::OkStatus();
 }
 
-// Whether the rest of a range that is not complete is read.
+// Whether the rest of an incomplete range is read.
 bool SourceCheck::IsWanted(const Range& range, Missing missing) {
   switch (missing) {
     case Missing::kNothing:
@@ -313,8 +314,8 @@ bool SourceCheck::IsWanted(const Range& range, Missing missing) {
     case Missing::kLittle:
       return range.length - range.num_bytes_seen <= range.num_bytes_seen;
     case Missing::kWhatMoved:
-      // What an earlier run has moved as a whole, it has compared, unless only
-      // the end of the run would have.
+      // An earlier run has compared what it moved completely, except for checks
+      // that only the end of that run would have made.
       return range.num_bytes_seen > 0 || !range.crc.has_value();
   }
   return false;

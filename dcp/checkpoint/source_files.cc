@@ -23,7 +23,7 @@ SourceFiles::SourceFiles(FileSystem& fs, std::string directory,
 
 SourceFiles::~SourceFiles() {
   for (const OpenFile& opened : files_) {
-    // Nothing was written through the handle: a failing close loses nothing.
+    // Nothing was written through the handle, so a failing close loses nothing.
     if (opened.file.handle >= 0) fs_.Close(opened.file).IgnoreError();
   }
 }

@@ -24,7 +24,8 @@ bool IsSafetensors(absl::string_view path) {
   return absl::EndsWith(path, ".safetensors");
 }
 
-// What the formats' outputs are made of, as if it were stored somewhere.
+// The entries from which the formats' outputs are built, as if they were
+// stored.
 struct Entries {
   std::deque<TensorEntry> tensors;  // in the order of the state
   std::deque<ObjectEntry> objects;

@@ -63,13 +63,14 @@ ChunkLocation::Record RecordOf(const TorchArchive::Storage& storage,
           .crc = storage.crc};
 }
 
-// What is no state dict: why, if it is something that people save instead.
+// Refuses what is not a state dict; says why if it is something that people
+// save instead.
 absl::Status CheckRoot(const Value& root) {
   return IsMapping(root) || IsTensor(root) ? absl::OkStatus()
                                            : CheckInert(root);
 }
 
-// Adds what file `file` of `parts`, open as `opened`, holds.
+// Adds the contents of file `file` of `parts`, which is open as `opened`.
 absl::Status AddFile(FileSystem& fs, uint32_t file, const File& opened,
                      const OpenOptions& options, const std::stop_token& stop,
                      CheckpointParts& parts) {
@@ -134,7 +135,7 @@ absl::StatusOr<TensorEntry> StorageInArchive(const TorchArchive& archive,
   TensorEntry entry;
   entry.dtype = DType::kUInt8;
   ChunkLocation& location = entry.locations.emplace_back();
-  // Elements matter only where they have to be turned around.
+  // The element size matters only where bytes must be swapped.
   if (archive.big_endian && ComponentSize(*storage.dtype) > 1 &&
       it->second.size % ElementSize(*storage.dtype) == 0) {
     entry.dtype = *storage.dtype;

@@ -74,7 +74,7 @@ class TorchRewriter {
   }
 
  private:
-  // What becomes of a leaf.
+  // What happens to a leaf.
   struct Fate {
     bool kept = false;
     std::string fqn;
@@ -83,8 +83,8 @@ class TorchRewriter {
     DType dtype = DType::kFloat32;
   };
 
-  // Pairs leaves with entries: those of the checkpoint are the leaves without
-  // the empty containers, in the same order.
+  // Pairs leaves with entries: the checkpoint's entries are the leaves other
+  // than empty containers, in the same order.
   void Match(absl::Span<const OutputEntry> entries,
              absl::Span<const FlatValue> leaves) {
     absl::flat_hash_map<const void*, const OutputEntry*> taken;
@@ -135,7 +135,7 @@ class TorchRewriter {
     return stored;
   }
 
-  // An empty container goes the way that a value of its name would.
+  // An empty container is treated like a value with its name.
   absl::Status MatchEmpty(SelectionOptions selection,
                           absl::Span<const FlatValue> leaves) {
     selection.allow_unmatched = true;
@@ -160,7 +160,7 @@ class TorchRewriter {
     return absl::OkStatus();
   }
 
-  // The storages that `value` uses are not copied whole.
+  // Notes that the storages in `value` are not copied whole.
   void SplitStorages(const Value& value) {
     if (value.identity() == nullptr ||
         !split_values_.insert(value.identity()).second) {
@@ -180,7 +180,7 @@ class TorchRewriter {
 
   Value Rewrite(const Value& value, const Fate& fate) {
     if (!IsCast(fate)) return Copy(value);
-    // One that stands at two names may have got two types.
+    // A value that has two names may get two types.
     const auto [it, is_new] =
         casts_.try_emplace({value.identity(), fate.dtype}, Value());
     if (is_new) it->second = OwnElements(value, *fate.tensor, fate.dtype);
@@ -239,7 +239,7 @@ class TorchRewriter {
   std::deque<TensorEntry> whole_;  // storages as tensors; they do not move
   absl::flat_hash_map<absl::string_view, size_t> numbers_;  // of those, by key
   absl::Status status_;
-  // The copier keeps a reference to a callable.
+  // The copier keeps a reference to this callable.
   const std::function<std::optional<Value>(const Value&)> substitute_ =
       [this](const Value& value) { return Substitute(value); };
   ValueCopier copier_;

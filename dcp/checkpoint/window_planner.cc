@@ -11,8 +11,8 @@
 namespace dcp {
 namespace {
 
-// Indices kept at once. Output moves through the tensors in order, so those
-// of tensors long passed are of no use.
+// How many indices are kept. Output moves through the tensors in order, so
+// those of earlier tensors are no longer useful.
 constexpr size_t kMaxIndices = 256;
 
 }  // namespace
@@ -101,7 +101,7 @@ absl::Status WindowPlanner::Finish(Batch& batch) {
     absl::StatusOr<File> opened = sources_[source]->Get(file);
     if (!opened.ok()) return WithSide(opened.status(), ErrorSide::kSource);
     batch.reads.push_back({*opened, range.offset, range.length});
-    // The files of its checkpoint are the first.
+    // The files of the check's checkpoint come first.
     if (check_ != nullptr && tells_of_plans_ &&
         range.file < check_->files().names().size()) {
       check_->WouldSee(range.file, range.offset, range.length);
@@ -111,11 +111,11 @@ absl::Status WindowPlanner::Finish(Batch& batch) {
                                                            ByteSpan data) {
     const ReadRange& range = plan->schedule.ranges[read];
     Scatter(*plan, range, data);
-    // The files of its checkpoint are the first.
+    // The files of the check's checkpoint come first.
     if (check == nullptr || range.file >= check->files().names().size()) {
       return absl::OkStatus();
     }
-    // All of it: an element may end in the margin behind the range.
+    // Includes the margin behind the range, in which an element may end.
     return check->Saw(range.file, range.offset, data);
   };
   return absl::OkStatus();

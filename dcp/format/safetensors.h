@@ -1,8 +1,8 @@
 // The safetensors format: the header of a file, the index of a sharded model,
 // and the sharding information that DCP's Hugging Face writer keeps in the
 // header. In one respect stricter than the reference reader: duplicate names
-// are refused. Pure; any thread. Source: the format description in the
-// safetensors repository.
+// are refused. Pure; any thread.
+// Source: the format description in the safetensors repository.
 #ifndef DCP_FORMAT_SAFETENSORS_H_
 #define DCP_FORMAT_SAFETENSORS_H_
 

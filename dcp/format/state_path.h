@@ -1,7 +1,6 @@
 // Names of nested state: flattens a state dict to dotted names as
 // torch.distributed.checkpoint does since PyTorch 2.4; state_tree.h is the
-// inverse. Pure; any thread. Source:
-// torch/distributed/checkpoint/_nested_dict.py, _traverse.py.
+// inverse. Pure; any thread.
 // Source: torch/distributed/checkpoint/_nested_dict.py, _traverse.py.
 #ifndef DCP_FORMAT_STATE_PATH_H_
 #define DCP_FORMAT_STATE_PATH_H_

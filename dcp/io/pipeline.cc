@@ -9,12 +9,12 @@
 // at the same time as writes of earlier ones because each side has its own
 // share of the pool and of the queue's depth: neither can starve the other.
 //
-// [Note: order of work] Whoever calls `next` is a trainer that is waiting to
-// continue; nobody waits for checksums. So batches are filled one at a time,
-// and whenever that may have freed a block, further batches are started first.
-// Also, a batch is filled only when all writes of the batches before it have
-// been submitted to the kernel: filling it earlier would only delay the
-// handling of completions.
+// [Note: order of work] A trainer may be waiting for the copying that `next`
+// does before it continues; nobody waits for checksums. So batches are filled
+// one at a time, and whenever that may have freed a block, further batches are
+// started first. Also, a batch is filled only when all writes of the batches
+// before it have been submitted to the kernel: filling it earlier would only
+// delay the handling of completions.
 //
 // [Note: no deadlock] A read holds a block only while it is in flight, and
 // batches never hold the share of the reads once a batch with reads has been
