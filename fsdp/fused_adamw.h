@@ -1,10 +1,10 @@
-// FusedAdamW: Adam with or without decoupled weight decay, one kernel for all
-// parameters of a group that share device and dtype, where torch::optim::AdamW
-// runs a dozen small kernels for each. A model of sharded parameters has
-// hundreds of small shards, so that is where an optimizer's time goes.
-// Numbers are those of torch::optim::AdamW (Adam) to rounding. It is a
-// torch::optim::Optimizer: groups, schedulers, save and load work. Shards
-// without elements are fine. For the thread that trains; no communication.
+// FusedAdamW: Adam with or without decoupled weight decay. It runs one kernel
+// for all parameters of a group that share device and dtype;
+// torch::optim::AdamW runs a dozen small kernels for each, which take most of
+// its time when a model has hundreds of small shards. Numbers are those of
+// torch::optim::AdamW (Adam) up to rounding. It is a torch::optim::Optimizer:
+// groups, schedulers, save and load work. Shards without elements are fine. For
+// the thread that trains; no communication.
 #ifndef FSDP_FUSED_ADAMW_H_
 #define FSDP_FUSED_ADAMW_H_
 
@@ -29,8 +29,8 @@ struct FusedAdamWOptions
   TORCH_ARG(double, weight_decay) = 1e-2;
   TORCH_ARG(bool, amsgrad) = false;
   TORCH_ARG(bool, maximize) = false;
-  // true: AdamW, decay shrinks the parameter. false: Adam, decay is added to
-  // the gradient.
+  // true: AdamW, where decay shrinks the parameter. false: Adam, where decay is
+  // added to the gradient.
   TORCH_ARG(bool, decoupled_weight_decay) = true;
 
  public:
@@ -40,8 +40,8 @@ struct FusedAdamWOptions
   void set_lr(const double lr) override { lr_ = lr; }
 };
 
-// As PyTorch has it: `step` is a float32 tensor of no dimensions beside the
-// moments, so that a step on a GPU never waits for the host.
+// As in PyTorch, `step` is a float32 tensor of no dimensions on the device of
+// the moments, so that a step on a GPU never waits for the host.
 struct FusedAdamWParamState
     : torch::optim::OptimizerCloneableParamState<FusedAdamWParamState> {
   TORCH_ARG(at::Tensor, step);
@@ -56,7 +56,7 @@ struct FusedAdamWParamState
 
 class FusedAdamW : public torch::optim::Optimizer {
  public:
-  // Throws c10::ValueError for options out of range, of the defaults or of a
+  // Throws c10::ValueError for options out of range, in the defaults or a
   // group. Parameters must be of floating dtype and dense in memory.
   explicit FusedAdamW(
       const std::vector<torch::optim::OptimizerParamGroup>& param_groups,
@@ -64,9 +64,9 @@ class FusedAdamW : public torch::optim::Optimizer {
   explicit FusedAdamW(std::vector<at::Tensor> params,
                       const FusedAdamWOptions& defaults = FusedAdamWOptions());
 
-  // Parameters without gradient are left alone. Everything is validated before
-  // the first parameter changes. Throws c10::NotImplementedError for a sparse
-  // gradient.
+  // Parameters without a gradient are left alone. Everything is validated
+  // before the first parameter changes. Throws c10::NotImplementedError for a
+  // sparse gradient.
   at::Tensor step(LossClosure closure = nullptr) override;
 
   void save(torch::serialize::OutputArchive& archive) const override;

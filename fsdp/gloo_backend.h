@@ -8,12 +8,12 @@
 
 namespace fsdp {
 
-// Decides through which network interface this process talks, for the groups
-// made after it: those that GLOO_SOCKET_IFNAME lists, loopback when all ranks
-// are on this machine, else the one that the machine's own name resolves to.
-// Throws c10::Error when there is no such interface.
+// Chooses the network interfaces for the groups made afterwards: those that
+// GLOO_SOCKET_IFNAME lists, loopback when all ranks are on this machine, else
+// the one that the machine's own name resolves to. Throws c10::Error when there
+// is no such interface.
 void OpenGlooDevices(const Launch& launch);
-// Forgets them; groups that exist go on.
+// Releases them; existing groups keep theirs.
 void CloseGlooDevices();
 
 BackendKind GlooBackend();

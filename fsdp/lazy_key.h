@@ -1,5 +1,5 @@
-// The lazy dispatch key: how unmodified modules come to gather parameters the
-// moment an operator needs them. The one idea everything in fsdp/ rests on.
+// The lazy dispatch key: how unmodified modules gather parameters at the moment
+// an operator needs them. Everything in fsdp/ is based on it.
 //
 // [Note: the lazy key]
 // A layer's member (`weight`) is a tensor whose storage fully_shard empties.
@@ -20,8 +20,8 @@
 // nothing.
 //
 // Shards, which the registry holds, carry the key too: a forward may read them
-// in place of members, and a write into one makes what is gathered old. What
-// an operator on a shard means is decided in shard_use.h.
+// in place of members, and a write into one makes the gathered parameter out of
+// date. What an operator on a shard means is decided in shard_use.h.
 //
 // The same key, included by MetaDeviceGuard, sends factory functions here,
 // where their `device` argument becomes `meta`.
@@ -48,18 +48,18 @@ class FsdpParamGroup;
 
 inline constexpr c10::DispatchKey kLazyKey = c10::DispatchKey::DeferredInit;
 
-// The storage of a gathered parameter: empty while it is sharded. Identity is
-// kept for ever, so whatever autograd saved is whole again when the parameter
+// The storage of a gathered parameter: empty while it is sharded. It is always
+// the same object, so whatever autograd saved is whole again when the parameter
 // is gathered again. Any thread may read; the engine writes.
 class ManagedStorage final : public c10::StorageImpl {
  public:
-  // kGradient: what stands in the member's grad() while the gradient is on the
-  // shard. It never has memory, and whoever reads it gets an error.
+  // kGradient: the storage of the member's grad() while the gradient is on the
+  // shard. It never has memory, and reading it is an error.
   enum class Holds { kParameter, kGradient };
 
-  // Without memory yet, of `num_bytes` once it has some, on `device`. The size
-  // stands all the time, so that views can be made of what is not there; raw
-  // pointers into it are refused until there is memory.
+  // The storage has no memory yet; it will have `num_bytes` on `device`. It
+  // reports that size all the time, so that views can be made while it is
+  // empty; raw pointers into it are refused until there is memory.
   ManagedStorage(FsdpParam* owner, c10::Device device, size_t num_bytes,
                  Holds holds = Holds::kParameter);
 
@@ -69,14 +69,15 @@ class ManagedStorage final : public c10::StorageImpl {
   FsdpParam* owner() const { return owner_.load(std::memory_order_acquire); }
   void Orphan() { owner_.store(nullptr, std::memory_order_release); }
 
-  // Fresh memory. Nothing that autograd counts changes.
+  // Allocates new memory, without a change of autograd's version counters.
   void Allocate();
-  // Memory that `keep_alive` owns, of the same size, without copy.
+  // Uses memory of the same size that `keep_alive` owns, without a copy.
   void Borrow(const at::Tensor& keep_alive);
   void Free();
 
  private:
-  // With null memory: raw pointers say what to do.
+  // While there is no memory: whether raw pointers throw an error that says
+  // what to do.
   void RefusePointers(bool refuse);
 
   std::atomic<FsdpParam*> owner_;
@@ -86,15 +87,16 @@ class ManagedStorage final : public c10::StorageImpl {
 // Null when the storage of `tensor` is not managed.
 ManagedStorage* ManagedStorageOf(const at::Tensor& tensor);
 
-// The storage of a group's shards, by which views of a shard are known too.
+// The storage of a group's shards, by which views of a shard are also
+// recognized.
 class ShardStorage final : public c10::StorageImpl {
  public:
   // Takes over `memory`, of `num_bytes`. `in_container`: a ParameterList or
-  // ParameterDict holds one of them, so forward reads it there.
+  // ParameterDict holds one of the shards, so forward reads it there.
   ShardStorage(FsdpParamGroup* group, at::DataPtr memory, size_t num_bytes,
                bool in_container);
 
-  // Null once the module is gone, or its shards are elsewhere.
+  // Null once the module is gone or its shards have moved elsewhere.
   FsdpParamGroup* group() const {
     return group_.load(std::memory_order_acquire);
   }
@@ -106,14 +108,14 @@ class ShardStorage final : public c10::StorageImpl {
   const bool in_container_;
 };
 
-// Null when `tensor` does not lie in one.
+// Null when `tensor` is not in a ShardStorage.
 ShardStorage* ShardStorageOf(const at::Tensor& tensor);
 
 // Makes every operator on `tensor` pass the fallback.
 void AddLazyKey(const at::Tensor& tensor);
 bool HasLazyKey(const at::Tensor& tensor);
 
-// Work of the engine itself: operators skip the key, record no gradient and
+// For the engine's own work: operators skip the key, record no gradient and
 // leave version counters alone.
 class EngineScope {
  public:
@@ -138,8 +140,8 @@ class MetaDeviceGuard {
   c10::impl::IncludeDispatchKeyGuard include_;
 };
 
-// Says that this thread is inside a forward. Only models need it whose first
-// operator on a group takes nothing but parameters: see strict mode in
+// Says that this thread is inside a forward. Only models whose first operator
+// on a group takes nothing except parameters need it: see strict mode in
 // fsdp/README.md.
 class ForwardScope {
  public:
@@ -153,7 +155,7 @@ class ForwardScope {
 
 // Says that this thread works on this rank's shards: whatever
 // module->parameters() gives is this rank's part for every operator, and
-// nothing is gathered for it. For optimizers and inspection of one's own whose
+// nothing is gathered for it. For custom optimizers and inspection, whose
 // operators would otherwise be taken for a forward, or refused.
 class ShardScope {
  public:

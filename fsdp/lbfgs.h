@@ -1,10 +1,9 @@
 // LBFGS over sharded parameters. torch::optim::LBFGS measures directions, step
 // lengths and convergence by dot products and norms over all parameters, which
-// on shards would be another number on each rank. Here every rank runs that
-// very algorithm on whole copies of the parameters, and the model computes
-// with shards as ever. Memory: 2 + 2 * history_size copies of the parameters on
-// each rank, so this is for models that fit; that is LBFGS's own price. For the
-// thread that trains.
+// on shards would differ between ranks. Here every rank runs that algorithm on
+// whole copies of the parameters, and the model computes with shards as usual.
+// Memory: 2 + 2 * history_size copies of the parameters on each rank, as LBFGS
+// needs, so the model must be small enough. For the thread that trains.
 //
 //   fsdp::LBFGS optimizer(fsdp::parameters(*model),
 //   torch::optim::LBFGSOptions(1)); optimizer.step([&] {
@@ -33,8 +32,8 @@ class LBFGS {
 
   // As torch::optim::LBFGS::step, collective. `closure` zeroes the gradients,
   // computes the loss of this rank's batch and calls backward; it runs several
-  // times, as often on every rank. What is minimised is the average of the
-  // ranks' losses; returns it as it was at the beginning.
+  // times, equally often on every rank. Minimises the average of the ranks'
+  // losses; returns its value at the beginning.
   at::Tensor step(const std::function<at::Tensor()>& closure);
   void zero_grad();
 

@@ -1,5 +1,5 @@
-// Giving a module memory and equal values: to_empty, which brings a module
-// from the meta device to a real one, and broadcast_module. Names are those of
+// Gives a module memory and equal values: to_empty, which moves a module from
+// the meta device to a real one, and broadcast_module. Names are those of
 // torch. For the thread that trains.
 #ifndef FSDP_MATERIALIZE_H_
 #define FSDP_MATERIALIZE_H_
@@ -14,19 +14,18 @@
 
 namespace fsdp {
 
-// Gives parameters and buffers memory on `device`, uninitialised; of sharded
-// parameters only this rank's part (with CPU offload: on the CPU, whatever
-// `device` is). Tensors stay the objects that they are, so members, ties and
-// optimizers hold; gradients are dropped. Follow it by fsdp::init or by loading
-// a checkpoint.
+// Gives parameters and buffers uninitialised memory on `device`; sharded
+// parameters only for this rank's part (with CPU offload: on the CPU, whatever
+// `device` is). Tensors stay the same objects, so members, ties and optimizers
+// stay valid; gradients are dropped. Then use fsdp::init or load a checkpoint.
 void to_empty(torch::nn::Module& module, c10::Device device);
 
-// Replaces parameters and buffers by those of rank `src` of `group`, so that
-// replicas are equal: the whole world for a module that is not sharded, the
-// replicate axis for one under HSDP, where shards are sent. Collective over
-// `group`, one broadcast per tensor. Throws c10::ValueError, on every rank, for
-// a rank that the group lacks, for tensors on the meta device, and for a group
-// whose ranks hold different parts of a parameter.
+// Replaces parameters and buffers with those of rank `src` of `group`, so that
+// replicas are equal. `group` is the whole world for a module that is not
+// sharded, and the replicate axis under HSDP, where shards are sent. Collective
+// over `group`, one broadcast per tensor. Throws c10::ValueError, on every
+// rank, for a rank that the group lacks, for tensors on the meta device, and
+// for a group whose ranks hold different parts of a parameter.
 void broadcast_module(torch::nn::Module& module, const ProcessGroup& group,
                       int64_t src = 0);
 

@@ -1,6 +1,5 @@
-// The norm of many tensors together, some of which lie in parts on other
-// ranks: what DTensor::norm and clip_grad_norm_ have in common. For the thread
-// that trains.
+// The norm of many tensors together, some of which have parts on other ranks;
+// shared by DTensor::norm and clip_grad_norm_. For the thread that trains.
 #ifndef FSDP_NORM_H_
 #define FSDP_NORM_H_
 
@@ -17,19 +16,20 @@ namespace fsdp {
 // One tensor's part on this rank.
 struct NormTerm {
   at::Tensor local;  // undefined: counts as zero
-  // Of `local`, or what it would have if it were defined: all ranks must see
-  // the same, also those without a gradient.
+  // The dtype of `local`, or the one that it would have: it must be the same on
+  // all ranks, including those without a gradient.
   c10::ScalarType dtype;
   c10::Device device;
-  // Of the axes over which the tensor is cut: only there do parts add up.
+  // The groups of the axes over which the tensor is cut; only there do parts
+  // add up.
   std::vector<ProcessGroup> shard_groups;
 };
 
-// The term of `local`, a tensor placed like `spec`, none of it Partial.
+// The term of `local`, a tensor placed like `spec`, which has no Partial.
 NormTerm NormTermOf(const at::Tensor& local, c10::ScalarType dtype,
                     c10::Device device, const DTensorSpec& spec);
 
-// Throws c10::ValueError unless p > 0 (infinity is).
+// Throws c10::ValueError unless p > 0; infinity is allowed.
 void CheckNormType(double p);
 
 // The p-norm of all terms as one vector: of no dimensions, equal on every

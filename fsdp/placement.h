@@ -30,13 +30,13 @@ class Placement {
   bool is_replicate() const { return kind_ == Kind::kReplicate; }
   bool is_partial() const { return kind_ == Kind::kPartial; }
 
-  // Of a shard: the tensor dimension. Negative counts from the end until
-  // `normalized`.
+  // For a shard: the tensor dimension. A negative one counts from the end,
+  // until `normalized`.
   int64_t dim() const { return dim_; }
-  // Of a strided shard: into how many parts an axis to the right cut the
+  // For a strided shard: into how many parts an axis to the right cut the
   // dimension first; 1 otherwise.
   int64_t split_factor() const { return split_factor_; }
-  // Of a Partial.
+  // For a Partial.
   ReduceOp reduce_op() const { return reduce_op_; }
 
   // With a negative dim made positive for a tensor of `ndim` dimensions.
@@ -56,8 +56,8 @@ class Placement {
   ReduceOp reduce_op_;
 };
 
-// The spellings that users write: Shard(0), Replicate(), Partial(). They add
-// nothing to Placement, so slicing one is harmless.
+// The forms that users write: Shard(0), Replicate(), Partial(). They add no
+// members to Placement, so slicing one is harmless.
 struct Shard : Placement {
   explicit Shard(int64_t dim)
       : Placement(Kind::kShard, dim, 1, ReduceOp::kSum) {}
@@ -80,7 +80,8 @@ using Placements = std::vector<Placement>;
 std::string to_string(const Placement& placement);
 std::string to_string(c10::ArrayRef<Placement> placements);
 
-// For dcp's geometry. Throws c10::ValueError for a Partial, which has none.
+// The placements for dcp's geometry. Throws c10::ValueError for a Partial,
+// which has no geometry.
 dcp::Placements to_dcp(c10::ArrayRef<Placement> placements);
 
 }  // namespace fsdp

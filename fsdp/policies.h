@@ -1,6 +1,6 @@
-// What a call of fully_shard may be told beside the mesh: precision, place of
-// the shards, and whether parameters are freed after forward. Plain values;
-// the rules are PyTorch's (torch/distributed/fsdp/_fully_shard/_fsdp_api.py).
+// Options of fully_shard other than the mesh: precision, place of the shards,
+// and whether parameters are freed after forward. Plain values; the rules are
+// PyTorch's (torch/distributed/fsdp/_fully_shard/_fsdp_api.py).
 #ifndef FSDP_POLICIES_H_
 #define FSDP_POLICIES_H_
 
@@ -12,16 +12,16 @@
 
 namespace fsdp {
 
-// Low precision by group of parameters, not by operator as autocast has it.
-// Shards, and with them the optimizer, stay in the original dtype.
+// Low precision by group of parameters, not by operator as in autocast. Shards,
+// and with them the optimizer, stay in the original dtype.
 struct MixedPrecisionPolicy {
   // Parameters are gathered, and computed with, in this dtype.
   std::optional<c10::ScalarType> param_dtype = {};
   // Gradients are reduced in this dtype; unset: in the gradient's own.
   std::optional<c10::ScalarType> reduce_dtype = {};
   // Floating outputs of the module are cast to this. Outputs are seen only
-  // where the module is called through fsdp::forward or fsdp::Wrapped; a
-  // policy that sets it on a module that is called otherwise is an error.
+  // where the module is called through fsdp::forward or fsdp::Wrapped; setting
+  // it on a module that is called in another way is an error.
   std::optional<c10::ScalarType> output_dtype = {};
   // With param_dtype: floating activations are cast to it as they meet the
   // parameters.
@@ -31,8 +31,8 @@ struct MixedPrecisionPolicy {
                          const MixedPrecisionPolicy&) = default;
 };
 
-// Shards, their gradients and the optimizer's state live in the memory of the
-// CPU; each gather copies to the device.
+// Shards, their gradients and the optimizer's state are in CPU memory; each
+// gather copies to the device.
 struct CPUOffloadPolicy {
   // Pinned memory makes those copies asynchronous; it needs an accelerator.
   bool pin_memory = true;
@@ -41,10 +41,10 @@ struct CPUOffloadPolicy {
                          const CPUOffloadPolicy&) = default;
 };
 
-// Unset: free after forward, but keep the root's own parameters, which
-// backward wants at once. true: free all. false: keep all until backward.
-// An int n: reshard to groups of n ranks, so that backward gathers from those
-// n only; a divisor of the number of shards.
+// Unset: free after forward, except the root's own parameters, which backward
+// needs at once. true: free all. false: keep all until backward. An int n:
+// reshard to groups of n ranks, so that backward gathers from those n only; a
+// divisor of the number of shards.
 class ReshardAfterForward {
  public:
   ReshardAfterForward() = default;

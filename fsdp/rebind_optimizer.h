@@ -1,5 +1,5 @@
-// rebind_optimizer: an optimizer that was built from a module's parameters
-// before fully_shard, made to step its shards. Hyperparameters and groups
+// rebind_optimizer: makes an optimizer that was built from a module's
+// parameters before fully_shard step the shards. Hyperparameters and groups
 // stay; parameters are found again by name. For the thread that trains.
 //
 //   torch::optim::AdamW optimizer(model->parameters(), 3e-4);
@@ -17,18 +17,18 @@
 
 namespace fsdp {
 
-// Of each group of an optimizer the names of its parameters, in order.
+// For each group of an optimizer: the names of its parameters, in order.
 using RememberedParameters = std::vector<std::vector<std::string>>;
 
-// Before sharding. Throws c10::ValueError, with names, for a parameter that is
-// none of the module's, and for one that has state: moments of a whole
-// parameter are not those of a shard, so an optimizer that has stepped already
-// is built anew, and its state loaded from a checkpoint.
+// Call it before sharding. Throws c10::ValueError, with names, for a parameter
+// that is not the module's, and for one that has state, because moments of a
+// whole parameter are not those of a shard: if the optimizer has already
+// stepped, build a new one and load its state from a checkpoint.
 RememberedParameters remember_parameters(
     const torch::optim::Optimizer& optimizer, const torch::nn::Module& module);
 
-// After sharding. Throws c10::ValueError, and changes nothing, when the groups
-// are not those that were remembered, or the module lacks a name.
+// Call it after sharding. Throws c10::ValueError, and changes nothing, when the
+// groups are not the remembered ones, or the module lacks a name.
 void rebind_optimizer(torch::optim::Optimizer& optimizer,
                       const torch::nn::Module& module,
                       const RememberedParameters& names);

@@ -1,7 +1,7 @@
-// How a tensor on a mesh changes its placements: the steps along single axes
-// (all-gather, all-to-all, reduce-scatter, all-reduce, local cut) that lead
-// from one list of placements to another. DTensor::redistribute is the public
-// call. For the thread that trains; collective over the mesh.
+// How the placements of a tensor on a mesh are changed: the steps along single
+// axes (all-gather, all-to-all, reduce-scatter, all-reduce, local cut) that
+// lead from one list of placements to another. DTensor::redistribute is the
+// public call. For the thread that trains; collective over the mesh.
 #ifndef FSDP_REDISTRIBUTE_H_
 #define FSDP_REDISTRIBUTE_H_
 
@@ -22,10 +22,10 @@ struct AxisCut {
   };
 
   int64_t length;      // of the dimension
-  int64_t max_length;  // of the rank that holds most: what others are padded to
+  int64_t max_length;  // of the rank that holds most; others are padded
   std::vector<int64_t> lengths;  // by rank on the axis
-  // By rank on the axis, in increasing order: one piece, or several of an
-  // uneven strided shard, or none.
+  // By rank on the axis, in increasing order: one piece, several for an uneven
+  // strided shard, or none.
   std::vector<std::vector<Piece>> pieces;
 };
 AxisCut CutOf(int64_t length, const Placement& shard, int64_t num_ranks);
@@ -35,14 +35,14 @@ at::Tensor TakePieces(const at::Tensor& tensor, int64_t dim, const AxisCut& cut,
                       int64_t index);
 
 // The pieces of every rank: [ranks, max_length, ...the other dimensions],
-// contiguous, the tail of short ones zero.
+// contiguous, with short ones padded with zeros.
 at::Tensor PackBlocks(const at::Tensor& tensor, int64_t dim,
                       const AxisCut& cut);
 
 // Returns the local tensor of `to` for a tensor whose local tensor is `local`
 // under `from`; `local` itself when nothing changes, else a new contiguous
 // tensor that does not require grad. `to` is normalized and has an entry per
-// axis. Throws c10::Error for a Partial that is not there already, and
+// axis. Throws c10::Error for a Partial in `to` that `from` does not have, and
 // c10::NotImplementedError for Partials that do not commute (a sum and a
 // maximum).
 at::Tensor Redistribute(const at::Tensor& local, const DTensorSpec& from,

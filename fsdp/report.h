@@ -1,7 +1,8 @@
-// Looking into a sharded module: its tree with groups, placements and bytes;
-// what a step gathered, reduced and waited for; and a trace of it in Chrome's
-// JSON format, which chrome://tracing and Perfetto draw. For the thread that
-// trains, between steps; this rank alone, no communication.
+// Reports about a sharded module: its tree with groups, placements and bytes;
+// what a step gathered, reduced and waited for; and a trace of the step in
+// Chrome's JSON format, which chrome://tracing and Perfetto display. For the
+// thread that trains, between steps; covers only this rank, without
+// communication.
 #ifndef FSDP_REPORT_H_
 #define FSDP_REPORT_H_
 
@@ -13,9 +14,9 @@
 
 namespace fsdp {
 
-// One line a module: its name and type; for a module under fully_shard its
-// mesh, what it does after forward and its bytes, sharded and whole; and one
-// line for each parameter with placement, shape, local shape and dtype.
+// Prints one line for each module: its name and type; under fully_shard also
+// its mesh, what it does after forward, and its bytes, sharded and whole; and
+// one line for each parameter with placement, shape, local shape and dtype.
 void print(const torch::nn::Module& module, std::ostream& os);
 std::string to_string(const torch::nn::Module& module);
 
@@ -23,15 +24,15 @@ std::string to_string(const torch::nn::Module& module);
 // Throws c10::ValueError for a module without fully_shard.
 StepReport step_report(const torch::nn::Module& module);
 void reset_step_report(const torch::nn::Module& module);
-// For people: one line.
+// The report as one line of text.
 std::string to_string(const StepReport& report);
 
-// Starts, or ends, keeping the times of each gather, reduction and wait.
-// Starting forgets what was kept before.
+// Starts or stops the recording of the times of each gather, reduction and
+// wait. Starting discards what was recorded before.
 void set_tracing(const torch::nn::Module& module, bool tracing);
-// What was kept, as JSON. Rows are kinds of communication, and what lies
-// beside a "wait" was not hidden behind computation. Throws c10::Error when
-// the file cannot be written.
+// Writes what was recorded as JSON. Rows are kinds of communication;
+// communication at the same time as a "wait" was not hidden behind computation.
+// Throws c10::Error when the file cannot be written.
 void write_trace(const torch::nn::Module& module, const std::string& path);
 
 }  // namespace fsdp

@@ -1,8 +1,7 @@
-// What an operator means that takes a shard, which is what
-// module->parameters() gives: a step of an optimizer, which works on this
-// rank's part, or a forward that reads its parameters through the registry,
-// which is given the gathered parameter in the shard's place. Called by the
-// lazy key, on any thread.
+// Decides what an operator means by a shard, which module->parameters() gives
+// it. A step of an optimizer works on this rank's part; a forward that reads
+// its parameters through the registry gets the gathered parameter instead of
+// the shard. Called by the lazy key, on any thread.
 //
 // [Note: shards in operators]
 //   - An operator that writes into the shard works on it, and what is gathered
@@ -14,8 +13,8 @@
 //     their owner's forward has no member to read: with gradients recorded the
 //     parameter is meant; without, what copies or views works on the shard, and
 //     the rest is refused.
-// A view of a shard cannot be traded for one of the parameter any more: where
-// the parameter would be meant, it is refused.
+// A view of a shard cannot be replaced with a view of the parameter: it is
+// refused where the parameter would be meant.
 #ifndef FSDP_SHARD_USE_H_
 #define FSDP_SHARD_USE_H_
 
@@ -26,9 +25,9 @@
 
 namespace fsdp {
 
-// Puts parameters in the place of shards on the stack, whose arguments start
-// at `begin`, where they are meant. True when it did. Throws c10::Error for
-// what would be wrong in silence.
+// Replaces shards on the stack, whose arguments start at `begin`, with
+// parameters where those are meant. Returns whether it did. Throws c10::Error
+// for what would be silently wrong.
 bool ResolveShards(const c10::FunctionSchema& schema, torch::jit::Stack& stack,
                    size_t begin);
 

@@ -1,9 +1,9 @@
-// ShardedGradScaler: torch.amp.GradScaler for sharded parameters. The rules
-// are the same (scale the loss so that float16 gradients do not underflow,
-// unscale, skip the step when one is not finite, adapt the scale), but whether
-// a gradient is not finite is agreed by the ranks, or some would step and some
-// not. For the thread that trains; unscale_, and the first step of an
-// iteration without it, are collective over the group.
+// ShardedGradScaler: torch.amp.GradScaler for sharded parameters. The rules are
+// the same (scale the loss so that float16 gradients do not underflow, unscale,
+// skip the step when one is not finite, adapt the scale), but the ranks agree
+// on whether a gradient is not finite, or only some of them would step. For the
+// thread that trains; unscale_ is collective over the group, and so is the
+// first step of an iteration without it.
 //
 //   scaler.scale(loss).backward();
 //   scaler.unscale_(optimizer);               // optional, before clipping
@@ -30,11 +30,11 @@ struct GradScalerOptions {
   double growth_factor = 2;        // above 1
   double backoff_factor = 0.5;     // above 0, below 1
   int64_t growth_interval = 2000;  // steps in a row without skipping
-  // false: every call passes through.
+  // false: the scaler does nothing.
   bool enabled = true;
 };
 
-// What a checkpoint keeps; the names are those of PyTorch's state_dict.
+// The state in a checkpoint; the names are those of PyTorch's state_dict.
 struct GradScalerState {
   double scale;
   double growth_factor;
@@ -50,7 +50,7 @@ class ShardedGradScaler {
   explicit ShardedGradScaler(const GradScalerOptions& options = {},
                              ProcessGroup group = {});
 
-  // The product with the scale, on the tensor's device; autograd follows.
+  // The product with the scale, on the tensor's device; differentiable.
   at::Tensor scale(const at::Tensor& output);
   std::vector<at::Tensor> scale(const std::vector<at::Tensor>& outputs);
 
@@ -60,13 +60,13 @@ class ShardedGradScaler {
   // values would underflow.
   void unscale_(torch::optim::Optimizer& optimizer);
 
-  // Unscales, unless that was done, and steps unless a gradient of any rank is
-  // infinite or NaN. True when it stepped. Throws c10::Error when called twice
-  // without update, or when no parameter of any rank has a gradient.
+  // Unscales, unless that was done, and steps unless a gradient on any rank is
+  // infinite or NaN. Returns whether it stepped. Throws c10::Error when called
+  // twice without update, or when no parameter on any rank has a gradient.
   bool step(torch::optim::Optimizer& optimizer);
 
-  // Adapts the scale to what the steps since the last update found, or sets
-  // it. At the end of an iteration.
+  // Adapts the scale to what the steps since the last update found, or sets it.
+  // Call it at the end of an iteration.
   void update(std::optional<double> new_scale = {});
 
   // True when a gradient of this optimizer, on any rank, was not finite.
@@ -94,8 +94,8 @@ class ShardedGradScaler {
   // Since the last update.
   struct OptimizerState {
     Stage stage = Stage::kReady;
-    // Over all ranks, float32: above 0 where a gradient was not finite, and
-    // where there was one at all. Undefined before unscale_.
+    // Over all ranks, float32, two numbers: above 0 if a gradient was not
+    // finite, and if there was a gradient. Undefined before unscale_.
     at::Tensor found;
   };
 
@@ -105,7 +105,7 @@ class ShardedGradScaler {
 
   GradScalerOptions options_;
   ProcessGroup group_;  // null: the default group, when needed
-  // On the device of the first output that was scaled; undefined before.
+  // On the device of the first output that was scaled; undefined until then.
   at::Tensor scale_;           // float32, no dimensions
   at::Tensor growth_tracker_;  // int32, no dimensions
   int64_t init_growth_tracker_ = 0;

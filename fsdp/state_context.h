@@ -1,9 +1,9 @@
 // StateContext: what the groups below one root share: the order in which they
 // are used, what is gathered at the moment, the communication under way, and
-// where the current backward stands. It hears of every use of a parameter
-// from the lazy key and of every gradient from autograd, and decides what is
-// gathered, freed, prefetched and reduced. Internally locked; its callbacks
-// run on the threads of forward and backward, one at a time.
+// where the current backward stands. The lazy key reports every use of a
+// parameter and autograd every gradient; StateContext decides what is gathered,
+// freed, prefetched and reduced. Internally locked; its callbacks run on the
+// threads of forward and backward, one at a time.
 //
 // [Note: a step]
 // Forward, when a group is first used:
@@ -13,13 +13,13 @@
 //   - if a shard of it was changed since it was gathered, it is freed too;
 //   - it is gathered (or its prefetch awaited) and what it prefetches starts;
 //   - the use is appended to the order.
-// Backward, when a group is first used: the same, but freed are groups that
-// backward has used and that wait for no gradient, or for that of an earlier
-// forward; and the prefetch is the group before it in the order.
-// When the last gradient a group waits for is there: it is freed and its
-// gradients are reduced; the reduction before it is awaited first.
-// At the end of backward, from the engine of autograd: groups that still hold
-// gradients are reduced, all are freed, everything under way is awaited.
+// Backward, when a group is first used: the same, except that the freed groups
+// are those that backward has used and that wait for no gradient, or only for
+// that of an earlier forward; and the prefetched group is the one before it in
+// the order. When the last gradient that a group waits for has arrived: it is
+// freed and its gradients are reduced, after the previous reduction is awaited.
+// At the end of backward, called by autograd's engine: groups that still hold
+// gradients are reduced, all are freed, and everything in flight is awaited.
 #ifndef FSDP_STATE_CONTEXT_H_
 #define FSDP_STATE_CONTEXT_H_
 
@@ -47,23 +47,22 @@ class StateContext : public std::enable_shared_from_this<StateContext> {
     // something other than parameters, or the module's boundary called. See
     // strict mode in fsdp/README.md.
     bool may_start = false;
-    // All parameters that the operator takes: their groups stay gathered.
+    // All parameters that the operator takes; their groups stay gathered.
     c10::ArrayRef<FsdpParam*> together = {};
   };
 
   explicit StateContext(std::shared_ptr<CommContext> comm);
 
-  // From the lazy key, and from a module's boundary. May communicate.
+  // Called by the lazy key and by a module's boundary. May communicate.
   void OnUse(FsdpParam& param, UsePhase phase, const Use& use);
   void OnGroupUse(FsdpParamGroup& group, UsePhase phase, const Use& use);
-  // From autograd: the gradient of `param` is complete.
+  // Called by autograd: the gradient of `param` is complete.
   void OnGradient(FsdpParam& param);
-  // Inside a backward: has the end of this backward tell us. Called before a
+  // Inside a backward: registers a callback for its end. Call it before a
   // nested backward, so that the outer one's end counts.
   void QueueFinalCallback();
 
-  // Frees a group at the end of its module's forward, where the boundary is
-  // known.
+  // Frees a group at the end of its module's forward, if the boundary is known.
   void AfterForward(FsdpParamGroup& group);
   // The context whose parameters this thread used last.
   static std::weak_ptr<StateContext> LastUsed();
@@ -105,14 +104,15 @@ class StateContext : public std::enable_shared_from_this<StateContext> {
   std::shared_ptr<CommContext> comm_;  // shared by contexts of several roots
   std::vector<FsdpState*> states_;
 
-  // Uses in forward, in order and with repeats; how far backward went back.
+  // Uses in forward, in order and with repeats, and how far back backward has
+  // come.
   std::vector<FsdpParamGroup*> order_;
   size_t backward_cursor_ = 0;
   FsdpParamGroup* current_ = nullptr;
   bool current_in_backward_ = false;
 
-  bool in_backward_ = false;  // the end of the current backward will tell
-  bool aborted_ = false;      // it never will: that backward threw
+  bool in_backward_ = false;  // a callback is registered for its end
+  bool aborted_ = false;      // that backward threw, so no callback comes
   bool is_last_backward_ = true;
   std::shared_ptr<c10::Event> post_optim_event_;
 };

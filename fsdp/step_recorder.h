@@ -1,7 +1,7 @@
-// StepRecorder: what a step of training moved and waited for, and, when asked,
-// when: a trace that Chrome's tracing page and Perfetto draw. The engine
-// writes from the threads of forward and backward, one at a time; reading
-// belongs between steps. fsdp/report.h is what users call.
+// StepRecorder: what a step of training moved and waited for, and, if tracing,
+// the times, as a trace that Chrome's tracing page and Perfetto display. The
+// engine writes from the threads of forward and backward, one at a time; read
+// only between steps. Users call fsdp/report.h.
 #ifndef FSDP_STEP_RECORDER_H_
 #define FSDP_STEP_RECORDER_H_
 
@@ -12,13 +12,13 @@
 
 namespace fsdp {
 
-// Sums since the last reset. Bytes are those of one rank: what it received in
-// gathers, what it contributed to reductions.
+// Sums since the last reset. Bytes are those of one rank: received in gathers,
+// contributed to reductions.
 struct StepReport {
   int64_t num_all_gathers = 0;
   int64_t num_reduce_scatters = 0;
   int64_t num_all_reduces = 0;
-  int64_t num_prefetched = 0;  // gathers that were under way when needed
+  int64_t num_prefetched = 0;  // gathers already started when needed
   uint64_t gathered_bytes = 0;
   uint64_t reduced_bytes = 0;
   uint64_t all_reduced_bytes = 0;
@@ -40,7 +40,7 @@ class StepRecorder {
 
   StepReport& report() { return report_; }
   const StepReport& report() const { return report_; }
-  // Counters to zero; what is gathered stays counted.
+  // Sets the counters to zero, except the bytes that are gathered now.
   void Reset();
 
   void AddUnsharded(uint64_t num_bytes);
@@ -48,7 +48,7 @@ class StepRecorder {
 
   void set_tracing(bool tracing) { tracing_ = tracing; }
   bool tracing() const { return tracing_; }
-  // Nothing is kept while not tracing; at most kMaxSpans are.
+  // Does nothing unless tracing; keeps at most kMaxSpans spans.
   void AddSpan(const char* row, const std::string& name, int64_t begin_us);
   const std::vector<Span>& spans() const { return spans_; }
   static int64_t NowMicros();

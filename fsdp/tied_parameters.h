@@ -1,7 +1,7 @@
-// Tied parameters: one tensor that a module has registered in two places, as
-// embedding and output head often share a weight. Two fully_shard calls cannot
-// each take it, so whoever chooses modules to shard asks here first. Pure; for
-// the thread that trains.
+// Tied parameters: one tensor that a module has registered in two places, such
+// as a weight shared by embedding and output head. Two fully_shard calls cannot
+// both take it, so code that chooses modules to shard checks here first. Pure;
+// for the thread that trains.
 #ifndef FSDP_TIED_PARAMETERS_H_
 #define FSDP_TIED_PARAMETERS_H_
 
@@ -19,8 +19,9 @@ std::vector<std::vector<std::string>> find_tied_parameters(
     const torch::nn::Module& module);
 
 // The path of the innermost module that holds all these parameters and has a
-// forward, thus can be sharded; empty: `module` itself, or no such below it.
-// Throws c10::ValueError for no names, or a name that is no parameter.
+// forward, so that it can be sharded; empty if that is `module` itself or there
+// is none. Throws c10::ValueError for no names, or a name that is not a
+// parameter's.
 std::string lowest_common_parent(const torch::nn::Module& module,
                                  const std::vector<std::string>& names);
 

@@ -1,6 +1,6 @@
-// VisitTensors: calls a function on every tensor in what a forward takes and
-// returns: a Tensor, or optionals, vectors, arrays, pairs and tuples of such,
-// and torch's AnyValue. Other values are passed over. Pure; any thread.
+// VisitTensors: calls a function on every tensor in the arguments or the result
+// of a forward: a Tensor, optionals, vectors, arrays, pairs and tuples of them,
+// and torch's AnyValue. Other values are skipped. Pure; any thread.
 #ifndef FSDP_VISIT_TENSORS_H_
 #define FSDP_VISIT_TENSORS_H_
 
@@ -42,8 +42,8 @@ struct IsTuple<std::pair<T, U>> : std::true_type {};
 
 }  // namespace internal
 
-// `visit(at::Tensor&)`, in the order in which they are written, undefined ones
-// too; it may assign.
+// Calls `visit(at::Tensor&)`, which may assign, in the order of the values, for
+// undefined tensors too.
 template <typename T, typename Visit>
 void VisitTensors(T& value, Visit&& visit) {
   if constexpr (std::is_same_v<T, at::Tensor>) {

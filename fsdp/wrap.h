@@ -1,5 +1,5 @@
-// Wrap policies: which modules of a model become groups of their own, said by
-// rule instead of by a fully_shard call for each. The rules are those of
+// Wrap policies: rules for which modules of a model become groups, instead of a
+// fully_shard call for each. The rules are those of
 // torch/distributed/fsdp/wrap.py. For the thread that trains.
 //
 //   fsdp::auto_wrap(model, fsdp::ModuleWrapPolicy::of<BlockImpl>(), options);
@@ -25,18 +25,17 @@ namespace fsdp {
 
 using ModuleSet = std::unordered_set<const torch::nn::Module*>;
 
-// Picks modules of `root`. Picks that cannot be sharded on their own are
-// passed over by auto_wrap: the root, containers without forward, modules
-// without parameters.
+// Picks modules of `root`. auto_wrap skips picks that cannot be sharded on
+// their own: the root, containers without forward, modules without parameters.
 using WrapPolicy =
     std::function<ModuleSet(const torch::nn::Module& root,
                             const std::vector<at::Tensor>& ignored_params)>;
 
-// Every module of the given types; the transformer policy, given the types of
-// its layers.
+// Picks every module of the given types. With the types of its layers it is the
+// transformer policy.
 class ModuleWrapPolicy {
  public:
-  // By class, deriving classes included: ModuleWrapPolicy::of<BlockImpl>().
+  // By class, including derived classes: ModuleWrapPolicy::of<BlockImpl>().
   template <typename... Impls>
   static ModuleWrapPolicy of() {
     ModuleWrapPolicy policy;
@@ -45,7 +44,7 @@ class ModuleWrapPolicy {
     };
     return policy;
   }
-  // By name as type_name has it, with or without namespaces: "BlockImpl",
+  // By name as from type_name, with or without namespaces: "BlockImpl",
   // "torch::nn::LinearImpl". Throws c10::ValueError, when it is applied, for a
   // name that no module of the root has.
   explicit ModuleWrapPolicy(std::vector<std::string> type_names)
@@ -61,9 +60,9 @@ class ModuleWrapPolicy {
   std::vector<std::string> type_names_;
 };
 
-// Bottom-up: a module is picked once it holds `min_num_params` elements that
-// no pick inside it holds. Not looked into: modules of fewer elements, and
-// attention, which reads its children's weights itself. Not picked: lists and
+// Bottom-up: picks a module once it holds `min_num_params` elements that no
+// pick inside it holds. Does not look into modules of fewer elements, or into
+// attention, which reads its children's weights itself. Does not pick lists and
 // dicts.
 struct SizeBasedWrapPolicy {
   int64_t min_num_params = 100'000'000;
@@ -72,7 +71,7 @@ struct SizeBasedWrapPolicy {
                        const std::vector<at::Tensor>& ignored_params) const;
 };
 
-// Every module that `accepts` accepts.
+// Picks every module that `accepts` accepts.
 struct LambdaWrapPolicy {
   std::function<bool(const std::string& name, const torch::nn::Module& module)>
       accepts;
@@ -86,19 +85,19 @@ struct AlwaysWrapPolicy {
                        const std::vector<at::Tensor>& ignored_params) const;
 };
 
-// The children of the root; those of a list or dict count as its own.
+// Picks the children of the root; for a list or dict among them, its children.
 struct DirectChildrenWrapPolicy {
   ModuleSet operator()(const torch::nn::Module& root,
                        const std::vector<at::Tensor>& ignored_params) const;
 };
 
-// The root alone.
+// Picks nothing, so that the root is the only group.
 struct NoWrapPolicy {
   ModuleSet operator()(const torch::nn::Module& root,
                        const std::vector<at::Tensor>& ignored_params) const;
 };
 
-// What any of `policies` picks.
+// Picks what any of `policies` picks.
 struct OrWrapPolicy {
   std::vector<WrapPolicy> policies;
 
@@ -106,26 +105,25 @@ struct OrWrapPolicy {
                        const std::vector<at::Tensor>& ignored_params) const;
 };
 
-// Options by module: what a custom policy returns in Python.
+// Returns the options of a module, as a custom policy does in Python.
 using OptionsFn = std::function<FullyShardOptions(
     const std::string& name, const torch::nn::Module& module)>;
 
 // The names of the modules that auto_wrap would shard, in its order: inner
 // before outer, the root ("") last. Changes nothing.
 //
-// [Note: ties]
-// Where two picks, or a pick and what is around it, would each hold one tied
-// parameter, the innermost module with a forward that holds all of its places
-// is sharded instead of them. A module that is registered in two places and is
-// itself picked is one group and needs no such care.
+// [Note: ties] If two picks, or a pick and the group around it, would each hold
+// one tied parameter, the innermost module with a forward that holds all of its
+// places is sharded instead of them. A picked module that is itself registered
+// in two places is one group and needs no special treatment.
 std::vector<std::string> modules_to_wrap(
     const torch::nn::Module& module, const WrapPolicy& policy,
     const std::vector<at::Tensor>& ignored_params = {});
 
-// fully_shard on what the policy picks, then on `module`; one handle each, the
-// root's last. Modules that are sharded already are left as they are, with all
-// inside them. Throws as fully_shard does, and c10::ValueError when `module`
-// itself is sharded already.
+// Calls fully_shard on what the policy picks, then on `module`; returns their
+// handles, the root's last. Modules that are sharded already are left as they
+// are, with everything inside them. Throws as fully_shard does, and
+// c10::ValueError when `module` itself is sharded already.
 std::vector<FSDPModule> auto_wrap(
     const std::shared_ptr<torch::nn::Module>& module, const WrapPolicy& policy,
     const FullyShardOptions& options = {});
