@@ -54,7 +54,7 @@ constexpr uint64_t kRowElements = 4096;
 constexpr uint64_t kNumTensors = 16;
 constexpr uint32_t kMaxRanks = 16;
 
-// What the processes share.
+// Memory that the processes share.
 struct Meeting {
   std::atomic<uint32_t> num_arrived{0};
   std::array<std::atomic<double>, kMaxRanks> seconds;
@@ -135,7 +135,7 @@ void Prepare(const std::string& path, bool cached) {
   }
 }
 
-// One rank's memory, and what goes there.
+// One rank's memory, and its contents.
 struct RankState {
   std::vector<std::unique_ptr<MemorySink>> sinks;
   std::vector<LoadTensor> tensors;

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 
-# What fio does: large, deep, direct.
+# fio's requests: large, deep, direct.
 FIO_BLOCK_BYTES = 4 * 2**20
 FIO_FLAGS = [
     f"--bs={FIO_BLOCK_BYTES}",
@@ -133,7 +133,7 @@ def run_ranks(command, num_ranks):
 def fio_rate(path, num_bytes, what, num_jobs, flags):
     """Bytes per second."""
     drop_caches()
-    # Of whole blocks, for direct writes have to be aligned.
+    # Whole blocks only, because direct writes must be aligned.
     part = -(-num_bytes // num_jobs // FIO_BLOCK_BYTES) * FIO_BLOCK_BYTES
     done = run(
         [

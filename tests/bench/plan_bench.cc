@@ -47,7 +47,7 @@ Mesh MeshOf(const std::vector<int64_t>& sizes) {
   return mesh;
 }
 
-// What all ranks of `mesh` hold of a tensor: cut along dimension a by axis a.
+// The parts of a tensor on all ranks of `mesh`: dimension a is cut by axis a.
 std::vector<Box> Shards(const Dims& shape, const Mesh& mesh) {
   Placements placements(mesh.axes.size());
   for (size_t a = 0; a < placements.size(); ++a) {

@@ -49,7 +49,8 @@ namespace {
 using Json = nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
-// What makes the value of a place: exact as a float, also with a salt added.
+// The constants of the pattern: values are exact as floats, also with a salt
+// added.
 constexpr int64_t kPatternMask = (1 << 23) - 1;
 constexpr int64_t kStep = 12;
 

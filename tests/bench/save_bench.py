@@ -30,7 +30,7 @@ VOCABULARY = 8192
 PRODUCTS = 16
 WIDTH = 768
 WINDOW_BYTES = 64 * MIB
-# What PyTorch can be told: see torch_save.py.
+# The variants of PyTorch: see torch_save.py.
 SYNC_WAYS = ("sync, 1 threads", "sync, 2 threads")
 ASYNC_WAYS = ("async", "async, kept memory")
 STEP_WAYS = ("async", "overlapped", "process")

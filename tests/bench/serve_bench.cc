@@ -49,7 +49,7 @@ namespace {
 
 namespace v1 = ::tessera::v1;
 
-// Of a message, as dcp-server has it by default.
+// The size of a message, dcp-server's default.
 constexpr uint64_t kMessageBytes = uint64_t{1} << 20;
 
 // A file in memory, until the process ends.

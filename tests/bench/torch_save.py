@@ -31,7 +31,7 @@ from torch.distributed.tensor._utils import (
     compute_local_shape_and_global_offset,
 )
 
-# As in save_bench.cc.
+# The same constants as in save_bench.cc.
 PATTERN_MASK = (1 << 23) - 1
 STEP = 12
 
@@ -303,7 +303,7 @@ def measure_save(spec):
         if spec["check"]:
             load_and_check(state, path)
     for way in ("async", "async, kept memory"):
-        # What earlier ways left in the heap is not there for this one.
+        # Memory that earlier ways left in the heap is not counted for this one.
         ctypes.CDLL(None).malloc_trim(0)
         before = measure.private_bytes()
         saver = Saver(way)

@@ -50,7 +50,7 @@ std::string ReadFile(const std::string& path) {
                      std::istreambuf_iterator<char>());
 }
 
-// Of this process, all threads, or of this thread, by the clock.
+// Processor time of this process (all threads) or of this thread, by the clock.
 double CpuSeconds(clockid_t clock) {
   timespec time = {};
   clock_gettime(clock, &time);
@@ -149,8 +149,8 @@ Json TrainAndMeasure(const Json& spec) {
   return result;
 }
 
-// Of one call of a linear, in microseconds of the processor, which other
-// processes change less than those of the wall.
+// The time of one call of a linear, in microseconds of processor time, which
+// other processes affect less than wall time.
 double MicrosPerCall(torch::nn::Linear& linear, const at::Tensor& input) {
   constexpr int kCalls = 2000;
   const double begin = CpuSeconds(CLOCK_THREAD_CPUTIME_ID);

@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
-// What the server sees of a channel's token.
+// Returns the token as the server receives it.
 std::string Shown(const ClientOptions& options, FakeServer& server) {
   absl::StatusOr<std::shared_ptr<Channel>> channel = Channel::Open(options);
   EXPECT_OK(channel);

@@ -39,7 +39,7 @@ struct Connection {
   bool is_open = true;
 };
 
-// What one end has, to the other; 0 where it has left.
+// Copies what one end has sent to the other; 0 if that end has left.
 uint64_t Forward(int from, int to) {
   std::array<char, 16384> buffer;
   const ssize_t n = read(from, buffer.data(), buffer.size());

@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 namespace v1 = tessera::v1;
 
 constexpr auto kDataLoss = absl::StatusCode::kDataLoss;
-// As the reader's own: so much is worth a stream.
+// Equals the reader's own constant: the fewest bytes of a stream.
 constexpr uint64_t kRangeBytes = uint64_t{32} << 20;
 
 class TensorReaderTest : public ::testing::Test {

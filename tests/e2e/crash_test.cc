@@ -53,7 +53,7 @@ struct Scenario {
   How how = How::kSave;
   std::string dst;  // in kPlace
   bool overwrite = false;
-  // Of a conversion:
+  // For a conversion:
   std::optional<Format> to = std::nullopt;
   std::string mesh = "";
   uint64_t max_shard_bytes = 0;
@@ -146,7 +146,7 @@ bool Equal(FileSystem& fs, absl::string_view a, absl::string_view b) {
 
 enum class Found : uint8_t { kNothing, kOld, kNew, kBroken };
 
-// What is at the destination. Whatever it is, it must be whole.
+// The contents of the destination, which must be complete.
 Found Inspect(FileSystem& fs, const Scenario& scenario) {
   const std::string path = scenario.path();
   VerifyOptions options;
@@ -167,8 +167,7 @@ Found Inspect(FileSystem& fs, const Scenario& scenario) {
   return is_new ? Found::kNew : Found::kOld;
 }
 
-// A second run after whatever happened makes all well, and nothing of the
-// first is left.
+// A second run completes in any case, and nothing of the first is left.
 void ExpectNextRunWorks(FileSystem& fs, const Scenario& scenario,
                         size_t num_files) {
   ASSERT_OK(Put(fs, scenario, 2, /*overwrite=*/true));
@@ -179,7 +178,7 @@ void ExpectNextRunWorks(FileSystem& fs, const Scenario& scenario,
 
 class Crash : public ::testing::TestWithParam<Scenario> {
  protected:
-  // What is left behind is logged, thousands of times.
+  // Leftovers are logged, thousands of times.
   static void SetUpTestSuite() {
     SetLogSink([](LogSeverity, absl::string_view) {});
   }
@@ -252,8 +251,8 @@ TEST_P(Crash, LeavesTheOldOrTheNewWhole) {
   EXPECT_TRUE(saw_new);  // a crash just behind the commit
 }
 
-// Each operation fails once. What is there stays, and nothing is added to it;
-// but when only what follows the commit fails, the new checkpoint is there.
+// Each operation fails once. What was there stays, and nothing is added to it.
+// If only operations after the commit fail, the new checkpoint is there.
 TEST_P(Crash, AFaultLeavesNoLitter) {
   const Scenario& scenario = GetParam();
   const DryRun dry = Measure(scenario);

@@ -71,7 +71,7 @@ absl::Status SaveModel(absl::string_view path, uint64_t model, bool overwrite) {
               {.overwrite = overwrite, .memory_bytes = kMinMemoryBytes});
 }
 
-// What this program is when it is started with --save.
+// Runs when this program is started with --save.
 int SaveAndEnd() {
   const absl::Status status =
       SaveModel(absl::GetFlag(FLAGS_save), absl::GetFlag(FLAGS_model),
@@ -271,7 +271,7 @@ void RaceTest::Race(const Shape& shape) {
     codes[i] = writers[i]->Wait();
   }
   if (what == 1) {
-    // All others have ended: whoever is in the middle goes on alone.
+    // All others have ended, so the one in the middle continues alone.
     ++num_stopped_;
     writers[victim]->Signal(SIGCONT);
     codes[victim] = writers[victim]->Wait();
@@ -300,7 +300,8 @@ void RaceTest::Race(const Shape& shape) {
   if (was_killed && !has_winner && !existed &&
       !fs_->Stat(JoinPath(path, ".metadata")).ok() &&
       std::filesystem::is_directory(path)) {
-    // A DCP directory in the making is no checkpoint yet; or a plain one.
+    // A directory without .metadata is a DCP checkpoint that is still being
+    // written, unless it opens as another format.
     if (!Checkpoint::Open(*fs_, path, {}).ok()) allowed = {};
   }
   if (!allowed.empty()) {

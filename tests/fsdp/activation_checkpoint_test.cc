@@ -279,7 +279,7 @@ TEST_F(CheckpointTest, RefusesWhatARecomputationCannotServe) {
   EXPECT_THROW(checkpoint_tensors(nullptr, {x}), c10::ValueError);
 }
 
-// What forward keeps alive: the input, nothing between.
+// Forward keeps only the input alive, nothing in between.
 TEST_F(CheckpointTest, ActivationsAreNotKept) {
   std::vector<c10::weak_intrusive_ptr<at::TensorImpl>> inside;
   const auto run = [&](Tensor t) {

@@ -96,8 +96,8 @@ TEST(OrderCheck, IsOnUnlessSwitchedOff) {
 }
 
 TEST(OrderCheck, NamesTheGroupsOfRanksThatDiverge) {
-  // Of one size, which would give wrong numbers, and of two, which would end
-  // inside Gloo.
+  // With the same size, which would give wrong numbers, and with different
+  // sizes, which would fail inside Gloo.
   for (const int64_t size : {4, 9}) {
     RunRanks(2, [size] {
       init_process_group();
@@ -184,7 +184,7 @@ void ExpectMissingGradientsAreNamed() {
             HasSubstr("rank 1 is at the reduce-scatter of the root without "
                       "gradients of 'a.weight' for backward"),
             HasSubstr("set_zero_missing_gradients(true)")));
-  // What the message says helps.
+  // The advice in the message works.
   root.set_zero_missing_gradients(true);
   train();
   EXPECT_TRUE(parameters(*pair)[1].grad()->full_tensor().equal(

@@ -64,7 +64,7 @@ TEST(DTensor, EmptyShardKeepsTheOtherSizes) {
   });
 }
 
-// Of every rank's tensor only that of rank 0 of each axis counts.
+// Only the tensors of rank 0 of each axis count.
 TEST(DTensor, DistributeTakesTheFirstRanksValues) {
   RunRanks(4, [] {
     init_process_group();
@@ -244,7 +244,7 @@ TEST(DTensor, NormOfNarrowTypesDoesNotOverflow) {
         at::full({100}, 60000.0).to(at::kHalf), mesh, {Shard(0)});
     EXPECT_EQ(tensor.norm().scalar_type(), at::kFloat);
     EXPECT_NEAR(tensor.norm().item<double>(), 600000, 500);
-    // The tenth power of 1e5 is no float.
+    // The tenth power of 1e5 does not fit into a float.
     EXPECT_NEAR(distribute_tensor(at::full({2}, 1e5), mesh, {Shard(0)})
                     .norm(10)
                     .item<double>(),

@@ -137,8 +137,8 @@ TEST(Nf4, RefusesWhatDoesNotFit) {
   EXPECT_THROW(nf4_all_gather(at::zeros({4}, at::kLong)), c10::ValueError);
 }
 
-// What a group does around an extension: pads the shard of `whole`, gathers
-// each of its tensors, and hands out the memory of the parameter.
+// Does what a group does around an extension: pads the shard of `whole`,
+// gathers each of its tensors, and hands out the memory of the parameter.
 at::Tensor GatherThrough(const AllGatherExtension& extension,
                          const at::Tensor& whole, int64_t dim,
                          at::ScalarType dtype, const DeviceMesh& mesh) {
@@ -282,7 +282,7 @@ void CheckFloat8Training(int world_size, bool reshard_after_forward) {
       EXPECT_NEAR(losses[step], expected[step], 1e-4) << step;
     }
     EXPECT_LT(losses.back(), losses.front());
-    // What trains is not rounded.
+    // The parameters in training are not rounded.
     const auto wanted = reference->named_parameters();
     for (const auto& [name, parameter] : fsdp::named_parameters(*model)) {
       EXPECT_TRUE(parameter.full_tensor().allclose(wanted[name], 1e-3, 1e-4))

@@ -1,6 +1,7 @@
-// What fails and what ends: an error in forward or backward leaves a model that
-// trains on; a rank that dies or hangs becomes an error on the others, soon and
-// with names; models, outputs, handles and optimizers may go in any order.
+// Failures and ends: after an error in forward or backward the model can still
+// be trained; a rank that dies or hangs becomes an error on the others, soon
+// and with names; models, outputs, handles and optimizers may be destroyed in
+// any order.
 
 #include <signal.h>
 #include <unistd.h>
@@ -58,7 +59,7 @@ Tensor Mine(int step) {
   return TinyBatch(step, 6, kSmall).chunk(get_world_size())[get_rank()];
 }
 
-// Training of a sharded model beside that of a whole one.
+// Trains a sharded model and a whole one for comparison.
 class Pair {
  public:
   Pair()

@@ -1,5 +1,5 @@
-// What every method of FSDPModule changes, seen from outside: in the
-// collectives that a step makes and in the gradients that it leaves.
+// The observable effect of every method of FSDPModule: on the collectives of a
+// step and on the gradients that it leaves.
 
 #include <cmath>
 #include <cstdint>
@@ -82,7 +82,7 @@ torch::Tensor LossOf(Tower& tower, const torch::Tensor& x) {
   return tower->forward(x).pow(2).sum();
 }
 
-// What each parameter's gradient, summed over `ranks`, is without sharding.
+// The gradient of each parameter without sharding, summed over `ranks`.
 std::map<std::string, torch::Tensor> SummedGradients(
     const std::vector<int64_t>& ranks) {
   Tower reference = MakeTower();
@@ -636,7 +636,7 @@ TEST(AllocateFromProcessGroup, IsForTheBackendsOwnCollectives) {
         says);
     root.set_custom_reduce_scatter({});
     root.set_allocate_memory_from_process_group_for_comm(true);
-    // Gloo has no memory of its own.
+    // Gloo does not allocate memory.
     ExpectError<c10::Error>([&] { LossOf(tower, InputOf(0)); },
                             {"gloo does not support allocateTensor"});
     AllocatingBackend& backend =
@@ -644,7 +644,8 @@ TEST(AllocateFromProcessGroup, IsForTheBackendsOwnCollectives) {
     LossOf(tower, InputOf(get_rank())).backward();
     EXPECT_EQ(backend.num_allocations, 3);  // gathered; gradients; their sum
     ExpectGradients(tower, 0.5, {0, 1});
-    // As in PyTorch, a custom collective may follow, and replaces its half.
+    // As in PyTorch, a custom collective may be set afterwards, and replaces
+    // its half.
     root.set_custom_all_gather(
         [](at::Tensor output, at::Tensor input, c10d::ProcessGroup& group) {
           AllGatherInto(output, input, group)->wait();
@@ -770,7 +771,7 @@ TEST(DivideFactor, ReplacesTheNumberOfRanks) {
       s.Backward();
       ExpectGradients(s.tower, 1 / factor, {0, 1});
     }
-    // Of one group alone, and with sums on the wire.
+    // Set for one group alone, with sums on the wire.
     Sharded s = ShardTower();
     s.layers[1].set_gradient_divide_factor(8);
     s.layers[1].set_force_sum_reduction_for_comms(true);

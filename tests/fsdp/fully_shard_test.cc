@@ -1,5 +1,5 @@
-// What fully_shard accepts, what it refuses and how, and which parameters a
-// call takes. Cases of one rank run in this process.
+// The modules that fully_shard accepts, those that it refuses and how, and the
+// parameters that a call takes. Cases of one rank run in this process.
 
 #include "fsdp/fully_shard.h"
 
@@ -72,7 +72,7 @@ struct TowerImpl : torch::nn::Module {
 };
 TORCH_MODULE(Tower);
 
-// One more parameter, of any kind, beside a module that works.
+// One more parameter, of any kind, next to a module that works.
 struct OddImpl : torch::nn::Module {
   explicit OddImpl(const torch::Tensor& tensor) {
     inner = register_module("inner", Mlp(4));
@@ -639,7 +639,7 @@ TEST(FullyShardTies, AcrossCallsAreRefusedByName) {
   EXPECT_FALSE(HasLazyKey(before));
   EXPECT_FALSE(find_fsdp_module(*model).has_value());
   EXPECT_TRUE(get_fsdp_module(*model->blocks[0]).is_root());
-  // What is not tied can still be sharded.
+  // Modules that are not tied can still be sharded.
   fully_shard(model->norm);
 }
 

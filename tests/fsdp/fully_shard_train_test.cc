@@ -1,5 +1,5 @@
-// Training under fully_shard beside training without it: the same losses and
-// the same parameters, for every way to shard.
+// Training with and without fully_shard: the same losses and the same
+// parameters, for every way to shard.
 
 #include <functional>
 #include <string>

@@ -133,7 +133,7 @@ TEST(FusedAdamW, GroupsHaveTheirOwnOptions) {
   optimizer.step();
   EXPECT_TRUE(params[3].equal(before));
   EXPECT_FALSE(params[0].equal(other));
-  // As a learning-rate scheduler does.
+  // A learning-rate scheduler does this.
   optimizer.param_groups()[1].options().set_lr(0.5);
   optimizer.step();
   EXPECT_FALSE(params[3].equal(before));

@@ -225,7 +225,7 @@ TEST(Init, DefaultsAreThoseOfTorch) {
         << a[i].first;
     const double rms_x = x.square().mean().sqrt().item<double>();
     const double rms_y = y.square().mean().sqrt().item<double>();
-    // Of n values the rms of a uniform distribution varies by 0.45/sqrt(n).
+    // With n values the rms of a uniform distribution varies by 0.45/sqrt(n).
     const double slack = 0.02 + 2.5 / std::sqrt(static_cast<double>(x.numel()));
     EXPECT_NEAR(rms_y, rms_x, slack * rms_x) << a[i].first;
   }

@@ -1,6 +1,7 @@
-// Mixed precision by group of parameters: what is computed and reduced in which
-// dtype, beside the same steps written out by hand; which dtype each module
-// sees; and what keeps its own. With memory that a step gathers at most.
+// Mixed precision by group of parameters: the dtypes of computation and
+// reduction, compared with the same steps written out explicitly; the dtype
+// that each module sees; and which tensors keep theirs. Also bounds the memory
+// that a step gathers.
 
 #include <algorithm>
 #include <cmath>
@@ -336,8 +337,8 @@ struct TwoNotingImpl : torch::nn::Module {
   Wrapped<NotingImpl> first, second;
 };
 
-// What the root and the two saw, and then the dtype of the output; in backward
-// too.
+// The dtypes that the root and the two modules saw, then that of the output; in
+// backward too.
 Dtypes Seen(const std::shared_ptr<TwoNotingImpl>& model) {
   Dtypes seen;
   recorder = &seen;

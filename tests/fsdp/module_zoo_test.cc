@@ -1,7 +1,7 @@
-// Modules of torch::nn as they are, under fully_shard: outputs, gradients and
-// buffers are those of the same module without it, whose gradients the ranks
-// average. In float64, so that nothing hides behind rounding. How a model may
-// be run, whatever it is made of, follows below.
+// Unchanged modules of torch::nn under fully_shard: outputs, gradients and
+// buffers equal those of the same module without it, whose gradients the ranks
+// average. In float64, so that rounding hides nothing. The ways to run a model,
+// independent of its modules, follow below.
 
 #include <cstdint>
 #include <functional>
@@ -601,7 +601,7 @@ TEST(ModuleZoo, InterleavedMicrobatches) {
           for (FSDPModule module : fsdp_modules(m)) module.unshard(true);
         }
         SetFlags(m, false);
-        // As in the middle stage of a pipeline: one forward, one backward.
+        // Like the middle stage of a pipeline: one forward, one backward.
         const Tensor y0 = Chain(m, Input({3, 6}));
         const Tensor y1 = Chain(m, Input({3, 6}));
         Trained(y0);
@@ -763,7 +763,7 @@ void ExpectASkippedBatchIsNamed() {
   fully_shard(pair.model);
   const std::string error = ErrorOf([&] {
     for (int batch = 0; batch < 3; ++batch) {
-      // Rank 1 finds nothing in the second and goes on.
+      // Rank 1 has no data in the second batch and continues.
       if (batch == 1 && get_rank() == 1) continue;
       Trained(pair.model->forward(Input({3, 6}), {0, 1, 2}));
       if (batch != 1) clip_grad_norm_(parameters(*pair.model), 1.0);

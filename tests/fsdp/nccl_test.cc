@@ -1,6 +1,6 @@
-// What needs a GPU, with one rank: that the backend is found, registers, and
-// reduces, and that training with streams, events and pinned memory gives what
-// it gives without. Linked everywhere, run with --config=cuda.
+// Tests that require a GPU, with one rank: the backend is found, registers, and
+// reduces; and training with streams, events and pinned memory gives the same
+// result as without. Linked everywhere, run with --config=cuda.
 #include <vector>
 
 #include "ATen/ops/full.h"

@@ -51,7 +51,7 @@ Mlp FrozenMlp(bool is_rounded) {
   return model;
 }
 
-// Of all that the registry holds, each storage once.
+// The bytes of everything that the registry holds, counting each storage once.
 size_t StoredBytes(const torch::nn::Module& module) {
   std::map<const void*, size_t> storages;
   for (const at::Tensor& shard : module.parameters()) {
@@ -77,7 +77,7 @@ void CheckStoredTraining(int world_size) {
     EXPECT_LE(StoredBytes(*model), most);
     const std::vector<double> losses = TrainSharded(model, 4);
     EXPECT_LE(StoredBytes(*model), most);
-    // Between uses there is no memory behind the member.
+    // Between uses the member has no memory.
     EXPECT_THROW(model->up->weight.data_ptr(), c10::Error);
     torch::optim::SGD optimizer(reference->parameters(),
                                 torch::optim::SGDOptions(0.5));
@@ -90,7 +90,7 @@ void CheckStoredTraining(int world_size) {
           << step;
     }
     EXPECT_LT(losses.back(), losses.front());
-    // What a checkpoint gets.
+    // The tensor that a checkpoint gets.
     const DTensor blocks = *dtensor_of(model->named_parameters()["up.weight"]);
     EXPECT_TRUE(
         blocks.full_tensor().equal(pack_nf4(FrozenMlp(false)->up->weight)));

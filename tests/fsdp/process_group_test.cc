@@ -73,7 +73,7 @@ TEST(ProcessGroup, ABrokenPipeIsAnErrorAndNoSignal) {
     signal(SIGPIPE, SIG_DFL);
     init_process_group();
     ExpectBrokenPipesAreErrors();
-    // What this process starts dies of it as ever.
+    // A child process still dies of the signal, as usual.
     const int status = std::system("kill -PIPE $$");
     EXPECT_EQ(WTERMSIG(status), SIGPIPE);
     destroy_process_group();
@@ -112,7 +112,7 @@ TEST(ProcessGroup, RanksFindEachOther) {
   };
   RunRanks(3, body);
   RunRanks(3, body, {.agent_store = false});
-  // What is left in the store from before a restart is out of the way.
+  // Keys in the store from before a restart do not interfere.
   RunRanks(3, body, {.environment = {{"TORCHELASTIC_RESTART_COUNT", "1"}}});
 }
 

@@ -54,7 +54,8 @@ at::Tensor CutByBoxes(at::Tensor whole, const DTensorSpec& spec) {
   return whole;
 }
 
-// What the rank at `coordinate` contributes: differs along Partial axes only.
+// The contribution of the rank at `coordinate`: differs along Partial axes
+// only.
 at::Tensor Contribution(const DTensorSpec& spec,
                         const std::vector<int64_t>& coordinate) {
   int64_t numel = 1;

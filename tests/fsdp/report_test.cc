@@ -1,4 +1,4 @@
-// What is told of a sharded module: its tree, the bytes of a step, a trace.
+// The reports on a sharded module: its tree, the bytes of a step, a trace.
 
 #include "fsdp/report.h"
 
@@ -129,7 +129,7 @@ TEST(StepReport, CountsTheBytesOfAStep) {
     EXPECT_EQ(step_report(*net).gathered_bytes, 2 * (root + kLayerBytes));
     get_fsdp_module(*net->layer).unshard();
     reset_step_report(*net);
-    // What is there stays counted; any module below the root tells the same.
+    // Earlier counts remain; any module below the root reports the same.
     report = step_report(*net->layer);
     EXPECT_EQ(report.num_all_gathers, 0);
     EXPECT_EQ(report.gathered_bytes, 0U);
@@ -150,7 +150,7 @@ TEST(StepReport, OfHybridAndPrefetchedGroups) {
     EXPECT_EQ(report.num_all_gathers, 2);
     EXPECT_EQ(report.num_prefetched, 1);
     EXPECT_EQ(report.num_all_reduces, 2);
-    // Of the half that this rank has after the reduce-scatter.
+    // The bytes of the half that this rank has after the reduce-scatter.
     EXPECT_EQ(report.all_reduced_bytes, (16 * 16 * 4 + kLayerBytes) / 2);
   });
 }

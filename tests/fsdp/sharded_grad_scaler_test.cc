@@ -69,7 +69,7 @@ TEST(ShardedGradScaler, OneRanksInfinitySkipsTheStepOfAll) {
       EXPECT_EQ(job.parameter[0].item<float>(), 1);
       scaler.update();
       EXPECT_EQ(scaler.get_scale(), 2);
-      // The next iteration goes on.
+      // The next iteration works.
       job.Backward(scaler);
       EXPECT_TRUE(scaler.step(job.optimizer));
       scaler.update();

@@ -1,5 +1,5 @@
-// What the engine refuses outside forward and backward, so that a mistake on
-// one rank is an error there and not a hang of all.
+// The calls that the engine refuses outside forward and backward, so that a
+// mistake on one rank is an error there and does not hang all of them.
 
 #include <memory>
 #include <string>
@@ -64,7 +64,7 @@ TEST(StrictMode, ReadingAShardedParameterIsRefused) {
       ExpectError<c10::Error>([&] { layer->bias.to(torch::kDouble); },
                               {"'bias'", "full_tensor()"});
     }
-    // What needs no data is allowed everywhere, and so are shards.
+    // Calls that do not need data are allowed everywhere, and so are shards.
     EXPECT_EQ(layer->weight.sizes(), (std::vector<int64_t>{4, 4}));
     EXPECT_EQ(layer->weight.t().size(0), 4);
     EXPECT_EQ(
@@ -154,7 +154,7 @@ TEST(StrictMode, ShardsKeepTheEngineAlive) {
       fully_shard(layer);
       held = layer->parameters();
     }
-    // As an optimizer holds them.
+    // References such as an optimizer holds.
     EXPECT_TRUE(dtensor_of(held[0]).has_value());
     EXPECT_EQ(dtensor_of(held[0])->full_tensor().sizes(),
               (std::vector<int64_t>{4, 4}));
@@ -166,7 +166,8 @@ TEST(StrictMode, CopiesOfTheModuleAreRefused) {
   torch::nn::Linear layer(4, 4);
   EXPECT_TRUE(layer->clone() != nullptr);
   fully_shard(layer);
-  // LibTorch's own message; a copy would have shards where code wants wholes.
+  // This is LibTorch's own message; a copy would have shards where code expects
+  // whole tensors.
   const std::string says = "The cloned module does not have the same number";
   EXPECT_THAT(ErrorOf([&] { layer->clone(); }), HasSubstr(says));
   torch::nn::Sequential model(layer, torch::nn::ReLU());

@@ -1,7 +1,7 @@
-// What C++ programs do with models beyond one forward and one backward:
+// What C++ programs do with models in addition to one forward and one backward:
 // adversaries, adapters, averages of weights, several optimizers, closures,
-// hooks, errors half-way. Each is trained beside the same model without
-// fully_shard, on the same input on every rank; in float64.
+// hooks, errors halfway. Each is compared with the same model without
+// fully_shard, on the same input on every rank, in float64.
 
 #include <functional>
 #include <memory>

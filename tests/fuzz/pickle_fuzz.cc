@@ -1,5 +1,6 @@
-// ReadPickle on any bytes with both allow-lists. What it accepts is written,
-// read back and compared, flattened and built again, and its tensors parsed.
+// Runs ReadPickle on any bytes with both allow-lists. A value that it accepts
+// is written, read back and compared, flattened and built again, and its
+// tensors are parsed.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
-// Any text, read as a training config in each syntax; what is read without a
-// problem is written in each dialect, and must be the same when it is read
-// again, but for what the writer said.
+// Reads any text as a training config in each syntax. A config that is read
+// without a problem is written in each dialect, and must be the same when it is
+// read again, except for the differences that the writer reported.
 
 #include <array>
 #include <cstddef>

@@ -187,7 +187,7 @@ def _ask(version, chosen):
         "_ask_options": respondent.options,
         "_ask_field": respondent.field,
     }
-    # What this machine has not got may still be chosen.
+    # Configs may choose what this machine does not have.
     for name in ("fp8", "msamp", "torchao", "transformer_engine"):
         replaced[f"is_{name}_available"] = lambda: True
     with contextlib.ExitStack() as stack:

@@ -16,7 +16,7 @@ def sources(references):
         yield expected["case"], Checkpoint(path, expected), True
         if expected.get("pt"):
             full = references / expected["pt"]
-            # What the DCP beside it holds.
+            # It holds the same as the DCP next to it.
             twin = Checkpoint(full, expected)
             yield expected["case"] + ".pt", twin, False
 

@@ -17,7 +17,7 @@ from harness import (
     run_script,
 )
 
-# What a process may take; the largest input has a few MB.
+# The memory that a process may take; the largest input has a few MB.
 ADDRESS_SPACE = 1 << 30
 MEMORY = ["--max-memory", "64MiB", "--lanes", "1"]
 # Longer messages repeat what a file says instead of naming it.
@@ -107,7 +107,7 @@ class Runner:
 
     @staticmethod
     def expect_base_values(target):
-        # What is accepted holds no foreign code, but numpy scalars, which
+        # An accepted file holds no foreign code except numpy scalars, which
         # weights_only refuses.
         flat = judge.load_flat(str(target), weights_only=False)
         tensors = [v for v in flat.values() if isinstance(v, torch.Tensor)]

@@ -25,7 +25,7 @@ from config_sources import (
 )
 from harness import DONE, FOUND, Suite, expect, expect_no_lines
 
-# What may be refused, by the end of its key: why nothing else can be done.
+# Keys that may be refused, by their ends, and why nothing else is possible.
 REFUSED = {
     "distributed_type": "trained by another engine than FSDP",
     "deepspeed_config": "another engine's options",
@@ -314,7 +314,7 @@ def expect_same_conversion(tool, config, source, target):
     if process.returncode == FOUND:
         rules = [rule for rule in NOT_CONVERTED if rule.applies(options)]
         USED.update(rule.reason for rule in rules)
-        # What is refused by `check` is not converted either.
+        # A config that `check` refuses is not converted either.
         refused = rules or not expect_read_or_refused(tool, source)
         expect(refused, f"refused\n{process.stderr.decode()}")
         expect(not target.exists(), "refused, and written")

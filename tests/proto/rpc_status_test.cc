@@ -45,7 +45,7 @@ class FailingServer final : public Operations::Service {
     return ToRpcStatus(status_);
   }
 
-  // What a client gets.
+  // Returns the status that a client gets.
   absl::Status Call() {
     grpc::ClientContext context;
     Operation operation;
@@ -125,7 +125,7 @@ TEST(RpcStatus, ReasonMetadataAndFieldArrive) {
   EXPECT_EQ(FieldOf(invalid), "mesh.axes[1].size");
 }
 
-// Of errors of the checkpoint, which know nothing of an API.
+// For errors of the checkpoint, whose code does not know the API.
 TEST(RpcStatus, AReasonFollowsFromPlaceAndSide) {
   const auto reason = [](absl::StatusCode code, const ErrorPlace& place,
                          ErrorSide side = ErrorSide::kNone) {

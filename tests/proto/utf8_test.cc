@@ -31,7 +31,7 @@ TEST(Utf8, ReplacesEachByteThatIsNoText) {
   EXPECT_EQ(ToUtf8("\xF4\x90\x80\x80"), u + u + u + u);
 }
 
-// What protobuf itself takes in a field is what IsUtf8 says.
+// IsUtf8 accepts exactly what protobuf accepts in a field.
 TEST(Utf8, AgreesWithProtobuf) {
   std::string text(3, '\0');
   for (const int lead : {0x7F, 0x80, 0xC1, 0xC2, 0xDF, 0xE0, 0xE1, 0xED, 0xEF,

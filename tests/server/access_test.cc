@@ -28,7 +28,7 @@ constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 constexpr auto kDenied = absl::StatusCode::kPermissionDenied;
 constexpr auto kUnauthenticated = absl::StatusCode::kUnauthenticated;
 
-// Of "alice", "bob", as sha256sum says.
+// The output of sha256sum for "alice" and "bob".
 constexpr char kAlice[] =
     "2bd806c97f0e00af1a1fc3328fa763a9269723c8db8fac4f93af71db186d6e90";
 constexpr char kBob[] =
@@ -136,7 +136,7 @@ TEST_F(AccessTest, LinksMayNotLeadOut) {
     const absl::Status read = client.CheckRead(path).status();
     EXPECT_THAT(read, StatusIs(kDenied, HasSubstr(path)));
     EXPECT_THAT(client.CheckWrite(path), StatusIs(kDenied));
-    // What exists outside and what does not give the same answer.
+    // Files outside give the same answer whether they exist or not.
     const std::string message(read.message());
     const std::string rest = message.substr(message.find(path) + path.size());
     if (first.empty()) first = rest;
@@ -226,7 +226,7 @@ TEST_F(AccessTest, TokensNameClientsAndTheirRoots) {
   }
 }
 
-// What a client left to be done is done with the rights it has now.
+// Work that a client left behind is done with the rights that it has now.
 TEST_F(AccessTest, ClientsAreFoundByName) {
   absl::StatusOr<Access> access =
       LoadTokens(absl::StrCat("alice ", kAlice, " read=", Path("data"),

@@ -1,13 +1,13 @@
-// dcp-server, the process, under attacks, all at once. Some clients have no
-// token and speak HTTP/2 as no library does: calls of methods that do not
+// Attacks the dcp-server process in several ways at once. Some clients have no
+// token and send HTTP/2 that no library would: calls of methods that do not
 // exist, headers that never end, calls that are reset as soon as they have
-// begun, floods of control frames, connections that say nothing, and more
-// connections than it has descriptors for. One client has a token, and begins
-// streams that it does not read and cancels Inspects of a thousand patterns.
-// The server goes on serving another client, and what it took for them is
-// returned. --seconds says for how long, --descriptors how many files it may
-// open, --min-throughput what a client in good order keeps of its throughput
-// afterwards.
+// begun, floods of control frames, connections that send nothing, and more
+// connections than the server has descriptors for. One client has a token, and
+// begins streams that it does not read and cancels Inspects of a thousand
+// patterns. The server must keep serving another client, and return the memory
+// that it used for the attackers. --seconds sets the duration, --descriptors
+// how many files the server may open, --min-throughput how much of its
+// throughput a well-behaved client keeps afterwards.
 
 #include <signal.h>
 
@@ -49,16 +49,16 @@ namespace v1 = tessera::v1;
 
 constexpr uint64_t kMaxMemory = uint64_t{256} << 20;
 constexpr uint64_t kBesideMemory = uint64_t{256} << 20;
-// What the machine has in all.
+// The machine's total memory.
 constexpr uint64_t kMachineMemory = uint64_t{1} << 30;
 constexpr uint64_t kTensorBytes = uint64_t{16} << 20;
 constexpr int kFramesAtOnce = 100;
-// Of a client that does not read them, at once.
+// The streams of a client that does not read them, all at once.
 constexpr size_t kUnreadStreams = 100;
 constexpr int kManyNames = 20'000;
 constexpr int kManyPatterns = 1000;
 
-// Of "one", in good order, and of "two", which attacks.
+// The digests of "one", the well-behaved client, and of "two", the attacker.
 constexpr absl::string_view kTokens =
     "a 7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed\n"
     "b 3fc4ccfe745870e2c0d99f71f30ff0656c8dedd41cc1d7d3d376b0dbe685e2f3\n";
@@ -111,7 +111,7 @@ uint32_t StreamOf(int call) { return static_cast<uint32_t>(2 * call + 1); }
 
 class Attack {
  public:
-  // What is sent for calls `begin` to `begin` + kFramesAtOnce.
+  // Returns the bytes to send for calls `begin` to `begin` + kFramesAtOnce.
   using Round = std::function<std::string(int begin)>;
 
   // `path` has a large tensor, `names_path` many names.
@@ -204,7 +204,7 @@ class Attack {
     never.WaitForNotificationWithTimeout(end_ - absl::Now());
   }
 
-  // As many as the client may have, and more.
+  // Begins as many streams as the client may have, and more.
   void UnreadStreams() const {
     const v1::ReadTensorsRequest request = ReadOf(path_);
     while (GoesOn()) {

@@ -12,7 +12,7 @@
 namespace dcp::server {
 namespace {
 
-// What gRPC allocates at a time.
+// The size of gRPC's allocations.
 constexpr uInt kBlockBytes = 1024;
 // For gzip, as gRPC says it.
 constexpr int kGzipWindowBits = 15 | 16;
@@ -34,8 +34,8 @@ std::string Gzip(const std::string& text) {
   return packed;
 }
 
-// As message_compress.cc of gRPC does it: a message comes in several slices,
-// and its loop ends when a block is not filled. Empty after an error.
+// Unpacks as message_compress.cc of gRPC does: a message comes in several
+// slices, and the loop ends at a block that is not full. Empty after an error.
 std::string Gunzip(const std::string& packed, size_t slice_bytes) {
   z_stream stream = {};
   EXPECT_EQ(inflateInit2(&stream, kGzipWindowBits), Z_OK);

@@ -10,7 +10,7 @@
 namespace dcp::server {
 namespace {
 
-// What main does while a thread never comes back.
+// Does what main does while a thread never returns.
 void WaitForEver() {
   SetLogSink([](LogSeverity, absl::string_view line) { std::cerr << line; });
   ForcedEnd forced_end(3, [] { std::cerr << " flushed" << std::endl; });

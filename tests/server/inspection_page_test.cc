@@ -30,7 +30,7 @@ class InspectionPageTest : public ::testing::Test {
   InspectionPageTest()
       : fs_(NewPosixFileSystem()), tasks_(std::make_shared<TaskQueue>(1, 10)) {}
 
-  // What is dropped from now on is closed at once.
+  // Data that is dropped from now on is closed at once.
   ~InspectionPageTest() override { tasks_->Stop(); }
 
   std::shared_ptr<SharedCheckpoint> Open(const std::string& golden,

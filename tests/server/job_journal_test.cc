@@ -62,7 +62,7 @@ class JobJournalTest : public ::testing::Test {
     sqlite3_close(database);
   }
 
-  // What a server of version 1 would have left.
+  // Makes the journal that a server of version 1 would have left.
   void MakeFirstVersion() {
     Execute(
         "DROP TRIGGER job_added; DROP TRIGGER job_changed;"
@@ -145,7 +145,7 @@ TEST_F(JobJournalTest, IsForThisUserOnly) {
     ASSERT_EQ(stat(entry.path().c_str(), &info), 0);
     EXPECT_EQ(info.st_mode & 0777, 0600) << entry.path();
   }
-  // As an older server left it.
+  // An older server left the file like this.
   journal_.reset();
   ASSERT_EQ(chmod(path().c_str(), 0644), 0);
   Open();
@@ -300,7 +300,7 @@ TEST_F(JobJournalTest, WithAStateThatIsNoneIsRefused) {
   Open();
   Job job = SampleJob("one");
   ASSERT_OK(journal_->Add(job));
-  // Of that version; the digests of this one would notice.
+  // Version 1 has no digests; with them the change would be noticed.
   MakeFirstVersion();
   Execute("UPDATE jobs SET state = 99");
   Open();

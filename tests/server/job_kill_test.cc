@@ -48,7 +48,7 @@ using ::dcp::testing::TempDir;
 
 constexpr int64_t kNumFiles = 12;
 constexpr uint64_t kNumBytes = uint64_t{24} << 20;
-// What a server says on its standard output or error when it listens.
+// A server prints this on its standard output or error when it listens.
 constexpr absl::string_view kStarted = "event=start ";
 
 // Until standard input ends, or a signal.
@@ -266,7 +266,8 @@ TEST_F(JobKillTest, EveryJobEndsRightAndWhole) {
   for (int round = 1; round <= rounds; ++round) {
     SCOPED_TRACE(absl::StrCat("round ", round));
     const int kills = 1 + static_cast<int>(random_() % 3);
-    // Of all rounds the shortest: one may have had to share the machine.
+    // The shortest of all rounds counts, because one may have had to share the
+    // machine.
     microseconds = std::min(microseconds, Run(round, kills, microseconds));
     if (HasFailure()) return;
     num_kills += kills;

@@ -241,7 +241,7 @@ TEST_F(JobManagerTest, CancelsAJobThatWaitsForMemory) {
   ASSERT_OK(server_->Cancel(name));
   EXPECT_EQ(StateOf(name), JobMetadata::CANCELLED);
   EXPECT_EQ(server_->budget().num_waiting(), 0u);
-  // One that goes on waiting gets its memory in the end.
+  // A job that keeps waiting gets its memory in the end.
   const std::string other = Submit("other");
   server_->ReleaseMemory();
   EXPECT_OK(ErrorOf(*server_->Wait(other)));
@@ -297,7 +297,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& tested) { return std::string(tested.param.name); });
 
 TEST_F(JobManagerTest, AnotherClientSeesNothing) {
-  // Of "one" and "two".
+  // The digests of "one" and "two".
   settings_.tokens =
       "a 7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed "
       "write=" +
@@ -376,7 +376,7 @@ TEST_F(JobManagerTest, ForgetsTheOldestThatHaveEnded) {
 }
 
 TEST_F(JobManagerTest, AClientsManyJobsLeaveThoseOfOthers) {
-  // Of "one" and "two".
+  // The digests of "one" and "two".
   const std::string write = " write=" + dir_.Join("data") + "\n";
   settings_.tokens =
       "a 7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed" +
@@ -413,7 +413,7 @@ TEST_F(JobManagerTest, AnEndThatTheJournalCannotTakeIsNotToldBefore) {
     ASSERT_TRUE(server_->jobs().Verify(&context, request, &operation).ok());
     name = operation.name();
     gate.WaitUntilReached();
-    // As on a full disk: no file takes a byte.
+    // Simulates a full disk: no file can grow.
     const auto ignored = signal(SIGXFSZ, SIG_IGN);
     rlimit before;
     ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -532,7 +532,7 @@ TEST_F(JobManagerTest, WhatIsCancelledAfterARestartLeavesNothing) {
 
 TEST_F(JobManagerTest, WhatCannotRunAfterARestartLeavesNothing) {
   const std::string before = Files();
-  // Of "one", who is gone after the restart, and another.
+  // The digests of "one", which is removed after the restart, and of another.
   const std::string write = " write=" + dir_.Join("data") + "\n";
   const std::string one =
       "a 7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed" +

@@ -162,7 +162,7 @@ TEST_F(JobRunnerTest, RefusesWhatIsNotAllowed) {
   request.mutable_options()->set_memory_bytes(uint64_t{1} << 60);
   EXPECT_THAT(check(request), StatusIs(absl::StatusCode::kInvalidArgument,
                                        HasSubstr("memory_bytes")));
-  // What the readers keep could never be granted.
+  // The memory that the readers keep could never be granted.
   request.mutable_options()->set_memory_bytes(options_.max_memory_bytes);
   EXPECT_THAT(check(request), StatusIs(absl::StatusCode::kInvalidArgument,
                                        HasSubstr("memory_bytes")));
@@ -239,7 +239,7 @@ TEST_F(JobRunnerTest, LinksAmongTheFilesMayNotLeadOut) {
     }
     EXPECT_OK(convert(name));
     EXPECT_OK(verify(name));
-    // Inside it is followed, but for a DCP checkpoint's.
+    // A link to inside is followed, except for that of a DCP checkpoint.
     const std::string inside = data(name + "-moved");
     std::filesystem::rename(file, inside);
     std::filesystem::create_symlink(inside, file);

@@ -117,7 +117,7 @@ TEST_F(JobServiceTest, ACallWhoseDiskDoesNotAnswerEnds) {
   EXPECT_THAT(server_->Convert(request).status(),
               StatusIs(absl::StatusCode::kUnavailable,
                        HasSubstr("of root " + server_->data(""))));
-  // What looks at no checkpoint answers all the while.
+  // Calls that do not read a checkpoint are answered all the time.
   EXPECT_OK(server_->List());
   answers.Notify();
   EXPECT_OK(server_->Convert(request));
@@ -177,7 +177,7 @@ TEST_F(JobServiceTest, WatchersHearOfTheEnd) {
   }
   EXPECT_TRUE(reader->Finish().ok());
   EXPECT_EQ(MetadataOf(now).state(), JobMetadata::SUCCEEDED);
-  // Of one that has ended, once.
+  // A job that has ended is reported once.
   ASSERT_OK(Watch(operation->name(), heard));
   ASSERT_EQ(heard.size(), 1u);
   EXPECT_TRUE(heard[0].done());

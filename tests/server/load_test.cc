@@ -1,8 +1,8 @@
-// dcp-server, the process, under more clients than it likes: jobs and streams
-// by the hundred, clients that do not read, that vanish, or that are hostile.
-// Each gets what it is due, nothing of it stays, and the server goes on serving
-// the others within its memory. --jobs, --streams and --connections say how
-// many.
+// Runs the dcp-server process under more load than it can serve at once:
+// hundreds of jobs and streams, and clients that do not read, that vanish, or
+// that are hostile. Each client gets its due, nothing remains of it, and the
+// server keeps serving the others within its memory. --jobs, --streams and
+// --connections set the numbers.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <signal.h>
@@ -65,7 +65,7 @@ using ::testing::AnyOf;
 using ::testing::Eq;
 namespace v1 = tessera::v1;
 
-// What README.md grants the process beside --max-memory.
+// The memory that README.md grants the process in addition to --max-memory.
 constexpr uint64_t kBesideMemory = uint64_t{1} << 30;
 constexpr uint64_t kMaxMemory = uint64_t{512} << 20;
 // The server's readers have memory of their own, from the start to the end.
@@ -79,7 +79,7 @@ constexpr size_t kStreamsPerChannel = 100;
 // A metric that has not come to its value by then will not.
 constexpr absl::Duration kPatience = absl::Minutes(1);
 
-// Of "one" and "two".
+// The digests of "one" and "two".
 constexpr absl::string_view kTokens =
     "a 7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed "
     "write=$0\n"
@@ -315,7 +315,7 @@ class LoadTest : public ::testing::Test {
     return 0;
   }
 
-  // Each look is a call, so that this is no busy wait.
+  // Each look is a call, so this is not a busy wait.
   void ExpectMetricBecomes(absl::string_view name, double value) {
     const absl::Time end = absl::Now() + kPatience;
     while (Metric(name) != value && absl::Now() < end) {
@@ -449,7 +449,7 @@ TEST_F(LoadTest, JobsAndStreamsStayWithinTheCaps) {
 }
 
 TEST_F(LoadTest, SlowClientsHoldUpNobody) {
-  // Together they want more than half of the memory.
+  // Together they require more than half of the memory.
   constexpr size_t kNumSlow = 24;
   Progress slow;
   const auto calls =
@@ -480,7 +480,7 @@ TEST_F(LoadTest, SlowClientsHoldUpNobody) {
   std::cout << kNumSlow << " slow clients: " << (before >> 20)
             << " MiB resident; with others at most "
             << (server_->peak_resident_bytes() >> 20) << " MiB\n";
-  // The slow ones get all in the end, if they want it.
+  // The slow clients that keep reading get everything in the end.
   for (size_t i = 0; i < kNumSlow; ++i) {
     if (i % 2 == 0) {
       calls[i]->GoOn();
@@ -573,7 +573,7 @@ TEST_F(LoadTest, HostileMessagesAreRefusedByEveryMethod) {
   const std::vector<std::string> methods = AllMethods();
   for (const std::string& method : methods) {
     SCOPED_TRACE(method);
-    // No tag, a length that runs out, text that is no UTF-8, a group without
+    // No tag, a length beyond the end, text that is not UTF-8, a group without
     // an end.
     for (const absl::string_view bytes :
          {"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", "\x0a\x7f\x01",

@@ -44,8 +44,9 @@ bool Grants(MemoryBudget& budget, MemoryUse use, uint64_t bytes,
          memory.bytes() == bytes;
 }
 
-// Of a server that was just started: a job of the memory that jobs get unasked,
-// one of the most that may be asked for, and beside it what a stream takes.
+// Expects that on a server that was just started nothing waits: a job with the
+// default memory, a job with the most memory that may be requested, and a
+// stream at the same time.
 void ExpectNothingWaits(const ServerOptions& options) {
   const MemoryShares shares =
       DivideMemory(options.max_memory_bytes, options.num_readers);

@@ -89,7 +89,7 @@ TEST_F(OperationsServiceTest, ListsPageByPageInOrderOfCreation) {
 
 TEST_F(OperationsServiceTest, AnAdminSeesAndEndsTheJobsOfAll) {
   server_.reset();
-  // Of "one", "two" and "alice".
+  // The digests of "one", "two" and "alice".
   JobServer::Settings settings;
   settings.hold_memory = true;  // no job begins
   settings.tokens =
@@ -174,7 +174,7 @@ TEST_F(OperationsServiceTest, TokensBelongToTheirQuery) {
 TEST_F(OperationsServiceTest, TokensBelongToTheirClient) {
   server_.reset();
   JobServer::Settings settings;
-  // Of "a" and of "b".
+  // The digests of "a" and "b".
   settings.tokens = absl::StrCat(
       "one ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb "
       "write=",

@@ -103,7 +103,7 @@ TEST_F(ReflectionServiceTest, FilesMakeAWholePool) {
   EXPECT_NE(service->FindMethodByName("Reshard"), nullptr);
 }
 
-// What generators of clients look for.
+// Generators of clients look for these options.
 TEST_F(ReflectionServiceTest, MethodsThatStartJobsSayWhatTheyEndWith) {
   const google::protobuf::ServiceDescriptor* service =
       google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(

@@ -113,8 +113,8 @@ TEST_F(RootedFileSystemTest, WritesInsideOnly) {
   EXPECT_THAT(fs_->SyncDirectory(base_), StatusIs(kDenied));
 }
 
-// As a checkpoint is replaced by its owner, and as one who wants more would:
-// a name that is a file of one's own at one moment, and a link at the next.
+// A name is a file of the client's own at one moment and a link at the next. An
+// owner who replaces a checkpoint does this, and so does an attacker.
 TEST_F(RootedFileSystemTest, ALinkThatIsMadeMeanwhileLeadsNowhere) {
   constexpr int kRounds = 2000;
   for (const bool is_file : {true, false}) {
@@ -183,7 +183,7 @@ TEST_F(RootedFileSystemTest, LinksThatStayInTheRootsAreFollowed) {
   EXPECT_THAT(fs_->Remove(Path("data/other/a")), StatusIs(kDenied));
 }
 
-// Who may write around a client's root can put a link in its place.
+// Whoever can write around a client's root can put a link in its place.
 TEST_F(RootedFileSystemTest, ARootThatBecameALinkIsNotFollowed) {
   dir_.WriteFile("data/mine/a", "inside");
   const std::string mine = Path("data/mine");

@@ -186,7 +186,7 @@ TEST(ServerOptions, OneClientHasAPartUnlessSaidOtherwise) {
   ASSERT_OK_AND_ASSIGN(ServerOptions options, Parse({"--max-memory=1GiB"}));
   EXPECT_EQ(StreamsPerClient(options), 750);
   EXPECT_EQ(ClientMemoryBytes(options), uint64_t{512} << 20);
-  // As much as one call takes.
+  // The memory of one call.
   ASSERT_OK_AND_ASSIGN(options, Parse({"--max-memory=32MiB"}));
   EXPECT_EQ(ClientMemoryBytes(options), uint64_t{32} << 20);
   ASSERT_OK_AND_ASSIGN(options,

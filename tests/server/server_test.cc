@@ -328,7 +328,7 @@ TEST_F(ServerTest, CertificatesAreReadAgain) {
   while (health != kServing) health = Health(Tls(other.cert()));
   EXPECT_EQ(Health(Tls(authority.cert())), kUnavailable);
   EXPECT_EQ(Health(old), kServing) << "connections that are there stay";
-  // What is wrong is not taken.
+  // An invalid file is not used.
   dir_.WriteFile("server.key", "torn");
   server_->Reload();
   EXPECT_EQ(Health(Tls(other.cert())), kServing);
@@ -384,7 +384,7 @@ TEST_F(ServerTest, CompressedRequestsAreServed) {
   }
 }
 
-// As one that was not compressed.
+// It is refused like one that was not compressed.
 TEST_F(ServerTest, ARequestThatBecomesHugeIsRefused) {
   Start();
   const auto stub = v1::CheckpointService::NewStub(Plaintext());
@@ -536,7 +536,7 @@ grpc::StatusCode Inspect(const std::shared_ptr<grpc::Channel>& channel,
 }
 
 TEST_F(ServerTest, CallsWantATokenWhereThereAreTokens) {
-  // Of "alice".
+  // The digest of "alice".
   options_.tokens_file = dir_.WriteFile(
       "tokens",
       "alice "

@@ -99,7 +99,7 @@ TEST(PartWindows, TileRandomParts) {
   }
 }
 
-// What several ranks want is wanted in the same windows.
+// Parts that several ranks need are read in the same windows.
 TEST(PartWindows, OverlappingPartsShareWindows) {
   const Dims shape = {10'000, 1024};
   const auto whole = WindowsOf(shape, PartOf(WholeBox(shape), DType::kFloat32));

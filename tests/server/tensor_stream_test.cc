@@ -353,7 +353,7 @@ TEST(TensorStream, ADamagedFileEndsTheStreamWithItsPlace) {
   EXPECT_NE(PlaceOf(status).offset, "");
 }
 
-// Several ranks that want the same at the same time.
+// Several ranks request the same data at the same time.
 TEST(TensorStream, StreamsOfTheSameShareReads) {
   CheckpointServer server;
   std::vector<SampleTensor> tensors;
@@ -475,7 +475,7 @@ TEST(TensorStream, WhatNobodyReadsIsEnded) {
   }
 }
 
-// As a mount whose server goes away in the middle.
+// Like a mount whose server goes away during a read.
 TEST(TensorStream, WhatTheDiskDoesNotGiveIsEnded) {
   ServerOptions options;
   options.disk_timeout = absl::Seconds(1);
@@ -503,7 +503,8 @@ TEST(TensorStream, WhatTheDiskDoesNotGiveIsEnded) {
   EXPECT_OK(server.Read(request).status);
 }
 
-// Forty-eight of them took gigabytes beside the budget.
+// Without the limit, forty-eight such requests take gigabytes in addition to
+// the budget.
 TEST(TensorStream, TheMemoryOfARequestIsOfTheBudget) {
   ServerOptions options;
   options.max_memory_bytes = 64 * kMiB;

@@ -65,7 +65,7 @@ class WindowReadersTest : public ::testing::Test {
     shared_ = Open(*fs_, tasks_);
   }
 
-  // What is dropped from now on is closed at once.
+  // Data that is dropped from now on is closed at once.
   ~WindowReadersTest() override { tasks_->Stop(); }
 
   std::shared_ptr<SharedCheckpoint> Open(
@@ -277,7 +277,7 @@ TEST_F(WindowReadersTest, UsersThatLeaveTakeNothingFromOthers) {
       EXPECT_EQ(AsText(windows[i]->bytes()),
                 BytesOf(static_cast<int64_t>(i) * 100, 50));
     }
-    // What nobody wants any more may be wanted anew.
+    // A window that nobody needs any more can be requested again.
     const auto anew = staying.Want(Rows(50, 50), 50 * 1024);
     waker_.WaitFor(*anew);
     ASSERT_OK(anew->status());
@@ -295,7 +295,7 @@ TEST_F(WindowReadersTest, AnErrorIsThatOfItsWindowAndIsTriedAnew) {
   const auto damaged = user.Want(Rows(1000, 10), 10 * 1024);
   waker_.WaitFor(*there);
   waker_.WaitFor(*damaged);
-  // What is there still is of a file that was written to.
+  // The file was written to, so even the data that is still there is refused.
   EXPECT_THAT(there->status(),
               StatusIs(absl::StatusCode::kUnavailable, Not("")));
   EXPECT_THAT(damaged->status(),

@@ -351,7 +351,7 @@ def _label_exists(tree, label):
     name = name or package.split("/")[-1]
     if name == "all":
         return True
-    # What fuzz_test declares beside the test itself.
+    # fuzz_test declares this target in addition to the test itself.
     return '"%s"' % re.sub(r"_fuzzer$", "", name) in build
 
 

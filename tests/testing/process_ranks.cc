@@ -68,7 +68,8 @@ absl::StatusOr<std::string> Receive(int fd) {
 
 class SocketCoordinator final : public Coordinator {
  public:
-  // Of rank 0: the sockets of ranks 1, 2, ...; of others: the one to rank 0.
+  // Rank 0 has the sockets of ranks 1, 2, ...; the others have the one to rank
+  // 0.
   SocketCoordinator(int64_t rank, int64_t num_ranks, std::vector<int> sockets)
       : rank_(rank), num_ranks_(num_ranks), sockets_(std::move(sockets)) {}
 

@@ -193,7 +193,7 @@ std::map<std::string, std::string> InheritedEnvironment() {
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::pair<std::string, std::string> pair =
         absl::StrSplit(*entry, absl::MaxSplits('=', 1));
-    // What the test runner tells gtest is for the parent.
+    // The test runner sets these for the parent only.
     const bool is_for_parent = absl::StartsWith(pair.first, "GTEST_") ||
                                absl::StartsWith(pair.first, "TEST_SHARD") ||
                                pair.first == "TEST_TOTAL_SHARDS" ||

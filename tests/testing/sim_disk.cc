@@ -116,7 +116,7 @@ void SimDisk::Write(Node& file, uint64_t offset, ByteSpan bytes) {
 void SimDisk::Resize(Node& file, uint64_t size) {
   const uint64_t low = std::min<uint64_t>(file.data.size(), size);
   const uint64_t high = std::max<uint64_t>(file.data.size(), size);
-  // What comes to be zeros is as little durable as anything written.
+  // Bytes that become zero are as little durable as written ones.
   for (uint64_t page = low / kPageBytes; page * kPageBytes < high; ++page) {
     file.dirty_pages.insert(page);
   }
@@ -132,8 +132,8 @@ void SimDisk::SyncFile(Node& file) {
 }
 
 void SimDisk::SyncDirectory(const Node& directory) {
-  // From the newest to the oldest: what touches the directory, and whatever
-  // touched the same names before.
+  // Goes from the newest change to the oldest, and makes durable those of the
+  // directory and earlier ones of the same names.
   std::set<Key> keys;
   std::vector<bool> kept(pending_.size());
   for (size_t i = pending_.size(); i-- > 0;) {

@@ -41,7 +41,8 @@ TEST(SimStorage, KeepsWhatWasSynced) {
   EXPECT_EQ(Contents(fs, "/d/f"), "hello");
 }
 
-// What can be left of "old", synced, overwritten by three pages, not synced.
+// The possible remains of "old", synced, then overwritten by three pages
+// without a sync.
 TEST(SimStorage, KeepsAnyPagesOfUnsyncedData) {
   std::set<std::string> seen;
   for (uint64_t seed = 0; seed < 200; ++seed) {

@@ -81,7 +81,7 @@ test_every_format_becomes_every_format() {
   round_trip golden/hugging_face/sharded hf_sharded
   round_trip golden/archive.pt zip '*.complex[13]*'
   round_trip golden/legacy.pt legacy '*.complex[13]*'
-  # Of our own making: a single safetensors file, and its sharded form.
+  # Checkpoints that we wrote: a single safetensors file, and its sharded form.
   round_trip train.safetensors single
   round_trip train.shards shards
 }

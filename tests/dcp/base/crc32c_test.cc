@@ -8,7 +8,7 @@
 namespace dcp {
 namespace {
 
-// As the definition reads, a bit at a time.
+// Follows the definition, one bit at a time.
 uint32_t Bitwise(ByteSpan bytes) {
   uint32_t crc = ~uint32_t{0};
   for (const uint8_t byte : bytes) {

@@ -81,7 +81,7 @@ class WatchedCoordinator final : public Coordinator {
   const std::function<void()> on_gather_;
 };
 
-// What one rank keeps from save to save.
+// The state that one rank keeps from save to save.
 struct Saver {
   explicit Saver(uint64_t num_blocks = kMinBlocks) : pool(num_blocks) {}
 

@@ -141,8 +141,9 @@ TEST(Commit, AnAttachedRankLeavesRemovalToTheFirst) {
 
 TEST(Commit, ClearsWhatAnInterruptedRunLeft) {
   SimStorage fs;
-  // Of this version and of an earlier one; the one in between is another
-  // destination's, the last belongs to a conversion that may go on.
+  // Leftovers of this version and of an earlier one. The one in between is
+  // another destination's, and the last belongs to a conversion that may still
+  // be running.
   for (const auto* left : {"/.c.partial", "/.c.01234567-89ab.tmp"}) {
     ASSERT_OK(fs.MakeDirectory(left));
     ASSERT_OK(WriteFile(fs, JoinPath(left, "model.safetensors"), "half"));
@@ -213,7 +214,7 @@ TEST(Commit, TakesAnEmptyDirectoryForNothing) {
 }
 
 TEST(Commit, OneWriterAtATimeWhateverItWrites) {
-  // A DCP writer is in the directory, the others lock what lies beside.
+  // A DCP writer is in the directory; the others lock a file next to it.
   for (const Kind first : {Kind::kDcpDirectory, Kind::kDirectory}) {
     for (const Kind second : {Kind::kDcpDirectory, Kind::kDirectory}) {
       SimStorage fs;
@@ -344,7 +345,7 @@ TEST(Commit, ReplacesOnlyWhatACheckpointCanBe) {
   ASSERT_OK(through_link->Begin());
   Add(*fs, *through_link, "__0_0.distcp", "data");
   ASSERT_OK(through_link->Commit(kDcpMetadataName, "index", "", {}));
-  // By whatever path: the lock is in the directory.
+  // The path does not matter, because the lock is in the directory.
   EXPECT_THAT(
       Destination::Plan(*fs, dir.Join("real"), Kind::kDcpDirectory, true),
       StatusIs(absl::StatusCode::kFailedPrecondition,

@@ -68,8 +68,8 @@ std::vector<SampleTensor> SmallModel() {
           SampleTensor("c", DType::kInt64, {})};
 }
 
-// What is half of one state and half of another must not become a checkpoint
-// whose checksums are right.
+// A mixture of two states must not become a checkpoint whose checksums are
+// right.
 TEST(Convert, ASourceThatIsWrittenToPublishesNothing) {
   const testing::TempDir dir;
   FileSystem& fs = testing::Disk();
@@ -293,7 +293,7 @@ TEST(Convert, SaysWhichMetadataTheOutputCannotHold) {
       StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'license'")));
 }
 
-// What goes to a stream, which refuses what comes after `most` bytes.
+// The bytes that a stream received; it refuses those after `most` bytes.
 struct Received {
   std::string bytes;
   size_t most = SIZE_MAX;
@@ -479,7 +479,7 @@ TEST(Convert, RefusesAPlacementThatMatchesNothing) {
                        HasSubstr("placement 'weigth*' matches no tensor")));
 }
 
-// As PyTorch does since 2.15.
+// PyTorch has done this since 2.15.
 TEST(Convert, SaysWhichCastsAreBeyondTheRange) {
   SimStorage fs;
   const float infinity = std::numeric_limits<float>::infinity();

@@ -66,7 +66,8 @@ std::string CanonicalDict(absl::Span<const Value> items) {
   return absl::StrCat("[\"dict\",[", absl::StrJoin(pairs, ","), "]]");
 }
 
-// As canon() in tests/interop/values.py, for the kinds that golden files have.
+// Like canon() in tests/interop/values.py, for the kinds of values in golden
+// files.
 std::string Canonical(const Value& value) {
   switch (value.kind()) {
     case Value::Kind::kNone:
@@ -96,7 +97,7 @@ std::string Canonical(const Value& value) {
   }
 }
 
-// What is expected and nothing else.
+// Expects these contents and nothing else.
 void ExpectHolds(Checkpoint& checkpoint, const GoldenCase& golden) {
   std::map<std::string, std::string> loaded;
   ASSERT_OK_AND_ASSIGN(loaded, LoadAll(checkpoint));

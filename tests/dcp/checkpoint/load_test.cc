@@ -74,7 +74,8 @@ TEST(Load, FillsAnyBoxOfWhatWasSavedInOthers) {
   }
 }
 
-// What is read whole is compared with its CRC; what is read in part cannot be.
+// An item that is read whole is compared with its CRC; one that is read in part
+// cannot be.
 TEST(Load, FindsAFlippedBitOfWhatItReadsWhole) {
   SimStorage fs;
   const SampleTensor tensor("w", DType::kFloat32, {4, 1000});

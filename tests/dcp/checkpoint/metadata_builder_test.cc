@@ -25,7 +25,7 @@ SaveTensor Rows(int64_t first, int64_t num) {
           .box = {{first, 0}, {num, 2}}};
 }
 
-// As a rank has it that writes `tensor` to a file of its own.
+// The metadata of a rank that writes `tensor` to its own file.
 Metadata OfRank(const SaveTensor& tensor, const std::string& file) {
   MetadataBuilder builder;
   builder.metadata().files = {file};

@@ -74,7 +74,7 @@ absl::StatusOr<std::map<std::string, std::string>> LoadFrom(
   return LoadAll(*checkpoint);
 }
 
-// What all ways to name the model of WriteShards give.
+// Every way to name the model of WriteShards must give this.
 void ExpectShards(const std::string& path) {
   SCOPED_TRACE(path);
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
@@ -197,7 +197,7 @@ TEST(ModelFiles, SeveralBinModelsAreNamed) {
   EXPECT_THAT(OpenCheckpoint(dir.Join("m")),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        HasSubstr("several models: a.bin, b.bin")));
-  // Those of a trainer are no model.
+  // A trainer's files are not a model.
   dir.WriteFile("n/optimizer.bin", Bin("a", {1}));
   EXPECT_THAT(OpenCheckpoint(dir.Join("n")),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr(".bin")));

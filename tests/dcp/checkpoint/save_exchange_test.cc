@@ -1,5 +1,5 @@
-// The messages, one by one. That whole saves hold together whatever the ranks
-// bring is tested in async_save_test.
+// Tests the messages one by one. async_save_test tests that whole saves are
+// consistent whatever the ranks contribute.
 #include "dcp/checkpoint/save_exchange.h"
 
 #include <cstddef>

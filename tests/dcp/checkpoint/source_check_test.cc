@@ -234,7 +234,7 @@ TEST(SourceCheck, ReadsALittleMoreToCheckMostOfAStorage) {
   ASSERT_OK(plan);
   EXPECT_EQ(plan->check.num_items_unchecked, 0u);
   EXPECT_EQ(plan->check.bytes_checked, 100u);
-  // What is damaged is read for the check alone, and still found.
+  // Damaged data is read only for the check, and still found.
   FlipBitOf(fs, "/m.pt", std::string("\x01\x02\x03"));
   ConvertOptions again;
   again.selection.include = {"most"};

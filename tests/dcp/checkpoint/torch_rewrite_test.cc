@@ -189,7 +189,7 @@ TEST_F(TorchRewriteTest, ASharedStorageIsWholeUnlessATensorOfItChanges) {
   EXPECT_EQ(Rewritten(root, storages)->torch_archive()->storages.size(), 1u);
   const std::unique_ptr<Checkpoint> some =
       Rewritten(root, storages, Without("a"));
-  // What the tuple holds, and "b", each with 2 elements.
+  // The tensor of the tuple, and "b", each with 2 elements.
   ASSERT_EQ(some->torch_archive()->storages.size(), 2u);
   for (const auto& [key, storage] : some->torch_archive()->storages) {
     EXPECT_EQ(storage.size, 2 * sizeof(float)) << key;

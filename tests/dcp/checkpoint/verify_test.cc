@@ -106,7 +106,7 @@ TEST(Verify, OneSafetensorsFileHasDigestsInItsHeader) {
   EXPECT_TRUE(sound.findings.empty());
   EXPECT_EQ(sound.num_digests_checked, 2u);
   EXPECT_EQ(sound.num_items_unchecked, 0u);
-  // What another program has written has none.
+  // Checkpoints written by other programs have none.
   ASSERT_OK_AND_ASSIGN(const VerifyReport plain,
                        VerifyCheckpoint(Disk(), from, {}));
   EXPECT_EQ(plain.num_items_unchecked, 2u);
@@ -126,7 +126,7 @@ TEST(Verify, OneSafetensorsFileHasDigestsInItsHeader) {
 
 TEST(Verify, EveryGoldenZipIsSoundAndWhollyChecked) {
   for (const GoldenCase& golden : GoldenCases()) {
-    // What has neither CRCs nor digests.
+    // These have neither CRCs nor digests.
     if (golden.kind == "hf" || golden.kind == "dcp-safetensors-items" ||
         absl::EndsWith(golden.name, "legacy")) {
       continue;
@@ -142,8 +142,8 @@ TEST(Verify, EveryGoldenZipIsSoundAndWhollyChecked) {
   }
 }
 
-// Of a checkpoint of many small items the reads are few, and each item is
-// looked into once, by whichever of two threads has it.
+// A checkpoint of many small items is read in few operations, and each item is
+// examined once, by either of two threads.
 TEST(Verify, ManySmallItemsAreReadTogether) {
   constexpr size_t kNumItems = 8400;
   SimStorage fs;
@@ -182,7 +182,7 @@ TEST(Verify, ManySmallItemsAreReadTogether) {
 
 TEST(Verify, SaysWhatCannotBeChecked) {
   const TempDir dir;
-  // All but the one tensor that has no elements.
+  // All except the one tensor that has no elements.
   VerifyReport report = Verified(CopyGolden(dir, "torch-2.11/legacy.pt"));
   EXPECT_THAT(report.findings, IsEmpty());
   EXPECT_EQ(report.num_items_unchecked, report.num_items_checked - 1);

@@ -297,7 +297,7 @@ TEST(SafetensorsDigests, CountOnlyInTheHeaderThatWeWrote) {
     EXPECT_NE(header->digests, (std::vector<uint64_t>{1, 2})) << i;
     EXPECT_TRUE(header->digests.empty() || ours[i] != ' ') << i;
   }
-  // What another program writes: the same, with as little padding as it needs.
+  // Another program writes the same with as little padding as possible.
   std::string theirs = ours.substr(0, header_bytes - 8) + "xy";
   theirs[0] = static_cast<char>(theirs[0] - 8);
   ASSERT_OK_AND_ASSIGN(const SafetensorsHeader header, Read(theirs));

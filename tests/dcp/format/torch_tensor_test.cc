@@ -20,7 +20,7 @@ Value Ints(ValueArena& arena, const std::vector<int64_t>& numbers) {
   return arena.Tuple(values);
 }
 
-// What a tensor's pickle is made of; each test changes something.
+// The parts of a tensor's pickle; each test changes something.
 struct Parts {
   std::string function = "_rebuild_tensor_v2";
   std::string storage_module = "torch";

@@ -69,7 +69,8 @@ TEST(ZipLayout, WithoutRecordsIsAnEmptyArchive) {
   EXPECT_TRUE(read.empty());
 }
 
-// The bytes that PyTorch 2.11 wrote for one record, but for the archive name.
+// The bytes that PyTorch 2.11 wrote for one record, except for the archive
+// name.
 TEST(ZipLayout, WritesHeadersAsPyTorchDoes) {
   const ZipLayout layout({{"a/b", 5}}, 64);
   const std::string header = layout.Gap(0, {});

@@ -167,7 +167,7 @@ struct Files {
     job.dst = *target;
   }
 
-  // What is in the target, cut to its proper size.
+  // The contents of the target, cut to the proper size.
   std::string Result() {
     EXPECT_OK(fs.Truncate(job.dst, job.size));
     return ReadFile(fs, dst, UINT64_MAX, true).value_or("unreadable");
@@ -330,7 +330,7 @@ TEST(Pipeline, StopsInTheMiddle) {
   Engine engine(fs);
   EXPECT_THAT(engine.Run(files.job), StatusIs(absl::StatusCode::kCancelled));
   EXPECT_LT(files.job.num_filled, files.job.size);
-  // What the target got is right as far as it goes.
+  // The target is correct up to where it was written.
   EXPECT_LT(files.job.stats.bytes_written, files.job.size);
 }
 
@@ -379,7 +379,7 @@ TEST(Pipeline, PadsTheLastBlockOfADirectFileWithZeros) {
   Files files(fs, "/", 20'000);
   Engine engine(fs);
   {
-    // What was in the memory before must not reach the file.
+    // The previous contents of the memory must not reach the file.
     std::vector<Block> all;
     while (Block block = engine.pool.TryAcquire()) {
       std::fill_n(block.data(), Block::size(), uint8_t{0xee});
@@ -392,7 +392,7 @@ TEST(Pipeline, PadsTheLastBlockOfADirectFileWithZeros) {
   EXPECT_TRUE(padded == files.job.expected + std::string(480, '\0'));
 }
 
-// Counts what is in flight beside another queue.
+// Forwards to another queue and counts the operations in flight.
 class WatchingQueue final : public IoQueue {
  public:
   explicit WatchingQueue(std::unique_ptr<IoQueue> queue)
@@ -467,7 +467,7 @@ TEST(Pipeline, WritesBatchesWithoutReadsFromTheWholePool) {
   EXPECT_OK(fs.Close(dst));
 }
 
-// What waits for `next` waits for copies, and for nothing else.
+// A wait for `next` waits for copies and for nothing else.
 TEST(Pipeline, StartsBatchesAsLongAsBlocksAreFreeBeforeItFillsOne) {
   SimStorage fs;
   constexpr uint64_t kNumBlocks = 40;

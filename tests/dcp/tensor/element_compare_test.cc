@@ -189,7 +189,7 @@ TEST(ElementCompare, AToleranceIsForEveryType) {
             1u);
   EXPECT_EQ(NumOutside<int64_t>(DType::kInt64, {kMost}, {kMost - 1}, {}), 1u);
   EXPECT_EQ(NumOutside<uint8_t>(DType::kBool, {0, 1}, {1, 1}, {.atol = 1}), 0u);
-  // Of complex numbers the modulus counts: |3 + 4i| is 5.
+  // For complex numbers the modulus counts: |3 + 4i| is 5.
   EXPECT_EQ(NumOutside<float>(DType::kComplex64, {3, 4}, {0, 0}, {.atol = 5}),
             0u);
   EXPECT_EQ(NumOutside<float>(DType::kComplex64, {3, 4}, {0, 0}, {.atol = 4}),

@@ -260,7 +260,7 @@ TEST(DaemonLoad, WantsTheTokenAndTheCertificate) {
   server::ServerOptions server;
   server.tls_cert = files.cert;
   server.tls_key = files.key;
-  // Of "alice".
+  // The digest of "alice".
   server.tokens_file = dir.WriteFile(
       "tokens",
       "alice "

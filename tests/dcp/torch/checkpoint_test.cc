@@ -71,7 +71,8 @@ void ExpectLoads(const Layout& layout, const std::string& path,
 
 TEST(Checkpoint, IsSavedOnEachMeshAndLoadedOnEveryOther) {
   const TempDir dir;
-  // The parent's variable names the place in the ranks, which are started anew.
+  // The parent's variable tells the ranks the place, because they are new
+  // processes.
   const std::string root = dir.path();
   std::vector<std::pair<std::string, std::string>> where{
       {"TESSERA_TEST_ROOT", root}};
@@ -371,7 +372,7 @@ void FlipBit(const std::string& path) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-// Whatever the ranks want of it, together they want all.
+// Whichever parts the ranks load, together they load all of it.
 TEST(Checkpoint, FromRank0ATensorIsCheckedAcrossItsWindows) {
   RunRanks(2, [] {
     fsdp::init_process_group();

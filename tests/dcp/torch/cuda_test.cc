@@ -1,5 +1,5 @@
-// What needs a GPU: staging on a stream of its own through pinned memory, and
-// loading back. Linked everywhere, run with --config=cuda.
+// Tests that require a GPU: staging on a separate stream through pinned memory,
+// and loading back. Linked everywhere, run with --config=cuda.
 #include <cstdint>
 #include <string>
 

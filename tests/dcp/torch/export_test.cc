@@ -26,8 +26,8 @@ using ::fsdp::testing::SharedDir;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// A sharded tensor under "net.0", a name that could be taken for a pattern,
-// and one beside it.
+// A sharded tensor under "net.0", a name that could be taken for a pattern, and
+// another tensor.
 std::string SaveSharded() {
   const fsdp::DeviceMesh mesh =
       fsdp::init_device_mesh(c10::kCPU, {fsdp::get_world_size()}, {"shard"});

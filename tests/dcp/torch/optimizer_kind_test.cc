@@ -1,4 +1,4 @@
-// The tables beside what PyTorch 2.11 prints for its optimizers.
+// Compares the tables with what PyTorch 2.11 prints for its optimizers.
 #include "dcp/torch/optimizer_kind.h"
 
 #include <memory>
@@ -116,7 +116,7 @@ TEST(OptimizerKind, KeysArePythons) {
     EXPECT_EQ(tensors, c.tensors);
     EXPECT_EQ((*kind)->has_step(), c.has_step);
     EXPECT_EQ((*kind)->HasState(options), c.has_step || !c.tensors.empty());
-    // What was read can be set.
+    // The values that were read can be set.
     std::vector<std::string> problems;
     (*kind)->SetHyperparameters((*kind)->HyperparametersOf(options), options,
                                 problems);

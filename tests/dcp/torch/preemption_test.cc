@@ -17,7 +17,7 @@ TEST(PreemptionNotice, SetsAFlagWhileOneLives) {
     EXPECT_TRUE(first.came());
     EXPECT_TRUE(second.came());
   }
-  // The handler of before is back, and the next notice begins anew.
+  // The previous handler is back, and the next notice starts over.
   raise(SIGTERM);
   struct sigaction action;
   ASSERT_EQ(sigaction(SIGTERM, nullptr, &action), 0);

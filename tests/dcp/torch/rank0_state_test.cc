@@ -49,7 +49,8 @@ TensorCopy CopyOf(const std::string& name, const torch::Tensor& whole,
   return copy;
 }
 
-// What a rank must have in the end, from the whole tensor that it knows too.
+// Expects the parts that a rank must have in the end, cut from the whole
+// tensor.
 void ExpectParts(const TensorCopy& copy, const torch::Tensor& whole) {
   const auto parts = PartsOfCopy(copy);
   ASSERT_OK(parts.status());

@@ -1,5 +1,5 @@
-// What dcp/torch/README.md shows, to the letter (tests/style/tidy.py compares
-// the parts between the marks), run on two ranks.
+// The code of dcp/torch/README.md, literally (tests/style/tidy.py compares the
+// parts between the marks), run on two ranks.
 
 #include <cstdint>
 #include <filesystem>

@@ -1,6 +1,6 @@
 // State dicts of whole and sharded models and optimizers over real processes:
-// their names, where their values are, and that training goes on from them as
-// if nothing had happened, on the same mesh or another.
+// their names, the memory of their values, and that training continues from
+// them as if nothing had happened, on the same mesh or another.
 #include "dcp/torch/state_dict.h"
 
 #include <cstdint>
@@ -208,7 +208,7 @@ TEST(StateDictOfModel, SubmodulesWithAndWithoutTheirPrefix) {
   options.keep_submodule_prefixes = false;
   const auto state = get_model_state_dict(*model, options);
   EXPECT_THAT(KeysOf(*state), ElementsAre("weight", "bias"));
-  // What is outside is not missing.
+  // Entries outside the submodule are not missing.
   const StateDict ones = {{"weight", torch::ones({2, 2})},
                           {"bias", torch::ones({2})}};
   ASSERT_OK(set_model_state_dict(*model, ones, options).status());
@@ -502,7 +502,8 @@ std::vector<NamedOptimizer> AllOptimizers() {
   };
 }
 
-// Train on one mesh, carry model and optimizer over, go on beside the first.
+// Trains on one mesh, carries model and optimizer over, and compares further
+// training with the first.
 TEST(StateDictOfOptimizer, TrainingGoesOnFromItOnAnotherMesh) {
   RunRanks(4, [] {
     fsdp::init_process_group();

@@ -87,7 +87,7 @@ TEST(StepDirectories, KeepsTheLastAndEveryMth) {
   EXPECT_THAT(StepsToRemove(steps, 500, {.keep_last = 2, .keep_every = 200}),
               ElementsAre(100, 300));
   EXPECT_THAT(StepsToRemove(steps, 500, {.keep_last = 9}), IsEmpty());
-  // What lies beyond the durable one neither counts nor goes.
+  // Steps after the durable one are neither counted nor removed.
   EXPECT_THAT(StepsToRemove(steps, 300, {.keep_last = 1}),
               ElementsAre(100, 200));
 }

@@ -81,7 +81,7 @@ TEST(TensorIo, SinkPutsAnyStretchIntoAnyStrides) {
     }
     ASSERT_OK(sink.Flush());
     EXPECT_TRUE(at::equal(target, tensor)) << name;
-    // Nothing beside it was touched; zero is an element of the base, too.
+    // No other element was touched; zero is an element of the base, too.
     EXPECT_LE(whole.ne(0).sum().item<int64_t>(), tensor.numel()) << name;
   }
 }

@@ -1,4 +1,4 @@
-// What ranks hold of a tensor, and the stages that need to know it.
+// The parts of a tensor that ranks hold, and the stages that must know them.
 
 #include "dcp/torch/tensor_parts.h"
 

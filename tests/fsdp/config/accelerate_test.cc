@@ -50,7 +50,7 @@ std::vector<std::string> Problems(const Read& read) {
   return Texts(read.findings, Finding::Kind::kProblem);
 }
 
-// As trl ships them.
+// As shipped with trl.
 constexpr absl::string_view kShippedFsdp1 =
     R"(compute_environment: LOCAL_MACHINE
 debug: false

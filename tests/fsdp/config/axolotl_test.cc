@@ -98,7 +98,7 @@ TEST(Axolotl, DegreesAndTheLoopHaveNamesOfTheirOwn) {
   EXPECT_EQ(*config.sharding.activation_checkpointing, 1);
 }
 
-// What it says of activations, sharded by FSDP2.
+// Reads what a config sharded by FSDP2 says about activations.
 Reading ReadActivations(absl::string_view text) {
   return Read(absl::StrCat(
       "fsdp_version: 2\nfsdp_config: {offload_params: false}\n", text, "\n"));

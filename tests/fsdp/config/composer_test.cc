@@ -495,7 +495,7 @@ TEST(Composer, WhatItWritesReadsBack) {
     const std::string written = Write(first.config, said);
     EXPECT_THAT(said, IsEmpty()) << text;
     const Reading again = Read(written);
-    // Of master_weights_dtype's section, nothing else.
+    // There is no finding, not even about the section of master_weights_dtype.
     EXPECT_THAT(again.findings, IsEmpty()) << written;
     EXPECT_TRUE(same_training(first.config, again.config)) << written;
   }

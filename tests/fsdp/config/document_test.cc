@@ -47,7 +47,7 @@ std::vector<std::string> Dumped(absl::string_view text, Syntax syntax) {
   return lines;
 }
 
-// What is wrong with a text, one a line.
+// The problems of a text, one a line.
 std::string Problems(absl::string_view text, Syntax syntax) {
   Findings findings;
   (void)ParseDocument("run", text, syntax, findings);
@@ -349,7 +349,7 @@ TEST(Document, LargeTextsAreRefused) {
             "run: has 1048577 bytes, more than 1048576");
 }
 
-// What a scanner might take the square of.
+// Texts that could take a scanner quadratic time.
 TEST(Document, HostileRunsEndSoon) {
   const std::vector<std::string> units = {
       "a",     "'",       "\"",      "#",     "\n",    " \n",         "-",

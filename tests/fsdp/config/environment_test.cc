@@ -34,7 +34,7 @@ std::vector<std::string> Texts(const Findings& findings) {
   return texts;
 }
 
-// As the launcher sets them for a file of version 2.
+// The variables that the launcher sets for a file of version 2.
 std::vector<std::string> Launched() {
   return {"PATH=/bin",
           "ACCELERATE_USE_FSDP=true",
@@ -124,7 +124,7 @@ TEST(Environment, DegreesAreThoseOfParallelismConfig) {
   EXPECT_EQ(*read.config.mesh.data_parallel_shard_degree, 4);
 }
 
-// As accelerate's plugin: each version has a default of its own.
+// As in accelerate's plugin, each version has its own default.
 TEST(Environment, AVersionBringsItsTypeOfStateDict) {
   const ReadConfig file =
       read_config_text("f.yaml", "distributed_type: FSDP\n");

@@ -122,7 +122,7 @@ TEST(ReadConfig, AProgramOfTorchTitanSaysWhatToGiveInstead) {
                        HasSubstr("--debug.print_config")));
 }
 
-// As 0.3 prints it, under torchrun.
+// The config as 0.3 prints it, under torchrun.
 TEST(ReadConfig, WhatTorchTitanPrintsIsRead) {
   const ReadConfig read = read_config_text(
       "train.log",

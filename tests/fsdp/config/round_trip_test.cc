@@ -1,6 +1,6 @@
-// A config of each dialect, written in each of the four and back. What comes
-// back is the same, but for what the writers said that they cannot say: a
-// finding without a reason to be, or a difference without a finding, fails.
+// Writes a config of each dialect in each of the four, and reads it back. The
+// result is the same except for what the writers reported that they cannot
+// express: a finding without a cause, or a difference without a finding, fails.
 #include <algorithm>
 #include <ostream>
 #include <string>
@@ -187,7 +187,7 @@ seed = 1
     {"TorchTitanBare", Dialect::kTorchTitan, "[parallelism]\n"},
 };
 
-// What is another in `b` although no finding is about it.
+// The differences in `b` that no finding reports.
 class Differences {
  public:
   explicit Differences(const Findings& said) : said_(said) {}
@@ -304,7 +304,7 @@ TEST_P(RoundTrip, EachDialectSaysTheSameOrSaysWhatItCannot) {
   }
 }
 
-// What a dialect has said once, it says again: nothing drifts.
+// A config that was written once stays the same when it is written again.
 TEST_P(RoundTrip, ASecondTimeChangesNothing) {
   const ReadConfig first =
       read_config_text(FileName(GetParam().dialect), GetParam().text);

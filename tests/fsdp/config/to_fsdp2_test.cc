@@ -38,7 +38,7 @@ std::string Converted(absl::string_view text,
   EXPECT_FALSE(after.findings.has_problems()) << result.text;
   EXPECT_EQ(*after.config.sharding.fsdp_version, 2) << result.text;
   EXPECT_TRUE(same_training(before.config, after.config)) << result.text;
-  // What is converted is not converted again.
+  // A converted config is not converted again.
   EXPECT_EQ(to_fsdp2(name, result.text).text, result.text);
   return result.text;
 }
@@ -136,8 +136,8 @@ struct Row {
   absl::string_view after;
 };
 
-// What accelerate's to-fsdp2 makes of the same maps; where it differs, the row
-// says so, and to_fsdp2.h why.
+// The results of accelerate's to-fsdp2 for the same maps. If ours differs, the
+// row says so, and to_fsdp2.h says why.
 TEST(ToFsdp2, TheOptionsAreThoseOfAccelerate) {
   constexpr absl::string_view kFull = "fsdp_state_dict_type: FULL_STATE_DICT";
   const std::vector<Row> rows = {

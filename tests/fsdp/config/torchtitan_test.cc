@@ -58,7 +58,7 @@ tensor_parallel_degree = 4
   EXPECT_EQ(reading.config.mesh.data_parallel_shard_degree.place()->line, 4);
 }
 
-// As before 0.1.
+// Versions before 0.1 have these sections.
 TEST(TorchTitan, DegreesOfOlderSectionsAreRead) {
   const Reading reading = Read(R"(
 [training]

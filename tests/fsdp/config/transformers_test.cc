@@ -234,7 +234,7 @@ TEST(Transformers, ArgumentsOfTheLoopAndOfCheckpointsAreRead) {
   EXPECT_EQ(*read.config.loop.seed, 42);
 }
 
-// Of TrainingArguments, which a loop of one's own would not have.
+// The defaults of TrainingArguments, which a custom loop would not have.
 TEST(Transformers, TheLoopHasTransformersDefaults) {
   const LoopConfig loop = ReadText(R"({"fsdp": true})").config.loop;
   EXPECT_EQ(*loop.lr, 5e-5);

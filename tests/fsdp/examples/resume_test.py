@@ -153,7 +153,7 @@ class ResumeTest(unittest.TestCase):
         (self.folder / "one").write_text("To be or not to b")
         run = ("--data=one", "--checkpoint-dir=run")
         self.train(1, *run, "--steps=5", "--export=model.pt")
-        # What is done already is not done again.
+        # Steps that are already done are not repeated.
         printed = self.train(1, *run, "--steps=5", "--export=whole")
         self.assertIn("no step is left of --steps=5", printed)
         self.convert("diff", "model.pt", "whole")

@@ -27,7 +27,7 @@ DEFAULTS = {
 }
 FULL_STEPS = 100
 LEARNING_RATE = 1e-3
-# Of a run that resumes: the right one is in its checkpoint.
+# For a run that resumes: the right one is in its checkpoint.
 WRONG_LEARNING_RATE = 1.0
 SAVE_STEP = 5
 # Every number of ranks divides it. A row is the tokens and their targets.
@@ -124,7 +124,8 @@ CASES = {
     4: everywhere(4) + four_ranks(),
 }
 
-# What is saved, on how many ranks, and on which others and meshes it goes on.
+# Each checkpoint that is saved, on how many ranks, and the other numbers of
+# ranks and meshes on which its training continues.
 SAVED = {
     2: {
         "gpt": ({}, {1: {}, 2: {}, 3: {}, 4: HSDP}),

@@ -55,7 +55,7 @@ std::string ReadFile(const std::string& path) {
                      std::istreambuf_iterator<char>());
 }
 
-// All ranks call it, for gathering is collective; rank 0 writes.
+// All ranks must call it, because gathering is collective; rank 0 writes.
 void WriteTensor(const std::string& path, const at::Tensor& tensor) {
   if (get_rank() != 0) return;
   const at::Tensor data = tensor.detach().contiguous();
@@ -65,7 +65,7 @@ void WriteTensor(const std::string& path, const at::Tensor& tensor) {
   TORCH_CHECK(file.flush(), "cannot write '", path, "'");
 }
 
-// A model of a job, whatever its type.
+// The model of a job, independent of its type.
 struct Model {
   std::shared_ptr<torch::nn::Module> module;
   std::vector<std::shared_ptr<torch::nn::Module>> layers;

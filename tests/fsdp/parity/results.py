@@ -4,7 +4,7 @@ import numpy
 from harness import expect
 
 DTYPES = {"float32": numpy.float32, "float64": numpy.float64}
-# Of losses, relative, and of parameters, absolute.
+# Relative for losses, absolute for parameters.
 TOLERANCE = {"float32": 1e-5, "float64": 1e-12, "bfloat16": 2e-3}
 
 

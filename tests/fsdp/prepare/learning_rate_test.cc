@@ -51,7 +51,7 @@ TEST(LearningRateScheduler, StepsEachGroupByItsOwnRate) {
   }
   EXPECT_THAT(first, ElementsAre(0.0, 0.25, 0.5, 0.375, 0.25));
   EXPECT_THAT(second, ElementsAre(0.0, 0.125, 0.25, 0.1875, 0.125));
-  // As a run that goes on.
+  // Like a run that resumes.
   rate.set_step(3);
   EXPECT_EQ(rates(0), 0.375);
   rate.step();
@@ -67,7 +67,7 @@ TEST(LearningRateScheduler, OptionsOfAdamWAreTheConfigs) {
   EXPECT_EQ(options.weight_decay(), 0.3);
 }
 
-// What a config says of two groups, of which the second has a decay of its own.
+// The values of a config for two groups, the second of which has its own decay.
 template <typename Optimizer, typename Options>
 void ExpectSetsWhatIsNoGroupsOwn() {
   std::vector<torch::optim::OptimizerParamGroup> groups;

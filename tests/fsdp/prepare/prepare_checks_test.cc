@@ -1,5 +1,5 @@
-// What prepare refuses, with the place in the config, before it has changed
-// anything.
+// What prepare refuses before it changes anything; each error names the place
+// in the config.
 
 #include <cstdint>
 #include <functional>

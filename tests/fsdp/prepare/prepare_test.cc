@@ -97,7 +97,7 @@ TEST(Prepare, TrainsWithAnOptimizerThatWasThereBefore) {
   });
 }
 
-// As a config of TrainingArguments has them.
+// The values of a config of TrainingArguments.
 LoopConfig SomeLoop() {
   LoopConfig loop;
   loop.steps = std::optional<int64_t>(8);

@@ -1,4 +1,4 @@
-// What a prepared model begins with, and what is left of it in the end.
+// The initial state of a prepared model, and what remains of it at the end.
 
 #include <cstdint>
 #include <fstream>
