@@ -164,6 +164,8 @@ absl::Status ParseResult(absl::string_view line, ConvertPlan& plan) {
     words.Name(plan.dropped.emplace_back());
   } else if (what == "dropped_metadata") {
     words.Name(plan.dropped_metadata.emplace_back());
+  } else if (what == "code_left_out") {
+    words.Name(plan.code_left_out.emplace_back());
   } else if (what == "checked") {
     SourceCheckReport& check = plan.check;
     check.checked = true;
@@ -255,6 +257,9 @@ std::string CommitRecord(const LoggedRun::Committed& commit) {
   }
   for (const std::string& key : plan.dropped_metadata) {
     absl::StrAppend(&record, "dropped_metadata ", absl::CEscape(key), "\n");
+  }
+  for (const std::string& name : plan.code_left_out) {
+    absl::StrAppend(&record, "code_left_out ", absl::CEscape(name), "\n");
   }
   const SourceCheckReport& check = plan.check;
   if (check.checked) {

@@ -440,6 +440,7 @@ TEST(ConvertLog, RecordsAreReadAsTheyWereWritten) {
   plan.num_lanes = 6;
   plan.dropped = {"step", ""};
   plan.dropped_metadata = {"license", "two\nlines"};
+  plan.code_left_out = {"modeling_llama.py", "a b.py"};
   plan.check = {.checked = true,
                 .num_crcs_checked = 7,
                 .num_digests_checked = 8,
@@ -475,6 +476,7 @@ TEST(ConvertLog, RecordsAreReadAsTheyWereWritten) {
   EXPECT_EQ(got.num_lanes, 6u);
   EXPECT_EQ(got.dropped, plan.dropped);
   EXPECT_EQ(got.dropped_metadata, plan.dropped_metadata);
+  EXPECT_EQ(got.code_left_out, plan.code_left_out);
   EXPECT_TRUE(got.check.checked);
   EXPECT_EQ(got.check.num_crcs_checked, 7u);
   EXPECT_EQ(got.check.num_digests_checked, 8u);
