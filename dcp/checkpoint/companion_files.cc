@@ -8,10 +8,13 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "dcp/base/bytes.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
+#include "dcp/checkpoint/file_reader.h"
 #include "dcp/checkpoint/model_files.h"
 #include "dcp/checkpoint/object_pickle.h"
+#include "dcp/format/model_config.h"
 
 namespace dcp {
 namespace {
@@ -39,6 +42,11 @@ constexpr absl::string_view kNames[] = {
     "vocab.json",
     "vocab.txt",
 };
+
+// Of a model, and how large it may be to be looked into: one with labels of
+// 22,000 classes has 2 MB.
+constexpr absl::string_view kConfigName = "config.json";
+constexpr uint64_t kMaxConfigBytes = kBlockBytes;
 
 // Where a snapshot in the cache of a model hub has its files.
 constexpr absl::string_view kHubBlobs = "../../blobs";
@@ -115,6 +123,55 @@ absl::Status Open(CompanionFiles& companions, Belongs& belongs) {
   return absl::OkStatus();
 }
 
+// The types of tensors that file `i` names.
+absl::StatusOr<std::vector<TextRange>> TensorTypesIn(
+    FileSystem& fs, const CompanionFiles& companions, uint32_t i) {
+  const uint64_t size = companions.sizes[i];
+  if (companions.files->names()[i] != kConfigName || size > kMaxConfigBytes) {
+    return std::vector<TextRange>();
+  }
+  DCP_ASSIGN_OR_RETURN(const File file, companions.files->Get(i));
+  FileReader reader(fs, file, 0, size);
+  const absl::StatusOr<ByteSpan> json = reader.Read(0, size);
+  if (!json.ok()) {
+    return Annotate(json.status(), companions.files->PathOf(i));
+  }
+  return FindTensorTypes(AsText(*json));
+}
+
+// Adds file `i` with `by` in place of what is `replaced`.
+void AddFile(const CompanionFiles& companions, uint32_t i,
+             absl::Span<const TextRange> replaced, const std::string& by,
+             Output& output) {
+  const uint64_t size = companions.sizes[i];
+  TensorEntry& bytes = output.own_tensors.emplace_back();
+  bytes.dtype = DType::kUInt8;
+  bytes.shape.push_back(static_cast<int64_t>(size));
+  bytes.boxes.push_back(WholeBox(bytes.shape));
+  ChunkLocation& location = bytes.locations.emplace_back();
+  location.item = {.file = i, .offset = 0, .length = size};
+  location.located = true;
+  FileLayout layout(companions.files->names()[i]);
+  uint64_t begin = 0;
+  for (size_t part = 0; part <= replaced.size(); ++part) {
+    const uint64_t end = part < replaced.size() ? replaced[part].offset : size;
+    layout.Append(part == 0 ? 0 : by.size(), end - begin,
+                  static_cast<uint32_t>(output.payloads.size()));
+    Payload payload =
+        WholePayload(bytes, companions.files.get(), DType::kUInt8);
+    payload.box.offsets[0] = static_cast<int64_t>(begin);
+    payload.box.sizes[0] = static_cast<int64_t>(end - begin);
+    payload.entry = UINT32_MAX - 1;  // after all tensors
+    output.payloads.push_back(std::move(payload));
+    if (part < replaced.size()) begin = end + replaced[part].length;
+  }
+  output.files.push_back(
+      {.layout = std::move(layout),
+       .literal = [by](size_t part, absl::Span<const uint32_t>) {
+         return part == 0 ? std::string() : by;
+       }});
+}
+
 }  // namespace
 
 bool IsCompanionName(absl::string_view name) {
@@ -146,27 +203,19 @@ absl::StatusOr<CompanionFiles> FindCompanionFiles(FileSystem& fs,
   return companions;
 }
 
-void AddCompanionFiles(const CompanionFiles& companions, Output& output) {
+absl::Status AddCompanionFiles(FileSystem& fs, const CompanionFiles& companions,
+                               std::optional<DType> tensor_type,
+                               Output& output) {
   for (uint32_t i = 0; i < companions.sizes.size(); ++i) {
-    const uint64_t size = companions.sizes[i];
-    TensorEntry& bytes = output.own_tensors.emplace_back();
-    bytes.dtype = DType::kUInt8;
-    bytes.shape.push_back(static_cast<int64_t>(size));
-    bytes.boxes.push_back(WholeBox(bytes.shape));
-    ChunkLocation& location = bytes.locations.emplace_back();
-    location.item = {.file = i, .offset = 0, .length = size};
-    location.located = true;
-    FileLayout layout(companions.files->names()[i]);
-    layout.Append(0, size, static_cast<uint32_t>(output.payloads.size()));
-    Payload payload =
-        WholePayload(bytes, companions.files.get(), DType::kUInt8);
-    payload.entry = UINT32_MAX - 1;  // after all tensors
-    output.payloads.push_back(std::move(payload));
-    output.files.push_back({.layout = std::move(layout),
-                            .literal = [](size_t, absl::Span<const uint32_t>) {
-                              return std::string();
-                            }});
+    std::vector<TextRange> replaced;
+    std::string by;
+    if (tensor_type.has_value()) {
+      by = std::string(TorchName(*tensor_type));
+      DCP_ASSIGN_OR_RETURN(replaced, TensorTypesIn(fs, companions, i));
+    }
+    AddFile(companions, i, replaced, by, output);
   }
+  return absl::OkStatus();
 }
 
 }  // namespace dcp

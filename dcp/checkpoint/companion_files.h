@@ -1,19 +1,23 @@
 // CompanionFiles: what Hugging Face keeps next to the tensors of a model, so
 // that a program can use them: config, tokenizer, generation and processor
-// files. A conversion takes them along as they are. Any thread.
+// files. A conversion takes them along as they are, but for the type of tensors
+// in a config. Any thread.
 #ifndef DCP_CHECKPOINT_COMPANION_FILES_H_
 #define DCP_CHECKPOINT_COMPANION_FILES_H_
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "dcp/checkpoint/output.h"
 #include "dcp/checkpoint/source_files.h"
 #include "dcp/io/file_system.h"
+#include "dcp/tensor/dtype.h"
 
 namespace dcp {
 
@@ -38,8 +42,13 @@ bool IsCompanionName(absl::string_view name);
 absl::StatusOr<CompanionFiles> FindCompanionFiles(FileSystem& fs,
                                                   absl::string_view source);
 
-// Adds the files to `output`, which they outlive.
-void AddCompanionFiles(const CompanionFiles& companions, Output& output);
+// Adds the files to `output`, which they outlive. Where the model's config
+// names a type of its tensors it is made `tensor_type`, if that is given:
+// loaders that are not told a type take the one of the config. An error is one
+// of reading it.
+absl::Status AddCompanionFiles(FileSystem& fs, const CompanionFiles& companions,
+                               std::optional<DType> tensor_type,
+                               Output& output);
 
 }  // namespace dcp
 

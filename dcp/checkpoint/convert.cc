@@ -344,7 +344,22 @@ std::vector<std::string> DroppedMetadata(const Checkpoint& source, Format to,
   return keys;
 }
 
-absl::StatusOr<Output> BuildOutput(Job& job, std::vector<OutputEntry> entries,
+// What every floating-point tensor of the output is; none without a cast, or
+// where they differ.
+std::optional<DType> TypeAfterCast(absl::Span<const OutputEntry> entries,
+                                   const ConvertOptions& options) {
+  std::optional<DType> type;
+  if (options.selection.casts.empty()) return type;
+  for (const OutputEntry& entry : entries) {
+    if (entry.tensor == nullptr || !IsFloatingPoint(entry.dtype)) continue;
+    if (type.has_value() && *type != entry.dtype) return std::nullopt;
+    type = entry.dtype;
+  }
+  return type;
+}
+
+absl::StatusOr<Output> BuildOutput(FileSystem& fs, Job& job,
+                                   std::vector<OutputEntry> entries,
                                    absl::string_view dst,
                                    const ConvertOptions& options) {
   SourceFiles& files = job.source->files();
@@ -374,7 +389,10 @@ absl::StatusOr<Output> BuildOutput(Job& job, std::vector<OutputEntry> entries,
   DCP_ASSIGN_OR_RETURN(Output output,
                        BuildSafetensorsDirectory(
                            entries, files, options.max_shard_bytes, metadata));
-  AddCompanionFiles(job.companions, output);
+  DCP_RETURN_IF_ERROR(
+      WithSide(AddCompanionFiles(fs, job.companions,
+                                 TypeAfterCast(entries, options), output),
+               ErrorSide::kSource));
   return output;
 }
 
@@ -588,7 +606,7 @@ absl::StatusOr<Job> Prepare(FileSystem& fs, absl::string_view src,
       std::vector<OutputEntry> entries,
       MakeEntries(*job.source, selected, tensors_only, options, job.plan));
   DCP_ASSIGN_OR_RETURN(job.output,
-                       BuildOutput(job, std::move(entries), dst, options));
+                       BuildOutput(fs, job, std::move(entries), dst, options));
   job.num_beyond.resize(job.output.payloads.size());
   CompletePlan(job, options);
   if (options.admit != nullptr) DCP_RETURN_IF_ERROR(options.admit(job.plan));

@@ -84,6 +84,66 @@ TEST(CompanionFiles, ComeAlongWithTheModel) {
   EXPECT_TRUE(report.findings.empty());
 }
 
+// A model whose config names a type, of tensors of these types.
+void WriteTyped(const TempDir& dir, const std::string& config, DType a,
+                DType b) {
+  dir.WriteFile(
+      "m/model.safetensors",
+      SafetensorsBytes({{"a", a, {2}, std::string(2 * ElementSize(a), '\0')},
+                        {"b", b, {2}, std::string(2 * ElementSize(b), '\0')},
+                        {"ids", DType::kInt64, {1}, std::string(8, '\1')}}));
+  dir.WriteFile("m/config.json", config);
+  dir.WriteFile("m/tokenizer_config.json", config);
+}
+
+constexpr char kTypedConfig[] =
+    "{\n  \"hidden_size\" : 8,\n  \"torch_dtype\": \"float32\",\n"
+    "  \"text_config\": {\"torch_dtype\": \"float32\"},\n"
+    "  \"dtype\": \"float32\"}\n";
+
+TEST(CompanionFiles, AConfigSaysWhatACastHasMadeOfTheTensors) {
+  const TempDir dir;
+  WriteTyped(dir, kTypedConfig, DType::kFloat32, DType::kFloat16);
+  ConvertOptions cast = ToSafetensors();
+  cast.selection.casts = {"bf16"};
+  ASSERT_OK_AND_ASSIGN(const ConvertPlan plan,
+                       ConvertCheckpoint(Disk(), dir.Join("m"), dir.Join("out"),
+                                         std::move(cast)));
+  const std::string want =
+      "{\n  \"hidden_size\" : 8,\n  \"torch_dtype\": \"bfloat16\",\n"
+      "  \"text_config\": {\"torch_dtype\": \"float32\"},\n"
+      "  \"dtype\": \"bfloat16\"}\n";
+  EXPECT_EQ(ReadFile(dir.Join("out/config.json")), want);
+  EXPECT_EQ(ReadFile(dir.Join("out/tokenizer_config.json")), kTypedConfig);
+  ASSERT_EQ(plan.files[1].name, "config.json");
+  EXPECT_EQ(plan.files[1].bytes, want.size());
+  ASSERT_OK_AND_ASSIGN(const VerifyReport report,
+                       VerifyCheckpoint(Disk(), dir.Join("out"), {}));
+  EXPECT_TRUE(report.findings.empty());
+}
+
+TEST(CompanionFiles, AConfigStaysAsItIsUnlessOneTypeIsTrueOfAllTensors) {
+  struct Case {
+    const char* config;
+    std::vector<std::string> casts;
+  };
+  for (const Case& c : {
+           Case{kTypedConfig, {}},
+           Case{kTypedConfig, {"a=bf16"}},
+           Case{"{\"torch_dtype\": \"auto\"}", {"bf16"}},
+           Case{"{\"torch_dtype\": \"float32\"", {"bf16"}},
+           Case{"", {"bf16"}},
+       }) {
+    const TempDir dir;
+    WriteTyped(dir, c.config, DType::kFloat32, DType::kFloat16);
+    ConvertOptions options = ToSafetensors();
+    options.selection.casts = c.casts;
+    ASSERT_OK(ConvertCheckpoint(Disk(), dir.Join("m"), dir.Join("out"),
+                                std::move(options)));
+    EXPECT_EQ(ReadFile(dir.Join("out/config.json")), c.config);
+  }
+}
+
 TEST(CompanionFiles, StayBehindWhereTheyAreNotWanted) {
   const TempDir dir;
   WriteModel(dir);

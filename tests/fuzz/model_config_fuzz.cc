@@ -1,0 +1,25 @@
+// FindTensorTypes on any bytes; what it finds is replaced, and found again.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "dcp/base/bytes.h"
+#include "dcp/base/check.h"
+#include "dcp/format/model_config.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  std::string json(dcp::AsText(dcp::ByteSpan(data, size)));
+  const std::vector<dcp::TextRange> found = dcp::FindTensorTypes(json);
+  for (auto range = found.rbegin(); range != found.rend(); ++range) {
+    json.replace(range->offset, range->length, "bfloat16");
+  }
+  const std::vector<dcp::TextRange> again = dcp::FindTensorTypes(json);
+  DCP_CHECK(again.size() == found.size(), "found=", found.size(),
+            " again=", again.size());
+  for (const dcp::TextRange& range : again) {
+    DCP_CHECK(json.substr(range.offset, range.length) == "bfloat16");
+  }
+  return 0;
+}
