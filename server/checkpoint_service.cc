@@ -1,6 +1,7 @@
 #include "server/checkpoint_service.h"
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <stop_token>
 #include <utility>
@@ -94,16 +95,39 @@ absl::Status CheckPlainObject(const CheckpointEntry& entry) {
                    {.tensor = entry.fqn});
 }
 
+// The end of a Verify or a Diff before its own: because its client is gone, or
+// because its disk hangs.
 template <typename Response>
-std::shared_ptr<ProgressTicker> TellProgress(
-    const std::shared_ptr<MessageStream<Response>>& stream) {
-  return ProgressTicker::Start(kProgressInterval,
-                               [stream](const v1::ReadProgress& progress) {
-                                 Response response;
-                                 *response.mutable_progress() = progress;
-                                 stream->Offer(std::move(response));
-                               });
-}
+class CheckWatch {
+ public:
+  using Stream = std::shared_ptr<MessageStream<Response>>;
+
+  // After `timeout` without a byte the stream ends with `late`, and what holds
+  // the thread is left alone until the disk answers again.
+  CheckWatch(const Stream& stream, absl::Duration timeout, absl::Status late)
+      : on_cancel_(stream->stop(), [this] { stop_.request_stop(); }),
+        ticker_(ProgressTicker::Start(
+            std::min(kProgressInterval, timeout),
+            [stream](const v1::ReadProgress& progress) {
+              Response response;
+              *response.mutable_progress() = progress;
+              stream->Offer(std::move(response));
+            },
+            timeout,
+            [stream, stop = stop_, late = std::move(late)]() mutable {
+              stream->Fail(late);
+              stop.request_stop();
+            })) {}
+  ~CheckWatch() { ticker_->Stop(); }
+
+  std::stop_token stop() const { return stop_.get_token(); }
+  ProgressTicker& ticker() { return *ticker_; }
+
+ private:
+  std::stop_source stop_;
+  const std::stop_callback<std::function<void()>> on_cancel_;
+  const std::shared_ptr<ProgressTicker> ticker_;
+};
 
 // The last message, made when its turn has come.
 template <typename Response, typename Fill>
@@ -418,20 +442,21 @@ CheckpointService::Verify(grpc::CallbackServerContext* context,
   const auto check = [this, stream, client = caller.client, percent = *percent](
                          const std::shared_ptr<SharedCheckpoint>& shared,
                          uint64_t memory_bytes) {
-    const auto ticker = TellProgress(stream);
+    const std::string& path = shared->checkpoint().path();
+    CheckWatch<Response> watch(stream, disk_timeout_,
+                               DiskTimeoutError(*client, path, disk_timeout_));
+    ProgressTicker& ticker = watch.ticker();
     RootedFileSystem fs(fs_, *client);
     absl::StatusOr<VerifyReport> report = VerifyCheckpoint(
-        fs, shared->checkpoint().path(),
-        {.open = {.rank = shared->rank()},
+        fs, path,
+        {.open = {.rank = shared->rank(), .progress = &ticker.opening()},
          .sample_percent = percent,
          .memory_bytes = memory_bytes,
-         .stop = stream->stop(),
-         .stats = &ticker->stats(),
-         .on_plan = [&](uint64_t bytes) { ticker->set_total(bytes); }});
-    ticker->Stop();
+         .stop = watch.stop(),
+         .stats = &ticker.stats(),
+         .on_plan = [&](uint64_t bytes) { ticker.set_total(bytes); }});
     if (!report.ok()) {
-      return stream->Fail(
-          WithPlace(report.status(), {.path = shared->checkpoint().path()}));
+      return stream->Fail(WithPlace(report.status(), {.path = path}));
     }
     SendLast(stream, [report = *std::move(report)](Response& response) {
       VerifyReportToProto(report, *response.mutable_report());
@@ -474,20 +499,22 @@ grpc::ServerWriteReactor<v1::DiffResponse>* CheckpointService::Diff(
                       tensors_only = request->tensors_only()](
                          const Shared& a, const Shared& b,
                          uint64_t memory_bytes) {
-    const auto ticker = TellProgress(stream);
+    CheckWatch<Response> watch(
+        stream, disk_timeout_,
+        DiskTimeoutError(*client, a->checkpoint().path(), disk_timeout_));
+    ProgressTicker& ticker = watch.ticker();
     RootedFileSystem fs(fs_, *client);
     absl::StatusOr<DiffReport> report = DiffCheckpoints(
         fs, a->checkpoint().path(), b->checkpoint().path(),
-        {.open = {.rank = a->rank()},
+        {.open = {.rank = a->rank(), .progress = &ticker.opening()},
          .selection_a = selection_a,
          .selection_b = selection_b,
          .tensors_only = tensors_only,
          .tolerance = tolerance,
          .memory_bytes = memory_bytes,
-         .stop = stream->stop(),
-         .stats = &ticker->stats(),
-         .on_plan = [&](uint64_t bytes) { ticker->set_total(bytes); }});
-    ticker->Stop();
+         .stop = watch.stop(),
+         .stats = &ticker.stats(),
+         .on_plan = [&](uint64_t bytes) { ticker.set_total(bytes); }});
     if (!report.ok()) return stream->Fail(report.status());
     SendLast(stream, [report = *std::move(report)](Response& response) {
       DiffReportToProto(report, *response.mutable_report());

@@ -1,13 +1,12 @@
 #include "server/progress_ticker.h"
 
-#include "absl/time/clock.h"
-
 namespace dcp::server {
 
-std::shared_ptr<ProgressTicker> ProgressTicker::Start(absl::Duration interval,
-                                                      Tell tell) {
-  std::shared_ptr<ProgressTicker> ticker(
-      new ProgressTicker(interval, std::move(tell)));
+std::shared_ptr<ProgressTicker> ProgressTicker::Start(
+    absl::Duration interval, Tell tell, absl::Duration stall_timeout,
+    Stalled stalled) {
+  std::shared_ptr<ProgressTicker> ticker(new ProgressTicker(
+      interval, std::move(tell), stall_timeout, std::move(stalled)));
   ticker->Arm();
   return ticker;
 }
@@ -22,12 +21,21 @@ void ProgressTicker::Arm() {
   alarm_->Set(absl::ToChronoTime(absl::Now() + interval_),
               [self = shared_from_this()](bool expired) {
                 if (!expired) return;
-                tessera::v1::ReadProgress progress;
-                progress.set_bytes_done(self->stats_.bytes_read.load());
-                progress.set_bytes_total(self->total_bytes_.load());
-                self->tell_(progress);
+                self->Tick();
                 self->Arm();
               });
+}
+
+void ProgressTicker::Tick() {
+  tessera::v1::ReadProgress progress;
+  progress.set_bytes_done(stats_.bytes_read.load());
+  progress.set_bytes_total(total_bytes_.load());
+  tell_(progress);
+  const absl::Time now = absl::Now();
+  const uint64_t read =
+      stats_.bytes_read.load() + opening_.num_items_located.load();
+  if (std::exchange(last_read_, read) != read) last_change_ = now;
+  if (now - last_change_ > stall_timeout_) stalled_();
 }
 
 void ProgressTicker::Stop() {

@@ -1,5 +1,6 @@
 // ProgressTicker: lets the client of a call that reads whole checkpoints hear
-// from time to time how far it is. Thread-safe.
+// from time to time how far it is, and its server when it comes no further: a
+// disk that hangs holds the thread that reads. Thread-safe.
 #ifndef SERVER_PROGRESS_TICKER_H_
 #define SERVER_PROGRESS_TICKER_H_
 
@@ -11,7 +12,9 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "dcp/checkpoint/checkpoint.h"
 #include "dcp/io/pipeline.h"
 #include "grpcpp/alarm.h"
 #include "tessera/v1/checkpoint_service.pb.h"
@@ -26,25 +29,42 @@ inline constexpr absl::Duration kProgressInterval = absl::Seconds(1);
 class ProgressTicker : public std::enable_shared_from_this<ProgressTicker> {
  public:
   using Tell = std::function<void(const tessera::v1::ReadProgress&)>;
+  using Stalled = std::function<void()>;
 
+  // Calls `stalled` when nothing was read for `stall_timeout`, at the next tick
+  // and again at each that follows.
   static std::shared_ptr<ProgressTicker> Start(absl::Duration interval,
-                                               Tell tell);
+                                               Tell tell,
+                                               absl::Duration stall_timeout,
+                                               Stalled stalled);
 
   // For the transfer to count in.
   TransferStats& stats() { return stats_; }
+  OpenProgress& opening() { return opening_; }
   void set_total(uint64_t bytes) { total_bytes_.store(bytes); }
 
-  // `tell` may be called once more.
+  // `tell` and `stalled` may be called once more.
   void Stop();
 
  private:
-  ProgressTicker(absl::Duration interval, Tell tell)
-      : interval_(interval), tell_(std::move(tell)) {}
+  ProgressTicker(absl::Duration interval, Tell tell,
+                 absl::Duration stall_timeout, Stalled stalled)
+      : interval_(interval),
+        tell_(std::move(tell)),
+        stall_timeout_(stall_timeout),
+        stalled_(std::move(stalled)) {}
   void Arm();
+  void Tick();
 
   const absl::Duration interval_;
   const Tell tell_;
+  const absl::Duration stall_timeout_;
+  const Stalled stalled_;
   TransferStats stats_;
+  OpenProgress opening_;
+  // Of the ticks, one of which follows the other.
+  uint64_t last_read_ = 0;
+  absl::Time last_change_ = absl::Now();
   std::atomic<uint64_t> total_bytes_{0};
   absl::Mutex mutex_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;

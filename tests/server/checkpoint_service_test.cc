@@ -282,6 +282,36 @@ TEST_F(CheckpointServiceTest, WhatNobodyWaitsForAnyMoreIsNotOpenedOn) {
   EXPECT_EQ(num_opened, 1);
 }
 
+// Its own look at the disk, after the one that all calls have in common.
+TEST(CheckpointServiceDisk, AVerifyWhoseDiskHangsEnds) {
+  ServerOptions options;
+  options.disk_timeout = absl::Milliseconds(100);
+  CheckpointServer server(options);
+  SampleState state;
+  state.Add(SampleTensor("w", DType::kFloat32, {300, 200}));
+  v1::VerifyCheckpointRequest request;
+  request.mutable_source()->set_path(server.Save("dcp", state));
+  absl::Notification held;
+  absl::Notification answers;
+  server.fs().SetHook([&](absl::string_view operation, absl::string_view path) {
+    if (operation != "OpenForRead" || !absl::EndsWith(path, ".distcp")) return;
+    if (!held.HasBeenNotified()) held.Notify();
+    answers.WaitForNotification();
+  });
+  // On a machine that is busy the look before it may be late, too.
+  absl::Status status;
+  while (!held.HasBeenNotified()) {
+    grpc::ClientContext context;
+    status = ReadAll(server.stub().Verify(&context, request)).status;
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kUnavailable,
+                                 HasSubstr("has not answered")));
+  }
+  EXPECT_GT(RetryAfterOf(status), 0);
+  answers.Notify();
+  server.Stop();
+  EXPECT_EQ(server.budget().used_bytes(), 0u);
+}
+
 // Of a message that is longer than what the transport takes on its own.
 TEST(CheckpointServiceStall, AMessageThatNobodyReadsEndsItsCall) {
   CheckpointServer server({}, /*stall_timeout=*/absl::Milliseconds(100));
