@@ -437,7 +437,9 @@ absl::StatusOr<std::shared_ptr<SharedCheckpoint>> CheckpointCache::OpenAnew(
                        IndexState(*fs, key.path, key.rank, stop));
   DCP_ASSIGN_OR_RETURN(
       std::unique_ptr<Checkpoint> checkpoint,
-      Checkpoint::Open(*fs, key.path, {.rank = key.rank}, stop));
+      Checkpoint::Open(
+          *fs, key.path,
+          {.rank = key.rank, .locate_memory_bytes = kMinMemoryBytes}, stop));
   DCP_ASSIGN_OR_RETURN(FilesState files, LookAtFiles(*fs, *checkpoint, stop));
   DCP_ASSIGN_OR_RETURN(const std::string now,
                        IndexState(*fs, key.path, key.rank, stop));

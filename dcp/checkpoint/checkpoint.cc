@@ -180,7 +180,7 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(
   if (!parts.ok()) return parts.status();
   parts->check_crcs = options.check_crcs;
   return std::unique_ptr<Checkpoint>(
-      new Checkpoint(fs, path, *std::move(parts), options.progress));
+      new Checkpoint(fs, path, *std::move(parts), options));
 }
 
 void Checkpoint::IndexNames() {
@@ -200,7 +200,8 @@ absl::Status Checkpoint::Locate(absl::Span<const uint32_t> entries,
                                 std::stop_token stop,
                                 const ItemVisitor& visitor) {
   if (parts_.format != Format::kDcp) return absl::OkStatus();
-  return LocateItems(fs_, parts_, entries, stop, progress_, visitor);
+  return LocateItems(fs_, parts_, entries, locate_memory_bytes_, stop,
+                     progress_, visitor);
 }
 
 absl::Status Checkpoint::LocateAll(std::stop_token stop,

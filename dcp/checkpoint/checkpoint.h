@@ -23,6 +23,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "dcp/base/bytes.h"
+#include "dcp/base/limits.h"
 #include "dcp/checkpoint/digests.h"
 #include "dcp/checkpoint/source_files.h"
 #include "dcp/format/torch_archive.h"
@@ -134,6 +135,9 @@ struct OpenOptions {
   int64_t rank = -1;
   // Optional; outlives the checkpoint.
   OpenProgress* progress = nullptr;
+  // Of blocks while Locate reads, at most; kMinMemoryBytes at least. Twice as
+  // much lets two threads share many items.
+  uint64_t locate_memory_bytes = 2 * kMinMemoryBytes;
   // Checks the CRC-32 of every pickle that is read, here or by Locate. Off,
   // damaged objects are read as far as they make sense.
   bool check_crcs = false;
@@ -214,8 +218,12 @@ class Checkpoint {
 
  private:
   Checkpoint(FileSystem& fs, absl::string_view path, CheckpointParts parts,
-             OpenProgress* progress)
-      : fs_(fs), path_(path), parts_(std::move(parts)), progress_(progress) {
+             const OpenOptions& options)
+      : fs_(fs),
+        path_(path),
+        parts_(std::move(parts)),
+        locate_memory_bytes_(options.locate_memory_bytes),
+        progress_(options.progress) {
     IndexNames();
   }
   void IndexNames();
@@ -223,6 +231,7 @@ class Checkpoint {
   FileSystem& fs_;
   const std::string path_;
   CheckpointParts parts_;
+  const uint64_t locate_memory_bytes_;
   OpenProgress* const progress_;  // or null
   // Views of the entries' names.
   absl::flat_hash_map<absl::string_view, uint32_t> by_name_;

@@ -561,6 +561,7 @@ absl::StatusOr<Job> Prepare(FileSystem& fs, absl::string_view src,
   Job job;
   OpenOptions open = options.open;
   open.check_crcs = options.verify;
+  open.locate_memory_bytes = options.memory_bytes;
   absl::StatusOr<std::unique_ptr<Checkpoint>> source =
       Checkpoint::Open(fs, src, open, options.stop);
   if (!source.ok()) return WithSide(source.status(), ErrorSide::kSource);

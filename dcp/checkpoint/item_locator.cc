@@ -386,12 +386,14 @@ class Locator {
 
 absl::Status LocateItems(FileSystem& fs, CheckpointParts& parts,
                          absl::Span<const uint32_t> entries,
-                         std::stop_token stop, OpenProgress* progress,
-                         const ItemVisitor& visitor) {
+                         uint64_t memory_bytes, std::stop_token stop,
+                         OpenProgress* progress, const ItemVisitor& visitor) {
   const std::vector<Item> items = ItemsOf(parts, entries);
   if (items.empty()) return absl::OkStatus();
   if (progress != nullptr) progress->num_items += items.size();
-  const uint32_t num_lanes = items.size() < kMinItemsForTwoLanes ? 1 : 2;
+  const bool is_worth_two = items.size() >= kMinItemsForTwoLanes;
+  const uint32_t num_lanes =
+      is_worth_two && memory_bytes >= 2 * kMinMemoryBytes ? 2 : 1;
   TransferStats stats;
   Shared shared{.ends_of_objects = EndsOfObjects(parts), .mutex = {}};
   return RunLanes(

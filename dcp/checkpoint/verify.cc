@@ -541,8 +541,10 @@ absl::StatusOr<VerifyReport> VerifyCheckpoint(FileSystem& fs,
         absl::StrCat("sample percentage ", options.sample_percent,
                      " is not above 0 and at most 100"));
   }
+  OpenOptions open = options.open;
+  open.locate_memory_bytes = options.memory_bytes;
   absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint =
-      Checkpoint::Open(fs, path, options.open, options.stop);
+      Checkpoint::Open(fs, path, open, options.stop);
   if (!checkpoint.ok()) {
     return WithSide(checkpoint.status(), ErrorSide::kSource);
   }

@@ -35,10 +35,15 @@ bool IsAligned(const IoRequest& request) {
 // Carries requests out when they are reaped: some of them, in any order.
 class SimQueue final : public IoQueue {
  public:
-  SimQueue(SimStorage& storage, uint32_t depth, uint64_t seed)
-      : storage_(storage), depth_(depth), random_(seed) {
+  SimQueue(SimStorage& storage, uint32_t depth, uint64_t memory_bytes,
+           uint64_t seed)
+      : storage_(storage),
+        depth_(depth),
+        memory_bytes_(memory_bytes),
+        random_(seed) {
     DCP_CHECK(depth > 0);
   }
+  ~SimQueue() override { storage_.EndQueue(memory_bytes_); }
 
   uint32_t depth() const override { return depth_; }
   uint32_t in_flight() const override {
@@ -68,6 +73,7 @@ class SimQueue final : public IoQueue {
  private:
   SimStorage& storage_;
   const uint32_t depth_;
+  const uint64_t memory_bytes_;
   std::mt19937_64 random_;
   std::vector<IoRequest*> waiting_;
 };
@@ -88,6 +94,11 @@ uint64_t SimStorage::num_mutations() const {
 uint64_t SimStorage::num_open_files() const {
   absl::MutexLock lock(&mutex_);
   return open_files_.size();
+}
+
+uint64_t SimStorage::most_queue_bytes() const {
+  absl::MutexLock lock(&mutex_);
+  return most_queue_bytes_;
 }
 
 bool SimStorage::crashed() const {
@@ -459,10 +470,17 @@ absl::Status SimStorage::Unlock(absl::string_view path, File file) {
 }
 
 absl::StatusOr<std::unique_ptr<IoQueue>> SimStorage::NewQueue(
-    uint32_t depth, std::span<uint8_t> /*memory*/) {
+    uint32_t depth, std::span<uint8_t> memory) {
   absl::MutexLock lock(&mutex_);
   if (crashed_) return Failed(kDead, "new queue");
-  return std::make_unique<SimQueue>(*this, depth, random_());
+  queue_bytes_ += memory.size();
+  most_queue_bytes_ = std::max(most_queue_bytes_, queue_bytes_);
+  return std::make_unique<SimQueue>(*this, depth, memory.size(), random_());
+}
+
+void SimStorage::EndQueue(uint64_t memory_bytes) {
+  absl::MutexLock lock(&mutex_);
+  queue_bytes_ -= memory_bytes;
 }
 
 int64_t SimStorage::Perform(const IoRequest& request) {

@@ -49,6 +49,8 @@ class SimStorage final : public FileSystem {
   uint64_t num_operations() const;
   uint64_t num_mutations() const;
   uint64_t num_open_files() const;
+  // The most that queues had as their memory at one time.
+  uint64_t most_queue_bytes() const;
 
   // After `num_before` more operations one fails with `error`, an errno.
   void FailOperation(uint64_t num_before, int error);
@@ -129,6 +131,7 @@ class SimStorage final : public FileSystem {
   // Bytes moved, or -errno.
   int64_t WriteSome(SimDisk::Node& node, Fate fate, uint64_t offset,
                     ByteSpan data) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EndQueue(uint64_t memory_bytes);
   uint64_t Unused() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int64_t Perform(const IoRequest& request);
   int64_t PerformOn(OpenFile& file, const IoRequest& request, Fate fate)
@@ -144,6 +147,8 @@ class SimStorage final : public FileSystem {
   uint64_t num_mutations_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<uint64_t, int> failures_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, std::function<void()>> hooks_ ABSL_GUARDED_BY(mutex_);
+  uint64_t queue_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t most_queue_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<uint64_t> crash_at_ ABSL_GUARDED_BY(mutex_);
   bool crashed_ ABSL_GUARDED_BY(mutex_) = false;
 };

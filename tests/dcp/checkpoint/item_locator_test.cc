@@ -6,14 +6,21 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "dcp/base/limits.h"
 #include "dcp/checkpoint/checkpoint.h"
+#include "dcp/checkpoint/convert.h"
+#include "dcp/checkpoint/diff.h"
+#include "dcp/checkpoint/verify.h"
+#include "dcp/format/dcp_metadata.h"
 #include "dcp/format/torch_tensor.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/dcp/checkpoint/fixtures.h"
 #include "tests/testing/golden.h"
+#include "tests/testing/sim_storage.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
 
@@ -28,6 +35,7 @@ using ::dcp::testing::LoadAll;
 using ::dcp::testing::ObjectItem;
 using ::dcp::testing::OpenCheckpoint;
 using ::dcp::testing::SafetensorsBytes;
+using ::dcp::testing::SimStorage;
 using ::dcp::testing::StatusIs;
 using ::dcp::testing::TempDir;
 using ::dcp::testing::TensorItem;
@@ -206,6 +214,42 @@ TEST(ItemLocator, SafetensorsItemsMustMatchTheIndex) {
                       SafetensorsBytes({{"v", DType::kFloat32, {2}, floats}}))
                       .Write(dir, "name")),
       StatusIs(absl::StatusCode::kDataLoss, HasSubstr("nor named")));
+}
+
+// A checkpoint of so many items that two threads share them.
+void WriteManyItems(SimStorage& fs) {
+  constexpr int kNumItems = 8200;
+  const std::string item =
+      TensorItem(DType::kFloat32, {1}, BytesOf<float>({1}));
+  DcpBuilder builder;
+  builder.StartFile("__0_0.distcp");
+  for (int i = 0; i < kNumItems; ++i) {
+    builder.AddChunk(absl::StrCat("w", i), DType::kFloat32, {1}, WholeBox({1}),
+                     item);
+  }
+  ASSERT_OK(fs.MakeDirectory("/src"));
+  ASSERT_OK(WriteFile(fs, "/src/__0_0.distcp", builder.files()[0]));
+  ASSERT_OK(
+      WriteFile(fs, "/src/.metadata", WriteDcpMetadata(builder.metadata())));
+}
+
+TEST(ItemLocator, WhatIsDoneWithinABudgetLocatesWithinIt) {
+  SimStorage fs;
+  WriteManyItems(fs);
+  ConvertOptions convert;
+  convert.memory_bytes = kMinMemoryBytes;
+  EXPECT_OK(PlanConvert(fs, "/src", "/dst.safetensors", std::move(convert)));
+  VerifyOptions verify;
+  verify.memory_bytes = kMinMemoryBytes;
+  EXPECT_OK(VerifyCheckpoint(fs, "/src", std::move(verify)));
+  DiffOptions diff;
+  diff.memory_bytes = kMinMemoryBytes;
+  EXPECT_OK(DiffCheckpoints(fs, "/src", "/src", std::move(diff)));
+  EXPECT_EQ(fs.most_queue_bytes(), kMinMemoryBytes);
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
+                       Checkpoint::Open(fs, "/src", {}));
+  EXPECT_OK(checkpoint->LocateAll());
+  EXPECT_EQ(fs.most_queue_bytes(), 2 * kMinMemoryBytes);
 }
 
 }  // namespace
