@@ -81,7 +81,7 @@ class RngState {
   Tensors states_;
 };
 
-// Puts `state` in place while it lives.
+// Restores the generators to `state` while it lives.
 class RngScope {
  public:
   explicit RngScope(RngState& state) : outer_(state.generators()) {
@@ -127,8 +127,8 @@ struct AutocastState {
   }
 };
 
-// As Python's autocast context: the outermost one drops the casts of weights
-// that autocast remembered, which belong to the graph that was recorded in it.
+// As Python's autocast context: the outermost one drops autocast's cached casts
+// of weights, which belong to the graph that was recorded in it.
 class AutocastScope {
  public:
   explicit AutocastScope(const AutocastState& state)
@@ -149,7 +149,7 @@ class AutocastScope {
 
 // ---- The function ----------------------------------------------------------
 
-// Defined tensors of `all`; `positions` become their places.
+// The defined tensors of `all`; sets `positions` to their places.
 Tensors Defined(const Tensors& all, std::vector<size_t>& positions) {
   Tensors defined;
   for (size_t i = 0; i < all.size(); ++i) {
@@ -167,10 +167,10 @@ struct Call : torch::CustomClassHolder {
   std::optional<RngState> rng;
   AutocastState autocast;
   size_t num_inputs = 0;
-  std::vector<size_t> inputs;  // places of those that are defined
+  std::vector<size_t> inputs;  // places of the defined ones
   size_t num_outputs = 0;
   std::vector<size_t> outputs;
-  // Of the modules under fully_shard in or around fn.
+  // The context of the modules under fully_shard in or around fn.
   std::weak_ptr<StateContext> context;
 };
 
@@ -184,8 +184,8 @@ Tensors Place(at::TensorList defined, const std::vector<size_t>& positions,
 class CheckpointFunction
     : public torch::autograd::Function<CheckpointFunction> {
  public:
-  // `anchor`, of no elements, requires grad, so that the node is recorded even
-  // when no input does: parameters inside want gradients.
+  // `anchor`, which has no elements, requires grad, so that the node is
+  // recorded even when no input does, because parameters inside need gradients.
   static Tensors forward(torch::autograd::AutogradContext* context,
                          const at::Tensor& /*anchor*/, at::TensorList inputs,
                          const c10::intrusive_ptr<Call>& call) {
@@ -234,9 +234,9 @@ class CheckpointFunction
     if (const auto used = call->context.lock()) used->QueueFinalCallback();
     if (!roots.empty()) torch::autograd::backward(roots, root_gradients);
 
-    Tensors result = {at::Tensor()};  // of the anchor
+    Tensors result = {at::Tensor()};  // for the anchor
     for (const at::Tensor& input : inputs) result.push_back(input.grad());
-    result.emplace_back();  // of the call
+    result.emplace_back();  // for the call
     return result;
   }
 
@@ -282,12 +282,12 @@ Tensors checkpoint_tensors(Fn fn, const Tensors& inputs,
 namespace {
 
 struct Switch {
-  std::weak_ptr<torch::nn::Module> module;  // tells a dead entry's address
+  std::weak_ptr<torch::nn::Module> module;  // tells if its address is reused
   bool enabled = true;
 };
 
-// Modules that Checkpointed holders run. Bounded by the modules alive: the dead
-// are dropped whenever the number has doubled.
+// Modules that Checkpointed holders run. Dead ones are dropped whenever the
+// number has doubled, so that the size is bounded by the modules alive.
 class Switches {
  public:
   static Switches& Get() {
@@ -322,8 +322,8 @@ class Switches {
   size_t num_after_sweep_ = 0;
 };
 
-// What a Sequential holds in place of a checkpointed child. The type is its
-// own, so that a typed look at the child is refused and not misread.
+// What a Sequential holds instead of a checkpointed child. It has another type,
+// so that torch refuses typed access to the child.
 class CheckpointedChild final : public torch::nn::AnyModulePlaceholder {
  public:
   explicit CheckpointedChild(torch::nn::AnyModule inner)

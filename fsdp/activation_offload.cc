@@ -1,6 +1,6 @@
 // LibTorch asks its autograd engine for the hooks of a tensor that it saves.
-// Its own engine has none; one that has them is put in its place when the first
-// ActivationOffload is made, and stays. Both run backward alike.
+// Its own engine has none; the first ActivationOffload permanently replaces it
+// with one that has them. Both run backward in the same way.
 #include "fsdp/activation_offload.h"
 
 #include <cstdint>
@@ -23,7 +23,8 @@ thread_local ActivationOffload* current = nullptr;
 
 class OffloadedTensor final : public torch::autograd::SavedVariableHooks {
  public:
-  // `num_bytes` counts what is packed, and is not used later.
+  // The constructor adds the packed bytes to `num_bytes`, which is not used
+  // later.
   OffloadedTensor(bool pin_memory, uint64_t* num_bytes)
       : pin_memory_(pin_memory), num_bytes_(num_bytes) {}
 
@@ -45,7 +46,7 @@ class OffloadedTensor final : public torch::autograd::SavedVariableHooks {
   }
 
   at::Tensor call_unpack_hook() override {
-    // As LibTorch checks what it saves without hooks.
+    // LibTorch makes the same check for what it saves without hooks.
     TORCH_CHECK(!version_.has_value() || kept_._version() == *version_,
                 "fsdp: a tensor of sizes ", kept_.sizes(),
                 " that forward saved for backward was modified in place: it is "
@@ -59,7 +60,7 @@ class OffloadedTensor final : public torch::autograd::SavedVariableHooks {
   uint64_t* const num_bytes_;
   c10::Device device_ = c10::kCPU;
   at::Tensor kept_;
-  std::optional<int64_t> version_;  // of what was not copied
+  std::optional<int64_t> version_;  // set if the tensor was not copied
 };
 
 }  // namespace
@@ -67,7 +68,7 @@ class OffloadedTensor final : public torch::autograd::SavedVariableHooks {
 class OffloadingEngine final : public torch::autograd::Engine {
  public:
   static torch::autograd::Engine& Get() {
-    // Never destroyed, for threads of it may outlive main.
+    // Never destroyed, because its threads may outlive main.
     static auto* engine = new OffloadingEngine;
     return *engine;
   }

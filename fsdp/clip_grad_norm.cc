@@ -37,11 +37,11 @@ NormTerm GradTerm(const DTensor& parameter) {
                     parameter.spec());
 }
 
-// Scales by one kernel for all gradients of a device and dtype.
+// Scales with one kernel for all gradients of a device and dtype.
 void Scale(const std::vector<at::Tensor>& grads, double max_norm,
            const at::Tensor& total_norm) {
   const at::NoGradGuard no_grad;
-  // No branch on the value: that would wait for the device.
+  // Does not branch on the value, because that would wait for the device.
   const at::Tensor factor = (max_norm / (total_norm + 1e-6)).clamp_max(1.0);
   std::map<std::pair<std::string, c10::ScalarType>, std::vector<at::Tensor>>
       kinds;
@@ -58,7 +58,7 @@ const at::Tensor& LocalOf(const DTensor& parameter) {
 }
 const at::Tensor& LocalOf(const at::Tensor& parameter) { return parameter; }
 
-// A parameter that is registered under two names is listed twice, and counts
+// A parameter that is registered under two names is listed twice, but counts
 // once.
 template <typename Parameter>
 std::vector<Parameter> EachOnce(const std::vector<Parameter>& parameters) {

@@ -57,7 +57,7 @@ void CopyOut(const at::Tensor& rows, const ShardGeometry& geometry,
     flat.view(at::kByte).view({geometry.world, -1}).copy_(rows);
     return;
   }
-  // Parts stand side by side along `dim`; such shards are even.
+  // Parts are adjacent along `dim`; such shards are even.
   std::vector<at::Tensor> parts;
   parts.reserve(static_cast<size_t>(geometry.world));
   for (int64_t rank = 0; rank < geometry.world; ++rank) {

@@ -39,21 +39,22 @@ std::atomic<bool>& OrderCheck() {
   return enabled;
 }
 
-// What one rank says before a collective, as it travels between neighbours.
+// What one rank tells its neighbour before a collective.
 struct Message {
-  uint64_t number;       // of the collectives of this group
+  uint64_t number;       // among the collectives of this group
   uint64_t fingerprint;  // of the collective's whole text
-  char text[240];        // collective and reason, cut; zero-terminated
+  char text[240];        // collective and reason, truncated; zero-terminated
 };
 static_assert(std::is_trivially_copyable_v<Message> && sizeof(Message) == 256);
 
-// What is kept of a process group.
+// What the check keeps for a process group.
 struct Channel {
-  // Weak: it must not keep the group, nor its address be taken for another's.
+  // Weak, so that it neither keeps the group alive nor mistakes another group
+  // at its address for it.
   c10::weak_intrusive_ptr<c10d::ProcessGroup> group;
   uint64_t number = 0;  // of its next collective
   bool has_gloo = false;
-  at::Tensor out, in;  // of the message under way
+  at::Tensor out, in;  // of the message in flight
   c10::intrusive_ptr<c10d::Work> sending;
 };
 
@@ -93,7 +94,7 @@ std::string RankIsAt(int64_t rank, const std::string& collective,
                       reason);
 }
 
-// What may help, from what two ranks are at.
+// Advice for the user, based on what two ranks are about to do.
 std::string Advice(const std::string& mine, const std::string& other) {
   const bool differ_in_gradients =
       (absl::StrContains(mine, kWithoutGradients) ||
@@ -130,7 +131,8 @@ void CheckNeighbor(const ProcessGroup& ranks, uint64_t number, Channel& channel,
   });
   IssueWork(*ranks, operation, [&] {
     const auto work = gloo->recv(in, previous, kOrderCheckTag);
-    // Left to itself it would wait as long as when the group was made.
+    // Without an argument, wait would use the timeout with which the group was
+    // made.
     work->wait(gloo->getBackendOptions()->timeout);
     return work;
   });
@@ -160,8 +162,8 @@ std::vector<uint8_t> AsBytes(const std::string& text) {
 void CheckAllRanks(const ProcessGroup& ranks, uint64_t number,
                    const std::string& collective, const std::string& reason) {
   const auto store = job_store();
-  // Slices of one mesh have groups of one name: the first member tells them
-  // apart.
+  // Slices of one mesh have groups with the same name; the first member tells
+  // them apart.
   const std::string name = absl::StrCat(ranks->getGroupName(), ".",
                                         get_process_group_ranks(ranks).front());
   std::vector<std::string> missing;
@@ -182,7 +184,7 @@ void CheckAllRanks(const ProcessGroup& ranks, uint64_t number,
       if (text.substr(0, end) != collective) other = text.substr(0, end);
       said.push_back(RankIsAt(rank, text.substr(0, end), text.substr(end + 1)));
     }
-    // The other ranks have read what was said two collectives ago.
+    // The other ranks have read the keys of two collectives ago.
     if (number >= 2) {
       store->deleteKey(Key(name, number - 2, ranks->getRank()));
     }

@@ -1,8 +1,8 @@
-// A mesh is a root, the grid that was made at first, and the axes it has of
-// it. An axis is a list of extents (size and stride) over the root's row-major
-// order, one for each axis of the root that it runs over; so slices, flattened
-// axes and their joins are all the same: lists of axes, through the place that
-// this rank has on every axis that is not in the list.
+// A mesh is a root, the grid that was made first, and some axes of it. An axis
+// is a list of extents (size and stride) over the root's row-major order, one
+// for each axis of the root that it covers. So slices, flattened axes and
+// joined ones are all lists of axes; on every axis that is not in the list, the
+// mesh lies at this rank's place.
 #include "fsdp/device_mesh.h"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ struct Extent {
 struct Axis {
   std::string name;
   std::vector<Extent> extents;
-  // Of the ranks on this axis, through this rank.
+  // The group of the ranks on this axis, through this rank.
   ProcessGroup group;
 };
 
@@ -44,7 +44,7 @@ int64_t SizeOf(const Axis& axis) {
   return size;
 }
 
-// Where the indices of `axis` are in the root's order, from its first.
+// The offsets of the indices of `axis` in the root's order, from the first.
 std::vector<int64_t> OffsetsOf(const Axis& axis) {
   std::vector<int64_t> offsets = {0};
   for (const Extent& extent : axis.extents) {
@@ -135,10 +135,10 @@ struct DeviceMesh::Impl {
     mutable std::map<std::string, Axis> flattened;
   };
 
-  // Shared by all meshes that were cut from it.
+  // Shared by all meshes that were made from it.
   std::shared_ptr<const Root> root;
   std::vector<Axis> axes;
-  // Derived from the above.
+  // Derived from the members above.
   std::vector<int64_t> shape;
   std::vector<std::string> names;
   std::vector<int64_t> ranks;
@@ -182,8 +182,8 @@ DeviceMesh DeviceMesh::Impl::MakeRoot(c10::DeviceType device_type,
   return Make(std::move(root), std::move(axes));
 }
 
-// Collective over the world: the groups of all parallels to `axis`. Those that
-// begin at a place where the axis has its index 0.
+// Collective over the world: makes the groups of all parallels to `axis`, each
+// of which begins at a place where the index on the axis is 0.
 ProcessGroup DeviceMesh::Impl::MakeGroup(const Root& root, const Axis& axis) {
   if (SizeOf(axis) == get_world_size()) return world_group();
   std::vector<std::vector<int64_t>> groups;

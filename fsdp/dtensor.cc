@@ -19,7 +19,7 @@
 namespace fsdp {
 namespace {
 
-// For geometry a Partial lies like a Replicate: whole, on every rank.
+// For the geometry, a Partial is like a Replicate: whole, on every rank.
 Placements WithoutPartials(const Placements& placements) {
   Placements result = placements;
   for (Placement& p : result) {
@@ -51,7 +51,7 @@ std::vector<dcp::Box> BoxesOf(const std::vector<int64_t>& shape,
   return *std::move(boxes);
 }
 
-// Moves to the type of the mesh's device; a meta tensor stays what it is.
+// Moves `tensor` to the mesh's type of device; a meta tensor stays on meta.
 at::Tensor OnDeviceOf(const at::Tensor& tensor, const DeviceMesh& mesh) {
   if (tensor.is_meta() || tensor.device().type() == mesh.device_type()) {
     return tensor;
@@ -64,7 +64,7 @@ struct ShapeAndStride {
   std::vector<int64_t> stride;
 };
 
-// Of the whole, if every shard is as long as this one.
+// The shape and stride of the whole, if every shard is as long as this one.
 ShapeAndStride WholeOfEven(const at::Tensor& local, const DeviceMesh& mesh,
                            const Placements& placements) {
   ShapeAndStride whole{.shape = local.sizes().vec(),
@@ -91,7 +91,7 @@ at::Tensor MaxOverMesh(const std::vector<int64_t>& numbers,
   return result.cpu();
 }
 
-// True when all ranks have the same numbers (as many of them).
+// Whether all ranks have the same numbers, and as many of them.
 bool AllAgree(const std::vector<int64_t>& numbers, const DeviceMesh& mesh,
               c10::Device device) {
   std::vector<int64_t> both = numbers;
@@ -101,7 +101,7 @@ bool AllAgree(const std::vector<int64_t>& numbers, const DeviceMesh& mesh,
   return numbers.empty() || halves[0].equal(-halves[1]);
 }
 
-// Fails on every rank alike when the ranks do not describe one tensor.
+// Fails on every rank when the ranks do not describe the same tensor.
 void CheckRanksAgree(const at::Tensor& local, const DTensorSpec& spec) {
   const c10::Device device = local.device();
   const bool fits = local.sizes() == spec.local_shape();

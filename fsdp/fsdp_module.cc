@@ -15,7 +15,7 @@ std::vector<std::weak_ptr<FsdpState>> StatesOf(
   return states;
 }
 
-// Calls `change` with this module's group, or with all of its tree.
+// Calls `change` with this module's group, or with all groups of its tree.
 template <typename Change>
 void ForGroups(FsdpState& state, bool recurse, const Change& change) {
   if (!recurse) {

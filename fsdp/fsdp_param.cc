@@ -21,7 +21,7 @@
 namespace fsdp {
 namespace {
 
-// Shards by identity, for whoever starts from a plain tensor.
+// Shards by identity, to find a parameter from a plain tensor.
 struct Shards {
   std::mutex mutex;
   std::unordered_map<const c10::TensorImpl*, FsdpParam*> by_impl;
@@ -44,9 +44,9 @@ class GradientArrived : public torch::autograd::PostAccumulateGradHook {
   FsdpParam* const param_;
 };
 
-// Ties the life of a state to that of a shard: the registry, an optimizer or
-// the user holds the shard, and as long as somebody does the engine knows it.
-// Called when a graph leads to the shard itself, past the parameter.
+// Ties the lifetime of a state to that of a shard: the engine's state lives as
+// long as the registry, an optimizer or the user holds the shard. Called when a
+// graph leads to the shard itself instead of the parameter.
 class StateOwner : public torch::autograd::FunctionPreHook {
  public:
   StateOwner(std::shared_ptr<FsdpState> state, const FsdpParam* param)
@@ -172,7 +172,7 @@ void FsdpParam::Attach(at::Tensor shard, std::shared_ptr<FsdpState> owner) {
     RefuseClone(*slot.module);
   }
   AddLazyKey(shard);
-  // One from before would be reduced together with the next.
+  // A gradient from before would be reduced together with the next one.
   leaf_.mutable_grad() = at::Tensor();
   torch::autograd::impl::set_post_acc_grad_hooks(
       leaf_, std::make_unique<GradientArrived>(this));
@@ -280,8 +280,8 @@ void FsdpParam::OnGradientNoticeRead(const std::string& op) {
   gradient_notice_ = at::Tensor();
 }
 
-// The storage is that of the whole group, so another parameter's shard, too,
-// may lie in it.
+// The storage is that of the whole group, so another parameter's shard may lie
+// in it too.
 bool FsdpParam::ShardWasReplaced() const {
   const at::Tensor held = shard();
   return !held.has_storage() ||

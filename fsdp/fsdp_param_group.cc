@@ -20,7 +20,8 @@ int64_t NumBytes(const at::Tensor& tensor) {
   return static_cast<int64_t>(tensor.nbytes());
 }
 
-// The stream that `stream` names, for a while; nothing without streams.
+// Makes `stream` the current stream while it lives; does nothing without
+// streams.
 class StreamScope {
  public:
   StreamScope(const CommContext& comm,
@@ -40,7 +41,8 @@ FsdpParamGroup::FsdpParamGroup(FsdpState* state, Config config)
 FsdpParamGroup::~FsdpParamGroup() {
   CommContext& comm = context().comm();
   if (comm.pending_reduction == this) comm.pending_reduction = nullptr;
-  // A gather under way goes on writing; its buffers outlive us with it.
+  // A gather in flight still writes; it keeps its buffers alive after this
+  // group.
   if (sharding_ == Sharding::kUnsharded) FreeUnsharded();
   if (shard_storage_) shard_storage_->Orphan();
 }
@@ -322,7 +324,7 @@ AllGatherExtension::Inputs FsdpParamGroup::PreAllGather(
   return inputs;
 }
 
-// One buffer with every input, cast to what it travels as.
+// Fills one buffer with every input, cast to the dtype of the transfer.
 void FsdpParamGroup::FillInput(PendingGather& gather,
                                const std::vector<GatherInput>& inputs) {
   int64_t num_bytes = 0;
@@ -348,7 +350,7 @@ void FsdpParamGroup::StartGather(PendingGather& gather,
   }
   const StreamScope stream(comm, &CommContext::all_gather);
   const int64_t num_bytes = group.getSize() * gather.input.numel();
-  // A lone parameter whose rows are its storage needs no copy-out.
+  // A single parameter whose rows are its storage needs no copy-out.
   FsdpParam& first = *params_.front();
   gather.in_place = params_.size() == 1 && !comm.has_streams() &&
                     !first.extension().has_value() &&
@@ -443,20 +445,20 @@ bool FsdpParamGroup::ShardsChanged() const {
          });
 }
 
-// A file of torch::save holds the shards of the rank that wrote it. Where
-// every rank has loaded the same ones, each parameter is one part over and
-// over; constants, as in a norm, prove nothing.
+// A file of torch::save holds the shards of the rank that wrote it. If every
+// rank has loaded the same file, each parameter is the same part repeated;
+// parameters with constant values, as in a norm, prove nothing.
 void FsdpParamGroup::CheckLoadedShardsDiffer() {
   std::vector<std::string> same;
   bool differ = false;
   for (const auto& param : params_) {
     const ShardGeometry& geometry = param->geometry();
     if (!std::exchange(param->loaded, false) || geometry.dim != 0) continue;
-    // What is stored in another form may end within a rank's part.
+    // A parameter in another form may end within a rank's part.
     if (param->unsharded_numel() % (geometry.world * geometry.chunk()) != 0) {
       continue;
     }
-    // Without the padded ones.
+    // Leaves out padded parts.
     const int64_t num_parts =
         geometry.sizes[0] / std::max<int64_t>(1, geometry.chunk());
     const at::Tensor parts = param->FlatUnsharded()
@@ -468,7 +470,7 @@ void FsdpParamGroup::CheckLoadedShardsDiffer() {
     same.push_back(absl::StrCat("'", param->name(), "'"));
   }
   if (same.empty() || differ) return;
-  for (const auto& param : params_) param->loaded = true;  // until mended
+  for (const auto& param : params_) param->loaded = true;  // until corrected
   Reshard(/*after_forward=*/false);
   TORCH_CHECK(
       false, "fsdp: every rank has loaded the same shard of ",
@@ -523,7 +525,7 @@ void FsdpParamGroup::CopyOutExtension(
       param.FlatUnsharded().view(param.unsharded_sizes()));
 }
 
-// One rank alone computes with its shards where they are.
+// If the group has one rank, it computes with the shards where they are.
 void FsdpParamGroup::UnshardAlone() {
   for (const auto& param : params_) {
     param->storage().Borrow(param->padded_shard());

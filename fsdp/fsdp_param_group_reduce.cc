@@ -20,12 +20,12 @@
 namespace fsdp {
 namespace {
 
-// The dtype in which gradients travel; the same for all of a group. Those that
-// accumulated without reduction have it already.
+// The dtype in which gradients are reduced; the same for all of a group. Those
+// that accumulated without reduction have it already.
 c10::ScalarType ReductionDtype(const std::vector<FsdpParam*>& params,
                                const std::vector<at::Tensor>& gradients,
                                std::optional<c10::ScalarType> reduce_dtype) {
-  // One that is missing has the dtype that it would have.
+  // A missing gradient counts with the dtype that it would have.
   c10::ScalarType first = params.front()->gathered_dtype();
   for (size_t i = 0; i < gradients.size(); ++i) {
     if (!gradients[i].defined()) continue;
@@ -72,8 +72,8 @@ bool FsdpParamGroup::AwaitsGradients() const {
   });
 }
 
-// Of the parameters that forward used; of all that are trained when nothing is
-// known of a forward (a second backward through one graph).
+// Considers the parameters that forward used, or, if no forward is known (a
+// second backward through one graph), all that are trained.
 bool FsdpParamGroup::AllGradientsArrived() const {
   const bool any_used =
       std::any_of(params_.begin(), params_.end(),
@@ -151,7 +151,7 @@ ReductionPlan FsdpParamGroup::PlanFor(c10::ScalarType dtype) const {
        .has_premul_sum = HasPremulSum(*config_.shard_group, config_.device)});
 }
 
-// The input: a row for each rank, of every parameter's part.
+// Fills the input: a row for each rank, with its part of every parameter.
 void FsdpParamGroup::FillReduction(
     PendingReduction& reduction,
     const std::vector<at::Tensor>& gradients) const {
@@ -247,7 +247,8 @@ void FsdpParamGroup::FinishReduction() {
   pending_reduction_.reset();
   comm.pending_reduction = nullptr;
   if (comm.has_streams()) {
-    // The input may be reused once the current stream knows it was read.
+    // The input may be reused once the current stream has waited for its
+    // reading.
     comm.WaitOnCurrent(reduction.done);
     return;
   }
@@ -301,7 +302,8 @@ void FsdpParamGroup::CompleteReduction(PendingReduction& reduction) {
   reduced_ = comm.RecordCurrent();
 }
 
-// Microbatches may use different parameters: the sum is of all that any used.
+// Microbatches may use different parameters, so the sum has all that any of
+// them used.
 void FsdpParamGroup::AddPartialReduction(PendingReduction& reduction) {
   if (!partial_reduction_.has_value()) return;
   const PendingReduction partial = *std::move(partial_reduction_);
@@ -338,7 +340,8 @@ void FsdpParamGroup::AddPartialReduction(PendingReduction& reduction) {
   reduction.output = at::cat(parts);
 }
 
-// No gradients this time, but some of earlier microbatches.
+// Called when there are no gradients this time, but some from earlier
+// microbatches.
 void FsdpParamGroup::FinishPartialReduction() {
   if (!partial_reduction_.has_value() || !settings_.requires_all_reduce) return;
   PendingReduction reduction = *std::move(partial_reduction_);
@@ -346,7 +349,7 @@ void FsdpParamGroup::FinishPartialReduction() {
   CompleteReduction(reduction);
 }
 
-// False when the sum is kept for a later backward.
+// Returns false when the sum is kept for a later backward.
 bool FsdpParamGroup::AllReduceAcrossReplicas(PendingReduction& reduction) {
   AddPartialReduction(reduction);
   if (!settings_.requires_all_reduce) {
@@ -371,7 +374,7 @@ bool FsdpParamGroup::AllReduceAcrossReplicas(PendingReduction& reduction) {
   return true;
 }
 
-// One rank: a whole gradient is its own shard.
+// With one rank, a whole gradient is its own shard.
 void FsdpParamGroup::HandOutAlone(const std::vector<FsdpParam*>& params,
                                   const std::vector<at::Tensor>& gradients) {
   std::vector<at::Tensor> own;
@@ -420,7 +423,8 @@ void FsdpParamGroup::ResetAfterError() {
   CommContext& comm = context().comm();
   DropGather();
   if (pending_reduction_.has_value()) {
-    // Not handed out: whoever zeroed the gradients since must not get these.
+    // These gradients are not handed out, because the program may have zeroed
+    // the gradients since.
     PendingReduction reduction = std::move(*pending_reduction_);
     pending_reduction_.reset();
     comm.pending_reduction = nullptr;

@@ -11,8 +11,8 @@
 namespace fsdp {
 namespace {
 
-// Which call took which module. A module may be destroyed and another made in
-// its place: the weak pointer tells them apart.
+// Which call took which module. Another module may be made at the address of a
+// destroyed one: the weak pointer tells them apart.
 struct Registry {
   struct Entry {
     std::weak_ptr<torch::nn::Module> module;
@@ -88,7 +88,7 @@ void FsdpState::AdoptChildren() {
   for (FsdpState* state : below) {
     if (state->parent_ == nullptr) state->parent_ = this;
     if (state->group() != nullptr && state->context_ != context_) {
-      // What it has under way was counted by the context it leaves.
+      // The context that the group leaves has counted its gather.
       state->group()->DropGather();
       state->group()->Reshard(/*after_forward=*/false);
     }

@@ -17,7 +17,8 @@ namespace {
 using torch::nn::Module;
 using ModulePtr = std::shared_ptr<Module>;
 
-// What a call will take: found and validated before anything changes.
+// The parameters and buffers that a call will take, found and validated before
+// anything changes.
 struct Managed {
   struct Param {
     at::Tensor tensor;
@@ -26,7 +27,7 @@ struct Managed {
     ShardGeometry geometry = {};
     std::optional<DTensorSpec> spec = {};  // set when planned
     std::optional<AllGatherExtension> extension = {};
-    at::Tensor stored = {};  // what is cut in its place; undefined: itself
+    at::Tensor stored = {};  // is cut instead of it; undefined: not set
   };
   std::vector<Param> params;
   std::vector<at::Tensor> buffers;
@@ -36,7 +37,7 @@ std::string Described(const Module& module) {
   return absl::StrCat("a ", type_name(module));
 }
 
-// The outer ones of modules that contain one another.
+// The modules that are not inside another one of the list.
 std::vector<ModulePtr> Outermost(const std::vector<ModulePtr>& modules) {
   std::vector<ModulePtr> outer;
   for (const ModulePtr& module : modules) {
@@ -86,7 +87,8 @@ void ValidateMesh(const DeviceMesh& mesh) {
               "replicates, the second shards");
 }
 
-// The number of ranks to reshard to after forward; 0 for none of its own.
+// The number of ranks to reshard to after forward; 0 if there is no smaller
+// group.
 int64_t PostForwardRanks(const ReshardAfterForward& reshard,
                          int64_t num_shards) {
   const int64_t* num_ranks = reshard.as_num_ranks();
@@ -107,8 +109,7 @@ ReshardAfterForward Effective(const ReshardAfterForward& reshard) {
                                                  : reshard;
 }
 
-// Walks the modules of a call, depth first, and leaves out what other calls
-// took.
+// Walks the modules of a call, depth first, and skips what other calls took.
 class Collector {
  public:
   explicit Collector(const FullyShardOptions& options) {
@@ -208,7 +209,7 @@ ShardGeometry PlanShard(const Managed::Param& param, const DeviceMesh& mesh,
   return geometry;
 }
 
-// What tensor parallelism made of the parameter, if it did.
+// How tensor parallelism has cut the parameter, if it has.
 std::optional<DTensorSpec> TensorParallelSpec(
     const Managed::Param& param, const DeviceMesh& mesh,
     const FullyShardOptions& options) {
@@ -241,9 +242,9 @@ std::optional<DTensorSpec> TensorParallelSpec(
   return spec;
 }
 
-// Of the shard that FSDP cuts on `mesh`. Tensor parallelism cut first, so
-// where both cut one dimension FSDP's pieces are not adjacent in the whole: a
-// strided shard.
+// The spec of the shard that FSDP cuts on `mesh`. Tensor parallelism has cut
+// first, so if both cut one dimension, FSDP's pieces are not adjacent in the
+// whole tensor: a strided shard.
 DTensorSpec PlanSpec(const Managed::Param& param, const DeviceMesh& mesh,
                      const FullyShardOptions& options) {
   const int64_t dim = param.geometry.dim;
@@ -273,7 +274,7 @@ DTensorSpec PlanSpec(const Managed::Param& param, const DeviceMesh& mesh,
   return spec;
 }
 
-// What extension->store makes of the parameter, and how that is cut.
+// Sets what extension->store makes from the parameter, and how that is cut.
 void PlanStored(Managed::Param& param, const DeviceMesh& mesh,
                 const FullyShardOptions& options) {
   TORCH_CHECK_VALUE(!param.tensor.requires_grad(), "fully_shard: '", param.name,
@@ -354,7 +355,7 @@ void ValidateOffload(const FullyShardOptions& options, const DeviceMesh& mesh) {
               "set CPUOffloadPolicy{.pin_memory = false}");
 }
 
-// Blocks of `num_ranks` neighbours of the whole mesh. Collective.
+// Groups of `num_ranks` neighbours on the whole mesh. Collective.
 ProcessGroup MakePostForwardGroup(const DeviceMesh& mesh, int64_t num_ranks) {
   if (num_ranks <= 1) return nullptr;
   std::vector<std::vector<int64_t>> blocks;

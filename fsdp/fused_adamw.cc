@@ -73,7 +73,7 @@ void CheckGradient(const at::Tensor& parameter) {
                     " on ", grad.device());
 }
 
-// The gradient laid out in memory as the parameter is.
+// The gradient with the parameter's layout in memory.
 at::Tensor AlignedGradient(const at::Tensor& parameter) {
   const at::Tensor& grad = parameter.grad();
   if (grad.strides() == parameter.strides()) return grad;
@@ -163,7 +163,7 @@ FusedAdamWParamState& FusedAdamW::StateOf(const at::Tensor& parameter,
     state.exp_avg(at::zeros_like(parameter, at::MemoryFormat::Preserve));
     state.exp_avg_sq(at::zeros_like(parameter, at::MemoryFormat::Preserve));
   }
-  // Also where amsgrad was turned on later.
+  // Also when amsgrad was turned on later.
   if (amsgrad && !state.max_exp_avg_sq().defined()) {
     state.max_exp_avg_sq(state.exp_avg_sq().clone());
   }
@@ -188,8 +188,8 @@ at::Tensor FusedAdamW::step(LossClosure closure) {
       if (parameter.grad().defined()) CheckGradient(parameter);
     }
   }
-  // Everything from here on is meant by shard; what they were gathered to is
-  // known to be old by their version.
+  // From here on every operator means the shards; their versions show that the
+  // gathered parameters are out of date.
   const c10::impl::ExcludeDispatchKeyGuard by_shard(kLazyKey);
   // A parameter that has two names may be listed twice.
   std::unordered_set<const c10::TensorImpl*> stepped;

@@ -18,7 +18,7 @@ using Devices = std::vector<std::shared_ptr<gloo::transport::Device>>;
 
 constexpr char kInterfaceVariable[] = "GLOO_SOCKET_IFNAME";
 
-// One set for all groups: each device has a thread of its own. Never
+// One set for all groups, because each device has its own thread. Never
 // destroyed, because groups may outlive static objects.
 Devices& OpenDevices() {
   static auto* const devices = new Devices();

@@ -20,12 +20,14 @@
 namespace fsdp::init {
 namespace {
 
-// Values are made in double and rounded to the parameter's dtype, so that
-// dtypes too get the same model; in pieces, so that a shard needs no double.
+// Values are made in double and rounded to the parameter's dtype, so that every
+// dtype gets the same model. They are made in pieces, so that no whole shard is
+// held in double.
 constexpr int64_t kPieceElements = int64_t{1} << 20;
 constexpr int64_t kElementsPerThread = int64_t{1} << 12;
 constexpr double kTwoPi = 6.283185307179586476925;
-// Standard deviations beyond which doubles know no probability.
+// The number of standard deviations beyond which a double cannot represent the
+// probability.
 constexpr double kTail = 37;
 
 // ---- Random numbers --------------------------------------------------------
@@ -46,7 +48,7 @@ double UnitAt(uint64_t key, int64_t index) {
   return static_cast<double>(BitsAt(key, index) >> 11) * 0x1p-53;
 }
 
-// Box and Muller's: elements 2k and 2k + 1 are one pair.
+// The Box-Muller transform: elements 2k and 2k + 1 are one pair.
 double NormalAt(uint64_t key, int64_t index) {
   const int64_t even = index - index % 2;
   const double radius = std::sqrt(-2 * std::log(1 - UnitAt(key, even)));
@@ -57,7 +59,7 @@ double NormalAt(uint64_t key, int64_t index) {
 double NormalCdf(double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); }
 
 // The inverse of NormalCdf, for p up to 1/2: Acklam's rational approximation
-// (relative error below 1.2e-9), refined by one step of Halley's.
+// (relative error below 1.2e-9), refined by one step of Halley's method.
 double LowerQuantile(double p) {
   if (p < 1e-300) return -kTail;
   double x = 0;
@@ -113,7 +115,7 @@ class Rows {
  public:
   Rows(const std::vector<int64_t>& shape, const dcp::Box& box)
       : shape_(shape), box_(box) {
-    // From the last dimension on as long as dimensions are whole, and one more.
+    // A row covers the trailing whole dimensions and one more.
     outer_ = static_cast<int64_t>(shape.size());
     while (outer_ > 0) {
       --outer_;
@@ -127,7 +129,8 @@ class Rows {
   }
 
   int64_t row_size() const { return row_size_; }
-  // Where element `position` of the box, in row-major order, is in the whole.
+  // The index in the whole tensor of element `position` of the box, in
+  // row-major order.
   int64_t IndexOf(int64_t position) const {
     int64_t row = position / row_size_;
     int64_t index = position % row_size_;
@@ -177,7 +180,7 @@ void FillBox(const at::Tensor& view, const std::vector<int64_t>& shape,
   }
 }
 
-// Along which dimension the boxes of a strided shard follow one another.
+// The dimension along which the boxes of a strided shard follow one another.
 int64_t DimThatDiffers(const std::vector<dcp::Box>& boxes) {
   for (size_t d = 0; d < boxes[0].offsets.size(); ++d) {
     if (boxes[0].offsets[d] != boxes[1].offsets[d]) {
@@ -187,7 +190,7 @@ int64_t DimThatDiffers(const std::vector<dcp::Box>& boxes) {
   return 0;
 }
 
-// Elementwise, from the value of an element.
+// Fills element by element with `at`.
 template <typename At>
 void FillEach(const Target& target, const At& at) {
   fill_(target, [&at](int64_t first, double* values, int64_t size) {
@@ -224,7 +227,7 @@ void fill_(const Target& target, const FillFn& fill) {
   const at::NoGradGuard no_grad;
   const c10::impl::ExcludeDispatchKeyGuard no_gather(kLazyKey);
   if (const FsdpParam* param = FsdpParam::OfShard(target.local())) {
-    // What is gathered would go on with the values of before.
+    // The gathered parameter would keep the old values.
     param->group().DropGather();
     param->group().Reshard(/*after_forward=*/false);
   }
@@ -280,7 +283,7 @@ void trunc_normal_(const Target& target, double mean, double std, double low,
                     ", but must be positive");
   TORCH_CHECK_VALUE(low < high, "init::trunc_normal_: low is ", low,
                     ", not below high, ", high);
-  // The upper tail is drawn as the lower one, where doubles are dense.
+  // Draws the upper tail as the lower one, because doubles are dense there.
   const bool mirrored = low > mean;
   const double sign = mirrored ? -1 : 1;
   const double from =

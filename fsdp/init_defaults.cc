@@ -29,7 +29,8 @@ class Own {
   Module& module() const { return module_; }
   const std::unordered_set<std::string>& covered() const { return covered_; }
 
-  // Nothing for a name that it lacks, or that is undefined (bias=false).
+  // Does nothing if the module lacks the name, or the tensor is undefined
+  // (bias=false).
   void Set(const std::string& name,
            const std::function<void(const Target&, uint64_t seed)>& init) {
     for (const auto* registry : {&ParametersOf(module_), &BuffersOf(module_)}) {
@@ -50,7 +51,7 @@ class Own {
       uniform_(target, -bound, bound, seed);
     });
   }
-  // Of a tensor that it has.
+  // The shape of a tensor that the module has.
   std::vector<int64_t> ShapeOf(const std::string& name) const {
     return Target(ParametersOf(module_)[name]).shape();
   }
@@ -131,7 +132,7 @@ bool IsOneOf(const Module& module) {
   return ((module.as<Impls>() != nullptr) || ...);
 }
 
-// How to initialise it; empty for a type that is not torch's.
+// How to initialise `module`; empty for a type that is not torch's.
 std::function<void(Own&)> InitOf(const Module& module) {
   namespace nn = torch::nn;
   if (IsOneOf<nn::LinearImpl, nn::Conv1dImpl, nn::Conv2dImpl, nn::Conv3dImpl,
@@ -182,8 +183,8 @@ std::function<void(Own&)> InitOf(const Module& module) {
   return {};
 }
 
-// What a module does to those inside it, after they are done; but not to those
-// that the caller initialised.
+// What a module does to its inner modules after they are initialised, except
+// those that the caller initialised.
 void InitBelow(Module& module, const std::string& prefix, uint64_t seed,
                const std::unordered_set<const c10::TensorImpl*>& done) {
   if (module.as<torch::nn::MultiheadAttentionImpl>() != nullptr) {
@@ -206,7 +207,7 @@ void InitBelow(Module& module, const std::string& prefix, uint64_t seed,
   }
 }
 
-// What `own` has and `covered` has not; empty when there is no such.
+// The first name that `own` has and `covered` lacks; empty when there is none.
 std::string FirstUncovered(const Module& own,
                            const std::unordered_set<std::string>& covered) {
   for (const auto* registry : {&ParametersOf(own), &BuffersOf(own)}) {
@@ -222,10 +223,10 @@ std::string FirstUncovered(const Module& own,
 struct Step {
   std::string prefix;
   Module* module;
-  std::function<void(Own&)> init;  // empty: it has nothing of its own
+  std::function<void(Own&)> init;  // empty: nothing to initialise
 };
 
-// Throws when default_ does not know how.
+// Throws when default_ cannot initialise `module`.
 Step PlanStep(const std::string& name, Module& module, uint64_t seed) {
   Step step{name.empty() ? "" : absl::StrCat(name, "."), &module,
             InitOf(module)};

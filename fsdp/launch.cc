@@ -11,11 +11,11 @@
 namespace fsdp {
 namespace {
 
-// What PyTorch uses when nobody says.
+// PyTorch's default.
 constexpr int64_t kDefaultPort = 29500;
 
-// The names under which a launcher tells a process its place. `local_rank` and
-// `local_size` may be missing from the environment.
+// The variables with which a launcher tells a process its place. `local_rank`
+// and `local_size` may be missing from the environment.
 struct Names {
   const char* launcher;
   const char* rank;
@@ -26,8 +26,8 @@ struct Names {
 
 constexpr Names kTorchrun = {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK",
                              "LOCAL_WORLD_SIZE"};
-// SLURM_NTASKS would also be set in a batch script, which is no step and runs
-// alone.
+// SLURM_NTASKS would also be set in a batch script, which is not a step and
+// runs alone.
 constexpr Names kSlurm = {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS",
                           "SLURM_LOCALID", nullptr};
 constexpr Names kMpi[] = {
@@ -59,7 +59,7 @@ int64_t Required(Environment environment, const char* name, int64_t least,
   return *value;
 }
 
-// Rank, size and the local ones, as one launcher names them.
+// Reads rank and size, and the local ones, under one launcher's names.
 Launch ReadPlace(Environment environment, const Names& names) {
   Launch launch;
   launch.world_size = Required(environment, names.size, 1, names.rank);

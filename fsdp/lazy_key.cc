@@ -48,7 +48,7 @@ using Stack = torch::jit::Stack;
 struct Touched {
   c10::SmallVector<FsdpParam*, 4> params;
   bool has_other_tensor = false;
-  bool has_tagged_tensor = false;  // a shard, or what was made of one
+  bool has_tagged_tensor = false;  // a shard, or a tensor made from one
 
   void AddTensor(const at::Tensor& tensor, const c10::FunctionSchema& schema) {
     if (!tensor.defined()) return;
@@ -73,8 +73,8 @@ struct Touched {
   }
 };
 
-// Whether losing what `schema` writes is what PyTorch does: an Embedding with
-// max_norm renormalises the rows that it reads, in each forward.
+// Whether PyTorch also loses what `schema` writes: an Embedding with max_norm
+// renormalises the rows that it reads, in each forward.
 bool MayWrite(const c10::FunctionSchema& schema) {
   return schema.name() == "aten::set_" ||
          schema.name() == "aten::embedding_renorm_";
@@ -122,7 +122,7 @@ Touched Collect(const c10::FunctionSchema& schema, const Stack& stack,
   return touched;
 }
 
-// Whether `tensor` is an activation in another dtype than `param` wants.
+// Whether `tensor` is an activation with another dtype than `param` requires.
 bool IsCast(const at::Tensor& tensor, const FsdpParam& param) {
   return tensor.defined() && tensor.is_floating_point() &&
          tensor.scalar_type() != *param.input_dtype() && !HasLazyKey(tensor) &&
@@ -274,7 +274,7 @@ ManagedStorage* ManagedStorageOf(const at::Tensor& tensor) {
              : nullptr;
 }
 
-// set_data_ptr_noswap, which follows, makes the flag count.
+// The call of set_data_ptr_noswap that follows puts the flag into effect.
 void ManagedStorage::RefusePointers(bool refuse) {
   RefusePointersOf(*this) = refuse;
 }

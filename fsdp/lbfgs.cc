@@ -13,7 +13,7 @@
 namespace fsdp {
 namespace {
 
-// Each once: a parameter may have two names.
+// Each parameter once, because it may have two names.
 std::vector<DTensor> CheckedParameters(std::vector<DTensor> parameters) {
   TORCH_CHECK_VALUE(!parameters.empty(), "LBFGS: there are no parameters");
   std::unordered_set<const c10::TensorImpl*> seen;
@@ -57,7 +57,7 @@ void LBFGS::zero_grad() {
 at::Tensor LBFGS::step(const std::function<at::Tensor()>& closure) {
   TORCH_CHECK_VALUE(closure != nullptr, "LBFGS: step needs a closure");
   {
-    // Something else may have changed the shards since.
+    // The shards may have been changed since the last step.
     const at::NoGradGuard no_grad;
     for (size_t i = 0; i < parameters_.size(); ++i) {
       wholes_[i].copy_(parameters_[i].full_tensor());

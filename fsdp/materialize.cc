@@ -37,7 +37,7 @@ std::vector<std::pair<std::string, at::Tensor>> TensorsOf(
   return tensors;
 }
 
-// Whether no two ranks of `group` are apart on an axis that shards.
+// Whether all ranks of `group` have the same index on every axis that shards.
 bool HoldSamePart(const FsdpParam& param, const ProcessGroup& group) {
   const DTensor tensor = param.AsDTensor();
   const std::vector<int64_t> ranks = get_process_group_ranks(group);
@@ -58,7 +58,7 @@ bool HoldSamePart(const FsdpParam& param, const ProcessGroup& group) {
 
 void to_empty(torch::nn::Module& module, c10::Device device) {
   const at::NoGradGuard no_grad;
-  // Checks that there is such a device, and gives it its index.
+  // Checks that the device exists, and sets its index.
   device = at::empty({0}, at::TensorOptions(device)).device();
   std::unordered_set<const FsdpParamGroup*> done;
   for (auto& [name, tensor] : TensorsOf(module)) {
@@ -97,7 +97,7 @@ void broadcast_module(torch::nn::Module& module, const ProcessGroup& group,
   const c10::impl::ExcludeDispatchKeyGuard no_gather(kLazyKey);
   for (const auto& [name, tensor] : tensors) {
     if (const FsdpParam* param = FsdpParam::OfShard(tensor)) {
-      // What is gathered would go on with the values of before.
+      // The gathered parameter would keep the old values.
       param->group().DropGather();
       param->group().Reshard(/*after_forward=*/false);
     }

@@ -44,8 +44,7 @@ at::Tensor Bytes(const at::Tensor& tensor) {
 
 bool IsAlone(const ProcessGroup& group) { return group->getSize() == 1; }
 
-// Issues a collective over what `tensor` and its like on other ranks are, and
-// waits for it.
+// Issues a collective over the ranks' tensors and waits for it.
 void Run(const ProcessGroup& group, const char* operation,
          const at::Tensor& tensor,
          absl::FunctionRef<c10::intrusive_ptr<c10d::Work>()> issue) {
@@ -98,7 +97,7 @@ at::Tensor AllToAll(const at::Tensor& blocks, const ProcessGroup& group) {
   at::Tensor received = at::empty_like(blocks);
   at::Tensor src = Bytes(blocks);
   at::Tensor dst = Bytes(received);
-  std::vector<int64_t> even_splits;  // none given: as many bytes to each
+  std::vector<int64_t> even_splits;  // empty: as many bytes to each rank
   Run(group, "all-to-all", blocks, [&] {
     return BackendOf(group, blocks)
         ->alltoall_base(dst, src, even_splits, even_splits);

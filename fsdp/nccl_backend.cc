@@ -1,6 +1,6 @@
-// NCCL: collectives between GPUs. Registers itself; the only file that
-// includes headers of CUDA, so that everything else compiles and links
-// without. Link //fsdp:nccl to have it.
+// NCCL: collectives between GPUs. Registers itself. It is the only file that
+// includes CUDA's headers, so that everything else compiles and links without
+// CUDA. Link //fsdp:nccl to use it.
 #include <cstdint>
 #include <string>
 

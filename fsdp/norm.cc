@@ -20,7 +20,7 @@
 namespace fsdp {
 namespace {
 
-// Terms that lie in parts on the same groups; their sums travel together.
+// Terms with parts on the same groups; their sums are reduced together.
 struct Bucket {
   std::vector<ProcessGroup> groups;
   std::vector<at::Tensor> tensors;
@@ -71,7 +71,8 @@ std::vector<at::Tensor> Norms(const std::vector<at::Tensor>& tensors, double p,
   return norms;
 }
 
-// What a bucket adds to the reduction: the sum of p-th powers, or the maximum.
+// A bucket's contribution to the reduction: the sum of p-th powers, or the
+// maximum.
 at::Tensor LocalPart(const Bucket& bucket, double p, c10::Device device) {
   if (bucket.tensors.empty()) {
     return at::zeros({}, at::TensorOptions(at::kDouble).device(device));
@@ -86,8 +87,8 @@ void ReduceParts(at::Tensor& parts, bool is_max, const ProcessGroup& group) {
     AllReduce(parts, ReduceOp::kSum, group);
     return;
   }
-  // A maximum may pass over NaN, depending on backend and order, so whether
-  // there was one travels beside it.
+  // A maximum may ignore NaN, depending on backend and order, so a flag for NaN
+  // is reduced together with it.
   at::Tensor both = at::cat({parts, parts.isnan().to(at::kDouble)});
   AllReduce(both, ReduceOp::kMax, group);
   const std::vector<at::Tensor> halves = both.chunk(2);

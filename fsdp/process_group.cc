@@ -45,8 +45,8 @@ struct Job {
   ProcessGroup world;
 };
 
-// Null before init_process_group. Not destroyed with the process: a group
-// whose collectives hang would keep it from ending.
+// Null before init_process_group. Not destroyed with the process, because a
+// group whose collectives hang would keep it from ending.
 std::unique_ptr<Job>& CurrentJob() {
   static auto* const job = new std::unique_ptr<Job>();
   return *job;
@@ -130,7 +130,7 @@ void WaitForMembers(c10d::Store& store, int size) {
   store.wait({all});
 }
 
-// Steps 3 and 4 of the head comment. Null on ranks that are no members.
+// Steps 3 and 4 of the head comment. Null on ranks that are not members.
 ProcessGroup MakeGroup(Job& job, const std::vector<int64_t>& ranks,
                        const std::string& name) {
   const std::string key = absl::StrCat("group/", job.num_groups++);

@@ -23,7 +23,7 @@
 namespace fsdp {
 namespace {
 
-// Copies the padded block of a rank back to where its pieces lie in `whole`.
+// Copies the padded block of a rank back to its pieces' places in `whole`.
 void UnpackBlock(const at::Tensor& block, int64_t dim,
                  const std::vector<AxisCut::Piece>& pieces,
                  const at::Tensor& whole) {
@@ -102,8 +102,8 @@ class Redistribution {
                         [dim](const Placement& p) { return p.is_shard(dim); });
   }
 
-  // True when the axes to the left cut `dim` as they shall, and none to the
-  // right does.
+  // Whether the axes to the left cut `dim` as in the target, and none to the
+  // right cuts it.
   bool IsNextOn(int64_t dim, int64_t axis) const {
     for (int64_t left = 0; left < axis; ++left) {
       const bool cuts = current_[left].is_shard(dim);
@@ -129,7 +129,7 @@ class Redistribution {
                           " to ", to_string(target_));
   }
 
-  // How `shard` on `axis` deals what the axes to its left have left over.
+  // How `shard` on `axis` cuts what the axes to its left have left over.
   AxisCut CutAt(int64_t axis, const Placement& shard) const {
     int64_t length = shape_[shard.dim()];
     for (int64_t left = 0; left < axis; ++left) {
@@ -180,8 +180,8 @@ class Redistribution {
     current_[axis] = shard;
   }
 
-  // From a shard of one dimension to a shard of another: each rank sends to
-  // each the part of its own that the other will hold.
+  // Changes a shard of one dimension to a shard of another: each rank sends
+  // every other rank the part that it will hold.
   void Exchange(int64_t axis) {
     const int64_t src_dim = current_[axis].dim();
     const int64_t dst_dim = target_[axis].dim();

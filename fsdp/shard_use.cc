@@ -55,7 +55,7 @@ struct Arguments {
   }
 };
 
-// Collectives write without saying so.
+// The schemas of collectives do not declare their writes.
 bool IsCollectiveInPlace(const std::string& name) {
   static const Names kNames = {"c10d::allreduce_", "c10d::allreduce_coalesced_",
                                "c10d::broadcast_", "c10d::reduce_",
@@ -93,8 +93,8 @@ void NoteWritten(const ShardArgument& shard) {
   }
 }
 
-// What torch::load does with what the file has: set_ where that is on the
-// shard's device, else set_data, which asks this question first.
+// torch::load replaces a shard with set_ if the file's tensor is on the shard's
+// device, else with set_data, which calls this operator first.
 bool ReplacesShard(const std::string& name) {
   return name == "aten::set_" ||
          name == "aten::_has_compatible_shallow_copy_type";
@@ -105,7 +105,7 @@ void NoteLoaded(const ShardArgument& shard, const at::Tensor& source,
   FsdpParam* param = shard.param();
   if (param == nullptr || !source.defined()) return;
   if (HasLazyKey(source)) {
-    // Another shard, or Module::to's: looked at by the next gather.
+    // Another shard, or that of Module::to: the next gather looks at it.
     param->group().OnShardWritten();
     return;
   }
@@ -116,7 +116,7 @@ void NoteLoaded(const ShardArgument& shard, const at::Tensor& source,
               ". Of a whole tensor that is the to_local() of "
               "fsdp::distribute_tensor; whole state dicts are loaded by "
               "dcp::set_model_state_dict with full_state_dict");
-  // Within a device set_data is the program's own doing.
+  // On the same device, set_data was called by the program itself.
   if (schema_name == "aten::set_" || source.device() != shard.tensor.device()) {
     param->loaded = true;
   }
@@ -138,8 +138,8 @@ bool IsElementwise(const std::string& name) {
   return names->count(name) != 0;
 }
 
-// What an optimizer does with many shards at once, communication, and what
-// asks for sizes and types alone.
+// What an optimizer does with many shards at once, communication, and operators
+// that need only sizes and types.
 bool IsByShard(const std::string& name) {
   static const Names kQuestions = {"aten::_has_compatible_shallow_copy_type",
                                    "aten::is_same_size", "aten::is_set_to"};
@@ -150,7 +150,7 @@ bool IsByShard(const std::string& name) {
          absl::StartsWith(name, "c10d::");
 }
 
-// What copies a container's shard, views it or makes another like it.
+// Operators that copy a container's shard, view it or make another like it.
 bool TakesShardAlone(const c10::FunctionSchema& schema) {
   static const Names kNames = {
       "aten::clone",     "aten::contiguous",   "aten::to",

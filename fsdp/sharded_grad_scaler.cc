@@ -102,7 +102,8 @@ void ShardedGradScaler::CheckScaled(const char* call) const {
 at::Tensor ShardedGradScaler::UnscaleGradients(
     torch::optim::Optimizer& optimizer) const {
   const at::NoGradGuard no_grad;
-  // In float64, as a scale far from 1 has a reciprocal that float32 rounds.
+  // In float64, because float32 would round the reciprocal of a scale far from
+  // 1.
   const at::Tensor inverse = scale_.to(at::kDouble).reciprocal().to(at::kFloat);
   at::Tensor found = at::zeros_like(scale_);
   at::Tensor any = at::zeros_like(scale_);

@@ -20,15 +20,15 @@ bool MayBeFreed(const FsdpParamGroup* group, const FsdpParamGroup& used,
              [group](FsdpParam* param) { return &param->group() == group; });
 }
 
-// Bounds the memory of a job that only ever evaluates.
+// Bounds the memory of a job that only evaluates.
 constexpr size_t kMaxOrder = 1 << 17;
 
 thread_local std::weak_ptr<StateContext> last_used;
 
 }  // namespace
 
-// Rides in the list of callbacks of one backward pass. When the pass throws,
-// the list is destroyed without being run, and so is this.
+// An element of one backward pass's list of callbacks. When the pass throws,
+// the list is destroyed without being run, and so is the guard.
 class StateContext::BackwardGuard {
  public:
   explicit BackwardGuard(std::shared_ptr<StateContext> context)
@@ -160,7 +160,7 @@ void StateContext::AfterForward(FsdpParamGroup& group) {
 }
 
 // A forward begins with the first use after a backward, or, when nothing waits
-// for a backward, with the use of the group that began the one before.
+// for a backward, with the use of the group that began the previous forward.
 void StateContext::BeginForwardIfNew(FsdpParamGroup& group,
                                      UsePhase /*phase*/) {
   if (!order_.empty()) {
@@ -168,7 +168,7 @@ void StateContext::BeginForwardIfNew(FsdpParamGroup& group,
         std::any_of(states_.begin(), states_.end(), [](const FsdpState* state) {
           return state->group() != nullptr && state->group()->AwaitsGradients();
         });
-    // A parameter of another group may stand between two of its own.
+    // A parameter of another group may be used between two of its own.
     const bool goes_on =
         group.sharding() == FsdpParamGroup::Sharding::kUnsharded &&
         !group.AllTouched();
@@ -208,7 +208,7 @@ void StateContext::FreeAfterBackward(const FsdpParamGroup& used, UsePhase phase,
   }
 }
 
-// Whether backward is about to use the group, or its gradients to arrive.
+// Whether backward will use the group, or its gradients are still to arrive.
 bool StateContext::KeepsInBackward(const FsdpState& state,
                                    const FsdpParamGroup& used,
                                    UsePhase phase) const {
@@ -219,8 +219,8 @@ bool StateContext::KeepsInBackward(const FsdpState& state,
   if (used.state().IsAbove(state)) {
     return comes_again || group.AwaitsGradients();
   }
-  // What comes again belongs to another forward: PyTorch frees it between
-  // the two.
+  // A group that comes again belongs to another forward; PyTorch frees it
+  // between the two.
   return group.AwaitsGradients() && (!comes_again || phase.grad_enabled);
 }
 
@@ -234,8 +234,8 @@ void StateContext::CountUsesToCome() {
   }
 }
 
-// To the latest use of this group that backward has not passed yet. What was
-// recomputed has passed it with that.
+// Moves the cursor to the latest use of this group that backward has not passed
+// yet. A recomputed group has passed it with the recomputation.
 void StateContext::MoveBackwardCursor(FsdpParamGroup& used, UsePhase phase) {
   if (!phase.grad_enabled && used.turn.recomputed) return;
   used.turn.recomputed = phase.grad_enabled;
@@ -269,7 +269,7 @@ void StateContext::PrefetchBackward(FsdpParamGroup& used) {
     }
     return;
   }
-  // The latest group that is not there, before this use.
+  // The latest group before this use that is not gathered.
   if (backward_cursor_ >= order_.size() || order_[backward_cursor_] != &used) {
     return;
   }
@@ -331,7 +331,7 @@ void StateContext::FinishBackward() {
   if (is_last_backward_) order_.clear();
   current_ = nullptr;
   in_backward_ = false;
-  // The next backward wants to hear of what stays gathered, too.
+  // The next backward must also hear of groups that stay gathered.
   FsdpParam::BumpEpoch();
 }
 

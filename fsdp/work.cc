@@ -19,7 +19,7 @@ std::string FailureContext(const c10d::ProcessGroup& group,
 }  // namespace
 
 std::string ErrorTextOf(absl::FunctionRef<void()> call) {
-  // A backend may raise anything; Gloo's errors are not even LibTorch's.
+  // A backend may throw anything; Gloo's errors are not even LibTorch's.
   try {
     call();
   } catch (const c10::Error& error) {

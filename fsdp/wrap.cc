@@ -51,13 +51,13 @@ class SizeBasedWalk {
   SizeBasedWalk(int64_t min_num_params, const Tensors& ignored)
       : min_num_params_(min_num_params), ignored_(Identities(ignored)) {}
 
-  // Picks below `module`, and itself unless it is the root; the number of
-  // elements that picks took.
+  // Picks modules below `module`, and itself unless it is the root. Returns the
+  // number of elements in the picks.
   int64_t Visit(const Module& module, bool is_root) {
     const int64_t all = Count(module);
     if (all < min_num_params_ ||
         module.as<torch::nn::MultiheadAttentionImpl>() != nullptr) {
-      // Attention is a leaf: too large a one is left to what is around it.
+      // Attention is a leaf: if it is too large, the module around it takes it.
       return 0;
     }
     int64_t taken = 0;
@@ -142,8 +142,8 @@ class Selection {
                        });
   }
 
-  // See [Note: ties]. Every round takes picks away and adds one further out,
-  // so it ends.
+  // See [Note: ties]. Every round removes picks and adds one further out, so
+  // the loop ends.
   void KeepTiesTogether() {
     std::vector<std::vector<std::string>> ties = find_tied_parameters(root_);
     const auto parameters = root_.named_parameters();
@@ -304,7 +304,7 @@ std::vector<Place> PlacesToWrap(const ModulePtr& module,
 std::vector<std::string> modules_to_wrap(const Module& module,
                                          const WrapPolicy& policy,
                                          const Tensors& ignored_params) {
-  // Not owned: the caller holds it, and nothing here keeps it.
+  // Does not own the module: the caller holds it, and nothing here keeps it.
   const ModulePtr alias(ModulePtr(), const_cast<Module*>(&module));
   std::vector<std::string> paths;
   for (Place& place : PlacesToWrap(alias, policy, ignored_params)) {
