@@ -142,7 +142,7 @@ absl::Status RunOnce(FileSystem& fs, const std::string& src,
   return absl::OkStatus();
 }
 
-// A file of real blocks: a hole would be read without the disk.
+// A file with real blocks: a hole would be read without the disk.
 absl::Status MakeSource(FileSystem& fs, const std::string& path,
                         uint64_t size) {
   DCP_ASSIGN_OR_RETURN(const File file,

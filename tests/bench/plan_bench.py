@@ -79,7 +79,7 @@ def load(num_tensors, stored, wanted):
 
 def check(num_tensors, stored):
     metadata = Metadata({f"tensor{t}": stored for t in range(num_tensors)})
-    # Two plans: with one it does not compare the volumes.
+    # Two plans, because with one it does not compare the volumes.
     if not _validate_global_plan([None, None], metadata):
         raise SystemExit("PyTorch finds the plan wrong")
     return num_tensors * len(stored.chunks)

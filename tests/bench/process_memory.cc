@@ -22,8 +22,8 @@ int64_t StatusBytes(const std::string& name) {
 
 int64_t PrivateBytes() { return StatusBytes("RssAnon"); }
 
-// Pages of files only grow in number, so those of now are at most those of the
-// peak.
+// The number of file pages only grows, so there were at most as many at the
+// peak as now.
 int64_t PeakPrivateBytes() {
   return StatusBytes("VmHWM") - StatusBytes("RssFile") -
          StatusBytes("RssShmem");

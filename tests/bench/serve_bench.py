@@ -149,7 +149,7 @@ class Process:
                 break
         else:
             raise RuntimeError(f"{command[0]} does not start\n{''.join(seen)}")
-        # Or it would stop when the pipe is full.
+        # Otherwise it would stop when the pipe is full.
         self.reader = threading.Thread(target=output.read, daemon=True)
         self.reader.start()
 
@@ -345,8 +345,8 @@ class Bench:
             with daemon(self.args, self.scratch) as server:
                 result["jobs"] = self.jobs(server, number)
         if "streams" not in skip:
-            # Before it opens them: it reads past the page cache what that
-            # does not have.
+            # Warmed up before the server opens the files, because the server
+            # bypasses the page cache for data that is not in it.
             self.warm_up()
             with daemon(self.args, self.scratch) as server, raw_server(
                 self.args, self.model

@@ -123,7 +123,7 @@ def train(spec):
         "shard_bytes": sum(local(p).nbytes for p in model.parameters()),
     }
     if spec["sharded"]:
-        # Apart, for looking costs time.
+        # Measured separately, because looking costs time.
         unsharded = UnshardedBytes(model)
         with torch_trainer.CountCollectives() as counting, unsharded:
             forward_backward(0)

@@ -21,10 +21,10 @@ HERE = pathlib.Path(__file__).resolve().parent
 MIB = 2**20
 WHO = ("ours", "pytorch")
 WARMUP_STEPS = 5
-# Losses of both after the same steps; they round differently.
+# The losses of both after the same steps; they round differently.
 LOSS_TOLERANCE = 1e-3
 SIZES = {
-    # Little arithmetic: what an engine costs shows.
+    # Little arithmetic, so the cost of an engine shows.
     "small": {"dim": 64, "num_layers": 8, "ffn_dim": 176, "length": 33},
     # Mostly matrix products.
     "medium": {"dim": 256, "num_layers": 6, "ffn_dim": 704, "length": 129},
@@ -157,7 +157,7 @@ class Bench:
     def round(self, folder):
         result = {}
         for num_ranks in self.args.ranks:
-            # Unsharded, ranks do not communicate: each trains on its rows.
+            # Unsharded ranks do not communicate: each trains on its rows.
             for sharded in (True, False):
                 row = {
                     who: self.train(who, folder, num_ranks, sharded)
@@ -251,7 +251,7 @@ def overhead(rounds, num_ranks):
 
 
 COLUMNS = (
-    # What, its heading, its scale, digits.
+    # The key, its heading, its scale, digits.
     ("tokens_per_second", "tokens/s", 1, 0),
     ("cpu_seconds", "CPU ms/step", 1e3, 2),
     ("optimizer_seconds", "optimizer ms", 1e3, 2),

@@ -1,8 +1,8 @@
-// Ranks that are killed with SIGKILL while they save, at a moment and of a
-// number that chance chooses. Every checkpoint that was reported durable
-// before is still there, whole and with the right bytes; the one in the making
-// is whole or is none; the other ranks end by themselves; and the next ranks
-// save to the same directory. --rounds says how often.
+// Kills ranks with SIGKILL while they save; the moment and the number of ranks
+// are random. Every checkpoint that was reported durable before must still be
+// there, complete and with the right bytes. The one being written is complete
+// or not a checkpoint. The other ranks end by themselves, and the next ranks
+// save to the same directory. --rounds sets the number of rounds.
 #include <chrono>
 #include <cstdint>
 #include <cstring>
@@ -56,7 +56,7 @@ constexpr uint64_t kRowBytes = uint64_t{1} << 20;
 constexpr int64_t kFirstRow[kNumRanks + 1] = {0, 17, 19, 21};
 constexpr int64_t kNumRows = kFirstRow[kNumRanks];
 
-// The bytes of all steps: each has another stretch of them.
+// The bytes of all steps: each step has another part of them.
 const std::string& Pattern() {
   static const std::string& pattern =
       *new std::string(RandomBytes(5, (kNumRows + 1) * kRowBytes));
@@ -102,8 +102,8 @@ absl::Status SaveStep(FileSystem& fs, const std::string& path, int64_t step,
   return Save(fs, path, state, coordinator, options);
 }
 
-// A trainer with nothing but checkpoints: to directories of their own, or each
-// over the one before.
+// A trainer that only saves checkpoints: each to its own directory, or each
+// over the previous one.
 bool SaveSteps(const std::string& run, bool overwrite, int64_t first_step,
                Coordinator& coordinator, const ProcessRanks::Report& report) {
   const auto fs = NewPosixFileSystem();
@@ -121,7 +121,8 @@ bool SaveSteps(const std::string& run, bool overwrite, int64_t first_step,
   return true;
 }
 
-// The checkpoint is sound; which of the steps it has is returned, or -1.
+// Checks that the checkpoint is sound; returns which of the steps it has, or
+// -1.
 int64_t StepAt(FileSystem& fs, const std::string& path) {
   VerifyOptions verify;
   verify.memory_bytes = kMinMemoryBytes;
@@ -187,7 +188,8 @@ class KillTest : public ::testing::Test {
     return fs_->Stat(JoinPath(path, ".metadata")).ok();
   }
 
-  // Over the one before: it has the last durable step or the one after it.
+  // Saved over the previous one: it has the last durable step or the one after
+  // it.
   void ExpectLatest(int64_t num_durable) {
     const std::string path = run_.Join("latest");
     const int64_t durable =
@@ -201,8 +203,8 @@ class KillTest : public ::testing::Test {
     latest_ = step;
   }
 
-  // Directories of their own: those that were durable before, those that have
-  // become so, and perhaps one more.
+  // Saved to separate directories: those that were durable before, those that
+  // have become durable, and perhaps one more.
   void ExpectSteps(int64_t num_durable) {
     for (int64_t i = 0; i < num_durable; ++i) steps_.push_back(next_step_ + i);
     const int64_t torn = next_step_ + num_durable;

@@ -1,5 +1,5 @@
-// How many collectives a step makes, for every choice of
-// reshard_after_forward: as PyTorch's tests count them.
+// Counts the collectives of a step for every choice of reshard_after_forward,
+// as PyTorch's tests do.
 
 #include <cstdint>
 #include <string>
@@ -95,8 +95,8 @@ TEST(CommunicationCount, FollowsReshardAfterForward) {
       EXPECT_EQ(backward(false, true), Counts(0, blocks + 1));
       EXPECT_EQ(backward(false, false), Counts(0, blocks + 1));
       EXPECT_EQ(backward(true, true), Counts(blocks + 1, blocks + 1));
-      // Called in the ordinary way, nothing tells where the root's forward
-      // ends: it stays.
+      // In an ordinary call nothing shows where the root's forward ends, so it
+      // stays unsharded.
       EXPECT_EQ(backward(true, false), Counts(blocks, blocks + 1));
     }
   });

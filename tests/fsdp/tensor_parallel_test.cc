@@ -1,5 +1,5 @@
-// fully_shard over tensor parallelism: a module that holds its part of two
-// linears already is sharded again over the data-parallel axis.
+// fully_shard over tensor parallelism: a module that already holds its part of
+// two linears is sharded again over the data-parallel axis.
 
 #include <cstdint>
 #include <string>

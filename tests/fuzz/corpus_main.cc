@@ -1,6 +1,6 @@
-// The main of a fuzz target that runs as a plain test: each argument is a file,
-// or a folder of files, whose bytes are given to the target once; before that
-// the empty input is. A crash, a sanitizer or a failed DCP_CHECK in the target
+// The main of a fuzz target that runs as a plain test. Each argument is a file,
+// or a folder of files, whose bytes are given to the target once; the empty
+// input comes first. A crash, a sanitizer or a failed DCP_CHECK in the target
 // fails the test, and the last line printed names the input.
 
 #include <cstddef>

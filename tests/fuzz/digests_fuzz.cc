@@ -1,4 +1,4 @@
-// ParseDigests on any bytes; what it accepts is written and read back.
+// Runs ParseDigests on any bytes; writes and reads back what it accepts.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,5 @@
-// ReadSafetensorsHeader on any bytes; what it accepts is written and read
-// back.
+// Runs ReadSafetensorsHeader on any bytes; writes and reads back what it
+// accepts.
 
 #include <cstddef>
 #include <cstdint>

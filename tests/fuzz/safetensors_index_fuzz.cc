@@ -1,5 +1,5 @@
-// ParseSafetensorsIndex on any bytes; what it accepts is written and read
-// back.
+// Runs ParseSafetensorsIndex on any bytes; writes and reads back what it
+// accepts.
 
 #include <cstddef>
 #include <cstdint>

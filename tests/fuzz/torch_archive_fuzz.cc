@@ -1,5 +1,5 @@
-// ReadTorchArchive on any bytes, as an item and as a file, with every tensor
-// in it parsed and located; what it accepts is written and read back.
+// Runs ReadTorchArchive on any bytes, as an item and as a file, and parses and
+// locates every tensor in it; writes and reads back what it accepts.
 
 #include <cstddef>
 #include <cstdint>

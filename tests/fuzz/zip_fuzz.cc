@@ -1,4 +1,4 @@
-// ReadZip on any bytes; what it accepts is laid out again and read back.
+// Runs ReadZip on any bytes; lays out again and reads back what it accepts.
 
 #include <cstddef>
 #include <cstdint>

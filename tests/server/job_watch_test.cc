@@ -42,7 +42,7 @@ class JobWatchTest : public ::testing::Test {
         watch_);
   }
 
-  // Whether each look was told of a cancellation.
+  // Whether each check saw a cancellation.
   std::vector<bool> looks() {
     absl::MutexLock lock(&mutex_);
     return looks_;

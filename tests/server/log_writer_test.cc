@@ -42,7 +42,7 @@ TEST(LogWriter, APipeThatNobodyReadsStopsNobody) {
     const std::string line = std::string(999, 'x') + "\n";
     // More than the pipe and the writer take.
     for (int i = 0; i < 5000; ++i) writer.Write(line);
-    // Now it is read, and told how much is missing.
+    // Now the log is read, and its reader is told how much is missing.
     while (!absl::StrContains(got, " W event=log_lost lines=")) {
       char bytes[4096];
       const ssize_t length = read(pipe_fds[0], bytes, sizeof(bytes));

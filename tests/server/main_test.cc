@@ -1,4 +1,4 @@
-// The process: its exit codes, its lines of log, and what signals do.
+// Tests the process: its exit codes, its log lines, and its signals.
 
 #include <fcntl.h>
 #include <signal.h>

@@ -92,7 +92,8 @@ GoldenCase ReadGoldenCase(absl::string_view name) {
   GoldenCase golden;
   golden.name = std::string(name);
   Reader reader(golden);
-  // The parser does not tell true from false; texts it does.
+  // The parser does not distinguish true from false, but it does distinguish
+  // texts.
   const std::string json =
       absl::StrReplaceAll(ReadFile(absl::StrCat(kRoot, name, kSuffix)),
                           {{R"(["bool", true])", R"(["bool", "true"])"},

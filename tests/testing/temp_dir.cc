@@ -15,7 +15,7 @@
 namespace dcp::testing {
 
 TempDir::TempDir() {
-  // Bazel gives each test a scratch folder; outside of Bazel the system's does.
+  // Bazel gives each test a scratch folder; outside Bazel the system's is used.
   const char* parent = getenv("TEST_TMPDIR");
   std::string name = absl::StrCat(
       parent != nullptr ? parent
@@ -26,7 +26,7 @@ TempDir::TempDir() {
 }
 
 TempDir::~TempDir() {
-  // Nothing to be done about a failure here; the runner cleans its folder.
+  // A failure here can be ignored, because the runner cleans its folder.
   std::error_code ignored;
   std::filesystem::remove_all(path_, ignored);
 }

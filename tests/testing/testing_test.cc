@@ -1,4 +1,4 @@
-// The matchers and the directory that other tests rely on.
+// Tests the matchers and the directory that other tests rely on.
 
 #include <filesystem>
 #include <string>

@@ -28,7 +28,7 @@ TEST(AvailableMemory, IsTheLeastOfWhatGroupsAndMachineLeave) {
   root.WriteFile("proc/self/cgroup", "1:cpu:/x\n0::/outer/inner\n");
   root.WriteFile("sys/fs/cgroup/outer/inner/memory.max", "max\n");
   EXPECT_EQ(FindAvailableMemory(root.path()).bytes, 1025 * kMiB);
-  // The page cache does not count; the group around has a limit too.
+  // The page cache does not count; the parent group has a limit too.
   root.WriteFile("sys/fs/cgroup/outer/memory.max", "104857600\n");
   root.WriteFile("sys/fs/cgroup/outer/memory.stat",
                  "anon 10485760\nfile 90000000\nshmem 1048576\n");

@@ -43,7 +43,7 @@ TEST(Help, OfAVerbHasItsOptionsExamplesAndExitCodes) {
                             HasSubstr(row.operands)));
     for (const OptionRow& option : AllOptions()) {
       const bool takes = (option.verbs & VerbBit(row.verb)) != 0;
-      // A space, a line's end or another letter follows the name.
+      // A space, the end of a line or another letter follows the name.
       const bool named =
           absl::StrContains(help, absl::StrCat("  --", option.name, " ")) ||
           absl::StrContains(help, absl::StrCat("  --", option.name, "\n"));
@@ -53,7 +53,7 @@ TEST(Help, OfAVerbHasItsOptionsExamplesAndExitCodes) {
   }
 }
 
-// Splits as a shell does, as far as the examples go.
+// Splits like a shell, as far as the examples require.
 std::vector<std::string> ShellWords(absl::string_view command) {
   std::vector<std::string> words;
   std::string word;
@@ -94,7 +94,7 @@ TEST(ManPage, HasEveryVerbAndOption) {
   }
 }
 
-// A line of text that begins so would be a request to troff.
+// A line of text that begins like this would be a request to troff.
 TEST(ManPage, HasNoRequestsButItsOwn) {
   const std::vector<std::string> lines = absl::StrSplit(ManPage(), '\n');
   for (absl::string_view line : lines) {

@@ -61,7 +61,7 @@ TEST(Checkpoint, FindsTheFormatOfWhatIsThere) {
   EXPECT_EQ(format_of(CopyGolden(dir, "torch-2.11/legacy.pt")), Format::kTorch);
   EXPECT_EQ(format_of(CopyGolden(dir, "torch-2.11/hugging_face")),
             Format::kSafetensors);
-  // The name does not matter where the bytes tell.
+  // The name does not matter if the bytes identify the format.
   EXPECT_EQ(format_of(dir.WriteFile("weights", OneTensor())),
             Format::kSafetensors);
 }

@@ -1,5 +1,5 @@
-// The layouts of DCP files; that PyTorch's readers and ours find in them what
-// went in is for convert_test and the interop tests to say.
+// Tests the layouts of DCP files. convert_test and the interop tests check that
+// PyTorch's readers and ours read back what was written.
 #include "dcp/checkpoint/dcp_output.h"
 
 #include <cstdint>

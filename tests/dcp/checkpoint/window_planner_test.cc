@@ -19,8 +19,8 @@ namespace {
 using ::dcp::testing::SampleTensor;
 using ::dcp::testing::SimStorage;
 
-// A tensor that lies in two files, the upper rows behind 10 bytes of the
-// first, the lower ones transposed in the second.
+// A tensor in two files: the upper rows after 10 bytes of the first, the lower
+// ones transposed in the second.
 class WindowPlannerTest : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -1,5 +1,5 @@
-// The allow-lists themselves; that the reader obeys them is tested in
-// pickle_reader_test.cc.
+// Tests the allow-lists themselves; pickle_reader_test.cc tests that the reader
+// obeys them.
 
 #include <gtest/gtest.h>
 

@@ -210,7 +210,7 @@ TEST_F(PosixFileSystemTest, LocksForOneHandleAtATime) {
   EXPECT_OK(fs_->Unlock(path, first.file));
   EXPECT_THAT(fs_->Stat(path), StatusIs(absl::StatusCode::kNotFound));
   ASSERT_OK_AND_ASSIGN(const FileLock third, fs_->Lock(path, ""));
-  // Somebody removed it by hand, and another one has the name now.
+  // Somebody removed the file, and another one has the name now.
   EXPECT_OK(fs_->Remove(path));
   ASSERT_OK_AND_ASSIGN(const FileLock fourth, fs_->Lock(path, ""));
   EXPECT_GE(fourth.file.handle, 0);

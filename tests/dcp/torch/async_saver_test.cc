@@ -1,4 +1,4 @@
-// Saves that go on behind the thread that trains.
+// Saves that run in the background of the training thread.
 
 #include "dcp/torch/async_saver.h"
 

@@ -1,4 +1,5 @@
-// A training run's checkpoints: when, which are kept, where to go on.
+// The checkpoints of a training run: when they are saved, which are kept, and
+// where training resumes.
 
 #include "dcp/torch/checkpoint_manager.h"
 

@@ -1,4 +1,4 @@
-// Saves of sharded states to one file, over real processes.
+// Saves sharded states to one file, over real processes.
 
 #include "dcp/torch/file_save.h"
 

@@ -1,5 +1,5 @@
 // Modules that fully_shard has sharded, one of them over tensor parallelism:
-// what one of them saves, each of the others loads.
+// each loads what any of the others saved.
 
 #include <cstdint>
 #include <functional>

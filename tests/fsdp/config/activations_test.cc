@@ -1,5 +1,5 @@
-// The bound of activations that fsdp-config prints, against what the forward
-// of a real model keeps for its backward.
+// Compares the bound of activations that fsdp-config prints with what the
+// forward of a real model keeps for its backward.
 
 #include <cstdint>
 #include <memory>

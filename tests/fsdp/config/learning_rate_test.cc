@@ -1,6 +1,5 @@
-// Against what the packages' own functions give: get_scheduler of transformers
-// 5.23 (the factors of its LambdaLR), and build_lr_schedulers of TorchTitan
-// 0.2.2.
+// Compares with the packages' own functions: get_scheduler of transformers 5.23
+// (the factors of its LambdaLR), and build_lr_schedulers of TorchTitan 0.2.2.
 #include "fsdp/config/learning_rate.h"
 
 #include <cstdint>

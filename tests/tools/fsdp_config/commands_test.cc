@@ -108,7 +108,7 @@ TEST_F(FsdpConfigCommands, DegreesThatDoNotFitTheRanksAreFoundByCheck) {
   const Outcome outcome = Run({"check", path, "--world-size", "8"});
   EXPECT_EQ(outcome.code, 1);
   EXPECT_THAT(outcome.out, HasSubstr("do not multiply to 8 ranks"));
-  // Of a file that names its ranks; where others are started they decide.
+  // For a file that names its ranks; if others are started, they decide.
   const std::string written = dir_.WriteFile(
       "b.yaml",
       "distributed_type: FSDP\nnum_processes: 8\n"
@@ -143,7 +143,7 @@ TEST_F(FsdpConfigCommands, EveryVerbSpeaksJson) {
 TEST_F(FsdpConfigCommands, InitAsksAndWritesWhatReadsBack) {
   for (const char* dialect :
        {"accelerate", "transformers", "composer", "torchtitan"}) {
-    // Sharded, 8 ranks, 2 copies, in the others the default.
+    // Sharded, 8 ranks, 2 copies, and the default for the other questions.
     const Outcome outcome = Run({"init", "--to", dialect}, {},
                                 "\n8\nmany\n2\n\n\nLlamaDecoderLayer\n"
                                 "\n\n\nyes\n");

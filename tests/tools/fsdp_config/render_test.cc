@@ -39,8 +39,7 @@ TEST(FsdpConfigRender, ShowsTheLineAndItsColumn) {
             "        |     ^\n"
             "ignored: a.yaml:3: x has no effect\n"
             "      3 |   x: 1\n");
-  // A terminal is given no control characters, and no more lines than are
-  // there.
+  // A terminal gets no control characters, and no more lines than there are.
   EXPECT_EQ(RenderFindings(SomeFindings(), {{"a.yaml", "\n\n\x1b[2J\n"}}),
             RenderFindings(SomeFindings()));
 }
