@@ -12,11 +12,11 @@ namespace fsdp {
 namespace {
 
 constexpr double kLargestE4m3 = 448;
-// Of a parameter that is zero, or so small that the scale would be subnormal:
-// then float32 divides imprecisely, or not at all.
+// The scale of a parameter that is zero, or so small that its scale would be
+// subnormal, by which float32 divides imprecisely or not at all.
 constexpr double kSmallestScale = 1e-30;
 
-// A rank whose shard is empty has nothing to say.
+// A rank whose shard is empty contributes 0.
 at::Tensor LargestMagnitude(const at::Tensor& shard) {
   if (shard.numel() == 0) {
     return at::zeros({1}, shard.options().dtype(at::kFloat));
@@ -29,7 +29,7 @@ AllGatherExtension::Inputs PreAllGather(
   TORCH_CHECK_VALUE(c10::isFloatingType(shard.scalar_type()),
                     "a float8 gather of a parameter of ", shard.scalar_type());
   at::Tensor largest = LargestMagnitude(shard);
-  // A maximum may pass over NaN; an infinity does the same to the scale.
+  // A maximum may ignore NaN; an infinity has the same effect on the scale.
   largest.masked_fill_(largest.isnan(), HUGE_VAL);
   AllReduce(largest, ReduceOp::kMax, context.mesh.get_group());
   const at::Tensor scale = float8_scale(largest.squeeze(0));
@@ -48,8 +48,8 @@ void PostAllGather(const std::vector<at::Tensor>& outputs,
 }  // namespace
 
 at::Tensor float8_scale(const at::Tensor& largest_magnitude) {
-  // Not finite: every element becomes NaN, where a saturated one would go
-  // unnoticed.
+  // If it is not finite, every element becomes NaN, because a saturated one
+  // would go unnoticed.
   const at::Tensor scale = (largest_magnitude.to(at::kFloat) / kLargestE4m3)
                                .clamp_min(kSmallestScale);
   return scale.masked_fill(scale.isinf(), NAN);

@@ -2,15 +2,15 @@
 // traffic. Each gather scales the shards so that the largest magnitude of the
 // whole parameter becomes e4m3's largest value, which takes one all-reduce of
 // one number over the mesh; the scale is then the same on every rank and need
-// not travel. The shard, and what the optimizer sees, stay as they are:
-// gradients pass as if nothing had been rounded. One rank alone sends nothing,
-// and yet computes with the rounded parameter: a run trains alike on any number
-// of ranks.
+// not be sent. The shard, and what the optimizer sees, stay as they are:
+// gradients pass as if nothing had been rounded. A single rank sends nothing,
+// but also computes with the rounded parameter, so that a run trains in the
+// same way on any number of ranks.
 //
 // Error. With s = (largest magnitude of the parameter) / 448, an element x
 // comes back with an error of at most |x| / 16 where |x| >= s / 64, and of at
-// most s / 1024 below that, before the rounding to the dtype that is computed
-// in. Zeros, also those of padding, are exact; infinities and NaN make the
+// most s / 1024 below that, before the rounding to the dtype of the
+// computation. Zeros, including padding, are exact; infinities and NaN make the
 // whole parameter NaN.
 #ifndef FSDP_EXTENSIONS_FLOAT8_H_
 #define FSDP_EXTENSIONS_FLOAT8_H_
@@ -21,8 +21,8 @@
 
 namespace fsdp {
 
-// For FullyShardOptions::all_gather_extension_fn. Stateless: one may serve
-// many parameters.
+// For FullyShardOptions::all_gather_extension_fn. Stateless: one extension may
+// serve many parameters.
 AllGatherExtension float8_all_gather();
 
 // The two halves, for a scale that is known. `quantize_float8` returns

@@ -39,7 +39,8 @@ at::Tensor CodeTable(c10::Device device) {
   return at::tensor(at::ArrayRef<float>(kCodes), at::kFloat).to(device);
 }
 
-// Between neighbouring codes: what lies beyond boundary i is code i + 1.
+// The boundaries between neighbouring codes: a value beyond boundary i has code
+// i + 1.
 at::Tensor Boundaries(c10::Device device) {
   const at::Tensor table = CodeTable(device);
   return (table.narrow(0, 0, 15) + table.narrow(0, 1, 15)) / 2;
@@ -56,7 +57,7 @@ AllGatherExtension::Inputs PreAllGather(
           .metadata = {SizesAsMetadata(shard)}};
 }
 
-// Blocks travel as they are kept.
+// Blocks are sent as they are stored.
 AllGatherExtension::Inputs GatherBlocks(
     const at::Tensor& shard, const AllGatherExtension::Context& /*context*/) {
   return {.tensors = {shard}, .metadata = {}};

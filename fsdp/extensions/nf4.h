@@ -39,18 +39,18 @@ struct Nf4Tensor {
   at::Tensor absmax;  // float32 [blocks]
 };
 
-// For FullyShardOptions::all_gather_extension_fn, with the parameter that it
-// is given. Throw c10::ValueError for one that requires grad: training what is
-// rounded to 16 values would lose every small step.
+// For FullyShardOptions::all_gather_extension_fn, with its parameter. They
+// throw c10::ValueError for one that requires grad, because a parameter that is
+// rounded to 16 values would lose every small step of training.
 AllGatherExtension nf4_storage(const at::Tensor& parameter);
 AllGatherExtension nf4_all_gather(const at::Tensor& parameter);
 
 // The blocks of a tensor of any shape, read in row-major order; the last one is
 // filled up with zeros. uint8 [blocks, kNf4BlockBytes], on the tensor's device;
-// of a meta tensor, sizes alone.
+// for a meta tensor, only sizes.
 at::Tensor pack_nf4(const at::Tensor& tensor);
-// And back. Throws c10::ValueError for what cannot be blocks of that many
-// elements.
+// The reverse. Throws c10::ValueError if `packed` cannot be the blocks of that
+// many elements.
 at::Tensor unpack_nf4(const at::Tensor& packed, at::IntArrayRef sizes,
                       c10::ScalarType dtype);
 

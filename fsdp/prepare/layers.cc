@@ -38,7 +38,7 @@ bool HasType(const Module& root, const std::string& name) {
   return false;
 }
 
-// "BlockImpl, AttentionImpl": types of the model's own, without namespaces.
+// The model's own types, without namespaces: "BlockImpl", "AttentionImpl".
 Names TypesOf(const Module& root) {
   std::set<std::string> types;
   for (const auto& module : root.modules(/*include_self=*/false)) {
@@ -50,8 +50,8 @@ Names TypesOf(const Module& root) {
   return {types.begin(), types.end()};
 }
 
-// The type in this model that a config calls `name`: what the program says, or
-// the same name, which in C++ ends in Impl. Empty: none.
+// The type in this model that a config calls `name`: the one that the program
+// gives, or the same name, which in C++ ends in Impl. Empty: none.
 std::string TypeNamed(const Module& root, const std::string& name,
                       const PrepareOptions& options) {
   for (const auto& [theirs, ours] : options.type_names) {
@@ -63,7 +63,7 @@ std::string TypeNamed(const Module& root, const std::string& name,
   return "";
 }
 
-// Names a few types, or the one that was probably meant.
+// Suggests the type that was probably meant, or lists a few.
 std::string Instead(const Module& root, const std::string& name) {
   const Names types = TypesOf(root);
   std::vector<absl::string_view> words(types.begin(), types.end());
@@ -75,7 +75,7 @@ std::string Instead(const Module& root, const std::string& name) {
 }
 
 // The types of the layers: those that the config names, or the model's own;
-// empty when neither says.
+// empty when neither names any.
 absl::StatusOr<Names> LayerTypes(const Module& root,
                                  const ShardingConfig& config,
                                  const PrepareOptions& options) {
@@ -100,7 +100,7 @@ absl::StatusOr<Names> LayerTypes(const Module& root,
   return types;
 }
 
-// What no policy picks: the root, lists and dicts.
+// False for modules that no policy picks: the root, lists and dicts.
 bool MayBeLayer(const Module& root, const Module& module) {
   return &module != &root && !is_container_without_forward(module);
 }

@@ -1,6 +1,6 @@
-// Which modules of a model a config means: those that become groups, those
-// that stay whole, those whose activations are computed again. For prepare; on
-// the thread that trains. Nothing is changed by asking.
+// Which modules of a model a config means: those that become groups, those that
+// stay whole, and those whose activations are computed again. For prepare; on
+// the thread that trains. Only CheckpointLayers changes anything.
 #ifndef FSDP_PREPARE_LAYERS_H_
 #define FSDP_PREPARE_LAYERS_H_
 
@@ -29,18 +29,18 @@ absl::StatusOr<WrapPolicy> WrapPolicyFor(
 
 using ModuleList = std::vector<std::shared_ptr<torch::nn::Module>>;
 
-// The layers that activation_checkpointing names, in the order of the model;
-// an error when nothing can switch them.
+// The layers that activation_checkpointing names, in the order of the model; an
+// error when checkpointing cannot be switched on for them.
 absl::StatusOr<ModuleList> LayersToCheckpoint(
     torch::nn::Module& module, const ShardingConfig& config,
     const PrepareOptions& options, const WrapPolicy& policy,
     const std::vector<at::Tensor>& ignored_params);
 
-// Switches them; they are those of LayersToCheckpoint.
+// Switches checkpointing on for `layers`, which are from LayersToCheckpoint.
 void CheckpointLayers(torch::nn::Module& module, const ModuleList& layers,
                       const PrepareOptions& options);
 
-// What fully_shard would refuse, before it has sharded anything.
+// Returns an error for what fully_shard would refuse.
 absl::Status CheckParameters(const torch::nn::Module& module,
                              const std::vector<at::Tensor>& ignored_params);
 

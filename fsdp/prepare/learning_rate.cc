@@ -14,7 +14,7 @@ namespace {
 
 using OptionalReal = Setting<std::optional<double>>;
 
-// `value` becomes the config's unless it is a group's own.
+// Sets `value` to the config's unless the group has its own.
 void Set(const OptionalReal& setting, double otherwise, double& value) {
   if (value == otherwise) value = setting->value_or(value);
 }

@@ -27,7 +27,7 @@ absl::StatusOr<MeshPlan> PlanMeshOfWorld(const MeshConfig& config) {
                      "shards within a machine, but nothing says how many ranks "
                      "this one has; set LOCAL_WORLD_SIZE");
     }
-    local_world_size = world_size;  // of no account
+    local_world_size = world_size;  // not used then
   }
   return plan_mesh(config, world_size, local_world_size);
 }

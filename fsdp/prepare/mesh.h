@@ -1,5 +1,5 @@
-// The mesh of a run: the config's degrees on the ranks that there are. For
-// prepare; collective.
+// The mesh of a run: the config's degrees on the job's ranks. For prepare;
+// collective.
 #ifndef FSDP_PREPARE_MESH_H_
 #define FSDP_PREPARE_MESH_H_
 
@@ -12,17 +12,18 @@
 
 namespace fsdp {
 
-// Of the default group, which is made if needed.
+// Plans the mesh of the default group, which is made if needed.
 absl::StatusOr<MeshPlan> PlanMeshOfWorld(const MeshConfig& config);
 
-// `device` as given, or "cuda" where this build and machine have it.
+// `device`, or, if that is empty, "cuda" if this build and machine have it,
+// else "cpu".
 std::string DeviceOr(const std::string& device);
 
 // Axes "replicate", "shard" and "tp", in this order; "shard" is always there,
 // the others when they have several ranks.
 DeviceMesh MakeMesh(const MeshPlan& plan, const std::string& device);
 
-// Those axes that fully_shard takes.
+// The axes for fully_shard.
 DeviceMesh DataParallelMesh(const DeviceMesh& mesh);
 
 }  // namespace fsdp

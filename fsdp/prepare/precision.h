@@ -1,4 +1,4 @@
-// Dtypes of a config as LibTorch's, and what fully_shard is told of precision,
+// A config's dtypes as LibTorch's, and fully_shard's options for precision,
 // resharding and offload. For prepare; pure.
 #ifndef FSDP_PREPARE_PRECISION_H_
 #define FSDP_PREPARE_PRECISION_H_
@@ -15,12 +15,12 @@
 
 namespace fsdp {
 
-// InvalidArgument, with the place, for what cannot be computed with. `name` is
-// the setting's.
+// InvalidArgument, with the place, for a dtype that LibTorch cannot compute
+// with. `name` is the setting's.
 absl::StatusOr<c10::ScalarType> ScalarTypeOf(const Setting<dcp::DType>& setting,
                                              absl::string_view name);
 
-// All but mesh, ignored_params and the functions.
+// All options except mesh, ignored_params and the functions.
 absl::StatusOr<FullyShardOptions> ShardOptionsOf(const TrainConfig& config,
                                                  const MeshPlan& plan,
                                                  bool has_accelerator);

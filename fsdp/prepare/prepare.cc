@@ -101,7 +101,7 @@ absl::StatusOr<Choices> Choose(Module& module, const TrainConfig& config,
   DCP_RETURN_IF_ERROR(CheckSchedule(config.loop, options));
   if (options.optimizer != nullptr) {
     choices.stepped = remember_parameters(*options.optimizer, module);
-    // What another optimizer is refused for is found before anything changes.
+    // An optimizer of another class is refused before anything changes.
     DCP_RETURN_IF_ERROR(set_hyperparameters(config.loop, *options.optimizer));
   }
   return choices;
@@ -114,7 +114,7 @@ absl::StatusOr<std::vector<FSDPModule>> Shard(
   if (choices.plan.tensor_parallel > 1) {
     options.parallelize(*model, mesh["tp"]);
     choices.shard.tensor_parallel_fn = options.tensor_parallel_fn;
-    // It may have put other modules and parameters in place.
+    // The function may have replaced modules and parameters.
     DCP_RETURN_IF_ERROR(ChooseModules(*model, config, options, choices));
   }
   DCP_ASSIGN_OR_RETURN(
@@ -123,7 +123,8 @@ absl::StatusOr<std::vector<FSDPModule>> Shard(
                          choices.shard.ignored_params));
   CheckpointLayers(*model, layers, options);
   choices.shard.mesh = DataParallelMesh(mesh);
-  // Layers within the model go on in the precision that they compute in.
+  // Layers inside the model return outputs in the precision of their
+  // computation.
   return auto_wrap(model, choices.policy,
                    [&](const std::string& name, const Module& module) {
                      FullyShardOptions shard = choices.shard;
@@ -174,7 +175,7 @@ std::string FullModelPath(const CheckpointConfig& config) {
   return absl::StrCat(*config.folder, "/model.safetensors");
 }
 
-// As trained, unless the config says otherwise.
+// The dtype of training, unless the config sets another.
 std::optional<dcp::DType> ExportDtype(const CheckpointConfig& config) {
   if (config.export_dtype.place().has_value() ||
       *config.export_dtype != dcp::DType::kFloat32) {

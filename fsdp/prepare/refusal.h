@@ -1,5 +1,5 @@
-// Refusals: errors about a value of a config, with the place where it stands.
-// For the parts of prepare.
+// Refusals: errors about a value of a config, with its place. For the parts of
+// prepare.
 #ifndef FSDP_PREPARE_REFUSAL_H_
 #define FSDP_PREPARE_REFUSAL_H_
 
@@ -12,7 +12,8 @@
 
 namespace fsdp {
 
-// Where the setting was written; `name`, the field's, where a program set it.
+// The place where the setting was written; `name`, the field's, if a program
+// set it.
 template <typename T>
 std::string PlaceOf(const Setting<T>& setting, absl::string_view name) {
   return setting.place().has_value() ? to_string(*setting.place())

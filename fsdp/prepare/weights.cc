@@ -38,9 +38,9 @@ std::vector<std::pair<std::string, at::Tensor>> TensorsOf(
 }
 
 struct MetaCount {
-  int64_t num_ranks = 0;  // whose model is on the meta device
+  int64_t num_ranks = 0;  // with the model on the meta device
   bool rank0 = false;
-  int64_t num_mixed = 0;  // ranks of which some tensors are there
+  int64_t num_mixed = 0;  // ranks with only some tensors on meta
 };
 
 MetaCount CountMeta(bool is_meta, bool is_mixed, c10::Device device) {
@@ -56,7 +56,8 @@ MetaCount CountMeta(bool is_meta, bool is_mixed, c10::Device device) {
           .num_mixed = sums[2].item<int64_t>()};
 }
 
-// A copy, under the names of state dicts: fully_shard frees what it is of.
+// A copy under the names of state dicts, because fully_shard frees the
+// originals.
 absl::StatusOr<dcp::StateDict> CopyOf(const Module& module) {
   DCP_ASSIGN_OR_RETURN(dcp::StateDict state, dcp::get_model_state_dict(module));
   for (auto& [name, value] : state) {
@@ -95,8 +96,8 @@ absl::Status Initialise(Module& module, const TrainConfig& config,
                    status.message()));
 }
 
-// The parameters' own dtype stays unless the config says another, or a
-// precision to compute with, beside which shards are kept in `dtype`.
+// Parameters keep their dtype unless the config sets another, or sets a
+// precision of computation, with which shards are kept in `dtype`.
 bool Casts(const PrecisionConfig& precision) {
   return precision.dtype.place().has_value() ||
          *precision.dtype != dcp::DType::kFloat32 ||
@@ -181,7 +182,8 @@ absl::Status PlaceWeights(Module& module, const TrainConfig& config,
     case WeightsFrom::kInitialised:
       return Initialise(module, config, options);
     case WeightsFrom::kResumed:
-      // A resumed step fills all; what a program can initialise it may.
+      // A resumed step fills all tensors, but a program's init_weights is still
+      // called.
       return weights.is_meta && options.init_weights
                  ? Initialise(module, config, options)
                  : absl::OkStatus();

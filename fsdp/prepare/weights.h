@@ -1,5 +1,5 @@
-// What a run begins with: the weights of a model before it is sharded, and
-// what becomes of them. For prepare; on the thread that trains, collective.
+// The weights with which a run begins, and how they get into the sharded model.
+// For prepare; on the thread that trains, collective.
 //
 // One of these, agreed by all ranks before anything is sharded:
 //   kBuilt        as the caller built them, the same on every rank
@@ -34,21 +34,23 @@ enum class WeightsFrom : uint8_t {
 struct StartingWeights {
   WeightsFrom from = WeightsFrom::kBuilt;
   bool is_meta = false;  // this rank's model
-  // kRank0, when a rank's model is on meta: on rank 0 a copy of its own.
+  // For kRank0, when a rank's model is on meta: on rank 0, a copy of its
+  // weights.
   std::optional<dcp::StateDict> whole = {};
 };
 
 // Changes nothing; an error is the same on every rank. `resumes`: the folder
-// has a step to go on from.
+// has a step to resume from.
 absl::StatusOr<StartingWeights> ChooseWeights(const torch::nn::Module& module,
                                               const CheckpointConfig& config,
                                               bool resumes, c10::Device device);
 
-// Casts, and makes ranks equal where rank 0 counts, before parameters are cut.
+// Casts parameters, and makes them equal on all ranks if rank 0's count, before
+// they are cut.
 absl::Status ReadyWeights(torch::nn::Module& module, const TrainConfig& config,
                           StartingWeights& weights);
 
-// After fully_shard.
+// Call it after fully_shard.
 absl::Status PlaceWeights(torch::nn::Module& module, const TrainConfig& config,
                           const PrepareOptions& options, c10::Device device,
                           StartingWeights& weights);
