@@ -1,7 +1,7 @@
-// Checkpoint: an opened checkpoint of any format, as tensors and objects with
-// the places of their bytes. Opening reads the index only; Locate then finds
-// the payload inside each item that is needed. No payload is read here. Used
-// by one thread at a time; const methods by any number.
+// Checkpoint: an opened checkpoint of any format: its tensors and objects, and
+// where their bytes are. Opening reads only the index; Locate then finds the
+// payload inside each item that is needed. Payload is not read here. Used by
+// one thread at a time; const methods by any number.
 #ifndef DCP_CHECKPOINT_CHECKPOINT_H_
 #define DCP_CHECKPOINT_CHECKPOINT_H_
 
@@ -45,11 +45,11 @@ absl::string_view FormatName(Format format);  // "dcp", "safetensors", "pt"
 // Accepts also "torch", "pth", "bin" for kTorch.
 absl::StatusOr<Format> ParseFormat(absl::string_view name);
 
-// Where the elements of one chunk lie. `item` is what the index says; the
-// rest is known once located.
+// Where the elements of one chunk are. `item` comes from the index; the rest is
+// known once located.
 struct ChunkLocation {
   // The zip record that holds the elements, and perhaps others, with its
-  // CRC-32; without length where none is recorded.
+  // CRC-32; the length is 0 if no CRC is recorded.
   struct Record {
     uint64_t offset = 0;  // in the file
     uint64_t length = 0;
@@ -75,23 +75,22 @@ struct TensorEntry {
   uint64_t num_bytes() const;
 };
 
-// A Python object that is no tensor. Tensors inside it (a tuple of tensors is
-// one object) are kept beside it.
+// A Python object that is not a tensor. Tensors inside it (a tuple of tensors
+// is one object) are kept next to it.
 struct ObjectEntry {
-  StorageInfo item;  // of a .pt file only the file has a meaning
+  StorageInfo item;  // in a .pt file only the file is meaningful
   bool located = false;
-  bool has_crc = false;  // of the pickle
+  bool has_crc = false;  // the pickle's
   Value value;
-  // The tensors in `value`, and the storages that stand in it by themselves,
-  // found by the identity of their Value.
+  // The tensors in `value`, and its storages outside tensors, by the identity
+  // of their Value.
   absl::flat_hash_map<const void*, TensorEntry> tensors;
-  // Why the object cannot be used but as the bytes it is stored in: it is of a
-  // class that we do not know, or not supported. `value` is then None, or in a
-  // .pt file for looking at only.
+  // Why the object can only be used as its stored bytes: its class is unknown
+  // or not supported. `value` is then None, or in a .pt file only for display.
   absl::Status unreadable;
 };
 
-// A short rendering of a located object for people.
+// A short text form of a located object, for people.
 std::string ToString(const ObjectEntry& object, size_t max_bytes);
 
 struct CheckpointEntry {
@@ -103,25 +102,25 @@ struct CheckpointEntry {
   const ObjectEntry* object() const { return std::get_if<ObjectEntry>(&value); }
 };
 
-// An item that is being looked into, for a visitor that checks its bytes.
+// An item that is being located, for a visitor that checks its bytes.
 struct VisitedItem {
-  uint32_t entry = 0;  // which of the checkpoint's
-  uint32_t chunk = 0;  // of a tensor
+  uint32_t entry = 0;  // its index in the checkpoint
+  uint32_t chunk = 0;  // for a tensor
   StorageInfo storage;
   const TorchArchive* archive = nullptr;
-  // Bytes of the item that are in memory already, `length` from `offset` in the
-  // item; all of a small one are. Empty where they would have to be read.
+  // The bytes [offset, offset + length) of the item, if they are already in
+  // memory; all bytes of a small item are. Empty if they would have to be read.
   absl::FunctionRef<ByteSpan(uint64_t offset, uint64_t length)> bytes;
 };
 
-// Called for each item that is an archive of torch.save, sound or not in other
-// respects; by several threads at once.
+// Called for each item that is an archive of torch.save, even if it is invalid
+// otherwise; by several threads at once.
 using ItemVisitor = std::function<void(const VisitedItem& item)>;
 
-// How far opening has come: written by the threads that open and locate, read
-// by any.
+// How far opening has come. Written by the threads that open and locate, read
+// by any thread.
 struct OpenProgress {
-  // Items to look into, and those that are done; both 0 while the index is
+  // The items to locate, and those that are done; both 0 while the index is
   // read.
   std::atomic<uint64_t> num_items{0};
   std::atomic<uint64_t> num_items_located{0};
@@ -129,53 +128,52 @@ struct OpenProgress {
 
 struct OpenOptions {
   DirectMode direct = DirectMode::kAuto;
-  // Of a checkpoint saved with use_collectives=False, which has an index for
-  // each rank (__{rank}.metadata): whose to read. Without it only a checkpoint
-  // of one rank opens.
+  // For a checkpoint saved with use_collectives=False, which has an index for
+  // each rank (__{rank}.metadata): the rank whose index is read. Without it,
+  // only a checkpoint of one rank can be opened.
   int64_t rank = -1;
-  // Optional; outlives the checkpoint.
+  // Optional; must outlive the checkpoint.
   OpenProgress* progress = nullptr;
-  // Of blocks while Locate reads, at most; kMinMemoryBytes at least. Twice as
-  // much lets two threads share many items.
+  // The maximum memory for blocks in Locate; at least kMinMemoryBytes. With
+  // twice that, two threads share many items.
   uint64_t locate_memory_bytes = 2 * kMinMemoryBytes;
-  // Checks the CRC-32 of every pickle that is read, here or by Locate. Off,
-  // damaged objects are read as far as they make sense.
+  // Checks the CRC-32 of every pickle that is read, here or by Locate. If off,
+  // damaged objects are read as far as possible.
   bool check_crcs = false;
 };
 
-// What goes on while a checkpoint is opened, for CheckStop.
+// What CheckStop says was stopped while opening a checkpoint.
 inline constexpr absl::string_view kOpening = "the checkpoint was opened";
 
-// What an opener of one format finds out (see dcp_opener.h and its siblings).
+// The result of the opener of a format (dcp_opener.h and its siblings).
 struct CheckpointParts {
   Format format = Format::kDcp;
   // What the format's own header says of its writer, as label and text:
   // "version", "save id", "container", safetensors' metadata.
   std::vector<std::pair<std::string, std::string>> properties;
-  // The __metadata__ of safetensors, but for what describes how DCP cut the
-  // tensors. Of several files it is the union; where they differ, the first in
-  // the order of names counts, and the key is listed.
+  // The __metadata__ of safetensors, except for how DCP cut the tensors. For
+  // several files it is the union; where they differ, the first file by name
+  // counts, and the key is listed in metadata_conflicts.
   std::vector<std::pair<std::string, std::string>> metadata;
   std::vector<std::string> metadata_conflicts;
-  // That the headers of safetensors files have of their tensors.
+  // The digests of tensors in the headers of safetensors files.
   std::vector<ChunkDigest> digests;
   std::vector<CheckpointEntry> entries;  // in the order of the index
   bool check_crcs = false;               // as OpenOptions say
   bool flattened = true;  // false: a DCP checkpoint saved without flattening
   std::unique_ptr<SourceFiles> files;
-  ValueArena arena;  // of the objects
+  ValueArena arena;  // holds the objects
   // The torch.save files, parallel to `files`. Their arenas hold the objects.
   std::vector<std::unique_ptr<TorchArchive>> archives;
 };
 
 class Checkpoint {
  public:
-  // Finds out the format from what is at `path`. NotFound when there is no
+  // Detects the format from what is at `path`. NotFound when there is no
   // checkpoint, DataLoss when it is malformed, PermissionDenied when a pickle
-  // wants more than data, Unimplemented for what is valid but not supported;
-  // Cancelled once `stop` is requested, which is looked at between blocks,
-  // files and entries: what is parsed is parsed to its end. `fs` must outlive
-  // the checkpoint.
+  // needs more than data, Unimplemented for valid input that is not supported.
+  // Cancelled once `stop` is requested; it is checked between blocks, files and
+  // entries, but parsing is not interrupted. `fs` must outlive the checkpoint.
   static absl::StatusOr<std::unique_ptr<Checkpoint>> Open(
       FileSystem& fs, absl::string_view path, const OpenOptions& options,
       const std::stop_token& stop = {});
@@ -193,11 +191,12 @@ class Checkpoint {
   }
   const std::vector<CheckpointEntry>& entries() const { return parts_.entries; }
   bool flattened() const { return parts_.flattened; }
-  // The number of the entry of that name.
+  // The index of the entry with that name.
   std::optional<uint32_t> Find(absl::string_view fqn) const;
 
-  // What one .pt file holds, containers and all; null for other formats and for
-  // several files. Its leaves are the entries, in their order.
+  // The contents of a single .pt file, with its containers; null for other
+  // formats and for several files. Its leaves are the entries, in the same
+  // order.
   const TorchArchive* torch_archive() const {
     return parts_.archives.size() == 1 ? parts_.archives[0].get() : nullptr;
   }
@@ -205,13 +204,13 @@ class Checkpoint {
   const SourceFiles& files() const { return *parts_.files; }
   SourceFiles& files() { return *parts_.files; }
 
-  // Finds the payload of the given entries (indices), reading the head and
-  // tail of each item once, at full queue depth; checks each item against the
-  // index. Entries that are located already cost nothing.
+  // Finds the payload of the given entries (indices): reads the head and tail
+  // of each item once, at full queue depth, and checks each item against the
+  // index. Entries that are already located cost nothing.
   absl::Status Locate(absl::Span<const uint32_t> entries,
                       std::stop_token stop = {},
                       const ItemVisitor& visitor = nullptr);
-  // The same for all entries. `visitor` sees the items that are looked into; it
+  // The same for all entries. `visitor` sees the items that are located now; it
   // may be null.
   absl::Status LocateAll(std::stop_token stop = {},
                          const ItemVisitor& visitor = nullptr);
@@ -237,8 +236,8 @@ class Checkpoint {
   absl::flat_hash_map<absl::string_view, uint32_t> by_name_;
 };
 
-// Whether the file begins as a safetensors file or one of torch.save does. A
-// cheap look at its first bytes, for those who are about to replace it.
+// Whether the file begins like a safetensors or torch.save file. Reads only its
+// first bytes; for callers that are about to replace it.
 absl::StatusOr<bool> IsCheckpointFile(FileSystem& fs, absl::string_view path);
 
 }  // namespace dcp

@@ -1,7 +1,7 @@
-// CompanionFiles: what Hugging Face keeps next to the tensors of a model, so
-// that a program can use them: config, tokenizer, generation and processor
-// files. A conversion takes them along as they are, but for the type of tensors
-// in a config. Any thread.
+// CompanionFiles: the files that Hugging Face keeps next to the tensors of a
+// model, so that programs can use it: config, tokenizer, generation and
+// processor files. A conversion copies them unchanged, except for the type of
+// tensors in a config. Any thread.
 #ifndef DCP_CHECKPOINT_COMPANION_FILES_H_
 #define DCP_CHECKPOINT_COMPANION_FILES_H_
 
@@ -21,31 +21,30 @@
 
 namespace dcp {
 
-// The most bytes of one file. The largest tokenizers have some 40 MB.
+// The maximum size of one file. The largest tokenizers have about 40 MB.
 inline constexpr uint64_t kMaxCompanionBytes = uint64_t{128} << 20;
 
 struct CompanionFiles {
   std::unique_ptr<SourceFiles> files;  // open; null if there are none
   std::vector<uint64_t> sizes;         // bytes; parallel to files->names()
-  // Python files next to the model, which are not taken along: a copy would run
-  // elsewhere as code that nobody there has looked at.
+  // Python files next to the model, which are not copied: elsewhere, a copy
+  // would run as code that nobody there has seen.
   std::vector<std::string> code;
 };
 
-// "config.json", "tokenizer.model" and their like.
+// "config.json", "tokenizer.model" and similar names.
 bool IsCompanionName(absl::string_view name);
 
-// Those of the model at `source`, a directory or an index in it; none of a
-// single file. FailedPrecondition for one that is not a regular file in the
-// directory (links into the blobs of a model hub's cache are followed, no
-// others) or is larger than kMaxCompanionBytes. `fs` outlives the result.
+// The companion files of the model at `source`, a directory or an index in it;
+// none for a single file. FailedPrecondition for a file that is not a regular
+// file in the directory (only links into the blobs of a model hub's cache are
+// followed) or is larger than kMaxCompanionBytes. `fs` must outlive the result.
 absl::StatusOr<CompanionFiles> FindCompanionFiles(FileSystem& fs,
                                                   absl::string_view source);
 
-// Adds the files to `output`, which they outlive. Where the model's config
-// names a type of its tensors it is made `tensor_type`, if that is given:
-// loaders that are not told a type take the one of the config. An error is one
-// of reading it.
+// Adds the files to `output`; `companions` must outlive it. If `tensor_type` is
+// given, it replaces the type of tensors in the model's config, because loaders
+// use that type unless told another. Errors come from reading the config.
 absl::Status AddCompanionFiles(FileSystem& fs, const CompanionFiles& companions,
                                std::optional<DType> tensor_type,
                                Output& output);

@@ -1,8 +1,8 @@
-// Looks into the items of a DCP checkpoint: where the payload of each chunk
-// lies and whether the item is what the index says; the values of objects.
-// Head and tail of every item are read, in file order and at full queue
-// depth; the payload is not, but of small items, which are read whole. Where
-// there are many, and memory for both, two threads share them.
+// Examines the items of a DCP checkpoint: where the payload of each chunk is,
+// whether the item is what the index says, and the values of objects. Reads
+// head and tail of every item, in file order and at full queue depth, but not
+// the payload, except for small items, which are read whole. If there are many
+// items, and memory for it, two threads share them.
 #ifndef DCP_CHECKPOINT_ITEM_LOCATOR_H_
 #define DCP_CHECKPOINT_ITEM_LOCATOR_H_
 
@@ -16,10 +16,10 @@
 
 namespace dcp {
 
-// Fills in the locations and values of the given entries of `parts` that lack
-// them, with blocks of at most `memory_bytes`, which is kMinMemoryBytes at
-// least. DataLoss names the entry and the file. `progress` and `visitor` may be
-// null.
+// Fills in the missing locations and values of the given entries of `parts`,
+// with blocks of at most `memory_bytes`, which must be at least
+// kMinMemoryBytes. DataLoss names the entry and the file. `progress` and
+// `visitor` may be null.
 absl::Status LocateItems(FileSystem& fs, CheckpointParts& parts,
                          absl::Span<const uint32_t> entries,
                          uint64_t memory_bytes, std::stop_token stop,

@@ -1,6 +1,5 @@
-// What the config.json of a Hugging Face model says of the type of its tensors,
-// found so that it can be replaced and every other byte stays. Pure; any
-// thread.
+// Finds the type of the tensors in the config.json of a Hugging Face model, so
+// that it can be replaced while every other byte stays. Pure; any thread.
 #ifndef DCP_FORMAT_MODEL_CONFIG_H_
 #define DCP_FORMAT_MODEL_CONFIG_H_
 
@@ -11,16 +10,16 @@
 
 namespace dcp {
 
-// A stretch of a text, bytes.
+// A stretch of a text, in bytes.
 struct TextRange {
   uint64_t offset = 0;
   uint64_t length = 0;
 };
 
-// The names of floating-point types, "float32", that `json` has as its
-// "torch_dtype" (of transformers before 5) and its "dtype", without their
-// quotation marks, in their order; those of the model itself, not of its parts.
-// None where it is not the JSON of an object.
+// Where `json` has the names of floating-point types, such as "float32", as its
+// "torch_dtype" (transformers before 5) and "dtype": without the quotation
+// marks, in order, and only for the model itself, not for its parts. Empty if
+// `json` is not a JSON object.
 std::vector<TextRange> FindTensorTypes(absl::string_view json);
 
 }  // namespace dcp
