@@ -142,7 +142,7 @@ struct OpenOptions {
   bool check_crcs = false;
 };
 
-// What CheckStop says was stopped while opening a checkpoint.
+// For CheckStop: what was going on while a checkpoint is opened.
 inline constexpr absl::string_view kOpening = "the checkpoint was opened";
 
 // The result of the opener of a format (dcp_opener.h and its siblings).

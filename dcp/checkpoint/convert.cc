@@ -32,7 +32,7 @@
 namespace dcp {
 namespace {
 
-// Names in a message.
+// The maximum number of names in a message.
 constexpr size_t kMaxNamesShown = 5;
 
 bool HasTorchExtension(absl::string_view path) {
@@ -50,8 +50,8 @@ Format TargetFormat(absl::string_view dst, Format from,
   return from == Format::kTorch ? Format::kDcp : from;
 }
 
-// The suffix of a file's name, "gguf"; none in what directories are called, as
-// "llama-3.1-8b", "run.5" or "model.v2".
+// The suffix of a file's name, such as "gguf"; empty for names that directories
+// have, such as "llama-3.1-8b", "run.5" or "model.v2".
 absl::string_view FileSuffix(absl::string_view path) {
   const absl::string_view name = BaseName(path);
   const size_t dot = name.rfind('.');
@@ -66,7 +66,7 @@ absl::string_view FileSuffix(absl::string_view path) {
   return is_version ? "" : suffix;
 }
 
-// The name of a file of another kind does not become that of a directory.
+// Refuses to use the name of another kind of file for a directory.
 absl::Status CheckSuffix(FileSystem& fs, absl::string_view dst,
                          const ConvertOptions& options) {
   if (options.to.has_value() || options.mesh.has_value()) {
@@ -149,19 +149,19 @@ absl::Status CheckOptions(absl::string_view dst, Format to,
 // Everything that is known before payload moves.
 struct Job {
   std::unique_ptr<Checkpoint> source;
-  CompanionFiles companions;  // of the source, to be copied
+  CompanionFiles companions;  // the source's, to be copied
   std::unique_ptr<Destination> destination;
   Output output;
   std::unique_ptr<SourceCheck> check;  // optional
-  // Elements that casts found beyond the range, by payload; with those of the
-  // files that an earlier run has written.
+  // Elements that casts found beyond the range, by payload; includes those of
+  // the files that an earlier run has written.
   std::vector<uint64_t> num_beyond;
   ConvertPlan plan;
-  LoggedRun run;  // what the log will say of it; without a log only its id
+  LoggedRun run;  // for the log; without a log only its id is set
 };
 
-// An output without tensors is nobody's wish; of objects alone it may be, where
-// the format holds them.
+// Nobody needs an output without tensors, except perhaps one of objects alone,
+// if the format holds them.
 absl::StatusOr<std::vector<OutputEntry>> CheckNotEmpty(
     std::vector<OutputEntry> entries, bool tensors_only,
     const Checkpoint& source, const ConvertPlan& plan) {
@@ -173,8 +173,8 @@ absl::StatusOr<std::vector<OutputEntry>> CheckNotEmpty(
       " entries of the source is selected and a tensor"));
 }
 
-// What keeps an object that was not read from the destination: nothing where
-// its bytes can be carried as they are.
+// Why the destination cannot hold an object that was not read: OK if its bytes
+// can be copied as they are.
 absl::Status CheckCarried(const Checkpoint& source, Format to,
                           const ObjectEntry& object) {
   if (object.unreadable.ok()) return absl::OkStatus();
@@ -188,7 +188,7 @@ absl::Status CheckCarried(const Checkpoint& source, Format to,
   return object.unreadable;
 }
 
-// "a: why, b: why, ..." of the first few.
+// The first few as "a: why, b: why, ...".
 struct Unreadable {
   size_t count = 0;
   absl::StatusCode code = absl::StatusCode::kOk;
@@ -250,8 +250,8 @@ absl::StatusOr<std::vector<OutputEntry>> MakeEntries(
   return NonTensorsError(plan.dropped, "--drop-non-tensors leaves them out");
 }
 
-// A scalar has no dimension to shard. Patterns mean all that have one; a name
-// means what it says, and is refused.
+// A scalar has no dimension to shard. A pattern applies only to tensors that
+// have one; a name always applies, and a scalar is then refused.
 bool AppliesTo(const PlacementRule& rule, const OutputEntry& entry) {
   return !entry.tensor->shape.empty() || rule.glob == entry.fqn;
 }
@@ -280,7 +280,7 @@ absl::StatusOr<std::vector<Placements>> PlacementsOf(
   return placements;
 }
 
-// Chunks that are kept: those of a checkpoint that has any, without a mesh.
+// Without a mesh, the chunks of a checkpoint that has any are kept.
 bool KeepsChunks(const Checkpoint& source) {
   if (source.format() == Format::kDcp) return true;
   for (const CheckpointEntry& entry : source.entries()) {
@@ -314,7 +314,7 @@ absl::StatusOr<Output> BuildDcp(Job& job, std::vector<OutputEntry> entries,
                         *job.destination);
 }
 
-// The __metadata__ of the output: the source's, then what was asked for.
+// The __metadata__ of the output: the source's, then the requested values.
 SafetensorsMetadata MetadataFor(const Checkpoint& source,
                                 const ConvertOptions& options) {
   SafetensorsMetadata metadata;
@@ -332,8 +332,8 @@ SafetensorsMetadata MetadataFor(const Checkpoint& source,
   return metadata;
 }
 
-// What the source says of itself and the output has no place for. That it was
-// written for PyTorch follows from every other format.
+// What the source says of itself and the output cannot hold. Every other format
+// implies that it was written for PyTorch.
 std::vector<std::string> DroppedMetadata(const Checkpoint& source, Format to,
                                          const ConvertOptions& options) {
   std::vector<std::string> keys;
@@ -344,8 +344,8 @@ std::vector<std::string> DroppedMetadata(const Checkpoint& source, Format to,
   return keys;
 }
 
-// What every floating-point tensor of the output is; none without a cast, or
-// where they differ.
+// The type of all floating-point tensors of the output; nullopt without a cast,
+// or if they differ.
 std::optional<DType> TypeAfterCast(absl::Span<const OutputEntry> entries,
                                    const ConvertOptions& options) {
   std::optional<DType> type;
@@ -363,7 +363,7 @@ absl::StatusOr<Output> BuildOutput(FileSystem& fs, Job& job,
                                    absl::string_view dst,
                                    const ConvertOptions& options) {
   SourceFiles& files = job.source->files();
-  // What torch.save calls a file that has no name.
+  // torch.save's name for a file that has no name.
   const absl::string_view name =
       options.stream != nullptr ? "archive" : BaseName(dst);
   switch (job.plan.to) {
@@ -382,7 +382,7 @@ absl::StatusOr<Output> BuildOutput(FileSystem& fs, Job& job,
   const SafetensorsMetadata metadata = MetadataFor(*job.source, options);
   if (TargetKind(dst, Format::kSafetensors, options) ==
       Destination::Kind::kFile) {
-    // The header is the first of a stream: digests come too late for it.
+    // A stream begins with the header, so digests would come too late for it.
     return BuildSafetensorsFile(entries, files, name, metadata,
                                 /*with_digests=*/options.stream == nullptr);
   }
@@ -396,8 +396,8 @@ absl::StatusOr<Output> BuildOutput(FileSystem& fs, Job& job,
   return output;
 }
 
-// The most that the indexes of both sides take at once: while that of the
-// source is read, or later.
+// The maximum that the indexes of both sides take together, while that of the
+// source is read or later.
 uint64_t IndexMemory(const Checkpoint& source, const Output& output) {
   uint64_t num_chunks = 0;
   for (const CheckpointEntry& entry : source.entries()) {
@@ -408,9 +408,9 @@ uint64_t IndexMemory(const Checkpoint& source, const Output& output) {
                       output.payloads.size() * kOutputBytesPerChunk);
 }
 
-// What the budget leaves for payload. The index of a checkpoint of very many
-// chunks takes memory too; up to kFreeIndexBytes of it is within what a
-// process may have beside its budget.
+// The part of the budget that is left for payload. The index of a checkpoint
+// with very many chunks takes memory too; up to kFreeIndexBytes of it are
+// covered by what a process may use in addition to its budget.
 uint64_t PayloadMemory(uint64_t index_bytes, uint64_t num_lanes,
                        uint64_t budget) {
   const uint64_t excess = index_bytes - std::min(index_bytes, kFreeIndexBytes);
@@ -433,7 +433,7 @@ void CompletePlan(Job& job, const ConvertOptions& options) {
       options.num_lanes != 0 ? options.num_lanes : UsefulLanes(job.output),
       options.stream != nullptr ? 1 : most_lanes));
   plan.index_bytes = IndexMemory(*job.source, job.output);
-  // More blocks than the output needs would only be pinned for nothing.
+  // More blocks than the output needs would be pinned for nothing.
   const uint64_t useful =
       AlignUp(2 * plan.bytes_to_write, kBlockBytes) + 2 * kMinMemoryBytes;
   plan.memory_bytes = std::min(
@@ -446,7 +446,7 @@ void CompletePlan(Job& job, const ConvertOptions& options) {
           BlocksOfLane(plan.num_lanes, std::numeric_limits<uint64_t>::max()));
 }
 
-// Says what will really be read; the check is of no use afterwards.
+// Sets what will really be read; the check cannot be used afterwards.
 absl::Status PlanReads(FileSystem& fs, Job& job,
                        const ConvertOptions& options) {
   DCP_ASSIGN_OR_RETURN(job.plan.bytes_to_read,
@@ -472,7 +472,7 @@ void AppendOpened(const SourceFiles& files, std::string& text) {
   }
 }
 
-// Of all that decides which bytes go where.
+// The fingerprint of everything that decides which bytes go where.
 uint64_t Fingerprint(const Job& job, absl::string_view src,
                      absl::Span<const SelectedEntry> selected,
                      const ConvertOptions& options) {
@@ -506,7 +506,7 @@ uint64_t Fingerprint(const Job& job, absl::string_view src,
   return Digest64Of(AsBytes(text));
 }
 
-// What the first record of a run says.
+// Fills in what the first record of a run says.
 absl::Status DescribeRun(FileSystem& fs, absl::string_view src,
                          absl::string_view dst,
                          absl::Span<const SelectedEntry> selected,
@@ -514,12 +514,13 @@ absl::Status DescribeRun(FileSystem& fs, absl::string_view src,
   LoggedRun& run = job.run;
   run.fingerprint = Fingerprint(job, src, selected, options);
   run.kind = TargetKind(dst, job.plan.to, options);
-  // Also by an earlier run, whose identity this one has taken over.
+  // Also true if an earlier run made it, whose identity this run has taken
+  // over.
   run.own.made_directory |= !job.destination->exists();
   for (const OutputFile& file : job.output.files) {
     run.own.names.push_back(file.layout.name());
   }
-  // Of a text, g++ 12 warns of an overlap that cannot be.
+  // Assigning a string literal makes g++ 12 warn of an impossible overlap.
   run.index_before.assign(1, '-');
   if (run.kind == Destination::Kind::kDcpDirectory) {
     DCP_ASSIGN_OR_RETURN(run.index_before, IndexDigest(fs, dst));
@@ -527,7 +528,7 @@ absl::Status DescribeRun(FileSystem& fs, absl::string_view src,
   return absl::OkStatus();
 }
 
-// Those to be copied; what is not goes into the plan.
+// The files to be copied; those that are not go into the plan.
 absl::StatusOr<CompanionFiles> FindCompanions(FileSystem& fs,
                                               absl::string_view src,
                                               ConvertPlan& plan) {
@@ -552,7 +553,7 @@ absl::StatusOr<std::unique_ptr<Destination>> FindDestination(
   return destination;
 }
 
-// `before` is the run that this one may go on with, or null.
+// `before` is the run that this one may resume, or null.
 absl::StatusOr<Job> Prepare(FileSystem& fs, absl::string_view src,
                             absl::string_view dst,
                             const ConvertOptions& options,
@@ -612,7 +613,7 @@ absl::StatusOr<Job> Prepare(FileSystem& fs, absl::string_view src,
   CompletePlan(job, options);
   if (options.admit != nullptr) DCP_RETURN_IF_ERROR(options.admit(job.plan));
   if (only_looks) DCP_RETURN_IF_ERROR(PlanReads(fs, job, options));
-  // A run that goes on has some of its files already.
+  // A run that resumes has some of its files already.
   if (before == nullptr && job.destination != nullptr) {
     DCP_RETURN_IF_ERROR(
         WithSide(job.destination->CheckSpace(job.plan.bytes_to_write),
@@ -626,18 +627,18 @@ absl::StatusOr<Job> Prepare(FileSystem& fs, absl::string_view src,
   return job;
 }
 
-// Whether what was written stays. Only after a stop: who failed for another
-// reason does not go on.
+// Whether what was written stays. Only after a stop: a run that failed for
+// another reason is not resumed.
 bool Keeps(const ConvertOptions& options, const absl::Status& status) {
   return options.log != nullptr && options.log->keeps != nullptr &&
          absl::IsCancelled(status) && options.log->keeps();
 }
 
-// [Note: taking back] Records must not outlive what they speak of: a file that
-// is recorded, lost and half written again would pass for complete, and a
-// recorded commit without its sibling for done. So before anything recorded is
-// removed or written again, the plan is recorded once more, which takes all
-// that followed it back.
+// [Note: taking back] Records must not outlive the files that they describe: a
+// file that is recorded, lost and partly written again would count as complete,
+// and a recorded commit without its sibling as done. So before anything
+// recorded is removed or written again, the plan is recorded once more, which
+// revokes all records after it.
 absl::Status TakeBack(const LoggedRun& run, ConvertLog& log) {
   return log.append(PlanRecord(run));
 }
@@ -652,7 +653,7 @@ absl::Status Discard(FileSystem& fs, absl::string_view dst,
   return absl::OkStatus();
 }
 
-// The run of the records, if there is one to go on with.
+// The run in the records, if there is one to resume.
 absl::StatusOr<std::optional<LoggedRun>> RunBefore(FileSystem& fs,
                                                    absl::string_view dst,
                                                    const ConvertLog& log,
@@ -664,13 +665,13 @@ absl::StatusOr<std::optional<LoggedRun>> RunBefore(FileSystem& fs,
   if (committed) return run;
   if (run->kind == Destination::Kind::kDcpDirectory) {
     DCP_ASSIGN_OR_RETURN(const std::string index, IndexDigest(fs, dst));
-    // Another checkpoint has come, perhaps with files of the same names.
+    // Another checkpoint has appeared, perhaps with files of the same names.
     if (index != run->index_before) run.reset();
   }
   return run;
 }
 
-// Goes on with `before`, which is reset if that cannot be.
+// Resumes `before`, which is reset if that is impossible.
 absl::StatusOr<Job> PrepareAgain(FileSystem& fs, absl::string_view src,
                                  absl::string_view dst,
                                  const ConvertOptions& options,
@@ -688,8 +689,8 @@ absl::StatusOr<Job> PrepareAgain(FileSystem& fs, absl::string_view src,
   return Prepare(fs, src, dst, options);
 }
 
-// Whether what the record says of a file can be true: the payloads are among
-// those of this run, whose plan is the same.
+// Whether the record of a file can be true: its payloads are among those of
+// this run, whose plan is the same.
 bool Fits(const LoggedRun::File& file, const Output& output) {
   return std::all_of(file.num_beyond.begin(), file.num_beyond.end(),
                      [&](const NumBeyond& beyond) {
@@ -697,8 +698,8 @@ bool Fits(const LoggedRun::File& file, const Output& output) {
                      });
 }
 
-// The complete files of `before`. Their digests go to `digests`, and what
-// their casts found to `job`. Afterwards the log speaks of these files only.
+// The complete files of `before`. Adds their digests to `digests`, and what
+// their casts found to `job`. Afterwards the log describes only these files.
 absl::StatusOr<std::vector<bool>> FindKept(FileSystem& fs,
                                            const LoggedRun& before, Job& job,
                                            ConvertLog& log,
@@ -805,9 +806,9 @@ absl::Status StrictCastError(absl::Span<const CastLoss> losses) {
       "--strict-cast"));
 }
 
-// Passes a stream of known length on, but for its last bytes, which follow when
-// Finish is called. What has only the first of them knows that it is not whole:
-// both formats say where they end.
+// Passes on a stream of known length, except for its last bytes, which follow
+// when Finish is called. A reader that has only the bytes before them knows
+// that the stream is not complete, because both formats say where they end.
 class HeldBackStream {
  public:
   // `stream` outlives this.
@@ -829,12 +830,12 @@ class HeldBackStream {
   static constexpr uint64_t kHeld = 4096;
 
   ByteStream& stream_;
-  const uint64_t first_held_;  // the offset
+  const uint64_t first_held_;  // as an offset
   uint64_t passed_ = 0;
   std::vector<uint8_t> held_;
 };
 
-// To the destination, or into `stream` if there is one.
+// Moves the bytes to the destination, or into `stream` if there is one.
 absl::StatusOr<std::vector<ChunkDigest>> MoveBytes(
     FileSystem& fs, Job& job, std::optional<HeldBackStream>& stream,
     const ImageTransferOptions& options, TransferStats& stats) {
@@ -853,8 +854,8 @@ absl::Status EndStream(HeldBackStream& stream, const ConvertOptions& options) {
   return WithSide(stream.Finish(), ErrorSide::kDestination);
 }
 
-// From the plan to the checkpoint. `steps` says which files are there already,
-// `digests` are theirs.
+// Goes from the plan to the checkpoint. `steps` says which files are already
+// there; `digests` are theirs.
 absl::Status CarryOut(FileSystem& fs, Job& job, TransferSteps& steps,
                       std::vector<ChunkDigest> digests,
                       ConvertOptions& options) {
@@ -894,8 +895,8 @@ absl::Status CarryOut(FileSystem& fs, Job& job, TransferSteps& steps,
                                     : SourceCheck::Missing::kLittle);
     job.plan.check = job.check->report();
   }
-  // What is two states of a file in one must not get good checksums; and where
-  // it contradicts its own, that is why.
+  // If the bytes mix two states of a file, they must not get valid checksums;
+  // and if the file contradicts its own checksums, the mix is the reason.
   if (checked.ok() || absl::IsDataLoss(checked)) {
     DCP_RETURN_IF_ERROR(
         WithSide(job.source->files().CheckUnchanged(), ErrorSide::kSource));
@@ -914,7 +915,8 @@ absl::Status CarryOut(FileSystem& fs, Job& job, TransferSteps& steps,
   return Commit(job, digests, options);
 }
 
-// The checkpoint is there; whoever made it was killed before it said so.
+// The checkpoint has appeared; the run that made it was killed before it said
+// so.
 absl::StatusOr<ConvertPlan> FinishBefore(FileSystem& fs, absl::string_view dst,
                                          LoggedRun run) {
   DCP_ASSIGN_OR_RETURN(

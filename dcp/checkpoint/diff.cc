@@ -22,7 +22,7 @@
 namespace dcp {
 namespace {
 
-// One value of a checkpoint, as far down as flattening goes: a tensor, or an
+// One value of a checkpoint, flattened as far as possible: a tensor, or an
 // object without tensors.
 struct Leaf {
   const TensorEntry* tensor = nullptr;
@@ -30,13 +30,13 @@ struct Leaf {
   Value value;
   bool inside_object = false;  // a tensor that is part of an object
   // An object that was not read: the bytes of its item, or in a .pt file what
-  // could be seen of it.
+  // could be read of it.
   const ObjectEntry* unread = nullptr;
 };
 
-// A checkpoint seen as leaves by name. Checkpoints differ in how far they
-// flatten (older PyTorch keeps a dict of plain values whole); values that are
-// equal must compare equal all the same, so objects are flattened here.
+// A checkpoint as leaves by name. Checkpoints differ in how far they are
+// flattened (older PyTorch keeps a dict of plain values whole), but equal
+// values must still compare equal, so objects are flattened here.
 class Side {
  public:
   absl::Status Open(FileSystem& fs, absl::string_view path,
@@ -103,8 +103,8 @@ class Side {
     return absl::OkStatus();
   }
 
-  // Tensors inside become leaves of their own, "name#0"; what stays is
-  // compared as a value.
+  // Tensors inside become separate leaves, "name#0"; the rest is compared as a
+  // value.
   void AddPart(const FlatValue& part, const ObjectEntry& object) {
     const auto tensor = object.tensors.find(part.value.identity());
     if (tensor != object.tensors.end()) {
@@ -145,7 +145,8 @@ struct Pair {
   ElementDifference difference;
 };
 
-// By dimension, of the element with that number in row-major order.
+// The index in each dimension of the element with that number in row-major
+// order.
 Dims IndexOf(uint64_t number, const Dims& shape) {
   Dims index(shape.size());
   for (size_t d = shape.size(); d-- > 0;) {
@@ -235,8 +236,8 @@ class Differ {
            (leaf.tensor == nullptr || leaf.unread != nullptr);
   }
 
-  // Without objects, a tensor inside one is compared only where the other
-  // side has it too, perhaps under a name of its own.
+  // If objects are not compared, a tensor inside one is compared only if the
+  // other side has it too, perhaps under another name.
   bool SkipAlone(const Leaf& leaf) const {
     return Skip(leaf) || (options_.tensors_only && leaf.inside_object);
   }
@@ -265,7 +266,7 @@ class Differ {
     }
   }
 
-  // Whoever chooses names asks for tensors.
+  // Users who choose names ask for tensors.
   void CompareMetadata() {
     if (options_.tensors_only || !options_.selection_a.include.empty() ||
         a_.checkpoint().format() != Format::kSafetensors ||
@@ -331,7 +332,7 @@ class Differ {
     TransferStats own_stats;
     TransferStats& stats =
         options_.stats != nullptr ? *options_.stats : own_stats;
-    // More blocks than there is to read would only be pinned for nothing.
+    // More blocks than there are bytes to read would be pinned for nothing.
     const uint64_t memory_bytes = std::min(
         options_.memory_bytes,
         AlignUp(4 * report_.bytes_compared, kBlockBytes) + 2 * kMinMemoryBytes);
@@ -355,8 +356,8 @@ class Differ {
     return WithSide(b_.files().CheckUnchanged(), ErrorSide::kSource);
   }
 
-  // A stretch of one pair; A's elements stand in the first half of a block,
-  // B's at the same place in the second.
+  // A stretch of one pair. A's elements are in the first half of a block, B's
+  // at the same place in the second half.
   struct Piece {
     size_t pair;
     uint32_t block;
@@ -367,7 +368,7 @@ class Differ {
   static constexpr uint64_t kHalf = kBlockBytes / 2;
 
   absl::StatusOr<bool> NextBatch(Batch& batch) {
-    // Owner: the callback of this batch.
+    // The callback of this batch owns it.
     auto pieces = std::make_unique<std::vector<Piece>>();
     for (uint32_t i = 0; i < batch.blocks.size(); ++i) {
       PlanBlock(i, batch.blocks[i].data(), *pieces);
@@ -413,12 +414,12 @@ class Differ {
   DiffOptions& options_;
   Side a_;
   Side b_;
-  // Whether both sides tell dicts from what is like them.
+  // Whether both sides distinguish dicts from similar containers.
   bool exact_ = false;
   DiffReport report_;
   std::vector<Pair> pairs_;
   WindowPlanner planner_;
-  // Where planning stands.
+  // The position of planning.
   size_t next_pair_ = 0;
   uint64_t next_element_ = 0;
 };

@@ -30,12 +30,12 @@
 namespace dcp {
 namespace {
 
-// A stretch of a file of which a checksum is recorded.
+// A stretch of a file with a recorded checksum.
 struct CheckedRange {
   uint32_t file;
   uint64_t offset;
   uint64_t length;
-  absl::string_view name;  // of what it belongs to
+  absl::string_view name;  // the entry that it belongs to
   std::optional<uint32_t> crc;
   std::optional<uint64_t> digest;
 };
@@ -46,7 +46,7 @@ struct Item {
   bool empty;  // a tensor without elements: there are no bytes to check
 };
 
-// A digest that is recorded of a stretch.
+// A recorded digest of a stretch.
 struct PlacedDigest {
   uint32_t file;
   uint64_t offset;
@@ -87,7 +87,7 @@ class Verifier {
   }
 
  private:
-  // What comparing the bytes of one stretch or of one item has found out.
+  // The result of comparing the bytes of one stretch or of one item.
   struct Outcome {
     uint64_t num_bytes = 0;
     uint64_t num_crcs = 0;
@@ -122,9 +122,9 @@ class Verifier {
     }
   }
 
-  // Every item is what the index says, and what is read for that is compared
-  // with its checksums at once. One by one only when something is wrong, to
-  // name all that is.
+  // Checks that every item is what the index says, and compares what is read
+  // for that with its checksums at once. Only if something is wrong, checks
+  // items one by one, to name everything that is.
   absl::Status CheckStructure() {
     const ItemVisitor visitor = [this](const VisitedItem& item) {
       CheckItem(item);
@@ -142,7 +142,7 @@ class Verifier {
     return absl::OkStatus();
   }
 
-  // An error knows its place, but where a file cannot even be opened.
+  // An error knows its place, unless a file cannot even be opened.
   void AddStructureFinding(uint32_t entry, const absl::Status& status) {
     const ErrorPlace place = PlaceOf(status);
     const CheckpointEntry& found = checkpoint_.entries()[entry];
@@ -186,8 +186,8 @@ class Verifier {
     }
   }
 
-  // The zip records of one item: those that are in memory are compared now, the
-  // others later. Called by several threads.
+  // Checks the zip records of one item: those in memory now, the others later.
+  // Called by several threads.
   void CheckItem(const VisitedItem& visited) {
     const size_t item = first_items_[visited.entry] + visited.chunk;
     if (!sampled_[item]) return;
@@ -229,8 +229,8 @@ class Verifier {
 
   static bool HasCrc(const ZipRecord& record) { return record.crc != 0; }
 
-  // None when it is no zip. What cannot be opened or parsed is a finding of
-  // the structure already.
+  // Empty if it is not a zip. What cannot be opened or parsed is already a
+  // finding of the structure.
   std::vector<ZipRecord> RecordsOf(const StorageInfo& storage) {
     const absl::StatusOr<File> file = checkpoint_.files().Get(storage.file);
     if (!file.ok()) return {};
@@ -252,9 +252,9 @@ class Verifier {
             .digest = std::nullopt};
   }
 
-  // In a .pt file objects lie in data.pkl, tensors anywhere in the record of
-  // their storage, which they may share. All records are checked but those
-  // that only tensors outside the sample use.
+  // In a .pt file, objects are in data.pkl, and tensors anywhere in the record
+  // of their storage, which they may share. All records are checked except
+  // those that only tensors outside the sample use.
   void CollectFileRanges() {
     // A torch.save file has one item for each entry, in their order.
     size_t begin = 0;
@@ -266,7 +266,7 @@ class Verifier {
     }
   }
 
-  // Of one file, which has the items from `begin` up to `end`.
+  // For one file, which has the items from `begin` to `end`.
   void CollectRangesOf(uint32_t file, size_t begin, size_t end) {
     const absl::StatusOr<File> opened = checkpoint_.files().Get(file);
     if (!opened.ok()) return;
@@ -286,7 +286,7 @@ class Verifier {
         pickle_has_crc = HasCrc(record);
       }
     }
-    // Whether the storage of `tensor` has a CRC.
+    // Notes whether the storage of `tensor` has a CRC.
     const auto use = [&](const TensorEntry& tensor, absl::string_view name,
                          bool sampled) {
       if (tensor.num_bytes() == 0) return true;
@@ -353,7 +353,7 @@ class Verifier {
     return absl::OkStatus();
   }
 
-  // The last one that is recorded of exactly that stretch.
+  // The last recorded digest of exactly that stretch.
   std::optional<size_t> DigestAt(uint32_t file, uint64_t offset,
                                  uint64_t length) const {
     const auto next = std::upper_bound(
@@ -368,8 +368,7 @@ class Verifier {
     return static_cast<size_t>(next - digests_.begin()) - 1;
   }
 
-  // Of payloads of which no CRC is recorded. Those that have one are read once
-  // for both.
+  // For payloads without a recorded CRC. Those with one are read once for both.
   void AddDigestsOfChunks() {
     if (digests_.empty()) return;
     uint32_t item = 0;
@@ -381,7 +380,7 @@ class Verifier {
       const TensorEntry& tensor = *entry.tensor();
       for (size_t c = 0; c < tensor.boxes.size(); ++c) {
         const uint32_t owner = item++;
-        // One without elements begins where its neighbour does.
+        // A tensor without elements begins where its neighbour does.
         if (items_[owner].empty || !sampled_[owner]) continue;
         const ChunkLocation& location = tensor.locations[c];
         const std::optional<size_t> digest =
@@ -414,7 +413,7 @@ class Verifier {
       bytes_to_read += range.length;
       stretches.push_back({range.file, range.offset, range.length});
     }
-    // What was compared with its item in memory counts as read.
+    // What was compared in memory with its item counts as read.
     if (options_.stats != nullptr) {
       options_.stats->bytes_read += report_.bytes_checked;
     }
@@ -433,7 +432,8 @@ class Verifier {
     return WithSide(checkpoint_.files().CheckUnchanged(), ErrorSide::kSource);
   }
 
-  // Ranges that reach past their file: findings, not reads.
+  // Ranges that reach past the end of their file become findings and are not
+  // read.
   void DropUnreadable() {
     std::erase_if(ranges_, [this](const CheckedRange& range) {
       const absl::Status status = checkpoint_.files().CheckRange(
@@ -460,7 +460,7 @@ class Verifier {
     Add(std::move(outcome));
   }
 
-  // The checksums of a whole stretch with those that are recorded of it.
+  // Compares the checksums of a whole stretch with the recorded ones.
   void Compare(const CheckedRange& range, uint32_t crc, uint64_t digest,
                Outcome& outcome) const {
     outcome.num_bytes += range.length;
@@ -491,7 +491,7 @@ class Verifier {
               std::back_inserter(damages_));
   }
 
-  // In the order of the files, whichever thread has found them when.
+  // Adds them in the order of the files, whichever thread found them first.
   void AddDamages() {
     absl::MutexLock lock(&mutex_);
     std::stable_sort(damages_.begin(), damages_.end(),
@@ -517,7 +517,7 @@ class Verifier {
   std::vector<Item> items_;
   std::vector<bool> sampled_;
   std::vector<PlacedDigest> digests_;  // by place
-  // While items are visited, what follows changes under the mutex.
+  // What follows changes under the mutex while items are visited.
   absl::Mutex mutex_;
   VerifyReport report_;
   std::vector<bool> visited_;
@@ -526,7 +526,7 @@ class Verifier {
   std::vector<CheckedRange> ranges_;  // to be read
   std::vector<Damage> damages_ ABSL_GUARDED_BY(mutex_);
   std::deque<std::vector<ZipRecord>> file_records_;  // of .pt files
-  // Of the range being checked.
+  // For the range being checked:
   uint32_t crc_ = 0;
   Digest64 digest_;
 };
