@@ -1,5 +1,5 @@
-// Which syntax and which dialect a config has, from what it says; names and
-// suffixes decide on the syntax alone. For read_config. Pure; any thread.
+// Determines the syntax and the dialect of a config from its content; the
+// name's suffix decides only the syntax. For read_config. Pure; any thread.
 #ifndef FSDP_CONFIG_DIALECT_OF_H_
 #define FSDP_CONFIG_DIALECT_OF_H_
 
@@ -11,24 +11,23 @@
 
 namespace fsdp::config {
 
-// Of a name that ends in none of .toml, .json, .yaml and .yml the text
-// decides.
+// If the name ends in none of .toml, .json, .yaml and .yml, the text decides.
 Syntax SyntaxOf(absl::string_view name, absl::string_view text);
 
-// The map that has the config: the root, or where that is a run of MosaicML's
-// mcli, its `parameters`. Within `root`.
+// The map inside `root` that has the config: the root itself, or, if it is a
+// run of MosaicML's mcli, its `parameters`.
 const Node& ConfigRoot(const Node& root);
 
-// Of what ConfigRoot gives. A config that could be of several dialects, such as
-// {"fsdp_config": {}}, is one of transformers.
+// `root` is from ConfigRoot. A config that could have several dialects, such as
+// {"fsdp_config": {}}, counts as transformers'.
 std::optional<Dialect> DialectOf(const Node& root);
 
-// A program whose files are not read, by keys that it alone has: "DeepSpeed",
-// "nanotron", "Cargo". Empty: none that is known.
+// A program whose files are not read, recognized by keys that only it has:
+// "DeepSpeed", "nanotron", "Cargo". Empty: no known one.
 absl::string_view OtherProgramOf(const Node& root);
 
-// Whether a text is a program that makes TorchTitan's config, as
-// config_registry.py of its 0.3.
+// Whether a text is a program that makes TorchTitan's config, such as
+// config_registry.py of version 0.3.
 bool IsTorchTitanProgram(absl::string_view text);
 
 }  // namespace fsdp::config

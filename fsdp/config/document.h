@@ -15,7 +15,7 @@
 
 namespace fsdp::config {
 
-// A config is some kilobytes; these bound what a mistake or an attack costs.
+// A config has some kilobytes; these bound the cost of a mistake or an attack.
 inline constexpr size_t kMaxDocumentBytes = size_t{1} << 20;
 inline constexpr size_t kMaxDocumentNodes = size_t{1} << 16;
 inline constexpr int kMaxDocumentDepth = 64;
@@ -34,15 +34,15 @@ struct Node {
   };
 
   Kind kind = Kind::kNull;
-  // Of a scalar, as written, without quotes: "8e-4", "yes", "FULL_SHARD".
+  // For a scalar: as written, without quotes: "8e-4", "yes", "FULL_SHARD".
   std::string text;
-  // Of the value; its key is the whole path.
+  // The place of the value; its key is the whole path.
   Place place;
-  std::vector<Node> items;     // of a list
-  std::vector<Entry> entries;  // of a map, in order
+  std::vector<Node> items;     // for a list
+  std::vector<Entry> entries;  // for a map, in order
 
   bool is_scalar() const { return kind != Kind::kList && kind != Kind::kMap; }
-  // Of a map; null when there is none.
+  // For a map; null when it has no such key.
   const Node* Find(absl::string_view key) const;
 };
 
@@ -53,8 +53,8 @@ struct Node::Entry {
 
 enum class Syntax : uint8_t { kYaml, kJson, kToml };
 
-// What plain scalars are follows the syntax: YAML 1.1 as PyYAML reads it (yes,
-// no, on, off are booleans, ~ is null), and a plain None is null as well, for
+// The types of plain scalars follow the syntax: YAML 1.1 as PyYAML reads it
+// (yes, no, on, off are booleans, ~ is null); a plain None is null too, because
 // Python dicts are read as YAML. A map with one key twice is a problem, and so
 // is more than one YAML document. The root is a map; an empty text is an empty
 // map. Problems go to `findings`; a text that breaks the syntax gives one, and
@@ -62,7 +62,7 @@ enum class Syntax : uint8_t { kYaml, kJson, kToml };
 Node ParseDocument(absl::string_view name, absl::string_view text,
                    Syntax syntax, Findings& findings);
 
-// For ParseDocument. Each gives the tree, or says one problem.
+// For ParseDocument. Each returns the tree, or adds one problem.
 Node ParseYaml(absl::string_view name, absl::string_view text,
                Findings& findings);
 Node ParseJson(absl::string_view name, absl::string_view text,

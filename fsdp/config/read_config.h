@@ -16,32 +16,32 @@ namespace fsdp {
 
 struct ReadConfig {
   std::optional<Dialect> dialect = {};  // absent: none was recognized
-  // What the readable part says, where findings has problems.
+  // If findings has problems, only what the readable part says.
   TrainConfig config;
   Findings findings;
 };
 
 // The dialect follows from the keys, the syntax from the name (.toml, .json,
 // .yaml, .yml, .py) or the text; text in which no dialect is recognized is a
-// problem. All that is wrong is in the findings, at once.
+// problem. The findings have all problems at once.
 ReadConfig read_config_text(absl::string_view name, absl::string_view text);
-// The text of a file, whole. NotFound and the like when it cannot be read; one
-// of more than 1 MiB is refused (InvalidArgument).
+// The whole text of a file. An error such as NotFound when it cannot be read;
+// InvalidArgument for more than 1 MiB.
 absl::StatusOr<std::string> config_text(const std::string& path);
 // Follows `fsdp_config: "fsdp.json"` of transformers, from this process's
 // folder or from the config's, which read_config_text refuses.
 absl::StatusOr<ReadConfig> read_config_file(const std::string& path);
 
 // accelerate's FSDP_* and ACCELERATE_* variables, as `accelerate launch` sets
-// them for the processes it starts; "NAME=value" each, others are passed over.
-// They win over the file, as they do there: `base` is what they are added to.
+// them for the processes it starts; each is "NAME=value"; others are ignored.
+// They override the file, as they do there: they are added to `base`.
 void read_environment(const std::vector<std::string>& variables,
                       TrainConfig& base, Findings& findings);
 
 // The common case: the file, then, for accelerate and transformers, the
 // environment of this process; an error lists every problem, one a line. What
-// is changed and what has no effect goes to the log, of the process whose RANK
-// is 0 or unset.
+// is changed and what has no effect is logged by the process whose RANK is 0 or
+// unset.
 absl::StatusOr<TrainConfig> load_config(const std::string& path);
 
 }  // namespace fsdp

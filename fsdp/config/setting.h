@@ -11,10 +11,10 @@
 
 namespace fsdp {
 
-// Where a value stands.
+// The place of a value.
 struct Place {
   std::string file = {};  // as the caller named it; "environment" for variables
-  int line = 0;           // from 1; 0: it has none
+  int line = 0;           // from 1; 0: none
   int column = 0;         // from 1, of the value's first character; 0: none
   std::string key =
       {};  // as written, from the root: "fsdp_config.fsdp_version"
@@ -25,12 +25,13 @@ struct Place {
 // "run.yaml:7: fsdp_config.fsdp_version", without what is missing.
 std::string to_string(const Place& place);
 
-// Equal when the values are: where they came from makes no difference.
+// Equal when the values are equal, wherever they come from.
 template <typename T>
 class Setting {
  public:
   Setting() = default;
-  // What T can be made of: .shard_degree = 4, .param_dtype = DType::kBFloat16.
+  // From a value that T can be made from: .shard_degree = 4, .param_dtype =
+  // DType::kBFloat16.
   template <std::convertible_to<T> U>
   // NOLINTNEXTLINE(google-explicit-constructor): as above
   Setting(U&& value) : value_(std::forward<U>(value)) {}
@@ -53,7 +54,7 @@ class Setting {
   std::optional<Place> place_;
 };
 
-// Of a value that may be absent.
+// For a value that may be absent.
 template <typename T>
 Setting<std::optional<T>> Some(T value, Place place) {
   return Setting<std::optional<T>>(std::optional<T>(std::move(value)),

@@ -1,7 +1,7 @@
-// TrainConfig: how a model is trained, sharded and saved; what the configs of
-// accelerate, transformers, Composer, TorchTitan and axolotl are all read into,
-// and what fsdp::prepare does. A program may fill one in itself. Plain values;
-// any thread.
+// TrainConfig: how a model is trained, sharded and saved. The configs of
+// accelerate, transformers, Composer, TorchTitan and axolotl are all read into
+// one, and fsdp::prepare carries it out. A program may also fill one in itself.
+// Plain values; any thread.
 #ifndef FSDP_CONFIG_TRAIN_CONFIG_H_
 #define FSDP_CONFIG_TRAIN_CONFIG_H_
 
@@ -28,7 +28,7 @@ enum class Dialect : uint8_t {
 absl::string_view name_of(Dialect dialect);
 std::optional<Dialect> dialect_named(absl::string_view name);
 
-// Which modules become groups of their own; the root is one always.
+// Which modules become groups; the root always is one.
 enum class AutoWrapPolicy : uint8_t {
   kTransformerBasedWrap,  // those of transformer_layer_cls_to_wrap
   kSizeBasedWrap,         // those of min_num_params elements
@@ -41,11 +41,11 @@ enum class StateDictType : uint8_t {
   kFullStateDict,     // one file, for other programs
 };
 
-// After forward: unset is fully_shard's own choice (free all but the root's),
-// then whether to free, or to how many ranks to reshard.
+// After forward: unset is fully_shard's default (free all except the root's);
+// else whether to free, or to how many ranks to reshard.
 using ReshardSetting = std::variant<std::monostate, bool, int64_t>;
 
-// Values of the degrees beside numbers of ranks.
+// Values of the degrees that are not numbers of ranks.
 inline constexpr int64_t kShardOverRest = -1;  // all, divided by the copies
 // The ranks of one machine share a copy (FSDP1's HYBRID_SHARD); the number of
 // copies follows.
@@ -57,7 +57,8 @@ struct MeshConfig {
   // Ranks that share a copy. 1, with kReplicateOverRest copies, is plain data
   // parallelism (FSDP1's NO_SHARD).
   Setting<int64_t> data_parallel_shard_degree = kShardOverRest;
-  // Ranks that share each layer; more than 1 needs a model that is told how.
+  // Ranks that share each layer; for more than 1 the program must say how to
+  // cut the model.
   Setting<int64_t> tensor_parallel_degree = 1;
   // The number of ranks that the file was written for; 0: any.
   Setting<int64_t> num_processes = 0;
@@ -66,7 +67,7 @@ struct MeshConfig {
 };
 
 struct PrecisionConfig {
-  // Of parameters and optimizer state.
+  // The dtype of parameters and optimizer state.
   Setting<dcp::DType> dtype = dcp::DType::kFloat32;
   // As MixedPrecisionPolicy; unset: no cast.
   Setting<std::optional<dcp::DType>> param_dtype = {};
@@ -79,8 +80,8 @@ struct PrecisionConfig {
 };
 
 struct ShardingConfig {
-  // 1 or 2, as written. A config of FSDP1 is read as what it means here, and
-  // findings say what changed.
+  // 1 or 2, as written. A config of FSDP1 is translated, and findings say what
+  // changed.
   Setting<int64_t> fsdp_version = 2;
   Setting<ReshardSetting> reshard_after_forward = {};
   Setting<bool> cpu_offload = false;
@@ -89,13 +90,12 @@ struct ShardingConfig {
   // Names of types, "LlamaDecoderLayer"; empty: the model's own layers.
   Setting<std::vector<std::string>> transformer_layer_cls_to_wrap = {};
   Setting<int64_t> min_num_params = 100'000'000;
-  // A regular expression: modules whose names it matches whole stay unsharded.
+  // A regular expression: modules whose whole name matches it stay unsharded.
   Setting<std::string> ignored_modules = {};
-  // Of the model's layers, every so many are computed again in backward; 0:
-  // none.
+  // n: every n-th of the model's layers is computed again in backward; 0: none.
   Setting<int64_t> activation_checkpointing = 0;
-  // What forward keeps for backward lies in the memory of the CPU meanwhile,
-  // and with activation_checkpointing what layers keep to be computed again.
+  // What forward saves for backward is kept in CPU memory until then; with
+  // activation_checkpointing so are the inputs that layers keep.
   Setting<bool> activation_cpu_offload = false;
 
   friend bool operator==(const ShardingConfig&,
@@ -104,16 +104,18 @@ struct ShardingConfig {
 
 struct CheckpointConfig {
   Setting<StateDictType> state_dict_type = StateDictType::kShardedStateDict;
-  // Rank 0 reads what the run begins with, the others receive their parts.
+  // Rank 0 reads the weights that the run begins with; the others receive their
+  // parts.
   Setting<bool> cpu_ram_efficient_loading = false;
-  // What the run begins with: any checkpoint that Tessera reads; empty: none.
+  // The weights that the run begins with: any checkpoint that Tessera reads;
+  // empty: none.
   Setting<std::string> initial_load_path = {};
   // Steps go here; empty: none are saved.
   Setting<std::string> folder = {};
-  Setting<int64_t> interval = 0;       // steps; 0: after the last only
+  Setting<int64_t> interval = 0;       // steps; 0: only after the last
   Setting<bool> async = false;         // save while training goes on
   Setting<int64_t> keep_latest_k = 0;  // 0: all
-  // The last save is the model alone, whole, cast to export_dtype.
+  // The last save is only the model, whole, cast to export_dtype.
   Setting<bool> last_save_model_only = false;
   Setting<dcp::DType> export_dtype = dcp::DType::kFloat32;
 
@@ -121,26 +123,27 @@ struct CheckpointConfig {
                          const CheckpointConfig&) = default;
 };
 
-// How the learning rate goes on from step to step; learning_rate.h has the
+// How the learning rate changes from step to step; learning_rate.h has the
 // curve.
 enum class LrDecay : uint8_t { kConstant, kLinear, kCosine, kSqrt };
 struct LrSchedule {
   LrDecay decay = LrDecay::kConstant;
   int64_t warmup_steps = 0;
-  double warmup_ratio = 0;  // of all steps, where warmup_steps is 0
+  double warmup_ratio = 0;  // of all steps, if warmup_steps is 0
   double min_factor = 0;    // of lr, where the decay ends
   // The last part of all steps, in which it decays; unset: all after the
   // warmup.
   std::optional<double> decay_ratio = {};
   std::optional<int64_t> total_steps = {};  // unset: those of the run
-  // TorchTitan's first step has a learning rate already, the others' has 0.
+  // In TorchTitan the first step of a warmup already has a learning rate above
+  // 0; in the others it has 0.
   bool counts_from_one = false;
 
   friend bool operator==(const LrSchedule&, const LrSchedule&) = default;
 };
 
-// What is not about sharding and yet in the same files; unset: the program's
-// own choice.
+// Settings in the same files that are not about sharding; unset: the program
+// decides.
 struct LoopConfig {
   Setting<std::optional<int64_t>> steps = {};
   Setting<std::optional<int64_t>> local_batch_size = {};   // of a rank
@@ -167,8 +170,8 @@ struct TrainConfig {
   LoopConfig loop;
 };
 
-// Values alone are compared, not places; fsdp_version is not, for what a file
-// was written for is not what it says.
+// Compares values, not places. Ignores fsdp_version, which does not change the
+// training.
 bool same_training(const TrainConfig& a, const TrainConfig& b);
 
 }  // namespace fsdp
