@@ -1,8 +1,9 @@
-// Acceptor: takes connections from a Listener and hands them to gRPC, no more
-// than the process has descriptors for and no more than one address may have.
-// gRPC's own listener has no bound, and never listens again once descriptors
-// have run out; this one goes on when there are some again. A connection beyond
-// a bound is closed at once, so that its client knows. One thread of its own.
+// Acceptor: takes connections from a Listener and hands them to gRPC, up to a
+// limit for the process (its descriptors) and a limit per client address.
+// gRPC's own listener has no limit, and stops listening for good once
+// descriptors have run out; this one continues when there are descriptors
+// again. A connection beyond a limit is closed at once, so that its client
+// notices. Has one thread.
 #ifndef SERVER_ACCEPTOR_H_
 #define SERVER_ACCEPTOR_H_
 
@@ -24,28 +25,30 @@ namespace dcp::server {
 
 struct ConnectionLimits {
   int64_t max_connections = 2000;
-  // Of one IPv4 address or one /64 of IPv6; a unix socket has none.
+  // For one IPv4 address or one /64 of IPv6; does not apply to a unix socket.
   int64_t max_per_address = 500;
 };
 
-// Of `wanted` connections as many as the limit of descriptors allows, when a
-// quarter of it is kept for files.
+// The number of connections, at most `wanted`, that the limit of descriptors
+// allows when a quarter of it is kept for files.
 int64_t ConnectionsWithinFileLimit(int64_t wanted);
 
 class Acceptor {
  public:
-  // Owns the nonblocking descriptor from then on. Called by the thread.
+  // Takes ownership of `fd`, which is nonblocking. Called on the Acceptor's
+  // thread.
   using Accepted = absl::AnyInvocable<void(int listener_fd, int fd)>;
 
-  // Accepts from now on. The limits must be right already.
+  // Accepts connections from now on. `limits` are used as they are: call
+  // ConnectionsWithinFileLimit before.
   Acceptor(Listener listener, const ConnectionLimits& limits,
            Accepted accepted);
-  // As Stop.
+  // Calls Stop.
   ~Acceptor();
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
 
-  // Closes the port; what was handed over stays.
+  // Closes the port. Connections that were handed over stay open.
   void Stop();
 
   // Any thread.
@@ -53,18 +56,19 @@ class Acceptor {
   int64_t num_refused() const;
 
  private:
-  // Whose connection it is; the cookie tells when the descriptor has become
-  // another socket, or none, because gRPC has closed it.
+  // The owner of a descriptor. A different cookie shows that gRPC has closed
+  // the descriptor and that it now is another socket, or none.
   struct Connection {
     uint64_t cookie = 0;
     std::string address;
   };
 
   void Run();
-  // Whether descriptors have run out.
+  // Returns true if descriptors have run out.
   bool AcceptAll(int listener_fd);
   void Take(int listener_fd, int fd, const sockaddr_storage& peer);
-  // Why the next one must not be taken; empty where it may.
+  // The reason why the next connection must be refused; empty if it may be
+  // accepted.
   std::string CheckLimits(const std::string& address)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForgetClosed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -83,7 +87,7 @@ class Acceptor {
   absl::flat_hash_map<std::string, int64_t> num_of_ ABSL_GUARDED_BY(mutex_);
   absl::Duration swept_ ABSL_GUARDED_BY(mutex_) = absl::ZeroDuration();
   int64_t num_refused_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::thread thread_;  // the last: it uses the others
+  std::thread thread_;  // last: it uses the other members
 };
 
 }  // namespace dcp::server

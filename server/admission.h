@@ -1,7 +1,8 @@
-// Admission: lets calls in: who calls (Access), and whether that client calls
-// too often (ClientAccount). Clients are told apart by their names in the file
-// of tokens; without tokens by their addresses, of IPv6 by the first 64 bits,
-// and all of a unix socket are one. Thread-safe; never blocks.
+// Admission: decides whether a call may begin: identifies the caller (Access)
+// and refuses a client that calls too often (ClientAccount). Clients are
+// distinguished by their names in the tokens file. Without tokens they are
+// distinguished by address: an IPv4 address, a /64 of IPv6, and one client for
+// all callers through a unix socket. Thread-safe; never blocks.
 #ifndef SERVER_ADMISSION_H_
 #define SERVER_ADMISSION_H_
 
@@ -20,7 +21,8 @@
 
 namespace dcp::server {
 
-// "10.0.0.7" of "ipv4:10.0.0.7:4711"; of IPv6 "2001:db8:0:1::/64"; "unix".
+// "10.0.0.7" for "ipv4:10.0.0.7:4711"; "2001:db8:0:1::/64" for an IPv6 peer;
+// "unix" for a unix socket.
 std::string PeerAddress(absl::string_view peer);
 
 class Admission {
@@ -36,11 +38,11 @@ class Admission {
 
   const Access& access() const { return access_; }
 
-  // Counts a call. Unauthenticated as Access says, or ResourceExhausted with a
-  // time to try again.
+  // Counts a call. Unauthenticated as from Access, or ResourceExhausted with a
+  // retry-after.
   absl::StatusOr<Caller> Admit(const grpc::ServerContextBase& context);
 
-  // The account of a client that calls at `now`, of SteadyNow.
+  // The account of a client that calls at `now`, a time of SteadyNow.
   std::shared_ptr<ClientAccount> AccountOf(const std::string& name,
                                            absl::Duration now);
 
@@ -48,8 +50,7 @@ class Admission {
   const Access& access_;
   const ClientLimits limits_;
   absl::Mutex mutex_;
-  // No more than kMaxAccounts: who would be one more shares the account of the
-  // others that are.
+  // At most kMaxAccounts; clients beyond that share one account.
   absl::flat_hash_map<std::string, std::shared_ptr<ClientAccount>> accounts_
       ABSL_GUARDED_BY(mutex_);
 };

@@ -1,10 +1,10 @@
-// CallLog: sees each call of our services begin and end: counts it in the
-// metrics, writes a line of log, with the checkpoints that a look or a check is
-// about, and knows how many go on, which a draining server waits for. Health
-// checks and reflection are not ours. Methods that do not exist are one method,
-// "unknown", and calls that are refused are logged at a bounded rate: anybody
-// may make them. An interceptor of gRPC's server; its calls come from gRPC's
-// threads. Thread-safe; outlives the server.
+// CallLog: an interceptor of gRPC's server that sees each call of our services
+// begin and end. It counts the call in the metrics and writes a log line, which
+// names the checkpoints that were read or checked. It also knows how many calls
+// are in progress, which a draining server waits for. Health checks and
+// reflection are left out. All methods that do not exist are logged as
+// "unknown", and refused calls are logged at a limited rate, because anybody
+// can make them. Called on gRPC's threads. Thread-safe; outlives the server.
 #ifndef SERVER_CALL_LOG_H_
 #define SERVER_CALL_LOG_H_
 
@@ -25,18 +25,19 @@ namespace dcp::server {
 
 class CallLog {
  public:
-  // `access` tells who calls; null: lines do not name clients.
+  // `access` identifies the caller; if null, the lines do not name clients.
   explicit CallLog(Metrics& metrics, const Access* access = nullptr);
   CallLog(const CallLog&) = delete;
   CallLog& operator=(const CallLog&) = delete;
 
-  // For ServerBuilder; it refers to this.
+  // To be given to ServerBuilder. Refers to this object.
   std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>
   NewInterceptorFactory();
 
   int64_t num_calls() const;
 
-  // Until no call goes on or Interrupt was called. Whether no call goes on.
+  // Waits until no call is in progress or Interrupt is called. Returns whether
+  // no call is in progress.
   bool WaitUntilIdle();
   void Interrupt();
 
@@ -45,16 +46,16 @@ class CallLog {
   class Call;
   class Weight;
 
-  // "CheckpointService.Inspect" for "/tessera.v1.CheckpointService/Inspect":
-  // some names are of several services.
+  // "CheckpointService.Inspect" for "/tessera.v1.CheckpointService/Inspect".
+  // The service is kept because some method names occur in several services.
   const std::string& ShortName(const std::string& method) const;
 
-  // The client of a call, "" for one that is unknown.
+  // The client of a call; "" if it is unknown.
   std::string ClientOf(const grpc::ServerContextBase& context) const;
 
   Metrics& metrics_;
   const Access* const access_;
-  // All methods of ours; by their full names.
+  // All methods of our services, by their full names.
   absl::flat_hash_map<std::string, std::string> short_names_;
   LogLimiter refused_log_{"call"};
   mutable absl::Mutex mutex_;

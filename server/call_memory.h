@@ -1,5 +1,6 @@
-// CallMemory: memory of a call, counted for its client and for the server. A
-// call takes it before allocating and returns it after. Move-only.
+// CallMemory: the memory of one call, counted both for its client and for the
+// server. A call reserves it before it allocates and returns it afterwards.
+// Move-only.
 #ifndef SERVER_CALL_MEMORY_H_
 #define SERVER_CALL_MEMORY_H_
 
@@ -23,27 +24,29 @@ struct CallMemory {
   CallMemory(CallMemory&&) = default;
   CallMemory& operator=(CallMemory&& other) noexcept;
 
-  // Outlives what is of it. Owners: this, and other memory of the client.
+  // Outlives `of_client`. Owners: this, and other memory of the client.
   std::shared_ptr<ClientAccount> account;
   Reservation of_client;
   Reservation of_server;
 };
 
-// A wish for it: first for the client's share, so that one client does not fill
-// the queue in which all wait for the server's. Thread-safe.
+// A pending request for CallMemory. It asks for the client's share first, so
+// that one client does not fill the queue in which all clients wait for the
+// server's memory. Thread-safe.
 class CallMemoryWish : public std::enable_shared_from_this<CallMemoryWish> {
  public:
   using Done = absl::AnyInvocable<void(absl::StatusOr<CallMemory>)>;
 
-  // Calls `done` once, perhaps before this returns, without a lock held: with
-  // the memory; or with an error and a retry-after when it was not there after
-  // `max_wait`, ResourceExhausted where the client itself has it, Unavailable
-  // where others have it. Owners: the caller, and who waits for the memory.
+  // Calls `done` once, perhaps before this returns, without holding a lock:
+  // with the memory, or with an error and a retry-after if it was not available
+  // within `max_wait`: ResourceExhausted if the client itself uses it,
+  // Unavailable if others do. Owners: the caller, and the budgets that it waits
+  // for.
   static std::shared_ptr<CallMemoryWish> Ask(
       std::shared_ptr<ClientAccount> account, MemoryBudget& budget,
       uint64_t bytes, absl::Duration max_wait, Done done);
 
-  // `done` is not called any more, unless it was or is being called.
+  // Afterwards `done` is not called, unless it has been or is being called.
   void Cancel();
 
  private:
@@ -59,7 +62,7 @@ class CallMemoryWish : public std::enable_shared_from_this<CallMemoryWish> {
   const absl::Duration max_wait_;
   absl::Mutex mutex_;
   Done done_ ABSL_GUARDED_BY(mutex_);
-  // The one that goes on: of the client, then of the server.
+  // The wish in progress: first for the client's memory, then for the server's.
   std::shared_ptr<MemoryWish> wish_ ABSL_GUARDED_BY(mutex_);
   bool asked_server_ ABSL_GUARDED_BY(mutex_) = false;
 };

@@ -1,9 +1,9 @@
-// CheckpointCache: checkpoints that are open, shared by the calls that read
-// them, as far as their clients may read the same: every file was opened with
-// rights that all of them have. One that was replaced or written to on disk is
-// seen by the next call: each looks at all of its files again. Bounded in
-// number and by the memory of the indices; the one that was not used for
-// longest goes first. Thread-safe.
+// CheckpointCache: open checkpoints, shared by the calls that read them. Only
+// clients that may read the same files share one, because its files were opened
+// with one client's rights. Each call looks at all files of the checkpoint
+// again, so the next call notices when it was replaced or written to. The cache
+// is bounded by the number of checkpoints, their files and the memory of their
+// indices; the least recently used checkpoint is closed first. Thread-safe.
 #ifndef SERVER_CHECKPOINT_CACHE_H_
 #define SERVER_CHECKPOINT_CACHE_H_
 
@@ -35,51 +35,54 @@
 
 namespace dcp::server {
 
-// The files of an open checkpoint, as they are.
+// The state of a checkpoint's files when it was opened.
 struct CheckpointState {
   std::string etag;
-  // Of each file that the index names, in its order; absent where it is not
-  // there.
+  // Bytes of each file that the index names, in its order; absent if the file
+  // does not exist.
   std::vector<std::optional<uint64_t>> file_sizes;
 };
 
-// A checkpoint and which state of its files it is. Owners: the cache, and each
+// An open checkpoint with the state of its files. Owners: the cache, and each
 // call and each window that uses it.
 class SharedCheckpoint : public std::enable_shared_from_this<SharedCheckpoint> {
  public:
   using Located = absl::AnyInvocable<void(absl::Status)>;
 
-  // `fs` is what `checkpoint` was opened with; `tasks` are those of its root,
-  // where its files are closed, too: that may take a while.
+  // `checkpoint` was opened with `fs`. `tasks` is the queue of its root; the
+  // files are closed there too, because that may take long. `index_bytes` is
+  // the cache's sum, to which the checkpoint adds its own while it lives.
   static std::shared_ptr<SharedCheckpoint> Make(
       std::shared_ptr<TaskQueue> tasks, std::unique_ptr<RootedFileSystem> fs,
       std::unique_ptr<Checkpoint> checkpoint, CheckpointState state,
       int64_t rank, std::shared_ptr<std::atomic<uint64_t>> index_bytes);
   ~SharedCheckpoint();
 
-  // A digest of device, inode, size and time of each file: of the index, and of
-  // those that the index names.
+  // A digest of the device, inode, size and time of the index file and of each
+  // file that the index names.
   const std::string& etag() const { return state_.etag; }
   const std::vector<std::optional<uint64_t>>& file_sizes() const {
     return state_.file_sizes;
   }
-  // Whether that is still so. Looks at each file; an error is that of a file
-  // that may not be read any more, or Cancelled once `stop` is requested.
+  // Whether the files are still in that state. Looks at each file. Returns the
+  // error of a file that may no longer be read, or Cancelled once `stop` is
+  // requested.
   absl::StatusOr<bool> IsCurrent(const std::stop_token& stop = {}) const;
-  // Those of its root: what belongs to the same root has the same.
+  // The queue of the checkpoint's root; checkpoints below the same root share
+  // it.
   const TaskQueue& tasks() const { return *tasks_; }
   int64_t rank() const { return rank_; }
-  // An estimate of the memory of the index.
+  // Estimated memory of the index.
   uint64_t index_bytes() const { return index_bytes_; }
 
-  // To be read; what Locate finds is there for the entries that it was asked.
+  // For reading. What Locate writes may be read only for located entries.
   const Checkpoint& checkpoint() const { return *checkpoint_; }
-  // For Load of entries that are located: it changes nothing then.
+  // For Load of entries that are located; Load does not change them.
   Checkpoint& mutable_checkpoint() { return *checkpoint_; }
 
-  // Finds the payload of `entries` and calls `done`, at once when that is known
-  // already, else on a thread of the queue. Calls that come together are served
-  // together.
+  // Locates the payload of `entries` and calls `done`: at once if they are
+  // already located, otherwise on a thread of the queue. Concurrent calls are
+  // served together.
   void Locate(std::vector<uint32_t> entries, Located done);
 
  private:
@@ -97,7 +100,7 @@ class SharedCheckpoint : public std::enable_shared_from_this<SharedCheckpoint> {
   bool AreLocated(const std::vector<uint32_t>& entries) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ServeWishes();
-  // Of each, in their order.
+  // One status for each wish, in their order.
   std::vector<absl::Status> LocateAll(const std::vector<Wish>& wishes);
 
   // Owners: its RootThreads, and each checkpoint below the root.
@@ -116,14 +119,14 @@ class SharedCheckpoint : public std::enable_shared_from_this<SharedCheckpoint> {
 };
 
 struct CheckpointCacheLimits {
-  // Open files and descriptors of as many checkpoints.
+  // Each keeps open files, and so descriptors.
   size_t num_checkpoints = 16;
   // A checkpoint of a million chunks needs some 300 MiB.
   uint64_t index_bytes = uint64_t{512} << 20;
-  // Descriptors that idle checkpoints may hold: far below the usual limit of a
+  // Descriptors that idle checkpoints may hold. Far below the usual limit of a
   // daemon's open files, 65536 or more.
   size_t num_files = 4096;
-  // For a file system to let a checkpoint be opened.
+  // The most time that opening a checkpoint may take.
   absl::Duration disk_timeout = absl::Minutes(2);
 };
 
@@ -132,21 +135,24 @@ class CheckpointCache {
   using Opened = absl::AnyInvocable<void(
       absl::StatusOr<std::shared_ptr<SharedCheckpoint>>)>;
 
-  // All must outlive this; but the threads are stopped before this is
+  // All must outlive this, except that `threads` must be stopped before this is
   // destroyed.
   CheckpointCache(FileSystem& fs, RootThreads& threads,
                   const CheckpointCacheLimits& limits)
       : fs_(fs), threads_(threads), limits_(limits) {}
 
-  // Opens the checkpoint with the rights of `client`, which all of its files
-  // must be within, and calls `opened` on a thread of the path's root; or at
-  // once with an error; or on a thread of gRPC, with Unavailable and the root,
-  // when that has taken the timeout; or with Cancelled on the thread that
-  // requests `stop`, which says that the client is gone. Errors are those of
-  // Client::CheckRead and Checkpoint::Open, and carry the path.
+  // Opens the checkpoint with the rights of `client`, which must cover all of
+  // its files, and calls `opened` once:
+  // - on a thread of the path's root, with the result;
+  // - before this returns, with an error;
+  // - on a thread of gRPC, with Unavailable and the root, after the timeout;
+  // - on the thread that requests `stop` (the client is gone), with Cancelled.
+  // Errors are those of Client::CheckRead and Checkpoint::Open, and name the
+  // path.
   //
-  // What several clients wait for is opened until the last of them is gone.
-  // One that was told of the timeout is not: it will ask again.
+  // A checkpoint that several clients wait for is opened until the last of them
+  // is gone. A client that was told of the timeout no longer counts: it will
+  // ask again.
   void Open(const Client& client, const SourceSpec& source,
             std::stop_token stop, Opened opened);
 
@@ -168,23 +174,23 @@ class CheckpointCache {
   using Answer = TimedAnswer<absl::StatusOr<std::shared_ptr<SharedCheckpoint>>>;
   struct Waiter;
   struct Opening;
-  // Owners: the task of the call, and what it waits for.
+  // Owners: the task of the call, and the Opening that it waits for.
   using WaiterPtr = std::shared_ptr<Waiter>;
-  // Owners: who opens, and those who wait.
+  // Owners: the thread that opens, the map opening_, and the waiters.
   using OpeningPtr = std::shared_ptr<Opening>;
 
   void OpenOnThread(const WaiterPtr& waiter);
-  // Serves all who wait, one after the other.
+  // Answers all waiters, one after the other.
   void Serve(const Key& key, const OpeningPtr& opening);
-  // The next of them, with the stop of what is opened for it; null when nobody
-  // waits any more, and then nobody joins.
+  // The next waiter, with the stop token for the opening on its behalf. If
+  // there is none, returns null, and no further waiter can join.
   WaiterPtr NextOf(const Key& key, const OpeningPtr& opening,
                    std::stop_token& stop);
   void EndJoining(const Key& key, const OpeningPtr& opening)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The client is gone.
+  // Called when the client is gone.
   void Leave(Waiter& waiter);
-  // What is open, which may be of another state of the files; or null.
+  // The open checkpoint, whose files may have changed since; or null.
   std::shared_ptr<SharedCheckpoint> Kept(const Key& key);
   absl::StatusOr<std::shared_ptr<SharedCheckpoint>> Find(
       const Client& client, const Key& key, const std::stop_token& stop);
@@ -195,15 +201,16 @@ class CheckpointCache {
   FileSystem& fs_;
   RootThreads& threads_;
   const CheckpointCacheLimits limits_;
-  // Of all that are open, kept or not. Owners: this and each of them.
+  // Sum over all open checkpoints, kept or not. Owners: this and each
+  // checkpoint.
   const std::shared_ptr<std::atomic<uint64_t>> index_bytes_ =
       std::make_shared<std::atomic<uint64_t>>(0);
 
   mutable absl::Mutex mutex_;
-  // The last that was used is the first.
+  // The most recently used first.
   std::list<std::pair<Key, std::shared_ptr<SharedCheckpoint>>> kept_
       ABSL_GUARDED_BY(mutex_);
-  // What a thread is opening, as long as others may join.
+  // Checkpoints that a thread is opening, as long as other calls may join.
   absl::flat_hash_map<Key, OpeningPtr> opening_ ABSL_GUARDED_BY(mutex_);
 };
 

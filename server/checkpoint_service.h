@@ -1,7 +1,7 @@
-// CheckpointService: looking into checkpoints and reading from them
-// (tessera/v1/checkpoint_service.proto says what each call does). Handlers
-// check who calls and what is asked, and return; work that blocks runs on a
-// fixed number of threads. Calls come on gRPC's threads.
+// CheckpointService: inspects, reads, verifies and compares checkpoints
+// (tessera/v1/checkpoint_service.proto documents each call). Handlers check the
+// caller and the request, and return; work that blocks runs on a fixed number
+// of threads. Called on gRPC's threads.
 #ifndef SERVER_CHECKPOINT_SERVICE_H_
 #define SERVER_CHECKPOINT_SERVICE_H_
 
@@ -34,8 +34,8 @@
 
 namespace dcp::server {
 
-// A stream whose client takes no message for so long is ended: what it holds is
-// missing to others. Longer than a training job pauses.
+// A stream whose client takes no message for this long is ended, because other
+// streams need what it holds. Longer than a training job pauses.
 inline constexpr absl::Duration kStallTimeout = absl::Minutes(5);
 
 // The stream of tensors frames its messages itself (server/chunk_frame.h).
@@ -50,17 +50,17 @@ using CheckpointServiceBase =
 
 class CheckpointService final : public CheckpointServiceBase {
  public:
-  // All but `options` outlive this, which outlives the server: no call is left
-  // when it is destroyed.
+  // Everything except `options` outlives this. This outlives the server: no
+  // call is left when it is destroyed.
   CheckpointService(FileSystem& fs, Admission& admission, MemoryBudget& budget,
                     Metrics& metrics, const ServerOptions& options,
                     absl::Duration stall_timeout = kStallTimeout);
   ~CheckpointService() override;
 
-  // New calls are refused from now on (Unavailable); those that run go on.
+  // Refuses new calls with Unavailable from now on; calls in progress continue.
   void Drain() { draining_.store(true); }
 
-  // Calls that stream, that have not ended.
+  // Streams in progress.
   int64_t num_streams() const { return num_streams_.load(); }
 
   grpc::ServerUnaryReactor* Inspect(
@@ -89,28 +89,29 @@ class CheckpointService final : public CheckpointServiceBase {
 
   using Caller = Admission::Caller;
 
-  // Who calls, unless the server drains.
+  // Identifies the caller; Unavailable while the server drains.
   absl::StatusOr<Caller> Admit(const grpc::CallbackServerContext& context);
-  // Counts a stream; ResourceExhausted when there are too many.
+  // Counts a stream; ResourceExhausted if there are too many.
   absl::Status BeginStream(ClientAccount& account);
   void EndStream(ClientAccount& account);
 
-  // A stream of small messages, whose call is admitted; with the stream already
-  // failed, the caller has no client.
+  // Makes a stream of small messages for a call, after admitting it. If the
+  // call is refused, the stream has failed already and the caller's client is
+  // null.
   template <typename Response>
   std::shared_ptr<MessageStream<Response>> NewStream(
       grpc::CallbackServerContext& context, Caller& caller);
-  // Opens a source for a stream; errors end it.
+  // Opens a source for a stream; an error ends the stream.
   template <typename Response>
   void OpenFor(const std::shared_ptr<MessageStream<Response>>& stream,
                const Client& client, const tessera::v1::Source& source,
                absl::string_view field, OpenedFunction then);
-  // SharedCheckpoint::Locate, whose answer is Unavailable when the file system
-  // takes too long for it.
+  // Like SharedCheckpoint::Locate, but answers Unavailable if the file system
+  // takes too long.
   void Locate(const Client& client, SharedCheckpoint& shared,
               std::vector<uint32_t> entries, SharedCheckpoint::Located done);
-  // Runs `check` for a stream, of `shared` and perhaps others, on a thread for
-  // checks, with memory.
+  // Reserves memory for a stream and runs `check`, which reads `shared` and
+  // perhaps other checkpoints, on a thread for checks.
   template <typename Response>
   void RunCheck(const std::shared_ptr<MessageStream<Response>>& stream,
                 const Caller& caller, const SharedCheckpoint& shared,
@@ -131,7 +132,7 @@ class CheckpointService final : public CheckpointServiceBase {
   RootThreads openers_;
   RootThreads checkers_;
   CheckpointCache cache_;
-  bool can_read_ = true;  // there is memory for a reader
+  bool can_read_ = true;  // whether there is memory for a reader
   std::unique_ptr<WindowReaders> readers_;
   std::unique_ptr<StreamContext> stream_context_;
   std::shared_ptr<void> streams_gauge_;

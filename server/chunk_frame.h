@@ -1,6 +1,6 @@
-// ChunkFrame: a ReadTensorsResponse with a chunk, as it is on the wire, around
-// bytes that stay where they are. protobuf would copy each byte twice. Pure;
-// any thread.
+// ChunkFrame: the wire format of a ReadTensorsResponse that carries a chunk,
+// built around bytes that stay where they are, whereas protobuf would copy each
+// byte twice. Pure; any thread.
 #ifndef SERVER_CHUNK_FRAME_H_
 #define SERVER_CHUNK_FRAME_H_
 
@@ -20,10 +20,10 @@ struct ChunkFrame {
   uint32_t crc32c = 0;
 };
 
-// What stands before the data: the data itself ends the message.
+// The bytes before the data. The data itself ends the message.
 std::string ChunkFrameHead(const ChunkFrame& frame);
 
-// The whole message. `owner` is held until gRPC has no use for the data.
+// The whole message. `owner` is held until gRPC no longer uses the data.
 grpc::ByteBuffer ChunkFrameBuffer(const ChunkFrame& frame,
                                   std::shared_ptr<const void> owner);
 

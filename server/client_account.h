@@ -1,6 +1,6 @@
-// ClientAccount: what one client has of the server, and what it may have, so
-// that it keeps no other out: streams and the memory of its calls at a time,
-// and calls a second. Owners: the table of accounts, and each call.
+// ClientAccount: what one client uses of the server, and its limits, so that it
+// does not crowd out the others: concurrent streams, the memory of its calls,
+// and calls per second. Owners: the table of accounts, and each call.
 // Thread-safe; never blocks.
 #ifndef SERVER_CLIENT_ACCOUNT_H_
 #define SERVER_CLIENT_ACCOUNT_H_
@@ -24,25 +24,26 @@ struct ClientLimits {
 
 class ClientAccount {
  public:
-  // `name` is how errors call the client.
+  // `name` is the client's name in error messages.
   ClientAccount(const std::string& name, const ClientLimits& limits);
   ClientAccount(const ClientAccount&) = delete;
   ClientAccount& operator=(const ClientAccount&) = delete;
 
   const std::string& name() const { return name_; }
 
-  // Counts a call that comes at `now`, of SteadyNow. ResourceExhausted, with a
-  // time to try again, beyond the rate; kBurstSeconds' worth may come at once.
+  // Counts a call at `now`, a time of SteadyNow. ResourceExhausted with a
+  // retry-after if the client exceeds its rate; it may make the calls of
+  // kBurstSeconds at once.
   absl::Status CountRequest(absl::Duration now);
-  // Whether nobody called for so long that all it did is forgotten.
+  // Whether the last call was so long ago that it no longer affects the rate.
   bool IsIdle(absl::Duration now) const;
 
-  // ResourceExhausted, with a time to try again, when it has as many streams as
-  // one client may; otherwise EndStream follows.
+  // ResourceExhausted with a retry-after if the client has as many streams as
+  // allowed. After OK, EndStream must follow.
   absl::Status BeginStream();
   void EndStream() { num_streams_.fetch_sub(1); }
 
-  // Of its calls; outlives what is reserved of it.
+  // For the client's calls. Must outlive its reservations.
   MemoryBudget& memory() { return memory_; }
 
  private:
@@ -54,8 +55,8 @@ class ClientAccount {
   MemoryBudget memory_;
 };
 
-// Seconds of a client's rate that may come at once: all ranks of a job ask at
-// the same moment.
+// A client may make this many seconds' worth of calls at once, because all
+// ranks of a job ask at the same moment.
 inline constexpr int kBurstSeconds = 10;
 
 }  // namespace dcp::server

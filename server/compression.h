@@ -1,9 +1,9 @@
-// Compression of messages: how much of a compressed request is unpacked, and
-// which answers are compressed. gRPC 1.51 unpacks a request of any size before
-// it looks at its size, so that 4 MiB could become 4 GiB; the linker leads its
-// calls of zlib's inflate to a function of this file (--wrap in BUILD.bazel),
-// which stops soon behind the bound. gRPC then refuses the message as too
-// large. Any thread.
+// Compression of messages: limits how far a compressed request is unpacked, and
+// compresses answers on request. gRPC 1.51 unpacks a whole request before it
+// checks the size, so that 4 MiB could become 4 GiB. The linker therefore
+// redirects gRPC's calls of zlib's inflate to a function in this file (--wrap
+// in BUILD.bazel), which stops shortly after the limit. gRPC then refuses the
+// message as too large. Any thread.
 #ifndef SERVER_COMPRESSION_H_
 #define SERVER_COMPRESSION_H_
 
@@ -13,14 +13,15 @@
 
 namespace dcp::server {
 
-// Of messages that this process receives from now on: those that are larger
-// unpacked are cut a little behind it. It must be the size up to which gRPC
-// takes messages. Without it there is no bound.
+// Sets the limit for messages that this process receives from now on: a message
+// that unpacks to more is cut a little after the limit. Must be the largest
+// message that gRPC accepts. Without a call there is no limit.
 void BoundDecompression(uint64_t max_message_bytes);
 
 // Compresses the answers of this call with gzip if its metadata asks for it:
-// "accept-encoding: gzip". What gRPC itself sends of the kind says only what a
-// client can read, and all say that they can.
+// "accept-encoding: gzip". The similar header that gRPC itself sends does not
+// help: it says only what a client can read, and all clients say that they can
+// read gzip.
 void CompressIfAsked(grpc::CallbackServerContext& context);
 
 }  // namespace dcp::server

@@ -1,5 +1,5 @@
-// The index of a checkpoint of any format as DCP writes it: what GetMetadata
-// answers. Pure; any thread.
+// The index of a checkpoint of any format, in the form that DCP writes it;
+// GetMetadata answers with it. Pure; any thread.
 #ifndef SERVER_DCP_INDEX_H_
 #define SERVER_DCP_INDEX_H_
 
@@ -10,11 +10,12 @@
 
 namespace dcp::server {
 
-// The bytes of a `.metadata`. Files and offsets are those of the checkpoint;
-// in a format other than DCP there is a bare payload, not an item.
+// The bytes of a `.metadata` file. Files and offsets are those of the
+// checkpoint; in a format other than DCP they point to the bare payload, not to
+// an item of DCP.
 std::string DcpIndexOf(const Checkpoint& checkpoint);
 
-// Memory that DcpIndexOf takes, with its answer; an estimate from above.
+// An upper estimate of the memory that DcpIndexOf needs, including its result.
 uint64_t DcpIndexBytes(const Checkpoint& checkpoint);
 
 }  // namespace dcp::server

@@ -1,5 +1,5 @@
-// The error of a call whose file system has not answered in time: Unavailable,
-// with the root, the path and a time to try again. Pure; any thread.
+// The error of a call whose file system has not answered in time: Unavailable
+// with the root, the path and a retry-after. Pure; any thread.
 #ifndef SERVER_DISK_TIMEOUT_H_
 #define SERVER_DISK_TIMEOUT_H_
 
@@ -10,7 +10,7 @@
 
 namespace dcp::server {
 
-// `path` as the client calls it, or without symbolic links.
+// `path` is either the client's path or one without symbolic links.
 absl::Status DiskTimeoutError(const Client& client, absl::string_view path,
                               absl::Duration timeout);
 

@@ -1,7 +1,7 @@
-// ForcedEnd: the end of a process some of whose threads a file system holds in
-// the kernel, where nobody can end them. After a time it says so and exits
-// without destroying anything: as after a kill, unfinished jobs go on at the
-// next start. Thread-safe.
+// ForcedEnd: ends the process although a file system keeps some of its threads
+// in the kernel, where nothing can end them. After a given time it logs this
+// and exits without destroying anything. As after a kill, unfinished jobs
+// continue at the next start. Thread-safe.
 #ifndef SERVER_FORCED_END_H_
 #define SERVER_FORCED_END_H_
 
@@ -18,14 +18,14 @@ namespace dcp::server {
 
 class ForcedEnd {
  public:
-  // The exit code; `flush` is called last, for the log to be written.
+  // `exit_code` is the process's; `flush` is called last, to write the log.
   ForcedEnd(int exit_code, std::function<void()> flush)
       : exit_code_(exit_code), flush_(std::move(flush)) {}
   ForcedEnd(const ForcedEnd&) = delete;
   ForcedEnd& operator=(const ForcedEnd&) = delete;
 
-  // The process ends after so long, unless this is destroyed before. Of several
-  // calls the earliest end counts.
+  // Ends the process after `time`, unless this is destroyed before. If called
+  // several times, the earliest end counts.
   void Within(absl::Duration time);
 
  private:

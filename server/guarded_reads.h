@@ -1,11 +1,12 @@
-// GuardedReads: puts a FrameGuard before every read of gRPC. The linker leads
-// gRPC's calls of recvmsg and SSL_read to functions of this file (--wrap in
-// BUILD.bazel), because gRPC 1.51 has no place of its own where the bytes of a
-// connection can be looked at; both functions are public and do not change. A
-// connection that goes beyond a bound looks to gRPC as if it had broken.
+// GuardedReads: passes the bytes of every read of gRPC through a FrameGuard.
+// gRPC 1.51 has no hook to look at the bytes of a connection, so the linker
+// redirects gRPC's calls of recvmsg and SSL_read to functions in this file
+// (--wrap in BUILD.bazel); both functions are public and do not change. To
+// gRPC, a connection that exceeds a limit looks as if it had broken.
 //
-// Connections of plaintext are guarded once they are registered here, those of
-// TLS, whose bytes are known behind OpenSSL only, always. Any thread.
+// Plaintext connections are guarded once they are registered here. TLS
+// connections are always guarded; their bytes are known only after OpenSSL has
+// decrypted them. Any thread.
 #ifndef SERVER_GUARDED_READS_H_
 #define SERVER_GUARDED_READS_H_
 
@@ -15,19 +16,19 @@
 
 namespace dcp::server {
 
-// What tells a socket from all others, also from a later one that has the same
-// descriptor; 0 where `fd` is not a socket.
+// A number that is unique to a socket, even among later sockets with the same
+// descriptor; 0 if `fd` is not a socket.
 uint64_t SocketCookie(int fd);
 
-// The connection, which speaks HTTP/2 in plaintext, is guarded until it is
-// closed.
+// Guards `fd`, an HTTP/2 connection in plaintext, until it is closed.
 void GuardReads(int fd);
 
-// The calls that gRPC holds in this process; FrameGuard knows why. Who serves
-// counts them and says how many there may be.
+// The calls that gRPC holds in this process, for FrameGuard. The server counts
+// them and sets how many there may be.
 CallLoad& ProcessCallLoad();
 
-// Connections that were ended because of what they sent, since the start.
+// The number of connections that were ended because of what they sent, since
+// the start.
 uint64_t NumConnectionsCut();
 
 }  // namespace dcp::server

@@ -1,5 +1,5 @@
-// One page of Inspect. Tokens of pages are tied to the checkpoint and to the
-// request: those of another are refused. Any thread.
+// One page of Inspect. Page tokens are bound to the checkpoint and to the
+// request: tokens of another are refused. Any thread.
 #ifndef SERVER_INSPECTION_PAGE_H_
 #define SERVER_INSPECTION_PAGE_H_
 
@@ -17,26 +17,26 @@
 namespace dcp::server {
 
 struct InspectionPage {
-  std::vector<uint32_t> entries;  // from `first` on, as many as asked for
-  size_t first = 0;               // among those that match
+  std::vector<uint32_t> entries;  // from `first` on, at most the page size
+  size_t first = 0;               // index among the matching entries
   size_t num_matching = 0;
-  // Of all that match.
+  // Totals over all matching entries.
   uint64_t num_tensors = 0;
   uint64_t num_objects = 0;
   uint64_t num_bytes = 0;
-  // Objects of the page whose values are to be located before FillPage.
+  // Objects of the page, whose values must be located before FillPage.
   std::vector<uint32_t> objects;
-  std::string query;  // of its token
+  std::string query;  // that the page token is bound to
 };
 
-// InvalidArgument names the field. Cancelled soon after `cancelled` says so:
-// many patterns on many names take a while.
+// InvalidArgument names the field. Cancelled soon after `cancelled` returns
+// true, because matching many patterns with many names takes long.
 absl::StatusOr<InspectionPage> ChoosePage(
     const SharedCheckpoint& shared, const tessera::v1::InspectRequest& request,
     const PageTokens& tokens, absl::FunctionRef<bool()> cancelled);
 
-// `with_texts` says that the objects are located. A page ends early when a
-// message would become too large. The first page lists the files.
+// `with_texts`: the objects are located. A page ends early if the message would
+// become too large. The first page lists the files.
 void FillPage(const SharedCheckpoint& shared,
               const tessera::v1::InspectRequest& request,
               const InspectionPage& page, const PageTokens& tokens,
