@@ -1,7 +1,7 @@
 // JobFilter: which jobs a client asks ListOperations for, in the subset of
 // https://google.aip.dev/160 that tessera/v1/job_service.proto describes. The
-// text is hostile: its length, its comparisons and its depth are bounded, and
-// so is the time that a match takes. Immutable; any thread.
+// text is hostile: its length, its comparisons, its depth and the time of a
+// match are bounded. Immutable; any thread.
 #ifndef SERVER_JOB_FILTER_H_
 #define SERVER_JOB_FILTER_H_
 
@@ -17,7 +17,8 @@
 
 namespace dcp::server {
 
-// A person writes it, or a small program. Each comparison is made for each job.
+// Enough for what a person or a small program writes. Each comparison is made
+// for each job.
 inline constexpr size_t kMaxFilterBytes = 1000;
 inline constexpr size_t kMaxFilterComparisons = 50;
 inline constexpr size_t kMaxFilterDepth = 20;
@@ -28,12 +29,12 @@ class JobFilter {
   JobFilter() = default;
 
   // InvalidArgument (INVALID_FILTER) names the column, counted from 1, and what
-  // is allowed there. Empty text matches every job.
+  // is allowed there. An empty text matches every job.
   static absl::StatusOr<JobFilter> Parse(absl::string_view text);
 
   bool Matches(const Job& job) const;
 
-  // As it was given.
+  // The text that was parsed.
   const std::string& text() const { return text_; }
 
  private:
@@ -64,15 +65,16 @@ class JobFilter {
   struct Comparison {
     Field field = Field::kState;
     Comparator comparator = Comparator::kEqual;
-    // The one that belongs to the field.
+    // The operand; which member is set depends on the field.
     uint64_t number = 0;  // also a state, a kind, or 1 for true
     absl::Time time;
     std::string text = {};
-    // Any text before it, or behind it.
+    // Whether any text may precede, or follow, `text`.
     bool open_begin = false;
     bool open_end = false;
   };
-  // The filter in postfix: a comparison pushes, the others take what is on top.
+  // The filter in postfix form: a comparison pushes its result, the operators
+  // replace what is on top of the stack.
   struct Step {
     enum class Kind : uint8_t { kCompare, kNot, kAnd, kOr };
     Kind kind = Kind::kCompare;

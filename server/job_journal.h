@@ -1,10 +1,11 @@
-// JobJournal: jobs, how they ended, and how far the unfinished ones have come,
-// in an SQLite database "jobs.db" of the server's state directory, which it
-// locks. SQLite drops the end of a damaged write-ahead log without a word, and
-// a database that is empty is a sound one: "jobs.last", next to it, has the
-// number of the newest job. Each row has a digest of its values. What a method
-// has written when it returns survives a kill and a loss of power. Thread-safe;
-// methods block for a write to the disk, some milliseconds.
+// JobJournal: records jobs, their outcomes and the progress of unfinished jobs
+// in an SQLite database, "jobs.db" in the server's state directory, which it
+// locks. SQLite silently drops the end of a damaged write-ahead log, and
+// accepts an empty database as valid. The file "jobs.last" next to it therefore
+// holds the number of the newest job, and each row has a digest of its values.
+// What a method has written when it returns survives a kill and a power
+// failure. Thread-safe; methods block for a write to the disk, some
+// milliseconds.
 #ifndef SERVER_JOB_JOURNAL_H_
 #define SERVER_JOB_JOURNAL_H_
 
@@ -28,35 +29,36 @@ namespace dcp::server {
 
 class JobJournal {
  public:
-  // Makes directory and database where they are missing, for this user only.
-  // FailedPrecondition for a journal that a newer server has written,
-  // Unavailable for one that another server uses, DataLoss for one that is
-  // damaged or does not know of jobs that were added to it.
+  // Creates the directory and the database if they are missing, accessible only
+  // for this user. FailedPrecondition for a journal that a newer server has
+  // written, Unavailable for one that another server uses, DataLoss for one
+  // that is damaged or lacks jobs that were added to it.
   static absl::StatusOr<std::unique_ptr<JobJournal>> Open(
       const std::string& state_dir);
   ~JobJournal();
   JobJournal(const JobJournal&) = delete;
   JobJournal& operator=(const JobJournal&) = delete;
 
-  // All jobs in order of creation, without the bytes of their requests.
+  // All jobs in the order of creation, without the bytes of their requests.
   absl::StatusOr<std::vector<Job>> Jobs();
 
-  // Gives the job its number.
+  // Adds the job and sets its number.
   absl::Status Add(Job& job);
-  // At its start the server found it unfinished.
+  // Counts that the server found the job unfinished when it started.
   absl::Status CountRestart(int64_t number);
   absl::Status Start(int64_t number, absl::Time time);
   absl::Status RequestCancel(int64_t number);
-  // What is known of its way is dropped.
+  // Also deletes the records of the job's progress.
   absl::Status End(int64_t number, JobState state, absl::Time time,
                    const JobOutcome& outcome);
   absl::Status Remove(int64_t number);
 
-  // NotFound where there is no such job.
+  // NotFound if the job does not exist.
   absl::StatusOr<std::string> RequestBytes(int64_t number);
   absl::StatusOr<JobOutcome> Outcome(int64_t number);
 
-  // What a job tells its next run: see dcp/checkpoint/convert_log.h.
+  // Records that a job leaves for its next run: see
+  // dcp/checkpoint/convert_log.h.
   absl::Status AppendRecord(int64_t number, absl::string_view record);
   absl::StatusOr<std::vector<std::string>> Records(int64_t number);
 
@@ -66,12 +68,12 @@ class JobJournal {
   JobJournal(std::string path, std::string last_path)
       : path_(std::move(path)), last_path_(std::move(last_path)) {}
 
-  // Compares with the newest job of "jobs.last", which it makes or opens.
+  // Opens or creates "jobs.last" and compares its number with the newest job.
   absl::Status CheckLast() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status WriteLast(int64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   absl::Status Prepare() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // From an older version, 0 for an empty database.
+  // Upgrades from an older version; 0 is an empty database.
   absl::Status Upgrade(int64_t version) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Both read the whole database.
   absl::Status CheckPages() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -1,9 +1,10 @@
-// JobManager: decides which job runs when. Jobs of a client run in the order in
-// which they came, clients take turns, no more run than there are threads and
-// memory for. Every change that a client may rely on is in the journal first;
-// what a killed server left unfinished runs again after its next start.
-// Thread-safe; no method but Drain and the destructor waits for a job. A client
-// sees its own jobs only, but for an admin: the others' are NotFound.
+// JobManager: decides when each job runs. The jobs of a client run in the order
+// in which they were submitted, and clients take turns; no more jobs run than
+// there are threads and memory for. Every change that a client may rely on is
+// written to the journal first, and jobs that a killed server left unfinished
+// run again after its next start. Thread-safe; only Drain and the destructor
+// wait for jobs. A client, unless it is an admin, sees only its own jobs: other
+// jobs are NotFound.
 #ifndef SERVER_JOB_MANAGER_H_
 #define SERVER_JOB_MANAGER_H_
 
@@ -42,20 +43,20 @@
 
 namespace dcp::server {
 
-// Plans that wait for the threads that make them: each may read a large index,
-// and its caller waits for it.
+// Plans that may wait for a thread: each may read a large index, and its caller
+// waits for it.
 inline constexpr size_t kMaxWaitingPlans = 64;
-// Of one job: each is a stream that a client keeps open.
+// For one job: each watcher is a stream that a client keeps open.
 inline constexpr size_t kMaxWatchers = 100;
-// How often a job may be found unfinished that had begun: one that ends the
-// server each time must not do so for ever.
+// How often a started job may be found unfinished: a job that crashes the
+// server each time must not be repeated forever.
 inline constexpr uint32_t kMaxRestarts = 20;
-// Operations of one page, and what they may take of a message (gRPC's clients
-// accept 4 MiB).
+// Operations on one page, and the bytes they may take in a message (gRPC's
+// clients accept 4 MiB).
 inline constexpr int kMaxJobsPerPage = 1000;
 inline constexpr int kDefaultJobsPerPage = 100;
 inline constexpr size_t kMaxPageBytes = size_t{2} << 20;
-// Jobs that are compared with a filter before others may go on.
+// Jobs that are matched with a filter before the lock is released for others.
 inline constexpr size_t kJobsPerLook = 100;
 
 struct JobPage {
@@ -66,50 +67,51 @@ struct JobPage {
 class JobManager {
  public:
   using Operation = google::longrunning::Operation;
-  // Called without a lock held, by any thread; must not block.
+  // Called by any thread without a lock held; must not block.
   using Changed = std::function<void()>;
   using Planned = std::function<void(absl::StatusOr<Operation>)>;
 
-  // Queues again what the journal has unfinished, and starts. All references
-  // outlive the manager.
+  // Queues the unfinished jobs of the journal again, and starts the threads.
+  // All references outlive the manager.
   static absl::StatusOr<std::unique_ptr<JobManager>> Start(
       JobJournal& journal, const JobRunner& runner, MemoryBudget& budget,
       Metrics& metrics, const ServerOptions& options,
       uint64_t log_step_bytes = kConvertLogStepBytes);
-  // As Drain with no time at all.
+  // Calls Drain with a deadline that has passed.
   ~JobManager();
   JobManager(const JobManager&) = delete;
   JobManager& operator=(const JobManager&) = delete;
 
-  // The same request_id with the same request gives the same job. AlreadyExists
-  // with another; FailedPrecondition where another job writes to the same
-  // place; ResourceExhausted beyond a limit, Unavailable while draining, both
-  // with a time to try again.
+  // A second call with the same request_id and request returns the same job.
+  // AlreadyExists for the same request_id with another request;
+  // FailedPrecondition if another job writes to the same destination;
+  // ResourceExhausted beyond a limit, Unavailable while draining, both with a
+  // retry-after.
   absl::StatusOr<Operation> Submit(const Client& client, JobRequest request);
 
-  // What the job would do, as an operation that is done and has no name.
-  // `planned` is called once, by another thread, unless this fails.
+  // What the job would do, as a completed operation without a name. `planned`
+  // is called once, by another thread, unless this fails.
   absl::Status Plan(const Client& client, JobRequest request, Planned planned);
 
   absl::StatusOr<Operation> Get(const Client& client, absl::string_view name);
-  // In order of creation. InvalidArgument for a token that is not of this
-  // client, this filter and this manager.
+  // In the order of creation. InvalidArgument for a page token that is not from
+  // this client, this filter and this manager.
   absl::StatusOr<JobPage> List(const Client& client, const JobFilter& filter,
                                int page_size, absl::string_view page_token);
-  // The job ends CANCELLED, soon, unless it has come to its end before.
+  // The job soon ends as CANCELLED, unless it completes before.
   absl::Status Cancel(const Client& client, absl::string_view name);
-  // Forgets a job that has ended; FailedPrecondition for another.
+  // Deletes a job that has ended; FailedPrecondition if it has not.
   absl::Status Delete(const Client& client, absl::string_view name);
 
-  // `changed` is called after every change, every second while the job runs,
-  // and perhaps once more after Unwatch, until when it holds what it refers
-  // to. ResourceExhausted beyond kMaxWatchers.
+  // Calls `changed` after every change, every second while the job runs, and
+  // perhaps once more after Unwatch, so `changed` must keep what it uses alive.
+  // ResourceExhausted beyond kMaxWatchers.
   absl::StatusOr<uint64_t> Watch(const Client& client, absl::string_view name,
                                  Changed changed);
   void Unwatch(uint64_t watcher);
 
-  // Takes no more jobs, starts none, waits for those that run, and at
-  // `deadline` stops them: they go on after the next start. May be called by
+  // Accepts no more jobs, starts none, waits for the running ones, and stops
+  // them at `deadline`: they continue after the next start. May be called by
   // several threads: the earliest deadline counts.
   void Drain(absl::Time deadline);
   bool draining() const;
@@ -124,7 +126,7 @@ class JobManager {
     kAdmitting,  // waits for memory
     kReady,      // in ready_, with memory
     kRunning,    // on a thread
-    kSettling,   // to be cancelled
+    kSettling,   // about to be cancelled
     kEnded,
   };
   struct Entry {
@@ -134,13 +136,13 @@ class JobManager {
     bool refused = false;  // by the memory budget
     Reservation memory;
     std::stop_source stop;
-    // Of the run that goes on or was the last. Owners: this and that run.
+    // Of the current or the last run. Owners: this and that run.
     std::shared_ptr<JobControls> controls;
     JobSize size;
     JobProgress progress;
     std::map<uint64_t, Changed> watchers;
   };
-  // Owners: entries_, and whoever works on the job.
+  // Owners: entries_, and each thread that works on the job.
   using EntryPtr = std::shared_ptr<Entry>;
   JobManager(JobJournal& journal, const JobRunner& runner, MemoryBudget& budget,
              Metrics& metrics, const ServerOptions& options,
@@ -150,12 +152,12 @@ class JobManager {
   absl::Status Recover();
   void StartThreads();
 
-  // At most so many of the client's jobs that match, behind number `after`.
+  // The client's matching jobs with numbers above `after`, up to a limit.
   std::vector<EntryPtr> Choose(const Client& client, const JobFilter& filter,
                                int64_t after, size_t most)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // The job that has this request_id already, or null.
+  // The existing job with this request_id, or null.
   absl::StatusOr<EntryPtr> CheckSubmit(const Client& client,
                                        const JobRequest& request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -166,18 +168,18 @@ class JobManager {
                                 absl::string_view name) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // Gives free threads something to do.
+  // Gives work to free threads.
   void Dispatch() ABSL_LOCKS_EXCLUDED(mutex_);
   void Admit(const EntryPtr& entry) ABSL_LOCKS_EXCLUDED(mutex_);
   void Granted(const EntryPtr& entry, Reservation memory)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Takes it from the queue, or its wish for memory back. False where it has
-  // gone further.
+  // Takes the job out of the queue, or withdraws its wish for memory. Returns
+  // false if it has proceeded further.
   bool Withdraw(const EntryPtr& entry) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Whether the budget may still call Granted.
+  // Whether the budget may still call a Granted of this.
   bool IsAdmitting() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // What the threads do.
+  // The body of the threads.
   void RunReady();
   void Tick();
 
@@ -185,16 +187,17 @@ class JobManager {
   absl::StatusOr<std::string> RunOnce(const EntryPtr& entry);
   // Ends a job that was withdrawn.
   void Settle(const EntryPtr& entry);
-  // Ends a job that has no memory with `why`, or as an earlier run did.
+  // Ends a job that holds no memory: with `why`, or with the outcome of an
+  // earlier run.
   void GiveUp(const EntryPtr& entry, const absl::Status& why);
-  // Nobody hears of its end before the journal has it; where the journal cannot
-  // take it, Tick tries again.
+  // Ends a job. Nobody is told before the journal has recorded it; if the
+  // journal cannot, Tick tries again.
   void Finish(const EntryPtr& entry,
               const absl::StatusOr<std::string>& response);
   void FinishUnkept();
   void Prune();
-  // The job to forget next: one that is too old, or the oldest of the client
-  // that has the most; 0: none.
+  // The job to delete next: one that is too old, or the oldest of the client
+  // that has the most; 0 if there is none.
   int64_t NextToForget() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   void SetState(Entry& entry, JobState state)
@@ -213,9 +216,9 @@ class JobManager {
   const uint64_t log_step_bytes_;
   const PageTokens page_tokens_;
 
-  // Held while a job is checked against the others and written to the journal,
-  // which takes one at a time anyway: two calls with one request_id must not
-  // both find it new. Before mutex_.
+  // Held while a job is checked against the others and written to the journal
+  // (which takes one at a time anyway), so that of two calls with one
+  // request_id only one finds it new. Acquired before mutex_.
   absl::Mutex submit_mutex_;
   mutable absl::Mutex mutex_;
   absl::CondVar work_;     // for RunReady
@@ -223,31 +226,32 @@ class JobManager {
   absl::CondVar drained_;  // for Drain
   std::map<int64_t, EntryPtr> entries_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, int64_t> by_id_ ABSL_GUARDED_BY(mutex_);
-  // Client and request_id.
+  // Key: client and request_id.
   std::map<std::pair<std::string, std::string>, int64_t> by_request_id_
       ABSL_GUARDED_BY(mutex_);
-  // Of those that have not ended: to whom a destination belongs, and how many
-  // each client has.
+  // Of jobs that have not ended: the job that owns a destination, and how many
+  // jobs each client has.
   std::map<std::string, int64_t> by_destination_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, int64_t> num_live_ ABSL_GUARDED_BY(mutex_);
   std::set<std::pair<absl::Time, int64_t>> ended_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, int64_t> num_ended_ ABSL_GUARDED_BY(mutex_);
-  // That have ended, which the journal could not take.
+  // Jobs that have ended but could not be written to the journal.
   std::vector<std::pair<EntryPtr, absl::StatusOr<std::string>>> unkept_
       ABSL_GUARDED_BY(mutex_);
   JobQueue queue_ ABSL_GUARDED_BY(mutex_);
   std::deque<EntryPtr> ready_ ABSL_GUARDED_BY(mutex_);
   std::map<int64_t, EntryPtr> running_ ABSL_GUARDED_BY(mutex_);
-  int64_t num_busy_ ABSL_GUARDED_BY(mutex_) = 0;  // admitting to running
-  size_t num_plans_ ABSL_GUARDED_BY(mutex_) = 0;  // among the errands
+  int64_t num_busy_ ABSL_GUARDED_BY(mutex_) = 0;  // from admitting to running
+  size_t num_plans_ ABSL_GUARDED_BY(mutex_) = 0;  // those among the errands
   std::map<uint64_t, EntryPtr> watched_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_watcher_ ABSL_GUARDED_BY(mutex_) = 1;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;  // also what runs
-  bool exiting_ ABSL_GUARDED_BY(mutex_) = false;   // the threads
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;  // running jobs too
+  bool exiting_ ABSL_GUARDED_BY(mutex_) = false;   // for the threads
   std::stop_source stop_plans_;
   std::vector<std::shared_ptr<void>> gauges_;
-  // Short work that is not to be done in a caller's thread, of each root.
+  // Short work that must not block a caller's thread; one set of threads for
+  // each root.
   RootThreads errands_;
   std::vector<std::thread> threads_;
 };

@@ -1,5 +1,5 @@
-// JobProgress: how fast a job comes along and how long it will take, from
-// counts of bytes at several times. Thread-compatible.
+// JobProgress: the rate of a job and its remaining time, computed from byte
+// counts at several times. Thread-compatible.
 #ifndef SERVER_JOB_PROGRESS_H_
 #define SERVER_JOB_PROGRESS_H_
 
@@ -12,19 +12,20 @@
 
 namespace dcp::server {
 
-// The rate is that of the last seconds: as many samples, one a second. Less
-// would jump with every fsync, more would hide that a disk has become slow.
+// Samples, one per second, over which the rate is measured. Fewer would make it
+// jump with every fsync, more would hide that a disk has become slow.
 inline constexpr size_t kRateSamples = 10;
 
 class JobProgress {
  public:
-  // Payload begins to move; `total_bytes` in all, `kept_bytes` of them before.
+  // Called when the transfer begins: `total_bytes` in all, of which earlier
+  // runs have done `kept_bytes`.
   void Begin(uint64_t total_bytes, uint64_t kept_bytes, absl::Time now);
-  // By now `num_bytes` have moved in this run.
+  // This run has moved `num_bytes` so far.
   void Sample(uint64_t num_bytes, absl::Time now);
 
-  // bytes_done, bytes_total, bytes_per_second, remaining. By now `num_bytes`
-  // have moved in this run.
+  // Sets bytes_done, bytes_total, bytes_per_second and remaining. This run has
+  // moved `num_bytes` so far.
   void Fill(uint64_t num_bytes, tessera::v1::JobMetadata& metadata) const;
 
  private:

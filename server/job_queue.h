@@ -1,5 +1,6 @@
-// JobQueue: jobs that wait, a row for each client; clients take turns, so that
-// one who submits a thousand delays nobody else's first. Thread-compatible.
+// JobQueue: waiting jobs, in one row per client. Clients take turns, so that a
+// client with a thousand jobs does not delay the first job of another.
+// Thread-compatible.
 #ifndef SERVER_JOB_QUEUE_H_
 #define SERVER_JOB_QUEUE_H_
 
@@ -14,11 +15,12 @@ namespace dcp::server {
 class JobQueue {
  public:
   void Push(const std::string& client, int64_t job);
-  // As the client's next: one that was popped and could not begin.
+  // Puts a job that was popped but could not begin back to the front of the
+  // client's row.
   void PushFront(const std::string& client, int64_t job);
-  // The next, of the client after the last one's.
+  // The next job, from the client after the one that was served last.
   std::optional<int64_t> Pop();
-  // Whether it was there.
+  // Returns whether the job was in the queue.
   bool Remove(const std::string& client, int64_t job);
 
   uint64_t size() const { return size_; }

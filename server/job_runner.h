@@ -1,8 +1,8 @@
-// JobRunner: carries out one job: from the client's message to dcp's options,
-// to ConvertCheckpoint or VerifyCheckpoint, to the result's message. Paths are
-// checked when a job is submitted and again when it runs, since links may have
-// changed and clients may have lost a right; each file that it leads to is
-// checked when it is opened. Stateless; any number of threads.
+// JobRunner: carries out one job: converts the client's message to dcp's
+// options, calls ConvertCheckpoint or VerifyCheckpoint, and converts the result
+// to a message. Paths are checked when a job is submitted and again when it
+// runs, since links may have changed and clients may have lost rights; each
+// file is checked when it is opened. Stateless; any number of threads.
 #ifndef SERVER_JOB_RUNNER_H_
 #define SERVER_JOB_RUNNER_H_
 
@@ -25,20 +25,21 @@
 
 namespace dcp::server {
 
-// What a job is about to do.
+// The work that a job is about to do.
 struct JobSize {
   uint64_t num_files = 0;
   uint64_t num_bytes = 0;   // read and written
-  uint64_t bytes_kept = 0;  // of them, done by an earlier run
+  uint64_t bytes_kept = 0;  // those that an earlier run has done
 };
 
-// Between a running job and who watches over it. Outlives the run.
+// Connects a running job and its supervisor. Outlives the run.
 struct JobControls {
   std::stop_token stop;
   TransferStats stats;
-  // Records of its runs, and whether to keep what is written after a stop.
+  // Records of the job's runs, and whether to keep what is written after a
+  // stop.
   ConvertLog log;
-  // In the thread of the run; never empty.
+  // Called on the thread of the run; never empty.
   std::function<void(const JobSize&)> on_plan;
   std::function<void()> on_finishing;
 };
@@ -52,21 +53,21 @@ class JobRunner {
   const Access& access() const { return access_; }
 
   // `message` is the request of a method of JobService. InvalidArgument names
-  // the field; PermissionDenied the path.
+  // the field, PermissionDenied the path.
   absl::StatusOr<JobRequest> Check(JobKind kind,
                                    const google::protobuf::Message& message,
                                    const Client& client) const;
 
-  // What the job would do: a serialized Any of a ConvertResult. Reads the
+  // What the job would do, as a serialized Any of a ConvertResult. Reads the
   // index of the source.
   absl::StatusOr<std::string> Plan(const JobRequest& request,
                                    const Client& client,
                                    std::stop_token stop) const;
 
-  // Runs a job of that client to its end; returns a serialized Any of its
-  // result. Cancelled after a stop. With `controls.stop` requested already, or
-  // where the client may not any more, only removes what earlier runs left,
-  // unless they had come to their end.
+  // Runs a job of that client to completion and returns a serialized Any of its
+  // result. Cancelled after a stop. If `controls.stop` is requested from the
+  // beginning, or the client no longer has the right, it only removes what
+  // earlier runs left, unless they had completed.
   absl::StatusOr<std::string> Run(const JobRequest& request,
                                   const std::string& client,
                                   JobControls& controls) const;

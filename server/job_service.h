@@ -1,6 +1,6 @@
 // JobService: the methods that start jobs, and WatchJob, over gRPC's callback
-// API. Checks who calls and what they ask for, on threads of the roots that it
-// looks at; JobManager does the rest. Any thread.
+// API. Checks the caller and the request, on threads of the roots that the
+// request names; JobManager does the rest. Any thread.
 #ifndef SERVER_JOB_SERVICE_H_
 #define SERVER_JOB_SERVICE_H_
 
@@ -25,8 +25,8 @@ namespace dcp::server {
 
 class JobService final : public tessera::v1::JobService::CallbackService {
  public:
-  // All outlive this, which outlives the server. A call whose file system does
-  // not answer for `disk_timeout` is Unavailable.
+  // All references outlive this. This outlives the server. A call whose file
+  // system does not answer within `disk_timeout` ends as Unavailable.
   JobService(JobManager& manager, const JobRunner& runner, Admission& admission,
              absl::Duration disk_timeout);
 
@@ -47,23 +47,24 @@ class JobService final : public tessera::v1::JobService::CallbackService {
       const tessera::v1::VerifyRequest* request,
       google::longrunning::Operation* response) override;
 
-  // A stream that a slow client does not hold up: what it has not taken when
-  // the job changes again is replaced. Unavailable when the server drains.
+  // Streams the state of a job. A slow client does not delay the stream: an
+  // update that it has not taken is replaced when the job changes again.
+  // Unavailable when the server drains.
   grpc::ServerWriteReactor<google::longrunning::Operation>* WatchJob(
       grpc::CallbackServerContext* context,
       const tessera::v1::WatchJobRequest* request) override;
 
  private:
   using Answer = TimedAnswer<absl::StatusOr<google::longrunning::Operation>>;
-  // What a client asks for. It may outlive the call, whose answer is late then.
-  // Owners: the threads that it is checked on, one after the other.
+  // A client's request. It may outlive the call, whose timeout has then
+  // answered. Owners: the threads that check it, one after the other.
   struct Asked {
     JobKind kind;
     const Client* client;
     std::unique_ptr<const google::protobuf::Message> request;
     bool validate_only;
-    std::string source;       // as the client calls it
-    std::string destination;  // the same; of a verification its source
+    std::string source;       // the client's path
+    std::string destination;  // likewise; the source if it is a verification
     std::shared_ptr<Answer> answer;
   };
 

@@ -1,8 +1,8 @@
-// JobWatch: follows one job for one call: says when to look at it again, and
-// lets the call answer from one thread at a time, though changes, finished
-// writes, alarms and cancellation come from many. Owned by shared_ptr: the call
-// has one until it is over, each notification another while it lasts.
-// Thread-safe; holds no lock while it calls.
+// JobWatch: follows one job for one call: says when to look at the job again,
+// and lets the call answer from one thread at a time, although changes,
+// finished writes, alarms and cancellation come from many. Owners: the call,
+// until it is over, and each notification while it lasts. Thread-safe; calls
+// without holding a lock.
 #ifndef SERVER_JOB_WATCH_H_
 #define SERVER_JOB_WATCH_H_
 
@@ -22,24 +22,26 @@ namespace dcp::server {
 
 class JobWatch {
  public:
-  // Called when the job has changed or Wake was called, never twice at once:
-  // not again before Continue. `cancelled`: Cancel was called.
+  // Called after the job has changed or Wake was called. Never called
+  // concurrently: the next call comes only after Continue. `cancelled`: Cancel
+  // was called.
   using Look = std::function<void(bool cancelled)>;
 
-  // The first look comes before this returns. The errors of JobManager::Watch,
-  // without any look. `manager` and `client` outlive the watch.
+  // The first look happens before this returns. On an error, which is that of
+  // JobManager::Watch, there is no look. `manager` and `client` outlive the
+  // watch.
   static absl::Status Begin(JobManager& manager, const Client& client,
                             absl::string_view name, Look look,
                             std::shared_ptr<JobWatch>& watch);
 
-  // Ends a look; another follows at once if one was asked for meanwhile. A call
-  // that has given its last answer does not continue.
+  // Ends a look. If another was requested during it, that follows at once. A
+  // call that has given its last answer does not call this.
   void Continue();
-  // Asks for a look.
+  // Requests a look.
   void Wake();
   void Cancel();
-  // No look comes any more, but one may be under way. What `look` holds is let
-  // go.
+  // Starts no further look, though one may be in progress. Releases what `look`
+  // holds.
   void End();
 
  private:
@@ -52,8 +54,8 @@ class JobWatch {
   absl::Mutex mutex_;
   Look look_ ABSL_GUARDED_BY(mutex_);
   uint64_t watcher_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool busy_ ABSL_GUARDED_BY(mutex_) = false;   // a look goes on
-  bool asked_ ABSL_GUARDED_BY(mutex_) = false;  // for another
+  bool busy_ ABSL_GUARDED_BY(mutex_) = false;   // a look is in progress
+  bool asked_ ABSL_GUARDED_BY(mutex_) = false;  // another look is requested
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

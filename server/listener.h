@@ -1,5 +1,5 @@
-// Listener: the sockets on which a server listens at one address, which may be
-// several where a name has several addresses. Made and used by one thread.
+// Listener: the sockets on which a server listens at one address; there are
+// several if the name has several addresses. Made and used by one thread.
 #ifndef SERVER_LISTENER_H_
 #define SERVER_LISTENER_H_
 
@@ -15,9 +15,9 @@ namespace dcp::server {
 
 class Listener {
  public:
-  // `address` is as ParseAddress returns it. Unavailable where it cannot be
-  // had: another server has the port or lives behind the unix socket. The
-  // socket of a server that has ended is replaced; another file never is.
+  // `address` is as ParseAddress returns it. Unavailable if the address is in
+  // use: another server has the port or listens on the unix socket. The socket
+  // file of a server that has ended is replaced; any other file never is.
   static absl::StatusOr<Listener> Open(const std::string& address);
   Listener(Listener&&) = default;
   Listener& operator=(Listener&&) = delete;
@@ -25,7 +25,7 @@ class Listener {
   // put its own there.
   ~Listener();
 
-  // With the port that was chosen in place of 0.
+  // With the chosen port in place of 0.
   const std::string& address() const { return address_; }
   // Nonblocking; owned by this.
   const std::vector<int>& sockets() const { return sockets_; }
@@ -38,7 +38,7 @@ class Listener {
 
   std::string address_;
   std::vector<int> sockets_;
-  std::string unix_path_;  // empty: none
+  std::string unix_path_;  // empty: not a unix socket
   dev_t unix_device_ = 0;
   ino_t unix_inode_ = 0;
 };

@@ -1,6 +1,6 @@
-// LogLimiter: lines of log that a stranger can cause at will are written at a
-// bounded rate, so that they neither fill a disk nor hide the others, and the
-// rest is counted. Thread-safe.
+// LogLimiter: limits the rate of log lines that a stranger can cause at will,
+// so that they neither fill a disk nor hide the others. Lines beyond the limit
+// are counted. Thread-safe.
 #ifndef SERVER_LOG_LIMITER_H_
 #define SERVER_LOG_LIMITER_H_
 
@@ -18,16 +18,16 @@ class LogLimiter {
   static constexpr TokenBucket::Limits kLines = {.burst = 100,
                                                  .per_second = 10};
 
-  // `event` is what the lines are about.
+  // `event` is the event of the suppressed lines.
   explicit LogLimiter(std::string event, TokenBucket::Limits limits = kLines)
       : event_(std::move(event)), bucket_(limits) {}
-  // Tells what was left out last.
+  // Logs how many lines were suppressed last.
   ~LogLimiter();
   LogLimiter(const LogLimiter&) = delete;
   LogLimiter& operator=(const LogLimiter&) = delete;
 
-  // Whether the next line may be written. Before it goes a line
-  // "event=suppressed of=EVENT lines=N" where some were left out.
+  // Whether the next line may be written. If lines were suppressed before it,
+  // this logs "event=suppressed of=EVENT lines=N" first.
   bool Allow();
 
  private:

@@ -1,5 +1,5 @@
-// LogLine: an event, "event=call code=OK", as a line for people or as JSON for
-// programs that collect logs. Pure; any thread.
+// LogLine: formats an event such as "event=call code=OK" as a line for people
+// or as JSON for log collectors. Pure; any thread.
 #ifndef SERVER_LOG_LINE_H_
 #define SERVER_LOG_LINE_H_
 
@@ -12,14 +12,14 @@
 namespace dcp::server {
 
 struct LogFormat {
-  LogSeverity lowest = LogSeverity::kInfo;  // less is left out
+  LogSeverity lowest = LogSeverity::kInfo;  // lower severities are left out
   bool json = false;
 };
 
-// With its newline. "2026-01-31T12:00:00.123Z I event=call code=OK", or
+// The line with its newline: "2026-01-31T12:00:00.123Z I event=call code=OK" or
 // {"time":"2026-01-31T12:00:00.123Z","level":"info","event":"call","code":"OK"}
-// where all values are strings, what LogText has quoted without its quotes.
-// Text that is not key=value is under "message".
+// In JSON all values are strings, without the quotes of LogText, and text that
+// is not key=value goes to "message".
 std::string LogLine(LogSeverity severity, absl::string_view event,
                     absl::Time time, const LogFormat& format);
 

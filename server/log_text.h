@@ -1,5 +1,5 @@
-// LogText: a value as it stands in a line of log, key=value. Text of a caller
-// must not end a line, hide in a terminal or fill a disk. Pure; any thread.
+// LogText: formats a value for a log line of key=value pairs. A caller's text
+// must not end the line, hide in a terminal or fill the disk. Pure; any thread.
 #ifndef SERVER_LOG_TEXT_H_
 #define SERVER_LOG_TEXT_H_
 
@@ -9,8 +9,8 @@
 
 namespace dcp::server {
 
-// As it is where that is one word of plain characters; else in quotes with C's
-// escapes. At most kMaxLogTextBytes of it.
+// The text itself if it is one word of plain characters; otherwise in quotes
+// with C's escapes. Cut after kMaxLogTextBytes.
 inline constexpr size_t kMaxLogTextBytes = 1000;
 std::string LogText(absl::string_view text);
 

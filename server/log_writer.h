@@ -1,8 +1,8 @@
-// LogWriter: writes lines to a descriptor, such as standard error, from a
-// thread of its own, so that nobody who logs waits for a pipe that is not read
-// or for a disk. Lines that find no room are left out and counted; a line
-// "event=log_lost lines=N" says so once writing works again. After an error,
-// such as a full disk, the next line is tried as if nothing had been.
+// LogWriter: writes lines to a descriptor, such as standard error, on its own
+// thread, so that nobody who logs waits for a slow disk or for a pipe that
+// nobody reads. Lines that do not fit into the buffer are dropped and counted;
+// a line "event=log_lost lines=N" reports them once writing works again. After
+// an error, such as a full disk, the next line is tried as usual.
 #ifndef SERVER_LOG_WRITER_H_
 #define SERVER_LOG_WRITER_H_
 
@@ -20,29 +20,30 @@ namespace dcp::server {
 
 class LogWriter {
  public:
-  // What waits to be written, at most.
+  // The most that may wait to be written.
   static constexpr size_t kMaxWaitingBytes = size_t{1} << 20;
 
-  // `fd` stays open as long as this.
+  // `fd` must stay open while this lives.
   explicit LogWriter(int fd);
-  // As Flush of a second.
+  // Flushes for up to one second.
   ~LogWriter();
   LogWriter(const LogWriter&) = delete;
   LogWriter& operator=(const LogWriter&) = delete;
 
-  // A line with its newline. Any thread; never waits for the descriptor.
+  // `line` ends with a newline. Any thread; never waits for the descriptor.
   void Write(std::string line);
-  // Until all that was written before is, or for as long. Any thread.
+  // Waits until all lines written before are on the descriptor, at most for
+  // `time`. Any thread.
   void Flush(absl::Duration time);
 
  private:
   void Run();
-  // Whether all of it was written.
+  // Returns whether the whole text was written.
   bool WriteWhole(const std::string& text);
 
   const int fd_;
   int stop_event_;
-  bool torn_ = false;  // the last line, by an error; of the thread
+  bool torn_ = false;  // an error cut the last line; used by the thread only
   absl::Mutex mutex_;
   absl::CondVar changed_;
   std::deque<std::string> lines_ ABSL_GUARDED_BY(mutex_);
@@ -50,7 +51,7 @@ class LogWriter {
   uint64_t num_lost_ ABSL_GUARDED_BY(mutex_) = 0;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // the last: it uses the others
+  std::thread thread_;  // last: it uses the other members
 };
 
 }  // namespace dcp::server

@@ -1,13 +1,13 @@
-// MemoryBudget: the memory that all jobs and calls of a server share. Who wants
-// some takes it before allocating and returns it after; the sum never exceeds
-// the limit. Thread-safe; never blocks. Outlives its reservations and the calls
-// of Granted.
+// MemoryBudget: the memory that all jobs and calls of a server share. Users
+// reserve memory before they allocate it and return it afterwards; the sum
+// never exceeds the limit. Thread-safe; never blocks. Outlives its reservations
+// and the calls of Granted.
 //
-// Jobs leave a share to calls, so that a job that runs for hours stops no call;
-// calls have more than their share only while no job waits. Of jobs, and of
-// calls, the first come is served first: a smaller wish that fits overtakes a
-// larger one that does not, but each is overtaken kMaxOvertaken times at most,
-// so that neither waits for the other without end.
+// Jobs leave a share to calls, so that a job of several hours does not stop
+// calls; calls get more than their share only while no job waits. Among jobs,
+// and among calls, requests are served in order, except that a smaller one that
+// fits overtakes a larger one that does not. Each is overtaken at most
+// kMaxOvertaken times, so that none waits forever.
 #ifndef SERVER_MEMORY_BUDGET_H_
 #define SERVER_MEMORY_BUDGET_H_
 
@@ -24,11 +24,11 @@
 
 namespace dcp::server {
 
-// Wishes that may wait: each stream and each job has one at most, and the
-// limits of both are far below.
+// Limit on waiting requests. Each stream and each job has at most one, and the
+// limits on both are far lower.
 inline constexpr uint64_t kMaxWaiting = 100'000;
 
-// Smaller wishes that a waiting one lets pass.
+// How many smaller requests may overtake a waiting one.
 inline constexpr int kMaxOvertaken = 16;
 
 class MemoryBudget;
@@ -38,7 +38,7 @@ enum class MemoryUse : uint8_t {
   kJob,   // hours
 };
 
-// Memory that was taken; the destructor gives it back. An empty one holds none.
+// Reserved memory; the destructor returns it. An empty Reservation holds none.
 class Reservation {
  public:
   Reservation() = default;
@@ -60,27 +60,29 @@ class Reservation {
 
 class MemoryBudget {
  public:
-  // `calls_bytes` of the limit are left to calls.
+  // `calls_bytes` of the limit are set aside for calls.
   explicit MemoryBudget(uint64_t limit_bytes, uint64_t calls_bytes = 0);
   ~MemoryBudget();
   MemoryBudget(const MemoryBudget&) = delete;
   MemoryBudget& operator=(const MemoryBudget&) = delete;
 
-  // Memory of calls that comes back only when the budget is about to end, as
-  // that of threads. It must be there: nobody asks before.
+  // Reserves memory for calls that is returned only shortly before the budget
+  // is destroyed, such as that of threads. It must be available: call this
+  // before any Request.
   Reservation Keep(uint64_t bytes);
 
-  // Calls `granted` once with the memory, without a lock held: before this
-  // returns where there is enough and nobody waits, else in a thread that
-  // returns memory or calls Request or Cancel. It may call Request and drop
-  // its Reservation. Not called where this fails: InvalidArgument when
-  // `bytes` is more than there can ever be for this use; ResourceExhausted when
-  // kMaxWaiting wait already. The ticket withdraws the wish (Cancel).
+  // Calls `granted` once with the memory and without holding a lock: before
+  // this returns if there is enough and nobody waits, otherwise on a thread
+  // that returns memory or calls Request or Cancel. `granted` may call Request
+  // and drop its Reservation. It is not called if this fails: InvalidArgument
+  // if `bytes` is more than this use can ever get; ResourceExhausted if
+  // kMaxWaiting requests are waiting. Pass the returned ticket to Cancel to
+  // withdraw the request.
   using Granted = absl::AnyInvocable<void(Reservation)>;
   absl::StatusOr<uint64_t> Request(MemoryUse use, uint64_t bytes,
                                    Granted granted);
-  // Withdraws a wish and destroys its `granted`. False: it was called, or is
-  // being called.
+  // Withdraws a request and destroys its `granted`. Returns false if that has
+  // been or is being called.
   bool Cancel(uint64_t ticket);
 
   uint64_t limit_bytes() const { return limit_bytes_; }
@@ -95,7 +97,7 @@ class MemoryBudget {
     Granted granted;
     int num_overtaken = 0;
   };
-  // Of one use.
+  // The state for one use.
   struct Share {
     uint64_t used_bytes = 0;
     std::deque<Wish> waiting;
@@ -107,7 +109,7 @@ class MemoryBudget {
   uint64_t MostFor(MemoryUse use) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Fits(MemoryUse use, uint64_t bytes) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The next wish of that use that is to be granted, taken from the queue.
+  // Takes the request to be granted next for that use from the queue.
   std::optional<Wish> TakeNext(MemoryUse use)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Return(MemoryUse use, uint64_t bytes);

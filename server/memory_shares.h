@@ -1,5 +1,5 @@
-// MemoryShares: how max-memory is divided, so that jobs and calls never wait
-// for each other without end. Pure; any thread.
+// MemoryShares: the division of max-memory, such that jobs and calls never wait
+// for each other forever. Pure; any thread.
 //
 //   |<------------------------ max-memory ------------------------->|
 //   | readers | calls, always | what jobs may have, and calls while  |
@@ -14,26 +14,27 @@
 
 namespace dcp::server {
 
-// Of a job that does not ask for another, where jobs may have as much.
+// The memory of a job that does not request another amount, unless jobs may not
+// have that much.
 inline constexpr uint64_t kDefaultJobBytes = uint64_t{256} << 20;
 
-// Parts of the memory: readers take a quarter at most; an eighth is kept for
-// calls, beside what the readers have.
+// Fractions of the memory: readers get at most a quarter; an eighth is kept for
+// calls in addition to the readers' part.
 inline constexpr uint64_t kReadersShare = 4;
 inline constexpr uint64_t kCallsShare = 8;
-// With less there is no reader.
+// With less memory there are no readers.
 inline constexpr uint64_t kMinReadingBytes = kReadersShare * kMinMemoryBytes;
 
 struct MemoryShares {
-  // Threads that read for streams, and the blocks of each, which they keep. No
-  // reader: max-memory is too small to read anything for a stream.
+  // The number of threads that read for streams, and the blocks that each
+  // keeps. 0: max-memory is too small to read anything for a stream.
   int64_t num_readers = 0;
   uint64_t blocks_per_reader = 0;
-  // Of windows that nobody wants at the moment, at most.
+  // The most that windows which no stream is using may hold.
   uint64_t idle_bytes = 0;
-  // That jobs leave to calls, with what the readers keep.
+  // What jobs leave to calls, including what the readers keep.
   uint64_t calls_bytes = 0;
-  // The most that one job, or all of them together, may have.
+  // The most that one job, or all jobs together, may have.
   uint64_t jobs_bytes = 0;
 
   uint64_t readers_bytes() const;

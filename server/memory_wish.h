@@ -1,4 +1,5 @@
-// MemoryWish: memory for a call that cannot wait for ever. Thread-safe.
+// MemoryWish: a request for memory for a call, which cannot wait forever.
+// Thread-safe.
 #ifndef SERVER_MEMORY_WISH_H_
 #define SERVER_MEMORY_WISH_H_
 
@@ -15,29 +16,29 @@
 
 namespace dcp::server {
 
-// A call that finds no memory waits so long: longer than a chunk takes to a
-// slow client, shorter than people wait without a word.
+// How long a call waits for memory: longer than a slow client takes for a
+// chunk, shorter than people wait without a response.
 inline constexpr absl::Duration kMaxMemoryWait = absl::Seconds(10);
 
 class MemoryWish : public std::enable_shared_from_this<MemoryWish> {
  public:
   using Done = absl::AnyInvocable<void(absl::StatusOr<Reservation>)>;
 
-  // Calls `done` once, perhaps before this returns, without a lock held: with
-  // the memory; or with Unavailable and a retry-after when it was not there
-  // after `max_wait`; or ResourceExhausted when it can never be. Owners: the
-  // caller, the alarm, and the budget's queue.
+  // Calls `done` once, perhaps before this returns, without holding a lock:
+  // with the memory, with Unavailable and a retry-after if it was not available
+  // within `max_wait`, or with ResourceExhausted if it can never be. Owners:
+  // the caller, the alarm, and the budget's queue.
   static std::shared_ptr<MemoryWish> Ask(MemoryBudget& budget, uint64_t bytes,
                                          absl::Duration max_wait, Done done);
 
-  // `done` is not called any more, unless it was or is being called.
+  // Afterwards `done` is not called, unless it has been or is being called.
   void Cancel();
 
  private:
   MemoryWish(MemoryBudget& budget, uint64_t bytes, Done done)
       : budget_(budget), bytes_(bytes), done_(std::move(done)) {}
   void Start(absl::Duration max_wait);
-  // Once: the rest find nothing to call.
+  // The first call ends the wish; later ones find nothing to call.
   void End(absl::StatusOr<Reservation> result);
   Done TakeDone();
 

@@ -1,6 +1,6 @@
 // MessageStream: a call that answers with a stream of small messages: the pages
-// of a long answer, or a report after some progress. Moved on by its own
-// writes; no thread waits for a client. Thread-safe.
+// of a long answer, or progress reports. It continues whenever a write
+// completes; no thread waits for a client. Thread-safe.
 #ifndef SERVER_MESSAGE_STREAM_H_
 #define SERVER_MESSAGE_STREAM_H_
 
@@ -25,14 +25,14 @@ class MessageStream final
     : public grpc::ServerWriteReactor<Response>,
       public std::enable_shared_from_this<MessageStream<Response>> {
  public:
-  // Gives the next message, or false at the end. Called on any thread, by one
-  // at a time; does not block.
+  // Fills in the next message, or returns false at the end. Called on any
+  // thread, but never concurrently; does not block.
   using Next = absl::AnyInvocable<absl::StatusOr<bool>(Response&)>;
   // Called when the call is over.
   using Ended = absl::AnyInvocable<void()>;
 
-  // A call whose client takes no message for `stall_timeout` is cancelled.
-  // Owners: gRPC, until the call is over, and who answers it.
+  // Cancels a call whose client takes no message for `stall_timeout`. Owners:
+  // gRPC, until the call is over, and the code that answers it.
   static std::shared_ptr<MessageStream> Make(
       const grpc::CallbackServerContext& call, absl::Duration stall_timeout,
       Ended ended) {
@@ -45,11 +45,11 @@ class MessageStream final
     return stream;
   }
 
-  // Requested when the client is gone.
+  // Stop is requested when the client is gone.
   std::stop_token stop() const { return stop_.get_token(); }
 
-  // Writes `message`, unless one is on its way still: progress that nobody
-  // waits for.
+  // Writes `message`, unless another is still being written. For progress
+  // reports, which may be skipped.
   void Offer(Response message) {
     {
       absl::MutexLock lock(&mutex_);
@@ -60,7 +60,7 @@ class MessageStream final
     Write();
   }
 
-  // All that is to come: Send or Fail, once.
+  // Provides the rest of the stream. Call Send or Fail once.
   void Send(Next next) {
     {
       absl::MutexLock lock(&mutex_);
@@ -107,8 +107,8 @@ class MessageStream final
     this->StartWrite(&message_);
   }
 
-  // Only a cancelled call makes the write end. The call is not over before this
-  // is, for which `cancelling_` cares.
+  // Only cancelling the call ends the write. `cancelling_` keeps the call from
+  // ending before TryCancel has returned.
   void OnStalled() {
     {
       absl::MutexLock lock(&mutex_);
@@ -170,10 +170,10 @@ class MessageStream final
   Response message_;
 
   absl::Mutex mutex_;
-  Next next_;  // set under the lock, called by who writes
+  Next next_;  // set under the lock, called by the writer
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool calling_ ABSL_GUARDED_BY(mutex_) = false;
-  bool ended_by_ ABSL_GUARDED_BY(mutex_) = false;  // status_ is there
+  bool ended_by_ ABSL_GUARDED_BY(mutex_) = false;  // status_ is set
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
   bool cancelling_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);

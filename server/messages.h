@@ -1,7 +1,7 @@
-// Between the API's messages and the types of dcp. What comes from a client is
-// hostile: every field is checked, and an InvalidArgument begins with the name
-// of the field ("mesh.axes[1].size is 0: ..."), which FieldOf tells programs.
-// Pure; any thread.
+// Converts between the API's messages and the types of dcp. What comes from a
+// client is hostile: every field is checked, and an InvalidArgument begins with
+// the name of the field ("mesh.axes[1].size is 0: ..."), which FieldOf extracts
+// for programs. Pure; any thread.
 #ifndef SERVER_MESSAGES_H_
 #define SERVER_MESSAGES_H_
 
@@ -27,28 +27,28 @@
 
 namespace dcp::server {
 
-// --- From requests. `field` is where the message stands: "source_a".
+// --- From requests. `field` is the path of the message, e.g. "source_a".
 
 struct SourceSpec {
-  std::string path;  // as it was sent: Client::CheckRead comes next
+  std::string path;  // as it was sent; to be checked with Client::CheckRead
   OpenOptions open;
 };
 absl::StatusOr<SourceSpec> SourceFromProto(const tessera::v1::Source& source,
                                            absl::string_view field);
 
-// Absent where it is unspecified.
+// Absent if the format is unspecified.
 absl::StatusOr<std::optional<Format>> FormatFromProto(
     tessera::v1::Format format, absl::string_view field);
 
-// Without dimensions where it has neither offsets nor sizes. Whether it lies in
-// a tensor is for the caller to say.
+// A box without dimensions if it has neither offsets nor sizes. The caller
+// checks whether it lies within a tensor.
 absl::StatusOr<Box> BoxFromProto(const tessera::v1::Box& box,
                                  absl::string_view field);
 
-// Of one axis at least.
+// The mesh has at least one axis.
 absl::StatusOr<Mesh> MeshFromProto(const tessera::v1::Mesh& mesh,
                                    absl::string_view field);
-// One number for each axis, inside the mesh.
+// One index for each axis, inside the mesh.
 absl::StatusOr<Dims> CoordinateFromProto(
     const google::protobuf::RepeatedField<int64_t>& coordinate,
     const Mesh& mesh, absl::string_view field);
@@ -72,7 +72,7 @@ absl::StatusOr<std::vector<std::string>> GlobsFromProto(
 absl::StatusOr<double> SamplePercentFromProto(double percent,
                                               absl::string_view field);
 
-// --- Into answers.
+// --- To answers.
 
 tessera::v1::Format FormatToProto(Format format);
 void BoxToProto(const Box& box, tessera::v1::Box& proto);
@@ -80,12 +80,13 @@ void MeshToProto(const Mesh& mesh, tessera::v1::Mesh& proto);
 void PlacementToProto(const Placement& placement,
                       tessera::v1::Placement& proto);
 
-// `file_names` are those of the checkpoint: without them, without chunks.
-// `entry` is a tensor, or an object, as the function says.
+// `file_names` are those of the checkpoint; if they are empty, chunks are left
+// out. `entry` must be a tensor for TensorToProto and an object for
+// ObjectToProto.
 void TensorToProto(const CheckpointEntry& entry,
                    absl::Span<const std::string> file_names,
                    tessera::v1::Tensor& proto);
-// Without the text nothing is looked at that Checkpoint::Locate writes.
+// Without the text, this reads nothing that Checkpoint::Locate writes.
 void ObjectToProto(const CheckpointEntry& entry, bool with_text,
                    tessera::v1::Object& proto);
 
@@ -93,7 +94,7 @@ void VerifyReportToProto(const VerifyReport& report,
                          tessera::v1::VerifyReport& proto);
 void DiffReportToProto(const DiffReport& report,
                        tessera::v1::DiffReport& proto);
-// All but `elapsed`.
+// Sets everything except `elapsed`.
 void ConvertPlanToProto(const ConvertPlan& plan,
                         tessera::v1::ConvertResult& proto);
 

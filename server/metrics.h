@@ -1,6 +1,6 @@
-// Metrics: what Prometheus sees of a server. Counters only go up; gauges are
-// read from their owners when they are scraped. Labels are words of ours, never
-// a caller's: each new one is kept for good. Thread-safe.
+// Metrics: the metrics of a server for Prometheus. Counters only go up; gauges
+// are read from their owners when they are scraped. Labels are words of ours,
+// never a caller's, because each new label is kept forever. Thread-safe.
 #ifndef SERVER_METRICS_H_
 #define SERVER_METRICS_H_
 
@@ -24,36 +24,36 @@ class Metrics {
 
   // tessera_requests_total{method, code}
   void CountRequest(absl::string_view method, absl::string_view code);
-  // tessera_jobs_total{kind, state}: that ended
+  // tessera_jobs_total{kind, state}: jobs that ended.
   void CountJob(absl::string_view kind, absl::string_view state);
-  // tessera_bytes_total{what}: "read", "written", "streamed", "shared" (that a
-  // stream had without a read)
+  // tessera_bytes_total{what}: "read", "written", "streamed", or "shared"
+  // (streamed without a read, because another stream had read them).
   void CountBytes(absl::string_view what, uint64_t bytes);
 
-  // tessera_request_seconds{method} and tessera_job_seconds{kind}: histograms
-  // of how long they took
+  // The histograms tessera_request_seconds{method} and
+  // tessera_job_seconds{kind}.
   void ObserveRequest(absl::string_view method, absl::Duration time);
   void ObserveJob(absl::string_view kind, absl::Duration time);
 
-  // A gauge of that name, asked when it is scraped, in the scraper's thread:
+  // Adds a gauge whose `value` is called on the scraper's thread:
   // "tessera_jobs_running", "tessera_jobs_queued", "tessera_streams",
-  // "tessera_memory_used_bytes", "tessera_memory_limit_bytes". Once the handle
-  // is destroyed, which waits for a call that goes on, `value` is not called
-  // any more. The handle may outlive this.
+  // "tessera_memory_used_bytes", "tessera_memory_limit_bytes". Destroying the
+  // handle waits for a call in progress; afterwards `value` is not called. The
+  // handle may outlive this.
   std::shared_ptr<void> AddGauge(const std::string& name,
                                  const std::string& help,
                                  std::function<double()> value);
 
-  // The same for what only goes up: "tessera_connections_refused_total",
+  // The same for values that only go up: "tessera_connections_refused_total",
   // "tessera_connections_cut_total".
   std::shared_ptr<void> AddCounter(const std::string& name,
                                    const std::string& help,
                                    std::function<double()> value);
 
-  // Serves http://ADDRESS/metrics from now on, and returns the port; ADDRESS is
-  // "127.0.0.1:9420" or "[::]:0", whose port 0 is any that is free. Once.
+  // Serves http://ADDRESS/metrics from now on and returns the port. ADDRESS is
+  // e.g. "127.0.0.1:9420" or "[::]:0"; port 0 is any free port. Call once.
   absl::StatusOr<int> Listen(const std::string& address);
-  // All as Prometheus' text format; for tests.
+  // All metrics in Prometheus' text format; for tests.
   std::string Text() const;
 
  private:

@@ -1,7 +1,7 @@
-// NameFilter: the patterns of a request, any of which a name may match; without
-// any, every name does. What has no wildcard is looked up, and the others are
-// matched at once, so that a thousand are about as fast as one. Immutable; any
-// thread.
+// NameFilter: the name patterns of a request; a name matches if any pattern
+// does, and every name matches if there are no patterns. Patterns without a
+// wildcard are looked up, and all others are matched together, so that a
+// thousand are about as fast as one. Immutable; any thread.
 #ifndef SERVER_NAME_FILTER_H_
 #define SERVER_NAME_FILTER_H_
 
@@ -15,7 +15,7 @@
 
 namespace dcp::server {
 
-// A loop over names asks after so many whether its call was cancelled.
+// A loop over names checks after this many whether its call was cancelled.
 inline constexpr uint32_t kNamesPerLook = 64;
 
 class NameFilter {

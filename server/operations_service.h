@@ -29,18 +29,19 @@ class OperationsService final
       grpc::CallbackServerContext* context,
       const google::longrunning::GetOperationRequest* request,
       google::longrunning::Operation* response) override;
-  // FAILED_PRECONDITION for one that has not ended.
+  // FAILED_PRECONDITION if the operation has not ended.
   grpc::ServerUnaryReactor* DeleteOperation(
       grpc::CallbackServerContext* context,
       const google::longrunning::DeleteOperationRequest* request,
       google::protobuf::Empty* response) override;
-  // OK also for one that has ended.
+  // OK even if the operation has ended.
   grpc::ServerUnaryReactor* CancelOperation(
       grpc::CallbackServerContext* context,
       const google::longrunning::CancelOperationRequest* request,
       google::protobuf::Empty* response) override;
-  // Answers when the job has ended, with what it is by then when the timeout
-  // is over, or when the server drains. Without a timeout: the call's own.
+  // Answers when the job has ended, or with its current state when the timeout
+  // expires or the server drains. Without a timeout, the call's deadline
+  // applies.
   grpc::ServerUnaryReactor* WaitOperation(
       grpc::CallbackServerContext* context,
       const google::longrunning::WaitOperationRequest* request,

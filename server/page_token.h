@@ -1,7 +1,7 @@
-// PageTokens: the `next_page_token` of lists. A token is where the next page
+// PageTokens: the `next_page_token` of lists. A token holds where the next page
 // begins, encrypted and bound to its query, so that a client can neither read
-// nor make one, nor use it for another query. It is good for as long as the
-// object that made it: one run of the server. Any thread.
+// nor forge one, nor use it for another query. It is valid while the object
+// that made it lives: one run of the server. Any thread.
 #ifndef SERVER_PAGE_TOKEN_H_
 #define SERVER_PAGE_TOKEN_H_
 
@@ -16,16 +16,16 @@ namespace dcp::server {
 
 class PageTokens {
  public:
-  // With a key of its own.
+  // Generates a random key.
   PageTokens();
   PageTokens(const PageTokens&) = delete;
   PageTokens& operator=(const PageTokens&) = delete;
 
-  // `query` is all that the list depends on: method, client, filter.
+  // `query` is everything that the list depends on: method, client, filter.
   std::string Make(absl::string_view query, uint64_t next) const;
 
-  // What Make was given. InvalidArgument (INVALID_PAGE_TOKEN) for a token that
-  // is not of this query and this object.
+  // The `next` that was given to Make. InvalidArgument (INVALID_PAGE_TOKEN) if
+  // the token was not made for this query by this object.
   absl::StatusOr<uint64_t> Read(absl::string_view query,
                                 absl::string_view token) const;
 

@@ -1,8 +1,8 @@
 // PinnedPath: a place below a root, held by a descriptor, so that no link and
-// no rename can lead elsewhere what is done there. The way from the root is
-// walked by openat2(2) without a symbolic link; who walks it found out before
-// where links lead (Client::Locate). Needs Linux 5.6 and /proc. Thread-
-// compatible; opening looks at the disk, and so may block.
+// no rename can redirect an operation elsewhere. openat2(2) walks the path from
+// the root without following symbolic links; Client::Locate has resolved these
+// before. Needs Linux 5.6 and /proc. Thread-compatible; opening looks at the
+// disk, and so may block.
 #ifndef SERVER_PINNED_PATH_H_
 #define SERVER_PINNED_PATH_H_
 
@@ -20,19 +20,19 @@ struct Location {
 
 class PinnedPath {
  public:
-  // The directory at `location`. Errors are errno's; PermissionDenied where a
-  // link has come into the way since the location was found; Unimplemented
-  // where the kernel, or the seccomp profile of a container, has no openat2.
+  // Opens the directory at `location`. Errors are errno's; PermissionDenied if
+  // a link has appeared on the path since it was located; Unimplemented if the
+  // kernel, or the seccomp profile of a container, does not provide openat2.
   static absl::StatusOr<PinnedPath> OpenDirectory(const Location& location);
-  // An entry, existing or not, of a directory that is held. It may be a link:
-  // who uses it must not follow it.
+  // Opens the parent directory of an entry, which may not exist. The entry may
+  // be a link: the caller must not follow it.
   static absl::StatusOr<PinnedPath> OpenEntry(const Location& location);
 
   PinnedPath(PinnedPath&& other) noexcept;
   PinnedPath& operator=(PinnedPath&&) = delete;
   ~PinnedPath();
 
-  // A path that leads there as long as this lives.
+  // A path that refers to that place as long as this lives.
   const std::string& name() const { return name_; }
 
  private:

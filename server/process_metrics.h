@@ -1,6 +1,6 @@
-// What Prometheus expects to know of any process: process_cpu_seconds_total,
+// The standard Prometheus metrics of a process: process_cpu_seconds_total,
 // process_resident_memory_bytes, process_open_fds, process_max_fds and
-// process_start_time_seconds. Read from the kernel when it is scraped.
+// process_start_time_seconds. Read from the kernel when they are scraped.
 #ifndef SERVER_PROCESS_METRICS_H_
 #define SERVER_PROCESS_METRICS_H_
 
@@ -11,7 +11,7 @@
 
 namespace dcp::server {
 
-// They are there as long as the handles.
+// The metrics exist as long as the returned handles.
 std::vector<std::shared_ptr<void>> AddProcessMetrics(Metrics& metrics);
 
 }  // namespace dcp::server

@@ -1,6 +1,6 @@
-// ProgressTicker: lets the client of a call that reads whole checkpoints hear
-// from time to time how far it is, and its server when it comes no further: a
-// disk that hangs holds the thread that reads. Thread-safe.
+// ProgressTicker: reports the progress of a call that reads whole checkpoints
+// to its client at intervals, and tells the server when there is no progress,
+// because a hanging disk blocks the thread that reads. Thread-safe.
 #ifndef SERVER_PROGRESS_TICKER_H_
 #define SERVER_PROGRESS_TICKER_H_
 
@@ -21,24 +21,24 @@
 
 namespace dcp::server {
 
-// How often a client hears of progress.
+// How often a client is told of progress.
 inline constexpr absl::Duration kProgressInterval = absl::Seconds(1);
 
-// Watches a transfer and tells its progress from time to time, on threads of
-// gRPC's, until Stop. Owners: who runs the transfer, and the alarm.
+// Watches a transfer and reports its progress at intervals, on gRPC's threads,
+// until Stop. Owners: the code that runs the transfer, and the alarm.
 class ProgressTicker : public std::enable_shared_from_this<ProgressTicker> {
  public:
   using Tell = std::function<void(const tessera::v1::ReadProgress&)>;
   using Stalled = std::function<void()>;
 
-  // Calls `stalled` when nothing was read for `stall_timeout`, at the next tick
-  // and again at each that follows.
+  // Calls `stalled` at the first tick after nothing was read for
+  // `stall_timeout`, and again at each further tick.
   static std::shared_ptr<ProgressTicker> Start(absl::Duration interval,
                                                Tell tell,
                                                absl::Duration stall_timeout,
                                                Stalled stalled);
 
-  // For the transfer to count in.
+  // The transfer counts in these.
   TransferStats& stats() { return stats_; }
   OpenProgress& opening() { return opening_; }
   void set_total(uint64_t bytes) { total_bytes_.store(bytes); }
@@ -62,7 +62,7 @@ class ProgressTicker : public std::enable_shared_from_this<ProgressTicker> {
   const Stalled stalled_;
   TransferStats stats_;
   OpenProgress opening_;
-  // Of the ticks, one of which follows the other.
+  // Used by the ticks only, which never overlap.
   uint64_t last_read_ = 0;
   absl::Time last_change_ = absl::Now();
   std::atomic<uint64_t> total_bytes_{0};

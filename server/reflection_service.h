@@ -1,6 +1,6 @@
-// ReflectionService: grpc.reflection.v1, which tools ask for before v1alpha,
-// over the descriptors that are linked into the program. gRPC 1.51 has v1alpha
-// only, which stays beside it. Any thread.
+// ReflectionService: grpc.reflection.v1 for the descriptors that are linked
+// into the program. Tools ask for it before v1alpha, which is the only version
+// that gRPC 1.51 itself provides; the server offers both. Any thread.
 #ifndef SERVER_REFLECTION_SERVICE_H_
 #define SERVER_REFLECTION_SERVICE_H_
 
@@ -18,7 +18,7 @@ namespace dcp::server {
 class ReflectionService final
     : public grpc::reflection::v1::ServerReflection::CallbackService {
  public:
-  // Full names of what the server serves.
+  // `services` are the full names of the services that the server offers.
   explicit ReflectionService(std::vector<std::string> services)
       : services_(std::move(services)) {}
 

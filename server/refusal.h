@@ -1,5 +1,6 @@
-// Refusals that are nobody's mistake, with the reason and the time to try again
-// that clients expect: a limit of the server, or its end. Pure; any thread.
+// Refusals that are not the client's mistake, because of a limit of the server
+// or its shutdown, with the reason and the retry-after that clients expect.
+// Pure; any thread.
 #ifndef SERVER_REFUSAL_H_
 #define SERVER_REFUSAL_H_
 
@@ -10,20 +11,20 @@
 
 namespace dcp::server {
 
-// What a refusal says of its limit: an option of the server, or what there is
-// too much of, and how much is allowed.
+// The limit that a refusal reports: its name (an option of the server, or what
+// there is too much of), and its value.
 struct ReachedLimit {
   absl::string_view name;
   uint64_t value = 0;
   int64_t retry_after_ms = 5000;  // jobs take seconds to hours
 };
 
-// ResourceExhausted, and the same call may succeed later: there are as many now
-// as the limit allows at a time.
+// ResourceExhausted for a limit on what exists at one time: the same call may
+// succeed later.
 absl::Status LimitReached(const ReachedLimit& limit, absl::string_view message);
 
-// ResourceExhausted, and the same call never succeeds: it asks for more than
-// the server has in all.
+// ResourceExhausted for a call that needs more than the server has in all: the
+// same call never succeeds.
 absl::Status RequestTooLarge(absl::string_view limit, uint64_t value,
                              absl::string_view message);
 

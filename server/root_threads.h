@@ -1,7 +1,7 @@
-// RootThreads: threads for what may block on a disk and belongs to no stream's
-// payload, for each root of the server its own. A file system that does not
-// answer, such as a mount whose server is gone, keeps the threads of its own
-// root and no others. Thread-safe.
+// RootThreads: separate threads for each root of the server, for work that may
+// block on a disk, except for reading the payload of streams. A file system
+// that does not answer, such as a mount whose server is gone, blocks the
+// threads of its own root only. Thread-safe.
 #ifndef SERVER_ROOT_THREADS_H_
 #define SERVER_ROOT_THREADS_H_
 
@@ -19,29 +19,32 @@ namespace dcp::server {
 
 class RootThreads {
  public:
-  // For the roots of the server. At most `max_waiting` tasks wait for each.
+  // Starts the threads for the roots of the server. At most `max_waiting` tasks
+  // wait for each root.
   RootThreads(const Access& access, size_t threads_per_root,
               size_t max_waiting);
-  // As Stop: checkpoints that are closed later are closed by who drops them.
+  // Calls Stop. Checkpoints that are dropped later are closed on the thread
+  // that drops them.
   ~RootThreads() { Stop(); }
   RootThreads(const RootThreads&) = delete;
   RootThreads& operator=(const RootThreads&) = delete;
 
-  // The threads for what a client calls `path`: of the root that it lies below
-  // by its name, which is all that can be told without a look at the disk. A
-  // link may lead from there to another root.
+  // The threads for a client's `path`: those of the root that it lies below by
+  // its name, because this does not look at the disk. A link may lead from
+  // there to another root.
   const std::shared_ptr<TaskQueue>& QueueOf(const Client& client,
                                             absl::string_view path);
-  // The same for a path without symbolic links, whoever uses it.
+  // The same for a path without symbolic links, for any client.
   const std::shared_ptr<TaskQueue>& QueueOf(absl::string_view real_path);
 
-  // Runs what waits and ends the threads.
+  // Runs the waiting tasks and ends the threads.
   void Stop();
 
  private:
-  // By the real path of the root, and one thread for paths below no root, which
-  // are refused without a look at the disk. Innermost roots come first. Owners:
-  // this, and checkpoints, which may be closed later.
+  // One queue for each real path of a root, innermost roots first, and a last
+  // one with one thread for paths below no root, which are refused without
+  // looking at the disk. Owners: this, and checkpoints, which may be closed
+  // later.
   std::vector<std::pair<std::string, std::shared_ptr<TaskQueue>>> queues_;
 };
 

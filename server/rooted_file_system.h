@@ -1,9 +1,9 @@
-// RootedFileSystem: a FileSystem as one client may use it. Each path is checked
-// against the client's roots when it is used, also those that an index names or
-// a link among a checkpoint's files leads to, and is then held (PinnedPath)
-// while the other file system does what is asked: no link that is made
-// meanwhile leads out. PermissionDenied and InvalidArgument as Client has them.
-// Thread-safe, as the other one is.
+// RootedFileSystem: a FileSystem with the rights of one client. Each path is
+// checked against the client's roots when it is used, including paths that an
+// index names or a link among a checkpoint's files leads to. It is then held
+// (PinnedPath) while the underlying file system performs the operation, so that
+// a link made in between cannot lead out of the roots. PermissionDenied and
+// InvalidArgument as from Client. Thread-safe if the underlying file system is.
 #ifndef SERVER_ROOTED_FILE_SYSTEM_H_
 #define SERVER_ROOTED_FILE_SYSTEM_H_
 
@@ -60,7 +60,7 @@ class RootedFileSystem final : public FileSystem {
   absl::StatusOr<FileInfo> Stat(const File& file) override {
     return fs_.Stat(file);
   }
-  // Of what a link leads to.
+  // Like Stat, but follows a link at the end of the path.
   absl::StatusOr<FileInfo> StatTarget(absl::string_view path);
   absl::StatusOr<std::vector<DirectoryEntry>> List(
       absl::string_view path) override;

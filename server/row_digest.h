@@ -1,5 +1,5 @@
-// Digests of rows in SQLite: SQLite's own check finds a damaged tree, not a
-// damaged value in a sound one.
+// Digests of rows in SQLite. SQLite's own check detects a damaged tree, but not
+// a damaged value in an intact one.
 #ifndef SERVER_ROW_DIGEST_H_
 #define SERVER_ROW_DIGEST_H_
 
@@ -8,8 +8,8 @@ struct sqlite3;
 namespace dcp::server {
 
 // Defines the SQL function row_digest(VALUE, ...) for this connection: the
-// XXH3-64 of the types, the lengths and the bytes of its arguments, as an
-// INTEGER. Returns SQLite's result code. The connection's thread.
+// XXH3-64 of the types, lengths and bytes of its arguments, as an INTEGER.
+// Returns SQLite's result code. Called on the connection's thread.
 int DefineRowDigest(sqlite3* database);
 
 }  // namespace dcp::server
