@@ -1,6 +1,6 @@
-// Server: the daemon without its process. Builds the services and their gRPC
-// server from options, starts, drains and stops it. Made, started and drained
-// by one thread; Stop is for any.
+// Server: the daemon, independent of its process. Builds the services and their
+// gRPC server from options, starts, drains and stops it. One thread creates,
+// starts and drains it; any thread may call Stop.
 #ifndef SERVER_SERVER_H_
 #define SERVER_SERVER_H_
 
@@ -16,37 +16,39 @@ namespace dcp::server {
 
 class Server {
  public:
-  // Checks roots, tokens, certificates and the state directory, which it takes,
-  // and reads the journal of jobs. Serves nothing yet. InvalidArgument names
-  // what is wrong. Checkpoints are read and written through `fs`.
+  // Checks the roots, tokens, certificates and the state directory, locks the
+  // state directory, and reads the journal of jobs. Serves nothing yet.
+  // InvalidArgument names what is wrong. Checkpoints are read and written
+  // through `fs`.
   static absl::StatusOr<std::unique_ptr<Server>> Create(
       const ServerOptions& options,
       std::unique_ptr<FileSystem> fs = NewPosixFileSystem());
-  // What Create checks, without taking or making anything: also beside a server
-  // that runs with these options.
+  // Makes the checks of Create without locking or creating anything, so that it
+  // also works while a server runs with these options.
   static absl::Status Check(const ServerOptions& options);
-  // As Drain after Stop.
+  // Calls Stop and Drain.
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // Serves from now on, and goes on with unfinished jobs. Returns the address,
-  // with the port that was chosen. Unavailable where it cannot be had. Once.
+  // Serves from now on, and continues unfinished jobs. Returns the address with
+  // the chosen port. Unavailable if the address is in use. Call once.
   absl::StatusOr<std::string> Start();
 
-  // Health says NOT_SERVING, new calls are Unavailable, no job begins. Returns
-  // when the calls and jobs that go on have ended; after options.drain or Stop
-  // calls are cancelled and jobs stopped, which go on at the next start. A
-  // thread that a file system holds in the kernel is waited for: see ForcedEnd.
+  // From now on health is NOT_SERVING, new calls are Unavailable, and no job
+  // begins. Returns when the calls and jobs in progress have ended. After
+  // options.drain, or Stop, calls are cancelled and jobs are stopped; these
+  // continue at the next start. Also waits for a thread that a file system
+  // blocks in the kernel: see ForcedEnd.
   void Drain();
-  // Reads tokens and certificates again, and logs what came of it; what is
-  // wrong stays as it was. One thread at a time.
+  // Reads tokens and certificates again and logs the result; what is invalid
+  // keeps its previous value. One thread at a time.
   void Reload();
-  // Logs a warning where the certificate expires within a month.
+  // Logs a warning if the certificate expires within a month.
   void WarnOfExpiry() const;
 
-  // Makes Drain stop jobs and cancel calls at once. Waits for jobs to stop, a
-  // block's time.
+  // Makes Drain stop jobs and cancel calls at once. Waits until the jobs have
+  // stopped, about as long as one block takes.
   void Stop();
 
  private:

@@ -1,5 +1,6 @@
-// ServerOptions: how a server is run, from flags and a file of "key = value"
-// lines; both know the same keys. Pure but for reading the file.
+// ServerOptions: the configuration of a server, from flags and from a file of
+// "key = value" lines; both accept the same keys. Pure except for reading the
+// file.
 #ifndef SERVER_SERVER_OPTIONS_H_
 #define SERVER_SERVER_OPTIONS_H_
 
@@ -15,51 +16,54 @@
 namespace dcp::server {
 
 struct ServerOptions {
-  // "127.0.0.1:7420", "[::1]:0", "unix:/run/dcp-server.sock". Port 0: any that
-  // is free. Without TLS other than loopback is refused, unless told otherwise.
+  // "127.0.0.1:7420", "[::1]:0", "unix:/run/dcp-server.sock". Port 0 is any
+  // free port. Without TLS, an address other than loopback is refused unless
+  // allow_insecure is set.
   std::string listen = "127.0.0.1:7420";
   bool allow_insecure = false;
-  std::vector<Root> roots;  // one at least
+  std::vector<Root> roots;  // at least one
 
-  // PEM files. A client CA demands certificates of clients (mutual TLS).
+  // PEM files. With a client CA, clients must present certificates (mutual
+  // TLS).
   std::string tls_cert;
   std::string tls_key;
   std::string tls_client_ca;
   std::string tokens_file;  // see access.h
 
-  // Jobs and how far they came; a directory of this server alone.
+  // Holds the jobs and their progress; used by this server alone.
   std::string state_dir;
-  // For payload, of all jobs and streams together.
+  // For the payload of all jobs and streams together.
   uint64_t max_memory_bytes = uint64_t{2} << 30;
-  // Where a job does not say; 0: kDefaultJobBytes, or what jobs may have at all
-  // where that is less.
+  // For jobs that do not specify it. 0: kDefaultJobBytes, or the limit for all
+  // jobs if that is less.
   uint64_t job_memory_bytes = 0;
   int64_t max_running_jobs = 2;
   int64_t max_queued_jobs = 1000;
   int64_t max_jobs_per_client = 200;  // queued and running
   int64_t max_streams = 1000;
-  // Of one client, by its name or, where there are no tokens, its address. So
-  // that one does not keep the others out; 0: what StreamsPerClient and
-  // ClientMemoryBytes say.
+  // Limits for one client (identified by its name, or by its address if there
+  // are no tokens), so that it does not crowd out the others. 0: the values of
+  // StreamsPerClient and ClientMemoryBytes.
   int64_t max_streams_per_client = 0;
-  uint64_t client_memory_bytes = 0;  // of its calls
-  // Calls of any kind that one client may make a second.
+  uint64_t client_memory_bytes = 0;  // for its calls
+  // Calls of any kind per second and client.
   int64_t max_requests_per_second = 1000;
-  // At a time; beyond it new ones are closed. Of an address: an IPv4 address or
-  // a /64 of IPv6. Lowered where the process may not have so many descriptors.
+  // Open connections; more are closed at once. An address is an IPv4 address or
+  // a /64 of IPv6. Lowered if the process may not have that many descriptors.
   int64_t max_connections = 2000;
   int64_t max_connections_per_address = 500;
   // Threads that read for streams.
   int64_t num_readers = 4;
   uint64_t max_request_bytes = uint64_t{4} << 20;
-  // Ended jobs are forgotten after so long, or when there are more.
+  // Ended jobs are deleted after this time, or when there are more than
+  // max_ended_jobs.
   absl::Duration keep_jobs = absl::Hours(24 * 7);
   int64_t max_ended_jobs = 10000;
-  // For a file system to answer; a call that waits longer for it ends.
+  // How long a call waits for the file system before it is ended.
   absl::Duration disk_timeout = absl::Minutes(2);
-  // For streams and jobs to come to a good place after SIGTERM.
+  // The time that streams and jobs get to finish after SIGTERM.
   absl::Duration drain = absl::Seconds(30);
-  // Of Prometheus' HTTP endpoint; empty: none.
+  // Address of the HTTP endpoint for Prometheus; empty: none.
   std::string metrics_listen;
 
   LogFormat log;
@@ -69,17 +73,17 @@ struct ServerOptions {
   bool help = false;
 };
 
-// What a job gets that does not ask for another.
+// The memory of a job that does not request another amount.
 uint64_t JobMemoryBytes(const ServerOptions& options);
 
-// What one client may have at most: where it is not said, three quarters of the
-// streams, and half of max-memory or as much as one call takes.
+// The limits for one client. Defaults: three quarters of the streams; half of
+// max-memory, but at least what one call takes.
 int64_t StreamsPerClient(const ServerOptions& options);
 uint64_t ClientMemoryBytes(const ServerOptions& options);
 
-// The arguments after the program's name; --config=FILE first, whatever its
-// place. Everything wrong is in the error, one line each, with key, value and
-// what is allowed.
+// `arguments` are those after the program's name; --config=FILE is applied
+// first, wherever it stands. The error lists all mistakes, one per line, with
+// key, value and what is allowed.
 absl::StatusOr<ServerOptions> ParseServerOptions(
     const std::vector<std::string>& arguments);
 

@@ -1,6 +1,6 @@
-// StallTimer: finds out that what a stream waits for does not come: a client
-// that takes no message, or a disk that does not answer. What the stream holds
-// would be held for ever. Thread-safe.
+// StallTimer: detects that a stream waits in vain, for a client that takes no
+// message or for a disk that does not answer, because what the stream holds
+// would otherwise be held forever. Thread-safe.
 #ifndef SERVER_STALL_TIMER_H_
 #define SERVER_STALL_TIMER_H_
 
@@ -21,12 +21,12 @@ class StallTimer : public std::enable_shared_from_this<StallTimer> {
     return std::shared_ptr<StallTimer>(new StallTimer(timeout));
   }
 
-  // Calls `stalled` once, on a thread of gRPC and without a lock held, when a
-  // wait has taken the timeout.
+  // Calls `stalled` once, on a thread of gRPC and without holding a lock, when
+  // a wait reaches the timeout.
   void Start(std::function<void()> stalled);
   void BeginWait();
   void EndWait();
-  // `stalled` is not called any more, unless it is being called.
+  // Afterwards `stalled` is not called, unless it is being called.
   void Stop();
 
  private:
@@ -36,7 +36,7 @@ class StallTimer : public std::enable_shared_from_this<StallTimer> {
 
   const absl::Duration timeout_;
   absl::Mutex mutex_;
-  std::function<void()> stalled_ ABSL_GUARDED_BY(mutex_);  // null: it is over
+  std::function<void()> stalled_ ABSL_GUARDED_BY(mutex_);  // null: finished
   absl::Time waits_since_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   std::unique_ptr<grpc::Alarm> alarm_ ABSL_GUARDED_BY(mutex_);
 };

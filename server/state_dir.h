@@ -1,6 +1,6 @@
-// StateDir: the directory where a server remembers its jobs, held with a lock
-// so that no second server works on the same jobs. The lock ends with the
-// process, however that ends. Any thread.
+// StateDir: the directory where a server stores its jobs, locked so that no
+// second server works on the same jobs. The lock ends with the process, in
+// whatever way that ends. Any thread.
 #ifndef SERVER_STATE_DIR_H_
 #define SERVER_STATE_DIR_H_
 
@@ -17,13 +17,14 @@ namespace dcp::server {
 
 class StateDir {
  public:
-  // Makes the directory, for this user only, where it is not there; its parent
-  // must be. InvalidArgument where it is below one of the roots, where clients
-  // could read or replace what is in it; FailedPrecondition where another
-  // server has it.
+  // Creates the directory, accessible only for this user, if it does not exist;
+  // its parent must exist. InvalidArgument if it is below one of the roots,
+  // where clients could read or replace its files; FailedPrecondition if
+  // another server has locked it.
   static absl::StatusOr<StateDir> Open(const std::string& path,
                                        const std::vector<Root>& roots);
-  // Whether Open would succeed if no other server had it. Makes nothing.
+  // Whether Open would succeed if no other server had locked it. Creates
+  // nothing.
   static absl::Status Check(const std::string& path,
                             const std::vector<Root>& roots);
   StateDir(StateDir&& other) noexcept

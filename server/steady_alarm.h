@@ -1,6 +1,5 @@
-// SteadyAlarm: calls a function after some time, by the steady clock: a clock
-// that is set meanwhile neither hastens nor delays it. Made and destroyed by
-// one thread.
+// SteadyAlarm: calls a function after some time on the steady clock, which
+// setting the system's clock does not affect. Made and destroyed by one thread.
 #ifndef SERVER_STEADY_ALARM_H_
 #define SERVER_STEADY_ALARM_H_
 
@@ -13,10 +12,10 @@ namespace dcp::server {
 
 class SteadyAlarm {
  public:
-  // `ring` is called once, by a thread of this, unless this is destroyed
-  // before. Durations of more than 24 days are 24 days.
+  // Calls `ring` once, on a thread of this object, unless it is destroyed
+  // before. Durations of more than 24 days are cut to 24 days.
   SteadyAlarm(absl::Duration after, std::function<void()> ring);
-  // Waits for `ring` where it is being called.
+  // Waits for `ring` if it is being called.
   ~SteadyAlarm();
   SteadyAlarm(const SteadyAlarm&) = delete;
   SteadyAlarm& operator=(const SteadyAlarm&) = delete;

@@ -1,5 +1,5 @@
-// Systemd: tells the service manager what the process does, where it was
-// started by one that asks for it (Type=notify). Any thread.
+// Systemd: reports the state of the process to the service manager that started
+// it, if that requests it (Type=notify). Any thread.
 #ifndef SERVER_SYSTEMD_H_
 #define SERVER_SYSTEMD_H_
 
@@ -7,8 +7,8 @@
 
 namespace dcp::server {
 
-// `state` is such as "READY=1" or "STOPPING=1". Nothing happens where nobody
-// asks: without NOTIFY_SOCKET in the environment.
+// `state` is e.g. "READY=1" or "STOPPING=1". Does nothing if NOTIFY_SOCKET is
+// not in the environment.
 void NotifySystemd(absl::string_view state);
 
 }  // namespace dcp::server

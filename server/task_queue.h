@@ -1,6 +1,6 @@
-// TaskQueue: a fixed number of threads for what may block on a disk and belongs
-// to no stream's payload: opening, locating, checking. Tasks begin in their
-// order. Thread-safe.
+// TaskQueue: a fixed number of threads for work that may block on a disk,
+// except for reading the payload of streams: opening, locating, checking. Tasks
+// begin in the order of Post. Thread-safe.
 #ifndef SERVER_TASK_QUEUE_H_
 #define SERVER_TASK_QUEUE_H_
 
@@ -24,11 +24,11 @@ class TaskQueue {
   TaskQueue(const TaskQueue&) = delete;
   TaskQueue& operator=(const TaskQueue&) = delete;
 
-  // ResourceExhausted when too many wait, Unavailable after Stop: `task` is
-  // then destroyed, not run.
+  // ResourceExhausted if too many tasks wait, Unavailable after Stop; in both
+  // cases `task` is destroyed without a call.
   absl::Status Post(absl::AnyInvocable<void()> task);
 
-  // Runs what waits and ends the threads.
+  // Runs the waiting tasks and ends the threads.
   void Stop();
 
  private:
@@ -39,7 +39,7 @@ class TaskQueue {
   absl::CondVar changed_;
   std::deque<absl::AnyInvocable<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<std::jthread> threads_;  // last: they use the rest
+  std::vector<std::jthread> threads_;  // last: they use the other members
 };
 
 }  // namespace dcp::server

@@ -1,6 +1,6 @@
-// The parts of tensors that a stream is made of: what a request asks for, in
-// its order, once it was held against the checkpoint; and the windows that each
-// part is cut into. Pure; any thread.
+// The parts of tensors that make up a stream: what a request asks for, in its
+// order and checked against the checkpoint, and the windows into which each
+// part is cut. Pure; any thread.
 #ifndef SERVER_TENSOR_PARTS_H_
 #define SERVER_TENSOR_PARTS_H_
 
@@ -18,8 +18,8 @@
 
 namespace dcp::server {
 
-// Bytes of a window: what is read at once, and shared by streams. As much as
-// one read takes (kBlockBytes).
+// The most bytes in a window, the unit that is read at once and shared by
+// streams. As much as one read takes (kBlockBytes).
 inline constexpr uint64_t kWindowBytes = uint64_t{4} << 20;
 
 struct TensorPart {
@@ -27,7 +27,7 @@ struct TensorPart {
   uint32_t entry = 0;
   DType dtype = DType::kFloat32;  // after the cast
   Box box;
-  uint64_t begin = 0;  // in the stream
+  uint64_t begin = 0;  // byte offset in the stream
   uint64_t num_bytes = 0;
 };
 
@@ -35,28 +35,28 @@ struct TensorParts {
   std::vector<TensorPart> parts;
   uint64_t num_bytes = 0;
 
-  // Of those that have bytes, the one that byte `offset` of the stream is in;
-  // `offset` is below num_bytes.
+  // The index of the part (not an empty one) that contains byte `offset` of the
+  // stream; `offset` is less than num_bytes.
   size_t PartAt(uint64_t offset) const;
 };
 
-// NotFound and InvalidArgument list all that is missing, no tensor, of another
-// shape or type, or outside; ResourceExhausted for more parts than a stream
-// takes. Cancelled soon after a stop.
+// NotFound and InvalidArgument list every name that is missing, not a tensor,
+// of another shape or type, or whose box lies outside; ResourceExhausted for
+// more parts than a stream may have. Cancelled soon after a stop.
 absl::StatusOr<TensorParts> ResolveParts(
     const Checkpoint& checkpoint,
     const tessera::v1::ReadTensorsRequest& request, std::stop_token stop = {});
 
-// Bytes [begin, begin + num_bytes) of a part: the elements of `box`.
+// Bytes [begin, begin + num_bytes) of a part, which are the elements of `box`.
 struct PartWindow {
   Box box;
   uint64_t begin = 0;
   uint64_t num_bytes = 0;
 };
 
-// The window that byte `offset` of the part lies in. A part is cut along one
-// dimension, at places of the tensor, not of the part: parts of one tensor that
-// overlap have windows in common, whoever asks for them. A window has at most
+// The window that contains byte `offset` of the part. A part is cut along one
+// dimension, at positions that depend on the tensor and not on the part, so
+// that overlapping parts of one tensor share windows. A window has at most
 // kWindowBytes.
 PartWindow WindowAt(absl::Span<const int64_t> shape, const TensorPart& part,
                     uint64_t offset);

@@ -1,8 +1,8 @@
-// TensorStream: one call of ReadTensors. A state machine that is moved on by
-// events (the checkpoint is open, memory is there, a window is ready, a message
-// is written, the client is gone) on whatever thread they come, one at a time;
-// no thread waits for it. It holds a few windows ahead of its client, so a slow
-// client makes its own reading stop.
+// TensorStream: one call of ReadTensors. A state machine that is driven by
+// events (the checkpoint is open, memory is reserved, a window is ready, a
+// message is written, the client is gone) on whatever thread they occur, one at
+// a time; no thread waits for it. It holds only a few windows ahead of its
+// client, so a slow client slows down its own reading.
 #ifndef SERVER_TENSOR_STREAM_H_
 #define SERVER_TENSOR_STREAM_H_
 
@@ -36,23 +36,24 @@
 
 namespace dcp::server {
 
-// What all streams of a server use; outlives them.
+// What all streams of a server share; outlives them.
 struct StreamContext {
   CheckpointCache& cache;
   WindowReaders& readers;
   MemoryBudget& budget;
   Metrics& metrics;
-  // A client that takes no message for so long is gone.
+  // A client that takes no message for this long is considered gone.
   absl::Duration stall_timeout;
-  // A file system that does not answer for so long hangs.
+  // A file system that does not answer for this long is considered hanging.
   absl::Duration disk_timeout;
 };
 
 class TensorStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
                            public std::enable_shared_from_this<TensorStream> {
  public:
-  // Begins at once; owns itself until gRPC is done with it, and then calls
-  // `ended`. `request` is a ReadTensorsRequest. The client outlives it.
+  // Begins at once. The stream owns itself until gRPC is done with it, and then
+  // calls `ended`. `request` is a serialized ReadTensorsRequest. The client
+  // outlives the stream.
   static TensorStream* Start(StreamContext& context,
                              grpc::CallbackServerContext& call,
                              const Admission::Caller& caller,
@@ -64,7 +65,7 @@ class TensorStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   void OnDone() override;
 
  private:
-  // A checkpoint with what is wanted of it.
+  // A checkpoint and the parts that are requested of it.
   struct Opened {
     std::shared_ptr<SharedCheckpoint> checkpoint;
     TensorParts parts;
@@ -76,7 +77,7 @@ class TensorStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
     bool write_failed = false;
     bool stalled = false;
     bool disk_stalled = false;
-    // For the request.
+    // Memory for the request.
     std::optional<absl::StatusOr<CallMemory>> admitted;
     std::optional<absl::StatusOr<Opened>> opened;
     std::optional<absl::StatusOr<CallMemory>> memory;
@@ -93,7 +94,7 @@ class TensorStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   void Locate(std::shared_ptr<SharedCheckpoint> checkpoint);
   static absl::Status CheckUnchanged(const SharedCheckpoint& checkpoint);
 
-  // Notes what `change` says and moves on.
+  // Applies `change` to the events and runs the next steps.
   void Happen(absl::FunctionRef<void(Events&)> change);
   void Step(Events events);
   absl::Status Take(Events& events);
@@ -113,7 +114,7 @@ class TensorStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   const Client& client_;
   const std::shared_ptr<ClientAccount> account_;
   absl::AnyInvocable<void()> ended_;
-  // Owners: gRPC, by this, until OnDone; events on their way.
+  // Owners: gRPC, through this pointer, until OnDone; pending events.
   std::shared_ptr<TensorStream> self_;
 
   absl::Mutex mutex_;
@@ -121,22 +122,23 @@ class TensorStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   bool moving_ ABSL_GUARDED_BY(mutex_) = false;
   bool again_ ABSL_GUARDED_BY(mutex_) = false;
 
-  // Of the loops over what is wanted, which nobody reads any more.
+  // Stops the loops over the requested tensors when nobody needs the result.
   std::stop_source stop_;
-  // The client is gone, and with it its wish for an open checkpoint.
+  // Requested when the client is gone; withdraws its wait for an open
+  // checkpoint.
   std::stop_source gone_;
   const std::shared_ptr<StallTimer> stall_timer_;
   const std::shared_ptr<StallTimer> disk_timer_;
 
-  // The rest belongs to the thread that moves it on.
+  // Everything below belongs to the thread that runs the current step.
   grpc::ByteBuffer request_bytes_;
   CallMemory request_memory_;
   tessera::v1::ReadTensorsRequest request_;
   std::optional<Opened> opened_;
   std::shared_ptr<CallMemoryWish> wish_;
-  // Owners: this, and messages on their way.
+  // Owners: this, and messages that gRPC is sending.
   std::shared_ptr<const CallMemory> memory_;
-  uint64_t window_bytes_ = 0;  // of memory_
+  uint64_t window_bytes_ = 0;  // for windows, out of memory_
   uint64_t chunk_bytes_ = 0;
   std::unique_ptr<WindowUser> user_;
   size_t next_header_part_ = 0;
@@ -144,18 +146,18 @@ class TensorStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   struct Held {
     std::shared_ptr<const Window> window;
     uint32_t part;
-    uint64_t begin;  // in the part
+    uint64_t begin;  // byte offset in the part
   };
-  std::deque<Held> held_;      // what is to be written, in order
-  uint64_t held_bytes_ = 0;    // of their windows
-  uint64_t want_offset_ = 0;   // in the stream: the next window begins
-  uint64_t write_offset_ = 0;  // in the stream: the next chunk begins
-  grpc::ByteBuffer buffer_;    // of the message that is being written
+  std::deque<Held> held_;      // windows to be written, in order
+  uint64_t held_bytes_ = 0;    // of these windows
+  uint64_t want_offset_ = 0;   // in the stream, where the next window begins
+  uint64_t write_offset_ = 0;  // in the stream, where the next chunk begins
+  grpc::ByteBuffer buffer_;    // of the message being written
   bool writing_ = false;
   bool waiting_for_disk_ = false;
   uint64_t writing_bytes_ = 0;
   uint64_t sent_bytes_ = 0;
-  absl::Status status_;  // why it ends
+  absl::Status status_;  // why the stream ends
   bool ending_ = false;
   bool finished_ = false;
 };

@@ -1,5 +1,5 @@
-// ReadTextFile: a file of an operator's, whole: options, tokens, certificates.
-// Blocking; any thread.
+// ReadTextFile: reads a whole file that the operator provides: options, tokens,
+// certificates. Blocking; any thread.
 #ifndef SERVER_TEXT_FILE_H_
 #define SERVER_TEXT_FILE_H_
 
@@ -10,11 +10,11 @@
 
 namespace dcp::server {
 
-// Such files have some kilobytes; what is larger is another file.
+// Such files have a few kilobytes; a larger one must be something else.
 inline constexpr uint64_t kMaxTextFileBytes = uint64_t{1} << 20;
 
-// InvalidArgument with path and reason, also for what is not a regular file or
-// larger than kMaxTextFileBytes. `mode`, if not null, gets its st_mode.
+// InvalidArgument with path and reason, also if the file is not regular or is
+// larger than kMaxTextFileBytes. `mode`, if not null, is set to its st_mode.
 absl::StatusOr<std::string> ReadTextFile(const std::string& path,
                                          uint32_t* mode = nullptr);
 

@@ -1,7 +1,7 @@
-// TimedAnswer: an answer that is given once, by who works on it or, when the
-// time for it is over, by an alarm: a thread that a file system holds in the
-// kernel holds no call. What comes after the first answer is dropped.
-// Thread-safe; calls without a lock held.
+// TimedAnswer: an answer that is given once, either by the code that works on
+// it or, after a timeout, by an alarm. A thread that a file system blocks in
+// the kernel therefore does not block the call. Later answers are dropped.
+// Thread-safe; calls without holding a lock.
 #ifndef SERVER_TIMED_ANSWER_H_
 #define SERVER_TIMED_ANSWER_H_
 
@@ -18,14 +18,15 @@
 
 namespace dcp::server {
 
-// T is an absl::Status, or an absl::StatusOr of what can be copied.
+// T is absl::Status, or absl::StatusOr of a copyable type.
 template <typename T>
 class TimedAnswer {
  public:
   using Answered = absl::AnyInvocable<void(T)>;
 
   // Calls `answered` with `late` after `timeout`, on a thread of gRPC, unless
-  // it was given before. Owners: who is to give it, and the alarm.
+  // an answer was given before. Owners: the code that will answer, and the
+  // alarm.
   static std::shared_ptr<TimedAnswer> Start(absl::Duration timeout,
                                             absl::Status late,
                                             Answered answered) {
@@ -44,9 +45,9 @@ class TimedAnswer {
     if (answered != nullptr) answered(std::move(answer));
   }
 
-  // For who must know that the answer is still wanted before doing what it
-  // tells: the right to give it, or null when it was given. No alarm gives it
-  // any more.
+  // Takes the right to answer, for code that must know that the answer is still
+  // needed before it acts; null if the answer was given. Afterwards the alarm
+  // does not answer.
   Answered Take() {
     Answered answered;
     std::unique_ptr<grpc::Alarm> alarm;  // may call back, without the lock

@@ -1,6 +1,6 @@
-// TlsFiles: a server's certificate, key and authority, read and checked before
-// gRPC gets them, because gRPC does not say what is wrong with them. Any
-// thread.
+// TlsFiles: the certificate and key of a server and the CA of its clients, read
+// and checked before gRPC gets them, because gRPC does not say what is wrong
+// with them. Any thread.
 #ifndef SERVER_TLS_FILES_H_
 #define SERVER_TLS_FILES_H_
 
@@ -19,22 +19,23 @@ namespace dcp::server {
 struct TlsFiles {
   std::string cert;       // PEM, the chain
   std::string key;        // PEM
-  std::string client_ca;  // PEM; empty: clients show no certificate
+  std::string client_ca;  // PEM; empty: clients present no certificate
 };
 
-// Of the paths in the options, which has a certificate. InvalidArgument names
-// the file and what is wrong, also where key and certificate are not a pair.
+// Reads the files that `options` name; tls_cert is not empty. InvalidArgument
+// names the file and what is wrong, including a key that does not match the
+// certificate.
 absl::StatusOr<TlsFiles> ReadTlsFiles(const ServerOptions& options);
 
-// When the first of these certificates, in PEM, expires.
+// When the first of these PEM certificates expires.
 absl::StatusOr<absl::Time> ExpiryOf(const std::string& pem);
 
-// A server's credentials, whose certificates may be replaced while it serves.
-// gRPC 1.51 reads them from files only, and again when those change; it gets
-// files in memory, which are written when all of them were found right.
+// Credentials of a server whose certificates may be replaced while it serves.
+// gRPC 1.51 reads them only from files, and again when those change; it gets
+// files in memory, which are written only after all of them were found valid.
 class ServerTls {
  public:
-  // TLS, mutual TLS, or none at all, as the options say. They outlive this.
+  // TLS, mutual TLS or neither, as `options` say.
   static absl::StatusOr<ServerTls> Load(const ServerOptions& options);
   ServerTls(ServerTls&&) noexcept = default;
   ServerTls& operator=(ServerTls&&) = delete;
@@ -42,14 +43,14 @@ class ServerTls {
   const std::shared_ptr<grpc::ServerCredentials>& credentials() const {
     return credentials_;
   }
-  // Reads the files again; connections that begin some two seconds later see
-  // it. On an error everything stays as it was. One thread at a time.
+  // Reads the files again; connections made about two seconds later use them.
+  // On an error nothing changes. One thread at a time.
   absl::Status Reload();
-  // Of the server's certificate; InfiniteFuture without TLS.
+  // When the server's certificate expires; InfiniteFuture without TLS.
   absl::Time expiry() const { return expiry_; }
 
  private:
-  // A file that is only in memory.
+  // A file that exists only in memory.
   class MemoryFile {
    public:
     MemoryFile();

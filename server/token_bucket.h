@@ -1,6 +1,6 @@
-// TokenBucket: how often something may happen: a number of times at once, and
-// so many more each second. Time is the steady clock's, so that a clock that is
-// set does not matter. Thread-safe; never blocks.
+// TokenBucket: limits how often something may happen: a number of times at
+// once, and so many more each second. Uses the steady clock, which setting the
+// system's clock does not affect. Thread-safe; never blocks.
 #ifndef SERVER_TOKEN_BUCKET_H_
 #define SERVER_TOKEN_BUCKET_H_
 
@@ -12,7 +12,7 @@
 
 namespace dcp::server {
 
-// Since some moment of the past; never goes back.
+// Time since an arbitrary moment in the past; never decreases.
 absl::Duration SteadyNow();
 
 class TokenBucket {
@@ -27,7 +27,7 @@ class TokenBucket {
   TokenBucket(const TokenBucket&) = delete;
   TokenBucket& operator=(const TokenBucket&) = delete;
 
-  // Whether it may happen once more, at `now`; then it is counted.
+  // Returns whether it may happen once more at `now`, and if so counts it.
   bool Take(absl::Duration now);
 
  private:

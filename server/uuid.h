@@ -13,7 +13,7 @@ inline constexpr size_t kUuidBytes = 36;
 
 bool IsUuid(absl::string_view text);
 
-// Of zeros only: what a client has that forgot to make one.
+// All zeros: probably a client that forgot to generate one.
 bool IsNilUuid(absl::string_view text);
 
 }  // namespace dcp::server

@@ -1,7 +1,7 @@
-// WindowReaders: reads windows of tensors for all streams, each window once for
-// all who want it at about the same time. A fixed number of threads read, in
-// turn for each stream. Knows no client and no message. Thread-safe; calls
-// nobody while it holds its lock.
+// WindowReaders: reads windows of tensors for all streams, and each window once
+// for all streams that request it at about the same time. A fixed number of
+// threads read, and the streams take turns. Knows neither clients nor messages.
+// Thread-safe; makes no calls while it holds its lock.
 #ifndef SERVER_WINDOW_READERS_H_
 #define SERVER_WINDOW_READERS_H_
 
@@ -35,7 +35,7 @@
 
 namespace dcp::server {
 
-// Which elements, as which type.
+// Identifies a window: which elements, converted to which type.
 struct WindowKey {
   std::shared_ptr<SharedCheckpoint> checkpoint;
   uint32_t entry = 0;
@@ -50,19 +50,20 @@ struct WindowKey {
   }
 };
 
-// The bytes of a window. Owners: the readers, the streams that want it, and
-// what is on its way to a client.
+// The bytes of a window. Owners: the readers, the streams that use it, and
+// messages that gRPC is sending.
 class Window {
  public:
   const uint64_t num_bytes;
 
-  // Whether it was read or failed; status and bytes are there then and stay.
+  // Whether it was read or failed. From then on status and bytes are valid and
+  // do not change.
   bool ready() const { return ready_.load(std::memory_order_acquire); }
   const absl::Status& status() const { return status_; }
   ByteSpan bytes() const { return ByteSpan(data_.get(), num_bytes); }
 
-  // CRC-32C of these bytes. Streams cut a window at the same places, so that of
-  // whole pieces of kCrcBytes is found once for all of them.
+  // CRC-32C of these bytes. All streams cut a window at the same places, so the
+  // CRC of a whole piece of kCrcBytes is computed once for all of them.
   uint32_t Crc32c(uint64_t begin, uint64_t length) const;
 
   Window(WindowKey window_key, uint64_t size)
@@ -79,14 +80,15 @@ class Window {
   std::atomic<bool> ready_{false};
   absl::Status status_;
   std::unique_ptr<uint8_t[]> data_;
-  // Of the pieces from kCrcBytes * i on, with kKnown; 0 where it is not known.
+  // CRC of the piece at kCrcBytes * i, with the bit kKnown; 0 if it is not
+  // known.
   static constexpr uint64_t kKnown = uint64_t{1} << 32;
   mutable std::array<std::atomic<uint64_t>, kWindowBytes / kCrcBytes> crcs_{};
 
   // Guarded by the readers' lock.
   std::vector<class WindowUser*> users;
   std::shared_ptr<Batch> batch;  // that reads it; owners: its windows, a thread
-  // While nobody uses it.
+  // Set while no stream uses the window.
   Reservation reservation;
   absl::Time idle_since;
   std::list<std::shared_ptr<Window>>::iterator idle_place;
@@ -94,20 +96,20 @@ class Window {
 
 class WindowReaders;
 
-// One stream as the readers see it. Thread-compatible. The memory of what it
-// wants and has not let go of is its own to reserve, before it wants it.
+// The interface of one stream to the readers. Thread-compatible. The stream
+// must reserve the memory of each window before Want and keep it until LetGo.
 class WindowUser {
  public:
   // `wake` is called on any thread when a window is ready.
   WindowUser(WindowReaders& readers, std::function<void()> wake)
       : readers_(readers), wake_(std::move(wake)) {}
-  // Lets go of all.
+  // Releases all windows.
   ~WindowUser();
   WindowUser(const WindowUser&) = delete;
   WindowUser& operator=(const WindowUser&) = delete;
 
   std::shared_ptr<const Window> Want(const WindowKey& key, uint64_t num_bytes);
-  // Of the one that was wanted first, of those that are held; it is ready.
+  // Releases the first of the held windows, which must be ready.
   void LetGo();
 
  private:
@@ -122,26 +124,27 @@ class WindowUser {
 
 struct WindowReadersOptions {
   int64_t num_readers = 4;
-  // That read below one root at a time.
+  // The most that read below one root at a time.
   int64_t num_readers_per_root = 4;
   uint64_t blocks_per_reader = 8;
-  // Of windows that nobody wants any more but may want soon.
+  // The most that unused windows may hold, in case they are soon requested
+  // again.
   uint64_t idle_bytes = 0;
   absl::Duration idle_time = absl::Seconds(10);
 };
 
 class WindowReaders {
  public:
-  // All must outlive this. The memory of the readers' blocks is kept of
-  // `budget`, which has it.
+  // All must outlive this. The memory of the readers' blocks is taken from
+  // `budget` with Keep; it must be available.
   WindowReaders(FileSystem& fs, MemoryBudget& budget, Metrics& metrics,
                 const WindowReadersOptions& options);
-  // All users are gone.
+  // All users must have been destroyed.
   ~WindowReaders();
   WindowReaders(const WindowReaders&) = delete;
   WindowReaders& operator=(const WindowReaders&) = delete;
 
-  // Gives back the memory of windows that nobody wants.
+  // Releases the windows that no stream uses, and their memory.
   void DropIdle();
 
   uint64_t num_idle_bytes() const;
@@ -152,11 +155,12 @@ class WindowReaders {
   using Windows = std::vector<WindowPtr>;
 
   WindowPtr Want(WindowUser& user, const WindowKey& key, uint64_t num_bytes);
-  // Takes the window from the user; adds it to `unused` when it was the last.
+  // Removes the window from the user's; adds it to `unused` if it was the last
+  // user.
   void Leave(WindowUser& user, const WindowPtr& window, Windows& unused)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LetGo(WindowUser& user, bool all);
-  // Takes the window out of the table, unless another one took its place.
+  // Removes the window from the table, unless another has taken its place.
   void Forget(const Window& window) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void KeepOrDrop(const Windows& unused);
   std::optional<Reservation> ReserveIdle(uint64_t num_bytes);
@@ -167,7 +171,7 @@ class WindowReaders {
 
   void RunReader();
   bool NextBatch(Windows& batch);
-  // The user whose turn it is: the first whose root has a reader left.
+  // The next user to serve: the first whose root has a free reader.
   std::deque<WindowUser*>::iterator NextTurn()
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TakeBatch(std::deque<WindowUser*>::iterator turn, Windows& batch)
@@ -186,17 +190,17 @@ class WindowReaders {
   mutable absl::Mutex mutex_;
   absl::CondVar changed_;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
-  // Wanted, being read, read, or idle.
+  // Requested, being read, ready, or idle windows.
   absl::flat_hash_map<WindowKey, WindowPtr> windows_ ABSL_GUARDED_BY(mutex_);
-  // Users with something to read, in turn.
+  // Users with windows to read; they take turns.
   std::deque<WindowUser*> turns_ ABSL_GUARDED_BY(mutex_);
-  // How many read below each root, by the root's threads.
+  // Number of readers busy below each root; the key is the root's queue.
   absl::flat_hash_map<const TaskQueue*, int64_t> num_reading_
       ABSL_GUARDED_BY(mutex_);
-  // Idle windows, the one that was used last at the end.
+  // Idle windows, the least recently used first.
   std::list<WindowPtr> idle_ ABSL_GUARDED_BY(mutex_);
   uint64_t num_idle_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::vector<std::jthread> threads_;  // last: they use the rest
+  std::vector<std::jthread> threads_;  // last: they use the other members
 };
 
 }  // namespace dcp::server
