@@ -24,13 +24,15 @@
 namespace dcp::server {
 namespace {
 
-// When descriptors have run out, they are asked for again after this.
+// When descriptors have run out, the next attempt comes after this time.
 constexpr int kRetryMs = 100;
-// Looking for closed connections costs a call of the kernel for each.
+// Minimum time between sweeps for closed connections; a sweep costs a system
+// call for each connection.
 constexpr absl::Duration kSweepPeriod = absl::Milliseconds(20);
 
-// Shared by those who belong together: the four bytes of IPv4, also where it
-// comes over IPv6, or the first eight of IPv6. Empty for a unix socket.
+// The key by which connections are counted: the four bytes of an IPv4 address,
+// also when it is mapped into IPv6, or the first eight bytes of an IPv6
+// address. Empty for a unix socket.
 std::string AddressKey(const sockaddr_storage& peer) {
   if (peer.ss_family == AF_INET) {
     const auto& v4 = reinterpret_cast<const sockaddr_in&>(peer);
@@ -108,7 +110,8 @@ void Acceptor::Run() {
   for (int fd : listener_.sockets()) waiting.push_back({fd, POLLIN, 0});
   bool exhausted = false;
   while (true) {
-    // Connections wait in the backlog meanwhile.
+    // Without descriptors, connections wait in the backlog until the next
+    // attempt.
     const nfds_t num_watched = exhausted ? 1 : waiting.size();
     if (poll(waiting.data(), num_watched, exhausted ? kRetryMs : -1) < 0 &&
         errno != EINTR) {
@@ -122,7 +125,7 @@ void Acceptor::Run() {
 }
 
 bool Acceptor::AcceptAll(int listener_fd) {
-  // So many that the other listeners have their turn.
+  // Bounded, so that the other sockets are served too.
   for (int i = 0; i < 64; ++i) {
     sockaddr_storage peer{};
     socklen_t size = sizeof(peer);
@@ -140,7 +143,7 @@ bool Acceptor::AcceptAll(int listener_fd) {
       return true;
     }
     if (errno == EAGAIN) return false;
-    // EINTR, ECONNABORTED and what befell the connection alone.
+    // EINTR, ECONNABORTED or another error of this connection only.
   }
   return false;
 }
@@ -150,7 +153,7 @@ void Acceptor::Take(int listener_fd, int fd, const sockaddr_storage& peer) {
   std::string refused;
   {
     absl::MutexLock lock(&mutex_);
-    Forget(fd);  // gRPC has closed who had it
+    Forget(fd);  // gRPC has closed the previous connection
     refused = CheckLimits(address);
     if (refused.empty()) {
       connections_[fd] = {.cookie = SocketCookie(fd), .address = address};

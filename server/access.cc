@@ -27,7 +27,7 @@
 namespace dcp::server {
 namespace {
 
-// "Bearer" is matched as HTTP does, without case.
+// As in HTTP, "Bearer" is matched without regard to case.
 constexpr absl::string_view kScheme = "bearer ";
 
 absl::Status NotAllowed(absl::string_view path, absl::string_view why) {
@@ -48,7 +48,7 @@ std::string Sha256(absl::string_view text) {
   return hash;
 }
 
-// The path without doubled slashes and a slash at the end.
+// The path without repeated slashes and without a slash at the end.
 absl::StatusOr<std::string> Normalize(absl::string_view path) {
   const auto refuse = [&](absl::string_view why) {
     return absl::InvalidArgumentError(absl::StrCat("path '", path, "' ", why));
@@ -70,9 +70,9 @@ absl::StatusOr<std::string> Normalize(absl::string_view path) {
   return normal.empty() ? "/" : normal;
 }
 
-// Where `path`, which is normal, leads: its longest part that exists without
-// symbolic links, and the rest as it stands. Empty where that cannot be told,
-// which includes links to nothing.
+// Where the normalized `path` leads: the real path of its longest existing
+// part, followed by the rest unchanged. Empty if that cannot be determined, for
+// example because of a dangling link.
 std::string Resolve(const std::string& path) {
   std::string rest;
   std::string existing = path;
@@ -91,7 +91,8 @@ std::string Resolve(const std::string& path) {
   }
 }
 
-// Where the directory of `path` leads, with the path's last part as it stands.
+// The real path of the directory of `path`, followed by the path's last
+// component unchanged.
 std::string ResolveEntry(const std::string& path) {
   const size_t slash = path.rfind('/');
   if (slash == 0) return path;
@@ -113,7 +114,7 @@ absl::StatusOr<Root> CheckRoot(const Root& root) {
   }
   const absl::StatusOr<PinnedPath> pinned =
       PinnedPath::OpenDirectory({.root = real, .path = real});
-  // Nothing is served that could not be held below its root.
+  // A root is served only if paths below it can be pinned.
   if (!pinned.ok()) return Annotate(pinned.status(), "root ", path);
   if (stat(pinned->name().c_str(), &info) != 0) {
     return absl::UnimplementedError(
@@ -123,7 +124,8 @@ absl::StatusOr<Root> CheckRoot(const Root& root) {
   return Root{.path = path, .writable = root.writable, .real_path = real};
 }
 
-// "read=/data" of a client's line, below the server's own roots.
+// Parses "read=/data" in a client's line; the path lies below one of the
+// server's own roots.
 absl::StatusOr<Root> ParseRoot(absl::string_view word,
                                const std::vector<Root>& server_roots) {
   const bool writable = absl::ConsumePrefix(&word, "write=");
@@ -162,7 +164,7 @@ absl::StatusOr<TokenLine> ParseTokenLine(absl::string_view line,
   }
   if (words[1].size() != 2 * SHA256_DIGEST_LENGTH ||
       !std::all_of(words[1].begin(), words[1].end(), absl::ascii_isxdigit)) {
-    // Not shown: someone may have put the token itself there.
+    // The text is not shown: it may be the token itself.
     return absl::InvalidArgumentError(
         absl::StrCat("the hash of ", words[0],
                      " is not 64 hexadecimal digits; make it "
@@ -186,7 +188,8 @@ absl::StatusOr<TokenLine> ParseTokenLine(absl::string_view line,
   return parsed;
 }
 
-// The file's text. Whoever may change it decides who gets in.
+// The text of the tokens file. Refuses a file that others may change, because
+// they could grant access.
 absl::StatusOr<std::string> ReadTokensFile(const std::string& path) {
   uint32_t mode = 0;
   absl::StatusOr<std::string> text = ReadTextFile(path, &mode);
@@ -222,7 +225,7 @@ const Root* Client::RootOf(absl::string_view path) const {
 
 std::string Client::Reach() const {
   std::string reach;
-  // No path has a zero byte in it.
+  // A zero byte separates paths, because no path contains one.
   for (const Root& root : roots_) {
     absl::StrAppend(&reach, root.path, absl::string_view("\0", 1),
                     root.real_path, absl::string_view("\0", 1));
@@ -243,14 +246,14 @@ absl::StatusOr<std::string> Client::CheckWrite(absl::string_view path) const {
 absl::StatusOr<Location> Client::Locate(absl::string_view path,
                                         PathUse use) const {
   DCP_ASSIGN_OR_RETURN(const std::string normal, Normalize(path));
-  // What lies outside by its name is not looked at: the time that it takes
-  // must not tell whether it exists.
+  // A path outside by its name is not looked at, so that the response time does
+  // not reveal whether it exists.
   const bool named =
       std::any_of(roots_.begin(), roots_.end(), [&](const Root& root) {
         return IsBelow(normal, root.path) || IsBelow(normal, root.real_path);
       });
   if (!named) return OutsideError(path);
-  // A root is what it leads to, also as an entry.
+  // For a root, a link is resolved even if the entry is asked for.
   const bool is_root =
       std::any_of(roots_.begin(), roots_.end(), [&](const Root& root) {
         return normal == root.path || normal == root.real_path;
@@ -360,7 +363,7 @@ absl::StatusOr<const Client*> Access::AuthenticateToken(
   if (anonymous_ != nullptr) return anonymous_.get();
   const std::string hash = Sha256(token);
   const Client* found = nullptr;
-  // All of them, so that the time does not tell how far it came.
+  // Compares with all entries, so that the time does not reveal a match.
   for (const Entry& entry : entries()) {
     if (CRYPTO_memcmp(hash.data(), entry.token_sha256.data(), hash.size()) ==
         0) {

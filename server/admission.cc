@@ -17,7 +17,8 @@
 namespace dcp::server {
 namespace {
 
-// Some hundred bytes each; more than there are connections in ten seconds.
+// Each takes some hundred bytes. This is more than the connections in ten
+// seconds.
 constexpr size_t kMaxAccounts = 10'000;
 constexpr char kOthers[] = "too many clients";
 

@@ -28,10 +28,10 @@ constexpr absl::string_view kServices[] = {"tessera.v1.CheckpointService",
                                            "tessera.v1.JobService",
                                            "google.longrunning.Operations"};
 
-// All methods that are not there.
+// The name of all methods that do not exist.
 constexpr char kUnknown[] = "unknown";
 
-// gRPC's own, which anybody may ask.
+// gRPC's own services, which anybody may call.
 bool IsHealthOrReflection(absl::string_view method) {
   return absl::StartsWith(method, "/grpc.health.") ||
          absl::StartsWith(method, "/grpc.reflection.");
@@ -41,9 +41,9 @@ std::string PathOf(const tessera::v1::Source& source) {
   return absl::StrCat(" path=", LogText(source.path()));
 }
 
-// The checkpoints that a call is about, for its line; empty where another line
-// tells them: streams of tensors and jobs have their own. gRPC has made of
-// `message` what the method takes.
+// The checkpoints of a call, as text for its log line. Empty for streams of
+// tensors and jobs, which log their own lines. `message` is the request, of the
+// type that gRPC parses for `method`.
 std::string PathsOf(absl::string_view method, const void* message) {
   namespace v1 = tessera::v1;
   if (message == nullptr) return "";
@@ -69,7 +69,7 @@ std::string PathsOf(absl::string_view method, const void* message) {
   return "";
 }
 
-// What costs a client nothing to have refused.
+// Errors that a client can cause at no cost.
 bool IsRefused(absl::StatusCode code) {
   switch (code) {
     case absl::StatusCode::kInvalidArgument:
@@ -88,7 +88,7 @@ bool IsRefused(absl::StatusCode code) {
 
 }  // namespace
 
-// Lives as long as gRPC knows of the call.
+// Lives as long as the call in gRPC.
 class CallLog::Call : public grpc::experimental::Interceptor {
  public:
   Call(CallLog& log, ServerRpcInfo& info)
@@ -134,8 +134,8 @@ class CallLog::Call : public grpc::experimental::Interceptor {
   }
 
  private:
-  // gRPC 1.51 says UNIMPLEMENTED, and nothing else, when it cannot parse a
-  // request of a method that is there; our services never do.
+  // When gRPC 1.51 cannot parse the request of an existing method, it answers
+  // UNIMPLEMENTED without a message; our services never do.
   bool IsOfAMalformedRequest(const grpc::Status& status) const {
     return method_ != kUnknown &&
            status.error_code() == grpc::StatusCode::UNIMPLEMENTED &&
@@ -159,13 +159,13 @@ class CallLog::Call : public grpc::experimental::Interceptor {
   const std::string peer_;
   const std::string client_;
   const absl::Duration begin_;
-  // Of a call that ends without a status: its client has left.
+  // Stays when a call ends without a status because its client has left.
   absl::StatusCode code_ = absl::StatusCode::kCancelled;
   std::string message_;
-  std::string paths_;  // as the line has them
+  std::string paths_;  // formatted for the log line
 };
 
-// A call of health or reflection: it weighs as much as any.
+// A call of health or reflection, which counts toward the load like any other.
 class CallLog::Weight : public grpc::experimental::Interceptor {
  public:
   Weight() { ++ProcessCallLoad().num_calls; }
@@ -192,8 +192,8 @@ class CallLog::Factory
   CallLog& log_;
 };
 
-// The pool is asked once and never for what a client names: it remembers also
-// what it has not found.
+// Asks the descriptor pool only once, and never for a name from a client,
+// because the pool also remembers the names that it did not find.
 CallLog::CallLog(Metrics& metrics, const Access* access)
     : metrics_(metrics), access_(access) {
   for (absl::string_view name : kServices) {

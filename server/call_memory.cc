@@ -9,10 +9,10 @@
 namespace dcp::server {
 namespace {
 
-// Some windows later.
+// About the time in which a stream sends a few windows.
 constexpr int64_t kRetryAfterMs = 2000;
 
-// The answer of a client's own budget, as it is told.
+// The error for a client whose own budget is exhausted.
 absl::Status OwnLimitError(const ClientAccount& account, MemoryBudget& memory,
                            uint64_t bytes) {
   return LimitReached(
@@ -28,7 +28,7 @@ absl::Status OwnLimitError(const ClientAccount& account, MemoryBudget& memory,
 
 }  // namespace
 
-// The account last: it is dropped when nothing is of it any more.
+// The account is released last, after all memory that belongs to it.
 CallMemory& CallMemory::operator=(CallMemory&& other) noexcept {
   of_server = std::move(other.of_server);
   of_client = std::move(other.of_client);
@@ -90,7 +90,7 @@ void CallMemoryWish::AskServer(Reservation of_client) {
     cancelled = done_ == nullptr;
     if (!cancelled) wish_ = wish;
   }
-  // Of one that has come to its end, this is nothing.
+  // Has no effect if the wish has ended.
   if (cancelled) wish->Cancel();
 }
 

@@ -22,15 +22,15 @@
 namespace dcp::server {
 namespace {
 
-// A checkpoint that is replaced while it is opened is opened again so often.
+// Attempts to open a checkpoint that is replaced while it is opened.
 constexpr int kMaxOpens = 3;
 
-// Memory of the index is in use, or a checkpoint is being replaced: worth
-// another try soon.
+// For a client that found the index memory in use or a checkpoint being
+// replaced; neither takes long.
 constexpr int64_t kRetryAfterMs = 1000;
 
-// Of an entry, and of a chunk in memory, rounded up: sizeof(CheckpointEntry)
-// and its place in the table of names; a Box and a ChunkLocation.
+// Memory of an entry (sizeof(CheckpointEntry) and its slot in the table of
+// names) and of a chunk (a Box and a ChunkLocation), rounded up.
 constexpr uint64_t kBytesPerEntry = sizeof(CheckpointEntry) + 64;
 constexpr uint64_t kBytesPerChunk = sizeof(Box) + sizeof(ChunkLocation) + 32;
 
@@ -45,14 +45,13 @@ uint64_t IndexBytes(const Checkpoint& checkpoint) {
   return num_bytes;
 }
 
-// Whether a file of a directory has a say in which files a model consists of.
+// Whether a file in a directory affects which files belong to a model.
 bool IsPartOfModel(absl::string_view name) {
   return absl::EndsWith(name, ".safetensors") || absl::EndsWith(name, ".bin") ||
          IsWeightIndexName(name);
 }
 
-// Adds what tells the file at `path` from its successor, and from what it was
-// before somebody wrote to it.
+// Appends text that changes when the file at `path` is replaced or written to.
 absl::Status AddFile(RootedFileSystem& fs, const std::string& path,
                      absl::string_view name, std::string& text) {
   DCP_ASSIGN_OR_RETURN(const FileInfo info, fs.StatTarget(path));
@@ -61,8 +60,8 @@ absl::Status AddFile(RootedFileSystem& fs, const std::string& path,
   return absl::OkStatus();
 }
 
-// The name of the index of a DCP checkpoint, as Checkpoint::Open looks for it;
-// empty where there is none.
+// The name of a DCP checkpoint's index, found as Checkpoint::Open finds it;
+// empty if there is none.
 absl::StatusOr<std::string> DcpIndexName(FileSystem& fs,
                                          const std::string& path,
                                          int64_t rank) {
@@ -76,8 +75,8 @@ absl::StatusOr<std::string> DcpIndexName(FileSystem& fs,
   return std::string();
 }
 
-// What tells the index from its successor: of DCP one file, of safetensors and
-// .bin shards the listing of the directory.
+// Text that changes when the index is replaced: for DCP it describes one file,
+// for shards of safetensors or .bin the listing of the directory.
 absl::StatusOr<std::string> IndexState(RootedFileSystem& fs,
                                        const std::string& path, int64_t rank,
                                        const std::stop_token& stop) {
@@ -103,9 +102,9 @@ absl::StatusOr<std::string> IndexState(RootedFileSystem& fs,
   return text;
 }
 
-// The files that the index names, whatever they are called.
+// The state of the files that the index names.
 struct FilesState {
-  std::string text;  // empty when one of them is not any more what is open
+  std::string text;  // empty if a file was replaced after it was opened
   std::vector<std::optional<uint64_t>> sizes;
 };
 
@@ -118,7 +117,7 @@ absl::StatusOr<FilesState> LookAtFiles(RootedFileSystem& fs,
   for (uint32_t i = 0; i < files.names().size(); ++i) {
     DCP_RETURN_IF_ERROR(CheckStop(stop, kOpening));
     const absl::StatusOr<FileInfo> info = fs.StatTarget(files.PathOf(i));
-    // A checkpoint that lacks a file may be looked into all the same.
+    // A checkpoint that lacks a file can still be inspected.
     if (absl::IsNotFound(info.status())) {
       absl::StrAppend(&text, "none\n");
       state.sizes.push_back(std::nullopt);
@@ -150,7 +149,7 @@ std::shared_ptr<SharedCheckpoint> SharedCheckpoint::Make(
     std::unique_ptr<Checkpoint> checkpoint, CheckpointState state, int64_t rank,
     std::shared_ptr<std::atomic<uint64_t>> index_bytes) {
   const auto close = [tasks](SharedCheckpoint* shared) {
-    // Where no task is taken any more, it is closed here.
+    // If the queue takes no more tasks, the checkpoint is closed here.
     std::unique_ptr<SharedCheckpoint> last(shared);
     tasks->Post([last = std::move(last)] {}).IgnoreError();
   };
@@ -219,7 +218,7 @@ void SharedCheckpoint::Locate(std::vector<uint32_t> entries, Located done) {
   for (Wish& wish : wishes) wish.done(posted);
 }
 
-// One thread at a time: `serving_` says that it is this one.
+// Runs on one thread at a time, guarded by `serving_`.
 void SharedCheckpoint::ServeWishes() {
   while (true) {
     std::vector<Wish> wishes;
@@ -255,7 +254,7 @@ std::vector<absl::Status> SharedCheckpoint::LocateAll(
   all.erase(std::unique(all.begin(), all.end()), all.end());
   std::vector<absl::Status> results(wishes.size());
   if (checkpoint_->Locate(all).ok()) return results;
-  // Who asked for what is sound must not suffer.
+  // The damage of some entries must not fail the wishes for others.
   for (size_t i = 0; i < wishes.size(); ++i) {
     results[i] = WithPlace(checkpoint_->Locate(wishes[i].entries),
                            {.path = checkpoint_->path()});
@@ -272,17 +271,18 @@ struct CheckpointCache::Waiter {
   const Client client;
   const SourceSpec source;
   const std::shared_ptr<Answer> answer;  // owners: this, and the alarm
-  // Guarded by the cache's mutex, as the next.
+  // Guarded by the cache's mutex, as is the next member.
   bool is_gone = false;
-  OpeningPtr opening;  // since it joined
-  // Last, since its end waits for Leave; so the lock is not held there.
+  OpeningPtr opening;  // set when it joins
+  // Declared last: its destructor waits for Leave, so it must not run under the
+  // lock.
   std::optional<std::stop_callback<std::function<void()>>> on_stop;
 };
 
-// What is opened for all who wait. Guarded by the cache's mutex.
+// An opening on behalf of all waiters. Guarded by the cache's mutex.
 struct CheckpointCache::Opening {
   std::vector<WaiterPtr> waiting;
-  bool had_late = false;  // one that was told of the timeout
+  bool had_late = false;  // a waiter was told of the timeout
   std::stop_source stop;
 
   bool AreAllGone() const {
@@ -290,7 +290,8 @@ struct CheckpointCache::Opening {
            std::all_of(waiting.begin(), waiting.end(),
                        [](const WaiterPtr& waiter) { return waiter->is_gone; });
   }
-  // Those that are answered, who are not to be destroyed under the lock.
+  // Removes the waiters that have their answer. They must be destroyed without
+  // the lock.
   std::vector<WaiterPtr> TakeAnswered() {
     const auto answered = std::stable_partition(
         waiting.begin(), waiting.end(),
@@ -321,7 +322,7 @@ void CheckpointCache::Open(const Client& client, const SourceSpec& source,
 }
 
 void CheckpointCache::OpenOnThread(const WaiterPtr& waiter) {
-  if (waiter->answer->given()) return;  // it was over before its turn came
+  if (waiter->answer->given()) return;  // the timeout came before its turn
   const std::string& asked = waiter->source.path;
   const absl::StatusOr<std::string> path = waiter->client.CheckRead(asked);
   if (!path.ok()) {
@@ -348,13 +349,14 @@ void CheckpointCache::OpenOnThread(const WaiterPtr& waiter) {
 void CheckpointCache::Serve(const Key& key, const OpeningPtr& opening) {
   std::stop_token stop;
   while (const WaiterPtr next = NextOf(key, opening, stop)) {
-    // Those who waited for another find it open.
+    // All but the first waiter usually find the checkpoint open.
     absl::StatusOr<std::shared_ptr<SharedCheckpoint>> found =
         Find(next->client, key, stop);
     {
       absl::MutexLock lock(&mutex_);
       std::erase(opening->waiting, next);
-      // What was given up is opened again, for those who have come since.
+      // If this attempt was stopped, the next one serves those who have joined
+      // since.
       if (found.ok() || !stop.stop_requested()) EndJoining(key, opening);
     }
     next->answer->Give(std::move(found));
@@ -429,7 +431,7 @@ absl::StatusOr<std::shared_ptr<SharedCheckpoint>> CheckpointCache::Find(
       kRetryAfterMs);
 }
 
-// Null when the checkpoint was replaced or written to meanwhile.
+// Null if the checkpoint was replaced or written to while it was opened.
 absl::StatusOr<std::shared_ptr<SharedCheckpoint>> CheckpointCache::OpenAnew(
     const Client& client, const Key& key, const std::stop_token& stop) {
   auto fs = std::make_unique<RootedFileSystem>(fs_, client);
@@ -456,7 +458,7 @@ absl::StatusOr<std::shared_ptr<SharedCheckpoint>> CheckpointCache::OpenAnew(
 
 absl::Status CheckpointCache::Keep(const Key& key,
                                    std::shared_ptr<SharedCheckpoint> opened) {
-  // Closed without the lock: that may take a while.
+  // Destroyed without the lock: closing may take long.
   std::list<std::pair<Key, std::shared_ptr<SharedCheckpoint>>> dropped;
   absl::MutexLock lock(&mutex_);
   for (auto it = kept_.begin(); it != kept_.end();) {
@@ -472,7 +474,7 @@ absl::Status CheckpointCache::Keep(const Key& key,
     }
     return sum;
   };
-  uint64_t going_bytes = 0;  // of those that nobody else uses
+  uint64_t going_bytes = 0;  // of those that only the cache holds
   while (kept_.size() > 1 &&
          (kept_.size() > limits_.num_checkpoints ||
           index_bytes_->load() - going_bytes > limits_.index_bytes ||

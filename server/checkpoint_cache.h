@@ -150,9 +150,9 @@ class CheckpointCache {
   // Errors are those of Client::CheckRead and Checkpoint::Open, and name the
   // path.
   //
-  // A checkpoint that several clients wait for is opened until the last of them
-  // is gone. A client that was told of the timeout no longer counts: it will
-  // ask again.
+  // Opening continues until the last of the clients that wait for the
+  // checkpoint is gone. A client that was told of the timeout is not gone: it
+  // will ask again.
   void Open(const Client& client, const SourceSpec& source,
             std::stop_token stop, Opened opened);
 

@@ -37,32 +37,34 @@ namespace {
 
 namespace v1 = ::tessera::v1;
 
-// Threads that open and locate, of each root; each may take kMinMemoryBytes to
+// Threads per root that open and locate; each may take kMinMemoryBytes to
 // locate.
 constexpr size_t kNumOpeners = 2;
-// Verify and Diff at once, of each root; more wait.
+// Verify and Diff calls that run at the same time, per root; further calls
+// wait.
 constexpr size_t kNumCheckers = 2;
 constexpr size_t kMaxChecksWaiting = 64;
-// Beside the streams, calls that answer once; each waits once at a time.
+// Waiting unary calls, in addition to the streams; each call has at most one
+// task waiting.
 constexpr size_t kMaxCallsWaiting = 1000;
 
-// Of a Verify or a Diff: enough to keep a disk busy.
+// Memory of a Verify or a Diff: enough to keep a disk busy.
 constexpr uint64_t kCheckMemoryBytes = uint64_t{64} << 20;
 
-// Of a message of GetMetadata.
+// Bytes in one message of GetMetadata.
 constexpr size_t kMetadataChunkBytes = size_t{1} << 20;
 
 constexpr int64_t kRetryAfterMs = 2000;
 
-// One root has all readers. Of several none has: one that does not answer
-// leaves a reader to the others.
+// A single root may use all readers. With several roots each leaves one reader
+// to the others, in case its file system does not answer.
 int64_t ReadersOfARoot(const Access& access, int64_t num_readers) {
   return access.server().roots().size() < 2
              ? num_readers
              : std::max<int64_t>(1, num_readers - 1);
 }
 
-// A stream that never began.
+// A stream whose call was refused.
 class FailedStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
   explicit FailedStream(const absl::Status& status) {
@@ -71,7 +73,7 @@ class FailedStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   void OnDone() override { delete this; }
 };
 
-// A call that answers once, and tells when its client is gone.
+// A unary call that signals when its client is gone.
 class UnaryCall final : public grpc::ServerUnaryReactor {
  public:
   std::stop_token stop() const { return stop_.get_token(); }
@@ -83,7 +85,7 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
   std::stop_source stop_;
 };
 
-// What an object's pickle cannot hold by itself.
+// An error if the object's value cannot be sent as a pickle alone.
 absl::Status CheckPlainObject(const CheckpointEntry& entry) {
   DCP_RETURN_IF_ERROR(WithPlace(Annotate(entry.object()->unreadable, entry.fqn),
                                 {.tensor = entry.fqn}));
@@ -95,15 +97,14 @@ absl::Status CheckPlainObject(const CheckpointEntry& entry) {
                    {.tensor = entry.fqn});
 }
 
-// The end of a Verify or a Diff before its own: because its client is gone, or
-// because its disk hangs.
+// Ends a Verify or a Diff early when its client is gone or its disk hangs.
 template <typename Response>
 class CheckWatch {
  public:
   using Stream = std::shared_ptr<MessageStream<Response>>;
 
-  // After `timeout` without a byte the stream ends with `late`, and what holds
-  // the thread is left alone until the disk answers again.
+  // If no byte was read for `timeout`, the stream ends with `late`; the blocked
+  // thread is left alone until the disk answers again.
   CheckWatch(const Stream& stream, absl::Duration timeout, absl::Status late)
       : on_cancel_(stream->stop(), [this] { stop_.request_stop(); }),
         ticker_(ProgressTicker::Start(
@@ -129,7 +130,8 @@ class CheckWatch {
   const std::shared_ptr<ProgressTicker> ticker_;
 };
 
-// The last message, made when its turn has come.
+// Sends the last message. `fill` is called when the message is about to be
+// written.
 template <typename Response, typename Fill>
 void SendLast(const std::shared_ptr<MessageStream<Response>>& stream,
               Fill fill) {
@@ -177,7 +179,7 @@ CheckpointService::CheckpointService(FileSystem& fs, Admission& admission,
                         [this] { return static_cast<double>(num_streams()); });
 }
 
-// Tasks may go on after their call was cancelled.
+// Tasks may outlive the call that was cancelled, so stop them first.
 CheckpointService::~CheckpointService() {
   streams_gauge_ = nullptr;
   checkers_.Stop();
@@ -289,8 +291,8 @@ grpc::ServerUnaryReactor* CheckpointService::Inspect(
         Locate(*client, *shared, std::move(objects),
                [this, request, response, end, shared,
                 page = *std::move(page)](const absl::Status& located) {
-                 // Of a damaged file there are no values; one that does not
-                 // answer is another matter.
+                 // The values of a damaged file are left out; a file system
+                 // that does not answer is an error.
                  if (absl::IsUnavailable(located)) return end(located);
                  FillPage(*shared, *request, page, page_tokens_,
                           located.ok() && !page.objects.empty(), *response);

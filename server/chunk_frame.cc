@@ -1,6 +1,8 @@
+// The wire format of the message:
+//
 //   0x12 length                   ReadTensorsResponse.chunk
-//     0x08 part                   Chunk.part, where it is not 0
-//     0x10 offset                 Chunk.offset, where it is not 0
+//     0x08 part                   Chunk.part, if it is not 0
+//     0x10 offset                 Chunk.offset, if it is not 0
 //     0x25 crc32c, 4 bytes        Chunk.crc32c
 //     0x1a length data            Chunk.data
 #include "server/chunk_frame.h"
@@ -53,7 +55,7 @@ grpc::ByteBuffer ChunkFrameBuffer(const ChunkFrame& frame,
                                   std::shared_ptr<const void> owner) {
   using Owner = std::shared_ptr<const void>;
   auto held = std::make_unique<Owner>(std::move(owner));
-  // gRPC does not write to it; it has no slices of constant bytes.
+  // gRPC has no slices of constant bytes, but does not write to these.
   const grpc::Slice slices[] = {
       grpc::Slice(ChunkFrameHead(frame)),
       grpc::Slice(

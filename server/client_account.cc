@@ -6,7 +6,7 @@
 namespace dcp::server {
 namespace {
 
-// Streams take seconds; the rate has room again within one.
+// Streams take seconds. (The rate allows further calls within a second.)
 constexpr int64_t kStreamRetryMs = 2000;
 constexpr int64_t kRateRetryMs = 1000;
 

@@ -38,7 +38,7 @@ void CompressIfAsked(grpc::CallbackServerContext& context) {
 
 }  // namespace dcp::server
 
-// The names are the linker's.
+// The linker prescribes these names.
 extern "C" int __real_inflate(z_streamp stream, int flush);
 extern "C" int __wrap_inflate(z_streamp stream, int flush);
 
@@ -46,7 +46,7 @@ ABSL_ATTRIBUTE_NOINLINE int __wrap_inflate(z_streamp stream, int flush) {
   if (stream->total_out <= dcp::server::MaxMessageBytes()) {
     return __real_inflate(stream, flush);
   }
-  // To gRPC the input is used up and has come to its end.
+  // Makes gRPC believe that the input was consumed and complete.
   stream->next_in += stream->avail_in;
   stream->avail_in = 0;
   return Z_STREAM_END;

@@ -9,15 +9,16 @@
 namespace dcp::server {
 namespace {
 
-// Of an entry beside its names, and of a chunk: the struct, and the opcodes of
-// its description (two tuples of numbers, a place, their classes by memo).
+// For an entry without its names, and for a chunk: the struct, and the opcodes
+// that describe it (two tuples of numbers, a location, and their classes from
+// the memo).
 constexpr uint64_t kBytesPerEntry = sizeof(MetadataEntry) + 512;
 constexpr uint64_t kBytesPerChunk = sizeof(ChunkStorageMetadata) + 512;
-// A name stands in the struct, in the path, and twice in the pickle.
+// A name occurs in the struct, in the path, and twice in the pickle.
 constexpr uint64_t kNameCopies = 4;
 
-// DCP knows no place without bytes; other formats have those, of tensors
-// without elements and of objects inside a pickle.
+// DCP does not allow a location without bytes. Other formats have those, for
+// tensors without elements and for objects inside a pickle.
 StorageInfo DescribePlace(StorageInfo item) {
   item.length = std::max<uint64_t>(item.length, 1);
   return item;

@@ -10,7 +10,7 @@
 namespace dcp::server {
 namespace {
 
-// A mount that hangs may be there again after a while.
+// A mount that hangs may respond again after a while.
 constexpr int64_t kRetryAfterMs = 30'000;
 
 }  // namespace

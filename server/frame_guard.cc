@@ -1,6 +1,6 @@
-// A frame, RFC 9113 section 4.1:
+// The layout of a frame (RFC 9113, section 4.1):
 //
-//   | length: 3 bytes | type: 1 | flags: 1 | stream: 4 | payload: length |
+//  | length: 3 bytes | type: 1 | flags: 1 | stream: 4 | payload: length |
 #include "server/frame_guard.h"
 
 #include <algorithm>
@@ -23,10 +23,10 @@ enum FrameType : uint8_t {
   kContinuation = 9,
 };
 
-constexpr uint8_t kEndStream = 1;  // of kData
-constexpr uint8_t kAck = 1;        // of kSettings and kPing
+constexpr uint8_t kEndStream = 1;  // for kData
+constexpr uint8_t kAck = 1;        // for kSettings and kPing
 
-// Frames that a client in good order sends rarely, and that the server has to
+// Frames that a well-behaved client rarely sends and that the server has to
 // answer or remember.
 bool IsControl(uint8_t type, uint8_t flags, uint64_t length) {
   switch (type) {

@@ -31,8 +31,8 @@ int __wrap_SSL_read(SSL* ssl, void* bytes, int size);
 namespace dcp::server {
 namespace {
 
-// Of the process, as the wrapped functions are. Never destroyed: gRPC's threads
-// may read while the process ends.
+// One instance per process, like the wrapped functions. Never destroyed,
+// because gRPC's threads may read while the process ends.
 class Guards {
  public:
   static Guards& Get() {
@@ -50,14 +50,14 @@ class Guards {
     entries_[fd] = std::move(entry);
   }
 
-  // Null for a descriptor that is not guarded.
+  // Null if the descriptor is not guarded.
   std::shared_ptr<FrameGuard> Find(int fd) {
     const uint64_t cookie = SocketCookie(fd);
     absl::MutexLock lock(&mutex_);
     const auto found = entries_.find(fd);
     if (found == entries_.end()) return nullptr;
     if (found->second.cookie == cookie) return found->second.guard;
-    entries_.erase(found);  // another socket has the descriptor by now
+    entries_.erase(found);  // the descriptor now is another socket
     return nullptr;
   }
 
@@ -73,7 +73,7 @@ class Guards {
  private:
   struct Entry {
     uint64_t cookie = 0;
-    // Owners: this, and who reads at the moment.
+    // Owners: this, and the thread that is reading.
     std::shared_ptr<FrameGuard> guard;
   };
 
@@ -84,7 +84,7 @@ class Guards {
   absl::flat_hash_map<int, Entry> entries_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The bytes that recvmsg has put into `message`.
+// Passes the bytes that recvmsg has put into `message`.
 bool PassMessage(FrameGuard& guard, const msghdr& message, size_t length) {
   const absl::Duration now = SteadyNow();
   for (size_t i = 0; i < message.msg_iovlen && length > 0; ++i) {
@@ -102,7 +102,7 @@ void FreeGuard(void*, void* guard, CRYPTO_EX_DATA*, int, long, void*) {
   delete static_cast<FrameGuard*>(guard);
 }
 
-// Of a TLS connection of the server, which owns it.
+// The guard of a TLS connection of the server; the connection owns it.
 FrameGuard* GuardOf(SSL* ssl) {
   static const int index =
       SSL_get_ex_new_index(0, nullptr, nullptr, nullptr, &FreeGuard);
@@ -130,7 +130,7 @@ uint64_t NumConnectionsCut() { return Guards::Get().num_cut(); }
 
 }  // namespace dcp::server
 
-// The names are the linker's.
+// The linker prescribes these names.
 ABSL_ATTRIBUTE_NOINLINE ssize_t __wrap_recvmsg(int fd, msghdr* message,
                                                int flags) {
   using dcp::server::Guards;
@@ -138,7 +138,7 @@ ABSL_ATTRIBUTE_NOINLINE ssize_t __wrap_recvmsg(int fd, msghdr* message,
   if (length <= 0 || (flags & (MSG_PEEK | MSG_ERRQUEUE)) != 0) return length;
   const std::shared_ptr<dcp::server::FrameGuard> guard = Guards::Get().Find(fd);
   if (guard == nullptr) return length;
-  // gRPC may read once more from a connection that has been cut.
+  // gRPC may read once more from a connection that was cut.
   const bool is_cut = !guard->complaint().empty();
   if (dcp::server::PassMessage(*guard, *message, static_cast<size_t>(length))) {
     return length;
@@ -160,7 +160,7 @@ ABSL_ATTRIBUTE_NOINLINE int __wrap_SSL_read(SSL* ssl, void* bytes, int size) {
     return length;
   }
   if (!is_cut) dcp::server::Guards::Get().Cut(guard->complaint());
-  // SSL_get_error makes SSL_ERROR_SSL of it.
+  // Makes SSL_get_error return SSL_ERROR_SSL.
   ERR_raise(ERR_LIB_USER, ERR_R_PASSED_INVALID_ARGUMENT);
   return -1;
 }

@@ -21,18 +21,18 @@ namespace v1 = ::tessera::v1;
 
 constexpr int kDefaultPageSize = 1000;
 constexpr int kMaxPageSize = 10'000;
-// Of a page: a receiver takes 4 MiB unless told otherwise. A tensor of very
-// many chunks alone may have more.
+// The size of a page: receivers accept 4 MiB by default. A single tensor with
+// very many chunks may exceed it.
 constexpr size_t kMaxPageBytes = size_t{3} << 20;
-// Values of objects cost a read each.
+// Objects whose values are read for a page; each costs a read.
 constexpr size_t kMaxObjectsRead = 1000;
-// Files that are listed.
+// Files listed in the answer.
 constexpr size_t kMaxFilesListed = 10'000;
-// Of a property: safetensors' metadata may have megabytes.
+// Bytes of a property's value: the metadata of safetensors may have megabytes.
 constexpr size_t kMaxPropertyBytes = 1000;
 constexpr size_t kMaxProperties = 100;
 
-// What the answer depends on.
+// Identifies everything that the answer depends on.
 std::string QueryOf(const SharedCheckpoint& shared,
                     const v1::InspectRequest& request) {
   std::string text = absl::StrCat(shared.etag(), "\n", request.chunks(), "\n");
@@ -143,7 +143,7 @@ void FillPage(const SharedCheckpoint& shared, const v1::InspectRequest& request,
     ++num_taken;
     if (num_bytes <= kMaxPageBytes) continue;
     if (num_taken > 1) {
-      // This one begins the next page.
+      // This entry begins the next page.
       --num_taken;
       if (entry.tensor() != nullptr) {
         response.mutable_tensors()->RemoveLast();
