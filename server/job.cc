@@ -8,13 +8,14 @@ struct Step {
   JobState to;
 };
 
-// A job that the server stops or is killed with is PENDING at its next start.
+// The allowed transitions. A job that was interrupted by a stop or a kill of
+// the server is PENDING at the next start.
 constexpr Step kSteps[] = {
     {JobMetadata::PENDING, JobMetadata::PLANNING},
     {JobMetadata::PENDING, JobMetadata::FAILED},
     {JobMetadata::PENDING, JobMetadata::CANCELLED},
     {JobMetadata::PLANNING, JobMetadata::RUNNING},
-    // One that had made its checkpoint when the server was killed.
+    // The server was killed after the job had made its checkpoint.
     {JobMetadata::PLANNING, JobMetadata::SUCCEEDED},
     {JobMetadata::PLANNING, JobMetadata::FAILED},
     {JobMetadata::PLANNING, JobMetadata::CANCELLED},

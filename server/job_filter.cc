@@ -1,11 +1,11 @@
-// The grammar, of which each rule is a function of the parser:
+// The grammar; each rule is a function of the parser:
 //
 //   expression  factor { AND factor }
 //   factor      term { OR term }
 //   term        [ NOT | - ] ( "(" expression ")" | comparison )
 //   comparison  field comparator value
 //
-// OR binds closer than AND, as AIP-160 has it.
+// As AIP-160 specifies, OR binds more tightly than AND.
 #include "server/job_filter.h"
 
 #include <algorithm>
@@ -27,13 +27,13 @@
 namespace dcp::server {
 namespace {
 
-// Of a text that an error shows.
+// The most of the text that an error shows.
 constexpr size_t kMaxShownBytes = 100;
 
 struct Token {
   enum class Kind : uint8_t { kEnd, kWord, kString, kSymbol };
   Kind kind = Kind::kEnd;
-  std::string text;  // a string's without its quotes
+  std::string text;  // without its quotes if it is a string
   size_t column = 1;
 
   bool IsSymbol(absl::string_view symbol) const {
@@ -53,7 +53,7 @@ absl::Status Refuse(size_t column, absl::string_view problem) {
       "filter");
 }
 
-// "'x'", or that there is nothing more.
+// Describes the token for an error: "'x'", or the end of the text.
 std::string Shown(const Token& token) {
   if (token.kind == Token::Kind::kEnd) return "the filter ends";
   return absl::StrCat("'", ToUtf8(token.text.substr(0, kMaxShownBytes)), "'");
@@ -87,7 +87,8 @@ class Lexer {
                                  "' is not allowed outside quotes"));
     }
     token.kind = Token::Kind::kWord;
-    // A minus that negates is a token by itself; in a word it is a letter.
+    // A minus at the beginning is a token of its own; inside a word it is a
+    // letter.
     while (at_ < text_.size() && IsWordCharacter(text_[at_])) {
       token.text += text_[at_++];
     }
@@ -294,7 +295,7 @@ class JobFilterParser {
         absl::StrCat(Shown(token_), " is not one of = != < <= > >= :"));
   }
 
-  // What a field may be compared by; that it is there may always be asked.
+  // Checks that the field has this comparator. Every field has ":*".
   absl::Status CheckComparator(const FieldName& field,
                                Comparator comparator) const {
     const bool is_equality =
@@ -369,7 +370,7 @@ class JobFilterParser {
                   absl::StrCat(Shown(token_), " is not ", allowed));
   }
 
-  // A * at either end stands for any text, but not where a part is looked for.
+  // A * at either end matches any text, except with ":", which finds any part.
   void SetText(Comparison& comparison) const {
     absl::string_view text = token_.text;
     if (comparison.comparator == Comparator::kHas) {
@@ -403,7 +404,7 @@ absl::StatusOr<JobFilter> JobFilter::Parse(absl::string_view text) {
 bool JobFilter::Matches(const Job& job) const {
   if (steps_.empty()) return true;
   std::array<bool, kMaxFilterComparisons> stack;
-  size_t top = 0;  // one behind it
+  size_t top = 0;  // index behind the top element
   for (const Step& step : steps_) {
     switch (step.kind) {
       case Step::Kind::kCompare:
@@ -428,7 +429,7 @@ bool JobFilter::Matches(const Job& job) const {
 }
 
 bool JobFilter::Compare(const Comparison& comparison, const Job& job) {
-  // Of a time that is not there no comparison is true.
+  // If the value is absent, every comparison is false.
   const auto compare = [&](const auto& value, const auto& wanted,
                            bool is_present) {
     switch (comparison.comparator) {

@@ -22,10 +22,10 @@
 namespace dcp::server {
 namespace {
 
-// The version of the tables below; a newer one is refused.
+// The version of the tables below; newer versions are refused.
 constexpr int64_t kVersion = 2;
 
-// "TSRA": that the database is a journal of this server.
+// "TSRA": marks a database as a journal of this server.
 constexpr int64_t kApplicationId = 0x54535241;
 
 constexpr char kTables[] = R"(
@@ -55,8 +55,7 @@ constexpr char kTables[] = R"(
   CREATE INDEX records_of_job ON records (job);
 )";
 
-// What version 2 added: each row has the digest of its values, which triggers
-// keep.
+// Version 2 added a digest of the values of each row, which triggers update.
 #define DIGEST_OF_JOB                                                 \
   "row_digest(number, id, client, request_id, kind, request, source," \
   " destination, memory_bytes, state, create_ns, start_ns, end_ns,"   \
@@ -80,7 +79,7 @@ constexpr char kDigests[] =
     " UPDATE records SET digest = " DIGEST_OF_RECORD
     " WHERE rowid = NEW.rowid; END;";
 
-// The number of a job that is not as it was written.
+// Finds the number of a job with a row that does not match its digest.
 constexpr char kFindDamage[] =
     "SELECT number FROM jobs WHERE digest IS NOT " DIGEST_OF_JOB
     " UNION ALL SELECT job FROM records WHERE digest IS NOT " DIGEST_OF_RECORD
@@ -90,23 +89,23 @@ constexpr char kFindDamage[] =
 #undef DIGEST_OF_RECORD
 #undef DIGEST_OF_JOB
 
-// Of "jobs.last": a number of so many digits and a newline, so that it is
-// always written in place and needs no room on a full disk.
+// "jobs.last" holds a number of this many digits and a newline. The size is
+// fixed so that the file is written in place and needs no space on a full disk.
 constexpr int kLastDigits = 20;
 
-// Opens or makes a file that this user alone may read: requests name paths,
-// which are nobody else's business.
+// Opens or creates a file that only this user may read, because requests
+// contain paths that concern nobody else.
 int OpenPrivate(const std::string& path) {
   const int fd =
       open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-  // A server before had others read it.
+  // Older servers created the file readable by others.
   if (fd >= 0) fchmod(fd, 0600);
   return fd;
 }
 
 }  // namespace
 
-// A statement being built, run and read. What fails first stays.
+// Builds, runs and reads a statement. Keeps the first error.
 class JobJournal::Statement {
  public:
   Statement(JobJournal& journal, const char* sql)
@@ -127,7 +126,7 @@ class JobJournal::Statement {
     Note(sqlite3_bind_null(statement_, ++parameter_));
     return *this;
   }
-  // The text outlives the statement.
+  // `text` must outlive the statement.
   Statement& BindText(absl::string_view text) {
     Note(sqlite3_bind_text64(statement_, ++parameter_, text.data(), text.size(),
                              SQLITE_STATIC, SQLITE_UTF8));
@@ -139,7 +138,7 @@ class JobJournal::Statement {
     return *this;
   }
 
-  // Whether there is a row.
+  // Returns whether there is a row.
   bool Step() {
     if (code_ != SQLITE_OK && code_ != SQLITE_ROW) return false;
     code_ = sqlite3_step(statement_);
@@ -158,7 +157,7 @@ class JobJournal::Statement {
     return ToStatus(path_, code_, sqlite3_errmsg(database_));
   }
 
-  // The next column of the row.
+  // Each of these reads the next column of the row.
   int64_t Number() { return sqlite3_column_int64(statement_, column_++); }
   absl::Time Time() {
     if (sqlite3_column_type(statement_, column_) == SQLITE_NULL) {
@@ -199,13 +198,14 @@ class JobJournal::Statement {
       case SQLITE_PROTOCOL:
         return absl::UnavailableError(
             absl::StrCat(text, "; does another server use it?"));
-      // Of the server: PERMISSION_DENIED would tell clients that they may not.
+      // A fault of the server; PERMISSION_DENIED would tell clients that they
+      // lack a right.
       case SQLITE_PERM:
       case SQLITE_READONLY:
       case SQLITE_CANTOPEN:
       case SQLITE_AUTH:
         return absl::FailedPreconditionError(text);
-      // A disk that may answer again.
+      // The disk may recover.
       case SQLITE_IOERR:
       case SQLITE_INTERRUPT:
         return absl::UnavailableError(text);
@@ -236,8 +236,9 @@ absl::StatusOr<std::unique_ptr<JobJournal>> JobJournal::Open(
       new JobJournal(absl::StrCat(state_dir, "/jobs.db"),
                      absl::StrCat(state_dir, "/jobs.last")));
   absl::MutexLock lock(&journal->mutex_);
-  // SQLite gives its other files the rights of the database. Before SQLite has
-  // it open: closing it later would end SQLite's lock.
+  // Creates the file here because SQLite gives its other files the mode of the
+  // database. This must happen before SQLite opens it, because closing the file
+  // later would release SQLite's lock.
   const int file = OpenPrivate(journal->path_);
   if (file < 0) {
     return absl::PermissionDeniedError(
@@ -319,7 +320,7 @@ absl::StatusOr<int64_t> JobJournal::Version() {
 }
 
 absl::Status JobJournal::Prepare() {
-  // The lock is held until the database is closed, also by a kill.
+  // The lock is held until the database is closed or the process is killed.
   DCP_RETURN_IF_ERROR(
       Execute("PRAGMA locking_mode=EXCLUSIVE; PRAGMA synchronous=FULL"));
   DCP_ASSIGN_OR_RETURN(const int64_t version, Version());
@@ -340,7 +341,7 @@ absl::Status JobJournal::Upgrade(int64_t version) {
                    "PRAGMA application_id=", kApplicationId,
                    "; PRAGMA user_version=", kVersion, "; COMMIT");
   absl::Status status = Execute(all.c_str());
-  // What fails inside of the transaction leaves it open.
+  // An error inside the transaction leaves it open.
   if (!status.ok()) Execute("ROLLBACK").IgnoreError();
   return status;
 }
@@ -420,7 +421,8 @@ absl::Status JobJournal::Add(Job& job) {
           .Bind(job.create_time)
           .Run());
   job.number = sqlite3_last_insert_rowid(database_);
-  // The job is there; without this only its loss would go unnoticed.
+  // The job is recorded even if this fails; only its loss would then go
+  // unnoticed.
   const absl::Status written = WriteLast(job.number);
   if (!written.ok()) {
     DCP_LOG(kWarning) << "event=journal_failed error="

@@ -1,7 +1,7 @@
-// A job waits in the queue until a thread is free for it, then for memory, then
-// runs. Nothing that the disk, the memory budget or a watcher does happens with
-// mutex_ held: the budget hands out memory in whatever thread returns some, so
-// that also a Reservation must not be destroyed with it.
+// A job waits in the queue until a thread is free for it, then for memory, and
+// then runs. mutex_ is never held while the disk, the memory budget or a
+// watcher is used. In particular no Reservation may be destroyed with it held,
+// because the budget then grants memory to others on the same thread.
 #include "server/job_manager.h"
 
 #include <algorithm>
@@ -27,15 +27,15 @@
 namespace dcp::server {
 namespace {
 
-// Plans are bounded by themselves, and each job is there once at most.
+// No limit is needed: plans have their own, and each job occurs at most once.
 constexpr size_t kMaxErrands = SIZE_MAX;
 
 constexpr absl::string_view kNamePrefix = "operations/";
 
-// How often a watcher hears of a running job, and its rate is taken.
+// How often watchers are told of a running job and its rate is sampled.
 constexpr absl::Duration kTickPeriod = absl::Seconds(1);
 
-// How often ended jobs are looked through for old ones when none ends.
+// How often ended jobs are checked for old ones when no job ends.
 constexpr absl::Duration kPrunePeriod = absl::Minutes(10);
 
 bool MaySee(const Client& client, const Job& job) {
@@ -53,7 +53,7 @@ void SetTimestamp(absl::Time time, google::protobuf::Timestamp& proto) {
       absl::ToUnixNanos(time));
 }
 
-// The other job is named to its own client only.
+// The error names the other job only to the client that submitted it.
 absl::Status DestinationInUse(const Client& client, const Job& writer) {
   const std::string& path = writer.request.destination;
   absl::Status status =
@@ -157,7 +157,8 @@ absl::Status JobManager::Recover() {
     if (job.cancel_requested) {
       Settle(entry);
     } else if (!may_run) {
-      // It is not even looked at: that may be what ends the server.
+      // The job is not run or cleaned up again, because that may be what ends
+      // the server.
       Finish(entry,
              WithReason(
                  absl::ResourceExhaustedError(absl::StrCat(
@@ -349,7 +350,8 @@ std::vector<JobManager::EntryPtr> JobManager::Choose(const Client& client,
 absl::StatusOr<JobPage> JobManager::List(const Client& client,
                                          const JobFilter& filter, int page_size,
                                          absl::string_view page_token) {
-  // No name of a client has a zero byte in it.
+  // A zero byte is a unique separator, because names of clients do not contain
+  // one.
   const std::string query = absl::StrCat(
       "jobs of ", client.name(), absl::string_view("\0", 1), filter.text());
   int64_t after = 0;
@@ -364,7 +366,8 @@ absl::StatusOr<JobPage> JobManager::List(const Client& client,
   }
   if (page_size == 0) page_size = kDefaultJobsPerPage;
   page_size = std::min(page_size, kMaxJobsPerPage);
-  // One more tells whether there is another page.
+  // Asks for one job more than the page holds, to know whether there is another
+  // page.
   const std::vector<EntryPtr> found =
       Choose(client, filter, after, static_cast<size_t>(page_size) + 1);
   JobPage page;
@@ -378,7 +381,7 @@ absl::StatusOr<JobPage> JobManager::List(const Client& client,
     }
     absl::StatusOr<Operation> operation = Snapshot(entry);
     after = entry->job.number;
-    if (absl::IsNotFound(operation.status())) continue;  // deleted meanwhile
+    if (absl::IsNotFound(operation.status())) continue;  // deleted since Choose
     DCP_RETURN_IF_ERROR(operation.status());
     num_bytes += operation->ByteSizeLong();
     page.operations.push_back(*std::move(operation));
@@ -396,7 +399,7 @@ absl::Status JobManager::Cancel(const Client& client, absl::string_view name) {
       return absl::OkStatus();
     }
   }
-  // A server that is killed now cancels it after its next start.
+  // From here on, a server that is killed cancels the job after its next start.
   DCP_RETURN_IF_ERROR(journal_.RequestCancel(entry->job.number));
   {
     absl::MutexLock lock(&mutex_);
@@ -532,7 +535,7 @@ void JobManager::Prune() {
   }
 }
 
-// --- Whose turn it is.
+// --- Scheduling.
 
 void JobManager::Dispatch() {
   std::vector<EntryPtr> next;
@@ -579,8 +582,8 @@ void JobManager::Admit(const EntryPtr& entry) {
 void JobManager::Granted(const EntryPtr& entry, Reservation memory) {
   absl::MutexLock lock(&mutex_);
   if (draining_) {
-    // It goes on after the next start; `memory` returns after the lock, to
-    // those who may still use it.
+    // The job continues after the next start. `memory` is returned after the
+    // lock is released, to those who can still use it.
     entry->place = Place::kSettling;
     --num_busy_;
     drained_.SignalAll();
@@ -652,7 +655,7 @@ void JobManager::Execute(const EntryPtr& entry) {
   const absl::StatusOr<std::string> response = RunOnce(entry);
   bool goes_on = false;
   {
-    Reservation memory;  // returned without the lock, before the job has ended
+    Reservation memory;  // returned without the lock, before the job ends
     absl::MutexLock lock(&mutex_);
     memory = std::move(entry->memory);
     goes_on = absl::IsCancelled(response.status()) && stopping_ &&
@@ -673,7 +676,8 @@ absl::StatusOr<std::string> JobManager::RunOnce(const EntryPtr& entry) {
   controls->log.append = [this, number](std::string record) {
     return journal_.AppendRecord(number, record);
   };
-  Entry& job = *entry;  // outlives the run, and would own itself otherwise
+  Entry& job = *entry;  // a shared_ptr would make the entry own itself; it
+                        // outlives the run
   controls->log.keeps = [this, &job] {
     absl::MutexLock lock(&mutex_);
     return stopping_ && !job.job.cancel_requested && !job.refused;
@@ -722,17 +726,18 @@ void JobManager::Settle(const EntryPtr& entry) {
     entry->place = Place::kSettling;
     cancelled = entry->job.cancel_requested;
   }
-  // The server drains: it goes on after the next start.
+  // If the server drains, the job continues after the next start.
   if (!cancelled) return;
   GiveUp(entry, absl::CancelledError("cancelled before it began"));
 }
 
 void JobManager::GiveUp(const EntryPtr& entry, const absl::Status& why) {
   if (entry->job.num_restarts == 0) return Finish(entry, why);
-  // An earlier run may have left something, or come to its end.
+  // An earlier run may have left files, or may have completed.
   entry->stop.request_stop();
   const JobRequest& request = entry->job.request;
-  // Refused only when the server ends: it goes on after the next start.
+  // Post fails only when the server ends; the job then continues after the next
+  // start.
   errands_
       .QueueOf(request.destination.empty() ? request.source
                                            : request.destination)
@@ -754,7 +759,8 @@ void JobManager::Finish(const EntryPtr& entry,
     cancel_requested = entry->job.cancel_requested;
   }
   const JobState state = StateAfter(response.status(), cancel_requested);
-  // First, so that what a client has seen ended stays so.
+  // Written to the journal first, so that a job that a client has seen ended
+  // stays ended.
   const absl::Status kept =
       journal_.End(entry->job.number, state, now, outcome);
   if (!kept.ok()) {
@@ -820,7 +826,7 @@ void JobManager::Tick() {
     {
       absl::MutexLock lock(&mutex_);
       if (exiting_) return;
-      // A signal only ends the long wait early: a job has begun.
+      // A signal only ends the long wait early, because a job has begun.
       const bool passed = tick_.WaitWithTimeout(
           &mutex_,
           running_.empty() && unkept_.empty() ? kPrunePeriod : kTickPeriod);
@@ -843,7 +849,7 @@ void JobManager::Tick() {
   }
 }
 
-// --- Telling.
+// --- Notification.
 
 void JobManager::Notify(const EntryPtr& entry) {
   std::vector<Changed> watchers;
@@ -923,7 +929,7 @@ uint64_t JobManager::num_queued() const {
   return queue_.size();
 }
 
-// --- The end.
+// --- Draining.
 
 void JobManager::Drain(absl::Time deadline) {
   std::vector<EntryPtr> waiting;

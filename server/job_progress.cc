@@ -7,7 +7,8 @@
 namespace dcp::server {
 namespace {
 
-// Further ahead than this nobody plans; more is noise of a rate near zero.
+// Nobody plans further ahead than this; longer times are noise of a rate near
+// zero.
 constexpr absl::Duration kMaxRemaining = absl::Hours(24 * 365);
 
 }  // namespace
@@ -21,7 +22,7 @@ void JobProgress::Begin(uint64_t total_bytes, uint64_t kept_bytes,
 
 void JobProgress::Sample(uint64_t num_bytes, absl::Time now) {
   if (points_.empty()) return;
-  // A clock that was set back.
+  // The clock was set back.
   if (now <= points_.back().time) {
     points_.back().num_bytes = num_bytes;
     return;
@@ -34,7 +35,8 @@ void JobProgress::Fill(uint64_t num_bytes,
                        tessera::v1::JobMetadata& metadata) const {
   metadata.set_bytes_total(total_bytes_);
   if (points_.empty()) return;
-  // Gaps between wanted stretches are read too: never more than all.
+  // Gaps between the needed ranges are read too, so the sum may exceed the
+  // total.
   const uint64_t done = std::min(total_bytes_, kept_bytes_ + num_bytes);
   metadata.set_bytes_done(done);
   const double seconds =

@@ -31,16 +31,17 @@ namespace {
 
 namespace v1 = tessera::v1;
 
-// A request, understood and allowed.
+// A parsed request that has passed the checks.
 struct JobSpec {
   std::string source;
   std::string destination;
-  ConvertOptions convert;  // of all kinds but VERIFY
+  ConvertOptions convert;  // for all kinds except VERIFY
   double sample_percent = 100;
   v1::JobOptions options;
 };
 
-// Not of a job that was submitted: earlier releases took any text.
+// Not applied again to a submitted job, because earlier releases accepted any
+// text.
 absl::Status CheckRequestId(const v1::JobOptions& options) {
   const std::string& id = options.request_id();
   if (id.empty() || (IsUuid(id) && !IsNilUuid(id))) return absl::OkStatus();
@@ -100,7 +101,7 @@ absl::Status SetMesh(const Request& request, JobSpec& spec) {
   return absl::OkStatus();
 }
 
-// What all that write have in common.
+// Sets what all requests that write have in common.
 template <typename Request>
 absl::Status SetConversion(const Request& request, const Client& client,
                            JobSpec& spec) {
@@ -122,7 +123,7 @@ void SetMetadata(const Request& request, JobSpec& spec) {
   for (const auto& [key, value] : request.metadata()) {
     spec.convert.metadata.emplace_back(key, value);
   }
-  // Of a map the order is nobody's.
+  // The order of a map is undefined.
   std::sort(spec.convert.metadata.begin(), spec.convert.metadata.end());
 }
 
@@ -169,8 +170,8 @@ absl::Status Read(const v1::VerifyRequest& request, const Client& client,
   return absl::OkStatus();
 }
 
-// What was decided when the job was submitted stays: where links led then, and
-// how much memory the server gave it.
+// Restores what was decided when the job was submitted: where links led then,
+// and how much memory the server gave it.
 template <typename Request>
 void KeepDecisions(const JobRequest& submitted, Request& request) {
   request.mutable_source()->set_path(submitted.source);
@@ -180,7 +181,7 @@ void KeepDecisions(const JobRequest& submitted, Request& request) {
   request.mutable_options()->set_memory_bytes(submitted.memory_bytes);
 }
 
-// `submitted` is null when the job is just being submitted.
+// `submitted` is null while the job is being submitted.
 template <typename Request>
 absl::StatusOr<JobSpec> ReadAs(const std::string& bytes, const Client& client,
                                const ServerOptions& server,
@@ -223,13 +224,14 @@ absl::StatusOr<JobSpec> ReadRequest(JobKind kind, const std::string& bytes,
   }
 }
 
-// A job that was submitted, with all checks made again.
+// Parses a submitted job and makes all checks again.
 absl::StatusOr<JobSpec> ReadAgain(const JobRequest& request,
                                   const Client& client,
                                   const ServerOptions& server) {
   DCP_ASSIGN_OR_RETURN(JobSpec spec, ReadRequest(request.kind, request.bytes,
                                                  client, server, &request));
-  // Other jobs know it by the place that it was to write to.
+  // Other jobs identify this job by the destination that it had when it was
+  // submitted.
   if (spec.destination == request.destination) return spec;
   return WithReason(
       WithPlace(absl::FailedPreconditionError(absl::StrCat(
@@ -253,8 +255,9 @@ void AppendVersion(RootedFileSystem& fs, const std::string& path,
                   " ", info->modified_ns, "\n");
 }
 
-// Of a DCP checkpoint the index, which every save renames into place: beside
-// it the data of a conversion in place may come and go. Else every file.
+// Describes the state of the source. For a DCP checkpoint this is the index,
+// which every save renames into place, because a conversion in place may add
+// and remove data files next to it. For other formats it is every file.
 std::string SourceVersion(RootedFileSystem& fs, const std::string& path) {
   std::string version;
   AppendVersion(fs, path, version);
@@ -268,13 +271,13 @@ std::string SourceVersion(RootedFileSystem& fs, const std::string& path) {
   }
   if (!version.empty()) return version;
   for (const DirectoryEntry& entry : *entries) {
-    if (entry.name == kLockName) continue;  // of a writer
+    if (entry.name == kLockName) continue;  // belongs to a writer
     AppendVersion(fs, JoinPath(path, entry.name), version);
   }
   return version;
 }
 
-// An error names the path that it belongs to.
+// Adds the path to an error.
 absl::Status WithPath(const absl::Status& status, const JobSpec& spec) {
   const bool written = SideOf(status) == ErrorSide::kDestination;
   return WithPlace(status, {.path = written ? spec.destination : spec.source});
@@ -332,7 +335,7 @@ absl::StatusOr<std::string> RunVerify(FileSystem& fs, const JobSpec& spec,
   return Pack(result);
 }
 
-// Begins to verify, and stops where the payload would be read.
+// Begins to verify, and stops before the payload would be read.
 absl::StatusOr<std::string> PlanVerify(FileSystem& fs, const JobSpec& spec,
                                        std::stop_token stop) {
   std::stop_source planned;
@@ -350,8 +353,9 @@ absl::StatusOr<std::string> PlanVerify(FileSystem& fs, const JobSpec& spec,
   return Pack(result);
 }
 
-// Ends a job that may not go on, because of `why`: removes what its runs left,
-// as far as the server itself may. The result, if they had come to their end.
+// Ends a job that may not continue because of `why`: removes what its runs
+// left, with the server's own rights. Returns the result instead if the job had
+// completed.
 absl::StatusOr<std::string> GiveUp(FileSystem& fs, const Client& server,
                                    const JobRequest& request,
                                    const absl::Status& why,

@@ -18,16 +18,17 @@ namespace {
 
 using google::longrunning::Operation;
 
-// A client hears of a job at most so often; a little less than the second in
-// which JobManager ticks, so that no tick is missed.
+// The minimum time between updates to a client; a little less than the second
+// in which JobManager ticks, so that no tick is missed.
 constexpr absl::Duration kMinWatchPeriod = absl::Milliseconds(900);
 
-// Threads that check what is asked, of each root: some looks at the disk each.
+// Threads per root that check requests; each check takes a few accesses to the
+// disk.
 constexpr size_t kNumCheckers = 2;
 constexpr size_t kMaxChecksWaiting = 1000;
 constexpr int64_t kRetryAfterMs = 2000;
 
-// A verification looks at its source alone.
+// The destination of a request; for a verification, its source.
 template <typename Request>
 const std::string& DestinationOf(const Request& request) {
   if constexpr (requires { request.destination(); }) {
@@ -55,7 +56,7 @@ class WatchReactor final : public grpc::ServerWriteReactor<Operation> {
     absl::StatusOr<Operation> now = manager_.Get(client_, name_);
     if (!now.ok()) return Finish(ToRpcStatus(now.status()));
     const absl::Time time = absl::Now();
-    // A job that runs is looked at again within a second.
+    // For a running job, the next look comes within a second.
     if (!now->done() && time - written_ < kMinWatchPeriod &&
         !manager_.draining()) {
       return watch_->Continue();
@@ -164,8 +165,8 @@ grpc::ServerUnaryReactor* JobService::Start(
   return reactor;
 }
 
-// A source whose root hangs must keep no thread of the destination's root: it
-// is looked at by a thread of its own root first.
+// A source whose root hangs must not block a thread of the destination's root,
+// so a thread of the source's root accesses the source first.
 void JobService::CheckSource(const std::shared_ptr<const Asked>& asked) {
   TaskQueue& of_source = *checkers_.QueueOf(*asked->client, asked->source);
   TaskQueue& of_destination =
@@ -181,7 +182,7 @@ void JobService::CheckSource(const std::shared_ptr<const Asked>& asked) {
   const auto start = [this, asked] { CheckAndStart(asked); };
   if (&of_source == &of_destination) return post(of_source, start);
   post(of_source, [post, asked, start, &of_destination] {
-    // Whether it may be read is said by the check of all.
+    // The result does not matter: CheckAndStart checks the path again.
     asked->client->CheckRead(asked->source).IgnoreError();
     post(of_destination, start);
   });
@@ -200,7 +201,7 @@ void JobService::CheckAndStart(const std::shared_ptr<const Asked>& asked) {
     if (!planning.ok()) asked->answer->Give(planning);
     return;
   }
-  // Nothing is started whose client was told that it was not.
+  // Do not start a job if the client was told that it was not started.
   Answer::Answered finish = asked->answer->Take();
   if (finish != nullptr)
     finish(manager_.Submit(*asked->client, *std::move(job)));

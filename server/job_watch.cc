@@ -11,7 +11,7 @@ absl::Status JobWatch::Begin(JobManager& manager, const Client& client,
                              std::shared_ptr<JobWatch>& watch) {
   std::shared_ptr<JobWatch> self(new JobWatch(manager, std::move(look)));
   {
-    // Held against a change that comes before the first look is due.
+    // Delays notifications until the first look below.
     absl::MutexLock lock(&self->mutex_);
     self->busy_ = true;
   }

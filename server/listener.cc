@@ -57,7 +57,7 @@ void SetPort(uint16_t port, sockaddr& address) {
   }
 }
 
-// Whether a server answers at that unix socket.
+// Whether a server listens on that unix socket.
 bool IsServed(const sockaddr_un& address) {
   const int fd = NewSocket(AF_UNIX);
   if (fd < 0) return true;
@@ -135,15 +135,15 @@ absl::Status Listener::OpenTcp() {
   uint16_t port = 0;
   for (addrinfo* one = found; one != nullptr; one = one->ai_next) {
     const int fd = NewSocket(one->ai_family);
-    if (fd < 0) {  // this machine has no IPv6
+    if (fd < 0) {  // this machine does not support IPv6
       missing = Refuse(address_, Reason(errno));
       continue;
     }
     SetOption(fd, SOL_SOCKET, SO_REUSEADDR, 1);
-    // Accepted sockets inherit it.
+    // Accepted sockets inherit this option.
     SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
     if (one->ai_family == AF_INET6) {
-      // [::] is every address of this machine.
+      // Makes [::] accept IPv4 too.
       SetOption(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0);
     }
     if (port != 0) SetPort(port, *one->ai_addr);
@@ -152,7 +152,7 @@ absl::Status Listener::OpenTcp() {
       const int error = errno;
       close(fd);
       missing = Refuse(address_, Reason(error));
-      if (error == EADDRNOTAVAIL) continue;  // nor the loopback of IPv6
+      if (error == EADDRNOTAVAIL) continue;  // no such address here, e.g. ::1
       return missing;
     }
     sockets_.push_back(fd);

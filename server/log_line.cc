@@ -30,7 +30,7 @@ void AppendString(absl::string_view text, std::string& json) {
   json.push_back('"');
 }
 
-// Where the value that `text` begins with ends: it may be quoted.
+// The end of the value at the beginning of `text`; the value may be quoted.
 size_t EndOfValue(absl::string_view text) {
   if (!absl::StartsWith(text, "\"")) {
     return std::min(text.find(' '), text.size());
@@ -54,7 +54,7 @@ std::string Unquoted(absl::string_view value) {
   return std::string(value);
 }
 
-// ,"key":"value" for each.
+// Appends ,"key":"value" for each field.
 void AppendFields(absl::string_view event, std::string& json) {
   while (true) {
     event = absl::StripLeadingAsciiWhitespace(event);

@@ -87,17 +87,18 @@ void LogWriter::Run() {
 }
 
 bool LogWriter::WriteWhole(const std::string& text) {
-  // What was torn off before must not swallow this line.
+  // Ends a line that an error has cut, so that this line stands on its own.
   const std::string line = absl::StrCat(torn_ ? "\n" : "", text);
   torn_ = false;
   size_t written = 0;
   while (written < line.size()) {
-    // Also where whoever has the other end made it nonblocking.
+    // Waits even if the process at the other end has made the descriptor
+    // nonblocking.
     pollfd waiting[] = {{.fd = fd_, .events = POLLOUT, .revents = 0},
                         {.fd = stop_event_, .events = POLLIN, .revents = 0}};
     if (poll(waiting, 2, -1) < 0 && errno != EINTR) return false;
     if (waiting[1].revents != 0) return false;
-    // A pipe that is writable takes as much as PIPE_BUF without blocking.
+    // A writable pipe accepts PIPE_BUF bytes without blocking.
     const size_t size = std::min<size_t>(line.size() - written, PIPE_BUF);
     const ssize_t length = write(fd_, line.data() + written, size);
     if (length < 0 && (errno == EINTR || errno == EAGAIN)) continue;

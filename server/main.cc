@@ -1,4 +1,5 @@
-// dcp-server: the process. Options, signals, lines of log; the rest is Server.
+// dcp-server: the process: options, signals and log output. Server does the
+// rest.
 
 #include <pthread.h>
 #include <signal.h>
@@ -36,7 +37,7 @@
 
 namespace {
 
-// As --help says.
+// Documented in --help.
 enum ExitCode : int {
   kStopped = 0,
   kFailed = 1,
@@ -44,14 +45,15 @@ enum ExitCode : int {
   kStopForced = 3,
 };
 
-// For jobs that are stopped to come to the end of a block, and for calls that
-// are cancelled to end. Then what has not ended does not.
+// The time that stopped jobs get to finish a block, and cancelled calls to end.
+// After that the process exits without them.
 constexpr absl::Duration kStopGrace = absl::Seconds(20);
 
-// Sent by main to end the wait for signals; nobody else sends it.
+// Sent by the destructor of SignalWatch to end the wait for signals, and by
+// nobody else.
 constexpr int kWakeSignal = SIGUSR2;
 
-// Each stream and each file of a checkpoint is a descriptor.
+// Each stream and each file of a checkpoint needs a descriptor.
 void RaiseFileLimit() {
   rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -59,8 +61,8 @@ void RaiseFileLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// Lines of log go through `writer`, so that nobody waits for standard error, as
-// long as this.
+// While this lives, log lines go through `writer_`, so that nobody waits for
+// standard error.
 class LogToWriter {
  public:
   explicit LogToWriter(const dcp::server::LogFormat& format) {
@@ -80,11 +82,12 @@ class LogToWriter {
   dcp::server::LogWriter writer_{STDERR_FILENO};
 };
 
-// What gRPC itself has to say is an event too; clients make it say much.
+// Logs gRPC's own messages as events, at a limited rate because clients can
+// cause many.
 void LogGrpc() {
   gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);
   gpr_set_log_function([](gpr_log_func_args* args) {
-    // Never destroyed: gRPC's threads may outlive main.
+    // Never destroyed, because gRPC's threads may outlive main.
     static dcp::server::LogLimiter& limiter =
         *new dcp::server::LogLimiter("grpc");
     if (!limiter.Allow()) return;
@@ -93,26 +96,27 @@ void LogGrpc() {
   });
 }
 
-// SIGTERM, SIGINT, SIGHUP and our own, blocked in this thread and those that it
-// starts: before there is any other.
+// Blocks SIGTERM, SIGINT, SIGHUP and kWakeSignal in this thread and in those
+// that it starts. Called before there are other threads.
 sigset_t BlockSignals() {
   sigset_t signals;
   sigemptyset(&signals);
   for (int signal : {SIGINT, SIGTERM, SIGHUP, kWakeSignal})
     sigaddset(&signals, signal);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  // A client that leaves must not end the process.
+  // A client that disconnects must not end the process.
   signal(SIGPIPE, SIG_IGN);
   return signals;
 }
 
-// Waits for signals in a thread of its own: the first that ends is told to
-// main, the second stops the server, which outlives this; SIGHUP makes it read
-// its files again. Also warns each day of a certificate that expires.
+// Handles signals on its own thread. The first that ends the process is
+// reported to main, the second stops the server; SIGHUP makes the server read
+// its files again. Also warns each day if the certificate expires soon. The
+// server outlives this.
 class SignalWatch {
  public:
-  // From the first that ends on, the process has `drain` and some seconds; from
-  // the second on some seconds.
+  // After the first signal that ends the process, it has `drain` plus
+  // kStopGrace left; after the second, kStopGrace.
   SignalWatch(const sigset_t& signals, dcp::server::Server& server,
               absl::Duration drain, dcp::server::ForcedEnd& forced_end)
       : signals_(signals),
@@ -140,7 +144,7 @@ class SignalWatch {
       if (signal < 0 || signal == kWakeSignal) continue;
       DCP_LOG(kInfo) << "event=signal name=" << sigabbrev_np(signal);
       if (signal == SIGHUP) {
-        // Where one waits already, it will read what is there by then.
+        // If a reload is waiting already, that will read the current files.
         files_.Post([this] { server_.Reload(); }).IgnoreError();
       } else if (first_.HasBeenNotified()) {
         forced_end_.Within(kStopGrace);
@@ -156,14 +160,15 @@ class SignalWatch {
   dcp::server::Server& server_;
   const absl::Duration drain_;
   dcp::server::ForcedEnd& forced_end_;
-  // A root that hangs holds who reads the tokens, and no signal.
+  // A root that hangs blocks the thread that reads the files, not the handling
+  // of signals.
   dcp::server::TaskQueue files_{/*num_threads=*/1, /*max_waiting=*/1};
   std::atomic<bool> done_ = false;
   absl::Notification first_;
-  std::thread thread_;  // the last: it uses the others
+  std::thread thread_;  // last: it uses the other members
 };
 
-// A line for each thing that is wrong.
+// Prints one line for each problem.
 void Complain(const absl::Status& status) {
   for (absl::string_view line : absl::StrSplit(status.message(), '\n')) {
     std::cerr << "dcp-server: " << line << std::endl;
@@ -181,7 +186,8 @@ int Serve(const dcp::server::ServerOptions& options, const sigset_t& signals,
     std::cout << "dcp-server: nothing is wrong" << std::endl;
     return kStopped;
   }
-  // Before the server, whose end it bounds.
+  // Constructed before the server, so that it also limits the server's
+  // destruction.
   dcp::server::ForcedEnd forced_end(kStopForced, [&log] { log.Flush(); });
   absl::StatusOr<std::unique_ptr<dcp::server::Server>> server =
       dcp::server::Server::Create(options);
@@ -196,7 +202,7 @@ int Serve(const dcp::server::ServerOptions& options, const sigset_t& signals,
     Complain(address.status());
     return kFailed;
   }
-  // A signal that came meanwhile has waited.
+  // Signals that came before are pending and handled now.
   SignalWatch watch(signals, **server, options.drain, forced_end);
   DCP_LOG(kInfo) << "event=start address=" << *address
                  << " tls=" << (options.tls_cert.empty() ? "no" : "yes")
