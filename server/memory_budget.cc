@@ -11,7 +11,7 @@
 namespace dcp::server {
 namespace {
 
-// Wishes that are looked at for one that fits: many may wait.
+// How many waiting requests are searched for one that fits; many may wait.
 constexpr size_t kMaxLookedAt = 64;
 
 }  // namespace
@@ -90,7 +90,7 @@ absl::StatusOr<uint64_t> MemoryBudget::Request(MemoryUse use, uint64_t bytes,
 }
 
 bool MemoryBudget::Cancel(uint64_t ticket) {
-  // Destroyed without the lock: what it holds may be memory of ours.
+  // Destroyed without the lock, because it may hold memory of this budget.
   std::optional<Granted> withdrawn;
   {
     absl::MutexLock lock(&mutex_);
@@ -104,7 +104,7 @@ bool MemoryBudget::Cancel(uint64_t ticket) {
       }
     }
   }
-  // Those behind it may have waited for this one only.
+  // Requests behind it may have waited only for this one.
   if (withdrawn.has_value()) Grant();
   return withdrawn.has_value();
 }
@@ -137,8 +137,9 @@ std::optional<MemoryBudget::Wish> MemoryBudget::TakeNext(MemoryUse use) {
   return std::nullopt;
 }
 
-// One thread grants at a time: what is returned meanwhile, also by `granted`
-// itself, is seen by its loop. So nothing recurses and the order is kept.
+// Grants on one thread at a time. What is returned while this runs, even by
+// `granted` itself, is noticed by the loop, so nothing recurses and the order
+// is kept.
 void MemoryBudget::Grant() {
   absl::MutexLock lock(&mutex_);
   if (granting_) return;

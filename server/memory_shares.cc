@@ -5,9 +5,9 @@
 namespace dcp::server {
 namespace {
 
-// Blocks of a reader: half of them are in flight, of a window's size each.
+// Blocks per reader. Half of them are in flight; each has the size of a window.
 constexpr uint64_t kBlocksPerReader = 8;
-// Of windows that nobody wants at the moment.
+// Unused windows may hold this fraction of the memory.
 constexpr uint64_t kIdleShare = 4;
 
 }  // namespace

@@ -12,7 +12,7 @@
 namespace dcp::server {
 namespace {
 
-// After so long a call may try again: some windows later.
+// When a call may try again: about the time that some windows take.
 constexpr int64_t kRetryAfterMs = 2000;
 
 }  // namespace
@@ -40,7 +40,7 @@ void MemoryWish::Start(absl::Duration max_wait) {
                    : ticket.status());
   }
   absl::MutexLock lock(&mutex_);
-  if (done_ == nullptr) return;  // it is there already
+  if (done_ == nullptr) return;  // it has ended already
   ticket_ = *ticket;
   alarm_ = std::make_unique<grpc::Alarm>();
   alarm_->Set(absl::ToChronoTime(absl::Now() + max_wait),
@@ -68,7 +68,7 @@ MemoryWish::Done MemoryWish::TakeDone() {
     ticket = std::exchange(ticket_, 0);
     alarm = std::move(alarm_);
   }
-  // Both may call back, into a wish that is over.
+  // Either may call back, but this wish has ended by now.
   if (ticket != 0) budget_.Cancel(ticket);
   return done;
 }

@@ -19,25 +19,25 @@ namespace v1 = ::tessera::v1;
 // The longest path that Linux opens.
 constexpr size_t kMaxPathBytes = 4096;
 
-// Globs of one list, and casts: each is tried on every name.
+// Globs in one list, and casts: each is tried on every name.
 constexpr int kMaxGlobs = 1000;
-// Renames: each makes a new name of every name.
+// Renames: each may rewrite every name.
 constexpr int kMaxRenames = 100;
-// A pattern is written by a person.
+// People write patterns; this is enough.
 constexpr size_t kMaxPatternBytes = 1024;
 
-// Rules for placements: each is tried on every name.
+// Placement rules: each is tried on every name.
 constexpr int kMaxPlacementRules = 10'000;
 
 // Axes of a mesh; each costs time for each part of each tensor. PyTorch's own
 // meshes have four or five.
 constexpr int kMaxAxes = 16;
 
-// Findings of one report, as the API promises.
+// Findings in one report, as documented in the API.
 constexpr size_t kMaxFindings = 10'000;
-// Of a list in one message: a receiver takes 4 MiB unless told otherwise.
+// Bytes of a list in one message: receivers accept 4 MiB by default.
 constexpr size_t kMaxListBytes = size_t{3} << 20;
-// Of a text in a finding, or of a value: enough for a person.
+// Bytes of a finding's text, or of a value: enough for a person.
 constexpr size_t kMaxTextBytes = 1000;
 
 template <typename... Parts>
@@ -92,7 +92,7 @@ std::string Text(absl::string_view text) {
   return std::string(Utf8Prefix(utf8, kMaxTextBytes));
 }
 
-// Converts `values` with `convert` into `list` as far as a message takes them.
+// Converts `values` with `convert` into `list`, up to the limits of a message.
 template <typename Values, typename List, typename Convert>
 void ListToProto(const Values& values, List& list, Convert convert) {
   size_t num_bytes = 0;
@@ -324,7 +324,7 @@ absl::StatusOr<Tolerance> ToleranceFromProto(
     const v1::DiffRequest::Tolerance& tolerance, absl::string_view field) {
   for (const auto& [name, number] : {std::pair(".atol", tolerance.atol()),
                                      std::pair(".rtol", tolerance.rtol())}) {
-    // Written so that NaN is refused.
+    // The condition is false for NaN.
     if (number >= 0 && std::isfinite(number)) continue;
     return Invalid(absl::StrCat(field, name), " is ", number,
                    ": a finite number that is not negative is needed");
@@ -355,7 +355,7 @@ absl::StatusOr<SelectionOptions> SelectionFromProto(
 absl::StatusOr<double> SamplePercentFromProto(double percent,
                                               absl::string_view field) {
   if (percent == 0) return 100.0;
-  // Not true of a NaN either.
+  // The condition is false for NaN.
   if (percent > 0 && percent <= 100) return percent;
   return Invalid(field, " is ", percent,
                  ": must be above 0 and at most 100, or 0 for 100");

@@ -24,16 +24,17 @@
 namespace dcp::server {
 namespace {
 
-// Each is a thread, which sleeps; so that clients that say nothing, for at most
-// kRequestTimeoutMs, leave some for a scraper.
+// Each is a thread that sleeps. There are enough that clients which connect
+// without sending a request, for at most kRequestTimeoutMs, leave some for a
+// scraper.
 constexpr int kListenThreads = 32;
 constexpr int kRequestTimeoutMs = 2000;
 
-// Its owner removes it while a scraper may be asking it: nothing is called with
-// the lock held, so that the owner's own locks come in any order.
+// A gauge whose owner may remove it while a scraper calls it. The lock is not
+// held during the call, so the owner's locks may be taken in any order.
 class Gauge {
  public:
-  // `type` is Gauge, or Counter for a value that only goes up.
+  // `type` is Gauge, or Counter if the value only goes up.
   Gauge(std::string name, std::string help, prometheus::MetricType type,
         std::function<double()> value)
       : name_(std::move(name)),
@@ -109,7 +110,7 @@ prometheus::Family<prometheus::Counter>& NewCounters(
   return prometheus::BuildCounter().Name(name).Help(help).Register(registry);
 }
 
-// Inspects take milliseconds, streams minutes.
+// Inspect takes milliseconds, a stream may take minutes.
 const std::vector<double>& RequestSeconds() {
   static const auto& bounds = *new std::vector<double>{
       .001, .005, .01, .05, .1, .5, 1, 5, 10, 60, 600, 3600};
@@ -134,7 +135,7 @@ struct Metrics::Impl {
         .Set(1);
   }
 
-  // Shared with the exposer, which keeps weak references.
+  // A shared_ptr, because the exposer keeps weak references to it.
   std::shared_ptr<prometheus::Registry> registry =
       std::make_shared<prometheus::Registry>();
   std::shared_ptr<Gauges> gauges = std::make_shared<Gauges>();
@@ -161,7 +162,7 @@ struct Metrics::Impl {
   std::shared_ptr<void> Add(const std::string& name, const std::string& help,
                             prometheus::MetricType type,
                             std::function<double()> value) {
-    // Owned by the handle and, while it is asked, by the scraper.
+    // Owners: the handle and, during a call, the scraper.
     auto gauge = std::make_shared<Gauge>(name, help, type, std::move(value));
     gauges->Add(gauge);
     return std::shared_ptr<void>(

@@ -25,11 +25,11 @@ namespace {
 
 using google::longrunning::Operation;
 
-// Longer waits end with it; nobody keeps a call open for so long.
+// Longer waits are cut to this; nobody keeps a call open for so long.
 constexpr absl::Duration kMaxWait = absl::Hours(24 * 30);
 
-// A timeout of a request; the calls that wait have a google.protobuf.Duration
-// whose fields may be anything.
+// The timeout of a request. It comes as a google.protobuf.Duration, whose
+// fields may have any values.
 absl::StatusOr<std::optional<absl::Duration>> TimeoutOf(
     const google::longrunning::WaitOperationRequest& request) {
   if (!request.has_timeout()) return std::optional<absl::Duration>();
@@ -70,7 +70,8 @@ class WaitReactor final : public grpc::ServerUnaryReactor {
  private:
   void Look(bool cancelled) {
     if (cancelled) return Finish(grpc::Status::CANCELLED);
-    // Before the job: one that ends in between is seen at the next look.
+    // Evaluated before the job is read, so that the answer includes a job that
+    // ends in between.
     const bool over = *over_ || absl::Now() >= deadline_ || manager_.draining();
     absl::StatusOr<Operation> now = manager_.Get(client_, name_);
     if (now.ok() && !now->done() && !over) return watch_->Continue();
@@ -93,7 +94,8 @@ class WaitReactor final : public grpc::ServerUnaryReactor {
   Operation* const response_;
   std::shared_ptr<JobWatch> watch_;
   absl::Time deadline_ = absl::InfiniteFuture();
-  // The alarm has gone off: its clock is another. Owners: this and the alarm.
+  // The alarm has fired; its clock may differ from absl::Now. Owners: this and
+  // the alarm.
   const std::shared_ptr<std::atomic<bool>> over_ =
       std::make_shared<std::atomic<bool>>(false);
   grpc::Alarm alarm_;

@@ -22,7 +22,7 @@ struct Unit {
   uint64_t factor;
 };
 
-// The first of a size that divides a number is what it is shown in.
+// A size is shown in the first of these units that divides it.
 constexpr uint64_t kKibi = 1024;
 constexpr std::array<Unit, 14> kByteUnits = {{
     {"TiB", kKibi* kKibi* kKibi* kKibi},
@@ -49,13 +49,13 @@ constexpr std::array<Unit, 5> kTimeUnits = {{
     {"s", 1},
 }};
 
-// A time beyond it is a mistake, and arithmetic with it must not overflow.
+// A longer time is a mistake. Arithmetic with it must not overflow.
 constexpr uint64_t kMaxSeconds = uint64_t{10} * 365 * 24 * 60 * 60;
 
-// As the kernel's sockaddr_un holds it, with a zero at the end.
+// The limit of the kernel's sockaddr_un, which ends with a zero byte.
 constexpr size_t kMaxUnixPathBytes = 107;
 
-// A number and its unit; nullopt where it is none or 64 bits do not hold it.
+// Parses a number with its unit; nullopt if it is malformed or exceeds 64 bits.
 std::optional<uint64_t> ParseQuantity(absl::string_view text,
                                       absl::Span<const Unit> units) {
   text = absl::StripAsciiWhitespace(text);
@@ -82,7 +82,7 @@ std::string FormatQuantity(uint64_t number, absl::Span<const Unit> units) {
   return absl::StrCat(number);
 }
 
-// The host of "host:port", without brackets; nullopt where there is no port.
+// The host of "host:port", without brackets; nullopt if there is no port.
 std::optional<absl::string_view> HostOf(absl::string_view address) {
   const size_t colon = address.rfind(':');
   if (colon == absl::string_view::npos) return std::nullopt;
@@ -162,7 +162,7 @@ bool IsLoopback(absl::string_view address) {
   if (absl::StartsWith(address, "unix:")) return true;
   const absl::string_view host = HostOf(address).value_or("");
   if (host == "::1" || absl::EqualsIgnoreCase(host, "localhost")) return true;
-  // Numbers only: a name such as 127.0.0.1.example.com is another machine's.
+  // Digits only: a name such as 127.0.0.1.example.com is another machine's.
   return absl::StartsWith(host, "127.") &&
          std::all_of(host.begin(), host.end(),
                      [](char c) { return absl::ascii_isdigit(c) || c == '.'; });

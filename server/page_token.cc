@@ -1,5 +1,5 @@
-// A token is AES-256-GCM of one number, with the query as what is
-// authenticated beside it, as base64 for URLs:
+// A token is one number, encrypted with AES-256-GCM with the query as
+// additional authenticated data, in base64 for URLs:
 //
 //   | nonce, 12 | number, 8 | tag, 16 |
 #include "server/page_token.h"
@@ -75,7 +75,7 @@ absl::StatusOr<uint64_t> PageTokens::Read(absl::string_view query,
         "page_token", ErrorReason::INVALID_PAGE_TOKEN);
   };
   std::string bytes;
-  // Longer ones are not even decoded.
+  // Does not decode longer tokens.
   if (token.size() > 2 * kTokenBytes ||
       !absl::WebSafeBase64Unescape(token, &bytes) ||
       bytes.size() != kTokenBytes) {

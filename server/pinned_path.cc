@@ -1,7 +1,7 @@
-// A descriptor of O_PATH has a path of its own, /proc/self/fd/N, which leads to
-// what it holds whatever became of its names. So every operation that takes a
-// path takes what is held, and no second set of operations is needed that takes
-// descriptors.
+// An O_PATH descriptor has the path /proc/self/fd/N, which leads to the same
+// place whatever happens to its names. Operations that take paths therefore
+// work on what the descriptor holds, and no second set of operations is needed
+// that takes descriptors.
 #include "server/pinned_path.h"
 
 #include <fcntl.h>
@@ -23,11 +23,11 @@
 namespace dcp::server {
 namespace {
 
-// A rename somewhere on the machine may make the kernel give up a walk.
+// Concurrent renames on the machine may make the kernel abort a walk.
 constexpr int kMaxTries = 100;
 
-// A descriptor of the directory at `path`, without a link on the way; or -1
-// with errno.
+// Opens the directory at `path` without following links; returns -1 with errno
+// on an error.
 int OpenWithoutLinks(int directory, const std::string& path, uint64_t resolve) {
   open_how how = {};
   how.flags = O_PATH | O_DIRECTORY | O_CLOEXEC;
@@ -54,7 +54,7 @@ absl::Status WalkError(int error, const std::string& path) {
   return PosixError(error, path);
 }
 
-// Of what lies at or below the root.
+// The path relative to `root`, for a path at or below it.
 std::string RelativeTo(const std::string& root, absl::string_view path) {
   if (root != "/") path.remove_prefix(root.size());
   while (!path.empty() && path.front() == '/') path.remove_prefix(1);
@@ -62,8 +62,8 @@ std::string RelativeTo(const std::string& root, absl::string_view path) {
 }
 
 absl::StatusOr<int> Walk(const std::string& root, const std::string& path) {
-  // The root's own path is the operator's; but a root of a client may lie
-  // where others write, and be another directory by now.
+  // The operator chose the root's own path. A client's root, however, may lie
+  // where others write, and may have been replaced since.
   const int top = OpenWithoutLinks(AT_FDCWD, root, 0);
   if (top < 0) return WalkError(errno, root);
   const int fd = OpenWithoutLinks(top, RelativeTo(root, path), RESOLVE_BENEATH);
@@ -91,7 +91,7 @@ absl::StatusOr<PinnedPath> PinnedPath::OpenDirectory(const Location& location) {
 }
 
 absl::StatusOr<PinnedPath> PinnedPath::OpenEntry(const Location& location) {
-  // A root has no directory that may be used; it is no link either.
+  // The parent of a root may not be used. A root is not a link either.
   if (location.path == location.root) return OpenDirectory(location);
   DCP_ASSIGN_OR_RETURN(const int fd,
                        Walk(location.root, ParentDirectory(location.path)));

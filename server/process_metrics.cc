@@ -21,7 +21,7 @@ double CpuSeconds() {
 }
 
 double ResidentBytes() {
-  // Pages of the program, and those of them in memory.
+  // The pages of the program, and how many of them are in memory.
   std::ifstream file("/proc/self/statm");
   uint64_t size = 0;
   uint64_t resident = 0;
@@ -33,7 +33,7 @@ double ResidentBytes() {
 double OpenFiles() {
   DIR* const dir = opendir("/proc/self/fd");
   if (dir == nullptr) return 0;
-  double number = -3;  // ".", ".." and the directory itself
+  double number = -3;  // excludes ".", ".." and `dir` itself
   while (readdir(dir) != nullptr) ++number;
   closedir(dir);
   return number;

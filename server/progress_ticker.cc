@@ -11,7 +11,8 @@ std::shared_ptr<ProgressTicker> ProgressTicker::Start(
   return ticker;
 }
 
-// A new alarm for each tick: one cannot be set in its own call.
+// Makes a new alarm for each tick, because an alarm cannot be set in its own
+// callback.
 void ProgressTicker::Arm() {
   std::unique_ptr<grpc::Alarm> last;  // destroyed without the lock
   absl::MutexLock lock(&mutex_);

@@ -19,7 +19,7 @@ using google::protobuf::DescriptorPool;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::FileDescriptor;
 
-// Of a name that an error shows.
+// The most of a name that an error shows.
 constexpr size_t kMaxShownBytes = 200;
 
 void SetNotFound(absl::string_view what, absl::string_view name,
@@ -30,7 +30,7 @@ void SetNotFound(absl::string_view what, absl::string_view name,
       "there is no ", what, " '", ToUtf8(name.substr(0, kMaxShownBytes)), "'"));
 }
 
-// `file` and all that it imports, each once.
+// Adds `file` and all files that it imports, each once.
 void AddFiles(const FileDescriptor& file, std::set<std::string>& added,
               v1::FileDescriptorResponse& response) {
   if (!added.insert(file.name()).second) return;
@@ -108,7 +108,7 @@ void Answer(const std::vector<std::string>& services,
   error.set_error_message("the request asks for nothing that v1 has");
 }
 
-// Reads a request when the answer to the one before is written.
+// Reads the next request after the previous answer is written.
 class Stream final
     : public grpc::ServerBidiReactor<v1::ServerReflectionRequest,
                                      v1::ServerReflectionResponse> {

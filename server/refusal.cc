@@ -9,7 +9,7 @@
 namespace dcp::server {
 namespace {
 
-// A daemon that restarts is there again by then.
+// By then a daemon that restarts is available again.
 constexpr int64_t kRestartMs = 2000;
 
 }  // namespace

@@ -12,7 +12,7 @@
 namespace dcp::server {
 namespace {
 
-// A path that is held, and how the client called it.
+// A pinned path, and the path by which the client knows it.
 struct HeldPath {
   absl::string_view asked;
   PinnedPath pinned;
@@ -33,7 +33,7 @@ absl::StatusOr<HeldPath> HoldDirectory(const Client& client,
   return HeldPath{path, std::move(pinned)};
 }
 
-// Errors name the path that was asked for, not the one that stood for it.
+// Replaces the pinned path in errors with the path that the client asked for.
 absl::Status InClientsWords(const absl::Status& status, const HeldPath& held) {
   if (status.ok()) return status;
   absl::Status told(status.code(),
@@ -74,7 +74,7 @@ absl::StatusOr<File> RootedFileSystem::OpenForRead(absl::string_view path,
       const HeldPath held,
       HoldEntry(client_, path,
                 follow_symlinks ? PathUse::kRead : PathUse::kReadEntry));
-  // What was followed already has no link left.
+  // Links have been followed already, so a link here would be new.
   return InClientsWords(
       fs_.OpenForRead(held.pinned.name(), direct, /*follow_symlinks=*/false),
       held);
@@ -89,7 +89,8 @@ absl::StatusOr<File> RootedFileSystem::Create(absl::string_view path,
 }
 
 absl::Status RootedFileSystem::SyncDirectory(absl::string_view path) {
-  // The directory of what is written may be a root, which is not written.
+  // Only read access is needed: the directory may be a root, which itself
+  // cannot be written.
   DCP_ASSIGN_OR_RETURN(const HeldPath held, HoldDirectory(client_, path));
   return InClientsWords(fs_.SyncDirectory(held.pinned.name()), held);
 }
@@ -160,7 +161,8 @@ absl::StatusOr<std::vector<DirectoryEntry>> RootedFileSystem::List(
 }
 
 absl::StatusOr<uint64_t> RootedFileSystem::FreeBytes(absl::string_view path) {
-  // The directory of what is written may be a root, which is not written.
+  // Only read access is needed: the directory may be a root, which itself
+  // cannot be written.
   DCP_ASSIGN_OR_RETURN(const HeldPath held, HoldDirectory(client_, path));
   return InClientsWords(fs_.FreeBytes(held.pinned.name()), held);
 }
@@ -178,8 +180,8 @@ absl::Status RootedFileSystem::Unlock(absl::string_view path, File file) {
   if (held.ok()) {
     return InClientsWords(fs_.Unlock(held->pinned.name(), file), *held);
   }
-  // The client's directory is another one by now: the lock ends, its file
-  // stays.
+  // The directory is no longer accessible by this path: the lock ends, but its
+  // file stays.
   fs_.Close(file).IgnoreError();
   return held.status();
 }

@@ -27,7 +27,8 @@ void UpdateValue(Digest64& digest, sqlite3_value* value) {
     UpdateNumber(digest, sqlite3_value_int64(value));
     return;
   }
-  // Before the length: it may convert the value, which changes that.
+  // Must precede sqlite3_value_bytes, because it may convert the value and so
+  // change its length.
   const void* data = sqlite3_value_blob(value);
   const int size = sqlite3_value_bytes(value);
   UpdateNumber(digest, size);

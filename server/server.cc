@@ -1,12 +1,13 @@
-// How a server ends:
+// How a server shuts down:
 //
-//   1. Health says NOT_SERVING and the services refuse new calls, so that
-//      clients and load balancers go elsewhere; the port stays open, because
+//   1. Health becomes NOT_SERVING and the services refuse new calls, so that
+//      clients and load balancers go elsewhere. The port stays open, because
 //      both still ask.
-//   2. Calls and jobs that go on may end, until the deadline or Stop.
-//   3. Jobs that have not are stopped: the journal knows where they go on.
-//   4. gRPC cancels what is left, also health's own streams, and the port is
-//      closed.
+//   2. Calls and jobs in progress may end, until the deadline or Stop.
+//   3. Remaining jobs are stopped; the journal records where they continue.
+//   4. gRPC cancels the remaining calls, including health's own streams, and
+//   the
+//      port is closed.
 #include "server/server.h"
 
 #include <atomic>
@@ -58,28 +59,31 @@
 namespace dcp::server {
 namespace {
 
-// A client that vanished is found after kPingEvery and kPingTimeout.
+// A client that has vanished is detected after kPingEvery plus kPingTimeout.
 constexpr absl::Duration kPingEvery = absl::Minutes(1);
 constexpr absl::Duration kPingTimeout = absl::Seconds(20);
-// Pings of clients that come faster than this end their connection.
+// Clients that ping more often than this are disconnected.
 constexpr absl::Duration kMinPingInterval = absl::Seconds(10);
-// To connect and to agree on TLS; who is slower holds a descriptor for nothing.
+// The time to connect and complete the TLS handshake; slower clients only
+// occupy a descriptor.
 constexpr absl::Duration kHandshakeTimeout = absl::Seconds(20);
-// A token and a deadline are some hundred bytes.
+// A token and a deadline take some hundred bytes.
 constexpr int kMaxMetadataBytes = 16 << 10;
-// Beside streams: unary calls, health and reflection of a connection.
+// Calls of one connection in addition to streams: unary calls, health and
+// reflection.
 constexpr int64_t kOtherCalls = 100;
-// The same of all connections, with unary calls in flood.
+// The same for all connections together, with many unary calls.
 constexpr int64_t kOtherCallsOfAll = 2000;
-// gRPC's own buffers, of requests and connections; beyond it connections are
+// gRPC's own buffers for requests and connections; beyond this, connections are
 // closed. Payload is counted in the memory budget.
 constexpr size_t kTransportBytes = size_t{512} << 20;
-// Long enough for people to renew a certificate by hand.
+// Long enough for people to renew a certificate manually.
 constexpr absl::Duration kWarnOfExpiry = absl::Hours(24 * 30);
-// Of the calls that gRPC serves with a thread each: reflection only.
+// For services for which gRPC uses a thread per call: only reflection.
 constexpr int kMaxSyncThreads = 16;
 
-// All that a client may call; the first ones have a health of their own.
+// All services that a client may call; the first kNumOwnServices have their own
+// health status.
 constexpr const char* kServices[] = {
     "tessera.v1.CheckpointService",
     "tessera.v1.JobService",
@@ -110,7 +114,8 @@ void SetLimits(const ServerOptions& options, grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(
       GRPC_ARG_MAX_CONCURRENT_STREAMS,
       static_cast<int>(options.max_streams + kOtherCalls));
-  // A second server on the same port is an error and not a lottery.
+  // A second server on the same port must get an error, instead of a random
+  // share of the connections.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   BoundDecompression(options.max_request_bytes);
   grpc::ResourceQuota quota("dcp-server");
@@ -119,7 +124,7 @@ void SetLimits(const ServerOptions& options, grpc::ServerBuilder& builder) {
   builder.SetResourceQuota(quota);
 }
 
-// The address with the port that was chosen, in place of 0.
+// The address with the chosen port in place of 0.
 std::string WithPort(absl::string_view address, int port) {
   if (absl::StartsWith(address, "unix:")) return std::string(address);
   return absl::StrCat(address.substr(0, address.rfind(':') + 1), port);
@@ -157,23 +162,23 @@ struct Server::Impl {
                    .requests_per_second = options.max_requests_per_second}),
         runner(*fs, access, options) {}
 
-  // In the order in which they need each other.
+  // In the order of their dependencies.
   const ServerOptions options;
   Access access;
   const StateDir state_dir;
   const std::unique_ptr<JobJournal> journal;
   ServerTls tls;
-  std::atomic<int64_t> expiry_seconds;  // of its certificate, for scrapers
+  std::atomic<int64_t> expiry_seconds;  // of tls's certificate, for scrapers
   const std::unique_ptr<FileSystem> fs;
   Metrics metrics;
   MemoryBudget budget;
   CallLog calls;
   Admission admission;
-  // Once the server is started; gauges ask it.
+  // Set when the server is started; the gauges use it.
   std::unique_ptr<Acceptor> acceptor;
   std::vector<std::shared_ptr<void>> gauges;
   const JobRunner runner;
-  // There once the server is started.
+  // Set when the server is started, as are the services.
   std::unique_ptr<JobManager> jobs;
   std::unique_ptr<CheckpointService> checkpoint_service;
   std::unique_ptr<JobService> job_service;
@@ -320,7 +325,7 @@ void Server::Impl::WarnOfExpiry() const {
 
 void Server::Impl::StopAll() {
   calls.Interrupt();
-  // Cuts the other Drain short.
+  // Ends the concurrent Drain early.
   if (jobs != nullptr) jobs->Drain(absl::InfinitePast());
 }
 

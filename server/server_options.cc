@@ -23,19 +23,20 @@
 namespace dcp::server {
 namespace {
 
-// A thread per reader; more do not make a disk faster.
+// Each reader is a thread; more would not make a disk faster.
 constexpr int64_t kMaxReaders = 256;
-// Each running job has lanes of its own, with a thread each.
+// Each running job has its own lanes, with a thread each.
 constexpr int64_t kMaxRunningJobs = 64;
 constexpr int64_t kMaxJobs = 100'000;
 constexpr int64_t kMaxStreams = 50'000;
 constexpr int64_t kMaxRequestsPerSecond = 1'000'000;
-// A verification takes so much, and a stream a quarter of it.
+// A verification takes this much, and a stream a quarter of it.
 constexpr uint64_t kMinClientBytes = uint64_t{64} << 20;
-// Each is a descriptor and some 50 KiB of gRPC's.
+// Each takes a descriptor and some 50 KiB in gRPC.
 constexpr int64_t kMaxConnections = 100'000;
-// Below it requests with the parts of a large model do not fit; above it one
-// client's request is a burden. ReadTensorsRequest names some 100 bytes a part.
+// A smaller limit would not allow requests with the parts of a large model,
+// which take some 100 bytes each; with a larger one a single client's request
+// is a burden.
 constexpr uint64_t kMinRequestBytes = uint64_t{64} << 10;
 constexpr uint64_t kMaxRequestBytes = uint64_t{64} << 20;
 
@@ -43,7 +44,7 @@ using Apply = absl::Status (*)(absl::string_view value, ServerOptions& options);
 
 struct OptionRow {
   absl::string_view key;
-  absl::string_view value;  // what stands for it in help; empty: a flag
+  absl::string_view value;  // placeholder for the value in help; empty: a flag
   bool repeatable;
   absl::string_view help;  // lines of at most 52 columns
   Apply apply;
@@ -107,7 +108,7 @@ absl::Status ApplyLogFormat(absl::string_view value, ServerOptions& options) {
   return absl::OkStatus();
 }
 
-// More memory than any machine has is a mistake in the unit.
+// No machine has more memory; a larger value has the wrong unit.
 constexpr uint64_t kMostMemoryBytes = uint64_t{64} << 40;
 
 constexpr OptionRow kRows[] = {
@@ -266,7 +267,7 @@ constexpr OptionRow kRows[] = {
      &ApplyLogFormat},
 };
 
-// Only on the command line.
+// Only accepted on the command line.
 constexpr absl::string_view kConfig = "config";
 constexpr absl::string_view kCheckConfig = "check-config";
 constexpr absl::string_view kVersion = "version";
@@ -292,7 +293,7 @@ std::string UnknownKey(absl::string_view key, bool on_command_line) {
                             "?");
 }
 
-// One "key = value", wherever it stood.
+// A "key = value" from the command line or the file.
 struct Setting {
   std::string place;  // "--listen" or "FILE:3: listen"
   std::string key;
@@ -300,10 +301,10 @@ struct Setting {
   bool has_value;
 };
 
-// Collects what is wrong, so that all of it is told at once.
+// Collects all problems, to report them together.
 class Parser {
  public:
-  // Of one source, which may set each key once.
+  // Applies the settings of one source, which may set each key once.
   void Apply(const std::vector<Setting>& settings, bool on_command_line) {
     std::set<std::string> seen;
     for (const Setting& setting : settings) {
@@ -356,7 +357,7 @@ absl::StatusOr<std::vector<Setting>> ReadConfig(const std::string& path) {
   return settings;
 }
 
-// "--key=value", "--key value" and "--flag".
+// Accepts "--key=value", "--key value" and "--flag".
 std::vector<Setting> ReadArguments(const std::vector<std::string>& arguments,
                                    std::vector<std::string>& problems) {
   std::vector<Setting> settings;
@@ -388,7 +389,7 @@ std::vector<Setting> ReadArguments(const std::vector<std::string>& arguments,
   return settings;
 }
 
-// What is wrong between options that are right by themselves.
+// Reports combinations of options that are not allowed although each option is.
 void CheckTogether(const ServerOptions& options,
                    std::vector<std::string>& problems) {
   const auto complain = [&](const auto&... parts) {
@@ -514,14 +515,14 @@ absl::StatusOr<ServerOptions> ParseServerOptions(
     }
   }
   if (parser.options.help || parser.options.version) return parser.options;
-  // Roots of the command line stand instead of the file's.
+  // Roots on the command line replace those in the file.
   if (std::any_of(rest.begin(), rest.end(), [](const Setting& setting) {
         return setting.key == "root" || setting.key == "read-only-root";
       })) {
     parser.options.roots.clear();
   }
   parser.Apply(rest, true);
-  // What is missing may be what was misspelt.
+  // With other problems, an option that seems missing may be misspelt.
   if (parser.problems.empty()) CheckTogether(parser.options, parser.problems);
   if (parser.problems.empty()) return parser.options;
   return absl::InvalidArgumentError(absl::StrJoin(parser.problems, "\n"));

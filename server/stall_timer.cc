@@ -1,5 +1,5 @@
-// An alarm for each message would cost more than the message. So one looks from
-// time to time whether the wait that goes on is old.
+// An alarm for each message would cost more than the message itself. Instead,
+// one alarm checks at intervals how long the current wait has lasted.
 #include "server/stall_timer.h"
 
 #include <algorithm>

@@ -25,7 +25,7 @@ absl::Status Refuse(absl::string_view path, absl::string_view why) {
       absl::StrCat("state-dir ", path, ": ", why));
 }
 
-// Where the directory really is; it must be there.
+// The real path of the directory, which must exist.
 absl::StatusOr<std::string> RealPath(const std::string& path,
                                      const std::vector<Root>& roots) {
   char real[PATH_MAX];
@@ -70,7 +70,7 @@ absl::Status StateDir::Check(const std::string& path,
   const bool exists = stat(path.c_str(), &info) == 0;
   if (!exists && errno != ENOENT) return Refuse(path, strerror(errno));
   if (exists && !S_ISDIR(info.st_mode)) return Refuse(path, strerror(ENOTDIR));
-  // Where it is not there, it is made in its parent.
+  // If it does not exist, Open would create it in its parent.
   const std::string directory =
       exists ? path : absl::StrCat(path.substr(0, path.rfind('/')), "/");
   DCP_RETURN_IF_ERROR(RealPath(directory, roots).status());

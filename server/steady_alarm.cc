@@ -16,8 +16,8 @@
 namespace dcp::server {
 namespace {
 
-// Whether `event` came before `end`. The time of poll is the kernel's steady
-// one.
+// Whether `event` is signaled before `end`. poll uses the kernel's steady
+// clock.
 bool ComesBefore(int event, absl::Duration end) {
   while (true) {
     const absl::Duration left = std::clamp(

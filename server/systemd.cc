@@ -9,7 +9,7 @@
 
 namespace dcp::server {
 
-// A datagram to a unix socket, whose name may be abstract: "@name". See
+// Sends a datagram to a unix socket, whose name may be abstract ("@name"). See
 // sd_notify(3).
 void NotifySystemd(absl::string_view state) {
   const char* const variable = std::getenv("NOTIFY_SOCKET");
@@ -21,7 +21,7 @@ void NotifySystemd(absl::string_view state) {
   if (name[0] == '@') address.sun_path[0] = '\0';
   const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return;
-  // It is only told: that nobody listens changes nothing.
+  // For information only, so an error does not matter.
   [[maybe_unused]] const ssize_t sent = sendto(
       fd, state.data(), state.size(), MSG_NOSIGNAL | MSG_DONTWAIT,
       reinterpret_cast<const sockaddr*>(&address),

@@ -1,9 +1,9 @@
-// A window is contiguous in the row-major bytes of its part. So it is a run of
-// indices of one dimension, d, with all of the dimensions behind and one index
-// of each before:
+// A window is contiguous in the row-major bytes of its part. It therefore is a
+// range of indices of one dimension, d, with one index of each dimension before
+// d and all of each dimension after d:
 //
-//   d is the first dimension of which one index has at most kWindowBytes
-//   (all of the dimensions behind it); cuts are at multiples of `step` indices
+//   d is the first dimension of which one index (with all of the dimensions
+//   after it) has at most kWindowBytes; cuts are at multiples of `step` indices
 //
 //        d=1, step 3     | 0 1 2 | 3 4 5 | 6 7 |   <- row 0
 //                        | 0 1 2 | 3 4 5 | 6 7 |   <- row 1
@@ -31,16 +31,16 @@ namespace {
 
 namespace v1 = ::tessera::v1;
 
-// Parts of one stream: a model of a hundred thousand tensors and what an
-// optimizer keeps of each fit.
+// Parts in one stream: enough for a model of a hundred thousand tensors and the
+// optimizer state of each.
 constexpr size_t kMaxParts = size_t{1} << 20;
 
-// Problems that an error lists; the rest is counted.
+// Problems that an error lists; the others are counted.
 constexpr size_t kMaxProblems = 50;
 
 class Problems {
  public:
-  // `field` is that of the request.
+  // `field` is the field of the request that has the problem.
   void Add(std::string problem, absl::string_view field) {
     if (num_ == 0) first_field_ = std::string(field);
     ++num_;
@@ -173,7 +173,8 @@ class Resolver {
     Append(std::move(part), field);
   }
 
-  // What is wrong with it, if anything.
+  // Describes why `wanted` does not fit the tensor; empty if it does. Sets the
+  // dtype and box of `part`.
   static std::string Fit(const v1::ReadTensorsRequest::Part& wanted,
                          const TensorEntry& tensor, const std::string& field,
                          TensorPart& part) {
@@ -233,7 +234,7 @@ class Resolver {
 }  // namespace
 
 size_t TensorParts::PartAt(uint64_t offset) const {
-  // Of parts with the same begin only the last has bytes.
+  // If several parts have the same begin, only the last has bytes.
   const auto next =
       std::upper_bound(parts.begin(), parts.end(), offset,
                        [](uint64_t value, const TensorPart& part) {
@@ -269,16 +270,17 @@ PartWindow WindowAt(absl::Span<const int64_t> shape, const TensorPart& part,
   const size_t num_dims = box.sizes.size();
   if (num_dims == 0) return {.box = box, .num_bytes = part.num_bytes};
   size_t dim = 0;
-  uint64_t row_bytes = part.num_bytes;  // of one index of `dim`
+  uint64_t row_bytes = part.num_bytes;  // bytes of one index of `dim`
   for (; dim < num_dims; ++dim) {
     row_bytes /= static_cast<uint64_t>(box.sizes[dim]);
     if (row_bytes <= kWindowBytes) break;
   }
-  // The last dimension's row is an element.
+  // An index of the last dimension is one element.
   DCP_CHECK(dim < num_dims);
   const auto size = static_cast<uint64_t>(box.sizes[dim]);
   const auto low = static_cast<uint64_t>(box.offsets[dim]);
-  // As few windows of a whole row of the tensor as can be, of equal length.
+  // Cuts a row of the whole tensor into as few windows as possible, of equal
+  // length.
   const auto extent = static_cast<uint64_t>(shape[dim]);
   const uint64_t most = kWindowBytes / row_bytes;
   const uint64_t num_steps = (extent + most - 1) / most;

@@ -1,17 +1,17 @@
-// The steps of a stream, each begun by the event that ends the one before:
+// The steps of a stream. Each begins with the event that ends the previous one:
 //
 //   1. reserve memory for the request, read it            (the budget)
-//   2. open the checkpoint, hold the request against it   (tasks of the cache)
-//   3. find the payload of what is wanted                 (the same)
+//   2. open the checkpoint, check the request against it  (tasks of the cache)
+//   3. locate the payload of the requested tensors        (the same)
 //   4. reserve memory for some windows                    (the budget)
 //   5. write the header
-//   6. want windows ahead; write the first as soon as it is ready, chunk by
-//      chunk; let go of it when its last chunk is written
+//   6. request windows ahead; write the first as soon as it is ready, chunk by
+//      chunk; release it when its last chunk is written
 //
-// [Note: one at a time] An event notes itself under the lock; the first thread
-// that finds nobody moving the stream moves it, and goes round again for events
-// that come meanwhile. So all state but the events belongs to that thread, and
-// nothing is called while the lock is held.
+// [Note: one at a time] An event is recorded under the lock. The first thread
+// that finds no other thread running the stream runs it, and repeats this for
+// events that arrive in the meantime. All state except the events therefore
+// belongs to that thread, and nothing is called while the lock is held.
 #include "server/tensor_stream.h"
 
 #include <algorithm>
@@ -37,27 +37,27 @@ namespace {
 
 namespace v1 = ::tessera::v1;
 
-// Windows that a stream holds: one that is being written, the others being
-// read. With fewer, a disk waits for the network or the other way round; where
-// memory is short a stream does with two.
+// Windows that a stream holds: one being written and the others being read.
+// With fewer, the disk and the network would wait for each other. If memory is
+// scarce, a stream uses kFewWindowsAhead.
 constexpr uint64_t kWindowsAhead = 4;
 constexpr uint64_t kFewWindowsAhead = 2;
-// Small windows; each costs some hundred bytes besides.
+// Limit for small windows; each takes some hundred bytes in addition to its
+// data.
 constexpr size_t kMaxHeld = 256;
 
-// Of a part, with its name and box, beside its payload.
+// For a part with its name and box, without its payload.
 constexpr uint64_t kBytesPerPart = sizeof(TensorPart) + 64;
 
-// What a request of many parts takes, by its bytes on the wire: the message and
-// what is made of it. Measured with parts that have a name only: 22.
+// Memory for a request with many parts, per byte on the wire: the message and
+// what is derived from it. Measured with parts that have only a name: 22.
 constexpr uint64_t kRequestExpansion = 24;
 
-// Of the payload of a message. Receivers take 4 MiB in all unless told
-// otherwise.
+// Payload of a message. By default receivers accept 4 MiB in all.
 constexpr uint64_t kDefaultChunkBytes = uint64_t{1} << 20;
 constexpr uint64_t kMaxChunkBytes = uint64_t{4} << 20;
 constexpr uint64_t kMinChunkBytes = 1024;
-// Of a header: a message more costs little.
+// Size of a header message; one message more costs little.
 constexpr size_t kHeaderBytes = size_t{1} << 20;
 
 bool IsHalfUsed(const MemoryBudget& budget) {
@@ -182,8 +182,8 @@ void TensorStream::Locate(std::shared_ptr<SharedCheckpoint> checkpoint) {
                 });
 }
 
-// The files of a DCP checkpoint are opened when their payload is looked for:
-// they are those of its index only if that is still the same.
+// The files of a DCP checkpoint are opened when their payload is located. They
+// match the index only if the index is still the same.
 absl::Status TensorStream::CheckUnchanged(const SharedCheckpoint& checkpoint) {
   const absl::StatusOr<bool> current = checkpoint.IsCurrent();
   if (current.ok() && *current) return absl::OkStatus();
@@ -208,7 +208,7 @@ void TensorStream::OnCancel() {
 
 void TensorStream::OnDone() {
   ended_();
-  // Events that are on their way may be the last owners.
+  // Pending events may be the last owners.
   const std::shared_ptr<TensorStream> self = std::move(self_);
 }
 
@@ -221,7 +221,7 @@ void TensorStream::Happen(absl::FunctionRef<void(Events&)> change) {
     if (moving_) return;
     moving_ = true;
   }
-  // OnDone may come as soon as the stream is finished.
+  // OnDone may be called as soon as the stream has finished.
   const std::shared_ptr<TensorStream> self = shared_from_this();
   while (true) {
     Events events;
@@ -251,7 +251,7 @@ void TensorStream::Step(Events events) {
   Finish(ToRpcStatus(status_));
 }
 
-// Who got how much of what.
+// Logs which client received how many bytes of which checkpoint.
 void TensorStream::LogEnd() const {
   if (!opened_.has_value()) return;
   DCP_LOG(kInfo) << "event=stream client=" << LogText(client_.name())
@@ -260,7 +260,7 @@ void TensorStream::LogEnd() const {
                  << " code=" << absl::StatusCodeToString(status_.code());
 }
 
-// An error ends the stream.
+// Applies the events to the state. An error ends the stream.
 absl::Status TensorStream::Take(Events& events) {
   if (events.written) {
     writing_ = false;
@@ -272,7 +272,7 @@ absl::Status TensorStream::Take(Events& events) {
   if (events.cancelled) return absl::CancelledError("the call was cancelled");
   if (events.write_failed) return absl::CancelledError("the client is gone");
   if (events.stalled && writing_ && !ending_) {
-    // Only this makes the write end, and the call after it.
+    // Only this ends the write, and then the call.
     call_.TryCancel();
     DCP_LOG(kWarning) << "event=stream_stalled client="
                       << LogText(client_.name())
@@ -286,9 +286,9 @@ absl::Status TensorStream::Take(Events& events) {
       return DiskTimeoutError(client_, request_.source().path(),
                               context_.disk_timeout);
     }
-    StartDiskTimer();  // it came at the last moment
+    StartDiskTimer();  // the disk answered just in time
   }
-  // The first step: the request is not read yet, and nobody was asked.
+  // The first step, when the request has not been read.
   if (chunk_bytes_ == 0 && wish_ == nullptr && !ending_) AskForRequest();
   if (events.admitted.has_value() && !ending_) {
     wish_ = nullptr;
@@ -319,7 +319,7 @@ absl::Status TensorStream::Take(Events& events) {
 
 absl::Status TensorStream::TakeOpened(Opened opened) {
   opened_ = std::move(opened);
-  request_.clear_wanted();  // it is in the parts
+  request_.clear_wanted();  // opened_ has its parts
   const uint64_t num_bytes = opened_->parts.num_bytes;
   if (!request_.etag().empty() &&
       request_.etag() != opened_->checkpoint->etag()) {
@@ -381,14 +381,14 @@ void TensorStream::WantWindows() {
   }
 }
 
-// Writes what can be written; an error ends the stream, OK too when all is
-// written.
+// Writes the next message if possible. An error ends the stream; at the end of
+// the payload this ends the stream itself and returns OK.
 absl::Status TensorStream::WriteNext() {
   if (!header_written_) {
     WriteHeader();
     return absl::OkStatus();
   }
-  // The last chunk of the first window is written.
+  // Releases windows whose last chunk is written.
   while (!held_.empty()) {
     const Held& first = held_.front();
     const uint64_t end = opened_->parts.parts[first.part].begin + first.begin +
@@ -450,12 +450,12 @@ void TensorStream::WriteChunk() {
   const Held& first = held_.front();
   const TensorPart& part = opened_->parts.parts[first.part];
   const uint64_t in_window = write_offset_ - part.begin - first.begin;
-  // Cut at the same places for everyone, whatever it resumed from.
+  // The cuts do not depend on where the stream began or resumed.
   const uint64_t until = std::min(
       first.window->num_bytes, (in_window / chunk_bytes_ + 1) * chunk_bytes_);
   const ByteSpan data =
       first.window->bytes().subspan(in_window, until - in_window);
-  // Owners of window and memory: gRPC, until it has sent the message.
+  // Keeps window and memory. Owner: gRPC, until it has sent the message.
   struct Owner {
     std::shared_ptr<const Window> window;
     std::shared_ptr<const CallMemory> memory;
@@ -477,7 +477,7 @@ void TensorStream::Write() {
   StartWrite(&buffer_);
 }
 
-// Gives everything back; the call ends when the last message is written.
+// Releases everything; the call ends when the last message is written.
 void TensorStream::End(const absl::Status& status) {
   ending_ = true;
   status_ = status;

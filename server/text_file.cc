@@ -18,7 +18,7 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& path,
   const auto refuse = [&](const char* why) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": ", why));
   };
-  // A FIFO must not make the server wait.
+  // With O_NONBLOCK, opening a FIFO does not wait.
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return refuse(strerror(errno));
   const absl::Cleanup closer = [fd] { close(fd); };

@@ -25,7 +25,7 @@
 namespace dcp::server {
 namespace {
 
-// How often gRPC looks whether the files have changed.
+// How often gRPC checks whether the files have changed.
 constexpr unsigned int kWatchSeconds = 1;
 
 absl::StatusOr<std::string> ReadPem(const std::string& path) {
@@ -36,7 +36,7 @@ absl::StatusOr<std::string> ReadPem(const std::string& path) {
   return text;
 }
 
-// What OpenSSL complained of last.
+// An error with OpenSSL's last message.
 absl::Status SslError(absl::string_view path, absl::string_view what) {
   char reason[256];
   ERR_error_string_n(ERR_peek_last_error(), reason, sizeof(reason));

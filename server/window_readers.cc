@@ -1,16 +1,17 @@
 // The life of a window:
 //
-//   wanted by a first user -> in that user's queue -> taken by a reader in the
-//   user's turn -> read -> ready -> the last user lets go -> idle -> dropped
+//   requested by a first user -> in that user's queue -> taken by a reader when
+//   it is the user's turn -> read -> ready -> released by the last user -> idle
+//   -> dropped
 //
-// [Note: whose memory] Each user reserves the memory of what it holds before it
-// wants it, so what users hold never exceeds what users have reserved: sharing
-// only makes it less. A window that becomes idle needs a reservation of its own
-// and is dropped when there is none at once.
+// [Note: whose memory] Each user reserves memory for a window before it
+// requests it, so the windows of all users never exceed what the users have
+// reserved; sharing only reduces the memory. A window that becomes idle needs
+// its own reservation, and is dropped if that is not available at once.
 //
-// [Note: users that leave] A window in a queue belongs to all of its users:
-// when the one whose queue it is in leaves, another one's queue gets it. A
-// batch that nobody wants any more is stopped.
+// [Note: users that leave] A queued window belongs to all of its users. When
+// the user in whose queue it is leaves, it moves to another user's queue. A
+// batch without any users is stopped.
 #include "server/window_readers.h"
 
 #include <algorithm>
@@ -33,12 +34,12 @@
 namespace dcp::server {
 namespace {
 
-// Small windows are read together: as many bytes as one large one has, and no
-// more windows than one reader can have in flight.
+// Small windows are read together, up to the bytes of one large window and the
+// number that one reader can have in flight.
 constexpr uint64_t kBatchBytes = kWindowBytes;
 constexpr size_t kBatchWindows = 64;
 
-// What a load writes to itself.
+// Receives the elements directly in the window's memory.
 class DirectSink final : public TensorSink {
  public:
   explicit DirectSink(MutableByteSpan bytes) : bytes_(bytes) {}
@@ -57,7 +58,7 @@ class DirectSink final : public TensorSink {
 
 struct Window::Batch {
   std::stop_source stop;
-  size_t num_wanted = 0;  // windows with users
+  size_t num_wanted = 0;  // windows that have users
 };
 
 uint32_t Window::Crc32c(uint64_t begin, uint64_t length) const {
@@ -67,7 +68,7 @@ uint32_t Window::Crc32c(uint64_t begin, uint64_t length) const {
       length != std::min(kCrcBytes, num_bytes - begin)) {
     return ExtendCrc32c(0, piece);
   }
-  // Two threads may find it at the same time: they find the same.
+  // Two threads may compute it at the same time, with the same result.
   uint64_t crc = crcs_[index].load(std::memory_order_relaxed);
   if (crc == 0) {
     crc = kKnown | ExtendCrc32c(0, piece);
@@ -119,7 +120,7 @@ WindowReaders::WindowPtr WindowReaders::Want(WindowUser& user,
   {
     absl::MutexLock lock(&mutex_);
     WindowPtr& known = windows_[key];
-    // What is being stopped is of no use any more.
+    // A window whose batch is being stopped will not get its bytes.
     shared = known != nullptr &&
              (known->batch == nullptr || !known->batch->stop.stop_requested());
     if (!shared) known = std::make_shared<Window>(key, num_bytes);
@@ -170,17 +171,18 @@ void WindowReaders::LetGo(WindowUser& user, bool all) {
 
 void WindowReaders::Leave(WindowUser& user, const WindowPtr& window,
                           Windows& unused) {
-  // Once: a user may want the same twice.
+  // Erases only one, because a user may have requested the window twice.
   window->users.erase(
       std::find(window->users.begin(), window->users.end(), &user));
   if (!window->users.empty()) return;
   if (window->batch != nullptr) {
-    // The reader finds that nobody wants it.
+    // The reader drops windows without users after the batch.
     if (--window->batch->num_wanted == 0) window->batch->stop.request_stop();
   } else if (window->ready()) {
     unused.push_back(window);
   } else {
-    // It is in this user's queue, which goes: nobody may find it any more.
+    // It is in the queue of this user, which is being destroyed, so nobody else
+    // may find it.
     Forget(*window);
   }
 }
@@ -200,7 +202,7 @@ void WindowReaders::KeepOrDrop(const Windows& unused) {
       reservation = ReserveIdle(window->num_bytes);
     }
     absl::MutexLock lock(&mutex_);
-    // Wanted again meanwhile, or another thread was here first.
+    // It was requested again, or another thread has handled it.
     if (!window->users.empty() || window->reservation.bytes() > 0) continue;
     const auto it = windows_.find(window->key);
     if (it == windows_.end() || it->second != window) continue;
@@ -213,13 +215,14 @@ void WindowReaders::KeepOrDrop(const Windows& unused) {
     window->idle_place = idle_.insert(idle_.end(), window);
     num_idle_bytes_ += window->num_bytes;
     TakeIdle(absl::InfinitePast(), options_.idle_bytes, garbage);
-    if (idle_.size() == 1) changed_.Signal();  // its time begins
+    if (idle_.size() == 1) changed_.Signal();  // it begins to expire
   }
 }
 
-// Memory that is there at once, or none.
+// Reserves memory only if it is available at once.
 std::optional<Reservation> WindowReaders::ReserveIdle(uint64_t num_bytes) {
-  // Owners: this call, and the budget until it has called or forgotten.
+  // Owners: this call, and the budget until it has called or destroyed the
+  // callback.
   struct Answer {
     absl::Mutex mutex;
     bool late ABSL_GUARDED_BY(mutex) = false;
@@ -244,8 +247,8 @@ std::optional<Reservation> WindowReaders::ReserveIdle(uint64_t num_bytes) {
   return reservation;
 }
 
-// Idle windows since `before`, and the oldest until at most `keep_bytes` are
-// left.
+// Takes windows that have been idle since before `before`, and then the oldest
+// until at most `keep_bytes` are left.
 void WindowReaders::TakeIdle(absl::Time before, uint64_t keep_bytes,
                              Windows& taken) {
   while (!idle_.empty() &&
@@ -279,7 +282,7 @@ void WindowReaders::RunReader() {
   }
 }
 
-// Waits for something to read; false at the end.
+// Waits for windows to read; returns false at the end.
 bool WindowReaders::NextBatch(Windows& batch) {
   while (true) {
     Windows taken;  // freed without the lock
@@ -317,7 +320,7 @@ std::deque<WindowUser*>::iterator WindowReaders::NextTurn() {
       });
 }
 
-// All of it is of one root: a user reads one checkpoint.
+// The batch belongs to one root, because a user reads one checkpoint.
 void WindowReaders::TakeBatch(std::deque<WindowUser*>::iterator turn,
                               Windows& batch) {
   WindowUser& user = **turn;
@@ -339,7 +342,7 @@ void WindowReaders::TakeBatch(std::deque<WindowUser*>::iterator turn,
 
 void WindowReaders::Read(Lane& lane, Windows& batch) {
   for (const WindowPtr& window : batch) {
-    // Not made zero: a load writes each byte.
+    // Not initialized, because a load writes each byte.
     window->data_.reset(new uint8_t[window->num_bytes]);
   }
   const std::stop_token stop = batch[0]->batch->stop.get_token();
@@ -348,7 +351,7 @@ void WindowReaders::Read(Lane& lane, Windows& batch) {
     batch[0]->status_ = std::move(status);
     return;
   }
-  // One by one, to know which it is.
+  // Reads the windows one by one, to find out which one fails.
   for (const WindowPtr& window : batch) {
     window->status_ = Load(lane, absl::MakeConstSpan(&window, 1), stop);
   }
@@ -380,13 +383,13 @@ absl::Status WindowReaders::Load(Lane& lane,
                 {.lane = &lane, .stop = std::move(stop), .stats = &stats});
   metrics_.CountBytes("read", stats.bytes_read.load());
   if (status.ok()) return status;
-  lane.queue = nullptr;  // a new one: who knows what this one has met
+  lane.queue = nullptr;  // its state after an error is unknown
   return WithPlace(
       Annotate(status, tensors[0].fqn),
       {.path = shared.checkpoint().path(), .tensor = tensors[0].fqn});
 }
 
-// Wakes those who want the windows, and keeps none.
+// Wakes the users of the windows, and releases the batch.
 void WindowReaders::Publish(Windows& batch) {
   std::vector<std::function<void()>> wakes;
   Windows unused;
@@ -394,16 +397,16 @@ void WindowReaders::Publish(Windows& batch) {
     absl::MutexLock lock(&mutex_);
     const auto reading = num_reading_.find(&batch[0]->key.checkpoint->tasks());
     if (--reading->second == 0) num_reading_.erase(reading);
-    if (!turns_.empty()) changed_.Signal();  // its root has a reader again
+    if (!turns_.empty()) changed_.Signal();  // its root has a free reader again
     for (WindowPtr& window : batch) {
       window->batch = nullptr;
       window->ready_.store(true, std::memory_order_release);
       for (const WindowUser* user : window->users) {
         wakes.push_back(user->wake_);
       }
-      // Who asks next has it read again.
+      // The next request reads it again.
       if (!window->status().ok()) Forget(*window);
-      // Memory is freed without the lock.
+      // Destroyed later, without the lock.
       if (window->users.empty()) unused.push_back(std::move(window));
     }
     batch.clear();
