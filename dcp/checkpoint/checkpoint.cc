@@ -18,7 +18,8 @@
 namespace dcp {
 namespace {
 
-// A name that cannot be looked at is an error, not taken for absent.
+// Whether the file exists. A failure to look at it is an error and does not
+// count as absent.
 absl::StatusOr<bool> Exists(FileSystem& fs, absl::string_view directory,
                             absl::string_view name) {
   const absl::Status status = fs.Stat(JoinPath(directory, name)).status();
@@ -27,7 +28,7 @@ absl::StatusOr<bool> Exists(FileSystem& fs, absl::string_view directory,
   return true;
 }
 
-// The first bytes of a file; zeros where it is shorter.
+// The first bytes of a file; zeros if it is shorter.
 struct FileHead {
   uint8_t bytes[512] = {};
   uint64_t file_size = 0;
@@ -52,9 +53,9 @@ absl::StatusOr<FileHead> ReadHead(FileSystem& fs, absl::string_view path) {
   return head;
 }
 
-// A zip archive whose first record is one of torch.save's, "<name>/data.pkl" or
-// one of the few beside it, or the magic number of before PyTorch 1.6 as a
-// pickle.
+// True for a zip archive whose first record is one that torch.save writes first
+// ("<name>/data.pkl" or one of a few others), and for the magic number, as a
+// pickle, that PyTorch wrote before 1.6.
 bool FileHead::IsTorch() const {
   const absl::string_view text(reinterpret_cast<const char*>(bytes),
                                sizeof(bytes));
@@ -73,7 +74,7 @@ bool FileHead::IsTorch() const {
   return false;
 }
 
-// The first file tells the format: no name of an index does.
+// The first file determines the format, because an index can have any name.
 absl::StatusOr<CheckpointParts> OpenModel(FileSystem& fs,
                                           const ModelFiles& model,
                                           const OpenOptions& options,
@@ -170,7 +171,8 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(
     const std::stop_token& stop) {
   DCP_RETURN_IF_ERROR(CheckStop(stop, kOpening));
   DCP_ASSIGN_OR_RETURN(const FileInfo info, fs.Stat(path));
-  // A path given by the user may be a link; one found inside may not.
+  // The path that the user gives may be a link; links inside a directory are
+  // not followed.
   const bool is_directory =
       info.kind == FileKind::kDirectory ||
       (info.kind == FileKind::kSymlink && fs.List(path).ok());

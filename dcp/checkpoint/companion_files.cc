@@ -19,8 +19,8 @@
 namespace dcp {
 namespace {
 
-// What from_pretrained of a model, a tokenizer, a processor or an adapter
-// reads.
+// The files that from_pretrained reads for a model, a tokenizer, a processor or
+// an adapter.
 constexpr absl::string_view kNames[] = {
     "added_tokens.json",
     "chat_template.jinja",
@@ -43,12 +43,12 @@ constexpr absl::string_view kNames[] = {
     "vocab.txt",
 };
 
-// Of a model, and how large it may be to be looked into: one with labels of
-// 22,000 classes has 2 MB.
+// The model's configuration. It is searched for types only up to this size; one
+// with labels of 22,000 classes has 2 MB.
 constexpr absl::string_view kConfigName = "config.json";
 constexpr uint64_t kMaxConfigBytes = kBlockBytes;
 
-// Where a snapshot in the cache of a model hub has its files.
+// Where the files of a snapshot lie in the cache of a model hub.
 constexpr absl::string_view kHubBlobs = "../../blobs";
 
 using FileIds = absl::flat_hash_set<std::pair<uint64_t, uint64_t>>;
@@ -72,8 +72,8 @@ FileIds RegularFilesIn(FileSystem& fs, const std::string& directory) {
   return ids;
 }
 
-// Whether what was opened as `opened` is a file of the model. Asked of the open
-// file, so that no link made meanwhile leads elsewhere.
+// Whether an open file belongs to the model. Checks the open file and not its
+// path, so that a link made in between cannot lead elsewhere.
 class Belongs {
  public:
   Belongs(FileSystem& fs, std::string directory)
@@ -123,7 +123,7 @@ absl::Status Open(CompanionFiles& companions, Belongs& belongs) {
   return absl::OkStatus();
 }
 
-// The types of tensors that file `i` names.
+// The positions of tensor types in file `i`.
 absl::StatusOr<std::vector<TextRange>> TensorTypesIn(
     FileSystem& fs, const CompanionFiles& companions, uint32_t i) {
   const uint64_t size = companions.sizes[i];
@@ -139,7 +139,7 @@ absl::StatusOr<std::vector<TextRange>> TensorTypesIn(
   return FindTensorTypes(AsText(*json));
 }
 
-// Adds file `i` with `by` in place of what is `replaced`.
+// Adds file `i`, with the ranges in `replaced` replaced by `by`.
 void AddFile(const CompanionFiles& companions, uint32_t i,
              absl::Span<const TextRange> replaced, const std::string& by,
              Output& output) {
@@ -185,7 +185,7 @@ absl::StatusOr<CompanionFiles> FindCompanionFiles(FileSystem& fs,
   CompanionFiles companions;
   const absl::StatusOr<std::vector<DirectoryEntry>> entries =
       fs.List(directory);
-  if (!entries.ok()) return companions;  // a single file
+  if (!entries.ok()) return companions;  // the source is a single file
   std::vector<std::string> names;
   for (const DirectoryEntry& entry : *entries) {
     if (entry.kind == FileKind::kDirectory) continue;

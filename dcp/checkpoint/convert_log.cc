@@ -1,4 +1,5 @@
-// A record is lines; the first says which:
+// A record consists of lines. The first word of the first line says which
+// record it is:
 //
 //   plan 1 <fingerprint> <kind> <made directory> <id> <digest of the index>
 //   name <name of a data file>
@@ -22,9 +23,9 @@
 //   loss <dtype> <number of elements> <name>
 //   ...
 //
-// "checked" stands there if the source was. Records from before the lines
-// "beyond", "dropped_metadata", "checked" and "loss" were written lack them.
-// Numbers are decimal, fingerprints and digests hexadecimal, names escaped.
+// "checked" is present if the source was checked. Older records lack the lines
+// "beyond", "dropped_metadata", "checked" and "loss". Numbers are decimal,
+// fingerprints and digests hexadecimal, names escaped.
 #include "dcp/checkpoint/convert_log.h"
 
 #include <utility>
@@ -54,7 +55,7 @@ std::string Hex(uint64_t number) {
   return absl::StrCat(absl::Hex(number, absl::kZeroPad16));
 }
 
-// Takes the words of a line one by one; the last may be a name.
+// Reads the words of a line one by one; the last may be a name.
 class Words {
  public:
   explicit Words(absl::string_view line) : line_(line), left_(line) {}
@@ -116,7 +117,7 @@ absl::StatusOr<LoggedRun> ParsePlan(Lines lines) {
     Words name(line);
     name.Expect(name.Next() == "name");
     name.Name(run.own.names.emplace_back());
-    // It will be looked for, and removed, in the destination.
+    // The name is used to find, and remove, a file in the destination.
     name.Expect(run.own.names.back().find('/') == std::string::npos &&
                 run.own.names.back().size() > 2);
     DCP_RETURN_IF_ERROR(name.status());
@@ -153,7 +154,7 @@ absl::Status ParseFile(Lines lines, LoggedRun& run) {
   return absl::OkStatus();
 }
 
-// A line of a commit but for the first.
+// Parses a line of a commit after the first.
 absl::Status ParseResult(absl::string_view line, ConvertPlan& plan) {
   Words words(line);
   const absl::string_view what = words.Next();
@@ -316,7 +317,8 @@ absl::StatusOr<bool> WasCommitted(FileSystem& fs, absl::string_view dst,
   if (absl::IsNotFound(staging.status())) return true;
   DCP_RETURN_IF_ERROR(staging.status());
   if (run.kind == Destination::Kind::kFile) return false;
-  // Perhaps exchanged: then the digests at the destination are ours.
+  // The directories may have been exchanged: the digests at the destination are
+  // then those of this run.
   const absl::StatusOr<std::string> digests =
       ReadFile(fs, JoinPath(dst, DigestsName("")), kMaxMetadataBytes,
                /*follow_symlinks=*/true);

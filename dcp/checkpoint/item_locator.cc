@@ -1,11 +1,11 @@
-// The format of an item is a zip archive: its directory is at the end, the
-// pickle that describes the tensor at the beginning, kilobytes or gigabytes of
-// payload between. So each item costs two short reads, or one if it is small;
-// what a parser wants beyond them (a long pickle of an object) is read when it
-// asks.
+// An item is a zip archive: its directory is at the end, the pickle that
+// describes the tensor is at the beginning, and kilobytes or gigabytes of
+// payload lie between. Each item therefore costs two short reads, or one if it
+// is small. What a parser needs beyond these (such as an object's long pickle)
+// is read when it asks.
 //
-// FileSystemWriter(serialization_format=SAFETENSORS) writes something else:
-// one safetensors file per rank whose items the index places wrongly, at
+// FileSystemWriter(serialization_format=SAFETENSORS) writes something else: one
+// safetensors file per rank, and an index that wrongly places all items at
 // offset 0. Such an item is found by its name in the header of its file.
 #include "dcp/checkpoint/item_locator.h"
 
@@ -39,22 +39,23 @@ namespace dcp {
 namespace {
 
 constexpr uint64_t kProbeBytes = 4096;
-// Items looked into with one batch of reads.
+// Items that are read with one batch.
 constexpr size_t kItemsPerBatch = 512;
-// So many are worth a second thread and its blocks.
+// From this many items on, a second thread with its blocks is worthwhile.
 constexpr size_t kMinItemsForTwoLanes = 16 * kItemsPerBatch;
 
 struct Item {
   uint32_t entry;
-  uint32_t chunk;  // of a tensor
+  uint32_t chunk;  // only for a tensor
   StorageInfo storage;
 };
 
-// Head and tail of one item in the batch's buffer; adjoining if small.
+// The head and tail of one item in the batch's buffer; they adjoin if the item
+// is small.
 struct Probe {
   uint64_t head = 0;  // position in the buffer
   uint64_t head_length = 0;
-  uint64_t tail_length = 0;  // stands behind the head
+  uint64_t tail_length = 0;  // the tail follows the head
 };
 
 std::vector<Item> ItemsOf(const CheckpointParts& parts,
@@ -80,7 +81,7 @@ std::vector<Item> ItemsOf(const CheckpointParts& parts,
   return items;
 }
 
-// Where the bytes entries of each file end, by the index.
+// For each file, where its bytes entries end according to the index.
 std::vector<uint64_t> EndsOfObjects(const CheckpointParts& parts) {
   std::vector<uint64_t> ends(parts.files->names().size());
   for (const CheckpointEntry& entry : parts.entries) {
@@ -92,14 +93,14 @@ std::vector<uint64_t> EndsOfObjects(const CheckpointParts& parts) {
   return ends;
 }
 
-// What the lanes share beside the checkpoint. Whoever has an item writes the
-// location or the entry that it belongs to.
+// What the lanes share in addition to the checkpoint. The lane that reads an
+// item writes to the item's location or entry.
 struct Shared {
   const std::vector<uint64_t> ends_of_objects;
-  absl::Mutex mutex;  // of the checkpoint's arena
+  absl::Mutex mutex;  // guards the checkpoint's arena
 };
 
-// Looks into the items of one lane.
+// Reads the items of one lane.
 class Locator {
  public:
   Locator(FileSystem& fs, CheckpointParts& parts, absl::Span<const Item> items,
@@ -238,7 +239,8 @@ class Locator {
     return absl::OkStatus();
   }
 
-  // Sound bytes that we cannot make an object of are still an item.
+  // An item whose bytes are valid but cannot be represented as an object
+  // remains in the checkpoint as unreadable.
   absl::StatusOr<ObjectEntry> ObjectOf(
       const Item& item, const absl::StatusOr<TorchArchive>& archive) {
     ObjectEntry unreadable;
@@ -255,7 +257,8 @@ class Locator {
     return archive.status();
   }
 
-  // Those `bytes` of the item that the probe holds; null data if it does not.
+  // The requested bytes of the item if the probe holds them; otherwise null
+  // data.
   static ByteSpan Probed(const Item& item, const Probe& probe, ByteSpan buffer,
                          uint64_t offset, uint64_t bytes) {
     const uint64_t length = item.storage.length;
@@ -344,8 +347,8 @@ class Locator {
     return absl::OkStatus();
   }
 
-  // The tensors of a data file that is one safetensors file, behind the bytes
-  // entries if there are any; begin and end count from the file's start.
+  // The tensors of a data file that is one safetensors file, possibly after
+  // some bytes entries. begin and end count from the start of the file.
   using NamedTensors = absl::flat_hash_map<std::string, SafetensorsTensor>;
 
   absl::StatusOr<const NamedTensors*> TensorsOf(uint32_t file) {

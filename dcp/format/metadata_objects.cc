@@ -18,7 +18,7 @@ constexpr absl::string_view kStorageModule =
 constexpr absl::string_view kChunk = "ChunkStorageMetadata";
 constexpr absl::string_view kKey = "MetadataIndex";
 constexpr absl::string_view kInfo = "_StorageInfo";
-// More attributes than any object of the index has, with room for new ones.
+// More attributes than any object in the index has, with room for future ones.
 constexpr size_t kMaxAttributes = 64;
 
 // The types of tokens.
@@ -39,7 +39,7 @@ bool HasStateAndIs(const Value& object, absl::string_view module,
   return object.IsCallOf(module, name) && object.state().is(Kind::kDict);
 }
 
-// The dimensions in torch.Size((2, 3)), each not negative.
+// The dimensions in torch.Size((2, 3)); none may be negative.
 absl::StatusOr<absl::Span<const Value>> SizeItems(const Value& value) {
   if (!value.IsCallOf("torch", "Size") || value.args().items().size() != 1 ||
       !value.args().items()[0].is(Kind::kTuple)) {

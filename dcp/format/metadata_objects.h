@@ -1,9 +1,9 @@
-// The objects of which the index of a large checkpoint has millions:
+// The objects that occur by the million in the index of a large checkpoint:
 // torch.Size, ChunkStorageMetadata, MetadataIndex and _StorageInfo. While the
-// pickle is read each becomes a token of 16 bytes, in place of the some 450
-// bytes of its attributes; equal sizes and equal names are kept once. An object
-// that is not as it should be stays as it is, so that the error is given by
-// whoever knows the name of the tensor. Not thread-safe.
+// pickle is read, each is replaced by a token of 16 bytes, instead of some 450
+// bytes for its attributes; equal sizes and equal names are stored once. A
+// malformed object is left as it is, so that the caller, which knows the name
+// of the tensor, reports the error. Not thread-safe.
 #ifndef DCP_FORMAT_METADATA_OBJECTS_H_
 #define DCP_FORMAT_METADATA_OBJECTS_H_
 
@@ -24,25 +24,25 @@
 
 namespace dcp {
 
-// "a name has an unexpected value: 5": DataLoss.
+// DataLoss: "a name has an unexpected value: 5".
 absl::Status WrongType(absl::string_view what, const Value& value);
 
-// A text of the index as it may stand in a message: a hostile one must not
-// fill it.
+// Shortens a text from the index for use in a message, because a hostile text
+// could be very long.
 inline absl::string_view Short(absl::string_view text) {
   return text.substr(0, 200);
 }
 
-// The attributes of one object: the dict that its BUILD gave it.
+// The attributes of one object: the dict that BUILD assigned to it.
 class Attributes {
  public:
   // DataLoss unless `object` is made by `module`.`name`() and has unique
-  // attributes. Those that nobody asks for are passed over.
+  // attributes. Attributes that are never requested are ignored.
   static absl::StatusOr<Attributes> Of(const Value& object,
                                        absl::string_view module,
                                        absl::string_view name);
 
-  // None when absent.
+  // None if absent.
   Value Get(absl::string_view name) const;
 
  private:
@@ -54,8 +54,8 @@ class Attributes {
 
 class MetadataObjects {
  public:
-  // Numbers of sizes, names and items. Equal sizes have the same number, and
-  // so have equal names.
+  // Identifiers of sizes, names and items. Equal sizes share an identifier, and
+  // so do equal names.
   using SizeId = uint32_t;
   using NameId = uint32_t;
   using InfoId = uint32_t;
@@ -65,31 +65,32 @@ class MetadataObjects {
     SizeId offsets;
     SizeId sizes;
   };
-  // A MetadataIndex; its index is only a hint and left out.
+  // A MetadataIndex without its index, which is only a hint.
   struct Key {
     NameId name;
-    SizeId offset;  // kNoSize for what is not a tensor
+    SizeId offset;  // kNoSize if it is not a tensor
   };
   MetadataObjects();
   MetadataObjects(const MetadataObjects&) = delete;
   MetadataObjects& operator=(const MetadataObjects&) = delete;
 
-  // For PickleOptions.
+  // The function for PickleOptions::replace.
   std::optional<Value> Replace(const Value& object);
 
-  // What a value says, be it a token or the object itself; DataLoss, or
-  // Unimplemented for a transformed item, when it is neither.
+  // Read the value, which is either a token or the object itself. DataLoss if
+  // it is neither, or Unimplemented for a transformed item.
   absl::StatusOr<SizeId> SizeOf(const Value& value);
   absl::StatusOr<Chunk> ChunkOf(const Value& value);
   absl::StatusOr<Key> KeyOf(const Value& value);
   absl::StatusOr<InfoId> InfoOf(const Value& value);
 
-  // The dimensions of a size. Valid until the next size is met.
+  // The dimensions of a size. Valid until the next size is added.
   absl::Span<const int64_t> dims(SizeId id) const;
   absl::string_view name(NameId id) const { return names_[id]; }
   // A _StorageInfo; its `file` indexes files().
   const StorageInfo& info(InfoId id) const { return infos_[id]; }
-  // The relative paths, each once, in the order in which they were met.
+  // The relative paths without duplicates, in the order in which they were
+  // found.
   const std::vector<std::string>& files() const { return files_; }
 
  private:

@@ -9,13 +9,13 @@
 namespace dcp {
 namespace {
 
-// Where strings are in a text that is JSON.
+// Finds tensor types in a text that is known to be valid JSON.
 class Scanner {
  public:
   explicit Scanner(absl::string_view json) : json_(json) {}
 
   std::vector<TextRange> Find() {
-    absl::string_view key;  // at the outermost level, until its value
+    absl::string_view key;  // a key of the outermost object, until its value
     for (; at_ < json_.size(); ++at_) {
       switch (json_[at_]) {
         case '{':
@@ -45,7 +45,7 @@ class Scanner {
   }
 
  private:
-  // From the first quotation mark to the last.
+  // Reads a string, from its first quotation mark to its last.
   void TakeString(absl::string_view& key) {
     const size_t begin = ++at_;
     while (json_[at_] != '"') at_ += json_[at_] == '\\' ? 2 : 1;

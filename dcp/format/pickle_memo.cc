@@ -12,8 +12,8 @@
 namespace dcp {
 namespace {
 
-// What follows an opcode: so many bytes, or a length of so many bytes and then
-// that many, or lines.
+// The operand of an opcode: a number of bytes, or a length of some bytes and
+// then that many bytes, or lines.
 enum class Operand : uint8_t {
   kNone,
   kOneByte,
@@ -27,7 +27,8 @@ enum class Operand : uint8_t {
   kTwoLines,
 };
 
-// Opcodes that the reader refuses have none here: nothing after them counts.
+// Opcodes that the reader refuses are left out, because nothing after them
+// counts.
 constexpr std::array<Operand, 256> MakeOperands() {
   std::array<Operand, 256> operands{};
   const auto add = [&](Operand operand, absl::string_view opcodes) {
@@ -51,7 +52,7 @@ constexpr std::array<Operand, 256> kOperands = MakeOperands();
 
 }  // namespace
 
-// One pass over opcodes and operands, which builds nothing.
+// One pass over opcodes and operands, without building values.
 class PickleMemo::Scan {
  public:
   Scan(ByteSpan bytes, std::vector<Word>& words)
@@ -138,7 +139,7 @@ class PickleMemo::Scan {
     return text.substr(0, end);
   }
 
-  // A slot that is farther away cannot be set, so that it takes no memory.
+  // Ignores slots that are too far away to be set, so that they take no memory.
   void Mark(uint64_t slot) {
     if (slot > num_puts_ + kMaxPickleMemoGap) return;
     if (slot / 64 >= words_.size()) words_.resize(slot / 64 + 1);
@@ -166,8 +167,8 @@ Value& PickleMemo::At(uint64_t slot) {
   return held_[word.num_before + static_cast<uint64_t>(std::popcount(before))];
 }
 
-// Picklers count their slots from 0 or 1 upwards, so an index far beyond the
-// number of slots in use is an attempt to make us allocate.
+// Picklers count slots from 0 or 1 upwards, so an index far beyond the number
+// of slots in use is an attempt to make the reader allocate memory.
 absl::Status PickleMemo::Put(uint64_t slot, Value value) {
   if (slot < end_) {
     gaps_.erase(slot);

@@ -1,7 +1,7 @@
-// The memo of a pickle: numbered slots, into which some opcodes put the value
-// on top of the stack and out of which others get it again. Picklers fill a
-// slot for nearly every object and read few of them; only those are held, so
-// that the memo of an index is small and keeps little alive. Not thread-safe.
+// The memo of a pickle: numbered slots. Some opcodes store the value on top of
+// the stack in a slot, and others read it from there. Picklers fill a slot for
+// nearly every object but read few of them. Only those are kept, so that the
+// memo of an index is small and keeps few values alive. Not thread-safe.
 #ifndef DCP_FORMAT_PICKLE_MEMO_H_
 #define DCP_FORMAT_PICKLE_MEMO_H_
 
@@ -20,26 +20,26 @@ namespace dcp {
 
 class PickleMemo {
  public:
-  // Looks through the opcodes at the head of `bytes` for the slots that they
-  // read, up to STOP or the end.
+  // Scans the opcodes at the head of `bytes`, up to STOP or the end, for the
+  // slots that they read.
   explicit PickleMemo(ByteSpan bytes);
 
-  // Into the slot after those in use, as MEMOIZE does.
+  // Stores in the slot after those in use, as MEMOIZE does.
   absl::Status Put(Value value) { return Put(num_in_use(), value); }
-  // DataLoss for a slot that is more than kMaxPickleMemoGap slots away from
-  // those in use.
+  // DataLoss if the slot is more than kMaxPickleMemoGap slots beyond those in
+  // use.
   absl::Status Put(uint64_t slot, Value value);
-  // DataLoss for a slot that is not set.
+  // DataLoss if the slot is not set.
   absl::StatusOr<Value> Get(uint64_t slot) const;
 
-  // What is held, for ValueArena::KeepOnly.
+  // The stored values, for ValueArena::KeepOnly.
   absl::Span<Value> held() { return absl::MakeSpan(held_); }
 
  private:
   class Scan;
 
-  // The slots that are read, 64 to a word, each word with the number of those
-  // before it.
+  // The slots that are read, 64 to a word, with the number of such slots in the
+  // words before it.
   struct Word {
     uint64_t slots = 0;
     uint64_t num_before = 0;

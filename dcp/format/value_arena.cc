@@ -23,29 +23,29 @@ namespace dcp {
 using Kind = Value::Kind;
 
 // [Note: what stands before a container]
-// Every container but kGlobal has 8 bytes before what its Value points to, in
-// which Measure() keeps what it found out, and KeepOnly() where it moved the
-// container to. Without them each walk over a graph with shared parts would
-// need a hash table of all containers.
+// Every container except kGlobal has 8 bytes before the address in its Value.
+// Measure() stores its results there, and KeepOnly() the container's new
+// address. Otherwise each walk over a graph with shared parts would need a hash
+// table of all containers.
 namespace {
 
 struct Mark {
   static constexpr uint32_t kOpen = ~uint32_t{0};  // being walked
   uint32_t depth = 0;
-  uint32_t size = 0;  // 0 while unknown; while open how far down it stands
+  uint32_t size = 0;  // 0 while unknown; index in the walk while kOpen
 };
 static_assert(sizeof(Mark) == 8);
 
 }  // namespace
 
 struct ValueArena::Impl {
-  // Blocks double in size up to the largest, so that a small pickle takes
-  // little and a large one few allocations.
+  // Block sizes double up to the largest, so that a small pickle uses little
+  // memory and a large one few allocations.
   static constexpr size_t kFirstBlockBytes = 4 << 10;
   static constexpr size_t kLastBlockBytes = 8 << 20;
-  // Blocks from this size on are made of huge pages, where the kernel has
-  // them: an index of 100,000 tensors touches 170 MB, and a third of the time
-  // to read it went to page faults.
+  // Blocks of at least this size use huge pages if the kernel provides them: an
+  // index of 100,000 tensors uses 170 MB, and page faults took a third of the
+  // time to read it.
   static constexpr size_t kHugePageBytes = 2 << 20;
 
   struct FreeBlock {
@@ -55,7 +55,7 @@ struct ValueArena::Impl {
     }
   };
 
-  // `alignment` is at most that of operator new.
+  // `alignment` must not exceed that of operator new.
   char* Allocate(size_t bytes, size_t alignment) {
     const size_t skip =
         (0 - reinterpret_cast<uintptr_t>(next)) & (alignment - 1);
@@ -77,10 +77,11 @@ struct ValueArena::Impl {
     const bool huge = bytes >= kHugePageBytes;
     const size_t alignment = huge ? kHugePageBytes : alignof(std::max_align_t);
     const size_t size = AlignUp(bytes, alignment);
-    // Without memory this is for the program's new-handler, as all of it is.
+    // If memory runs out, the program's new-handler is called, as for all
+    // memory.
     char* block =
         static_cast<char*>(::operator new(size, std::align_val_t(alignment)));
-    // Only advice: without it the pages are small.
+    // Only advice; without it the pages are small.
     if (huge) madvise(block, size, MADV_HUGEPAGE);
     blocks.emplace_back(block, FreeBlock{alignment});
     num_bytes += size;
@@ -95,7 +96,7 @@ struct ValueArena::Impl {
     return {copy, text.size()};
   }
 
-  // Room for a node or values, with a Mark before it.
+  // Allocates a node or values, with a Mark before them.
   void* AllocateMarked(size_t bytes) {
     ++num_values;
     char* raw = Allocate(sizeof(Mark) + bytes, alignof(Value));
@@ -108,8 +109,8 @@ struct ValueArena::Impl {
         const_cast<char*>(static_cast<const char*>(identity)) - sizeof(Mark));
   }
 
-  // What a container holds, in stages of consecutive values: the order in which
-  // a pickle is written. Nothing can refer to a call in its first.
+  // A container's contents, in stages of consecutive values: the order in which
+  // a pickle is written. Nothing in the first stage can refer to the call.
   static constexpr int kNumStages = 4;
   static absl::Span<const Value> Parts(const Value& container, int stage);
 
@@ -123,7 +124,7 @@ struct ValueArena::Impl {
   size_t block_bytes = kFirstBlockBytes;
   uint64_t num_values = 0;
   size_t num_bytes = 0;
-  // The keys' texts lie in the arena.
+  // The texts of the keys are in the arena.
   absl::flat_hash_map<std::pair<absl::string_view, absl::string_view>,
                       Value::GlobalNode*>
       globals;
@@ -339,8 +340,8 @@ uint64_t ValueArena::num_values() const { return impl_->num_values; }
 
 size_t ValueArena::num_bytes() const { return impl_->num_bytes; }
 
-// Copies containers one by one; what a copy holds still lies in the old arena
-// until its turn comes.
+// Copies containers one by one. The contents of a copy still refer to the old
+// arena until they are moved.
 class ValueArena::Mover {
  public:
   explicit Mover(Impl& to) : to_(to) {}
@@ -381,18 +382,19 @@ class ValueArena::Mover {
         DCP_CHECK(false, "values were measured before they were moved");
         return;
       default:
-        return;  // held in the handle itself
+        return;  // stored in the handle itself
     }
   }
 
-  // Texts have no Mark, and several handles may share one.
+  // Several handles may share a text, and texts have no Mark, so `texts_`
+  // remembers the new addresses.
   void MoveText(Value& value) {
     const char*& moved = texts_[value.text_];
     if (moved == nullptr) moved = to_.CopyText(value.text()).data();
     value.text_ = moved;
   }
 
-  // Where `node` is now. Its Mark has the address from the first time on.
+  // The new address of `node`. After the first call its Mark holds the address.
   template <typename Node>
   Node* Moved(Node* node, const Value& value) {
     Mark& mark = Impl::MarkOf(node);
@@ -441,7 +443,7 @@ class ValueArena::Mover {
   }
 
   Impl& to_;
-  std::vector<absl::Span<Value>> open_;  // copies whose parts have not moved
+  std::vector<absl::Span<Value>> open_;  // copies whose contents have not moved
   absl::flat_hash_map<const char*, const char*> texts_;
 };
 
@@ -454,10 +456,10 @@ void ValueArena::KeepOnly(absl::Span<const absl::Span<Value>> roots) {
 
 namespace {
 
-// A container on the way from the root, and what is known of its parts.
+// A container on the path from the root, and what is known of its parts.
 struct Step {
   Value value;
-  absl::Span<const Value> rest;  // of the parts of this stage
+  absl::Span<const Value> rest;  // of the parts in this stage
   int stage = 0;
   uint32_t depth = 0;
   uint64_t size = 1;
@@ -512,7 +514,7 @@ absl::StatusOr<uint64_t> ValueArena::Measure(Value root, uint64_t max_values) {
           if (!part.is(Kind::kCall) || steps[mark.size].stage == 0) {
             return absl::DataLossError("a container contains itself");
           }
-          // The slot lies in the arena.
+          // The slot is in the arena, so it may be written.
           const_cast<Value&>(slot) = Enclosing(part);
           size = 1;
         } else if (mark.size == 0) {
@@ -530,7 +532,8 @@ absl::StatusOr<uint64_t> ValueArena::Measure(Value root, uint64_t max_values) {
     Step& parent = steps.back();
     parent.size += size;
     parent.depth = std::max(parent.depth, depth);
-    // What was walked before was not walked again: its depth counts here.
+    // A part that was measured before is not walked again, so its depth is
+    // checked here.
     if (steps.size() + depth > kMaxPickleDepth) return TooDeep();
     if (parent.size > max_values) {
       return absl::DataLossError(absl::StrCat(

@@ -19,8 +19,8 @@ namespace {
 
 using Kind = Value::Kind;
 
-// The shortest text that reads back as `value`, laid out as Python does:
-// scientific from 1e16 on and below 1e-4.
+// The shortest text that parses to `value`, formatted as in Python: scientific
+// notation from 1e16 on and below 1e-4.
 std::string FloatText(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
@@ -36,7 +36,7 @@ std::string FloatText(double value) {
   return text;
 }
 
-// Decimal digits of a little-endian two's complement integer.
+// The decimal digits of a little-endian two's complement integer.
 std::string BigIntText(absl::string_view bytes) {
   const bool negative =
       !bytes.empty() && (static_cast<uint8_t>(bytes.back()) & 0x80) != 0;
@@ -74,8 +74,8 @@ std::string BigIntText(absl::string_view bytes) {
   return text;
 }
 
-// Appends to a text until it is full; what is written past that is cut off at
-// the end, so that a huge value costs no more than a small one.
+// Appends to a text until it is full. The rest is cut off, so that a huge value
+// takes no more time than a small one.
 class Renderer {
  public:
   explicit Renderer(size_t max_bytes) : max_bytes_(max_bytes) {}
@@ -200,7 +200,7 @@ std::string Renderer::Finish() {
   constexpr absl::string_view kEllipsis = "...";
   if (!full()) return std::move(text_);
   size_t cut = max_bytes_ - std::min(max_bytes_, kEllipsis.size());
-  // Not inside a UTF-8 sequence.
+  // Do not cut inside a UTF-8 sequence.
   while (cut > 0 && (static_cast<uint8_t>(text_[cut]) & 0xc0) == 0x80) --cut;
   text_.resize(cut);
   absl::StrAppend(&text_, kEllipsis.substr(0, max_bytes_));
