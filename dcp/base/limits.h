@@ -1,5 +1,5 @@
-// Every bound of the system with its reason. A bound that depends on another
-// is tied to it by a static_assert.
+// Every limit of the system with its reason. If one limit depends on another, a
+// static_assert checks it.
 #ifndef DCP_BASE_LIMITS_H_
 #define DCP_BASE_LIMITS_H_
 
@@ -7,43 +7,43 @@
 
 namespace dcp {
 
-// O_DIRECT wants offset, length and memory aligned to the device's logical
-// block. 4096 is what every current file system and disk accepts.
+// O_DIRECT requires that offset, length and memory are aligned to the device's
+// logical block. All current file systems and disks accept 4096.
 inline constexpr uint64_t kDirectAlignment = 4096;
 
-// One piece of payload memory. Large enough that a disk reaches its full
-// speed with a handful in flight, small enough that a budget of 64 MiB holds
-// the pipeline. Copies of 1 GB by two lanes (io_bench, ext4 on a virtual disk
-// that reads 0.8 and writes 1.6 GB/s by fio; medians of 6, other work beside)
-// made 0.52 GB/s with 1 MiB, 0.58 with 2, 0.74 with 4, 0.59 with 8.
+// One piece of payload memory. Large enough that a disk reaches its full speed
+// with a handful in flight, small enough that a budget of 64 MiB holds the
+// pipeline. Copies of 1 GB by two lanes (io_bench, ext4 on a virtual disk that
+// reads 0.8 and writes 1.6 GB/s by fio; medians of 6, with other work on the
+// machine) reached 0.52 GB/s with 1 MiB, 0.58 with 2, 0.74 with 4, 0.59 with 8.
 inline constexpr uint64_t kBlockBytes = uint64_t{4} << 20;
 static_assert(kBlockBytes % kDirectAlignment == 0);
 
-// The smallest budget with which the pipeline moves: two blocks to read
+// The smallest number of blocks with which the pipeline progresses: two to read
 // into, two to write from.
 inline constexpr uint64_t kMinBlocks = 4;
 inline constexpr uint64_t kMinMemoryBytes = kMinBlocks * kBlockBytes;
 
 // A lane keeps at most this many reads and as many writes in flight. More
-// memory than they fill made copies slower, not faster, since it is locked
-// before it is used: 0.54 GB/s with twice as much (median of 11, measured as
-// above) beside 0.69 with just as much (of 9).
+// memory than they fill made copies slower, because it is locked before it is
+// used: 0.54 GB/s with twice as much (median of 11, measured as above),
+// compared with 0.69 with just as much (median of 9).
 inline constexpr uint32_t kQueueDepth = 16;
 
-// Files below this are not worth direct I/O: the page cache serves them, and
-// what reads them next finds them there.
+// Smaller files do not benefit from direct I/O: the page cache serves them and
+// keeps them for the next reader.
 inline constexpr uint64_t kMinDirectFileBytes = uint64_t{1} << 20;
 
-// A transfer that is interrupted, told to come again, or moves nothing this
-// many times in a row has failed.
+// A transfer that is interrupted, must be retried, or moves nothing this many
+// times in a row has failed.
 inline constexpr uint32_t kMaxIoTries = 1000;
 
 // Payload inside an item that we write starts at a multiple of this many
 // bytes from the file's start, as torch.save aligns storages.
 inline constexpr uint64_t kStorageAlignment = 64;
 
-// Two wanted ranges of one file are read as one when the gap between them is
-// at most this: reading it costs less than another request.
+// Two needed ranges of one file are read as one if the gap between them is at
+// most this: reading the gap costs less than another request.
 inline constexpr uint64_t kReadGapBytes = 64 << 10;
 
 // Every read covers this many bytes past its end, so that an element that
@@ -51,23 +51,24 @@ inline constexpr uint64_t kReadGapBytes = 64 << 10;
 // element has 16 bytes.
 inline constexpr uint64_t kReadMarginBytes = 16;
 
-// Dimensions of a tensor. PyTorch itself stops at 64.
+// Dimensions of a tensor. PyTorch allows at most 64.
 inline constexpr uint64_t kMaxDims = 64;
 
-// .metadata, data.pkl of a state dict, an index or a header is held in
-// memory while it is parsed; a checkpoint of a million chunks needs some
-// 300 MiB.
+// The size of a text that is held in memory while it is parsed: .metadata,
+// data.pkl of a state dict, an index or a header. A checkpoint of a million
+// chunks needs some 300 MiB.
 inline constexpr uint64_t kMaxMetadataBytes = uint64_t{1} << 30;
 
 // The reference implementation of safetensors refuses longer headers.
 inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 100'000'000;
 
-// Objects nested deeper than this do not occur in training state.
+// Nesting of values in a pickle. Training state is not nested more deeply.
 inline constexpr uint32_t kMaxPickleDepth = 1000;
 
-// Values one pickle may build, so that a small file cannot fill memory. Where
-// parts are shared and therefore count several times, it is this many values
-// per byte, and at least the smaller number, which covers a list of lists.
+// Values that one pickle may build, so that a small file cannot fill the
+// memory. If parts are shared, and therefore count several times, the limit is
+// kMaxPickleValuesPerByte per byte, but at least kMinPickleValues, which is
+// enough for a list of lists.
 inline constexpr uint64_t kMaxPickleValues = uint64_t{1} << 28;
 inline constexpr uint64_t kMaxPickleValuesPerByte = 16;
 inline constexpr uint64_t kMinPickleValues = uint64_t{1} << 20;
@@ -75,8 +76,8 @@ inline constexpr uint64_t kMinPickleValues = uint64_t{1} << 20;
 // Slots of a pickle's memo that may be skipped: Python 2 counts from 1.
 inline constexpr uint64_t kMaxPickleMemoGap = 64;
 
-// Bytes of an integer in a pickle: far beyond anything that a state dict
-// holds, small enough that decimal conversion stays quick.
+// Bytes of an integer in a pickle: far more than a state dict needs, small
+// enough that decimal conversion stays fast.
 inline constexpr uint64_t kMaxPickleIntBytes = 4096;
 
 // Nesting of a JSON text: a safetensors header needs 3, an index 2.
@@ -88,40 +89,40 @@ inline constexpr uint64_t kMaxZipRecords = uint64_t{1} << 22;
 // The end-of-central-directory record with the longest possible comment.
 inline constexpr uint64_t kMaxZipTailBytes = 22 + 65535;
 
-// The memory that a chunk takes in addition to its payload: while the index
-// that names it is read, the bytes of that index included, then with its place
-// and checksum until it is converted, and for its part of the output. The first
-// was measured with 1.28 million chunks of 20,000 tensors (see tests/bench), in
-// an index of ours and one of PyTorch's. The other two are the sizes of the
-// structures that hold them.
+// The memory that a chunk takes in addition to its payload: first while the
+// index that names it is read (including the bytes of that index), then with
+// its location and checksum until it is converted, and finally for its part of
+// the output. The first was measured with 1.28 million chunks of 20,000 tensors
+// (see tests/bench), in an index of ours and one of PyTorch's. The other two
+// are the sizes of the structures that hold them.
 inline constexpr uint64_t kIndexBytesPerChunkRead = 480;
 inline constexpr uint64_t kIndexBytesPerChunk = 448;
 inline constexpr uint64_t kOutputBytesPerChunk = 512;
 
-// So much of it is not counted against the memory budget.
+// This much of it is not counted against the memory budget.
 inline constexpr uint64_t kFreeIndexBytes = uint64_t{32} << 20;
 
-// Stretches of a source that were read and are not adjoining yet, while their
+// Ranges of a source that were read but do not adjoin yet, while their
 // checksums are compared: 16 bytes each. Reads leave gaps of more than
 // kReadGapBytes, so this is enough for 64 GiB of items that are open at once.
 inline constexpr uint64_t kMaxSeenStretches = uint64_t{1} << 20;
 
-// Output files that one lane has open at once.
+// Output files that one lane may have open at once.
 inline constexpr uint64_t kMaxOpenOutputs = 64;
 
-// Files of one checkpoint directory: ranks times files per rank.
+// Files in one checkpoint directory: ranks times files per rank.
 inline constexpr uint64_t kMaxFiles = uint64_t{1} << 20;
 
-// Ranks of a mesh, and pieces of a strided shard: each writes a file at most.
+// Ranks of a mesh, and pieces of a strided shard: each writes at most one file.
 inline constexpr int64_t kMaxRanks = int64_t{1} << 20;
 
-// Boxes of one tensor that one rank holds, where uneven strided shards leave
-// several; and what finding them may cost, in intervals looked at. Both are
+// Boxes of one tensor that one rank holds (uneven strided shards leave
+// several), and the most intervals that may be examined to find them. Both are
 // thousands of times what a real mesh needs.
 inline constexpr uint64_t kMaxBoxesPerRank = uint64_t{1} << 16;
 inline constexpr uint64_t kMaxShardSteps = uint64_t{1} << 24;
 
-// The length of one name of a tensor or file.
+// The length of the name of a tensor or file.
 inline constexpr uint64_t kMaxNameBytes = 64 << 10;
 
 // A list index in a planner path may not exceed the larger of this and 16
