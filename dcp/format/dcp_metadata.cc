@@ -28,10 +28,10 @@ using Kind = Value::Kind;
 using SizeId = MetadataObjects::SizeId;
 
 constexpr absl::string_view kModule = "torch.distributed.checkpoint.metadata";
-// Where PyTorch 2.2 and earlier had TensorProperties and its enum.
+// The module of TensorProperties and its enum in PyTorch 2.2 and earlier.
 constexpr absl::string_view kOldModule =
     "torch.distributed._shard.sharded_tensor.metadata";
-// A class that was in kOldModule once.
+// Whether `value` calls a class that may have been pickled from either module.
 bool IsCallOfEither(const Value& value, absl::string_view name,
                     absl::string_view old_name) {
   return value.IsCallOf(kModule, name) || value.IsCallOf(kOldModule, old_name);
@@ -72,9 +72,9 @@ absl::Status CheckLayout(const Value& value) {
   return WrongType("the layout", value);
 }
 
-// TensorProperties with the state (dtype, layout, requires_grad, memory
-// format, pin_memory), of which only the first means anything to a reader.
-// Newer PyTorch (2.15 does) appends the strides, a tuple or None.
+// Parses a TensorProperties with the state (dtype, layout, requires_grad,
+// memory format, pin_memory), of which a reader needs only the first. Newer
+// versions of PyTorch (such as 2.15) append the strides, a tuple or None.
 absl::StatusOr<DType> ParseProperties(const Value& value) {
   if (!IsCallOfEither(value, "TensorProperties", "TensorProperties") ||
       !value.state().is(Kind::kTuple) || value.state().items().size() < 5 ||
@@ -102,21 +102,21 @@ absl::StatusOr<DType> ParseProperties(const Value& value) {
 
 constexpr uint32_t kNotListed = std::numeric_limits<uint32_t>::max();
 
-// An entry of storage_data. The index in a MetadataIndex is only a hint: what
-// the join goes by is the entry and the offset.
+// An entry of storage_data. Chunks find it by entry and offset; the index in a
+// MetadataIndex is only a hint.
 struct Stored {
   uint32_t entry;
   SizeId offset;  // kNoSize for a bytes entry
   MetadataObjects::InfoId info;
-  bool used = false;  // by a chunk that holds elements
+  bool used = false;  // by a chunk with elements
 };
 
 bool ComesBefore(const Stored& a, const Stored& b) {
   return std::pair(a.entry, a.offset) < std::pair(b.entry, b.offset);
 }
 
-// Builds a Metadata table by table: the names, where their items lie, and then
-// what they are, each chunk with the item of its offset.
+// Builds a Metadata table by table: the names, the locations of their items,
+// and then the entries, in which each chunk gets the item of its offset.
 class Parser {
  public:
   explicit Parser(MetadataObjects& objects) : objects_(objects) {}
@@ -171,7 +171,7 @@ class Parser {
     return it->second;
   }
 
-  // The same, asked of by_name_ once for each name.
+  // The same, but looks up each name only once.
   std::optional<uint32_t> EntryOf(MetadataObjects::NameId name) {
     while (entry_of_.size() <= name) {
       const auto next = static_cast<MetadataObjects::NameId>(entry_of_.size());
@@ -188,7 +188,7 @@ class Parser {
       DCP_ASSIGN_OR_RETURN(const MetadataObjects::Key key,
                            objects_.KeyOf(items[i]));
       const std::optional<uint32_t> entry = EntryOf(key.name);
-      if (!entry.has_value()) continue;  // of a name that is not listed
+      if (!entry.has_value()) continue;  // its name is not listed
       const absl::StatusOr<MetadataObjects::InfoId> info =
           objects_.InfoOf(items[i + 1]);
       if (!info.ok()) {
@@ -208,7 +208,7 @@ class Parser {
                      ": the same offset is there twice"));
   }
 
-  // Metadata::files has the files of listed names only.
+  // Adds a file to Metadata::files, which contains only files of listed names.
   void AddFile(uint32_t file) {
     if (file >= listed_file_.size()) listed_file_.resize(file + 1, kNotListed);
     if (listed_file_[file] != kNotListed) return;
@@ -288,8 +288,9 @@ class Parser {
     return Dims(dims.begin(), dims.end());
   }
 
-  // Chunks without elements may share an offset, as the empty shards of
-  // several ranks do; nothing is ever read for them.
+  // Finds the storage of a chunk. Chunks without elements may share an offset,
+  // as the empty shards of several ranks do, because nothing is ever read for
+  // them.
   absl::Status Take(SizeId offset, bool holds_elements, StorageInfo& info) {
     const auto it = std::lower_bound(
         items_.begin(), items_.end(), offset,
@@ -358,7 +359,7 @@ class Parser {
     return absl::OkStatus();
   }
 
-  // Lends the paths to CheckPaths, which wants them in a row.
+  // Moves the paths to a vector for CheckPaths, and back.
   absl::Status CheckAllPaths(absl::Span<const uint32_t> with_path) {
     std::vector<StatePath> paths;
     paths.reserve(with_path.size());
@@ -392,10 +393,10 @@ class Parser {
   Metadata metadata_;
   absl::flat_hash_map<absl::string_view, uint32_t> by_name_;
   std::vector<std::optional<uint32_t>> entry_of_;  // by NameId
-  // The index in metadata_.files for one in objects_.files().
+  // Maps indices in objects_.files() to indices in metadata_.files.
   std::vector<uint32_t> listed_file_;
-  std::vector<Stored> stored_;  // by entry and offset
-  absl::Span<Stored> items_;    // of one entry
+  std::vector<Stored> stored_;  // sorted by entry and offset
+  absl::Span<Stored> items_;    // of the current entry
 };
 
 }  // namespace

@@ -1,8 +1,8 @@
-// .metadata, the index of a DCP checkpoint, as written by PyTorch 2.2 and
-// later. Reading checks what the index alone can tell: types, names that are
-// unique, paths that stay inside the directory, chunks in bounds, exactly one
-// storage entry for every chunk. Whether the chunks of a tensor cover it
-// without overlap is for dcp/plan to say. Pure; any thread.
+// The index of a DCP checkpoint, .metadata, as PyTorch 2.2 and later write it.
+// Reading checks what the index alone can tell: types, unique names, paths that
+// stay inside the directory, chunks in bounds, exactly one storage entry for
+// every chunk. dcp/plan checks whether the chunks of a tensor cover it without
+// overlap. Pure; any thread.
 #ifndef DCP_FORMAT_DCP_METADATA_H_
 #define DCP_FORMAT_DCP_METADATA_H_
 
@@ -18,8 +18,8 @@ namespace dcp {
 
 absl::StatusOr<Metadata> ParseDcpMetadata(ByteSpan bytes);
 
-// In the profile that PyTorch 2.4 and later read: attributes in their order,
-// storage_meta with `save_id`, version "1.0.0".
+// Writes the profile that PyTorch 2.4 and later read: attributes in their
+// order, storage_meta with `save_id`, version "1.0.0".
 std::string WriteDcpMetadata(const Metadata& metadata);
 
 // InvalidArgument unless `path` is a relative path that stays inside its

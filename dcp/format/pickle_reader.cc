@@ -30,10 +30,10 @@ using Kind = Value::Kind;
 constexpr absl::string_view kMetadataModule =
     "torch.distributed.checkpoint.metadata";
 
-// So little that the smallest index of a test goes through all of it.
+// Small enough that the smallest index in a test exercises collection.
 constexpr size_t kLeastSlackBytes = size_t{4} << 10;
 
-// A name from a file, made fit for a message.
+// A name from a file, escaped and shortened for a message.
 std::string Quoted(absl::string_view name) {
   constexpr size_t kMaxShown = 100;
   std::string text = absl::CHexEscape(name.substr(0, kMaxShown));
@@ -41,8 +41,8 @@ std::string Quoted(absl::string_view name) {
   return text;
 }
 
-// Opcodes by what they have to do with; all others are refused, among them
-// PERSID, INST, OBJ, EXT1 to EXT4 and those of out-of-band buffers.
+// Groups of opcodes. All others are refused, among them PERSID, INST, OBJ, EXT1
+// to EXT4 and those of out-of-band buffers.
 enum class Group : uint8_t {
   kRefused,
   kStack,
@@ -82,8 +82,8 @@ struct GlobalName {
   absl::string_view name;
 };
 
-// The Python 3 spelling. Python's own protocol 2 pickler writes int as
-// __builtin__.long and str as __builtin__.unicode.
+// The name in Python 3. Python's own pickler writes int as __builtin__.long and
+// str as __builtin__.unicode for protocol 2.
 GlobalName ModernName(GlobalName global) {
   if (global.module == "__builtin__") {
     global.module = "builtins";
@@ -98,9 +98,9 @@ GlobalName ModernName(GlobalName global) {
   return global;
 }
 
-// The stack machine. One pass over the opcodes, values on an explicit stack;
-// a mark is the height of the stack at that moment, and nothing below the
-// last mark can be popped before the mark is.
+// The stack machine. It makes one pass over the opcodes, with values on an
+// explicit stack. A mark is the height of the stack when it was set, and
+// nothing below the last mark can be popped before the mark is.
 class Machine {
  public:
   Machine(ByteSpan bytes, const PickleOptions& options, ValueArena& arena)
@@ -125,14 +125,14 @@ class Machine {
   absl::Status StepLine(uint8_t opcode);
   absl::Status StepFrame(uint8_t opcode);
 
-  // Bytes of the operand.
+  // Read an operand.
   absl::Status Take(uint64_t length, absl::string_view& text);
   absl::Status Truncated(uint64_t wanted) const;
   absl::Status TakeLine(absl::string_view& line);
   template <typename T>
   absl::Status TakeNumber(uint64_t& number);
 
-  // The stack.
+  // Work on the stack.
   absl::Status Need(size_t count) const;
   absl::Status PopMark(size_t& first);
   void Push(Value value) { stack_.push_back(value); }
@@ -178,9 +178,9 @@ class Machine {
   size_t floor_ = 0;  // the last mark
   bool has_unknown_globals_ = false;
   PickleMemo memo_;
-  // What the arena may grow by until what nothing refers to is freed. Values
-  // take some seven times the bytes of an index, so that this happens some
-  // thirty times, whatever the size.
+  // How much the arena may grow before values that nothing refers to are freed.
+  // Values take about seven times the bytes of an index, so they are freed
+  // about thirty times, whatever the size.
   size_t slack_;
   size_t collect_at_;
 };
@@ -225,7 +225,7 @@ absl::Status Machine::Need(size_t count) const {
   return absl::OkStatus();
 }
 
-// Takes the last mark off; the values pushed since begin at `first`.
+// Removes the last mark; the values pushed since then begin at `first`.
 absl::Status Machine::PopMark(size_t& first) {
   if (marks_.empty()) return Malformed("there is no mark");
   first = marks_.back();
@@ -319,7 +319,7 @@ absl::Status Machine::Update(Value container, absl::Span<const Value> items) {
   return absl::OkStatus();
 }
 
-// A set is a call with one list, to which this adds.
+// Adds to a set, which is represented as a call with one list.
 absl::Status Machine::AddItems() {
   size_t first = 0;
   DCP_RETURN_IF_ERROR(PopMark(first));
@@ -372,7 +372,7 @@ absl::Status Machine::Reduce(bool is_new) {
   return absl::OkStatus();
 }
 
-// Lets the caller keep the object on top in its own way.
+// Lets the caller replace the object on top of the stack.
 void Machine::ReplaceTop() {
   if (!options_.replace.has_value() || !Top().is(Kind::kCall)) return;
   const std::optional<Value> other = (*options_.replace)(Top());
@@ -398,7 +398,7 @@ absl::Status Machine::NewObjEx() {
 
 absl::StatusOr<Value> Machine::MakeCall(Value callable, Value args,
                                         bool is_new) {
-  // What an unknown function returned is called: unknown as well.
+  // Calling the result of an unknown function has an unknown result.
   if (callable.is(Kind::kCall) && IsUnknown(callable.callable())) {
     return arena_.Call(callable.callable(), arena_.Tuple({callable, args}));
   }
@@ -418,8 +418,8 @@ absl::StatusOr<Value> Machine::MakeCall(Value callable, Value args,
     return arena_.Bytes("");
   }
   DCP_RETURN_IF_ERROR(CheckArguments(callable, items));
-  // Python 2 gave an OrderedDict its items as a list of pairs, and Counter
-  // still gets a dict.
+  // In Python 2 an OrderedDict gets its items as a list of pairs; Counter still
+  // gets a dict.
   const bool counter = callable.IsGlobal("collections", "Counter");
   if (counter && items.size() == 1 && items[0].is(Kind::kDict)) {
     const Value call = arena_.Call(callable, arena_.Tuple({}));
@@ -442,8 +442,9 @@ absl::StatusOr<Value> Machine::MakeCall(Value callable, Value args,
   return is_new ? arena_.New(callable, args) : arena_.Call(callable, args);
 }
 
-// What is inert here must stay harmless for the Python that reads our output:
-// a number makes a buffer of that size, and an object array is a pickle.
+// Arguments that are harmless here must also be harmless for the Python that
+// reads our output: an integer would make a buffer of that size, and an object
+// array is itself a pickle.
 absl::Status Machine::CheckArguments(Value callable,
                                      absl::Span<const Value> args) const {
   if (args.empty()) return absl::OkStatus();
@@ -455,7 +456,7 @@ absl::Status Machine::CheckArguments(Value callable,
   }
   const bool text = first.is(Kind::kStr) || first.is(Kind::kBytes);
   if (!text) return absl::OkStatus();
-  // An exponent makes a number of as many digits.
+  // With an exponent, a short text would make a number with very many digits.
   if (callable.IsGlobal("fractions", "Fraction") &&
       first.text().find_first_not_of("+-0123456789/") !=
           absl::string_view::npos) {
@@ -486,7 +487,7 @@ absl::StatusOr<Value> Machine::MakeBytes(absl::Span<const Value> args) {
   return arena_.Bytes(*bytes);
 }
 
-// Python 3.11.0 to 3.11.3 pickled members of an enumeration by name.
+// Makes an enum member, which Python 3.11.0 to 3.11.3 pickled by name.
 absl::StatusOr<Value> Machine::MakeEnum(absl::Span<const Value> args) {
   constexpr absl::string_view kMembers[] = {"TORCH_CONTIGUOUS_FORMAT",
                                             "TORCH_CHANNELS_LAST",
@@ -561,7 +562,7 @@ absl::Status Machine::StepLine(uint8_t opcode) {
   DCP_RETURN_IF_ERROR(TakeLine(line));
   uint64_t index = 0;
   switch (opcode) {
-    case 'I':  // INT; also how protocol 0 says True and False
+    case 'I':  // INT; protocol 0 also uses it for True and False
       if (line == "00" || line == "01") {
         Push(Value::Bool(line == "01"));
         return absl::OkStatus();
@@ -728,7 +729,7 @@ absl::Status Machine::StepStack(uint8_t opcode) {
       marks_.push_back(stack_.size());
       floor_ = stack_.size();
       return absl::OkStatus();
-    case '0':  // POP; of a mark when nothing is above it
+    case '0':  // POP; pops a mark if no value is above it
       if (stack_.size() == floor_) return PopMark(first);
       Pop(1);
       return absl::OkStatus();
@@ -769,7 +770,7 @@ absl::Status Machine::StepScalar(uint8_t opcode) {
       DCP_RETURN_IF_ERROR(TakeNumber<uint8_t>(number));
       DCP_RETURN_IF_ERROR(Take(number, text));
       return PushInt(text);
-    case 0x8b:  // LONG4; a negative length is too many bytes
+    case 0x8b:  // LONG4; a negative length reads as too many bytes
       DCP_RETURN_IF_ERROR(TakeNumber<uint32_t>(number));
       DCP_RETURN_IF_ERROR(Take(number, text));
       return PushInt(text);
@@ -789,7 +790,7 @@ absl::Status Machine::StepFrame(uint8_t opcode) {
     if (number > 5) return Malformed(absl::StrCat("protocol ", number));
     return absl::OkStatus();
   }
-  // FRAME says how much Python shall read at once.
+  // FRAME only tells Python how much to read at once.
   DCP_RETURN_IF_ERROR(TakeNumber<uint64_t>(number));
   if (number > bytes_.size() - at_) {
     return Malformed(absl::StrCat("a frame of ", number, " bytes, ",

@@ -1,6 +1,6 @@
-// A restricted unpickler: builds plain Values from a pickle of protocol 0 to
-// 5 and never runs anything. Globals and opcodes are allow-listed; all else
-// is refused with its name and its byte offset. Pure; any thread.
+// A restricted unpickler: builds plain Values from a pickle of protocol 0 to 5
+// and never runs anything. Globals and opcodes are on allow-lists; all others
+// are refused with their name and byte offset. Pure; any thread.
 #ifndef DCP_FORMAT_PICKLE_READER_H_
 #define DCP_FORMAT_PICKLE_READER_H_
 
@@ -21,17 +21,18 @@ struct PickleOptions {
   absl::FunctionRef<bool(absl::string_view module, absl::string_view name)>
       allow_global;
   bool allow_persistent_ids = false;
-  // Whether a global that is not allowed becomes a value all the same, unless
-  // it would run code. Such values are for looking at and never for writing:
-  // see CheckInert.
+  // Whether a global that is not allowed becomes a value anyway, unless it
+  // would run code. Such values may be displayed but never written: see
+  // CheckInert.
   bool keep_unknown_globals = false;
   // Called with each object when it is made and again when it has its state.
-  // What it returns takes the object's place, on the stack and in what is built
-  // from there on; nullopt leaves the object. For pickles of millions of small
-  // objects, of which a caller keeps a token each: the memory of what was
-  // replaced is freed while the rest is read, so that no Value that the
-  // function saw may be kept, and `arena` must hold nothing when reading
-  // begins. The object may still change if the pickle fetches it again.
+  // The value that it returns replaces the object on the stack and in
+  // everything that is built from it; nullopt leaves the object. This is for
+  // pickles of millions of small objects for each of which the caller keeps a
+  // token: the memory of replaced objects is freed while the rest is read. The
+  // function must therefore not keep any Value that it was given, and `arena`
+  // must be empty when reading begins. An object may still change after the
+  // call if the pickle fetches it again.
   std::optional<absl::FunctionRef<std::optional<Value>(const Value& object)>>
       replace = std::nullopt;
 };
@@ -39,32 +40,32 @@ struct PickleOptions {
 struct PickleResult {
   Value root;
   uint64_t length;  // bytes up to and including STOP
-  // How large `root` is when shared parts are counted each time they are met.
+  // The size of `root` when shared parts are counted each time they occur.
   uint64_t expanded_values;
   bool has_unknown_globals = false;
 };
 
-// Reads one pickle from the head of `bytes` into `arena`. What it returns is
-// acyclic, at most kMaxPickleDepth deep, and at most kMaxPickleValues large
-// (and less for short pickles) even when shared parts are counted each time
-// they are met, so that callers may recurse and expand. Two reductions are
+// Reads one pickle from the head of `bytes` into `arena`. The result is
+// acyclic, at most kMaxPickleDepth deep, and has at most kMaxPickleValues
+// values (fewer for short pickles) even when shared parts are counted each time
+// they occur, so that callers may recurse and expand. Two reductions are
 // carried out as plain data: _codecs.encode to latin1 and bytes() become
-// kBytes, items that OrderedDict or Counter get as an argument become items.
-// Objects of protocols 0 and 1 (copyreg._reconstructor) are refused by that
-// name. DataLoss for malformed bytes, PermissionDenied for a global that is
-// not allowed or not allowed in this form.
+// kBytes, and items that OrderedDict or Counter get as an argument become
+// items. Objects of protocols 0 and 1 (copyreg._reconstructor) are refused by
+// that name. DataLoss for malformed bytes, PermissionDenied for a global that
+// is not allowed, or not in this form.
 absl::StatusOr<PickleResult> ReadPickle(ByteSpan bytes,
                                         const PickleOptions& options,
                                         ValueArena& arena);
 
 // The globals of training state: collections, torch's tensors, types and
 // devices, builtins as constructors of data, paths, numpy scalars and arrays,
-// and what only holds data of Python's standard library, Lightning and
-// OmegaConf. For data.pkl of items and state dicts.
+// and classes of Python's standard library, Lightning and OmegaConf that only
+// hold data. For data.pkl of items and state dicts.
 bool IsStateDictGlobal(absl::string_view module, absl::string_view name);
 
-// The globals that nobody needs but to run code: os.system, eval and their
-// kin. The list stops obvious attacks early; it is not what keeps us safe.
+// Globals whose only use is to run code, such as os.system and eval. The list
+// stops obvious attacks early; safety does not depend on it.
 bool IsCodeGlobal(absl::string_view module, absl::string_view name);
 
 // The globals of .metadata.

@@ -1,9 +1,9 @@
-// Python values as a pickle describes them, as inert data: nothing here is
-// ever called. Values live in a ValueArena and are small handles (16 bytes)
-// into it; containers keep their identity, so that a list referred to twice
-// is one list. Produced by pickle_reader, consumed by pickle_writer and by
-// the modules that know what a tensor or a Metadata looks like.
-// Thread-compatible; a Value is valid as long as its arena.
+// Python values as a pickle describes them, as inert data: nothing here is ever
+// called. Values live in a ValueArena and are small handles (16 bytes) into it.
+// Containers keep their identity, so that a list referred to twice is one list.
+// Produced by pickle_reader, used by pickle_writer and by the modules that
+// interpret tensors and Metadata. Thread-compatible; a Value is valid as long
+// as its arena.
 #ifndef DCP_FORMAT_VALUE_H_
 #define DCP_FORMAT_VALUE_H_
 
@@ -32,20 +32,21 @@ class Value {
     kBytes,  // text() holds the bytes
     kTuple,  // items()
     kList,   // items()
-    // items() alternates keys and values, in the order of the pickle. A key
-    // may stand there twice; for Python the last one counts.
+    // items() alternates keys and values, in the order of the pickle. A key may
+    // occur twice; in Python the last one counts.
     kDict,
     kGlobal,  // module(), name()
-    // callable(*args), or callable.__new__(*args) if is_new(), then items() set
-    // as a mapping (alternating), then elements() appended, then state() given
-    // to __setstate__ or __dict__.
+    // callable(*args), or callable.__new__(*args) if is_new(). After that,
+    // items() are set as in a mapping (keys and values alternate), elements()
+    // are appended, and state() is given to __setstate__ or __dict__.
     kCall,
     kPersistent,  // persistent_id()
-    // A call that this value is part of, or that stands before it: how a child
-    // knows its parent. For a walk it is a leaf, so that values stay acyclic.
+    // Refers to a call that contains this value or comes before it, as a child
+    // refers to its parent. A walk treats it as a leaf, so that values stay
+    // acyclic.
     kEnclosing,  // enclosing()
-    // Stands for an object that a caller of ReadPickle keeps itself; the two
-    // numbers mean what that caller says. Never in what is written.
+    // Stands for an object that a caller of ReadPickle keeps itself, and which
+    // defines the meaning of the two numbers. Never written.
     kToken,  // token_type(), token()
   };
 
@@ -59,7 +60,7 @@ class Value {
   bool is(Kind kind) const { return kind_ == kind; }
   bool is_none() const { return kind_ == Kind::kNone; }
 
-  // Each accessor wants the kind named above.
+  // Each accessor requires the kind named above.
   bool bool_value() const;
   int64_t int_value() const;
   double float_value() const;
@@ -83,8 +84,8 @@ class Value {
   uint32_t token_type() const;
   uint64_t token() const;
 
-  // The same object, as Python's `is` would see a container; null for what
-  // is no container and for the empty tuple.
+  // Identifies a container as Python's `is` does; null for a value that is not
+  // a container and for the empty tuple.
   const void* identity() const;
 
  private:
@@ -107,7 +108,8 @@ class Value {
 };
 static_assert(sizeof(Value) == 16);
 
-// Owns values, which are freed as a whole or by KeepOnly, without recursion.
+// Owns values and frees them all at once, or some by KeepOnly, without
+// recursion.
 class ValueArena {
  public:
   ValueArena();
@@ -115,8 +117,8 @@ class ValueArena {
   ValueArena(ValueArena&&) noexcept;
   ValueArena& operator=(ValueArena&&) noexcept;
 
-  // Text is copied into the arena; one text or container has at most
-  // kMaxMetadataBytes bytes or values.
+  // Text is copied into the arena. A text has at most kMaxMetadataBytes bytes,
+  // and a container at most as many values.
   Value Str(absl::string_view text);
   Value Bytes(absl::string_view bytes);
   Value BigInt(absl::string_view little_endian);
@@ -129,30 +131,29 @@ class ValueArena {
   Value Persistent(Value id);
   Value Enclosing(Value call);
 
-  // Mutations a pickle makes after a container exists. `container` is of kind
-  // kList, kDict or kCall as the name says.
+  // Changes that a pickle makes to a container after its creation. The first
+  // argument must be of a kind that its name says: kList, kDict or kCall.
   void Append(Value list_or_call, Value element);
   void SetItem(Value dict_or_call, Value key, Value value);
   void SetState(Value call, Value state);
-  // Many at once, without room for more.
+  // Add several at once, without reserving room for more.
   void Extend(Value list_or_call, absl::Span<const Value> elements);
   void Update(Value dict_or_call, absl::Span<const Value> keys_and_values);
 
-  // How large `root` is when shared parts are counted each time they are met
-  // and 16 bytes of text count as a value. A call that its own items, elements
-  // or state refer to becomes kEnclosing there. DataLoss when anything else
-  // contains itself, is nested deeper than kMaxPickleDepth or is larger than
-  // `max_values`, which is less than 2^31. Linear in what exists, without
-  // recursion. To be asked once `root` is complete: the answer is kept in the
-  // values.
+  // The size of `root` when shared parts are counted each time they occur and
+  // 16 bytes of text count as a value. A reference from a call's own items,
+  // elements or state back to the call becomes kEnclosing. DataLoss if anything
+  // else contains itself, is nested deeper than kMaxPickleDepth or is larger
+  // than `max_values`, which must be less than 2^31. Linear in the number of
+  // values, without recursion. Call this once `root` is complete, because the
+  // result is stored in the values.
   absl::StatusOr<uint64_t> Measure(Value root, uint64_t max_values);
 
   uint64_t num_values() const;  // containers created so far, or kept
 
-  // Frees all values but those that `roots` reach, and gives the roots their
-  // new handles; every other handle becomes invalid. What was shared stays
-  // shared. For before Measure(). Linear in what is kept, which meanwhile
-  // exists twice.
+  // Frees all values that `roots` do not reach, and updates the roots; every
+  // other handle becomes invalid. Shared parts stay shared. Must not be called
+  // after Measure(). Linear in what is kept, which temporarily exists twice.
   void KeepOnly(absl::Span<const absl::Span<Value>> roots);
 
   size_t num_bytes() const;  // taken by values, in whole blocks
@@ -163,27 +164,27 @@ class ValueArena {
   std::unique_ptr<Impl> impl_;
 };
 
-// Structural equality: kinds, numbers (floats by bits), texts and containers
-// in order; shared parts are compared by content. Unless `exact`, dict and
-// OrderedDict of equal items are equal (attributes of an OrderedDict do not
-// count). Both values come from ReadPickle or a builder and are therefore
+// Structural equality: kinds, numbers (floats by bits), texts and containers in
+// order; shared parts are compared by content. Unless `exact`, a dict and an
+// OrderedDict with equal items are equal (the attributes of an OrderedDict are
+// ignored). Both values come from ReadPickle or a builder and are therefore
 // acyclic, of bounded depth and bounded expansion.
 bool DeepEqual(const Value& a, const Value& b, bool exact = false);
 
-// A short Python-like rendering for people: {'lr': 0.1, 'betas': (0.9, ...)}
-// cut at `max_bytes`. Numbers, and texts without odd characters, are written
-// as Python's repr() does.
+// A short Python-like text for people: {'lr': 0.1, 'betas': (0.9, ...)} cut at
+// `max_bytes`. Numbers, and texts without unusual characters, are formatted as
+// Python's repr() does.
 std::string ToString(const Value& value, size_t max_bytes = 200);
 
-// "a list", "a float": for messages.
+// "a list", "a float", etc.; for messages.
 absl::string_view KindName(Value::Kind kind);
 
 // Whether a value is a mapping: a kDict, or a call of OrderedDict, defaultdict,
 // Counter or Lightning's AttributeDict.
 bool IsMapping(const Value& value);
 
-// Whether a class is Lightning's dict of hyper-parameters, whose module has
-// been renamed twice.
+// Whether a class is Lightning's dict of hyper-parameters, whose module was
+// renamed twice.
 bool IsAttributeDict(absl::string_view module, absl::string_view name);
 
 }  // namespace dcp
