@@ -43,7 +43,7 @@ class ProgressTicker : public std::enable_shared_from_this<ProgressTicker> {
   OpenProgress& opening() { return opening_; }
   void set_total(uint64_t bytes) { total_bytes_.store(bytes); }
 
-  // `tell` and `stalled` may be called once more.
+  // After this, `tell` and `stalled` may each be called once more.
   void Stop();
 
  private:
