@@ -1,8 +1,8 @@
 // CallLog: an interceptor of gRPC's server that sees each call of our services
 // begin and end. It counts the call in the metrics and writes a log line, which
-// names the checkpoints that were read or checked. It also knows how many calls
-// are in progress, which a draining server waits for. Health checks and
-// reflection are left out. All methods that do not exist are logged as
+// names the checkpoints that the call inspects or checks. It also knows how
+// many calls are in progress, which a draining server waits for. Health checks
+// and reflection are left out. All methods that do not exist are logged as
 // "unknown", and refused calls are logged at a limited rate, because anybody
 // can make them. Called on gRPC's threads. Thread-safe; outlives the server.
 #ifndef SERVER_CALL_LOG_H_

@@ -1,4 +1,4 @@
-// MemoryShares: the division of max-memory, such that jobs and calls never wait
+// MemoryShares: the division of max-memory, so that jobs and calls never wait
 // for each other forever. Pure; any thread.
 //
 //   |<------------------------ max-memory ------------------------->|

@@ -6,8 +6,7 @@
 //   2. Calls and jobs in progress may end, until the deadline or Stop.
 //   3. Remaining jobs are stopped; the journal records where they continue.
 //   4. gRPC cancels the remaining calls, including health's own streams, and
-//   the
-//      port is closed.
+//      the port is closed.
 #include "server/server.h"
 
 #include <atomic>

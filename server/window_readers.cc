@@ -9,9 +9,9 @@
 // reserved; sharing only reduces the memory. A window that becomes idle needs
 // its own reservation, and is dropped if that is not available at once.
 //
-// [Note: users that leave] A queued window belongs to all of its users. When
-// the user in whose queue it is leaves, it moves to another user's queue. A
-// batch without any users is stopped.
+// [Note: users that leave] A queued window belongs to all of its users. When a
+// user leaves, each window in its queue moves to the queue of another of the
+// window's users. A batch without any users is stopped.
 #include "server/window_readers.h"
 
 #include <algorithm>

@@ -10,16 +10,16 @@
 
 namespace dcp {
 
-// A stretch of a text, in bytes.
+// A range of a text, in bytes.
 struct TextRange {
   uint64_t offset = 0;
   uint64_t length = 0;
 };
 
-// Where `json` has the names of floating-point types, such as "float32", as its
-// "torch_dtype" (transformers before 5) and "dtype": without the quotation
-// marks, in order, and only for the model itself, not for its parts. Empty if
-// `json` is not a JSON object.
+// The ranges in `json` that name floating-point types, such as "float32", as
+// the values of "torch_dtype" (transformers before 5) and "dtype": without the
+// quotation marks, in order, and only for the model itself, not for its parts.
+// Empty if `json` is not a JSON object.
 std::vector<TextRange> FindTensorTypes(absl::string_view json);
 
 }  // namespace dcp
