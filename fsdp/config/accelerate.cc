@@ -1,4 +1,4 @@
-// Reading accelerate's config file: what `accelerate config` writes and
+// Reads accelerate's config file, which `accelerate config` writes and
 // `accelerate launch` reads (its ClusterConfig).
 #include <algorithm>
 #include <cstdint>
@@ -18,8 +18,8 @@
 namespace fsdp::config {
 namespace {
 
-// What `accelerate launch` does with a file that says nothing, as it asks its
-// plugin and as its command line is by default.
+// The defaults of `accelerate launch` for keys that a file lacks: those of its
+// plugin and of its command line.
 void SetDefaults(TrainConfig& config) {
   config = TrainConfig();
   config.sharding.fsdp_version = 1;
@@ -28,7 +28,7 @@ void SetDefaults(TrainConfig& config) {
   config.checkpoint.cpu_ram_efficient_loading = true;
 }
 
-// Types of accelerate that train copies of the model, on whatever device.
+// accelerate's types that train copies of the model, whatever the device.
 constexpr absl::string_view kCopying[] = {
     "NO",         "MULTI_CPU", "MULTI_GPU",    "MULTI_HPU",  "MULTI_MLU",
     "MULTI_MUSA", "MULTI_NPU", "MULTI_NEURON", "MULTI_SDAA", "MULTI_XPU"};
@@ -40,7 +40,7 @@ bool IsCopying(absl::string_view type) {
                      });
 }
 
-// False: the model is not sharded, but copied.
+// Returns false if the model is copied instead of sharded.
 bool ReadDistributedType(Section& root, MeshConfig& mesh) {
   const Node* type = root.Find("distributed_type");
   Findings& findings = root.findings();
@@ -75,7 +75,7 @@ bool ReadDistributedType(Section& root, MeshConfig& mesh) {
   return true;
 }
 
-// What the file says of sharding is read by accelerate for FSDP alone.
+// accelerate reads what the file says about sharding only for FSDP.
 void IgnoreSharding(Section& root, TrainConfig& config) {
   config.checkpoint.cpu_ram_efficient_loading = false;
   const Node* options = root.Find("fsdp_config");
@@ -99,7 +99,7 @@ void RefuseOthers(Section& root) {
   RefuseTrue("downcast_bf16", kNoTpu, root);
 }
 
-// The backend's name, or "" when there is none.
+// The backend's name, or "" if there is none.
 std::string DynamoBackend(const Node& node) {
   if (node.kind != Node::Kind::kMap) return node.text;
   const Node* backend = node.Find("dynamo_backend");
@@ -118,7 +118,8 @@ void ReadCompilation(Section& root) {
   }
 }
 
-// What decides how processes are started; one finding names all that are there.
+// Keys that decide how processes are started; one finding names all that are
+// present.
 void IgnoreLaunching(Section& root) {
   std::vector<std::string> names;
   std::optional<Place> first;
@@ -184,8 +185,8 @@ void ReadOffload(Section& section, TrainConfig& config) {
   section.Read(KeyOf("offload_params", section), config.sharding.cpu_offload);
 }
 
-// FSDP1 makes one copy on each machine, and the file knows how many there are:
-// accelerate starts one unless it is told otherwise.
+// FSDP1 makes one copy on each machine. The file says how many machines there
+// are, and accelerate starts one if it does not.
 void ResolveHybrid(const Node* num_machines, TrainConfig& config) {
   MeshConfig& mesh = config.mesh;
   if (*mesh.data_parallel_shard_degree != kShardWithinNode) return;
@@ -209,11 +210,11 @@ void ResolveHybrid(const Node* num_machines, TrainConfig& config) {
 void ReadProcesses(Section& root, TrainConfig& config) {
   Setting<int64_t> ranks;
   if (!root.Read("num_processes", IntegerRange{.least = -1}, ranks)) return;
-  // -1: whoever starts it says.
+  // -1: whoever starts the processes decides.
   if (*ranks > 0) config.mesh.num_processes = ranks;
 }
 
-// The files of 2021: fp16: true.
+// Also reads `fp16: true`, which files of 2021 have.
 void ReadPrecision(Section& root, bool is_sharded, TrainConfig& config) {
   ReadMixedPrecision("mixed_precision", root, config);
   Setting<bool> fp16;
@@ -239,7 +240,7 @@ void ReadAccelerate(const Node& root_node, TrainConfig& config,
   ReadProcesses(root, config);
   ReadPrecision(root, is_sharded, config);
   ReadCompilation(root);
-  // Degrees first: they decide what a strategy means.
+  // The degrees come first because they decide what a strategy means.
   if (const Node* node = root.Find("parallelism_config"); node != nullptr) {
     Section parallelism(*node, findings);
     ReadParallelismOptions(parallelism, config);

@@ -1,6 +1,7 @@
-// Reading axolotl's YAML, as of 0.13: its options of FSDP are accelerate's,
-// which it hands over as variables, and the rest are its own names of
-// TrainingArguments. Without fsdp_config it trains copies of the model.
+// Reads axolotl's YAML, as of version 0.13: its options of FSDP are
+// accelerate's, to which it passes them as variables, and the rest are its own
+// names of TrainingArguments. Without fsdp_config it trains copies of the
+// model.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -53,7 +54,7 @@ void ReadOptions(const Node& node, TrainConfig& config, Findings& findings) {
   options.Finish();
 }
 
-// fsdp_version stands around fsdp_config, or in it.
+// fsdp_version is next to fsdp_config or inside it.
 void ReadSharding(Section& root, TrainConfig& config) {
   root.Read("fsdp_version", IntegerRange{.least = 1, .most = 2},
             config.sharding.fsdp_version);
@@ -69,7 +70,8 @@ void ReadSharding(Section& root, TrainConfig& config) {
   if (AsksForFsdp(words)) ReadFsdpWords(*words, config, root.findings());
 }
 
-// true, false, auto (what the GPU can), or full (weights in bfloat16 too).
+// The values are true, false, auto (what the GPU supports), and full (weights
+// in bfloat16 too).
 void ReadPrecision(Section& root, TrainConfig& config) {
   if (config.precision.param_dtype.place().has_value()) return;
   const auto find = [&root](absl::string_view name, absl::string_view other) {
@@ -105,8 +107,8 @@ void ReadPrecision(Section& root, TrainConfig& config) {
   }
 }
 
-// A switch that may also be one of some words, each of which is on. Null: it is
-// absent or off, or a problem was said.
+// Reads a switch whose value may also be one of `words`, each of which means
+// on. Returns null if it is absent or off, or after a problem.
 const Node* FindSwitch(absl::string_view key, const Choices<bool>& words,
                        Section& root) {
   const Node* node = root.Find(key);
@@ -127,8 +129,9 @@ void Offload(const Node& asked, absl::string_view disk, Section& root,
                           "activations are not written to a disk");
 }
 
-// The words of gradient_checkpointing are older ones for activation_offloading,
-// whose own words say which code of axolotl's does it.
+// The words of gradient_checkpointing are the older spelling of
+// activation_offloading, whose own words select the code of axolotl that does
+// it.
 void ReadActivations(Section& root, ShardingConfig& sharding) {
   const Node* recomputes = FindSwitch("gradient_checkpointing",
                                       {{"true", true},
@@ -182,7 +185,7 @@ void ReadCheckpoint(Section& root, CheckpointConfig& checkpoint) {
   }
 }
 
-// What TrainingArguments have, to which axolotl hands its keys over.
+// The defaults of TrainingArguments, to which axolotl passes its keys.
 void SetLoopDefaults(LoopConfig& loop) {
   loop.weight_decay = std::optional(0.0);
   loop.max_norm = std::optional(1.0);
@@ -214,7 +217,7 @@ void ReadLoop(Section& root, LoopConfig& loop) {
   ReadLrScheduler("lr_scheduler", root, loop);
 }
 
-// What makes another model out of base_model is the program's to do.
+// Keys that make another model out of base_model, which the program has to do.
 void IgnoreModel(Section& root) {
   for (const absl::string_view key :
        {"adapter", "load_in_8bit", "load_in_4bit"}) {

@@ -1,5 +1,5 @@
-// AdamW's betas as torch takes them, a list of two. For the readers. Any
-// thread.
+// Reads AdamW's betas as torch takes them: a list of two numbers. For the
+// dialects' readers. Any thread.
 #ifndef FSDP_CONFIG_BETAS_H_
 #define FSDP_CONFIG_BETAS_H_
 
@@ -8,8 +8,8 @@
 
 namespace fsdp::config {
 
-// Reads the section's `betas`, if they are there; what is not two numbers from
-// 0 to 1 is a problem.
+// Reads the section's `betas`, if it has any. Anything but two numbers from 0
+// to 1 is a problem.
 void ReadBetas(Section& section, LoopConfig& loop);
 
 }  // namespace fsdp::config

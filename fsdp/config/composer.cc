@@ -1,6 +1,6 @@
-// Composer's parallelism_config, as YAML or as a Python dict, with what stands
-// around it in the files of Composer and of LLM Foundry, whose fsdp_config is
-// the block for FSDP1.
+// Reads Composer's parallelism_config, as YAML or as a Python dict, and the
+// keys around it in the files of Composer and of LLM Foundry, whose fsdp_config
+// is the block for FSDP1.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -25,11 +25,11 @@ namespace {
 using dcp::DType;
 using Kind = Node::Kind;
 
-// The map of options of sharding, wherever it stands.
+// The map with the options of sharding, wherever it is.
 struct Block {
   const Node* node = nullptr;  // null: there is none
   bool is_fsdp2 = false;
-  bool is_foundry = false;  // LLM Foundry's, which has its own defaults
+  bool is_foundry = false;  // LLM Foundry's, which differs in defaults
 };
 
 struct Candidate {
@@ -114,11 +114,12 @@ void ReadStrategy(Section& section, bool is_fsdp2, TrainConfig& config) {
   ApplyShardingStrategy(*strategy, node->place, config, section.findings());
 }
 
-// What Composer calls a precision: "amp_bf16". Unset for float32.
+// What Composer calls a precision: "amp_bf16". `type` is unset for float32.
 struct Precision {
   std::optional<DType> type = {};
   std::optional<Place> place = {};
-  // Neither by the file nor by a default: the Trainer's argument is elsewhere.
+  // Neither the file nor a default says it: it is an argument of the Trainer,
+  // which the program passes.
   bool is_unknown = false;
 };
 
@@ -142,7 +143,7 @@ Precision ReadPrecision(Section& root, bool is_foundry) {
   return {.type = *type, .place = type.place()};
 }
 
-// What mixed_precision makes of the precision.
+// Applies the word of mixed_precision to the precision.
 void ApplyWord(absl::string_view word, const Precision& precision,
                const Place& place, PrecisionConfig& casts, Findings& findings) {
   const Place& of_type = precision.place.has_value() ? *precision.place : place;
@@ -166,7 +167,7 @@ void ReadCast(Section& section, absl::string_view key,
   if (section.Read(key, type)) cast = Some(*type, *type.place());
 }
 
-// A map of types, or one of three words.
+// mixed_precision is a map of types, or one of three words.
 void ReadMixedPrecision(Section& block, const Precision& precision,
                         PrecisionConfig& casts) {
   const Node* node = block.Find("mixed_precision");
@@ -250,7 +251,7 @@ void RefuseOtherPrograms(Section& root) {
     root.Refuse("device", "gpu", "devices are cpu and gpu");
   }
   root.Ignore("compile_config", "modules run as they are");
-  root.Find("models");  // of an evaluation; no slip of model
+  root.Find("models");  // of an evaluation; not a misspelt model
 }
 
 void SetDefaults(const Block& block, TrainConfig& config) {
@@ -266,7 +267,7 @@ void SetDefaults(const Block& block, TrainConfig& config) {
   if (block.is_foundry) config.loop.seed = std::optional<int64_t>(17);
 }
 
-// LLM Foundry casts nothing where weights have 16 bits already.
+// LLM Foundry does not cast if weights already have 16 bits.
 void FinishPrecision(const Block& block, PrecisionConfig& precision) {
   const Node* words =
       block.node == nullptr ? nullptr : block.node->Find("mixed_precision");

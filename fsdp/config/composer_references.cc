@@ -8,13 +8,13 @@
 namespace fsdp::config {
 namespace {
 
-// References to references; more go in a circle.
+// A reference may name a reference; a longer chain counts as a cycle.
 constexpr int kMaxHops = 8;
-// A config has some dozens of short ones; these bound what a hostile one costs.
+// A config has a few dozen short ones; these bound the cost of a hostile one.
 constexpr int kMaxReferences = 1000;
 constexpr size_t kMaxTextBytes = 4096;
 
-// "variables.seed" of "${variables.seed}".
+// "variables.seed" for "${variables.seed}".
 std::optional<absl::string_view> PathOf(const Node& node) {
   absl::string_view text = node.text;
   if (node.kind != Node::Kind::kString || !absl::ConsumePrefix(&text, "${") ||
@@ -33,7 +33,7 @@ const Node* At(const Node& root, absl::string_view path) {
   return node;
 }
 
-// The scalar that a reference names in the end; null when there is none.
+// The scalar at the end of a chain of references; null if there is none.
 const Node* TargetOf(const Node& root, const Node& reference) {
   const Node* target = &reference;
   for (int hop = 0; hop < kMaxHops; ++hop) {

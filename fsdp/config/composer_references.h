@@ -7,9 +7,10 @@
 
 namespace fsdp::config {
 
-// The tree with each scalar that is nothing but a reference replaced by the
-// scalar it names; places stay. What names nothing, or no scalar, stays as it
-// is, and reads as a string.
+// Returns the tree in which each scalar that consists only of a reference is
+// replaced by the scalar that the reference names; places stay. A reference
+// that names nothing, or something other than a scalar, stays as it is and
+// reads as a string.
 Node ResolveReferences(const Node& root);
 
 }  // namespace fsdp::config

@@ -25,7 +25,7 @@ struct Time {
   int64_t count = 0;  // of batches
 };
 
-// "500ba"; a number alone counts epochs.
+// "500ba"; a number without a unit counts epochs.
 Time AsTime(const Node& node) {
   if (!node.is_scalar()) return {};
   if (AsInteger(node).has_value()) return {.unit = TimeUnit::kOther};
@@ -44,8 +44,8 @@ Time AsTime(const Node& node) {
   return {};
 }
 
-// The number of batches, or a finding: `otherwise` says what other units are
-// read as.
+// Returns the number of batches, or adds a finding: `otherwise` says how other
+// units are read.
 std::optional<int64_t> ReadBatches(Section& root, absl::string_view key,
                                    absl::string_view otherwise) {
   const Node* node = root.Find(key);
@@ -64,7 +64,7 @@ std::optional<int64_t> ReadBatches(Section& root, absl::string_view key,
   return std::nullopt;
 }
 
-// The batch of a rank, and how many make a step.
+// Reads the batch of a rank, and how many of them make a step.
 void ReadBatchSizes(Section& root, LoopConfig& loop) {
   root.Read("global_train_batch_size", {.least = 1}, loop.global_batch_size);
   const Node* micro = root.Find("device_train_microbatch_size");
@@ -83,7 +83,7 @@ void ReadBatchSizes(Section& root, LoopConfig& loop) {
     loop.local_batch_size = batch;
     return;
   }
-  if (!loop.local_batch_size->has_value()) return;  // a problem, said
+  if (!loop.local_batch_size->has_value()) return;  // a problem says so
   if (**batch % **loop.local_batch_size != 0) {
     root.findings().Problem(*batch.place(),
                             absl::StrCat("is ", **batch,
@@ -96,8 +96,8 @@ void ReadBatchSizes(Section& root, LoopConfig& loop) {
       Some(**batch / **loop.local_batch_size, *batch.place());
 }
 
-// DecoupledAdamW does not multiply its weight_decay by the learning rate, as
-// AdamW does.
+// DecoupledAdamW, unlike AdamW, does not multiply its weight_decay by the
+// learning rate.
 void Couple(Section& section, LoopConfig& loop) {
   const Place place = *loop.weight_decay.place();
   if (!loop.lr->has_value() || !(**loop.lr > 0)) {
@@ -116,7 +116,7 @@ void Couple(Section& section, LoopConfig& loop) {
                           ", which is multiplied by lr"));
 }
 
-// What Composer's DecoupledAdamW, or else torch's AdamW, does without a word.
+// The defaults of Composer's DecoupledAdamW, or else of torch's AdamW.
 void SetDefaults(bool is_decoupled, LoopConfig& loop) {
   if (!is_decoupled) loop.weight_decay = std::optional(1e-2);
   loop.beta1 = std::optional(0.9);
@@ -161,7 +161,7 @@ void ReadWarmup(Section& section, LrSchedule& schedule) {
   schedule.warmup_steps = steps.value_or(0);
 }
 
-// LLM Foundry's names, and those of Composer's classes.
+// The names are those of LLM Foundry and of Composer's classes.
 void ReadScheduler(const Node& node, LoopConfig& loop, Findings& findings) {
   Section section(node, findings);
   const Choices<LrDecay> kNames = {
@@ -201,8 +201,8 @@ void ReadAlgorithms(const Node& node, LoopConfig& loop, Findings& findings) {
   algorithms.FinishLenient("the program is its own loop");
 }
 
-// LLM Foundry builds a model of init_device: mixed on rank 0 alone, and the
-// others on the meta device.
+// With init_device: mixed, LLM Foundry builds the model on rank 0 only, and on
+// the meta device of the other ranks.
 void ReadInitDevice(Section& model, TrainConfig& config) {
   const Choices<bool> kDevices = {
       {"mixed", true}, {"cpu", false}, {"meta", false}};
@@ -239,7 +239,7 @@ void ReadComposerSaves(Section& root, bool is_foundry,
   constexpr absl::string_view kLastOnly = "one save, after the last step";
   const Node* interval = root.Find("save_interval");
   if (interval != nullptr && absl::EqualsIgnoreCase(interval->text, "1dur")) {
-    checkpoint.interval = Setting<int64_t>(0, interval->place);  // as that says
+    checkpoint.interval = Setting<int64_t>(0, interval->place);  // as 1dur says
   } else if (interval != nullptr) {
     const std::optional<int64_t> batches =
         ReadBatches(root, "save_interval", kLastOnly);

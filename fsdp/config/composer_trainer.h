@@ -1,4 +1,4 @@
-// What stands around parallelism_config in the files of Composer and of LLM
+// Reads the keys next to parallelism_config in the files of Composer and of LLM
 // Foundry: arguments of the Trainer about saves, loads and the loop. For
 // ReadComposer. Any thread.
 #ifndef FSDP_CONFIG_COMPOSER_TRAINER_H_
@@ -9,11 +9,11 @@
 
 namespace fsdp::config {
 
-// `is_foundry`: a file of LLM Foundry, which saves every 1000 batches.
+// `is_foundry`: the file is LLM Foundry's, which saves every 1000 batches.
 void ReadComposerSaves(Section& root, bool is_foundry,
                        CheckpointConfig& checkpoint);
 void ReadComposerLoads(Section& root, CheckpointConfig& checkpoint);
-// Steps, batches, optimizer, clipping, and the dtype of the weights.
+// Reads steps, batches, optimizer, clipping, and the dtype of the weights.
 void ReadComposerLoop(Section& root, TrainConfig& config);
 
 }  // namespace fsdp::config

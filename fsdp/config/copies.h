@@ -1,6 +1,6 @@
-// Copies: what data parallelism without shards (DDP) is here, for the dialects
-// whose programs do that unless they are told to shard. For readers and
-// writers. Pure; any thread.
+// Copies: how data parallelism without shards (DDP) is read, for the dialects
+// whose programs use it unless they are told to shard. For readers and writers.
+// Pure; any thread.
 #ifndef FSDP_CONFIG_COPIES_H_
 #define FSDP_CONFIG_COPIES_H_
 
@@ -14,15 +14,16 @@
 
 namespace fsdp::config {
 
-// Every rank has the whole model. A changed finding says so at `place`; its
-// text begins with `subject`: "is", or "has no fsdp, and is".
+// Sets the degrees so that every rank has the whole model. A changed finding at
+// `place` says so; its text begins with `subject`: "is", or "has no fsdp, and
+// is".
 void ReadAsCopies(const Place& place, absl::string_view subject,
                   MeshConfig& mesh, Findings& findings);
 
 // Whether a config asks for as many copies as there are ranks.
 bool AreCopies(const MeshConfig& mesh);
 
-// What autocast is here: parameters are cast to `dtype` to compute with, and
+// Replaces autocast: parameters are cast to `dtype` to compute with, and
 // gradients are averaged in float32, as DDP does. Unset: nothing is cast.
 void CastCopies(std::optional<dcp::DType> dtype, const Place& place,
                 PrecisionConfig& precision);

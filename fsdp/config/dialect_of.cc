@@ -34,7 +34,7 @@ constexpr absl::string_view kOfAccelerate[] = {
     "tpu_use_cluster",
     "use_cpu",
 };
-// Of axolotl; the first three are in nearly all of its files.
+// Keys of axolotl; nearly all of its files have the first three.
 constexpr absl::string_view kOfAxolotl[] = {
     "base_model",
     "micro_batch_size",
@@ -57,7 +57,7 @@ constexpr absl::string_view kOfAxolotl[] = {
     "val_set_size",
 };
 constexpr size_t kNumSureOfAxolotl = 3;
-// Of LLM Foundry and Composer's Trainer.
+// Keys of LLM Foundry and of Composer's Trainer.
 constexpr absl::string_view kOfComposer[] = {
     "fsdp2",
     "max_duration",
@@ -66,7 +66,7 @@ constexpr absl::string_view kOfComposer[] = {
     "device_train_batch_size",
     "train_loader",
 };
-// Keys of Composer's fsdp_config that transformers has not.
+// Keys of Composer's fsdp_config that transformers does not have.
 constexpr absl::string_view kOfComposerFsdp[] = {
     "sharding_strategy",
     "mixed_precision",
@@ -84,8 +84,8 @@ constexpr absl::string_view kOfComposerFsdp[] = {
     "data_parallel_replicate_degree",
     "verbose",
 };
-// Keys of TorchTitan's sections, enough to tell them from others' of the same
-// names.
+// Keys of TorchTitan's sections, enough to tell these from other programs'
+// sections of the same names.
 struct SectionKeys {
   absl::string_view section;
   std::vector<absl::string_view> keys;
@@ -116,8 +116,8 @@ const std::vector<SectionKeys>& OfTorchTitan() {
   return sections;
 }
 
-// Programs whose files are met beside configs. All keys of a row are there; a
-// dot leads into a map.
+// Programs whose files are found near configs. A file has all keys of its row;
+// a dot leads into a map.
 struct OtherProgram {
   absl::string_view name;
   std::vector<absl::string_view> keys;
@@ -147,7 +147,8 @@ const std::vector<OtherProgram>& OtherPrograms() {
   };
   return programs;
 }
-// Of TrainingArguments, and of its fsdp_config when that is a file of its own.
+// Keys of TrainingArguments, and of its fsdp_config when that is a separate
+// file.
 constexpr absl::string_view kOfTransformers[] = {
     "fsdp",
     "fsdp_config",
@@ -219,7 +220,7 @@ bool IsTorchTitan(const Node& root) {
     const Node* node = root.Find(section);
     if (node == nullptr || node->kind != Kind::kMap) continue;
     if (HasAny(node, keys)) return true;
-    // So that a slip of a key is said.
+    // So that a misspelt key is reported.
     if (section == "parallelism" &&
         std::all_of(node->entries.begin(), node->entries.end(),
                     [](const Node::Entry& entry) {
@@ -231,8 +232,9 @@ bool IsTorchTitan(const Node& root) {
   return false;
 }
 
-// A file of accelerate that lacks distributed_type, which is said then: all
-// options have accelerate's prefix, and nothing is of TrainingArguments.
+// Recognizes a file of accelerate that lacks distributed_type, which its reader
+// then reports: all options have accelerate's prefix, and no key is one of
+// TrainingArguments.
 bool HasAcceleratesOptions(const Node& root) {
   const Node* options = root.Find("fsdp_config");
   if (options == nullptr || options->entries.empty()) return false;
@@ -245,7 +247,7 @@ bool HasAcceleratesOptions(const Node& root) {
                      });
 }
 
-// TrainingArguments have one as well, of the sizes of a mesh.
+// TrainingArguments has a parallelism_config as well, with the sizes of a mesh.
 bool HasComposersParallelism(const Node& root) {
   const Node* parallelism = root.Find("parallelism_config");
   if (parallelism == nullptr) return false;
@@ -255,7 +257,7 @@ bool HasComposersParallelism(const Node& root) {
   return true;
 }
 
-// Many kinds of files have a version.
+// The value is checked because many kinds of files have a version.
 bool HasFsdpVersion(const Node& root) {
   const Node* version = root.Find("version");
   return version != nullptr && version->kind == Kind::kInteger &&
@@ -273,7 +275,7 @@ Syntax SyntaxOf(absl::string_view name, absl::string_view text) {
   }
   const absl::string_view start = absl::StripLeadingAsciiWhitespace(text);
   if (absl::StartsWith(start, "{")) {
-    // A Python dict looks like JSON, and is not.
+    // A Python dict looks like JSON but is not JSON.
     Findings findings;
     (void)ParseDocument(name, text, Syntax::kJson, findings);
     return findings.has_problems() ? Syntax::kYaml : Syntax::kJson;
@@ -294,8 +296,9 @@ std::optional<Dialect> DialectOf(const Node& root) {
   if (!OtherProgramOf(root).empty()) return std::nullopt;
   if (IsAxolotl(root)) return Dialect::kAxolotl;
   if (HasAny(&root, kOfAccelerate)) return Dialect::kAccelerate;
-  // A word or a list in TrainingArguments, which have a parallelism_config of
-  // their own kind; in Composer's, which may be all there is, it is a map.
+  // In TrainingArguments, which has a parallelism_config of another kind, fsdp
+  // is a word or a list. In Composer's files, which may contain nothing else,
+  // it is a map.
   const Node* fsdp = root.Find("fsdp");
   if (fsdp != nullptr && fsdp->kind != Kind::kMap) {
     return Dialect::kTransformers;

@@ -1,10 +1,10 @@
-// The dialects: each reads its tree into a TrainConfig, and all but axolotl's,
-// whose files say much more than this, write one as text. A reader sets what
-// its dialect means by default first, then what the file says; a writer writes
-// every value that differs from its dialect's default, so that what it wrote
-// reads as the same config. What a dialect cannot say becomes a kChanged
-// finding with the place the value came from. For read_config and write_config.
-// Any thread.
+// The dialects: each reads its tree into a TrainConfig, and all except
+// axolotl's, whose files contain much more than this, write one as text. A
+// reader first sets what its dialect means by default, then what the file says;
+// a writer writes every value that differs from its dialect's default, so that
+// the written file reads as the same config. What a dialect cannot express
+// becomes a kChanged finding with the place that the value came from. For
+// read_config and write_config. Any thread.
 #ifndef FSDP_CONFIG_DIALECTS_H_
 #define FSDP_CONFIG_DIALECTS_H_
 

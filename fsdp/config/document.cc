@@ -9,8 +9,8 @@
 namespace fsdp::config {
 namespace {
 
-// Bytes of the UTF-8 sequence at the head of a text; 0 when there is none: the
-// table of the Unicode standard, without overlong forms and surrogates.
+// Bytes of the UTF-8 sequence at the head of a text; 0 if there is none. This
+// is the table of the Unicode standard, without overlong forms and surrogates.
 size_t Utf8Length(absl::string_view text) {
   const auto is_in = [&](size_t i, uint8_t least, uint8_t most) {
     if (i >= text.size()) return false;
@@ -39,8 +39,8 @@ bool IsControl(char c) {
   return (byte < 0x20 && c != '\t' && c != '\n' && c != '\r') || byte == 0x7f;
 }
 
-// Says a problem unless `text` is UTF-8 without control characters. No syntax
-// has them, and yaml-cpp would take byte 4 for the end of the text.
+// Adds a problem unless `text` is UTF-8 without control characters. No syntax
+// allows them, and yaml-cpp would take byte 4 for the end of the text.
 bool CheckCharacters(absl::string_view name, absl::string_view text,
                      Findings& findings) {
   int line = 1;

@@ -42,7 +42,7 @@ struct Node {
   std::vector<Entry> entries;  // for a map, in order
 
   bool is_scalar() const { return kind != Kind::kList && kind != Kind::kMap; }
-  // For a map; null when it has no such key.
+  // For a map: the value of `key`; null if it has no such key.
   const Node* Find(absl::string_view key) const;
 };
 

@@ -1,7 +1,7 @@
-// Reading the variables that `accelerate launch` sets for the processes it
-// starts. They become a map like fsdp_config of the file, which is read as
-// that one is; but the launcher sets nearly all of them whether or not anybody
-// asked, so what has no effect is not worth a finding.
+// Reads the variables that `accelerate launch` sets for the processes it
+// starts. They become a map like the file's fsdp_config and are read the same
+// way. The launcher sets nearly all of them whether or not anybody asked for
+// them, so variables without effect do not get a finding.
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -23,7 +23,7 @@ namespace {
 
 using config::Node;
 
-// The variables with a prefix as a map; keys in lower case, without it.
+// The variables with a prefix, as a map; keys are in lower case, without it.
 Node MapOf(const std::vector<std::string>& variables,
            absl::string_view prefix) {
   Node map;
@@ -34,7 +34,7 @@ Node MapOf(const std::vector<std::string>& variables,
     if (equals == absl::string_view::npos) continue;
     const absl::string_view name = variable.substr(0, equals);
     const absl::string_view value = variable.substr(equals + 1);
-    // Python's way to write that there is none.
+    // Python's text for no value.
     if (value.empty() || value == "None") continue;
     absl::string_view rest = name;
     if (!absl::ConsumePrefix(&rest, prefix)) continue;
@@ -56,7 +56,7 @@ void Remove(absl::string_view key, Node& map) {
   map.entries.erase(removed, map.entries.end());
 }
 
-// Names of the file, where they differ.
+// Gives a variable's option the name that it has in the file.
 void Rename(absl::string_view from, absl::string_view to, Node& map) {
   for (auto& [key, node] : map.entries) {
     if (key == from) key = std::string(to);
@@ -70,7 +70,7 @@ bool IsTrue(const Node& map, absl::string_view key, bool otherwise) {
 }
 
 // The launcher always sets sharding_strategy and reshard_after_forward, to
-// FULL_SHARD and true where the file names neither.
+// FULL_SHARD and true if the file names neither.
 void ChooseStrategy(bool is_version_1, Node& options) {
   const Node* strategy = options.Find("sharding_strategy");
   const Node* reshard = options.Find("reshard_after_forward");
@@ -86,14 +86,14 @@ void ChooseStrategy(bool is_version_1, Node& options) {
       options);
 }
 
-// accelerate's default, by which a version saves.
+// accelerate's default for how each version saves.
 StateDictType StateDictTypeOf(int64_t version) {
   return version == 1 ? StateDictType::kFullStateDict
                       : StateDictType::kShardedStateDict;
 }
 
-// Where nobody wrote the type of state dict, it is that of the version, which a
-// variable may have changed.
+// If nobody wrote the type of state dict, it is the default of the version,
+// which a variable may have changed.
 void FollowVersion(int64_t version_before, TrainConfig& base) {
   const int64_t version = *base.sharding.fsdp_version;
   Setting<StateDictType>& type = base.checkpoint.state_dict_type;
@@ -103,15 +103,15 @@ void FollowVersion(int64_t version_before, TrainConfig& base) {
   }
 }
 
-// A launcher that was told to shard does so, whatever a file of copies says:
-// all that the file says of sharding is in the variables.
+// A launcher that was told to shard does so even if the file is for copies:
+// everything that the file says about sharding is in the variables.
 void SwitchOn(const Place& place, TrainConfig& base) {
   base.mesh.data_parallel_replicate_degree = Setting<int64_t>(1, place);
   base.mesh.data_parallel_shard_degree =
       Setting<int64_t>(kShardOverRest, place);
   base.sharding.fsdp_version = 1;
   base.checkpoint.state_dict_type = StateDictTypeOf(1);
-  // As of FSDP, and not of DDP.
+  // FSDP reduces in this dtype; DDP does not.
   base.precision.reduce_dtype = base.precision.param_dtype;
 }
 
@@ -164,7 +164,7 @@ void read_environment(const std::vector<std::string>& variables,
   }
   section.Read("gradient_accumulation_steps", config::IntegerRange{.least = 1},
                base.loop.gradient_accumulation_steps);
-  // Degrees first: they decide what a strategy means.
+  // The degrees come first because they decide what a strategy means.
   if (IsTrue(accelerate, "use_parallelism_config", true)) {
     ReadParallelism(variables, base, findings);
   }

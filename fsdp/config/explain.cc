@@ -1,18 +1,18 @@
 // [Note: activations]
 //
 // A weight of two dimensions, [out, in], is a matrix that tokens pass through.
-// Backward needs its input; what it returns goes through at most two
-// element-wise operators that keep theirs (silu(x) * y, or the rotation of a
-// query and the attention that follows): in + 2 * out elements a token. A
-// weight of one dimension is that of a norm, which keeps its input and what
-// comes out of it. Attention is one that keeps no scores (flash attention). Of
-// the root's matrices the largest output is the logits, which the loss keeps
-// twice in float32; the embedding keeps token numbers alone.
+// Backward needs its input. Its output goes through at most two element-wise
+// operators that keep their inputs (silu(x) * y, or the rotation of a query and
+// the attention that follows): this makes in + 2 * out elements per token. A
+// weight of one dimension belongs to a norm, which keeps its input and its
+// output. Attention is assumed to keep no scores (flash attention). The largest
+// output of the root's matrices is the logits, which the loss keeps twice in
+// float32; the embedding keeps only token numbers.
 //
-// A layer that is computed again in backward keeps its input; one layer at a
-// time has all of its own. What is offloaded is on the host, but for that of
-// the layer that computes and of the root: forward copies what it keeps, and
-// backward takes it back operator by operator.
+// A layer that is computed again in backward keeps its input; one such layer at
+// a time has all of its activations. Offloaded activations are on the host,
+// except for those of the layer that computes and of the root: forward copies
+// what it keeps, and backward fetches it operator by operator.
 
 #include "fsdp/config/explain.h"
 
@@ -34,7 +34,7 @@ constexpr int64_t kDefaultSeqLen = 2048;
 constexpr uint64_t kNumMoments = 2;
 constexpr uint64_t kFloatBytes = 4;
 
-// Elements of a shard of dimension 0, padded to the largest.
+// Elements of a shard on dimension 0, padded to the largest.
 uint64_t LocalElements(const ParameterShape& parameter, int64_t num_shards) {
   if (parameter.sizes.empty()) return 1;
   const int64_t rows = parameter.sizes[0];
@@ -46,7 +46,7 @@ uint64_t LocalElements(const ParameterShape& parameter, int64_t num_shards) {
 }
 
 absl::Status CheckSizes(const std::vector<ParameterShape>& parameters) {
-  // So that sums of any number of products with bytes and ranks fit.
+  // Small enough that sums of any number of products with bytes and ranks fit.
   constexpr uint64_t kMaxElements = std::numeric_limits<uint64_t>::max() >> 16;
   uint64_t total = 0;
   for (const ParameterShape& parameter : parameters) {
@@ -76,7 +76,7 @@ uint64_t SumLocal(const GroupPlan& group, int64_t num_shards) {
   return sum;
 }
 
-// As a gather has it: with the padding of each shard.
+// The elements that a gather returns: with the padding of each shard.
 uint64_t SumGathered(const GroupPlan& group, int64_t num_shards) {
   return SumLocal(group, num_shards) * static_cast<uint64_t>(num_shards);
 }
@@ -86,7 +86,7 @@ bool FreesAfterForward(const ReshardSetting& reshard) {
   return value == nullptr || *value;
 }
 
-// Elements a token that a group's layers keep; see [Note: activations].
+// Elements per token that a group's layers keep; see [Note: activations].
 uint64_t KeptByMatrices(const GroupPlan& group) {
   uint64_t kept = 0;
   for (const ParameterShape& parameter : group.parameters) {
@@ -100,7 +100,8 @@ uint64_t KeptByMatrices(const GroupPlan& group) {
   return kept;
 }
 
-// Elements a token of the input of a layer: what most of its matrices take.
+// Elements per token of a layer's input: the size that most of its matrices
+// take.
 uint64_t WidthOf(const GroupPlan& group) {
   std::map<int64_t, int> count;
   int64_t width = 0;
@@ -122,7 +123,7 @@ uint64_t LargestOutput(const GroupPlan& root) {
   return static_cast<uint64_t>(largest);
 }
 
-// Bytes a token.
+// Bytes per token.
 struct ActivationBytes {
   uint64_t device = 0;
   uint64_t host = 0;
@@ -179,12 +180,12 @@ MemoryPlan PlanMemory(const TrainConfig& config, const MeshPlan& mesh,
     if (&group != &groups.back()) largest = std::max(largest, gathered);
   }
   const uint64_t root = SumGathered(groups.back(), mesh.shard);
-  // Of the group that computes, and of the reductions of it and of a layer
-  // before it.
+  // The largest group that computes; its reduction and that of the layer before
+  // it have buffers as well.
   const uint64_t reduced = std::max(largest, root);
 
   const bool frees = FreesAfterForward(*config.sharding.reshard_after_forward);
-  // One rank computes with its own parameters where no cast is needed.
+  // A single rank computes with its own parameters if no cast is needed.
   const bool gathers = mesh.shard > 1 || compute_bytes != state_bytes;
   const uint64_t at_once = frees ? std::min(all, root + 2 * largest) : all;
   const ActivationBytes activations =
@@ -238,7 +239,7 @@ absl::StatusOr<Explanation> explain(const TrainConfig& config,
     }
     result.num_elements += numel;
   }
-  constexpr int64_t kMaxTokens = int64_t{1} << 31;  // of a rank, in one batch
+  constexpr int64_t kMaxTokens = int64_t{1} << 31;  // on a rank, in one batch
   if (result.seq_len > kMaxTokens ||
       result.local_batch_size > kMaxTokens / result.seq_len) {
     return absl::InvalidArgumentError(

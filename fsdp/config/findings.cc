@@ -9,7 +9,8 @@ namespace fsdp {
 std::string to_string(const Finding& finding) {
   const std::string place = to_string(finding.place);
   if (place.empty()) return finding.text;
-  // A place without a key ends in a file or a line: not a sentence's subject.
+  // A place without a key ends in a file or a line, which cannot be the subject
+  // of the sentence.
   return absl::StrCat(place, finding.place.key.empty() ? ": " : " ",
                       finding.text);
 }

@@ -1,6 +1,6 @@
-// Findings: all that a config's reader has to say about it, each with its
-// place. A reader goes on after a problem, so that a user sees all of them at
-// once. For one thread.
+// Findings: everything that the reader of a config has to say about it, each
+// with its place. A reader goes on after a problem, so that a user sees all of
+// them at once. For one thread.
 #ifndef FSDP_CONFIG_FINDINGS_H_
 #define FSDP_CONFIG_FINDINGS_H_
 
@@ -16,7 +16,7 @@ namespace fsdp {
 
 struct Finding {
   enum class Kind : uint8_t {
-    kProblem,  // the config cannot be used so
+    kProblem,  // the config cannot be used like this
     kChanged,  // an option means something else here; the text says what
     kIgnored,  // an option has no effect here; the text says why
   };
@@ -47,7 +47,7 @@ class Findings {
 
   const std::vector<Finding>& list() const { return list_; }
   bool has_problems() const;
-  // InvalidArgument with every problem, one a line; OK without any.
+  // InvalidArgument with every problem, one per line; OK if there are none.
   absl::Status ToStatus() const;
 
  private:

@@ -1,5 +1,5 @@
-// What every dialect says where a file asks for float8: nothing computes in it
-// here, while a program may send parameters so. Pure; any thread.
+// The message of every dialect for a file that asks for float8: nothing here
+// computes in it, though a program may send parameters in it. Pure; any thread.
 #ifndef FSDP_CONFIG_FLOAT8_H_
 #define FSDP_CONFIG_FLOAT8_H_
 
@@ -10,7 +10,7 @@
 
 namespace fsdp::config {
 
-// The reason of a problem. `instead` is what to do to the file: "write bf16".
+// The reason of a problem. `instead` says how to change the file: "write bf16".
 inline std::string WithoutFloat8(absl::string_view instead) {
   return absl::StrCat(
       "nothing computes in float8 here; ", instead,

@@ -18,7 +18,7 @@ constexpr ShardingStrategy kStrategies[] = {
 
 struct RemovedOption {
   absl::string_view name;
-  // The value that asks for nothing; empty: every value is worth a word.
+  // The value that asks for nothing; empty: every value is reported.
   absl::string_view harmless;
   absl::string_view why;
 };
@@ -75,7 +75,8 @@ bool IsHarmless(const RemovedOption& option, const Node& node) {
   return value.has_value() && BoolText(*value) == option.harmless;
 }
 
-// Any other order than BACKWARD_PRE trains the same, in another order.
+// backward_prefetch with another order than BACKWARD_PRE, which trains the same
+// apart from the order.
 bool IsOtherPrefetch(const RemovedOption& option, const Node& node) {
   return option.name == "backward_prefetch" &&
          !absl::EqualsIgnoreCase(node.text, "BACKWARD_PRE") && node.text != "1";
@@ -100,7 +101,7 @@ absl::Span<const ShardingStrategy> AllShardingStrategies() {
 }
 
 const ShardingStrategy* FindShardingStrategy(absl::string_view text) {
-  // torch itself says _HYBRID_SHARD_ZERO2.
+  // torch's own spelling is _HYBRID_SHARD_ZERO2.
   const absl::string_view name = absl::StripPrefix(text, "_");
   for (const ShardingStrategy& strategy : kStrategies) {
     if (absl::EqualsIgnoreCase(strategy.name, name) ||

@@ -1,8 +1,8 @@
 // What the options of FSDP1 (torch.distributed.fsdp.FullyShardedDataParallel)
-// mean for fully_shard; one table for the dialects that still have them and
-// for the conversion of files. Source: PyTorch's FSDP1-to-FSDP2 migration
-// guide and accelerate's to-fsdp2. Constant data, and what readers do with it;
-// any thread.
+// mean for fully_shard: one table for the dialects that still have them and for
+// the conversion of files. Source: PyTorch's FSDP1-to-FSDP2 migration guide and
+// accelerate's to-fsdp2. Constant data and functions that readers call; any
+// thread.
 #ifndef FSDP_CONFIG_FSDP1_H_
 #define FSDP_CONFIG_FSDP1_H_
 
@@ -20,27 +20,29 @@ namespace fsdp::config {
 
 struct ShardingStrategy {
   absl::string_view name;  // "FULL_SHARD"
-  int number;              // of torch's enum, which configs use as well: 1
+  int number;              // in torch's enum; configs use it as well: 1
   bool reshard_after_forward;
   // Copies of the model, one on each machine.
   bool is_hybrid;
-  // Every rank has the whole model: there is no fully_shard for it.
+  // Every rank has the whole model, which fully_shard cannot express.
   bool is_replicated;
 };
 absl::Span<const ShardingStrategy> AllShardingStrategies();
-// By name in any case, or by number; null when there is none.
+// By name, in any case, or by number; null if no strategy has it.
 const ShardingStrategy* FindShardingStrategy(absl::string_view text);
-// Sets reshard_after_forward, and the degrees where the config has none yet
-// (so read those first), and says at `place` what the strategy is read as.
+// Sets reshard_after_forward and the degrees; hybrid strategies keep degrees
+// that the config already has, so read those first. A finding at `place` says
+// how the strategy is read.
 void ApplyShardingStrategy(const ShardingStrategy& strategy, const Place& place,
                            TrainConfig& config, Findings& findings);
 
 // Why an option has no counterpart: backward_prefetch, forward_prefetch,
 // use_orig_params, sync_module_states, limit_all_gathers, param_init_fn,
-// device_id, buffer_dtype and so on. Names without "fsdp_".
+// device_id, buffer_dtype and so on. Names come without "fsdp_".
 std::optional<absl::string_view> WhyRemoved(absl::string_view option);
-// A finding for each of these options that the section has, with `prefix`
-// ("fsdp_") before its name or without; all of them are then known to it.
+// Adds a finding for each of these options that the section has, with or
+// without `prefix` ("fsdp_") before its name; the section then knows all of
+// them.
 void ReadRemoved(absl::string_view prefix, Section& section);
 
 }  // namespace fsdp::config

@@ -18,11 +18,11 @@
 namespace fsdp::config {
 namespace {
 
-// Options of Composer's FSDPConfig that FSDP2Config has not, beside those of
-// fsdp1.h, and the values that are no loss.
+// Options of Composer's FSDPConfig that FSDP2Config does not have, in addition
+// to those of fsdp1.h, and the values that can be dropped without a loss.
 struct ComposerOption {
   absl::string_view name;
-  std::vector<absl::string_view> unset;  // empty: whatever it is
+  std::vector<absl::string_view> unset;  // empty: any value
 };
 const std::vector<ComposerOption>& ComposerOptions() {
   static const auto& options = *new std::vector<ComposerOption>{
@@ -51,7 +51,7 @@ class Conversion {
         parent_(std::move(found.parent)),
         parent_entry_(found.parent_entry) {}
 
-  // Nothing: a problem was said.
+  // Returns nothing after a problem.
   std::optional<std::string> Run() {
     if (options_.has_value()) ConvertOptions();
     if (LosesComments()) return std::nullopt;
@@ -60,7 +60,7 @@ class Conversion {
     return Apply();
   }
 
-  // Of a file of version 2 already.
+  // For a file that already is of version 2.
   std::optional<std::string> Mend() {
     is_version_2_ = true;
     ConvertOptions();
@@ -182,7 +182,7 @@ class Conversion {
     has_reshard_ = true;
     const ShardingStrategy* strategy = FindShardingStrategy(ValueOf(entry));
     if (strategy == nullptr) return;
-    // Copies cannot be said by true or false.
+    // true and false cannot express copies.
     if (is_version_2_ && (strategy->is_hybrid || strategy->is_replicated)) {
       return;
     }
@@ -212,7 +212,7 @@ class Conversion {
     }
   }
 
-  // Appends to the options, or begins them.
+  // Appends to the options, or begins a new map of them.
   void Add(absl::string_view name, absl::string_view value, bool is_word) {
     const MapText& map =
         options_.has_value() ? options_->map() : parent_->map();
@@ -242,11 +242,11 @@ class Conversion {
     }
     const bool is_foundry = is_composer() && path_.back() == "fsdp_config";
     if (is_foundry && !has_reshard_) {
-      // By which Composer knows that the map is for FSDP2.
+      // This key tells Composer that the map is for FSDP2.
       Add("reshard_after_forward", Bool(reshard()), false);
     }
     if (is_composer() && !is_foundry) parent_->Rename(*parent_entry_, "fsdp2");
-    // transformers has one default for both.
+    // transformers has the same default for both versions.
     if (is_composer() || is_accelerate()) AddStateDictType(prefix);
     if (begun_.empty()) return;
     const std::string map = absl::StrCat("{", absl::StrJoin(begun_, ", "), "}");
@@ -277,7 +277,7 @@ class Conversion {
                                    ", which is not the default of FSDP2"));
   }
 
-  // HYBRID_SHARD, as far as num_machines said what it is.
+  // Writes the degrees of a hybrid strategy, if num_machines determined them.
   void AddDegrees() {
     const MeshConfig& mesh = read_.config.mesh;
     const std::optional<Place>& place =
@@ -343,11 +343,11 @@ class Conversion {
 
   std::vector<absl::string_view> path_;  // of the options
   size_t map_begin_ = 0;
-  std::optional<MapEdit> options_;      // without value: there are none
+  std::optional<MapEdit> options_;      // unset: there are none
   std::optional<MapEdit> parent_;       // the map that has them as an entry
-  std::optional<size_t> parent_entry_;  // theirs
+  std::optional<size_t> parent_entry_;  // the entry of the options
   std::optional<MapEdit> parallelism_;
-  std::vector<std::string> begun_;  // options of a new map
+  std::vector<std::string> begun_;  // the options of a new map
   bool has_version_ = false;
   bool has_reshard_ = false;
   bool was_removed_ = false;

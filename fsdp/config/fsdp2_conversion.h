@@ -1,6 +1,6 @@
-// ConvertToFsdp2: the options of FSDP1 in a text, each kept, changed or
-// dropped. For to_fsdp2, which says what can be converted and reads the result
-// again. Any thread.
+// ConvertToFsdp2: keeps, changes or drops each option of FSDP1 in a text. For
+// to_fsdp2, which decides what can be converted and reads the result again. Any
+// thread.
 #ifndef FSDP_CONFIG_FSDP2_CONVERSION_H_
 #define FSDP_CONFIG_FSDP2_CONVERSION_H_
 
@@ -17,19 +17,19 @@ namespace fsdp::config {
 struct Fsdp1Text {
   absl::string_view name;  // for messages
   absl::string_view text;
-  // The same bytes, but that of Python's dict there is YAML's map.
+  // The same text, except that a Python dict is a map of YAML in it.
   absl::string_view as_yaml;
 };
 
-// A file of version 2 without the options that version 1 left in it: they are
-// dropped, and a strategy's name becomes true or false. `found` has options.
-// Nothing: a problem was said.
+// Returns a file of version 2 without the options that version 1 left in it:
+// they are dropped, and a strategy's name becomes true or false. `found` must
+// have options. Returns nothing if `findings` got a problem.
 std::optional<std::string> MendFsdp2(const Fsdp1Text& file, OptionsLayout found,
                                      const ReadConfig& read,
                                      Findings& findings);
 
-// The new text. `found` is of `as_yaml`, and `read` of the text. Nothing: a
-// problem was said.
+// Returns the new text. `found` comes from `as_yaml`, and `read` from the text.
+// Returns nothing if `findings` got a problem.
 std::optional<std::string> ConvertToFsdp2(const Fsdp1Text& file,
                                           OptionsLayout found,
                                           const ReadConfig& read,

@@ -33,7 +33,8 @@ void ReadVersion(Section& section, TrainConfig& config) {
                config.sharding.fsdp_version);
 }
 
-// Of version 2: true or false. A strategy there is a mistake worth a hint.
+// For version 2: true or false. A strategy is a mistake for which the message
+// has a hint.
 void ReadReshard(absl::string_view key, const Node& node, Section& section,
                  TrainConfig& config) {
   const ShardingStrategy* strategy =
@@ -49,7 +50,7 @@ void ReadReshard(absl::string_view key, const Node& node, Section& section,
                                "in parallelism_config"
                              : "write true or false, or let fsdp-config "
                                "to-fsdp2 do so"));
-    // What to-fsdp2 writes.
+    // The value that to-fsdp2 writes.
     config.sharding.reshard_after_forward = Setting<ReshardSetting>(
         ReshardSetting(strategy->reshard_after_forward), node.place);
     return;
@@ -60,7 +61,7 @@ void ReadReshard(absl::string_view key, const Node& node, Section& section,
       Setting<ReshardSetting>(ReshardSetting(*value), node.place);
 }
 
-// Null: there is none, or a problem was said.
+// Returns null if there is none, or after a problem.
 const ShardingStrategy* StrategyOf(const std::string& key, Section& section) {
   const Node* node = section.Find(key);
   if (node == nullptr) return nullptr;
@@ -76,8 +77,9 @@ const ShardingStrategy* StrategyOf(const std::string& key, Section& section) {
   return nullptr;
 }
 
-// Version 1 says one thing twice: sharding_strategy, and reshard_after_forward
-// with a strategy's name, or as a bool that a strategy overrules.
+// Version 1 has two keys for one thing: sharding_strategy, and
+// reshard_after_forward with a strategy's name or with a bool, which a strategy
+// overrides.
 void ReadStrategy(const std::string& reshard_key, Section& section,
                   TrainConfig& config) {
   const std::string named_key = KeyOf("sharding_strategy", section);
@@ -119,7 +121,7 @@ void ReadResharding(Section& section, TrainConfig& config) {
   if (node != nullptr) ReadReshard(reshard, *node, section, config);
 }
 
-// 0 is accelerate's word for no limit given, and so for no groups.
+// In accelerate 0 means that no limit was given, and therefore no groups.
 void ReadLeastSize(const Setting<int64_t>& least, Findings& findings,
                    ShardingConfig& sharding) {
   if (*least > 0) {
@@ -154,7 +156,7 @@ void ReadStateDictType(Section& section, TrainConfig& config) {
   const std::string key = KeyOf("state_dict_type", section);
   const Node* node = section.Find(key);
   if (node == nullptr) return;
-  // torch's enum has numbers as well.
+  // torch's enum has numbers as well as names.
   if (absl::EqualsIgnoreCase(node->text, "LOCAL_STATE_DICT") ||
       node->text == "2") {
     section.findings().Problem(
@@ -228,7 +230,7 @@ void ReadMixedPrecision(absl::string_view key, Section& section,
   const Node* node = section.Find(key);
   if (node == nullptr) return;
   const std::string text = absl::AsciiStrToLower(node->text);
-  // A plain no is false in YAML.
+  // YAML reads an unquoted no as false.
   if (text == "bf16") {
     SetMixedPrecision(dcp::DType::kBFloat16, node->place, config);
   } else if (text == "fp16") {

@@ -15,28 +15,29 @@
 
 namespace fsdp::config {
 
-// The key under which the section has an option, with "fsdp_" or without. Both
-// are a problem. Both names are known to the section from then on.
+// The key under which the section has an option, with or without "fsdp_"; to
+// have both is a problem. The section knows both names from then on.
 std::string KeyOf(absl::string_view option, Section& section);
 
-// Reads all of them but the option that offloads parameters, which has a name
-// of its own in each dialect. What is absent stays as it is in `config`; the
-// version decides what the others mean, and so do degrees of the mesh.
+// Reads all of them except the option that offloads parameters, whose name
+// differs between dialects. Options that are absent leave `config` as it is.
+// The version and the degrees of the mesh decide what the others mean, so read
+// those first.
 void ReadFsdpOptions(Section& section, TrainConfig& config);
 
-// Parameters and gradients in reduced precision; the outputs follow.
+// Sets the dtype of parameters and of gradients; the outputs follow.
 void SetMixedPrecision(dcp::DType dtype, const Place& place,
                        TrainConfig& config);
 
-// accelerate's mixed_precision: no, fp32, bf16, fp16. fp8 is a problem.
+// Reads accelerate's mixed_precision: no, fp32, bf16, fp16. fp8 is a problem.
 void ReadMixedPrecision(absl::string_view key, Section& section,
                         TrainConfig& config);
 
-// accelerate's parallelism_config, whose keys may begin with
+// Reads accelerate's parallelism_config, whose keys may begin with
 // "parallelism_config_".
 void ReadParallelismOptions(Section& section, TrainConfig& config);
 
-// A key that may be there, but not be true.
+// Adds a problem if the key is present and true.
 void RefuseTrue(absl::string_view key, absl::string_view reason,
                 Section& section);
 

@@ -16,8 +16,8 @@ absl::string_view ShortName(const OptionalDtype& dtype) {
   return "no";
 }
 
-// Both dialects count ranks, and neither can say "the rest": where the file
-// was written for a number of ranks, that is what the rest is.
+// Both dialects count ranks, and neither can write "the rest": if the config
+// was written for a number of ranks, the rest follows from it.
 std::optional<int64_t> RestOf(const MeshConfig& mesh, int64_t others) {
   const int64_t ranks = *mesh.num_processes;
   const int64_t tensor_parallel = *mesh.tensor_parallel_degree;

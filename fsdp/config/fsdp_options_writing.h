@@ -1,6 +1,6 @@
-// What the writers of accelerate's and transformers' options share: what of a
-// config these can say, with a finding for each thing that they cannot. Any
-// thread.
+// What the writers of accelerate's and transformers' options share: how they
+// write a config, with a finding for each thing that these options cannot
+// express. Any thread.
 #ifndef FSDP_CONFIG_FSDP_OPTIONS_WRITING_H_
 #define FSDP_CONFIG_FSDP_OPTIONS_WRITING_H_
 
@@ -16,8 +16,8 @@
 
 namespace fsdp::config {
 
-// A finding where a setting has another value than the one that the dialect
-// means when nothing is said.
+// Adds a finding if a setting has another value than the one that the dialect
+// assumes when the key is absent.
 template <typename T>
 void LeaveOut(const Setting<T>& setting, const T& fallback,
               absl::string_view name, absl::string_view dialect,
@@ -39,19 +39,19 @@ absl::string_view WrittenWrapPolicy(const TrainConfig& config,
 // "SHARDED_STATE_DICT" or "FULL_STATE_DICT".
 absl::string_view WrittenStateDictType(const TrainConfig& config);
 
-// Whether activations of every layer are computed again, or of none.
+// Whether the activations of every layer are computed again, or those of none.
 bool WrittenActivationCheckpointing(const TrainConfig& config,
                                     Findings& findings);
 
-// Whether activations are offloaded, which needs checkpointing there.
+// Whether activations are offloaded, which requires checkpointing there.
 bool WrittenActivationOffload(const TrainConfig& config, Findings& findings);
 
 // "bf16", "fp16" or "no".
 absl::string_view WrittenMixedPrecision(const TrainConfig& config,
                                         Findings& findings);
 
-// The sizes of parallelism_config; without a value: not written. All 1: the
-// whole map is left out.
+// The sizes of parallelism_config; one without a value is not written. If all
+// are 1, the whole map is left out.
 struct WrittenDegrees {
   int64_t dp_replicate_size = 1;
   std::optional<int64_t> dp_shard_size;
@@ -63,15 +63,15 @@ struct WrittenDegrees {
 };
 WrittenDegrees DegreesOf(const MeshConfig& mesh, Findings& findings);
 
-// Whether accelerate and transformers train as many copies without FSDP.
+// Whether accelerate and transformers, without FSDP, train as many copies.
 bool IsWrittenAsCopies(const MeshConfig& mesh);
 
-// Findings about what is said of sharding, which a file for copies leaves out,
-// where it differs from what that file is `read` as.
+// Adds findings for the settings about sharding that differ from `read`, which
+// is how a file for copies reads: such a file leaves them out.
 void LeaveOutSharding(const TrainConfig& config, const TrainConfig& read,
                       absl::string_view dialect, Findings& findings);
 
-// What neither dialect can say.
+// Adds findings for everything that neither dialect can express.
 void LeaveOutCommon(const TrainConfig& config, absl::string_view dialect,
                     Findings& findings);
 

@@ -13,8 +13,8 @@
 namespace fsdp::config {
 namespace {
 
-// One word of "full_shard auto_wrap offload". What fsdp_config says wins.
-// False: it is none of them, and a problem said so.
+// Reads one word of "full_shard auto_wrap offload"; fsdp_config takes
+// precedence. Returns false after a problem because the word is unknown.
 bool ReadWord(absl::string_view word, const Place& place, TrainConfig& config,
               Findings& findings) {
   ShardingConfig& sharding = config.sharding;

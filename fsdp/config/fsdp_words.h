@@ -1,5 +1,5 @@
 // The switch `fsdp` of transformers' TrainingArguments, which axolotl has as
-// well: true, or as it was written before, words: "full_shard auto_wrap", in a
+// well: true, or in the older spelling words, "full_shard auto_wrap", as a
 // string or a list. For the readers. Any thread.
 #ifndef FSDP_CONFIG_FSDP_WORDS_H_
 #define FSDP_CONFIG_FSDP_WORDS_H_
@@ -10,11 +10,11 @@
 
 namespace fsdp::config {
 
-// Whether it is on. Null: it is absent.
+// Whether it is on. `fsdp` is null if it is absent.
 bool AsksForFsdp(const Node* fsdp);
 
-// What its words say. What fsdp_config says wins, so that is read before. A
-// word that is none of theirs is a problem.
+// Reads its words. The options of fsdp_config take precedence, so read those
+// first. An unknown word is a problem.
 void ReadFsdpWords(const Node& fsdp, TrainConfig& config, Findings& findings);
 
 }  // namespace fsdp::config

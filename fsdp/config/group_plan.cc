@@ -23,7 +23,7 @@ bool IsNumber(absl::string_view name) {
   });
 }
 
-// The names of the modules around a parameter, outermost first:
+// The names of the modules that contain a parameter, outermost first:
 // "a.0.weight": "a", "a.0".
 std::vector<absl::string_view> ModulesOf(absl::string_view name) {
   std::vector<absl::string_view> modules;
@@ -39,7 +39,7 @@ absl::string_view LastPart(absl::string_view module) {
   return dot == absl::string_view::npos ? module : module.substr(dot + 1);
 }
 
-// Empty: none.
+// The layer that contains a parameter; empty: none.
 absl::string_view LayerOf(absl::string_view parameter) {
   for (const absl::string_view module : ModulesOf(parameter)) {
     if (IsNumber(LastPart(module))) return module;
@@ -47,7 +47,8 @@ absl::string_view LayerOf(absl::string_view parameter) {
   return "";
 }
 
-// The child of the root that holds it; of a list the list's child.
+// The root's child that contains the parameter; if that child is a list, the
+// list's child.
 absl::string_view DirectChildOf(absl::string_view parameter) {
   const std::vector<absl::string_view> modules = ModulesOf(parameter);
   if (modules.empty()) return "";
@@ -55,9 +56,9 @@ absl::string_view DirectChildOf(absl::string_view parameter) {
   return modules[is_list ? 1 : 0];
 }
 
-// The rule of SizeBasedWrapPolicy, over names: bottom-up, a module is picked
-// once it holds `least` elements that no pick inside it holds. Lists are not
-// picked. Indexed as `parameters`.
+// The rule of SizeBasedWrapPolicy, applied to names: from the inside out, a
+// module is picked once it contains `least` elements that no pick inside it
+// contains. Lists are not picked. The result has the indices of `parameters`.
 std::vector<absl::string_view> PickBySize(
     int64_t least, const std::vector<ParameterShape>& parameters) {
   std::map<absl::string_view, std::vector<size_t>> held;
@@ -73,7 +74,8 @@ std::vector<absl::string_view> PickBySize(
     if (IsNumber(LastPart(module))) is_list[module.substr(0, dot)] = true;
   }
   std::vector<absl::string_view> picks(parameters.size());
-  // Longer names first: what is inside comes before what is around it.
+  // Longer names come first, so that a module comes before the one that
+  // contains it.
   std::vector<absl::string_view> modules;
   for (const auto& [module, indices] : held) modules.push_back(module);
   std::stable_sort(modules.begin(), modules.end(),

@@ -1,6 +1,6 @@
-// GroupPlan: which parameters of a model become one group, from the names and
-// shapes that a checkpoint lists; what fully_shard will find in the modules
-// themselves is guessed from them. Pure; any thread.
+// GroupPlan: which parameters of a model become one group. It is a guess, from
+// the names and shapes that a checkpoint lists, of what fully_shard will find
+// in the modules themselves. Pure; any thread.
 #ifndef FSDP_CONFIG_GROUP_PLAN_H_
 #define FSDP_CONFIG_GROUP_PLAN_H_
 
@@ -24,9 +24,9 @@ struct GroupPlan {
   std::vector<ParameterShape> parameters;
 };
 
-// The groups of a wrap policy, in the order of their first parameters, the
-// root's last, which may have no parameters. Layers, whatever the names of
-// their types, are the outermost modules that are numbered: "layers.0",
+// The groups of a wrap policy, in the order of their first parameters. The
+// root's group comes last and may be empty. Layers, whatever the names of their
+// types, are the outermost modules that are numbered: "layers.0",
 // "encoder.block.11".
 std::vector<GroupPlan> plan_groups(
     const ShardingConfig& sharding,

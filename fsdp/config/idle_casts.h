@@ -7,8 +7,8 @@
 
 namespace fsdp::config {
 
-// Unsets param_dtype where parameters have it already, and then reduce_dtype
-// where gradients have it: so that configs that mean the same are the same.
+// Unsets param_dtype if parameters already have it, and then reduce_dtype if
+// gradients have it, so that configs that mean the same are equal.
 void DropIdleCasts(PrecisionConfig& precision);
 
 }  // namespace fsdp::config

@@ -1,8 +1,8 @@
-// Places in JSON: nlohmann's parser calls back right after it has read a
-// token, and an iterator that counts says where that token ended. What follows
-// the token before, past spaces, commas and colons, is where it began. After a
-// number one byte more has been read; it is one that is passed over anyway, or
-// a bracket, which has a call of its own.
+// Places in JSON: nlohmann's parser calls back right after it has read a token,
+// and a counting iterator says where that token ended. The token began at the
+// first byte after the previous token that is not a space, comma or colon.
+// After a number the parser has read one more byte; it is one of those, or a
+// bracket, which has a call of its own.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -50,8 +50,8 @@ class CountingIterator {
   size_t* num_read_;  // never null
 };
 
-// What nlohmann's parser calls; false ends the parse. The names are the
-// library's.
+// Has the functions that nlohmann's parser calls, under the library's names.
+// One that returns false ends the parse.
 class SaxHandler {
  public:
   using Kind = Node::Kind;
@@ -81,7 +81,7 @@ class SaxHandler {
   }
   bool end_array() { return End(); }
 
-  // `position` is that of the byte after what could not be read.
+  // `position` is that of the byte after the one that could not be read.
   template <typename Exception>
   bool parse_error(size_t position, const std::string&,
                    const Exception& error) {
@@ -98,8 +98,8 @@ class SaxHandler {
   }
 
  private:
-  // ": unexpected '}'; expected string literal" of nlohmann's message, whose
-  // beginning counts the same place in another way.
+  // ": unexpected '}'; expected string literal" from nlohmann's message, whose
+  // beginning counts the same place differently.
   static std::string Reason(absl::string_view message) {
     constexpr absl::string_view kBefore = " - ";
     const size_t begin = message.rfind(kBefore);
@@ -123,7 +123,7 @@ class SaxHandler {
     return builder_->End();
   }
 
-  // Of the token that was just read, and takes note where it ends.
+  // The position of the token that was just read; also records where it ends.
   TextPosition NextPosition() {
     token_ = text_.find_first_not_of(" \t\r\n,:", end_);
     if (token_ == absl::string_view::npos) token_ = text_.size();
@@ -143,7 +143,7 @@ class SaxHandler {
   size_t token_ = 0;       // where the last token began
   size_t end_ = 0;         // where it ended
   size_t scanned_ = 0;     // lines are counted up to here
-  size_t line_start_ = 0;  // of the line of the last token
+  size_t line_start_ = 0;  // where the line of the last token began
   int line_ = 1;
 };
 

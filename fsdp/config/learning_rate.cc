@@ -7,7 +7,7 @@
 namespace fsdp {
 namespace {
 
-// From 1 at the beginning of the decay to 0 at its end.
+// Falls from 1 at the beginning of the decay to 0 at its end.
 double Decayed(LrDecay decay, double progress) {
   switch (decay) {
     case LrDecay::kConstant:
@@ -33,7 +33,8 @@ int64_t WarmupSteps(const LrSchedule& schedule, int64_t num_steps) {
 int64_t DecaySteps(const LrSchedule& schedule, int64_t num_steps,
                    int64_t warmup) {
   if (!schedule.decay_ratio.has_value()) return num_steps - warmup;
-  // Python's round, which TorchTitan calls: halves go to the even number.
+  // Python's round, which TorchTitan calls: halves are rounded to the even
+  // number.
   const double steps =
       std::nearbyint(*schedule.decay_ratio * static_cast<double>(num_steps));
   return std::min(static_cast<int64_t>(steps), num_steps - warmup);

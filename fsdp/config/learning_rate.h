@@ -8,9 +8,9 @@
 
 namespace fsdp {
 
-// By what the learning rate is multiplied in a step, counted from 0, of a run
-// of `num_steps`: that of transformers' get_scheduler and of Composer, or with
-// counts_from_one that of TorchTitan's build_lr_schedulers.
+// The factor of the learning rate in a step, counted from 0, of a run of
+// `num_steps`: as in transformers' get_scheduler and in Composer or, with
+// counts_from_one, as in TorchTitan's build_lr_schedulers.
 double learning_rate_factor(const LrSchedule& schedule, int64_t step,
                             int64_t num_steps);
 

@@ -10,7 +10,7 @@
 namespace fsdp::config {
 namespace {
 
-// Steps, or below 1 a share of all.
+// warmup_steps is a number of steps or, below 1, a share of all.
 void ReadWarmup(Section& section, LrSchedule& schedule) {
   Setting<std::optional<double>> warmup;
   if (section.Read("warmup_steps", RealRange{}, warmup)) {
@@ -18,7 +18,7 @@ void ReadWarmup(Section& section, LrSchedule& schedule) {
     if (steps < 1) {
       schedule.warmup_ratio = steps;
     } else {
-      constexpr double kMostSteps = 1e15;  // as an int64_t holds
+      constexpr double kMostSteps = 1e15;  // fits in an int64_t
       schedule.warmup_steps = static_cast<int64_t>(std::min(steps, kMostSteps));
     }
   }
@@ -28,7 +28,7 @@ void ReadWarmup(Section& section, LrSchedule& schedule) {
   }
 }
 
-// Where a cosine ends.
+// Reads the learning rate at which a cosine ends.
 void ReadMinimum(Section& section, const LoopConfig& loop,
                  LrSchedule& schedule) {
   Setting<std::optional<double>> least;
@@ -62,13 +62,13 @@ void ReadLrScheduler(absl::string_view name_key, Section& section,
   Setting<LrDecay> name = schedule.decay;
   if (!section.Read(name_key, kNames, name) &&
       section.Find(name_key) != nullptr) {
-    return;  // a problem was said
+    return;  // a problem says why
   }
   schedule.decay = *name;
   ReadWarmup(section, schedule);
   ReadMinimum(section, loop, schedule);
   const Node* named = section.Find(name_key);
-  // transformers' constant has no warmup.
+  // transformers' "constant" has no warmup.
   if (named != nullptr && named->text == "constant") {
     schedule.warmup_steps = 0;
     schedule.warmup_ratio = 0;

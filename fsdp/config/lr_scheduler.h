@@ -10,9 +10,9 @@
 
 namespace fsdp::config {
 
-// `name_key` has the name. What the file does not say stays as it is in `loop`.
-// A schedule that is not made here is a problem: another one would train
-// something else.
+// `name_key` is the key of the schedule's name. What the file does not say
+// stays as it is in `loop`. A schedule that is not implemented here is a
+// problem, because another one would train something else.
 void ReadLrScheduler(absl::string_view name_key, Section& section,
                      LoopConfig& loop);
 

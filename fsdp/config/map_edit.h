@@ -1,6 +1,6 @@
-// MapEdit: changes of entries of one map in a text, which leave every other
-// byte as it is: comments, order, quotes, ends of lines. Several maps of a text
-// can be edited together, as long as none is in an entry that another edit
+// MapEdit: changes entries of one map in a text and leaves every other byte as
+// it is: comments, order, quotes, ends of lines. Several maps of a text can be
+// edited together, as long as none of them is inside an entry that another edit
 // changes. For one thread.
 #ifndef FSDP_CONFIG_MAP_EDIT_H_
 #define FSDP_CONFIG_MAP_EDIT_H_
@@ -30,15 +30,15 @@ class MapEdit {
   const MapText& map() const { return map_; }
 
   // Entries are named by their index in map(). A new name gets the quotes of
-  // the old one; a value is written as it is given.
+  // the old one; a value is written as given.
   void Rename(size_t entry, absl::string_view name);
   void SetValue(size_t entry, absl::string_view value);
-  // Where the removed lines have a comment, they become comments.
+  // Lines that contain a comment are commented out instead of removed.
   void Remove(size_t entry);
-  // After the last entry that stays; a map has one always.
+  // Adds an entry after the last one that stays; the map must have had one.
   void Append(absl::string_view name, absl::string_view value);
 
-  // What is to be done to the text.
+  // The changes to apply to the text.
   std::vector<TextEdit> Edits() const;
 
  private:

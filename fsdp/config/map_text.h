@@ -1,8 +1,8 @@
-// MapText: where the keys and values of one map stand in a text of YAML or
-// JSON, so that an edit changes these bytes and no others. Not a parser: it is
-// for a text that ParseDocument took, and what it finds in unusual layouts
-// (anchors, keys with a question mark) may be wrong or nothing; who edits reads
-// the result again. Pure; any thread.
+// MapText: where the keys and values of one map are in a text of YAML or JSON,
+// so that an edit changes these bytes and no others. This is not a parser: it
+// is for a text that ParseDocument has accepted, and in unusual layouts
+// (anchors, keys with a question mark) the result may be wrong or nothing, so a
+// caller that edits has to read the result again. Pure; any thread.
 #ifndef FSDP_CONFIG_MAP_TEXT_H_
 #define FSDP_CONFIG_MAP_TEXT_H_
 
@@ -29,10 +29,10 @@ struct TextSpan {
 struct EntryText {
   std::string name;  // of the key, without quotes
   TextSpan key;      // with quotes
-  // Empty where a key has none. Of a value on lines of its own, those lines.
+  // Empty if the key has none. For a value on separate lines: those lines.
   TextSpan value;
-  // In braces, from the key to the value's end. Otherwise the lines, with
-  // their ends.
+  // In braces: from the key to the value's end. Otherwise: the lines with their
+  // ends.
   TextSpan whole;
 };
 
@@ -46,8 +46,8 @@ struct MapText {
   const EntryText* Find(absl::string_view name) const;
 };
 
-// The map under the keys of the path; nothing when it is not found, or when
-// its value is no map that is written out there.
+// The map under the keys of the path; nothing if it is not found, or if its
+// value is not a map that is written out there.
 std::optional<MapText> FindMapText(absl::string_view text,
                                    absl::Span<const absl::string_view> path);
 

@@ -19,9 +19,9 @@ struct MeshPlan {
   friend bool operator==(const MeshPlan&, const MeshPlan&) = default;
 };
 
-// `local_world_size` is the number of ranks on one machine. InvalidArgument,
-// with the place of the degree that is wrong, when the degrees do not multiply
-// to the ranks.
+// `local_world_size` is the number of ranks on one machine. Returns
+// InvalidArgument, with the place of the wrong degree, if the product of the
+// degrees is not the number of ranks.
 absl::StatusOr<MeshPlan> plan_mesh(const MeshConfig& mesh, int64_t world_size,
                                    int64_t local_world_size);
 

@@ -1,6 +1,6 @@
-// NodeBuilder: the tree of a document out of what a parser meets, within the
-// document's bounds; refuses keys that stand twice. For one document, on one
-// thread.
+// NodeBuilder: builds the tree of a document from what a parser meets, within
+// the document's bounds; refuses keys that occur twice. For one document, on
+// one thread.
 #ifndef FSDP_CONFIG_NODE_BUILDER_H_
 #define FSDP_CONFIG_NODE_BUILDER_H_
 
@@ -15,7 +15,7 @@
 
 namespace fsdp::config {
 
-struct TextPosition {  // both from 1; 0: not known
+struct TextPosition {  // both count from 1; 0: not known
   int line = 0;
   int column = 0;
 };
@@ -26,36 +26,36 @@ class NodeBuilder {
   NodeBuilder(absl::string_view name, Findings& findings);
 
   // Each returns false after a problem that ends the document, which is then
-  // said: the parser shall stop.
+  // among the findings: the parser must stop.
   bool Begin(Node::Kind kind, TextPosition position);
   bool End();
   bool Key(absl::string_view key, TextPosition position);
   bool Scalar(Node::Kind kind, absl::string_view text, TextPosition position);
-  // A copy of `node`, with the place where it was written.
+  // Adds a copy of `node`, with the place where it was written.
   bool Copy(const Node& node, TextPosition position);
-  // Counts nodes that are kept beside the tree.
+  // Counts nodes that are kept outside the tree.
   bool Count(const Node& node, TextPosition position);
 
-  // Says a problem that ends the document; returns false.
+  // Adds a problem that ends the document; returns false.
   bool Fail(TextPosition position, absl::string_view text);
 
-  // Whether a map is open and has no key for a next value.
+  // Whether a map is open and has no key for the next value yet.
   bool expects_key() const;
-  // The last value that was completed. Until the next call.
+  // The last value that was completed. Valid until the next call.
   const Node& last() const;
-  // What there is so far, for changes before Build; paths are not set yet.
+  // The tree so far, for changes before Build; paths are not set yet.
   Node& root() { return root_; }
 
-  // The root, an empty map after Fail and for no value at all; a root that is
-  // no map is a problem. All paths are set.
+  // The root, with all paths set; an empty map after Fail and for a document
+  // without a value. A root that is not a map is a problem.
   Node Build() &&;
 
  private:
   struct Open {
     Node node;
-    std::string key;  // of the value to come, in a map
+    std::string key;  // of the next value, in a map
     bool has_key = false;
-    bool skip = false;  // the value to come has a key that was there before
+    bool skip = false;  // the next value has a key that occurred before
     std::set<std::string> keys;
   };
 

@@ -1,4 +1,4 @@
-// The optimizer that a config names. What is trained here is AdamW, with the
+// The optimizer that a config names. Only AdamW is trained here, with the
 // config's learning rate, betas, eps and weight decay: another rule with the
 // same numbers would train something else. For the readers. Any thread.
 #ifndef FSDP_CONFIG_OPTIMIZER_NAME_H_
@@ -10,8 +10,8 @@
 namespace fsdp::config {
 
 // Reads `key` of the section, if it is there: AdamW by any of its names is
-// fine, AdamW with reduced or paged state is a changed finding, and any other
-// optimizer a problem.
+// accepted, AdamW with reduced or paged state is a changed finding, and any
+// other optimizer is a problem.
 void ReadOptimizerName(absl::string_view key, Section& section);
 
 }  // namespace fsdp::config

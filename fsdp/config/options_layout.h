@@ -1,5 +1,5 @@
 // OptionsLayout: where a file of FSDP1 keeps the options of sharding, and the
-// map around them, so that both can be edited. For to_fsdp2. Any thread.
+// map that contains them, so that both can be edited. For to_fsdp2. Any thread.
 #ifndef FSDP_CONFIG_OPTIONS_LAYOUT_H_
 #define FSDP_CONFIG_OPTIONS_LAYOUT_H_
 
@@ -18,15 +18,15 @@ struct OptionsLayout {
   size_t begin = 0;                     // of their key
   std::optional<MapEdit> options;       // without a value: there are none
   std::optional<MapEdit> parent;        // of the path's last key
-  std::optional<size_t> parent_entry;   // the options; without: not there yet
+  std::optional<size_t> parent_entry;   // the options; unset: not there yet
 };
 
-// Nothing when the layout is none that can be edited. `text` must outlive the
+// Returns nothing if the layout cannot be edited. `text` must outlive the
 // result.
 std::optional<OptionsLayout> FindOptions(absl::string_view text,
                                          Dialect dialect);
 
-// Whether a value is none, or an empty map.
+// Whether a value is missing, null or an empty map.
 bool IsEmptyText(absl::string_view value);
 
 }  // namespace fsdp::config

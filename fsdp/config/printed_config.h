@@ -1,5 +1,5 @@
-// The config that TorchTitan prints of a run, "Running with configs: {...}",
-// out of its log. For read_config. Pure; any thread.
+// Finds the config that TorchTitan prints for a run, "Running with configs:
+// {...}", in its log. For read_config. Pure; any thread.
 #ifndef FSDP_CONFIG_PRINTED_CONFIG_H_
 #define FSDP_CONFIG_PRINTED_CONFIG_H_
 
@@ -9,9 +9,9 @@
 
 namespace fsdp::config {
 
-// The JSON, on the lines where the log has it, without the "[rank0]:" that
-// torchrun puts before each; the log around it is blank. Empty: the text has
-// none.
+// The JSON, on the same lines as in the log, without the "[rank0]:" that
+// torchrun puts before each line; the rest of the log is blank. Empty if the
+// text has no such config.
 std::string PrintedConfigOf(absl::string_view text);
 
 }  // namespace fsdp::config

@@ -1,5 +1,6 @@
-// A Python file with a dict, as Composer's documentation shows configs, as
-// YAML: assignments become keys. No Python runs. Pure; any thread.
+// Converts a Python file with a dict, the form in which Composer's
+// documentation shows configs, to YAML: assignments become keys. No Python
+// runs. Pure; any thread.
 #ifndef FSDP_CONFIG_PYTHON_DICT_H_
 #define FSDP_CONFIG_PYTHON_DICT_H_
 
@@ -9,9 +10,9 @@
 
 namespace fsdp::config {
 
-// Lines `name = value` as `name: value`, `import` lines blank, the rest as it
-// is: a dict literal is a map of YAML in braces, with its comments. Lines and,
-// within literals, columns stay where they are.
+// Lines `name = value` become `name: value`, `import` lines become blank, and
+// the rest stays as it is: a dict literal is a map of YAML in braces, with its
+// comments. Lines and, within literals, columns do not move.
 std::string PythonDictAsYaml(absl::string_view text);
 
 }  // namespace fsdp::config

@@ -1,4 +1,4 @@
-// What a scalar of a document says, in the spellings that configs have. Pure;
+// The value of a document's scalar, in the spellings that configs use. Pure;
 // any thread.
 #ifndef FSDP_CONFIG_SCALAR_H_
 #define FSDP_CONFIG_SCALAR_H_
@@ -12,7 +12,7 @@
 
 namespace fsdp::config {
 
-// Absent where it says no such thing.
+// Each returns nothing if the scalar is not of that kind.
 std::optional<bool> AsBool(const Node& node);
 std::optional<int64_t> AsInteger(const Node& node);  // also "1e8", "1_000"
 std::optional<double> AsReal(const Node& node);

@@ -1,6 +1,6 @@
-// Section: reads one map of a config by the keys that a dialect knows, says
-// what is wrong with their values, and in the end names the keys that nobody
-// knew, with the nearest one. For one thread.
+// Section: reads one map of a config by the keys that a dialect knows, reports
+// what is wrong with their values, and finally names the unknown keys, each
+// with the nearest known one. For one thread.
 //
 //   Section parallelism(*root.Find("parallelism"), findings);
 //   parallelism.Read("data_parallel_shard_degree", {.least = -1},
@@ -39,19 +39,19 @@ using Choices = std::vector<std::pair<absl::string_view, T>>;
 
 class Section {
  public:
-  // A node that is not a map is a problem, and reads as an empty one; null is
-  // an empty map. Both arguments must outlive this.
+  // A node that is not a map is a problem and reads as an empty one; null is an
+  // empty map. Both arguments must outlive this.
   Section(const Node& map, Findings& findings);
 
-  // The value of a key, which is thereby known; null when it is absent, or
-  // null in the file. Of several names for one thing the first present counts,
-  // and a second one is a problem.
+  // The value of a key, which is known from then on; null if it is absent, or
+  // null in the file. If several names mean one thing, the first that is
+  // present counts, and a second one is a problem.
   const Node* Find(absl::string_view key);
   const Node* Find(const std::vector<absl::string_view>& names);
 
-  // Each leaves the setting as it is when the key is absent, says a problem
-  // when its value is none of the kind, and returns whether it set it.
-  // Booleans are true, yes, on, y, t, 1 and their opposites, in any case.
+  // Each leaves the setting as it is if the key is absent, adds a problem if
+  // its value is not of the kind, and returns whether it set it. Booleans are
+  // true, yes, on, y, t, 1 and their opposites, in any case.
   bool Read(absl::string_view key, Setting<bool>& setting);
   bool Read(absl::string_view key, IntegerRange range,
             Setting<int64_t>& setting);
@@ -60,26 +60,26 @@ class Section {
   bool Read(absl::string_view key, RealRange range,
             Setting<std::optional<double>>& setting);
   bool Read(absl::string_view key, Setting<std::string>& setting);
-  // A list of strings, or one string with commas.
+  // A list of strings, or one string with commas between them.
   bool Read(absl::string_view key, Setting<std::vector<std::string>>& setting);
   // "bfloat16" or "bf16" and so on; see DtypeNamed.
   bool Read(absl::string_view key, Setting<dcp::DType>& setting);
-  // One of some words, in any case.
+  // One of several words, in any case.
   template <typename T>
   bool Read(absl::string_view key, const Choices<T>& choices,
             Setting<T>& setting);
 
-  // A key that is read by nobody here, as the reason says: an ignored finding
-  // where it is present.
+  // For a key that nothing here reads, as the reason says: adds an ignored
+  // finding if it is present.
   void Ignore(absl::string_view key, absl::string_view reason);
-  // A problem where the key is present with another value than `harmless` (as
-  // written, in any case; null, empty maps and lists are harmless too).
+  // Adds a problem if the key is present with another value than `harmless` (as
+  // written, in any case; null, empty maps and empty lists are harmless too).
   void Refuse(absl::string_view key, absl::string_view harmless,
               absl::string_view reason);
 
-  // Keys that were not asked for. Strict: each is a problem. Otherwise one is
-  // when it looks like a misspelt known key, and `reason` says why the others
-  // have no effect.
+  // Both report the keys that were not asked for. Finish: each is a problem.
+  // FinishLenient: a key is a problem only if it looks like a misspelling of a
+  // known one, and `reason` says why the others have no effect.
   void Finish();
   void FinishLenient(absl::string_view reason);
 
@@ -87,7 +87,7 @@ class Section {
   Findings& findings() { return *findings_; }
 
  private:
-  // The index of the choice, or a problem.
+  // The index of the choice; nothing after a problem.
   std::optional<size_t> ReadChoice(absl::string_view key,
                                    const std::vector<absl::string_view>& words,
                                    Place& place);

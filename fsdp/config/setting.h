@@ -1,6 +1,5 @@
 // Setting: a value of a training config together with the place where a user
-// wrote it, so that a message about it can say where. Plain values; any
-// thread.
+// wrote it, for messages about it. Plain values; any thread.
 #ifndef FSDP_CONFIG_SETTING_H_
 #define FSDP_CONFIG_SETTING_H_
 
@@ -25,12 +24,12 @@ struct Place {
 // "run.yaml:7: fsdp_config.fsdp_version", without what is missing.
 std::string to_string(const Place& place);
 
-// Equal when the values are equal, wherever they come from.
+// Two settings are equal if their values are, wherever they come from.
 template <typename T>
 class Setting {
  public:
   Setting() = default;
-  // From a value that T can be made from: .shard_degree = 4, .param_dtype =
+  // From anything that converts to T: .shard_degree = 4, .param_dtype =
   // DType::kBFloat16.
   template <std::convertible_to<T> U>
   // NOLINTNEXTLINE(google-explicit-constructor): as above

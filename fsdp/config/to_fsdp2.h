@@ -1,25 +1,26 @@
-// to_fsdp2: a config of accelerate, transformers, Composer or axolotl for FSDP1
-// as the same file for FSDP2, with its comments and all that is about other
-// things as they were. The job of `accelerate to-fsdp2`. Any thread.
+// to_fsdp2: rewrites a config of accelerate, transformers, Composer or axolotl
+// for FSDP1 as the same file for FSDP2; comments and everything about other
+// things stay as they were. It does the job of `accelerate to-fsdp2`. Any
+// thread.
 //
-// The fsdp_config that comes out is that of accelerate's own command, key for
-// key, but
-// - strategies as numbers (1 to 5) and in lower case become true or false as
-//   well, and so do options without "fsdp_"; accelerate leaves these as they
-//   are, and adds a second version,
-// - options of FSDP1 that accelerate does not know (limit_all_gathers,
-//   backward_prefetch_policy) are dropped; accelerate hands them on, and then
-//   nobody reads them,
-// - a file without fsdp_state_dict_type gets FULL_STATE_DICT, which is what it
-//   meant: the default of version 2 is SHARDED_STATE_DICT,
+// The resulting fsdp_config is that of accelerate's command, key for key, with
+// these exceptions:
+// - Strategies as numbers (1 to 5) and in lower case also become true or false,
+//   and so do options without "fsdp_"; accelerate leaves these as they are, and
+//   adds a second version.
+// - Options of FSDP1 that accelerate does not know (limit_all_gathers,
+//   backward_prefetch_policy) are dropped; accelerate passes them on, and then
+//   nothing reads them.
+// - A file without fsdp_state_dict_type gets FULL_STATE_DICT, which is what it
+//   meant: the default of version 2 is SHARDED_STATE_DICT.
 // - HYBRID_SHARD and HYBRID_SHARD_ZERO2 on several machines also give a
-//   parallelism_config; accelerate's result shards over all ranks,
-// - NO_SHARD and LOCAL_STATE_DICT are problems: FSDP2 has neither. accelerate
-//   makes the one SHARD_GRAD_OP, and leaves the other for its launcher to
-//   refuse,
-// - of two options for one thing that disagree, accelerate takes the later;
-//   here they are a problem,
-// - of a file of version 2 options of version 1 are dropped, and a strategy's
+//   parallelism_config; accelerate's result shards over all ranks.
+// - NO_SHARD and LOCAL_STATE_DICT are problems, because FSDP2 has neither.
+//   accelerate turns the former into SHARD_GRAD_OP, and leaves the latter,
+//   which its launcher then refuses.
+// - If two options for one thing disagree, accelerate takes the later one; here
+//   they are a problem.
+// - In a file of version 2, options of version 1 are dropped, and a strategy's
 //   name becomes true or false; accelerate warns of them at run time.
 #ifndef FSDP_CONFIG_TO_FSDP2_H_
 #define FSDP_CONFIG_TO_FSDP2_H_
@@ -36,11 +37,11 @@ struct ToFsdp2 {
   Findings findings;  // each option that was changed or dropped, and why
 };
 
-// `name` is for messages and says the syntax. Problems: what read_config_text
-// says of the text, a dialect that has no FSDP1, what FSDP2 has no words for,
-// and a layout that cannot be edited (a map that an alias stands for, or
-// comments among options in braces). The result was read again: it is the same
-// training.
+// `name` is for messages and decides the syntax. Problems: those of
+// read_config_text, a dialect that has no FSDP1, settings that FSDP2 cannot
+// express, and a layout that cannot be edited (a map that is an alias, or
+// comments among options in braces). The result has been read again and means
+// the same training.
 ToFsdp2 to_fsdp2(absl::string_view name, absl::string_view text);
 
 }  // namespace fsdp

@@ -1,5 +1,4 @@
-// Writing a training config in a dialect, whatever it was read from. Any
-// thread.
+// Writes a training config in a dialect, whatever it was read from. Any thread.
 #ifndef FSDP_CONFIG_WRITE_CONFIG_H_
 #define FSDP_CONFIG_WRITE_CONFIG_H_
 
@@ -10,8 +9,9 @@
 
 namespace fsdp {
 
-// A whole file of the dialect, FSDP2 always. What the dialect has no words for
-// is in `findings`, as changed; the rest reads back as the same training.
+// A whole file of the dialect, always for FSDP2. What the dialect cannot
+// express is in `findings`, as changed; the rest reads back as the same
+// training.
 std::string write_config(const TrainConfig& config, Dialect dialect,
                          Findings& findings);
 

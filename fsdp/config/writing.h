@@ -1,6 +1,6 @@
 // What the writers of the dialects share: the text of scalars, which is the
 // same in YAML, JSON and TOML, and the place of a finding about a setting that
-// a dialect has no words for. Pure; any thread.
+// a dialect cannot express. Pure; any thread.
 #ifndef FSDP_CONFIG_WRITING_H_
 #define FSDP_CONFIG_WRITING_H_
 
@@ -15,24 +15,24 @@
 
 namespace fsdp::config {
 
-// In double quotes, with what has to be escaped. UTF-8 stays as it is.
+// In double quotes, with escapes where they are needed. UTF-8 stays as it is.
 std::string QuotedText(absl::string_view text);
 
-// The shortest that reads back as the same number, with a point, for without
-// one YAML 1.1 reads 8e-05 as a string: 8.0e-05, 1.0.
+// The shortest text that reads back as the same number, with a point (8.0e-05,
+// 1.0), because YAML 1.1 reads 8e-05 as a string.
 std::string RealText(double value);
 
 inline std::string BoolText(bool value) { return value ? "true" : "false"; }
 
-// Where a user wrote the setting; where nobody did, its name in TrainConfig.
+// Where a user wrote the setting; if nobody did, its name in TrainConfig.
 template <typename T>
 Place PlaceOf(const Setting<T>& setting, absl::string_view name) {
   if (setting.place().has_value()) return *setting.place();
   return Place{.key = std::string(name)};
 }
 
-// A changed finding where `setting` is not what a program always does, for it
-// has no words for another.
+// Adds a changed finding if `setting` differs from `always`, the only value
+// that the program has.
 template <typename T>
 void SayNotWritten(absl::string_view program, const Setting<T>& setting,
                    const T& always, absl::string_view name,
@@ -42,17 +42,17 @@ void SayNotWritten(absl::string_view program, const Setting<T>& setting,
                    absl::StrCat("is not written: ", program, " ", why));
 }
 
-// Settings that a config does not set although the program has a value of its
-// own for them, so that the written file says more than the config did.
+// Settings that a config leaves unset although the program has its own default
+// for them, so that the written file says more than the config did.
 class LeftOpen {
  public:
-  // Takes note of `setting` when it has no value; `value` names the program's
-  // own key and value and must outlive this object.
+  // Records `setting` if it has no value; `value` names the program's own key
+  // and value and must outlive this object.
   template <typename T>
   void Add(const Setting<std::optional<T>>& setting, absl::string_view value) {
     if (!setting->has_value()) values_.push_back(value);
   }
-  // One changed finding for all of them; nothing when there are none.
+  // Adds one changed finding for all of them; none if there are none.
   void Say(absl::string_view program, Findings& findings) const;
 
  private:
