@@ -180,8 +180,8 @@ MemoryPlan PlanMemory(const TrainConfig& config, const MeshPlan& mesh,
     if (&group != &groups.back()) largest = std::max(largest, gathered);
   }
   const uint64_t root = SumGathered(groups.back(), mesh.shard);
-  // The largest group that computes; its reduction and that of the layer before
-  // it have buffers as well.
+  // Elements of the largest group, which has gradients in backward; its
+  // reduction and that of the layer before it have buffers.
   const uint64_t reduced = std::max(largest, root);
 
   const bool frees = FreesAfterForward(*config.sharding.reshard_after_forward);

@@ -58,7 +58,7 @@ absl::string_view DirectChildOf(absl::string_view parameter) {
 
 // The rule of SizeBasedWrapPolicy, applied to names: from the inside out, a
 // module is picked once it contains `least` elements that no pick inside it
-// contains. Lists are not picked. The result has the indices of `parameters`.
+// contains. Lists are not picked. result[i] is the pick for parameters[i].
 std::vector<absl::string_view> PickBySize(
     int64_t least, const std::vector<ParameterShape>& parameters) {
   std::map<absl::string_view, std::vector<size_t>> held;

@@ -10,7 +10,7 @@
 namespace fsdp::config {
 namespace {
 
-// How the text ends its lines.
+// The characters that end the text's lines.
 absl::string_view LineBreak(absl::string_view text) {
   return absl::StrContains(text, "\r\n") ? "\r\n" : "\n";
 }
@@ -31,7 +31,8 @@ bool HasComment(absl::string_view lines) {
 std::string ApplyEdits(absl::string_view text, std::vector<TextEdit> edits) {
   std::stable_sort(edits.begin(), edits.end(),
                    [](const TextEdit& a, const TextEdit& b) {
-                     // Insertions come before what is replaced there.
+                     // An insertion comes before a replacement at the same
+                     // place.
                      return std::pair(a.span.begin, a.span.end) <
                             std::pair(b.span.begin, b.span.end);
                    });
@@ -98,8 +99,9 @@ void MapEdit::RemoveLines(std::vector<TextEdit>& edits) const {
   }
 }
 
-// With the comma before or after: a run of removed entries ends where the next
-// one that stays begins, or begins where the last one that stayed ends.
+// Removes the comma before or after as well: a run of removed entries ends
+// where the next entry that stays begins, or begins where the last entry that
+// stays ends.
 void MapEdit::RemoveInBraces(std::vector<TextEdit>& edits) const {
   const std::vector<EntryText>& entries = map_.entries;
   for (size_t i = 0; i < entries.size();) {
@@ -123,8 +125,8 @@ void MapEdit::RemoveInBraces(std::vector<TextEdit>& edits) const {
   }
 }
 
-// What separates two entries in braces, behind the comma: a space, or a new
-// line as deep as the entry's own.
+// The text between two entries in braces, after the comma: a space, or a new
+// line with the indentation of the entry.
 std::string MapEdit::GapBefore(const EntryText& entry) const {
   const size_t begin = entry.whole.begin;
   const size_t line = text_.rfind('\n', begin);
@@ -152,7 +154,7 @@ TextEdit MapEdit::Insertion() const {
   size_t last = map_.entries.size();
   while (last > 0 && removed_[last - 1]) --last;
   const EntryText& after = map_.entries[last > 0 ? last - 1 : 0];
-  // Where nothing stays, the new ones stand before what goes.
+  // If no entry stays, the new ones are put before those that are removed.
   if (map_.in_braces) return InsertionInBraces(after, last > 0);
   TextEdit edit = {{after.whole.end, after.whole.end}, ""};
   const absl::string_view line_break = LineBreak(text_);

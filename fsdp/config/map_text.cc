@@ -8,8 +8,8 @@
 //     - Embedding
 //
 // A line with as many spaces as the first key begins an entry, one with more
-// continues it, one with fewer ends the map. Comments and empty lines between
-// two entries are in neither.
+// continues it, and one with fewer ends the map. Comments and empty lines
+// between two entries belong to neither.
 #include "fsdp/config/map_text.h"
 
 #include <algorithm>
@@ -30,7 +30,8 @@ size_t LineEnd(absl::string_view text, size_t at) {
   return end == kNone ? text.size() : end + 1;
 }
 
-// Behind the quote that ends the string at `at`; kNone without one.
+// The byte after the quote that ends the string at `at`; kNone if there is
+// none.
 size_t SkipQuoted(absl::string_view text, size_t at) {
   const char quote = text[at];
   for (size_t i = at + 1; i < text.size(); ++i) {
@@ -46,7 +47,7 @@ size_t SkipQuoted(absl::string_view text, size_t at) {
   return kNone;
 }
 
-// Over spaces, ends of lines and comments between braces.
+// Skips spaces, ends of lines and comments between braces.
 size_t SkipGap(absl::string_view text, size_t at, bool& has_comments) {
   while (at < text.size()) {
     if (IsSpace(text[at])) {
@@ -61,10 +62,11 @@ size_t SkipGap(absl::string_view text, size_t at, bool& has_comments) {
   return at;
 }
 
-// Behind the bracket that ends the list or map at `at`; kNone without one.
+// The byte after the bracket that ends the list or map at `at`; kNone if there
+// is none.
 size_t SkipBrackets(absl::string_view text, size_t at, bool& has_comments) {
   size_t depth = 0;
-  bool at_start = true;  // of a scalar, where a quote is one
+  bool at_start = true;  // of a scalar, where a quote begins a string
   for (size_t i = at; i < text.size(); ++i) {
     const char c = text[i];
     if (at_start && IsQuote(c)) {
@@ -135,11 +137,11 @@ std::optional<MapText> ReadBraces(absl::string_view text, size_t at) {
   }
 }
 
-// A line of a text, as far as its layout goes.
+// The layout of one line of a text.
 struct Line {
   size_t begin = 0;
-  size_t content = 0;  // the first byte that is no space
-  size_t end = 0;      // behind its end
+  size_t content = 0;  // the first byte that is not a space
+  size_t end = 0;      // after its line break
   bool is_empty = true;
 
   size_t indent() const { return content - begin; }
@@ -167,7 +169,7 @@ bool IsDocumentMark(absl::string_view text, const Line& line) {
   return rest == "---" || rest == "...";
 }
 
-// The end of the line without spaces and what ends it.
+// The end of the line's content, without trailing spaces and the line break.
 size_t ContentEnd(absl::string_view text, size_t begin, size_t end) {
   while (end > begin && IsSpace(text[end - 1])) --end;
   return end;
@@ -183,7 +185,8 @@ size_t PlainLineEnd(absl::string_view text, size_t begin, size_t line_end) {
   return ContentEnd(text, begin, line_end);
 }
 
-// Behind the colon of the key; kNone when there is none on the line.
+// Reads the key; returns the byte after its colon, or kNone if the line has
+// none.
 size_t ReadKey(absl::string_view text, const Line& line, EntryText& entry) {
   entry.key.begin = line.content;
   size_t at = line.content;
@@ -204,8 +207,8 @@ size_t ReadKey(absl::string_view text, const Line& line, EntryText& entry) {
   return at + 1;
 }
 
-// The entry whose first line this is; the value may end some lines below.
-// False: it is none.
+// Reads the entry whose first line this is; the value may end some lines below.
+// Returns false if the line does not begin an entry.
 bool ReadEntry(absl::string_view text, const Line& line, EntryText& entry) {
   const size_t colon = ReadKey(text, line, entry);
   if (colon == kNone) return false;
@@ -234,7 +237,7 @@ void ContinueEntry(absl::string_view text, const Line& line, EntryText& entry) {
   entry.whole.end = line.end;
 }
 
-// Of the lines from `begin` to `end`.
+// Reads the lines from `begin` to `end`.
 std::optional<MapText> ReadLines(absl::string_view text, size_t begin,
                                  size_t end) {
   MapText map;
@@ -247,7 +250,7 @@ std::optional<MapText> ReadLines(absl::string_view text, size_t begin,
       if (map.entries.empty()) continue;
       break;
     }
-    // "%YAML 1.1" above the document.
+    // A directive above the document, "%YAML 1.1".
     if (!has_indent && text[line.content] == '%') continue;
     if (!has_indent) map.indent = line.indent();
     has_indent = true;
@@ -293,7 +296,7 @@ std::optional<MapText> FindMapText(absl::string_view text,
     if (value.begin < text.size() && text[value.begin] == '{') {
       map = ReadBraces(text, value.begin);
     } else if (value.begin > 0 && text[value.begin - 1] == '\n') {
-      // On lines of its own.
+      // The value is on separate lines.
       map = ReadLines(text, value.begin, LineEnd(text, value.end));
     } else {
       return std::nullopt;

@@ -9,7 +9,7 @@
 namespace fsdp {
 namespace {
 
-// "run.yaml:3: dp_shard_size is 3", or with the name where there is no place.
+// "run.yaml:3: dp_shard_size is 3", or with `name` if there is no place.
 std::string Said(const Setting<int64_t>& degree, absl::string_view name) {
   const std::string where = degree.place().has_value()
                                 ? to_string(*degree.place())
@@ -52,7 +52,7 @@ absl::StatusOr<MeshPlan> plan_mesh(const MeshConfig& mesh, int64_t world_size,
   MeshPlan plan{
       .replicate = *replicate, .shard = *shard, .tensor_parallel = *tensor};
   if (*shard == kShardWithinNode) {
-    // A machine's ranks, less those that share each layer.
+    // The ranks of a machine, divided by those that share each layer.
     plan.shard = local_world_size % *tensor == 0 ? local_world_size / *tensor
                                                  : data_ranks;
     plan.replicate = kReplicateOverRest;

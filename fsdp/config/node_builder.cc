@@ -10,9 +10,10 @@
 namespace fsdp::config {
 namespace {
 
-// Every node holds its path: the product of both bounds is memory.
+// Every node holds its path, so the memory is bounded by this times the number
+// of nodes.
 constexpr size_t kMaxPathBytes = 512;
-// Each is a problem of its own; a file with more has one mistake many times.
+// Each is a problem; a file with more has the same mistake many times.
 constexpr int kMaxDuplicates = 20;
 
 size_t NumNodes(const Node& node) {

@@ -11,7 +11,7 @@
 namespace fsdp::config {
 namespace {
 
-// In lower case; of torch, transformers, Composer, LLM Foundry and axolotl.
+// In lower case; from torch, transformers, Composer, LLM Foundry and axolotl.
 constexpr absl::string_view kAdamW[] = {
     "adamw",
     "adamw_apex_fused",
@@ -25,7 +25,7 @@ constexpr absl::string_view kAdamW[] = {
     "torch.optim.adamw",
 };
 
-// The same rule, with state in other types or in another memory.
+// Whether it is the same rule with its state in other types or another memory.
 bool IsOtherState(absl::string_view name) {
   return absl::StrContains(name, "adamw") &&
          (absl::StrContains(name, "bit") || absl::StrContains(name, "paged") ||

@@ -10,7 +10,7 @@ namespace {
 
 using Path = std::vector<absl::string_view>;
 
-// Where each dialect may have them.
+// The paths at which each dialect may have the options.
 std::vector<Path> PathsOf(Dialect dialect) {
   switch (dialect) {
     case Dialect::kAccelerate:
@@ -65,7 +65,8 @@ std::optional<OptionsLayout> At(absl::string_view text, const Path& path) {
   return layout;
 }
 
-// accelerate's file without fsdp_config: all is as version 1 does by default.
+// For a file of accelerate without fsdp_config, for which the defaults of
+// version 1 hold.
 std::optional<OptionsLayout> NotThereYet(absl::string_view text) {
   std::optional<MapText> root = FindMapText(text, {});
   if (!root.has_value() || root->entries.empty() ||

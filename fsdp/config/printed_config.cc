@@ -13,7 +13,7 @@ namespace {
 
 constexpr absl::string_view kMark = "Running with configs: {";
 
-// "[rank0]:" of a line, or nothing.
+// "[rank0]:" at the beginning of a line; empty if there is none.
 absl::string_view RankOf(absl::string_view line) {
   constexpr absl::string_view kBegin = "[rank";
   const size_t end = line.find("]:");
@@ -24,7 +24,7 @@ absl::string_view RankOf(absl::string_view line) {
   return line.substr(0, end + 2);
 }
 
-// Bytes up to the brace that closes the first one; all when none does.
+// Bytes up to the brace that closes the first one; all if none does.
 size_t ObjectBytes(absl::string_view text) {
   size_t depth = 0;
   bool in_string = false;
@@ -51,7 +51,7 @@ std::string PrintedConfigOf(absl::string_view text) {
   const size_t mark = text.find(kMark);
   if (mark == absl::string_view::npos) return "";
   const size_t begin = mark + kMark.size() - 1;
-  const size_t line_begin = text.rfind('\n', mark) + 1;  // 0 of the first line
+  const size_t line_begin = text.rfind('\n', mark) + 1;  // 0 for the first line
   const absl::string_view rank = RankOf(text.substr(line_begin));
   std::vector<absl::string_view> lines =
       absl::StrSplit(text.substr(begin), '\n');

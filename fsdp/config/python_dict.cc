@@ -21,7 +21,8 @@ bool IsIdentifier(absl::string_view word) {
   return true;
 }
 
-// `name = value` and `name: dict = value` with a colon for what is between.
+// Replaces what is between name and value, in `name = value` and `name: dict =
+// value`, by a colon.
 std::string WithColon(absl::string_view line) {
   const size_t equals = line.find('=');
   if (equals == absl::string_view::npos) return std::string(line);

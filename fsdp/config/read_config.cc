@@ -57,7 +57,7 @@ void ReadDialect(const Node& root, Dialect dialect, ReadConfig& read) {
   }
 }
 
-// Why a tree is of no dialect.
+// Says why a tree is not of any dialect.
 void SayUnknown(const Node& root, Findings& findings) {
   constexpr absl::string_view kDialects =
       "accelerate, transformers, Composer, TorchTitan or axolotl";
@@ -74,12 +74,12 @@ void SayUnknown(const Node& root, Findings& findings) {
                    "parallelism_config, parallelism and base_model"));
 }
 
-// Another file's text; a path that a config has is that of its program, so
-// relative to where that is started.
+// Returns another file's text. A path in a config is relative to the folder in
+// which its program is started.
 using ReadText =
     std::function<absl::StatusOr<std::string>(const std::string& path)>;
 
-// The options that `fsdp_config: "fsdp.json"` names, in its place.
+// Puts the options that `fsdp_config: "fsdp.json"` names in its place.
 void FollowOptionsFile(const ReadText& read_text, Node& root,
                        Findings& findings) {
   for (auto& [key, node] : root.entries) {
@@ -127,7 +127,7 @@ ReadConfig Read(absl::string_view name, absl::string_view text,
   return read;
 }
 
-// Beside the config, where it is not below the folder of this process.
+// Looks in the folder of this process, then in that of the config.
 absl::StatusOr<std::string> TextNear(const std::string& config,
                                      const std::string& path) {
   absl::StatusOr<std::string> text = config_text(path);
@@ -156,7 +156,8 @@ absl::StatusOr<std::string> config_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::string text(config::kMaxDocumentBytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  // Less than asked for sets the end and, with it, a failure.
+  // A read of fewer bytes than asked for sets the end bit and also the fail
+  // bit.
   if (!file.is_open() || file.bad() || (!file.eof() && !file.good())) {
     return absl::PermissionDeniedError(absl::StrCat("cannot read ", path));
   }
@@ -178,7 +179,7 @@ absl::StatusOr<ReadConfig> read_config_file(const std::string& path) {
 
 namespace {
 
-// To the log of the first rank, or of a process without ranks: once a run.
+// Logs only on the first rank, or in a process without ranks: once per run.
 void SayFindings(const Findings& findings) {
   const char* rank = std::getenv("RANK");
   if (rank != nullptr && absl::string_view(rank) != "0") return;

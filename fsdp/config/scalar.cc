@@ -11,7 +11,7 @@
 namespace fsdp::config {
 namespace {
 
-// Without underscores between digits; empty when there are others.
+// Removes underscores between digits; empty if there are others.
 std::string WithoutUnderscores(absl::string_view text) {
   std::string digits;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -28,7 +28,7 @@ std::string WithoutUnderscores(absl::string_view text) {
   return digits;
 }
 
-// "010" is eight to some and ten to others.
+// Programs disagree whether "010" is eight or ten.
 bool HasLeadingZero(absl::string_view digits) {
   if (!absl::ConsumePrefix(&digits, "-")) absl::ConsumePrefix(&digits, "+");
   return digits.size() > 1 && digits[0] == '0' &&
@@ -55,7 +55,7 @@ std::optional<int64_t> AsInteger(const Node& node) {
   int64_t value = 0;
   if (absl::SimpleAtoi(digits, &value)) return value;
   const std::optional<double> real = AsReal(node);
-  // Above, neighbours of a double are further apart than one.
+  // Above this, neighbouring doubles are more than one apart.
   constexpr double kMost = 9007199254740992;
   if (!real.has_value() || !(std::abs(*real) <= kMost) ||
       *real != std::floor(*real)) {
@@ -67,7 +67,7 @@ std::optional<int64_t> AsInteger(const Node& node) {
 std::optional<double> AsReal(const Node& node) {
   if (!node.is_scalar() || node.kind == Node::Kind::kBool) return std::nullopt;
   const std::string digits = WithoutUnderscores(node.text);
-  // SimpleAtod would take "infinity" and "nan", and numbers in base 16.
+  // SimpleAtod would accept "infinity", "nan" and numbers in base 16.
   if (digits.find_first_not_of("+-.0123456789eE") != std::string::npos ||
       HasLeadingZero(digits)) {
     return std::nullopt;

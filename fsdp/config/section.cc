@@ -18,7 +18,7 @@ namespace {
 
 using Kind = Node::Kind;
 
-// A map with more of them is not a config; the rest is counted.
+// A map with more of them is not a config; the others are only counted.
 constexpr size_t kMaxUnknownKeys = 20;
 constexpr size_t kMaxShownBytes = 60;
 constexpr size_t kMaxShownKeys = 6;
@@ -37,7 +37,7 @@ std::string Shown(const Node& node) {
   return node.kind == Kind::kString ? absl::StrCat("'", text, "'") : text;
 }
 
-// "${variables.seed}", in the whole or within.
+// "${variables.seed}", as the whole value or within it.
 bool IsReference(const Node& node) {
   return node.is_scalar() && absl::StrContains(node.text, "${");
 }
@@ -64,7 +64,7 @@ std::string RangeText(RealRange range) {
   return absl::StrCat("a number of at least ", range.least);
 }
 
-// A value that is not what it has to be, or a reference instead of one.
+// Text for a value that is not what is expected, or a reference instead of one.
 std::string NotExpected(const Node& node, absl::string_view expected) {
   if (IsReference(node)) {
     return absl::StrCat("is ", Shown(node),
@@ -104,7 +104,7 @@ bool IsEmptyValue(const Node& node) {
   }
 }
 
-// Whether a value says what `harmless` says.
+// Whether a value means the same as `harmless`.
 bool SaysSame(const Node& node, absl::string_view harmless) {
   if (!node.is_scalar()) return false;
   if (absl::EqualsIgnoreCase(node.text, harmless)) return true;
@@ -117,8 +117,9 @@ bool SaysSame(const Node& node, absl::string_view harmless) {
   return truth.has_value() && AsBool(node) == truth;
 }
 
-// One letter more, less or other, or two swapped, turn one into the other; or
-// they differ in case and dashes alone. Short words are too close together.
+// Whether one letter more, fewer or different, or two swapped, turn one into
+// the other, or they differ only in case and dashes. Short words are not
+// compared, because they are too similar.
 bool IsSlip(absl::string_view word, absl::string_view known) {
   constexpr size_t kLeastBytes = 5;
   if (std::min(word.size(), known.size()) < kLeastBytes) return false;
@@ -214,7 +215,7 @@ bool Section::Read(absl::string_view key, RealRange range,
   const Node* node = Find(key);
   if (node == nullptr) return false;
   const std::optional<double> value = AsReal(*node);
-  // Not a number is in no range.
+  // NaN is not in any range.
   if (!value.has_value() || !(*value >= range.least && *value <= range.most)) {
     findings_->Problem(node->place, NotExpected(*node, RangeText(range)));
     return false;

@@ -1,11 +1,13 @@
-// How a file is converted:
-// 1. it is read, so that what cannot be trained is not converted either; of
-//    version 2 strategies in place of true and false may be left over, which
-//    step 3 mends;
-// 2. the map of options, and the one around it, are found in the text;
-// 3. each option stays, changes or goes, by the table of fsdp1.h;
-// 4. what the defaults of the two versions tell apart is written down;
-// 5. the result is read again, and has to be the same training.
+// A file is converted in these steps:
+// 1. It is read, so that a file that cannot be trained is not converted either.
+//    A
+//    file of version 2 may have strategies in place of true and false, which
+//    step
+//    3 replaces.
+// 2. The map of options, and the map that contains it, are found in the text.
+// 3. Each option stays, changes or is removed, by the table of fsdp1.h.
+// 4. Values for which the defaults of the two versions differ are written down.
+// 5. The result is read again, and has to mean the same training.
 #include "fsdp/config/to_fsdp2.h"
 
 #include <optional>
@@ -21,7 +23,8 @@
 namespace fsdp {
 namespace {
 
-// FSDP2 shards over all ranks, or over those of given degrees.
+// Whether FSDP2 can express the mesh: it shards over all ranks, or over those
+// of given degrees.
 bool CanBeSaid(absl::string_view name, const ReadConfig& read,
                Findings& findings) {
   const MeshConfig& mesh = read.config.mesh;
@@ -47,7 +50,7 @@ bool CanBeSaid(absl::string_view name, const ReadConfig& read,
   return true;
 }
 
-// A file of version 2 without what version 1 left behind.
+// Returns a file of version 2 without the options that version 1 left behind.
 ToFsdp2 Mended(absl::string_view name, absl::string_view text,
                absl::string_view layout, ReadConfig read) {
   ToFsdp2 result;
@@ -104,7 +107,8 @@ ToFsdp2 to_fsdp2(absl::string_view name, absl::string_view text) {
       !CanBeSaid(name, read, result.findings)) {
     return result;
   }
-  // Only what is left over of version 1 is edited then; mostly nothing is.
+  // Then only options left over from version 1 are edited; mostly there are
+  // none.
   if (is_version_2) return Mended(name, text, layout, std::move(read));
   std::optional<config::OptionsLayout> found =
       config::FindOptions(layout, *read.dialect);

@@ -1,8 +1,8 @@
-// TorchTitan's TOML, as of 0.2.2, the last version that has it, with the older
-// spellings of 0.1.0 and of the time before, when degrees stood in [training]
-// and [experimental]; and the JSON that 0.2 and 0.3 print of a resolved config.
-// TorchTitan itself passes over keys that it does not know; here they are
-// problems where they would be about sharding.
+// Reads TorchTitan's TOML, as of 0.2.2, the last version that has it, with the
+// older spellings of 0.1.0 and of earlier versions, whose degrees were in
+// [training] and [experimental]; also the JSON that 0.2 and 0.3 print of a
+// resolved config. TorchTitan itself ignores keys that it does not know; here
+// they are problems if they could be about sharding.
 #include <algorithm>
 #include <cstdint>
 #include <optional>
@@ -35,27 +35,27 @@ const Node& EmptyMap() {
   return empty;
 }
 
-// A part of the file, or an empty map where there is none.
+// A section of the file, or an empty map if there is none.
 const Node& Part(Section& root, absl::string_view name) {
   const Node* node = root.Find(name);
   return node == nullptr ? EmptyMap() : *node;
 }
 
-// Known keys that are not worth a word: they say how something is done that
-// other keys switch on.
+// Known keys that do not get a finding: they say how to do something that other
+// keys switch on.
 void PassOver(Section& section, std::initializer_list<absl::string_view> keys) {
   for (absl::string_view key : keys) section.Find(key);
 }
 
-// An ignored finding where a switch is on.
+// Adds an ignored finding if a switch is on.
 void IgnoreWhenOn(Section& section, absl::string_view key,
                   absl::string_view reason) {
   Setting<bool> value = false;
   if (section.Read(key, value) && *value) section.Ignore(key, reason);
 }
 
-// The spelling that the file has, of the newest or of older versions; a problem
-// when it has two.
+// The spelling that the file uses, the newest or an older one; both are a
+// problem.
 absl::string_view Spelling(Section& section,
                            const std::vector<absl::string_view>& names) {
   section.Find(names);
@@ -65,7 +65,8 @@ absl::string_view Spelling(Section& section,
   return names[0];
 }
 
-// The degree 0 is none: neither ranks nor the rest of them.
+// The degree 0 is a problem: it means neither a number of ranks nor the rest of
+// them.
 void ReadDegree(Section& section, absl::string_view key, int64_t least,
                 Setting<int64_t>& degree) {
   Setting<int64_t> value;
@@ -104,7 +105,7 @@ std::string ReadDumpFolder(Section section) {
   return *folder;
 }
 
-// Each rewrites layers of the model: "quantize.linear.float8".
+// Each converter rewrites layers of the model: "quantize.linear.float8".
 void RefuseConverters(Section& section) {
   const Node* converters = section.Find("converters");
   if (converters == nullptr) return;
@@ -122,7 +123,7 @@ void ReadModel(Section section) {
   section.FinishLenient("the program makes its model");
 }
 
-// 0.3: a list of groups of parameters, each with an optimizer of its own.
+// For 0.3: a list of groups of parameters, each with its optimizer.
 void ReadParameterGroups(const Node& groups, LoopConfig& loop,
                          Findings& findings) {
   if (groups.items.empty()) return;
@@ -217,7 +218,7 @@ void ReadBatches(Section& section, LoopConfig& loop) {
   section.Read(Spelling(section, {"seq_len", "max_context_length"}),
                {.least = 1}, loop.seq_len);
   section.Read("max_norm", RealRange{}, loop.max_norm);
-  Setting<int64_t> global = -1;  // as many as follow from the local ones
+  Setting<int64_t> global = -1;  // as many as the local ones make
   section.Read("global_batch_size", {.least = -1}, global);
   if (*global == 0) {
     section.findings().Problem(*global.place(),
@@ -227,7 +228,7 @@ void ReadBatches(Section& section, LoopConfig& loop) {
   }
 }
 
-// 0.3 counts tokens where its predecessors count sequences.
+// 0.3 counts tokens; the versions before it count sequences.
 void ReadTokens(Section& section, LoopConfig& loop) {
   Setting<int64_t> tokens;
   if (!section.Read("num_tokens_per_microbatch_per_dp_rank", {.least = 1},
@@ -298,7 +299,7 @@ void RefuseOtherParallelism(Section& section) {
             "enable_sequence_parallel", "spmd_backend"});
 }
 
-// Wherever a version has them.
+// Reads the degrees, from whichever section a version has them in.
 void ReadDegrees(Section& section, MeshConfig& mesh) {
   ReadDegree(section, "data_parallel_replicate_degree", 1,
              mesh.data_parallel_replicate_degree);
@@ -309,8 +310,9 @@ void ReadDegrees(Section& section, MeshConfig& mesh) {
   ReadDegree(section, "tensor_parallel_degree", 1, mesh.tensor_parallel_degree);
 }
 
-// Before 0.1 degrees stood in [training] and [experimental]. One that stands in
-// [parallelism] as well is a problem, for TorchTitan reads but one of them.
+// Before 0.1 degrees were in [training] and [experimental]. One that is in
+// [parallelism] as well is a problem, because TorchTitan reads only one of
+// them.
 void ReadOlderDegrees(const Node& parallelism, Section& training,
                       Section& experimental, MeshConfig& mesh) {
   for (Section* section : {&training, &experimental}) {
@@ -411,8 +413,8 @@ void ReadSaves(Section& section, CheckpointConfig& checkpoint) {
   PassOver(section, {"enable_ft_dataloader_checkpoints"});
 }
 
-// What is not written has a value only where it is of use: so a config without
-// checkpoints is the same in every dialect.
+// Sets the defaults of keys that are not written; called only if checkpoints
+// are on, so that a config without checkpoints is the same in every dialect.
 void SetCheckpointDefaults(bool is_version_1, CheckpointConfig& checkpoint) {
   if (!checkpoint.interval.place().has_value()) checkpoint.interval = 500;
   if (!checkpoint.keep_latest_k.place().has_value()) {
@@ -423,7 +425,7 @@ void SetCheckpointDefaults(bool is_version_1, CheckpointConfig& checkpoint) {
   }
 }
 
-// As Python's os.path.join.
+// Joins like Python's os.path.join.
 std::string Join(absl::string_view folder, absl::string_view name) {
   if (folder.empty() || absl::StartsWith(name, "/")) return std::string(name);
   return absl::StrCat(folder, absl::EndsWith(folder, "/") ? "" : "/", name);
@@ -461,7 +463,7 @@ void ReadCheckpoint(Section section, const std::string& dump_folder,
   }
 }
 
-// "2" is every second layer; "op" is a choice of operators.
+// "2" means every second layer; "op" is a choice of operators.
 void ReadSelective(Section& section, Setting<int64_t>& every) {
   const Node* node = section.Find("selective_ac_option");
   if (node == nullptr) return;
@@ -518,8 +520,8 @@ void ReadActivationCheckpoint(Section section, ShardingConfig& sharding) {
   section.Finish();
 }
 
-// 0.3 has a kind of object for each mode, and prints its fields, or null for
-// none.
+// 0.3 has a class for each mode and prints its fields, or null for no
+// checkpointing.
 bool IsOfVersion3(const Node& root, const Node& node) {
   return root.Find("model_spec") != nullptr && node.Find("mode") == nullptr;
 }

@@ -1,5 +1,5 @@
-// Reading transformers' JSON: TrainingArguments, or the file that its
-// fsdp_config names.
+// Reads transformers' JSON: TrainingArguments, or the file that its fsdp_config
+// names.
 #include <algorithm>
 #include <cstdint>
 #include <optional>
@@ -30,8 +30,8 @@ void SetDefaults(TrainConfig& config) {
   config.checkpoint.state_dict_type = StateDictType::kFullStateDict;
 }
 
-// Those of TrainingArguments; a file that is fsdp_config alone says nothing of
-// the loop.
+// The defaults of TrainingArguments. A file that only is an fsdp_config does
+// not say anything about the loop.
 void SetLoopDefaults(LoopConfig& loop) {
   loop.lr = std::optional(5e-5);
   loop.weight_decay = std::optional(0.0);
@@ -107,8 +107,8 @@ void ReadPrecision(Section& root, bool is_sharded, TrainConfig& config) {
   }
 }
 
-// The Trainer's own way to compute activations again, which may not meet that
-// of FSDP.
+// The Trainer has keys for computing activations again, which must not be
+// combined with the option of FSDP.
 void ReadGradientCheckpointing(Section& root, TrainConfig& config) {
   for (const absl::string_view key :
        {"gradient_checkpointing", "activation_checkpointing"}) {
@@ -129,7 +129,7 @@ void ReadGradientCheckpointing(Section& root, TrainConfig& config) {
   root.Find("activation_checkpointing_kwargs");
 }
 
-// TRL's word, in its own TrainingArguments.
+// A key of TRL, in its own TrainingArguments.
 void ReadActivationOffload(Section& root, ShardingConfig& sharding) {
   Setting<bool> offloads;
   if (root.Read("activation_offloading", offloads) && *offloads) {
@@ -184,7 +184,7 @@ void ReadCheckpoint(Section& root, TrainConfig& config) {
 
 void ReadLoop(Section& root, TrainConfig& config) {
   LoopConfig& loop = config.loop;
-  // -1: as many as the epochs take.
+  // -1: as many as the epochs need.
   Setting<int64_t> steps;
   if (root.Read("max_steps", IntegerRange{.least = -1}, steps) && *steps > 0) {
     loop.steps =
@@ -204,7 +204,7 @@ void ReadLoop(Section& root, TrainConfig& config) {
   ReadLrScheduler("lr_scheduler_type", root, loop);
 }
 
-// Without fsdp the Trainer makes copies of the model (DDP), and looks at no
+// Without fsdp the Trainer makes copies of the model (DDP) and ignores
 // fsdp_config.
 void ReadCopies(Section& root, TrainConfig& config) {
   Findings& findings = root.findings();

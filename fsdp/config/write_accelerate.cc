@@ -1,4 +1,4 @@
-// Writing a config as accelerate's YAML, with the keys that `accelerate config`
+// Writes a config as accelerate's YAML, with the keys that `accelerate config`
 // writes.
 #include <cstdint>
 #include <string>
@@ -24,8 +24,8 @@ bool IsPlainName(absl::string_view name) {
          absl::ascii_isalpha(static_cast<unsigned char>(name[0]));
 }
 
-// accelerate wants names in one string, with commas; a list where they have
-// commas themselves.
+// accelerate expects names in one string, with commas between them; names that
+// contain commas are written as a list.
 std::string NamesText(const std::vector<std::string>& names) {
   std::string list;
   bool are_plain = true;

@@ -1,4 +1,4 @@
-// A config as Composer's YAML, with a parallelism_config for FSDP2.
+// Writes a config as Composer's YAML, with a parallelism_config for FSDP2.
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -75,7 +75,7 @@ class Writer {
                std::string text) {
     findings_.Changed(PlaceOf(setting, name), std::move(text));
   }
-  // A finding where `setting` is not what Composer always does.
+  // Adds a finding if `setting` is not what Composer always does.
   template <typename T>
   void NotWritten(const Setting<T>& setting, const T& always,
                   absl::string_view name, absl::string_view why) {
@@ -99,7 +99,8 @@ class Writer {
     Line(2, "clipping_threshold", RealText(**loop.max_norm));
   }
 
-  // The batch of a rank in a step: so many of the smaller ones.
+  // Writes the batch of a rank in a step: the number of microbatches times
+  // their size.
   void WriteAccumulation() {
     const LoopConfig& loop = config_.loop;
     if (!loop.gradient_accumulation_steps->has_value()) return;
@@ -128,7 +129,7 @@ class Writer {
     if (*checkpoint.interval != 0) {
       Line(0, "save_interval", absl::StrCat(*checkpoint.interval, "ba"));
     } else if (!checkpoint.folder->empty()) {
-      // After the last step, which Composer does as well.
+      // One save after the last step, which Composer makes as well.
       Line(0, "save_interval", "1dur");
     }
     if (*checkpoint.keep_latest_k != 0) {
@@ -145,7 +146,7 @@ class Writer {
       return;
     }
     Open(0, "optimizer");
-    // Not decoupled_adamw, whose weight_decay is another number.
+    // decoupled_adamw would read weight_decay as another number.
     Line(1, "name", "adamw");
     if (loop.lr->has_value()) Line(1, "lr", RealText(**loop.lr));
     if (loop.weight_decay->has_value()) {
@@ -165,7 +166,7 @@ class Writer {
     open.Say("Composer's adamw", findings_);
   }
 
-  // In LLM Foundry's words, as far as they go.
+  // Writes the schedule in LLM Foundry's words if they can express it.
   void WriteSchedule() {
     const Setting<std::optional<LrSchedule>>& setting =
         config_.loop.lr_schedule;
@@ -204,7 +205,7 @@ class Writer {
     Line(1, "master_weights_dtype", dcp::TorchName(*type));
   }
 
-  // Sets precision_ and mixed_precision_: a word where there is one.
+  // Sets precision_ and mixed_precision_, to a word if there is one.
   void ChoosePrecision() {
     const std::optional<DType> param =
         TypeOf(config_.precision.param_dtype, "precision.param_dtype");

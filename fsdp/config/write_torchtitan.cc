@@ -1,4 +1,4 @@
-// A config as TorchTitan's TOML (0.2.2).
+// Writes a config as TorchTitan's TOML (0.2.2).
 #include <cmath>
 #include <cstdint>
 #include <optional>
@@ -50,7 +50,7 @@ class Writer {
   }
 
  private:
-  // Its head is written before its first key.
+  // The section's head is written before its first key.
   void Section(absl::string_view name) { section_ = std::string(name); }
 
   void Line(absl::string_view key, absl::string_view value) {
@@ -74,7 +74,7 @@ class Writer {
                std::string text) {
     findings_.Changed(PlaceOf(setting, name), std::move(text));
   }
-  // A finding where `setting` is not what TorchTitan always does.
+  // Adds a finding if `setting` is not what TorchTitan always does.
   template <typename T>
   void NotWritten(const Setting<T>& setting, const T& always,
                   absl::string_view name, absl::string_view why) {
@@ -84,10 +84,10 @@ class Writer {
   void WriteFolder() {
     const std::string& folder = *config_.checkpoint.folder;
     if (folder.empty()) return;
-    // The reader puts them together again.
+    // The reader joins both parts again.
     const size_t slash = folder.rfind('/');
     size_t head = slash == std::string::npos ? 0 : slash;
-    // A slash that is all there is before the name, or a second one, stays.
+    // The slash stays if it is the root or if another slash precedes it.
     if (slash == 0 || (head > 0 && folder[head - 1] == '/')) ++head;
     Line("dump_folder", QuotedText(folder.substr(0, head)));
     folder_name_ =
@@ -145,7 +145,7 @@ class Writer {
     if (*config_.sharding.cpu_offload) Line("enable_cpu_offload", "true");
   }
 
-  // TorchTitan has no gradient_accumulation_steps: they follow.
+  // TorchTitan computes gradient_accumulation_steps from the batch sizes.
   void WriteGlobalBatch() {
     const LoopConfig& loop = config_.loop;
     WriteInteger("global_batch_size", loop.global_batch_size);

@@ -1,4 +1,4 @@
-// Writing a config as transformers' TrainingArguments, in JSON.
+// Writes a config as transformers' TrainingArguments, in JSON.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -61,8 +61,8 @@ void AddDegrees(const MeshConfig& mesh, Findings& findings, Json& json) {
   json["parallelism_config"] = sizes;
 }
 
-// Without fsdp the Trainer makes copies; its own checkpointing of activations
-// is for them as well.
+// Without fsdp the Trainer makes copies; its option for checkpointing
+// activations applies to them as well.
 void AddCopies(const TrainConfig& config, Findings& findings, Json& json) {
   json["fsdp"] = false;
   if (WrittenActivationCheckpointing(config, findings)) {
@@ -114,7 +114,7 @@ void AddLoop(const LoopConfig& loop, Json& json) {
   add("adam_epsilon", loop.eps);
 }
 
-// In a schedule of transformers' own kinds, as far as they go.
+// Writes the schedule if one of transformers' kinds can express it.
 void AddSchedule(const LoopConfig& loop, Findings& findings, Json& json) {
   if (!loop.lr_schedule->has_value()) return;
   const LrSchedule& schedule = **loop.lr_schedule;

@@ -29,7 +29,7 @@ std::string QuotedText(absl::string_view text) {
 }
 
 std::string RealText(double value) {
-  std::array<char, 32> buffer{};  // a double's shortest text has 24 at most
+  std::array<char, 32> buffer{};  // a double's shortest text has at most 24
   const std::to_chars_result result =
       std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);
   std::string text(buffer.data(), result.ptr);

@@ -1,5 +1,5 @@
-// yaml-cpp throws what it says about a text, whence the one catch. Its own
-// tree is not used: it would expand aliases without a bound and forget which
+// yaml-cpp throws its errors about a text, hence the one catch. Its tree is not
+// used, because it would expand aliases without a bound and forget which
 // scalars were quoted. Events give both, and the parser's recursion stops at
 // the first one that is refused.
 #include <yaml-cpp/eventhandler.h>
@@ -32,7 +32,7 @@ using Kind = Node::Kind;
 
 bool IsOneOf(absl::string_view text, std::initializer_list<const char*> words) {
   for (const char* word : words) {
-    // As written so, in capitals, or with one first: "nO" is a string.
+    // As written here, in capitals, or with a capital first: "nO" is a string.
     const std::string lower = word;
     std::string title = lower;
     title[0] = absl::ascii_toupper(static_cast<unsigned char>(title[0]));
@@ -42,7 +42,7 @@ bool IsOneOf(absl::string_view text, std::initializer_list<const char*> words) {
   return false;
 }
 
-// [0-9][0-9_]* at the head of `text` is taken off; whether there was any.
+// Removes [0-9][0-9_]* from the head of `text`; returns whether it matched.
 bool TakeDigits(absl::string_view& text) {
   size_t length = 0;
   while (length < text.size() &&
@@ -60,8 +60,8 @@ bool TakeSign(absl::string_view& text) {
   return true;
 }
 
-// What a plain scalar is. PyYAML takes "8e-4" for a string, OmegaConf, which
-// reads Composer's files, for a number; here it is a number.
+// The kind of a plain scalar. PyYAML reads "8e-4" as a string; OmegaConf, which
+// reads Composer's files, reads a number, and so does this.
 Kind KindOfPlain(absl::string_view text) {
   if (text.empty() || text == "~" || text == "None" ||
       IsOneOf(text, {"null"})) {
@@ -97,7 +97,7 @@ class Handler final : public YAML::EventHandler {
  public:
   explicit Handler(NodeBuilder& builder) : builder_(&builder) {}
 
-  // Where the last scalar began that was not plain, with its anchor and tag.
+  // Where the last scalar that was not plain began, with its anchor and tag.
   const YAML::Mark& last_quoted() const { return last_quoted_; }
 
   void OnDocumentStart(const YAML::Mark& mark) override {
@@ -114,7 +114,7 @@ class Handler final : public YAML::EventHandler {
 
   void OnScalar(const YAML::Mark& mark, const std::string& tag,
                 YAML::anchor_t anchor, const std::string& value) override {
-    // "?" is plain, "!" quoted, the others are written in the text.
+    // The tag "?" means plain and "!" quoted; others are written in the text.
     constexpr absl::string_view kPrefix = "tag:yaml.org,2002:";
     if (tag != "?") last_quoted_ = mark;
     if (tag == "!" || tag == absl::StrCat(kPrefix, "str")) {
@@ -219,7 +219,7 @@ class Handler final : public YAML::EventHandler {
   }
 
   NodeBuilder* builder_;
-  std::vector<Anchor> open_;                // of the lists and maps that are
+  std::vector<Anchor> open_;                // of open lists and maps
   std::map<YAML::anchor_t, Node> anchors_;  // counted as nodes
   YAML::Mark last_quoted_ = YAML::Mark::null_mark();
   bool has_document_ = false;
@@ -234,7 +234,7 @@ bool IsMapOrMaps(const Node& node) {
   return true;
 }
 
-// `<<: *base` gives a map the keys of another that it has not itself.
+// `<<: *base` gives a map the keys of another map that it does not have itself.
 void Merge(Node& node) {
   for (Node& item : node.items) Merge(item);
   for (auto& [key, value] : node.entries) Merge(value);
@@ -260,7 +260,7 @@ void Merge(Node& node) {
   node.entries = std::move(own);
 }
 
-// Past the anchor and the tag that `text` may begin with.
+// Skips the anchor and the tag that `text` may begin with.
 void TakeProperties(absl::string_view& text) {
   text = absl::StripLeadingAsciiWhitespace(text);
   while (!text.empty() && (text[0] == '&' || text[0] == '!')) {
@@ -271,7 +271,7 @@ void TakeProperties(absl::string_view& text) {
 }
 
 // yaml-cpp takes the end of the text for the end of a quoted scalar; the keys
-// after a forgotten quote would be gone without a word.
+// after a missing quote would disappear silently.
 bool IsQuoteClosed(absl::string_view text) {
   TakeProperties(text);
   if (text.empty() || (text[0] != '\'' && text[0] != '"')) return true;
@@ -289,8 +289,8 @@ bool IsQuoteClosed(absl::string_view text) {
   return false;
 }
 
-// The first line that begins with a tab, which YAML takes for no indentation,
-// and of which the parser says what happened to it later; 0: there is none.
+// The first line that is indented with a tab, which YAML does not allow and
+// whose consequences the parser reports only later; 0: there is none.
 int LineOfTab(absl::string_view text) {
   int number = 0;
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {
@@ -319,7 +319,7 @@ Node ParseYaml(absl::string_view name, absl::string_view text,
       builder.Fail(PositionOf(quoted), "has a quote that is not closed");
     }
   } catch (const Stop&) {
-    // The builder knows why.
+    // The builder has the problem.
   } catch (const YAML::Exception& error) {
     const int tab = LineOfTab(text);
     if (tab > 0 && tab <= error.mark.line + 1) {
