@@ -18,16 +18,16 @@
 namespace llama {
 namespace {
 
-// Once, for all ranks.
+// Prints on rank 0 only.
 void Say(const std::string& text) {
   if (fsdp::get_rank() != 0) return;
   absl::PrintF("%s\n", text);
   std::fflush(stdout);
 }
 
-// What a run that goes on must share with the one that saved, by flag: what
-// the shapes depend on, and which sequences make up a step. The number of
-// ranks, the optimizer's numbers and dtypes may change.
+// The flags that a resumed run must share with the one that saved: those on
+// which shapes depend, and those that decide which sequences make up a step.
+// The number of ranks, the optimizer's numbers and dtypes may change.
 dcp::StateDict LastingOptions(const Run& run) {
   const Config& config = run.config;
   return {{"seed", config.seed},
@@ -59,9 +59,9 @@ Checkpoints::Checkpoints(const Run& run)
     : run_(run), manager_(run.training.checkpoints.get()) {}
 
 // Tensors are those of the run, not copies. The data of a step depends on its
-// number, so the step is also the position in the data, and that in the
-// schedule of the learning rate; and training draws no random numbers. A model
-// with dropout would add dcp::get_rng_state() here.
+// number, so the step is also the position in the data and in the schedule of
+// the learning rate. Training draws no random numbers; a model with dropout
+// would add dcp::get_rng_state() here.
 absl::StatusOr<dcp::StateDict> Checkpoints::State() {
   absl::StatusOr<dcp::StateDict> model = dcp::get_model_state_dict(*run_.model);
   if (!model.ok()) return model.status();
@@ -104,11 +104,12 @@ absl::Status Checkpoints::Resume(const std::string& path, int64_t step) {
   const at::Tensor losses = at::zeros(
       {step}, at::TensorOptions(run_.config.device).dtype(at::kDouble));
   DictAt(*state, "train")["losses"] = losses;
-  // The learning rate and its like are those of the flags, not the saved.
+  // The learning rate and the optimizer's other numbers come from the flags,
+  // not from the checkpoint.
   dcp::StateDict& optimizer = DictAt(*state, "optimizer");
   const dcp::StateValue groups = optimizer["param_groups"];
   optimizer.erase("param_groups");
-  // Into the parameters themselves; what the optimizer has is copied.
+  // Loads into the parameters themselves; the optimizer's state is copied.
   status = dcp::load(*state, path);
   if (!status.ok()) return status;
   optimizer["param_groups"] = groups;

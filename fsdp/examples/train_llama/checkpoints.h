@@ -1,7 +1,7 @@
-// What a run has on disk: its steps in --checkpoint-dir, from the newest of
-// which it goes on, whatever number of ranks saved it, and the model that is
-// left in the end, of --export or because the config wants one. For the thread
-// that trains; all ranks make the same calls, and an error is one of all.
+// What a run has on disk: its steps in --checkpoint-dir, where it resumes from
+// the newest, whatever number of ranks saved it, and the model that it writes
+// at the end, because of --export or of the config. For the thread that trains;
+// all ranks make the same calls, and all ranks get an error of any rank.
 #ifndef FSDP_EXAMPLES_TRAIN_LLAMA_CHECKPOINTS_H_
 #define FSDP_EXAMPLES_TRAIN_LLAMA_CHECKPOINTS_H_
 
@@ -19,8 +19,8 @@
 
 namespace llama {
 
-// What is saved and filled again, besides the numbers in `config`. All outlive
-// Checkpoints.
+// What is saved and restored, in addition to the numbers in `config`. All of it
+// must outlive Checkpoints.
 struct Run {
   const Config& config;
   int64_t data_bytes;  // of the text
@@ -34,17 +34,18 @@ class Checkpoints {
  public:
   explicit Checkpoints(const Run& run);
 
-  // Before the first step: goes on after the newest step that is whole.
-  // InvalidArgument, with all that differs, when the step is one of another
+  // Before the first step: resumes after the newest complete step. Returns
+  // InvalidArgument, with all differences, if that step belongs to another
   // model, seed or data.
   absl::Status Begin();
-  // A save copies parameters while the next step computes: now they change.
+  // To be called before parameters change: waits for a save that copies them
+  // while the next step computes.
   absl::Status BeforeOptimizerStep();
-  // Saves where it is time to.
+  // Saves if this step is one to save.
   absl::Status AfterStep();
-  // SIGTERM has come, and AfterStep has saved.
+  // Whether SIGTERM has come and AfterStep has saved.
   bool should_stop() const;
-  // After the last step: waits until all is on disk, and exports.
+  // After the last step: waits until everything is on disk, and exports.
   absl::Status Finish();
 
  private:
@@ -55,7 +56,7 @@ class Checkpoints {
 
   const Run run_;
   int64_t num_steps_at_begin_ = 0;
-  dcp::CheckpointManager* const manager_;  // of --checkpoint-dir, or null
+  dcp::CheckpointManager* const manager_;  // for --checkpoint-dir, or null
 };
 
 }  // namespace llama

@@ -21,7 +21,7 @@
 namespace llama {
 namespace {
 
-// The one list of keys; each writes into `c`.
+// The keys for the model and the data; each writes into `c`.
 std::vector<Option> ModelAndData(Config* c) {
   ModelOptions& m = c->model;
   return {
@@ -108,7 +108,7 @@ std::vector<Option> AllOptions(Config* config) {
   return options;
 }
 
-// Saves go on while training does, unless a config says otherwise.
+// Saves run while training continues, unless a config says otherwise.
 Config DefaultConfig() {
   Config config;
   config.train.checkpoint.async = true;
@@ -117,7 +117,7 @@ Config DefaultConfig() {
   return config;
 }
 
-// A config may say what lines and flags cannot.
+// Checks values that a config may have but lines and flags cannot.
 absl::Status CheckLoop(const Config& config) {
   for (const auto& [key, value] : {std::pair("steps", config.steps),
                                    std::pair("seq-len", config.seq_len)}) {
@@ -133,7 +133,7 @@ absl::Status CheckLoop(const Config& config) {
   return absl::OkStatus();
 }
 
-// What makes no sense alone.
+// Checks options that make no sense without others.
 absl::Status CheckSaving(const Config& config) {
   const fsdp::CheckpointConfig& saving = config.train.checkpoint;
   const std::vector<std::pair<std::string, bool>> need_a_folder = {
@@ -175,7 +175,7 @@ absl::Status ReadOptionsFile(const std::string& path, Config* config) {
 
 using KeyAndValue = std::pair<std::string, std::string>;
 
-// "--key=value", "--key value" and "--switch", taken apart.
+// Splits "--key=value", "--key value" and "--switch".
 absl::StatusOr<std::vector<KeyAndValue>> TakeApart(
     const std::vector<std::string>& flags) {
   std::vector<KeyAndValue> pairs;
@@ -213,7 +213,7 @@ std::string Table(const std::vector<Option>& options) {
   return text;
 }
 
-// What a file says of the loop, which flags may override.
+// Takes over what a file says about the loop; flags may override it.
 void TakeLoop(const fsdp::LoopConfig& otherwise, Config* config) {
   fsdp::LoopConfig& loop = config->train.loop;
   config->steps = loop.steps->value_or(config->steps);
@@ -244,8 +244,8 @@ absl::Status ReadFiles(const std::vector<KeyAndValue>& pairs, Config* config) {
   return absl::OkStatus();
 }
 
-// Of a file rank 0 alone reads, whatever the format, and each rank receives its
-// part; a daemon gives each rank the shards of its place on the mesh.
+// Rank 0 alone reads a file, whatever its format, and each rank receives its
+// part. A daemon gives each rank the shards of its place on the mesh.
 void ChooseReader(fsdp::CheckpointConfig* checkpoint) {
   if (checkpoint->initial_load_path->empty()) return;
   if (checkpoint->cpu_ram_efficient_loading.place().has_value()) return;

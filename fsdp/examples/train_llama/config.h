@@ -1,6 +1,6 @@
-// What a run of train_llama is told: a config of accelerate, transformers,
+// The options of a run of train_llama: a config of accelerate, transformers,
 // Composer or TorchTitan, a file of `key = value` lines, and flags
-// `--key=value`, of which the later override the earlier. Lines and flags know
+// `--key=value`; the later of these override the earlier. Lines and flags have
 // the same keys; an unknown one is refused by name. Pure values; any thread.
 #ifndef FSDP_EXAMPLES_TRAIN_LLAMA_CONFIG_H_
 #define FSDP_EXAMPLES_TRAIN_LLAMA_CONFIG_H_
@@ -23,15 +23,15 @@ struct Config {
 
   std::string data;
   int64_t seq_len = 64;
-  // Of all ranks together; times `accumulate` for the optimizer. 0: what
-  // FitBatch makes of the config.
+  // Sequences of all ranks together, times `accumulate` for the optimizer. 0:
+  // FitBatch derives it from the config.
   int64_t batch = 0;
   int64_t accumulate = 0;
   int64_t steps = 50;
   int64_t seed = 0;
 
   std::string optimizer = "adamw";
-  // The largest norm of the gradients; 0: any.
+  // The largest norm of the gradients; 0: no limit.
   double clip = 1.0;
 
   std::string device = "cpu";
@@ -43,7 +43,7 @@ struct Config {
   bool help = false;
 
   // Meshes, precision, sharding, checkpoints, and AdamW's numbers and schedule:
-  // the file of --config, with what flags changed in it.
+  // the file of --config, as changed by flags.
   fsdp::TrainConfig train;
   bool has_file = false;
 };
@@ -57,17 +57,17 @@ absl::Status SetOption(absl::string_view key, absl::string_view value,
 absl::Status ReadOptionsText(absl::string_view name, absl::string_view text,
                              Config* config);
 
-// The flags after the name of the program: --config=FILE first, then
-// --options=FILE, whatever their places, then the others. "--key value" and,
-// for switches, "--key" work too.
+// `flags` follow the name of the program. --config=FILE is read first, then
+// --options=FILE, wherever they are, then the others. "--key value" and, for
+// switches, "--key" work too.
 absl::StatusOr<Config> ParseFlags(const std::vector<std::string>& flags);
 
-// Once the number of ranks is known: fills `batch` and `accumulate` where no
-// flag did, from the config's batch sizes or by default. InvalidArgument for
-// numbers that do not fit together.
+// To be called once the number of ranks is known: fills `batch` and
+// `accumulate` if no flag did, from the config's batch sizes or by default.
+// Returns InvalidArgument for numbers that do not fit together.
 absl::Status FitBatch(int64_t world_size, Config* config);
 
-// What --help prints.
+// The text that --help prints.
 std::string HelpText();
 
 }  // namespace llama

@@ -12,7 +12,7 @@
 namespace llama {
 namespace {
 
-// Steele, Lea and Flood's SplitMix64: one number in, one that looks random out.
+// SplitMix64 by Steele, Lea and Flood: maps a number to one that looks random.
 uint64_t Mix(uint64_t x) {
   x += 0x9e3779b97f4a7c15;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;

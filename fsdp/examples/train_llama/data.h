@@ -1,6 +1,6 @@
 // Text as bytes, cut into sequences: the vocabulary is the 256 values of a
-// byte. Which sequences make up a step depends on the seed and the step only;
-// how many ranks share them changes nothing. Immutable; any thread.
+// byte. Which sequences make up a step depends only on the seed and the step,
+// not on how many ranks share them. Immutable; any thread.
 #ifndef FSDP_EXAMPLES_TRAIN_LLAMA_DATA_H_
 #define FSDP_EXAMPLES_TRAIN_LLAMA_DATA_H_
 
@@ -12,7 +12,7 @@
 
 namespace llama {
 
-// Tokens and what follows each of them, both int64 [num_sequences, seq_len].
+// Tokens and their successors, both int64 [num_sequences, seq_len].
 struct Batch {
   at::Tensor tokens;
   at::Tensor targets;
@@ -27,8 +27,8 @@ struct BatchRange {
 
 class Corpus {
  public:
-  // Reads a file whole. Fails when it cannot, or when it holds fewer than
-  // `seq_len` + 1 bytes.
+  // Reads a whole file. Fails if it cannot be read, or has fewer than `seq_len`
+  // + 1 bytes.
   static absl::StatusOr<Corpus> Open(const std::string& path, int64_t seq_len,
                                      int64_t seed);
 
@@ -36,7 +36,7 @@ class Corpus {
 
   int64_t num_bytes() const { return static_cast<int64_t>(text_.size()); }
 
-  // Sequence i of step s begins at a place drawn from (seed, s, i).
+  // Sequence i of step s begins at a position drawn from (seed, s, i).
   Batch MakeBatch(const BatchRange& range) const;
 
  private:

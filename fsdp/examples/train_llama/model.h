@@ -1,6 +1,6 @@
 // A Llama-style language model in plain torch::nn: RMSNorm, rotary position
-// embedding, grouped-query attention, SwiGLU, linears without bias. Nothing in
-// it knows of sharding. Parameters are named as in published checkpoints of
+// embedding, grouped-query attention, SwiGLU, linears without bias. It contains
+// nothing about sharding. Parameters have the names of published checkpoints of
 // Llama. For the thread that trains.
 #ifndef FSDP_EXAMPLES_TRAIN_LLAMA_MODEL_H_
 #define FSDP_EXAMPLES_TRAIN_LLAMA_MODEL_H_
@@ -27,7 +27,7 @@ struct ModelOptions {
   int64_t num_heads = 4;
   // Each serves num_heads / num_kv_heads query heads.
   int64_t num_kv_heads = 2;
-  // Of the hidden layer of SwiGLU.
+  // The size of SwiGLU's hidden layer.
   int64_t ffn_dim = 352;
   double norm_eps = 1e-5;
   double rope_theta = 10000.0;
@@ -35,7 +35,7 @@ struct ModelOptions {
   bool tied_embeddings = false;
 };
 
-// InvalidArgument, naming the option, when no model has these sizes.
+// Returns InvalidArgument, naming the option, if no model can have these sizes.
 absl::Status CheckOptions(const ModelOptions& options);
 
 // cos and sin of the angles of `seq_len` positions: [seq_len, dim of a head].
@@ -64,7 +64,7 @@ TORCH_MODULE(RmsNorm);
 class AttentionImpl : public torch::nn::Module {
  public:
   explicit AttentionImpl(const ModelOptions& options);
-  // [batch, seq_len, dim] to the same; causal.
+  // [batch, seq_len, dim] to the same shape; causal.
   at::Tensor forward(const at::Tensor& x, const Rotary& rotary);
 
   torch::nn::Linear q_proj{nullptr}, k_proj{nullptr}, v_proj{nullptr},
@@ -95,7 +95,7 @@ class BlockImpl : public torch::nn::Module {
   RmsNorm post_attention_layernorm{nullptr};
   FeedForward mlp{nullptr};
 };
-// Its calls can be computed again in backward.
+// A block whose forward can be computed again in backward.
 using Block = fsdp::Checkpointed<BlockImpl>;
 
 class LlamaImpl : public torch::nn::Module {
@@ -110,21 +110,21 @@ class LlamaImpl : public torch::nn::Module {
   torch::nn::Embedding embed_tokens{nullptr};
   torch::nn::ModuleList layers;
   RmsNorm norm{nullptr};
-  // Null when embeddings are tied.
+  // Null if embeddings are tied.
   torch::nn::Linear lm_head{nullptr};
 
  private:
   ModelOptions options_;
-  std::vector<Block> blocks_;  // those in `layers`
+  std::vector<Block> blocks_;  // the same as in `layers`
 };
 TORCH_MODULE(Llama);
 
-// Of the weight of a linear or an embedding, the standard deviation it starts
-// with; outputs of residual branches start smaller, the deeper the model.
+// The initial standard deviation of the weight of a linear or an embedding.
+// Outputs of residual branches start smaller, the deeper the model is.
 double InitialStd(const ModelOptions& options, const std::string& name);
 
-// Draws the weights from the default generator: normal, but norms, which are
-// ones. Of an unsharded model.
+// Draws the weights of an unsharded model from the default generator: normally
+// distributed, except for norms, which are ones.
 void InitWeights(const Llama& model, const ModelOptions& options);
 
 }  // namespace llama

@@ -1,6 +1,6 @@
-// Option: one key of train_llama's lines and flags: how a value of its kind is
-// read, where it goes, what --help says of it. The kinds write into a field of
-// Config, or into a setting of its TrainConfig, which keeps the place. For
+// Option: one key of train_llama's lines and flags: how its value is read,
+// where it goes, and what --help says about it. An option writes into a field
+// of Config, or into a setting of its TrainConfig, which keeps the place. For
 // config.cc. Pure; any thread.
 #ifndef FSDP_EXAMPLES_TRAIN_LLAMA_OPTION_H_
 #define FSDP_EXAMPLES_TRAIN_LLAMA_OPTION_H_
@@ -30,7 +30,7 @@ struct Option {
   std::string key;
   Setter set;
   std::string help;
-  std::string value;  // by default; empty: none to tell
+  std::string value;  // the default; empty: not shown
   bool is_switch = false;
 };
 
@@ -40,7 +40,8 @@ inline absl::Status Refuse(absl::string_view key, absl::string_view value,
       absl::StrCat(key, " is '", value, "', not ", wanted));
 }
 
-// A field of Config, or a setting of its TrainConfig, which keeps the place.
+// Writes a field of Config, or a setting of its TrainConfig, which keeps the
+// place.
 template <typename T>
 void Assign(const T& value, const fsdp::Place& /*place*/, T* target) {
   *target = value;
@@ -50,7 +51,7 @@ void Assign(const T& value, const fsdp::Place& place,
             fsdp::Setting<U>* target) {
   *target = fsdp::Setting<U>(U(value), place);
 }
-// As --help shows it.
+// The text that --help shows for a value.
 inline std::string TextOf(int64_t field) { return absl::StrCat(field); }
 inline std::string TextOf(double field) { return absl::StrCat(field); }
 inline std::string TextOf(const fsdp::Setting<int64_t>& setting) {
@@ -221,7 +222,7 @@ inline Option CountsFromOne(const std::string& key, Schedule* target,
   return {key, set, help, "", true};
 }
 
-// All ranks are 0 here.
+// 0 means all ranks here.
 inline Option ShardDegree(const std::string& key,
                           fsdp::Setting<int64_t>* target,
                           const std::string& help) {
@@ -237,7 +238,7 @@ inline Option ShardDegree(const std::string& key,
   return {key, set, help, "0"};
 }
 
-// A switch, or of how many blocks one.
+// A switch, or a number n: every n-th block.
 inline Option EveryBlock(const std::string& key, fsdp::Setting<int64_t>* target,
                          const std::string& help) {
   const Setter set = [key, target](absl::string_view value,

@@ -23,7 +23,7 @@ at::Tensor RoomFor(const Config& config, int64_t num_steps) {
                    at::TensorOptions(config.device).dtype(at::kDouble));
 }
 
-// Of this process, or of its GPU.
+// Peak memory of this process, or of its GPU.
 double PeakMemoryMib(const Config& config) {
   constexpr double kMib = 1 << 20;
   if (config.device == "cpu") {

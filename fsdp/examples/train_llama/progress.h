@@ -1,5 +1,5 @@
-// How far a run is: the losses of its steps and the lines that it prints. For
-// the thread that trains; all ranks make the same calls.
+// The progress of a run: the losses of its steps, and the lines that it prints.
+// For the thread that trains; all ranks make the same calls.
 #ifndef FSDP_EXAMPLES_TRAIN_LLAMA_PROGRESS_H_
 #define FSDP_EXAMPLES_TRAIN_LLAMA_PROGRESS_H_
 
@@ -17,19 +17,20 @@ class Progress {
   // `config` must outlive this.
   explicit Progress(const Config& config);
 
-  // The steps that are done.
+  // The number of finished steps.
   int64_t num_steps() const { return num_steps_; }
 
-  // A step is done; `loss` is that of this rank. Prints now and then, with the
-  // learning rate of that step, for that is when ranks, and a GPU, have to be
-  // waited for.
+  // Adds a finished step; `loss` is that of this rank. Prints every few steps,
+  // with the learning rate of that step, because printing waits for the other
+  // ranks and for a GPU.
   void Add(const at::Tensor& loss, double learning_rate);
 
-  // Of each step, averaged over ranks: [num_steps], float64. Aliases what
-  // later steps do not change. Collective.
+  // The loss of each step, averaged over ranks: [num_steps], float64. An alias
+  // of memory that later steps do not change. Collective.
   at::Tensor Losses();
 
-  // The steps that had these losses are done: of an earlier run.
+  // Takes over the losses of an earlier run's steps, after which this run
+  // continues.
   void GoOnAfter(const at::Tensor& losses);
 
   // Writes --losses-out, on rank 0. Collective.
@@ -43,7 +44,7 @@ class Progress {
   const Config& config_;
   at::Tensor losses_;         // room for all steps
   int64_t num_steps_ = 0;     // in losses_
-  int64_t num_averaged_ = 0;  // of those
+  int64_t num_averaged_ = 0;  // the first of those
   int64_t num_printed_ = 0;
   Clock::time_point printed_at_ = Clock::now();
 };

@@ -1,6 +1,6 @@
 // Trains a small Llama on a text, sharded over all ranks, with checkpoints; see
-// --help. This is the page to read before sharding a model of one's own:
-// Train() from top to bottom, HowToPrepare(), and then checkpoints.cc.
+// --help. Read this file before you shard your own model: Train() from top to
+// bottom, HowToPrepare(), and then checkpoints.cc.
 
 #include <cstdint>
 #include <memory>
@@ -31,7 +31,7 @@
 namespace llama {
 namespace {
 
-// Every rank draws all weights, and keeps its part.
+// Every rank draws all weights and keeps its part.
 Llama MakeModel(const Config& config) {
   at::manual_seed(config.seed);
   Llama model(config.model);
@@ -40,14 +40,14 @@ Llama MakeModel(const Config& config) {
 }
 
 // No rank ever has more than its part: the model is built without memory, and
-// DrawWeights called when it is sharded.
+// DrawWeights is called once it is sharded.
 Llama MakeLargeModel(const Config& config) {
   const fsdp::MetaDeviceGuard on_meta;
   return Llama(config.model);
 }
 
-// Each element is drawn by the rank that keeps it. What is drawn depends on the
-// seed alone, not on how many ranks there are.
+// Each element is drawn by the rank that keeps it. The values depend only on
+// the seed, not on the number of ranks.
 void DrawWeights(const Config& config, torch::nn::Module& model) {
   fsdp::init::init_parameters(
       model,
@@ -63,14 +63,15 @@ void DrawWeights(const Config& config, torch::nn::Module& model) {
       static_cast<uint64_t>(config.seed));
 }
 
-// What a config of sharding cannot know of this program. Each block becomes a
-// group that is gathered before it runs and freed after; what is left
-// (embedding, last norm, output) is the group of the root.
+// Everything about this program that a config of sharding cannot know. Each
+// block becomes a group that is gathered before it runs and freed afterwards;
+// the rest (embedding, last norm, output) is the root's group.
 fsdp::PrepareOptions HowToPrepare(const Config& config,
                                   torch::optim::Optimizer& optimizer) {
   return {
       .layers = {"BlockImpl"},
-      // As the models of Python are called that people have configs of.
+      // The names of the corresponding types in Python, for which people have
+      // configs.
       .type_names = {{"LlamaDecoderLayer", "BlockImpl"},
                      {"MistralDecoderLayer", "BlockImpl"},
                      {"Qwen2DecoderLayer", "BlockImpl"},
@@ -82,8 +83,8 @@ fsdp::PrepareOptions HowToPrepare(const Config& config,
       .device = config.device};
 }
 
-// Of whole parameters; prepare gives it this rank's part of each, and the
-// numbers of the config.
+// An optimizer of whole parameters; prepare gives it this rank's part of each,
+// and the numbers of the config.
 std::unique_ptr<torch::optim::Optimizer> MakeOptimizer(const Config& config,
                                                        const Llama& model) {
   if (config.optimizer == "fused_adamw") {
@@ -92,7 +93,8 @@ std::unique_ptr<torch::optim::Optimizer> MakeOptimizer(const Config& config,
   return std::make_unique<torch::optim::AdamW>(model->parameters());
 }
 
-// Forward and backward of all batches of a step. Returns this rank's loss.
+// Runs forward and backward for all batches of a step. Returns this rank's
+// loss.
 at::Tensor ForwardBackward(const Config& config, const Corpus& corpus,
                            int64_t step, Llama& model) {
   fsdp::FSDPModule root = fsdp::get_fsdp_module(*model);
@@ -103,7 +105,7 @@ at::Tensor ForwardBackward(const Config& config, const Corpus& corpus,
         {.step = step,
          .first_sequence = i * config.batch + fsdp::get_rank() * slice,
          .num_sequences = slice});
-    // Gradients stay here, unreduced, until the last batch.
+    // Gradients stay on this rank, unreduced, until the last batch.
     root.set_requires_gradient_sync(i + 1 == config.accumulate);
     const at::Tensor logits =
         fsdp::forward(model, batch.tokens.to(config.device)).to(at::kFloat);
@@ -135,7 +137,7 @@ absl::Status TrainStep(const Config& config, const Corpus& corpus, Llama& model,
   return checkpoints.AfterStep();
 }
 
-// Of this run's forwards, on this rank.
+// Prints the activations that this run's forwards offloaded on this rank.
 void SayWhatWasOffloaded(const fsdp::Prepared& training) {
   if (training.activation_offload == nullptr || fsdp::get_rank() != 0) return;
   constexpr double kMib = 1 << 20;
@@ -188,7 +190,8 @@ int Main(int argc, char** argv) {
     absl::PrintF("%s", HelpText());
     return 0;
   }
-  // LibTorch and the engine report with exceptions, a rank that died included.
+  // LibTorch and the engine report errors, such as the death of another rank,
+  // with exceptions.
   if (status.ok()) {
     status = dcp::CatchTorch([&] { return Train(*config); });
   }
