@@ -24,10 +24,10 @@ namespace {
 constexpr size_t kMaxFilesShown = 16;
 constexpr size_t kMaxDroppedShown = 8;
 constexpr size_t kMaxLossesShown = 8;
-// Of the memory for an index, bytes.
+// Bytes of memory for the index from which the plan mentions it.
 constexpr uint64_t kMinIndexShown = uint64_t{1} << 20;
 
-// The format that the verb itself settles.
+// The destination's format if the verb decides it.
 std::optional<Format> OutputFormat(const CommandLine& line) {
   switch (*line.verb) {
     case Verb::kReshard:
@@ -65,14 +65,14 @@ ConvertOptions MakeOptions(const Context& context) {
   options.num_lanes = line.num_lanes;
   options.memory_bytes = line.memory_bytes;
   options.stop = context.stop;
-  // The index is there already.
+  // The memory for the index has already been taken.
   options.admit = [](const ConvertPlan& plan) {
     return CheckAvailableMemory(plan.memory_bytes, FindAvailableMemory());
   };
   return options;
 }
 
-// Whether the destination is the one file that is written.
+// Whether the destination is the only file that is written.
 bool IsOneFile(const ConvertPlan& plan, absl::string_view dst) {
   return plan.to == Format::kTorch || dst == "-" ||
          (plan.to == Format::kSafetensors &&
@@ -99,7 +99,7 @@ std::string RenderFiles(const ConvertPlan& plan, absl::string_view dst) {
   return table.Render();
 }
 
-// What the destination will hold, or holds.
+// What the destination holds, or will hold.
 std::string RenderContents(const ConvertPlan& plan) {
   std::string text =
       absl::StrCat(FormatName(plan.from), " to ", FormatName(plan.to), ": ",
@@ -137,15 +137,15 @@ std::string RenderPlan(const ConvertPlan& plan, absl::string_view dst) {
           ? ""
           : absl::StrCat(" (", FormatMemory(plan.index_bytes),
                          " for the index)"),
-      // A server keeps them to itself.
+      // A server does not say how many lanes it uses.
       plan.num_lanes == 0
           ? ""
           : absl::StrCat(" in ", FormatPlural(plan.num_lanes, "lane")),
       "\n\n", RenderFiles(plan, dst));
 }
 
-// What of the source went unchecked into the destination, and which casts lost
-// more than precision.
+// Says which part of the source was written without a check, and which casts
+// lost more than precision.
 std::string RenderDoubts(const ConvertPlan& plan) {
   std::string text;
   if (!plan.check.checked) {
@@ -186,7 +186,7 @@ std::string RenderOutcome(const ConvertPlan& plan, absl::string_view dst,
       FormatMemory(outcome.peak_memory_bytes), "\n");
 }
 
-// Into nothing, for a plan of what would be streamed.
+// Discards the bytes, for the plan of a stream.
 absl::Status IgnoreBytes(ByteSpan /*bytes*/) { return absl::OkStatus(); }
 
 absl::StatusOr<ExitCode> PrintPlan(const Context& context) {

@@ -19,7 +19,7 @@
 namespace dcp::tools {
 namespace {
 
-// Values of objects cost a read each; more of them nobody reads on a screen.
+// Each object's value costs a read, and nobody reads more of them on a screen.
 constexpr size_t kMaxObjectsRead = 1000;
 
 std::optional<uint64_t> FileSize(FileSystem& fs, SourceFiles& files,
@@ -27,7 +27,7 @@ std::optional<uint64_t> FileSize(FileSystem& fs, SourceFiles& files,
   const absl::StatusOr<FileInfo> info = fs.Stat(files.PathOf(file));
   if (!info.ok()) return std::nullopt;
   if (info->kind == FileKind::kFile) return info->size;
-  // A checkpoint that is one file may be reached through a link.
+  // If a checkpoint is a single file, its path may be a link.
   const absl::StatusOr<File> opened = files.Get(file);
   if (!opened.ok()) return std::nullopt;
   return opened->size;
@@ -42,7 +42,7 @@ std::vector<Inspection::DataFile> DataFiles(FileSystem& fs,
   return sizes;
 }
 
-// The objects to show whose values have not been read.
+// The objects to be shown whose values have not been read.
 std::vector<uint32_t> UnreadObjects(const Checkpoint& checkpoint,
                                     absl::string_view glob) {
   std::vector<uint32_t> unread;
@@ -55,7 +55,7 @@ std::vector<uint32_t> UnreadObjects(const Checkpoint& checkpoint,
   return unread;
 }
 
-// InvalidArgument where a pattern was given that matches nothing.
+// InvalidArgument if a pattern was given and matches nothing.
 absl::Status CheckMatches(const CommandLine& line, const Inspection& inspection,
                           size_t num_entries) {
   if (line.tensors_glob.empty() || !inspection.tensors.empty() ||
@@ -91,7 +91,7 @@ absl::StatusOr<ExitCode> RunInspect(const Context& context) {
   const CommandLine& line = context.line;
   if (context.daemon != nullptr) return InspectThere(context);
   const TransferStats stats;
-  static OpenProgress opening;  // as long as the checkpoint
+  static OpenProgress opening;  // lives as long as the checkpoint
   ProgressDisplay progress(context.console, "inspect", line.progress,
                            ProgressDisplay::Counting::kReads, stats, &opening);
   absl::StatusOr<std::unique_ptr<Checkpoint>> opened = Checkpoint::Open(
@@ -99,8 +99,8 @@ absl::StatusOr<ExitCode> RunInspect(const Context& context) {
       {.direct = DirectMode::kOff, .rank = line.rank, .progress = &opening},
       context.stop);
   if (!opened.ok()) return WithSide(opened.status(), ErrorSide::kSource);
-  // Not freed: to take a hundred thousand entries apart is a tenth of the time
-  // of the command, whose process ends anyway.
+  // Never freed: destroying a hundred thousand entries takes a tenth of the
+  // command's time, and the process ends anyway.
   static Checkpoint* checkpoint;
   checkpoint = opened->release();
   const std::vector<uint32_t> unread =
@@ -127,8 +127,9 @@ absl::StatusOr<ExitCode> RunInspect(const Context& context) {
   inspection.properties = checkpoint->properties();
   inspection.files = DataFiles(context.fs, checkpoint->files());
   inspection.objects_note = std::move(note);
-  // What could be read is shown even if objects are damaged; with --json the
-  // error takes its place, because there is one object on standard output.
+  // Everything that could be read is shown even if objects are damaged. With
+  // --json the error is printed instead, because standard output gets only one
+  // object.
   if (line.json) {
     DCP_RETURN_IF_ERROR(objects);
     context.console.out << InspectJson(inspection, line.chunks);

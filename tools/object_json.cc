@@ -20,7 +20,7 @@ namespace {
 
 using Kind = Value::Kind;
 
-// Of valid UTF-8, or of what the writer itself says.
+// `text` is valid UTF-8, or text of the writer's own.
 std::string Quoted(absl::string_view text) {
   return nlohmann::json(std::string(text)).dump();
 }
@@ -29,8 +29,8 @@ std::string Base64(absl::string_view bytes) {
   return absl::StrCat("\"", absl::Base64Escape(bytes), "\"");
 }
 
-// Whether a dict can be an object of JSON, in which every key is a text and
-// stands there once, and none looks like what the writer itself says.
+// Whether a dict can be a JSON object: every key is text and occurs once, and
+// none looks like a key of the writer.
 bool IsPlain(absl::Span<const Value> items) {
   absl::flat_hash_set<absl::string_view> keys;
   for (size_t i = 0; i + 1 < items.size(); i += 2) {
@@ -69,7 +69,7 @@ class Writer {
   void AppendCall(const Value& call, uint32_t depth);
   bool AppendTensor(const Value& value);
 
-  // {"$type":"<type>", and the rest is to come.
+  // Writes {"$type":"<type>"; the caller writes the rest.
   void Begin(absl::string_view type) {
     absl::StrAppend(&text_, "{\"$type\":", Quoted(ToUtf8(type)));
   }
@@ -84,7 +84,7 @@ class Writer {
 };
 
 void Writer::AppendFloat(double value) {
-  // As Python does: it reads back as the same number.
+  // Python's text, which reads back as the same number.
   const std::string number = ToString(Value::Float(value));
   if (std::isfinite(value)) {
     text_ += number;
@@ -100,7 +100,7 @@ void Writer::AppendInt(const Value& value) {
     return;
   }
   const size_t num_bytes = value.text().size();
-  // Three decimal digits hold less than a byte and a half.
+  // A byte takes fewer than three decimal digits.
   if (!HasRoomFor(3 * num_bytes)) {
     text_ += Cut("max_bytes", num_bytes);
     return;
@@ -168,7 +168,7 @@ void Writer::AppendDict(absl::Span<const Value> items, uint32_t depth) {
   text_ += '}';
 }
 
-// Whether it was a tensor, or a storage.
+// Returns whether the value was a tensor or a storage.
 bool Writer::AppendTensor(const Value& value) {
   const auto found = object_.tensors.find(value.identity());
   if (found == object_.tensors.end()) return false;
