@@ -1,15 +1,15 @@
-// Backward of a checkpoint, in order:
-//   1. the random state and the autocast of the first run are put in place;
-//   2. fn runs on detached inputs, with grad mode on. Parameters under
-//      fully_shard are gathered by it, and as the current graph task is still
-//      that of the outer backward, the engine learns of the outer one's end;
-//   3. the random state of the backward is back;
-//   4. a nested backward runs from the outputs to the detached inputs and to
+// Backward of a checkpoint, in this order:
+//   1. The random state and the autocast of the first run are restored.
+//   2. fn runs on detached inputs, with grad mode on. It gathers parameters
+//      under fully_shard, and because the current graph task is still that of
+//      the outer backward, the engine is notified of the end of the outer one.
+//   3. The random state of the backward is restored.
+//   4. A nested backward runs from the outputs to the detached inputs and to
 //      the leaves that fn captured, whose gradients accumulate as usual. It may
-//      be the first to need parameters of a module under fully_shard (fn
-//      captured what was computed from them), so the engine is told of the
-//      outer backward before: the end of the nested one is not the end;
-//   5. the gradients of the detached inputs go on in the outer backward.
+//      be the first to need parameters of a module under fully_shard (if fn
+//      captured a tensor that was computed from them), so the engine is told of
+//      the outer backward before: the end of the nested one is not the end.
+//   5. The gradients of the detached inputs continue in the outer backward.
 #include "fsdp/activation_checkpoint.h"
 
 #include <algorithm>
@@ -322,8 +322,8 @@ class Switches {
   size_t num_after_sweep_ = 0;
 };
 
-// What a Sequential holds instead of a checkpointed child. It has another type,
-// so that torch refuses typed access to the child.
+// The entry of a Sequential that replaces a checkpointed child. It has another
+// type, so that torch refuses typed access to the child.
 class CheckpointedChild final : public torch::nn::AnyModulePlaceholder {
  public:
   explicit CheckpointedChild(torch::nn::AnyModule inner)

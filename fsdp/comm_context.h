@@ -6,13 +6,14 @@
 // On a device with streams a gather copies in on `copy_in`, communicates on
 // `all_gather`, and copies out on the compute stream; gradients are copied in
 // on the compute stream, reduced on `reduce_scatter`, and with HSDP on
-// `all_reduce`. Nothing is recorded with the allocator (record_stream):
-// a buffer that another stream still reads is held here until an event says
-// that it does not, so that peak memory is the same in every step:
-//   - forward holds one gather's buffer until the next gather's copy-out is
-//     issued; the gather streams then wait for the copy-out that read it;
-//   - backward releases the buffer at once, at the same cost of one wait;
-//   - the input of a reduce-scatter lives until the next one begins.
+// `all_reduce`. Nothing is recorded with the allocator (record_stream): a
+// buffer that another stream still reads is held here until an event shows that
+// the stream has finished, so that peak memory is the same in every step:
+//   - Forward holds one gather's buffer until the next gather's copy-out is
+//     issued; the gather streams then wait for the copy-out that read it.
+//   - Backward releases the buffer at once, at the same cost of one wait.
+//   - The input of a reduce-scatter lives until the next one begins.
+//
 // The CPU has no streams, so everything here is a no-op there.
 #ifndef FSDP_COMM_CONTEXT_H_
 #define FSDP_COMM_CONTEXT_H_

@@ -172,7 +172,8 @@ void FsdpParam::Attach(at::Tensor shard, std::shared_ptr<FsdpState> owner) {
     RefuseClone(*slot.module);
   }
   AddLazyKey(shard);
-  // A gradient from before would be reduced together with the next one.
+  // A gradient from before the call would be reduced together with the next
+  // one.
   leaf_.mutable_grad() = at::Tensor();
   torch::autograd::impl::set_post_acc_grad_hooks(
       leaf_, std::make_unique<GradientArrived>(this));
@@ -211,7 +212,7 @@ void FsdpParam::BindShard(const at::Tensor& padded_flat) {
   if (held.device() != local.device()) {
     held.unsafeGetTensorImpl()->_change_backend_component_keys(local.device());
   }
-  // Before set_data, which on the meta device wants equal keys.
+  // Precedes set_data, which on the meta device requires equal keys.
   AddLazyKey(local);
   AddLazyKey(held);
   held.set_data(local);
@@ -306,7 +307,7 @@ void FsdpParam::ResetLeaf(c10::Device device, c10::ScalarType dtype) {
   if (leaf_.device() != device) {
     leaf_.unsafeGetTensorImpl()->_change_backend_component_keys(device);
   }
-  // Before set_data, which on the meta device wants equal keys.
+  // Precedes set_data, which on the meta device requires equal keys.
   AddLazyKey(leaf_);
   AddLazyKey(data);
   leaf_.set_data(data);
@@ -340,7 +341,7 @@ void FsdpParam::KeepGradient(std::optional<c10::ScalarType> reduce_dtype) {
   at::Tensor gradient = leaf_.grad();
   if (!gradient.defined() || !reduce_dtype.has_value() ||
       (gradient.scalar_type() == *reduce_dtype && !accumulated_.defined())) {
-    return;  // autograd itself goes on adding to it
+    return;  // autograd itself continues to add to it
   }
   if (accumulated_.defined()) {
     accumulated_.add_(gradient);

@@ -340,8 +340,7 @@ void FsdpParamGroup::AddPartialReduction(PendingReduction& reduction) {
   reduction.output = at::cat(parts);
 }
 
-// Called when there are no gradients this time, but some from earlier
-// microbatches.
+// For a backward without gradients, after earlier microbatches had some.
 void FsdpParamGroup::FinishPartialReduction() {
   if (!partial_reduction_.has_value() || !settings_.requires_all_reduce) return;
   PendingReduction reduction = *std::move(partial_reduction_);

@@ -183,8 +183,8 @@ std::function<void(Own&)> InitOf(const Module& module) {
   return {};
 }
 
-// What a module does to its inner modules after they are initialised, except
-// those that the caller initialised.
+// Initialises what a module sets in its inner modules after they are
+// initialised, except for those that the caller initialised.
 void InitBelow(Module& module, const std::string& prefix, uint64_t seed,
                const std::unordered_set<const c10::TensorImpl*>& done) {
   if (module.as<torch::nn::MultiheadAttentionImpl>() != nullptr) {

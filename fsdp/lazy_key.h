@@ -3,25 +3,28 @@
 //
 // [Note: the lazy key]
 // A layer's member (`weight`) is a tensor whose storage fully_shard empties.
-// Its key set gets a dispatch key that stands above Autograd and Autocast and
-// that nothing else uses (DeferredInit). The dispatcher therefore hands every
+// Its key set gets a dispatch key that is above Autograd and Autocast and that
+// nothing else uses (DeferredInit). The dispatcher therefore passes every
 // operator that takes such a tensor, or a view of it, or one that autograd
 // saved, to the one boxed fallback registered here, before anything else sees
 // it. The fallback
 //   1. finds the parameter: the tensor's storage is a ManagedStorage, which
-//      points at it. One comparison and one load; no map, no lock;
-//   2. tells the engine (StateContext::OnUse) unless the parameter's stamp
-//      says that nothing changed since it was told;
-//   3. refuses what would be lost or wrong (writes into a gathered parameter);
-//   4. casts activations where the group computes in low precision;
+//      points at it. This takes one comparison and one load, without a map or a
+//      lock;
+//   2. reports the use to the engine (StateContext::OnUse), unless the
+//      parameter's stamp shows that nothing has changed since the last report;
+//   3. refuses operators whose effect would be lost or wrong (writes into a
+//      gathered parameter);
+//   4. casts activations if the group computes in low precision;
 //   5. dispatches again below the key.
-// Results do not carry the key, except views, so activations and gradients
-// cost nothing. Operators that only make a view need no data: they gather
-// nothing.
+//
+// Results do not carry the key, except for views, so activations and gradients
+// cost nothing. Operators that only make a view do not need data, so they do
+// not gather anything.
 //
 // Shards, which the registry holds, carry the key too: a forward may read them
-// in place of members, and a write into one makes the gathered parameter out of
-// date. What an operator on a shard means is decided in shard_use.h.
+// instead of members, and a write into one makes the gathered parameter out of
+// date. shard_use.h decides what an operator on a shard means.
 //
 // The same key, included by MetaDeviceGuard, sends factory functions here,
 // where their `device` argument becomes `meta`.

@@ -1,13 +1,13 @@
 // How the groups are made, the same on every rank:
-//   1. The store: one process serves it, rank 0 or the launcher's agent; the
-//      others connect. A job of one keeps it in memory.
+//   1. One process serves the store, rank 0 or the launcher's agent, and the
+//      others connect to it. A job of one process keeps it in memory.
 //   2. Groups are numbered in the order of the calls that make them, and group
-//      n keeps its keys under "group/n/<backend>/". The number needs no
-//      agreement because every rank makes the same calls in the same order.
-//   3. The members of a group, and they alone, make a backend for each type of
+//      n keeps its keys under "group/n/<backend>/". The ranks need not agree on
+//      the number because every rank makes the same calls in the same order.
+//   3. Only the members of a group make backends for it, one for each type of
 //      device, in which they find each other through those keys.
-//   4. They wait for one another: one that went on, and dropped the group,
-//      would close connections that others have yet to make.
+//   4. The members wait for each other: a member that continued and dropped the
+//      group would close connections that others have not made yet.
 #include "fsdp/process_group.h"
 
 #include <signal.h>

@@ -138,7 +138,7 @@ bool IsElementwise(const std::string& name) {
   return names->count(name) != 0;
 }
 
-// What an optimizer does with many shards at once, communication, and operators
+// Optimizers' operators on many shards at once, communication, and operators
 // that need only sizes and types.
 bool IsByShard(const std::string& name) {
   static const Names kQuestions = {"aten::_has_compatible_shallow_copy_type",

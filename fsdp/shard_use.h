@@ -1,20 +1,25 @@
-// Decides what an operator means by a shard, which module->parameters() gives
-// it. A step of an optimizer works on this rank's part; a forward that reads
-// its parameters through the registry gets the gathered parameter instead of
-// the shard. Called by the lazy key, on any thread.
+// Decides whether an operator on a shard, which module->parameters() returns,
+// means the shard or the parameter. A step of an optimizer works on this rank's
+// part; a forward that reads its parameters through the registry gets the
+// gathered parameter instead of the shard. Called by the lazy key, on any
+// thread.
 //
 // [Note: shards in operators]
-//   - An operator that writes into the shard works on it, and what is gathered
-//     of the group is old from then on.
-//   - In a ForwardScope the parameter is meant, in a ShardScope the shard.
-//   - With other tensors: element by element on tensors of the shard's own
-//     shape (moments, averages) the shard is meant; otherwise it is a forward.
-//   - With nothing else: the shard. Containers (ParameterList) differ, as
-//     their owner's forward has no member to read: with gradients recorded the
-//     parameter is meant; without, what copies or views works on the shard, and
-//     the rest is refused.
+//   - An operator that writes into the shard works on it, and the group's
+//     gathered parameters are out of date from then on.
+//   - In a ForwardScope an operator means the parameter, in a ShardScope the
+//     shard.
+//   - An operator that also has other tensors means the shard if it works
+//     element by element on tensors of the shard's shape (moments, averages);
+//     otherwise it is a forward.
+//   - An operator without other tensors means the shard. Containers
+//     (ParameterList) are an exception, because their owner's forward has no
+//     member to read: if gradients are recorded, the operator means the
+//     parameter; if not, an operator that copies or views works on the shard,
+//     and others are refused.
+//
 // A view of a shard cannot be replaced with a view of the parameter: it is
-// refused where the parameter would be meant.
+// refused where the operator would mean the parameter.
 #ifndef FSDP_SHARD_USE_H_
 #define FSDP_SHARD_USE_H_
 

@@ -168,7 +168,8 @@ void StateContext::BeginForwardIfNew(FsdpParamGroup& group,
         std::any_of(states_.begin(), states_.end(), [](const FsdpState* state) {
           return state->group() != nullptr && state->group()->AwaitsGradients();
         });
-    // A parameter of another group may be used between two of its own.
+    // A parameter of another group may be used between two parameters of this
+    // one.
     const bool goes_on =
         group.sharding() == FsdpParamGroup::Sharding::kUnsharded &&
         !group.AllTouched();
@@ -185,7 +186,7 @@ void StateContext::FreeAfterForward(const FsdpParamGroup& used,
     FsdpParamGroup* group = state->group();
     if (!MayBeFreed(group, used, use) || !state->ReshardsAfterForward() ||
         state->IsAbove(used.state()) ||
-        // Between two of its own parameters.
+        // Another group may be used between two of its parameters.
         (used.state().IsAbove(*state) && !group->AllTouched())) {
       continue;
     }

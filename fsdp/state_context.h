@@ -1,25 +1,30 @@
-// StateContext: what the groups below one root share: the order in which they
-// are used, what is gathered at the moment, the communication under way, and
-// where the current backward stands. The lazy key reports every use of a
-// parameter and autograd every gradient; StateContext decides what is gathered,
-// freed, prefetched and reduced. Internally locked; its callbacks run on the
-// threads of forward and backward, one at a time.
+// StateContext: the state that the groups below one root share: the order in
+// which they are used, which of them are gathered at the moment, the
+// communication under way, and the position of the current backward. The lazy
+// key reports every use of a parameter and autograd every gradient;
+// StateContext decides what is gathered, freed, prefetched and reduced.
+// Internally locked; its callbacks run on the threads of forward and backward,
+// one at a time.
 //
 // [Note: a step]
 // Forward, when a group is first used:
-//   - groups that are neither it nor above it are freed, if they reshard after
-//     forward; one below it may be in the middle of its forward, and is freed
-//     once each of its parameters was used;
-//   - if a shard of it was changed since it was gathered, it is freed too;
-//   - it is gathered (or its prefetch awaited) and what it prefetches starts;
-//   - the use is appended to the order.
+//   - The other groups that are not above it are freed, if they reshard after
+//     forward. A group below it may be in the middle of its forward, and is
+//     freed once each of its parameters has been used.
+//   - If one of the group's shards has changed since it was gathered, the group
+//     is freed too.
+//   - The group is gathered (or its prefetch awaited), and the groups that it
+//     prefetches are started.
+//   - The use is appended to the order.
+//
 // Backward, when a group is first used: the same, except that the freed groups
 // are those that backward has used and that wait for no gradient, or only for
-// that of an earlier forward; and the prefetched group is the one before it in
-// the order. When the last gradient that a group waits for has arrived: it is
-// freed and its gradients are reduced, after the previous reduction is awaited.
-// At the end of backward, called by autograd's engine: groups that still hold
-// gradients are reduced, all are freed, and everything in flight is awaited.
+// that of an earlier forward, and that the prefetched group is the one before
+// it in the order. When the last gradient that a group waits for has arrived,
+// the group is freed and its gradients are reduced, after the previous
+// reduction is awaited. At the end of backward, called by autograd's engine,
+// groups that still have gradients are reduced, all are freed, and everything
+// in flight is awaited.
 #ifndef FSDP_STATE_CONTEXT_H_
 #define FSDP_STATE_CONTEXT_H_
 

@@ -1,11 +1,12 @@
 // [Note: one file from many ranks]
-//   1. Every rank tells rank 0 what it has: its items, and the objects' values.
-//   2. Rank 0 checks that all make whole tensors, lays out the file, and tells
-//      each rank which of its items it takes, in the order of the file.
-//   3. Rank 0 writes. What a window of a tensor needs of a rank follows from
-//      the boxes (TensorAssembly), so that each rank sends one stream of bytes
-//      that rank 0 takes piece by piece (RankPull).
-//   4. All agree on how it ended.
+//   1. Every rank sends rank 0 the list of its items, and its objects' values.
+//   2. Rank 0 checks that together they are whole tensors, lays out the file,
+//      and tells each rank which of its items it will read, in the order of the
+//      file.
+//   3. Rank 0 writes. The parts of a window that a rank must send follow from
+//      the boxes (TensorAssembly), so each rank sends one stream of bytes that
+//      rank 0 reads piece by piece (RankPull).
+//   4. All ranks agree on the result.
 #include "dcp/torch/file_save.h"
 
 #include <algorithm>
@@ -185,10 +186,10 @@ class PartSender {
   std::unique_ptr<TensorAssembly> assembly_;  // of the current group
   uint64_t window_ = 0;
   size_t part_ = 0;
-  TensorAssembly::Stretch stretch_;  // what is left of the current one
+  TensorAssembly::Stretch stretch_;  // the rest of the current one
 };
 
-// What rank 0 tells a rank: "<bytes of a message> <item>,<item>,...".
+// What rank 0 sends a rank: "<bytes of a message> <item>,<item>,...".
 struct Order {
   uint64_t window_bytes = 0;
   std::vector<size_t> items = {};
@@ -228,7 +229,8 @@ class Gatherer {
         options_(options),
         num_ranks_(static_cast<size_t>(coordinator.num_ranks())) {}
 
-  // Plans the file from what the ranks sent. Returns what to tell each of them.
+  // Plans the file from the ranks' lists. Returns the text to send to each
+  // rank.
   absl::StatusOr<std::vector<std::string>> Plan(
       const std::vector<std::string>& offers,
       const std::vector<std::string>& objects);
@@ -248,14 +250,14 @@ class Gatherer {
   }
 
  private:
-  // Half of the memory holds two messages of each other rank.
+  // The messages, two of each other rank, get half of the memory.
   uint64_t WindowBytes() const {
     const uint64_t num_others = std::max<uint64_t>(num_ranks_ - 1, 1);
     return std::clamp<uint64_t>(options_.memory_bytes / 4 / num_others,
                                 uint64_t{64} << 10, kBlockBytes);
   }
 
-  // The rank and item of a chunk: the number of its file is the rank's.
+  // The rank and item of a chunk: its file number is the rank.
   PartOrigin OriginOf(const StorageInfo& storage) {
     const PartOrigin origin{.rank = storage.file, .item = storage.offset};
     if (origin.rank != 0) return origin;
@@ -433,8 +435,7 @@ absl::Status SaveFile(FileSystem& fs, const std::string& path,
   DCP_RETURN_IF_ERROR(Agree(coordinator, order.status()));
   const absl::Status ended =
       writes ? gatherer.Write() : Serve(state, *order, coordinator);
-  // A rank that heard from another that it gave up leaves the reason to that
-  // one.
+  // If this rank stopped because another one gave up, that one reports why.
   DCP_RETURN_IF_ERROR(
       Agree(coordinator, absl::IsAborted(ended) ? absl::OkStatus() : ended));
   return ended;

@@ -1,12 +1,13 @@
 // [Note: copies from rank 0]
-//   1. Every rank tells rank 0 which boxes of which tensors it wants.
-//   2. Rank 0 checks that all want the same tensors, and tells which of them
-//      every rank wants whole, and how large a window is.
-//   3. Those are broadcast, window by window.
-//   4. Of the others, each rank gets its boxes as one stream of bytes from
-//      rank 0, cut in windows; rank 0 fills and sends one for every rank, then
-//      the next. A rank that cannot use what it gets goes on receiving.
-//   5. All agree on how it ended.
+//   1. Every rank tells rank 0 which boxes of which tensors it needs.
+//   2. Rank 0 checks that all need the same tensors, and tells them which
+//      tensors every rank needs whole, and how large a window is.
+//   3. These tensors are broadcast, window by window.
+//   4. From the others, each rank gets its boxes as one stream of bytes from
+//      rank 0, cut into windows; rank 0 fills and sends one window for every
+//      rank, then the next. A rank that cannot use what it receives continues
+//      to receive.
+//   5. All ranks agree on the result.
 #include "dcp/torch/rank0_state.h"
 
 #include <algorithm>
@@ -109,7 +110,7 @@ absl::StatusOr<Value> Unpickle(const std::string& pickle, ValueArena& arena) {
 
 using Boxes = std::vector<Box>;
 
-// What one rank wants: the name and the boxes of every copy.
+// The copy requests of one rank: the name and the boxes of each.
 struct Wanted {
   std::vector<std::string> names;
   std::vector<Boxes> boxes;
@@ -164,10 +165,10 @@ bool IsWhole(const Boxes& boxes, const at::Tensor& whole) {
          boxes[0] == WholeBox({whole.sizes().data(), whole.sizes().size()});
 }
 
-// Rank 0's answer to what the ranks want.
+// Rank 0's answer to these requests.
 struct Answer {
   uint64_t window_bytes = 0;  // of one rank
-  std::string whole;          // '1' for a copy that every rank wants whole
+  std::string whole;          // '1' for a copy that every rank needs whole
 };
 
 absl::Status CheckSameNames(absl::Span<const TensorCopy> copies,

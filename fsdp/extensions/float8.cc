@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kLargestE4m3 = 448;
 // The scale of a parameter that is zero, or so small that its scale would be
-// subnormal, by which float32 divides imprecisely or not at all.
+// subnormal: division by that is imprecise or impossible in float32.
 constexpr double kSmallestScale = 1e-30;
 
 // A rank whose shard is empty contributes 0.

@@ -25,9 +25,9 @@ namespace fsdp {
 // serve many parameters.
 AllGatherExtension float8_all_gather();
 
-// The two halves, for a scale that is known. `quantize_float8` returns
-// float8_e4m3fn; `scale` is float32, of no dimensions, from `float8_scale` of
-// the largest magnitude.
+// Both steps, for a known scale. `quantize_float8` returns float8_e4m3fn;
+// `scale` is float32, without dimensions, from `float8_scale` of the largest
+// magnitude.
 at::Tensor float8_scale(const at::Tensor& largest_magnitude);
 at::Tensor quantize_float8(const at::Tensor& tensor, const at::Tensor& scale);
 at::Tensor dequantize_float8(const at::Tensor& quantized,

@@ -1,13 +1,15 @@
-// prepare, in order:
-//   1. everything is chosen and checked, and nothing changed: mesh, options of
-//      fully_shard, groups, layers to checkpoint, whence weights come, what the
-//      optimizer steps;
-//   2. parameters are cast, or made equal on all ranks, while they are whole;
-//   3. tensor parallelism cuts layers;
-//   4. activation checkpointing, which must be inside of what is sharded;
-//   5. fully_shard, inner before outer;
-//   6. memory and weights: of shards alone;
-//   7. the optimizer is given the shards, the config's numbers and a schedule.
+// prepare does the following, in this order:
+//   1. It chooses and checks everything without a change to the model: mesh,
+//      options of fully_shard, groups, layers to checkpoint, the source of the
+//      weights, and what the optimizer steps.
+//   2. It casts parameters, or makes them equal on all ranks, while they are
+//      whole.
+//   3. Tensor parallelism cuts layers.
+//   4. Activation checkpointing is applied, because it must be inside what is
+//      sharded.
+//   5. fully_shard is called, on inner modules before outer ones.
+//   6. Shards get memory and weights.
+//   7. The optimizer gets the shards, the config's numbers and a schedule.
 #include "fsdp/prepare/prepare.h"
 
 #include <utility>

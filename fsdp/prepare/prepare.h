@@ -120,19 +120,20 @@ struct Prepared {
 
 // Errors name the place in the config. Everything on which the config, the
 // model and the number of ranks can disagree is checked before the model
-// changes; later only reading the weights and callbacks can fail.
-//   - the parameters are cast to precision.dtype, where the config says it or
-//     computes in another precision
-//   - with cpu_ram_efficient_loading rank 0's weights are everybody's: of
-//     initial_load_path, else of its model, beside which others may have built
-//     theirs on the meta device
-//   - initial_load_path is a model, or a step of a run with a "model" entry
-//   - every n-th layer is checkpointed, n = activation_checkpointing; layers
-//     are of the types that the config or `layers` names, else the groups. With
-//     0 the model stays as it is
-//   - activation_cpu_offload is switched on last: nothing is offloaded after an
-//     error
-//   - output_dtype is that of the root, which is then called by fsdp::forward
+// changes; after that, only reading the weights and callbacks can fail.
+//   - The parameters are cast to precision.dtype if the config sets it or
+//     computes in another precision.
+//   - With cpu_ram_efficient_loading every rank gets rank 0's weights: those of
+//     initial_load_path or else of rank 0's model. The other ranks may have
+//     built their models on the meta device.
+//   - initial_load_path is a model, or a step of a run with a "model" entry.
+//   - Every n-th layer is checkpointed, n = activation_checkpointing. Layers
+//     have the types that the config or `layers` names; without names they are
+//     the groups. With 0 the model stays as it is.
+//   - activation_cpu_offload is switched on last, so nothing is offloaded after
+//     an error.
+//   - output_dtype applies to the root, which must then be called by
+//     fsdp::forward.
 absl::StatusOr<Prepared> prepare(
     const std::shared_ptr<torch::nn::Module>& model, const TrainConfig& config,
     const PrepareOptions& options = {});
