@@ -22,7 +22,7 @@ namespace {
 struct Counted {
   std::string forward;
   std::string backward;
-  std::string small;  // of the groups of an int reshard_after_forward
+  std::string small;  // in the groups of an int reshard_after_forward
 };
 
 // One step of a model of `num_blocks`; the second of two, which must make the

@@ -1,5 +1,5 @@
-// Ranks that diverge hear of it, by name, instead of hanging or of getting
-// wrong numbers: from their neighbours, and in debug mode from all.
+// Ranks that diverge are told so, by name, instead of hanging or getting wrong
+// numbers: by their neighbours, and in debug mode by all.
 
 #include "fsdp/desync_check.h"
 
@@ -24,7 +24,7 @@ using ::testing::HasSubstr;
 
 const RanksOptions kDebug = {.environment = {{"TESSERA_FSDP_DEBUG", "1"}}};
 
-// Two layers, each a group, and a root of none.
+// Two layers, each a group, and a root without parameters.
 struct Net {
   explicit Net(int64_t size = 4) {
     at::set_num_threads(1);
@@ -160,7 +160,7 @@ TEST(OrderCheck, GoesOnAfterADivergence) {
   });
 }
 
-// A group of which each rank uses another parameter.
+// A group in which each rank uses another parameter.
 struct PairImpl : torch::nn::Module {
   torch::nn::Linear a = register_module(
       "a", torch::nn::Linear(torch::nn::LinearOptions(4, 4).bias(false)));

@@ -138,11 +138,11 @@ TEST(DTensor, FromLocalOfUnevenShardsNeedsTheShape) {
                                       std::vector<int64_t>{3, 2});
                 }),
                 HasSubstr("shape and stride"));
-    // Inferred, the ranks disagree: 4 rows, and 2.
+    // Inferred from their parts, the shapes differ between ranks: 4 rows and 2.
     EXPECT_THAT(
         ErrorOf([&] { DTensor::from_local(local, mesh, {Shard(0)}, true); }),
         HasSubstr("differ in the shape of the whole"));
-    // Wrong on one rank only: all hear of it.
+    // The call is wrong on one rank only, but all ranks get an error.
     EXPECT_THAT(ErrorOf([&] {
                   DTensor::from_local(
                       get_rank() == 0 ? local : at::ones({3, 2}), mesh,

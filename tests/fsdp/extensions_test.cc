@@ -138,7 +138,8 @@ TEST(Nf4, RefusesWhatDoesNotFit) {
 }
 
 // Does what a group does around an extension: pads the shard of `whole`,
-// gathers each of its tensors, and hands out the memory of the parameter.
+// gathers each of its tensors, and lets the extension fill the parameter's
+// memory.
 at::Tensor GatherThrough(const AllGatherExtension& extension,
                          const at::Tensor& whole, int64_t dim,
                          at::ScalarType dtype, const DeviceMesh& mesh) {

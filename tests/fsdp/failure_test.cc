@@ -143,8 +143,8 @@ TEST(Failure, ABackwardThatThrows) {
     StartRank();
     Pair pair;
     for (int64_t at = 0; at < kSmall.num_blocks; ++at) {
-      // Reductions of the blocks behind are done or under way, a gather of the
-      // one before is under way.
+      // Reductions of the later blocks are done or under way, and a gather of
+      // the earlier block is under way.
       const Tensor loss = LossThatFails(pair.model, at, false);
       EXPECT_THAT(ErrorOf([&] { loss.backward(); }),
                   HasSubstr("backward fails"));
@@ -232,7 +232,7 @@ TEST(Failure, ARankThatIsKilled) {
                                  HasSubstr("in group \"")));
                EXPECT_THAT(error, AnyOf(HasSubstr("all-gather of "),
                                         HasSubstr("reduce-scatter of ")));
-               // And again, at once: no hang, no crash.
+               // A second attempt fails at once, without a hang or a crash.
                EXPECT_FALSE(TrainUntilItFails(model).empty());
              },
              {.deadline = kBound, .may_die = {1}});
@@ -278,7 +278,7 @@ TEST(Lifetime, OptimizerOutputsAndHandlesOutliveTheModel) {
     FSDPModule block = get_fsdp_module(*(*model)->blocks[0]);
     const Tensor loss = TinyLoss(*model, Mine(1));
     model.reset();
-    // The optimizer holds the shards, they hold what the engine knows.
+    // The optimizer holds the shards, which hold the engine's state.
     optimizer->step();
     EXPECT_EQ(block.name(), "blocks.0");
     loss.backward();
@@ -304,7 +304,7 @@ TEST(Lifetime, AGraphWhoseModelIsGoneIsAnError) {
     }
     EXPECT_THAT(ErrorOf([&] { loss.backward(); }),
                 HasSubstr("is used after its module was destroyed"));
-    // The layer is there, the rest of its group is not.
+    // The layer survives, but the rest of its group does not.
     torch::nn::Linear layer{nullptr};
     {
       TinyModel model = MakeSharded();

@@ -172,7 +172,8 @@ TEST(Unshard, GathersOwnParametersAndKeepsThem) {
     EXPECT_THAT(s.Counts(), IsEmpty());
     s.layers[2].unshard();
     EXPECT_THAT(s.Counts(), ElementsAre("gathers 1"));
-    // Forward uses what is there, and does not drop it before it was used.
+    // Forward uses the gathered parameters, and does not drop them before they
+    // are used.
     s.Forward();
     EXPECT_THAT(s.Counts(), ElementsAre("gathers 2"));
     EXPECT_FALSE(s.layers[2].is_unsharded());
@@ -196,7 +197,7 @@ TEST(Unshard, AsyncIsAwaitedOnceOrByForward) {
     s.Forward();
     EXPECT_THAT(s.Counts(), ElementsAre("gathers 3"));
     EXPECT_EQ(step_report(*s.tower).num_prefetched, 1);
-    // The gather that it was for is over.
+    // The gather that the handle belongs to is over.
     left.wait();
     EXPECT_FALSE(s.layers[1].is_unsharded());
     s.Backward();
@@ -294,7 +295,7 @@ TEST(SetReshardAfterForward, ChangesWhatBackwardGathers) {
     Sharded unset = ShardTower();
     EXPECT_THAT(GathersOf(unset),
                 ElementsAre(forward, "all_gather 3, reduce_scatter 4"));
-    // One layer alone.
+    // Only one layer.
     unset.layers[1].set_reshard_after_forward(false);
     EXPECT_THAT(GathersOf(unset),
                 ElementsAre(forward, "all_gather 2, reduce_scatter 4"));
@@ -357,7 +358,7 @@ TEST(SetRequiresGradientSync, NotRecursiveIsOwnGroupAlone) {
     s.root.set_requires_gradient_sync(true, /*recurse=*/false);
     s.Forward();
     s.Backward();
-    // The root's has both steps, the layers' one.
+    // The root's gradients have both steps, the layers' only one.
     const auto want = SummedGradients({0, 1});
     for (const auto& [name, parameter] : fsdp::named_parameters(*s.tower)) {
       const double scale = name[0] == 's' || name[0] == 't' ? 1 : 0.5;
@@ -410,7 +411,8 @@ TEST(SetRequiresAllReduce, PostponesTheSecondHalf) {
     s.Forward();
     s.Backward();
     EXPECT_EQ(replicas.ToString(), "all_reduce 5");
-    // The layers' have three steps, the root's that after it was cleared.
+    // The layers' gradients have three steps, the root's only the one after it
+    // was cleared.
     const auto want = SummedGradients({0, 1, 2, 3});
     for (const auto& [name, parameter] : fsdp::named_parameters(*s.tower)) {
       const double scale = name[0] == 's' || name[0] == 't' ? 0.25 : 0.75;
@@ -442,7 +444,7 @@ TEST(SetIsLastBackward, KeepsTheOrderForTheNext) {
   });
 }
 
-// Custom collectives that do what the usual ones do, and say so.
+// Custom collectives that do the same as the default ones, and log it.
 void LogCollectives(Sharded& s, Log* log) {
   std::vector<FSDPModule> modules = fsdp_modules(*s.tower);
   for (FSDPModule& module : modules) {
@@ -512,7 +514,7 @@ TEST(Prefetch, ForwardListsAreGatheredInTheirOrder) {
     EXPECT_EQ(log, Log({"gather root", "gather 0", "gather 2", "gather 1",
                         "forward 0", "forward 1", "forward 2"}));
     s.Backward();
-    // Without lists again.
+    // The lists are removed again.
     for (FSDPModule& layer : s.layers)
       layer.set_modules_to_forward_prefetch({});
     log.clear();
@@ -581,7 +583,7 @@ TEST(CustomCollectives, ReplaceTheBackends) {
   });
 }
 
-// Gloo's work, with memory of its own and a note of the operators.
+// Does Gloo's work, but allocates memory itself and records the operators.
 class AllocatingBackend : public CountingBackend {
  public:
   using CountingBackend::CountingBackend;
@@ -771,7 +773,7 @@ TEST(DivideFactor, ReplacesTheNumberOfRanks) {
       s.Backward();
       ExpectGradients(s.tower, 1 / factor, {0, 1});
     }
-    // Set for one group alone, with sums on the wire.
+    // Set for only one group, with sums on the wire.
     Sharded s = ShardTower();
     s.layers[1].set_gradient_divide_factor(8);
     s.layers[1].set_force_sum_reduction_for_comms(true);
@@ -921,7 +923,7 @@ TEST(Shards, AreTheStateBeforeAndAfterForward) {
       EXPECT_TRUE(after[i].value().equal(values[i])) << before[i].key();
     }
     EXPECT_EQ(after[0].value().data_ptr(), memory);
-    // Loading writes into them; what is gathered is told by reshard.
+    // Loading writes into the shards; reshard drops the gathered parameters.
     {
       const torch::NoGradGuard no_grad;
       for (const auto& item : after) item.value().fill_(0.25);
@@ -955,7 +957,7 @@ TEST(Shards, MayBeOfAnotherDtype) {
     const DTensor weight = parameters(*s.tower)[0];
     EXPECT_EQ(weight.scalar_type(), torch::kDouble);
     EXPECT_EQ(weight.grad()->scalar_type(), torch::kDouble);
-    // A gather in flight does not keep the old.
+    // A gather in flight does not keep the old values.
     UnshardHandle handle = s.layers[0].unshard();
     s.layers[0].reshard();
     s.tower->to(torch::kFloat);

@@ -31,7 +31,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ModulePtr = std::shared_ptr<torch::nn::Module>;
 
-// A job of this process alone; lasts for the binary.
+// A job that consists of only this process; it lasts as long as the binary.
 void OneRank() {
   if (!is_initialized()) init_process_group();
 }
@@ -99,8 +99,8 @@ std::vector<std::string> NamesOf(const std::vector<FSDPModule>& modules) {
   return names;
 }
 
-// `refused` must fail as told and change nothing; then `accepted` must work,
-// and the module compute what it did.
+// `refused` must fail as described and change nothing; then `accepted` must
+// work, and the module must compute the same as before.
 template <typename Error, typename Holder>
 void ExpectRefused(Holder& module, const FullyShardOptions& refused,
                    const std::vector<std::string>& says,

@@ -118,7 +118,7 @@ TEST(Init, MomentsAndBoundsOfTheDistributions) {
   init::trunc_normal_(t, 0, 0.02, 0.1, 0.2, 5);  // five sigma out
   EXPECT_GE(t.min().item<double>(), 0.1);
   EXPECT_NEAR(t.mean().item<double>(), 0.1037, 0.0005);
-  // Twelve sigma out, where 1 is all that a double says of the distribution.
+  // Twelve sigma out, where the cumulative distribution rounds to 1.
   init::trunc_normal_(t, 0, 1, 12, 100, 5);
   EXPECT_GE(t.min().item<double>(), 12);
   EXPECT_NEAR(t.mean().item<double>(), 12.0823, 0.001);
@@ -280,7 +280,8 @@ TEST(Init, DefaultsDoNotGuessWhatAModuleAddsToOneOfTorch) {
               ThrowsMessage<c10::NotImplementedError>(HasSubstr("'weight'")));
 }
 
-// A Transformer draws what is inside it again; not what the caller did.
+// A Transformer draws its inner modules again, except for those that the caller
+// initialised.
 TEST(Init, DefaultsLeaveToCustomWhatItTook) {
   torch::nn::Transformer model(
       torch::nn::TransformerOptions(4, 2, 1, 1).dim_feedforward(6));
@@ -567,7 +568,7 @@ TEST(Materialize, ShardingInsideTheGuardWithTheDefaultMesh) {
     EXPECT_TRUE(torch::equal(y, torch::full({1, 3}, 4.0)));
     y.sum().backward();
     EXPECT_TRUE(model->parameters()[0].grad().defined());
-    // Back, and once more; gradients of before are gone.
+    // Back to the meta device and to memory once more; old gradients are gone.
     to_empty(model, torch::kMeta);
     EXPECT_TRUE(model->parameters()[0].is_meta());
     EXPECT_FALSE(model->parameters()[0].grad().defined());

@@ -80,7 +80,7 @@ Tensor Reduced(const Tensor& gradient) {
   return sum / (static_cast<double>(world) / before);
 }
 
-// One step of mixed precision by hand: a copy in `compute` of the float32
+// One step of mixed precision, written out: a copy in `compute` of the float32
 // model, whose gradients are reduced in `reduce`.
 double EmulatedBackward(TinyModel& master, int step, at::ScalarType compute,
                         at::ScalarType reduce) {
@@ -115,7 +115,7 @@ struct Precision {
   bool frozen = false;  // the second block
 };
 
-// In a rank.
+// Called in a rank.
 void ExpectAsEmulated(const Precision& run) {
   SCOPED_TRACE(std::string(c10::toString(run.compute)) + "/" +
                c10::toString(run.reduce));
@@ -466,7 +466,8 @@ TEST(MixedPrecision, NormsWithTheirBuffers) {
         EXPECT_EQ(buffer.value().scalar_type(), kFloat) << buffer.key();
       }
     }
-    // In the group of all it meets float32 statistics, which nobody casts.
+    // In one group with the Linear it meets float32 statistics, which nothing
+    // casts.
     torch::nn::Sequential model(torch::nn::Linear(5, 6),
                                 torch::nn::BatchNorm1d(6));
     fully_shard(model, {.mp_policy = {.param_dtype = kBFloat16}});

@@ -373,7 +373,7 @@ TEST(ModuleZoo, ListsAndDictionariesOfParameters) {
   });
 }
 
-// y = x w, where forward and backward are written by hand.
+// y = x w, with forward and backward written explicitly.
 struct ByHand : torch::autograd::Function<ByHand> {
   static Tensor forward(torch::autograd::AutogradContext* context,
                         const Tensor& x, const Tensor& weight) {
@@ -434,7 +434,8 @@ TEST(ModuleZoo, FunctionsByHandAndViewsOfWeights) {
     ExpectSame("a copy in place of a weight",
                Readers([](ReadersImpl& m) -> Tensors {
                  const Tensor x = Input({3, 6});
-                 // Parameters alone come first: a forward has to say so.
+                 // The first operator takes only parameters, so a scope must
+                 // mark the forward.
                  const ForwardScope scope;
                  const Tensor w = m.a->weight.clone() * m.norm(x).sum();
                  return {Trained(x.matmul(w.tanh()).matmul(m.b->weight))};
@@ -519,7 +520,7 @@ TEST(ModuleZoo, GroupsUsedTwiceOrNotAtAll) {
     ExpectSame("used in one step and not in the next",
                Readers([=, step = 0](ReadersImpl& m) mutable -> Tensors {
                  Tensor h = times_a(m, Input({3, 6}));
-                 // Called for either model in turn.
+                 // Called for both models alternately.
                  if (step++ / 2 % 2 == 0) h = h.matmul(m.b->weight);
                  return {Trained(m.norm(h))};
                }));
@@ -684,12 +685,12 @@ TEST(ModuleZoo, ExpertsWithoutTokens) {
       torch::manual_seed(get_rank());
       for (int step = 0; step < 2; ++step) {
         pair.ClearGradients();
-        // None on the last rank, and one that no rank uses.
+        // The last rank uses no expert, and one expert is used by no rank.
         pair.Train(rank == 3 ? std::vector<size_t>{}
                              : std::vector<size_t>{rank / 2});
         pair.ExpectSameGradientsOrZeros();
       }
-      // Each microbatch another one.
+      // Each microbatch uses another one.
       pair.ClearGradients();
       for (size_t i = 0; i < 3; ++i) {
         root.set_requires_gradient_sync(i == 2);
@@ -734,7 +735,7 @@ TEST(ModuleZoo, MicrobatchesThatUseDifferentParametersOfAGroup) {
     StartRank();
     const FullyShardOptions options{
         .mesh = init_device_mesh("cpu", {2, 2}, {"replicate", "shard"})};
-    // In the last case a group of the first microbatch is none of the last.
+    // In the last case a group of the first microbatch is not one of the last.
     for (const bool own_groups : {false, true}) {
       ExpertsPair pair;
       if (own_groups) {

@@ -126,7 +126,7 @@ TEST(Nf4Storage, GathersBlocksAndComputesInTheParamDtype) {
   });
 }
 
-// From a model of shapes alone, onto fewer shards.
+// The blocks load into a model that has only shapes, and onto fewer shards.
 TEST(Nf4Storage, BlocksLoadOnAnyNumberOfRanks) {
   RunRanks(4, [] {
     init_process_group();

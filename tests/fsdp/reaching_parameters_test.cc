@@ -206,7 +206,7 @@ TEST(ChangesOfShards, AreSeenByTheNextForward) {
         }
         const Tensor got = both.model->forward(Input());
         const Tensor want = both.reference->forward(Input());
-        // float32 lies between, where it went there and back.
+        // The shards were in float32 for a while, which rounds.
         EXPECT_TRUE(torch::allclose(got, want, 1e-6, 1e-6));
         got.sum().backward();
         want.sum().backward();
@@ -244,7 +244,7 @@ TEST(ChangesOfShards, MayBeThatTwoOfOneGroupChangePlaces) {
   });
 }
 
-// Whatever their geometry: a shard that seems to be replaced is copied.
+// Whatever the geometry: a shard that seems to be replaced would be copied.
 TEST(ChangesOfShards, AreNotSeenWhereThereAreNone) {
   RunRanks(4, [] {
     StartRank();
@@ -257,7 +257,7 @@ TEST(ChangesOfShards, AreNotSeenWhereThereAreNone) {
       return all;
     };
     for (const int64_t dim : {0, 1}) {
-      // Of 5 rows the last rank has none, of 1 only the first has one.
+      // The last rank has none of 5 rows, and only the first has one of 1 row.
       torch::nn::Sequential model(Linear(8, 5), Linear(5, 1),
                                   Linear(LinearOptions(1, 8).bias(false)));
       fully_shard(model, {.shard_placement_fn = [dim](const Tensor& t) {
@@ -302,7 +302,7 @@ TEST(ChangesOfShards, OfOneRanksFileAreRefused) {
                 AllOf(HasSubstr("every rank has loaded the same shard"),
                       HasSubstr("'a.weight'"), HasSubstr("dcp::load")));
     WaitForAllRanks();
-    // A file of whole tensors, at the call.
+    // A file with whole tensors is refused in the call itself.
     if (get_rank() == 0) torch::save(both.reference, file);
     WaitForAllRanks();
     EXPECT_THAT(ErrorOf([&] { torch::load(both.model, file); }),
@@ -346,7 +346,7 @@ TEST(ChangesOfShards, WholeTensorsAreRefusedAtTheCall) {
   });
 }
 
-// As the errors advise; PyTorch's load_state_dict(assign=True), by hand.
+// As the errors advise; does what PyTorch's load_state_dict(assign=True) does.
 TEST(ChangesOfShards, APartOfAWholeTensorMayTakeAShardsPlace) {
   RunRanks(2, [] {
     StartRank();
@@ -490,16 +490,16 @@ TEST(Registry, WhatWouldReadAPartInSilenceIsRefused) {
     fully_shard(model);
     const Tensor x = Input();
     const Tensor weight = model->named_parameters()["weight"];
-    // A view is one of the shard for ever.
+    // A view of the shard cannot become one of the parameter.
     EXPECT_THAT(ErrorOf([&] { x.matmul(weight.t()); }),
                 AllOf(HasSubstr("view of this rank's part"),
                       HasSubstr("ForwardScope"), HasSubstr("ShardScope")));
-    // A loss made of parts.
+    // A loss of this rank's part of the weight.
     EXPECT_THAT(ErrorOf([&] { weight.square().sum().backward(); }),
                 AllOf(HasSubstr("a gradient arrives at this rank's shard"),
                       HasSubstr("'weight'"), HasSubstr("ForwardScope")));
     {
-      // Nothing but a container says that a forward reads it.
+      // Only a container shows that a forward reads it.
       const torch::NoGradGuard no_grad;
       EXPECT_THAT(ErrorOf([&] { model->list[0].sum(); }),
                   AllOf(HasSubstr("'list.0'"), HasSubstr("ForwardScope"),
@@ -553,15 +553,14 @@ TEST(Registry, RecurrentModulesReadItAfterTo) {
   });
 }
 
-// ---- Optimizers and gradients of members
-// -------------------------------------
+// ---- Optimizers and gradients of members ------------------------------------
 
 TEST(Members, HaveNoGradientsToStepOrRead) {
   RunRanks(2, [] {
     StartRank();
     for (const bool evaluates : {false, true}) {
       Linear model(6, 6);
-      // As if it were not sharded, or from before it was.
+      // The members, taken before the module was sharded.
       const std::vector<Tensor> members = {model->weight, model->bias};
       fully_shard(model);
       torch::optim::SGD sgd(members, 0.1);
@@ -582,7 +581,7 @@ TEST(Members, HaveNoGradientsToStepOrRead) {
       EXPECT_THAT(
           ErrorOf([&] { torch::nn::utils::clip_grad_norm_(members, 1.0); }),
           says);
-      // Backward adds to what is there, again and again.
+      // Each backward adds to the existing gradient.
       const Tensor y = model(Input());
       y.sum().backward({}, /*retain_graph=*/true);
       y.sum().backward();
@@ -614,8 +613,7 @@ TEST(Members, RawPointersIntoThemSayWhatToDo) {
   });
 }
 
-// ---- Every way in every phase
-// -------------------------------------------------
+// ---- Every way in every phase -----------------------------------------------
 
 // Calls `call` in backward, with the engine in the middle of its own.
 struct InBackward : torch::autograd::Function<InBackward> {
@@ -706,8 +704,7 @@ TEST(Phases, EveryWayIsTheSameParameterInEach) {
   });
 }
 
-// ---- What is registered or passed in unusual ways
-// -----------------------------
+// ---- What is registered or passed in unusual ways ---------------------------
 
 TEST(Ties, CountOnceForClipping) {
   RunRanks(2, [] {

@@ -26,8 +26,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// A layer of 32 x 32 with bias, and one parameter of its own: of two ranks
-// each holds 16 x 32, 16 and 8 x 16 numbers, all multiples of 64 bytes.
+// A layer of 32 x 32 with bias, and one more parameter: each of two ranks has
+// 16 x 32, 16 and 8 x 16 numbers, all multiples of 64 bytes.
 struct NetImpl : torch::nn::Module {
   NetImpl() {
     layer = register_module("layer", torch::nn::Linear(32, 32));

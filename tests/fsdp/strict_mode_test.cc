@@ -28,7 +28,7 @@ void InitRank() {
   init_process_group();
 }
 
-// The first operator takes parameters alone.
+// The first operator takes only parameters.
 struct LowRankImpl : torch::nn::Module {
   LowRankImpl() {
     a = register_parameter("a", torch::ones({4, 2}) * 3);
@@ -51,7 +51,7 @@ TEST(StrictMode, ReadingAShardedParameterIsRefused) {
     fully_shard(layer);
     const std::vector<std::string> says = {
         "'weight'", "sharded", "full_tensor()", "named_parameters()"};
-    // On one rank alone: a gather would never end.
+    // Only on one rank, where a gather would never end.
     if (get_rank() == 0) {
       ExpectError<c10::Error>([&] { layer->weight.sum(); }, says);
       ExpectError<c10::Error>([&] { layer->weight.norm().item<double>(); },
@@ -154,7 +154,7 @@ TEST(StrictMode, ShardsKeepTheEngineAlive) {
       fully_shard(layer);
       held = layer->parameters();
     }
-    // References such as an optimizer holds.
+    // References like those that an optimizer holds.
     EXPECT_TRUE(dtensor_of(held[0]).has_value());
     EXPECT_EQ(dtensor_of(held[0])->full_tensor().sizes(),
               (std::vector<int64_t>{4, 4}));
@@ -196,7 +196,7 @@ TEST(StrictMode, ForwardScopeAllowsParametersAlone) {
     EXPECT_FALSE(ForwardScope::active());
     EXPECT_TRUE(parameters(*module)[0].grad()->full_tensor().equal(
         torch::full({4, 2}, 4.0)));
-    // The boundary of the module is such a scope.
+    // fsdp::forward opens such a scope.
     EXPECT_TRUE(fsdp::forward(module, x).equal(want));
     EXPECT_FALSE(ForwardScope::active());
     // It ends with an error too.

@@ -1,7 +1,7 @@
 // What C++ programs do with models in addition to one forward and one backward:
 // adversaries, adapters, averages of weights, several optimizers, closures,
-// hooks, errors halfway. Each is compared with the same model without
-// fully_shard, on the same input on every rank, in float64.
+// hooks, errors in the middle of a step. Each is compared with the same model
+// without fully_shard, on the same input on every rank, in float64.
 
 #include <functional>
 #include <memory>
@@ -46,8 +46,8 @@ Tensor Input(double shift = 0) {
   return torch::linspace(-1 + shift, 1, 18).view({3, 6});
 }
 
-// `train` of a model that `make` makes and `shard` may shard; returns what is
-// compared.
+// Runs `train` on a model that `make` makes and `shard` may shard; returns the
+// values to compare.
 template <typename Model>
 void ExpectSame(const std::function<Model()>& make,
                 const std::function<void(Model&)>& shard,
@@ -171,7 +171,8 @@ struct ExpertsImpl : Module {
           register_module("expert" + std::to_string(i), Linear(6, 6)));
     }
   }
-  // Rows of x by turns; the last expert has none, the second now and then.
+  // The experts share the rows of x; the last one gets none, and the second
+  // gets some only if `second`.
   Tensor forward(const Tensor& x, bool second) {
     const Tensor rows = x.slice(0, 0, second ? 2 : 3);
     Tensor y = experts[0](rows).tanh().sum(0);
@@ -243,7 +244,7 @@ TEST(TrainingHabits, AdaptersOfAFrozenBase) {
   });
 }
 
-// An average of weights, evaluated in their place.
+// An average of weights, evaluated in place of the weights.
 TEST(TrainingHabits, AnAverageOfWeights) {
   RunRanks(3, [] {
     StartRank();
@@ -339,7 +340,7 @@ TEST(TrainingHabits, AForwardThatThrowsHalfWay) {
                       torch::optim::SGD optimizer(net->parameters(), 0.1);
                       Tensor loss;
                       for (int step = 0; step < 3; ++step) {
-                        // The last layer gets what it cannot take.
+                        // The last layer gets an input that it cannot take.
                         EXPECT_THAT(ErrorOf([&] {
                                       net->last(net->layers[0](Input()).t());
                                     }),
@@ -354,8 +355,7 @@ TEST(TrainingHabits, AForwardThatThrowsHalfWay) {
   });
 }
 
-// ---- Memory and communication
-// ------------------------------------------------
+// ---- Memory and communication -----------------------------------------------
 
 // A block that reads a parameter of the root between two of its own.
 struct ScaledBlockImpl : Module {
@@ -411,7 +411,7 @@ TEST(CommunicationOfHabits, ARootsParameterInsideBlocksFreesNone) {
       EXPECT_EQ(counts.ToString(), "all_gather 5");
       counts.Reset();
       y.sum().backward();
-      // The last block and the root are there still.
+      // The last block and the root are still gathered.
       EXPECT_EQ(counts.ToString(), "all_gather 3, reduce_scatter 5");
       counts.Reset();
     }

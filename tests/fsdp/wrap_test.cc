@@ -95,7 +95,8 @@ TEST(Wrap, ByPredicate) {
 
 TEST(Wrap, AlwaysNeverAndEither) {
   Model model;
-  // Neither the list nor the activations, which have nothing to shard.
+  // Neither the list nor the activations count, because they have nothing to
+  // shard.
   EXPECT_THAT(
       modules_to_wrap(*model, kAll),
       ElementsAre("embed", "blocks.0.up", "blocks.0.down", "blocks.0",
@@ -117,7 +118,8 @@ TEST(Wrap, BySizeFromTheInnermostOut) {
                           "blocks.1.down", ""));
   EXPECT_THAT(modules_to_wrap(*model, SizeBasedWrapPolicy{41}),
               ElementsAre("blocks.0", "blocks.1", ""));
-  // The list is large enough, but a list: its elements stay with the root.
+  // The list is large enough, but lists are not wrapped: its elements stay with
+  // the root.
   EXPECT_THAT(modules_to_wrap(*model, SizeBasedWrapPolicy{77}),
               ElementsAre(""));
   EXPECT_THAT(modules_to_wrap(*model, SizeBasedWrapPolicy{}), ElementsAre(""));
@@ -160,7 +162,7 @@ TEST(Wrap, ATieIsShardedWithTheInnermostModuleThatHoldsIt) {
   torch::nn::Sequential outer(inner, Linear(6, 6));
   EXPECT_THAT(modules_to_wrap(*outer, ModuleWrapPolicy({"EmbeddingImpl"})),
               ElementsAre("0", ""));
-  // Between blocks of a list it is not the list.
+  // A tie between blocks of a list does not make the list a group.
   Model tied;
   auto first = tied->blocks->ptr<BlockImpl>(0);
   auto second = tied->blocks->ptr<BlockImpl>(1);

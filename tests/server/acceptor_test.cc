@@ -22,7 +22,7 @@
 namespace dcp::server {
 namespace {
 
-// Keeps what it is handed, as gRPC does.
+// Keeps the descriptors that it gets, as gRPC does.
 class AcceptorTest : public ::testing::Test {
  protected:
   ~AcceptorTest() override {
@@ -56,7 +56,8 @@ class AcceptorTest : public ::testing::Test {
     accepted_.clear();
   }
 
-  // Connects until one is accepted: what was closed is seen a moment later.
+  // Connects until one is accepted: a closed connection is noticed only after a
+  // moment.
   void ConnectUntilAccepted() {
     while (acceptor_->num_open() > 0) {
     }
@@ -68,7 +69,7 @@ class AcceptorTest : public ::testing::Test {
   absl::Mutex mutex_;
   absl::CondVar changed_;
   std::vector<int> accepted_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<Acceptor> acceptor_;  // the last: its thread uses the others
+  std::unique_ptr<Acceptor> acceptor_;  // last: its thread uses the others
 };
 
 TEST_F(AcceptorTest, ClosesWhatIsTooMuchForAnAddress) {
@@ -95,14 +96,14 @@ TEST_F(AcceptorTest, ClosesWhatIsTooMuchForTheProcess) {
 
 TEST_F(AcceptorTest, GoesOnWhenThereAreDescriptorsAgain) {
   Start({});
-  // The client's side has its descriptor before they are out.
+  // The client gets its descriptor while there still are some.
   const auto first = Connect();
   WaitForAccepted(1);
   rlimit before;
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   const int next = fcntl(0, F_DUPFD_CLOEXEC, 0);
   close(next);
-  // One more than are open: for the client.
+  // One more than are open, for the client.
   const rlimit few = {.rlim_cur = static_cast<rlim_t>(next) + 1,
                       .rlim_max = before.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);

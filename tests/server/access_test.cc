@@ -34,11 +34,11 @@ constexpr char kAlice[] =
 constexpr char kBob[] =
     "81b637d8fcd2c6da6359e6963113a1170de795e4b725b84d1e0b4cfd9ec58ce9";
 
-// data/ with a checkpoint, and what lies outside.
+// data/ with a checkpoint, and files outside.
 class AccessTest : public ::testing::Test {
  protected:
   AccessTest() {
-    // Where the test's folder is below a link, paths come back without it.
+    // If the test's folder is below a link, paths are returned without it.
     base_ = std::filesystem::canonical(dir_.path()).string();
     dir_.WriteFile("data/step-1/.metadata", "x");
     dir_.WriteFile("secret/key", "x");
@@ -234,7 +234,7 @@ TEST_F(AccessTest, ClientsAreFoundByName) {
   ASSERT_OK(access);
   const Client* const alice = access->FindClient("alice");
   ASSERT_NE(alice, nullptr);
-  EXPECT_OK(alice->CheckWrite(Path("data/new")));  // the last line's
+  EXPECT_OK(alice->CheckWrite(Path("data/new")));  // the right of the last line
   EXPECT_EQ(access->FindClient("bob"), nullptr);
   EXPECT_EQ(access->FindClient("anonymous"), nullptr);
   const Access open = LoadRoots();
@@ -249,7 +249,7 @@ TEST_F(AccessTest, AClientWithoutRootsMayReadAll) {
   EXPECT_OK(alice->CheckRead(Path("data/step-1")));
   EXPECT_OK(alice->CheckRead(Path("data-2/other")));
   EXPECT_THAT(alice->CheckWrite(Path("data/new")), StatusIs(kDenied));
-  // The server itself may what its roots allow.
+  // The server itself may do what its roots allow.
   EXPECT_OK(access->server().CheckWrite(Path("data/new")));
   EXPECT_THAT(access->server().CheckWrite(Path("data-2/new")),
               StatusIs(kDenied));

@@ -22,7 +22,7 @@ TEST(PeerAddress, IsWithoutThePort) {
   EXPECT_EQ(PeerAddress("unix:/run/x:1"), "unix");
 }
 
-// Whoever has one address of IPv6 has 2^64 of them.
+// A client with one IPv6 address has 2^64 of them.
 TEST(PeerAddress, OfIpv6IsTheNetwork) {
   for (const char* peer :
        {"ipv6:%5B2001:db8:0:1::7%5D:4711", "ipv6:[2001:db8:0:1:ffff::8]:1"}) {
@@ -59,7 +59,7 @@ TEST_F(AdmissionTest, AccountsAreBounded) {
   }
   const auto others = admission_.AccountOf("a", now);
   EXPECT_EQ(admission_.AccountOf("b", now), others);
-  // Those that left long ago make room.
+  // Clients that left long ago make room.
   held.clear();
   EXPECT_NE(admission_.AccountOf("a", now + absl::Minutes(1)),
             admission_.AccountOf("b", now + absl::Minutes(1)));

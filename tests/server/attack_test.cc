@@ -104,7 +104,7 @@ std::string SafetensorsOf(uint64_t num_bytes) {
   return absl::StrCat(file, header, std::string(num_bytes, 'x'));
 }
 
-// Streams of client, of odd number.
+// Streams of a client have odd numbers.
 uint32_t StreamOf(int call) { return static_cast<uint32_t>(2 * call + 1); }
 
 class Attack {
@@ -119,7 +119,7 @@ class Attack {
         names_path_(std::move(names_path)),
         channel_(NewChannel(address_)),
         stub_(v1::CheckpointService::NewStub(channel_)) {
-    // Before the others take all connections.
+    // Connects before the others take all connections.
     DCP_CHECK(channel_->WaitForConnected(
         absl::ToChronoTime(absl::Now() + absl::Minutes(1))));
   }
@@ -190,7 +190,7 @@ class Attack {
     });
   }
 
-  // More than there are descriptors for, some of which begin HTTP/2.
+  // Opens more connections than there are descriptors; some begin HTTP/2.
   void IdleConnections() const {
     std::vector<std::unique_ptr<RawConnection>> connections;
     const size_t num =
@@ -282,8 +282,8 @@ class AttackTest : public ::testing::Test {
     return num_bytes;
   }
 
-  // Reads the tensor for as long, and returns the bytes of a second; fails
-  // where a read does.
+  // Reads the tensor for `time` and returns the bytes per second; fails if a
+  // read does.
   double Throughput(absl::Duration time) {
     const auto stub = v1::CheckpointService::NewStub(NewChannel(address_));
     const v1::ReadTensorsRequest request = ReadOf(path_);
@@ -337,7 +337,7 @@ TEST_F(AttackTest, TheServerOutlivesThemAll) {
   EXPECT_LT(resident_after, kMaxMemory + kBesideMemory);
   EXPECT_LT(process_->peak_resident_bytes(), kMachineMemory);
   EXPECT_GE(after, before * absl::GetFlag(FLAGS_min_throughput));
-  // A hundred at once and ten in a second, of each of a few events.
+  // A hundred at once and ten per second, for each of a few events.
   EXPECT_LT(process_->said().size(),
             (1 << 20) + absl::ToDoubleSeconds(time) * 50'000);
   process_->Signal(SIGTERM);

@@ -182,7 +182,7 @@ TEST_F(CallLogTest, MethodsThatDoNotExistAreOne) {
   EXPECT_THAT(metrics_.Text(),
               HasSubstr(absl::StrCat("method=\"unknown\"} ", kCalls, "\n")));
   EXPECT_THAT(metrics_.Text(), Not(HasSubstr("Method1")));
-  // The first hundred, and what time allows.
+  // The first hundred are logged, and then as many as the time allows.
   EXPECT_THAT(lines(), HasSubstr("event=call method=unknown"));
   const std::string all = lines();
   EXPECT_LT(std::count(all.begin(), all.end(), '\n'), kCalls);

@@ -75,7 +75,7 @@ class CheckpointCacheTest : public ::testing::Test {
                  });
     }
 
-    // The client goes.
+    // The client cancels.
     void Leave() { gone_.request_stop(); }
     Result Wait() {
       opened_.WaitForNotification();
@@ -100,7 +100,7 @@ class CheckpointCacheTest : public ::testing::Test {
     return status;
   }
 
-  // A safetensors file by another name, and an index that names it.
+  // A safetensors file with another suffix, and an index that names it.
   std::string IndexOf(const std::string& name) {
     const std::string golden = Golden("torch-2.11/hugging_face");
     const std::string directory = root_ + "/" + name;
@@ -117,7 +117,8 @@ class CheckpointCacheTest : public ::testing::Test {
     dir_.WriteFile(
         name + "/model.safetensors.index.json",
         absl::StrCat("{\"weight_map\": {", absl::StrJoin(lines, ", "), "}}"));
-    // What makes it one for whoever looks at the names.
+    // With this file the folder looks like a checkpoint to code that goes by
+    // names.
     dir_.WriteFile(name + "/x.safetensors", "");
     return directory;
   }
@@ -205,7 +206,7 @@ TEST_F(CheckpointCacheTest, IndicesInUseAreBounded) {
   const std::string a = Golden("torch-2.11/sharded");
   const std::string b = Golden("torch-2.11/train");
   {
-    // Alone it may be larger.
+    // A single checkpoint may be larger than the limit.
     ASSERT_OK_AND_ASSIGN(const auto held, Open(*cache, a));
     EXPECT_THAT(Open(*cache, b), StatusIs(absl::StatusCode::kResourceExhausted,
                                           HasSubstr("indices")));
@@ -239,14 +240,15 @@ TEST_F(CheckpointCacheTest, LinksThatLeadOutAreRefused) {
   ASSERT_EQ(symlink(secret.c_str(), file.c_str()), 0);
   EXPECT_THAT(Open(*cache, path),
               StatusIs(absl::StatusCode::kPermissionDenied, Not("")));
-  // A link that stays inside is followed, as of a cache of Hugging Face's.
+  // A link that stays inside is followed, such as one in a cache of Hugging
+  // Face.
   std::filesystem::copy_file(secret, root_ + "/blob");
   ASSERT_EQ(unlink(file.c_str()), 0);
   ASSERT_EQ(symlink((root_ + "/blob").c_str(), file.c_str()), 0);
   EXPECT_OK(Open(*cache, path));
 }
 
-// Whatever it is called.
+// The name of the file does not matter.
 TEST_F(CheckpointCacheTest, AFileOfTheIndexThatIsALinkOutIsRefused) {
   const TempDir outside;
   CheckpointCache* const cache = NewCache();
@@ -279,7 +281,7 @@ TEST_F(CheckpointCacheTest, AFileThatIsWrittenToIsAnotherCheckpoint) {
   }
 }
 
-// One has opened it; the other may not read the file that a link leads to.
+// The index appears after the folder was opened without it.
 TEST_F(CheckpointCacheTest, AnIndexThatComesToBinFilesIsSeen) {
   CheckpointCache* const cache = NewCache();
   const std::string archive = Golden("torch-2.11/archive.pt");
@@ -296,6 +298,7 @@ TEST_F(CheckpointCacheTest, AnIndexThatComesToBinFilesIsSeen) {
   EXPECT_EQ(with->checkpoint().files().names()[0], "other.bin");
 }
 
+// One client has opened it; another may not read the file that a link leads to.
 TEST_F(CheckpointCacheTest, WhatIsOpenIsSharedByThoseOfTheSameRightsOnly) {
   const std::string path = IndexOf("mine/model");
   std::filesystem::create_directory(root_ + "/theirs");
@@ -312,7 +315,7 @@ TEST_F(CheckpointCacheTest, WhatIsOpenIsSharedByThoseOfTheSameRightsOnly) {
   EXPECT_EQ(opened, shared);
 }
 
-// As a mount whose server is gone.
+// Like a mount whose server is gone.
 TEST_F(CheckpointCacheTest, AFileSystemThatHangsKeepsItsOwnRootOnly) {
   HookedFileSystem fs;
   const std::string hung = root_ + "/hung";
@@ -376,15 +379,15 @@ class HeldOpenTest : public CheckpointCacheTest {
   }
   ~HeldOpenTest() override { threads_.Stop(); }
 
-  // Until the cache has taken note of the calls before: one of the two threads
-  // is held, and the other takes calls in their order.
+  // Returns once the cache has recorded the earlier calls: one of the two
+  // threads is held, and the other takes calls in their order.
   void WaitForCalls() {
     EXPECT_THAT(Open(cache_, root_ + "/missing"),
                 StatusIs(absl::StatusCode::kNotFound));
   }
 
   const std::string path_;
-  // The first file is opened once more, for a look at its format.
+  // The first file is opened once more, to determine its format.
   const int num_heads_ = 1;
   std::atomic<int> num_opened_ = 0;
   absl::Notification held_;
@@ -424,7 +427,7 @@ TEST_F(HeldOpenTest, WhatWasGivenUpIsOpenedForTheNextClient) {
   Call first(client_, cache_, path_);
   held_.WaitForNotification();
   first.Leave();
-  // One comes while the disk still holds the thread, one later.
+  // One comes while the disk still holds the thread, and one later.
   Call second(client_, cache_, path_);
   WaitForCalls();
   answers_.Notify();
@@ -438,7 +441,7 @@ TEST_F(HeldOpenTest, WhatWasGivenUpIsOpenedForTheNextClient) {
 TEST_F(HeldOpenTest, AClientThatWasToldOfTheTimeoutFindsItOpenLater) {
   CheckpointCache hurried(hooked_, threads_,
                           {.disk_timeout = absl::Milliseconds(1)});
-  // Some may be late before their turn has come.
+  // Some calls may time out before their turn has come.
   std::vector<std::unique_ptr<Call>> calls;
   while (!held_.HasBeenNotified()) {
     calls.push_back(std::make_unique<Call>(client_, hurried, path_));

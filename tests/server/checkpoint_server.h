@@ -39,14 +39,14 @@
 
 namespace dcp::server {
 
-// What a stream of tensors brought.
+// The result of a stream of tensors.
 struct Received {
   absl::Status status;
   tessera::v1::ReadTensorsResponse::Header header;  // parts of all headers
   uint64_t num_headers = 0;
   uint64_t num_chunks = 0;
-  std::string bytes;  // from the offset that was asked for
-  uint32_t part = 0;  // of the last chunk
+  std::string bytes;  // from the requested offset
+  uint32_t part = 0;  // the part of the last chunk
   uint64_t part_begin = 0;
 };
 
@@ -80,13 +80,13 @@ class CheckpointServer {
     server_->Shutdown(std::chrono::system_clock::now());
     server_ = nullptr;
   }
-  // The same, then waits for the service's own work.
+  // Ends all calls, then waits for the service's own work.
   void Stop() {
     EndCalls();
     service_ = nullptr;
   }
 
-  // With a connection of its own.
+  // The stub does not share its connection.
   std::unique_ptr<tessera::v1::CheckpointService::Stub> NewStub() const {
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(64 << 20);
@@ -115,7 +115,7 @@ class CheckpointServer {
     return path;
   }
 
-  // The format is that of the name.
+  // The name decides the format.
   std::string Convert(const std::string& src, absl::string_view name,
                       std::optional<Mesh> mesh = std::nullopt) {
     const std::string path = Path(name);
@@ -129,7 +129,7 @@ class CheckpointServer {
     return ReadBy(*stub_, request);
   }
 
-  // Checks that chunks follow on each other and that their sums are right.
+  // Checks that the chunks are consecutive and that their sums are right.
   static Received ReadBy(tessera::v1::CheckpointService::Stub& stub,
                          const tessera::v1::ReadTensorsRequest& request) {
     grpc::ClientContext context;

@@ -245,7 +245,8 @@ TEST_F(CheckpointServiceTest, CallsThatAreCancelledEnd) {
   EXPECT_EQ(server_.budget().used_bytes(), 0u);
 }
 
-// Of each kind of call that opens one; its disk answers when they are over.
+// For each kind of call that opens a checkpoint; the disk answers after the
+// calls are over.
 TEST_F(CheckpointServiceTest, WhatNobodyWaitsForAnyMoreIsNotOpenedOn) {
   const std::string path = server_.Path("shards");
   ConvertOptions options;
@@ -282,7 +283,7 @@ TEST_F(CheckpointServiceTest, WhatNobodyWaitsForAnyMoreIsNotOpenedOn) {
   EXPECT_EQ(num_opened, 1);
 }
 
-// Its own look at the disk, after the one that all calls have in common.
+// Verify reads the disk itself, after the read that all calls have in common.
 TEST(CheckpointServiceDisk, AVerifyWhoseDiskHangsEnds) {
   ServerOptions options;
   options.disk_timeout = absl::Milliseconds(100);
@@ -298,7 +299,7 @@ TEST(CheckpointServiceDisk, AVerifyWhoseDiskHangsEnds) {
     if (!held.HasBeenNotified()) held.Notify();
     answers.WaitForNotification();
   });
-  // On a machine that is busy the look before it may be late, too.
+  // On a busy machine the read before it may time out, too.
   absl::Status status;
   while (!held.HasBeenNotified()) {
     grpc::ClientContext context;
@@ -312,7 +313,7 @@ TEST(CheckpointServiceDisk, AVerifyWhoseDiskHangsEnds) {
   EXPECT_EQ(server.budget().used_bytes(), 0u);
 }
 
-// Of a message that is longer than what the transport takes on its own.
+// The message is longer than what the transport accepts ahead.
 TEST(CheckpointServiceStall, AMessageThatNobodyReadsEndsItsCall) {
   CheckpointServer server({}, /*stall_timeout=*/absl::Milliseconds(100));
   const uint64_t before = server.budget().used_bytes();
@@ -385,11 +386,11 @@ TEST_F(CheckpointServiceTest, ADrainingServerRefusesAllCalls) {
   }
 }
 
-// Of every version and format that there is.
+// Reads every version and format that there is.
 TEST_F(CheckpointServiceTest, ReadsWhatPyTorchWrote) {
   for (const testing::GoldenCase& golden : testing::GoldenCases()) {
     SCOPED_TRACE(golden.name);
-    CheckpointServer server;  // one case lies inside of another
+    CheckpointServer server;  // one case is inside another
     const std::string path = std::filesystem::canonical(
                                  testing::CopyGolden(server.dir(), golden.path))
                                  .string();

@@ -14,7 +14,7 @@ namespace {
 
 // The size of gRPC's allocations.
 constexpr uInt kBlockBytes = 1024;
-// For gzip, as gRPC says it.
+// For gzip, with gRPC's value.
 constexpr int kGzipWindowBits = 15 | 16;
 
 std::string Gzip(const std::string& text) {

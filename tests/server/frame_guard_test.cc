@@ -20,7 +20,7 @@ class FrameGuardTest : public ::testing::Test {
 
   bool Pass(const std::string& bytes) { return guard_.Pass(bytes, kNow); }
 
-  // How many pass before the first that does not; at most `most`.
+  // How many frames pass before the first that does not; at most `most`.
   int NumThatPass(const std::string& frame, int most) {
     int number = 0;
     while (number < most && Pass(frame)) ++number;

@@ -24,8 +24,8 @@ class GuardedReadsTest : public ::testing::Test {
     close(fds_[1]);
   }
 
-  // Sends the bytes and reads them as gRPC does, in two parts; the number that
-  // arrived, or -1.
+  // Sends the bytes and reads them as gRPC does, in two parts. Returns the
+  // number that arrived, or -1.
   ssize_t Transfer(absl::string_view bytes) {
     EXPECT_EQ(send(fds_[1], bytes.data(), bytes.size(), 0),
               static_cast<ssize_t>(bytes.size()));

@@ -117,7 +117,7 @@ TEST(JobFilter, OfATimeThatIsNotThereNothingIsTrue) {
     EXPECT_FALSE(Matches(text, job)) << text;
     EXPECT_TRUE(Matches(absl::StrCat("NOT ", text), job)) << text;
   }
-  job.request.destination.clear();  // of a Verify
+  job.request.destination.clear();  // as in a Verify
   EXPECT_FALSE(Matches("destination : *", job));
 }
 
@@ -200,7 +200,7 @@ TEST(JobFilter, LengthDepthAndNumberAreBounded) {
   EXPECT_OK(JobFilter::Parse(std::string(kMaxFilterBytes, ' ')));
 }
 
-// Filters made at random match as the same tree does that is evaluated at once.
+// Random filters match if and only if the same tree does, evaluated directly.
 class RandomFilter {
  public:
   explicit RandomFilter(uint64_t seed) : random_(seed) {}
@@ -259,7 +259,7 @@ TEST(JobFilter, MatchesAsItsTree) {
   }
 }
 
-// Whatever it is, it is a filter or an error.
+// Any text is a filter or an error.
 TEST(JobFilter, NoBytesBreakIt) {
   const std::string whole =
       "NOT (state = FAILED OR source : \"a\\\"b\") AND -num_restarts >= 1";

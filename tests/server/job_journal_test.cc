@@ -175,7 +175,7 @@ TEST_F(JobJournalTest, LostJobsAreNoticed) {
   dir_.WriteFile("state/jobs.db", newest);
   Open();
   EXPECT_EQ(journal_->Jobs()->size(), 2u);
-  // Without them, as the message says.
+  // Without these files, as the message advises.
   journal_.reset();
   dir_.WriteFile("state/jobs.db", "");
   std::filesystem::remove(dir_.Join("state/jobs.last"));

@@ -1,9 +1,9 @@
-// A server process that is killed with SIGKILL at moments that chance chooses,
-// while jobs of each kind are submitted, run and are cancelled. After its last
-// start every job that was accepted comes to its end, whole, and nothing else
-// is left. Chance also chooses which process: dcp-server, or this program,
-// whose jobs record each file, so that they go on in the middle. --rounds says
-// how often.
+// Kills a server process with SIGKILL at random moments, while jobs of each
+// kind are submitted, run and are cancelled. After the last start every
+// accepted job completes with a whole result, and nothing else is left. The
+// process is also chosen at random: dcp-server, or this program, whose jobs
+// record each file and therefore resume in the middle. --rounds sets the number
+// of rounds.
 #include <unistd.h>
 
 #include <algorithm>
@@ -51,7 +51,7 @@ constexpr uint64_t kNumBytes = uint64_t{24} << 20;
 // A server prints this on its standard output or error when it listens.
 constexpr absl::string_view kStarted = "event=start ";
 
-// Until standard input ends, or a signal.
+// Runs until standard input ends, or until a signal.
 int Serve() {
   SetLogSink([](LogSeverity, absl::string_view) {});
   JobServer::Settings settings;
@@ -64,7 +64,7 @@ int Serve() {
   return 0;
 }
 
-// The UUID that belongs to `text`.
+// A UUID that is determined by `text`.
 std::string RequestId(const std::string& text) {
   return absl::StrFormat("f47ac10b-58cc-4372-a567-%012x",
                          std::hash<std::string>()(text) & 0xffff'ffff'ffff);
@@ -73,7 +73,7 @@ std::string RequestId(const std::string& text) {
 // A job that is submitted until it is accepted.
 struct Submission {
   JobKind kind;
-  std::string output;  // its name below data(); of VERIFY empty
+  std::string output;  // its name below data(); empty for VERIFY
   bool cancel;
   std::function<grpc::Status(grpc::ClientContext&, Operation&)> submit;
 };
@@ -102,7 +102,8 @@ class JobKillTest : public ::testing::Test {
     server_ = std::make_unique<ServerProcess>(std::move(arguments));
   }
 
-  // A job of that kind in round `round`, with what all have in common.
+  // A job of this kind in round `round`, with the fields that all have in
+  // common.
   template <typename Request>
   Request Make(int round, const std::string& output) const {
     Request request;
@@ -163,7 +164,7 @@ class JobKillTest : public ::testing::Test {
     return all;
   }
 
-  // All that are not submitted yet, as far as the server lives.
+  // Submits all that have not been submitted; returns false if the server dies.
   bool Submit(const std::vector<Submission>& submissions,
               std::vector<std::string>& names) {
     for (size_t i = names.size(); i < submissions.size(); ++i) {
@@ -204,8 +205,7 @@ class JobKillTest : public ::testing::Test {
     ++num_jobs_;
   }
 
-  // Kills the server `num_kills` times on the way; returns how long the last
-  // one took.
+  // Kills the server `num_kills` times; returns how long the last run took.
   int64_t Run(int round, int num_kills, int64_t most_microseconds) {
     const std::vector<Submission> submissions = Submissions(round);
     std::vector<std::string> names;
@@ -249,7 +249,7 @@ class JobKillTest : public ::testing::Test {
   std::string sockets_ = "/tmp/job_kill_test_XXXXXX";
   std::string listen_;
   int num_starts_ = 0;
-  int num_daemons_ = 0;  // of them, of dcp-server
+  int num_daemons_ = 0;  // of which were dcp-server
   int num_jobs_ = 0;
   uint64_t num_restarts_ = 0;
   int num_cancelled_ = 0;

@@ -40,7 +40,7 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kNumFiles = 6;
 
-// Given any number of times, by any thread.
+// May be given any number of times, by any thread.
 class Signal {
  public:
   void Give() {
@@ -55,8 +55,8 @@ class Signal {
   absl::Notification given_;
 };
 
-// Holds the first thread that comes to a place until it is let go. Hooks and
-// watchers may be called after the gate is gone: they own what they use.
+// Holds the first thread that comes to a place until the gate opens. Hooks and
+// watchers may be called after the gate is gone, so they own what they use.
 class Gate {
  public:
   Gate(JobServer& server, std::string operation, std::string path)
@@ -75,7 +75,7 @@ class Gate {
 
   void WaitUntilReached() { reached_->Wait(); }
   void Open() { open_->Give(); }
-  // When the server begins to drain, of which watchers of `name` hear.
+  // Opens when the server begins to drain, which watchers of `name` are told.
   void OpenWhenDraining(const std::string& name) {
     OpenWhenDraining(Client("anonymous", {}), name);
   }
@@ -183,7 +183,7 @@ TEST_F(JobManagerTest, ARequestIdMakesASecondSubmitHarmless) {
   EXPECT_THAT(reused,
               StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr(id)));
   EXPECT_EQ(ReasonOf(reused), "REQUEST_ID_REUSED");
-  // Also after a restart.
+  // The same holds after a restart.
   Start();
   request.mutable_destination()->set_path(server_->data("out"));
   const auto third = server_->Convert(request);
@@ -241,7 +241,7 @@ TEST_F(JobManagerTest, CancelsAJobThatWaitsForMemory) {
   ASSERT_OK(server_->Cancel(name));
   EXPECT_EQ(StateOf(name), JobMetadata::CANCELLED);
   EXPECT_EQ(server_->budget().num_waiting(), 0u);
-  // A job that keeps waiting gets its memory in the end.
+  // A job that keeps waiting gets its memory eventually.
   const std::string other = Submit("other");
   server_->ReleaseMemory();
   EXPECT_OK(ErrorOf(*server_->Wait(other)));
@@ -265,12 +265,12 @@ TEST_P(CancelTest, LeavesNothingBehind) {
   gate.WaitUntilReached();
   EXPECT_EQ(StateOf(name), phase.state);
   ASSERT_OK(server_->Cancel(name));
-  ASSERT_OK(server_->Cancel(name));  // once more is harmless
+  ASSERT_OK(server_->Cancel(name));  // a second time is harmless
   gate.Open();
   const auto ended = server_->Wait(name);
   ASSERT_OK(ended);
   if (phase.state == JobMetadata::FINISHING) {
-    // Too late.
+    // The cancellation came too late.
     EXPECT_EQ(MetadataOf(*ended).state(), JobMetadata::SUCCEEDED);
     ExpectWhole("out");
     return;
@@ -361,7 +361,7 @@ TEST_F(JobManagerTest, ForgetsTheOldestThatHaveEnded) {
     names.push_back(Submit(absl::StrCat("out-", i)));
     ASSERT_OK(server_->Wait(names.back()));
   }
-  // The last may still be on its way to forget.
+  // The last job may not have removed an older one yet.
   server_->Stop();
   Start();
   EXPECT_THAT(server_->Get(names[0]).status(),
@@ -392,7 +392,7 @@ TEST_F(JobManagerTest, AClientsManyJobsLeaveThoseOfOthers) {
   for (int i = 0; i < 5; ++i) {
     ASSERT_OK(server_->Wait(Submit(absl::StrCat("one-", i))));
   }
-  // The last may still be on its way to forget.
+  // The last job may not have removed an older one yet.
   server_->Stop();
   Start();
   server_->set_token("one");
@@ -469,7 +469,7 @@ TEST_F(JobManagerTest, AJobThatEndsTheServerEachTimeIsGivenUp) {
   EXPECT_THAT(ErrorOf(*operation),
               StatusIs(absl::StatusCode::kResourceExhausted,
                        HasSubstr("does not try it again")));
-  // Others run.
+  // Other jobs run.
   std::filesystem::remove_all(server_->data("out"));
   EXPECT_OK(ErrorOf(*server_->Wait(Submit("out"))));
 }
@@ -489,7 +489,7 @@ TEST_F(JobManagerTest, ARestartGoesOnWithEveryJob) {
   }
   EXPECT_TRUE(std::filesystem::exists(server_->data("out-0/__0_0.distcp")));
   EXPECT_FALSE(std::filesystem::exists(server_->data("out-1")));
-  // Between two files, unless it was faster than the stop.
+  // The job stopped between two files, unless it was faster than the stop.
   const bool stopped =
       !std::filesystem::exists(server_->data("out-0/.metadata"));
   Start();

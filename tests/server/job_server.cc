@@ -77,7 +77,7 @@ std::string ListFiles(const std::string& path) {
   std::vector<std::string> names;
   for (const auto& entry :
        std::filesystem::recursive_directory_iterator(path)) {
-    // Links as they stand.
+    // Links are listed, not followed.
     names.push_back(entry.path().lexically_relative(path).string());
   }
   std::sort(names.begin(), names.end());
@@ -149,7 +149,8 @@ void JobServer::Stop(absl::Duration drain) {
 }
 
 void JobClient::Connect(const std::string& address) {
-  // With connections of its own: others to the same address may have failed.
+  // The channel does not share connections: others to the same address may have
+  // failed.
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   const auto channel = grpc::CreateCustomChannel(

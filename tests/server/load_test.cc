@@ -1,6 +1,6 @@
 // Runs the dcp-server process under more load than it can serve at once:
 // hundreds of jobs and streams, and clients that do not read, that vanish, or
-// that are hostile. Each client gets its due, nothing remains of it, and the
+// that are hostile. Each client gets its share, leaves nothing behind, and the
 // server keeps serving the others within its memory. --jobs, --streams and
 // --connections set the numbers.
 #include <arpa/inet.h>
@@ -68,15 +68,15 @@ namespace v1 = tessera::v1;
 // The memory that README.md grants the process in addition to --max-memory.
 constexpr uint64_t kBesideMemory = uint64_t{1} << 30;
 constexpr uint64_t kMaxMemory = uint64_t{512} << 20;
-// The server's readers have memory of their own, from the start to the end.
+// The server's readers have their own memory, from the start to the end.
 constexpr uint64_t kNumReaders = 2;
 constexpr double kReaderMemory = kNumReaders * (32 << 20);
-// So that what the server may send without a client that reads is little.
+// Bounds what the server may send to a client that does not read.
 constexpr int kReadAheadBytes = 64 << 10;
 constexpr uint32_t kChunkBytes = 16 << 10;
 // Calls on one connection.
 constexpr size_t kStreamsPerChannel = 100;
-// A metric that has not come to its value by then will not.
+// The time after which a metric is assumed to keep its value.
 constexpr absl::Duration kPatience = absl::Minutes(1);
 
 // The digests of "one" and "two".
@@ -119,7 +119,7 @@ v1::ReadTensorsRequest ReadOf(const std::string& path) {
   return request;
 }
 
-// How far a number of streams is.
+// Counts the streams that have begun and ended.
 class Progress {
  public:
   void Add(uint64_t& counter) {
@@ -140,8 +140,8 @@ class Progress {
   absl::CondVar changed_;
 };
 
-// A call of ReadTensors that stops after its first message until it is told to
-// go on, and checks all bytes.
+// A call of ReadTensors that stops after its first message until GoOn is
+// called, and checks all bytes.
 class StreamCall final
     : public grpc::ClientReadReactor<v1::ReadTensorsResponse> {
  public:
@@ -167,7 +167,7 @@ class StreamCall final
     RemoveHold();
   }
 
-  // Once it has ended.
+  // Valid once the call has ended.
   const grpc::Status& status() const { return status_; }
   uint64_t num_bytes() const { return num_bytes_; }
   bool is_right() const { return is_right_; }
@@ -242,11 +242,11 @@ class Connection {
   void Send(absl::string_view bytes) {
     while (!bytes.empty()) {
       const ssize_t sent = send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-      if (sent <= 0) return;  // it has hung up
+      if (sent <= 0) return;  // the server has hung up
       bytes.remove_prefix(static_cast<size_t>(sent));
     }
   }
-  // All that comes until the other side hangs up.
+  // Everything that arrives until the other side hangs up.
   std::string ReadAll() {
     std::string all;
     char bytes[4096];
@@ -299,7 +299,7 @@ class LoadTest : public ::testing::Test {
 
   std::string Files() { return ListFiles(one_.data("")); }
 
-  // Its value now; of no such metric 0.
+  // The metric's present value; 0 if there is no such metric.
   double Metric(absl::string_view name) {
     Connection connection(metrics_address_);
     connection.Send(
@@ -315,7 +315,7 @@ class LoadTest : public ::testing::Test {
     return 0;
   }
 
-  // Each look is a call, so this is not a busy wait.
+  // Each iteration makes a call, so this is not a busy wait.
   void ExpectMetricBecomes(absl::string_view name, double value) {
     const absl::Time end = absl::Now() + kPatience;
     while (Metric(name) != value && absl::Now() < end) {
@@ -366,8 +366,8 @@ class LoadTest : public ::testing::Test {
   std::string metrics_address_;
 };
 
-// In the order in which they began, once both clients had submitted all, each
-// client's turn comes.
+// Checks that the two clients' jobs were started alternately once both clients
+// had submitted all of theirs.
 void ExpectTurns(const std::vector<std::pair<JobMetadata, int>>& jobs) {
   using google::protobuf::util::TimeUtil;
   int64_t all_there = 0;
@@ -388,7 +388,7 @@ void ExpectTurns(const std::vector<std::pair<JobMetadata, int>>& jobs) {
     if (start.first <= all_there || left[0] == 0 || left[1] == 0) continue;
     --left[client];
     difference += client == 0 ? 1 : -1;
-    // Two run at a time, and may have begun in either order.
+    // Two jobs run at a time, and may have begun in either order.
     EXPECT_LE(std::abs(difference), 3);
   }
 }
@@ -398,7 +398,7 @@ TEST_F(LoadTest, JobsAndStreamsStayWithinTheCaps) {
   const auto num_streams = static_cast<size_t>(absl::GetFlag(FLAGS_streams));
   std::vector<std::string> names[2];
   JobClient* const clients[2] = {&one_, &two_};
-  // One client is there first with all of its jobs.
+  // One client submits all of its jobs before the other.
   for (int client = 0; client < 2; ++client) {
     for (int i = 0; i < num_jobs / 2; ++i) {
       auto request =
@@ -584,7 +584,7 @@ TEST_F(LoadTest, HostileMessagesAreRefusedByEveryMethod) {
                               Eq(grpc::NOT_FOUND), Eq(grpc::UNIMPLEMENTED)))
           << absl::CHexEscape(bytes);
     }
-    // An empty message is one, and one that says too little for most.
+    // An empty message is valid, but lacks required fields in most methods.
     const grpc::StatusCode empty =
         CallRaw(channel, method, "", "one").error_code();
     EXPECT_THAT(empty, AnyOf(Eq(grpc::INVALID_ARGUMENT), Eq(grpc::NOT_FOUND),
@@ -683,7 +683,7 @@ TEST_F(LoadTest, ConnectionsThatSayNothingOrNonsenseAreEnded) {
     Connection connection(address_);
     ASSERT_TRUE(connection.connected());
     connection.Send(nonsense);
-    // It hangs up; before, HTTP/2's settings come.
+    // The server hangs up after it has sent HTTP/2's settings.
     EXPECT_LT(connection.ReadAll().size(), 1000u);
   }
   std::vector<std::unique_ptr<Connection>> silent;
@@ -692,7 +692,7 @@ TEST_F(LoadTest, ConnectionsThatSayNothingOrNonsenseAreEnded) {
     ASSERT_TRUE(silent.back()->connected()) << i;
   }
   ExpectServes();
-  // Each is ended when its time to shake hands is over.
+  // Each is closed when its time for the handshake is over.
   for (const auto& connection : silent) connection->ReadAll();
   silent.clear();
   ExpectServes();

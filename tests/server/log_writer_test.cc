@@ -40,9 +40,9 @@ TEST(LogWriter, APipeThatNobodyReadsStopsNobody) {
   {
     LogWriter writer(pipe_fds[1]);
     const std::string line = std::string(999, 'x') + "\n";
-    // More than the pipe and the writer take.
+    // More than the pipe and the writer can hold.
     for (int i = 0; i < 5000; ++i) writer.Write(line);
-    // Now the log is read, and its reader is told how much is missing.
+    // The log is read now, and contains how many lines are missing.
     while (!absl::StrContains(got, " W event=log_lost lines=")) {
       char bytes[4096];
       const ssize_t length = read(pipe_fds[0], bytes, sizeof(bytes));

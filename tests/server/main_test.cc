@@ -54,7 +54,7 @@ class Process {
     close(pipe_);
   }
 
-  // Reads until `text` is there; false when it never comes.
+  // Reads until `text` appears; false if it never does.
   bool ReadUntil(absl::string_view text) {
     char c;
     while (!absl::StrContains(output_, text)) {

@@ -18,7 +18,7 @@ using ::dcp::testing::StatusIs;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Wishes that note who was served.
+// Makes requests and records who was served.
 class Desk {
  public:
   explicit Desk(MemoryBudget& budget) : budget_(budget) {}
@@ -59,7 +59,7 @@ TEST(MemoryBudget, GrantsAtOnceWhatIsThere) {
   EXPECT_EQ(budget.used_bytes(), 0);
 }
 
-// Neither waits for the other without end.
+// Neither a small nor a large request waits for ever.
 TEST(MemoryBudget, SmallWishesOvertakeALargeOneSoManyTimes) {
   for (const MemoryUse use : {MemoryUse::kCall, MemoryUse::kJob}) {
     MemoryBudget budget(100);
@@ -87,7 +87,7 @@ TEST(MemoryBudget, JobsLeaveCallsTheirShare) {
   MemoryBudget budget(100, /*calls_bytes=*/30);
   Desk desk(budget);
   desk.AskForJob(1, 70);
-  const uint64_t waits = desk.AskForJob(2, 10);  // for the first
+  const uint64_t waits = desk.AskForJob(2, 10);  // for the first job
   desk.Ask(3, 30);
   EXPECT_THAT(desk.served_, ElementsAre(1, 3));
   EXPECT_THAT(
@@ -101,7 +101,7 @@ TEST(MemoryBudget, CallsHaveMoreThanTheirShareOnlyWhileNoJobWaits) {
   Desk desk(budget);
   desk.Ask(1, 90);
   desk.AskForJob(2, 20);
-  desk.Ask(3, 5);  // would fit
+  desk.Ask(3, 5);  // there is room for it
   EXPECT_THAT(desk.served_, ElementsAre(1));
   { const Reservation returned = std::move(desk.held_[0]); }
   EXPECT_THAT(desk.served_, ElementsAre(1, 2, 3));
@@ -140,7 +140,7 @@ TEST(MemoryBudget, RefusesMoreThanMayWait) {
         budget.Request(MemoryUse::kCall, 1, [](Reservation) { FAIL(); }),
         StatusIs(absl::StatusCode::kResourceExhausted));
   }
-  // Each is returned in the call that grants it, and no stack grows.
+  // Each is returned in the call that grants it, so the stack does not grow.
   EXPECT_EQ(num_served, kMaxWaiting);
 }
 

@@ -34,7 +34,7 @@ absl::StatusOr<ServerOptions> Parse(uint64_t max_mib, uint64_t job_mib,
   return ParseServerOptions(flags);
 }
 
-// Whether the budget has it at once.
+// Whether the budget grants it at once.
 bool Grants(MemoryBudget& budget, MemoryUse use, uint64_t bytes,
             Reservation& memory) {
   return budget
@@ -44,7 +44,7 @@ bool Grants(MemoryBudget& budget, MemoryUse use, uint64_t bytes,
          memory.bytes() == bytes;
 }
 
-// Expects that on a server that was just started nothing waits: a job with the
+// Expects that nothing waits on a server that has just started: a job with the
 // default memory, a job with the most memory that may be requested, and a
 // stream at the same time.
 void ExpectNothingWaits(const ServerOptions& options) {
@@ -64,7 +64,7 @@ void ExpectNothingWaits(const ServerOptions& options) {
   }
 }
 
-// Every pair that the server starts with.
+// For every pair with which the server starts.
 TEST(MemoryShares, WhatTheOptionsAllowIsGranted) {
   int num_accepted = 0;
   int num_refused = 0;
@@ -95,7 +95,7 @@ TEST(MemoryShares, OptionsThatCouldNeverRunAJobAreRefused) {
                 StatusIs(absl::StatusCode::kInvalidArgument,
                          HasSubstr("leaves to jobs")));
   }
-  // Without a word about jobs they get what there is.
+  // Without an option for jobs, they get what is left.
   for (const uint64_t max_mib : {16, 256, 300}) EXPECT_OK(Parse(max_mib, 0, 4));
 }
 

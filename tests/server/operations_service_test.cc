@@ -118,7 +118,7 @@ TEST_F(OperationsServiceTest, AnAdminSeesAndEndsTheJobsOfAll) {
   ASSERT_OK(ended);
   EXPECT_EQ(MetadataOf(*ended).state(), JobMetadata::CANCELLED);
   EXPECT_OK(server_->Delete(of_a));
-  // It gives no right to a path.
+  // The admin right does not include a right to a path.
   EXPECT_THAT(server_->Convert(server_->Request("out-c")),
               StatusIs(absl::StatusCode::kPermissionDenied));
   server_->set_token("one");
@@ -146,7 +146,7 @@ TEST_F(OperationsServiceTest, ListsWhatTheFilterSays) {
       ElementsAre(good));
 }
 
-// A token says nothing of its own, and is of use for its own list only.
+// A token reveals nothing, and works only for the list that it came from.
 TEST_F(OperationsServiceTest, TokensBelongToTheirQuery) {
   for (int i = 0; i < 3; ++i) {
     ASSERT_OK(server_->Wait(Submit(absl::StrCat("out-", i))));
@@ -165,7 +165,7 @@ TEST_F(OperationsServiceTest, TokensBelongToTheirQuery) {
   }
   EXPECT_EQ(ReasonOf(server_->List("state = SUCCEEDED", 1, "1").status()),
             "INVALID_PAGE_TOKEN");
-  // Nor after the next start.
+  // The token does not work after the next start either.
   Start(false);
   EXPECT_EQ(ReasonOf(server_->List("state = SUCCEEDED", 1, token).status()),
             "INVALID_PAGE_TOKEN");

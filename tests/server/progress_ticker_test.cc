@@ -41,7 +41,7 @@ TEST(ProgressTicker, TellsWhenNothingWasRead) {
   ticker->Stop();
 }
 
-// Items that are found and bytes that are read count alike.
+// Items that are found count like bytes that are read.
 TEST(ProgressTicker, AsLongAsSomethingIsReadNothingStalls) {
   for (const bool items : {false, true}) {
     // Owners: this test and the ticker's calls.
@@ -75,7 +75,7 @@ TEST(ProgressTicker, IsFreedAfterItStopped) {
     weak = ticker;
     ticker->Stop();
   }
-  // The alarm's call, which comes on a thread of gRPC's, is its last owner.
+  // The alarm's call, which comes on a gRPC thread, is its last owner.
   while (!weak.expired()) std::this_thread::yield();
 }
 

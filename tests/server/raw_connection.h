@@ -1,5 +1,5 @@
 // RawConnection: a client that writes HTTP/2 frames itself (RFC 9113), to send
-// what no library would. Blocks; one thread.
+// frames that no library would. Blocks; one thread.
 #ifndef TESTS_SERVER_RAW_CONNECTION_H_
 #define TESTS_SERVER_RAW_CONNECTION_H_
 

@@ -40,7 +40,7 @@ class ReflectionServiceTest : public ::testing::Test {
         absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials()));
   }
 
-  // All of them on one stream.
+  // Sends all requests on one stream.
   std::vector<v1::ServerReflectionResponse> Ask(
       const std::vector<v1::ServerReflectionRequest>& requests) {
     grpc::ClientContext context;
@@ -81,7 +81,7 @@ TEST_F(ReflectionServiceTest, ListsServices) {
               ElementsAre("tessera.v1.JobService", "grpc.health.v1.Health"));
 }
 
-// A client that knows nothing builds the service out of what it gets.
+// A client without any files builds the service from those that it gets.
 TEST_F(ReflectionServiceTest, FilesMakeAWholePool) {
   const v1::ServerReflectionResponse response =
       AskForSymbol("tessera.v1.JobService.Reshard");

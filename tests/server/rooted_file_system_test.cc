@@ -113,8 +113,8 @@ TEST_F(RootedFileSystemTest, WritesInsideOnly) {
   EXPECT_THAT(fs_->SyncDirectory(base_), StatusIs(kDenied));
 }
 
-// A name is a file of the client's own at one moment and a link at the next. An
-// owner who replaces a checkpoint does this, and so does an attacker.
+// A name is alternately a file of the client and a link. An owner who replaces
+// a checkpoint does this, and so does an attacker.
 TEST_F(RootedFileSystemTest, ALinkThatIsMadeMeanwhileLeadsNowhere) {
   constexpr int kRounds = 2000;
   for (const bool is_file : {true, false}) {
@@ -145,7 +145,7 @@ TEST_F(RootedFileSystemTest, ALinkThatIsMadeMeanwhileLeadsNowhere) {
       if (info.ok()) {
         ASSERT_EQ(info->size, 6u);
       }
-      // Nothing is made, moved or removed outside.
+      // Nothing outside is made, moved or removed.
       if (is_file) continue;
       const std::string made = own + "/made";
       WriteFile(*fs_, made, "x").IgnoreError();
@@ -160,7 +160,7 @@ TEST_F(RootedFileSystemTest, ALinkThatIsMadeMeanwhileLeadsNowhere) {
     EXPECT_THAT(ReadFile(*disk_, Path("secret/key"), 100, false),
                 IsOkAndHolds("outside"));
     EXPECT_EQ(disk_->List(Path("secret"))->size(), 1u);
-    // Neither follows a link.
+    // Neither call follows a link.
     std::filesystem::remove_all(link);
     std::filesystem::remove_all(own);
   }
@@ -183,7 +183,7 @@ TEST_F(RootedFileSystemTest, LinksThatStayInTheRootsAreFollowed) {
   EXPECT_THAT(fs_->Remove(Path("data/other/a")), StatusIs(kDenied));
 }
 
-// Whoever can write around a client's root can put a link in its place.
+// A user who can write next to a client's root can replace it with a link.
 TEST_F(RootedFileSystemTest, ARootThatBecameALinkIsNotFollowed) {
   dir_.WriteFile("data/mine/a", "inside");
   const std::string mine = Path("data/mine");

@@ -21,7 +21,7 @@ using ::testing::Not;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
-// With what is needed.
+// Adds the required options.
 absl::StatusOr<ServerOptions> Parse(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), {"--root=/data", "--state-dir=/state"});
   return ParseServerOptions(arguments);

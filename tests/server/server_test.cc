@@ -156,7 +156,8 @@ class ServerTest : public ::testing::Test {
     return NewChannel(grpc::InsecureChannelCredentials());
   }
 
-  // With a connection of its own: one that failed is not tried at once again.
+  // The channel does not share connections: a failed one is not retried at
+  // once.
   std::shared_ptr<grpc::Channel> NewChannel(
       const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
     grpc::ChannelArguments arguments;
@@ -384,7 +385,7 @@ TEST_F(ServerTest, CompressedRequestsAreServed) {
   }
 }
 
-// It is refused like one that was not compressed.
+// It is refused like a request that was not compressed.
 TEST_F(ServerTest, ARequestThatBecomesHugeIsRefused) {
   Start();
   const auto stub = v1::CheckpointService::NewStub(Plaintext());
@@ -403,7 +404,7 @@ TEST_F(ServerTest, ARequestThatBecomesHugeIsRefused) {
   EXPECT_EQ(Health(Plaintext()), kServing);
 }
 
-// A channel that leaves messages as they came shows how they were sent.
+// A channel that does not decompress messages shows how they were sent.
 TEST_F(ServerTest, AnswersAreCompressedForWhoAsks) {
   std::string header = absl::StrCat("{\"__metadata__\":{\"k\":\"",
                                     std::string(900, 'k'), "\"}}");
@@ -585,8 +586,8 @@ TEST_F(ServerTest, AMessageThatIsNoneIsRefused) {
   EXPECT_EQ(Health(Plaintext()), kServing);
 }
 
-// Two roots, of which one does not answer until told: as a mount whose server
-// is gone.
+// Two roots, one of which does not answer until it is told to, like a mount
+// whose server is gone.
 class HungRootTest : public ServerTest {
  protected:
   HungRootTest() {
@@ -659,7 +660,7 @@ TEST_F(HungRootTest, ItHoldsNeitherOthersNorHealth) {
       [this](const std::string& root) { return Verify(root); }};
   {
     std::vector<std::jthread> threads;
-    // More calls than there are threads for it.
+    // More calls than the root has threads.
     for (int i = 0; i < 3; ++i) {
       for (const Call& call : calls) {
         threads.emplace_back([this, &call] {

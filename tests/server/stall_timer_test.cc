@@ -19,7 +19,7 @@ TEST(StallTimer, AWriteThatNobodyTakesIsFound) {
   timer->Stop();
 }
 
-// Also when it was looked at before.
+// A later stall is found even after many waits that ended.
 TEST(StallTimer, ALaterWriteIsFound) {
   const auto timer = StallTimer::Create(absl::Milliseconds(5));
   absl::Notification stalled;
@@ -41,7 +41,7 @@ TEST(StallTimer, NothingIsCalledAfterStop) {
     timer->Start([over] { EXPECT_FALSE(*over); });
     timer->Stop();
     *over = true;
-    // The function is gone with what it holds.
+    // The function has been destroyed, with everything that it owns.
     EXPECT_EQ(over.use_count(), 1);
   }
 }

@@ -20,8 +20,8 @@ TensorPart PartOf(const Box& box, DType dtype) {
   return part;
 }
 
-// All windows of a part, in order: they follow on each other, are not too
-// large, and have the elements that stand at their place in the part.
+// All windows of a part, in order. Checks that they are consecutive, not too
+// large, and at the place of their elements in the part.
 std::vector<PartWindow> WindowsOf(const Dims& shape, const TensorPart& part) {
   std::vector<PartWindow> windows;
   uint64_t offset = 0;
@@ -35,7 +35,7 @@ std::vector<PartWindow> WindowsOf(const Dims& shape, const TensorPart& part) {
     EXPECT_EQ(static_cast<uint64_t>(Volume(window.box.sizes)) *
                   ElementSize(part.dtype),
               window.num_bytes);
-    int64_t first = 0;  // element of the part
+    int64_t first = 0;  // index of an element in the part
     for (size_t d = 0; d < strides.size(); ++d) {
       first += (window.box.offsets[d] - part.box.offsets[d]) * strides[d];
     }

@@ -341,7 +341,7 @@ TEST(TensorStream, ADamagedFileEndsTheStreamWithItsPlace) {
     if (file.path().extension() != ".distcp") continue;
     std::filesystem::resize_file(file.path(), 100'000);
   }
-  // Other windows than those that are there still.
+  // Asks for other windows than those that are still in memory.
   for (auto& part : *request.mutable_parts()->mutable_parts()) {
     if (part.name() == "big") part.set_dtype("float64");
   }
@@ -436,7 +436,7 @@ TEST(TensorStream, SlowClientsHoldTheirWindowsAndNoMore) {
   }
   EXPECT_EQ(server.service().num_streams(), 6);
   EXPECT_LE(server.budget().used_bytes(), 256 * kMiB);
-  // One that reads is not in their way.
+  // A stream that is read is not blocked by them.
   const auto stub = server.NewStub();
   const Received received = CheckpointServer::ReadBy(*stub, request);
   ASSERT_OK(received.status);
@@ -462,11 +462,11 @@ TEST(TensorStream, WhatNobodyReadsIsEnded) {
   for (int i = 0; i < 6; ++i) {
     slow.push_back(std::make_unique<IdleReader>(server.stub(), request, 2));
   }
-  // Nobody cancels.
+  // Nobody cancels these calls.
   for (const auto& reader : slow) reader->WaitUntilItStops();
   while (server.service().num_streams() > 0) std::this_thread::yield();
   while (server.budget().used_bytes() > before + 64 * kMiB) {
-    std::this_thread::yield();  // but idle windows
+    std::this_thread::yield();  // all except idle windows
   }
   for (const auto& reader : slow) {
     reader->Cancel();
@@ -485,7 +485,7 @@ TEST(TensorStream, WhatTheDiskDoesNotGiveIsEnded) {
   std::vector<SampleTensor> tensors;
   tensors.emplace_back("w", DType::kFloat32, Dims{8192, 1024});  // 32 MiB
   const auto request = WholeRequest(SaveAll(server, "dcp", tensors), tensors);
-  auto last_byte = request;  // opens it
+  auto last_byte = request;  // opens the checkpoint
   last_byte.set_resume_offset(tensors[0].bytes.size() - 1);
   ASSERT_OK(server.Read(last_byte).status);
   server.fs().SetHook([&](absl::string_view operation, absl::string_view) {
@@ -497,14 +497,14 @@ TEST(TensorStream, WhatTheDiskDoesNotGiveIsEnded) {
                                         HasSubstr("has not answered for 1s")));
   EXPECT_GT(RetryAfterOf(received.status), 0);
   while (server.service().num_streams() > 0) std::this_thread::yield();
-  // But the idle window.
+  // Only the idle window is left.
   EXPECT_LE(server.budget().used_bytes(), before + 4 * kMiB);
   answers.Notify();
   EXPECT_OK(server.Read(request).status);
 }
 
-// Without the limit, forty-eight such requests take gigabytes in addition to
-// the budget.
+// Without the limit, 48 such requests would take gigabytes in addition to the
+// budget.
 TEST(TensorStream, TheMemoryOfARequestIsOfTheBudget) {
   ServerOptions options;
   options.max_memory_bytes = 64 * kMiB;
@@ -542,7 +542,7 @@ TEST(TensorStream, AFileThatIsWrittenToEndsTheStream) {
   EXPECT_THAT(FromRpcStatus(reader->Finish(), "ReadTensors"),
               StatusIs(absl::StatusCode::kUnavailable,
                        HasSubstr("changed while it was read")));
-  // The state that is there now is whole.
+  // The present state is consistent.
   EXPECT_OK(server.Read(request).status);
 }
 
@@ -557,7 +557,7 @@ TEST(TensorStream, ClientsThatVanishFreeEverything) {
     IdleReader reader(server.stub(), request, num_messages);
     if (i % 4 != 0) reader.WaitUntilItStops();
     reader.Cancel();
-    reader.Wait().IgnoreError();  // cancelled, or just not
+    reader.Wait().IgnoreError();  // cancelled, or finished just before
     if (i % 4 == 0) reader.WaitUntilItStops();
   }
   EXPECT_OK(server.Read(request).status);
@@ -569,7 +569,7 @@ TEST(TensorStream, ClientsThatVanishFreeEverything) {
 TEST(TensorStream, TooManyStreamsAreRefused) {
   ServerOptions options;
   options.max_streams = 2;
-  options.max_streams_per_client = 3;  // so that all of them count
+  options.max_streams_per_client = 3;  // larger, so that max_streams counts
   CheckpointServer server(options);
   std::vector<SampleTensor> tensors;
   tensors.emplace_back("w", DType::kFloat32, Dims{16'384, 1024});
@@ -600,8 +600,8 @@ TEST(TensorStream, WithoutMemoryAStreamWaitsUntilItsDeadline) {
   std::vector<Reservation> rest;
   grpc::StatusCode code;
   do {
-    // All but what idle windows hold, which make room and are not enough. A
-    // stream before this one may still give some back.
+    // Takes everything except for the idle windows, which make room but not
+    // enough. A stream before this one may still give some back.
     ASSERT_OK(server.budget().Request(
         MemoryUse::kCall,
         server.budget().limit_bytes() - server.budget().used_bytes(),
@@ -648,7 +648,7 @@ TEST(TensorStream, AThousandSmallStreamsGoAtOnce) {
   CheckpointServer server(options);
   auto tensors = SomeTensors();
   const std::string path = SaveAll(server, "dcp", tensors);
-  tensors.pop_back();  // the big one
+  tensors.pop_back();  // "big"
   const auto request = WholeRequest(path, tensors);
   const std::string whole = WholeBytes(tensors);
   std::vector<std::unique_ptr<IdleReader>> readers;

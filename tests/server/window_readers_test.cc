@@ -32,7 +32,7 @@ using ::testing::Not;
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 
-// Counts what wakes a stream, and waits for windows.
+// Counts the wake-ups of a stream, and waits for windows.
 class Waker {
  public:
   std::function<void()> wake() {
@@ -139,7 +139,8 @@ TEST_F(WindowReadersTest, WindowsTellTheChecksumOfAnyPiece) {
     const auto num_bytes = static_cast<uint64_t>(num_rows) * 1024;
     const auto window = user.Want(Rows(0, num_rows), num_bytes);
     waker_.WaitFor(*window);
-    // A whole one is remembered; what is asked for next is not it.
+    // The CRC of a whole window is remembered and must not be returned for a
+    // part.
     for (int i = 0; i < 2; ++i) {
       for (const uint64_t begin : {uint64_t{0}, uint64_t{1000}}) {
         for (const uint64_t left_out :
@@ -164,7 +165,7 @@ TEST_F(WindowReadersTest, UsersShareWhatIsThereAndWhatIsOnItsWay) {
   waker_.WaitFor(*a);
   WindowUser third(*readers, waker_.wake());
   EXPECT_EQ(third.Want(Rows(0, 512), 512 * 1024), a);
-  // Other rows, another type: other windows.
+  // Other rows are another window.
   EXPECT_NE(third.Want(Rows(0, 511), 511 * 1024), a);
 }
 
@@ -192,7 +193,7 @@ TEST_F(WindowReadersTest, WindowsStayAWhileWithinTheirShare) {
     const auto again = user.Want(Rows(500, 512), 512 * 1024);
     EXPECT_EQ(again, newest.lock());
     EXPECT_TRUE(again->ready());
-    // The user's own memory has it now.
+    // The user's own memory holds this window now.
     EXPECT_EQ(readers->num_idle_bytes(), 3 * kMiB / 2);
   }
   readers->DropIdle();
@@ -214,7 +215,7 @@ TEST_F(WindowReadersTest, IdleWindowsTakeNoMemoryThatOthersNeed) {
   EXPECT_EQ(budget_.num_waiting(), 0u);
 }
 
-// One whose file system hangs leaves a reader to the other.
+// A root whose file system hangs leaves a reader to the other.
 TEST_F(WindowReadersTest, RootsDoNotWaitForEachOther) {
   HookedFileSystem hung_fs;
   const auto tasks = std::make_shared<TaskQueue>(1, 100);

@@ -33,7 +33,7 @@ Read ReadText(absl::string_view text) {
   return read;
 }
 
-// Under fsdp_config, two spaces in.
+// Reads options of fsdp_config, indented by two spaces.
 Read ReadOptions(absl::string_view options) {
   return ReadText(
       absl::StrCat("distributed_type: FSDP\nfsdp_config:\n", options));

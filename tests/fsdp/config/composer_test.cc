@@ -25,7 +25,7 @@ Reading Read(absl::string_view text) {
   return ReadWith(&ReadComposer, "run.yaml", Syntax::kYaml, text);
 }
 
-// With options of an fsdp2 block, each on a line.
+// Reads a config with options of an fsdp2 block, one per line.
 Reading ReadFsdp2(absl::string_view options) {
   return Read(
       absl::StrCat("precision: fp32\nfsdp2:\n  verbose: false\n", options));
@@ -302,7 +302,7 @@ fsdp_config: {}
   EXPECT_THAT(reading.findings, IsEmpty());
   EXPECT_EQ(*reading.config.loop.beta2, 0.95);
   EXPECT_EQ(*reading.config.loop.eps, 1e-8);
-  // DecoupledAdamW's own 1e-5, as AdamW has it.
+  // DecoupledAdamW's default of 1e-5, converted to AdamW's.
   EXPECT_EQ(*reading.config.loop.weight_decay, 1e-5 / 6e-4);
   EXPECT_EQ(
       **reading.config.loop.lr_schedule,

@@ -28,7 +28,7 @@ std::string KindName(Node::Kind kind) {
   return kNames[static_cast<int>(kind)];
 }
 
-// One line a value: "2:3 a.b integer 7".
+// One line per value: "2:3 a.b integer 7".
 void Dump(const Node& node, std::vector<std::string>& lines) {
   lines.push_back(absl::StrCat(node.place.line, ":", node.place.column, " ",
                                node.place.key, " ", KindName(node.kind),
@@ -47,7 +47,7 @@ std::vector<std::string> Dumped(absl::string_view text, Syntax syntax) {
   return lines;
 }
 
-// The problems of a text, one a line.
+// The problems of a text, one per line.
 std::string Problems(absl::string_view text, Syntax syntax) {
   Findings findings;
   (void)ParseDocument("run", text, syntax, findings);

@@ -41,7 +41,7 @@ TEST(Explain, CountsTheShardsOfTheRankThatHasMost) {
   EXPECT_EQ(on4.num_elements, 144u);
   EXPECT_EQ(on4.zero_stage, 3);
   ASSERT_EQ(on4.groups.size(), 3u);
-  // 10 rows over 4 ranks are 3, 7 are 2, 4 elements are 1.
+  // 10 rows over 4 ranks are 3 per rank, 7 rows are 2, and 4 elements are 1.
   const uint64_t local = 2 * (3 * 4 + 1) + 2 * (2 * 4);
   EXPECT_EQ(on4.memory.parameters, local * 4);
   EXPECT_EQ(on4.memory.gradients, local * 4);
@@ -52,8 +52,8 @@ TEST(Explain, GathersTheRootAndTwoLayersAtOnce) {
   const uint64_t layer = 4 * (3 * 4 + 1), root = 4 * (2 * (2 * 4));
   const Explanation on4 = Explain({}, 4);
   EXPECT_EQ(on4.memory.gathered, (root + 2 * layer) * 4);
-  // In float32: gradients of the root, which is the largest here, and what it
-  // and a layer are reduced from.
+  // In float32: the gradients of the root, which is the largest group here, and
+  // the buffers from which it and a layer are reduced.
   EXPECT_EQ(on4.memory.unreduced, (2 * root + layer) * 4);
 }
 
@@ -104,8 +104,8 @@ TEST(Explain, OneRankGathersNothing) {
 }
 
 TEST(Explain, ActivationsAreThoseOfMatricesNormsAndLogits) {
-  // 6 tokens: of a layer 4 + 2 * 10 for the matrix, 2 * 4 for the norm; of the
-  // root twice the width, and twice 7 logits.
+  // For 6 tokens: a layer keeps 4 + 2 * 10 for the matrix and 2 * 4 for the
+  // norm; the root keeps twice the width and twice 7 logits.
   EXPECT_EQ(Explain({}, 1).memory.activations,
             6u * 4 * (2 * (24 + 8) + 2 * 4 + 2 * 7));
   TrainConfig recomputing;

@@ -59,8 +59,8 @@ TEST(PlanGroups, ChildrenOfAListCountAsTheRoots) {
 }
 
 TEST(PlanGroups, BySizeGoesFromTheInsideOut) {
-  // The experts have 128 each and layers.0 264 in all; what 200 do not make
-  // up stays with what is around it, and lists are not picked.
+  // The experts have 128 each and layers.0 has 264 in all. Modules below 200
+  // stay with the module around them, and lists are not picked.
   EXPECT_THAT(Plan({.auto_wrap_policy = AutoWrapPolicy::kSizeBasedWrap,
                     .min_num_params = 200}),
               ElementsAre(Pair("model.embed", 1), Pair("model.layers.0", 3),

@@ -56,7 +56,7 @@ TEST(LearningRate, CurvesAreThoseOfTorchTitan) {
                .counts_from_one = true},
               {0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 0.664589803375, 0.525658350975,
                0.419052498069, 0.32917960675});
-  // 4.5 steps are 4, as Python rounds them.
+  // 4.5 steps become 4, as Python rounds them.
   ExpectCurve({.decay = LrDecay::kCosine,
                .warmup_steps = 3,
                .decay_ratio = 0.45,

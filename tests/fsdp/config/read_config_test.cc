@@ -202,7 +202,7 @@ TEST(ReadConfig, LoadSaysWhatIsChangedAndWhatHasNoEffect) {
   });
   ASSERT_OK(first);
   ASSERT_OK(second);
-  // Once, by the first rank.
+  // The first rank logs them once.
   EXPECT_THAT(lines,
               ::testing::ElementsAre(AllOf(HasSubstr("fsdp_use_orig_params"),
                                            HasSubstr("has no effect"))));

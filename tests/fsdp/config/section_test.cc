@@ -16,7 +16,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// The findings after `read` has read a map, one a line.
+// The findings after `read` has read a map, one per line.
 std::vector<std::string> FindingsOf(absl::string_view yaml,
                                     const std::function<void(Section&)>& read) {
   Findings findings;

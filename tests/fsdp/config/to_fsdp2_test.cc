@@ -132,7 +132,7 @@ TEST(ToFsdp2, EachChangeHasItsReason) {
 }
 
 struct Row {
-  absl::string_view before;  // of fsdp_config, in braces
+  absl::string_view before;  // the fsdp_config, in braces
   absl::string_view after;
 };
 
@@ -187,11 +187,11 @@ TEST(ToFsdp2, TheOptionsAreThoseOfAccelerate) {
       // Differs: names without fsdp_.
       {"sharding_strategy: FULL_SHARD, use_orig_params: true, version: 1",
        "reshard_after_forward: true, version: 2"},
-      // Differs: options that nobody reads.
+      // Differs: options that nothing reads.
       {"fsdp_limit_all_gathers: true, fsdp_version: 1", "fsdp_version: 2"},
       {"fsdp_version: 1, fsdp_backward_prefetch_policy: BACKWARD_PRE",
        "fsdp_version: 2"},
-      // Two that agree.
+      // Two options that agree.
       {"fsdp_sharding_strategy: FULL_SHARD, fsdp_reshard_after_forward: 1, "
        "fsdp_version: 1",
        "fsdp_reshard_after_forward: true, fsdp_version: 2"},
@@ -291,7 +291,7 @@ TEST(ToFsdp2, WhatVersion1LeftInAFileOfVersion2IsMended) {
       "  fsdp_reshard_after_forward: SHARD_GRAD_OP\n"
       "  fsdp_sharding_strategy: FULL_SHARD\n"
       "  fsdp_use_orig_params: true\n";
-  // Which the reader refuses, with the advice to come here.
+  // The reader refuses this and recommends to_fsdp2.
   EXPECT_THAT(Texts(read_config_text("f.yaml", text).findings),
               ::testing::Contains(HasSubstr("to-fsdp2")));
   const ToFsdp2 result = to_fsdp2("f.yaml", text);

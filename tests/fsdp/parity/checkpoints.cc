@@ -21,7 +21,8 @@ dcp::StateDict MakeState(const torch::nn::Module& module,
                          const dcp::StateDictOptions& options) {
   auto parts = dcp::get_state_dict(module, optimizer, options);
   dcp::ThrowIfError(parts.status());
-  // Without cpu_offload all ranks have the same, and with it rank 0 alone.
+  // Without cpu_offload all ranks have the same; with it only rank 0 has the
+  // state.
   return {{"model", std::move(parts->first)},
           {"optim", std::move(parts->second)}};
 }

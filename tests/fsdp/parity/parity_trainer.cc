@@ -1,6 +1,7 @@
-// Trains with fsdp what a job file says; the twin of torch_trainer.py, whose
-// head says what it writes. One process is one rank, told so by the
-// environment:  parity_trainer JOB.json OUT
+// Trains with fsdp as a job file describes; the twin of torch_trainer.py, whose
+// head describes the output. One process is one rank, which the environment
+// sets:
+//   parity_trainer JOB.json OUT
 
 #include <cstdint>
 #include <filesystem>

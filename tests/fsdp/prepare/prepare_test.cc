@@ -50,7 +50,8 @@ torch::Tensor Slice(int64_t step) {
   return TinyBatch(step).chunk(get_world_size())[get_rank()];
 }
 
-// Trains both, the one on slices of what the other sees, and compares.
+// Trains both, `model` on slices of the batches that `reference` gets, and
+// compares.
 void ExpectTrainsAs(TinyModel& reference, TinyModel& model,
                     torch::optim::Optimizer& optimizer) {
   torch::optim::SGD whole(reference->parameters(), 0.1);
@@ -113,7 +114,8 @@ LoopConfig SomeLoop() {
 TEST(Prepare, TrainsWithTheNumbersAndTheScheduleOfTheConfig) {
   RunRanks(2, [] {
     TinyModel reference = SameModel(), model = SameModel();
-    // By hand: AdamW with these numbers, and transformers' linear schedule.
+    // The same without prepare: AdamW with these numbers, and transformers'
+    // linear schedule.
     torch::optim::AdamW whole(reference->parameters(),
                               torch::optim::AdamWOptions(0.01)
                                   .weight_decay(0.2)
@@ -323,7 +325,7 @@ TEST(Prepare, CastsAndComputesAsThePrecisionSays) {
     logits.sum().backward();
     EXPECT_EQ(model->parameters()[0].grad().scalar_type(), torch::kFloat);
 
-    // A model of its own precision stays as it is where nothing is said.
+    // A model with its own precision keeps it if the config does not set one.
     TinyModel half = SameModel();
     half->to(torch::kBFloat16);
     ASSERT_OK(
@@ -366,7 +368,7 @@ TEST(Prepare, CheckpointsEveryNthLayer) {
     EXPECT_THAT(checkpointed, ElementsAre(false, true, false, true, false));
     model(torch::randn({3, 6})).sum().backward();
 
-    // Of a model that does it itself.
+    // A model that switches checkpointing on itself.
     TinyModel own = SameModel();
     std::vector<const torch::nn::Module*> told;
     config.sharding.activation_checkpointing = 1;

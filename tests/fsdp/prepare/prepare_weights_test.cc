@@ -77,7 +77,8 @@ TEST(PrepareWeights, AreRank0sWithCpuRamEfficientLoading) {
     init_process_group();
     TrainConfig config;
     config.checkpoint.cpu_ram_efficient_loading = true;
-    // Others have memory for their parts alone, or weights that do not count.
+    // The other ranks have memory only for their parts, or weights that do not
+    // count.
     for (const bool on_meta : {true, false}) {
       TinyModel model = get_rank() == 0 ? ModelOf(1)
                         : on_meta       ? MetaModel()
