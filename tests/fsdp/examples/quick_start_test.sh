@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The first screen of fsdp/README.md: its code is the example's, to the letter,
-# and the example learns, alone and as two ranks.
+# Checks that the first code block of fsdp/README.md is the example's code, and
+# that the example learns, alone and on two ranks.
 set -euo pipefail
 
 readonly program=fsdp/examples/quick_start
@@ -11,11 +11,11 @@ fail() {
   exit 1
 }
 
-# The first C++ block of the page against the file from its includes on.
+# Compares the first C++ block of the page with the file after its head.
 diff <(sed -n '/^```cpp$/,/^```$/p' "$readme" | sed '/^```$/q' | sed '/^```/d') \
   <(sed '1,2d' "$program.cc") || fail "$readme does not show $program.cc"
 
-# falls FILE: the loss at step 30 is below half of that at step 10.
+# falls FILE: whether the loss at step 30 is below half of that at step 10.
 falls() {
   awk '/^step/ { loss[$2] = $4 }
        END { exit !(30 in loss && loss[30] < loss[10] / 2) }' "$1"

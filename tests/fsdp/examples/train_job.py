@@ -1,4 +1,4 @@
-"""Jobs of train_llama: a small model, in as many processes as wanted."""
+"""Runs train_llama with a small model in any number of processes."""
 
 import os
 import pathlib
@@ -18,7 +18,7 @@ def free_port():
 
 
 class Job:
-    """Ranks that run; what rank 0 prints is read line by line."""
+    """Running ranks; the output of rank 0 is read line by line."""
 
     def __init__(self, folder, world_size, *flags, loop=LOOP):
         self.printed = ""
@@ -45,7 +45,7 @@ class Job:
             ]
 
     def read_until(self, text):
-        """Until a line with `text` comes."""
+        """Reads until a line contains `text`."""
         for line in self.ranks[0].stdout:
             self.printed += line
             if text in line:
@@ -53,7 +53,7 @@ class Job:
         raise AssertionError(f"never printed '{text}'\n{self.told()}")
 
     def end(self, code):
-        """Waits for all ranks, which end with `code`; what was printed."""
+        """Waits until all ranks exit with `code`; returns the output."""
         self.printed += self.ranks[0].stdout.read()
         codes = [rank.wait() for rank in self.ranks]
         if codes != [code] * len(codes):

@@ -1,4 +1,4 @@
-"""What the parity test trains: configurations, by number of ranks."""
+"""The configurations that the parity test trains, by number of ranks."""
 
 DEFAULTS = {
     "model": "gpt",
@@ -16,10 +16,10 @@ DEFAULTS = {
     "clip": 0.0,
     "optimizer": "adam",
     "steps": 10,
-    # Of a step; fewer than PyTorch's.
+    # How many fewer all-gathers than PyTorch a step makes.
     "all_gathers_saved": 0,
-    # A checkpoint made after `save_step` steps, or one to go on from, made
-    # after `first_step` steps.
+    # The checkpoint to save after `save_step` steps, or to resume from, which
+    # was saved after `first_step` steps.
     "save": "",
     "save_step": -1,
     "load": "",
@@ -30,7 +30,7 @@ LEARNING_RATE = 1e-3
 # For a run that resumes: the right one is in its checkpoint.
 WRONG_LEARNING_RATE = 1.0
 SAVE_STEP = 5
-# Every number of ranks divides it. A row is the tokens and their targets.
+# Divisible by every number of ranks. A row is the tokens and their targets.
 BATCH = 12
 ROW_LENGTH = 8
 
@@ -71,7 +71,7 @@ def two_ranks():
         "frozen": {"frozen_layer": 1, **FULL},
         "frozen_first": {"frozen_layer": 0},
         "keep": {"reshard_after_forward": False},
-        # The root is not freed before the backward that wants it at once.
+        # The root is not freed before backward, which needs it at once.
         "free_all": {"reshard_after_forward": True, "all_gathers_saved": 1},
         "force_sum": {"force_sum": True},
         "clip": {"clip": 0.1},

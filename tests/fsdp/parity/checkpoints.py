@@ -1,9 +1,9 @@
 """Saves and resumes what torch_trainer trains, as its users would.
 
-A checkpoint has "model", "optim" and plain values. Its name ends in "-full"
-when it was made of whole tensors: by PyTorch a file of torch.save, by
-parity_trainer a DCP folder that rank 0 alone wrote; and in ".pt" when it is one
-file: of PyTorch made of whole tensors, of parity_trainer straight out of shards.
+A checkpoint has "model", "optim" and plain values. Its name ends in "-full" if
+it was saved from whole tensors: by PyTorch as a file of torch.save, by
+parity_trainer as a DCP folder that only rank 0 wrote. It ends in ".pt" if it is
+one file: PyTorch saves it from whole tensors, parity_trainer from shards.
 """
 
 import pathlib

@@ -1,4 +1,4 @@
-"""Twins, in Python, of the models that parity_trainer knows.
+"""The models of parity_trainer in Python.
 
 Names of parameters, the order of modules and every operator are those of
 gpt.cc and of fsdp/examples/train_llama/model.cc.
@@ -187,7 +187,7 @@ class Llama(nn.Module):
         return self.lm_head(h)
 
 
-# Heads of a size that is no power of two; fewer of keys than of queries.
+# The size of a head is not a power of two; keys have fewer heads than queries.
 SMALL_LLAMA = {
     "vocab_size": 37,
     "dim": 24,

@@ -1,11 +1,11 @@
-"""fsdp beside Python's FSDP2: the same weights and data, the same numbers.
+"""Compares fsdp with Python's FSDP2 on the same weights and data.
 
 For each configuration of cases.py both train on the same number of ranks over
-Gloo. Demanded: as many collectives of each kind in a step; the gradients of the
-first step bit for bit; losses and final parameters bit for bit after up to 100
-steps of the fused AdamW, and within TOLERANCE after those of Adam (LibTorch's
-rounds otherwise than Python's). The figures go to parity.json in Bazel's folder
-of outputs.
+Gloo. Both must make as many collectives of each kind in a step. The gradients
+of the first step must be equal bit for bit, and so must losses and final
+parameters after up to 100 steps of the fused AdamW; after Adam they must agree
+within TOLERANCE, because LibTorch's Adam rounds differently from Python's. The
+figures are written to parity.json in Bazel's folder of outputs.
 """
 
 import json
@@ -65,7 +65,7 @@ def compare(config, ours, theirs, figures):
 
 
 def train(suite, world_size, configs):
-    """Folders of both results, or None after a failure."""
+    """Returns the folders of both results, or None after a failure."""
     ours = suite.scratch / f"ours-{world_size}"
     theirs = suite.scratch / f"theirs-{world_size}"
     job = prepare.prepare(suite.scratch, configs, f"job-{world_size}")

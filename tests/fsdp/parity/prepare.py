@@ -1,4 +1,4 @@
-"""Writes what all trainers of the parity test read: weights, data, the job."""
+"""Writes the input of all trainers of the parity test: weights, data, job."""
 
 import json
 
@@ -9,7 +9,7 @@ import torch
 
 
 def prepare(folder, configs, name, lr=cases.LEARNING_RATE):
-    """Returns the path of the job file; everything goes below `folder`."""
+    """Writes everything below `folder`; returns the path of the job file."""
     for model_name in sorted({config["model"] for config in configs}):
         write_weights(folder / "init" / model_name, model_name)
     data = folder / f"{name}.tokens"

@@ -1,4 +1,4 @@
-"""What a trainer left in its folder, against what another left."""
+"""Compares the results of two trainers, each in its folder."""
 
 import numpy
 from harness import expect

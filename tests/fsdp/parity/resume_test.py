@@ -1,9 +1,9 @@
-"""What one saves in the middle of a training, the other goes on from.
+"""fsdp and Python's FSDP2 each resume a training that the other has saved.
 
-fsdp and Python's FSDP2 each train and save after some steps; then each resumes
-what the other saved, on the same mesh and on others, model, Adam and plain
-values. It begins with other weights and another learning rate, and must arrive
-at the losses and parameters of the run that saved and was not interrupted.
+Both train and save after some steps; then each resumes from the other's
+checkpoint, on the same mesh and on others: model, Adam and plain values. The
+resuming run begins with other weights and another learning rate, and must
+arrive at the losses and parameters of the run that saved and continued.
 """
 
 import json
@@ -30,7 +30,7 @@ def path_of(suite, who, world_size, name):
 
 
 def saved(suite, who, world_size):
-    """The configurations of all runs that save on so many ranks."""
+    """The configurations of all runs that save on `world_size` ranks."""
     return [
         cases.config(
             world_size,
@@ -44,7 +44,7 @@ def saved(suite, who, world_size):
 
 
 def resumed(suite, who, world_size):
-    """[(number of ranks of the run before, its name, configuration)]"""
+    """[(number of ranks of the run that saved, its name, configuration)]"""
     return [
         (
             before,
@@ -64,7 +64,7 @@ def resumed(suite, who, world_size):
 
 
 def run(suite, phase, world_size, configs_of, **options):
-    """Both at once; who -> the folder of results, or None after a failure."""
+    """Runs both at once; who -> folder of results, or None after a failure."""
     jobs = {}
     for who in WHO:
         name = f"{phase}-{who}-{world_size}"
@@ -81,7 +81,7 @@ def run(suite, phase, world_size, configs_of, **options):
 
 
 def tolerance_of(before, config):
-    """On another mesh sums are made in another order."""
+    """Allows for the other order of sums on another mesh."""
     same = config["mesh"] == before["mesh"]
     if same:
         return results.tolerance_of(config)
@@ -89,7 +89,7 @@ def tolerance_of(before, config):
 
 
 def compare(before, config, begun, gone_on):
-    """Also prints how far apart they are."""
+    """Compares both runs and prints their differences."""
     figures = results.compare_training(
         gone_on / config["name"],
         begun / before["name"],

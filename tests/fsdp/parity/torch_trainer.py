@@ -1,4 +1,4 @@
-"""Trains with Python's FSDP2 what a job file says; the twin of parity_trainer.
+"""Trains with Python's FSDP2 as a job file describes, like parity_trainer.
 
     python torch_trainer.py JOB.json WORLD_SIZE OUT
 
@@ -49,7 +49,7 @@ class CountCollectives(TorchDispatchMode):
         self.counts = {"all_gather": 0, "reduce_scatter": 0, "all_reduce": 0}
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        # DTensor unfolds into plain operators, which come here again.
+        # DTensor is decomposed into plain operators, which get here again.
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented
         if func.namespace in ("c10d", "_c10d_functional"):
@@ -221,7 +221,7 @@ def main():
 
 
 def wait_for(children):
-    """1 when a rank failed; the others would wait for it in vain."""
+    """Returns 1 and ends the others if a rank fails; they would wait for it."""
     running = set(children)
     failed = 0
     while running:

@@ -1,4 +1,4 @@
-"""Runs the trainers of both sides, each rank of ours a process."""
+"""Runs the trainers of both sides; each rank of ours is a process."""
 
 import os
 import pathlib
@@ -10,7 +10,7 @@ import time
 from harness import expect
 
 HERE = pathlib.Path(__file__).resolve().parent
-# Only against ranks that hang.
+# Reached only if ranks hang.
 HANG_SECONDS = 600
 
 
@@ -21,7 +21,7 @@ def free_port():
 
 
 def wait_for(processes):
-    """Ends all when one fails, for the others would wait in vain.
+    """Ends all if one fails, because the others would wait for it.
 
     Each is (process, its log).
     """
@@ -90,8 +90,8 @@ def start_theirs(job, world_size, out):
 
 
 def run_both(tool, ours, theirs, world_size):
-    """Each is (job file, folder of results). At once, for most of the time
-    each waits for a rank of its own."""
+    """Runs both at once, because ranks mostly wait for each other. `ours` and
+    `theirs` are (job file, folder of results)."""
     begun = [start_theirs(theirs[0], world_size, theirs[1])]
     begun += start_ours(tool, ours[0], world_size, ours[1])
     wait_for(begun)
