@@ -124,8 +124,11 @@ class Attack {
         absl::ToChronoTime(absl::Now() + absl::Minutes(1))));
   }
 
-  // Any thread.
-  void End() { ended_.Notify(); }
+  // Lets the attacks go on for `time`, then ends them.
+  void EndAfter(absl::Duration time) {
+    ended_.WaitForNotificationWithTimeout(time);
+    ended_.Notify();
+  }
   bool GoesOn() const { return !ended_.HasBeenNotified(); }
 
   // Sends rounds, on a new connection whenever one ends.
@@ -324,8 +327,7 @@ TEST_F(AttackTest, TheServerOutlivesThemAll) {
     // Idle connections may leave none for those that the server cuts.
     EXPECT_TRUE(process_->WaitUntilItSays("event=connection_cut"));
     start(&Attack::IdleConnections);
-    absl::SleepFor(time);
-    attack.End();
+    attack.EndAfter(time);
   }
   const double after = Throughput(time / 10);
   const uint64_t resident_after = process_->resident_bytes();
