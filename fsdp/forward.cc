@@ -1,6 +1,6 @@
 #include "fsdp/forward.h"
 
-#include "fsdp/fsdp_state.h"
+#include "fsdp/engine/fsdp_state.h"
 
 namespace fsdp {
 

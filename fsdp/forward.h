@@ -15,8 +15,8 @@
 #include <utility>
 
 #include "ATen/core/Tensor.h"
-#include "fsdp/lazy_key.h"
-#include "fsdp/visit_tensors.h"
+#include "fsdp/engine/lazy_key.h"
+#include "fsdp/engine/visit_tensors.h"
 #include "torch/nn/module.h"
 #include "torch/nn/pimpl.h"
 

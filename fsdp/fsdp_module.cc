@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "fsdp/fsdp_state.h"
+#include "fsdp/engine/fsdp_state.h"
 #include "fsdp/fully_shard.h"
 
 namespace fsdp {

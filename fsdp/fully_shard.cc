@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "c10/core/impl/DeviceGuardImplInterface.h"
 #include "c10/util/Logging.h"
-#include "fsdp/fsdp_state.h"
-#include "fsdp/module_access.h"
+#include "fsdp/engine/fsdp_state.h"
+#include "fsdp/engine/module_access.h"
 
 namespace fsdp {
 namespace {

@@ -17,10 +17,10 @@
 
 #include "c10/core/Event.h"
 #include "c10/core/Stream.h"
-#include "fsdp/all_gather_extension.h"
-#include "fsdp/device_mesh.h"
-#include "fsdp/dtensor.h"
-#include "fsdp/policies.h"
+#include "fsdp/engine/all_gather_extension.h"
+#include "fsdp/engine/policies.h"
+#include "fsdp/mesh/device_mesh.h"
+#include "fsdp/mesh/dtensor.h"
 #include "torch/nn/module.h"
 #include "torch/nn/pimpl.h"
 

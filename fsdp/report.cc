@@ -9,9 +9,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "fsdp/fsdp_state.h"
-#include "fsdp/module_access.h"
-#include "fsdp/process_group.h"
+#include "fsdp/engine/fsdp_state.h"
+#include "fsdp/engine/module_access.h"
+#include "fsdp/mesh/process_group.h"
 
 namespace fsdp {
 namespace {

@@ -9,7 +9,7 @@
 #include <ostream>
 #include <string>
 
-#include "fsdp/step_recorder.h"
+#include "fsdp/engine/step_recorder.h"
 #include "torch/nn/module.h"
 
 namespace fsdp {

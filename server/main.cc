@@ -25,15 +25,15 @@
 #include "dcp/base/log.h"
 #include "dcp/base/version.h"
 #include "grpc/support/log.h"
-#include "server/forced_end.h"
-#include "server/log_limiter.h"
-#include "server/log_line.h"
-#include "server/log_text.h"
-#include "server/log_writer.h"
+#include "server/process/forced_end.h"
+#include "server/process/log_limiter.h"
+#include "server/process/log_line.h"
+#include "server/process/log_text.h"
+#include "server/process/log_writer.h"
+#include "server/process/systemd.h"
+#include "server/process/task_queue.h"
 #include "server/server.h"
 #include "server/server_options.h"
-#include "server/systemd.h"
-#include "server/task_queue.h"
 
 namespace {
 

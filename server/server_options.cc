@@ -16,9 +16,9 @@
 #include "dcp/base/limits.h"
 #include "dcp/base/nearest_word.h"
 #include "dcp/base/status.h"
-#include "server/memory_shares.h"
-#include "server/option_value.h"
-#include "server/text_file.h"
+#include "server/memory/memory_shares.h"
+#include "server/process/option_value.h"
+#include "server/process/text_file.h"
 
 namespace dcp::server {
 namespace {

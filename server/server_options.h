@@ -10,8 +10,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "server/access.h"
-#include "server/log_line.h"
+#include "server/access/access.h"
+#include "server/process/log_line.h"
 
 namespace dcp::server {
 

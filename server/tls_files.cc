@@ -20,7 +20,7 @@
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/security/tls_certificate_provider.h"
 #include "grpcpp/security/tls_credentials_options.h"
-#include "server/text_file.h"
+#include "server/process/text_file.h"
 
 namespace dcp::server {
 namespace {

@@ -10,7 +10,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "dcp/base/status.h"
-#include "dcp/checkpoint/glob_set.h"
+#include "dcp/checkpoint/open/glob_set.h"
 #include "dcp/format/state_path.h"
 #include "dcp/format/torch_archive.h"
 #include "dcp/format/value_copy.h"

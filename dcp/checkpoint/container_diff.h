@@ -4,9 +4,9 @@
 #define DCP_CHECKPOINT_CONTAINER_DIFF_H_
 
 #include "absl/status/status.h"
-#include "dcp/checkpoint/checkpoint.h"
 #include "dcp/checkpoint/diff.h"
-#include "dcp/checkpoint/selection.h"
+#include "dcp/checkpoint/open/checkpoint.h"
+#include "dcp/checkpoint/open/selection.h"
 
 namespace dcp {
 

@@ -14,7 +14,7 @@
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/container_diff.h"
-#include "dcp/checkpoint/window_planner.h"
+#include "dcp/checkpoint/read/window_planner.h"
 #include "dcp/format/state_path.h"
 #include "dcp/format/value_copy.h"
 #include "dcp/io/lane.h"

@@ -12,8 +12,8 @@
 #include "dcp/base/check.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
-#include "dcp/checkpoint/source_check.h"
-#include "dcp/checkpoint/window_planner.h"
+#include "dcp/checkpoint/read/source_check.h"
+#include "dcp/checkpoint/read/window_planner.h"
 #include "dcp/io/lane.h"
 
 namespace dcp {

@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "dcp/checkpoint/checkpoint.h"
+#include "dcp/checkpoint/open/checkpoint.h"
 #include "dcp/checkpoint/tensor_sink.h"
 #include "dcp/io/block_pool.h"
 #include "dcp/io/file_system.h"

@@ -21,10 +21,10 @@
 #include "dcp/base/error_place.h"
 #include "dcp/base/error_side.h"
 #include "dcp/base/status.h"
-#include "dcp/checkpoint/digests.h"
-#include "dcp/checkpoint/file_reader.h"
-#include "dcp/checkpoint/range_reader.h"
-#include "dcp/checkpoint/recorded_digests.h"
+#include "dcp/checkpoint/open/digests.h"
+#include "dcp/checkpoint/open/file_reader.h"
+#include "dcp/checkpoint/open/recorded_digests.h"
+#include "dcp/checkpoint/read/range_reader.h"
 #include "dcp/format/torch_archive.h"
 
 namespace dcp {

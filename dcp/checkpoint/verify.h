@@ -12,7 +12,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "dcp/checkpoint/checkpoint.h"
+#include "dcp/checkpoint/open/checkpoint.h"
 #include "dcp/io/file_system.h"
 #include "dcp/io/pipeline.h"
 

@@ -12,11 +12,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "fsdp/config/copies.h"
-#include "fsdp/config/fsdp1.h"
-#include "fsdp/config/fsdp_options.h"
+#include "fsdp/config/dialects/copies.h"
+#include "fsdp/config/dialects/fsdp1.h"
+#include "fsdp/config/dialects/fsdp_options.h"
+#include "fsdp/config/document/section.h"
 #include "fsdp/config/read_config.h"
-#include "fsdp/config/section.h"
 
 namespace fsdp {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "fsdp/config/setting.h"
+#include "fsdp/config/document/setting.h"
 
 namespace fsdp {
 namespace {

@@ -16,12 +16,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "dcp/base/log.h"
-#include "fsdp/config/dialect_of.h"
-#include "fsdp/config/dialects.h"
-#include "fsdp/config/document.h"
-#include "fsdp/config/fsdp_words.h"
-#include "fsdp/config/printed_config.h"
-#include "fsdp/config/python_dict.h"
+#include "fsdp/config/dialects/dialect_of.h"
+#include "fsdp/config/dialects/dialects.h"
+#include "fsdp/config/dialects/fsdp_words.h"
+#include "fsdp/config/document/document.h"
+#include "fsdp/config/document/printed_config.h"
+#include "fsdp/config/document/python_dict.h"
 
 namespace fsdp {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "fsdp/config/findings.h"
+#include "fsdp/config/document/findings.h"
 #include "fsdp/config/train_config.h"
 
 namespace fsdp {

@@ -13,7 +13,7 @@
 
 #include "absl/strings/string_view.h"
 #include "dcp/tensor/dtype.h"
-#include "fsdp/config/setting.h"
+#include "fsdp/config/document/setting.h"
 
 namespace fsdp {
 

@@ -1,6 +1,6 @@
 #include "fsdp/config/write_config.h"
 
-#include "fsdp/config/dialects.h"
+#include "fsdp/config/dialects/dialects.h"
 
 namespace fsdp {
 

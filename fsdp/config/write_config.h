@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "fsdp/config/findings.h"
+#include "fsdp/config/document/findings.h"
 #include "fsdp/config/train_config.h"
 
 namespace fsdp {

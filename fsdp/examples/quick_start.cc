@@ -2,10 +2,10 @@
 
 #include <iostream>
 
-#include "fsdp/clip_grad_norm.h"
-#include "fsdp/device_mesh.h"
 #include "fsdp/fully_shard.h"
-#include "fsdp/process_group.h"
+#include "fsdp/mesh/device_mesh.h"
+#include "fsdp/mesh/process_group.h"
+#include "fsdp/optim/clip_grad_norm.h"
 #include "torch/nn.h"
 #include "torch/optim/adamw.h"
 #include "torch/types.h"

@@ -6,7 +6,7 @@
 #include "ATen/ops/zeros.h"
 #include "c10/util/Exception.h"
 #include "fsdp/extensions/join_shards.h"
-#include "fsdp/mesh_collectives.h"
+#include "fsdp/mesh/mesh_collectives.h"
 
 namespace fsdp {
 namespace {

@@ -17,7 +17,7 @@
 
 #include "ATen/core/Tensor.h"
 #include "c10/core/ScalarType.h"
-#include "fsdp/all_gather_extension.h"
+#include "fsdp/engine/all_gather_extension.h"
 
 namespace fsdp {
 

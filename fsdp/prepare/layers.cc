@@ -14,9 +14,9 @@
 #include "absl/strings/string_view.h"
 #include "dcp/base/nearest_word.h"
 #include "dcp/base/status.h"
-#include "dcp/torch/torch_status.h"
-#include "fsdp/activation_checkpoint.h"
-#include "fsdp/module_access.h"
+#include "fsdp/checkpoint/state/torch_status.h"
+#include "fsdp/engine/module_access.h"
+#include "fsdp/module/activation_checkpoint.h"
 #include "fsdp/prepare/refusal.h"
 
 namespace fsdp {

@@ -11,8 +11,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "fsdp/config/train_config.h"
+#include "fsdp/module/wrap.h"
 #include "fsdp/prepare/prepare.h"
-#include "fsdp/wrap.h"
 #include "torch/nn/module.h"
 
 namespace fsdp {

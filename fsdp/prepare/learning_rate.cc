@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "fsdp/config/learning_rate.h"
-#include "fsdp/fused_adamw.h"
+#include "fsdp/optim/fused_adamw.h"
 #include "fsdp/prepare/refusal.h"
 
 namespace fsdp {

@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "dcp/torch/state_value.h"
+#include "fsdp/checkpoint/state/state_value.h"
 #include "fsdp/config/train_config.h"
 #include "torch/optim/adamw.h"
 #include "torch/optim/optimizer.h"

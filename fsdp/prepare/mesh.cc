@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "dcp/base/status.h"
-#include "dcp/torch/torch_status.h"
-#include "fsdp/backend_registry.h"
-#include "fsdp/launch.h"
+#include "fsdp/checkpoint/state/torch_status.h"
+#include "fsdp/mesh/backend_registry.h"
+#include "fsdp/mesh/launch.h"
+#include "fsdp/mesh/process_group.h"
 #include "fsdp/prepare/refusal.h"
-#include "fsdp/process_group.h"
 
 namespace fsdp {
 

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "fsdp/config/mesh_plan.h"
 #include "fsdp/config/train_config.h"
-#include "fsdp/device_mesh.h"
+#include "fsdp/mesh/device_mesh.h"
 
 namespace fsdp {
 

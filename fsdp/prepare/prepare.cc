@@ -16,16 +16,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "dcp/base/status.h"
-#include "dcp/torch/export.h"
-#include "dcp/torch/torch_status.h"
-#include "fsdp/module_access.h"
+#include "fsdp/checkpoint/export.h"
+#include "fsdp/checkpoint/state/torch_status.h"
+#include "fsdp/engine/module_access.h"
+#include "fsdp/module/wrap.h"
+#include "fsdp/optim/rebind_optimizer.h"
 #include "fsdp/prepare/layers.h"
 #include "fsdp/prepare/mesh.h"
 #include "fsdp/prepare/precision.h"
 #include "fsdp/prepare/refusal.h"
 #include "fsdp/prepare/weights.h"
-#include "fsdp/rebind_optimizer.h"
-#include "fsdp/wrap.h"
 
 namespace fsdp {
 namespace {

@@ -9,15 +9,15 @@
 #include "absl/strings/str_cat.h"
 #include "c10/core/GradMode.h"
 #include "dcp/base/status.h"
-#include "dcp/torch/checkpoint.h"
-#include "dcp/torch/state_dict.h"
-#include "dcp/torch/torch_status.h"
-#include "fsdp/init.h"
-#include "fsdp/materialize.h"
-#include "fsdp/mesh_collectives.h"
+#include "fsdp/checkpoint/checkpoint.h"
+#include "fsdp/checkpoint/state/torch_status.h"
+#include "fsdp/checkpoint/state_dict.h"
+#include "fsdp/mesh/mesh_collectives.h"
+#include "fsdp/mesh/process_group.h"
+#include "fsdp/module/init.h"
+#include "fsdp/module/materialize.h"
 #include "fsdp/prepare/precision.h"
 #include "fsdp/prepare/refusal.h"
-#include "fsdp/process_group.h"
 
 namespace fsdp {
 namespace {

@@ -16,7 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "c10/core/Device.h"
-#include "dcp/torch/state_value.h"
+#include "fsdp/checkpoint/state/state_value.h"
 #include "fsdp/config/train_config.h"
 #include "fsdp/prepare/prepare.h"
 #include "torch/nn/module.h"

@@ -1,5 +1,5 @@
-// One rank that saves and loads with dcp/torch, measured; torch_save.py is its
-// twin and save_bench.py runs both, with the environment of a rank.
+// One rank that saves and loads with fsdp/checkpoint, measured; torch_save.py
+// is its twin and save_bench.py runs both, with the environment of a rank.
 //
 //   save_bench save|steps|load|rank0 SPEC.json OUT    writes OUT.<rank>.json
 //
@@ -34,12 +34,12 @@
 #include "c10/util/Exception.h"
 #include "dcp/io/pipeline.h"
 #include "dcp/tensor/box.h"
-#include "dcp/torch/checkpoint.h"
-#include "dcp/torch/state_value.h"
-#include "fsdp/device_mesh.h"
-#include "fsdp/dtensor.h"
-#include "fsdp/placement.h"
-#include "fsdp/process_group.h"
+#include "fsdp/checkpoint/checkpoint.h"
+#include "fsdp/checkpoint/state/state_value.h"
+#include "fsdp/mesh/device_mesh.h"
+#include "fsdp/mesh/dtensor.h"
+#include "fsdp/mesh/placement.h"
+#include "fsdp/mesh/process_group.h"
 #include "nlohmann/json.hpp"
 #include "tests/bench/process_memory.h"
 

@@ -1,4 +1,4 @@
-"""Measures dcp/torch beside PyTorch, fio and memcpy; `--help`.
+"""Measures fsdp/checkpoint beside PyTorch, fio and memcpy; `--help`.
 
 Every round runs both in turn, and the disk's own speed between them, so that a
 change in the machine's mood meets all. Ratios are taken within a round; what
@@ -49,7 +49,7 @@ def parse_arguments():
     parser = argparse.ArgumentParser(
         prog="tools/bench save",
         description="Saves and loads the state of a model and Adam, sharded "
-        "over the ranks of this machine, with dcp/torch and with PyTorch's "
+        "over the ranks of this machine, with fsdp/checkpoint and with PyTorch's "
         "torch.distributed.checkpoint: how long training stalls and is slowed "
         "down, when a save is durable, loads onto this and other meshes, "
         "memory; beside fio and memcpy of the same bytes. Wants about four "

@@ -30,10 +30,10 @@
 #include "absl/time/time.h"
 #include "dcp/base/check.h"
 #include "dcp/base/limits.h"
-#include "dcp/checkpoint/checkpoint.h"
-#include "dcp/checkpoint/coordinator.h"
 #include "dcp/checkpoint/diff.h"
-#include "dcp/checkpoint/save.h"
+#include "dcp/checkpoint/open/checkpoint.h"
+#include "dcp/checkpoint/save/coordinator.h"
+#include "dcp/checkpoint/save/save.h"
 #include "dcp/checkpoint/verify.h"
 #include "dcp/io/file_system.h"
 #include "gmock/gmock.h"
@@ -57,7 +57,7 @@ using ::dcp::testing::SampleTensor;
 using ::dcp::testing::TempDir;
 
 constexpr uint64_t kNumModels = 4;  // the last is what is there before
-constexpr int kRefused = 5;         // tools/exit_code.h
+constexpr int kRefused = 5;         // tools/terminal/exit_code.h
 constexpr int kFailed = 1;
 
 absl::Status SaveModel(absl::string_view path, uint64_t model, bool overwrite) {
@@ -158,7 +158,7 @@ class RaceTest : public ::testing::Test {
           absl::StrCat("--model=", model + 1),
           absl::StrCat("--overwrite=", overwrite ? "true" : "false")});
     }
-    std::vector<std::string> arguments = {"tools/dcp-convert"};
+    std::vector<std::string> arguments = {"tools/dcp_convert/dcp-convert"};
     arguments.insert(arguments.end(), way.verb.begin(), way.verb.end());
     arguments.push_back(Source(model));
     arguments.push_back(path);

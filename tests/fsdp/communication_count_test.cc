@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "fsdp/device_mesh.h"
+#include "fsdp/engine/fsdp_state.h"
 #include "fsdp/forward.h"
-#include "fsdp/fsdp_state.h"
 #include "fsdp/fully_shard.h"
-#include "fsdp/process_group.h"
+#include "fsdp/mesh/device_mesh.h"
+#include "fsdp/mesh/process_group.h"
 #include "gtest/gtest.h"
 #include "tests/fsdp/tiny_model.h"
 #include "tests/testing/counting_backend.h"

@@ -10,13 +10,13 @@
 #include <utility>
 #include <vector>
 
-#include "fsdp/collectives.h"
-#include "fsdp/device_mesh.h"
+#include "fsdp/engine/collectives.h"
+#include "fsdp/engine/fsdp_state.h"
+#include "fsdp/engine/module_access.h"
 #include "fsdp/forward.h"
-#include "fsdp/fsdp_state.h"
 #include "fsdp/fully_shard.h"
-#include "fsdp/module_access.h"
-#include "fsdp/process_group.h"
+#include "fsdp/mesh/device_mesh.h"
+#include "fsdp/mesh/process_group.h"
 #include "fsdp/report.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

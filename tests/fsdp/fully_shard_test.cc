@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "fsdp/device_mesh.h"
-#include "fsdp/fsdp_state.h"
-#include "fsdp/lazy_key.h"
-#include "fsdp/module_access.h"
-#include "fsdp/process_group.h"
+#include "fsdp/engine/fsdp_state.h"
+#include "fsdp/engine/lazy_key.h"
+#include "fsdp/engine/module_access.h"
+#include "fsdp/mesh/device_mesh.h"
+#include "fsdp/mesh/process_group.h"
 #include "fsdp/report.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

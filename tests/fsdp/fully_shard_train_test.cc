@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "fsdp/activation_checkpoint.h"
-#include "fsdp/device_mesh.h"
 #include "fsdp/forward.h"
 #include "fsdp/fully_shard.h"
+#include "fsdp/mesh/device_mesh.h"
+#include "fsdp/module/activation_checkpoint.h"
 #include "gtest/gtest.h"
 #include "tests/fsdp/tiny_model.h"
 #include "tests/testing/ranks.h"

@@ -13,11 +13,11 @@
 #include <utility>
 #include <vector>
 
-#include "fsdp/activation_checkpoint.h"
 #include "fsdp/forward.h"
 #include "fsdp/fully_shard.h"
+#include "fsdp/module/activation_checkpoint.h"
+#include "fsdp/optim/sharded_grad_scaler.h"
 #include "fsdp/report.h"
-#include "fsdp/sharded_grad_scaler.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/fsdp/tiny_model.h"

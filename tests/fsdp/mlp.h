@@ -8,8 +8,8 @@
 
 #include "ATen/core/Tensor.h"
 #include "ATen/ops/randn.h"
-#include "fsdp/mesh_collectives.h"
-#include "fsdp/process_group.h"
+#include "fsdp/mesh/mesh_collectives.h"
+#include "fsdp/mesh/process_group.h"
 #include "torch/nn/module.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/nn/pimpl.h"

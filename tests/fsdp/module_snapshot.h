@@ -11,7 +11,7 @@
 #include "ATen/core/Tensor.h"
 #include "ATen/ops/equal.h"
 #include "c10/util/Exception.h"
-#include "fsdp/lazy_key.h"
+#include "fsdp/engine/lazy_key.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "torch/nn/module.h"

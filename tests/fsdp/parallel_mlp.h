@@ -8,9 +8,9 @@
 #include <string>
 #include <utility>
 
-#include "fsdp/device_mesh.h"
 #include "fsdp/fully_shard.h"
-#include "fsdp/mesh_collectives.h"
+#include "fsdp/mesh/device_mesh.h"
+#include "fsdp/mesh/mesh_collectives.h"
 #include "torch/autograd.h"
 #include "torch/nn.h"
 #include "torch/types.h"

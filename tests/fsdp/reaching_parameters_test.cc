@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include "fsdp/clip_grad_norm.h"
+#include "fsdp/engine/lazy_key.h"
+#include "fsdp/engine/module_access.h"
 #include "fsdp/forward.h"
 #include "fsdp/fully_shard.h"
-#include "fsdp/lazy_key.h"
-#include "fsdp/module_access.h"
+#include "fsdp/optim/clip_grad_norm.h"
 #include "fsdp/report.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

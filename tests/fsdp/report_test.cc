@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "fsdp/device_mesh.h"
 #include "fsdp/fully_shard.h"
-#include "fsdp/process_group.h"
+#include "fsdp/mesh/device_mesh.h"
+#include "fsdp/mesh/process_group.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"

@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "fsdp/engine/lazy_key.h"
+#include "fsdp/engine/module_access.h"
 #include "fsdp/forward.h"
 #include "fsdp/fully_shard.h"
-#include "fsdp/lazy_key.h"
-#include "fsdp/module_access.h"
-#include "fsdp/process_group.h"
+#include "fsdp/mesh/process_group.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/fsdp/module_snapshot.h"

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "fsdp/clip_grad_norm.h"
-#include "fsdp/device_mesh.h"
 #include "fsdp/fully_shard.h"
+#include "fsdp/mesh/device_mesh.h"
+#include "fsdp/optim/clip_grad_norm.h"
 #include "gtest/gtest.h"
 #include "tests/fsdp/parallel_mlp.h"
 #include "tests/testing/ranks.h"

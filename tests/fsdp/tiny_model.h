@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "fsdp/module_access.h"
+#include "fsdp/engine/module_access.h"
 #include "torch/nn.h"
 #include "torch/types.h"
 

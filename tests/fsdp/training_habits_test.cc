@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include "fsdp/activation_checkpoint.h"
-#include "fsdp/fsdp_state.h"
+#include "fsdp/engine/fsdp_state.h"
+#include "fsdp/engine/module_access.h"
 #include "fsdp/fully_shard.h"
-#include "fsdp/lbfgs.h"
-#include "fsdp/module_access.h"
+#include "fsdp/module/activation_checkpoint.h"
+#include "fsdp/optim/lbfgs.h"
 #include "fsdp/report.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

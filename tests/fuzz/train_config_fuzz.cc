@@ -10,9 +10,9 @@
 
 #include "absl/strings/string_view.h"
 #include "dcp/base/check.h"
-#include "fsdp/config/findings.h"
+#include "fsdp/config/document/findings.h"
 #include "fsdp/config/read_config.h"
-#include "fsdp/config/to_fsdp2.h"
+#include "fsdp/config/to_fsdp2/to_fsdp2.h"
 #include "fsdp/config/train_config.h"
 #include "fsdp/config/write_config.h"
 

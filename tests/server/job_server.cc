@@ -11,10 +11,10 @@
 #include "absl/time/clock.h"
 #include "dcp/base/check.h"
 #include "dcp/base/limits.h"
-#include "dcp/checkpoint/convert.h"
-#include "dcp/checkpoint/coordinator.h"
+#include "dcp/checkpoint/convert/convert.h"
 #include "dcp/checkpoint/diff.h"
-#include "dcp/checkpoint/save.h"
+#include "dcp/checkpoint/save/coordinator.h"
+#include "dcp/checkpoint/save/save.h"
 #include "dcp/checkpoint/verify.h"
 #include "google/rpc/status.pb.h"
 #include "grpcpp/create_channel.h"
@@ -23,7 +23,7 @@
 #include "grpcpp/server_builder.h"
 #include "grpcpp/support/channel_arguments.h"
 #include "proto/rpc_status.h"
-#include "server/memory_shares.h"
+#include "server/memory/memory_shares.h"
 #include "tests/testing/sample_state.h"
 
 namespace dcp::server {

@@ -20,7 +20,7 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "gtest/gtest.h"
 #include "proto/rpc_status.h"
-#include "server/guarded_reads.h"
+#include "server/transport/guarded_reads.h"
 #include "tessera/v1/checkpoint_service.grpc.pb.h"
 #include "tests/server/hooked_file_system.h"
 #include "tests/server/raw_connection.h"

@@ -29,8 +29,8 @@ CLEAN = {
                        "// A comment may say throw.\n"
                        'const char* kText = "catch std::cout";\n',
     "dcp/base/box.h": HEADER,
-    "fsdp/BUILD.bazel": '"work.cc"\n',
-    "fsdp/work.cc": '#include "c10/core/Device.h"\ntry {} catch (...) {}\n',
+    "fsdp/BUILD.bazel": '"mesh/work.cc"\n',
+    "fsdp/mesh/work.cc": '#include "c10/core/Device.h"\ntry {} catch (...) {}\n',
     "dcp/base/limits.h": "// Bounds.\n#ifndef DCP_BASE_LIMITS_H_\n"
                          "#define DCP_BASE_LIMITS_H_\n\n// Why.\n"
                          "inline constexpr int kA = 1;\n"
@@ -58,7 +58,7 @@ BROKEN = [
     (tidy.banned_words, "exception_in_engine",
      {"fsdp/mesh.cc": "throw 1;"}),
     (tidy.banned_words, "other_word_where_exceptions_may_be",
-     {"fsdp/work.cc": "usleep(1);"}),
+     {"fsdp/mesh/work.cc": "usleep(1);"}),
     (tidy.header_guards, "other_guard",
      {"dcp/base/box.h": HEADER.replace("BOX_H_", "BAX_H_")}),
     (tidy.headers_open_with_comment, "no_comment",
@@ -86,13 +86,13 @@ BROKEN = [
     (tidy.includes_allowed, "sqlite_in_client",
      {"client/job.cc": "#include <sqlite3.h>"}),
     (tidy.includes_allowed, "checkpoint_in_client",
-     {"client/job.cc": '#include "dcp/checkpoint/convert.h"'}),
+     {"client/job.cc": '#include "dcp/checkpoint/convert/convert.h"'}),
     (tidy.includes_allowed, "tensor_in_client",
      {"client/job.cc": '#include "dcp/tensor/box.h"'}),
     (tidy.includes_allowed, "libtorch_in_server",
-     {"server/job.cc": '#include "torch/torch.h"'}),
+     {"server/jobs/job.cc": '#include "torch/torch.h"'}),
     (tidy.includes_allowed, "server_in_client",
-     {"client/job.cc": '#include "server/job.h"'}),
+     {"client/job.cc": '#include "server/jobs/job.h"'}),
     (tidy.limits_have_comments, "no_reason",
      {"dcp/base/limits.h": CLEAN["dcp/base/limits.h"].replace(
          "// Why.\n", "")}),

@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "fsdp/process_group.h"
+#include "fsdp/mesh/process_group.h"
 #include "torch/csrc/distributed/c10d/Backend.hpp"
 
 namespace fsdp::testing {

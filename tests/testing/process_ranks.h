@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "dcp/checkpoint/coordinator.h"
+#include "dcp/checkpoint/save/coordinator.h"
 
 namespace dcp::testing {
 

@@ -9,7 +9,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
-#include "dcp/checkpoint/coordinator.h"
+#include "dcp/checkpoint/save/coordinator.h"
 
 namespace dcp::testing {
 

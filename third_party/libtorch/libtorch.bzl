@@ -35,7 +35,7 @@ def _libtorch_impl(rctx):
     install_wheels(
         rctx,
         requirements,
-        "LibTorch, %s GB, for fsdp/, dcp/torch/ and their tests" % size,
+        "LibTorch, %s GB, for fsdp/ and its tests" % size,
     )
     rctx.report_progress("tidying up")
     for path in unwanted:

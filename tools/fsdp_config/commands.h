@@ -9,8 +9,8 @@
 
 #include "absl/types/span.h"
 #include "dcp/io/file_system.h"
-#include "tools/console.h"
-#include "tools/exit_code.h"
+#include "tools/terminal/console.h"
+#include "tools/terminal/exit_code.h"
 
 namespace fsdp::tools {
 

@@ -13,7 +13,7 @@
 #include "absl/strings/strip.h"
 #include "dcp/tensor/dtype.h"
 #include "nlohmann/json.hpp"
-#include "tools/quantity.h"
+#include "tools/terminal/quantity.h"
 
 namespace fsdp::tools {
 namespace {

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "fsdp/config/document/findings.h"
 #include "fsdp/config/explain.h"
-#include "fsdp/config/findings.h"
 #include "fsdp/config/train_config.h"
 
 namespace fsdp::tools {

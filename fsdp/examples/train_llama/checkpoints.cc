@@ -9,11 +9,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "dcp/torch/checkpoint.h"
-#include "dcp/torch/checkpoint_manager.h"
-#include "dcp/torch/export.h"
-#include "dcp/torch/state_dict.h"
-#include "fsdp/process_group.h"
+#include "fsdp/checkpoint/checkpoint.h"
+#include "fsdp/checkpoint/checkpoint_manager.h"
+#include "fsdp/checkpoint/export.h"
+#include "fsdp/checkpoint/state_dict.h"
+#include "fsdp/mesh/process_group.h"
 
 namespace llama {
 namespace {

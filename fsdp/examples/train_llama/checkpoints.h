@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "dcp/torch/state_value.h"
+#include "fsdp/checkpoint/state/state_value.h"
 #include "fsdp/examples/train_llama/config.h"
 #include "fsdp/examples/train_llama/model.h"
 #include "fsdp/examples/train_llama/progress.h"

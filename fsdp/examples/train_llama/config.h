@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "fsdp/config/setting.h"
+#include "fsdp/config/document/setting.h"
 #include "fsdp/config/train_config.h"
 #include "fsdp/examples/train_llama/model.h"
 

@@ -19,7 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "c10/core/GradMode.h"
 #include "c10/util/Exception.h"
-#include "fsdp/activation_checkpoint.h"
+#include "fsdp/module/activation_checkpoint.h"
 
 namespace llama {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "ATen/core/Tensor.h"
 #include "absl/status/status.h"
-#include "fsdp/activation_checkpoint.h"
+#include "fsdp/module/activation_checkpoint.h"
 #include "torch/nn/cloneable.h"
 #include "torch/nn/modules/container/modulelist.h"
 #include "torch/nn/modules/embedding.h"

@@ -19,7 +19,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "dcp/tensor/dtype.h"
-#include "fsdp/config/setting.h"
+#include "fsdp/config/document/setting.h"
 #include "fsdp/config/train_config.h"
 
 namespace llama {

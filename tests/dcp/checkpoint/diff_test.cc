@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "dcp/checkpoint/convert.h"
+#include "dcp/checkpoint/convert/convert.h"
 #include "dcp/format/torch_tensor.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

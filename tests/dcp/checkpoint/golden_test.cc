@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "dcp/checkpoint/checkpoint.h"
+#include "dcp/checkpoint/open/checkpoint.h"
 #include "dcp/format/json.h"
 #include "dcp/tensor/dtype.h"
 #include "gmock/gmock.h"

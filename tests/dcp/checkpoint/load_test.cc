@@ -10,9 +10,9 @@
 
 #include "dcp/base/error_side.h"
 #include "dcp/base/limits.h"
-#include "dcp/checkpoint/checkpoint.h"
-#include "dcp/checkpoint/coordinator.h"
-#include "dcp/checkpoint/save.h"
+#include "dcp/checkpoint/open/checkpoint.h"
+#include "dcp/checkpoint/save/coordinator.h"
+#include "dcp/checkpoint/save/save.h"
 #include "dcp/io/block_pool.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

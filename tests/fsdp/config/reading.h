@@ -8,8 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "fsdp/config/document.h"
-#include "fsdp/config/findings.h"
+#include "fsdp/config/document/document.h"
+#include "fsdp/config/document/findings.h"
 #include "fsdp/config/train_config.h"
 
 namespace fsdp::config {

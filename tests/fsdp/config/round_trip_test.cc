@@ -8,10 +8,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "fsdp/config/dialects/writing.h"
 #include "fsdp/config/read_config.h"
 #include "fsdp/config/train_config.h"
 #include "fsdp/config/write_config.h"
-#include "fsdp/config/writing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/fsdp/config/reading.h"

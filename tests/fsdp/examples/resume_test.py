@@ -12,7 +12,7 @@ import unittest
 
 from train_job import Job
 
-CONVERT = pathlib.Path("tools/dcp-convert").resolve()
+CONVERT = pathlib.Path("tools/dcp_convert/dcp-convert").resolve()
 SERVER = pathlib.Path("server/dcp-server").resolve()
 # Sums over ranks are added in another order, and training enlarges that.
 TOLERANCE = 1e-3

@@ -6,10 +6,10 @@
 
 #include "absl/strings/match.h"
 #include "c10/util/Exception.h"
-#include "dcp/torch/checkpoint.h"
-#include "dcp/torch/state_dict.h"
-#include "dcp/torch/state_value.h"
-#include "dcp/torch/torch_status.h"
+#include "fsdp/checkpoint/checkpoint.h"
+#include "fsdp/checkpoint/state/state_value.h"
+#include "fsdp/checkpoint/state/torch_status.h"
+#include "fsdp/checkpoint/state_dict.h"
 
 namespace fsdp::testing {
 namespace {

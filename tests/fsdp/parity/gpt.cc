@@ -8,7 +8,7 @@
 #include "ATen/ops/gelu.h"
 #include "ATen/ops/ones.h"
 #include "ATen/ops/softmax.h"
-#include "fsdp/activation_checkpoint.h"
+#include "fsdp/module/activation_checkpoint.h"
 
 namespace fsdp::testing {
 namespace {

@@ -10,7 +10,7 @@
 #include "ATen/ops/ones.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "fsdp/fused_adamw.h"
+#include "fsdp/optim/fused_adamw.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/status_matchers.h"

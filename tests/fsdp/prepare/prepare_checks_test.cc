@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "fsdp/lazy_key.h"
+#include "fsdp/engine/lazy_key.h"
+#include "fsdp/mesh/process_group.h"
 #include "fsdp/prepare/prepare.h"
-#include "fsdp/process_group.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/fsdp/tiny_model.h"

@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "dcp/torch/checkpoint.h"
-#include "dcp/torch/state_dict.h"
-#include "fsdp/lazy_key.h"
+#include "fsdp/checkpoint/checkpoint.h"
+#include "fsdp/checkpoint/state_dict.h"
+#include "fsdp/engine/lazy_key.h"
+#include "fsdp/mesh/process_group.h"
 #include "fsdp/prepare/prepare.h"
-#include "fsdp/process_group.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/fsdp/tiny_model.h"

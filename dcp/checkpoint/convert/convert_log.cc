@@ -1,0 +1,328 @@
+// A record consists of lines. The first word of the first line says which
+// record it is:
+//
+//   plan 1 <fingerprint> <kind> <made directory> <id> <digest of the index>
+//   name <name of a data file>
+//   ...
+//
+//   file <number>
+//   <offset> <length> <digest>
+//   ...
+//   beyond <payload> <number of elements>
+//   ...
+//
+//   commit <digest> <from> <to> <tensors> <objects> <to read> <to write>
+//       <memory> <lanes> <files kept> <bytes kept>        (in the same line)
+//   file <bytes> <name>
+//   ...
+//   dropped <name>
+//   ...
+//   dropped_metadata <key>
+//   ...
+//   checked <CRCs> <digests> <bytes> <items unchecked> <bytes of them>
+//   loss <dtype> <number of elements> <name>
+//   ...
+//
+// "checked" is present if the source was checked. Older records lack the lines
+// "beyond", "dropped_metadata", "checked" and "loss". Numbers are decimal,
+// fingerprints and digests hexadecimal, names escaped.
+#include "dcp/checkpoint/convert/convert_log.h"
+
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "dcp/base/bytes.h"
+#include "dcp/base/checksum.h"
+#include "dcp/base/limits.h"
+#include "dcp/base/status.h"
+#include "dcp/checkpoint/open/dcp_opener.h"
+
+namespace dcp {
+namespace {
+
+constexpr absl::string_view kVersion = "1";
+
+absl::Status Malformed(absl::string_view line) {
+  return absl::DataLossError(absl::StrCat(
+      "a record of a conversion has the line '", line.substr(0, 100), "'"));
+}
+
+std::string Hex(uint64_t number) {
+  return absl::StrCat(absl::Hex(number, absl::kZeroPad16));
+}
+
+// Reads the words of a line one by one; the last may be a name.
+class Words {
+ public:
+  explicit Words(absl::string_view line) : line_(line), left_(line) {}
+
+  absl::string_view Next() {
+    const std::pair<absl::string_view, absl::string_view> split =
+        absl::StrSplit(left_, absl::MaxSplits(' ', 1));
+    left_ = split.second;
+    return split.first;
+  }
+  template <typename T>
+  void Number(T& number) {
+    ok_ = absl::SimpleAtoi(Next(), &number) && ok_;
+  }
+  void HexNumber(uint64_t& number) {
+    ok_ = absl::SimpleHexAtoi(Next(), &number) && ok_;
+  }
+  void Name(std::string& name) {
+    ok_ = absl::CUnescape(std::exchange(left_, {}), &name) && ok_;
+  }
+  void Type(DType& dtype) {
+    const std::optional<DType> type = DTypeFromTorchName(Next());
+    ok_ = type.has_value() && ok_;
+    dtype = type.value_or(dtype);
+  }
+  void Expect(bool good) { ok_ = good && ok_; }
+
+  absl::Status status() const {
+    return ok_ && left_.empty() ? absl::OkStatus() : Malformed(line_);
+  }
+
+ private:
+  absl::string_view line_;
+  absl::string_view left_;
+  bool ok_ = true;
+};
+
+using Lines = absl::Span<const absl::string_view>;
+
+absl::StatusOr<LoggedRun> ParsePlan(Lines lines) {
+  LoggedRun run;
+  run.own.ran_before = true;
+  Words words(lines[0]);
+  uint32_t kind = 0;
+  uint32_t made = 0;
+  words.Expect(words.Next() == "plan");
+  words.Expect(words.Next() == kVersion);
+  words.HexNumber(run.fingerprint);
+  words.Number(kind);
+  words.Number(made);
+  run.own.id = std::string(words.Next());
+  run.index_before = std::string(words.Next());
+  words.Expect(kind <= static_cast<uint32_t>(Destination::Kind::kFile) &&
+               made <= 1 && !run.own.id.empty());
+  DCP_RETURN_IF_ERROR(words.status());
+  run.kind = static_cast<Destination::Kind>(kind);
+  run.own.made_directory = made == 1;
+  for (const absl::string_view line : lines.subspan(1)) {
+    Words name(line);
+    name.Expect(name.Next() == "name");
+    name.Name(run.own.names.emplace_back());
+    // The name is used to find, and remove, a file in the destination.
+    name.Expect(run.own.names.back().find('/') == std::string::npos &&
+                run.own.names.back().size() > 2);
+    DCP_RETURN_IF_ERROR(name.status());
+  }
+  return run;
+}
+
+absl::Status ParseFile(Lines lines, LoggedRun& run) {
+  Words words(lines[0]);
+  uint32_t file = 0;
+  words.Expect(words.Next() == "file");
+  words.Number(file);
+  words.Expect(file < run.own.names.size());
+  DCP_RETURN_IF_ERROR(words.status());
+  LoggedRun::File& logged = run.files[file];
+  logged = LoggedRun::File();
+  for (const absl::string_view line : lines.subspan(1)) {
+    Words numbers(line);
+    if (absl::StartsWith(line, "beyond ")) {
+      numbers.Next();
+      NumBeyond& beyond = logged.num_beyond.emplace_back();
+      numbers.Number(beyond.payload);
+      numbers.Number(beyond.count);
+      DCP_RETURN_IF_ERROR(numbers.status());
+      continue;
+    }
+    ChunkDigest& digest = logged.digests.emplace_back();
+    digest.file = run.own.names[file];
+    numbers.Number(digest.offset);
+    numbers.Number(digest.length);
+    numbers.HexNumber(digest.digest);
+    DCP_RETURN_IF_ERROR(numbers.status());
+  }
+  return absl::OkStatus();
+}
+
+// Parses a line of a commit after the first.
+absl::Status ParseResult(absl::string_view line, ConvertPlan& plan) {
+  Words words(line);
+  const absl::string_view what = words.Next();
+  if (what == "file") {
+    words.Number(plan.files.emplace_back().bytes);
+    words.Name(plan.files.back().name);
+  } else if (what == "dropped") {
+    words.Name(plan.dropped.emplace_back());
+  } else if (what == "dropped_metadata") {
+    words.Name(plan.dropped_metadata.emplace_back());
+  } else if (what == "code_left_out") {
+    words.Name(plan.code_left_out.emplace_back());
+  } else if (what == "checked") {
+    SourceCheckReport& check = plan.check;
+    check.checked = true;
+    words.Number(check.num_crcs_checked);
+    words.Number(check.num_digests_checked);
+    words.Number(check.bytes_checked);
+    words.Number(check.num_items_unchecked);
+    words.Number(check.bytes_unchecked);
+  } else {
+    words.Expect(what == "loss");
+    CastLoss& loss = plan.cast_losses.emplace_back();
+    words.Type(loss.dtype);
+    words.Number(loss.num_beyond);
+    words.Name(loss.name);
+  }
+  return words.status();
+}
+
+absl::StatusOr<LoggedRun::Committed> ParseCommit(Lines lines) {
+  LoggedRun::Committed commit;
+  ConvertPlan& plan = commit.plan;
+  Words words(lines[0]);
+  words.Expect(words.Next() == "commit");
+  words.HexNumber(commit.digest);
+  const absl::StatusOr<Format> from = ParseFormat(words.Next());
+  const absl::StatusOr<Format> to = ParseFormat(words.Next());
+  words.Expect(from.ok() && to.ok());
+  words.Number(plan.num_tensors);
+  words.Number(plan.num_objects);
+  words.Number(plan.bytes_to_read);
+  words.Number(plan.bytes_to_write);
+  words.Number(plan.memory_bytes);
+  words.Number(plan.num_lanes);
+  words.Number(plan.num_files_kept);
+  words.Number(plan.bytes_kept);
+  DCP_RETURN_IF_ERROR(words.status());
+  plan.from = *from;
+  plan.to = *to;
+  for (const absl::string_view line : lines.subspan(1)) {
+    DCP_RETURN_IF_ERROR(ParseResult(line, plan));
+  }
+  return commit;
+}
+
+}  // namespace
+
+std::string PlanRecord(const LoggedRun& run) {
+  std::string record = absl::StrCat(
+      "plan ", kVersion, " ", Hex(run.fingerprint), " ",
+      static_cast<uint32_t>(run.kind), " ", run.own.made_directory ? 1 : 0, " ",
+      run.own.id, " ", run.index_before, "\n");
+  for (const std::string& name : run.own.names) {
+    absl::StrAppend(&record, "name ", absl::CEscape(name), "\n");
+  }
+  return record;
+}
+
+std::string FileRecord(uint32_t number, const LoggedRun::File& file) {
+  std::string record = absl::StrCat("file ", number, "\n");
+  for (const ChunkDigest& digest : file.digests) {
+    absl::StrAppend(&record, digest.offset, " ", digest.length, " ",
+                    Hex(digest.digest), "\n");
+  }
+  for (const NumBeyond& beyond : file.num_beyond) {
+    absl::StrAppend(&record, "beyond ", beyond.payload, " ", beyond.count,
+                    "\n");
+  }
+  return record;
+}
+
+std::string CommitRecord(const LoggedRun::Committed& commit) {
+  const ConvertPlan& plan = commit.plan;
+  std::string record = absl::StrCat("commit ", Hex(commit.digest));
+  absl::StrAppend(&record, " ", FormatName(plan.from), " ",
+                  FormatName(plan.to));
+  for (const uint64_t number :
+       {plan.num_tensors, plan.num_objects, plan.bytes_to_read,
+        plan.bytes_to_write, plan.memory_bytes, uint64_t{plan.num_lanes},
+        plan.num_files_kept, plan.bytes_kept}) {
+    absl::StrAppend(&record, " ", number);
+  }
+  record += '\n';
+  for (const ConvertPlan::OutputFile& file : plan.files) {
+    absl::StrAppend(&record, "file ", file.bytes, " ", absl::CEscape(file.name),
+                    "\n");
+  }
+  for (const std::string& name : plan.dropped) {
+    absl::StrAppend(&record, "dropped ", absl::CEscape(name), "\n");
+  }
+  for (const std::string& key : plan.dropped_metadata) {
+    absl::StrAppend(&record, "dropped_metadata ", absl::CEscape(key), "\n");
+  }
+  for (const std::string& name : plan.code_left_out) {
+    absl::StrAppend(&record, "code_left_out ", absl::CEscape(name), "\n");
+  }
+  const SourceCheckReport& check = plan.check;
+  if (check.checked) {
+    absl::StrAppend(&record, "checked ", check.num_crcs_checked, " ",
+                    check.num_digests_checked, " ", check.bytes_checked, " ",
+                    check.num_items_unchecked, " ");
+    absl::StrAppend(&record, check.bytes_unchecked, "\n");
+  }
+  for (const CastLoss& loss : plan.cast_losses) {
+    absl::StrAppend(&record, "loss ", TorchName(loss.dtype), " ",
+                    loss.num_beyond, " ", absl::CEscape(loss.name), "\n");
+  }
+  return record;
+}
+
+absl::StatusOr<std::optional<LoggedRun>> ParseConvertRecords(
+    absl::Span<const std::string> records) {
+  std::optional<LoggedRun> run;
+  for (const std::string& record : records) {
+    absl::string_view text = record;
+    if (!absl::ConsumeSuffix(&text, "\n")) return Malformed(text);
+    const std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
+    if (absl::StartsWith(text, "plan ")) {
+      DCP_ASSIGN_OR_RETURN(run, ParsePlan(lines));
+    } else if (!run.has_value()) {
+      return Malformed(text);
+    } else if (absl::StartsWith(text, "commit ")) {
+      DCP_ASSIGN_OR_RETURN(run->commit, ParseCommit(lines));
+    } else {
+      DCP_RETURN_IF_ERROR(ParseFile(lines, *run));
+    }
+  }
+  return run;
+}
+
+absl::StatusOr<std::string> IndexDigest(FileSystem& fs, absl::string_view dst) {
+  const absl::StatusOr<std::string> index =
+      ReadFile(fs, JoinPath(dst, kDcpMetadataName), kMaxMetadataBytes,
+               /*follow_symlinks=*/true);
+  if (absl::IsNotFound(index.status())) return "-";
+  DCP_RETURN_IF_ERROR(index.status());
+  return Hex(Digest64Of(AsBytes(*index)));
+}
+
+absl::StatusOr<bool> WasCommitted(FileSystem& fs, absl::string_view dst,
+                                  const LoggedRun& run) {
+  if (!run.commit.has_value() || !fs.Stat(dst).ok()) return false;
+  if (run.kind == Destination::Kind::kDcpDirectory) {
+    DCP_ASSIGN_OR_RETURN(const std::string now, IndexDigest(fs, dst));
+    return now == Hex(run.commit->digest);
+  }
+  const absl::StatusOr<FileInfo> staging =
+      fs.Stat(Destination::StagingOf(dst, run.kind, run.own.id));
+  if (absl::IsNotFound(staging.status())) return true;
+  DCP_RETURN_IF_ERROR(staging.status());
+  if (run.kind == Destination::Kind::kFile) return false;
+  // The directories may have been exchanged: the digests at the destination are
+  // then those of this run.
+  const absl::StatusOr<std::string> digests =
+      ReadFile(fs, JoinPath(dst, DigestsName("")), kMaxMetadataBytes,
+               /*follow_symlinks=*/true);
+  return digests.ok() && Digest64Of(AsBytes(*digests)) == run.commit->digest;
+}
+
+}  // namespace dcp

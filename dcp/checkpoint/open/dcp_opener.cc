@@ -1,0 +1,107 @@
+#include "dcp/checkpoint/open/dcp_opener.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "dcp/base/limits.h"
+#include "dcp/base/status.h"
+#include "dcp/base/stop.h"
+#include "dcp/format/dcp_metadata.h"
+#include "dcp/plan/chunk_index.h"
+
+namespace dcp {
+namespace {
+
+absl::StatusOr<TensorEntry> MakeTensorEntry(TensorStorageMetadata tensor) {
+  TensorEntry entry;
+  entry.dtype = tensor.dtype;
+  entry.shape = std::move(tensor.size);
+  entry.boxes.reserve(tensor.chunks.size());
+  entry.locations.reserve(tensor.chunks.size());
+  for (ChunkStorageMetadata& chunk : tensor.chunks) {
+    entry.boxes.push_back(std::move(chunk.box));
+    entry.locations.emplace_back().item = chunk.storage;
+  }
+  DCP_RETURN_IF_ERROR(CheckCoverage(entry.shape, entry.boxes));
+  return entry;
+}
+
+absl::StatusOr<CheckpointEntry> MakeEntry(MetadataEntry& from) {
+  CheckpointEntry entry;
+  if (auto* tensor = std::get_if<TensorStorageMetadata>(&from.value)) {
+    absl::StatusOr<TensorEntry> made = MakeTensorEntry(std::move(*tensor));
+    if (!made.ok()) return Annotate(made.status(), from.fqn);
+    entry.value = *std::move(made);
+  } else {
+    ObjectEntry object;
+    object.item = std::get<BytesStorageMetadata>(from.value).storage;
+    entry.value = std::move(object);
+  }
+  entry.fqn = std::move(from.fqn);
+  entry.path = std::move(from.path);
+  return entry;
+}
+
+}  // namespace
+
+std::string RankMetadataName(int64_t rank) {
+  return absl::StrCat("__", rank, ".metadata");
+}
+
+absl::StatusOr<CheckpointParts> OpenDcp(FileSystem& fs,
+                                        absl::string_view directory,
+                                        absl::string_view metadata_name,
+                                        const OpenOptions& options,
+                                        const std::stop_token& stop) {
+  const std::string path = JoinPath(directory, metadata_name);
+  Metadata metadata;
+  {
+    DCP_ASSIGN_OR_RETURN(const std::string bytes,
+                         ReadFile(fs, path, kMaxMetadataBytes,
+                                  /*follow_symlinks=*/false, stop));
+    absl::StatusOr<Metadata> parsed = ParseDcpMetadata(AsBytes(bytes));
+    if (!parsed.ok()) return Annotate(parsed.status(), path);
+    metadata = *std::move(parsed);
+  }
+  CheckpointParts parts;
+  parts.format = Format::kDcp;
+  parts.flattened = metadata.has_planner_data;
+  if (!metadata.version.empty()) {
+    parts.properties.emplace_back("version", metadata.version);
+  }
+  if (!metadata.save_id.empty()) {
+    parts.properties.emplace_back("save id", metadata.save_id);
+  }
+  parts.files = std::make_unique<SourceFiles>(
+      fs, std::string(directory), std::move(metadata.files), options.direct,
+      /*follow_symlinks=*/false);
+  parts.entries.reserve(metadata.entries.size());
+  for (MetadataEntry& entry : metadata.entries) {
+    DCP_RETURN_IF_ERROR(CheckStop(stop, kOpening));
+    absl::StatusOr<CheckpointEntry> made = MakeEntry(entry);
+    if (!made.ok()) return Annotate(made.status(), path);
+    parts.entries.push_back(*std::move(made));
+  }
+  return parts;
+}
+
+absl::StatusOr<CheckpointParts> OpenRankLocalDcp(FileSystem& fs,
+                                                 absl::string_view directory,
+                                                 const OpenOptions& options,
+                                                 const std::stop_token& stop) {
+  const int64_t rank = options.rank < 0 ? 0 : options.rank;
+  if (options.rank < 0 &&
+      fs.Stat(JoinPath(directory, RankMetadataName(1))).ok()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        directory,
+        ": saved with use_collectives=False, each rank has values of "
+        "its own: choose one with --rank N"));
+  }
+  if (!fs.Stat(JoinPath(directory, RankMetadataName(rank))).ok()) {
+    return absl::NotFoundError(absl::StrCat(
+        directory, ": rank ", rank, " has no index ", RankMetadataName(rank)));
+  }
+  return OpenDcp(fs, directory, RankMetadataName(rank), options, stop);
+}
+
+}  // namespace dcp

@@ -1,0 +1,38 @@
+// Opens a DCP directory: reads .metadata, checks that the chunks of every
+// tensor cover it, and makes entries. item_locator examines the items later.
+// Any thread.
+#ifndef DCP_CHECKPOINT_OPEN_DCP_OPENER_H_
+#define DCP_CHECKPOINT_OPEN_DCP_OPENER_H_
+
+#include <cstdint>
+#include <stop_token>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "dcp/checkpoint/open/checkpoint.h"
+#include "dcp/io/file_system.h"
+
+namespace dcp {
+
+inline constexpr absl::string_view kDcpMetadataName = ".metadata";
+
+// "__3.metadata": the index of one rank's own items.
+std::string RankMetadataName(int64_t rank);
+
+// Cancelled once `stop` is requested, but parsing the index is not interrupted.
+absl::StatusOr<CheckpointParts> OpenDcp(FileSystem& fs,
+                                        absl::string_view directory,
+                                        absl::string_view metadata_name,
+                                        const OpenOptions& options,
+                                        const std::stop_token& stop = {});
+
+// Opens a checkpoint saved with use_collectives=False. Each rank has its own
+// values there, so `options` must choose a rank unless there is only one.
+absl::StatusOr<CheckpointParts> OpenRankLocalDcp(
+    FileSystem& fs, absl::string_view directory, const OpenOptions& options,
+    const std::stop_token& stop = {});
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_OPEN_DCP_OPENER_H_

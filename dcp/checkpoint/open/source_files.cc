@@ -1,0 +1,116 @@
+#include "dcp/checkpoint/open/source_files.h"
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "dcp/base/bytes.h"
+#include "dcp/base/error_place.h"
+#include "dcp/base/status.h"
+
+namespace dcp {
+
+SourceFiles::SourceFiles(FileSystem& fs, std::string directory,
+                         std::vector<std::string> names, DirectMode direct,
+                         bool follow_symlinks)
+    : fs_(fs),
+      directory_(std::move(directory)),
+      names_(std::move(names)),
+      direct_(direct),
+      follow_symlinks_(follow_symlinks),
+      files_(names_.size()) {}
+
+SourceFiles::~SourceFiles() {
+  for (const OpenFile& opened : files_) {
+    // Nothing was written through the handle, so a failing close loses nothing.
+    if (opened.file.handle >= 0) fs_.Close(opened.file).IgnoreError();
+  }
+}
+
+std::string SourceFiles::PathOf(uint32_t file) const {
+  return JoinPath(directory_, names_[file]);
+}
+
+absl::StatusOr<File> SourceFiles::Get(uint32_t file) {
+  absl::MutexLock lock(&mutex_);
+  OpenFile& opened = files_[file];
+  if (opened.file.handle >= 0) return opened.file;
+  DCP_ASSIGN_OR_RETURN(const File made, fs_.OpenForRead(PathOf(file), direct_,
+                                                        follow_symlinks_));
+  const absl::StatusOr<FileInfo> info = fs_.Stat(made);
+  if (!info.ok()) {
+    fs_.Close(made).IgnoreError();  // nothing was written
+    return Annotate(info.status(), PathOf(file));
+  }
+  opened = {.file = made, .info = *info};
+  by_handle_[made.handle] = file;
+  return made;
+}
+
+absl::Status SourceFiles::CheckRange(uint32_t file, uint64_t offset,
+                                     uint64_t length) {
+  DCP_ASSIGN_OR_RETURN(const File opened, Get(file));
+  const std::optional<uint64_t> end = CheckedAdd(offset, length);
+  if (!end.has_value() || *end > opened.size) {
+    return WithPlace(
+        absl::DataLossError(absl::StrCat(
+            names_[file], ": bytes [", offset, ", +", length,
+            ") reach past the end of the file, which has ", opened.size)),
+        {.file = names_[file], .offset = absl::StrCat(offset)});
+  }
+  return absl::OkStatus();
+}
+
+std::optional<FileInfo> SourceFiles::OpenedAs(uint32_t file) const {
+  absl::MutexLock lock(&mutex_);
+  const OpenFile& opened = files_[file];
+  if (opened.file.handle < 0) return std::nullopt;
+  return opened.info;
+}
+
+absl::Status SourceFiles::CheckUnchanged() const {
+  std::vector<OpenFile> opened;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const OpenFile& one : files_) {
+      if (one.file.handle >= 0) opened.push_back(one);
+    }
+  }
+  return CheckUnchanged(opened);
+}
+
+absl::Status SourceFiles::CheckUnchanged(
+    const absl::flat_hash_set<FileHandle>& handles) const {
+  std::vector<OpenFile> opened;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const FileHandle handle : handles) {
+      const auto it = by_handle_.find(handle);
+      if (it != by_handle_.end()) opened.push_back(files_[it->second]);
+    }
+  }
+  return CheckUnchanged(opened);
+}
+
+absl::Status SourceFiles::CheckUnchanged(
+    absl::Span<const OpenFile> opened) const {
+  for (const OpenFile& one : opened) {
+    const std::string name = Describe(one.file.handle);
+    const absl::StatusOr<FileInfo> now = fs_.Stat(one.file);
+    if (!now.ok()) return Annotate(now.status(), JoinPath(directory_, name));
+    if (!MayHaveChanged(one.info, *now)) continue;
+    return absl::UnavailableError(absl::StrCat(
+        JoinPath(directory_, name),
+        " changed while it was read; try again when nothing writes to it"));
+  }
+  return absl::OkStatus();
+}
+
+std::string SourceFiles::Describe(FileHandle handle) const {
+  absl::MutexLock lock(&mutex_);
+  const auto it = by_handle_.find(handle);
+  return it == by_handle_.end() ? std::string() : names_[it->second];
+}
+
+}  // namespace dcp

@@ -1,0 +1,216 @@
+#include "dcp/checkpoint/open/torch_opener.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "dcp/base/status.h"
+#include "dcp/base/stop.h"
+#include "dcp/checkpoint/open/file_reader.h"
+#include "dcp/format/inert_value.h"
+#include "dcp/format/state_path.h"
+#include "dcp/format/torch_tensor.h"
+#include "dcp/format/value_copy.h"
+
+namespace dcp {
+namespace {
+
+ObjectEntry UnreadableObject(const Value& value, uint32_t file,
+                             absl::Status why) {
+  ObjectEntry object;
+  object.item.file = file;
+  object.located = true;
+  object.value = value;
+  object.unreadable = std::move(why);
+  return object;
+}
+
+absl::StatusOr<CheckpointEntry> MakeEntry(const TorchArchive& archive,
+                                          uint32_t file, FlatValue& flat) {
+  CheckpointEntry entry{.fqn = std::move(flat.fqn),
+                        .path = std::move(flat.path),
+                        .value = ObjectEntry()};
+  const bool look = archive.has_unknown_globals || !IsTensor(flat.value);
+  if (absl::Status status = look ? CheckInert(flat.value) : absl::OkStatus();
+      !status.ok()) {
+    entry.value = UnreadableObject(flat.value, file, std::move(status));
+  } else if (IsTensor(flat.value)) {
+    absl::StatusOr<TensorEntry> tensor =
+        TensorInArchive(archive, flat.value, file, 0);
+    if (absl::IsUnimplemented(tensor.status())) {
+      entry.value = UnreadableObject(flat.value, file, tensor.status());
+      return entry;
+    }
+    if (!tensor.ok()) return Annotate(tensor.status(), entry.fqn);
+    entry.value = *std::move(tensor);
+  } else {
+    absl::StatusOr<ObjectEntry> object =
+        ObjectInArchive(archive, flat.value, file, 0);
+    if (!object.ok()) return Annotate(object.status(), entry.fqn);
+    entry.value = *std::move(object);
+  }
+  return entry;
+}
+
+ChunkLocation::Record RecordOf(const TorchArchive::Storage& storage,
+                               uint64_t start) {
+  if (storage.crc == 0) return {};
+  return {.offset = start + storage.payload_offset,
+          .length = storage.size,
+          .crc = storage.crc};
+}
+
+// Refuses what is not a state dict; says why if it is something that people
+// save instead.
+absl::Status CheckRoot(const Value& root) {
+  return IsMapping(root) || IsTensor(root) ? absl::OkStatus()
+                                           : CheckInert(root);
+}
+
+// Adds the contents of file `file` of `parts`, which is open as `opened`.
+absl::Status AddFile(FileSystem& fs, uint32_t file, const File& opened,
+                     const OpenOptions& options, const std::stop_token& stop,
+                     CheckpointParts& parts) {
+  FileReader reader(fs, opened, 0, opened.size, stop);
+  DCP_ASSIGN_OR_RETURN(TorchArchive read,
+                       ReadTorchArchive(opened.size, /*allow_legacy=*/true,
+                                        reader.read_at(), options.check_crcs));
+  parts.archives.push_back(std::make_unique<TorchArchive>(std::move(read)));
+  const TorchArchive& archive = *parts.archives.back();
+  DCP_RETURN_IF_ERROR(CheckRoot(archive.root));
+  absl::StatusOr<std::vector<FlatValue>> leaves = Flatten(archive.root);
+  if (!leaves.ok()) return absl::DataLossError(leaves.status().message());
+  parts.entries.reserve(parts.entries.size() + leaves->size());
+  for (FlatValue& leaf : *leaves) {
+    DCP_RETURN_IF_ERROR(CheckStop(stop, kOpening));
+    DCP_ASSIGN_OR_RETURN(CheckpointEntry entry, MakeEntry(archive, file, leaf));
+    parts.entries.push_back(std::move(entry));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<TensorEntry> TensorInArchive(const TorchArchive& archive,
+                                            const Value& value, uint32_t file,
+                                            uint64_t start) {
+  DCP_ASSIGN_OR_RETURN(TorchTensor tensor, ParseTensor(value));
+  DCP_ASSIGN_OR_RETURN(const uint64_t offset, archive.PayloadOffset(tensor));
+  TensorEntry entry;
+  entry.dtype = tensor.dtype;
+  entry.shape = std::move(tensor.sizes);
+  entry.requires_grad = tensor.requires_grad;
+  entry.boxes.push_back(WholeBox(entry.shape));
+  ChunkLocation& location = entry.locations.emplace_back();
+  location.located = true;
+  location.item.file = file;
+  location.item.offset = location.payload_offset = start + offset;
+  location.item.length = entry.num_bytes();
+  if (tensor.strides != RowMajorStrides(entry.shape)) {
+    location.strides = std::move(tensor.strides);
+  }
+  location.swap_bytes = archive.big_endian && ComponentSize(entry.dtype) > 1;
+  location.conj = tensor.conj;
+  location.neg = tensor.neg;
+  location.record = RecordOf(archive.storages.at(tensor.storage_key), start);
+  return entry;
+}
+
+absl::StatusOr<TensorEntry> StorageInArchive(const TorchArchive& archive,
+                                             const Value& value, uint32_t file,
+                                             uint64_t start) {
+  DCP_ASSIGN_OR_RETURN(const TorchStorage storage, ParseStorage(value));
+  const auto it = archive.storages.find(storage.key);
+  if (it == archive.storages.end()) {
+    return absl::DataLossError(
+        absl::StrCat("storage ", storage.key, " is not there"));
+  }
+  if (archive.big_endian && !storage.dtype.has_value()) {
+    return absl::UnimplementedError(absl::StrCat(
+        "storage ", storage.key, " of an unknown class is big-endian"));
+  }
+  TensorEntry entry;
+  entry.dtype = DType::kUInt8;
+  ChunkLocation& location = entry.locations.emplace_back();
+  // The element size matters only where bytes must be swapped.
+  if (archive.big_endian && ComponentSize(*storage.dtype) > 1 &&
+      it->second.size % ElementSize(*storage.dtype) == 0) {
+    entry.dtype = *storage.dtype;
+    location.swap_bytes = true;
+  }
+  entry.shape.push_back(
+      static_cast<int64_t>(it->second.size / ElementSize(entry.dtype)));
+  entry.boxes.push_back(WholeBox(entry.shape));
+  location.located = true;
+  location.item.file = file;
+  location.item.offset = location.payload_offset =
+      start + it->second.payload_offset;
+  location.item.length = it->second.size;
+  location.record = RecordOf(it->second, start);
+  return entry;
+}
+
+absl::StatusOr<ObjectEntry> ObjectInArchive(const TorchArchive& archive,
+                                            const Value& value, uint32_t file,
+                                            uint64_t start) {
+  ObjectEntry entry;
+  entry.item.file = file;
+  entry.located = true;
+  entry.has_crc = archive.pickle_has_crc;
+  entry.value = value;
+  absl::Status status;
+  ForEachStored(value, [&](const Value& inner) {
+    absl::StatusOr<TensorEntry> tensor =
+        IsTensor(inner) ? TensorInArchive(archive, inner, file, start)
+                        : StorageInArchive(archive, inner, file, start);
+    if (!tensor.ok()) {
+      status.Update(tensor.status());
+      return;
+    }
+    entry.tensors.emplace(inner.identity(), *std::move(tensor));
+  });
+  if (absl::IsUnimplemented(status)) {
+    entry.tensors.clear();
+    entry.unreadable = std::move(status);
+    return entry;
+  }
+  if (!status.ok()) return status;
+  return entry;
+}
+
+absl::StatusOr<CheckpointParts> OpenTorch(FileSystem& fs,
+                                          const ModelFiles& model,
+                                          const OpenOptions& options,
+                                          const std::stop_token& stop) {
+  CheckpointParts parts;
+  parts.format = Format::kTorch;
+  parts.files = std::make_unique<SourceFiles>(fs, model.directory, model.names,
+                                              options.direct,
+                                              /*follow_symlinks=*/true);
+  absl::flat_hash_map<std::string, uint32_t> file_of;
+  for (uint32_t i = 0; i < model.names.size(); ++i) {
+    const std::string path = parts.files->PathOf(i);
+    const size_t first = parts.entries.size();
+    DCP_RETURN_IF_ERROR(CheckStop(stop, kOpening));
+    DCP_ASSIGN_OR_RETURN(const File file, parts.files->Get(i));
+    DCP_RETURN_IF_ERROR(
+        Annotate(AddFile(fs, i, file, options, stop, parts), path));
+    for (size_t j = first; j < parts.entries.size(); ++j) {
+      const auto [it, is_new] = file_of.emplace(parts.entries[j].fqn, i);
+      if (is_new || it->second == i) continue;
+      return absl::DataLossError(absl::StrCat(
+          path, ": ", it->first, " is there and in ", model.names[it->second]));
+    }
+  }
+  const bool any_legacy =
+      std::any_of(parts.archives.begin(), parts.archives.end(),
+                  [](const auto& archive) { return archive->legacy; });
+  parts.properties.emplace_back("container", any_legacy ? "legacy" : "zip");
+  DCP_RETURN_IF_ERROR(CheckAgainstIndex(model, parts));
+  return parts;
+}
+
+}  // namespace dcp

@@ -1,0 +1,45 @@
+// Opens the torch.save files of a model: usually one .pt file, or the .bin
+// shards of Hugging Face. Each file holds a nested state dict, as a zip or in
+// the format from before PyTorch 1.6, which is flattened to names as DCP does.
+// Any thread.
+#ifndef DCP_CHECKPOINT_OPEN_TORCH_OPENER_H_
+#define DCP_CHECKPOINT_OPEN_TORCH_OPENER_H_
+
+#include <stop_token>
+
+#include "absl/status/statusor.h"
+#include "dcp/checkpoint/open/checkpoint.h"
+#include "dcp/checkpoint/open/model_files.h"
+#include "dcp/format/torch_archive.h"
+#include "dcp/io/file_system.h"
+
+namespace dcp {
+
+// DataLoss when two files have a value of the same name. Links are followed,
+// because a model hub's cache consists of links. Cancelled once `stop` is
+// requested, but parsing a pickle is not interrupted.
+absl::StatusOr<CheckpointParts> OpenTorch(FileSystem& fs,
+                                          const ModelFiles& model,
+                                          const OpenOptions& options,
+                                          const std::stop_token& stop = {});
+
+// The tensor that `value` describes, as an entry of one chunk in `archive`,
+// which begins at byte `start` of file `file`.
+absl::StatusOr<TensorEntry> TensorInArchive(const TorchArchive& archive,
+                                            const Value& value, uint32_t file,
+                                            uint64_t start);
+
+// The storage with that persistent id, as a tensor of one dimension.
+absl::StatusOr<TensorEntry> StorageInArchive(const TorchArchive& archive,
+                                             const Value& value, uint32_t file,
+                                             uint64_t start);
+
+// The object `value`, which must outlive the entry, with its tensors and
+// storages; unreadable if one of them is not supported.
+absl::StatusOr<ObjectEntry> ObjectInArchive(const TorchArchive& archive,
+                                            const Value& value, uint32_t file,
+                                            uint64_t start);
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_OPEN_TORCH_OPENER_H_

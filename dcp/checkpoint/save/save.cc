@@ -1,0 +1,262 @@
+// A save in the order of time:
+//   1. with a plan from the cache: copy, as much as memory holds
+//   2. the ranks meet and get their orders (save_exchange.cc); without a plan,
+//      or when another rank has none, copying begins now
+//   3. on_staged, when everything is copied; checksums, and the rank's file
+//   4. all agree that all files are written, or on the first error
+//   5. every rank sends the .metadata of what it wrote and its digests; rank 0
+//      merges and commits them; all agree on the result
+// After an error, rank 0 removes the files of all ranks: none of them is being
+// written any more, and only rank 0 knows how far the commit came.
+//
+// With a plan, steps 2 and 3 happen inside the transfer, which asks for the
+// destination when it needs to write. If the transfer ends before that, for
+// whatever reason, the rank still takes part in step 2, with its error.
+#include "dcp/checkpoint/save/save.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "dcp/base/bytes.h"
+#include "dcp/base/check.h"
+#include "dcp/base/limits.h"
+#include "dcp/base/status.h"
+#include "dcp/checkpoint/open/dcp_opener.h"
+#include "dcp/checkpoint/save/metadata_builder.h"
+#include "dcp/checkpoint/save/save_exchange.h"
+#include "dcp/checkpoint/write/commit.h"
+#include "dcp/checkpoint/write/dcp_output.h"
+#include "dcp/checkpoint/write/image_transfer.h"
+#include "dcp/checkpoint/write/save_id.h"
+#include "dcp/format/dcp_metadata.h"
+#include "dcp/format/pickle_writer.h"
+
+namespace dcp {
+namespace {
+
+using Phase = SaveExchange::Phase;
+
+// Checks what the types of a SaveState do not rule out. Rank 0 checks all ranks
+// together.
+absl::Status CheckState(const SaveState& state) {
+  DCP_RETURN_IF_ERROR(state.status);
+  absl::flat_hash_map<absl::string_view, const SaveTensor*> by_name;
+  absl::flat_hash_set<std::pair<absl::string_view, Dims>> begins;
+  for (const SaveTensor& tensor : state.tensors) {
+    if (!CheckedVolume(tensor.shape).has_value() ||
+        !Contains(WholeBox(tensor.shape), tensor.box)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(tensor.fqn, ": ", ToString(tensor.box),
+                       " is not inside ", ShapeToString(tensor.shape)));
+    }
+    const SaveTensor& first =
+        *by_name.emplace(tensor.fqn, &tensor).first->second;
+    if (first.dtype != tensor.dtype || first.shape != tensor.shape) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          tensor.fqn, " is listed as ", TorchName(first.dtype), " ",
+          ShapeToString(first.shape), " and as ", TorchName(tensor.dtype), " ",
+          ShapeToString(tensor.shape)));
+    }
+    if (!begins.emplace(tensor.fqn, tensor.box.offsets).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(tensor.fqn, ": two parts begin where ",
+                       ToString(tensor.box), " does"));
+    }
+  }
+  absl::flat_hash_set<absl::string_view> objects;
+  for (const SaveObject& object : state.objects) {
+    if (by_name.contains(object.fqn) || !objects.insert(object.fqn).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(object.fqn, " is listed twice"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The items of a state are first its tensors, then its objects.
+size_t NumItems(const SaveState& state) {
+  return state.tensors.size() + state.objects.size();
+}
+
+// Adds item `item` of `state` to `file`.
+StorageInfo AddItem(const SaveState& state, size_t item, DcpFileBuilder& file) {
+  if (item < state.tensors.size()) {
+    const SaveTensor& tensor = state.tensors[item];
+    return file.AddTensor(
+        {.source = tensor.source, .box = tensor.box, .dtype = tensor.dtype});
+  }
+  const SaveObject& object = state.objects[item - state.tensors.size()];
+  return file.AddObject(WritePickle(object.value), {});
+}
+
+class Saver {
+ public:
+  Saver(FileSystem& fs, absl::string_view path, const SaveState& state,
+        Coordinator& coordinator, const SaveOptions& options)
+      : fs_(fs),
+        state_(state),
+        coordinator_(coordinator),
+        options_(options),
+        exchange_(fs, path, state, coordinator, options.overwrite,
+                  options.plan_cache) {}
+
+  absl::Status Run() {
+    const absl::Status written = Write();
+    if (exchange_.phase() == Phase::kOver) return exchange_.status();
+    DCP_RETURN_IF_ERROR(Agree(coordinator_, written));
+    DCP_ASSIGN_OR_RETURN(
+        const std::vector<std::string> all,
+        coordinator_.Gather(absl::StrCat(
+            WriteDigests(digests_), WriteDcpMetadata(written_.metadata()))));
+    const absl::Status committed =
+        coordinator_.rank() == 0 ? Commit(all) : absl::OkStatus();
+    return Agree(coordinator_, committed);
+  }
+
+ private:
+  // Steps 1 to 3: afterwards all ranks have their orders, or the exchange is
+  // over.
+  absl::Status Write() {
+    absl::Status mine;
+    if (exchange_.has_plan()) {
+      mine = WriteFile();
+    } else {
+      mine = CheckState(state_);
+    }
+    if (exchange_.phase() == Phase::kBegun) {
+      DCP_RETURN_IF_ERROR(exchange_.Meet(mine));
+    }
+    if (exchange_.phase() == Phase::kOver) return mine;
+    if (exchange_.has_plan()) {
+      if (exchange_.phase() == Phase::kOrdered) return mine;
+      DCP_CHECK(!mine.ok());  // or the transfer had asked for its order
+      exchange_.Receive(mine).IgnoreError();
+      return mine;
+    }
+    // There was no plan, or not all ranks had it: what was copied with it is
+    // dropped.
+    DCP_RETURN_IF_ERROR(exchange_.Receive(absl::OkStatus()));
+    return WriteFile();
+  }
+
+  // Copies and writes this rank's items, and gets its order in between.
+  absl::Status WriteFile() {
+    Output output;
+    output.needs_crcs = true;
+    output.needs_digests = true;
+    written_ = MetadataBuilder();
+    DcpFileBuilder file("", output.payloads);
+    for (const size_t item : exchange_.items()) {
+      const StorageInfo storage = AddItem(state_, item, file);
+      if (item < state_.tensors.size()) {
+        written_.AddChunk(state_.tensors[item], storage);
+      } else {
+        written_.AddObject(state_.objects[item - state_.tensors.size()],
+                           storage);
+      }
+    }
+    output.files.push_back(std::move(file).Finish());
+    TransferStats own_stats;
+    DCP_ASSIGN_OR_RETURN(
+        digests_, StageAndTransfer(
+                      fs_, output,
+                      {.on_staged = [this] { return ReportStaged(); },
+                       .open = [&] { return Open(output.files[0].layout); }},
+                      {.direct = options_.direct,
+                       .memory_bytes = options_.memory_bytes,
+                       .pool = options_.pool,
+                       .stop = options_.stop},
+                      options_.stats != nullptr ? *options_.stats : own_stats));
+    return absl::OkStatus();
+  }
+
+  // See [Note: staged after the meeting] in save_exchange.cc.
+  absl::Status ReportStaged() {
+    DCP_RETURN_IF_ERROR(MeetOnce());
+    if (options_.on_staged != nullptr) options_.on_staged();
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<Destination*> Open(FileLayout& layout) {
+    DCP_RETURN_IF_ERROR(MeetOnce());
+    if (exchange_.phase() == Phase::kMet) {
+      DCP_RETURN_IF_ERROR(exchange_.Receive(absl::OkStatus()));
+    }
+    layout.set_name(exchange_.file_name());
+    written_.metadata().files.push_back(exchange_.file_name());
+    return exchange_.destination();
+  }
+
+  absl::Status MeetOnce() {
+    if (exchange_.phase() == Phase::kBegun) {
+      DCP_RETURN_IF_ERROR(exchange_.Meet(absl::OkStatus()));
+    }
+    if (exchange_.has_plan()) return absl::OkStatus();
+    return absl::CancelledError("the ranks plan anew");
+  }
+
+  // Called on rank 0.
+  absl::Status Commit(const std::vector<std::string>& all) {
+    MetadataBuilder merged;
+    std::vector<ChunkDigest> digests;
+    for (const std::string& text : all) {
+      DCP_ASSIGN_OR_RETURN(const size_t length, DigestsLength(text));
+      DCP_ASSIGN_OR_RETURN(
+          std::vector<ChunkDigest> some,
+          ParseDigests(absl::string_view(text).substr(0, length)));
+      std::move(some.begin(), some.end(), std::back_inserter(digests));
+      DCP_ASSIGN_OR_RETURN(
+          Metadata metadata,
+          ParseDcpMetadata(AsBytes(absl::string_view(text).substr(length))));
+      DCP_RETURN_IF_ERROR(merged.Merge(std::move(metadata)));
+    }
+    // Complements the check of the plan: only whole tensors become a
+    // checkpoint.
+    DCP_RETURN_IF_ERROR(merged.CheckWhole());
+    merged.metadata().save_id = NewSaveId();
+    return exchange_.destination()->Commit(
+        kDcpMetadataName, WriteDcpMetadata(merged.metadata()),
+        DigestsName(merged.metadata().save_id), digests);
+  }
+
+  // The digests end with a line that begins with "end"; the pickle follows.
+  static absl::StatusOr<size_t> DigestsLength(absl::string_view text) {
+    const size_t end = text.find("\nend ");
+    const size_t newline =
+        end == absl::string_view::npos ? end : text.find('\n', end + 1);
+    if (newline == absl::string_view::npos) {
+      return absl::DataLossError("a rank sent no digests");
+    }
+    return newline + 1;
+  }
+
+  FileSystem& fs_;
+  const SaveState& state_;
+  Coordinator& coordinator_;
+  const SaveOptions& options_;
+  SaveExchange exchange_;
+  MetadataBuilder written_;
+  std::vector<ChunkDigest> digests_;
+};
+
+}  // namespace
+
+absl::Status Save(FileSystem& fs, absl::string_view path,
+                  const SaveState& state, Coordinator& coordinator,
+                  const SaveOptions& options) {
+  return Saver(fs, path, state, coordinator, options).Run();
+}
+
+uint64_t StagingBytes(const SaveState& state) {
+  std::vector<Payload> payloads;
+  DcpFileBuilder file("", payloads);
+  for (size_t item = 0; item < NumItems(state); ++item) {
+    AddItem(state, item, file);
+  }
+  return std::max(AlignUp(file.size(), kBlockBytes), kMinMemoryBytes);
+}
+
+}  // namespace dcp

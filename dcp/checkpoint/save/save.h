@@ -1,0 +1,92 @@
+// Save: writes the tensors and objects that ranks hold in memory as a DCP
+// checkpoint. Every rank calls it with what it holds; one of the ranks that
+// hold the same part writes it. Blocking; any thread, but all ranks must call
+// it.
+#ifndef DCP_CHECKPOINT_SAVE_SAVE_H_
+#define DCP_CHECKPOINT_SAVE_SAVE_H_
+
+#include <cstdint>
+#include <functional>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "dcp/checkpoint/save/coordinator.h"
+#include "dcp/checkpoint/write/tensor_source.h"
+#include "dcp/format/value.h"
+#include "dcp/io/block_pool.h"
+#include "dcp/io/file_system.h"
+#include "dcp/io/pipeline.h"
+#include "dcp/tensor/box.h"
+#include "dcp/tensor/dtype.h"
+#include "dcp/tensor/metadata.h"
+
+namespace dcp {
+
+class SavePlanCache;
+
+// The part `box` of a tensor of global shape `shape`. If a rank holds several
+// parts of a tensor, it lists the tensor several times.
+struct SaveTensor {
+  std::string fqn;
+  StatePath path = {};
+  DType dtype = DType::kFloat32;
+  Dims shape;
+  Box box;
+  TensorSource* source = nullptr;  // for the box, row-major; outlives the save
+};
+
+struct SaveObject {
+  std::string fqn;
+  StatePath path = {};
+  Value value;  // without tensors
+};
+
+struct SaveState {
+  std::vector<SaveTensor> tensors;
+  std::vector<SaveObject> objects;
+  // If not OK, this rank has no state; every rank fails with this error.
+  absl::Status status;
+};
+
+struct SaveOptions {
+  bool overwrite = true;
+  DirectMode direct = DirectMode::kAuto;
+  // Memory for payload: `memory_bytes` of its own, or the caller's `pool`,
+  // which may serve many saves, one after the other, so that only the first one
+  // touches new pages. A pool of StagingBytes() holds the whole state; through
+  // a smaller one, of at least kMinBlocks, the state is streamed.
+  uint64_t memory_bytes = uint64_t{256} << 20;
+  BlockPool* pool = nullptr;
+  // If not null, the same cache for every save of a run: a save whose names,
+  // types, shapes and boxes are those of the save before then copies first and
+  // communicates with the other ranks afterwards. Any rank may pass another
+  // state at any time, or no cache.
+  SavePlanCache* plan_cache = nullptr;
+  // Called when every byte of every source has been copied and will not be
+  // needed again, in the thread that calls Save: once if the save succeeds, at
+  // most once if it fails afterwards, never after an error of this rank.
+  std::function<void()> on_staged = {};
+  std::stop_token stop = {};
+  TransferStats* stats = nullptr;
+};
+
+// The checkpoint at `path` appears whole or not at all. An error of one rank is
+// returned on all. InvalidArgument when ranks disagree on a tensor's type or
+// shape, or when their parts do not cover it; errors at the destination are
+// those of ConvertCheckpoint. Pool and cache may be used again whatever the
+// result.
+absl::Status Save(FileSystem& fs, absl::string_view path,
+                  const SaveState& state, Coordinator& coordinator,
+                  const SaveOptions& options);
+
+// How much memory holds everything that this rank may have to write of `state`:
+// whole blocks, at least kMinMemoryBytes. Assumes that this rank writes all
+// replicas that it holds.
+uint64_t StagingBytes(const SaveState& state);
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_SAVE_SAVE_H_

@@ -1,0 +1,53 @@
+// StateFile: writes whole tensors in memory and objects as one file, .pt or
+// safetensors, instead of a DCP directory; one process writes for all. The
+// sources know where the tensors come from; fsdp/checkpoint gathers them from
+// the ranks. Blocking; one thread.
+#ifndef DCP_CHECKPOINT_SAVE_STATE_FILE_H_
+#define DCP_CHECKPOINT_SAVE_STATE_FILE_H_
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "dcp/checkpoint/save/save.h"
+#include "dcp/checkpoint/write/output.h"
+#include "dcp/io/file_system.h"
+
+namespace dcp {
+
+// Whether the suffix of `path` names one file: .pt, .pth, .bin, .safetensors.
+bool NamesStateFile(absl::string_view path);
+
+class StateFile {
+ public:
+  // Lays out the file at `path`. The boxes of `state` are whole tensors; their
+  // sources are asked for every byte once, in the order of the file. The
+  // sources, the objects and `fs` must outlive this. FailedPrecondition, with
+  // the names, for values that safetensors cannot hold.
+  static absl::StatusOr<std::unique_ptr<StateFile>> Plan(
+      FileSystem& fs, absl::string_view path, const SaveState& state);
+
+  // The numbers of the tensors of the state, in the order of the file.
+  const std::vector<size_t>& order() const { return order_; }
+
+  // Writes the file, which appears whole or not at all, under the lock of its
+  // destination, with the errors of ConvertCheckpoint. Ignores the options for
+  // memory, except `memory_bytes`, and for plans.
+  absl::Status Write(const SaveOptions& options);
+
+ private:
+  StateFile(FileSystem& fs, absl::string_view path) : fs_(fs), path_(path) {}
+
+  FileSystem& fs_;
+  const std::string path_;
+  Output output_;
+  std::vector<size_t> order_;
+};
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_SAVE_STATE_FILE_H_

@@ -1,0 +1,221 @@
+#include "dcp/checkpoint/write/companion_files.h"
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "dcp/base/bytes.h"
+#include "dcp/base/limits.h"
+#include "dcp/base/status.h"
+#include "dcp/checkpoint/open/file_reader.h"
+#include "dcp/checkpoint/open/model_files.h"
+#include "dcp/checkpoint/write/object_pickle.h"
+#include "dcp/format/model_config.h"
+
+namespace dcp {
+namespace {
+
+// The files that from_pretrained reads for a model, a tokenizer, a processor or
+// an adapter.
+constexpr absl::string_view kNames[] = {
+    "added_tokens.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "config.json",
+    "generation_config.json",
+    "merges.txt",
+    "normalizer.json",
+    "preprocessor_config.json",
+    "processor_config.json",
+    "sentencepiece.bpe.model",
+    "special_tokens_map.json",
+    "spiece.model",
+    "tekken.json",
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "video_preprocessor_config.json",
+    "vocab.json",
+    "vocab.txt",
+};
+
+// The model's configuration. It is searched for types only up to this size; one
+// with labels of 22,000 classes has 2 MB.
+constexpr absl::string_view kConfigName = "config.json";
+constexpr uint64_t kMaxConfigBytes = kBlockBytes;
+
+// Where the files of a snapshot lie in the cache of a model hub.
+constexpr absl::string_view kHubBlobs = "../../blobs";
+
+using FileIds = absl::flat_hash_set<std::pair<uint64_t, uint64_t>>;
+
+std::pair<uint64_t, uint64_t> IdOf(const FileInfo& info) {
+  return {info.device, info.inode};
+}
+
+// The regular files in `directory`; none if it is a link or cannot be read.
+FileIds RegularFilesIn(FileSystem& fs, const std::string& directory) {
+  FileIds ids;
+  const absl::StatusOr<std::vector<DirectoryEntry>> entries =
+      fs.List(directory);
+  if (!entries.ok()) return ids;
+  for (const DirectoryEntry& entry : *entries) {
+    if (entry.kind != FileKind::kFile) continue;
+    const absl::StatusOr<FileInfo> info =
+        fs.Stat(JoinPath(directory, entry.name));
+    if (info.ok() && info->kind == FileKind::kFile) ids.insert(IdOf(*info));
+  }
+  return ids;
+}
+
+// Whether an open file belongs to the model. Checks the open file and not its
+// path, so that a link made in between cannot lead elsewhere.
+class Belongs {
+ public:
+  Belongs(FileSystem& fs, std::string directory)
+      : fs_(fs), directory_(std::move(directory)) {}
+
+  bool operator()(const FileInfo& opened) {
+    if (!here_.has_value()) here_ = RegularFilesIn(fs_, directory_);
+    if (here_->contains(IdOf(opened))) return true;
+    if (!blobs_.has_value()) {
+      const std::string blobs = JoinPath(directory_, kHubBlobs);
+      const absl::StatusOr<FileInfo> info = fs_.Stat(blobs);
+      const bool is_directory = info.ok() && info->kind == FileKind::kDirectory;
+      blobs_ = is_directory ? RegularFilesIn(fs_, blobs) : FileIds();
+    }
+    return blobs_->contains(IdOf(opened));
+  }
+
+ private:
+  FileSystem& fs_;
+  const std::string directory_;
+  std::optional<FileIds> here_;
+  std::optional<FileIds> blobs_;
+};
+
+absl::Status Refuse(absl::string_view path, absl::string_view why) {
+  return absl::FailedPreconditionError(
+      absl::StrCat(path, " ", why,
+                   ", and is not copied; --no-copy-config "
+                   "leaves config and tokenizer files out"));
+}
+
+absl::Status Open(CompanionFiles& companions, Belongs& belongs) {
+  SourceFiles& files = *companions.files;
+  for (uint32_t i = 0; i < files.names().size(); ++i) {
+    DCP_ASSIGN_OR_RETURN(const File file, files.Get(i));
+    if (!belongs(*files.OpenedAs(i))) {
+      return Refuse(files.PathOf(i),
+                    "is a link that leads out of the model's directory");
+    }
+    if (file.size > kMaxCompanionBytes) {
+      return Refuse(files.PathOf(i),
+                    absl::StrCat("has ", file.size, " bytes, more than ",
+                                 kMaxCompanionBytes));
+    }
+    companions.sizes.push_back(file.size);
+  }
+  return absl::OkStatus();
+}
+
+// The positions of tensor types in file `i`.
+absl::StatusOr<std::vector<TextRange>> TensorTypesIn(
+    FileSystem& fs, const CompanionFiles& companions, uint32_t i) {
+  const uint64_t size = companions.sizes[i];
+  if (companions.files->names()[i] != kConfigName || size > kMaxConfigBytes) {
+    return std::vector<TextRange>();
+  }
+  DCP_ASSIGN_OR_RETURN(const File file, companions.files->Get(i));
+  FileReader reader(fs, file, 0, size);
+  const absl::StatusOr<ByteSpan> json = reader.Read(0, size);
+  if (!json.ok()) {
+    return Annotate(json.status(), companions.files->PathOf(i));
+  }
+  return FindTensorTypes(AsText(*json));
+}
+
+// Adds file `i`, with the ranges in `replaced` replaced by `by`.
+void AddFile(const CompanionFiles& companions, uint32_t i,
+             absl::Span<const TextRange> replaced, const std::string& by,
+             Output& output) {
+  const uint64_t size = companions.sizes[i];
+  TensorEntry& bytes = output.own_tensors.emplace_back();
+  bytes.dtype = DType::kUInt8;
+  bytes.shape.push_back(static_cast<int64_t>(size));
+  bytes.boxes.push_back(WholeBox(bytes.shape));
+  ChunkLocation& location = bytes.locations.emplace_back();
+  location.item = {.file = i, .offset = 0, .length = size};
+  location.located = true;
+  FileLayout layout(companions.files->names()[i]);
+  uint64_t begin = 0;
+  for (size_t part = 0; part <= replaced.size(); ++part) {
+    const uint64_t end = part < replaced.size() ? replaced[part].offset : size;
+    layout.Append(part == 0 ? 0 : by.size(), end - begin,
+                  static_cast<uint32_t>(output.payloads.size()));
+    Payload payload =
+        WholePayload(bytes, companions.files.get(), DType::kUInt8);
+    payload.box.offsets[0] = static_cast<int64_t>(begin);
+    payload.box.sizes[0] = static_cast<int64_t>(end - begin);
+    payload.entry = UINT32_MAX - 1;  // after all tensors
+    output.payloads.push_back(std::move(payload));
+    if (part < replaced.size()) begin = end + replaced[part].length;
+  }
+  output.files.push_back(
+      {.layout = std::move(layout),
+       .literal = [by](size_t part, absl::Span<const uint32_t>) {
+         return part == 0 ? std::string() : by;
+       }});
+}
+
+}  // namespace
+
+bool IsCompanionName(absl::string_view name) {
+  return std::binary_search(std::begin(kNames), std::end(kNames), name);
+}
+
+absl::StatusOr<CompanionFiles> FindCompanionFiles(FileSystem& fs,
+                                                  absl::string_view source) {
+  const std::string directory =
+      IsWeightIndexName(source) ? ParentDirectory(source) : std::string(source);
+  CompanionFiles companions;
+  const absl::StatusOr<std::vector<DirectoryEntry>> entries =
+      fs.List(directory);
+  if (!entries.ok()) return companions;  // the source is a single file
+  std::vector<std::string> names;
+  for (const DirectoryEntry& entry : *entries) {
+    if (entry.kind == FileKind::kDirectory) continue;
+    if (IsCompanionName(entry.name)) names.push_back(entry.name);
+    if (absl::EndsWith(entry.name, ".py")) {
+      companions.code.push_back(entry.name);
+    }
+  }
+  if (names.empty()) return companions;
+  companions.files = std::make_unique<SourceFiles>(
+      fs, directory, std::move(names), DirectMode::kOff,
+      /*follow_symlinks=*/true);
+  Belongs belongs(fs, directory);
+  DCP_RETURN_IF_ERROR(Open(companions, belongs));
+  return companions;
+}
+
+absl::Status AddCompanionFiles(FileSystem& fs, const CompanionFiles& companions,
+                               std::optional<DType> tensor_type,
+                               Output& output) {
+  for (uint32_t i = 0; i < companions.sizes.size(); ++i) {
+    std::vector<TextRange> replaced;
+    std::string by;
+    if (tensor_type.has_value()) {
+      by = std::string(TorchName(*tensor_type));
+      DCP_ASSIGN_OR_RETURN(replaced, TensorTypesIn(fs, companions, i));
+    }
+    AddFile(companions, i, replaced, by, output);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace dcp

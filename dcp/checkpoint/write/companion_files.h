@@ -1,0 +1,54 @@
+// CompanionFiles: the files that Hugging Face keeps next to the tensors of a
+// model, so that programs can use it: config, tokenizer, generation and
+// processor files. A conversion copies them unchanged, except for the type of
+// tensors in a config. Any thread.
+#ifndef DCP_CHECKPOINT_WRITE_COMPANION_FILES_H_
+#define DCP_CHECKPOINT_WRITE_COMPANION_FILES_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "dcp/checkpoint/open/source_files.h"
+#include "dcp/checkpoint/write/output.h"
+#include "dcp/io/file_system.h"
+#include "dcp/tensor/dtype.h"
+
+namespace dcp {
+
+// The maximum size of one file. The largest tokenizers have about 40 MB.
+inline constexpr uint64_t kMaxCompanionBytes = uint64_t{128} << 20;
+
+struct CompanionFiles {
+  std::unique_ptr<SourceFiles> files;  // open; null if there are none
+  std::vector<uint64_t> sizes;         // bytes; parallel to files->names()
+  // Python files next to the model, which are not copied: elsewhere, a copy
+  // would run as code that nobody there has seen.
+  std::vector<std::string> code;
+};
+
+// "config.json", "tokenizer.model" and similar names.
+bool IsCompanionName(absl::string_view name);
+
+// The companion files of the model at `source`, a directory or an index in it;
+// none for a single file. FailedPrecondition for a file that is not a regular
+// file in the directory (only links into the blobs of a model hub's cache are
+// followed) or is larger than kMaxCompanionBytes. `fs` must outlive the result.
+absl::StatusOr<CompanionFiles> FindCompanionFiles(FileSystem& fs,
+                                                  absl::string_view source);
+
+// Adds the files to `output`; `companions` must outlive it. If `tensor_type` is
+// given, it replaces the type of tensors in the model's config, because loaders
+// use that type unless told another. Errors come from reading the config.
+absl::Status AddCompanionFiles(FileSystem& fs, const CompanionFiles& companions,
+                               std::optional<DType> tensor_type,
+                               Output& output);
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_WRITE_COMPANION_FILES_H_

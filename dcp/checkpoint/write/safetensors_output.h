@@ -1,0 +1,43 @@
+// Safetensors: one file, or a directory of shards with an index. Pure.
+#ifndef DCP_CHECKPOINT_WRITE_SAFETENSORS_OUTPUT_H_
+#define DCP_CHECKPOINT_WRITE_SAFETENSORS_OUTPUT_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "dcp/checkpoint/write/output.h"
+
+namespace dcp {
+
+// The entries of __metadata__, in this order. If "format" is missing, "pt" is
+// written, because transformers refuses a file without it.
+using SafetensorsMetadata = std::vector<std::pair<std::string, std::string>>;
+
+// FailedPrecondition that names the first of `names`, values that are not
+// tensors, and ends with `remedy`, which says what to do.
+absl::Status NonTensorsError(absl::Span<const std::string> names,
+                             absl::string_view remedy);
+
+// One file named `file_name`. `with_digests` puts digests of the tensors into
+// its header, which is then complete only after everything else is written.
+absl::StatusOr<Output> BuildSafetensorsFile(
+    absl::Span<const OutputEntry> entries, SourceFiles& files,
+    absl::string_view file_name, const SafetensorsMetadata& metadata = {},
+    bool with_digests = true);
+
+// model.safetensors, or model-00001-of-0000N.safetensors and an index when the
+// tensors exceed `max_shard_bytes` (0: no limit); a tensor larger than that has
+// a file to itself.
+absl::StatusOr<Output> BuildSafetensorsDirectory(
+    absl::Span<const OutputEntry> entries, SourceFiles& files,
+    uint64_t max_shard_bytes, const SafetensorsMetadata& metadata = {});
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_WRITE_SAFETENSORS_OUTPUT_H_

@@ -1,0 +1,156 @@
+#include "fsdp/checkpoint/checkpoint_manager.h"
+
+#include <iostream>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "dcp/base/status.h"
+#include "fsdp/checkpoint/async_saver.h"
+#include "fsdp/checkpoint/preemption.h"
+#include "fsdp/checkpoint/ranks/process_group_coordinator.h"
+#include "fsdp/checkpoint/source/checkpoint_source.h"
+#include "fsdp/checkpoint/step_directories.h"
+
+namespace dcp {
+
+struct CheckpointManager::Impl {
+  Impl(std::string dir, CheckpointManagerOptions opts)
+      : directory(std::move(dir)),
+        options(std::move(opts)),
+        fs(FileSystemOr(options.saver.file_system)),
+        saver(options.saver) {
+    if (options.save_on_sigterm) notice.emplace();
+    if (!options.log) {
+      options.log = [](const std::string& text) {
+        std::cerr << text << std::endl;
+      };
+    }
+  }
+
+  // The coordinator for the thread that trains; the saver has another one.
+  // Every call that needs the directory begins with this.
+  absl::StatusOr<ProcessGroupCoordinator*> Coordinate() {
+    DCP_RETURN_IF_ERROR(RefuseDaemon(directory, "a checkpoint manager"));
+    if (coordinator == nullptr) {
+      DCP_ASSIGN_OR_RETURN(
+          coordinator, ProcessGroupCoordinator::Make(
+                           options.saver.process_group, "checkpoint manager"));
+    }
+    return coordinator.get();
+  }
+
+  // Rank 0's part of latest(); -1 without one.
+  absl::StatusOr<int64_t> FindLatest() {
+    DCP_ASSIGN_OR_RETURN(const std::vector<int64_t> steps,
+                         ListSteps(fs, directory));
+    for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+      const std::string path = StepPath(directory, *step);
+      const absl::Status whole = CheckWhole(fs, path);
+      if (whole.ok()) return *step;
+      options.log(absl::StrCat("skipped ", path, ": ", whole.message()));
+    }
+    return -1;
+  }
+
+  // Called on the thread that saves.
+  void OnDurable(int64_t step) {
+    RemoveOldSteps(
+        fs, directory, step,
+        {.keep_last = options.keep_last, .keep_every = options.keep_every},
+        options.log);
+  }
+
+  const std::string directory;
+  CheckpointManagerOptions options;
+  FileSystem& fs;
+  std::optional<PreemptionNotice> notice;
+  bool exits = false;  // the ranks have agreed on it
+  std::unique_ptr<ProcessGroupCoordinator> coordinator;
+  std::optional<SaveHandle> handle;  // of the last save
+  // The last member, because its destructor waits for a save, which uses the
+  // others.
+  AsyncSaver::Impl saver;
+};
+
+CheckpointManager::CheckpointManager(std::string directory,
+                                     CheckpointManagerOptions options)
+    : impl_(std::make_unique<Impl>(std::move(directory), std::move(options))) {}
+
+CheckpointManager::~CheckpointManager() = default;
+
+absl::StatusOr<bool> CheckpointManager::should_save(int64_t step) {
+  Impl& impl = *impl_;
+  if (impl.notice.has_value() && !impl.exits) {
+    DCP_ASSIGN_OR_RETURN(ProcessGroupCoordinator * coordinator,
+                         impl.Coordinate());
+    DCP_ASSIGN_OR_RETURN(impl.exits, coordinator->Any(impl.notice->came()));
+  }
+  const int64_t every = impl.options.save_every;
+  return impl.exits || (every > 0 && step > 0 && step % every == 0);
+}
+
+bool CheckpointManager::should_exit() const { return impl_->exits; }
+
+absl::Status CheckpointManager::save(int64_t step, const StateDict& state) {
+  Impl& impl = *impl_;
+  DCP_ASSIGN_OR_RETURN(ProcessGroupCoordinator * coordinator,
+                       impl.Coordinate());
+  const bool is_first = coordinator->rank() == 0;
+  absl::Status ready =
+      is_first ? MakeDirectories(impl.fs, impl.directory) : absl::OkStatus();
+  std::function<void()> on_durable;
+  if (is_first) on_durable = [&impl, step] { impl.OnDurable(step); };
+  DCP_ASSIGN_OR_RETURN(impl.handle,
+                       impl.saver.Save(state, path_of(step), std::move(ready),
+                                       std::move(on_durable)));
+  return impl.options.async ? absl::OkStatus() : impl.handle->wait();
+}
+
+absl::Status CheckpointManager::before_optimizer_step() {
+  return impl_->handle.has_value() ? impl_->handle->wait_staged()
+                                   : absl::OkStatus();
+}
+
+absl::Status CheckpointManager::finish() {
+  return impl_->handle.has_value() ? impl_->handle->wait() : absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<int64_t>> CheckpointManager::latest() {
+  Impl& impl = *impl_;
+  impl.saver.Join();  // its directory is not torn but in progress
+  DCP_ASSIGN_OR_RETURN(ProcessGroupCoordinator * coordinator,
+                       impl.Coordinate());
+  absl::StatusOr<int64_t> found = -1;
+  if (coordinator->rank() == 0) found = impl.FindLatest();
+  DCP_RETURN_IF_ERROR(Agree(*coordinator, found.status()));
+  DCP_ASSIGN_OR_RETURN(const std::string text,
+                       coordinator->Broadcast(absl::StrCat(*found)));
+  int64_t step = -1;
+  if (!absl::SimpleAtoi(text, &step)) {
+    return absl::DataLossError(absl::StrCat("rank 0 sent no step: ", text));
+  }
+  return step < 0 ? std::optional<int64_t>() : step;
+}
+
+absl::StatusOr<std::optional<int64_t>> CheckpointManager::resume(
+    StateDict& state, const TorchLoadOptions& options) {
+  DCP_ASSIGN_OR_RETURN(const std::optional<int64_t> step, latest());
+  if (!step.has_value()) return step;
+  TorchLoadOptions with_group = options;
+  if (!with_group.process_group) {
+    with_group.process_group = impl_->options.saver.process_group;
+  }
+  if (with_group.file_system == nullptr) {
+    with_group.file_system = impl_->options.saver.file_system;
+  }
+  DCP_RETURN_IF_ERROR(load(state, path_of(*step), with_group));
+  return step;
+}
+
+std::string CheckpointManager::path_of(int64_t step) const {
+  return StepPath(impl_->directory, step);
+}
+
+}  // namespace dcp

@@ -1,0 +1,444 @@
+// [Note: one file from many ranks]
+//   1. Every rank sends rank 0 the list of its items, and its objects' values.
+//   2. Rank 0 checks that together they are whole tensors, lays out the file,
+//      and tells each rank which of its items it will read, in the order of the
+//      file.
+//   3. Rank 0 writes. The parts of a window that a rank must send follow from
+//      the boxes (TensorAssembly), so each rank sends one stream of bytes that
+//      rank 0 reads piece by piece (RankPull).
+//   4. All ranks agree on the result.
+#include "fsdp/checkpoint/file_save.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "dcp/base/check.h"
+#include "dcp/base/limits.h"
+#include "dcp/base/status.h"
+#include "dcp/checkpoint/save/coordinator.h"
+#include "dcp/checkpoint/save/metadata_builder.h"
+#include "dcp/checkpoint/save/save_exchange.h"
+#include "dcp/checkpoint/save/state_file.h"
+#include "dcp/checkpoint/tensor_assembly.h"
+#include "dcp/format/dcp_metadata.h"
+#include "dcp/format/pickle_reader.h"
+#include "dcp/format/pickle_writer.h"
+#include "fsdp/checkpoint/ranks/rank_pull.h"
+
+namespace dcp {
+namespace {
+
+uint64_t NumBytes(const Box& box, DType dtype) {
+  return static_cast<uint64_t>(Volume(box.sizes)) * ElementSize(dtype);
+}
+
+// Where rank 0 gets a part of a tensor from: its own memory, or the stream of
+// another rank.
+struct PartOrigin {
+  size_t rank = 0;
+  size_t item = 0;  // index among that rank's items
+  TensorSource* own = nullptr;
+  RankPull* pull = nullptr;
+};
+
+// The memory of the tensor that is being assembled; one at a time.
+struct AssemblyBuffers {
+  std::vector<uint8_t> window;
+  std::vector<uint8_t> stretch;
+};
+
+// One whole tensor, assembled from parts. It is read in order.
+class AssembledSource final : public TensorSource {
+ public:
+  AssembledSource(TensorAssembly assembly, std::vector<PartOrigin> parts,
+                  AssemblyBuffers& buffers)
+      : assembly_(std::move(assembly)),
+        parts_(std::move(parts)),
+        buffers_(buffers) {}
+
+  absl::Status Fill(uint64_t offset, MutableByteSpan dst) override {
+    while (!dst.empty()) {
+      if (offset == end_) DCP_RETURN_IF_ERROR(NextWindow());
+      const uint64_t begin = assembly_.Window(num_windows_ - 1).begin;
+      DCP_CHECK(offset >= begin && offset < end_, "offset=", offset);
+      const uint64_t length = std::min<uint64_t>(dst.size(), end_ - offset);
+      std::copy_n(buffers_.window.data() + (offset - begin), length,
+                  dst.data());
+      offset += length;
+      dst = dst.subspan(length);
+    }
+    return absl::OkStatus();
+  }
+  absl::Status Flush() override { return absl::OkStatus(); }
+
+  std::vector<PartOrigin>& parts() { return parts_; }
+
+ private:
+  absl::Status NextWindow() {
+    const uint64_t window = num_windows_++;
+    const TensorAssembly::Stretch whole = assembly_.Window(window);
+    end_ = whole.end;
+    buffers_.window.resize(whole.length());
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      const TensorAssembly::Stretch needed = assembly_.Needed(window, i);
+      if (needed.length() == 0) continue;
+      buffers_.stretch.resize(needed.length());
+      DCP_RETURN_IF_ERROR(Get(parts_[i], needed.begin, buffers_.stretch));
+      assembly_.Place(window, i, buffers_.stretch, buffers_.window);
+    }
+    return absl::OkStatus();
+  }
+
+  static absl::Status Get(const PartOrigin& part, uint64_t begin,
+                          MutableByteSpan dst) {
+    if (part.pull != nullptr) return part.pull->Read(dst);
+    DCP_RETURN_IF_ERROR(part.own->Fill(begin, dst));
+    return part.own->Flush();
+  }
+
+  const TensorAssembly assembly_;
+  std::vector<PartOrigin> parts_;
+  AssemblyBuffers& buffers_;
+  uint64_t num_windows_ = 0;  // assembled so far
+  uint64_t end_ = 0;          // of the last window
+};
+
+// The bytes that a rank sends, in the order in which rank 0 assembles windows.
+class PartSender {
+ public:
+  // `items` are numbers of tensors in `state`, in the order of the file.
+  PartSender(const SaveState& state, const std::vector<size_t>& items) {
+    for (const size_t item : items) {
+      const SaveTensor& tensor = state.tensors[item];
+      num_bytes_ += NumBytes(tensor.box, tensor.dtype);
+      if (groups_.empty() || groups_.back().name != tensor.fqn) {
+        groups_.push_back({tensor.fqn, tensor.shape, tensor.dtype, {}, {}});
+      }
+      groups_.back().boxes.push_back(tensor.box);
+      groups_.back().sources.push_back(tensor.source);
+    }
+  }
+
+  uint64_t num_bytes() const { return num_bytes_; }
+
+  // The next bytes of the stream.
+  absl::Status Fill(MutableByteSpan dst) {
+    std::vector<TensorSource*> touched;
+    absl::Status status;
+    while (status.ok() && !dst.empty()) {
+      if (stretch_.length() == 0) NextStretch();
+      const uint64_t length = std::min<uint64_t>(dst.size(), stretch_.length());
+      TensorSource* const source = groups_[group_].sources[part_];
+      touched.push_back(source);
+      status = Annotate(source->Fill(stretch_.begin, dst.first(length)),
+                        groups_[group_].name);
+      stretch_.begin += length;
+      dst = dst.subspan(length);
+    }
+    for (TensorSource* source : touched) status.Update(source->Flush());
+    return status;
+  }
+
+ private:
+  struct Group {
+    std::string name;
+    Dims shape;
+    DType dtype;
+    std::vector<Box> boxes;
+    std::vector<TensorSource*> sources;
+  };
+
+  // Moves to the next stretch that is not empty; there is one.
+  void NextStretch() {
+    while (stretch_.length() == 0) {
+      if (assembly_ == nullptr) {
+        Group& group = groups_[group_];
+        assembly_ = std::make_unique<TensorAssembly>(group.shape, group.dtype,
+                                                     group.boxes);
+        window_ = 0;
+        part_ = 0;
+      } else if (++part_ == assembly_->num_parts()) {
+        part_ = 0;
+        if (++window_ == assembly_->num_windows()) {
+          assembly_.reset();
+          ++group_;
+          DCP_CHECK(group_ < groups_.size(), "groups=", groups_.size());
+          continue;
+        }
+      }
+      stretch_ = assembly_->Needed(window_, part_);
+    }
+  }
+
+  std::vector<Group> groups_;  // the tensors
+  uint64_t num_bytes_ = 0;
+  // The position in the stream.
+  size_t group_ = 0;
+  std::unique_ptr<TensorAssembly> assembly_;  // of the current group
+  uint64_t window_ = 0;
+  size_t part_ = 0;
+  TensorAssembly::Stretch stretch_;  // the rest of the current one
+};
+
+// What rank 0 sends a rank: "<bytes of a message> <item>,<item>,...".
+struct Order {
+  uint64_t window_bytes = 0;
+  std::vector<size_t> items = {};
+};
+
+std::string Encode(const Order& order) {
+  return absl::StrCat(order.window_bytes, " ", absl::StrJoin(order.items, ","));
+}
+
+absl::StatusOr<Order> DecodeOrder(const std::string& text,
+                                  const SaveState& state) {
+  Order order;
+  const std::pair<absl::string_view, absl::string_view> halves =
+      absl::StrSplit(text, absl::MaxSplits(' ', 1));
+  bool good = absl::SimpleAtoi(halves.first, &order.window_bytes) &&
+              order.window_bytes > 0;
+  for (const absl::string_view number :
+       absl::StrSplit(halves.second, ',', absl::SkipEmpty())) {
+    size_t& item = order.items.emplace_back();
+    good =
+        absl::SimpleAtoi(number, &item) && item < state.tensors.size() && good;
+  }
+  if (good) return order;
+  return absl::DataLossError(absl::StrCat("told to send '", text, "' of ",
+                                          state.tensors.size(), " tensors"));
+}
+
+// Rank 0's side.
+class Gatherer {
+ public:
+  Gatherer(FileSystem& fs, const std::string& path, const SaveState& own,
+           ProcessGroupCoordinator& coordinator, const SaveOptions& options)
+      : fs_(fs),
+        path_(path),
+        own_(own),
+        coordinator_(coordinator),
+        options_(options),
+        num_ranks_(static_cast<size_t>(coordinator.num_ranks())) {}
+
+  // Plans the file from the ranks' lists. Returns the text to send to each
+  // rank.
+  absl::StatusOr<std::vector<std::string>> Plan(
+      const std::vector<std::string>& offers,
+      const std::vector<std::string>& objects);
+
+  absl::Status Write() {
+    SaveOptions options = options_;
+    options.memory_bytes =
+        num_ranks_ == 1 ? options.memory_bytes : options.memory_bytes / 2;
+    options.memory_bytes =
+        std::min(std::max(options.memory_bytes, kMinMemoryBytes),
+                 kMinMemoryBytes + 4 * num_bytes_);
+    const absl::Status written = file_->Write(options);
+    for (const auto& pull : pulls_) {
+      if (pull != nullptr && !written.ok()) pull->Stop();
+    }
+    return written;
+  }
+
+ private:
+  // The messages, two of each other rank, get half of the memory.
+  uint64_t WindowBytes() const {
+    const uint64_t num_others = std::max<uint64_t>(num_ranks_ - 1, 1);
+    return std::clamp<uint64_t>(options_.memory_bytes / 4 / num_others,
+                                uint64_t{64} << 10, kBlockBytes);
+  }
+
+  // The rank and item of a chunk: its file number is the rank.
+  PartOrigin OriginOf(const StorageInfo& storage) {
+    const PartOrigin origin{.rank = storage.file, .item = storage.offset};
+    if (origin.rank != 0) return origin;
+    return {.rank = 0,
+            .item = origin.item,
+            .own = own_.tensors[origin.item].source};
+  }
+
+  absl::Status ReadObjects(const std::vector<std::string>& objects);
+  void AddTensor(const MetadataEntry& entry,
+                 const TensorStorageMetadata& tensor);
+  void AddObject(const MetadataEntry& entry, const StorageInfo& storage);
+  std::vector<std::string> GiveOrders();
+
+  FileSystem& fs_;
+  const std::string& path_;
+  const SaveState& own_;
+  ProcessGroupCoordinator& coordinator_;
+  const SaveOptions& options_;
+  const size_t num_ranks_;
+  SaveState whole_;
+  uint64_t num_bytes_ = 0;
+  std::vector<uint64_t> num_bytes_of_;            // sent, by rank
+  std::vector<std::unique_ptr<RankPull>> pulls_;  // by rank; may be null
+  AssemblyBuffers buffers_;
+  // Parallel to the tensors of `whole_`; null if rank 0 has all of a tensor.
+  std::vector<std::unique_ptr<AssembledSource>> sources_;
+  ValueArena arena_;
+  absl::flat_hash_map<std::string, Value> values_;  // of other ranks' objects
+  std::unique_ptr<StateFile> file_;
+};
+
+absl::StatusOr<std::vector<std::string>> Gatherer::Plan(
+    const std::vector<std::string>& offers,
+    const std::vector<std::string>& objects) {
+  MetadataBuilder merged;
+  for (const std::string& offer : offers) {
+    DCP_ASSIGN_OR_RETURN(Metadata metadata, ParseDcpMetadata(AsBytes(offer)));
+    DCP_RETURN_IF_ERROR(merged.Merge(std::move(metadata)));
+  }
+  DCP_RETURN_IF_ERROR(merged.CheckWhole());
+  DCP_RETURN_IF_ERROR(ReadObjects(objects));
+  num_bytes_of_.resize(num_ranks_);
+  for (const MetadataEntry& entry : merged.metadata().entries) {
+    if (const auto* tensor = std::get_if<TensorStorageMetadata>(&entry.value)) {
+      AddTensor(entry, *tensor);
+    } else {
+      AddObject(entry, std::get<BytesStorageMetadata>(entry.value).storage);
+    }
+  }
+  DCP_ASSIGN_OR_RETURN(file_, StateFile::Plan(fs_, path_, whole_));
+  return GiveOrders();
+}
+
+absl::Status Gatherer::ReadObjects(const std::vector<std::string>& objects) {
+  for (const std::string& pickle : objects) {
+    if (pickle.empty()) continue;
+    DCP_ASSIGN_OR_RETURN(
+        const PickleResult result,
+        ReadPickle(AsBytes(pickle), {.allow_global = IsStateDictGlobal},
+                   arena_));
+    const absl::Span<const Value> items = result.root.items();
+    for (size_t i = 0; i + 1 < items.size(); i += 2) {
+      values_.emplace(items[i].text(), items[i + 1]);
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Gatherer::AddTensor(const MetadataEntry& entry,
+                         const TensorStorageMetadata& tensor) {
+  std::vector<Box> boxes;
+  std::vector<PartOrigin> parts;
+  absl::flat_hash_set<Dims> begins;
+  for (const ChunkStorageMetadata& chunk : tensor.chunks) {
+    const uint64_t num_bytes = NumBytes(chunk.box, tensor.dtype);
+    if (num_bytes == 0 || !begins.insert(chunk.box.offsets).second) continue;
+    boxes.push_back(chunk.box);
+    parts.push_back(OriginOf(chunk.storage));
+    num_bytes_ += num_bytes;
+    if (parts.back().rank != 0) {
+      num_bytes_of_[parts.back().rank] += num_bytes;
+    }
+  }
+  TensorSource* source = nullptr;
+  std::unique_ptr<AssembledSource> assembled;
+  if (parts.size() == 1 && parts[0].own != nullptr) {
+    source = parts[0].own;
+  } else {
+    assembled = std::make_unique<AssembledSource>(
+        TensorAssembly(tensor.size, tensor.dtype, std::move(boxes)),
+        std::move(parts), buffers_);
+    source = assembled.get();
+  }
+  sources_.push_back(std::move(assembled));
+  whole_.tensors.push_back({.fqn = entry.fqn,
+                            .path = entry.path,
+                            .dtype = tensor.dtype,
+                            .shape = tensor.size,
+                            .box = WholeBox(tensor.size),
+                            .source = source});
+}
+
+void Gatherer::AddObject(const MetadataEntry& entry,
+                         const StorageInfo& storage) {
+  const Value value =
+      storage.file == 0
+          ? own_.objects[storage.offset - own_.tensors.size()].value
+          : values_.at(entry.fqn);
+  whole_.objects.push_back(
+      {.fqn = entry.fqn, .path = entry.path, .value = value});
+}
+
+std::vector<std::string> Gatherer::GiveOrders() {
+  std::vector<Order> orders(num_ranks_, {.window_bytes = WindowBytes()});
+  pulls_.resize(num_ranks_);
+  for (size_t rank = 1; rank < num_ranks_; ++rank) {
+    if (num_bytes_of_[rank] == 0) continue;
+    pulls_[rank] = std::make_unique<RankPull>(
+        coordinator_, static_cast<int64_t>(rank), num_bytes_of_[rank],
+        orders[rank].window_bytes);
+  }
+  for (const size_t tensor : file_->order()) {
+    if (sources_[tensor] == nullptr) continue;
+    for (PartOrigin& part : sources_[tensor]->parts()) {
+      if (part.rank == 0) continue;
+      part.pull = pulls_[part.rank].get();
+      orders[part.rank].items.push_back(part.item);
+    }
+  }
+  std::vector<std::string> texts;
+  for (const Order& order : orders) texts.push_back(Encode(order));
+  return texts;
+}
+
+// The values of a rank's objects, for rank 0: a pickled {name: value}.
+std::string ObjectsText(const SaveState& state) {
+  ValueArena arena;
+  std::vector<Value> items;
+  for (const SaveObject& object : state.objects) {
+    items.push_back(arena.Str(object.fqn));
+    items.push_back(object.value);
+  }
+  return WritePickle(arena.Dict(items));
+}
+
+absl::Status Serve(const SaveState& state, const Order& order,
+                   ProcessGroupCoordinator& coordinator) {
+  PartSender sender(state, order.items);
+  return ServeRankPull(coordinator, sender.num_bytes(), order.window_bytes,
+                       [&](MutableByteSpan dst) { return sender.Fill(dst); });
+}
+
+}  // namespace
+
+absl::Status SaveFile(FileSystem& fs, const std::string& path,
+                      const SaveState& state,
+                      ProcessGroupCoordinator& coordinator,
+                      const SaveOptions& options) {
+  DCP_RETURN_IF_ERROR(Agree(coordinator, state.status));
+  const bool writes = coordinator.rank() == 0;
+  DCP_ASSIGN_OR_RETURN(
+      const std::vector<std::string> offers,
+      coordinator.Gather(WriteDcpMetadata(OfferedItems(state))));
+  DCP_ASSIGN_OR_RETURN(
+      const std::vector<std::string> objects,
+      coordinator.Gather(writes ? std::string() : ObjectsText(state)));
+  Gatherer gatherer(fs, path, state, coordinator, options);
+  absl::StatusOr<std::vector<std::string>> orders = std::vector<std::string>();
+  if (writes) orders = gatherer.Plan(offers, objects);
+  DCP_RETURN_IF_ERROR(Agree(coordinator, orders.status()));
+  DCP_ASSIGN_OR_RETURN(const std::string text,
+                       coordinator.Scatter(*std::move(orders)));
+  const absl::StatusOr<Order> order = DecodeOrder(text, state);
+  DCP_RETURN_IF_ERROR(Agree(coordinator, order.status()));
+  const absl::Status ended =
+      writes ? gatherer.Write() : Serve(state, *order, coordinator);
+  // If this rank stopped because another one gave up, that one reports why.
+  DCP_RETURN_IF_ERROR(
+      Agree(coordinator, absl::IsAborted(ended) ? absl::OkStatus() : ended));
+  return ended;
+}
+
+}  // namespace dcp

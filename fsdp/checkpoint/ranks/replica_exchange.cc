@@ -1,0 +1,359 @@
+#include "fsdp/checkpoint/ranks/replica_exchange.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "ATen/ops/empty.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "dcp/base/bytes.h"
+#include "dcp/base/checksum.h"
+#include "dcp/base/status.h"
+#include "fsdp/checkpoint/state/torch_status.h"
+#include "fsdp/mesh/mesh_collectives.h"
+
+namespace dcp {
+namespace {
+
+// Tensors smaller than this share a broadcast.
+constexpr uint64_t kPackedBytes = uint64_t{1} << 20;
+
+uint64_t NumBytes(const at::Tensor& tensor) {
+  return static_cast<uint64_t>(tensor.numel()) * tensor.element_size();
+}
+
+// Whether `group` can move tensors of this device.
+bool Serves(const fsdp::ProcessGroup& group, const at::Tensor& tensor) {
+  const std::vector<c10::Device> devices = group->getDeviceTypes();
+  return std::any_of(devices.begin(), devices.end(), [&](c10::Device device) {
+    return device.type() == tensor.device().type();
+  });
+}
+
+bool GoesAlone(const at::Tensor& tensor) {
+  return tensor.is_contiguous() && NumBytes(tensor) >= kPackedBytes;
+}
+
+// What must be equal on all ranks that exchange a tensor.
+std::string DescriptionOf(const WantedTensor& tensor) {
+  std::string text = absl::StrCat(
+      tensor.fqn, "\n", TorchName(tensor.dtype), ShapeToString(tensor.shape),
+      GoesAlone(tensor.local) ? "alone" : "packed",
+      static_cast<int>(tensor.local.device().type()));
+  if (tensor.spec.has_value()) {
+    absl::StrAppend(&text, fsdp::to_string(tensor.spec->placements),
+                    absl::StrJoin(tensor.spec->mesh.shape(), ","), ":",
+                    absl::StrJoin(tensor.spec->mesh.ranks(), ","));
+  }
+  return absl::StrCat(text, "\n");
+}
+
+// A greeting is "<code> <bytes of message>\n<message>" and a line
+// "<digest> <rank>,<rank>,..." for every set.
+struct Parsed {
+  absl::Status status;
+  std::vector<std::pair<std::string, std::string>> sets;  // ranks, digest
+};
+
+absl::StatusOr<Parsed> Parse(absl::string_view text) {
+  const absl::Status bad = absl::DataLossError("a rank greeted with nonsense");
+  const std::pair<absl::string_view, absl::string_view> head =
+      absl::StrSplit(text, absl::MaxSplits('\n', 1));
+  const std::pair<absl::string_view, absl::string_view> numbers =
+      absl::StrSplit(head.first, absl::MaxSplits(' ', 1));
+  int code = 0;
+  size_t length = 0;
+  if (!absl::SimpleAtoi(numbers.first, &code) ||
+      !absl::SimpleAtoi(numbers.second, &length) ||
+      length > head.second.size()) {
+    return bad;
+  }
+  Parsed parsed;
+  parsed.status = absl::Status(static_cast<absl::StatusCode>(code),
+                               head.second.substr(0, length));
+  for (const absl::string_view line :
+       absl::StrSplit(head.second.substr(length), '\n', absl::SkipEmpty())) {
+    const std::pair<std::string, std::string> words =
+        absl::StrSplit(line, absl::MaxSplits(' ', 1));
+    parsed.sets.emplace_back(words.second, words.first);
+  }
+  return parsed;
+}
+
+// Joins the errors of all ranks; ranks with the same message are listed
+// together.
+absl::Status Join(const std::vector<Parsed>& ranks) {
+  std::vector<std::pair<std::string, std::vector<size_t>>> messages;
+  absl::StatusCode code = absl::StatusCode::kOk;
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    const absl::Status& status = ranks[rank].status;
+    if (status.ok()) continue;
+    if (code == absl::StatusCode::kOk) code = status.code();
+    const std::string message(status.message());
+    auto it = std::find_if(messages.begin(), messages.end(),
+                           [&](const auto& m) { return m.first == message; });
+    if (it == messages.end()) it = messages.insert(it, {message, {}});
+    it->second.push_back(rank);
+  }
+  std::vector<std::string> texts;
+  for (const auto& [message, who] : messages) {
+    texts.push_back(absl::StrCat(who.size() == 1 ? "rank " : "ranks ",
+                                 absl::StrJoin(who, ", "), ": ", message));
+  }
+  return absl::Status(code, absl::StrJoin(texts, "\n"));
+}
+
+std::string EncodeHead(const absl::Status& status) {
+  return absl::StrCat(static_cast<int>(status.code()), " ",
+                      status.message().size(), "\n", status.message(), "\n");
+}
+
+// Rank 0's answers: the joined status, and the sets whose members all gave the
+// same digest.
+std::vector<std::string> Judge(const std::vector<Parsed>& ranks) {
+  // Ranks of a set -> digest -> number of ranks that sent it.
+  absl::flat_hash_map<std::string, absl::flat_hash_map<std::string, size_t>>
+      votes;
+  for (const Parsed& rank : ranks) {
+    for (const auto& [members, digest] : rank.sets) ++votes[members][digest];
+  }
+  const absl::Status joined = Join(ranks);
+  std::vector<std::string> answers;
+  for (const Parsed& rank : ranks) {
+    std::string answer = EncodeHead(joined);
+    for (const auto& [members, digest] : rank.sets) {
+      const auto num_members = static_cast<size_t>(
+          std::count(members.begin(), members.end(), ',') + 1);
+      const bool agreed = votes[members][digest] == num_members;
+      absl::StrAppend(&answer, agreed ? "1 " : "0 ", members, "\n");
+    }
+    answers.push_back(std::move(answer));
+  }
+  return answers;
+}
+
+}  // namespace
+
+absl::StatusOr<ReplicaExchange> ReplicaExchange::Make(
+    const WantedState* wanted, const fsdp::ProcessGroup& group, bool enabled) {
+  ReplicaExchange exchange;
+  exchange.wanted_ = wanted;
+  if (wanted == nullptr) return exchange;
+  exchange.reads_.assign(wanted->tensors.size(), true);
+  if (!enabled || !group) return exchange;
+  DCP_RETURN_IF_ERROR(CatchTorch([&] {
+    for (size_t i = 0; i < wanted->tensors.size(); ++i) exchange.Add(i, group);
+  }));
+  return exchange;
+}
+
+void ReplicaExchange::Add(size_t tensor, const fsdp::ProcessGroup& group) {
+  const WantedTensor& wanted = wanted_->tensors[tensor];
+  if (wanted.local.numel() == 0) return;
+  Item item{.tensor = tensor, .axes = {}, .reader = {}};
+  std::vector<int64_t> ranks;
+  if (!wanted.spec.has_value()) {
+    item.axes.push_back({group, group->getSize(), group->getRank()});
+    ranks = fsdp::get_process_group_ranks(group);
+  } else {
+    const fsdp::DeviceMesh& mesh = wanted.spec->mesh;
+    const std::vector<int64_t> own = *mesh.get_coordinate();
+    // Indices into the mesh's ranks of those that differ only on replicated
+    // axes.
+    std::vector<int64_t> indices{0};
+    for (int64_t axis = 0; axis < mesh.ndim(); ++axis) {
+      const size_t a = static_cast<size_t>(axis);
+      const bool shared = !wanted.spec->placements[a].is_shard();
+      std::vector<int64_t> next;
+      for (const int64_t index : indices) {
+        for (int64_t c = 0; c < mesh.size(axis); ++c) {
+          if (shared || c == own[a])
+            next.push_back(index * mesh.size(axis) + c);
+        }
+      }
+      indices = std::move(next);
+      if (shared && mesh.size(axis) > 1) {
+        item.axes.push_back({mesh.get_group(axis), mesh.size(axis), own[a]});
+      }
+    }
+    for (const int64_t index : indices) {
+      ranks.push_back(mesh.ranks()[static_cast<size_t>(index)]);
+    }
+  }
+  const bool served = std::all_of(
+      item.axes.begin(), item.axes.end(),
+      [&](const Axis& axis) { return Serves(axis.group, wanted.local); });
+  if (ranks.size() > 1 && served) {
+    sets_[std::move(ranks)].items.push_back(std::move(item));
+  }
+}
+
+std::string ReplicaExchange::Greeting(const absl::Status& mine) const {
+  std::string greeting = EncodeHead(mine);
+  for (const auto& [ranks, set] : sets_) {
+    Digest64 digest;
+    for (const Item& item : set.items) {
+      digest.Update(AsBytes(DescriptionOf(wanted_->tensors[item.tensor])));
+    }
+    absl::StrAppend(&greeting, digest.Value(), " ", absl::StrJoin(ranks, ","),
+                    "\n");
+  }
+  return greeting;
+}
+
+absl::Status ReplicaExchange::Meet(Coordinator& coordinator,
+                                   const absl::Status& mine) {
+  DCP_ASSIGN_OR_RETURN(const std::vector<std::string> greetings,
+                       coordinator.Gather(Greeting(mine)));
+  std::vector<Parsed> ranks;
+  for (const std::string& greeting : greetings) {
+    DCP_ASSIGN_OR_RETURN(Parsed parsed, Parse(greeting));
+    ranks.push_back(std::move(parsed));
+  }
+  DCP_ASSIGN_OR_RETURN(const std::string answer,
+                       coordinator.Scatter(coordinator.rank() == 0
+                                               ? Judge(ranks)
+                                               : std::vector<std::string>()));
+  DCP_ASSIGN_OR_RETURN(const Parsed verdict, Parse(answer));
+  DCP_RETURN_IF_ERROR(verdict.status);
+  absl::flat_hash_set<std::string> agreed;
+  for (const auto& [members, yes] : verdict.sets) {
+    if (yes == "1") agreed.insert(members);
+  }
+  for (auto& [members, set] : sets_) {
+    set.agreed = agreed.contains(absl::StrJoin(members, ","));
+    if (set.agreed) ChooseReaders(set);
+  }
+  return absl::OkStatus();
+}
+
+// Each item goes to the replica with the fewest bytes so far. All replicas
+// decide the same, because their items are the same.
+void ReplicaExchange::ChooseReaders(Set& set) {
+  std::map<std::vector<int64_t>, uint64_t> bytes;
+  for (Item& item : set.items) {
+    std::vector<int64_t> index(item.axes.size(), 0);
+    std::vector<int64_t> own;
+    for (const Axis& axis : item.axes) own.push_back(axis.own);
+    std::optional<uint64_t> least;
+    for (bool more = true; more;) {
+      if (!least.has_value() || bytes[index] < *least) {
+        least = bytes[index];
+        item.reader = index;
+      }
+      more = false;
+      for (size_t a = index.size(); a-- > 0 && !more;) {
+        more = ++index[a] < item.axes[a].size;
+        if (!more) index[a] = 0;
+      }
+    }
+    bytes[item.reader] += NumBytes(wanted_->tensors[item.tensor].local);
+    reads_[item.tensor] = item.reader == own;
+  }
+}
+
+// Broadcasts along one axis after the other: before each, the ranks that share
+// the reader's index on the remaining axes have the tensor.
+void ReplicaExchange::Broadcast(const Item& item,
+                                const at::Tensor& bytes) const {
+  for (size_t a = 0; a < item.axes.size(); ++a) {
+    bool takes_part = true;
+    for (size_t b = a + 1; b < item.axes.size(); ++b) {
+      takes_part = takes_part && item.axes[b].own == item.reader[b];
+    }
+    if (takes_part) {
+      fsdp::Broadcast(bytes, item.reader[a], item.axes[a].group);
+    }
+  }
+}
+
+void ReplicaExchange::BroadcastPacked(const std::vector<const Item*>& items,
+                                      uint64_t window_bytes) const {
+  // In windows of whole tensors; a tensor that is longer has its own window.
+  for (size_t first = 0; first < items.size();) {
+    uint64_t size = 0;
+    size_t end = first;
+    for (; end < items.size(); ++end) {
+      const at::Tensor& local = wanted_->tensors[items[end]->tensor].local;
+      if (end > first && size + NumBytes(local) > window_bytes) break;
+      size += NumBytes(local);
+    }
+    const Item& leader = *items[first];
+    const at::Tensor window = at::empty(
+        {static_cast<int64_t>(size)},
+        wanted_->tensors[leader.tensor].local.options().dtype(at::kByte));
+    int64_t position = 0;
+    const auto piece_of = [&](const at::Tensor& local) {
+      const auto length = static_cast<int64_t>(NumBytes(local));
+      const at::Tensor piece = window.narrow(0, position, length);
+      position += length;
+      return piece;
+    };
+    if (reads_[leader.tensor]) {
+      for (size_t i = first; i < end; ++i) {
+        const at::Tensor local =
+            wanted_->tensors[items[i]->tensor].local.detach().contiguous();
+        piece_of(local).copy_(local.view({-1}).view(at::kByte));
+      }
+    }
+    Broadcast(leader, window);
+    position = 0;
+    for (size_t i = first; !reads_[leader.tensor] && i < end; ++i) {
+      at::Tensor local = wanted_->tensors[items[i]->tensor].local.detach();
+      // A separate copy is aligned for the type.
+      local.copy_(piece_of(local)
+                      .clone()
+                      .view(local.scalar_type())
+                      .view(local.sizes()));
+    }
+    first = end;
+  }
+}
+
+void ReplicaExchange::RunSet(const Set& set,
+                             const absl::flat_hash_set<std::string>& absent,
+                             uint64_t window_bytes) const {
+  // Small tensors that travel the same way, in the order of the first of them.
+  std::vector<std::vector<const Item*>> packed;
+  for (const Item& item : set.items) {
+    const WantedTensor& wanted = wanted_->tensors[item.tensor];
+    if (absent.contains(wanted.fqn)) continue;
+    if (GoesAlone(wanted.local)) {
+      const at::Tensor bytes = wanted.local.detach().view({-1}).view(at::kByte);
+      const auto step = static_cast<int64_t>(window_bytes);
+      for (int64_t i = 0; i < bytes.numel(); i += step) {
+        Broadcast(item, bytes.narrow(0, i, std::min(step, bytes.numel() - i)));
+      }
+      continue;
+    }
+    const auto same =
+        std::find_if(packed.begin(), packed.end(), [&](const auto& items) {
+          return items[0]->reader == item.reader &&
+                 items[0]->axes == item.axes &&
+                 wanted_->tensors[items[0]->tensor].local.device() ==
+                     wanted.local.device();
+        });
+    if (same != packed.end()) {
+      same->push_back(&item);
+    } else {
+      packed.push_back({&item});
+    }
+  }
+  for (const auto& items : packed) BroadcastPacked(items, window_bytes);
+}
+
+absl::Status ReplicaExchange::Run(
+    const absl::flat_hash_set<std::string>& absent,
+    uint64_t window_bytes) const {
+  return CatchTorch([&] {
+    for (const auto& [ranks, set] : sets_) {
+      if (set.agreed) RunSet(set, absent, window_bytes);
+    }
+  });
+}
+
+}  // namespace dcp

@@ -1,0 +1,85 @@
+// ReplicaExchange: loading when several ranks hold the same elements: one of
+// them reads, and the others receive from it over the mesh's own groups, in
+// bounded windows. Which ranks hold the same elements follows from meshes and
+// placements. In Meet the ranks find out whether they load the same tensors in
+// the same order; those that do not read for themselves. For the thread that
+// trains; every rank of the coordinator makes the same calls.
+#ifndef FSDP_CHECKPOINT_RANKS_REPLICA_EXCHANGE_H_
+#define FSDP_CHECKPOINT_RANKS_REPLICA_EXCHANGE_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "dcp/checkpoint/save/coordinator.h"
+#include "fsdp/checkpoint/state/wanted_state.h"
+#include "fsdp/mesh/process_group.h"
+
+namespace dcp {
+
+class ReplicaExchange {
+ public:
+  // `group` has the ranks that load, which are the replicas of plain tensors.
+  // Null: there is only one rank. If not `enabled`, each rank reads for itself.
+  // `wanted` outlives this; it is null on a rank that already has an error.
+  static absl::StatusOr<ReplicaExchange> Make(const WantedState* wanted,
+                                              const fsdp::ProcessGroup& group,
+                                              bool enabled);
+
+  // Compares what the ranks load. An error on any rank (`mine`) is returned on
+  // all, with the message of each rank. Collective.
+  absl::Status Meet(Coordinator& coordinator, const absl::Status& mine);
+
+  // Whether this rank reads tensor `i` of the state from the checkpoint.
+  bool Reads(size_t i) const { return reads_[i]; }
+
+  // Sends the others what this rank has read, and receives what they have read.
+  // Skips tensors named in `absent`. Collective.
+  absl::Status Run(const absl::flat_hash_set<std::string>& absent,
+                   uint64_t window_bytes) const;
+
+ private:
+  // One mesh axis on which the tensor is replicated.
+  struct Axis {
+    fsdp::ProcessGroup group;
+    int64_t size;
+    int64_t own;  // this rank's index
+
+    friend bool operator==(const Axis&, const Axis&) = default;
+  };
+  struct Item {
+    size_t tensor;  // index in the state
+    std::vector<Axis> axes;
+    std::vector<int64_t> reader;  // the reader's index on each of the axes
+  };
+  // Tensors with the same ranks as replicas.
+  struct Set {
+    std::vector<Item> items;
+    uint64_t digest = 0;  // of the tensors' descriptions
+    bool agreed = false;
+  };
+
+  ReplicaExchange() = default;
+  void Add(size_t tensor, const fsdp::ProcessGroup& group);
+  void ChooseReaders(Set& set);
+  std::string Greeting(const absl::Status& mine) const;
+  void Broadcast(const Item& item, const at::Tensor& bytes) const;
+  void RunSet(const Set& set, const absl::flat_hash_set<std::string>& absent,
+              uint64_t window_bytes) const;
+  void BroadcastPacked(const std::vector<const Item*>& items,
+                       uint64_t window_bytes) const;
+
+  const WantedState* wanted_ = nullptr;
+  // By their ranks. Every rank goes through its sets in this order, so that no
+  // two ranks wait for each other.
+  std::map<std::vector<int64_t>, Set> sets_;
+  std::vector<bool> reads_;
+};
+
+}  // namespace dcp
+
+#endif  // FSDP_CHECKPOINT_RANKS_REPLICA_EXCHANGE_H_

@@ -1,0 +1,77 @@
+// CheckpointSource: where a load gets its state from: the names in a
+// checkpoint, boxes of its tensors, and its plain values. The checkpoint is on
+// a disk (local_source.h) or on a daemon (daemon_source.h); the load is the
+// same. Used by one thread at a time.
+#ifndef FSDP_CHECKPOINT_SOURCE_CHECKPOINT_SOURCE_H_
+#define FSDP_CHECKPOINT_SOURCE_CHECKPOINT_SOURCE_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "dcp/checkpoint/load.h"
+#include "dcp/format/value.h"
+#include "dcp/io/pipeline.h"
+#include "dcp/tensor/dtype.h"
+#include "fsdp/checkpoint/checkpoint.h"
+
+namespace dcp {
+
+// What is stored under a name.
+struct StoredEntry {
+  bool is_tensor = false;  // else a plain value
+  // For a tensor; the shape lives as long as the source.
+  DType dtype = DType::kFloat32;
+  absl::Span<const int64_t> shape;
+};
+
+class CheckpointSource {
+ public:
+  virtual ~CheckpointSource() = default;
+
+  // The path as errors name it.
+  virtual const std::string& path() const = 0;
+
+  virtual std::optional<StoredEntry> Find(absl::string_view name) const = 0;
+
+  // The plain values under `names`, without those that do not exist; they live
+  // as long as the source. Unimplemented for a value that holds tensors.
+  virtual absl::StatusOr<absl::flat_hash_map<std::string, Value>> ReadObjects(
+      const absl::flat_hash_set<std::string>& names, std::stop_token stop) = 0;
+
+  struct ReadOptions {
+    uint64_t memory_bytes;  // for payload in transit
+    std::stop_token stop;
+    TransferStats* stats;  // may be null
+  };
+  // As Load (dcp/checkpoint/load.h), for tensors that exist and match. If a
+  // sink has no DirectSpan, its bytes are placed in the order of `tensors`, and
+  // in row-major order within a tensor.
+  virtual absl::Status ReadTensors(absl::Span<const LoadTensor> tensors,
+                                   const ReadOptions& options) = 0;
+};
+
+// A DaemonSource if `path` begins with tessera://, else a LocalSource. Reads
+// what the checkpoint holds, but no payload.
+absl::StatusOr<std::unique_ptr<CheckpointSource>> OpenSource(
+    const std::string& path, const TorchLoadOptions& options);
+
+// InvalidArgument, with what to do instead, if `path` is on a daemon, because
+// `what` ("a save") works on this machine's files.
+absl::Status RefuseDaemon(absl::string_view path, absl::string_view what);
+
+// The same for a path whose suffix names one file, because a save would make a
+// directory.
+absl::Status RefuseFile(absl::string_view path);
+
+}  // namespace dcp
+
+#endif  // FSDP_CHECKPOINT_SOURCE_CHECKPOINT_SOURCE_H_

@@ -1,0 +1,123 @@
+#include "fsdp/checkpoint/source/daemon_source.h"
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/checkpoint_url.h"
+#include "dcp/base/bytes.h"
+#include "dcp/base/status.h"
+#include "dcp/format/pickle_reader.h"
+#include "fsdp/checkpoint/source/daemon_reader.h"
+
+namespace dcp {
+namespace {
+
+namespace v1 = tessera::v1;
+
+// The most names that a daemon accepts in one request.
+constexpr size_t kMaxNames = 1000;
+
+// A glob that matches only `name`.
+std::string GlobOf(absl::string_view name) {
+  std::string glob;
+  for (const char c : name) {
+    if (c == '*' || c == '?' || c == '[' || c == '\\') glob += '\\';
+    glob += c;
+  }
+  return glob;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DaemonSource>> DaemonSource::Open(
+    const std::string& url, client::ClientOptions options,
+    std::stop_token stop) {
+  DCP_ASSIGN_OR_RETURN(const client::CheckpointUrl parsed,
+                       client::ParseCheckpointUrl(url));
+  if (!parsed.address.empty()) options.address = parsed.address;
+  absl::StatusOr<std::shared_ptr<client::Channel>> channel =
+      client::Channel::Open(options);
+  if (!channel.ok()) return Annotate(channel.status(), url);
+  std::unique_ptr<DaemonSource> source(
+      new DaemonSource(url, *std::move(channel)));
+  DCP_RETURN_IF_ERROR(
+      Annotate(source->Inspect(parsed.path, std::move(stop)), url));
+  return source;
+}
+
+absl::Status DaemonSource::Inspect(const std::string& path,
+                                   std::stop_token stop) {
+  source_.set_path(path);
+  v1::InspectRequest request;
+  *request.mutable_source() = source_;
+  DCP_ASSIGN_OR_RETURN(
+      const v1::InspectResponse inspected,
+      client_.Inspect(std::move(request), {.stop = std::move(stop)}));
+  etag_ = inspected.etag();
+  for (const v1::Tensor& tensor : inspected.tensors()) {
+    const std::optional<DType> dtype = DTypeFromTorchName(tensor.dtype());
+    if (!dtype.has_value()) {
+      return absl::DataLossError(absl::StrCat(
+          "Inspect: ", tensor.name(), " has dtype '", tensor.dtype(), "'"));
+    }
+    entries_.try_emplace(
+        tensor.name(),
+        Entry{.is_tensor = true,
+              .dtype = *dtype,
+              .shape = Dims(tensor.shape().begin(), tensor.shape().end())});
+  }
+  for (const v1::Object& object : inspected.objects()) {
+    entries_.try_emplace(
+        object.name(),
+        Entry{.is_tensor = false, .dtype = DType::kFloat32, .shape = {}});
+  }
+  return absl::OkStatus();
+}
+
+std::optional<StoredEntry> DaemonSource::Find(absl::string_view name) const {
+  const auto entry = entries_.find(name);
+  if (entry == entries_.end()) return std::nullopt;
+  return StoredEntry{.is_tensor = entry->second.is_tensor,
+                     .dtype = entry->second.dtype,
+                     .shape = entry->second.shape};
+}
+
+absl::StatusOr<absl::flat_hash_map<std::string, Value>>
+DaemonSource::ReadObjects(const absl::flat_hash_set<std::string>& names,
+                          std::stop_token stop) {
+  std::vector<std::string> present;
+  for (const std::string& name : names) {
+    const auto entry = entries_.find(name);
+    if (entry != entries_.end() && !entry->second.is_tensor) {
+      present.push_back(name);
+    }
+  }
+  absl::flat_hash_map<std::string, Value> values;
+  for (size_t begin = 0; begin < present.size(); begin += kMaxNames) {
+    v1::ReadObjectsRequest request;
+    *request.mutable_source() = source_;
+    const size_t end = std::min(present.size(), begin + kMaxNames);
+    for (size_t i = begin; i < end; ++i) request.add_names(GlobOf(present[i]));
+    const auto objects = client_.ReadObjects(request, {.stop = stop});
+    if (!objects.ok()) return Annotate(objects.status(), url_);
+    for (const v1::ReadObjectsResponse& object : *objects) {
+      const absl::StatusOr<PickleResult> pickle =
+          ReadPickle(AsBytes(object.pickle()),
+                     {.allow_global = IsStateDictGlobal}, arena_);
+      if (!pickle.ok()) {
+        return Annotate(pickle.status(), url_, ": ", object.name());
+      }
+      values[object.name()] = pickle->root;
+    }
+  }
+  return values;
+}
+
+absl::Status DaemonSource::ReadTensors(absl::Span<const LoadTensor> tensors,
+                                       const ReadOptions& options) {
+  return Annotate(DaemonReader(client_, source_, etag_, tensors, options).Run(),
+                  url_);
+}
+
+}  // namespace dcp

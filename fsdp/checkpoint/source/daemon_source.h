@@ -1,0 +1,65 @@
+// DaemonSource: a checkpoint, in any format, that a dcp-server reads and sends
+// to this process on request. As CheckpointSource. If the checkpoint changes
+// after it was opened, reads fail (FailedPrecondition).
+#ifndef FSDP_CHECKPOINT_SOURCE_DAEMON_SOURCE_H_
+#define FSDP_CHECKPOINT_SOURCE_DAEMON_SOURCE_H_
+
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "client/checkpoint_client.h"
+#include "client/client_options.h"
+#include "dcp/format/value.h"
+#include "dcp/tensor/box.h"
+#include "dcp/tensor/dtype.h"
+#include "fsdp/checkpoint/source/checkpoint_source.h"
+
+namespace dcp {
+
+class DaemonSource final : public CheckpointSource {
+ public:
+  // `url` is as in client/checkpoint_url.h; `options.address` is used if it has
+  // no address. Unavailable if the daemon does not answer.
+  static absl::StatusOr<std::unique_ptr<DaemonSource>> Open(
+      const std::string& url, client::ClientOptions options,
+      std::stop_token stop);
+
+  const std::string& path() const override { return url_; }
+  std::optional<StoredEntry> Find(absl::string_view name) const override;
+  absl::StatusOr<absl::flat_hash_map<std::string, Value>> ReadObjects(
+      const absl::flat_hash_set<std::string>& names,
+      std::stop_token stop) override;
+  absl::Status ReadTensors(absl::Span<const LoadTensor> tensors,
+                           const ReadOptions& options) override;
+
+ private:
+  struct Entry {
+    bool is_tensor;
+    DType dtype;
+    Dims shape;
+  };
+
+  DaemonSource(std::string url, std::shared_ptr<const client::Channel> channel)
+      : url_(std::move(url)), client_(std::move(channel)) {}
+  absl::Status Inspect(const std::string& path, std::stop_token stop);
+
+  const std::string url_;
+  client::CheckpointClient client_;
+  tessera::v1::Source source_;
+  std::string etag_;
+  absl::flat_hash_map<std::string, Entry> entries_;
+  ValueArena arena_;  // of the objects
+};
+
+}  // namespace dcp
+
+#endif  // FSDP_CHECKPOINT_SOURCE_DAEMON_SOURCE_H_

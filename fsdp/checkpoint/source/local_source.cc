@@ -1,0 +1,63 @@
+#include "fsdp/checkpoint/source/local_source.h"
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "dcp/base/status.h"
+#include "fsdp/checkpoint/async_saver.h"
+
+namespace dcp {
+
+absl::StatusOr<std::unique_ptr<LocalSource>> LocalSource::Open(
+    FileSystem* file_system, const std::string& path, bool verify) {
+  FileSystem& fs = FileSystemOr(file_system);
+  DCP_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint,
+                       Checkpoint::Open(fs, path, {.check_crcs = true}));
+  return std::unique_ptr<LocalSource>(
+      new LocalSource(fs, std::move(checkpoint), verify));
+}
+
+std::optional<StoredEntry> LocalSource::Find(absl::string_view name) const {
+  const std::optional<uint32_t> entry = checkpoint_->Find(name);
+  if (!entry.has_value()) return std::nullopt;
+  const TensorEntry* tensor = checkpoint_->entries()[*entry].tensor();
+  if (tensor == nullptr) return StoredEntry{};
+  return StoredEntry{
+      .is_tensor = true, .dtype = tensor->dtype, .shape = tensor->shape};
+}
+
+absl::StatusOr<absl::flat_hash_map<std::string, Value>>
+LocalSource::ReadObjects(const absl::flat_hash_set<std::string>& names,
+                         std::stop_token stop) {
+  std::vector<uint32_t> entries;
+  for (uint32_t i = 0; i < checkpoint_->entries().size(); ++i) {
+    const CheckpointEntry& entry = checkpoint_->entries()[i];
+    if (names.contains(entry.fqn) && entry.object() != nullptr) {
+      entries.push_back(i);
+    }
+  }
+  DCP_RETURN_IF_ERROR(checkpoint_->Locate(entries, stop));
+  absl::flat_hash_map<std::string, Value> values;
+  for (const uint32_t i : entries) {
+    const CheckpointEntry& entry = checkpoint_->entries()[i];
+    DCP_RETURN_IF_ERROR(Annotate(entry.object()->unreadable, entry.fqn));
+    if (!entry.object()->tensors.empty()) {
+      return absl::UnimplementedError(
+          absl::StrCat(entry.fqn, " is an object that holds tensors"));
+    }
+    values[entry.fqn] = entry.object()->value;
+  }
+  return values;
+}
+
+absl::Status LocalSource::ReadTensors(absl::Span<const LoadTensor> tensors,
+                                      const ReadOptions& options) {
+  return Load(fs_, *checkpoint_, tensors,
+              {.memory_bytes = options.memory_bytes,
+               .stop = options.stop,
+               .stats = options.stats,
+               .verify = verify_});
+}
+
+}  // namespace dcp

@@ -1,0 +1,51 @@
+// LocalSource: a checkpoint in files that this process reads itself, in any
+// format. As CheckpointSource.
+#ifndef FSDP_CHECKPOINT_SOURCE_LOCAL_SOURCE_H_
+#define FSDP_CHECKPOINT_SOURCE_LOCAL_SOURCE_H_
+
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "dcp/checkpoint/open/checkpoint.h"
+#include "dcp/io/file_system.h"
+#include "fsdp/checkpoint/source/checkpoint_source.h"
+
+namespace dcp {
+
+class LocalSource final : public CheckpointSource {
+ public:
+  // `file_system` outlives the source; null: the operating system's. `verify`
+  // is as in TorchLoadOptions.
+  static absl::StatusOr<std::unique_ptr<LocalSource>> Open(
+      FileSystem* file_system, const std::string& path, bool verify = false);
+
+  const std::string& path() const override { return checkpoint_->path(); }
+  std::optional<StoredEntry> Find(absl::string_view name) const override;
+  absl::StatusOr<absl::flat_hash_map<std::string, Value>> ReadObjects(
+      const absl::flat_hash_set<std::string>& names,
+      std::stop_token stop) override;
+  absl::Status ReadTensors(absl::Span<const LoadTensor> tensors,
+                           const ReadOptions& options) override;
+
+ private:
+  LocalSource(FileSystem& fs, std::unique_ptr<Checkpoint> checkpoint,
+              bool verify)
+      : fs_(fs), checkpoint_(std::move(checkpoint)), verify_(verify) {}
+
+  FileSystem& fs_;
+  const std::unique_ptr<Checkpoint> checkpoint_;
+  const bool verify_;
+};
+
+}  // namespace dcp
+
+#endif  // FSDP_CHECKPOINT_SOURCE_LOCAL_SOURCE_H_

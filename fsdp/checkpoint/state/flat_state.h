@@ -1,0 +1,51 @@
+// A StateDict as the entries of a checkpoint: its leaves with their names, as
+// torch.distributed.checkpoint flattens a state dict, and its plain values as
+// what is pickled. Pure except for what Stateful objects do; for the thread
+// that trains.
+#ifndef FSDP_CHECKPOINT_STATE_FLAT_STATE_H_
+#define FSDP_CHECKPOINT_STATE_FLAT_STATE_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "dcp/format/value.h"
+#include "dcp/tensor/metadata.h"
+#include "fsdp/checkpoint/state/state_value.h"
+
+namespace dcp {
+
+// `state` with every Stateful replaced by the dict that it returns. Tensors
+// alias. Errors name the object. Objects may call collectives, so all are
+// asked, even after one has failed, and in an order that does not depend on the
+// order in which entries were added: by key in a dict, by position in a list.
+absl::StatusOr<StateDict> ExpandState(const StateDict& state);
+
+// The reverse: gives `state` the plain values of `expanded`, which was made
+// from it, and Stateful objects their dicts, in the same order.
+absl::Status RestoreState(const StateDict& expanded, StateDict& state);
+
+struct StateLeaf {
+  std::string fqn;  // path joined with dots
+  StatePath path;
+  StateValue* value;  // in the state that was flattened
+};
+
+// The leaves of an expanded state, in its order. Descends into dicts, and into
+// lists that hold a tensor, a dict or a list that is itself descended into;
+// empty dicts leave nothing behind. InvalidArgument when two leaves have the
+// same name.
+absl::StatusOr<std::vector<StateLeaf>> FlattenState(StateDict& state);
+
+// For a leaf that is not a tensor. The value lives in `arena`. Unimplemented
+// for tensors in tuples.
+absl::StatusOr<Value> ToValue(const StateValue& leaf, ValueArena& arena);
+
+// Keys of dicts become text. Unimplemented for Python objects that have no
+// counterpart, tensors among them.
+absl::StatusOr<StateValue> FromValue(const Value& value);
+
+}  // namespace dcp
+
+#endif  // FSDP_CHECKPOINT_STATE_FLAT_STATE_H_

@@ -1,0 +1,23 @@
+// Turns the DTensors of a state dict into whole tensors, and tensors into
+// copies on the CPU. For the thread that trains.
+#ifndef FSDP_CHECKPOINT_STATE_FULL_TENSORS_H_
+#define FSDP_CHECKPOINT_STATE_FULL_TENSORS_H_
+
+#include "absl/status/status.h"
+#include "fsdp/checkpoint/state/state_value.h"
+
+namespace dcp {
+
+struct FullTensorsOptions {
+  bool full = false;  // gathers: collective, one tensor at a time
+  bool to_cpu = false;
+  // false: this rank takes part but keeps nothing; `state` is empty afterwards.
+  bool keep = true;
+};
+
+absl::Status MakeFullTensors(const FullTensorsOptions& options,
+                             StateDict& state);
+
+}  // namespace dcp
+
+#endif  // FSDP_CHECKPOINT_STATE_FULL_TENSORS_H_

@@ -1,0 +1,41 @@
+// HeldState: a StateDict as the core saves it: the boxes of this rank with
+// their memory, and plain values already pickled, so that plain values may
+// change at once and tensors once they have been copied. Made by the thread
+// that trains, because copies from an accelerator wait for that thread's
+// streams.
+#ifndef FSDP_CHECKPOINT_STATE_HELD_STATE_H_
+#define FSDP_CHECKPOINT_STATE_HELD_STATE_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "dcp/checkpoint/save/save.h"
+#include "dcp/format/value.h"
+#include "fsdp/checkpoint/state/state_value.h"
+#include "fsdp/checkpoint/state/tensor_io.h"
+
+namespace dcp {
+
+struct HeldState {
+  // A state that holds only the error because of which this rank cannot save.
+  static std::unique_ptr<HeldState> Failed(absl::Status status);
+
+  SaveState state;
+  // About the bytes that this rank, one of `num_ranks`, writes; ranks share
+  // replicas.
+  uint64_t share_bytes = 0;
+
+  // What `state` refers to.
+  ValueArena arena;
+  std::vector<std::unique_ptr<TorchTensorSource>> sources;
+};
+
+// state.status names what cannot be stored (InvalidArgument, Unimplemented), so
+// that this rank can still take part in the save.
+std::unique_ptr<HeldState> HoldState(const StateDict& state, int64_t num_ranks);
+
+}  // namespace dcp
+
+#endif  // FSDP_CHECKPOINT_STATE_HELD_STATE_H_

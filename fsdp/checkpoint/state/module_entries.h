@@ -1,0 +1,46 @@
+// The entries that a module has registered, as its state dict lists them: every
+// parameter and buffer under each of its names, in the order of Python's
+// state_dict(). For the thread that trains.
+#ifndef FSDP_CHECKPOINT_STATE_MODULE_ENTRIES_H_
+#define FSDP_CHECKPOINT_STATE_MODULE_ENTRIES_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "fsdp/checkpoint/state/state_value.h"
+#include "fsdp/mesh/dtensor.h"
+#include "torch/nn/module.h"
+
+namespace dcp {
+
+struct ModuleEntry {
+  std::string name;
+  at::Tensor tensor;  // as registered: the shard if it is sharded
+  bool is_parameter;
+};
+
+// For each module: its parameters, then its buffers, then its children's.
+std::vector<ModuleEntry> EntriesOf(const torch::nn::Module& module);
+
+// The names of `modules` below `root`, each with a trailing dot; that of the
+// root is empty. Absent if one of them is not there.
+std::optional<std::vector<std::string>> PrefixesOf(
+    const torch::nn::Module& root,
+    const std::vector<const torch::nn::Module*>& modules);
+
+// Whether fully_shard took any of the parameters.
+bool IsSharded(const torch::nn::Module& module);
+
+// How a tensor of the parameter's shape lies on the mesh; absent when the
+// parameter is not sharded.
+std::optional<fsdp::DTensorSpec> SpecOf(const at::Tensor& parameter);
+
+// Frees the gathered parameters, so that the next forward gathers the shards as
+// they are then.
+void DropGathered(torch::nn::Module& module);
+
+}  // namespace dcp
+
+#endif  // FSDP_CHECKPOINT_STATE_MODULE_ENTRIES_H_

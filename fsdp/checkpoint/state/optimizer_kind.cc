@@ -1,0 +1,364 @@
+#include "fsdp/checkpoint/state/optimizer_kind.h"
+
+#include <optional>
+#include <typeinfo>
+#include <utility>
+
+#include "ATen/core/grad_mode.h"
+#include "ATen/ops/full_like.h"
+#include "ATen/ops/zeros.h"
+#include "absl/strings/str_cat.h"
+#include "c10/util/Type.h"
+#include "fsdp/checkpoint/state/tensor_copies.h"
+#include "fsdp/optim/fused_adamw.h"
+#include "torch/optim/adagrad.h"
+#include "torch/optim/adam.h"
+#include "torch/optim/adamw.h"
+#include "torch/optim/rmsprop.h"
+#include "torch/optim/sgd.h"
+
+namespace dcp {
+namespace {
+
+using Betas = Hyperparameter::Betas;
+using Fixed = Hyperparameter::Fixed;
+using Ignored = Hyperparameter::Ignored;
+using torch::optim::Adagrad;
+using torch::optim::Adam;
+using torch::optim::AdamW;
+using torch::optim::RMSprop;
+using torch::optim::SGD;
+
+// The accessors of an options class; only those that a table names are
+// instantiated.
+template <typename T>
+struct Of {
+  static T& Cast(OptimizerOptions& o) { return static_cast<T&>(o); }
+  static double& lr(OptimizerOptions& o) { return Cast(o).lr(); }
+  static double& eps(OptimizerOptions& o) { return Cast(o).eps(); }
+  static double& decay(OptimizerOptions& o) { return Cast(o).weight_decay(); }
+  static double& momentum(OptimizerOptions& o) { return Cast(o).momentum(); }
+  static double& dampening(OptimizerOptions& o) { return Cast(o).dampening(); }
+  static double& alpha(OptimizerOptions& o) { return Cast(o).alpha(); }
+  static double& lr_decay(OptimizerOptions& o) { return Cast(o).lr_decay(); }
+  static double& accumulator(OptimizerOptions& o) {
+    return Cast(o).initial_accumulator_value();
+  }
+  static Betas& betas(OptimizerOptions& o) { return Cast(o).betas(); }
+  static bool& amsgrad(OptimizerOptions& o) { return Cast(o).amsgrad(); }
+  static bool& maximize(OptimizerOptions& o) { return Cast(o).maximize(); }
+  static bool& decoupled(OptimizerOptions& o) {
+    return Cast(o).decoupled_weight_decay();
+  }
+  static bool& nesterov(OptimizerOptions& o) { return Cast(o).nesterov(); }
+  static bool& centered(OptimizerOptions& o) { return Cast(o).centered(); }
+
+  static bool is_amsgrad(OptimizerOptions& o) { return amsgrad(o); }
+  static bool is_centered(OptimizerOptions& o) { return centered(o); }
+  static bool has_momentum(OptimizerOptions& o) { return momentum(o) != 0; }
+  static double start(OptimizerOptions& o) { return accumulator(o); }
+};
+
+// The same for a state class.
+template <typename T>
+struct In {
+  static T& Cast(ParamState& s) { return static_cast<T&>(s); }
+  static int64_t& step_number(ParamState& s) { return Cast(s).step(); }
+  static at::Tensor& step_tensor(ParamState& s) { return Cast(s).step(); }
+  static at::Tensor& exp_avg(ParamState& s) { return Cast(s).exp_avg(); }
+  static at::Tensor& exp_avg_sq(ParamState& s) { return Cast(s).exp_avg_sq(); }
+  static at::Tensor& max_exp_avg_sq(ParamState& s) {
+    return Cast(s).max_exp_avg_sq();
+  }
+  static at::Tensor& momentum(ParamState& s) {
+    return Cast(s).momentum_buffer();
+  }
+  static at::Tensor& square_avg(ParamState& s) { return Cast(s).square_avg(); }
+  static at::Tensor& grad_avg(ParamState& s) { return Cast(s).grad_avg(); }
+  static at::Tensor& sum(ParamState& s) { return Cast(s).sum(); }
+  static std::unique_ptr<ParamState> Make() { return std::make_unique<T>(); }
+};
+
+Ignored NotSet() { return {StateValue()}; }
+Ignored No() { return {StateValue(false)}; }
+Fixed Always(bool value) { return {StateValue(value)}; }
+
+// Adam, AdamW and FusedAdamW: maximize and decoupled_weight_decay are options
+// of the last only.
+template <typename Options, typename State>
+OptimizerKind AdamKind(decltype(Hyperparameter::access) maximize,
+                       decltype(Hyperparameter::access) decoupled,
+                       Ignored fused) {
+  using O = Of<Options>;
+  using S = In<State>;
+  OptimizerKind kind;
+  kind.hyperparameters = {{"lr", &O::lr},
+                          {"betas", &O::betas},
+                          {"eps", &O::eps},
+                          {"weight_decay", &O::decay},
+                          {"amsgrad", &O::amsgrad},
+                          {"maximize", std::move(maximize)},
+                          {"foreach", NotSet()},
+                          {"capturable", No()},
+                          {"differentiable", No()},
+                          {"fused", std::move(fused)},
+                          {"decoupled_weight_decay", std::move(decoupled)}};
+  kind.tensors = {{"exp_avg", &S::exp_avg},
+                  {"exp_avg_sq", &S::exp_avg_sq},
+                  {"max_exp_avg_sq", &S::max_exp_avg_sq, &O::is_amsgrad}};
+  kind.make_state = &S::Make;
+  return kind;
+}
+
+OptimizerKind MakeAdam() {
+  OptimizerKind kind =
+      AdamKind<torch::optim::AdamOptions, torch::optim::AdamParamState>(
+          Always(false), Always(false), NotSet());
+  kind.step_number = &In<torch::optim::AdamParamState>::step_number;
+  return kind;
+}
+
+OptimizerKind MakeAdamW() {
+  OptimizerKind kind =
+      AdamKind<torch::optim::AdamWOptions, torch::optim::AdamWParamState>(
+          Always(false), Always(true), NotSet());
+  kind.step_number = &In<torch::optim::AdamWParamState>::step_number;
+  return kind;
+}
+
+OptimizerKind MakeFusedAdamW() {
+  using O = Of<fsdp::FusedAdamWOptions>;
+  OptimizerKind kind =
+      AdamKind<fsdp::FusedAdamWOptions, fsdp::FusedAdamWParamState>(
+          &O::maximize, &O::decoupled, {StateValue(true)});
+  kind.step_tensor = &In<fsdp::FusedAdamWParamState>::step_tensor;
+  return kind;
+}
+
+OptimizerKind MakeSgd() {
+  using O = Of<torch::optim::SGDOptions>;
+  using S = In<torch::optim::SGDParamState>;
+  OptimizerKind kind;
+  kind.hyperparameters = {{"lr", &O::lr},
+                          {"momentum", &O::momentum},
+                          {"dampening", &O::dampening},
+                          {"weight_decay", &O::decay},
+                          {"nesterov", &O::nesterov},
+                          {"maximize", Always(false)},
+                          {"foreach", NotSet()},
+                          {"differentiable", No()},
+                          {"fused", NotSet()}};
+  kind.tensors = {{"momentum_buffer", &S::momentum, &O::has_momentum}};
+  kind.make_state = &S::Make;
+  return kind;
+}
+
+OptimizerKind MakeRmsprop() {
+  using O = Of<torch::optim::RMSpropOptions>;
+  using S = In<torch::optim::RMSpropParamState>;
+  OptimizerKind kind;
+  kind.hyperparameters = {{"lr", &O::lr},
+                          {"momentum", &O::momentum},
+                          {"alpha", &O::alpha},
+                          {"eps", &O::eps},
+                          {"centered", &O::centered},
+                          {"weight_decay", &O::decay},
+                          {"capturable", No()},
+                          {"foreach", NotSet()},
+                          {"maximize", Always(false)},
+                          {"differentiable", No()}};
+  kind.tensors = {{"square_avg", &S::square_avg},
+                  {"momentum_buffer", &S::momentum, &O::has_momentum},
+                  {"grad_avg", &S::grad_avg, &O::is_centered}};
+  kind.step_number = &S::step_number;
+  kind.make_state = &S::Make;
+  return kind;
+}
+
+OptimizerKind MakeAdagrad() {
+  using O = Of<torch::optim::AdagradOptions>;
+  using S = In<torch::optim::AdagradParamState>;
+  OptimizerKind kind;
+  kind.hyperparameters = {{"lr", &O::lr},
+                          {"lr_decay", &O::lr_decay},
+                          {"eps", &O::eps},
+                          {"weight_decay", &O::decay},
+                          {"initial_accumulator_value", &O::accumulator},
+                          {"foreach", NotSet()},
+                          {"maximize", Always(false)},
+                          {"differentiable", No()},
+                          {"fused", NotSet()}};
+  kind.tensors = {{"sum", &S::sum, nullptr, &O::start}};
+  kind.step_number = &S::step_number;
+  kind.make_state = &S::Make;
+  return kind;
+}
+
+template <typename T>
+bool Is(const torch::optim::Optimizer& optimizer) {
+  return dynamic_cast<const T*>(&optimizer) != nullptr;
+}
+
+// A number; Python writes a whole one as an int.
+std::optional<double> NumberOf(const StateValue& value) {
+  if (const auto* number = value.get_if<double>()) return *number;
+  if (const auto* number = value.get_if<int64_t>()) {
+    return static_cast<double>(*number);
+  }
+  // An optimizer may have a tensor as its lr.
+  const auto* tensor = value.get_if<at::Tensor>();
+  if (tensor != nullptr && tensor->defined() && tensor->numel() == 1 &&
+      !tensor->is_meta() && !tensor->is_complex()) {
+    return tensor->item<double>();
+  }
+  return std::nullopt;
+}
+
+const StateList* ItemsOf(const StateValue& value) {
+  if (const auto* tuple = value.get_if<StateTuple>()) return &tuple->items;
+  return value.get_if<StateList>();
+}
+
+std::optional<Betas> BetasOf(const StateValue& value) {
+  const StateList* items = ItemsOf(value);
+  if (items == nullptr || items->size() != 2) return std::nullopt;
+  const std::optional<double> first = NumberOf((*items)[0]);
+  const std::optional<double> second = NumberOf((*items)[1]);
+  if (!first.has_value() || !second.has_value()) return std::nullopt;
+  return Betas(*first, *second);
+}
+
+// Sets a hyperparameter from a value; returns what is wrong.
+struct Setter {
+  const StateValue& value;
+  OptimizerOptions& options;
+
+  std::string operator()(double& (*access)(OptimizerOptions&)) const {
+    const std::optional<double> number = NumberOf(value);
+    if (!number.has_value()) return Wrong("a number");
+    access(options) = *number;
+    return "";
+  }
+  std::string operator()(bool& (*access)(OptimizerOptions&)) const {
+    const auto* flag = value.get_if<bool>();
+    if (flag == nullptr) return Wrong("a bool");
+    access(options) = *flag;
+    return "";
+  }
+  std::string operator()(Betas& (*access)(OptimizerOptions&)) const {
+    const std::optional<Betas> betas = BetasOf(value);
+    if (!betas.has_value()) return Wrong("a pair of numbers");
+    access(options) = *betas;
+    return "";
+  }
+  std::string operator()(const Fixed& fixed) const {
+    const auto* flag = value.get_if<bool>();
+    if (flag == nullptr) return Wrong("a bool");
+    const bool only = *fixed.value.get_if<bool>();
+    if (*flag == only) return "";
+    return absl::StrCat("is ", *flag ? "True" : "False",
+                        ", which this optimizer cannot do");
+  }
+  std::string operator()(const Ignored&) const { return ""; }
+
+  std::string Wrong(absl::string_view wanted) const {
+    return absl::StrCat("is ", KindName(value), ", not ", wanted);
+  }
+};
+
+struct Getter {
+  OptimizerOptions& options;
+
+  StateValue operator()(double& (*access)(OptimizerOptions&)) const {
+    return StateValue(access(options));
+  }
+  StateValue operator()(bool& (*access)(OptimizerOptions&)) const {
+    return StateValue(access(options));
+  }
+  StateValue operator()(Betas& (*access)(OptimizerOptions&)) const {
+    const auto [first, second] = access(options);
+    return StateValue(StateTuple{{first, second}});
+  }
+  StateValue operator()(const Fixed& fixed) const { return fixed.value; }
+  StateValue operator()(const Ignored& ignored) const { return ignored.value; }
+};
+
+}  // namespace
+
+std::vector<const StateTensor*> OptimizerKind::TensorsUnder(
+    OptimizerOptions& options) const {
+  std::vector<const StateTensor*> result;
+  for (const StateTensor& tensor : tensors) {
+    if (tensor.used == nullptr || tensor.used(options)) {
+      result.push_back(&tensor);
+    }
+  }
+  return result;
+}
+
+bool OptimizerKind::HasState(OptimizerOptions& options) const {
+  return has_step() || !TensorsUnder(options).empty();
+}
+
+StateDict OptimizerKind::HyperparametersOf(OptimizerOptions& options) const {
+  StateDict values;
+  for (const Hyperparameter& parameter : hyperparameters) {
+    values[parameter.key] = std::visit(Getter{options}, parameter.access);
+  }
+  return values;
+}
+
+void OptimizerKind::SetHyperparameters(
+    const StateDict& values, OptimizerOptions& options,
+    std::vector<std::string>& problems) const {
+  for (const Hyperparameter& parameter : hyperparameters) {
+    const StateValue* value = values.find(parameter.key);
+    if (value == nullptr) continue;
+    const std::string problem =
+        std::visit(Setter{*value, options}, parameter.access);
+    if (problem.empty()) continue;
+    problems.push_back(absl::StrCat(parameter.key, " ", problem));
+  }
+}
+
+std::unique_ptr<ParamState> OptimizerKind::CompleteState(
+    const ParamState* state, const at::Tensor& parameter,
+    OptimizerOptions& options) const {
+  const at::NoGradGuard no_grad;
+  std::unique_ptr<ParamState> complete =
+      state == nullptr ? make_state() : state->clone();
+  for (const StateTensor* tensor : TensorsUnder(options)) {
+    at::Tensor& value = tensor->access(*complete);
+    if (value.defined()) continue;
+    const double initial =
+        tensor->initial == nullptr ? 0 : tensor->initial(options);
+    value = at::full_like(parameter.detach(), initial, {},
+                          at::MemoryFormat::Preserve);
+  }
+  if (step_tensor != nullptr && !step_tensor(*complete).defined()) {
+    step_tensor(*complete) =
+        at::zeros({}, at::TensorOptions(at::kFloat).device(parameter.device()));
+  }
+  return complete;
+}
+
+absl::StatusOr<const OptimizerKind*> KindOf(
+    const torch::optim::Optimizer& optimizer) {
+  static const auto* const kAdam = new OptimizerKind(MakeAdam());
+  static const auto* const kAdamW = new OptimizerKind(MakeAdamW());
+  static const auto* const kFusedAdamW = new OptimizerKind(MakeFusedAdamW());
+  static const auto* const kSgd = new OptimizerKind(MakeSgd());
+  static const auto* const kRmsprop = new OptimizerKind(MakeRmsprop());
+  static const auto* const kAdagrad = new OptimizerKind(MakeAdagrad());
+  if (Is<Adam>(optimizer)) return kAdam;
+  if (Is<AdamW>(optimizer)) return kAdamW;
+  if (Is<fsdp::FusedAdamW>(optimizer)) return kFusedAdamW;
+  if (Is<SGD>(optimizer)) return kSgd;
+  if (Is<RMSprop>(optimizer)) return kRmsprop;
+  if (Is<Adagrad>(optimizer)) return kAdagrad;
+  return absl::UnimplementedError(absl::StrCat(
+      "the state of optimizer ", c10::demangle(typeid(optimizer).name()),
+      " is not known; SGD, Adam, AdamW, RMSprop, Adagrad and FusedAdamW are"));
+}
+
+}  // namespace dcp

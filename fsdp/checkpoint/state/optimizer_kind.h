@@ -1,0 +1,86 @@
+// OptimizerKind: the names of the state and the hyperparameters of one class of
+// optimizers in PyTorch, and where the class keeps them. The only file that
+// knows the classes. Pure tables; for the thread that trains.
+#ifndef FSDP_CHECKPOINT_STATE_OPTIMIZER_KIND_H_
+#define FSDP_CHECKPOINT_STATE_OPTIMIZER_KIND_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <variant>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "fsdp/checkpoint/state/state_value.h"
+#include "torch/optim/optimizer.h"
+
+namespace dcp {
+
+using OptimizerOptions = torch::optim::OptimizerOptions;
+using ParamState = torch::optim::OptimizerParamState;
+
+// A hyperparameter under its name in PyTorch.
+struct Hyperparameter {
+  using Betas = std::tuple<double, double>;
+  // The class does not have the option: it behaves as if it had this value.
+  struct Fixed {
+    StateValue value;
+  };
+  // Affects only speed: written, ignored when read.
+  struct Ignored {
+    StateValue value;
+  };
+
+  const char* key;
+  std::variant<double& (*)(OptimizerOptions&), bool& (*)(OptimizerOptions&),
+               Betas& (*)(OptimizerOptions&), Fixed, Ignored>
+      access;
+};
+
+// A tensor in a parameter's state; it has the parameter's shape.
+struct StateTensor {
+  const char* key;
+  at::Tensor& (*access)(ParamState&);
+  // Whether it exists under these options; null: always.
+  bool (*used)(OptimizerOptions&) = nullptr;
+  // Its value before the first step; null: 0.
+  double (*initial)(OptimizerOptions&) = nullptr;
+};
+
+struct OptimizerKind {
+  std::vector<Hyperparameter> hyperparameters;
+  std::vector<StateTensor> tensors;
+  // "step" is a number, or a tensor of no dimensions, or does not exist.
+  int64_t& (*step_number)(ParamState&) = nullptr;
+  at::Tensor& (*step_tensor)(ParamState&) = nullptr;
+  std::unique_ptr<ParamState> (*make_state)() = nullptr;
+
+  bool has_step() const { return step_number || step_tensor; }
+  // The tensors that exist under these options.
+  std::vector<const StateTensor*> TensorsUnder(OptimizerOptions& options) const;
+  // Whether a parameter has any state under these options.
+  bool HasState(OptimizerOptions& options) const;
+
+  StateDict HyperparametersOf(OptimizerOptions& options) const;
+  // Sets those in `values`; others stay. For every value that cannot be set,
+  // adds a problem such as "lr is a text".
+  void SetHyperparameters(const StateDict& values, OptimizerOptions& options,
+                          std::vector<std::string>& problems) const;
+
+  // `state` (null: a new one) with all tensors that `options` require. Tensors
+  // that exist are aliased; missing ones are as before the first step.
+  std::unique_ptr<ParamState> CompleteState(const ParamState* state,
+                                            const at::Tensor& parameter,
+                                            OptimizerOptions& options) const;
+};
+
+// Unimplemented for an optimizer of another class.
+absl::StatusOr<const OptimizerKind*> KindOf(
+    const torch::optim::Optimizer& optimizer);
+
+}  // namespace dcp
+
+#endif  // FSDP_CHECKPOINT_STATE_OPTIMIZER_KIND_H_

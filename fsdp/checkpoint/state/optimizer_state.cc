@@ -1,0 +1,369 @@
+#include "fsdp/checkpoint/state/optimizer_state.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "ATen/core/grad_mode.h"
+#include "ATen/ops/empty.h"
+#include "ATen/ops/full.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "dcp/base/status.h"
+#include "dcp/format/value.h"
+#include "fsdp/checkpoint/state/flat_state.h"
+#include "fsdp/checkpoint/state/loaded_optimizer.h"
+#include "fsdp/checkpoint/state/module_entries.h"
+#include "fsdp/checkpoint/state/torch_status.h"
+#include "fsdp/module/names.h"
+
+namespace dcp {
+namespace {
+
+using torch::optim::Optimizer;
+using torch::optim::OptimizerParamGroup;
+
+void* KeyOf(const at::Tensor& parameter) {
+  return parameter.unsafeGetTensorImpl();
+}
+
+// The accessors that read options take a mutable reference.
+OptimizerOptions& OptionsOf(const OptimizerParamGroup& group) {
+  return const_cast<OptimizerOptions&>(group.options());
+}
+
+at::Tensor StepOf(const OptimizerKind& kind, ParamState& state) {
+  if (kind.step_tensor != nullptr) return kind.step_tensor(state);
+  return at::full({}, static_cast<double>(kind.step_number(state)),
+                  at::TensorOptions(at::kFloat));
+}
+
+StateDict StateOfParameter(const OptimizerKind& kind, ParamState& state,
+                           const at::Tensor& parameter) {
+  const std::optional<fsdp::DTensorSpec> spec = SpecOf(parameter);
+  StateDict dict;
+  if (kind.has_step()) dict["step"] = StepOf(kind, state);
+  for (const StateTensor& tensor : kind.tensors) {
+    const at::Tensor& value = tensor.access(state);
+    if (!value.defined()) continue;
+    dict[tensor.key] = spec.has_value()
+                           ? StateValue(fsdp::DTensor(value.detach(), *spec))
+                           : StateValue(value.detach());
+  }
+  return dict;
+}
+
+void AddMissingState(const OptimizerKind& kind, Optimizer& optimizer) {
+  for (const OptimizerParamGroup& group : optimizer.param_groups()) {
+    if (!kind.HasState(OptionsOf(group))) continue;
+    for (const at::Tensor& parameter : group.params()) {
+      if (!parameter.requires_grad()) continue;
+      std::unique_ptr<ParamState>& state = optimizer.state()[KeyOf(parameter)];
+      state = kind.CompleteState(state.get(), parameter, OptionsOf(group));
+    }
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<StateDict> OptimizerState(const torch::nn::Module& module,
+                                         Optimizer& optimizer) {
+  DCP_ASSIGN_OR_RETURN(const OptimizerKind* const kind, KindOf(optimizer));
+  return CatchTorch([&] {
+    const std::vector<std::vector<std::string>> names =
+        fsdp::optimizer_parameter_names(optimizer, module);
+    AddMissingState(*kind, optimizer);
+    StateDict state;
+    StateList groups;
+    for (size_t g = 0; g < names.size(); ++g) {
+      const OptimizerParamGroup& group = optimizer.param_groups()[g];
+      StateList params;
+      for (size_t p = 0; p < names[g].size(); ++p) {
+        params.emplace_back(names[g][p]);
+        const at::Tensor& parameter = group.params()[p];
+        const auto found = optimizer.state().find(KeyOf(parameter));
+        if (found == optimizer.state().end()) continue;
+        state[names[g][p]] = StateOfParameter(*kind, *found->second, parameter);
+      }
+      StateDict dict = kind->HyperparametersOf(OptionsOf(group));
+      dict["params"] = std::move(params);
+      groups.emplace_back(std::move(dict));
+    }
+    return StateDict(
+        {{"state", std::move(state)}, {"param_groups", std::move(groups)}});
+  });
+}
+
+// Makes an OptimizerPlan; one use.
+class OptimizerPlanner {
+ public:
+  OptimizerPlanner(const torch::nn::Module& module, const Optimizer& optimizer,
+                   const StateDictOptions& options, const CopyRules& rules,
+                   Mismatches& mismatches)
+      : optimizer_(optimizer),
+        strict_(options.strict),
+        rules_(rules),
+        mismatches_(mismatches) {
+    for (const ModuleEntry& entry : EntriesOf(module)) {
+      names_of_[KeyOf(entry.tensor)].push_back(entry.name);
+      known_.insert(entry.name);
+    }
+  }
+
+  absl::StatusOr<OptimizerPlan> Run(const OptimizerKind* kind,
+                                    const LoadedOptimizer& loaded) {
+    plan_.kind_ = kind;
+    for (size_t g = 0; g < loaded.groups.size(); ++g) {
+      for (const std::string& name : loaded.groups[g].names) {
+        group_of_.emplace(name, g);
+      }
+    }
+    for (const OptimizerParamGroup& group : optimizer_.param_groups()) {
+      DCP_RETURN_IF_ERROR(PlanGroup(group, loaded));
+    }
+    AddUnknownNames(loaded);
+    return std::move(plan_);
+  }
+
+ private:
+  void Missing(const std::string& name) {
+    if (strict_) mismatches_.missing.push_back(name);
+  }
+  void Unexpected(const std::string& name) {
+    if (strict_) mismatches_.unexpected.push_back(name);
+  }
+  const std::vector<std::string>& NamesOf(const at::Tensor& parameter) {
+    return names_of_[KeyOf(parameter)];
+  }
+
+  absl::Status PlanGroup(const OptimizerParamGroup& group,
+                         const LoadedOptimizer& loaded);
+  std::set<size_t> LoadedGroupsOf(const OptimizerParamGroup& group,
+                                  const LoadedOptimizer& loaded);
+  absl::StatusOr<StateDict> MergeHyperparameters(const std::set<size_t>& groups,
+                                                 const LoadedOptimizer& loaded);
+  absl::Status PlanParameter(const at::Tensor& parameter,
+                             OptimizerOptions& options,
+                             const LoadedOptimizer& loaded);
+  absl::Status PlanState(const at::Tensor& parameter, OptimizerOptions& options,
+                         const std::string& name, const StateDict& values);
+  void PlanStep(const std::string& name, const StateDict& values,
+                OptimizerPlan::NewState& target);
+  void AddUnknownNames(const LoadedOptimizer& loaded);
+
+  const Optimizer& optimizer_;
+  const bool strict_;
+  const CopyRules rules_;
+  Mismatches& mismatches_;
+  absl::flat_hash_map<const void*, std::vector<std::string>> names_of_;
+  absl::flat_hash_set<std::string> known_;
+  absl::flat_hash_map<std::string, size_t> group_of_;  // loaded
+  OptimizerPlan plan_;
+};
+
+// A group without parameters has no names to match, so it is matched only if
+// the dict has exactly one such group too.
+std::set<size_t> OptimizerPlanner::LoadedGroupsOf(
+    const OptimizerParamGroup& group, const LoadedOptimizer& loaded) {
+  std::set<size_t> groups;
+  for (const at::Tensor& parameter : group.params()) {
+    const std::vector<std::string>& names = NamesOf(parameter);
+    const auto name = std::find_if(
+        names.begin(), names.end(),
+        [&](const std::string& n) { return group_of_.contains(n); });
+    if (name != names.end()) {
+      groups.insert(group_of_[*name]);
+    } else if (parameter.requires_grad()) {
+      // Python's optimizers are often created without the frozen parameters.
+      Missing(absl::StrCat("param_groups.", names[0]));
+    }
+  }
+  if (!group.params().empty()) return groups;
+  for (size_t g = 0; g < loaded.groups.size(); ++g) {
+    if (loaded.groups[g].names.empty()) groups.insert(g);
+  }
+  if (groups.size() != 1 ||
+      loaded.groups.size() != optimizer_.param_groups().size()) {
+    mismatches_.wrong.push_back(absl::StrCat(
+        "a param group of the optimizer has no parameters; it can only be set "
+        "when exactly one of the dict has none either, and the dict is of this "
+        "optimizer alone"));
+    groups.clear();
+  }
+  return groups;
+}
+
+absl::StatusOr<StateDict> OptimizerPlanner::MergeHyperparameters(
+    const std::set<size_t>& groups, const LoadedOptimizer& loaded) {
+  StateDict merged;
+  ValueArena arena;
+  absl::flat_hash_set<std::string> differing;
+  for (const size_t g : groups) {
+    for (const auto& [key, value] : loaded.groups[g].hyperparameters) {
+      StateValue& slot = merged[key];
+      if (slot.is_none()) slot = value;
+      if (value.get_if<at::Tensor>() != nullptr) continue;
+      DCP_ASSIGN_OR_RETURN(const Value first, ToValue(slot, arena));
+      DCP_ASSIGN_OR_RETURN(const Value other, ToValue(value, arena));
+      if (DeepEqual(first, other) || !differing.insert(key).second) continue;
+      mismatches_.wrong.push_back(absl::StrCat(
+          key, " is ", ToString(first),
+          " for some parameters of a param group "
+          "and ",
+          ToString(other), " for others, such as ",
+          loaded.groups[g].names.empty() ? "none" : loaded.groups[g].names[0]));
+    }
+  }
+  return merged;
+}
+
+absl::Status OptimizerPlanner::PlanGroup(const OptimizerParamGroup& group,
+                                         const LoadedOptimizer& loaded) {
+  DCP_ASSIGN_OR_RETURN(
+      StateDict values,
+      MergeHyperparameters(LoadedGroupsOf(group, loaded), loaded));
+  const std::unique_ptr<OptimizerOptions> options = group.options().clone();
+  std::vector<std::string> problems;
+  plan_.kind_->SetHyperparameters(values, *options, problems);
+  for (const std::string& problem : problems) {
+    mismatches_.wrong.push_back(absl::StrCat(
+        "param_groups[", plan_.hyperparameters_.size(), "].", problem));
+  }
+  plan_.hyperparameters_.push_back(std::move(values));
+  for (const at::Tensor& parameter : group.params()) {
+    if (!parameter.requires_grad() || !plan_.kind_->HasState(*options)) {
+      continue;
+    }
+    DCP_RETURN_IF_ERROR(PlanParameter(parameter, *options, loaded));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status OptimizerPlanner::PlanParameter(const at::Tensor& parameter,
+                                             OptimizerOptions& options,
+                                             const LoadedOptimizer& loaded) {
+  for (const std::string& name : NamesOf(parameter)) {
+    const auto found = loaded.state.find(name);
+    if (found == loaded.state.end()) continue;
+    return PlanState(parameter, options, name, found->second);
+  }
+  Missing(absl::StrCat("state.", NamesOf(parameter)[0]));
+  return absl::OkStatus();
+}
+
+absl::Status OptimizerPlanner::PlanState(const at::Tensor& parameter,
+                                         OptimizerOptions& options,
+                                         const std::string& name,
+                                         const StateDict& values) {
+  const OptimizerKind& kind = *plan_.kind_;
+  const auto old = optimizer_.state().find(KeyOf(parameter));
+  OptimizerPlan::NewState target;
+  target.key = KeyOf(parameter);
+  target.state = kind.CompleteState(
+      old == optimizer_.state().end() ? nullptr : old->second.get(), parameter,
+      options);
+  const std::string prefix = absl::StrCat("state.", name, ".");
+  absl::flat_hash_set<std::string> used;
+  DCP_ASSIGN_OR_RETURN(const std::optional<fsdp::DTensorSpec> spec,
+                       CatchTorch([&] { return SpecOf(parameter); }));
+  if (kind.has_step()) {
+    used.insert("step");
+    PlanStep(prefix + "step", values, target);
+  }
+  for (const StateTensor* tensor : kind.TensorsUnder(options)) {
+    used.insert(tensor->key);
+    const StateValue* src = values.find(tensor->key);
+    if (src == nullptr || src->is_none()) {
+      Missing(prefix + tensor->key);
+      continue;
+    }
+    plan_.copies.push_back({.name = prefix + tensor->key,
+                            .dst = tensor->access(*target.state).detach(),
+                            .spec = spec,
+                            .src = *src});
+    CheckCopy(plan_.copies.back(), rules_, mismatches_);
+  }
+  for (const auto& [key, value] : values) {
+    if (!used.contains(key) && !value.is_none()) Unexpected(prefix + key);
+  }
+  plan_.states_.push_back(std::move(target));
+  return absl::OkStatus();
+}
+
+// Python before 1.12 counted steps in an int.
+void OptimizerPlanner::PlanStep(const std::string& name,
+                                const StateDict& values,
+                                OptimizerPlan::NewState& target) {
+  const OptimizerKind& kind = *plan_.kind_;
+  const StateValue* found = values.find("step");
+  if (found == nullptr || found->is_none()) return Missing(name);
+  StateValue src = *found;
+  if (const auto* number = src.get_if<int64_t>()) {
+    src = at::full({}, static_cast<double>(*number),
+                   at::TensorOptions(at::kFloat));
+  } else if (const auto* real = src.get_if<double>()) {
+    src = at::full({}, *real, at::TensorOptions(at::kFloat));
+  }
+  at::Tensor dst;
+  if (kind.step_tensor != nullptr) {
+    dst = kind.step_tensor(*target.state);
+  } else {
+    target.step = dst = at::empty({}, at::TensorOptions(at::kDouble));
+  }
+  // A plain tensor, even if the others are DTensors.
+  plan_.copies.push_back({.name = name, .dst = dst, .spec = {}, .src = src});
+  CheckCopy(plan_.copies.back(), rules_, mismatches_);
+}
+
+void OptimizerPlanner::AddUnknownNames(const LoadedOptimizer& loaded) {
+  std::set<std::string> unknown;
+  for (const auto& [name, values] : loaded.state) {
+    if (!known_.contains(name)) unknown.insert(absl::StrCat("state.", name));
+  }
+  for (const auto& [name, group] : group_of_) {
+    if (!known_.contains(name)) {
+      unknown.insert(absl::StrCat("param_groups.", name));
+    }
+  }
+  for (const std::string& name : unknown) Unexpected(name);
+}
+
+absl::Status OptimizerPlan::Commit(Optimizer& optimizer) && {
+  return CatchTorch([&] {
+    const at::NoGradGuard no_grad;
+    for (size_t g = 0; g < hyperparameters_.size(); ++g) {
+      std::vector<std::string> problems;
+      kind_->SetHyperparameters(
+          hyperparameters_[g], optimizer.param_groups()[g].options(), problems);
+    }
+    for (NewState& target : states_) {
+      if (target.step.defined()) {
+        kind_->step_number(*target.state) =
+            std::llround(target.step.item<double>());
+      }
+      optimizer.state()[target.key] = std::move(target.state);
+    }
+  });
+}
+
+absl::StatusOr<OptimizerPlan> PlanOptimizer(const torch::nn::Module& module,
+                                            const Optimizer& optimizer,
+                                            const StateDict& state,
+                                            const StateDictOptions& options,
+                                            const CopyRules& rules,
+                                            Mismatches& mismatches) {
+  DCP_ASSIGN_OR_RETURN(const OptimizerKind* const kind, KindOf(optimizer));
+  return CatchTorch([&]() -> absl::StatusOr<OptimizerPlan> {
+    DCP_ASSIGN_OR_RETURN(
+        const LoadedOptimizer loaded,
+        ParseOptimizerState(
+            state, fsdp::optimizer_parameter_names(optimizer, module)));
+    return OptimizerPlanner(module, optimizer, options, rules, mismatches)
+        .Run(kind, loaded);
+  });
+}
+
+}  // namespace dcp

@@ -1,0 +1,57 @@
+// The state dict of an optimizer, and the plan that gives an optimizer the
+// values of a state dict: the core of get_optimizer_state_dict and
+// set_optimizer_state_dict. No communication. For the thread that trains.
+#ifndef FSDP_CHECKPOINT_STATE_OPTIMIZER_STATE_H_
+#define FSDP_CHECKPOINT_STATE_OPTIMIZER_STATE_H_
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "fsdp/checkpoint/state/optimizer_kind.h"
+#include "fsdp/checkpoint/state/state_value.h"
+#include "fsdp/checkpoint/state/tensor_copies.h"
+#include "fsdp/checkpoint/state_dict.h"
+#include "torch/nn/module.h"
+#include "torch/optim/optimizer.h"
+
+namespace dcp {
+
+// Nested; tensors alias, except `step` if the optimizer counts in an integer.
+// Parameters without state get the state before a first step.
+absl::StatusOr<StateDict> OptimizerState(const torch::nn::Module& module,
+                                         torch::optim::Optimizer& optimizer);
+
+// The changes to an optimizer: copies of tensors, then Commit.
+class OptimizerPlan {
+ public:
+  // Copies into the state of the optimizer, or into state that Commit gives it.
+  std::vector<TensorCopy> copies;
+
+  // Sets hyperparameters and state; call it after the copies.
+  absl::Status Commit(torch::optim::Optimizer& optimizer) &&;
+
+ private:
+  friend class OptimizerPlanner;
+
+  struct NewState {
+    void* key = nullptr;  // of the parameter in the optimizer's state
+    std::unique_ptr<ParamState> state;
+    at::Tensor step;  // undefined unless the number of steps is set from it
+  };
+
+  const OptimizerKind* kind_ = nullptr;
+  std::vector<StateDict> hyperparameters_;  // by group of the optimizer
+  std::vector<NewState> states_;
+};
+
+// Adds what is wrong to `mismatches`; the optimizer stays as it is.
+absl::StatusOr<OptimizerPlan> PlanOptimizer(
+    const torch::nn::Module& module, const torch::optim::Optimizer& optimizer,
+    const StateDict& state, const StateDictOptions& options,
+    const CopyRules& rules, Mismatches& mismatches);
+
+}  // namespace dcp
+
+#endif  // FSDP_CHECKPOINT_STATE_OPTIMIZER_STATE_H_

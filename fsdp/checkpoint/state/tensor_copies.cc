@@ -1,0 +1,167 @@
+#include "fsdp/checkpoint/state/tensor_copies.h"
+
+#include <iterator>
+#include <utility>
+#include <variant>
+
+#include "ATen/core/grad_mode.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "dcp/base/status.h"
+#include "fsdp/checkpoint/state/tensor_parts.h"
+#include "fsdp/checkpoint/state/torch_status.h"
+
+namespace dcp {
+namespace {
+
+at::IntArrayRef ShapeOf(const TensorCopy& copy) {
+  return copy.spec.has_value() ? at::IntArrayRef(copy.spec->shape)
+                               : copy.dst.sizes();
+}
+
+// Whether the meshes have the same ranks in the same places; the names of axes
+// do not matter.
+bool SameGrid(const fsdp::DeviceMesh& a, const fsdp::DeviceMesh& b) {
+  return a.shape() == b.shape() && a.ranks() == b.ranks();
+}
+
+// What is wrong with the kind of the source; empty when nothing is.
+std::string WrongKind(const TensorCopy& copy, const CopyRules& rules) {
+  if (const auto* src = copy.src.get_if<fsdp::DTensor>()) {
+    if (!copy.spec.has_value()) {
+      return "is a DTensor, but a plain tensor is wanted; give its full_tensor";
+    }
+    if (!SameGrid(src->device_mesh(), copy.spec->mesh)) {
+      return "is a DTensor on another mesh; give its full_tensor, with "
+             "full_state_dict, or load it from a checkpoint";
+    }
+    for (const fsdp::Placement& placement : src->placements()) {
+      if (placement.is_partial()) return "is a DTensor with partial values";
+    }
+    return "";
+  }
+  if (copy.src.get_if<at::Tensor>() == nullptr) {
+    return absl::StrCat("is ", KindName(copy.src), ", not a tensor");
+  }
+  if (copy.spec.has_value() && !rules.full) {
+    return "is a plain tensor, but a DTensor is wanted; whole tensors need "
+           "full_state_dict";
+  }
+  return "";
+}
+
+// The tensor that is read on this rank.
+const at::Tensor& LocalSource(const TensorCopy& copy) {
+  if (const auto* src = copy.src.get_if<fsdp::DTensor>()) {
+    return src->to_local();
+  }
+  return *copy.src.get_if<at::Tensor>();
+}
+
+at::IntArrayRef SourceShape(const TensorCopy& copy) {
+  if (const auto* src = copy.src.get_if<fsdp::DTensor>()) return src->shape();
+  return copy.src.get_if<at::Tensor>()->sizes();
+}
+
+std::string WrongValue(const TensorCopy& copy, const CopyRules& rules) {
+  const at::Tensor& src = LocalSource(copy);
+  if (!src.defined()) return "is undefined";
+  if (SourceShape(copy) != ShapeOf(copy)) {
+    return absl::StrCat(
+        "has shape ",
+        ShapeToString({SourceShape(copy).data(), SourceShape(copy).size()}),
+        ", but ", ShapeToString({ShapeOf(copy).data(), ShapeOf(copy).size()}),
+        " is wanted");
+  }
+  if (src.is_complex() && !copy.dst.is_complex()) {
+    return "is complex, but real numbers are wanted";
+  }
+  if (src.is_meta() && !rules.values_elsewhere) {
+    return "is on the meta device: it has no values";
+  }
+  if (copy.dst.is_meta()) {
+    return "goes to a tensor on the meta device; call fsdp::to_empty first";
+  }
+  return "";
+}
+
+}  // namespace
+
+absl::Status Mismatches::ToStatus(absl::string_view what) const {
+  std::vector<std::string> parts;
+  if (!missing.empty()) {
+    parts.push_back(absl::StrCat("missing: ", absl::StrJoin(missing, ", ")));
+  }
+  if (!unexpected.empty()) {
+    parts.push_back(
+        absl::StrCat("unexpected: ", absl::StrJoin(unexpected, ", ")));
+  }
+  parts.insert(parts.end(), wrong.begin(), wrong.end());
+  if (parts.empty()) return absl::OkStatus();
+  const std::string text = absl::StrCat(what, ": ", absl::StrJoin(parts, "; "));
+  return unexpected.empty() && wrong.empty() ? absl::NotFoundError(text)
+                                             : absl::InvalidArgumentError(text);
+}
+
+absl::string_view KindName(const StateValue& value) {
+  constexpr absl::string_view kNames[] = {
+      "None",     "a bool",    "an int", "a float", "a text", "bytes",
+      "a tensor", "a DTensor", "a list", "a tuple", "a dict", "a Stateful"};
+  static_assert(std::size(kNames) == std::variant_size_v<StateValue::Variant>);
+  return kNames[value.variant().index()];
+}
+
+void CheckCopy(const TensorCopy& copy, const CopyRules& rules,
+               Mismatches& mismatches) {
+  std::string wrong = WrongKind(copy, rules);
+  if (wrong.empty()) wrong = WrongValue(copy, rules);
+  if (wrong.empty()) return;
+  mismatches.wrong.push_back(absl::StrCat(copy.name, " ", wrong));
+}
+
+at::Tensor ViewOfBox(const at::Tensor& whole, const Box& box) {
+  at::Tensor view = whole;
+  for (size_t d = 0; d < box.sizes.size(); ++d) {
+    view = view.narrow(static_cast<int64_t>(d),
+                       box.sizes[d] == 0 ? 0 : box.offsets[d], box.sizes[d]);
+  }
+  return view;
+}
+
+absl::StatusOr<std::vector<CopyPart>> PartsOfCopy(const TensorCopy& copy) {
+  std::vector<CopyPart> parts;
+  const at::Tensor dst = copy.dst.detach();
+  if (!copy.spec.has_value()) {
+    parts.push_back({WholeBox({dst.sizes().data(), dst.sizes().size()}), dst});
+    return parts;
+  }
+  DCP_ASSIGN_OR_RETURN(
+      const std::vector<TensorPart> tensor_parts,
+      CatchTorch([&] { return PartsOf(fsdp::DTensor(dst, *copy.spec)); }));
+  for (const TensorPart& part : tensor_parts) {
+    parts.push_back({part.box, part.local});
+  }
+  return parts;
+}
+
+absl::Status RunCopy(const TensorCopy& copy) {
+  const auto run = [&]() -> absl::Status {
+    const at::NoGradGuard no_grad;
+    if (const auto* src = copy.src.get_if<fsdp::DTensor>()) {
+      const bool same = src->placements() == copy.spec->placements;
+      const at::Tensor local =
+          same ? src->to_local()
+               : src->redistribute(copy.spec->placements).to_local();
+      if (!local.is_same(copy.dst)) copy.dst.detach().copy_(local);
+      return absl::OkStatus();
+    }
+    DCP_ASSIGN_OR_RETURN(const std::vector<CopyPart> parts, PartsOfCopy(copy));
+    for (const CopyPart& part : parts) {
+      part.view.copy_(ViewOfBox(*copy.src.get_if<at::Tensor>(), part.box));
+    }
+    return absl::OkStatus();
+  };
+  return Annotate(CatchTorch(run), copy.name);
+}
+
+}  // namespace dcp

@@ -1,0 +1,70 @@
+// TensorCopy: the copy of a tensor in a state dict to a tensor of a module or
+// optimizer, and the checks that list all that is wrong before any tensor
+// changes. For the thread that trains.
+#ifndef FSDP_CHECKPOINT_STATE_TENSOR_COPIES_H_
+#define FSDP_CHECKPOINT_STATE_TENSOR_COPIES_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "dcp/tensor/box.h"
+#include "fsdp/checkpoint/state/state_value.h"
+#include "fsdp/mesh/dtensor.h"
+
+namespace dcp {
+
+struct TensorCopy {
+  std::string name;                       // for errors
+  at::Tensor dst;                         // if sharded: this rank's part
+  std::optional<fsdp::DTensorSpec> spec;  // set if sharded: of the whole tensor
+  StateValue src;
+};
+
+// The differences between a state dict and the module or optimizer that it is
+// for.
+struct Mismatches {
+  std::vector<std::string> missing;
+  std::vector<std::string> unexpected;
+  std::vector<std::string> wrong;  // "name: what is wrong"
+
+  // OK, NotFound when names are missing and nothing else is wrong, else
+  // InvalidArgument; all are listed.
+  absl::Status ToStatus(absl::string_view what) const;
+};
+
+struct CopyRules {
+  // Whole tensors are cut where the destination is sharded.
+  bool full = false;
+  // Sources may be on the meta device, because rank 0 has their values.
+  bool values_elsewhere = false;
+};
+
+// Adds to `mismatches.wrong` why `copy` cannot be made.
+void CheckCopy(const TensorCopy& copy, const CopyRules& rules,
+               Mismatches& mismatches);
+
+// Copies, with a cast; collective when the source is a DTensor with other
+// placements than the destination. `copy` has been checked.
+absl::Status RunCopy(const TensorCopy& copy);
+
+// A view of the part of `whole` that lies in `box`.
+at::Tensor ViewOfBox(const at::Tensor& whole, const Box& box);
+
+// A view of a copy's `dst`, and the box that it is of the whole tensor.
+struct CopyPart {
+  Box box;
+  at::Tensor view;
+};
+absl::StatusOr<std::vector<CopyPart>> PartsOfCopy(const TensorCopy& copy);
+
+// "an int", "a tensor": for errors.
+absl::string_view KindName(const StateValue& value);
+
+}  // namespace dcp
+
+#endif  // FSDP_CHECKPOINT_STATE_TENSOR_COPIES_H_

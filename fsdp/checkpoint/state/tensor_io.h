@@ -1,0 +1,108 @@
+// The sources of a save and the sinks of a load: the memory of tensors on the
+// CPU or an accelerator. Made by the thread that trains, used by the lane that
+// saves or loads. Copies from and to an accelerator run on their own stream,
+// after the work that had been issued when the TransferStream was made.
+#ifndef FSDP_CHECKPOINT_STATE_TENSOR_IO_H_
+#define FSDP_CHECKPOINT_STATE_TENSOR_IO_H_
+
+#include <cstdint>
+#include <memory>
+#include <memory_resource>
+#include <utility>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "c10/core/Event.h"
+#include "c10/core/Stream.h"
+#include "dcp/base/bytes.h"
+#include "dcp/checkpoint/tensor_sink.h"
+#include "dcp/checkpoint/write/tensor_source.h"
+#include "dcp/tensor/dtype.h"
+
+namespace dcp {
+
+// The DType of a tensor of `type`; InvalidArgument for types that checkpoints
+// do not hold, such as quantized ones.
+absl::StatusOr<DType> DTypeOf(at::ScalarType type);
+
+// OK when `tensor` has elements in memory that can be copied: InvalidArgument
+// for undefined, sparse and meta tensors.
+absl::Status CheckHasMemory(const at::Tensor& tensor);
+
+// The stream of one save's or load's copies from or to one device.
+class TransferStream {
+ public:
+  // Records the position of the current stream of `device`, which is not a CPU.
+  static absl::StatusOr<std::shared_ptr<TransferStream>> Make(
+      c10::Device device);
+
+  // The stream of the copies; it waits for the recorded position.
+  c10::Stream Begin();
+  // Blocks until everything issued on the stream is done.
+  void Synchronize();
+
+ private:
+  TransferStream(c10::Stream stream, c10::Event event)
+      : stream_(stream), event_(std::move(event)) {}
+
+  c10::Stream stream_;
+  c10::Event event_;
+  bool waits_ = false;
+};
+
+// One TransferStream for each device, shared by the tensors on it.
+class TransferStreams {
+ public:
+  // Null for the CPU.
+  absl::StatusOr<std::shared_ptr<TransferStream>> For(c10::Device device);
+
+ private:
+  std::vector<std::pair<c10::Device, std::shared_ptr<TransferStream>>> streams_;
+};
+
+class TorchTensorSource final : public TensorSource {
+ public:
+  // `tensor` may have any strides; it is aliased and kept alive. `stream` is
+  // that of its device, null on the CPU; its owners are the sources and sinks
+  // of one transfer. A tensor that is not contiguous is first copied on its
+  // accelerator.
+  TorchTensorSource(const at::Tensor& tensor,
+                    std::shared_ptr<TransferStream> stream);
+
+  absl::Status Fill(uint64_t offset, MutableByteSpan dst) override;
+  absl::Status Flush() override;
+
+ private:
+  at::Tensor tensor_;
+  const std::shared_ptr<TransferStream> stream_;
+};
+
+class TorchTensorSink final : public TensorSink {
+ public:
+  // As TorchTensorSource. The elements of `tensor` do not overlap.
+  TorchTensorSink(const at::Tensor& tensor,
+                  std::shared_ptr<TransferStream> stream);
+
+  // Not empty if the tensor is contiguous on the CPU.
+  MutableByteSpan DirectSpan() override;
+  absl::Status Place(uint64_t offset, ByteSpan src) override;
+  // For a tensor on an accelerator that is not contiguous, the last Flush also
+  // scatters the collected elements.
+  absl::Status Flush() override;
+
+ private:
+  at::Tensor tensor_;
+  at::Tensor collected_;  // a contiguous copy, if one is needed
+  const std::shared_ptr<TransferStream> stream_;
+  uint64_t num_missing_bytes_;
+};
+
+// Memory for staging: pinned if the process has an accelerator, else ordinary.
+// Lives as long as the process; any thread.
+std::pmr::memory_resource* StagingMemory();
+
+}  // namespace dcp
+
+#endif  // FSDP_CHECKPOINT_STATE_TENSOR_IO_H_

@@ -1,0 +1,26 @@
+// TensorPart: a part of a tensor that a rank holds: a box of the whole tensor
+// and a view of the rank's memory. Pure; for the thread that trains.
+#ifndef FSDP_CHECKPOINT_STATE_TENSOR_PARTS_H_
+#define FSDP_CHECKPOINT_STATE_TENSOR_PARTS_H_
+
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "absl/status/statusor.h"
+#include "dcp/tensor/box.h"
+#include "fsdp/mesh/dtensor.h"
+
+namespace dcp {
+
+struct TensorPart {
+  Box box;           // of the whole tensor
+  at::Tensor local;  // its elements: a view of the local tensor
+};
+
+// One part, or several for uneven strided shards; none on a rank outside the
+// mesh. InvalidArgument for a Partial, which holds no part of the value.
+absl::StatusOr<std::vector<TensorPart>> PartsOf(const fsdp::DTensor& tensor);
+
+}  // namespace dcp
+
+#endif  // FSDP_CHECKPOINT_STATE_TENSOR_PARTS_H_

@@ -1,0 +1,106 @@
+// State dicts of modules and optimizers, sharded or full, under the names that
+// PyTorch gives them, so that a checkpoint of a model can be loaded into the
+// same model in Python. The calls and options are those of
+// torch.distributed.checkpoint.state_dict. For the thread that trains, between
+// steps; collective calls are made by all ranks, and an error on one rank is
+// returned on all. Getting is collective with full_state_dict; setting is if
+// the module is sharded, or with broadcast_from_rank0.
+#ifndef FSDP_CHECKPOINT_STATE_DICT_H_
+#define FSDP_CHECKPOINT_STATE_DICT_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "fsdp/checkpoint/state/state_value.h"
+#include "fsdp/mesh/process_group.h"
+#include "torch/nn/module.h"
+#include "torch/optim/optimizer.h"
+
+namespace dcp {
+
+struct StateDictOptions {
+  // Whole tensors instead of DTensors. get: gathers one tensor at a time. set:
+  // every rank takes its part.
+  bool full_state_dict = false;
+  // get: copies on the CPU. With full_state_dict only rank 0 gets them, the
+  // others an empty dict.
+  bool cpu_offload = false;
+  // get: leaves out parameters that do not require a gradient.
+  bool ignore_frozen_params = false;
+  // Models: if not empty, only the entries of these modules, which are inside
+  // `module` and owned by the caller. If keep_submodule_prefixes is false,
+  // there is exactly one, and names are relative to it.
+  std::vector<const torch::nn::Module*> submodules = {};
+  bool keep_submodule_prefixes = true;
+  // set: a missing or unexpected name is an error (NotFound or
+  // InvalidArgument, all names listed).
+  bool strict = true;
+  // set, with full_state_dict: only rank 0's dict counts, others may be empty;
+  // each rank receives only its part.
+  bool broadcast_from_rank0 = false;
+  // Optimizers: "state.<name>.<key>" and "param_groups.<name>.<key>" instead
+  // of a nested dict.
+  bool flatten_optimizer_state_dict = false;
+  // Bounds what broadcast_from_rank0 holds in addition to the shards, on every
+  // rank.
+  uint64_t window_bytes = uint64_t{64} << 20;
+  // The ranks that make a collective call; null: the default group, or this
+  // process alone if there is none.
+  fsdp::ProcessGroup process_group = nullptr;
+};
+
+// Parameters and buffers by name, aliasing the module's memory (unless options
+// copy); sharded ones are DTensors.
+absl::StatusOr<StateDict> get_model_state_dict(
+    const torch::nn::Module& module, const StateDictOptions& options = {});
+
+// {"state": {name: {"step", "exp_avg", ...}}, "param_groups": [...]}, with the
+// keys and hyperparameters of PyTorch's optimizers; `step` is a float32 tensor
+// of no dimensions; a tied parameter has its first name. Parameters that
+// require a gradient and never stepped get the state before a first step.
+// Optimizers: torch::optim's SGD, Adam, AdamW, RMSprop, Adagrad, and
+// fsdp::FusedAdamW.
+absl::StatusOr<StateDict> get_optimizer_state_dict(
+    const torch::nn::Module& module, torch::optim::Optimizer& optimizer,
+    const StateDictOptions& options = {});
+
+// Both: {model, optimizer}.
+absl::StatusOr<std::pair<StateDict, StateDict>> get_state_dict(
+    const torch::nn::Module& module, torch::optim::Optimizer& optimizer,
+    const StateDictOptions& options = {});
+
+// The names that a call with strict = false did not match.
+struct IncompatibleKeys {
+  std::vector<std::string> missing_keys;
+  std::vector<std::string> unexpected_keys;
+};
+
+// Copies into the module's own memory; its tensors stay the same objects. A
+// module on the meta device under fully_shard must have memory first
+// (fsdp::to_empty). Before anything changes, all names, shapes and types are
+// checked, and the error lists everything that is wrong. Any name of a tied
+// parameter will do. Types are cast as copy_ casts them.
+absl::StatusOr<IncompatibleKeys> set_model_state_dict(
+    torch::nn::Module& module, const StateDict& state,
+    const StateDictOptions& options = {});
+// `state` is nested, flattened, or has numbers for names, as a plain Python
+// optimizer's does. Hyperparameters are set too; groups are matched by the
+// names in them. State of parameters that `optimizer` does not step is ignored,
+// so that one dict can hold several optimizers. If not strict, what is missing
+// stays as it is.
+absl::Status set_optimizer_state_dict(torch::nn::Module& module,
+                                      torch::optim::Optimizer& optimizer,
+                                      const StateDict& state,
+                                      const StateDictOptions& options = {});
+absl::StatusOr<IncompatibleKeys> set_state_dict(
+    torch::nn::Module& module, torch::optim::Optimizer& optimizer,
+    const StateDict& model_state, const StateDict& optimizer_state,
+    const StateDictOptions& options = {});
+
+}  // namespace dcp
+
+#endif  // FSDP_CHECKPOINT_STATE_DICT_H_

@@ -1,0 +1,320 @@
+// Reads Composer's parallelism_config, as YAML or as a Python dict, and the
+// keys around it in the files of Composer and of LLM Foundry, whose fsdp_config
+// is the block for FSDP1.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "fsdp/config/dialects/composer/references.h"
+#include "fsdp/config/dialects/composer/trainer.h"
+#include "fsdp/config/dialects/copies.h"
+#include "fsdp/config/dialects/dialects.h"
+#include "fsdp/config/dialects/float8.h"
+#include "fsdp/config/dialects/fsdp1.h"
+#include "fsdp/config/dialects/idle_casts.h"
+#include "fsdp/config/dialects/writing.h"
+#include "fsdp/config/document/section.h"
+
+namespace fsdp::config {
+namespace {
+
+using dcp::DType;
+using Kind = Node::Kind;
+
+// The map with the options of sharding, wherever it is.
+struct Block {
+  const Node* node = nullptr;  // null: there is none
+  bool is_fsdp2 = false;
+  bool is_foundry = false;  // LLM Foundry's, which differs in defaults
+};
+
+struct Candidate {
+  const Node* node;
+  bool is_fsdp2;
+  bool is_foundry;
+};
+
+Block FindBlock(Section& root, Section& parallelism, Findings& findings) {
+  Block block;
+  for (const Candidate& candidate :
+       {Candidate{parallelism.Find("fsdp2"), true, false},
+        Candidate{parallelism.Find("fsdp"), false, false},
+        Candidate{root.Find("fsdp2"), true, false},
+        Candidate{root.Find("fsdp"), false, false},
+        Candidate{root.Find("fsdp_config"), false, true}}) {
+    if (candidate.node == nullptr) continue;
+    if (block.node != nullptr) {
+      findings.Problem(candidate.node->place,
+                       absl::StrCat("stands beside ", block.node->place.key,
+                                    ": one of them says how to shard"));
+      continue;
+    }
+    // Composer reads this option in an fsdp block as well, when FSDP_VERSION
+    // is 2.
+    block = {
+        .node = candidate.node,
+        .is_fsdp2 = candidate.is_fsdp2 ||
+                    candidate.node->Find("reshard_after_forward") != nullptr,
+        .is_foundry = candidate.is_foundry};
+  }
+  return block;
+}
+
+void ReadDegree(Section& section, absl::string_view key,
+                Setting<int64_t>& degree) {
+  Setting<int64_t> value;
+  if (!section.Read(key, {.least = -1}, value)) return;
+  if (*value == 0) {
+    section.findings().Problem(*value.place(),
+                               "is 0, not -1 or a number of ranks");
+    return;
+  }
+  degree = value;
+}
+
+void ReadReshard(Section& section, Setting<ReshardSetting>& reshard) {
+  const Node* node = section.Find("reshard_after_forward");
+  if (node == nullptr) return;
+  const std::optional<int64_t> ranks =
+      node->kind == Kind::kInteger ? AsInteger(*node) : std::nullopt;
+  if (ranks.has_value() && *ranks >= 1) {
+    reshard = Setting<ReshardSetting>(ReshardSetting(*ranks), node->place);
+    return;
+  }
+  const std::optional<bool> value = AsBool(*node);
+  if (value.has_value() && node->kind != Kind::kInteger) {
+    reshard = Setting<ReshardSetting>(ReshardSetting(*value), node->place);
+    return;
+  }
+  section.findings().Problem(node->place,
+                             "is not true, false or a number of ranks");
+}
+
+void ReadStrategy(Section& section, bool is_fsdp2, TrainConfig& config) {
+  const Node* node = section.Find("sharding_strategy");
+  if (node == nullptr) return;
+  if (is_fsdp2) {
+    section.Ignore("sharding_strategy",
+                   "reshard_after_forward says it for FSDP2");
+    return;
+  }
+  const ShardingStrategy* strategy =
+      node->is_scalar() ? FindShardingStrategy(node->text) : nullptr;
+  if (strategy == nullptr) {
+    section.findings().Problem(
+        node->place,
+        "is not FULL_SHARD, SHARD_GRAD_OP, HYBRID_SHARD, _HYBRID_SHARD_ZERO2 "
+        "or NO_SHARD");
+    return;
+  }
+  ApplyShardingStrategy(*strategy, node->place, config, section.findings());
+}
+
+// What Composer calls a precision: "amp_bf16". `type` is unset for float32.
+struct Precision {
+  std::optional<DType> type = {};
+  std::optional<Place> place = {};
+  // Neither the file nor a default says it: it is an argument of the Trainer,
+  // which the program passes.
+  bool is_unknown = false;
+};
+
+Precision ReadPrecision(Section& root, bool is_foundry) {
+  const Choices<std::optional<DType>> kWords = {
+      {"fp32", std::nullopt},
+      {"amp_bf16", DType::kBFloat16},
+      {"amp_fp16", DType::kFloat16},
+      {"amp_fp8", DType::kFloat8E4M3FN}};
+  Setting<std::optional<DType>> type;
+  if (!root.Read("precision", kWords, type)) {
+    if (is_foundry) return {.type = DType::kBFloat16};
+    return {.is_unknown = root.node().Find("precision") == nullptr};
+  }
+  if (*type == DType::kFloat8E4M3FN) {
+    root.findings().Problem(
+        *type.place(),
+        absl::StrCat("is amp_fp8, but ", WithoutFloat8("write amp_bf16")));
+    return {};
+  }
+  return {.type = *type, .place = type.place()};
+}
+
+// Applies the word of mixed_precision to the precision.
+void ApplyWord(absl::string_view word, const Precision& precision,
+               const Place& place, PrecisionConfig& casts, Findings& findings) {
+  const Place& of_type = precision.place.has_value() ? *precision.place : place;
+  if (absl::EqualsIgnoreCase(word, "FULL")) {
+    if (!precision.type.has_value()) return;
+    findings.Changed(place,
+                     "is read as no casts at all: torch.autocast, which "
+                     "precision asks for, is not used");
+    return;
+  }
+  if (!precision.type.has_value()) return;
+  casts.param_dtype = Some(*precision.type, of_type);
+  casts.reduce_dtype = absl::EqualsIgnoreCase(word, "PURE")
+                           ? Some(*precision.type, of_type)
+                           : Some(DType::kFloat32, of_type);
+}
+
+void ReadCast(Section& section, absl::string_view key,
+              Setting<std::optional<DType>>& cast) {
+  Setting<DType> type;
+  if (section.Read(key, type)) cast = Some(*type, *type.place());
+}
+
+// mixed_precision is a map of types, or one of three words.
+void ReadMixedPrecision(Section& block, const Precision& precision,
+                        PrecisionConfig& casts) {
+  const Node* node = block.Find("mixed_precision");
+  if (node != nullptr && node->kind == Kind::kMap) {
+    Section section(*node, block.findings());
+    ReadCast(section, "param_dtype", casts.param_dtype);
+    ReadCast(section, "reduce_dtype", casts.reduce_dtype);
+    ReadRemoved("", section);
+    section.Finish();
+    return;
+  }
+  if (precision.is_unknown) {
+    block.findings().Changed(
+        block.node().place,
+        "has no precision beside it, and is read without casts; write "
+        "precision: amp_bf16, fp32 or amp_fp16");
+  }
+  const Choices<std::string> kWords = {
+      {"DEFAULT", "DEFAULT"}, {"PURE", "PURE"}, {"FULL", "FULL"}};
+  Setting<std::string> word = std::string("DEFAULT");
+  block.Read("mixed_precision", kWords, word);
+  ApplyWord(*word, precision, word.place().value_or(block.node().place), casts,
+            block.findings());
+}
+
+void ReadActivations(Section& block, ShardingConfig& sharding) {
+  Setting<bool> recompute = false;
+  if (block.Read("activation_checkpointing", recompute)) {
+    sharding.activation_checkpointing =
+        Setting<int64_t>(*recompute ? 1 : 0, *recompute.place());
+  }
+  block.Read("activation_cpu_offload", sharding.activation_cpu_offload);
+}
+
+void ReadBlock(Section block, bool is_fsdp2, const Precision& precision,
+               TrainConfig& config) {
+  ReadDegree(block, "data_parallel_replicate_degree",
+             config.mesh.data_parallel_replicate_degree);
+  ReadDegree(block, "data_parallel_shard_degree",
+             config.mesh.data_parallel_shard_degree);
+  block.Refuse("device_mesh", "",
+               "a mesh is an object of Python; write "
+               "data_parallel_shard_degree and data_parallel_replicate_degree");
+  ReadReshard(block, config.sharding.reshard_after_forward);
+  ReadStrategy(block, is_fsdp2, config);
+  ReadMixedPrecision(block, precision, config.precision);
+  block.Read("cpu_offload", config.sharding.cpu_offload);
+  ReadActivations(block, config.sharding);
+  block.Refuse("ignored_modules", "",
+               "modules are objects of Python; a program passes "
+               "FullyShardOptions::ignored_params");
+  const Choices<StateDictType> kTypes = {
+      {"full", StateDictType::kFullStateDict},
+      {"sharded", StateDictType::kShardedStateDict}};
+  block.Read("state_dict_type", kTypes, config.checkpoint.state_dict_type);
+  block.Read("load_monolith_rank0_only",
+             config.checkpoint.cpu_ram_efficient_loading);
+  block.Ignore("load_planner", "loads are planned from the checkpoint");
+  block.Ignore("save_planner", "saves are planned from the state");
+  block.Find("sharded_ckpt_prefix_dir");
+  block.Find("verbose");
+  ReadRemoved("", block);
+  block.Finish();
+}
+
+void ReadTensorParallel(const Node& node, MeshConfig& mesh,
+                        Findings& findings) {
+  Section section(node, findings);
+  section.Read("tensor_parallel_degree", {.least = 1},
+               mesh.tensor_parallel_degree);
+  section.Ignore("layer_plan", "PrepareOptions::parallelize cuts the layers");
+  section.Refuse("device_mesh", "",
+                 "a mesh is an object of Python; write tensor_parallel_degree");
+  section.Finish();
+}
+
+void RefuseOtherPrograms(Section& root) {
+  root.Refuse("deepspeed_config", "", "write parallelism_config instead");
+  const Node* device = root.Find("device");
+  if (device != nullptr && absl::EqualsIgnoreCase(device->text, "tpu")) {
+    root.Refuse("device", "gpu", "devices are cpu and gpu");
+  }
+  root.Ignore("compile_config", "modules run as they are");
+  root.Find("models");  // of an evaluation; not a misspelt model
+}
+
+void SetDefaults(const Block& block, TrainConfig& config) {
+  config.sharding.auto_wrap_policy = AutoWrapPolicy::kDirectChildren;
+  config.sharding.reshard_after_forward = ReshardSetting(true);
+  config.sharding.fsdp_version =
+      block.node == nullptr
+          ? Setting<int64_t>(2)
+          : Setting<int64_t>(block.is_fsdp2 ? 2 : 1, block.node->place);
+  config.checkpoint.state_dict_type = block.is_fsdp2
+                                          ? StateDictType::kShardedStateDict
+                                          : StateDictType::kFullStateDict;
+  if (block.is_foundry) config.loop.seed = std::optional<int64_t>(17);
+}
+
+// LLM Foundry does not cast if weights already have 16 bits.
+void FinishPrecision(const Block& block, PrecisionConfig& precision) {
+  const Node* words =
+      block.node == nullptr ? nullptr : block.node->Find("mixed_precision");
+  if (block.is_foundry && *precision.dtype != DType::kFloat32 &&
+      (words == nullptr || words->kind != Kind::kMap)) {
+    precision.param_dtype = {};
+    precision.reduce_dtype = {};
+  }
+  DropIdleCasts(precision);
+}
+
+}  // namespace
+
+void ReadComposer(const Node& root_node, TrainConfig& config,
+                  Findings& findings) {
+  const Node resolved = ResolveReferences(root_node);
+  Section root(resolved, findings);
+  const Node none;
+  const Node* parallelism_node = root.Find("parallelism_config");
+  Section parallelism(parallelism_node == nullptr ? none : *parallelism_node,
+                      findings);
+  const Block block = FindBlock(root, parallelism, findings);
+  SetDefaults(block, config);
+  const Precision precision = ReadPrecision(root, block.is_foundry);
+  if (block.node == nullptr) {
+    const Node& place =
+        parallelism_node == nullptr ? resolved : *parallelism_node;
+    ReadAsCopies(place.place, "has neither fsdp2 nor fsdp, and is", config.mesh,
+                 findings);
+    CastCopies(precision.type, precision.place.value_or(place.place),
+               config.precision);
+  } else {
+    ReadBlock(Section(*block.node, findings), block.is_fsdp2, precision,
+              config);
+  }
+  ReadComposerLoop(root, config);
+  for (const Node* tensor_parallel :
+       {parallelism.Find("tp"), root.Find({"tp", "tp_config"})}) {
+    if (tensor_parallel == nullptr) continue;
+    ReadTensorParallel(*tensor_parallel, config.mesh, findings);
+  }
+  parallelism.Finish();
+  FinishPrecision(block, config.precision);
+  ReadComposerSaves(root, block.is_foundry, config.checkpoint);
+  ReadComposerLoads(root, config.checkpoint);
+  RefuseOtherPrograms(root);
+  root.FinishLenient("they are not about sharding, or the program's own");
+}
+
+}  // namespace fsdp::config

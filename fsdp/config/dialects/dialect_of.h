@@ -1,0 +1,35 @@
+// Determines the syntax and the dialect of a config from its content; the
+// name's suffix decides only the syntax. For read_config. Pure; any thread.
+#ifndef FSDP_CONFIG_DIALECTS_DIALECT_OF_H_
+#define FSDP_CONFIG_DIALECTS_DIALECT_OF_H_
+
+#include <optional>
+
+#include "absl/strings/string_view.h"
+#include "fsdp/config/document/document.h"
+#include "fsdp/config/train_config.h"
+
+namespace fsdp::config {
+
+// If the name ends in none of .toml, .json, .yaml and .yml, the text decides.
+Syntax SyntaxOf(absl::string_view name, absl::string_view text);
+
+// The map inside `root` that has the config: the root itself, or, if it is a
+// run of MosaicML's mcli, its `parameters`.
+const Node& ConfigRoot(const Node& root);
+
+// `root` is from ConfigRoot. A config that could have several dialects, such as
+// {"fsdp_config": {}}, counts as transformers'.
+std::optional<Dialect> DialectOf(const Node& root);
+
+// A program whose files are not read, recognized by keys that only it has:
+// "DeepSpeed", "nanotron", "Cargo". Empty: no known one.
+absl::string_view OtherProgramOf(const Node& root);
+
+// Whether a text is a program that makes TorchTitan's config, such as
+// config_registry.py of version 0.3.
+bool IsTorchTitanProgram(absl::string_view text);
+
+}  // namespace fsdp::config
+
+#endif  // FSDP_CONFIG_DIALECTS_DIALECT_OF_H_

@@ -1,0 +1,212 @@
+#include "fsdp/config/dialects/fsdp_options_writing.h"
+
+#include <string>
+#include <variant>
+
+#include "fsdp/config/dialects/copies.h"
+
+namespace fsdp::config {
+namespace {
+
+using OptionalDtype = std::optional<dcp::DType>;
+
+absl::string_view ShortName(const OptionalDtype& dtype) {
+  if (dtype == dcp::DType::kBFloat16) return "bf16";
+  if (dtype == dcp::DType::kFloat16) return "fp16";
+  return "no";
+}
+
+// Both dialects count ranks, and neither can write "the rest": if the config
+// was written for a number of ranks, the rest follows from it.
+std::optional<int64_t> RestOf(const MeshConfig& mesh, int64_t others) {
+  const int64_t ranks = *mesh.num_processes;
+  const int64_t tensor_parallel = *mesh.tensor_parallel_degree;
+  if (ranks <= 0 || others <= 0 || tensor_parallel <= 0) return std::nullopt;
+  if (ranks % tensor_parallel != 0) return std::nullopt;
+  const int64_t data_parallel = ranks / tensor_parallel;
+  if (data_parallel % others != 0) return std::nullopt;
+  return data_parallel / others;
+}
+
+}  // namespace
+
+bool WrittenReshard(const TrainConfig& config, Findings& findings) {
+  const Setting<ReshardSetting>& reshard =
+      config.sharding.reshard_after_forward;
+  if (const bool* value = std::get_if<bool>(&*reshard)) return *value;
+  findings.Changed(
+      PlaceOf(reshard, "sharding.reshard_after_forward"),
+      std::holds_alternative<int64_t>(*reshard)
+          ? "is written as true: a number of ranks cannot be said"
+          : "is written as true, which frees the root's parameters as well");
+  return true;
+}
+
+absl::string_view WrittenWrapPolicy(const TrainConfig& config,
+                                    Findings& findings) {
+  const Setting<AutoWrapPolicy>& policy = config.sharding.auto_wrap_policy;
+  switch (*policy) {
+    case AutoWrapPolicy::kSizeBasedWrap:
+      return "SIZE_BASED_WRAP";
+    case AutoWrapPolicy::kNoWrap:
+      return "NO_WRAP";
+    case AutoWrapPolicy::kTransformerBasedWrap:
+      return "TRANSFORMER_BASED_WRAP";
+    case AutoWrapPolicy::kDirectChildren:
+      break;
+  }
+  findings.Changed(PlaceOf(policy, "sharding.auto_wrap_policy"),
+                   "is written as TRANSFORMER_BASED_WRAP: groups of the root's "
+                   "children cannot be said");
+  return "TRANSFORMER_BASED_WRAP";
+}
+
+absl::string_view WrittenStateDictType(const TrainConfig& config) {
+  return *config.checkpoint.state_dict_type == StateDictType::kFullStateDict
+             ? "FULL_STATE_DICT"
+             : "SHARDED_STATE_DICT";
+}
+
+bool WrittenActivationCheckpointing(const TrainConfig& config,
+                                    Findings& findings) {
+  const Setting<int64_t>& every = config.sharding.activation_checkpointing;
+  if (*every > 1) {
+    findings.Changed(PlaceOf(every, "sharding.activation_checkpointing"),
+                     "is written as true: every layer, not some");
+  }
+  return *every > 0;
+}
+
+bool WrittenActivationOffload(const TrainConfig& config, Findings& findings) {
+  const Setting<bool>& offloads = config.sharding.activation_cpu_offload;
+  if (*offloads && *config.sharding.activation_checkpointing == 0) {
+    findings.Changed(PlaceOf(offloads, "sharding.activation_cpu_offload"),
+                     "is written, but accelerate offloads what checkpointed "
+                     "layers keep alone; write activation_checkpointing too");
+  }
+  return *offloads;
+}
+
+absl::string_view WrittenMixedPrecision(const TrainConfig& config,
+                                        Findings& findings) {
+  const PrecisionConfig& precision = config.precision;
+  const absl::string_view name = ShortName(*precision.param_dtype);
+  const bool is_other_param =
+      name == "no" && precision.param_dtype->has_value();
+  if (is_other_param) {
+    findings.Changed(PlaceOf(precision.param_dtype, "precision.param_dtype"),
+                     "is written as no mixed precision");
+  }
+  OptionalDtype reduce;
+  if (name != "no") {
+    reduce = IsWrittenAsCopies(config.mesh)
+                 ? OptionalDtype(dcp::DType::kFloat32)
+                 : *precision.param_dtype;
+  }
+  if (*precision.reduce_dtype != reduce) {
+    findings.Changed(
+        PlaceOf(precision.reduce_dtype, "precision.reduce_dtype"),
+        IsWrittenAsCopies(config.mesh)
+            ? std::string("is not written: copies average their gradients in "
+                          "the type of the parameters")
+            : absl::StrCat("is written as ", name,
+                           ": gradients are reduced as parameters are "
+                           "gathered"));
+  }
+  return name;
+}
+
+bool IsWrittenAsCopies(const MeshConfig& mesh) {
+  return AreCopies(mesh) && *mesh.tensor_parallel_degree == 1;
+}
+
+void LeaveOutSharding(const TrainConfig& config, const TrainConfig& read,
+                      absl::string_view dialect, Findings& findings) {
+  const auto leave_out = [&](const auto& setting, const auto& as_read,
+                             absl::string_view name) {
+    LeaveOut(setting, *as_read, name, dialect, findings);
+  };
+  const ShardingConfig& sharding = config.sharding;
+  leave_out(sharding.reshard_after_forward, read.sharding.reshard_after_forward,
+            "sharding.reshard_after_forward");
+  leave_out(sharding.cpu_offload, read.sharding.cpu_offload,
+            "sharding.cpu_offload");
+  leave_out(sharding.auto_wrap_policy, read.sharding.auto_wrap_policy,
+            "sharding.auto_wrap_policy");
+  leave_out(sharding.transformer_layer_cls_to_wrap,
+            read.sharding.transformer_layer_cls_to_wrap,
+            "sharding.transformer_layer_cls_to_wrap");
+  leave_out(sharding.min_num_params, read.sharding.min_num_params,
+            "sharding.min_num_params");
+  leave_out(sharding.ignored_modules, read.sharding.ignored_modules,
+            "sharding.ignored_modules");
+  leave_out(sharding.activation_checkpointing,
+            read.sharding.activation_checkpointing,
+            "sharding.activation_checkpointing");
+  leave_out(sharding.activation_cpu_offload,
+            read.sharding.activation_cpu_offload,
+            "sharding.activation_cpu_offload");
+  leave_out(config.checkpoint.state_dict_type, read.checkpoint.state_dict_type,
+            "checkpoint.state_dict_type");
+  leave_out(config.checkpoint.cpu_ram_efficient_loading,
+            read.checkpoint.cpu_ram_efficient_loading,
+            "checkpoint.cpu_ram_efficient_loading");
+}
+
+WrittenDegrees DegreesOf(const MeshConfig& mesh, Findings& findings) {
+  WrittenDegrees degrees;
+  degrees.tp_size = *mesh.tensor_parallel_degree;
+  const Setting<int64_t>& shard = mesh.data_parallel_shard_degree;
+  const Setting<int64_t>& replicate = mesh.data_parallel_replicate_degree;
+  const Place shard_place = PlaceOf(shard, "mesh.data_parallel_shard_degree");
+  if (*replicate == kReplicateOverRest) {
+    const std::optional<int64_t> rest = RestOf(mesh, *shard);
+    degrees.dp_replicate_size = rest.value_or(1);
+    findings.Changed(
+        PlaceOf(replicate, "mesh.data_parallel_replicate_degree"),
+        rest.has_value()
+            ? absl::StrCat("is written as ", *rest, ", for a number is wanted")
+            : "is left out, for a number is wanted; write num_processes");
+  } else {
+    degrees.dp_replicate_size = *replicate;
+  }
+  if (*shard == kShardWithinNode) {
+    findings.Changed(shard_place,
+                     "is left out: the ranks of a machine cannot be said; "
+                     "write numbers");
+  } else if (*shard != kShardOverRest) {
+    degrees.dp_shard_size = *shard;
+  } else if (!degrees.is_plain()) {
+    degrees.dp_shard_size = RestOf(mesh, degrees.dp_replicate_size);
+    findings.Changed(
+        shard_place,
+        degrees.dp_shard_size.has_value()
+            ? absl::StrCat("is written as ", *degrees.dp_shard_size,
+                           ", for a number is wanted")
+            : "is left out; a number is wanted, so write num_processes");
+  }
+  return degrees;
+}
+
+void LeaveOutCommon(const TrainConfig& config, absl::string_view dialect,
+                    Findings& findings) {
+  const auto leave_out = [&](const auto& setting, const auto& fallback,
+                             absl::string_view name) {
+    LeaveOut(setting, *fallback, name, dialect, findings);
+  };
+  const TrainConfig none;
+  leave_out(config.precision.dtype, none.precision.dtype, "precision.dtype");
+  leave_out(config.precision.output_dtype, none.precision.output_dtype,
+            "precision.output_dtype");
+  leave_out(config.precision.cast_forward_inputs,
+            none.precision.cast_forward_inputs,
+            "precision.cast_forward_inputs");
+  leave_out(config.checkpoint.async, none.checkpoint.async, "checkpoint.async");
+  leave_out(config.checkpoint.export_dtype, none.checkpoint.export_dtype,
+            "checkpoint.export_dtype");
+  leave_out(config.loop.global_batch_size, none.loop.global_batch_size,
+            "loop.global_batch_size");
+  leave_out(config.loop.seq_len, none.loop.seq_len, "loop.seq_len");
+}
+
+}  // namespace fsdp::config

@@ -1,0 +1,80 @@
+// What the writers of accelerate's and transformers' options share: how they
+// write a config, with a finding for each thing that these options cannot
+// express. Any thread.
+#ifndef FSDP_CONFIG_DIALECTS_FSDP_OPTIONS_WRITING_H_
+#define FSDP_CONFIG_DIALECTS_FSDP_OPTIONS_WRITING_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "fsdp/config/dialects/writing.h"
+#include "fsdp/config/document/findings.h"
+#include "fsdp/config/train_config.h"
+
+namespace fsdp::config {
+
+// Adds a finding if a setting has another value than the one that the dialect
+// assumes when the key is absent.
+template <typename T>
+void LeaveOut(const Setting<T>& setting, const T& fallback,
+              absl::string_view name, absl::string_view dialect,
+              Findings& findings) {
+  if (*setting == fallback) return;
+  findings.Changed(PlaceOf(setting, name),
+                   absl::StrCat("is left out: ", dialect,
+                                " has no option for "
+                                "it"));
+}
+
+// reshard_after_forward, cast to true or false.
+bool WrittenReshard(const TrainConfig& config, Findings& findings);
+
+// "TRANSFORMER_BASED_WRAP" and so on.
+absl::string_view WrittenWrapPolicy(const TrainConfig& config,
+                                    Findings& findings);
+
+// "SHARDED_STATE_DICT" or "FULL_STATE_DICT".
+absl::string_view WrittenStateDictType(const TrainConfig& config);
+
+// Whether the activations of every layer are computed again, or those of none.
+bool WrittenActivationCheckpointing(const TrainConfig& config,
+                                    Findings& findings);
+
+// Whether activations are offloaded, which requires checkpointing there.
+bool WrittenActivationOffload(const TrainConfig& config, Findings& findings);
+
+// "bf16", "fp16" or "no".
+absl::string_view WrittenMixedPrecision(const TrainConfig& config,
+                                        Findings& findings);
+
+// The sizes of parallelism_config; one without a value is not written. If all
+// are 1, the whole map is left out.
+struct WrittenDegrees {
+  int64_t dp_replicate_size = 1;
+  std::optional<int64_t> dp_shard_size;
+  int64_t tp_size = 1;
+
+  bool is_plain() const {
+    return dp_replicate_size == 1 && tp_size == 1 && !dp_shard_size.has_value();
+  }
+};
+WrittenDegrees DegreesOf(const MeshConfig& mesh, Findings& findings);
+
+// Whether accelerate and transformers, without FSDP, train as many copies.
+bool IsWrittenAsCopies(const MeshConfig& mesh);
+
+// Adds findings for the settings about sharding that differ from `read`, which
+// is how a file for copies reads: such a file leaves them out.
+void LeaveOutSharding(const TrainConfig& config, const TrainConfig& read,
+                      absl::string_view dialect, Findings& findings);
+
+// Adds findings for everything that neither dialect can express.
+void LeaveOutCommon(const TrainConfig& config, absl::string_view dialect,
+                    Findings& findings);
+
+}  // namespace fsdp::config
+
+#endif  // FSDP_CONFIG_DIALECTS_FSDP_OPTIONS_WRITING_H_

@@ -1,0 +1,16 @@
+// Casts that change nothing, for readers of dialects that always say a type:
+// float32 parameters "cast" to float32. Any thread.
+#ifndef FSDP_CONFIG_DIALECTS_IDLE_CASTS_H_
+#define FSDP_CONFIG_DIALECTS_IDLE_CASTS_H_
+
+#include "fsdp/config/train_config.h"
+
+namespace fsdp::config {
+
+// Unsets param_dtype if parameters already have it, and then reduce_dtype if
+// gradients have it, so that configs that mean the same are equal.
+void DropIdleCasts(PrecisionConfig& precision);
+
+}  // namespace fsdp::config
+
+#endif  // FSDP_CONFIG_DIALECTS_IDLE_CASTS_H_

@@ -1,0 +1,75 @@
+// Document: a YAML, JSON or TOML text as one tree of scalars, lists and maps,
+// each with its place. The text may be hostile: size, depth and the number of
+// nodes (YAML's aliases multiply) are bounded. Any thread.
+#ifndef FSDP_CONFIG_DOCUMENT_DOCUMENT_H_
+#define FSDP_CONFIG_DOCUMENT_DOCUMENT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "fsdp/config/document/findings.h"
+#include "fsdp/config/document/setting.h"
+
+namespace fsdp::config {
+
+// A config has some kilobytes; these bound the cost of a mistake or an attack.
+inline constexpr size_t kMaxDocumentBytes = size_t{1} << 20;
+inline constexpr size_t kMaxDocumentNodes = size_t{1} << 16;
+inline constexpr int kMaxDocumentDepth = 64;
+
+struct Node {
+  struct Entry;
+
+  enum class Kind : uint8_t {
+    kNull,
+    kBool,
+    kInteger,
+    kReal,
+    kString,
+    kList,
+    kMap,
+  };
+
+  Kind kind = Kind::kNull;
+  // For a scalar: as written, without quotes: "8e-4", "yes", "FULL_SHARD".
+  std::string text;
+  // The place of the value; its key is the whole path.
+  Place place;
+  std::vector<Node> items;     // for a list
+  std::vector<Entry> entries;  // for a map, in order
+
+  bool is_scalar() const { return kind != Kind::kList && kind != Kind::kMap; }
+  // For a map: the value of `key`; null if it has no such key.
+  const Node* Find(absl::string_view key) const;
+};
+
+struct Node::Entry {
+  std::string key;
+  Node value;
+};
+
+enum class Syntax : uint8_t { kYaml, kJson, kToml };
+
+// The types of plain scalars follow the syntax: YAML 1.1 as PyYAML reads it
+// (yes, no, on, off are booleans, ~ is null); a plain None is null too, because
+// Python dicts are read as YAML. A map with one key twice is a problem, and so
+// is more than one YAML document. The root is a map; an empty text is an empty
+// map. Problems go to `findings`; a text that breaks the syntax gives one, and
+// an empty map.
+Node ParseDocument(absl::string_view name, absl::string_view text,
+                   Syntax syntax, Findings& findings);
+
+// For ParseDocument. Each returns the tree, or adds one problem.
+Node ParseYaml(absl::string_view name, absl::string_view text,
+               Findings& findings);
+Node ParseJson(absl::string_view name, absl::string_view text,
+               Findings& findings);
+Node ParseToml(absl::string_view name, absl::string_view text,
+               Findings& findings);
+
+}  // namespace fsdp::config
+
+#endif  // FSDP_CONFIG_DOCUMENT_DOCUMENT_H_

@@ -1,0 +1,14 @@
+#include "fsdp/config/document/setting.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace fsdp {
+
+std::string to_string(const Place& place) {
+  std::string text = place.file;
+  if (place.line > 0 && !text.empty()) absl::StrAppend(&text, ":", place.line);
+  if (place.key.empty()) return text;
+  return absl::StrCat(text, text.empty() ? "" : ": ", place.key);
+}
+
+}  // namespace fsdp

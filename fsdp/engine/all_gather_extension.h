@@ -1,0 +1,57 @@
+// AllGatherExtension: lets a parameter travel between ranks in another form
+// than its shard, such as scaled to float8 or quantized to NF4, and be stored
+// in that form. A pair of functions stands for PyTorch's fsdp_pre_all_gather
+// and fsdp_post_all_gather, and a third for the tensor subclass that has them.
+#ifndef FSDP_ENGINE_ALL_GATHER_EXTENSION_H_
+#define FSDP_ENGINE_ALL_GATHER_EXTENSION_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "c10/core/ScalarType.h"
+#include "fsdp/mesh/device_mesh.h"
+
+namespace fsdp {
+
+struct AllGatherExtension {
+  // The arguments of pre_all_gather other than the shard.
+  struct Context {
+    DeviceMesh mesh;            // of the shard axis alone
+    std::vector<int64_t> size;  // of the whole parameter
+    std::optional<c10::ScalarType> param_dtype;
+  };
+  struct Inputs {
+    // What this rank contributes: contiguous tensors of any dtypes, with the
+    // same sizes on every rank, as the padded shard has.
+    std::vector<at::Tensor> tensors;
+    // Passed to post_all_gather on this rank.
+    std::vector<at::Tensor> metadata;
+  };
+
+  // `shard`: this rank's part, padded with zeros to the size of the largest.
+  // On the compute device, under no_grad; may communicate over the mesh.
+  std::function<Inputs(const at::Tensor& shard, const Context& context)>
+      pre_all_gather;
+
+  // `outputs[i]` holds tensors[i] of all ranks, joined on dimension 0. Writes
+  // the parameter, in `dst`'s dtype and padded like `shard` times the number
+  // of ranks, into `dst`. With `store`, `dst` has the parameter's own sizes.
+  std::function<void(const std::vector<at::Tensor>& outputs,
+                     const std::vector<at::Tensor>& metadata, at::Tensor dst)>
+      post_all_gather;
+
+  // If set, a frozen parameter is stored in another form: fully_shard calls
+  // this with the whole parameter, and each rank keeps its rows of the result,
+  // a tensor of at least one dimension. From then on module->parameters(),
+  // DTensors and state dicts have the stored form, and pre_all_gather receives
+  // its rows. A layer's member keeps its form while it is gathered. On the meta
+  // device only sizes and dtype matter. Unset: the parameter itself is stored.
+  std::function<at::Tensor(const at::Tensor& parameter)> store = {};
+};
+
+}  // namespace fsdp
+
+#endif  // FSDP_ENGINE_ALL_GATHER_EXTENSION_H_

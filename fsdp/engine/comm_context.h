@@ -1,0 +1,78 @@
+// CommContext: the streams of communication, the buffers that must stay alive,
+// and the counters of the bytes moved. Each root has one, or several roots
+// share one (share_comm_ctx).
+//
+// [Note: streams]
+// On a device with streams a gather copies in on `copy_in`, communicates on
+// `all_gather`, and copies out on the compute stream; gradients are copied in
+// on the compute stream, reduced on `reduce_scatter`, and with HSDP on
+// `all_reduce`. Nothing is recorded with the allocator (record_stream): a
+// buffer that another stream still reads is held here until an event shows that
+// the stream has finished, so that peak memory is the same in every step:
+//   - Forward holds one gather's buffer until the next gather's copy-out is
+//     issued; the gather streams then wait for the copy-out that read it.
+//   - Backward releases the buffer at once, at the same cost of one wait.
+//   - The input of a reduce-scatter lives until the next one begins.
+//
+// The CPU has no streams, so everything here is a no-op there.
+#ifndef FSDP_ENGINE_COMM_CONTEXT_H_
+#define FSDP_ENGINE_COMM_CONTEXT_H_
+
+#include <memory>
+#include <optional>
+
+#include "ATen/core/Tensor.h"
+#include "c10/core/Event.h"
+#include "c10/core/Stream.h"
+#include "c10/core/StreamGuard.h"
+#include "fsdp/engine/step_recorder.h"
+
+namespace fsdp {
+
+class FsdpParamGroup;
+
+using EventPtr = std::shared_ptr<c10::Event>;
+
+class CommContext {
+ public:
+  explicit CommContext(c10::Device device);
+
+  bool has_streams() const { return copy_in_.has_value(); }
+  // Only on a device with streams.
+  c10::Stream copy_in() const { return *copy_in_; }
+  c10::Stream all_gather() const { return *all_gather_; }
+  c10::Stream reduce_scatter() const { return *reduce_scatter_; }
+  c10::Stream all_reduce() const { return *all_reduce_; }
+  // The current stream of this thread.
+  c10::Stream current() const;
+
+  // Without streams, Record returns null and the others do nothing.
+  EventPtr Record(c10::Stream stream) const;
+  EventPtr RecordCurrent() const;
+  static void Wait(c10::Stream stream, const EventPtr& event);
+  void WaitOnCurrent(const EventPtr& event) const;
+  // Makes later work on the gather streams wait for the current stream, or only
+  // for `event`.
+  void BeginGathers(const EventPtr& event);
+
+  // The buffer of a gather whose copy-out is issued; see [Note: streams].
+  void HoldGather(at::Tensor buffer, EventPtr copied_out);
+  void ReleaseGather();
+
+  // The group whose reduction is in flight; null when none is.
+  FsdpParamGroup* pending_reduction = nullptr;
+
+  StepRecorder& recorder() { return recorder_; }
+
+ private:
+  c10::Device device_;
+  std::optional<c10::Stream> copy_in_, all_gather_, reduce_scatter_,
+      all_reduce_;
+  at::Tensor held_gather_;
+  EventPtr held_gather_event_;
+  StepRecorder recorder_;
+};
+
+}  // namespace fsdp
+
+#endif  // FSDP_ENGINE_COMM_CONTEXT_H_

@@ -1,0 +1,359 @@
+#include "fsdp/engine/fsdp_param.h"
+
+#include <algorithm>
+#include <functional>
+#include <mutex>
+#include <numeric>
+#include <unordered_map>
+#include <utility>
+
+#include "ATen/ops/empty.h"
+#include "ATen/ops/zeros.h"
+#include "c10/core/GradMode.h"
+#include "c10/util/strides.h"
+#include "fsdp/engine/fsdp_param_group.h"
+#include "fsdp/engine/module_access.h"
+#include "fsdp/engine/state_context.h"
+#include "torch/csrc/autograd/function_hook.h"
+#include "torch/csrc/autograd/graph_task.h"
+#include "torch/csrc/autograd/variable.h"
+
+namespace fsdp {
+namespace {
+
+// Shards by identity, to find a parameter from a plain tensor.
+struct Shards {
+  std::mutex mutex;
+  std::unordered_map<const c10::TensorImpl*, FsdpParam*> by_impl;
+
+  static Shards& Get() {
+    static Shards* shards = new Shards;
+    return *shards;
+  }
+};
+
+// Tells the engine that the gradient of one parameter is complete.
+class GradientArrived : public torch::autograd::PostAccumulateGradHook {
+ public:
+  explicit GradientArrived(FsdpParam* param) : param_(param) {}
+  void operator()(const torch::autograd::Variable&) override {
+    param_->context().OnGradient(*param_);
+  }
+
+ private:
+  FsdpParam* const param_;
+};
+
+// Ties the lifetime of a state to that of a shard: the engine's state lives as
+// long as the registry, an optimizer or the user holds the shard. Called when a
+// graph leads to the shard itself instead of the parameter.
+class StateOwner : public torch::autograd::FunctionPreHook {
+ public:
+  StateOwner(std::shared_ptr<FsdpState> state, const FsdpParam* param)
+      : state_(std::move(state)), param_(param) {}
+  torch::autograd::variable_list operator()(
+      const torch::autograd::variable_list& /*grads*/) override {
+    TORCH_CHECK(
+        false, "fsdp: a gradient arrives at this rank's shard of '",
+        param_->name(),
+        "': the loss, or a forward, read the part that module->parameters() "
+        "gives as if it were the parameter. Read the layer's member, or put an "
+        "fsdp::ForwardScope around it, in which module->parameters() are whole "
+        "for every operator; detach() what shall have no gradient");
+  }
+
+ private:
+  std::shared_ptr<FsdpState> state_;  // owned by every shard of the state
+  const FsdpParam* const param_;      // of that state
+};
+
+int64_t Product(const std::vector<int64_t>& sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), int64_t{1},
+                         std::multiplies<>());
+}
+
+}  // namespace
+
+int64_t ShardGeometry::chunk() const {
+  return (sizes[dim] + world - 1) / world;
+}
+
+int64_t ShardGeometry::local_begin() const {
+  return std::min(sizes[dim], chunk() * rank);
+}
+
+int64_t ShardGeometry::local_size() const {
+  return std::min(sizes[dim], local_begin() + chunk()) - local_begin();
+}
+
+std::vector<int64_t> ShardGeometry::local_sizes() const {
+  std::vector<int64_t> local = sizes;
+  local[dim] = local_size();
+  return local;
+}
+
+std::vector<int64_t> ShardGeometry::padded_sizes() const {
+  std::vector<int64_t> padded = sizes;
+  padded[dim] = chunk();
+  return padded;
+}
+
+int64_t ShardGeometry::padded_numel() const { return Product(padded_sizes()); }
+
+UsePhase UsePhase::Now() {
+  return {.backward = torch::autograd::get_current_graph_task_id() >= 0,
+          .grad_enabled = c10::GradMode::is_enabled()};
+}
+
+std::atomic<uint64_t> FsdpParam::epoch_{1};
+
+FsdpParam::FsdpParam(FsdpParamGroup* group, at::Tensor leaf,
+                     std::vector<Slot> slots, ShardGeometry geometry,
+                     DTensorSpec spec)
+    : group_(group),
+      leaf_(std::move(leaf)),
+      slots_(std::move(slots)),
+      geometry_(std::move(geometry)),
+      spec_(std::move(spec)),
+      orig_dtype_(leaf_.scalar_type()) {
+  const MixedPrecisionPolicy& policy = group->config().mp_policy;
+  if (policy.cast_forward_inputs) input_dtype_ = policy.param_dtype;
+  in_container_ =
+      std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) {
+        return is_container_without_forward(*slot.module);
+      });
+}
+
+FsdpParam::~FsdpParam() {
+  if (storage_) {
+    storage_->Orphan();
+    DropGradientNotice();
+    torch::autograd::impl::set_post_acc_grad_hooks(leaf_, nullptr);
+  }
+  if (shard_.has_value()) {
+    Shards& shards = Shards::Get();
+    const std::lock_guard<std::mutex> lock(shards.mutex);
+    shards.by_impl.erase(shard_->_unsafe_get_target());
+  }
+}
+
+void FsdpParam::KeepAs(at::Tensor stored) {
+  own_dtype_ = leaf_.scalar_type();
+  orig_dtype_ = stored.scalar_type();
+  stored_ = std::move(stored);
+}
+
+c10::ScalarType FsdpParam::GatheredDtypeOf(c10::ScalarType shard_dtype) const {
+  return group_->config().mp_policy.param_dtype.value_or(
+      own_dtype_.value_or(shard_dtype));
+}
+
+std::vector<int64_t> FsdpParam::unsharded_sizes() const {
+  if (is_stored()) return leaf_.sizes().vec();
+  std::vector<int64_t> sizes = geometry_.sizes;
+  sizes[geometry_.dim] = geometry_.world * geometry_.chunk();
+  return sizes;
+}
+
+void FsdpParam::Attach(at::Tensor shard, std::shared_ptr<FsdpState> owner) {
+  torch::autograd::impl::add_hook(
+      shard, std::make_unique<StateOwner>(std::move(owner), this));
+  stored_ = at::Tensor();
+  shard_.emplace(shard.getIntrusivePtr());
+  shard_impl_ = shard.unsafeGetTensorImpl();
+  requires_grad_ = shard.requires_grad();
+  {
+    Shards& shards = Shards::Get();
+    const std::lock_guard<std::mutex> lock(shards.mutex);
+    shards.by_impl[shard.unsafeGetTensorImpl()] = this;
+  }
+  for (const Slot& slot : slots_) {
+    ParametersOf(*slot.module)[slot.name] = shard;
+    RefuseClone(*slot.module);
+  }
+  AddLazyKey(shard);
+  // A gradient from before the call would be reduced together with the next
+  // one.
+  leaf_.mutable_grad() = at::Tensor();
+  torch::autograd::impl::set_post_acc_grad_hooks(
+      leaf_, std::make_unique<GradientArrived>(this));
+}
+
+StateContext& FsdpParam::context() const { return group_->context(); }
+
+at::Tensor FsdpParam::shard() const {
+  auto locked = shard_->lock();
+  TORCH_CHECK(locked.defined(), "fsdp: the parameter '", name_,
+              "' was removed from its module");
+  return at::Tensor(std::move(locked));
+}
+
+bool FsdpParam::requires_grad() const { return shard().requires_grad(); }
+
+FsdpParam* FsdpParam::OfShard(const at::Tensor& shard) {
+  Shards& shards = Shards::Get();
+  const std::lock_guard<std::mutex> lock(shards.mutex);
+  const auto found = shards.by_impl.find(shard.unsafeGetTensorImpl());
+  return found == shards.by_impl.end() ? nullptr : found->second;
+}
+
+bool FsdpParam::IsBuffer(const at::Tensor& tensor) const {
+  return group_->IsBuffer(tensor);
+}
+
+void FsdpParam::BindShard(const at::Tensor& padded_flat) {
+  padded_shard_ = padded_flat;
+  orig_dtype_ = padded_flat.scalar_type();
+  const at::Tensor local =
+      padded_flat.view(geometry_.padded_sizes())
+          .narrow(geometry_.dim, 0, geometry_.local_size());
+  if (!shard_.has_value()) return;
+  at::Tensor held = shard();
+  if (held.device() != local.device()) {
+    held.unsafeGetTensorImpl()->_change_backend_component_keys(local.device());
+  }
+  // Precedes set_data, which on the meta device requires equal keys.
+  AddLazyKey(local);
+  AddLazyKey(held);
+  held.set_data(local);
+}
+
+void FsdpParam::RememberShard() {
+  remembered_storage_ = shard_impl_->unsafe_storage().unsafeGetStorageImpl();
+  remembered_version_ = shard_impl_->version_counter().current_version();
+}
+
+void FsdpParam::AgreeOnRequiresGrad() {
+  const at::Tensor held = shard();
+  if (held.requires_grad() == requires_grad_ &&
+      leaf_.requires_grad() == requires_grad_) {
+    return;
+  }
+  TORCH_CHECK(requires_grad_ || !is_stored(), "fsdp: the parameter '", name_,
+              "' was unfrozen, but it is kept in another form "
+              "(AllGatherExtension::store), which cannot be trained; train an "
+              "adapter beside it");
+  requires_grad_ = !requires_grad_;
+  held.set_requires_grad(requires_grad_);
+  leaf_.set_requires_grad(requires_grad_);
+}
+
+void FsdpParam::PlaceGradientNotice() {
+  if (leaf_.grad().defined()) return;
+  if (!gradient_notice_.defined()) {
+    gradient_notice_ = at::empty({0}, leaf_.options().requires_grad(false));
+    c10::TensorImpl* impl = gradient_notice_.unsafeGetTensorImpl();
+    impl->set_storage_keep_dtype(
+        c10::Storage(c10::make_intrusive<ManagedStorage>(
+            this, leaf_.device(), unsharded_bytes(),
+            ManagedStorage::Holds::kGradient)));
+    impl->set_sizes_contiguous(geometry_.sizes);
+    AddLazyKey(gradient_notice_);
+  }
+  leaf_.mutable_grad() = gradient_notice_;
+}
+
+void FsdpParam::RemoveGradientNotice() {
+  if (gradient_notice_.defined() && leaf_.grad().is_same(gradient_notice_)) {
+    leaf_.mutable_grad() = at::Tensor();
+  }
+}
+
+void FsdpParam::DropGradientNotice() {
+  if (!gradient_notice_.defined()) return;
+  RemoveGradientNotice();
+  ManagedStorageOf(gradient_notice_)->Orphan();
+  gradient_notice_ = at::Tensor();
+}
+
+void FsdpParam::OnGradientNoticeRead(const std::string& op) {
+  if (op == "aten::detach_") return;  // zero_grad
+  TORCH_CHECK(
+      UsePhase::Now().backward && (op == "aten::add_" || op == "aten::add"),
+      "fsdp: ", op, " reads the gradient of the parameter '", name_,
+      "' through the layer's member; gradients are on the shards. This rank's "
+      "part is module->named_parameters()[...].grad(), the whole, on every "
+      "rank, fsdp::dtensor_of(parameter)->grad()->full_tensor(). An optimizer "
+      "is built from module->parameters(), after fully_shard");
+  const EngineScope scope;
+  gradient_notice_.set_data(
+      at::zeros(geometry_.sizes, leaf_.options().requires_grad(false)));
+  gradient_notice_ = at::Tensor();
+}
+
+// The storage is that of the whole group, so another parameter's shard may lie
+// in it too.
+bool FsdpParam::ShardWasReplaced() const {
+  const at::Tensor held = shard();
+  return !held.has_storage() ||
+         !held.storage().is_alias_of(padded_shard_.storage()) ||
+         held.storage_offset() != padded_shard_.storage_offset() ||
+         held.scalar_type() != orig_dtype_ ||
+         held.sizes() != geometry_.local_sizes() ||
+         (held.numel() > 1 &&
+          held.strides() != c10::contiguous_strides(geometry_.padded_sizes()));
+}
+
+void FsdpParam::ResetLeaf(c10::Device device, c10::ScalarType dtype) {
+  if (storage_) storage_->Orphan();
+  DropGradientNotice();
+  storage_ = c10::make_intrusive<ManagedStorage>(
+      this, device,
+      static_cast<size_t>(unsharded_numel()) * c10::elementSize(dtype));
+  at::Tensor data = at::empty({0}, at::TensorOptions(dtype).device(device));
+  data.unsafeGetTensorImpl()->set_storage_keep_dtype(
+      c10::Storage(c10::intrusive_ptr<c10::StorageImpl>(storage_)));
+  data.unsafeGetTensorImpl()->set_sizes_contiguous(leaf_.sizes());
+  if (leaf_.device() != device) {
+    leaf_.unsafeGetTensorImpl()->_change_backend_component_keys(device);
+  }
+  // Precedes set_data, which on the meta device requires equal keys.
+  AddLazyKey(leaf_);
+  AddLazyKey(data);
+  leaf_.set_data(data);
+  BumpEpoch();
+}
+
+size_t FsdpParam::unsharded_bytes() const {
+  return static_cast<size_t>(unsharded_numel()) * leaf_.element_size();
+}
+
+at::Tensor FsdpParam::FlatUnsharded() const {
+  at::Tensor flat = at::empty({0}, leaf_.options().requires_grad(false));
+  flat.unsafeGetTensorImpl()->set_storage_keep_dtype(
+      c10::Storage(c10::intrusive_ptr<c10::StorageImpl>(storage_)));
+  flat.unsafeGetTensorImpl()->set_sizes_contiguous({unsharded_numel()});
+  return flat;
+}
+
+at::Tensor FsdpParam::TakeGradient(
+    std::optional<c10::ScalarType> reduce_dtype) {
+  RemoveGradientNotice();
+  if (accumulated_.defined()) KeepGradient(reduce_dtype);
+  at::Tensor gradient = accumulated_.defined() ? accumulated_ : leaf_.grad();
+  accumulated_ = at::Tensor();
+  leaf_.mutable_grad() = at::Tensor();
+  return gradient;
+}
+
+void FsdpParam::KeepGradient(std::optional<c10::ScalarType> reduce_dtype) {
+  RemoveGradientNotice();
+  at::Tensor gradient = leaf_.grad();
+  if (!gradient.defined() || !reduce_dtype.has_value() ||
+      (gradient.scalar_type() == *reduce_dtype && !accumulated_.defined())) {
+    return;  // autograd itself continues to add to it
+  }
+  if (accumulated_.defined()) {
+    accumulated_.add_(gradient);
+  } else {
+    accumulated_ = gradient.to(*reduce_dtype);
+  }
+  leaf_.mutable_grad() = at::Tensor();
+}
+
+bool FsdpParam::HasGradient() const {
+  return accumulated_.defined() ||
+         (leaf_.grad().defined() && !leaf_.grad().is_same(gradient_notice_));
+}
+
+}  // namespace fsdp

@@ -1,0 +1,235 @@
+// FsdpParam: one parameter under fully_shard: its shard, which the module's
+// registry and the optimizer hold; its unsharded leaf, which is the layer's
+// member; and how one is cut from the other. It owns no communication: its
+// FsdpParamGroup gathers and reduces. Driven by the thread that runs forward or
+// backward; `stamp` alone is read without a lock.
+#ifndef FSDP_ENGINE_FSDP_PARAM_H_
+#define FSDP_ENGINE_FSDP_PARAM_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "fsdp/engine/all_gather_extension.h"
+#include "fsdp/engine/lazy_key.h"
+#include "fsdp/mesh/dtensor.h"
+
+namespace torch::nn {
+class Module;
+}
+
+namespace fsdp {
+
+class FsdpParamGroup;
+class FsdpState;
+class StateContext;
+
+// How a tensor is cut among `world` ranks along `dim`: as torch.chunk does,
+// with every rank's part padded to the first one's size. In elements.
+struct ShardGeometry {
+  std::vector<int64_t> sizes;  // of the whole
+  int64_t dim = 0;
+  int64_t world = 1;
+  int64_t rank = 0;
+
+  int64_t chunk() const;        // padded size along `dim`
+  int64_t local_begin() const;  // this rank's part of `dim`
+  int64_t local_size() const;   // not padded; may be 0
+  std::vector<int64_t> local_sizes() const;
+  std::vector<int64_t> padded_sizes() const;
+  int64_t padded_numel() const;  // of one rank
+  int64_t gathered_numel() const { return world * padded_numel(); }
+};
+
+// Where an operator runs; a stamp is valid for one phase.
+struct UsePhase {
+  bool backward = false;      // inside a backward pass
+  bool grad_enabled = false;  // in backward: recomputing a checkpoint
+
+  static UsePhase Now();
+  bool runs_forward() const { return !backward || grad_enabled; }
+  uint64_t bits() const {
+    return (backward ? 2u : 0u) | (grad_enabled ? 1u : 0u);
+  }
+};
+
+class FsdpParam {
+ public:
+  // A registry entry that holds this parameter: tied weights have several.
+  struct Slot {
+    torch::nn::Module* module;
+    std::string name;
+  };
+
+  // `spec` is that of the shard. The constructor does not change `leaf` or the
+  // module: see Attach.
+  FsdpParam(FsdpParamGroup* group, at::Tensor leaf, std::vector<Slot> slots,
+            ShardGeometry geometry, DTensorSpec spec);
+  ~FsdpParam();
+  FsdpParam(const FsdpParam&) = delete;
+  FsdpParam& operator=(const FsdpParam&) = delete;
+
+  // Call it before Attach: ranks keep `stored`, which `geometry` cuts, instead
+  // of the leaf; see AllGatherExtension::store.
+  void KeepAs(at::Tensor stored);
+  bool is_stored() const { return own_dtype_.has_value(); }
+  // The tensor that is cut into shards; valid until Attach.
+  const at::Tensor& whole() const {
+    return stored_.defined() ? stored_ : leaf_;
+  }
+
+  // Makes `shard` this rank's leaf: puts it into the registry, empties the
+  // unsharded leaf and tags it. `owner` lives as long as the shard.
+  void Attach(at::Tensor shard, std::shared_ptr<FsdpState> owner);
+
+  // The name below the root, "layers.0.weight".
+  const std::string& name() const { return name_; }
+  void set_name(std::string name) { name_ = std::move(name); }
+  const std::vector<Slot>& slots() const { return slots_; }
+  const ShardGeometry& geometry() const { return geometry_; }
+  FsdpParamGroup& group() const { return *group_; }
+  StateContext& context() const;
+
+  // The layer's member: always the same object, without data while sharded.
+  const at::Tensor& leaf() const { return leaf_; }
+  // The tensor that the optimizer steps. Throws c10::Error when nothing holds
+  // it any more.
+  at::Tensor shard() const;
+  bool requires_grad() const;
+  static FsdpParam* OfShard(const at::Tensor& shard);
+  // The shard as a DTensor, on the group's mesh and the axes of tensor
+  // parallelism, if there are any.
+  DTensor AsDTensor() const { return DTensor(shard(), spec_); }
+
+  // Dtype of the shard, and of the gathered parameter.
+  c10::ScalarType orig_dtype() const { return orig_dtype_; }
+  c10::ScalarType gathered_dtype() const { return leaf_.scalar_type(); }
+  // The dtype of the gathered parameter for shards of `shard_dtype`.
+  c10::ScalarType GatheredDtypeOf(c10::ScalarType shard_dtype) const;
+  // The dtype that activations are cast to; absent: they are left alone.
+  std::optional<c10::ScalarType> input_dtype() const { return input_dtype_; }
+  bool IsBuffer(const at::Tensor& tensor) const;
+
+  // The padded shard, flat, inside the group's buffer; set by the group.
+  const at::Tensor& padded_shard() const { return padded_shard_; }
+  // Makes `padded_flat`, which holds this rank's part, the shard's storage.
+  void BindShard(const at::Tensor& padded_flat);
+  // Whether the shard was given another storage (to(), load, set_data).
+  bool ShardWasReplaced() const;
+  // Whether a ParameterList or ParameterDict holds it.
+  bool in_container() const { return in_container_; }
+  bool HasRememberedShard() const {
+    return shard_impl_->unsafe_storage().unsafeGetStorageImpl() ==
+               remembered_storage_ &&
+           shard_impl_->version_counter().current_version() ==
+               remembered_version_;
+  }
+  // From now on MatchesShard compares with the shard as it is now.
+  void RememberShard();
+  // The member and the registry's shard are one parameter: if either was frozen
+  // or unfrozen since they last agreed, both become so.
+  void AgreeOnRequiresGrad();
+
+  // Makes reading the member's grad() an error that says that the gradient is
+  // on the shard. Does nothing when the member has its own gradient (NoSync).
+  void PlaceGradientNotice();
+  void RemoveGradientNotice();
+  // Called when an operator takes the notice: throws, unless autograd
+  // accumulates into it; then it becomes a gradient of zeros.
+  void OnGradientNoticeRead(const std::string& op);
+  void DropGradientNotice();
+
+  // The number of elements of the gathered parameter, with padding.
+  int64_t unsharded_numel() const {
+    return is_stored() ? leaf_.numel() : geometry_.gathered_numel();
+  }
+  // The sizes of the gathered parameter as an all-gather extension fills it.
+  std::vector<int64_t> unsharded_sizes() const;
+  // Makes the leaf a tensor on `device` of `dtype`, without data.
+  void ResetLeaf(c10::Device device, c10::ScalarType dtype);
+  ManagedStorage& storage() const { return *storage_; }
+  size_t unsharded_bytes() const;
+  // All gathered elements, flat: a new alias, so that filling it does not count
+  // as a change.
+  at::Tensor FlatUnsharded() const;
+
+  std::optional<AllGatherExtension>& extension() { return extension_; }
+
+  // The unsharded gradient plus the one that accumulated without reduction.
+  at::Tensor TakeGradient(std::optional<c10::ScalarType> reduce_dtype);
+  void KeepGradient(std::optional<c10::ScalarType> reduce_dtype);
+  bool HasGradient() const;
+
+  // Hot path: whether nothing happened since the engine last heard of this
+  // parameter in this phase.
+  bool IsCurrent(UsePhase phase) const {
+    return stamp_.load(std::memory_order_acquire) == Stamp(phase) &&
+           (phase.backward || MatchesShard());
+  }
+  // Whether the shard was not written, replaced or frozen since it was
+  // gathered.
+  bool MatchesShard() const {
+    return HasRememberedShard() &&
+           shard_impl_->requires_grad() == requires_grad_ &&
+           leaf_.requires_grad() == requires_grad_;
+  }
+  void MarkCurrent(UsePhase phase) {
+    stamp_.store(Stamp(phase), std::memory_order_release);
+  }
+  // Makes every stamp stale.
+  static void BumpEpoch() { epoch_.fetch_add(1, std::memory_order_acq_rel); }
+
+  // State of the current pass: a forward that records gradients used it; its
+  // gradient arrived in this backward.
+  bool used = false;
+  bool fired = false;
+  // Whether an operator took it since it was gathered.
+  bool touched = false;
+  // Whether torch::load put another tensor in the shard's place.
+  bool loaded = false;
+
+ private:
+  static uint64_t Stamp(UsePhase phase) {
+    return (epoch_.load(std::memory_order_acquire) << 2) | phase.bits();
+  }
+
+  static std::atomic<uint64_t> epoch_;
+
+  FsdpParamGroup* const group_;
+  at::Tensor leaf_;
+  std::vector<Slot> slots_;
+  ShardGeometry geometry_;
+  DTensorSpec spec_;
+  std::string name_;
+  c10::ScalarType orig_dtype_;
+  std::optional<c10::ScalarType> input_dtype_;
+  // The holders of the parameter, the registry and the optimizer, own it.
+  std::optional<
+      c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>>
+      shard_;
+  const c10::TensorImpl* shard_impl_ = nullptr;  // of shard_
+  const c10::StorageImpl* remembered_storage_ = nullptr;
+  uint32_t remembered_version_ = 0;
+  bool in_container_ = false;
+  bool requires_grad_ = true;  // as last agreed
+  // If the parameter is stored in another form: the dtype that it had, and,
+  // until Attach, the whole tensor in that form.
+  std::optional<c10::ScalarType> own_dtype_;
+  at::Tensor stored_;
+  at::Tensor padded_shard_;
+  at::Tensor gradient_notice_;  // made once
+  c10::intrusive_ptr<ManagedStorage> storage_;
+  at::Tensor accumulated_;
+  std::optional<AllGatherExtension> extension_;
+  std::atomic<uint64_t> stamp_{0};
+};
+
+}  // namespace fsdp
+
+#endif  // FSDP_ENGINE_FSDP_PARAM_H_

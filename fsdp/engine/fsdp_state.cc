@@ -1,0 +1,150 @@
+#include "fsdp/engine/fsdp_state.h"
+
+#include <mutex>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace fsdp {
+namespace {
+
+// Which call took which module. Another module may be made at the address of a
+// destroyed one: the weak pointer tells them apart.
+struct Registry {
+  struct Entry {
+    std::weak_ptr<torch::nn::Module> module;
+    std::weak_ptr<FsdpState> state;
+    // Set only for calls that took no parameters, which no shard keeps alive.
+    std::shared_ptr<FsdpState> keep;
+  };
+  std::mutex mutex;
+  std::unordered_map<const torch::nn::Module*, Entry> by_module;
+
+  static Registry& Get() {
+    static Registry* registry = new Registry;
+    return *registry;
+  }
+};
+
+}  // namespace
+
+FsdpState::FsdpState(std::vector<std::weak_ptr<torch::nn::Module>> modules,
+                     ReshardAfterForward reshard_after_forward)
+    : modules_(std::move(modules)),
+      reshard_after_forward_(reshard_after_forward) {}
+
+FsdpState::~FsdpState() {
+  if (!context_) return;  // a call that failed
+  for (FsdpState* other : context_->states()) {
+    if (other->parent_ == this) other->parent_ = parent_;
+  }
+  context_->Remove(this);
+}
+
+std::shared_ptr<FsdpState> FsdpState::Find(const torch::nn::Module& module) {
+  Registry& registry = Registry::Get();
+  const std::lock_guard<std::mutex> lock(registry.mutex);
+  const auto found = registry.by_module.find(&module);
+  if (found == registry.by_module.end()) return nullptr;
+  if (found->second.module.expired()) return nullptr;
+  return found->second.state.lock();
+}
+
+void FsdpState::Register() {
+  Registry& registry = Registry::Get();
+  std::vector<std::shared_ptr<FsdpState>> gone;  // destroyed without the lock
+  const std::lock_guard<std::mutex> lock(registry.mutex);
+  for (auto it = registry.by_module.begin(); it != registry.by_module.end();) {
+    if (!it->second.module.expired()) {
+      ++it;
+      continue;
+    }
+    gone.push_back(std::move(it->second.keep));
+    it = registry.by_module.erase(it);
+  }
+  for (const auto& module : modules_) {
+    registry.by_module[module.lock().get()] = {
+        .module = module,
+        .state = weak_from_this(),
+        .keep = group_ ? nullptr : shared_from_this()};
+  }
+}
+
+void FsdpState::AdoptChildren() {
+  std::vector<FsdpState*> below;
+  std::unordered_set<const FsdpState*> seen{this};
+  for (const auto& weak : modules_) {
+    for (const auto& module : weak.lock()->modules()) {
+      const std::shared_ptr<FsdpState> state = Find(*module);
+      if (state && seen.insert(state.get()).second) {
+        below.push_back(state.get());
+      }
+    }
+  }
+  std::vector<FsdpState*> states{this};
+  for (FsdpState* state : below) {
+    if (state->parent_ == nullptr) state->parent_ = this;
+    if (state->group() != nullptr && state->context_ != context_) {
+      // The context that the group leaves has counted its gather.
+      state->group()->DropGather();
+      state->group()->Reshard(/*after_forward=*/false);
+    }
+    state->context_ = context_;
+    states.push_back(state);
+  }
+  context_->set_states(std::move(states));
+  NameGroups();
+}
+
+// Names of parameters and groups below this root.
+void FsdpState::NameGroups() {
+  std::unordered_map<const torch::nn::Module*, std::string> names;
+  for (const auto& weak : modules_) {
+    const auto named = weak.lock()->named_modules();
+    for (const auto& item : named) {
+      names.emplace(item.value().get(), item.key());
+    }
+  }
+  for (FsdpState* state : context_->states()) {
+    std::vector<std::string> own;
+    for (const auto& weak : state->modules_) {
+      const auto module = weak.lock();
+      if (module) own.push_back(names[module.get()]);
+    }
+    state->name_ = absl::StrJoin(own, ", ");
+    if (state->group() == nullptr) continue;
+    for (const auto& param : state->group()->params()) {
+      const FsdpParam::Slot& slot = param->slots().front();
+      const std::string& module = names[slot.module];
+      param->set_name(module.empty() ? slot.name
+                                     : absl::StrCat(module, ".", slot.name));
+    }
+  }
+}
+
+bool FsdpState::IsAbove(const FsdpState& other) const {
+  for (const FsdpState* state = other.parent_; state != nullptr;
+       state = state->parent_) {
+    if (state == this) return true;
+  }
+  return false;
+}
+
+std::vector<FsdpState*> FsdpState::Tree() {
+  std::vector<FsdpState*> tree;
+  for (FsdpState* state : context_->states()) {
+    if (state == this || IsAbove(*state)) tree.push_back(state);
+  }
+  return tree;
+}
+
+bool FsdpState::ReshardsAfterForward() const {
+  if (!reshard_after_forward_.is_set()) return !is_root();
+  const bool* value = reshard_after_forward_.as_bool();
+  return value == nullptr || *value;
+}
+
+}  // namespace fsdp

@@ -1,0 +1,91 @@
+#include "fsdp/engine/module_access.h"
+
+#include "torch/nn/modules/container/any.h"
+#include "torch/nn/modules/container/moduledict.h"
+#include "torch/nn/modules/container/modulelist.h"
+#include "torch/nn/modules/container/parameterdict.h"
+#include "torch/nn/modules/container/parameterlist.h"
+
+namespace fsdp {
+namespace {
+
+using Tensors = torch::OrderedDict<std::string, at::Tensor>;
+using Modules =
+    torch::OrderedDict<std::string, std::shared_ptr<torch::nn::Module>>;
+
+// parameters_ is protected, and a deriving class may form a pointer to it.
+struct ProtectedMembers : torch::nn::Module {
+  static constexpr Tensors torch::nn::Module::*kParameters =
+      &ProtectedMembers::parameters_;
+};
+
+// buffers_, children_ and content_ are private. Access is not checked for the
+// arguments of an explicit instantiation ([temp.spec]), and the friend that it
+// defines is found by its argument.
+template <typename Tag, typename Tag::Type kMember>
+struct PrivateMember {
+  friend typename Tag::Type Get(Tag /*tag*/) { return kMember; }
+};
+struct BuffersTag {
+  using Type = Tensors torch::nn::Module::*;
+  friend Type Get(BuffersTag tag);
+};
+struct ChildrenTag {
+  using Type = Modules torch::nn::Module::*;
+  friend Type Get(ChildrenTag tag);
+};
+struct ContentTag {
+  using Type =
+      std::unique_ptr<torch::nn::AnyModulePlaceholder> torch::nn::AnyModule::*;
+  friend Type Get(ContentTag tag);
+};
+template struct PrivateMember<BuffersTag, &torch::nn::Module::buffers_>;
+template struct PrivateMember<ChildrenTag, &torch::nn::Module::children_>;
+
+template struct PrivateMember<ContentTag, &torch::nn::AnyModule::content_>;
+
+}  // namespace
+
+Tensors& ParametersOf(torch::nn::Module& module) {
+  return module.*ProtectedMembers::kParameters;
+}
+Tensors& BuffersOf(torch::nn::Module& module) {
+  return module.*Get(BuffersTag());
+}
+Modules& ChildrenOf(torch::nn::Module& module) {
+  return module.*Get(ChildrenTag());
+}
+
+const Tensors& ParametersOf(const torch::nn::Module& module) {
+  return module.*ProtectedMembers::kParameters;
+}
+const Tensors& BuffersOf(const torch::nn::Module& module) {
+  return module.*Get(BuffersTag());
+}
+const Modules& ChildrenOf(const torch::nn::Module& module) {
+  return module.*Get(ChildrenTag());
+}
+
+std::unique_ptr<torch::nn::AnyModulePlaceholder>& ContentOf(
+    torch::nn::AnyModule& module) {
+  return module.*Get(ContentTag());
+}
+
+void RefuseClone(torch::nn::Module& module) {
+  // clone() compares the number of buffers of the copy, which its reset() made,
+  // with the original's. An undefined buffer counts there and nowhere else.
+  static const char kName[] = "(sharded by fully_shard)";
+  auto& buffers = BuffersOf(module);
+  if (!buffers.contains(kName)) buffers.insert(kName, at::Tensor());
+}
+
+bool is_container_without_forward(const torch::nn::Module& module) {
+  return module.as<torch::nn::ModuleListImpl>() != nullptr ||
+         module.as<torch::nn::ModuleDictImpl>() != nullptr ||
+         module.as<torch::nn::ParameterListImpl>() != nullptr ||
+         module.as<torch::nn::ParameterDictImpl>() != nullptr;
+}
+
+std::string type_name(const torch::nn::Module& module) { return module.name(); }
+
+}  // namespace fsdp

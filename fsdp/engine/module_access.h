@@ -1,0 +1,56 @@
+// Access to private members of torch::nn::Module: the registries of parameters,
+// buffers and children. The engine replaces parameters with shards, wrap
+// policies walk children, and checkpoints look for shared tensors; this is the
+// only file that bypasses the class's interface. For the thread that trains.
+#ifndef FSDP_ENGINE_MODULE_ACCESS_H_
+#define FSDP_ENGINE_MODULE_ACCESS_H_
+
+#include <memory>
+#include <string>
+
+#include "ATen/core/Tensor.h"
+#include "torch/nn/module.h"
+#include "torch/ordered_dict.h"
+
+namespace torch::nn {
+class AnyModule;
+struct AnyModulePlaceholder;
+}  // namespace torch::nn
+
+namespace fsdp {
+
+// The registries themselves, not copies: assigning to an entry replaces what
+// the module has registered under that name (not the member of the class). They
+// live as long as the module.
+torch::OrderedDict<std::string, at::Tensor>& ParametersOf(
+    torch::nn::Module& module);
+torch::OrderedDict<std::string, at::Tensor>& BuffersOf(
+    torch::nn::Module& module);
+torch::OrderedDict<std::string, std::shared_ptr<torch::nn::Module>>& ChildrenOf(
+    torch::nn::Module& module);
+
+const torch::OrderedDict<std::string, at::Tensor>& ParametersOf(
+    const torch::nn::Module& module);
+const torch::OrderedDict<std::string, at::Tensor>& BuffersOf(
+    const torch::nn::Module& module);
+const torch::OrderedDict<std::string, std::shared_ptr<torch::nn::Module>>&
+ChildrenOf(const torch::nn::Module& module);
+
+// The content of an AnyModule, a child of a Sequential; null when it is empty.
+std::unique_ptr<torch::nn::AnyModulePlaceholder>& ContentOf(
+    torch::nn::AnyModule& module);
+
+// Makes Module::clone() of `module` fail, because the copy would have shards
+// where its code expects whole parameters.
+void RefuseClone(torch::nn::Module& module);
+
+// Whether the module only holds others: ModuleList, ModuleDict, ParameterList,
+// ParameterDict. Sequential has a forward and is not one of them.
+bool is_container_without_forward(const torch::nn::Module& module);
+
+// The type as torch names it: "torch::nn::LinearImpl", "Block".
+std::string type_name(const torch::nn::Module& module);
+
+}  // namespace fsdp
+
+#endif  // FSDP_ENGINE_MODULE_ACCESS_H_

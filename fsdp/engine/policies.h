@@ -1,0 +1,68 @@
+// Options of fully_shard other than the mesh: precision, place of the shards,
+// and whether parameters are freed after forward. Plain values; the rules are
+// PyTorch's (torch/distributed/fsdp/_fully_shard/_fsdp_api.py).
+#ifndef FSDP_ENGINE_POLICIES_H_
+#define FSDP_ENGINE_POLICIES_H_
+
+#include <cstdint>
+#include <optional>
+#include <variant>
+
+#include "c10/core/ScalarType.h"
+
+namespace fsdp {
+
+// Low precision by group of parameters, not by operator as in autocast. Shards,
+// and with them the optimizer, stay in the original dtype.
+struct MixedPrecisionPolicy {
+  // Parameters are gathered, and computed with, in this dtype.
+  std::optional<c10::ScalarType> param_dtype = {};
+  // Gradients are reduced in this dtype; unset: in the gradient's own.
+  std::optional<c10::ScalarType> reduce_dtype = {};
+  // Floating outputs of the module are cast to this. Outputs are seen only
+  // where the module is called through fsdp::forward or fsdp::Wrapped; setting
+  // it on a module that is called in another way is an error.
+  std::optional<c10::ScalarType> output_dtype = {};
+  // With param_dtype: floating activations are cast to it as they meet the
+  // parameters.
+  bool cast_forward_inputs = true;
+
+  friend bool operator==(const MixedPrecisionPolicy&,
+                         const MixedPrecisionPolicy&) = default;
+};
+
+// Shards, their gradients and the optimizer's state are in CPU memory; each
+// gather copies to the device.
+struct CPUOffloadPolicy {
+  // Pinned memory makes those copies asynchronous; it needs an accelerator.
+  bool pin_memory = true;
+
+  friend bool operator==(const CPUOffloadPolicy&,
+                         const CPUOffloadPolicy&) = default;
+};
+
+// Unset: free after forward, except the root's own parameters, which backward
+// needs at once. true: free all. false: keep all until backward. An int n:
+// reshard to groups of n ranks, so that backward gathers from those n only; a
+// divisor of the number of shards.
+class ReshardAfterForward {
+ public:
+  ReshardAfterForward() = default;
+  // NOLINTNEXTLINE(google-explicit-constructor): .reshard_after_forward = true
+  ReshardAfterForward(bool reshard) : value_(reshard) {}
+  // NOLINTNEXTLINE(google-explicit-constructor): .reshard_after_forward = 2
+  ReshardAfterForward(int num_ranks) : value_(int64_t{num_ranks}) {}
+  // NOLINTNEXTLINE(google-explicit-constructor): as above
+  ReshardAfterForward(int64_t num_ranks) : value_(num_ranks) {}
+
+  bool is_set() const { return value_.index() != 0; }
+  const bool* as_bool() const { return std::get_if<bool>(&value_); }
+  const int64_t* as_num_ranks() const { return std::get_if<int64_t>(&value_); }
+
+ private:
+  std::variant<std::monostate, bool, int64_t> value_;
+};
+
+}  // namespace fsdp
+
+#endif  // FSDP_ENGINE_POLICIES_H_

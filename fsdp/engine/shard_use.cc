@@ -1,0 +1,263 @@
+#include "fsdp/engine/shard_use.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/string_view.h"
+#include "c10/core/GradMode.h"
+#include "fsdp/engine/fsdp_param.h"
+#include "fsdp/engine/fsdp_param_group.h"
+#include "fsdp/engine/fsdp_state.h"
+#include "fsdp/engine/lazy_key.h"
+
+namespace fsdp {
+namespace {
+
+using Names = std::unordered_set<std::string>;
+
+// A shard, or a view of one, among the arguments.
+struct ShardArgument {
+  size_t argument;
+  std::optional<size_t> element;  // of a list
+  at::Tensor tensor;
+  ShardStorage* storage;  // null once it was replaced (to(), load)
+  bool is_written;
+
+  FsdpParam* param() const { return FsdpParam::OfShard(tensor); }
+};
+
+struct Arguments {
+  std::vector<ShardArgument> shards;
+  std::vector<at::Tensor> others;  // with dimensions
+  bool has_parameter = false;
+
+  void Add(const at::Tensor& tensor, size_t argument,
+           std::optional<size_t> element, bool is_written) {
+    if (!tensor.defined()) return;
+    if (ManagedStorageOf(tensor) != nullptr) {
+      has_parameter = true;
+      return;
+    }
+    if (HasLazyKey(tensor)) {
+      ShardStorage* storage = ShardStorageOf(tensor);
+      if (storage != nullptr || FsdpParam::OfShard(tensor) != nullptr) {
+        shards.push_back({argument, element, tensor, storage, is_written});
+        return;
+      }
+    }
+    if (tensor.dim() > 0) others.push_back(tensor);
+  }
+};
+
+// The schemas of collectives do not declare their writes.
+bool IsCollectiveInPlace(const std::string& name) {
+  static const Names kNames = {"c10d::allreduce_", "c10d::allreduce_coalesced_",
+                               "c10d::broadcast_", "c10d::reduce_",
+                               "c10d::recv_"};
+  return kNames.count(name) != 0;
+}
+
+Arguments Collect(const c10::FunctionSchema& schema,
+                  const torch::jit::Stack& stack, size_t begin) {
+  Arguments found;
+  const bool writes_all = IsCollectiveInPlace(schema.name());
+  for (size_t i = 0; i < schema.arguments().size(); ++i) {
+    const c10::AliasInfo* alias = schema.arguments()[i].alias_info();
+    const bool is_written =
+        writes_all || (alias != nullptr && alias->isWrite());
+    const c10::IValue& value = stack[begin + i];
+    if (value.isTensor()) {
+      found.Add(value.toTensor(), i, std::nullopt, is_written);
+    } else if (value.isTensorList()) {
+      const std::vector<at::Tensor> list = value.toTensorVector();
+      for (size_t j = 0; j < list.size(); ++j) {
+        found.Add(list[j], i, j, is_written);
+      }
+    }
+  }
+  return found;
+}
+
+void NoteWritten(const ShardArgument& shard) {
+  if (FsdpParamGroup* group =
+          shard.storage ? shard.storage->group() : nullptr) {
+    group->OnShardWritten();
+  } else if (FsdpParam* param = shard.param()) {
+    param->group().OnShardWritten();
+  }
+}
+
+// torch::load replaces a shard with set_ if the file's tensor is on the shard's
+// device, else with set_data, which calls this operator first.
+bool ReplacesShard(const std::string& name) {
+  return name == "aten::set_" ||
+         name == "aten::_has_compatible_shallow_copy_type";
+}
+
+void NoteLoaded(const ShardArgument& shard, const at::Tensor& source,
+                const std::string& schema_name) {
+  FsdpParam* param = shard.param();
+  if (param == nullptr || !source.defined()) return;
+  if (HasLazyKey(source)) {
+    // Another shard, or that of Module::to: the next gather looks at it.
+    param->group().OnShardWritten();
+    return;
+  }
+  const std::vector<int64_t> local = param->geometry().local_sizes();
+  TORCH_CHECK(source.sizes() == local, "fsdp: the shard of '", param->name(),
+              "' was to be replaced by a tensor of shape ", source.sizes(),
+              ", but this rank's part has the shape ", c10::IntArrayRef(local),
+              ". Of a whole tensor that is the to_local() of "
+              "fsdp::distribute_tensor; whole state dicts are loaded by "
+              "dcp::set_model_state_dict with full_state_dict");
+  // On the same device, set_data was called by the program itself.
+  if (schema_name == "aten::set_" || source.device() != shard.tensor.device()) {
+    param->loaded = true;
+  }
+}
+
+bool IsElementwise(const std::string& name) {
+  static const Names* names = [] {
+    auto* all = new Names;
+    for (const char* base :
+         {"add",  "sub",     "rsub",    "mul",     "div",     "pow",
+          "lerp", "addcmul", "addcdiv", "maximum", "minimum", "where",
+          "eq",   "ne",      "lt",      "le",      "gt",      "ge",
+          "copy", "dot",     "equal",   "isclose", "allclose"}) {
+      all->insert(std::string("aten::") + base);
+      all->insert(std::string("aten::") + base + "_");
+    }
+    return all;
+  }();
+  return names->count(name) != 0;
+}
+
+// Optimizers' operators on many shards at once, communication, and operators
+// that need only sizes and types.
+bool IsByShard(const std::string& name) {
+  static const Names kQuestions = {"aten::_has_compatible_shallow_copy_type",
+                                   "aten::is_same_size", "aten::is_set_to"};
+  return kQuestions.count(name) != 0 ||
+         absl::StartsWith(name, "aten::_foreach_") ||
+         absl::StartsWith(name, "aten::_fused_") ||
+         absl::StartsWith(name, "aten::_amp_") ||
+         absl::StartsWith(name, "c10d::");
+}
+
+// Operators that copy a container's shard, view it or make another like it.
+bool TakesShardAlone(const c10::FunctionSchema& schema) {
+  static const Names kNames = {
+      "aten::clone",     "aten::contiguous",   "aten::to",
+      "aten::_to_copy",  "aten::equal",        "aten::isclose",
+      "aten::allclose",  "aten::set_",         "aten::view",
+      "aten::reshape",   "aten::flatten",      "aten::item",
+      "aten::is_pinned", "aten::resolve_conj", "aten::resolve_neg"};
+  const std::string& name = schema.name();
+  return OnlyMakesView(schema) || kNames.count(name) != 0 ||
+         absl::EndsWith(name, "_like");
+}
+
+bool IsInContainer(const ShardArgument& shard) {
+  if (shard.storage != nullptr && !shard.storage->in_container()) return false;
+  const FsdpParam* param = shard.param();
+  return param != nullptr && param->in_container();
+}
+
+void CheckContainerAlone(const c10::FunctionSchema& schema,
+                         const ShardArgument& shard) {
+  TORCH_CHECK(
+      TakesShardAlone(schema), "fsdp: ", schema.name(),
+      " reads the parameter '", shard.param()->name(),
+      "' through its container, where no gradient is recorded and nothing else "
+      "tells a forward from a look at this rank's shard. In a forward, put an "
+      "fsdp::ForwardScope around it or call the module through fsdp::forward; "
+      "for this rank's part, put an fsdp::ShardScope around it");
+}
+
+// Whether the parameters are meant, not their shards.
+bool MeansParameters(const c10::FunctionSchema& schema,
+                     const Arguments& arguments) {
+  if (ForwardScope::active()) return true;
+  if (MovesShards(schema)) return false;
+  if (!arguments.others.empty() || arguments.has_parameter) {
+    const at::IntArrayRef sizes = arguments.shards.front().tensor.sizes();
+    const bool alike = std::all_of(
+        arguments.others.begin(), arguments.others.end(),
+        [&](const at::Tensor& other) { return other.sizes() == sizes; });
+    return arguments.has_parameter || !alike || !IsElementwise(schema.name());
+  }
+  for (const ShardArgument& shard : arguments.shards) {
+    if (!IsInContainer(shard)) continue;
+    if (c10::GradMode::is_enabled()) return true;
+    CheckContainerAlone(schema, shard);
+  }
+  return false;
+}
+
+at::Tensor ParameterOf(const ShardArgument& shard,
+                       const c10::FunctionSchema& schema) {
+  const FsdpParam* param = shard.param();
+  FsdpParamGroup* group = shard.storage ? shard.storage->group() : nullptr;
+  TORCH_CHECK(
+      param != nullptr, "fsdp: ", schema.name(),
+      " takes a view of this rank's part of a parameter of '",
+      group == nullptr ? "" : group->state().name(),
+      "', which module->parameters() gave, together with tensors of other "
+      "shapes, as a forward does. In a forward, read the layer's member, or "
+      "put an fsdp::ForwardScope around it, in which such a view is one of the "
+      "whole parameter; for this rank's part, put an fsdp::ShardScope around "
+      "it");
+  return param->leaf();
+}
+
+void Substitute(const ShardArgument& shard, const c10::FunctionSchema& schema,
+                torch::jit::Stack& stack, size_t begin) {
+  c10::IValue& value = stack[begin + shard.argument];
+  const at::Tensor parameter = ParameterOf(shard, schema);
+  if (!shard.element.has_value()) {
+    value = parameter;
+    return;
+  }
+  c10::List<at::Tensor> list = value.toTensorList().copy();
+  list.set(*shard.element, parameter);
+  value = std::move(list);
+}
+
+}  // namespace
+
+bool MovesShards(const c10::FunctionSchema& schema) {
+  static const Names kNames = {"aten::to", "aten::_to_copy"};
+  return kNames.count(schema.name()) != 0;
+}
+
+bool ResolveShards(const c10::FunctionSchema& schema, torch::jit::Stack& stack,
+                   size_t begin) {
+  const Arguments arguments = Collect(schema, stack, begin);
+  if (arguments.shards.empty()) return false;
+  const std::string& name = schema.name();
+  const bool replaces = ReplacesShard(name) && schema.arguments().size() > 1 &&
+                        stack[begin + 1].isTensor();
+  bool writes = false;
+  for (const ShardArgument& shard : arguments.shards) {
+    if (replaces && shard.argument == 0) {
+      NoteLoaded(shard, stack[begin + 1].toTensor(), name);
+    }
+    if (!shard.is_written) continue;
+    NoteWritten(shard);
+    writes = true;
+  }
+  if (writes || ShardScope::active() || IsByShard(name)) return false;
+  if (!MeansParameters(schema, arguments)) return false;
+  for (const ShardArgument& shard : arguments.shards) {
+    Substitute(shard, schema, stack, begin);
+  }
+  return true;
+}
+
+}  // namespace fsdp

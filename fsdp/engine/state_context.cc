@@ -1,0 +1,349 @@
+#include "fsdp/engine/state_context.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "fsdp/engine/fsdp_param_group.h"
+#include "fsdp/engine/fsdp_state.h"
+#include "torch/csrc/autograd/engine.h"
+
+namespace fsdp {
+namespace {
+
+// Whether the group is gathered, and neither used now nor kept by the user.
+bool MayBeFreed(const FsdpParamGroup* group, const FsdpParamGroup& used,
+                const StateContext::Use& use) {
+  return group != nullptr && group != &used && !group->kept_by_user() &&
+         group->sharding() == FsdpParamGroup::Sharding::kUnsharded &&
+         std::none_of(
+             use.together.begin(), use.together.end(),
+             [group](FsdpParam* param) { return &param->group() == group; });
+}
+
+// Bounds the memory of a job that only evaluates.
+constexpr size_t kMaxOrder = 1 << 17;
+
+thread_local std::weak_ptr<StateContext> last_used;
+
+}  // namespace
+
+// An element of one backward pass's list of callbacks. When the pass throws,
+// the list is destroyed without being run, and so is the guard.
+class StateContext::BackwardGuard {
+ public:
+  explicit BackwardGuard(std::shared_ptr<StateContext> context)
+      : context_(std::move(context)) {}
+  ~BackwardGuard() {
+    if (!finished_) context_->aborted_ = true;
+  }
+  void Finish() {
+    context_->FinishBackward();
+    finished_ = true;
+  }
+
+ private:
+  std::shared_ptr<StateContext> context_;  // kept until the pass is over
+  bool finished_ = false;
+};
+
+StateContext::StateContext(std::shared_ptr<CommContext> comm)
+    : comm_(std::move(comm)) {}
+
+std::weak_ptr<StateContext> StateContext::LastUsed() { return last_used; }
+
+void StateContext::set_states(std::vector<FsdpState*> states) {
+  states_ = std::move(states);
+  order_.clear();
+  backward_cursor_ = 0;
+  current_ = nullptr;
+}
+
+void StateContext::Remove(FsdpState* state) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  std::vector<FsdpState*> rest;
+  for (FsdpState* other : states_) {
+    if (other != state) rest.push_back(other);
+  }
+  set_states(std::move(rest));
+}
+
+void StateContext::set_post_optim_event(std::shared_ptr<c10::Event> event) {
+  post_optim_event_ = std::move(event);
+}
+
+void StateContext::OnUse(FsdpParam& param, UsePhase phase, const Use& use) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  FsdpParamGroup& group = param.group();
+  if (!phase.backward &&
+      (group.ShardsChanged() ||
+       (group.sharding() != FsdpParamGroup::Sharding::kUnsharded &&
+        !group.gather_pending()))) {
+    TORCH_CHECK(
+        use.may_start || ForwardScope::active(), "fsdp: ", use.op,
+        " reads the parameter '", param.name(),
+        "', which is sharded, and nothing else, so nothing tells whether all "
+        "ranks come here, as they do in a forward. In a forward, put an "
+        "fsdp::ForwardScope around it or call the module through "
+        "fsdp::forward. Elsewhere, for the whole value call "
+        "fsdp::dtensor_of(parameter)->full_tensor() on every rank; to step or "
+        "inspect this rank's shard use module->named_parameters() under "
+        "torch::NoGradGuard, from which optimizers are built, too");
+  }
+  OnGroupUse(group, phase, use);
+  if (!phase.backward) param.AgreeOnRequiresGrad();
+  if (phase.grad_enabled && param.leaf().requires_grad()) {
+    param.used = true;
+    param.RemoveGradientNotice();
+  }
+  param.touched = true;
+  param.MarkCurrent(phase);
+}
+
+void StateContext::OnGroupUse(FsdpParamGroup& group, UsePhase phase,
+                              const Use& use) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  if (aborted_) RecoverFromAbortedBackward();
+  last_used = weak_from_this();
+  TORCH_CHECK(
+      !group.config().mp_policy.output_dtype.has_value() ||
+          group.state().seen_at_boundary,
+      "fsdp: the policy of '", group.state().name(),
+      "' sets output_dtype, but its outputs are not seen: call the module "
+      "through fsdp::forward(module, inputs...) or hold it as fsdp::Wrapped");
+  if (!phase.backward && group.ShardsChanged()) {
+    group.DropGather();
+    group.Reshard(/*after_forward=*/false);
+  }
+  const bool unsharded =
+      group.sharding() == FsdpParamGroup::Sharding::kUnsharded;
+  if (unsharded && current_ == &group &&
+      current_in_backward_ == phase.backward) {
+    return;
+  }
+  if (phase.backward) {
+    QueueFinalCallback();
+    MoveBackwardCursor(group, phase);
+    FreeAfterBackward(group, phase, use);
+    group.turn.passed = true;
+  } else {
+    BeginForwardIfNew(group, phase);
+    FreeAfterForward(group, use);
+  }
+  const bool gathers =
+      !unsharded && (!phase.backward || group.settings().unshard_in_backward ||
+                     phase.grad_enabled);
+  if (gathers) {
+    if (group.gather_pending()) {
+      ++comm_->recorder().report().num_prefetched;
+    } else {
+      group.CheckGatherInStep(use.op);
+    }
+    group.WaitForUnshard(phase.backward);
+  }
+  group.set_kept_by_user(false);
+  current_ = &group;
+  current_in_backward_ = phase.backward;
+  if (phase.backward) {
+    PrefetchBackward(group);
+  } else {
+    if (order_.size() >= kMaxOrder) order_.clear();
+    order_.push_back(&group);
+    PrefetchForward(group);
+  }
+  FsdpParam::BumpEpoch();
+}
+
+void StateContext::AfterForward(FsdpParamGroup& group) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  if (UsePhase::Now().backward || !group.state().ReshardsAfterForward()) return;
+  group.Reshard(/*after_forward=*/true);
+}
+
+// A forward begins with the first use after a backward, or, when nothing waits
+// for a backward, with the use of the group that began the previous forward.
+void StateContext::BeginForwardIfNew(FsdpParamGroup& group,
+                                     UsePhase /*phase*/) {
+  if (!order_.empty()) {
+    const bool awaits_backward =
+        std::any_of(states_.begin(), states_.end(), [](const FsdpState* state) {
+          return state->group() != nullptr && state->group()->AwaitsGradients();
+        });
+    // A parameter of another group may be used between two parameters of this
+    // one.
+    const bool goes_on =
+        group.sharding() == FsdpParamGroup::Sharding::kUnsharded &&
+        !group.AllTouched();
+    if (order_.front() != &group || awaits_backward || goes_on) return;
+  }
+  order_.clear();
+  comm_->BeginGathers(post_optim_event_);
+  post_optim_event_ = nullptr;
+}
+
+void StateContext::FreeAfterForward(const FsdpParamGroup& used,
+                                    const Use& use) {
+  for (FsdpState* state : states_) {
+    FsdpParamGroup* group = state->group();
+    if (!MayBeFreed(group, used, use) || !state->ReshardsAfterForward() ||
+        state->IsAbove(used.state()) ||
+        // Another group may be used between two of its parameters.
+        (used.state().IsAbove(*state) && !group->AllTouched())) {
+      continue;
+    }
+    group->Reshard(/*after_forward=*/true);
+  }
+}
+
+// Groups without trained parameters, or outside this graph, get no gradient
+// that would free them.
+void StateContext::FreeAfterBackward(const FsdpParamGroup& used, UsePhase phase,
+                                     const Use& use) {
+  for (FsdpState* state : states_) {
+    FsdpParamGroup* group = state->group();
+    if (!MayBeFreed(group, used, use) ||
+        !group->settings().reshard_after_backward ||
+        state->IsAbove(used.state()) || KeepsInBackward(*state, used, phase)) {
+      continue;
+    }
+    group->Reshard(/*after_forward=*/false);
+  }
+}
+
+// Whether backward will use the group, or its gradients are still to arrive.
+bool StateContext::KeepsInBackward(const FsdpState& state,
+                                   const FsdpParamGroup& used,
+                                   UsePhase phase) const {
+  const FsdpParamGroup& group = *state.group();
+  // Kept since forward, or prefetched.
+  if (group.turn.in_forward && !group.turn.passed) return true;
+  const bool comes_again = group.turn.num_to_come > 0;
+  if (used.state().IsAbove(state)) {
+    return comes_again || group.AwaitsGradients();
+  }
+  // A group that comes again belongs to another forward; PyTorch frees it
+  // between the two.
+  return group.AwaitsGradients() && (!comes_again || phase.grad_enabled);
+}
+
+void StateContext::CountUsesToCome() {
+  for (FsdpState* state : states_) {
+    if (state->group() != nullptr) state->group()->turn = {};
+  }
+  for (FsdpParamGroup* group : order_) {
+    ++group->turn.num_to_come;
+    group->turn.in_forward = true;
+  }
+}
+
+// Moves the cursor to the latest use of this group that backward has not passed
+// yet. A recomputed group has passed it with the recomputation.
+void StateContext::MoveBackwardCursor(FsdpParamGroup& used, UsePhase phase) {
+  if (!phase.grad_enabled && used.turn.recomputed) return;
+  used.turn.recomputed = phase.grad_enabled;
+  if (used.turn.num_to_come == 0) return;
+  while (backward_cursor_ > 0) {
+    FsdpParamGroup* passed = order_[--backward_cursor_];
+    --passed->turn.num_to_come;
+    if (passed == &used) return;
+  }
+}
+
+void StateContext::PrefetchForward(FsdpParamGroup& used) {
+  for (const auto& weak : used.state().forward_prefetch) {
+    if (const auto state = weak.lock()) Prefetch(state->group());
+  }
+}
+
+void StateContext::Prefetch(FsdpParamGroup* group) {
+  if (group == nullptr || group->gather_pending() ||
+      group->sharding() == FsdpParamGroup::Sharding::kUnsharded) {
+    return;
+  }
+  group->CheckGatherInStep("prefetch");
+  group->Unshard();
+}
+
+void StateContext::PrefetchBackward(FsdpParamGroup& used) {
+  if (!used.state().backward_prefetch.empty()) {
+    for (const auto& weak : used.state().backward_prefetch) {
+      if (const auto state = weak.lock()) Prefetch(state->group());
+    }
+    return;
+  }
+  // The latest group before this use that is not gathered.
+  if (backward_cursor_ >= order_.size() || order_[backward_cursor_] != &used) {
+    return;
+  }
+  for (size_t i = backward_cursor_; i-- > 0;) {
+    FsdpParamGroup* group = order_[i];
+    if (group == &used ||
+        group->sharding() == FsdpParamGroup::Sharding::kUnsharded) {
+      continue;
+    }
+    if (group->settings().unshard_in_backward) Prefetch(group);
+    return;
+  }
+}
+
+void StateContext::OnGradient(FsdpParam& param) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  if (aborted_) RecoverFromAbortedBackward();
+  QueueFinalCallback();
+  param.fired = true;
+  FsdpParamGroup& group = param.group();
+  if (!group.AllGradientsArrived() || group.turn.GradientsMayGrow()) return;
+  group.PostBackward(/*at_end=*/false);
+  if (current_ == &group) current_ = nullptr;
+}
+
+void StateContext::QueueFinalCallback() {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  if (aborted_) RecoverFromAbortedBackward();
+  if (in_backward_) return;
+  in_backward_ = true;
+  backward_cursor_ = order_.size();
+  CountUsesToCome();
+  const auto guard = std::make_shared<BackwardGuard>(shared_from_this());
+  torch::autograd::Engine::get_default_engine().queue_callback(
+      [guard] { guard->Finish(); });
+}
+
+void StateContext::FinishBackward() {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  for (FsdpState* state : states_) {
+    FsdpParamGroup* group = state->group();
+    if (group == nullptr) continue;
+    group->turn = {};
+    if (group->OwesReduction()) {
+      group->PostBackward(/*at_end=*/true);
+    } else if (group->settings().reshard_after_backward) {
+      group->Reshard(/*after_forward=*/false);
+    }
+    if (is_last_backward_) group->DropGather();
+    group->ClearMarks(/*used_too=*/is_last_backward_);
+  }
+  if (comm_->pending_reduction != nullptr) {
+    comm_->pending_reduction->FinishReduction();
+  }
+  for (FsdpState* state : states_) {
+    if (state->group() != nullptr) state->group()->FinishBackward();
+  }
+  comm_->ReleaseGather();
+  if (is_last_backward_) order_.clear();
+  current_ = nullptr;
+  in_backward_ = false;
+  // The next backward must also hear of groups that stay gathered.
+  FsdpParam::BumpEpoch();
+}
+
+void StateContext::RecoverFromAbortedBackward() {
+  aborted_ = false;
+  in_backward_ = false;
+  order_.clear();
+  current_ = nullptr;
+  for (FsdpState* state : states_) {
+    if (state->group() != nullptr) state->group()->ResetAfterError();
+  }
+}
+
+}  // namespace fsdp

@@ -1,0 +1,127 @@
+// StateContext: the state that the groups below one root share: the order in
+// which they are used, which of them are gathered at the moment, the
+// communication under way, and the position of the current backward. The lazy
+// key reports every use of a parameter and autograd every gradient;
+// StateContext decides what is gathered, freed, prefetched and reduced.
+// Internally locked; its callbacks run on the threads of forward and backward,
+// one at a time.
+//
+// [Note: a step]
+// Forward, when a group is first used:
+//   - The other groups that are not above it are freed, if they reshard after
+//     forward. A group below it may be in the middle of its forward, and is
+//     freed once each of its parameters has been used.
+//   - If one of the group's shards has changed since it was gathered, the group
+//     is freed too.
+//   - The group is gathered (or its prefetch awaited), and the groups that it
+//     prefetches are started.
+//   - The use is appended to the order.
+//
+// Backward, when a group is first used: the same, except that the freed groups
+// are those that backward has used and that wait for no gradient, or only for
+// that of an earlier forward, and that the prefetched group is the one before
+// it in the order. When the last gradient that a group waits for has arrived,
+// the group is freed and its gradients are reduced, after the previous
+// reduction is awaited. At the end of backward, called by autograd's engine,
+// groups that still have gradients are reduced, all are freed, and everything
+// in flight is awaited.
+#ifndef FSDP_ENGINE_STATE_CONTEXT_H_
+#define FSDP_ENGINE_STATE_CONTEXT_H_
+
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "c10/util/ArrayRef.h"
+#include "fsdp/engine/comm_context.h"
+#include "fsdp/engine/fsdp_param.h"
+
+namespace fsdp {
+
+class FsdpParamGroup;
+class FsdpState;
+
+class StateContext : public std::enable_shared_from_this<StateContext> {
+ public:
+  struct Use {
+    std::string op;  // for errors
+    // Whether this operator may start a gather outside backward: it takes
+    // something other than parameters, or the module's boundary called. See
+    // strict mode in fsdp/README.md.
+    bool may_start = false;
+    // All parameters that the operator takes; their groups stay gathered.
+    c10::ArrayRef<FsdpParam*> together = {};
+  };
+
+  explicit StateContext(std::shared_ptr<CommContext> comm);
+
+  // Called by the lazy key and by a module's boundary. May communicate.
+  void OnUse(FsdpParam& param, UsePhase phase, const Use& use);
+  void OnGroupUse(FsdpParamGroup& group, UsePhase phase, const Use& use);
+  // Called by autograd: the gradient of `param` is complete.
+  void OnGradient(FsdpParam& param);
+  // Inside a backward: registers a callback for its end. Call it before a
+  // nested backward, so that the outer one's end counts.
+  void QueueFinalCallback();
+
+  // Frees a group at the end of its module's forward, if the boundary is known.
+  void AfterForward(FsdpParamGroup& group);
+  // The context whose parameters this thread used last.
+  static std::weak_ptr<StateContext> LastUsed();
+
+  // States below the root, in the order root first, then that of modules().
+  const std::vector<FsdpState*>& states() const { return states_; }
+  void set_states(std::vector<FsdpState*> states);
+  void Remove(FsdpState* state);
+
+  CommContext& comm() { return *comm_; }
+  const std::shared_ptr<CommContext>& shared_comm() const { return comm_; }
+  void set_comm(std::shared_ptr<CommContext> comm) { comm_ = std::move(comm); }
+
+  void set_is_last_backward(bool value) { is_last_backward_ = value; }
+  // The first gather of the next forward waits for this instead of everything
+  // issued so far.
+  void set_post_optim_event(std::shared_ptr<c10::Event> event);
+
+  std::recursive_mutex& mutex() { return mutex_; }
+
+ private:
+  class BackwardGuard;
+
+  void RecoverFromAbortedBackward();
+  void BeginForwardIfNew(FsdpParamGroup& group, UsePhase phase);
+  void FreeAfterForward(const FsdpParamGroup& used, const Use& use);
+  void FreeAfterBackward(const FsdpParamGroup& used, UsePhase phase,
+                         const Use& use);
+  bool KeepsInBackward(const FsdpState& state, const FsdpParamGroup& used,
+                       UsePhase phase) const;
+  void CountUsesToCome();
+  void MoveBackwardCursor(FsdpParamGroup& used, UsePhase phase);
+  void Prefetch(FsdpParamGroup* group);
+  void PrefetchForward(FsdpParamGroup& used);
+  void PrefetchBackward(FsdpParamGroup& used);
+  void FinishBackward();
+
+  std::recursive_mutex mutex_;
+  std::shared_ptr<CommContext> comm_;  // shared by contexts of several roots
+  std::vector<FsdpState*> states_;
+
+  // Uses in forward, in order and with repeats, and how far back backward has
+  // come.
+  std::vector<FsdpParamGroup*> order_;
+  size_t backward_cursor_ = 0;
+  FsdpParamGroup* current_ = nullptr;
+  bool current_in_backward_ = false;
+
+  bool in_backward_ = false;  // a callback is registered for its end
+  bool aborted_ = false;      // that backward threw, so no callback comes
+  bool is_last_backward_ = true;
+  std::shared_ptr<c10::Event> post_optim_event_;
+};
+
+}  // namespace fsdp
+
+#endif  // FSDP_ENGINE_STATE_CONTEXT_H_

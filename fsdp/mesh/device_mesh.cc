@@ -1,0 +1,493 @@
+// A mesh is a root, the grid that was made first, and some axes of it. An axis
+// is a list of extents (size and stride) over the root's row-major order, one
+// for each axis of the root that it covers. So slices, flattened axes and
+// joined ones are all lists of axes; on every axis that is not in the list, the
+// mesh lies at this rank's place.
+#include "fsdp/mesh/device_mesh.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "c10/core/Device.h"
+#include "c10/core/impl/VirtualGuardImpl.h"
+#include "c10/util/Exception.h"
+
+namespace fsdp {
+namespace {
+
+struct Extent {
+  int64_t size;
+  int64_t stride;
+
+  friend bool operator==(const Extent&, const Extent&) = default;
+};
+
+struct Axis {
+  std::string name;
+  std::vector<Extent> extents;
+  // The group of the ranks on this axis, through this rank.
+  ProcessGroup group;
+};
+
+int64_t SizeOf(const Axis& axis) {
+  int64_t size = 1;
+  for (const Extent& extent : axis.extents) size *= extent.size;
+  return size;
+}
+
+// The offsets of the indices of `axis` in the root's order, from the first.
+std::vector<int64_t> OffsetsOf(const Axis& axis) {
+  std::vector<int64_t> offsets = {0};
+  for (const Extent& extent : axis.extents) {
+    std::vector<int64_t> finer;
+    for (const int64_t offset : offsets) {
+      for (int64_t i = 0; i < extent.size; ++i) {
+        finer.push_back(offset + i * extent.stride);
+      }
+    }
+    offsets = std::move(finer);
+  }
+  return offsets;
+}
+
+// The index on `axis` of the place `index` in the root's order.
+int64_t CoordinateOn(const Axis& axis, int64_t index) {
+  int64_t coordinate = 0;
+  for (const Extent& extent : axis.extents) {
+    coordinate = coordinate * extent.size + index / extent.stride % extent.size;
+  }
+  return coordinate;
+}
+
+// The places that `axes` span, row-major, through the place `through`.
+std::vector<int64_t> PlacesOf(const std::vector<Axis>& axes, int64_t through) {
+  std::vector<int64_t> places = {through};
+  for (const Axis& axis : axes) {
+    const std::vector<int64_t> offsets = OffsetsOf(axis);
+    const int64_t own = offsets[CoordinateOn(axis, through)];
+    std::vector<int64_t> finer;
+    for (const int64_t place : places) {
+      for (const int64_t offset : offsets) {
+        finer.push_back(place - own + offset);
+      }
+    }
+    places = std::move(finer);
+  }
+  return places;
+}
+
+int64_t Product(const std::vector<int64_t>& sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), int64_t{1},
+                         [](int64_t a, int64_t b) { return a * b; });
+}
+
+std::vector<Axis> AxesOf(const std::vector<int64_t>& shape,
+                         const std::vector<std::string>& names) {
+  std::vector<Axis> axes(shape.size());
+  int64_t stride = 1;
+  for (size_t i = shape.size(); i-- > 0;) {
+    axes[i].extents = {{.size = shape[i], .stride = stride}};
+    if (!names.empty()) axes[i].name = names[i];
+    stride *= shape[i];
+  }
+  return axes;
+}
+
+void CheckShapeAndNames(const std::vector<int64_t>& shape,
+                        const std::vector<std::string>& names) {
+  TORCH_CHECK_VALUE(!shape.empty(), "a mesh needs an axis");
+  for (const int64_t size : shape) {
+    TORCH_CHECK_VALUE(size >= 1, "mesh shape (", absl::StrJoin(shape, ", "),
+                      ") has an axis without ranks");
+  }
+  if (names.empty()) return;
+  TORCH_CHECK_VALUE(names.size() == shape.size(), "a mesh of ", shape.size(),
+                    " axes has ", names.size(), " names (",
+                    absl::StrJoin(names, ", "),
+                    "); give each axis one, or none at all");
+  std::set<std::string> seen;
+  for (const std::string& name : names) {
+    TORCH_CHECK_VALUE(!name.empty(), "an axis has an empty name");
+    TORCH_CHECK_VALUE(seen.insert(name).second, "axis name \"", name,
+                      "\" is not unique");
+  }
+}
+
+}  // namespace
+
+struct DeviceMesh::Impl {
+  struct Root {
+    c10::DeviceType device_type;
+    std::vector<int64_t> ranks;
+    std::vector<Axis> axes;
+    // This rank in `ranks`; absent outside of the mesh.
+    std::optional<int64_t> place;
+    // By name; grows when any mesh of this root is flattened.
+    mutable std::map<std::string, Axis> flattened;
+  };
+
+  // Shared by all meshes that were made from it.
+  std::shared_ptr<const Root> root;
+  std::vector<Axis> axes;
+  // Derived from the members above.
+  std::vector<int64_t> shape;
+  std::vector<std::string> names;
+  std::vector<int64_t> ranks;
+
+  static DeviceMesh Make(std::shared_ptr<const Root> root,
+                         std::vector<Axis> axes);
+  static DeviceMesh MakeRoot(c10::DeviceType device_type,
+                             std::vector<int64_t> ranks,
+                             std::vector<Axis> axes);
+  static ProcessGroup MakeGroup(const Root& root, const Axis& axis);
+
+  size_t AxisIndex(int64_t mesh_dim) const;
+  size_t AxisIndex(const std::string& name) const;
+  size_t OnlyAxis(const char* what) const;
+};
+
+DeviceMesh DeviceMesh::Impl::Make(std::shared_ptr<const Root> root,
+                                  std::vector<Axis> axes) {
+  auto impl = std::make_shared<Impl>();
+  for (const Axis& axis : axes) {
+    impl->shape.push_back(SizeOf(axis));
+    if (!axis.name.empty()) impl->names.push_back(axis.name);
+  }
+  for (const int64_t place : PlacesOf(axes, root->place.value_or(0))) {
+    impl->ranks.push_back(root->ranks[place]);
+  }
+  impl->root = std::move(root);
+  impl->axes = std::move(axes);
+  return DeviceMesh(std::move(impl));
+}
+
+DeviceMesh DeviceMesh::Impl::MakeRoot(c10::DeviceType device_type,
+                                      std::vector<int64_t> ranks,
+                                      std::vector<Axis> axes) {
+  auto root = std::make_shared<Root>();
+  root->device_type = device_type;
+  const auto self = std::find(ranks.begin(), ranks.end(), fsdp::get_rank());
+  if (self != ranks.end()) root->place = self - ranks.begin();
+  root->ranks = std::move(ranks);
+  root->axes = axes;
+  return Make(std::move(root), std::move(axes));
+}
+
+// Collective over the world: makes the groups of all parallels to `axis`, each
+// of which begins at a place where the index on the axis is 0.
+ProcessGroup DeviceMesh::Impl::MakeGroup(const Root& root, const Axis& axis) {
+  if (SizeOf(axis) == get_world_size()) return world_group();
+  std::vector<std::vector<int64_t>> groups;
+  for (size_t place = 0; place < root.ranks.size(); ++place) {
+    const int64_t first = static_cast<int64_t>(place);
+    if (CoordinateOn(axis, first) != 0) continue;
+    std::vector<int64_t>& members = groups.emplace_back();
+    for (const int64_t offset : OffsetsOf(axis)) {
+      members.push_back(root.ranks[first + offset]);
+    }
+  }
+  return new_subgroups(groups, axis.name.empty() ? "mesh" : axis.name);
+}
+
+size_t DeviceMesh::Impl::AxisIndex(int64_t mesh_dim) const {
+  TORCH_CHECK_INDEX(0 <= mesh_dim && mesh_dim < std::ssize(axes), "axis ",
+                    mesh_dim, " of a mesh of ", axes.size(), " axes");
+  return static_cast<size_t>(mesh_dim);
+}
+
+size_t DeviceMesh::Impl::AxisIndex(const std::string& name) const {
+  TORCH_CHECK(!names.empty(), "axis \"", name,
+              "\" of a mesh whose axes have no names; give them to "
+              "init_device_mesh");
+  const auto found = std::find(names.begin(), names.end(), name);
+  TORCH_CHECK_INDEX(found != names.end(), "the mesh has no axis \"", name,
+                    "\", only ", absl::StrJoin(names, ", "));
+  return static_cast<size_t>(found - names.begin());
+}
+
+size_t DeviceMesh::Impl::OnlyAxis(const char* what) const {
+  TORCH_CHECK(axes.size() == 1, what, " of a mesh of ", axes.size(),
+              " axes: say of which");
+  return 0;
+}
+
+DeviceMesh::DeviceMesh(std::shared_ptr<const Impl> impl)
+    : impl_(std::move(impl)) {}
+
+DeviceMesh DeviceMesh::from_group(const ProcessGroup& group,
+                                  c10::DeviceType device_type,
+                                  const std::string& mesh_dim_name) {
+  std::vector<int64_t> ranks = get_process_group_ranks(group);
+  std::vector<Axis> axes = AxesOf({std::ssize(ranks)}, {});
+  axes[0].name = mesh_dim_name;
+  axes[0].group = group;
+  return Impl::MakeRoot(device_type, std::move(ranks), std::move(axes));
+}
+
+DeviceMesh DeviceMesh::from_group(
+    const std::vector<ProcessGroup>& groups, c10::DeviceType device_type,
+    const std::vector<int64_t>& shape, const std::vector<int64_t>& ranks,
+    const std::vector<std::string>& mesh_dim_names) {
+  CheckShapeAndNames(shape, mesh_dim_names);
+  TORCH_CHECK_VALUE(groups.size() == 1 || !mesh_dim_names.empty(),
+                    "a mesh of several groups needs names for its axes");
+  TORCH_CHECK_VALUE(groups.size() == shape.size(), "a mesh of ", shape.size(),
+                    " axes needs as many groups, not ", groups.size());
+  TORCH_CHECK_VALUE(Product(shape) == std::ssize(ranks), "a mesh of shape (",
+                    absl::StrJoin(shape, ", "), ") cannot have ", ranks.size(),
+                    " ranks");
+  const std::set<int64_t> distinct(ranks.begin(), ranks.end());
+  TORCH_CHECK_VALUE(
+      distinct.size() == ranks.size(),
+      "a rank is in the mesh twice: ", absl::StrJoin(ranks, ", "));
+  std::vector<Axis> axes = AxesOf(shape, mesh_dim_names);
+  const auto self = std::find(ranks.begin(), ranks.end(), fsdp::get_rank());
+  for (size_t i = 0; i < groups.size() && self != ranks.end(); ++i) {
+    std::vector<int64_t> expected;
+    for (const int64_t place : PlacesOf({axes[i]}, self - ranks.begin())) {
+      expected.push_back(ranks[place]);
+    }
+    const std::vector<int64_t> actual = get_process_group_ranks(groups[i]);
+    TORCH_CHECK_VALUE(expected == actual, "axis \"", axes[i].name,
+                      "\" has ranks ", absl::StrJoin(expected, ", "),
+                      " through rank ", *self, ", but its group has ",
+                      absl::StrJoin(actual, ", "));
+    axes[i].group = groups[i];
+  }
+  return Impl::MakeRoot(device_type, ranks, std::move(axes));
+}
+
+c10::DeviceType DeviceMesh::device_type() const {
+  return impl_->root->device_type;
+}
+
+c10::Device DeviceMesh::device() const {
+  if (device_type() == c10::DeviceType::CPU) return c10::DeviceType::CPU;
+  return c10::impl::VirtualGuardImpl(device_type()).getDevice();
+}
+
+int64_t DeviceMesh::ndim() const { return std::ssize(impl_->shape); }
+
+const std::vector<int64_t>& DeviceMesh::shape() const { return impl_->shape; }
+
+int64_t DeviceMesh::size() const { return std::ssize(impl_->ranks); }
+
+int64_t DeviceMesh::size(int64_t mesh_dim) const {
+  return impl_->shape[impl_->AxisIndex(mesh_dim)];
+}
+
+const std::vector<std::string>& DeviceMesh::mesh_dim_names() const {
+  return impl_->names;
+}
+
+const std::vector<int64_t>& DeviceMesh::ranks() const { return impl_->ranks; }
+
+DeviceMesh DeviceMesh::operator[](const std::string& mesh_dim_name) const {
+  return (*this)[std::vector<std::string>{mesh_dim_name}];
+}
+
+DeviceMesh DeviceMesh::operator[](
+    const std::vector<std::string>& mesh_dim_names) const {
+  TORCH_CHECK_VALUE(!mesh_dim_names.empty(), "a slice needs an axis");
+  const std::map<std::string, Axis>& flattened = impl_->root->flattened;
+  const auto flat = flattened.find(mesh_dim_names[0]);
+  if (mesh_dim_names.size() == 1 && flat != flattened.end() &&
+      *this == root()) {
+    return Impl::Make(impl_->root, {flat->second});
+  }
+  std::vector<Axis> axes;
+  std::optional<size_t> previous;
+  for (const std::string& name : mesh_dim_names) {
+    const size_t index = impl_->AxisIndex(name);
+    TORCH_CHECK_VALUE(!previous.has_value() || *previous < index, "slice (",
+                      absl::StrJoin(mesh_dim_names, ", "),
+                      ") is not in the order of the mesh's axes (",
+                      absl::StrJoin(impl_->names, ", "), ")");
+    previous = index;
+    axes.push_back(impl_->axes[index]);
+  }
+  return Impl::Make(impl_->root, std::move(axes));
+}
+
+DeviceMesh DeviceMesh::operator[](
+    std::initializer_list<std::string> mesh_dim_names) const {
+  return (*this)[std::vector<std::string>(mesh_dim_names)];
+}
+
+ProcessGroup DeviceMesh::get_group() const {
+  return impl_->axes[impl_->OnlyAxis("get_group")].group;
+}
+
+ProcessGroup DeviceMesh::get_group(int64_t mesh_dim) const {
+  return impl_->axes[impl_->AxisIndex(mesh_dim)].group;
+}
+
+ProcessGroup DeviceMesh::get_group(const std::string& mesh_dim_name) const {
+  return impl_->axes[impl_->AxisIndex(mesh_dim_name)].group;
+}
+
+std::vector<ProcessGroup> DeviceMesh::get_all_groups() const {
+  std::vector<ProcessGroup> groups;
+  for (const Axis& axis : impl_->axes) groups.push_back(axis.group);
+  return groups;
+}
+
+int64_t DeviceMesh::get_rank() const { return fsdp::get_rank(); }
+
+int64_t DeviceMesh::get_local_rank() const {
+  return get_local_rank(
+      static_cast<int64_t>(impl_->OnlyAxis("get_local_rank")));
+}
+
+int64_t DeviceMesh::get_local_rank(int64_t mesh_dim) const {
+  const size_t index = impl_->AxisIndex(mesh_dim);
+  const std::optional<std::vector<int64_t>> coordinate = get_coordinate();
+  TORCH_CHECK(coordinate.has_value(), "rank ", get_rank(), " is outside of ",
+              to_string(*this));
+  return (*coordinate)[index];
+}
+
+int64_t DeviceMesh::get_local_rank(const std::string& mesh_dim_name) const {
+  return get_local_rank(static_cast<int64_t>(impl_->AxisIndex(mesh_dim_name)));
+}
+
+std::optional<std::vector<int64_t>> DeviceMesh::get_coordinate() const {
+  if (!impl_->root->place.has_value()) return std::nullopt;
+  std::vector<int64_t> coordinate;
+  for (const Axis& axis : impl_->axes) {
+    coordinate.push_back(CoordinateOn(axis, *impl_->root->place));
+  }
+  return coordinate;
+}
+
+DeviceMesh DeviceMesh::flatten(const std::string& name) const {
+  const Impl::Root& root = *impl_->root;
+  Axis axis;
+  axis.name = name.empty() ? absl::StrJoin(impl_->names, "_") : name;
+  TORCH_CHECK(!axis.name.empty(),
+              "flatten of a mesh whose axes have no names: give the result "
+              "one");
+  for (const Axis& part : impl_->axes) {
+    axis.extents.insert(axis.extents.end(), part.extents.begin(),
+                        part.extents.end());
+  }
+  if (ndim() == 1 && impl_->axes[0].name == axis.name) return *this;
+  for (const Axis& other : root.axes) {
+    TORCH_CHECK_VALUE(other.name != axis.name, "flatten: \"", axis.name,
+                      "\" is an axis of ", to_string(this->root()),
+                      "; choose another name");
+  }
+  const auto found = root.flattened.find(axis.name);
+  if (found != root.flattened.end()) {
+    TORCH_CHECK_VALUE(found->second.extents == axis.extents, "flatten: \"",
+                      axis.name,
+                      "\" stands for other axes already; choose another name");
+    return Impl::Make(impl_->root, {found->second});
+  }
+  axis.group = ndim() == 1 ? impl_->axes[0].group : Impl::MakeGroup(root, axis);
+  root.flattened.emplace(axis.name, axis);
+  return Impl::Make(impl_->root, {std::move(axis)});
+}
+
+DeviceMesh DeviceMesh::concatenate(const DeviceMesh& other) const {
+  TORCH_CHECK_VALUE(impl_->root == other.impl_->root,
+                    "concatenate: ", to_string(*this), " and ",
+                    to_string(other), " are not slices of one mesh");
+  std::vector<Axis> axes = impl_->axes;
+  std::set<int64_t> strides;
+  for (const Axis& axis : axes) {
+    for (const Extent& extent : axis.extents) {
+      if (extent.size > 1) strides.insert(extent.stride);
+    }
+  }
+  for (const Axis& axis : other.impl_->axes) {
+    for (const Extent& extent : axis.extents) {
+      TORCH_CHECK_VALUE(strides.count(extent.stride) == 0 || extent.size == 1,
+                        "concatenate: ", to_string(*this), " and ",
+                        to_string(other), " overlap");
+    }
+    for (const Axis& own : impl_->axes) {
+      TORCH_CHECK_VALUE(own.name != axis.name || own.name.empty(),
+                        "concatenate: both have an axis \"", own.name, "\"");
+    }
+    axes.push_back(axis);
+  }
+  return Impl::Make(impl_->root, std::move(axes));
+}
+
+DeviceMesh DeviceMesh::root() const {
+  return Impl::Make(impl_->root, impl_->root->axes);
+}
+
+dcp::Mesh DeviceMesh::to_dcp() const {
+  dcp::Mesh mesh;
+  for (size_t i = 0; i < impl_->axes.size(); ++i) {
+    const std::string& name = impl_->axes[i].name;
+    mesh.axes.push_back({.name = name.empty() ? absl::StrCat(i) : name,
+                         .size = impl_->shape[i]});
+  }
+  return mesh;
+}
+
+bool operator==(const DeviceMesh& a, const DeviceMesh& b) {
+  return a.impl_ == b.impl_ ||
+         (a.device_type() == b.device_type() && a.ranks() == b.ranks() &&
+          a.shape() == b.shape() && a.mesh_dim_names() == b.mesh_dim_names());
+}
+
+DeviceMesh init_device_mesh(c10::DeviceType device_type,
+                            const std::vector<int64_t>& mesh_shape,
+                            const std::vector<std::string>& names) {
+  CheckShapeAndNames(mesh_shape, names);
+  if (!is_initialized()) init_process_group();
+  TORCH_CHECK(Product(mesh_shape) == get_world_size(), "a mesh of shape (",
+              absl::StrJoin(mesh_shape, ", "), ") has ", Product(mesh_shape),
+              " ranks, but the world has ", get_world_size());
+  DeviceMesh::Impl::Root root;
+  root.ranks.resize(static_cast<size_t>(get_world_size()));
+  std::iota(root.ranks.begin(), root.ranks.end(), 0);
+  std::vector<Axis> axes = AxesOf(mesh_shape, names);
+  for (Axis& axis : axes) {
+    axis.group = DeviceMesh::Impl::MakeGroup(root, axis);
+  }
+  return DeviceMesh::Impl::MakeRoot(device_type, std::move(root.ranks),
+                                    std::move(axes));
+}
+
+DeviceMesh init_device_mesh(const std::string& device_type,
+                            const std::vector<int64_t>& mesh_shape,
+                            const std::vector<std::string>& names) {
+  TORCH_CHECK_VALUE(device_type == "cpu" || device_type == "cuda",
+                    "device type \"", device_type,
+                    "\" of a mesh is not cpu or cuda; each process chooses "
+                    "the index of its own device");
+  return init_device_mesh(
+      device_type == "cpu" ? c10::DeviceType::CPU : c10::DeviceType::CUDA,
+      mesh_shape, names);
+}
+
+std::string to_string(const DeviceMesh& mesh) {
+  std::vector<std::string> axes;
+  for (int64_t i = 0; i < mesh.ndim(); ++i) {
+    const std::string name =
+        mesh.mesh_dim_names().empty()
+            ? ""
+            : absl::StrCat(mesh.mesh_dim_names()[static_cast<size_t>(i)], "=");
+    axes.push_back(absl::StrCat(name, mesh.size(i)));
+  }
+  return absl::StrCat(
+      "DeviceMesh((", absl::StrJoin(axes, ", "), axes.size() == 1 ? ",)" : ")",
+      ", '", c10::DeviceTypeName(mesh.device_type(), /*lower_case=*/true),
+      "')");
+}
+
+}  // namespace fsdp

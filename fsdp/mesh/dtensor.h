@@ -1,0 +1,100 @@
+// DTensor: a tensor that lies on a mesh. It is a value type: the local tensor
+// of this rank, and the spec (mesh, placements, global shape) that says which
+// part of the whole it is. It has no operator overloads: computations use the
+// shards as plain tensors, and whatever needs the other ranks is a function
+// here. Calls marked collective must be made by all ranks of the mesh.
+// Semantics: torch/distributed/tensor/_api.py.
+#ifndef FSDP_MESH_DTENSOR_H_
+#define FSDP_MESH_DTENSOR_H_
+
+#include <cstdint>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "dcp/tensor/box.h"
+#include "fsdp/mesh/device_mesh.h"
+#include "fsdp/mesh/placement.h"
+
+namespace fsdp {
+
+struct DTensorSpec {
+  DeviceMesh mesh;
+  Placements placements;        // one per axis of the mesh, dims not negative
+  std::vector<int64_t> shape;   // of the whole tensor, in elements
+  std::vector<int64_t> stride;  // of the whole tensor, in elements
+
+  // This rank's part: one box, or several when uneven strided shards leave rows
+  // that are not adjacent; an empty box when it holds nothing. Partial counts
+  // as Replicate. Throws when dcp::LocalBoxes fails.
+  std::vector<dcp::Box> local_boxes() const;
+  // The shape of this rank's local tensor.
+  std::vector<int64_t> local_shape() const;
+
+  friend bool operator==(const DTensorSpec&, const DTensorSpec&) = default;
+};
+
+class DTensor {
+ public:
+  // `local` must have the shape that `spec` gives this rank; it is aliased.
+  // Throws c10::ValueError otherwise.
+  DTensor(at::Tensor local, DTensorSpec spec);
+
+  // Infers the whole tensor from even local shards; give both shape and stride
+  // when shards are uneven. With `run_check` the ranks compare shapes, and
+  // replicas take the values of their first rank: collective.
+  static DTensor from_local(const at::Tensor& local, const DeviceMesh& mesh,
+                            const Placements& placements,
+                            bool run_check = false,
+                            std::optional<std::vector<int64_t>> shape = {},
+                            std::optional<std::vector<int64_t>> stride = {});
+
+  // Aliases the shard that the optimizer sees.
+  const at::Tensor& to_local() const { return local_; }
+  // The whole tensor, on every rank. Collective.
+  at::Tensor full_tensor() const;
+  // The same value with other placements on the same mesh. Collective. Partial
+  // as a target is refused (c10::Error), as in PyTorch.
+  DTensor redistribute(const Placements& placements) const;
+
+  const DTensorSpec& spec() const { return spec_; }
+  const DeviceMesh& device_mesh() const { return spec_.mesh; }
+  const Placements& placements() const { return spec_.placements; }
+  const std::vector<int64_t>& shape() const { return spec_.shape; }
+  int64_t dim() const { return static_cast<int64_t>(spec_.shape.size()); }
+  int64_t numel() const;
+  at::ScalarType scalar_type() const { return local_.scalar_type(); }
+
+  // The gradient of the local tensor with this spec; absent when undefined.
+  std::optional<DTensor> grad() const;
+
+  // The p-norm of the whole tensor (p > 0 or infinity), as a tensor of no
+  // dimensions, equal on every rank. Collective: one reduction per axis that
+  // shards.
+  at::Tensor norm(double p = 2.0) const;
+
+  // The same spec around another local tensor of the same shape.
+  DTensor with_local(at::Tensor local) const;
+
+ private:
+  at::Tensor local_;
+  DTensorSpec spec_;
+};
+
+// This rank's part of the `tensor` of rank 0 of every axis (collective), or,
+// with `src_data_rank` absent, of its own `tensor` (no communication). Default
+// placements: Replicate on every axis.
+DTensor distribute_tensor(const at::Tensor& tensor, const DeviceMesh& mesh,
+                          const Placements& placements = {},
+                          std::optional<int64_t> src_data_rank = 0);
+
+// "DTensor(local_tensor=[2, 3] float32 cpu, device_mesh=..., placements=...)";
+// shape and type, never values, which would be long.
+std::string to_string(const DTensor& tensor);
+std::ostream& operator<<(std::ostream& os, const DTensor& tensor);
+
+}  // namespace fsdp
+
+#endif  // FSDP_MESH_DTENSOR_H_

@@ -1,0 +1,56 @@
+// Launch: what the environment says about this process's job, whether it was
+// started by torchrun, mpirun (Open MPI, MVAPICH, MPICH and Intel), Slurm's
+// srun, or without a launcher. A pure function of the environment; any thread.
+#ifndef FSDP_MESH_LAUNCH_H_
+#define FSDP_MESH_LAUNCH_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/functional/function_ref.h"
+
+namespace fsdp {
+
+struct Launch {
+  int64_t rank = 0;
+  int64_t world_size = 1;
+  // The rank among the job's processes on this machine.
+  int64_t local_rank = 0;
+  // The number of those processes; 0: the environment does not say.
+  int64_t local_world_size = 1;
+  // Where rank 0, or the agent that started the ranks, serves the store. Empty
+  // and 0 for a single process without a launcher.
+  std::string master_addr;
+  uint16_t master_port = 0;
+  // The agent serves the store: rank 0 must not.
+  bool agent_store = false;
+  // How often the agent has restarted the ranks; its store still has the keys
+  // of earlier runs.
+  int64_t restart_count = 0;
+  // All ranks are on this machine.
+  bool one_machine = true;
+};
+
+// The value of a variable; absent when it is not set.
+using Environment =
+    absl::FunctionRef<std::optional<std::string>(const std::string& name)>;
+
+// The first match counts: RANK and WORLD_SIZE (torchrun, or set by hand), Open
+// MPI, MVAPICH, PMI, a step of Slurm, no launcher. MASTER_ADDR and MASTER_PORT
+// count for all of them; where they are missing, Slurm's first node and a port
+// made from the job's number are used, or 127.0.0.1:29500 when mpirun put all
+// ranks on one machine. Throws c10::ValueError that names the variable and its
+// value when something is missing, is not a number, or contradicts the rest.
+Launch ReadLaunch(Environment environment);
+
+// The first host of a list as Slurm writes it: "gpu[007-012,20],login" is
+// "gpu007".
+std::string FirstSlurmHost(const std::string& list);
+
+// Reads this process's environment.
+std::optional<std::string> GetEnvironment(const std::string& name);
+
+}  // namespace fsdp
+
+#endif  // FSDP_MESH_LAUNCH_H_

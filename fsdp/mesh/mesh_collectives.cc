@@ -1,0 +1,136 @@
+#include "fsdp/mesh/mesh_collectives.h"
+
+#include <vector>
+
+#include "ATen/ops/empty_like.h"
+#include "absl/functional/function_ref.h"
+#include "absl/strings/str_cat.h"
+#include "c10/core/ScalarType.h"
+#include "c10/util/Exception.h"
+#include "fsdp/mesh/desync_check.h"
+#include "fsdp/mesh/work.h"
+
+namespace fsdp {
+namespace {
+
+c10d::ReduceOp BackendOp(ReduceOp op, const at::Tensor& tensor) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return c10d::ReduceOp::SUM;
+    case ReduceOp::kAvg:
+      // Gloo divides in place and fails for integers; NCCL would truncate.
+      TORCH_CHECK_NOT_IMPLEMENTED(
+          c10::isFloatingType(tensor.scalar_type()),
+          "an average over ranks of a tensor of ", tensor.scalar_type(),
+          "; use Partial(kSum), or a floating-point dtype");
+      return c10d::ReduceOp::AVG;
+    case ReduceOp::kMax:
+      return c10d::ReduceOp::MAX;
+    case ReduceOp::kMin:
+      return c10d::ReduceOp::MIN;
+  }
+  TORCH_INTERNAL_ASSERT(false, "no such reduction");
+}
+
+c10::intrusive_ptr<c10d::Backend> BackendOf(const ProcessGroup& group,
+                                            const at::Tensor& tensor) {
+  return group->getBackend(tensor.device().type());
+}
+
+// The same memory as a flat run of bytes.
+at::Tensor Bytes(const at::Tensor& tensor) {
+  return tensor.view({-1}).view(at::kByte);
+}
+
+bool IsAlone(const ProcessGroup& group) { return group->getSize() == 1; }
+
+// Issues a collective over the ranks' tensors and waits for it.
+void Run(const ProcessGroup& group, const char* operation,
+         const at::Tensor& tensor,
+         absl::FunctionRef<c10::intrusive_ptr<c10d::Work>()> issue) {
+  CheckInStep(group, absl::StrCat(operation, " of ", tensor.nbytes(), " bytes"),
+              "a DTensor or a norm");
+  IssueAndWait(*group, operation, issue);
+}
+
+}  // namespace
+
+void AllReduce(at::Tensor tensor, ReduceOp op, const ProcessGroup& group) {
+  c10d::AllreduceOptions options;
+  options.reduceOp = BackendOp(op, tensor);
+  if (IsAlone(group) || tensor.numel() == 0) return;
+  std::vector<at::Tensor> tensors{tensor};
+  Run(group, "all-reduce", tensor,
+      [&] { return BackendOf(group, tensor)->allreduce(tensors, options); });
+}
+
+at::Tensor ReduceScatter(const at::Tensor& blocks, ReduceOp op,
+                         const ProcessGroup& group) {
+  c10d::ReduceScatterOptions options;
+  options.reduceOp = BackendOp(op, blocks);
+  if (IsAlone(group) || blocks.numel() == 0) return blocks[0].clone();
+  at::Tensor block = at::empty_like(blocks[0]);
+  // Flat: Gloo compares the first dimensions.
+  at::Tensor src = blocks.view({-1});
+  at::Tensor dst = block.view({-1});
+  Run(group, "reduce-scatter", blocks, [&] {
+    return BackendOf(group, blocks)->_reduce_scatter_base(dst, src, options);
+  });
+  return block;
+}
+
+at::Tensor AllGather(const at::Tensor& block, const ProcessGroup& group) {
+  if (IsAlone(group)) return block.unsqueeze(0);
+  std::vector<int64_t> sizes = block.sizes().vec();
+  sizes.insert(sizes.begin(), group->getSize());
+  at::Tensor blocks = block.new_empty(sizes);
+  if (block.numel() == 0) return blocks;
+  at::Tensor src = Bytes(block);
+  at::Tensor dst = Bytes(blocks);
+  Run(group, "all-gather", block,
+      [&] { return BackendOf(group, block)->_allgather_base(dst, src); });
+  return blocks;
+}
+
+at::Tensor AllToAll(const at::Tensor& blocks, const ProcessGroup& group) {
+  if (IsAlone(group) || blocks.numel() == 0) return blocks;
+  at::Tensor received = at::empty_like(blocks);
+  at::Tensor src = Bytes(blocks);
+  at::Tensor dst = Bytes(received);
+  std::vector<int64_t> even_splits;  // empty: as many bytes to each rank
+  Run(group, "all-to-all", blocks, [&] {
+    return BackendOf(group, blocks)
+        ->alltoall_base(dst, src, even_splits, even_splits);
+  });
+  return received;
+}
+
+at::Tensor Scatter(const at::Tensor& blocks, int64_t src,
+                   const ProcessGroup& group) {
+  if (IsAlone(group) || blocks.numel() == 0) return blocks[0].clone();
+  at::Tensor block = at::empty_like(blocks[0]);
+  std::vector<at::Tensor> dst{Bytes(block)};
+  std::vector<std::vector<at::Tensor>> sources;
+  if (group->getRank() == src) {
+    sources.emplace_back();
+    for (const at::Tensor& b : blocks.unbind()) {
+      sources[0].push_back(Bytes(b));
+    }
+  }
+  c10d::ScatterOptions options;
+  options.rootRank = src;
+  Run(group, "scatter", block,
+      [&] { return BackendOf(group, blocks)->scatter(dst, sources, options); });
+  return block;
+}
+
+void Broadcast(at::Tensor tensor, int64_t src, const ProcessGroup& group) {
+  if (IsAlone(group) || tensor.numel() == 0) return;
+  std::vector<at::Tensor> tensors{Bytes(tensor)};
+  c10d::BroadcastOptions options;
+  options.rootRank = src;
+  Run(group, "broadcast", tensor,
+      [&] { return BackendOf(group, tensor)->broadcast(tensors, options); });
+}
+
+}  // namespace fsdp

@@ -1,0 +1,39 @@
+// NCCL: collectives between GPUs. Registers itself. It is the only file that
+// includes CUDA's headers, so that everything else compiles and links without
+// CUDA. Link //fsdp:nccl to use it.
+#include <cstdint>
+#include <string>
+
+#include "ATen/core/Tensor.h"
+#include "c10/cuda/CUDAFunctions.h"
+#include "fsdp/mesh/backend_registry.h"
+#include "torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp"
+
+namespace fsdp {
+namespace {
+
+c10::intrusive_ptr<c10d::Backend> MakeNccl(const BackendRequest& request) {
+  // NCCL takes the current device of each tensor; a process that did not
+  // choose one must not end up sharing GPU 0 with its neighbours.
+  const int64_t num_devices = c10::cuda::device_count();
+  TORCH_CHECK(request.local_rank < num_devices, "this is process ",
+              request.local_rank, " of this machine, which has ", num_devices,
+              " GPUs: start at most one process for each");
+  c10::cuda::set_device(static_cast<c10::DeviceIndex>(request.local_rank));
+  auto options = c10d::ProcessGroupNCCL::Options::create();
+  options->timeout = request.timeout;
+  options->group_name = request.name;
+  options->global_ranks_in_group = request.ranks;
+  return c10::make_intrusive<c10d::ProcessGroupNCCL>(
+      request.store, request.rank, request.size, options);
+}
+
+[[maybe_unused]] const bool kRegistered = RegisterBackend(
+    {.name = "nccl",
+     .device_type = c10::DeviceType::CUDA,
+     .type = c10d::ProcessGroup::BackendType::NCCL,
+     .is_available = [] { return c10::cuda::device_count() > 0; },
+     .make = MakeNccl});
+
+}  // namespace
+}  // namespace fsdp

@@ -1,0 +1,158 @@
+#include "fsdp/mesh/norm.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "ATen/core/grad_mode.h"
+#include "ATen/ops/_foreach_norm.h"
+#include "ATen/ops/cat.h"
+#include "ATen/ops/stack.h"
+#include "ATen/ops/tensor.h"
+#include "ATen/ops/zeros.h"
+#include "c10/util/Exception.h"
+#include "fsdp/mesh/mesh_collectives.h"
+
+namespace fsdp {
+namespace {
+
+// Terms with parts on the same groups; their sums are reduced together.
+struct Bucket {
+  std::vector<ProcessGroup> groups;
+  std::vector<at::Tensor> tensors;
+};
+
+bool Contains(const std::vector<ProcessGroup>& groups,
+              const ProcessGroup& group) {
+  return std::find(groups.begin(), groups.end(), group) != groups.end();
+}
+
+std::vector<Bucket> BucketsOf(const std::vector<NormTerm>& terms) {
+  std::vector<Bucket> buckets;
+  for (const NormTerm& term : terms) {
+    auto bucket = std::find_if(
+        buckets.begin(), buckets.end(),
+        [&term](const Bucket& b) { return b.groups == term.shard_groups; });
+    if (bucket == buckets.end()) {
+      bucket = buckets.insert(buckets.end(),
+                              {.groups = term.shard_groups, .tensors = {}});
+    }
+    // An empty tensor has no infinity norm.
+    if (term.local.defined() && term.local.numel() > 0) {
+      bucket->tensors.push_back(term.local);
+    }
+  }
+  return buckets;
+}
+
+// The norm of each tensor, in float64. Tensors of one device and dtype share
+// a kernel.
+std::vector<at::Tensor> Norms(const std::vector<at::Tensor>& tensors, double p,
+                              c10::Device device) {
+  std::map<std::pair<std::string, c10::ScalarType>, std::vector<at::Tensor>>
+      kinds;
+  for (const at::Tensor& tensor : tensors) {
+    kinds[{tensor.device().str(), tensor.scalar_type()}].push_back(tensor);
+  }
+  std::vector<at::Tensor> norms;
+  for (const auto& [kind, alike] : kinds) {
+    // 16 bits would overflow at 65504, or keep eight bits of the norm.
+    const bool narrow = c10::elementSize(kind.second) < sizeof(float);
+    for (const at::Tensor& norm : at::_foreach_norm(
+             alike, p,
+             narrow ? std::optional(c10::ScalarType::Float) : std::nullopt)) {
+      norms.push_back(norm.to(device, at::kDouble));
+    }
+  }
+  return norms;
+}
+
+// A bucket's contribution to the reduction: the sum of p-th powers, or the
+// maximum.
+at::Tensor LocalPart(const Bucket& bucket, double p, c10::Device device) {
+  if (bucket.tensors.empty()) {
+    return at::zeros({}, at::TensorOptions(at::kDouble).device(device));
+  }
+  const at::Tensor norms = at::stack(Norms(bucket.tensors, p, device));
+  return std::isinf(p) ? norms.max() : norms.pow(p).sum();
+}
+
+// Reduces `parts` (1-d) over the ranks of a group.
+void ReduceParts(at::Tensor& parts, bool is_max, const ProcessGroup& group) {
+  if (!is_max) {
+    AllReduce(parts, ReduceOp::kSum, group);
+    return;
+  }
+  // A maximum may ignore NaN, depending on backend and order, so a flag for NaN
+  // is reduced together with it.
+  at::Tensor both = at::cat({parts, parts.isnan().to(at::kDouble)});
+  AllReduce(both, ReduceOp::kMax, group);
+  const std::vector<at::Tensor> halves = both.chunk(2);
+  parts = halves[0].masked_fill(halves[1] > 0,
+                                std::numeric_limits<double>::quiet_NaN());
+}
+
+}  // namespace
+
+NormTerm NormTermOf(const at::Tensor& local, c10::ScalarType dtype,
+                    c10::Device device, const DTensorSpec& spec) {
+  NormTerm term{
+      .local = local, .dtype = dtype, .device = device, .shard_groups = {}};
+  if (!spec.mesh.get_coordinate().has_value()) return term;
+  for (size_t axis = 0; axis < spec.placements.size(); ++axis) {
+    if (!spec.placements[axis].is_shard()) continue;
+    term.shard_groups.push_back(
+        spec.mesh.get_group(static_cast<int64_t>(axis)));
+  }
+  return term;
+}
+
+void CheckNormType(double p) {
+  TORCH_CHECK_VALUE(p > 0, "the norm of order ", p,
+                    ": the order must be above 0, or infinity");
+}
+
+at::Tensor TotalNorm(const std::vector<NormTerm>& terms, double p) {
+  CheckNormType(p);
+  if (terms.empty()) return at::zeros({});
+  const at::NoGradGuard no_grad;
+  const c10::Device device = terms[0].device;
+  const bool is_max = std::isinf(p);
+  const std::vector<Bucket> buckets = BucketsOf(terms);
+
+  std::vector<at::Tensor> locals;
+  for (const Bucket& bucket : buckets) {
+    locals.push_back(LocalPart(bucket, p, device));
+  }
+  at::Tensor parts = at::stack(locals);
+  std::vector<ProcessGroup> reduced;
+  for (const Bucket& first : buckets) {
+    for (const ProcessGroup& group : first.groups) {
+      if (Contains(reduced, group)) continue;
+      reduced.push_back(group);
+      std::vector<int64_t> indices;
+      for (size_t b = 0; b < buckets.size(); ++b) {
+        if (Contains(buckets[b].groups, group)) {
+          indices.push_back(static_cast<int64_t>(b));
+        }
+      }
+      const at::Tensor index = at::tensor(indices).to(device);
+      at::Tensor shared = parts.index_select(0, index);
+      ReduceParts(shared, is_max, group);
+      parts.index_copy_(0, index, shared);
+    }
+  }
+  const at::Tensor total = is_max ? parts.max() : parts.sum().pow(1.0 / p);
+  const bool is_double =
+      std::any_of(terms.begin(), terms.end(), [](const NormTerm& term) {
+        return term.dtype == c10::ScalarType::Double ||
+               term.dtype == c10::ScalarType::ComplexDouble;
+      });
+  return total.to(is_double ? at::kDouble : at::kFloat);
+}
+
+}  // namespace fsdp

@@ -1,0 +1,44 @@
+// The norm of many tensors together, some of which have parts on other ranks;
+// shared by DTensor::norm and clip_grad_norm_. For the thread that trains.
+#ifndef FSDP_MESH_NORM_H_
+#define FSDP_MESH_NORM_H_
+
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "c10/core/Device.h"
+#include "c10/core/ScalarType.h"
+#include "fsdp/mesh/dtensor.h"
+#include "fsdp/mesh/process_group.h"
+
+namespace fsdp {
+
+// One tensor's part on this rank.
+struct NormTerm {
+  at::Tensor local;  // undefined: counts as zero
+  // The dtype of `local`, or the one that it would have: it must be the same on
+  // all ranks, including those without a gradient.
+  c10::ScalarType dtype;
+  c10::Device device;
+  // The groups of the axes over which the tensor is cut; only there do parts
+  // add up.
+  std::vector<ProcessGroup> shard_groups;
+};
+
+// The term of `local`, a tensor placed like `spec`, which has no Partial.
+NormTerm NormTermOf(const at::Tensor& local, c10::ScalarType dtype,
+                    c10::Device device, const DTensorSpec& spec);
+
+// Throws c10::ValueError unless p > 0; infinity is allowed.
+void CheckNormType(double p);
+
+// The p-norm of all terms as one vector: of no dimensions, equal on every
+// rank, on the first term's device; float64 if a term is, else float32. Powers
+// are summed in float64, so that they neither overflow nor lose small terms.
+// Collective over the shard groups: one all-reduce for each, in the order of
+// their first term, so terms must come in the same order on every rank.
+at::Tensor TotalNorm(const std::vector<NormTerm>& terms, double p);
+
+}  // namespace fsdp
+
+#endif  // FSDP_MESH_NORM_H_

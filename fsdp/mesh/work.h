@@ -1,0 +1,51 @@
+// Waiting for collectives, with errors that name rank, group and operation,
+// because a backend's errors say what broke on the wire but nothing about the
+// job. The only place in the engine where errors are caught and rethrown. For
+// the thread that issued the collective.
+#ifndef FSDP_MESH_WORK_H_
+#define FSDP_MESH_WORK_H_
+
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "torch/csrc/distributed/c10d/ProcessGroup.hpp"
+#include "torch/csrc/distributed/c10d/Work.hpp"
+
+namespace fsdp {
+
+// Waits until `work` of `group` is done, or, on a GPU, until the current stream
+// will have waited for it. Throws c10::DistBackendError when it failed or did
+// not end within the group's timeout. `operation` is for the error: "all-gather
+// of layers.3". A null `work` counts as done.
+void WaitForWork(const c10::intrusive_ptr<c10d::Work>& work,
+                 const c10d::ProcessGroup& group,
+                 absl::FunctionRef<std::string()> operation);
+void WaitForWork(const c10::intrusive_ptr<c10d::Work>& work,
+                 const c10d::ProcessGroup& group, const char* operation);
+
+// Issues a collective: calls `issue` and returns its work. Errors are treated
+// as in WaitForWork: Gloo raises some when a collective is issued, such as
+// sending to a rank that is gone.
+c10::intrusive_ptr<c10d::Work> IssueWork(
+    const c10d::ProcessGroup& group, absl::FunctionRef<std::string()> operation,
+    absl::FunctionRef<c10::intrusive_ptr<c10d::Work>()> issue);
+c10::intrusive_ptr<c10d::Work> IssueWork(
+    const c10d::ProcessGroup& group, const char* operation,
+    absl::FunctionRef<c10::intrusive_ptr<c10d::Work>()> issue);
+
+// Issues a collective and waits for it.
+void IssueAndWait(const c10d::ProcessGroup& group, const char* operation,
+                  absl::FunctionRef<c10::intrusive_ptr<c10d::Work>()> issue);
+
+// Calls `call`; an error becomes a c10::DistBackendError that begins with the
+// result of `context`, which is called only then.
+void WithContext(absl::FunctionRef<std::string()> context,
+                 absl::FunctionRef<void()> call);
+
+// Calls `call` and returns the text of its error, or an empty text; for
+// destructors, and for joining the errors of several ranks.
+std::string ErrorTextOf(absl::FunctionRef<void()> call);
+
+}  // namespace fsdp
+
+#endif  // FSDP_MESH_WORK_H_

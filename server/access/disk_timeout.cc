@@ -1,0 +1,32 @@
+#include "server/access/disk_timeout.h"
+
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "dcp/base/error_place.h"
+#include "proto/rpc_status.h"
+
+namespace dcp::server {
+namespace {
+
+// A mount that hangs may respond again after a while.
+constexpr int64_t kRetryAfterMs = 30'000;
+
+}  // namespace
+
+absl::Status DiskTimeoutError(const Client& client, absl::string_view path,
+                              absl::Duration timeout) {
+  const Root* const root = client.RootOf(path);
+  const std::string where =
+      root == nullptr ? "" : absl::StrCat(" of root ", root->path);
+  return WithRetryAfter(
+      WithPlace(absl::UnavailableError(absl::StrCat(
+                    path, ": the file system", where, " has not answered for ",
+                    absl::FormatDuration(timeout),
+                    ": look whether it is mounted and its server is there")),
+                {.path = std::string(path)}),
+      kRetryAfterMs);
+}
+
+}  // namespace dcp::server

@@ -1,0 +1,38 @@
+#include "server/access/root_threads.h"
+
+#include <algorithm>
+
+namespace dcp::server {
+
+RootThreads::RootThreads(const Access& access, size_t threads_per_root,
+                         size_t max_waiting) {
+  for (const Root& root : access.server().roots()) {
+    queues_.emplace_back(root.real_path, std::make_shared<TaskQueue>(
+                                             threads_per_root, max_waiting));
+  }
+  std::stable_sort(queues_.begin(), queues_.end(),
+                   [](const auto& a, const auto& b) {
+                     return a.first.size() > b.first.size();
+                   });
+  queues_.emplace_back("", std::make_shared<TaskQueue>(1, max_waiting));
+}
+
+const std::shared_ptr<TaskQueue>& RootThreads::QueueOf(const Client& client,
+                                                       absl::string_view path) {
+  const Root* const root = client.RootOf(path);
+  return QueueOf(root == nullptr ? absl::string_view() : root->real_path);
+}
+
+const std::shared_ptr<TaskQueue>& RootThreads::QueueOf(
+    absl::string_view real_path) {
+  const auto found = std::find_if(
+      queues_.begin(), queues_.end() - 1,
+      [&](const auto& queue) { return IsBelow(real_path, queue.first); });
+  return found->second;
+}
+
+void RootThreads::Stop() {
+  for (const auto& [root, queue] : queues_) queue->Stop();
+}
+
+}  // namespace dcp::server

@@ -1,0 +1,53 @@
+// RootThreads: separate threads for each root of the server, for work that may
+// block on a disk, except for reading the payload of streams. A file system
+// that does not answer, such as a mount whose server is gone, blocks the
+// threads of its own root only. Thread-safe.
+#ifndef SERVER_ACCESS_ROOT_THREADS_H_
+#define SERVER_ACCESS_ROOT_THREADS_H_
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "server/access/access.h"
+#include "server/process/task_queue.h"
+
+namespace dcp::server {
+
+class RootThreads {
+ public:
+  // Starts the threads for the roots of the server. At most `max_waiting` tasks
+  // wait for each root.
+  RootThreads(const Access& access, size_t threads_per_root,
+              size_t max_waiting);
+  // Calls Stop. Checkpoints that are dropped later are closed on the thread
+  // that drops them.
+  ~RootThreads() { Stop(); }
+  RootThreads(const RootThreads&) = delete;
+  RootThreads& operator=(const RootThreads&) = delete;
+
+  // The threads for a client's `path`: those of the root that it lies below by
+  // its name, because this does not look at the disk. A link may lead from
+  // there to another root.
+  const std::shared_ptr<TaskQueue>& QueueOf(const Client& client,
+                                            absl::string_view path);
+  // The same for a path without symbolic links, for any client.
+  const std::shared_ptr<TaskQueue>& QueueOf(absl::string_view real_path);
+
+  // Runs the waiting tasks and ends the threads.
+  void Stop();
+
+ private:
+  // One queue for each real path of a root, innermost roots first, and a last
+  // one with one thread for paths below no root, which are refused without
+  // looking at the disk. Owners: this, and checkpoints, which may be closed
+  // later.
+  std::vector<std::pair<std::string, std::shared_ptr<TaskQueue>>> queues_;
+};
+
+}  // namespace dcp::server
+
+#endif  // SERVER_ACCESS_ROOT_THREADS_H_

@@ -1,0 +1,189 @@
+#include "server/access/rooted_file_system.h"
+
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "dcp/base/status.h"
+#include "server/access/pinned_path.h"
+
+namespace dcp::server {
+namespace {
+
+// A pinned path, and the path by which the client knows it.
+struct HeldPath {
+  absl::string_view asked;
+  PinnedPath pinned;
+};
+
+absl::StatusOr<HeldPath> HoldEntry(const Client& client, absl::string_view path,
+                                   PathUse use) {
+  DCP_ASSIGN_OR_RETURN(const Location location, client.Locate(path, use));
+  DCP_ASSIGN_OR_RETURN(PinnedPath pinned, PinnedPath::OpenEntry(location));
+  return HeldPath{path, std::move(pinned)};
+}
+
+absl::StatusOr<HeldPath> HoldDirectory(const Client& client,
+                                       absl::string_view path) {
+  DCP_ASSIGN_OR_RETURN(const Location location,
+                       client.Locate(path, PathUse::kRead));
+  DCP_ASSIGN_OR_RETURN(PinnedPath pinned, PinnedPath::OpenDirectory(location));
+  return HeldPath{path, std::move(pinned)};
+}
+
+// Replaces the pinned path in errors with the path that the client asked for.
+absl::Status InClientsWords(const absl::Status& status, const HeldPath& held) {
+  if (status.ok()) return status;
+  absl::Status told(status.code(),
+                    absl::StrReplaceAll(status.message(),
+                                        {{held.pinned.name(), held.asked}}));
+  status.ForEachPayload([&](absl::string_view type, const absl::Cord& payload) {
+    told.SetPayload(type, payload);
+  });
+  return told;
+}
+
+template <typename T>
+absl::StatusOr<T> InClientsWords(absl::StatusOr<T> result,
+                                 const HeldPath& held) {
+  if (!result.ok()) return InClientsWords(result.status(), held);
+  return result;
+}
+
+using TwoPaths = absl::FunctionRef<absl::Status(absl::string_view from,
+                                                absl::string_view to)>;
+
+absl::Status WithBoth(const Client& client, absl::string_view from,
+                      absl::string_view to, TwoPaths act) {
+  DCP_ASSIGN_OR_RETURN(const HeldPath src,
+                       HoldEntry(client, from, PathUse::kWriteEntry));
+  DCP_ASSIGN_OR_RETURN(const HeldPath dst,
+                       HoldEntry(client, to, PathUse::kWriteEntry));
+  return InClientsWords(
+      InClientsWords(act(src.pinned.name(), dst.pinned.name()), src), dst);
+}
+
+}  // namespace
+
+absl::StatusOr<File> RootedFileSystem::OpenForRead(absl::string_view path,
+                                                   DirectMode direct,
+                                                   bool follow_symlinks) {
+  DCP_ASSIGN_OR_RETURN(
+      const HeldPath held,
+      HoldEntry(client_, path,
+                follow_symlinks ? PathUse::kRead : PathUse::kReadEntry));
+  // Links have been followed already, so a link here would be new.
+  return InClientsWords(
+      fs_.OpenForRead(held.pinned.name(), direct, /*follow_symlinks=*/false),
+      held);
+}
+
+absl::StatusOr<File> RootedFileSystem::Create(absl::string_view path,
+                                              uint64_t size,
+                                              DirectMode direct) {
+  DCP_ASSIGN_OR_RETURN(const HeldPath held,
+                       HoldEntry(client_, path, PathUse::kWriteEntry));
+  return InClientsWords(fs_.Create(held.pinned.name(), size, direct), held);
+}
+
+absl::Status RootedFileSystem::SyncDirectory(absl::string_view path) {
+  // Only read access is needed: the directory may be a root, which itself
+  // cannot be written.
+  DCP_ASSIGN_OR_RETURN(const HeldPath held, HoldDirectory(client_, path));
+  return InClientsWords(fs_.SyncDirectory(held.pinned.name()), held);
+}
+
+absl::Status RootedFileSystem::Rename(absl::string_view from,
+                                      absl::string_view to) {
+  return WithBoth(client_, from, to,
+                  [this](absl::string_view src, absl::string_view dst) {
+                    return fs_.Rename(src, dst);
+                  });
+}
+
+absl::Status RootedFileSystem::RenameExclusive(absl::string_view from,
+                                               absl::string_view to) {
+  return WithBoth(client_, from, to,
+                  [this](absl::string_view src, absl::string_view dst) {
+                    return fs_.RenameExclusive(src, dst);
+                  });
+}
+
+absl::Status RootedFileSystem::Exchange(absl::string_view a,
+                                        absl::string_view b) {
+  return WithBoth(client_, a, b,
+                  [this](absl::string_view one, absl::string_view other) {
+                    return fs_.Exchange(one, other);
+                  });
+}
+
+absl::Status RootedFileSystem::Remove(absl::string_view path) {
+  DCP_ASSIGN_OR_RETURN(const HeldPath held,
+                       HoldEntry(client_, path, PathUse::kWriteEntry));
+  return InClientsWords(fs_.Remove(held.pinned.name()), held);
+}
+
+absl::Status RootedFileSystem::MakeDirectory(absl::string_view path) {
+  DCP_ASSIGN_OR_RETURN(const HeldPath held,
+                       HoldEntry(client_, path, PathUse::kWriteEntry));
+  return InClientsWords(fs_.MakeDirectory(held.pinned.name()), held);
+}
+
+absl::Status RootedFileSystem::RemoveDirectory(absl::string_view path) {
+  DCP_ASSIGN_OR_RETURN(const HeldPath held,
+                       HoldEntry(client_, path, PathUse::kWriteEntry));
+  return InClientsWords(fs_.RemoveDirectory(held.pinned.name()), held);
+}
+
+absl::StatusOr<FileInfo> RootedFileSystem::Stat(absl::string_view path) {
+  DCP_ASSIGN_OR_RETURN(const HeldPath held,
+                       HoldEntry(client_, path, PathUse::kReadEntry));
+  return InClientsWords(fs_.Stat(held.pinned.name()), held);
+}
+
+absl::StatusOr<FileInfo> RootedFileSystem::StatTarget(absl::string_view path) {
+  DCP_ASSIGN_OR_RETURN(const HeldPath held,
+                       HoldEntry(client_, path, PathUse::kRead));
+  const absl::StatusOr<FileInfo> info = fs_.Stat(held.pinned.name());
+  if (info.ok() && info->kind == FileKind::kSymlink) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        "path ", path, " leads over a symbolic link that was just made"));
+  }
+  return InClientsWords(info, held);
+}
+
+absl::StatusOr<std::vector<DirectoryEntry>> RootedFileSystem::List(
+    absl::string_view path) {
+  DCP_ASSIGN_OR_RETURN(const HeldPath held, HoldDirectory(client_, path));
+  return InClientsWords(fs_.List(held.pinned.name()), held);
+}
+
+absl::StatusOr<uint64_t> RootedFileSystem::FreeBytes(absl::string_view path) {
+  // Only read access is needed: the directory may be a root, which itself
+  // cannot be written.
+  DCP_ASSIGN_OR_RETURN(const HeldPath held, HoldDirectory(client_, path));
+  return InClientsWords(fs_.FreeBytes(held.pinned.name()), held);
+}
+
+absl::StatusOr<FileLock> RootedFileSystem::Lock(absl::string_view path,
+                                                absl::string_view note) {
+  DCP_ASSIGN_OR_RETURN(const HeldPath held,
+                       HoldEntry(client_, path, PathUse::kWriteEntry));
+  return InClientsWords(fs_.Lock(held.pinned.name(), note), held);
+}
+
+absl::Status RootedFileSystem::Unlock(absl::string_view path, File file) {
+  const absl::StatusOr<HeldPath> held =
+      HoldEntry(client_, path, PathUse::kWriteEntry);
+  if (held.ok()) {
+    return InClientsWords(fs_.Unlock(held->pinned.name(), file), *held);
+  }
+  // The directory is no longer accessible by this path: the lock ends, but its
+  // file stays.
+  fs_.Close(file).IgnoreError();
+  return held.status();
+}
+
+}  // namespace dcp::server

@@ -1,0 +1,86 @@
+// RootedFileSystem: a FileSystem with the rights of one client. Each path is
+// checked against the client's roots when it is used, including paths that an
+// index names or a link among a checkpoint's files leads to. It is then held
+// (PinnedPath) while the underlying file system performs the operation, so that
+// a link made in between cannot lead out of the roots. PermissionDenied and
+// InvalidArgument as from Client. Thread-safe if the underlying file system is.
+#ifndef SERVER_ACCESS_ROOTED_FILE_SYSTEM_H_
+#define SERVER_ACCESS_ROOTED_FILE_SYSTEM_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "dcp/base/bytes.h"
+#include "dcp/io/file_system.h"
+#include "server/access/access.h"
+
+namespace dcp::server {
+
+class RootedFileSystem final : public FileSystem {
+ public:
+  // `fs` outlives this.
+  RootedFileSystem(FileSystem& fs, Client client)
+      : fs_(fs), client_(std::move(client)) {}
+
+  absl::StatusOr<File> OpenForRead(absl::string_view path, DirectMode direct,
+                                   bool follow_symlinks) override;
+  absl::StatusOr<File> Create(absl::string_view path, uint64_t size,
+                              DirectMode direct) override;
+  absl::Status Close(File file) override { return fs_.Close(file); }
+
+  absl::Status Read(const File& file, uint64_t offset,
+                    MutableByteSpan data) override {
+    return fs_.Read(file, offset, data);
+  }
+  absl::Status Write(const File& file, uint64_t offset,
+                     ByteSpan data) override {
+    return fs_.Write(file, offset, data);
+  }
+  absl::Status Truncate(const File& file, uint64_t size) override {
+    return fs_.Truncate(file, size);
+  }
+  absl::Status Sync(const File& file) override { return fs_.Sync(file); }
+  absl::Status SyncDirectory(absl::string_view path) override;
+
+  absl::Status Rename(absl::string_view from, absl::string_view to) override;
+  absl::Status RenameExclusive(absl::string_view from,
+                               absl::string_view to) override;
+  absl::Status Exchange(absl::string_view a, absl::string_view b) override;
+  absl::Status Remove(absl::string_view path) override;
+  absl::Status MakeDirectory(absl::string_view path) override;
+  absl::Status RemoveDirectory(absl::string_view path) override;
+
+  absl::StatusOr<FileInfo> Stat(absl::string_view path) override;
+  absl::StatusOr<FileInfo> Stat(const File& file) override {
+    return fs_.Stat(file);
+  }
+  // Like Stat, but follows a link at the end of the path.
+  absl::StatusOr<FileInfo> StatTarget(absl::string_view path);
+  absl::StatusOr<std::vector<DirectoryEntry>> List(
+      absl::string_view path) override;
+
+  absl::StatusOr<uint64_t> FreeBytes(absl::string_view path) override;
+
+  absl::StatusOr<FileLock> Lock(absl::string_view path,
+                                absl::string_view note) override;
+  absl::Status Unlock(absl::string_view path, File file) override;
+
+  absl::StatusOr<std::unique_ptr<IoQueue>> NewQueue(
+      uint32_t depth, std::span<uint8_t> memory) override {
+    return fs_.NewQueue(depth, memory);
+  }
+
+ private:
+  FileSystem& fs_;
+  const Client client_;
+};
+
+}  // namespace dcp::server
+
+#endif  // SERVER_ACCESS_ROOTED_FILE_SYSTEM_H_

@@ -1,0 +1,533 @@
+#include "server/jobs/job_journal.h"
+
+#include <fcntl.h>
+#include <sqlite3.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "dcp/base/log.h"
+#include "dcp/base/status.h"
+#include "dcp/io/posix_error.h"
+#include "proto/error_detail.h"
+#include "server/jobs/row_digest.h"
+#include "server/process/log_text.h"
+
+namespace dcp::server {
+namespace {
+
+// The version of the tables below; newer versions are refused.
+constexpr int64_t kVersion = 2;
+
+// "TSRA": marks a database as a journal of this server.
+constexpr int64_t kApplicationId = 0x54535241;
+
+constexpr char kTables[] = R"(
+  CREATE TABLE jobs (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    client TEXT NOT NULL,
+    request_id TEXT NOT NULL,
+    kind INTEGER NOT NULL,
+    request BLOB NOT NULL,
+    source TEXT NOT NULL,
+    destination TEXT NOT NULL,
+    memory_bytes INTEGER NOT NULL,
+    state INTEGER NOT NULL,
+    create_ns INTEGER NOT NULL,
+    start_ns INTEGER,
+    end_ns INTEGER,
+    cancel_requested INTEGER NOT NULL DEFAULT 0,
+    num_restarts INTEGER NOT NULL DEFAULT 0,
+    response BLOB,
+    error BLOB
+  );
+  CREATE TABLE records (
+    job INTEGER NOT NULL,
+    record BLOB NOT NULL
+  );
+  CREATE INDEX records_of_job ON records (job);
+)";
+
+// Version 2 added a digest of the values of each row, which triggers update.
+#define DIGEST_OF_JOB                                                 \
+  "row_digest(number, id, client, request_id, kind, request, source," \
+  " destination, memory_bytes, state, create_ns, start_ns, end_ns,"   \
+  " cancel_requested, num_restarts, response, error)"
+#define DIGEST_OF_RECORD "row_digest(rowid, job, record)"
+#define SET_DIGEST_OF_JOB                          \
+  " BEGIN UPDATE jobs SET digest = " DIGEST_OF_JOB \
+  " WHERE number = NEW.number; END;"
+
+constexpr char kDigests[] =
+    "ALTER TABLE jobs ADD COLUMN digest INTEGER;"
+    "UPDATE jobs SET digest = " DIGEST_OF_JOB
+    ";"
+    "CREATE TRIGGER job_added AFTER INSERT ON jobs" SET_DIGEST_OF_JOB
+    "CREATE TRIGGER job_changed AFTER UPDATE ON jobs"
+    " WHEN NEW.digest IS OLD.digest" SET_DIGEST_OF_JOB
+    "ALTER TABLE records ADD COLUMN digest INTEGER;"
+    "UPDATE records SET digest = " DIGEST_OF_RECORD
+    ";"
+    "CREATE TRIGGER record_added AFTER INSERT ON records BEGIN"
+    " UPDATE records SET digest = " DIGEST_OF_RECORD
+    " WHERE rowid = NEW.rowid; END;";
+
+// Finds the number of a job with a row that does not match its digest.
+constexpr char kFindDamage[] =
+    "SELECT number FROM jobs WHERE digest IS NOT " DIGEST_OF_JOB
+    " UNION ALL SELECT job FROM records WHERE digest IS NOT " DIGEST_OF_RECORD
+    " LIMIT 1";
+
+#undef SET_DIGEST_OF_JOB
+#undef DIGEST_OF_RECORD
+#undef DIGEST_OF_JOB
+
+// "jobs.last" holds a number of this many digits and a newline. The size is
+// fixed so that the file is written in place and needs no space on a full disk.
+constexpr int kLastDigits = 20;
+
+// Opens or creates a file that only this user may read, because requests
+// contain paths that concern nobody else.
+int OpenPrivate(const std::string& path) {
+  const int fd =
+      open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  // Older servers created the file readable by others.
+  if (fd >= 0) fchmod(fd, 0600);
+  return fd;
+}
+
+}  // namespace
+
+// Builds, runs and reads a statement. Keeps the first error.
+class JobJournal::Statement {
+ public:
+  Statement(JobJournal& journal, const char* sql)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(journal.mutex_)
+      : database_(journal.database_), path_(journal.path_) {
+    code_ = sqlite3_prepare_v2(database_, sql, -1, &statement_, nullptr);
+  }
+  ~Statement() { sqlite3_finalize(statement_); }
+  Statement(const Statement&) = delete;
+  Statement& operator=(const Statement&) = delete;
+
+  Statement& Bind(int64_t number) {
+    Note(sqlite3_bind_int64(statement_, ++parameter_, number));
+    return *this;
+  }
+  Statement& Bind(absl::Time time) {
+    if (time != absl::InfinitePast()) return Bind(absl::ToUnixNanos(time));
+    Note(sqlite3_bind_null(statement_, ++parameter_));
+    return *this;
+  }
+  // `text` must outlive the statement.
+  Statement& BindText(absl::string_view text) {
+    Note(sqlite3_bind_text64(statement_, ++parameter_, text.data(), text.size(),
+                             SQLITE_STATIC, SQLITE_UTF8));
+    return *this;
+  }
+  Statement& BindBytes(absl::string_view bytes) {
+    Note(sqlite3_bind_blob64(statement_, ++parameter_, bytes.data(),
+                             bytes.size(), SQLITE_STATIC));
+    return *this;
+  }
+
+  // Returns whether there is a row.
+  bool Step() {
+    if (code_ != SQLITE_OK && code_ != SQLITE_ROW) return false;
+    code_ = sqlite3_step(statement_);
+    column_ = 0;
+    return code_ == SQLITE_ROW;
+  }
+  absl::Status Run() {
+    while (Step()) {
+    }
+    return status();
+  }
+  absl::Status status() const {
+    if (code_ == SQLITE_OK || code_ == SQLITE_DONE || code_ == SQLITE_ROW) {
+      return absl::OkStatus();
+    }
+    return ToStatus(path_, code_, sqlite3_errmsg(database_));
+  }
+
+  // Each of these reads the next column of the row.
+  int64_t Number() { return sqlite3_column_int64(statement_, column_++); }
+  absl::Time Time() {
+    if (sqlite3_column_type(statement_, column_) == SQLITE_NULL) {
+      ++column_;
+      return absl::InfinitePast();
+    }
+    return absl::FromUnixNanos(Number());
+  }
+  std::string Bytes() {
+    const auto* data =
+        static_cast<const char*>(sqlite3_column_blob(statement_, column_));
+    const int size = sqlite3_column_bytes(statement_, column_++);
+    return data == nullptr ? std::string()
+                           : std::string(data, static_cast<size_t>(size));
+  }
+
+  static absl::Status ToStatus(const std::string& path, int code,
+                               absl::string_view message) {
+    const std::string text = absl::StrCat("journal ", path, ": ", message);
+    return WithReason(ErrorOf(code, text), ErrorReason::JOURNAL_FAILED);
+  }
+
+ private:
+  static absl::Status ErrorOf(int code, const std::string& text) {
+    switch (code & 0xff) {
+      case SQLITE_CORRUPT:
+      case SQLITE_NOTADB:
+      case SQLITE_SCHEMA:
+      case SQLITE_MISMATCH:
+        return absl::DataLossError(
+            absl::StrCat(text, "; move the file away to begin without jobs"));
+      case SQLITE_FULL:
+      case SQLITE_TOOBIG:
+      case SQLITE_NOMEM:
+        return absl::ResourceExhaustedError(text);
+      case SQLITE_BUSY:
+      case SQLITE_LOCKED:
+      case SQLITE_PROTOCOL:
+        return absl::UnavailableError(
+            absl::StrCat(text, "; does another server use it?"));
+      // A fault of the server; PERMISSION_DENIED would tell clients that they
+      // lack a right.
+      case SQLITE_PERM:
+      case SQLITE_READONLY:
+      case SQLITE_CANTOPEN:
+      case SQLITE_AUTH:
+        return absl::FailedPreconditionError(text);
+      // The disk may recover.
+      case SQLITE_IOERR:
+      case SQLITE_INTERRUPT:
+        return absl::UnavailableError(text);
+      default:
+        return absl::UnknownError(text);
+    }
+  }
+
+  void Note(int code) {
+    if (code_ == SQLITE_OK) code_ = code;
+  }
+
+  sqlite3* const database_;
+  const std::string& path_;
+  sqlite3_stmt* statement_ = nullptr;
+  int code_ = SQLITE_OK;
+  int parameter_ = 0;
+  int column_ = 0;
+};
+
+absl::StatusOr<std::unique_ptr<JobJournal>> JobJournal::Open(
+    const std::string& state_dir) {
+  if (mkdir(state_dir.c_str(), 0700) != 0 && errno != EEXIST) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "state directory ", state_dir, ": ", std::strerror(errno)));
+  }
+  std::unique_ptr<JobJournal> journal(
+      new JobJournal(absl::StrCat(state_dir, "/jobs.db"),
+                     absl::StrCat(state_dir, "/jobs.last")));
+  absl::MutexLock lock(&journal->mutex_);
+  // Creates the file here because SQLite gives its other files the mode of the
+  // database. This must happen before SQLite opens it, because closing the file
+  // later would release SQLite's lock.
+  const int file = OpenPrivate(journal->path_);
+  if (file < 0) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("journal ", journal->path_, ": ", std::strerror(errno)));
+  }
+  close(file);
+  const int code = sqlite3_open_v2(
+      journal->path_.c_str(), &journal->database_,
+      SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
+      nullptr);
+  if (code != SQLITE_OK) return journal->Error(code);
+  const int defined = DefineRowDigest(journal->database_);
+  if (defined != SQLITE_OK) return journal->Error(defined);
+  DCP_RETURN_IF_ERROR(journal->Prepare());
+  DCP_RETURN_IF_ERROR(journal->CheckLast());
+  return journal;
+}
+
+JobJournal::~JobJournal() {
+  absl::MutexLock lock(&mutex_);
+  sqlite3_close(database_);
+  if (last_file_ >= 0) close(last_file_);
+}
+
+absl::Status JobJournal::CheckLast() {
+  Statement select(*this,
+                   "SELECT seq FROM sqlite_sequence WHERE name = 'jobs'");
+  const int64_t in_database = select.Step() ? select.Number() : 0;
+  DCP_RETURN_IF_ERROR(select.status());
+  last_file_ = OpenPrivate(last_path_);
+  char text[kLastDigits + 1] = "";
+  if (last_file_ < 0 || pread(last_file_, text, kLastDigits, 0) < 0) {
+    return PosixError(errno, last_path_);
+  }
+  int64_t last = 0;
+  if (absl::SimpleAtoi(text, &last) && last > in_database) {
+    return absl::DataLossError(absl::StrCat(
+        "journal ", path_, " is damaged: it knows of jobs up to number ",
+        in_database, ", but there were ", last, "; restore it, or remove ",
+        last_path_, " to go on without them"));
+  }
+  return WriteLast(in_database);
+}
+
+absl::Status JobJournal::WriteLast(int64_t number) {
+  const std::string text = absl::StrFormat("%0*d\n", kLastDigits, number);
+  if (pwrite(last_file_, text.data(), text.size(), 0) ==
+          static_cast<ssize_t>(text.size()) &&
+      fdatasync(last_file_) == 0) {
+    return absl::OkStatus();
+  }
+  return WithReason(PosixError(errno, last_path_), ErrorReason::JOURNAL_FAILED);
+}
+
+absl::Status JobJournal::Error(int code) const {
+  return Statement::ToStatus(path_, code, sqlite3_errmsg(database_));
+}
+
+absl::Status JobJournal::Execute(const char* sql) {
+  const int code = sqlite3_exec(database_, sql, nullptr, nullptr, nullptr);
+  return code == SQLITE_OK ? absl::OkStatus() : Error(code);
+}
+
+absl::StatusOr<int64_t> JobJournal::Version() {
+  Statement application(*this, "PRAGMA application_id");
+  const int64_t id = application.Step() ? application.Number() : 0;
+  DCP_RETURN_IF_ERROR(application.status());
+  Statement version(*this, "PRAGMA user_version");
+  const int64_t number = version.Step() ? version.Number() : 0;
+  DCP_RETURN_IF_ERROR(version.status());
+  Statement tables(*this, "SELECT COUNT(*) FROM sqlite_master");
+  const bool empty = tables.Step() && tables.Number() == 0;
+  DCP_RETURN_IF_ERROR(tables.status());
+  if (id != kApplicationId && !(id == 0 && number == 0 && empty)) {
+    return absl::DataLossError(
+        absl::StrCat("journal ", path_, " is a database of something else"));
+  }
+  return number;
+}
+
+absl::Status JobJournal::Prepare() {
+  // The lock is held until the database is closed or the process is killed.
+  DCP_RETURN_IF_ERROR(
+      Execute("PRAGMA locking_mode=EXCLUSIVE; PRAGMA synchronous=FULL"));
+  DCP_ASSIGN_OR_RETURN(const int64_t version, Version());
+  if (version > kVersion) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("journal ", path_, " has version ", version,
+                     ", written by a newer server; this one knows ", kVersion));
+  }
+  DCP_RETURN_IF_ERROR(
+      Execute("PRAGMA journal_mode=WAL; BEGIN EXCLUSIVE; COMMIT"));
+  if (version > 0) DCP_RETURN_IF_ERROR(CheckPages());
+  return version < kVersion ? Upgrade(version) : CheckDigests();
+}
+
+absl::Status JobJournal::Upgrade(int64_t version) {
+  const std::string all =
+      absl::StrCat("BEGIN;", version == 0 ? kTables : "", kDigests,
+                   "PRAGMA application_id=", kApplicationId,
+                   "; PRAGMA user_version=", kVersion, "; COMMIT");
+  absl::Status status = Execute(all.c_str());
+  // An error inside the transaction leaves it open.
+  if (!status.ok()) Execute("ROLLBACK").IgnoreError();
+  return status;
+}
+
+absl::Status JobJournal::CheckPages() {
+  Statement check(*this, "PRAGMA quick_check(1)");
+  const std::string result = check.Step() ? check.Bytes() : "";
+  DCP_RETURN_IF_ERROR(check.status());
+  if (result == "ok") return absl::OkStatus();
+  return Statement::ToStatus(path_, SQLITE_CORRUPT, result);
+}
+
+absl::Status JobJournal::CheckDigests() {
+  Statement find(*this, kFindDamage);
+  if (find.Step()) {
+    return Statement::ToStatus(
+        path_, SQLITE_CORRUPT,
+        absl::StrCat("job ", find.Number(), " is not as it was written"));
+  }
+  return find.status();
+}
+
+absl::StatusOr<std::vector<Job>> JobJournal::Jobs() {
+  absl::MutexLock lock(&mutex_);
+  Statement select(*this,
+                   "SELECT number, id, client, request_id, kind, source,"
+                   " destination, memory_bytes, state, create_ns, start_ns,"
+                   " end_ns, cancel_requested, num_restarts FROM jobs"
+                   " ORDER BY number");
+  std::vector<Job> jobs;
+  while (select.Step()) {
+    Job& job = jobs.emplace_back();
+    job.number = select.Number();
+    job.id = select.Bytes();
+    job.client = select.Bytes();
+    job.request.request_id = select.Bytes();
+    const int64_t kind = select.Number();
+    job.request.source = select.Bytes();
+    job.request.destination = select.Bytes();
+    job.request.memory_bytes = static_cast<uint64_t>(select.Number());
+    const int64_t state = select.Number();
+    job.create_time = select.Time();
+    job.start_time = select.Time();
+    job.end_time = select.Time();
+    job.cancel_requested = select.Number() != 0;
+    job.num_restarts = static_cast<uint32_t>(select.Number());
+    if (!tessera::v1::JobMetadata::Kind_IsValid(static_cast<int>(kind)) ||
+        !tessera::v1::JobMetadata::State_IsValid(static_cast<int>(state))) {
+      return Statement::ToStatus(path_, SQLITE_CORRUPT,
+                                 absl::StrCat("job ", job.number, " has kind ",
+                                              kind, ", state ", state));
+    }
+    job.request.kind = static_cast<JobKind>(kind);
+    job.state = static_cast<JobState>(state);
+  }
+  DCP_RETURN_IF_ERROR(select.status());
+  return jobs;
+}
+
+absl::Status JobJournal::Add(Job& job) {
+  absl::MutexLock lock(&mutex_);
+  const JobRequest& request = job.request;
+  DCP_RETURN_IF_ERROR(
+      Statement(*this,
+                "INSERT INTO jobs (id, client, request_id, kind, request,"
+                " source, destination, memory_bytes, state, create_ns)"
+                " VALUES (?,?,?,?,?,?,?,?,?,?)")
+          .BindText(job.id)
+          .BindText(job.client)
+          .BindText(request.request_id)
+          .Bind(static_cast<int64_t>(request.kind))
+          .BindBytes(request.bytes)
+          .BindText(request.source)
+          .BindText(request.destination)
+          .Bind(static_cast<int64_t>(request.memory_bytes))
+          .Bind(static_cast<int64_t>(job.state))
+          .Bind(job.create_time)
+          .Run());
+  job.number = sqlite3_last_insert_rowid(database_);
+  // The job is recorded even if this fails; only its loss would then go
+  // unnoticed.
+  const absl::Status written = WriteLast(job.number);
+  if (!written.ok()) {
+    DCP_LOG(kWarning) << "event=journal_failed error="
+                      << LogText(written.message());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status JobJournal::CountRestart(int64_t number) {
+  absl::MutexLock lock(&mutex_);
+  return Statement(*this,
+                   "UPDATE jobs SET num_restarts = num_restarts + 1, state = ?"
+                   " WHERE number = ?")
+      .Bind(static_cast<int64_t>(JobMetadata::PENDING))
+      .Bind(number)
+      .Run();
+}
+
+absl::Status JobJournal::Start(int64_t number, absl::Time time) {
+  absl::MutexLock lock(&mutex_);
+  return Statement(*this,
+                   "UPDATE jobs SET state = ?, start_ns = ? WHERE number = ?")
+      .Bind(static_cast<int64_t>(JobMetadata::PLANNING))
+      .Bind(time)
+      .Bind(number)
+      .Run();
+}
+
+absl::Status JobJournal::RequestCancel(int64_t number) {
+  absl::MutexLock lock(&mutex_);
+  return Statement(*this,
+                   "UPDATE jobs SET cancel_requested = 1 WHERE number = ?")
+      .Bind(number)
+      .Run();
+}
+
+absl::Status JobJournal::End(int64_t number, JobState state, absl::Time time,
+                             const JobOutcome& outcome) {
+  absl::MutexLock lock(&mutex_);
+  DCP_RETURN_IF_ERROR(Execute("BEGIN"));
+  absl::Status status =
+      Statement(*this,
+                "UPDATE jobs SET state = ?, end_ns = ?, response = ?, error = ?"
+                " WHERE number = ?")
+          .Bind(static_cast<int64_t>(state))
+          .Bind(time)
+          .BindBytes(outcome.response)
+          .BindBytes(outcome.error)
+          .Bind(number)
+          .Run();
+  status.Update(
+      Statement(*this, "DELETE FROM records WHERE job = ?").Bind(number).Run());
+  if (status.ok()) status = Execute("COMMIT");
+  if (!status.ok()) Execute("ROLLBACK").IgnoreError();
+  return status;
+}
+
+absl::Status JobJournal::Remove(int64_t number) {
+  absl::MutexLock lock(&mutex_);
+  return Statement(*this, "DELETE FROM jobs WHERE number = ?")
+      .Bind(number)
+      .Run();
+}
+
+absl::StatusOr<std::string> JobJournal::RequestBytes(int64_t number) {
+  absl::MutexLock lock(&mutex_);
+  Statement select(*this, "SELECT request FROM jobs WHERE number = ?");
+  select.Bind(number);
+  if (select.Step()) return select.Bytes();
+  DCP_RETURN_IF_ERROR(select.status());
+  return absl::NotFoundError(absl::StrCat("there is no job ", number));
+}
+
+absl::StatusOr<JobOutcome> JobJournal::Outcome(int64_t number) {
+  absl::MutexLock lock(&mutex_);
+  Statement select(*this, "SELECT response, error FROM jobs WHERE number = ?");
+  select.Bind(number);
+  if (select.Step()) {
+    JobOutcome outcome;
+    outcome.response = select.Bytes();
+    outcome.error = select.Bytes();
+    return outcome;
+  }
+  DCP_RETURN_IF_ERROR(select.status());
+  return absl::NotFoundError(absl::StrCat("there is no job ", number));
+}
+
+absl::Status JobJournal::AppendRecord(int64_t number,
+                                      absl::string_view record) {
+  absl::MutexLock lock(&mutex_);
+  return Statement(*this, "INSERT INTO records (job, record) VALUES (?, ?)")
+      .Bind(number)
+      .BindBytes(record)
+      .Run();
+}
+
+absl::StatusOr<std::vector<std::string>> JobJournal::Records(int64_t number) {
+  absl::MutexLock lock(&mutex_);
+  Statement select(*this,
+                   "SELECT record FROM records WHERE job = ? ORDER BY rowid");
+  select.Bind(number);
+  std::vector<std::string> records;
+  while (select.Step()) records.push_back(select.Bytes());
+  DCP_RETURN_IF_ERROR(select.status());
+  return records;
+}
+
+}  // namespace dcp::server

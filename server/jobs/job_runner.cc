@@ -1,0 +1,448 @@
+#include "server/jobs/job_runner.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "dcp/base/error_place.h"
+#include "dcp/base/limits.h"
+#include "dcp/base/log.h"
+#include "dcp/base/status.h"
+#include "dcp/checkpoint/convert/convert.h"
+#include "dcp/checkpoint/open/dcp_opener.h"
+#include "dcp/checkpoint/verify.h"
+#include "dcp/checkpoint/write/destination_lock.h"
+#include "google/protobuf/any.pb.h"
+#include "google/protobuf/util/time_util.h"
+#include "proto/error_detail.h"
+#include "proto/utf8.h"
+#include "server/access/rooted_file_system.h"
+#include "server/jobs/uuid.h"
+#include "server/memory/memory_shares.h"
+#include "server/messages.h"
+#include "server/process/log_text.h"
+
+namespace dcp::server {
+namespace {
+
+namespace v1 = tessera::v1;
+
+// A parsed request that has passed the checks.
+struct JobSpec {
+  std::string source;
+  std::string destination;
+  ConvertOptions convert;  // for all kinds except VERIFY
+  double sample_percent = 100;
+  v1::JobOptions options;
+};
+
+// Not applied again to a submitted job, because earlier releases accepted any
+// text.
+absl::Status CheckRequestId(const v1::JobOptions& options) {
+  const std::string& id = options.request_id();
+  if (id.empty() || (IsUuid(id) && !IsNilUuid(id))) return absl::OkStatus();
+  return InvalidField(
+      "options.request_id",
+      IsUuid(id) ? " is the UUID of zeros only, which is the same for everyone"
+                 : absl::StrCat(" is '", ToUtf8(id.substr(0, kUuidBytes + 1)),
+                                "': it must be a UUID such as "
+                                "f47ac10b-58cc-4372-a567-0e02b2c3d479"));
+}
+
+absl::Status CheckJobOptions(const v1::JobOptions& options,
+                             const ServerOptions& server) {
+  const uint64_t memory = options.memory_bytes();
+  if (memory == 0) return absl::OkStatus();
+  const uint64_t most =
+      DivideMemory(server.max_memory_bytes, server.num_readers).jobs_bytes;
+  if (memory < kMinMemoryBytes || memory > most) {
+    return InvalidField("options.memory_bytes",
+                        absl::StrCat(" is ", memory, "; allowed are ",
+                                     kMinMemoryBytes, " to ", most));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SetSource(const v1::Source& source, const Client& client,
+                       JobSpec& spec) {
+  DCP_ASSIGN_OR_RETURN(SourceSpec from, SourceFromProto(source, "source"));
+  absl::StatusOr<std::string> path = client.CheckRead(from.path);
+  if (!path.ok()) return BlameField(path.status(), "source.path");
+  spec.source = *std::move(path);
+  spec.convert.open = from.open;
+  return absl::OkStatus();
+}
+
+absl::Status SetDestination(const v1::Destination& destination,
+                            const Client& client, JobSpec& spec) {
+  if (destination.path().empty()) {
+    return InvalidField("destination.path", " is missing");
+  }
+  absl::StatusOr<std::string> path = client.CheckWrite(destination.path());
+  if (!path.ok()) return BlameField(path.status(), "destination.path");
+  spec.destination = *std::move(path);
+  spec.convert.overwrite = destination.overwrite();
+  spec.convert.writer = "a job of dcp-server";
+  return absl::OkStatus();
+}
+
+template <typename Request>
+absl::Status SetMesh(const Request& request, JobSpec& spec) {
+  DCP_ASSIGN_OR_RETURN(spec.convert.mesh,
+                       MeshFromProto(request.mesh(), "mesh"));
+  DCP_ASSIGN_OR_RETURN(
+      spec.convert.placements,
+      PlacementRulesFromProto(request.placements(), *spec.convert.mesh,
+                              "placements"));
+  return absl::OkStatus();
+}
+
+// Sets what all requests that write have in common.
+template <typename Request>
+absl::Status SetConversion(const Request& request, const Client& client,
+                           JobSpec& spec) {
+  DCP_RETURN_IF_ERROR(SetSource(request.source(), client, spec));
+  DCP_RETURN_IF_ERROR(SetDestination(request.destination(), client, spec));
+  DCP_ASSIGN_OR_RETURN(spec.convert.selection,
+                       SelectionFromProto(request.selection(), "selection"));
+  spec.convert.max_shard_bytes = request.max_shard_bytes();
+  spec.convert.verify = !request.options().no_verify();
+  spec.convert.strict_cast = request.options().strict_cast();
+  spec.options = request.options();
+  return absl::OkStatus();
+}
+
+template <typename Request>
+void SetMetadata(const Request& request, JobSpec& spec) {
+  spec.convert.drop_metadata = request.drop_metadata();
+  spec.convert.copy_companions = !request.no_copy_config();
+  for (const auto& [key, value] : request.metadata()) {
+    spec.convert.metadata.emplace_back(key, value);
+  }
+  // The order of a map is undefined.
+  std::sort(spec.convert.metadata.begin(), spec.convert.metadata.end());
+}
+
+absl::Status Read(const v1::ConvertRequest& request, const Client& client,
+                  JobSpec& spec) {
+  DCP_RETURN_IF_ERROR(SetConversion(request, client, spec));
+  DCP_ASSIGN_OR_RETURN(spec.convert.to,
+                       FormatFromProto(request.format(), "format"));
+  spec.convert.drop_non_tensors = request.drop_non_tensors();
+  SetMetadata(request, spec);
+  spec.convert.drop_unreadable = request.drop_unreadable();
+  if (request.has_mesh()) return SetMesh(request, spec);
+  if (request.placements_size() == 0) return absl::OkStatus();
+  return InvalidField("placements", " are given without a mesh");
+}
+
+absl::Status Read(const v1::ReshardRequest& request, const Client& client,
+                  JobSpec& spec) {
+  DCP_RETURN_IF_ERROR(SetConversion(request, client, spec));
+  spec.convert.to = Format::kDcp;
+  spec.convert.drop_unreadable = request.drop_unreadable();
+  return SetMesh(request, spec);
+}
+
+absl::Status Read(const v1::ConsolidateRequest& request, const Client& client,
+                  JobSpec& spec) {
+  DCP_RETURN_IF_ERROR(SetConversion(request, client, spec));
+  DCP_ASSIGN_OR_RETURN(spec.convert.to,
+                       FormatFromProto(request.format(), "format"));
+  spec.convert.drop_non_tensors = request.drop_non_tensors();
+  SetMetadata(request, spec);
+  spec.convert.drop_unreadable = request.drop_unreadable();
+  spec.convert.consolidate = true;
+  return absl::OkStatus();
+}
+
+absl::Status Read(const v1::VerifyRequest& request, const Client& client,
+                  JobSpec& spec) {
+  DCP_RETURN_IF_ERROR(SetSource(request.source(), client, spec));
+  DCP_ASSIGN_OR_RETURN(
+      spec.sample_percent,
+      SamplePercentFromProto(request.sample_percent(), "sample_percent"));
+  spec.options = request.options();
+  return absl::OkStatus();
+}
+
+// Restores what was decided when the job was submitted: where links led then,
+// and how much memory the server gave it.
+template <typename Request>
+void KeepDecisions(const JobRequest& submitted, Request& request) {
+  request.mutable_source()->set_path(submitted.source);
+  if constexpr (requires { request.mutable_destination(); }) {
+    request.mutable_destination()->set_path(submitted.destination);
+  }
+  request.mutable_options()->set_memory_bytes(submitted.memory_bytes);
+}
+
+// `submitted` is null while the job is being submitted.
+template <typename Request>
+absl::StatusOr<JobSpec> ReadAs(const std::string& bytes, const Client& client,
+                               const ServerOptions& server,
+                               const JobRequest* submitted) {
+  Request request;
+  if (!request.ParseFromString(bytes)) {
+    return WithReason(absl::InvalidArgumentError("the request is malformed"),
+                      ErrorReason::INVALID_REQUEST);
+  }
+  if (submitted != nullptr) KeepDecisions(*submitted, request);
+  if (submitted == nullptr) {
+    DCP_RETURN_IF_ERROR(CheckRequestId(request.options()));
+  }
+  JobSpec spec;
+  DCP_RETURN_IF_ERROR(Read(request, client, spec));
+  DCP_RETURN_IF_ERROR(CheckJobOptions(spec.options, server));
+  if (spec.options.memory_bytes() == 0) {
+    spec.options.set_memory_bytes(JobMemoryBytes(server));
+  }
+  spec.convert.memory_bytes = spec.options.memory_bytes();
+  return spec;
+}
+
+absl::StatusOr<JobSpec> ReadRequest(JobKind kind, const std::string& bytes,
+                                    const Client& client,
+                                    const ServerOptions& server,
+                                    const JobRequest* submitted) {
+  switch (kind) {
+    case JobMetadata::CONVERT:
+      return ReadAs<v1::ConvertRequest>(bytes, client, server, submitted);
+    case JobMetadata::RESHARD:
+      return ReadAs<v1::ReshardRequest>(bytes, client, server, submitted);
+    case JobMetadata::CONSOLIDATE:
+      return ReadAs<v1::ConsolidateRequest>(bytes, client, server, submitted);
+    case JobMetadata::VERIFY:
+      return ReadAs<v1::VerifyRequest>(bytes, client, server, submitted);
+    default:
+      return absl::InvalidArgumentError(
+          absl::StrCat("job kind ", static_cast<int>(kind), " is unknown"));
+  }
+}
+
+// Parses a submitted job and makes all checks again.
+absl::StatusOr<JobSpec> ReadAgain(const JobRequest& request,
+                                  const Client& client,
+                                  const ServerOptions& server) {
+  DCP_ASSIGN_OR_RETURN(JobSpec spec, ReadRequest(request.kind, request.bytes,
+                                                 client, server, &request));
+  // Other jobs identify this job by the destination that it had when it was
+  // submitted.
+  if (spec.destination == request.destination) return spec;
+  return WithReason(
+      WithPlace(absl::FailedPreconditionError(absl::StrCat(
+                    "destination ", request.destination, " leads to ",
+                    spec.destination, " since the job was submitted")),
+                {.path = request.destination}),
+      ErrorReason::DESTINATION_MOVED);
+}
+
+std::string Pack(const google::protobuf::Message& message) {
+  google::protobuf::Any any;
+  any.PackFrom(message);
+  return any.SerializeAsString();
+}
+
+void AppendVersion(RootedFileSystem& fs, const std::string& path,
+                   std::string& version) {
+  const absl::StatusOr<FileInfo> info = fs.StatTarget(path);
+  if (!info.ok()) return;
+  absl::StrAppend(&version, BaseName(path), " ", info->inode, " ", info->size,
+                  " ", info->modified_ns, "\n");
+}
+
+// Describes the state of the source. For a DCP checkpoint this is the index,
+// which every save renames into place, because a conversion in place may add
+// and remove data files next to it. For other formats it is every file.
+std::string SourceVersion(RootedFileSystem& fs, const std::string& path) {
+  std::string version;
+  AppendVersion(fs, path, version);
+  const absl::StatusOr<std::vector<DirectoryEntry>> entries = fs.List(path);
+  if (!entries.ok()) return version;
+  version.clear();  // the directory's own time changes with every file
+  for (const DirectoryEntry& entry : *entries) {
+    if (absl::EndsWith(entry.name, kDcpMetadataName)) {
+      AppendVersion(fs, JoinPath(path, entry.name), version);
+    }
+  }
+  if (!version.empty()) return version;
+  for (const DirectoryEntry& entry : *entries) {
+    if (entry.name == kLockName) continue;  // belongs to a writer
+    AppendVersion(fs, JoinPath(path, entry.name), version);
+  }
+  return version;
+}
+
+// Adds the path to an error.
+absl::Status WithPath(const absl::Status& status, const JobSpec& spec) {
+  const bool written = SideOf(status) == ErrorSide::kDestination;
+  return WithPlace(status, {.path = written ? spec.destination : spec.source});
+}
+
+absl::StatusOr<std::string> RunConvert(RootedFileSystem& fs, JobSpec spec,
+                                       JobControls& controls) {
+  const absl::Time begin = absl::Now();
+  ConvertOptions& options = spec.convert;
+  options.stop = controls.stop;
+  options.stats = &controls.stats;
+  options.on_plan = [&](const ConvertPlan& plan) {
+    controls.on_plan({.num_files = plan.files.size(),
+                      .num_bytes = plan.bytes_to_read + plan.bytes_to_write,
+                      .bytes_kept = plan.bytes_kept});
+  };
+  options.on_commit = [&] { controls.on_finishing(); };
+  controls.log.source_version = SourceVersion(fs, spec.source);
+  options.log = &controls.log;
+  absl::StatusOr<ConvertPlan> plan =
+      ConvertCheckpoint(fs, spec.source, spec.destination, std::move(options));
+  if (!plan.ok()) return WithPath(plan.status(), spec);
+  v1::ConvertResult result;
+  ConvertPlanToProto(*plan, result);
+  *result.mutable_elapsed() =
+      google::protobuf::util::TimeUtil::NanosecondsToDuration(
+          absl::ToInt64Nanoseconds(absl::Now() - begin));
+  return Pack(result);
+}
+
+absl::StatusOr<VerifyReport> Verify(
+    FileSystem& fs, const JobSpec& spec, std::stop_token stop,
+    TransferStats* stats, absl::AnyInvocable<void(uint64_t)> on_plan) {
+  VerifyOptions options;
+  options.open = spec.convert.open;
+  options.sample_percent = spec.sample_percent;
+  options.memory_bytes = spec.options.memory_bytes();
+  options.stop = std::move(stop);
+  options.stats = stats;
+  options.on_plan = std::move(on_plan);
+  absl::StatusOr<VerifyReport> report =
+      VerifyCheckpoint(fs, spec.source, std::move(options));
+  if (!report.ok()) return WithPath(report.status(), spec);
+  return report;
+}
+
+absl::StatusOr<std::string> RunVerify(FileSystem& fs, const JobSpec& spec,
+                                      JobControls& controls) {
+  DCP_ASSIGN_OR_RETURN(
+      const VerifyReport report,
+      Verify(fs, spec, controls.stop, &controls.stats,
+             [&](uint64_t bytes) { controls.on_plan({.num_bytes = bytes}); }));
+  v1::VerifyReport result;
+  VerifyReportToProto(report, result);
+  return Pack(result);
+}
+
+// Begins to verify, and stops before the payload would be read.
+absl::StatusOr<std::string> PlanVerify(FileSystem& fs, const JobSpec& spec,
+                                       std::stop_token stop) {
+  std::stop_source planned;
+  const std::stop_callback forward(stop, [&] { planned.request_stop(); });
+  std::optional<uint64_t> num_bytes;
+  const absl::StatusOr<VerifyReport> report =
+      Verify(fs, spec, planned.get_token(), nullptr, [&](uint64_t bytes) {
+        num_bytes = bytes;
+        planned.request_stop();
+      });
+  if (!num_bytes.has_value()) return report.status();
+  v1::ConvertResult result;
+  result.set_bytes_to_read(*num_bytes);
+  result.set_memory_bytes(spec.options.memory_bytes());
+  return Pack(result);
+}
+
+// Ends a job that may not continue because of `why`: removes what its runs
+// left, with the server's own rights. Returns the result instead if the job had
+// completed.
+absl::StatusOr<std::string> GiveUp(FileSystem& fs, const Client& server,
+                                   const JobRequest& request,
+                                   const absl::Status& why,
+                                   JobControls& controls) {
+  if (controls.log.before.empty()) return why;
+  const absl::StatusOr<std::string> path =
+      server.CheckWrite(request.destination);
+  absl::Status removed =
+      path.ok() ? absl::FailedPreconditionError("it leads elsewhere")
+                : path.status();
+  if (path.ok() && *path == request.destination) {
+    std::stop_source stop;
+    stop.request_stop();
+    controls.log.keeps = nullptr;
+    RootedFileSystem rooted(fs, server);
+    ConvertOptions options;
+    options.stop = stop.get_token();
+    options.log = &controls.log;
+    const absl::StatusOr<ConvertPlan> plan = ConvertCheckpoint(
+        rooted, request.source, request.destination, std::move(options));
+    if (plan.ok()) {
+      v1::ConvertResult result;
+      ConvertPlanToProto(*plan, result);
+      return Pack(result);
+    }
+    removed = plan.status();
+  }
+  if (!absl::IsCancelled(removed)) {
+    DCP_LOG(kWarning) << "event=unfinished_output_left path="
+                      << LogText(request.destination)
+                      << " error=" << LogText(removed.message());
+  }
+  return why;
+}
+
+}  // namespace
+
+absl::StatusOr<JobRequest> JobRunner::Check(
+    JobKind kind, const google::protobuf::Message& message,
+    const Client& client) const {
+  JobRequest request;
+  request.kind = kind;
+  request.bytes = message.SerializeAsString();
+  DCP_ASSIGN_OR_RETURN(const JobSpec spec,
+                       ReadRequest(kind, request.bytes, client, options_,
+                                   /*submitted=*/nullptr));
+  request.request_id = spec.options.request_id();
+  request.source = spec.source;
+  request.destination = spec.destination;
+  request.memory_bytes = spec.options.memory_bytes();
+  return request;
+}
+
+absl::StatusOr<std::string> JobRunner::Plan(const JobRequest& request,
+                                            const Client& client,
+                                            std::stop_token stop) const {
+  DCP_ASSIGN_OR_RETURN(JobSpec spec, ReadAgain(request, client, options_));
+  RootedFileSystem fs(fs_, client);
+  if (request.kind == JobMetadata::VERIFY) return PlanVerify(fs, spec, stop);
+  spec.convert.stop = std::move(stop);
+  const absl::StatusOr<ConvertPlan> plan =
+      PlanConvert(fs, spec.source, spec.destination, std::move(spec.convert));
+  if (!plan.ok()) return WithPath(plan.status(), spec);
+  v1::ConvertResult result;
+  ConvertPlanToProto(*plan, result);
+  return Pack(result);
+}
+
+absl::StatusOr<std::string> JobRunner::Run(const JobRequest& request,
+                                           const std::string& client_name,
+                                           JobControls& controls) const {
+  const Client* client = access_.FindClient(client_name);
+  absl::StatusOr<JobSpec> spec =
+      client != nullptr
+          ? ReadAgain(request, *client, options_)
+          : WithReason(absl::PermissionDeniedError(
+                           absl::StrCat(client_name,
+                                        " is not a client of this server any "
+                                        "more")),
+                       ErrorReason::CLIENT_REMOVED, {{"client", client_name}});
+  if (!spec.ok()) {
+    return GiveUp(fs_, access_.server(), request, spec.status(), controls);
+  }
+  RootedFileSystem fs(fs_, *client);
+  return request.kind == JobMetadata::VERIFY
+             ? RunVerify(fs, *spec, controls)
+             : RunConvert(fs, *std::move(spec), controls);
+}
+
+}  // namespace dcp::server

@@ -1,0 +1,194 @@
+#include "server/jobs/operations_service.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "dcp/base/status.h"
+#include "grpcpp/alarm.h"
+#include "proto/error_detail.h"
+#include "proto/rpc_status.h"
+#include "server/jobs/job_filter.h"
+#include "server/jobs/job_watch.h"
+#include "server/transport/compression.h"
+
+namespace dcp::server {
+namespace {
+
+using google::longrunning::Operation;
+
+// Longer waits are cut to this; nobody keeps a call open for so long.
+constexpr absl::Duration kMaxWait = absl::Hours(24 * 30);
+
+// The timeout of a request. It comes as a google.protobuf.Duration, whose
+// fields may have any values.
+absl::StatusOr<std::optional<absl::Duration>> TimeoutOf(
+    const google::longrunning::WaitOperationRequest& request) {
+  if (!request.has_timeout()) return std::optional<absl::Duration>();
+  const absl::Duration timeout = absl::Seconds(request.timeout().seconds()) +
+                                 absl::Nanoseconds(request.timeout().nanos());
+  if (timeout < absl::ZeroDuration()) {
+    return InvalidField("timeout",
+                        absl::StrCat(" is ", absl::FormatDuration(timeout),
+                                     ": it must not be negative"));
+  }
+  return std::optional<absl::Duration>(std::min(timeout, kMaxWait));
+}
+
+class WaitReactor final : public grpc::ServerUnaryReactor {
+ public:
+  WaitReactor(JobManager& manager, const Client& client, std::string name,
+              Operation* response)
+      : manager_(manager),
+        client_(client),
+        name_(std::move(name)),
+        response_(response) {}
+
+  void Begin(std::optional<absl::Duration> timeout) {
+    if (timeout.has_value()) deadline_ = absl::Now() + *timeout;
+    const absl::Status status = JobWatch::Begin(
+        manager_, client_, name_, [this](bool cancelled) { Look(cancelled); },
+        watch_);
+    if (!status.ok()) return Finish(ToRpcStatus(status));
+    if (!timeout.has_value()) return;
+    alarm_.Set(absl::ToChronoTime(deadline_),
+               [weak = std::weak_ptr<JobWatch>(watch_), over = over_](bool) {
+                 *over = true;
+                 const std::shared_ptr<JobWatch> alive = weak.lock();
+                 if (alive != nullptr) alive->Wake();
+               });
+  }
+
+ private:
+  void Look(bool cancelled) {
+    if (cancelled) return Finish(grpc::Status::CANCELLED);
+    // Evaluated before the job is read, so that the answer includes a job that
+    // ends in between.
+    const bool over = *over_ || absl::Now() >= deadline_ || manager_.draining();
+    absl::StatusOr<Operation> now = manager_.Get(client_, name_);
+    if (now.ok() && !now->done() && !over) return watch_->Continue();
+    if (now.ok()) *response_ = *std::move(now);
+    Finish(ToRpcStatus(now.status()));
+  }
+
+  void OnCancel() override {
+    if (watch_ != nullptr) watch_->Cancel();
+  }
+
+  void OnDone() override {
+    if (watch_ != nullptr) watch_->End();
+    delete this;
+  }
+
+  JobManager& manager_;
+  const Client& client_;
+  const std::string name_;
+  Operation* const response_;
+  std::shared_ptr<JobWatch> watch_;
+  absl::Time deadline_ = absl::InfiniteFuture();
+  // The alarm has fired; its clock may differ from absl::Now. Owners: this and
+  // the alarm.
+  const std::shared_ptr<std::atomic<bool>> over_ =
+      std::make_shared<std::atomic<bool>>(false);
+  grpc::Alarm alarm_;
+};
+
+}  // namespace
+
+grpc::ServerUnaryReactor* OperationsService::ListOperations(
+    grpc::CallbackServerContext* context,
+    const google::longrunning::ListOperationsRequest* request,
+    google::longrunning::ListOperationsResponse* response) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  CompressIfAsked(*context);
+  const auto list = [&]() -> absl::Status {
+    DCP_ASSIGN_OR_RETURN(const Admission::Caller caller,
+                         admission_.Admit(*context));
+    if (!request->name().empty() && request->name() != "operations") {
+      return InvalidField("name", " must be 'operations', or empty");
+    }
+    DCP_ASSIGN_OR_RETURN(const JobFilter filter,
+                         JobFilter::Parse(request->filter()));
+    DCP_ASSIGN_OR_RETURN(JobPage page, manager_.List(*caller.client, filter,
+                                                     request->page_size(),
+                                                     request->page_token()));
+    for (Operation& operation : page.operations) {
+      *response->add_operations() = std::move(operation);
+    }
+    response->set_next_page_token(page.next_page_token);
+    return absl::OkStatus();
+  };
+  reactor->Finish(ToRpcStatus(list()));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* OperationsService::GetOperation(
+    grpc::CallbackServerContext* context,
+    const google::longrunning::GetOperationRequest* request,
+    Operation* response) {
+  CompressIfAsked(*context);
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  const auto get = [&]() -> absl::Status {
+    DCP_ASSIGN_OR_RETURN(const Admission::Caller caller,
+                         admission_.Admit(*context));
+    DCP_ASSIGN_OR_RETURN(*response,
+                         manager_.Get(*caller.client, request->name()));
+    return absl::OkStatus();
+  };
+  reactor->Finish(ToRpcStatus(get()));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* OperationsService::DeleteOperation(
+    grpc::CallbackServerContext* context,
+    const google::longrunning::DeleteOperationRequest* request,
+    google::protobuf::Empty*) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  const absl::StatusOr<Admission::Caller> caller = admission_.Admit(*context);
+  reactor->Finish(ToRpcStatus(
+      caller.ok() ? manager_.Delete(*caller->client, request->name())
+                  : caller.status()));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* OperationsService::CancelOperation(
+    grpc::CallbackServerContext* context,
+    const google::longrunning::CancelOperationRequest* request,
+    google::protobuf::Empty*) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  const absl::StatusOr<Admission::Caller> caller = admission_.Admit(*context);
+  reactor->Finish(ToRpcStatus(
+      caller.ok() ? manager_.Cancel(*caller->client, request->name())
+                  : caller.status()));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* OperationsService::WaitOperation(
+    grpc::CallbackServerContext* context,
+    const google::longrunning::WaitOperationRequest* request,
+    Operation* response) {
+  CompressIfAsked(*context);
+  const absl::StatusOr<Admission::Caller> caller = admission_.Admit(*context);
+  const absl::StatusOr<std::optional<absl::Duration>> timeout =
+      TimeoutOf(*request);
+  if (!caller.ok() || !timeout.ok()) {
+    grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+    reactor->Finish(
+        ToRpcStatus(caller.ok() ? timeout.status() : caller.status()));
+    return reactor;
+  }
+  auto* const reactor =
+      new WaitReactor(manager_, *caller->client, request->name(), response);
+  reactor->Begin(*timeout);
+  return reactor;
+}
+
+}  // namespace dcp::server

@@ -1,0 +1,64 @@
+// ClientAccount: what one client uses of the server, and its limits, so that it
+// does not crowd out the others: concurrent streams, the memory of its calls,
+// and calls per second. Owners: the table of accounts, and each call.
+// Thread-safe; never blocks.
+#ifndef SERVER_MEMORY_CLIENT_ACCOUNT_H_
+#define SERVER_MEMORY_CLIENT_ACCOUNT_H_
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "server/memory/memory_budget.h"
+#include "server/process/token_bucket.h"
+
+namespace dcp::server {
+
+struct ClientLimits {
+  int64_t num_streams = 0;
+  uint64_t memory_bytes = 0;
+  int64_t requests_per_second = 0;
+};
+
+class ClientAccount {
+ public:
+  // `name` is the client's name in error messages.
+  ClientAccount(const std::string& name, const ClientLimits& limits);
+  ClientAccount(const ClientAccount&) = delete;
+  ClientAccount& operator=(const ClientAccount&) = delete;
+
+  const std::string& name() const { return name_; }
+
+  // Counts a call at `now`, a time of SteadyNow. ResourceExhausted with a
+  // retry-after if the client exceeds its rate; it may make the calls of
+  // kBurstSeconds at once.
+  absl::Status CountRequest(absl::Duration now);
+  // Whether the last call was so long ago that it no longer affects the rate.
+  bool IsIdle(absl::Duration now) const;
+
+  // ResourceExhausted with a retry-after if the client has as many streams as
+  // allowed. After OK, EndStream must follow.
+  absl::Status BeginStream();
+  void EndStream() { num_streams_.fetch_sub(1); }
+
+  // For the client's calls. Must outlive its reservations.
+  MemoryBudget& memory() { return memory_; }
+
+ private:
+  const std::string name_;
+  const ClientLimits limits_;
+  TokenBucket requests_;
+  std::atomic<int64_t> num_streams_{0};
+  std::atomic<int64_t> last_request_ns_{0};
+  MemoryBudget memory_;
+};
+
+// A client may make this many seconds' worth of calls at once, because all
+// ranks of a job ask at the same moment.
+inline constexpr int kBurstSeconds = 10;
+
+}  // namespace dcp::server
+
+#endif  // SERVER_MEMORY_CLIENT_ACCOUNT_H_

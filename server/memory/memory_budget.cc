@@ -1,0 +1,174 @@
+#include "server/memory/memory_budget.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "dcp/base/check.h"
+#include "server/process/refusal.h"
+
+namespace dcp::server {
+namespace {
+
+// How many waiting requests are searched for one that fits; many may wait.
+constexpr size_t kMaxLookedAt = 64;
+
+}  // namespace
+
+Reservation& Reservation::operator=(Reservation&& other) noexcept {
+  if (this == &other) return *this;
+  MemoryBudget* const budget = std::exchange(budget_, nullptr);
+  const uint64_t bytes = std::exchange(bytes_, 0);
+  const MemoryUse use = use_;
+  std::swap(budget_, other.budget_);
+  std::swap(bytes_, other.bytes_);
+  use_ = other.use_;
+  if (budget != nullptr) budget->Return(use, bytes);
+  return *this;
+}
+
+Reservation::~Reservation() {
+  if (budget_ != nullptr) budget_->Return(use_, bytes_);
+}
+
+MemoryBudget::MemoryBudget(uint64_t limit_bytes, uint64_t calls_bytes)
+    : limit_bytes_(limit_bytes), calls_bytes_(calls_bytes) {
+  DCP_CHECK(calls_bytes <= limit_bytes, calls_bytes, " of ", limit_bytes);
+}
+
+MemoryBudget::~MemoryBudget() {
+  absl::MutexLock lock(&mutex_);
+  DCP_CHECK(calls_.used_bytes == 0 && jobs_.used_bytes == 0 && !granting_,
+            calls_.used_bytes, " and ", jobs_.used_bytes,
+            " bytes not returned");
+}
+
+Reservation MemoryBudget::Keep(uint64_t bytes) {
+  absl::MutexLock lock(&mutex_);
+  DCP_CHECK(Fits(MemoryUse::kCall, bytes), bytes, " of ", limit_bytes_);
+  calls_.used_bytes += bytes;
+  kept_bytes_ += bytes;
+  return Reservation(*this, MemoryUse::kCall, bytes);
+}
+
+uint64_t MemoryBudget::MostFor(MemoryUse use) const {
+  return limit_bytes_ - (use == MemoryUse::kJob ? calls_bytes_ : kept_bytes_);
+}
+
+bool MemoryBudget::Fits(MemoryUse use, uint64_t bytes) const {
+  const uint64_t used_bytes = calls_.used_bytes + jobs_.used_bytes;
+  if (bytes > limit_bytes_ - used_bytes) return false;
+  if (use == MemoryUse::kJob) {
+    return jobs_.used_bytes + bytes <= limit_bytes_ - calls_bytes_;
+  }
+  return jobs_.waiting.empty() || calls_.used_bytes + bytes <= calls_bytes_;
+}
+
+absl::StatusOr<uint64_t> MemoryBudget::Request(MemoryUse use, uint64_t bytes,
+                                               Granted granted) {
+  uint64_t ticket;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (bytes > MostFor(use)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("memory of ", bytes, " bytes exceeds the ", MostFor(use),
+                       " bytes that the server has for ",
+                       use == MemoryUse::kJob ? "jobs" : "calls"));
+    }
+    Share& share = ShareOf(use);
+    if (share.waiting.size() >= kMaxWaiting) {
+      return LimitReached(
+          {.name = "memory-waiting", .value = kMaxWaiting},
+          absl::StrCat(kMaxWaiting, " jobs or calls wait for memory already"));
+    }
+    ticket = next_ticket_++;
+    share.waiting.push_back({ticket, bytes, std::move(granted)});
+  }
+  Grant();
+  return ticket;
+}
+
+bool MemoryBudget::Cancel(uint64_t ticket) {
+  // Destroyed without the lock, because it may hold memory of this budget.
+  std::optional<Granted> withdrawn;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (Share* const share : {&calls_, &jobs_}) {
+      for (auto wish = share->waiting.begin(); wish != share->waiting.end();
+           ++wish) {
+        if (wish->ticket != ticket) continue;
+        withdrawn = std::move(wish->granted);
+        share->waiting.erase(wish);
+        break;
+      }
+    }
+  }
+  // Requests behind it may have waited only for this one.
+  if (withdrawn.has_value()) Grant();
+  return withdrawn.has_value();
+}
+
+void MemoryBudget::Return(MemoryUse use, uint64_t bytes) {
+  {
+    absl::MutexLock lock(&mutex_);
+    Share& share = ShareOf(use);
+    DCP_CHECK(bytes <= share.used_bytes, bytes, " of ", share.used_bytes);
+    share.used_bytes -= bytes;
+  }
+  Grant();
+}
+
+std::optional<MemoryBudget::Wish> MemoryBudget::TakeNext(MemoryUse use) {
+  std::deque<Wish>& waiting = ShareOf(use).waiting;
+  const auto end = waiting.begin() + static_cast<std::ptrdiff_t>(std::min(
+                                         waiting.size(), kMaxLookedAt));
+  for (auto wish = waiting.begin(); wish != end; ++wish) {
+    if (Fits(use, wish->bytes)) {
+      for (auto before = waiting.begin(); before != wish; ++before) {
+        ++before->num_overtaken;
+      }
+      Wish taken = std::move(*wish);
+      waiting.erase(wish);
+      return taken;
+    }
+    if (wish->num_overtaken >= kMaxOvertaken) break;
+  }
+  return std::nullopt;
+}
+
+// Grants on one thread at a time. What is returned while this runs, even by
+// `granted` itself, is noticed by the loop, so nothing recurses and the order
+// is kept.
+void MemoryBudget::Grant() {
+  absl::MutexLock lock(&mutex_);
+  if (granting_) return;
+  granting_ = true;
+  while (true) {
+    MemoryUse use = MemoryUse::kJob;
+    std::optional<Wish> wish = TakeNext(use);
+    if (!wish.has_value()) {
+      use = MemoryUse::kCall;
+      wish = TakeNext(use);
+    }
+    if (!wish.has_value()) break;
+    ShareOf(use).used_bytes += wish->bytes;
+    mutex_.Unlock();
+    wish->granted(Reservation(*this, use, wish->bytes));
+    wish = std::nullopt;
+    mutex_.Lock();
+  }
+  granting_ = false;
+}
+
+uint64_t MemoryBudget::used_bytes() const {
+  absl::MutexLock lock(&mutex_);
+  return calls_.used_bytes + jobs_.used_bytes;
+}
+
+uint64_t MemoryBudget::num_waiting() const {
+  absl::MutexLock lock(&mutex_);
+  return calls_.waiting.size() + jobs_.waiting.size();
+}
+
+}  // namespace dcp::server

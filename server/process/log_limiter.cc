@@ -1,0 +1,25 @@
+#include "server/process/log_limiter.h"
+
+#include "dcp/base/log.h"
+
+namespace dcp::server {
+
+LogLimiter::~LogLimiter() { TellSuppressed(); }
+
+bool LogLimiter::Allow() {
+  if (!bucket_.Take(SteadyNow())) {
+    ++num_suppressed_;
+    return false;
+  }
+  TellSuppressed();
+  return true;
+}
+
+void LogLimiter::TellSuppressed() {
+  const uint64_t num_lines = num_suppressed_.exchange(0);
+  if (num_lines == 0) return;
+  DCP_LOG(kWarning) << "event=suppressed of=" << event_
+                    << " lines=" << num_lines;
+}
+
+}  // namespace dcp::server

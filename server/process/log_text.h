@@ -1,0 +1,19 @@
+// LogText: formats a value for a log line of key=value pairs. A caller's text
+// must not end the line, hide in a terminal or fill the disk. Pure; any thread.
+#ifndef SERVER_PROCESS_LOG_TEXT_H_
+#define SERVER_PROCESS_LOG_TEXT_H_
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace dcp::server {
+
+// The text itself if it is one word of plain characters; otherwise in quotes
+// with C's escapes. Cut after kMaxLogTextBytes.
+inline constexpr size_t kMaxLogTextBytes = 1000;
+std::string LogText(absl::string_view text);
+
+}  // namespace dcp::server
+
+#endif  // SERVER_PROCESS_LOG_TEXT_H_

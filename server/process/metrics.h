@@ -1,0 +1,66 @@
+// Metrics: the metrics of a server for Prometheus. Counters only go up; gauges
+// are read from their owners when they are scraped. Labels are words of ours,
+// never a caller's, because each new label is kept forever. Thread-safe.
+#ifndef SERVER_PROCESS_METRICS_H_
+#define SERVER_PROCESS_METRICS_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace dcp::server {
+
+class Metrics {
+ public:
+  Metrics();
+  ~Metrics();
+  Metrics(const Metrics&) = delete;
+  Metrics& operator=(const Metrics&) = delete;
+
+  // tessera_requests_total{method, code}
+  void CountRequest(absl::string_view method, absl::string_view code);
+  // tessera_jobs_total{kind, state}: jobs that ended.
+  void CountJob(absl::string_view kind, absl::string_view state);
+  // tessera_bytes_total{what}: "read", "written", "streamed", or "shared"
+  // (streamed without a read, because another stream had read them).
+  void CountBytes(absl::string_view what, uint64_t bytes);
+
+  // The histograms tessera_request_seconds{method} and
+  // tessera_job_seconds{kind}.
+  void ObserveRequest(absl::string_view method, absl::Duration time);
+  void ObserveJob(absl::string_view kind, absl::Duration time);
+
+  // Adds a gauge whose `value` is called on the scraper's thread:
+  // "tessera_jobs_running", "tessera_jobs_queued", "tessera_streams",
+  // "tessera_memory_used_bytes", "tessera_memory_limit_bytes". Destroying the
+  // handle waits for a call in progress; afterwards `value` is not called. The
+  // handle may outlive this.
+  std::shared_ptr<void> AddGauge(const std::string& name,
+                                 const std::string& help,
+                                 std::function<double()> value);
+
+  // The same for values that only go up: "tessera_connections_refused_total",
+  // "tessera_connections_cut_total".
+  std::shared_ptr<void> AddCounter(const std::string& name,
+                                   const std::string& help,
+                                   std::function<double()> value);
+
+  // Serves http://ADDRESS/metrics from now on and returns the port. ADDRESS is
+  // e.g. "127.0.0.1:9420" or "[::]:0"; port 0 is any free port. Call once.
+  absl::StatusOr<int> Listen(const std::string& address);
+  // All metrics in Prometheus' text format; for tests.
+  std::string Text() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace dcp::server
+
+#endif  // SERVER_PROCESS_METRICS_H_

@@ -1,0 +1,36 @@
+// Refusals that are not the client's mistake, because of a limit of the server
+// or its shutdown, with the reason and the retry-after that clients expect.
+// Pure; any thread.
+#ifndef SERVER_PROCESS_REFUSAL_H_
+#define SERVER_PROCESS_REFUSAL_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace dcp::server {
+
+// The limit that a refusal reports: its name (an option of the server, or what
+// there is too much of), and its value.
+struct ReachedLimit {
+  absl::string_view name;
+  uint64_t value = 0;
+  int64_t retry_after_ms = 5000;  // jobs take seconds to hours
+};
+
+// ResourceExhausted for a limit on what exists at one time: the same call may
+// succeed later.
+absl::Status LimitReached(const ReachedLimit& limit, absl::string_view message);
+
+// ResourceExhausted for a call that needs more than the server has in all: the
+// same call never succeeds.
+absl::Status RequestTooLarge(absl::string_view limit, uint64_t value,
+                             absl::string_view message);
+
+// Unavailable: the server is about to stop.
+absl::Status ServerDraining();
+
+}  // namespace dcp::server
+
+#endif  // SERVER_PROCESS_REFUSAL_H_

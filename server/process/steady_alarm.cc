@@ -1,0 +1,52 @@
+#include "server/process/steady_alarm.h"
+
+#include <limits.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "dcp/base/check.h"
+#include "server/process/token_bucket.h"
+
+namespace dcp::server {
+namespace {
+
+// Whether `event` is signaled before `end`. poll uses the kernel's steady
+// clock.
+bool ComesBefore(int event, absl::Duration end) {
+  while (true) {
+    const absl::Duration left = std::clamp(
+        end - SteadyNow(), absl::ZeroDuration(), absl::Milliseconds(INT_MAX));
+    pollfd waiting = {.fd = event, .events = POLLIN, .revents = 0};
+    const int ready = poll(&waiting, 1,
+                           static_cast<int>(absl::ToInt64Milliseconds(
+                               absl::Ceil(left, absl::Milliseconds(1)))));
+    if (ready > 0) return true;
+    if (ready == 0) return false;
+    DCP_CHECK(errno == EINTR, std::strerror(errno));
+  }
+}
+
+}  // namespace
+
+SteadyAlarm::SteadyAlarm(absl::Duration after, std::function<void()> ring)
+    : cancel_event_(eventfd(0, EFD_CLOEXEC)) {
+  DCP_CHECK(cancel_event_ >= 0, std::strerror(errno));
+  thread_ = std::thread([event = cancel_event_, end = SteadyNow() + after,
+                         ring = std::move(ring)] {
+    if (!ComesBefore(event, end)) ring();
+  });
+}
+
+SteadyAlarm::~SteadyAlarm() {
+  DCP_CHECK(eventfd_write(cancel_event_, 1) == 0);
+  thread_.join();
+  close(cancel_event_);
+}
+
+}  // namespace dcp::server

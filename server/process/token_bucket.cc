@@ -1,0 +1,24 @@
+#include "server/process/token_bucket.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace dcp::server {
+
+absl::Duration SteadyNow() {
+  return absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
+}
+
+bool TokenBucket::Take(absl::Duration now) {
+  absl::MutexLock lock(&mutex_);
+  if (now > last_) {
+    const double seconds = absl::ToDoubleSeconds(now - last_);
+    tokens_ = std::min(limits_.burst, tokens_ + limits_.per_second * seconds);
+    last_ = now;
+  }
+  if (tokens_ < 1) return false;
+  tokens_ -= 1;
+  return true;
+}
+
+}  // namespace dcp::server

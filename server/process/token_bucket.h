@@ -1,0 +1,42 @@
+// TokenBucket: limits how often something may happen: a number of times at
+// once, and so many more each second. Uses the steady clock, which setting the
+// system's clock does not affect. Thread-safe; never blocks.
+#ifndef SERVER_PROCESS_TOKEN_BUCKET_H_
+#define SERVER_PROCESS_TOKEN_BUCKET_H_
+
+#include <cstdint>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+
+namespace dcp::server {
+
+// Time since an arbitrary moment in the past; never decreases.
+absl::Duration SteadyNow();
+
+class TokenBucket {
+ public:
+  struct Limits {
+    double burst = 1;  // at once
+    double per_second = 1;
+  };
+
+  explicit TokenBucket(const Limits& limits)
+      : limits_(limits), tokens_(limits.burst) {}
+  TokenBucket(const TokenBucket&) = delete;
+  TokenBucket& operator=(const TokenBucket&) = delete;
+
+  // Returns whether it may happen once more at `now`, and if so counts it.
+  bool Take(absl::Duration now);
+
+ private:
+  const Limits limits_;
+  absl::Mutex mutex_;
+  double tokens_ ABSL_GUARDED_BY(mutex_);
+  absl::Duration last_ ABSL_GUARDED_BY(mutex_) = absl::ZeroDuration();
+};
+
+}  // namespace dcp::server
+
+#endif  // SERVER_PROCESS_TOKEN_BUCKET_H_

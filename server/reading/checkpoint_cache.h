@@ -1,0 +1,219 @@
+// CheckpointCache: open checkpoints, shared by the calls that read them. Only
+// clients that may read the same files share one, because its files were opened
+// with one client's rights. Each call looks at all files of the checkpoint
+// again, so the next call notices when it was replaced or written to. The cache
+// is bounded by the number of checkpoints, their files and the memory of their
+// indices; the least recently used checkpoint is closed first. Thread-safe.
+#ifndef SERVER_READING_CHECKPOINT_CACHE_H_
+#define SERVER_READING_CHECKPOINT_CACHE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "dcp/checkpoint/open/checkpoint.h"
+#include "dcp/io/file_system.h"
+#include "server/access/access.h"
+#include "server/access/root_threads.h"
+#include "server/access/rooted_file_system.h"
+#include "server/messages.h"
+#include "server/process/task_queue.h"
+#include "server/reading/timed_answer.h"
+
+namespace dcp::server {
+
+// The state of a checkpoint's files when it was opened.
+struct CheckpointState {
+  std::string etag;
+  // Bytes of each file that the index names, in its order; absent if the file
+  // does not exist.
+  std::vector<std::optional<uint64_t>> file_sizes;
+};
+
+// An open checkpoint with the state of its files. Owners: the cache, and each
+// call and each window that uses it.
+class SharedCheckpoint : public std::enable_shared_from_this<SharedCheckpoint> {
+ public:
+  using Located = absl::AnyInvocable<void(absl::Status)>;
+
+  // `checkpoint` was opened with `fs`. `tasks` is the queue of its root; the
+  // files are closed there too, because that may take long. `index_bytes` is
+  // the cache's sum, to which the checkpoint adds its own while it lives.
+  static std::shared_ptr<SharedCheckpoint> Make(
+      std::shared_ptr<TaskQueue> tasks, std::unique_ptr<RootedFileSystem> fs,
+      std::unique_ptr<Checkpoint> checkpoint, CheckpointState state,
+      int64_t rank, std::shared_ptr<std::atomic<uint64_t>> index_bytes);
+  ~SharedCheckpoint();
+
+  // A digest of the device, inode, size and time of the index file and of each
+  // file that the index names.
+  const std::string& etag() const { return state_.etag; }
+  const std::vector<std::optional<uint64_t>>& file_sizes() const {
+    return state_.file_sizes;
+  }
+  // Whether the files are still in that state. Looks at each file. Returns the
+  // error of a file that may no longer be read, or Cancelled once `stop` is
+  // requested.
+  absl::StatusOr<bool> IsCurrent(const std::stop_token& stop = {}) const;
+  // The queue of the checkpoint's root; checkpoints below the same root share
+  // it.
+  const TaskQueue& tasks() const { return *tasks_; }
+  int64_t rank() const { return rank_; }
+  // Estimated memory of the index.
+  uint64_t index_bytes() const { return index_bytes_; }
+
+  // For reading. What Locate writes may be read only for located entries.
+  const Checkpoint& checkpoint() const { return *checkpoint_; }
+  // For Load of entries that are located; Load does not change them.
+  Checkpoint& mutable_checkpoint() { return *checkpoint_; }
+
+  // Locates the payload of `entries` and calls `done`: at once if they are
+  // already located, otherwise on a thread of the queue. Concurrent calls are
+  // served together.
+  void Locate(std::vector<uint32_t> entries, Located done);
+
+ private:
+  struct Wish {
+    std::vector<uint32_t> entries;
+    Located done;
+  };
+
+  SharedCheckpoint(std::shared_ptr<TaskQueue> tasks,
+                   std::unique_ptr<RootedFileSystem> fs,
+                   std::unique_ptr<Checkpoint> checkpoint,
+                   CheckpointState state, int64_t rank,
+                   std::shared_ptr<std::atomic<uint64_t>> index_bytes);
+
+  bool AreLocated(const std::vector<uint32_t>& entries) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ServeWishes();
+  // One status for each wish, in their order.
+  std::vector<absl::Status> LocateAll(const std::vector<Wish>& wishes);
+
+  // Owners: its RootThreads, and each checkpoint below the root.
+  const std::shared_ptr<TaskQueue> tasks_;
+  const std::unique_ptr<RootedFileSystem> fs_;
+  const std::unique_ptr<Checkpoint> checkpoint_;
+  const CheckpointState state_;
+  const int64_t rank_;
+  const uint64_t index_bytes_;
+  const std::shared_ptr<std::atomic<uint64_t>> all_index_bytes_;
+
+  absl::Mutex mutex_;
+  std::vector<bool> located_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Wish> wishes_ ABSL_GUARDED_BY(mutex_);
+  bool serving_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+struct CheckpointCacheLimits {
+  // Each keeps open files, and so descriptors.
+  size_t num_checkpoints = 16;
+  // A checkpoint of a million chunks needs some 300 MiB.
+  uint64_t index_bytes = uint64_t{512} << 20;
+  // Descriptors that idle checkpoints may hold. Far below the usual limit of a
+  // daemon's open files, 65536 or more.
+  size_t num_files = 4096;
+  // The most time that opening a checkpoint may take.
+  absl::Duration disk_timeout = absl::Minutes(2);
+};
+
+class CheckpointCache {
+ public:
+  using Opened = absl::AnyInvocable<void(
+      absl::StatusOr<std::shared_ptr<SharedCheckpoint>>)>;
+
+  // All must outlive this, except that `threads` must be stopped before this is
+  // destroyed.
+  CheckpointCache(FileSystem& fs, RootThreads& threads,
+                  const CheckpointCacheLimits& limits)
+      : fs_(fs), threads_(threads), limits_(limits) {}
+
+  // Opens the checkpoint with the rights of `client`, which must cover all of
+  // its files, and calls `opened` once:
+  // - on a thread of the path's root, with the result;
+  // - before this returns, with an error;
+  // - on a thread of gRPC, with Unavailable and the root, after the timeout;
+  // - on the thread that requests `stop` (the client is gone), with Cancelled.
+  // Errors are those of Client::CheckRead and Checkpoint::Open, and name the
+  // path.
+  //
+  // Opening continues until the last of the clients that wait for the
+  // checkpoint is gone. A client that was told of the timeout is not gone: it
+  // will ask again.
+  void Open(const Client& client, const SourceSpec& source,
+            std::stop_token stop, Opened opened);
+
+  size_t num_open() const;
+
+ private:
+  struct Key {
+    std::string path;
+    int64_t rank = -1;
+    std::string reach;  // of the clients who share it
+
+    friend bool operator==(const Key&, const Key&) = default;
+    template <typename H>
+    friend H AbslHashValue(H h, const Key& key) {
+      return H::combine(std::move(h), key.path, key.rank, key.reach);
+    }
+  };
+
+  using Answer = TimedAnswer<absl::StatusOr<std::shared_ptr<SharedCheckpoint>>>;
+  struct Waiter;
+  struct Opening;
+  // Owners: the task of the call, and the Opening that it waits for.
+  using WaiterPtr = std::shared_ptr<Waiter>;
+  // Owners: the thread that opens, the map opening_, and the waiters.
+  using OpeningPtr = std::shared_ptr<Opening>;
+
+  void OpenOnThread(const WaiterPtr& waiter);
+  // Answers all waiters, one after the other.
+  void Serve(const Key& key, const OpeningPtr& opening);
+  // The next waiter, with the stop token for the opening on its behalf. If
+  // there is none, returns null, and no further waiter can join.
+  WaiterPtr NextOf(const Key& key, const OpeningPtr& opening,
+                   std::stop_token& stop);
+  void EndJoining(const Key& key, const OpeningPtr& opening)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Called when the client is gone.
+  void Leave(Waiter& waiter);
+  // The open checkpoint, whose files may have changed since; or null.
+  std::shared_ptr<SharedCheckpoint> Kept(const Key& key);
+  absl::StatusOr<std::shared_ptr<SharedCheckpoint>> Find(
+      const Client& client, const Key& key, const std::stop_token& stop);
+  absl::StatusOr<std::shared_ptr<SharedCheckpoint>> OpenAnew(
+      const Client& client, const Key& key, const std::stop_token& stop);
+  absl::Status Keep(const Key& key, std::shared_ptr<SharedCheckpoint> opened);
+
+  FileSystem& fs_;
+  RootThreads& threads_;
+  const CheckpointCacheLimits limits_;
+  // Sum over all open checkpoints, kept or not. Owners: this and each
+  // checkpoint.
+  const std::shared_ptr<std::atomic<uint64_t>> index_bytes_ =
+      std::make_shared<std::atomic<uint64_t>>(0);
+
+  mutable absl::Mutex mutex_;
+  // The most recently used first.
+  std::list<std::pair<Key, std::shared_ptr<SharedCheckpoint>>> kept_
+      ABSL_GUARDED_BY(mutex_);
+  // Checkpoints that a thread is opening, as long as other calls may join.
+  absl::flat_hash_map<Key, OpeningPtr> opening_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace dcp::server
+
+#endif  // SERVER_READING_CHECKPOINT_CACHE_H_

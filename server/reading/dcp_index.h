@@ -1,0 +1,23 @@
+// The index of a checkpoint of any format, in the form that DCP writes it;
+// GetMetadata answers with it. Pure; any thread.
+#ifndef SERVER_READING_DCP_INDEX_H_
+#define SERVER_READING_DCP_INDEX_H_
+
+#include <cstdint>
+#include <string>
+
+#include "dcp/checkpoint/open/checkpoint.h"
+
+namespace dcp::server {
+
+// The bytes of a `.metadata` file. Files and offsets are those of the
+// checkpoint; in a format other than DCP they point to the bare payload, not to
+// an item of DCP.
+std::string DcpIndexOf(const Checkpoint& checkpoint);
+
+// An upper estimate of the memory that DcpIndexOf needs, including its result.
+uint64_t DcpIndexBytes(const Checkpoint& checkpoint);
+
+}  // namespace dcp::server
+
+#endif  // SERVER_READING_DCP_INDEX_H_

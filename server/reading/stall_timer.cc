@@ -1,0 +1,60 @@
+// An alarm for each message would cost more than the message itself. Instead,
+// one alarm checks at intervals how long the current wait has lasted.
+#include "server/reading/stall_timer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/time/clock.h"
+
+namespace dcp::server {
+
+void StallTimer::Start(std::function<void()> stalled) {
+  const absl::Time now = absl::Now();
+  absl::MutexLock lock(&mutex_);
+  stalled_ = std::move(stalled);
+  Arm(now + timeout_);
+}
+
+void StallTimer::BeginWait() {
+  const absl::Time now = absl::Now();
+  absl::MutexLock lock(&mutex_);
+  waits_since_ = now;
+}
+
+void StallTimer::EndWait() {
+  absl::MutexLock lock(&mutex_);
+  waits_since_ = absl::InfiniteFuture();
+}
+
+void StallTimer::Stop() {
+  std::function<void()> stalled;  // destroyed without the lock
+  std::unique_ptr<grpc::Alarm> alarm;
+  absl::MutexLock lock(&mutex_);
+  stalled = std::exchange(stalled_, nullptr);
+  alarm = std::move(alarm_);
+}
+
+void StallTimer::Arm(absl::Time deadline) {
+  alarm_ = std::make_unique<grpc::Alarm>();
+  alarm_->Set(absl::ToChronoTime(deadline),
+              [self = shared_from_this()](bool expired) {
+                if (expired) self->Look();
+              });
+}
+
+void StallTimer::Look() {
+  std::function<void()> stalled;
+  {
+    const absl::Time now = absl::Now();
+    absl::MutexLock lock(&mutex_);
+    if (stalled_ == nullptr) return;
+    if (now - waits_since_ < timeout_) {
+      return Arm(std::min(waits_since_, now) + timeout_);
+    }
+    stalled = std::exchange(stalled_, nullptr);
+  }
+  stalled();
+}
+
+}  // namespace dcp::server

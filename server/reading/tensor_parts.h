@@ -1,0 +1,66 @@
+// The parts of tensors that make up a stream: what a request asks for, in its
+// order and checked against the checkpoint, and the windows into which each
+// part is cut. Pure; any thread.
+#ifndef SERVER_READING_TENSOR_PARTS_H_
+#define SERVER_READING_TENSOR_PARTS_H_
+
+#include <cstdint>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "dcp/checkpoint/open/checkpoint.h"
+#include "dcp/tensor/box.h"
+#include "dcp/tensor/dtype.h"
+#include "tessera/v1/checkpoint_service.pb.h"
+
+namespace dcp::server {
+
+// The most bytes in a window, the unit that is read at once and shared by
+// streams. As much as one read takes (kBlockBytes).
+inline constexpr uint64_t kWindowBytes = uint64_t{4} << 20;
+
+struct TensorPart {
+  std::string name;  // after renaming
+  uint32_t entry = 0;
+  DType dtype = DType::kFloat32;  // after the cast
+  Box box;
+  uint64_t begin = 0;  // byte offset in the stream
+  uint64_t num_bytes = 0;
+};
+
+struct TensorParts {
+  std::vector<TensorPart> parts;
+  uint64_t num_bytes = 0;
+
+  // The index of the part (not an empty one) that contains byte `offset` of the
+  // stream; `offset` is less than num_bytes.
+  size_t PartAt(uint64_t offset) const;
+};
+
+// NotFound and InvalidArgument list every name that is missing, not a tensor,
+// of another shape or type, or whose box lies outside; ResourceExhausted for
+// more parts than a stream may have. Cancelled soon after a stop.
+absl::StatusOr<TensorParts> ResolveParts(
+    const Checkpoint& checkpoint,
+    const tessera::v1::ReadTensorsRequest& request, std::stop_token stop = {});
+
+// Bytes [begin, begin + num_bytes) of a part, which are the elements of `box`.
+struct PartWindow {
+  Box box;
+  uint64_t begin = 0;
+  uint64_t num_bytes = 0;
+};
+
+// The window that contains byte `offset` of the part. A part is cut along one
+// dimension, at positions that depend on the tensor and not on the part, so
+// that overlapping parts of one tensor share windows. A window has at most
+// kWindowBytes.
+PartWindow WindowAt(absl::Span<const int64_t> shape, const TensorPart& part,
+                    uint64_t offset);
+
+}  // namespace dcp::server
+
+#endif  // SERVER_READING_TENSOR_PARTS_H_

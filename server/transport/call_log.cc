@@ -1,0 +1,246 @@
+#include "server/transport/call_log.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "dcp/base/check.h"
+#include "dcp/base/log.h"
+#include "google/protobuf/descriptor.h"
+#include "grpcpp/server_context.h"
+#include "server/process/log_text.h"
+#include "server/process/token_bucket.h"
+#include "server/transport/guarded_reads.h"
+#include "tessera/v1/checkpoint_service.pb.h"
+
+namespace dcp::server {
+namespace {
+
+using grpc::experimental::InterceptionHookPoints;
+using grpc::experimental::ServerRpcInfo;
+
+constexpr absl::string_view kServices[] = {"tessera.v1.CheckpointService",
+                                           "tessera.v1.JobService",
+                                           "google.longrunning.Operations"};
+
+// The name of all methods that do not exist.
+constexpr char kUnknown[] = "unknown";
+
+// gRPC's own services, which anybody may call.
+bool IsHealthOrReflection(absl::string_view method) {
+  return absl::StartsWith(method, "/grpc.health.") ||
+         absl::StartsWith(method, "/grpc.reflection.");
+}
+
+std::string PathOf(const tessera::v1::Source& source) {
+  return absl::StrCat(" path=", LogText(source.path()));
+}
+
+// The checkpoints of a call, as text for its log line. Empty for streams of
+// tensors and jobs, which log their own lines. `message` is the request, of the
+// type that gRPC parses for `method`.
+std::string PathsOf(absl::string_view method, const void* message) {
+  namespace v1 = tessera::v1;
+  if (message == nullptr) return "";
+  if (method == "CheckpointService.Inspect") {
+    return PathOf(static_cast<const v1::InspectRequest*>(message)->source());
+  }
+  if (method == "CheckpointService.GetMetadata") {
+    return PathOf(
+        static_cast<const v1::GetMetadataRequest*>(message)->source());
+  }
+  if (method == "CheckpointService.ReadObjects") {
+    return PathOf(
+        static_cast<const v1::ReadObjectsRequest*>(message)->source());
+  }
+  if (method == "CheckpointService.Verify") {
+    return PathOf(
+        static_cast<const v1::VerifyCheckpointRequest*>(message)->source());
+  }
+  if (method == "CheckpointService.Diff") {
+    const auto& diff = *static_cast<const v1::DiffRequest*>(message);
+    return absl::StrCat(PathOf(diff.a()), " path_b=", LogText(diff.b().path()));
+  }
+  return "";
+}
+
+// Errors that a client can cause at no cost.
+bool IsRefused(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kUnauthenticated:
+    case absl::StatusCode::kResourceExhausted:
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kUnimplemented:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kCancelled:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+// Lives as long as the call in gRPC.
+class CallLog::Call : public grpc::experimental::Interceptor {
+ public:
+  Call(CallLog& log, ServerRpcInfo& info)
+      : log_(log),
+        method_(log.ShortName(info.method())),
+        peer_(info.server_context()->peer()),
+        client_(log.ClientOf(*info.server_context())),
+        begin_(SteadyNow()) {
+    ++ProcessCallLoad().num_calls;
+    absl::MutexLock lock(&log_.mutex_);
+    ++log_.num_calls_;
+  }
+
+  ~Call() override {
+    const std::string code = absl::StatusCodeToString(code_);
+    log_.metrics_.CountRequest(method_, code);
+    log_.metrics_.ObserveRequest(method_, SteadyNow() - begin_);
+    if (!IsRefused(code_) || log_.refused_log_.Allow()) WriteLine(code);
+    --ProcessCallLoad().num_calls;
+    absl::MutexLock lock(&log_.mutex_);
+    --log_.num_calls_;
+    log_.changed_.SignalAll();
+  }
+
+  void Intercept(
+      grpc::experimental::InterceptorBatchMethods* methods) override {
+    if (methods->QueryInterceptionHookPoint(
+            InterceptionHookPoints::POST_RECV_MESSAGE)) {
+      paths_ = PathsOf(method_, methods->GetRecvMessage());
+    }
+    if (methods->QueryInterceptionHookPoint(
+            InterceptionHookPoints::PRE_SEND_STATUS)) {
+      if (IsOfAMalformedRequest(methods->GetSendStatus())) {
+        methods->ModifySendStatus(
+            {grpc::StatusCode::INVALID_ARGUMENT,
+             "the request is not a message that this method takes"});
+      }
+      const grpc::Status status = methods->GetSendStatus();
+      code_ = static_cast<absl::StatusCode>(status.error_code());
+      message_ = status.error_message();
+    }
+    methods->Proceed();
+  }
+
+ private:
+  // When gRPC 1.51 cannot parse the request of an existing method, it answers
+  // UNIMPLEMENTED without a message; our services never do.
+  bool IsOfAMalformedRequest(const grpc::Status& status) const {
+    return method_ != kUnknown &&
+           status.error_code() == grpc::StatusCode::UNIMPLEMENTED &&
+           status.error_message().empty();
+  }
+
+  void WriteLine(absl::string_view code) const {
+    DCP_LOG(kInfo) << "event=call method=" << method_ << " code=" << code
+                   << " seconds="
+                   << absl::StrFormat(
+                          "%.3f", absl::ToDoubleSeconds(SteadyNow() - begin_))
+                   << " peer=" << LogText(peer_)
+                   << (client_.empty() ? "" : " client=")
+                   << (client_.empty() ? "" : LogText(client_)) << paths_
+                   << (message_.empty() ? "" : " message=")
+                   << (message_.empty() ? "" : LogText(message_));
+  }
+
+  CallLog& log_;
+  const std::string& method_;
+  const std::string peer_;
+  const std::string client_;
+  const absl::Duration begin_;
+  // Stays when a call ends without a status because its client has left.
+  absl::StatusCode code_ = absl::StatusCode::kCancelled;
+  std::string message_;
+  std::string paths_;  // formatted for the log line
+};
+
+// A call of health or reflection, which counts toward the load like any other.
+class CallLog::Weight : public grpc::experimental::Interceptor {
+ public:
+  Weight() { ++ProcessCallLoad().num_calls; }
+  ~Weight() override { --ProcessCallLoad().num_calls; }
+
+  void Intercept(
+      grpc::experimental::InterceptorBatchMethods* methods) override {
+    methods->Proceed();
+  }
+};
+
+class CallLog::Factory
+    : public grpc::experimental::ServerInterceptorFactoryInterface {
+ public:
+  explicit Factory(CallLog& log) : log_(log) {}
+
+  grpc::experimental::Interceptor* CreateServerInterceptor(
+      ServerRpcInfo* info) override {
+    if (IsHealthOrReflection(info->method())) return new Weight;
+    return new Call(log_, *info);
+  }
+
+ private:
+  CallLog& log_;
+};
+
+// Asks the descriptor pool only once, and never for a name from a client,
+// because the pool also remembers the names that it did not find.
+CallLog::CallLog(Metrics& metrics, const Access* access)
+    : metrics_(metrics), access_(access) {
+  for (absl::string_view name : kServices) {
+    const google::protobuf::ServiceDescriptor* const service =
+        google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(
+            std::string(name));
+    DCP_CHECK(service != nullptr, name, " is not linked");
+    for (int i = 0; i < service->method_count(); ++i) {
+      const std::string& method = service->method(i)->name();
+      short_names_[absl::StrCat("/", name, "/", method)] =
+          absl::StrCat(service->name(), ".", method);
+    }
+  }
+}
+
+std::string CallLog::ClientOf(const grpc::ServerContextBase& context) const {
+  if (access_ == nullptr) return "";
+  const absl::StatusOr<const Client*> client = access_->Authenticate(context);
+  return client.ok() ? (*client)->name() : "";
+}
+
+const std::string& CallLog::ShortName(const std::string& method) const {
+  static const std::string& unknown = *new std::string(kUnknown);
+  const auto found = short_names_.find(method);
+  return found == short_names_.end() ? unknown : found->second;
+}
+
+std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>
+CallLog::NewInterceptorFactory() {
+  return std::make_unique<Factory>(*this);
+}
+
+int64_t CallLog::num_calls() const {
+  absl::MutexLock lock(&mutex_);
+  return num_calls_;
+}
+
+bool CallLog::WaitUntilIdle() {
+  absl::MutexLock lock(&mutex_);
+  while (num_calls_ > 0 && !interrupted_) changed_.Wait(&mutex_);
+  return num_calls_ == 0;
+}
+
+void CallLog::Interrupt() {
+  absl::MutexLock lock(&mutex_);
+  interrupted_ = true;
+  changed_.SignalAll();
+}
+
+}  // namespace dcp::server

@@ -1,0 +1,69 @@
+// CallLog: an interceptor of gRPC's server that sees each call of our services
+// begin and end. It counts the call in the metrics and writes a log line, which
+// names the checkpoints that the call inspects or checks. It also knows how
+// many calls are in progress, which a draining server waits for. Health checks
+// and reflection are left out. All methods that do not exist are logged as
+// "unknown", and refused calls are logged at a limited rate, because anybody
+// can make them. Called on gRPC's threads. Thread-safe; outlives the server.
+#ifndef SERVER_TRANSPORT_CALL_LOG_H_
+#define SERVER_TRANSPORT_CALL_LOG_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/synchronization/mutex.h"
+#include "grpcpp/server_context.h"
+#include "grpcpp/support/server_interceptor.h"
+#include "server/access/access.h"
+#include "server/process/log_limiter.h"
+#include "server/process/metrics.h"
+
+namespace dcp::server {
+
+class CallLog {
+ public:
+  // `access` identifies the caller; if null, the lines do not name clients.
+  explicit CallLog(Metrics& metrics, const Access* access = nullptr);
+  CallLog(const CallLog&) = delete;
+  CallLog& operator=(const CallLog&) = delete;
+
+  // To be given to ServerBuilder. Refers to this object.
+  std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>
+  NewInterceptorFactory();
+
+  int64_t num_calls() const;
+
+  // Waits until no call is in progress or Interrupt is called. Returns whether
+  // no call is in progress.
+  bool WaitUntilIdle();
+  void Interrupt();
+
+ private:
+  class Factory;
+  class Call;
+  class Weight;
+
+  // "CheckpointService.Inspect" for "/tessera.v1.CheckpointService/Inspect".
+  // The service is kept because some method names occur in several services.
+  const std::string& ShortName(const std::string& method) const;
+
+  // The client of a call; "" if it is unknown.
+  std::string ClientOf(const grpc::ServerContextBase& context) const;
+
+  Metrics& metrics_;
+  const Access* const access_;
+  // All methods of our services, by their full names.
+  absl::flat_hash_map<std::string, std::string> short_names_;
+  LogLimiter refused_log_{"call"};
+  mutable absl::Mutex mutex_;
+  absl::CondVar changed_;
+  int64_t num_calls_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool interrupted_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace dcp::server
+
+#endif  // SERVER_TRANSPORT_CALL_LOG_H_

@@ -1,0 +1,139 @@
+#include "dcp/checkpoint/read/window_planner.h"
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "dcp/base/bytes.h"
+#include "dcp/base/error_side.h"
+#include "gtest/gtest.h"
+#include "tests/testing/sample_state.h"
+#include "tests/testing/sim_storage.h"
+#include "tests/testing/status_matchers.h"
+
+namespace dcp {
+namespace {
+
+using ::dcp::testing::SampleTensor;
+using ::dcp::testing::SimStorage;
+
+// A tensor in two files: the upper rows after 10 bytes of the first, the lower
+// ones transposed in the second.
+class WindowPlannerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const Box upper{{0, 0}, {2, 6}};
+    const Box lower{{2, 0}, {3, 6}};
+    std::string transposed;
+    for (int64_t column = 0; column < 6; ++column) {
+      transposed += sample_.BytesOf({{2, column}, {3, 1}});
+    }
+    ASSERT_OK(
+        WriteFile(fs_, "/a", std::string(10, 'x') + sample_.BytesOf(upper)));
+    ASSERT_OK(WriteFile(fs_, "/b", transposed));
+    tensor_.dtype = sample_.dtype;
+    tensor_.shape = sample_.shape;
+    tensor_.boxes = {upper, lower};
+    tensor_.locations.resize(2);
+    tensor_.locations[0].located = true;
+    tensor_.locations[0].payload_offset = 10;
+    tensor_.locations[1].located = true;
+    tensor_.locations[1].item.file = 1;
+    tensor_.locations[1].strides = {1, 3};
+  }
+
+  // Carries out the reads of `batch` in reverse order; returns their bytes.
+  uint64_t Read(Batch& batch) {
+    uint64_t total = 0;
+    for (size_t i = batch.reads.size(); i-- > 0;) {
+      const PlannedRead& read = batch.reads[i];
+      std::string data(read.length, '\0');
+      EXPECT_OK(
+          fs_.Read(read.file, read.offset,
+                   {reinterpret_cast<uint8_t*>(data.data()), data.size()}));
+      EXPECT_OK(batch.on_read(i, AsBytes(data)));
+      total += read.length;
+    }
+    return total;
+  }
+
+  SimStorage fs_;
+  const SampleTensor sample_{"w", DType::kInt32, {5, 6}};
+  TensorEntry tensor_;
+  SourceFiles files_{fs_, "/", {"a", "b"}, DirectMode::kOff, true};
+};
+
+TEST_F(WindowPlannerTest, GathersAWindowFromAllChunks) {
+  const Box box{{1, 1}, {3, 4}};
+  const std::string expected = sample_.BytesOf(box);
+  for (uint64_t first = 0; first < 12; ++first) {
+    for (uint64_t num = 1; num <= 12 - first; ++num) {
+      WindowPlanner planner;
+      std::vector<uint8_t> dst(num * 4);
+      planner.Add(tensor_, files_, box, DType::kInt32, first, num, dst.data());
+      Batch batch;
+      ASSERT_OK(planner.Finish(batch));
+      Read(batch);
+      EXPECT_EQ(AsText(dst), expected.substr(first * 4, num * 4))
+          << first << " +" << num;
+    }
+  }
+}
+
+TEST_F(WindowPlannerTest, ReadsOnceWhatSeveralWindowsWant) {
+  WindowPlanner planner;
+  std::vector<std::vector<uint8_t>> columns(6, std::vector<uint8_t>(5 * 4));
+  for (int64_t i = 0; i < 6; ++i) {
+    planner.Add(tensor_, files_, {{0, i}, {5, 1}}, DType::kInt32, 0, 5,
+                columns[static_cast<size_t>(i)].data());
+  }
+  Batch batch;
+  ASSERT_OK(planner.Finish(batch));
+  EXPECT_EQ(Read(batch), sample_.bytes.size());
+  for (int64_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(AsText(columns[static_cast<size_t>(i)]),
+              sample_.BytesOf({{0, i}, {5, 1}}));
+  }
+}
+
+TEST_F(WindowPlannerTest, SwapsBytesOnTheWay) {
+  for (ChunkLocation& location : tensor_.locations) location.swap_bytes = true;
+  WindowPlanner planner;
+  std::vector<uint8_t> dst(sample_.bytes.size());
+  planner.Add(tensor_, files_, WholeBox(sample_.shape), DType::kInt32, 0, 30,
+              dst.data());
+  Batch batch;
+  ASSERT_OK(planner.Finish(batch));
+  Read(batch);
+  for (size_t i = 0; i < dst.size(); i += 4) {
+    std::swap(dst[i], dst[i + 3]);
+    std::swap(dst[i + 1], dst[i + 2]);
+  }
+  EXPECT_EQ(AsText(dst), sample_.bytes);
+}
+
+TEST_F(WindowPlannerTest, PlansNothingForNothing) {
+  WindowPlanner planner;
+  planner.Add(tensor_, files_, WholeBox(sample_.shape), DType::kInt32, 3, 0,
+              nullptr);
+  Batch batch;
+  ASSERT_OK(planner.Finish(batch));
+  EXPECT_TRUE(batch.reads.empty());
+}
+
+TEST_F(WindowPlannerTest, MarksAFileThatIsMissingAsTheSources) {
+  ASSERT_OK(fs_.Remove("/b"));
+  WindowPlanner planner;
+  std::vector<uint8_t> dst(sample_.bytes.size());
+  planner.Add(tensor_, files_, WholeBox(sample_.shape), DType::kInt32, 0, 30,
+              dst.data());
+  Batch batch;
+  const absl::Status status = planner.Finish(batch);
+  EXPECT_FALSE(status.ok());
+  EXPECT_EQ(SideOf(status), ErrorSide::kSource);
+}
+
+}  // namespace
+}  // namespace dcp

@@ -1,0 +1,168 @@
+// Saves that run in the background of the training thread.
+
+#include "fsdp/checkpoint/async_saver.h"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "ATen/ops/equal.h"
+#include "ATen/ops/full.h"
+#include "ATen/ops/ones.h"
+#include "ATen/ops/zeros.h"
+#include "ATen/ops/zeros_like.h"
+#include "absl/strings/str_cat.h"
+#include "dcp/base/limits.h"
+#include "fsdp/checkpoint/checkpoint.h"
+#include "fsdp/mesh/device_mesh.h"
+#include "fsdp/mesh/dtensor.h"
+#include "fsdp/mesh/process_group.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/ranks.h"
+#include "tests/testing/status_matchers.h"
+#include "tests/testing/temp_dir.h"
+
+namespace dcp {
+namespace {
+
+using ::dcp::testing::StatusIs;
+using ::dcp::testing::TempDir;
+using ::fsdp::testing::RunRanks;
+using ::fsdp::testing::SharedDir;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+double Loaded(const std::string& path, const at::Tensor& like) {
+  StateDict state{{"a", at::zeros_like(like)}};
+  EXPECT_OK(load(state, path));
+  const at::Tensor& a = *state.find("a")->get_if<at::Tensor>();
+  EXPECT_EQ(a.min().item<double>(), a.max().item<double>());
+  return a.max().item<double>();
+}
+
+TEST(AsyncSaver, WhatChangesAfterWaitStagedIsNotSaved) {
+  const TempDir dir;
+  // More than a pool of the smallest size, so that it streams through.
+  for (const uint64_t staging_bytes : {uint64_t{0}, kMinMemoryBytes}) {
+    AsyncSaver of_size({.staging_bytes = staging_bytes});
+    const at::Tensor a = at::full({6 << 20}, 1.0f);
+    for (int i = 1; i <= 3; ++i) {
+      a.fill_(i);
+      const std::string path = dir.Join(absl::StrCat(staging_bytes, "_", i));
+      ASSERT_OK_AND_ASSIGN(SaveHandle handle,
+                           of_size.save({{"a", a}, {"i", i}}, path));
+      ASSERT_OK(handle.wait_staged());
+      a.fill_(-1);
+      ASSERT_OK(handle.wait());
+      EXPECT_TRUE(handle.done());
+      EXPECT_TRUE(handle.ok());
+      EXPECT_EQ(Loaded(path, a), i);
+    }
+  }
+}
+
+TEST(AsyncSaver, PlainValuesMayChangeAtOnce) {
+  const TempDir dir;
+  AsyncSaver saver;
+  StateDict state{{"step", 1}};
+  ASSERT_OK_AND_ASSIGN(SaveHandle handle, saver.save(state, dir.Join("c")));
+  state["step"] = 2;
+  ASSERT_OK(handle.wait());
+  ASSERT_OK(load(state, dir.Join("c")));
+  EXPECT_EQ(*state.find("step")->get_if<int64_t>(), 1);
+}
+
+TEST(AsyncSaver, FailureSurfacesOnceAtTheNextSaveOnAllRanks) {
+  RunRanks(2, [] {
+    fsdp::init_process_group();
+    const std::string path = SharedDir() + "/c";
+    AsyncSaver saver;
+    const StateDict good{{"a", at::ones({3})}};
+    StateDict state = good;
+    if (fsdp::get_rank() == 1) state["bad"] = at::Tensor();
+    ASSERT_OK_AND_ASSIGN(SaveHandle handle, saver.save(state, path));
+    EXPECT_OK(handle.wait_staged());
+    // Rank 0 has asked, rank 1 has not: both are told.
+    if (fsdp::get_rank() == 0) {
+      EXPECT_THAT(handle.wait(),
+                  StatusIs(absl::StatusCode::kInvalidArgument,
+                           AllOf(HasSubstr("rank 1"), HasSubstr("bad"))));
+      EXPECT_FALSE(handle.ok());
+    }
+    EXPECT_THAT(saver.save(good, path),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr("the save before"), HasSubstr(path),
+                               HasSubstr("bad"))));
+    ASSERT_OK_AND_ASSIGN(SaveHandle next, saver.save(good, path));
+    EXPECT_OK(next.wait());
+    EXPECT_EQ(Loaded(path, at::ones({3})), 1);
+  });
+}
+
+TEST(AsyncSaver, FailureThatAllWaitedForIsNotToldAgain) {
+  RunRanks(2, [] {
+    fsdp::init_process_group();
+    AsyncSaver saver;
+    const StateDict state{{"a", at::ones({3})}};
+    ASSERT_OK_AND_ASSIGN(SaveHandle handle,
+                         saver.save(state, SharedDir() + "/none/such"));
+    EXPECT_THAT(handle.wait(), StatusIs(absl::StatusCode::kNotFound));
+    ASSERT_OK_AND_ASSIGN(SaveHandle next,
+                         saver.save(state, SharedDir() + "/c"));
+    EXPECT_OK(next.wait());
+  });
+}
+
+TEST(AsyncSaver, StopsOnRequest) {
+  RunRanks(2, [] {
+    fsdp::init_process_group();
+    const std::string path = SharedDir() + "/c";
+    AsyncSaver saver({.staging_bytes = kMinMemoryBytes});
+    const fsdp::DeviceMesh mesh = fsdp::init_device_mesh("cpu", {2});
+    const StateDict state{
+        {"a", fsdp::distribute_tensor(at::ones({32 << 20}), mesh,
+                                      {fsdp::Shard(0)}, std::nullopt)}};
+    ASSERT_OK_AND_ASSIGN(SaveHandle handle, saver.save(state, path));
+    if (fsdp::get_rank() == 1) handle.request_stop();
+    const absl::Status status = handle.wait();
+    // It may have been over by then; but all ranks say the same.
+    if (!status.ok()) {
+      EXPECT_THAT(status, StatusIs(absl::StatusCode::kCancelled));
+    }
+    fsdp::testing::Report(status.ok() ? 1 : 0);
+    ASSERT_OK_AND_ASSIGN(SaveHandle next, saver.save(state, path));
+    EXPECT_OK(next.wait());
+  });
+}
+
+TEST(AsyncSaver, DestructorWaitsForWhatWasPromised) {
+  const TempDir dir;
+  const at::Tensor a = at::full({4 << 20}, 7.0f);
+  {
+    AsyncSaver saver;
+    ASSERT_OK(saver.save({{"a", a}}, dir.Join("c")));
+  }
+  EXPECT_EQ(Loaded(dir.Join("c"), a), 7);
+}
+
+TEST(AsyncSaver, TheSaverOfTheProcessFollowsTheJob) {
+  const TempDir dir;
+  const at::Tensor a = at::full({8}, 7.0f);
+  ASSERT_OK_AND_ASSIGN(SaveHandle handle,
+                       async_save({{"a", a}}, dir.Join("c")));
+  EXPECT_OK(handle.wait());
+  RunRanks(2, [] {
+    fsdp::init_process_group();
+    for (int i = 0; i < 2; ++i) {
+      const std::string path = absl::StrCat(SharedDir(), "/", i);
+      ASSERT_OK_AND_ASSIGN(SaveHandle later,
+                           async_save({{"a", at::full({8}, 1.0 * i)}}, path));
+      EXPECT_OK(later.wait());
+      EXPECT_EQ(Loaded(path, at::ones({8})), i);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace dcp

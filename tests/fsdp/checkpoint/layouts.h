@@ -1,0 +1,49 @@
+// States of a training job on several meshes. The values are the same
+// everywhere, so that a state saved on one mesh and loaded on another can be
+// compared with the expected one. For ranks that have their process group.
+#ifndef TESTS_FSDP_CHECKPOINT_LAYOUTS_H_
+#define TESTS_FSDP_CHECKPOINT_LAYOUTS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "fsdp/checkpoint/state/state_value.h"
+#include "fsdp/mesh/device_mesh.h"
+#include "fsdp/mesh/dtensor.h"
+#include "fsdp/mesh/placement.h"
+
+namespace dcp::testing {
+
+// The layout of a state: the shape of the mesh, and placements of its matrices.
+struct Layout {
+  std::string name;
+  std::vector<int64_t> mesh;
+  fsdp::Placements placements;
+
+  int world() const;
+};
+
+// Each is for 1 to 4 ranks.
+std::vector<Layout> Layouts();
+
+fsdp::DeviceMesh MeshOf(const Layout& layout);
+
+// All values are known; 7 rows and 5 columns do not divide evenly.
+at::Tensor Whole(int64_t seed, at::ScalarType type = at::kFloat);
+
+fsdp::DTensor Placed(const at::Tensor& whole, const fsdp::DeviceMesh& mesh,
+                     const fsdp::Placements& placements);
+
+// A state as a training job has it; `filled` false: all values differ.
+StateDict StateOf(const Layout& layout, const fsdp::DeviceMesh& mesh,
+                  bool filled);
+
+// Fails the test if `actual` lacks a part of `expected` or differs from it.
+void ExpectEqual(const StateValue& actual, const StateValue& expected,
+                 const std::string& name);
+
+}  // namespace dcp::testing
+
+#endif  // TESTS_FSDP_CHECKPOINT_LAYOUTS_H_

@@ -1,0 +1,119 @@
+#include "fsdp/checkpoint/ranks/replica_exchange.h"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ATen/ops/empty.h"
+#include "ATen/ops/equal.h"
+#include "ATen/ops/full_like.h"
+#include "ATen/ops/zeros.h"
+#include "absl/strings/str_cat.h"
+#include "fsdp/checkpoint/ranks/process_group_coordinator.h"
+#include "fsdp/mesh/device_mesh.h"
+#include "fsdp/mesh/dtensor.h"
+#include "fsdp/mesh/process_group.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/ranks.h"
+#include "tests/testing/status_matchers.h"
+
+namespace dcp {
+namespace {
+
+using ::dcp::testing::StatusIs;
+using ::fsdp::Placements;
+using ::fsdp::Replicate;
+using ::fsdp::Shard;
+using ::fsdp::testing::RunRanks;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(ReplicaExchange, EachTensorIsReadOnceAndReachesAll) {
+  RunRanks(4, [] {
+    fsdp::init_process_group();
+    const fsdp::DeviceMesh mesh =
+        fsdp::init_device_mesh("cpu", {2, 2}, {"a", "b"});
+    ASSERT_OK_AND_ASSIGN(const auto ranks,
+                         ProcessGroupCoordinator::Make(nullptr, "test"));
+    StateDict state;
+    std::vector<double> expected;
+    const auto add = [&](const at::Tensor& whole, const Placements& p) {
+      const std::string name = absl::StrCat("t", expected.size());
+      state[name] = fsdp::distribute_tensor(whole, mesh, p, std::nullopt);
+      expected.push_back(1.0 + static_cast<double>(expected.size()));
+    };
+    for (const int64_t rows : {3, 8, 600}) {
+      // 600 x 1000 floats travel alone, the others together; windows of 1 MB
+      // cut both.
+      add(at::zeros({rows, 1000}), {Replicate(), Replicate()});
+      add(at::zeros({rows, 1000}), {Replicate(), Shard(0)});
+      add(at::zeros({rows, 1000}), {Shard(0), Replicate()});
+      add(at::zeros({rows, 1000}), {Shard(0), Shard(1)});
+    }
+    state["plain"] = at::zeros({5, 7}).t();
+    expected.push_back(99);
+    ASSERT_OK_AND_ASSIGN(const std::unique_ptr<WantedState> wanted,
+                         WantState(state));
+    ASSERT_OK_AND_ASSIGN(
+        ReplicaExchange exchange,
+        ReplicaExchange::Make(wanted.get(), fsdp::world_group(), true));
+    ASSERT_OK(exchange.Meet(*ranks, absl::OkStatus()));
+    at::Tensor volume = at::zeros({1}, at::kLong);
+    for (size_t i = 0; i < wanted->tensors.size(); ++i) {
+      if (!exchange.Reads(i)) continue;
+      wanted->tensors[i].local.fill_(expected[i]);
+      volume += wanted->tensors[i].local.numel();
+    }
+    ASSERT_OK(exchange.Run({}, 1 << 20));
+    for (size_t i = 0; i < wanted->tensors.size(); ++i) {
+      const at::Tensor& local = wanted->tensors[i].local;
+      EXPECT_TRUE(at::equal(local, at::full_like(local, expected[i]))) << i;
+    }
+    std::vector<at::Tensor> sum{volume};
+    fsdp::world_group()->allreduce(sum)->wait();
+    EXPECT_EQ(volume.item<int64_t>(), 4 * 611 * 1000 + 35);
+  });
+}
+
+TEST(ReplicaExchange, DifferentWishesAreNotExchanged) {
+  RunRanks(2, [] {
+    fsdp::init_process_group();
+    ASSERT_OK_AND_ASSIGN(const auto ranks,
+                         ProcessGroupCoordinator::Make(nullptr, "test"));
+    const bool is_first = fsdp::get_rank() == 0;
+    for (const bool differ : {false, true}) {
+      const std::string name = differ && is_first ? "x" : "a";
+      ASSERT_OK_AND_ASSIGN(const std::unique_ptr<WantedState> wanted,
+                           WantState({{name, at::zeros({3})}}));
+      ASSERT_OK_AND_ASSIGN(
+          ReplicaExchange exchange,
+          ReplicaExchange::Make(wanted.get(), fsdp::world_group(), true));
+      ASSERT_OK(exchange.Meet(*ranks, absl::OkStatus()));
+      EXPECT_EQ(exchange.Reads(0), differ || is_first);
+      EXPECT_OK(exchange.Run({}, 1 << 20));
+    }
+  });
+}
+
+TEST(ReplicaExchange, TellsWhatEachRankSays) {
+  RunRanks(3, [] {
+    fsdp::init_process_group();
+    ASSERT_OK_AND_ASSIGN(const auto ranks,
+                         ProcessGroupCoordinator::Make(nullptr, "test"));
+    ASSERT_OK_AND_ASSIGN(ReplicaExchange exchange,
+                         ReplicaExchange::Make(nullptr, nullptr, true));
+    const int64_t rank = fsdp::get_rank();
+    EXPECT_THAT(
+        exchange.Meet(*ranks, rank == 1 ? absl::NotFoundError("lacks\nb")
+                                        : absl::DataLossError("torn")),
+        StatusIs(absl::StatusCode::kDataLoss,
+                 AllOf(HasSubstr("ranks 0, 2: torn"),
+                       HasSubstr("rank 1: lacks\nb"))));
+    EXPECT_OK(exchange.Meet(*ranks, absl::OkStatus()));
+  });
+}
+
+}  // namespace
+}  // namespace dcp

@@ -1,0 +1,44 @@
+// TestDaemon: a dcp-server in the test's process, on a free port, with its own
+// root. The test's ranks are new processes and find it there. For the thread of
+// the test.
+#ifndef TESTS_FSDP_CHECKPOINT_TEST_DAEMON_H_
+#define TESTS_FSDP_CHECKPOINT_TEST_DAEMON_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "server/server.h"
+#include "server/server_options.h"
+#include "tests/testing/ranks.h"
+#include "tests/testing/temp_dir.h"
+
+namespace dcp::testing {
+
+class TestDaemon {
+ public:
+  // `options` set what differs from the default: TLS, tokens.
+  explicit TestDaemon(server::ServerOptions options = {});
+
+  // False in a rank, which only knows the daemon's address.
+  bool is_here() const { return server_ != nullptr; }
+  const std::string& address() const { return address_; }
+  // Of a checkpoint below the root: its path on this machine, and its URL.
+  std::string Path(absl::string_view name) const;
+  std::string Url(absl::string_view name) const;
+  // The options with which RunRanks lets ranks find it.
+  fsdp::testing::RanksOptions ForRanks() const;
+
+  // From now on nobody answers at the address.
+  void Stop() { server_ = nullptr; }
+
+ private:
+  std::unique_ptr<TempDir> dir_;
+  std::string root_;
+  std::string address_;
+  std::unique_ptr<server::Server> server_;
+};
+
+}  // namespace dcp::testing
+
+#endif  // TESTS_FSDP_CHECKPOINT_TEST_DAEMON_H_

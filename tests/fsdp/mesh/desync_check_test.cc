@@ -1,0 +1,273 @@
+// Ranks that diverge are told so, by name, instead of hanging or getting wrong
+// numbers: by their neighbours, and in debug mode by all.
+
+#include "fsdp/mesh/desync_check.h"
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "fsdp/engine/fsdp_state.h"
+#include "fsdp/fully_shard.h"
+#include "fsdp/mesh/process_group.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/counting_backend.h"
+#include "tests/testing/ranks.h"
+#include "torch/nn.h"
+
+namespace fsdp::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+const RanksOptions kDebug = {.environment = {{"TESSERA_FSDP_DEBUG", "1"}}};
+
+// Two layers, each a group, and a root without parameters.
+struct Net {
+  explicit Net(int64_t size = 4) {
+    at::set_num_threads(1);
+    torch::manual_seed(1);
+    model = torch::nn::Sequential(torch::nn::Linear(4, 4),
+                                  torch::nn::Linear(4, size));
+    for (const auto& child : model->children()) fully_shard(child);
+    fully_shard(model);
+  }
+  torch::Tensor Layer(size_t i) {
+    return model->children()[i]->as<torch::nn::Linear>()->forward(x);
+  }
+  torch::nn::Sequential model{nullptr};
+  torch::Tensor x = torch::ones({1, 4});
+};
+
+TEST(DebugMode, IsOffUnlessAskedFor) {
+  EXPECT_FALSE(debug_mode());
+  set_debug_mode(true);
+  EXPECT_TRUE(debug_mode());
+  set_debug_mode(false);
+  EXPECT_FALSE(debug_mode());
+}
+
+TEST(DebugMode, IsOnByTheEnvironment) {
+  RunRanks(
+      1, [] { EXPECT_TRUE(debug_mode()); }, kDebug);
+  RunRanks(1, [] { EXPECT_FALSE(debug_mode()); },
+           {.environment = {{"TESSERA_FSDP_DEBUG", "0"}}});
+}
+
+TEST(DebugMode, LeavesStepsThatAgreeAlone) {
+  RunRanks(
+      2,
+      [] {
+        init_process_group();
+        Net checked;
+        set_debug_mode(false);
+        Net plain;
+        std::vector<std::string> counts;
+        for (Net* net : {&checked, &plain}) {
+          set_debug_mode(net == &checked);
+          CountingBackend& backend =
+              Count(parameters(*net->model)[0].device_mesh().get_group());
+          backend.Reset();
+          fsdp_modules(*net->model)[2].unshard(/*async=*/true).wait();
+          for (int step = 0; step < 3; ++step) {
+            net->model->forward(net->x).pow(2).sum().backward();
+          }
+          counts.push_back(backend.ToString());
+        }
+        EXPECT_EQ(counts[0], counts[1]);
+        for (size_t i = 0; i < 4; ++i) {
+          EXPECT_TRUE(parameters(*plain.model)[i].grad()->to_local().equal(
+              parameters(*checked.model)[i].grad()->to_local()));
+        }
+      },
+      kDebug);
+}
+
+TEST(OrderCheck, IsOnUnlessSwitchedOff) {
+  RunRanks(1, [] {
+    EXPECT_TRUE(order_check());
+    set_order_check(false);
+    EXPECT_FALSE(order_check());
+  });
+  RunRanks(1, [] { EXPECT_FALSE(order_check()); },
+           {.environment = {{"TESSERA_FSDP_ORDER_CHECK", "0"}}});
+}
+
+TEST(OrderCheck, NamesTheGroupsOfRanksThatDiverge) {
+  // With the same size, which would give wrong numbers, and with different
+  // sizes, which would fail inside Gloo.
+  for (const int64_t size : {4, 9}) {
+    RunRanks(2, [size] {
+      init_process_group();
+      Net net(size);
+      EXPECT_THAT(ErrorOf([&] { net.Layer(static_cast<size_t>(get_rank())); }),
+                  AllOf(HasSubstr("have diverged"),
+                        HasSubstr("rank 0 is at the all-gather of '0' for "
+                                  "aten::"),
+                        HasSubstr("rank 1 is at the all-gather of '1' for "
+                                  "aten::")));
+    });
+  }
+}
+
+TEST(OrderCheck, NamesACollectiveThatOthersDoNotMake) {
+  RunRanks(2, [] {
+    init_process_group();
+    Net net;
+    const auto group = parameters(*net.model)[0].device_mesh().get_group();
+    const std::string error = ErrorOf([&] {
+      if (get_rank() == 0) CheckInStep(group, "barrier", "a test");
+      net.Layer(0);
+    });
+    EXPECT_THAT(error, AllOf(HasSubstr("rank 0 is at the barrier for a test, "
+                                       "collective 0"),
+                             HasSubstr("rank 1 is at the all-gather of '0'")));
+  });
+}
+
+TEST(OrderCheck, SeesCollectivesOutsideOfGroups) {
+  RunRanks(2, [] {
+    init_process_group();
+    Net net;
+    const std::string error = ErrorOf([&] {
+      if (get_rank() == 0) parameters(*net.model)[0].full_tensor();
+      net.Layer(0);
+    });
+    EXPECT_THAT(error,
+                AllOf(HasSubstr("rank 0 is at the all-gather of 32 bytes for a "
+                                "DTensor"),
+                      HasSubstr("rank 1 is at the all-gather of '0'")));
+  });
+}
+
+TEST(OrderCheck, GoesOnAfterADivergence) {
+  RunRanks(3, [] {
+    init_process_group();
+    const ProcessGroup group = world_group();
+    const std::string mine = get_rank() == 1 ? "b" : "a";
+    // Rank 0 agrees with the one before it, which is rank 2.
+    const auto compare = [&] { CheckInStep(group, mine, "a test"); };
+    if (get_rank() == 0) {
+      compare();
+    } else {
+      EXPECT_THAT(ErrorOf(compare),
+                  HasSubstr(get_rank() == 1 ? "rank 0 is at the a"
+                                            : "rank 1 is at the b"));
+    }
+    CheckInStep(group, "c", "a test");
+  });
+}
+
+// A group in which each rank uses another parameter.
+struct PairImpl : torch::nn::Module {
+  torch::nn::Linear a = register_module(
+      "a", torch::nn::Linear(torch::nn::LinearOptions(4, 4).bias(false)));
+  torch::nn::Linear b = register_module(
+      "b", torch::nn::Linear(torch::nn::LinearOptions(4, 4).bias(false)));
+};
+TORCH_MODULE(Pair);
+
+void ExpectMissingGradientsAreNamed() {
+  init_process_group();
+  Pair pair;
+  FSDPModule root = fully_shard(pair);
+  const auto train = [&] {
+    const torch::Tensor x = torch::ones({1, 4});
+    (get_rank() == 0 ? pair->a(x) : pair->b(x)).sum().backward();
+  };
+  EXPECT_THAT(
+      ErrorOf(train),
+      AllOf(HasSubstr("rank 0 is at the reduce-scatter of the root without "
+                      "gradients of 'b.weight' for backward"),
+            HasSubstr("rank 1 is at the reduce-scatter of the root without "
+                      "gradients of 'a.weight' for backward"),
+            HasSubstr("set_zero_missing_gradients(true)")));
+  // The advice in the message works.
+  root.set_zero_missing_gradients(true);
+  train();
+  EXPECT_TRUE(parameters(*pair)[1].grad()->full_tensor().equal(
+      torch::full({4, 4}, 0.5)));
+}
+
+TEST(OrderCheck, NamesTheParameterWithoutAGradient) {
+  RunRanks(2, ExpectMissingGradientsAreNamed);
+}
+
+TEST(DebugMode, NamesTheParameterWithoutAGradient) {
+  RunRanks(2, ExpectMissingGradientsAreNamed, kDebug);
+}
+
+TEST(DebugMode, NamesTheGroupsOfRanksThatDiverge) {
+  RunRanks(
+      2,
+      [] {
+        init_process_group();
+        Net net;
+        EXPECT_THAT(
+            ErrorOf([&] { net.Layer(static_cast<size_t>(get_rank())); }),
+            AllOf(HasSubstr("have diverged"),
+                  HasSubstr("rank 0 is at the all-gather of '0' for aten::"),
+                  HasSubstr("rank 1 is at the all-gather of '1' for aten::")));
+      },
+      kDebug);
+}
+
+TEST(DebugMode, NamesTheRankThatWentOn) {
+  RunRanks(
+      2,
+      [] {
+        init_process_group();
+        Net net;
+        const torch::Tensor loss = net.Layer(0).sum();
+        // Rank 1 forgets its backward.
+        const std::string error = get_rank() == 0
+                                      ? ErrorOf([&] { loss.backward(); })
+                                      : ErrorOf([&] { net.Layer(1); });
+        EXPECT_THAT(
+            error,
+            AllOf(HasSubstr("rank 0 is at the reduce-scatter of '0' for "
+                            "backward"),
+                  HasSubstr("rank 1 is at the all-gather of '1' for aten::")));
+      },
+      kDebug);
+}
+
+TEST(DebugMode, SeesWhatTheUserGathers) {
+  RunRanks(
+      2,
+      [] {
+        init_process_group();
+        Net net;
+        const std::string error = ErrorOf([&] {
+          if (get_rank() == 0) fsdp_modules(*net.model)[2].unshard();
+          net.Layer(0);
+        });
+        EXPECT_THAT(
+            error,
+            AllOf(HasSubstr("rank 0 is at the all-gather of '1' for unshard"),
+                  HasSubstr("rank 1 is at the all-gather of '0' for aten::")));
+      },
+      kDebug);
+}
+
+TEST(DebugMode, NamesTheRankThatNeverCame) {
+  RunRanks(
+      2,
+      [] {
+        init_process_group();
+        Net net;
+        if (get_rank() == 0) {
+          job_store()->setTimeout(std::chrono::seconds(2));
+          EXPECT_THAT(ErrorOf([&] { net.Layer(1); }),
+                      AllOf(HasSubstr("the all-gather of '1' for aten::"),
+                            HasSubstr("never came: rank 1")));
+        }
+        WaitForAllRanks();
+      },
+      kDebug);
+}
+
+}  // namespace
+}  // namespace fsdp::testing

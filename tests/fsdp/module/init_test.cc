@@ -1,0 +1,648 @@
+#include "fsdp/module/init.h"
+
+#include <cmath>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "fsdp/engine/lazy_key.h"
+#include "fsdp/forward.h"
+#include "fsdp/fully_shard.h"
+#include "fsdp/mesh/device_mesh.h"
+#include "fsdp/mesh/process_group.h"
+#include "fsdp/module/materialize.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/ranks.h"
+#include "torch/torch.h"
+
+namespace fsdp {
+namespace {
+
+using at::Tensor;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+// Rows that do not divide, one row, one dimension, buffers, padding.
+struct ZooImpl : torch::nn::Module {
+  ZooImpl() {
+    register_module("linear", torch::nn::Linear(5, 7));
+    register_module("one", torch::nn::Linear(3, 1));
+    register_module("bilinear", torch::nn::Bilinear(3, 4, 5));
+    register_module("conv",
+                    torch::nn::Conv2d(torch::nn::Conv2dOptions(4, 6, 3)));
+    register_module("norm", torch::nn::BatchNorm2d(6));
+    register_module("group",
+                    torch::nn::GroupNorm(torch::nn::GroupNormOptions(2, 6)));
+    register_module(
+        "embed",
+        torch::nn::Embedding(torch::nn::EmbeddingOptions(9, 4).padding_idx(8)));
+    register_module("bag", torch::nn::EmbeddingBag(5, 3));
+    register_module("lstm", torch::nn::LSTM(torch::nn::LSTMOptions(3, 4)));
+    register_module("cell", torch::nn::GRUCell(3, 4));
+    register_module(
+        "attention",
+        torch::nn::MultiheadAttention(
+            torch::nn::MultiheadAttentionOptions(4, 2).add_bias_kv(true)));
+    register_module("prelu", torch::nn::PReLU());
+    register_module(
+        "transformer",
+        torch::nn::TransformerEncoderLayer(
+            torch::nn::TransformerEncoderLayerOptions(4, 2).dim_feedforward(
+                6)));
+  }
+};
+TORCH_MODULE(Zoo);
+
+void FillWithNan(torch::nn::Module& module) {
+  const at::NoGradGuard no_grad;
+  for (const auto& parameter : module.parameters()) parameter.fill_(NAN);
+  for (const auto& buffer : module.buffers()) buffer.fill_(77);
+}
+
+std::vector<std::pair<std::string, Tensor>> Copies(
+    const torch::nn::Module& module) {
+  std::vector<std::pair<std::string, Tensor>> copies;
+  for (const auto& item : module.named_parameters()) {
+    const std::optional<DTensor> sharded = dtensor_of(item.value());
+    copies.emplace_back(item.key(), sharded.has_value()
+                                        ? sharded->full_tensor()
+                                        : item.value().detach().clone());
+  }
+  for (const auto& item : module.named_buffers()) {
+    copies.emplace_back(item.key(), item.value().clone());
+  }
+  return copies;
+}
+
+void ExpectSame(const torch::nn::Module& got, const torch::nn::Module& want) {
+  const auto a = Copies(got);
+  const auto b = Copies(want);
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    EXPECT_EQ(a[i].first, b[i].first);
+    EXPECT_TRUE(torch::equal(a[i].second, b[i].second)) << a[i].first;
+  }
+}
+
+TEST(Init, MomentsAndBoundsOfTheDistributions) {
+  const Tensor t = torch::empty({1000, 300}, torch::kDouble);
+  init::uniform_(t, -1, 3, 5);
+  EXPECT_GE(t.min().item<double>(), -1);
+  EXPECT_LT(t.max().item<double>(), 3);
+  EXPECT_NEAR(t.mean().item<double>(), 1, 0.01);
+  EXPECT_NEAR(t.std().item<double>(), 4 / std::sqrt(12.0), 0.01);
+
+  init::normal_(t, 2, 0.5, 5);
+  EXPECT_NEAR(t.mean().item<double>(), 2, 0.005);
+  EXPECT_NEAR(t.std().item<double>(), 0.5, 0.005);
+  const Tensor z = (t - 2) / 0.5;
+  EXPECT_NEAR(z.pow(3).mean().item<double>(), 0, 0.05);
+  EXPECT_NEAR(z.pow(4).mean().item<double>(), 3, 0.1);
+  // Neighbours, which Box and Muller make in pairs, and rows.
+  const Tensor flat = z.flatten();
+  EXPECT_NEAR((flat.slice(0, 0, 300'000, 2) * flat.slice(0, 1, 300'000, 2))
+                  .mean()
+                  .item<double>(),
+              0, 0.01);
+  EXPECT_NEAR((z[0] * z[1]).mean().item<double>(), 0, 0.25);
+
+  init::trunc_normal_(t, 0, 1, -2, 2, 5);
+  EXPECT_GE(t.min().item<double>(), -2);
+  EXPECT_LE(t.max().item<double>(), 2);
+  EXPECT_NEAR(t.std().item<double>(), 0.8796, 0.005);
+  init::trunc_normal_(t, 0, 0.02, 0.1, 0.2, 5);  // five sigma out
+  EXPECT_GE(t.min().item<double>(), 0.1);
+  EXPECT_NEAR(t.mean().item<double>(), 0.1037, 0.0005);
+  // Twelve sigma out, where the cumulative distribution rounds to 1.
+  init::trunc_normal_(t, 0, 1, 12, 100, 5);
+  EXPECT_GE(t.min().item<double>(), 12);
+  EXPECT_NEAR(t.mean().item<double>(), 12.0823, 0.001);
+  EXPECT_NEAR(t.std().item<double>(), 0.0813, 0.001);
+}
+
+TEST(Init, FansAreOfTheWholeTensor) {
+  const Tensor conv = torch::empty({8, 4, 3, 5});
+  EXPECT_EQ(init::fans_of(conv).fan_in, 60);
+  EXPECT_EQ(init::fans_of(conv).fan_out, 120);
+  init::kaiming_uniform_(conv, std::sqrt(2.0), 1);
+  EXPECT_NEAR(conv.abs().max().item<double>(), std::sqrt(6.0 / 60), 0.01);
+  init::xavier_uniform_(conv, 1, 1);
+  EXPECT_NEAR(conv.abs().max().item<double>(), std::sqrt(6.0 / 180), 0.01);
+  const Tensor wide = torch::empty({400, 100});
+  init::kaiming_normal_(wide, 1, 1);
+  EXPECT_NEAR(wide.std().item<double>(), 0.1, 0.002);
+  init::xavier_normal_(wide, 1, 1);
+  EXPECT_NEAR(wide.std().item<double>(), std::sqrt(2.0 / 500), 0.002);
+}
+
+TEST(Init, ScalarsEmptyStridedAndLowPrecision) {
+  const Tensor scalar = torch::empty({});
+  init::constant_(scalar, 2.5);
+  EXPECT_EQ(scalar.item<float>(), 2.5);
+  init::ones_(torch::empty({0, 3}));
+  const Tensor whole = torch::empty({6, 4});
+  init::normal_(whole, 0, 1, 9);
+  const Tensor strided = torch::empty({4, 6}).t();
+  init::normal_(strided, 0, 1, 9);
+  EXPECT_TRUE(torch::equal(strided, whole));
+  const Tensor half = torch::empty({6, 4}, torch::kBFloat16);
+  init::normal_(half, 0, 1, 9);
+  EXPECT_TRUE(torch::equal(half, whole.to(torch::kBFloat16)));
+  EXPECT_NE(init::seed_of(1, "a"), init::seed_of(1, "b"));
+  EXPECT_NE(init::seed_of(1, "a"), init::seed_of(2, "a"));
+}
+
+TEST(Init, ArgumentsThatMakeNoSenseAreRefused) {
+  const Tensor t = torch::empty({3});
+  EXPECT_THROW(init::uniform_(t, 1, 0, 0), c10::ValueError);
+  EXPECT_THROW(init::uniform_(t, 0, INFINITY, 0), c10::ValueError);
+  EXPECT_THROW(init::normal_(t, 0, -1, 0), c10::ValueError);
+  EXPECT_THROW(init::trunc_normal_(t, 0, 1, 2, 2, 0), c10::ValueError);
+  EXPECT_THROW(init::xavier_uniform_(t, 1, 0), c10::ValueError);
+  EXPECT_THROW(init::ones_(Tensor()), c10::ValueError);
+  EXPECT_THAT([&] { init::ones_(torch::empty({3}, torch::kMeta)); },
+              ThrowsMessage<c10::ValueError>(HasSubstr("to_empty")));
+}
+
+// In distribution: the largest value, or the spread, of every tensor.
+TEST(Init, DefaultsAreThoseOfTorch) {
+  struct BigImpl : torch::nn::Module {
+    BigImpl() {
+      namespace nn = torch::nn;
+      register_module("linear", nn::Linear(64, 128));
+      register_module("bilinear", nn::Bilinear(16, 8, 32));
+      register_module("conv",
+                      nn::Conv1d(nn::Conv1dOptions(16, 32, 3).groups(2)));
+      register_module(
+          "up", nn::ConvTranspose2d(nn::ConvTranspose2dOptions(16, 8, 3)));
+      register_module("embed", nn::Embedding(100, 50));
+      register_module("gru", nn::GRU(16, 32));
+      register_module("rnn", nn::RNN(16, 32));
+      register_module("lstm", nn::LSTM(nn::LSTMOptions(16, 64).proj_size(32)));
+      register_module("cell", nn::LSTMCell(16, 32));
+      register_module("attention", nn::MultiheadAttention(32, 4));
+      register_module(
+          "cross", nn::MultiheadAttention(
+                       nn::MultiheadAttentionOptions(32, 4).kdim(16).vdim(24)));
+      register_module("norm", nn::LayerNorm(nn::LayerNormOptions({7})));
+      register_module(
+          "instance",
+          nn::InstanceNorm1d(nn::InstanceNorm1dOptions(5).affine(true)));
+      register_module("prelu", nn::PReLU(nn::PReLUOptions().num_parameters(3)));
+      register_module("loss", nn::CrossEntropyLoss());
+      register_module("softmax", nn::AdaptiveLogSoftmaxWithLoss(
+                                     nn::AdaptiveLogSoftmaxWithLossOptions(
+                                         32, 60, {20, 40})));
+      register_module(
+          "encoder",
+          nn::TransformerEncoder(nn::TransformerEncoderOptions(
+              nn::TransformerEncoderLayerOptions(16, 2).dim_feedforward(32),
+              2)));
+      register_module(
+          "transformer",
+          nn::Transformer(
+              nn::TransformerOptions(16, 2, 1, 1).dim_feedforward(32)));
+    }
+  };
+  torch::manual_seed(0);
+  BigImpl want, got;
+  FillWithNan(got);
+  init::default_(got, 3);
+  const auto a = Copies(want);
+  const auto b = Copies(got);
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    const Tensor x = a[i].second.to(torch::kDouble);
+    const Tensor y = b[i].second.to(torch::kDouble);
+    if (x.numel() == 0) continue;
+    EXPECT_EQ(torch::equal(x, torch::zeros_like(x)),
+              torch::equal(y, torch::zeros_like(y)))
+        << a[i].first;
+    const double rms_x = x.square().mean().sqrt().item<double>();
+    const double rms_y = y.square().mean().sqrt().item<double>();
+    // With n values the rms of a uniform distribution varies by 0.45/sqrt(n).
+    const double slack = 0.02 + 2.5 / std::sqrt(static_cast<double>(x.numel()));
+    EXPECT_NEAR(rms_y, rms_x, slack * rms_x) << a[i].first;
+  }
+}
+
+TEST(Init, DefaultsZeroThePaddingRow) {
+  torch::nn::Embedding embed(torch::nn::EmbeddingOptions(5, 3).padding_idx(-2));
+  init::default_(*embed, 1);
+  EXPECT_TRUE(torch::equal(embed->weight.detach()[3], torch::zeros({3})));
+  EXPECT_EQ((embed->weight == 0).sum().item<int64_t>(), 3);
+}
+
+TEST(Init, DefaultsAskForWhatTheyDoNotKnow) {
+  struct OwnImpl : torch::nn::Module {
+    OwnImpl() {
+      register_module("linear", torch::nn::Linear(2, 2));
+      register_parameter("scale", torch::zeros({3}));
+    }
+  };
+  torch::nn::ModuleList model;
+  model->push_back(std::make_shared<OwnImpl>());
+  const Tensor before = model->parameters()[1].clone();
+  EXPECT_THAT([&] { init::default_(*model, 1); },
+              ThrowsMessage<c10::NotImplementedError>(
+                  AllOf(HasSubstr("'0'"), HasSubstr("OwnImpl"))));
+  EXPECT_TRUE(torch::equal(model->parameters()[1], before));
+  init::default_(*model, 1,
+                 [](const std::string& name, torch::nn::Module& module,
+                    uint64_t /*seed*/) {
+                   if (name != "0") return false;
+                   init::ones_(module.named_parameters(false)["scale"]);
+                   return true;
+                 });
+  EXPECT_EQ(model->named_parameters()["0.scale"].sum().item<float>(), 3);
+  EXPECT_FALSE(torch::equal(model->parameters()[1], before));
+}
+
+TEST(Init, DefaultsDoNotGuessWhatAModuleAddsToOneOfTorch) {
+  struct ScaledImpl : torch::nn::LinearImpl {
+    ScaledImpl() : LinearImpl(2, 3) {
+      register_parameter("scale", torch::zeros({3}));
+    }
+  };
+  ScaledImpl scaled;
+  const Tensor before = scaled.weight.clone();
+  EXPECT_THAT([&] { init::default_(scaled, 1); },
+              ThrowsMessage<c10::NotImplementedError>(HasSubstr("'scale'")));
+  EXPECT_TRUE(torch::equal(scaled.weight, before));
+  torch::nn::CrossEntropyLoss loss(
+      torch::nn::CrossEntropyLossOptions().weight(torch::ones({3})));
+  EXPECT_THAT([&] { init::default_(*loss, 1); },
+              ThrowsMessage<c10::NotImplementedError>(HasSubstr("'weight'")));
+}
+
+// A Transformer draws its inner modules again, except for those that the caller
+// initialised.
+TEST(Init, DefaultsLeaveToCustomWhatItTook) {
+  torch::nn::Transformer model(
+      torch::nn::TransformerOptions(4, 2, 1, 1).dim_feedforward(6));
+  const auto is_custom = [](const std::string& name) {
+    return name == "encoder.layers.0.linear1" ||
+           name == "encoder.layers.0.self_attn.out_proj";
+  };
+  init::default_(*model, 1,
+                 [&](const std::string& name, torch::nn::Module& module,
+                     uint64_t /*seed*/) {
+                   if (!is_custom(name)) return false;
+                   for (const Tensor& t : module.parameters()) {
+                     init::constant_(t, 5);
+                   }
+                   return true;
+                 });
+  int64_t num_fives = 0;
+  for (const Tensor& t : model->parameters()) {
+    num_fives += (t == 5).sum().item<int64_t>();
+  }
+  EXPECT_EQ(num_fives, (6 * 4 + 6) + (4 * 4 + 4));
+}
+
+TEST(Init, ParametersEachWithASeedTiedOnesOnce) {
+  torch::nn::Linear shared(4, 4);
+  torch::nn::Sequential model(shared, torch::nn::Linear(4, 4), shared);
+  std::vector<std::string> names;
+  init::init_parameters(
+      *model,
+      [&](const std::string& name, const init::Target& parameter,
+          uint64_t seed) {
+        EXPECT_EQ(seed, init::seed_of(11, name));
+        names.push_back(name);
+        init::uniform_(parameter, 0, 1, seed);
+      },
+      11);
+  EXPECT_THAT(names, ::testing::ElementsAre("0.weight", "0.bias", "1.weight",
+                                            "1.bias"));
+  EXPECT_FALSE(torch::equal(model->parameters()[0], model->parameters()[2]));
+}
+
+// ---- Several ranks ----
+
+FullyShardOptions OnCpu() {
+  init_process_group();
+  return {.mesh = init_device_mesh("cpu", {get_world_size()})};
+}
+
+void ExpectShardedEqualsPlain(const FullyShardOptions& options) {
+  Zoo plain, sharded;
+  init::default_(*plain, 42);
+  fully_shard(sharded, options);
+  FillWithNan(*sharded);
+  init::default_(*sharded, 42);
+  ExpectSame(*sharded, *plain);
+}
+
+class InitOnRanks : public ::testing::TestWithParam<int> {};
+
+TEST_P(InitOnRanks, ValuesDoNotDependOnTheNumberOfRanks) {
+  testing::RunRanks(GetParam(), [] { ExpectShardedEqualsPlain(OnCpu()); });
+}
+INSTANTIATE_TEST_SUITE_P(WorldSizes, InitOnRanks,
+                         ::testing::Values(1, 2, 3, 4));
+
+TEST(InitSharded, NorOnTheDimensionOrTheReplicas) {
+  testing::RunRanks(4, [] {
+    init_process_group();
+    ExpectShardedEqualsPlain(
+        {.mesh = init_device_mesh("cpu", {2, 2}, {"replicate", "shard"}),
+         .shard_placement_fn = [](const Tensor& t) -> std::optional<Shard> {
+           if (t.dim() > 1 && t.size(1) % 2 == 0) return Shard(1);
+           return std::nullopt;
+         }});
+  });
+}
+
+TEST(InitSharded, ADTensorOfSeveralBoxes) {
+  testing::RunRanks(4, [] {
+    init_process_group();
+    const DeviceMesh mesh = init_device_mesh("cpu", {2, 2}, {"fsdp", "tp"});
+    const Tensor whole = torch::empty({11, 6});
+    init::normal_(whole, 0, 1, 8);
+    for (const Placements& placements :
+         {Placements{StridedShard(0, 2), Shard(0)},
+          Placements{Shard(0), Shard(1)}, Placements{Replicate(), Shard(1)}}) {
+      const DTensor want = distribute_tensor(whole, mesh, placements);
+      const DTensor got =
+          want.with_local(torch::full_like(want.to_local(), NAN));
+      init::normal_(got, 0, 1, 8);
+      EXPECT_TRUE(torch::equal(got.to_local(), want.to_local()))
+          << to_string(placements);
+    }
+  });
+}
+
+// A copy that is gathered when the shards change must not be used again.
+TEST(InitSharded, ForwardSeesTheNewValuesAtOnce) {
+  testing::RunRanks(4, [] {
+    const FullyShardOptions base = OnCpu();
+    const Tensor x = torch::ones({2, 6});
+    for (const ReshardAfterForward& reshard :
+         {ReshardAfterForward(false), ReshardAfterForward(2),
+          ReshardAfterForward(true)}) {
+      torch::nn::Linear model(6, 5);
+      FullyShardOptions options = base;
+      options.reshard_after_forward = reshard;
+      fully_shard(model, options);
+      const at::NoGradGuard no_grad;
+      fsdp::forward(model, x);
+      init::default_(*model, 1);
+      init::constant_(model->weight, 0.5);  // the member, as in torch
+      init::ones_(model->bias);
+      EXPECT_TRUE(
+          torch::equal(fsdp::forward(model, x), torch::full({2, 5}, 4.0)));
+    }
+  });
+}
+
+// ---- From the meta device ----
+
+// Everything that a stock model has: parameters that layers cache (LSTM),
+// layers that clone others (TransformerEncoder), buffers.
+struct StockImpl : torch::nn::Module {
+  explicit StockImpl(int64_t dim) {
+    in = register_module("in", torch::nn::Linear(dim, 8));
+    norm = register_module("norm", torch::nn::BatchNorm1d(8));
+    lstm = register_module("lstm", torch::nn::LSTM(8, 8));
+    encoder = register_module(
+        "encoder",
+        torch::nn::TransformerEncoder(torch::nn::TransformerEncoderOptions(
+            torch::nn::TransformerEncoderLayerOptions(8, 2)
+                .dim_feedforward(11)
+                .dropout(0),
+            2)));
+    out = register_module("out", torch::nn::Linear(8, dim));
+  }
+  Tensor forward(const Tensor& x) {
+    const Tensor h = norm(in(x).flatten(0, 1)).view({x.size(0), x.size(1), 8});
+    return out(encoder(std::get<0>(lstm(h))));
+  }
+  torch::nn::Linear in{nullptr}, out{nullptr};
+  torch::nn::BatchNorm1d norm{nullptr};
+  torch::nn::LSTM lstm{nullptr};
+  torch::nn::TransformerEncoder encoder{nullptr};
+};
+TORCH_MODULE(Stock);
+
+Stock StockOnMeta(int64_t dim) {
+  const MetaDeviceGuard meta;
+  return Stock(dim);
+}
+
+void ShardStock(Stock& model, const FullyShardOptions& options) {
+  // Batch norm computes with statistics in float32 only.
+  FullyShardOptions precise = options;
+  precise.mp_policy = {};
+  fully_shard(model->norm, precise);
+  fully_shard(model->lstm, options);
+  fully_shard(model->encoder, options);
+  fully_shard(model, options);
+}
+
+// Every rank has the same batch, so that averages are those of one process,
+// also inside BatchNorm.
+std::vector<double> TrainStock(Stock& model) {
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  std::vector<double> losses;
+  for (int step = 0; step < 2; ++step) {
+    torch::manual_seed(static_cast<uint64_t>(step));
+    const Tensor x = torch::randn({5, 4, model->in->options.in_features()});
+    optimizer.zero_grad();
+    const Tensor loss =
+        (model->forward(x).to(torch::kFloat) - x).square().mean();
+    loss.backward();
+    optimizer.step();
+    losses.push_back(loss.item<double>());
+  }
+  return losses;
+}
+
+// Distinct memory below the module's registry, in bytes.
+size_t RegisteredBytes(const torch::nn::Module& module) {
+  std::set<const void*> seen;
+  size_t bytes = 0;
+  for (const Tensor& t : module.parameters()) {
+    const c10::StorageImpl* storage = t.storage().unsafeGetStorageImpl();
+    if (seen.insert(storage).second) bytes += storage->nbytes();
+  }
+  return bytes;
+}
+
+size_t WholeBytes(const torch::nn::Module& module) {
+  size_t bytes = 0;
+  for (const auto& [name, t] : fsdp::named_parameters(module)) {
+    bytes += static_cast<size_t>(t.numel()) * sizeof(float);
+  }
+  return bytes;
+}
+
+void CheckFromMeta(int64_t dim, const FullyShardOptions& options) {
+  Stock plain(dim);
+  init::default_(*plain, 42);
+  Stock model = StockOnMeta(dim);
+  for (const Tensor& t : model->parameters()) EXPECT_TRUE(t.is_meta());
+  for (const Tensor& t : model->buffers()) EXPECT_TRUE(t.is_meta());
+  ShardStock(model, options);
+  for (const Tensor& t : model->parameters()) EXPECT_TRUE(t.is_meta());
+  EXPECT_THAT(testing::ErrorOf([&] { init::default_(*model, 42); }),
+              HasSubstr("to_empty"));
+  EXPECT_THAT(testing::ErrorOf([&] {
+                model->forward(torch::zeros({5, 4, dim}));
+              }),
+              AllOf(HasSubstr("meta device: in.weight, in.bias, "),
+                    HasSubstr("fsdp::to_empty"), HasSubstr("fsdp::init")));
+
+  const std::vector<Tensor> before = model->parameters();
+  to_empty(model, torch::kCPU);
+  for (size_t i = 0; i < before.size(); ++i) {
+    EXPECT_TRUE(before[i].is_same(model->parameters()[i]));
+    EXPECT_TRUE(before[i].is_cpu());
+  }
+  for (const Tensor& t : model->buffers()) EXPECT_TRUE(t.is_cpu());
+  EXPECT_THROW(model->in->weight.storage().data(), c10::Error);
+  EXPECT_TRUE(model->in->weight.is_cpu());
+  if (dim == 8 && get_world_size() == 4) {
+    EXPECT_LE(RegisteredBytes(*model), WholeBytes(*model) / 3);
+  }
+
+  init::default_(*model, 42);
+  ExpectSame(*model, *plain);
+  const std::vector<double> want = TrainStock(plain);
+  const std::vector<double> got = TrainStock(model);
+  const bool rounds = options.mp_policy.param_dtype.has_value();
+  for (size_t step = 0; step < want.size(); ++step) {
+    EXPECT_NEAR(got[step], want[step], rounds ? 0.05 : 1e-5) << step;
+  }
+  const auto expected = plain->named_parameters();
+  for (const auto& [name, t] : fsdp::named_parameters(*model)) {
+    EXPECT_TRUE(torch::allclose(t.full_tensor(), expected[name], 1e-4,
+                                rounds ? 0.05 : 1e-5))
+        << name;
+  }
+}
+
+TEST(Materialize, StockModulesFromMetaEvenUnevenAndEmptyShards) {
+  testing::RunRanks(4, [] {
+    const FullyShardOptions options = OnCpu();
+    FullyShardOptions low = options;
+    low.mp_policy = {.param_dtype = torch::kBFloat16,
+                     .reduce_dtype = torch::kFloat};
+    for (const int64_t dim : {8, 3, 1}) {
+      CheckFromMeta(dim, options);
+      CheckFromMeta(dim, low);
+    }
+  });
+}
+
+TEST(Materialize, StockModulesFromMetaUnderHsdpAndOffload) {
+  testing::RunRanks(4, [] {
+    init_process_group();
+    CheckFromMeta(
+        3, {.mesh = init_device_mesh("cpu", {2, 2}, {"replicate", "shard"})});
+    FullyShardOptions offload = {.mesh = init_device_mesh("cpu", {4})};
+    offload.offload_policy = CPUOffloadPolicy{.pin_memory = false};
+    CheckFromMeta(5, offload);
+  });
+}
+
+TEST(Materialize, ShardingInsideTheGuardWithTheDefaultMesh) {
+  testing::RunRanks(2, [] {
+    init_process_group();
+    torch::nn::Linear model(nullptr);
+    {
+      const MetaDeviceGuard meta;
+      model = torch::nn::Linear(4, 3);
+      fully_shard(model);
+    }
+    EXPECT_TRUE(model->parameters()[0].is_meta());
+    to_empty(model, torch::kCPU);
+    init::ones_(model->weight);
+    init::zeros_(model->bias);
+    const Tensor y = model->forward(torch::ones({1, 4}));
+    EXPECT_TRUE(torch::equal(y, torch::full({1, 3}, 4.0)));
+    y.sum().backward();
+    EXPECT_TRUE(model->parameters()[0].grad().defined());
+    // Back to the meta device and to memory once more; old gradients are gone.
+    to_empty(model, torch::kMeta);
+    EXPECT_TRUE(model->parameters()[0].is_meta());
+    EXPECT_FALSE(model->parameters()[0].grad().defined());
+    to_empty(model, torch::kCPU);
+    init::ones_(model->weight);
+    init::ones_(model->bias);
+    EXPECT_TRUE(torch::equal(model->forward(torch::ones({1, 4})),
+                             torch::full({1, 3}, 5.0)));
+  });
+}
+
+TEST(Materialize, APlainModuleFromMeta) {
+  torch::nn::Sequential model(nullptr);
+  {
+    const MetaDeviceGuard meta;
+    model = torch::nn::Sequential(torch::nn::Linear(3, 4),
+                                  torch::nn::BatchNorm1d(4));
+  }
+  auto linear = model->ptr<torch::nn::LinearImpl>(0);
+  to_empty(model, torch::kCPU);
+  init::default_(*model, 1);
+  EXPECT_TRUE(linear->weight.is_same(model->parameters()[0]));
+  EXPECT_TRUE(model->forward(torch::ones({2, 3})).requires_grad());
+}
+
+TEST(Materialize, BroadcastMakesReplicasEqual) {
+  testing::RunRanks(3, [] {
+    init_process_group();
+    const int64_t rank = get_rank();
+    torch::nn::Sequential model(torch::nn::Linear(3, 4),
+                                torch::nn::BatchNorm1d(4));
+    init::default_(*model, static_cast<uint64_t>(rank));
+    {
+      const at::NoGradGuard no_grad;
+      model->buffers()[0].fill_(rank);
+      model->parameters()[2].set_data(
+          torch::full({8}, static_cast<float>(rank)).slice(0, 0, 8, 2));
+    }
+    broadcast_module(model, world_group(), /*src=*/2);
+    torch::nn::Sequential want(torch::nn::Linear(3, 4),
+                               torch::nn::BatchNorm1d(4));
+    init::default_(*want, 2);
+    EXPECT_TRUE(torch::equal(model->parameters()[0], want->parameters()[0]));
+    EXPECT_EQ(model->parameters()[2].sum().item<float>(), 8);
+    EXPECT_EQ(model->buffers()[0].sum().item<float>(), 8);
+    EXPECT_THAT(
+        testing::ErrorOf([&] { broadcast_module(model, world_group(), 3); }),
+        HasSubstr("src is 3"));
+  });
+}
+
+TEST(Materialize, BroadcastAmongReplicasOfShards) {
+  testing::RunRanks(4, [] {
+    init_process_group();
+    const DeviceMesh mesh =
+        init_device_mesh("cpu", {2, 2}, {"replicate", "shard"});
+    const int64_t replica = mesh.get_local_rank("replicate");
+    Zoo model, want;
+    fully_shard(model, {.mesh = mesh});
+    const auto make = [](Zoo& zoo, int64_t seed) {
+      init::default_(*zoo, static_cast<uint64_t>(seed));
+      for (const Tensor& buffer : zoo->buffers()) buffer.fill_(10 + seed);
+    };
+    make(model, replica);
+    make(want, 1);
+    for (const ProcessGroup& group : {world_group(), mesh.get_group("shard")}) {
+      EXPECT_THAT(testing::ErrorOf([&] { broadcast_module(model, group); }),
+                  AllOf(HasSubstr("different parts of 'linear.weight'"),
+                        HasSubstr("replicate axis")));
+    }
+    broadcast_module(model, mesh.get_group("replicate"), /*src=*/1);
+    ExpectSame(*model, *want);
+  });
+}
+
+}  // namespace
+}  // namespace fsdp

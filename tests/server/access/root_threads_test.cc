@@ -1,0 +1,74 @@
+#include "server/access/root_threads.h"
+
+#include <filesystem>
+#include <string>
+
+#include "absl/synchronization/notification.h"
+#include "gtest/gtest.h"
+#include "tests/testing/status_matchers.h"
+#include "tests/testing/temp_dir.h"
+
+namespace dcp::server {
+namespace {
+
+class RootThreadsTest : public ::testing::Test {
+ protected:
+  RootThreadsTest()
+      : top_(std::filesystem::canonical(dir_.path()).string()),
+        access_(Load()),
+        threads_(access_, 1, 10) {}
+
+  // Roots a, b and b/inner.
+  Access Load() {
+    std::filesystem::create_directories(top_ + "/a");
+    std::filesystem::create_directories(top_ + "/b/inner");
+    return *Access::Load({{.path = top_ + "/a"},
+                          {.path = top_ + "/b"},
+                          {.path = top_ + "/b/inner"}},
+                         "");
+  }
+
+  const TaskQueue* Of(const std::string& path) {
+    return threads_.QueueOf(top_ + path).get();
+  }
+
+  const testing::TempDir dir_;
+  const std::string top_;
+  const Access access_;
+  RootThreads threads_;
+};
+
+TEST_F(RootThreadsTest, EachRootHasItsOwn) {
+  EXPECT_EQ(Of("/a"), Of("/a/x/y"));
+  EXPECT_NE(Of("/a"), Of("/b"));
+  EXPECT_NE(Of("/b"), Of("/b/inner/x"));
+  EXPECT_EQ(Of("/b"), Of("/b/inners"));
+  EXPECT_NE(Of("/a"), Of("/c"));
+}
+
+// A client's roots may have other names than the server's.
+TEST_F(RootThreadsTest, AClientsNamesLeadToTheServersRoots) {
+  const Client client("me", {{.path = "/alias", .real_path = top_ + "/a/x"},
+                             {.path = "/other", .real_path = top_ + "/b"}});
+  EXPECT_EQ(threads_.QueueOf(client, "/alias//y").get(), Of("/a"));
+  EXPECT_EQ(threads_.QueueOf(client, top_ + "/a/x/y").get(), Of("/a"));
+  EXPECT_EQ(threads_.QueueOf(client, "/other/inner").get(), Of("/b"));
+  for (const char* path : {"/none", "", "alias", "/alias/../y", "/"}) {
+    EXPECT_EQ(threads_.QueueOf(client, path).get(), Of("/c")) << path;
+  }
+}
+
+TEST_F(RootThreadsTest, OneThatIsHeldHoldsNoOther) {
+  absl::Notification go_on;
+  absl::Notification done;
+  ASSERT_OK(threads_.QueueOf(top_ + "/a")->Post([&] {
+    go_on.WaitForNotification();
+  }));
+  ASSERT_OK(threads_.QueueOf(top_ + "/b")->Post([&] { done.Notify(); }));
+  done.WaitForNotification();
+  go_on.Notify();
+  threads_.Stop();  // its task still uses `go_on` as it wakes
+}
+
+}  // namespace
+}  // namespace dcp::server

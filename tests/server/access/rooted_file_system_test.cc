@@ -1,0 +1,221 @@
+#include "server/access/rooted_file_system.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/status_matchers.h"
+#include "tests/testing/temp_dir.h"
+
+namespace dcp::server {
+namespace {
+
+using ::dcp::testing::IsOkAndHolds;
+using ::dcp::testing::StatusIs;
+using ::dcp::testing::TempDir;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr auto kDenied = absl::StatusCode::kPermissionDenied;
+
+class RootedFileSystemTest : public ::testing::Test {
+ protected:
+  RootedFileSystemTest() {
+    base_ = std::filesystem::canonical(dir_.path()).string();
+    dir_.WriteFile("data/a", "inside");
+    dir_.WriteFile("read/a", "inside");
+    dir_.WriteFile("secret/key", "outside");
+    for (const auto& [to, name] :
+         std::vector<std::pair<std::string, std::string>>{
+             {Path("secret"), "data/out"},
+             {Path("secret/key"), "data/key"},
+             {"a", "data/link"}}) {
+      EXPECT_EQ(symlink(to.c_str(), Path(name).c_str()), 0);
+    }
+    access_ = std::make_unique<Access>(
+        *Access::Load({{.path = Path("data"), .writable = true},
+                       {.path = Path("read"), .writable = false}},
+                      ""));
+    fs_ = std::make_unique<RootedFileSystem>(*disk_,
+                                             *access_->FindClient("anonymous"));
+  }
+
+  std::string Path(absl::string_view name) const {
+    return absl::StrCat(base_, "/", name);
+  }
+
+  absl::StatusOr<std::string> Read(absl::string_view name, bool follow) {
+    return ReadFile(*fs_, Path(name), 100, follow);
+  }
+
+  const TempDir dir_;
+  std::string base_;
+  const std::unique_ptr<FileSystem> disk_ = NewPosixFileSystem();
+  std::unique_ptr<Access> access_;
+  std::unique_ptr<RootedFileSystem> fs_;
+};
+
+TEST_F(RootedFileSystemTest, ReadsInsideOnly) {
+  EXPECT_THAT(Read("data/a", false), IsOkAndHolds("inside"));
+  EXPECT_THAT(Read("read/a", true), IsOkAndHolds("inside"));
+  EXPECT_THAT(Read("data/link", true), IsOkAndHolds("inside"));
+  EXPECT_FALSE(Read("data/link", false).ok());
+  for (const char* name : {"data/key", "data/out/key", "secret/key"}) {
+    EXPECT_THAT(Read(name, true), StatusIs(kDenied)) << name;
+    EXPECT_FALSE(Read(name, false).ok()) << name;
+  }
+  EXPECT_THAT(Read("data/../secret/key", true),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(Read("data/none", true), StatusIs(absl::StatusCode::kNotFound));
+}
+
+TEST_F(RootedFileSystemTest, LooksAtLinksAndNotThroughThem) {
+  EXPECT_EQ(fs_->Stat(Path("data/key"))->kind, FileKind::kSymlink);
+  EXPECT_EQ(fs_->Stat(Path("data"))->kind, FileKind::kDirectory);
+  EXPECT_THAT(fs_->Stat(Path("data/out/key")), StatusIs(kDenied));
+  EXPECT_EQ(fs_->List(Path("data"))->size(), 4u);
+  EXPECT_THAT(fs_->List(Path("data/out")), StatusIs(kDenied));
+  EXPECT_THAT(fs_->List(base_), StatusIs(kDenied));
+}
+
+TEST_F(RootedFileSystemTest, WritesInsideOnly) {
+  EXPECT_OK(WriteFile(*fs_, Path("data/new"), "x"));
+  EXPECT_OK(fs_->MakeDirectory(Path("data/sub")));
+  EXPECT_OK(fs_->Rename(Path("data/new"), Path("data/sub/new")));
+  EXPECT_OK(fs_->SyncDirectory(Path("data")));
+  EXPECT_OK(fs_->RenameExclusive(Path("data/sub/new"), Path("data/b")));
+  EXPECT_OK(fs_->Exchange(Path("data/a"), Path("data/b")));
+  EXPECT_OK(fs_->RemoveDirectory(Path("data/sub")));
+  for (const char* name :
+       {"data/out/x", "read/x", "secret/x", "x", "data", "secret/key"}) {
+    const std::string path = Path(name);
+    for (const absl::Status& status :
+         {fs_->Create(path, 1, DirectMode::kOff).status(),
+          fs_->MakeDirectory(path), fs_->Remove(path),
+          fs_->RemoveDirectory(path), fs_->Lock(path, "").status(),
+          fs_->Rename(Path("data/a"), path), fs_->Rename(path, Path("data/a")),
+          fs_->RenameExclusive(path, Path("data/c")),
+          fs_->RenameExclusive(Path("data/a"), path),
+          fs_->Exchange(path, Path("data/a")),
+          fs_->Exchange(Path("data/a"), path)}) {
+      EXPECT_THAT(status, StatusIs(kDenied)) << name;
+    }
+  }
+  EXPECT_THAT(fs_->SyncDirectory(base_), StatusIs(kDenied));
+}
+
+// A name is alternately a file of the client and a link. An owner who replaces
+// a checkpoint does this, and so does an attacker.
+TEST_F(RootedFileSystemTest, ALinkThatIsMadeMeanwhileLeadsNowhere) {
+  constexpr int kRounds = 2000;
+  for (const bool is_file : {true, false}) {
+    const std::string own = Path("data/swapped");
+    const std::string target = Path(is_file ? "secret/key" : "secret");
+    const std::string link = Path("data/link-out");
+    ASSERT_EQ(symlink(target.c_str(), link.c_str()), 0);
+    const std::string path = is_file ? own : own + "/key";
+    if (is_file) {
+      dir_.WriteFile("data/swapped", "inside");
+    } else {
+      dir_.WriteFile("data/swapped/key", "inside");
+    }
+    std::jthread renamer([&](const std::stop_token& stop) {
+      while (!stop.stop_requested()) {
+        EXPECT_OK(disk_->Exchange(own, link));
+      }
+    });
+    int num_read = 0;
+    for (int i = 0; i < kRounds; ++i) {
+      const absl::StatusOr<std::string> text =
+          ReadFile(*fs_, path, 100, /*follow_symlinks=*/true);
+      if (text.ok()) {
+        ASSERT_EQ(*text, "inside");
+        ++num_read;
+      }
+      const absl::StatusOr<FileInfo> info = fs_->StatTarget(path);
+      if (info.ok()) {
+        ASSERT_EQ(info->size, 6u);
+      }
+      // Nothing outside is made, moved or removed.
+      if (is_file) continue;
+      const std::string made = own + "/made";
+      WriteFile(*fs_, made, "x").IgnoreError();
+      fs_->Rename(own + "/made", own + "/moved").IgnoreError();
+      fs_->Remove(own + "/moved").IgnoreError();
+      fs_->MakeDirectory(own + "/sub").IgnoreError();
+      fs_->RemoveDirectory(own + "/sub").IgnoreError();
+    }
+    renamer.request_stop();
+    renamer.join();
+    EXPECT_GT(num_read, 0);
+    EXPECT_THAT(ReadFile(*disk_, Path("secret/key"), 100, false),
+                IsOkAndHolds("outside"));
+    EXPECT_EQ(disk_->List(Path("secret"))->size(), 1u);
+    // Neither call follows a link.
+    std::filesystem::remove_all(link);
+    std::filesystem::remove_all(own);
+  }
+}
+
+// A relative link, an absolute one, and one from root to root.
+TEST_F(RootedFileSystemTest, LinksThatStayInTheRootsAreFollowed) {
+  for (const auto& [to, name] :
+       std::vector<std::pair<std::string, std::string>>{
+           {"../data/a", "data/relative"},
+           {Path("data/a"), "data/absolute"},
+           {Path("read"), "data/other"}}) {
+    ASSERT_EQ(symlink(to.c_str(), Path(name).c_str()), 0);
+  }
+  EXPECT_THAT(Read("data/relative", true), IsOkAndHolds("inside"));
+  EXPECT_THAT(Read("data/absolute", true), IsOkAndHolds("inside"));
+  EXPECT_THAT(Read("data/other/a", true), IsOkAndHolds("inside"));
+  EXPECT_THAT(Read("data/other/a", false), IsOkAndHolds("inside"));
+  // The other root's rights count.
+  EXPECT_THAT(fs_->Remove(Path("data/other/a")), StatusIs(kDenied));
+}
+
+// A user who can write next to a client's root can replace it with a link.
+TEST_F(RootedFileSystemTest, ARootThatBecameALinkIsNotFollowed) {
+  dir_.WriteFile("data/mine/a", "inside");
+  const std::string mine = Path("data/mine");
+  RootedFileSystem fs(
+      *disk_,
+      Client("me", {{.path = mine, .writable = true, .real_path = mine}}));
+  EXPECT_THAT(ReadFile(fs, mine + "/a", 100, true), IsOkAndHolds("inside"));
+  std::filesystem::rename(mine, Path("data/moved"));
+  ASSERT_EQ(symlink(Path("secret").c_str(), mine.c_str()), 0);
+  EXPECT_THAT(ReadFile(fs, mine + "/key", 100, true), StatusIs(kDenied));
+  EXPECT_THAT(fs.List(mine), StatusIs(kDenied));
+  EXPECT_THAT(WriteFile(fs, mine + "/x", "x"), StatusIs(kDenied));
+}
+
+TEST_F(RootedFileSystemTest, ErrorsNameThePathThatWasAskedFor) {
+  for (const absl::Status& status :
+       {Read("data/none", true).status(), fs_->Remove(Path("data/none")),
+        fs_->MakeDirectory(Path("data/a")), fs_->List(Path("data/a")).status(),
+        fs_->Rename(Path("data/none"), Path("data/x"))}) {
+    EXPECT_THAT(status.message(), HasSubstr(Path("data/")));
+    EXPECT_THAT(status.message(), Not(HasSubstr("/proc")));
+  }
+}
+
+TEST_F(RootedFileSystemTest, ALinkThatLeadsOutCanBeRemoved) {
+  EXPECT_FALSE(WriteFile(*fs_, Path("data/key"), "x").ok());
+  EXPECT_OK(fs_->Remove(Path("data/key")));
+  EXPECT_OK(WriteFile(*fs_, Path("data/other"), "x"));
+  EXPECT_OK(fs_->Rename(Path("data/other"), Path("data/out")));
+  EXPECT_THAT(ReadFile(*disk_, Path("secret/key"), 100, false),
+              IsOkAndHolds("outside"));
+}
+
+}  // namespace
+}  // namespace dcp::server

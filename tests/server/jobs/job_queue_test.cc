@@ -1,0 +1,55 @@
+#include "server/jobs/job_queue.h"
+
+#include <optional>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace dcp::server {
+namespace {
+
+using ::testing::ElementsAre;
+
+std::vector<int64_t> PopAll(JobQueue& queue) {
+  std::vector<int64_t> jobs;
+  while (const std::optional<int64_t> job = queue.Pop()) jobs.push_back(*job);
+  return jobs;
+}
+
+TEST(JobQueue, KeepsTheOrderOfOneClient) {
+  JobQueue queue;
+  for (const int64_t job : {1, 2, 3}) queue.Push("a", job);
+  EXPECT_EQ(queue.size(), 3u);
+  EXPECT_THAT(PopAll(queue), ElementsAre(1, 2, 3));
+  EXPECT_EQ(queue.size(), 0u);
+}
+
+TEST(JobQueue, ClientsTakeTurns) {
+  JobQueue queue;
+  for (const int64_t job : {1, 2, 3, 4}) queue.Push("a", job);
+  queue.Push("b", 10);
+  queue.Push("c", 20);
+  queue.Push("c", 21);
+  EXPECT_THAT(PopAll(queue), ElementsAre(1, 10, 20, 2, 21, 3, 4));
+}
+
+TEST(JobQueue, AClientThatComesLaterIsNext) {
+  JobQueue queue;
+  for (const int64_t job : {1, 2, 3}) queue.Push("m", job);
+  EXPECT_EQ(queue.Pop(), 1);
+  queue.Push("b", 10);
+  EXPECT_THAT(PopAll(queue), ElementsAre(10, 2, 3));
+}
+
+TEST(JobQueue, RemovesWhatIsThere) {
+  JobQueue queue;
+  for (const int64_t job : {1, 2, 3}) queue.Push("a", job);
+  EXPECT_TRUE(queue.Remove("a", 2));
+  EXPECT_FALSE(queue.Remove("a", 2));
+  EXPECT_FALSE(queue.Remove("b", 1));
+  EXPECT_THAT(PopAll(queue), ElementsAre(1, 3));
+}
+
+}  // namespace
+}  // namespace dcp::server

@@ -1,0 +1,47 @@
+#include "server/memory/client_account.h"
+
+#include "absl/time/time.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/rpc_status.h"
+#include "tests/testing/status_matchers.h"
+
+namespace dcp::server {
+namespace {
+
+using ::dcp::testing::StatusIs;
+using ::testing::HasSubstr;
+
+constexpr auto kExhausted = absl::StatusCode::kResourceExhausted;
+constexpr ClientLimits kLimits{
+    .num_streams = 2, .memory_bytes = 100, .requests_per_second = 5};
+
+TEST(ClientAccount, StreamsAreCounted) {
+  ClientAccount account("trainer", kLimits);
+  ASSERT_OK(account.BeginStream());
+  ASSERT_OK(account.BeginStream());
+  const absl::Status refused = account.BeginStream();
+  EXPECT_THAT(refused,
+              StatusIs(kExhausted, HasSubstr("trainer has 2 streams")));
+  EXPECT_THAT(refused.message(), HasSubstr("max-streams-per-client"));
+  EXPECT_GT(RetryAfterOf(refused), 0);
+  account.EndStream();
+  EXPECT_OK(account.BeginStream());
+}
+
+TEST(ClientAccount, RequestsHaveARate) {
+  ClientAccount account("trainer", kLimits);
+  const absl::Duration now = absl::Hours(1);
+  for (int i = 0; i < 5 * kBurstSeconds; ++i) {
+    ASSERT_OK(account.CountRequest(now));
+  }
+  const absl::Status refused = account.CountRequest(now);
+  EXPECT_THAT(refused, StatusIs(kExhausted, HasSubstr("more than 5 requests")));
+  EXPECT_GT(RetryAfterOf(refused), 0);
+  EXPECT_OK(account.CountRequest(now + absl::Milliseconds(200)));
+  EXPECT_THAT(account.CountRequest(now + absl::Milliseconds(200)),
+              StatusIs(kExhausted));
+}
+
+}  // namespace
+}  // namespace dcp::server

@@ -1,0 +1,31 @@
+#include "server/process/log_text.h"
+
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace dcp::server {
+namespace {
+
+TEST(LogText, OneWordStaysAsItIs) {
+  EXPECT_EQ(LogText("/data/step-10"), "/data/step-10");
+  EXPECT_EQ(LogText("ipv6:[::1]:80"), "ipv6:[::1]:80");
+}
+
+TEST(LogText, OtherTextIsQuotedAndCannotEndTheLine) {
+  EXPECT_EQ(LogText(""), "\"\"");
+  EXPECT_EQ(LogText("two words"), "\"two words\"");
+  EXPECT_EQ(LogText("x\nevent=fake"), "\"x\\nevent=fake\"");
+  EXPECT_EQ(LogText("\x1b[2J"), "\"\\033[2J\"");
+  EXPECT_EQ(LogText("a\"b"), "\"a\\\"b\"");
+  EXPECT_EQ(LogText("\xff"), "\"\\377\"");
+}
+
+TEST(LogText, LongTextIsCut) {
+  const std::string text(kMaxLogTextBytes, 'x');
+  EXPECT_EQ(LogText(text), text);
+  EXPECT_EQ(LogText(text + "y"), text + "...");
+}
+
+}  // namespace
+}  // namespace dcp::server

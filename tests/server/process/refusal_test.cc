@@ -1,0 +1,35 @@
+#include "server/process/refusal.h"
+
+#include "absl/status/status.h"
+#include "gtest/gtest.h"
+#include "proto/error_detail.h"
+#include "proto/rpc_status.h"
+#include "tests/testing/status_matchers.h"
+
+namespace dcp::server {
+namespace {
+
+using ::dcp::testing::StatusIs;
+
+TEST(Refusal, SaysWhatAndWhetherToTryAgain) {
+  const absl::Status reached = LimitReached(
+      {.name = "max-streams", .value = 7, .retry_after_ms = 3}, "full");
+  EXPECT_THAT(reached, StatusIs(absl::StatusCode::kResourceExhausted, "full"));
+  EXPECT_EQ(ReasonOf(reached), "LIMIT_REACHED");
+  EXPECT_EQ(ReasonMetadataOf(reached, "limit"), "max-streams");
+  EXPECT_EQ(ReasonMetadataOf(reached, "value"), "7");
+  EXPECT_EQ(RetryAfterOf(reached), 3);
+
+  const absl::Status large = RequestTooLarge("parts", 9, "many");
+  EXPECT_THAT(large, StatusIs(absl::StatusCode::kResourceExhausted, "many"));
+  EXPECT_EQ(ReasonOf(large), "REQUEST_TOO_LARGE");
+  EXPECT_EQ(ReasonMetadataOf(large, "value"), "9");
+  EXPECT_EQ(RetryAfterOf(large), -1);
+
+  EXPECT_THAT(ServerDraining(), StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_EQ(ReasonOf(ServerDraining()), "SERVER_DRAINING");
+  EXPECT_GT(RetryAfterOf(ServerDraining()), 0);
+}
+
+}  // namespace
+}  // namespace dcp::server

@@ -1,0 +1,508 @@
+#include "server/reading/checkpoint_cache.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/synchronization/notification.h"
+#include "dcp/base/error_place.h"
+#include "dcp/format/safetensors.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/rpc_status.h"
+#include "tests/server/hooked_file_system.h"
+#include "tests/testing/golden.h"
+#include "tests/testing/status_matchers.h"
+#include "tests/testing/temp_dir.h"
+
+namespace dcp::server {
+namespace {
+
+using ::dcp::testing::CopyGolden;
+using ::dcp::testing::IsOkAndHolds;
+using ::dcp::testing::StatusIs;
+using ::dcp::testing::TempDir;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+using Result = absl::StatusOr<std::shared_ptr<SharedCheckpoint>>;
+
+class CheckpointCacheTest : public ::testing::Test {
+ protected:
+  CheckpointCacheTest()
+      : fs_(NewPosixFileSystem()),
+        root_(std::filesystem::canonical(dir_.path()).string()),
+        client_("me", {{.path = root_, .writable = false, .real_path = root_}}),
+        access_(*Access::Load({{.path = root_}}, "")),
+        threads_(access_, 2, 1000) {}
+
+  CheckpointCache* NewCache(CheckpointCacheLimits limits = {}) {
+    return caches_
+        .emplace_back(std::make_unique<CheckpointCache>(*fs_, threads_, limits))
+        .get();
+  }
+
+  Result Open(CheckpointCache& cache, const std::string& path,
+              int64_t rank = -1) {
+    return OpenAs(client_, cache, path, rank);
+  }
+
+  Result OpenAs(const Client& client, CheckpointCache& cache,
+                const std::string& path, int64_t rank = -1) {
+    return Call(client, cache, path, rank).Wait();
+  }
+
+  // A call that opens a checkpoint.
+  class Call {
+   public:
+    Call(const Client& client, CheckpointCache& cache, const std::string& path,
+         int64_t rank = -1) {
+      cache.Open(client, {.path = path, .open = {.rank = rank}},
+                 gone_.get_token(), [this](Result opened) {
+                   result_ = std::move(opened);
+                   opened_.Notify();
+                 });
+    }
+
+    // The client cancels.
+    void Leave() { gone_.request_stop(); }
+    Result Wait() {
+      opened_.WaitForNotification();
+      return result_;
+    }
+
+   private:
+    std::stop_source gone_;
+    Result result_ = absl::UnknownError("not called");
+    absl::Notification opened_;
+  };
+
+  static absl::Status Locate(SharedCheckpoint& shared,
+                             std::vector<uint32_t> entries) {
+    absl::Status status;
+    absl::Notification located;
+    shared.Locate(std::move(entries), [&](absl::Status result) {
+      status = std::move(result);
+      located.Notify();
+    });
+    located.WaitForNotification();
+    return status;
+  }
+
+  // A safetensors file with another suffix, and an index that names it.
+  std::string IndexOf(const std::string& name) {
+    const std::string golden = Golden("torch-2.11/hugging_face");
+    const std::string directory = root_ + "/" + name;
+    std::filesystem::create_directories(directory);
+    std::filesystem::copy_file(golden + "/model-00001-of-00002.safetensors",
+                               directory + "/w.bin");
+    const auto tensor = Checkpoint::Open(
+        *fs_, golden + "/model-00001-of-00002.safetensors", {});
+    EXPECT_OK(tensor);
+    std::vector<std::string> lines;
+    for (const CheckpointEntry& entry : (*tensor)->entries()) {
+      lines.push_back(absl::StrCat("\"", entry.fqn, "\": \"w.bin\""));
+    }
+    dir_.WriteFile(
+        name + "/model.safetensors.index.json",
+        absl::StrCat("{\"weight_map\": {", absl::StrJoin(lines, ", "), "}}"));
+    // With this file the folder looks like a checkpoint to code that goes by
+    // names.
+    dir_.WriteFile(name + "/x.safetensors", "");
+    return directory;
+  }
+
+  std::string Golden(const std::string& name) {
+    return std::filesystem::canonical(CopyGolden(dir_, name)).string();
+  }
+
+  const TempDir dir_;
+  const std::unique_ptr<FileSystem> fs_;
+  const std::string root_;
+  const Client client_;
+  std::vector<std::unique_ptr<CheckpointCache>> caches_;
+  const Access access_;
+  RootThreads threads_;  // last: its tasks use the caches
+};
+
+TEST_F(CheckpointCacheTest, GivesTheSameUntilItIsReplaced) {
+  for (const char* name : {"torch-2.11/sharded", "torch-2.11/archive.pt",
+                           "torch-2.11/hugging_face"}) {
+    SCOPED_TRACE(name);
+    CheckpointCache* const cache = NewCache();
+    const std::string path = Golden(name);
+    ASSERT_OK_AND_ASSIGN(const auto first, Open(*cache, path));
+    ASSERT_OK_AND_ASSIGN(const auto again, Open(*cache, path));
+    EXPECT_EQ(first, again);
+    // Another file with the same bytes.
+    const std::string index = !std::filesystem::is_directory(path) ? path
+                              : std::filesystem::exists(path + "/.metadata")
+                                  ? path + "/.metadata"
+                                  : path + "/model.safetensors.index.json";
+    std::filesystem::copy_file(index, index + ".new");
+    std::filesystem::rename(index + ".new", index);
+    ASSERT_OK_AND_ASSIGN(const auto replaced, Open(*cache, path));
+    EXPECT_NE(replaced, first);
+    EXPECT_NE(replaced->etag(), first->etag());
+    EXPECT_EQ(cache->num_open(), 1u);
+  }
+}
+
+TEST_F(CheckpointCacheTest, EtagsOfRanksDiffer) {
+  CheckpointCache* const cache = NewCache();
+  const std::string path = Golden("torch-2.11/sharded");
+  ASSERT_OK_AND_ASSIGN(const auto all, Open(*cache, path));
+  ASSERT_OK_AND_ASSIGN(const auto one, Open(*cache, path, 1));
+  EXPECT_NE(all, one);
+  EXPECT_NE(all->etag(), one->etag());
+}
+
+TEST_F(CheckpointCacheTest, CallsThatComeTogetherOpenOnce) {
+  CheckpointCache* const cache = NewCache();
+  const std::string path = Golden("torch-2.11/train");
+  constexpr size_t kCalls = 50;
+  std::vector<Result> results(kCalls, absl::UnknownError(""));
+  std::vector<absl::Notification> opened(kCalls);
+  for (size_t i = 0; i < kCalls; ++i) {
+    cache->Open(client_, {.path = path, .open = {}}, {}, [&, i](Result result) {
+      results[i] = std::move(result);
+      opened[i].Notify();
+    });
+  }
+  for (const auto& notification : opened) notification.WaitForNotification();
+  for (const Result& result : results) {
+    ASSERT_OK(result);
+    EXPECT_EQ(*result, *results[0]);
+  }
+}
+
+TEST_F(CheckpointCacheTest, TheOneThatWasUsedLeastRecentlyGoes) {
+  CheckpointCache* const cache = NewCache({.num_checkpoints = 2});
+  const std::string a = Golden("torch-2.11/sharded");
+  const std::string b = Golden("torch-2.11/train");
+  const std::string c = Golden("torch-2.11/archive.pt");
+  std::weak_ptr<SharedCheckpoint> first = *Open(*cache, a);
+  std::weak_ptr<SharedCheckpoint> second = *Open(*cache, b);
+  ASSERT_OK(Open(*cache, a));
+  ASSERT_OK(Open(*cache, c));
+  EXPECT_EQ(cache->num_open(), 2u);
+  EXPECT_FALSE(first.expired());
+  EXPECT_TRUE(second.expired());
+}
+
+TEST_F(CheckpointCacheTest, IndicesInUseAreBounded) {
+  CheckpointCache* const cache = NewCache({.index_bytes = 1});
+  const std::string a = Golden("torch-2.11/sharded");
+  const std::string b = Golden("torch-2.11/train");
+  {
+    // A single checkpoint may be larger than the limit.
+    ASSERT_OK_AND_ASSIGN(const auto held, Open(*cache, a));
+    EXPECT_THAT(Open(*cache, b), StatusIs(absl::StatusCode::kResourceExhausted,
+                                          HasSubstr("indices")));
+  }
+  EXPECT_OK(Open(*cache, b));
+  EXPECT_OK(Open(*cache, a));
+}
+
+TEST_F(CheckpointCacheTest, ErrorsCarryThePath) {
+  CheckpointCache* const cache = NewCache();
+  const std::string missing = root_ + "/missing";
+  const Result result = Open(*cache, missing);
+  EXPECT_THAT(result, StatusIs(absl::StatusCode::kNotFound, Not("")));
+  EXPECT_EQ(PlaceOf(result.status()).path, missing);
+  EXPECT_THAT(Open(*cache, "/etc"),
+              StatusIs(absl::StatusCode::kPermissionDenied, Not("")));
+  EXPECT_THAT(Open(*cache, root_), StatusIs(absl::StatusCode::kNotFound,
+                                            HasSubstr("no checkpoint")));
+}
+
+// A path inside the root whose files lie elsewhere.
+TEST_F(CheckpointCacheTest, LinksThatLeadOutAreRefused) {
+  const TempDir outside;
+  const std::string secret = CopyGolden(outside, "torch-2.11/hugging_face") +
+                             "/model-00001-of-00002.safetensors";
+  CheckpointCache* const cache = NewCache();
+  const std::string path = Golden("torch-2.11/hugging_face");
+  ASSERT_OK(Open(*cache, path));
+  const std::string file = path + "/model-00001-of-00002.safetensors";
+  ASSERT_EQ(unlink(file.c_str()), 0);
+  ASSERT_EQ(symlink(secret.c_str(), file.c_str()), 0);
+  EXPECT_THAT(Open(*cache, path),
+              StatusIs(absl::StatusCode::kPermissionDenied, Not("")));
+  // A link that stays inside is followed, such as one in a cache of Hugging
+  // Face.
+  std::filesystem::copy_file(secret, root_ + "/blob");
+  ASSERT_EQ(unlink(file.c_str()), 0);
+  ASSERT_EQ(symlink((root_ + "/blob").c_str(), file.c_str()), 0);
+  EXPECT_OK(Open(*cache, path));
+}
+
+// The name of the file does not matter.
+TEST_F(CheckpointCacheTest, AFileOfTheIndexThatIsALinkOutIsRefused) {
+  const TempDir outside;
+  CheckpointCache* const cache = NewCache();
+  const std::string path = IndexOf("model");
+  ASSERT_OK(Open(*cache, path));
+  std::filesystem::copy_file(path + "/w.bin", outside.Join("w.bin"));
+  std::filesystem::remove(path + "/w.bin");
+  ASSERT_EQ(symlink(outside.Join("w.bin").c_str(), (path + "/w.bin").c_str()),
+            0);
+  EXPECT_THAT(Open(*cache, path),
+              StatusIs(absl::StatusCode::kPermissionDenied, Not("")));
+  EXPECT_THAT(Open(*NewCache(), path),
+              StatusIs(absl::StatusCode::kPermissionDenied, Not("")));
+}
+
+TEST_F(CheckpointCacheTest, AFileThatIsWrittenToIsAnotherCheckpoint) {
+  for (const char* name : {"a", "b"}) {
+    CheckpointCache* const cache = NewCache();
+    const bool is_dcp = std::string(name) == "b";
+    const std::string path =
+        is_dcp ? Golden("torch-2.11/sharded") : IndexOf(name);
+    const std::string file = path + (is_dcp ? "/__0_0.distcp" : "/w.bin");
+    ASSERT_OK_AND_ASSIGN(const auto before, Open(*cache, path));
+    std::filesystem::last_write_time(
+        file, std::filesystem::last_write_time(file) + std::chrono::seconds(1));
+    ASSERT_OK_AND_ASSIGN(const auto after, Open(*cache, path));
+    EXPECT_NE(before, after);
+    EXPECT_NE(before->etag(), after->etag());
+    EXPECT_EQ(cache->num_open(), 1u);
+  }
+}
+
+// The index appears after the folder was opened without it.
+TEST_F(CheckpointCacheTest, AnIndexThatComesToBinFilesIsSeen) {
+  CheckpointCache* const cache = NewCache();
+  const std::string archive = Golden("torch-2.11/archive.pt");
+  const std::string directory = root_ + "/bin";
+  std::filesystem::create_directories(directory);
+  for (const char* name : {"/pytorch_model.bin", "/other.bin"}) {
+    std::filesystem::copy_file(archive, directory + name);
+  }
+  ASSERT_OK_AND_ASSIGN(const auto without, Open(*cache, directory));
+  EXPECT_EQ(without->checkpoint().files().names()[0], "pytorch_model.bin");
+  dir_.WriteFile("bin/pytorch_model.bin.index.json",
+                 "{\"weight_map\": {\"base\": \"other.bin\"}}");
+  ASSERT_OK_AND_ASSIGN(const auto with, Open(*cache, directory));
+  EXPECT_EQ(with->checkpoint().files().names()[0], "other.bin");
+}
+
+// One client has opened it; another may not read the file that a link leads to.
+TEST_F(CheckpointCacheTest, WhatIsOpenIsSharedByThoseOfTheSameRightsOnly) {
+  const std::string path = IndexOf("mine/model");
+  std::filesystem::create_directory(root_ + "/theirs");
+  std::filesystem::rename(path + "/w.bin", root_ + "/theirs/w.bin");
+  ASSERT_EQ(symlink("../../theirs/w.bin", (path + "/w.bin").c_str()), 0);
+  CheckpointCache* const cache = NewCache();
+  ASSERT_OK_AND_ASSIGN(const auto opened, Open(*cache, path));
+  const std::string mine = root_ + "/mine";
+  const Client other("other", {{.path = mine, .real_path = mine}});
+  EXPECT_THAT(OpenAs(other, *cache, path),
+              StatusIs(absl::StatusCode::kPermissionDenied, Not("")));
+  const Client same("same", {{.path = root_, .real_path = root_}});
+  ASSERT_OK_AND_ASSIGN(const auto shared, OpenAs(same, *cache, path));
+  EXPECT_EQ(opened, shared);
+}
+
+// Like a mount whose server is gone.
+TEST_F(CheckpointCacheTest, AFileSystemThatHangsKeepsItsOwnRootOnly) {
+  HookedFileSystem fs;
+  const std::string hung = root_ + "/hung";
+  const std::string sound = root_ + "/sound";
+  std::filesystem::create_directories(hung);
+  std::filesystem::create_directories(sound);
+  std::filesystem::rename(Golden("torch-2.11/sharded"), hung + "/a");
+  std::filesystem::rename(Golden("torch-2.11/train"), sound + "/b");
+  const Access access = *Access::Load({{.path = hung}, {.path = sound}}, "");
+  const Client& client = access.server();
+  absl::Notification answers;
+  std::atomic<int> num_held = 0;
+  fs.SetHook([&](absl::string_view operation, absl::string_view path) {
+    if (operation != "OpenForRead" || !absl::StartsWith(path, hung)) return;
+    ++num_held;
+    answers.WaitForNotification();
+  });
+  RootThreads threads(access, 1, 1000);
+  CheckpointCache cache(fs, threads, {.disk_timeout = absl::Milliseconds(100)});
+  // The first holds the thread; the second waits for it.
+  for (int i = 0; i < 2; ++i) {
+    const Result result = OpenAs(client, cache, hung + "/a");
+    EXPECT_THAT(result, StatusIs(absl::StatusCode::kUnavailable,
+                                 HasSubstr("of root " + hung + " has not")));
+    EXPECT_EQ(PlaceOf(result.status()).path, hung + "/a");
+    EXPECT_GT(RetryAfterOf(result.status()), 0);
+  }
+  EXPECT_EQ(num_held, 1);
+  CheckpointCache patient(fs, threads, {});
+  EXPECT_OK(OpenAs(client, patient, sound + "/b"));
+  answers.Notify();
+  EXPECT_OK(OpenAs(client, patient, hung + "/a"));
+  threads.Stop();
+}
+
+// Opening a model of shards, held when it has come to one of them.
+class HeldOpenTest : public CheckpointCacheTest {
+ protected:
+  static constexpr int kNumShards = 20;
+  static constexpr int kHeldShard = 3;
+  static constexpr int kOpenedThen = kHeldShard + 1;
+
+  HeldOpenTest() : path_(root_ + "/shards") {
+    for (int i = 0; i < kNumShards; ++i) {
+      const SafetensorsTensor tensor{.name = absl::StrCat("w", i),
+                                     .dtype = DType::kUInt8,
+                                     .shape = {1},
+                                     .begin = 0,
+                                     .end = 1};
+      dir_.WriteFile(absl::StrFormat("shards/%02d.safetensors", i),
+                     WriteSafetensorsHeader({tensor}, {}) + "x");
+    }
+    hooked_.SetHook(
+        [this](absl::string_view operation, absl::string_view path) {
+          if (operation != "OpenForRead" || !absl::StartsWith(path, path_))
+            return;
+          if (num_opened_++ != kHeldShard + num_heads_) return;
+          held_.Notify();
+          answers_.WaitForNotification();
+        });
+  }
+  ~HeldOpenTest() override { threads_.Stop(); }
+
+  // Returns once the cache has recorded the earlier calls: one of the two
+  // threads is held, and the other takes calls in their order.
+  void WaitForCalls() {
+    EXPECT_THAT(Open(cache_, root_ + "/missing"),
+                StatusIs(absl::StatusCode::kNotFound));
+  }
+
+  const std::string path_;
+  // The first file is opened once more, to determine its format.
+  const int num_heads_ = 1;
+  std::atomic<int> num_opened_ = 0;
+  absl::Notification held_;
+  absl::Notification answers_;
+  HookedFileSystem hooked_;
+  CheckpointCache cache_{hooked_, threads_, {}};
+};
+
+TEST_F(HeldOpenTest, OneClientThatStillWaitsKeepsAnOpenAlive) {
+  Call first(client_, cache_, path_);
+  held_.WaitForNotification();
+  Call second(client_, cache_, path_);
+  WaitForCalls();
+  first.Leave();
+  EXPECT_THAT(first.Wait(), StatusIs(absl::StatusCode::kCancelled));
+  answers_.Notify();
+  EXPECT_OK(second.Wait());
+  EXPECT_EQ(num_opened_, num_heads_ + kNumShards);
+}
+
+TEST_F(HeldOpenTest, WhenTheLastClientIsGoneAnOpenEnds) {
+  Call first(client_, cache_, path_);
+  held_.WaitForNotification();
+  Call second(client_, cache_, path_);
+  WaitForCalls();
+  for (Call* const call : {&second, &first}) {
+    call->Leave();
+    EXPECT_THAT(call->Wait(), StatusIs(absl::StatusCode::kCancelled));
+  }
+  answers_.Notify();
+  threads_.Stop();
+  EXPECT_EQ(num_opened_, num_heads_ + kOpenedThen);
+  EXPECT_EQ(cache_.num_open(), 0u);
+}
+
+TEST_F(HeldOpenTest, WhatWasGivenUpIsOpenedForTheNextClient) {
+  Call first(client_, cache_, path_);
+  held_.WaitForNotification();
+  first.Leave();
+  // One comes while the disk still holds the thread, and one later.
+  Call second(client_, cache_, path_);
+  WaitForCalls();
+  answers_.Notify();
+  ASSERT_OK_AND_ASSIGN(const auto opened, second.Wait());
+  EXPECT_EQ(opened->checkpoint().entries().size(), size_t{kNumShards});
+  EXPECT_EQ(num_opened_, num_heads_ + kOpenedThen + num_heads_ + kNumShards);
+  EXPECT_THAT(Open(cache_, path_), IsOkAndHolds(opened));
+  EXPECT_EQ(cache_.num_open(), 1u);
+}
+
+TEST_F(HeldOpenTest, AClientThatWasToldOfTheTimeoutFindsItOpenLater) {
+  CheckpointCache hurried(hooked_, threads_,
+                          {.disk_timeout = absl::Milliseconds(1)});
+  // Some calls may time out before their turn has come.
+  std::vector<std::unique_ptr<Call>> calls;
+  while (!held_.HasBeenNotified()) {
+    calls.push_back(std::make_unique<Call>(client_, hurried, path_));
+    EXPECT_THAT(calls.back()->Wait(), StatusIs(absl::StatusCode::kUnavailable));
+  }
+  for (const auto& call : calls) call->Leave();
+  answers_.Notify();
+  threads_.Stop();
+  EXPECT_EQ(num_opened_, num_heads_ + kNumShards);
+  EXPECT_EQ(hurried.num_open(), 1u);
+}
+
+TEST_F(CheckpointCacheTest, LocatesForAllWhoAsk) {
+  CheckpointCache* const cache = NewCache();
+  ASSERT_OK_AND_ASSIGN(const auto shared,
+                       Open(*cache, Golden("torch-2.11/sharded")));
+  const auto num_entries =
+      static_cast<uint32_t>(shared->checkpoint().entries().size());
+  std::vector<absl::Notification> located(4 * num_entries);
+  for (uint32_t i = 0; i < located.size(); ++i) {
+    shared->Locate({i % num_entries}, [&, i](const absl::Status& status) {
+      EXPECT_OK(status);
+      located[i].Notify();
+    });
+  }
+  for (const auto& notification : located) notification.WaitForNotification();
+  for (const CheckpointEntry& entry : shared->checkpoint().entries()) {
+    if (entry.tensor() == nullptr) continue;
+    for (const ChunkLocation& location : entry.tensor()->locations) {
+      EXPECT_TRUE(location.located);
+    }
+  }
+}
+
+TEST_F(CheckpointCacheTest, OneWhoseItemIsDamagedDoesNotFailOthers) {
+  CheckpointCache* const cache = NewCache();
+  const std::string path = Golden("torch-2.11/sharded");
+  ASSERT_OK_AND_ASSIGN(const auto shared, Open(*cache, path));
+  const std::string cut = path + "/__1_0.distcp";
+  // The last item lacks its end.
+  const uint64_t size = std::filesystem::file_size(cut) - 1;
+  std::filesystem::resize_file(cut, size);
+  const auto& entries = shared->checkpoint().entries();
+  const auto& names = shared->checkpoint().files().names();
+  int num_sound = 0;
+  int num_damaged = 0;
+  for (uint32_t i = 0; i < entries.size(); ++i) {
+    const TensorEntry* tensor = entries[i].tensor();
+    if (tensor == nullptr) continue;
+    bool damaged = false;
+    for (const ChunkLocation& location : tensor->locations) {
+      const StorageInfo& item = location.item;
+      damaged = damaged || (names[item.file] == "__1_0.distcp" &&
+                            item.offset + item.length > size);
+    }
+    ++(damaged ? num_damaged : num_sound);
+    EXPECT_EQ(Locate(*shared, {i}).ok(), !damaged) << entries[i].fqn;
+  }
+  EXPECT_GT(num_sound, 0);
+  EXPECT_GT(num_damaged, 0);
+}
+
+}  // namespace
+}  // namespace dcp::server

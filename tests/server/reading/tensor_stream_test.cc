@@ -1,0 +1,665 @@
+#include "server/reading/tensor_stream.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/blocking_counter.h"
+#include "absl/synchronization/notification.h"
+#include "dcp/base/error_place.h"
+#include "dcp/checkpoint/load.h"
+#include "dcp/tensor/placement.h"
+#include "server/messages.h"
+#include "tests/server/checkpoint_server.h"
+
+namespace dcp::server {
+namespace {
+
+namespace v1 = ::tessera::v1;
+
+using ::dcp::testing::MemorySink;
+using ::dcp::testing::SampleState;
+using ::dcp::testing::SampleTensor;
+using ::dcp::testing::StatusIs;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+
+std::vector<SampleTensor> SomeTensors() {
+  std::vector<SampleTensor> tensors;
+  tensors.emplace_back("a.weight", DType::kFloat32, Dims{70, 30});
+  tensors.emplace_back("a.bias", DType::kBFloat16, Dims{7});
+  tensors.emplace_back("empty", DType::kFloat32, Dims{0, 3});
+  tensors.emplace_back("scalar", DType::kInt64, Dims{});
+  tensors.emplace_back("big", DType::kFloat32, Dims{1500, 1024});  // 6 MB
+  return tensors;
+}
+
+std::string SaveAll(CheckpointServer& server, absl::string_view name,
+                    const std::vector<SampleTensor>& tensors) {
+  SampleState state;
+  for (const SampleTensor& tensor : tensors) state.Add(tensor);
+  return server.Save(name, state);
+}
+
+v1::ReadTensorsRequest WholeRequest(const std::string& path,
+                                    const std::vector<SampleTensor>& tensors) {
+  v1::ReadTensorsRequest request;
+  request.mutable_source()->set_path(path);
+  for (const SampleTensor& tensor : tensors) {
+    request.mutable_parts()->add_parts()->set_name(tensor.fqn);
+  }
+  return request;
+}
+
+std::string WholeBytes(const std::vector<SampleTensor>& tensors) {
+  std::string bytes;
+  for (const SampleTensor& tensor : tensors) bytes += tensor.bytes;
+  return bytes;
+}
+
+uint64_t Counter(Metrics& metrics, const std::string& what) {
+  const std::string text = metrics.Text();
+  const std::string label = absl::StrCat("what=\"", what, "\"} ");
+  const size_t at = text.find(label);
+  return at == std::string::npos
+             ? 0
+             : static_cast<uint64_t>(std::stod(text.substr(at + label.size())));
+}
+
+TEST(TensorStream, BringsTheSameFromAllFormats) {
+  CheckpointServer server;
+  const auto tensors = SomeTensors();
+  const std::string dcp = SaveAll(server, "dcp", tensors);
+  const Mesh mesh{{{"replicate", 2}, {"shard", 3}}};
+  for (const std::string& path : {dcp, server.Convert(dcp, "resharded", mesh),
+                                  server.Convert(dcp, "model.safetensors"),
+                                  server.Convert(dcp, "model.pt")}) {
+    SCOPED_TRACE(path);
+    const Received received = server.Read(WholeRequest(path, tensors));
+    ASSERT_OK(received.status);
+    ASSERT_EQ(received.header.parts_size(), 5);
+    for (int i = 0; i < 5; ++i) {
+      const auto& part = received.header.parts(i);
+      const SampleTensor& tensor = tensors[static_cast<size_t>(i)];
+      EXPECT_EQ(part.name(), tensor.fqn);
+      EXPECT_EQ(part.dtype(), TorchName(tensor.dtype));
+      EXPECT_EQ(Dims(part.shape().begin(), part.shape().end()), tensor.shape);
+      EXPECT_EQ(part.num_bytes(), tensor.bytes.size());
+    }
+    EXPECT_EQ(received.header.num_bytes(), received.bytes.size());
+    EXPECT_TRUE(received.bytes == WholeBytes(tensors));
+  }
+}
+
+TEST(TensorStream, BringsEachRankItsParts) {
+  CheckpointServer server;
+  const auto tensors = SomeTensors();
+  const std::string path = SaveAll(server, "dcp", tensors);
+  const Mesh mesh{{{"replicate", 2}, {"shard", 3}}};
+  const Placements columns = {Placement{},
+                              Placement{Placement::Kind::kShard, 1, 1}};
+  for (int64_t rank = 0; rank < mesh.num_ranks(); ++rank) {
+    const Dims coordinate = mesh.Coordinate(rank);
+    v1::ReadTensorsRequest request;
+    request.mutable_source()->set_path(path);
+    auto& wanted = *request.mutable_rank_parts();
+    MeshToProto(mesh, *wanted.mutable_mesh());
+    wanted.mutable_coordinate()->Add(coordinate.begin(), coordinate.end());
+    auto& rule = *wanted.add_placements();
+    rule.set_glob("b*");
+    for (const Placement& p : columns)
+      PlacementToProto(p, *rule.add_placements());
+    wanted.mutable_selection()->add_renames("s/^a\\./b./");
+    wanted.mutable_selection()->add_exclude("*.bias");
+    const Received received = server.Read(request);
+    ASSERT_OK(received.status);
+    std::vector<std::pair<std::string, std::string>> got;
+    uint64_t at = 0;
+    for (const auto& header_part : received.header.parts()) {
+      got.emplace_back(header_part.name(),
+                       received.bytes.substr(at, header_part.num_bytes()));
+      at += header_part.num_bytes();
+    }
+    std::vector<std::pair<std::string, std::string>> want;
+    for (const SampleTensor& tensor : tensors) {
+      if (tensor.fqn == "a.bias") continue;
+      const bool is_b = tensor.fqn == "big" || tensor.fqn == "a.weight";
+      ASSERT_OK_AND_ASSIGN(
+          const std::vector<Box> boxes,
+          LocalBoxes(tensor.shape, mesh,
+                     is_b ? columns : DefaultPlacements(mesh, tensor.shape),
+                     coordinate));
+      for (const Box& box : boxes) {
+        want.emplace_back(tensor.fqn == "a.weight" ? "b.weight" : tensor.fqn,
+                          tensor.BytesOf(box));
+      }
+    }
+    std::sort(got.begin(), got.end());
+    std::sort(want.begin(), want.end());
+    EXPECT_TRUE(got == want) << "rank " << rank;
+  }
+}
+
+TEST(TensorStream, BringsBoxesInOtherTypes) {
+  CheckpointServer server;
+  const auto tensors = SomeTensors();
+  const std::string path = SaveAll(server, "dcp", tensors);
+  const Box box{{10, 4}, {33, 20}};
+  v1::ReadTensorsRequest request;
+  request.mutable_source()->set_path(path);
+  auto& part = *request.mutable_parts()->add_parts();
+  part.set_name("a.weight");
+  part.set_dtype("bf16");
+  part.add_expected_shape(70);
+  part.add_expected_shape(30);
+  BoxToProto(box, *part.mutable_box());
+  const Received received = server.Read(request);
+  ASSERT_OK(received.status);
+  EXPECT_EQ(received.header.parts(0).dtype(), "bfloat16");
+  ASSERT_OK_AND_ASSIGN(const auto checkpoint,
+                       Checkpoint::Open(server.fs(), path, OpenOptions()));
+  MemorySink sink(33 * 20 * 2);
+  ASSERT_OK(Load(server.fs(), *checkpoint,
+                 {LoadTensor{.fqn = "a.weight",
+                             .dtype = DType::kBFloat16,
+                             .shape = {70, 30},
+                             .box = box,
+                             .sink = &sink}},
+                 {}));
+  EXPECT_EQ(received.bytes, sink.bytes());
+}
+
+TEST(TensorStream, ResumesAnywhere) {
+  CheckpointServer server;
+  const auto tensors = SomeTensors();
+  auto request = WholeRequest(SaveAll(server, "dcp", tensors), tensors);
+  const std::string whole = WholeBytes(tensors);
+  const std::string etag = server.Read(request).header.etag();
+  EXPECT_NE(etag, "");
+  request.set_etag(etag);
+  std::mt19937_64 random(5);
+  std::vector<uint64_t> offsets = {0,
+                                   1,
+                                   8400,
+                                   8414,
+                                   whole.size(),
+                                   whole.size() - 1,
+                                   4 * kMiB,
+                                   4 * kMiB + 8421};
+  for (int i = 0; i < 20; ++i) offsets.push_back(random() % whole.size());
+  for (const uint64_t offset : offsets) {
+    request.set_resume_offset(offset);
+    request.set_max_chunk_bytes(static_cast<uint32_t>(random() % (3 * kMiB)));
+    const Received received = server.Read(request);
+    ASSERT_OK(received.status) << "seed 5, offset " << offset;
+    EXPECT_TRUE(received.bytes == whole.substr(offset)) << offset;
+    EXPECT_EQ(received.header.num_bytes(), whole.size());
+    EXPECT_EQ(received.header.etag(), etag);
+  }
+  request.set_resume_offset(whole.size() + 1);
+  EXPECT_THAT(server.Read(request).status,
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("resume_offset is")));
+}
+
+TEST(TensorStream, ACheckpointThatWasReplacedIsSeen) {
+  CheckpointServer server;
+  auto tensors = SomeTensors();
+  auto request = WholeRequest(SaveAll(server, "dcp", tensors), tensors);
+  const Received before = server.Read(request);
+  ASSERT_OK(before.status);
+  tensors[0] = SampleTensor("a.weight", DType::kFloat32, Dims{70, 30}, 99);
+  SaveAll(server, "dcp", tensors);
+  const Received after = server.Read(request);
+  ASSERT_OK(after.status);
+  EXPECT_TRUE(after.bytes == WholeBytes(tensors));
+  EXPECT_NE(after.header.etag(), before.header.etag());
+  request.set_etag(before.header.etag());
+  EXPECT_THAT(server.Read(request).status,
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr(after.header.etag())));
+}
+
+TEST(TensorStream, HeadersOfManyPartsAreSeveral) {
+  CheckpointServer server;
+  const auto tensors = SomeTensors();
+  v1::ReadTensorsRequest request;
+  request.mutable_source()->set_path(SaveAll(server, "dcp", tensors));
+  for (int i = 0; i < 40'000; ++i) {
+    auto& part = *request.mutable_parts()->add_parts();
+    part.set_name("a.weight");
+    BoxToProto({{i % 70, i % 30}, {1, 1}}, *part.mutable_box());
+  }
+  const Received received = server.Read(request);
+  ASSERT_OK(received.status);
+  EXPECT_EQ(received.header.parts_size(), 40'000);
+  EXPECT_GT(received.num_headers, 1u);
+  std::string expected;
+  for (int i = 0; i < 40'000; ++i) {
+    expected += tensors[0].bytes.substr(
+        static_cast<size_t>((i % 70 * 30 + i % 30) * 4), 4);
+  }
+  EXPECT_TRUE(received.bytes == expected);
+}
+
+TEST(TensorStream, SaysAllThatIsWrongAtOnce) {
+  CheckpointServer server;
+  const std::string path = SaveAll(server, "dcp", SomeTensors());
+  v1::ReadTensorsRequest request;
+  request.mutable_source()->set_path(path);
+  auto& parts = *request.mutable_parts();
+  parts.add_parts()->set_name("nothing");
+  EXPECT_THAT(
+      server.Read(request).status,
+      StatusIs(absl::StatusCode::kNotFound, HasSubstr("lacks nothing")));
+  auto add = [&](const char* name) -> v1::ReadTensorsRequest::Part& {
+    auto& part = *parts.add_parts();
+    part.set_name(name);
+    return part;
+  };
+  add("a.weight").add_expected_shape(70);
+  add("a.bias").set_dtype("float77");
+  add("scalar").set_dtype("bfloat16");
+  BoxToProto({{0, 0}, {71, 1}}, *add("a.weight").mutable_box());
+  BoxToProto({{-1, 0}, {1, 1}}, *add("a.weight").mutable_box());
+  BoxToProto({{INT64_MAX, 0}, {INT64_MAX, 1}}, *add("big").mutable_box());
+  BoxToProto({{0}, {1}}, *add("big").mutable_box());
+  const absl::Status status = server.Read(request).status;
+  EXPECT_THAT(
+      status,
+      StatusIs(
+          absl::StatusCode::kInvalidArgument,
+          AllOf(HasSubstr("a.weight is stored as [70, 30], wanted as [70]"),
+                HasSubstr("unknown dtype 'float77'"),
+                HasSubstr("scalar is stored as int64, which cannot become"),
+                HasSubstr("[0:71, 0:1] is not inside"),
+                HasSubstr("parts.parts[5].box.offsets[0] is -1"),
+                HasSubstr("lacks nothing"))));
+  EXPECT_EQ(PlaceOf(status).path, path);
+  for (int i = 0; i < 1000; ++i) add(absl::StrCat("no.", i).c_str());
+  EXPECT_THAT(server.Read(request).status,
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(" more")));
+}
+
+TEST(TensorStream, RefusesWhatIsHostile) {
+  CheckpointServer server;
+  const std::string path = SaveAll(server, "dcp", SomeTensors());
+  v1::ReadTensorsRequest request;
+  EXPECT_THAT(server.Read(request).status,
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("source.path is empty")));
+  request.mutable_source()->set_path(path);
+  EXPECT_THAT(server.Read(request).status,
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("neither parts nor rank_parts")));
+  for (const std::string& outside :
+       {std::string("/etc"), server.Path("../x"), std::string("relative"),
+        absl::StrCat(path, "/../../..")}) {
+    request.mutable_source()->set_path(outside);
+    EXPECT_THAT(server.Read(request).status.code(),
+                ::testing::AnyOf(absl::StatusCode::kInvalidArgument,
+                                 absl::StatusCode::kPermissionDenied))
+        << outside;
+  }
+  // A mesh that would cut a tensor into a million million pieces.
+  request.mutable_source()->set_path(path);
+  auto& wanted = *request.mutable_rank_parts();
+  MeshToProto(Mesh{{{"a", 2}, {"b", 2}}}, *wanted.mutable_mesh());
+  wanted.add_coordinate(0);
+  wanted.add_coordinate(1);
+  auto& rule = *wanted.add_placements();
+  for (int64_t dim : {0, 0}) {
+    PlacementToProto({Placement::Kind::kStridedShard, dim, 1 << 20},
+                     *rule.add_placements());
+  }
+  const absl::Status status = server.Read(request).status;
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument, Not("")));
+  wanted.add_coordinate(1);
+  EXPECT_THAT(server.Read(request).status,
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("rank_parts.coordinate has 3 entries")));
+}
+
+TEST(TensorStream, ADamagedFileEndsTheStreamWithItsPlace) {
+  CheckpointServer server;
+  const auto tensors = SomeTensors();
+  const std::string path = SaveAll(server, "dcp", tensors);
+  auto request = WholeRequest(path, tensors);
+  ASSERT_OK(server.Read(request).status);
+  for (const auto& file : std::filesystem::directory_iterator(path)) {
+    if (file.path().extension() != ".distcp") continue;
+    std::filesystem::resize_file(file.path(), 100'000);
+  }
+  // Asks for other windows than those that are still in memory.
+  for (auto& part : *request.mutable_parts()->mutable_parts()) {
+    if (part.name() == "big") part.set_dtype("float64");
+  }
+  const absl::Status status = server.Read(request).status;
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kDataLoss, Not("")));
+  EXPECT_EQ(PlaceOf(status).path, path);
+  EXPECT_NE(PlaceOf(status).tensor, "");
+  EXPECT_THAT(PlaceOf(status).file, HasSubstr(".distcp"));
+  EXPECT_NE(PlaceOf(status).offset, "");
+}
+
+// Several ranks request the same data at the same time.
+TEST(TensorStream, StreamsOfTheSameShareReads) {
+  CheckpointServer server;
+  std::vector<SampleTensor> tensors;
+  tensors.emplace_back("w", DType::kFloat32, Dims{8192, 1024});  // 32 MiB
+  const auto request = WholeRequest(SaveAll(server, "dcp", tensors), tensors);
+  constexpr int kRanks = 8;
+  {
+    std::vector<std::jthread> ranks;
+    for (int i = 0; i < kRanks; ++i) {
+      ranks.emplace_back([&] {
+        const auto stub = server.NewStub();
+        const Received received = CheckpointServer::ReadBy(*stub, request);
+        EXPECT_OK(received.status);
+        EXPECT_TRUE(received.bytes == tensors[0].bytes);
+      });
+    }
+  }
+  const uint64_t size = tensors[0].bytes.size();
+  EXPECT_EQ(Counter(server.metrics(), "streamed"), kRanks * size);
+  EXPECT_EQ(Counter(server.metrics(), "shared"), (kRanks - 1) * size);
+  EXPECT_LT(Counter(server.metrics(), "read"), size * 13 / 10);
+}
+
+// A callback client that takes `max_messages` and then no more.
+class IdleReader final
+    : public grpc::ClientReadReactor<v1::ReadTensorsResponse> {
+ public:
+  IdleReader(v1::CheckpointService::Stub& stub,
+             const v1::ReadTensorsRequest& request, int max_messages)
+      : request_(request), left_(max_messages) {
+    stub.async()->ReadTensors(&context_, &request_, this);
+    StartRead(&response_);
+    StartCall();
+  }
+  void OnReadDone(bool ok) override {
+    if (ok && response_.has_chunk()) {
+      num_bytes_ += response_.chunk().data().size();
+    }
+    if (ok && --left_ != 0) {
+      StartRead(&response_);
+    } else {
+      stopped_.Notify();
+    }
+  }
+  void OnDone(const grpc::Status& status) override {
+    status_ = FromRpcStatus(status, "ReadTensors");
+    done_.Notify();
+  }
+
+  void WaitUntilItStops() { stopped_.WaitForNotification(); }
+  absl::Status Wait() {
+    done_.WaitForNotification();
+    return status_;
+  }
+  void Cancel() { context_.TryCancel(); }
+  uint64_t num_bytes() const { return num_bytes_; }
+
+ private:
+  grpc::ClientContext context_;
+  const v1::ReadTensorsRequest request_;
+  v1::ReadTensorsResponse response_;
+  int left_;
+  uint64_t num_bytes_ = 0;
+  absl::Status status_;
+  absl::Notification stopped_;
+  absl::Notification done_;
+};
+
+TEST(TensorStream, SlowClientsHoldTheirWindowsAndNoMore) {
+  ServerOptions options;
+  options.max_memory_bytes = 256 * kMiB;
+  CheckpointServer server(options);
+  std::vector<SampleTensor> tensors;
+  tensors.emplace_back("w", DType::kFloat32, Dims{16'384, 1024});  // 64 MiB
+  const auto request = WholeRequest(SaveAll(server, "dcp", tensors), tensors);
+  std::vector<std::unique_ptr<IdleReader>> slow;
+  for (int i = 0; i < 6; ++i) {
+    slow.push_back(std::make_unique<IdleReader>(server.stub(), request, 2));
+    slow.back()->WaitUntilItStops();
+  }
+  EXPECT_EQ(server.service().num_streams(), 6);
+  EXPECT_LE(server.budget().used_bytes(), 256 * kMiB);
+  // A stream that is read is not blocked by them.
+  const auto stub = server.NewStub();
+  const Received received = CheckpointServer::ReadBy(*stub, request);
+  ASSERT_OK(received.status);
+  EXPECT_TRUE(received.bytes == tensors[0].bytes);
+  for (const auto& reader : slow) reader->Cancel();
+  for (const auto& reader : slow) {
+    EXPECT_THAT(reader->Wait(),
+                StatusIs(absl::StatusCode::kCancelled, Not("")));
+  }
+  server.Stop();
+  EXPECT_EQ(server.budget().used_bytes(), 0u);
+}
+
+TEST(TensorStream, WhatNobodyReadsIsEnded) {
+  ServerOptions options;
+  options.max_memory_bytes = 256 * kMiB;
+  CheckpointServer server(options, absl::Milliseconds(100));
+  const uint64_t before = server.budget().used_bytes();
+  std::vector<SampleTensor> tensors;
+  tensors.emplace_back("w", DType::kFloat32, Dims{16'384, 1024});  // 64 MiB
+  const auto request = WholeRequest(SaveAll(server, "dcp", tensors), tensors);
+  std::vector<std::unique_ptr<IdleReader>> slow;
+  for (int i = 0; i < 6; ++i) {
+    slow.push_back(std::make_unique<IdleReader>(server.stub(), request, 2));
+  }
+  // Nobody cancels these calls.
+  for (const auto& reader : slow) reader->WaitUntilItStops();
+  while (server.service().num_streams() > 0) std::this_thread::yield();
+  while (server.budget().used_bytes() > before + 64 * kMiB) {
+    std::this_thread::yield();  // all except idle windows
+  }
+  for (const auto& reader : slow) {
+    reader->Cancel();
+    EXPECT_THAT(reader->Wait(),
+                StatusIs(absl::StatusCode::kCancelled, Not("")));
+  }
+}
+
+// Like a mount whose server goes away during a read.
+TEST(TensorStream, WhatTheDiskDoesNotGiveIsEnded) {
+  ServerOptions options;
+  options.disk_timeout = absl::Seconds(1);
+  absl::Notification answers;  // outlives the threads that wait for it
+  CheckpointServer server(options);
+  const uint64_t before = server.budget().used_bytes();
+  std::vector<SampleTensor> tensors;
+  tensors.emplace_back("w", DType::kFloat32, Dims{8192, 1024});  // 32 MiB
+  const auto request = WholeRequest(SaveAll(server, "dcp", tensors), tensors);
+  auto last_byte = request;  // opens the checkpoint
+  last_byte.set_resume_offset(tensors[0].bytes.size() - 1);
+  ASSERT_OK(server.Read(last_byte).status);
+  server.fs().SetHook([&](absl::string_view operation, absl::string_view) {
+    if (operation == "StatFile") answers.WaitForNotification();
+  });
+  const Received received = server.Read(request);
+  EXPECT_EQ(received.num_headers, 1u);
+  EXPECT_THAT(received.status, StatusIs(absl::StatusCode::kUnavailable,
+                                        HasSubstr("has not answered for 1s")));
+  EXPECT_GT(RetryAfterOf(received.status), 0);
+  while (server.service().num_streams() > 0) std::this_thread::yield();
+  // Only the idle window is left.
+  EXPECT_LE(server.budget().used_bytes(), before + 4 * kMiB);
+  answers.Notify();
+  EXPECT_OK(server.Read(request).status);
+}
+
+// Without the limit, 48 such requests would take gigabytes in addition to the
+// budget.
+TEST(TensorStream, TheMemoryOfARequestIsOfTheBudget) {
+  ServerOptions options;
+  options.max_memory_bytes = 64 * kMiB;
+  CheckpointServer server(options);
+  std::vector<SampleTensor> tensors;
+  tensors.emplace_back("w", DType::kFloat32, Dims{4});
+  auto request = WholeRequest(SaveAll(server, "dcp", tensors), tensors);
+  ASSERT_OK(server.Read(request).status);
+  for (int i = 0; i < 400'000; ++i) {
+    request.mutable_parts()->add_parts()->set_name("w");
+  }
+  EXPECT_THAT(server.Read(request).status,
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       HasSubstr("client-memory")));
+}
+
+// Half of the old bytes and half of the new ones would have the right sums.
+TEST(TensorStream, AFileThatIsWrittenToEndsTheStream) {
+  CheckpointServer server;
+  std::vector<SampleTensor> tensors;
+  tensors.emplace_back("w", DType::kFloat32, Dims{16'384, 1024});  // 64 MiB
+  const std::string path = SaveAll(server, "dcp", tensors);
+  const auto request = WholeRequest(path, tensors);
+  grpc::ClientContext context;
+  const auto reader = server.stub().ReadTensors(&context, request);
+  v1::ReadTensorsResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  for (const auto& file : std::filesystem::directory_iterator(path)) {
+    if (file.path().extension() != ".distcp") continue;
+    std::filesystem::last_write_time(
+        file.path(), file.last_write_time() + std::chrono::seconds(1));
+  }
+  while (reader->Read(&response)) {
+  }
+  EXPECT_THAT(FromRpcStatus(reader->Finish(), "ReadTensors"),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       HasSubstr("changed while it was read")));
+  // The present state is consistent.
+  EXPECT_OK(server.Read(request).status);
+}
+
+TEST(TensorStream, ClientsThatVanishFreeEverything) {
+  CheckpointServer server;
+  std::vector<SampleTensor> tensors;
+  tensors.emplace_back("w", DType::kFloat32, Dims{8192, 1024});  // 32 MiB
+  const auto request = WholeRequest(SaveAll(server, "dcp", tensors), tensors);
+  std::mt19937_64 random(3);
+  for (int i = 0; i < 40; ++i) {
+    const int num_messages = 1 + static_cast<int>(random() % 20);
+    IdleReader reader(server.stub(), request, num_messages);
+    if (i % 4 != 0) reader.WaitUntilItStops();
+    reader.Cancel();
+    reader.Wait().IgnoreError();  // cancelled, or finished just before
+    if (i % 4 == 0) reader.WaitUntilItStops();
+  }
+  EXPECT_OK(server.Read(request).status);
+  server.Stop();
+  EXPECT_EQ(server.budget().used_bytes(), 0u);
+  EXPECT_EQ(server.budget().num_waiting(), 0u);
+}
+
+TEST(TensorStream, TooManyStreamsAreRefused) {
+  ServerOptions options;
+  options.max_streams = 2;
+  options.max_streams_per_client = 3;  // larger, so that max_streams counts
+  CheckpointServer server(options);
+  std::vector<SampleTensor> tensors;
+  tensors.emplace_back("w", DType::kFloat32, Dims{16'384, 1024});
+  const auto request = WholeRequest(SaveAll(server, "dcp", tensors), tensors);
+  IdleReader first(server.stub(), request, 2);
+  IdleReader second(server.stub(), request, 2);
+  first.WaitUntilItStops();
+  second.WaitUntilItStops();
+  const absl::Status status = server.Read(request).status;
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kResourceExhausted,
+                               HasSubstr("2 streams")));
+  EXPECT_GT(RetryAfterOf(status), 0);
+  first.Cancel();
+  second.Cancel();
+  first.Wait().IgnoreError();
+  second.Wait().IgnoreError();
+  while (server.service().num_streams() > 0) std::this_thread::yield();
+  EXPECT_OK(server.Read(request).status);
+}
+
+TEST(TensorStream, WithoutMemoryAStreamWaitsUntilItsDeadline) {
+  ServerOptions options;
+  options.max_memory_bytes = 128 * kMiB;
+  CheckpointServer server(options);
+  const auto tensors = SomeTensors();
+  const auto request = WholeRequest(SaveAll(server, "dcp", tensors), tensors);
+  ASSERT_OK(server.Read(request).status);
+  std::vector<Reservation> rest;
+  grpc::StatusCode code;
+  do {
+    // Takes everything except for the idle windows, which make room but not
+    // enough. A stream before this one may still give some back.
+    ASSERT_OK(server.budget().Request(
+        MemoryUse::kCall,
+        server.budget().limit_bytes() - server.budget().used_bytes(),
+        [&](Reservation memory) { rest.push_back(std::move(memory)); }));
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() +
+                         std::chrono::milliseconds(100));
+    const auto reader = server.stub().ReadTensors(&context, request);
+    v1::ReadTensorsResponse response;
+    while (reader->Read(&response)) {
+    }
+    code = reader->Finish().error_code();
+  } while (code == grpc::StatusCode::OK);
+  EXPECT_EQ(code, grpc::StatusCode::DEADLINE_EXCEEDED);
+  rest.clear();
+  EXPECT_OK(server.Read(request).status);
+}
+
+TEST(TensorStream, DrainRefusesNewCallsOnly) {
+  CheckpointServer server;
+  std::vector<SampleTensor> tensors;
+  tensors.emplace_back("w", DType::kFloat32, Dims{16'384, 1024});
+  const auto request = WholeRequest(SaveAll(server, "dcp", tensors), tensors);
+  grpc::ClientContext context;
+  const auto reader = server.stub().ReadTensors(&context, request);
+  v1::ReadTensorsResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  server.service().Drain();
+  const absl::Status status = server.Read(request).status;
+  EXPECT_THAT(status,
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("drains")));
+  EXPECT_GT(RetryAfterOf(status), 0);
+  uint64_t num_bytes = 0;
+  while (reader->Read(&response)) num_bytes += response.chunk().data().size();
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(num_bytes, tensors[0].bytes.size());
+}
+
+TEST(TensorStream, AThousandSmallStreamsGoAtOnce) {
+  ServerOptions options;
+  options.max_memory_bytes = 96 * kMiB;
+  options.client_memory_bytes = options.max_memory_bytes;
+  options.max_streams_per_client = options.max_streams;
+  CheckpointServer server(options);
+  auto tensors = SomeTensors();
+  const std::string path = SaveAll(server, "dcp", tensors);
+  tensors.pop_back();  // "big"
+  const auto request = WholeRequest(path, tensors);
+  const std::string whole = WholeBytes(tensors);
+  std::vector<std::unique_ptr<IdleReader>> readers;
+  for (int i = 0; i < 1000; ++i) {
+    readers.push_back(std::make_unique<IdleReader>(server.stub(), request, -1));
+  }
+  for (const auto& reader : readers) {
+    ASSERT_OK(reader->Wait());
+    EXPECT_EQ(reader->num_bytes(), whole.size());
+  }
+}
+
+}  // namespace
+}  // namespace dcp::server

@@ -1,0 +1,177 @@
+#include "tools/dcp_convert/daemon_messages.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_split.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/status_matchers.h"
+#include "tools/dcp_convert/json_output.h"
+
+namespace dcp::tools {
+namespace {
+
+using ::dcp::testing::StatusIs;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+namespace v1 = tessera::v1;
+
+constexpr auto kDataLoss = absl::StatusCode::kDataLoss;
+
+CommandLine Line(absl::string_view words) {
+  absl::StatusOr<CommandLine> line = ParseCommandLine(
+      std::vector<std::string>(absl::StrSplit(words, ' ')), "h:1");
+  EXPECT_OK(line);
+  return *std::move(line);
+}
+
+TEST(DaemonMessages, RequestsHaveWhatTheCommandLineSays) {
+  const v1::ConvertRequest request = ConvertMessage(
+      Line("convert /s /d --to dcp --rank 3 --mesh dp=2,tp=3 --place "
+           "*.w=S(1),SS(0,2) --include a --exclude b --rename s/a/b/ --cast "
+           "bf16 --max-shard-size 5GB --drop-non-tensors --overwrite --plan "
+           "--max-memory 64MiB"));
+  EXPECT_EQ(request.source().path(), "/s");
+  EXPECT_EQ(request.source().rank(), 3);
+  EXPECT_EQ(request.destination().path(), "/d");
+  EXPECT_TRUE(request.destination().overwrite());
+  EXPECT_EQ(request.format(), v1::FORMAT_DCP);
+  ASSERT_EQ(request.mesh().axes_size(), 2);
+  EXPECT_EQ(request.mesh().axes(1).name(), "tp");
+  EXPECT_EQ(request.mesh().axes(1).size(), 3);
+  ASSERT_EQ(request.placements_size(), 1);
+  EXPECT_EQ(request.placements(0).glob(), "*.w");
+  EXPECT_EQ(request.placements(0).placements(0).shard().dim(), 1);
+  EXPECT_EQ(request.placements(0).placements(1).strided_shard().split_factor(),
+            2);
+  EXPECT_THAT(request.selection().include(), ElementsAre("a"));
+  EXPECT_THAT(request.selection().exclude(), ElementsAre("b"));
+  EXPECT_THAT(request.selection().renames(), ElementsAre("s/a/b/"));
+  EXPECT_THAT(request.selection().casts(), ElementsAre("bf16"));
+  EXPECT_EQ(request.max_shard_bytes(), 5'000'000'000);
+  EXPECT_TRUE(request.drop_non_tensors());
+  EXPECT_TRUE(request.options().validate_only());
+  EXPECT_EQ(request.options().memory_bytes(), 64 << 20);
+}
+
+TEST(DaemonMessages, WhatWasNotSaidIsTheServersToDecide) {
+  const v1::ConvertRequest request = ConvertMessage(Line("convert /s /d"));
+  EXPECT_FALSE(request.source().has_rank());
+  EXPECT_EQ(request.format(), v1::FORMAT_UNSPECIFIED);
+  EXPECT_FALSE(request.has_mesh());
+  EXPECT_EQ(request.options().memory_bytes(), 0);
+}
+
+TEST(DaemonMessages, PyTorchsVerbsSayTheirFormat) {
+  EXPECT_EQ(ConvertMessage(Line("dcp_to_torch /s /d")).format(),
+            v1::FORMAT_TORCH);
+  EXPECT_EQ(ConvertMessage(Line("torch_to_dcp /s /d")).format(),
+            v1::FORMAT_DCP);
+  EXPECT_EQ(ConsolidateMessage(Line("consolidate /s /d.pt")).format(),
+            v1::FORMAT_TORCH);
+}
+
+TEST(DaemonMessages, DiffTakesPatternsForBothSidesUnlessNamesChange) {
+  const v1::DiffRequest plain = DiffMessage(Line("diff /a /b --include x"));
+  EXPECT_THAT(plain.selection_b().include(), ElementsAre("x"));
+  const v1::DiffRequest renamed =
+      DiffMessage(Line("diff /a /b --include x --rename s/x/y/"));
+  EXPECT_EQ(renamed.selection_b().include_size(), 0);
+}
+
+TEST(DaemonMessages, DiffSaysItsTolerance) {
+  EXPECT_FALSE(DiffMessage(Line("diff /a /b")).has_tolerance());
+  const v1::DiffRequest close =
+      DiffMessage(Line("diff /a /b --atol 0 --rtol 0.5 --no-equal-nan"));
+  ASSERT_TRUE(close.has_tolerance());
+  EXPECT_EQ(close.tolerance().rtol(), 0.5);
+  EXPECT_TRUE(close.tolerance().nan_differs());
+}
+
+TEST(DaemonMessages, ReportsComeBackWhole) {
+  v1::VerifyReport verify;
+  verify.set_format(v1::FORMAT_TORCH);
+  verify.set_num_items_checked(4);
+  verify.add_findings()->set_problem("torn");
+  verify.set_num_findings(3);
+  ASSERT_OK_AND_ASSIGN(const VerifyReport verified, VerifyReportFrom(verify));
+  EXPECT_EQ(verified.format, Format::kTorch);
+  EXPECT_EQ(verified.num_items_checked, 4);
+  ASSERT_EQ(verified.findings.size(), 2);
+  EXPECT_EQ(verified.findings[0].problem, "torn");
+  EXPECT_THAT(verified.findings[1].problem, HasSubstr("2 more problems"));
+
+  v1::DiffReport diff;
+  diff.add_findings()->set_kind(v1::DiffFinding::KIND_VALUES);
+  diff.mutable_findings(0)->set_max_ulp(9);
+  diff.mutable_findings(0)->set_max_rel_difference(0.5);
+  diff.mutable_findings(0)->add_first_index(3);
+  diff.mutable_findings(0)->add_first_index(17);
+  ASSERT_OK_AND_ASSIGN(const DiffReport differs, DiffReportFrom(diff));
+  EXPECT_EQ(differs.findings[0].kind, DiffFinding::Kind::kValues);
+  EXPECT_EQ(differs.findings[0].difference.max_ulp, 9);
+  EXPECT_EQ(differs.findings[0].difference.max_rel, 0.5);
+  EXPECT_THAT(differs.findings[0].first_index, ElementsAre(3, 17));
+
+  v1::ConvertResult result;
+  result.set_from(v1::FORMAT_DCP);
+  result.set_to(v1::FORMAT_SAFETENSORS);
+  result.add_files()->set_name("f");
+  result.add_dropped("lr");
+  ASSERT_OK_AND_ASSIGN(const ConvertPlan plan, ConvertPlanFrom(result));
+  EXPECT_EQ(plan.to, Format::kSafetensors);
+  EXPECT_EQ(plan.files[0].name, "f");
+  EXPECT_THAT(plan.dropped, ElementsAre("lr"));
+}
+
+TEST(DaemonMessages, AnInspectionIsThatOfHere) {
+  v1::InspectResponse response;
+  response.set_format(v1::FORMAT_DCP);
+  response.set_num_tensors(1);
+  response.set_num_objects(1);
+  v1::Tensor& tensor = *response.add_tensors();
+  tensor.set_name("w");
+  tensor.set_dtype("float32");
+  tensor.add_shape(4);
+  for (int64_t i = 0; i < 2; ++i) {
+    v1::Chunk& chunk = *tensor.add_chunks();
+    chunk.mutable_box()->add_offsets(2 * i);
+    chunk.mutable_box()->add_sizes(2);
+    chunk.set_file(i == 0 ? "a" : "b");
+  }
+  v1::Object& object = *response.add_objects();
+  object.set_name("lr");
+  object.set_text("0.1");
+  v1::InspectResponse::File& file = *response.add_files();
+  file.set_name("b");
+  file.set_num_bytes(7);
+  ASSERT_OK_AND_ASSIGN(const OwnedInspection owned, InspectionFrom(response));
+  const std::string text = RenderInspection(owned.inspection, {.chunks = true});
+  EXPECT_THAT(text, HasSubstr("2 x Shard(0)"));
+  EXPECT_THAT(text, HasSubstr("lr      0.1"));
+  EXPECT_THAT(text, HasSubstr("missing"));
+  EXPECT_THAT(InspectJson(owned.inspection, true),
+              HasSubstr("\"value\":\"0.1\""));
+  EXPECT_EQ(owned.num_entries, 2);
+}
+
+TEST(DaemonMessages, WhatNoServerSaysIsRefused) {
+  EXPECT_THAT(VerifyReportFrom({}), StatusIs(kDataLoss));
+  EXPECT_THAT(ConvertPlanFrom({}), StatusIs(kDataLoss));
+  v1::DiffReport diff;
+  diff.add_findings();
+  EXPECT_THAT(DiffReportFrom(diff), StatusIs(kDataLoss));
+  v1::InspectResponse response;
+  response.set_format(v1::FORMAT_DCP);
+  v1::Tensor& tensor = *response.add_tensors();
+  tensor.set_dtype("float32");
+  tensor.add_shape(-1);
+  EXPECT_THAT(InspectionFrom(response), StatusIs(kDataLoss));
+  tensor.set_shape(0, 1);
+  tensor.add_chunks()->mutable_box()->add_sizes(1);
+  EXPECT_THAT(InspectionFrom(response), StatusIs(kDataLoss));
+}
+
+}  // namespace
+}  // namespace dcp::tools

@@ -1,0 +1,162 @@
+#!/usr/bin/env bash
+# Runs dcp-convert here and with --server, against a real dcp-server: the same
+# command gives the same output, files and exit code.
+
+set -uo pipefail
+
+readonly kTool=$PWD/tools/dcp_convert/dcp-convert
+readonly kServer=$PWD/server/dcp-server
+readonly kGolden=$PWD/tests/golden
+unset TESSERA_SERVER TESSERA_TOKEN
+# A socket's path is short, Bazel's folders are not.
+work=$(mktemp -d /tmp/dcp_convert_server.XXXXXX)
+readonly work
+server_pid=
+trap '[[ -z $server_pid ]] || kill -KILL "$server_pid"; rm -rf "$work"' EXIT
+mkdir "$work/data"
+cp -rL "$kGolden/torch-2.11" "$work/data/golden"
+chmod -R u+w "$work/data/golden"
+cd "$work/data" || exit 1
+readonly data=$PWD
+num_failed=0
+
+fail() {
+  echo "FAILED: $*"
+  num_failed=$((num_failed + 1))
+}
+
+# start_server OPTIONS...: returns when it serves.
+start_server() {
+  mkfifo "$work/log.fifo"
+  "$kServer" --root="$data" --state-dir="$work/state" \
+    --listen="unix:$work/socket" "$@" 2>"$work/log.fifo" &
+  server_pid=$!
+  while read -r line; do
+    echo "$line" >>"$work/log"
+    [[ $line != *event=start* ]] || break
+  done <"$work/log.fifo" 3<"$work/log.fifo"
+}
+
+# Without what differs from run to run, times, rates, memory, without what a
+# server does not send, whole values of objects and the memory of indexes, and in
+# order: a server does not say in which order a checkpoint has its properties.
+steady() {
+  sed -E -e 's/ in [0-9]+ lanes?$//' -e 's/in [0-9.:]+( s)?/in TIME/' \
+    -e 's/"seconds":[0-9.e-]+/"seconds":0/' \
+    -e 's/\([0-9.]+ .?B\/s\)/(RATE)/' -e 's/peak memory .*/peak memory/' \
+    -e 's/"peak_memory_bytes":[0-9]+/"peak_memory_bytes":0/' \
+    -e 's/"num_lanes":[0-9]+/"num_lanes":0/' \
+    -e 's/read [0-9.]+ .?B, wrote/read SOME, wrote/' \
+    -e 's/"bytes_read":[0-9]+/"bytes_read":0/' \
+    -e 's/, using .* of memory/, using/' \
+    -e 's/"memory_bytes":[0-9]+/"memory_bytes":0/' "$1" | python3 -c '
+import json, sys
+LOCAL = {"object", "read", "unreadable", "objects_note", "object_limits",
+         "index_bytes"}
+def shared(value):
+    if isinstance(value, list):
+        return [shared(element) for element in value]
+    if isinstance(value, dict):
+        return {k: shared(v) for k, v in value.items() if k not in LOCAL}
+    return value
+for line in sorted(sys.stdin):
+    if line.startswith("{"):
+        line = json.dumps(shared(json.loads(line)), sort_keys=True) + "\n"
+    print(line, end="")'
+}
+
+# same CODE ARGUMENTS...: OUT among the arguments is a place of its own for
+# each of the two runs.
+same() {
+  local want=$1 got
+  shift
+  rm -rf near afar
+  mkdir near afar
+  "$kTool" "${@//OUT/$data/near}" >near.out 2>near.err
+  got=$?
+  [[ $got == "$want" ]] || fail "$*: here $got, want $want: $(cat near.err)"
+  "$kTool" "${@//OUT/$data/afar}" --server "unix:$work/socket" \
+    >afar.out 2>afar.err
+  got=$?
+  [[ $got == "$want" ]] || fail "$*: there $got, want $want: $(cat afar.err)"
+  diff <(steady near.out | sed "s,$data/near,OUT,g") \
+    <(steady afar.out | sed "s,$data/afar,OUT,g") || fail "$*: other output"
+  diff <(files near) <(files afar) || fail "$*: other files"
+}
+
+# The names of digests' files are drawn by chance.
+files() {
+  (cd "$1" && find . -type f | sed -E 's/(digests)-.*/\1/' | sort)
+}
+
+test_verbs_that_read() {
+  local source
+  for source in sharded train hugging_face archive.pt legacy.pt; do
+    same 0 verify "$data/golden/$source"
+    same 0 inspect "$data/golden/$source"
+    same 0 inspect "$data/golden/$source" --json --chunks
+  done
+  same 0 diff "$data/golden/train" "$data/golden/train"
+  same 1 diff "$data/golden/train" "$data/golden/sharded" --json
+}
+
+test_verbs_that_write() {
+  same 0 convert "$data/golden/train" OUT/a.pt
+  same 0 consolidate "$data/golden/train" OUT/b.pt --json
+  same 0 reshard "$data/golden/train" OUT/c --mesh dp=2,tp=2
+  same 0 reshard "$data/golden/train" OUT/c --mesh shard=3 --plan
+  same 0 dcp_to_torch "$data/golden/train" OUT/d
+  same 0 torch_to_dcp "$data/golden/archive.pt" OUT/e
+  same 0 convert "$data/golden/train" OUT/f --to safetensors \
+    --drop-non-tensors --cast bf16 --max-shard-size 1KB
+}
+
+test_refusals() {
+  same 3 inspect "$data/none"
+  same 3 convert "$data/none" OUT/x.pt
+  same 2 convert "$data/golden/train" OUT/x.pt --include 'nothing*'
+  touch "$data/there.pt"
+  same 5 convert "$data/golden/train" "$data/there.pt"
+  same 2 inspect
+}
+
+# After those that write.
+test_jobs() {
+  "$kTool" jobs list --server "unix:$work/socket" >out 2>err ||
+    fail "jobs list: $(cat err)"
+  grep -q 'RESHARD *SUCCEEDED' out || fail "no reshard in $(cat out)"
+  local job
+  job=$(grep -o 'operations/[^ ]*' out | head -1)
+  TESSERA_SERVER=unix:$work/socket "$kTool" jobs wait "$job" --json >out 2>err ||
+    fail "jobs wait $job: $(cat err)"
+  grep -q "\"name\":\"$job\"" out || fail "no $job in $(cat out)"
+  local -r none=operations/f47ac10b-58cc-4372-a567-0e02b2c3d479
+  "$kTool" jobs cancel $none --server "unix:$work/socket" 2>err
+  [[ $? == 3 ]] || fail "jobs cancel: $(cat err)"
+  grep -q '(JOB_NOT_FOUND)$' err || fail "no reason in $(cat err)"
+  "$kTool" jobs cancel operations/none --json --server "unix:$work/socket" \
+    >out 2>err
+  [[ $? == 2 ]] || fail "jobs cancel of what is not a name: $(cat err)"
+  grep -q '"field":"name"' out || fail "no field in $(cat out)"
+  grep -q '"reason":"INVALID_FIELD"' out || fail "no reason in $(cat out)"
+}
+
+test_a_server_that_is_not_there() {
+  "$kTool" jobs list --server "unix:$work/none" >out 2>err
+  [[ $? == 3 ]] || fail "no server: $(cat err)"
+  "$kTool" jobs list >out 2>err
+  [[ $? == 2 ]] || fail "jobs without server: $(cat err)"
+  "$kTool" verify x --server "unix:$work/socket" --direct on >out 2>err
+  [[ $? == 2 ]] || fail "--direct with a server: $(cat err)"
+}
+
+start_server
+for test in test_verbs_that_read test_verbs_that_write test_refusals test_jobs \
+  test_a_server_that_is_not_there; do
+  echo "== $test"
+  "$test"
+done
+kill -TERM "$server_pid"
+wait "$server_pid" || fail "the server ended with $?"
+server_pid=
+[[ $num_failed == 0 ]]

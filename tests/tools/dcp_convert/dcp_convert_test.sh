@@ -1,0 +1,320 @@
+#!/usr/bin/env bash
+# Runs the real dcp-convert over golden checkpoints: every cell of the table of
+# formats that README.md shows, exit codes, what is left behind.
+
+set -uo pipefail
+
+readonly kTool=$PWD/tools/dcp_convert/dcp-convert
+readonly kGolden=$PWD/tests/golden
+work=$(mktemp -d "${TEST_TMPDIR:-/tmp}/convert.XXXXXX")
+readonly work
+trap 'rm -rf "$work"' EXIT
+# Bazel gives links to files; inside a checkpoint links are refused.
+cp -rL "$kGolden/torch-2.11" "$work/golden"
+chmod -R u+w "$work/golden"
+cd "$work" || exit 1
+num_failed=0
+
+fail() {
+  echo "FAILED: $*"
+  num_failed=$((num_failed + 1))
+}
+
+# expect CODE ARGUMENTS...: runs the tool; leaves what it says in out and err.
+expect() {
+  local want=$1 got
+  shift
+  "$kTool" "$@" >out 2>err
+  got=$?
+  [[ $got == "$want" ]] && return
+  fail "dcp-convert $*: exit code $got, want $want"
+  cat out err
+}
+
+# said FILE TEXT: after expect, FILE (out or err) contains TEXT.
+said() {
+  grep -qF -- "$2" "$1" || { fail "no '$2' in $1:"; cat "$1"; }
+}
+
+# quiet FILE: FILE is empty.
+quiet() {
+  [[ ! -s $1 ]] || { fail "$1 is not empty:"; cat "$1"; }
+}
+
+# absent PATH...: nothing is there.
+absent() {
+  local path
+  for path in "$@"; do [[ ! -e $path ]] || fail "$path exists"; done
+}
+
+# round_trip SOURCE NAME [EXCLUDED]: SOURCE to every format, each equal to
+# SOURCE; EXCLUDED are names that safetensors has no dtype for.
+round_trip() {
+  local source=$1 name=$2 target
+  local -a excluded=()
+  [[ -z ${3:-} ]] || excluded=(--exclude "$3")
+  for target in "$name.dcp --to dcp" "$name.pt" "$name.mesh --to dcp --mesh 2"; do
+    # shellcheck disable=SC2086
+    set -- ${target/--mesh 2/--mesh dp=2,tp=2}
+    expect 0 convert "$source" "$@"
+    expect 0 diff "$source" "$1" --max-memory 16MiB
+    said out "equal: "
+    expect 0 verify "$1" --max-memory 16MiB
+  done
+  for target in "$name.safetensors" "$name.hf --to safetensors" \
+    "$name.shards --to safetensors --max-shard-size 1KB"; do
+    # shellcheck disable=SC2086
+    set -- $target
+    expect 0 convert "$source" "$@" --drop-non-tensors "${excluded[@]}"
+    expect 0 diff "$source" "$1" --tensors-only "${excluded[@]}" \
+      --max-memory 16MiB
+    said out "equal: "
+    expect 0 verify "$1" --max-memory 16MiB
+  done
+}
+
+test_every_format_becomes_every_format() {
+  round_trip golden/sharded dcp
+  round_trip golden/train train
+  round_trip golden/safetensors_items items
+  round_trip golden/hugging_face hf
+  round_trip golden/hugging_face/sharded hf_sharded
+  round_trip golden/archive.pt zip '*.complex[13]*'
+  round_trip golden/legacy.pt legacy '*.complex[13]*'
+  # Checkpoints that we wrote: a single safetensors file, and its sharded form.
+  round_trip train.safetensors single
+  round_trip train.shards shards
+}
+
+test_objects_survive_a_circle() {
+  expect 0 consolidate golden/train circle.pt
+  expect 0 reshard circle.pt circle.dcp --mesh replicate=2,shard=3
+  expect 0 consolidate circle.dcp circle2.pt
+  expect 0 diff golden/train circle2.pt
+}
+
+test_the_verbs_of_pytorch() {
+  expect 0 dcp_to_torch golden/train torch_out
+  expect 0 inspect torch_out
+  said out "format     pt"
+  expect 0 torch_to_dcp torch_out dcp_out
+  [[ -f dcp_out/.metadata ]] || fail "dcp_out has no .metadata"
+  expect 0 diff golden/train dcp_out
+}
+
+test_selecting_and_renaming() {
+  expect 0 convert golden/train bare.safetensors --include 'model.*' \
+    --rename 's/^model\.//'
+  expect 0 inspect bare.safetensors
+  said out "up.weight"
+  expect 0 diff golden/train bare.safetensors --include 'model.*' \
+    --rename 's/^model\.//'
+  expect 1 diff golden/train bare.safetensors --tensors-only
+  said out "only in A"
+  expect 0 convert golden/train half.pt --include 'model.*' --cast bf16
+  expect 1 diff golden/train half.pt --include 'model.*'
+  said out "bfloat16"
+  expect 0 diff golden/train half.pt --include 'model.*' --rename 's/a/a/' \
+    --cast bf16
+}
+
+test_inspect() {
+  expect 0 inspect golden/train
+  said out "model.up.weight"
+  said out "train.step"
+  quiet err
+  expect 0 inspect golden/train --tensors '*.weight' --chunks
+  said out "__0_0.distcp"
+  expect 0 inspect golden/train --json
+  said out '{"verb":"inspect","version":1,"path":"golden/train","format":"dcp"'
+}
+
+test_plan_writes_nothing() {
+  expect 0 convert golden/train planned.pt --plan
+  said out "would read "
+  expect 0 reshard golden/train planned --mesh shard=4 --plan --json
+  said out '"done":false'
+  absent planned.pt planned .planned*
+}
+
+test_verify_finds_a_flipped_bit() {
+  expect 0 consolidate golden/train flipped.pt
+  # A byte of payload: where the first chunk lies.
+  local offset
+  offset=$(("$("$kTool" inspect flipped.pt --chunks --json |
+    grep -o '"offset":[0-9]*' | head -1 | cut -d: -f2)"))
+  printf '\xff' | dd of=flipped.pt bs=1 seek=$((offset + 3)) conv=notrunc \
+    status=none
+  expect 1 verify flipped.pt
+  said out "CRC-32"
+  expect 1 diff golden/train flipped.pt
+  said out "values"
+  said out "first at ["
+}
+
+test_diff_within_a_tolerance() {
+  expect 0 consolidate golden/train rough.pt --include 'model.*' --cast bf16
+  expect 0 convert rough.pt close.pt --cast float32
+  expect 1 diff golden/train close.pt --include 'model.*'
+  said out "max rel"
+  expect 0 diff golden/train close.pt --include 'model.*' --rtol 0.01
+  said out "equal within atol 0 and rtol 0.01"
+}
+
+test_exit_codes() {
+  expect 2 convrt a b
+  said err "did you mean 'convert'"
+  quiet out
+  expect 2 convert golden/train out.pt --include nothing.like.this
+  absent out.pt
+  expect 3 inspect not/there
+  said err "not/there"
+  echo "this is no checkpoint" >junk.pt
+  expect 3 convert junk.pt out.pt
+  expect 3 inspect junk.pt --json
+  said out '"exit_code":3'
+  absent out.pt
+  expect 4 convert golden/train not/there/out.pt
+  expect 5 convert golden/train train.pt
+  said err "train.pt"
+  expect 0 convert golden/train train.pt --overwrite
+  expect 5 convert golden/train out.safetensors
+  said err "--drop-non-tensors"
+  expect 5 convert golden/archive.pt out.safetensors --drop-non-tensors
+  said err "zoo.complex"
+  absent out.safetensors not
+  expect 0 --help
+  expect 0 convert --help
+  expect 0 --version
+}
+
+test_standard_output_that_takes_nothing() {
+  "$kTool" inspect golden/train >/dev/full 2>err
+  local got=$?
+  [[ $got == 4 ]] || fail "exit code $got with a full standard output, want 4"
+  said err "standard output"
+}
+
+# big NAME: a safetensors file of one tensor of zeros, 300 MB without a disk's
+# blocks: long enough at work to be interrupted.
+big() {
+  local bytes=300000000 header
+  header='{"x":{"dtype":"U8","shape":['$bytes'],"data_offsets":[0,'$bytes']}}'
+  printf '\x'"$(printf %02x ${#header})"'\0\0\0\0\0\0\0%s' "$header" >"$1"
+  truncate -s $((8 + ${#header} + bytes)) "$1"
+}
+
+# A checkpoint to standard output: into a file of the shell, through a pipe,
+# into a pipe that nobody reads on.
+test_standard_output_as_destination() {
+  local -a codes
+  "$kTool" convert golden/hugging_face - >stream 2>err || fail "-: $(cat err)"
+  said err "safetensors to safetensors"
+  expect 0 diff golden/hugging_face stream --tensors-only
+  "$kTool" consolidate golden/sharded - --to pt 2>err | cat >stream.pt
+  expect 0 diff golden/sharded stream.pt
+  mkdir streamed
+  big streamed/big.safetensors
+  "$kTool" convert streamed/big.safetensors - 2>err | head -c 100 >out
+  codes=("${PIPESTATUS[@]}")
+  [[ ${codes[0]} == 4 ]] || fail "exit code ${codes[0]} without a reader, want 4"
+  said err "has gone away"
+  [[ $(ls -A streamed) == big.safetensors ]] || fail "left: $(ls -A streamed)"
+  rm -r streamed
+  expect 2 convert golden/hugging_face - --json
+  quiet out
+  expect 2 reshard golden/sharded - --mesh shard=2
+  expect 2 convert golden/sharded - --to dcp
+  expect 2 convert - x.pt
+  expect 0 convert golden/hugging_face - --plan
+  said out "would read"
+  absent ./-
+}
+
+test_interrupt_leaves_no_output() {
+  local signal pid got line
+  mkdir interrupted
+  big interrupted/big.safetensors
+  mkfifo progress
+  set -m # else the shell lets what runs in the background ignore SIGINT
+  for signal in INT TERM; do
+    "$kTool" convert interrupted/big.safetensors interrupted/out.pt \
+      --progress json >out 2>progress &
+    pid=$!
+    exec 3<progress
+    # The first line comes before the first byte moves.
+    read -r line <&3
+    kill -"$signal" "$pid"
+    cat <&3 >err
+    exec 3<&-
+    wait "$pid"
+    got=$?
+    [[ $line == '{"event":"progress"'* ]] || fail "it began with: $line"
+    [[ $got == 130 ]] || fail "exit code $got after SIG$signal, want 130"
+    [[ $(ls -A interrupted) == big.safetensors ]] ||
+      fail "SIG$signal left: $(ls -A interrupted)"
+    said err "interrupted"
+    quiet out
+  done
+  set +m
+}
+
+# Not for a binary with a sanitizer, whose shadow needs all of the address space.
+test_too_little_memory_is_refused() {
+  local got source
+  mkdir memory
+  big memory/big.safetensors
+  # A header of 99 MB.
+  printf '\xc0\x9e\xe6\x05\0\0\0\0{' >memory/header.safetensors
+  truncate -s 100000000 memory/header.safetensors
+  for source in big header; do
+    (
+      ulimit -v 90000
+      exec "$kTool" convert "memory/$source.safetensors" memory/out.pt \
+        >out 2>err
+    )
+    got=$?
+    [[ $got == 5 ]] || { fail "exit code $got for $source, want 5"; cat err; }
+    said err "memory"
+    said err "--max-memory"
+    absent memory/out.pt
+  done
+  (
+    ulimit -v 90000
+    exec "$kTool" convert memory/big.safetensors memory/out.pt \
+      --max-memory 16MiB >out 2>err
+  ) || { fail "16 MiB do not fit in 90 MB"; cat err; }
+  rm -r memory
+}
+
+# completed WORDS...: what bash offers for the last of them.
+completed() (
+  # shellcheck disable=SC1090
+  source <("$kTool" completion bash)
+  COMP_WORDS=(dcp-convert "$@")
+  COMP_CWORD=$#
+  _dcp_convert
+  echo "${COMPREPLY[*]}"
+)
+
+test_completion_in_bash() {
+  [[ $(completed in) == inspect ]] || fail "in: $(completed in)"
+  [[ $(completed inspect --ch) == --chunks ]] ||
+    fail "inspect --ch: $(completed inspect --ch)"
+  [[ $(completed verify --ch) == "" ]] ||
+    fail "verify --ch: $(completed verify --ch)"
+  [[ $(completed convert --direct "") == "auto on off" ]] ||
+    fail "--direct: $(completed convert --direct "")"
+  [[ $(completed inspect golden/tr) == golden/train* ]] ||
+    fail "a path: $(completed inspect golden/tr)"
+  expect 0 completion fish
+  expect 2 completion csh
+  expect 0 man
+  said out ".TH DCP"
+}
+
+for name in $(compgen -A function test_); do
+  echo "== $name"
+  $name
+done
+[[ $num_failed == 0 ]] || { echo "$num_failed failed"; exit 1; }

@@ -1,0 +1,105 @@
+// CommandLine: the user's request, parsed and checked as far as possible
+// without looking at any file. The verbs and options themselves are tables in
+// option_table.h.
+#ifndef TOOLS_DCP_CONVERT_COMMAND_LINE_H_
+#define TOOLS_DCP_CONVERT_COMMAND_LINE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "dcp/checkpoint/convert/convert.h"
+#include "dcp/checkpoint/open/checkpoint.h"
+#include "dcp/checkpoint/open/selection.h"
+#include "dcp/tensor/placement.h"
+
+namespace dcp::tools {
+
+enum class Verb : uint8_t {
+  kInspect,
+  kVerify,
+  kDiff,
+  kConvert,
+  kReshard,
+  kConsolidate,
+  kDcpToTorch,
+  kTorchToDcp,
+  kJobs,
+};
+
+enum class ProgressMode : uint8_t { kAuto, kPlain, kJson, kNone };
+
+struct CommandLine {
+  enum class Action : uint8_t { kRun, kHelp, kVersion, kManPage, kCompletion };
+
+  Action action = Action::kRun;
+  // Absent for general help and for the version.
+  std::optional<Verb> verb;
+  // As many as the verb requires. For `jobs`, its action and a job's name; for
+  // kCompletion, the shell.
+  std::vector<std::string> paths;
+
+  // inspect
+  std::string tensors_glob;  // empty: all
+  bool chunks = false;
+  bool all = false;
+  size_t depth = 0;  // 0: chosen by the number of tensors
+  size_t limit = 0;  // 0: none
+  // verify
+  double sample_percent = 100;
+  // diff
+  bool tensors_only = false;
+  std::optional<Tolerance> tolerance;
+  // verbs that write
+  std::optional<Format> to;
+  std::optional<Mesh> mesh;
+  std::vector<PlacementRule> placements;
+  uint64_t max_shard_bytes = 0;
+  bool drop_non_tensors = false;
+  bool no_verify = false;
+  bool strict_cast = false;
+  bool drop_metadata = false;
+  bool no_copy_config = false;
+  std::vector<std::pair<std::string, std::string>> metadata;
+  bool drop_unreadable = false;
+  bool overwrite = false;
+  bool plan = false;
+  uint32_t num_lanes = 0;
+  // several verbs
+  SelectionOptions selection;
+  uint64_t memory_bytes = kDefaultMemoryBytes;
+  DirectMode direct = DirectMode::kAuto;
+  int64_t rank = -1;
+  // all verbs
+  std::string server;  // does the work; empty: this machine does
+  bool tls = false;
+  std::string tls_ca;
+  std::string tls_cert;
+  std::string tls_key;
+  std::string token_file;
+  bool json = false;
+  ProgressMode progress = ProgressMode::kAuto;
+};
+
+// `args` do not include the program's name. InvalidArgument is one line that
+// names what is wrong, its value and what is allowed, and says which help to
+// read. `server`, an address or empty, is used if --server is absent. One
+// thread at a time, because getopt_long has global state.
+absl::StatusOr<CommandLine> ParseCommandLine(absl::Span<const std::string> args,
+                                             absl::string_view server = "");
+
+// Whether the verb writes to standard output instead of a file.
+bool WritesToStandardOutput(const CommandLine& line);
+
+// The format that the name of a destination implies, if any.
+std::optional<Format> FormatFromName(absl::string_view path);
+
+}  // namespace dcp::tools
+
+#endif  // TOOLS_DCP_CONVERT_COMMAND_LINE_H_

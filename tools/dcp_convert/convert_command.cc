@@ -1,0 +1,266 @@
+#include <algorithm>
+#include <ostream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "dcp/base/peak_memory.h"
+#include "dcp/base/status.h"
+#include "dcp/checkpoint/convert/convert.h"
+#include "tools/dcp_convert/available_memory.h"
+#include "tools/dcp_convert/commands.h"
+#include "tools/dcp_convert/daemon.h"
+#include "tools/dcp_convert/json_output.h"
+#include "tools/dcp_convert/option_table.h"
+#include "tools/dcp_convert/output_stream.h"
+#include "tools/dcp_convert/progress.h"
+#include "tools/dcp_convert/render.h"
+#include "tools/dcp_convert/stopwatch.h"
+#include "tools/terminal/quantity.h"
+
+namespace dcp::tools {
+namespace {
+
+constexpr size_t kMaxFilesShown = 16;
+constexpr size_t kMaxDroppedShown = 8;
+constexpr size_t kMaxLossesShown = 8;
+// Bytes of memory for the index from which the plan mentions it.
+constexpr uint64_t kMinIndexShown = uint64_t{1} << 20;
+
+// The destination's format if the verb decides it.
+std::optional<Format> OutputFormat(const CommandLine& line) {
+  switch (*line.verb) {
+    case Verb::kReshard:
+    case Verb::kTorchToDcp:
+      return Format::kDcp;
+    case Verb::kDcpToTorch:
+      return Format::kTorch;
+    case Verb::kConsolidate:
+      return line.to.has_value() ? line.to : FormatFromName(line.paths[1]);
+    default:
+      return line.to;
+  }
+}
+
+ConvertOptions MakeOptions(const Context& context) {
+  const CommandLine& line = context.line;
+  ConvertOptions options;
+  options.open = {.direct = line.direct, .rank = line.rank};
+  options.to = OutputFormat(line);
+  options.mesh = line.mesh;
+  options.consolidate = line.verb == Verb::kConsolidate;
+  options.placements = line.placements;
+  options.selection = line.selection;
+  options.max_shard_bytes = line.max_shard_bytes;
+  options.drop_non_tensors = line.drop_non_tensors;
+  options.drop_unreadable = line.drop_unreadable;
+  options.overwrite = line.overwrite;
+  options.verify = !line.no_verify;
+  options.strict_cast = line.strict_cast;
+  options.drop_metadata = line.drop_metadata;
+  options.copy_companions = !line.no_copy_config;
+  options.metadata = line.metadata;
+  options.writer = absl::StrCat("dcp-convert ", RowOf(*line.verb).name);
+  options.direct = line.direct;
+  options.num_lanes = line.num_lanes;
+  options.memory_bytes = line.memory_bytes;
+  options.stop = context.stop;
+  // The memory for the index has already been taken.
+  options.admit = [](const ConvertPlan& plan) {
+    return CheckAvailableMemory(plan.memory_bytes, FindAvailableMemory());
+  };
+  return options;
+}
+
+// Whether the destination is the only file that is written.
+bool IsOneFile(const ConvertPlan& plan, absl::string_view dst) {
+  return plan.to == Format::kTorch || dst == "-" ||
+         (plan.to == Format::kSafetensors &&
+          FormatFromName(dst) == Format::kSafetensors);
+}
+
+std::string RenderFiles(const ConvertPlan& plan, absl::string_view dst) {
+  Table table({{"FILE"}, {"SIZE", Align::kRight}});
+  uint64_t rest_bytes = 0;
+  for (const ConvertPlan::OutputFile& file : plan.files) {
+    if (table.num_rows() < kMaxFilesShown) {
+      table.AddRow(
+          {IsOneFile(plan, dst) ? std::string(dst) : JoinPath(dst, file.name),
+           FormatBytes(file.bytes)});
+    } else {
+      rest_bytes += file.bytes;
+    }
+  }
+  if (plan.files.size() > kMaxFilesShown) {
+    table.AddRow(
+        {absl::StrCat("(", plan.files.size() - kMaxFilesShown, " more)"),
+         FormatBytes(rest_bytes)});
+  }
+  return table.Render();
+}
+
+// What the destination holds, or will hold.
+std::string RenderContents(const ConvertPlan& plan) {
+  std::string text =
+      absl::StrCat(FormatName(plan.from), " to ", FormatName(plan.to), ": ",
+                   FormatPlural(plan.num_tensors, "tensor"), ", ",
+                   FormatPlural(plan.num_objects, "object"), "\n");
+  if (!plan.dropped_metadata.empty()) {
+    absl::StrAppend(&text, "metadata left out: ",
+                    Printable(absl::StrJoin(plan.dropped_metadata, ", ")),
+                    "\n");
+  }
+  if (!plan.code_left_out.empty()) {
+    absl::StrAppend(&text, "not copied, because it is code: ",
+                    Printable(absl::StrJoin(plan.code_left_out, ", ")), "\n");
+  }
+  if (plan.dropped.empty()) return text;
+  const size_t shown = std::min(plan.dropped.size(), kMaxDroppedShown);
+  absl::StrAppend(
+      &text, "left out: ",
+      Printable(absl::StrJoin(
+          plan.dropped.begin(),
+          plan.dropped.begin() + static_cast<std::ptrdiff_t>(shown), ", ")),
+      shown < plan.dropped.size()
+          ? absl::StrCat(" and ", plan.dropped.size() - shown, " more")
+          : "",
+      "\n");
+  return text;
+}
+
+std::string RenderPlan(const ConvertPlan& plan, absl::string_view dst) {
+  return absl::StrCat(
+      RenderContents(plan), "would read ", FormatCount(plan.bytes_to_read),
+      " bytes, write ", FormatCount(plan.bytes_to_write), " bytes, using ",
+      FormatMemory(plan.memory_bytes + plan.index_bytes), " of memory",
+      plan.index_bytes < kMinIndexShown
+          ? ""
+          : absl::StrCat(" (", FormatMemory(plan.index_bytes),
+                         " for the index)"),
+      // A server does not say how many lanes it uses.
+      plan.num_lanes == 0
+          ? ""
+          : absl::StrCat(" in ", FormatPlural(plan.num_lanes, "lane")),
+      "\n\n", RenderFiles(plan, dst));
+}
+
+// Says which part of the source was written without a check, and which casts
+// lost more than precision.
+std::string RenderDoubts(const ConvertPlan& plan) {
+  std::string text;
+  if (!plan.check.checked) {
+    text = "the source was not checked\n";
+  } else if (plan.check.num_items_unchecked > 0) {
+    text = absl::StrCat(
+        FormatPlural(plan.check.num_items_unchecked, "item"), " (",
+        FormatBytes(plan.check.bytes_unchecked),
+        plan.check.num_items_unchecked == 1 ? ") was" : ") were",
+        " not checked: no CRC or digest is recorded of what was read\n");
+  }
+  const size_t shown = std::min(plan.cast_losses.size(), kMaxLossesShown);
+  for (size_t i = 0; i < shown; ++i) {
+    const CastLoss& loss = plan.cast_losses[i];
+    absl::StrAppend(&text, Printable(loss.name), ": ",
+                    FormatPlural(loss.num_beyond, "element"),
+                    loss.num_beyond == 1 ? " was" : " were",
+                    " beyond the range of ", TorchName(loss.dtype), "\n");
+  }
+  if (shown < plan.cast_losses.size()) {
+    absl::StrAppend(&text, "and elements of ",
+                    FormatPlural(plan.cast_losses.size() - shown, "tensor"),
+                    " more\n");
+  }
+  return text;
+}
+
+std::string RenderOutcome(const ConvertPlan& plan, absl::string_view dst,
+                          const ConvertOutcome& outcome) {
+  const double rate = static_cast<double>(outcome.bytes_written) /
+                      std::max(outcome.seconds, 1e-6);
+  return absl::StrCat(
+      RenderFiles(plan, dst), "\n", RenderContents(plan), RenderDoubts(plan),
+      "read ", FormatBytes(outcome.bytes_read), ", wrote ",
+      FormatBytes(outcome.bytes_written), " in ",
+      FormatSeconds(outcome.seconds), " (",
+      FormatBytes(static_cast<uint64_t>(rate)), "/s); peak memory ",
+      FormatMemory(outcome.peak_memory_bytes), "\n");
+}
+
+// Discards the bytes, for the plan of a stream.
+absl::Status IgnoreBytes(ByteSpan /*bytes*/) { return absl::OkStatus(); }
+
+absl::StatusOr<ExitCode> PrintPlan(const Context& context) {
+  const CommandLine& line = context.line;
+  TransferStats stats;
+  ConvertOutcome outcome;
+  ConvertOptions options = MakeOptions(context);
+  if (WritesToStandardOutput(line)) options.stream = IgnoreBytes;
+  DCP_ASSIGN_OR_RETURN(
+      const ConvertPlan plan,
+      context.daemon != nullptr
+          ? context.daemon->Convert(line, {stats, [](uint64_t) {}}, outcome)
+          : PlanConvert(context.fs, line.paths[0], line.paths[1],
+                        std::move(options)));
+  context.console.out << (line.json
+                              ? ConvertJson(RowOf(*line.verb).name,
+                                            line.paths[0], line.paths[1], plan,
+                                            /*outcome=*/nullptr)
+                              : RenderPlan(plan, line.paths[1]));
+  return kExitDone;
+}
+
+absl::StatusOr<ConvertPlan> Convert(const Context& context,
+                                    ProgressDisplay& progress,
+                                    TransferStats& stats, OpenProgress& opening,
+                                    ConvertOutcome& outcome) {
+  const CommandLine& line = context.line;
+  if (context.daemon != nullptr) {
+    return context.daemon->Convert(
+        line, {stats, [&](uint64_t bytes) { progress.Start(bytes); }}, outcome);
+  }
+  const Stopwatch stopwatch;
+  ConvertOptions options = MakeOptions(context);
+  options.stats = &stats;
+  options.open.progress = &opening;
+  if (WritesToStandardOutput(line)) {
+    DCP_ASSIGN_OR_RETURN(
+        options.stream,
+        OpenOutputStream(context.console.out_descriptor, context.stop));
+  }
+  options.on_plan = [&progress](const ConvertPlan& plan) {
+    progress.Start(plan.bytes_to_write);
+  };
+  absl::StatusOr<ConvertPlan> plan = ConvertCheckpoint(
+      context.fs, line.paths[0], line.paths[1], std::move(options));
+  outcome = {.seconds = stopwatch.seconds(),
+             .bytes_read = stats.bytes_read,
+             .bytes_written = stats.bytes_written,
+             .peak_memory_bytes = PeakMemoryBytes()};
+  return plan;
+}
+
+}  // namespace
+
+absl::StatusOr<ExitCode> RunConvert(const Context& context) {
+  const CommandLine& line = context.line;
+  if (line.plan) return PrintPlan(context);
+  const char* verb = RowOf(*line.verb).name;
+  TransferStats stats;
+  OpenProgress opening;
+  ConvertOutcome outcome;
+  ProgressDisplay progress(context.console, verb, line.progress,
+                           ProgressDisplay::Counting::kWrites, stats,
+                           context.daemon == nullptr ? &opening : nullptr);
+  const absl::StatusOr<ConvertPlan> plan =
+      Convert(context, progress, stats, opening, outcome);
+  progress.Finish();
+  DCP_RETURN_IF_ERROR(plan.status());
+  std::ostream& out =
+      WritesToStandardOutput(line) ? context.console.err : context.console.out;
+  out << (line.json
+              ? ConvertJson(verb, line.paths[0], line.paths[1], *plan, &outcome)
+              : RenderOutcome(*plan, line.paths[1], outcome));
+  return kExitDone;
+}
+
+}  // namespace dcp::tools

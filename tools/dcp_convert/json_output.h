@@ -1,0 +1,65 @@
+// The JSON objects that --json prints, one per verb. tools/README.md documents
+// them; their fields are kept from version to version. Every object has "verb"
+// and the "version" of its schema. Bytes that are not UTF-8 are printed as
+// U+FFFD. Pure; any thread.
+#ifndef TOOLS_DCP_CONVERT_JSON_OUTPUT_H_
+#define TOOLS_DCP_CONVERT_JSON_OUTPUT_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "dcp/checkpoint/convert/convert.h"
+#include "dcp/checkpoint/diff.h"
+#include "dcp/checkpoint/verify.h"
+#include "tools/dcp_convert/inspection.h"
+
+namespace dcp::tools {
+
+// The version of every schema; a change that could break a reader raises it.
+inline constexpr int kJsonVersion = 1;
+
+std::string InspectJson(const Inspection& inspection, bool chunks);
+
+std::string VerifyJson(absl::string_view path, const VerifyReport& report,
+                       double seconds);
+
+std::string DiffJson(absl::string_view a, absl::string_view b,
+                     const DiffReport& report,
+                     const std::optional<Tolerance>& tolerance, double seconds);
+
+// The results of a conversion that its plan does not have.
+struct ConvertOutcome {
+  double seconds = 0;
+  uint64_t bytes_read = 0;
+  uint64_t bytes_written = 0;
+  uint64_t peak_memory_bytes = 0;
+};
+
+// `outcome` is null if only a plan was made.
+std::string ConvertJson(absl::string_view verb, absl::string_view src,
+                        absl::string_view dst, const ConvertPlan& plan,
+                        const ConvertOutcome* outcome);
+
+// A job of a server.
+struct JobRow {
+  std::string name;
+  std::string kind;   // "RESHARD"
+  std::string state;  // "RUNNING"
+  std::string src;
+  std::string dst;
+  uint64_t done_bytes = 0;
+  uint64_t total_bytes = 0;
+  std::string error;  // empty unless it failed
+};
+std::string JobsJson(absl::Span<const JobRow> jobs);
+
+std::string ErrorJson(absl::string_view verb, const absl::Status& status,
+                      int exit_code);
+
+}  // namespace dcp::tools
+
+#endif  // TOOLS_DCP_CONVERT_JSON_OUTPUT_H_
