@@ -58,7 +58,7 @@ class JobJournal {
   absl::StatusOr<JobOutcome> Outcome(int64_t number);
 
   // Records that a job leaves for its next run: see
-  // dcp/checkpoint/convert/convert_log.h.
+  // dcp/checkpoint/convert/convert_journal.h.
   absl::Status AppendRecord(int64_t number, absl::string_view record);
   absl::StatusOr<std::vector<std::string>> Records(int64_t number);
 

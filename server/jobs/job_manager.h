@@ -76,7 +76,7 @@ class JobManager {
   static absl::StatusOr<std::unique_ptr<JobManager>> Start(
       JobJournal& journal, const JobRunner& runner, MemoryBudget& budget,
       Metrics& metrics, const ServerOptions& options,
-      uint64_t log_step_bytes = kConvertLogStepBytes);
+      uint64_t log_step_bytes = kConvertJournalStepBytes);
   // Calls Drain with a deadline that has passed.
   ~JobManager();
   JobManager(const JobManager&) = delete;

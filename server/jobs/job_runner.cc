@@ -296,7 +296,7 @@ absl::StatusOr<std::string> RunConvert(RootedFileSystem& fs, JobSpec spec,
   };
   options.on_commit = [&] { controls.on_finishing(); };
   controls.log.source_version = SourceVersion(fs, spec.source);
-  options.log = &controls.log;
+  options.journal = &controls.log;
   absl::StatusOr<ConvertPlan> plan =
       ConvertCheckpoint(fs, spec.source, spec.destination, std::move(options));
   if (!plan.ok()) return WithPath(plan.status(), spec);
@@ -373,7 +373,7 @@ absl::StatusOr<std::string> GiveUp(FileSystem& fs, const Client& server,
     RootedFileSystem rooted(fs, server);
     ConvertOptions options;
     options.stop = stop.get_token();
-    options.log = &controls.log;
+    options.journal = &controls.log;
     const absl::StatusOr<ConvertPlan> plan = ConvertCheckpoint(
         rooted, request.source, request.destination, std::move(options));
     if (plan.ok()) {

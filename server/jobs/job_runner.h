@@ -14,7 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "dcp/checkpoint/convert/convert_log.h"
+#include "dcp/checkpoint/convert/convert_journal.h"
 #include "dcp/io/file_system.h"
 #include "dcp/io/pipeline.h"
 #include "google/protobuf/message.h"
@@ -38,7 +38,7 @@ struct JobControls {
   TransferStats stats;
   // Records of the job's runs, and whether to keep what is written after a
   // stop.
-  ConvertLog log;
+  ConvertJournal log;
   // Called on the thread of the run; never empty.
   std::function<void(const JobSize&)> on_plan;
   std::function<void()> on_finishing;

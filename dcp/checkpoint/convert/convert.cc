@@ -13,13 +13,13 @@
 #include "dcp/base/limits.h"
 #include "dcp/base/log.h"
 #include "dcp/base/status.h"
-#include "dcp/checkpoint/convert/convert_log.h"
+#include "dcp/checkpoint/convert/convert_journal.h"
 #include "dcp/checkpoint/convert/torch_rewrite.h"
 #include "dcp/checkpoint/open/glob_set.h"
 #include "dcp/checkpoint/read/source_check.h"
-#include "dcp/checkpoint/write/commit.h"
 #include "dcp/checkpoint/write/companion_files.h"
 #include "dcp/checkpoint/write/dcp_output.h"
+#include "dcp/checkpoint/write/destination.h"
 #include "dcp/checkpoint/write/image_transfer.h"
 #include "dcp/checkpoint/write/output.h"
 #include "dcp/checkpoint/write/safetensors_output.h"
@@ -157,7 +157,7 @@ struct Job {
   // the files that an earlier run has written.
   std::vector<uint64_t> num_beyond;
   ConvertPlan plan;
-  LoggedRun run;  // for the log; without a log only its id is set
+  JournaledRun run;  // for the journal; without one only its id is set
 };
 
 // Nobody needs an output without tensors, except perhaps one of objects alone,
@@ -476,8 +476,8 @@ void AppendOpened(const SourceFiles& files, std::string& text) {
 uint64_t Fingerprint(const Job& job, absl::string_view src,
                      absl::Span<const SelectedEntry> selected,
                      const ConvertOptions& options) {
-  const ConvertLog& log = *options.log;
-  std::string text = absl::StrCat(src, "\n", log.source_version, "\n",
+  const ConvertJournal& journal = *options.journal;
+  std::string text = absl::StrCat(src, "\n", journal.source_version, "\n",
                                   FormatName(job.plan.to), "\n");
   for (const auto& [key, value] : MetadataFor(*job.source, options)) {
     absl::StrAppend(&text, key.size(), key, value.size(), value, "\n");
@@ -511,7 +511,7 @@ absl::Status DescribeRun(FileSystem& fs, absl::string_view src,
                          absl::string_view dst,
                          absl::Span<const SelectedEntry> selected,
                          const ConvertOptions& options, Job& job) {
-  LoggedRun& run = job.run;
+  JournaledRun& run = job.run;
   run.fingerprint = Fingerprint(job, src, selected, options);
   run.kind = TargetKind(dst, job.plan.to, options);
   // Also true if an earlier run made it, whose identity this run has taken
@@ -557,7 +557,7 @@ absl::StatusOr<std::unique_ptr<Destination>> FindDestination(
 absl::StatusOr<Job> Prepare(FileSystem& fs, absl::string_view src,
                             absl::string_view dst,
                             const ConvertOptions& options,
-                            const LoggedRun* before = nullptr,
+                            const JournaledRun* before = nullptr,
                             bool only_looks = false) {
   Job job;
   OpenOptions open = options.open;
@@ -579,7 +579,7 @@ absl::StatusOr<Job> Prepare(FileSystem& fs, absl::string_view src,
   job.run.own.id = before != nullptr ? before->own.id : NewSaveId();
   job.run.own.made_directory = before != nullptr && before->own.made_directory;
   OwnFiles own;
-  if (options.log != nullptr) own = before ? before->own : job.run.own;
+  if (options.journal != nullptr) own = before ? before->own : job.run.own;
   const Destination::Kind kind = TargetKind(dst, job.plan.to, options);
   if (kind == Destination::Kind::kDirectory && options.copy_companions) {
     DCP_ASSIGN_OR_RETURN(job.companions, FindCompanions(fs, src, job.plan));
@@ -619,7 +619,7 @@ absl::StatusOr<Job> Prepare(FileSystem& fs, absl::string_view src,
         WithSide(job.destination->CheckSpace(job.plan.bytes_to_write),
                  ErrorSide::kDestination));
   }
-  if (options.log != nullptr) {
+  if (options.journal != nullptr) {
     DCP_RETURN_IF_ERROR(
         WithSide(DescribeRun(fs, src, dst, selected, options, job),
                  ErrorSide::kDestination));
@@ -630,8 +630,8 @@ absl::StatusOr<Job> Prepare(FileSystem& fs, absl::string_view src,
 // Whether what was written stays. Only after a stop: a run that failed for
 // another reason is not resumed.
 bool Keeps(const ConvertOptions& options, const absl::Status& status) {
-  return options.log != nullptr && options.log->keeps != nullptr &&
-         absl::IsCancelled(status) && options.log->keeps();
+  return options.journal != nullptr && options.journal->keeps != nullptr &&
+         absl::IsCancelled(status) && options.journal->keeps();
 }
 
 // [Note: taking back] Records must not outlive the files that they describe: a
@@ -639,14 +639,14 @@ bool Keeps(const ConvertOptions& options, const absl::Status& status) {
 // and a recorded commit without its sibling as done. So before anything
 // recorded is removed or written again, the plan is recorded once more, which
 // revokes all records after it.
-absl::Status TakeBack(const LoggedRun& run, ConvertLog& log) {
-  return log.append(PlanRecord(run));
+absl::Status TakeBack(const JournaledRun& run, ConvertJournal& journal) {
+  return journal.append(PlanRecord(run));
 }
 
 // Removes what the run wrote.
 absl::Status Discard(FileSystem& fs, absl::string_view dst,
-                     const LoggedRun& run, ConvertLog& log) {
-  DCP_RETURN_IF_ERROR(TakeBack(run, log));
+                     const JournaledRun& run, ConvertJournal& journal) {
+  DCP_RETURN_IF_ERROR(TakeBack(run, journal));
   absl::StatusOr<std::unique_ptr<Destination>> destination =
       Destination::Plan(fs, dst, run.kind, /*overwrite=*/true, run.own);
   if (destination.ok()) (*destination)->Discard();
@@ -654,12 +654,11 @@ absl::Status Discard(FileSystem& fs, absl::string_view dst,
 }
 
 // The run in the records, if there is one to resume.
-absl::StatusOr<std::optional<LoggedRun>> RunBefore(FileSystem& fs,
-                                                   absl::string_view dst,
-                                                   const ConvertLog& log,
-                                                   bool& committed) {
-  DCP_ASSIGN_OR_RETURN(std::optional<LoggedRun> run,
-                       ParseConvertRecords(log.before));
+absl::StatusOr<std::optional<JournaledRun>> RunBefore(
+    FileSystem& fs, absl::string_view dst, const ConvertJournal& journal,
+    bool& committed) {
+  DCP_ASSIGN_OR_RETURN(std::optional<JournaledRun> run,
+                       ParseConvertRecords(journal.before));
   if (!run.has_value()) return run;
   DCP_ASSIGN_OR_RETURN(committed, WasCommitted(fs, dst, *run));
   if (committed) return run;
@@ -675,13 +674,13 @@ absl::StatusOr<std::optional<LoggedRun>> RunBefore(FileSystem& fs,
 absl::StatusOr<Job> PrepareAgain(FileSystem& fs, absl::string_view src,
                                  absl::string_view dst,
                                  const ConvertOptions& options,
-                                 std::optional<LoggedRun>& before) {
+                                 std::optional<JournaledRun>& before) {
   if (!before.has_value()) return Prepare(fs, src, dst, options);
   absl::StatusOr<Job> job = Prepare(fs, src, dst, options, &*before);
   if (job.ok() && job->run.fingerprint == before->fingerprint) return job;
   if (job.ok()) job->destination.reset();  // and the lock, for Discard
   if (job.ok() || !Keeps(options, job.status())) {
-    DCP_RETURN_IF_ERROR(Discard(fs, dst, *before, *options.log));
+    DCP_RETURN_IF_ERROR(Discard(fs, dst, *before, *options.journal));
   }
   if (!job.ok()) return job;
   DCP_LOG(kInfo) << "event=conversion_begins_anew path=" << dst;
@@ -691,7 +690,7 @@ absl::StatusOr<Job> PrepareAgain(FileSystem& fs, absl::string_view src,
 
 // Whether the record of a file can be true: its payloads are among those of
 // this run, whose plan is the same.
-bool Fits(const LoggedRun::File& file, const Output& output) {
+bool Fits(const WrittenFile& file, const Output& output) {
   return std::all_of(file.num_beyond.begin(), file.num_beyond.end(),
                      [&](const NumBeyond& beyond) {
                        return beyond.payload < output.payloads.size();
@@ -699,10 +698,11 @@ bool Fits(const LoggedRun::File& file, const Output& output) {
 }
 
 // The complete files of `before`. Adds their digests to `digests`, and what
-// their casts found to `job`. Afterwards the log describes only these files.
+// their casts found to `job`. Afterwards the journal describes only these
+// files.
 absl::StatusOr<std::vector<bool>> FindKept(FileSystem& fs,
-                                           const LoggedRun& before, Job& job,
-                                           ConvertLog& log,
+                                           const JournaledRun& before, Job& job,
+                                           ConvertJournal& journal,
                                            std::vector<ChunkDigest>& digests) {
   std::vector<bool> kept(job.output.files.size());
   for (const auto& [index, file] : before.files) {
@@ -731,10 +731,10 @@ absl::StatusOr<std::vector<bool>> FindKept(FileSystem& fs,
       !before.commit.has_value()) {
     return kept;
   }
-  DCP_RETURN_IF_ERROR(TakeBack(before, log));
+  DCP_RETURN_IF_ERROR(TakeBack(before, journal));
   for (const auto& [index, file] : before.files) {
     if (kept[index]) {
-      DCP_RETURN_IF_ERROR(log.append(FileRecord(index, file)));
+      DCP_RETURN_IF_ERROR(journal.append(FileRecord(index, file)));
     }
   }
   return kept;
@@ -757,13 +757,13 @@ absl::Status Commit(Job& job, const std::vector<ChunkDigest>& digests,
   if (options.on_commit != nullptr) options.on_commit();
   const std::string index =
       job.output.index != nullptr ? job.output.index() : std::string();
-  if (options.log != nullptr) {
+  if (options.journal != nullptr) {
     const std::string mark = job.run.kind == Destination::Kind::kDcpDirectory
                                  ? index
                                  : WriteDigests(digests);
     DCP_RETURN_IF_ERROR(
         WithSide(job.destination->SyncStaging(), ErrorSide::kDestination));
-    DCP_RETURN_IF_ERROR(options.log->append(
+    DCP_RETURN_IF_ERROR(options.journal->append(
         CommitRecord({.digest = Digest64Of(AsBytes(mark)), .plan = job.plan})));
   }
   return WithSide(job.destination->Commit(job.output.index_name, index,
@@ -871,7 +871,7 @@ absl::Status CarryOut(FileSystem& fs, Job& job, TransferSteps& steps,
       .num_lanes = job.plan.num_lanes,
       .memory_bytes = job.plan.memory_bytes,
       .stop = options.stop,
-      .steps = options.log != nullptr ? &steps : nullptr,
+      .steps = options.journal != nullptr ? &steps : nullptr,
       .check = job.check.get(),
       .num_beyond = &job.num_beyond,
       .strict_cast = options.strict_cast};
@@ -918,7 +918,7 @@ absl::Status CarryOut(FileSystem& fs, Job& job, TransferSteps& steps,
 // The checkpoint has appeared; the run that made it was killed before it said
 // so.
 absl::StatusOr<ConvertPlan> FinishBefore(FileSystem& fs, absl::string_view dst,
-                                         LoggedRun run) {
+                                         JournaledRun run) {
   DCP_ASSIGN_OR_RETURN(
       const std::unique_ptr<Destination> destination,
       Destination::Plan(fs, dst, run.kind, /*overwrite=*/true, run.own));
@@ -941,16 +941,17 @@ absl::StatusOr<ConvertPlan> ConvertCheckpoint(FileSystem& fs,
                                               absl::string_view src,
                                               absl::string_view dst,
                                               ConvertOptions options) {
-  std::optional<LoggedRun> before;
-  if (options.log != nullptr) {
+  std::optional<JournaledRun> before;
+  if (options.journal != nullptr) {
     bool committed = false;
-    DCP_ASSIGN_OR_RETURN(before, RunBefore(fs, dst, *options.log, committed));
+    DCP_ASSIGN_OR_RETURN(before,
+                         RunBefore(fs, dst, *options.journal, committed));
     if (committed) return FinishBefore(fs, dst, *std::move(before));
     if (options.stop.stop_requested()) {
       const absl::Status stopped =
           absl::CancelledError("stopped before it began");
       if (before.has_value() && !Keeps(options, stopped)) {
-        DCP_RETURN_IF_ERROR(Discard(fs, dst, *before, *options.log));
+        DCP_RETURN_IF_ERROR(Discard(fs, dst, *before, *options.journal));
       }
       return stopped;
     }
@@ -960,26 +961,26 @@ absl::StatusOr<ConvertPlan> ConvertCheckpoint(FileSystem& fs,
   TransferSteps steps;
   if (before.has_value()) {
     DCP_ASSIGN_OR_RETURN(steps.kept,
-                         FindKept(fs, *before, job, *options.log, digests));
+                         FindKept(fs, *before, job, *options.journal, digests));
   }
   if (options.on_plan != nullptr) options.on_plan(job.plan);
-  if (options.log != nullptr) {
-    ConvertLog& log = *options.log;
-    steps.step_bytes = log.step_bytes;
-    steps.on_file = [&log](uint32_t number, const LoggedRun::File& file) {
-      DCP_RETURN_IF_ERROR(log.append(FileRecord(number, file)));
-      ++log.num_files;
+  if (options.journal != nullptr) {
+    ConvertJournal& journal = *options.journal;
+    steps.step_bytes = journal.step_bytes;
+    steps.on_file = [&journal](uint32_t number, const WrittenFile& file) {
+      DCP_RETURN_IF_ERROR(journal.append(FileRecord(number, file)));
+      ++journal.num_files;
       return absl::OkStatus();
     };
-    log.num_files = job.plan.num_files_kept;
+    journal.num_files = job.plan.num_files_kept;
     if (!before.has_value()) {
-      DCP_RETURN_IF_ERROR(log.append(PlanRecord(job.run)));
+      DCP_RETURN_IF_ERROR(journal.append(PlanRecord(job.run)));
     }
   }
   const absl::Status status =
       CarryOut(fs, job, steps, std::move(digests), options);
-  if (!status.ok() && options.log != nullptr &&
-      (Keeps(options, status) || !TakeBack(job.run, *options.log).ok())) {
+  if (!status.ok() && options.journal != nullptr &&
+      (Keeps(options, status) || !TakeBack(job.run, *options.journal).ok())) {
     job.destination->Keep();
   }
   DCP_RETURN_IF_ERROR(status);

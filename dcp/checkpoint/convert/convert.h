@@ -1,7 +1,7 @@
 // Convert: reads any checkpoint and writes it in any format and for any mesh,
 // block by block within a memory budget. Resharding and consolidating are
 // conversions with other options. The destination appears whole or not at all
-// (see commit.h). Blocking; any thread.
+// (see destination.h). Blocking; any thread.
 #ifndef DCP_CHECKPOINT_CONVERT_CONVERT_H_
 #define DCP_CHECKPOINT_CONVERT_CONVERT_H_
 
@@ -29,7 +29,7 @@ namespace dcp {
 
 inline constexpr uint64_t kDefaultMemoryBytes = uint64_t{256} << 20;
 
-struct ConvertLog;  // dcp/checkpoint/convert/convert_log.h
+struct ConvertJournal;  // dcp/checkpoint/convert/convert_journal.h
 
 struct PlacementRule {
   std::string glob;
@@ -83,12 +83,12 @@ struct ConvertOptions {
   // appear; optional.
   absl::AnyInvocable<void()> on_commit;
   // Resumes where an earlier run was killed; optional.
-  ConvertLog* log = nullptr;
+  ConvertJournal* journal = nullptr;
   // Replaces the destination, which is then only a name: gets the bytes of the
   // only file that is made (safetensors, or torch.save's if `to` says so), in
   // order. The last bytes come after everything has been checked, so that
   // readers never take an unchecked file for complete. Optional; not with a
-  // log.
+  // journal.
   ByteStream stream;
 };
 

@@ -17,7 +17,7 @@
 #include "dcp/checkpoint/save/coordinator.h"
 #include "dcp/checkpoint/save/save.h"
 #include "dcp/checkpoint/save/save_plan_cache.h"
-#include "dcp/checkpoint/write/commit.h"
+#include "dcp/checkpoint/write/destination.h"
 #include "dcp/io/file_system.h"
 #include "dcp/tensor/metadata.h"
 

@@ -12,7 +12,7 @@
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/open/checkpoint.h"
 #include "dcp/checkpoint/open/source_files.h"
-#include "dcp/checkpoint/write/commit.h"
+#include "dcp/checkpoint/write/destination.h"
 #include "dcp/checkpoint/write/image_transfer.h"
 #include "dcp/checkpoint/write/safetensors_output.h"
 #include "dcp/checkpoint/write/torch_output.h"

@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "dcp/checkpoint/write/commit.h"
+#include "dcp/checkpoint/write/destination.h"
 #include "dcp/checkpoint/write/output.h"
 #include "dcp/plan/file_layout.h"
 #include "dcp/tensor/metadata.h"

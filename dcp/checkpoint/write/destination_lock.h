@@ -2,7 +2,7 @@
 // destination. The lock file lies where the writer makes its files: in a DCP
 // directory, which is written in place, and next to any other destination. It
 // tells others who writes, and after a crash it tells the next writer what to
-// remove. commit.cc describes the protocol. Used by one thread.
+// remove. destination.cc describes the protocol. Used by one thread.
 #ifndef DCP_CHECKPOINT_WRITE_DESTINATION_LOCK_H_
 #define DCP_CHECKPOINT_WRITE_DESTINATION_LOCK_H_
 

@@ -13,11 +13,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "dcp/checkpoint/convert/convert_log.h"
 #include "dcp/checkpoint/open/digests.h"
 #include "dcp/checkpoint/read/source_check.h"
 #include "dcp/checkpoint/write/byte_stream.h"
-#include "dcp/checkpoint/write/commit.h"
+#include "dcp/checkpoint/write/destination.h"
 #include "dcp/checkpoint/write/output.h"
 #include "dcp/io/block_pool.h"
 #include "dcp/io/file_system.h"
@@ -25,13 +24,28 @@
 
 namespace dcp {
 
+// How many elements of one payload a cast found beyond the range of the new
+// type.
+struct NumBeyond {
+  uint32_t payload = 0;  // its number in the output
+  uint64_t count = 0;
+
+  friend bool operator==(const NumBeyond&, const NumBeyond&) = default;
+};
+
+// A file that is complete, synced and closed.
+struct WrittenFile {
+  std::vector<ChunkDigest> digests;   // of its payloads, if they are needed
+  std::vector<NumBeyond> num_beyond;  // of its payloads
+};
+
 // For a transfer that a later run can resume after a kill.
 struct TransferSteps {
   // Which files are already complete, by their number in the output; empty if
   // none is.
   std::vector<bool> kept;
   // Called when a file is complete, synced and closed; one call at a time.
-  absl::AnyInvocable<absl::Status(uint32_t number, const LoggedRun::File& file)>
+  absl::AnyInvocable<absl::Status(uint32_t number, const WrittenFile& file)>
       on_file;
   // Files are completed each time this many bytes are written, not all at the
   // end.

@@ -1,6 +1,6 @@
 // Conversions that are cut short and go on: a machine that dies at each
 // operation, stops that keep what is written, sources that change meanwhile.
-#include "dcp/checkpoint/convert/convert_log.h"
+#include "dcp/checkpoint/convert/convert_journal.h"
 
 #include <cstdint>
 #include <map>
@@ -87,10 +87,10 @@ struct Keeper {
 absl::StatusOr<ConvertPlan> Convert(FileSystem& fs, const Scenario& scenario,
                                     Keeper& keeper,
                                     absl::string_view src = kModel) {
-  ConvertLog log;
-  log.before = keeper.records;
-  log.source_version = keeper.source_version;
-  log.append = [&](std::string record) {
+  ConvertJournal journal;
+  journal.before = keeper.records;
+  journal.source_version = keeper.source_version;
+  journal.append = [&](std::string record) {
     if (!keeper.failure.ok()) return keeper.failure;
     if (keeper.machine != nullptr && keeper.machine->crashed()) {
       return absl::UnavailableError("the machine is dead");
@@ -99,8 +99,8 @@ absl::StatusOr<ConvertPlan> Convert(FileSystem& fs, const Scenario& scenario,
     if (keeper.records.size() >= keeper.stop_after) keeper.stop.request_stop();
     return absl::OkStatus();
   };
-  log.keeps = [&] { return keeper.keeps; };
-  log.step_bytes = 1;
+  journal.keeps = [&] { return keeper.keeps; };
+  journal.step_bytes = 1;
   ConvertOptions options;
   options.to = scenario.to;
   options.max_shard_bytes = scenario.max_shard_bytes;
@@ -111,7 +111,7 @@ absl::StatusOr<ConvertPlan> Convert(FileSystem& fs, const Scenario& scenario,
   options.stop = keeper.stop.get_token();
   options.stats = &keeper.stats;
   options.on_plan = [&](const ConvertPlan& plan) { keeper.plan = plan; };
-  options.log = &log;
+  options.journal = &journal;
   if (!scenario.mesh.empty()) options.mesh = *ParseMesh(scenario.mesh);
   return ConvertCheckpoint(fs, src, scenario.path(), std::move(options));
 }
@@ -316,7 +316,7 @@ INSTANTIATE_TEST_SUITE_P(All, Resume, ::testing::ValuesIn(Scenarios()),
                            return std::string(tested.param.name);
                          });
 
-TEST(ConvertLog, SparesACheckpointThatCameMeanwhile) {
+TEST(ConvertJournal, SparesACheckpointThatCameMeanwhile) {
   const Scenario scenario{.name = "", .dst = "dcp", .mesh = "shard=2"};
   SimStorage fs;
   Prepare(fs, scenario);
@@ -335,7 +335,7 @@ TEST(ConvertLog, SparesACheckpointThatCameMeanwhile) {
   EXPECT_EQ(Tree(fs), theirs);
 }
 
-TEST(ConvertLog, GoesOnInPlace) {
+TEST(ConvertJournal, GoesOnInPlace) {
   const Scenario scenario{
       .name = "", .dst = "dcp", .overwrite = true, .mesh = "shard=2"};
   SimStorage fs;
@@ -373,7 +373,7 @@ Losses LossesOf(const ConvertPlan& plan) {
   return losses;
 }
 
-TEST(ConvertLog, TellsAfterItsCommitWhatItFound) {
+TEST(ConvertJournal, TellsAfterItsCommitWhatItFound) {
   const Scenario scenario = CastInShards();
   SimStorage fs;
   Prepare(fs, scenario);
@@ -391,7 +391,7 @@ TEST(ConvertLog, TellsAfterItsCommitWhatItFound) {
   EXPECT_EQ(again->check.bytes_checked, told->check.bytes_checked);
 }
 
-TEST(ConvertLog, CountsCastsOfFilesThatAnEarlierRunWrote) {
+TEST(ConvertJournal, CountsCastsOfFilesThatAnEarlierRunWrote) {
   const Scenario scenario = CastInShards();
   SimStorage undisturbed;
   Prepare(undisturbed, scenario);
@@ -411,8 +411,8 @@ TEST(ConvertLog, CountsCastsOfFilesThatAnEarlierRunWrote) {
   EXPECT_EQ(LossesOf(*plan), LossesOf(*expected));
 }
 
-LoggedRun SampleRun() {
-  LoggedRun run;
+JournaledRun SampleRun() {
+  JournaledRun run;
   run.fingerprint = 0xfedcba9876543210;
   run.kind = Destination::Kind::kDirectory;
   run.own = {.id = "an-id",
@@ -423,8 +423,8 @@ LoggedRun SampleRun() {
   return run;
 }
 
-TEST(ConvertLog, RecordsAreReadAsTheyWereWritten) {
-  const LoggedRun run = SampleRun();
+TEST(ConvertJournal, RecordsAreReadAsTheyWereWritten) {
+  const JournaledRun run = SampleRun();
   const std::vector<ChunkDigest> digests = {
       {.file = run.own.names[1], .offset = 64, .length = 5, .digest = 7},
       {.file = run.own.names[1], .offset = 128, .length = 0, .digest = ~0ull}};
@@ -489,7 +489,7 @@ TEST(ConvertLog, RecordsAreReadAsTheyWereWritten) {
   EXPECT_EQ(got.cast_losses[0].num_beyond, 12u);
 }
 
-TEST(ConvertLog, ReadsRecordsOfEarlierVersions) {
+TEST(ConvertJournal, ReadsRecordsOfEarlierVersions) {
   const auto read = ParseConvertRecords(
       {"plan 1 0 2 0 id -\nname x.pt\n", "file 0\n64 5 00000000000000ff\n",
        "commit ff dcp pt 1 2 3 4 5 6 0 0\nfile 12 x.pt\ndropped step\n"});
@@ -501,13 +501,13 @@ TEST(ConvertLog, ReadsRecordsOfEarlierVersions) {
   EXPECT_TRUE((*read)->commit->plan.cast_losses.empty());
 }
 
-TEST(ConvertLog, NoRecordsAreNoRun) {
+TEST(ConvertJournal, NoRecordsAreNoRun) {
   const auto run = ParseConvertRecords({});
   ASSERT_OK(run);
   EXPECT_FALSE(run->has_value());
 }
 
-TEST(ConvertLog, RefusesOtherText) {
+TEST(ConvertJournal, RefusesOtherText) {
   const std::string plan = PlanRecord(SampleRun());
   const std::vector<std::pair<std::string, std::vector<std::string>>> cases = {
       {"empty", {""}},

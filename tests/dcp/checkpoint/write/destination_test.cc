@@ -1,4 +1,4 @@
-#include "dcp/checkpoint/write/commit.h"
+#include "dcp/checkpoint/write/destination.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -43,7 +43,7 @@ void Add(FileSystem& fs, Destination& destination, absl::string_view name,
   destination.Created(name);
 }
 
-TEST(Commit, OfADcpDirectoryMakesTheIndexAppearLast) {
+TEST(Destination, OfADcpDirectoryMakesTheIndexAppearLast) {
   SimStorage fs;
   ASSERT_OK_AND_ASSIGN(
       auto destination,
@@ -62,7 +62,7 @@ TEST(Commit, OfADcpDirectoryMakesTheIndexAppearLast) {
               ElementsAre(".digests-1", ".metadata", "__0_0.distcp"));
 }
 
-TEST(Commit, ReplacesTheOldFilesOnlyAfterwards) {
+TEST(Destination, ReplacesTheOldFilesOnlyAfterwards) {
   SimStorage fs;
   ASSERT_OK(fs.MakeDirectory("/c"));
   for (const auto* name : {"__0_0.distcp", "__7.metadata", ".metadata",
@@ -86,7 +86,7 @@ TEST(Commit, ReplacesTheOldFilesOnlyAfterwards) {
               testing::IsOkAndHolds("new"));
 }
 
-TEST(Commit, ReplacesASafetensorsCheckpointByADcpOne) {
+TEST(Destination, ReplacesASafetensorsCheckpointByADcpOne) {
   for (const bool is_export : {false, true}) {
     SimStorage fs;
     ASSERT_OK(fs.MakeDirectory("/c"));
@@ -116,7 +116,7 @@ TEST(Commit, ReplacesASafetensorsCheckpointByADcpOne) {
   }
 }
 
-TEST(Commit, LeavesNothingWithoutIt) {
+TEST(Destination, LeavesNothingWithoutIt) {
   for (const Kind kind : {Kind::kDcpDirectory, Kind::kDirectory, Kind::kFile}) {
     SimStorage fs;
     {
@@ -129,7 +129,7 @@ TEST(Commit, LeavesNothingWithoutIt) {
   }
 }
 
-TEST(Commit, AnAttachedRankLeavesRemovalToTheFirst) {
+TEST(Destination, AnAttachedRankLeavesRemovalToTheFirst) {
   SimStorage fs;
   ASSERT_OK(fs.MakeDirectory("/c"));
   {
@@ -139,7 +139,7 @@ TEST(Commit, AnAttachedRankLeavesRemovalToTheFirst) {
   EXPECT_THAT(Names(fs, "/c"), ElementsAre("__1_0.distcp"));
 }
 
-TEST(Commit, ClearsWhatAnInterruptedRunLeft) {
+TEST(Destination, ClearsWhatAnInterruptedRunLeft) {
   SimStorage fs;
   // Leftovers of this version and of an earlier one. The one in between is
   // another destination's, and the last belongs to a conversion that may still
@@ -167,7 +167,7 @@ TEST(Commit, ClearsWhatAnInterruptedRunLeft) {
   EXPECT_THAT(ReadFile(fs, "/c.pt", 10, true), testing::IsOkAndHolds("whole"));
 }
 
-TEST(Commit, ExchangesADirectoryThatIsThere) {
+TEST(Destination, ExchangesADirectoryThatIsThere) {
   SimStorage fs;
   ASSERT_OK(fs.MakeDirectory("/c"));
   ASSERT_OK(WriteFile(fs, "/c/old.safetensors", "old"));
@@ -182,7 +182,7 @@ TEST(Commit, ExchangesADirectoryThatIsThere) {
   EXPECT_THAT(Names(fs, "/"), ElementsAre("c"));
 }
 
-TEST(Commit, RefusesToLoseForeignFiles) {
+TEST(Destination, RefusesToLoseForeignFiles) {
   SimStorage fs;
   ASSERT_OK(fs.MakeDirectory("/c"));
   ASSERT_OK(WriteFile(fs, "/c/model.safetensors", "old"));
@@ -198,7 +198,7 @@ TEST(Commit, RefusesToLoseForeignFiles) {
               StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
-TEST(Commit, TakesAnEmptyDirectoryForNothing) {
+TEST(Destination, TakesAnEmptyDirectoryForNothing) {
   for (const Kind kind : {Kind::kDcpDirectory, Kind::kDirectory}) {
     SimStorage fs;
     ASSERT_OK(fs.MakeDirectory("/c"));
@@ -213,7 +213,7 @@ TEST(Commit, TakesAnEmptyDirectoryForNothing) {
   }
 }
 
-TEST(Commit, OneWriterAtATimeWhateverItWrites) {
+TEST(Destination, OneWriterAtATimeWhateverItWrites) {
   // A DCP writer is in the directory; the others lock a file next to it.
   for (const Kind first : {Kind::kDcpDirectory, Kind::kDirectory}) {
     for (const Kind second : {Kind::kDcpDirectory, Kind::kDirectory}) {
@@ -243,7 +243,7 @@ TEST(Commit, OneWriterAtATimeWhateverItWrites) {
 
 // The first writer was killed; the second needs no overwrite to begin again,
 // and leaves nothing when it fails itself.
-TEST(Commit, GoesIntoTheDirectoryOfADeadWriter) {
+TEST(Destination, GoesIntoTheDirectoryOfADeadWriter) {
   std::string text;
   {
     SimStorage fs;
@@ -282,7 +282,7 @@ TEST(Commit, GoesIntoTheDirectoryOfADeadWriter) {
   }
 }
 
-TEST(Commit, KeepsTheCheckpointOfAWriterThatDiedAfterItsCommit) {
+TEST(Destination, KeepsTheCheckpointOfAWriterThatDiedAfterItsCommit) {
   SimStorage fs;
   ASSERT_OK(fs.MakeDirectory("/c"));
   ASSERT_OK(WriteFile(fs, "/c/.writer.lock",
@@ -294,7 +294,7 @@ TEST(Commit, KeepsTheCheckpointOfAWriterThatDiedAfterItsCommit) {
   EXPECT_THAT(Names(fs, "/c"), ElementsAre(".metadata", "__0_0.distcp"));
 }
 
-TEST(Commit, LooksWithoutTouching) {
+TEST(Destination, LooksWithoutTouching) {
   SimStorage fs;
   for (const Kind kind : {Kind::kDcpDirectory, Kind::kDirectory, Kind::kFile}) {
     EXPECT_OK(Destination::Look(fs, "/c", kind, false));
@@ -309,7 +309,7 @@ TEST(Commit, LooksWithoutTouching) {
 }
 
 // On the operating system's file system, which has what a simulation has not.
-TEST(Commit, ReplacesOnlyWhatACheckpointCanBe) {
+TEST(Destination, ReplacesOnlyWhatACheckpointCanBe) {
   const TempDir dir;
   const auto fs = NewPosixFileSystem();
   dir.WriteFile("notes.pt", "years of work");

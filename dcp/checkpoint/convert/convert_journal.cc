@@ -26,7 +26,7 @@
 // "checked" is present if the source was checked. Older records lack the lines
 // "beyond", "dropped_metadata", "checked" and "loss". Numbers are decimal,
 // fingerprints and digests hexadecimal, names escaped.
-#include "dcp/checkpoint/convert/convert_log.h"
+#include "dcp/checkpoint/convert/convert_journal.h"
 
 #include <utility>
 
@@ -95,8 +95,8 @@ class Words {
 
 using Lines = absl::Span<const absl::string_view>;
 
-absl::StatusOr<LoggedRun> ParsePlan(Lines lines) {
-  LoggedRun run;
+absl::StatusOr<JournaledRun> ParsePlan(Lines lines) {
+  JournaledRun run;
   run.own.ran_before = true;
   Words words(lines[0]);
   uint32_t kind = 0;
@@ -125,26 +125,26 @@ absl::StatusOr<LoggedRun> ParsePlan(Lines lines) {
   return run;
 }
 
-absl::Status ParseFile(Lines lines, LoggedRun& run) {
+absl::Status ParseFile(Lines lines, JournaledRun& run) {
   Words words(lines[0]);
   uint32_t file = 0;
   words.Expect(words.Next() == "file");
   words.Number(file);
   words.Expect(file < run.own.names.size());
   DCP_RETURN_IF_ERROR(words.status());
-  LoggedRun::File& logged = run.files[file];
-  logged = LoggedRun::File();
+  WrittenFile& written = run.files[file];
+  written = WrittenFile();
   for (const absl::string_view line : lines.subspan(1)) {
     Words numbers(line);
     if (absl::StartsWith(line, "beyond ")) {
       numbers.Next();
-      NumBeyond& beyond = logged.num_beyond.emplace_back();
+      NumBeyond& beyond = written.num_beyond.emplace_back();
       numbers.Number(beyond.payload);
       numbers.Number(beyond.count);
       DCP_RETURN_IF_ERROR(numbers.status());
       continue;
     }
-    ChunkDigest& digest = logged.digests.emplace_back();
+    ChunkDigest& digest = written.digests.emplace_back();
     digest.file = run.own.names[file];
     numbers.Number(digest.offset);
     numbers.Number(digest.length);
@@ -185,8 +185,8 @@ absl::Status ParseResult(absl::string_view line, ConvertPlan& plan) {
   return words.status();
 }
 
-absl::StatusOr<LoggedRun::Committed> ParseCommit(Lines lines) {
-  LoggedRun::Committed commit;
+absl::StatusOr<JournaledRun::Committed> ParseCommit(Lines lines) {
+  JournaledRun::Committed commit;
   ConvertPlan& plan = commit.plan;
   Words words(lines[0]);
   words.Expect(words.Next() == "commit");
@@ -213,7 +213,7 @@ absl::StatusOr<LoggedRun::Committed> ParseCommit(Lines lines) {
 
 }  // namespace
 
-std::string PlanRecord(const LoggedRun& run) {
+std::string PlanRecord(const JournaledRun& run) {
   std::string record = absl::StrCat(
       "plan ", kVersion, " ", Hex(run.fingerprint), " ",
       static_cast<uint32_t>(run.kind), " ", run.own.made_directory ? 1 : 0, " ",
@@ -224,7 +224,7 @@ std::string PlanRecord(const LoggedRun& run) {
   return record;
 }
 
-std::string FileRecord(uint32_t number, const LoggedRun::File& file) {
+std::string FileRecord(uint32_t number, const WrittenFile& file) {
   std::string record = absl::StrCat("file ", number, "\n");
   for (const ChunkDigest& digest : file.digests) {
     absl::StrAppend(&record, digest.offset, " ", digest.length, " ",
@@ -237,7 +237,7 @@ std::string FileRecord(uint32_t number, const LoggedRun::File& file) {
   return record;
 }
 
-std::string CommitRecord(const LoggedRun::Committed& commit) {
+std::string CommitRecord(const JournaledRun::Committed& commit) {
   const ConvertPlan& plan = commit.plan;
   std::string record = absl::StrCat("commit ", Hex(commit.digest));
   absl::StrAppend(&record, " ", FormatName(plan.from), " ",
@@ -276,9 +276,9 @@ std::string CommitRecord(const LoggedRun::Committed& commit) {
   return record;
 }
 
-absl::StatusOr<std::optional<LoggedRun>> ParseConvertRecords(
+absl::StatusOr<std::optional<JournaledRun>> ParseConvertRecords(
     absl::Span<const std::string> records) {
-  std::optional<LoggedRun> run;
+  std::optional<JournaledRun> run;
   for (const std::string& record : records) {
     absl::string_view text = record;
     if (!absl::ConsumeSuffix(&text, "\n")) return Malformed(text);
@@ -306,7 +306,7 @@ absl::StatusOr<std::string> IndexDigest(FileSystem& fs, absl::string_view dst) {
 }
 
 absl::StatusOr<bool> WasCommitted(FileSystem& fs, absl::string_view dst,
-                                  const LoggedRun& run) {
+                                  const JournaledRun& run) {
   if (!run.commit.has_value() || !fs.Stat(dst).ok()) return false;
   if (run.kind == Destination::Kind::kDcpDirectory) {
     DCP_ASSIGN_OR_RETURN(const std::string now, IndexDigest(fs, dst));

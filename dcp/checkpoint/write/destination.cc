@@ -54,7 +54,7 @@
 // A conversion that can resume has the sibling .<name>.<id>.partial, whose
 // contents are its own. After a kill it takes the lock again, removes those of
 // its data files that are not complete, and continues with step 2.
-#include "dcp/checkpoint/write/commit.h"
+#include "dcp/checkpoint/write/destination.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-// Commit: how a checkpoint appears at its destination whole or not at all,
+// Destination: how a checkpoint appears at its destination whole or not at all,
 // whatever crashes when. Three ways, one for each shape of destination:
 //
 //   DCP directory   data files go into the directory under names that nothing
@@ -11,9 +11,9 @@
 // until it is destroyed. Everything that it makes has its own names; a
 // conversion that can resume after a kill (see OwnFiles) finds it again.
 //
-// commit.cc describes the protocol. Used by one thread.
-#ifndef DCP_CHECKPOINT_WRITE_COMMIT_H_
-#define DCP_CHECKPOINT_WRITE_COMMIT_H_
+// destination.cc describes the protocol. Used by one thread.
+#ifndef DCP_CHECKPOINT_WRITE_DESTINATION_H_
+#define DCP_CHECKPOINT_WRITE_DESTINATION_H_
 
 #include <cstdint>
 #include <memory>
@@ -174,4 +174,4 @@ class Destination {
 
 }  // namespace dcp
 
-#endif  // DCP_CHECKPOINT_WRITE_COMMIT_H_
+#endif  // DCP_CHECKPOINT_WRITE_DESTINATION_H_
