@@ -13,33 +13,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "dcp/base/bytes.h"
+#include "dcp/options/unit.h"
 
 namespace dcp::server {
 namespace {
-
-struct Unit {
-  absl::string_view name;
-  uint64_t factor;
-};
-
-// A size is shown in the first of these units that divides it.
-constexpr uint64_t kKibi = 1024;
-constexpr std::array<Unit, 14> kByteUnits = {{
-    {"TiB", kKibi* kKibi* kKibi* kKibi},
-    {"GiB", kKibi* kKibi* kKibi},
-    {"MiB", kKibi* kKibi},
-    {"KiB", kKibi},
-    {"B", 1},
-    {"", 1},
-    {"T", kKibi* kKibi* kKibi* kKibi},
-    {"G", kKibi* kKibi* kKibi},
-    {"M", kKibi* kKibi},
-    {"K", kKibi},
-    {"TB", 1'000'000'000'000},
-    {"GB", 1'000'000'000},
-    {"MB", 1'000'000},
-    {"KB", 1'000},
-}};
 
 constexpr std::array<Unit, 5> kTimeUnits = {{
     {"d", 24 * 60 * 60},
@@ -65,14 +42,11 @@ std::optional<uint64_t> ParseQuantity(absl::string_view text,
   if (!absl::SimpleAtoi(text.substr(0, digits), &number)) return std::nullopt;
   const absl::string_view name =
       absl::StripLeadingAsciiWhitespace(text.substr(digits));
-  for (const Unit& unit : units) {
-    if (absl::EqualsIgnoreCase(unit.name, name)) {
-      return CheckedMul(number, unit.factor);
-    }
-  }
-  return std::nullopt;
+  const std::optional<uint64_t> factor = UnitFactor(name, units);
+  return factor.has_value() ? CheckedMul(number, *factor) : std::nullopt;
 }
 
+// In the first of the units that divides it.
 std::string FormatQuantity(uint64_t number, absl::Span<const Unit> units) {
   for (const Unit& unit : units) {
     if (number != 0 && number % unit.factor == 0) {
@@ -103,7 +77,7 @@ std::optional<absl::string_view> HostOf(absl::string_view address) {
 }  // namespace
 
 absl::StatusOr<uint64_t> ParseBytes(absl::string_view text) {
-  const std::optional<uint64_t> bytes = ParseQuantity(text, kByteUnits);
+  const std::optional<uint64_t> bytes = ParseQuantity(text, ByteUnits());
   if (bytes.has_value()) return *bytes;
   return absl::InvalidArgumentError(
       absl::StrCat("'", text, "' is not a size such as 512MiB, 2GiB or 4096"));
@@ -169,7 +143,7 @@ bool IsLoopback(absl::string_view address) {
 }
 
 std::string FormatBytes(uint64_t bytes) {
-  return bytes == 0 ? "0 B" : FormatQuantity(bytes, kByteUnits);
+  return bytes == 0 ? "0 B" : FormatQuantity(bytes, ByteUnits());
 }
 
 std::string FormatTime(absl::Duration duration) {

@@ -140,7 +140,7 @@ TEST(ServerOptions, EverythingWrongIsToldAtOnce) {
                                "you mean max-memory?"),
                      HasSubstr("--drain: '30' is not a time such as 30s"),
                      HasSubstr("data: is not an option"),
-                     HasSubstr("--job-memory: wants a value: SIZE"))));
+                     HasSubstr("--job-memory: requires a value: SIZE"))));
 }
 
 TEST(ServerOptions, EachMistakeHasItsWords) {
@@ -148,7 +148,7 @@ TEST(ServerOptions, EachMistakeHasItsWords) {
       {{"--listen=0.0.0.0:1"}, "listen: 0.0.0.0:1 can be reached by other"},
       {{"--tls-cert=/c"}, "tls-key: is missing"},
       {{"--tls-key=/k"}, "tls-cert: is missing"},
-      {{"--tls-client-ca=/a"}, "tls-client-ca: wants tls-cert"},
+      {{"--tls-client-ca=/a"}, "tls-client-ca: requires tls-cert"},
       {{"--max-memory=64MiB", "--job-memory=64MiB"},
        "job-memory: 64 MiB exceeds the 40 MiB that max-memory, 64 MiB, leaves "
        "to jobs"},
@@ -156,7 +156,7 @@ TEST(ServerOptions, EachMistakeHasItsWords) {
       {{"--max-request=1GiB"}, "is not a size from 64 KiB to 64 MiB"},
       {{"--root=data"}, "'data' is not an absolute path"},
       {{"--state-dir=/again"}, "--state-dir: is there twice"},
-      {{"--config"}, "--config: wants a value: FILE"},
+      {{"--config"}, "--config: requires a value: FILE"},
       {{"--config=/none/x"}, "/none/x: No such file"},
       {{"--config=/"}, "is not a file"},
       {{"--metrics-listen=unix:/m"}, "metrics-listen: 'unix:/m' is not"},
@@ -170,7 +170,7 @@ TEST(ServerOptions, EachMistakeHasItsWords) {
                                        HasSubstr("state-dir: is missing"))));
 }
 
-TEST(ServerOptions, OtherMachinesWantTlsOrARisk) {
+TEST(ServerOptions, OtherMachinesRequireTlsOrARisk) {
   EXPECT_OK(Parse({"--listen=[::]:1", "--tls-cert=/c", "--tls-key=/k"}));
   EXPECT_OK(Parse({"--listen=[::]:1", "--allow-insecure"}));
   EXPECT_OK(Parse({"--listen=unix:/run/a.sock"}));
@@ -182,7 +182,7 @@ TEST(ServerOptions, HelpNeedsNothingElse) {
   EXPECT_TRUE(options.help);
 }
 
-TEST(ServerOptions, OneClientHasAPartUnlessSaidOtherwise) {
+TEST(ServerOptions, OneClientHasAPartByDefault) {
   ASSERT_OK_AND_ASSIGN(ServerOptions options, Parse({"--max-memory=1GiB"}));
   EXPECT_EQ(StreamsPerClient(options), 750);
   EXPECT_EQ(ClientMemoryBytes(options), uint64_t{512} << 20);

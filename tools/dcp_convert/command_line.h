@@ -89,8 +89,8 @@ struct CommandLine {
 
 // `args` do not include the program's name. InvalidArgument is one line that
 // names what is wrong, its value and what is allowed, and says which help to
-// read. `server`, an address or empty, is used if --server is absent. One
-// thread at a time, because getopt_long has global state.
+// read. `server`, an address or empty, is used if --server is absent. Any
+// thread.
 absl::StatusOr<CommandLine> ParseCommandLine(absl::Span<const std::string> args,
                                              absl::string_view server = "");
 

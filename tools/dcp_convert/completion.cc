@@ -22,11 +22,10 @@ std::vector<absl::string_view> VerbNames() {
 }
 
 // "--chunks --depth --json" of one verb.
-std::string OptionWords(Verb verb) {
+std::string OptionWords(const VerbRow& verb) {
   std::vector<std::string> words;
-  for (const OptionRow& row : AllOptions()) {
-    if (row.verbs & VerbBit(verb))
-      words.push_back(absl::StrCat("--", row.name));
+  for (const VerbOption& row : Tool().options) {
+    if (row.verbs & verb.bit) words.push_back(absl::StrCat("--", row.name));
   }
   return absl::StrJoin(words, " ");
 }
@@ -35,7 +34,7 @@ std::string OptionWords(Verb verb) {
 // the value.
 std::string ValueCases() {
   std::string text;
-  for (const OptionRow& row : AllOptions()) {
+  for (const VerbOption& row : Tool().options) {
     if (row.value == nullptr) continue;
     const std::string complete =
         row.choices != nullptr ? absl::StrCat("COMPREPLY=($(compgen -W '",
@@ -51,8 +50,8 @@ std::string ValueCases() {
 std::string BashScript() {
   std::string verbs;
   for (const VerbRow& row : AllVerbs()) {
-    absl::StrAppend(&verbs, "    ", row.name, ") options='",
-                    OptionWords(row.verb), "' ;;\n");
+    absl::StrAppend(&verbs, "    ", row.name, ") options='", OptionWords(row),
+                    "' ;;\n");
   }
   return absl::StrCat(
       "# Completion of dcp-convert for bash:\n"
@@ -112,15 +111,12 @@ std::string FishScript() {
     absl::StrAppend(&text, first, "-f -a ", row.name, " -d ",
                     FishQuoted(row.summary), "\n");
   }
-  for (const OptionRow& row : AllOptions()) {
-    std::vector<absl::string_view> verbs;
-    for (const VerbRow& verb : AllVerbs()) {
-      if (row.verbs & VerbBit(verb.verb)) verbs.emplace_back(verb.name);
-    }
+  for (const VerbOption& row : Tool().options) {
     absl::StrAppend(&text,
                     "complete -c dcp-convert -n "
                     "'__fish_seen_subcommand_from ",
-                    absl::StrJoin(verbs, " "), "' -l ", row.name);
+                    absl::StrJoin(VerbsThatTake(Tool(), row), " "), "' -l ",
+                    row.name);
     if (row.choices != nullptr) {
       absl::StrAppend(&text, " -x -a ", FishQuoted(row.choices));
     } else if (row.value != nullptr) {

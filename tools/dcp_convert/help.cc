@@ -1,10 +1,7 @@
 #include "tools/dcp_convert/help.h"
 
-#include <vector>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
 #include "dcp/base/version.h"
 #include "tools/dcp_convert/option_table.h"
 
@@ -13,30 +10,6 @@ namespace {
 
 // The column at which the explanations of options begin.
 constexpr int kHelpColumn = 26;
-
-void AppendIndented(absl::string_view lines, std::string& text) {
-  for (absl::string_view line : absl::StrSplit(lines, '\n')) {
-    if (!line.empty()) absl::StrAppend(&text, "  ", line, "\n");
-  }
-}
-
-void AppendOption(const OptionRow& row, std::string& text) {
-  std::string head = absl::StrCat("  --", row.name);
-  if (row.value != nullptr) absl::StrAppend(&head, " ", row.value);
-  if (row.repeatable) head += "...";
-  const std::vector<std::string> lines = absl::StrSplit(row.help, '\n');
-  // A heading that reaches into the column of explanations gets its own line.
-  size_t first = 0;
-  if (head.size() + 1 < static_cast<size_t>(kHelpColumn)) {
-    absl::StrAppendFormat(&text, "%-*s%s\n", kHelpColumn, head, lines[0]);
-    first = 1;
-  } else {
-    absl::StrAppend(&text, head, "\n");
-  }
-  for (size_t i = first; i < lines.size(); ++i) {
-    absl::StrAppendFormat(&text, "%-*s%s\n", kHelpColumn, "", lines[i]);
-  }
-}
 
 }  // namespace
 
@@ -77,11 +50,9 @@ std::string VerbHelp(Verb verb) {
       "Usage: dcp-convert ", row.name, " [OPTION]... ", row.operands, "\n\n",
       row.description,
       "\nOptions ('...': may be given again and adds to the first):\n");
-  for (const OptionRow& option : AllOptions()) {
-    if (option.verbs & VerbBit(verb)) AppendOption(option, text);
-  }
+  AppendVerbOptions(Tool(), row, kHelpColumn, text);
   absl::StrAppend(&text, "\nExamples:\n");
-  AppendIndented(row.examples, text);
+  AppendExamples(row, text);
   absl::StrAppend(&text, "\nExit codes:\n", ExitCodeHelp());
   return text;
 }

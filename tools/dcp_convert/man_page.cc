@@ -4,6 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "dcp/base/version.h"
@@ -42,7 +43,7 @@ void AppendVerb(const VerbRow& row, std::string& text) {
   AppendLiteral(row.examples, text);
 }
 
-void AppendOption(const OptionRow& row, std::string& text) {
+void AppendOption(const VerbOption& row, std::string& text) {
   absl::StrAppend(&text, ".TP\n.B \\-\\-", Escaped(row.name));
   if (row.value != nullptr) absl::StrAppend(&text, " ", Escaped(row.value));
   absl::StrAppend(&text, "\n");
@@ -50,11 +51,7 @@ void AppendOption(const OptionRow& row, std::string& text) {
   if (row.repeatable) {
     absl::StrAppend(&text, "It may be given again and adds to the first.\n");
   }
-  std::string verbs;
-  for (const VerbRow& verb : AllVerbs()) {
-    if (!(row.verbs & VerbBit(verb.verb))) continue;
-    absl::StrAppend(&verbs, verbs.empty() ? "" : ", ", verb.name);
-  }
+  const std::string verbs = absl::StrJoin(VerbsThatTake(Tool(), row), ", ");
   absl::StrAppend(&text, ".br\nVerbs: ", Escaped(verbs), ".\n");
 }
 
@@ -73,7 +70,7 @@ std::string ManPage() {
       ".SH VERBS\n");
   for (const VerbRow& row : AllVerbs()) AppendVerb(row, text);
   absl::StrAppend(&text, ".SH OPTIONS\n");
-  for (const OptionRow& row : AllOptions()) AppendOption(row, text);
+  for (const VerbOption& row : Tool().options) AppendOption(row, text);
   absl::StrAppend(&text, ".SH EXIT STATUS\n");
   AppendLiteral(ExitCodeHelp(), text);
   absl::StrAppend(&text,

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
+#include "tools/options/option_setters.h"
 #include "tools/terminal/quantity.h"
 
 namespace dcp::tools {
@@ -34,13 +35,8 @@ constexpr uint32_t kJobs = VerbBit(Verb::kJobs);
 constexpr uint32_t kLocal = kInspect | kVerify | kDiff | kWriting;
 constexpr uint32_t kAll = kLocal | kJobs;
 
-absl::Status Wrong(absl::string_view value, absl::string_view wanted) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("'", value, "' is not ", wanted));
-}
-
 absl::Status SetTensors(absl::string_view value, CommandLine& line) {
-  if (value.empty()) return Wrong(value, "a pattern of names");
+  if (value.empty()) return IsNot(value, "a pattern of names");
   line.tensors_glob = std::string(value);
   return absl::OkStatus();
 }
@@ -52,7 +48,7 @@ absl::Status SetSample(absl::string_view value, CommandLine& line) {
   // Written so that NaN is refused.
   if (!absl::SimpleAtod(number, &percent) || !(percent > 0) ||
       !(percent <= 100)) {
-    return Wrong(value, "a percentage above 0 and up to 100");
+    return IsNot(value, "a percentage above 0 and up to 100");
   }
   line.sample_percent = percent;
   return absl::OkStatus();
@@ -69,7 +65,7 @@ absl::Status SetTolerance(absl::string_view value, CommandLine& line) {
   // Written so that NaN is refused.
   if (!absl::SimpleAtod(value, &number) || !(number >= 0) ||
       std::isinf(number)) {
-    return Wrong(value, "a number that is not negative");
+    return IsNot(value, "a number that is not negative");
   }
   ToleranceOf(line).*kField = number;
   return absl::OkStatus();
@@ -82,7 +78,7 @@ absl::Status SetNoEqualNan(absl::string_view, CommandLine& line) {
 
 absl::Status SetTo(absl::string_view value, CommandLine& line) {
   const absl::StatusOr<Format> format = ParseFormat(value);
-  if (!format.ok()) return Wrong(value, "dcp, safetensors or pt");
+  if (!format.ok()) return IsNot(value, "dcp, safetensors or pt");
   line.to = *format;
   return absl::OkStatus();
 }
@@ -96,7 +92,7 @@ absl::Status AddPlacement(absl::string_view value, CommandLine& line) {
   // A pattern may contain '='; placements do not.
   const size_t equals = value.rfind('=');
   if (equals == absl::string_view::npos || equals == 0) {
-    return Wrong(value, "GLOB=PLACEMENTS, such as '*.weight=S(0),R'");
+    return IsNot(value, "GLOB=PLACEMENTS, such as '*.weight=S(0),R'");
   }
   PlacementRule rule;
   rule.glob = std::string(value.substr(0, equals));
@@ -106,9 +102,9 @@ absl::Status AddPlacement(absl::string_view value, CommandLine& line) {
   return absl::OkStatus();
 }
 
-absl::Status AddTo(absl::string_view value, absl::string_view wanted,
+absl::Status AddTo(absl::string_view value, absl::string_view expected,
                    std::vector<std::string>& list) {
-  if (value.empty()) return Wrong(value, wanted);
+  if (value.empty()) return IsNot(value, expected);
   list.emplace_back(value);
   return absl::OkStatus();
 }
@@ -136,7 +132,7 @@ absl::Status AddCast(absl::string_view value, CommandLine& line) {
 absl::Status AddMetadata(absl::string_view value, CommandLine& line) {
   const size_t equals = value.find('=');
   if (equals == absl::string_view::npos || equals == 0) {
-    return Wrong(value, "KEY=VALUE");
+    return IsNot(value, "KEY=VALUE");
   }
   line.metadata.emplace_back(value.substr(0, equals), value.substr(equals + 1));
   return absl::OkStatus();
@@ -154,7 +150,7 @@ absl::Status SetMaxMemory(absl::string_view value, CommandLine& line) {
 
 absl::Status SetMaxShardSize(absl::string_view value, CommandLine& line) {
   DCP_ASSIGN_OR_RETURN(line.max_shard_bytes, ParseSize(value));
-  if (line.max_shard_bytes == 0) return Wrong(value, "1 byte or more");
+  if (line.max_shard_bytes == 0) return IsNot(value, "1 byte or more");
   return absl::OkStatus();
 }
 
@@ -166,7 +162,7 @@ absl::Status SetDirect(absl::string_view value, CommandLine& line) {
   } else if (value == "off") {
     line.direct = DirectMode::kOff;
   } else {
-    return Wrong(value, "auto, on or off");
+    return IsNot(value, "auto, on or off");
   }
   return absl::OkStatus();
 }
@@ -174,7 +170,7 @@ absl::Status SetDirect(absl::string_view value, CommandLine& line) {
 absl::Status SetLanes(absl::string_view value, CommandLine& line) {
   uint32_t lanes = 0;
   if (!absl::SimpleAtoi(value, &lanes) || lanes < 1 || lanes > kMaxLanes) {
-    return Wrong(value, absl::StrCat("a number from 1 to ", kMaxLanes));
+    return IsNot(value, absl::StrCat("a number from 1 to ", kMaxLanes));
   }
   line.num_lanes = lanes;
   return absl::OkStatus();
@@ -183,7 +179,7 @@ absl::Status SetLanes(absl::string_view value, CommandLine& line) {
 absl::Status SetRank(absl::string_view value, CommandLine& line) {
   int64_t rank = 0;
   if (!absl::SimpleAtoi(value, &rank) || rank < 0) {
-    return Wrong(value, "a rank: 0 or more");
+    return IsNot(value, "a rank: 0 or more");
   }
   line.rank = rank;
   return absl::OkStatus();
@@ -199,147 +195,137 @@ absl::Status SetProgress(absl::string_view value, CommandLine& line) {
   } else if (value == "none") {
     line.progress = ProgressMode::kNone;
   } else {
-    return Wrong(value, "auto, plain, json or none");
+    return IsNot(value, "auto, plain, json or none");
   }
   return absl::OkStatus();
 }
 
-template <std::string CommandLine::*kField>
-absl::Status SetText(absl::string_view value, CommandLine& line) {
-  if (value.empty()) return Wrong(value, "a name");
-  line.*kField = std::string(value);
-  return absl::OkStatus();
-}
-
-template <size_t CommandLine::*kField>
-absl::Status SetPositive(absl::string_view value, CommandLine& line) {
-  if (!absl::SimpleAtoi(value, &(line.*kField)) || line.*kField == 0) {
-    return Wrong(value, "a number from 1");
-  }
-  return absl::OkStatus();
-}
-
-template <bool CommandLine::*kField>
-absl::Status SetFlag(absl::string_view /*value*/, CommandLine& line) {
-  line.*kField = true;
-  return absl::OkStatus();
-}
-
-constexpr OptionRow kOptions[] = {
-    {"tensors", "GLOB", kInspect, false,
-     "list only what has a name like this; * also\nmatches dots", SetTensors},
-    {"chunks", nullptr, kInspect, false,
-     "list every chunk: its box, file, offset, length",
+constexpr OptionRow<CommandLine> kOptions[] = {
+    {{"tensors", "GLOB", kInspect,
+      "list only what has a name like this; * also\nmatches dots"},
+     SetTensors},
+    {{"chunks", nullptr, kInspect,
+      "list every chunk: its box, file, offset, length"},
      SetFlag<&CommandLine::chunks>},
-    {"all", nullptr, kInspect, false,
-     "list every tensor; without it more than 200 are\n"
-     "summed up by the beginnings of their names",
+    {{"all", nullptr, kInspect,
+      "list every tensor; without it more than 200 are\n"
+      "summed up by the beginnings of their names"},
      SetFlag<&CommandLine::all>},
-    {"depth", "N", kInspect, false,
-     "sum up tensors by the first N components of their\nnames",
+    {{"depth", "N", kInspect,
+      "sum up tensors by the first N components of their\nnames"},
      SetPositive<&CommandLine::depth>},
-    {"limit", "N", kInspect, false, "list at most N lines in each table",
+    {{"limit", "N", kInspect, "list at most N lines in each table"},
      SetPositive<&CommandLine::limit>},
-    {"sample", "PERCENT", kVerify, false,
-     "check this share of the payloads; structure is\nalways checked whole",
+    {{"sample", "PERCENT", kVerify,
+      "check this share of the payloads; structure is\nalways checked whole"},
      SetSample},
-    {"tensors-only", nullptr, kDiff, false, "do not compare objects",
+    {{"tensors-only", nullptr, kDiff, "do not compare objects"},
      SetFlag<&CommandLine::tensors_only>},
-    {"atol", "NUMBER", kDiff, false,
-     "take elements for equal where |A - B| is at most\n"
-     "atol + rtol * |B|, as torch.allclose; what is not\n"
-     "given is 0, and without both, bits decide",
+    {{"atol", "NUMBER", kDiff,
+      "take elements for equal where |A - B| is at most\n"
+      "atol + rtol * |B|, as torch.allclose; what is not\n"
+      "given is 0, and without both, bits decide"},
      SetTolerance<&Tolerance::atol>},
-    {"rtol", "NUMBER", kDiff, false, "see --atol",
-     SetTolerance<&Tolerance::rtol>},
-    {"no-equal-nan", nullptr, kDiff, false,
-     "compare numbers, as --atol does, and take NaN for\n"
-     "different from NaN",
+    {{"rtol", "NUMBER", kDiff, "see --atol"}, SetTolerance<&Tolerance::rtol>},
+    {{"no-equal-nan", nullptr, kDiff,
+      "compare numbers, as --atol does, and take NaN for\n"
+      "different from NaN"},
      SetNoEqualNan},
-    {"to", "FORMAT", VerbBit(Verb::kConvert) | VerbBit(Verb::kConsolidate),
-     false, "dcp, safetensors or pt", SetTo, "dcp safetensors pt"},
-    {"mesh", "SPEC", kPlacing, false,
-     "the ranks to write DCP for: shard=4, dp=2,tp=2", SetMesh},
-    {"place", "GLOB=PLACEMENTS", kPlacing, true,
-     "how tensors lie on the mesh, one placement per\n"
-     "axis: S(dim), R, SS(dim,factor); last match wins",
+    {{"to", "FORMAT", VerbBit(Verb::kConvert) | VerbBit(Verb::kConsolidate),
+      "dcp, safetensors or pt", false, "dcp safetensors pt"},
+     SetTo},
+    {{"mesh", "SPEC", kPlacing,
+      "the ranks to write DCP for: shard=4, dp=2,tp=2"},
+     SetMesh},
+    {{"place", "GLOB=PLACEMENTS", kPlacing,
+      "how tensors lie on the mesh, one placement per\n"
+      "axis: S(dim), R, SS(dim,factor); last match wins",
+      true},
      AddPlacement},
-    {"include", "GLOB", kDiff | kWriting, true,
-     "take only these names; * also matches dots", AddInclude},
-    {"exclude", "GLOB", kDiff | kWriting, true, "leave these names out",
+    {{"include", "GLOB", kDiff | kWriting,
+      "take only these names; * also matches dots", true},
+     AddInclude},
+    {{"exclude", "GLOB", kDiff | kWriting, "leave these names out", true},
      AddExclude},
-    {"rename", "s/OLD/NEW/", kDiff | kWriting, true,
-     "rewrite names (RE2 syntax, \\1 for groups, flag g)", AddRename},
-    {"cast", "[GLOB=]DTYPE", kDiff | kWriting, true,
-     "convert floating tensors: bf16, fp16, fp32, ...;\nlast match wins",
+    {{"rename", "s/OLD/NEW/", kDiff | kWriting,
+      "rewrite names (RE2 syntax, \\1 for groups, flag g)", true},
+     AddRename},
+    {{"cast", "[GLOB=]DTYPE", kDiff | kWriting,
+      "convert floating tensors: bf16, fp16, fp32, ...;\nlast match wins",
+      true},
      AddCast},
-    {"max-shard-size", "SIZE", kWriting, false,
-     "split output into files of at most this: 5GB", SetMaxShardSize},
-    {"drop-non-tensors", nullptr, kWriting, false,
-     "leave out what safetensors cannot hold instead of\nrefusing",
+    {{"max-shard-size", "SIZE", kWriting,
+      "split output into files of at most this: 5GB"},
+     SetMaxShardSize},
+    {{"drop-non-tensors", nullptr, kWriting,
+      "leave out what safetensors cannot hold instead of\nrefusing"},
      SetFlag<&CommandLine::drop_non_tensors>},
-    {"metadata", "KEY=VALUE", kWholeTensors, true,
-     "set this value of safetensors' __metadata__; those\nof the source are "
-     "kept",
+    {{"metadata", "KEY=VALUE", kWholeTensors,
+      "set this value of safetensors' __metadata__; those\nof the source are "
+      "kept",
+      true},
      AddMetadata},
-    {"drop-metadata", nullptr, kWholeTensors, false,
-     "leave the __metadata__ of the source out",
+    {{"drop-metadata", nullptr, kWholeTensors,
+      "leave the __metadata__ of the source out"},
      SetFlag<&CommandLine::drop_metadata>},
-    {"no-copy-config", nullptr, kWholeTensors, false,
-     "do not take config, tokenizer and generation files\nof SRC along into a "
-     "directory of safetensors",
+    {{"no-copy-config", nullptr, kWholeTensors,
+      "do not take config, tokenizer and generation files\nof SRC along into a "
+      "directory of safetensors"},
      SetFlag<&CommandLine::no_copy_config>},
-    {"strict-cast", nullptr, kWriting, false,
-     "refuse a cast that finds a value beyond the range\nof the new type",
+    {{"strict-cast", nullptr, kWriting,
+      "refuse a cast that finds a value beyond the range\nof the new type"},
      SetFlag<&CommandLine::strict_cast>},
-    {"no-verify", nullptr, kWriting, false,
-     "do not compare what is read with the CRCs and\ndigests that SRC has of "
-     "it",
+    {{"no-verify", nullptr, kWriting,
+      "do not compare what is read with the CRCs and\ndigests that SRC has of "
+      "it"},
      SetFlag<&CommandLine::no_verify>},
-    {"drop-unreadable", nullptr, kWriting, false,
-     "leave out objects of unknown classes, which only DCP\nto DCP can carry",
+    {{"drop-unreadable", nullptr, kWriting,
+      "leave out objects of unknown classes, which only DCP\nto DCP can carry"},
      SetFlag<&CommandLine::drop_unreadable>},
-    {"overwrite", nullptr, kWriting, false,
-     "replace DST if it is a checkpoint; it stays whole\nuntil the new one is",
+    {{"overwrite", nullptr, kWriting,
+      "replace DST if it is a checkpoint; it stays whole\nuntil the new one "
+      "is"},
      SetFlag<&CommandLine::overwrite>},
-    {"plan", nullptr, kWriting, false,
-     "write nothing; print files, bytes to read and to\nwrite, memory",
+    {{"plan", nullptr, kWriting,
+      "write nothing; print files, bytes to read and to\nwrite, memory"},
      SetFlag<&CommandLine::plan>},
-    {"max-memory", "SIZE", kVerify | kDiff | kWriting, false,
-     "for payload; 256MiB unless given, at least 16MiB", SetMaxMemory},
-    {"lanes", "N", kWriting, false,
-     "threads that move bytes; chosen by the machine\nunless given", SetLanes},
-    {"direct", "MODE", kVerify | kDiff | kWriting, false,
-     "O_DIRECT: auto, on or off", SetDirect, "auto on off"},
-    {"rank", "N", kLocal, false,
-     "whose index to read of a checkpoint that was saved\n"
-     "with one per rank (use_collectives=False)",
+    {{"max-memory", "SIZE", kVerify | kDiff | kWriting,
+      "for payload; 256MiB unless given, at least 16MiB"},
+     SetMaxMemory},
+    {{"lanes", "N", kWriting,
+      "threads that move bytes; chosen by the machine\nunless given"},
+     SetLanes},
+    {{"direct", "MODE", kVerify | kDiff | kWriting, "O_DIRECT: auto, on or off",
+      false, "auto on off"},
+     SetDirect},
+    {{"rank", "N", kLocal,
+      "whose index to read of a checkpoint that was saved\n"
+      "with one per rank (use_collectives=False)"},
      SetRank},
-    {"server", "ADDRESS", kAll, false,
-     "let the dcp-server there do it: host:7420 or\n"
-     "unix:/run/dcp-server.sock; paths are the server's.\n"
-     "Else what TESSERA_SERVER says, if anything",
+    {{"server", "ADDRESS", kAll,
+      "let the dcp-server there do it: host:7420 or\n"
+      "unix:/run/dcp-server.sock; paths are the server's.\n"
+      "Else what TESSERA_SERVER says, if anything"},
      SetText<&CommandLine::server>},
-    {"tls", nullptr, kAll, false,
-     "to the server, checked by the system's authorities",
+    {{"tls", nullptr, kAll,
+      "to the server, checked by the system's authorities"},
      SetFlag<&CommandLine::tls>},
-    {"tls-ca", "FILE", kAll, false, "the same, by this authority; PEM",
+    {{"tls-ca", "FILE", kAll, "the same, by this authority; PEM"},
      SetText<&CommandLine::tls_ca>},
-    {"tls-cert", "FILE", kAll, false,
-     "to show to the server, with --tls-key; PEM",
+    {{"tls-cert", "FILE", kAll, "to show to the server, with --tls-key; PEM"},
      SetText<&CommandLine::tls_cert>},
-    {"tls-key", "FILE", kAll, false, "of --tls-cert; PEM",
+    {{"tls-key", "FILE", kAll, "of --tls-cert; PEM"},
      SetText<&CommandLine::tls_key>},
-    {"token-file", "FILE", kAll, false,
-     "a token to show to the server; else TESSERA_TOKEN",
+    {{"token-file", "FILE", kAll,
+      "a token to show to the server; else TESSERA_TOKEN"},
      SetText<&CommandLine::token_file>},
-    {"json", nullptr, kAll, false, "print one JSON object on standard output",
+    {{"json", nullptr, kAll, "print one JSON object on standard output"},
      SetFlag<&CommandLine::json>},
-    {"progress", "MODE", kAll, false,
-     "auto, plain, json or none; on standard error", SetProgress,
-     "auto plain json none"},
+    {{"progress", "MODE", kAll, "auto, plain, json or none; on standard error",
+      false, "auto plain json none"},
+     SetProgress},
     // Parsing handles it separately; the row is for help and suggestions.
-    {"help", nullptr, kAll, false, "print this",
+    {{"help", nullptr, kAll, "print this"},
      [](absl::string_view, CommandLine& line) {
        line.action = CommandLine::Action::kHelp;
        return absl::OkStatus();
@@ -348,13 +334,17 @@ constexpr OptionRow kOptions[] = {
 
 }  // namespace
 
-absl::Span<const OptionRow> AllOptions() { return kOptions; }
-
-const OptionRow* FindOption(absl::string_view name) {
-  for (const OptionRow& row : kOptions) {
-    if (name == row.name) return &row;
-  }
-  return nullptr;
+const VerbTool& Tool() {
+  static const VerbTool kTool = {
+      .name = "dcp-convert",
+      .verbs = AllVerbs(),
+      .other_words = {"help", "man", "completion"},
+      .options = OptionsOf(AllOptions()),
+      .syntax = {.abbreviations = true},
+  };
+  return kTool;
 }
+
+absl::Span<const OptionRow<CommandLine>> AllOptions() { return kOptions; }
 
 }  // namespace dcp::tools

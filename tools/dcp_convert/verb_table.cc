@@ -7,21 +7,22 @@ namespace dcp::tools {
 namespace {
 
 constexpr std::array<VerbRow, 9> kVerbs = {{
-    {Verb::kInspect, "inspect", "PATH", 1, "show what is in a checkpoint",
+    {VerbBit(Verb::kInspect), "inspect", "PATH", "show what is in a checkpoint",
      "Prints format, files, tensors with dtype, shape and sharding, and the\n"
-     "objects that are no tensors. Reads the index only, and small objects.\n",
+     "objects that are not tensors. Reads the index only, and small objects.\n",
      "dcp-convert inspect run/step-1000\n"
      "dcp-convert inspect model.safetensors --tensors '*.bias'\n"
      "dcp-convert inspect run/step-1000 --chunks --json | jq .tensors[0]\n"},
-    {Verb::kVerify, "verify", "PATH", 1, "check a checkpoint's bytes",
+    {VerbBit(Verb::kVerify), "verify", "PATH", "check a checkpoint's bytes",
      "Checks the structure, that chunks cover each tensor without gap or\n"
      "overlap, the CRC-32 of every record, and the digests that dcp-convert\n"
      "writes. Prints every problem; ends with 1 if there is one.\n",
      "dcp-convert verify run/step-1000\n"
      "dcp-convert verify run/step-1000 --sample 5\n"},
-    {Verb::kDiff, "diff", "A B", 2, "compare two checkpoints by value",
+    {VerbBit(Verb::kDiff), "diff", "A B", "compare two checkpoints by value",
      "Compares names, shapes, dtypes and bits, whatever the formats, and the\n"
-     "objects that are no tensors. Prints what differs and how far; ends with\n"
+     "objects that are not tensors. Prints what differs and how far; ends "
+     "with\n"
      "1 if anything does. --include and --exclude apply to both sides; when\n"
      "--rename is given they apply to A only, whose new names are looked up\n"
      "in B. --cast applies to A.\n",
@@ -29,7 +30,7 @@ constexpr std::array<VerbRow, 9> kVerbs = {{
      "dcp-convert diff old.pt new.pt --exclude 'optim.*'\n"
      "dcp-convert diff run/step-1000 model.pt \\\n"
      "    --include 'model.*' --rename 's/^model\\.//'\n"},
-    {Verb::kConvert, "convert", "SRC DST", 2,
+    {VerbBit(Verb::kConvert), "convert", "SRC DST",
      "write a checkpoint in another format or sharding",
      "Reads any checkpoint and writes any. The format comes from --to, or "
      "from\n"
@@ -47,7 +48,7 @@ constexpr std::array<VerbRow, 9> kVerbs = {{
      "    --max-shard-size 5GB\n"
      "dcp-convert convert run/step-1000 - | aws s3 cp - "
      "s3://bucket/m.safetensors\n"},
-    {Verb::kReshard, "reshard", "SRC DST", 2,
+    {VerbBit(Verb::kReshard), "reshard", "SRC DST",
      "write a DCP checkpoint for another mesh",
      "Writes DCP as the ranks of --mesh would have saved it. Without --place "
      "a\n"
@@ -57,7 +58,7 @@ constexpr std::array<VerbRow, 9> kVerbs = {{
      "dcp-convert reshard run/step-1000 out --mesh replicate=2,shard=3\n"
      "dcp-convert reshard run/step-1000 out --mesh dp=2,tp=2 \\\n"
      "    --place '*=S(0),R' --place '*.w1.weight=S(0),S(1)'\n"},
-    {Verb::kConsolidate, "consolidate", "SRC DST", 2,
+    {VerbBit(Verb::kConsolidate), "consolidate", "SRC DST",
      "write whole tensors: SHARDED to FULL",
      "Writes every tensor whole, in one file unless --max-shard-size says\n"
      "otherwise. The format comes from DST's name or --to; with --to dcp the\n"
@@ -66,19 +67,20 @@ constexpr std::array<VerbRow, 9> kVerbs = {{
      "dcp-convert consolidate run/step-1000 model.pt\n"
      "dcp-convert consolidate run/step-1000 model.safetensors \\\n"
      "    --drop-non-tensors\n"},
-    {Verb::kDcpToTorch, "dcp_to_torch", "SRC DST", 2,
+    {VerbBit(Verb::kDcpToTorch), "dcp_to_torch", "SRC DST",
      "as python -m torch.distributed.checkpoint.format_utils",
      "Writes a DCP checkpoint as a file that torch.load reads: consolidate\n"
      "--to pt under the name that PyTorch's own tool has.\n",
      "dcp-convert dcp_to_torch run/step-1000 model.pt\n"},
-    {Verb::kTorchToDcp, "torch_to_dcp", "SRC DST", 2,
+    {VerbBit(Verb::kTorchToDcp), "torch_to_dcp", "SRC DST",
      "as python -m torch.distributed.checkpoint.format_utils",
      "Writes a torch.save file as a DCP checkpoint: convert --to dcp under "
      "the\n"
      "name that PyTorch's own tool has.\n",
      "dcp-convert torch_to_dcp model.pt out\n"
      "dcp-convert torch_to_dcp model.pt out --mesh shard=8\n"},
-    {Verb::kJobs, "jobs", "ACTION", 1, "look after the jobs of a dcp-server",
+    {VerbBit(Verb::kJobs), "jobs", "ACTION",
+     "look after the jobs of a dcp-server",
      "ACTION is list, wait JOB or cancel JOB: lists the jobs of a server that\n"
      "this client started, waits for one with its progress, or cancels one.\n"
      "Verbs that write start such jobs with --server; wait ends as they "
@@ -93,15 +95,12 @@ absl::Span<const VerbRow> AllVerbs() { return kVerbs; }
 
 const VerbRow& RowOf(Verb verb) {
   const VerbRow& row = kVerbs[static_cast<size_t>(verb)];
-  DCP_CHECK(row.verb == verb, "the table is not in the order of Verb");
+  DCP_CHECK(row.bit == VerbBit(verb), "the table is not in the order of Verb");
   return row;
 }
 
-const VerbRow* FindVerb(absl::string_view name) {
-  for (const VerbRow& row : kVerbs) {
-    if (name == row.name) return &row;
-  }
-  return nullptr;
+Verb VerbOf(const VerbRow& row) {
+  return static_cast<Verb>(&row - kVerbs.data());
 }
 
 }  // namespace dcp::tools

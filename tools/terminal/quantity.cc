@@ -7,46 +7,14 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "dcp/base/bytes.h"
+#include "dcp/options/unit.h"
 
 namespace dcp::tools {
 namespace {
-
-struct Unit {
-  absl::string_view name;
-  uint64_t bytes;
-};
-
-constexpr uint64_t kKibi = 1024;
-constexpr uint64_t kKilo = 1000;
-
-constexpr std::array<Unit, 14> kUnits = {{
-    {"", 1},
-    {"B", 1},
-    {"K", kKibi},
-    {"KB", kKilo},
-    {"KiB", kKibi},
-    {"M", kKibi* kKibi},
-    {"MB", kKilo* kKilo},
-    {"MiB", kKibi* kKibi},
-    {"G", kKibi* kKibi* kKibi},
-    {"GB", kKilo* kKilo* kKilo},
-    {"GiB", kKibi* kKibi* kKibi},
-    {"T", kKibi* kKibi* kKibi* kKibi},
-    {"TB", kKilo* kKilo* kKilo* kKilo},
-    {"TiB", kKibi* kKibi* kKibi* kKibi},
-}};
-
-std::optional<uint64_t> UnitBytes(absl::string_view name) {
-  for (const Unit& unit : kUnits) {
-    if (absl::EqualsIgnoreCase(unit.name, name)) return unit.bytes;
-  }
-  return std::nullopt;
-}
 
 // Accepts digits with at most one point, then the unit.
 struct SplitSize {
@@ -87,7 +55,7 @@ uint64_t FractionOf(absl::string_view digits, uint64_t unit) {
 
 absl::StatusOr<uint64_t> ParseSize(absl::string_view text) {
   const SplitSize split = Split(absl::StripAsciiWhitespace(text));
-  const std::optional<uint64_t> unit = UnitBytes(split.unit);
+  const std::optional<uint64_t> unit = UnitFactor(split.unit, ByteUnits());
   uint64_t whole = 0;
   const bool is_number =
       !split.whole.empty() && absl::SimpleAtoi(split.whole, &whole);
@@ -124,7 +92,7 @@ std::string FormatBytes(uint64_t bytes) {
 }
 
 std::string FormatMemory(uint64_t bytes) {
-  const uint64_t mebibyte = kKibi * kKibi;
+  const uint64_t mebibyte = uint64_t{1} << 20;
   const uint64_t remainder = bytes % mebibyte;
   return absl::StrCat(bytes / mebibyte + (remainder == 0 ? 0 : 1), " MiB");
 }

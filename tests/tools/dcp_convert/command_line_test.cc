@@ -109,7 +109,7 @@ TEST(CommandLine, ADashIsStandardOutput) {
   EXPECT_FALSE(WritesToStandardOutput(*file));
 }
 
-TEST(CommandLine, ParsesAnewEachTime) {
+TEST(CommandLine, ParsesAgainEachTime) {
   EXPECT_OK(Parse("inspect --json a"));
   ASSERT_OK_AND_ASSIGN(const CommandLine line, Parse("verify b"));
   EXPECT_FALSE(line.json);
@@ -171,8 +171,8 @@ INSTANTIATE_TEST_SUITE_P(
                               "did you mean 'dcp_to_torch'"},
                       Refusal{"frobnicate x", "there are inspect, verify"},
                       Refusal{"help konvert", "did you mean 'convert'"},
-                      Refusal{"inspect", "wants PATH, got 0 paths"},
-                      Refusal{"verify a b", "wants PATH, got 2 paths"},
+                      Refusal{"inspect", "requires PATH, got 0 paths"},
+                      Refusal{"verify a b", "requires PATH, got 2 paths"},
                       Refusal{"verify -", "'./-' is the one of that name"},
                       Refusal{"convert - a", "'./-' is the one of that name"},
                       Refusal{"convert - -", "not from standard input"},
@@ -180,7 +180,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Refusal{"convert a - --to dcp", "DCP is a directory"},
                       Refusal{"convert a - --json", "--json is without"},
                       Refusal{"convert a - --server h:1", "without --server"},
-                      Refusal{"convert a", "wants SRC DST, got 1 path"}));
+                      Refusal{"convert a", "requires SRC DST, got 1 path"}));
 
 INSTANTIATE_TEST_SUITE_P(
     Options, CommandLineRefuses,
@@ -195,11 +195,11 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"inspect x -q", "unknown option '-q'"},
         Refusal{"convert a b --max 5", "ambiguous: --max-shard-size, "},
         Refusal{"inspect x --json=yes", "takes no value"},
-        Refusal{"inspect x --tensors", "wants a value: GLOB"},
+        Refusal{"inspect x --tensors", "requires a value: GLOB"},
         Refusal{"verify x --mesh shard=4",
-                "--mesh is no option of verify but of convert, reshard"},
-        Refusal{"consolidate a b.pt --mesh shard=4", "no option of consol"},
-        Refusal{"reshard a b --to pt", "--to is no option of reshard"}));
+                "--mesh is not an option of verify but of convert, reshard"},
+        Refusal{"consolidate a b.pt --mesh shard=4", "not an option of consol"},
+        Refusal{"reshard a b --to pt", "--to is not an option of reshard"}));
 
 INSTANTIATE_TEST_SUITE_P(
     Values, CommandLineRefuses,
@@ -228,9 +228,9 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     Combinations, CommandLineRefuses,
     ::testing::Values(
-        Refusal{"reshard a b", "reshard wants --mesh"},
+        Refusal{"reshard a b", "reshard requires --mesh"},
         Refusal{"reshard a b.pt --mesh shard=2", "there is consolidate"},
-        Refusal{"convert a b --place *=R", "--place wants --mesh"},
+        Refusal{"convert a b --place *=R", "--place requires --mesh"},
         Refusal{"convert a b.pt --mesh shard=2", "the output is pt"},
         Refusal{"convert a b --to safetensors --mesh shard=2",
                 "the output is safetensors"},
@@ -281,12 +281,12 @@ TEST(CommandLine, JobsAreOfAServer) {
   EXPECT_EQ(line.verb, Verb::kJobs);
   EXPECT_THAT(line.paths, ElementsAre("wait", "operations/7"));
   const std::pair<const char*, const char*> wrong[] = {
-      {"jobs list", "wants --server"},
+      {"jobs list", "requires --server"},
       {"jobs --server h:1", "'' is not list"},
       {"jobs stop --server h:1", "'stop' is not list"},
-      {"jobs wait --server h:1", "wants one job"},
-      {"jobs list x --server h:1", "wants no more"},
-      {"verify a --tls", "want --server"},
+      {"jobs wait --server h:1", "requires one job"},
+      {"jobs list x --server h:1", "takes nothing more"},
+      {"verify a --tls", "require --server"},
       {"verify a --server h:1 --direct on", "the server's to decide"},
       {"convert a b --server h:1 --lanes 2", "the server's to decide"},
   };

@@ -38,11 +38,11 @@ TEST(Help, NamesEveryVerb) {
 
 TEST(Help, OfAVerbHasItsOptionsExamplesAndExitCodes) {
   for (const VerbRow& row : AllVerbs()) {
-    const std::string help = VerbHelp(row.verb);
+    const std::string help = VerbHelp(VerbOf(row));
     EXPECT_THAT(help, AllOf(HasSubstr("Examples:"), HasSubstr("Exit codes:"),
                             HasSubstr(row.operands)));
-    for (const OptionRow& option : AllOptions()) {
-      const bool takes = (option.verbs & VerbBit(row.verb)) != 0;
+    for (const auto& option : AllOptions()) {
+      const bool takes = (option.verbs & row.bit) != 0;
       // A space, the end of a line or another letter follows the name.
       const bool named =
           absl::StrContains(help, absl::StrCat("  --", option.name, " ")) ||
@@ -88,7 +88,7 @@ TEST(ManPage, HasEveryVerbAndOption) {
   for (const VerbRow& row : AllVerbs()) {
     EXPECT_THAT(page, HasSubstr(absl::StrCat(".SS ", row.name, " ")));
   }
-  for (const OptionRow& row : AllOptions()) {
+  for (const auto& row : AllOptions()) {
     const std::string name = absl::StrReplaceAll(row.name, {{"-", "\\-"}});
     EXPECT_THAT(page, HasSubstr(absl::StrCat(".B \\-\\-", name)));
   }
@@ -109,7 +109,7 @@ TEST(ManPage, HasNoRequestsButItsOwn) {
 TEST(Completion, KnowsEveryOptionAndEveryChoice) {
   for (const absl::string_view shell : CompletionShells()) {
     const std::string script = CompletionScript(shell);
-    for (const OptionRow& row : AllOptions()) {
+    for (const auto& row : AllOptions()) {
       EXPECT_THAT(script, HasSubstr(row.name)) << shell;
       if (row.choices != nullptr) {
         EXPECT_THAT(script, HasSubstr(row.choices)) << shell;
@@ -119,7 +119,7 @@ TEST(Completion, KnowsEveryOptionAndEveryChoice) {
 }
 
 TEST(Help, EachChoiceIsAValueThatParses) {
-  for (const OptionRow& row : AllOptions()) {
+  for (const auto& row : AllOptions()) {
     if (row.choices == nullptr) continue;
     for (absl::string_view choice : absl::StrSplit(row.choices, ' ')) {
       CommandLine line;

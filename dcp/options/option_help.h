@@ -1,0 +1,19 @@
+// AppendOptionHelp: the lines of --help about one option, in two columns. Pure;
+// any thread.
+#ifndef DCP_OPTIONS_OPTION_HELP_H_
+#define DCP_OPTIONS_OPTION_HELP_H_
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace dcp {
+
+// `head` is "--name VALUE" or similar, `help` lines separated by '\n', which
+// begin at `column`. A head that reaches into that column gets its own line.
+void AppendOptionHelp(absl::string_view head, absl::string_view help,
+                      int column, std::string& text);
+
+}  // namespace dcp
+
+#endif  // DCP_OPTIONS_OPTION_HELP_H_
