@@ -20,6 +20,7 @@
 #include "dcp/checkpoint/write/companion_files.h"
 #include "dcp/checkpoint/write/dcp_output.h"
 #include "dcp/checkpoint/write/destination.h"
+#include "dcp/checkpoint/write/image_stream.h"
 #include "dcp/checkpoint/write/image_transfer.h"
 #include "dcp/checkpoint/write/output.h"
 #include "dcp/checkpoint/write/safetensors_output.h"
@@ -447,15 +448,14 @@ void CompletePlan(Job& job, const ConvertOptions& options) {
 }
 
 // Sets what will really be read; the check cannot be used afterwards.
-absl::Status PlanReads(FileSystem& fs, Job& job,
-                       const ConvertOptions& options) {
-  DCP_ASSIGN_OR_RETURN(job.plan.bytes_to_read,
-                       PlanTransfer(fs, job.output,
-                                    {.direct = options.direct,
-                                     .num_lanes = job.plan.num_lanes,
-                                     .memory_bytes = job.plan.memory_bytes,
-                                     .stop = options.stop,
-                                     .check = job.check.get()}));
+absl::Status PlanReads(Job& job, const ConvertOptions& options) {
+  DCP_ASSIGN_OR_RETURN(
+      job.plan.bytes_to_read,
+      PlanTransfer(job.output, {.direct = options.direct,
+                                .num_lanes = job.plan.num_lanes,
+                                .memory_bytes = job.plan.memory_bytes,
+                                .stop = options.stop,
+                                .check = job.check.get()}));
   if (job.check != nullptr) {
     job.plan.bytes_to_read +=
         job.check->BytesToFinish(SourceCheck::Missing::kLittle);
@@ -612,7 +612,7 @@ absl::StatusOr<Job> Prepare(FileSystem& fs, absl::string_view src,
   job.num_beyond.resize(job.output.payloads.size());
   CompletePlan(job, options);
   if (options.admit != nullptr) DCP_RETURN_IF_ERROR(options.admit(job.plan));
-  if (only_looks) DCP_RETURN_IF_ERROR(PlanReads(fs, job, options));
+  if (only_looks) DCP_RETURN_IF_ERROR(PlanReads(job, options));
   // A run that resumes has some of its files already.
   if (before == nullptr && job.destination != nullptr) {
     DCP_RETURN_IF_ERROR(

@@ -9,9 +9,8 @@
 // After an error, rank 0 removes the files of all ranks: none of them is being
 // written any more, and only rank 0 knows how far the commit came.
 //
-// With a plan, steps 2 and 3 happen inside the transfer, which asks for the
-// destination when it needs to write. If the transfer ends before that, for
-// whatever reason, the rank still takes part in step 2, with its error.
+// Steps 1 to 3 are WriteByOrders for a rank without a plan, and WriteByPlan for
+// one that has it; Run has the rest.
 #include "dcp/checkpoint/save/save.h"
 
 #include <algorithm>
@@ -29,8 +28,9 @@
 #include "dcp/checkpoint/save/save_exchange.h"
 #include "dcp/checkpoint/write/dcp_output.h"
 #include "dcp/checkpoint/write/destination.h"
-#include "dcp/checkpoint/write/image_transfer.h"
+#include "dcp/checkpoint/write/output.h"
 #include "dcp/checkpoint/write/save_id.h"
+#include "dcp/checkpoint/write/staged_transfer.h"
 #include "dcp/format/dcp_metadata.h"
 #include "dcp/format/pickle_writer.h"
 
@@ -104,7 +104,9 @@ class Saver {
                   options.plan_cache) {}
 
   absl::Status Run() {
-    const absl::Status written = Write();
+    const absl::Status written = exchange_.has_plan()
+                                     ? WriteByPlan()
+                                     : WriteByOrders(CheckState(state_));
     if (exchange_.phase() == Phase::kOver) return exchange_.status();
     DCP_RETURN_IF_ERROR(Agree(coordinator_, written));
     DCP_ASSIGN_OR_RETURN(
@@ -117,38 +119,76 @@ class Saver {
   }
 
  private:
-  // Steps 1 to 3: afterwards all ranks have their orders, or the exchange is
-  // over.
-  absl::Status Write() {
-    absl::Status mine;
-    if (exchange_.has_plan()) {
-      mine = WriteFile();
-    } else {
-      mine = CheckState(state_);
-    }
+  // Meets, gets the order, then copies and writes. `mine` is this rank's status
+  // so far.
+  absl::Status WriteByOrders(const absl::Status& mine) {
+    DCP_RETURN_IF_ERROR(exchange_.Meet(mine));
+    return ReceiveAndWrite();
+  }
+
+  absl::Status ReceiveAndWrite() {
+    DCP_RETURN_IF_ERROR(exchange_.Receive(absl::OkStatus()));
+    return WriteFile({.on_staged = [this] { return ReportStaged(); },
+                      .open = [this] { return Begin(); }});
+  }
+
+  // Copies before it meets and gets the order. Whatever ends the transfer, this
+  // rank takes part in both, because the others wait for it.
+  absl::Status WriteByPlan() {
+    absl::Status mine =
+        WriteFile({.on_staged = [this] { return MeetAndReportStaged(); },
+                   .open = [this] { return MeetAndBegin(); }});
     if (exchange_.phase() == Phase::kBegun) {
       DCP_RETURN_IF_ERROR(exchange_.Meet(mine));
     }
-    if (exchange_.phase() == Phase::kOver) return mine;
-    if (exchange_.has_plan()) {
-      if (exchange_.phase() == Phase::kOrdered) return mine;
-      DCP_CHECK(!mine.ok());  // or the transfer had asked for its order
-      exchange_.Receive(mine).IgnoreError();
-      return mine;
-    }
-    // There was no plan, or not all ranks had it: what was copied with it is
-    // dropped.
-    DCP_RETURN_IF_ERROR(exchange_.Receive(absl::OkStatus()));
-    return WriteFile();
+    if (exchange_.phase() != Phase::kMet) return mine;
+    // Another rank has no plan: what was copied is dropped.
+    if (!exchange_.has_plan()) return ReceiveAndWrite();
+    DCP_CHECK(!mine.ok());  // or the transfer had asked for its order
+    exchange_.Receive(mine).IgnoreError();
+    return mine;
   }
 
-  // Copies and writes this rank's items, and gets its order in between.
-  absl::Status WriteFile() {
-    Output output;
-    output.needs_crcs = true;
-    output.needs_digests = true;
+  // See [Note: staged after the meeting] in save_exchange.cc.
+  absl::Status MeetAndReportStaged() {
+    DCP_RETURN_IF_ERROR(MeetOnce());
+    return ReportStaged();
+  }
+
+  absl::StatusOr<Destination*> MeetAndBegin() {
+    DCP_RETURN_IF_ERROR(MeetOnce());
+    DCP_RETURN_IF_ERROR(exchange_.Receive(absl::OkStatus()));
+    return Begin();
+  }
+
+  // Meets unless the other step has; an error if the plan is not kept.
+  absl::Status MeetOnce() {
+    if (exchange_.phase() == Phase::kBegun) {
+      DCP_RETURN_IF_ERROR(exchange_.Meet(absl::OkStatus()));
+    }
+    if (exchange_.has_plan()) return absl::OkStatus();
+    return absl::CancelledError("the ranks plan again");
+  }
+
+  absl::Status ReportStaged() {
+    if (options_.on_staged != nullptr) options_.on_staged();
+    return absl::OkStatus();
+  }
+
+  // The order is here: names the file, whose destination it returns.
+  absl::StatusOr<Destination*> Begin() {
+    output_.files[0].layout.set_name(exchange_.file_name());
+    written_.metadata().files.push_back(exchange_.file_name());
+    return exchange_.destination();
+  }
+
+  // Copies and writes this rank's items.
+  absl::Status WriteFile(const StagingSteps& steps) {
+    output_ = Output();
+    output_.needs_crcs = true;
+    output_.needs_digests = true;
     written_ = MetadataBuilder();
-    DcpFileBuilder file("", output.payloads);
+    DcpFileBuilder file("", output_.payloads);
     for (const size_t item : exchange_.items()) {
       const StorageInfo storage = AddItem(state_, item, file);
       if (item < state_.tensors.size()) {
@@ -158,44 +198,17 @@ class Saver {
                            storage);
       }
     }
-    output.files.push_back(std::move(file).Finish());
+    output_.files.push_back(std::move(file).Finish());
     TransferStats own_stats;
     DCP_ASSIGN_OR_RETURN(
         digests_, StageAndTransfer(
-                      fs_, output,
-                      {.on_staged = [this] { return ReportStaged(); },
-                       .open = [&] { return Open(output.files[0].layout); }},
+                      fs_, output_, steps,
                       {.direct = options_.direct,
                        .memory_bytes = options_.memory_bytes,
                        .pool = options_.pool,
                        .stop = options_.stop},
                       options_.stats != nullptr ? *options_.stats : own_stats));
     return absl::OkStatus();
-  }
-
-  // See [Note: staged after the meeting] in save_exchange.cc.
-  absl::Status ReportStaged() {
-    DCP_RETURN_IF_ERROR(MeetOnce());
-    if (options_.on_staged != nullptr) options_.on_staged();
-    return absl::OkStatus();
-  }
-
-  absl::StatusOr<Destination*> Open(FileLayout& layout) {
-    DCP_RETURN_IF_ERROR(MeetOnce());
-    if (exchange_.phase() == Phase::kMet) {
-      DCP_RETURN_IF_ERROR(exchange_.Receive(absl::OkStatus()));
-    }
-    layout.set_name(exchange_.file_name());
-    written_.metadata().files.push_back(exchange_.file_name());
-    return exchange_.destination();
-  }
-
-  absl::Status MeetOnce() {
-    if (exchange_.phase() == Phase::kBegun) {
-      DCP_RETURN_IF_ERROR(exchange_.Meet(absl::OkStatus()));
-    }
-    if (exchange_.has_plan()) return absl::OkStatus();
-    return absl::CancelledError("the ranks plan anew");
   }
 
   // Called on rank 0.
@@ -238,6 +251,7 @@ class Saver {
   Coordinator& coordinator_;
   const SaveOptions& options_;
   SaveExchange exchange_;
+  Output output_;  // this rank's file
   MetadataBuilder written_;
   std::vector<ChunkDigest> digests_;
 };

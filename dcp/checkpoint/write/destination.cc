@@ -59,75 +59,16 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/strip.h"
-#include "dcp/base/check.h"
-#include "dcp/base/limits.h"
 #include "dcp/base/log.h"
 #include "dcp/base/status.h"
-#include "dcp/checkpoint/open/checkpoint.h"
 #include "dcp/checkpoint/open/dcp_opener.h"
-#include "dcp/checkpoint/write/companion_files.h"
+#include "dcp/checkpoint/write/dead_writer.h"
+#include "dcp/checkpoint/write/destination_names.h"
 #include "dcp/checkpoint/write/save_id.h"
 
 namespace dcp {
 namespace {
-
-// "__{rank}_{i}.distcp": the name of a DCP writer's data file, ours or
-// PyTorch's.
-bool IsDataFileName(absl::string_view name) {
-  uint64_t number;
-  if (!absl::ConsumePrefix(&name, "__") ||
-      !absl::ConsumeSuffix(&name, ".distcp")) {
-    return false;
-  }
-  const size_t middle = name.find('_');
-  return middle != absl::string_view::npos &&
-         absl::SimpleAtoi(name.substr(0, middle), &number) &&
-         absl::SimpleAtoi(name.substr(middle + 1), &number);
-}
-
-// "__{rank}.metadata": the index of one rank, which would outlive the data that
-// it names.
-bool IsRankIndexName(absl::string_view name) {
-  uint64_t rank;
-  return absl::ConsumePrefix(&name, "__") &&
-         absl::ConsumeSuffix(&name, ".metadata") &&
-         absl::SimpleAtoi(name, &rank);
-}
-
-bool BelongsToSafetensors(absl::string_view name) {
-  return absl::EndsWith(name, ".safetensors") ||
-         absl::EndsWith(name, ".safetensors.index.json") || IsDigestsName(name);
-}
-
-// ".metadata.<id>.tmp", or ".metadata.tmp" as other writers name it.
-bool IsTemporaryIndexName(absl::string_view name) {
-  return absl::ConsumePrefix(&name, kDcpMetadataName) &&
-         absl::StartsWith(name, ".") && absl::EndsWith(name, ".tmp");
-}
-
-// How much of an id goes into a name: enough to tell conversions at one place
-// apart, but not so much that names of usual length become too long.
-constexpr size_t kIdBytes = 13;
-
-std::string ShortId(absl::string_view id) {
-  return std::string(id.substr(0, kIdBytes));
-}
-
-// ".<base>.<id>.tmp", or ".<base>.partial" as earlier versions named it.
-bool IsLeftBeside(absl::string_view name, absl::string_view base) {
-  if (!absl::ConsumePrefix(&name, ".") || !absl::ConsumePrefix(&name, base) ||
-      !absl::ConsumePrefix(&name, ".")) {
-    return false;
-  }
-  if (name == "partial") return true;
-  return absl::ConsumeSuffix(&name, ".tmp") && name.size() == kIdBytes &&
-         name.find('.') == absl::string_view::npos;
-}
 
 absl::Status NoParent(absl::string_view path) {
   return absl::NotFoundError(absl::StrCat("there is no directory ",
@@ -137,11 +78,6 @@ absl::Status NoParent(absl::string_view path) {
 
 // How often a directory may appear and disappear between two looks at it.
 constexpr int kMaxAttempts = 100;
-
-std::string WithoutTrailingSlashes(absl::string_view path) {
-  while (path.size() > 1 && absl::EndsWith(path, "/")) path.remove_suffix(1);
-  return std::string(path);
-}
 
 }  // namespace
 
@@ -157,14 +93,12 @@ absl::StatusOr<std::unique_ptr<Destination>> Destination::New(
   destination->staging_ = StagingOf(path, kind, own.id);
   if (own.id.empty() && kind != Kind::kDcpDirectory) {
     destination->staging_ =
-        JoinPath(ParentDirectory(destination->path_),
-                 absl::StrCat(".", BaseName(destination->path_), ".",
-                              ShortId(destination->id_), ".tmp"));
+        SiblingPath(destination->path_, destination->id_, "tmp");
   }
   if (kind == Kind::kDcpDirectory && own.ran_before) {
     destination->own_names_.insert(own.names.begin(), own.names.end());
     destination->own_names_.insert(DigestsName(own.id));
-    destination->own_names_.insert(destination->TemporaryIndexName());
+    destination->own_names_.insert(TemporaryIndexName(destination->id_));
     // The name that an earlier version gave it.
     destination->own_names_.insert(absl::StrCat(kDcpMetadataName, ".tmp"));
   }
@@ -218,9 +152,7 @@ std::string Destination::StagingOf(absl::string_view path, Kind kind,
                                    absl::string_view id) {
   const std::string plain = WithoutTrailingSlashes(path);
   if (kind == Kind::kDcpDirectory) return plain;
-  return JoinPath(
-      ParentDirectory(plain),
-      absl::StrCat(".", BaseName(plain), ".", ShortId(id), ".partial"));
+  return SiblingPath(plain, id, "partial");
 }
 
 std::unique_ptr<Destination> Destination::Attach(FileSystem& fs,
@@ -257,7 +189,7 @@ absl::Status Destination::TakeLocks(absl::string_view writer) {
   if (absl::IsNotFound(lock.status())) return NoParent(path_);
   DCP_RETURN_IF_ERROR(lock.status());
   lock_beside_ = *std::move(lock);
-  RemoveLeftBeside();
+  RemoveLeftBeside(fs_, path_);
   return kind_ == Kind::kDirectory ? LockInside(writer) : absl::OkStatus();
 }
 
@@ -293,122 +225,33 @@ absl::Status Destination::LockInside(absl::string_view writer) {
   }
   DCP_RETURN_IF_ERROR(lock.status());
   lock_inside_ = *std::move(lock);
-  return RemoveLeftInside();
-}
-
-// Removes the files of a DCP writer that died while it held the lock.
-absl::Status Destination::RemoveLeftInside() {
   const DestinationLock::Made& left = lock_inside_->left();
   if (kind_ == Kind::kDcpDirectory && left.directory) made_directory_ = true;
   if (!left.files || own_.ran_before) return absl::OkStatus();
-  DCP_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries,
-                       fs_.List(path_));
-  for (const DirectoryEntry& entry : entries) {
-    // The writer died after its checkpoint had appeared.
-    if (entry.name == kDcpMetadataName || IsRankIndexName(entry.name)) {
-      return absl::OkStatus();
-    }
-  }
-  for (const DirectoryEntry& entry : entries) {
-    if (IsDataFileName(entry.name) || IsDigestsName(entry.name) ||
-        IsTemporaryIndexName(entry.name)) {
-      DCP_RETURN_IF_ERROR(fs_.Remove(JoinPath(path_, entry.name)));
-    }
-  }
-  return absl::OkStatus();
+  return RemoveLeftInside(fs_, path_);
 }
 
-// Removes the files of writers that died while they held the lock. A file that
-// cannot be removed does not affect this run.
-void Destination::RemoveLeftBeside() {
-  const std::string parent = ParentDirectory(path_);
-  const absl::StatusOr<std::vector<DirectoryEntry>> entries = fs_.List(parent);
-  if (!entries.ok()) return;
-  absl::Status status;
-  for (const DirectoryEntry& entry : *entries) {
-    if (!IsLeftBeside(entry.name, BaseName(path_))) continue;
-    const std::string left = JoinPath(parent, entry.name);
-    if (entry.kind != FileKind::kDirectory) {
-      status.Update(fs_.Remove(left));
-      continue;
-    }
-    const absl::StatusOr<std::vector<DirectoryEntry>> inside = fs_.List(left);
-    if (!inside.ok()) continue;
-    for (const DirectoryEntry& file : *inside) {
-      // It may be the replaced directory, into which a user has put files
-      // since.
-      if (BelongsToSafetensors(file.name) || IsCompanionName(file.name) ||
-          file.name == kLockName) {
-        status.Update(fs_.Remove(JoinPath(left, file.name)));
-      }
-    }
-    status.Update(fs_.RemoveDirectory(left));
-  }
-  if (!status.ok()) {
-    DCP_LOG(kWarning) << "event=unfinished_output_left path=" << path_
-                      << " error=" << status.message();
-  }
-}
-
-// What is at the path, if its kind may be replaced; nullopt if nothing is
-// there.
-absl::StatusOr<std::optional<FileInfo>> Destination::WhatIsThere() {
-  const absl::StatusOr<FileInfo> info = fs_.Stat(path_);
-  if (absl::IsNotFound(info.status())) return std::nullopt;
-  DCP_RETURN_IF_ERROR(info.status());
-  if (info->kind == FileKind::kOther) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        path_,
-        " is a pipe, a socket or a device; a checkpoint is written beside its "
-        "name and renamed, which would replace it: name a file"));
-  }
-  if (info->kind == FileKind::kSymlink &&
-      (kind_ != Kind::kDcpDirectory || !fs_.List(path_).ok())) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        path_, " is a symbolic link",
-        kind_ == Kind::kDcpDirectory ? " that leads to no directory"
-                                     : ", which the output would replace",
-        "; name what it leads to, or remove it"));
-  }
-  const bool is_directory = info->kind != FileKind::kFile;
-  if (is_directory == (kind_ == Kind::kFile)) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        path_, " exists and is ", is_directory ? "a directory" : "no directory",
-        "; the output would be ", is_directory ? "a file" : "a directory"));
-  }
-  return *info;
+absl::StatusOr<std::optional<FileInfo>> Destination::WhatIsThere() const {
+  return FindReplaceable(fs_, path_, kind_);
 }
 
 absl::Status Destination::InspectExisting(bool overwrite) {
   DCP_ASSIGN_OR_RETURN(const std::optional<FileInfo> info, WhatIsThere());
   if (!info.has_value()) return absl::OkStatus();
   exists_ = !made_directory_;
-  return kind_ == Kind::kFile ? InspectFile(*info, overwrite)
-                              : InspectDirectory(overwrite);
-}
-
-absl::Status Destination::InspectFile(const FileInfo& info, bool overwrite) {
+  if (kind_ != Kind::kFile) return InspectDirectory(overwrite);
   if (!overwrite) {
     return absl::AlreadyExistsError(
-        absl::StrCat(path_, " exists; --overwrite replaces it"));
+        absl::StrCat(path_, " exists; the option overwrite replaces it"));
   }
-  if (info.size == 0) return absl::OkStatus();
-  DCP_ASSIGN_OR_RETURN(const bool is_ours, IsCheckpointFile(fs_, path_));
-  if (is_ours) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      path_,
-      " begins like neither a safetensors nor a torch.save file; only a "
-      "checkpoint is replaced: remove it, or choose another name"));
+  return CheckReplaceableFile(fs_, path_, *info);
 }
 
 absl::Status Destination::InspectDirectory(bool overwrite) {
   DCP_ASSIGN_OR_RETURN(std::vector<DirectoryEntry> entries, fs_.List(path_));
-  entries.erase(std::remove_if(entries.begin(), entries.end(),
-                               [this](const DirectoryEntry& entry) {
-                                 return entry.name == kLockName ||
-                                        own_names_.contains(entry.name);
-                               }),
-                entries.end());
+  std::erase_if(entries, [this](const DirectoryEntry& entry) {
+    return entry.name == kLockName || own_names_.contains(entry.name);
+  });
   if (lock_beside_ != nullptr && lock_inside_ == nullptr) {
     return absl::FailedPreconditionError(
         absl::StrCat(path_,
@@ -424,64 +267,20 @@ absl::Status Destination::InspectDirectory(bool overwrite) {
     return absl::OkStatus();
   }
   if (!overwrite) {
-    return absl::AlreadyExistsError(absl::StrCat(
-        path_,
-        " exists and is not empty; --overwrite replaces the checkpoint "
-        "in it"));
+    return absl::AlreadyExistsError(
+        absl::StrCat(path_,
+                     " exists and is not empty; the option overwrite replaces "
+                     "the checkpoint in it"));
   }
   if (kind_ == Kind::kDcpDirectory) {
-    FindStale(entries);
+    for (const DirectoryEntry& entry : entries) taken_.insert(entry.name);
+    stale_ = StaleInDcpDirectory(entries);
     return absl::OkStatus();
   }
-  std::vector<std::string> foreign;
-  for (const DirectoryEntry& entry : entries) {
-    if (entry.kind != FileKind::kDirectory && IsReplaced(entry.name)) {
-      stale_.push_back(entry.name);
-    } else {
-      foreign.push_back(entry.name);
-    }
-  }
-  if (foreign.empty()) return absl::OkStatus();
-  const size_t num_foreign = foreign.size();
-  foreign.resize(std::min<size_t>(num_foreign, 5));
-  return absl::FailedPreconditionError(absl::StrCat(
-      path_, " holds ", num_foreign == 1 ? "a file" : "files",
-      " that the new safetensors checkpoint does not replace and that would be "
-      "lost: ",
-      absl::StrJoin(foreign, ", "), num_foreign > 5 ? ", ..." : "", "; move ",
-      num_foreign == 1 ? "it" : "them",
-      " away, or choose another destination"));
-}
-
-// Whether a file of the replaced directory belongs to the old checkpoint. The
-// old config and tokenizer do only where the new checkpoint brings its own.
-bool Destination::IsReplaced(absl::string_view name) const {
-  if (BelongsToSafetensors(name)) return true;
-  for (const std::vector<std::string>* names :
-       {&own_.names, &own_.companions}) {
-    if (std::find(names->begin(), names->end(), name) != names->end()) {
-      return true;
-    }
-  }
-  return false;
-}
-
-// Model files next to a DCP checkpoint are an export of it, which is not
-// replaced. Without a DCP index they are the old checkpoint.
-void Destination::FindStale(const std::vector<DirectoryEntry>& entries) {
-  const bool is_dcp = std::any_of(
-      entries.begin(), entries.end(), [](const DirectoryEntry& entry) {
-        return entry.name == kDcpMetadataName || IsRankIndexName(entry.name);
-      });
-  for (const DirectoryEntry& entry : entries) {
-    taken_.insert(entry.name);
-    if (entry.kind == FileKind::kDirectory) continue;
-    if (IsDataFileName(entry.name) || IsDigestsName(entry.name) ||
-        IsRankIndexName(entry.name) || IsTemporaryIndexName(entry.name) ||
-        (!is_dcp && BelongsToSafetensors(entry.name))) {
-      stale_.push_back(entry.name);
-    }
-  }
+  std::vector<std::string> brought = own_.names;
+  brought.insert(brought.end(), own_.companions.begin(), own_.companions.end());
+  DCP_ASSIGN_OR_RETURN(stale_, StaleInDirectory(path_, entries, brought));
+  return absl::OkStatus();
 }
 
 std::string Destination::NextDataFileName(int64_t rank) {
@@ -570,13 +369,9 @@ absl::Status Destination::Commit(absl::string_view index_name,
   return CommitDirectory();
 }
 
-std::string Destination::TemporaryIndexName() const {
-  return absl::StrCat(kDcpMetadataName, ".", ShortId(id_), ".tmp");
-}
-
 absl::Status Destination::CommitDcp(absl::string_view index_name,
                                     absl::string_view index) {
-  const std::string temporary_name = TemporaryIndexName();
+  const std::string temporary_name = TemporaryIndexName(id_);
   DCP_RETURN_IF_ERROR(WriteSideFile(temporary_name, index));
   DCP_RETURN_IF_ERROR(fs_.SyncDirectory(staging_));
   DCP_RETURN_IF_ERROR(fs_.Rename(JoinPath(staging_, temporary_name),

@@ -27,6 +27,7 @@
 #include "absl/strings/string_view.h"
 #include "dcp/checkpoint/open/digests.h"
 #include "dcp/checkpoint/write/destination_lock.h"
+#include "dcp/checkpoint/write/replaceable.h"
 #include "dcp/io/file_system.h"
 
 namespace dcp {
@@ -44,7 +45,7 @@ struct OwnFiles {
 
 class Destination {
  public:
-  enum class Kind : uint8_t { kDcpDirectory, kDirectory, kFile };
+  using Kind = DestinationKind;
 
   // Locks the destination `path` for `writer` (see DestinationLock), creating a
   // DCP directory first if there is none; removes what dead writers left, looks
@@ -134,22 +135,16 @@ class Destination {
   absl::Status TakeLocks(absl::string_view writer);
   absl::Status EnterDcp(absl::string_view writer);
   absl::Status LockInside(absl::string_view writer);
-  absl::Status RemoveLeftInside();
-  void RemoveLeftBeside();
-  absl::StatusOr<std::optional<FileInfo>> WhatIsThere();
+  absl::StatusOr<std::optional<FileInfo>> WhatIsThere() const;
   absl::Status InspectExisting(bool overwrite);
-  absl::Status InspectFile(const FileInfo& info, bool overwrite);
   absl::Status InspectDirectory(bool overwrite);
-  bool IsReplaced(absl::string_view name) const;
   absl::Status BeginDcp(const absl::flat_hash_set<std::string>& kept);
   absl::Status RemoveStaging(const absl::flat_hash_set<std::string>& kept);
-  void FindStale(const std::vector<DirectoryEntry>& entries);
   absl::Status WriteSideFile(absl::string_view name, absl::string_view bytes);
   absl::Status CommitDcp(absl::string_view index_name, absl::string_view index);
   absl::Status CommitDirectory();
   absl::Status CommitFile();
   absl::Status SyncNamesIn(absl::string_view directory);
-  std::string TemporaryIndexName() const;
   void RemoveStale();
   absl::Status RemoveCreated();
 

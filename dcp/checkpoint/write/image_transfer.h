@@ -1,6 +1,8 @@
-// Carries out an Output: creates its files, streams their images through the
-// pipeline block by block, computes checksums and digests on the way, and syncs
-// the files. They become a checkpoint only by the commit that follows.
+// TransferImages: carries out an Output: creates its files, takes their images
+// through the pipeline block by block, computes checksums and digests on the
+// way, and syncs the files. They become a checkpoint only by the commit that
+// follows (destination.h). image_stream.h does the same for a stream, and
+// staged_transfer.h for a trainer that waits. Blocking; any thread.
 #ifndef DCP_CHECKPOINT_WRITE_IMAGE_TRANSFER_H_
 #define DCP_CHECKPOINT_WRITE_IMAGE_TRANSFER_H_
 
@@ -9,16 +11,12 @@
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
 #include "dcp/checkpoint/open/digests.h"
 #include "dcp/checkpoint/read/source_check.h"
-#include "dcp/checkpoint/write/byte_stream.h"
 #include "dcp/checkpoint/write/destination.h"
 #include "dcp/checkpoint/write/output.h"
-#include "dcp/io/block_pool.h"
 #include "dcp/io/file_system.h"
 #include "dcp/io/pipeline.h"
 
@@ -56,7 +54,6 @@ struct ImageTransferOptions {
   DirectMode direct = DirectMode::kAuto;
   uint32_t num_lanes = 1;
   uint64_t memory_bytes = 0;  // for all lanes together
-  BlockPool* pool = nullptr;  // replaces memory_bytes; requires one lane
   std::stop_token stop = {};
   TransferSteps* steps = nullptr;  // optional
   // Sees what is read from its checkpoint; optional.
@@ -83,34 +80,8 @@ absl::StatusOr<std::vector<ChunkDigest>> TransferImages(
 // How many bytes TransferImages would read: plans everything, but reads and
 // writes nothing. `options.check` is told what it would see and cannot check
 // anything afterwards.
-absl::StatusOr<uint64_t> PlanTransfer(FileSystem& fs, Output& output,
+absl::StatusOr<uint64_t> PlanTransfer(Output& output,
                                       const ImageTransferOptions& options);
-
-// The same as TransferImages for an output of one file, but writes the file to
-// `stream`, in order, and not to a disk. Uses one lane; `options.steps` must be
-// null.
-absl::Status StreamImage(FileSystem& fs, Output& output, ByteStream& stream,
-                         const ImageTransferOptions& options,
-                         TransferStats& stats);
-
-// What a transfer from memory calls at certain points.
-struct StagingSteps {
-  // Called once, when every payload has been copied and its source flushed,
-  // possibly before anything is written.
-  absl::FunctionRef<absl::Status()> on_staged;
-  // Called once, before the file is created; returns its destination. Until
-  // then the file may be renamed. With a large pool, it is called after
-  // on_staged.
-  absl::FunctionRef<absl::StatusOr<Destination*>()> open;
-};
-
-// The same as TransferImages for an output of one file all of whose payloads
-// have a source: copies as much as the memory holds before it asks for the
-// destination. An error of a step ends the transfer; no step is called after an
-// error. The sources are flushed in any case.
-absl::StatusOr<std::vector<ChunkDigest>> StageAndTransfer(
-    FileSystem& fs, Output& output, const StagingSteps& steps,
-    const ImageTransferOptions& options, TransferStats& stats);
 
 }  // namespace dcp
 

@@ -332,7 +332,8 @@ TEST(Destination, ReplacesOnlyWhatACheckpointCanBe) {
       {"/dev/null", Kind::kDcpDirectory, "is a pipe, a socket or a device"},
       {dir.Join("link"), Kind::kFile, "is a symbolic link, which"},
       {dir.Join("link"), Kind::kDirectory, "is a symbolic link, which"},
-      {dir.Join("broken"), Kind::kDcpDirectory, "that leads to no directory"}};
+      {dir.Join("broken"), Kind::kDcpDirectory,
+       "that does not lead to a directory"}};
   for (const auto& [path, kind, says] : refused) {
     EXPECT_THAT(
         Destination::Plan(*fs, path, kind, true),

@@ -1,0 +1,73 @@
+// Tested by tests/dcp/checkpoint/write/destination_test.cc.
+#include "dcp/checkpoint/write/dead_writer.h"
+
+#include <string>
+#include <vector>
+
+#include "dcp/base/log.h"
+#include "dcp/base/status.h"
+#include "dcp/checkpoint/open/dcp_opener.h"
+#include "dcp/checkpoint/open/digests.h"
+#include "dcp/checkpoint/write/companion_files.h"
+#include "dcp/checkpoint/write/destination_lock.h"
+#include "dcp/checkpoint/write/destination_names.h"
+
+namespace dcp {
+namespace {
+
+// A directory that became no checkpoint, or the one that was replaced, into
+// which a user may have put files since: those stay.
+void RemoveSibling(FileSystem& fs, absl::string_view directory,
+                   absl::Status& status) {
+  const absl::StatusOr<std::vector<DirectoryEntry>> inside = fs.List(directory);
+  if (!inside.ok()) return;
+  for (const DirectoryEntry& file : *inside) {
+    if (BelongsToSafetensors(file.name) || IsCompanionName(file.name) ||
+        file.name == kLockName) {
+      status.Update(fs.Remove(JoinPath(directory, file.name)));
+    }
+  }
+  status.Update(fs.RemoveDirectory(directory));
+}
+
+}  // namespace
+
+absl::Status RemoveLeftInside(FileSystem& fs, absl::string_view path) {
+  DCP_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries,
+                       fs.List(path));
+  for (const DirectoryEntry& entry : entries) {
+    // The writer died after its checkpoint had appeared.
+    if (entry.name == kDcpMetadataName || IsRankIndexName(entry.name)) {
+      return absl::OkStatus();
+    }
+  }
+  for (const DirectoryEntry& entry : entries) {
+    if (IsDataFileName(entry.name) || IsDigestsName(entry.name) ||
+        IsTemporaryIndexName(entry.name)) {
+      DCP_RETURN_IF_ERROR(fs.Remove(JoinPath(path, entry.name)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void RemoveLeftBeside(FileSystem& fs, absl::string_view path) {
+  const std::string parent = ParentDirectory(path);
+  const absl::StatusOr<std::vector<DirectoryEntry>> entries = fs.List(parent);
+  if (!entries.ok()) return;
+  absl::Status status;
+  for (const DirectoryEntry& entry : *entries) {
+    if (!IsLeftSiblingName(entry.name, BaseName(path))) continue;
+    const std::string left = JoinPath(parent, entry.name);
+    if (entry.kind == FileKind::kDirectory) {
+      RemoveSibling(fs, left, status);
+    } else {
+      status.Update(fs.Remove(left));
+    }
+  }
+  if (!status.ok()) {
+    DCP_LOG(kWarning) << "event=unfinished_output_left path=" << path
+                      << " error=" << status.message();
+  }
+}
+
+}  // namespace dcp

@@ -1,0 +1,89 @@
+// Tested by tests/dcp/checkpoint/write/image_transfer_test.cc.
+#include "dcp/checkpoint/write/file_image.h"
+
+#include <cstring>
+
+#include "dcp/base/check.h"
+#include "dcp/base/status.h"
+
+namespace dcp {
+
+FileImage::FileImage(Output& output, uint32_t index)
+    : output_(output), spec_(output.files[index]), index_(index) {
+  crcs_.resize(layout().parts().size());
+}
+
+void FileImage::Advance(uint64_t num_bytes) {
+  next_offset_ += num_bytes;
+  const std::vector<LayoutPart>& parts = layout().parts();
+  while (next_part_ + 1 < parts.size() &&
+         parts[next_part_].end() <= next_offset_) {
+    ++next_part_;
+  }
+}
+
+std::pair<uint32_t, double> FileImage::SequenceKey() const {
+  const std::vector<LayoutPart>& parts = layout().parts();
+  for (size_t i = next_part_; i < parts.size(); ++i) {
+    if (parts[i].payload_length == 0) continue;
+    const uint64_t begin = parts[i].payload_offset();
+    const double done = next_offset_ <= begin
+                            ? 0
+                            : static_cast<double>(next_offset_ - begin) /
+                                  static_cast<double>(parts[i].payload_length);
+    return {output_.payloads[parts[i].payload].entry, done};
+  }
+  return {UINT32_MAX, 1};
+}
+
+void FileImage::FillLiteral(size_t part, uint64_t begin, MutableByteSpan dst) {
+  if (literal_part_ != part) {
+    literal_ = spec_.literal(part, crcs_);
+    literal_part_ = part;
+    DCP_CHECK(literal_.size() == layout().parts()[part].literal_length,
+              layout().name(), " part ", part);
+  }
+  std::memcpy(dst.data(), literal_.data() + begin, dst.size());
+}
+
+void FileImage::AddChecksums(size_t part, uint64_t begin, ByteSpan bytes) {
+  if (output_.needs_crcs) crcs_[part] = ExtendCrc32(crcs_[part], bytes);
+  if (!output_.needs_digests) return;
+  if (begin == 0) digest_.Reset();
+  digest_.Update(bytes);
+  const LayoutPart& filled = layout().parts()[part];
+  if (begin + bytes.size() < filled.payload_length) return;
+  digests_.push_back({.file = layout().name(),
+                      .offset = filled.payload_offset(),
+                      .length = filled.payload_length,
+                      .digest = digest_.Value()});
+}
+
+absl::Status FileImage::Create(FileSystem& fs, std::string path,
+                               DirectMode direct) {
+  path_ = std::move(path);
+  DCP_ASSIGN_OR_RETURN(file_, fs.Create(path_, layout().size(), direct));
+  return absl::OkStatus();
+}
+
+absl::Status FileImage::Close(FileSystem& fs) {
+  return Annotate(CloseDurably(fs), path_,
+                  " could not be made durable, so the checkpoint did not "
+                  "appear; check its disk and run again");
+}
+
+absl::Status FileImage::CloseDurably(FileSystem& fs) {
+  if (spec_.head != nullptr) {
+    DCP_RETURN_IF_ERROR(fs.Write(file_, 0, AsBytes(spec_.head(digests_))));
+  }
+  // The last block of a direct file was padded.
+  DCP_RETURN_IF_ERROR(fs.Truncate(file_, layout().size()));
+  DCP_RETURN_IF_ERROR(fs.Sync(file_));
+  return fs.Close(std::exchange(file_, File()));
+}
+
+void FileImage::Abandon(FileSystem& fs) {
+  if (file_.handle >= 0) fs.Close(std::exchange(file_, File())).IgnoreError();
+}
+
+}  // namespace dcp

@@ -1,0 +1,77 @@
+// FileImage: one output file on its way to the disk or into a stream: how much
+// of it is planned, the checksums of what is filled, and the file itself once
+// it is created. Planning and filling go through the file in order, filling
+// behind planning. Used by one thread.
+#ifndef DCP_CHECKPOINT_WRITE_FILE_IMAGE_H_
+#define DCP_CHECKPOINT_WRITE_FILE_IMAGE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "dcp/base/bytes.h"
+#include "dcp/base/checksum.h"
+#include "dcp/checkpoint/open/digests.h"
+#include "dcp/checkpoint/write/output.h"
+#include "dcp/io/file_system.h"
+#include "dcp/plan/file_layout.h"
+
+namespace dcp {
+
+class FileImage {
+ public:
+  // The file with number `index` of `output`, which must outlive this.
+  FileImage(Output& output, uint32_t index);
+
+  uint32_t index() const { return index_; }
+  const FileLayout& layout() const { return spec_.layout; }
+
+  // Planning: where the next block to plan begins.
+  uint64_t next_offset() const { return next_offset_; }
+  bool planned() const { return next_offset_ >= layout().size(); }
+  void Advance(uint64_t num_bytes);
+  // How far planning is in the sequence of tensors: the tensor, and the share
+  // of it that is planned. See [Note: interleaving].
+  std::pair<uint32_t, double> SequenceKey() const;
+
+  // Filling: writes the bytes of the literal of a part, from its byte `begin`
+  // on, to `dst`.
+  void FillLiteral(size_t part, uint64_t begin, MutableByteSpan dst);
+  // `bytes` are in place; they begin at byte `begin` of the part's payload.
+  // Adds them to the checksums that the output needs.
+  void AddChecksums(size_t part, uint64_t begin, ByteSpan bytes);
+  // Those of the complete payloads.
+  const std::vector<ChunkDigest>& digests() const { return digests_; }
+
+  // The file at `path`. Close completes it, after everything is written:
+  // afterwards it is durable. Abandon ends it in whatever state it is.
+  absl::Status Create(FileSystem& fs, std::string path, DirectMode direct);
+  absl::Status Close(FileSystem& fs);
+  void Abandon(FileSystem& fs);
+  const File& file() const { return file_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  absl::Status CloseDurably(FileSystem& fs);
+
+  const Output& output_;
+  OutputFile& spec_;
+  const uint32_t index_;
+  uint64_t next_offset_ = 0;
+  size_t next_part_ = 0;        // the part at next_offset_, or just before
+  std::vector<uint32_t> crcs_;  // of the parts' payloads
+  size_t literal_part_ = SIZE_MAX;
+  std::string literal_;  // that of literal_part_
+  Digest64 digest_;      // of the payload that is being filled
+  std::vector<ChunkDigest> digests_;
+  File file_;
+  std::string path_;
+};
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_WRITE_FILE_IMAGE_H_

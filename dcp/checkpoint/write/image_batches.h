@@ -1,0 +1,123 @@
+// ImageBatches: goes through the images of some output files, batch by batch:
+// plans which stretch of which file goes into which block and what must be read
+// or copied for it, and completes the blocks. Where the blocks go is decided by
+// its three users: image_transfer, image_stream and staged_transfer. Used by
+// one thread.
+#ifndef DCP_CHECKPOINT_WRITE_IMAGE_BATCHES_H_
+#define DCP_CHECKPOINT_WRITE_IMAGE_BATCHES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "dcp/checkpoint/read/source_check.h"
+#include "dcp/checkpoint/read/window_planner.h"
+#include "dcp/checkpoint/write/file_image.h"
+#include "dcp/checkpoint/write/output.h"
+#include "dcp/io/block_pool.h"
+#include "dcp/io/file_system.h"
+#include "dcp/io/pipeline.h"
+
+namespace dcp {
+
+// A stretch of a block that is all literal or all of one payload.
+struct ImagePiece {
+  FileImage* image;
+  uint32_t block;
+  uint64_t position;  // in the block
+  size_t part;
+  bool literal;
+  uint64_t begin;  // in the literal or the payload
+  uint64_t end;
+};
+
+struct ImageBatchesOptions {
+  // The files advance side by side. See [Note: interleaving].
+  bool interleave = false;
+  SourceCheck* check = nullptr;  // sees what is read; optional
+  // Counts the elements that a cast finds beyond the range; or refuses them.
+  bool count_beyond = false;
+  bool strict_cast = false;
+};
+
+class ImageBatches {
+ public:
+  // `output` must outlive this.
+  ImageBatches(Output& output, const ImageBatchesOptions& options);
+
+  // For batches that never run: see WindowPlanner.
+  void TellOfPlans() { planner_.TellOfPlans(); }
+
+  // Begins with the given files of the output, by their numbers, and forgets
+  // those before and their counts.
+  void Start(absl::Span<const uint32_t> files);
+  const std::vector<std::unique_ptr<FileImage>>& images() const {
+    return images_;
+  }
+
+  // How many blocks of a pool of `num_blocks` a batch has, for reads that are
+  // worth planning together.
+  uint64_t BlocksPerBatch(uint64_t num_blocks) const;
+
+  // Plans the reads and writes of the next batch, whose blocks are given;
+  // copying from sources begins. Returns what goes into the blocks, nothing
+  // when all files are planned. A write has the file that its image has now.
+  absl::StatusOr<std::vector<ImagePiece>> Plan(Batch& batch);
+  bool all_planned() const { return NumUnplanned() == 0; }
+
+  // Completes the blocks of a batch, in the order of the batches, because
+  // literals may use the checksums of what comes before them.
+  absl::Status Fill(absl::Span<const ImagePiece> pieces,
+                    std::vector<Block>& blocks);
+
+  // After this, nothing is being copied into blocks any more.
+  absl::Status FlushSources();
+
+  // The path of a file that is read or written.
+  std::string Describe(FileHandle handle) const;
+
+  // By payload of the output, how many elements the casts of these files found
+  // beyond the range; empty if there was no cast.
+  const std::vector<uint64_t>& num_beyond() const { return num_beyond_; }
+  // Adds them to `totals`, which has the size of the output's payloads.
+  void AddNumBeyondTo(std::vector<uint64_t>& totals) const;
+  // FailedPrecondition if a strict cast found any.
+  absl::Status CheckCasts() const;
+
+ private:
+  // Where in a batch a stretch of one file goes.
+  struct Slot {
+    uint32_t block;
+    uint64_t position;  // in the block
+    uint64_t length;
+  };
+
+  uint64_t NumUnplanned() const;
+  uint64_t SlotBytes(uint64_t num_blocks) const;
+  uint64_t NumSlots(uint64_t most) const;
+  FileImage* NextFile();
+  absl::Status PlanSlot(FileImage& image, const Slot& slot, Batch& batch,
+                        std::vector<ImagePiece>& pieces);
+  absl::Status PlanPayload(const LayoutPart& part, const ImagePiece& piece,
+                           uint8_t* dst);
+  absl::Status FillPiece(const ImagePiece& piece, uint8_t* block);
+  uint64_t* CounterOf(uint32_t payload);
+
+  Output& output_;
+  const bool interleave_;
+  const bool count_beyond_;
+  const bool strict_cast_;
+  WindowPlanner planner_;
+  std::vector<std::unique_ptr<FileImage>> images_;
+  std::vector<uint64_t> num_beyond_;
+  bool flushed_ = false;  // all sources, after everything was planned
+};
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_WRITE_IMAGE_BATCHES_H_
