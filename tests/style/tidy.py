@@ -214,10 +214,14 @@ def no_machine_paths(tree):
 
 
 def sources_have_tests(tree):
+    """A test of the same path, or a line that names the file that tests it."""
     findings = []
-    for path, _ in code_files(tree, "dcp", "proto", "server", "client"):
+    for path, text in code_files(tree, "dcp", "proto", "server", "client"):
         if path.endswith(".cc"):
             test = "tests/" + path[:-len(".cc")] + "_test.cc"
+            named = re.search(r"^// Tested by (tests/\S+?)\.?$", text, re.M)
+            if named:
+                test = named.group(1)
             if test not in tree:
                 findings.append("%s:1: has no %s" % (path, test))
     return findings

@@ -128,6 +128,8 @@ BROKEN = [
     (tidy.sources_are_built, "no_package", {"dcp/base/BUILD.bazel": None}),
     (tidy.sources_are_built, "test", {"tests/dcp/base/BUILD.bazel": ""}),
     (tidy.sources_have_tests, "no_test", {"tests/dcp/base/box_test.cc": None}),
+    (tidy.sources_have_tests, "names_no_test",
+     {"dcp/base/box.cc": "// Tested by tests/dcp/base/cube_test.cc.\n"}),
     (tidy.warnings_are_errors_in_ours_alone, "everybodys",
      {".bazelrc": "build --copt=-Werror\n"}),
     (tidy.warnings_are_errors_in_ours_alone, "a_folder_is_missing",
