@@ -18,10 +18,10 @@
 #include "fsdp/checkpoint/source/checkpoint_source.h"
 #include "fsdp/checkpoint/state/tensor_io.h"
 
-namespace dcp {
+namespace fsdp {
 
-FileSystem& FileSystemOr(FileSystem* file_system) {
-  static auto* const posix = NewPosixFileSystem().release();
+dcp::FileSystem& FileSystemOr(dcp::FileSystem* file_system) {
+  static auto* const posix = dcp::NewPosixFileSystem().release();
   return file_system != nullptr ? *file_system : *posix;
 }
 
@@ -68,7 +68,7 @@ void SaveHandle::request_stop() { impl_->stop.request_stop(); }
 AsyncSaver::Impl::Impl(const Options& options)
     : options_(options),
       fs_(FileSystemOr(options.file_system)),
-      plan_cache_(std::make_unique<SavePlanCache>()) {}
+      plan_cache_(std::make_unique<dcp::SavePlanCache>()) {}
 
 AsyncSaver::Impl::~Impl() {
   Join();
@@ -89,12 +89,12 @@ absl::Status AsyncSaver::Impl::ReportEarlierFailure() {
   absl::MutexLock lock(&earlier->mutex);
   if (earlier->status.ok()) return absl::OkStatus();
   const absl::Status mine =
-      earlier->was_told
-          ? absl::OkStatus()
-          : Annotate(earlier->status, "the save before, to ", earlier->path);
+      earlier->was_told ? absl::OkStatus()
+                        : dcp::Annotate(earlier->status, "the save before, to ",
+                                        earlier->path);
   earlier->was_told = true;
   // It failed on all ranks, so all of them get here.
-  return Agree(*coordinator_, mine);
+  return dcp::Agree(*coordinator_, mine);
 }
 
 absl::StatusOr<SaveHandle> AsyncSaver::Impl::Save(
@@ -142,13 +142,14 @@ absl::Status AsyncSaver::Impl::SaveHeld(SaveHandle::Impl& handle,
                     .stop = handle.stop.get_token()});
 }
 
-BlockPool& AsyncSaver::Impl::Pool(const HeldState& held) {
+dcp::BlockPool& AsyncSaver::Impl::Pool(const HeldState& held) {
   if (pool_ == nullptr) {
     const uint64_t bytes =
         options_.staging_bytes != 0 ? options_.staging_bytes : held.share_bytes;
-    const uint64_t num_blocks = (bytes + kBlockBytes - 1) / kBlockBytes;
-    pool_ = std::make_unique<BlockPool>(std::max(num_blocks, kMinBlocks),
-                                        StagingMemory());
+    const uint64_t num_blocks =
+        (bytes + dcp::kBlockBytes - 1) / dcp::kBlockBytes;
+    pool_ = std::make_unique<dcp::BlockPool>(
+        std::max(num_blocks, dcp::kMinBlocks), StagingMemory());
   }
   return *pool_;
 }
@@ -170,8 +171,7 @@ absl::StatusOr<SaveHandle> async_save(const StateDict& state,
   static c10::weak_intrusive_ptr<c10d::ProcessGroup> of_group(
       c10::intrusive_ptr<c10d::ProcessGroup>{});
   static std::unique_ptr<AsyncSaver> saver;
-  const fsdp::ProcessGroup group =
-      fsdp::is_initialized() ? fsdp::world_group() : nullptr;
+  const ProcessGroup group = is_initialized() ? world_group() : nullptr;
   if (saver == nullptr || of_group.lock() != group) {
     saver = nullptr;
     of_group = c10::weak_intrusive_ptr<c10d::ProcessGroup>(group);
@@ -180,4 +180,4 @@ absl::StatusOr<SaveHandle> async_save(const StateDict& state,
   return saver->save(state, path);
 }
 
-}  // namespace dcp
+}  // namespace fsdp

@@ -19,10 +19,10 @@
 #include "fsdp/checkpoint/ranks/process_group_coordinator.h"
 #include "fsdp/checkpoint/state/held_state.h"
 
-namespace dcp {
+namespace fsdp {
 
 // `file_system`, or the operating system's if it is null.
-FileSystem& FileSystemOr(FileSystem* file_system);
+dcp::FileSystem& FileSystemOr(dcp::FileSystem* file_system);
 
 // One save, shared by the thread that trains and the one that saves.
 struct SaveHandle::Impl {
@@ -62,18 +62,18 @@ class AsyncSaver::Impl {
   absl::Status ReportEarlierFailure();
   void Run(SaveHandle::Impl& handle, std::unique_ptr<HeldState> held);
   absl::Status SaveHeld(SaveHandle::Impl& handle, const HeldState& held);
-  BlockPool& Pool(const HeldState& held);
+  dcp::BlockPool& Pool(const HeldState& held);
 
   const Options options_;
-  FileSystem& fs_;
+  dcp::FileSystem& fs_;
   std::unique_ptr<ProcessGroupCoordinator> coordinator_;
-  std::unique_ptr<BlockPool> pool_;
-  std::unique_ptr<SavePlanCache> plan_cache_;
+  std::unique_ptr<dcp::BlockPool> pool_;
+  std::unique_ptr<dcp::SavePlanCache> plan_cache_;
   std::function<void()> on_durable_;
   std::shared_ptr<SaveHandle::Impl> latest_;  // shared with the caller's handle
   std::thread thread_;
 };
 
-}  // namespace dcp
+}  // namespace fsdp
 
 #endif  // FSDP_CHECKPOINT_ASYNC_SAVER_H_

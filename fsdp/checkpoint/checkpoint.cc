@@ -38,7 +38,7 @@
 #include "fsdp/checkpoint/state/tensor_io.h"
 #include "fsdp/checkpoint/state/wanted_state.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
 constexpr uint64_t kMaxWindowBytes = uint64_t{64} << 20;
@@ -65,32 +65,32 @@ class Sinks {
                         .sink = owned_.back().get()});
     return absl::OkStatus();
   }
-  const std::vector<LoadTensor>& tensors() const { return tensors_; }
+  const std::vector<dcp::LoadTensor>& tensors() const { return tensors_; }
 
  private:
   TransferStreams streams_;
   std::vector<std::unique_ptr<TorchTensorSink>> owned_;
-  std::vector<LoadTensor> tensors_;
+  std::vector<dcp::LoadTensor> tensors_;
 };
 
-uint64_t NumBytes(const LoadTensor& tensor) {
-  return static_cast<uint64_t>(Volume(tensor.box.sizes)) *
-         ElementSize(tensor.dtype);
+uint64_t NumBytes(const dcp::LoadTensor& tensor) {
+  return static_cast<uint64_t>(dcp::Volume(tensor.box.sizes)) *
+         dcp::ElementSize(tensor.dtype);
 }
 
 // The memory for `payload_bytes`: a small state takes only a little of the
 // budget, because memory must be mapped and locked before it is used.
 uint64_t MemoryFor(uint64_t payload_bytes, uint64_t budget_bytes) {
-  return std::min(budget_bytes, kMinMemoryBytes + 4 * payload_bytes);
+  return std::min(budget_bytes, dcp::kMinMemoryBytes + 4 * payload_bytes);
 }
 
-uint64_t NumBytes(const std::vector<LoadTensor>& tensors) {
+uint64_t NumBytes(const std::vector<dcp::LoadTensor>& tensors) {
   uint64_t num_bytes = 0;
-  for (const LoadTensor& tensor : tensors) num_bytes += NumBytes(tensor);
+  for (const dcp::LoadTensor& tensor : tensors) num_bytes += NumBytes(tensor);
   return num_bytes;
 }
 
-bool NameThenPlace(const LoadTensor& a, const LoadTensor& b) {
+bool NameThenPlace(const dcp::LoadTensor& a, const dcp::LoadTensor& b) {
   return std::tie(a.fqn, a.box.offsets) < std::tie(b.fqn, b.box.offsets);
 }
 
@@ -104,20 +104,21 @@ absl::Status AddReadParts(const WantedState& wanted,
     const WantedTensor& tensor = wanted.tensors[i];
     if (!exchange.Reads(i) || absent.contains(tensor.fqn)) continue;
     for (const TensorPart& part : tensor.parts) {
-      DCP_RETURN_IF_ERROR(Annotate(sinks.Add(tensor, part), tensor.fqn));
+      DCP_RETURN_IF_ERROR(dcp::Annotate(sinks.Add(tensor, part), tensor.fqn));
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status TakeObjects(const WantedState& wanted,
-                         const absl::flat_hash_map<std::string, Value>& values,
-                         Objects& objects) {
+absl::Status TakeObjects(
+    const WantedState& wanted,
+    const absl::flat_hash_map<std::string, dcp::Value>& values,
+    Objects& objects) {
   for (const StateLeaf& leaf : wanted.objects) {
     const auto it = values.find(leaf.fqn);
     if (it == values.end()) continue;  // absent
     absl::StatusOr<StateValue> value = FromValue(it->second);
-    if (!value.ok()) return Annotate(value.status(), leaf.fqn);
+    if (!value.ok()) return dcp::Annotate(value.status(), leaf.fqn);
     objects.values.emplace_back(&leaf, *std::move(value));
   }
   return absl::OkStatus();
@@ -137,7 +138,7 @@ class Loading {
     absl::Status status = Look();
     if (status.ok()) status = Open(source);
     DCP_RETURN_IF_ERROR(Meet(status));
-    DCP_RETURN_IF_ERROR(Agree(coordinator_, Read(*source)));
+    DCP_RETURN_IF_ERROR(dcp::Agree(coordinator_, Read(*source)));
     return Finish();
   }
 
@@ -151,7 +152,7 @@ class Loading {
 
   absl::Status Open(std::unique_ptr<CheckpointSource>& source) {
     DCP_ASSIGN_OR_RETURN(source, OpenSource(path_, options_));
-    const Metadata wanted =
+    const dcp::Metadata wanted =
         DescribeWanted(*wanted_, [](size_t) { return false; });
     DCP_ASSIGN_OR_RETURN(
         objects_.absent,
@@ -160,10 +161,9 @@ class Loading {
   }
 
   absl::Status Meet(absl::Status status) {
-    const fsdp::ProcessGroup group =
-        options_.process_group || !fsdp::is_initialized()
-            ? options_.process_group
-            : fsdp::world_group();
+    const ProcessGroup group = options_.process_group || !is_initialized()
+                                   ? options_.process_group
+                                   : world_group();
     absl::StatusOr<ReplicaExchange> exchange = ReplicaExchange::Make(
         wanted_.get(), group, options_.broadcast_to_replicas);
     status.Update(exchange.status());
@@ -198,13 +198,13 @@ class Loading {
       }
       status = RestoreState(wanted_->expanded, state_);
     }
-    return Agree(coordinator_, status);
+    return dcp::Agree(coordinator_, status);
   }
 
   // Rank 0's answers in load_from_rank0.
   struct Answers {
     std::unique_ptr<CheckpointSource> source;
-    std::vector<Metadata> requests;
+    std::vector<dcp::Metadata> requests;
     std::vector<std::string> texts;  // one for each rank
   };
   absl::Status Answer(const std::vector<std::string>& requests,
@@ -226,13 +226,13 @@ class Loading {
 };
 
 // Places a box in this rank's memory and in the streams of others.
-class FanOutSink final : public TensorSink {
+class FanOutSink final : public dcp::TensorSink {
  public:
-  void AddLocal(TensorSink* sink) { locals_.push_back(sink); }
+  void AddLocal(dcp::TensorSink* sink) { locals_.push_back(sink); }
   void AddStream(RankStreamWriter* stream) { streams_.push_back(stream); }
 
-  absl::Status Place(uint64_t offset, ByteSpan src) override {
-    for (TensorSink* sink : locals_) {
+  absl::Status Place(uint64_t offset, dcp::ByteSpan src) override {
+    for (dcp::TensorSink* sink : locals_) {
       DCP_RETURN_IF_ERROR(sink->Place(offset, src));
     }
     // A source places the bytes of a tensor in their order, and tensors in the
@@ -244,12 +244,12 @@ class FanOutSink final : public TensorSink {
   }
   absl::Status Flush() override {
     absl::Status status;
-    for (TensorSink* sink : locals_) status.Update(sink->Flush());
+    for (dcp::TensorSink* sink : locals_) status.Update(sink->Flush());
     return status;
   }
 
  private:
-  std::vector<TensorSink*> locals_;
+  std::vector<dcp::TensorSink*> locals_;
   std::vector<RankStreamWriter*> streams_;
 };
 
@@ -259,7 +259,7 @@ uint64_t Loading::WindowBytes() const {
   const auto num_others =
       static_cast<uint64_t>(std::max<int64_t>(coordinator_.num_ranks() - 1, 1));
   return std::clamp<uint64_t>(options_.memory_bytes / 4 / num_others,
-                              uint64_t{64} << 10, kBlockBytes);
+                              uint64_t{64} << 10, dcp::kBlockBytes);
 }
 
 // On rank 0: the answer to each request, a pickled {"window": bytes, "absent":
@@ -267,7 +267,8 @@ uint64_t Loading::WindowBytes() const {
 absl::Status Loading::Answer(const std::vector<std::string>& requests,
                              Answers& answers) {
   for (const std::string& request : requests) {
-    DCP_ASSIGN_OR_RETURN(Metadata wanted, ParseDcpMetadata(AsBytes(request)));
+    DCP_ASSIGN_OR_RETURN(dcp::Metadata wanted,
+                         dcp::ParseDcpMetadata(dcp::AsBytes(request)));
     answers.requests.push_back(std::move(wanted));
   }
   DCP_ASSIGN_OR_RETURN(answers.source, OpenSource(path_, options_));
@@ -275,20 +276,20 @@ absl::Status Loading::Answer(const std::vector<std::string>& requests,
                        CheckWanted(*answers.source, answers.requests,
                                    options_.allow_partial_load));
   absl::flat_hash_set<std::string> names;
-  for (const Metadata& request : answers.requests) {
-    for (const MetadataEntry& entry : request.entries) {
-      if (std::holds_alternative<BytesStorageMetadata>(entry.value)) {
+  for (const dcp::Metadata& request : answers.requests) {
+    for (const dcp::MetadataEntry& entry : request.entries) {
+      if (std::holds_alternative<dcp::BytesStorageMetadata>(entry.value)) {
         names.insert(entry.fqn);
       }
     }
   }
   DCP_ASSIGN_OR_RETURN(const auto values,
                        answers.source->ReadObjects(names, options_.stop));
-  for (const Metadata& request : answers.requests) {
-    ValueArena arena;
-    std::vector<Value> absent;
-    std::vector<Value> objects;
-    for (const MetadataEntry& entry : request.entries) {
+  for (const dcp::Metadata& request : answers.requests) {
+    dcp::ValueArena arena;
+    std::vector<dcp::Value> absent;
+    std::vector<dcp::Value> objects;
+    for (const dcp::MetadataEntry& entry : request.entries) {
       if (objects_.absent.contains(entry.fqn)) {
         absent.push_back(arena.Str(entry.fqn));
       }
@@ -297,8 +298,8 @@ absl::Status Loading::Answer(const std::vector<std::string>& requests,
       objects.push_back(arena.Str(entry.fqn));
       objects.push_back(value->second);
     }
-    answers.texts.push_back(WritePickle(
-        arena.Tuple({Value::Int(static_cast<int64_t>(WindowBytes())),
+    answers.texts.push_back(dcp::WritePickle(
+        arena.Tuple({dcp::Value::Int(static_cast<int64_t>(WindowBytes())),
                      arena.List(absent), arena.Dict(objects)})));
   }
   return absl::OkStatus();
@@ -306,17 +307,18 @@ absl::Status Loading::Answer(const std::vector<std::string>& requests,
 
 absl::Status Loading::Accept(const std::string& answer, Sinks& sinks,
                              uint64_t& window_bytes) {
-  ValueArena arena;
+  dcp::ValueArena arena;
   DCP_ASSIGN_OR_RETURN(
-      const PickleResult pickle,
-      ReadPickle(AsBytes(answer), {.allow_global = IsStateDictGlobal}, arena));
-  const absl::Span<const Value> fields = pickle.root.items();
+      const dcp::PickleResult pickle,
+      dcp::ReadPickle(dcp::AsBytes(answer),
+                      {.allow_global = dcp::IsStateDictGlobal}, arena));
+  const absl::Span<const dcp::Value> fields = pickle.root.items();
   window_bytes = static_cast<uint64_t>(fields[0].int_value());
-  for (const Value& name : fields[1].items()) {
+  for (const dcp::Value& name : fields[1].items()) {
     objects_.absent.insert(std::string(name.text()));
   }
-  absl::flat_hash_map<std::string, Value> values;
-  const absl::Span<const Value> objects = fields[2].items();
+  absl::flat_hash_map<std::string, dcp::Value> values;
+  const absl::Span<const dcp::Value> objects = fields[2].items();
   for (size_t i = 0; i + 1 < objects.size(); i += 2) {
     values[std::string(objects[i].text())] = objects[i + 1];
   }
@@ -328,27 +330,29 @@ absl::Status Loading::SendAll(Answers& answers, const Sinks& sinks,
                               uint64_t window_bytes) {
   // Every box once, with all ranks that want it, in the order of the streams.
   struct Target {
-    LoadTensor tensor;
+    dcp::LoadTensor tensor;
     FanOutSink sink;
   };
-  std::map<std::tuple<std::string, Dims, Dims, DType>, Target> targets;
-  const auto target_of = [&](const LoadTensor& tensor) -> Target& {
+  std::map<std::tuple<std::string, dcp::Dims, dcp::Dims, dcp::DType>, Target>
+      targets;
+  const auto target_of = [&](const dcp::LoadTensor& tensor) -> Target& {
     Target& target = targets[{tensor.fqn, tensor.box.offsets, tensor.box.sizes,
                               tensor.dtype}];
     target.tensor = tensor;
     return target;
   };
-  for (const LoadTensor& tensor : sinks.tensors()) {
+  for (const dcp::LoadTensor& tensor : sinks.tensors()) {
     target_of(tensor).sink.AddLocal(tensor.sink);
   }
   std::vector<std::unique_ptr<RankStreamWriter>> streams;
   for (size_t rank = 1; rank < answers.requests.size(); ++rank) {
     uint64_t num_bytes = 0;
     std::vector<Target*> wanted;
-    for (const MetadataEntry& entry : answers.requests[rank].entries) {
-      const auto* tensor = std::get_if<TensorStorageMetadata>(&entry.value);
+    for (const dcp::MetadataEntry& entry : answers.requests[rank].entries) {
+      const auto* tensor =
+          std::get_if<dcp::TensorStorageMetadata>(&entry.value);
       if (tensor == nullptr || objects_.absent.contains(entry.fqn)) continue;
-      for (const ChunkStorageMetadata& chunk : tensor->chunks) {
+      for (const dcp::ChunkStorageMetadata& chunk : tensor->chunks) {
         Target& target = target_of({.fqn = entry.fqn,
                                     .dtype = tensor->dtype,
                                     .shape = tensor->size,
@@ -361,7 +365,7 @@ absl::Status Loading::SendAll(Answers& answers, const Sinks& sinks,
         coordinator_, static_cast<int64_t>(rank), num_bytes, window_bytes));
     for (Target* target : wanted) target->sink.AddStream(streams.back().get());
   }
-  std::vector<LoadTensor> tensors;
+  std::vector<dcp::LoadTensor> tensors;
   for (auto& [key, target] : targets) {
     target.tensor.sink = &target.sink;
     tensors.push_back(target.tensor);
@@ -369,7 +373,7 @@ absl::Status Loading::SendAll(Answers& answers, const Sinks& sinks,
   absl::Status status = answers.source->ReadTensors(
       tensors, {.memory_bytes = MemoryFor(
                     NumBytes(tensors),
-                    std::max(options_.memory_bytes / 2, kMinMemoryBytes)),
+                    std::max(options_.memory_bytes / 2, dcp::kMinMemoryBytes)),
                 .stop = options_.stop,
                 .stats = options_.stats});
   for (const auto& stream : streams) {
@@ -383,17 +387,17 @@ absl::Status Loading::SendAll(Answers& answers, const Sinks& sinks,
 }
 
 absl::Status Loading::Receive(const Sinks& sinks, uint64_t window_bytes) {
-  std::vector<LoadTensor> order(sinks.tensors());
+  std::vector<dcp::LoadTensor> order(sinks.tensors());
   std::sort(order.begin(), order.end(), NameThenPlace);
   const uint64_t num_bytes = NumBytes(order);
   size_t next = 0;
   uint64_t offset = 0;
   return ReadRankStream(
-      coordinator_, num_bytes, window_bytes, [&](ByteSpan bytes) {
-        std::vector<TensorSink*> touched;
+      coordinator_, num_bytes, window_bytes, [&](dcp::ByteSpan bytes) {
+        std::vector<dcp::TensorSink*> touched;
         absl::Status status;
         while (!bytes.empty() && status.ok()) {
-          const LoadTensor& tensor = order[next];
+          const dcp::LoadTensor& tensor = order[next];
           const uint64_t length =
               std::min<uint64_t>(bytes.size(), NumBytes(tensor) - offset);
           if (length > 0) {
@@ -407,29 +411,30 @@ absl::Status Loading::Receive(const Sinks& sinks, uint64_t window_bytes) {
             offset = 0;
           }
         }
-        for (TensorSink* sink : touched) status.Update(sink->Flush());
+        for (dcp::TensorSink* sink : touched) status.Update(sink->Flush());
         return status;
       });
 }
 
 absl::Status Loading::RunFromRank0() {
   DCP_RETURN_IF_ERROR(Meet(Look()));
-  const Metadata request = DescribeWanted(
+  const dcp::Metadata request = DescribeWanted(
       *wanted_, [&](size_t tensor) { return exchange_->Reads(tensor); });
   DCP_ASSIGN_OR_RETURN(const std::vector<std::string> requests,
-                       coordinator_.Gather(WriteDcpMetadata(request)));
+                       coordinator_.Gather(dcp::WriteDcpMetadata(request)));
   const bool is_first = coordinator_.rank() == 0;
   Answers answers;
-  DCP_RETURN_IF_ERROR(Agree(
+  DCP_RETURN_IF_ERROR(dcp::Agree(
       coordinator_, is_first ? Answer(requests, answers) : absl::OkStatus()));
   DCP_ASSIGN_OR_RETURN(const std::string answer,
                        coordinator_.Scatter(std::move(answers.texts)));
   Sinks sinks;
   uint64_t window_bytes = 0;
-  DCP_RETURN_IF_ERROR(Agree(coordinator_, Accept(answer, sinks, window_bytes)));
+  DCP_RETURN_IF_ERROR(
+      dcp::Agree(coordinator_, Accept(answer, sinks, window_bytes)));
   const absl::Status moved = is_first ? SendAll(answers, sinks, window_bytes)
                                       : Receive(sinks, window_bytes);
-  DCP_RETURN_IF_ERROR(Agree(coordinator_, moved));
+  DCP_RETURN_IF_ERROR(dcp::Agree(coordinator_, moved));
   return Finish();
 }
 
@@ -443,17 +448,17 @@ absl::Status save(const StateDict& state, const std::string& path,
       ProcessGroupCoordinator::OfTraining(options.process_group));
   const std::unique_ptr<HeldState> held =
       HoldState(state, coordinator->num_ranks());
-  FileSystem& fs = FileSystemOr(options.file_system);
-  SaveOptions save{.overwrite = options.overwrite,
-                   .direct = options.direct,
-                   .memory_bytes = options.memory_bytes,
-                   .stop = options.stop,
-                   .stats = options.stats};
-  if (NamesStateFile(path)) {
+  dcp::FileSystem& fs = FileSystemOr(options.file_system);
+  dcp::SaveOptions save{.overwrite = options.overwrite,
+                        .direct = options.direct,
+                        .memory_bytes = options.memory_bytes,
+                        .stop = options.stop,
+                        .stats = options.stats};
+  if (dcp::NamesStateFile(path)) {
     return SaveFile(fs, path, held->state, *coordinator, save);
   }
   save.memory_bytes = MemoryFor(held->share_bytes, options.memory_bytes);
-  return Save(fs, path, held->state, *coordinator, save);
+  return dcp::Save(fs, path, held->state, *coordinator, save);
 }
 
 absl::Status load(StateDict& state, const std::string& path,
@@ -472,4 +477,4 @@ absl::Status load_from_rank0(StateDict& state, const std::string& path,
   return Loading(state, path, options, *coordinator).RunFromRank0();
 }
 
-}  // namespace dcp
+}  // namespace fsdp

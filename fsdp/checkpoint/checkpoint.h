@@ -21,18 +21,18 @@
 #include "fsdp/checkpoint/state/state_value.h"
 #include "fsdp/mesh/process_group.h"
 
-namespace dcp {
+namespace fsdp {
 
 struct TorchSaveOptions {
   // The ranks that take part; null: the default group, or this process alone if
   // there is none.
-  fsdp::ProcessGroup process_group = nullptr;
+  ProcessGroup process_group = nullptr;
   bool overwrite = true;
-  DirectMode direct = DirectMode::kAuto;
+  dcp::DirectMode direct = dcp::DirectMode::kAuto;
   uint64_t memory_bytes = uint64_t{256} << 20;  // of this rank, for payload
   std::stop_token stop = {};
-  TransferStats* stats = nullptr;
-  FileSystem* file_system = nullptr;  // null: the operating system's
+  dcp::TransferStats* stats = nullptr;
+  dcp::FileSystem* file_system = nullptr;  // null: the operating system's
 };
 
 // Blocks until the checkpoint is durable. It is a directory, to which each rank
@@ -77,13 +77,13 @@ class SaveHandle {
 class AsyncSaver {
  public:
   struct Options {
-    fsdp::ProcessGroup process_group = nullptr;  // as TorchSaveOptions
+    ProcessGroup process_group = nullptr;  // as TorchSaveOptions
     // 0: as large as the first state. If it is smaller than the state, the rest
     // streams through it, and wait_staged() waits for that.
     uint64_t staging_bytes = 0;
     bool overwrite = true;
-    DirectMode direct = DirectMode::kAuto;
-    FileSystem* file_system = nullptr;
+    dcp::DirectMode direct = dcp::DirectMode::kAuto;
+    dcp::FileSystem* file_system = nullptr;
   };
 
   AsyncSaver();
@@ -110,7 +110,7 @@ absl::StatusOr<SaveHandle> async_save(const StateDict& state,
                                       const std::string& path);
 
 struct TorchLoadOptions {
-  fsdp::ProcessGroup process_group = nullptr;
+  ProcessGroup process_group = nullptr;
   // true: entries of the state that the checkpoint lacks are left as they are.
   bool allow_partial_load = false;
   // On meshes that replicate, one replica reads and the others receive.
@@ -118,8 +118,8 @@ struct TorchLoadOptions {
   uint64_t memory_bytes = uint64_t{256} << 20;
   std::stop_token stop = {};
   // From a daemon, bytes_read counts received bytes, and num_reads calls.
-  TransferStats* stats = nullptr;
-  FileSystem* file_system = nullptr;
+  dcp::TransferStats* stats = nullptr;
+  dcp::FileSystem* file_system = nullptr;
   // Compares what this rank reads with the checkpoint's CRCs and digests, as
   // LoadOptions::verify does: an error names the tensor. A chunk of which this
   // rank reads only a part cannot be compared; load_from_rank0 reads the parts
@@ -130,7 +130,7 @@ struct TorchLoadOptions {
   // For a path on a daemon: TLS, token and retries; without a token file the
   // token is that of TESSERA_TOKEN. `address`, which may be a unix socket, is
   // for paths without one, such as "tessera:///srv/run/step-12".
-  client::ClientOptions daemon = {};
+  dcp::client::ClientOptions daemon = {};
 };
 
 // Loads in place: fills the tensors of `state`, replaces its plain values, and
@@ -148,6 +148,6 @@ absl::Status load(StateDict& state, const std::string& path,
 absl::Status load_from_rank0(StateDict& state, const std::string& path,
                              const TorchLoadOptions& options = {});
 
-}  // namespace dcp
+}  // namespace fsdp
 
 #endif  // FSDP_CHECKPOINT_CHECKPOINT_H_

@@ -13,7 +13,7 @@
 #include "fsdp/checkpoint/source/checkpoint_source.h"
 #include "fsdp/checkpoint/step_directories.h"
 
-namespace dcp {
+namespace fsdp {
 
 struct CheckpointManager::Impl {
   Impl(std::string dir, CheckpointManagerOptions opts)
@@ -64,7 +64,7 @@ struct CheckpointManager::Impl {
 
   const std::string directory;
   CheckpointManagerOptions options;
-  FileSystem& fs;
+  dcp::FileSystem& fs;
   std::optional<PreemptionNotice> notice;
   bool exits = false;  // the ranks have agreed on it
   std::unique_ptr<ProcessGroupCoordinator> coordinator;
@@ -124,7 +124,7 @@ absl::StatusOr<std::optional<int64_t>> CheckpointManager::latest() {
                        impl.Coordinate());
   absl::StatusOr<int64_t> found = -1;
   if (coordinator->rank() == 0) found = impl.FindLatest();
-  DCP_RETURN_IF_ERROR(Agree(*coordinator, found.status()));
+  DCP_RETURN_IF_ERROR(dcp::Agree(*coordinator, found.status()));
   DCP_ASSIGN_OR_RETURN(const std::string text,
                        coordinator->Broadcast(absl::StrCat(*found)));
   int64_t step = -1;
@@ -153,4 +153,4 @@ std::string CheckpointManager::path_of(int64_t step) const {
   return StepPath(impl_->directory, step);
 }
 
-}  // namespace dcp
+}  // namespace fsdp

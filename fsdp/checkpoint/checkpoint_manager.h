@@ -2,7 +2,7 @@
 // "step-<N>": when to save, what to keep, where to resume. For the thread that
 // trains; all ranks make the same calls.
 //
-//   dcp::CheckpointManager manager(dir, {.save_every = 500, .keep_last = 3});
+//   fsdp::CheckpointManager manager(dir, {.save_every = 500, .keep_last = 3});
 //   int64_t step = manager.resume(state)->value_or(0);
 //   for (; step < num_steps; ++step) {
 //     ... forward, backward ...
@@ -25,7 +25,7 @@
 #include "absl/status/statusor.h"
 #include "fsdp/checkpoint/checkpoint.h"
 
-namespace dcp {
+namespace fsdp {
 
 struct CheckpointManagerOptions {
   int64_t save_every = 0;  // steps; 0: only when asked
@@ -79,6 +79,6 @@ class CheckpointManager {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace dcp
+}  // namespace fsdp
 
 #endif  // FSDP_CHECKPOINT_CHECKPOINT_MANAGER_H_

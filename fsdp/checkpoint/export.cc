@@ -13,12 +13,12 @@
 #include "fsdp/checkpoint/ranks/process_group_coordinator.h"
 #include "fsdp/checkpoint/source/checkpoint_source.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
 // A prefix becomes a glob and a pattern, in which other characters are special.
-absl::StatusOr<SelectionOptions> SelectBelow(const std::string& prefix) {
-  if (prefix.empty()) return SelectionOptions();
+absl::StatusOr<dcp::SelectionOptions> SelectBelow(const std::string& prefix) {
+  if (prefix.empty()) return dcp::SelectionOptions();
   const bool is_plain =
       std::all_of(prefix.begin(), prefix.end(), [](unsigned char c) {
         return absl::ascii_isalnum(c) || c == '_' || c == '-' || c == '.';
@@ -27,7 +27,7 @@ absl::StatusOr<SelectionOptions> SelectBelow(const std::string& prefix) {
     return absl::InvalidArgumentError(absl::StrCat(
         "prefix '", prefix, "' is not of letters, digits, '_', '-' and '.'"));
   }
-  SelectionOptions selection;
+  dcp::SelectionOptions selection;
   selection.include = {absl::StrCat(prefix, ".*")};
   selection.renames = {absl::StrCat(
       "s/^", absl::StrReplaceAll(prefix, {{".", "\\."}}), "\\.//")};
@@ -36,17 +36,17 @@ absl::StatusOr<SelectionOptions> SelectBelow(const std::string& prefix) {
 
 absl::Status Consolidate(const std::string& checkpoint, const std::string& path,
                          const ExportOptions& options) {
-  ConvertOptions convert;
+  dcp::ConvertOptions convert;
   DCP_ASSIGN_OR_RETURN(convert.selection, SelectBelow(options.prefix));
   if (options.dtype.has_value()) {
-    convert.selection.casts = {std::string(TorchName(*options.dtype))};
+    convert.selection.casts = {std::string(dcp::TorchName(*options.dtype))};
   }
   convert.consolidate = true;
   convert.overwrite = options.overwrite;
   convert.memory_bytes = options.memory_bytes;
   convert.stop = options.stop;
-  return ConvertCheckpoint(FileSystemOr(options.file_system), checkpoint, path,
-                           std::move(convert))
+  return dcp::ConvertCheckpoint(FileSystemOr(options.file_system), checkpoint,
+                                path, std::move(convert))
       .status();
 }
 
@@ -62,7 +62,7 @@ absl::Status export_full(const std::string& checkpoint, const std::string& path,
   const absl::Status written = coordinator->rank() == 0
                                    ? Consolidate(checkpoint, path, options)
                                    : absl::OkStatus();
-  return Agree(*coordinator, Annotate(written, "export to ", path));
+  return dcp::Agree(*coordinator, dcp::Annotate(written, "export to ", path));
 }
 
-}  // namespace dcp
+}  // namespace fsdp

@@ -15,20 +15,20 @@
 #include "dcp/tensor/dtype.h"
 #include "fsdp/mesh/process_group.h"
 
-namespace dcp {
+namespace fsdp {
 
 struct ExportOptions {
-  fsdp::ProcessGroup process_group = nullptr;  // as TorchSaveOptions
+  ProcessGroup process_group = nullptr;  // as TorchSaveOptions
   // Exports only the names below this, without it: with "model",
   // "model.norm.weight" becomes "norm.weight". Empty: all names, unchanged.
   std::string prefix = {};
   // Floating tensors are cast to this; unset: they keep their type.
-  std::optional<DType> dtype = {};
+  std::optional<dcp::DType> dtype = {};
   // Replaces a checkpoint at `path`, once the new one is complete.
   bool overwrite = true;
   uint64_t memory_bytes = uint64_t{256} << 20;  // of rank 0, for payload
   std::stop_token stop = {};
-  FileSystem* file_system = nullptr;  // null: the operating system's
+  dcp::FileSystem* file_system = nullptr;  // null: the operating system's
 };
 
 // Rank 0 reads the checkpoint and writes `path`, tensor by tensor, within its
@@ -37,6 +37,6 @@ struct ExportOptions {
 absl::Status export_full(const std::string& checkpoint, const std::string& path,
                          const ExportOptions& options = {});
 
-}  // namespace dcp
+}  // namespace fsdp
 
 #endif  // FSDP_CHECKPOINT_EXPORT_H_

@@ -34,11 +34,12 @@
 #include "dcp/format/pickle_writer.h"
 #include "fsdp/checkpoint/ranks/rank_pull.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
-uint64_t NumBytes(const Box& box, DType dtype) {
-  return static_cast<uint64_t>(Volume(box.sizes)) * ElementSize(dtype);
+uint64_t NumBytes(const dcp::Box& box, dcp::DType dtype) {
+  return static_cast<uint64_t>(dcp::Volume(box.sizes)) *
+         dcp::ElementSize(dtype);
 }
 
 // Where rank 0 gets a part of a tensor from: its own memory, or the stream of
@@ -46,7 +47,7 @@ uint64_t NumBytes(const Box& box, DType dtype) {
 struct PartOrigin {
   size_t rank = 0;
   size_t item = 0;  // index among that rank's items
-  TensorSource* own = nullptr;
+  dcp::TensorSource* own = nullptr;
   RankPull* pull = nullptr;
 };
 
@@ -57,15 +58,15 @@ struct AssemblyBuffers {
 };
 
 // One whole tensor, assembled from parts. It is read in order.
-class AssembledSource final : public TensorSource {
+class AssembledSource final : public dcp::TensorSource {
  public:
-  AssembledSource(TensorAssembly assembly, std::vector<PartOrigin> parts,
+  AssembledSource(dcp::TensorAssembly assembly, std::vector<PartOrigin> parts,
                   AssemblyBuffers& buffers)
       : assembly_(std::move(assembly)),
         parts_(std::move(parts)),
         buffers_(buffers) {}
 
-  absl::Status Fill(uint64_t offset, MutableByteSpan dst) override {
+  absl::Status Fill(uint64_t offset, dcp::MutableByteSpan dst) override {
     while (!dst.empty()) {
       if (offset == end_) DCP_RETURN_IF_ERROR(NextWindow());
       const uint64_t begin = assembly_.Window(num_windows_ - 1).begin;
@@ -85,11 +86,11 @@ class AssembledSource final : public TensorSource {
  private:
   absl::Status NextWindow() {
     const uint64_t window = num_windows_++;
-    const TensorAssembly::Stretch whole = assembly_.Window(window);
+    const dcp::TensorAssembly::Stretch whole = assembly_.Window(window);
     end_ = whole.end;
     buffers_.window.resize(whole.length());
     for (size_t i = 0; i < parts_.size(); ++i) {
-      const TensorAssembly::Stretch needed = assembly_.Needed(window, i);
+      const dcp::TensorAssembly::Stretch needed = assembly_.Needed(window, i);
       if (needed.length() == 0) continue;
       buffers_.stretch.resize(needed.length());
       DCP_RETURN_IF_ERROR(Get(parts_[i], needed.begin, buffers_.stretch));
@@ -99,13 +100,13 @@ class AssembledSource final : public TensorSource {
   }
 
   static absl::Status Get(const PartOrigin& part, uint64_t begin,
-                          MutableByteSpan dst) {
+                          dcp::MutableByteSpan dst) {
     if (part.pull != nullptr) return part.pull->Read(dst);
     DCP_RETURN_IF_ERROR(part.own->Fill(begin, dst));
     return part.own->Flush();
   }
 
-  const TensorAssembly assembly_;
+  const dcp::TensorAssembly assembly_;
   std::vector<PartOrigin> parts_;
   AssemblyBuffers& buffers_;
   uint64_t num_windows_ = 0;  // assembled so far
@@ -116,9 +117,9 @@ class AssembledSource final : public TensorSource {
 class PartSender {
  public:
   // `items` are numbers of tensors in `state`, in the order of the file.
-  PartSender(const SaveState& state, const std::vector<size_t>& items) {
+  PartSender(const dcp::SaveState& state, const std::vector<size_t>& items) {
     for (const size_t item : items) {
-      const SaveTensor& tensor = state.tensors[item];
+      const dcp::SaveTensor& tensor = state.tensors[item];
       num_bytes_ += NumBytes(tensor.box, tensor.dtype);
       if (groups_.empty() || groups_.back().name != tensor.fqn) {
         groups_.push_back({tensor.fqn, tensor.shape, tensor.dtype, {}, {}});
@@ -131,30 +132,30 @@ class PartSender {
   uint64_t num_bytes() const { return num_bytes_; }
 
   // The next bytes of the stream.
-  absl::Status Fill(MutableByteSpan dst) {
-    std::vector<TensorSource*> touched;
+  absl::Status Fill(dcp::MutableByteSpan dst) {
+    std::vector<dcp::TensorSource*> touched;
     absl::Status status;
     while (status.ok() && !dst.empty()) {
       if (stretch_.length() == 0) NextStretch();
       const uint64_t length = std::min<uint64_t>(dst.size(), stretch_.length());
-      TensorSource* const source = groups_[group_].sources[part_];
+      dcp::TensorSource* const source = groups_[group_].sources[part_];
       touched.push_back(source);
-      status = Annotate(source->Fill(stretch_.begin, dst.first(length)),
-                        groups_[group_].name);
+      status = dcp::Annotate(source->Fill(stretch_.begin, dst.first(length)),
+                             groups_[group_].name);
       stretch_.begin += length;
       dst = dst.subspan(length);
     }
-    for (TensorSource* source : touched) status.Update(source->Flush());
+    for (dcp::TensorSource* source : touched) status.Update(source->Flush());
     return status;
   }
 
  private:
   struct Group {
     std::string name;
-    Dims shape;
-    DType dtype;
-    std::vector<Box> boxes;
-    std::vector<TensorSource*> sources;
+    dcp::Dims shape;
+    dcp::DType dtype;
+    std::vector<dcp::Box> boxes;
+    std::vector<dcp::TensorSource*> sources;
   };
 
   // Moves to the next stretch that is not empty; there is one.
@@ -162,8 +163,8 @@ class PartSender {
     while (stretch_.length() == 0) {
       if (assembly_ == nullptr) {
         Group& group = groups_[group_];
-        assembly_ = std::make_unique<TensorAssembly>(group.shape, group.dtype,
-                                                     group.boxes);
+        assembly_ = std::make_unique<dcp::TensorAssembly>(
+            group.shape, group.dtype, group.boxes);
         window_ = 0;
         part_ = 0;
       } else if (++part_ == assembly_->num_parts()) {
@@ -183,10 +184,10 @@ class PartSender {
   uint64_t num_bytes_ = 0;
   // The position in the stream.
   size_t group_ = 0;
-  std::unique_ptr<TensorAssembly> assembly_;  // of the current group
+  std::unique_ptr<dcp::TensorAssembly> assembly_;  // of the current group
   uint64_t window_ = 0;
   size_t part_ = 0;
-  TensorAssembly::Stretch stretch_;  // the rest of the current one
+  dcp::TensorAssembly::Stretch stretch_;  // the rest of the current one
 };
 
 // What rank 0 sends a rank: "<bytes of a message> <item>,<item>,...".
@@ -200,7 +201,7 @@ std::string Encode(const Order& order) {
 }
 
 absl::StatusOr<Order> DecodeOrder(const std::string& text,
-                                  const SaveState& state) {
+                                  const dcp::SaveState& state) {
   Order order;
   const std::pair<absl::string_view, absl::string_view> halves =
       absl::StrSplit(text, absl::MaxSplits(' ', 1));
@@ -220,8 +221,9 @@ absl::StatusOr<Order> DecodeOrder(const std::string& text,
 // Rank 0's side.
 class Gatherer {
  public:
-  Gatherer(FileSystem& fs, const std::string& path, const SaveState& own,
-           ProcessGroupCoordinator& coordinator, const SaveOptions& options)
+  Gatherer(dcp::FileSystem& fs, const std::string& path,
+           const dcp::SaveState& own, ProcessGroupCoordinator& coordinator,
+           const dcp::SaveOptions& options)
       : fs_(fs),
         path_(path),
         own_(own),
@@ -236,12 +238,12 @@ class Gatherer {
       const std::vector<std::string>& objects);
 
   absl::Status Write() {
-    SaveOptions options = options_;
+    dcp::SaveOptions options = options_;
     options.memory_bytes =
         num_ranks_ == 1 ? options.memory_bytes : options.memory_bytes / 2;
     options.memory_bytes =
-        std::min(std::max(options.memory_bytes, kMinMemoryBytes),
-                 kMinMemoryBytes + 4 * num_bytes_);
+        std::min(std::max(options.memory_bytes, dcp::kMinMemoryBytes),
+                 dcp::kMinMemoryBytes + 4 * num_bytes_);
     const absl::Status written = file_->Write(options);
     for (const auto& pull : pulls_) {
       if (pull != nullptr && !written.ok()) pull->Stop();
@@ -254,11 +256,11 @@ class Gatherer {
   uint64_t WindowBytes() const {
     const uint64_t num_others = std::max<uint64_t>(num_ranks_ - 1, 1);
     return std::clamp<uint64_t>(options_.memory_bytes / 4 / num_others,
-                                uint64_t{64} << 10, kBlockBytes);
+                                uint64_t{64} << 10, dcp::kBlockBytes);
   }
 
   // The rank and item of a chunk: its file number is the rank.
-  PartOrigin OriginOf(const StorageInfo& storage) {
+  PartOrigin OriginOf(const dcp::StorageInfo& storage) {
     const PartOrigin origin{.rank = storage.file, .item = storage.offset};
     if (origin.rank != 0) return origin;
     return {.rank = 0,
@@ -267,48 +269,53 @@ class Gatherer {
   }
 
   absl::Status ReadObjects(const std::vector<std::string>& objects);
-  void AddTensor(const MetadataEntry& entry,
-                 const TensorStorageMetadata& tensor);
-  void AddObject(const MetadataEntry& entry, const StorageInfo& storage);
+  void AddTensor(const dcp::MetadataEntry& entry,
+                 const dcp::TensorStorageMetadata& tensor);
+  void AddObject(const dcp::MetadataEntry& entry,
+                 const dcp::StorageInfo& storage);
   std::vector<std::string> GiveOrders();
 
-  FileSystem& fs_;
+  dcp::FileSystem& fs_;
   const std::string& path_;
-  const SaveState& own_;
+  const dcp::SaveState& own_;
   ProcessGroupCoordinator& coordinator_;
-  const SaveOptions& options_;
+  const dcp::SaveOptions& options_;
   const size_t num_ranks_;
-  SaveState whole_;
+  dcp::SaveState whole_;
   uint64_t num_bytes_ = 0;
   std::vector<uint64_t> num_bytes_of_;            // sent, by rank
   std::vector<std::unique_ptr<RankPull>> pulls_;  // by rank; may be null
   AssemblyBuffers buffers_;
   // Parallel to the tensors of `whole_`; null if rank 0 has all of a tensor.
   std::vector<std::unique_ptr<AssembledSource>> sources_;
-  ValueArena arena_;
-  absl::flat_hash_map<std::string, Value> values_;  // of other ranks' objects
-  std::unique_ptr<StateFile> file_;
+  dcp::ValueArena arena_;
+  absl::flat_hash_map<std::string, dcp::Value>
+      values_;  // of other ranks' objects
+  std::unique_ptr<dcp::StateFile> file_;
 };
 
 absl::StatusOr<std::vector<std::string>> Gatherer::Plan(
     const std::vector<std::string>& offers,
     const std::vector<std::string>& objects) {
-  MetadataBuilder merged;
+  dcp::MetadataBuilder merged;
   for (const std::string& offer : offers) {
-    DCP_ASSIGN_OR_RETURN(Metadata metadata, ParseDcpMetadata(AsBytes(offer)));
+    DCP_ASSIGN_OR_RETURN(dcp::Metadata metadata,
+                         dcp::ParseDcpMetadata(dcp::AsBytes(offer)));
     DCP_RETURN_IF_ERROR(merged.Merge(std::move(metadata)));
   }
   DCP_RETURN_IF_ERROR(merged.CheckWhole());
   DCP_RETURN_IF_ERROR(ReadObjects(objects));
   num_bytes_of_.resize(num_ranks_);
-  for (const MetadataEntry& entry : merged.metadata().entries) {
-    if (const auto* tensor = std::get_if<TensorStorageMetadata>(&entry.value)) {
+  for (const dcp::MetadataEntry& entry : merged.metadata().entries) {
+    if (const auto* tensor =
+            std::get_if<dcp::TensorStorageMetadata>(&entry.value)) {
       AddTensor(entry, *tensor);
     } else {
-      AddObject(entry, std::get<BytesStorageMetadata>(entry.value).storage);
+      AddObject(entry,
+                std::get<dcp::BytesStorageMetadata>(entry.value).storage);
     }
   }
-  DCP_ASSIGN_OR_RETURN(file_, StateFile::Plan(fs_, path_, whole_));
+  DCP_ASSIGN_OR_RETURN(file_, dcp::StateFile::Plan(fs_, path_, whole_));
   return GiveOrders();
 }
 
@@ -316,10 +323,10 @@ absl::Status Gatherer::ReadObjects(const std::vector<std::string>& objects) {
   for (const std::string& pickle : objects) {
     if (pickle.empty()) continue;
     DCP_ASSIGN_OR_RETURN(
-        const PickleResult result,
-        ReadPickle(AsBytes(pickle), {.allow_global = IsStateDictGlobal},
-                   arena_));
-    const absl::Span<const Value> items = result.root.items();
+        const dcp::PickleResult result,
+        dcp::ReadPickle(dcp::AsBytes(pickle),
+                        {.allow_global = dcp::IsStateDictGlobal}, arena_));
+    const absl::Span<const dcp::Value> items = result.root.items();
     for (size_t i = 0; i + 1 < items.size(); i += 2) {
       values_.emplace(items[i].text(), items[i + 1]);
     }
@@ -327,12 +334,12 @@ absl::Status Gatherer::ReadObjects(const std::vector<std::string>& objects) {
   return absl::OkStatus();
 }
 
-void Gatherer::AddTensor(const MetadataEntry& entry,
-                         const TensorStorageMetadata& tensor) {
-  std::vector<Box> boxes;
+void Gatherer::AddTensor(const dcp::MetadataEntry& entry,
+                         const dcp::TensorStorageMetadata& tensor) {
+  std::vector<dcp::Box> boxes;
   std::vector<PartOrigin> parts;
-  absl::flat_hash_set<Dims> begins;
-  for (const ChunkStorageMetadata& chunk : tensor.chunks) {
+  absl::flat_hash_set<dcp::Dims> begins;
+  for (const dcp::ChunkStorageMetadata& chunk : tensor.chunks) {
     const uint64_t num_bytes = NumBytes(chunk.box, tensor.dtype);
     if (num_bytes == 0 || !begins.insert(chunk.box.offsets).second) continue;
     boxes.push_back(chunk.box);
@@ -342,13 +349,13 @@ void Gatherer::AddTensor(const MetadataEntry& entry,
       num_bytes_of_[parts.back().rank] += num_bytes;
     }
   }
-  TensorSource* source = nullptr;
+  dcp::TensorSource* source = nullptr;
   std::unique_ptr<AssembledSource> assembled;
   if (parts.size() == 1 && parts[0].own != nullptr) {
     source = parts[0].own;
   } else {
     assembled = std::make_unique<AssembledSource>(
-        TensorAssembly(tensor.size, tensor.dtype, std::move(boxes)),
+        dcp::TensorAssembly(tensor.size, tensor.dtype, std::move(boxes)),
         std::move(parts), buffers_);
     source = assembled.get();
   }
@@ -357,13 +364,13 @@ void Gatherer::AddTensor(const MetadataEntry& entry,
                             .path = entry.path,
                             .dtype = tensor.dtype,
                             .shape = tensor.size,
-                            .box = WholeBox(tensor.size),
+                            .box = dcp::WholeBox(tensor.size),
                             .source = source});
 }
 
-void Gatherer::AddObject(const MetadataEntry& entry,
-                         const StorageInfo& storage) {
-  const Value value =
+void Gatherer::AddObject(const dcp::MetadataEntry& entry,
+                         const dcp::StorageInfo& storage) {
+  const dcp::Value value =
       storage.file == 0
           ? own_.objects[storage.offset - own_.tensors.size()].value
           : values_.at(entry.fqn);
@@ -394,51 +401,52 @@ std::vector<std::string> Gatherer::GiveOrders() {
 }
 
 // The values of a rank's objects, for rank 0: a pickled {name: value}.
-std::string ObjectsText(const SaveState& state) {
-  ValueArena arena;
-  std::vector<Value> items;
-  for (const SaveObject& object : state.objects) {
+std::string ObjectsText(const dcp::SaveState& state) {
+  dcp::ValueArena arena;
+  std::vector<dcp::Value> items;
+  for (const dcp::SaveObject& object : state.objects) {
     items.push_back(arena.Str(object.fqn));
     items.push_back(object.value);
   }
-  return WritePickle(arena.Dict(items));
+  return dcp::WritePickle(arena.Dict(items));
 }
 
-absl::Status Serve(const SaveState& state, const Order& order,
+absl::Status Serve(const dcp::SaveState& state, const Order& order,
                    ProcessGroupCoordinator& coordinator) {
   PartSender sender(state, order.items);
-  return ServeRankPull(coordinator, sender.num_bytes(), order.window_bytes,
-                       [&](MutableByteSpan dst) { return sender.Fill(dst); });
+  return ServeRankPull(
+      coordinator, sender.num_bytes(), order.window_bytes,
+      [&](dcp::MutableByteSpan dst) { return sender.Fill(dst); });
 }
 
 }  // namespace
 
-absl::Status SaveFile(FileSystem& fs, const std::string& path,
-                      const SaveState& state,
+absl::Status SaveFile(dcp::FileSystem& fs, const std::string& path,
+                      const dcp::SaveState& state,
                       ProcessGroupCoordinator& coordinator,
-                      const SaveOptions& options) {
-  DCP_RETURN_IF_ERROR(Agree(coordinator, state.status));
+                      const dcp::SaveOptions& options) {
+  DCP_RETURN_IF_ERROR(dcp::Agree(coordinator, state.status));
   const bool writes = coordinator.rank() == 0;
   DCP_ASSIGN_OR_RETURN(
       const std::vector<std::string> offers,
-      coordinator.Gather(WriteDcpMetadata(OfferedItems(state))));
+      coordinator.Gather(dcp::WriteDcpMetadata(dcp::OfferedItems(state))));
   DCP_ASSIGN_OR_RETURN(
       const std::vector<std::string> objects,
       coordinator.Gather(writes ? std::string() : ObjectsText(state)));
   Gatherer gatherer(fs, path, state, coordinator, options);
   absl::StatusOr<std::vector<std::string>> orders = std::vector<std::string>();
   if (writes) orders = gatherer.Plan(offers, objects);
-  DCP_RETURN_IF_ERROR(Agree(coordinator, orders.status()));
+  DCP_RETURN_IF_ERROR(dcp::Agree(coordinator, orders.status()));
   DCP_ASSIGN_OR_RETURN(const std::string text,
                        coordinator.Scatter(*std::move(orders)));
   const absl::StatusOr<Order> order = DecodeOrder(text, state);
-  DCP_RETURN_IF_ERROR(Agree(coordinator, order.status()));
+  DCP_RETURN_IF_ERROR(dcp::Agree(coordinator, order.status()));
   const absl::Status ended =
       writes ? gatherer.Write() : Serve(state, *order, coordinator);
   // If this rank stopped because another one gave up, that one reports why.
-  DCP_RETURN_IF_ERROR(
-      Agree(coordinator, absl::IsAborted(ended) ? absl::OkStatus() : ended));
+  DCP_RETURN_IF_ERROR(dcp::Agree(
+      coordinator, absl::IsAborted(ended) ? absl::OkStatus() : ended));
   return ended;
 }
 
-}  // namespace dcp
+}  // namespace fsdp

@@ -13,17 +13,17 @@
 #include "dcp/io/file_system.h"
 #include "fsdp/checkpoint/ranks/process_group_coordinator.h"
 
-namespace dcp {
+namespace fsdp {
 
 // `state` is what this rank has; `path` is one that NamesStateFile accepts. If
 // several ranks have an item or an object, the first rank's counts. Options are
 // as in StateFile::Write; `memory_bytes` is rank 0's, half of it for windows.
 // Errors are those of Save and StateFile.
-absl::Status SaveFile(FileSystem& fs, const std::string& path,
-                      const SaveState& state,
+absl::Status SaveFile(dcp::FileSystem& fs, const std::string& path,
+                      const dcp::SaveState& state,
                       ProcessGroupCoordinator& coordinator,
-                      const SaveOptions& options);
+                      const dcp::SaveOptions& options);
 
-}  // namespace dcp
+}  // namespace fsdp
 
 #endif  // FSDP_CHECKPOINT_FILE_SAVE_H_

@@ -6,7 +6,7 @@
 
 #include "dcp/base/check.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
 // The only thing that the signal handler touches.
@@ -39,4 +39,4 @@ bool PreemptionNotice::came() const {
   return signal_came.load(std::memory_order_relaxed);
 }
 
-}  // namespace dcp
+}  // namespace fsdp

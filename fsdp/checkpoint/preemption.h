@@ -4,7 +4,7 @@
 #ifndef FSDP_CHECKPOINT_PREEMPTION_H_
 #define FSDP_CHECKPOINT_PREEMPTION_H_
 
-namespace dcp {
+namespace fsdp {
 
 class PreemptionNotice {
  public:
@@ -18,6 +18,6 @@ class PreemptionNotice {
   bool came() const;
 };
 
-}  // namespace dcp
+}  // namespace fsdp
 
 #endif  // FSDP_CHECKPOINT_PREEMPTION_H_

@@ -21,15 +21,15 @@
 #include "fsdp/checkpoint/state/tensor_copies.h"
 #include "fsdp/checkpoint/state/torch_status.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
 using torch::nn::Module;
 using torch::optim::Optimizer;
 using CoordinatorPtr = std::shared_ptr<ProcessGroupCoordinator>;
 
-int64_t RankIn(const fsdp::ProcessGroup& group) {
-  return group == nullptr ? fsdp::get_rank() : group->getRank();
+int64_t RankIn(const ProcessGroup& group) {
+  return group == nullptr ? get_rank() : group->getRank();
 }
 
 // Converts the dicts in `states` as the options say, or returns `status` if
@@ -41,7 +41,7 @@ absl::Status Finish(const Module& module, const StateDictOptions& options,
     DCP_ASSIGN_OR_RETURN(
         const CoordinatorPtr coordinator,
         ProcessGroupCoordinator::OfTraining(options.process_group));
-    DCP_RETURN_IF_ERROR(Agree(*coordinator, status));
+    DCP_RETURN_IF_ERROR(dcp::Agree(*coordinator, status));
   }
   DCP_RETURN_IF_ERROR(status);
   if (!options.full_state_dict && !options.cpu_offload) return status;
@@ -127,7 +127,7 @@ absl::Status Execute(const Targets& targets, Plan& plan,
 // collective.
 absl::Status AgreeIf(ProcessGroupCoordinator* coordinator,
                      const absl::Status& status) {
-  return coordinator == nullptr ? status : Agree(*coordinator, status);
+  return coordinator == nullptr ? status : dcp::Agree(*coordinator, status);
 }
 
 absl::StatusOr<IncompatibleKeys> Set(Targets targets,
@@ -237,4 +237,4 @@ absl::StatusOr<IncompatibleKeys> set_state_dict(
              options);
 }
 
-}  // namespace dcp
+}  // namespace fsdp

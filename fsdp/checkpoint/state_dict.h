@@ -20,7 +20,7 @@
 #include "torch/nn/module.h"
 #include "torch/optim/optimizer.h"
 
-namespace dcp {
+namespace fsdp {
 
 struct StateDictOptions {
   // Whole tensors instead of DTensors. get: gathers one tensor at a time. set:
@@ -50,7 +50,7 @@ struct StateDictOptions {
   uint64_t window_bytes = uint64_t{64} << 20;
   // The ranks that make a collective call; null: the default group, or this
   // process alone if there is none.
-  fsdp::ProcessGroup process_group = nullptr;
+  ProcessGroup process_group = nullptr;
 };
 
 // Parameters and buffers by name, aliasing the module's memory (unless options
@@ -101,6 +101,6 @@ absl::StatusOr<IncompatibleKeys> set_state_dict(
     const StateDict& model_state, const StateDict& optimizer_state,
     const StateDictOptions& options = {});
 
-}  // namespace dcp
+}  // namespace fsdp
 
 #endif  // FSDP_CHECKPOINT_STATE_DICT_H_

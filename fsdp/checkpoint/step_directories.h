@@ -14,18 +14,18 @@
 #include "absl/strings/string_view.h"
 #include "dcp/io/file_system.h"
 
-namespace dcp {
+namespace fsdp {
 
 // "<directory>/step-<step>".
 std::string StepPath(absl::string_view directory, int64_t step);
 
 // The steps, ascending. Empty when `directory` does not exist.
-absl::StatusOr<std::vector<int64_t>> ListSteps(FileSystem& fs,
+absl::StatusOr<std::vector<int64_t>> ListSteps(dcp::FileSystem& fs,
                                                absl::string_view directory);
 
 // OK when the checkpoint at `path` is complete: its index can be read, and
 // every byte that the index names is in its files. Reads no payload.
-absl::Status CheckWhole(FileSystem& fs, const std::string& path);
+absl::Status CheckWhole(dcp::FileSystem& fs, const std::string& path);
 
 struct KeepRules {
   int64_t keep_last = 0;   // 0: all
@@ -38,15 +38,15 @@ std::vector<int64_t> StepsToRemove(const std::vector<int64_t>& steps,
                                    int64_t durable, const KeepRules& rules);
 
 // Makes `directory` and its parents if they are missing.
-absl::Status MakeDirectories(FileSystem& fs, const std::string& directory);
+absl::Status MakeDirectories(dcp::FileSystem& fs, const std::string& directory);
 
 // Removes steps by the rules. Incomplete steps before `durable`, left by a
 // crash, are removed too and do not count. `log` receives a line for each step
 // that was removed or could not be.
-void RemoveOldSteps(FileSystem& fs, absl::string_view directory,
+void RemoveOldSteps(dcp::FileSystem& fs, absl::string_view directory,
                     int64_t durable, const KeepRules& rules,
                     absl::FunctionRef<void(const std::string&)> log);
 
-}  // namespace dcp
+}  // namespace fsdp
 
 #endif  // FSDP_CHECKPOINT_STEP_DIRECTORIES_H_

@@ -146,7 +146,7 @@ void FsdpParamGroup::RefreshShards() {
                 c10::IntArrayRef(param->geometry().local_sizes()),
                 ". Of a whole tensor that is the to_local() of "
                 "fsdp::distribute_tensor; whole state dicts are loaded by "
-                "dcp::set_model_state_dict with full_state_dict");
+                "fsdp::set_model_state_dict with full_state_dict");
     TORCH_CHECK(
         !param->is_stored() || shard.scalar_type() == param->orig_dtype(),
         "fsdp: the shard of '", param->name(), "' became ", shard.scalar_type(),
@@ -476,7 +476,7 @@ void FsdpParamGroup::CheckLoadedShardsDiffer() {
       false, "fsdp: every rank has loaded the same shard of ",
       absl::StrJoin(same, ", "),
       ". A file that torch::save wrote on one rank holds that rank's "
-      "shards. Save and load with dcp::save and dcp::load, or have each "
+      "shards. Save and load with fsdp::save and fsdp::load, or have each "
       "rank write a file of its own and load that one");
 }
 

@@ -115,7 +115,7 @@ void NoteLoaded(const ShardArgument& shard, const at::Tensor& source,
               ", but this rank's part has the shape ", c10::IntArrayRef(local),
               ". Of a whole tensor that is the to_local() of "
               "fsdp::distribute_tensor; whole state dicts are loaded by "
-              "dcp::set_model_state_dict with full_state_dict");
+              "fsdp::set_model_state_dict with full_state_dict");
   // On the same device, set_data was called by the program itself.
   if (schema_name == "aten::set_" || source.device() != shard.tensor.device()) {
     param->loaded = true;

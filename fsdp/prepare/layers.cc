@@ -177,7 +177,7 @@ absl::StatusOr<WrapPolicy> WrapPolicyFor(const Module& module,
       break;
     }
   }
-  const auto picks = dcp::CatchTorch(
+  const auto picks = CatchTorch(
       [&] { return modules_to_wrap(module, policy, ignored_params); });
   DCP_RETURN_IF_ERROR(picks.status());
   return policy;

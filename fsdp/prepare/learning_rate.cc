@@ -58,13 +58,13 @@ void LearningRate::set_step(int64_t step) {
   LRScheduler::step();
 }
 
-absl::StatusOr<dcp::StateDict> LearningRate::state_dict() {
+absl::StatusOr<StateDict> LearningRate::state_dict() {
   // LRScheduler counts the step that is to come.
-  return dcp::StateDict{{"last_epoch", int64_t{step_count_} - 1}};
+  return StateDict{{"last_epoch", int64_t{step_count_} - 1}};
 }
 
-absl::Status LearningRate::load_state_dict(const dcp::StateDict& state) {
-  const dcp::StateValue* value = state.find("last_epoch");
+absl::Status LearningRate::load_state_dict(const StateDict& state) {
+  const StateValue* value = state.find("last_epoch");
   const auto* step = value == nullptr ? nullptr : value->get_if<int64_t>();
   if (step == nullptr || *step < 0 ||
       *step >= std::numeric_limits<unsigned>::max()) {

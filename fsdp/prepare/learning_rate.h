@@ -18,8 +18,7 @@ namespace fsdp {
 
 // Its step() is called after each step of the optimizer, as in PyTorch. As an
 // entry of a state dict it is saved, and continues from there when loaded.
-class LearningRate final : public torch::optim::LRScheduler,
-                           public dcp::Stateful {
+class LearningRate final : public torch::optim::LRScheduler, public Stateful {
  public:
   // Sets the learning rates of step 0. The schedule multiplies the current rate
   // of each of the optimizer's groups. The optimizer must outlive this. A
@@ -34,9 +33,9 @@ class LearningRate final : public torch::optim::LRScheduler,
   // {"last_epoch": step}, as the schedulers of PyTorch call it. The base rates
   // are the config's and are not saved: a change in the config changes the
   // rates of a resumed run.
-  absl::StatusOr<dcp::StateDict> state_dict() override;
+  absl::StatusOr<StateDict> state_dict() override;
   // InvalidArgument without a "last_epoch" that is an integer from 0.
-  absl::Status load_state_dict(const dcp::StateDict& state) override;
+  absl::Status load_state_dict(const StateDict& state) override;
 
  private:
   std::vector<double> get_lrs() override;

@@ -14,7 +14,7 @@
 namespace fsdp {
 
 absl::StatusOr<MeshPlan> PlanMeshOfWorld(const MeshConfig& config) {
-  DCP_ASSIGN_OR_RETURN(const Launch launch, dcp::CatchTorch([] {
+  DCP_ASSIGN_OR_RETURN(const Launch launch, CatchTorch([] {
                          if (!is_initialized()) init_process_group();
                          return ReadLaunch(GetEnvironment);
                        }));

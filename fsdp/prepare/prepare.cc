@@ -153,15 +153,15 @@ std::shared_ptr<LearningRate> ReadyOptimizer(const Module& module,
                                         NumSteps(loop, options));
 }
 
-std::unique_ptr<dcp::CheckpointManager> MakeCheckpoints(
+std::unique_ptr<CheckpointManager> MakeCheckpoints(
     const CheckpointConfig& config, const PrepareOptions& options) {
   if (config.folder->empty()) return nullptr;
-  dcp::CheckpointManagerOptions manager = options.checkpoints;
+  CheckpointManagerOptions manager = options.checkpoints;
   manager.save_every = *config.interval;
   manager.keep_last = *config.keep_latest_k;
   manager.async = *config.async;
-  return std::make_unique<dcp::CheckpointManager>(*config.folder,
-                                                  std::move(manager));
+  return std::make_unique<CheckpointManager>(*config.folder,
+                                             std::move(manager));
 }
 
 std::unique_ptr<ActivationOffload> MakeOffload(const ShardingConfig& config) {
@@ -194,7 +194,7 @@ absl::StatusOr<Prepared> Prepare(const std::shared_ptr<Module>& model,
   }
   DCP_ASSIGN_OR_RETURN(Choices choices, Choose(*model, config, options));
   const DeviceMesh mesh = MakeMesh(choices.plan, DeviceOr(options.device));
-  std::unique_ptr<dcp::CheckpointManager> checkpoints =
+  std::unique_ptr<CheckpointManager> checkpoints =
       MakeCheckpoints(config.checkpoint, options);
   std::optional<int64_t> latest_step;
   if (checkpoints != nullptr) {
@@ -229,14 +229,14 @@ absl::Status Prepared::finish(int64_t step) {
   if (checkpoints == nullptr) return absl::OkStatus();
   DCP_RETURN_IF_ERROR(checkpoints->finish());
   if (full_model_path.empty()) return absl::OkStatus();
-  return dcp::export_full(checkpoints->path_of(step), full_model_path,
-                          {.prefix = "model", .dtype = export_dtype});
+  return export_full(checkpoints->path_of(step), full_model_path,
+                     {.prefix = "model", .dtype = export_dtype});
 }
 
 absl::StatusOr<Prepared> prepare(const std::shared_ptr<Module>& model,
                                  const TrainConfig& config,
                                  const PrepareOptions& options) {
-  return dcp::CatchTorch([&] { return Prepare(model, config, options); });
+  return CatchTorch([&] { return Prepare(model, config, options); });
 }
 
 }  // namespace fsdp

@@ -83,7 +83,7 @@ struct PrepareOptions {
       shard_options = {};
   // Options of checkpoints that a config does not have: keep_every, log, how
   // they are written. save_every, keep_last and async are the config's.
-  dcp::CheckpointManagerOptions checkpoints = {};
+  CheckpointManagerOptions checkpoints = {};
   std::string device = "";  // "cpu", "cuda"; empty: cuda if there is one
 };
 
@@ -103,7 +103,7 @@ struct Prepared {
   std::shared_ptr<LearningRate> learning_rate;
   // Set if the config has a folder. Steps are always saved sharded, so that any
   // number of ranks can resume from them.
-  std::unique_ptr<dcp::CheckpointManager> checkpoints;
+  std::unique_ptr<CheckpointManager> checkpoints;
   // The newest complete step in the folder. If there is one, initial_load_path
   // was not read, and the loop resumes.
   std::optional<int64_t> latest_step;

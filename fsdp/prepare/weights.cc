@@ -58,8 +58,8 @@ MetaCount CountMeta(bool is_meta, bool is_mixed, c10::Device device) {
 
 // A copy under the names of state dicts, because fully_shard frees the
 // originals.
-absl::StatusOr<dcp::StateDict> CopyOf(const Module& module) {
-  DCP_ASSIGN_OR_RETURN(dcp::StateDict state, dcp::get_model_state_dict(module));
+absl::StatusOr<StateDict> CopyOf(const Module& module) {
+  DCP_ASSIGN_OR_RETURN(StateDict state, get_model_state_dict(module));
   for (auto& [name, value] : state) {
     if (auto* tensor = value.get_if<at::Tensor>()) {
       *tensor = tensor->detach().to(c10::kCPU, /*non_blocking=*/false,
@@ -70,25 +70,24 @@ absl::StatusOr<dcp::StateDict> CopyOf(const Module& module) {
 }
 
 absl::Status LoadFile(Module& module, const CheckpointConfig& config) {
-  const auto load =
-      *config.cpu_ram_efficient_loading ? dcp::load_from_rank0 : dcp::load;
-  DCP_ASSIGN_OR_RETURN(dcp::StateDict model, dcp::get_model_state_dict(module));
+  const auto load_model =
+      *config.cpu_ram_efficient_loading ? load_from_rank0 : load;
+  DCP_ASSIGN_OR_RETURN(StateDict model, get_model_state_dict(module));
   const std::string& path = *config.initial_load_path;
-  const absl::Status loaded = load(model, path, {});
+  const absl::Status loaded = load_model(model, path, {});
   if (!absl::IsNotFound(loaded)) return loaded;
   // A step of a run has the model under this name; the tensors are the same.
-  dcp::StateDict step = {{"model", model}};
-  return load(step, path, {}).ok() ? absl::OkStatus() : loaded;
+  StateDict step = {{"model", model}};
+  return load_model(step, path, {}).ok() ? absl::OkStatus() : loaded;
 }
 
 absl::Status Initialise(Module& module, const TrainConfig& config,
                         const PrepareOptions& options) {
   if (options.init_weights) {
-    return dcp::CatchTorch([&] { options.init_weights(module); });
+    return CatchTorch([&] { options.init_weights(module); });
   }
   const auto seed = static_cast<uint64_t>(config.loop.seed->value_or(0));
-  const absl::Status status =
-      dcp::CatchTorch([&] { init::default_(module, seed); });
+  const absl::Status status = CatchTorch([&] { init::default_(module, seed); });
   if (!absl::IsUnimplemented(status)) return status;
   return absl::InvalidArgumentError(
       absl::StrCat("the model was built on the meta device, and nothing says "
@@ -115,7 +114,7 @@ absl::StatusOr<StartingWeights> ChooseWeights(const Module& module,
   for (const auto& [name, tensor] : tensors) num_meta += tensor.is_meta();
   StartingWeights weights = {.is_meta = num_meta > 0};
   const bool is_mixed = num_meta > 0 && num_meta < tensors.size();
-  DCP_ASSIGN_OR_RETURN(const MetaCount meta, dcp::CatchTorch([&] {
+  DCP_ASSIGN_OR_RETURN(const MetaCount meta, CatchTorch([&] {
                          return CountMeta(num_meta > 0, is_mixed, device);
                        }));
   if (meta.num_mixed > 0) {
@@ -158,7 +157,7 @@ absl::Status ReadyWeights(Module& module, const TrainConfig& config,
   }
   if (weights.from != WeightsFrom::kRank0) return absl::OkStatus();
   if (!weights.whole.has_value()) {
-    return dcp::CatchTorch([&] { broadcast_module(module, world_group()); });
+    return CatchTorch([&] { broadcast_module(module, world_group()); });
   }
   if (get_rank() == 0) {
     DCP_ASSIGN_OR_RETURN(weights.whole, CopyOf(module));
@@ -170,7 +169,7 @@ absl::Status PlaceWeights(Module& module, const TrainConfig& config,
                           const PrepareOptions& options, c10::Device device,
                           StartingWeights& weights) {
   if (weights.is_meta) {
-    DCP_RETURN_IF_ERROR(dcp::CatchTorch([&] { to_empty(module, device); }));
+    DCP_RETURN_IF_ERROR(CatchTorch([&] { to_empty(module, device); }));
   }
   const auto& path = config.checkpoint.initial_load_path;
   switch (weights.from) {
@@ -189,7 +188,7 @@ absl::Status PlaceWeights(Module& module, const TrainConfig& config,
                  : absl::OkStatus();
     case WeightsFrom::kRank0:
       if (!weights.whole.has_value()) return absl::OkStatus();
-      return dcp::set_model_state_dict(
+      return set_model_state_dict(
                  module, *weights.whole,
                  {.full_state_dict = true, .broadcast_from_rank0 = true})
           .status();

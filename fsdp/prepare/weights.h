@@ -36,7 +36,7 @@ struct StartingWeights {
   bool is_meta = false;  // this rank's model
   // For kRank0, when a rank's model is on meta: on rank 0, a copy of its
   // weights.
-  std::optional<dcp::StateDict> whole = {};
+  std::optional<StateDict> whole = {};
 };
 
 // Changes nothing; an error is the same on every rank. `resumes`: the folder

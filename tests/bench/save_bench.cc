@@ -43,7 +43,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/bench/process_memory.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
 using Json = nlohmann::json;
@@ -62,11 +62,11 @@ void CheckOk(const absl::Status& status) {
   TORCH_CHECK(status.ok(), status.ToString());
 }
 
-void Barrier() { fsdp::world_group()->barrier()->wait(); }
+void Barrier() { world_group()->barrier()->wait(); }
 
 // By rank 0, while the others wait.
 void OnRank0(const std::function<void()>& work) {
-  if (fsdp::get_rank() == 0) work();
+  if (get_rank() == 0) work();
   Barrier();
 }
 
@@ -129,13 +129,13 @@ int64_t DiskReadBytes() {
 
 // Memory that `work` takes beyond `before`.
 int64_t AddedBytes(int64_t before, const std::function<void()>& work) {
-  ForgetPeak();
+  dcp::ForgetPeak();
   work();
-  return PeakPrivateBytes() - before;
+  return dcp::PeakPrivateBytes() - before;
 }
 
 int64_t AddedBytes(const std::function<void()>& work) {
-  return AddedBytes(PrivateBytes(), work);
+  return AddedBytes(dcp::PrivateBytes(), work);
 }
 
 class BenchState {
@@ -161,7 +161,7 @@ class BenchState {
       return;
     }
     for (auto& [name, entry] : optim) {
-      const auto& shape = model.find(name)->get_if<fsdp::DTensor>()->shape();
+      const auto& shape = model.find(name)->get_if<DTensor>()->shape();
       auto& moments = *entry.template get_if<StateDict>();
       moments["exp_avg"] = Add(shape);
       moments["exp_avg_sq"] = Add(shape);
@@ -221,28 +221,27 @@ class BenchState {
     int64_t salt;
   };
 
-  static fsdp::DeviceMesh MakeMesh(const std::vector<int64_t>& shape) {
-    return fsdp::init_device_mesh(
+  static DeviceMesh MakeMesh(const std::vector<int64_t>& shape) {
+    return init_device_mesh(
         "cpu", shape,
         shape.size() == 1 ? std::vector<std::string>{"shard"}
                           : std::vector<std::string>{"replicate", "shard"});
   }
 
-  fsdp::DTensor Add(const std::vector<int64_t>& shape) {
-    fsdp::Placements placements(static_cast<size_t>(mesh_.ndim()),
-                                fsdp::Replicate());
-    placements.back() = fsdp::Shard(0);
+  DTensor Add(const std::vector<int64_t>& shape) {
+    Placements placements(static_cast<size_t>(mesh_.ndim()), Replicate());
+    placements.back() = Shard(0);
     std::vector<int64_t> stride(shape.size(), 1);
     for (size_t d = shape.size() - 1; d > 0; --d) {
       stride[d - 1] = stride[d] * shape[d];
     }
-    const fsdp::DTensorSpec spec = {mesh_, placements, shape, stride};
+    const DTensorSpec spec = {mesh_, placements, shape, stride};
     at::Tensor local = at::empty(spec.local_shape(), at::kFloat);
-    const std::vector<Box> boxes = spec.local_boxes();
+    const std::vector<dcp::Box> boxes = spec.local_boxes();
     parts_.push_back({.local = local,
                       .begin = boxes[0].offsets[0] * stride[0],
                       .salt = static_cast<int64_t>(parts_.size())});
-    return fsdp::DTensor(local, spec);
+    return DTensor(local, spec);
   }
 
   static at::Tensor Expected(const Part& part) {
@@ -253,7 +252,7 @@ class BenchState {
         .view(part.local.sizes());
   }
 
-  fsdp::DeviceMesh mesh_;
+  DeviceMesh mesh_;
   std::vector<Part> parts_;  // first the parameters
   size_t num_parameters_ = 0;
   StateDict state_;
@@ -301,7 +300,7 @@ Json MeasureSave(const Json& spec) {
   result["sync"] = {sync_save};
 
   malloc_trim(0);
-  const int64_t before = PrivateBytes();
+  const int64_t before = dcp::PrivateBytes();
   AsyncSaver saver;
   for (int64_t i = 0; i < spec["repeats"]; ++i) {
     Remove(path);
@@ -339,7 +338,7 @@ class Trainer {
     for (int64_t i = 0; i < num_products_; ++i) at::mm_out(c_, a_, a_);
     std::vector<at::Tensor> saving = {
         at::full({1}, handle.has_value() && !handle->done() ? 1.0 : 0.0)};
-    fsdp::world_group()->allreduce(saving)->wait();
+    world_group()->allreduce(saving)->wait();
     if (handle.has_value()) CheckOk(handle->wait_staged());
     state_.StepOptimizer();
     return saving[0].item<double>() > 0;
@@ -392,7 +391,7 @@ Json MeasureSteps(const Json& spec) {
 
 Json LoadOnce(BenchState& state, const std::string& path) {
   Json run;
-  TransferStats stats;
+  dcp::TransferStats stats;
   const int64_t disk_bytes = DiskReadBytes();
   run["added_bytes"] = AddedBytes([&] {
     Barrier();
@@ -451,19 +450,19 @@ int Main(const std::vector<std::string>& arguments) {
               "usage: save_bench save|steps|load|rank0 SPEC.json OUT");
   at::set_num_threads(1);
   const c10::NoGradGuard no_grad;
-  fsdp::init_process_group();
+  init_process_group();
   std::ifstream file(arguments[1]);
   TORCH_CHECK(file.is_open(), "cannot read '", arguments[1], "'");
   const Json result = Measure(arguments[0], Json::parse(file));
-  std::ofstream(arguments[2] + "." + std::to_string(fsdp::get_rank()) + ".json")
+  std::ofstream(arguments[2] + "." + std::to_string(get_rank()) + ".json")
       << result;
-  fsdp::destroy_process_group();
+  destroy_process_group();
   return 0;
 }
 
 }  // namespace
-}  // namespace dcp
+}  // namespace fsdp
 
 int main(int argc, char** argv) {
-  return dcp::Main(std::vector<std::string>(argv + 1, argv + argc));
+  return fsdp::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

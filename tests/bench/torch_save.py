@@ -216,7 +216,7 @@ def load_and_check(state, path):
 
 
 class Saving:
-    """A save under way, as dcp::SaveHandle."""
+    """A save under way, as fsdp::SaveHandle."""
 
     def __init__(self, response):
         whole = isinstance(response, concurrent.futures.Future)

@@ -300,7 +300,7 @@ TEST(ChangesOfShards, OfOneRanksFileAreRefused) {
     torch::load(both.model, file);
     EXPECT_THAT(ErrorOf([&] { both.model->forward(Input()); }),
                 AllOf(HasSubstr("every rank has loaded the same shard"),
-                      HasSubstr("'a.weight'"), HasSubstr("dcp::load")));
+                      HasSubstr("'a.weight'"), HasSubstr("fsdp::load")));
     WaitForAllRanks();
     // A file with whole tensors is refused in the call itself.
     if (get_rank() == 0) torch::save(both.reference, file);
@@ -335,7 +335,7 @@ TEST(ChangesOfShards, WholeTensorsAreRefusedAtTheCall) {
                     AllOf(HasSubstr("the shard of 'weight' was to be replaced"),
                           HasSubstr("has the shape [3, 6]"),
                           HasSubstr("fsdp::distribute_tensor"),
-                          HasSubstr("dcp::set_model_state_dict")));
+                          HasSubstr("fsdp::set_model_state_dict")));
       }
       EXPECT_THAT(ErrorOf([&] { on_meta->parameters()[0].set_data(source); }),
                   HasSubstr("the shard of 'weight' was to be replaced"));
@@ -379,7 +379,7 @@ TEST(ChangesOfShards, TheShardOfAnotherParameterIsRefusedByTheNextForward) {
                         "of shape [3], but this rank's part has the "
                         "shape [3, 6]"),
               HasSubstr("fsdp::distribute_tensor"),
-              HasSubstr("dcp::set_model_state_dict")));
+              HasSubstr("fsdp::set_model_state_dict")));
   });
 }
 

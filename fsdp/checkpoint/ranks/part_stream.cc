@@ -6,7 +6,7 @@
 #include "ATen/ops/from_blob.h"
 #include "absl/functional/function_ref.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
 // Elements [begin, end) of `tensor` in row-major order, as views that are full
@@ -46,7 +46,7 @@ void PartStream::Add(const at::Tensor& part, at::ScalarType wire_type) {
   const uint64_t num_bytes =
       static_cast<uint64_t>(part.numel()) * c10::elementSize(wire_type);
   parts_.push_back({part, wire_type, num_bytes_, num_bytes});
-  num_bytes_ = AlignUp(num_bytes_ + num_bytes, kAlignment);
+  num_bytes_ = dcp::AlignUp(num_bytes_ + num_bytes, kAlignment);
 }
 
 template <typename Visit>
@@ -71,7 +71,7 @@ void PartStream::ForEachView(uint64_t offset, uint64_t length,
   }
 }
 
-void PartStream::Read(uint64_t offset, MutableByteSpan dst) const {
+void PartStream::Read(uint64_t offset, dcp::MutableByteSpan dst) const {
   const at::NoGradGuard no_grad;
   ForEachView(
       offset, dst.size(),
@@ -80,7 +80,7 @@ void PartStream::Read(uint64_t offset, MutableByteSpan dst) const {
       });
 }
 
-void PartStream::Write(uint64_t offset, ByteSpan src) const {
+void PartStream::Write(uint64_t offset, dcp::ByteSpan src) const {
   const at::NoGradGuard no_grad;
   ForEachView(
       offset, src.size(),
@@ -89,4 +89,4 @@ void PartStream::Write(uint64_t offset, ByteSpan src) const {
       });
 }
 
-}  // namespace dcp
+}  // namespace fsdp

@@ -11,7 +11,7 @@
 #include "ATen/core/Tensor.h"
 #include "dcp/base/bytes.h"
 
-namespace dcp {
+namespace fsdp {
 
 class PartStream {
  public:
@@ -28,9 +28,9 @@ class PartStream {
 
   // Fills `dst` with the bytes from `offset`, an aligned one, on. Bytes between
   // parts are left as they are.
-  void Read(uint64_t offset, MutableByteSpan dst) const;
+  void Read(uint64_t offset, dcp::MutableByteSpan dst) const;
   // Gives the parts the values in `src`.
-  void Write(uint64_t offset, ByteSpan src) const;
+  void Write(uint64_t offset, dcp::ByteSpan src) const;
 
  private:
   struct Part {
@@ -49,6 +49,6 @@ class PartStream {
   uint64_t num_bytes_ = 0;
 };
 
-}  // namespace dcp
+}  // namespace fsdp
 
 #endif  // FSDP_CHECKPOINT_RANKS_PART_STREAM_H_

@@ -22,7 +22,7 @@
 #include "fsdp/mesh/work.h"
 #include "torch/csrc/distributed/c10d/PrefixStore.hpp"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
 constexpr int64_t kEnvelopeBytes = 256;
@@ -73,14 +73,13 @@ int64_t NextNumber(const std::string& group_name) {
   return (*numbers)[group_name]++;
 }
 
-fsdp::ProcessGroup MakeGloo(const fsdp::ProcessGroup& parent,
-                            const std::string& purpose) {
-  const std::vector<int64_t> ranks = fsdp::get_process_group_ranks(parent);
+ProcessGroup MakeGloo(const ProcessGroup& parent, const std::string& purpose) {
+  const std::vector<int64_t> ranks = get_process_group_ranks(parent);
   const std::string name = absl::StrCat("dcp/", parent->getGroupName(), "/",
                                         NextNumber(parent->getGroupName()));
-  const fsdp::BackendKind* gloo = fsdp::FindBackend("gloo");
+  const BackendKind* gloo = FindBackend("gloo");
   TORCH_CHECK(gloo != nullptr, "the backend \"gloo\" is not registered");
-  auto store = c10::make_intrusive<c10d::PrefixStore>(name, fsdp::job_store());
+  auto store = c10::make_intrusive<c10d::PrefixStore>(name, job_store());
   auto group = c10::make_intrusive<c10d::ProcessGroup>(store, parent->getRank(),
                                                        parent->getSize());
   group->setGroupDesc(purpose);
@@ -89,10 +88,8 @@ fsdp::ProcessGroup MakeGloo(const fsdp::ProcessGroup& parent,
           ->getBackendOptions()
           ->timeout;
   c10::intrusive_ptr<c10d::Backend> backend;
-  fsdp::WithContext(
-      [&] {
-        return absl::StrCat(fsdp::describe(*group), " could not be connected");
-      },
+  WithContext(
+      [&] { return absl::StrCat(describe(*group), " could not be connected"); },
       [&] {
         backend = gloo->make(
             {.store = store,
@@ -101,7 +98,7 @@ fsdp::ProcessGroup MakeGloo(const fsdp::ProcessGroup& parent,
              .name = name,
              .ranks = std::vector<uint64_t>(ranks.begin(), ranks.end()),
              .timeout = timeout,
-             .local_rank = fsdp::get_local_rank()});
+             .local_rank = get_local_rank()});
       });
   group->setBackend(c10::DeviceType::CPU, gloo->type, backend);
   group->setDefaultBackend(gloo->type);
@@ -113,29 +110,29 @@ fsdp::ProcessGroup MakeGloo(const fsdp::ProcessGroup& parent,
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ProcessGroupCoordinator>>
-ProcessGroupCoordinator::Make(const fsdp::ProcessGroup& group,
+ProcessGroupCoordinator::Make(const ProcessGroup& group,
                               const std::string& purpose) {
-  if (!group && !fsdp::is_initialized()) {
+  if (!group && !is_initialized()) {
     return std::unique_ptr<ProcessGroupCoordinator>(
         new ProcessGroupCoordinator(nullptr));
   }
   return CatchTorch([&] {
-    const fsdp::ProcessGroup parent = group ? group : fsdp::world_group();
+    const ProcessGroup parent = group ? group : world_group();
     return std::unique_ptr<ProcessGroupCoordinator>(new ProcessGroupCoordinator(
         parent->getSize() == 1 ? nullptr : MakeGloo(parent, purpose)));
   });
 }
 
 absl::StatusOr<std::shared_ptr<ProcessGroupCoordinator>>
-ProcessGroupCoordinator::OfTraining(const fsdp::ProcessGroup& group) {
+ProcessGroupCoordinator::OfTraining(const ProcessGroup& group) {
   using Parent = c10::weak_intrusive_ptr<c10d::ProcessGroup>;
   // Weak pointers, because the cache must not keep a destroyed group alive or
   // mistake another group at its address for it. The cache is never destroyed,
   // because a group whose collectives hang would keep the process from ending.
   static auto* const cache = new std::vector<
       std::pair<Parent, std::shared_ptr<ProcessGroupCoordinator>>>();
-  const fsdp::ProcessGroup parent =
-      group || !fsdp::is_initialized() ? group : fsdp::world_group();
+  const ProcessGroup parent =
+      group || !is_initialized() ? group : world_group();
   if (!parent) return Make(nullptr, "checkpoint");
   std::erase_if(*cache,
                 [](const auto& entry) { return entry.first.expired(); });
@@ -173,13 +170,13 @@ absl::StatusOr<std::vector<std::string>> ProcessGroupCoordinator::Gather(
       }
     }
     std::vector<at::Tensor> own{EnvelopeOf(value)};
-    fsdp::IssueAndWait(*group_, "gather",
-                       [&] { return gloo().gather(envelopes, own, {}); });
+    IssueAndWait(*group_, "gather",
+                 [&] { return gloo().gather(envelopes, own, {}); });
     if (rank() != 0) {
       if (!HasRest(value)) return texts;
       std::vector<at::Tensor> rest{RestOf(value)};
-      fsdp::IssueAndWait(*group_, "gather",
-                         [&] { return gloo().send(rest, 0, kGatherTag); });
+      IssueAndWait(*group_, "gather",
+                   [&] { return gloo().send(rest, 0, kGatherTag); });
       return texts;
     }
     for (const at::Tensor& envelope : envelopes[0]) {
@@ -189,7 +186,7 @@ absl::StatusOr<std::vector<std::string>> ProcessGroupCoordinator::Gather(
     for (size_t i = 1; i < texts.size(); ++i) {
       if (!HasRest(texts[i])) continue;
       std::vector<at::Tensor> rest{RestOf(texts[i])};
-      fsdp::IssueAndWait(*group_, "gather", [&] {
+      IssueAndWait(*group_, "gather", [&] {
         return gloo().recv(rest, static_cast<int>(i), kGatherTag);
       });
     }
@@ -213,20 +210,20 @@ absl::StatusOr<std::string> ProcessGroupCoordinator::Scatter(
       }
     }
     std::vector<at::Tensor> own{EmptyEnvelope()};
-    fsdp::IssueAndWait(*group_, "scatter",
-                       [&] { return gloo().scatter(own, envelopes, {}); });
+    IssueAndWait(*group_, "scatter",
+                 [&] { return gloo().scatter(own, envelopes, {}); });
     if (rank() != 0) {
       std::string text = TextOf(own[0]);
       if (!HasRest(text)) return text;
       std::vector<at::Tensor> rest{RestOf(text)};
-      fsdp::IssueAndWait(*group_, "scatter",
-                         [&] { return gloo().recv(rest, 0, kScatterTag); });
+      IssueAndWait(*group_, "scatter",
+                   [&] { return gloo().recv(rest, 0, kScatterTag); });
       return text;
     }
     for (size_t i = 1; i < values.size(); ++i) {
       if (!HasRest(values[i])) continue;
       std::vector<at::Tensor> rest{RestOf(values[i])};
-      fsdp::IssueAndWait(*group_, "scatter", [&] {
+      IssueAndWait(*group_, "scatter", [&] {
         return gloo().send(rest, static_cast<int>(i), kScatterTag);
       });
     }
@@ -247,36 +244,36 @@ absl::StatusOr<bool> ProcessGroupCoordinator::Any(bool mine) {
     std::vector<at::Tensor> flag{at::full({1}, mine ? 1 : 0, at::kByte)};
     c10d::AllreduceOptions options;
     options.reduceOp = c10d::ReduceOp::MAX;
-    fsdp::IssueAndWait(*group_, "all-reduce",
-                       [&] { return gloo().allreduce(flag, options); });
+    IssueAndWait(*group_, "all-reduce",
+                 [&] { return gloo().allreduce(flag, options); });
     return flag[0].item<uint8_t>() != 0;
   });
 }
 
 absl::StatusOr<ProcessGroupCoordinator::Transfer> ProcessGroupCoordinator::Send(
-    int64_t dst, ByteSpan bytes) {
+    int64_t dst, dcp::ByteSpan bytes) {
   return CatchTorch([&] {
     std::vector<at::Tensor> tensors{Wrap(bytes.data(), bytes.size())};
-    return Transfer(fsdp::IssueWork(*group_, "transfer",
-                                    [&] {
-                                      return gloo().send(tensors,
-                                                         static_cast<int>(dst),
-                                                         kTransferTag);
-                                    }),
+    return Transfer(IssueWork(*group_, "transfer",
+                              [&] {
+                                return gloo().send(tensors,
+                                                   static_cast<int>(dst),
+                                                   kTransferTag);
+                              }),
                     group_);
   });
 }
 
 absl::StatusOr<ProcessGroupCoordinator::Transfer>
-ProcessGroupCoordinator::Receive(int64_t src, MutableByteSpan bytes) {
+ProcessGroupCoordinator::Receive(int64_t src, dcp::MutableByteSpan bytes) {
   return CatchTorch([&] {
     std::vector<at::Tensor> tensors{Wrap(bytes.data(), bytes.size())};
-    return Transfer(fsdp::IssueWork(*group_, "transfer",
-                                    [&] {
-                                      return gloo().recv(tensors,
-                                                         static_cast<int>(src),
-                                                         kTransferTag);
-                                    }),
+    return Transfer(IssueWork(*group_, "transfer",
+                              [&] {
+                                return gloo().recv(tensors,
+                                                   static_cast<int>(src),
+                                                   kTransferTag);
+                              }),
                     group_);
   });
 }
@@ -284,7 +281,7 @@ ProcessGroupCoordinator::Receive(int64_t src, MutableByteSpan bytes) {
 absl::Status ProcessGroupCoordinator::Transfer::Wait() {
   const c10::intrusive_ptr<c10d::Work> work = std::exchange(work_, nullptr);
   if (!work) return absl::OkStatus();
-  return CatchTorch([&] { fsdp::WaitForWork(work, *group_, "transfer"); });
+  return CatchTorch([&] { WaitForWork(work, *group_, "transfer"); });
 }
 
-}  // namespace dcp
+}  // namespace fsdp

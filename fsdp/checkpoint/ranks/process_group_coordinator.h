@@ -20,21 +20,21 @@
 #include "dcp/checkpoint/save/coordinator.h"
 #include "fsdp/mesh/process_group.h"
 
-namespace dcp {
+namespace fsdp {
 
-class ProcessGroupCoordinator final : public Coordinator {
+class ProcessGroupCoordinator final : public dcp::Coordinator {
  public:
   // For the ranks of `group`; null: those of the default group, or this process
   // alone if there is none. `purpose` is for errors. Collective over those
   // ranks.
   static absl::StatusOr<std::unique_ptr<ProcessGroupCoordinator>> Make(
-      const fsdp::ProcessGroup& group, const std::string& purpose);
+      const ProcessGroup& group, const std::string& purpose);
 
   // A coordinator that is made at the first call for a group, which is
   // collective, and kept for the thread that trains. Owners: the cache and the
   // caller.
   static absl::StatusOr<std::shared_ptr<ProcessGroupCoordinator>> OfTraining(
-      const fsdp::ProcessGroup& group);
+      const ProcessGroup& group);
 
   int64_t rank() const override;
   int64_t num_ranks() const override;
@@ -56,23 +56,23 @@ class ProcessGroupCoordinator final : public Coordinator {
 
    private:
     friend class ProcessGroupCoordinator;
-    Transfer(c10::intrusive_ptr<c10d::Work> work, fsdp::ProcessGroup group)
+    Transfer(c10::intrusive_ptr<c10d::Work> work, ProcessGroup group)
         : work_(std::move(work)), group_(std::move(group)) {}
     c10::intrusive_ptr<c10d::Work> work_;
-    fsdp::ProcessGroup group_;
+    ProcessGroup group_;
   };
-  absl::StatusOr<Transfer> Send(int64_t dst, ByteSpan bytes);
-  absl::StatusOr<Transfer> Receive(int64_t src, MutableByteSpan bytes);
+  absl::StatusOr<Transfer> Send(int64_t dst, dcp::ByteSpan bytes);
+  absl::StatusOr<Transfer> Receive(int64_t src, dcp::MutableByteSpan bytes);
 
  private:
-  explicit ProcessGroupCoordinator(fsdp::ProcessGroup group)
+  explicit ProcessGroupCoordinator(ProcessGroup group)
       : group_(std::move(group)) {}
 
   c10d::Backend& gloo() const;
 
-  fsdp::ProcessGroup group_;  // null: alone
+  ProcessGroup group_;  // null: alone
 };
 
-}  // namespace dcp
+}  // namespace fsdp
 
 #endif  // FSDP_CHECKPOINT_RANKS_PROCESS_GROUP_COORDINATOR_H_

@@ -26,27 +26,29 @@
 #include "fsdp/checkpoint/state/flat_state.h"
 #include "fsdp/checkpoint/state/torch_status.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
 // Smaller messages cost more in round trips than they save.
 constexpr uint64_t kMinWindowBytes = uint64_t{64} << 10;
 
 // Tensors become persistent ids: (type, sizes...).
-absl::StatusOr<Value> Describe(const StateValue& value, ValueArena& arena) {
+absl::StatusOr<dcp::Value> Describe(const StateValue& value,
+                                    dcp::ValueArena& arena) {
   if (const auto* tensor = value.get_if<at::Tensor>()) {
     if (!tensor->defined()) return absl::InvalidArgumentError("is undefined");
-    std::vector<Value> id = {
-        Value::Int(static_cast<int64_t>(tensor->scalar_type()))};
-    for (const int64_t size : tensor->sizes()) id.push_back(Value::Int(size));
+    std::vector<dcp::Value> id = {
+        dcp::Value::Int(static_cast<int64_t>(tensor->scalar_type()))};
+    for (const int64_t size : tensor->sizes())
+      id.push_back(dcp::Value::Int(size));
     return arena.Persistent(arena.Tuple(id));
   }
-  if (value.get_if<fsdp::DTensor>() != nullptr) {
+  if (value.get_if<DTensor>() != nullptr) {
     return absl::InvalidArgumentError(
         "is a DTensor; rank 0 gives whole tensors, as full_state_dict makes "
         "them");
   }
-  std::vector<Value> items;
+  std::vector<dcp::Value> items;
   if (const auto* list = value.get_if<StateList>()) {
     for (const StateValue& item : *list) {
       DCP_ASSIGN_OR_RETURN(items.emplace_back(), Describe(item, arena));
@@ -55,8 +57,8 @@ absl::StatusOr<Value> Describe(const StateValue& value, ValueArena& arena) {
   }
   if (const auto* dict = value.get_if<StateDict>()) {
     for (const auto& [key, item] : *dict) {
-      absl::StatusOr<Value> described = Describe(item, arena);
-      if (!described.ok()) return Annotate(described.status(), key);
+      absl::StatusOr<dcp::Value> described = Describe(item, arena);
+      if (!described.ok()) return dcp::Annotate(described.status(), key);
       items.push_back(arena.Str(key));
       items.push_back(*described);
     }
@@ -65,15 +67,16 @@ absl::StatusOr<Value> Describe(const StateValue& value, ValueArena& arena) {
   return ToValue(value, arena);
 }
 
-absl::StatusOr<StateValue> FromDescription(const Value& value) {
-  const absl::Span<const Value> items =
-      value.is(Value::Kind::kList) || value.is(Value::Kind::kDict)
+absl::StatusOr<StateValue> FromDescription(const dcp::Value& value) {
+  const absl::Span<const dcp::Value> items =
+      value.is(dcp::Value::Kind::kList) || value.is(dcp::Value::Kind::kDict)
           ? value.items()
-          : absl::Span<const Value>();
-  if (value.is(Value::Kind::kPersistent)) {
-    const absl::Span<const Value> id = value.persistent_id().items();
+          : absl::Span<const dcp::Value>();
+  if (value.is(dcp::Value::Kind::kPersistent)) {
+    const absl::Span<const dcp::Value> id = value.persistent_id().items();
     std::vector<int64_t> sizes;
-    for (const Value& size : id.subspan(1)) sizes.push_back(size.int_value());
+    for (const dcp::Value& size : id.subspan(1))
+      sizes.push_back(size.int_value());
     const auto type = static_cast<at::ScalarType>(id[0].int_value());
     DCP_ASSIGN_OR_RETURN(
         at::Tensor tensor, CatchTorch([&] {
@@ -81,14 +84,14 @@ absl::StatusOr<StateValue> FromDescription(const Value& value) {
         }));
     return StateValue(std::move(tensor));
   }
-  if (value.is(Value::Kind::kList)) {
+  if (value.is(dcp::Value::Kind::kList)) {
     StateList list;
-    for (const Value& item : items) {
+    for (const dcp::Value& item : items) {
       DCP_ASSIGN_OR_RETURN(list.emplace_back(), FromDescription(item));
     }
     return StateValue(std::move(list));
   }
-  if (value.is(Value::Kind::kDict)) {
+  if (value.is(dcp::Value::Kind::kDict)) {
     StateDict dict;
     for (size_t i = 0; i + 1 < items.size(); i += 2) {
       DCP_ASSIGN_OR_RETURN(dict[std::string(items[i].text())],
@@ -99,16 +102,17 @@ absl::StatusOr<StateValue> FromDescription(const Value& value) {
   return FromValue(value);
 }
 
-absl::StatusOr<Value> Unpickle(const std::string& pickle, ValueArena& arena) {
-  DCP_ASSIGN_OR_RETURN(const PickleResult result,
-                       ReadPickle(AsBytes(pickle),
-                                  {.allow_global = IsStateDictGlobal,
-                                   .allow_persistent_ids = true},
-                                  arena));
+absl::StatusOr<dcp::Value> Unpickle(const std::string& pickle,
+                                    dcp::ValueArena& arena) {
+  DCP_ASSIGN_OR_RETURN(const dcp::PickleResult result,
+                       dcp::ReadPickle(dcp::AsBytes(pickle),
+                                       {.allow_global = dcp::IsStateDictGlobal,
+                                        .allow_persistent_ids = true},
+                                       arena));
   return result.root;
 }
 
-using Boxes = std::vector<Box>;
+using Boxes = std::vector<dcp::Box>;
 
 // The copy requests of one rank: the name and the boxes of each.
 struct Wanted {
@@ -118,34 +122,34 @@ struct Wanted {
 
 std::string Encode(absl::Span<const TensorCopy> copies,
                    absl::Span<const std::vector<CopyPart>> parts) {
-  ValueArena arena;
-  std::vector<Value> items;
+  dcp::ValueArena arena;
+  std::vector<dcp::Value> items;
   for (size_t i = 0; i < copies.size(); ++i) {
     items.push_back(arena.Str(copies[i].name));
-    std::vector<Value> boxes;
+    std::vector<dcp::Value> boxes;
     for (const CopyPart& part : parts[i]) {
-      std::vector<Value> numbers;
-      for (const Dims* dims : {&part.box.offsets, &part.box.sizes}) {
+      std::vector<dcp::Value> numbers;
+      for (const dcp::Dims* dims : {&part.box.offsets, &part.box.sizes}) {
         for (const int64_t number : *dims) {
-          numbers.push_back(Value::Int(number));
+          numbers.push_back(dcp::Value::Int(number));
         }
       }
       boxes.push_back(arena.List(numbers));
     }
     items.push_back(arena.List(boxes));
   }
-  return WritePickle(arena.List(items));
+  return dcp::WritePickle(arena.List(items));
 }
 
 absl::StatusOr<Wanted> Decode(const std::string& text) {
-  ValueArena arena;
-  DCP_ASSIGN_OR_RETURN(const Value root, Unpickle(text, arena));
+  dcp::ValueArena arena;
+  DCP_ASSIGN_OR_RETURN(const dcp::Value root, Unpickle(text, arena));
   Wanted wanted;
   for (size_t i = 0; i < root.items().size(); i += 2) {
     wanted.names.emplace_back(root.items()[i].text());
     Boxes& boxes = wanted.boxes.emplace_back();
-    for (const Value& numbers : root.items()[i + 1].items()) {
-      Box& box = boxes.emplace_back();
+    for (const dcp::Value& numbers : root.items()[i + 1].items()) {
+      dcp::Box& box = boxes.emplace_back();
       const size_t num_dims = numbers.items().size() / 2;
       for (size_t d = 0; d < num_dims; ++d) {
         box.offsets.push_back(numbers.items()[d].int_value());
@@ -161,8 +165,8 @@ const at::Tensor& SourceOf(const TensorCopy& copy) {
 }
 
 bool IsWhole(const Boxes& boxes, const at::Tensor& whole) {
-  return boxes.size() == 1 &&
-         boxes[0] == WholeBox({whole.sizes().data(), whole.sizes().size()});
+  return boxes.size() == 1 && boxes[0] == dcp::WholeBox({whole.sizes().data(),
+                                                         whole.sizes().size()});
 }
 
 // Rank 0's answer to these requests.
@@ -194,12 +198,12 @@ class Transfer {
 
   absl::Status Run() {
     const absl::Status planned = FindParts();
-    DCP_RETURN_IF_ERROR(Agree(coordinator_, planned));
+    DCP_RETURN_IF_ERROR(dcp::Agree(coordinator_, planned));
     DCP_RETURN_IF_ERROR(Exchange());
     absl::Status ended = BroadcastWhole();
     if (ended.ok()) ended = is_source() ? SendParts() : ReceiveParts();
     if (ended.ok() && is_source()) ended = CopyOwn();
-    return Agree(coordinator_, ended);
+    return dcp::Agree(coordinator_, ended);
   }
 
  private:
@@ -246,8 +250,8 @@ absl::Status Transfer::Decide(const std::vector<std::string>& texts) {
     DCP_RETURN_IF_ERROR(CheckSameNames(copies_, wanted_[rank], rank));
   }
   answer_.window_bytes =
-      AlignUp(std::max(kMinWindowBytes, window_bytes_ / (num_ranks() - 1)),
-              PartStream::kAlignment);
+      dcp::AlignUp(std::max(kMinWindowBytes, window_bytes_ / (num_ranks() - 1)),
+                   PartStream::kAlignment);
   for (size_t i = 0; i < copies_.size(); ++i) {
     const bool whole =
         std::all_of(wanted_.begin(), wanted_.end(), [&](const Wanted& wanted) {
@@ -262,7 +266,7 @@ absl::Status Transfer::Exchange() {
   DCP_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
                        coordinator_.Gather(Encode(copies_, parts_)));
   const absl::Status decided = is_source() ? Decide(texts) : absl::OkStatus();
-  DCP_RETURN_IF_ERROR(Agree(coordinator_, decided));
+  DCP_RETURN_IF_ERROR(dcp::Agree(coordinator_, decided));
   DCP_ASSIGN_OR_RETURN(const std::string text,
                        coordinator_.Broadcast(absl::StrCat(
                            answer_.window_bytes, " ", answer_.whole)));
@@ -286,8 +290,8 @@ absl::Status Transfer::BroadcastWhole() {
   for (uint64_t offset = 0; offset < stream.num_bytes();) {
     const uint64_t length =
         std::min(stream.num_bytes() - offset,
-                 AlignUp(std::max(kMinWindowBytes, window_bytes_),
-                         PartStream::kAlignment));
+                 dcp::AlignUp(std::max(kMinWindowBytes, window_bytes_),
+                              PartStream::kAlignment));
     std::string window;
     absl::Status error;
     if (is_source()) {
@@ -299,7 +303,7 @@ absl::Status Transfer::BroadcastWhole() {
     }
     DCP_ASSIGN_OR_RETURN(window, coordinator_.Broadcast(std::move(window)));
     if (!is_source()) {
-      error = CatchTorch([&] { stream.Write(offset, AsBytes(window)); });
+      error = CatchTorch([&] { stream.Write(offset, dcp::AsBytes(window)); });
     }
     first_error.Update(error);
     offset += length;
@@ -313,7 +317,7 @@ absl::Status Transfer::SendParts() {
   for (size_t rank = 1; rank < num_ranks(); ++rank) {
     for (size_t i = 0; i < copies_.size(); ++i) {
       if (answer_.whole[i] == '1') continue;
-      for (const Box& box : wanted_[rank].boxes[i]) {
+      for (const dcp::Box& box : wanted_[rank].boxes[i]) {
         streams[rank].Add(ViewOfBox(SourceOf(copies_[i]), box), WireType(i));
       }
     }
@@ -349,7 +353,7 @@ absl::Status Transfer::ReceiveParts() {
       std::min(answer_.window_bytes, stream.num_bytes()));
   absl::Status first_error;
   for (uint64_t offset = 0; offset < stream.num_bytes();) {
-    const MutableByteSpan window(
+    const dcp::MutableByteSpan window(
         buffer.data(),
         std::min<uint64_t>(buffer.size(), stream.num_bytes() - offset));
     DCP_ASSIGN_OR_RETURN(auto transfer, coordinator_.Receive(0, window));
@@ -365,22 +369,22 @@ absl::Status Transfer::ReceiveParts() {
 absl::StatusOr<StateDict> ShareStateOfRank0(
     ProcessGroupCoordinator& coordinator, const StateDict& state) {
   if (coordinator.num_ranks() == 1) return state;
-  ValueArena arena;
-  absl::StatusOr<Value> described = Value();
+  dcp::ValueArena arena;
+  absl::StatusOr<dcp::Value> described = dcp::Value();
   if (coordinator.rank() == 0) described = Describe(StateValue(state), arena);
-  DCP_RETURN_IF_ERROR(Agree(coordinator, described.status()));
+  DCP_RETURN_IF_ERROR(dcp::Agree(coordinator, described.status()));
   DCP_ASSIGN_OR_RETURN(const std::string pickle,
-                       coordinator.Broadcast(WritePickle(*described)));
+                       coordinator.Broadcast(dcp::WritePickle(*described)));
   StateDict shared = state;
   const auto read = [&]() -> absl::Status {
-    DCP_ASSIGN_OR_RETURN(const Value root, Unpickle(pickle, arena));
+    DCP_ASSIGN_OR_RETURN(const dcp::Value root, Unpickle(pickle, arena));
     DCP_ASSIGN_OR_RETURN(const StateValue value, FromDescription(root));
     shared = *value.get_if<StateDict>();
     return absl::OkStatus();
   };
   const absl::Status status =
       coordinator.rank() == 0 ? absl::OkStatus() : read();
-  DCP_RETURN_IF_ERROR(Agree(coordinator, status));
+  DCP_RETURN_IF_ERROR(dcp::Agree(coordinator, status));
   return shared;
 }
 
@@ -394,4 +398,4 @@ absl::Status CopyFromRank0(ProcessGroupCoordinator& coordinator,
   return absl::OkStatus();
 }
 
-}  // namespace dcp
+}  // namespace fsdp

@@ -14,7 +14,7 @@
 #include "fsdp/checkpoint/state/state_value.h"
 #include "fsdp/checkpoint/state/tensor_copies.h"
 
-namespace dcp {
+namespace fsdp {
 
 // Returns `state` itself on rank 0; elsewhere its plain values, and for each
 // tensor one of the same shape and type on the meta device. InvalidArgument on
@@ -30,6 +30,6 @@ absl::Status CopyFromRank0(ProcessGroupCoordinator& coordinator,
                            absl::Span<const TensorCopy> copies,
                            uint64_t window_bytes);
 
-}  // namespace dcp
+}  // namespace fsdp
 
 #endif  // FSDP_CHECKPOINT_RANKS_RANK0_STATE_H_

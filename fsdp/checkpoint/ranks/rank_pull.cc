@@ -7,7 +7,7 @@
 #include "dcp/base/check.h"
 #include "dcp/base/status.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
 // Bytes that rank 0 sends.
@@ -29,7 +29,7 @@ RankPull::RankPull(ProcessGroupCoordinator& coordinator, int64_t src,
 
 absl::Status RankPull::Command(uint8_t command) {
   DCP_ASSIGN_OR_RETURN(auto transfer,
-                       coordinator_.Send(src_, ByteSpan(&command, 1)));
+                       coordinator_.Send(src_, dcp::ByteSpan(&command, 1)));
   return transfer.Wait();
 }
 
@@ -45,7 +45,7 @@ absl::Status RankPull::Ask(Message& message) {
   return absl::OkStatus();
 }
 
-absl::Status RankPull::Read(MutableByteSpan dst) {
+absl::Status RankPull::Read(dcp::MutableByteSpan dst) {
   while (!dst.empty()) {
     Message& message = messages_[current_];
     if (!arrived_) {
@@ -96,20 +96,21 @@ void RankPull::Stop() {
 absl::Status ServeRankPull(
     ProcessGroupCoordinator& coordinator, uint64_t num_bytes,
     uint64_t window_bytes,
-    absl::FunctionRef<absl::Status(MutableByteSpan)> fill) {
+    absl::FunctionRef<absl::Status(dcp::MutableByteSpan)> fill) {
   std::vector<uint8_t> buffer(1 + std::min(window_bytes, num_bytes));
   while (num_bytes > 0) {
     uint8_t command = kStop;
-    DCP_ASSIGN_OR_RETURN(auto asked,
-                         coordinator.Receive(0, MutableByteSpan(&command, 1)));
+    DCP_ASSIGN_OR_RETURN(
+        auto asked, coordinator.Receive(0, dcp::MutableByteSpan(&command, 1)));
     DCP_RETURN_IF_ERROR(asked.Wait());
     if (command != kSend) return absl::AbortedError("rank 0 gave up writing");
     const uint64_t length = std::min(window_bytes, num_bytes);
     const absl::Status filled =
-        fill(MutableByteSpan(buffer.data() + 1, length));
+        fill(dcp::MutableByteSpan(buffer.data() + 1, length));
     buffer[0] = filled.ok() ? kWell : kAbandoned;
     DCP_ASSIGN_OR_RETURN(
-        auto sent, coordinator.Send(0, ByteSpan(buffer.data(), 1 + length)));
+        auto sent,
+        coordinator.Send(0, dcp::ByteSpan(buffer.data(), 1 + length)));
     DCP_RETURN_IF_ERROR(sent.Wait());
     DCP_RETURN_IF_ERROR(filled);
     num_bytes -= length;
@@ -117,4 +118,4 @@ absl::Status ServeRankPull(
   return absl::OkStatus();
 }
 
-}  // namespace dcp
+}  // namespace fsdp

@@ -15,7 +15,7 @@
 #include "dcp/base/bytes.h"
 #include "fsdp/checkpoint/ranks/process_group_coordinator.h"
 
-namespace dcp {
+namespace fsdp {
 
 // Rank 0's end.
 class RankPull {
@@ -26,7 +26,7 @@ class RankPull {
 
   // Fills `dst` with the next bytes of the stream, which must have as many
   // left. Aborted when the other rank gave up; that rank reports the cause.
-  absl::Status Read(MutableByteSpan dst);
+  absl::Status Read(dcp::MutableByteSpan dst);
   // Stops before the end of the stream: tells the other rank to send no more.
   // After the end it does nothing.
   void Stop();
@@ -58,8 +58,8 @@ class RankPull {
 absl::Status ServeRankPull(
     ProcessGroupCoordinator& coordinator, uint64_t num_bytes,
     uint64_t window_bytes,
-    absl::FunctionRef<absl::Status(MutableByteSpan)> fill);
+    absl::FunctionRef<absl::Status(dcp::MutableByteSpan)> fill);
 
-}  // namespace dcp
+}  // namespace fsdp
 
 #endif  // FSDP_CHECKPOINT_RANKS_RANK_PULL_H_

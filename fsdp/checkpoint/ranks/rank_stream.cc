@@ -6,7 +6,7 @@
 #include "dcp/base/check.h"
 #include "dcp/base/status.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
 constexpr uint8_t kWell = 0;
@@ -25,7 +25,7 @@ RankStreamWriter::RankStreamWriter(ProcessGroupCoordinator& coordinator,
   for (std::vector<uint8_t>& buffer : buffers_) buffer.resize(size);
 }
 
-absl::Status RankStreamWriter::Write(ByteSpan bytes) {
+absl::Status RankStreamWriter::Write(dcp::ByteSpan bytes) {
   while (!bytes.empty()) {
     DCP_CHECK(num_filled_ < num_left_, "more than the ", num_left_,
               " bytes that are left");
@@ -48,7 +48,7 @@ absl::Status RankStreamWriter::SendMessage(bool is_well) {
   buffer[0] = is_well ? kWell : kAbandoned;
   DCP_ASSIGN_OR_RETURN(
       transfers_[current_],
-      coordinator_.Send(dst_, ByteSpan(buffer.data(), 1 + length)));
+      coordinator_.Send(dst_, dcp::ByteSpan(buffer.data(), 1 + length)));
   num_left_ -= length;
   num_filled_ = 0;
   current_ = 1 - current_;
@@ -73,9 +73,10 @@ void RankStreamWriter::Abandon() {
   status.IgnoreError();
 }
 
-absl::Status ReadRankStream(ProcessGroupCoordinator& coordinator,
-                            uint64_t num_bytes, uint64_t window_bytes,
-                            absl::FunctionRef<absl::Status(ByteSpan)> take) {
+absl::Status ReadRankStream(
+    ProcessGroupCoordinator& coordinator, uint64_t num_bytes,
+    uint64_t window_bytes,
+    absl::FunctionRef<absl::Status(dcp::ByteSpan)> take) {
   std::array<std::vector<uint8_t>, 2> buffers;
   std::array<ProcessGroupCoordinator::Transfer, 2> transfers;
   for (std::vector<uint8_t>& buffer : buffers) {
@@ -88,8 +89,8 @@ absl::Status ReadRankStream(ProcessGroupCoordinator& coordinator,
     if (length_at(begin) == 0) return absl::OkStatus();
     DCP_ASSIGN_OR_RETURN(
         transfers[slot],
-        coordinator.Receive(
-            0, MutableByteSpan(buffers[slot].data(), 1 + length_at(begin))));
+        coordinator.Receive(0, dcp::MutableByteSpan(buffers[slot].data(),
+                                                    1 + length_at(begin))));
     return absl::OkStatus();
   };
   absl::Status taken;
@@ -105,11 +106,11 @@ absl::Status ReadRankStream(ProcessGroupCoordinator& coordinator,
     const size_t other = 1 - slot;
     DCP_RETURN_IF_ERROR(receive(other, begin + length_at(begin)));
     if (taken.ok()) {
-      taken = take(ByteSpan(buffers[slot].data() + 1, length_at(begin)));
+      taken = take(dcp::ByteSpan(buffers[slot].data() + 1, length_at(begin)));
     }
     slot = other;
   }
   return taken;
 }
 
-}  // namespace dcp
+}  // namespace fsdp

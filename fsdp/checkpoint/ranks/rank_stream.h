@@ -14,7 +14,7 @@
 #include "dcp/base/bytes.h"
 #include "fsdp/checkpoint/ranks/process_group_coordinator.h"
 
-namespace dcp {
+namespace fsdp {
 
 class RankStreamWriter {
  public:
@@ -23,7 +23,7 @@ class RankStreamWriter {
                    uint64_t num_bytes, uint64_t window_bytes);
 
   // Copies `bytes`.
-  absl::Status Write(ByteSpan bytes);
+  absl::Status Write(dcp::ByteSpan bytes);
   // Waits until everything is sent; all bytes must have been written.
   absl::Status Finish();
   // Call it instead of Finish to tell the reader that nothing more comes.
@@ -45,10 +45,10 @@ class RankStreamWriter {
 // Calls `take` for each piece of the stream, in order. An error of `take` is
 // the result, but the stream is still read to its end. Aborted when rank 0
 // abandoned the stream; rank 0 reports the cause.
-absl::Status ReadRankStream(ProcessGroupCoordinator& coordinator,
-                            uint64_t num_bytes, uint64_t window_bytes,
-                            absl::FunctionRef<absl::Status(ByteSpan)> take);
+absl::Status ReadRankStream(
+    ProcessGroupCoordinator& coordinator, uint64_t num_bytes,
+    uint64_t window_bytes, absl::FunctionRef<absl::Status(dcp::ByteSpan)> take);
 
-}  // namespace dcp
+}  // namespace fsdp
 
 #endif  // FSDP_CHECKPOINT_RANKS_RANK_STREAM_H_

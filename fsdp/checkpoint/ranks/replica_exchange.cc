@@ -16,7 +16,7 @@
 #include "fsdp/checkpoint/state/torch_status.h"
 #include "fsdp/mesh/mesh_collectives.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
 // Tensors smaller than this share a broadcast.
@@ -27,7 +27,7 @@ uint64_t NumBytes(const at::Tensor& tensor) {
 }
 
 // Whether `group` can move tensors of this device.
-bool Serves(const fsdp::ProcessGroup& group, const at::Tensor& tensor) {
+bool Serves(const ProcessGroup& group, const at::Tensor& tensor) {
   const std::vector<c10::Device> devices = group->getDeviceTypes();
   return std::any_of(devices.begin(), devices.end(), [&](c10::Device device) {
     return device.type() == tensor.device().type();
@@ -40,12 +40,13 @@ bool GoesAlone(const at::Tensor& tensor) {
 
 // What must be equal on all ranks that exchange a tensor.
 std::string DescriptionOf(const WantedTensor& tensor) {
-  std::string text = absl::StrCat(
-      tensor.fqn, "\n", TorchName(tensor.dtype), ShapeToString(tensor.shape),
-      GoesAlone(tensor.local) ? "alone" : "packed",
-      static_cast<int>(tensor.local.device().type()));
+  std::string text =
+      absl::StrCat(tensor.fqn, "\n", dcp::TorchName(tensor.dtype),
+                   dcp::ShapeToString(tensor.shape),
+                   GoesAlone(tensor.local) ? "alone" : "packed",
+                   static_cast<int>(tensor.local.device().type()));
   if (tensor.spec.has_value()) {
-    absl::StrAppend(&text, fsdp::to_string(tensor.spec->placements),
+    absl::StrAppend(&text, to_string(tensor.spec->placements),
                     absl::StrJoin(tensor.spec->mesh.shape(), ","), ":",
                     absl::StrJoin(tensor.spec->mesh.ranks(), ","));
   }
@@ -138,8 +139,9 @@ std::vector<std::string> Judge(const std::vector<Parsed>& ranks) {
 
 }  // namespace
 
-absl::StatusOr<ReplicaExchange> ReplicaExchange::Make(
-    const WantedState* wanted, const fsdp::ProcessGroup& group, bool enabled) {
+absl::StatusOr<ReplicaExchange> ReplicaExchange::Make(const WantedState* wanted,
+                                                      const ProcessGroup& group,
+                                                      bool enabled) {
   ReplicaExchange exchange;
   exchange.wanted_ = wanted;
   if (wanted == nullptr) return exchange;
@@ -151,16 +153,16 @@ absl::StatusOr<ReplicaExchange> ReplicaExchange::Make(
   return exchange;
 }
 
-void ReplicaExchange::Add(size_t tensor, const fsdp::ProcessGroup& group) {
+void ReplicaExchange::Add(size_t tensor, const ProcessGroup& group) {
   const WantedTensor& wanted = wanted_->tensors[tensor];
   if (wanted.local.numel() == 0) return;
   Item item{.tensor = tensor, .axes = {}, .reader = {}};
   std::vector<int64_t> ranks;
   if (!wanted.spec.has_value()) {
     item.axes.push_back({group, group->getSize(), group->getRank()});
-    ranks = fsdp::get_process_group_ranks(group);
+    ranks = get_process_group_ranks(group);
   } else {
-    const fsdp::DeviceMesh& mesh = wanted.spec->mesh;
+    const DeviceMesh& mesh = wanted.spec->mesh;
     const std::vector<int64_t> own = *mesh.get_coordinate();
     // Indices into the mesh's ranks of those that differ only on replicated
     // axes.
@@ -195,9 +197,9 @@ void ReplicaExchange::Add(size_t tensor, const fsdp::ProcessGroup& group) {
 std::string ReplicaExchange::Greeting(const absl::Status& mine) const {
   std::string greeting = EncodeHead(mine);
   for (const auto& [ranks, set] : sets_) {
-    Digest64 digest;
+    dcp::Digest64 digest;
     for (const Item& item : set.items) {
-      digest.Update(AsBytes(DescriptionOf(wanted_->tensors[item.tensor])));
+      digest.Update(dcp::AsBytes(DescriptionOf(wanted_->tensors[item.tensor])));
     }
     absl::StrAppend(&greeting, digest.Value(), " ", absl::StrJoin(ranks, ","),
                     "\n");
@@ -205,7 +207,7 @@ std::string ReplicaExchange::Greeting(const absl::Status& mine) const {
   return greeting;
 }
 
-absl::Status ReplicaExchange::Meet(Coordinator& coordinator,
+absl::Status ReplicaExchange::Meet(dcp::Coordinator& coordinator,
                                    const absl::Status& mine) {
   DCP_ASSIGN_OR_RETURN(const std::vector<std::string> greetings,
                        coordinator.Gather(Greeting(mine)));
@@ -356,4 +358,4 @@ absl::Status ReplicaExchange::Run(
   });
 }
 
-}  // namespace dcp
+}  // namespace fsdp

@@ -19,7 +19,7 @@
 #include "fsdp/checkpoint/state/wanted_state.h"
 #include "fsdp/mesh/process_group.h"
 
-namespace dcp {
+namespace fsdp {
 
 class ReplicaExchange {
  public:
@@ -27,12 +27,12 @@ class ReplicaExchange {
   // Null: there is only one rank. If not `enabled`, each rank reads for itself.
   // `wanted` outlives this; it is null on a rank that already has an error.
   static absl::StatusOr<ReplicaExchange> Make(const WantedState* wanted,
-                                              const fsdp::ProcessGroup& group,
+                                              const ProcessGroup& group,
                                               bool enabled);
 
   // Compares what the ranks load. An error on any rank (`mine`) is returned on
   // all, with the message of each rank. Collective.
-  absl::Status Meet(Coordinator& coordinator, const absl::Status& mine);
+  absl::Status Meet(dcp::Coordinator& coordinator, const absl::Status& mine);
 
   // Whether this rank reads tensor `i` of the state from the checkpoint.
   bool Reads(size_t i) const { return reads_[i]; }
@@ -45,7 +45,7 @@ class ReplicaExchange {
  private:
   // One mesh axis on which the tensor is replicated.
   struct Axis {
-    fsdp::ProcessGroup group;
+    ProcessGroup group;
     int64_t size;
     int64_t own;  // this rank's index
 
@@ -64,7 +64,7 @@ class ReplicaExchange {
   };
 
   ReplicaExchange() = default;
-  void Add(size_t tensor, const fsdp::ProcessGroup& group);
+  void Add(size_t tensor, const ProcessGroup& group);
   void ChooseReaders(Set& set);
   std::string Greeting(const absl::Status& mine) const;
   void Broadcast(const Item& item, const at::Tensor& bytes) const;
@@ -80,6 +80,6 @@ class ReplicaExchange {
   std::vector<bool> reads_;
 };
 
-}  // namespace dcp
+}  // namespace fsdp
 
 #endif  // FSDP_CHECKPOINT_RANKS_REPLICA_EXCHANGE_H_

@@ -7,18 +7,18 @@
 #include "fsdp/checkpoint/source/daemon_source.h"
 #include "fsdp/checkpoint/source/local_source.h"
 
-namespace dcp {
+namespace fsdp {
 
 absl::StatusOr<std::unique_ptr<CheckpointSource>> OpenSource(
     const std::string& path, const TorchLoadOptions& options) {
-  if (client::IsCheckpointUrl(path)) {
+  if (dcp::client::IsCheckpointUrl(path)) {
     return DaemonSource::Open(path, options.daemon, options.stop);
   }
   return LocalSource::Open(options.file_system, path, options.verify);
 }
 
 absl::Status RefuseDaemon(absl::string_view path, absl::string_view what) {
-  if (!client::IsCheckpointUrl(path)) return absl::OkStatus();
+  if (!dcp::client::IsCheckpointUrl(path)) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(path, ": ", what,
                    " works on files that this machine sees, not on those "
@@ -26,13 +26,13 @@ absl::Status RefuseDaemon(absl::string_view path, absl::string_view what) {
 }
 
 absl::Status RefuseFile(absl::string_view path) {
-  if (!NamesStateFile(path)) return absl::OkStatus();
+  if (!dcp::NamesStateFile(path)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       path,
       " is the name of one file, and async_save makes a directory, which all "
       "ranks write: call save for the file, or save to a directory and call "
       "export_full(directory, \"",
-      BaseName(path), "\")"));
+      dcp::BaseName(path), "\")"));
 }
 
-}  // namespace dcp
+}  // namespace fsdp

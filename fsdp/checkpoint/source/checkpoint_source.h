@@ -23,13 +23,13 @@
 #include "dcp/tensor/dtype.h"
 #include "fsdp/checkpoint/checkpoint.h"
 
-namespace dcp {
+namespace fsdp {
 
 // What is stored under a name.
 struct StoredEntry {
   bool is_tensor = false;  // else a plain value
   // For a tensor; the shape lives as long as the source.
-  DType dtype = DType::kFloat32;
+  dcp::DType dtype = dcp::DType::kFloat32;
   absl::Span<const int64_t> shape;
 };
 
@@ -44,18 +44,19 @@ class CheckpointSource {
 
   // The plain values under `names`, without those that do not exist; they live
   // as long as the source. Unimplemented for a value that holds tensors.
-  virtual absl::StatusOr<absl::flat_hash_map<std::string, Value>> ReadObjects(
-      const absl::flat_hash_set<std::string>& names, std::stop_token stop) = 0;
+  virtual absl::StatusOr<absl::flat_hash_map<std::string, dcp::Value>>
+  ReadObjects(const absl::flat_hash_set<std::string>& names,
+              std::stop_token stop) = 0;
 
   struct ReadOptions {
     uint64_t memory_bytes;  // for payload in transit
     std::stop_token stop;
-    TransferStats* stats;  // may be null
+    dcp::TransferStats* stats;  // may be null
   };
   // As Load (dcp/checkpoint/load.h), for tensors that exist and match. If a
   // sink has no DirectSpan, its bytes are placed in the order of `tensors`, and
   // in row-major order within a tensor.
-  virtual absl::Status ReadTensors(absl::Span<const LoadTensor> tensors,
+  virtual absl::Status ReadTensors(absl::Span<const dcp::LoadTensor> tensors,
                                    const ReadOptions& options) = 0;
 };
 
@@ -72,6 +73,6 @@ absl::Status RefuseDaemon(absl::string_view path, absl::string_view what);
 // directory.
 absl::Status RefuseFile(absl::string_view path);
 
-}  // namespace dcp
+}  // namespace fsdp
 
 #endif  // FSDP_CHECKPOINT_SOURCE_CHECKPOINT_SOURCE_H_

@@ -8,7 +8,7 @@
 #include "dcp/base/status.h"
 #include "dcp/tensor/dtype.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
 // A daemon accepts requests of up to 4 MiB unless its operator configured
@@ -18,11 +18,11 @@ constexpr uint64_t kMaxRequestBytes = uint64_t{1} << 20;
 // A window that is smaller than this spends its time on round trips.
 constexpr uint64_t kMinWindowBytes = uint64_t{1} << 20;
 
-tessera::v1::ReadTensorsRequest::Part PartOf(const LoadTensor& tensor,
-                                             const Box& box) {
+tessera::v1::ReadTensorsRequest::Part PartOf(const dcp::LoadTensor& tensor,
+                                             const dcp::Box& box) {
   tessera::v1::ReadTensorsRequest::Part part;
   part.set_name(tensor.fqn);
-  part.set_dtype(std::string(TorchName(tensor.dtype)));
+  part.set_dtype(std::string(dcp::TorchName(tensor.dtype)));
   for (const int64_t size : tensor.shape) part.add_expected_shape(size);
   tessera::v1::Box& wanted = *part.mutable_box();
   for (const int64_t offset : box.offsets) wanted.add_offsets(offset);
@@ -32,10 +32,10 @@ tessera::v1::ReadTensorsRequest::Part PartOf(const LoadTensor& tensor,
 
 }  // namespace
 
-Box RunOf(const Box& box, uint64_t first, uint64_t max_elements) {
+dcp::Box RunOf(const dcp::Box& box, uint64_t first, uint64_t max_elements) {
   DCP_CHECK(max_elements > 0);
-  Box run = box;
-  uint64_t row = static_cast<uint64_t>(Volume(box.sizes));
+  dcp::Box run = box;
+  uint64_t row = static_cast<uint64_t>(dcp::Volume(box.sizes));
   for (size_t d = 0; d < box.sizes.size(); ++d) {
     // From here on in elements of one index of this dimension.
     const auto size = static_cast<uint64_t>(box.sizes[d]);
@@ -55,10 +55,10 @@ Box RunOf(const Box& box, uint64_t first, uint64_t max_elements) {
 
 // Two windows take half of the budget; messages that have arrived but are not
 // copied yet take some of the rest.
-DaemonReader::DaemonReader(client::CheckpointClient& client,
+DaemonReader::DaemonReader(dcp::client::CheckpointClient& client,
                            const tessera::v1::Source& source,
                            const std::string& etag,
-                           absl::Span<const LoadTensor> tensors,
+                           absl::Span<const dcp::LoadTensor> tensors,
                            const CheckpointSource::ReadOptions& options)
     : client_(client),
       source_(source),
@@ -93,17 +93,17 @@ void DaemonReader::Plan(Batch& batch) {
   uint64_t num_filled = 0;
   uint64_t request_bytes = 0;
   while (next_tensor_ < tensors_.size() && request_bytes < kMaxRequestBytes) {
-    const LoadTensor& tensor = tensors_[next_tensor_];
-    const uint64_t element = ElementSize(tensor.dtype);
+    const dcp::LoadTensor& tensor = tensors_[next_tensor_];
+    const uint64_t element = dcp::ElementSize(tensor.dtype);
     const uint64_t num_left =
-        static_cast<uint64_t>(Volume(tensor.box.sizes)) - next_element_;
+        static_cast<uint64_t>(dcp::Volume(tensor.box.sizes)) - next_element_;
     if (num_left == 0) {
       ++next_tensor_;
       next_element_ = 0;
       continue;
     }
-    Box box = tensor.box;
-    MutableByteSpan memory = tensor.sink->DirectSpan();
+    dcp::Box box = tensor.box;
+    dcp::MutableByteSpan memory = tensor.sink->DirectSpan();
     if (memory.empty()) {
       const uint64_t room = window_bytes_ - num_filled;
       // A small remainder of the window is not worth its own part.
@@ -113,11 +113,11 @@ void DaemonReader::Plan(Batch& batch) {
       }
       box = RunOf(tensor.box, next_element_, room / element);
       memory = {batch.window.get() + num_filled,
-                static_cast<uint64_t>(Volume(box.sizes)) * element};
+                static_cast<uint64_t>(dcp::Volume(box.sizes)) * element};
       batch.pieces.push_back({tensor.sink, next_element_ * element, memory});
       num_filled += memory.size();
     }
-    next_element_ += static_cast<uint64_t>(Volume(box.sizes));
+    next_element_ += static_cast<uint64_t>(dcp::Volume(box.sizes));
     batch.parts.push_back({PartOf(tensor, box), memory});
     request_bytes += batch.parts.back().part.ByteSizeLong();
   }
@@ -125,7 +125,7 @@ void DaemonReader::Plan(Batch& batch) {
 
 absl::Status DaemonReader::Receive(const Batch& batch) {
   if (batch.parts.empty()) return absl::OkStatus();
-  client::ReadTensorsOptions read;
+  dcp::client::ReadTensorsOptions read;
   read.etag = etag_;
   read.call.stop = stop_.get_token();
   if (options_.stats != nullptr) {
@@ -150,4 +150,4 @@ absl::Status DaemonReader::Place(const Batch& batch) {
   return status;
 }
 
-}  // namespace dcp
+}  // namespace fsdp

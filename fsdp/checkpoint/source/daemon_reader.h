@@ -19,14 +19,14 @@
 #include "dcp/tensor/box.h"
 #include "fsdp/checkpoint/source/checkpoint_source.h"
 
-namespace dcp {
+namespace fsdp {
 
 class DaemonReader {
  public:
   // All arguments outlive it. Reads the checkpoint as it was under that etag.
-  DaemonReader(client::CheckpointClient& client,
+  DaemonReader(dcp::client::CheckpointClient& client,
                const tessera::v1::Source& source, const std::string& etag,
-               absl::Span<const LoadTensor> tensors,
+               absl::Span<const dcp::LoadTensor> tensors,
                const CheckpointSource::ReadOptions& options);
 
   absl::Status Run();
@@ -34,13 +34,13 @@ class DaemonReader {
  private:
   // Elements of a sink that lie in a window.
   struct Piece {
-    TensorSink* sink;
+    dcp::TensorSink* sink;
     uint64_t offset;  // of its payload
-    MutableByteSpan bytes;
+    dcp::MutableByteSpan bytes;
   };
   // What one call reads.
   struct Batch {
-    std::vector<client::WantedPart> parts;
+    std::vector<dcp::client::WantedPart> parts;
     std::vector<Piece> pieces;
     std::unique_ptr<uint8_t[]> window;
   };
@@ -50,10 +50,10 @@ class DaemonReader {
   absl::Status Receive(const Batch& batch);
   absl::Status Place(const Batch& batch);
 
-  client::CheckpointClient& client_;
+  dcp::client::CheckpointClient& client_;
   const tessera::v1::Source& source_;
   const std::string& etag_;
-  const absl::Span<const LoadTensor> tensors_;
+  const absl::Span<const dcp::LoadTensor> tensors_;
   const CheckpointSource::ReadOptions& options_;
   const uint64_t window_bytes_;
   std::stop_source stop_;
@@ -64,8 +64,8 @@ class DaemonReader {
 // The elements of `box` from number `first` of its row-major order on: as many
 // as form a box, at most `max_elements`, which is at least 1. `first` is a
 // valid number.
-Box RunOf(const Box& box, uint64_t first, uint64_t max_elements);
+dcp::Box RunOf(const dcp::Box& box, uint64_t first, uint64_t max_elements);
 
-}  // namespace dcp
+}  // namespace fsdp
 
 #endif  // FSDP_CHECKPOINT_SOURCE_DAEMON_READER_H_

@@ -10,7 +10,7 @@
 #include "dcp/format/pickle_reader.h"
 #include "fsdp/checkpoint/source/daemon_reader.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
 namespace v1 = tessera::v1;
@@ -31,18 +31,18 @@ std::string GlobOf(absl::string_view name) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<DaemonSource>> DaemonSource::Open(
-    const std::string& url, client::ClientOptions options,
+    const std::string& url, dcp::client::ClientOptions options,
     std::stop_token stop) {
-  DCP_ASSIGN_OR_RETURN(const client::CheckpointUrl parsed,
-                       client::ParseCheckpointUrl(url));
+  DCP_ASSIGN_OR_RETURN(const dcp::client::CheckpointUrl parsed,
+                       dcp::client::ParseCheckpointUrl(url));
   if (!parsed.address.empty()) options.address = parsed.address;
-  absl::StatusOr<std::shared_ptr<client::Channel>> channel =
-      client::Channel::Open(options);
-  if (!channel.ok()) return Annotate(channel.status(), url);
+  absl::StatusOr<std::shared_ptr<dcp::client::Channel>> channel =
+      dcp::client::Channel::Open(options);
+  if (!channel.ok()) return dcp::Annotate(channel.status(), url);
   std::unique_ptr<DaemonSource> source(
       new DaemonSource(url, *std::move(channel)));
   DCP_RETURN_IF_ERROR(
-      Annotate(source->Inspect(parsed.path, std::move(stop)), url));
+      dcp::Annotate(source->Inspect(parsed.path, std::move(stop)), url));
   return source;
 }
 
@@ -56,21 +56,22 @@ absl::Status DaemonSource::Inspect(const std::string& path,
       client_.Inspect(std::move(request), {.stop = std::move(stop)}));
   etag_ = inspected.etag();
   for (const v1::Tensor& tensor : inspected.tensors()) {
-    const std::optional<DType> dtype = DTypeFromTorchName(tensor.dtype());
+    const std::optional<dcp::DType> dtype =
+        dcp::DTypeFromTorchName(tensor.dtype());
     if (!dtype.has_value()) {
       return absl::DataLossError(absl::StrCat(
           "Inspect: ", tensor.name(), " has dtype '", tensor.dtype(), "'"));
     }
-    entries_.try_emplace(
-        tensor.name(),
-        Entry{.is_tensor = true,
-              .dtype = *dtype,
-              .shape = Dims(tensor.shape().begin(), tensor.shape().end())});
+    entries_.try_emplace(tensor.name(),
+                         Entry{.is_tensor = true,
+                               .dtype = *dtype,
+                               .shape = dcp::Dims(tensor.shape().begin(),
+                                                  tensor.shape().end())});
   }
   for (const v1::Object& object : inspected.objects()) {
     entries_.try_emplace(
         object.name(),
-        Entry{.is_tensor = false, .dtype = DType::kFloat32, .shape = {}});
+        Entry{.is_tensor = false, .dtype = dcp::DType::kFloat32, .shape = {}});
   }
   return absl::OkStatus();
 }
@@ -83,7 +84,7 @@ std::optional<StoredEntry> DaemonSource::Find(absl::string_view name) const {
                      .shape = entry->second.shape};
 }
 
-absl::StatusOr<absl::flat_hash_map<std::string, Value>>
+absl::StatusOr<absl::flat_hash_map<std::string, dcp::Value>>
 DaemonSource::ReadObjects(const absl::flat_hash_set<std::string>& names,
                           std::stop_token stop) {
   std::vector<std::string> present;
@@ -93,20 +94,20 @@ DaemonSource::ReadObjects(const absl::flat_hash_set<std::string>& names,
       present.push_back(name);
     }
   }
-  absl::flat_hash_map<std::string, Value> values;
+  absl::flat_hash_map<std::string, dcp::Value> values;
   for (size_t begin = 0; begin < present.size(); begin += kMaxNames) {
     v1::ReadObjectsRequest request;
     *request.mutable_source() = source_;
     const size_t end = std::min(present.size(), begin + kMaxNames);
     for (size_t i = begin; i < end; ++i) request.add_names(GlobOf(present[i]));
     const auto objects = client_.ReadObjects(request, {.stop = stop});
-    if (!objects.ok()) return Annotate(objects.status(), url_);
+    if (!objects.ok()) return dcp::Annotate(objects.status(), url_);
     for (const v1::ReadObjectsResponse& object : *objects) {
-      const absl::StatusOr<PickleResult> pickle =
-          ReadPickle(AsBytes(object.pickle()),
-                     {.allow_global = IsStateDictGlobal}, arena_);
+      const absl::StatusOr<dcp::PickleResult> pickle =
+          dcp::ReadPickle(dcp::AsBytes(object.pickle()),
+                          {.allow_global = dcp::IsStateDictGlobal}, arena_);
       if (!pickle.ok()) {
-        return Annotate(pickle.status(), url_, ": ", object.name());
+        return dcp::Annotate(pickle.status(), url_, ": ", object.name());
       }
       values[object.name()] = pickle->root;
     }
@@ -114,10 +115,10 @@ DaemonSource::ReadObjects(const absl::flat_hash_set<std::string>& names,
   return values;
 }
 
-absl::Status DaemonSource::ReadTensors(absl::Span<const LoadTensor> tensors,
-                                       const ReadOptions& options) {
-  return Annotate(DaemonReader(client_, source_, etag_, tensors, options).Run(),
-                  url_);
+absl::Status DaemonSource::ReadTensors(
+    absl::Span<const dcp::LoadTensor> tensors, const ReadOptions& options) {
+  return dcp::Annotate(
+      DaemonReader(client_, source_, etag_, tensors, options).Run(), url_);
 }
 
-}  // namespace dcp
+}  // namespace fsdp

@@ -23,43 +23,44 @@
 #include "dcp/tensor/dtype.h"
 #include "fsdp/checkpoint/source/checkpoint_source.h"
 
-namespace dcp {
+namespace fsdp {
 
 class DaemonSource final : public CheckpointSource {
  public:
   // `url` is as in client/checkpoint_url.h; `options.address` is used if it has
   // no address. Unavailable if the daemon does not answer.
   static absl::StatusOr<std::unique_ptr<DaemonSource>> Open(
-      const std::string& url, client::ClientOptions options,
+      const std::string& url, dcp::client::ClientOptions options,
       std::stop_token stop);
 
   const std::string& path() const override { return url_; }
   std::optional<StoredEntry> Find(absl::string_view name) const override;
-  absl::StatusOr<absl::flat_hash_map<std::string, Value>> ReadObjects(
+  absl::StatusOr<absl::flat_hash_map<std::string, dcp::Value>> ReadObjects(
       const absl::flat_hash_set<std::string>& names,
       std::stop_token stop) override;
-  absl::Status ReadTensors(absl::Span<const LoadTensor> tensors,
+  absl::Status ReadTensors(absl::Span<const dcp::LoadTensor> tensors,
                            const ReadOptions& options) override;
 
  private:
   struct Entry {
     bool is_tensor;
-    DType dtype;
-    Dims shape;
+    dcp::DType dtype;
+    dcp::Dims shape;
   };
 
-  DaemonSource(std::string url, std::shared_ptr<const client::Channel> channel)
+  DaemonSource(std::string url,
+               std::shared_ptr<const dcp::client::Channel> channel)
       : url_(std::move(url)), client_(std::move(channel)) {}
   absl::Status Inspect(const std::string& path, std::stop_token stop);
 
   const std::string url_;
-  client::CheckpointClient client_;
+  dcp::client::CheckpointClient client_;
   tessera::v1::Source source_;
   std::string etag_;
   absl::flat_hash_map<std::string, Entry> entries_;
-  ValueArena arena_;  // of the objects
+  dcp::ValueArena arena_;  // of the objects
 };
 
-}  // namespace dcp
+}  // namespace fsdp
 
 #endif  // FSDP_CHECKPOINT_SOURCE_DAEMON_SOURCE_H_

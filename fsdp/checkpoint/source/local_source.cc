@@ -7,13 +7,13 @@
 #include "dcp/base/status.h"
 #include "fsdp/checkpoint/async_saver.h"
 
-namespace dcp {
+namespace fsdp {
 
 absl::StatusOr<std::unique_ptr<LocalSource>> LocalSource::Open(
-    FileSystem* file_system, const std::string& path, bool verify) {
-  FileSystem& fs = FileSystemOr(file_system);
-  DCP_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint,
-                       Checkpoint::Open(fs, path, {.check_crcs = true}));
+    dcp::FileSystem* file_system, const std::string& path, bool verify) {
+  dcp::FileSystem& fs = FileSystemOr(file_system);
+  DCP_ASSIGN_OR_RETURN(std::unique_ptr<dcp::Checkpoint> checkpoint,
+                       dcp::Checkpoint::Open(fs, path, {.check_crcs = true}));
   return std::unique_ptr<LocalSource>(
       new LocalSource(fs, std::move(checkpoint), verify));
 }
@@ -21,27 +21,27 @@ absl::StatusOr<std::unique_ptr<LocalSource>> LocalSource::Open(
 std::optional<StoredEntry> LocalSource::Find(absl::string_view name) const {
   const std::optional<uint32_t> entry = checkpoint_->Find(name);
   if (!entry.has_value()) return std::nullopt;
-  const TensorEntry* tensor = checkpoint_->entries()[*entry].tensor();
+  const dcp::TensorEntry* tensor = checkpoint_->entries()[*entry].tensor();
   if (tensor == nullptr) return StoredEntry{};
   return StoredEntry{
       .is_tensor = true, .dtype = tensor->dtype, .shape = tensor->shape};
 }
 
-absl::StatusOr<absl::flat_hash_map<std::string, Value>>
+absl::StatusOr<absl::flat_hash_map<std::string, dcp::Value>>
 LocalSource::ReadObjects(const absl::flat_hash_set<std::string>& names,
                          std::stop_token stop) {
   std::vector<uint32_t> entries;
   for (uint32_t i = 0; i < checkpoint_->entries().size(); ++i) {
-    const CheckpointEntry& entry = checkpoint_->entries()[i];
+    const dcp::CheckpointEntry& entry = checkpoint_->entries()[i];
     if (names.contains(entry.fqn) && entry.object() != nullptr) {
       entries.push_back(i);
     }
   }
   DCP_RETURN_IF_ERROR(checkpoint_->Locate(entries, stop));
-  absl::flat_hash_map<std::string, Value> values;
+  absl::flat_hash_map<std::string, dcp::Value> values;
   for (const uint32_t i : entries) {
-    const CheckpointEntry& entry = checkpoint_->entries()[i];
-    DCP_RETURN_IF_ERROR(Annotate(entry.object()->unreadable, entry.fqn));
+    const dcp::CheckpointEntry& entry = checkpoint_->entries()[i];
+    DCP_RETURN_IF_ERROR(dcp::Annotate(entry.object()->unreadable, entry.fqn));
     if (!entry.object()->tensors.empty()) {
       return absl::UnimplementedError(
           absl::StrCat(entry.fqn, " is an object that holds tensors"));
@@ -51,13 +51,13 @@ LocalSource::ReadObjects(const absl::flat_hash_set<std::string>& names,
   return values;
 }
 
-absl::Status LocalSource::ReadTensors(absl::Span<const LoadTensor> tensors,
+absl::Status LocalSource::ReadTensors(absl::Span<const dcp::LoadTensor> tensors,
                                       const ReadOptions& options) {
-  return Load(fs_, *checkpoint_, tensors,
-              {.memory_bytes = options.memory_bytes,
-               .stop = options.stop,
-               .stats = options.stats,
-               .verify = verify_});
+  return dcp::Load(fs_, *checkpoint_, tensors,
+                   {.memory_bytes = options.memory_bytes,
+                    .stop = options.stop,
+                    .stats = options.stats,
+                    .verify = verify_});
 }
 
-}  // namespace dcp
+}  // namespace fsdp

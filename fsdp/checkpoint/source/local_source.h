@@ -19,33 +19,34 @@
 #include "dcp/io/file_system.h"
 #include "fsdp/checkpoint/source/checkpoint_source.h"
 
-namespace dcp {
+namespace fsdp {
 
 class LocalSource final : public CheckpointSource {
  public:
   // `file_system` outlives the source; null: the operating system's. `verify`
   // is as in TorchLoadOptions.
   static absl::StatusOr<std::unique_ptr<LocalSource>> Open(
-      FileSystem* file_system, const std::string& path, bool verify = false);
+      dcp::FileSystem* file_system, const std::string& path,
+      bool verify = false);
 
   const std::string& path() const override { return checkpoint_->path(); }
   std::optional<StoredEntry> Find(absl::string_view name) const override;
-  absl::StatusOr<absl::flat_hash_map<std::string, Value>> ReadObjects(
+  absl::StatusOr<absl::flat_hash_map<std::string, dcp::Value>> ReadObjects(
       const absl::flat_hash_set<std::string>& names,
       std::stop_token stop) override;
-  absl::Status ReadTensors(absl::Span<const LoadTensor> tensors,
+  absl::Status ReadTensors(absl::Span<const dcp::LoadTensor> tensors,
                            const ReadOptions& options) override;
 
  private:
-  LocalSource(FileSystem& fs, std::unique_ptr<Checkpoint> checkpoint,
+  LocalSource(dcp::FileSystem& fs, std::unique_ptr<dcp::Checkpoint> checkpoint,
               bool verify)
       : fs_(fs), checkpoint_(std::move(checkpoint)), verify_(verify) {}
 
-  FileSystem& fs_;
-  const std::unique_ptr<Checkpoint> checkpoint_;
+  dcp::FileSystem& fs_;
+  const std::unique_ptr<dcp::Checkpoint> checkpoint_;
   const bool verify_;
 };
 
-}  // namespace dcp
+}  // namespace fsdp
 
 #endif  // FSDP_CHECKPOINT_SOURCE_LOCAL_SOURCE_H_

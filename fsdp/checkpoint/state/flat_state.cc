@@ -10,14 +10,14 @@
 #include "dcp/base/status.h"
 #include "dcp/format/state_path.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
 using StatefulPtr = std::shared_ptr<Stateful>;
 
 bool IsTensor(const StateValue& value) {
   return value.get_if<at::Tensor>() != nullptr ||
-         value.get_if<fsdp::DTensor>() != nullptr;
+         value.get_if<DTensor>() != nullptr;
 }
 
 bool IsLeaf(const StateValue& value) {
@@ -94,7 +94,7 @@ class Flattener {
       }
       return absl::OkStatus();
     }
-    std::string name = PathToName(path_);
+    std::string name = dcp::PathToName(path_);
     if (!names_.insert(name).second) {
       return absl::InvalidArgumentError(
           absl::StrCat("two entries have the name ", name));
@@ -103,7 +103,7 @@ class Flattener {
     return absl::OkStatus();
   }
 
-  absl::Status AddBelow(PathElement element, StateValue& value) {
+  absl::Status AddBelow(dcp::PathElement element, StateValue& value) {
     path_.push_back(std::move(element));
     const absl::Status added = Add(value);
     path_.pop_back();
@@ -113,41 +113,41 @@ class Flattener {
   std::vector<StateLeaf> Leaves() && { return std::move(leaves_); }
 
  private:
-  StatePath path_;
+  dcp::StatePath path_;
   absl::flat_hash_set<std::string> names_;
   std::vector<StateLeaf> leaves_;
 };
 
-absl::StatusOr<std::string> KeyText(const Value& key) {
+absl::StatusOr<std::string> KeyText(const dcp::Value& key) {
   switch (key.kind()) {
-    case Value::Kind::kStr:
+    case dcp::Value::Kind::kStr:
       return std::string(key.text());
-    case Value::Kind::kInt:
+    case dcp::Value::Kind::kInt:
       return absl::StrCat(key.int_value());
     default:
       return absl::UnimplementedError(
-          absl::StrCat("a dict with ", KindName(key.kind()), " as key"));
+          absl::StrCat("a dict with ", dcp::KindName(key.kind()), " as key"));
   }
 }
 
-absl::StatusOr<std::vector<Value>> ItemsOf(const StateList& list,
-                                           ValueArena& arena) {
-  std::vector<Value> items;
+absl::StatusOr<std::vector<dcp::Value>> ItemsOf(const StateList& list,
+                                                dcp::ValueArena& arena) {
+  std::vector<dcp::Value> items;
   for (const StateValue& item : list) {
     DCP_ASSIGN_OR_RETURN(items.emplace_back(), ToValue(item, arena));
   }
   return items;
 }
 
-absl::StatusOr<StateList> ListFromItems(absl::Span<const Value> items) {
+absl::StatusOr<StateList> ListFromItems(absl::Span<const dcp::Value> items) {
   StateList list;
-  for (const Value& item : items) {
+  for (const dcp::Value& item : items) {
     DCP_ASSIGN_OR_RETURN(list.emplace_back(), FromValue(item));
   }
   return list;
 }
 
-absl::StatusOr<StateValue> DictFromItems(absl::Span<const Value> items) {
+absl::StatusOr<StateValue> DictFromItems(absl::Span<const dcp::Value> items) {
   StateDict dict;
   for (size_t i = 0; i + 1 < items.size(); i += 2) {
     DCP_ASSIGN_OR_RETURN(const std::string key, KeyText(items[i]));
@@ -177,7 +177,7 @@ absl::StatusOr<StateDict> ExpandState(const StateDict& state) {
     if (copy.ok()) {
       expanded[entry->first] = *std::move(copy);
     } else {
-      status.Update(Annotate(copy.status(), entry->first));
+      status.Update(dcp::Annotate(copy.status(), entry->first));
     }
   }
   DCP_RETURN_IF_ERROR(status);
@@ -187,8 +187,8 @@ absl::StatusOr<StateDict> ExpandState(const StateDict& state) {
 absl::Status RestoreState(const StateDict& expanded, StateDict& state) {
   absl::Status status;
   for (auto* entry : SortedEntries(state)) {
-    status.Update(Annotate(Restore(*expanded.find(entry->first), entry->second),
-                           entry->first));
+    status.Update(dcp::Annotate(
+        Restore(*expanded.find(entry->first), entry->second), entry->first));
   }
   return status;
 }
@@ -201,26 +201,30 @@ absl::StatusOr<std::vector<StateLeaf>> FlattenState(StateDict& state) {
   return std::move(flattener).Leaves();
 }
 
-absl::StatusOr<Value> ToValue(const StateValue& leaf, ValueArena& arena) {
-  if (leaf.is_none()) return Value();
-  if (const auto* yes = leaf.get_if<bool>()) return Value::Bool(*yes);
-  if (const auto* number = leaf.get_if<int64_t>()) return Value::Int(*number);
-  if (const auto* number = leaf.get_if<double>()) return Value::Float(*number);
+absl::StatusOr<dcp::Value> ToValue(const StateValue& leaf,
+                                   dcp::ValueArena& arena) {
+  if (leaf.is_none()) return dcp::Value();
+  if (const auto* yes = leaf.get_if<bool>()) return dcp::Value::Bool(*yes);
+  if (const auto* number = leaf.get_if<int64_t>())
+    return dcp::Value::Int(*number);
+  if (const auto* number = leaf.get_if<double>())
+    return dcp::Value::Float(*number);
   if (const auto* text = leaf.get_if<std::string>()) return arena.Str(*text);
   if (const auto* data = leaf.get_if<StateBytes>()) {
     return arena.Bytes(data->bytes);
   }
   if (const auto* list = leaf.get_if<StateList>()) {
-    DCP_ASSIGN_OR_RETURN(const std::vector<Value> items, ItemsOf(*list, arena));
+    DCP_ASSIGN_OR_RETURN(const std::vector<dcp::Value> items,
+                         ItemsOf(*list, arena));
     return arena.List(items);
   }
   if (const auto* tuple = leaf.get_if<StateTuple>()) {
-    DCP_ASSIGN_OR_RETURN(const std::vector<Value> items,
+    DCP_ASSIGN_OR_RETURN(const std::vector<dcp::Value> items,
                          ItemsOf(tuple->items, arena));
     return arena.Tuple(items);
   }
   if (const auto* dict = leaf.get_if<StateDict>()) {
-    std::vector<Value> items;
+    std::vector<dcp::Value> items;
     for (const auto& [key, value] : *dict) {
       items.push_back(arena.Str(key));
       DCP_ASSIGN_OR_RETURN(items.emplace_back(), ToValue(value, arena));
@@ -231,35 +235,35 @@ absl::StatusOr<Value> ToValue(const StateValue& leaf, ValueArena& arena) {
       "a tensor or an object in a tuple; put it in a list or dict");
 }
 
-absl::StatusOr<StateValue> FromValue(const Value& value) {
+absl::StatusOr<StateValue> FromValue(const dcp::Value& value) {
   switch (value.kind()) {
-    case Value::Kind::kNone:
+    case dcp::Value::Kind::kNone:
       return StateValue();
-    case Value::Kind::kBool:
+    case dcp::Value::Kind::kBool:
       return StateValue(value.bool_value());
-    case Value::Kind::kInt:
+    case dcp::Value::Kind::kInt:
       return StateValue(value.int_value());
-    case Value::Kind::kFloat:
+    case dcp::Value::Kind::kFloat:
       return StateValue(value.float_value());
-    case Value::Kind::kStr:
+    case dcp::Value::Kind::kStr:
       return StateValue(std::string(value.text()));
-    case Value::Kind::kBytes:
+    case dcp::Value::Kind::kBytes:
       return StateValue(StateBytes{std::string(value.text())});
-    case Value::Kind::kTuple: {
+    case dcp::Value::Kind::kTuple: {
       DCP_ASSIGN_OR_RETURN(StateList items, ListFromItems(value.items()));
       return StateValue(StateTuple{std::move(items)});
     }
-    case Value::Kind::kList: {
+    case dcp::Value::Kind::kList: {
       DCP_ASSIGN_OR_RETURN(StateList items, ListFromItems(value.items()));
       return StateValue(std::move(items));
     }
-    case Value::Kind::kDict:
+    case dcp::Value::Kind::kDict:
       return DictFromItems(value.items());
     default:
-      if (IsMapping(value)) return DictFromItems(value.items());
+      if (dcp::IsMapping(value)) return DictFromItems(value.items());
       return absl::UnimplementedError(
-          absl::StrCat("a Python object, ", ToString(value, 80)));
+          absl::StrCat("a Python object, ", dcp::ToString(value, 80)));
   }
 }
 
-}  // namespace dcp
+}  // namespace fsdp

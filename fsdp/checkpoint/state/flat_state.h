@@ -14,7 +14,7 @@
 #include "dcp/tensor/metadata.h"
 #include "fsdp/checkpoint/state/state_value.h"
 
-namespace dcp {
+namespace fsdp {
 
 // `state` with every Stateful replaced by the dict that it returns. Tensors
 // alias. Errors name the object. Objects may call collectives, so all are
@@ -28,7 +28,7 @@ absl::Status RestoreState(const StateDict& expanded, StateDict& state);
 
 struct StateLeaf {
   std::string fqn;  // path joined with dots
-  StatePath path;
+  dcp::StatePath path;
   StateValue* value;  // in the state that was flattened
 };
 
@@ -40,12 +40,13 @@ absl::StatusOr<std::vector<StateLeaf>> FlattenState(StateDict& state);
 
 // For a leaf that is not a tensor. The value lives in `arena`. Unimplemented
 // for tensors in tuples.
-absl::StatusOr<Value> ToValue(const StateValue& leaf, ValueArena& arena);
+absl::StatusOr<dcp::Value> ToValue(const StateValue& leaf,
+                                   dcp::ValueArena& arena);
 
 // Keys of dicts become text. Unimplemented for Python objects that have no
 // counterpart, tensors among them.
-absl::StatusOr<StateValue> FromValue(const Value& value);
+absl::StatusOr<StateValue> FromValue(const dcp::Value& value);
 
-}  // namespace dcp
+}  // namespace fsdp
 
 #endif  // FSDP_CHECKPOINT_STATE_FLAT_STATE_H_

@@ -6,7 +6,7 @@
 #include "dcp/base/status.h"
 #include "fsdp/checkpoint/state/torch_status.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
 at::Tensor CopyOnCpu(const at::Tensor& tensor) {
@@ -17,7 +17,7 @@ at::Tensor CopyOnCpu(const at::Tensor& tensor) {
 absl::Status Visit(const FullTensorsOptions& options, StateValue& value) {
   if (auto* dict = value.get_if<StateDict>()) {
     for (auto& [key, item] : *dict) {
-      DCP_RETURN_IF_ERROR(Annotate(Visit(options, item), key));
+      DCP_RETURN_IF_ERROR(dcp::Annotate(Visit(options, item), key));
     }
     return absl::OkStatus();
   }
@@ -28,7 +28,7 @@ absl::Status Visit(const FullTensorsOptions& options, StateValue& value) {
     return absl::OkStatus();
   }
   return CatchTorch([&] {
-    if (const auto* tensor = value.get_if<fsdp::DTensor>()) {
+    if (const auto* tensor = value.get_if<DTensor>()) {
       if (options.full) {
         value = StateValue(tensor->full_tensor());
       } else if (options.to_cpu) {
@@ -51,10 +51,10 @@ absl::Status MakeFullTensors(const FullTensorsOptions& options,
                              StateDict& state) {
   const at::NoGradGuard no_grad;
   for (auto& [key, value] : state) {
-    DCP_RETURN_IF_ERROR(Annotate(Visit(options, value), key));
+    DCP_RETURN_IF_ERROR(dcp::Annotate(Visit(options, value), key));
   }
   if (!options.keep) state = StateDict();
   return absl::OkStatus();
 }
 
-}  // namespace dcp
+}  // namespace fsdp

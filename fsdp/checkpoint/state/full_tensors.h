@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 #include "fsdp/checkpoint/state/state_value.h"
 
-namespace dcp {
+namespace fsdp {
 
 struct FullTensorsOptions {
   bool full = false;  // gathers: collective, one tensor at a time
@@ -18,6 +18,6 @@ struct FullTensorsOptions {
 absl::Status MakeFullTensors(const FullTensorsOptions& options,
                              StateDict& state);
 
-}  // namespace dcp
+}  // namespace fsdp
 
 #endif  // FSDP_CHECKPOINT_STATE_FULL_TENSORS_H_

@@ -8,11 +8,11 @@
 #include "fsdp/checkpoint/state/flat_state.h"
 #include "fsdp/checkpoint/state/tensor_parts.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
 // The number of ranks that hold the same part.
-int64_t NumReplicas(const fsdp::DTensorSpec& spec) {
+int64_t NumReplicas(const DTensorSpec& spec) {
   int64_t replicas = 1;
   for (size_t axis = 0; axis < spec.placements.size(); ++axis) {
     if (!spec.placements[axis].is_shard()) {
@@ -29,21 +29,22 @@ class Holder {
   absl::Status Add(const StateLeaf& leaf) {
     if (const auto* tensor = leaf.value->get_if<at::Tensor>()) {
       DCP_RETURN_IF_ERROR(CheckHasMemory(*tensor));
-      const Dims shape(tensor->sizes().begin(), tensor->sizes().end());
-      return AddPart(leaf, shape, {WholeBox(shape), *tensor}, num_ranks_);
+      const dcp::Dims shape(tensor->sizes().begin(), tensor->sizes().end());
+      return AddPart(leaf, shape, {dcp::WholeBox(shape), *tensor}, num_ranks_);
     }
-    if (const auto* tensor = leaf.value->get_if<fsdp::DTensor>()) {
+    if (const auto* tensor = leaf.value->get_if<DTensor>()) {
       DCP_RETURN_IF_ERROR(CheckHasMemory(tensor->to_local()));
       DCP_ASSIGN_OR_RETURN(const std::vector<TensorPart> parts,
                            PartsOf(*tensor));
-      const Dims shape(tensor->shape().begin(), tensor->shape().end());
+      const dcp::Dims shape(tensor->shape().begin(), tensor->shape().end());
       for (const TensorPart& part : parts) {
         DCP_RETURN_IF_ERROR(
             AddPart(leaf, shape, part, NumReplicas(tensor->spec())));
       }
       return absl::OkStatus();
     }
-    DCP_ASSIGN_OR_RETURN(const Value value, ToValue(*leaf.value, held_->arena));
+    DCP_ASSIGN_OR_RETURN(const dcp::Value value,
+                         ToValue(*leaf.value, held_->arena));
     held_->state.objects.push_back(
         {.fqn = leaf.fqn, .path = leaf.path, .value = value});
     return absl::OkStatus();
@@ -59,9 +60,10 @@ class Holder {
   // More than a torch.save archive adds to a tensor.
   static constexpr uint64_t kFrameBytes = 4096;
 
-  absl::Status AddPart(const StateLeaf& leaf, const Dims& shape,
+  absl::Status AddPart(const StateLeaf& leaf, const dcp::Dims& shape,
                        const TensorPart& part, int64_t num_replicas) {
-    DCP_ASSIGN_OR_RETURN(const DType dtype, DTypeOf(part.local.scalar_type()));
+    DCP_ASSIGN_OR_RETURN(const dcp::DType dtype,
+                         DTypeOf(part.local.scalar_type()));
     DCP_ASSIGN_OR_RETURN(std::shared_ptr<TransferStream> stream,
                          streams_.For(part.local.device()));
     held_->sources.push_back(
@@ -73,7 +75,7 @@ class Holder {
                                     .box = part.box,
                                     .source = held_->sources.back().get()});
     const uint64_t bytes =
-        static_cast<uint64_t>(part.local.numel()) * ElementSize(dtype) +
+        static_cast<uint64_t>(part.local.numel()) * dcp::ElementSize(dtype) +
         kFrameBytes;
     held_->share_bytes += bytes / static_cast<uint64_t>(num_replicas);
     if (num_replicas > 1) {
@@ -95,7 +97,7 @@ absl::StatusOr<std::unique_ptr<HeldState>> Hold(const StateDict& state,
                        FlattenState(expanded));
   Holder holder(num_ranks);
   for (const StateLeaf& leaf : leaves) {
-    DCP_RETURN_IF_ERROR(Annotate(holder.Add(leaf), leaf.fqn));
+    DCP_RETURN_IF_ERROR(dcp::Annotate(holder.Add(leaf), leaf.fqn));
   }
   return std::move(holder).Finish();
 }
@@ -114,4 +116,4 @@ std::unique_ptr<HeldState> HoldState(const StateDict& state,
   return held.ok() ? *std::move(held) : HeldState::Failed(held.status());
 }
 
-}  // namespace dcp
+}  // namespace fsdp

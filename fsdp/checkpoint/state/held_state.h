@@ -16,19 +16,19 @@
 #include "fsdp/checkpoint/state/state_value.h"
 #include "fsdp/checkpoint/state/tensor_io.h"
 
-namespace dcp {
+namespace fsdp {
 
 struct HeldState {
   // A state that holds only the error because of which this rank cannot save.
   static std::unique_ptr<HeldState> Failed(absl::Status status);
 
-  SaveState state;
+  dcp::SaveState state;
   // About the bytes that this rank, one of `num_ranks`, writes; ranks share
   // replicas.
   uint64_t share_bytes = 0;
 
   // What `state` refers to.
-  ValueArena arena;
+  dcp::ValueArena arena;
   std::vector<std::unique_ptr<TorchTensorSource>> sources;
 };
 
@@ -36,6 +36,6 @@ struct HeldState {
 // that this rank can still take part in the save.
 std::unique_ptr<HeldState> HoldState(const StateDict& state, int64_t num_ranks);
 
-}  // namespace dcp
+}  // namespace fsdp
 
 #endif  // FSDP_CHECKPOINT_STATE_HELD_STATE_H_

@@ -9,7 +9,7 @@
 #include "dcp/base/status.h"
 #include "fsdp/checkpoint/state/tensor_copies.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
 constexpr char kState[] = "state";
@@ -170,4 +170,4 @@ StateDict FlattenOptimizerState(const StateDict& nested) {
   return flat;
 }
 
-}  // namespace dcp
+}  // namespace fsdp

@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "fsdp/checkpoint/state/state_value.h"
 
-namespace dcp {
+namespace fsdp {
 
 struct LoadedOptimizer {
   struct Group {
@@ -35,6 +35,6 @@ absl::StatusOr<LoadedOptimizer> ParseOptimizerState(
 // "param_groups.<name>.<key>".
 StateDict FlattenOptimizerState(const StateDict& nested);
 
-}  // namespace dcp
+}  // namespace fsdp
 
 #endif  // FSDP_CHECKPOINT_STATE_LOADED_OPTIMIZER_H_

@@ -12,7 +12,7 @@
 #include "fsdp/checkpoint/state/module_entries.h"
 #include "fsdp/checkpoint/state/torch_status.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
 using torch::nn::Module;
@@ -50,9 +50,9 @@ absl::StatusOr<std::vector<ModuleEntry>> ChosenEntries(
 
 StateValue ValueOf(const ModuleEntry& entry) {
   const at::Tensor tensor = entry.tensor.detach();
-  std::optional<fsdp::DTensorSpec> spec = SpecOf(entry.tensor);
+  std::optional<DTensorSpec> spec = SpecOf(entry.tensor);
   if (!spec.has_value()) return StateValue(tensor);
-  return StateValue(fsdp::DTensor(tensor, *std::move(spec)));
+  return StateValue(DTensor(tensor, *std::move(spec)));
 }
 
 }  // namespace
@@ -89,7 +89,7 @@ absl::StatusOr<ModelPlan> PlanModel(const Module& module,
     const StateValue* src = state.find(entry.name);
     const void* const identity = entry.tensor.unsafeGetTensorImpl();
     if (src == nullptr || !given.insert(identity).second) continue;
-    DCP_ASSIGN_OR_RETURN(std::optional<fsdp::DTensorSpec> spec,
+    DCP_ASSIGN_OR_RETURN(std::optional<DTensorSpec> spec,
                          CatchTorch([&] { return SpecOf(entry.tensor); }));
     plan.copies.push_back({.name = entry.name,
                            .dst = entry.tensor.detach(),
@@ -115,4 +115,4 @@ absl::StatusOr<ModelPlan> PlanModel(const Module& module,
   return plan;
 }
 
-}  // namespace dcp
+}  // namespace fsdp

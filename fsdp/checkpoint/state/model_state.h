@@ -12,7 +12,7 @@
 #include "fsdp/checkpoint/state_dict.h"
 #include "torch/nn/module.h"
 
-namespace dcp {
+namespace fsdp {
 
 // Tensors alias the module's; sharded ones are DTensors.
 absl::StatusOr<StateDict> ModelState(const torch::nn::Module& module,
@@ -31,6 +31,6 @@ absl::StatusOr<ModelPlan> PlanModel(const torch::nn::Module& module,
                                     const CopyRules& rules,
                                     Mismatches& mismatches);
 
-}  // namespace dcp
+}  // namespace fsdp
 
 #endif  // FSDP_CHECKPOINT_STATE_MODEL_STATE_H_

@@ -6,22 +6,22 @@
 #include "fsdp/engine/fsdp_param_group.h"
 #include "fsdp/engine/module_access.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
 using torch::nn::Module;
 
 void AddEntries(const Module& module, const std::string& prefix,
                 std::vector<ModuleEntry>& entries) {
-  for (const auto& item : fsdp::ParametersOf(module)) {
+  for (const auto& item : ParametersOf(module)) {
     if (!item.value().defined()) continue;
     entries.push_back({prefix + item.key(), item.value(), true});
   }
-  for (const auto& item : fsdp::BuffersOf(module)) {
+  for (const auto& item : BuffersOf(module)) {
     if (!item.value().defined()) continue;
     entries.push_back({prefix + item.key(), item.value(), false});
   }
-  for (const auto& item : fsdp::ChildrenOf(module)) {
+  for (const auto& item : ChildrenOf(module)) {
     AddEntries(*item.value(), prefix + item.key() + ".", entries);
   }
 }
@@ -32,7 +32,7 @@ void FindPrefixes(const Module& module, const std::string& prefix,
                   std::unordered_set<const Module*>& wanted,
                   std::vector<std::string>& prefixes) {
   if (wanted.erase(&module) != 0) prefixes.push_back(prefix);
-  for (const auto& item : fsdp::ChildrenOf(module)) {
+  for (const auto& item : ChildrenOf(module)) {
     FindPrefixes(*item.value(), prefix + item.key() + ".", wanted, prefixes);
   }
 }
@@ -56,24 +56,24 @@ std::optional<std::vector<std::string>> PrefixesOf(
 
 bool IsSharded(const Module& module) {
   for (const ModuleEntry& entry : EntriesOf(module)) {
-    if (fsdp::FsdpParam::OfShard(entry.tensor) != nullptr) return true;
+    if (FsdpParam::OfShard(entry.tensor) != nullptr) return true;
   }
   return false;
 }
 
-std::optional<fsdp::DTensorSpec> SpecOf(const at::Tensor& parameter) {
-  const fsdp::FsdpParam* param = fsdp::FsdpParam::OfShard(parameter);
+std::optional<DTensorSpec> SpecOf(const at::Tensor& parameter) {
+  const FsdpParam* param = FsdpParam::OfShard(parameter);
   if (param == nullptr) return std::nullopt;
   return param->AsDTensor().spec();
 }
 
 void DropGathered(Module& module) {
   for (const ModuleEntry& entry : EntriesOf(module)) {
-    fsdp::FsdpParam* param = fsdp::FsdpParam::OfShard(entry.tensor);
+    FsdpParam* param = FsdpParam::OfShard(entry.tensor);
     if (param == nullptr) continue;
     param->group().DropGather();
     param->group().Reshard(/*after_forward=*/false);
   }
 }
 
-}  // namespace dcp
+}  // namespace fsdp

@@ -13,7 +13,7 @@
 #include "fsdp/mesh/dtensor.h"
 #include "torch/nn/module.h"
 
-namespace dcp {
+namespace fsdp {
 
 struct ModuleEntry {
   std::string name;
@@ -35,12 +35,12 @@ bool IsSharded(const torch::nn::Module& module);
 
 // How a tensor of the parameter's shape lies on the mesh; absent when the
 // parameter is not sharded.
-std::optional<fsdp::DTensorSpec> SpecOf(const at::Tensor& parameter);
+std::optional<DTensorSpec> SpecOf(const at::Tensor& parameter);
 
 // Frees the gathered parameters, so that the next forward gathers the shards as
 // they are then.
 void DropGathered(torch::nn::Module& module);
 
-}  // namespace dcp
+}  // namespace fsdp
 
 #endif  // FSDP_CHECKPOINT_STATE_MODULE_ENTRIES_H_

@@ -17,7 +17,7 @@
 #include "torch/optim/rmsprop.h"
 #include "torch/optim/sgd.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
 using Betas = Hyperparameter::Betas;
@@ -127,11 +127,10 @@ OptimizerKind MakeAdamW() {
 }
 
 OptimizerKind MakeFusedAdamW() {
-  using O = Of<fsdp::FusedAdamWOptions>;
-  OptimizerKind kind =
-      AdamKind<fsdp::FusedAdamWOptions, fsdp::FusedAdamWParamState>(
-          &O::maximize, &O::decoupled, {StateValue(true)});
-  kind.step_tensor = &In<fsdp::FusedAdamWParamState>::step_tensor;
+  using O = Of<FusedAdamWOptions>;
+  OptimizerKind kind = AdamKind<FusedAdamWOptions, FusedAdamWParamState>(
+      &O::maximize, &O::decoupled, {StateValue(true)});
+  kind.step_tensor = &In<FusedAdamWParamState>::step_tensor;
   return kind;
 }
 
@@ -352,7 +351,7 @@ absl::StatusOr<const OptimizerKind*> KindOf(
   static const auto* const kAdagrad = new OptimizerKind(MakeAdagrad());
   if (Is<Adam>(optimizer)) return kAdam;
   if (Is<AdamW>(optimizer)) return kAdamW;
-  if (Is<fsdp::FusedAdamW>(optimizer)) return kFusedAdamW;
+  if (Is<FusedAdamW>(optimizer)) return kFusedAdamW;
   if (Is<SGD>(optimizer)) return kSgd;
   if (Is<RMSprop>(optimizer)) return kRmsprop;
   if (Is<Adagrad>(optimizer)) return kAdagrad;
@@ -361,4 +360,4 @@ absl::StatusOr<const OptimizerKind*> KindOf(
       " is not known; SGD, Adam, AdamW, RMSprop, Adagrad and FusedAdamW are"));
 }
 
-}  // namespace dcp
+}  // namespace fsdp

@@ -17,7 +17,7 @@
 #include "fsdp/checkpoint/state/state_value.h"
 #include "torch/optim/optimizer.h"
 
-namespace dcp {
+namespace fsdp {
 
 using OptimizerOptions = torch::optim::OptimizerOptions;
 using ParamState = torch::optim::OptimizerParamState;
@@ -81,6 +81,6 @@ struct OptimizerKind {
 absl::StatusOr<const OptimizerKind*> KindOf(
     const torch::optim::Optimizer& optimizer);
 
-}  // namespace dcp
+}  // namespace fsdp
 
 #endif  // FSDP_CHECKPOINT_STATE_OPTIMIZER_KIND_H_

@@ -20,7 +20,7 @@
 #include "fsdp/checkpoint/state/torch_status.h"
 #include "fsdp/module/names.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
 using torch::optim::Optimizer;
@@ -43,14 +43,14 @@ at::Tensor StepOf(const OptimizerKind& kind, ParamState& state) {
 
 StateDict StateOfParameter(const OptimizerKind& kind, ParamState& state,
                            const at::Tensor& parameter) {
-  const std::optional<fsdp::DTensorSpec> spec = SpecOf(parameter);
+  const std::optional<DTensorSpec> spec = SpecOf(parameter);
   StateDict dict;
   if (kind.has_step()) dict["step"] = StepOf(kind, state);
   for (const StateTensor& tensor : kind.tensors) {
     const at::Tensor& value = tensor.access(state);
     if (!value.defined()) continue;
     dict[tensor.key] = spec.has_value()
-                           ? StateValue(fsdp::DTensor(value.detach(), *spec))
+                           ? StateValue(DTensor(value.detach(), *spec))
                            : StateValue(value.detach());
   }
   return dict;
@@ -74,7 +74,7 @@ absl::StatusOr<StateDict> OptimizerState(const torch::nn::Module& module,
   DCP_ASSIGN_OR_RETURN(const OptimizerKind* const kind, KindOf(optimizer));
   return CatchTorch([&] {
     const std::vector<std::vector<std::string>> names =
-        fsdp::optimizer_parameter_names(optimizer, module);
+        optimizer_parameter_names(optimizer, module);
     AddMissingState(*kind, optimizer);
     StateDict state;
     StateList groups;
@@ -199,21 +199,22 @@ std::set<size_t> OptimizerPlanner::LoadedGroupsOf(
 absl::StatusOr<StateDict> OptimizerPlanner::MergeHyperparameters(
     const std::set<size_t>& groups, const LoadedOptimizer& loaded) {
   StateDict merged;
-  ValueArena arena;
+  dcp::ValueArena arena;
   absl::flat_hash_set<std::string> differing;
   for (const size_t g : groups) {
     for (const auto& [key, value] : loaded.groups[g].hyperparameters) {
       StateValue& slot = merged[key];
       if (slot.is_none()) slot = value;
       if (value.get_if<at::Tensor>() != nullptr) continue;
-      DCP_ASSIGN_OR_RETURN(const Value first, ToValue(slot, arena));
-      DCP_ASSIGN_OR_RETURN(const Value other, ToValue(value, arena));
-      if (DeepEqual(first, other) || !differing.insert(key).second) continue;
+      DCP_ASSIGN_OR_RETURN(const dcp::Value first, ToValue(slot, arena));
+      DCP_ASSIGN_OR_RETURN(const dcp::Value other, ToValue(value, arena));
+      if (dcp::DeepEqual(first, other) || !differing.insert(key).second)
+        continue;
       mismatches_.wrong.push_back(absl::StrCat(
-          key, " is ", ToString(first),
+          key, " is ", dcp::ToString(first),
           " for some parameters of a param group "
           "and ",
-          ToString(other), " for others, such as ",
+          dcp::ToString(other), " for others, such as ",
           loaded.groups[g].names.empty() ? "none" : loaded.groups[g].names[0]));
     }
   }
@@ -267,7 +268,7 @@ absl::Status OptimizerPlanner::PlanState(const at::Tensor& parameter,
       options);
   const std::string prefix = absl::StrCat("state.", name, ".");
   absl::flat_hash_set<std::string> used;
-  DCP_ASSIGN_OR_RETURN(const std::optional<fsdp::DTensorSpec> spec,
+  DCP_ASSIGN_OR_RETURN(const std::optional<DTensorSpec> spec,
                        CatchTorch([&] { return SpecOf(parameter); }));
   if (kind.has_step()) {
     used.insert("step");
@@ -357,13 +358,12 @@ absl::StatusOr<OptimizerPlan> PlanOptimizer(const torch::nn::Module& module,
                                             Mismatches& mismatches) {
   DCP_ASSIGN_OR_RETURN(const OptimizerKind* const kind, KindOf(optimizer));
   return CatchTorch([&]() -> absl::StatusOr<OptimizerPlan> {
-    DCP_ASSIGN_OR_RETURN(
-        const LoadedOptimizer loaded,
-        ParseOptimizerState(
-            state, fsdp::optimizer_parameter_names(optimizer, module)));
+    DCP_ASSIGN_OR_RETURN(const LoadedOptimizer loaded,
+                         ParseOptimizerState(state, optimizer_parameter_names(
+                                                        optimizer, module)));
     return OptimizerPlanner(module, optimizer, options, rules, mismatches)
         .Run(kind, loaded);
   });
 }
 
-}  // namespace dcp
+}  // namespace fsdp

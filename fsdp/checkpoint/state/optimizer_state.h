@@ -16,7 +16,7 @@
 #include "torch/nn/module.h"
 #include "torch/optim/optimizer.h"
 
-namespace dcp {
+namespace fsdp {
 
 // Nested; tensors alias, except `step` if the optimizer counts in an integer.
 // Parameters without state get the state before a first step.
@@ -52,6 +52,6 @@ absl::StatusOr<OptimizerPlan> PlanOptimizer(
     const StateDict& state, const StateDictOptions& options,
     const CopyRules& rules, Mismatches& mismatches);
 
-}  // namespace dcp
+}  // namespace fsdp
 
 #endif  // FSDP_CHECKPOINT_STATE_OPTIMIZER_STATE_H_

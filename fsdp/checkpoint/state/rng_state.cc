@@ -10,7 +10,7 @@
 #include "fsdp/checkpoint/state/tensor_copies.h"
 #include "fsdp/checkpoint/state/torch_status.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
 constexpr char kCpu[] = "cpu";
@@ -35,12 +35,13 @@ absl::Status SetState(absl::string_view key, c10::DeviceType type,
     return absl::InvalidArgumentError(absl::StrCat(
         "random state ", key, " is ", KindName(value), ", not a tensor"));
   }
-  return Annotate(CatchTorch([&] {
-                    at::Generator generator = GeneratorOf(type);
-                    const std::scoped_lock lock(generator.mutex());
-                    generator.set_state(tensor->detach().cpu().contiguous());
-                  }),
-                  "random state ", key);
+  return dcp::Annotate(
+      CatchTorch([&] {
+        at::Generator generator = GeneratorOf(type);
+        const std::scoped_lock lock(generator.mutex());
+        generator.set_state(tensor->detach().cpu().contiguous());
+      }),
+      "random state ", key);
 }
 
 }  // namespace
@@ -64,4 +65,4 @@ absl::Status set_rng_state(const StateDict& state) {
   return SetState(kCuda, c10::kCUDA, *cuda);
 }
 
-}  // namespace dcp
+}  // namespace fsdp

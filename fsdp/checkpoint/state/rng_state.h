@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "fsdp/checkpoint/state/state_value.h"
 
-namespace dcp {
+namespace fsdp {
 
 // Returns {"cpu": bytes of torch.get_rng_state() as a uint8 tensor}, and
 // "cuda", the current device's state, if there is a device.
@@ -20,6 +20,6 @@ absl::StatusOr<StateDict> get_rng_state();
 // "cuda" is ignored if there is no device.
 absl::Status set_rng_state(const StateDict& state);
 
-}  // namespace dcp
+}  // namespace fsdp
 
 #endif  // FSDP_CHECKPOINT_STATE_RNG_STATE_H_

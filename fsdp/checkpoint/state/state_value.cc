@@ -1,6 +1,6 @@
 #include "fsdp/checkpoint/state/state_value.h"
 
-namespace dcp {
+namespace fsdp {
 
 StateDict::StateDict(
     std::initializer_list<std::pair<std::string, StateValue>> entries) {
@@ -33,4 +33,4 @@ bool StateDict::erase(absl::string_view key) {
   return true;
 }
 
-}  // namespace dcp
+}  // namespace fsdp

@@ -3,7 +3,7 @@
 // is. A value type: copies are deep, except tensors, which alias. For the
 // thread that trains.
 //
-//   dcp::StateDict state = {{"model", *dcp::get_model_state_dict(*model)},
+//   fsdp::StateDict state = {{"model", *fsdp::get_model_state_dict(*model)},
 //                           {"step", 12}};
 #ifndef FSDP_CHECKPOINT_STATE_STATE_VALUE_H_
 #define FSDP_CHECKPOINT_STATE_STATE_VALUE_H_
@@ -25,7 +25,7 @@
 #include "absl/strings/string_view.h"
 #include "fsdp/mesh/dtensor.h"
 
-namespace dcp {
+namespace fsdp {
 
 class StateValue;
 class Stateful;
@@ -74,7 +74,7 @@ class StateValue {
  public:
   using Variant =
       std::variant<std::monostate, bool, int64_t, double, std::string,
-                   StateBytes, at::Tensor, fsdp::DTensor, StateList, StateTuple,
+                   StateBytes, at::Tensor, DTensor, StateList, StateTuple,
                    StateDict, std::shared_ptr<Stateful>>;
 
   StateValue() = default;  // None
@@ -87,7 +87,7 @@ class StateValue {
   StateValue(std::string text) : value_(std::move(text)) {}
   StateValue(StateBytes bytes) : value_(std::move(bytes)) {}
   StateValue(at::Tensor tensor) : value_(std::move(tensor)) {}
-  StateValue(fsdp::DTensor tensor) : value_(std::move(tensor)) {}
+  StateValue(DTensor tensor) : value_(std::move(tensor)) {}
   StateValue(StateList list) : value_(std::move(list)) {}
   StateValue(StateTuple tuple) : value_(std::move(tuple)) {}
   StateValue(StateDict dict) : value_(std::move(dict)) {}
@@ -122,6 +122,6 @@ class Stateful {
   virtual absl::Status load_state_dict(const StateDict& state) = 0;
 };
 
-}  // namespace dcp
+}  // namespace fsdp
 
 #endif  // FSDP_CHECKPOINT_STATE_STATE_VALUE_H_

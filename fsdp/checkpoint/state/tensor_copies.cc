@@ -11,7 +11,7 @@
 #include "fsdp/checkpoint/state/tensor_parts.h"
 #include "fsdp/checkpoint/state/torch_status.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
 at::IntArrayRef ShapeOf(const TensorCopy& copy) {
@@ -21,13 +21,13 @@ at::IntArrayRef ShapeOf(const TensorCopy& copy) {
 
 // Whether the meshes have the same ranks in the same places; the names of axes
 // do not matter.
-bool SameGrid(const fsdp::DeviceMesh& a, const fsdp::DeviceMesh& b) {
+bool SameGrid(const DeviceMesh& a, const DeviceMesh& b) {
   return a.shape() == b.shape() && a.ranks() == b.ranks();
 }
 
 // What is wrong with the kind of the source; empty when nothing is.
 std::string WrongKind(const TensorCopy& copy, const CopyRules& rules) {
-  if (const auto* src = copy.src.get_if<fsdp::DTensor>()) {
+  if (const auto* src = copy.src.get_if<DTensor>()) {
     if (!copy.spec.has_value()) {
       return "is a DTensor, but a plain tensor is wanted; give its full_tensor";
     }
@@ -35,7 +35,7 @@ std::string WrongKind(const TensorCopy& copy, const CopyRules& rules) {
       return "is a DTensor on another mesh; give its full_tensor, with "
              "full_state_dict, or load it from a checkpoint";
     }
-    for (const fsdp::Placement& placement : src->placements()) {
+    for (const Placement& placement : src->placements()) {
       if (placement.is_partial()) return "is a DTensor with partial values";
     }
     return "";
@@ -52,14 +52,14 @@ std::string WrongKind(const TensorCopy& copy, const CopyRules& rules) {
 
 // The tensor that is read on this rank.
 const at::Tensor& LocalSource(const TensorCopy& copy) {
-  if (const auto* src = copy.src.get_if<fsdp::DTensor>()) {
+  if (const auto* src = copy.src.get_if<DTensor>()) {
     return src->to_local();
   }
   return *copy.src.get_if<at::Tensor>();
 }
 
 at::IntArrayRef SourceShape(const TensorCopy& copy) {
-  if (const auto* src = copy.src.get_if<fsdp::DTensor>()) return src->shape();
+  if (const auto* src = copy.src.get_if<DTensor>()) return src->shape();
   return copy.src.get_if<at::Tensor>()->sizes();
 }
 
@@ -69,8 +69,10 @@ std::string WrongValue(const TensorCopy& copy, const CopyRules& rules) {
   if (SourceShape(copy) != ShapeOf(copy)) {
     return absl::StrCat(
         "has shape ",
-        ShapeToString({SourceShape(copy).data(), SourceShape(copy).size()}),
-        ", but ", ShapeToString({ShapeOf(copy).data(), ShapeOf(copy).size()}),
+        dcp::ShapeToString(
+            {SourceShape(copy).data(), SourceShape(copy).size()}),
+        ", but ",
+        dcp::ShapeToString({ShapeOf(copy).data(), ShapeOf(copy).size()}),
         " is wanted");
   }
   if (src.is_complex() && !copy.dst.is_complex()) {
@@ -119,7 +121,7 @@ void CheckCopy(const TensorCopy& copy, const CopyRules& rules,
   mismatches.wrong.push_back(absl::StrCat(copy.name, " ", wrong));
 }
 
-at::Tensor ViewOfBox(const at::Tensor& whole, const Box& box) {
+at::Tensor ViewOfBox(const at::Tensor& whole, const dcp::Box& box) {
   at::Tensor view = whole;
   for (size_t d = 0; d < box.sizes.size(); ++d) {
     view = view.narrow(static_cast<int64_t>(d),
@@ -132,12 +134,13 @@ absl::StatusOr<std::vector<CopyPart>> PartsOfCopy(const TensorCopy& copy) {
   std::vector<CopyPart> parts;
   const at::Tensor dst = copy.dst.detach();
   if (!copy.spec.has_value()) {
-    parts.push_back({WholeBox({dst.sizes().data(), dst.sizes().size()}), dst});
+    parts.push_back(
+        {dcp::WholeBox({dst.sizes().data(), dst.sizes().size()}), dst});
     return parts;
   }
   DCP_ASSIGN_OR_RETURN(
       const std::vector<TensorPart> tensor_parts,
-      CatchTorch([&] { return PartsOf(fsdp::DTensor(dst, *copy.spec)); }));
+      CatchTorch([&] { return PartsOf(DTensor(dst, *copy.spec)); }));
   for (const TensorPart& part : tensor_parts) {
     parts.push_back({part.box, part.local});
   }
@@ -147,7 +150,7 @@ absl::StatusOr<std::vector<CopyPart>> PartsOfCopy(const TensorCopy& copy) {
 absl::Status RunCopy(const TensorCopy& copy) {
   const auto run = [&]() -> absl::Status {
     const at::NoGradGuard no_grad;
-    if (const auto* src = copy.src.get_if<fsdp::DTensor>()) {
+    if (const auto* src = copy.src.get_if<DTensor>()) {
       const bool same = src->placements() == copy.spec->placements;
       const at::Tensor local =
           same ? src->to_local()
@@ -161,7 +164,7 @@ absl::Status RunCopy(const TensorCopy& copy) {
     }
     return absl::OkStatus();
   };
-  return Annotate(CatchTorch(run), copy.name);
+  return dcp::Annotate(CatchTorch(run), copy.name);
 }
 
-}  // namespace dcp
+}  // namespace fsdp

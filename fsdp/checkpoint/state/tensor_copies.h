@@ -16,12 +16,12 @@
 #include "fsdp/checkpoint/state/state_value.h"
 #include "fsdp/mesh/dtensor.h"
 
-namespace dcp {
+namespace fsdp {
 
 struct TensorCopy {
-  std::string name;                       // for errors
-  at::Tensor dst;                         // if sharded: this rank's part
-  std::optional<fsdp::DTensorSpec> spec;  // set if sharded: of the whole tensor
+  std::string name;                 // for errors
+  at::Tensor dst;                   // if sharded: this rank's part
+  std::optional<DTensorSpec> spec;  // set if sharded: of the whole tensor
   StateValue src;
 };
 
@@ -53,11 +53,11 @@ void CheckCopy(const TensorCopy& copy, const CopyRules& rules,
 absl::Status RunCopy(const TensorCopy& copy);
 
 // A view of the part of `whole` that lies in `box`.
-at::Tensor ViewOfBox(const at::Tensor& whole, const Box& box);
+at::Tensor ViewOfBox(const at::Tensor& whole, const dcp::Box& box);
 
 // A view of a copy's `dst`, and the box that it is of the whole tensor.
 struct CopyPart {
-  Box box;
+  dcp::Box box;
   at::Tensor view;
 };
 absl::StatusOr<std::vector<CopyPart>> PartsOfCopy(const TensorCopy& copy);
@@ -65,6 +65,6 @@ absl::StatusOr<std::vector<CopyPart>> PartsOfCopy(const TensorCopy& copy);
 // "an int", "a tensor": for errors.
 absl::string_view KindName(const StateValue& value);
 
-}  // namespace dcp
+}  // namespace fsdp
 
 #endif  // FSDP_CHECKPOINT_STATE_TENSOR_COPIES_H_

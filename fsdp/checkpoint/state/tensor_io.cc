@@ -21,7 +21,7 @@
 #include "dcp/base/streaming_copy.h"
 #include "fsdp/checkpoint/state/torch_status.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
 uint64_t NumBytes(const at::Tensor& tensor) {
@@ -96,7 +96,7 @@ class PinnedMemory final : public std::pmr::memory_resource {
   void* do_allocate(size_t bytes, size_t alignment) override {
     c10::DataPtr owner = allocator_->allocate(bytes + alignment);
     auto* const memory = reinterpret_cast<void*>(
-        AlignUp(reinterpret_cast<uintptr_t>(owner.get()), alignment));
+        dcp::AlignUp(reinterpret_cast<uintptr_t>(owner.get()), alignment));
     absl::MutexLock lock(&mutex_);
     owners_.emplace(memory, std::move(owner));
     return memory;
@@ -128,52 +128,52 @@ std::pmr::memory_resource* NewStagingMemory() {
 
 }  // namespace
 
-absl::StatusOr<DType> DTypeOf(at::ScalarType type) {
+absl::StatusOr<dcp::DType> DTypeOf(at::ScalarType type) {
   switch (type) {
     case at::kDouble:
-      return DType::kFloat64;
+      return dcp::DType::kFloat64;
     case at::kFloat:
-      return DType::kFloat32;
+      return dcp::DType::kFloat32;
     case at::kHalf:
-      return DType::kFloat16;
+      return dcp::DType::kFloat16;
     case at::kBFloat16:
-      return DType::kBFloat16;
+      return dcp::DType::kBFloat16;
     case at::kFloat8_e4m3fn:
-      return DType::kFloat8E4M3FN;
+      return dcp::DType::kFloat8E4M3FN;
     case at::kFloat8_e5m2:
-      return DType::kFloat8E5M2;
+      return dcp::DType::kFloat8E5M2;
     case at::kFloat8_e4m3fnuz:
-      return DType::kFloat8E4M3FNUZ;
+      return dcp::DType::kFloat8E4M3FNUZ;
     case at::kFloat8_e5m2fnuz:
-      return DType::kFloat8E5M2FNUZ;
+      return dcp::DType::kFloat8E5M2FNUZ;
     case at::kFloat8_e8m0fnu:
-      return DType::kFloat8E8M0FNU;
+      return dcp::DType::kFloat8E8M0FNU;
     case at::kFloat4_e2m1fn_x2:
-      return DType::kFloat4E2M1FNX2;
+      return dcp::DType::kFloat4E2M1FNX2;
     case at::kLong:
-      return DType::kInt64;
+      return dcp::DType::kInt64;
     case at::kInt:
-      return DType::kInt32;
+      return dcp::DType::kInt32;
     case at::kShort:
-      return DType::kInt16;
+      return dcp::DType::kInt16;
     case at::kChar:
-      return DType::kInt8;
+      return dcp::DType::kInt8;
     case at::kUInt64:
-      return DType::kUInt64;
+      return dcp::DType::kUInt64;
     case at::kUInt32:
-      return DType::kUInt32;
+      return dcp::DType::kUInt32;
     case at::kUInt16:
-      return DType::kUInt16;
+      return dcp::DType::kUInt16;
     case at::kByte:
-      return DType::kUInt8;
+      return dcp::DType::kUInt8;
     case at::kBool:
-      return DType::kBool;
+      return dcp::DType::kBool;
     case at::kComplexHalf:
-      return DType::kComplex32;
+      return dcp::DType::kComplex32;
     case at::kComplexFloat:
-      return DType::kComplex64;
+      return dcp::DType::kComplex64;
     case at::kComplexDouble:
-      return DType::kComplex128;
+      return dcp::DType::kComplex128;
     default:
       return absl::InvalidArgumentError(absl::StrCat(
           "tensors of type ", c10::toString(type), " cannot be stored"));
@@ -232,12 +232,13 @@ TorchTensorSource::TorchTensorSource(const at::Tensor& tensor,
     : tensor_(tensor.detach().resolve_conj().resolve_neg()),
       stream_(std::move(stream)) {}
 
-absl::Status TorchTensorSource::Fill(uint64_t offset, MutableByteSpan dst) {
+absl::Status TorchTensorSource::Fill(uint64_t offset,
+                                     dcp::MutableByteSpan dst) {
   if (!stream_) {
     ForEachPiece(
         tensor_, offset, dst.size(),
         [&](const uint8_t* memory, uint64_t position, uint64_t length) {
-          StreamingCopy(dst.data() + position, memory, length);
+          dcp::StreamingCopy(dst.data() + position, memory, length);
         });
     return absl::OkStatus();
   }
@@ -262,12 +263,12 @@ TorchTensorSink::TorchTensorSink(const at::Tensor& tensor,
       stream_(std::move(stream)),
       num_missing_bytes_(NumBytes(tensor)) {}
 
-MutableByteSpan TorchTensorSink::DirectSpan() {
+dcp::MutableByteSpan TorchTensorSink::DirectSpan() {
   if (stream_ || !tensor_.is_contiguous()) return {};
   return {static_cast<uint8_t*>(tensor_.data_ptr()), NumBytes(tensor_)};
 }
 
-absl::Status TorchTensorSink::Place(uint64_t offset, ByteSpan src) {
+absl::Status TorchTensorSink::Place(uint64_t offset, dcp::ByteSpan src) {
   num_missing_bytes_ -= src.size();
   if (!stream_) {
     ForEachPiece(tensor_, offset, src.size(),
@@ -306,4 +307,4 @@ std::pmr::memory_resource* StagingMemory() {
   return memory;
 }
 
-}  // namespace dcp
+}  // namespace fsdp

@@ -21,11 +21,11 @@
 #include "dcp/checkpoint/write/tensor_source.h"
 #include "dcp/tensor/dtype.h"
 
-namespace dcp {
+namespace fsdp {
 
 // The DType of a tensor of `type`; InvalidArgument for types that checkpoints
 // do not hold, such as quantized ones.
-absl::StatusOr<DType> DTypeOf(at::ScalarType type);
+absl::StatusOr<dcp::DType> DTypeOf(at::ScalarType type);
 
 // OK when `tensor` has elements in memory that can be copied: InvalidArgument
 // for undefined, sparse and meta tensors.
@@ -62,7 +62,7 @@ class TransferStreams {
   std::vector<std::pair<c10::Device, std::shared_ptr<TransferStream>>> streams_;
 };
 
-class TorchTensorSource final : public TensorSource {
+class TorchTensorSource final : public dcp::TensorSource {
  public:
   // `tensor` may have any strides; it is aliased and kept alive. `stream` is
   // that of its device, null on the CPU; its owners are the sources and sinks
@@ -71,7 +71,7 @@ class TorchTensorSource final : public TensorSource {
   TorchTensorSource(const at::Tensor& tensor,
                     std::shared_ptr<TransferStream> stream);
 
-  absl::Status Fill(uint64_t offset, MutableByteSpan dst) override;
+  absl::Status Fill(uint64_t offset, dcp::MutableByteSpan dst) override;
   absl::Status Flush() override;
 
  private:
@@ -79,15 +79,15 @@ class TorchTensorSource final : public TensorSource {
   const std::shared_ptr<TransferStream> stream_;
 };
 
-class TorchTensorSink final : public TensorSink {
+class TorchTensorSink final : public dcp::TensorSink {
  public:
   // As TorchTensorSource. The elements of `tensor` do not overlap.
   TorchTensorSink(const at::Tensor& tensor,
                   std::shared_ptr<TransferStream> stream);
 
   // Not empty if the tensor is contiguous on the CPU.
-  MutableByteSpan DirectSpan() override;
-  absl::Status Place(uint64_t offset, ByteSpan src) override;
+  dcp::MutableByteSpan DirectSpan() override;
+  absl::Status Place(uint64_t offset, dcp::ByteSpan src) override;
   // For a tensor on an accelerator that is not contiguous, the last Flush also
   // scatters the collected elements.
   absl::Status Flush() override;
@@ -103,6 +103,6 @@ class TorchTensorSink final : public TensorSink {
 // Lives as long as the process; any thread.
 std::pmr::memory_resource* StagingMemory();
 
-}  // namespace dcp
+}  // namespace fsdp
 
 #endif  // FSDP_CHECKPOINT_STATE_TENSOR_IO_H_

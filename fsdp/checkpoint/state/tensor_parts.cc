@@ -9,18 +9,18 @@
 #include "fsdp/checkpoint/state/torch_status.h"
 #include "fsdp/mesh/placement.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
 // The boxes are the product of intervals in every dimension, and the local
 // tensor holds the intervals one after the other. Returns where each begins in
 // the local tensor.
 std::vector<std::map<int64_t, int64_t>> LocalBegins(
-    const std::vector<Box>& boxes) {
+    const std::vector<dcp::Box>& boxes) {
   std::vector<std::map<int64_t, int64_t>> begins(boxes[0].offsets.size());
   for (size_t d = 0; d < begins.size(); ++d) {
     int64_t next = 0;
-    for (const Box& box : boxes) {
+    for (const dcp::Box& box : boxes) {
       if (begins[d].emplace(box.offsets[d], next).second) next += box.sizes[d];
     }
   }
@@ -29,25 +29,25 @@ std::vector<std::map<int64_t, int64_t>> LocalBegins(
 
 }  // namespace
 
-absl::StatusOr<std::vector<TensorPart>> PartsOf(const fsdp::DTensor& tensor) {
-  const fsdp::DTensorSpec& spec = tensor.spec();
-  for (const fsdp::Placement& placement : spec.placements) {
+absl::StatusOr<std::vector<TensorPart>> PartsOf(const DTensor& tensor) {
+  const DTensorSpec& spec = tensor.spec();
+  for (const Placement& placement : spec.placements) {
     if (placement.is_partial()) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "placed ", fsdp::to_string(spec.placements),
+          "placed ", to_string(spec.placements),
           ": a partial value is not stored; redistribute it first"));
     }
   }
   return CatchTorch([&] {
     std::vector<TensorPart> parts;
     if (!spec.mesh.get_coordinate().has_value()) return parts;
-    const std::vector<Box> boxes = spec.local_boxes();
+    const std::vector<dcp::Box> boxes = spec.local_boxes();
     if (boxes.size() == 1) {
       parts.push_back({boxes[0], tensor.to_local()});
       return parts;
     }
     const std::vector<std::map<int64_t, int64_t>> begins = LocalBegins(boxes);
-    for (const Box& box : boxes) {
+    for (const dcp::Box& box : boxes) {
       at::Tensor local = tensor.to_local();
       for (size_t d = 0; d < begins.size(); ++d) {
         local = local.narrow(static_cast<int64_t>(d),
@@ -59,4 +59,4 @@ absl::StatusOr<std::vector<TensorPart>> PartsOf(const fsdp::DTensor& tensor) {
   });
 }
 
-}  // namespace dcp
+}  // namespace fsdp

@@ -10,17 +10,17 @@
 #include "dcp/tensor/box.h"
 #include "fsdp/mesh/dtensor.h"
 
-namespace dcp {
+namespace fsdp {
 
 struct TensorPart {
-  Box box;           // of the whole tensor
+  dcp::Box box;      // of the whole tensor
   at::Tensor local;  // its elements: a view of the local tensor
 };
 
 // One part, or several for uneven strided shards; none on a rank outside the
 // mesh. InvalidArgument for a Partial, which holds no part of the value.
-absl::StatusOr<std::vector<TensorPart>> PartsOf(const fsdp::DTensor& tensor);
+absl::StatusOr<std::vector<TensorPart>> PartsOf(const DTensor& tensor);
 
-}  // namespace dcp
+}  // namespace fsdp
 
 #endif  // FSDP_CHECKPOINT_STATE_TENSOR_PARTS_H_

@@ -10,7 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "c10/util/Exception.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
 template <typename... Kinds>
@@ -90,4 +90,4 @@ void ThrowIfError(const absl::Status& status) {
   }
 }
 
-}  // namespace dcp
+}  // namespace fsdp

@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-namespace dcp {
+namespace fsdp {
 
 namespace internal {
 
@@ -63,6 +63,6 @@ auto CatchTorch(F&& call) {
 // c10::Error.
 void ThrowIfError(const absl::Status& status);
 
-}  // namespace dcp
+}  // namespace fsdp
 
 #endif  // FSDP_CHECKPOINT_STATE_TORCH_STATUS_H_

@@ -10,16 +10,16 @@
 #include "dcp/tensor/element.h"
 #include "fsdp/checkpoint/state/tensor_io.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
 // An index without places does not parse.
-constexpr StorageInfo kNowhere{.file = 0, .offset = 0, .length = 1};
+constexpr dcp::StorageInfo kNowhere{.file = 0, .offset = 0, .length = 1};
 
 absl::StatusOr<WantedTensor> Want(const StateLeaf& leaf) {
   WantedTensor wanted;
   wanted.fqn = leaf.fqn;
-  if (const auto* tensor = leaf.value->get_if<fsdp::DTensor>()) {
+  if (const auto* tensor = leaf.value->get_if<DTensor>()) {
     wanted.local = tensor->to_local();
     wanted.spec = tensor->spec();
     wanted.shape.assign(tensor->shape().begin(), tensor->shape().end());
@@ -30,7 +30,7 @@ absl::StatusOr<WantedTensor> Want(const StateLeaf& leaf) {
     DCP_RETURN_IF_ERROR(CheckHasMemory(wanted.local));
     wanted.shape.assign(wanted.local.sizes().begin(),
                         wanted.local.sizes().end());
-    wanted.parts.push_back({WholeBox(wanted.shape), wanted.local});
+    wanted.parts.push_back({dcp::WholeBox(wanted.shape), wanted.local});
   }
   DCP_ASSIGN_OR_RETURN(wanted.dtype, DTypeOf(wanted.local.scalar_type()));
   return wanted;
@@ -38,11 +38,12 @@ absl::StatusOr<WantedTensor> Want(const StateLeaf& leaf) {
 
 bool IsTensor(const StateValue& value) {
   return value.get_if<at::Tensor>() != nullptr ||
-         value.get_if<fsdp::DTensor>() != nullptr;
+         value.get_if<DTensor>() != nullptr;
 }
 
-std::string ProblemOf(const MetadataEntry& wanted, const StoredEntry& stored) {
-  const auto* tensor = std::get_if<TensorStorageMetadata>(&wanted.value);
+std::string ProblemOf(const dcp::MetadataEntry& wanted,
+                      const StoredEntry& stored) {
+  const auto* tensor = std::get_if<dcp::TensorStorageMetadata>(&wanted.value);
   if (tensor == nullptr) {
     return stored.is_tensor ? absl::StrCat(wanted.fqn,
                                            " is stored as a tensor, wanted as "
@@ -55,12 +56,13 @@ std::string ProblemOf(const MetadataEntry& wanted, const StoredEntry& stored) {
   }
   if (stored.shape != absl::MakeConstSpan(tensor->size)) {
     return absl::StrCat(wanted.fqn, " is stored as ",
-                        ShapeToString(stored.shape), ", wanted as ",
-                        ShapeToString(tensor->size));
+                        dcp::ShapeToString(stored.shape), ", wanted as ",
+                        dcp::ShapeToString(tensor->size));
   }
-  if (!CanConvert(stored.dtype, tensor->dtype)) {
-    return absl::StrCat(wanted.fqn, " is stored as ", TorchName(stored.dtype),
-                        ", wanted as ", TorchName(tensor->dtype));
+  if (!dcp::CanConvert(stored.dtype, tensor->dtype)) {
+    return absl::StrCat(wanted.fqn, " is stored as ",
+                        dcp::TorchName(stored.dtype), ", wanted as ",
+                        dcp::TorchName(tensor->dtype));
   }
   return "";
 }
@@ -78,19 +80,20 @@ absl::StatusOr<std::unique_ptr<WantedState>> WantState(const StateDict& state) {
       continue;
     }
     absl::StatusOr<WantedTensor> tensor = Want(leaf);
-    if (!tensor.ok()) return Annotate(tensor.status(), leaf.fqn);
+    if (!tensor.ok()) return dcp::Annotate(tensor.status(), leaf.fqn);
     wanted->tensors.push_back(*std::move(tensor));
   }
   return wanted;
 }
 
-Metadata DescribeWanted(const WantedState& wanted,
-                        absl::FunctionRef<bool(size_t tensor)> with_boxes) {
-  Metadata metadata;
+dcp::Metadata DescribeWanted(
+    const WantedState& wanted,
+    absl::FunctionRef<bool(size_t tensor)> with_boxes) {
+  dcp::Metadata metadata;
   metadata.files.emplace_back("wanted");
   for (size_t i = 0; i < wanted.tensors.size(); ++i) {
     const WantedTensor& tensor = wanted.tensors[i];
-    TensorStorageMetadata described{
+    dcp::TensorStorageMetadata described{
         .dtype = tensor.dtype, .size = tensor.shape, .chunks = {}};
     if (with_boxes(i)) {
       for (const TensorPart& part : tensor.parts) {
@@ -104,20 +107,20 @@ Metadata DescribeWanted(const WantedState& wanted,
   for (const StateLeaf& object : wanted.objects) {
     metadata.entries.push_back({.fqn = object.fqn,
                                 .path = {object.fqn},
-                                .value = BytesStorageMetadata{kNowhere}});
+                                .value = dcp::BytesStorageMetadata{kNowhere}});
   }
   return metadata;
 }
 
 absl::StatusOr<absl::flat_hash_set<std::string>> CheckWanted(
-    const CheckpointSource& source, absl::Span<const Metadata> ranks,
+    const CheckpointSource& source, absl::Span<const dcp::Metadata> ranks,
     bool allow_partial) {
   absl::flat_hash_set<std::string> absent;
   absl::flat_hash_set<std::string> seen;
   std::vector<std::string> missing;
   std::vector<std::string> unfit;
-  for (const Metadata& rank : ranks) {
-    for (const MetadataEntry& wanted : rank.entries) {
+  for (const dcp::Metadata& rank : ranks) {
+    for (const dcp::MetadataEntry& wanted : rank.entries) {
       const std::optional<StoredEntry> stored = source.Find(wanted.fqn);
       if (!stored.has_value()) {
         if (absent.insert(wanted.fqn).second) missing.push_back(wanted.fqn);
@@ -142,4 +145,4 @@ absl::StatusOr<absl::flat_hash_set<std::string>> CheckWanted(
                        : absl::InvalidArgumentError(message);
 }
 
-}  // namespace dcp
+}  // namespace fsdp

@@ -22,15 +22,15 @@
 #include "fsdp/checkpoint/state/tensor_parts.h"
 #include "fsdp/mesh/dtensor.h"
 
-namespace dcp {
+namespace fsdp {
 
 struct WantedTensor {
   std::string fqn;
-  DType dtype = DType::kFloat32;
-  Dims shape;                             // global
-  at::Tensor local;                       // this rank's
-  std::vector<TensorPart> parts;          // of `local`
-  std::optional<fsdp::DTensorSpec> spec;  // absent for a plain tensor
+  dcp::DType dtype = dcp::DType::kFloat32;
+  dcp::Dims shape;                  // global
+  at::Tensor local;                 // this rank's
+  std::vector<TensorPart> parts;    // of `local`
+  std::optional<DTensorSpec> spec;  // absent for a plain tensor
 };
 
 struct WantedState {
@@ -44,17 +44,17 @@ absl::StatusOr<std::unique_ptr<WantedState>> WantState(const StateDict& state);
 
 // `wanted` as an index without storage places; only tensors for which
 // `with_boxes` is true have their boxes.
-Metadata DescribeWanted(const WantedState& wanted,
-                        absl::FunctionRef<bool(size_t tensor)> with_boxes);
+dcp::Metadata DescribeWanted(const WantedState& wanted,
+                             absl::FunctionRef<bool(size_t tensor)> with_boxes);
 
 // Checks what `ranks` want against what is stored, before anything is read.
 // Errors list every name that is missing (NotFound, unless `allow_partial`), or
 // has another kind or shape or a type that cannot be converted
 // (InvalidArgument). Returns the missing names.
 absl::StatusOr<absl::flat_hash_set<std::string>> CheckWanted(
-    const CheckpointSource& source, absl::Span<const Metadata> ranks,
+    const CheckpointSource& source, absl::Span<const dcp::Metadata> ranks,
     bool allow_partial);
 
-}  // namespace dcp
+}  // namespace fsdp
 
 #endif  // FSDP_CHECKPOINT_STATE_WANTED_STATE_H_

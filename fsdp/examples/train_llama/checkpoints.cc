@@ -28,7 +28,7 @@ void Say(const std::string& text) {
 // The flags that a resumed run must share with the one that saved: those on
 // which shapes depend, and those that decide which sequences make up a step.
 // The number of ranks, the optimizer's numbers and dtypes may change.
-dcp::StateDict LastingOptions(const Run& run) {
+fsdp::StateDict LastingOptions(const Run& run) {
   const Config& config = run.config;
   return {{"seed", config.seed},
           {"batch", config.batch},
@@ -43,14 +43,14 @@ dcp::StateDict LastingOptions(const Run& run) {
           {"data-bytes", run.data_bytes}};
 }
 
-int64_t IntegerAt(const dcp::StateDict& dict, const std::string& key) {
-  const dcp::StateValue* value = dict.find(key);
+int64_t IntegerAt(const fsdp::StateDict& dict, const std::string& key) {
+  const fsdp::StateValue* value = dict.find(key);
   const auto* integer = value == nullptr ? nullptr : value->get_if<int64_t>();
   return integer == nullptr ? -1 : *integer;
 }
 
-dcp::StateDict& DictAt(dcp::StateDict& dict, const std::string& key) {
-  return *dict.find(key)->get_if<dcp::StateDict>();
+fsdp::StateDict& DictAt(fsdp::StateDict& dict, const std::string& key) {
+  return *dict.find(key)->get_if<fsdp::StateDict>();
 }
 
 }  // namespace
@@ -61,27 +61,28 @@ Checkpoints::Checkpoints(const Run& run)
 // Tensors are those of the run, not copies. The data of a step depends on its
 // number, so the step is also the position in the data and in the schedule of
 // the learning rate. Training draws no random numbers; a model with dropout
-// would add dcp::get_rng_state() here.
-absl::StatusOr<dcp::StateDict> Checkpoints::State() {
-  absl::StatusOr<dcp::StateDict> model = dcp::get_model_state_dict(*run_.model);
+// would add fsdp::get_rng_state() here.
+absl::StatusOr<fsdp::StateDict> Checkpoints::State() {
+  absl::StatusOr<fsdp::StateDict> model =
+      fsdp::get_model_state_dict(*run_.model);
   if (!model.ok()) return model.status();
-  absl::StatusOr<dcp::StateDict> optimizer =
-      dcp::get_optimizer_state_dict(*run_.model, run_.optimizer);
+  absl::StatusOr<fsdp::StateDict> optimizer =
+      fsdp::get_optimizer_state_dict(*run_.model, run_.optimizer);
   if (!optimizer.ok()) return optimizer.status();
-  return dcp::StateDict{
+  return fsdp::StateDict{
       {"model", *std::move(model)},
       {"optimizer", *std::move(optimizer)},
-      {"train", dcp::StateDict{{"step", run_.progress.num_steps()},
-                               {"losses", run_.progress.Losses()},
-                               {"options", LastingOptions(run_)}}}};
+      {"train", fsdp::StateDict{{"step", run_.progress.num_steps()},
+                                {"losses", run_.progress.Losses()},
+                                {"options", LastingOptions(run_)}}}};
 }
 
 absl::Status Checkpoints::CheckSame(const std::string& path) const {
-  const dcp::StateDict here = LastingOptions(run_);
-  dcp::StateDict stored = {{"train", dcp::StateDict{{"options", here}}}};
-  const absl::Status loaded = dcp::load(stored, path);
+  const fsdp::StateDict here = LastingOptions(run_);
+  fsdp::StateDict stored = {{"train", fsdp::StateDict{{"options", here}}}};
+  const absl::Status loaded = fsdp::load(stored, path);
   if (!loaded.ok()) return loaded;
-  const dcp::StateDict& there = DictAt(DictAt(stored, "train"), "options");
+  const fsdp::StateDict& there = DictAt(DictAt(stored, "train"), "options");
   std::vector<std::string> differences;
   for (const auto& [key, value] : here) {
     const int64_t saved = IntegerAt(there, key);
@@ -99,22 +100,22 @@ absl::Status Checkpoints::CheckSame(const std::string& path) const {
 absl::Status Checkpoints::Resume(const std::string& path, int64_t step) {
   absl::Status status = CheckSame(path);
   if (!status.ok()) return status;
-  absl::StatusOr<dcp::StateDict> state = State();
+  absl::StatusOr<fsdp::StateDict> state = State();
   if (!state.ok()) return state.status();
   const at::Tensor losses = at::zeros(
       {step}, at::TensorOptions(run_.config.device).dtype(at::kDouble));
   DictAt(*state, "train")["losses"] = losses;
   // The learning rate and the optimizer's other numbers come from the flags,
   // not from the checkpoint.
-  dcp::StateDict& optimizer = DictAt(*state, "optimizer");
-  const dcp::StateValue groups = optimizer["param_groups"];
+  fsdp::StateDict& optimizer = DictAt(*state, "optimizer");
+  const fsdp::StateValue groups = optimizer["param_groups"];
   optimizer.erase("param_groups");
   // Loads into the parameters themselves; the optimizer's state is copied.
-  status = dcp::load(*state, path);
+  status = fsdp::load(*state, path);
   if (!status.ok()) return status;
   optimizer["param_groups"] = groups;
   status =
-      dcp::set_optimizer_state_dict(*run_.model, run_.optimizer, optimizer);
+      fsdp::set_optimizer_state_dict(*run_.model, run_.optimizer, optimizer);
   if (!status.ok()) return status;
   run_.progress.GoOnAfter(losses);
   if (run_.training.learning_rate != nullptr) {
@@ -150,7 +151,7 @@ absl::Status Checkpoints::AfterStep() {
   const absl::StatusOr<bool> is_due = manager_->should_save(step);
   if (!is_due.ok()) return is_due.status();
   if (!*is_due && step != run_.config.steps) return absl::OkStatus();
-  const absl::StatusOr<dcp::StateDict> state = State();
+  const absl::StatusOr<fsdp::StateDict> state = State();
   if (!state.ok()) return state.status();
   return manager_->save(step, *state);
 }
@@ -166,7 +167,8 @@ absl::Status Checkpoints::Export(int64_t step) {
   if (!whole.empty()) Say(absl::StrCat("exported the model to ", whole));
   const std::string& file = run_.config.export_to;
   if (file.empty()) return absl::OkStatus();
-  status = dcp::export_full(manager_->path_of(step), file, {.prefix = "model"});
+  status =
+      fsdp::export_full(manager_->path_of(step), file, {.prefix = "model"});
   if (status.ok()) Say(absl::StrCat("exported the model to ", file));
   return status;
 }

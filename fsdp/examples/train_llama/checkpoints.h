@@ -49,14 +49,14 @@ class Checkpoints {
   absl::Status Finish();
 
  private:
-  absl::StatusOr<dcp::StateDict> State();
+  absl::StatusOr<fsdp::StateDict> State();
   absl::Status CheckSame(const std::string& path) const;
   absl::Status Resume(const std::string& path, int64_t step);
   absl::Status Export(int64_t step);
 
   const Run run_;
   int64_t num_steps_at_begin_ = 0;
-  dcp::CheckpointManager* const manager_;  // for --checkpoint-dir, or null
+  fsdp::CheckpointManager* const manager_;  // for --checkpoint-dir, or null
 };
 
 }  // namespace llama

@@ -193,7 +193,7 @@ int Main(int argc, char** argv) {
   // LibTorch and the engine report errors, such as the death of another rank,
   // with exceptions.
   if (status.ok()) {
-    status = dcp::CatchTorch([&] { return Train(*config); });
+    status = fsdp::CatchTorch([&] { return Train(*config); });
   }
   if (status.ok()) return 0;
   absl::FPrintF(stderr, "train_llama: %s\n", status.message());

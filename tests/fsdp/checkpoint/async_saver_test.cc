@@ -23,7 +23,7 @@
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
 using ::dcp::testing::StatusIs;
@@ -44,7 +44,7 @@ double Loaded(const std::string& path, const at::Tensor& like) {
 TEST(AsyncSaver, WhatChangesAfterWaitStagedIsNotSaved) {
   const TempDir dir;
   // More than a pool of the smallest size, so that it streams through.
-  for (const uint64_t staging_bytes : {uint64_t{0}, kMinMemoryBytes}) {
+  for (const uint64_t staging_bytes : {uint64_t{0}, dcp::kMinMemoryBytes}) {
     AsyncSaver of_size({.staging_bytes = staging_bytes});
     const at::Tensor a = at::full({6 << 20}, 1.0f);
     for (int i = 1; i <= 3; ++i) {
@@ -75,16 +75,16 @@ TEST(AsyncSaver, PlainValuesMayChangeAtOnce) {
 
 TEST(AsyncSaver, FailureSurfacesOnceAtTheNextSaveOnAllRanks) {
   RunRanks(2, [] {
-    fsdp::init_process_group();
+    init_process_group();
     const std::string path = SharedDir() + "/c";
     AsyncSaver saver;
     const StateDict good{{"a", at::ones({3})}};
     StateDict state = good;
-    if (fsdp::get_rank() == 1) state["bad"] = at::Tensor();
+    if (get_rank() == 1) state["bad"] = at::Tensor();
     ASSERT_OK_AND_ASSIGN(SaveHandle handle, saver.save(state, path));
     EXPECT_OK(handle.wait_staged());
     // Rank 0 has asked, rank 1 has not: both are told.
-    if (fsdp::get_rank() == 0) {
+    if (get_rank() == 0) {
       EXPECT_THAT(handle.wait(),
                   StatusIs(absl::StatusCode::kInvalidArgument,
                            AllOf(HasSubstr("rank 1"), HasSubstr("bad"))));
@@ -102,7 +102,7 @@ TEST(AsyncSaver, FailureSurfacesOnceAtTheNextSaveOnAllRanks) {
 
 TEST(AsyncSaver, FailureThatAllWaitedForIsNotToldAgain) {
   RunRanks(2, [] {
-    fsdp::init_process_group();
+    init_process_group();
     AsyncSaver saver;
     const StateDict state{{"a", at::ones({3})}};
     ASSERT_OK_AND_ASSIGN(SaveHandle handle,
@@ -116,15 +116,14 @@ TEST(AsyncSaver, FailureThatAllWaitedForIsNotToldAgain) {
 
 TEST(AsyncSaver, StopsOnRequest) {
   RunRanks(2, [] {
-    fsdp::init_process_group();
+    init_process_group();
     const std::string path = SharedDir() + "/c";
-    AsyncSaver saver({.staging_bytes = kMinMemoryBytes});
-    const fsdp::DeviceMesh mesh = fsdp::init_device_mesh("cpu", {2});
-    const StateDict state{
-        {"a", fsdp::distribute_tensor(at::ones({32 << 20}), mesh,
-                                      {fsdp::Shard(0)}, std::nullopt)}};
+    AsyncSaver saver({.staging_bytes = dcp::kMinMemoryBytes});
+    const DeviceMesh mesh = init_device_mesh("cpu", {2});
+    const StateDict state{{"a", distribute_tensor(at::ones({32 << 20}), mesh,
+                                                  {Shard(0)}, std::nullopt)}};
     ASSERT_OK_AND_ASSIGN(SaveHandle handle, saver.save(state, path));
-    if (fsdp::get_rank() == 1) handle.request_stop();
+    if (get_rank() == 1) handle.request_stop();
     const absl::Status status = handle.wait();
     // It may have been over by then; but all ranks say the same.
     if (!status.ok()) {
@@ -153,7 +152,7 @@ TEST(AsyncSaver, TheSaverOfTheProcessFollowsTheJob) {
                        async_save({{"a", a}}, dir.Join("c")));
   EXPECT_OK(handle.wait());
   RunRanks(2, [] {
-    fsdp::init_process_group();
+    init_process_group();
     for (int i = 0; i < 2; ++i) {
       const std::string path = absl::StrCat(SharedDir(), "/", i);
       ASSERT_OK_AND_ASSIGN(SaveHandle later,
@@ -165,4 +164,4 @@ TEST(AsyncSaver, TheSaverOfTheProcessFollowsTheJob) {
 }
 
 }  // namespace
-}  // namespace dcp
+}  // namespace fsdp

@@ -23,7 +23,7 @@
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
 using ::dcp::testing::IsOkAndHolds;
@@ -40,13 +40,13 @@ StateDict StateAt(int64_t step) {
 }
 
 std::vector<int64_t> StepsIn(const std::string& directory) {
-  const auto fs = NewPosixFileSystem();
+  const auto fs = dcp::NewPosixFileSystem();
   return ListSteps(*fs, directory).value_or(std::vector<int64_t>());
 }
 
 TEST(CheckpointManager, SavesKeepsRemovesAndResumes) {
   RunRanks(2, [] {
-    fsdp::init_process_group();
+    init_process_group();
     const std::string dir = SharedDir() + "/deep/run";
     CheckpointManagerOptions options{
         .save_every = 2, .keep_last = 2, .keep_every = 6, .log = [](auto&) {}};
@@ -99,11 +99,11 @@ TEST(CheckpointManager, LatestSkipsTornStepsAndSaysSo) {
 
 TEST(CheckpointManager, SigtermOfOneRankSavesAndEndsAll) {
   RunRanks(2, [] {
-    fsdp::init_process_group();
+    init_process_group();
     CheckpointManager manager(SharedDir() + "/run", {.log = [](auto&) {}});
     int64_t step = 0;
     for (; step < 100; ++step) {
-      if (step == 5 && fsdp::get_rank() == 1) raise(SIGTERM);
+      if (step == 5 && get_rank() == 1) raise(SIGTERM);
       ASSERT_OK_AND_ASSIGN(const bool due, manager.should_save(step + 1));
       if (due) {
         EXPECT_OK(manager.save(step + 1, StateAt(step + 1)));
@@ -118,13 +118,13 @@ TEST(CheckpointManager, SigtermOfOneRankSavesAndEndsAll) {
 
 TEST(CheckpointManager, FailedSaveKeepsTheStepBeforeAndIsTold) {
   RunRanks(2, [] {
-    fsdp::init_process_group();
+    init_process_group();
     const std::string dir = SharedDir() + "/run";
     CheckpointManager manager(
         dir, {.keep_last = 1, .save_on_sigterm = false, .log = [](auto&) {}});
     ASSERT_OK(manager.save(1, StateAt(1)));
     StateDict bad = StateAt(2);
-    if (fsdp::get_rank() == 1) bad["bad"] = at::Tensor();
+    if (get_rank() == 1) bad["bad"] = at::Tensor();
     ASSERT_OK(manager.save(2, bad));
     EXPECT_THAT(manager.save(3, StateAt(3)),
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("bad")));
@@ -137,4 +137,4 @@ TEST(CheckpointManager, FailedSaveKeepsTheStepBeforeAndIsTold) {
 }
 
 }  // namespace
-}  // namespace dcp
+}  // namespace fsdp

@@ -35,27 +35,21 @@
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
-using ::dcp::testing::ExpectEqual;
 using ::dcp::testing::IsOkAndHolds;
-using ::dcp::testing::Layout;
-using ::dcp::testing::Layouts;
-using ::dcp::testing::MeshOf;
-using ::dcp::testing::Placed;
-using ::dcp::testing::StateOf;
 using ::dcp::testing::StatusIs;
 using ::dcp::testing::TempDir;
-using ::dcp::testing::Whole;
-using ::fsdp::DeviceMesh;
-using ::fsdp::DTensor;
-using ::fsdp::Placements;
-using ::fsdp::Replicate;
-using ::fsdp::Shard;
-using ::fsdp::StridedShard;
+using ::fsdp::testing::ExpectEqual;
+using ::fsdp::testing::Layout;
+using ::fsdp::testing::Layouts;
+using ::fsdp::testing::MeshOf;
+using ::fsdp::testing::Placed;
 using ::fsdp::testing::RunRanks;
 using ::fsdp::testing::SharedDir;
+using ::fsdp::testing::StateOf;
+using ::fsdp::testing::Whole;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
@@ -81,7 +75,7 @@ TEST(Checkpoint, IsSavedOnEachMeshAndLoadedOnEveryOther) {
     for (int world = 1; world <= 4; ++world) {
       RunRanks(world,
                [&] {
-                 fsdp::init_process_group();
+                 init_process_group();
                  for (const Layout& layout : Layouts()) {
                    if (layout.world() != world) continue;
                    if (saves) {
@@ -113,9 +107,9 @@ DTensor Large(const DeviceMesh& mesh, const Placements& placements,
 
 TEST(Checkpoint, ReplicasReadOnceTogether) {
   RunRanks(4, [] {
-    fsdp::init_process_group();
+    init_process_group();
     const DeviceMesh mesh =
-        fsdp::init_device_mesh("cpu", {2, 2}, {"replicate", "shard"});
+        init_device_mesh("cpu", {2, 2}, {"replicate", "shard"});
     const Placements hsdp{Replicate(), Shard(0)};
     const Placements both{Replicate(), Replicate()};
     const std::string path = SharedDir() + "/c";
@@ -127,14 +121,14 @@ TEST(Checkpoint, ReplicasReadOnceTogether) {
     ASSERT_OK(save(state_of(1, 2, 3), path));
     const auto read_by_all = [&](bool share) {
       StateDict state = state_of(0, 0, 0);
-      TransferStats stats;
+      dcp::TransferStats stats;
       EXPECT_OK(
           load(state, path, {.broadcast_to_replicas = share, .stats = &stats}));
       ExpectEqual(StateValue(state), StateValue(state_of(1, 2, 3)), "");
       at::Tensor bytes = at::full(
           {1}, static_cast<int64_t>(stats.bytes_read.load()), at::kLong);
       std::vector<at::Tensor> tensors{bytes};
-      fsdp::world_group()->allreduce(tensors)->wait();
+      world_group()->allreduce(tensors)->wait();
       return bytes.item<int64_t>();
     };
     constexpr int64_t kOne = 4 << 20;
@@ -145,9 +139,9 @@ TEST(Checkpoint, ReplicasReadOnceTogether) {
 
 TEST(Checkpoint, RanksThatWantDifferentThingsReadForThemselves) {
   RunRanks(2, [] {
-    fsdp::init_process_group();
+    init_process_group();
     const std::string path = SharedDir() + "/c";
-    const int64_t rank = fsdp::get_rank();
+    const int64_t rank = get_rank();
     ASSERT_OK(save({{"a", at::ones({3})}, {"b", at::ones({4}) * 2}}, path));
     // Orders, and names, that broadcasts would mix up.
     StateDict state =
@@ -161,13 +155,13 @@ TEST(Checkpoint, RanksThatWantDifferentThingsReadForThemselves) {
 
 TEST(Checkpoint, ListsAllThatIsWrongOnEveryRankAndChangesNothing) {
   RunRanks(2, [] {
-    fsdp::init_process_group();
+    init_process_group();
     const std::string path = SharedDir() + "/c";
     ASSERT_OK(save({{"a", at::ones({3})}, {"n", 5}}, path));
     for (const bool from_rank0 : {false, true}) {
       // Only rank 1 asks for what is not there.
       StateDict state{{"a", at::zeros({3})}, {"n", 0}};
-      if (fsdp::get_rank() == 1) {
+      if (get_rank() == 1) {
         state["missing.one"] = at::zeros({1});
         state["missing.two"] = 7;
       }
@@ -193,12 +187,12 @@ TEST(Checkpoint, ListsAllThatIsWrongOnEveryRankAndChangesNothing) {
 
 TEST(Checkpoint, FailureOfOneRankIsOneOfAll) {
   RunRanks(2, [] {
-    fsdp::init_process_group();
+    init_process_group();
     const std::string path = SharedDir() + "/c";
-    const DeviceMesh mesh = fsdp::init_device_mesh("cpu", {2});
+    const DeviceMesh mesh = init_device_mesh("cpu", {2});
     // A state that cannot be stored.
     StateDict state{{"a", at::ones({3})}};
-    if (fsdp::get_rank() == 1) {
+    if (get_rank() == 1) {
       state["bad"] = at::ones({3}, at::device(at::kMeta));
     }
     EXPECT_THAT(save(state, path),
@@ -218,14 +212,14 @@ TEST(Checkpoint, FailureOfOneRankIsOneOfAll) {
 
 TEST(Checkpoint, DiskFullIsAnErrorOnAllRanksAndLeavesTheOldCheckpoint) {
   RunRanks(2, [] {
-    fsdp::init_process_group();
+    init_process_group();
     const std::string path = SharedDir() + "/c";
-    const DeviceMesh mesh = fsdp::init_device_mesh("cpu", {2});
+    const DeviceMesh mesh = init_device_mesh("cpu", {2});
     const auto state_of = [&](double value) {
       return StateDict{{"a", Large(mesh, {Shard(0)}, value)}};
     };
     ASSERT_OK(save(state_of(1), path));
-    if (fsdp::get_rank() == 1) {
+    if (get_rank() == 1) {
       std::signal(SIGXFSZ, SIG_IGN);
       const rlimit tiny{.rlim_cur = 1 << 16, .rlim_max = RLIM_INFINITY};
       ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &tiny), 0);
@@ -285,10 +279,10 @@ class Summed final : public Stateful {
 
  private:
   at::Tensor Sum() const {
-    const fsdp::ProcessGroup world = fsdp::world_group();
+    const ProcessGroup world = world_group();
     std::vector<at::Tensor> sum{
-        at::full({size_}, static_cast<double>(fsdp::get_rank() + size_))};
-    fsdp::IssueAndWait(*world, "sum", [&] { return world->allreduce(sum); });
+        at::full({size_}, static_cast<double>(get_rank() + size_))};
+    IssueAndWait(*world, "sum", [&] { return world->allreduce(sum); });
     return sum[0];
   }
 
@@ -297,12 +291,12 @@ class Summed final : public Stateful {
 
 TEST(Checkpoint, StatefulObjectsOfRanksThatOrderThemDifferently) {
   RunRanks(2, [] {
-    fsdp::init_process_group();
+    init_process_group();
     const auto one = std::make_shared<Summed>(1);
     const auto nine = std::make_shared<Summed>(9);
     StateDict state;
-    if (fsdp::get_rank() == 0) state = {{"a", one}, {"b", nine}};
-    if (fsdp::get_rank() == 1) state = {{"b", nine}, {"a", one}};
+    if (get_rank() == 0) state = {{"a", one}, {"b", nine}};
+    if (get_rank() == 1) state = {{"b", nine}, {"a", one}};
     const std::string path = SharedDir() + "/checkpoint";
     ASSERT_OK(save(state, path));
     ASSERT_OK(load(state, path));
@@ -375,8 +369,8 @@ void FlipBit(const std::string& path) {
 // Whichever parts the ranks load, together they load all of it.
 TEST(Checkpoint, FromRank0ATensorIsCheckedAcrossItsWindows) {
   RunRanks(2, [] {
-    fsdp::init_process_group();
-    const DeviceMesh mesh = fsdp::init_device_mesh("cpu", {2});
+    init_process_group();
+    const DeviceMesh mesh = init_device_mesh("cpu", {2});
     const std::string dcp = SharedDir() + "/c";
     const std::string file = SharedDir() + "/c.pt";
     const auto load_as = [&](const std::string& path,
@@ -384,20 +378,21 @@ TEST(Checkpoint, FromRank0ATensorIsCheckedAcrossItsWindows) {
       StateDict state{
           {"large", Placed(at::zeros({1500, 1000}), mesh, placements)}};
       return load_from_rank0(
-          state, path, {.memory_bytes = kMinMemoryBytes, .verify = verify});
+          state, path,
+          {.memory_bytes = dcp::kMinMemoryBytes, .verify = verify});
     };
     ASSERT_OK(
         save({{"large", Placed(LargeWhole(), mesh, {Replicate()})}}, dcp));
     ASSERT_OK(export_full(dcp, file));
     EXPECT_OK(load_as(dcp, {Shard(1)}, /*verify=*/true));
-    if (fsdp::get_rank() == 0) {
+    if (get_rank() == 0) {
       FlipBit(dcp + "/__0_0.distcp");
       FlipBit(file);
     }
-    fsdp::world_group()->barrier()->wait();
+    world_group()->barrier()->wait();
     for (const std::string& path : {dcp, file}) {
       for (const auto& placement :
-           std::vector<fsdp::Placement>{Shard(0), Shard(1), Replicate()}) {
+           std::vector<Placement>{Shard(0), Shard(1), Replicate()}) {
         EXPECT_THAT(load_as(path, {placement}, /*verify=*/true),
                     StatusIs(absl::StatusCode::kDataLoss,
                              AllOf(HasSubstr("large"), HasSubstr("damaged"))));
@@ -409,10 +404,10 @@ TEST(Checkpoint, FromRank0ATensorIsCheckedAcrossItsWindows) {
 
 TEST(Checkpoint, RefusesPartialValues) {
   RunRanks(2, [] {
-    fsdp::init_process_group();
-    const DeviceMesh mesh = fsdp::init_device_mesh("cpu", {2});
+    init_process_group();
+    const DeviceMesh mesh = init_device_mesh("cpu", {2});
     const DTensor partial =
-        DTensor::from_local(at::ones({2}), mesh, {fsdp::Partial()});
+        DTensor::from_local(at::ones({2}), mesh, {Partial()});
     EXPECT_THAT(save({{"grad", partial}}, SharedDir() + "/c"),
                 StatusIs(absl::StatusCode::kInvalidArgument,
                          AllOf(HasSubstr("grad"), HasSubstr("partial"))));
@@ -420,4 +415,4 @@ TEST(Checkpoint, RefusesPartialValues) {
 }
 
 }  // namespace
-}  // namespace dcp
+}  // namespace fsdp

@@ -16,9 +16,10 @@
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
 
-namespace dcp::testing {
+namespace fsdp {
 namespace {
 
+using ::dcp::testing::TempDir;
 constexpr int64_t kSize = 3 << 20;  // several blocks of floats
 
 const at::TensorOptions kGpu = at::TensorOptions(at::kCUDA);
@@ -72,4 +73,4 @@ TEST(Cuda, RandomNumbersGoOn) {
 }
 
 }  // namespace
-}  // namespace dcp::testing
+}  // namespace fsdp

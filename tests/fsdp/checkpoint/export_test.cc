@@ -17,7 +17,7 @@
 #include "tests/testing/ranks.h"
 #include "tests/testing/status_matchers.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
 using ::dcp::testing::StatusIs;
@@ -29,11 +29,11 @@ using ::testing::HasSubstr;
 // A sharded tensor under "net.0", a name that could be taken for a pattern, and
 // another tensor.
 std::string SaveSharded() {
-  const fsdp::DeviceMesh mesh =
-      fsdp::init_device_mesh(c10::kCPU, {fsdp::get_world_size()}, {"shard"});
+  const DeviceMesh mesh =
+      init_device_mesh(c10::kCPU, {get_world_size()}, {"shard"});
   const std::string path = SharedDir() + "/step-1";
-  const fsdp::DTensor weight = fsdp::distribute_tensor(
-      at::arange(15, at::kFloat).view({5, 3}), mesh, {fsdp::Shard(0)});
+  const DTensor weight = distribute_tensor(
+      at::arange(15, at::kFloat).view({5, 3}), mesh, {Shard(0)});
   EXPECT_OK(
       save({{"net.0", StateDict{{"w.a", weight}}}, {"net10.w", 7}}, path));
   return path;
@@ -41,7 +41,7 @@ std::string SaveSharded() {
 
 TEST(Export, WritesWhatLiesBelowAPrefixWhole) {
   RunRanks(2, [] {
-    fsdp::init_process_group();
+    init_process_group();
     const std::string path = SaveSharded();
     for (const char* name : {"m.safetensors", "m.pt", "m"}) {
       SCOPED_TRACE(name);
@@ -66,11 +66,11 @@ TEST(Export, WritesWhatLiesBelowAPrefixWhole) {
 
 TEST(Export, CastsFloatingTensors) {
   RunRanks(2, [] {
-    fsdp::init_process_group();
+    init_process_group();
     const std::string path = SaveSharded();
     const std::string file = SharedDir() + "/half.safetensors";
     ASSERT_OK(export_full(path, file,
-                          {.prefix = "net.0", .dtype = DType::kBFloat16}));
+                          {.prefix = "net.0", .dtype = dcp::DType::kBFloat16}));
     StateDict state = {{"w.a", at::zeros({5, 3}, at::kBFloat16)}};
     ASSERT_OK(load(state, file));
     EXPECT_TRUE(state.find("w.a")->get_if<at::Tensor>()->equal(
@@ -84,7 +84,7 @@ TEST(Export, CastsFloatingTensors) {
 
 TEST(Export, FailsOnAllRanks) {
   RunRanks(2, [] {
-    fsdp::init_process_group();
+    init_process_group();
     const std::string path = SaveSharded();
     const std::string file = SharedDir() + "/m.pt";
     EXPECT_THAT(export_full(path, file, {.prefix = "model"}),
@@ -102,4 +102,4 @@ TEST(Export, FailsOnAllRanks) {
 }
 
 }  // namespace
-}  // namespace dcp
+}  // namespace fsdp

@@ -21,23 +21,19 @@
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
-using ::dcp::testing::ExpectEqual;
-using ::dcp::testing::Layout;
-using ::dcp::testing::Layouts;
-using ::dcp::testing::MeshOf;
-using ::dcp::testing::Placed;
-using ::dcp::testing::StateOf;
 using ::dcp::testing::StatusIs;
 using ::dcp::testing::TempDir;
-using ::fsdp::DeviceMesh;
-using ::fsdp::Placements;
-using ::fsdp::Replicate;
-using ::fsdp::Shard;
+using ::fsdp::testing::ExpectEqual;
+using ::fsdp::testing::Layout;
+using ::fsdp::testing::Layouts;
+using ::fsdp::testing::MeshOf;
+using ::fsdp::testing::Placed;
 using ::fsdp::testing::RunRanks;
 using ::fsdp::testing::SharedDir;
+using ::fsdp::testing::StateOf;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -53,7 +49,7 @@ std::vector<std::string> FilesIn(const std::string& path) {
 TEST(FileSave, HoldsWhatEveryLayoutHas) {
   for (int world = 1; world <= 4; ++world) {
     RunRanks(world, [world] {
-      fsdp::init_process_group();
+      init_process_group();
       for (const Layout& layout : Layouts()) {
         if (layout.world() != world) continue;
         SCOPED_TRACE(layout.name);
@@ -89,17 +85,17 @@ StateDict Tensors(const DeviceMesh& mesh, const Placements& placements,
 
 TEST(FileSave, TensorsOfManyWindows) {
   RunRanks(2, [] {
-    fsdp::init_process_group();
-    const DeviceMesh mesh = fsdp::init_device_mesh("cpu", {2});
+    init_process_group();
+    const DeviceMesh mesh = init_device_mesh("cpu", {2});
     int number = 0;
     for (const auto& placement :
-         std::vector<fsdp::Placement>{Shard(0), Shard(1), Replicate()}) {
+         std::vector<Placement>{Shard(0), Shard(1), Replicate()}) {
       for (const char* suffix : {".pth", ".bin", ".safetensors"}) {
         const std::string path =
             absl::StrCat(SharedDir(), "/", number++, suffix);
         SCOPED_TRACE(path);
         const StateDict saved = Tensors(mesh, {placement}, /*filled=*/true);
-        ASSERT_OK(save(saved, path, {.memory_bytes = kMinMemoryBytes}));
+        ASSERT_OK(save(saved, path, {.memory_bytes = dcp::kMinMemoryBytes}));
         StateDict state = Tensors(mesh, {placement}, /*filled=*/false);
         ASSERT_OK(load(state, path));
         ExpectEqual(StateValue(state), StateValue(saved), "");
@@ -110,10 +106,10 @@ TEST(FileSave, TensorsOfManyWindows) {
 
 TEST(FileSave, TakesWhatOnlyAnotherRankHas) {
   RunRanks(2, [] {
-    fsdp::init_process_group();
+    init_process_group();
     const std::string path = SharedDir() + "/x.pt";
     StateDict mine = {{"both", at::ones({2})}};
-    if (fsdp::get_rank() == 1) {
+    if (get_rank() == 1) {
       mine["tensor"] = at::ones({3, 4}) * 5;
       mine["note"] = std::string("of rank 1");
     }
@@ -131,15 +127,15 @@ TEST(FileSave, TakesWhatOnlyAnotherRankHas) {
 
 TEST(FileSave, AnErrorOfOneRankIsOneOfAllAndLeavesNothing) {
   RunRanks(2, [] {
-    fsdp::init_process_group();
-    const DeviceMesh mesh = fsdp::init_device_mesh("cpu", {2});
+    init_process_group();
+    const DeviceMesh mesh = init_device_mesh("cpu", {2});
     const std::string folder = SharedDir() + "/d";
     std::filesystem::create_directories(folder);
     StateDict state = Tensors(mesh, {Shard(0)}, /*filled=*/true);
     EXPECT_THAT(save(state, folder + "/missing/x.pt"),
                 StatusIs(absl::StatusCode::kNotFound, HasSubstr("missing")));
     StateDict wrong = state;
-    if (fsdp::get_rank() == 1) wrong["double"] = at::ones({3});
+    if (get_rank() == 1) wrong["double"] = at::ones({3});
     EXPECT_THAT(
         save(wrong, folder + "/x.pt"),
         StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("double")));
@@ -153,7 +149,7 @@ TEST(FileSave, AnErrorOfOneRankIsOneOfAllAndLeavesNothing) {
     EXPECT_THAT(save(state, folder + "/x.pt", {.stop = stop.get_token()}),
                 StatusIs(absl::StatusCode::kCancelled));
     ASSERT_OK(save(state, folder + "/y.pt"));
-    fsdp::world_group()->barrier()->wait();
+    world_group()->barrier()->wait();
     EXPECT_THAT(FilesIn(folder), ElementsAre("y.pt"));
     EXPECT_THAT(save(state, folder + "/y.pt", {.overwrite = false}),
                 StatusIs(absl::StatusCode::kAlreadyExists));
@@ -171,4 +167,4 @@ TEST(FileSave, ByOneProcessWithoutAGroup) {
 }
 
 }  // namespace
-}  // namespace dcp
+}  // namespace fsdp

@@ -9,14 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
-namespace dcp::testing {
-
-using ::fsdp::DeviceMesh;
-using ::fsdp::DTensor;
-using ::fsdp::Placements;
-using ::fsdp::Replicate;
-using ::fsdp::Shard;
-using ::fsdp::StridedShard;
+namespace fsdp::testing {
 
 int Layout::world() const {
   int64_t size = 1;
@@ -42,7 +35,7 @@ DeviceMesh MeshOf(const Layout& layout) {
   for (size_t i = 0; i < layout.mesh.size(); ++i) {
     names.push_back(absl::StrCat("axis", i));
   }
-  return fsdp::init_device_mesh("cpu", layout.mesh, names);
+  return init_device_mesh("cpu", layout.mesh, names);
 }
 
 at::Tensor Whole(int64_t seed, at::ScalarType type) {
@@ -53,8 +46,8 @@ at::Tensor Whole(int64_t seed, at::ScalarType type) {
 
 DTensor Placed(const at::Tensor& whole, const DeviceMesh& mesh,
                const Placements& placements) {
-  return fsdp::distribute_tensor(whole, mesh, placements,
-                                 /*src_data_rank=*/std::nullopt);
+  return distribute_tensor(whole, mesh, placements,
+                           /*src_data_rank=*/std::nullopt);
 }
 
 StateDict StateOf(const Layout& layout, const DeviceMesh& mesh, bool filled) {
@@ -117,4 +110,4 @@ void ExpectEqual(const StateValue& actual, const StateValue& expected,
   }
 }
 
-}  // namespace dcp::testing
+}  // namespace fsdp::testing

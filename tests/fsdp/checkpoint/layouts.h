@@ -14,13 +14,13 @@
 #include "fsdp/mesh/dtensor.h"
 #include "fsdp/mesh/placement.h"
 
-namespace dcp::testing {
+namespace fsdp::testing {
 
 // The layout of a state: the shape of the mesh, and placements of its matrices.
 struct Layout {
   std::string name;
   std::vector<int64_t> mesh;
-  fsdp::Placements placements;
+  Placements placements;
 
   int world() const;
 };
@@ -28,22 +28,21 @@ struct Layout {
 // Each is for 1 to 4 ranks.
 std::vector<Layout> Layouts();
 
-fsdp::DeviceMesh MeshOf(const Layout& layout);
+DeviceMesh MeshOf(const Layout& layout);
 
 // All values are known; 7 rows and 5 columns do not divide evenly.
 at::Tensor Whole(int64_t seed, at::ScalarType type = at::kFloat);
 
-fsdp::DTensor Placed(const at::Tensor& whole, const fsdp::DeviceMesh& mesh,
-                     const fsdp::Placements& placements);
+DTensor Placed(const at::Tensor& whole, const DeviceMesh& mesh,
+               const Placements& placements);
 
 // A state as a training job has it; `filled` false: all values differ.
-StateDict StateOf(const Layout& layout, const fsdp::DeviceMesh& mesh,
-                  bool filled);
+StateDict StateOf(const Layout& layout, const DeviceMesh& mesh, bool filled);
 
 // Fails the test if `actual` lacks a part of `expected` or differs from it.
 void ExpectEqual(const StateValue& actual, const StateValue& expected,
                  const std::string& name);
 
-}  // namespace dcp::testing
+}  // namespace fsdp::testing
 
 #endif  // TESTS_FSDP_CHECKPOINT_LAYOUTS_H_

@@ -19,15 +19,13 @@
 #include "tests/testing/status_matchers.h"
 #include "torch/optim/adamw.h"
 
-namespace dcp::testing {
+namespace fsdp {
 namespace {
 
-using fsdp::DeviceMesh;
-using fsdp::init_device_mesh;
-using fsdp::testing::kMlpDim;
-using fsdp::testing::Mlp;
-using fsdp::testing::RunRanks;
-using fsdp::testing::SharedDir;
+using ::fsdp::testing::kMlpDim;
+using ::fsdp::testing::Mlp;
+using ::fsdp::testing::RunRanks;
+using ::fsdp::testing::SharedDir;
 
 // One that no number of ranks divides evenly into rows.
 constexpr int64_t kHidden = 6;
@@ -39,8 +37,8 @@ struct Training {
 };
 
 Training Shard(const std::string& name, const Mlp& module,
-               const fsdp::FullyShardOptions& options) {
-  fsdp::fully_shard(module, options);
+               const FullyShardOptions& options) {
+  fully_shard(module, options);
   return {.name = name,
           .module = module,
           .optimizer = std::make_unique<torch::optim::AdamW>(
@@ -126,7 +124,7 @@ void ExpectSame(Training& from, Training& to) {
 
 TEST(ParallelState, EachLoadsWhatEachSaved) {
   RunRanks(4, [] {
-    fsdp::init_process_group();
+    init_process_group();
     std::vector<Training> savers = EveryWay(1);
     for (Training& saver : savers) {
       Train(saver);
@@ -146,4 +144,4 @@ TEST(ParallelState, EachLoadsWhatEachSaved) {
 }
 
 }  // namespace
-}  // namespace dcp::testing
+}  // namespace fsdp

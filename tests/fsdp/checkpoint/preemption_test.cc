@@ -4,7 +4,7 @@
 
 #include "gtest/gtest.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
 TEST(PreemptionNotice, SetsAFlagWhileOneLives) {
@@ -26,4 +26,4 @@ TEST(PreemptionNotice, SetsAFlagWhileOneLives) {
 }
 
 }  // namespace
-}  // namespace dcp
+}  // namespace fsdp

@@ -37,20 +37,20 @@ using Net = ::fsdp::testing::TinyModel;
 
 // [stateful]
 // Model and optimizer as one thing that is saved and loaded.
-class AppState final : public dcp::Stateful {
+class AppState final : public fsdp::Stateful {
  public:
   AppState(Net model, torch::optim::Optimizer& optimizer)
       : model_(std::move(model)), optimizer_(optimizer) {}
 
-  absl::StatusOr<dcp::StateDict> state_dict() override {
-    DCP_ASSIGN_OR_RETURN(auto state, dcp::get_state_dict(*model_, optimizer_));
-    return dcp::StateDict{{"model", state.first}, {"optim", state.second}};
+  absl::StatusOr<fsdp::StateDict> state_dict() override {
+    DCP_ASSIGN_OR_RETURN(auto state, fsdp::get_state_dict(*model_, optimizer_));
+    return fsdp::StateDict{{"model", state.first}, {"optim", state.second}};
   }
 
-  absl::Status load_state_dict(const dcp::StateDict& state) override {
-    return dcp::set_state_dict(*model_, optimizer_,
-                               *state.find("model")->get_if<dcp::StateDict>(),
-                               *state.find("optim")->get_if<dcp::StateDict>())
+  absl::Status load_state_dict(const fsdp::StateDict& state) override {
+    return fsdp::set_state_dict(*model_, optimizer_,
+                                *state.find("model")->get_if<fsdp::StateDict>(),
+                                *state.find("optim")->get_if<fsdp::StateDict>())
         .status();
   }
 
@@ -90,15 +90,16 @@ struct Training {
 
 absl::Status Save(const std::shared_ptr<AppState>& app) {
   // [save]
-  dcp::StateDict state = {{"app", app}, {"step", 12}, {"note", "warm-up done"}};
-  return dcp::save(state, "runs/a/step-12");  // durable when it returns
+  fsdp::StateDict state = {
+      {"app", app}, {"step", 12}, {"note", "warm-up done"}};
+  return fsdp::save(state, "runs/a/step-12");  // durable when it returns
   // [/save]
 }
 
 absl::StatusOr<int64_t> Load(const std::shared_ptr<AppState>& app) {
   // [load]
-  dcp::StateDict state = {{"app", app}, {"step", 0}, {"note", ""}};
-  DCP_RETURN_IF_ERROR(dcp::load(state, "runs/a/step-12"));
+  fsdp::StateDict state = {{"app", app}, {"step", 0}, {"note", ""}};
+  DCP_RETURN_IF_ERROR(fsdp::load(state, "runs/a/step-12"));
   return *state["step"].get_if<int64_t>();
   // [/load]
 }
@@ -107,12 +108,12 @@ absl::StatusOr<int64_t> Load(const std::shared_ptr<AppState>& app) {
 // "tessera://trainer-7:7420/srv/runs/a/step-12"
 absl::StatusOr<int64_t> LoadFromDaemon(const std::shared_ptr<AppState>& app,
                                        const std::string& url) {
-  dcp::TorchLoadOptions options;
+  fsdp::TorchLoadOptions options;
   // Without TLS and a token, none of it; TESSERA_TOKEN may hold the token too.
   if (std::filesystem::exists("ca.pem")) options.daemon.ca_file = "ca.pem";
   if (std::filesystem::exists("token")) options.daemon.token_file = "token";
-  dcp::StateDict state = {{"app", app}, {"step", 0}, {"note", ""}};
-  DCP_RETURN_IF_ERROR(dcp::load(state, url, options));
+  fsdp::StateDict state = {{"app", app}, {"step", 0}, {"note", ""}};
+  DCP_RETURN_IF_ERROR(fsdp::load(state, url, options));
   return *state["step"].get_if<int64_t>();
 }
 // [/daemon]
@@ -136,13 +137,13 @@ TEST(Readme, SavesAndLoads) {
 }
 
 TEST(Readme, LoadsFromADaemon) {
-  const dcp::testing::TestDaemon daemon;
+  const fsdp::testing::TestDaemon daemon;
   RunRanks(
       2,
       [&] {
         Enter();
         Training saved(0.25);
-        ASSERT_OK(dcp::save(
+        ASSERT_OK(fsdp::save(
             {{"app", saved.app}, {"step", 12}, {"note", "warm-up done"}},
             daemon.Path("step-12")));
         Training loaded(0.5);
@@ -157,7 +158,7 @@ absl::Status SaveBehindTraining(Training& training, int64_t num_steps) {
   auto& [net, optimizer, app] = training;
   const auto loss_of = [&](int64_t step) { return training.Loss(step); };
   // [async_save]
-  std::optional<dcp::SaveHandle> save;
+  std::optional<fsdp::SaveHandle> save;
   for (int64_t step = 0; step < num_steps; ++step) {
     optimizer->zero_grad();
     loss_of(step).backward();
@@ -167,8 +168,8 @@ absl::Status SaveBehindTraining(Training& training, int64_t num_steps) {
     if ((step + 1) % 2 != 0) continue;
     // Returns at once. Tells of a failure of the save before.
     DCP_ASSIGN_OR_RETURN(
-        save, dcp::async_save({{"app", app}, {"step", step + 1}},
-                              absl::StrCat("runs/a/step-", step + 1)));
+        save, fsdp::async_save({{"app", app}, {"step", step + 1}},
+                               absl::StrCat("runs/a/step-", step + 1)));
   }
   return save->wait();  // durable on all ranks, or the error of any
   // [/async_save]
@@ -182,8 +183,8 @@ TEST(Readme, SavesBehindTraining) {
     const double trained = training.FirstValue();
     EXPECT_NE(trained, 0.25);
     Training loaded(0.5);
-    dcp::StateDict state = {{"app", loaded.app}, {"step", 0}};
-    EXPECT_OK(dcp::load(state, "runs/a/step-4"));
+    fsdp::StateDict state = {{"app", loaded.app}, {"step", 0}};
+    EXPECT_OK(fsdp::load(state, "runs/a/step-4"));
     EXPECT_EQ(loaded.FirstValue(), trained);
   });
 }
@@ -192,8 +193,8 @@ absl::Status Train(Training& training, int64_t num_steps) {
   auto& [net, optimizer, app] = training;
   const auto loss_of = [&](int64_t step) { return training.Loss(step); };
   // [resume]
-  dcp::CheckpointManager manager("runs/a", {.save_every = 2, .keep_last = 2});
-  dcp::StateDict state = {{"app", app}};
+  fsdp::CheckpointManager manager("runs/a", {.save_every = 2, .keep_last = 2});
+  fsdp::StateDict state = {{"app", app}};
   // The newest whole step, if there is one, on whatever mesh.
   DCP_ASSIGN_OR_RETURN(const auto newest, manager.resume(state));
   for (int64_t step = newest.value_or(0); step < num_steps; ++step) {
@@ -226,8 +227,8 @@ TEST(Readme, Resumes) {
 
 absl::Status Export() {
   // [export]
-  return dcp::export_full("runs/a/step-12", "runs/a/model.safetensors",
-                          {.prefix = "app.model"});
+  return fsdp::export_full("runs/a/step-12", "runs/a/model.safetensors",
+                           {.prefix = "app.model"});
   // [/export]
 }
 
@@ -241,8 +242,8 @@ absl::StatusOr<Net> LoadWhole() {
   }
   fsdp::fully_shard(net, options);
   fsdp::to_empty(net, c10::kCPU);  // memory for this rank's shards
-  DCP_ASSIGN_OR_RETURN(dcp::StateDict state, dcp::get_model_state_dict(*net));
-  DCP_RETURN_IF_ERROR(dcp::load_from_rank0(state, "runs/a/model.safetensors"));
+  DCP_ASSIGN_OR_RETURN(fsdp::StateDict state, fsdp::get_model_state_dict(*net));
+  DCP_RETURN_IF_ERROR(fsdp::load_from_rank0(state, "runs/a/model.safetensors"));
   return net;
   // [/rank0]
 }

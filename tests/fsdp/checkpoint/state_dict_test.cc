@@ -25,13 +25,13 @@
 #include "tests/testing/status_matchers.h"
 #include "torch/torch.h"
 
-namespace dcp::testing {
+namespace fsdp {
 namespace {
 
 using absl::StatusCode;
-using fsdp::DTensor;
-using fsdp::testing::RunRanks;
-using fsdp::testing::TinyModel;
+using ::dcp::testing::StatusIs;
+using ::fsdp::testing::RunRanks;
+using ::fsdp::testing::TinyModel;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -56,15 +56,15 @@ TinyModel MakeModel(int64_t seed, bool tied = false) {
 }
 
 void ShardModel(TinyModel& model, const std::vector<int64_t>& mesh_shape) {
-  fsdp::FullyShardOptions options;
+  FullyShardOptions options;
   if (mesh_shape.size() == 1) {
-    options.mesh = fsdp::init_device_mesh(c10::kCPU, mesh_shape, {"shard"});
+    options.mesh = init_device_mesh(c10::kCPU, mesh_shape, {"shard"});
   } else {
     options.mesh =
-        fsdp::init_device_mesh(c10::kCPU, mesh_shape, {"replicate", "shard"});
+        init_device_mesh(c10::kCPU, mesh_shape, {"replicate", "shard"});
   }
-  for (const auto& block : *model->blocks) fsdp::fully_shard(block, options);
-  fsdp::fully_shard(model, options);
+  for (const auto& block : *model->blocks) fully_shard(block, options);
+  fully_shard(model, options);
 }
 
 // One step on this rank's slice of the global batch; the loss of the slice.
@@ -301,7 +301,7 @@ TEST(StateDictOfModel, NeedsNoProcessGroup) {
 TEST(StateDictOfShardedModel, ShardedFullAndOffloaded) {
   for (const int world : {1, 2, 3}) {
     RunRanks(world, [world] {
-      fsdp::init_process_group();
+      init_process_group();
       TinyModel reference = MakeModel(3);
       TinyModel model = MakeModel(3);
       ShardModel(model, {world});
@@ -310,7 +310,7 @@ TEST(StateDictOfShardedModel, ShardedFullAndOffloaded) {
       const auto whole = get_model_state_dict(*reference);
       ExpectSame(*whole, *sharded, "model");
       size_t i = 0;
-      const auto parameters = fsdp::named_parameters(*model);
+      const auto parameters = named_parameters(*model);
       ASSERT_EQ(parameters.size(), sharded->size());
       for (const auto& [name, value] : *sharded) {
         const auto* tensor = value.get_if<DTensor>();
@@ -340,7 +340,7 @@ TEST(StateDictOfShardedModel, ShardedFullAndOffloaded) {
       const auto rank0 = get_model_state_dict(
           *model, {.full_state_dict = true, .cpu_offload = true});
       ASSERT_OK(rank0.status());
-      if (fsdp::get_rank() == 0) {
+      if (get_rank() == 0) {
         ExpectSame(*whole, *rank0, "rank 0");
       } else {
         EXPECT_TRUE(rank0->empty());
@@ -351,12 +351,12 @@ TEST(StateDictOfShardedModel, ShardedFullAndOffloaded) {
 
 TEST(StateDictOfShardedModel, SetsShardsAndWhatIsGatheredFollows) {
   RunRanks(2, [] {
-    fsdp::init_process_group();
+    init_process_group();
     TinyModel reference = MakeModel(4);
     TinyModel model = MakeModel(5);
-    fsdp::FullyShardOptions options;
+    FullyShardOptions options;
     options.reshard_after_forward = false;
-    fsdp::fully_shard(model, options);
+    fully_shard(model, options);
     TinyModel source = MakeModel(4);
     ShardModel(source, {2});
     const torch::Tensor batch = fsdp::testing::TinyBatch(0, kBatch);
@@ -370,7 +370,7 @@ TEST(StateDictOfShardedModel, SetsShardsAndWhatIsGatheredFollows) {
     // Placed otherwise.
     StateDict replicated = *get_model_state_dict(*source);
     for (auto& [name, value] : replicated) {
-      value = value.get_if<DTensor>()->redistribute({fsdp::Replicate()});
+      value = value.get_if<DTensor>()->redistribute({Replicate()});
     }
     TinyModel again = MakeModel(6);
     ShardModel(again, {2});
@@ -386,11 +386,11 @@ TEST(StateDictOfShardedModel, SetsShardsAndWhatIsGatheredFollows) {
 
 TEST(StateDictOfShardedModel, TheErrorOfOneRankIsThatOfAll) {
   RunRanks(3, [] {
-    fsdp::init_process_group();
+    init_process_group();
     TinyModel model = MakeModel(7);
     ShardModel(model, {3});
     StateDict state = *get_model_state_dict(*MakeModel(8));
-    if (fsdp::get_rank() == 1) {
+    if (get_rank() == 1) {
       state.erase("norm.weight");
       state["tokens.weight"] = torch::zeros({2, 2});
     }
@@ -408,8 +408,8 @@ TEST(StateDictOfShardedModel, TheErrorOfOneRankIsThatOfAll) {
 
     // Getting: one rank's optimizer is not of this module.
     OptimizerPtr optimizer = MakeAdamW(
-        fsdp::get_rank() == 2 ? std::vector{torch::ones({1}).requires_grad_()}
-                              : model->parameters());
+        get_rank() == 2 ? std::vector{torch::ones({1}).requires_grad_()}
+                        : model->parameters());
     EXPECT_THAT(
         get_optimizer_state_dict(*model, *optimizer, {.full_state_dict = true}),
         StatusIs(StatusCode::kInvalidArgument,
@@ -496,8 +496,7 @@ std::vector<NamedOptimizer> AllOptimizers() {
        }},
       {"FusedAdamW",
        [](Parameters p) {
-         return std::make_unique<fsdp::FusedAdamW>(p,
-                                                   fsdp::FusedAdamWOptions());
+         return std::make_unique<FusedAdamW>(p, FusedAdamWOptions());
        }},
   };
 }
@@ -506,8 +505,8 @@ std::vector<NamedOptimizer> AllOptimizers() {
 // training with the first.
 TEST(StateDictOfOptimizer, TrainingGoesOnFromItOnAnotherMesh) {
   RunRanks(4, [] {
-    fsdp::init_process_group();
-    const int64_t rank = fsdp::get_rank();
+    init_process_group();
+    const int64_t rank = get_rank();
     for (const NamedOptimizer& kind : AllOptimizers()) {
       SCOPED_TRACE(kind.name);
       TinyModel model = MakeModel(10, /*tied=*/true);
@@ -639,8 +638,8 @@ TEST(StateDictFromRank0, ReachesModelsAndOptimizersOnAnyMesh) {
   for (const auto& mesh : meshes) {
     const int world = static_cast<int>(mesh.size() == 1 ? mesh[0] : 4);
     RunRanks(world, [mesh, world] {
-      fsdp::init_process_group();
-      const int64_t rank = fsdp::get_rank();
+      init_process_group();
+      const int64_t rank = get_rank();
       TinyModel trained = MakeModel(20);
       OptimizerPtr trained_optimizer = MakeAdamW(trained->parameters());
       for (int64_t step = 0; step < 2; ++step) {
@@ -650,7 +649,7 @@ TEST(StateDictFromRank0, ReachesModelsAndOptimizersOnAnyMesh) {
       ASSERT_OK(states.status());
 
       TinyModel model = [] {
-        const fsdp::MetaDeviceGuard meta;
+        const MetaDeviceGuard meta;
         return MakeModel(21);
       }();
       ShardModel(model, mesh);
@@ -663,7 +662,7 @@ TEST(StateDictFromRank0, ReachesModelsAndOptimizersOnAnyMesh) {
                                        options),
                   StatusIs(StatusCode::kInvalidArgument,
                            HasSubstr("call fsdp::to_empty first")));
-      fsdp::to_empty(model, c10::kCPU);
+      to_empty(model, c10::kCPU);
       optimizer = MakeAdamW(model->parameters());
       const auto keys =
           set_state_dict(*model, *optimizer, rank == 0 ? states->first : none,
@@ -696,13 +695,13 @@ TEST(StateDictFromRank0, ReachesModelsAndOptimizersOnAnyMesh) {
 
 TEST(StateDictFromRank0, ReachesModelsThatAreNotSharded) {
   RunRanks(2, [] {
-    fsdp::init_process_group();
-    torch::manual_seed(static_cast<uint64_t>(fsdp::get_rank()));
+    init_process_group();
+    torch::manual_seed(static_cast<uint64_t>(get_rank()));
     torch::nn::Linear model(300, 200);
     const StateDict state = {{"weight", torch::full({200, 300}, 3.0)},
                              {"bias", torch::full({200}, 4.0)}};
     ASSERT_OK(set_model_state_dict(*model,
-                                   fsdp::get_rank() == 0 ? state : StateDict(),
+                                   get_rank() == 0 ? state : StateDict(),
                                    {.full_state_dict = true,
                                     .broadcast_from_rank0 = true,
                                     .window_bytes = 100000})
@@ -713,4 +712,4 @@ TEST(StateDictFromRank0, ReachesModelsThatAreNotSharded) {
 }
 
 }  // namespace
-}  // namespace dcp::testing
+}  // namespace fsdp

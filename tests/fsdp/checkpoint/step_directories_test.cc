@@ -14,7 +14,7 @@
 #include "tests/testing/sim_storage.h"
 #include "tests/testing/status_matchers.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
 using ::dcp::testing::IsOkAndHolds;
@@ -26,12 +26,13 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-void SaveStep(FileSystem& fs, int64_t step) {
+void SaveStep(dcp::FileSystem& fs, int64_t step) {
   SampleState state;
-  state.Add(SampleTensor("w", DType::kFloat32, {4, 3}));
-  state.AddObject("step", Value::Int(step));
-  SingleProcessCoordinator coordinator;
-  ASSERT_OK(Save(fs, StepPath("/run", step), state.state(), coordinator, {}));
+  state.Add(SampleTensor("w", dcp::DType::kFloat32, {4, 3}));
+  state.AddObject("step", dcp::Value::Int(step));
+  dcp::SingleProcessCoordinator coordinator;
+  ASSERT_OK(
+      dcp::Save(fs, StepPath("/run", step), state.state(), coordinator, {}));
 }
 
 TEST(StepDirectories, ListsStepsByNumberAndNothingElse) {
@@ -42,7 +43,7 @@ TEST(StepDirectories, ListsStepsByNumberAndNothingElse) {
        {"step-10", "step-9", "step-007", "step-x", "other", "step--1"}) {
     ASSERT_OK(fs.MakeDirectory("/run/" + name));
   }
-  ASSERT_OK(WriteFile(fs, "/run/step-11", "a file"));
+  ASSERT_OK(dcp::WriteFile(fs, "/run/step-11", "a file"));
   EXPECT_THAT(ListSteps(fs, "/run"), IsOkAndHolds(ElementsAre(9, 10)));
 }
 
@@ -72,9 +73,9 @@ TEST(StepDirectories, FindsWhatIsTorn) {
   SaveStep(fs, 4);
   const std::string data = "/run/step-4/__0_0.distcp";
   ASSERT_OK_AND_ASSIGN(const std::string bytes,
-                       ReadFile(fs, data, 1 << 20, true));
+                       dcp::ReadFile(fs, data, 1 << 20, true));
   ASSERT_OK(fs.Remove(data));
-  ASSERT_OK(WriteFile(fs, data, absl::string_view(bytes).substr(0, 700)));
+  ASSERT_OK(dcp::WriteFile(fs, data, absl::string_view(bytes).substr(0, 700)));
   EXPECT_THAT(CheckWhole(fs, "/run/step-4"),
               StatusIs(absl::StatusCode::kDataLoss));
 }
@@ -110,8 +111,9 @@ TEST(StepDirectories, LeavesAStepThatSomeoneIsWriting) {
   ASSERT_OK(fs.MakeDirectory("/run/step-1"));
   SaveStep(fs, 2);
   ASSERT_OK_AND_ASSIGN(
-      auto lock, DestinationLock::Take(
-                     fs, DestinationLock::InsideOf("/run/step-1"), "a save"));
+      auto lock,
+      dcp::DestinationLock::Take(
+          fs, dcp::DestinationLock::InsideOf("/run/step-1"), "a save"));
   std::vector<std::string> told;
   const auto log = [&](const std::string& text) { told.push_back(text); };
   RemoveOldSteps(fs, "/run", 2, {.keep_last = 1}, log);
@@ -142,4 +144,4 @@ TEST(StepDirectories, CrashWhileRemovingLeavesNothingThatLooksWhole) {
 }
 
 }  // namespace
-}  // namespace dcp
+}  // namespace fsdp

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "dcp/base/check.h"
 
-namespace dcp::testing {
+namespace fsdp::testing {
 namespace {
 
 constexpr char kAddress[] = "TESSERA_TEST_DAEMON";
@@ -16,20 +16,20 @@ constexpr char kRoot[] = "TESSERA_TEST_DAEMON_ROOT";
 
 }  // namespace
 
-TestDaemon::TestDaemon(server::ServerOptions options) {
+TestDaemon::TestDaemon(dcp::server::ServerOptions options) {
   if (getenv(kAddress) != nullptr) {
     address_ = getenv(kAddress);
     root_ = getenv(kRoot);
     return;
   }
-  dir_ = std::make_unique<TempDir>();
+  dir_ = std::make_unique<dcp::testing::TempDir>();
   root_ = dir_->Join("data");
   std::filesystem::create_directories(root_);
   options.listen = "127.0.0.1:0";
   options.roots = {{.path = root_, .writable = false}};
   options.state_dir = dir_->Join("state");
-  absl::StatusOr<std::unique_ptr<server::Server>> server =
-      server::Server::Create(options);
+  absl::StatusOr<std::unique_ptr<dcp::server::Server>> server =
+      dcp::server::Server::Create(options);
   DCP_CHECK(server.ok(), server.status().ToString());
   server_ = *std::move(server);
   const absl::StatusOr<std::string> address = server_->Start();
@@ -45,8 +45,8 @@ std::string TestDaemon::Url(absl::string_view name) const {
   return absl::StrCat("tessera://", address_, Path(name));
 }
 
-fsdp::testing::RanksOptions TestDaemon::ForRanks() const {
+RanksOptions TestDaemon::ForRanks() const {
   return {.environment = {{kAddress, address_}, {kRoot, root_}}};
 }
 
-}  // namespace dcp::testing
+}  // namespace fsdp::testing

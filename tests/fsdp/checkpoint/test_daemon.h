@@ -13,12 +13,12 @@
 #include "tests/testing/ranks.h"
 #include "tests/testing/temp_dir.h"
 
-namespace dcp::testing {
+namespace fsdp::testing {
 
 class TestDaemon {
  public:
   // `options` set what differs from the default: TLS, tokens.
-  explicit TestDaemon(server::ServerOptions options = {});
+  explicit TestDaemon(dcp::server::ServerOptions options = {});
 
   // False in a rank, which only knows the daemon's address.
   bool is_here() const { return server_ != nullptr; }
@@ -27,18 +27,18 @@ class TestDaemon {
   std::string Path(absl::string_view name) const;
   std::string Url(absl::string_view name) const;
   // The options with which RunRanks lets ranks find it.
-  fsdp::testing::RanksOptions ForRanks() const;
+  RanksOptions ForRanks() const;
 
   // From now on nobody answers at the address.
   void Stop() { server_ = nullptr; }
 
  private:
-  std::unique_ptr<TempDir> dir_;
+  std::unique_ptr<dcp::testing::TempDir> dir_;
   std::string root_;
   std::string address_;
-  std::unique_ptr<server::Server> server_;
+  std::unique_ptr<dcp::server::Server> server_;
 };
 
-}  // namespace dcp::testing
+}  // namespace fsdp::testing
 
 #endif  // TESTS_FSDP_CHECKPOINT_TEST_DAEMON_H_

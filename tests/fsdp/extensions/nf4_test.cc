@@ -145,9 +145,9 @@ TEST(Nf4Storage, BlocksLoadOnAnyNumberOfRanks) {
     fully_shard(model, StoredInNf4(mesh));
     fsdp::to_empty(model, c10::kCPU);
     const std::string path = SharedDir() + "/step";
-    ASSERT_OK(dcp::save(*dcp::get_model_state_dict(*saved), path));
-    dcp::StateDict state = *dcp::get_model_state_dict(*model);
-    ASSERT_OK(dcp::load(state, path));
+    ASSERT_OK(fsdp::save(*fsdp::get_model_state_dict(*saved), path));
+    fsdp::StateDict state = *fsdp::get_model_state_dict(*model);
+    ASSERT_OK(fsdp::load(state, path));
     EXPECT_TRUE(
         model->forward(BatchOf(0)).equal(FrozenMlp(true)->forward(BatchOf(0))));
   });

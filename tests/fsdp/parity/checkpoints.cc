@@ -16,11 +16,11 @@ namespace {
 
 constexpr char kNote[] = "n\xc3\xb6te";
 
-dcp::StateDict MakeState(const torch::nn::Module& module,
-                         torch::optim::Optimizer& optimizer,
-                         const dcp::StateDictOptions& options) {
-  auto parts = dcp::get_state_dict(module, optimizer, options);
-  dcp::ThrowIfError(parts.status());
+fsdp::StateDict MakeState(const torch::nn::Module& module,
+                          torch::optim::Optimizer& optimizer,
+                          const fsdp::StateDictOptions& options) {
+  auto parts = fsdp::get_state_dict(module, optimizer, options);
+  fsdp::ThrowIfError(parts.status());
   // Without cpu_offload all ranks have the same; with it only rank 0 has the
   // state.
   return {{"model", std::move(parts->first)},
@@ -33,26 +33,26 @@ void SaveCheckpoint(const std::string& path, int64_t step,
                     const torch::nn::Module& module,
                     torch::optim::Optimizer& optimizer) {
   const bool full = absl::EndsWith(path, "-full");
-  dcp::StateDict state = MakeState(
+  fsdp::StateDict state = MakeState(
       module, optimizer, {.full_state_dict = full, .cpu_offload = full});
-  state["train"] = dcp::StateDict{{"step", step}, {"note", kNote}};
-  dcp::ThrowIfError(dcp::save(state, path));
+  state["train"] = fsdp::StateDict{{"step", step}, {"note", kNote}};
+  fsdp::ThrowIfError(fsdp::save(state, path));
 }
 
 void LoadCheckpoint(const std::string& path, int64_t step,
                     torch::nn::Module& module,
                     torch::optim::Optimizer& optimizer) {
-  dcp::StateDict state = MakeState(module, optimizer, {});
-  state["train"] = dcp::StateDict{{"step", 0}, {"note", ""}};
-  dcp::ThrowIfError(absl::EndsWith(path, "-full")
-                        ? dcp::load_from_rank0(state, path)
-                        : dcp::load(state, path));
-  dcp::ThrowIfError(
-      dcp::set_state_dict(module, optimizer,
-                          *state["model"].get_if<dcp::StateDict>(),
-                          *state["optim"].get_if<dcp::StateDict>())
+  fsdp::StateDict state = MakeState(module, optimizer, {});
+  state["train"] = fsdp::StateDict{{"step", 0}, {"note", ""}};
+  fsdp::ThrowIfError(absl::EndsWith(path, "-full")
+                         ? fsdp::load_from_rank0(state, path)
+                         : fsdp::load(state, path));
+  fsdp::ThrowIfError(
+      fsdp::set_state_dict(module, optimizer,
+                           *state["model"].get_if<fsdp::StateDict>(),
+                           *state["optim"].get_if<fsdp::StateDict>())
           .status());
-  dcp::StateDict& train = *state["train"].get_if<dcp::StateDict>();
+  fsdp::StateDict& train = *state["train"].get_if<fsdp::StateDict>();
   TORCH_CHECK(*train["step"].get_if<int64_t>() == step,
               "the checkpoint is of another step");
   TORCH_CHECK(*train["note"].get_if<std::string>() == kNote,

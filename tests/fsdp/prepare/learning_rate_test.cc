@@ -117,13 +117,13 @@ TEST(LearningRateScheduler, StateIsTheStep) {
   torch::optim::AdamW first({at::ones({2})}, 1.0), second({at::ones({2})}, 1.0);
   LearningRate saved = make(first), loaded = make(second);
   for (int step = 0; step < 3; ++step) saved.step();
-  const absl::StatusOr<dcp::StateDict> state = saved.state_dict();
+  const absl::StatusOr<StateDict> state = saved.state_dict();
   ASSERT_OK(state.status());
   EXPECT_EQ(*state->find("last_epoch")->get_if<int64_t>(), 3);
   EXPECT_OK(loaded.load_state_dict(*state));
   EXPECT_EQ(second.param_groups()[0].options().get_lr(), 0.25);
-  for (const dcp::StateValue& value :
-       {dcp::StateValue("3"), dcp::StateValue(-1), dcp::StateValue(1e3)}) {
+  for (const StateValue& value :
+       {StateValue("3"), StateValue(-1), StateValue(1e3)}) {
     EXPECT_THAT(
         loaded.load_state_dict({{"last_epoch", value}}),
         StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("last_epoch")));

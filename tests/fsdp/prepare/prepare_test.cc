@@ -168,11 +168,11 @@ TEST(Prepare, ASavedScheduleGoesOnWhereItWas) {
     torch::optim::AdamW first({torch::ones({1})}), second({torch::ones({1})});
     learning_rate(first, [&](Prepared& training) {
       for (int step = 0; step < 5; ++step) training.learning_rate->step();
-      EXPECT_OK(dcp::save({{"schedule", training.learning_rate}}, path));
+      EXPECT_OK(fsdp::save({{"schedule", training.learning_rate}}, path));
     });
     learning_rate(second, [&](Prepared& training) {
-      dcp::StateDict state = {{"schedule", training.learning_rate}};
-      EXPECT_OK(dcp::load(state, path));
+      fsdp::StateDict state = {{"schedule", training.learning_rate}};
+      EXPECT_OK(fsdp::load(state, path));
       EXPECT_DOUBLE_EQ(second.param_groups()[0].options().get_lr(), 0.005);
     });
   });

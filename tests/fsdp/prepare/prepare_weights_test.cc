@@ -44,8 +44,8 @@ void ExpectEqual(const TinyModel& model, const TinyModel& expected) {
 }
 
 // A step as a loop saves it.
-dcp::StateDict StepOf(TinyModel& model) {
-  return {{"model", *dcp::get_model_state_dict(*model)}, {"step", 1}};
+fsdp::StateDict StepOf(TinyModel& model) {
+  return {{"model", *fsdp::get_model_state_dict(*model)}, {"step", 1}};
 }
 
 TEST(PrepareWeights, BeginWithAFileBareOrAStep) {
@@ -54,8 +54,8 @@ TEST(PrepareWeights, BeginWithAFileBareOrAStep) {
     TinyModel saved = ModelOf(1);
     const std::string bare = SharedDir() + "/bare";
     const std::string step = SharedDir() + "/step";
-    ASSERT_OK(dcp::save(*dcp::get_model_state_dict(*saved), bare));
-    ASSERT_OK(dcp::save(StepOf(saved), step));
+    ASSERT_OK(fsdp::save(*fsdp::get_model_state_dict(*saved), bare));
+    ASSERT_OK(fsdp::save(StepOf(saved), step));
     for (const bool from_rank0 : {false, true}) {
       for (const std::string& path : {bare, step}) {
         for (const bool on_meta : {false, true}) {
@@ -166,7 +166,7 @@ TEST(PrepareWeights, AreLeftToTheStepThatIsResumed) {
     absl::StatusOr<Prepared> training = prepare(again, config, OnCpu());
     ASSERT_OK(training.status());
     EXPECT_EQ(training->latest_step, 2);
-    dcp::StateDict state = StepOf(again);
+    fsdp::StateDict state = StepOf(again);
     ASSERT_OK(training->checkpoints->resume(state).status());
     ExpectEqual(again, ModelOf(1));
   });

@@ -8,7 +8,7 @@
 #include "ATen/ops/zeros.h"
 #include "gtest/gtest.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
 // Views whose memory is not in the order in which they are read.
@@ -48,7 +48,7 @@ TEST(PartStream, PiecesOfAnyLengthAreTheBytesOfTheParts) {
       std::vector<uint8_t> read(expected.size(), 0);
       for (uint64_t at = 0; at < read.size(); at += piece) {
         const uint64_t length = std::min<uint64_t>(piece, read.size() - at);
-        stream.Read(at, MutableByteSpan(read).subspan(at, length));
+        stream.Read(at, dcp::MutableByteSpan(read).subspan(at, length));
       }
       EXPECT_EQ(read, expected);
     }
@@ -84,4 +84,4 @@ TEST(PartStream, WhatIsReadOnOneSideIsWrittenOnTheOtherAndCast) {
 }
 
 }  // namespace
-}  // namespace dcp
+}  // namespace fsdp

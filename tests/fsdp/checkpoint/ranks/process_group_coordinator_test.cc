@@ -12,7 +12,7 @@
 #include "tests/testing/ranks.h"
 #include "tests/testing/status_matchers.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
 using ::dcp::testing::IsOkAndHolds;
@@ -39,7 +39,7 @@ TEST(ProcessGroupCoordinator, IsAloneWithoutAJob) {
 
 TEST(ProcessGroupCoordinator, MovesTextsOfAnyLength) {
   RunRanks(3, [] {
-    fsdp::init_process_group();
+    init_process_group();
     ASSERT_OK_AND_ASSIGN(const auto all,
                          ProcessGroupCoordinator::Make(nullptr, "test"));
     const int64_t rank = all->rank();
@@ -65,28 +65,28 @@ TEST(ProcessGroupCoordinator, MovesTextsOfAnyLength) {
     }
     EXPECT_THAT(all->Any(rank == 2), IsOkAndHolds(true));
     EXPECT_THAT(all->Any(false), IsOkAndHolds(false));
-    EXPECT_THAT(
-        Agree(*all, rank == 1 ? absl::DataLossError("torn") : absl::OkStatus()),
-        StatusIs(absl::StatusCode::kDataLoss, "rank 1: torn"));
+    EXPECT_THAT(dcp::Agree(*all, rank == 1 ? absl::DataLossError("torn")
+                                           : absl::OkStatus()),
+                StatusIs(absl::StatusCode::kDataLoss, "rank 1: torn"));
     // One for the training thread of a group is kept.
     ASSERT_OK_AND_ASSIGN(const auto one,
                          ProcessGroupCoordinator::OfTraining(nullptr));
-    ASSERT_OK_AND_ASSIGN(const auto same, ProcessGroupCoordinator::OfTraining(
-                                              fsdp::world_group()));
+    ASSERT_OK_AND_ASSIGN(const auto same,
+                         ProcessGroupCoordinator::OfTraining(world_group()));
     EXPECT_EQ(one, same);
   });
 }
 
 TEST(ProcessGroupCoordinator, SomeRanksAlone) {
   RunRanks(3, [] {
-    fsdp::init_process_group();
-    const fsdp::ProcessGroup pair = fsdp::new_group({0, 2}, "pair");
+    init_process_group();
+    const ProcessGroup pair = new_group({0, 2}, "pair");
     if (pair) {
       // Rank 1 does not take part, and notices nothing.
       ASSERT_OK_AND_ASSIGN(const auto two,
                            ProcessGroupCoordinator::Make(pair, "test"));
       EXPECT_EQ(two->num_ranks(), 2);
-      EXPECT_THAT(two->Any(fsdp::get_rank() == 2), IsOkAndHolds(true));
+      EXPECT_THAT(two->Any(get_rank() == 2), IsOkAndHolds(true));
     }
     ASSERT_OK_AND_ASSIGN(const auto all,
                          ProcessGroupCoordinator::Make(nullptr, "test"));
@@ -98,12 +98,12 @@ TEST(ProcessGroupCoordinator, ARankThatIsGoneIsAnError) {
   RunRanks(
       2,
       [] {
-        fsdp::init_process_group({.timeout = std::chrono::seconds(20)});
+        init_process_group({.timeout = std::chrono::seconds(20)});
         ASSERT_OK_AND_ASSIGN(const auto all,
                              ProcessGroupCoordinator::Make(nullptr, "saving"));
         EXPECT_OK(all->Any(false));
-        if (fsdp::get_rank() == 1) _exit(0);
-        const absl::Status status = Agree(*all, absl::OkStatus());
+        if (get_rank() == 1) _exit(0);
+        const absl::Status status = dcp::Agree(*all, absl::OkStatus());
         EXPECT_THAT(status, StatusIs(AnyOf(absl::StatusCode::kUnavailable,
                                            absl::StatusCode::kDeadlineExceeded),
                                      HasSubstr("\"saving\"")));
@@ -112,4 +112,4 @@ TEST(ProcessGroupCoordinator, ARankThatIsGoneIsAnError) {
 }
 
 }  // namespace
-}  // namespace dcp
+}  // namespace fsdp

@@ -16,15 +16,12 @@
 #include "tests/testing/status_matchers.h"
 #include "torch/types.h"
 
-namespace dcp::testing {
+namespace fsdp {
 namespace {
 
 using absl::StatusCode;
-using fsdp::Placements;
-using fsdp::Replicate;
-using fsdp::Shard;
-using fsdp::StridedShard;
-using fsdp::testing::RunRanks;
+using ::dcp::testing::StatusIs;
+using ::fsdp::testing::RunRanks;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
@@ -34,17 +31,17 @@ std::shared_ptr<ProcessGroupCoordinator> Coordinator() {
 
 // A destination of the shape of `whole`, of another type if asked for.
 TensorCopy CopyOf(const std::string& name, const torch::Tensor& whole,
-                  const fsdp::DeviceMesh* mesh, const Placements& placements,
+                  const DeviceMesh* mesh, const Placements& placements,
                   at::ScalarType type) {
   TensorCopy copy{.name = name, .dst = {}, .spec = {}, .src = whole};
   if (mesh == nullptr) {
     copy.dst = torch::zeros(whole.sizes(), type);
     return copy;
   }
-  copy.spec = fsdp::DTensorSpec{.mesh = *mesh,
-                                .placements = placements,
-                                .shape = whole.sizes().vec(),
-                                .stride = whole.strides().vec()};
+  copy.spec = DTensorSpec{.mesh = *mesh,
+                          .placements = placements,
+                          .shape = whole.sizes().vec(),
+                          .stride = whole.strides().vec()};
   copy.dst = torch::zeros(copy.spec->local_shape(), type);
   return copy;
 }
@@ -66,15 +63,14 @@ void ExpectParts(const TensorCopy& copy, const torch::Tensor& whole) {
 
 TEST(Rank0State, EachRankGetsItsPartsThroughWindows) {
   RunRanks(4, [] {
-    fsdp::init_process_group();
-    const fsdp::DeviceMesh mesh =
-        fsdp::init_device_mesh(c10::kCPU, {2, 2}, {"a", "b"});
+    init_process_group();
+    const DeviceMesh mesh = init_device_mesh(c10::kCPU, {2, 2}, {"a", "b"});
     torch::manual_seed(1);
     const torch::Tensor big = torch::rand({301, 130});  // more than a window
     const torch::Tensor transposed = torch::rand({40, 13}).t();
     struct Entry {
       torch::Tensor whole;
-      const fsdp::DeviceMesh* mesh;
+      const DeviceMesh* mesh;
       Placements placements;
       at::ScalarType type;
     };
@@ -102,7 +98,7 @@ TEST(Rank0State, EachRankGetsItsPartsThroughWindows) {
       state[std::to_string(i)] = entries[i].whole;
     }
     const auto shared = ShareStateOfRank0(
-        *Coordinator(), fsdp::get_rank() == 0 ? state : StateDict());
+        *Coordinator(), get_rank() == 0 ? state : StateDict());
     ASSERT_OK(shared.status());
     for (const uint64_t window_bytes : {1u, 200000u, 1u << 26}) {
       std::vector<TensorCopy> copies;
@@ -112,7 +108,7 @@ TEST(Rank0State, EachRankGetsItsPartsThroughWindows) {
                                 entries[i].placements, entries[i].type));
         copies.back().src = *shared->find(name);
         const auto& src = *copies.back().src.get_if<at::Tensor>();
-        EXPECT_EQ(src.is_meta(), fsdp::get_rank() != 0);
+        EXPECT_EQ(src.is_meta(), get_rank() != 0);
         EXPECT_EQ(src.scalar_type(), entries[i].whole.scalar_type());
       }
       ASSERT_OK(CopyFromRank0(*Coordinator(), copies, window_bytes));
@@ -125,9 +121,9 @@ TEST(Rank0State, EachRankGetsItsPartsThroughWindows) {
 
 TEST(Rank0State, PlainValuesAndShapesReachAll) {
   RunRanks(2, [] {
-    fsdp::init_process_group();
+    init_process_group();
     StateDict state;
-    if (fsdp::get_rank() == 0) {
+    if (get_rank() == 0) {
       state = {{"dict", StateDict({{"none", StateValue()}, {"yes", true}})},
                {"list", StateList{1, "two", torch::zeros({2, 3}, at::kHalf)}},
                {"tuple", StateTuple{{0.5, StateBytes{"b"}}}}};
@@ -151,12 +147,11 @@ TEST(Rank0State, PlainValuesAndShapesReachAll) {
 
 TEST(Rank0State, RanksThatWantDifferentTensorsAreTold) {
   RunRanks(3, [] {
-    fsdp::init_process_group();
+    init_process_group();
     const torch::Tensor whole = torch::ones({4});
     std::vector<TensorCopy> copies = {
         CopyOf("a", whole, nullptr, {}, at::kFloat),
-        CopyOf(fsdp::get_rank() == 2 ? "c" : "b", whole, nullptr, {},
-               at::kFloat)};
+        CopyOf(get_rank() == 2 ? "c" : "b", whole, nullptr, {}, at::kFloat)};
     EXPECT_THAT(
         CopyFromRank0(*Coordinator(), copies, 1 << 20),
         StatusIs(StatusCode::kInvalidArgument,
@@ -170,11 +165,11 @@ TEST(Rank0State, RanksThatWantDifferentTensorsAreTold) {
 // A destination that takes nothing: the others are not left waiting.
 TEST(Rank0State, ARankThatCannotCopyIsAnErrorOfAll) {
   RunRanks(2, [] {
-    fsdp::init_process_group();
-    const fsdp::DeviceMesh mesh = fsdp::init_device_mesh(c10::kCPU, {2}, {"a"});
+    init_process_group();
+    const DeviceMesh mesh = init_device_mesh(c10::kCPU, {2}, {"a"});
     std::vector<TensorCopy> copies = {
         CopyOf("w", torch::rand({300, 300}), &mesh, {Shard(0)}, at::kFloat)};
-    if (fsdp::get_rank() == 1) {
+    if (get_rank() == 1) {
       copies[0].dst = torch::zeros({1}).expand(copies[0].dst.sizes());
     }
     EXPECT_THAT(
@@ -184,4 +179,4 @@ TEST(Rank0State, ARankThatCannotCopyIsAnErrorOfAll) {
 }
 
 }  // namespace
-}  // namespace dcp::testing
+}  // namespace fsdp

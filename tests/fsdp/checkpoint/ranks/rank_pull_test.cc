@@ -14,7 +14,7 @@
 #include "tests/testing/ranks.h"
 #include "tests/testing/status_matchers.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
 using ::dcp::testing::StatusIs;
@@ -31,7 +31,7 @@ absl::Status Serve(ProcessGroupCoordinator& ranks, uint64_t num_bytes,
                    uint64_t num_well = UINT64_MAX) {
   uint64_t offset = 0;
   return ServeRankPull(ranks, num_bytes, kWindowBytes,
-                       [&](MutableByteSpan dst) -> absl::Status {
+                       [&](dcp::MutableByteSpan dst) -> absl::Status {
                          EXPECT_LE(dst.size(), kWindowBytes);
                          if (offset >= num_well) {
                            return absl::DataLossError("no memory");
@@ -43,7 +43,7 @@ absl::Status Serve(ProcessGroupCoordinator& ranks, uint64_t num_bytes,
 
 TEST(RankPull, ArrivesWholeAndInOrder) {
   RunRanks(2, [] {
-    fsdp::init_process_group();
+    init_process_group();
     ASSERT_OK_AND_ASSIGN(const auto ranks,
                          ProcessGroupCoordinator::Make(nullptr, "test"));
     for (const uint64_t length : {0, 1, 99, 100, 101, 200, 1234}) {
@@ -55,7 +55,7 @@ TEST(RankPull, ArrivesWholeAndInOrder) {
       std::vector<uint8_t> received(length);
       for (uint64_t i = 0; i < length; i += 37) {
         const uint64_t size = std::min<uint64_t>(37, length - i);
-        ASSERT_OK(pull.Read(MutableByteSpan(received.data() + i, size)));
+        ASSERT_OK(pull.Read(dcp::MutableByteSpan(received.data() + i, size)));
       }
       pull.Stop();
       for (uint64_t i = 0; i < length; ++i) {
@@ -67,7 +67,7 @@ TEST(RankPull, ArrivesWholeAndInOrder) {
 
 TEST(RankPull, FailureOfEitherEndLeavesTheOtherWell) {
   RunRanks(2, [] {
-    fsdp::init_process_group();
+    init_process_group();
     ASSERT_OK_AND_ASSIGN(const auto ranks,
                          ProcessGroupCoordinator::Make(nullptr, "test"));
     std::vector<uint8_t> received(1000);
@@ -78,7 +78,7 @@ TEST(RankPull, FailureOfEitherEndLeavesTheOtherWell) {
         continue;
       }
       RankPull pull(*ranks, 1, 1000, kWindowBytes);
-      ASSERT_OK(pull.Read(MutableByteSpan(received.data(), num_read)));
+      ASSERT_OK(pull.Read(dcp::MutableByteSpan(received.data(), num_read)));
       pull.Stop();
     }
     // Rank 1 fails after so many.
@@ -89,7 +89,7 @@ TEST(RankPull, FailureOfEitherEndLeavesTheOtherWell) {
         continue;
       }
       RankPull pull(*ranks, 1, 1000, kWindowBytes);
-      EXPECT_THAT(pull.Read(MutableByteSpan(received)),
+      EXPECT_THAT(pull.Read(dcp::MutableByteSpan(received)),
                   StatusIs(absl::StatusCode::kAborted));
       pull.Stop();
     }
@@ -98,12 +98,12 @@ TEST(RankPull, FailureOfEitherEndLeavesTheOtherWell) {
       EXPECT_FALSE(Serve(*ranks, 1000, 100).ok());
     } else {
       RankPull pull(*ranks, 1, 1000, kWindowBytes);
-      ASSERT_OK(pull.Read(MutableByteSpan(received.data(), 10)));
+      ASSERT_OK(pull.Read(dcp::MutableByteSpan(received.data(), 10)));
       pull.Stop();
     }
-    EXPECT_OK(Agree(*ranks, absl::OkStatus()));
+    EXPECT_OK(dcp::Agree(*ranks, absl::OkStatus()));
   });
 }
 
 }  // namespace
-}  // namespace dcp
+}  // namespace fsdp

@@ -13,7 +13,7 @@
 #include "tests/testing/ranks.h"
 #include "tests/testing/status_matchers.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
 using ::dcp::testing::StatusIs;
@@ -29,7 +29,7 @@ std::string Bytes(size_t length) {
 
 TEST(RankStream, ArrivesWholeAndInOrder) {
   RunRanks(2, [] {
-    fsdp::init_process_group();
+    init_process_group();
     ASSERT_OK_AND_ASSIGN(const auto ranks,
                          ProcessGroupCoordinator::Make(nullptr, "test"));
     for (const size_t length : {0, 1, 99, 100, 101, 200, 1234}) {
@@ -37,15 +37,15 @@ TEST(RankStream, ArrivesWholeAndInOrder) {
       if (ranks->rank() == 0) {
         RankStreamWriter writer(*ranks, 1, length, 100);
         for (size_t i = 0; i < length; i += 37) {
-          ASSERT_OK(writer.Write(AsBytes(bytes.substr(i, 37))));
+          ASSERT_OK(writer.Write(dcp::AsBytes(bytes.substr(i, 37))));
         }
         ASSERT_OK(writer.Finish());
         continue;
       }
       std::string received;
-      ASSERT_OK(ReadRankStream(*ranks, length, 100, [&](ByteSpan piece) {
+      ASSERT_OK(ReadRankStream(*ranks, length, 100, [&](dcp::ByteSpan piece) {
         EXPECT_LE(piece.size(), 100u);
-        absl::StrAppend(&received, AsText(piece));
+        absl::StrAppend(&received, dcp::AsText(piece));
         return absl::OkStatus();
       }));
       EXPECT_EQ(received, bytes);
@@ -55,7 +55,7 @@ TEST(RankStream, ArrivesWholeAndInOrder) {
 
 TEST(RankStream, FailureOfEitherEndLeavesTheOtherWell) {
   RunRanks(2, [] {
-    fsdp::init_process_group();
+    init_process_group();
     ASSERT_OK_AND_ASSIGN(const auto ranks,
                          ProcessGroupCoordinator::Make(nullptr, "test"));
     const std::string bytes = Bytes(1000);
@@ -63,28 +63,29 @@ TEST(RankStream, FailureOfEitherEndLeavesTheOtherWell) {
     for (const size_t written : {0, 50, 100, 950, 1000}) {
       if (ranks->rank() == 0) {
         RankStreamWriter writer(*ranks, 1, 1000, 100);
-        ASSERT_OK(writer.Write(AsBytes(bytes.substr(0, written))));
+        ASSERT_OK(writer.Write(dcp::AsBytes(bytes.substr(0, written))));
         writer.Abandon();
       } else {
-        EXPECT_THAT(ReadRankStream(*ranks, 1000, 100,
-                                   [](ByteSpan) { return absl::OkStatus(); }),
-                    StatusIs(written < 1000 ? absl::StatusCode::kAborted
-                                            : absl::StatusCode::kOk));
+        EXPECT_THAT(
+            ReadRankStream(*ranks, 1000, 100,
+                           [](dcp::ByteSpan) { return absl::OkStatus(); }),
+            StatusIs(written < 1000 ? absl::StatusCode::kAborted
+                                    : absl::StatusCode::kOk));
       }
     }
     if (ranks->rank() == 0) {
       RankStreamWriter writer(*ranks, 1, 1000, 100);
-      ASSERT_OK(writer.Write(AsBytes(bytes)));
+      ASSERT_OK(writer.Write(dcp::AsBytes(bytes)));
       EXPECT_OK(writer.Finish());
     } else {
-      EXPECT_THAT(
-          ReadRankStream(*ranks, 1000, 100,
-                         [](ByteSpan) { return absl::DataLossError("no"); }),
-          StatusIs(absl::StatusCode::kDataLoss, "no"));
+      EXPECT_THAT(ReadRankStream(
+                      *ranks, 1000, 100,
+                      [](dcp::ByteSpan) { return absl::DataLossError("no"); }),
+                  StatusIs(absl::StatusCode::kDataLoss, "no"));
     }
-    EXPECT_OK(Agree(*ranks, absl::OkStatus()));
+    EXPECT_OK(dcp::Agree(*ranks, absl::OkStatus()));
   });
 }
 
 }  // namespace
-}  // namespace dcp
+}  // namespace fsdp

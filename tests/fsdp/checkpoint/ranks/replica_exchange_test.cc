@@ -19,29 +19,25 @@
 #include "tests/testing/ranks.h"
 #include "tests/testing/status_matchers.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
 using ::dcp::testing::StatusIs;
-using ::fsdp::Placements;
-using ::fsdp::Replicate;
-using ::fsdp::Shard;
 using ::fsdp::testing::RunRanks;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 TEST(ReplicaExchange, EachTensorIsReadOnceAndReachesAll) {
   RunRanks(4, [] {
-    fsdp::init_process_group();
-    const fsdp::DeviceMesh mesh =
-        fsdp::init_device_mesh("cpu", {2, 2}, {"a", "b"});
+    init_process_group();
+    const DeviceMesh mesh = init_device_mesh("cpu", {2, 2}, {"a", "b"});
     ASSERT_OK_AND_ASSIGN(const auto ranks,
                          ProcessGroupCoordinator::Make(nullptr, "test"));
     StateDict state;
     std::vector<double> expected;
     const auto add = [&](const at::Tensor& whole, const Placements& p) {
       const std::string name = absl::StrCat("t", expected.size());
-      state[name] = fsdp::distribute_tensor(whole, mesh, p, std::nullopt);
+      state[name] = distribute_tensor(whole, mesh, p, std::nullopt);
       expected.push_back(1.0 + static_cast<double>(expected.size()));
     };
     for (const int64_t rows : {3, 8, 600}) {
@@ -58,7 +54,7 @@ TEST(ReplicaExchange, EachTensorIsReadOnceAndReachesAll) {
                          WantState(state));
     ASSERT_OK_AND_ASSIGN(
         ReplicaExchange exchange,
-        ReplicaExchange::Make(wanted.get(), fsdp::world_group(), true));
+        ReplicaExchange::Make(wanted.get(), world_group(), true));
     ASSERT_OK(exchange.Meet(*ranks, absl::OkStatus()));
     at::Tensor volume = at::zeros({1}, at::kLong);
     for (size_t i = 0; i < wanted->tensors.size(); ++i) {
@@ -72,24 +68,24 @@ TEST(ReplicaExchange, EachTensorIsReadOnceAndReachesAll) {
       EXPECT_TRUE(at::equal(local, at::full_like(local, expected[i]))) << i;
     }
     std::vector<at::Tensor> sum{volume};
-    fsdp::world_group()->allreduce(sum)->wait();
+    world_group()->allreduce(sum)->wait();
     EXPECT_EQ(volume.item<int64_t>(), 4 * 611 * 1000 + 35);
   });
 }
 
 TEST(ReplicaExchange, DifferentWishesAreNotExchanged) {
   RunRanks(2, [] {
-    fsdp::init_process_group();
+    init_process_group();
     ASSERT_OK_AND_ASSIGN(const auto ranks,
                          ProcessGroupCoordinator::Make(nullptr, "test"));
-    const bool is_first = fsdp::get_rank() == 0;
+    const bool is_first = get_rank() == 0;
     for (const bool differ : {false, true}) {
       const std::string name = differ && is_first ? "x" : "a";
       ASSERT_OK_AND_ASSIGN(const std::unique_ptr<WantedState> wanted,
                            WantState({{name, at::zeros({3})}}));
       ASSERT_OK_AND_ASSIGN(
           ReplicaExchange exchange,
-          ReplicaExchange::Make(wanted.get(), fsdp::world_group(), true));
+          ReplicaExchange::Make(wanted.get(), world_group(), true));
       ASSERT_OK(exchange.Meet(*ranks, absl::OkStatus()));
       EXPECT_EQ(exchange.Reads(0), differ || is_first);
       EXPECT_OK(exchange.Run({}, 1 << 20));
@@ -99,12 +95,12 @@ TEST(ReplicaExchange, DifferentWishesAreNotExchanged) {
 
 TEST(ReplicaExchange, TellsWhatEachRankSays) {
   RunRanks(3, [] {
-    fsdp::init_process_group();
+    init_process_group();
     ASSERT_OK_AND_ASSIGN(const auto ranks,
                          ProcessGroupCoordinator::Make(nullptr, "test"));
     ASSERT_OK_AND_ASSIGN(ReplicaExchange exchange,
                          ReplicaExchange::Make(nullptr, nullptr, true));
-    const int64_t rank = fsdp::get_rank();
+    const int64_t rank = get_rank();
     EXPECT_THAT(
         exchange.Meet(*ranks, rank == 1 ? absl::NotFoundError("lacks\nb")
                                         : absl::DataLossError("torn")),
@@ -116,4 +112,4 @@ TEST(ReplicaExchange, TellsWhatEachRankSays) {
 }
 
 }  // namespace
-}  // namespace dcp
+}  // namespace fsdp

@@ -35,38 +35,35 @@
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
 using ::dcp::testing::Authority;
 using ::dcp::testing::CertificateFiles;
-using ::dcp::testing::ExpectEqual;
-using ::dcp::testing::Layout;
-using ::dcp::testing::Layouts;
-using ::dcp::testing::MeshOf;
-using ::dcp::testing::Placed;
-using ::dcp::testing::StateOf;
 using ::dcp::testing::StatusIs;
 using ::dcp::testing::TempDir;
-using ::dcp::testing::TestDaemon;
-using ::fsdp::DeviceMesh;
-using ::fsdp::Replicate;
-using ::fsdp::Shard;
+using ::fsdp::testing::ExpectEqual;
+using ::fsdp::testing::Layout;
+using ::fsdp::testing::Layouts;
+using ::fsdp::testing::MeshOf;
+using ::fsdp::testing::Placed;
 using ::fsdp::testing::RunRanks;
+using ::fsdp::testing::StateOf;
+using ::fsdp::testing::TestDaemon;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 void Convert(const std::string& src, const std::string& dst,
              const std::vector<std::string>& include = {}) {
-  ConvertOptions options;
+  dcp::ConvertOptions options;
   options.selection.include = include;
   options.consolidate = true;
-  EXPECT_OK(
-      ConvertCheckpoint(*NewPosixFileSystem(), src, dst, std::move(options)));
+  EXPECT_OK(dcp::ConvertCheckpoint(*dcp::NewPosixFileSystem(), src, dst,
+                                   std::move(options)));
 }
 
-client::RetryOptions QuickRetry() {
-  client::RetryOptions retry;
+dcp::client::RetryOptions QuickRetry() {
+  dcp::client::RetryOptions retry;
   retry.first_wait = absl::Milliseconds(1);
   retry.max_wait = absl::Milliseconds(5);
   return retry;
@@ -83,7 +80,7 @@ TEST(DaemonLoad, EveryMeshAndFormatOntoEveryMesh) {
     RunRanks(
         world,
         [&] {
-          fsdp::init_process_group();
+          init_process_group();
           for (const Layout& layout : Layouts()) {
             if (layout.world() == world) body(layout, MeshOf(layout));
           }
@@ -129,7 +126,7 @@ TEST(DaemonLoad, SaysWhatIsWrongAsFilesDo) {
   RunRanks(
       2,
       [&] {
-        fsdp::init_process_group();
+        init_process_group();
         const std::string path = daemon.Path("c");
         const std::string url = daemon.Url("c");
         ASSERT_OK(save({{"a", at::ones({3})}, {"n", 5}}, path));
@@ -157,7 +154,7 @@ TEST(DaemonLoad, SaysWhatIsWrongAsFilesDo) {
               wanted, what);
         };
         StateDict missing{{"a", at::zeros({3})}, {"n", 0}};
-        if (fsdp::get_rank() == 1) missing["other"] = at::zeros({1});
+        if (get_rank() == 1) missing["other"] = at::zeros({1});
         expect(missing, "lacks other");
         expect({{"a", at::zeros({4})}, {"n", at::zeros({1})}},
                "a is stored as [3], wanted as [4]");
@@ -186,7 +183,7 @@ TEST(DaemonLoad, ConvertsFloatsAndFillsMemoryOfAnyStrides) {
                   {"odd *?[name]\\", 0},
                   {"empty", at::zeros({0, 3})},
                   {"number", at::zeros({})}};
-  TransferStats stats;
+  dcp::TransferStats stats;
   ASSERT_OK(load(state, daemon.Url("c"), {.stats = &stats}));
   EXPECT_TRUE(at::equal(target.narrow(1, 2, 7).t(), whole.to(at::kBFloat16)));
   EXPECT_TRUE(
@@ -206,8 +203,8 @@ TEST(DaemonLoad, StreamsThroughASmallBudget) {
   RunRanks(
       2,
       [&] {
-        fsdp::init_process_group();
-        const DeviceMesh mesh = fsdp::init_device_mesh("cpu", {2});
+        init_process_group();
+        const DeviceMesh mesh = init_device_mesh("cpu", {2});
         const StateDict saved{{"a", Placed(whole(), mesh, {Shard(0)})},
                               {"b", at::ones({1 << 20})}};
         ASSERT_OK(save(saved, daemon.Path("c")));
@@ -219,7 +216,7 @@ TEST(DaemonLoad, StreamsThroughASmallBudget) {
           options.broadcast_to_replicas = false;
           // Nobody but rank 0 has to know how the daemon is reached.
           std::string url = daemon.Url("c");
-          if (from_rank0 && fsdp::get_rank() == 1) {
+          if (from_rank0 && get_rank() == 1) {
             url = "tessera://nobody:1/c";
           }
           ASSERT_OK(from_rank0 ? load_from_rank0(state, url, options)
@@ -238,7 +235,7 @@ TEST(DaemonLoad, NobodyThereIsUnavailableOnAllRanks) {
   RunRanks(
       2,
       [&] {
-        fsdp::init_process_group();
+        init_process_group();
         StateDict state{{"a", at::zeros({1})}};
         TorchLoadOptions options;
         options.daemon.retry = QuickRetry();
@@ -257,7 +254,7 @@ TEST(DaemonLoad, WantsTheTokenAndTheCertificate) {
   const TempDir dir;
   Authority authority(dir, "ca");
   const CertificateFiles files = authority.Sign("server");
-  server::ServerOptions server;
+  dcp::server::ServerOptions server;
   server.tls_cert = files.cert;
   server.tls_key = files.key;
   // The digest of "alice".
@@ -344,4 +341,4 @@ TEST(SavePath, ThatNamesOneFileIsNotForSavesBehindTraining) {
 }
 
 }  // namespace
-}  // namespace dcp
+}  // namespace fsdp

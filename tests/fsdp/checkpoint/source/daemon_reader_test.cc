@@ -14,16 +14,16 @@
 #include "tests/fsdp/checkpoint/test_daemon.h"
 #include "tests/testing/status_matchers.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
 using ::dcp::testing::StatusIs;
-using ::dcp::testing::TestDaemon;
+using ::fsdp::testing::TestDaemon;
 using ::testing::HasSubstr;
 
 // The numbers of a box's elements in a tensor of that shape.
-std::vector<int64_t> ElementsOf(const Box& box, const Dims& shape) {
-  const Dims strides = RowMajorStrides(shape);
+std::vector<int64_t> ElementsOf(const dcp::Box& box, const dcp::Dims& shape) {
+  const dcp::Dims strides = dcp::RowMajorStrides(shape);
   std::vector<int64_t> elements{0};
   for (size_t d = 0; d < shape.size(); ++d) {
     std::vector<int64_t> next;
@@ -38,20 +38,20 @@ std::vector<int64_t> ElementsOf(const Box& box, const Dims& shape) {
 }
 
 TEST(DaemonReader, RunsOfABoxAreItsElementsInTheirOrder) {
-  const Dims shape{4, 3, 5, 2};
-  const std::vector<Box> boxes{
-      WholeBox(shape),
+  const dcp::Dims shape{4, 3, 5, 2};
+  const std::vector<dcp::Box> boxes{
+      dcp::WholeBox(shape),
       {.offsets = {1, 0, 2, 0}, .sizes = {3, 2, 3, 2}},
       {.offsets = {0, 1, 0, 1}, .sizes = {4, 2, 5, 1}},
       {.offsets = {3, 2, 4, 1}, .sizes = {1, 1, 1, 1}},
   };
-  for (const Box& box : boxes) {
+  for (const dcp::Box& box : boxes) {
     for (uint64_t most = 1; most <= 130; ++most) {
-      SCOPED_TRACE(absl::StrCat(ToString(box), " by ", most));
+      SCOPED_TRACE(absl::StrCat(dcp::ToString(box), " by ", most));
       std::vector<int64_t> elements;
-      const auto num = static_cast<uint64_t>(Volume(box.sizes));
+      const auto num = static_cast<uint64_t>(dcp::Volume(box.sizes));
       while (elements.size() < num) {
-        const Box run = RunOf(box, elements.size(), most);
+        const dcp::Box run = RunOf(box, elements.size(), most);
         const std::vector<int64_t> more = ElementsOf(run, shape);
         ASSERT_GT(more.size(), 0u);
         ASSERT_LE(more.size(), most);
@@ -60,15 +60,15 @@ TEST(DaemonReader, RunsOfABoxAreItsElementsInTheirOrder) {
       EXPECT_EQ(elements, ElementsOf(box, shape));
     }
   }
-  EXPECT_EQ(RunOf({}, 0, 1), Box());
+  EXPECT_EQ(RunOf({}, 0, 1), dcp::Box());
 }
 
 // Holds what is placed against what a tensor of ascending numbers has.
-class CountingSink final : public TensorSink {
+class CountingSink final : public dcp::TensorSink {
  public:
   explicit CountingSink(uint64_t fails_at) : fails_at_(fails_at) {}
 
-  absl::Status Place(uint64_t offset, ByteSpan src) override {
+  absl::Status Place(uint64_t offset, dcp::ByteSpan src) override {
     EXPECT_EQ(offset, num_placed_);
     if (offset + src.size() > fails_at_) {
       return absl::ResourceExhaustedError("the sink is full");
@@ -102,18 +102,18 @@ TEST(DaemonReader, PlacesAllInOrderThroughSmallWindows) {
   ASSERT_OK_AND_ASSIGN(const auto source,
                        DaemonSource::Open(daemon.Url("c"), {}, {}));
   const auto read = [&](CountingSink& a, CountingSink& b) {
-    TransferStats stats;
-    const Dims shape{rows, columns};
+    dcp::TransferStats stats;
+    const dcp::Dims shape{rows, columns};
     const absl::Status status = source->ReadTensors(
         {{.fqn = "a",
-          .dtype = DType::kInt64,
+          .dtype = dcp::DType::kInt64,
           .shape = shape,
-          .box = WholeBox(shape),
+          .box = dcp::WholeBox(shape),
           .sink = &a},
          {.fqn = "b",
-          .dtype = DType::kInt64,
+          .dtype = dcp::DType::kInt64,
           .shape = {7},
-          .box = WholeBox({7}),
+          .box = dcp::WholeBox({7}),
           .sink = &b}},
         {.memory_bytes = 4 << 20, .stop = {}, .stats = &stats});
     EXPECT_GE(stats.num_reads, 2u);
@@ -133,11 +133,11 @@ TEST(DaemonReader, PlacesAllInOrderThroughSmallWindows) {
   EXPECT_EQ(other.num_placed(), 0u);
 }
 
-class StoppingSink final : public TensorSink {
+class StoppingSink final : public dcp::TensorSink {
  public:
   explicit StoppingSink(std::stop_source& stop) : stop_(stop) {}
 
-  absl::Status Place(uint64_t offset, ByteSpan src) override {
+  absl::Status Place(uint64_t offset, dcp::ByteSpan src) override {
     num_placed_ = offset + src.size();
     stop_.request_stop();
     return absl::OkStatus();
@@ -160,9 +160,9 @@ TEST(DaemonReader, AStopEndsItOnTheWay) {
   std::stop_source stop;
   StoppingSink sink(stop);
   EXPECT_THAT(source->ReadTensors({{.fqn = "a",
-                                    .dtype = DType::kInt64,
+                                    .dtype = dcp::DType::kInt64,
                                     .shape = {num_elements},
-                                    .box = WholeBox({num_elements}),
+                                    .box = dcp::WholeBox({num_elements}),
                                     .sink = &sink}},
                                   {.memory_bytes = 4 << 20,
                                    .stop = stop.get_token(),
@@ -173,4 +173,4 @@ TEST(DaemonReader, AStopEndsItOnTheWay) {
 }
 
 }  // namespace
-}  // namespace dcp
+}  // namespace fsdp

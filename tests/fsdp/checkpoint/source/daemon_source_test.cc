@@ -13,11 +13,11 @@
 #include "tests/fsdp/checkpoint/test_daemon.h"
 #include "tests/testing/status_matchers.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
 using ::dcp::testing::StatusIs;
-using ::dcp::testing::TestDaemon;
+using ::fsdp::testing::TestDaemon;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -30,7 +30,7 @@ TEST(DaemonSource, TellsWhatIsStored) {
   const std::optional<StoredEntry> a = source->Find("a");
   ASSERT_TRUE(a.has_value());
   EXPECT_TRUE(a->is_tensor);
-  EXPECT_EQ(a->dtype, DType::kFloat32);
+  EXPECT_EQ(a->dtype, dcp::DType::kFloat32);
   EXPECT_THAT(a->shape, ElementsAre(2, 3));
   ASSERT_TRUE(source->Find("n").has_value());
   EXPECT_FALSE(source->Find("n")->is_tensor);
@@ -65,11 +65,11 @@ TEST(DaemonSource, NeverMixesTwoCheckpoints) {
                        DaemonSource::Open(daemon.Url("c"), {}, {}));
   const at::Tensor target = at::ones({3});
   TorchTensorSink sink(target, nullptr);
-  const std::vector<LoadTensor> tensors{{.fqn = "a",
-                                         .dtype = DType::kFloat32,
-                                         .shape = {3},
-                                         .box = WholeBox({3}),
-                                         .sink = &sink}};
+  const std::vector<dcp::LoadTensor> tensors{{.fqn = "a",
+                                              .dtype = dcp::DType::kFloat32,
+                                              .shape = {3},
+                                              .box = dcp::WholeBox({3}),
+                                              .sink = &sink}};
   const CheckpointSource::ReadOptions options{
       .memory_bytes = 1 << 20, .stop = {}, .stats = nullptr};
   EXPECT_OK(source->ReadTensors(tensors, options));
@@ -86,4 +86,4 @@ TEST(DaemonSource, AUrlThatIsNoneIsNamed) {
 }
 
 }  // namespace
-}  // namespace dcp
+}  // namespace fsdp

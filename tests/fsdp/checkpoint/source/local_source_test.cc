@@ -8,7 +8,7 @@
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
 using ::dcp::testing::StatusIs;
@@ -24,7 +24,7 @@ TEST(LocalSource, TellsWhatIsStored) {
   const std::optional<StoredEntry> a = source->Find("a");
   ASSERT_TRUE(a.has_value());
   EXPECT_TRUE(a->is_tensor);
-  EXPECT_EQ(a->dtype, DType::kFloat32);
+  EXPECT_EQ(a->dtype, dcp::DType::kFloat32);
   EXPECT_THAT(a->shape, ElementsAre(2, 3));
   ASSERT_TRUE(source->Find("n").has_value());
   EXPECT_FALSE(source->Find("n")->is_tensor);
@@ -42,4 +42,4 @@ TEST(LocalSource, NoCheckpointIsNotFound) {
 }
 
 }  // namespace
-}  // namespace dcp
+}  // namespace fsdp

@@ -11,18 +11,17 @@
 #include "tests/testing/status_matchers.h"
 #include "torch/types.h"
 
-namespace dcp::testing {
+namespace fsdp {
 namespace {
 
-using fsdp::testing::RunRanks;
+using ::fsdp::testing::RunRanks;
 
 TEST(FullTensors, GathersWhereverDTensorsAreInTheState) {
   RunRanks(3, [] {
-    fsdp::init_process_group();
-    const fsdp::DeviceMesh mesh = fsdp::init_device_mesh(c10::kCPU, {3}, {"s"});
+    init_process_group();
+    const DeviceMesh mesh = init_device_mesh(c10::kCPU, {3}, {"s"});
     const torch::Tensor whole = torch::arange(14).view({7, 2});
-    const fsdp::DTensor sharded =
-        fsdp::distribute_tensor(whole, mesh, {fsdp::Shard(0)});
+    const DTensor sharded = distribute_tensor(whole, mesh, {Shard(0)});
     const torch::Tensor plain = torch::ones({2});
     const StateDict state = {
         {"list", StateList{sharded, 1, StateDict({{"in", sharded}})}},
@@ -42,16 +41,14 @@ TEST(FullTensors, GathersWhereverDTensorsAreInTheState) {
     ASSERT_OK(MakeFullTensors({.to_cpu = true}, offloaded));
     EXPECT_FALSE(
         offloaded.find("plain")->get_if<at::Tensor>()->is_alias_of(plain));
-    const auto* local = offloaded.find("list")
-                            ->get_if<StateList>()
-                            ->front()
-                            .get_if<fsdp::DTensor>();
+    const auto* local =
+        offloaded.find("list")->get_if<StateList>()->front().get_if<DTensor>();
     ASSERT_NE(local, nullptr);
     EXPECT_TRUE(torch::equal(local->to_local(), sharded.to_local()));
     EXPECT_FALSE(local->to_local().is_alias_of(sharded.to_local()));
 
     StateDict rank0 = state;
-    const bool keep = fsdp::get_rank() == 0;
+    const bool keep = get_rank() == 0;
     ASSERT_OK(
         MakeFullTensors({.full = true, .to_cpu = true, .keep = keep}, rank0));
     EXPECT_EQ(rank0.size(), keep ? 3u : 0u);
@@ -59,4 +56,4 @@ TEST(FullTensors, GathersWhereverDTensorsAreInTheState) {
 }
 
 }  // namespace
-}  // namespace dcp::testing
+}  // namespace fsdp

@@ -11,7 +11,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/status_matchers.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
 using ::dcp::testing::StatusIs;
@@ -26,10 +26,10 @@ TEST(HeldState, ListsTensorsAndObjectsByName) {
       HoldState({{"model", StateDict{{"a", a}}}, {"step", 5}}, 1);
   ASSERT_OK(held->state.status);
   ASSERT_EQ(held->state.tensors.size(), 1u);
-  const SaveTensor& tensor = held->state.tensors[0];
+  const dcp::SaveTensor& tensor = held->state.tensors[0];
   EXPECT_EQ(tensor.fqn, "model.a");
-  EXPECT_EQ(tensor.shape, (Dims{3, 4}));
-  EXPECT_EQ(tensor.box, WholeBox(tensor.shape));
+  EXPECT_EQ(tensor.shape, (dcp::Dims{3, 4}));
+  EXPECT_EQ(tensor.box, dcp::WholeBox(tensor.shape));
   std::vector<uint8_t> bytes(48);
   ASSERT_OK(tensor.source->Fill(0, bytes));
   EXPECT_EQ(std::memcmp(bytes.data(), a.data_ptr(), 48), 0);
@@ -61,4 +61,4 @@ TEST(HeldState, TellsWhatCannotBeStored) {
 }
 
 }  // namespace
-}  // namespace dcp
+}  // namespace fsdp

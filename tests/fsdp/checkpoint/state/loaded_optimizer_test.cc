@@ -7,10 +7,11 @@
 #include "gtest/gtest.h"
 #include "tests/testing/status_matchers.h"
 
-namespace dcp::testing {
+namespace fsdp {
 namespace {
 
 using absl::StatusCode;
+using ::dcp::testing::StatusIs;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -101,4 +102,4 @@ TEST(LoadedOptimizer, SaysWhatIsNoOptimizerState) {
 }
 
 }  // namespace
-}  // namespace dcp::testing
+}  // namespace fsdp

@@ -8,7 +8,7 @@
 #include "tests/testing/status_matchers.h"
 #include "torch/nn.h"
 
-namespace dcp::testing {
+namespace fsdp {
 namespace {
 
 using ::testing::ElementsAre;
@@ -56,4 +56,4 @@ TEST(ModelPlan, NotStrictListsNamesAndPlansTheRest) {
 }
 
 }  // namespace
-}  // namespace dcp::testing
+}  // namespace fsdp

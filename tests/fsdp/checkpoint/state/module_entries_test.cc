@@ -11,7 +11,7 @@
 #include "tests/testing/ranks.h"
 #include "torch/nn.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
 using fsdp::testing::RunRanks;
@@ -46,8 +46,7 @@ TEST(ModuleEntries, EveryNameInTheOrderOfPython) {
 
 TEST(ModuleEntries, CheckpointingActivationsDoesNotShow) {
   torch::nn::Sequential model = Model();
-  fsdp::apply_activation_checkpointing(*model,
-                                       [](const auto&) { return true; });
+  apply_activation_checkpointing(*model, [](const auto&) { return true; });
   EXPECT_THAT(NamesOf(*model), kNames);
 }
 
@@ -62,11 +61,11 @@ TEST(ModuleEntries, PrefixesOfModulesInside) {
 
 TEST(ModuleEntries, OfAShardedModule) {
   RunRanks(2, [] {
-    fsdp::init_process_group();
+    init_process_group();
     torch::nn::Sequential model = Model();
-    fsdp::FullyShardOptions options;
+    FullyShardOptions options;
     options.reshard_after_forward = false;
-    const fsdp::FSDPModule handle = fsdp::fully_shard(model, options);
+    const FSDPModule handle = fully_shard(model, options);
     EXPECT_THAT(NamesOf(*model), kNames);
     EXPECT_TRUE(IsSharded(*model));
     const std::vector<ModuleEntry> entries = EntriesOf(*model);
@@ -81,4 +80,4 @@ TEST(ModuleEntries, OfAShardedModule) {
 }
 
 }  // namespace
-}  // namespace dcp
+}  // namespace fsdp

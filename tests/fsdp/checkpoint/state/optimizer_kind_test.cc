@@ -17,9 +17,10 @@
 #include "torch/optim/rmsprop.h"
 #include "torch/optim/sgd.h"
 
-namespace dcp::testing {
+namespace fsdp {
 namespace {
 
+using ::dcp::testing::StatusIs;
 namespace optim = torch::optim;
 using absl::StatusCode;
 using ::testing::ElementsAre;
@@ -85,7 +86,7 @@ std::vector<Case> Cases() {
       std::make_unique<optim::AdamW>(Parameters(),
                                      optim::AdamWOptions().amsgrad(true)),
       adam, {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}, true);
-  add("FusedAdamW", std::make_unique<fsdp::FusedAdamW>(Parameters()), adam,
+  add("FusedAdamW", std::make_unique<FusedAdamW>(Parameters()), adam,
       {"exp_avg", "exp_avg_sq"}, true);
   add("RMSprop", std::make_unique<optim::RMSprop>(Parameters()), rmsprop,
       {"square_avg"}, true);
@@ -162,12 +163,12 @@ TEST(OptimizerKind, CompletesStateAndKeepsWhatIsThere) {
   EXPECT_EQ(complete.max_exp_avg_sq().sum().item<float>(), 0);
   EXPECT_FALSE(complete.exp_avg_sq().requires_grad());
 
-  fsdp::FusedAdamW fused(Parameters());
+  FusedAdamW fused(Parameters());
   const auto fresh =
       (*KindOf(fused))
           ->CompleteState(nullptr, fused.param_groups()[0].params()[0],
                           OptionsOf(fused));
-  EXPECT_EQ(static_cast<fsdp::FusedAdamWParamState&>(*fresh).step().dim(), 0);
+  EXPECT_EQ(static_cast<FusedAdamWParamState&>(*fresh).step().dim(), 0);
 
   optim::Adagrad adagrad(Parameters(),
                          optim::AdagradOptions().initial_accumulator_value(2));
@@ -187,4 +188,4 @@ TEST(OptimizerKind, OthersAreNamed) {
 }
 
 }  // namespace
-}  // namespace dcp::testing
+}  // namespace fsdp

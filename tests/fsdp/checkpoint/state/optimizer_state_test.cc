@@ -12,10 +12,11 @@
 #include "torch/optim/lbfgs.h"
 #include "torch/optim/sgd.h"
 
-namespace dcp::testing {
+namespace fsdp {
 namespace {
 
 using absl::StatusCode;
+using ::dcp::testing::StatusIs;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using torch::optim::AdamW;
@@ -172,4 +173,4 @@ TEST(OptimizerState, ParametersMustBeTheModules) {
 }
 
 }  // namespace
-}  // namespace dcp::testing
+}  // namespace fsdp

@@ -7,10 +7,12 @@
 #include "gtest/gtest.h"
 #include "tests/testing/status_matchers.h"
 
-namespace dcp::testing {
+namespace fsdp {
 namespace {
 
 using absl::StatusCode;
+using ::dcp::testing::IsOk;
+using ::dcp::testing::StatusIs;
 using ::testing::HasSubstr;
 
 TEST(RngState, NumbersGoOnFromIt) {
@@ -40,4 +42,4 @@ TEST(RngState, RefusesWhatIsNone) {
 }
 
 }  // namespace
-}  // namespace dcp::testing
+}  // namespace fsdp

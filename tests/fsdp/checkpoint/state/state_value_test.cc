@@ -9,7 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
 std::vector<std::string> KeysOf(const StateDict& dict) {
@@ -77,4 +77,4 @@ TEST(StateValue, HoldsEachKind) {
 }
 
 }  // namespace
-}  // namespace dcp
+}  // namespace fsdp

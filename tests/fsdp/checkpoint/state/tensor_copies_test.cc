@@ -8,10 +8,11 @@
 #include "tests/testing/status_matchers.h"
 #include "torch/types.h"
 
-namespace dcp::testing {
+namespace fsdp {
 namespace {
 
 using absl::StatusCode;
+using ::dcp::testing::StatusIs;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
@@ -90,4 +91,4 @@ TEST(TensorCopies, KindsHaveNames) {
 }
 
 }  // namespace
-}  // namespace dcp::testing
+}  // namespace fsdp

@@ -17,7 +17,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/status_matchers.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
 using ::dcp::testing::IsOkAndHolds;
@@ -55,7 +55,7 @@ TEST(TensorIo, SourceGivesAnyStretchOfAnyStrides) {
     for (const size_t piece : {size_t{7}, size_t{64}, expected.size()}) {
       std::vector<uint8_t> bytes(expected.size());
       for (size_t i = 0; i < bytes.size(); i += std::max<size_t>(piece, 1)) {
-        ASSERT_OK(source.Fill(i, MutableByteSpan(bytes).subspan(
+        ASSERT_OK(source.Fill(i, dcp::MutableByteSpan(bytes).subspan(
                                      i, std::min(piece, bytes.size() - i))));
       }
       ASSERT_OK(source.Flush());
@@ -76,7 +76,7 @@ TEST(TensorIo, SinkPutsAnyStretchIntoAnyStrides) {
               !tensor.is_contiguous() || tensor.numel() == 0)
         << name;
     for (size_t i = 0; i < bytes.size(); i += 7) {
-      ASSERT_OK(sink.Place(i, ByteSpan(bytes).subspan(
+      ASSERT_OK(sink.Place(i, dcp::ByteSpan(bytes).subspan(
                                   i, std::min<size_t>(7, bytes.size() - i))));
     }
     ASSERT_OK(sink.Flush());
@@ -87,13 +87,14 @@ TEST(TensorIo, SinkPutsAnyStretchIntoAnyStrides) {
 }
 
 TEST(TensorIo, TypesHaveCounterparts) {
-  EXPECT_THAT(DTypeOf(at::kBFloat16), IsOkAndHolds(DType::kBFloat16));
-  EXPECT_THAT(DTypeOf(at::kFloat8_e4m3fn), IsOkAndHolds(DType::kFloat8E4M3FN));
+  EXPECT_THAT(DTypeOf(at::kBFloat16), IsOkAndHolds(dcp::DType::kBFloat16));
+  EXPECT_THAT(DTypeOf(at::kFloat8_e4m3fn),
+              IsOkAndHolds(dcp::DType::kFloat8E4M3FN));
   for (const at::ScalarType type :
        {at::kDouble, at::kFloat, at::kHalf, at::kLong, at::kInt, at::kShort,
         at::kChar, at::kByte, at::kBool, at::kComplexFloat}) {
-    ASSERT_OK_AND_ASSIGN(const DType dtype, DTypeOf(type));
-    EXPECT_EQ(ElementSize(dtype), c10::elementSize(type)) << type;
+    ASSERT_OK_AND_ASSIGN(const dcp::DType dtype, DTypeOf(type));
+    EXPECT_EQ(dcp::ElementSize(dtype), c10::elementSize(type)) << type;
   }
   EXPECT_THAT(DTypeOf(at::kQInt8),
               StatusIs(absl::StatusCode::kInvalidArgument));
@@ -115,12 +116,12 @@ TEST(TensorIo, StagingMemoryIsAligned) {
   std::pmr::memory_resource* memory = StagingMemory();
   for (const size_t bytes : {size_t{4096}, size_t{5} << 20}) {
     auto* data =
-        static_cast<uint8_t*>(memory->allocate(bytes, kDirectAlignment));
-    EXPECT_EQ(reinterpret_cast<uintptr_t>(data) % kDirectAlignment, 0u);
+        static_cast<uint8_t*>(memory->allocate(bytes, dcp::kDirectAlignment));
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(data) % dcp::kDirectAlignment, 0u);
     std::memset(data, 1, bytes);
-    memory->deallocate(data, bytes, kDirectAlignment);
+    memory->deallocate(data, bytes, dcp::kDirectAlignment);
   }
 }
 
 }  // namespace
-}  // namespace dcp
+}  // namespace fsdp

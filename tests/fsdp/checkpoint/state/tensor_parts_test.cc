@@ -17,21 +17,16 @@
 #include "tests/testing/ranks.h"
 #include "tests/testing/status_matchers.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
 using ::dcp::testing::StatusIs;
-using ::fsdp::Placements;
-using ::fsdp::Replicate;
-using ::fsdp::Shard;
-using ::fsdp::StridedShard;
 using ::fsdp::testing::RunRanks;
 
 TEST(TensorParts, ViewsHoldTheElementsOfTheirBoxes) {
   RunRanks(4, [] {
-    fsdp::init_process_group();
-    const fsdp::DeviceMesh mesh =
-        fsdp::init_device_mesh("cpu", {2, 2}, {"a", "b"});
+    init_process_group();
+    const DeviceMesh mesh = init_device_mesh("cpu", {2, 2}, {"a", "b"});
     size_t num_split = 0;
     for (const int64_t rows : {1, 2, 3, 5, 7, 8}) {
       const at::Tensor whole = at::arange(rows * 6).view({rows, 6});
@@ -41,7 +36,7 @@ TEST(TensorParts, ViewsHoldTheElementsOfTheirBoxes) {
                                    {StridedShard(1, 2), Shard(1)},
                                    {Replicate(), Shard(0)},
                                    {Shard(0), Shard(1)}}) {
-        const fsdp::DTensor tensor = fsdp::distribute_tensor(
+        const DTensor tensor = distribute_tensor(
             whole, mesh, placements, /*src_data_rank=*/std::nullopt);
         ASSERT_OK_AND_ASSIGN(const std::vector<TensorPart> parts,
                              PartsOf(tensor));
@@ -58,7 +53,7 @@ TEST(TensorParts, ViewsHoldTheElementsOfTheirBoxes) {
           // An empty shard's local tensor may have other extents.
           if (part.local.numel() == 0) continue;
           EXPECT_TRUE(at::equal(part.local, expected))
-              << rows << " " << fsdp::to_string(placements);
+              << rows << " " << to_string(placements);
         }
         EXPECT_EQ(num_elements, tensor.to_local().numel());
       }
@@ -69,12 +64,12 @@ TEST(TensorParts, ViewsHoldTheElementsOfTheirBoxes) {
 
 TEST(TensorParts, PartialValuesHaveNone) {
   RunRanks(1, [] {
-    fsdp::init_process_group();
-    const fsdp::DTensor partial = fsdp::DTensor::from_local(
-        at::ones({2}), fsdp::init_device_mesh("cpu", {1}), {fsdp::Partial()});
+    init_process_group();
+    const DTensor partial = DTensor::from_local(
+        at::ones({2}), init_device_mesh("cpu", {1}), {Partial()});
     EXPECT_THAT(PartsOf(partial), StatusIs(absl::StatusCode::kInvalidArgument));
   });
 }
 
 }  // namespace
-}  // namespace dcp
+}  // namespace fsdp

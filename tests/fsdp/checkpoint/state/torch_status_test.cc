@@ -13,9 +13,11 @@
 #include "gtest/gtest.h"
 #include "tests/testing/status_matchers.h"
 
-namespace dcp::testing {
+namespace fsdp {
 namespace {
 
+using ::dcp::testing::IsOkAndHolds;
+using ::dcp::testing::StatusIs;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -115,4 +117,4 @@ TEST(TorchStatus, ErrorsBecomeExceptionsAgain) {
 }
 
 }  // namespace
-}  // namespace dcp::testing
+}  // namespace fsdp

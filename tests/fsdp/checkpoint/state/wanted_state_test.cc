@@ -13,7 +13,7 @@
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
 
-namespace dcp {
+namespace fsdp {
 namespace {
 
 using ::dcp::testing::IsOkAndHolds;
@@ -24,7 +24,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::UnorderedElementsAre;
 
-Metadata Describe(const StateDict& state) {
+dcp::Metadata Describe(const StateDict& state) {
   const auto wanted = WantState(state);
   EXPECT_OK(wanted);
   return DescribeWanted(**wanted, [](size_t) { return true; });
@@ -33,15 +33,18 @@ Metadata Describe(const StateDict& state) {
 TEST(WantedState, DescribesTensorsWithBoxesOnRequest) {
   ASSERT_OK_AND_ASSIGN(const auto wanted,
                        WantState({{"a", at::ones({2, 3})}, {"n", 1}}));
-  const Metadata all = DescribeWanted(*wanted, [](size_t) { return true; });
+  const dcp::Metadata all =
+      DescribeWanted(*wanted, [](size_t) { return true; });
   ASSERT_EQ(all.entries.size(), 2u);
-  const auto& tensor = std::get<TensorStorageMetadata>(all.entries[0].value);
-  EXPECT_EQ(tensor.size, (Dims{2, 3}));
+  const auto& tensor =
+      std::get<dcp::TensorStorageMetadata>(all.entries[0].value);
+  EXPECT_EQ(tensor.size, (dcp::Dims{2, 3}));
   ASSERT_EQ(tensor.chunks.size(), 1u);
-  EXPECT_EQ(tensor.chunks[0].box, WholeBox(tensor.size));
-  const Metadata none = DescribeWanted(*wanted, [](size_t) { return false; });
-  EXPECT_TRUE(
-      std::get<TensorStorageMetadata>(none.entries[0].value).chunks.empty());
+  EXPECT_EQ(tensor.chunks[0].box, dcp::WholeBox(tensor.size));
+  const dcp::Metadata none =
+      DescribeWanted(*wanted, [](size_t) { return false; });
+  EXPECT_TRUE(std::get<dcp::TensorStorageMetadata>(none.entries[0].value)
+                  .chunks.empty());
   EXPECT_THAT(WantState({{"m", at::empty({2}, at::device(at::kMeta))}}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("m: ")));
 }
@@ -51,8 +54,8 @@ TEST(WantedState, ListsWhatRanksWantAndIsNotThere) {
   ASSERT_OK(save({{"a", at::ones({2})}, {"n", 1}}, dir.Join("c")));
   ASSERT_OK_AND_ASSIGN(const auto source,
                        LocalSource::Open(nullptr, dir.Join("c")));
-  const Metadata good = Describe({{"a", at::ones({2})}, {"n", 0}});
-  const Metadata more = Describe({{"x", 1}, {"y", at::ones({1})}});
+  const dcp::Metadata good = Describe({{"a", at::ones({2})}, {"n", 0}});
+  const dcp::Metadata more = Describe({{"x", 1}, {"y", at::ones({1})}});
   EXPECT_THAT(CheckWanted(*source, {good}, false),
               IsOkAndHolds(UnorderedElementsAre()));
   EXPECT_THAT(CheckWanted(*source, {good, more, more}, false),
@@ -60,7 +63,8 @@ TEST(WantedState, ListsWhatRanksWantAndIsNotThere) {
                        AllOf(HasSubstr("lacks x, y"), Not(HasSubstr("y, x")))));
   EXPECT_THAT(CheckWanted(*source, {good, more}, true),
               IsOkAndHolds(UnorderedElementsAre("x", "y")));
-  const Metadata unfit = Describe({{"a", 1}, {"n", at::ones({2})}, {"x", 1}});
+  const dcp::Metadata unfit =
+      Describe({{"a", 1}, {"n", at::ones({2})}, {"x", 1}});
   EXPECT_THAT(
       CheckWanted(*source, {good, unfit}, false),
       StatusIs(absl::StatusCode::kInvalidArgument,
@@ -69,4 +73,4 @@ TEST(WantedState, ListsWhatRanksWantAndIsNotThere) {
 }
 
 }  // namespace
-}  // namespace dcp
+}  // namespace fsdp
