@@ -341,7 +341,7 @@ def markdown_links_exist(tree):
 
 
 _TOPS = ("dcp/", "fsdp/", "proto/", "server/", "client/", "tests/", "tools/",
-         "third_party/", ".ci/")
+         "third_party/", "docs/", ".ci/")
 
 
 def _label_exists(tree, label):
