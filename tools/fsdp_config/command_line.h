@@ -1,6 +1,6 @@
 // The command line of fsdp-config, parsed and checked as far as possible
-// without reading a file. The verbs and options are one table, from which the
-// help is made too. Pure; any thread.
+// without reading a file. The verbs and options are tables in option_table.h.
+// Pure; any thread.
 #ifndef TOOLS_FSDP_CONFIG_COMMAND_LINE_H_
 #define TOOLS_FSDP_CONFIG_COMMAND_LINE_H_
 

@@ -9,17 +9,19 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
+#include "dcp/options/option_help.h"
+#include "dcp/options/option_words.h"
+#include "dcp/options/setting_lines.h"
 #include "fsdp/config/read_config.h"
 #include "fsdp/examples/train_llama/option.h"
 
 namespace llama {
 namespace {
+
+// The column at which the explanations of options begin.
+constexpr int kHelpColumn = 28;
 
 // The keys for the model and the data; each writes into `c`.
 std::vector<Option> ModelAndData(Config* c) {
@@ -154,14 +156,6 @@ absl::Status CheckSaving(const Config& config) {
   return absl::OkStatus();
 }
 
-bool IsSwitch(absl::string_view key) {
-  Config scratch;
-  for (const Option& option : AllOptions(&scratch)) {
-    if (option.key == key) return option.is_switch;
-  }
-  return key == "help";
-}
-
 absl::Status ReadOptionsFile(const std::string& path, Config* config) {
   std::ifstream file(path);
   const std::string text((std::istreambuf_iterator<char>(file)),
@@ -175,27 +169,37 @@ absl::Status ReadOptionsFile(const std::string& path, Config* config) {
 
 using KeyAndValue = std::pair<std::string, std::string>;
 
+absl::Status NoSuchOption(absl::string_view key) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("there is no option '", key, "'; see --help"));
+}
+
 // Splits "--key=value", "--key value" and "--switch".
-absl::StatusOr<std::vector<KeyAndValue>> TakeApart(
+absl::StatusOr<std::vector<KeyAndValue>> SplitFlags(
     const std::vector<std::string>& flags) {
+  Config scratch;
+  const std::vector<Option> options = AllOptions(&scratch);
+  std::vector<dcp::OptionSpec> specs = {
+      {"config", true}, {"options", true}, {"help", false}};
+  for (const Option& option : options) {
+    specs.push_back({option.key, !option.is_switch});
+  }
+  using Kind = dcp::OptionWord::Kind;
   std::vector<KeyAndValue> pairs;
-  for (size_t i = 0; i < flags.size(); ++i) {
-    absl::string_view flag = flags[i];
-    if (flag == "-h") flag = "--help";
-    if (!absl::ConsumePrefix(&flag, "--")) {
+  for (const dcp::OptionWord& word : dcp::SplitOptionWords(
+           flags, specs, {.style = dcp::OptionSyntax::Style::kSettings})) {
+    if (word.kind == Kind::kShort && word.text == "-h") {
+      pairs.emplace_back("help", "true");
+    } else if (word.kind == Kind::kShort || word.kind == Kind::kOperand) {
       return absl::InvalidArgumentError(
-          absl::StrCat("'", flags[i], "' is no flag; see --help"));
-    }
-    const size_t equals = flag.find('=');
-    if (equals != absl::string_view::npos) {
-      pairs.emplace_back(flag.substr(0, equals), flag.substr(equals + 1));
-    } else if (IsSwitch(flag)) {
-      pairs.emplace_back(flag, "true");
-    } else if (i + 1 < flags.size()) {
-      pairs.emplace_back(flag, flags[++i]);
+          absl::StrCat("'", word.text, "' is not a flag; see --help"));
+    } else if (word.kind == Kind::kMissingValue) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--", word.name, " needs a value; see --help"));
+    } else if (word.kind != Kind::kOption) {
+      return NoSuchOption(word.name);
     } else {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--", flag, " needs a value; see --help"));
+      pairs.emplace_back(word.name, word.has_value ? word.value : "true");
     }
   }
   return pairs;
@@ -204,11 +208,13 @@ absl::StatusOr<std::vector<KeyAndValue>> TakeApart(
 std::string Table(const std::vector<Option>& options) {
   std::string text;
   for (const Option& option : options) {
-    absl::StrAppendFormat(&text, "  --%-24s%s", option.key, option.help);
-    if (!option.value.empty() && !absl::StrContains(option.help, "default")) {
-      absl::StrAppend(&text, " (", option.value, ")");
-    }
-    absl::StrAppend(&text, "\n");
+    const bool shows_value =
+        !option.value.empty() && !absl::StrContains(option.help, "default");
+    dcp::AppendOptionHelp(
+        absl::StrCat("--", option.key),
+        absl::StrCat(option.help,
+                     shows_value ? absl::StrCat(" (", option.value, ")") : ""),
+        kHelpColumn, text);
   }
   return text;
 }
@@ -260,32 +266,23 @@ absl::Status SetOption(absl::string_view key, absl::string_view value,
   for (const Option& option : AllOptions(config)) {
     if (option.key == key) return option.set(value, place);
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("there is no option '", key, "'; see --help"));
+  return NoSuchOption(key);
 }
 
 absl::Status ReadOptionsText(absl::string_view name, absl::string_view text,
                              Config* config) {
-  int number = 0;
-  for (absl::string_view line : absl::StrSplit(text, '\n')) {
-    ++number;
-    line = absl::StripAsciiWhitespace(line.substr(0, line.find('#')));
-    if (line.empty()) continue;
-    const size_t equals = line.find('=');
-    if (equals == absl::string_view::npos) {
+  for (const dcp::SettingLine& line :
+       dcp::SplitSettingLines(text, dcp::CommentStyle::kAnywhere)) {
+    const std::string where = absl::StrCat(name, ":", line.number, ": ");
+    if (!line.has_value) {
       return absl::InvalidArgumentError(
-          absl::StrCat(name, ":", number, ": not of the form key = value"));
+          absl::StrCat(where, "not of the form key = value"));
     }
-    const absl::string_view key =
-        absl::StripAsciiWhitespace(line.substr(0, equals));
     const fsdp::Place place = {
-        .file = std::string(name), .line = number, .key = std::string(key)};
-    const absl::Status status =
-        SetOption(key, absl::StripAsciiWhitespace(line.substr(equals + 1)),
-                  place, config);
+        .file = std::string(name), .line = line.number, .key = line.key};
+    const absl::Status status = SetOption(line.key, line.value, place, config);
     if (!status.ok()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(name, ":", number, ": ", status.message()));
+      return absl::InvalidArgumentError(absl::StrCat(where, status.message()));
     }
   }
   return absl::OkStatus();
@@ -293,7 +290,7 @@ absl::Status ReadOptionsText(absl::string_view name, absl::string_view text,
 
 absl::StatusOr<Config> ParseFlags(const std::vector<std::string>& flags) {
   Config config = DefaultConfig();
-  const absl::StatusOr<std::vector<KeyAndValue>> pairs = TakeApart(flags);
+  const absl::StatusOr<std::vector<KeyAndValue>> pairs = SplitFlags(flags);
   if (!pairs.ok()) return pairs.status();
   const absl::Status files = ReadFiles(*pairs, &config);
   if (!files.ok()) return files;

@@ -59,7 +59,7 @@ TEST(Config, RefusesWhatItDoesNotKnowByName) {
   refuses({"--data=a", "--optimizer=sgd"}, "adamw or fused_adamw");
   refuses({"--data=a", "--tied-embeddings=maybe"}, "true or false");
   refuses({"--data=a", "--steps"}, "--steps needs a value");
-  refuses({"--data=a", "steps"}, "'steps' is no flag");
+  refuses({"--data=a", "steps"}, "'steps' is not a flag");
   refuses({"--data=a", "--heads=3"}, "dim is 128");
   refuses({"--data=a", "--kv-heads=3"}, "kv-heads, 3");
   refuses({}, "--data=FILE is missing");

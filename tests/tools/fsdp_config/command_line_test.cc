@@ -80,24 +80,25 @@ TEST(FsdpConfigCommandLine, NamesWhatIsWrong) {
               IsUsageError("standard input cannot be replaced", "to-fsdp2"));
   EXPECT_THAT(Parse("check a --jsno"),
               IsUsageError("did you mean '--json'?", "check"));
-  EXPECT_THAT(Parse("check a --to composer"),
-              IsUsageError("unknown option '--to'", "check"));
+  EXPECT_THAT(
+      Parse("check a --to composer"),
+      IsUsageError("--to is not an option of check but of convert", "check"));
   EXPECT_THAT(Parse("check a --json=1"),
               IsUsageError("takes no value: '1'", "check"));
   EXPECT_THAT(Parse("explain a --world-size"),
-              IsUsageError("wants a value: N", "explain"));
+              IsUsageError("requires a value: N", "explain"));
   EXPECT_THAT(Parse("explain a --world-size 0"),
-              IsUsageError("'0' is no number from 1", "explain"));
+              IsUsageError("'0' is not a number from 1", "explain"));
   EXPECT_THAT(Parse("explain a --world-size 99999999999999999999"),
-              IsUsageError("no number from 1", "explain"));
+              IsUsageError("is not a number from 1", "explain"));
   EXPECT_THAT(Parse("explain a --model="),
-              IsUsageError("the name is empty", "explain"));
+              IsUsageError("--model: '' is not a name", "explain"));
   EXPECT_THAT(Parse("init a"), IsUsageError("init reads no FILE", "init"));
   EXPECT_THAT(Parse("convert a"), IsUsageError("--to DIALECT", "convert"));
   EXPECT_THAT(Parse("convert a --to deepspeed"),
               IsUsageError("'deepspeed' is not accelerate", "convert"));
   EXPECT_THAT(Parse("convert a --to composer --overwrite"),
-              IsUsageError("wants an --output-file", "convert"));
+              IsUsageError("requires an --output-file", "convert"));
 }
 
 TEST(FsdpConfigCommandLine, HelpIsAskedForAnywhere) {

@@ -1,0 +1,160 @@
+#include "tools/fsdp_config/option_table.h"
+
+#include <array>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "tools/options/option_setters.h"
+
+namespace fsdp::tools {
+namespace {
+
+using ::dcp::tools::IsNot;
+using ::dcp::tools::OptionRow;
+using ::dcp::tools::SetFlag;
+using ::dcp::tools::SetPositive;
+using ::dcp::tools::SetText;
+using ::dcp::tools::VerbBit;
+using ::dcp::tools::VerbRow;
+using ::dcp::tools::VerbTool;
+
+constexpr std::array<VerbRow, 5> kVerbs = {{
+    {VerbBit(Verb::kCheck), "check", "FILE",
+     "say everything that is wrong with a config",
+     "Reads a training config of accelerate (YAML or JSON), transformers\n"
+     "(JSON), Composer (YAML or a Python dict), TorchTitan (TOML, or the JSON\n"
+     "that it prints) or axolotl (YAML) and prints everything that is wrong\n"
+     "with it: the line, the key, what it says and what it may say, and the\n"
+     "nearest key to one that is not known. Then what means something else\n"
+     "here, and what has no effect. Ends with 1 if something is wrong.\n",
+     "fsdp-config check accelerate.yaml\n"
+     "fsdp-config check --strict configs/*.yaml\n"
+     "fsdp-config check fsdp.json --json | jq '.findings[].text'\n"},
+    {VerbBit(Verb::kExplain), "explain", "FILE", "say what a config will do",
+     "Prints the mesh of ranks, the groups that are gathered and reduced\n"
+     "together, ZeRO's stage, and the memory of one rank: parameters,\n"
+     "gradients, optimizer state, what is gathered at one time, and a bound "
+     "of\n"
+     "the activations. Groups and memory require a model: any checkpoint of\n"
+     "it, whose index alone is read.\n",
+     "fsdp-config explain llama3_8b.toml --world-size 64\n"
+     "fsdp-config explain accelerate.yaml --world-size 16 \\\n"
+     "  --model model.safetensors --local-batch-size 2 --seq-len 8192\n"},
+    {VerbBit(Verb::kToFsdp2), "to-fsdp2", "FILE",
+     "turn a config of FSDP1 into one of FSDP2",
+     "Writes the same file for FSDP2: options are renamed, mapped or dropped,\n"
+     "and each is named with the reason. Comments, order and everything that\n"
+     "is about other things stay as they were. A file for FSDP2 stays as it\n"
+     "is. Goes to standard output, to --output-file, or with --overwrite "
+     "alone\n"
+     "into the file itself.\n",
+     "fsdp-config to-fsdp2 accelerate.yaml | diff accelerate.yaml -\n"
+     "fsdp-config to-fsdp2 accelerate.yaml --output-file accelerate2.yaml\n"
+     "fsdp-config to-fsdp2 accelerate.yaml --overwrite\n"},
+    {VerbBit(Verb::kConvert), "convert", "FILE",
+     "write a config in another program's words",
+     "Reads a config of any of them and writes a whole one of another,\n"
+     "for FSDP2. What the other has no words for is named; the rest means the\n"
+     "same.\n",
+     "fsdp-config convert accelerate.yaml --to torchtitan\n"
+     "fsdp-config convert llama3.toml --to accelerate \\\n"
+     "  --output-file accelerate.yaml\n"},
+    {VerbBit(Verb::kInit), "init", "",
+     "ask for the settings of a config, and write it",
+     "Asks as `accelerate config` does, and writes a config for the program "
+     "of\n"
+     "--to, which it asks for as well. Questions go to standard error, the\n"
+     "config to standard output or to --output-file.\n",
+     "fsdp-config init --output-file accelerate.yaml\n"
+     "fsdp-config init --to torchtitan >llama3.toml\n"},
+}};
+
+constexpr uint32_t kAll = VerbBit(Verb::kCheck) | VerbBit(Verb::kExplain) |
+                          VerbBit(Verb::kToFsdp2) | VerbBit(Verb::kConvert);
+constexpr uint32_t kWrites =
+    VerbBit(Verb::kToFsdp2) | VerbBit(Verb::kConvert) | VerbBit(Verb::kInit);
+constexpr uint32_t kExplains = VerbBit(Verb::kExplain);
+
+absl::Status AddFile(absl::string_view value, CommandLine& line) {
+  if (value.empty()) return IsNot(value, "a name");
+  line.files.emplace_back(value);
+  line.file = line.files.front();
+  return absl::OkStatus();
+}
+
+absl::Status SetTo(absl::string_view value, CommandLine& line) {
+  line.to = dialect_named(value);
+  if (line.to == Dialect::kAxolotl) {
+    return absl::InvalidArgumentError(
+        "axolotl's files are read, and not written");
+  }
+  if (line.to.has_value()) return absl::OkStatus();
+  return IsNot(value, "accelerate, transformers, composer or torchtitan");
+}
+
+constexpr OptionRow<CommandLine> kOptions[] = {
+    {{"to", "DIALECT", VerbBit(Verb::kConvert) | VerbBit(Verb::kInit),
+      "accelerate, transformers, composer or torchtitan"},
+     SetTo},
+    {{"output-file", "FILE", kWrites,
+      "where to write; refused where a file is already"},
+     SetText<&CommandLine::output_file>},
+    {{"overwrite", nullptr, kWrites, "replace the file that is there"},
+     SetFlag<&CommandLine::overwrite>},
+    {{"config-file", "FILE", kAll, "the FILE, as accelerate spells it"},
+     AddFile},
+    {{"strict", nullptr, kAll,
+      "end with 1 for changes and what has no effect too"},
+     SetFlag<&CommandLine::strict>},
+    {{"world-size", "N", kExplains | VerbBit(Verb::kCheck),
+      "ranks in all; otherwise those the config was\nwritten for (explain: or "
+      "8)"},
+     SetPositive<&CommandLine::world_size>},
+    {{"local-world-size", "N", kExplains | VerbBit(Verb::kCheck),
+      "ranks of one machine; otherwise at most 8"},
+     SetPositive<&CommandLine::local_world_size>},
+    {{"model", "PATH", kExplains,
+      "a checkpoint of the model: safetensors, .pt, DCP"},
+     SetText<&CommandLine::model>},
+    {{"local-batch-size", "N", kExplains,
+      "sequences of one rank; otherwise the config's, or 1"},
+     SetPositive<&CommandLine::local_batch_size>},
+    {{"seq-len", "N", kExplains,
+      "tokens of a sequence; otherwise the config's, or 2048"},
+     SetPositive<&CommandLine::seq_len>},
+    {{"environment", nullptr, kAll,
+      "FSDP_* and ACCELERATE_* variables win over the file"},
+     SetFlag<&CommandLine::environment>},
+    {{"json", nullptr, kAll, "print one JSON object for each file, not text"},
+     SetFlag<&CommandLine::json>},
+    {{"help", nullptr, kAll | VerbBit(Verb::kInit), "print this"},
+     [](absl::string_view, CommandLine& line) {
+       line.action = CommandLine::Action::kHelp;
+       return absl::OkStatus();
+     }},
+};
+
+}  // namespace
+
+const VerbTool& Tool() {
+  static const VerbTool kTool = {
+      .name = "fsdp-config",
+      .verbs = kVerbs,
+      .options = dcp::tools::OptionsOf(AllOptions()),
+      // accelerate spells its options with underscores.
+      .syntax = {.underscores = true},
+      .short_words_are_operands = true,
+  };
+  return kTool;
+}
+
+absl::Span<const OptionRow<CommandLine>> AllOptions() { return kOptions; }
+
+const VerbRow& RowOf(Verb verb) { return kVerbs[static_cast<size_t>(verb)]; }
+
+Verb VerbOf(const VerbRow& row) {
+  return static_cast<Verb>(&row - kVerbs.data());
+}
+
+}  // namespace fsdp::tools
