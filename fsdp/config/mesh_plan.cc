@@ -41,7 +41,7 @@ absl::StatusOr<MeshPlan> plan_mesh(const MeshConfig& mesh, int64_t world_size,
     return absl::InvalidArgumentError(absl::StrCat(
         *shard == 0 ? Said(shard, "data_parallel_shard_degree")
                     : Said(replicate, "data_parallel_replicate_degree"),
-        ", which is no number of ranks"));
+        ", which is not a number of ranks"));
   }
   if (world_size % *tensor != 0) {
     return absl::InvalidArgumentError(

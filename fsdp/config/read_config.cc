@@ -132,9 +132,9 @@ absl::StatusOr<std::string> TextNear(const std::string& config,
                                      const std::string& path) {
   absl::StatusOr<std::string> text = config_text(path);
   if (text.ok() || !absl::IsNotFound(text.status())) return text;
-  const std::filesystem::path beside =
+  const std::filesystem::path sibling =
       std::filesystem::path(config).parent_path() / path;
-  return config_text(beside.string());
+  return config_text(sibling.string());
 }
 
 }  // namespace

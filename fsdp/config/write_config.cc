@@ -1,3 +1,4 @@
+// Tested by tests/fsdp/config/round_trip_test.cc.
 #include "fsdp/config/write_config.h"
 
 #include "fsdp/config/dialects/dialects.h"

@@ -1,5 +1,7 @@
 // dcp-convert: limits, signals and streams of the process; the rest is
 // RunCommand.
+//
+// Tested by tests/tools/dcp_convert/dcp_convert_test.sh.
 
 #include <signal.h>
 #include <sys/ioctl.h>

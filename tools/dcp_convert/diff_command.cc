@@ -1,3 +1,4 @@
+// Tested by tests/tools/dcp_convert/dcp_convert_test.sh.
 #include <cmath>
 #include <optional>
 #include <utility>

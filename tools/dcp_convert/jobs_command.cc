@@ -1,3 +1,4 @@
+// Tested by tests/tools/dcp_convert/dcp_convert_server_test.sh.
 #include <string>
 #include <vector>
 

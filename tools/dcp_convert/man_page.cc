@@ -1,3 +1,4 @@
+// Tested by tests/tools/dcp_convert/help_test.cc.
 #include "tools/dcp_convert/man_page.h"
 
 #include <string>

@@ -1,3 +1,4 @@
+// Tested by tests/tools/dcp_convert/command_line_test.cc.
 #include "tools/dcp_convert/option_table.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Tested by tests/tools/dcp_convert/inspection_test.cc.
 #include "tools/dcp_convert/prefix_totals.h"
 
 #include <algorithm>

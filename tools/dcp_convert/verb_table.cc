@@ -1,3 +1,4 @@
+// Tested by tests/tools/dcp_convert/help_test.cc.
 #include <array>
 
 #include "dcp/base/check.h"

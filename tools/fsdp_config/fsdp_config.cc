@@ -1,4 +1,6 @@
 // fsdp-config: streams and environment of the process; the rest is RunCommand.
+//
+// Tested by tests/interop/packages_test.py.
 
 #include <unistd.h>
 

@@ -130,7 +130,7 @@ std::string StageText(const TrainConfig& config,
     absl::StrAppend(&text, "  (after forward resharded to groups of ", *degree,
                     ", from which backward gathers)\n");
   } else if (std::holds_alternative<std::monostate>(reshard)) {
-    text += "  (the root's own stay, for backward wants them at once)\n";
+    text += "  (the root's own stay, because backward needs them at once)\n";
   }
   return text;
 }

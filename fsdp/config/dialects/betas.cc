@@ -1,3 +1,4 @@
+// Tested by tests/fsdp/config/dialects/composer/trainer_test.cc.
 #include "fsdp/config/dialects/betas.h"
 
 #include <optional>

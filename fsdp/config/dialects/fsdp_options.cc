@@ -1,3 +1,4 @@
+// Tested by tests/fsdp/config/dialects/accelerate/read_test.cc.
 #include "fsdp/config/dialects/fsdp_options.h"
 
 #include <cstdint>
@@ -7,9 +8,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "fsdp/config/dialects/config_writer.h"
 #include "fsdp/config/dialects/float8.h"
 #include "fsdp/config/dialects/fsdp1.h"
-#include "fsdp/config/dialects/writing.h"
 #include "fsdp/config/document/document.h"
 
 namespace fsdp::config {

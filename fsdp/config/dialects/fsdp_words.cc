@@ -1,3 +1,4 @@
+// Tested by tests/fsdp/config/dialects/transformers/read_test.cc.
 #include "fsdp/config/dialects/fsdp_words.h"
 
 #include <optional>

@@ -1,10 +1,11 @@
+// Tested by tests/fsdp/config/dialects/transformers/read_test.cc.
 #include "fsdp/config/dialects/lr_scheduler.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <optional>
 
-#include "fsdp/config/dialects/writing.h"
+#include "fsdp/config/dialects/config_writer.h"
 #include "fsdp/config/document/scalar.h"
 
 namespace fsdp::config {

@@ -62,7 +62,8 @@ enum class Syntax : uint8_t { kYaml, kJson, kToml };
 Node ParseDocument(absl::string_view name, absl::string_view text,
                    Syntax syntax, Findings& findings);
 
-// For ParseDocument. Each returns the tree, or adds one problem.
+// For ParseDocument; they are in yaml_document.cc, json_document.cc and
+// toml_document.cc. Each returns the tree, or adds one problem.
 Node ParseYaml(absl::string_view name, absl::string_view text,
                Findings& findings);
 Node ParseJson(absl::string_view name, absl::string_view text,

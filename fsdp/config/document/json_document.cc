@@ -3,6 +3,8 @@
 // first byte after the previous token that is not a space, comma or colon.
 // After a number the parser has read one more byte; it is one of those, or a
 // bracket, which has a call of its own.
+//
+// Tested by tests/fsdp/config/document/document_test.cc.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

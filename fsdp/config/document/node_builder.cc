@@ -1,3 +1,4 @@
+// Tested by tests/fsdp/config/document/document_test.cc.
 #include "fsdp/config/document/node_builder.h"
 
 #include <algorithm>

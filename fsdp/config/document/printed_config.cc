@@ -1,3 +1,4 @@
+// Tested by tests/fsdp/config/dialects/torchtitan/read_test.cc.
 #include "fsdp/config/document/printed_config.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Tested by tests/fsdp/config/document/section_test.cc.
 #include "fsdp/config/document/scalar.h"
 
 #include <cmath>

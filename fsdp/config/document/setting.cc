@@ -1,3 +1,4 @@
+// Tested by tests/fsdp/config/document/findings_test.cc.
 #include "fsdp/config/document/setting.h"
 
 #include "absl/strings/str_cat.h"

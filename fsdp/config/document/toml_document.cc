@@ -6,6 +6,8 @@
 //
 // Its assertions fail for some texts, such as "[=", that the code after them
 // refuses properly; with NDEBUG the compiler might remove that code.
+//
+// Tested by tests/fsdp/config/document/document_test.cc.
 #undef NDEBUG
 #define TOML_ASSERT(expr) static_assert(true)
 #define TOML_MAX_NESTED_VALUES 32

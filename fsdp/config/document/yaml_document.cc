@@ -2,6 +2,8 @@
 // used, because it would expand aliases without a bound and forget which
 // scalars were quoted. Events give both, and the parser's recursion stops at
 // the first one that is refused.
+//
+// Tested by tests/fsdp/config/document/document_test.cc.
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/parser.h>

@@ -1,3 +1,4 @@
+// Tested by tests/fsdp/config/to_fsdp2/to_fsdp2_test.cc.
 #include "fsdp/config/to_fsdp2/fsdp2_conversion.h"
 
 #include <algorithm>

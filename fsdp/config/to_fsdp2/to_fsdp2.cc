@@ -41,8 +41,8 @@ bool CanBeSaid(absl::string_view name, const ReadConfig& read,
   if (*mesh.data_parallel_shard_degree == kShardWithinNode) {
     findings.Problem(
         place, read.dialect == Dialect::kAccelerate
-                   ? "needs num_machines and num_processes beside it, for "
-                     "FSDP2 wants numbers of ranks"
+                   ? "needs num_machines and num_processes as well, because "
+                     "FSDP2 requires numbers of ranks"
                    : "needs numbers of ranks that share and copy the model, "
                      "for FSDP2 does not ask which machine a rank is on");
     return false;

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "fsdp/config/dialects/writing.h"
+#include "fsdp/config/dialects/config_writer.h"
 #include "fsdp/config/read_config.h"
 #include "fsdp/config/train_config.h"
 #include "fsdp/config/write_config.h"

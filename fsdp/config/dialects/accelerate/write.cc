@@ -1,5 +1,7 @@
 // Writes a config as accelerate's YAML, with the keys that `accelerate config`
 // writes.
+//
+// Tested by tests/fsdp/config/round_trip_test.cc.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -7,8 +9,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "fsdp/config/dialects/config_writer.h"
 #include "fsdp/config/dialects/dialects.h"
-#include "fsdp/config/dialects/fsdp_options_writing.h"
+#include "fsdp/config/dialects/written_fsdp_options.h"
 
 namespace fsdp::config {
 namespace {
@@ -87,7 +90,7 @@ void LeaveOutOthers(const TrainConfig& config, Findings& findings) {
   LeaveOutCommon(config, kDialect, findings);
   const auto leave_out = [&](const auto& setting, const auto& fallback,
                              absl::string_view name) {
-    LeaveOut(setting, *fallback, name, kDialect, findings);
+    SayNotWritten(kDialect, setting, *fallback, name, kHasNoOption, findings);
   };
   const CheckpointConfig& checkpoint = config.checkpoint;
   const CheckpointConfig no_checkpoint;

@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "fsdp/config/dialects/config_writer.h"
 #include "fsdp/config/dialects/copies.h"
 #include "fsdp/config/dialects/dialects.h"
 #include "fsdp/config/dialects/float8.h"
@@ -15,7 +16,6 @@
 #include "fsdp/config/dialects/fsdp_words.h"
 #include "fsdp/config/dialects/lr_scheduler.h"
 #include "fsdp/config/dialects/optimizer_name.h"
-#include "fsdp/config/dialects/writing.h"
 #include "fsdp/config/document/section.h"
 
 namespace fsdp::config {

@@ -11,12 +11,12 @@
 #include "absl/strings/str_cat.h"
 #include "fsdp/config/dialects/composer/references.h"
 #include "fsdp/config/dialects/composer/trainer.h"
+#include "fsdp/config/dialects/config_writer.h"
 #include "fsdp/config/dialects/copies.h"
 #include "fsdp/config/dialects/dialects.h"
 #include "fsdp/config/dialects/float8.h"
 #include "fsdp/config/dialects/fsdp1.h"
-#include "fsdp/config/dialects/idle_casts.h"
-#include "fsdp/config/dialects/writing.h"
+#include "fsdp/config/dialects/redundant_casts.h"
 #include "fsdp/config/document/section.h"
 
 namespace fsdp::config {
@@ -49,7 +49,7 @@ Block FindBlock(Section& root, Section& parallelism, Findings& findings) {
     if (candidate.node == nullptr) continue;
     if (block.node != nullptr) {
       findings.Problem(candidate.node->place,
-                       absl::StrCat("stands beside ", block.node->place.key,
+                       absl::StrCat("stands next to ", block.node->place.key,
                                     ": one of them says how to shard"));
       continue;
     }
@@ -182,7 +182,7 @@ void ReadMixedPrecision(Section& block, const Precision& precision,
   if (precision.is_unknown) {
     block.findings().Changed(
         block.node().place,
-        "has no precision beside it, and is read without casts; write "
+        "has no precision next to it, and is read without casts; write "
         "precision: amp_bf16, fp32 or amp_fp16");
   }
   const Choices<std::string> kWords = {
@@ -276,7 +276,7 @@ void FinishPrecision(const Block& block, PrecisionConfig& precision) {
     precision.param_dtype = {};
     precision.reduce_dtype = {};
   }
-  DropIdleCasts(precision);
+  DropRedundantCasts(precision);
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+// Tested by tests/fsdp/config/dialects/composer/read_test.cc.
 #include "fsdp/config/dialects/composer/references.h"
 
 #include <optional>

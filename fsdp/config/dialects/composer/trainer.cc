@@ -9,9 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "fsdp/config/dialects/betas.h"
+#include "fsdp/config/dialects/config_writer.h"
 #include "fsdp/config/dialects/copies.h"
 #include "fsdp/config/dialects/optimizer_name.h"
-#include "fsdp/config/dialects/writing.h"
 
 namespace fsdp::config {
 namespace {
@@ -87,7 +87,7 @@ void ReadBatchSizes(Section& root, LoopConfig& loop) {
   if (**batch % **loop.local_batch_size != 0) {
     root.findings().Problem(*batch.place(),
                             absl::StrCat("is ", **batch,
-                                         ", which is no multiple of "
+                                         ", which is not a multiple of "
                                          "device_train_microbatch_size, ",
                                          **loop.local_batch_size));
     return;
@@ -102,7 +102,8 @@ void Couple(Section& section, LoopConfig& loop) {
   const Place place = *loop.weight_decay.place();
   if (!loop.lr->has_value() || !(**loop.lr > 0)) {
     section.findings().Problem(
-        place, "needs an lr above 0 beside it, for AdamW multiplies it by lr");
+        place,
+        "needs an lr above 0 as well, because AdamW multiplies it by lr");
     return;
   }
   const double decay = **loop.weight_decay / **loop.lr;

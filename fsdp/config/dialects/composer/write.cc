@@ -1,4 +1,6 @@
 // Writes a config as Composer's YAML, with a parallelism_config for FSDP2.
+//
+// Tested by tests/fsdp/config/dialects/composer/read_test.cc.
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -8,8 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "dcp/base/bytes.h"
+#include "fsdp/config/dialects/config_writer.h"
 #include "fsdp/config/dialects/dialects.h"
-#include "fsdp/config/dialects/writing.h"
 
 namespace fsdp::config {
 namespace {
@@ -30,10 +32,10 @@ bool IsWord(DType type) {
   return type == DType::kFloat32 || HasSixteenBits(type);
 }
 
-class Writer {
+class ComposerWriter : private ConfigWriter {
  public:
-  Writer(const TrainConfig& config, Findings& findings)
-      : config_(config), findings_(findings) {}
+  ComposerWriter(const TrainConfig& config, Findings& findings)
+      : ConfigWriter("Composer", config, findings) {}
 
   std::string Write() {
     WriteLoop();
@@ -68,18 +70,6 @@ class Writer {
   void WriteInteger(absl::string_view key,
                     const Setting<std::optional<int64_t>>& setting) {
     if (setting->has_value()) Line(0, key, absl::StrCat(**setting));
-  }
-
-  template <typename T>
-  void Changed(const Setting<T>& setting, absl::string_view name,
-               std::string text) {
-    findings_.Changed(PlaceOf(setting, name), std::move(text));
-  }
-  // Adds a finding if `setting` is not what Composer always does.
-  template <typename T>
-  void NotWritten(const Setting<T>& setting, const T& always,
-                  absl::string_view name, absl::string_view why) {
-    SayNotWritten("Composer", setting, always, name, why, findings_);
   }
 
   void WriteLoop() {
@@ -332,9 +322,6 @@ class Writer {
                "checkpoint.export_dtype", "saves the types of the model");
   }
 
-  const TrainConfig& config_;
-  Findings& findings_;
-  std::string text_;
   std::string precision_;
   std::string mixed_precision_;
 };
@@ -342,7 +329,7 @@ class Writer {
 }  // namespace
 
 std::string WriteComposer(const TrainConfig& config, Findings& findings) {
-  return Writer(config, findings).Write();
+  return ComposerWriter(config, findings).Write();
 }
 
 }  // namespace fsdp::config

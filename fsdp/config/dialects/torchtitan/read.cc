@@ -11,14 +11,15 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "fsdp/config/dialects/betas.h"
-#include "fsdp/config/dialects/copies.h"
 #include "fsdp/config/dialects/dialects.h"
 #include "fsdp/config/dialects/float8.h"
-#include "fsdp/config/dialects/idle_casts.h"
 #include "fsdp/config/dialects/optimizer_name.h"
+#include "fsdp/config/dialects/redundant_casts.h"
+#include "fsdp/config/dialects/torchtitan/checkpoint.h"
+#include "fsdp/config/dialects/torchtitan/keys.h"
+#include "fsdp/config/dialects/torchtitan/parallelism.h"
 #include "fsdp/config/document/section.h"
 
 namespace fsdp::config {
@@ -39,44 +40,6 @@ const Node& EmptyMap() {
 const Node& Part(Section& root, absl::string_view name) {
   const Node* node = root.Find(name);
   return node == nullptr ? EmptyMap() : *node;
-}
-
-// Known keys that do not get a finding: they say how to do something that other
-// keys switch on.
-void PassOver(Section& section, std::initializer_list<absl::string_view> keys) {
-  for (absl::string_view key : keys) section.Find(key);
-}
-
-// Adds an ignored finding if a switch is on.
-void IgnoreWhenOn(Section& section, absl::string_view key,
-                  absl::string_view reason) {
-  Setting<bool> value = false;
-  if (section.Read(key, value) && *value) section.Ignore(key, reason);
-}
-
-// The spelling that the file uses, the newest or an older one; both are a
-// problem.
-absl::string_view Spelling(Section& section,
-                           const std::vector<absl::string_view>& names) {
-  section.Find(names);
-  for (const absl::string_view name : names) {
-    if (section.node().Find(name) != nullptr) return name;
-  }
-  return names[0];
-}
-
-// The degree 0 is a problem: it means neither a number of ranks nor the rest of
-// them.
-void ReadDegree(Section& section, absl::string_view key, int64_t least,
-                Setting<int64_t>& degree) {
-  Setting<int64_t> value;
-  if (!section.Read(key, {.least = least}, value)) return;
-  if (*value == 0) {
-    section.findings().Problem(*value.place(),
-                               "is 0, not -1 or a number of ranks");
-    return;
-  }
-  degree = value;
 }
 
 void SetDefaults(TrainConfig& config) {
@@ -208,7 +171,7 @@ void ReadTypes(Section& section, PrecisionConfig& precision) {
   if (section.Read("mixed_precision_reduce", kTypes, type)) {
     precision.reduce_dtype = Setting(std::optional(*type), *type.place());
   }
-  DropIdleCasts(precision);
+  DropRedundantCasts(precision);
 }
 
 void ReadBatches(Section& section, LoopConfig& loop) {
@@ -274,193 +237,6 @@ void ReadTraining(Section& section, TrainConfig& config) {
 void ReadDebug(Section section, LoopConfig& loop) {
   section.Read("seed", IntegerRange{}, loop.seed);
   section.FinishLenient("the program chooses its algorithms");
-}
-
-void RefuseOtherParallelism(Section& section) {
-  section.Refuse("pipeline_parallel_degree", "1",
-                 "there are no pipelines; write 1");
-  section.Refuse("context_parallel_degree", "1",
-                 "sequences are not cut; write 1");
-  section.Refuse("expert_parallel_degree", "1",
-                 "experts are sharded like other parameters; write 1");
-  section.Refuse("expert_tensor_parallel_degree", "1",
-                 "experts are sharded like other parameters; write 1");
-  PassOver(section,
-           {"context_parallel_load_balancer", "context_parallel_rotate_method",
-            "expert_parallel_comm_backend", "module_fqns_per_model_part",
-            "pipeline_parallel_expert_parallel_overlap",
-            "pipeline_parallel_first_stage_less_layers",
-            "pipeline_parallel_last_stage_less_layers",
-            "pipeline_parallel_layers_per_stage",
-            "pipeline_parallel_microbatch_size", "pipeline_parallel_schedule",
-            "pipeline_parallel_schedule_csv", "pipeline_parallel_split_points",
-            "pipeline_parallel_microbatches", "num_pp_microbatches",
-            "context_parallel_ptrr_mask_key", "enable_fsdp_symm_mem",
-            "enable_sequence_parallel", "spmd_backend"});
-}
-
-// Reads the degrees, from whichever section a version has them in.
-void ReadDegrees(Section& section, MeshConfig& mesh) {
-  ReadDegree(section, "data_parallel_replicate_degree", 1,
-             mesh.data_parallel_replicate_degree);
-  ReadDegree(
-      section,
-      Spelling(section, {"data_parallel_shard_degree", "data_parallel_degree"}),
-      kShardOverRest, mesh.data_parallel_shard_degree);
-  ReadDegree(section, "tensor_parallel_degree", 1, mesh.tensor_parallel_degree);
-}
-
-// Before 0.1 degrees were in [training] and [experimental]. One that is in
-// [parallelism] as well is a problem, because TorchTitan reads only one of
-// them.
-void ReadOlderDegrees(const Node& parallelism, Section& training,
-                      Section& experimental, MeshConfig& mesh) {
-  for (Section* section : {&training, &experimental}) {
-    for (const auto& [key, value] : section->node().entries) {
-      if (!absl::EndsWith(key, "_parallel_degree") &&
-          !absl::StartsWith(key, "data_parallel_")) {
-        continue;
-      }
-      if (parallelism.Find(key) == nullptr) continue;
-      section->findings().Problem(
-          value.place, absl::StrCat("stands in [parallelism] as well; keep the "
-                                    "one of this version of TorchTitan"));
-    }
-    ReadDegrees(*section, mesh);
-    RefuseOtherParallelism(*section);
-    PassOver(*section, {"enable_loss_parallel"});
-    IgnoreWhenOn(*section, "enable_async_tensor_parallel",
-                 "it is an optimization of torch.compile");
-    IgnoreWhenOn(*section, "enable_compiled_autograd",
-                 "modules run as they are");
-  }
-  const Choices<bool> kTypes = {{"fsdp", true}, {"ddp", false}};
-  Setting<bool> is_sharded = true;
-  if (training.Read("data_parallel_type", kTypes, is_sharded) && !*is_sharded) {
-    ReadAsCopies(*is_sharded.place(), "is ddp, and is", mesh,
-                 training.findings());
-  }
-}
-
-void ReadParallelism(Section section, TrainConfig& config) {
-  ReadDegrees(section, config.mesh);
-  const Choices<ReshardSetting> kReshard = {{"default", ReshardSetting()},
-                                            {"always", ReshardSetting(true)},
-                                            {"never", ReshardSetting(false)}};
-  section.Read("fsdp_reshard_after_forward", kReshard,
-               config.sharding.reshard_after_forward);
-  RefuseOtherParallelism(section);
-  IgnoreWhenOn(section, "enable_async_tensor_parallel",
-               "it is an optimization of torch.compile");
-  IgnoreWhenOn(section, "enable_compiled_autograd", "modules run as they are");
-  IgnoreWhenOn(section, "disable_loss_parallel",
-               "the program cuts its model for tensor parallelism");
-  section.Finish();
-}
-
-void ReadInitialLoad(Section& section, CheckpointConfig& checkpoint) {
-  section.Read("initial_load_path", checkpoint.initial_load_path);
-  Setting<bool> model_only = true;
-  section.Read(Spelling(section, {"initial_load_model_only",
-                                  "initial_load_model_weights_only"}),
-               model_only);
-  if (!*model_only && !checkpoint.initial_load_path->empty()) {
-    section.findings().Changed(
-        *model_only.place(),
-        "is read as true: a run goes on, with its optimizer, from its own "
-        "folder alone");
-  }
-  IgnoreWhenOn(section, "initial_load_in_hf",
-               "formats are recognized, and names are those of the model");
-  section.Refuse("initial_load_in_hf_quantized", "false",
-                 "weights are loaded as they are, not dequantized");
-  section.Refuse("load_step", "-1",
-                 "a run goes on from its latest step; name another step's "
-                 "folder as initial_load_path");
-  section.Refuse("exclude_from_loading", "", "all is loaded or nothing");
-}
-
-void ReadSaves(Section& section, CheckpointConfig& checkpoint) {
-  section.Read("interval", {.least = 1}, checkpoint.interval);
-  section.Read("keep_latest_k", {.least = 0}, checkpoint.keep_latest_k);
-  if (*checkpoint.keep_latest_k == 1) {
-    section.findings().Problem(
-        *checkpoint.keep_latest_k.place(),
-        "is 1, which TorchTitan refuses, for the last one may be half "
-        "written; write 2, or 0 for all");
-  }
-  const Choices<bool> kModes = {
-      {"disabled", false}, {"async", true}, {"async_with_pinned_mem", true}};
-  section.Read("async_mode", kModes, checkpoint.async);
-  section.Read(
-      Spelling(section, {"last_save_model_only", "last_save_model_weights_only",
-                         "model_weights_only"}),
-      checkpoint.last_save_model_only);
-  section.Refuse("interval_type", "steps", "steps alone are counted");
-  section.Read("export_dtype", checkpoint.export_dtype);
-  Setting<bool> in_hf = false;
-  if (section.Read("last_save_in_hf", in_hf) && *in_hf) {
-    section.findings().Changed(
-        *in_hf.place(),
-        "is read as a safetensors file with the model's own names: those of "
-        "Hugging Face are not known here");
-  }
-  IgnoreWhenOn(section, "enable_first_step_checkpoint",
-               "the first save is after interval steps");
-  section.Refuse("create_seed_checkpoint", "false",
-                 "a checkpoint for several runs to begin with is what a run "
-                 "of no steps saves");
-  PassOver(section, {"enable_ft_dataloader_checkpoints"});
-}
-
-// Sets the defaults of keys that are not written; called only if checkpoints
-// are on, so that a config without checkpoints is the same in every dialect.
-void SetCheckpointDefaults(bool is_version_1, CheckpointConfig& checkpoint) {
-  if (!checkpoint.interval.place().has_value()) checkpoint.interval = 500;
-  if (!checkpoint.keep_latest_k.place().has_value()) {
-    checkpoint.keep_latest_k = 10;
-  }
-  if (!checkpoint.last_save_model_only.place().has_value()) {
-    checkpoint.last_save_model_only = !is_version_1;
-  }
-}
-
-// Joins like Python's os.path.join.
-std::string Join(absl::string_view folder, absl::string_view name) {
-  if (folder.empty() || absl::StartsWith(name, "/")) return std::string(name);
-  return absl::StrCat(folder, absl::EndsWith(folder, "/") ? "" : "/", name);
-}
-
-void ReadCheckpoint(Section section, const std::string& dump_folder,
-                    CheckpointConfig& checkpoint) {
-  const absl::string_view enable_key =
-      Spelling(section, {"enable", "enable_checkpoint"});
-  const bool is_version_1 =
-      enable_key != "enable" ||
-      section.node().Find("last_save_model_weights_only") != nullptr ||
-      section.node().Find("model_weights_only") != nullptr;
-  Setting<bool> enable = false;
-  section.Read(enable_key, enable);
-  Setting<bool> load_only = false;
-  section.Read("load_only", load_only);
-  Setting<std::string> folder = std::string("checkpoint");
-  section.Read("folder", folder);
-  ReadInitialLoad(section, checkpoint);
-  ReadSaves(section, checkpoint);
-  section.Finish();
-  if (*enable && !*load_only) {
-    const std::string joined = Join(dump_folder, *folder);
-    checkpoint.folder = folder.place().has_value()
-                            ? Setting<std::string>(joined, *folder.place())
-                            : Setting<std::string>(joined);
-    SetCheckpointDefaults(is_version_1, checkpoint);
-  }
-  if (!*enable && !checkpoint.initial_load_path->empty()) {
-    section.findings().Ignored(
-        *checkpoint.initial_load_path.place(),
-        absl::StrCat("has no effect: checkpoint.", enable_key, " is false"));
-    checkpoint.initial_load_path = {};
-  }
 }
 
 // "2" means every second layer; "op" is a choice of operators.
@@ -603,7 +379,7 @@ void ReadTorchTitan(const Node& root_node, TrainConfig& config,
   ReadDebug(part("debug"), config.loop);
   ReadFaultTolerance(part("fault_tolerance"));
   IgnoreOtherSections(root);
-  root.FinishLenient("they are no sections of TorchTitan's");
+  root.FinishLenient("they are not sections of TorchTitan");
 }
 
 }  // namespace fsdp::config

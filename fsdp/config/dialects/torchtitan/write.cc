@@ -1,4 +1,6 @@
 // Writes a config as TorchTitan's TOML (0.2.2).
+//
+// Tested by tests/fsdp/config/dialects/torchtitan/read_test.cc.
 #include <cmath>
 #include <cstdint>
 #include <optional>
@@ -7,8 +9,8 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "fsdp/config/dialects/config_writer.h"
 #include "fsdp/config/dialects/dialects.h"
-#include "fsdp/config/dialects/writing.h"
 
 namespace fsdp::config {
 namespace {
@@ -17,10 +19,10 @@ using dcp::DType;
 
 constexpr int64_t kDefaultSteps = 10'000;
 
-class Writer {
+class TorchTitanWriter : private ConfigWriter {
  public:
-  Writer(const TrainConfig& config, Findings& findings)
-      : config_(config), findings_(findings) {}
+  TorchTitanWriter(const TrainConfig& config, Findings& findings)
+      : ConfigWriter("TorchTitan", config, findings) {}
 
   std::string Write() {
     Section("job");
@@ -67,18 +69,6 @@ class Writer {
   void WriteReal(absl::string_view key,
                  const Setting<std::optional<double>>& setting) {
     if (setting->has_value()) Line(key, RealText(**setting));
-  }
-
-  template <typename T>
-  void Changed(const Setting<T>& setting, absl::string_view name,
-               std::string text) {
-    findings_.Changed(PlaceOf(setting, name), std::move(text));
-  }
-  // Adds a finding if `setting` is not what TorchTitan always does.
-  template <typename T>
-  void NotWritten(const Setting<T>& setting, const T& always,
-                  absl::string_view name, absl::string_view why) {
-    SayNotWritten("TorchTitan", setting, always, name, why, findings_);
   }
 
   void WriteFolder() {
@@ -345,9 +335,6 @@ class Writer {
                "has each rank read its part");
   }
 
-  const TrainConfig& config_;
-  Findings& findings_;
-  std::string text_;
   std::string section_;
   std::string folder_name_;
 };
@@ -355,7 +342,7 @@ class Writer {
 }  // namespace
 
 std::string WriteTorchTitan(const TrainConfig& config, Findings& findings) {
-  return Writer(config, findings).Write();
+  return TorchTitanWriter(config, findings).Write();
 }
 
 }  // namespace fsdp::config

@@ -9,13 +9,13 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "fsdp/config/dialects/config_writer.h"
 #include "fsdp/config/dialects/copies.h"
 #include "fsdp/config/dialects/dialects.h"
 #include "fsdp/config/dialects/fsdp_options.h"
 #include "fsdp/config/dialects/fsdp_words.h"
 #include "fsdp/config/dialects/lr_scheduler.h"
 #include "fsdp/config/dialects/optimizer_name.h"
-#include "fsdp/config/dialects/writing.h"
 #include "fsdp/config/document/section.h"
 
 namespace fsdp::config {
@@ -82,7 +82,8 @@ void ReadOptions(const Node& node, TrainConfig& config, Findings& findings) {
     sharding.auto_wrap_policy =
         Setting<AutoWrapPolicy>(AutoWrapPolicy::kNoWrap, place);
     findings.Changed(place,
-                     "is read as NO_WRAP, for there is no min_num_params");
+                     "is read as NO_WRAP, because there is no "
+                     "min_num_params");
   }
 }
 
@@ -228,7 +229,8 @@ void ReadCopies(Section& root, TrainConfig& config) {
   const Node* options = root.Find("fsdp_config");
   if (options != nullptr &&
       (!options->entries.empty() || !options->text.empty())) {
-    root.Ignore("fsdp_config", "transformers reads it beside fsdp: true alone");
+    root.Ignore("fsdp_config",
+                "transformers reads it only together with fsdp: true");
   }
 }
 

@@ -1,11 +1,14 @@
 // Writes a config as transformers' TrainingArguments, in JSON.
+//
+// Tested by tests/fsdp/config/round_trip_test.cc.
 #include <cstdint>
 #include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "fsdp/config/dialects/config_writer.h"
 #include "fsdp/config/dialects/dialects.h"
-#include "fsdp/config/dialects/fsdp_options_writing.h"
+#include "fsdp/config/dialects/written_fsdp_options.h"
 #include "nlohmann/json.hpp"
 
 namespace fsdp::config {
@@ -48,8 +51,8 @@ Json Options(const TrainConfig& config, Findings& findings) {
 }
 
 void AddDegrees(const MeshConfig& mesh, Findings& findings, Json& json) {
-  LeaveOut(mesh.num_processes, int64_t{0}, "mesh.num_processes", kDialect,
-           findings);
+  SayNotWritten(kDialect, mesh.num_processes, int64_t{0}, "mesh.num_processes",
+                kHasNoOption, findings);
   const WrittenDegrees degrees = DegreesOf(mesh, findings);
   if (degrees.is_plain()) return;
   Json sizes = Json::object();
@@ -68,8 +71,8 @@ void AddCopies(const TrainConfig& config, Findings& findings, Json& json) {
   if (WrittenActivationCheckpointing(config, findings)) {
     json["gradient_checkpointing"] = true;
   }
-  LeaveOut(config.mesh.num_processes, int64_t{0}, "mesh.num_processes",
-           kDialect, findings);
+  SayNotWritten(kDialect, config.mesh.num_processes, int64_t{0},
+                "mesh.num_processes", kHasNoOption, findings);
   TrainConfig read;
   read.sharding.reshard_after_forward = ReshardSetting(true);
   read.sharding.activation_checkpointing =
@@ -94,8 +97,8 @@ void AddCheckpoint(const CheckpointConfig& checkpoint, Findings& findings,
   if (!checkpoint.initial_load_path->empty()) {
     json["resume_from_checkpoint"] = *checkpoint.initial_load_path;
   }
-  LeaveOut(checkpoint.last_save_model_only, false,
-           "checkpoint.last_save_model_only", kDialect, findings);
+  SayNotWritten(kDialect, checkpoint.last_save_model_only, false,
+                "checkpoint.last_save_model_only", kHasNoOption, findings);
 }
 
 void AddLoop(const LoopConfig& loop, Json& json) {

@@ -1,17 +1,19 @@
 // What the writers of the dialects share: the text of scalars, which is the
-// same in YAML, JSON and TOML, and the place of a finding about a setting that
-// a dialect cannot express. Pure; any thread.
-#ifndef FSDP_CONFIG_DIALECTS_WRITING_H_
-#define FSDP_CONFIG_DIALECTS_WRITING_H_
+// same in YAML, JSON and TOML, and the findings about settings that a dialect
+// cannot express. Any thread.
+#ifndef FSDP_CONFIG_DIALECTS_CONFIG_WRITER_H_
+#define FSDP_CONFIG_DIALECTS_CONFIG_WRITER_H_
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "fsdp/config/document/findings.h"
 #include "fsdp/config/document/setting.h"
+#include "fsdp/config/train_config.h"
 
 namespace fsdp::config {
 
@@ -31,8 +33,12 @@ Place PlaceOf(const Setting<T>& setting, absl::string_view name) {
   return Place{.key = std::string(name)};
 }
 
-// Adds a changed finding if `setting` differs from `always`, the only value
-// that the program has.
+// Why a setting is not written, for options that simply lack it.
+inline constexpr absl::string_view kHasNoOption = "has no option for it";
+
+// Adds a changed finding if `setting` differs from `always`: the only value
+// that the program has, or the one that a file without the key means. `why`
+// continues a sentence that begins with the program's name.
 template <typename T>
 void SayNotWritten(absl::string_view program, const Setting<T>& setting,
                    const T& always, absl::string_view name,
@@ -59,6 +65,35 @@ class LeftOpen {
   std::vector<absl::string_view> values_;
 };
 
+// A writer of one program's files: the config, and where findings go. A dialect
+// derives from it and appends to `text_`. The config and the findings outlive
+// it.
+class ConfigWriter {
+ protected:
+  ConfigWriter(absl::string_view program, const TrainConfig& config,
+               Findings& findings)
+      : config_(config), findings_(findings), program_(program) {}
+
+  template <typename T>
+  void Changed(const Setting<T>& setting, absl::string_view name,
+               std::string text) {
+    findings_.Changed(PlaceOf(setting, name), std::move(text));
+  }
+  // SayNotWritten for this program.
+  template <typename T>
+  void NotWritten(const Setting<T>& setting, const T& always,
+                  absl::string_view name, absl::string_view why) {
+    SayNotWritten(program_, setting, always, name, why, findings_);
+  }
+
+  const TrainConfig& config_;
+  Findings& findings_;
+  std::string text_;
+
+ private:
+  absl::string_view program_;
+};
+
 }  // namespace fsdp::config
 
-#endif  // FSDP_CONFIG_DIALECTS_WRITING_H_
+#endif  // FSDP_CONFIG_DIALECTS_CONFIG_WRITER_H_

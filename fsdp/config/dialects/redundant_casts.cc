@@ -1,8 +1,9 @@
-#include "fsdp/config/dialects/idle_casts.h"
+// Tested by tests/fsdp/config/dialects/torchtitan/read_test.cc.
+#include "fsdp/config/dialects/redundant_casts.h"
 
 namespace fsdp::config {
 
-void DropIdleCasts(PrecisionConfig& precision) {
+void DropRedundantCasts(PrecisionConfig& precision) {
   if (*precision.param_dtype == *precision.dtype) precision.param_dtype = {};
   if (!precision.param_dtype->has_value() &&
       *precision.reduce_dtype == *precision.dtype) {

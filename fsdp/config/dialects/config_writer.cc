@@ -1,4 +1,4 @@
-#include "fsdp/config/dialects/writing.h"
+#include "fsdp/config/dialects/config_writer.h"
 
 #include <array>
 #include <charconv>

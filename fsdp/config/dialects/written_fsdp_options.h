@@ -1,33 +1,17 @@
 // What the writers of accelerate's and transformers' options share: how they
 // write a config, with a finding for each thing that these options cannot
 // express. Any thread.
-#ifndef FSDP_CONFIG_DIALECTS_FSDP_OPTIONS_WRITING_H_
-#define FSDP_CONFIG_DIALECTS_FSDP_OPTIONS_WRITING_H_
+#ifndef FSDP_CONFIG_DIALECTS_WRITTEN_FSDP_OPTIONS_H_
+#define FSDP_CONFIG_DIALECTS_WRITTEN_FSDP_OPTIONS_H_
 
 #include <cstdint>
 #include <optional>
-#include <string>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "fsdp/config/dialects/writing.h"
 #include "fsdp/config/document/findings.h"
 #include "fsdp/config/train_config.h"
 
 namespace fsdp::config {
-
-// Adds a finding if a setting has another value than the one that the dialect
-// assumes when the key is absent.
-template <typename T>
-void LeaveOut(const Setting<T>& setting, const T& fallback,
-              absl::string_view name, absl::string_view dialect,
-              Findings& findings) {
-  if (*setting == fallback) return;
-  findings.Changed(PlaceOf(setting, name),
-                   absl::StrCat("is left out: ", dialect,
-                                " has no option for "
-                                "it"));
-}
 
 // reshard_after_forward, cast to true or false.
 bool WrittenReshard(const TrainConfig& config, Findings& findings);
@@ -77,4 +61,4 @@ void LeaveOutCommon(const TrainConfig& config, absl::string_view dialect,
 
 }  // namespace fsdp::config
 
-#endif  // FSDP_CONFIG_DIALECTS_FSDP_OPTIONS_WRITING_H_
+#endif  // FSDP_CONFIG_DIALECTS_WRITTEN_FSDP_OPTIONS_H_

@@ -1,8 +1,11 @@
-#include "fsdp/config/dialects/fsdp_options_writing.h"
+// Tested by tests/fsdp/config/round_trip_test.cc.
+#include "fsdp/config/dialects/written_fsdp_options.h"
 
 #include <string>
 #include <variant>
 
+#include "absl/strings/str_cat.h"
+#include "fsdp/config/dialects/config_writer.h"
 #include "fsdp/config/dialects/copies.h"
 
 namespace fsdp::config {
@@ -124,7 +127,7 @@ void LeaveOutSharding(const TrainConfig& config, const TrainConfig& read,
                       absl::string_view dialect, Findings& findings) {
   const auto leave_out = [&](const auto& setting, const auto& as_read,
                              absl::string_view name) {
-    LeaveOut(setting, *as_read, name, dialect, findings);
+    SayNotWritten(dialect, setting, *as_read, name, kHasNoOption, findings);
   };
   const ShardingConfig& sharding = config.sharding;
   leave_out(sharding.reshard_after_forward, read.sharding.reshard_after_forward,
@@ -165,8 +168,9 @@ WrittenDegrees DegreesOf(const MeshConfig& mesh, Findings& findings) {
     findings.Changed(
         PlaceOf(replicate, "mesh.data_parallel_replicate_degree"),
         rest.has_value()
-            ? absl::StrCat("is written as ", *rest, ", for a number is wanted")
-            : "is left out, for a number is wanted; write num_processes");
+            ? absl::StrCat("is written as ", *rest,
+                           ", because a number is required")
+            : "is left out, because a number is required; write num_processes");
   } else {
     degrees.dp_replicate_size = *replicate;
   }
@@ -182,8 +186,8 @@ WrittenDegrees DegreesOf(const MeshConfig& mesh, Findings& findings) {
         shard_place,
         degrees.dp_shard_size.has_value()
             ? absl::StrCat("is written as ", *degrees.dp_shard_size,
-                           ", for a number is wanted")
-            : "is left out; a number is wanted, so write num_processes");
+                           ", because a number is required")
+            : "is left out; a number is required, so write num_processes");
   }
   return degrees;
 }
@@ -192,7 +196,7 @@ void LeaveOutCommon(const TrainConfig& config, absl::string_view dialect,
                     Findings& findings) {
   const auto leave_out = [&](const auto& setting, const auto& fallback,
                              absl::string_view name) {
-    LeaveOut(setting, *fallback, name, dialect, findings);
+    SayNotWritten(dialect, setting, *fallback, name, kHasNoOption, findings);
   };
   const TrainConfig none;
   leave_out(config.precision.dtype, none.precision.dtype, "precision.dtype");

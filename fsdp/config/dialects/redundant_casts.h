@@ -1,7 +1,7 @@
 // Casts that change nothing, for readers of dialects that always say a type:
 // float32 parameters "cast" to float32. Any thread.
-#ifndef FSDP_CONFIG_DIALECTS_IDLE_CASTS_H_
-#define FSDP_CONFIG_DIALECTS_IDLE_CASTS_H_
+#ifndef FSDP_CONFIG_DIALECTS_REDUNDANT_CASTS_H_
+#define FSDP_CONFIG_DIALECTS_REDUNDANT_CASTS_H_
 
 #include "fsdp/config/train_config.h"
 
@@ -9,8 +9,8 @@ namespace fsdp::config {
 
 // Unsets param_dtype if parameters already have it, and then reduce_dtype if
 // gradients have it, so that configs that mean the same are equal.
-void DropIdleCasts(PrecisionConfig& precision);
+void DropRedundantCasts(PrecisionConfig& precision);
 
 }  // namespace fsdp::config
 
-#endif  // FSDP_CONFIG_DIALECTS_IDLE_CASTS_H_
+#endif  // FSDP_CONFIG_DIALECTS_REDUNDANT_CASTS_H_

@@ -1,0 +1,109 @@
+// Tested by tests/fsdp/config/dialects/torchtitan/read_test.cc.
+#include "fsdp/config/dialects/torchtitan/parallelism.h"
+
+#include <cstdint>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "fsdp/config/dialects/copies.h"
+#include "fsdp/config/dialects/torchtitan/keys.h"
+
+namespace fsdp::config {
+namespace {
+
+// The degree 0 is a problem: it means neither a number of ranks nor the rest of
+// them.
+void ReadDegree(Section& section, absl::string_view key, int64_t least,
+                Setting<int64_t>& degree) {
+  Setting<int64_t> value;
+  if (!section.Read(key, {.least = least}, value)) return;
+  if (*value == 0) {
+    section.findings().Problem(*value.place(),
+                               "is 0, not -1 or a number of ranks");
+    return;
+  }
+  degree = value;
+}
+
+void RefuseOtherParallelism(Section& section) {
+  section.Refuse("pipeline_parallel_degree", "1",
+                 "there are no pipelines; write 1");
+  section.Refuse("context_parallel_degree", "1",
+                 "sequences are not cut; write 1");
+  section.Refuse("expert_parallel_degree", "1",
+                 "experts are sharded like other parameters; write 1");
+  section.Refuse("expert_tensor_parallel_degree", "1",
+                 "experts are sharded like other parameters; write 1");
+  PassOver(section,
+           {"context_parallel_load_balancer", "context_parallel_rotate_method",
+            "expert_parallel_comm_backend", "module_fqns_per_model_part",
+            "pipeline_parallel_expert_parallel_overlap",
+            "pipeline_parallel_first_stage_less_layers",
+            "pipeline_parallel_last_stage_less_layers",
+            "pipeline_parallel_layers_per_stage",
+            "pipeline_parallel_microbatch_size", "pipeline_parallel_schedule",
+            "pipeline_parallel_schedule_csv", "pipeline_parallel_split_points",
+            "pipeline_parallel_microbatches", "num_pp_microbatches",
+            "context_parallel_ptrr_mask_key", "enable_fsdp_symm_mem",
+            "enable_sequence_parallel", "spmd_backend"});
+}
+
+// Reads the degrees, from whichever section a version has them in.
+void ReadDegrees(Section& section, MeshConfig& mesh) {
+  ReadDegree(section, "data_parallel_replicate_degree", 1,
+             mesh.data_parallel_replicate_degree);
+  ReadDegree(
+      section,
+      Spelling(section, {"data_parallel_shard_degree", "data_parallel_degree"}),
+      kShardOverRest, mesh.data_parallel_shard_degree);
+  ReadDegree(section, "tensor_parallel_degree", 1, mesh.tensor_parallel_degree);
+}
+
+}  // namespace
+
+void ReadOlderDegrees(const Node& parallelism, Section& training,
+                      Section& experimental, MeshConfig& mesh) {
+  for (Section* section : {&training, &experimental}) {
+    for (const auto& [key, value] : section->node().entries) {
+      if (!absl::EndsWith(key, "_parallel_degree") &&
+          !absl::StartsWith(key, "data_parallel_")) {
+        continue;
+      }
+      if (parallelism.Find(key) == nullptr) continue;
+      section->findings().Problem(
+          value.place, absl::StrCat("stands in [parallelism] as well; keep the "
+                                    "one of this version of TorchTitan"));
+    }
+    ReadDegrees(*section, mesh);
+    RefuseOtherParallelism(*section);
+    PassOver(*section, {"enable_loss_parallel"});
+    IgnoreWhenOn(*section, "enable_async_tensor_parallel",
+                 "it is an optimization of torch.compile");
+    IgnoreWhenOn(*section, "enable_compiled_autograd",
+                 "modules run as they are");
+  }
+  const Choices<bool> kTypes = {{"fsdp", true}, {"ddp", false}};
+  Setting<bool> is_sharded = true;
+  if (training.Read("data_parallel_type", kTypes, is_sharded) && !*is_sharded) {
+    ReadAsCopies(*is_sharded.place(), "is ddp, and is", mesh,
+                 training.findings());
+  }
+}
+
+void ReadParallelism(Section section, TrainConfig& config) {
+  ReadDegrees(section, config.mesh);
+  const Choices<ReshardSetting> kReshard = {{"default", ReshardSetting()},
+                                            {"always", ReshardSetting(true)},
+                                            {"never", ReshardSetting(false)}};
+  section.Read("fsdp_reshard_after_forward", kReshard,
+               config.sharding.reshard_after_forward);
+  RefuseOtherParallelism(section);
+  IgnoreWhenOn(section, "enable_async_tensor_parallel",
+               "it is an optimization of torch.compile");
+  IgnoreWhenOn(section, "enable_compiled_autograd", "modules run as they are");
+  IgnoreWhenOn(section, "disable_loss_parallel",
+               "the program cuts its model for tensor parallelism");
+  section.Finish();
+}
+
+}  // namespace fsdp::config
