@@ -47,13 +47,13 @@
 #include "server/process/process_metrics.h"
 #include "server/process/steady_alarm.h"
 #include "server/reading/checkpoint_service.h"
-#include "server/tls_files.h"
 #include "server/transport/acceptor.h"
 #include "server/transport/call_log.h"
 #include "server/transport/compression.h"
 #include "server/transport/guarded_reads.h"
 #include "server/transport/listener.h"
 #include "server/transport/reflection_service.h"
+#include "server/transport/tls_files.h"
 
 namespace dcp::server {
 namespace {
@@ -127,6 +127,12 @@ void SetLimits(const ServerOptions& options, grpc::ServerBuilder& builder) {
 std::string WithPort(absl::string_view address, int port) {
   if (absl::StartsWith(address, "unix:")) return std::string(address);
   return absl::StrCat(address.substr(0, address.rfind(':') + 1), port);
+}
+
+TlsPaths TlsPathsOf(const ServerOptions& options) {
+  return {.cert = options.tls_cert,
+          .key = options.tls_key,
+          .client_ca = options.tls_client_ca};
 }
 
 absl::Status CheckListen(const ServerOptions& options) {
@@ -359,7 +365,7 @@ absl::Status Server::Check(const ServerOptions& options) {
   DCP_RETURN_IF_ERROR(CheckListen(options));
   DCP_RETURN_IF_ERROR(
       Access::Load(options.roots, options.tokens_file).status());
-  DCP_RETURN_IF_ERROR(ServerTls::Load(options).status());
+  DCP_RETURN_IF_ERROR(ServerTls::Load(TlsPathsOf(options)).status());
   return StateDir::Check(options.state_dir, options.roots);
 }
 
@@ -368,7 +374,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(
   DCP_RETURN_IF_ERROR(CheckListen(options));
   DCP_ASSIGN_OR_RETURN(Access access,
                        Access::Load(options.roots, options.tokens_file));
-  DCP_ASSIGN_OR_RETURN(ServerTls tls, ServerTls::Load(options));
+  DCP_ASSIGN_OR_RETURN(ServerTls tls, ServerTls::Load(TlsPathsOf(options)));
   DCP_ASSIGN_OR_RETURN(StateDir state_dir,
                        StateDir::Open(options.state_dir, options.roots));
   DCP_ASSIGN_OR_RETURN(std::unique_ptr<JobJournal> journal,

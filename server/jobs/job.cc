@@ -1,5 +1,7 @@
 #include "server/jobs/job.h"
 
+#include "dcp/base/check.h"
+
 namespace dcp::server {
 namespace {
 
@@ -43,6 +45,12 @@ bool MayBecome(JobState from, JobState to) {
     if (step.from == from && step.to == to) return true;
   }
   return false;
+}
+
+void SetState(Job& job, JobState state) {
+  DCP_CHECK(MayBecome(job.state, state), job.id, " from ", StateName(job.state),
+            " to ", StateName(state));
+  job.state = state;
 }
 
 absl::string_view KindName(JobKind kind) {

@@ -49,6 +49,8 @@ struct JobOutcome {
 bool HasEnded(JobState state);
 // Whether a job may change from state `from` to state `to`.
 bool MayBecome(JobState from, JobState to);
+// The transition must be allowed.
+void SetState(Job& job, JobState state);
 
 // "convert", "running", etc.; for logs and metrics.
 absl::string_view KindName(JobKind kind);

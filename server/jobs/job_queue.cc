@@ -9,11 +9,6 @@ void JobQueue::Push(const std::string& client, int64_t job) {
   ++size_;
 }
 
-void JobQueue::PushFront(const std::string& client, int64_t job) {
-  rows_[client].push_front(job);
-  ++size_;
-}
-
 std::optional<int64_t> JobQueue::Pop() {
   if (rows_.empty()) return std::nullopt;
   auto row = rows_.upper_bound(last_client_);

@@ -15,9 +15,6 @@ namespace dcp::server {
 class JobQueue {
  public:
   void Push(const std::string& client, int64_t job);
-  // Puts a job that was popped but could not begin back to the front of the
-  // client's row.
-  void PushFront(const std::string& client, int64_t job);
   // The next job, from the client after the one that was served last.
   std::optional<int64_t> Pop();
   // Returns whether the job was in the queue.

@@ -36,26 +36,26 @@ CallMemory& CallMemory::operator=(CallMemory&& other) noexcept {
   return *this;
 }
 
-CallMemoryWish::CallMemoryWish(std::shared_ptr<ClientAccount> account,
-                               MemoryBudget& budget, uint64_t bytes,
-                               absl::Duration max_wait, Done done)
+CallMemoryRequest::CallMemoryRequest(std::shared_ptr<ClientAccount> account,
+                                     MemoryBudget& budget, uint64_t bytes,
+                                     absl::Duration max_wait, Done done)
     : account_(std::move(account)),
       budget_(budget),
       bytes_(bytes),
       max_wait_(max_wait),
       done_(std::move(done)) {}
 
-std::shared_ptr<CallMemoryWish> CallMemoryWish::Ask(
+std::shared_ptr<CallMemoryRequest> CallMemoryRequest::Ask(
     std::shared_ptr<ClientAccount> account, MemoryBudget& budget,
     uint64_t bytes, absl::Duration max_wait, Done done) {
-  std::shared_ptr<CallMemoryWish> wish(new CallMemoryWish(
+  std::shared_ptr<CallMemoryRequest> request(new CallMemoryRequest(
       std::move(account), budget, bytes, max_wait, std::move(done)));
-  wish->AskClient();
-  return wish;
+  request->AskClient();
+  return request;
 }
 
-void CallMemoryWish::AskClient() {
-  std::shared_ptr<MemoryWish> wish = MemoryWish::Ask(
+void CallMemoryRequest::AskClient() {
+  std::shared_ptr<MemoryRequest> request = MemoryRequest::Ask(
       account_->memory(), bytes_, max_wait_,
       [self = shared_from_this()](absl::StatusOr<Reservation> memory) {
         if (memory.ok()) return self->AskServer(*std::move(memory));
@@ -63,17 +63,17 @@ void CallMemoryWish::AskClient() {
                                 self->bytes_));
       });
   absl::MutexLock lock(&mutex_);
-  if (done_ != nullptr && !asked_server_) wish_ = std::move(wish);
+  if (done_ != nullptr && !asked_server_) request_ = std::move(request);
 }
 
-void CallMemoryWish::AskServer(Reservation of_client) {
-  std::shared_ptr<MemoryWish> before;  // dropped without the lock
+void CallMemoryRequest::AskServer(Reservation of_client) {
+  std::shared_ptr<MemoryRequest> before;  // dropped without the lock
   {
     absl::MutexLock lock(&mutex_);
     asked_server_ = true;
-    before = std::move(wish_);
+    before = std::move(request_);
   }
-  std::shared_ptr<MemoryWish> wish = MemoryWish::Ask(
+  std::shared_ptr<MemoryRequest> request = MemoryRequest::Ask(
       budget_, bytes_, max_wait_,
       [self = shared_from_this(), of_client = std::move(of_client)](
           absl::StatusOr<Reservation> memory) mutable {
@@ -88,32 +88,32 @@ void CallMemoryWish::AskServer(Reservation of_client) {
   {
     absl::MutexLock lock(&mutex_);
     cancelled = done_ == nullptr;
-    if (!cancelled) wish_ = wish;
+    if (!cancelled) request_ = request;
   }
-  // Has no effect if the wish has ended.
-  if (cancelled) wish->Cancel();
+  // Has no effect if the request has ended.
+  if (cancelled) request->Cancel();
 }
 
-void CallMemoryWish::End(absl::StatusOr<CallMemory> result) {
+void CallMemoryRequest::End(absl::StatusOr<CallMemory> result) {
   Done done;
-  std::shared_ptr<MemoryWish> wish;  // dropped without the lock
+  std::shared_ptr<MemoryRequest> request;  // dropped without the lock
   {
     absl::MutexLock lock(&mutex_);
     done = std::exchange(done_, nullptr);
-    wish = std::move(wish_);
+    request = std::move(request_);
   }
   if (done != nullptr) done(std::move(result));
 }
 
-void CallMemoryWish::Cancel() {
+void CallMemoryRequest::Cancel() {
   Done done;
-  std::shared_ptr<MemoryWish> wish;
+  std::shared_ptr<MemoryRequest> request;
   {
     absl::MutexLock lock(&mutex_);
     done = std::exchange(done_, nullptr);
-    wish = std::move(wish_);
+    request = std::move(request_);
   }
-  if (wish != nullptr) wish->Cancel();
+  if (request != nullptr) request->Cancel();
 }
 
 }  // namespace dcp::server

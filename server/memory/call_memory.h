@@ -15,7 +15,7 @@
 #include "absl/time/time.h"
 #include "server/memory/client_account.h"
 #include "server/memory/memory_budget.h"
-#include "server/memory/memory_wish.h"
+#include "server/memory/memory_request.h"
 
 namespace dcp::server {
 
@@ -33,7 +33,8 @@ struct CallMemory {
 // A pending request for CallMemory. It asks for the client's share first, so
 // that one client does not fill the queue in which all clients wait for the
 // server's memory. Thread-safe.
-class CallMemoryWish : public std::enable_shared_from_this<CallMemoryWish> {
+class CallMemoryRequest
+    : public std::enable_shared_from_this<CallMemoryRequest> {
  public:
   using Done = absl::AnyInvocable<void(absl::StatusOr<CallMemory>)>;
 
@@ -42,7 +43,7 @@ class CallMemoryWish : public std::enable_shared_from_this<CallMemoryWish> {
   // within `max_wait`: ResourceExhausted if the client itself uses it,
   // Unavailable if others do. Owners: the caller, and the budgets that it waits
   // for.
-  static std::shared_ptr<CallMemoryWish> Ask(
+  static std::shared_ptr<CallMemoryRequest> Ask(
       std::shared_ptr<ClientAccount> account, MemoryBudget& budget,
       uint64_t bytes, absl::Duration max_wait, Done done);
 
@@ -50,8 +51,9 @@ class CallMemoryWish : public std::enable_shared_from_this<CallMemoryWish> {
   void Cancel();
 
  private:
-  CallMemoryWish(std::shared_ptr<ClientAccount> account, MemoryBudget& budget,
-                 uint64_t bytes, absl::Duration max_wait, Done done);
+  CallMemoryRequest(std::shared_ptr<ClientAccount> account,
+                    MemoryBudget& budget, uint64_t bytes,
+                    absl::Duration max_wait, Done done);
   void AskClient();
   void AskServer(Reservation of_client);
   void End(absl::StatusOr<CallMemory> result);
@@ -62,8 +64,9 @@ class CallMemoryWish : public std::enable_shared_from_this<CallMemoryWish> {
   const absl::Duration max_wait_;
   absl::Mutex mutex_;
   Done done_ ABSL_GUARDED_BY(mutex_);
-  // The wish in progress: first for the client's memory, then for the server's.
-  std::shared_ptr<MemoryWish> wish_ ABSL_GUARDED_BY(mutex_);
+  // The request in progress: first for the client's memory, then for the
+  // server's.
+  std::shared_ptr<MemoryRequest> request_ ABSL_GUARDED_BY(mutex_);
   bool asked_server_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -95,11 +95,11 @@ bool MemoryBudget::Cancel(uint64_t ticket) {
   {
     absl::MutexLock lock(&mutex_);
     for (Share* const share : {&calls_, &jobs_}) {
-      for (auto wish = share->waiting.begin(); wish != share->waiting.end();
-           ++wish) {
-        if (wish->ticket != ticket) continue;
-        withdrawn = std::move(wish->granted);
-        share->waiting.erase(wish);
+      for (auto request = share->waiting.begin();
+           request != share->waiting.end(); ++request) {
+        if (request->ticket != ticket) continue;
+        withdrawn = std::move(request->granted);
+        share->waiting.erase(request);
         break;
       }
     }
@@ -119,20 +119,21 @@ void MemoryBudget::Return(MemoryUse use, uint64_t bytes) {
   Grant();
 }
 
-std::optional<MemoryBudget::Wish> MemoryBudget::TakeNext(MemoryUse use) {
-  std::deque<Wish>& waiting = ShareOf(use).waiting;
+std::optional<MemoryBudget::WaitingRequest> MemoryBudget::TakeNext(
+    MemoryUse use) {
+  std::deque<WaitingRequest>& waiting = ShareOf(use).waiting;
   const auto end = waiting.begin() + static_cast<std::ptrdiff_t>(std::min(
                                          waiting.size(), kMaxLookedAt));
-  for (auto wish = waiting.begin(); wish != end; ++wish) {
-    if (Fits(use, wish->bytes)) {
-      for (auto before = waiting.begin(); before != wish; ++before) {
+  for (auto request = waiting.begin(); request != end; ++request) {
+    if (Fits(use, request->bytes)) {
+      for (auto before = waiting.begin(); before != request; ++before) {
         ++before->num_overtaken;
       }
-      Wish taken = std::move(*wish);
-      waiting.erase(wish);
+      WaitingRequest taken = std::move(*request);
+      waiting.erase(request);
       return taken;
     }
-    if (wish->num_overtaken >= kMaxOvertaken) break;
+    if (request->num_overtaken >= kMaxOvertaken) break;
   }
   return std::nullopt;
 }
@@ -146,16 +147,16 @@ void MemoryBudget::Grant() {
   granting_ = true;
   while (true) {
     MemoryUse use = MemoryUse::kJob;
-    std::optional<Wish> wish = TakeNext(use);
-    if (!wish.has_value()) {
+    std::optional<WaitingRequest> request = TakeNext(use);
+    if (!request.has_value()) {
       use = MemoryUse::kCall;
-      wish = TakeNext(use);
+      request = TakeNext(use);
     }
-    if (!wish.has_value()) break;
-    ShareOf(use).used_bytes += wish->bytes;
+    if (!request.has_value()) break;
+    ShareOf(use).used_bytes += request->bytes;
     mutex_.Unlock();
-    wish->granted(Reservation(*this, use, wish->bytes));
-    wish = std::nullopt;
+    request->granted(Reservation(*this, use, request->bytes));
+    request = std::nullopt;
     mutex_.Lock();
   }
   granting_ = false;

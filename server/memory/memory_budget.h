@@ -91,7 +91,7 @@ class MemoryBudget {
 
  private:
   friend class Reservation;
-  struct Wish {
+  struct WaitingRequest {
     uint64_t ticket;
     uint64_t bytes;
     Granted granted;
@@ -100,7 +100,7 @@ class MemoryBudget {
   // The state for one use.
   struct Share {
     uint64_t used_bytes = 0;
-    std::deque<Wish> waiting;
+    std::deque<WaitingRequest> waiting;
   };
 
   Share& ShareOf(MemoryUse use) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -110,7 +110,7 @@ class MemoryBudget {
   bool Fits(MemoryUse use, uint64_t bytes) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Takes the request to be granted next for that use from the queue.
-  std::optional<Wish> TakeNext(MemoryUse use)
+  std::optional<WaitingRequest> TakeNext(MemoryUse use)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Return(MemoryUse use, uint64_t bytes);
   void Grant();

@@ -200,63 +200,63 @@ void SharedCheckpoint::Locate(std::vector<uint32_t> entries, Located done) {
     absl::MutexLock lock(&mutex_);
     known = AreLocated(entries);
     if (!known) {
-      wishes_.push_back({std::move(entries), std::move(done)});
+      requests_.push_back({std::move(entries), std::move(done)});
       begin = !std::exchange(serving_, true);
     }
   }
   if (known) return done(absl::OkStatus());
   if (!begin) return;
   const absl::Status posted =
-      tasks_->Post([self = shared_from_this()] { self->ServeWishes(); });
+      tasks_->Post([self = shared_from_this()] { self->ServeRequests(); });
   if (posted.ok()) return;
-  std::vector<Wish> wishes;
+  std::vector<LocateRequest> requests;
   {
     absl::MutexLock lock(&mutex_);
-    wishes.swap(wishes_);
+    requests.swap(requests_);
     serving_ = false;
   }
-  for (Wish& wish : wishes) wish.done(posted);
+  for (LocateRequest& request : requests) request.done(posted);
 }
 
 // Runs on one thread at a time, guarded by `serving_`.
-void SharedCheckpoint::ServeWishes() {
+void SharedCheckpoint::ServeRequests() {
   while (true) {
-    std::vector<Wish> wishes;
+    std::vector<LocateRequest> requests;
     {
       absl::MutexLock lock(&mutex_);
-      wishes.swap(wishes_);
-      if (wishes.empty()) {
+      requests.swap(requests_);
+      if (requests.empty()) {
         serving_ = false;
         return;
       }
     }
-    std::vector<absl::Status> results = LocateAll(wishes);
+    std::vector<absl::Status> results = LocateAll(requests);
     {
       absl::MutexLock lock(&mutex_);
-      for (size_t i = 0; i < wishes.size(); ++i) {
+      for (size_t i = 0; i < requests.size(); ++i) {
         if (!results[i].ok()) continue;
-        for (const uint32_t entry : wishes[i].entries) located_[entry] = true;
+        for (const uint32_t entry : requests[i].entries) located_[entry] = true;
       }
     }
-    for (size_t i = 0; i < wishes.size(); ++i) {
-      wishes[i].done(std::move(results[i]));
+    for (size_t i = 0; i < requests.size(); ++i) {
+      requests[i].done(std::move(results[i]));
     }
   }
 }
 
 std::vector<absl::Status> SharedCheckpoint::LocateAll(
-    const std::vector<Wish>& wishes) {
+    const std::vector<LocateRequest>& requests) {
   std::vector<uint32_t> all;
-  for (const Wish& wish : wishes) {
-    all.insert(all.end(), wish.entries.begin(), wish.entries.end());
+  for (const LocateRequest& request : requests) {
+    all.insert(all.end(), request.entries.begin(), request.entries.end());
   }
   std::sort(all.begin(), all.end());
   all.erase(std::unique(all.begin(), all.end()), all.end());
-  std::vector<absl::Status> results(wishes.size());
+  std::vector<absl::Status> results(requests.size());
   if (checkpoint_->Locate(all).ok()) return results;
-  // The damage of some entries must not fail the wishes for others.
-  for (size_t i = 0; i < wishes.size(); ++i) {
-    results[i] = WithPlace(checkpoint_->Locate(wishes[i].entries),
+  // The damage of some entries must not fail the requests for others.
+  for (size_t i = 0; i < requests.size(); ++i) {
+    results[i] = WithPlace(checkpoint_->Locate(requests[i].entries),
                            {.path = checkpoint_->path()});
   }
   return results;

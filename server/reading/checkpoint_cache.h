@@ -86,7 +86,7 @@ class SharedCheckpoint : public std::enable_shared_from_this<SharedCheckpoint> {
   void Locate(std::vector<uint32_t> entries, Located done);
 
  private:
-  struct Wish {
+  struct LocateRequest {
     std::vector<uint32_t> entries;
     Located done;
   };
@@ -99,9 +99,10 @@ class SharedCheckpoint : public std::enable_shared_from_this<SharedCheckpoint> {
 
   bool AreLocated(const std::vector<uint32_t>& entries) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void ServeWishes();
-  // One status for each wish, in their order.
-  std::vector<absl::Status> LocateAll(const std::vector<Wish>& wishes);
+  void ServeRequests();
+  // One status for each request, in their order.
+  std::vector<absl::Status> LocateAll(
+      const std::vector<LocateRequest>& requests);
 
   // Owners: its RootThreads, and each checkpoint below the root.
   const std::shared_ptr<TaskQueue> tasks_;
@@ -114,7 +115,7 @@ class SharedCheckpoint : public std::enable_shared_from_this<SharedCheckpoint> {
 
   absl::Mutex mutex_;
   std::vector<bool> located_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Wish> wishes_ ABSL_GUARDED_BY(mutex_);
+  std::vector<LocateRequest> requests_ ABSL_GUARDED_BY(mutex_);
   bool serving_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -21,8 +21,8 @@
 #include "server/access/disk_timeout.h"
 #include "server/access/rooted_file_system.h"
 #include "server/memory/call_memory.h"
+#include "server/memory/memory_request.h"
 #include "server/memory/memory_shares.h"
-#include "server/memory/memory_wish.h"
 #include "server/messages.h"
 #include "server/process/refusal.h"
 #include "server/reading/dcp_index.h"
@@ -331,7 +331,7 @@ CheckpointService::GetMetadata(grpc::CallbackServerContext* context,
           [this, account = caller.account,
            send](std::shared_ptr<SharedCheckpoint> shared) {
             const uint64_t num_bytes = DcpIndexBytes(shared->checkpoint());
-            CallMemoryWish::Ask(
+            CallMemoryRequest::Ask(
                 account, budget_, num_bytes, kMaxMemoryWait,
                 [send, shared](absl::StatusOr<CallMemory> memory) {
                   send(shared, std::move(memory));
@@ -416,7 +416,7 @@ void CheckpointService::RunCheck(
   const uint64_t num_bytes =
       std::max(std::min(kCheckMemoryBytes, max_memory_bytes_ / kCallsShare),
                kMinMemoryBytes);
-  CallMemoryWish::Ask(
+  CallMemoryRequest::Ask(
       caller.account, budget_, num_bytes, kMaxMemoryWait,
       [stream, num_bytes, &threads,
        check = std::move(check)](absl::StatusOr<CallMemory> memory) mutable {

@@ -47,7 +47,7 @@ constexpr uint64_t kFewWindowsAhead = 2;
 constexpr size_t kMaxHeld = 256;
 
 // For a part with its name and box, without its payload.
-constexpr uint64_t kBytesPerPart = sizeof(TensorPart) + 64;
+constexpr uint64_t kBytesPerPart = sizeof(StreamPart) + 64;
 
 // Memory for a request with many parts, per byte on the wire: the message and
 // what is derived from it. Measured with parts that have only a name: 22.
@@ -109,7 +109,7 @@ void TensorStream::AskForRequest() {
     }
   });
   StartDiskTimer();
-  wish_ = CallMemoryWish::Ask(
+  memory_request_ = CallMemoryRequest::Ask(
       account_, context_.budget, request_bytes_.Length() * kRequestExpansion,
       kMaxMemoryWait,
       [self = shared_from_this()](absl::StatusOr<CallMemory> memory) {
@@ -152,7 +152,7 @@ void TensorStream::Open() {
 }
 
 void TensorStream::Locate(std::shared_ptr<SharedCheckpoint> checkpoint) {
-  absl::StatusOr<TensorParts> parts =
+  absl::StatusOr<StreamParts> parts =
       ResolveParts(checkpoint->checkpoint(), request_, stop_.get_token());
   if (!parts.ok()) {
     const absl::Status status =
@@ -160,7 +160,7 @@ void TensorStream::Locate(std::shared_ptr<SharedCheckpoint> checkpoint) {
     return Happen([&](Events& events) { events.opened = status; });
   }
   std::vector<uint32_t> entries;
-  for (const TensorPart& part : parts->parts) {
+  for (const StreamPart& part : parts->parts) {
     if (part.num_bytes == 0) continue;
     if (entries.empty() || entries.back() != part.entry) {
       entries.push_back(part.entry);
@@ -289,9 +289,10 @@ absl::Status TensorStream::Take(Events& events) {
     StartDiskTimer();  // the disk answered just in time
   }
   // The first step, when the request has not been read.
-  if (chunk_bytes_ == 0 && wish_ == nullptr && !ending_) AskForRequest();
+  if (chunk_bytes_ == 0 && memory_request_ == nullptr && !ending_)
+    AskForRequest();
   if (events.admitted.has_value() && !ending_) {
-    wish_ = nullptr;
+    memory_request_ = nullptr;
     DCP_RETURN_IF_ERROR(events.admitted->status());
     request_memory_ = *std::move(*events.admitted);
     DCP_RETURN_IF_ERROR(ReadRequest());
@@ -304,7 +305,7 @@ absl::Status TensorStream::Take(Events& events) {
     DCP_RETURN_IF_ERROR(TakeOpened(*std::move(*events.opened)));
   }
   if (events.memory.has_value() && !ending_) {
-    wish_ = nullptr;
+    memory_request_ = nullptr;
     DCP_RETURN_IF_ERROR(events.memory->status());
     memory_ = std::make_shared<CallMemory>(*std::move(*events.memory));
     request_memory_ = CallMemory();
@@ -353,7 +354,7 @@ void TensorStream::AskForMemory() {
           context_.budget.limit_bytes() - context_.budget.used_bytes()) {
     context_.readers.DropIdle();
   }
-  wish_ = CallMemoryWish::Ask(
+  memory_request_ = CallMemoryRequest::Ask(
       account_, context_.budget, num_bytes, kMaxMemoryWait,
       [self = shared_from_this()](absl::StatusOr<CallMemory> memory) {
         self->Happen(
@@ -362,10 +363,10 @@ void TensorStream::AskForMemory() {
 }
 
 void TensorStream::WantWindows() {
-  const TensorParts& parts = opened_->parts;
+  const StreamParts& parts = opened_->parts;
   while (want_offset_ < parts.num_bytes && held_.size() < kMaxHeld) {
     const size_t index = parts.PartAt(want_offset_);
-    const TensorPart& part = parts.parts[index];
+    const StreamPart& part = parts.parts[index];
     const TensorEntry& tensor =
         *opened_->checkpoint->checkpoint().entries()[part.entry].tensor();
     PartWindow window = WindowAt(tensor.shape, part, want_offset_ - part.begin);
@@ -425,10 +426,10 @@ void TensorStream::WriteHeader() {
   v1::ReadTensorsResponse::Header& header = *response.mutable_header();
   header.set_num_bytes(opened_->parts.num_bytes);
   header.set_etag(opened_->checkpoint->etag());
-  const std::vector<TensorPart>& parts = opened_->parts.parts;
+  const std::vector<StreamPart>& parts = opened_->parts.parts;
   size_t num_bytes = 0;
   while (next_header_part_ < parts.size() && num_bytes < kHeaderBytes) {
-    const TensorPart& part = parts[next_header_part_++];
+    const StreamPart& part = parts[next_header_part_++];
     const TensorEntry& tensor =
         *opened_->checkpoint->checkpoint().entries()[part.entry].tensor();
     v1::ReadTensorsResponse::Header::Part& made = *header.add_parts();
@@ -448,7 +449,7 @@ void TensorStream::WriteHeader() {
 
 void TensorStream::WriteChunk() {
   const Held& first = held_.front();
-  const TensorPart& part = opened_->parts.parts[first.part];
+  const StreamPart& part = opened_->parts.parts[first.part];
   const uint64_t in_window = write_offset_ - part.begin - first.begin;
   // The cuts do not depend on where the stream began or resumed.
   const uint64_t until = std::min(
@@ -485,8 +486,8 @@ void TensorStream::End(const absl::Status& status) {
   if (absl::IsCancelled(status)) gone_.request_stop();
   stall_timer_->Stop();
   disk_timer_->Stop();
-  if (wish_ != nullptr) wish_->Cancel();
-  wish_ = nullptr;
+  if (memory_request_ != nullptr) memory_request_->Cancel();
+  memory_request_ = nullptr;
   held_.clear();
   user_ = nullptr;
   memory_ = nullptr;

@@ -30,7 +30,7 @@
 #include "server/process/metrics.h"
 #include "server/reading/checkpoint_cache.h"
 #include "server/reading/stall_timer.h"
-#include "server/reading/tensor_parts.h"
+#include "server/reading/stream_parts.h"
 #include "server/reading/window_readers.h"
 #include "tessera/v1/checkpoint_service.pb.h"
 
@@ -68,7 +68,7 @@ class TensorStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   // A checkpoint and the parts that are requested of it.
   struct Opened {
     std::shared_ptr<SharedCheckpoint> checkpoint;
-    TensorParts parts;
+    StreamParts parts;
   };
   // What happened since the last step.
   struct Events {
@@ -135,7 +135,7 @@ class TensorStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   CallMemory request_memory_;
   tessera::v1::ReadTensorsRequest request_;
   std::optional<Opened> opened_;
-  std::shared_ptr<CallMemoryWish> wish_;
+  std::shared_ptr<CallMemoryRequest> memory_request_;
   // Owners: this, and messages that gRPC is sending.
   std::shared_ptr<const CallMemory> memory_;
   uint64_t window_bytes_ = 0;  // for windows, out of memory_

@@ -29,7 +29,7 @@
 #include "dcp/checkpoint/load.h"
 #include "dcp/io/block_pool.h"
 #include "dcp/io/pipeline.h"
-#include "server/reading/tensor_parts.h"
+#include "server/reading/stream_parts.h"
 
 namespace dcp::server {
 namespace {

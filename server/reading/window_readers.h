@@ -31,7 +31,7 @@
 #include "server/memory/memory_budget.h"
 #include "server/process/metrics.h"
 #include "server/reading/checkpoint_cache.h"
-#include "server/reading/tensor_parts.h"
+#include "server/reading/stream_parts.h"
 
 namespace dcp::server {
 

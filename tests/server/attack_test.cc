@@ -31,8 +31,8 @@
 #include "grpcpp/create_channel.h"
 #include "gtest/gtest.h"
 #include "tessera/v1/checkpoint_service.grpc.pb.h"
-#include "tests/server/raw_connection.h"
 #include "tests/server/server_process.h"
+#include "tests/server/transport/raw_connection.h"
 #include "tests/testing/temp_dir.h"
 
 ABSL_FLAG(double, seconds, 1, "of attacks");

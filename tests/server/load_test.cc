@@ -45,7 +45,7 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "gtest/gtest.h"
 #include "tessera/v1/checkpoint_service.grpc.pb.h"
-#include "tests/server/job_server.h"
+#include "tests/server/jobs/job_server.h"
 #include "tests/server/server_process.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"

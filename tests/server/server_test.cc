@@ -23,7 +23,7 @@
 #include "server/transport/guarded_reads.h"
 #include "tessera/v1/checkpoint_service.grpc.pb.h"
 #include "tests/server/hooked_file_system.h"
-#include "tests/server/raw_connection.h"
+#include "tests/server/transport/raw_connection.h"
 #include "tests/testing/certificates.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"

@@ -9,7 +9,7 @@
 #include "dcp/base/log.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/server/job_server.h"
+#include "tests/server/jobs/job_server.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
 

@@ -13,7 +13,7 @@
 #include "gtest/gtest.h"
 #include "proto/error_detail.h"
 #include "proto/rpc_status.h"
-#include "tests/server/job_server.h"
+#include "tests/server/jobs/job_server.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
 

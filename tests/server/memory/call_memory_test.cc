@@ -20,10 +20,10 @@ class CallMemoryTest : public ::testing::Test {
  protected:
   using Got = std::optional<absl::StatusOr<CallMemory>>;
 
-  std::shared_ptr<CallMemoryWish> Ask(
+  std::shared_ptr<CallMemoryRequest> Ask(
       const std::shared_ptr<ClientAccount>& account, uint64_t bytes, Got& got,
       absl::Duration wait = absl::Hours(1)) {
-    return CallMemoryWish::Ask(
+    return CallMemoryRequest::Ask(
         account, budget_, bytes, wait,
         [&](absl::StatusOr<CallMemory> memory) { got = std::move(memory); });
   }
@@ -64,12 +64,12 @@ TEST_F(CallMemoryTest, WhoHasTooMuchItselfIsToldSo) {
   Ask(one_, 80, first);
   absl::Notification done;
   absl::Status refused;
-  const auto wish =
-      CallMemoryWish::Ask(one_, budget_, 40, absl::Milliseconds(1),
-                          [&](absl::StatusOr<CallMemory> memory) {
-                            refused = memory.status();
-                            done.Notify();
-                          });
+  const auto request =
+      CallMemoryRequest::Ask(one_, budget_, 40, absl::Milliseconds(1),
+                             [&](absl::StatusOr<CallMemory> memory) {
+                               refused = memory.status();
+                               done.Notify();
+                             });
   done.WaitForNotification();
   EXPECT_THAT(refused, StatusIs(absl::StatusCode::kResourceExhausted,
                                 HasSubstr("the calls of one have 80 bytes")));
@@ -81,7 +81,7 @@ TEST_F(CallMemoryTest, WhoHasTooMuchItselfIsToldSo) {
   EXPECT_THAT(never->status(), StatusIs(absl::StatusCode::kResourceExhausted));
 }
 
-TEST_F(CallMemoryTest, ACancelledWishHoldsNothing) {
+TEST_F(CallMemoryTest, ACancelledRequestHoldsNothing) {
   Got first;
   Got second;
   Got third;

@@ -60,7 +60,7 @@ TEST(MemoryBudget, GrantsAtOnceWhatIsThere) {
 }
 
 // Neither a small nor a large request waits for ever.
-TEST(MemoryBudget, SmallWishesOvertakeALargeOneSoManyTimes) {
+TEST(MemoryBudget, SmallRequestsOvertakeALargeOneSoManyTimes) {
   for (const MemoryUse use : {MemoryUse::kCall, MemoryUse::kJob}) {
     MemoryBudget budget(100);
     Desk desk(budget);
@@ -144,7 +144,7 @@ TEST(MemoryBudget, RefusesMoreThanMayWait) {
   EXPECT_EQ(num_served, kMaxWaiting);
 }
 
-TEST(MemoryBudget, AWithdrawnWishIsNotServedAndNobodyWaitsForIt) {
+TEST(MemoryBudget, AWithdrawnRequestIsNotServedAndNobodyWaitsForIt) {
   MemoryBudget budget(100);
   Desk desk(budget);
   desk.Ask(1, 60);
@@ -157,13 +157,13 @@ TEST(MemoryBudget, AWithdrawnWishIsNotServedAndNobodyWaitsForIt) {
   EXPECT_THAT(desk.served_, ElementsAre(1, 3));
 }
 
-TEST(MemoryBudget, AServedWishIsNotWithdrawn) {
+TEST(MemoryBudget, AServedRequestIsNotWithdrawn) {
   MemoryBudget budget(100);
   Desk desk(budget);
   EXPECT_FALSE(budget.Cancel(desk.Ask(1, 60)));
 }
 
-TEST(MemoryBudget, AWithdrawnWishMayHoldMemoryItself) {
+TEST(MemoryBudget, AWithdrawnRequestMayHoldMemoryItself) {
   MemoryBudget budget(100);
   Desk desk(budget);
   desk.Ask(1, 60);

@@ -10,7 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/memory/memory_budget.h"
-#include "server/reading/tensor_parts.h"
+#include "server/reading/stream_parts.h"
 #include "server/server_options.h"
 #include "tests/testing/status_matchers.h"
 

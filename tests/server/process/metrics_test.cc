@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/server/raw_connection.h"
+#include "tests/server/transport/raw_connection.h"
 #include "tests/testing/status_matchers.h"
 
 namespace dcp::server {

@@ -15,7 +15,7 @@
 #include "dcp/base/error_place.h"
 #include "dcp/format/dcp_metadata.h"
 #include "dcp/format/pickle_reader.h"
-#include "tests/server/checkpoint_server.h"
+#include "tests/server/reading/checkpoint_server.h"
 #include "tests/testing/golden.h"
 
 namespace dcp::server {

@@ -18,7 +18,7 @@
 #include "dcp/checkpoint/load.h"
 #include "dcp/tensor/placement.h"
 #include "server/messages.h"
-#include "tests/server/checkpoint_server.h"
+#include "tests/server/reading/checkpoint_server.h"
 
 namespace dcp::server {
 namespace {

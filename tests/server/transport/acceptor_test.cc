@@ -16,7 +16,7 @@
 #include "absl/synchronization/notification.h"
 #include "dcp/base/log.h"
 #include "gtest/gtest.h"
-#include "tests/server/raw_connection.h"
+#include "tests/server/transport/raw_connection.h"
 #include "tests/testing/status_matchers.h"
 
 namespace dcp::server {

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/server/raw_connection.h"
+#include "tests/server/transport/raw_connection.h"
 
 namespace dcp::server {
 namespace {

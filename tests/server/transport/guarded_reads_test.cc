@@ -8,7 +8,7 @@
 
 #include "absl/strings/string_view.h"
 #include "gtest/gtest.h"
-#include "tests/server/raw_connection.h"
+#include "tests/server/transport/raw_connection.h"
 
 namespace dcp::server {
 namespace {

@@ -1,7 +1,7 @@
 // RawConnection: a client that writes HTTP/2 frames itself (RFC 9113), to send
 // frames that no library would. Blocks; one thread.
-#ifndef TESTS_SERVER_RAW_CONNECTION_H_
-#define TESTS_SERVER_RAW_CONNECTION_H_
+#ifndef TESTS_SERVER_TRANSPORT_RAW_CONNECTION_H_
+#define TESTS_SERVER_TRANSPORT_RAW_CONNECTION_H_
 
 #include <cstdint>
 #include <string>
@@ -62,4 +62,4 @@ class RawConnection {
 
 }  // namespace dcp::server
 
-#endif  // TESTS_SERVER_RAW_CONNECTION_H_
+#endif  // TESTS_SERVER_TRANSPORT_RAW_CONNECTION_H_

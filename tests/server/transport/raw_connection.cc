@@ -1,4 +1,4 @@
-#include "tests/server/raw_connection.h"
+#include "tests/server/transport/raw_connection.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -1,4 +1,4 @@
-#include "tests/server/job_server.h"
+#include "tests/server/jobs/job_server.h"
 
 #include <algorithm>
 #include <chrono>

@@ -1,4 +1,4 @@
-#include "server/memory/memory_wish.h"
+#include "server/memory/memory_request.h"
 
 #include <chrono>
 #include <utility>
@@ -17,17 +17,17 @@ constexpr int64_t kRetryAfterMs = 2000;
 
 }  // namespace
 
-std::shared_ptr<MemoryWish> MemoryWish::Ask(MemoryBudget& budget,
-                                            uint64_t bytes,
-                                            absl::Duration max_wait,
-                                            Done done) {
-  std::shared_ptr<MemoryWish> wish(
-      new MemoryWish(budget, bytes, std::move(done)));
-  wish->Start(max_wait);
-  return wish;
+std::shared_ptr<MemoryRequest> MemoryRequest::Ask(MemoryBudget& budget,
+                                                  uint64_t bytes,
+                                                  absl::Duration max_wait,
+                                                  Done done) {
+  std::shared_ptr<MemoryRequest> request(
+      new MemoryRequest(budget, bytes, std::move(done)));
+  request->Start(max_wait);
+  return request;
 }
 
-void MemoryWish::Start(absl::Duration max_wait) {
+void MemoryRequest::Start(absl::Duration max_wait) {
   absl::StatusOr<uint64_t> ticket =
       budget_.Request(MemoryUse::kCall, bytes_,
                       [self = shared_from_this()](Reservation reservation) {
@@ -56,9 +56,9 @@ void MemoryWish::Start(absl::Duration max_wait) {
               });
 }
 
-void MemoryWish::Cancel() { TakeDone() = nullptr; }
+void MemoryRequest::Cancel() { TakeDone() = nullptr; }
 
-MemoryWish::Done MemoryWish::TakeDone() {
+MemoryRequest::Done MemoryRequest::TakeDone() {
   Done done;
   uint64_t ticket = 0;
   std::unique_ptr<grpc::Alarm> alarm;
@@ -68,12 +68,12 @@ MemoryWish::Done MemoryWish::TakeDone() {
     ticket = std::exchange(ticket_, 0);
     alarm = std::move(alarm_);
   }
-  // Either may call back, but this wish has ended by now.
+  // Either may call back, but this request has ended by now.
   if (ticket != 0) budget_.Cancel(ticket);
   return done;
 }
 
-void MemoryWish::End(absl::StatusOr<Reservation> result) {
+void MemoryRequest::End(absl::StatusOr<Reservation> result) {
   Done done = TakeDone();
   if (done != nullptr) done(std::move(result));
 }

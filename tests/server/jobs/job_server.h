@@ -2,8 +2,8 @@
 // on a loopback socket, assembled as in the daemon, and a client of it. Sources
 // and destinations are in "data" of the given directory, the journal in
 // "state". One thread; what cannot fail in a sound test is a DCP_CHECK.
-#ifndef TESTS_SERVER_JOB_SERVER_H_
-#define TESTS_SERVER_JOB_SERVER_H_
+#ifndef TESTS_SERVER_JOBS_JOB_SERVER_H_
+#define TESTS_SERVER_JOBS_JOB_SERVER_H_
 
 #include <cstdint>
 #include <memory>
@@ -130,4 +130,4 @@ absl::Status ErrorOf(const Operation& operation);
 
 }  // namespace dcp::server
 
-#endif  // TESTS_SERVER_JOB_SERVER_H_
+#endif  // TESTS_SERVER_JOBS_JOB_SERVER_H_

@@ -1,4 +1,4 @@
-#include "server/tls_files.h"
+#include "server/transport/tls_files.h"
 
 #include <openssl/err.h>
 #include <openssl/pem.h>
@@ -45,36 +45,35 @@ absl::Status SslError(absl::string_view path, absl::string_view what) {
       absl::StrCat(path, ": ", what, " (", reason, ")"));
 }
 
-absl::Status CheckPair(const ServerOptions& options) {
+absl::Status CheckPair(const TlsPaths& paths) {
   const std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> context(
       SSL_CTX_new(TLS_server_method()), &SSL_CTX_free);
   SSL_CTX* const ssl = context.get();
-  if (SSL_CTX_use_certificate_chain_file(ssl, options.tls_cert.c_str()) != 1) {
-    return SslError(options.tls_cert, "is not a certificate chain");
+  if (SSL_CTX_use_certificate_chain_file(ssl, paths.cert.c_str()) != 1) {
+    return SslError(paths.cert, "is not a certificate chain");
   }
-  if (SSL_CTX_use_PrivateKey_file(ssl, options.tls_key.c_str(),
-                                  SSL_FILETYPE_PEM) != 1) {
-    return SslError(options.tls_key,
-                    absl::StrCat("is not the key of ", options.tls_cert));
+  if (SSL_CTX_use_PrivateKey_file(ssl, paths.key.c_str(), SSL_FILETYPE_PEM) !=
+      1) {
+    return SslError(paths.key, absl::StrCat("is not the key of ", paths.cert));
   }
-  if (!options.tls_client_ca.empty() &&
-      SSL_CTX_load_verify_locations(ssl, options.tls_client_ca.c_str(),
-                                    nullptr) != 1) {
-    return SslError(options.tls_client_ca, "has no certificate");
+  if (!paths.client_ca.empty() &&
+      SSL_CTX_load_verify_locations(ssl, paths.client_ca.c_str(), nullptr) !=
+          1) {
+    return SslError(paths.client_ca, "has no certificate");
   }
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<TlsFiles> ReadTlsFiles(const ServerOptions& options) {
+absl::StatusOr<TlsFiles> ReadTlsFiles(const TlsPaths& paths) {
   TlsFiles files;
-  DCP_ASSIGN_OR_RETURN(files.cert, ReadPem(options.tls_cert));
-  DCP_ASSIGN_OR_RETURN(files.key, ReadPem(options.tls_key));
-  if (!options.tls_client_ca.empty()) {
-    DCP_ASSIGN_OR_RETURN(files.client_ca, ReadPem(options.tls_client_ca));
+  DCP_ASSIGN_OR_RETURN(files.cert, ReadPem(paths.cert));
+  DCP_ASSIGN_OR_RETURN(files.key, ReadPem(paths.key));
+  if (!paths.client_ca.empty()) {
+    DCP_ASSIGN_OR_RETURN(files.client_ca, ReadPem(paths.client_ca));
   }
-  DCP_RETURN_IF_ERROR(CheckPair(options));
+  DCP_RETURN_IF_ERROR(CheckPair(paths));
   return files;
 }
 
@@ -111,14 +110,14 @@ void ServerTls::MemoryFile::Write(const std::string& text) const {
             std::strerror(errno));
 }
 
-absl::StatusOr<ServerTls> ServerTls::Load(const ServerOptions& options) {
-  ServerTls tls(options);
-  if (options.tls_cert.empty()) {
+absl::StatusOr<ServerTls> ServerTls::Load(TlsPaths paths) {
+  ServerTls tls(std::move(paths));
+  if (tls.paths_.cert.empty()) {
     tls.credentials_ = grpc::InsecureServerCredentials();
     return tls;
   }
   DCP_RETURN_IF_ERROR(tls.Reload());
-  const bool mutual = !options.tls_client_ca.empty();
+  const bool mutual = !tls.paths_.client_ca.empty();
   grpc::experimental::TlsServerCredentialsOptions of_grpc(
       std::make_shared<grpc::experimental::FileWatcherCertificateProvider>(
           tls.key_.path(), tls.cert_.path(),
@@ -133,8 +132,8 @@ absl::StatusOr<ServerTls> ServerTls::Load(const ServerOptions& options) {
 }
 
 absl::Status ServerTls::Reload() {
-  if (options_.tls_cert.empty()) return absl::OkStatus();
-  DCP_ASSIGN_OR_RETURN(const TlsFiles files, ReadTlsFiles(options_));
+  if (paths_.cert.empty()) return absl::OkStatus();
+  DCP_ASSIGN_OR_RETURN(const TlsFiles files, ReadTlsFiles(paths_));
   DCP_ASSIGN_OR_RETURN(expiry_, ExpiryOf(files.cert));
   cert_.Write(files.cert);
   key_.Write(files.key);

@@ -1,7 +1,7 @@
-// MemoryWish: a request for memory for a call, which cannot wait forever.
+// MemoryRequest: a request for memory for a call, which cannot wait forever.
 // Thread-safe.
-#ifndef SERVER_MEMORY_MEMORY_WISH_H_
-#define SERVER_MEMORY_MEMORY_WISH_H_
+#ifndef SERVER_MEMORY_MEMORY_REQUEST_H_
+#define SERVER_MEMORY_MEMORY_REQUEST_H_
 
 #include <cstdint>
 #include <memory>
@@ -20,7 +20,7 @@ namespace dcp::server {
 // chunk, shorter than people wait without a response.
 inline constexpr absl::Duration kMaxMemoryWait = absl::Seconds(10);
 
-class MemoryWish : public std::enable_shared_from_this<MemoryWish> {
+class MemoryRequest : public std::enable_shared_from_this<MemoryRequest> {
  public:
   using Done = absl::AnyInvocable<void(absl::StatusOr<Reservation>)>;
 
@@ -28,17 +28,18 @@ class MemoryWish : public std::enable_shared_from_this<MemoryWish> {
   // with the memory, with Unavailable and a retry-after if it was not available
   // within `max_wait`, or with ResourceExhausted if it can never be. Owners:
   // the caller, the alarm, and the budget's queue.
-  static std::shared_ptr<MemoryWish> Ask(MemoryBudget& budget, uint64_t bytes,
-                                         absl::Duration max_wait, Done done);
+  static std::shared_ptr<MemoryRequest> Ask(MemoryBudget& budget,
+                                            uint64_t bytes,
+                                            absl::Duration max_wait, Done done);
 
   // Afterwards `done` is not called, unless it has been or is being called.
   void Cancel();
 
  private:
-  MemoryWish(MemoryBudget& budget, uint64_t bytes, Done done)
+  MemoryRequest(MemoryBudget& budget, uint64_t bytes, Done done)
       : budget_(budget), bytes_(bytes), done_(std::move(done)) {}
   void Start(absl::Duration max_wait);
-  // The first call ends the wish; later ones find nothing to call.
+  // The first call ends the request; later ones find nothing to call.
   void End(absl::StatusOr<Reservation> result);
   Done TakeDone();
 
@@ -52,4 +53,4 @@ class MemoryWish : public std::enable_shared_from_this<MemoryWish> {
 
 }  // namespace dcp::server
 
-#endif  // SERVER_MEMORY_MEMORY_WISH_H_
+#endif  // SERVER_MEMORY_MEMORY_REQUEST_H_

@@ -1,8 +1,8 @@
 // TlsFiles: the certificate and key of a server and the CA of its clients, read
 // and checked before gRPC gets them, because gRPC does not say what is wrong
 // with them. Any thread.
-#ifndef SERVER_TLS_FILES_H_
-#define SERVER_TLS_FILES_H_
+#ifndef SERVER_TRANSPORT_TLS_FILES_H_
+#define SERVER_TRANSPORT_TLS_FILES_H_
 
 #include <memory>
 #include <string>
@@ -12,9 +12,16 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "grpcpp/security/server_credentials.h"
-#include "server/server_options.h"
 
 namespace dcp::server {
+
+// PEM files. Without a certificate there is no TLS; with a CA, clients must
+// present certificates (mutual TLS).
+struct TlsPaths {
+  std::string cert;
+  std::string key;
+  std::string client_ca;
+};
 
 struct TlsFiles {
   std::string cert;       // PEM, the chain
@@ -22,10 +29,9 @@ struct TlsFiles {
   std::string client_ca;  // PEM; empty: clients present no certificate
 };
 
-// Reads the files that `options` name; tls_cert is not empty. InvalidArgument
-// names the file and what is wrong, including a key that does not match the
-// certificate.
-absl::StatusOr<TlsFiles> ReadTlsFiles(const ServerOptions& options);
+// `paths.cert` is not empty. InvalidArgument names the file and what is wrong,
+// including a key that does not match the certificate.
+absl::StatusOr<TlsFiles> ReadTlsFiles(const TlsPaths& paths);
 
 // When the first of these PEM certificates expires.
 absl::StatusOr<absl::Time> ExpiryOf(const std::string& pem);
@@ -35,8 +41,8 @@ absl::StatusOr<absl::Time> ExpiryOf(const std::string& pem);
 // files in memory, which are written only after all of them were found valid.
 class ServerTls {
  public:
-  // TLS, mutual TLS or neither, as `options` say.
-  static absl::StatusOr<ServerTls> Load(const ServerOptions& options);
+  // TLS, mutual TLS or neither, depending on which paths are empty.
+  static absl::StatusOr<ServerTls> Load(TlsPaths paths);
   ServerTls(ServerTls&&) noexcept = default;
   ServerTls& operator=(ServerTls&&) = delete;
 
@@ -66,9 +72,9 @@ class ServerTls {
     int fd_;
   };
 
-  explicit ServerTls(const ServerOptions& options) : options_(options) {}
+  explicit ServerTls(TlsPaths paths) : paths_(std::move(paths)) {}
 
-  ServerOptions options_;
+  TlsPaths paths_;
   MemoryFile cert_;
   MemoryFile key_;
   MemoryFile client_ca_;
@@ -78,4 +84,4 @@ class ServerTls {
 
 }  // namespace dcp::server
 
-#endif  // SERVER_TLS_FILES_H_
+#endif  // SERVER_TRANSPORT_TLS_FILES_H_

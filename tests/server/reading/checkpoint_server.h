@@ -1,7 +1,7 @@
 // CheckpointServer: a CheckpointService behind a real socket, with real
 // checkpoints below its root, and a client that checks what it gets. For tests.
-#ifndef TESTS_SERVER_CHECKPOINT_SERVER_H_
-#define TESTS_SERVER_CHECKPOINT_SERVER_H_
+#ifndef TESTS_SERVER_READING_CHECKPOINT_SERVER_H_
+#define TESTS_SERVER_READING_CHECKPOINT_SERVER_H_
 
 #include <cstdint>
 #include <filesystem>
@@ -183,4 +183,4 @@ class CheckpointServer {
 
 }  // namespace dcp::server
 
-#endif  // TESTS_SERVER_CHECKPOINT_SERVER_H_
+#endif  // TESTS_SERVER_READING_CHECKPOINT_SERVER_H_

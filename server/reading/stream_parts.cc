@@ -7,7 +7,7 @@
 //
 //        d=1, step 3     | 0 1 2 | 3 4 5 | 6 7 |   <- row 0
 //                        | 0 1 2 | 3 4 5 | 6 7 |   <- row 1
-#include "server/reading/tensor_parts.h"
+#include "server/reading/stream_parts.h"
 
 #include <algorithm>
 #include <optional>
@@ -123,7 +123,7 @@ class Resolver {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<TensorParts> Take() {
+  absl::StatusOr<StreamParts> Take() {
     if (!unfit_.empty()) {
       return BlameField(
           absl::InvalidArgumentError(absl::StrCat(
@@ -162,7 +162,7 @@ class Resolver {
     if (tensor == nullptr) {
       return unfit_.Add(absl::StrCat(wanted.name(), " is not a tensor"), field);
     }
-    TensorPart part{.name = wanted.name(),
+    StreamPart part{.name = wanted.name(),
                     .entry = *entry,
                     .dtype = tensor->dtype,
                     .box = WholeBox(tensor->shape)};
@@ -177,7 +177,7 @@ class Resolver {
   // dtype and box of `part`.
   static std::string Fit(const v1::ReadTensorsRequest::Part& wanted,
                          const TensorEntry& tensor, const std::string& field,
-                         TensorPart& part) {
+                         StreamPart& part) {
     const auto& shape = wanted.expected_shape();
     if (!shape.empty() &&
         !std::equal(shape.begin(), shape.end(), tensor.shape.begin(),
@@ -207,7 +207,7 @@ class Resolver {
     return "";
   }
 
-  void Append(TensorPart part, absl::string_view field) {
+  void Append(StreamPart part, absl::string_view field) {
     const std::optional<uint64_t> num_bytes = CheckedMul(
         static_cast<uint64_t>(Volume(part.box.sizes)), ElementSize(part.dtype));
     const std::optional<uint64_t> end =
@@ -226,25 +226,25 @@ class Resolver {
 
   const Checkpoint& checkpoint_;
   const std::stop_token stop_;
-  TensorParts parts_;
+  StreamParts parts_;
   Problems missing_;
   Problems unfit_;
 };
 
 }  // namespace
 
-size_t TensorParts::PartAt(uint64_t offset) const {
+size_t StreamParts::PartAt(uint64_t offset) const {
   // If several parts have the same begin, only the last has bytes.
   const auto next =
       std::upper_bound(parts.begin(), parts.end(), offset,
-                       [](uint64_t value, const TensorPart& part) {
+                       [](uint64_t value, const StreamPart& part) {
                          return value < part.begin;
                        });
   DCP_CHECK(next != parts.begin() && offset < num_bytes, offset);
   return static_cast<size_t>(next - parts.begin()) - 1;
 }
 
-absl::StatusOr<TensorParts> ResolveParts(const Checkpoint& checkpoint,
+absl::StatusOr<StreamParts> ResolveParts(const Checkpoint& checkpoint,
                                          const v1::ReadTensorsRequest& request,
                                          std::stop_token stop) {
   Resolver resolver(checkpoint, std::move(stop));
@@ -263,7 +263,7 @@ absl::StatusOr<TensorParts> ResolveParts(const Checkpoint& checkpoint,
   return resolver.Take();
 }
 
-PartWindow WindowAt(absl::Span<const int64_t> shape, const TensorPart& part,
+PartWindow WindowAt(absl::Span<const int64_t> shape, const StreamPart& part,
                     uint64_t offset) {
   DCP_CHECK(offset < part.num_bytes, part.name, " ", offset);
   const Box& box = part.box;

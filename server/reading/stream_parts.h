@@ -1,8 +1,8 @@
 // The parts of tensors that make up a stream: what a request asks for, in its
 // order and checked against the checkpoint, and the windows into which each
 // part is cut. Pure; any thread.
-#ifndef SERVER_READING_TENSOR_PARTS_H_
-#define SERVER_READING_TENSOR_PARTS_H_
+#ifndef SERVER_READING_STREAM_PARTS_H_
+#define SERVER_READING_STREAM_PARTS_H_
 
 #include <cstdint>
 #include <stop_token>
@@ -22,7 +22,7 @@ namespace dcp::server {
 // streams. As much as one read takes (kBlockBytes).
 inline constexpr uint64_t kWindowBytes = uint64_t{4} << 20;
 
-struct TensorPart {
+struct StreamPart {
   std::string name;  // after renaming
   uint32_t entry = 0;
   DType dtype = DType::kFloat32;  // after the cast
@@ -31,8 +31,8 @@ struct TensorPart {
   uint64_t num_bytes = 0;
 };
 
-struct TensorParts {
-  std::vector<TensorPart> parts;
+struct StreamParts {
+  std::vector<StreamPart> parts;
   uint64_t num_bytes = 0;
 
   // The index of the part (not an empty one) that contains byte `offset` of the
@@ -43,7 +43,7 @@ struct TensorParts {
 // NotFound and InvalidArgument list every name that is missing, not a tensor,
 // of another shape or type, or whose box lies outside; ResourceExhausted for
 // more parts than a stream may have. Cancelled soon after a stop.
-absl::StatusOr<TensorParts> ResolveParts(
+absl::StatusOr<StreamParts> ResolveParts(
     const Checkpoint& checkpoint,
     const tessera::v1::ReadTensorsRequest& request, std::stop_token stop = {});
 
@@ -58,9 +58,9 @@ struct PartWindow {
 // dimension, at positions that depend on the tensor and not on the part, so
 // that overlapping parts of one tensor share windows. A window has at most
 // kWindowBytes.
-PartWindow WindowAt(absl::Span<const int64_t> shape, const TensorPart& part,
+PartWindow WindowAt(absl::Span<const int64_t> shape, const StreamPart& part,
                     uint64_t offset);
 
 }  // namespace dcp::server
 
-#endif  // SERVER_READING_TENSOR_PARTS_H_
+#endif  // SERVER_READING_STREAM_PARTS_H_

@@ -32,7 +32,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tessera/v1/checkpoint_service.pb.h"
-#include "tests/server/job_server.h"
+#include "tests/server/jobs/job_server.h"
 #include "tests/server/server_process.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"

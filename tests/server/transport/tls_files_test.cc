@@ -1,4 +1,4 @@
-#include "server/tls_files.h"
+#include "server/transport/tls_files.h"
 
 #include <string>
 
@@ -26,69 +26,68 @@ constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 class TlsFilesTest : public ::testing::Test {
  protected:
   TlsFilesTest() : authority_(dir_, "ca"), files_(authority_.Sign("server")) {
-    options_.tls_cert = files_.cert;
-    options_.tls_key = files_.key;
+    paths_.cert = files_.cert;
+    paths_.key = files_.key;
   }
 
   TempDir dir_;
   Authority authority_;
   CertificateFiles files_;
-  ServerOptions options_;
+  TlsPaths paths_;
 };
 
 TEST_F(TlsFilesTest, AreReadWhole) {
-  options_.tls_client_ca = authority_.cert();
-  ASSERT_OK_AND_ASSIGN(const TlsFiles files, ReadTlsFiles(options_));
+  paths_.client_ca = authority_.cert();
+  ASSERT_OK_AND_ASSIGN(const TlsFiles files, ReadTlsFiles(paths_));
   EXPECT_EQ(files.cert, testing::ReadFile(files_.cert));
   EXPECT_EQ(files.key, testing::ReadFile(files_.key));
   EXPECT_EQ(files.client_ca, testing::ReadFile(authority_.cert()));
-  EXPECT_OK(ServerTls::Load(options_));
+  EXPECT_OK(ServerTls::Load(paths_));
 }
 
 TEST_F(TlsFilesTest, WithoutACertificateThereIsNoTls) {
-  ASSERT_OK_AND_ASSIGN(ServerTls tls, ServerTls::Load(ServerOptions()));
+  ASSERT_OK_AND_ASSIGN(ServerTls tls, ServerTls::Load({}));
   EXPECT_THAT(tls.credentials().get(), NotNull());
   EXPECT_OK(tls.Reload());
   EXPECT_EQ(tls.expiry(), absl::InfiniteFuture());
 }
 
 TEST_F(TlsFilesTest, AKeyOfAnotherCertificateIsNamed) {
-  options_.tls_key = authority_.Sign("other").key;
-  EXPECT_THAT(ReadTlsFiles(options_),
+  paths_.key = authority_.Sign("other").key;
+  EXPECT_THAT(ReadTlsFiles(paths_),
               StatusIs(kInvalid, AllOf(HasSubstr("other.key: is not the key"),
                                        HasSubstr("server.pem"))));
 }
 
-TEST_F(TlsFilesTest, WhatIsNoCertificateIsNamed) {
+TEST_F(TlsFilesTest, AFileThatIsNotACertificateIsNamed) {
   const std::string text = dir_.WriteFile("text", "hello");
   const std::string broken = dir_.WriteFile(
       "broken", "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n");
   struct Case {
     const char* name;
-    std::string ServerOptions::*field;
+    std::string TlsPaths::*field;
     std::string path;
     const char* message;
   };
   const Case cases[] = {
-      {"no file", &ServerOptions::tls_cert, dir_.Join("none"), "none: No such"},
-      {"no PEM", &ServerOptions::tls_key, text, "text: is not PEM"},
-      {"broken", &ServerOptions::tls_cert, broken, "broken: is not a cert"},
-      {"broken key", &ServerOptions::tls_key, broken, "broken: is not the key"},
-      {"broken CA", &ServerOptions::tls_client_ca, broken, "broken: has no"},
-      {"directory", &ServerOptions::tls_client_ca, dir_.path(),
-       dir_.path().c_str()},
+      {"no file", &TlsPaths::cert, dir_.Join("none"), "none: No such"},
+      {"no PEM", &TlsPaths::key, text, "text: is not PEM"},
+      {"broken", &TlsPaths::cert, broken, "broken: is not a cert"},
+      {"broken key", &TlsPaths::key, broken, "broken: is not the key"},
+      {"broken CA", &TlsPaths::client_ca, broken, "broken: has no"},
+      {"directory", &TlsPaths::client_ca, dir_.path(), dir_.path().c_str()},
   };
   for (const Case& c : cases) {
-    ServerOptions options = options_;
-    options.*c.field = c.path;
-    EXPECT_THAT(ServerTls::Load(options).status(),
+    TlsPaths paths = paths_;
+    paths.*c.field = c.path;
+    EXPECT_THAT(ServerTls::Load(paths).status(),
                 StatusIs(kInvalid, HasSubstr(c.message)))
         << c.name;
   }
 }
 
 TEST_F(TlsFilesTest, ReloadingKeepsWhatIsRightUntilThereIsBetter) {
-  ASSERT_OK_AND_ASSIGN(ServerTls tls, ServerTls::Load(options_));
+  ASSERT_OK_AND_ASSIGN(ServerTls tls, ServerTls::Load(paths_));
   const absl::Time expiry = tls.expiry();
   EXPECT_GT(expiry, absl::Now());
   EXPECT_LT(expiry, absl::Now() + absl::Hours(2));

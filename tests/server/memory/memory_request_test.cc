@@ -1,4 +1,4 @@
-#include "server/memory/memory_wish.h"
+#include "server/memory/memory_request.h"
 
 #include <memory>
 #include <optional>
@@ -14,10 +14,10 @@ namespace {
 
 using ::dcp::testing::StatusIs;
 
-TEST(MemoryWish, IsGrantedAtOnceWhereThereIsMemory) {
+TEST(MemoryRequest, IsGrantedAtOnceWhereThereIsMemory) {
   MemoryBudget budget(100);
   std::optional<absl::StatusOr<Reservation>> got;
-  MemoryWish::Ask(
+  MemoryRequest::Ask(
       budget, 60, absl::InfiniteDuration(),
       [&](absl::StatusOr<Reservation> memory) { got = std::move(memory); });
   ASSERT_TRUE(got.has_value());
@@ -26,14 +26,14 @@ TEST(MemoryWish, IsGrantedAtOnceWhereThereIsMemory) {
   EXPECT_EQ(budget.used_bytes(), 60u);
 }
 
-TEST(MemoryWish, IsGrantedWhenMemoryComesBack) {
+TEST(MemoryRequest, IsGrantedWhenMemoryComesBack) {
   MemoryBudget budget(100);
   std::optional<absl::StatusOr<Reservation>> first;
   std::optional<absl::StatusOr<Reservation>> second;
-  MemoryWish::Ask(
+  MemoryRequest::Ask(
       budget, 60, absl::Hours(1),
       [&](absl::StatusOr<Reservation> memory) { first = std::move(memory); });
-  MemoryWish::Ask(
+  MemoryRequest::Ask(
       budget, 60, absl::Hours(1),
       [&](absl::StatusOr<Reservation> memory) { second = std::move(memory); });
   EXPECT_FALSE(second.has_value());
@@ -42,46 +42,46 @@ TEST(MemoryWish, IsGrantedWhenMemoryComesBack) {
   EXPECT_OK(*second);
 }
 
-TEST(MemoryWish, EndsWithUnavailableAfterItsTime) {
+TEST(MemoryRequest, EndsWithUnavailableAfterItsTime) {
   MemoryBudget budget(100);
   std::optional<absl::StatusOr<Reservation>> all;
-  MemoryWish::Ask(
+  MemoryRequest::Ask(
       budget, 100, absl::Hours(1),
       [&](absl::StatusOr<Reservation> memory) { all = std::move(memory); });
   absl::Notification ended;
   absl::Status status;
-  MemoryWish::Ask(budget, 1, absl::Milliseconds(1),
-                  [&](absl::StatusOr<Reservation> memory) {
-                    status = memory.status();
-                    ended.Notify();
-                  });
+  MemoryRequest::Ask(budget, 1, absl::Milliseconds(1),
+                     [&](absl::StatusOr<Reservation> memory) {
+                       status = memory.status();
+                       ended.Notify();
+                     });
   ended.WaitForNotification();
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kUnavailable));
   EXPECT_GT(RetryAfterOf(status), 0);
   EXPECT_EQ(budget.num_waiting(), 0u);
 }
 
-TEST(MemoryWish, CanBeWithdrawn) {
+TEST(MemoryRequest, CanBeWithdrawn) {
   MemoryBudget budget(100);
   std::optional<absl::StatusOr<Reservation>> all;
-  MemoryWish::Ask(
+  MemoryRequest::Ask(
       budget, 100, absl::Hours(1),
       [&](absl::StatusOr<Reservation> memory) { all = std::move(memory); });
   bool called = false;
-  const auto wish =
-      MemoryWish::Ask(budget, 1, absl::Hours(1),
-                      [&](absl::StatusOr<Reservation>) { called = true; });
-  wish->Cancel();
-  wish->Cancel();
+  const auto request =
+      MemoryRequest::Ask(budget, 1, absl::Hours(1),
+                         [&](absl::StatusOr<Reservation>) { called = true; });
+  request->Cancel();
+  request->Cancel();
   EXPECT_EQ(budget.num_waiting(), 0u);
   all.reset();
   EXPECT_FALSE(called);
 }
 
-TEST(MemoryWish, MoreThanThereCanEverBeIsRefused) {
+TEST(MemoryRequest, MoreThanThereCanEverBeIsRefused) {
   MemoryBudget budget(100);
   absl::Status status;
-  MemoryWish::Ask(
+  MemoryRequest::Ask(
       budget, 101, absl::Hours(1),
       [&](absl::StatusOr<Reservation> memory) { status = memory.status(); });
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kResourceExhausted));

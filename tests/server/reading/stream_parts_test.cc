@@ -1,4 +1,4 @@
-#include "server/reading/tensor_parts.h"
+#include "server/reading/stream_parts.h"
 
 #include <map>
 #include <random>
@@ -13,8 +13,8 @@
 namespace dcp::server {
 namespace {
 
-TensorPart PartOf(const Box& box, DType dtype) {
-  TensorPart part{.name = "w", .dtype = dtype, .box = box};
+StreamPart PartOf(const Box& box, DType dtype) {
+  StreamPart part{.name = "w", .dtype = dtype, .box = box};
   part.num_bytes =
       static_cast<uint64_t>(Volume(box.sizes)) * ElementSize(dtype);
   return part;
@@ -22,7 +22,7 @@ TensorPart PartOf(const Box& box, DType dtype) {
 
 // All windows of a part, in order. Checks that they are consecutive, not too
 // large, and at the place of their elements in the part.
-std::vector<PartWindow> WindowsOf(const Dims& shape, const TensorPart& part) {
+std::vector<PartWindow> WindowsOf(const Dims& shape, const StreamPart& part) {
   std::vector<PartWindow> windows;
   uint64_t offset = 0;
   const Dims strides = RowMajorStrides(part.box.sizes);
@@ -112,10 +112,10 @@ TEST(PartWindows, OverlappingPartsShareWindows) {
   EXPECT_GE(num_common, half.size() - 2);
 }
 
-TEST(TensorParts, FindThePartOfAByte) {
-  TensorParts parts;
+TEST(StreamParts, FindThePartOfAByte) {
+  StreamParts parts;
   for (const uint64_t size : {0, 3, 0, 0, 5, 0}) {
-    TensorPart part;
+    StreamPart part;
     part.begin = parts.num_bytes;
     part.num_bytes = size;
     parts.num_bytes += size;

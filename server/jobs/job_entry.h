@@ -1,0 +1,47 @@
+// JobEntry: a job as the running server knows it: what the journal keeps, where
+// the job is on its way to its end, and what it holds there. Plain data;
+// JobTable says which lock guards it.
+#ifndef SERVER_JOBS_JOB_ENTRY_H_
+#define SERVER_JOBS_JOB_ENTRY_H_
+
+#include <cstdint>
+#include <memory>
+#include <stop_token>
+
+#include "server/jobs/job.h"
+#include "server/jobs/job_progress.h"
+#include "server/jobs/job_runner.h"
+#include "server/memory/memory_budget.h"
+
+namespace dcp::server {
+
+// Where a job is on its way.
+enum class JobStage : uint8_t {
+  kQueued,     // in the queue, or nowhere once the server drains
+  kAdmitting,  // waits for memory
+  kReady,      // has memory and waits for a thread
+  kRunning,    // on a thread
+  kSettling,   // about to be cancelled
+  kEnded,
+};
+
+struct JobEntry {
+  // The number, the id, the client and the request never change.
+  Job job;
+  JobStage stage = JobStage::kQueued;
+  uint64_t ticket = 0;   // of the memory budget; 0: not known yet
+  bool refused = false;  // by the memory budget
+  Reservation memory;
+  std::stop_source stop;
+  // Those of the current or the last run. Owners: this and that run.
+  std::shared_ptr<JobControls> controls;
+  JobSize size;
+  JobProgress progress;
+};
+
+// Owners: the table, and each thread that works on the job.
+using JobEntryPtr = std::shared_ptr<JobEntry>;
+
+}  // namespace dcp::server
+
+#endif  // SERVER_JOBS_JOB_ENTRY_H_
