@@ -14,10 +14,10 @@
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/container_diff.h"
+#include "dcp/checkpoint/read/read_run.h"
 #include "dcp/checkpoint/read/window_planner.h"
 #include "dcp/format/state_path.h"
 #include "dcp/format/value_copy.h"
-#include "dcp/io/lane.h"
 
 namespace dcp {
 namespace {
@@ -163,10 +163,8 @@ absl::Status CheckTolerance(const std::optional<Tolerance>& tolerance) {
                                      std::pair("rtol", tolerance->rtol)}) {
     // Written so that NaN is refused.
     if (number >= 0 && std::isfinite(number)) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, " is ", number,
-                     ", and not a finite number that is not "
-                     "negative"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        name, " is ", number, "; it must be finite and not negative"));
   }
   return absl::OkStatus();
 }
@@ -329,27 +327,21 @@ class Differ {
       options_.on_plan(2 * report_.bytes_compared);
     }
     if (report_.bytes_compared == 0) return absl::OkStatus();
-    TransferStats own_stats;
-    TransferStats& stats =
-        options_.stats != nullptr ? *options_.stats : own_stats;
-    // More blocks than there are bytes to read would be pinned for nothing.
-    const uint64_t memory_bytes = std::min(
-        options_.memory_bytes,
-        AlignUp(4 * report_.bytes_compared, kBlockBytes) + 2 * kMinMemoryBytes);
-    DCP_RETURN_IF_ERROR(RunLanes(
-        fs_, 1, memory_bytes, options_.stop,
-        [&](Lane& lane, std::stop_token stop) {
-          return WithSide(
-              RunPipeline(
-                  *lane.queue, lane.pool,
-                  std::max<uint64_t>(lane.pool.num_blocks() / 8, 1),
-                  [this](Batch& batch) { return NextBatch(batch); },
-                  [this](FileHandle handle) {
-                    const std::string name = a_.files().Describe(handle);
-                    return name.empty() ? b_.files().Describe(handle) : name;
-                  },
-                  stop, stats),
-              ErrorSide::kSource);
+    DCP_RETURN_IF_ERROR(RunReads(
+        fs_,
+        {// More blocks than there are bytes to read would be pinned for
+         // nothing.
+         .memory_bytes =
+             std::min(options_.memory_bytes,
+                      AlignUp(4 * report_.bytes_compared, kBlockBytes) +
+                          2 * kMinMemoryBytes),
+         .side = ErrorSide::kSource,
+         .stop = options_.stop,
+         .stats = options_.stats},
+        [this](Batch& batch) { return NextBatch(batch); },
+        [this](FileHandle handle) {
+          const std::string name = a_.files().Describe(handle);
+          return name.empty() ? b_.files().Describe(handle) : name;
         }));
     DCP_RETURN_IF_ERROR(
         WithSide(a_.files().CheckUnchanged(), ErrorSide::kSource));

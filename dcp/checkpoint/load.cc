@@ -12,9 +12,9 @@
 #include "dcp/base/check.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
+#include "dcp/checkpoint/read/read_run.h"
 #include "dcp/checkpoint/read/source_check.h"
 #include "dcp/checkpoint/read/window_planner.h"
-#include "dcp/io/lane.h"
 
 namespace dcp {
 namespace {
@@ -35,42 +35,31 @@ class Loader {
   absl::Status Run() {
     DCP_RETURN_IF_ERROR(FindAll());
     DCP_RETURN_IF_ERROR(checkpoint_.Locate(entries_, options_.stop));
-    TransferStats own_stats;
-    TransferStats& stats =
-        options_.stats != nullptr ? *options_.stats : own_stats;
-    if (!options_.verify) return Move(stats);
+    if (!options_.verify) return Move();
     DCP_ASSIGN_OR_RETURN(check_, SourceCheck::Make(fs_, checkpoint_, entries_));
     planner_ = WindowPlanner(check_.get());
-    DCP_RETURN_IF_ERROR(Move(stats));
-    return check_->Finish(
-        {.memory_bytes = MemoryBytes(), .stop = options_.stop, .stats = &stats},
-        SourceCheck::Missing::kNothing);
+    DCP_RETURN_IF_ERROR(Move());
+    return check_->Finish({.memory_bytes = MemoryBytes(),
+                           .stop = options_.stop,
+                           .stats = options_.stats},
+                          SourceCheck::Missing::kNothing);
   }
 
  private:
-  absl::Status Move(TransferStats& stats) {
-    const auto work = [&](Lane& lane, std::stop_token stop) {
-      const uint64_t share = lane.pool.num_blocks() / 8;
-      return RunPipeline(
-          *lane.queue, lane.pool,
-          AllDirect() ? 0 : std::max<uint64_t>(share, 1),
-          [this](Batch& batch) { return NextBatch(batch); },
-          [this](FileHandle handle) {
-            return checkpoint_.files().Describe(handle);
-          },
-          std::move(stop), stats);
-    };
-    DCP_RETURN_IF_ERROR(Transfer(work));
+  absl::Status Move() {
+    DCP_RETURN_IF_ERROR(RunReads(
+        fs_,
+        {.memory_bytes = MemoryBytes(),
+         .pool = options_.pool,
+         .lane = options_.lane,
+         .uses_blocks = !AllDirect(),
+         .stop = options_.stop,
+         .stats = options_.stats},
+        [this](Batch& batch) { return NextBatch(batch); },
+        [this](FileHandle handle) {
+          return checkpoint_.files().Describe(handle);
+        }));
     return checkpoint_.files().CheckUnchanged(handles_);
-  }
-
-  template <typename Work>
-  absl::Status Transfer(const Work& work) {
-    if (options_.lane != nullptr) return work(*options_.lane, options_.stop);
-    if (options_.pool != nullptr) {
-      return RunLane(fs_, *options_.pool, options_.stop, work);
-    }
-    return RunLanes(fs_, 1, MemoryBytes(), options_.stop, work);
   }
 
   // If nothing is copied through blocks, no more of them are needed than reads
@@ -107,7 +96,7 @@ class Loader {
 
   static std::string ProblemOf(const LoadTensor& wanted,
                                const TensorEntry* stored) {
-    if (stored == nullptr) return absl::StrCat(wanted.fqn, " is no tensor");
+    if (stored == nullptr) return absl::StrCat(wanted.fqn, " is not a tensor");
     if (stored->shape != wanted.shape) {
       return absl::StrCat(wanted.fqn, " is stored as ",
                           ShapeToString(stored->shape), ", wanted as ",

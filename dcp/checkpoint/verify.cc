@@ -10,8 +10,6 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -21,39 +19,18 @@
 #include "dcp/base/error_place.h"
 #include "dcp/base/error_side.h"
 #include "dcp/base/status.h"
-#include "dcp/checkpoint/open/digests.h"
-#include "dcp/checkpoint/open/file_reader.h"
-#include "dcp/checkpoint/open/recorded_digests.h"
+#include "dcp/checkpoint/read/checked_range.h"
+#include "dcp/checkpoint/read/digest_index.h"
 #include "dcp/checkpoint/read/range_reader.h"
 #include "dcp/format/torch_archive.h"
 
 namespace dcp {
 namespace {
 
-// A stretch of a file with a recorded checksum.
-struct CheckedRange {
-  uint32_t file;
-  uint64_t offset;
-  uint64_t length;
-  absl::string_view name;  // the entry that it belongs to
-  std::optional<uint32_t> crc;
-  std::optional<uint64_t> digest;
-};
-
 // What one index entry stores at one place. There may be millions.
 struct Item {
   uint32_t file;
   bool empty;  // a tensor without elements: there are no bytes to check
-};
-
-// A recorded digest of a stretch.
-struct PlacedDigest {
-  uint32_t file;
-  uint64_t offset;
-  uint64_t length;
-  uint64_t digest;
-
-  auto place() const { return std::pair(file, offset); }
 };
 
 // A problem with the bytes of a stretch.
@@ -71,9 +48,10 @@ class Verifier {
     report_.format = checkpoint_.format();
     CollectItems();
     ChooseSample();
-    const absl::Status digests = CollectDigests();
+    const absl::Status digests = digests_.Read(fs_, checkpoint_);
+    digest_used_.resize(digests_.size());
     DCP_RETURN_IF_ERROR(CheckStructure());
-    if (checkpoint_.format() == Format::kTorch) CollectFileRanges();
+    if (checkpoint_.format() == Format::kTorch) CollectTorchFiles();
     if (!digests.ok()) {
       report_.findings.push_back({.name = "",
                                   .file = "digests",
@@ -204,7 +182,7 @@ class Verifier {
           RangeOf(visited.storage.file, visited.storage.offset, record,
                   checkpoint_.entries()[visited.entry].fqn);
       const std::optional<size_t> digest =
-          DigestAt(range.file, range.offset, range.length);
+          digests_.Find(range.file, range.offset, range.length);
       if (digest.has_value()) {
         range.digest = digests_[*digest].digest;
         digests.push_back(*digest);
@@ -227,150 +205,26 @@ class Verifier {
     Add(std::move(outcome));
   }
 
-  static bool HasCrc(const ZipRecord& record) { return record.crc != 0; }
-
-  // Empty if it is not a zip. What cannot be opened or parsed is already a
-  // finding of the structure.
-  std::vector<ZipRecord> RecordsOf(const StorageInfo& storage) {
-    const absl::StatusOr<File> file = checkpoint_.files().Get(storage.file);
-    if (!file.ok()) return {};
-    FileReader reader(fs_, *file, storage.offset, storage.length);
-    absl::StatusOr<TorchArchive> archive =
-        ReadTorchArchive(storage.length, checkpoint_.format() == Format::kTorch,
-                         reader.read_at());
-    if (!archive.ok()) return {};
-    return std::move(archive->records);
-  }
-
-  static CheckedRange RangeOf(uint32_t file, uint64_t start,
-                              const ZipRecord& record, absl::string_view name) {
-    return {.file = file,
-            .offset = start + record.payload_offset,
-            .length = record.size,
-            .name = name,
-            .crc = record.crc,
-            .digest = std::nullopt};
-  }
-
-  // In a .pt file, objects are in data.pkl, and tensors anywhere in the record
-  // of their storage, which they may share. All records are checked except
-  // those that only tensors outside the sample use.
-  void CollectFileRanges() {
+  void CollectTorchFiles() {
     // A torch.save file has one item for each entry, in their order.
     size_t begin = 0;
     for (uint32_t file = 0; file < checkpoint_.files().names().size(); ++file) {
       size_t end = begin;
       while (end < items_.size() && items_[end].file == file) ++end;
-      CollectRangesOf(file, begin, end);
+      const std::vector<ZipRecord>& records = file_records_.emplace_back(
+          RecordsOfTorchFile(fs_, checkpoint_, file));
+      const TorchFileRanges found =
+          RangesOfTorchFile(checkpoint_, file, records, begin, end, sampled_);
+      ranges_.insert(ranges_.end(), found.ranges.begin(), found.ranges.end());
+      std::copy(found.covered.begin(), found.covered.end(),
+                covered_.begin() + static_cast<ptrdiff_t>(begin));
       begin = end;
     }
   }
 
-  // For one file, which has the items from `begin` to `end`.
-  void CollectRangesOf(uint32_t file, size_t begin, size_t end) {
-    const absl::StatusOr<File> opened = checkpoint_.files().Get(file);
-    if (!opened.ok()) return;
-    std::vector<ZipRecord>& records =
-        file_records_.emplace_back(RecordsOf({file, 0, opened->size}));
-    std::sort(records.begin(), records.end(),
-              [](const ZipRecord& a, const ZipRecord& b) {
-                return a.payload_offset < b.payload_offset;
-              });
-    enum class Use : uint8_t { kNone, kUnsampled, kSampled };
-    std::vector<Use> uses(records.size());
-    std::vector<absl::string_view> names;
-    bool pickle_has_crc = false;
-    for (const ZipRecord& record : records) {
-      names.push_back(record.name);
-      if (absl::EndsWith(record.name, "/data.pkl")) {
-        pickle_has_crc = HasCrc(record);
-      }
-    }
-    // Notes whether the storage of `tensor` has a CRC.
-    const auto use = [&](const TensorEntry& tensor, absl::string_view name,
-                         bool sampled) {
-      if (tensor.num_bytes() == 0) return true;
-      const std::optional<size_t> i =
-          RecordAt(records, tensor.locations[0].payload_offset);
-      if (!i.has_value()) return false;
-      if (uses[*i] != Use::kSampled) {
-        uses[*i] = sampled ? Use::kSampled : Use::kUnsampled;
-        names[*i] = name;
-      }
-      return HasCrc(records[*i]);
-    };
-    for (size_t i = begin; i < end; ++i) {
-      const CheckpointEntry& entry = checkpoint_.entries()[i];
-      if (entry.tensor() != nullptr) {
-        covered_[i] = use(*entry.tensor(), entry.fqn, sampled_[i]);
-        continue;
-      }
-      covered_[i] = pickle_has_crc;
-      for (const auto& [identity, tensor] : entry.object()->tensors) {
-        if (!use(tensor, entry.fqn, sampled_[i])) covered_[i] = false;
-      }
-    }
-    for (size_t i = 0; i < records.size(); ++i) {
-      if (uses[i] == Use::kUnsampled) continue;
-      const ZipRecord& record = records[i];
-      if (record.size == 0 || !HasCrc(record)) continue;
-      ranges_.push_back(RangeOf(file, 0, record, names[i]));
-    }
-  }
-
-  static std::optional<size_t> RecordAt(const std::vector<ZipRecord>& records,
-                                        uint64_t offset) {
-    const auto next =
-        std::upper_bound(records.begin(), records.end(), offset,
-                         [](uint64_t position, const ZipRecord& record) {
-                           return position < record.payload_offset;
-                         });
-    if (next == records.begin()) return std::nullopt;
-    const ZipRecord& record = *(next - 1);
-    if (offset - record.payload_offset >= record.size) return std::nullopt;
-    return static_cast<size_t>(next - records.begin()) - 1;
-  }
-
-  absl::Status CollectDigests() {
-    DCP_ASSIGN_OR_RETURN(const std::vector<ChunkDigest> digests,
-                         ReadRecordedDigests(fs_, checkpoint_));
-    if (digests.empty()) return absl::OkStatus();
-    absl::flat_hash_map<absl::string_view, uint32_t> file_index;
-    const std::vector<std::string>& names = checkpoint_.files().names();
-    for (uint32_t i = 0; i < names.size(); ++i) file_index[names[i]] = i;
-    digests_.reserve(digests.size());
-    for (const ChunkDigest& digest : digests) {
-      const auto it = file_index.find(digest.file);
-      if (it == file_index.end()) continue;
-      digests_.push_back(
-          {it->second, digest.offset, digest.length, digest.digest});
-    }
-    std::stable_sort(digests_.begin(), digests_.end(),
-                     [](const PlacedDigest& a, const PlacedDigest& b) {
-                       return a.place() < b.place();
-                     });
-    digest_used_.resize(digests_.size());
-    return absl::OkStatus();
-  }
-
-  // The last recorded digest of exactly that stretch.
-  std::optional<size_t> DigestAt(uint32_t file, uint64_t offset,
-                                 uint64_t length) const {
-    const auto next = std::upper_bound(
-        digests_.begin(), digests_.end(), std::pair(file, offset),
-        [](const std::pair<uint32_t, uint64_t>& place,
-           const PlacedDigest& digest) { return place < digest.place(); });
-    if (next == digests_.begin()) return std::nullopt;
-    const PlacedDigest& found = *(next - 1);
-    if (found.place() != std::pair(file, offset) || found.length != length) {
-      return std::nullopt;
-    }
-    return static_cast<size_t>(next - digests_.begin()) - 1;
-  }
-
   // For payloads without a recorded CRC. Those with one are read once for both.
   void AddDigestsOfChunks() {
-    if (digests_.empty()) return;
+    if (digests_.size() == 0) return;
     uint32_t item = 0;
     for (const CheckpointEntry& entry : checkpoint_.entries()) {
       if (entry.object() != nullptr) {
@@ -384,9 +238,9 @@ class Verifier {
         if (items_[owner].empty || !sampled_[owner]) continue;
         const ChunkLocation& location = tensor.locations[c];
         const std::optional<size_t> digest =
-            DigestAt(location.item.file, location.payload_offset,
-                     static_cast<uint64_t>(Volume(tensor.boxes[c].sizes)) *
-                         ElementSize(tensor.dtype));
+            digests_.Find(location.item.file, location.payload_offset,
+                          static_cast<uint64_t>(Volume(tensor.boxes[c].sizes)) *
+                              ElementSize(tensor.dtype));
         if (!digest.has_value() || digest_used_[*digest]) continue;
         covered_[owner] = true;
         ranges_.push_back({.file = location.item.file,
@@ -516,7 +370,7 @@ class Verifier {
   std::vector<size_t> first_items_;  // of each entry
   std::vector<Item> items_;
   std::vector<bool> sampled_;
-  std::vector<PlacedDigest> digests_;  // by place
+  DigestIndex digests_;
   // What follows changes under the mutex while items are visited.
   absl::Mutex mutex_;
   VerifyReport report_;

@@ -11,6 +11,7 @@
 #include "tools/dcp_convert/help.h"
 #include "tools/dcp_convert/json_output.h"
 #include "tools/dcp_convert/man_page.h"
+#include "tools/dcp_convert/option_flags.h"
 #include "tools/dcp_convert/option_table.h"
 #include "tools/dcp_convert/render.h"
 
@@ -38,7 +39,8 @@ absl::StatusOr<ExitCode> RunVerb(const Context& context) {
 }
 
 void PrintError(const Console& console, absl::string_view message) {
-  console.err << absl::StrCat("dcp-convert: ", Printable(message), "\n")
+  console.err << absl::StrCat("dcp-convert: ", Printable(WithFlags(message)),
+                              "\n")
               << std::flush;
 }
 

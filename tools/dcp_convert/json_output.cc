@@ -13,6 +13,7 @@
 #include "proto/error_detail.h"
 #include "tools/dcp_convert/layout_name.h"
 #include "tools/dcp_convert/object_json.h"
+#include "tools/dcp_convert/option_flags.h"
 #include "tools/terminal/exit_code.h"
 
 namespace dcp::tools {
@@ -313,7 +314,7 @@ std::string ErrorJson(absl::string_view verb, const absl::Status& status,
   Json& error = json["error"] =
       Json{{"code", absl::StatusCodeToString(status.code())},
            {"side", Str(SideName(status))},
-           {"message", Str(status.message())}};
+           {"message", Str(WithFlags(status.message()))}};
   const std::string reason = ReasonOf(status);
   if (!reason.empty()) error["reason"] = reason;
   const std::string field = FieldOf(status);

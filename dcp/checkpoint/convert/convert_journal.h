@@ -21,7 +21,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "dcp/checkpoint/convert/convert.h"
+#include "dcp/checkpoint/convert/convert_plan.h"
 #include "dcp/checkpoint/write/destination.h"
 #include "dcp/checkpoint/write/image_transfer.h"
 #include "dcp/io/file_system.h"

@@ -134,28 +134,6 @@ absl::StatusOr<bool> IsCheckpointFile(FileSystem& fs, absl::string_view path) {
   return head.IsSafetensors() || head.IsTorch();
 }
 
-absl::string_view FormatName(Format format) {
-  switch (format) {
-    case Format::kDcp:
-      return "dcp";
-    case Format::kSafetensors:
-      return "safetensors";
-    case Format::kTorch:
-      return "pt";
-  }
-  return "";
-}
-
-absl::StatusOr<Format> ParseFormat(absl::string_view name) {
-  if (name == "dcp") return Format::kDcp;
-  if (name == "safetensors") return Format::kSafetensors;
-  if (name == "pt" || name == "torch" || name == "pth" || name == "bin") {
-    return Format::kTorch;
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("unknown format '", name, "': want dcp, safetensors or pt"));
-}
-
 std::string ToString(const ObjectEntry& object, size_t max_bytes) {
   if (object.unreadable.ok()) return ToString(object.value, max_bytes);
   return absl::StrCat("not read: ", object.unreadable.message())

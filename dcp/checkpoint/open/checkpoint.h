@@ -25,6 +25,7 @@
 #include "dcp/base/bytes.h"
 #include "dcp/base/limits.h"
 #include "dcp/checkpoint/open/digests.h"
+#include "dcp/checkpoint/open/format.h"
 #include "dcp/checkpoint/open/source_files.h"
 #include "dcp/format/torch_archive.h"
 #include "dcp/format/value.h"
@@ -35,15 +36,6 @@
 #include "dcp/tensor/metadata.h"
 
 namespace dcp {
-
-enum class Format : uint8_t {
-  kDcp,          // a directory with .metadata
-  kSafetensors,  // a file, or a directory of them
-  kTorch,        // a .pt file, or the .bin shards of a model
-};
-absl::string_view FormatName(Format format);  // "dcp", "safetensors", "pt"
-// Accepts also "torch", "pth", "bin" for kTorch.
-absl::StatusOr<Format> ParseFormat(absl::string_view name);
 
 // Where the elements of one chunk are. `item` comes from the index; the rest is
 // known once located.

@@ -95,7 +95,7 @@ absl::StatusOr<CheckpointParts> OpenRankLocalDcp(FileSystem& fs,
     return absl::FailedPreconditionError(absl::StrCat(
         directory,
         ": saved with use_collectives=False, each rank has values of "
-        "its own: choose one with --rank N"));
+        "its own: choose one with the option rank"));
   }
   if (!fs.Stat(JoinPath(directory, RankMetadataName(rank))).ok()) {
     return absl::NotFoundError(absl::StrCat(

@@ -1,5 +1,5 @@
 // Which entries of a checkpoint an operation processes, and under which name
-// and type: --include, --exclude, --rename, --cast. Pure.
+// and type: include, exclude, renames, casts. Pure.
 #ifndef DCP_CHECKPOINT_OPEN_SELECTION_H_
 #define DCP_CHECKPOINT_OPEN_SELECTION_H_
 

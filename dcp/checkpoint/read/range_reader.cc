@@ -9,7 +9,7 @@
 #include "dcp/base/error_side.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
-#include "dcp/io/lane.h"
+#include "dcp/checkpoint/read/read_run.h"
 #include "dcp/plan/copy_run.h"
 #include "dcp/plan/read_schedule.h"
 
@@ -116,24 +116,19 @@ absl::Status ReadRanges(FileSystem& fs, SourceFiles& files,
   uint64_t bytes = 0;
   for (const FileRange& range : ranges) bytes += range.length;
   if (bytes == 0) return absl::OkStatus();
-  TransferStats own_stats;
-  TransferStats& stats = options.stats != nullptr ? *options.stats : own_stats;
   RangeReader reader(files, ranges, visit);
   // More blocks than there are bytes to read would be pinned for nothing.
   const uint64_t memory_bytes =
       std::min(options.memory_bytes,
                AlignUp(2 * bytes, kBlockBytes) + 2 * kMinMemoryBytes);
-  return RunLanes(
-      fs, 1, memory_bytes, options.stop, [&](Lane& lane, std::stop_token stop) {
-        return WithSide(
-            RunPipeline(
-                *lane.queue, lane.pool,
-                std::max<uint64_t>(lane.pool.num_blocks() / 8, 1),
-                [&](Batch& batch) { return reader.NextBatch(batch); },
-                [&](FileHandle handle) { return files.Describe(handle); }, stop,
-                stats),
-            ErrorSide::kSource);
-      });
+  return RunReads(
+      fs,
+      {.memory_bytes = memory_bytes,
+       .side = ErrorSide::kSource,
+       .stop = options.stop,
+       .stats = options.stats},
+      [&](Batch& batch) { return reader.NextBatch(batch); },
+      [&](FileHandle handle) { return files.Describe(handle); });
 }
 
 }  // namespace dcp

@@ -20,10 +20,6 @@
 namespace dcp {
 namespace {
 
-bool IsSafetensors(absl::string_view path) {
-  return absl::EndsWith(path, ".safetensors");
-}
-
 // The entries from which the formats' outputs are built, as if they were
 // stored.
 struct Entries {
@@ -63,8 +59,8 @@ absl::Status CheckTensorsOnly(const SaveState& state) {
 }  // namespace
 
 bool NamesStateFile(absl::string_view path) {
-  return IsSafetensors(path) || absl::EndsWith(path, ".pt") ||
-         absl::EndsWith(path, ".pth") || absl::EndsWith(path, ".bin");
+  // Trainers name directories .ckpt too.
+  return FormatOfFileName(path).has_value() && !absl::EndsWith(path, ".ckpt");
 }
 
 absl::StatusOr<std::unique_ptr<StateFile>> StateFile::Plan(
@@ -72,7 +68,7 @@ absl::StatusOr<std::unique_ptr<StateFile>> StateFile::Plan(
   std::unique_ptr<StateFile> file(new StateFile(fs, path));
   const Entries made = EntriesOf(state);
   SourceFiles nothing(fs, "", {}, DirectMode::kOff, /*follow_symlinks=*/false);
-  if (IsSafetensors(path)) {
+  if (FormatOfFileName(path) == Format::kSafetensors) {
     DCP_RETURN_IF_ERROR(CheckTensorsOnly(state));
     DCP_ASSIGN_OR_RETURN(
         file->output_,

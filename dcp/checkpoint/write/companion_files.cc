@@ -101,7 +101,7 @@ class Belongs {
 absl::Status Refuse(absl::string_view path, absl::string_view why) {
   return absl::FailedPreconditionError(
       absl::StrCat(path, " ", why,
-                   ", and is not copied; --no-copy-config "
+                   ", and is not copied; the option copy_companions = false "
                    "leaves config and tokenizer files out"));
 }
 

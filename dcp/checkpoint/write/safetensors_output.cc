@@ -29,12 +29,13 @@ absl::Status CheckEntries(absl::Span<const OutputEntry> entries) {
     if (SafetensorsName(entry.dtype).empty()) {
       return absl::FailedPreconditionError(
           absl::StrCat(entry.fqn, " is ", TorchName(entry.dtype),
-                       ", which safetensors cannot hold; --exclude it"));
+                       ", which safetensors cannot hold; leave it out with "
+                       "the option exclude"));
     }
     if (entry.fqn == "__metadata__") {
       return absl::FailedPreconditionError(
-          "a tensor named __metadata__ cannot be stored as safetensors; "
-          "--rename it");
+          "a tensor named __metadata__ cannot be stored as safetensors; give "
+          "it another name with the option renames");
     }
   }
   return absl::OkStatus();
@@ -87,10 +88,10 @@ absl::Status AddFile(std::vector<const OutputEntry*> entries,
   }
   std::string header = WriteSafetensorsHeader(tensors, metadata, with_digests);
   if (header.size() - 8 > kMaxSafetensorsHeaderBytes) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the header of ", name, " would have ", header.size() - 8,
-                     " bytes, readers accept ", kMaxSafetensorsHeaderBytes,
-                     "; choose a smaller --max-shard-size"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the header of ", name, " would have ", header.size() - 8,
+        " bytes, readers accept ", kMaxSafetensorsHeaderBytes,
+        "; choose a smaller value for the option max_shard_bytes"));
   }
   FileLayout layout(std::move(name));
   for (size_t i = 0; i < entries.size(); ++i) {

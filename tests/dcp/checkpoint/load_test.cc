@@ -198,7 +198,7 @@ TEST(Load, ListsEverythingThatDoesNotFitBeforeItReads) {
               StatusIs(absl::StatusCode::kInvalidArgument,
                        AllOf(HasSubstr("stored as [4, 3], wanted as [3, 4]"),
                              HasSubstr("is not inside"), HasSubstr("int32"),
-                             HasSubstr("lr is no tensor"))));
+                             HasSubstr("lr is not a tensor"))));
   LoadTensor one = good;
   one.fqn = "missing.one";
   LoadTensor two = good;

@@ -763,7 +763,7 @@ TEST(Convert, RefusesNamesOfFilesThatAreNotWritten) {
     EXPECT_THAT(ConvertCheckpoint(fs, "/a", dst, {}),
                 StatusIs(absl::StatusCode::kInvalidArgument,
                          AllOf(HasSubstr(dst), HasSubstr(".safetensors, .pt"),
-                               HasSubstr("--to"))));
+                               HasSubstr("the option to"))));
   }
   EXPECT_EQ(fs.List("/")->size(), 1u);
   for (const std::string dst :

@@ -247,7 +247,7 @@ TEST_F(TorchRewriteTest, WhatIsNotReadIsKeptIfItIsHarmlessAndElseRefused) {
   EXPECT_THAT(ConvertCheckpoint(Disk(), source, dir_.Join("new.pt"), {}),
               StatusIs(absl::StatusCode::kPermissionDenied,
                        AllOf(HasSubstr("c: global mylib.Config"),
-                             HasSubstr("--drop-unreadable"))));
+                             HasSubstr("the option drop_unreadable"))));
   ConvertOptions options;
   options.drop_unreadable = true;
   ASSERT_OK_AND_ASSIGN(const ConvertPlan plan,

@@ -192,7 +192,7 @@ TEST(CompanionFiles, ALinkThatLeadsElsewhereIsRefused) {
                              ToSafetensors());
   };
   EXPECT_THAT(convert(), StatusIs(absl::StatusCode::kFailedPrecondition,
-                                  HasSubstr("--no-copy-config")));
+                                  HasSubstr("copy_companions = false")));
   EXPECT_THAT(Disk().Stat(dir.Join("out")),
               StatusIs(absl::StatusCode::kNotFound));
   // Nor one that leads out through a directory called blobs.

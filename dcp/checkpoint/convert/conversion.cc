@@ -1,0 +1,230 @@
+// In the order of time: the source's index; the target; which entries; the
+// lock of the destination; where the payload of the entries lies; the files of
+// the output; memory and lanes; room on the disk.
+//
+// Tested by tests/dcp/checkpoint/convert/convert_test.cc.
+#include "dcp/checkpoint/convert/conversion.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "dcp/base/bytes.h"
+#include "dcp/base/error_side.h"
+#include "dcp/base/limits.h"
+#include "dcp/base/status.h"
+#include "dcp/checkpoint/convert/convert_entries.h"
+#include "dcp/checkpoint/convert/convert_output.h"
+#include "dcp/checkpoint/write/image_transfer.h"
+#include "dcp/checkpoint/write/save_id.h"
+#include "dcp/io/lane.h"
+#include "dcp/tensor/box.h"
+#include "dcp/tensor/dtype.h"
+
+namespace dcp {
+namespace {
+
+// The maximum that the indexes of both sides take together, while that of the
+// source is read or later.
+uint64_t IndexMemory(const Checkpoint& source, const Output& output) {
+  uint64_t num_chunks = 0;
+  for (const CheckpointEntry& entry : source.entries()) {
+    num_chunks += entry.tensor() != nullptr ? entry.tensor()->boxes.size() : 1;
+  }
+  return std::max(num_chunks * kIndexBytesPerChunkRead,
+                  num_chunks * kIndexBytesPerChunk +
+                      output.payloads.size() * kOutputBytesPerChunk);
+}
+
+// The part of the budget that is left for payload. The index of a checkpoint
+// with very many chunks takes memory too; up to kFreeIndexBytes of it are
+// covered by what a process may use in addition to its budget.
+uint64_t PayloadMemory(uint64_t index_bytes, uint64_t num_lanes,
+                       uint64_t budget) {
+  const uint64_t excess = index_bytes - std::min(index_bytes, kFreeIndexBytes);
+  return std::max(num_lanes * kMinMemoryBytes,
+                  budget - std::min(budget, excess));
+}
+
+void CompletePlan(Conversion& conversion, const ConvertOptions& options) {
+  ConvertPlan& plan = conversion.plan;
+  for (const OutputFile& file : conversion.output.files) {
+    plan.files.push_back({file.layout.name(), file.layout.size()});
+    plan.bytes_to_write += file.layout.size();
+  }
+  for (const Payload& payload : conversion.output.payloads) {
+    plan.bytes_to_read += static_cast<uint64_t>(Volume(payload.box.sizes)) *
+                          ElementSize(payload.stored->dtype);
+  }
+  const uint64_t most_lanes = options.memory_bytes / kMinMemoryBytes;
+  plan.num_lanes = static_cast<uint32_t>(std::min<uint64_t>(
+      options.num_lanes != 0 ? options.num_lanes
+                             : UsefulLanes(conversion.output),
+      options.stream != nullptr ? 1 : most_lanes));
+  plan.index_bytes = IndexMemory(*conversion.source, conversion.output);
+  // More blocks than the output needs would be pinned for nothing.
+  const uint64_t useful =
+      AlignUp(2 * plan.bytes_to_write, kBlockBytes) + 2 * kMinMemoryBytes;
+  plan.memory_bytes = std::min(
+      PayloadMemory(plan.index_bytes, plan.num_lanes, options.memory_bytes),
+      std::max(plan.num_lanes * kMinMemoryBytes, useful));
+  // Nor more than a lane can have in flight.
+  plan.memory_bytes = std::min(
+      plan.memory_bytes,
+      plan.num_lanes * kBlockBytes *
+          BlocksOfLane(plan.num_lanes, std::numeric_limits<uint64_t>::max()));
+}
+
+// Sets what will really be read; the check cannot be used afterwards.
+absl::Status PlanReads(const ConvertOptions& options, Conversion& conversion) {
+  ConvertPlan& plan = conversion.plan;
+  DCP_ASSIGN_OR_RETURN(
+      plan.bytes_to_read,
+      PlanTransfer(conversion.output, {.direct = options.direct,
+                                       .num_lanes = plan.num_lanes,
+                                       .memory_bytes = plan.memory_bytes,
+                                       .stop = options.stop,
+                                       .check = conversion.check.get()}));
+  if (conversion.check != nullptr) {
+    plan.bytes_to_read +=
+        conversion.check->BytesToFinish(SourceCheck::Missing::kLittle);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status OpenSource(FileSystem& fs, absl::string_view src,
+                        const ConvertOptions& options, Conversion& conversion) {
+  OpenOptions open = options.open;
+  open.check_crcs = options.verify;
+  open.locate_memory_bytes = options.memory_bytes;
+  absl::StatusOr<std::unique_ptr<Checkpoint>> source =
+      Checkpoint::Open(fs, src, open, options.stop);
+  if (!source.ok()) return WithSide(source.status(), ErrorSide::kSource);
+  conversion.source = *std::move(source);
+  conversion.plan.from = conversion.source->format();
+  return absl::OkStatus();
+}
+
+// Finds the files to be copied; those that are not go into the plan.
+absl::Status FindCompanions(FileSystem& fs, absl::string_view src,
+                            Conversion& conversion) {
+  absl::StatusOr<CompanionFiles> companions = FindCompanionFiles(fs, src);
+  if (!companions.ok()) {
+    return WithSide(companions.status(), ErrorSide::kSource);
+  }
+  conversion.companions = *std::move(companions);
+  conversion.plan.code_left_out = conversion.companions.code;
+  return absl::OkStatus();
+}
+
+absl::Status FindDestination(FileSystem& fs, absl::string_view dst,
+                             const OwnFiles& own, const ConvertOptions& options,
+                             bool only_looks, Conversion& conversion) {
+  const Destination::Kind kind = conversion.target.kind;
+  absl::StatusOr<std::unique_ptr<Destination>> destination =
+      only_looks ? Destination::Look(fs, dst, kind, options.overwrite, own)
+                 : Destination::Plan(fs, dst, kind, options.overwrite, own,
+                                     options.writer);
+  if (!destination.ok()) {
+    return WithSide(destination.status(), ErrorSide::kDestination);
+  }
+  conversion.destination = *std::move(destination);
+  return absl::OkStatus();
+}
+
+// Everything up to the lock of the destination.
+absl::Status FindBothSides(FileSystem& fs, absl::string_view src,
+                           absl::string_view dst, const ConvertOptions& options,
+                           const JournaledRun* before, bool only_looks,
+                           Conversion& conversion) {
+  DCP_RETURN_IF_ERROR(OpenSource(fs, src, options, conversion));
+  const Checkpoint& source = *conversion.source;
+  ConvertPlan& plan = conversion.plan;
+  DCP_ASSIGN_OR_RETURN(conversion.target,
+                       ChooseTarget(fs, dst, plan.from, options));
+  plan.to = conversion.target.format;
+  plan.dropped_metadata = DroppedMetadata(source, plan.to, options);
+  DCP_ASSIGN_OR_RETURN(
+      conversion.selected,
+      Select(source.entries(), options.selection, options.stop));
+  conversion.own.id = before != nullptr ? before->own.id : NewSaveId();
+  conversion.own.made_directory =
+      before != nullptr && before->own.made_directory;
+  OwnFiles own;
+  if (options.journal != nullptr) own = before ? before->own : conversion.own;
+  if (conversion.target.kind == Destination::Kind::kDirectory &&
+      options.copy_companions) {
+    DCP_RETURN_IF_ERROR(FindCompanions(fs, src, conversion));
+    if (conversion.companions.files != nullptr) {
+      own.companions = conversion.companions.files->names();
+    }
+  }
+  if (options.stream != nullptr) return absl::OkStatus();
+  return FindDestination(fs, dst, own, options, only_looks, conversion);
+}
+
+absl::StatusOr<Conversion> Prepare(FileSystem& fs, absl::string_view src,
+                                   absl::string_view dst,
+                                   const ConvertOptions& options,
+                                   const JournaledRun* before,
+                                   bool only_looks) {
+  Conversion conversion;
+  DCP_RETURN_IF_ERROR(
+      FindBothSides(fs, src, dst, options, before, only_looks, conversion));
+  Checkpoint& source = *conversion.source;
+  ConvertPlan& plan = conversion.plan;
+  const std::vector<uint32_t> wanted =
+      EntriesToLocate(source, conversion.selected, plan.to);
+  DCP_RETURN_IF_ERROR(
+      WithSide(source.Locate(wanted, options.stop), ErrorSide::kSource));
+  if (options.verify) {
+    DCP_ASSIGN_OR_RETURN(conversion.check,
+                         SourceCheck::Make(fs, source, wanted));
+  }
+  DCP_ASSIGN_OR_RETURN(
+      std::vector<OutputEntry> entries,
+      ConvertEntries(source, conversion.selected, options, plan));
+  DCP_ASSIGN_OR_RETURN(
+      conversion.output,
+      BuildConvertOutput({.fs = fs,
+                          .source = source,
+                          .companions = conversion.companions,
+                          .destination = conversion.destination.get(),
+                          .target = conversion.target,
+                          .dst = dst,
+                          .save_id = conversion.own.id},
+                         std::move(entries), options));
+  conversion.num_beyond.resize(conversion.output.payloads.size());
+  CompletePlan(conversion, options);
+  if (options.admit != nullptr) DCP_RETURN_IF_ERROR(options.admit(plan));
+  if (only_looks) DCP_RETURN_IF_ERROR(PlanReads(options, conversion));
+  // A run that resumes has some of its files already.
+  if (before == nullptr && conversion.destination != nullptr) {
+    DCP_RETURN_IF_ERROR(
+        WithSide(conversion.destination->CheckSpace(plan.bytes_to_write),
+                 ErrorSide::kDestination));
+  }
+  return conversion;
+}
+
+}  // namespace
+
+absl::StatusOr<Conversion> PrepareConversion(FileSystem& fs,
+                                             absl::string_view src,
+                                             absl::string_view dst,
+                                             const ConvertOptions& options,
+                                             const JournaledRun* before) {
+  return Prepare(fs, src, dst, options, before, /*only_looks=*/false);
+}
+
+absl::StatusOr<ConvertPlan> PlanConversion(FileSystem& fs,
+                                           absl::string_view src,
+                                           absl::string_view dst,
+                                           const ConvertOptions& options) {
+  DCP_ASSIGN_OR_RETURN(Conversion conversion,
+                       Prepare(fs, src, dst, options, /*before=*/nullptr,
+                               /*only_looks=*/true));
+  return std::move(conversion.plan);
+}
+
+}  // namespace dcp

@@ -1,0 +1,57 @@
+// Conversion: everything that is known before payload moves: source,
+// destination, output and plan. Blocking; any thread.
+#ifndef DCP_CHECKPOINT_CONVERT_CONVERSION_H_
+#define DCP_CHECKPOINT_CONVERT_CONVERSION_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "dcp/checkpoint/convert/convert_journal.h"
+#include "dcp/checkpoint/convert/convert_options.h"
+#include "dcp/checkpoint/convert/convert_plan.h"
+#include "dcp/checkpoint/convert/convert_target.h"
+#include "dcp/checkpoint/open/checkpoint.h"
+#include "dcp/checkpoint/open/selection.h"
+#include "dcp/checkpoint/read/source_check.h"
+#include "dcp/checkpoint/write/companion_files.h"
+#include "dcp/checkpoint/write/destination.h"
+#include "dcp/checkpoint/write/output.h"
+#include "dcp/io/file_system.h"
+
+namespace dcp {
+
+struct Conversion {
+  std::unique_ptr<Checkpoint> source;
+  std::vector<SelectedEntry> selected;
+  CompanionFiles companions;  // the source's, to be copied
+  ConvertTarget target;
+  std::unique_ptr<Destination> destination;  // null for a stream
+  Output output;
+  std::unique_ptr<SourceCheck> check;  // optional
+  // Elements that casts found beyond the range, by payload; includes those of
+  // the files that an earlier run has written.
+  std::vector<uint64_t> num_beyond;
+  ConvertPlan plan;
+  OwnFiles own;  // without a journal only the id counts
+};
+
+// Opens the source, locks the destination and plans everything. `before` is the
+// run that this one may resume, or null. Errors are those of ConvertCheckpoint.
+absl::StatusOr<Conversion> PrepareConversion(FileSystem& fs,
+                                             absl::string_view src,
+                                             absl::string_view dst,
+                                             const ConvertOptions& options,
+                                             const JournaledRun* before);
+
+// The plan of that, with the bytes that would really be read; changes nothing.
+absl::StatusOr<ConvertPlan> PlanConversion(FileSystem& fs,
+                                           absl::string_view src,
+                                           absl::string_view dst,
+                                           const ConvertOptions& options);
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_CONVERT_CONVERSION_H_

@@ -1,0 +1,132 @@
+// Tested by tests/dcp/checkpoint/convert/torch_rewrite_test.cc.
+#include "dcp/checkpoint/convert/convert_entries.h"
+
+#include <cstddef>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "dcp/base/error_side.h"
+#include "dcp/base/status.h"
+#include "dcp/checkpoint/write/safetensors_output.h"
+#include "dcp/format/inert_value.h"
+
+namespace dcp {
+namespace {
+
+// The maximum number of names in a message.
+constexpr size_t kMaxNamesShown = 5;
+
+// Nobody needs an output without tensors, except perhaps one of objects alone,
+// if the format holds them.
+absl::StatusOr<std::vector<OutputEntry>> CheckNotEmpty(
+    std::vector<OutputEntry> entries, bool tensors_only,
+    const Checkpoint& source, const ConvertPlan& plan) {
+  if (plan.num_tensors > 0 || (plan.num_objects > 0 && !tensors_only)) {
+    return entries;
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "nothing would be written: none of the ", source.entries().size(),
+      " entries of the source is selected and a tensor"));
+}
+
+// Why the destination cannot hold an object that was not read: OK if its bytes
+// can be copied as they are.
+absl::Status CheckCarried(const Checkpoint& source, Format to,
+                          const ObjectEntry& object) {
+  if (object.unreadable.ok()) return absl::OkStatus();
+  if (source.format() == Format::kDcp && to == Format::kDcp) {
+    return absl::OkStatus();
+  }
+  if (source.torch_archive() != nullptr && to == Format::kTorch &&
+      CheckInert(object.value).ok()) {
+    return absl::OkStatus();
+  }
+  return object.unreadable;
+}
+
+// The first few as "a: why, b: why, ...".
+struct Unreadable {
+  size_t count = 0;
+  absl::StatusCode code = absl::StatusCode::kOk;
+  std::vector<std::string> some;
+
+  void Add(absl::string_view fqn, const absl::Status& why) {
+    if (++count == 1) code = why.code();
+    if (some.size() < kMaxNamesShown) {
+      some.push_back(absl::StrCat(fqn, ": ", why.message()));
+    }
+  }
+
+  absl::Status ToStatus() const {
+    if (count == 0) return absl::OkStatus();
+    return absl::Status(
+        code,
+        absl::StrCat(count == 1 ? "a value" : absl::StrCat(count, " values"),
+                     " cannot be read: ", absl::StrJoin(some, "; "),
+                     count > some.size() ? "; ..." : "",
+                     "; the option drop_unreadable leaves out what "
+                     "cannot be read"));
+  }
+};
+
+bool HoldsTensorsOnly(Format format) { return format == Format::kSafetensors; }
+
+}  // namespace
+
+std::vector<uint32_t> EntriesToLocate(const Checkpoint& source,
+                                      absl::Span<const SelectedEntry> selected,
+                                      Format to) {
+  std::vector<uint32_t> wanted;
+  for (const SelectedEntry& choice : selected) {
+    const CheckpointEntry& entry = source.entries()[choice.entry];
+    if (entry.tensor() != nullptr || !HoldsTensorsOnly(to)) {
+      wanted.push_back(choice.entry);
+    }
+  }
+  return wanted;
+}
+
+absl::StatusOr<std::vector<OutputEntry>> ConvertEntries(
+    const Checkpoint& source, absl::Span<const SelectedEntry> selected,
+    const ConvertOptions& options, ConvertPlan& plan) {
+  const bool tensors_only = HoldsTensorsOnly(plan.to);
+  std::vector<OutputEntry> entries;
+  Unreadable unreadable;
+  for (const SelectedEntry& choice : selected) {
+    const CheckpointEntry& from = source.entries()[choice.entry];
+    if (from.object() != nullptr && tensors_only) {
+      plan.dropped.push_back(choice.fqn);
+      continue;
+    }
+    if (from.object() != nullptr) {
+      const absl::Status why = CheckCarried(source, plan.to, *from.object());
+      if (!why.ok()) {
+        unreadable.Add(choice.fqn, why);
+        plan.dropped.push_back(choice.fqn);
+        continue;
+      }
+    }
+    ++(from.tensor() != nullptr ? plan.num_tensors : plan.num_objects);
+    entries.push_back({.fqn = choice.fqn,
+                       .path = choice.path,
+                       .tensor = from.tensor(),
+                       .dtype = choice.dtype,
+                       .object = from.object()});
+  }
+  if (plan.dropped.empty() || options.drop_non_tensors ||
+      (!tensors_only && options.drop_unreadable)) {
+    return CheckNotEmpty(std::move(entries), tensors_only, source, plan);
+  }
+  if (!tensors_only) {
+    return WithSide(Annotate(unreadable.ToStatus(), source.path()),
+                    ErrorSide::kSource);
+  }
+  return NonTensorsError(plan.dropped,
+                         "the option drop_non_tensors leaves them out");
+}
+
+}  // namespace dcp

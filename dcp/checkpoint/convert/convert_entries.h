@@ -1,0 +1,35 @@
+// ConvertEntries: which of the selected values of a source the output of a
+// conversion holds, and which it cannot hold. Pure; any thread.
+#ifndef DCP_CHECKPOINT_CONVERT_CONVERT_ENTRIES_H_
+#define DCP_CHECKPOINT_CONVERT_CONVERT_ENTRIES_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "dcp/checkpoint/convert/convert_options.h"
+#include "dcp/checkpoint/convert/convert_plan.h"
+#include "dcp/checkpoint/open/checkpoint.h"
+#include "dcp/checkpoint/open/selection.h"
+#include "dcp/checkpoint/write/output.h"
+
+namespace dcp {
+
+// The entries of the source, by index, that must be located to convert
+// `selected` to the format `to`.
+std::vector<uint32_t> EntriesToLocate(const Checkpoint& source,
+                                      absl::Span<const SelectedEntry> selected,
+                                      Format to);
+
+// The values for an output in the format plan.to. They are located. Counts them
+// in `plan`, and names there what is left out. FailedPrecondition when the
+// options do not allow leaving it out, or when no tensor is left; for an object
+// that could not be read, its own error.
+absl::StatusOr<std::vector<OutputEntry>> ConvertEntries(
+    const Checkpoint& source, absl::Span<const SelectedEntry> selected,
+    const ConvertOptions& options, ConvertPlan& plan);
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_CONVERT_CONVERT_ENTRIES_H_

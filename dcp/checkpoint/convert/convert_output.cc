@@ -1,0 +1,177 @@
+// Tested by tests/dcp/checkpoint/convert/convert_test.cc.
+#include "dcp/checkpoint/convert/convert_output.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "dcp/base/error_side.h"
+#include "dcp/base/status.h"
+#include "dcp/checkpoint/convert/torch_rewrite.h"
+#include "dcp/checkpoint/open/glob_set.h"
+#include "dcp/checkpoint/open/source_files.h"
+#include "dcp/checkpoint/write/dcp_output.h"
+#include "dcp/checkpoint/write/torch_output.h"
+#include "dcp/tensor/placement.h"
+
+namespace dcp {
+namespace {
+
+// A scalar has no dimension to shard. A pattern applies only to tensors that
+// have one; a name always applies, and a scalar is then refused.
+bool AppliesTo(const PlacementRule& rule, const OutputEntry& entry) {
+  return !entry.tensor->shape.empty() || rule.glob == entry.fqn;
+}
+
+absl::StatusOr<std::vector<Placements>> PlacementsOf(
+    absl::Span<const OutputEntry> entries, const ConvertOptions& options) {
+  std::vector<Placements> placements;
+  std::vector<bool> used(options.placements.size());
+  for (const OutputEntry& entry : entries) {
+    const Dims shape = entry.tensor != nullptr ? entry.tensor->shape : Dims();
+    Placements& chosen =
+        placements.emplace_back(DefaultPlacements(*options.mesh, shape));
+    if (entry.tensor == nullptr) continue;
+    for (size_t i = 0; i < options.placements.size(); ++i) {
+      const PlacementRule& rule = options.placements[i];
+      if (!MatchesGlob(rule.glob, entry.fqn)) continue;
+      used[i] = true;
+      if (AppliesTo(rule, entry)) chosen = rule.placements;
+    }
+  }
+  for (size_t i = 0; i < used.size(); ++i) {
+    if (used[i]) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "placement '", options.placements[i].glob, "' matches no tensor"));
+  }
+  return placements;
+}
+
+// Without a mesh, the chunks of a checkpoint that has any are kept.
+bool KeepsChunks(const Checkpoint& source) {
+  if (source.format() == Format::kDcp) return true;
+  for (const CheckpointEntry& entry : source.entries()) {
+    if (entry.tensor() != nullptr && entry.tensor()->boxes.size() > 1) {
+      return true;
+    }
+  }
+  return false;
+}
+
+absl::StatusOr<std::vector<DcpRank>> RanksOf(
+    Checkpoint& source, absl::Span<const OutputEntry> entries,
+    const ConvertOptions& options) {
+  if (options.mesh.has_value()) {
+    DCP_ASSIGN_OR_RETURN(const std::vector<Placements> placements,
+                         PlacementsOf(entries, options));
+    return ChunksForMesh(entries, *options.mesh, placements);
+  }
+  if (KeepsChunks(source) && !options.consolidate) {
+    return ChunksAsStored(entries, source.files());
+  }
+  const Mesh one{{{.name = "shard", .size = 1}}};
+  const std::vector<Placements> replicate(entries.size(), Placements(1));
+  return ChunksForMesh(entries, one, replicate);
+}
+
+absl::StatusOr<Output> BuildDcp(const ConvertOutputParts& parts,
+                                std::vector<OutputEntry> entries,
+                                const ConvertOptions& options) {
+  DCP_ASSIGN_OR_RETURN(const std::vector<DcpRank> ranks,
+                       RanksOf(parts.source, entries, options));
+  return BuildDcpOutput(std::move(entries), parts.source.files(), ranks,
+                        {.max_file_bytes = options.max_shard_bytes,
+                         .flattened = parts.source.flattened(),
+                         .save_id = parts.save_id},
+                        *parts.destination);
+}
+
+// The type of all floating-point tensors of the output; nullopt without a cast,
+// or if they differ.
+std::optional<DType> TypeAfterCast(absl::Span<const OutputEntry> entries,
+                                   const ConvertOptions& options) {
+  std::optional<DType> type;
+  if (options.selection.casts.empty()) return type;
+  for (const OutputEntry& entry : entries) {
+    if (entry.tensor == nullptr || !IsFloatingPoint(entry.dtype)) continue;
+    if (type.has_value() && *type != entry.dtype) return std::nullopt;
+    type = entry.dtype;
+  }
+  return type;
+}
+
+absl::StatusOr<Output> BuildSafetensors(const ConvertOutputParts& parts,
+                                        absl::Span<const OutputEntry> entries,
+                                        absl::string_view file_name,
+                                        const ConvertOptions& options) {
+  SourceFiles& files = parts.source.files();
+  const SafetensorsMetadata metadata = MetadataFor(parts.source, options);
+  if (parts.target.kind == Destination::Kind::kFile) {
+    // A stream begins with the header, so digests would come too late for it.
+    return BuildSafetensorsFile(entries, files, file_name, metadata,
+                                /*with_digests=*/options.stream == nullptr);
+  }
+  DCP_ASSIGN_OR_RETURN(Output output,
+                       BuildSafetensorsDirectory(
+                           entries, files, options.max_shard_bytes, metadata));
+  DCP_RETURN_IF_ERROR(
+      WithSide(AddCompanionFiles(parts.fs, parts.companions,
+                                 TypeAfterCast(entries, options), output),
+               ErrorSide::kSource));
+  return output;
+}
+
+}  // namespace
+
+SafetensorsMetadata MetadataFor(const Checkpoint& source,
+                                const ConvertOptions& options) {
+  SafetensorsMetadata metadata;
+  if (!options.drop_metadata) metadata = source.metadata();
+  for (const auto& [key, value] : options.metadata) {
+    const auto known =
+        std::find_if(metadata.begin(), metadata.end(),
+                     [&](const auto& pair) { return pair.first == key; });
+    if (known == metadata.end()) {
+      metadata.emplace_back(key, value);
+    } else {
+      known->second = value;
+    }
+  }
+  return metadata;
+}
+
+std::vector<std::string> DroppedMetadata(const Checkpoint& source, Format to,
+                                         const ConvertOptions& options) {
+  std::vector<std::string> keys;
+  if (to == Format::kSafetensors && !options.drop_metadata) return keys;
+  for (const auto& [key, value] : source.metadata()) {
+    if (key != "format") keys.push_back(key);
+  }
+  return keys;
+}
+
+absl::StatusOr<Output> BuildConvertOutput(const ConvertOutputParts& parts,
+                                          std::vector<OutputEntry> entries,
+                                          const ConvertOptions& options) {
+  // torch.save's name for a file that has no name.
+  const absl::string_view name =
+      options.stream != nullptr ? "archive" : BaseName(parts.dst);
+  switch (parts.target.format) {
+    case Format::kDcp:
+      return BuildDcp(parts, std::move(entries), options);
+    case Format::kTorch:
+      if (parts.source.torch_archive() != nullptr) {
+        return RewriteTorchFile(parts.source, entries, options.selection, name);
+      }
+      return BuildTorchOutput(entries, parts.source.files(), name);
+    case Format::kSafetensors:
+      break;
+  }
+  return BuildSafetensors(parts, entries, name, options);
+}
+
+}  // namespace dcp

@@ -1,0 +1,50 @@
+// BuildConvertOutput: lays out the files that a conversion writes, in whatever
+// format. Any thread.
+#ifndef DCP_CHECKPOINT_CONVERT_CONVERT_OUTPUT_H_
+#define DCP_CHECKPOINT_CONVERT_CONVERT_OUTPUT_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "dcp/checkpoint/convert/convert_options.h"
+#include "dcp/checkpoint/convert/convert_target.h"
+#include "dcp/checkpoint/open/checkpoint.h"
+#include "dcp/checkpoint/write/companion_files.h"
+#include "dcp/checkpoint/write/destination.h"
+#include "dcp/checkpoint/write/output.h"
+#include "dcp/checkpoint/write/safetensors_output.h"
+#include "dcp/io/file_system.h"
+
+namespace dcp {
+
+// What an output is built from. The references and pointers must outlive the
+// output.
+struct ConvertOutputParts {
+  FileSystem& fs;
+  Checkpoint& source;
+  CompanionFiles& companions;  // for a directory of safetensors
+  Destination* destination;    // null for a stream
+  ConvertTarget target;
+  absl::string_view dst;
+  std::string save_id;
+};
+
+// The output that holds `entries`, which are located.
+absl::StatusOr<Output> BuildConvertOutput(const ConvertOutputParts& parts,
+                                          std::vector<OutputEntry> entries,
+                                          const ConvertOptions& options);
+
+// The __metadata__ of the output: the source's, then the requested values.
+SafetensorsMetadata MetadataFor(const Checkpoint& source,
+                                const ConvertOptions& options);
+
+// The keys of the source's metadata that the output cannot hold. Every other
+// format implies that it was written for PyTorch.
+std::vector<std::string> DroppedMetadata(const Checkpoint& source, Format to,
+                                         const ConvertOptions& options);
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_CONVERT_CONVERT_OUTPUT_H_

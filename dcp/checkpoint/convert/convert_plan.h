@@ -1,0 +1,59 @@
+// ConvertPlan: what a conversion will do, or did. Plain data.
+#ifndef DCP_CHECKPOINT_CONVERT_CONVERT_PLAN_H_
+#define DCP_CHECKPOINT_CONVERT_CONVERT_PLAN_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "dcp/checkpoint/open/checkpoint.h"
+#include "dcp/checkpoint/read/source_check.h"
+#include "dcp/tensor/dtype.h"
+
+namespace dcp {
+
+// A tensor in which a cast changed more than the precision.
+struct CastLoss {
+  std::string name;
+  DType dtype = DType::kFloat32;  // in the output
+  // Elements beyond its range, including those in files that an earlier run
+  // wrote.
+  uint64_t num_beyond = 0;
+};
+
+// What a conversion will do, or did.
+struct ConvertPlan {
+  Format from;
+  Format to;
+  struct OutputFile {
+    std::string name;  // in the destination, or the destination's own
+    uint64_t bytes;
+  };
+  std::vector<OutputFile> files;
+  uint64_t num_tensors = 0;
+  uint64_t num_objects = 0;
+  // In a plan, the payload bytes that will be read according to the schedule of
+  // reads, with gaps and repetitions, and those that the check of the source
+  // reads again. When converting, the payload that is needed.
+  uint64_t bytes_to_read = 0;
+  uint64_t bytes_to_write = 0;  // of all files
+  uint64_t memory_bytes = 0;    // payload blocks in use
+  uint64_t index_bytes = 0;  // estimated maximum, in addition to memory_bytes
+  uint32_t num_lanes = 0;
+  std::vector<std::string> dropped;  // names of objects left out
+  // Code next to the source that is not copied together with config and
+  // tokenizer.
+  std::vector<std::string> code_left_out;
+  // Keys of the source's metadata that the output cannot hold.
+  std::vector<std::string> dropped_metadata;
+  // What an earlier run has done: the number of complete files, and the bytes
+  // read and written for them.
+  uint64_t num_files_kept = 0;
+  uint64_t bytes_kept = 0;
+  SourceCheckReport check;            // of the source; empty in a plan
+  std::vector<CastLoss> cast_losses;  // empty in a plan
+};
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_CONVERT_CONVERT_PLAN_H_

@@ -1,0 +1,147 @@
+// Tested by tests/dcp/checkpoint/convert/convert_test.cc.
+#include "dcp/checkpoint/convert/convert_target.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "dcp/base/limits.h"
+#include "dcp/base/status.h"
+#include "dcp/format/safetensors.h"
+
+namespace dcp {
+namespace {
+
+Format FormatOf(absl::string_view dst, Format from,
+                const ConvertOptions& options) {
+  if (options.to.has_value()) return *options.to;
+  if (options.stream != nullptr) return Format::kSafetensors;
+  if (options.mesh.has_value()) return Format::kDcp;
+  return FormatOfFileName(dst).value_or(from == Format::kTorch ? Format::kDcp
+                                                               : from);
+}
+
+Destination::Kind KindOf(absl::string_view dst, Format to,
+                         const ConvertOptions& options) {
+  if (to == Format::kDcp) return Destination::Kind::kDcpDirectory;
+  if (to == Format::kTorch || options.stream != nullptr) {
+    return Destination::Kind::kFile;
+  }
+  return FormatOfFileName(dst) == Format::kSafetensors
+             ? Destination::Kind::kFile
+             : Destination::Kind::kDirectory;
+}
+
+// The suffix of a file's name, such as "gguf"; empty for names that directories
+// have, such as "llama-3.1-8b", "run.5" or "model.v2".
+absl::string_view FileSuffix(absl::string_view path) {
+  const absl::string_view name = BaseName(path);
+  const size_t dot = name.rfind('.');
+  if (dot == absl::string_view::npos || dot == 0) return "";
+  const absl::string_view suffix = name.substr(dot + 1);
+  const bool is_plain =
+      std::all_of(suffix.begin(), suffix.end(), absl::ascii_isalnum);
+  if (!is_plain || suffix.empty() || !absl::ascii_isalpha(suffix[0])) return "";
+  const bool is_version =
+      suffix[0] == 'v' && suffix.size() > 1 &&
+      std::all_of(suffix.begin() + 1, suffix.end(), absl::ascii_isdigit);
+  return is_version ? "" : suffix;
+}
+
+// Refuses to use the name of another kind of file for a directory.
+absl::Status CheckSuffix(FileSystem& fs, absl::string_view dst,
+                         const ConvertOptions& options) {
+  if (options.to.has_value() || options.mesh.has_value()) {
+    return absl::OkStatus();
+  }
+  const absl::string_view suffix = FileSuffix(dst);
+  if (suffix.empty() || suffix == FormatName(Format::kDcp) ||
+      suffix == FormatName(Format::kSafetensors) ||
+      FormatOfFileName(dst).has_value()) {
+    return absl::OkStatus();
+  }
+  const absl::StatusOr<FileInfo> info = fs.Stat(dst);
+  if (info.ok() && info->kind != FileKind::kFile) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      dst, " ends in .", suffix,
+      ", which is not a format that is written; names of files end in ",
+      kFileSuffixes,
+      ", and those of directories in no suffix; with the option to, any name "
+      "will do"));
+}
+
+absl::Status CheckMesh(Format to, const ConvertOptions& options) {
+  if (to != Format::kDcp &&
+      (options.mesh.has_value() || !options.placements.empty())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a mesh and placements are for dcp output; ",
+                     FormatName(to), " holds whole tensors"));
+  }
+  if (!options.placements.empty() && !options.mesh.has_value()) {
+    return absl::InvalidArgumentError("placements need a mesh");
+  }
+  for (const PlacementRule& rule : options.placements) {
+    if (rule.placements.size() != options.mesh->axes.size()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("placement '", rule.glob, "=", ToString(rule.placements),
+                       "' has ", rule.placements.size(), " placements for the ",
+                       options.mesh->axes.size(), " axes of the mesh"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckMetadata(Format to, const ConvertOptions& options) {
+  if (to != Format::kSafetensors && !options.metadata.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("metadata are for safetensors output; ", FormatName(to),
+                     " has no place for '", options.metadata[0].first, "'"));
+  }
+  for (const auto& [key, value] : options.metadata) {
+    if (key != kSafetensorsDigestsKey) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("metadata '", key,
+                     "' is where digests of the tensors are kept; choose "
+                     "another key"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckOptions(absl::string_view dst, const ConvertTarget& target,
+                          const ConvertOptions& options) {
+  DCP_RETURN_IF_ERROR(CheckMesh(target.format, options));
+  if (target.format == Format::kDcp && options.stream != nullptr) {
+    return absl::InvalidArgumentError(
+        "DCP is a directory of files and cannot be written as a stream; "
+        "safetensors and pt can");
+  }
+  if (options.max_shard_bytes != 0 && target.kind == Destination::Kind::kFile) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a maximum shard size needs a directory as destination, ",
+                     dst, " is one file"));
+  }
+  DCP_RETURN_IF_ERROR(CheckMetadata(target.format, options));
+  if (options.memory_bytes < kMinMemoryBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a memory budget of ", options.memory_bytes,
+                     " bytes is below the least, ", kMinMemoryBytes));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<ConvertTarget> ChooseTarget(FileSystem& fs,
+                                           absl::string_view dst, Format from,
+                                           const ConvertOptions& options) {
+  DCP_RETURN_IF_ERROR(CheckSuffix(fs, dst, options));
+  ConvertTarget target{.format = FormatOf(dst, from, options)};
+  target.kind = KindOf(dst, target.format, options);
+  DCP_RETURN_IF_ERROR(CheckOptions(dst, target, options));
+  return target;
+}
+
+}  // namespace dcp

@@ -1,0 +1,29 @@
+// ConvertTarget: what a conversion writes, from its options and the name of its
+// destination, and whether the options fit together. Any thread.
+#ifndef DCP_CHECKPOINT_CONVERT_CONVERT_TARGET_H_
+#define DCP_CHECKPOINT_CONVERT_CONVERT_TARGET_H_
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "dcp/checkpoint/convert/convert_options.h"
+#include "dcp/checkpoint/open/checkpoint.h"
+#include "dcp/checkpoint/write/destination.h"
+#include "dcp/io/file_system.h"
+
+namespace dcp {
+
+struct ConvertTarget {
+  Format format = Format::kDcp;
+  Destination::Kind kind = Destination::Kind::kDcpDirectory;
+};
+
+// The target at `dst` for a source in the format `from`. InvalidArgument for
+// options that contradict it or each other, and for a `dst` with the suffix of
+// another kind of file if only that tells the format. Looks at what is there.
+absl::StatusOr<ConvertTarget> ChooseTarget(FileSystem& fs,
+                                           absl::string_view dst, Format from,
+                                           const ConvertOptions& options);
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_CONVERT_CONVERT_TARGET_H_

@@ -1,0 +1,58 @@
+// CheckedRange: a stretch of a file with a recorded checksum, and which of them
+// a .pt file has. Any thread.
+#ifndef DCP_CHECKPOINT_READ_CHECKED_RANGE_H_
+#define DCP_CHECKPOINT_READ_CHECKED_RANGE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "dcp/checkpoint/open/checkpoint.h"
+#include "dcp/format/torch_archive.h"
+#include "dcp/io/file_system.h"
+
+namespace dcp {
+
+struct CheckedRange {
+  uint32_t file;
+  uint64_t offset;
+  uint64_t length;
+  absl::string_view name;  // the entry that it belongs to
+  std::optional<uint32_t> crc;
+  std::optional<uint64_t> digest;
+};
+
+// Whether a CRC is recorded for the record: 0 means that none is.
+inline bool HasCrc(const ZipRecord& record) { return record.crc != 0; }
+
+// The record of an archive that begins at byte `start` of `file`.
+CheckedRange RangeOf(uint32_t file, uint64_t start, const ZipRecord& record,
+                     absl::string_view name);
+
+// The zip records of a .pt file of `checkpoint`, by place; none if it cannot be
+// opened or is not a zip.
+std::vector<ZipRecord> RecordsOfTorchFile(FileSystem& fs,
+                                          Checkpoint& checkpoint,
+                                          uint32_t file);
+
+// What is checked of a .pt file.
+struct TorchFileRanges {
+  std::vector<CheckedRange> ranges;
+  std::vector<bool> covered;  // for each of its entries: it has checksums
+};
+
+// In a .pt file, objects are in data.pkl, and tensors anywhere in the record of
+// their storage, which they may share. All records are checked except those
+// that only tensors outside the sample use. The file has the entries from
+// `begin` to `end`; `sampled` is by entry. The ranges point to names of the
+// entries and of `records`.
+TorchFileRanges RangesOfTorchFile(const Checkpoint& checkpoint, uint32_t file,
+                                  const std::vector<ZipRecord>& records,
+                                  size_t begin, size_t end,
+                                  const std::vector<bool>& sampled);
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_READ_CHECKED_RANGE_H_

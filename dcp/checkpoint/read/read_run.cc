@@ -1,0 +1,29 @@
+// Tested by tests/dcp/checkpoint/read/range_reader_test.cc.
+#include "dcp/checkpoint/read/read_run.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace dcp {
+
+absl::Status RunReads(FileSystem& fs, const ReadRunOptions& options,
+                      NextBatch next,
+                      absl::FunctionRef<std::string(FileHandle)> describe) {
+  TransferStats own_stats;
+  TransferStats& stats = options.stats != nullptr ? *options.stats : own_stats;
+  const auto work = [&](Lane& lane, std::stop_token stop) {
+    const uint64_t blocks_per_batch =
+        options.uses_blocks ? std::max<uint64_t>(lane.pool.num_blocks() / 8, 1)
+                            : 0;
+    return WithSide(RunPipeline(*lane.queue, lane.pool, blocks_per_batch, next,
+                                describe, std::move(stop), stats),
+                    options.side);
+  };
+  if (options.lane != nullptr) return work(*options.lane, options.stop);
+  if (options.pool != nullptr) {
+    return RunLane(fs, *options.pool, options.stop, work);
+  }
+  return RunLanes(fs, 1, options.memory_bytes, options.stop, work);
+}
+
+}  // namespace dcp

@@ -1,0 +1,41 @@
+// RunReads: the one way in which this folder runs the pipeline to read only:
+// for a load, a comparison, and ranges of files. Blocking; any thread.
+#ifndef DCP_CHECKPOINT_READ_READ_RUN_H_
+#define DCP_CHECKPOINT_READ_READ_RUN_H_
+
+#include <cstdint>
+#include <stop_token>
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "dcp/base/error_side.h"
+#include "dcp/io/block_pool.h"
+#include "dcp/io/file_system.h"
+#include "dcp/io/lane.h"
+#include "dcp/io/pipeline.h"
+
+namespace dcp {
+
+struct ReadRunOptions {
+  uint64_t memory_bytes = 0;  // at least kMinMemoryBytes
+  // Either replaces memory_bytes: the caller's memory, or the caller's lane.
+  BlockPool* pool = nullptr;
+  Lane* lane = nullptr;
+  // If off, batches have no blocks: everything is read to where it belongs.
+  bool uses_blocks = true;
+  // That of errors of the batches' own steps; those of reads are the source's.
+  ErrorSide side = ErrorSide::kNone;
+  std::stop_token stop = {};
+  TransferStats* stats = nullptr;  // optional
+};
+
+// Runs the batches of `next`, which have no writes, on one lane. `describe`
+// names the files. Errors are those of RunPipeline and RunLanes.
+absl::Status RunReads(FileSystem& fs, const ReadRunOptions& options,
+                      NextBatch next,
+                      absl::FunctionRef<std::string(FileHandle)> describe);
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_READ_READ_RUN_H_
