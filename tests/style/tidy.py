@@ -192,6 +192,33 @@ def includes_allowed(tree):
     return findings
 
 
+# Which top folders each may include. dcp knows no LibTorch; fsdp is everything
+# that does; nothing points up.
+USES = {
+    "dcp": (),
+    "proto": ("dcp",),
+    "client": ("dcp", "proto"),
+    "server": ("dcp", "proto"),
+    "fsdp": ("dcp", "proto", "client", "LibTorch"),
+    "tools": ("dcp", "proto", "client", "fsdp"),
+}
+# By what an include of it begins with.
+TOPS_INCLUDED = dict({top: top + "/" for top in USES}, tests="tests/",
+                     LibTorch="(torch|ATen|c10)/")
+
+
+def top_folders_point_down(tree):
+    findings = []
+    for path, text in code_files(tree, *USES):
+        own = path.split("/")[0]
+        for top, begin in TOPS_INCLUDED.items():
+            if top != own and top not in USES[own]:
+                findings += grep(path, text,
+                                 r"^\s*#\s*include\s*[<\"]" + begin,
+                                 "%s may not include %s" % (own, top))
+    return findings
+
+
 def no_leftovers(tree):
     pattern = r"\b(" + "|".join(LEFTOVERS) + r")\b"
     findings = []
@@ -438,5 +465,6 @@ RULES = (
     no_machine_paths,
     sources_are_built,
     sources_have_tests,
+    top_folders_point_down,
     warnings_are_errors_in_ours_alone,
 )

@@ -130,6 +130,20 @@ BROKEN = [
     (tidy.sources_have_tests, "no_test", {"tests/dcp/base/box_test.cc": None}),
     (tidy.sources_have_tests, "names_no_test",
      {"dcp/base/box.cc": "// Tested by tests/dcp/base/cube_test.cc.\n"}),
+] + [
+    (tidy.top_folders_point_down, "%s_in_%s" % (upper.replace("/", "_"), lower),
+     {lower + "/box.cc": '#include "%s.h"' % upper})
+    for lower, upper in (
+        ("dcp/base", "torch/torch"), ("dcp/base", "ATen/ATen"),
+        ("dcp/base", "c10/core/Device"), ("dcp/base", "proto/rpc_status"),
+        ("dcp/base", "fsdp/fully_shard"), ("dcp/base", "client/channel"),
+        ("dcp/base", "server/server"), ("dcp/base", "tools/terminal/console"),
+        ("proto", "client/channel"), ("client", "fsdp/fully_shard"),
+        ("client", "server/server"), ("server", "fsdp/fully_shard"),
+        ("server", "client/channel"), ("server", "c10/core/Device"),
+        ("fsdp", "server/server"), ("fsdp", "tools/terminal/console"),
+        ("tools", "server/server"), ("tools", "torch/torch"))
+] + [
     (tidy.warnings_are_errors_in_ours_alone, "everybodys",
      {".bazelrc": "build --copt=-Werror\n"}),
     (tidy.warnings_are_errors_in_ours_alone, "a_folder_is_missing",
