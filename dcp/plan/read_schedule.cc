@@ -119,12 +119,6 @@ class RangeBuilder {
 
 }  // namespace
 
-uint64_t ReadSchedule::num_bytes() const {
-  uint64_t total = 0;
-  for (const ReadRange& range : ranges) total += range.length;
-  return total;
-}
-
 ReadSchedule ScheduleReads(absl::Span<const CopyRun> runs, uint64_t max_bytes) {
   DCP_CHECK(max_bytes > 0, "ranges without bytes");
   DCP_CHECK(runs.size() < std::numeric_limits<uint32_t>::max(), runs.size(),

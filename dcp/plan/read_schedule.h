@@ -26,8 +26,6 @@ struct ReadRange {
 struct ReadSchedule {
   std::vector<ReadRange> ranges;      // sorted by (file, offset), disjoint
   std::vector<uint32_t> run_indices;  // into the runs given
-
-  uint64_t num_bytes() const;
 };
 
 // Ranges are at most `max_bytes` long. Gaps of up to kReadGapBytes are read

@@ -35,7 +35,6 @@ using Ranges = std::vector<std::tuple<uint32_t, uint64_t, uint64_t>>;
 TEST(ReadSchedule, NoRunsNeedNoReads) {
   EXPECT_TRUE(ScheduleReads({}, 100).ranges.empty());
   EXPECT_TRUE(ScheduleReads({Bytes(0, 5, 0)}, 100).ranges.empty());
-  EXPECT_EQ(ScheduleReads({}, 100).num_bytes(), 0u);
 }
 
 TEST(ReadSchedule, SortsAndMergesWhatIsClose) {
@@ -49,7 +48,6 @@ TEST(ReadSchedule, SortsAndMergesWhatIsClose) {
                                         {0, 31 + 2 * kReadGapBytes, 10},
                                         {1, 0, 10}}));
   EXPECT_EQ(schedule.run_indices, (std::vector<uint32_t>{2, 1, 3, 0}));
-  EXPECT_EQ(schedule.num_bytes(), 40 + kReadGapBytes);
 }
 
 TEST(ReadSchedule, OverlappingRunsAreReadOnce) {
