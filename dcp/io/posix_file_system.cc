@@ -1,9 +1,7 @@
 // FileSystem on Linux system calls.
 #include <dirent.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
-#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -11,29 +9,19 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "dcp/io/blocking_queue.h"
 #include "dcp/io/file_system.h"
 #include "dcp/io/posix_error.h"
+#include "dcp/io/posix_fd.h"
+#include "dcp/io/posix_lock.h"
 #include "dcp/io/uring_queue.h"
 
 namespace dcp {
 namespace {
-
-// Repeats `call` as long as a signal interrupts it.
-template <typename Call>
-auto Uninterrupted(Call call) {
-  auto result = call();
-  while (result < 0 && errno == EINTR) result = call();
-  return result;
-}
 
 FileKind KindOf(mode_t mode) {
   if (S_ISREG(mode)) return FileKind::kFile;
@@ -55,26 +43,6 @@ FileInfo InfoOf(const struct stat& info) {
           .modified_ns = Nanoseconds(info.st_mtim),
           .changed_ns = Nanoseconds(info.st_ctim)};
 }
-
-// Closes the descriptor unless released.
-class OwnedFd {
- public:
-  explicit OwnedFd(int fd) : fd_(fd) {}
-  ~OwnedFd() {
-    if (fd_ >= 0) close(fd_);
-  }
-  OwnedFd(const OwnedFd&) = delete;
-  OwnedFd& operator=(const OwnedFd&) = delete;
-  int get() const { return fd_; }
-  int Release() { return std::exchange(fd_, -1); }
-  void Reset(int fd) {
-    if (fd_ >= 0) close(fd_);
-    fd_ = fd;
-  }
-
- private:
-  int fd_;
-};
 
 // Sets O_DIRECT to `direct` and clears O_NONBLOCK. False with errno if the file
 // system has no direct I/O.
@@ -152,26 +120,6 @@ absl::Status Reserve(int fd, uint64_t size) {
   return PosixError(errno, absl::StrCat("reserve ", size, " bytes"));
 }
 
-// Repeats `move(done)`, one pread or pwrite of the rest, until all is moved.
-template <typename Move>
-absl::Status TransferAll(const char* what, uint64_t offset, uint64_t size,
-                         Move move) {
-  uint64_t done = 0;
-  while (done < size) {
-    const ssize_t moved = Uninterrupted([&] { return move(done); });
-    if (moved < 0) {
-      return PosixError(errno, absl::StrCat(what, " [", offset + done, ", +",
-                                            size - done, ")"));
-    }
-    if (moved == 0) {
-      return absl::OutOfRangeError(absl::StrCat(
-          what, " [", offset, ", +", size, "): file ends at ", offset + done));
-    }
-    done += static_cast<uint64_t>(moved);
-  }
-  return absl::OkStatus();
-}
-
 // Makes a direct file accept any alignment while the scope lives. The kernel
 // keeps cached and direct transfers of one file coherent.
 class BufferedScope {
@@ -188,110 +136,6 @@ class BufferedScope {
  private:
   const File& file_;
 };
-
-// The maximum size of a lock file; a longer file is not one of ours.
-constexpr uint64_t kMaxLockFileBytes = 4096;
-// How often the holder may remove the file between two calls of ours.
-constexpr int kMaxLockAttempts = 100;
-
-// Whether the name still leads to the open file.
-bool LeadsTo(const std::string& path, int fd) {
-  struct stat named;
-  struct stat opened;
-  return lstat(path.c_str(), &named) == 0 && fstat(fd, &opened) == 0 &&
-         named.st_dev == opened.st_dev && named.st_ino == opened.st_ino;
-}
-
-absl::StatusOr<std::string> ReadLockFile(int fd) {
-  struct stat info;
-  if (fstat(fd, &info) != 0) return PosixError(errno, "stat");
-  std::string text(kMaxLockFileBytes, '\0');
-  ssize_t length = 0;
-  if (S_ISREG(info.st_mode)) {
-    length =
-        Uninterrupted([&] { return pread(fd, text.data(), text.size(), 0); });
-    if (length < 0) return PosixError(errno, "read");
-    text.resize(static_cast<size_t>(length));
-  }
-  // An empty file has just been created, or lost its text in a crash.
-  if (!S_ISREG(info.st_mode) ||
-      (!text.empty() && !absl::StartsWith(text, kLockFileMagic))) {
-    return absl::FailedPreconditionError(
-        "there is a file of that name that is not a lock file; move it away");
-  }
-  return text;
-}
-
-// Returns the length of the text.
-absl::StatusOr<uint64_t> WriteLockFile(int fd, absl::string_view note) {
-  char host[HOST_NAME_MAX + 1] = {};
-  gethostname(host, HOST_NAME_MAX);
-  const std::string text = absl::StrCat(
-      kLockFileMagic, "host ", host, "\npid ", getpid(), "\nsince ",
-      absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", absl::Now(),
-                       absl::UTCTimeZone()),
-      "\n", note);
-  if (ftruncate(fd, 0) != 0) return PosixError(errno, "truncate");
-  DCP_RETURN_IF_ERROR(TransferAll("write", 0, text.size(), [&](uint64_t done) {
-    return pwrite(fd, text.data() + done, text.size() - done,
-                  static_cast<off_t>(done));
-  }));
-  return text.size();
-}
-
-// [Note: locks] The lock is that of flock(2), which the kernel releases with
-// the last descriptor and which NFS passes on to its server. It belongs to the
-// open file, not to the name, and its holder removes the name before it
-// releases the lock: a process that opened the file before that and gets the
-// lock after it holds a file without a name and has to start again. If a file
-// system has no such lock (ENOLCK, ENOSYS, EOPNOTSUPP), whoever created the
-// file holds it until it is removed.
-absl::StatusOr<FileLock> LockFile(const std::string& path,
-                                  absl::string_view note) {
-  for (int attempt = 0; attempt < kMaxLockAttempts; ++attempt) {
-    constexpr int kFlags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
-    OwnedFd fd(Uninterrupted([&] {
-      return open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | kFlags, 0666);
-    }));
-    const bool is_new = fd.get() >= 0;
-    bool writable = true;
-    if (!is_new && errno == EEXIST) {
-      fd.Reset(open(path.c_str(), O_RDWR | kFlags));
-      if (fd.get() < 0 && errno == EACCES) {  // it belongs to another user
-        writable = false;
-        fd.Reset(open(path.c_str(), O_RDONLY | kFlags));
-      }
-      if (fd.get() < 0 && errno == ENOENT) continue;
-    }
-    if (fd.get() < 0) return PosixError(errno, "open");
-    DCP_ASSIGN_OR_RETURN(std::string text, ReadLockFile(fd.get()));
-    if (Uninterrupted([&] { return flock(fd.get(), LOCK_EX | LOCK_NB); }) !=
-        0) {
-      if (errno == EWOULDBLOCK) return FileLock{.file = {}, .text = text};
-      if (errno != ENOLCK && errno != ENOSYS && errno != EOPNOTSUPP) {
-        return PosixError(errno, "flock");
-      }
-      if (!is_new) {
-        return FileLock{.file = {}, .text = text, .by_existence = true};
-      }
-    }
-    if (!LeadsTo(path, fd.get())) continue;
-    if (!writable) {  // left by a dead holder
-      if (unlink(path.c_str()) != 0) return PosixError(errno, "remove");
-      continue;
-    }
-    // By now it has the last text of its last holder.
-    DCP_ASSIGN_OR_RETURN(text, ReadLockFile(fd.get()));
-    const absl::StatusOr<uint64_t> size = WriteLockFile(fd.get(), note);
-    if (!size.ok()) {
-      if (is_new) unlink(path.c_str());
-      return size.status();
-    }
-    return FileLock{.file = {.handle = fd.Release(), .size = *size},
-                    .text = text};
-  }
-  return absl::UnavailableError("others take and leave it all the time");
-}
 
 class PosixFileSystem final : public FileSystem {
  public:
@@ -439,7 +283,7 @@ class PosixFileSystem final : public FileSystem {
 
   absl::StatusOr<FileLock> Lock(absl::string_view path,
                                 absl::string_view note) override {
-    absl::StatusOr<FileLock> lock = LockFile(std::string(path), note);
+    absl::StatusOr<FileLock> lock = TakePosixLock(std::string(path), note);
     if (!lock.ok()) return Annotate(lock.status(), "lock ", path);
     return lock;
   }
