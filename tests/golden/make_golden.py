@@ -1,6 +1,6 @@
 """Writes the golden checkpoints of the PyTorch that runs this script.
 
-    python make_golden.py        writes torch-<version>/ beside this script
+    python make_golden.py        writes torch-<version>/ next to this script
 
 Runs under every PyTorch from 2.2 on, on a CPU with gloo; what a version lacks
 (newer dtypes, the Hugging Face writer, safetensors items) is left out. The

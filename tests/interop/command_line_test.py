@@ -118,7 +118,7 @@ def check_overwrite(tool, source, out):
 
 
 def check_overwrite_other(tool, source, out):
-    """A folder that is no checkpoint is never replaced."""
+    """A folder that is not a checkpoint is never replaced."""
     folder = out / "precious"
     folder.mkdir()
     (folder / "thesis.txt").write_text("x")

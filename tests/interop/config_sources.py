@@ -43,7 +43,7 @@ SAMPLES = {"int": 1, "float": 0.5, "str": "x", "bool": False, "list": []}
 
 
 def _sample(annotation):
-    """Of a field that is None: a value of its type; None, if it is Python's."""
+    """For a field that is None: a value of its type; None, if it is Python's."""
     literals = re.findall(r"Literal\['([^']+)'", annotation)
     named = [v for k, v in SAMPLES.items() if annotation.startswith(k)]
     return (literals + named + [None])[0]
@@ -149,7 +149,7 @@ FIXED = (MACHINE, VERSION, USE_FSDP, "Do you want to use DeepSpeed")
 
 
 class Respondent:
-    """Answers accelerate's questions: the first answer, but for `chosen`."""
+    """Answers accelerate's questions: the first answer, except for `chosen`."""
 
     def __init__(self, version, chosen):
         self.fixed = {MACHINE: "multi-GPU", VERSION: version, USE_FSDP: True}

@@ -98,7 +98,7 @@ def check_reshard(tool, source, out, mesh, placements, rules=()):
 
 
 def rows(shape, axes):
-    """Shard(0) on every axis, but for what has no rows."""
+    """Shard(0) on every axis, except for what has no rows."""
     return [Shard(0) if shape else Replicate()] * axes
 
 

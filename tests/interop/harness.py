@@ -46,7 +46,7 @@ class Tool:
     def __init__(self):
         path = os.environ.get("TESSERA_PROGRAM")
         if not path or not os.path.exists(path):
-            sys.exit(f"TESSERA_PROGRAM is no program: {path!r}")
+            sys.exit(f"TESSERA_PROGRAM is not a program: {path!r}")
         self.path = os.path.abspath(path)
 
     def run(self, *arguments, address_space=None, cwd=None):
@@ -153,7 +153,7 @@ class Suite:
 
 
 def run_script(script, *arguments):
-    """Runs a Python script beside this one; its output shows if it fails."""
+    """Runs a Python script of this folder; shows its output if it fails."""
     command = [sys.executable, "-B", str(HERE / script), *map(str, arguments)]
     process = subprocess.run(
         command,

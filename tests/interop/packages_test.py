@@ -194,7 +194,7 @@ def check_what_is_written(tool, out):
     unknown += sorted(set(ours["fsdp_config"]) - accelerate_launch_options())
     ours = yaml.safe_load(written_by(tool, source, out, "composer", "b.yaml"))
     options = set(ours["parallelism_config"]["fsdp2"])
-    # Composer's FSDP2Config wants a mesh as an object; a finding says so.
+    # Composer's FSDP2Config requires a mesh as an object; a finding says so.
     options -= {"data_parallel_replicate_degree", "data_parallel_shard_degree"}
     unknown += sorted(options - set(composer_options("FSDP2Config")))
     # LLM Foundry's, which makes the Trainer's arguments of them.
@@ -212,7 +212,7 @@ def check_what_is_written(tool, out):
 CLUSTER = "distributed_type: FSDP\n"
 MACHINES = CLUSTER + "num_machines: 2\nnum_processes: 16\n"
 
-# Options beside those of the questionnaire.
+# Options in addition to those of the questionnaire.
 TABLE = {
     "a strategy by its older name": "  fsdp_sharding_strategy: SHARD_GRAD_OP\n",
     "a full strategy by its older name": "  fsdp_sharding_strategy: FULL_SHARD\n",

@@ -165,7 +165,7 @@ def plain():
 
 
 def storages(first):
-    """A storage beside a tensor, in either order."""
+    """A storage next to a tensor, in either order."""
     state = {
         "t": det((3,)),
         "s": det((5,), torch.uint8, 1).untyped_storage(),
@@ -234,7 +234,7 @@ def check_bare_model(tool, out):
 
 
 class Config:
-    """Of a class that the program does not know."""
+    """An object of a class that the program does not know."""
 
     def __init__(self):
         self.lr = 0.1

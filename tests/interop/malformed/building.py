@@ -316,7 +316,7 @@ class Cases:
         self.note(name, kind, expect, why, **more)
 
     def dcp(self, name, expect, why, md=None, blobs=None, raw=None, **more):
-        """A DCP directory: the base, but for what is given. `raw` are bytes
+        """A DCP directory: the base, except for what is given. `raw` are bytes
         for .metadata; False leaves it out."""
         base_md, base_blobs = base()
         files = dict(base_blobs if blobs is None else blobs)

@@ -25,7 +25,9 @@ import archive_cases
 import file_cases
 import item_cases
 import metadata_cases
+import pickle_cases
 import safetensors_cases
+import zip_cases
 from building import Cases
 
 
@@ -35,7 +37,9 @@ def main():
     out = parser.parse_args().out
     os.makedirs(out, exist_ok=True)
     cases = Cases(out)
+    pickle_cases.add(cases)
     metadata_cases.add(cases)
+    zip_cases.add(cases)
     item_cases.add(cases)
     file_cases.add(cases)
     safetensors_cases.add(cases)
