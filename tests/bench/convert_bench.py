@@ -1,4 +1,4 @@
-"""Measures dcp-convert beside PyTorch, cp and the disk itself; `--help`.
+"""Compares dcp-convert with PyTorch, cp and the disk itself; see `--help`.
 
 Every round runs all of them in turn, with the page cache dropped before each,
 so that a change in the disk's mood meets all. Ratios are taken within a round;
@@ -24,7 +24,7 @@ def parse_arguments():
     parser = argparse.ArgumentParser(
         prog="tools/bench convert",
         description="Generates a sharded checkpoint and measures dcp-convert "
-        "on it beside PyTorch's converters, cp, and the disk (fio). Wants "
+        "on it, compared with PyTorch's converters, cp and the disk (fio). Requires "
         "about three times the size of free disk, six with the memory test, "
         "and root to drop the page cache.",
     )
@@ -100,7 +100,7 @@ class Bench:
         self.dir.mkdir(parents=True, exist_ok=True)
 
     def make(self, kind, number):
-        """A generated checkpoint, made anew unless it is still there."""
+        """A generated checkpoint, which is made unless it is still there."""
         path = self.dir / f"{kind}-{number}"
         if not path.exists():
             say(f"generating {path.name}")

@@ -4,7 +4,7 @@
     python make_checkpoint.py index DIR TENSORS[xRANKS]
 
 `transformer` is a language model as FSDP saves it: four ranks, every tensor
-sharded by rows, bfloat16 but for the norms. `index` is the .metadata of that
+sharded by rows, bfloat16 except for the norms. `index` is the .metadata of that
 many small tensors on that many ranks, or four, with data files that are holes.
 """
 

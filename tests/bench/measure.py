@@ -23,8 +23,8 @@ FIO_FLAGS = [
     "--group_reporting",
     "--output-format=json",
 ]
-# Jobs, each with its part of the file, and how. The faster one counts, which
-# one that is depends on the disk.
+# How many jobs, each with its part of the file, and with which engine. The
+# faster way counts; which one that is depends on the disk.
 FIO_WAYS = [
     (1, ["--ioengine=libaio"]),
     (2, ["--ioengine=io_uring", "--fixedbufs"]),
@@ -51,7 +51,7 @@ def say(*words):
 def parse_size(text):
     match = re.fullmatch(r"([0-9.]+)\s*([A-Za-z]*)", text)
     if not match or match[2].upper() not in UNITS:
-        raise argparse.ArgumentTypeError(f"'{text}' is no size such as 2GB")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a size such as 2GB")
     return int(float(match[1]) * UNITS[match[2].upper()])
 
 
@@ -193,7 +193,7 @@ def status_bytes(name, pid="self"):
 
 
 def private_bytes():
-    """Of this process, as process_memory.h has it."""
+    """The memory of this process, as process_memory.h measures it."""
     return status_bytes("RssAnon")
 
 

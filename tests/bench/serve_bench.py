@@ -1,4 +1,4 @@
-"""Measures dcp-server beside plain gRPC, cp and dcp-convert itself; `--help`.
+"""Compares dcp-server with plain gRPC, cp and dcp-convert; see `--help`.
 
 Rivals take turns within a round, and go first in turn, so that a change in the
 machine's mood meets all. Ratios are taken within a round; what is printed is
@@ -15,15 +15,13 @@ import subprocess
 import sys
 import tempfile
 import threading
-import typing
 import urllib.request
 
 import measure
+from serve_report import MANY, MIB, print_report, summarize
 
-MIB = 2**20
 TENSOR_BYTES = 64 * MIB
 COLUMNS = 4096
-MANY = 32
 
 
 def parse_arguments():
@@ -35,19 +33,19 @@ Starts dcp-server on a checkpoint that it generates, and reads from it over
 loopback. Prints a table in Markdown:
 
   streams   1, 2, 8 and 32 ranks with a shard each, and 32 with a copy each, from
-            the page cache, beside a gRPC server that does nothing but send the
+            the page cache, compared with a gRPC server that only sends the
             same bytes out of memory, in messages of the same size. Aimed at:
             0.9 of its rate.
-  memory    the most private memory of the daemon during each, beside
+  memory    the most private memory of the daemon during each, compared with
             --max-memory, which bounds its payload. Aimed at: 1 GiB more at most.
-  read once what the daemon reads from the disk for 32 copies, beside what it
-            reads for one. Aimed at: 1.3 times as much.
-  cold      one stream from the disk, beside cp onto the same disk
-  jobs      a reshard by dcp-convert --server beside the same by dcp-convert
+  read once what the daemon reads from the disk for 32 copies, compared with
+            what it reads for one. Aimed at: 1.3 times as much.
+  cold      one stream from the disk, compared with cp onto the same disk
+  jobs      a reshard by dcp-convert --server, compared with dcp-convert
             itself, from a cold cache, synced. Aimed at: 3 % more time.
 
-Wants about four times --size of free disk, --size of free memory for the page
-cache, and root to drop it.""",
+Requires about four times --size of free disk, --size of free memory for the
+page cache, and root to drop it.""",
     )
     parser.add_argument(
         "--size",
@@ -167,7 +165,7 @@ def raw_server(args, file):
 
 
 def address_in_log(line):
-    """Of a line of the daemon's log that says where it serves; or None."""
+    """The address in a line of the daemon's log that has one; or None."""
     fields = dict(word.split("=", 1) for word in line.split() if "=" in word)
     return fields.get("address") if fields.get("event") == "start" else None
 
@@ -355,134 +353,6 @@ class Bench:
                     self.read(process, way, 1, "shard")
                 result["streams"] = self.streams(server, raw, number)
         return result
-
-
-class Row(typing.NamedTuple):
-    """A line of the table: functions of a round."""
-
-    label: str
-    unit: str
-    ours: typing.Callable
-    rival: typing.Callable
-    rival_name: str
-    aim: str = ""
-    peak_bytes: typing.Callable = None
-
-    def summarize(self, rounds):
-        columns = {
-            "ours": self.ours,
-            "rival": self.rival,
-            "ratio": lambda one: self.ours(one) / self.rival(one),
-        }
-        row = {
-            name: measure.figure(rounds, function)
-            for name, function in columns.items()
-        }
-        if self.peak_bytes:
-            row["peak_bytes"] = max(self.peak_bytes(one) for one in rounds)
-        return {
-            "label": self.label,
-            "unit": self.unit,
-            "rival_name": self.rival_name,
-            "aim": self.aim,
-            **row,
-        }
-
-
-def stream_label(name):
-    count, axis = name.split()
-    if count == "1":
-        return "one stream"
-    each = "a shard" if axis == "shard" else "all"
-    return f"{count} ranks, {each} each"
-
-
-def stream_rows(first):
-    for name, sides in first["streams"].items():
-        for way in ("stream", "library"):
-            if way not in sides:
-                continue
-            label = stream_label(name)
-            if way == "library":
-                label += " into memory, checked (`//client`)"
-            yield Row(
-                label,
-                "GB/s",
-                lambda one, name=name, way=way: one["streams"][name][way] / 1e9,
-                lambda one, name=name: one["streams"][name]["raw"] / 1e9,
-                "gRPC alone",
-                "0.9 or more" if way == "stream" else "",
-                lambda one, name=name: one["streams"][name]["peak_bytes"],
-            )
-
-
-def once_rows():
-    many = str(MANY)
-    for key, what in (
-        ("read", "read by the daemon"),
-        ("disk", "of that from the disk, not the page cache"),
-    ):
-        yield Row(
-            f"{MANY} ranks, all each, cold: {what}",
-            "GB",
-            lambda one, key=key: one["once"][many][key] / 1e9,
-            lambda one, key=key: one["once"]["1"][key] / 1e9,
-            "for one",
-            "1.3 or less",
-            lambda one: one["once"][many]["peak_bytes"],
-        )
-    yield Row(
-        "one stream, cold",
-        "s",
-        lambda one: one["once"]["1"]["seconds"],
-        lambda one: one["once"]["cp"]["seconds"],
-        "`cp`, not synced",
-        "",
-        lambda one: one["once"]["1"]["peak_bytes"],
-    )
-
-
-def job_rows():
-    yield Row(
-        "reshard 4 to 3 through the daemon, cold, synced",
-        "s",
-        lambda one: one["jobs"]["daemon"]["seconds"],
-        lambda one: one["jobs"]["here"]["seconds"],
-        "`dcp-convert` itself",
-        "1.03 or less",
-        lambda one: one["jobs"]["daemon"]["peak_bytes"],
-    )
-
-
-def summarize(rounds):
-    rows = []
-    if "streams" in rounds[0]:
-        rows += stream_rows(rounds[0])
-    if "once" in rounds[0]:
-        rows += once_rows()
-    if "jobs" in rounds[0]:
-        rows += job_rows()
-    return [row.summarize(rounds) for row in rows]
-
-
-def print_report(report):
-    machine = report["machine"]
-    print(
-        f"{report['bytes'] / 1e9:.2f} GB, {machine['processors']} processors "
-        f"that all share, load before {machine['load']:.1f}; medians of "
-        f"{report['rounds']} rounds [least, largest]; `--max-memory` "
-        f"{report['max_memory_bytes'] / MIB:.0f} MiB.\n"
-    )
-    print("| | daemon | beside | ratio | aim | daemon's memory |")
-    print("| --- | --- | --- | --- | --- | --- |")
-    for row in report["rows"]:
-        peak = f"{row['peak_bytes'] / MIB:.0f} MiB"
-        print(
-            f"| {row['label']} | {measure.number(row['ours'])} {row['unit']} "
-            f"| {row['rival_name']} {measure.number(row['rival'])} "
-            f"{row['unit']} | {measure.number(row['ratio'])} | {row['aim']} "
-            f"| {peak} |"
-        )
 
 
 def main():

@@ -1,4 +1,4 @@
-"""Measures fsdp beside Python's FSDP2 on the CPU; `--help`.
+"""Compares fsdp with Python's FSDP2 on the CPU; see `--help`.
 
 Every round runs both in turn for each number of ranks, so that a change in the
 machine's mood meets both. Ratios are taken within a round; what is printed is

@@ -33,7 +33,7 @@ class SimStorage final : public FileSystem {
   struct Options {
     uint64_t seed = 1;
     uint64_t capacity_bytes = UINT64_MAX;
-    // Of the requests of queues.
+    // For the requests of queues.
     uint32_t percent_short = 0;
     uint32_t percent_interrupted = 0;  // EINTR or EAGAIN
     Survival survival = Survival::kSubset;
