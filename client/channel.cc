@@ -51,11 +51,12 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> Credentials(
     const ClientOptions& options) {
   if (options.cert_file.empty() != options.key_file.empty()) {
     return absl::InvalidArgumentError(
-        "a client's certificate wants its key, and the key its certificate");
+        "cert_file and key_file require each other: a client's certificate "
+        "and its key");
   }
   if (!options.tls && options.ca_file.empty()) {
     if (options.cert_file.empty()) return grpc::InsecureChannelCredentials();
-    return absl::InvalidArgumentError("a client's certificate wants TLS");
+    return absl::InvalidArgumentError("cert_file requires tls or ca_file");
   }
   grpc::SslCredentialsOptions ssl;
   if (!options.ca_file.empty()) {
@@ -91,7 +92,8 @@ absl::StatusOr<std::string> Token(const ClientOptions& options) {
 absl::StatusOr<std::shared_ptr<Channel>> Channel::Open(
     const ClientOptions& options) {
   if (options.address.empty()) {
-    return absl::InvalidArgumentError("the server's address is missing");
+    return absl::InvalidArgumentError(
+        "the server's address is missing; expected host:port");
   }
   DCP_ASSIGN_OR_RETURN(std::shared_ptr<grpc::ChannelCredentials> credentials,
                        Credentials(options));

@@ -30,9 +30,10 @@ bool IsCheckpointUrl(absl::string_view text) {
 absl::StatusOr<CheckpointUrl> ParseCheckpointUrl(absl::string_view text) {
   const auto malformed = [&](absl::string_view what) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "'", text, "': ", what, "; such as tessera://host:7420/srv/step-12"));
+        "'", text, "': ", what,
+        "; expected a URL such as tessera://host:7420/srv/step-12"));
   };
-  if (!IsCheckpointUrl(text)) return malformed("is no URL of a daemon");
+  if (!IsCheckpointUrl(text)) return malformed("is not a URL of a daemon");
   const absl::string_view rest = text.substr(kScheme.size());
   const size_t slash = rest.find('/');
   if (slash == absl::string_view::npos || slash + 1 == rest.size()) {

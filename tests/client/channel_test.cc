@@ -51,9 +51,9 @@ TEST(Channel, MistakesInItsOptionsAreNamed) {
   };
   EXPECT_OK(Channel::Open(right));
   refused([](ClientOptions& o) { o.address = ""; }, "address is missing");
-  refused([](ClientOptions& o) { o.cert_file = "/c"; }, "wants its key");
+  refused([](ClientOptions& o) { o.cert_file = "/c"; }, "require each other");
   refused([](ClientOptions& o) { o.cert_file = o.key_file = "/c"; },
-          "wants TLS");
+          "requires tls or ca_file");
   refused([](ClientOptions& o) { o.ca_file = "/none"; }, "/none: No such file");
   refused([](ClientOptions& o) { o.token_file = "/none"; }, "/none");
   refused([&](ClientOptions& o) { o.token_file = dir.WriteFile("empty", ""); },
