@@ -48,23 +48,24 @@ absl::Status AddPersistent(const Value& id, ElementSizes& sizes) {
   if (id.is(Value::Kind::kTuple) && !id.items().empty() &&
       is_str(id.items()[0]) && id.items()[0].text() == "module") {
     return absl::UnimplementedError(
-        "a whole pickled module, which needs its code: in Python, torch.save "
-        "its state_dict()");
+        "a whole pickled module, which requires its code; in Python, "
+        "torch.save its state_dict() instead");
   }
   if (!id.is(Value::Kind::kTuple) || id.items().size() < 5 ||
       id.items().size() > 6 || !is_str(id.items()[0]) ||
       id.items()[0].text() != "storage" || !is_str(id.items()[2])) {
-    return absl::DataLossError(
-        absl::StrCat("a persistent id that is no storage: ", ToString(id)));
+    return absl::DataLossError(absl::StrCat(
+        "a persistent id is not that of a storage: ", ToString(id)));
   }
   if (id.items().size() == 6 && !id.items()[5].is_none()) {
     return absl::UnimplementedError(
-        "a storage that is a view of another (PyTorch before 0.4)");
+        "a storage that is a view of another (PyTorch before 0.4) is not "
+        "supported");
   }
   const std::optional<uint64_t> size = StorageElementSize(id.items()[1]);
   if (!size.has_value()) {
-    return absl::UnimplementedError(
-        absl::StrCat("a storage of ", ToString(id.items()[1])));
+    return absl::UnimplementedError(absl::StrCat(
+        "a storage of ", ToString(id.items()[1]), " is not supported"));
   }
   const auto [it, inserted] = sizes.emplace(id.items()[2].text(), *size);
   if (!inserted && it->second != *size) {
@@ -106,7 +107,7 @@ bool IsLegacyMagic(const Value& value) {
 // The pickle of facts, {"little_endian": bool, ...}: nearly always true.
 absl::StatusOr<bool> IsBigEndian(const Value& info) {
   if (!info.is(Value::Kind::kDict)) {
-    return absl::DataLossError("the third pickle is no dict");
+    return absl::DataLossError("the third pickle is not a dict");
   }
   for (size_t i = 0; i + 1 < info.items().size(); i += 2) {
     const Value& key = info.items()[i];
@@ -146,7 +147,8 @@ absl::StatusOr<LegacyHead> ReadLegacyHead(ByteSpan bytes,
   ByteSpan rest = bytes;
   ValueArena& arena = archive.arena;
   DCP_ASSIGN_OR_RETURN(const Value magic, TakePlain(arena, rest));
-  if (!IsLegacyMagic(magic)) return absl::DataLossError("no magic number");
+  if (!IsLegacyMagic(magic))
+    return absl::DataLossError("the first pickle is not the magic number");
   DCP_ASSIGN_OR_RETURN(const Value protocol, TakePlain(arena, rest));
   if (!protocol.is(Value::Kind::kInt) ||
       protocol.int_value() != kLegacyProtocol) {
@@ -172,7 +174,8 @@ absl::StatusOr<LegacyHead> ReadLegacyHead(ByteSpan bytes,
 absl::Status ReadLegacyStorages(uint64_t length, const LegacyHead& head,
                                 ReadAt read, TorchArchive& archive) {
   if (!head.keys.is(Value::Kind::kList)) {
-    return absl::DataLossError("the fifth pickle is no list of storage keys");
+    return absl::DataLossError(
+        "the fifth pickle is not a list of storage keys");
   }
   ElementSizes sizes;
   DCP_RETURN_IF_ERROR(CollectStorages(archive.root, sizes));
@@ -186,7 +189,7 @@ absl::Status ReadLegacyStorages(uint64_t length, const LegacyHead& head,
     }
     if (length - at < sizeof(uint64_t)) {
       return absl::DataLossError(
-          absl::StrCat("cut short before storage ", it->first));
+          absl::StrCat("the file ends before storage ", it->first));
     }
     DCP_ASSIGN_OR_RETURN(const ByteSpan word, read(at, sizeof(uint64_t)));
     at += sizeof(uint64_t);

@@ -22,7 +22,7 @@ struct Entry {
 };
 
 constexpr Entry kCommon[] = {
-    {"_codecs", "encode"},  // to latin1 only, see pickle_reader.cc
+    {"_codecs", "encode"},  // to latin1 only, see pickle_calls.cc
     {"collections", "OrderedDict"}, {"pathlib", "PosixPath"},
     {"pathlib", "PurePosixPath"},   {"pathlib", "PureWindowsPath"},
     {"pathlib", "WindowsPath"},     {"torch", "Size"},
@@ -174,7 +174,7 @@ constexpr absl::string_view kOldMetadataModule =
     "torch.distributed._shard.sharded_tensor.metadata";
 
 constexpr Entry kMetadata[] = {
-    {"builtins", "getattr"},  // one form only, see pickle_reader.cc
+    {"builtins", "getattr"},  // one form only, see pickle_calls.cc
     {kMetadataModule, "BytesStorageMetadata"},
     {kMetadataModule, "ChunkStorageMetadata"},
     {kMetadataModule, "Metadata"},

@@ -1,7 +1,6 @@
 #include "dcp/format/safetensors.h"
 
 #include <algorithm>
-#include <limits>
 #include <optional>
 
 #include "absl/container/flat_hash_set.h"
@@ -12,8 +11,8 @@
 #include "dcp/base/checksum.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
-#include "dcp/format/dcp_metadata.h"
 #include "dcp/format/json.h"
+#include "dcp/format/json_fields.h"
 
 namespace dcp {
 namespace {
@@ -23,52 +22,6 @@ using Kind = JsonEvent::Kind;
 constexpr uint64_t kLengthBytes = 8;
 constexpr uint64_t kHeaderAlignment = 8;
 constexpr absl::string_view kMetadataKey = "__metadata__";
-constexpr absl::string_view kShardingInfoKey = "DCP_SHARDING_INFO";
-constexpr absl::string_view kSavedOffsetsKey = "saved_offsets";
-constexpr uint64_t kMaxDim = std::numeric_limits<int64_t>::max();
-
-absl::Status Misplaced(absl::string_view where) {
-  return absl::DataLossError(
-      absl::StrCat(where, ": a value of an unexpected type"));
-}
-
-// The start of `text`, for messages: a hostile name must not fill them.
-absl::string_view Short(absl::string_view text) { return text.substr(0, 200); }
-
-// Collects an array of numbers.
-template <typename T, size_t kMax>
-class NumberArray {
- public:
-  // True when `event` belongs to the array: its ends and its numbers.
-  absl::Status Take(const JsonEvent& event, absl::string_view where) {
-    switch (event.kind) {
-      case Kind::kBeginArray:
-        if (begun_) break;
-        begun_ = true;
-        return absl::OkStatus();
-      case Kind::kEndArray:
-        return absl::OkStatus();
-      case Kind::kUnsigned:
-        if (!begun_ || event.number > kMaxDim) break;
-        if (values_.size() == kMax) {
-          return absl::DataLossError(
-              absl::StrCat(where, ": more than ", kMax, " numbers"));
-        }
-        values_.push_back(static_cast<typename T::value_type>(event.number));
-        return absl::OkStatus();
-      default:
-        break;
-    }
-    return Misplaced(where);
-  }
-
-  bool begun() const { return begun_; }
-  const T& values() const { return values_; }
-
- private:
-  bool begun_ = false;
-  T values_;
-};
 
 // {"name": {"dtype": ..., "shape": [...], "data_offsets": [b, e]}, ...,
 // "__metadata__": {"key": "value", ...}}.
@@ -83,7 +36,7 @@ class HeaderParser {
         return event.kind == Kind::kBeginObject ||
                        event.kind == Kind::kEndObject
                    ? absl::OkStatus()
-                   : Misplaced("header");
+                   : MisplacedJson("header");
       case 1:
         return HandleEntry(event);
       default:
@@ -110,7 +63,7 @@ class HeaderParser {
       case Kind::kEndObject:
         return in_metadata_ ? absl::OkStatus() : FinishTensor();
       default:
-        return Misplaced(Short(name_));
+        return MisplacedJson(ShortJson(name_));
     }
   }
 
@@ -121,7 +74,7 @@ class HeaderParser {
     }
     if (event.kind != Kind::kString) {
       return absl::DataLossError(
-          absl::StrCat("__metadata__ ", Short(field_), " is not a string"));
+          absl::StrCat("__metadata__ ", ShortJson(field_), " is not a string"));
     }
     header_.metadata.emplace_back(field_, event.text);
     return absl::OkStatus();
@@ -135,22 +88,22 @@ class HeaderParser {
                          (field_ == "data_offsets" && data_offsets_.begun());
       if (!again) return absl::OkStatus();
       return absl::DataLossError(
-          absl::StrCat(Short(name_), " has its ", field_, " twice"));
+          absl::StrCat(ShortJson(name_), " has its ", field_, " twice"));
     }
     if (field_ == "dtype") return HandleDType(event);
-    if (field_ == "shape") return shape_.Take(event, Short(name_));
+    if (field_ == "shape") return shape_.Take(event, ShortJson(name_));
     if (field_ == "data_offsets") {
-      return data_offsets_.Take(event, Short(name_));
+      return data_offsets_.Take(event, ShortJson(name_));
     }
     return absl::OkStatus();
   }
 
   absl::Status HandleDType(const JsonEvent& event) {
-    if (event.kind != Kind::kString) return Misplaced(Short(name_));
+    if (event.kind != Kind::kString) return MisplacedJson(ShortJson(name_));
     dtype_ = DTypeFromSafetensorsName(event.text);
     if (dtype_.has_value()) return absl::OkStatus();
     return absl::UnimplementedError(
-        absl::StrCat(Short(name_), " has the dtype ", Short(event.text),
+        absl::StrCat(ShortJson(name_), " has the dtype ", ShortJson(event.text),
                      ", which PyTorch does not know"));
   }
 
@@ -158,7 +111,7 @@ class HeaderParser {
     const std::vector<uint64_t>& offsets = data_offsets_.values();
     if (!dtype_.has_value() || !shape_.begun() || offsets.size() != 2) {
       return absl::DataLossError(absl::StrCat(
-          Short(name_), " lacks one of dtype, shape, data_offsets"));
+          ShortJson(name_), " lacks one of dtype, shape, data_offsets"));
     }
     if (name_.size() > kMaxNameBytes) {
       return absl::ResourceExhaustedError(absl::StrCat(
@@ -178,122 +131,8 @@ class HeaderParser {
   bool in_metadata_ = false;
   bool has_metadata_ = false;
   std::optional<DType> dtype_;
-  NumberArray<Dims, kMaxDims> shape_;
-  NumberArray<std::vector<uint64_t>, 2> data_offsets_;
-};
-
-// {"name": {"saved_offsets": [...]}, ...}
-class ShardingInfoParser {
- public:
-  explicit ShardingInfoParser(absl::flat_hash_map<std::string, Dims>& offsets)
-      : offsets_(offsets) {}
-
-  absl::Status Handle(const JsonEvent& event) {
-    if (event.depth == 0) {
-      return event.kind == Kind::kBeginObject || event.kind == Kind::kEndObject
-                 ? absl::OkStatus()
-                 : Misplaced(kShardingInfoKey);
-    }
-    if (event.depth == 1) return HandleEntry(event);
-    if (event.depth == 2 && event.kind == Kind::kKey) {
-      field_ = std::string(event.text);
-      if (field_ != kSavedOffsetsKey || !saved_.begun()) {
-        return absl::OkStatus();
-      }
-      return absl::DataLossError(
-          absl::StrCat(Short(name_), " has its saved_offsets twice"));
-    }
-    if (field_ != kSavedOffsetsKey) return absl::OkStatus();
-    return saved_.Take(event, Short(name_));
-  }
-
- private:
-  absl::Status HandleEntry(const JsonEvent& event) {
-    switch (event.kind) {
-      case Kind::kKey:
-        name_ = std::string(event.text);
-        return absl::OkStatus();
-      case Kind::kBeginObject:
-        saved_ = {};
-        return absl::OkStatus();
-      case Kind::kEndObject:
-        if (!saved_.begun()) {
-          return absl::DataLossError(
-              absl::StrCat(Short(name_), " lacks saved_offsets"));
-        }
-        if (!offsets_.emplace(name_, saved_.values()).second) {
-          return absl::DataLossError(
-              absl::StrCat(Short(name_), " is there twice"));
-        }
-        return absl::OkStatus();
-      default:
-        return Misplaced(Short(name_));
-    }
-  }
-
-  absl::flat_hash_map<std::string, Dims>& offsets_;
-  std::string name_;
-  std::string field_;
-  NumberArray<Dims, kMaxDims> saved_;
-};
-
-// {"metadata": {...}, "weight_map": {"name": "file", ...}}
-class IndexParser {
- public:
-  explicit IndexParser(absl::flat_hash_map<std::string, std::string>& files)
-      : files_(files) {}
-
-  bool has_weight_map() const { return has_weight_map_; }
-
-  absl::Status Handle(const JsonEvent& event) {
-    if (event.depth == 0) {
-      return event.kind == Kind::kBeginObject || event.kind == Kind::kEndObject
-                 ? absl::OkStatus()
-                 : Misplaced("index");
-    }
-    if (event.depth == 1 && event.kind == Kind::kKey) {
-      in_weight_map_ = event.text == "weight_map";
-      if (in_weight_map_ && has_weight_map_) {
-        return absl::DataLossError("weight_map is there twice");
-      }
-      has_weight_map_ = has_weight_map_ || in_weight_map_;
-      return absl::OkStatus();
-    }
-    if (!in_weight_map_) return absl::OkStatus();
-    if (event.depth == 1) {
-      return event.kind == Kind::kBeginObject || event.kind == Kind::kEndObject
-                 ? absl::OkStatus()
-                 : Misplaced("weight_map");
-    }
-    if (event.kind == Kind::kKey) {
-      name_ = std::string(event.text);
-      return absl::OkStatus();
-    }
-    return event.kind == Kind::kString ? AddFile(event.text)
-                                       : Misplaced(Short(name_));
-  }
-
- private:
-  absl::Status AddFile(absl::string_view file) {
-    if (absl::Status status = CheckRelativePath(file); !status.ok()) {
-      return absl::DataLossError(
-          absl::StrCat("weight_map ", Short(name_), ": ", status.message()));
-    }
-    if (name_.size() > kMaxNameBytes) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          "a tensor name of ", name_.size(), " bytes exceeds ", kMaxNameBytes));
-    }
-    if (!files_.emplace(name_, file).second) {
-      return absl::DataLossError(
-          absl::StrCat("weight_map has ", Short(name_), " twice"));
-    }
-    return absl::OkStatus();
-  }
-
-  absl::flat_hash_map<std::string, std::string>& files_;
-  std::string name_;
-  bool in_weight_map_ = false;
-  bool has_weight_map_ = false;
+  JsonNumbers<Dims, kMaxDims> shape_;
+  JsonNumbers<std::vector<uint64_t>, 2> data_offsets_;
 };
 
 // The file counts two elements of float4 as two; torch counts them as one of
@@ -302,7 +141,7 @@ absl::Status PackShape(SafetensorsTensor& tensor) {
   if (tensor.dtype != DType::kFloat4E2M1FNX2) return absl::OkStatus();
   if (tensor.shape.empty() || tensor.shape.back() % 2 != 0) {
     return absl::DataLossError(absl::StrCat(
-        Short(tensor.name), ": F4 of shape ", ShapeToString(tensor.shape),
+        ShortJson(tensor.name), ": F4 of shape ", ShapeToString(tensor.shape),
         " does not fill whole bytes"));
   }
   tensor.shape.back() /= 2;
@@ -317,10 +156,10 @@ absl::Status CheckTensorSize(const SafetensorsTensor& tensor) {
                          : std::nullopt;
   if (!bytes.has_value() || tensor.end < tensor.begin ||
       tensor.end - tensor.begin != *bytes) {
-    return absl::DataLossError(
-        absl::StrCat(Short(tensor.name), ": data_offsets [", tensor.begin, ", ",
-                     tensor.end, "] are not those of ", TorchName(tensor.dtype),
-                     " ", ShapeToString(tensor.shape)));
+    return absl::DataLossError(absl::StrCat(
+        ShortJson(tensor.name), ": data_offsets [", tensor.begin, ", ",
+        tensor.end, "] are not those of ", TorchName(tensor.dtype), " ",
+        ShapeToString(tensor.shape)));
   }
   return absl::OkStatus();
 }
@@ -338,13 +177,13 @@ absl::Status CheckTiling(uint64_t data_length, SafetensorsHeader& header) {
   for (SafetensorsTensor& tensor : header.tensors) {
     if (!names.insert(tensor.name).second) {
       return absl::DataLossError(
-          absl::StrCat(Short(tensor.name), " is there twice"));
+          absl::StrCat(ShortJson(tensor.name), " is there twice"));
     }
     DCP_RETURN_IF_ERROR(PackShape(tensor));
     DCP_RETURN_IF_ERROR(CheckTensorSize(tensor));
     if (tensor.begin != at) {
       return absl::DataLossError(absl::StrCat(
-          Short(tensor.name), " begins at ", tensor.begin, " where ",
+          ShortJson(tensor.name), " begins at ", tensor.begin, " where ",
           tensor.begin < at ? "others lie up to " : "nothing lies from ", at));
     }
     at = tensor.end;
@@ -364,22 +203,17 @@ absl::Status ReadShardingInfo(SafetensorsHeader& header) {
   for (const auto& [key, value] : header.metadata) {
     if (!keys.insert(key).second) {
       return absl::DataLossError(
-          absl::StrCat("__metadata__ has ", Short(key), " twice"));
+          absl::StrCat("__metadata__ has ", ShortJson(key), " twice"));
     }
     if (key == kShardingInfoKey) info = &value;
   }
   if (info == nullptr) return absl::OkStatus();
-  absl::flat_hash_map<std::string, Dims> offsets;
-  ShardingInfoParser parser(offsets);
-  DCP_RETURN_IF_ERROR(Annotate(
-      ParseJson(*info,
-                [&](const JsonEvent& event) { return parser.Handle(event); }),
-      kShardingInfoKey));
+  DCP_ASSIGN_OR_RETURN(const SavedOffsets offsets, ParseShardingInfo(*info));
   for (const SafetensorsTensor& tensor : header.tensors) {
     const auto it = offsets.find(tensor.name);
     if (it == offsets.end()) {
       return absl::DataLossError(
-          absl::StrCat(kShardingInfoKey, " lacks ", Short(tensor.name)));
+          absl::StrCat(kShardingInfoKey, " lacks ", ShortJson(tensor.name)));
     }
     bool sound = it->second.size() == tensor.shape.size();
     for (size_t i = 0; sound && i < tensor.shape.size(); ++i) {
@@ -388,7 +222,7 @@ absl::Status ReadShardingInfo(SafetensorsHeader& header) {
     }
     if (!sound) {
       return absl::DataLossError(absl::StrCat(
-          kShardingInfoKey, " puts ", Short(tensor.name), " of shape ",
+          kShardingInfoKey, " puts ", ShortJson(tensor.name), " of shape ",
           ShapeToString(tensor.shape), " at ", ShapeToString(it->second)));
     }
     header.saved_offsets.emplace(tensor.name, it->second);
@@ -476,7 +310,7 @@ absl::StatusOr<SafetensorsHeader> ReadSafetensorsHeader(uint64_t length,
                                                         ReadAt read) {
   if (length < kLengthBytes) {
     return absl::DataLossError(
-        absl::StrCat("a file of ", length, " bytes is no safetensors file"));
+        absl::StrCat("a file of ", length, " bytes is not a safetensors file"));
   }
   DCP_ASSIGN_OR_RETURN(const ByteSpan word, read(0, kLengthBytes));
   const uint64_t json_length = LoadLittleEndian<uint64_t>(word.data());
@@ -553,34 +387,6 @@ void PutSafetensorsDigests(absl::Span<const uint64_t> digests,
   }
   header.replace(static_cast<size_t>(room.data() - header.data()), room.size(),
                  digits);
-}
-
-absl::StatusOr<absl::flat_hash_map<std::string, std::string>>
-ParseSafetensorsIndex(ByteSpan json) {
-  absl::flat_hash_map<std::string, std::string> files;
-  IndexParser parser(files);
-  DCP_RETURN_IF_ERROR(ParseJson(AsText(json), [&](const JsonEvent& event) {
-    return parser.Handle(event);
-  }));
-  if (!parser.has_weight_map()) {
-    return absl::DataLossError("index lacks weight_map");
-  }
-  return files;
-}
-
-std::string WriteSafetensorsIndex(
-    uint64_t total_size,
-    absl::Span<const std::pair<std::string, std::string>> weight_map) {
-  std::string out =
-      absl::StrCat("{\n  \"metadata\": {\n    \"total_size\": ", total_size,
-                   "\n  },\n  \"weight_map\": {");
-  for (size_t i = 0; i < weight_map.size(); ++i) {
-    absl::StrAppend(&out, i == 0 ? "\n    " : ",\n    ",
-                    QuoteJson(weight_map[i].first), ": ",
-                    QuoteJson(weight_map[i].second));
-  }
-  absl::StrAppend(&out, weight_map.empty() ? "}\n}\n" : "\n  }\n}\n");
-  return out;
 }
 
 }  // namespace dcp

@@ -1,7 +1,6 @@
-// The safetensors format: the header of a file, the index of a sharded model,
-// and the sharding information that DCP's Hugging Face writer keeps in the
-// header. In one respect stricter than the reference reader: duplicate names
-// are refused. Pure; any thread.
+// The header of a safetensors file, with the digests that we keep in it. In one
+// respect stricter than the reference reader: duplicate names are refused.
+// Pure; any thread.
 // Source: the format description in the safetensors repository.
 #ifndef DCP_FORMAT_SAFETENSORS_H_
 #define DCP_FORMAT_SAFETENSORS_H_
@@ -11,11 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "dcp/format/read_at.h"
+#include "dcp/format/sharding_info.h"
 #include "dcp/tensor/box.h"
 #include "dcp/tensor/dtype.h"
 
@@ -41,7 +40,7 @@ struct SafetensorsHeader {
 
   // Offsets of saved shards by tensor name, from DCP_SHARDING_INFO; empty when
   // the file has none.
-  absl::flat_hash_map<std::string, Dims> saved_offsets;
+  SavedOffsets saved_offsets;
 };
 
 // The key of the digests in __metadata__; no other program uses it.
@@ -64,17 +63,6 @@ std::string WriteSafetensorsHeader(
 // of `header` does not change.
 void PutSafetensorsDigests(absl::Span<const uint64_t> digests,
                            std::string& header);
-
-// Tensor name -> file name, from model.safetensors.index.json. File names are
-// checked to stay inside the directory.
-absl::StatusOr<absl::flat_hash_map<std::string, std::string>>
-ParseSafetensorsIndex(ByteSpan json);
-
-// Keys have the given order and are indented by two spaces, as Hugging Face
-// does.
-std::string WriteSafetensorsIndex(
-    uint64_t total_size,
-    absl::Span<const std::pair<std::string, std::string>> weight_map);
 
 }  // namespace dcp
 

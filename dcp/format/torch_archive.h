@@ -65,8 +65,6 @@ class TorchArchiveLayout {
                      std::vector<uint64_t> storage_bytes);
 
   uint64_t size() const { return zip_.size(); }
-  size_t num_storages() const { return num_storages_; }
-  uint64_t storage_length(size_t i) const;
   uint64_t payload_offset(size_t i) const;
   uint64_t gap_length(size_t i) const;
   // `crcs` holds those of the storages 0 to i-1, and may hold more.

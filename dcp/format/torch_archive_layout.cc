@@ -69,10 +69,6 @@ TorchArchiveLayout::TorchArchiveLayout(absl::string_view name,
       storage_bytes_(std::move(storage_bytes)),
       zip_(LayoutRecords(name, pickle_, storage_bytes_), kStorageAlignment) {}
 
-uint64_t TorchArchiveLayout::storage_length(size_t i) const {
-  return storage_bytes_[i];
-}
-
 uint64_t TorchArchiveLayout::payload_offset(size_t i) const {
   return zip_.payload_offset(kNumHeadRecords + i);
 }

@@ -261,7 +261,7 @@ absl::Status CheckNoHooks(const Value& hooks) {
 
 absl::Status ParseFlags(const Value& flags, TorchTensor& tensor) {
   if (flags.is_none()) return absl::OkStatus();
-  if (!flags.is(Kind::kDict)) return Bad("its flags are no dict");
+  if (!flags.is(Kind::kDict)) return Bad("its flags are not a dict");
   for (size_t i = 0; i < flags.items().size(); i += 2) {
     const Value& key = flags.items()[i];
     const Value& value = flags.items()[i + 1];
@@ -357,7 +357,7 @@ absl::Status ParseArgs(const Rebuild& call, TorchTensor& tensor) {
   tensor.location = storage.location;
   tensor.dtype = storage.dtype;
   if (num_wanted > 4) {
-    if (!args[4].is(Kind::kBool)) return Bad("requires_grad is no bool");
+    if (!args[4].is(Kind::kBool)) return Bad("requires_grad is not a bool");
     tensor.requires_grad = args[4].bool_value();
     DCP_RETURN_IF_ERROR(CheckNoHooks(args[5]));
   }

@@ -1,4 +1,4 @@
-// What a Value points to: for value.cc and value_arena.cc alone.
+// What a Value points to: for value.cc and value_arena*.cc alone.
 #ifndef DCP_FORMAT_VALUE_NODES_H_
 #define DCP_FORMAT_VALUE_NODES_H_
 

@@ -251,7 +251,7 @@ absl::Status CheckFlags(absl::string_view name, uint16_t flags,
         absl::StrCat("zip record ", name, " is encrypted"));
   }
   if (method != 0) {
-    // Of all files that are called .pt, only this kind contains code.
+    // Only this kind of the files that are called .pt contains code.
     const bool is_script = absl::StrContains(name, "/code/__torch__");
     return absl::UnimplementedError(absl::StrCat(
         "zip record ", name, " is compressed (method ", method, ")",

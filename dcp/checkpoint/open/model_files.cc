@@ -16,6 +16,7 @@
 #include "dcp/base/status.h"
 #include "dcp/base/stop.h"
 #include "dcp/format/safetensors.h"
+#include "dcp/format/safetensors_index.h"
 
 namespace dcp {
 namespace {

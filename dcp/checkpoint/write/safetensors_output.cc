@@ -15,6 +15,7 @@
 #include "dcp/checkpoint/open/digests.h"
 #include "dcp/checkpoint/write/object_pickle.h"
 #include "dcp/format/safetensors.h"
+#include "dcp/format/safetensors_index.h"
 
 namespace dcp {
 namespace {

@@ -58,5 +58,20 @@ TEST(PickleGlobals, NothingThatRunsCodeIsOnEitherList) {
   }
 }
 
+TEST(PickleGlobals, ListsHoldWhatTheirFilesNeedAndNoMore) {
+  EXPECT_TRUE(IsStateDictGlobal("torch._utils", "_rebuild_tensor_v2"));
+  EXPECT_TRUE(IsStateDictGlobal("torch", "float8_e4m3fn"));
+  EXPECT_TRUE(IsStateDictGlobal("torch.cuda", "HalfStorage"));
+  EXPECT_TRUE(IsStateDictGlobal("numpy._core.multiarray", "scalar"));
+  EXPECT_FALSE(IsStateDictGlobal("torch", "load"));
+  EXPECT_FALSE(IsStateDictGlobal("torch.cuda", "float32"));
+  EXPECT_FALSE(IsStateDictGlobal("builtins", "getattr"));
+  EXPECT_FALSE(IsStateDictGlobal("builtins", "eval"));
+  EXPECT_TRUE(IsMetadataGlobal("torch", "bfloat16"));
+  EXPECT_FALSE(IsMetadataGlobal("torch._utils", "_rebuild_tensor_v2"));
+  EXPECT_FALSE(IsMetadataGlobal("torch.distributed.checkpoint._hf_utils",
+                                "_HFStorageInfo"));
+}
+
 }  // namespace
 }  // namespace dcp

@@ -12,7 +12,7 @@
 #include "dcp/checkpoint/diff.h"
 #include "dcp/checkpoint/open/checkpoint.h"
 #include "dcp/checkpoint/verify.h"
-#include "dcp/format/safetensors.h"
+#include "dcp/format/safetensors_index.h"
 #include "dcp/format/torch_tensor.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "dcp/checkpoint/open/checkpoint.h"
-#include "dcp/format/safetensors.h"
+#include "dcp/format/safetensors_index.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/dcp/checkpoint/fixtures.h"

@@ -8,6 +8,7 @@
 
 #include "dcp/base/bytes.h"
 #include "dcp/format/safetensors.h"
+#include "dcp/format/safetensors_index.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/dcp/checkpoint/fixtures.h"
