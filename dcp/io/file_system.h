@@ -1,7 +1,7 @@
 // FileSystem: everything that checkpoints need of a file system. It is
-// implemented by PosixFileSystem here, and by SimStorage in tests. Paths are plain
-// strings. Errors are converted from errno and annotated with the path. Methods
-// are thread-safe; a handle is used by one thread at a time.
+// implemented by PosixFileSystem here, and by SimStorage in tests. Paths are
+// plain strings. Errors are converted from errno and annotated with the path.
+// Methods are thread-safe; a handle is used by one thread at a time.
 #ifndef DCP_IO_FILE_SYSTEM_H_
 #define DCP_IO_FILE_SYSTEM_H_
 

@@ -1,6 +1,6 @@
-// What tools/bench serve runs in addition to dcp-server: ranks that read from it, and
-// what they are compared with, a stream of the same bytes out of memory in
-// messages of the same size, by gRPC alone.
+// What tools/bench serve runs in addition to dcp-server: ranks that read from
+// it, and what they are compared with, a stream of the same bytes out of memory
+// in messages of the same size, by gRPC alone.
 //
 //   serve_bench raw FILE
 //       serves the bytes of FILE, which it keeps in memory, prints

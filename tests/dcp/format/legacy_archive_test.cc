@@ -142,7 +142,7 @@ TEST(LegacyArchive, RefusesCorruption) {
          l.count = "";
          l.payload = "1234567";
        }),
-       "cut short"},
+       "the file ends before storage"},
   };
   for (const auto& [bytes, message] : corruptions) {
     const absl::Status status = Read(bytes).status();
