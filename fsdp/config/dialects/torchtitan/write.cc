@@ -259,8 +259,8 @@ class TorchTitanWriter : private ConfigWriter {
     int64_t keep = *config_.checkpoint.keep_latest_k;
     if (keep == 1) {
       Changed(config_.checkpoint.keep_latest_k, "checkpoint.keep_latest_k",
-              "is written as 2: TorchTitan refuses 1, for the last one may be "
-              "half written");
+              "is written as 2: TorchTitan refuses 1, because the last one may "
+              "be half written");
       keep = 2;
     }
     if (saves || keep != 0) Line("keep_latest_k", absl::StrCat(keep));
