@@ -24,6 +24,11 @@ static_assert(kBlockBytes % kDirectAlignment == 0);
 inline constexpr uint64_t kMinBlocks = 4;
 inline constexpr uint64_t kMinMemoryBytes = kMinBlocks * kBlockBytes;
 
+// The payload memory of a transfer, unless its caller says otherwise: what two
+// lanes with full queues use.
+inline constexpr uint64_t kDefaultMemoryBytes = uint64_t{256} << 20;
+static_assert(kDefaultMemoryBytes >= kMinMemoryBytes);
+
 // A lane keeps at most this many reads and as many writes in flight. More
 // memory than they fill made copies slower, because it is locked before it is
 // used: 0.54 GB/s with twice as much (median of 11, measured as above),

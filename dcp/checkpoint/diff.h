@@ -15,6 +15,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "dcp/base/limits.h"
 #include "dcp/checkpoint/open/checkpoint.h"
 #include "dcp/checkpoint/open/selection.h"
 #include "dcp/io/file_system.h"
@@ -33,7 +34,7 @@ struct DiffOptions {
   // for bit. InvalidArgument when one of its numbers is negative, NaN or
   // infinite.
   std::optional<Tolerance> tolerance = {};
-  uint64_t memory_bytes = uint64_t{256} << 20;
+  uint64_t memory_bytes = kDefaultMemoryBytes;
   std::stop_token stop;
   TransferStats* stats = nullptr;
   absl::AnyInvocable<void(uint64_t bytes)> on_plan;

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "dcp/base/limits.h"
 #include "dcp/checkpoint/open/checkpoint.h"
 #include "dcp/checkpoint/tensor_sink.h"
 #include "dcp/io/block_pool.h"
@@ -31,7 +32,7 @@ struct LoadTensor {
 };
 
 struct LoadOptions {
-  uint64_t memory_bytes = uint64_t{256} << 20;
+  uint64_t memory_bytes = kDefaultMemoryBytes;
   // Uses the caller's memory instead, at least kMinBlocks; may be used again.
   BlockPool* pool = nullptr;
   // Uses the caller's lane instead, for callers with many small loads.

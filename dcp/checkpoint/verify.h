@@ -12,6 +12,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "dcp/base/limits.h"
 #include "dcp/checkpoint/open/checkpoint.h"
 #include "dcp/io/file_system.h"
 #include "dcp/io/pipeline.h"
@@ -24,7 +25,7 @@ struct VerifyOptions {
   // and at least one of each file; structure is always checked completely. 0 <
   // percent <= 100.
   double sample_percent = 100;
-  uint64_t memory_bytes = uint64_t{256} << 20;
+  uint64_t memory_bytes = kDefaultMemoryBytes;
   std::stop_token stop;
   TransferStats* stats = nullptr;
   // Called once at the start with the number of bytes that will be read;

@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/client_options.h"
+#include "dcp/base/limits.h"
 #include "dcp/io/file_system.h"
 #include "dcp/io/pipeline.h"
 #include "fsdp/checkpoint/state/state_value.h"
@@ -29,7 +30,8 @@ struct TorchSaveOptions {
   ProcessGroup process_group = nullptr;
   bool overwrite = true;
   dcp::DirectMode direct = dcp::DirectMode::kAuto;
-  uint64_t memory_bytes = uint64_t{256} << 20;  // of this rank, for payload
+  uint64_t memory_bytes =
+      dcp::kDefaultMemoryBytes;  // of this rank, for payload
   std::stop_token stop = {};
   dcp::TransferStats* stats = nullptr;
   dcp::FileSystem* file_system = nullptr;  // null: the operating system's
@@ -115,7 +117,7 @@ struct TorchLoadOptions {
   bool allow_partial_load = false;
   // On meshes that replicate, one replica reads and the others receive.
   bool broadcast_to_replicas = true;
-  uint64_t memory_bytes = uint64_t{256} << 20;
+  uint64_t memory_bytes = dcp::kDefaultMemoryBytes;
   std::stop_token stop = {};
   // From a daemon, bytes_read counts received bytes, and num_reads calls.
   dcp::TransferStats* stats = nullptr;

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "dcp/base/limits.h"
 #include "dcp/io/file_system.h"
 #include "dcp/tensor/dtype.h"
 #include "fsdp/mesh/process_group.h"
@@ -26,7 +27,7 @@ struct ExportOptions {
   std::optional<dcp::DType> dtype = {};
   // Replaces a checkpoint at `path`, once the new one is complete.
   bool overwrite = true;
-  uint64_t memory_bytes = uint64_t{256} << 20;  // of rank 0, for payload
+  uint64_t memory_bytes = dcp::kDefaultMemoryBytes;  // of rank 0, for payload
   std::stop_token stop = {};
   dcp::FileSystem* file_system = nullptr;  // null: the operating system's
 };

@@ -16,7 +16,7 @@ namespace dcp::server {
 
 // The memory of a job that does not request another amount, unless jobs may not
 // have that much.
-inline constexpr uint64_t kDefaultJobBytes = uint64_t{256} << 20;
+inline constexpr uint64_t kDefaultJobBytes = kDefaultMemoryBytes;
 
 // Fractions of the memory: readers get at most a quarter; an eighth is kept for
 // calls in addition to the readers' part.

@@ -12,6 +12,7 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
+#include "dcp/base/limits.h"
 #include "dcp/checkpoint/open/checkpoint.h"
 #include "dcp/checkpoint/open/selection.h"
 #include "dcp/checkpoint/write/byte_stream.h"
@@ -20,8 +21,6 @@
 #include "dcp/tensor/placement.h"
 
 namespace dcp {
-
-inline constexpr uint64_t kDefaultMemoryBytes = uint64_t{256} << 20;
 
 struct ConvertJournal;  // dcp/checkpoint/convert/convert_journal.h
 struct ConvertPlan;     // dcp/checkpoint/convert/convert_plan.h

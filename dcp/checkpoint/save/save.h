@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "dcp/base/limits.h"
 #include "dcp/checkpoint/save/coordinator.h"
 #include "dcp/checkpoint/write/tensor_source.h"
 #include "dcp/format/value.h"
@@ -58,7 +59,7 @@ struct SaveOptions {
   // which may serve many saves, one after the other, so that only the first one
   // touches new pages. A pool of StagingBytes() holds the whole state; through
   // a smaller one, of at least kMinBlocks, the state is streamed.
-  uint64_t memory_bytes = uint64_t{256} << 20;
+  uint64_t memory_bytes = kDefaultMemoryBytes;
   BlockPool* pool = nullptr;
   // If not null, the same cache for every save of a run: a save whose names,
   // types, shapes and boxes are those of the save before then copies first and
