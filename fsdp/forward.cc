@@ -1,3 +1,4 @@
+// Tested by tests/fsdp/mixed_precision_test.cc.
 #include "fsdp/forward.h"
 
 #include "fsdp/engine/fsdp_state.h"
@@ -6,16 +7,15 @@ namespace fsdp {
 
 ForwardBoundary::ForwardBoundary(const torch::nn::Module& module)
     : state_(FsdpState::Find(module)) {
-  if (!state_) return;
-  state_->seen_at_boundary = true;
-  if (state_->group() == nullptr) return;
-  state_->context().OnGroupUse(*state_->group(), UsePhase::Now(),
-                               {.op = "forward", .may_start = true});
+  if (!state_ || state_->group() == nullptr) return;
+  state_->group()->set_seen_at_boundary();
+  state_->scheduler().OnGroupUse(*state_->group(), UsePhase::Now(),
+                                 {.op = "forward", .may_start = true});
 }
 
 void ForwardBoundary::Prepare(at::Tensor& input) const {
   if (!state_ || state_->group() == nullptr || !input.defined()) return;
-  const FsdpParamGroup::Config& config = state_->group()->config();
+  const GroupConfig& config = state_->group()->config();
   if (!config.device.is_cpu() && input.device() != config.device) {
     input = input.to(config.device);
   }
@@ -28,7 +28,7 @@ void ForwardBoundary::Prepare(at::Tensor& input) const {
 
 void ForwardBoundary::Finish() {
   if (state_ && state_->group() != nullptr) {
-    state_->context().AfterForward(*state_->group());
+    state_->scheduler().AfterForward(*state_->group());
   }
 }
 

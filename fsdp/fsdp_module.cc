@@ -1,18 +1,22 @@
-// The methods of FSDPModule: each finds its groups and changes a setting.
+#include "fsdp/fsdp_module.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "fsdp/engine/fsdp_state.h"
-#include "fsdp/fully_shard.h"
+#include "fsdp/engine/module_access.h"
 
 namespace fsdp {
 namespace {
 
-std::vector<std::weak_ptr<FsdpState>> StatesOf(
-    const std::vector<FSDPModule>& modules) {
-  std::vector<std::weak_ptr<FsdpState>> states;
-  for (const FSDPModule& module : modules) states.push_back(module.state());
-  return states;
+FsdpParamGroup::PrefetchList GroupsOf(const std::vector<FSDPModule>& modules) {
+  FsdpParamGroup::PrefetchList groups;
+  for (const FSDPModule& module : modules) {
+    FsdpParamGroup* group = module.state()->group();
+    groups.push_back(group == nullptr ? std::weak_ptr<FsdpParamGroup>()
+                                      : group->weak_from_this());
+  }
+  return groups;
 }
 
 // Calls `change` with this module's group, or with all groups of its tree.
@@ -45,7 +49,7 @@ UnshardHandle FSDPModule::unshard(bool async) {
   if (group->sharding() != FsdpParamGroup::Sharding::kUnsharded &&
       !group->gather_pending()) {
     group->CheckGatherInStep("unshard");
-    state_->context().comm().BeginGathers(nullptr);
+    state_->scheduler().comm().BeginGathers(nullptr);
     group->Unshard();
   }
   group->set_kept_by_user(true);
@@ -61,7 +65,7 @@ void FSDPModule::reshard() {
 }
 
 void FSDPModule::set_is_last_backward(bool is_last_backward) {
-  state_->context().set_is_last_backward(is_last_backward);
+  state_->scheduler().set_is_last_backward(is_last_backward);
 }
 
 void FSDPModule::set_requires_gradient_sync(bool value, bool recurse) {
@@ -84,15 +88,10 @@ void FSDPModule::set_zero_missing_gradients(bool value, bool recurse) {
 }
 
 void FSDPModule::set_reshard_after_forward(bool value, bool recurse) {
-  const auto change = [value](FsdpState& state) {
-    state.set_reshard_after_forward(value);
-    if (state.group() != nullptr) state.group()->ForgetPostForwardGroup();
-  };
-  if (!recurse) {
-    change(*state_);
-    return;
-  }
-  for (FsdpState* below : state_->Tree()) change(*below);
+  ForGroups(*state_, recurse, [value](FsdpParamGroup& group) {
+    group.settings().reshard_after_forward = ReshardAfterForward(value);
+    group.ForgetPostForwardGroup();
+  });
 }
 
 void FSDPModule::set_reshard_after_backward(bool value, bool recurse) {
@@ -103,12 +102,16 @@ void FSDPModule::set_reshard_after_backward(bool value, bool recurse) {
 
 void FSDPModule::set_modules_to_forward_prefetch(
     const std::vector<FSDPModule>& modules) {
-  state_->forward_prefetch = StatesOf(modules);
+  ForGroups(*state_, false, [&modules](FsdpParamGroup& group) {
+    group.forward_prefetch() = GroupsOf(modules);
+  });
 }
 
 void FSDPModule::set_modules_to_backward_prefetch(
     const std::vector<FSDPModule>& modules) {
-  state_->backward_prefetch = StatesOf(modules);
+  ForGroups(*state_, false, [&modules](FsdpParamGroup& group) {
+    group.backward_prefetch() = GroupsOf(modules);
+  });
 }
 
 void FSDPModule::set_custom_all_gather(CustomAllGather custom) {
@@ -137,7 +140,7 @@ void FSDPModule::set_post_optim_event(std::shared_ptr<c10::Event> event) {
   TORCH_CHECK(state_->is_root(),
               "fsdp: set_post_optim_event is for the root, not for '", name(),
               "'");
-  state_->context().set_post_optim_event(std::move(event));
+  state_->scheduler().set_post_optim_event(std::move(event));
 }
 
 void FSDPModule::set_gradient_divide_factor(double factor) {
@@ -183,12 +186,37 @@ bool FSDPModule::is_unsharded() const {
          state_->group()->sharding() == FsdpParamGroup::Sharding::kUnsharded;
 }
 
+std::optional<FSDPModule> find_fsdp_module(const torch::nn::Module& module) {
+  std::shared_ptr<FsdpState> state = FsdpState::Find(module);
+  if (!state) return std::nullopt;
+  return FSDPModule(std::move(state));
+}
+
+FSDPModule get_fsdp_module(const torch::nn::Module& module) {
+  std::optional<FSDPModule> found = find_fsdp_module(module);
+  TORCH_CHECK_VALUE(found.has_value(), "fully_shard was not applied to this ",
+                    type_name(module));
+  return *found;
+}
+
+std::vector<FSDPModule> fsdp_modules(const torch::nn::Module& module) {
+  std::vector<FSDPModule> found;
+  for (const auto& below : module.modules()) {
+    std::optional<FSDPModule> handle = find_fsdp_module(*below);
+    if (handle.has_value() &&
+        std::find(found.begin(), found.end(), *handle) == found.end()) {
+      found.push_back(*handle);
+    }
+  }
+  return found;
+}
+
 void share_comm_ctx(const std::vector<FSDPModule>& roots) {
   for (const FSDPModule& root : roots) {
     TORCH_CHECK_VALUE(root.is_root(), "fsdp: share_comm_ctx takes roots, and '",
-                      root.name(), "' is none");
-    root.state()->context().set_comm(
-        roots.front().state()->context().shared_comm());
+                      root.name(), "' is not a root");
+    root.state()->scheduler().set_comm(
+        roots.front().state()->scheduler().shared_comm());
   }
 }
 

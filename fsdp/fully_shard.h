@@ -1,12 +1,10 @@
-// fully_shard: FSDP2 for unmodified torch::nn modules, and FSDPModule, the
-// handle that controls a sharded module. Names and meaning are PyTorch's
-// (torch/distributed/fsdp); fsdp/README.md lists what is the same and what
-// differs. For the thread that trains; every rank must make the same calls in
-// the same order.
+// fully_shard: FSDP2 for unmodified torch::nn modules. Names and meaning are
+// PyTorch's (torch/distributed/fsdp); fsdp/README.md lists what is the same and
+// what differs. For the thread that trains; every rank must make the same calls
+// in the same order.
 #ifndef FSDP_FULLY_SHARD_H_
 #define FSDP_FULLY_SHARD_H_
 
-#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <optional>
@@ -15,138 +13,14 @@
 #include <utility>
 #include <vector>
 
-#include "c10/core/Event.h"
-#include "c10/core/Stream.h"
-#include "fsdp/engine/all_gather_extension.h"
-#include "fsdp/engine/policies.h"
-#include "fsdp/mesh/device_mesh.h"
+#include "ATen/core/Tensor.h"
+#include "fsdp/engine/fully_shard_options.h"
+#include "fsdp/fsdp_module.h"
 #include "fsdp/mesh/dtensor.h"
 #include "torch/nn/module.h"
 #include "torch/nn/pimpl.h"
 
 namespace fsdp {
-
-class FsdpState;
-
-struct FullyShardOptions {
-  // One axis: shard over it. Two axes, named: replicate over the first, shard
-  // over the second (HSDP). Unset: all ranks, one axis.
-  std::optional<DeviceMesh> mesh = {};
-  ReshardAfterForward reshard_after_forward = {};
-  // Which dimension of a parameter to cut; absent: dimension 0. A dimension
-  // other than 0 must be divisible by the number of shards.
-  std::function<std::optional<Shard>(const at::Tensor&)> shard_placement_fn =
-      {};
-  MixedPrecisionPolicy mp_policy = {};
-  std::optional<CPUOffloadPolicy> offload_policy = {};
-  // These are left as they are: not sharded, not moved, not reduced.
-  std::vector<at::Tensor> ignored_params = {};
-  // For parameters that tensor parallelism has already cut: the module holds
-  // this rank's part, and the spec describes the whole tensor and the axes.
-  // `mesh` and those axes must be slices of one mesh. Such a parameter's
-  // DTensor lies on both, and is a strided shard where both cut one dimension.
-  std::function<std::optional<DTensorSpec>(const std::string& name,
-                                           const at::Tensor&)>
-      tensor_parallel_fn = {};
-  // Returns the extension of a parameter that is not gathered in its own form.
-  std::function<std::optional<AllGatherExtension>(const std::string& name,
-                                                  const at::Tensor&)>
-      all_gather_extension_fn = {};
-};
-
-// A gather in flight.
-class UnshardHandle {
- public:
-  explicit UnshardHandle(std::shared_ptr<FsdpState> state)
-      : state_(std::move(state)) {}
-  // Makes the parameters usable. Does nothing the second time.
-  void wait();
-
- private:
-  std::shared_ptr<FsdpState> state_;
-};
-
-// Called instead of the all-gather of a group: fills `output` (ranks times
-// `input`) from the `input` of every rank, on the current stream.
-using CustomAllGather = std::function<void(at::Tensor output, at::Tensor input,
-                                           c10d::ProcessGroup& group)>;
-// Called instead of the reduce-scatter: `output` becomes this rank's part of
-// the reduced `input`.
-using CustomReduceScatter = std::function<void(
-    at::Tensor output, at::Tensor input, c10d::ProcessGroup& group)>;
-
-// A module to which fully_shard was applied. A cheap handle; it keeps what the
-// engine knows of the module alive, not the module.
-class FSDPModule {
- public:
-  // Gathers this module's own group (not its children's) and waits, unless
-  // `async`. The handle of a group without parameters does nothing.
-  UnshardHandle unshard(bool async = false);
-  // Frees the gathered parameters of this module's own group.
-  void reshard();
-
-  // false: after this backward, what the next one needs (order, pending
-  // reduction) is kept. Applies to the whole tree of this module.
-  void set_is_last_backward(bool is_last_backward);
-  // false: gradients stay unreduced, full size, on each rank.
-  void set_requires_gradient_sync(bool value, bool recurse = true);
-  // HSDP. false: reduce-scatter, and keep the sum until it is true again.
-  void set_requires_all_reduce(bool value, bool recurse = true);
-  // true: parameters that got no gradient in this rank's backward count as zero
-  // when the others of their group are reduced, as in Megatron. For ranks that
-  // use different parameters of one group (experts without tokens), which is an
-  // error otherwise. Such a group is reduced at the end of each backward,
-  // whether or not it was used. Set it on every rank.
-  void set_zero_missing_gradients(bool value, bool recurse = true);
-  void set_reshard_after_forward(bool value, bool recurse = true);
-  void set_reshard_after_backward(bool value, bool recurse = true);
-
-  // The modules that this one gathers, in this order, once its own parameters
-  // have arrived, instead of the implicit ones.
-  void set_modules_to_forward_prefetch(const std::vector<FSDPModule>& modules);
-  void set_modules_to_backward_prefetch(const std::vector<FSDPModule>& modules);
-
-  void set_custom_all_gather(CustomAllGather custom);
-  void set_custom_reduce_scatter(CustomReduceScatter custom);
-  // Called with the reduced gradients of the group, flat: after the
-  // reduce-scatter, or with HSDP after the all-reduce. A `stream` to run in is
-  // refused with HSDP (c10::ValueError).
-  void set_all_reduce_hook(std::function<void(at::Tensor)> hook,
-                           std::optional<c10::Stream> stream = {});
-  // For the root: the next forward's gathers wait for this event instead of all
-  // work issued so far. Recorded after the optimizer's step; consumed once.
-  void set_post_optim_event(std::shared_ptr<c10::Event> event);
-
-  // Gradients are divided by this instead of the number of ranks.
-  void set_gradient_divide_factor(double factor);
-  // As set_gradient_divide_factor, under its older name.
-  void set_reduce_scatter_divide_factor(double factor);
-  // Collectives only sum; division is done before and after.
-  void set_force_sum_reduction_for_comms(bool value);
-  // false: backward does not gather this group (embeddings do not need it).
-  void set_unshard_in_backward(bool value);
-  // Staging buffers come from the process group's own allocator. Refused after
-  // a custom collective was set; one that is set later gets ordinary memory,
-  // and the other collective keeps the allocator's.
-  void set_allocate_memory_from_process_group_for_comm(bool value);
-
-  // The name of the module below the root; empty for the root itself. Modules
-  // of one list are joined with ", ".
-  std::string name() const;
-  bool is_root() const;
-  // Parameters of this module's own group that are gathered at the moment.
-  bool is_unsharded() const;
-
-  friend bool operator==(const FSDPModule&, const FSDPModule&) = default;
-
-  // For use in this library.
-  explicit FSDPModule(std::shared_ptr<FsdpState> state)
-      : state_(std::move(state)) {}
-  const std::shared_ptr<FsdpState>& state() const { return state_; }
-
- private:
-  std::shared_ptr<FsdpState> state_;
-};
 
 // Shards the parameters of `module` that no earlier call on a module inside it
 // took, as one group: one all-gather before use, one reduce-scatter after
@@ -190,36 +64,12 @@ FSDPModule fully_shard(std::initializer_list<ListedModule> modules,
 FSDPModule fully_shard(torch::nn::Module& module,
                        const FullyShardOptions& options = {});
 
-// The handle of a sharded module; absent when fully_shard was not called on
-// it. `get` throws c10::ValueError instead.
-std::optional<FSDPModule> find_fsdp_module(const torch::nn::Module& module);
-FSDPModule get_fsdp_module(const torch::nn::Module& module);
-// The handles of all sharded modules in `module`, itself first, in the order of
-// modules().
-std::vector<FSDPModule> fsdp_modules(const torch::nn::Module& module);
-
 // The parameters as DTensors, in the order and under the names of
 // named_parameters(). `dtensor_of` is absent for a plain tensor.
 std::vector<std::pair<std::string, DTensor>> named_parameters(
     const torch::nn::Module& module);
 std::vector<DTensor> parameters(const torch::nn::Module& module);
 std::optional<DTensor> dtensor_of(const at::Tensor& parameter);
-
-// Makes roots that never run inside one another (stages of a pipeline) share
-// the communication streams and buffers of the first one.
-void share_comm_ctx(const std::vector<FSDPModule>& roots);
-
-// Gradient accumulation: while it lives, no gradients of `module` are reduced.
-class NoSync {
- public:
-  explicit NoSync(FSDPModule module);
-  ~NoSync();
-  NoSync(const NoSync&) = delete;
-  NoSync& operator=(const NoSync&) = delete;
-
- private:
-  FSDPModule module_;
-};
 
 }  // namespace fsdp
 

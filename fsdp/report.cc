@@ -11,13 +11,14 @@
 #include "absl/strings/str_replace.h"
 #include "fsdp/engine/fsdp_state.h"
 #include "fsdp/engine/module_access.h"
+#include "fsdp/fully_shard.h"
 #include "fsdp/mesh/process_group.h"
 
 namespace fsdp {
 namespace {
 
 StepRecorder& RecorderOf(const torch::nn::Module& module) {
-  return get_fsdp_module(module).state()->context().comm().recorder();
+  return get_fsdp_module(module).state()->scheduler().comm().recorder();
 }
 
 std::string Bytes(uint64_t num_bytes) {
@@ -36,9 +37,9 @@ std::string Shape(const std::vector<int64_t>& sizes) {
   return absl::StrCat("[", absl::StrJoin(sizes, ", "), "]");
 }
 
-std::string AfterForward(const FsdpState& state) {
-  if (!state.ReshardsAfterForward()) return "keeps after forward";
-  const ProcessGroup& smaller = state.group()->config().post_forward_group;
+std::string AfterForward(const FsdpParamGroup& group) {
+  if (!group.ReshardsAfterForward()) return "keeps after forward";
+  const ProcessGroup& smaller = group.config().post_forward_group;
   if (!smaller) return "reshards after forward";
   return absl::StrCat("reshards to ", smaller->getSize(), " after forward");
 }
@@ -52,7 +53,7 @@ std::string GroupLine(const FsdpState& state) {
     whole += param->unsharded_bytes();
   }
   std::string line = absl::StrCat("FSDP over ", to_string(group.config().mesh),
-                                  ", ", AfterForward(state), ", ",
+                                  ", ", AfterForward(group), ", ",
                                   Bytes(sharded), " of ", Bytes(whole));
   if (state.modules().size() > 1) {
     absl::StrAppend(&line, ", one group of ", state.modules().size(),

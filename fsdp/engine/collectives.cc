@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "ATen/ops/cat.h"
-#include "fsdp/engine/fsdp_param.h"
+#include "fsdp/engine/shard_geometry.h"
 #include "torch/csrc/distributed/c10d/Backend.hpp"
 
 namespace fsdp {

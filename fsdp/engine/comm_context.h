@@ -29,7 +29,7 @@
 
 namespace fsdp {
 
-class FsdpParamGroup;
+class GroupReduction;
 
 using EventPtr = std::shared_ptr<c10::Event>;
 
@@ -59,8 +59,12 @@ class CommContext {
   void HoldGather(at::Tensor buffer, EventPtr copied_out);
   void ReleaseGather();
 
-  // The group whose reduction is in flight; null when none is.
-  FsdpParamGroup* pending_reduction = nullptr;
+  // The reduction in flight, of one group; null when there is none. It takes
+  // itself out at its end.
+  GroupReduction* pending_reduction() const { return pending_reduction_; }
+  void set_pending_reduction(GroupReduction* reduction) {
+    pending_reduction_ = reduction;
+  }
 
   StepRecorder& recorder() { return recorder_; }
 
@@ -70,6 +74,7 @@ class CommContext {
       all_reduce_;
   at::Tensor held_gather_;
   EventPtr held_gather_event_;
+  GroupReduction* pending_reduction_ = nullptr;
   StepRecorder recorder_;
 };
 

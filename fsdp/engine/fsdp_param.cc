@@ -1,9 +1,7 @@
 #include "fsdp/engine/fsdp_param.h"
 
 #include <algorithm>
-#include <functional>
 #include <mutex>
-#include <numeric>
 #include <unordered_map>
 #include <utility>
 
@@ -11,9 +9,8 @@
 #include "ATen/ops/zeros.h"
 #include "c10/core/GradMode.h"
 #include "c10/util/strides.h"
-#include "fsdp/engine/fsdp_param_group.h"
+#include "fsdp/engine/lazy_key.h"
 #include "fsdp/engine/module_access.h"
-#include "fsdp/engine/state_context.h"
 #include "torch/csrc/autograd/function_hook.h"
 #include "torch/csrc/autograd/graph_task.h"
 #include "torch/csrc/autograd/variable.h"
@@ -35,22 +32,24 @@ struct Shards {
 // Tells the engine that the gradient of one parameter is complete.
 class GradientArrived : public torch::autograd::PostAccumulateGradHook {
  public:
-  explicit GradientArrived(FsdpParam* param) : param_(param) {}
+  GradientArrived(FsdpParam* param, void (*on_gradient)(FsdpParam& param))
+      : param_(param), on_gradient_(on_gradient) {}
   void operator()(const torch::autograd::Variable&) override {
-    param_->context().OnGradient(*param_);
+    on_gradient_(*param_);
   }
 
  private:
   FsdpParam* const param_;
+  void (*const on_gradient_)(FsdpParam& param);
 };
 
-// Ties the lifetime of a state to that of a shard: the engine's state lives as
-// long as the registry, an optimizer or the user holds the shard. Called when a
+// Ties the lifetime of the engine's state to that of a shard: it lives as long
+// as the registry, an optimizer or the user holds the shard. Called when a
 // graph leads to the shard itself instead of the parameter.
-class StateOwner : public torch::autograd::FunctionPreHook {
+class ShardHook : public torch::autograd::FunctionPreHook {
  public:
-  StateOwner(std::shared_ptr<FsdpState> state, const FsdpParam* param)
-      : state_(std::move(state)), param_(param) {}
+  ShardHook(std::shared_ptr<void> owner, const FsdpParam* param)
+      : owner_(std::move(owner)), param_(param) {}
   torch::autograd::variable_list operator()(
       const torch::autograd::variable_list& /*grads*/) override {
     TORCH_CHECK(
@@ -63,42 +62,11 @@ class StateOwner : public torch::autograd::FunctionPreHook {
   }
 
  private:
-  std::shared_ptr<FsdpState> state_;  // owned by every shard of the state
-  const FsdpParam* const param_;      // of that state
+  std::shared_ptr<void> owner_;   // shared by all shards of a call
+  const FsdpParam* const param_;  // owned by it
 };
 
-int64_t Product(const std::vector<int64_t>& sizes) {
-  return std::accumulate(sizes.begin(), sizes.end(), int64_t{1},
-                         std::multiplies<>());
-}
-
 }  // namespace
-
-int64_t ShardGeometry::chunk() const {
-  return (sizes[dim] + world - 1) / world;
-}
-
-int64_t ShardGeometry::local_begin() const {
-  return std::min(sizes[dim], chunk() * rank);
-}
-
-int64_t ShardGeometry::local_size() const {
-  return std::min(sizes[dim], local_begin() + chunk()) - local_begin();
-}
-
-std::vector<int64_t> ShardGeometry::local_sizes() const {
-  std::vector<int64_t> local = sizes;
-  local[dim] = local_size();
-  return local;
-}
-
-std::vector<int64_t> ShardGeometry::padded_sizes() const {
-  std::vector<int64_t> padded = sizes;
-  padded[dim] = chunk();
-  return padded;
-}
-
-int64_t ShardGeometry::padded_numel() const { return Product(padded_sizes()); }
 
 UsePhase UsePhase::Now() {
   return {.backward = torch::autograd::get_current_graph_task_id() >= 0,
@@ -109,14 +77,14 @@ std::atomic<uint64_t> FsdpParam::epoch_{1};
 
 FsdpParam::FsdpParam(FsdpParamGroup* group, at::Tensor leaf,
                      std::vector<Slot> slots, ShardGeometry geometry,
-                     DTensorSpec spec)
+                     DTensorSpec spec, const MixedPrecisionPolicy& policy)
     : group_(group),
       leaf_(std::move(leaf)),
       slots_(std::move(slots)),
       geometry_(std::move(geometry)),
       spec_(std::move(spec)),
-      orig_dtype_(leaf_.scalar_type()) {
-  const MixedPrecisionPolicy& policy = group->config().mp_policy;
+      orig_dtype_(leaf_.scalar_type()),
+      param_dtype_(policy.param_dtype) {
   if (policy.cast_forward_inputs) input_dtype_ = policy.param_dtype;
   in_container_ =
       std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) {
@@ -144,8 +112,7 @@ void FsdpParam::KeepAs(at::Tensor stored) {
 }
 
 c10::ScalarType FsdpParam::GatheredDtypeOf(c10::ScalarType shard_dtype) const {
-  return group_->config().mp_policy.param_dtype.value_or(
-      own_dtype_.value_or(shard_dtype));
+  return param_dtype_.value_or(own_dtype_.value_or(shard_dtype));
 }
 
 std::vector<int64_t> FsdpParam::unsharded_sizes() const {
@@ -155,9 +122,9 @@ std::vector<int64_t> FsdpParam::unsharded_sizes() const {
   return sizes;
 }
 
-void FsdpParam::Attach(at::Tensor shard, std::shared_ptr<FsdpState> owner) {
+void FsdpParam::Attach(at::Tensor shard, const Ties& ties) {
   torch::autograd::impl::add_hook(
-      shard, std::make_unique<StateOwner>(std::move(owner), this));
+      shard, std::make_unique<ShardHook>(ties.owner, this));
   stored_ = at::Tensor();
   shard_.emplace(shard.getIntrusivePtr());
   shard_impl_ = shard.unsafeGetTensorImpl();
@@ -176,10 +143,8 @@ void FsdpParam::Attach(at::Tensor shard, std::shared_ptr<FsdpState> owner) {
   // one.
   leaf_.mutable_grad() = at::Tensor();
   torch::autograd::impl::set_post_acc_grad_hooks(
-      leaf_, std::make_unique<GradientArrived>(this));
+      leaf_, std::make_unique<GradientArrived>(this, ties.on_gradient));
 }
-
-StateContext& FsdpParam::context() const { return group_->context(); }
 
 at::Tensor FsdpParam::shard() const {
   auto locked = shard_->lock();
@@ -197,17 +162,11 @@ FsdpParam* FsdpParam::OfShard(const at::Tensor& shard) {
   return found == shards.by_impl.end() ? nullptr : found->second;
 }
 
-bool FsdpParam::IsBuffer(const at::Tensor& tensor) const {
-  return group_->IsBuffer(tensor);
-}
-
 void FsdpParam::BindShard(const at::Tensor& padded_flat) {
   padded_shard_ = padded_flat;
   orig_dtype_ = padded_flat.scalar_type();
-  const at::Tensor local =
-      padded_flat.view(geometry_.padded_sizes())
-          .narrow(geometry_.dim, 0, geometry_.local_size());
   if (!shard_.has_value()) return;
+  const at::Tensor local = geometry_.LocalPartOf(padded_flat);
   at::Tensor held = shard();
   if (held.device() != local.device()) {
     held.unsafeGetTensorImpl()->_change_backend_component_keys(local.device());
@@ -232,7 +191,7 @@ void FsdpParam::AgreeOnRequiresGrad() {
   TORCH_CHECK(requires_grad_ || !is_stored(), "fsdp: the parameter '", name_,
               "' was unfrozen, but it is kept in another form "
               "(AllGatherExtension::store), which cannot be trained; train an "
-              "adapter beside it");
+              "adapter next to it");
   requires_grad_ = !requires_grad_;
   held.set_requires_grad(requires_grad_);
   leaf_.set_requires_grad(requires_grad_);

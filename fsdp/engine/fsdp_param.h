@@ -1,8 +1,9 @@
 // FsdpParam: one parameter under fully_shard: its shard, which the module's
 // registry and the optimizer hold; its unsharded leaf, which is the layer's
 // member; and how one is cut from the other. It owns no communication: its
-// FsdpParamGroup gathers and reduces. Driven by the thread that runs forward or
-// backward; `stamp` alone is read without a lock.
+// FsdpParamGroup gathers and reduces, and the parameter never calls it. Driven
+// by the thread that runs forward or backward; the stamp alone is read without
+// a lock.
 #ifndef FSDP_ENGINE_FSDP_PARAM_H_
 #define FSDP_ENGINE_FSDP_PARAM_H_
 
@@ -11,13 +12,14 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "ATen/core/Tensor.h"
 #include "fsdp/engine/all_gather_extension.h"
-#include "fsdp/engine/lazy_key.h"
+#include "fsdp/engine/managed_storage.h"
+#include "fsdp/engine/policies.h"
+#include "fsdp/engine/shard_geometry.h"
 #include "fsdp/mesh/dtensor.h"
 
 namespace torch::nn {
@@ -27,25 +29,6 @@ class Module;
 namespace fsdp {
 
 class FsdpParamGroup;
-class FsdpState;
-class StateContext;
-
-// How a tensor is cut among `world` ranks along `dim`: as torch.chunk does,
-// with every rank's part padded to the first one's size. In elements.
-struct ShardGeometry {
-  std::vector<int64_t> sizes;  // of the whole
-  int64_t dim = 0;
-  int64_t world = 1;
-  int64_t rank = 0;
-
-  int64_t chunk() const;        // padded size along `dim`
-  int64_t local_begin() const;  // this rank's part of `dim`
-  int64_t local_size() const;   // not padded; may be 0
-  std::vector<int64_t> local_sizes() const;
-  std::vector<int64_t> padded_sizes() const;
-  int64_t padded_numel() const;  // of one rank
-  int64_t gathered_numel() const { return world * padded_numel(); }
-};
 
 // Where an operator runs; a stamp is valid for one phase.
 struct UsePhase {
@@ -67,10 +50,26 @@ class FsdpParam {
     std::string name;
   };
 
-  // `spec` is that of the shard. The constructor does not change `leaf` or the
-  // module: see Attach.
+  // What a parameter is tied to while it is sharded.
+  struct Ties {
+    std::shared_ptr<void> owner;  // lives as long as the shard
+    // Called by autograd when the gradient of the parameter is complete.
+    void (*on_gradient)(FsdpParam& param);
+  };
+  // Notes about the current pass, for the group and the scheduler.
+  struct Marks {
+    bool used = false;     // by a forward that records gradients
+    bool fired = false;    // its gradient arrived in this backward
+    bool touched = false;  // an operator took it since it was gathered
+    bool loaded = false;  // torch::load put another tensor in the shard's place
+  };
+
+  // `group` outlives the parameter, which hands it on to whoever handles an
+  // operator; `spec` is that of the shard. The constructor does not change
+  // `leaf` or the module: see Attach.
   FsdpParam(FsdpParamGroup* group, at::Tensor leaf, std::vector<Slot> slots,
-            ShardGeometry geometry, DTensorSpec spec);
+            ShardGeometry geometry, DTensorSpec spec,
+            const MixedPrecisionPolicy& policy);
   ~FsdpParam();
   FsdpParam(const FsdpParam&) = delete;
   FsdpParam& operator=(const FsdpParam&) = delete;
@@ -85,8 +84,8 @@ class FsdpParam {
   }
 
   // Makes `shard` this rank's leaf: puts it into the registry, empties the
-  // unsharded leaf and tags it. `owner` lives as long as the shard.
-  void Attach(at::Tensor shard, std::shared_ptr<FsdpState> owner);
+  // unsharded leaf and tags it.
+  void Attach(at::Tensor shard, const Ties& ties);
 
   // The name below the root, "layers.0.weight".
   const std::string& name() const { return name_; }
@@ -94,7 +93,6 @@ class FsdpParam {
   const std::vector<Slot>& slots() const { return slots_; }
   const ShardGeometry& geometry() const { return geometry_; }
   FsdpParamGroup& group() const { return *group_; }
-  StateContext& context() const;
 
   // The layer's member: always the same object, without data while sharded.
   const at::Tensor& leaf() const { return leaf_; }
@@ -114,7 +112,6 @@ class FsdpParam {
   c10::ScalarType GatheredDtypeOf(c10::ScalarType shard_dtype) const;
   // The dtype that activations are cast to; absent: they are left alone.
   std::optional<c10::ScalarType> input_dtype() const { return input_dtype_; }
-  bool IsBuffer(const at::Tensor& tensor) const;
 
   // The padded shard, flat, inside the group's buffer; set by the group.
   const at::Tensor& padded_shard() const { return padded_shard_; }
@@ -185,14 +182,7 @@ class FsdpParam {
   // Makes every stamp stale.
   static void BumpEpoch() { epoch_.fetch_add(1, std::memory_order_acq_rel); }
 
-  // State of the current pass: a forward that records gradients used it; its
-  // gradient arrived in this backward.
-  bool used = false;
-  bool fired = false;
-  // Whether an operator took it since it was gathered.
-  bool touched = false;
-  // Whether torch::load put another tensor in the shard's place.
-  bool loaded = false;
+  Marks& marks() { return marks_; }
 
  private:
   static uint64_t Stamp(UsePhase phase) {
@@ -208,6 +198,7 @@ class FsdpParam {
   DTensorSpec spec_;
   std::string name_;
   c10::ScalarType orig_dtype_;
+  std::optional<c10::ScalarType> param_dtype_;  // of the policy
   std::optional<c10::ScalarType> input_dtype_;
   // The holders of the parameter, the registry and the optimizer, own it.
   std::optional<
@@ -227,6 +218,7 @@ class FsdpParam {
   c10::intrusive_ptr<ManagedStorage> storage_;
   at::Tensor accumulated_;
   std::optional<AllGatherExtension> extension_;
+  Marks marks_;
   std::atomic<uint64_t> stamp_{0};
 };
 

@@ -1,56 +1,44 @@
 // FsdpParamGroup: the parameters of one fully_shard call; they are gathered
 // together and their gradients are reduced together. It knows how to do so, and
-// its own state; StateContext decides when, and holds its lock during every
-// call here. See [Note: a step] in state_context.h and [Note: streams] in
+// its own state; StepScheduler decides when, and holds its lock during every
+// call here. See [Note: a step] in step_scheduler.h and [Note: streams] in
 // comm_context.h.
 #ifndef FSDP_ENGINE_FSDP_PARAM_GROUP_H_
 #define FSDP_ENGINE_FSDP_PARAM_GROUP_H_
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
-#include "fsdp/engine/collectives.h"
-#include "fsdp/engine/comm_context.h"
+#include "ATen/core/Tensor.h"
 #include "fsdp/engine/fsdp_param.h"
-#include "fsdp/fully_shard.h"
+#include "fsdp/engine/group_data.h"
+#include "fsdp/engine/group_gather.h"
+#include "fsdp/engine/group_reduction.h"
+#include "fsdp/engine/policies.h"
 
 namespace fsdp {
 
-class FsdpParamGroup {
+class StepScheduler;
+
+class FsdpParamGroup : public std::enable_shared_from_this<FsdpParamGroup> {
  public:
-  enum class Sharding { kSharded, kShardedPostForward, kUnsharded };
+  using Sharding = GroupGather::Sharding;
 
-  struct Config {
-    DeviceMesh mesh;
-    c10::Device device;  // where it computes
-    MixedPrecisionPolicy mp_policy;
-    std::optional<CPUOffloadPolicy> offload_policy;
-    ProcessGroup shard_group;
-    ProcessGroup replicate_group;     // null without HSDP
-    ProcessGroup post_forward_group;  // null unless resharded to fewer ranks
+  // Where the group stands in the tree of fully_shard calls.
+  struct Place {
+    bool is_root = true;
+    std::vector<const FsdpParamGroup*> above;  // the groups of outer calls
   };
-  // The settings that FSDPModule's setters change.
-  struct Settings {
-    bool requires_gradient_sync = true;
-    bool requires_all_reduce = true;
-    bool reshard_after_backward = true;
-    bool unshard_in_backward = true;
-    bool force_sum_reduction = false;
-    bool zero_missing_gradients = false;
-    bool allocate_from_process_group = false;
-    std::optional<double> divide_factor;
-    CustomAllGather custom_all_gather;
-    CustomReduceScatter custom_reduce_scatter;
-    std::function<void(at::Tensor)> all_reduce_hook;
-    std::optional<c10::Stream> all_reduce_hook_stream;
-  };
+  // The modules whose groups this one gathers ahead. Empty: implicit
+  // prefetching. An element without a group is skipped.
+  using PrefetchList = std::vector<std::weak_ptr<FsdpParamGroup>>;
 
-  FsdpParamGroup(FsdpState* state, Config config);
-  ~FsdpParamGroup();
+  FsdpParamGroup(GroupConfig config, ReshardAfterForward reshard_after_forward,
+                 std::shared_ptr<CommContext> comm);
   FsdpParamGroup(const FsdpParamGroup&) = delete;
   FsdpParamGroup& operator=(const FsdpParamGroup&) = delete;
 
@@ -58,28 +46,48 @@ class FsdpParamGroup {
   // fully_shard call. `buffers` are not cast as activations are.
   void Shard(std::vector<std::unique_ptr<FsdpParam>> params,
              const std::vector<at::Tensor>& buffers,
-             const std::shared_ptr<FsdpState>& owner);
+             const FsdpParam::Ties& ties);
 
-  const Config& config() const { return config_; }
-  Settings& settings() { return settings_; }
-  FsdpState& state() const { return *state_; }
-  StateContext& context() const;
+  const GroupConfig& config() const { return data_.config; }
+  GroupSettings& settings() { return data_.settings; }
   const std::vector<std::unique_ptr<FsdpParam>>& params() const {
-    return params_;
+    return data_.params;
   }
   bool IsBuffer(const at::Tensor& tensor) const {
     return buffers_.count(tensor.unsafeGetTensorImpl()) != 0;
   }
 
-  Sharding sharding() const { return sharding_; }
-  bool gather_pending() const { return pending_gather_.has_value(); }
+  // From now on `scheduler`, which outlives the group's membership, decides
+  // when this group works, and it communicates in `comm`. The group only hands
+  // the scheduler on, to whoever handles an operator.
+  void JoinScheduler(StepScheduler* scheduler,
+                     std::shared_ptr<CommContext> comm);
+  StepScheduler& scheduler() const { return *scheduler_; }
+
+  // The name of the module below the root; empty for the root itself.
+  const std::string& name() const { return data_.name; }
+  void set_name(std::string name) { data_.name = std::move(name); }
+  void set_place(Place place) { place_ = std::move(place); }
+  bool IsAbove(const FsdpParamGroup& other) const;
+  // Whether it is freed after forward: as requested, or, if unset, unless it is
+  // the root.
+  bool ReshardsAfterForward() const;
+  PrefetchList& forward_prefetch() { return forward_prefetch_; }
+  PrefetchList& backward_prefetch() { return backward_prefetch_; }
+  // Whether some call of its module went through fsdp::forward or
+  // fsdp::Wrapped.
+  bool seen_at_boundary() const { return seen_at_boundary_; }
+  void set_seen_at_boundary() { seen_at_boundary_ = true; }
+
+  Sharding sharding() const { return gather_.sharding(); }
+  bool gather_pending() const { return gather_.pending(); }
   // Whether the user gathered it and it was not used yet; it is kept until
   // then.
   bool kept_by_user() const { return kept_by_user_; }
   void set_kept_by_user(bool kept) { kept_by_user_ = kept; }
 
   // Compares the next gather with that of other ranks; `reason` is for errors.
-  // See desync_check.h.
+  // See collective_order.h.
   void CheckGatherInStep(const std::string& reason) const;
   // Starts the gather; does nothing when it is in flight or done.
   void Unshard();
@@ -87,28 +95,23 @@ class FsdpParamGroup {
   void WaitForUnshard(bool in_backward);
   // Drops the smaller group: from now on Reshard frees to the shards of the
   // whole mesh.
-  void ForgetPostForwardGroup() { config_.post_forward_group.reset(); }
+  void ForgetPostForwardGroup() { data_.config.post_forward_group.reset(); }
   // Frees the gathered parameters. With `after_forward`, keeps the shards of
   // the smaller group if there is one.
   void Reshard(bool after_forward);
   // Waits for a gather that will not be used, and drops it.
-  void DropGather();
+  void DropGather() { gather_.Drop(); }
 
   // Called when the gradients of this pass have arrived. Frees the parameters,
-  // and reduces the gradients or keeps them. If missing gradients count as
-  // zero, it reduces only `at_end` of backward, because only then every rank
-  // knows which are missing.
+  // and reduces the gradients or keeps them: see GroupReduction::Take.
   void PostBackward(bool at_end);
-  // Waits for the reduction in flight, if any, and hands out the gradients.
-  void FinishReduction();
-  // Called at the end of a backward: waits for the last reduction, with CPU
-  // offload on the CPU too.
-  void FinishBackward();
+  // Called at the end of a backward: waits for the last reduction.
+  void FinishBackward() { reduction_.FinishBackward(); }
   // Forgets gradients and marks of a backward that threw.
   void ResetAfterError();
   // At the end of backward: whether gradients, those of earlier microbatches
   // among them, are still to be reduced.
-  bool OwesReduction() const;
+  bool OwesReduction() const { return reduction_.IsOwed(); }
   // These read the marks of the parameters: see FsdpParam.
   bool AwaitsGradients() const;
   bool AllGradientsArrived() const;
@@ -122,7 +125,7 @@ class FsdpParamGroup {
   // Whether the shards have changed since the gather that is done or in flight.
   bool ShardsChanged() const;
 
-  // Where the current backward stands with this group; see StateContext.
+  // Where the current backward stands with this group; StepScheduler keeps it.
   struct Turn {
     int64_t num_to_come = 0;  // uses in forward that backward has not passed
     bool in_forward = false;
@@ -132,7 +135,8 @@ class FsdpParamGroup {
     bool recomputed = false;
     bool GradientsMayGrow() const { return recomputed && num_to_come > 0; }
   };
-  Turn turn;
+  Turn& turn() { return turn_; }
+  const Turn& turn() const { return turn_; }
 
   // Gives shards and leaves memory on `device`, uninitialised.
   void ToEmpty(c10::Device device);
@@ -141,96 +145,22 @@ class FsdpParamGroup {
   void RefreshShards();
 
  private:
-  struct GatherInput {
-    at::Tensor tensor;
-    c10::ScalarType dtype;  // of the transfer
-    int64_t num_bytes() const {
-      return tensor.numel() * static_cast<int64_t>(c10::elementSize(dtype));
-    }
-  };
-  struct PendingGather {
-    at::Tensor input, output;
-    Work work;
-    EventPtr done;
-    std::vector<AllGatherExtension::Inputs> extension_inputs;
-    std::vector<int64_t> offsets;  // of each input in a row, in bytes
-    bool from_post_forward = false;
-    bool in_place = false;  // the output is the only parameter's storage
-    int64_t begin_us = 0;
-  };
-  struct PendingReduction {
-    std::vector<FsdpParam*> params;  // in the order of params_
-    at::Tensor input, output;        // of `params`, one after the other
-    Work work;
-    EventPtr done;
-    ReductionPlan plan;
-    int64_t begin_us = 0;
-  };
-
-  void AllocateShards(c10::Device device,
-                      const std::vector<c10::ScalarType>& dtypes);
-  // The process group of the next gather.
-  const ProcessGroup& gather_group() const;
-  // "all-gather of 'layers.3'", for errors.
-  std::string Describe(const char* collective) const;
-  // The same for a reduction of the gradients of `params`.
-  std::string DescribeReduction(const char* collective,
-                                const std::vector<FsdpParam*>& params) const;
-  c10::Device shard_device() const;
+  void AllocateShards(c10::Device device, std::vector<c10::ScalarType> dtypes);
+  std::vector<c10::ScalarType> OrigDtypes() const;
   void CheckReady() const;
-  void GatherInputs(PendingGather& gather);
-  AllGatherExtension::Inputs PreAllGather(FsdpParam& param) const;
-  void FillInput(PendingGather& gather, const std::vector<GatherInput>& inputs);
-  void StartGather(PendingGather& gather, c10d::ProcessGroup& group);
-  void CopyOutAll(PendingGather& gather);
-  void CopyOutExtension(FsdpParam& param, PendingGather& gather,
-                        size_t& next_input,
-                        const AllGatherExtension::Inputs& inputs);
-  void UnshardAlone();
-  void AllocateUnsharded();
-  void FreeUnsharded();
-  // A custom collective gets ordinary memory.
-  at::Tensor EmptyBuffer(int64_t numel, c10::ScalarType dtype,
-                         c10d::ProcessGroup& group, bool is_custom) const;
-  void AgreeOnRequiresGrad();
   void CheckLoadedShardsDiffer();
-  ReductionPlan PlanFor(c10::ScalarType dtype) const;
-  void FillReduction(PendingReduction& reduction,
-                     const std::vector<at::Tensor>& gradients) const;
-  void StartReduction(std::vector<FsdpParam*> params,
-                      std::vector<at::Tensor> gradients);
-  void HandOutAlone(const std::vector<FsdpParam*>& params,
-                    const std::vector<at::Tensor>& gradients);
-  void CompleteReduction(PendingReduction& reduction);
-  void AddPartialReduction(PendingReduction& reduction);
-  void FinishPartialReduction();
-  bool AllReduceAcrossReplicas(PendingReduction& reduction);
-  void HandOut(const std::vector<FsdpParam*>& params,
-               const std::vector<at::Tensor>& gradients);
 
-  FsdpState* const state_;
-  Config config_;
-  Settings settings_;
-  std::vector<std::unique_ptr<FsdpParam>> params_;
+  GroupData data_;
+  GroupGather gather_{data_};
+  GroupReduction reduction_{data_};
   std::unordered_set<const c10::TensorImpl*> buffers_;
-
-  // All shards of the group, one after the other, in the layout of a gather.
-  at::Tensor shards_;
-  c10::intrusive_ptr<ShardStorage> shard_storage_;  // of shards_
-  bool shards_written_ = false;                     // since they were gathered
-  std::vector<int64_t> shard_offsets_;
-  std::vector<at::Tensor> post_forward_shards_;
-  Sharding sharding_ = Sharding::kSharded;
+  StepScheduler* scheduler_ = nullptr;
+  Place place_;
+  PrefetchList forward_prefetch_, backward_prefetch_;
+  Turn turn_;
+  bool seen_at_boundary_ = false;
+  bool shards_written_ = false;  // since they were gathered
   bool kept_by_user_ = false;
-  bool owns_unsharded_ = false;  // else it borrows the shards' memory
-
-  std::optional<PendingGather> pending_gather_;
-  std::optional<PendingReduction> pending_reduction_;
-  EventPtr resharded_;  // to the smaller group: the next gather waits for it
-  // HSDP with a postponed all-reduce: the sum so far.
-  std::optional<PendingReduction> partial_reduction_;
-  at::Tensor held_all_reduce_;  // read on its stream until the end
-  EventPtr reduced_;            // on the stream of reduction
 };
 
 }  // namespace fsdp

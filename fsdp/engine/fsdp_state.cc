@@ -1,3 +1,4 @@
+// Tested by tests/fsdp/fully_shard_test.cc.
 #include "fsdp/engine/fsdp_state.h"
 
 #include <mutex>
@@ -32,16 +33,33 @@ struct Registry {
 }  // namespace
 
 FsdpState::FsdpState(std::vector<std::weak_ptr<torch::nn::Module>> modules,
-                     ReshardAfterForward reshard_after_forward)
-    : modules_(std::move(modules)),
-      reshard_after_forward_(reshard_after_forward) {}
+                     std::shared_ptr<CommContext> comm)
+    : modules_(std::move(modules)), tree_(std::make_shared<SharedTree>()) {
+  tree_->scheduler = std::make_shared<StepScheduler>(std::move(comm));
+}
 
 FsdpState::~FsdpState() {
-  if (!context_) return;  // a call that failed
-  for (FsdpState* other : context_->states()) {
-    if (other->parent_ == this) other->parent_ = parent_;
+  bool was_parent = false;
+  for (FsdpState* other : tree_->states) {
+    if (other->parent_ != this) continue;
+    other->parent_ = parent_;
+    was_parent = true;
   }
-  context_->Remove(this);
+  Leave();
+  if (was_parent) PlaceGroups();
+}
+
+// Takes this state out of its tree.
+void FsdpState::Leave() {
+  std::vector<FsdpState*> rest;
+  std::vector<FsdpParamGroup*> groups;
+  for (FsdpState* other : tree_->states) {
+    if (other == this) continue;
+    rest.push_back(other);
+    if (other->group() != nullptr) groups.push_back(other->group());
+  }
+  tree_->states = std::move(rest);
+  tree_->scheduler->set_groups(std::move(groups));
 }
 
 std::shared_ptr<FsdpState> FsdpState::Find(const torch::nn::Module& module) {
@@ -87,16 +105,37 @@ void FsdpState::AdoptChildren() {
   std::vector<FsdpState*> states{this};
   for (FsdpState* state : below) {
     if (state->parent_ == nullptr) state->parent_ = this;
-    if (state->group() != nullptr && state->context_ != context_) {
-      // The context that the group leaves has counted its gather.
+    states.push_back(state);
+    if (state->tree_ == tree_) continue;
+    if (state->group() != nullptr) {
+      // The scheduler that the group leaves has counted its gather.
       state->group()->DropGather();
       state->group()->Reshard(/*after_forward=*/false);
     }
-    state->context_ = context_;
-    states.push_back(state);
+    state->Leave();
+    state->tree_ = tree_;
   }
-  context_->set_states(std::move(states));
+  std::vector<FsdpParamGroup*> groups;
+  for (const FsdpState* state : states) {
+    if (state->group() != nullptr) groups.push_back(state->group());
+  }
+  tree_->states = std::move(states);
+  tree_->scheduler->set_groups(std::move(groups));
   NameGroups();
+  PlaceGroups();
+}
+
+// Tells each group which groups are above it.
+void FsdpState::PlaceGroups() {
+  for (const FsdpState* state : tree_->states) {
+    if (state->group() == nullptr) continue;
+    FsdpParamGroup::Place place{.is_root = state->is_root(), .above = {}};
+    for (const FsdpState* above = state->parent_; above != nullptr;
+         above = above->parent_) {
+      if (above->group() != nullptr) place.above.push_back(above->group());
+    }
+    state->group()->set_place(std::move(place));
+  }
 }
 
 // Names of parameters and groups below this root.
@@ -108,7 +147,7 @@ void FsdpState::NameGroups() {
       names.emplace(item.value().get(), item.key());
     }
   }
-  for (FsdpState* state : context_->states()) {
+  for (FsdpState* state : tree_->states) {
     std::vector<std::string> own;
     for (const auto& weak : state->modules_) {
       const auto module = weak.lock();
@@ -116,6 +155,7 @@ void FsdpState::NameGroups() {
     }
     state->name_ = absl::StrJoin(own, ", ");
     if (state->group() == nullptr) continue;
+    state->group()->set_name(state->name_);
     for (const auto& param : state->group()->params()) {
       const FsdpParam::Slot& slot = param->slots().front();
       const std::string& module = names[slot.module];
@@ -135,16 +175,10 @@ bool FsdpState::IsAbove(const FsdpState& other) const {
 
 std::vector<FsdpState*> FsdpState::Tree() {
   std::vector<FsdpState*> tree;
-  for (FsdpState* state : context_->states()) {
+  for (FsdpState* state : tree_->states) {
     if (state == this || IsAbove(*state)) tree.push_back(state);
   }
   return tree;
-}
-
-bool FsdpState::ReshardsAfterForward() const {
-  if (!reshard_after_forward_.is_set()) return !is_root();
-  const bool* value = reshard_after_forward_.as_bool();
-  return value == nullptr || *value;
 }
 
 }  // namespace fsdp

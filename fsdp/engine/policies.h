@@ -1,14 +1,18 @@
-// Options of fully_shard other than the mesh: precision, place of the shards,
-// and whether parameters are freed after forward. Plain values; the rules are
-// PyTorch's (torch/distributed/fsdp/_fully_shard/_fsdp_api.py).
+// What a group of parameters is told about its way of working: precision, place
+// of the shards, whether parameters are freed after forward, and functions that
+// replace its collectives. Plain values; the rules are PyTorch's
+// (torch/distributed/fsdp/_fully_shard/_fsdp_api.py).
 #ifndef FSDP_ENGINE_POLICIES_H_
 #define FSDP_ENGINE_POLICIES_H_
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <variant>
 
+#include "ATen/core/Tensor.h"
 #include "c10/core/ScalarType.h"
+#include "torch/csrc/distributed/c10d/ProcessGroup.hpp"
 
 namespace fsdp {
 
@@ -62,6 +66,15 @@ class ReshardAfterForward {
  private:
   std::variant<std::monostate, bool, int64_t> value_;
 };
+
+// Called instead of the all-gather of a group: fills `output` (ranks times
+// `input`) from the `input` of every rank, on the current stream.
+using CustomAllGather = std::function<void(at::Tensor output, at::Tensor input,
+                                           c10d::ProcessGroup& group)>;
+// Called instead of the reduce-scatter: `output` becomes this rank's part of
+// the reduced `input`.
+using CustomReduceScatter = std::function<void(
+    at::Tensor output, at::Tensor input, c10d::ProcessGroup& group)>;
 
 }  // namespace fsdp
 

@@ -1,3 +1,4 @@
+// Tested by tests/fsdp/reaching_parameters_test.cc.
 #include "fsdp/engine/shard_use.h"
 
 #include <algorithm>
@@ -13,8 +14,9 @@
 #include "c10/core/GradMode.h"
 #include "fsdp/engine/fsdp_param.h"
 #include "fsdp/engine/fsdp_param_group.h"
-#include "fsdp/engine/fsdp_state.h"
 #include "fsdp/engine/lazy_key.h"
+#include "fsdp/engine/managed_storage.h"
+#include "fsdp/engine/step_scheduler.h"
 
 namespace fsdp {
 namespace {
@@ -87,9 +89,9 @@ Arguments Collect(const c10::FunctionSchema& schema,
 void NoteWritten(const ShardArgument& shard) {
   if (FsdpParamGroup* group =
           shard.storage ? shard.storage->group() : nullptr) {
-    group->OnShardWritten();
+    group->scheduler().OnShardWritten(*group);
   } else if (FsdpParam* param = shard.param()) {
-    param->group().OnShardWritten();
+    param->group().scheduler().OnShardWritten(param->group());
   }
 }
 
@@ -106,7 +108,7 @@ void NoteLoaded(const ShardArgument& shard, const at::Tensor& source,
   if (param == nullptr || !source.defined()) return;
   if (HasLazyKey(source)) {
     // Another shard, or that of Module::to: the next gather looks at it.
-    param->group().OnShardWritten();
+    param->group().scheduler().OnShardWritten(param->group());
     return;
   }
   const std::vector<int64_t> local = param->geometry().local_sizes();
@@ -118,7 +120,7 @@ void NoteLoaded(const ShardArgument& shard, const at::Tensor& source,
               "fsdp::set_model_state_dict with full_state_dict");
   // On the same device, set_data was called by the program itself.
   if (schema_name == "aten::set_" || source.device() != shard.tensor.device()) {
-    param->loaded = true;
+    param->marks().loaded = true;
   }
 }
 
@@ -207,7 +209,7 @@ at::Tensor ParameterOf(const ShardArgument& shard,
   TORCH_CHECK(
       param != nullptr, "fsdp: ", schema.name(),
       " takes a view of this rank's part of a parameter of '",
-      group == nullptr ? "" : group->state().name(),
+      group == nullptr ? "" : group->name(),
       "', which module->parameters() gave, together with tensors of other "
       "shapes, as a forward does. In a forward, read the layer's member, or "
       "put an fsdp::ForwardScope around it, in which such a view is one of the "
@@ -230,6 +232,19 @@ void Substitute(const ShardArgument& shard, const c10::FunctionSchema& schema,
 }
 
 }  // namespace
+
+bool OnlyMakesView(const c10::FunctionSchema& schema) {
+  static const std::unordered_set<std::string> kViews = {
+      "aten::t",          "aten::transpose", "aten::permute",
+      "aten::view",       "aten::expand",    "aten::slice",
+      "aten::select",     "aten::squeeze",   "aten::unsqueeze",
+      "aten::as_strided", "aten::detach",    "aten::alias",
+      "aten::narrow",     "aten::unbind",    "aten::split",
+      "aten::chunk",      "aten::diagonal",  "aten::view_as",
+      "aten::expand_as",  "aten::numpy_T",   "aten::mT",
+      "aten::movedim",    "aten::swapaxes",  "aten::split_with_sizes"};
+  return kViews.count(schema.name()) != 0;
+}
 
 bool MovesShards(const c10::FunctionSchema& schema) {
   static const Names kNames = {"aten::to", "aten::_to_copy"};

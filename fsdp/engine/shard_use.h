@@ -36,6 +36,9 @@ namespace fsdp {
 bool ResolveShards(const c10::FunctionSchema& schema, torch::jit::Stack& stack,
                    size_t begin);
 
+// Whether the operator makes a view of its argument and reads no element.
+bool OnlyMakesView(const c10::FunctionSchema& schema);
+
 // Whether the result takes the place of the shard (Module::to).
 bool MovesShards(const c10::FunctionSchema& schema);
 

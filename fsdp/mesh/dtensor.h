@@ -14,27 +14,11 @@
 #include <vector>
 
 #include "ATen/core/Tensor.h"
-#include "dcp/tensor/box.h"
 #include "fsdp/mesh/device_mesh.h"
+#include "fsdp/mesh/dtensor_spec.h"
 #include "fsdp/mesh/placement.h"
 
 namespace fsdp {
-
-struct DTensorSpec {
-  DeviceMesh mesh;
-  Placements placements;        // one per axis of the mesh, dims not negative
-  std::vector<int64_t> shape;   // of the whole tensor, in elements
-  std::vector<int64_t> stride;  // of the whole tensor, in elements
-
-  // This rank's part: one box, or several when uneven strided shards leave rows
-  // that are not adjacent; an empty box when it holds nothing. Partial counts
-  // as Replicate. Throws when dcp::LocalBoxes fails.
-  std::vector<dcp::Box> local_boxes() const;
-  // The shape of this rank's local tensor.
-  std::vector<int64_t> local_shape() const;
-
-  friend bool operator==(const DTensorSpec&, const DTensorSpec&) = default;
-};
 
 class DTensor {
  public:

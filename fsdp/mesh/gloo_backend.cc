@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "c10/util/Exception.h"
-#include "fsdp/mesh/work.h"
+#include "fsdp/mesh/collective_errors.h"
 #include "torch/csrc/distributed/c10d/ProcessGroupGloo.hpp"
 
 namespace fsdp {

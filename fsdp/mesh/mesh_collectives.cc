@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "c10/core/ScalarType.h"
 #include "c10/util/Exception.h"
-#include "fsdp/mesh/desync_check.h"
-#include "fsdp/mesh/work.h"
+#include "fsdp/mesh/collective_errors.h"
+#include "fsdp/mesh/collective_order.h"
 
 namespace fsdp {
 namespace {

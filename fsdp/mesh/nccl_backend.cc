@@ -1,12 +1,10 @@
-// NCCL: collectives between GPUs. Registers itself. It is the only file that
-// includes CUDA's headers, so that everything else compiles and links without
-// CUDA. Link //fsdp:nccl to use it.
-#include <cstdint>
-#include <string>
+// It includes CUDA's headers and is the only file that does, so that everything
+// else compiles and links without CUDA.
+#include "fsdp/mesh/nccl_backend.h"
 
-#include "ATen/core/Tensor.h"
+#include <cstdint>
+
 #include "c10/cuda/CUDAFunctions.h"
-#include "fsdp/mesh/backend_registry.h"
 #include "torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp"
 
 namespace fsdp {
@@ -28,12 +26,16 @@ c10::intrusive_ptr<c10d::Backend> MakeNccl(const BackendRequest& request) {
       request.store, request.rank, request.size, options);
 }
 
-[[maybe_unused]] const bool kRegistered = RegisterBackend(
-    {.name = "nccl",
-     .device_type = c10::DeviceType::CUDA,
-     .type = c10d::ProcessGroup::BackendType::NCCL,
-     .is_available = [] { return c10::cuda::device_count() > 0; },
-     .make = MakeNccl});
+[[maybe_unused]] const bool kRegistered = RegisterBackend(NcclBackend());
 
 }  // namespace
+
+BackendKind NcclBackend() {
+  return {.name = "nccl",
+          .device_type = c10::DeviceType::CUDA,
+          .type = c10d::ProcessGroup::BackendType::NCCL,
+          .is_available = [] { return c10::cuda::device_count() > 0; },
+          .make = MakeNccl};
+}
+
 }  // namespace fsdp

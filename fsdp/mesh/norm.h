@@ -8,7 +8,7 @@
 #include "ATen/core/Tensor.h"
 #include "c10/core/Device.h"
 #include "c10/core/ScalarType.h"
-#include "fsdp/mesh/dtensor.h"
+#include "fsdp/mesh/dtensor_spec.h"
 #include "fsdp/mesh/process_group.h"
 
 namespace fsdp {

@@ -24,9 +24,9 @@
 #include "absl/strings/str_split.h"
 #include "c10/util/Exception.h"
 #include "fsdp/mesh/backend_registry.h"
+#include "fsdp/mesh/collective_errors.h"
 #include "fsdp/mesh/gloo_backend.h"
 #include "fsdp/mesh/launch.h"
-#include "fsdp/mesh/work.h"
 #include "torch/csrc/distributed/c10d/HashStore.hpp"
 #include "torch/csrc/distributed/c10d/PrefixStore.hpp"
 #include "torch/csrc/distributed/c10d/TCPStore.hpp"
@@ -283,11 +283,6 @@ std::vector<int64_t> get_process_group_ranks(const ProcessGroup& group) {
                     "with new_group");
   for (int64_t r = 0; r < group->getSize(); ++r) ranks.push_back(r);
   return ranks;
-}
-
-std::string describe(const c10d::ProcessGroup& group) {
-  return absl::StrCat("rank ", group.getRank(), " of ", group.getSize(),
-                      " in group \"", group.getGroupDesc(), "\"");
 }
 
 }  // namespace fsdp

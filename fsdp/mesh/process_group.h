@@ -68,9 +68,6 @@ std::vector<int64_t> get_process_group_ranks(const ProcessGroup& group);
 // Throws c10::Error before init_process_group.
 c10::intrusive_ptr<c10d::Store> job_store();
 
-// "rank 1 of 4 in group \"shard\"", for errors.
-std::string describe(const c10d::ProcessGroup& group);
-
 }  // namespace fsdp
 
 #endif  // FSDP_MESH_PROCESS_GROUP_H_

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "ATen/core/Tensor.h"
-#include "fsdp/mesh/dtensor.h"
+#include "fsdp/mesh/dtensor_spec.h"
 #include "fsdp/mesh/placement.h"
 
 namespace fsdp {

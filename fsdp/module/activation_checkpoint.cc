@@ -25,7 +25,7 @@
 #include "ATen/ops/empty.h"
 #include "c10/util/Exception.h"
 #include "fsdp/engine/module_access.h"
-#include "fsdp/engine/state_context.h"
+#include "fsdp/engine/step_scheduler.h"
 #include "torch/csrc/autograd/autograd.h"
 #include "torch/csrc/autograd/custom_function.h"
 #include "torch/csrc/autograd/engine.h"
@@ -170,8 +170,8 @@ struct Call : torch::CustomClassHolder {
   std::vector<size_t> inputs;  // places of the defined ones
   size_t num_outputs = 0;
   std::vector<size_t> outputs;
-  // The context of the modules under fully_shard in or around fn.
-  std::weak_ptr<StateContext> context;
+  // That of the modules under fully_shard in or around fn.
+  std::weak_ptr<StepScheduler> scheduler;
 };
 
 Tensors Place(at::TensorList defined, const std::vector<size_t>& positions,
@@ -190,7 +190,7 @@ class CheckpointFunction
                          const at::Tensor& /*anchor*/, at::TensorList inputs,
                          const c10::intrusive_ptr<Call>& call) {
     const Tensors all = call->fn(Place(inputs, call->inputs, call->num_inputs));
-    call->context = StateContext::LastUsed();
+    call->scheduler = StepScheduler::LastUsed();
     call->num_outputs = all.size();
     Tensors outputs = Defined(all, call->outputs);
     Tensors integers;
@@ -231,7 +231,7 @@ class CheckpointFunction
       roots.push_back(outputs[i]);
       root_gradients.push_back(gradients[i]);
     }
-    if (const auto used = call->context.lock()) used->QueueFinalCallback();
+    if (const auto used = call->scheduler.lock()) used->QueueFinalCallback();
     if (!roots.empty()) torch::autograd::backward(roots, root_gradients);
 
     Tensors result = {at::Tensor()};  // for the anchor

@@ -12,6 +12,7 @@
 #include "c10/core/Device.h"
 #include "c10/util/Exception.h"
 #include "fsdp/engine/lazy_key.h"
+#include "fsdp/engine/managed_storage.h"
 #include "torch/csrc/autograd/engine.h"
 #include "torch/csrc/autograd/graph_task.h"
 #include "torch/csrc/autograd/saved_variable_hooks.h"

@@ -7,7 +7,7 @@
 //
 //   fsdp::fully_shard(model, options);  // built under fsdp::MetaDeviceGuard
 //   fsdp::to_empty(model, device);
-//   fsdp::init::default_(*model, /*seed=*/1234);
+//   fsdp::init::default_(*model, /*seed=*/1234);  // see init_defaults.h
 #ifndef FSDP_MODULE_INIT_H_
 #define FSDP_MODULE_INIT_H_
 
@@ -91,21 +91,6 @@ void init_parameters(
     const std::function<void(const std::string& name, const Target& parameter,
                              uint64_t seed)>& fn,
     uint64_t seed);
-
-// Initialises a module's own parameters and buffers (not its children's);
-// returns whether it did. `name` is the module's path, empty for the root;
-// seeds come from seed_of(seed, name of the parameter).
-using ModuleInit = std::function<bool(
-    const std::string& name, torch::nn::Module& module, uint64_t seed)>;
-
-// Initialises parameters and buffers as the modules of torch::nn do themselves
-// (in distribution), which is what reset_parameters does in Python after
-// to_empty. `custom` is called first, and what it initialised stays as it is.
-// Throws c10::NotImplementedError, and changes nothing that `custom` did not,
-// when `custom` declines a module that has its own parameters or buffers in
-// addition to those of a torch::nn module (weights of a loss count as such).
-void default_(torch::nn::Module& module, uint64_t seed,
-              const ModuleInit& custom = {});
 
 }  // namespace fsdp::init
 

@@ -1,4 +1,5 @@
-// default_: what the modules of torch::nn draw in their constructors, by type.
+#include "fsdp/module/init_defaults.h"
+
 #include <algorithm>
 #include <cmath>
 #include <functional>

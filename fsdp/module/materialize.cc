@@ -16,6 +16,7 @@
 #include "fsdp/engine/fsdp_param.h"
 #include "fsdp/engine/fsdp_param_group.h"
 #include "fsdp/engine/lazy_key.h"
+#include "fsdp/mesh/collective_errors.h"
 #include "fsdp/mesh/device_mesh.h"
 #include "fsdp/mesh/mesh_collectives.h"
 

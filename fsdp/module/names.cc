@@ -6,6 +6,7 @@
 #include "c10/util/Exception.h"
 #include "fsdp/engine/fsdp_param.h"
 #include "fsdp/engine/lazy_key.h"
+#include "fsdp/engine/managed_storage.h"
 #include "fsdp/engine/module_access.h"
 
 namespace fsdp {

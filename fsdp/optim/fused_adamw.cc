@@ -15,6 +15,7 @@
 #include "c10/core/impl/LocalDispatchKeySet.h"
 #include "c10/util/Exception.h"
 #include "fsdp/engine/lazy_key.h"
+#include "fsdp/engine/managed_storage.h"
 #include "torch/serialize/archive.h"
 
 namespace fsdp {

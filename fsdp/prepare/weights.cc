@@ -14,7 +14,7 @@
 #include "fsdp/checkpoint/state_dict.h"
 #include "fsdp/mesh/mesh_collectives.h"
 #include "fsdp/mesh/process_group.h"
-#include "fsdp/module/init.h"
+#include "fsdp/module/init_defaults.h"
 #include "fsdp/module/materialize.h"
 #include "fsdp/prepare/precision.h"
 #include "fsdp/prepare/refusal.h"

@@ -103,7 +103,7 @@ BANNED = (
 ALLOWED = {
     # LibTorch and its backends report errors with exceptions; here those of a
     # collective get the rank, the group and the operation.
-    ("fsdp/mesh/work.cc", "exceptions"),
+    ("fsdp/mesh/collective_errors.cc", "exceptions"),
     # The bridge from exceptions to absl::Status.
     ("fsdp/checkpoint/state/torch_status.cc", "exceptions"),
     # yaml-cpp reports errors in a file with one.

@@ -29,8 +29,8 @@ CLEAN = {
                        "// A comment may say throw.\n"
                        'const char* kText = "catch std::cout";\n',
     "dcp/base/box.h": HEADER,
-    "fsdp/BUILD.bazel": '"mesh/work.cc"\n',
-    "fsdp/mesh/work.cc": '#include "c10/core/Device.h"\ntry {} catch (...) {}\n',
+    "fsdp/BUILD.bazel": '"mesh/collective_errors.cc"\n',
+    "fsdp/mesh/collective_errors.cc": '#include "c10/core/Device.h"\ntry {} catch (...) {}\n',
     "dcp/base/limits.h": "// Bounds.\n#ifndef DCP_BASE_LIMITS_H_\n"
                          "#define DCP_BASE_LIMITS_H_\n\n// Why.\n"
                          "inline constexpr int kA = 1;\n"
@@ -58,7 +58,7 @@ BROKEN = [
     (tidy.banned_words, "exception_in_engine",
      {"fsdp/mesh.cc": "throw 1;"}),
     (tidy.banned_words, "other_word_where_exceptions_may_be",
-     {"fsdp/mesh/work.cc": "usleep(1);"}),
+     {"fsdp/mesh/collective_errors.cc": "usleep(1);"}),
     (tidy.header_guards, "other_guard",
      {"dcp/base/box.h": HEADER.replace("BOX_H_", "BAX_H_")}),
     (tidy.headers_open_with_comment, "no_comment",

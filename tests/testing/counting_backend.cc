@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "fsdp/mesh/desync_check.h"
+#include "fsdp/mesh/collective_order.h"
 
 namespace fsdp::testing {
 namespace {

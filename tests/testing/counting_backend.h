@@ -29,7 +29,7 @@ class CountingBackend : public c10d::Backend {
   // The operations are "all_gather", "reduce_scatter", "all_reduce",
   // "broadcast", "reduce", "gather", "scatter", "all_to_all", "send", "recv"
   // and "barrier", whichever variant was called. The messages that ranks
-  // exchange before a collective (desync_check.h) do not count.
+  // exchange before a collective (collective_order.h) do not count.
   int64_t calls(const std::string& operation) const;
   // The bytes of this rank's input tensors.
   int64_t bytes(const std::string& operation) const;

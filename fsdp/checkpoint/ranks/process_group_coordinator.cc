@@ -19,7 +19,7 @@
 #include "dcp/base/status.h"
 #include "fsdp/checkpoint/state/torch_status.h"
 #include "fsdp/mesh/backend_registry.h"
-#include "fsdp/mesh/work.h"
+#include "fsdp/mesh/collective_errors.h"
 #include "torch/csrc/distributed/c10d/PrefixStore.hpp"
 
 namespace fsdp {

@@ -12,8 +12,8 @@
 #include "absl/time/time.h"
 #include "c10/core/CachingDeviceAllocator.h"
 #include "dcp/base/peak_memory.h"
+#include "fsdp/mesh/collective_errors.h"
 #include "fsdp/mesh/process_group.h"
-#include "fsdp/mesh/work.h"
 
 namespace llama {
 namespace {

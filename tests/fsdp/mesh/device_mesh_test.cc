@@ -6,7 +6,7 @@
 
 #include "ATen/ops/full.h"
 #include "c10/util/Exception.h"
-#include "fsdp/mesh/work.h"
+#include "fsdp/mesh/collective_errors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/ranks.h"

@@ -5,9 +5,9 @@
 
 #include "ATen/ops/full.h"
 #include "fsdp/fully_shard.h"
+#include "fsdp/mesh/collective_errors.h"
 #include "fsdp/mesh/device_mesh.h"
 #include "fsdp/mesh/process_group.h"
-#include "fsdp/mesh/work.h"
 #include "gtest/gtest.h"
 #include "torch/nn.h"
 #include "torch/optim/adam.h"

@@ -13,6 +13,7 @@
 #include "fsdp/fully_shard.h"
 #include "fsdp/mesh/device_mesh.h"
 #include "fsdp/mesh/process_group.h"
+#include "fsdp/module/init_defaults.h"
 #include "fsdp/module/materialize.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

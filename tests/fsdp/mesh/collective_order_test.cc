@@ -1,7 +1,7 @@
 // Ranks that diverge are told so, by name, instead of hanging or getting wrong
 // numbers: by their neighbours, and in debug mode by all.
 
-#include "fsdp/mesh/desync_check.h"
+#include "fsdp/mesh/collective_order.h"
 
 #include <chrono>
 #include <string>

@@ -1,11 +1,10 @@
-#include "fsdp/mesh/work.h"
+#include "fsdp/mesh/collective_errors.h"
 
 #include <exception>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "c10/util/Exception.h"
-#include "fsdp/mesh/process_group.h"
 
 namespace fsdp {
 namespace {
@@ -17,6 +16,11 @@ std::string FailureContext(const c10d::ProcessGroup& group,
 }
 
 }  // namespace
+
+std::string describe(const c10d::ProcessGroup& group) {
+  return absl::StrCat("rank ", group.getRank(), " of ", group.getSize(),
+                      " in group \"", group.getGroupDesc(), "\"");
+}
 
 std::string ErrorTextOf(absl::FunctionRef<void()> call) {
   // A backend may throw anything; Gloo's errors are not even LibTorch's.

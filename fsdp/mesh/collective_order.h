@@ -11,8 +11,8 @@
 //
 // Debug mode compares all ranks with one another, and reports where each one
 // is. It uses the job's store, with a few round trips for each collective.
-#ifndef FSDP_MESH_DESYNC_CHECK_H_
-#define FSDP_MESH_DESYNC_CHECK_H_
+#ifndef FSDP_MESH_COLLECTIVE_ORDER_H_
+#define FSDP_MESH_COLLECTIVE_ORDER_H_
 
 #include <string>
 
@@ -50,4 +50,4 @@ void CheckInStep(const ProcessGroup& ranks, const std::string& collective,
 
 }  // namespace fsdp
 
-#endif  // FSDP_MESH_DESYNC_CHECK_H_
+#endif  // FSDP_MESH_COLLECTIVE_ORDER_H_

@@ -1,4 +1,4 @@
-#include "fsdp/mesh/desync_check.h"
+#include "fsdp/mesh/collective_order.h"
 
 #include <algorithm>
 #include <atomic>
@@ -17,7 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "fsdp/mesh/work.h"
+#include "fsdp/mesh/collective_errors.h"
 #include "torch/csrc/distributed/c10d/Backend.hpp"
 #include "torch/csrc/distributed/c10d/Store.hpp"
 

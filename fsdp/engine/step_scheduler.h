@@ -1,10 +1,9 @@
-// StateContext: the state that the groups below one root share: the order in
-// which they are used, which of them are gathered at the moment, the
-// communication under way, and the position of the current backward. The lazy
-// key reports every use of a parameter and autograd every gradient;
-// StateContext decides what is gathered, freed, prefetched and reduced.
-// Internally locked; its callbacks run on the threads of forward and backward,
-// one at a time.
+// StepScheduler: decides when the groups below one root are gathered, freed,
+// prefetched and reduced. The lazy key reports to it every use of a parameter,
+// and autograd every gradient; it keeps the order in which groups are used, the
+// communication under way, and the position of the current backward. Internally
+// locked; its callbacks run on the threads of forward and backward, one at a
+// time.
 //
 // [Note: a step]
 // Forward, when a group is first used:
@@ -25,8 +24,8 @@
 // reduction is awaited. At the end of backward, called by autograd's engine,
 // groups that still have gradients are reduced, all are freed, and everything
 // in flight is awaited.
-#ifndef FSDP_ENGINE_STATE_CONTEXT_H_
-#define FSDP_ENGINE_STATE_CONTEXT_H_
+#ifndef FSDP_ENGINE_STEP_SCHEDULER_H_
+#define FSDP_ENGINE_STEP_SCHEDULER_H_
 
 #include <cstddef>
 #include <memory>
@@ -34,17 +33,14 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/string_view.h"
 #include "c10/util/ArrayRef.h"
 #include "fsdp/engine/comm_context.h"
 #include "fsdp/engine/fsdp_param.h"
+#include "fsdp/engine/fsdp_param_group.h"
 
 namespace fsdp {
 
-class FsdpParamGroup;
-class FsdpState;
-
-class StateContext : public std::enable_shared_from_this<StateContext> {
+class StepScheduler : public std::enable_shared_from_this<StepScheduler> {
  public:
   struct Use {
     std::string op;  // for errors
@@ -56,11 +52,16 @@ class StateContext : public std::enable_shared_from_this<StateContext> {
     c10::ArrayRef<FsdpParam*> together = {};
   };
 
-  explicit StateContext(std::shared_ptr<CommContext> comm);
+  explicit StepScheduler(std::shared_ptr<CommContext> comm);
 
   // Called by the lazy key and by a module's boundary. May communicate.
   void OnUse(FsdpParam& param, UsePhase phase, const Use& use);
   void OnGroupUse(FsdpParamGroup& group, UsePhase phase, const Use& use);
+  // Called by the lazy key for an operator that only makes a view: what a view
+  // made before the gather must know is settled.
+  void OnView(FsdpParam& param);
+  // Called when an operator writes into a shard of `group`.
+  void OnShardWritten(FsdpParamGroup& group);
   // Called by autograd: the gradient of `param` is complete.
   void OnGradient(FsdpParam& param);
   // Inside a backward: registers a callback for its end. Call it before a
@@ -69,34 +70,32 @@ class StateContext : public std::enable_shared_from_this<StateContext> {
 
   // Frees a group at the end of its module's forward, if the boundary is known.
   void AfterForward(FsdpParamGroup& group);
-  // The context whose parameters this thread used last.
-  static std::weak_ptr<StateContext> LastUsed();
+  // The scheduler whose parameters this thread used last.
+  static std::weak_ptr<StepScheduler> LastUsed();
 
-  // States below the root, in the order root first, then that of modules().
-  const std::vector<FsdpState*>& states() const { return states_; }
-  void set_states(std::vector<FsdpState*> states);
-  void Remove(FsdpState* state);
+  // The groups below the root, root first, then in the order of modules(); they
+  // join this scheduler. What it knew of a step is forgotten.
+  void set_groups(std::vector<FsdpParamGroup*> groups);
 
   CommContext& comm() { return *comm_; }
   const std::shared_ptr<CommContext>& shared_comm() const { return comm_; }
-  void set_comm(std::shared_ptr<CommContext> comm) { comm_ = std::move(comm); }
+  // Makes the groups communicate in another context.
+  void set_comm(std::shared_ptr<CommContext> comm);
 
   void set_is_last_backward(bool value) { is_last_backward_ = value; }
   // The first gather of the next forward waits for this instead of everything
   // issued so far.
   void set_post_optim_event(std::shared_ptr<c10::Event> event);
 
-  std::recursive_mutex& mutex() { return mutex_; }
-
  private:
   class BackwardGuard;
 
   void RecoverFromAbortedBackward();
-  void BeginForwardIfNew(FsdpParamGroup& group, UsePhase phase);
+  void BeginForwardIfNew(FsdpParamGroup& group);
   void FreeAfterForward(const FsdpParamGroup& used, const Use& use);
   void FreeAfterBackward(const FsdpParamGroup& used, UsePhase phase,
                          const Use& use);
-  bool KeepsInBackward(const FsdpState& state, const FsdpParamGroup& used,
+  bool KeepsInBackward(const FsdpParamGroup& group, const FsdpParamGroup& used,
                        UsePhase phase) const;
   void CountUsesToCome();
   void MoveBackwardCursor(FsdpParamGroup& used, UsePhase phase);
@@ -106,8 +105,9 @@ class StateContext : public std::enable_shared_from_this<StateContext> {
   void FinishBackward();
 
   std::recursive_mutex mutex_;
-  std::shared_ptr<CommContext> comm_;  // shared by contexts of several roots
-  std::vector<FsdpState*> states_;
+  // Shared with the groups, and by the schedulers of several roots.
+  std::shared_ptr<CommContext> comm_;
+  std::vector<FsdpParamGroup*> groups_;
 
   // Uses in forward, in order and with repeats, and how far back backward has
   // come.
@@ -124,4 +124,4 @@ class StateContext : public std::enable_shared_from_this<StateContext> {
 
 }  // namespace fsdp
 
-#endif  // FSDP_ENGINE_STATE_CONTEXT_H_
+#endif  // FSDP_ENGINE_STEP_SCHEDULER_H_

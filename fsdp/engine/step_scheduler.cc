@@ -1,77 +1,75 @@
-#include "fsdp/engine/state_context.h"
+// Tested by tests/fsdp/fsdp_module_test.cc.
+#include "fsdp/engine/step_scheduler.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "fsdp/engine/fsdp_param_group.h"
-#include "fsdp/engine/fsdp_state.h"
+#include "fsdp/engine/lazy_key.h"
 #include "torch/csrc/autograd/engine.h"
 
 namespace fsdp {
 namespace {
 
 // Whether the group is gathered, and neither used now nor kept by the user.
-bool MayBeFreed(const FsdpParamGroup* group, const FsdpParamGroup& used,
-                const StateContext::Use& use) {
-  return group != nullptr && group != &used && !group->kept_by_user() &&
-         group->sharding() == FsdpParamGroup::Sharding::kUnsharded &&
+bool MayBeFreed(const FsdpParamGroup& group, const FsdpParamGroup& used,
+                const StepScheduler::Use& use) {
+  return &group != &used && !group.kept_by_user() &&
+         group.sharding() == FsdpParamGroup::Sharding::kUnsharded &&
          std::none_of(
              use.together.begin(), use.together.end(),
-             [group](FsdpParam* param) { return &param->group() == group; });
+             [&group](FsdpParam* param) { return &param->group() == &group; });
 }
 
 // Bounds the memory of a job that only evaluates.
 constexpr size_t kMaxOrder = 1 << 17;
 
-thread_local std::weak_ptr<StateContext> last_used;
+thread_local std::weak_ptr<StepScheduler> last_used;
 
 }  // namespace
 
 // An element of one backward pass's list of callbacks. When the pass throws,
 // the list is destroyed without being run, and so is the guard.
-class StateContext::BackwardGuard {
+class StepScheduler::BackwardGuard {
  public:
-  explicit BackwardGuard(std::shared_ptr<StateContext> context)
-      : context_(std::move(context)) {}
+  explicit BackwardGuard(std::shared_ptr<StepScheduler> scheduler)
+      : scheduler_(std::move(scheduler)) {}
   ~BackwardGuard() {
-    if (!finished_) context_->aborted_ = true;
+    if (!finished_) scheduler_->aborted_ = true;
   }
   void Finish() {
-    context_->FinishBackward();
+    scheduler_->FinishBackward();
     finished_ = true;
   }
 
  private:
-  std::shared_ptr<StateContext> context_;  // kept until the pass is over
+  std::shared_ptr<StepScheduler> scheduler_;  // kept until the pass is over
   bool finished_ = false;
 };
 
-StateContext::StateContext(std::shared_ptr<CommContext> comm)
+StepScheduler::StepScheduler(std::shared_ptr<CommContext> comm)
     : comm_(std::move(comm)) {}
 
-std::weak_ptr<StateContext> StateContext::LastUsed() { return last_used; }
+std::weak_ptr<StepScheduler> StepScheduler::LastUsed() { return last_used; }
 
-void StateContext::set_states(std::vector<FsdpState*> states) {
-  states_ = std::move(states);
+void StepScheduler::set_groups(std::vector<FsdpParamGroup*> groups) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  groups_ = std::move(groups);
+  for (FsdpParamGroup* group : groups_) group->JoinScheduler(this, comm_);
   order_.clear();
   backward_cursor_ = 0;
   current_ = nullptr;
 }
 
-void StateContext::Remove(FsdpState* state) {
-  const std::lock_guard<std::recursive_mutex> lock(mutex_);
-  std::vector<FsdpState*> rest;
-  for (FsdpState* other : states_) {
-    if (other != state) rest.push_back(other);
-  }
-  set_states(std::move(rest));
+void StepScheduler::set_comm(std::shared_ptr<CommContext> comm) {
+  comm_ = std::move(comm);
+  for (FsdpParamGroup* group : groups_) group->JoinScheduler(this, comm_);
 }
 
-void StateContext::set_post_optim_event(std::shared_ptr<c10::Event> event) {
+void StepScheduler::set_post_optim_event(std::shared_ptr<c10::Event> event) {
   post_optim_event_ = std::move(event);
 }
 
-void StateContext::OnUse(FsdpParam& param, UsePhase phase, const Use& use) {
+void StepScheduler::OnUse(FsdpParam& param, UsePhase phase, const Use& use) {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
   FsdpParamGroup& group = param.group();
   if (!phase.backward &&
@@ -92,22 +90,42 @@ void StateContext::OnUse(FsdpParam& param, UsePhase phase, const Use& use) {
   OnGroupUse(group, phase, use);
   if (!phase.backward) param.AgreeOnRequiresGrad();
   if (phase.grad_enabled && param.leaf().requires_grad()) {
-    param.used = true;
+    param.marks().used = true;
     param.RemoveGradientNotice();
   }
-  param.touched = true;
+  param.marks().touched = true;
   param.MarkCurrent(phase);
 }
 
-void StateContext::OnGroupUse(FsdpParamGroup& group, UsePhase phase,
-                              const Use& use) {
+// A view made before the gather must already have the dtype that to() gave the
+// shards, and record a gradient if they require one: `weight.t()` comes before
+// the operator that gathers `weight`.
+void StepScheduler::OnView(FsdpParam& param) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  FsdpParamGroup& group = param.group();
+  param.AgreeOnRequiresGrad();
+  if (group.sharding() != FsdpParamGroup::Sharding::kSharded ||
+      group.gather_pending()) {
+    return;
+  }
+  const EngineScope scope;
+  group.RefreshShards();
+}
+
+void StepScheduler::OnShardWritten(FsdpParamGroup& group) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  group.OnShardWritten();
+}
+
+void StepScheduler::OnGroupUse(FsdpParamGroup& group, UsePhase phase,
+                               const Use& use) {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
   if (aborted_) RecoverFromAbortedBackward();
   last_used = weak_from_this();
   TORCH_CHECK(
       !group.config().mp_policy.output_dtype.has_value() ||
-          group.state().seen_at_boundary,
-      "fsdp: the policy of '", group.state().name(),
+          group.seen_at_boundary(),
+      "fsdp: the policy of '", group.name(),
       "' sets output_dtype, but its outputs are not seen: call the module "
       "through fsdp::forward(module, inputs...) or hold it as fsdp::Wrapped");
   if (!phase.backward && group.ShardsChanged()) {
@@ -124,9 +142,9 @@ void StateContext::OnGroupUse(FsdpParamGroup& group, UsePhase phase,
     QueueFinalCallback();
     MoveBackwardCursor(group, phase);
     FreeAfterBackward(group, phase, use);
-    group.turn.passed = true;
+    group.turn().passed = true;
   } else {
-    BeginForwardIfNew(group, phase);
+    BeginForwardIfNew(group);
     FreeAfterForward(group, use);
   }
   const bool gathers =
@@ -153,21 +171,19 @@ void StateContext::OnGroupUse(FsdpParamGroup& group, UsePhase phase,
   FsdpParam::BumpEpoch();
 }
 
-void StateContext::AfterForward(FsdpParamGroup& group) {
+void StepScheduler::AfterForward(FsdpParamGroup& group) {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
-  if (UsePhase::Now().backward || !group.state().ReshardsAfterForward()) return;
+  if (UsePhase::Now().backward || !group.ReshardsAfterForward()) return;
   group.Reshard(/*after_forward=*/true);
 }
 
 // A forward begins with the first use after a backward, or, when nothing waits
 // for a backward, with the use of the group that began the previous forward.
-void StateContext::BeginForwardIfNew(FsdpParamGroup& group,
-                                     UsePhase /*phase*/) {
+void StepScheduler::BeginForwardIfNew(FsdpParamGroup& group) {
   if (!order_.empty()) {
-    const bool awaits_backward =
-        std::any_of(states_.begin(), states_.end(), [](const FsdpState* state) {
-          return state->group() != nullptr && state->group()->AwaitsGradients();
-        });
+    const bool awaits_backward = std::any_of(
+        groups_.begin(), groups_.end(),
+        [](const FsdpParamGroup* other) { return other->AwaitsGradients(); });
     // A parameter of another group may be used between two parameters of this
     // one.
     const bool goes_on =
@@ -180,14 +196,13 @@ void StateContext::BeginForwardIfNew(FsdpParamGroup& group,
   post_optim_event_ = nullptr;
 }
 
-void StateContext::FreeAfterForward(const FsdpParamGroup& used,
-                                    const Use& use) {
-  for (FsdpState* state : states_) {
-    FsdpParamGroup* group = state->group();
-    if (!MayBeFreed(group, used, use) || !state->ReshardsAfterForward() ||
-        state->IsAbove(used.state()) ||
+void StepScheduler::FreeAfterForward(const FsdpParamGroup& used,
+                                     const Use& use) {
+  for (FsdpParamGroup* group : groups_) {
+    if (!MayBeFreed(*group, used, use) || !group->ReshardsAfterForward() ||
+        group->IsAbove(used) ||
         // Another group may be used between two of its parameters.
-        (used.state().IsAbove(*state) && !group->AllTouched())) {
+        (used.IsAbove(*group) && !group->AllTouched())) {
       continue;
     }
     group->Reshard(/*after_forward=*/true);
@@ -196,13 +211,12 @@ void StateContext::FreeAfterForward(const FsdpParamGroup& used,
 
 // Groups without trained parameters, or outside this graph, get no gradient
 // that would free them.
-void StateContext::FreeAfterBackward(const FsdpParamGroup& used, UsePhase phase,
-                                     const Use& use) {
-  for (FsdpState* state : states_) {
-    FsdpParamGroup* group = state->group();
-    if (!MayBeFreed(group, used, use) ||
-        !group->settings().reshard_after_backward ||
-        state->IsAbove(used.state()) || KeepsInBackward(*state, used, phase)) {
+void StepScheduler::FreeAfterBackward(const FsdpParamGroup& used,
+                                      UsePhase phase, const Use& use) {
+  for (FsdpParamGroup* group : groups_) {
+    if (!MayBeFreed(*group, used, use) ||
+        !group->settings().reshard_after_backward || group->IsAbove(used) ||
+        KeepsInBackward(*group, used, phase)) {
       continue;
     }
     group->Reshard(/*after_forward=*/false);
@@ -210,14 +224,13 @@ void StateContext::FreeAfterBackward(const FsdpParamGroup& used, UsePhase phase,
 }
 
 // Whether backward will use the group, or its gradients are still to arrive.
-bool StateContext::KeepsInBackward(const FsdpState& state,
-                                   const FsdpParamGroup& used,
-                                   UsePhase phase) const {
-  const FsdpParamGroup& group = *state.group();
+bool StepScheduler::KeepsInBackward(const FsdpParamGroup& group,
+                                    const FsdpParamGroup& used,
+                                    UsePhase phase) const {
   // Kept since forward, or prefetched.
-  if (group.turn.in_forward && !group.turn.passed) return true;
-  const bool comes_again = group.turn.num_to_come > 0;
-  if (used.state().IsAbove(state)) {
+  if (group.turn().in_forward && !group.turn().passed) return true;
+  const bool comes_again = group.turn().num_to_come > 0;
+  if (used.IsAbove(group)) {
     return comes_again || group.AwaitsGradients();
   }
   // A group that comes again belongs to another forward; PyTorch frees it
@@ -225,36 +238,34 @@ bool StateContext::KeepsInBackward(const FsdpState& state,
   return group.AwaitsGradients() && (!comes_again || phase.grad_enabled);
 }
 
-void StateContext::CountUsesToCome() {
-  for (FsdpState* state : states_) {
-    if (state->group() != nullptr) state->group()->turn = {};
-  }
+void StepScheduler::CountUsesToCome() {
+  for (FsdpParamGroup* group : groups_) group->turn() = {};
   for (FsdpParamGroup* group : order_) {
-    ++group->turn.num_to_come;
-    group->turn.in_forward = true;
+    ++group->turn().num_to_come;
+    group->turn().in_forward = true;
   }
 }
 
 // Moves the cursor to the latest use of this group that backward has not passed
 // yet. A recomputed group has passed it with the recomputation.
-void StateContext::MoveBackwardCursor(FsdpParamGroup& used, UsePhase phase) {
-  if (!phase.grad_enabled && used.turn.recomputed) return;
-  used.turn.recomputed = phase.grad_enabled;
-  if (used.turn.num_to_come == 0) return;
+void StepScheduler::MoveBackwardCursor(FsdpParamGroup& used, UsePhase phase) {
+  if (!phase.grad_enabled && used.turn().recomputed) return;
+  used.turn().recomputed = phase.grad_enabled;
+  if (used.turn().num_to_come == 0) return;
   while (backward_cursor_ > 0) {
     FsdpParamGroup* passed = order_[--backward_cursor_];
-    --passed->turn.num_to_come;
+    --passed->turn().num_to_come;
     if (passed == &used) return;
   }
 }
 
-void StateContext::PrefetchForward(FsdpParamGroup& used) {
-  for (const auto& weak : used.state().forward_prefetch) {
-    if (const auto state = weak.lock()) Prefetch(state->group());
+void StepScheduler::PrefetchForward(FsdpParamGroup& used) {
+  for (const auto& weak : used.forward_prefetch()) {
+    Prefetch(weak.lock().get());
   }
 }
 
-void StateContext::Prefetch(FsdpParamGroup* group) {
+void StepScheduler::Prefetch(FsdpParamGroup* group) {
   if (group == nullptr || group->gather_pending() ||
       group->sharding() == FsdpParamGroup::Sharding::kUnsharded) {
     return;
@@ -263,10 +274,10 @@ void StateContext::Prefetch(FsdpParamGroup* group) {
   group->Unshard();
 }
 
-void StateContext::PrefetchBackward(FsdpParamGroup& used) {
-  if (!used.state().backward_prefetch.empty()) {
-    for (const auto& weak : used.state().backward_prefetch) {
-      if (const auto state = weak.lock()) Prefetch(state->group());
+void StepScheduler::PrefetchBackward(FsdpParamGroup& used) {
+  if (!used.backward_prefetch().empty()) {
+    for (const auto& weak : used.backward_prefetch()) {
+      Prefetch(weak.lock().get());
     }
     return;
   }
@@ -285,18 +296,18 @@ void StateContext::PrefetchBackward(FsdpParamGroup& used) {
   }
 }
 
-void StateContext::OnGradient(FsdpParam& param) {
+void StepScheduler::OnGradient(FsdpParam& param) {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
   if (aborted_) RecoverFromAbortedBackward();
   QueueFinalCallback();
-  param.fired = true;
+  param.marks().fired = true;
   FsdpParamGroup& group = param.group();
-  if (!group.AllGradientsArrived() || group.turn.GradientsMayGrow()) return;
+  if (!group.AllGradientsArrived() || group.turn().GradientsMayGrow()) return;
   group.PostBackward(/*at_end=*/false);
   if (current_ == &group) current_ = nullptr;
 }
 
-void StateContext::QueueFinalCallback() {
+void StepScheduler::QueueFinalCallback() {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
   if (aborted_) RecoverFromAbortedBackward();
   if (in_backward_) return;
@@ -308,12 +319,10 @@ void StateContext::QueueFinalCallback() {
       [guard] { guard->Finish(); });
 }
 
-void StateContext::FinishBackward() {
+void StepScheduler::FinishBackward() {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
-  for (FsdpState* state : states_) {
-    FsdpParamGroup* group = state->group();
-    if (group == nullptr) continue;
-    group->turn = {};
+  for (FsdpParamGroup* group : groups_) {
+    group->turn() = {};
     if (group->OwesReduction()) {
       group->PostBackward(/*at_end=*/true);
     } else if (group->settings().reshard_after_backward) {
@@ -322,12 +331,10 @@ void StateContext::FinishBackward() {
     if (is_last_backward_) group->DropGather();
     group->ClearMarks(/*used_too=*/is_last_backward_);
   }
-  if (comm_->pending_reduction != nullptr) {
-    comm_->pending_reduction->FinishReduction();
+  if (GroupReduction* reduction = comm_->pending_reduction()) {
+    reduction->Finish();
   }
-  for (FsdpState* state : states_) {
-    if (state->group() != nullptr) state->group()->FinishBackward();
-  }
+  for (FsdpParamGroup* group : groups_) group->FinishBackward();
   comm_->ReleaseGather();
   if (is_last_backward_) order_.clear();
   current_ = nullptr;
@@ -336,14 +343,12 @@ void StateContext::FinishBackward() {
   FsdpParam::BumpEpoch();
 }
 
-void StateContext::RecoverFromAbortedBackward() {
+void StepScheduler::RecoverFromAbortedBackward() {
   aborted_ = false;
   in_backward_ = false;
   order_.clear();
   current_ = nullptr;
-  for (FsdpState* state : states_) {
-    if (state->group() != nullptr) state->group()->ResetAfterError();
-  }
+  for (FsdpParamGroup* group : groups_) group->ResetAfterError();
 }
 
 }  // namespace fsdp

@@ -1,9 +1,9 @@
-// Waiting for collectives, with errors that name rank, group and operation,
-// because a backend's errors say what broke on the wire but nothing about the
-// job. The only place in the engine where errors are caught and rethrown. For
-// the thread that issued the collective.
-#ifndef FSDP_MESH_WORK_H_
-#define FSDP_MESH_WORK_H_
+// The errors of collectives: they name rank, group and operation, because a
+// backend's own errors say what broke on the wire but nothing about the job.
+// The only place in the engine where errors are caught and rethrown. For the
+// thread that issues the collective.
+#ifndef FSDP_MESH_COLLECTIVE_ERRORS_H_
+#define FSDP_MESH_COLLECTIVE_ERRORS_H_
 
 #include <string>
 
@@ -12,6 +12,9 @@
 #include "torch/csrc/distributed/c10d/Work.hpp"
 
 namespace fsdp {
+
+// "rank 1 of 4 in group \"shard\"".
+std::string describe(const c10d::ProcessGroup& group);
 
 // Waits until `work` of `group` is done, or, on a GPU, until the current stream
 // will have waited for it. Throws c10::DistBackendError when it failed or did
@@ -48,4 +51,4 @@ std::string ErrorTextOf(absl::FunctionRef<void()> call);
 
 }  // namespace fsdp
 
-#endif  // FSDP_MESH_WORK_H_
+#endif  // FSDP_MESH_COLLECTIVE_ERRORS_H_

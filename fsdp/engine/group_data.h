@@ -1,0 +1,81 @@
+// GroupData: what the parts of a parameter group share: its parameters and
+// their shards, how they communicate, and the settings. FsdpParamGroup owns it,
+// and its gather and its reduction refer to it; see FsdpParamGroup for threads.
+#ifndef FSDP_ENGINE_GROUP_DATA_H_
+#define FSDP_ENGINE_GROUP_DATA_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "c10/core/Stream.h"
+#include "fsdp/engine/comm_context.h"
+#include "fsdp/engine/fsdp_param.h"
+#include "fsdp/engine/policies.h"
+#include "fsdp/engine/shard_buffer.h"
+#include "fsdp/mesh/device_mesh.h"
+#include "fsdp/mesh/process_group.h"
+
+namespace fsdp {
+
+// What fully_shard decides once for a group.
+struct GroupConfig {
+  DeviceMesh mesh;
+  c10::Device device;  // where it computes
+  MixedPrecisionPolicy mp_policy;
+  std::optional<CPUOffloadPolicy> offload_policy;
+  ProcessGroup shard_group;
+  ProcessGroup replicate_group;     // null without HSDP
+  ProcessGroup post_forward_group;  // null unless resharded to fewer ranks
+
+  // Where the shards are.
+  c10::Device shard_device() const {
+    return offload_policy.has_value() ? c10::Device(c10::kCPU) : device;
+  }
+};
+
+// What FSDPModule's setters change.
+struct GroupSettings {
+  ReshardAfterForward reshard_after_forward;
+  bool requires_gradient_sync = true;
+  bool requires_all_reduce = true;
+  bool reshard_after_backward = true;
+  bool unshard_in_backward = true;
+  bool force_sum_reduction = false;
+  bool zero_missing_gradients = false;
+  bool allocate_from_process_group = false;
+  std::optional<double> divide_factor;
+  CustomAllGather custom_all_gather;
+  CustomReduceScatter custom_reduce_scatter;
+  std::function<void(at::Tensor)> all_reduce_hook;
+  std::optional<c10::Stream> all_reduce_hook_stream;
+};
+
+struct GroupData {
+  GroupData(GroupConfig group_config, std::shared_ptr<CommContext> comm_context)
+      : config(std::move(group_config)), comm(std::move(comm_context)) {}
+
+  GroupConfig config;
+  GroupSettings settings;
+  // Of the groups below one root, or of several roots (share_comm_ctx).
+  std::shared_ptr<CommContext> comm;
+  std::string name;  // below the root; empty for the root itself
+  std::vector<std::unique_ptr<FsdpParam>> params;
+  ShardBuffer shards;  // of `params`
+
+  // "all-gather of 'layers.3'", for errors.
+  std::string Describe(const char* collective) const;
+  // A buffer for a collective of `group`; one for a custom collective is in
+  // ordinary memory.
+  at::Tensor EmptyBuffer(int64_t numel, c10::ScalarType dtype,
+                         c10d::ProcessGroup& group, bool is_custom) const;
+};
+
+}  // namespace fsdp
+
+#endif  // FSDP_ENGINE_GROUP_DATA_H_

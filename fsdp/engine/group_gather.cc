@@ -1,0 +1,316 @@
+// Tested by tests/fsdp/fsdp_module_test.cc.
+#include "fsdp/engine/group_gather.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "c10/core/StreamGuard.h"
+#include "fsdp/mesh/collective_errors.h"
+
+namespace fsdp {
+namespace {
+
+int64_t NumBytes(const at::Tensor& tensor) {
+  return static_cast<int64_t>(tensor.nbytes());
+}
+
+// Makes `stream` the current stream while it lives; does nothing without
+// streams.
+class StreamScope {
+ public:
+  StreamScope(const CommContext& comm,
+              c10::Stream (CommContext::*stream)() const) {
+    if (comm.has_streams()) guard_.emplace((comm.*stream)());
+  }
+
+ private:
+  std::optional<c10::StreamGuard> guard_;
+};
+
+}  // namespace
+
+GroupGather::~GroupGather() {
+  if (sharding_ == Sharding::kUnsharded) FreeUnsharded();
+}
+
+const ProcessGroup& GroupGather::process_group() const {
+  return sharding_ == Sharding::kShardedPostForward
+             ? data_.config.post_forward_group
+             : data_.config.shard_group;
+}
+
+void GroupGather::Start() {
+  Pending gather;
+  gather.begin_us = StepRecorder::NowMicros();
+  gather.from_post_forward = sharding_ == Sharding::kShardedPostForward;
+  c10d::ProcessGroup& group = *process_group();
+  CommContext& comm = *data_.comm;
+  if (comm.has_streams()) CommContext::Wait(comm.copy_in(), resharded_);
+  resharded_ = nullptr;
+  {
+    const StreamScope stream(comm, &CommContext::copy_in);
+    CopyIn(gather);
+  }
+  if (group.getSize() > 1) Issue(gather, group);
+  pending_ = std::move(gather);
+}
+
+void GroupGather::CopyIn(Pending& gather) {
+  std::vector<Input> inputs;
+  if (gather.from_post_forward) {
+    for (const at::Tensor& shard : post_forward_shards_) {
+      inputs.push_back({shard, shard.scalar_type()});
+    }
+    FillInput(gather, inputs);
+    return;
+  }
+  const bool as_it_is =
+      data_.shards.bytes().device() == data_.config.device &&
+      std::all_of(data_.params.begin(), data_.params.end(),
+                  [](const auto& param) {
+                    return !param->extension().has_value() &&
+                           param->orig_dtype() == param->gathered_dtype();
+                  });
+  if (as_it_is) {
+    gather.offsets = data_.shards.offsets();
+    gather.input = data_.shards.bytes();
+    return;
+  }
+  for (const auto& param : data_.params) {
+    if (!param->extension().has_value()) {
+      inputs.push_back({param->padded_shard(), param->gathered_dtype()});
+      continue;
+    }
+    gather.extension_inputs.push_back(PreAllGather(*param));
+    for (const at::Tensor& tensor : gather.extension_inputs.back().tensors) {
+      inputs.push_back({tensor, tensor.scalar_type()});
+    }
+  }
+  FillInput(gather, inputs);
+}
+
+AllGatherExtension::Inputs GroupGather::PreAllGather(FsdpParam& param) const {
+  const DeviceMesh& mesh = data_.config.mesh;
+  AllGatherExtension::Inputs inputs = param.extension()->pre_all_gather(
+      param.padded_shard()
+          .view(param.geometry().padded_sizes())
+          .to(data_.config.device),
+      {.mesh = mesh.ndim() == 1 ? mesh : mesh[mesh.mesh_dim_names().back()],
+       .size = param.geometry().sizes,
+       .param_dtype = data_.config.mp_policy.param_dtype});
+  for (const at::Tensor& tensor : inputs.tensors) {
+    TORCH_CHECK(tensor.is_contiguous(), "fsdp: the all-gather extension of '",
+                param.name(), "' gave a tensor that is not contiguous");
+  }
+  return inputs;
+}
+
+// Fills one buffer with every input, cast to the dtype of the transfer.
+void GroupGather::FillInput(Pending& gather, const std::vector<Input>& inputs) {
+  int64_t num_bytes = 0;
+  for (const Input& input : inputs) {
+    gather.offsets.push_back(num_bytes);
+    num_bytes += AlignUp(input.num_bytes());
+  }
+  gather.input = data_.EmptyBuffer(
+      num_bytes, at::kByte, *data_.config.shard_group,
+      /*is_custom=*/static_cast<bool>(data_.settings.custom_all_gather));
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    gather.input.narrow(0, gather.offsets[i], inputs[i].num_bytes())
+        .view(inputs[i].dtype)
+        .copy_(inputs[i].tensor.reshape({-1}), /*non_blocking=*/true);
+  }
+}
+
+void GroupGather::Issue(Pending& gather, c10d::ProcessGroup& group) {
+  CommContext& comm = *data_.comm;
+  if (comm.has_streams()) {
+    CommContext::Wait(comm.all_gather(), comm.Record(comm.copy_in()));
+  }
+  const StreamScope stream(comm, &CommContext::all_gather);
+  const int64_t num_bytes = group.getSize() * gather.input.numel();
+  // A single parameter whose rows are its storage needs no copy-out.
+  FsdpParam& first = *data_.params.front();
+  gather.in_place = data_.params.size() == 1 && !comm.has_streams() &&
+                    !first.extension().has_value() &&
+                    (gather.from_post_forward || first.geometry().dim == 0) &&
+                    static_cast<int64_t>(first.unsharded_bytes()) == num_bytes;
+  if (gather.in_place) {
+    AllocateUnsharded();
+    gather.output = first.FlatUnsharded().view(at::kByte);
+  } else {
+    gather.output = data_.EmptyBuffer(
+        num_bytes, at::kByte, group,
+        /*is_custom=*/static_cast<bool>(data_.settings.custom_all_gather));
+  }
+  StepReport& report = comm.recorder().report();
+  ++report.num_all_gathers;
+  report.gathered_bytes += static_cast<uint64_t>(num_bytes);
+  gather.work = IssueWork(
+      group, [this] { return data_.Describe("all-gather"); },
+      [&]() -> Work {
+        if (!data_.settings.custom_all_gather) {
+          return AllGatherInto(gather.output, gather.input, group);
+        }
+        data_.settings.custom_all_gather(gather.output, gather.input, group);
+        return Work();
+      });
+  if (comm.has_streams()) gather.done = comm.Record(comm.all_gather());
+}
+
+c10d::ProcessGroup& GroupGather::ProcessGroupOf(const Pending& gather) const {
+  return gather.from_post_forward ? *data_.config.post_forward_group
+                                  : *data_.config.shard_group;
+}
+
+// Waits until the output is there, or the current stream will have it.
+void GroupGather::Await(Pending& gather, c10d::ProcessGroup& group) {
+  const int64_t begin_us = StepRecorder::NowMicros();
+  WaitForWork(gather.work, group,
+              [this] { return data_.Describe("all-gather"); });
+  data_.comm->WaitOnCurrent(gather.done);
+  StepRecorder& recorder = data_.comm->recorder();
+  recorder.report().gather_wait_seconds +=
+      static_cast<double>(StepRecorder::NowMicros() - begin_us) * 1e-6;
+  recorder.AddSpan("all-gather", data_.name, gather.begin_us);
+  recorder.AddSpan("wait", data_.name, begin_us);
+}
+
+void GroupGather::Wait(bool in_backward) {
+  CommContext& comm = *data_.comm;
+  Pending gather = std::move(*pending_);
+  pending_.reset();
+  c10d::ProcessGroup& group = ProcessGroupOf(gather);
+  Await(gather, group);
+  if (!in_backward) comm.ReleaseGather();
+  if (group.getSize() == 1) {
+    gather.output = gather.input;
+    if (gather.from_post_forward || data_.config.offload_policy.has_value() ||
+        !gather.input.is_alias_of(data_.shards.bytes())) {
+      AllocateUnsharded();
+      CopyOutAll(gather);
+    } else {
+      UnshardAlone();
+    }
+  } else if (!gather.in_place) {
+    AllocateUnsharded();
+    CopyOutAll(gather);
+  }
+  post_forward_shards_.clear();
+  for (const auto& param : data_.params) {
+    param->AgreeOnRequiresGrad();
+    param->marks().touched = false;
+  }
+  comm.HoldGather(std::move(gather.output), comm.RecordCurrent());
+  if (in_backward) comm.ReleaseGather();
+  sharding_ = Sharding::kUnsharded;
+  FsdpParam::BumpEpoch();
+}
+
+void GroupGather::CopyOutAll(Pending& gather) {
+  const int64_t world =
+      gather.output.numel() / std::max<int64_t>(1, gather.input.numel());
+  const at::Tensor rows = gather.output.view({std::max<int64_t>(1, world), -1});
+  size_t next_input = 0;
+  size_t next_extension = 0;
+  for (const auto& param : data_.params) {
+    if (param->extension().has_value() && !gather.from_post_forward) {
+      CopyOutExtension(*param, gather, next_input,
+                       gather.extension_inputs[next_extension++]);
+      continue;
+    }
+    const at::Tensor flat = param->FlatUnsharded();
+    const at::Tensor mine = rows.narrow(1, gather.offsets[next_input++],
+                                        NumBytes(flat) / rows.size(0));
+    if (gather.from_post_forward) {
+      flat.view(at::kByte).view({rows.size(0), -1}).copy_(mine);
+    } else {
+      CopyOut(mine, param->geometry(), flat);
+    }
+  }
+}
+
+void GroupGather::CopyOutExtension(FsdpParam& param, Pending& gather,
+                                   size_t& next_input,
+                                   const AllGatherExtension::Inputs& inputs) {
+  const ShardGeometry& geometry = param.geometry();
+  const at::Tensor rows = gather.output.view({geometry.world, -1});
+  std::vector<at::Tensor> outputs;
+  for (const at::Tensor& input : inputs.tensors) {
+    std::vector<int64_t> sizes = input.sizes().vec();
+    if (sizes.empty()) sizes.push_back(1);
+    sizes[0] *= geometry.world;
+    outputs.push_back(
+        rows.narrow(1, gather.offsets[next_input++], NumBytes(input))
+            .contiguous()
+            .view({-1})
+            .view(input.scalar_type())
+            .view(sizes));
+  }
+  param.extension()->post_all_gather(
+      outputs, inputs.metadata,
+      param.FlatUnsharded().view(param.unsharded_sizes()));
+}
+
+// If the group has one rank, it computes with the shards where they are.
+void GroupGather::UnshardAlone() {
+  for (const auto& param : data_.params) {
+    param->storage().Borrow(param->padded_shard());
+  }
+}
+
+void GroupGather::AllocateUnsharded() {
+  if (owns_unsharded_) FreeUnsharded();  // a gather has failed
+  StepRecorder& recorder = data_.comm->recorder();
+  for (const auto& param : data_.params) {
+    param->storage().Allocate();
+    recorder.AddUnsharded(param->unsharded_bytes());
+  }
+  owns_unsharded_ = true;
+}
+
+void GroupGather::FreeUnsharded() {
+  StepRecorder& recorder = data_.comm->recorder();
+  for (const auto& param : data_.params) {
+    if (owns_unsharded_) recorder.RemoveUnsharded(param->unsharded_bytes());
+    param->storage().Free();
+  }
+  owns_unsharded_ = false;
+}
+
+bool GroupGather::Reshard(bool after_forward) {
+  if (sharding_ == Sharding::kShardedPostForward && !after_forward) {
+    post_forward_shards_.clear();
+    resharded_ = nullptr;
+    sharding_ = Sharding::kSharded;
+  }
+  if (sharding_ != Sharding::kUnsharded) return false;
+  sharding_ = Sharding::kSharded;
+  if (after_forward && data_.config.post_forward_group) {
+    const int64_t world = data_.config.post_forward_group->getSize();
+    const int64_t rank = data_.config.post_forward_group->getRank();
+    for (const auto& param : data_.params) {
+      post_forward_shards_.push_back(
+          param->FlatUnsharded().view({world, -1}).select(0, rank).clone());
+    }
+    sharding_ = Sharding::kShardedPostForward;
+    resharded_ = data_.comm->RecordCurrent();
+  }
+  FreeUnsharded();
+  FsdpParam::BumpEpoch();
+  return true;
+}
+
+void GroupGather::Drop() {
+  if (!pending_.has_value()) return;
+  Pending gather = std::move(*pending_);
+  pending_.reset();
+  if (gather.work) {
+    WaitForWork(gather.work, ProcessGroupOf(gather),
+                [this] { return data_.Describe("all-gather"); });
+  }
+  data_.comm->WaitOnCurrent(gather.done);
+  if (gather.in_place) FreeUnsharded();
+}
+
+}  // namespace fsdp

@@ -1,0 +1,91 @@
+// GroupGather: gathers the parameters of a group and frees them again. It knows
+// whether they are gathered, and holds the gather in flight. FsdpParamGroup
+// owns and calls it, in an EngineScope; see there for threads, and [Note:
+// streams] in comm_context.h.
+#ifndef FSDP_ENGINE_GROUP_GATHER_H_
+#define FSDP_ENGINE_GROUP_GATHER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "fsdp/engine/all_gather_extension.h"
+#include "fsdp/engine/collectives.h"
+#include "fsdp/engine/group_data.h"
+
+namespace fsdp {
+
+class GroupGather {
+ public:
+  // kShardedPostForward: freed to the shards of a smaller group.
+  enum class Sharding { kSharded, kShardedPostForward, kUnsharded };
+
+  // `data` outlives it.
+  explicit GroupGather(GroupData& data) : data_(data) {}
+  // Frees the parameters. A gather in flight still writes; it keeps its buffers
+  // alive.
+  ~GroupGather();
+  GroupGather(const GroupGather&) = delete;
+  GroupGather& operator=(const GroupGather&) = delete;
+
+  Sharding sharding() const { return sharding_; }
+  bool pending() const { return pending_.has_value(); }
+  // The process group of the next gather.
+  const ProcessGroup& process_group() const;
+
+  // Starts the gather of the shards; none is pending.
+  void Start();
+  // Makes the parameters usable; the gather is pending.
+  void Wait(bool in_backward);
+  // Frees the gathered parameters, and returns whether there were any. With
+  // `after_forward`, keeps the shards of the smaller group if there is one.
+  bool Reshard(bool after_forward);
+  // Waits for a gather that will not be used, and drops it.
+  void Drop();
+
+ private:
+  struct Input {
+    at::Tensor tensor;
+    c10::ScalarType dtype;  // of the transfer
+    int64_t num_bytes() const {
+      return tensor.numel() * static_cast<int64_t>(c10::elementSize(dtype));
+    }
+  };
+  struct Pending {
+    at::Tensor input, output;
+    Work work;
+    EventPtr done;
+    std::vector<AllGatherExtension::Inputs> extension_inputs;
+    std::vector<int64_t> offsets;  // of each input in a row, in bytes
+    bool from_post_forward = false;
+    bool in_place = false;  // the output is the only parameter's storage
+    int64_t begin_us = 0;
+  };
+
+  // The process group of a gather in flight.
+  c10d::ProcessGroup& ProcessGroupOf(const Pending& gather) const;
+  void CopyIn(Pending& gather);
+  AllGatherExtension::Inputs PreAllGather(FsdpParam& param) const;
+  void FillInput(Pending& gather, const std::vector<Input>& inputs);
+  void Issue(Pending& gather, c10d::ProcessGroup& group);
+  void Await(Pending& gather, c10d::ProcessGroup& group);
+  void CopyOutAll(Pending& gather);
+  void CopyOutExtension(FsdpParam& param, Pending& gather, size_t& next_input,
+                        const AllGatherExtension::Inputs& inputs);
+  void UnshardAlone();
+  void AllocateUnsharded();
+  void FreeUnsharded();
+
+  GroupData& data_;
+  Sharding sharding_ = Sharding::kSharded;
+  std::optional<Pending> pending_;
+  bool owns_unsharded_ = false;  // else it borrows the shards' memory
+  std::vector<at::Tensor> post_forward_shards_;
+  EventPtr resharded_;  // to the smaller group: the next gather waits for it
+};
+
+}  // namespace fsdp
+
+#endif  // FSDP_ENGINE_GROUP_GATHER_H_

@@ -1,0 +1,417 @@
+// Tested by tests/fsdp/fsdp_module_test.cc.
+#include "fsdp/engine/group_reduction.h"
+
+#include <algorithm>
+#include <unordered_set>
+#include <utility>
+
+#include "ATen/ops/cat.h"
+#include "ATen/ops/zeros.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "c10/core/StreamGuard.h"
+#include "fsdp/engine/lazy_key.h"
+#include "fsdp/mesh/collective_errors.h"
+#include "fsdp/mesh/collective_order.h"
+#include "torch/csrc/autograd/function_hook.h"
+#include "torch/csrc/autograd/variable.h"
+#include "torch/csrc/distributed/c10d/Backend.hpp"
+
+namespace fsdp {
+namespace {
+
+// The dtype in which gradients are reduced; the same for all of a group. Those
+// that accumulated without reduction have it already.
+c10::ScalarType ReductionDtype(const std::vector<FsdpParam*>& params,
+                               const std::vector<at::Tensor>& gradients,
+                               std::optional<c10::ScalarType> reduce_dtype) {
+  // A missing gradient counts with the dtype that it would have.
+  c10::ScalarType first = params.front()->gathered_dtype();
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (!gradients[i].defined()) continue;
+    first = gradients[i].scalar_type();
+    break;
+  }
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (!gradients[i].defined()) continue;
+    TORCH_CHECK_NOT_IMPLEMENTED(gradients[i].layout() == at::kStrided,
+                                "fsdp: the gradient of '", params[i]->name(),
+                                "' is ", gradients[i].layout(),
+                                "; only dense gradients can be reduced");
+    TORCH_CHECK(reduce_dtype.has_value() || gradients[i].scalar_type() == first,
+                "fsdp: gradients of one group must have one dtype: '",
+                params.front()->name(), "' has ", first, ", '",
+                params[i]->name(), "' has ", gradients[i].scalar_type());
+  }
+  return reduce_dtype.value_or(first);
+}
+
+bool HasPremulSum(c10d::ProcessGroup& group, c10::Device device) {
+  return group.getBackend(device.type())->getBackendName() == "nccl";
+}
+
+void Divide(at::Tensor& tensor, double by) {
+  if (by != 1) tensor.div_(by);
+}
+
+}  // namespace
+
+GroupReduction::~GroupReduction() {
+  CommContext& comm = *data_.comm;
+  if (comm.pending_reduction() == this) comm.set_pending_reduction(nullptr);
+}
+
+bool GroupReduction::IsOwed() const {
+  const bool has_gradients =
+      std::any_of(data_.params.begin(), data_.params.end(),
+                  [](const auto& param) { return param->HasGradient(); });
+  if (has_gradients) return true;
+  return data_.settings.requires_gradient_sync &&
+         (data_.settings.zero_missing_gradients ||
+          (data_.settings.requires_all_reduce && partial_.has_value()));
+}
+
+std::optional<GroupReduction::Gradients> GroupReduction::Take(bool at_end) {
+  const std::optional<c10::ScalarType> reduce_dtype =
+      data_.config.mp_policy.reduce_dtype;
+  const bool zeros = data_.settings.zero_missing_gradients;
+  const bool reduces =
+      data_.settings.requires_gradient_sync && (at_end || !zeros);
+  Gradients taken;
+  for (const auto& param : data_.params) {
+    if (!reduces) {
+      param->KeepGradient(reduce_dtype);
+      continue;
+    }
+    if (!param->HasGradient() && !(zeros && param->leaf().requires_grad())) {
+      continue;
+    }
+    taken.params.push_back(param.get());
+    taken.tensors.push_back(param->TakeGradient(reduce_dtype));
+  }
+  if (!reduces) return std::nullopt;
+  return taken;
+}
+
+void GroupReduction::Reduce(Gradients gradients) {
+  if (GroupReduction* other = data_.comm->pending_reduction()) {
+    other->Finish();
+  }
+  if (gradients.params.empty()) {
+    FinishPartial();
+  } else {
+    Start(std::move(gradients));
+  }
+}
+
+std::string GroupReduction::DescribeWith(
+    const char* collective, const std::vector<FsdpParam*>& params) const {
+  std::vector<std::string> missing;
+  for (const auto& param : data_.params) {
+    if (!param->leaf().requires_grad()) continue;
+    if (std::find(params.begin(), params.end(), param.get()) == params.end()) {
+      missing.push_back(absl::StrCat("'", param->name(), "'"));
+    }
+  }
+  std::string text = data_.Describe(collective);
+  if (!missing.empty()) {
+    absl::StrAppend(&text, kWithoutGradients, absl::StrJoin(missing, ", "));
+  }
+  return text;
+}
+
+ReductionPlan GroupReduction::PlanFor(c10::ScalarType dtype) const {
+  return PlanReduction(
+      {.dtype = dtype,
+       .shard_world = data_.config.shard_group->getSize(),
+       .replicate_world = data_.config.replicate_group
+                              ? data_.config.replicate_group->getSize()
+                              : 1,
+       .factor = data_.settings.divide_factor,
+       .force_sum = data_.settings.force_sum_reduction,
+       .has_premul_sum =
+           HasPremulSum(*data_.config.shard_group, data_.config.device)});
+}
+
+// Fills the input: a row for each rank, with its part of every parameter.
+void GroupReduction::Fill(Pending& reduction,
+                          const std::vector<at::Tensor>& gradients) const {
+  const int64_t world = data_.config.shard_group->getSize();
+  const at::Tensor rows = reduction.input.view({world, -1});
+  int64_t offset = 0;
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    const ShardGeometry& geometry = reduction.params[i]->geometry();
+    at::Tensor part = rows.narrow(1, offset, geometry.padded_numel());
+    if (gradients[i].defined()) {
+      CopyInGradient(gradients[i], geometry, part);
+    } else {
+      part.zero_();
+    }
+    offset += geometry.padded_numel();
+  }
+}
+
+void GroupReduction::Start(Gradients gradients) {
+  CommContext& comm = *data_.comm;
+  c10d::ProcessGroup& group = *data_.config.shard_group;
+  Pending reduction;
+  reduction.begin_us = StepRecorder::NowMicros();
+  const c10::ScalarType dtype = ReductionDtype(
+      gradients.params, gradients.tensors, data_.config.mp_policy.reduce_dtype);
+  reduction.plan = PlanFor(dtype);
+  if (group.getSize() == 1 && !data_.config.replicate_group &&
+      !data_.settings.all_reduce_hook) {
+    ReduceAlone(std::move(gradients), dtype);
+    return;
+  }
+  int64_t width = 0;
+  for (const FsdpParam* param : gradients.params) {
+    width += param->geometry().padded_numel();
+  }
+  reduction.params = std::move(gradients.params);
+  CheckInStep(data_.config.shard_group,
+              DescribeWith("reduce-scatter", reduction.params), "backward");
+  const bool is_custom =
+      static_cast<bool>(data_.settings.custom_reduce_scatter);
+  reduction.input =
+      data_.EmptyBuffer(group.getSize() * width, dtype, group, is_custom);
+  Fill(reduction, gradients.tensors);
+  gradients.tensors.clear();
+  Divide(reduction.input, reduction.plan.pre_divide);
+  std::optional<c10::StreamGuard> stream;
+  if (comm.has_streams()) {
+    CommContext::Wait(comm.reduce_scatter(), comm.RecordCurrent());
+    stream.emplace(comm.reduce_scatter());
+  }
+  if (group.getSize() == 1) {
+    reduction.output = reduction.input;
+  } else {
+    reduction.output = data_.EmptyBuffer(width, dtype, group, is_custom);
+    Issue(reduction);
+  }
+  if (comm.has_streams()) {
+    reduction.done = comm.Record(comm.reduce_scatter());
+    Complete(reduction);
+  }
+  pending_ = std::move(reduction);
+  comm.set_pending_reduction(this);
+}
+
+// With one rank, a whole gradient is its own shard.
+void GroupReduction::ReduceAlone(Gradients gradients, c10::ScalarType dtype) {
+  for (size_t i = 0; i < gradients.tensors.size(); ++i) {
+    const FsdpParam& param = *gradients.params[i];
+    at::Tensor& gradient = gradients.tensors[i];
+    gradient = gradient.defined()
+                   ? gradient.to(dtype)
+                   : at::zeros(param.geometry().sizes,
+                               param.leaf().options().dtype(dtype));
+    if (data_.settings.divide_factor.has_value()) {
+      Divide(gradient, *data_.settings.divide_factor);
+    }
+    gradient = gradient.to(param.orig_dtype());
+  }
+  HandOut(gradients.params, gradients.tensors);
+  reduced_ = data_.comm->RecordCurrent();
+}
+
+void GroupReduction::Issue(Pending& reduction) {
+  c10d::ProcessGroup& group = *data_.config.shard_group;
+  StepReport& report = data_.comm->recorder().report();
+  ++report.num_reduce_scatters;
+  report.reduced_bytes += reduction.input.nbytes();
+  reduction.work = IssueWork(
+      group, [this] { return data_.Describe("reduce-scatter"); },
+      [&]() -> Work {
+        if (!data_.settings.custom_reduce_scatter) {
+          return ReduceScatterInto(reduction.output, reduction.input,
+                                   reduction.plan.reduce_scatter_op, group);
+        }
+        data_.settings.custom_reduce_scatter(reduction.output, reduction.input,
+                                             group);
+        return Work();
+      });
+}
+
+void GroupReduction::Finish() {
+  if (!pending_.has_value()) return;
+  const EngineScope scope;
+  CommContext& comm = *data_.comm;
+  Pending reduction = std::move(*pending_);
+  pending_.reset();
+  comm.set_pending_reduction(nullptr);
+  if (comm.has_streams()) {
+    // The input may be reused once the current stream has waited for its
+    // reading.
+    comm.WaitOnCurrent(reduction.done);
+    return;
+  }
+  const int64_t begin_us = StepRecorder::NowMicros();
+  if (reduction.work) {
+    WaitForWork(reduction.work, *data_.config.shard_group,
+                [this] { return data_.Describe("reduce-scatter"); });
+  }
+  StepRecorder& recorder = comm.recorder();
+  recorder.report().reduce_wait_seconds +=
+      static_cast<double>(StepRecorder::NowMicros() - begin_us) * 1e-6;
+  recorder.AddSpan("reduce-scatter", data_.name, reduction.begin_us);
+  recorder.AddSpan("wait", data_.name, begin_us);
+  Complete(reduction);
+}
+
+// From the reduce-scattered rows to the gradients of shards; on the stream of
+// reduction.
+void GroupReduction::Complete(Pending& reduction) {
+  CommContext& comm = *data_.comm;
+  std::optional<c10::StreamGuard> stream;
+  if (data_.config.replicate_group) {
+    if (comm.has_streams()) {
+      CommContext::Wait(comm.all_reduce(), reduction.done);
+      stream.emplace(comm.all_reduce());
+    }
+    if (!AllReduceAcrossReplicas(reduction)) return;
+    if (comm.has_streams()) held_all_reduce_ = reduction.output;
+  }
+  Divide(reduction.output, reduction.plan.post_divide);
+  if (data_.settings.all_reduce_hook) {
+    std::optional<c10::StreamGuard> hook_stream;
+    if (data_.settings.all_reduce_hook_stream.has_value()) {
+      CommContext::Wait(*data_.settings.all_reduce_hook_stream, reduction.done);
+      hook_stream.emplace(*data_.settings.all_reduce_hook_stream);
+    }
+    data_.settings.all_reduce_hook(reduction.output);
+  }
+  const at::Tensor output =
+      reduction.output.to(reduction.params.front()->orig_dtype());
+  std::vector<at::Tensor> gradients;
+  int64_t offset = 0;
+  for (const FsdpParam* param : reduction.params) {
+    const ShardGeometry& geometry = param->geometry();
+    gradients.push_back(geometry.LocalPartOf(
+        output.narrow(0, offset, geometry.padded_numel())));
+    offset += geometry.padded_numel();
+  }
+  HandOut(reduction.params, gradients);
+  reduced_ = comm.RecordCurrent();
+}
+
+// Microbatches may use different parameters, so the sum has all that any of
+// them used.
+void GroupReduction::AddPartial(Pending& reduction) {
+  if (!partial_.has_value()) return;
+  const Pending partial = *std::move(partial_);
+  partial_.reset();
+  if (partial.params == reduction.params) {
+    reduction.output.add_(partial.output);
+    return;
+  }
+  const std::unordered_set<const FsdpParam*> in_partial(partial.params.begin(),
+                                                        partial.params.end());
+  const std::unordered_set<const FsdpParam*> in_new(reduction.params.begin(),
+                                                    reduction.params.end());
+  std::vector<FsdpParam*> all;
+  std::vector<at::Tensor> parts;
+  int64_t partial_offset = 0;
+  int64_t new_offset = 0;
+  for (const auto& param : data_.params) {
+    const int64_t width = param->geometry().padded_numel();
+    at::Tensor part;
+    if (in_new.count(param.get()) != 0) {
+      part = reduction.output.narrow(0, new_offset, width);
+      new_offset += width;
+    }
+    if (in_partial.count(param.get()) != 0) {
+      const at::Tensor held = partial.output.narrow(0, partial_offset, width);
+      part = part.defined() ? part.add_(held) : held;
+      partial_offset += width;
+    }
+    if (!part.defined()) continue;
+    all.push_back(param.get());
+    parts.push_back(part);
+  }
+  reduction.params = std::move(all);
+  reduction.output = at::cat(parts);
+}
+
+// For a backward without gradients, after earlier microbatches had some.
+void GroupReduction::FinishPartial() {
+  if (!partial_.has_value() || !data_.settings.requires_all_reduce) return;
+  Pending reduction = *std::move(partial_);
+  partial_.reset();
+  Complete(reduction);
+}
+
+// Returns false when the sum is kept for a later backward.
+bool GroupReduction::AllReduceAcrossReplicas(Pending& reduction) {
+  AddPartial(reduction);
+  if (!data_.settings.requires_all_reduce) {
+    reduction.input = at::Tensor();
+    reduction.work = nullptr;
+    partial_ = std::move(reduction);
+    return false;
+  }
+  c10d::ProcessGroup& group = *data_.config.replicate_group;
+  CheckInStep(data_.config.replicate_group,
+              DescribeWith("all-reduce", reduction.params), "backward");
+  StepReport& report = data_.comm->recorder().report();
+  ++report.num_all_reduces;
+  report.all_reduced_bytes += reduction.output.nbytes();
+  const auto operation = [this] { return data_.Describe("all-reduce"); };
+  WaitForWork(IssueWork(group, operation,
+                        [&] {
+                          return AllReduce(reduction.output,
+                                           reduction.plan.all_reduce_op, group);
+                        }),
+              group, operation);
+  return true;
+}
+
+void GroupReduction::HandOut(const std::vector<FsdpParam*>& params,
+                             const std::vector<at::Tensor>& gradients) {
+  for (size_t i = 0; i < params.size(); ++i) {
+    const at::Tensor shard = params[i]->shard();
+    at::Tensor& held = shard.mutable_grad();
+    const bool offloads = data_.config.offload_policy.has_value() &&
+                          !gradients[i].device().is_cpu();
+    const at::Tensor gradient =
+        offloads
+            ? gradients[i].to(
+                  c10::kCPU, gradients[i].scalar_type(),
+                  /*non_blocking=*/data_.config.offload_policy->pin_memory &&
+                      !held.defined())
+            : gradients[i];
+    if (held.defined()) {
+      held.add_(gradient);
+    } else {
+      held = gradient;
+    }
+    params[i]->PlaceGradientNotice();
+    const auto& hook = torch::autograd::impl::post_acc_grad_hooks(shard);
+    if (hook) (*hook)(shard);
+  }
+}
+
+void GroupReduction::FinishBackward() {
+  CommContext& comm = *data_.comm;
+  comm.WaitOnCurrent(reduced_);
+  // The optimizer reads offloaded gradients on the CPU.
+  if (reduced_ && data_.config.offload_policy.has_value())
+    reduced_->synchronize();
+  reduced_ = nullptr;
+  held_all_reduce_ = at::Tensor();
+}
+
+void GroupReduction::Abandon() {
+  if (!pending_.has_value()) return;
+  // These gradients are not handed out, because the program may have zeroed the
+  // gradients since.
+  Pending reduction = std::move(*pending_);
+  pending_.reset();
+  CommContext& comm = *data_.comm;
+  comm.set_pending_reduction(nullptr);
+  WaitForWork(reduction.work, *data_.config.shard_group,
+              [this] { return data_.Describe("reduce-scatter"); });
+  comm.WaitOnCurrent(reduction.done);
+}
+
+}  // namespace fsdp

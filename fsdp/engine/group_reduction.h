@@ -1,0 +1,90 @@
+// GroupReduction: from the gradients of a group's whole parameters to those of
+// this rank's shards: reduce-scatter, with HSDP also all-reduce, division, and
+// handing out. It holds the reduction in flight and sums that wait for a later
+// backward. FsdpParamGroup owns and calls it; see there for threads, and [Note:
+// streams] in comm_context.h.
+#ifndef FSDP_ENGINE_GROUP_REDUCTION_H_
+#define FSDP_ENGINE_GROUP_REDUCTION_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "fsdp/engine/collectives.h"
+#include "fsdp/engine/group_data.h"
+
+namespace fsdp {
+
+class GroupReduction {
+ public:
+  // Gradients of whole parameters; an undefined one counts as zero.
+  struct Gradients {
+    std::vector<FsdpParam*> params;  // in the order of the group
+    std::vector<at::Tensor> tensors;
+  };
+
+  // `data` outlives it.
+  explicit GroupReduction(GroupData& data) : data_(data) {}
+  ~GroupReduction();
+  GroupReduction(const GroupReduction&) = delete;
+  GroupReduction& operator=(const GroupReduction&) = delete;
+
+  // Takes the gradients from the parameters. Absent when they are not to be
+  // reduced now: they are kept, with those of earlier microbatches. If missing
+  // gradients count as zero, only the end of backward reduces (`at_end`),
+  // because only then every rank knows which are missing.
+  std::optional<Gradients> Take(bool at_end);
+  // Finishes the reduction in flight of any group, and starts that of
+  // `gradients`.
+  void Reduce(Gradients gradients);
+  // Waits for the reduction in flight, if any, and hands out the gradients.
+  void Finish();
+  // Waits for the last reduction of a backward, with CPU offload on the CPU
+  // too.
+  void FinishBackward();
+  // Waits for the reduction in flight, if any, and drops its gradients.
+  void Abandon();
+
+  // At the end of backward: whether gradients, those of earlier microbatches
+  // among them, are still to be reduced.
+  bool IsOwed() const;
+
+ private:
+  struct Pending {
+    std::vector<FsdpParam*> params;  // in the order of the group
+    at::Tensor input, output;        // of `params`, one after the other
+    Work work;
+    EventPtr done;
+    ReductionPlan plan;
+    int64_t begin_us = 0;
+  };
+
+  // "reduce-scatter of 'layers.3'", with the parameters of the group that are
+  // not in `params`, for errors.
+  std::string DescribeWith(const char* collective,
+                           const std::vector<FsdpParam*>& params) const;
+  ReductionPlan PlanFor(c10::ScalarType dtype) const;
+  void Start(Gradients gradients);
+  void ReduceAlone(Gradients gradients, c10::ScalarType dtype);
+  void Fill(Pending& reduction, const std::vector<at::Tensor>& gradients) const;
+  void Issue(Pending& reduction);
+  void Complete(Pending& reduction);
+  void AddPartial(Pending& reduction);
+  void FinishPartial();
+  bool AllReduceAcrossReplicas(Pending& reduction);
+  void HandOut(const std::vector<FsdpParam*>& params,
+               const std::vector<at::Tensor>& gradients);
+
+  GroupData& data_;
+  std::optional<Pending> pending_;
+  // HSDP with a postponed all-reduce: the sum so far.
+  std::optional<Pending> partial_;
+  at::Tensor held_all_reduce_;  // read on its stream until the end
+  EventPtr reduced_;            // on the stream of reduction
+};
+
+}  // namespace fsdp
+
+#endif  // FSDP_ENGINE_GROUP_REDUCTION_H_

@@ -1,0 +1,84 @@
+// The storages that the engine gives to tensors, by which an operator's
+// arguments are recognised: ManagedStorage for gathered parameters, and
+// ShardStorage for shards. Both know what they belong to only as a pointer,
+// which they hand on. Any thread may read; the engine writes.
+#ifndef FSDP_ENGINE_MANAGED_STORAGE_H_
+#define FSDP_ENGINE_MANAGED_STORAGE_H_
+
+#include <atomic>
+#include <cstddef>
+
+#include "ATen/core/Tensor.h"
+#include "c10/core/StorageImpl.h"
+
+namespace fsdp {
+
+class FsdpParam;
+class FsdpParamGroup;
+
+// The storage of a gathered parameter: empty while it is sharded. It is always
+// the same object, so whatever autograd saved is whole again when the parameter
+// is gathered again. Any thread may read; the engine writes.
+class ManagedStorage final : public c10::StorageImpl {
+ public:
+  // kGradient: the storage of the member's grad() while the gradient is on the
+  // shard. It never has memory, and reading it is an error.
+  enum class Holds { kParameter, kGradient };
+
+  // The storage has no memory yet; it will have `num_bytes` on `device`. It
+  // reports that size all the time, so that views can be made while it is
+  // empty; raw pointers into it are refused until there is memory.
+  ManagedStorage(FsdpParam* owner, c10::Device device, size_t num_bytes,
+                 Holds holds = Holds::kParameter);
+
+  Holds holds() const { return holds_; }
+
+  // Null once the module is gone.
+  FsdpParam* owner() const { return owner_.load(std::memory_order_acquire); }
+  void Orphan() { owner_.store(nullptr, std::memory_order_release); }
+
+  // Allocates new memory, without a change of autograd's version counters.
+  void Allocate();
+  // Uses memory of the same size that `keep_alive` owns, without a copy.
+  void Borrow(const at::Tensor& keep_alive);
+  void Free();
+
+ private:
+  // While there is no memory: whether raw pointers throw an error that says
+  // what to do.
+  void RefusePointers(bool refuse);
+
+  std::atomic<FsdpParam*> owner_;
+  const Holds holds_;
+};
+
+// Null when the storage of `tensor` is not managed.
+ManagedStorage* ManagedStorageOf(const at::Tensor& tensor);
+
+// The storage of a group's shards, by which views of a shard are also
+// recognized.
+class ShardStorage final : public c10::StorageImpl {
+ public:
+  // Takes over `memory`, of `num_bytes`. `in_container`: a ParameterList or
+  // ParameterDict holds one of the shards, so forward reads it there.
+  ShardStorage(FsdpParamGroup* group, at::DataPtr memory, size_t num_bytes,
+               bool in_container);
+
+  // Null once the module is gone or its shards have moved elsewhere.
+  FsdpParamGroup* group() const {
+    return group_.load(std::memory_order_acquire);
+  }
+  void Orphan() { group_.store(nullptr, std::memory_order_release); }
+  bool in_container() const { return in_container_; }
+
+ private:
+  std::atomic<FsdpParamGroup*> group_;
+  const bool in_container_;
+};
+
+// Null when `tensor` is not in a ShardStorage.
+ShardStorage* ShardStorageOf(const at::Tensor& tensor);
+
+}  // namespace fsdp
+
+#endif  // FSDP_ENGINE_MANAGED_STORAGE_H_

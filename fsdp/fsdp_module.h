@@ -1,0 +1,136 @@
+// FSDPModule: the handle that controls a module to which fully_shard was
+// applied. Names and meaning are PyTorch's (torch/distributed/fsdp). For the
+// thread that trains, between passes; every rank must make the same calls in
+// the same order.
+#ifndef FSDP_FSDP_MODULE_H_
+#define FSDP_FSDP_MODULE_H_
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "c10/core/Event.h"
+#include "c10/core/Stream.h"
+#include "fsdp/engine/policies.h"
+#include "torch/nn/module.h"
+
+namespace fsdp {
+
+class FsdpState;
+
+// A gather in flight.
+class UnshardHandle {
+ public:
+  explicit UnshardHandle(std::shared_ptr<FsdpState> state)
+      : state_(std::move(state)) {}
+  // Makes the parameters usable. Does nothing the second time.
+  void wait();
+
+ private:
+  std::shared_ptr<FsdpState> state_;
+};
+
+// A module to which fully_shard was applied. A cheap handle; it keeps what the
+// engine knows of the module alive, not the module.
+class FSDPModule {
+ public:
+  // Gathers this module's own group (not its children's) and waits, unless
+  // `async`. The handle of a group without parameters does nothing.
+  UnshardHandle unshard(bool async = false);
+  // Frees the gathered parameters of this module's own group.
+  void reshard();
+
+  // false: after this backward, what the next one needs (order, pending
+  // reduction) is kept. Applies to the whole tree of this module.
+  void set_is_last_backward(bool is_last_backward);
+  // false: gradients stay unreduced, full size, on each rank.
+  void set_requires_gradient_sync(bool value, bool recurse = true);
+  // HSDP. false: reduce-scatter, and keep the sum until it is true again.
+  void set_requires_all_reduce(bool value, bool recurse = true);
+  // true: parameters that got no gradient in this rank's backward count as zero
+  // when the others of their group are reduced, as in Megatron. For ranks that
+  // use different parameters of one group (experts without tokens), which is an
+  // error otherwise. Such a group is reduced at the end of each backward,
+  // whether or not it was used. Set it on every rank.
+  void set_zero_missing_gradients(bool value, bool recurse = true);
+  void set_reshard_after_forward(bool value, bool recurse = true);
+  void set_reshard_after_backward(bool value, bool recurse = true);
+
+  // The modules that this one gathers, in this order, once its own parameters
+  // have arrived, instead of the implicit ones.
+  void set_modules_to_forward_prefetch(const std::vector<FSDPModule>& modules);
+  void set_modules_to_backward_prefetch(const std::vector<FSDPModule>& modules);
+
+  void set_custom_all_gather(CustomAllGather custom);
+  void set_custom_reduce_scatter(CustomReduceScatter custom);
+  // Called with the reduced gradients of the group, flat: after the
+  // reduce-scatter, or with HSDP after the all-reduce. A `stream` to run in is
+  // refused with HSDP (c10::ValueError).
+  void set_all_reduce_hook(std::function<void(at::Tensor)> hook,
+                           std::optional<c10::Stream> stream = {});
+  // For the root: the next forward's gathers wait for this event instead of all
+  // work issued so far. Recorded after the optimizer's step; consumed once.
+  void set_post_optim_event(std::shared_ptr<c10::Event> event);
+
+  // Gradients are divided by this instead of the number of ranks.
+  void set_gradient_divide_factor(double factor);
+  // As set_gradient_divide_factor, under its older name.
+  void set_reduce_scatter_divide_factor(double factor);
+  // Collectives only sum; division is done before and after.
+  void set_force_sum_reduction_for_comms(bool value);
+  // false: backward does not gather this group (embeddings do not need it).
+  void set_unshard_in_backward(bool value);
+  // Staging buffers come from the process group's own allocator. Refused after
+  // a custom collective was set; one that is set later gets ordinary memory,
+  // and the other collective keeps the allocator's.
+  void set_allocate_memory_from_process_group_for_comm(bool value);
+
+  // The name of the module below the root; empty for the root itself. Modules
+  // of one list are joined with ", ".
+  std::string name() const;
+  bool is_root() const;
+  // Parameters of this module's own group that are gathered at the moment.
+  bool is_unsharded() const;
+
+  friend bool operator==(const FSDPModule&, const FSDPModule&) = default;
+
+  // For use in this library.
+  explicit FSDPModule(std::shared_ptr<FsdpState> state)
+      : state_(std::move(state)) {}
+  const std::shared_ptr<FsdpState>& state() const { return state_; }
+
+ private:
+  std::shared_ptr<FsdpState> state_;
+};
+
+// The handle of a sharded module; absent when fully_shard was not called on
+// it. `get` throws c10::ValueError instead.
+std::optional<FSDPModule> find_fsdp_module(const torch::nn::Module& module);
+FSDPModule get_fsdp_module(const torch::nn::Module& module);
+// The handles of all sharded modules in `module`, itself first, in the order of
+// modules().
+std::vector<FSDPModule> fsdp_modules(const torch::nn::Module& module);
+
+// Makes roots that never run inside one another (stages of a pipeline) share
+// the communication streams and buffers of the first one.
+void share_comm_ctx(const std::vector<FSDPModule>& roots);
+
+// Gradient accumulation: while it lives, no gradients of `module` are reduced.
+class NoSync {
+ public:
+  explicit NoSync(FSDPModule module);
+  ~NoSync();
+  NoSync(const NoSync&) = delete;
+  NoSync& operator=(const NoSync&) = delete;
+
+ private:
+  FSDPModule module_;
+};
+
+}  // namespace fsdp
+
+#endif  // FSDP_FSDP_MODULE_H_
