@@ -8,6 +8,7 @@
 #include <functional>
 #include <string>
 
+#include "fsdp/module/init.h"
 #include "torch/nn/module.h"
 
 namespace fsdp::init {
