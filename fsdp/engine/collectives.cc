@@ -1,3 +1,4 @@
+// Tested by tests/fsdp/fsdp_module_reduction_test.cc.
 #include "fsdp/engine/collectives.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Tested by tests/fsdp/fsdp_module_test.cc.
 #include "fsdp/engine/comm_context.h"
 
 #include <utility>

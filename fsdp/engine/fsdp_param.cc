@@ -1,3 +1,4 @@
+// Tested by tests/fsdp/reaching_parameters_test.cc.
 #include "fsdp/engine/fsdp_param.h"
 
 #include <algorithm>

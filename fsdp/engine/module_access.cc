@@ -1,3 +1,4 @@
+// Tested by tests/fsdp/module/wrap_test.cc.
 #include "fsdp/engine/module_access.h"
 
 #include "torch/nn/modules/container/any.h"

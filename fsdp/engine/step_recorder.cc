@@ -1,3 +1,4 @@
+// Tested by tests/fsdp/report_test.cc.
 #include "fsdp/engine/step_recorder.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Tested by tests/fsdp/extensions/nf4_test.cc.
 #include "fsdp/extensions/join_shards.h"
 
 #include <cstdint>

@@ -1,3 +1,4 @@
+// Tested by tests/fsdp/mesh/process_group_test.cc.
 #include "fsdp/mesh/gloo_backend.h"
 
 #include <memory>

@@ -1,3 +1,4 @@
+// Tested by tests/fsdp/mesh/redistribute_test.cc.
 #include "fsdp/mesh/mesh_collectives.h"
 
 #include <vector>

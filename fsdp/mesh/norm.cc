@@ -1,3 +1,4 @@
+// Tested by tests/fsdp/mesh/dtensor_test.cc.
 #include "fsdp/mesh/norm.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Tested by tests/fsdp/module/init_test.cc.
 #include "fsdp/module/init_defaults.h"
 
 #include <algorithm>

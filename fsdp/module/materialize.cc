@@ -1,3 +1,4 @@
+// Tested by tests/fsdp/module/init_test.cc.
 #include "fsdp/module/materialize.h"
 
 #include <algorithm>

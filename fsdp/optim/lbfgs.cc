@@ -1,3 +1,4 @@
+// Tested by tests/fsdp/training_habits_test.cc.
 #include "fsdp/optim/lbfgs.h"
 
 #include <optional>
