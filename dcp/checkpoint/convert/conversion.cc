@@ -1,8 +1,6 @@
 // In the order of time: the source's index; the target; which entries; the
 // lock of the destination; where the payload of the entries lies; the files of
 // the output; memory and lanes; room on the disk.
-//
-// Tested by tests/dcp/checkpoint/convert/convert_test.cc.
 #include "dcp/checkpoint/convert/conversion.h"
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// Tested by tests/dcp/checkpoint/convert/convert_test.cc.
 #include "dcp/checkpoint/convert/convert_output.h"
 
 #include <algorithm>

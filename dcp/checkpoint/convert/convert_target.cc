@@ -1,4 +1,3 @@
-// Tested by tests/dcp/checkpoint/convert/convert_test.cc.
 #include "dcp/checkpoint/convert/convert_target.h"
 
 #include <algorithm>

@@ -3,8 +3,6 @@
 // and a recorded commit without its sibling as done. So before anything
 // recorded is removed or written again, the plan is recorded once more, which
 // revokes all records after it.
-//
-// Tested by tests/dcp/checkpoint/convert/convert_journal_test.cc.
 #include "dcp/checkpoint/convert/resumption.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Tested by tests/dcp/checkpoint/convert/convert_test.cc.
+// Tested by tests/dcp/checkpoint/convert/convert_target_test.cc.
 #include "dcp/checkpoint/open/format.h"
 
 #include "absl/strings/match.h"

@@ -1,4 +1,4 @@
-// Tested by tests/dcp/checkpoint/convert/convert_test.cc.
+// Tested by tests/dcp/checkpoint/convert/convert_stream_test.cc.
 #include "dcp/checkpoint/write/image_stream.h"
 
 #include <stop_token>
