@@ -1,78 +1,75 @@
-// The implementation of AsyncSaver and SaveHandle. checkpoint_manager uses it
-// too, and adds work at both ends of a save.
+// Saving while training goes on. For the thread that trains; all ranks make the
+// same calls in the same order; an error on one rank is returned on all.
 #ifndef FSDP_CHECKPOINT_ASYNC_SAVER_H_
 #define FSDP_CHECKPOINT_ASYNC_SAVER_H_
 
-#include <functional>
 #include <memory>
-#include <stop_token>
 #include <string>
-#include <thread>
+#include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
-#include "dcp/checkpoint/save/save.h"
-#include "dcp/io/block_pool.h"
-#include "fsdp/checkpoint/checkpoint.h"
-#include "fsdp/checkpoint/ranks/process_group_coordinator.h"
-#include "fsdp/checkpoint/state/held_state.h"
+#include "fsdp/checkpoint/async_saver_options.h"
+#include "fsdp/checkpoint/state/state_value.h"
 
 namespace fsdp {
 
-// `file_system`, or the operating system's if it is null.
-dcp::FileSystem& FileSystemOr(dcp::FileSystem* file_system);
+class BackgroundSave;
+class BackgroundSaver;
 
-// One save, shared by the thread that trains and the one that saves.
-struct SaveHandle::Impl {
-  explicit Impl(std::string to) : path(std::move(to)) {}
-
-  void SetStaged() ABSL_LOCKS_EXCLUDED(mutex);
-  void SetDone(absl::Status outcome) ABSL_LOCKS_EXCLUDED(mutex);
-  // Returns the outcome, and does not count it as told to the caller.
-  absl::Status AwaitDone() ABSL_LOCKS_EXCLUDED(mutex);
-
-  const std::string path;
-  std::stop_source stop;
-  mutable absl::Mutex mutex;
-  bool staged ABSL_GUARDED_BY(mutex) = false;
-  bool done ABSL_GUARDED_BY(mutex) = false;
-  bool was_told ABSL_GUARDED_BY(mutex) = false;  // the caller has the outcome
-  absl::Status status ABSL_GUARDED_BY(mutex);
-};
-
-// For the thread that trains, except Run, which is the body of the thread that
-// saves.
-class AsyncSaver::Impl {
+// A save under way. Thread-safe.
+class SaveHandle {
  public:
-  explicit Impl(const Options& options);
-  ~Impl();  // waits; logs a failure that nobody was told of
+  // Blocks until the state has been copied: from then on tensors may change.
+  // Call it before optimizer.step(); fsdp's parameters do not change before
+  // that. OK even if the save has already failed: wait() and the next save
+  // report the failure, where all ranks learn of it.
+  absl::Status wait_staged();
+  // Blocks until the checkpoint is durable on all ranks, or has failed on all.
+  absl::Status wait();
+  // Whether it has ended.
+  bool done() const;
+  // Whether it ended well; false while it runs.
+  bool ok() const;
+  // Abandons the save as soon as possible; wait() then returns Cancelled.
+  void request_stop();
 
-  // As AsyncSaver::save. If `ready` is not OK, the save fails with it on every
-  // rank. `on_durable` is called on success, on the thread that saves.
-  absl::StatusOr<SaveHandle> Save(const StateDict& state,
-                                  const std::string& path,
-                                  absl::Status ready = absl::OkStatus(),
-                                  std::function<void()> on_durable = {});
-  // Waits for the save in flight.
-  void Join();
+  explicit SaveHandle(std::shared_ptr<BackgroundSave> save)
+      : save_(std::move(save)) {}
 
  private:
-  absl::Status ReportEarlierFailure();
-  void Run(SaveHandle::Impl& handle, std::unique_ptr<HeldState> held);
-  absl::Status SaveHeld(SaveHandle::Impl& handle, const HeldState& held);
-  dcp::BlockPool& Pool(const HeldState& held);
-
-  const Options options_;
-  dcp::FileSystem& fs_;
-  std::unique_ptr<ProcessGroupCoordinator> coordinator_;
-  std::unique_ptr<dcp::BlockPool> pool_;
-  std::unique_ptr<dcp::SavePlanCache> plan_cache_;
-  std::function<void()> on_durable_;
-  std::shared_ptr<SaveHandle::Impl> latest_;  // shared with the caller's handle
-  std::thread thread_;
+  std::shared_ptr<BackgroundSave> save_;  // shared with the thread that saves
 };
+
+// Saves in the background. It owns the staging memory, which is allocated and
+// touched once and reused (pinned if there is an accelerator), its own process
+// group, and the plan of the last save, which stays valid while names, shapes
+// and placements stay the same. It runs one save at a time: a second one first
+// waits for the one before. Its destructor waits for the save in flight.
+class AsyncSaver {
+ public:
+  using Options = AsyncSaverOptions;
+
+  AsyncSaver();
+  explicit AsyncSaver(const Options& options);
+  ~AsyncSaver();
+  AsyncSaver(const AsyncSaver&) = delete;
+  AsyncSaver& operator=(const AsyncSaver&) = delete;
+
+  // Waits for the previous save, records the state and returns; copying and
+  // writing continue in the background. wait() reports whatever is wrong with
+  // the state, on all ranks. If the previous save failed and some rank has not
+  // waited for it, its error is returned here, once, and nothing is saved.
+  absl::StatusOr<SaveHandle> save(const StateDict& state,
+                                  const std::string& path);
+
+ private:
+  std::unique_ptr<BackgroundSaver> saver_;
+};
+
+// AsyncSaver::save with a saver that the process keeps.
+absl::StatusOr<SaveHandle> async_save(const StateDict& state,
+                                      const std::string& path);
 
 }  // namespace fsdp
 

@@ -7,10 +7,11 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "dcp/base/status.h"
-#include "fsdp/checkpoint/async_saver.h"
+#include "fsdp/checkpoint/background_saver.h"
 #include "fsdp/checkpoint/preemption.h"
 #include "fsdp/checkpoint/ranks/process_group_coordinator.h"
-#include "fsdp/checkpoint/source/checkpoint_source.h"
+#include "fsdp/checkpoint/source/default_file_system.h"
+#include "fsdp/checkpoint/source/open_source.h"
 #include "fsdp/checkpoint/step_directories.h"
 
 namespace fsdp {
@@ -68,10 +69,10 @@ struct CheckpointManager::Impl {
   std::optional<PreemptionNotice> notice;
   bool exits = false;  // the ranks have agreed on it
   std::unique_ptr<ProcessGroupCoordinator> coordinator;
-  std::optional<SaveHandle> handle;  // of the last save
+  std::shared_ptr<BackgroundSave> last;  // shared with the saver; or null
   // The last member, because its destructor waits for a save, which uses the
   // others.
-  AsyncSaver::Impl saver;
+  BackgroundSaver saver;
 };
 
 CheckpointManager::CheckpointManager(std::string directory,
@@ -102,19 +103,19 @@ absl::Status CheckpointManager::save(int64_t step, const StateDict& state) {
       is_first ? MakeDirectories(impl.fs, impl.directory) : absl::OkStatus();
   std::function<void()> on_durable;
   if (is_first) on_durable = [&impl, step] { impl.OnDurable(step); };
-  DCP_ASSIGN_OR_RETURN(impl.handle,
+  DCP_ASSIGN_OR_RETURN(impl.last,
                        impl.saver.Save(state, path_of(step), std::move(ready),
                                        std::move(on_durable)));
-  return impl.options.async ? absl::OkStatus() : impl.handle->wait();
+  return impl.options.async ? absl::OkStatus() : impl.last->TellOutcome();
 }
 
 absl::Status CheckpointManager::before_optimizer_step() {
-  return impl_->handle.has_value() ? impl_->handle->wait_staged()
-                                   : absl::OkStatus();
+  if (impl_->last != nullptr) impl_->last->AwaitStaged();
+  return absl::OkStatus();
 }
 
 absl::Status CheckpointManager::finish() {
-  return impl_->handle.has_value() ? impl_->handle->wait() : absl::OkStatus();
+  return impl_->last != nullptr ? impl_->last->TellOutcome() : absl::OkStatus();
 }
 
 absl::StatusOr<std::optional<int64_t>> CheckpointManager::latest() {

@@ -23,7 +23,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "fsdp/checkpoint/checkpoint.h"
+#include "fsdp/checkpoint/async_saver.h"
+#include "fsdp/checkpoint/save_and_load.h"
 
 namespace fsdp {
 

@@ -9,9 +9,9 @@
 #include "absl/strings/str_replace.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/convert/convert.h"
-#include "fsdp/checkpoint/async_saver.h"
 #include "fsdp/checkpoint/ranks/process_group_coordinator.h"
-#include "fsdp/checkpoint/source/checkpoint_source.h"
+#include "fsdp/checkpoint/source/default_file_system.h"
+#include "fsdp/checkpoint/source/open_source.h"
 
 namespace fsdp {
 namespace {

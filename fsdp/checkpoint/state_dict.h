@@ -8,50 +8,16 @@
 #ifndef FSDP_CHECKPOINT_STATE_DICT_H_
 #define FSDP_CHECKPOINT_STATE_DICT_H_
 
-#include <cstdint>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "fsdp/checkpoint/state/state_dict_options.h"
 #include "fsdp/checkpoint/state/state_value.h"
-#include "fsdp/mesh/process_group.h"
 #include "torch/nn/module.h"
 #include "torch/optim/optimizer.h"
 
 namespace fsdp {
-
-struct StateDictOptions {
-  // Whole tensors instead of DTensors. get: gathers one tensor at a time. set:
-  // every rank takes its part.
-  bool full_state_dict = false;
-  // get: copies on the CPU. With full_state_dict only rank 0 gets them, the
-  // others an empty dict.
-  bool cpu_offload = false;
-  // get: leaves out parameters that do not require a gradient.
-  bool ignore_frozen_params = false;
-  // Models: if not empty, only the entries of these modules, which are inside
-  // `module` and owned by the caller. If keep_submodule_prefixes is false,
-  // there is exactly one, and names are relative to it.
-  std::vector<const torch::nn::Module*> submodules = {};
-  bool keep_submodule_prefixes = true;
-  // set: a missing or unexpected name is an error (NotFound or
-  // InvalidArgument, all names listed).
-  bool strict = true;
-  // set, with full_state_dict: only rank 0's dict counts, others may be empty;
-  // each rank receives only its part.
-  bool broadcast_from_rank0 = false;
-  // Optimizers: "state.<name>.<key>" and "param_groups.<name>.<key>" instead
-  // of a nested dict.
-  bool flatten_optimizer_state_dict = false;
-  // Bounds what broadcast_from_rank0 holds in addition to the shards, on every
-  // rank.
-  uint64_t window_bytes = uint64_t{64} << 20;
-  // The ranks that make a collective call; null: the default group, or this
-  // process alone if there is none.
-  ProcessGroup process_group = nullptr;
-};
 
 // Parameters and buffers by name, aliasing the module's memory (unless options
 // copy); sharded ones are DTensors.
@@ -72,12 +38,6 @@ absl::StatusOr<StateDict> get_optimizer_state_dict(
 absl::StatusOr<std::pair<StateDict, StateDict>> get_state_dict(
     const torch::nn::Module& module, torch::optim::Optimizer& optimizer,
     const StateDictOptions& options = {});
-
-// The names that a call with strict = false did not match.
-struct IncompatibleKeys {
-  std::vector<std::string> missing_keys;
-  std::vector<std::string> unexpected_keys;
-};
 
 // Copies into the module's own memory; its tensors stay the same objects. A
 // module on the meta device under fully_shard must have memory first

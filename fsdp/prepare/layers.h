@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "fsdp/config/train_config.h"
 #include "fsdp/module/wrap.h"
-#include "fsdp/prepare/prepare.h"
+#include "fsdp/prepare/prepare_options.h"
 #include "torch/nn/module.h"
 
 namespace fsdp {

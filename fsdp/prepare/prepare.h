@@ -19,14 +19,11 @@
 #define FSDP_PREPARE_PREPARE_H_
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "ATen/core/Tensor.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "dcp/tensor/dtype.h"
@@ -34,58 +31,13 @@
 #include "fsdp/config/train_config.h"
 #include "fsdp/fully_shard.h"
 #include "fsdp/mesh/device_mesh.h"
-#include "fsdp/mesh/dtensor.h"
 #include "fsdp/module/activation_offload.h"
 #include "fsdp/prepare/learning_rate.h"
+#include "fsdp/prepare/prepare_options.h"
 #include "torch/nn/module.h"
 #include "torch/nn/pimpl.h"
-#include "torch/optim/optimizer.h"
 
 namespace fsdp {
-
-struct PrepareOptions {
-  // Types of the model's own layers (transformers' _no_split_modules), for a
-  // config that names none.
-  std::vector<std::string> layers = {};
-  // Names in a config that this model spells differently: {"LlamaDecoderLayer",
-  // "BlockImpl"}. A name that only lacks Impl needs no entry.
-  std::vector<std::pair<std::string, std::string>> type_names = {};
-  // Built from the model's parameters before this call; steps the shards
-  // afterwards, with the config's lr, weight_decay, betas and eps
-  // (set_hyperparameters). Null: the caller builds it afterwards, with
-  // adamw_options. It must outlive Prepared::learning_rate.
-  torch::optim::Optimizer* optimizer = nullptr;
-  // Optimizer steps of the run, for the schedule of a config that counts in
-  // epochs; 0: the config has the number.
-  int64_t num_steps = 0;
-  // Initialises a model that was built on the meta device, after it is
-  // sharded. Unset: fsdp::init::default_ with the config's seed.
-  std::function<void(torch::nn::Module&)> init_weights = {};
-  // Cuts the model's layers over the ranks of the axis. Both functions are
-  // required if the config has tensor_parallel_degree above 1. This one is
-  // called before anything else changes. The second describes the whole tensor
-  // of a cut parameter; see FullyShardOptions.
-  std::function<void(torch::nn::Module&, const DeviceMesh& mesh)> parallelize =
-      {};
-  std::function<std::optional<DTensorSpec>(const std::string& name,
-                                           const at::Tensor&)>
-      tensor_parallel_fn = {};
-  // Switches activation checkpointing of a layer on, for a model whose layers
-  // are neither in a Sequential nor held as fsdp::Checkpointed.
-  std::function<void(torch::nn::Module& layer)> checkpoint_layer = {};
-  // Changes fully_shard's options for one module, as the kwargs of Composer's
-  // _fsdp_wrap do: reshard_after_forward, mp_policy, offload_policy,
-  // shard_placement_fn, all_gather_extension_fn. `name` is the module's, empty
-  // for the root, for which it is called twice. Mesh, ignored and cut
-  // parameters stay the config's, whatever the function sets.
-  std::function<void(const std::string& name, const torch::nn::Module& module,
-                     FullyShardOptions& options)>
-      shard_options = {};
-  // Options of checkpoints that a config does not have: keep_every, log, how
-  // they are written. save_every, keep_last and async are the config's.
-  CheckpointManagerOptions checkpoints = {};
-  std::string device = "";  // "cpu", "cuda"; empty: cuda if there is one
-};
 
 struct Prepared {
   // Axes "replicate", "shard" and "tp"; axes of one rank are left out, except

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "c10/core/GradMode.h"
 #include "dcp/base/status.h"
-#include "fsdp/checkpoint/checkpoint.h"
+#include "fsdp/checkpoint/save_and_load.h"
 #include "fsdp/checkpoint/state/torch_status.h"
 #include "fsdp/checkpoint/state_dict.h"
 #include "fsdp/mesh/mesh_collectives.h"

@@ -18,7 +18,7 @@
 #include "c10/core/Device.h"
 #include "fsdp/checkpoint/state/state_value.h"
 #include "fsdp/config/train_config.h"
-#include "fsdp/prepare/prepare.h"
+#include "fsdp/prepare/prepare_options.h"
 #include "torch/nn/module.h"
 
 namespace fsdp {

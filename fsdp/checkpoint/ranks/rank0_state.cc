@@ -1,29 +1,39 @@
 // [Note: copies from rank 0]
 //   1. Every rank tells rank 0 which boxes of which tensors it needs.
-//   2. Rank 0 checks that all need the same tensors, and tells them which
-//      tensors every rank needs whole, and how large a window is.
+//   2. Rank 0 checks that all need the same tensors, and tells them how large a
+//      window is, and which tensors every rank needs whole.
 //   3. These tensors are broadcast, window by window.
-//   4. From the others, each rank gets its boxes as one stream of bytes from
-//      rank 0, cut into windows; rank 0 fills and sends one window for every
-//      rank, then the next. A rank that cannot use what it receives continues
-//      to receive.
+//   4. From the others, each rank gets its boxes as one stream from rank 0
+//      (rank_stream.h), which writes one window for every rank, then the next.
+//      A rank that cannot use what it receives continues to receive.
 //   5. All ranks agree on the result.
 #include "fsdp/checkpoint/ranks/rank0_state.h"
 
 #include <algorithm>
 #include <string>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include "ATen/ops/empty.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "dcp/base/check.h"
+#include "absl/strings/str_split.h"
+#include "dcp/base/bytes.h"
+#include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/save/coordinator.h"
+#include "dcp/format/dcp_metadata.h"
 #include "dcp/format/pickle_reader.h"
 #include "dcp/format/pickle_writer.h"
+#include "dcp/tensor/metadata.h"
 #include "fsdp/checkpoint/ranks/part_stream.h"
-#include "fsdp/checkpoint/state/flat_state.h"
+#include "fsdp/checkpoint/ranks/rank_stream.h"
+#include "fsdp/checkpoint/state/load_targets.h"
+#include "fsdp/checkpoint/state/local_parts.h"
+#include "fsdp/checkpoint/state/plain_value.h"
+#include "fsdp/checkpoint/state/tensor_io.h"
 #include "fsdp/checkpoint/state/torch_status.h"
 
 namespace fsdp {
@@ -67,17 +77,36 @@ absl::StatusOr<dcp::Value> Describe(const StateValue& value,
   return ToValue(value, arena);
 }
 
+// The type and sizes in the id of a tensor.
+absl::StatusOr<std::vector<int64_t>> NumbersOf(const dcp::Value& id) {
+  std::vector<int64_t> numbers;
+  if (id.is(dcp::Value::Kind::kTuple)) {
+    for (const dcp::Value& number : id.items()) {
+      if (!number.is(dcp::Value::Kind::kInt)) break;
+      numbers.push_back(number.int_value());
+    }
+    if (!numbers.empty() && numbers.size() == id.items().size()) {
+      if (numbers[0] >= 0 &&
+          numbers[0] < static_cast<int64_t>(at::ScalarType::Undefined)) {
+        return numbers;
+      }
+    }
+  }
+  return absl::DataLossError(
+      "rank 0 must describe a tensor as its type and sizes, and sent something "
+      "else");
+}
+
 absl::StatusOr<StateValue> FromDescription(const dcp::Value& value) {
   const absl::Span<const dcp::Value> items =
       value.is(dcp::Value::Kind::kList) || value.is(dcp::Value::Kind::kDict)
           ? value.items()
           : absl::Span<const dcp::Value>();
   if (value.is(dcp::Value::Kind::kPersistent)) {
-    const absl::Span<const dcp::Value> id = value.persistent_id().items();
-    std::vector<int64_t> sizes;
-    for (const dcp::Value& size : id.subspan(1))
-      sizes.push_back(size.int_value());
-    const auto type = static_cast<at::ScalarType>(id[0].int_value());
+    DCP_ASSIGN_OR_RETURN(const std::vector<int64_t> numbers,
+                         NumbersOf(value.persistent_id()));
+    const std::vector<int64_t> sizes(numbers.begin() + 1, numbers.end());
+    const auto type = static_cast<at::ScalarType>(numbers[0]);
     DCP_ASSIGN_OR_RETURN(
         at::Tensor tensor, CatchTorch([&] {
           return at::empty(sizes, at::TensorOptions(type).device(at::kMeta));
@@ -94,6 +123,10 @@ absl::StatusOr<StateValue> FromDescription(const dcp::Value& value) {
   if (value.is(dcp::Value::Kind::kDict)) {
     StateDict dict;
     for (size_t i = 0; i + 1 < items.size(); i += 2) {
+      if (!items[i].is(dcp::Value::Kind::kStr)) {
+        return absl::DataLossError(
+            "rank 0 must describe dicts with text as keys, and sent another");
+      }
       DCP_ASSIGN_OR_RETURN(dict[std::string(items[i].text())],
                            FromDescription(items[i + 1]));
     }
@@ -112,61 +145,36 @@ absl::StatusOr<dcp::Value> Unpickle(const std::string& pickle,
   return result.root;
 }
 
-using Boxes = std::vector<dcp::Box>;
-
-// The copy requests of one rank: the name and the boxes of each.
-struct Wanted {
-  std::vector<std::string> names;
-  std::vector<Boxes> boxes;
-};
-
-std::string Encode(absl::Span<const TensorCopy> copies,
-                   absl::Span<const std::vector<CopyPart>> parts) {
-  dcp::ValueArena arena;
-  std::vector<dcp::Value> items;
-  for (size_t i = 0; i < copies.size(); ++i) {
-    items.push_back(arena.Str(copies[i].name));
-    std::vector<dcp::Value> boxes;
-    for (const CopyPart& part : parts[i]) {
-      std::vector<dcp::Value> numbers;
-      for (const dcp::Dims* dims : {&part.box.offsets, &part.box.sizes}) {
-        for (const int64_t number : *dims) {
-          numbers.push_back(dcp::Value::Int(number));
-        }
-      }
-      boxes.push_back(arena.List(numbers));
-    }
-    items.push_back(arena.List(boxes));
-  }
-  return dcp::WritePickle(arena.List(items));
-}
-
-absl::StatusOr<Wanted> Decode(const std::string& text) {
-  dcp::ValueArena arena;
-  DCP_ASSIGN_OR_RETURN(const dcp::Value root, Unpickle(text, arena));
-  Wanted wanted;
-  for (size_t i = 0; i < root.items().size(); i += 2) {
-    wanted.names.emplace_back(root.items()[i].text());
-    Boxes& boxes = wanted.boxes.emplace_back();
-    for (const dcp::Value& numbers : root.items()[i + 1].items()) {
-      dcp::Box& box = boxes.emplace_back();
-      const size_t num_dims = numbers.items().size() / 2;
-      for (size_t d = 0; d < num_dims; ++d) {
-        box.offsets.push_back(numbers.items()[d].int_value());
-        box.sizes.push_back(numbers.items()[num_dims + d].int_value());
-      }
-    }
-  }
-  return wanted;
-}
-
 const at::Tensor& SourceOf(const TensorCopy& copy) {
   return *copy.src.get_if<at::Tensor>();
 }
 
-bool IsWhole(const Boxes& boxes, const at::Tensor& whole) {
-  return boxes.size() == 1 && boxes[0] == dcp::WholeBox({whole.sizes().data(),
-                                                         whole.sizes().size()});
+// What one rank asks for: the names of its copies, and the boxes of each.
+absl::StatusOr<std::string> RequestFor(
+    absl::Span<const TensorCopy> copies,
+    absl::Span<const std::vector<LocalPart>> parts) {
+  dcp::Metadata request;
+  request.files.emplace_back("wanted");
+  for (size_t i = 0; i < copies.size(); ++i) {
+    const at::Tensor& whole = SourceOf(copies[i]);
+    DCP_ASSIGN_OR_RETURN(const dcp::DType dtype, DTypeOf(whole.scalar_type()));
+    request.entries.push_back(DescribeTensor(
+        copies[i].name, dtype,
+        dcp::Dims(whole.sizes().begin(), whole.sizes().end()), parts[i]));
+  }
+  return dcp::WriteDcpMetadata(request);
+}
+
+using Chunks = std::vector<dcp::ChunkStorageMetadata>;
+
+const Chunks& ChunksOf(const dcp::MetadataEntry& entry) {
+  return std::get<dcp::TensorStorageMetadata>(entry.value).chunks;
+}
+
+bool IsWhole(const Chunks& chunks, const at::Tensor& whole) {
+  return chunks.size() == 1 &&
+         chunks[0].box ==
+             dcp::WholeBox({whole.sizes().data(), whole.sizes().size()});
 }
 
 // Rank 0's answer to these requests.
@@ -175,16 +183,45 @@ struct Answer {
   std::string whole;          // '1' for a copy that every rank needs whole
 };
 
-absl::Status CheckSameNames(absl::Span<const TensorCopy> copies,
-                            const Wanted& wanted, size_t rank) {
-  const size_t num = std::min(copies.size(), wanted.names.size());
+absl::StatusOr<Answer> ParseAnswer(const std::string& text, size_t num_copies) {
+  const std::pair<std::string, std::string> fields =
+      absl::StrSplit(text, absl::MaxSplits(' ', 1));
+  Answer answer{.whole = fields.second};
+  if (!absl::SimpleAtoi(fields.first, &answer.window_bytes) ||
+      answer.window_bytes == 0 || answer.window_bytes > dcp::kBlockBytes ||
+      answer.whole.size() != num_copies ||
+      answer.whole.find_first_not_of("01") != std::string::npos) {
+    return absl::DataLossError(
+        absl::StrCat("rank 0 must answer with a window and ", num_copies,
+                     " times 0 or 1, and sent '",
+                     absl::CHexEscape(text.substr(0, 80)), "'"));
+  }
+  return answer;
+}
+
+absl::Status CheckSameTensors(absl::Span<const TensorCopy> copies,
+                              const dcp::Metadata& request, size_t rank) {
+  const size_t num = std::min(copies.size(), request.entries.size());
   size_t i = 0;
-  while (i < num && copies[i].name == wanted.names[i]) ++i;
-  if (i == copies.size() && i == wanted.names.size()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "the ranks want different tensors: rank ", rank, " wants ",
-      i < wanted.names.size() ? wanted.names[i] : "no more", ", rank 0 ",
-      i < copies.size() ? copies[i].name : "no more"));
+  while (i < num && copies[i].name == request.entries[i].fqn) ++i;
+  if (i < copies.size() || i < request.entries.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the ranks want different tensors: rank ", rank, " wants ",
+        i < request.entries.size() ? request.entries[i].fqn : "no more",
+        ", rank 0 ", i < copies.size() ? copies[i].name : "no more"));
+  }
+  for (i = 0; i < copies.size(); ++i) {
+    const auto* tensor =
+        std::get_if<dcp::TensorStorageMetadata>(&request.entries[i].value);
+    const at::IntArrayRef sizes = SourceOf(copies[i]).sizes();
+    if (tensor == nullptr ||
+        tensor->size != dcp::Dims(sizes.begin(), sizes.end())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("rank ", rank, " wants ", copies[i].name,
+                       " in another shape than rank 0 has"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 // One call of CopyFromRank0, on any rank.
@@ -219,6 +256,7 @@ class Transfer {
     for (const TensorCopy& copy : copies_) {
       DCP_ASSIGN_OR_RETURN(parts_.emplace_back(), PartsOfCopy(copy));
     }
+    DCP_ASSIGN_OR_RETURN(request_, RequestFor(copies_, parts_));
     return absl::OkStatus();
   }
 
@@ -239,23 +277,24 @@ class Transfer {
   ProcessGroupCoordinator& coordinator_;
   const absl::Span<const TensorCopy> copies_;
   const uint64_t window_bytes_;
-  std::vector<std::vector<CopyPart>> parts_;  // this rank's, by copy
-  std::vector<Wanted> wanted_;                // on rank 0: by rank
+  std::vector<std::vector<LocalPart>> parts_;  // this rank's, by copy
+  std::vector<dcp::Metadata> requests_;        // on rank 0: by rank
+  std::string request_;                        // this rank's
   Answer answer_;
 };
 
 absl::Status Transfer::Decide(const std::vector<std::string>& texts) {
   for (size_t rank = 0; rank < texts.size(); ++rank) {
-    DCP_ASSIGN_OR_RETURN(wanted_.emplace_back(), Decode(texts[rank]));
-    DCP_RETURN_IF_ERROR(CheckSameNames(copies_, wanted_[rank], rank));
+    DCP_ASSIGN_OR_RETURN(requests_.emplace_back(),
+                         dcp::ParseDcpMetadata(dcp::AsBytes(texts[rank])));
+    DCP_RETURN_IF_ERROR(CheckSameTensors(copies_, requests_[rank], rank));
   }
   answer_.window_bytes =
-      dcp::AlignUp(std::max(kMinWindowBytes, window_bytes_ / (num_ranks() - 1)),
-                   PartStream::kAlignment);
+      StreamWindowBytes(window_bytes_, coordinator_.num_ranks());
   for (size_t i = 0; i < copies_.size(); ++i) {
-    const bool whole =
-        std::all_of(wanted_.begin(), wanted_.end(), [&](const Wanted& wanted) {
-          return IsWhole(wanted.boxes[i], SourceOf(copies_[i]));
+    const bool whole = std::all_of(
+        requests_.begin(), requests_.end(), [&](const dcp::Metadata& request) {
+          return IsWhole(ChunksOf(request.entries[i]), SourceOf(copies_[i]));
         });
     answer_.whole += whole ? '1' : '0';
   }
@@ -264,18 +303,15 @@ absl::Status Transfer::Decide(const std::vector<std::string>& texts) {
 
 absl::Status Transfer::Exchange() {
   DCP_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
-                       coordinator_.Gather(Encode(copies_, parts_)));
+                       coordinator_.Gather(request_));
   const absl::Status decided = is_source() ? Decide(texts) : absl::OkStatus();
   DCP_RETURN_IF_ERROR(dcp::Agree(coordinator_, decided));
   DCP_ASSIGN_OR_RETURN(const std::string text,
                        coordinator_.Broadcast(absl::StrCat(
                            answer_.window_bytes, " ", answer_.whole)));
-  const size_t space = text.find(' ');
-  DCP_CHECK(space != std::string::npos &&
-                absl::SimpleAtoi(text.substr(0, space), &answer_.window_bytes),
-            "text=", text);
-  answer_.whole = text.substr(space + 1);
-  DCP_CHECK(answer_.whole.size() == copies_.size(), "copies=", copies_.size());
+  absl::StatusOr<Answer> answer = ParseAnswer(text, copies_.size());
+  DCP_RETURN_IF_ERROR(dcp::Agree(coordinator_, answer.status()));
+  answer_ = *std::move(answer);
   return absl::OkStatus();
 }
 
@@ -283,7 +319,7 @@ absl::Status Transfer::BroadcastWhole() {
   PartStream stream;
   for (size_t i = 0; i < copies_.size(); ++i) {
     if (answer_.whole[i] == '0') continue;
-    stream.Add(is_source() ? SourceOf(copies_[i]) : parts_[i][0].view,
+    stream.Add(is_source() ? SourceOf(copies_[i]) : parts_[i][0].local,
                WireType(i));
   }
   absl::Status first_error;
@@ -312,56 +348,51 @@ absl::Status Transfer::BroadcastWhole() {
 }
 
 absl::Status Transfer::SendParts() {
-  std::vector<PartStream> streams(num_ranks());
+  std::vector<PartStream> parts(num_ranks());
+  std::vector<uint64_t> num_bytes(num_ranks());
   uint64_t longest = 0;
   for (size_t rank = 1; rank < num_ranks(); ++rank) {
     for (size_t i = 0; i < copies_.size(); ++i) {
       if (answer_.whole[i] == '1') continue;
-      for (const dcp::Box& box : wanted_[rank].boxes[i]) {
-        streams[rank].Add(ViewOfBox(SourceOf(copies_[i]), box), WireType(i));
+      for (const auto& chunk : ChunksOf(requests_[rank].entries[i])) {
+        parts[rank].Add(ViewOfBox(SourceOf(copies_[i]), chunk.box),
+                        WireType(i));
       }
     }
-    longest = std::max(longest, streams[rank].num_bytes());
+    num_bytes[rank] = parts[rank].num_bytes();
+    longest = std::max(longest, num_bytes[rank]);
   }
-  const uint64_t window = std::min(answer_.window_bytes, longest);
-  std::vector<std::vector<uint8_t>> buffers(num_ranks());
-  absl::Status first_error;
-  for (uint64_t offset = 0; offset < longest; offset += window) {
-    std::vector<ProcessGroupCoordinator::Transfer> transfers;
-    for (size_t rank = 1; rank < num_ranks(); ++rank) {
-      if (offset >= streams[rank].num_bytes()) continue;
-      buffers[rank].resize(
-          std::min(window, streams[rank].num_bytes() - offset));
-      first_error.Update(
-          CatchTorch([&] { streams[rank].Read(offset, buffers[rank]); }));
-      DCP_ASSIGN_OR_RETURN(
-          transfers.emplace_back(),
-          coordinator_.Send(static_cast<int64_t>(rank), buffers[rank]));
+  RankStreams streams(coordinator_, num_bytes, answer_.window_bytes);
+  std::vector<uint8_t> window(std::min(answer_.window_bytes, longest));
+  // One window for every rank, then the next.
+  absl::Status status;
+  for (uint64_t offset = 0; offset < longest; offset += window.size()) {
+    for (size_t rank = 1; rank < num_ranks() && status.ok(); ++rank) {
+      if (offset >= num_bytes[rank]) continue;
+      const dcp::MutableByteSpan piece(
+          window.data(),
+          std::min<uint64_t>(window.size(), num_bytes[rank] - offset));
+      status = CatchTorch([&] { parts[rank].Read(offset, piece); });
+      if (status.ok()) status = streams.To(rank).Write(piece);
     }
-    for (auto& transfer : transfers) DCP_RETURN_IF_ERROR(transfer.Wait());
   }
-  return first_error;
+  return streams.End(std::move(status));
 }
 
 absl::Status Transfer::ReceiveParts() {
   PartStream stream;
   for (size_t i = 0; i < copies_.size(); ++i) {
     if (answer_.whole[i] == '1') continue;
-    for (const CopyPart& part : parts_[i]) stream.Add(part.view, WireType(i));
+    for (const LocalPart& part : parts_[i]) stream.Add(part.local, WireType(i));
   }
-  std::vector<uint8_t> buffer(
-      std::min(answer_.window_bytes, stream.num_bytes()));
-  absl::Status first_error;
-  for (uint64_t offset = 0; offset < stream.num_bytes();) {
-    const dcp::MutableByteSpan window(
-        buffer.data(),
-        std::min<uint64_t>(buffer.size(), stream.num_bytes() - offset));
-    DCP_ASSIGN_OR_RETURN(auto transfer, coordinator_.Receive(0, window));
-    DCP_RETURN_IF_ERROR(transfer.Wait());
-    first_error.Update(CatchTorch([&] { stream.Write(offset, window); }));
-    offset += window.size();
-  }
-  return first_error;
+  uint64_t offset = 0;
+  return ReadRankStream(coordinator_, stream.num_bytes(), answer_.window_bytes,
+                        [&](dcp::ByteSpan piece) {
+                          const absl::Status written =
+                              CatchTorch([&] { stream.Write(offset, piece); });
+                          offset += piece.size();
+                          return written;
+                        });
 }
 
 }  // namespace
@@ -379,7 +410,12 @@ absl::StatusOr<StateDict> ShareStateOfRank0(
   const auto read = [&]() -> absl::Status {
     DCP_ASSIGN_OR_RETURN(const dcp::Value root, Unpickle(pickle, arena));
     DCP_ASSIGN_OR_RETURN(const StateValue value, FromDescription(root));
-    shared = *value.get_if<StateDict>();
+    const auto* dict = value.get_if<StateDict>();
+    if (dict == nullptr) {
+      return absl::DataLossError(
+          "rank 0 must describe a state dict, and sent something else");
+    }
+    shared = *dict;
     return absl::OkStatus();
   };
   const absl::Status status =

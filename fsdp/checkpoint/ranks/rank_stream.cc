@@ -4,10 +4,15 @@
 #include <cstring>
 
 #include "dcp/base/check.h"
+#include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 
 namespace fsdp {
 namespace {
+
+// Smaller messages cost more in round trips than they save.
+constexpr uint64_t kMinWindowBytes = uint64_t{64} << 10;
+constexpr uint64_t kWindowAlignment = 16;
 
 constexpr uint8_t kWell = 0;
 constexpr uint8_t kAbandoned = 1;
@@ -31,8 +36,7 @@ absl::Status RankStreamWriter::Write(dcp::ByteSpan bytes) {
               " bytes that are left");
     const uint64_t length = std::min<uint64_t>(
         bytes.size(), std::min(window_bytes_, num_left_) - num_filled_);
-    std::memcpy(buffers_[current_].data() + 1 + num_filled_, bytes.data(),
-                length);
+    std::memcpy(buffers_[current_].data() + num_filled_, bytes.data(), length);
     num_filled_ += length;
     bytes = bytes.subspan(length);
     if (num_filled_ == std::min(window_bytes_, num_left_)) {
@@ -45,10 +49,10 @@ absl::Status RankStreamWriter::Write(dcp::ByteSpan bytes) {
 absl::Status RankStreamWriter::SendMessage(bool is_well) {
   std::vector<uint8_t>& buffer = buffers_[current_];
   const uint64_t length = std::min(window_bytes_, num_left_);
-  buffer[0] = is_well ? kWell : kAbandoned;
+  buffer[length] = is_well ? kWell : kAbandoned;
   DCP_ASSIGN_OR_RETURN(
       transfers_[current_],
-      coordinator_.Send(dst_, dcp::ByteSpan(buffer.data(), 1 + length)));
+      coordinator_.Send(dst_, dcp::ByteSpan(buffer.data(), length + 1)));
   num_left_ -= length;
   num_filled_ = 0;
   current_ = 1 - current_;
@@ -73,6 +77,36 @@ void RankStreamWriter::Abandon() {
   status.IgnoreError();
 }
 
+RankStreams::RankStreams(ProcessGroupCoordinator& coordinator,
+                         absl::Span<const uint64_t> num_bytes,
+                         uint64_t window_bytes) {
+  for (size_t rank = 1; rank < num_bytes.size(); ++rank) {
+    writers_.push_back(std::make_unique<RankStreamWriter>(
+        coordinator, static_cast<int64_t>(rank), num_bytes[rank],
+        window_bytes));
+  }
+}
+
+absl::Status RankStreams::End(absl::Status status) {
+  for (const std::unique_ptr<RankStreamWriter>& writer : writers_) {
+    if (status.ok()) {
+      status = writer->Finish();
+    } else {
+      writer->Abandon();
+    }
+  }
+  return status;
+}
+
+uint64_t StreamWindowBytes(uint64_t budget_bytes, int64_t num_ranks) {
+  const auto num_streams =
+      static_cast<uint64_t>(std::max<int64_t>(num_ranks - 1, 1));
+  // Each stream has two messages.
+  return dcp::AlignUp(std::clamp<uint64_t>(budget_bytes / 2 / num_streams,
+                                           kMinWindowBytes, dcp::kBlockBytes),
+                      kWindowAlignment);
+}
+
 absl::Status ReadRankStream(
     ProcessGroupCoordinator& coordinator, uint64_t num_bytes,
     uint64_t window_bytes,
@@ -90,7 +124,7 @@ absl::Status ReadRankStream(
     DCP_ASSIGN_OR_RETURN(
         transfers[slot],
         coordinator.Receive(0, dcp::MutableByteSpan(buffers[slot].data(),
-                                                    1 + length_at(begin))));
+                                                    length_at(begin) + 1)));
     return absl::OkStatus();
   };
   absl::Status taken;
@@ -100,13 +134,13 @@ absl::Status ReadRankStream(
     // Requests the next message only after this one has arrived, because none
     // follows one from a rank that gave up.
     DCP_RETURN_IF_ERROR(transfers[slot].Wait());
-    if (buffers[slot][0] == kAbandoned) {
+    if (buffers[slot][length_at(begin)] == kAbandoned) {
       return absl::AbortedError("rank 0 gave up reading");
     }
     const size_t other = 1 - slot;
     DCP_RETURN_IF_ERROR(receive(other, begin + length_at(begin)));
     if (taken.ok()) {
-      taken = take(dcp::ByteSpan(buffers[slot].data() + 1, length_at(begin)));
+      taken = take(dcp::ByteSpan(buffers[slot].data(), length_at(begin)));
     }
     slot = other;
   }

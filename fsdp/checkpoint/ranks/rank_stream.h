@@ -1,16 +1,19 @@
 // RankStream: payload from rank 0 to another rank, as one stream of bytes whose
 // length both know, in messages of bounded size, two of them in flight. A
-// message begins with a byte that says whether rank 0 is well; after one that
+// message ends with a byte that says whether rank 0 is well; after one that
 // says no, there are no more. Each end is used by one thread at a time.
 #ifndef FSDP_CHECKPOINT_RANKS_RANK_STREAM_H_
 #define FSDP_CHECKPOINT_RANKS_RANK_STREAM_H_
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "dcp/base/bytes.h"
 #include "fsdp/checkpoint/ranks/process_group_coordinator.h"
 
@@ -39,10 +42,34 @@ class RankStreamWriter {
   std::array<std::vector<uint8_t>, 2> buffers_;
   std::array<ProcessGroupCoordinator::Transfer, 2> transfers_;
   size_t current_ = 0;
-  uint64_t num_filled_ = 0;  // of the current buffer, without its first byte
+  uint64_t num_filled_ = 0;  // of the current buffer, without its last byte
 };
 
-// Calls `take` for each piece of the stream, in order. An error of `take` is
+// Rank 0's streams to all other ranks.
+class RankStreams {
+ public:
+  // `num_bytes` has the length of the stream to each rank; rank 0's is unused.
+  // `coordinator` outlives this.
+  RankStreams(ProcessGroupCoordinator& coordinator,
+              absl::Span<const uint64_t> num_bytes, uint64_t window_bytes);
+
+  // `rank` is not 0.
+  RankStreamWriter& To(size_t rank) { return *writers_[rank - 1]; }
+
+  // If `status` is OK, waits until everything is sent; else tells the readers
+  // that nothing more comes. Returns the first error.
+  absl::Status End(absl::Status status);
+
+ private:
+  std::vector<std::unique_ptr<RankStreamWriter>> writers_;
+};
+
+// The window of streams to all other ranks whose messages in flight take about
+// `budget_bytes` on rank 0. A multiple of 16.
+uint64_t StreamWindowBytes(uint64_t budget_bytes, int64_t num_ranks);
+
+// Calls `take` for each piece of the stream, in order; pieces are aligned for
+// any type, and all but the last have `window_bytes`. An error of `take` is
 // the result, but the stream is still read to its end. Aborted when rank 0
 // abandoned the stream; rank 0 reports the cause.
 absl::Status ReadRankStream(

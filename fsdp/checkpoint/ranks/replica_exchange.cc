@@ -39,7 +39,7 @@ bool GoesAlone(const at::Tensor& tensor) {
 }
 
 // What must be equal on all ranks that exchange a tensor.
-std::string DescriptionOf(const WantedTensor& tensor) {
+std::string DescriptionOf(const TargetTensor& tensor) {
   std::string text =
       absl::StrCat(tensor.fqn, "\n", dcp::TorchName(tensor.dtype),
                    dcp::ShapeToString(tensor.shape),
@@ -139,37 +139,36 @@ std::vector<std::string> Judge(const std::vector<Parsed>& ranks) {
 
 }  // namespace
 
-absl::StatusOr<ReplicaExchange> ReplicaExchange::Make(const WantedState* wanted,
-                                                      const ProcessGroup& group,
-                                                      bool enabled) {
+absl::StatusOr<ReplicaExchange> ReplicaExchange::Make(
+    const LoadTargets* targets, const ProcessGroup& group, bool enabled) {
   ReplicaExchange exchange;
-  exchange.wanted_ = wanted;
-  if (wanted == nullptr) return exchange;
-  exchange.reads_.assign(wanted->tensors.size(), true);
+  exchange.targets_ = targets;
+  if (targets == nullptr) return exchange;
+  exchange.reads_.assign(targets->tensors.size(), true);
   if (!enabled || !group) return exchange;
   DCP_RETURN_IF_ERROR(CatchTorch([&] {
-    for (size_t i = 0; i < wanted->tensors.size(); ++i) exchange.Add(i, group);
+    for (size_t i = 0; i < targets->tensors.size(); ++i) exchange.Add(i, group);
   }));
   return exchange;
 }
 
 void ReplicaExchange::Add(size_t tensor, const ProcessGroup& group) {
-  const WantedTensor& wanted = wanted_->tensors[tensor];
-  if (wanted.local.numel() == 0) return;
+  const TargetTensor& target = targets_->tensors[tensor];
+  if (target.local.numel() == 0) return;
   Item item{.tensor = tensor, .axes = {}, .reader = {}};
   std::vector<int64_t> ranks;
-  if (!wanted.spec.has_value()) {
+  if (!target.spec.has_value()) {
     item.axes.push_back({group, group->getSize(), group->getRank()});
     ranks = get_process_group_ranks(group);
   } else {
-    const DeviceMesh& mesh = wanted.spec->mesh;
+    const DeviceMesh& mesh = target.spec->mesh;
     const std::vector<int64_t> own = *mesh.get_coordinate();
     // Indices into the mesh's ranks of those that differ only on replicated
     // axes.
     std::vector<int64_t> indices{0};
     for (int64_t axis = 0; axis < mesh.ndim(); ++axis) {
       const size_t a = static_cast<size_t>(axis);
-      const bool shared = !wanted.spec->placements[a].is_shard();
+      const bool shared = !target.spec->placements[a].is_shard();
       std::vector<int64_t> next;
       for (const int64_t index : indices) {
         for (int64_t c = 0; c < mesh.size(axis); ++c) {
@@ -188,7 +187,7 @@ void ReplicaExchange::Add(size_t tensor, const ProcessGroup& group) {
   }
   const bool served = std::all_of(
       item.axes.begin(), item.axes.end(),
-      [&](const Axis& axis) { return Serves(axis.group, wanted.local); });
+      [&](const Axis& axis) { return Serves(axis.group, target.local); });
   if (ranks.size() > 1 && served) {
     sets_[std::move(ranks)].items.push_back(std::move(item));
   }
@@ -199,7 +198,8 @@ std::string ReplicaExchange::Greeting(const absl::Status& mine) const {
   for (const auto& [ranks, set] : sets_) {
     dcp::Digest64 digest;
     for (const Item& item : set.items) {
-      digest.Update(dcp::AsBytes(DescriptionOf(wanted_->tensors[item.tensor])));
+      digest.Update(
+          dcp::AsBytes(DescriptionOf(targets_->tensors[item.tensor])));
     }
     absl::StrAppend(&greeting, digest.Value(), " ", absl::StrJoin(ranks, ","),
                     "\n");
@@ -253,7 +253,7 @@ void ReplicaExchange::ChooseReaders(Set& set) {
         if (!more) index[a] = 0;
       }
     }
-    bytes[item.reader] += NumBytes(wanted_->tensors[item.tensor].local);
+    bytes[item.reader] += NumBytes(targets_->tensors[item.tensor].local);
     reads_[item.tensor] = item.reader == own;
   }
 }
@@ -280,14 +280,14 @@ void ReplicaExchange::BroadcastPacked(const std::vector<const Item*>& items,
     uint64_t size = 0;
     size_t end = first;
     for (; end < items.size(); ++end) {
-      const at::Tensor& local = wanted_->tensors[items[end]->tensor].local;
+      const at::Tensor& local = targets_->tensors[items[end]->tensor].local;
       if (end > first && size + NumBytes(local) > window_bytes) break;
       size += NumBytes(local);
     }
     const Item& leader = *items[first];
     const at::Tensor window = at::empty(
         {static_cast<int64_t>(size)},
-        wanted_->tensors[leader.tensor].local.options().dtype(at::kByte));
+        targets_->tensors[leader.tensor].local.options().dtype(at::kByte));
     int64_t position = 0;
     const auto piece_of = [&](const at::Tensor& local) {
       const auto length = static_cast<int64_t>(NumBytes(local));
@@ -298,14 +298,14 @@ void ReplicaExchange::BroadcastPacked(const std::vector<const Item*>& items,
     if (reads_[leader.tensor]) {
       for (size_t i = first; i < end; ++i) {
         const at::Tensor local =
-            wanted_->tensors[items[i]->tensor].local.detach().contiguous();
+            targets_->tensors[items[i]->tensor].local.detach().contiguous();
         piece_of(local).copy_(local.view({-1}).view(at::kByte));
       }
     }
     Broadcast(leader, window);
     position = 0;
     for (size_t i = first; !reads_[leader.tensor] && i < end; ++i) {
-      at::Tensor local = wanted_->tensors[items[i]->tensor].local.detach();
+      at::Tensor local = targets_->tensors[items[i]->tensor].local.detach();
       // A separate copy is aligned for the type.
       local.copy_(piece_of(local)
                       .clone()
@@ -322,10 +322,10 @@ void ReplicaExchange::RunSet(const Set& set,
   // Small tensors that travel the same way, in the order of the first of them.
   std::vector<std::vector<const Item*>> packed;
   for (const Item& item : set.items) {
-    const WantedTensor& wanted = wanted_->tensors[item.tensor];
-    if (absent.contains(wanted.fqn)) continue;
-    if (GoesAlone(wanted.local)) {
-      const at::Tensor bytes = wanted.local.detach().view({-1}).view(at::kByte);
+    const TargetTensor& target = targets_->tensors[item.tensor];
+    if (absent.contains(target.fqn)) continue;
+    if (GoesAlone(target.local)) {
+      const at::Tensor bytes = target.local.detach().view({-1}).view(at::kByte);
       const auto step = static_cast<int64_t>(window_bytes);
       for (int64_t i = 0; i < bytes.numel(); i += step) {
         Broadcast(item, bytes.narrow(0, i, std::min(step, bytes.numel() - i)));
@@ -336,8 +336,8 @@ void ReplicaExchange::RunSet(const Set& set,
         std::find_if(packed.begin(), packed.end(), [&](const auto& items) {
           return items[0]->reader == item.reader &&
                  items[0]->axes == item.axes &&
-                 wanted_->tensors[items[0]->tensor].local.device() ==
-                     wanted.local.device();
+                 targets_->tensors[items[0]->tensor].local.device() ==
+                     target.local.device();
         });
     if (same != packed.end()) {
       same->push_back(&item);

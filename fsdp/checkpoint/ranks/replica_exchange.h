@@ -16,7 +16,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "dcp/checkpoint/save/coordinator.h"
-#include "fsdp/checkpoint/state/wanted_state.h"
+#include "fsdp/checkpoint/state/load_targets.h"
 #include "fsdp/mesh/process_group.h"
 
 namespace fsdp {
@@ -25,8 +25,8 @@ class ReplicaExchange {
  public:
   // `group` has the ranks that load, which are the replicas of plain tensors.
   // Null: there is only one rank. If not `enabled`, each rank reads for itself.
-  // `wanted` outlives this; it is null on a rank that already has an error.
-  static absl::StatusOr<ReplicaExchange> Make(const WantedState* wanted,
+  // `targets` outlives this; it is null on a rank that already has an error.
+  static absl::StatusOr<ReplicaExchange> Make(const LoadTargets* targets,
                                               const ProcessGroup& group,
                                               bool enabled);
 
@@ -73,7 +73,7 @@ class ReplicaExchange {
   void BroadcastPacked(const std::vector<const Item*>& items,
                        uint64_t window_bytes) const;
 
-  const WantedState* wanted_ = nullptr;
+  const LoadTargets* targets_ = nullptr;
   // By their ranks. Every rank goes through its sets in this order, so that no
   // two ranks wait for each other.
   std::map<std::vector<int64_t>, Set> sets_;

@@ -6,7 +6,6 @@
 #define FSDP_CHECKPOINT_SOURCE_CHECKPOINT_SOURCE_H_
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -21,7 +20,6 @@
 #include "dcp/format/value.h"
 #include "dcp/io/pipeline.h"
 #include "dcp/tensor/dtype.h"
-#include "fsdp/checkpoint/checkpoint.h"
 
 namespace fsdp {
 
@@ -59,19 +57,6 @@ class CheckpointSource {
   virtual absl::Status ReadTensors(absl::Span<const dcp::LoadTensor> tensors,
                                    const ReadOptions& options) = 0;
 };
-
-// A DaemonSource if `path` begins with tessera://, else a LocalSource. Reads
-// what the checkpoint holds, but no payload.
-absl::StatusOr<std::unique_ptr<CheckpointSource>> OpenSource(
-    const std::string& path, const TorchLoadOptions& options);
-
-// InvalidArgument, with what to do instead, if `path` is on a daemon, because
-// `what` ("a save") works on this machine's files.
-absl::Status RefuseDaemon(absl::string_view path, absl::string_view what);
-
-// The same for a path whose suffix names one file, because a save would make a
-// directory.
-absl::Status RefuseFile(absl::string_view path);
 
 }  // namespace fsdp
 

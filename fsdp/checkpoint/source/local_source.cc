@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "dcp/base/status.h"
-#include "fsdp/checkpoint/async_saver.h"
+#include "fsdp/checkpoint/source/default_file_system.h"
 
 namespace fsdp {
 

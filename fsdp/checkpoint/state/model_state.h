@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "fsdp/checkpoint/state/state_dict_options.h"
 #include "fsdp/checkpoint/state/state_value.h"
 #include "fsdp/checkpoint/state/tensor_copies.h"
-#include "fsdp/checkpoint/state_dict.h"
 #include "torch/nn/module.h"
 
 namespace fsdp {

@@ -14,9 +14,9 @@
 #include "absl/strings/str_cat.h"
 #include "dcp/base/status.h"
 #include "dcp/format/value.h"
-#include "fsdp/checkpoint/state/flat_state.h"
 #include "fsdp/checkpoint/state/loaded_optimizer.h"
 #include "fsdp/checkpoint/state/module_entries.h"
+#include "fsdp/checkpoint/state/plain_value.h"
 #include "fsdp/checkpoint/state/torch_status.h"
 #include "fsdp/module/names.h"
 

@@ -10,9 +10,9 @@
 
 #include "absl/status/statusor.h"
 #include "fsdp/checkpoint/state/optimizer_kind.h"
+#include "fsdp/checkpoint/state/state_dict_options.h"
 #include "fsdp/checkpoint/state/state_value.h"
 #include "fsdp/checkpoint/state/tensor_copies.h"
-#include "fsdp/checkpoint/state_dict.h"
 #include "torch/nn/module.h"
 #include "torch/optim/optimizer.h"
 

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "dcp/base/status.h"
-#include "fsdp/checkpoint/state/tensor_parts.h"
+#include "fsdp/checkpoint/state/local_parts.h"
 #include "fsdp/checkpoint/state/torch_status.h"
 
 namespace fsdp {
@@ -130,21 +130,13 @@ at::Tensor ViewOfBox(const at::Tensor& whole, const dcp::Box& box) {
   return view;
 }
 
-absl::StatusOr<std::vector<CopyPart>> PartsOfCopy(const TensorCopy& copy) {
-  std::vector<CopyPart> parts;
+absl::StatusOr<std::vector<LocalPart>> PartsOfCopy(const TensorCopy& copy) {
   const at::Tensor dst = copy.dst.detach();
   if (!copy.spec.has_value()) {
-    parts.push_back(
-        {dcp::WholeBox({dst.sizes().data(), dst.sizes().size()}), dst});
-    return parts;
+    return std::vector<LocalPart>{
+        {dcp::WholeBox({dst.sizes().data(), dst.sizes().size()}), dst}};
   }
-  DCP_ASSIGN_OR_RETURN(
-      const std::vector<TensorPart> tensor_parts,
-      CatchTorch([&] { return PartsOf(DTensor(dst, *copy.spec)); }));
-  for (const TensorPart& part : tensor_parts) {
-    parts.push_back({part.box, part.local});
-  }
-  return parts;
+  return CatchTorch([&] { return LocalPartsOf(DTensor(dst, *copy.spec)); });
 }
 
 absl::Status RunCopy(const TensorCopy& copy) {
@@ -158,9 +150,9 @@ absl::Status RunCopy(const TensorCopy& copy) {
       if (!local.is_same(copy.dst)) copy.dst.detach().copy_(local);
       return absl::OkStatus();
     }
-    DCP_ASSIGN_OR_RETURN(const std::vector<CopyPart> parts, PartsOfCopy(copy));
-    for (const CopyPart& part : parts) {
-      part.view.copy_(ViewOfBox(*copy.src.get_if<at::Tensor>(), part.box));
+    DCP_ASSIGN_OR_RETURN(const std::vector<LocalPart> parts, PartsOfCopy(copy));
+    for (const LocalPart& part : parts) {
+      part.local.copy_(ViewOfBox(*copy.src.get_if<at::Tensor>(), part.box));
     }
     return absl::OkStatus();
   };

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "dcp/tensor/box.h"
+#include "fsdp/checkpoint/state/local_parts.h"
 #include "fsdp/checkpoint/state/state_value.h"
 #include "fsdp/mesh/dtensor.h"
 
@@ -55,12 +56,9 @@ absl::Status RunCopy(const TensorCopy& copy);
 // A view of the part of `whole` that lies in `box`.
 at::Tensor ViewOfBox(const at::Tensor& whole, const dcp::Box& box);
 
-// A view of a copy's `dst`, and the box that it is of the whole tensor.
-struct CopyPart {
-  dcp::Box box;
-  at::Tensor view;
-};
-absl::StatusOr<std::vector<CopyPart>> PartsOfCopy(const TensorCopy& copy);
+// The parts of `copy.dst`, as views, and the boxes that they are of the whole
+// tensor.
+absl::StatusOr<std::vector<LocalPart>> PartsOfCopy(const TensorCopy& copy);
 
 // "an int", "a tensor": for errors.
 absl::string_view KindName(const StateValue& value);

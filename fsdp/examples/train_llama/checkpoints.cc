@@ -9,9 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "fsdp/checkpoint/checkpoint.h"
 #include "fsdp/checkpoint/checkpoint_manager.h"
 #include "fsdp/checkpoint/export.h"
+#include "fsdp/checkpoint/save_and_load.h"
 #include "fsdp/checkpoint/state_dict.h"
 #include "fsdp/mesh/process_group.h"
 

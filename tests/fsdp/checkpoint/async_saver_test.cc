@@ -13,7 +13,7 @@
 #include "ATen/ops/zeros_like.h"
 #include "absl/strings/str_cat.h"
 #include "dcp/base/limits.h"
-#include "fsdp/checkpoint/checkpoint.h"
+#include "fsdp/checkpoint/save_and_load.h"
 #include "fsdp/mesh/device_mesh.h"
 #include "fsdp/mesh/dtensor.h"
 #include "fsdp/mesh/process_group.h"
@@ -92,7 +92,7 @@ TEST(AsyncSaver, FailureSurfacesOnceAtTheNextSaveOnAllRanks) {
     }
     EXPECT_THAT(saver.save(good, path),
                 StatusIs(absl::StatusCode::kInvalidArgument,
-                         AllOf(HasSubstr("the save before"), HasSubstr(path),
+                         AllOf(HasSubstr("the previous save"), HasSubstr(path),
                                HasSubstr("bad"))));
     ASSERT_OK_AND_ASSIGN(SaveHandle next, saver.save(good, path));
     EXPECT_OK(next.wait());

@@ -8,7 +8,7 @@
 #include "ATen/ops/arange.h"
 #include "ATen/ops/zeros.h"
 #include "absl/strings/str_cat.h"
-#include "fsdp/checkpoint/checkpoint.h"
+#include "fsdp/checkpoint/save_and_load.h"
 #include "fsdp/mesh/device_mesh.h"
 #include "fsdp/mesh/dtensor.h"
 #include "fsdp/mesh/process_group.h"

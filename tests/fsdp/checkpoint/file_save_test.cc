@@ -11,7 +11,7 @@
 #include "ATen/ops/zeros.h"
 #include "absl/strings/str_cat.h"
 #include "dcp/base/limits.h"
-#include "fsdp/checkpoint/checkpoint.h"
+#include "fsdp/checkpoint/save_and_load.h"
 #include "fsdp/mesh/device_mesh.h"
 #include "fsdp/mesh/process_group.h"
 #include "gmock/gmock.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "fsdp/checkpoint/checkpoint.h"
+#include "fsdp/checkpoint/save_and_load.h"
 #include "fsdp/checkpoint/state_dict.h"
 #include "fsdp/fully_shard.h"
 #include "fsdp/mesh/device_mesh.h"

@@ -12,9 +12,10 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "dcp/base/status.h"
-#include "fsdp/checkpoint/checkpoint.h"
+#include "fsdp/checkpoint/async_saver.h"
 #include "fsdp/checkpoint/checkpoint_manager.h"
 #include "fsdp/checkpoint/export.h"
+#include "fsdp/checkpoint/save_and_load.h"
 #include "fsdp/checkpoint/state/state_value.h"
 #include "fsdp/checkpoint/state_dict.h"
 #include "fsdp/engine/lazy_key.h"
@@ -166,7 +167,7 @@ absl::Status SaveBehindTraining(Training& training, int64_t num_steps) {
     if (save.has_value()) DCP_RETURN_IF_ERROR(save->wait_staged());
     optimizer->step();
     if ((step + 1) % 2 != 0) continue;
-    // Returns at once. Tells of a failure of the save before.
+    // Returns at once; reports a failure of the previous save.
     DCP_ASSIGN_OR_RETURN(
         save, fsdp::async_save({{"app", app}, {"step", step + 1}},
                                absl::StrCat("runs/a/step-", step + 1)));

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "fsdp/checkpoint/checkpoint.h"
+#include "fsdp/checkpoint/save_and_load.h"
 #include "fsdp/checkpoint/state_dict.h"
 #include "fsdp/engine/lazy_key.h"
 #include "fsdp/fully_shard.h"

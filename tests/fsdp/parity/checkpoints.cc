@@ -6,7 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "c10/util/Exception.h"
-#include "fsdp/checkpoint/checkpoint.h"
+#include "fsdp/checkpoint/save_and_load.h"
 #include "fsdp/checkpoint/state/state_value.h"
 #include "fsdp/checkpoint/state/torch_status.h"
 #include "fsdp/checkpoint/state_dict.h"

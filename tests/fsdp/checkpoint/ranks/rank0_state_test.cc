@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "dcp/checkpoint/save/coordinator.h"
 #include "fsdp/mesh/device_mesh.h"
 #include "fsdp/mesh/dtensor.h"
 #include "fsdp/mesh/placement.h"
@@ -52,11 +53,11 @@ void ExpectParts(const TensorCopy& copy, const torch::Tensor& whole) {
   const auto parts = PartsOfCopy(copy);
   ASSERT_OK(parts.status());
   int64_t num_elements = 0;
-  for (const CopyPart& part : *parts) {
+  for (const LocalPart& part : *parts) {
     EXPECT_TRUE(torch::equal(
-        part.view, ViewOfBox(whole, part.box).to(part.view.scalar_type())))
+        part.local, ViewOfBox(whole, part.box).to(part.local.scalar_type())))
         << copy.name;
-    num_elements += part.view.numel();
+    num_elements += part.local.numel();
   }
   EXPECT_EQ(num_elements, copy.dst.numel()) << copy.name;
 }
@@ -159,6 +160,53 @@ TEST(Rank0State, RanksThatWantDifferentTensorsAreTold) {
     copies.resize(1);
     EXPECT_OK(CopyFromRank0(*Coordinator(), copies, 1 << 20));
     EXPECT_TRUE(torch::equal(copies[0].dst, whole));
+  });
+}
+
+// The test plays rank 0, which answers with something else.
+TEST(Rank0State, NonsenseFromRank0IsAnError) {
+  RunRanks(2, [] {
+    init_process_group();
+    const auto ranks = Coordinator();
+    const std::vector<TensorCopy> copies = {
+        CopyOf("a", torch::ones({4}), nullptr, {}, at::kFloat)};
+    for (const std::string answer :
+         {"", "65536", "65536 ", "65536 11", "65536 2", "x 1", "0 1", "-1 1",
+          "99999999999 1"}) {
+      absl::Status status;
+      if (ranks->rank() == 0) {
+        ASSERT_OK(dcp::Agree(*ranks, absl::OkStatus()));
+        ASSERT_OK(ranks->Gather(""));
+        ASSERT_OK(dcp::Agree(*ranks, absl::OkStatus()));
+        ASSERT_OK(ranks->Broadcast(answer));
+        status = dcp::Agree(*ranks, absl::OkStatus());
+      } else {
+        status = CopyFromRank0(*ranks, copies, 1 << 20);
+      }
+      EXPECT_THAT(status, StatusIs(StatusCode::kDataLoss,
+                                   AllOf(HasSubstr("rank 1: rank 0 must"),
+                                         HasSubstr(answer))))
+          << answer;
+    }
+  });
+}
+
+TEST(Rank0State, NonsenseFromAnotherRankIsAnError) {
+  RunRanks(2, [] {
+    init_process_group();
+    const auto ranks = Coordinator();
+    const std::vector<TensorCopy> copies = {
+        CopyOf("a", torch::ones({4}), nullptr, {}, at::kFloat)};
+    absl::Status status;
+    if (ranks->rank() == 1) {
+      ASSERT_OK(dcp::Agree(*ranks, absl::OkStatus()));
+      ASSERT_OK(ranks->Gather("nonsense"));
+      status = dcp::Agree(*ranks, absl::OkStatus());
+    } else {
+      status = CopyFromRank0(*ranks, copies, 1 << 20);
+    }
+    EXPECT_FALSE(status.ok());
+    EXPECT_OK(dcp::Agree(*ranks, absl::OkStatus()));
   });
 }
 

@@ -50,8 +50,8 @@ TEST(ReplicaExchange, EachTensorIsReadOnceAndReachesAll) {
     }
     state["plain"] = at::zeros({5, 7}).t();
     expected.push_back(99);
-    ASSERT_OK_AND_ASSIGN(const std::unique_ptr<WantedState> wanted,
-                         WantState(state));
+    ASSERT_OK_AND_ASSIGN(const std::unique_ptr<LoadTargets> wanted,
+                         MakeLoadTargets(state));
     ASSERT_OK_AND_ASSIGN(
         ReplicaExchange exchange,
         ReplicaExchange::Make(wanted.get(), world_group(), true));
@@ -81,8 +81,8 @@ TEST(ReplicaExchange, DifferentWishesAreNotExchanged) {
     const bool is_first = get_rank() == 0;
     for (const bool differ : {false, true}) {
       const std::string name = differ && is_first ? "x" : "a";
-      ASSERT_OK_AND_ASSIGN(const std::unique_ptr<WantedState> wanted,
-                           WantState({{name, at::zeros({3})}}));
+      ASSERT_OK_AND_ASSIGN(const std::unique_ptr<LoadTargets> wanted,
+                           MakeLoadTargets({{name, at::zeros({3})}}));
       ASSERT_OK_AND_ASSIGN(
           ReplicaExchange exchange,
           ReplicaExchange::Make(wanted.get(), world_group(), true));

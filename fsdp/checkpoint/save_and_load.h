@@ -5,16 +5,14 @@
 // meaning are those of torch.distributed.checkpoint. For the thread that
 // trains; all ranks make the same calls in the same order; an error on one rank
 // is returned on all.
-#ifndef FSDP_CHECKPOINT_CHECKPOINT_H_
-#define FSDP_CHECKPOINT_CHECKPOINT_H_
+#ifndef FSDP_CHECKPOINT_SAVE_AND_LOAD_H_
+#define FSDP_CHECKPOINT_SAVE_AND_LOAD_H_
 
 #include <cstdint>
-#include <memory>
 #include <stop_token>
 #include <string>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "client/client_options.h"
 #include "dcp/base/limits.h"
 #include "dcp/io/file_system.h"
@@ -46,70 +44,6 @@ struct TorchSaveOptions {
 // only be loaded.
 absl::Status save(const StateDict& state, const std::string& path,
                   const TorchSaveOptions& options = {});
-
-// A save under way. Thread-safe.
-class SaveHandle {
- public:
-  // Blocks until the state has been copied: from then on tensors may change.
-  // Call it before optimizer.step(); fsdp's parameters do not change before
-  // that. OK even if the save has already failed: wait() and the next save
-  // report the failure, where all ranks learn of it.
-  absl::Status wait_staged();
-  // Blocks until the checkpoint is durable on all ranks, or has failed on all.
-  absl::Status wait();
-  // Whether it has ended.
-  bool done() const;
-  // Whether it ended well; false while it runs.
-  bool ok() const;
-  // Abandons the save as soon as possible; wait() then returns Cancelled.
-  void request_stop();
-
-  struct Impl;
-  explicit SaveHandle(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
-
- private:
-  std::shared_ptr<Impl> impl_;  // shared with the thread that saves
-};
-
-// Saves in the background. It owns the staging memory, which is allocated and
-// touched once and reused (pinned if there is an accelerator), its own process
-// group, and the plan of the last save, which stays valid while names, shapes
-// and placements stay the same. It runs one save at a time: a second one first
-// waits for the one before. Its destructor waits for the save in flight.
-class AsyncSaver {
- public:
-  struct Options {
-    ProcessGroup process_group = nullptr;  // as TorchSaveOptions
-    // 0: as large as the first state. If it is smaller than the state, the rest
-    // streams through it, and wait_staged() waits for that.
-    uint64_t staging_bytes = 0;
-    bool overwrite = true;
-    dcp::DirectMode direct = dcp::DirectMode::kAuto;
-    dcp::FileSystem* file_system = nullptr;
-  };
-
-  AsyncSaver();
-  explicit AsyncSaver(const Options& options);
-  ~AsyncSaver();
-  AsyncSaver(const AsyncSaver&) = delete;
-  AsyncSaver& operator=(const AsyncSaver&) = delete;
-
-  // Waits for the previous save, records the state and returns; copying and
-  // writing continue in the background. wait() reports whatever is wrong with
-  // the state, on all ranks. If the previous save failed and some rank has not
-  // waited for it, its error is returned here, once, and nothing is saved.
-  absl::StatusOr<SaveHandle> save(const StateDict& state,
-                                  const std::string& path);
-
-  class Impl;
-
- private:
-  std::unique_ptr<Impl> impl_;
-};
-
-// AsyncSaver::save with a saver that the process keeps.
-absl::StatusOr<SaveHandle> async_save(const StateDict& state,
-                                      const std::string& path);
 
 struct TorchLoadOptions {
   ProcessGroup process_group = nullptr;
@@ -152,4 +86,4 @@ absl::Status load_from_rank0(StateDict& state, const std::string& path,
 
 }  // namespace fsdp
 
-#endif  // FSDP_CHECKPOINT_CHECKPOINT_H_
+#endif  // FSDP_CHECKPOINT_SAVE_AND_LOAD_H_

@@ -1,7 +1,7 @@
 // Saves on one mesh and loads on others, over real processes; what is loaded
 // is compared with the whole tensors, which every rank makes for itself.
 
-#include "fsdp/checkpoint/checkpoint.h"
+#include "fsdp/checkpoint/save_and_load.h"
 
 #include <sys/resource.h>
 

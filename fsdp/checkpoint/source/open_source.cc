@@ -1,4 +1,4 @@
-#include "fsdp/checkpoint/source/checkpoint_source.h"
+#include "fsdp/checkpoint/source/open_source.h"
 
 #include "absl/strings/str_cat.h"
 #include "client/checkpoint_url.h"
@@ -10,7 +10,7 @@
 namespace fsdp {
 
 absl::StatusOr<std::unique_ptr<CheckpointSource>> OpenSource(
-    const std::string& path, const TorchLoadOptions& options) {
+    const std::string& path, const SourceOptions& options) {
   if (dcp::client::IsCheckpointUrl(path)) {
     return DaemonSource::Open(path, options.daemon, options.stop);
   }

@@ -1,6 +1,6 @@
 // The parts of a tensor that ranks hold, and the stages that must know them.
 
-#include "fsdp/checkpoint/state/tensor_parts.h"
+#include "fsdp/checkpoint/state/local_parts.h"
 
 #include <cstdint>
 #include <string>
@@ -23,7 +23,7 @@ namespace {
 using ::dcp::testing::StatusIs;
 using ::fsdp::testing::RunRanks;
 
-TEST(TensorParts, ViewsHoldTheElementsOfTheirBoxes) {
+TEST(LocalParts, ViewsHoldTheElementsOfTheirBoxes) {
   RunRanks(4, [] {
     init_process_group();
     const DeviceMesh mesh = init_device_mesh("cpu", {2, 2}, {"a", "b"});
@@ -38,11 +38,11 @@ TEST(TensorParts, ViewsHoldTheElementsOfTheirBoxes) {
                                    {Shard(0), Shard(1)}}) {
         const DTensor tensor = distribute_tensor(
             whole, mesh, placements, /*src_data_rank=*/std::nullopt);
-        ASSERT_OK_AND_ASSIGN(const std::vector<TensorPart> parts,
-                             PartsOf(tensor));
+        ASSERT_OK_AND_ASSIGN(const std::vector<LocalPart> parts,
+                             LocalPartsOf(tensor));
         num_split += parts.size() > 1 ? 1 : 0;
         int64_t num_elements = 0;
-        for (const TensorPart& part : parts) {
+        for (const LocalPart& part : parts) {
           at::Tensor expected = whole;
           for (int64_t d = 0; d < 2; ++d) {
             const auto i = static_cast<size_t>(d);
@@ -62,12 +62,13 @@ TEST(TensorParts, ViewsHoldTheElementsOfTheirBoxes) {
   });
 }
 
-TEST(TensorParts, PartialValuesHaveNone) {
+TEST(LocalParts, PartialValuesHaveNone) {
   RunRanks(1, [] {
     init_process_group();
     const DTensor partial = DTensor::from_local(
         at::ones({2}), init_device_mesh("cpu", {1}), {Partial()});
-    EXPECT_THAT(PartsOf(partial), StatusIs(absl::StatusCode::kInvalidArgument));
+    EXPECT_THAT(LocalPartsOf(partial),
+                StatusIs(absl::StatusCode::kInvalidArgument));
   });
 }
 

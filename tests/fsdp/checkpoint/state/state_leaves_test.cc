@@ -1,4 +1,4 @@
-#include "fsdp/checkpoint/state/flat_state.h"
+#include "fsdp/checkpoint/state/state_leaves.h"
 
 #include <memory>
 #include <string>
@@ -31,7 +31,7 @@ std::vector<std::pair<std::string, size_t>> NamesOf(StateDict state) {
 }
 
 // The table of the format's description.
-TEST(FlatState, NamesAreThoseOfPyTorch) {
+TEST(StateLeaves, NamesAreThoseOfPyTorch) {
   const at::Tensor t = at::ones({2});
   EXPECT_THAT(NamesOf({{"model", StateDict{{"blocks.0.w", t}}}}),
               ElementsAre(Pair("model.blocks.0.w", 2)));
@@ -54,37 +54,10 @@ TEST(FlatState, NamesAreThoseOfPyTorch) {
   EXPECT_THAT(NamesOf({{"", StateDict{{"", 2}}}}), ElementsAre(Pair(".", 2)));
 }
 
-TEST(FlatState, RefusesOneNameForTwo) {
+TEST(StateLeaves, RefusesOneNameForTwo) {
   StateDict state{{"a.b", 1}, {"a", StateDict{{"b", 2}}}};
   EXPECT_THAT(FlattenState(state),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("a.b")));
-}
-
-TEST(FlatState, ValuesComeBackAsTheyWere) {
-  dcp::ValueArena arena;
-  for (const StateValue& value :
-       {StateValue(), StateValue(true), StateValue(-7), StateValue(0.1),
-        StateValue("text"), StateValue(StateBytes{"\xff"}),
-        StateValue(StateList{1, "a", StateList{}}),
-        StateValue(StateTuple{{0.9, 0.999}})}) {
-    ASSERT_OK_AND_ASSIGN(const dcp::Value pickled, ToValue(value, arena));
-    ASSERT_OK_AND_ASSIGN(const StateValue back, FromValue(pickled));
-    ASSERT_OK_AND_ASSIGN(const dcp::Value again, ToValue(back, arena));
-    EXPECT_EQ(back.variant().index(), value.variant().index());
-    EXPECT_TRUE(dcp::DeepEqual(pickled, again)) << dcp::ToString(pickled);
-  }
-  ASSERT_OK_AND_ASSIGN(
-      const StateValue dict,
-      FromValue(arena.Dict({dcp::Value::Int(0), arena.Str("a")})));
-  EXPECT_EQ(*dict.get_if<StateDict>()->find("0")->get_if<std::string>(), "a");
-}
-
-TEST(FlatState, RefusesWhatHasNoCounterpart) {
-  dcp::ValueArena arena;
-  EXPECT_THAT(ToValue(StateTuple{{at::ones({1})}}, arena),
-              StatusIs(absl::StatusCode::kUnimplemented));
-  EXPECT_THAT(FromValue(arena.Global("torch", "float32")),
-              StatusIs(absl::StatusCode::kUnimplemented));
 }
 
 class Scheduler final : public Stateful {
@@ -100,7 +73,7 @@ class Scheduler final : public Stateful {
   int64_t epoch = 3;
 };
 
-TEST(FlatState, ObjectsAreReplacedByTheirStateAndGetItBack) {
+TEST(StateLeaves, ObjectsAreReplacedByTheirStateAndGetItBack) {
   const auto scheduler = std::make_shared<Scheduler>();
   StateDict state{{"nested", StateDict{{"scheduler", scheduler}}}, {"n", 1}};
   ASSERT_OK_AND_ASSIGN(StateDict expanded, ExpandState(state));
@@ -140,7 +113,7 @@ class Recorder final : public Stateful {
   const bool fails_;
 };
 
-TEST(FlatState, ObjectsAreVisitedInOneOrderWhateverThatOfTheKeys) {
+TEST(StateLeaves, ObjectsAreVisitedInOneOrderWhateverThatOfTheKeys) {
   std::string calls;
   const auto make = [&](const char* name) {
     return std::make_shared<Recorder>(name, calls);
@@ -158,7 +131,7 @@ TEST(FlatState, ObjectsAreVisitedInOneOrderWhateverThatOfTheKeys) {
   EXPECT_EQ(expanded.begin()->first, "c");
 }
 
-TEST(FlatState, AllObjectsAreVisitedAlsoAfterOneThatFailed) {
+TEST(StateLeaves, AllObjectsAreVisitedAlsoAfterOneThatFailed) {
   // Another rank's does not fail, and may wait for those that follow.
   std::string calls;
   StateDict state{{"b", std::make_shared<Recorder>("1", calls)},

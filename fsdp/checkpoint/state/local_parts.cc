@@ -1,4 +1,4 @@
-#include "fsdp/checkpoint/state/tensor_parts.h"
+#include "fsdp/checkpoint/state/local_parts.h"
 
 #include <cstdint>
 #include <map>
@@ -29,7 +29,7 @@ std::vector<std::map<int64_t, int64_t>> LocalBegins(
 
 }  // namespace
 
-absl::StatusOr<std::vector<TensorPart>> PartsOf(const DTensor& tensor) {
+absl::StatusOr<std::vector<LocalPart>> LocalPartsOf(const DTensor& tensor) {
   const DTensorSpec& spec = tensor.spec();
   for (const Placement& placement : spec.placements) {
     if (placement.is_partial()) {
@@ -39,7 +39,7 @@ absl::StatusOr<std::vector<TensorPart>> PartsOf(const DTensor& tensor) {
     }
   }
   return CatchTorch([&] {
-    std::vector<TensorPart> parts;
+    std::vector<LocalPart> parts;
     if (!spec.mesh.get_coordinate().has_value()) return parts;
     const std::vector<dcp::Box> boxes = spec.local_boxes();
     if (boxes.size() == 1) {

@@ -1,10 +1,10 @@
-// HeldState: a StateDict as the core saves it: the boxes of this rank with
+// SaveSources: a StateDict as the core saves it: the boxes of this rank with
 // their memory, and plain values already pickled, so that plain values may
 // change at once and tensors once they have been copied. Made by the thread
 // that trains, because copies from an accelerator wait for that thread's
 // streams.
-#ifndef FSDP_CHECKPOINT_STATE_HELD_STATE_H_
-#define FSDP_CHECKPOINT_STATE_HELD_STATE_H_
+#ifndef FSDP_CHECKPOINT_STATE_SAVE_SOURCES_H_
+#define FSDP_CHECKPOINT_STATE_SAVE_SOURCES_H_
 
 #include <cstdint>
 #include <memory>
@@ -18,9 +18,9 @@
 
 namespace fsdp {
 
-struct HeldState {
+struct SaveSources {
   // A state that holds only the error because of which this rank cannot save.
-  static std::unique_ptr<HeldState> Failed(absl::Status status);
+  static std::unique_ptr<SaveSources> Failed(absl::Status status);
 
   dcp::SaveState state;
   // About the bytes that this rank, one of `num_ranks`, writes; ranks share
@@ -34,8 +34,9 @@ struct HeldState {
 
 // state.status names what cannot be stored (InvalidArgument, Unimplemented), so
 // that this rank can still take part in the save.
-std::unique_ptr<HeldState> HoldState(const StateDict& state, int64_t num_ranks);
+std::unique_ptr<SaveSources> MakeSaveSources(const StateDict& state,
+                                             int64_t num_ranks);
 
 }  // namespace fsdp
 
-#endif  // FSDP_CHECKPOINT_STATE_HELD_STATE_H_
+#endif  // FSDP_CHECKPOINT_STATE_SAVE_SOURCES_H_

@@ -1,12 +1,13 @@
-#include "fsdp/checkpoint/state/held_state.h"
+#include "fsdp/checkpoint/state/save_sources.h"
 
 #include <algorithm>
 #include <string>
 #include <utility>
 
 #include "dcp/base/status.h"
-#include "fsdp/checkpoint/state/flat_state.h"
-#include "fsdp/checkpoint/state/tensor_parts.h"
+#include "fsdp/checkpoint/state/local_parts.h"
+#include "fsdp/checkpoint/state/plain_value.h"
+#include "fsdp/checkpoint/state/state_leaves.h"
 
 namespace fsdp {
 namespace {
@@ -22,9 +23,9 @@ int64_t NumReplicas(const DTensorSpec& spec) {
   return replicas;
 }
 
-class Holder {
+class Collector {
  public:
-  explicit Holder(int64_t num_ranks) : num_ranks_(num_ranks) {}
+  explicit Collector(int64_t num_ranks) : num_ranks_(num_ranks) {}
 
   absl::Status Add(const StateLeaf& leaf) {
     if (const auto* tensor = leaf.value->get_if<at::Tensor>()) {
@@ -34,26 +35,26 @@ class Holder {
     }
     if (const auto* tensor = leaf.value->get_if<DTensor>()) {
       DCP_RETURN_IF_ERROR(CheckHasMemory(tensor->to_local()));
-      DCP_ASSIGN_OR_RETURN(const std::vector<TensorPart> parts,
-                           PartsOf(*tensor));
+      DCP_ASSIGN_OR_RETURN(const std::vector<LocalPart> parts,
+                           LocalPartsOf(*tensor));
       const dcp::Dims shape(tensor->shape().begin(), tensor->shape().end());
-      for (const TensorPart& part : parts) {
+      for (const LocalPart& part : parts) {
         DCP_RETURN_IF_ERROR(
             AddPart(leaf, shape, part, NumReplicas(tensor->spec())));
       }
       return absl::OkStatus();
     }
     DCP_ASSIGN_OR_RETURN(const dcp::Value value,
-                         ToValue(*leaf.value, held_->arena));
-    held_->state.objects.push_back(
+                         ToValue(*leaf.value, result_->arena));
+    result_->state.objects.push_back(
         {.fqn = leaf.fqn, .path = leaf.path, .value = value});
     return absl::OkStatus();
   }
 
-  std::unique_ptr<HeldState> Finish() && {
+  std::unique_ptr<SaveSources> Finish() && {
     // Replicas go to the rank with the least so far, which may be off by one.
-    held_->share_bytes += largest_replica_bytes_;
-    return std::move(held_);
+    result_->share_bytes += largest_replica_bytes_;
+    return std::move(result_);
   }
 
  private:
@@ -61,23 +62,23 @@ class Holder {
   static constexpr uint64_t kFrameBytes = 4096;
 
   absl::Status AddPart(const StateLeaf& leaf, const dcp::Dims& shape,
-                       const TensorPart& part, int64_t num_replicas) {
+                       const LocalPart& part, int64_t num_replicas) {
     DCP_ASSIGN_OR_RETURN(const dcp::DType dtype,
                          DTypeOf(part.local.scalar_type()));
     DCP_ASSIGN_OR_RETURN(std::shared_ptr<TransferStream> stream,
                          streams_.For(part.local.device()));
-    held_->sources.push_back(
+    result_->sources.push_back(
         std::make_unique<TorchTensorSource>(part.local, std::move(stream)));
-    held_->state.tensors.push_back({.fqn = leaf.fqn,
-                                    .path = leaf.path,
-                                    .dtype = dtype,
-                                    .shape = shape,
-                                    .box = part.box,
-                                    .source = held_->sources.back().get()});
+    result_->state.tensors.push_back({.fqn = leaf.fqn,
+                                      .path = leaf.path,
+                                      .dtype = dtype,
+                                      .shape = shape,
+                                      .box = part.box,
+                                      .source = result_->sources.back().get()});
     const uint64_t bytes =
         static_cast<uint64_t>(part.local.numel()) * dcp::ElementSize(dtype) +
         kFrameBytes;
-    held_->share_bytes += bytes / static_cast<uint64_t>(num_replicas);
+    result_->share_bytes += bytes / static_cast<uint64_t>(num_replicas);
     if (num_replicas > 1) {
       largest_replica_bytes_ = std::max(largest_replica_bytes_, bytes);
     }
@@ -85,35 +86,37 @@ class Holder {
   }
 
   const int64_t num_ranks_;
-  std::unique_ptr<HeldState> held_ = std::make_unique<HeldState>();
+  std::unique_ptr<SaveSources> result_ = std::make_unique<SaveSources>();
   TransferStreams streams_;
   uint64_t largest_replica_bytes_ = 0;
 };
 
-absl::StatusOr<std::unique_ptr<HeldState>> Hold(const StateDict& state,
-                                                int64_t num_ranks) {
+absl::StatusOr<std::unique_ptr<SaveSources>> Collect(const StateDict& state,
+                                                     int64_t num_ranks) {
   DCP_ASSIGN_OR_RETURN(StateDict expanded, ExpandState(state));
   DCP_ASSIGN_OR_RETURN(const std::vector<StateLeaf> leaves,
                        FlattenState(expanded));
-  Holder holder(num_ranks);
+  Collector collector(num_ranks);
   for (const StateLeaf& leaf : leaves) {
-    DCP_RETURN_IF_ERROR(dcp::Annotate(holder.Add(leaf), leaf.fqn));
+    DCP_RETURN_IF_ERROR(dcp::Annotate(collector.Add(leaf), leaf.fqn));
   }
-  return std::move(holder).Finish();
+  return std::move(collector).Finish();
 }
 
 }  // namespace
 
-std::unique_ptr<HeldState> HeldState::Failed(absl::Status status) {
-  auto held = std::make_unique<HeldState>();
-  held->state.status = std::move(status);
-  return held;
+std::unique_ptr<SaveSources> SaveSources::Failed(absl::Status status) {
+  auto sources = std::make_unique<SaveSources>();
+  sources->state.status = std::move(status);
+  return sources;
 }
 
-std::unique_ptr<HeldState> HoldState(const StateDict& state,
-                                     int64_t num_ranks) {
-  absl::StatusOr<std::unique_ptr<HeldState>> held = Hold(state, num_ranks);
-  return held.ok() ? *std::move(held) : HeldState::Failed(held.status());
+std::unique_ptr<SaveSources> MakeSaveSources(const StateDict& state,
+                                             int64_t num_ranks) {
+  absl::StatusOr<std::unique_ptr<SaveSources>> sources =
+      Collect(state, num_ranks);
+  return sources.ok() ? *std::move(sources)
+                      : SaveSources::Failed(sources.status());
 }
 
 }  // namespace fsdp

@@ -1,16 +1,14 @@
 // A StateDict as the entries of a checkpoint: its leaves with their names, as
-// torch.distributed.checkpoint flattens a state dict, and its plain values as
-// what is pickled. Pure except for what Stateful objects do; for the thread
-// that trains.
-#ifndef FSDP_CHECKPOINT_STATE_FLAT_STATE_H_
-#define FSDP_CHECKPOINT_STATE_FLAT_STATE_H_
+// torch.distributed.checkpoint flattens a state dict. Pure except for what
+// Stateful objects do; for the thread that trains.
+#ifndef FSDP_CHECKPOINT_STATE_STATE_LEAVES_H_
+#define FSDP_CHECKPOINT_STATE_STATE_LEAVES_H_
 
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "dcp/format/value.h"
 #include "dcp/tensor/metadata.h"
 #include "fsdp/checkpoint/state/state_value.h"
 
@@ -38,15 +36,6 @@ struct StateLeaf {
 // same name.
 absl::StatusOr<std::vector<StateLeaf>> FlattenState(StateDict& state);
 
-// For a leaf that is not a tensor. The value lives in `arena`. Unimplemented
-// for tensors in tuples.
-absl::StatusOr<dcp::Value> ToValue(const StateValue& leaf,
-                                   dcp::ValueArena& arena);
-
-// Keys of dicts become text. Unimplemented for Python objects that have no
-// counterpart, tensors among them.
-absl::StatusOr<StateValue> FromValue(const dcp::Value& value);
-
 }  // namespace fsdp
 
-#endif  // FSDP_CHECKPOINT_STATE_FLAT_STATE_H_
+#endif  // FSDP_CHECKPOINT_STATE_STATE_LEAVES_H_

@@ -1,7 +1,7 @@
-// TensorPart: a part of a tensor that a rank holds: a box of the whole tensor
+// LocalPart: a part of a tensor that a rank holds: a box of the whole tensor
 // and a view of the rank's memory. Pure; for the thread that trains.
-#ifndef FSDP_CHECKPOINT_STATE_TENSOR_PARTS_H_
-#define FSDP_CHECKPOINT_STATE_TENSOR_PARTS_H_
+#ifndef FSDP_CHECKPOINT_STATE_LOCAL_PARTS_H_
+#define FSDP_CHECKPOINT_STATE_LOCAL_PARTS_H_
 
 #include <vector>
 
@@ -12,15 +12,15 @@
 
 namespace fsdp {
 
-struct TensorPart {
+struct LocalPart {
   dcp::Box box;      // of the whole tensor
   at::Tensor local;  // its elements: a view of the local tensor
 };
 
 // One part, or several for uneven strided shards; none on a rank outside the
 // mesh. InvalidArgument for a Partial, which holds no part of the value.
-absl::StatusOr<std::vector<TensorPart>> PartsOf(const DTensor& tensor);
+absl::StatusOr<std::vector<LocalPart>> LocalPartsOf(const DTensor& tensor);
 
 }  // namespace fsdp
 
-#endif  // FSDP_CHECKPOINT_STATE_TENSOR_PARTS_H_
+#endif  // FSDP_CHECKPOINT_STATE_LOCAL_PARTS_H_

@@ -1,4 +1,4 @@
-#include "fsdp/checkpoint/state/held_state.h"
+#include "fsdp/checkpoint/state/save_sources.h"
 
 #include <cstdint>
 #include <cstring>
@@ -20,10 +20,10 @@ using ::testing::Ge;
 using ::testing::HasSubstr;
 using ::testing::Lt;
 
-TEST(HeldState, ListsTensorsAndObjectsByName) {
+TEST(SaveSources, ListsTensorsAndObjectsByName) {
   const at::Tensor a = at::ones({3, 4});
-  const std::unique_ptr<HeldState> held =
-      HoldState({{"model", StateDict{{"a", a}}}, {"step", 5}}, 1);
+  const std::unique_ptr<SaveSources> held =
+      MakeSaveSources({{"model", StateDict{{"a", a}}}, {"step", 5}}, 1);
   ASSERT_OK(held->state.status);
   ASSERT_EQ(held->state.tensors.size(), 1u);
   const dcp::SaveTensor& tensor = held->state.tensors[0];
@@ -37,27 +37,29 @@ TEST(HeldState, ListsTensorsAndObjectsByName) {
   EXPECT_EQ(held->state.objects[0].value.int_value(), 5);
 }
 
-TEST(HeldState, KnowsAboutWhatItsShareIs) {
+TEST(SaveSources, KnowsAboutWhatItsShareIs) {
   const at::Tensor a = at::ones({1 << 20});
   StateDict state;
   for (const char* name : {"a", "b", "c", "d", "e", "f", "g", "h"}) {
     state[name] = a;
   }
   constexpr uint64_t kOne = 4 << 20;
-  EXPECT_THAT(HoldState(state, 1)->share_bytes,
+  EXPECT_THAT(MakeSaveSources(state, 1)->share_bytes,
               AllOf(Ge(8 * kOne), Lt(9 * kOne)));
   // Two of eight on each of four ranks, and one more to be safe.
-  EXPECT_THAT(HoldState(state, 4)->share_bytes,
+  EXPECT_THAT(MakeSaveSources(state, 4)->share_bytes,
               AllOf(Ge(3 * kOne), Lt(4 * kOne)));
 }
 
-TEST(HeldState, TellsWhatCannotBeStored) {
+TEST(SaveSources, TellsWhatCannotBeStored) {
   EXPECT_THAT(
-      HoldState({{"ok", 1}, {"bad", at::empty({2}, at::device(at::kMeta))}}, 1)
+      MakeSaveSources(
+          {{"ok", 1}, {"bad", at::empty({2}, at::device(at::kMeta))}}, 1)
           ->state.status,
       StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("bad: ")));
-  EXPECT_THAT(HoldState({{"t", StateTuple{{at::ones({1})}}}}, 1)->state.status,
-              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("t: ")));
+  EXPECT_THAT(
+      MakeSaveSources({{"t", StateTuple{{at::ones({1})}}}}, 1)->state.status,
+      StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("t: ")));
 }
 
 }  // namespace

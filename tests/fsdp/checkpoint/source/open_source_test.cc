@@ -1,7 +1,7 @@
 // Loads from a real daemon, over real processes, of what other meshes and
 // formats left there.
 
-#include "fsdp/checkpoint/source/checkpoint_source.h"
+#include "fsdp/checkpoint/source/open_source.h"
 
 #include <cstdint>
 #include <memory>
@@ -22,9 +22,10 @@
 #include "client/backoff.h"
 #include "dcp/checkpoint/convert/convert.h"
 #include "dcp/io/file_system.h"
-#include "fsdp/checkpoint/checkpoint.h"
+#include "fsdp/checkpoint/async_saver.h"
 #include "fsdp/checkpoint/checkpoint_manager.h"
 #include "fsdp/checkpoint/export.h"
+#include "fsdp/checkpoint/save_and_load.h"
 #include "fsdp/mesh/process_group.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -1,0 +1,99 @@
+// BackgroundSaver: the implementation of AsyncSaver and SaveHandle.
+// checkpoint_manager uses it too, and adds work at both ends of a save.
+#ifndef FSDP_CHECKPOINT_BACKGROUND_SAVER_H_
+#define FSDP_CHECKPOINT_BACKGROUND_SAVER_H_
+
+#include <functional>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "dcp/checkpoint/save/save_plan_cache.h"
+#include "dcp/io/block_pool.h"
+#include "dcp/io/file_system.h"
+#include "fsdp/checkpoint/async_saver_options.h"
+#include "fsdp/checkpoint/ranks/process_group_coordinator.h"
+#include "fsdp/checkpoint/state/save_sources.h"
+#include "fsdp/checkpoint/state/state_value.h"
+
+namespace fsdp {
+
+// One save, shared by the thread that trains and the one that saves.
+// Thread-safe.
+class BackgroundSave {
+ public:
+  explicit BackgroundSave(std::string path) : path_(std::move(path)) {}
+
+  const std::string& path() const { return path_; }
+  bool done() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Whether it ended well; false while it runs.
+  bool ok() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Blocks until the state has been copied, or the save has failed.
+  void AwaitStaged() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Blocks until the save has ended. From then on the caller knows the outcome.
+  absl::Status TellOutcome() ABSL_LOCKS_EXCLUDED(mutex_);
+  // For a save that has ended: its error, unless TellOutcome returned it.
+  absl::Status UntoldFailure() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  void RequestStop() { stop_.request_stop(); }
+  std::stop_token stop_token() const { return stop_.get_token(); }
+
+  // For the thread that saves.
+  void SetStaged() ABSL_LOCKS_EXCLUDED(mutex_);
+  void SetDone(absl::Status outcome) ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  const std::string path_;
+  std::stop_source stop_;
+  mutable absl::Mutex mutex_;
+  bool staged_ ABSL_GUARDED_BY(mutex_) = false;
+  bool done_ ABSL_GUARDED_BY(mutex_) = false;
+  bool was_told_ ABSL_GUARDED_BY(mutex_) = false;  // the caller has the outcome
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+};
+
+// For the thread that trains, except Run, which is the body of the thread that
+// saves.
+class BackgroundSaver {
+ public:
+  explicit BackgroundSaver(const AsyncSaverOptions& options);
+  ~BackgroundSaver();  // waits; logs a failure that nobody was told of
+  BackgroundSaver(const BackgroundSaver&) = delete;
+  BackgroundSaver& operator=(const BackgroundSaver&) = delete;
+
+  // As AsyncSaver::save. If `ready` is not OK, the save fails with it on every
+  // rank. `on_durable` is called on success, on the thread that saves. The
+  // caller shares the save.
+  absl::StatusOr<std::shared_ptr<BackgroundSave>> Save(
+      const StateDict& state, const std::string& path,
+      absl::Status ready = absl::OkStatus(),
+      std::function<void()> on_durable = {});
+  // Waits for the save in flight.
+  void Join();
+
+ private:
+  absl::Status ReportEarlierFailure();
+  void Run(BackgroundSave& save, std::unique_ptr<SaveSources> sources);
+  absl::Status SaveState(BackgroundSave& save, const SaveSources& sources);
+  dcp::BlockPool& Pool(const SaveSources& sources);
+
+  const AsyncSaverOptions options_;
+  dcp::FileSystem& fs_;
+  std::unique_ptr<ProcessGroupCoordinator> coordinator_;
+  std::unique_ptr<dcp::BlockPool> pool_;
+  std::unique_ptr<dcp::SavePlanCache> plan_cache_;
+  std::function<void()> on_durable_;
+  std::shared_ptr<BackgroundSave> latest_;  // shared with the caller
+  std::thread thread_;
+};
+
+}  // namespace fsdp
+
+#endif  // FSDP_CHECKPOINT_BACKGROUND_SAVER_H_

@@ -1,0 +1,259 @@
+// A load has three steps. Between steps the ranks agree on whether anything
+// went wrong on any of them, so that all take the next step or none does:
+//   1. look at the state, open the checkpoint, compare names; meet
+//   2. read objects, then the tensors that this rank reads; agree
+//   3. exchange replicas, give objects back to the state; agree
+// Nothing changes before step 2, and plain values only in step 3. With
+// load_from_rank0, rank 0 learns what all ranks want and compares it, and sends
+// the others what they would read (rank0_load).
+#include "fsdp/checkpoint/save_and_load.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "dcp/base/status.h"
+#include "dcp/checkpoint/load.h"
+#include "dcp/checkpoint/save/save.h"
+#include "dcp/checkpoint/save/state_file.h"
+#include "dcp/tensor/metadata.h"
+#include "fsdp/checkpoint/file_save.h"
+#include "fsdp/checkpoint/ranks/process_group_coordinator.h"
+#include "fsdp/checkpoint/ranks/rank0_load.h"
+#include "fsdp/checkpoint/ranks/replica_exchange.h"
+#include "fsdp/checkpoint/source/checkpoint_source.h"
+#include "fsdp/checkpoint/source/default_file_system.h"
+#include "fsdp/checkpoint/source/open_source.h"
+#include "fsdp/checkpoint/source/target_check.h"
+#include "fsdp/checkpoint/state/load_targets.h"
+#include "fsdp/checkpoint/state/payload_bytes.h"
+#include "fsdp/checkpoint/state/plain_value.h"
+#include "fsdp/checkpoint/state/save_sources.h"
+#include "fsdp/checkpoint/state/state_leaves.h"
+#include "fsdp/checkpoint/state/tensor_io.h"
+
+namespace fsdp {
+namespace {
+
+constexpr uint64_t kMaxWindowBytes = uint64_t{64} << 20;
+
+// The absent names, and the plain values, which are complete before payload
+// moves.
+struct Objects {
+  absl::flat_hash_set<std::string> absent;
+  std::vector<std::pair<const StateLeaf*, StateValue>> values;
+};
+
+// The sinks of a load, with the memory and streams that they need.
+class Sinks {
+ public:
+  absl::Status Add(const TargetTensor& tensor, const LocalPart& part) {
+    DCP_ASSIGN_OR_RETURN(std::shared_ptr<TransferStream> stream,
+                         streams_.For(part.local.device()));
+    owned_.push_back(
+        std::make_unique<TorchTensorSink>(part.local, std::move(stream)));
+    tensors_.push_back({.fqn = tensor.fqn,
+                        .dtype = tensor.dtype,
+                        .shape = tensor.shape,
+                        .box = part.box,
+                        .sink = owned_.back().get()});
+    return absl::OkStatus();
+  }
+  const std::vector<dcp::LoadTensor>& tensors() const { return tensors_; }
+
+ private:
+  TransferStreams streams_;
+  std::vector<std::unique_ptr<TorchTensorSink>> owned_;
+  std::vector<dcp::LoadTensor> tensors_;
+};
+
+SourceOptions SourceOptionsOf(const TorchLoadOptions& options) {
+  return {.stop = options.stop,
+          .file_system = options.file_system,
+          .verify = options.verify,
+          .daemon = options.daemon};
+}
+
+// Adds the parts of the tensors of `targets` that `exchange` leaves to this
+// rank.
+absl::Status AddReadParts(const LoadTargets& targets,
+                          const ReplicaExchange& exchange,
+                          const absl::flat_hash_set<std::string>& absent,
+                          Sinks& sinks) {
+  for (size_t i = 0; i < targets.tensors.size(); ++i) {
+    const TargetTensor& tensor = targets.tensors[i];
+    if (!exchange.Reads(i) || absent.contains(tensor.fqn)) continue;
+    for (const LocalPart& part : tensor.parts) {
+      DCP_RETURN_IF_ERROR(dcp::Annotate(sinks.Add(tensor, part), tensor.fqn));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TakeObjects(
+    const LoadTargets& targets,
+    const absl::flat_hash_map<std::string, dcp::Value>& values,
+    Objects& objects) {
+  for (const StateLeaf& leaf : targets.objects) {
+    const auto it = values.find(leaf.fqn);
+    if (it == values.end()) continue;  // absent
+    absl::StatusOr<StateValue> value = FromValue(it->second);
+    if (!value.ok()) return dcp::Annotate(value.status(), leaf.fqn);
+    objects.values.emplace_back(&leaf, *std::move(value));
+  }
+  return absl::OkStatus();
+}
+
+class Loading {
+ public:
+  Loading(StateDict& state, const std::string& path,
+          const TorchLoadOptions& options, ProcessGroupCoordinator& coordinator)
+      : state_(state),
+        path_(path),
+        options_(options),
+        coordinator_(coordinator) {}
+
+  absl::Status Run() {
+    std::unique_ptr<CheckpointSource> source;
+    absl::Status status = Look();
+    if (status.ok()) status = Open(source);
+    DCP_RETURN_IF_ERROR(Meet(status));
+    DCP_RETURN_IF_ERROR(dcp::Agree(coordinator_, Read(*source)));
+    return Finish();
+  }
+
+  absl::Status RunFromRank0();
+
+ private:
+  absl::Status Look() {
+    DCP_ASSIGN_OR_RETURN(targets_, MakeLoadTargets(state_));
+    return absl::OkStatus();
+  }
+
+  absl::Status Open(std::unique_ptr<CheckpointSource>& source) {
+    DCP_ASSIGN_OR_RETURN(source, OpenSource(path_, SourceOptionsOf(options_)));
+    const dcp::Metadata wanted =
+        DescribeTargets(*targets_, [](size_t) { return false; });
+    DCP_ASSIGN_OR_RETURN(
+        objects_.absent,
+        CheckTargets(*source, {wanted}, options_.allow_partial_load));
+    return absl::OkStatus();
+  }
+
+  absl::Status Meet(absl::Status status) {
+    const ProcessGroup group = options_.process_group || !is_initialized()
+                                   ? options_.process_group
+                                   : world_group();
+    absl::StatusOr<ReplicaExchange> exchange = ReplicaExchange::Make(
+        targets_.get(), group, options_.broadcast_to_replicas);
+    status.Update(exchange.status());
+    if (!exchange.ok()) exchange = ReplicaExchange::Make(nullptr, group, false);
+    exchange_ = *std::move(exchange);
+    return exchange_->Meet(coordinator_, status);
+  }
+
+  absl::Status Read(CheckpointSource& source) {
+    absl::flat_hash_set<std::string> names;
+    for (const StateLeaf& leaf : targets_->objects) names.insert(leaf.fqn);
+    DCP_ASSIGN_OR_RETURN(const auto values,
+                         source.ReadObjects(names, options_.stop));
+    DCP_RETURN_IF_ERROR(TakeObjects(*targets_, values, objects_));
+    Sinks sinks;
+    DCP_RETURN_IF_ERROR(
+        AddReadParts(*targets_, *exchange_, objects_.absent, sinks));
+    return source.ReadTensors(
+        sinks.tensors(),
+        {.memory_bytes =
+             MemoryFor(PayloadBytes(sinks.tensors()), options_.memory_bytes),
+         .stop = options_.stop,
+         .stats = options_.stats});
+  }
+
+  absl::Status Finish() {
+    absl::Status status = exchange_->Run(
+        objects_.absent,
+        std::clamp<uint64_t>(options_.memory_bytes, 1, kMaxWindowBytes));
+    if (status.ok()) {
+      for (auto& [leaf, value] : objects_.values) {
+        *leaf->value = std::move(value);
+      }
+      status = RestoreState(targets_->expanded, state_);
+    }
+    return dcp::Agree(coordinator_, status);
+  }
+
+  StateDict& state_;
+  const std::string path_;
+  const TorchLoadOptions& options_;
+  ProcessGroupCoordinator& coordinator_;
+  std::unique_ptr<LoadTargets> targets_;
+  std::optional<ReplicaExchange> exchange_;
+  Objects objects_;
+};
+
+absl::Status Loading::RunFromRank0() {
+  DCP_RETURN_IF_ERROR(Meet(Look()));
+  Rank0Load transfer(coordinator_,
+                     {.allow_partial = options_.allow_partial_load,
+                      .memory_bytes = options_.memory_bytes,
+                      .stop = options_.stop,
+                      .stats = options_.stats});
+  DCP_RETURN_IF_ERROR(transfer.Ask(
+      DescribeTargets(*targets_,
+                      [&](size_t tensor) { return exchange_->Reads(tensor); }),
+      [&] { return OpenSource(path_, SourceOptionsOf(options_)); }));
+  objects_.absent = transfer.absent();
+  Sinks sinks;
+  absl::Status ready = TakeObjects(*targets_, transfer.objects(), objects_);
+  if (ready.ok()) {
+    ready = AddReadParts(*targets_, *exchange_, objects_.absent, sinks);
+  }
+  DCP_RETURN_IF_ERROR(dcp::Agree(coordinator_, ready));
+  DCP_RETURN_IF_ERROR(transfer.Move(sinks.tensors()));
+  return Finish();
+}
+
+}  // namespace
+
+absl::Status save(const StateDict& state, const std::string& path,
+                  const TorchSaveOptions& options) {
+  DCP_RETURN_IF_ERROR(RefuseDaemon(path, "a save"));
+  DCP_ASSIGN_OR_RETURN(
+      const std::shared_ptr<ProcessGroupCoordinator> coordinator,
+      ProcessGroupCoordinator::OfTraining(options.process_group));
+  const std::unique_ptr<SaveSources> sources =
+      MakeSaveSources(state, coordinator->num_ranks());
+  dcp::FileSystem& fs = FileSystemOr(options.file_system);
+  dcp::SaveOptions save{.overwrite = options.overwrite,
+                        .direct = options.direct,
+                        .memory_bytes = options.memory_bytes,
+                        .stop = options.stop,
+                        .stats = options.stats};
+  if (dcp::NamesStateFile(path)) {
+    return SaveFile(fs, path, sources->state, *coordinator, save);
+  }
+  save.memory_bytes = MemoryFor(sources->share_bytes, options.memory_bytes);
+  return dcp::Save(fs, path, sources->state, *coordinator, save);
+}
+
+absl::Status load(StateDict& state, const std::string& path,
+                  const TorchLoadOptions& options) {
+  DCP_ASSIGN_OR_RETURN(
+      const std::shared_ptr<ProcessGroupCoordinator> coordinator,
+      ProcessGroupCoordinator::OfTraining(options.process_group));
+  return Loading(state, path, options, *coordinator).Run();
+}
+
+absl::Status load_from_rank0(StateDict& state, const std::string& path,
+                             const TorchLoadOptions& options) {
+  DCP_ASSIGN_OR_RETURN(
+      const std::shared_ptr<ProcessGroupCoordinator> coordinator,
+      ProcessGroupCoordinator::OfTraining(options.process_group));
+  return Loading(state, path, options, *coordinator).RunFromRank0();
+}
+
+}  // namespace fsdp

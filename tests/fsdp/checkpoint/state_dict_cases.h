@@ -1,0 +1,45 @@
+// Models, optimizers and comparisons that the tests of state dicts share.
+#ifndef TESTS_FSDP_CHECKPOINT_STATE_DICT_CASES_H_
+#define TESTS_FSDP_CHECKPOINT_STATE_DICT_CASES_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fsdp/checkpoint/state/state_value.h"
+#include "tests/fsdp/tiny_model.h"
+#include "torch/torch.h"
+
+namespace fsdp::testing {
+
+using OptimizerPtr = std::unique_ptr<torch::optim::Optimizer>;
+
+TinyModel MakeModel(int64_t seed, bool tied = false);
+
+// Shards on a mesh of one dimension; replicates and shards on one of two.
+void ShardModel(TinyModel& model, const std::vector<int64_t>& mesh_shape);
+
+// The rows of a global batch.
+inline constexpr int64_t kBatch = 12;
+
+// One step on this rank's slice of the global batch; the loss of the slice.
+double TrainStep(TinyModel& model, torch::optim::Optimizer& optimizer,
+                 int64_t step, int64_t rank, int64_t world);
+
+OptimizerPtr MakeAdamW(const std::vector<torch::Tensor>& parameters);
+
+const StateDict& Dict(const StateValue& value);
+
+std::vector<std::string> KeysOf(const StateDict& dict);
+
+// The whole tensor of a leaf; collective for a DTensor.
+torch::Tensor WholeOf(const StateValue& value);
+
+// Values of tensors and everything plain; collective for DTensors.
+void ExpectSame(const StateValue& a, const StateValue& b,
+                const std::string& name, double tolerance = 0);
+
+}  // namespace fsdp::testing
+
+#endif  // TESTS_FSDP_CHECKPOINT_STATE_DICT_CASES_H_
