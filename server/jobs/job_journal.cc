@@ -16,78 +16,13 @@
 #include "dcp/base/status.h"
 #include "dcp/io/posix_error.h"
 #include "proto/error_detail.h"
+#include "server/jobs/journal_schema.h"
+#include "server/jobs/journal_statement.h"
 #include "server/jobs/row_digest.h"
 #include "server/process/log_text.h"
 
 namespace dcp::server {
 namespace {
-
-// The version of the tables below; newer versions are refused.
-constexpr int64_t kVersion = 2;
-
-// "TSRA": marks a database as a journal of this server.
-constexpr int64_t kApplicationId = 0x54535241;
-
-constexpr char kTables[] = R"(
-  CREATE TABLE jobs (
-    number INTEGER PRIMARY KEY AUTOINCREMENT,
-    id TEXT NOT NULL UNIQUE,
-    client TEXT NOT NULL,
-    request_id TEXT NOT NULL,
-    kind INTEGER NOT NULL,
-    request BLOB NOT NULL,
-    source TEXT NOT NULL,
-    destination TEXT NOT NULL,
-    memory_bytes INTEGER NOT NULL,
-    state INTEGER NOT NULL,
-    create_ns INTEGER NOT NULL,
-    start_ns INTEGER,
-    end_ns INTEGER,
-    cancel_requested INTEGER NOT NULL DEFAULT 0,
-    num_restarts INTEGER NOT NULL DEFAULT 0,
-    response BLOB,
-    error BLOB
-  );
-  CREATE TABLE records (
-    job INTEGER NOT NULL,
-    record BLOB NOT NULL
-  );
-  CREATE INDEX records_of_job ON records (job);
-)";
-
-// Version 2 added a digest of the values of each row, which triggers update.
-#define DIGEST_OF_JOB                                                 \
-  "row_digest(number, id, client, request_id, kind, request, source," \
-  " destination, memory_bytes, state, create_ns, start_ns, end_ns,"   \
-  " cancel_requested, num_restarts, response, error)"
-#define DIGEST_OF_RECORD "row_digest(rowid, job, record)"
-#define SET_DIGEST_OF_JOB                          \
-  " BEGIN UPDATE jobs SET digest = " DIGEST_OF_JOB \
-  " WHERE number = NEW.number; END;"
-
-constexpr char kDigests[] =
-    "ALTER TABLE jobs ADD COLUMN digest INTEGER;"
-    "UPDATE jobs SET digest = " DIGEST_OF_JOB
-    ";"
-    "CREATE TRIGGER job_added AFTER INSERT ON jobs" SET_DIGEST_OF_JOB
-    "CREATE TRIGGER job_changed AFTER UPDATE ON jobs"
-    " WHEN NEW.digest IS OLD.digest" SET_DIGEST_OF_JOB
-    "ALTER TABLE records ADD COLUMN digest INTEGER;"
-    "UPDATE records SET digest = " DIGEST_OF_RECORD
-    ";"
-    "CREATE TRIGGER record_added AFTER INSERT ON records BEGIN"
-    " UPDATE records SET digest = " DIGEST_OF_RECORD
-    " WHERE rowid = NEW.rowid; END;";
-
-// Finds the number of a job with a row that does not match its digest.
-constexpr char kFindDamage[] =
-    "SELECT number FROM jobs WHERE digest IS NOT " DIGEST_OF_JOB
-    " UNION ALL SELECT job FROM records WHERE digest IS NOT " DIGEST_OF_RECORD
-    " LIMIT 1";
-
-#undef SET_DIGEST_OF_JOB
-#undef DIGEST_OF_RECORD
-#undef DIGEST_OF_JOB
 
 // "jobs.last" holds a number of this many digits and a newline. The size is
 // fixed so that the file is written in place and needs no space on a full disk.
@@ -105,125 +40,12 @@ int OpenPrivate(const std::string& path) {
 
 }  // namespace
 
-// Builds, runs and reads a statement. Keeps the first error.
-class JobJournal::Statement {
+// A statement on the journal's database.
+class JobJournal::Statement : public JournalStatement {
  public:
   Statement(JobJournal& journal, const char* sql)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(journal.mutex_)
-      : database_(journal.database_), path_(journal.path_) {
-    code_ = sqlite3_prepare_v2(database_, sql, -1, &statement_, nullptr);
-  }
-  ~Statement() { sqlite3_finalize(statement_); }
-  Statement(const Statement&) = delete;
-  Statement& operator=(const Statement&) = delete;
-
-  Statement& Bind(int64_t number) {
-    Note(sqlite3_bind_int64(statement_, ++parameter_, number));
-    return *this;
-  }
-  Statement& Bind(absl::Time time) {
-    if (time != absl::InfinitePast()) return Bind(absl::ToUnixNanos(time));
-    Note(sqlite3_bind_null(statement_, ++parameter_));
-    return *this;
-  }
-  // `text` must outlive the statement.
-  Statement& BindText(absl::string_view text) {
-    Note(sqlite3_bind_text64(statement_, ++parameter_, text.data(), text.size(),
-                             SQLITE_STATIC, SQLITE_UTF8));
-    return *this;
-  }
-  Statement& BindBytes(absl::string_view bytes) {
-    Note(sqlite3_bind_blob64(statement_, ++parameter_, bytes.data(),
-                             bytes.size(), SQLITE_STATIC));
-    return *this;
-  }
-
-  // Returns whether there is a row.
-  bool Step() {
-    if (code_ != SQLITE_OK && code_ != SQLITE_ROW) return false;
-    code_ = sqlite3_step(statement_);
-    column_ = 0;
-    return code_ == SQLITE_ROW;
-  }
-  absl::Status Run() {
-    while (Step()) {
-    }
-    return status();
-  }
-  absl::Status status() const {
-    if (code_ == SQLITE_OK || code_ == SQLITE_DONE || code_ == SQLITE_ROW) {
-      return absl::OkStatus();
-    }
-    return ToStatus(path_, code_, sqlite3_errmsg(database_));
-  }
-
-  // Each of these reads the next column of the row.
-  int64_t Number() { return sqlite3_column_int64(statement_, column_++); }
-  absl::Time Time() {
-    if (sqlite3_column_type(statement_, column_) == SQLITE_NULL) {
-      ++column_;
-      return absl::InfinitePast();
-    }
-    return absl::FromUnixNanos(Number());
-  }
-  std::string Bytes() {
-    const auto* data =
-        static_cast<const char*>(sqlite3_column_blob(statement_, column_));
-    const int size = sqlite3_column_bytes(statement_, column_++);
-    return data == nullptr ? std::string()
-                           : std::string(data, static_cast<size_t>(size));
-  }
-
-  static absl::Status ToStatus(const std::string& path, int code,
-                               absl::string_view message) {
-    const std::string text = absl::StrCat("journal ", path, ": ", message);
-    return WithReason(ErrorOf(code, text), ErrorReason::JOURNAL_FAILED);
-  }
-
- private:
-  static absl::Status ErrorOf(int code, const std::string& text) {
-    switch (code & 0xff) {
-      case SQLITE_CORRUPT:
-      case SQLITE_NOTADB:
-      case SQLITE_SCHEMA:
-      case SQLITE_MISMATCH:
-        return absl::DataLossError(
-            absl::StrCat(text, "; move the file away to begin without jobs"));
-      case SQLITE_FULL:
-      case SQLITE_TOOBIG:
-      case SQLITE_NOMEM:
-        return absl::ResourceExhaustedError(text);
-      case SQLITE_BUSY:
-      case SQLITE_LOCKED:
-      case SQLITE_PROTOCOL:
-        return absl::UnavailableError(
-            absl::StrCat(text, "; does another server use it?"));
-      // A fault of the server; PERMISSION_DENIED would tell clients that they
-      // lack a right.
-      case SQLITE_PERM:
-      case SQLITE_READONLY:
-      case SQLITE_CANTOPEN:
-      case SQLITE_AUTH:
-        return absl::FailedPreconditionError(text);
-      // The disk may recover.
-      case SQLITE_IOERR:
-      case SQLITE_INTERRUPT:
-        return absl::UnavailableError(text);
-      default:
-        return absl::UnknownError(text);
-    }
-  }
-
-  void Note(int code) {
-    if (code_ == SQLITE_OK) code_ = code;
-  }
-
-  sqlite3* const database_;
-  const std::string& path_;
-  sqlite3_stmt* statement_ = nullptr;
-  int code_ = SQLITE_OK;
-  int parameter_ = 0;
-  int column_ = 0;
+      : JournalStatement(journal.database_, journal.path_, sql) {}
 };
 
 absl::StatusOr<std::unique_ptr<JobJournal>> JobJournal::Open(
@@ -294,7 +116,7 @@ absl::Status JobJournal::WriteLast(int64_t number) {
 }
 
 absl::Status JobJournal::Error(int code) const {
-  return Statement::ToStatus(path_, code, sqlite3_errmsg(database_));
+  return JournalError(path_, code, sqlite3_errmsg(database_));
 }
 
 absl::Status JobJournal::Execute(const char* sql) {
@@ -312,7 +134,7 @@ absl::StatusOr<int64_t> JobJournal::Version() {
   Statement tables(*this, "SELECT COUNT(*) FROM sqlite_master");
   const bool empty = tables.Step() && tables.Number() == 0;
   DCP_RETURN_IF_ERROR(tables.status());
-  if (id != kApplicationId && !(id == 0 && number == 0 && empty)) {
+  if (id != kJournalApplicationId && !(id == 0 && number == 0 && empty)) {
     return absl::DataLossError(
         absl::StrCat("journal ", path_, " is a database of something else"));
   }
@@ -324,23 +146,19 @@ absl::Status JobJournal::Prepare() {
   DCP_RETURN_IF_ERROR(
       Execute("PRAGMA locking_mode=EXCLUSIVE; PRAGMA synchronous=FULL"));
   DCP_ASSIGN_OR_RETURN(const int64_t version, Version());
-  if (version > kVersion) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("journal ", path_, " has version ", version,
-                     ", written by a newer server; this one knows ", kVersion));
+  if (version > kJournalVersion) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "journal ", path_, " has version ", version,
+        ", written by a newer server; this one knows ", kJournalVersion));
   }
   DCP_RETURN_IF_ERROR(
       Execute("PRAGMA journal_mode=WAL; BEGIN EXCLUSIVE; COMMIT"));
   if (version > 0) DCP_RETURN_IF_ERROR(CheckPages());
-  return version < kVersion ? Upgrade(version) : CheckDigests();
+  return version < kJournalVersion ? Upgrade(version) : CheckDigests();
 }
 
 absl::Status JobJournal::Upgrade(int64_t version) {
-  const std::string all =
-      absl::StrCat("BEGIN;", version == 0 ? kTables : "", kDigests,
-                   "PRAGMA application_id=", kApplicationId,
-                   "; PRAGMA user_version=", kVersion, "; COMMIT");
-  absl::Status status = Execute(all.c_str());
+  absl::Status status = Execute(JournalUpgradeSql(version).c_str());
   // An error inside the transaction leaves it open.
   if (!status.ok()) Execute("ROLLBACK").IgnoreError();
   return status;
@@ -351,13 +169,13 @@ absl::Status JobJournal::CheckPages() {
   const std::string result = check.Step() ? check.Bytes() : "";
   DCP_RETURN_IF_ERROR(check.status());
   if (result == "ok") return absl::OkStatus();
-  return Statement::ToStatus(path_, SQLITE_CORRUPT, result);
+  return JournalError(path_, SQLITE_CORRUPT, result);
 }
 
 absl::Status JobJournal::CheckDigests() {
-  Statement find(*this, kFindDamage);
+  Statement find(*this, kFindDamageSql);
   if (find.Step()) {
-    return Statement::ToStatus(
+    return JournalError(
         path_, SQLITE_CORRUPT,
         absl::StrCat("job ", find.Number(), " is not as it was written"));
   }
@@ -390,9 +208,9 @@ absl::StatusOr<std::vector<Job>> JobJournal::Jobs() {
     job.num_restarts = static_cast<uint32_t>(select.Number());
     if (!tessera::v1::JobMetadata::Kind_IsValid(static_cast<int>(kind)) ||
         !tessera::v1::JobMetadata::State_IsValid(static_cast<int>(state))) {
-      return Statement::ToStatus(path_, SQLITE_CORRUPT,
-                                 absl::StrCat("job ", job.number, " has kind ",
-                                              kind, ", state ", state));
+      return JournalError(path_, SQLITE_CORRUPT,
+                          absl::StrCat("job ", job.number, " has kind ", kind,
+                                       ", state ", state));
     }
     job.request.kind = static_cast<JobKind>(kind);
     job.state = static_cast<JobState>(state);
