@@ -19,11 +19,13 @@
 #include "google/protobuf/any.pb.h"
 #include "google/protobuf/util/time_util.h"
 #include "proto/error_detail.h"
+#include "proto/messages/layout_messages.h"
+#include "proto/messages/report_messages.h"
+#include "proto/messages/request_messages.h"
 #include "proto/utf8.h"
 #include "server/access/rooted_file_system.h"
 #include "server/jobs/uuid.h"
 #include "server/memory/memory_shares.h"
-#include "server/messages.h"
 #include "server/process/log_text.h"
 
 namespace dcp::server {
@@ -131,7 +133,7 @@ absl::Status Read(const v1::ConvertRequest& request, const Client& client,
                   JobSpec& spec) {
   DCP_RETURN_IF_ERROR(SetConversion(request, client, spec));
   DCP_ASSIGN_OR_RETURN(spec.convert.to,
-                       FormatFromProto(request.format(), "format"));
+                       RequestedFormatFromProto(request.format(), "format"));
   spec.convert.drop_non_tensors = request.drop_non_tensors();
   SetMetadata(request, spec);
   spec.convert.drop_unreadable = request.drop_unreadable();
@@ -152,7 +154,7 @@ absl::Status Read(const v1::ConsolidateRequest& request, const Client& client,
                   JobSpec& spec) {
   DCP_RETURN_IF_ERROR(SetConversion(request, client, spec));
   DCP_ASSIGN_OR_RETURN(spec.convert.to,
-                       FormatFromProto(request.format(), "format"));
+                       RequestedFormatFromProto(request.format(), "format"));
   spec.convert.drop_non_tensors = request.drop_non_tensors();
   SetMetadata(request, spec);
   spec.convert.drop_unreadable = request.drop_unreadable();

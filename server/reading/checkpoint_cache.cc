@@ -4,20 +4,14 @@
 #include <functional>
 #include <optional>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "dcp/base/bytes.h"
-#include "dcp/base/checksum.h"
 #include "dcp/base/error_place.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
-#include "dcp/base/stop.h"
-#include "dcp/checkpoint/open/dcp_opener.h"
-#include "dcp/checkpoint/open/model_files.h"
 #include "proto/rpc_status.h"
 #include "server/access/disk_timeout.h"
 #include "server/process/refusal.h"
+#include "server/reading/checkpoint_state.h"
 
 namespace dcp::server {
 namespace {
@@ -29,238 +23,7 @@ constexpr int kMaxOpens = 3;
 // replaced; neither takes long.
 constexpr int64_t kRetryAfterMs = 1000;
 
-// Memory of an entry (sizeof(CheckpointEntry) and its slot in the table of
-// names) and of a chunk (a Box and a ChunkLocation), rounded up.
-constexpr uint64_t kBytesPerEntry = sizeof(CheckpointEntry) + 64;
-constexpr uint64_t kBytesPerChunk = sizeof(Box) + sizeof(ChunkLocation) + 32;
-
-uint64_t IndexBytes(const Checkpoint& checkpoint) {
-  uint64_t num_bytes = 0;
-  for (const CheckpointEntry& entry : checkpoint.entries()) {
-    num_bytes += kBytesPerEntry + 2 * entry.fqn.size();
-    if (entry.tensor() != nullptr) {
-      num_bytes += entry.tensor()->boxes.size() * kBytesPerChunk;
-    }
-  }
-  return num_bytes;
-}
-
-// Whether a file in a directory affects which files belong to a model.
-bool IsPartOfModel(absl::string_view name) {
-  return absl::EndsWith(name, ".safetensors") || absl::EndsWith(name, ".bin") ||
-         IsWeightIndexName(name);
-}
-
-// Appends text that changes when the file at `path` is replaced or written to.
-absl::Status AddFile(RootedFileSystem& fs, const std::string& path,
-                     absl::string_view name, std::string& text) {
-  DCP_ASSIGN_OR_RETURN(const FileInfo info, fs.StatTarget(path));
-  absl::StrAppend(&text, name, "\n", info.device, " ", info.inode, " ",
-                  info.size, " ", info.modified_ns, "\n");
-  return absl::OkStatus();
-}
-
-// The name of a DCP checkpoint's index, found as Checkpoint::Open finds it;
-// empty if there is none.
-absl::StatusOr<std::string> DcpIndexName(FileSystem& fs,
-                                         const std::string& path,
-                                         int64_t rank) {
-  for (const std::string& name :
-       {std::string(kDcpMetadataName),
-        RankMetadataName(std::max<int64_t>(rank, 0))}) {
-    const absl::Status status = fs.Stat(JoinPath(path, name)).status();
-    if (status.ok()) return name;
-    if (!absl::IsNotFound(status)) return status;
-  }
-  return std::string();
-}
-
-// Text that changes when the index is replaced: for DCP it describes one file,
-// for shards of safetensors or .bin the listing of the directory.
-absl::StatusOr<std::string> IndexState(RootedFileSystem& fs,
-                                       const std::string& path, int64_t rank,
-                                       const std::stop_token& stop) {
-  DCP_ASSIGN_OR_RETURN(const FileInfo info, fs.Stat(path));
-  std::string text = absl::StrCat(rank, "\n");
-  if (info.kind != FileKind::kDirectory) {
-    DCP_RETURN_IF_ERROR(AddFile(fs, path, "", text));
-    return text;
-  }
-  DCP_ASSIGN_OR_RETURN(const std::string name, DcpIndexName(fs, path, rank));
-  if (!name.empty()) {
-    DCP_RETURN_IF_ERROR(AddFile(fs, JoinPath(path, name), name, text));
-    return text;
-  }
-  DCP_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries,
-                       fs.List(path));
-  for (const DirectoryEntry& entry : entries) {
-    if (!IsPartOfModel(entry.name)) continue;
-    DCP_RETURN_IF_ERROR(CheckStop(stop, kOpening));
-    DCP_RETURN_IF_ERROR(
-        AddFile(fs, JoinPath(path, entry.name), entry.name, text));
-  }
-  return text;
-}
-
-// The state of the files that the index names.
-struct FilesState {
-  std::string text;  // empty if a file was replaced after it was opened
-  std::vector<std::optional<uint64_t>> sizes;
-};
-
-absl::StatusOr<FilesState> LookAtFiles(RootedFileSystem& fs,
-                                       const Checkpoint& checkpoint,
-                                       const std::stop_token& stop) {
-  const SourceFiles& files = checkpoint.files();
-  FilesState state;
-  std::string text;
-  for (uint32_t i = 0; i < files.names().size(); ++i) {
-    DCP_RETURN_IF_ERROR(CheckStop(stop, kOpening));
-    const absl::StatusOr<FileInfo> info = fs.StatTarget(files.PathOf(i));
-    // A checkpoint that lacks a file can still be inspected.
-    if (absl::IsNotFound(info.status())) {
-      absl::StrAppend(&text, "none\n");
-      state.sizes.push_back(std::nullopt);
-      continue;
-    }
-    DCP_RETURN_IF_ERROR(info.status());
-    const std::optional<FileInfo> opened = files.OpenedAs(i);
-    if (opened.has_value() && MayHaveChanged(*opened, *info)) {
-      return FilesState();
-    }
-    absl::StrAppend(&text, info->device, " ", info->inode, " ", info->size, " ",
-                    info->modified_ns, "\n");
-    state.sizes.push_back(info->size);
-  }
-  state.text = absl::StrCat("files ", files.names().size(), "\n", text);
-  return state;
-}
-
-std::string EtagOf(absl::string_view index_state,
-                   absl::string_view files_state) {
-  return absl::StrFormat(
-      "%016x", Digest64Of(AsBytes(absl::StrCat(index_state, files_state))));
-}
-
 }  // namespace
-
-std::shared_ptr<SharedCheckpoint> SharedCheckpoint::Make(
-    std::shared_ptr<TaskQueue> tasks, std::unique_ptr<RootedFileSystem> fs,
-    std::unique_ptr<Checkpoint> checkpoint, CheckpointState state, int64_t rank,
-    std::shared_ptr<std::atomic<uint64_t>> index_bytes) {
-  const auto close = [tasks](SharedCheckpoint* shared) {
-    // If the queue takes no more tasks, the checkpoint is closed here.
-    std::unique_ptr<SharedCheckpoint> last(shared);
-    tasks->Post([last = std::move(last)] {}).IgnoreError();
-  };
-  return std::shared_ptr<SharedCheckpoint>(
-      new SharedCheckpoint(std::move(tasks), std::move(fs),
-                           std::move(checkpoint), std::move(state), rank,
-                           std::move(index_bytes)),
-      close);
-}
-
-SharedCheckpoint::SharedCheckpoint(
-    std::shared_ptr<TaskQueue> tasks, std::unique_ptr<RootedFileSystem> fs,
-    std::unique_ptr<Checkpoint> checkpoint, CheckpointState state, int64_t rank,
-    std::shared_ptr<std::atomic<uint64_t>> index_bytes)
-    : tasks_(std::move(tasks)),
-      fs_(std::move(fs)),
-      checkpoint_(std::move(checkpoint)),
-      state_(std::move(state)),
-      rank_(rank),
-      index_bytes_(IndexBytes(*checkpoint_)),
-      all_index_bytes_(std::move(index_bytes)),
-      located_(checkpoint_->entries().size()) {
-  all_index_bytes_->fetch_add(index_bytes_);
-}
-
-SharedCheckpoint::~SharedCheckpoint() {
-  all_index_bytes_->fetch_sub(index_bytes_);
-}
-
-absl::StatusOr<bool> SharedCheckpoint::IsCurrent(
-    const std::stop_token& stop) const {
-  DCP_ASSIGN_OR_RETURN(const std::string index,
-                       IndexState(*fs_, checkpoint_->path(), rank_, stop));
-  DCP_ASSIGN_OR_RETURN(const FilesState files,
-                       LookAtFiles(*fs_, *checkpoint_, stop));
-  return !files.text.empty() && EtagOf(index, files.text) == state_.etag;
-}
-
-bool SharedCheckpoint::AreLocated(const std::vector<uint32_t>& entries) const {
-  return std::all_of(entries.begin(), entries.end(),
-                     [this](uint32_t entry) { return located_[entry]; });
-}
-
-void SharedCheckpoint::Locate(std::vector<uint32_t> entries, Located done) {
-  bool known = false;
-  bool begin = false;
-  {
-    absl::MutexLock lock(&mutex_);
-    known = AreLocated(entries);
-    if (!known) {
-      requests_.push_back({std::move(entries), std::move(done)});
-      begin = !std::exchange(serving_, true);
-    }
-  }
-  if (known) return done(absl::OkStatus());
-  if (!begin) return;
-  const absl::Status posted =
-      tasks_->Post([self = shared_from_this()] { self->ServeRequests(); });
-  if (posted.ok()) return;
-  std::vector<LocateRequest> requests;
-  {
-    absl::MutexLock lock(&mutex_);
-    requests.swap(requests_);
-    serving_ = false;
-  }
-  for (LocateRequest& request : requests) request.done(posted);
-}
-
-// Runs on one thread at a time, guarded by `serving_`.
-void SharedCheckpoint::ServeRequests() {
-  while (true) {
-    std::vector<LocateRequest> requests;
-    {
-      absl::MutexLock lock(&mutex_);
-      requests.swap(requests_);
-      if (requests.empty()) {
-        serving_ = false;
-        return;
-      }
-    }
-    std::vector<absl::Status> results = LocateAll(requests);
-    {
-      absl::MutexLock lock(&mutex_);
-      for (size_t i = 0; i < requests.size(); ++i) {
-        if (!results[i].ok()) continue;
-        for (const uint32_t entry : requests[i].entries) located_[entry] = true;
-      }
-    }
-    for (size_t i = 0; i < requests.size(); ++i) {
-      requests[i].done(std::move(results[i]));
-    }
-  }
-}
-
-std::vector<absl::Status> SharedCheckpoint::LocateAll(
-    const std::vector<LocateRequest>& requests) {
-  std::vector<uint32_t> all;
-  for (const LocateRequest& request : requests) {
-    all.insert(all.end(), request.entries.begin(), request.entries.end());
-  }
-  std::sort(all.begin(), all.end());
-  all.erase(std::unique(all.begin(), all.end()), all.end());
-  std::vector<absl::Status> results(requests.size());
-  if (checkpoint_->Locate(all).ok()) return results;
-  // The damage of some entries must not fail the requests for others.
-  for (size_t i = 0; i < requests.size(); ++i) {
-    results[i] = WithPlace(checkpoint_->Locate(requests[i].entries),
-                           {.path = checkpoint_->path()});
-  }
-  return results;
-}
 
 // A call that waits for a checkpoint.
 struct CheckpointCache::Waiter {
@@ -420,7 +183,7 @@ absl::StatusOr<std::shared_ptr<SharedCheckpoint>> CheckpointCache::Find(
   }
   for (int i = 0; i < kMaxOpens; ++i) {
     absl::StatusOr<std::shared_ptr<SharedCheckpoint>> opened =
-        OpenAnew(client, key, stop);
+        OpenFresh(client, key, stop);
     if (!opened.ok()) return WithPlace(opened.status(), place);
     if (*opened != nullptr) return opened;
   }
@@ -432,7 +195,7 @@ absl::StatusOr<std::shared_ptr<SharedCheckpoint>> CheckpointCache::Find(
 }
 
 // Null if the checkpoint was replaced or written to while it was opened.
-absl::StatusOr<std::shared_ptr<SharedCheckpoint>> CheckpointCache::OpenAnew(
+absl::StatusOr<std::shared_ptr<SharedCheckpoint>> CheckpointCache::OpenFresh(
     const Client& client, const Key& key, const std::stop_token& stop) {
   auto fs = std::make_unique<RootedFileSystem>(fs_, client);
   DCP_ASSIGN_OR_RETURN(const std::string before,

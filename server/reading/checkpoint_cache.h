@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <optional>
 #include <stop_token>
 #include <string>
 #include <utility>
@@ -26,98 +25,13 @@
 #include "absl/time/time.h"
 #include "dcp/checkpoint/open/checkpoint.h"
 #include "dcp/io/file_system.h"
+#include "proto/messages/request_messages.h"
 #include "server/access/access.h"
 #include "server/access/root_threads.h"
-#include "server/access/rooted_file_system.h"
-#include "server/messages.h"
-#include "server/process/task_queue.h"
+#include "server/reading/shared_checkpoint.h"
 #include "server/reading/timed_answer.h"
 
 namespace dcp::server {
-
-// The state of a checkpoint's files when it was opened.
-struct CheckpointState {
-  std::string etag;
-  // Bytes of each file that the index names, in its order; absent if the file
-  // does not exist.
-  std::vector<std::optional<uint64_t>> file_sizes;
-};
-
-// An open checkpoint with the state of its files. Owners: the cache, and each
-// call and each window that uses it.
-class SharedCheckpoint : public std::enable_shared_from_this<SharedCheckpoint> {
- public:
-  using Located = absl::AnyInvocable<void(absl::Status)>;
-
-  // `checkpoint` was opened with `fs`. `tasks` is the queue of its root; the
-  // files are closed there too, because that may take long. `index_bytes` is
-  // the cache's sum, to which the checkpoint adds its own while it lives.
-  static std::shared_ptr<SharedCheckpoint> Make(
-      std::shared_ptr<TaskQueue> tasks, std::unique_ptr<RootedFileSystem> fs,
-      std::unique_ptr<Checkpoint> checkpoint, CheckpointState state,
-      int64_t rank, std::shared_ptr<std::atomic<uint64_t>> index_bytes);
-  ~SharedCheckpoint();
-
-  // A digest of the device, inode, size and time of the index file and of each
-  // file that the index names.
-  const std::string& etag() const { return state_.etag; }
-  const std::vector<std::optional<uint64_t>>& file_sizes() const {
-    return state_.file_sizes;
-  }
-  // Whether the files are still in that state. Looks at each file. Returns the
-  // error of a file that may no longer be read, or Cancelled once `stop` is
-  // requested.
-  absl::StatusOr<bool> IsCurrent(const std::stop_token& stop = {}) const;
-  // The queue of the checkpoint's root; checkpoints below the same root share
-  // it.
-  const TaskQueue& tasks() const { return *tasks_; }
-  int64_t rank() const { return rank_; }
-  // Estimated memory of the index.
-  uint64_t index_bytes() const { return index_bytes_; }
-
-  // For reading. What Locate writes may be read only for located entries.
-  const Checkpoint& checkpoint() const { return *checkpoint_; }
-  // For Load of entries that are located; Load does not change them.
-  Checkpoint& mutable_checkpoint() { return *checkpoint_; }
-
-  // Locates the payload of `entries` and calls `done`: at once if they are
-  // already located, otherwise on a thread of the queue. Concurrent calls are
-  // served together.
-  void Locate(std::vector<uint32_t> entries, Located done);
-
- private:
-  struct LocateRequest {
-    std::vector<uint32_t> entries;
-    Located done;
-  };
-
-  SharedCheckpoint(std::shared_ptr<TaskQueue> tasks,
-                   std::unique_ptr<RootedFileSystem> fs,
-                   std::unique_ptr<Checkpoint> checkpoint,
-                   CheckpointState state, int64_t rank,
-                   std::shared_ptr<std::atomic<uint64_t>> index_bytes);
-
-  bool AreLocated(const std::vector<uint32_t>& entries) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void ServeRequests();
-  // One status for each request, in their order.
-  std::vector<absl::Status> LocateAll(
-      const std::vector<LocateRequest>& requests);
-
-  // Owners: its RootThreads, and each checkpoint below the root.
-  const std::shared_ptr<TaskQueue> tasks_;
-  const std::unique_ptr<RootedFileSystem> fs_;
-  const std::unique_ptr<Checkpoint> checkpoint_;
-  const CheckpointState state_;
-  const int64_t rank_;
-  const uint64_t index_bytes_;
-  const std::shared_ptr<std::atomic<uint64_t>> all_index_bytes_;
-
-  absl::Mutex mutex_;
-  std::vector<bool> located_ ABSL_GUARDED_BY(mutex_);
-  std::vector<LocateRequest> requests_ ABSL_GUARDED_BY(mutex_);
-  bool serving_ ABSL_GUARDED_BY(mutex_) = false;
-};
 
 struct CheckpointCacheLimits {
   // Each keeps open files, and so descriptors.
@@ -195,7 +109,7 @@ class CheckpointCache {
   std::shared_ptr<SharedCheckpoint> Kept(const Key& key);
   absl::StatusOr<std::shared_ptr<SharedCheckpoint>> Find(
       const Client& client, const Key& key, const std::stop_token& stop);
-  absl::StatusOr<std::shared_ptr<SharedCheckpoint>> OpenAnew(
+  absl::StatusOr<std::shared_ptr<SharedCheckpoint>> OpenFresh(
       const Client& client, const Key& key, const std::stop_token& stop);
   absl::Status Keep(const Key& key, std::shared_ptr<SharedCheckpoint> opened);
 

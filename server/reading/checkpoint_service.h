@@ -5,16 +5,9 @@
 #ifndef SERVER_READING_CHECKPOINT_SERVICE_H_
 #define SERVER_READING_CHECKPOINT_SERVICE_H_
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
-#include <string>
-#include <vector>
 
-#include "absl/functional/any_invocable.h"
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "dcp/io/file_system.h"
 #include "grpcpp/support/byte_buffer.h"
@@ -26,7 +19,8 @@
 #include "server/memory/memory_budget.h"
 #include "server/process/metrics.h"
 #include "server/reading/checkpoint_cache.h"
-#include "server/reading/message_stream.h"
+#include "server/reading/checkpoint_calls.h"
+#include "server/reading/checkpoint_checks.h"
 #include "server/reading/tensor_stream.h"
 #include "server/reading/window_readers.h"
 #include "server/server_options.h"
@@ -59,10 +53,10 @@ class CheckpointService final : public CheckpointServiceBase {
   ~CheckpointService() override;
 
   // Refuses new calls with Unavailable from now on; calls in progress continue.
-  void Drain() { draining_.store(true); }
+  void Drain() { calls_.Drain(); }
 
   // Streams in progress.
-  int64_t num_streams() const { return num_streams_.load(); }
+  int64_t num_streams() const { return calls_.num_streams(); }
 
   grpc::ServerUnaryReactor* Inspect(
       grpc::CallbackServerContext* context,
@@ -85,54 +79,17 @@ class CheckpointService final : public CheckpointServiceBase {
       const tessera::v1::DiffRequest* request) override;
 
  private:
-  using OpenedFunction =
-      absl::AnyInvocable<void(std::shared_ptr<SharedCheckpoint>)>;
-
-  using Caller = Admission::Caller;
-
-  // Identifies the caller; Unavailable while the server drains.
-  absl::StatusOr<Caller> Admit(const grpc::CallbackServerContext& context);
-  // Counts a stream; ResourceExhausted if there are too many.
-  absl::Status BeginStream(ClientAccount& account);
-  void EndStream(ClientAccount& account);
-
-  // Makes a stream of small messages for a call, after admitting it. If the
-  // call is refused, the stream has failed already and the caller's client is
-  // null.
-  template <typename Response>
-  std::shared_ptr<MessageStream<Response>> NewStream(
-      grpc::CallbackServerContext& context, Caller& caller);
-  // Opens a source for a stream; an error ends the stream.
-  template <typename Response>
-  void OpenFor(const std::shared_ptr<MessageStream<Response>>& stream,
-               const Client& client, const tessera::v1::Source& source,
-               absl::string_view field, OpenedFunction then);
-  // Like SharedCheckpoint::Locate, but answers Unavailable if the file system
-  // takes too long.
-  void Locate(const Client& client, SharedCheckpoint& shared,
-              std::vector<uint32_t> entries, SharedCheckpoint::Located done);
-  // Reserves memory for a stream and runs `check`, which reads `shared` and
-  // perhaps other checkpoints, on a thread for checks.
-  template <typename Response>
-  void RunCheck(const std::shared_ptr<MessageStream<Response>>& stream,
-                const Caller& caller, const SharedCheckpoint& shared,
-                absl::AnyInvocable<void(uint64_t memory_bytes)> check);
+  using Caller = CheckpointCalls::Caller;
 
   FileSystem& fs_;
-  Admission& admission_;
   MemoryBudget& budget_;
   Metrics& metrics_;
-  const int64_t max_streams_;
-  const absl::Duration stall_timeout_;
-  const absl::Duration disk_timeout_;
   const uint64_t max_memory_bytes_;
   const PageTokens page_tokens_;
-  std::atomic<bool> draining_{false};
-  std::atomic<int64_t> num_streams_{0};
-
   RootThreads openers_;
-  RootThreads checkers_;
   CheckpointCache cache_;
+  CheckpointCalls calls_;
+  CheckpointChecks checks_;
   bool can_read_ = true;  // whether there is memory for a reader
   std::unique_ptr<WindowReaders> readers_;
   std::unique_ptr<StreamContext> stream_context_;

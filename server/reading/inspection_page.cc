@@ -10,8 +10,10 @@
 #include "dcp/base/checksum.h"
 #include "dcp/base/status.h"
 #include "proto/error_detail.h"
+#include "proto/messages/entry_messages.h"
+#include "proto/messages/enum_messages.h"
+#include "proto/messages/request_messages.h"
 #include "proto/utf8.h"
-#include "server/messages.h"
 #include "server/reading/name_filter.h"
 
 namespace dcp::server {

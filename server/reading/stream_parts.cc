@@ -23,7 +23,8 @@
 #include "dcp/tensor/element.h"
 #include "dcp/tensor/placement.h"
 #include "proto/error_detail.h"
-#include "server/messages.h"
+#include "proto/messages/layout_messages.h"
+#include "proto/messages/request_messages.h"
 #include "server/process/refusal.h"
 
 namespace dcp::server {

@@ -25,10 +25,11 @@
 #include "dcp/base/status.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "proto/error_detail.h"
+#include "proto/messages/layout_messages.h"
+#include "proto/messages/request_messages.h"
 #include "proto/rpc_status.h"
 #include "proto/utf8.h"
 #include "server/access/disk_timeout.h"
-#include "server/messages.h"
 #include "server/process/log_text.h"
 #include "server/reading/chunk_frame.h"
 

@@ -5,6 +5,8 @@
 
 #include "absl/time/time.h"
 #include "dcp/base/status.h"
+#include "proto/messages/report_messages.h"
+#include "proto/messages/request_messages.h"
 
 namespace dcp::tools {
 namespace {
@@ -51,7 +53,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Connect(const CommandLine& line,
 
 absl::StatusOr<OwnedInspection> Daemon::Inspect(const CommandLine& line) {
   v1::InspectRequest request;
-  *request.mutable_source() = SourceMessage(line.paths[0], line.rank);
+  SourceToProto(line.paths[0], line.rank, *request.mutable_source());
   if (!line.tensors_glob.empty()) request.add_names(line.tensors_glob);
   // The layout's name is derived from the chunks.
   request.set_chunks(true);
@@ -71,7 +73,7 @@ absl::StatusOr<VerifyReport> Daemon::Verify(const CommandLine& line,
                                                          now.bytes_total());
                                            },
                                            {.stop = stop_}));
-  return VerifyReportFrom(report);
+  return VerifyReportFromProto(report);
 }
 
 absl::StatusOr<DiffReport> Daemon::Diff(const CommandLine& line,
@@ -84,7 +86,7 @@ absl::StatusOr<DiffReport> Daemon::Diff(const CommandLine& line,
                                                        now.bytes_total());
                                          },
                                          {.stop = stop_}));
-  return DiffReportFrom(report);
+  return DiffReportFromProto(report);
 }
 
 absl::StatusOr<client::Job> Daemon::Submit(const CommandLine& line) {
@@ -121,7 +123,7 @@ absl::StatusOr<ConvertPlan> Daemon::Convert(const CommandLine& line,
   outcome.bytes_read = result.bytes_to_read();
   outcome.bytes_written = result.bytes_to_write();
   outcome.peak_memory_bytes = result.memory_bytes();
-  return ConvertPlanFrom(result);
+  return ConvertPlanFromProto(result);
 }
 
 absl::StatusOr<std::vector<client::Job>> Daemon::ListJobs() {

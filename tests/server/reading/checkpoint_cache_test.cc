@@ -3,10 +3,8 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <chrono>
 #include <filesystem>
 #include <memory>
-#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,7 +12,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "absl/synchronization/notification.h"
 #include "dcp/base/error_place.h"
 #include "dcp/format/safetensors.h"
@@ -22,6 +19,7 @@
 #include "gtest/gtest.h"
 #include "proto/rpc_status.h"
 #include "tests/server/hooked_file_system.h"
+#include "tests/server/reading/checkpoint_cache_fixture.h"
 #include "tests/testing/golden.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
@@ -36,105 +34,7 @@ using ::dcp::testing::TempDir;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-using Result = absl::StatusOr<std::shared_ptr<SharedCheckpoint>>;
-
-class CheckpointCacheTest : public ::testing::Test {
- protected:
-  CheckpointCacheTest()
-      : fs_(NewPosixFileSystem()),
-        root_(std::filesystem::canonical(dir_.path()).string()),
-        client_("me", {{.path = root_, .writable = false, .real_path = root_}}),
-        access_(*Access::Load({{.path = root_}}, "")),
-        threads_(access_, 2, 1000) {}
-
-  CheckpointCache* NewCache(CheckpointCacheLimits limits = {}) {
-    return caches_
-        .emplace_back(std::make_unique<CheckpointCache>(*fs_, threads_, limits))
-        .get();
-  }
-
-  Result Open(CheckpointCache& cache, const std::string& path,
-              int64_t rank = -1) {
-    return OpenAs(client_, cache, path, rank);
-  }
-
-  Result OpenAs(const Client& client, CheckpointCache& cache,
-                const std::string& path, int64_t rank = -1) {
-    return Call(client, cache, path, rank).Wait();
-  }
-
-  // A call that opens a checkpoint.
-  class Call {
-   public:
-    Call(const Client& client, CheckpointCache& cache, const std::string& path,
-         int64_t rank = -1) {
-      cache.Open(client, {.path = path, .open = {.rank = rank}},
-                 gone_.get_token(), [this](Result opened) {
-                   result_ = std::move(opened);
-                   opened_.Notify();
-                 });
-    }
-
-    // The client cancels.
-    void Leave() { gone_.request_stop(); }
-    Result Wait() {
-      opened_.WaitForNotification();
-      return result_;
-    }
-
-   private:
-    std::stop_source gone_;
-    Result result_ = absl::UnknownError("not called");
-    absl::Notification opened_;
-  };
-
-  static absl::Status Locate(SharedCheckpoint& shared,
-                             std::vector<uint32_t> entries) {
-    absl::Status status;
-    absl::Notification located;
-    shared.Locate(std::move(entries), [&](absl::Status result) {
-      status = std::move(result);
-      located.Notify();
-    });
-    located.WaitForNotification();
-    return status;
-  }
-
-  // A safetensors file with another suffix, and an index that names it.
-  std::string IndexOf(const std::string& name) {
-    const std::string golden = Golden("torch-2.11/hugging_face");
-    const std::string directory = root_ + "/" + name;
-    std::filesystem::create_directories(directory);
-    std::filesystem::copy_file(golden + "/model-00001-of-00002.safetensors",
-                               directory + "/w.bin");
-    const auto tensor = Checkpoint::Open(
-        *fs_, golden + "/model-00001-of-00002.safetensors", {});
-    EXPECT_OK(tensor);
-    std::vector<std::string> lines;
-    for (const CheckpointEntry& entry : (*tensor)->entries()) {
-      lines.push_back(absl::StrCat("\"", entry.fqn, "\": \"w.bin\""));
-    }
-    dir_.WriteFile(
-        name + "/model.safetensors.index.json",
-        absl::StrCat("{\"weight_map\": {", absl::StrJoin(lines, ", "), "}}"));
-    // With this file the folder looks like a checkpoint to code that goes by
-    // names.
-    dir_.WriteFile(name + "/x.safetensors", "");
-    return directory;
-  }
-
-  std::string Golden(const std::string& name) {
-    return std::filesystem::canonical(CopyGolden(dir_, name)).string();
-  }
-
-  const TempDir dir_;
-  const std::unique_ptr<FileSystem> fs_;
-  const std::string root_;
-  const Client client_;
-  std::vector<std::unique_ptr<CheckpointCache>> caches_;
-  const Access access_;
-  RootThreads threads_;  // last: its tasks use the caches
-};
+using CheckpointCacheTest = CheckpointCacheFixture;
 
 TEST_F(CheckpointCacheTest, GivesTheSameUntilItIsReplaced) {
   for (const char* name : {"torch-2.11/sharded", "torch-2.11/archive.pt",
@@ -159,29 +59,21 @@ TEST_F(CheckpointCacheTest, GivesTheSameUntilItIsReplaced) {
   }
 }
 
-TEST_F(CheckpointCacheTest, EtagsOfRanksDiffer) {
-  CheckpointCache* const cache = NewCache();
-  const std::string path = Golden("torch-2.11/sharded");
-  ASSERT_OK_AND_ASSIGN(const auto all, Open(*cache, path));
-  ASSERT_OK_AND_ASSIGN(const auto one, Open(*cache, path, 1));
-  EXPECT_NE(all, one);
-  EXPECT_NE(all->etag(), one->etag());
-}
-
 TEST_F(CheckpointCacheTest, CallsThatComeTogetherOpenOnce) {
   CheckpointCache* const cache = NewCache();
   const std::string path = Golden("torch-2.11/train");
   constexpr size_t kCalls = 50;
-  std::vector<Result> results(kCalls, absl::UnknownError(""));
+  std::vector<OpenResult> results(kCalls, absl::UnknownError(""));
   std::vector<absl::Notification> opened(kCalls);
   for (size_t i = 0; i < kCalls; ++i) {
-    cache->Open(client_, {.path = path, .open = {}}, {}, [&, i](Result result) {
-      results[i] = std::move(result);
-      opened[i].Notify();
-    });
+    cache->Open(client_, {.path = path, .open = {}}, {},
+                [&, i](OpenResult result) {
+                  results[i] = std::move(result);
+                  opened[i].Notify();
+                });
   }
   for (const auto& notification : opened) notification.WaitForNotification();
-  for (const Result& result : results) {
+  for (const OpenResult& result : results) {
     ASSERT_OK(result);
     EXPECT_EQ(*result, *results[0]);
   }
@@ -218,7 +110,7 @@ TEST_F(CheckpointCacheTest, IndicesInUseAreBounded) {
 TEST_F(CheckpointCacheTest, ErrorsCarryThePath) {
   CheckpointCache* const cache = NewCache();
   const std::string missing = root_ + "/missing";
-  const Result result = Open(*cache, missing);
+  const OpenResult result = Open(*cache, missing);
   EXPECT_THAT(result, StatusIs(absl::StatusCode::kNotFound, Not("")));
   EXPECT_EQ(PlaceOf(result.status()).path, missing);
   EXPECT_THAT(Open(*cache, "/etc"),
@@ -264,41 +156,6 @@ TEST_F(CheckpointCacheTest, AFileOfTheIndexThatIsALinkOutIsRefused) {
               StatusIs(absl::StatusCode::kPermissionDenied, Not("")));
 }
 
-TEST_F(CheckpointCacheTest, AFileThatIsWrittenToIsAnotherCheckpoint) {
-  for (const char* name : {"a", "b"}) {
-    CheckpointCache* const cache = NewCache();
-    const bool is_dcp = std::string(name) == "b";
-    const std::string path =
-        is_dcp ? Golden("torch-2.11/sharded") : IndexOf(name);
-    const std::string file = path + (is_dcp ? "/__0_0.distcp" : "/w.bin");
-    ASSERT_OK_AND_ASSIGN(const auto before, Open(*cache, path));
-    std::filesystem::last_write_time(
-        file, std::filesystem::last_write_time(file) + std::chrono::seconds(1));
-    ASSERT_OK_AND_ASSIGN(const auto after, Open(*cache, path));
-    EXPECT_NE(before, after);
-    EXPECT_NE(before->etag(), after->etag());
-    EXPECT_EQ(cache->num_open(), 1u);
-  }
-}
-
-// The index appears after the folder was opened without it.
-TEST_F(CheckpointCacheTest, AnIndexThatComesToBinFilesIsSeen) {
-  CheckpointCache* const cache = NewCache();
-  const std::string archive = Golden("torch-2.11/archive.pt");
-  const std::string directory = root_ + "/bin";
-  std::filesystem::create_directories(directory);
-  for (const char* name : {"/pytorch_model.bin", "/other.bin"}) {
-    std::filesystem::copy_file(archive, directory + name);
-  }
-  ASSERT_OK_AND_ASSIGN(const auto without, Open(*cache, directory));
-  EXPECT_EQ(without->checkpoint().files().names()[0], "pytorch_model.bin");
-  dir_.WriteFile("bin/pytorch_model.bin.index.json",
-                 "{\"weight_map\": {\"base\": \"other.bin\"}}");
-  ASSERT_OK_AND_ASSIGN(const auto with, Open(*cache, directory));
-  EXPECT_EQ(with->checkpoint().files().names()[0], "other.bin");
-}
-
-// One client has opened it; another may not read the file that a link leads to.
 TEST_F(CheckpointCacheTest, WhatIsOpenIsSharedByThoseOfTheSameRightsOnly) {
   const std::string path = IndexOf("mine/model");
   std::filesystem::create_directory(root_ + "/theirs");
@@ -337,7 +194,7 @@ TEST_F(CheckpointCacheTest, AFileSystemThatHangsKeepsItsOwnRootOnly) {
   CheckpointCache cache(fs, threads, {.disk_timeout = absl::Milliseconds(100)});
   // The first holds the thread; the second waits for it.
   for (int i = 0; i < 2; ++i) {
-    const Result result = OpenAs(client, cache, hung + "/a");
+    const OpenResult result = OpenAs(client, cache, hung + "/a");
     EXPECT_THAT(result, StatusIs(absl::StatusCode::kUnavailable,
                                  HasSubstr("of root " + hung + " has not")));
     EXPECT_EQ(PlaceOf(result.status()).path, hung + "/a");
@@ -452,56 +309,6 @@ TEST_F(HeldOpenTest, AClientThatWasToldOfTheTimeoutFindsItOpenLater) {
   threads_.Stop();
   EXPECT_EQ(num_opened_, num_heads_ + kNumShards);
   EXPECT_EQ(hurried.num_open(), 1u);
-}
-
-TEST_F(CheckpointCacheTest, LocatesForAllWhoAsk) {
-  CheckpointCache* const cache = NewCache();
-  ASSERT_OK_AND_ASSIGN(const auto shared,
-                       Open(*cache, Golden("torch-2.11/sharded")));
-  const auto num_entries =
-      static_cast<uint32_t>(shared->checkpoint().entries().size());
-  std::vector<absl::Notification> located(4 * num_entries);
-  for (uint32_t i = 0; i < located.size(); ++i) {
-    shared->Locate({i % num_entries}, [&, i](const absl::Status& status) {
-      EXPECT_OK(status);
-      located[i].Notify();
-    });
-  }
-  for (const auto& notification : located) notification.WaitForNotification();
-  for (const CheckpointEntry& entry : shared->checkpoint().entries()) {
-    if (entry.tensor() == nullptr) continue;
-    for (const ChunkLocation& location : entry.tensor()->locations) {
-      EXPECT_TRUE(location.located);
-    }
-  }
-}
-
-TEST_F(CheckpointCacheTest, OneWhoseItemIsDamagedDoesNotFailOthers) {
-  CheckpointCache* const cache = NewCache();
-  const std::string path = Golden("torch-2.11/sharded");
-  ASSERT_OK_AND_ASSIGN(const auto shared, Open(*cache, path));
-  const std::string cut = path + "/__1_0.distcp";
-  // The last item lacks its end.
-  const uint64_t size = std::filesystem::file_size(cut) - 1;
-  std::filesystem::resize_file(cut, size);
-  const auto& entries = shared->checkpoint().entries();
-  const auto& names = shared->checkpoint().files().names();
-  int num_sound = 0;
-  int num_damaged = 0;
-  for (uint32_t i = 0; i < entries.size(); ++i) {
-    const TensorEntry* tensor = entries[i].tensor();
-    if (tensor == nullptr) continue;
-    bool damaged = false;
-    for (const ChunkLocation& location : tensor->locations) {
-      const StorageInfo& item = location.item;
-      damaged = damaged || (names[item.file] == "__1_0.distcp" &&
-                            item.offset + item.length > size);
-    }
-    ++(damaged ? num_damaged : num_sound);
-    EXPECT_EQ(Locate(*shared, {i}).ok(), !damaged) << entries[i].fqn;
-  }
-  EXPECT_GT(num_sound, 0);
-  EXPECT_GT(num_damaged, 0);
 }
 
 }  // namespace

@@ -89,42 +89,6 @@ TEST(DaemonMessages, DiffSaysItsTolerance) {
   EXPECT_TRUE(close.tolerance().nan_differs());
 }
 
-TEST(DaemonMessages, ReportsComeBackWhole) {
-  v1::VerifyReport verify;
-  verify.set_format(v1::FORMAT_TORCH);
-  verify.set_num_items_checked(4);
-  verify.add_findings()->set_problem("torn");
-  verify.set_num_findings(3);
-  ASSERT_OK_AND_ASSIGN(const VerifyReport verified, VerifyReportFrom(verify));
-  EXPECT_EQ(verified.format, Format::kTorch);
-  EXPECT_EQ(verified.num_items_checked, 4);
-  ASSERT_EQ(verified.findings.size(), 2);
-  EXPECT_EQ(verified.findings[0].problem, "torn");
-  EXPECT_THAT(verified.findings[1].problem, HasSubstr("2 more problems"));
-
-  v1::DiffReport diff;
-  diff.add_findings()->set_kind(v1::DiffFinding::KIND_VALUES);
-  diff.mutable_findings(0)->set_max_ulp(9);
-  diff.mutable_findings(0)->set_max_rel_difference(0.5);
-  diff.mutable_findings(0)->add_first_index(3);
-  diff.mutable_findings(0)->add_first_index(17);
-  ASSERT_OK_AND_ASSIGN(const DiffReport differs, DiffReportFrom(diff));
-  EXPECT_EQ(differs.findings[0].kind, DiffFinding::Kind::kValues);
-  EXPECT_EQ(differs.findings[0].difference.max_ulp, 9);
-  EXPECT_EQ(differs.findings[0].difference.max_rel, 0.5);
-  EXPECT_THAT(differs.findings[0].first_index, ElementsAre(3, 17));
-
-  v1::ConvertResult result;
-  result.set_from(v1::FORMAT_DCP);
-  result.set_to(v1::FORMAT_SAFETENSORS);
-  result.add_files()->set_name("f");
-  result.add_dropped("lr");
-  ASSERT_OK_AND_ASSIGN(const ConvertPlan plan, ConvertPlanFrom(result));
-  EXPECT_EQ(plan.to, Format::kSafetensors);
-  EXPECT_EQ(plan.files[0].name, "f");
-  EXPECT_THAT(plan.dropped, ElementsAre("lr"));
-}
-
 TEST(DaemonMessages, AnInspectionIsThatOfHere) {
   v1::InspectResponse response;
   response.set_format(v1::FORMAT_DCP);
@@ -157,11 +121,6 @@ TEST(DaemonMessages, AnInspectionIsThatOfHere) {
 }
 
 TEST(DaemonMessages, WhatNoServerSaysIsRefused) {
-  EXPECT_THAT(VerifyReportFrom({}), StatusIs(kDataLoss));
-  EXPECT_THAT(ConvertPlanFrom({}), StatusIs(kDataLoss));
-  v1::DiffReport diff;
-  diff.add_findings();
-  EXPECT_THAT(DiffReportFrom(diff), StatusIs(kDataLoss));
   v1::InspectResponse response;
   response.set_format(v1::FORMAT_DCP);
   v1::Tensor& tensor = *response.add_tensors();

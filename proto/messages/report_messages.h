@@ -1,0 +1,41 @@
+// What verify, diff and conversions report, as messages and back. Messages are
+// bounded: long lists are cut, and their counts are whole. What comes from a
+// server is untrusted: DataLoss for contents that no server has. Pure; any
+// thread.
+#ifndef PROTO_MESSAGES_REPORT_MESSAGES_H_
+#define PROTO_MESSAGES_REPORT_MESSAGES_H_
+
+#include "absl/status/statusor.h"
+#include "dcp/checkpoint/convert/convert.h"
+#include "dcp/checkpoint/diff.h"
+#include "dcp/checkpoint/open/checkpoint.h"
+#include "dcp/checkpoint/verify.h"
+#include "tessera/v1/checkpoint.pb.h"
+#include "tessera/v1/checkpoint_service.pb.h"
+#include "tessera/v1/job_service.pb.h"
+
+namespace dcp {
+
+// A server's answer says which format this is; DataLoss for an unknown one.
+absl::StatusOr<Format> AnsweredFormatFromProto(tessera::v1::Format format);
+
+void VerifyReportToProto(const VerifyReport& report,
+                         tessera::v1::VerifyReport& proto);
+// Problems that the message does not list become one finding that counts them.
+absl::StatusOr<VerifyReport> VerifyReportFromProto(
+    const tessera::v1::VerifyReport& proto);
+
+void DiffReportToProto(const DiffReport& report,
+                       tessera::v1::DiffReport& proto);
+absl::StatusOr<DiffReport> DiffReportFromProto(
+    const tessera::v1::DiffReport& proto);
+
+// Sets everything except `elapsed`.
+void ConvertPlanToProto(const ConvertPlan& plan,
+                        tessera::v1::ConvertResult& proto);
+absl::StatusOr<ConvertPlan> ConvertPlanFromProto(
+    const tessera::v1::ConvertResult& proto);
+
+}  // namespace dcp
+
+#endif  // PROTO_MESSAGES_REPORT_MESSAGES_H_

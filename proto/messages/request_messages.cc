@@ -1,0 +1,145 @@
+#include "proto/messages/request_messages.h"
+
+#include <cmath>
+#include <cstddef>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "dcp/base/limits.h"
+#include "dcp/base/status.h"
+#include "proto/messages/enum_messages.h"
+#include "proto/messages/field_checks.h"
+
+namespace dcp {
+namespace {
+
+namespace v1 = ::tessera::v1;
+
+using messages::CheckPattern;
+using messages::Index;
+using messages::Invalid;
+
+// The longest path that Linux opens.
+constexpr size_t kMaxPathBytes = 4096;
+
+// Globs in one list, and casts: each is tried on every name.
+constexpr int kMaxGlobs = 1000;
+// Renames: each may rewrite every name.
+constexpr int kMaxRenames = 100;
+
+absl::StatusOr<std::vector<std::string>> PatternsFromProto(
+    const google::protobuf::RepeatedPtrField<std::string>& patterns, int limit,
+    absl::string_view field) {
+  if (patterns.size() > limit) {
+    return Invalid(field, " has ", patterns.size(), " entries: at most ", limit,
+                   " are allowed");
+  }
+  for (int i = 0; i < patterns.size(); ++i) {
+    DCP_RETURN_IF_ERROR(CheckPattern(patterns[i], Index(field, i)));
+    if (patterns[i].empty()) return Invalid(Index(field, i), " is empty");
+  }
+  return std::vector<std::string>(patterns.begin(), patterns.end());
+}
+
+}  // namespace
+
+absl::StatusOr<SourceSpec> SourceFromProto(const v1::Source& source,
+                                           absl::string_view field) {
+  const std::string path_field = absl::StrCat(field, ".path");
+  if (source.path().empty()) return Invalid(path_field, " is empty");
+  if (source.path().size() > kMaxPathBytes) {
+    return Invalid(path_field, " has ", source.path().size(),
+                   " bytes: at most ", kMaxPathBytes, " are allowed");
+  }
+  if (source.path().find('\0') != std::string::npos) {
+    return Invalid(path_field, " contains a NUL");
+  }
+  SourceSpec spec{.path = source.path(), .open = {}};
+  if (!source.has_rank()) return spec;
+  if (source.rank() < 0 || source.rank() >= kMaxRanks) {
+    return Invalid(absl::StrCat(field, ".rank"), " is ", source.rank(),
+                   ": 0 to ", kMaxRanks - 1, " are allowed");
+  }
+  spec.open.rank = source.rank();
+  return spec;
+}
+
+void SourceToProto(const std::string& path, int64_t rank, v1::Source& proto) {
+  proto.set_path(path);
+  if (rank >= 0) proto.set_rank(rank);
+}
+
+absl::StatusOr<std::optional<Format>> RequestedFormatFromProto(
+    v1::Format format, absl::string_view field) {
+  const std::optional<Format> known = FormatFromProto(format);
+  if (known.has_value() || format == v1::FORMAT_UNSPECIFIED) return known;
+  return Invalid(field, " is ", static_cast<int>(format),
+                 ": it is not a format that this server knows");
+}
+
+absl::StatusOr<SelectionOptions> SelectionFromProto(
+    const v1::Selection& selection, absl::string_view field) {
+  SelectionOptions options;
+  DCP_ASSIGN_OR_RETURN(options.include,
+                       PatternsFromProto(selection.include(), kMaxGlobs,
+                                         absl::StrCat(field, ".include")));
+  DCP_ASSIGN_OR_RETURN(options.exclude,
+                       PatternsFromProto(selection.exclude(), kMaxGlobs,
+                                         absl::StrCat(field, ".exclude")));
+  DCP_ASSIGN_OR_RETURN(options.renames,
+                       PatternsFromProto(selection.renames(), kMaxRenames,
+                                         absl::StrCat(field, ".renames")));
+  DCP_ASSIGN_OR_RETURN(options.casts,
+                       PatternsFromProto(selection.casts(), kMaxGlobs,
+                                         absl::StrCat(field, ".casts")));
+  return options;
+}
+
+void SelectionToProto(const SelectionOptions& selection, v1::Selection& proto) {
+  const auto add = [](const std::vector<std::string>& texts,
+                      google::protobuf::RepeatedPtrField<std::string>& list) {
+    list.Add(texts.begin(), texts.end());
+  };
+  add(selection.include, *proto.mutable_include());
+  add(selection.exclude, *proto.mutable_exclude());
+  add(selection.renames, *proto.mutable_renames());
+  add(selection.casts, *proto.mutable_casts());
+}
+
+absl::StatusOr<Tolerance> ToleranceFromProto(
+    const v1::DiffRequest::Tolerance& tolerance, absl::string_view field) {
+  for (const auto& [name, number] : {std::pair(".atol", tolerance.atol()),
+                                     std::pair(".rtol", tolerance.rtol())}) {
+    // The condition is false for NaN.
+    if (number >= 0 && std::isfinite(number)) continue;
+    return Invalid(absl::StrCat(field, name), " is ", number,
+                   ": a finite number that is not negative is needed");
+  }
+  return Tolerance{.atol = tolerance.atol(),
+                   .rtol = tolerance.rtol(),
+                   .equal_nan = !tolerance.nan_differs()};
+}
+
+void ToleranceToProto(const Tolerance& tolerance,
+                      v1::DiffRequest::Tolerance& proto) {
+  proto.set_atol(tolerance.atol);
+  proto.set_rtol(tolerance.rtol);
+  proto.set_nan_differs(!tolerance.equal_nan);
+}
+
+absl::StatusOr<std::vector<std::string>> GlobsFromProto(
+    const google::protobuf::RepeatedPtrField<std::string>& globs,
+    absl::string_view field) {
+  return PatternsFromProto(globs, kMaxGlobs, field);
+}
+
+absl::StatusOr<double> SamplePercentFromProto(double percent,
+                                              absl::string_view field) {
+  if (percent == 0) return 100.0;
+  // The condition is false for NaN.
+  if (percent > 0 && percent <= 100) return percent;
+  return Invalid(field, " is ", percent,
+                 ": must be above 0 and at most 100, or 0 for 100");
+}
+
+}  // namespace dcp

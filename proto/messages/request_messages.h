@@ -1,0 +1,60 @@
+// The parts of requests that name checkpoints and choose from them, as messages
+// and back. What comes from a client is hostile: every field is checked, and an
+// InvalidArgument begins with the name of the field. `field` is the path of the
+// message, such as "source_a". Pure; any thread.
+#ifndef PROTO_MESSAGES_REQUEST_MESSAGES_H_
+#define PROTO_MESSAGES_REQUEST_MESSAGES_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "dcp/checkpoint/open/checkpoint.h"
+#include "dcp/checkpoint/open/selection.h"
+#include "dcp/tensor/element.h"
+#include "google/protobuf/repeated_field.h"
+#include "tessera/v1/checkpoint.pb.h"
+#include "tessera/v1/checkpoint_service.pb.h"
+
+namespace dcp {
+
+struct SourceSpec {
+  std::string path;  // as it was sent; not checked against anyone's rights
+  OpenOptions open;
+};
+absl::StatusOr<SourceSpec> SourceFromProto(const tessera::v1::Source& source,
+                                           absl::string_view field);
+// A negative `rank` is left out.
+void SourceToProto(const std::string& path, int64_t rank,
+                   tessera::v1::Source& proto);
+
+// Absent if the format is unspecified.
+absl::StatusOr<std::optional<Format>> RequestedFormatFromProto(
+    tessera::v1::Format format, absl::string_view field);
+
+absl::StatusOr<SelectionOptions> SelectionFromProto(
+    const tessera::v1::Selection& selection, absl::string_view field);
+void SelectionToProto(const SelectionOptions& selection,
+                      tessera::v1::Selection& proto);
+
+absl::StatusOr<Tolerance> ToleranceFromProto(
+    const tessera::v1::DiffRequest::Tolerance& tolerance,
+    absl::string_view field);
+void ToleranceToProto(const Tolerance& tolerance,
+                      tessera::v1::DiffRequest::Tolerance& proto);
+
+// A list of globs.
+absl::StatusOr<std::vector<std::string>> GlobsFromProto(
+    const google::protobuf::RepeatedPtrField<std::string>& globs,
+    absl::string_view field);
+
+// 0 means 100.
+absl::StatusOr<double> SamplePercentFromProto(double percent,
+                                              absl::string_view field);
+
+}  // namespace dcp
+
+#endif  // PROTO_MESSAGES_REQUEST_MESSAGES_H_

@@ -1,0 +1,67 @@
+#include "server/reading/checkpoint_state.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/server/reading/checkpoint_cache_fixture.h"
+#include "tests/testing/golden.h"
+#include "tests/testing/status_matchers.h"
+#include "tests/testing/temp_dir.h"
+
+namespace dcp::server {
+namespace {
+
+using CheckpointStateTest = CheckpointCacheFixture;
+
+TEST_F(CheckpointStateTest, EtagsOfRanksDiffer) {
+  CheckpointCache* const cache = NewCache();
+  const std::string path = Golden("torch-2.11/sharded");
+  ASSERT_OK_AND_ASSIGN(const auto all, Open(*cache, path));
+  ASSERT_OK_AND_ASSIGN(const auto one, Open(*cache, path, 1));
+  EXPECT_NE(all, one);
+  EXPECT_NE(all->etag(), one->etag());
+}
+
+TEST_F(CheckpointStateTest, AFileThatIsWrittenToIsAnotherCheckpoint) {
+  for (const char* name : {"a", "b"}) {
+    CheckpointCache* const cache = NewCache();
+    const bool is_dcp = std::string(name) == "b";
+    const std::string path =
+        is_dcp ? Golden("torch-2.11/sharded") : IndexOf(name);
+    const std::string file = path + (is_dcp ? "/__0_0.distcp" : "/w.bin");
+    ASSERT_OK_AND_ASSIGN(const auto before, Open(*cache, path));
+    std::filesystem::last_write_time(
+        file, std::filesystem::last_write_time(file) + std::chrono::seconds(1));
+    ASSERT_OK_AND_ASSIGN(const auto after, Open(*cache, path));
+    EXPECT_NE(before, after);
+    EXPECT_NE(before->etag(), after->etag());
+    EXPECT_EQ(cache->num_open(), 1u);
+  }
+}
+
+// The index appears after the folder was opened without it.
+TEST_F(CheckpointStateTest, AnIndexThatComesToBinFilesIsSeen) {
+  CheckpointCache* const cache = NewCache();
+  const std::string archive = Golden("torch-2.11/archive.pt");
+  const std::string directory = root_ + "/bin";
+  std::filesystem::create_directories(directory);
+  for (const char* name : {"/pytorch_model.bin", "/other.bin"}) {
+    std::filesystem::copy_file(archive, directory + name);
+  }
+  ASSERT_OK_AND_ASSIGN(const auto without, Open(*cache, directory));
+  EXPECT_EQ(without->checkpoint().files().names()[0], "pytorch_model.bin");
+  dir_.WriteFile("bin/pytorch_model.bin.index.json",
+                 "{\"weight_map\": {\"base\": \"other.bin\"}}");
+  ASSERT_OK_AND_ASSIGN(const auto with, Open(*cache, directory));
+  EXPECT_EQ(with->checkpoint().files().names()[0], "other.bin");
+}
+
+// One client has opened it; another may not read the file that a link leads to.
+
+}  // namespace
+}  // namespace dcp::server

@@ -1,0 +1,211 @@
+// What the server refuses because it is too large, too much or malformed, and
+// what it compresses.
+
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "gmock/gmock.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "gtest/gtest.h"
+#include "server/transport/guarded_reads.h"
+#include "tessera/v1/checkpoint_service.grpc.pb.h"
+#include "tests/server/server_fixture.h"
+#include "tests/server/transport/raw_connection.h"
+#include "tests/testing/certificates.h"
+#include "tests/testing/status_matchers.h"
+#include "tests/testing/temp_dir.h"
+
+namespace dcp::server {
+namespace {
+
+using ::dcp::testing::Authority;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+namespace v1 = tessera::v1;
+
+using ServerLimitsTest = ServerFixture;
+
+TEST_F(ServerLimitsTest, AHugeRequestIsRefusedAndTheNextOneServed) {
+  Start();
+  const auto stub = v1::CheckpointService::NewStub(Plaintext());
+  v1::InspectRequest request;
+  request.add_names(std::string(options_.max_request_bytes + 1, 'x'));
+  grpc::ClientContext context;
+  v1::InspectResponse response;
+  EXPECT_EQ(stub->Inspect(&context, request, &response).error_code(),
+            grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(Health(Plaintext()), kServing);
+}
+
+TEST_F(ServerLimitsTest, CompressedRequestsAreServed) {
+  dir_.WriteFile("data/t.safetensors", SafetensorsOf(10));
+  Start();
+  const auto stub = v1::CheckpointService::NewStub(Plaintext());
+  v1::InspectRequest request;
+  request.mutable_source()->set_path(dir_.Join("data/t.safetensors"));
+  for (int i = 0; i < 900; ++i) request.add_names(std::string(1000, 'x'));
+  request.add_names("t");
+  for (const grpc_compression_algorithm algorithm :
+       {GRPC_COMPRESS_GZIP, GRPC_COMPRESS_DEFLATE}) {
+    grpc::ClientContext context;
+    context.set_compression_algorithm(algorithm);
+    v1::InspectResponse response;
+    const grpc::Status status = stub->Inspect(&context, request, &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    EXPECT_EQ(response.tensors_size(), 1);
+  }
+}
+
+// It is refused like a request that was not compressed.
+TEST_F(ServerLimitsTest, ARequestThatBecomesHugeIsRefused) {
+  Start();
+  const auto stub = v1::CheckpointService::NewStub(Plaintext());
+  v1::InspectRequest request;
+  for (const uint64_t more : {uint64_t{1}, uint64_t{60} << 20}) {
+    request.clear_names();
+    request.add_names(std::string(options_.max_request_bytes + more, 'x'));
+    grpc::ClientContext context;
+    context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
+    v1::InspectResponse response;
+    const grpc::Status status = stub->Inspect(&context, request, &response);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED)
+        << status.error_message();
+    EXPECT_THAT(status.error_message(), HasSubstr("larger than max"));
+  }
+  EXPECT_EQ(Health(Plaintext()), kServing);
+}
+
+// A channel that does not decompress messages shows how they were sent.
+TEST_F(ServerLimitsTest, AnswersAreCompressedForWhoAsks) {
+  std::string header = absl::StrCat("{\"__metadata__\":{\"k\":\"",
+                                    std::string(900, 'k'), "\"}}");
+  std::string file(8, '\0');
+  file[0] = static_cast<char>(header.size() & 0xFF);
+  file[1] = static_cast<char>(header.size() >> 8);
+  dir_.WriteFile("data/t.safetensors", file + header);
+  Start();
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  const std::shared_ptr<grpc::Channel> channel = grpc::CreateCustomChannel(
+      address_, grpc::InsecureChannelCredentials(), arguments);
+  v1::InspectRequest request;
+  request.mutable_source()->set_path(dir_.Join("data/t.safetensors"));
+  const auto answer = [&](const char* method, const char* encoding) {
+    GenericStream call(channel, method, request.SerializeAsString(), encoding);
+    return call.Read();
+  };
+  constexpr char kInspect[] = "/tessera.v1.CheckpointService/Inspect";
+  constexpr absl::string_view kGzip = "\x1f\x8b";
+  EXPECT_THAT(answer(kInspect, "gzip"), StartsWith(kGzip));
+  EXPECT_THAT(answer(kInspect, "br, gzip"), StartsWith(kGzip));
+  v1::InspectResponse response;
+  ASSERT_TRUE(response.ParseFromString(answer(kInspect, nullptr)));
+  EXPECT_EQ(response.properties().at("k"), std::string(900, 'k'));
+  EXPECT_TRUE(response.ParseFromString(answer(kInspect, "identity")));
+}
+
+TEST_F(ServerLimitsTest, TensorsAreNotCompressed) {
+  dir_.WriteFile("data/t.safetensors", SafetensorsOf(10000));
+  Start();
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
+  const std::shared_ptr<grpc::Channel> channel = grpc::CreateCustomChannel(
+      address_, grpc::InsecureChannelCredentials(), arguments);
+  v1::ReadTensorsRequest request;
+  request.mutable_source()->set_path(dir_.Join("data/t.safetensors"));
+  request.mutable_parts()->add_parts()->set_name("t");
+  GenericStream call(channel, "/tessera.v1.CheckpointService/ReadTensors",
+                     request.SerializeAsString(), "gzip");
+  v1::ReadTensorsResponse header;
+  ASSERT_TRUE(header.ParseFromString(call.Read()));
+  EXPECT_EQ(header.header().num_bytes(), 10000u);
+  v1::ReadTensorsResponse chunk;
+  ASSERT_TRUE(chunk.ParseFromString(call.Read()));
+  EXPECT_EQ(chunk.chunk().data(), std::string(10000, '\0'));
+}
+
+TEST_F(ServerLimitsTest, LargeMetadataIsRefused) {
+  Start();
+  const auto stub = v1::CheckpointService::NewStub(Plaintext());
+  grpc::ClientContext context;
+  context.AddMetadata("authorization", std::string(1 << 20, 'x'));
+  v1::InspectResponse response;
+  EXPECT_FALSE(stub->Inspect(&context, {}, &response).ok());
+  EXPECT_EQ(Health(Plaintext()), kServing);
+}
+
+// Sends `more` after `first` until the server ends the connection.
+bool IsCut(RawConnection& connection, const std::string& first,
+           const std::string& more) {
+  if (!connection.Send(Preface()) || !connection.Send(first)) return false;
+  for (int i = 0; i < 100'000 && connection.Send(more); ++i) {
+    if (!connection.Drain()) break;
+  }
+  return connection.WaitForEnd();
+}
+
+TEST_F(ServerLimitsTest, HeadersWithoutEndAreCut) {
+  Authority authority(dir_, "ca");
+  for (const bool tls : {false, true}) {
+    SCOPED_TRACE(tls);
+    server_ = nullptr;
+    if (tls) UseTls(authority.Sign("server"));
+    Start();
+    const uint64_t num_cut = NumConnectionsCut();
+    RawConnection connection(address_, tls);
+    ASSERT_TRUE(connection.is_connected());
+    EXPECT_TRUE(IsCut(connection,
+                      Frame(kHeadersFrame, 0, 1, CallHeaders("/a.B/C")),
+                      Frame(kContinuationFrame, 0, 1, "")));
+    EXPECT_EQ(NumConnectionsCut(), num_cut + 1);
+    const auto channel = tls ? Tls(authority.cert()) : Plaintext();
+    EXPECT_EQ(Health(channel), kServing);
+  }
+}
+
+TEST_F(ServerLimitsTest, CallsThatAreResetAtOnceAreCut) {
+  Start();
+  const uint64_t num_cut = NumConnectionsCut();
+  RawConnection connection(address_);
+  ASSERT_TRUE(connection.Send(Preface()));
+  for (uint32_t stream = 1; connection.Drain() && stream < 100'000;
+       stream += 2) {
+    const std::string call = absl::StrCat(
+        Frame(kHeadersFrame, kEndHeaders, stream, CallHeaders(kHealthWatch)),
+        Frame(kResetFrame, 0, stream, "code"));
+    if (!connection.Send(call)) break;
+  }
+  EXPECT_TRUE(connection.WaitForEnd());
+  EXPECT_EQ(NumConnectionsCut(), num_cut + 1);
+  EXPECT_EQ(Health(Plaintext()), kServing);
+}
+
+TEST_F(ServerLimitsTest, ConnectionsAreLimitedAndComeBack) {
+  options_.max_connections_per_address = 2;
+  Start();
+  auto first = std::make_unique<RawConnection>(address_);
+  const auto channel = Plaintext();
+  EXPECT_EQ(Health(channel), kServing);
+  EXPECT_TRUE(RawConnection(address_).WaitForEnd());
+  EXPECT_EQ(Health(channel), kServing) << "those that are there stay";
+  first = nullptr;
+  // gRPC closes it a moment later.
+  std::string health;
+  while (health != kServing) health = Health(Plaintext());
+}
+
+TEST_F(ServerLimitsTest, AMalformedMessageIsRefused) {
+  Start();
+  GenericStream call(Plaintext(), "/tessera.v1.CheckpointService/Inspect",
+                     "\xff\xff\xff\xff");
+  EXPECT_EQ(call.Read(), "");
+  EXPECT_EQ(call.Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(Health(Plaintext()), kServing);
+}
+
+}  // namespace
+}  // namespace dcp::server
