@@ -14,7 +14,9 @@ TEST(EnumMessages, EveryFormatOfTheApiComesBack) {
     const v1::Format proto = static_cast<v1::Format>(i);
     const std::optional<Format> format = FormatFromProto(proto);
     EXPECT_EQ(format.has_value(), proto != v1::FORMAT_UNSPECIFIED) << i;
-    if (format.has_value()) EXPECT_EQ(FormatToProto(*format), proto);
+    if (format.has_value()) {
+      EXPECT_EQ(FormatToProto(*format), proto);
+    }
   }
   EXPECT_EQ(FormatFromProto(static_cast<v1::Format>(77)), std::nullopt);
 }
@@ -25,7 +27,9 @@ TEST(EnumMessages, EveryKindOfDifferenceComesBack) {
     const std::optional<DiffFinding::Kind> kind = DiffKindFromProto(proto);
     EXPECT_EQ(kind.has_value(), proto != v1::DiffFinding::KIND_UNSPECIFIED)
         << i;
-    if (kind.has_value()) EXPECT_EQ(DiffKindToProto(*kind), proto);
+    if (kind.has_value()) {
+      EXPECT_EQ(DiffKindToProto(*kind), proto);
+    }
   }
 }
 
