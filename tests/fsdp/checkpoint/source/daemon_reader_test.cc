@@ -8,6 +8,7 @@
 #include "ATen/ops/arange.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "fsdp/checkpoint/save_and_load.h"
 #include "fsdp/checkpoint/source/daemon_source.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

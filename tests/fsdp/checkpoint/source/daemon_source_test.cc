@@ -7,6 +7,7 @@
 #include "ATen/ops/full.h"
 #include "ATen/ops/ones.h"
 #include "absl/strings/str_cat.h"
+#include "fsdp/checkpoint/save_and_load.h"
 #include "fsdp/checkpoint/state/tensor_io.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "ATen/ops/ones.h"
+#include "fsdp/checkpoint/save_and_load.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/status_matchers.h"
