@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -66,6 +67,8 @@ RawConnection::RawConnection(absl::string_view address, bool tls) {
   bool connected = connect(fd_, reinterpret_cast<const sockaddr*>(&server),
                            sizeof(server)) == 0;
   if (connected && tls) {
+    // OpenSSL writes to a closed connection without MSG_NOSIGNAL.
+    std::signal(SIGPIPE, SIG_IGN);
     static constexpr unsigned char kH2[] = {2, 'h', '2'};
     context_ = SSL_CTX_new(TLS_client_method());
     SSL_CTX_set_alpn_protos(context_, kH2, sizeof(kH2));
