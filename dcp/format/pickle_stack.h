@@ -41,7 +41,7 @@ class PickleStack {
   }
   // Removes the last mark; the values pushed since then begin at `first`.
   absl::Status PopMark(size_t& first) {
-    if (marks_.empty()) return absl::DataLossError("there is no mark");
+    if (marks_.empty()) return absl::DataLossError("the stack has no mark");
     first = marks_.back();
     marks_.pop_back();
     floor_ = marks_.empty() ? 0 : marks_.back();

@@ -206,9 +206,9 @@ absl::Status CheckSameTensors(absl::Span<const TensorCopy> copies,
   while (i < num && copies[i].name == request.entries[i].fqn) ++i;
   if (i < copies.size() || i < request.entries.size()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "the ranks want different tensors: rank ", rank, " wants ",
+        "the ranks ask for different tensors: rank ", rank, " asks for ",
         i < request.entries.size() ? request.entries[i].fqn : "no more",
-        ", rank 0 ", i < copies.size() ? copies[i].name : "no more"));
+        ", rank 0 for ", i < copies.size() ? copies[i].name : "no more"));
   }
   for (i = 0; i < copies.size(); ++i) {
     const auto* tensor =
@@ -217,8 +217,8 @@ absl::Status CheckSameTensors(absl::Span<const TensorCopy> copies,
     if (tensor == nullptr ||
         tensor->size != dcp::Dims(sizes.begin(), sizes.end())) {
       return absl::InvalidArgumentError(
-          absl::StrCat("rank ", rank, " wants ", copies[i].name,
-                       " in another shape than rank 0 has"));
+          absl::StrCat("rank ", rank, " asks for ", copies[i].name,
+                       " in a shape that differs from rank 0's"));
     }
   }
   return absl::OkStatus();

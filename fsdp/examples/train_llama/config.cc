@@ -171,7 +171,7 @@ using KeyAndValue = std::pair<std::string, std::string>;
 
 absl::Status NoSuchOption(absl::string_view key) {
   return absl::InvalidArgumentError(
-      absl::StrCat("there is no option '", key, "'; see --help"));
+      absl::StrCat("the option '", key, "' is not known; see --help"));
 }
 
 // Splits "--key=value", "--key value" and "--switch".

@@ -37,7 +37,7 @@ INSTANTIATE_TEST_SUITE_P(
         {"Protocol99", "\x80\x63N.", "protocol 99 exceeds 5"},
         {"UnknownOpcode", "\xff.", "opcode 0xff is not allowed"},
         {"Underflow", "\x80\x02R.", "too few values"},
-        {"NoMark", "K\001t.", "there is no mark"},
+        {"NoMark", "K\001t.", "the stack has no mark"},
         {"PopThroughMark", "N(R.", "too few values"},
         {"StopBehindMark", "N(.", "too few values"},
         {"ManyMarks", Repeated("(", 100000) + ".", "too few values"},

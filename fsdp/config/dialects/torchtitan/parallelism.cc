@@ -27,7 +27,7 @@ void ReadDegree(Section& section, absl::string_view key, int64_t least,
 
 void RefuseOtherParallelism(Section& section) {
   section.Refuse("pipeline_parallel_degree", "1",
-                 "there are no pipelines; write 1");
+                 "pipeline parallelism is not supported; write 1");
   section.Refuse("context_parallel_degree", "1",
                  "sequences are not cut; write 1");
   section.Refuse("expert_parallel_degree", "1",

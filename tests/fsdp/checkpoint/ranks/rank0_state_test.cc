@@ -153,10 +153,10 @@ TEST(Rank0State, RanksThatWantDifferentTensorsAreTold) {
     std::vector<TensorCopy> copies = {
         CopyOf("a", whole, nullptr, {}, at::kFloat),
         CopyOf(get_rank() == 2 ? "c" : "b", whole, nullptr, {}, at::kFloat)};
-    EXPECT_THAT(
-        CopyFromRank0(*Coordinator(), copies, 1 << 20),
-        StatusIs(StatusCode::kInvalidArgument,
-                 AllOf(HasSubstr("rank 2 wants c"), HasSubstr("rank 0 b"))));
+    EXPECT_THAT(CopyFromRank0(*Coordinator(), copies, 1 << 20),
+                StatusIs(StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr("rank 2 asks for c"),
+                               HasSubstr("rank 0 for b"))));
     copies.resize(1);
     EXPECT_OK(CopyFromRank0(*Coordinator(), copies, 1 << 20));
     EXPECT_TRUE(torch::equal(copies[0].dst, whole));
