@@ -3,8 +3,8 @@
 // open file, not to the name, and its holder removes the name before it
 // releases the lock: a process that opened the file before that and gets the
 // lock after it holds a file without a name and has to start again. If a file
-// system has no such lock (ENOLCK, ENOSYS, EOPNOTSUPP), whoever created the
-// file holds it until it is removed.
+// system does not support these locks (ENOLCK, ENOSYS, EOPNOTSUPP), the process
+// that created the file holds the lock until the file is removed.
 
 #include "dcp/io/posix_lock.h"
 

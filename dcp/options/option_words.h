@@ -44,7 +44,7 @@ struct OptionWord {
     kUnwantedValue,  // a known flag, which has a value
     kUnknown,        // "--name" or "--name=value", and no option of that name
     kAmbiguous,      // the beginning of several names
-    kShort,          // "-x"; there are no such options except a program's own
+    kShort,          // "-x"; the program decides which of these it accepts
     kOperand,        // any other word
   };
 

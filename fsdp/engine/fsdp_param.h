@@ -64,9 +64,9 @@ class FsdpParam {
     bool loaded = false;  // torch::load put another tensor in the shard's place
   };
 
-  // `group` outlives the parameter, which hands it on to whoever handles an
-  // operator; `spec` is that of the shard. The constructor does not change
-  // `leaf` or the module: see Attach.
+  // `group` outlives the parameter, which only passes it to the code that
+  // handles an operator; `spec` is that of the shard. The constructor does not
+  // change `leaf` or the module: see Attach.
   FsdpParam(FsdpParamGroup* group, at::Tensor leaf, std::vector<Slot> slots,
             ShardGeometry geometry, DTensorSpec spec,
             const MixedPrecisionPolicy& policy);

@@ -58,8 +58,8 @@ class FsdpParamGroup : public std::enable_shared_from_this<FsdpParamGroup> {
   }
 
   // From now on `scheduler`, which outlives the group's membership, decides
-  // when this group works, and it communicates in `comm`. The group only hands
-  // the scheduler on, to whoever handles an operator.
+  // when this group works, and it communicates in `comm`. The group only
+  // passes the scheduler to the code that handles an operator.
   void JoinScheduler(StepScheduler* scheduler,
                      std::shared_ptr<CommContext> comm);
   StepScheduler& scheduler() const { return *scheduler_; }

@@ -62,7 +62,7 @@ struct GroupData {
 
   GroupConfig config;
   GroupSettings settings;
-  // Of the groups below one root, or of several roots (share_comm_ctx).
+  // Shared by the groups below one root, or below several (share_comm_ctx).
   std::shared_ptr<CommContext> comm;
   std::string name;  // below the root; empty for the root itself
   std::vector<std::unique_ptr<FsdpParam>> params;

@@ -44,8 +44,8 @@ class ManagedStorage final : public c10::StorageImpl {
   void Free();
 
  private:
-  // While there is no memory: whether raw pointers throw an error that says
-  // what to do.
+  // Decides whether a request for a raw pointer throws, while the storage holds
+  // no memory, an error that says what to do.
   void RefusePointers(bool refuse);
 
   std::atomic<FsdpParam*> owner_;

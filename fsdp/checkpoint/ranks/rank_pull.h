@@ -1,8 +1,9 @@
 // RankPull: payload from another rank to rank 0, as one stream of bytes whose
 // length both know, in messages of bounded size. Rank 0 asks for each message,
 // so that it can stop, and asks for the next one while it uses the one before.
-// A message begins with a byte that says whether its sender is well; after one
-// that says no, there are no more. Each end is used by one thread at a time.
+// A message begins with a byte that says whether its sender is well; after a
+// message from a failed sender, no other follows. Each end is used by one
+// thread at a time.
 #ifndef FSDP_CHECKPOINT_RANKS_RANK_PULL_H_
 #define FSDP_CHECKPOINT_RANKS_RANK_PULL_H_
 

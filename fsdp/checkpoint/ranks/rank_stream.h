@@ -1,7 +1,8 @@
 // RankStream: payload from rank 0 to another rank, as one stream of bytes whose
 // length both know, in messages of bounded size, two of them in flight. A
-// message ends with a byte that says whether rank 0 is well; after one that
-// says no, there are no more. Each end is used by one thread at a time.
+// message ends with a byte that says whether rank 0 is well; after a
+// message from a failed rank 0, no other follows. Each end is used by one
+// thread at a time.
 #ifndef FSDP_CHECKPOINT_RANKS_RANK_STREAM_H_
 #define FSDP_CHECKPOINT_RANKS_RANK_STREAM_H_
 
