@@ -124,6 +124,19 @@ std::vector<Shape> Shapes() {
   return shapes;
 }
 
+// Writers of one destination, and what became of them.
+struct Round {
+  std::string path;
+  bool one_kind = true;  // what lies there may be replaced
+  bool existed = false;
+  bool overwrite = false;
+  std::vector<Way> ways;  // the writer i writes model i
+  std::vector<std::unique_ptr<ServerProcess>> writers;
+  uint64_t victim = 0;      // which chance may stop or kill
+  bool was_killed = false;  // the victim, before it ended
+  std::vector<int> codes;
+};
+
 class RaceTest : public ::testing::Test {
  protected:
   RaceTest() {
@@ -218,6 +231,10 @@ class RaceTest : public ::testing::Test {
     EXPECT_EQ(num_digests, 1) << path;
   }
 
+  Round StartRound(const Shape& shape);
+  void RunRound(Round& round);
+  std::set<int64_t> Winners(const Round& round);
+  void ExpectTheWinners(const Round& round);
   void Race(const Shape& shape);
 
   const TempDir dir_;
@@ -233,88 +250,122 @@ class RaceTest : public ::testing::Test {
   int num_killed_ = 0;
 };
 
-void RaceTest::Race(const Shape& shape) {
-  const std::string path = JoinPath(place_, shape.name);
+// Starts the writers of one destination, which may exist before.
+Round RaceTest::StartRound(const Shape& shape) {
+  Round round;
+  round.path = JoinPath(place_, shape.name);
   // One kind of directory does not replace the other.
-  const bool one_kind = shape.name != "out";
-  const bool existed = one_kind && random_() % 2 == 0;
-  const bool overwrite = one_kind && random_() % 2 == 0;
+  round.one_kind = shape.name != "out";
+  round.existed = round.one_kind && random_() % 2 == 0;
+  round.overwrite = round.one_kind && random_() % 2 == 0;
   const auto any_way = [&] {
     return shape.ways[random_() % shape.ways.size()];
   };
-  if (existed) {
+  if (round.existed) {
     Way way = any_way();
     way.is_job = false;
-    ASSERT_EQ(Start(way, path, kNumModels - 1, false)->Wait(), 0);
+    EXPECT_EQ(Start(way, round.path, kNumModels - 1, false)->Wait(), 0);
   }
-  std::vector<Way> ways;
-  for (uint64_t i = 0; i < 2 + random_() % 2; ++i) ways.push_back(any_way());
-  std::vector<std::unique_ptr<ServerProcess>> writers;
-  std::vector<std::string> words = {shape.name, existed ? "existed" : "new",
-                                    overwrite ? "overwrite" : "keep"};
-  for (uint64_t i = 0; i < ways.size(); ++i) {
-    writers.push_back(Start(ways[i], path, i, overwrite));
-    words.push_back(absl::StrCat(absl::StrJoin(ways[i].verb, ""),
-                                 ways[i].is_job ? "(job)" : ""));
+  for (uint64_t i = 0; i < 2 + random_() % 2; ++i) {
+    round.ways.push_back(any_way());
   }
-  SCOPED_TRACE(absl::StrJoin(words, " "));
+  for (uint64_t i = 0; i < round.ways.size(); ++i) {
+    round.writers.push_back(
+        Start(round.ways[i], round.path, i, round.overwrite));
+  }
+  return round;
+}
+
+// Disturbs one writer perhaps, and waits for all.
+void RaceTest::RunRound(Round& round) {
+  round.victim = random_() % round.ways.size();
+  ServerProcess& victim = *round.writers[round.victim];
   // A client of the daemon may die without its job.
-  const uint64_t victim = random_() % ways.size();
-  const uint64_t what = ways[victim].is_job ? 0 : random_() % 3;
-  if (what != 0) {
-    writers[victim]->LetRun(absl::Microseconds(random_() % 60000));
-    writers[victim]->Signal(what == 1 ? SIGSTOP : SIGKILL);
+  const uint64_t what = round.ways[round.victim].is_job ? 0 : random_() % 3;
+  const bool stops = what == 1;
+  const bool kills = what == 2;
+  if (stops || kills) {
+    victim.LetRun(absl::Microseconds(random_() % 60000));
+    victim.Signal(stops ? SIGSTOP : SIGKILL);
   }
-  std::vector<int> codes(ways.size());
-  for (uint64_t i = 0; i < ways.size(); ++i) {
-    if (what == 1 && i == victim) continue;
-    codes[i] = writers[i]->Wait();
+  round.codes.resize(round.ways.size());
+  for (uint64_t i = 0; i < round.ways.size(); ++i) {
+    if (stops && i == round.victim) continue;
+    round.codes[i] = round.writers[i]->Wait();
   }
-  if (what == 1) {
+  if (stops) {
     // All others have ended, so the one in the middle continues alone.
     ++num_stopped_;
-    writers[victim]->Signal(SIGCONT);
-    codes[victim] = writers[victim]->Wait();
+    victim.Signal(SIGCONT);
+    round.codes[round.victim] = victim.Wait();
   }
-  const bool was_killed = what == 2 && codes[victim] == -SIGKILL;
-  std::set<int64_t> allowed;
-  for (uint64_t i = 0; i < ways.size(); ++i) {
-    if (codes[i] == 0) {
+  round.was_killed = kills && round.codes[round.victim] == -SIGKILL;
+}
+
+// The models of the writers that succeeded; the others were refused or killed.
+std::set<int64_t> RaceTest::Winners(const Round& round) {
+  std::set<int64_t> winners;
+  for (uint64_t i = 0; i < round.ways.size(); ++i) {
+    if (round.codes[i] == 0) {
       ++num_won_;
-      allowed.insert(static_cast<int64_t>(i));
-    } else if (!was_killed || i != victim) {
+      winners.insert(static_cast<int64_t>(i));
+    } else if (!round.was_killed || i != round.victim) {
       ++num_refused_;
-      EXPECT_EQ(codes[i], kRefused) << writers[i]->said();
+      EXPECT_EQ(round.codes[i], kRefused) << round.writers[i]->said();
     }
   }
+  EXPECT_FALSE(round.existed && !round.overwrite && !winners.empty());
+  if (!round.overwrite && !round.existed && !round.was_killed) {
+    EXPECT_EQ(winners.size(), 1u);
+  }
+  return winners;
+}
+
+// What lies at the destination is a winner's; the next run clears away what a
+// dead one left.
+void RaceTest::ExpectTheWinners(const Round& round) {
+  std::set<int64_t> allowed = Winners(round);
   const bool has_winner = !allowed.empty();
-  EXPECT_FALSE(existed && !overwrite && has_winner);
-  if (!overwrite && !existed && !was_killed) {
-    EXPECT_EQ(allowed.size(), 1u);
-  }
-  if (!has_winner) allowed.insert(existed ? int64_t{kNumModels} - 1 : -1);
-  if (was_killed) {
+  if (!has_winner) allowed.insert(round.existed ? int64_t{kNumModels} - 1 : -1);
+  if (round.was_killed) {
     ++num_killed_;
-    allowed.insert(static_cast<int64_t>(victim));  // after its commit
+    allowed.insert(static_cast<int64_t>(round.victim));  // after its commit
   }
-  if (was_killed && !has_winner && !existed &&
-      !fs_->Stat(JoinPath(path, ".metadata")).ok() &&
-      std::filesystem::is_directory(path)) {
+  if (round.was_killed && !has_winner && !round.existed &&
+      !fs_->Stat(JoinPath(round.path, ".metadata")).ok() &&
+      std::filesystem::is_directory(round.path)) {
     // A directory without .metadata is a DCP checkpoint that is still being
     // written, unless it opens as another format.
-    if (!Checkpoint::Open(*fs_, path, {}).ok()) allowed = {};
+    if (!Checkpoint::Open(*fs_, round.path, {}).ok()) allowed = {};
   }
   if (!allowed.empty()) {
-    EXPECT_TRUE(allowed.contains(ModelAt(path)));
+    EXPECT_TRUE(allowed.contains(ModelAt(round.path)));
   }
-  if (was_killed && (one_kind || !has_winner)) {
-    // The next run clears away what the dead one left.
+  if (round.was_killed && (round.one_kind || !has_winner)) {
     std::unique_ptr<ServerProcess> next =
-        Start(ways[victim], path, 0, overwrite || !allowed.empty());
+        Start(round.ways[round.victim], round.path, 0,
+              round.overwrite || !allowed.empty());
     EXPECT_EQ(next->Wait(), 0) << next->said();
-    EXPECT_EQ(ModelAt(path), 0);
+    EXPECT_EQ(ModelAt(round.path), 0);
   }
-  if (!was_killed || one_kind || !has_winner) ExpectNoLitter(path);
+  if (!round.was_killed || round.one_kind || !has_winner) {
+    ExpectNoLitter(round.path);
+  }
+}
+
+void RaceTest::Race(const Shape& shape) {
+  Round round = StartRound(shape);
+  std::vector<std::string> words = {shape.name,
+                                    round.existed ? "existed" : "new",
+                                    round.overwrite ? "overwrite" : "keep"};
+  for (const Way& way : round.ways) {
+    words.push_back(
+        absl::StrCat(absl::StrJoin(way.verb, ""), way.is_job ? "(job)" : ""));
+  }
+  SCOPED_TRACE(absl::StrJoin(words, " "));
+  if (HasFailure()) return;
+  RunRound(round);
+  ExpectTheWinners(round);
   std::filesystem::remove_all(place_);
   std::filesystem::create_directory(place_);
 }

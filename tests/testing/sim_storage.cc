@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "dcp/base/check.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "dcp/io/posix_error.h"
+#include "tests/testing/sim_queue.h"
 
 namespace dcp::testing {
 namespace {
@@ -31,52 +31,6 @@ bool IsAligned(const IoRequest& request) {
 }
 
 }  // namespace
-
-// Carries requests out when they are reaped: some of them, in any order.
-class SimQueue final : public IoQueue {
- public:
-  SimQueue(SimStorage& storage, uint32_t depth, uint64_t memory_bytes,
-           uint64_t seed)
-      : storage_(storage),
-        depth_(depth),
-        memory_bytes_(memory_bytes),
-        random_(seed) {
-    DCP_CHECK(depth > 0);
-  }
-  ~SimQueue() override { storage_.EndQueue(memory_bytes_); }
-
-  uint32_t depth() const override { return depth_; }
-  uint32_t in_flight() const override {
-    return static_cast<uint32_t>(waiting_.size());
-  }
-
-  absl::Status Submit(IoRequest* request) override {
-    DCP_CHECK(in_flight() < depth_, "depth=", depth_);
-    if (storage_.crashed()) return Failed(kDead, "submit");
-    waiting_.push_back(request);
-    return absl::OkStatus();
-  }
-
-  absl::Status Reap(std::vector<IoRequest*>& done) override {
-    if (waiting_.empty()) return absl::OkStatus();
-    const uint64_t num_done = 1 + random_() % waiting_.size();
-    for (uint64_t i = 0; i < num_done; ++i) {
-      std::swap(waiting_[random_() % waiting_.size()], waiting_.back());
-      IoRequest* request = waiting_.back();
-      waiting_.pop_back();
-      request->result = storage_.Perform(*request);
-      done.push_back(request);
-    }
-    return absl::OkStatus();
-  }
-
- private:
-  SimStorage& storage_;
-  const uint32_t depth_;
-  const uint64_t memory_bytes_;
-  std::mt19937_64 random_;
-  std::vector<IoRequest*> waiting_;
-};
 
 SimStorage::SimStorage(const Options& options)
     : options_(options), random_(options.seed) {}

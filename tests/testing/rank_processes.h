@@ -1,0 +1,53 @@
+// The processes that RunRanks starts, as the parent sees them, and what it and
+// a rank agree on. They talk over a socket that keeps packets apart:
+//
+//   rank -> parent   F<text>  an expectation failed, or an exception escaped
+//                    W        I am in WaitForAllRanks
+//                    D        `body` is done
+//   parent -> rank   G        go on: all that live have said the same
+//
+// and a socket that closes before the D was answered is a rank that died.
+// What is larger goes through files: the directory of the test has, for call c
+// and rank r, report.c.r, output.c.r and the shared directory c.
+#ifndef TESTS_TESTING_RANK_PROCESSES_H_
+#define TESTS_TESTING_RANK_PROCESSES_H_
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "tests/testing/ranks.h"
+
+namespace fsdp::testing {
+
+// Variables of a rank: its end of the socket, which RunRanks of the test it
+// belongs to, and the directory of the test.
+inline constexpr char kSocketVariable[] = "TESSERA_RANKS_SOCKET";
+inline constexpr char kCallVariable[] = "TESSERA_RANKS_CALL";
+inline constexpr char kDirectoryVariable[] = "TESSERA_RANKS_DIRECTORY";
+
+// The longest message of a rank, in bytes.
+inline constexpr size_t kRankMessageBytes = size_t{64} << 10;
+
+// The path of the file of `kind`, "report" or "output".
+std::string RankFile(const std::string& directory, const char* kind, int call,
+                     int rank);
+
+// What the ranks of the call passed to Report, by rank.
+std::vector<std::string> ReadReports(const std::string& directory, int call,
+                                     int world_size);
+
+struct EndOfRanks {
+  std::vector<std::string> problems;  // empty if all went well
+  std::string outputs;                // of all ranks, if there are problems
+  std::vector<std::string> reports;   // by rank
+};
+
+// Starts the current test again as each of the ranks of `call`, which counts
+// from 0 in the test, and waits until all are gone. For the thread of the test.
+EndOfRanks RunRankProcesses(int world_size, const RanksOptions& options,
+                            int call);
+
+}  // namespace fsdp::testing
+
+#endif  // TESTS_TESTING_RANK_PROCESSES_H_
