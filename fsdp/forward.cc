@@ -1,4 +1,4 @@
-// Tested by tests/fsdp/mixed_precision_test.cc.
+// Tested by tests/fsdp/mixed_precision_dtypes_test.cc.
 #include "fsdp/forward.h"
 
 #include "fsdp/engine/fsdp_state.h"

@@ -1,4 +1,3 @@
-// Tested by tests/fsdp/module/init_test.cc.
 #include "fsdp/module/materialize.h"
 
 #include <algorithm>

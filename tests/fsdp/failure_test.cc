@@ -20,6 +20,7 @@
 #include "fsdp/report.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/fsdp/start_rank.h"
 #include "tests/fsdp/tiny_model.h"
 #include "tests/testing/ranks.h"
 #include "torch/csrc/autograd/custom_function.h"
@@ -36,11 +37,6 @@ using torch::Tensor;
 using Tensors = std::vector<Tensor>;
 
 constexpr TinyModelOptions kSmall = {.vocabulary = 11, .dim = 6, .length = 4};
-
-void StartRank(const InitProcessGroupOptions& options = {}) {
-  at::set_num_threads(1);
-  init_process_group(options);
-}
 
 TinyModel MakeModel() {
   torch::manual_seed(42);

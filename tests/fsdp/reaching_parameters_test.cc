@@ -1,7 +1,8 @@
 // The engine's promise: what a C++ user reaches through a member, the registry
 // or an old handle is the same parameter, or an error. Every way to reach one,
 // in every phase, compared with the same module without fully_shard; in
-// float64, so that nothing hides behind rounding.
+// float64, so that nothing hides behind rounding. For what changes the shards
+// see changes_of_shards_test.cc.
 
 #include <functional>
 #include <memory>
@@ -10,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "fsdp/engine/lazy_key.h"
 #include "fsdp/engine/module_access.h"
 #include "fsdp/forward.h"
 #include "fsdp/fully_shard.h"
@@ -18,6 +18,8 @@
 #include "fsdp/report.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/fsdp/reader_pair.h"
+#include "tests/fsdp/start_rank.h"
 #include "tests/testing/ranks.h"
 #include "torch/csrc/autograd/custom_function.h"
 #include "torch/nn.h"
@@ -37,77 +39,11 @@ using torch::nn::Linear;
 using torch::nn::LinearOptions;
 using torch::nn::Module;
 
-void StartRank() {
-  at::set_num_threads(1);
-  torch::set_default_dtype(caffe2::TypeMeta::Make<double>());
-  init_process_group();
-}
-
-bool Close(const Tensor& got, const Tensor& want) {
-  return got.sizes() == want.sizes() &&
-         torch::allclose(got, want, /*rtol=*/1e-9, /*atol=*/1e-11);
-}
-
-struct ReaderImpl : Module {
-  explicit ReaderImpl(int64_t size = 6)
-      : weight(register_parameter("weight", torch::randn({size, size}))),
-        bias(register_parameter("bias", torch::randn({size}))) {}
-  Tensor weight, bias;
-};
-TORCH_MODULE(Reader);
-
-struct PairImpl : Module {
-  PairImpl()
-      : a(register_module("a", Reader())), b(register_module("b", Reader())) {}
-  Tensor forward(const Tensor& x) {
-    return torch::addmm(b->bias, torch::addmm(a->bias, x, a->weight).tanh(),
-                        b->weight);
-  }
-  Reader a, b;
-};
-TORCH_MODULE(Pair);
-
-// A sharded model, and the same without fully_shard.
-struct Both {
-  Pair model, reference;
-};
-
-Both MakeBoth(const FullyShardOptions& options = {}) {
-  torch::manual_seed(7);
-  Pair reference;
-  torch::manual_seed(7);
-  Pair model;
-  fully_shard(model->a, options);
-  fully_shard(model->b, options);
-  fully_shard(model, options);
-  return {model, reference};
-}
-
-// Equal on every rank, so that averages are what one rank computes.
-Tensor Input() { return torch::linspace(-1, 1, 18).view({3, 6}); }
-
-void ExpectSameGradients(const Module& model, const Module& reference) {
-  const auto want = reference.named_parameters();
-  for (const auto& [name, parameter] : fsdp::named_parameters(model)) {
-    const std::optional<DTensor> grad = parameter.grad();
-    ASSERT_EQ(grad.has_value(), want[name].grad().defined()) << name;
-    if (!grad.has_value()) continue;
-    EXPECT_TRUE(Close(grad->full_tensor(), want[name].grad())) << name;
-  }
-}
-
-void ExpectSameParameters(const Module& model, const Module& reference) {
-  const auto want = reference.named_parameters();
-  for (const auto& [name, parameter] : fsdp::named_parameters(model)) {
-    EXPECT_TRUE(Close(parameter.full_tensor(), want[name])) << name;
-  }
-}
-
 // ---- Operators that take parameters of several groups ----------------------
 
 TEST(SeveralGroups, AreGatheredForOneOperator) {
   RunRanks(3, [] {
-    StartRank();
+    StartRankInDouble();
     using Run = std::function<Tensor(PairImpl&, const Tensor&)>;
     const std::vector<Run> runs = {
         [](PairImpl& m, const Tensor& x) {
@@ -139,255 +75,11 @@ TEST(SeveralGroups, AreGatheredForOneOperator) {
   });
 }
 
-// ---- Changes of shards after an evaluation ---------------------------------
-
-// Applied to the shards and to the reference alike.
-using Change = std::function<void(Module&)>;
-
-std::vector<std::pair<std::string, Change>> Changes() {
-  const auto step = [](torch::optim::Optimizer& optimizer, Module& module) {
-    for (Tensor& p : module.parameters())
-      p.mutable_grad() = torch::ones_like(p);
-    optimizer.step();
-    optimizer.zero_grad();
-  };
-  return {
-      {"in place",
-       [](Module& m) {
-         const torch::NoGradGuard no_grad;
-         for (Tensor& p : m.parameters()) p.mul_(1.5);
-       }},
-      {"in place, through data()",
-       [](Module& m) {
-         for (Tensor& p : m.parameters()) p.data().mul_(1.5);
-       }},
-      {"SGD",
-       [=](Module& m) {
-         const torch::NoGradGuard no_grad;
-         torch::optim::SGD optimizer(m.parameters(), 0.1);
-         step(optimizer, m);
-       }},
-      {"Adam",
-       [=](Module& m) {
-         const torch::NoGradGuard no_grad;
-         torch::optim::Adam optimizer(m.parameters(), 0.1);
-         step(optimizer, m);
-       }},
-      {"set_data",
-       [](Module& m) {
-         const torch::NoGradGuard no_grad;
-         for (Tensor& p : m.parameters()) p.set_data(p.detach() * 2);
-       }},
-      {"to() and back",
-       [](Module& m) {
-         m.to(torch::kFloat);
-         m.to(torch::kDouble);
-         const torch::NoGradGuard no_grad;
-         for (Tensor& p : m.parameters()) p.add_(1);
-       }},
-  };
-}
-
-TEST(ChangesOfShards, AreSeenByTheNextForward) {
-  RunRanks(3, [] {
-    StartRank();
-    for (const bool reshard : {true, false}) {
-      for (const auto& [name, change] : Changes()) {
-        SCOPED_TRACE(name);
-        Both both = MakeBoth({.reshard_after_forward = reshard});
-        const auto evaluate = [](Pair& model) {
-          const torch::NoGradGuard no_grad;
-          return model->forward(Input());
-        };
-        for (int round = 0; round < 2; ++round) {
-          EXPECT_TRUE(Close(evaluate(both.model), evaluate(both.reference)));
-          change(*both.model);
-          change(*both.reference);
-        }
-        const Tensor got = both.model->forward(Input());
-        const Tensor want = both.reference->forward(Input());
-        // The shards were in float32 for a while, which rounds.
-        EXPECT_TRUE(torch::allclose(got, want, 1e-6, 1e-6));
-        got.sum().backward();
-        want.sum().backward();
-        for (auto& item : both.reference->named_parameters()) {
-          EXPECT_TRUE(item.value().grad().defined()) << item.key();
-        }
-      }
-    }
-  });
-}
-
-// Shards of one group lie in one storage.
-TEST(ChangesOfShards, MayBeThatTwoOfOneGroupChangePlaces) {
-  RunRanks(2, [] {
-    StartRank();
-    const torch::NoGradGuard no_grad;
-    for (const bool reshard : {true, false}) {
-      torch::manual_seed(7);
-      Pair reference;
-      torch::manual_seed(7);
-      Pair model;
-      fully_shard(model, {.reshard_after_forward = reshard});
-      for (int round = 0; round < 3; ++round) {
-        EXPECT_TRUE(Close(model->forward(Input()), reference->forward(Input())))
-            << "reshard " << reshard << ", round " << round;
-        for (const Pair& pair : {model, reference}) {
-          Tensor first = pair->named_parameters()["a.weight"];
-          Tensor second = pair->named_parameters()["b.weight"];
-          const Tensor kept = first.detach();
-          first.set_data(second.detach());
-          second.set_data(kept);
-        }
-      }
-    }
-  });
-}
-
-// Whatever the geometry: a shard that seems to be replaced would be copied.
-TEST(ChangesOfShards, AreNotSeenWhereThereAreNone) {
-  RunRanks(4, [] {
-    StartRank();
-    const auto storages = [](const Module& module) {
-      std::vector<const void*> all;
-      for (const Tensor& p : module.parameters()) {
-        all.push_back(
-            p.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
-      }
-      return all;
-    };
-    for (const int64_t dim : {0, 1}) {
-      // The last rank has none of 5 rows, and only the first has one of 1 row.
-      torch::nn::Sequential model(Linear(8, 5), Linear(5, 1),
-                                  Linear(LinearOptions(1, 8).bias(false)));
-      fully_shard(model, {.shard_placement_fn = [dim](const Tensor& t) {
-                    return std::optional(
-                        Shard(t.dim() == 2 && t.size(1) == 8 ? dim : 0));
-                  }});
-      const std::vector<const void*> before = storages(*model);
-      for (int step = 0; step < 2; ++step) {
-        model->forward(torch::ones({2, 8})).sum().backward();
-      }
-      EXPECT_EQ(storages(*model), before) << "dimension " << dim;
-    }
-  });
-}
-
-TEST(ChangesOfShards, OfALoadAreSeen) {
-  RunRanks(2, [] {
-    StartRank();
-    Both both = MakeBoth({.reshard_after_forward = false});
-    const std::string file =
-        SharedDir() + "/rank" + std::to_string(get_rank()) + ".pt";
-    torch::save(both.model, file);
-    const torch::NoGradGuard no_grad;
-    const Tensor before = both.model->forward(Input());
-    for (Tensor& p : both.model->parameters()) p.zero_();
-    EXPECT_EQ(both.model->forward(Input()).abs().sum().item<double>(), 0);
-    torch::load(both.model, file);
-    EXPECT_TRUE(Close(both.model->forward(Input()), before));
-    ExpectSameParameters(*both.model, *both.reference);
-  });
-}
-
-TEST(ChangesOfShards, OfOneRanksFileAreRefused) {
-  RunRanks(2, [] {
-    StartRank();
-    Both both = MakeBoth();
-    const std::string file = SharedDir() + "/model.pt";
-    if (get_rank() == 0) torch::save(both.model, file);
-    WaitForAllRanks();
-    torch::load(both.model, file);
-    EXPECT_THAT(ErrorOf([&] { both.model->forward(Input()); }),
-                AllOf(HasSubstr("every rank has loaded the same shard"),
-                      HasSubstr("'a.weight'"), HasSubstr("fsdp::load")));
-    WaitForAllRanks();
-    // A file with whole tensors is refused in the call itself.
-    if (get_rank() == 0) torch::save(both.reference, file);
-    WaitForAllRanks();
-    EXPECT_THAT(ErrorOf([&] { torch::load(both.model, file); }),
-                AllOf(HasSubstr("'a.weight'"), HasSubstr("of shape [6, 6]"),
-                      HasSubstr("has the shape [3, 6]")));
-  });
-}
-
-// The ways in which torch::load puts a tensor into a shard's place: set_, and
-// set_data where it lies on another device.
-TEST(ChangesOfShards, WholeTensorsAreRefusedAtTheCall) {
-  RunRanks(2, [] {
-    StartRank();
-    Linear model(6, 6), on_meta{nullptr};
-    {
-      const MetaDeviceGuard guard;
-      on_meta = Linear(6, 6);
-    }
-    fully_shard(model);
-    fully_shard(on_meta);
-    const Tensor weight = model->parameters()[0].detach().clone();
-    const torch::NoGradGuard no_grad;
-    for (const Tensor& source : {torch::ones({6, 6}), torch::tensor(1.0)}) {
-      for (const bool by_set : {true, false}) {
-        EXPECT_THAT(ErrorOf([&] {
-                      Tensor shard = model->parameters()[0];
-                      by_set ? void(shard.set_(source))
-                             : shard.set_data(source);
-                    }),
-                    AllOf(HasSubstr("the shard of 'weight' was to be replaced"),
-                          HasSubstr("has the shape [3, 6]"),
-                          HasSubstr("fsdp::distribute_tensor"),
-                          HasSubstr("fsdp::set_model_state_dict")));
-      }
-      EXPECT_THAT(ErrorOf([&] { on_meta->parameters()[0].set_data(source); }),
-                  HasSubstr("the shard of 'weight' was to be replaced"));
-    }
-    EXPECT_TRUE(model->parameters()[0].equal(weight));
-    model->parameters()[0].set_data(weight * 2);
-    EXPECT_TRUE(model(torch::ones({1, 6})).defined());
-  });
-}
-
-// As the errors advise; does what PyTorch's load_state_dict(assign=True) does.
-TEST(ChangesOfShards, APartOfAWholeTensorMayTakeAShardsPlace) {
-  RunRanks(2, [] {
-    StartRank();
-    Linear model(6, 6);
-    fully_shard(model);
-    torch::manual_seed(5);
-    const Tensor whole = torch::randn({6, 6}), x = torch::randn({2, 6});
-    const Tensor bias = dtensor_of(model->parameters()[1])->full_tensor();
-    const DTensor weight = *dtensor_of(model->parameters()[0]);
-    model->parameters()[0].set_data(
-        distribute_tensor(whole, weight.device_mesh(), weight.placements())
-            .to_local());
-    EXPECT_TRUE(Close(model(x), torch::linear(x, whole, bias)));
-    model(x).sum().backward();
-    EXPECT_EQ(model->parameters()[0].grad().sizes(), (at::IntArrayRef{3, 6}));
-  });
-}
-
-TEST(ChangesOfShards, TheShardOfAnotherParameterIsRefusedByTheNextForward) {
-  RunRanks(2, [] {
-    StartRank();
-    Linear model(6, 6);
-    fully_shard(model);
-    model->parameters()[0].set_data(model->parameters()[1]);
-    EXPECT_THAT(
-        ErrorOf([&] {
-          model(torch::ones({1, 6}));
-        }),
-        AllOf(HasSubstr("the shard of 'weight' was replaced by a tensor "
-                        "of shape [3], but this rank's part has the "
-                        "shape [3, 6]"),
-              HasSubstr("fsdp::distribute_tensor"),
-              HasSubstr("fsdp::set_model_state_dict")));
-  });
-}
-
 // ---- Freezing and unfreezing ------------------------------------------------
 
 TEST(Freezing, ByMemberOrByRegistryIsSeenByTheNextForward) {
   RunRanks(2, [] {
-    StartRank();
+    StartRankInDouble();
     torch::manual_seed(3);
     Linear reference(6, 6);
     torch::manual_seed(3);
@@ -454,7 +146,7 @@ struct RegistryImpl : Module {
 
 TEST(Registry, ParametersThatAForwardReadsThereAreWhole) {
   RunRanks(3, [] {
-    StartRank();
+    StartRankInDouble();
     for (const Way way : {Way::kNamed, Way::kAll, Way::kList}) {
       torch::manual_seed(5);
       auto reference = std::make_shared<RegistryImpl>(way);
@@ -485,7 +177,7 @@ TEST(Registry, ParametersThatAForwardReadsThereAreWhole) {
 
 TEST(Registry, WhatWouldReadAPartInSilenceIsRefused) {
   RunRanks(2, [] {
-    StartRank();
+    StartRankInDouble();
     auto model = std::make_shared<RegistryImpl>(Way::kNamed);
     fully_shard(model);
     const Tensor x = Input();
@@ -520,7 +212,7 @@ TEST(Registry, WhatWouldReadAPartInSilenceIsRefused) {
 
 TEST(Registry, RecurrentModulesReadItAfterTo) {
   RunRanks(3, [] {
-    StartRank();
+    StartRankInDouble();
     const auto check = [](auto reference, auto model) {
       fully_shard(model);
       for (auto* module : {&model, &reference}) (*module)->to(torch::kDouble);
@@ -557,7 +249,7 @@ TEST(Registry, RecurrentModulesReadItAfterTo) {
 
 TEST(Members, HaveNoGradientsToStepOrRead) {
   RunRanks(2, [] {
-    StartRank();
+    StartRankInDouble();
     for (const bool evaluates : {false, true}) {
       Linear model(6, 6);
       // The members, taken before the module was sharded.
@@ -599,7 +291,7 @@ TEST(Members, HaveNoGradientsToStepOrRead) {
 
 TEST(Members, RawPointersIntoThemSayWhatToDo) {
   RunRanks(2, [] {
-    StartRank();
+    StartRankInDouble();
     Linear model(6, 6);
     FSDPModule handle = fully_shard(model);
     const auto says = AllOf(HasSubstr("Gather it first"), HasSubstr("unshard"));
@@ -663,7 +355,7 @@ void ExpectAllWaysAreTheParameter(const std::string& phase, Pair& model,
 
 TEST(Phases, EveryWayIsTheSameParameterInEach) {
   RunRanks(2, [] {
-    StartRank();
+    StartRankInDouble();
     for (const bool reshard : {true, false}) {
       torch::manual_seed(7);
       Pair model;
@@ -708,7 +400,7 @@ TEST(Phases, EveryWayIsTheSameParameterInEach) {
 
 TEST(Ties, CountOnceForClipping) {
   RunRanks(2, [] {
-    StartRank();
+    StartRankInDouble();
     torch::nn::Sequential model(Linear(LinearOptions(6, 6).bias(false)),
                                 Linear(LinearOptions(6, 6).bias(false)));
     auto& first = *model[0]->as<Linear>();
@@ -729,7 +421,7 @@ TEST(Ties, CountOnceForClipping) {
 }
 
 TEST(FullyShardArguments, HoldersInBracesAndModulesOnTheStack) {
-  StartRank();
+  StartRankInDouble();
   Linear a(4, 4);
   auto b = std::make_shared<ReaderImpl>(4);
   torch::nn::Sequential model(a, Linear(4, 4));

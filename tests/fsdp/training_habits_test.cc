@@ -18,6 +18,7 @@
 #include "fsdp/report.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/fsdp/start_rank.h"
 #include "tests/testing/counting_backend.h"
 #include "tests/testing/ranks.h"
 #include "torch/nn.h"
@@ -35,12 +36,6 @@ using torch::nn::LayerNormOptions;
 using torch::nn::Linear;
 using torch::nn::LinearOptions;
 using torch::nn::Module;
-
-void StartRank() {
-  at::set_num_threads(1);
-  torch::set_default_dtype(caffe2::TypeMeta::Make<double>());
-  init_process_group();
-}
 
 Tensor Input(double shift = 0) {
   return torch::linspace(-1 + shift, 1, 18).view({3, 6});
@@ -100,7 +95,7 @@ TORCH_MODULE(Net);
 
 TEST(TrainingHabits, ANormThatAllLayersShare) {
   RunRanks(3, [] {
-    StartRank();
+    StartRankInDouble();
     ExpectSame<Net>([] { return Net(3); }, ShardChildren<Net>,
                     [](Net& net) {
                       torch::optim::Adam optimizer(net->parameters(), 1e-2);
@@ -131,7 +126,7 @@ void Freeze(Module& module, bool frozen) {
 
 TEST(TrainingHabits, AGanThatFreezesItsDiscriminator) {
   RunRanks(3, [] {
-    StartRank();
+    StartRankInDouble();
     const auto shard = [](Gan& gan) {
       fully_shard(gan->generator);
       fully_shard(gan->discriminator);
@@ -185,7 +180,7 @@ TORCH_MODULE(Experts);
 
 TEST(TrainingHabits, ExpertsWithoutTokens) {
   RunRanks(3, [] {
-    StartRank();
+    StartRankInDouble();
     ExpectSame<Experts>([] { return Experts(); }, ShardChildren<Experts>,
                         [](Experts& model) {
                           torch::optim::SGD optimizer(model->parameters(), 0.1);
@@ -217,7 +212,7 @@ TORCH_MODULE(Lora);
 
 TEST(TrainingHabits, AdaptersOfAFrozenBase) {
   RunRanks(3, [] {
-    StartRank();
+    StartRankInDouble();
     for (const bool own_group : {true, false}) {
       const auto shard = [own_group](Lora& lora) {
         if (own_group) fully_shard(lora->base);
@@ -247,7 +242,7 @@ TEST(TrainingHabits, AdaptersOfAFrozenBase) {
 // An average of weights, evaluated in place of the weights.
 TEST(TrainingHabits, AnAverageOfWeights) {
   RunRanks(3, [] {
-    StartRank();
+    StartRankInDouble();
     ExpectSame<Net>([] { return Net(); }, ShardChildren<Net>,
                     [](Net& net) {
                       torch::optim::SGD optimizer(net->parameters(), 0.1);
@@ -282,7 +277,7 @@ TEST(TrainingHabits, AnAverageOfWeights) {
 
 TEST(TrainingHabits, LbfgsAndClosures) {
   RunRanks(3, [] {
-    StartRank();
+    StartRankInDouble();
     const torch::optim::LBFGSOptions options =
         torch::optim::LBFGSOptions(0.5)
             .max_iter(5)
@@ -312,7 +307,7 @@ TEST(TrainingHabits, LbfgsAndClosures) {
 
 TEST(TrainingHabits, HooksOfMembersSeeThisRanksWholeGradient) {
   RunRanks(3, [] {
-    StartRank();
+    StartRankInDouble();
     ExpectSame<Net>(
         [] { return Net(); }, ShardChildren<Net>,
         [](Net& net) {
@@ -334,7 +329,7 @@ TEST(TrainingHabits, HooksOfMembersSeeThisRanksWholeGradient) {
 
 TEST(TrainingHabits, AForwardThatThrowsHalfWay) {
   RunRanks(3, [] {
-    StartRank();
+    StartRankInDouble();
     ExpectSame<Net>([] { return Net(); }, ShardChildren<Net>,
                     [](Net& net) {
                       torch::optim::SGD optimizer(net->parameters(), 0.1);
@@ -403,7 +398,7 @@ CountingBackend& CountsOf(const ScaledNet& net) {
 
 TEST(CommunicationOfHabits, ARootsParameterInsideBlocksFreesNone) {
   RunRanks(2, [] {
-    StartRank();
+    StartRankInDouble();
     ScaledNet net = ShardScaledNet(4, {.reshard_after_forward = true});
     CountingBackend& counts = CountsOf(net);
     for (int step = 0; step < 2; ++step) {
@@ -420,7 +415,7 @@ TEST(CommunicationOfHabits, ARootsParameterInsideBlocksFreesNone) {
 
 TEST(CommunicationOfHabits, CheckpointedGroupsThatAreKeptStay) {
   RunRanks(2, [] {
-    StartRank();
+    StartRankInDouble();
     ScaledNet net = ShardScaledNet(3, {.reshard_after_forward = false});
     CountingBackend& counts = CountsOf(net);
     for (int step = 0; step < 2; ++step) {
@@ -436,7 +431,7 @@ TEST(CommunicationOfHabits, CheckpointedGroupsThatAreKeptStay) {
 
 TEST(CommunicationOfHabits, TwoForwardsBeforeOneBackwardHoldTwoGroups) {
   RunRanks(2, [] {
-    StartRank();
+    StartRankInDouble();
     const auto peak = [](int64_t num_blocks) {
       ScaledNet net =
           ShardScaledNet(num_blocks, {.reshard_after_forward = true});
