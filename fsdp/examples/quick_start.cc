@@ -1,4 +1,6 @@
 // The program on the first screen of fsdp/README.md.
+//
+// Tested by tests/fsdp/examples/quick_start_test.sh.
 
 #include <iostream>
 

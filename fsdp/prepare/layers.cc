@@ -1,3 +1,4 @@
+// Tested by tests/fsdp/prepare/prepare_test.cc.
 #include "fsdp/prepare/layers.h"
 
 #include <re2/re2.h>

@@ -1,3 +1,4 @@
+// Tested by tests/fsdp/prepare/prepare_weights_test.cc.
 #include "fsdp/prepare/weights.h"
 
 #include <string>

@@ -7,8 +7,9 @@ tidy_test.py runs each over the project and shows that each can fail.
 
 import os
 import re
-import textwrap
 import subprocess
+
+import markdown_rules
 
 CODE = (".cc", ".h")
 SCRIPTS = (".py", ".sh", ".bzl", ".bazel", ".BUILD", ".bazelrc", "WORKSPACE")
@@ -245,7 +246,8 @@ def no_machine_paths(tree):
 def sources_have_tests(tree):
     """A test of the same path, or a line that names the file that tests it."""
     findings = []
-    for path, text in code_files(tree, "dcp", "proto", "server", "client"):
+    for path, text in code_files(tree, "dcp", "fsdp", "proto", "server", "client",
+                               "tools"):
         if path.endswith(".cc"):
             test = "tests/" + path[:-len(".cc")] + "_test.cc"
             named = re.search(r"^// Tested by (tests/\S+?)\.?$", text, re.M)
@@ -253,6 +255,91 @@ def sources_have_tests(tree):
                 test = named.group(1)
             if test not in tree:
                 findings.append("%s:1: has no %s" % (path, test))
+    return findings
+
+
+# The one file whose parts are one algorithm.
+LONG_FILES = ("dcp/io/pipeline.cc",)
+MAX_FILE_LINES = 500
+MAX_FUNCTION_LINES = 70
+
+
+def files_are_short(tree):
+    findings = []
+    for path, text in tree.items():
+        if text is None or not path.endswith(CODE + (".py",)) or (
+                path in LONG_FILES):
+            continue
+        lines = text.count("\n")
+        if lines > MAX_FILE_LINES:
+            findings.append("%s:1: has %d lines, more than %d" %
+                            (path, lines, MAX_FILE_LINES))
+    return findings
+
+
+_SCOPE = re.compile(
+    r"\s*(extern\s*$|((inline|template\s*<[^{]*>)\s*)*"
+    r"(namespace|class|struct|union|enum)\b(?!.*\)\s*(const|override|noexcept)?"
+    r"\s*$))", re.S)
+_SIGNATURE_END = re.compile(
+    r"\)\s*(->\s*[\w:<>,&* ]+|const|override|noexcept|final|\s)*$")
+
+
+def functions(text):
+    """(line, number of lines, head) of each function outside of functions.
+
+    Follows the braces of code whose comments, strings and directives are
+    blanked: those of scopes hold declarations, and those after a parameter list
+    are a function's.
+    """
+    text = re.sub(r"(?m)^[ \t]*#(?:[^\n\\]|\\.|\\\n)*",
+                  lambda m: "\n" * m.group(0).count("\n"),
+                  without_comments_and_strings(text))
+    found = []
+    stack = []  # ("scope", "function" or "other", where its head begins)
+    begin = 0  # of the statement at hand
+    parentheses = 0
+    for match in re.finditer(r"[(){};:]", text):
+        at, char = match.start(), match.group(0)
+        declares = not parentheses and all(kind == "scope" for kind, _ in stack)
+        if char in "()":
+            parentheses += 1 if char == "(" else -1
+        elif char == "{":
+            head = text[begin:at]
+            if declares and _SCOPE.match(head):
+                stack.append(("scope", begin))
+                begin = at + 1
+            elif declares and "(" in head and _SIGNATURE_END.search(head):
+                stack.append(("function", begin))
+            else:
+                stack.append(("other", begin))
+        elif char == "}" and stack:
+            kind, start = stack.pop()
+            if kind == "function":
+                start += len(text[start:at]) - len(text[start:at].lstrip())
+                line = text.count("\n", 0, start) + 1
+                found.append((line, text.count("\n", start, at) + 1,
+                              " ".join(text[start:at].split("{")[0].split())))
+            if kind != "other":
+                begin = at + 1
+        elif char == ";" and declares:
+            begin = at + 1
+        elif char == ":" and declares and re.search(
+                r"\b(public|private|protected)\s*$", text[begin:at]):
+            begin = at + 1
+    return found
+
+
+def functions_are_short(tree):
+    findings = []
+    for path, text in code_files(tree, *OURS):
+        if path in LONG_FILES:
+            continue
+        for line, lines, head in functions(text):
+            if lines > MAX_FUNCTION_LINES:
+                findings.append("%s:%d: %s has %d lines, more than %d" %
+                                (path, line, head[:60], lines,
+                                 MAX_FUNCTION_LINES))
     return findings
 
 
@@ -327,142 +414,15 @@ def limits_have_comments(tree):
     return findings
 
 
-def _prose(text):
-    """Markdown without fenced blocks; line numbers stay."""
-    return re.sub(r"^( *)(```|~~~).*?^ *\2[^\n]*$",
-                  lambda m: "\n" * m.group(0).count("\n"), text,
-                  flags=re.S | re.M)
-
-
-def _slug(heading):
-    heading = re.sub(r"[`*]|\[([^\]]*)\]\([^)]*\)", r"\1", heading.strip())
-    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
-
-
-def _exists(tree, path):
-    path = path.rstrip("/")
-    return path in tree or any(p.startswith((path + "/", path + "."))
-                               for p in tree)
-
-
-def markdown_links_exist(tree):
-    findings = []
-    for path, text in tree.items():
-        if text is None or not path.endswith(".md"):
-            continue
-        for number, line in enumerate(_prose(text).split("\n"), 1):
-            for link in re.findall(r"\]\(([^)\s]+)\)", line):
-                if re.match(r"[a-z]+:", link):
-                    continue
-                target, _, anchor = link.partition("#")
-                full = os.path.normpath(os.path.join(
-                    os.path.dirname(path), target)) if target else path
-                if not _exists(tree, full):
-                    findings.append("%s:%d: link to %s, which is not there" %
-                                    (path, number, target))
-                elif anchor and tree.get(full) is not None:
-                    slugs = [_slug(h) for h in re.findall(
-                        r"^#+ +(.*)$", _prose(tree[full]), re.M)]
-                    if anchor not in slugs:
-                        findings.append("%s:%d: %s has no heading #%s" %
-                                        (path, number, full, anchor))
-    return findings
-
-
-_TOPS = ("dcp/", "fsdp/", "proto/", "server/", "client/", "tests/", "tools/",
-         "third_party/", "docs/", ".ci/")
-
-
-def _label_exists(tree, label):
-    package, _, name = label[2:].partition(":")
-    build = (tree.get(package + "/BUILD.bazel") if package
-             else tree.get("BUILD.bazel"))
-    if package.endswith("..."):
-        return _exists(tree, package[:-len("...")] or "BUILD.bazel")
-    if build is None:
-        return False
-    name = name or package.split("/")[-1]
-    if name == "all":
-        return True
-    # fuzz_test declares this target in addition to the test itself.
-    return '"%s"' % re.sub(r"_fuzzer$", "", name) in build
-
-
-def markdown_paths_exist(tree):
-    findings = []
-    for path, text in tree.items():
-        if text is None or not path.endswith(".md"):
-            continue
-        for number, line in enumerate(_prose(text).split("\n"), 1):
-            for code in re.findall(r"`([^`]+)`", line):
-                for word in re.split(r"[\s,;()]+", code):
-                    word = re.sub(r"(?<!\.\.)[.:]$", "", word)
-                    if re.search(r"[*<>{}$\[\]]|\.\.\.(?!$)", word):
-                        continue  # A pattern, not a path.
-                    if word.startswith("//") and len(word) > 2:
-                        found = _label_exists(tree, word)
-                    elif word.startswith(_TOPS):
-                        found = _exists(tree, word)
-                    else:
-                        continue
-                    if not found:
-                        findings.append("%s:%d: %s is not there" %
-                                        (path, number, word))
-    return findings
-
-
-def markdown_tests_exist(tree):
-    """`Suite.Name` and `Suite.*` in a page are tests of the project."""
-    tests = set()
-    for path, text in tree.items():
-        if path.startswith("tests/") and path.endswith(".cc"):
-            for suite, name in re.findall(
-                    r"^TEST(?:_[FP])?\((\w+),\s*(\w+)\)", text or "", re.M):
-                tests.update(("%s.%s" % (suite, name), suite + ".*"))
-    findings = []
-    for path, text in tree.items():
-        if text is None or not path.endswith(".md"):
-            continue
-        for number, line in enumerate(_prose(text).split("\n"), 1):
-            for name in re.findall(
-                    r"`([A-Z]\w+\.(?:[A-Z]\w*[a-z]\w*|\*))`", line):
-                if name not in tests:
-                    findings.append("%s:%d: there is no test %s" %
-                                    (path, number, name))
-    return findings
-
-
-def markdown_snippets_are_code(tree):
-    """The block after `<!-- PATH: NAME -->` is what stands in PATH between the
-    lines `// [NAME]` and `// [/NAME]`."""
-    findings = []
-    for path, text in tree.items():
-        if text is None or not path.endswith(".md"):
-            continue
-        for found in re.finditer(
-                r"^<!-- (\S+): (\w+) -->\n```cpp\n(.*?)^```$", text,
-                re.M | re.S):
-            source, name, shown = found.groups()
-            region = re.search(
-                r"^ *// \[%s\]\n(.*?)^ *// \[/%s\]$" % (name, name),
-                tree.get(source) or "", re.M | re.S)
-            if region is None or textwrap.dedent(region.group(1)) != shown:
-                findings.append("%s:%d: the code is not that of [%s] in %s" %
-                                (path, text.count("\n", 0, found.start()) + 1,
-                                 name, source))
-    return findings
-
-
 RULES = (
     banned_words,
+    files_are_short,
+    functions_are_short,
     header_guards,
     headers_open_with_comment,
     includes_allowed,
     limits_have_comments,
-    markdown_links_exist,
-    markdown_paths_exist,
-    markdown_snippets_are_code,
-    markdown_tests_exist,
+    *markdown_rules.RULES,
     no_leftovers,
     no_machine_paths,
     sources_are_built,

@@ -9,6 +9,7 @@ import xml.sax.saxutils as sax
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+import markdown_rules  # pylint: disable=wrong-import-position
 import tidy  # pylint: disable=wrong-import-position
 
 HEADER = ("// A box.\n#ifndef DCP_BASE_BOX_H_\n#define DCP_BASE_BOX_H_\n"
@@ -30,7 +31,9 @@ CLEAN = {
                        'const char* kText = "catch std::cout";\n',
     "dcp/base/box.h": HEADER,
     "fsdp/BUILD.bazel": '"mesh/collective_errors.cc"\n',
-    "fsdp/mesh/collective_errors.cc": '#include "c10/core/Device.h"\ntry {} catch (...) {}\n',
+    "fsdp/mesh/collective_errors.cc":
+        "// Tested by tests/dcp/base/box_test.cc.\n"
+        '#include "c10/core/Device.h"\ntry {} catch (...) {}\n',
     "dcp/base/limits.h": "// Bounds.\n#ifndef DCP_BASE_LIMITS_H_\n"
                          "#define DCP_BASE_LIMITS_H_\n\n// Why.\n"
                          "inline constexpr int kA = 1;\n"
@@ -59,6 +62,17 @@ BROKEN = [
      {"fsdp/mesh.cc": "throw 1;"}),
     (tidy.banned_words, "other_word_where_exceptions_may_be",
      {"fsdp/mesh/collective_errors.cc": "usleep(1);"}),
+    (tidy.files_are_short, "many_lines",
+     {"tests/dcp/base/box_test.cc": "int a;\n" * 501}),
+    (tidy.functions_are_short, "function",
+     {"dcp/base/box.cc": "int Sum() {\n" + "  ++a;\n" * 69 + "}\n"}),
+    (tidy.functions_are_short, "constructor_in_a_class",
+     {"dcp/base/box.cc": "namespace dcp {\nclass Box : public Shape {\n public:\n"
+                         "  explicit Box(int a) : a_{a}, b_(a) {\n" +
+                         "    for (;;) {}\n" * 69 + "  }\n};\n}\n"}),
+    (tidy.functions_are_short, "test",
+     {"tests/dcp/base/box_test.cc":
+          "TEST(Box, Is) {\n" + "  Use([] { return \"}\"; });\n" * 69 + "}\n"}),
     (tidy.header_guards, "other_guard",
      {"dcp/base/box.h": HEADER.replace("BOX_H_", "BAX_H_")}),
     (tidy.headers_open_with_comment, "no_comment",
@@ -99,23 +113,23 @@ BROKEN = [
     (tidy.limits_have_comments, "reason_of_another",
      {"dcp/base/limits.h": CLEAN["dcp/base/limits.h"].replace(
          "inline constexpr int kB", "\ninline constexpr int kB")}),
-    (tidy.markdown_links_exist, "no_file", {"README.md": "[a](dcp/none.md)"}),
-    (tidy.markdown_links_exist, "no_heading", {"README.md": "[a](#none)"}),
-    (tidy.markdown_paths_exist, "no_file", {"README.md": "`dcp/none.cc`"}),
-    (tidy.markdown_paths_exist, "no_package", {"README.md": "`//dcp/none`"}),
-    (tidy.markdown_paths_exist, "no_target", {"README.md": "`//dcp/base:no`"}),
-    (tidy.markdown_snippets_are_code, "other_code",
+    (markdown_rules.links_exist, "no_file", {"README.md": "[a](dcp/none.md)"}),
+    (markdown_rules.links_exist, "no_heading", {"README.md": "[a](#none)"}),
+    (markdown_rules.paths_exist, "no_file", {"README.md": "`dcp/none.cc`"}),
+    (markdown_rules.paths_exist, "no_package", {"README.md": "`//dcp/none`"}),
+    (markdown_rules.paths_exist, "no_target", {"README.md": "`//dcp/base:no`"}),
+    (markdown_rules.snippets_are_code, "other_code",
      {"README.md": "<!-- tests/dcp/base/box_test.cc: empty -->\n"
                    "```cpp\nBox box;\n```\n"}),
-    (tidy.markdown_snippets_are_code, "no_region",
+    (markdown_rules.snippets_are_code, "no_region",
      {"README.md": "<!-- tests/dcp/base/box_test.cc: full -->\n"
                    "```cpp\nBox box;\n```\n"}),
-    (tidy.markdown_snippets_are_code, "no_source",
+    (markdown_rules.snippets_are_code, "no_source",
      {"README.md": "<!-- tests/dcp/base/none.cc: empty -->\n"
                    "```cpp\nBox box;\n```\n"}),
-    (tidy.markdown_tests_exist, "no_test", {"README.md": "`Box.IsFull`"}),
-    (tidy.markdown_tests_exist, "no_suite", {"README.md": "`Sphere.*`"}),
-    (tidy.markdown_paths_exist, "in_command",
+    (markdown_rules.tests_exist, "no_test", {"README.md": "`Box.IsFull`"}),
+    (markdown_rules.tests_exist, "no_suite", {"README.md": "`Sphere.*`"}),
+    (markdown_rules.paths_exist, "in_command",
      {"README.md": "`run tools/none --now`"}),
 ] + [
     (tidy.no_leftovers, "word" + str(i), {"dcp/base/box.cc": "// " + word})
@@ -128,6 +142,7 @@ BROKEN = [
     (tidy.sources_are_built, "no_package", {"dcp/base/BUILD.bazel": None}),
     (tidy.sources_are_built, "test", {"tests/dcp/base/BUILD.bazel": ""}),
     (tidy.sources_have_tests, "no_test", {"tests/dcp/base/box_test.cc": None}),
+    (tidy.sources_have_tests, "no_test_of_a_tool", {"tools/box/box.cc": ""}),
     (tidy.sources_have_tests, "names_no_test",
      {"dcp/base/box.cc": "// Tested by tests/dcp/base/cube_test.cc.\n"}),
 ] + [

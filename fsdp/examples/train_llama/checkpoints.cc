@@ -1,3 +1,4 @@
+// Tested by tests/fsdp/examples/resume_test.py.
 #include "fsdp/examples/train_llama/checkpoints.h"
 
 #include <cstdio>

@@ -1,3 +1,4 @@
+// Tested by tests/fsdp/examples/train_llama_test.cc.
 #include "fsdp/examples/train_llama/data.h"
 
 #include <fstream>

@@ -1,6 +1,8 @@
 // Trains a small Llama on a text, sharded over all ranks, with checkpoints; see
 // --help. Read this file before you shard your own model: Train() from top to
 // bottom, HowToPrepare(), and then checkpoints.cc.
+//
+// Tested by tests/fsdp/examples/resume_test.py.
 
 #include <cstdint>
 #include <memory>

@@ -13,7 +13,7 @@ fail() {
 
 # Compares the first C++ block of the page with the file after its head.
 diff <(sed -n '/^```cpp$/,/^```$/p' "$readme" | sed '/^```$/q' | sed '/^```/d') \
-  <(sed '1,2d' "$program.cc") || fail "$readme does not show $program.cc"
+  <(sed '1,/^$/d' "$program.cc") || fail "$readme does not show $program.cc"
 
 # falls FILE: whether the loss at step 30 is below half of that at step 10.
 falls() {
