@@ -4,7 +4,7 @@
 #define DCP_CHECKPOINT_CONTAINER_DIFF_H_
 
 #include "absl/status/status.h"
-#include "dcp/checkpoint/diff.h"
+#include "dcp/checkpoint/diff_report.h"
 #include "dcp/checkpoint/open/checkpoint.h"
 #include "dcp/checkpoint/open/selection.h"
 

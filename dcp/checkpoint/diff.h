@@ -9,18 +9,16 @@
 #include <cstdint>
 #include <optional>
 #include <stop_token>
-#include <string>
-#include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "dcp/base/limits.h"
+#include "dcp/checkpoint/diff_report.h"
 #include "dcp/checkpoint/open/checkpoint.h"
 #include "dcp/checkpoint/open/selection.h"
 #include "dcp/io/file_system.h"
 #include "dcp/io/pipeline.h"
-#include "dcp/tensor/box.h"
 #include "dcp/tensor/element.h"
 
 namespace dcp {
@@ -38,37 +36,6 @@ struct DiffOptions {
   std::stop_token stop;
   TransferStats* stats = nullptr;
   absl::AnyInvocable<void(uint64_t bytes)> on_plan;
-};
-
-struct DiffFinding {
-  enum class Kind : uint8_t {
-    kOnlyInA,
-    kOnlyInB,
-    kKind,  // a tensor on one side, an object on the other
-    kShape,
-    kDType,   // values are not compared then
-    kValues,  // `difference` says how far
-    kObject,
-    kContainer,  // another type, key types or attributes
-  };
-  Kind kind;
-  std::string name;
-  std::string in_a;  // shape, dtype or value as text, if that helps
-  std::string in_b;
-  ElementDifference difference;
-  uint64_t num_elements = 0;
-  // The index of the first different element in each dimension; empty for a
-  // scalar.
-  Dims first_index = {};
-};
-
-struct DiffReport {
-  uint64_t num_tensors_equal = 0;
-  uint64_t num_objects_equal = 0;
-  uint64_t bytes_compared = 0;
-  std::vector<DiffFinding> findings;  // empty: equal
-  // Why containers and types of keys were not compared; empty if they were.
-  std::string containers_skipped;
 };
 
 absl::StatusOr<DiffReport> DiffCheckpoints(FileSystem& fs, absl::string_view a,

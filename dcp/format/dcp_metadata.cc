@@ -9,13 +9,12 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "absl/types/span.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "dcp/format/metadata_objects.h"
+#include "dcp/format/pickle_globals.h"
 #include "dcp/format/pickle_reader.h"
 #include "dcp/format/state_path.h"
 #include "dcp/format/state_tree.h"
@@ -416,23 +415,6 @@ absl::StatusOr<Metadata> ParseDcpMetadata(ByteSpan bytes) {
       ReadPickle(bytes, {.allow_global = IsMetadataGlobal, .replace = replace},
                  arena));
   return Parser(objects).Parse(pickle.root);
-}
-
-absl::Status CheckRelativePath(absl::string_view path) {
-  const auto refuse = [&](absl::string_view why) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("file name \"", Short(path), "\" ", why));
-  };
-  if (path.empty()) return refuse("is empty");
-  if (path.size() > kMaxNameBytes) return refuse("is too long");
-  if (path.find('\0') != absl::string_view::npos) return refuse("holds a NUL");
-  if (absl::StartsWith(path, "/")) return refuse("is absolute");
-  for (const absl::string_view part : absl::StrSplit(path, '/')) {
-    if (part.empty() || part == "." || part == "..") {
-      return refuse("leaves the directory or has an odd component");
-    }
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace dcp

@@ -6,25 +6,13 @@
 #ifndef DCP_FORMAT_DCP_METADATA_H_
 #define DCP_FORMAT_DCP_METADATA_H_
 
-#include <string>
-
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "dcp/base/bytes.h"
 #include "dcp/tensor/metadata.h"
 
 namespace dcp {
 
 absl::StatusOr<Metadata> ParseDcpMetadata(ByteSpan bytes);
-
-// Writes the profile that PyTorch 2.4 and later read: attributes in their
-// order, storage_meta with `save_id`, version "1.0.0".
-std::string WriteDcpMetadata(const Metadata& metadata);
-
-// InvalidArgument unless `path` is a relative path that stays inside its
-// directory: not empty, no NUL, no empty, "." or ".." component.
-absl::Status CheckRelativePath(absl::string_view path);
 
 }  // namespace dcp
 

@@ -1,11 +1,11 @@
+#include "dcp/format/dcp_metadata_writer.h"
+
 #include <algorithm>
 #include <optional>
-#include <string>
 #include <variant>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/types/span.h"
-#include "dcp/format/dcp_metadata.h"
 #include "dcp/format/pickle_writer.h"
 
 namespace dcp {

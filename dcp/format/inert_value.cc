@@ -4,7 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "dcp/base/status.h"
-#include "dcp/format/pickle_reader.h"
+#include "dcp/format/pickle_globals.h"
 
 namespace dcp {
 namespace {

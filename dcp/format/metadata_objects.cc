@@ -5,7 +5,7 @@
 #include "dcp/base/bytes.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
-#include "dcp/format/dcp_metadata.h"
+#include "dcp/format/relative_path.h"
 
 namespace dcp {
 namespace {

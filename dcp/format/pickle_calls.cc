@@ -12,6 +12,7 @@
 #include "absl/strings/strip.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
+#include "dcp/format/pickle_globals.h"
 #include "dcp/format/pickle_text.h"
 
 namespace dcp {

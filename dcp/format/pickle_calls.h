@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "dcp/format/pickle_reader.h"
+#include "dcp/format/pickle_options.h"
 #include "dcp/format/value.h"
 
 namespace dcp {

@@ -1,6 +1,4 @@
-// The allow-lists of pickle_reader.h. Everything listed here is treated as
-// data, whatever its arguments; names that would run code in Python when called
-// with chosen arguments must not be listed.
+#include "dcp/format/pickle_globals.h"
 
 #include <algorithm>
 #include <iterator>
@@ -9,12 +7,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/string_view.h"
-#include "dcp/format/pickle_reader.h"
+#include "dcp/format/value.h"
 #include "dcp/tensor/dtype.h"
 
 namespace dcp {
 namespace {
+
+// Everything listed here is treated as data, whatever its arguments; names that
+// would run code in Python when called with chosen arguments must not be
+// listed.
 
 struct Entry {
   absl::string_view module;

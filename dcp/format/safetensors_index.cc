@@ -4,9 +4,9 @@
 #include "absl/strings/str_cat.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
-#include "dcp/format/dcp_metadata.h"
 #include "dcp/format/json.h"
 #include "dcp/format/json_fields.h"
+#include "dcp/format/relative_path.h"
 
 namespace dcp {
 namespace {

@@ -1,3 +1,5 @@
+#include "dcp/format/torch_archive_layout.h"
+
 #include <algorithm>
 #include <utility>
 
@@ -6,7 +8,6 @@
 #include "absl/strings/str_format.h"
 #include "dcp/base/checksum.h"
 #include "dcp/base/limits.h"
-#include "dcp/format/torch_archive.h"
 
 namespace dcp {
 namespace {

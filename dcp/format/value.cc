@@ -4,7 +4,6 @@
 #include <bit>
 
 #include "dcp/base/check.h"
-#include "dcp/format/value_nodes.h"
 
 namespace dcp {
 

@@ -108,6 +108,37 @@ class Value {
 };
 static_assert(sizeof(Value) == 16);
 
+// What a Value points to. Private: only value.cc and value_arena*.cc use it.
+struct Value::GlobalNode {
+  absl::string_view module;
+  absl::string_view name;
+
+  bool Is(absl::string_view other_module, absl::string_view other_name) const {
+    return name == other_name && module == other_module;
+  }
+};
+
+struct Value::SequenceNode {
+  Value* data = nullptr;
+  uint32_t size = 0;
+  uint32_t capacity = 0;
+
+  absl::Span<const Value> values() const { return {data, size}; }
+};
+
+struct Value::CallNode {
+  GlobalNode* callable;
+  Value args;
+  Value state;
+  bool is_new = false;
+  // Most calls have neither items nor elements.
+  struct Content {
+    SequenceNode items;
+    SequenceNode elements;
+  };
+  Content* content = nullptr;
+};
+
 // Owns values and frees them all at once, or some by KeepOnly, without
 // recursion.
 class ValueArena {

@@ -9,7 +9,6 @@
 #include "dcp/base/limits.h"
 #include "dcp/format/value.h"
 #include "dcp/format/value_arena_impl.h"
-#include "dcp/format/value_nodes.h"
 
 namespace dcp {
 

@@ -20,7 +20,6 @@
 #include "dcp/base/check.h"
 #include "dcp/base/limits.h"
 #include "dcp/format/value.h"
-#include "dcp/format/value_nodes.h"
 
 namespace dcp {
 

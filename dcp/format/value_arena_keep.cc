@@ -10,7 +10,6 @@
 #include "dcp/base/check.h"
 #include "dcp/format/value.h"
 #include "dcp/format/value_arena_impl.h"
-#include "dcp/format/value_nodes.h"
 
 namespace dcp {
 

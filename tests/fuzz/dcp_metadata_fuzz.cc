@@ -8,6 +8,7 @@
 #include "dcp/base/bytes.h"
 #include "dcp/base/check.h"
 #include "dcp/format/dcp_metadata.h"
+#include "dcp/format/dcp_metadata_writer.h"
 
 namespace dcp {
 namespace {

@@ -9,6 +9,7 @@
 
 #include "dcp/base/bytes.h"
 #include "dcp/base/check.h"
+#include "dcp/format/pickle_globals.h"
 #include "dcp/format/pickle_reader.h"
 #include "dcp/format/pickle_writer.h"
 #include "dcp/format/state_path.h"

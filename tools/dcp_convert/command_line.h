@@ -17,6 +17,7 @@
 #include "dcp/checkpoint/convert/convert.h"
 #include "dcp/checkpoint/open/checkpoint.h"
 #include "dcp/checkpoint/open/selection.h"
+#include "dcp/tensor/element.h"
 #include "dcp/tensor/placement.h"
 
 namespace dcp::tools {

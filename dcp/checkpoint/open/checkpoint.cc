@@ -10,7 +10,6 @@
 #include "dcp/base/status.h"
 #include "dcp/base/stop.h"
 #include "dcp/checkpoint/open/dcp_opener.h"
-#include "dcp/checkpoint/open/item_locator.h"
 #include "dcp/checkpoint/open/model_files.h"
 #include "dcp/checkpoint/open/safetensors_opener.h"
 #include "dcp/checkpoint/open/torch_opener.h"
@@ -132,16 +131,6 @@ absl::StatusOr<CheckpointParts> OpenDirectory(FileSystem& fs,
 absl::StatusOr<bool> IsCheckpointFile(FileSystem& fs, absl::string_view path) {
   DCP_ASSIGN_OR_RETURN(const FileHead head, ReadHead(fs, path));
   return head.IsSafetensors() || head.IsTorch();
-}
-
-std::string ToString(const ObjectEntry& object, size_t max_bytes) {
-  if (object.unreadable.ok()) return ToString(object.value, max_bytes);
-  return absl::StrCat("not read: ", object.unreadable.message())
-      .substr(0, max_bytes);
-}
-
-uint64_t TensorEntry::num_bytes() const {
-  return static_cast<uint64_t>(Volume(shape)) * ElementSize(dtype);
 }
 
 absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(

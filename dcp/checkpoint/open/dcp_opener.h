@@ -10,7 +10,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "dcp/checkpoint/open/checkpoint.h"
+#include "dcp/checkpoint/open/checkpoint_parts.h"
+#include "dcp/checkpoint/open/open_options.h"
 #include "dcp/io/file_system.h"
 
 namespace dcp {

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "dcp/base/bytes.h"
 #include "dcp/base/status.h"
-#include "dcp/format/dcp_metadata.h"
+#include "dcp/format/relative_path.h"
 
 namespace dcp {
 namespace {

@@ -29,6 +29,7 @@
 #include "dcp/format/inert_value.h"
 #include "dcp/format/safetensors.h"
 #include "dcp/format/torch_archive.h"
+#include "dcp/format/torch_archive_reader.h"
 #include "dcp/format/value_copy.h"
 #include "dcp/io/lane.h"
 #include "dcp/io/pipeline.h"

@@ -7,14 +7,35 @@
 #define DCP_CHECKPOINT_OPEN_ITEM_LOCATOR_H_
 
 #include <cstdint>
+#include <functional>
 #include <stop_token>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "dcp/checkpoint/open/checkpoint.h"
+#include "dcp/base/bytes.h"
+#include "dcp/checkpoint/open/checkpoint_parts.h"
+#include "dcp/checkpoint/open/open_options.h"
+#include "dcp/format/torch_archive.h"
 #include "dcp/io/file_system.h"
+#include "dcp/tensor/metadata.h"
 
 namespace dcp {
+
+// An item that is being located, for a visitor that checks its bytes.
+struct VisitedItem {
+  uint32_t entry = 0;  // its index in the checkpoint
+  uint32_t chunk = 0;  // for a tensor
+  StorageInfo storage;
+  const TorchArchive* archive = nullptr;
+  // The bytes [offset, offset + length) of the item, if they are already in
+  // memory; all bytes of a small item are. Empty if they would have to be read.
+  absl::FunctionRef<ByteSpan(uint64_t offset, uint64_t length)> bytes;
+};
+
+// Called for each item that is an archive of torch.save, even if it is invalid
+// otherwise; by several threads at once.
+using ItemVisitor = std::function<void(const VisitedItem& item)>;
 
 // Fills in the missing locations and values of the given entries of `parts`,
 // with blocks of at most `memory_bytes`, which must be at least

@@ -15,6 +15,7 @@
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "dcp/base/stop.h"
+#include "dcp/checkpoint/open/open_options.h"
 #include "dcp/format/safetensors.h"
 #include "dcp/format/safetensors_index.h"
 

@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "dcp/checkpoint/open/checkpoint.h"
+#include "dcp/checkpoint/open/checkpoint_parts.h"
 #include "dcp/io/file_system.h"
 
 namespace dcp {

@@ -7,8 +7,9 @@
 #include <stop_token>
 
 #include "absl/status/statusor.h"
-#include "dcp/checkpoint/open/checkpoint.h"
+#include "dcp/checkpoint/open/checkpoint_parts.h"
 #include "dcp/checkpoint/open/model_files.h"
+#include "dcp/checkpoint/open/open_options.h"
 #include "dcp/io/file_system.h"
 
 namespace dcp {

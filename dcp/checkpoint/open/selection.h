@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "dcp/checkpoint/open/checkpoint.h"
+#include "dcp/checkpoint/open/checkpoint_entry.h"
 #include "dcp/tensor/dtype.h"
 #include "dcp/tensor/metadata.h"
 

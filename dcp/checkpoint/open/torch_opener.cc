@@ -12,6 +12,7 @@
 #include "dcp/checkpoint/open/file_reader.h"
 #include "dcp/format/inert_value.h"
 #include "dcp/format/state_path.h"
+#include "dcp/format/torch_archive_reader.h"
 #include "dcp/format/torch_tensor.h"
 #include "dcp/format/value_copy.h"
 

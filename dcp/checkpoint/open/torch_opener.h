@@ -8,8 +8,10 @@
 #include <stop_token>
 
 #include "absl/status/statusor.h"
-#include "dcp/checkpoint/open/checkpoint.h"
+#include "dcp/checkpoint/open/checkpoint_entry.h"
+#include "dcp/checkpoint/open/checkpoint_parts.h"
 #include "dcp/checkpoint/open/model_files.h"
+#include "dcp/checkpoint/open/open_options.h"
 #include "dcp/format/torch_archive.h"
 #include "dcp/io/file_system.h"
 

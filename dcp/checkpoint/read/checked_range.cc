@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "dcp/checkpoint/open/file_reader.h"
+#include "dcp/format/torch_archive_reader.h"
 
 namespace dcp {
 namespace {

@@ -10,7 +10,6 @@
 
 #include "absl/strings/string_view.h"
 #include "dcp/checkpoint/open/checkpoint.h"
-#include "dcp/format/torch_archive.h"
 #include "dcp/io/file_system.h"
 
 namespace dcp {

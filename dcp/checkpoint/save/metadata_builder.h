@@ -8,7 +8,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
-#include "dcp/checkpoint/save/save.h"
+#include "dcp/checkpoint/save/save_state.h"
 #include "dcp/tensor/metadata.h"
 
 namespace dcp {

@@ -32,6 +32,7 @@
 #include "dcp/checkpoint/write/save_id.h"
 #include "dcp/checkpoint/write/staged_transfer.h"
 #include "dcp/format/dcp_metadata.h"
+#include "dcp/format/dcp_metadata_writer.h"
 #include "dcp/format/pickle_writer.h"
 
 namespace dcp {

@@ -8,49 +8,19 @@
 #include <cstdint>
 #include <functional>
 #include <stop_token>
-#include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "dcp/base/limits.h"
 #include "dcp/checkpoint/save/coordinator.h"
-#include "dcp/checkpoint/write/tensor_source.h"
-#include "dcp/format/value.h"
+#include "dcp/checkpoint/save/save_state.h"
 #include "dcp/io/block_pool.h"
 #include "dcp/io/file_system.h"
 #include "dcp/io/pipeline.h"
-#include "dcp/tensor/box.h"
-#include "dcp/tensor/dtype.h"
-#include "dcp/tensor/metadata.h"
 
 namespace dcp {
 
 class SavePlanCache;
-
-// The part `box` of a tensor of global shape `shape`. If a rank holds several
-// parts of a tensor, it lists the tensor several times.
-struct SaveTensor {
-  std::string fqn;
-  StatePath path = {};
-  DType dtype = DType::kFloat32;
-  Dims shape;
-  Box box;
-  TensorSource* source = nullptr;  // for the box, row-major; outlives the save
-};
-
-struct SaveObject {
-  std::string fqn;
-  StatePath path = {};
-  Value value;  // without tensors
-};
-
-struct SaveState {
-  std::vector<SaveTensor> tensors;
-  std::vector<SaveObject> objects;
-  // If not OK, this rank has no state; every rank fails with this error.
-  absl::Status status;
-};
 
 struct SaveOptions {
   bool overwrite = true;

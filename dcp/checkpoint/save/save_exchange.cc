@@ -46,6 +46,7 @@
 #include "dcp/checkpoint/save/metadata_builder.h"
 #include "dcp/checkpoint/write/save_id.h"
 #include "dcp/format/dcp_metadata.h"
+#include "dcp/format/dcp_metadata_writer.h"
 #include "dcp/tensor/box.h"
 #include "dcp/tensor/dtype.h"
 #include "dcp/tensor/metadata.h"

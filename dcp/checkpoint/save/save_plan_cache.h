@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "dcp/checkpoint/save/save.h"
+#include "dcp/checkpoint/save/save_state.h"
 #include "dcp/tensor/box.h"
 #include "dcp/tensor/dtype.h"
 #include "dcp/tensor/metadata.h"

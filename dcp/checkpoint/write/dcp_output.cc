@@ -13,10 +13,10 @@
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/open/dcp_opener.h"
 #include "dcp/checkpoint/write/object_pickle.h"
-#include "dcp/format/dcp_metadata.h"
+#include "dcp/format/dcp_metadata_writer.h"
 #include "dcp/format/pickle_writer.h"
 #include "dcp/format/state_tree.h"
-#include "dcp/format/torch_archive.h"
+#include "dcp/format/torch_archive_layout.h"
 #include "dcp/format/torch_tensor.h"
 #include "dcp/plan/save_plan.h"
 

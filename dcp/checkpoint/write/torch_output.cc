@@ -10,7 +10,7 @@
 #include "dcp/format/pickle_writer.h"
 #include "dcp/format/state_path.h"
 #include "dcp/format/state_tree.h"
-#include "dcp/format/torch_archive.h"
+#include "dcp/format/torch_archive_layout.h"
 #include "dcp/format/torch_tensor.h"
 
 namespace dcp {

@@ -22,6 +22,8 @@
 #include "dcp/checkpoint/save/coordinator.h"
 #include "dcp/checkpoint/tensor_sink.h"
 #include "dcp/format/dcp_metadata.h"
+#include "dcp/format/dcp_metadata_writer.h"
+#include "dcp/format/pickle_globals.h"
 #include "dcp/format/pickle_reader.h"
 #include "dcp/format/pickle_writer.h"
 #include "fsdp/checkpoint/ranks/rank_stream.h"

@@ -25,6 +25,8 @@
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/save/coordinator.h"
 #include "dcp/format/dcp_metadata.h"
+#include "dcp/format/dcp_metadata_writer.h"
+#include "dcp/format/pickle_globals.h"
 #include "dcp/format/pickle_reader.h"
 #include "dcp/format/pickle_writer.h"
 #include "dcp/tensor/metadata.h"

@@ -7,6 +7,7 @@
 #include "client/checkpoint_url.h"
 #include "dcp/base/bytes.h"
 #include "dcp/base/status.h"
+#include "dcp/format/pickle_globals.h"
 #include "dcp/format/pickle_reader.h"
 #include "fsdp/checkpoint/source/daemon_reader.h"
 

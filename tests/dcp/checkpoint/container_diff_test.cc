@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "dcp/checkpoint/diff.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/dcp/checkpoint/fixtures.h"

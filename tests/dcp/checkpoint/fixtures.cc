@@ -10,10 +10,10 @@
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/load.h"
-#include "dcp/format/dcp_metadata.h"
+#include "dcp/format/dcp_metadata_writer.h"
 #include "dcp/format/pickle_writer.h"
 #include "dcp/format/safetensors.h"
-#include "dcp/format/torch_archive.h"
+#include "dcp/format/torch_archive_layout.h"
 #include "dcp/format/torch_tensor.h"
 
 namespace dcp::testing {

@@ -14,7 +14,7 @@
 #include "dcp/base/checksum.h"
 #include "dcp/checkpoint/convert/convert.h"
 #include "dcp/checkpoint/open/digests.h"
-#include "dcp/format/dcp_metadata.h"
+#include "dcp/format/dcp_metadata_writer.h"
 #include "dcp/format/torch_tensor.h"
 #include "dcp/io/file_system.h"
 #include "gmock/gmock.h"

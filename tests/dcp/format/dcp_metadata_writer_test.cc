@@ -1,3 +1,5 @@
+#include "dcp/format/dcp_metadata_writer.h"
+
 #include <string>
 #include <variant>
 

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "dcp/base/limits.h"
 #include "dcp/format/dcp_metadata.h"
+#include "dcp/format/dcp_metadata_writer.h"
 #include "gtest/gtest.h"
 #include "tests/testing/status_matchers.h"
 

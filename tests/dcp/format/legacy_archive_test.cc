@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "dcp/base/limits.h"
+#include "dcp/format/torch_archive_reader.h"
 #include "dcp/format/torch_tensor.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -3,6 +3,8 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "dcp/format/pickle_globals.h"
+#include "dcp/format/pickle_reader.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/dcp/format/pickle_cases.h"

@@ -1,9 +1,9 @@
 // Tests the allow-lists themselves; pickle_reader_test.cc tests that the reader
 // obeys them.
 
-#include <gtest/gtest.h>
+#include "dcp/format/pickle_globals.h"
 
-#include "dcp/format/pickle_reader.h"
+#include <gtest/gtest.h>
 
 namespace dcp {
 namespace {

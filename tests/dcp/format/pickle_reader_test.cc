@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "dcp/format/pickle_globals.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/dcp/format/pickle_cases.h"

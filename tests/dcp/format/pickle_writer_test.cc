@@ -4,6 +4,7 @@
 #include <limits>
 #include <string>
 
+#include "dcp/format/pickle_globals.h"
 #include "dcp/format/pickle_reader.h"
 #include "gtest/gtest.h"
 #include "tests/testing/status_matchers.h"

@@ -1,3 +1,5 @@
+#include "dcp/format/torch_archive_layout.h"
+
 #include <string>
 #include <vector>
 
@@ -6,6 +8,7 @@
 #include "dcp/base/limits.h"
 #include "dcp/format/pickle_writer.h"
 #include "dcp/format/torch_archive.h"
+#include "dcp/format/torch_archive_reader.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/dcp/format/memory_item.h"
@@ -97,6 +100,18 @@ TEST(TorchArchiveLayout, DependsOnNothingButItsArguments) {
   const TorchArchiveLayout a("m", "\x80\x02N.", {4});
   const TorchArchiveLayout b("m", "\x80\x02N.", {4});
   EXPECT_EQ(Assemble(a, {"data"}), Assemble(b, {"data"}));
+}
+
+TEST(TorchArchiveName, IsTheFileNameWithoutItsLastExtension) {
+  EXPECT_EQ(TorchArchiveName("/a/b/model.pt"), "model");
+  EXPECT_EQ(TorchArchiveName("model.v1.pt"), "model.v1");
+  EXPECT_EQ(TorchArchiveName("model"), "model");
+  EXPECT_EQ(TorchArchiveName("m\xc3\xb6"
+                             "del.pt"),
+            "archive");
+  EXPECT_EQ(TorchArchiveName("a/.pt"), "archive");
+  EXPECT_EQ(TorchArchiveName("...pt"), "archive");
+  EXPECT_EQ(TorchArchiveName(""), "archive");
 }
 
 }  // namespace

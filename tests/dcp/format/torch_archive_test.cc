@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "dcp/format/pickle_writer.h"
+#include "dcp/format/torch_archive_reader.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/dcp/format/memory_item.h"
@@ -180,18 +181,6 @@ TEST(TorchArchive, SaysWhatAFileLooksLike) {
     EXPECT_THAT(Read(bytes, true).status(),
                 StatusIs(absl::StatusCode::kDataLoss, HasSubstr(message)));
   }
-}
-
-TEST(TorchArchiveName, IsTheFileNameWithoutItsLastExtension) {
-  EXPECT_EQ(TorchArchiveName("/a/b/model.pt"), "model");
-  EXPECT_EQ(TorchArchiveName("model.v1.pt"), "model.v1");
-  EXPECT_EQ(TorchArchiveName("model"), "model");
-  EXPECT_EQ(TorchArchiveName("m\xc3\xb6"
-                             "del.pt"),
-            "archive");
-  EXPECT_EQ(TorchArchiveName("a/.pt"), "archive");
-  EXPECT_EQ(TorchArchiveName("...pt"), "archive");
-  EXPECT_EQ(TorchArchiveName(""), "archive");
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "dcp/format/pickle_globals.h"
 #include "dcp/format/pickle_reader.h"
 #include "dcp/format/pickle_writer.h"
 #include "gtest/gtest.h"

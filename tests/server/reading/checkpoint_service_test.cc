@@ -14,6 +14,7 @@
 #include "dcp/base/bytes.h"
 #include "dcp/base/error_place.h"
 #include "dcp/format/dcp_metadata.h"
+#include "dcp/format/pickle_globals.h"
 #include "dcp/format/pickle_reader.h"
 #include "tests/server/reading/checkpoint_server.h"
 #include "tests/testing/golden.h"

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "dcp/format/dcp_metadata.h"
+#include "dcp/format/dcp_metadata_writer.h"
 #include "dcp/format/safetensors_index.h"
 #include "dcp/format/torch_tensor.h"
 #include "gmock/gmock.h"

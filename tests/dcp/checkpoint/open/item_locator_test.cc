@@ -14,7 +14,7 @@
 #include "dcp/checkpoint/diff.h"
 #include "dcp/checkpoint/open/checkpoint.h"
 #include "dcp/checkpoint/verify.h"
-#include "dcp/format/dcp_metadata.h"
+#include "dcp/format/dcp_metadata_writer.h"
 #include "dcp/format/torch_tensor.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

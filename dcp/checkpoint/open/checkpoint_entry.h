@@ -1,0 +1,80 @@
+// CheckpointEntry: one name of a checkpoint: a tensor or an object, and where
+// its bytes are. Plain data.
+#ifndef DCP_CHECKPOINT_OPEN_CHECKPOINT_ENTRY_H_
+#define DCP_CHECKPOINT_OPEN_CHECKPOINT_ENTRY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "dcp/format/value.h"
+#include "dcp/tensor/box.h"
+#include "dcp/tensor/dtype.h"
+#include "dcp/tensor/metadata.h"
+
+namespace dcp {
+
+// Where the elements of one chunk are. `item` comes from the index; the rest is
+// known once located.
+struct ChunkLocation {
+  // The zip record that holds the elements, and perhaps others, with its
+  // CRC-32; the length is 0 if no CRC is recorded.
+  struct Record {
+    uint64_t offset = 0;  // in the file
+    uint64_t length = 0;
+    uint32_t crc = 0;
+  };
+  StorageInfo item;  // the torch.save archive, or the bare payload
+  bool located = false;
+  uint64_t payload_offset = 0;  // in the file, of the chunk's first element
+  Dims strides;                 // elements; empty means row-major
+  bool swap_bytes = false;
+  bool conj = false;
+  bool neg = false;
+  Record record;
+};
+
+struct TensorEntry {
+  DType dtype = DType::kFloat32;
+  Dims shape;
+  bool requires_grad = false;  // of a Parameter in a .pt file
+  std::vector<Box> boxes;      // of the chunks; disjoint, cover the shape
+  std::vector<ChunkLocation> locations;  // parallel to boxes
+
+  uint64_t num_bytes() const;
+};
+
+// A Python object that is not a tensor. Tensors inside it (a tuple of tensors
+// is one object) are kept next to it.
+struct ObjectEntry {
+  StorageInfo item;  // in a .pt file only the file is meaningful
+  bool located = false;
+  bool has_crc = false;  // the pickle's
+  Value value;
+  // The tensors in `value`, and its storages outside tensors, by the identity
+  // of their Value.
+  absl::flat_hash_map<const void*, TensorEntry> tensors;
+  // Why the object can only be used as its stored bytes: its class is unknown
+  // or not supported. `value` is then None, or in a .pt file only for display.
+  absl::Status unreadable;
+};
+
+// A short text form of a located object, for people.
+std::string ToString(const ObjectEntry& object, size_t max_bytes);
+
+struct CheckpointEntry {
+  std::string fqn;
+  StatePath path;  // empty when the format has none
+  std::variant<TensorEntry, ObjectEntry> value;
+
+  const TensorEntry* tensor() const { return std::get_if<TensorEntry>(&value); }
+  const ObjectEntry* object() const { return std::get_if<ObjectEntry>(&value); }
+};
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_OPEN_CHECKPOINT_ENTRY_H_

@@ -1,0 +1,44 @@
+// CheckpointParts: what the opener of a format finds; a Checkpoint consists of
+// it. Movable data; it owns its files, archives and values.
+#ifndef DCP_CHECKPOINT_OPEN_CHECKPOINT_PARTS_H_
+#define DCP_CHECKPOINT_OPEN_CHECKPOINT_PARTS_H_
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "dcp/checkpoint/open/checkpoint_entry.h"
+#include "dcp/checkpoint/open/digests.h"
+#include "dcp/checkpoint/open/format.h"
+#include "dcp/checkpoint/open/source_files.h"
+#include "dcp/format/torch_archive.h"
+#include "dcp/format/value.h"
+
+namespace dcp {
+
+// The result of the opener of a format (dcp_opener.h and its siblings).
+struct CheckpointParts {
+  Format format = Format::kDcp;
+  // What the format's own header says of its writer, as label and text:
+  // "version", "save id", "container", safetensors' metadata.
+  std::vector<std::pair<std::string, std::string>> properties;
+  // The __metadata__ of safetensors, except for how DCP cut the tensors. For
+  // several files it is the union; where they differ, the first file by name
+  // counts, and the key is listed in metadata_conflicts.
+  std::vector<std::pair<std::string, std::string>> metadata;
+  std::vector<std::string> metadata_conflicts;
+  // The digests of tensors in the headers of safetensors files.
+  std::vector<ChunkDigest> digests;
+  std::vector<CheckpointEntry> entries;  // in the order of the index
+  bool check_crcs = false;               // as OpenOptions say
+  bool flattened = true;  // false: a DCP checkpoint saved without flattening
+  std::unique_ptr<SourceFiles> files;
+  ValueArena arena;  // holds the objects
+  // The torch.save files, parallel to `files`. Their arenas hold the objects.
+  std::vector<std::unique_ptr<TorchArchive>> archives;
+};
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_OPEN_CHECKPOINT_PARTS_H_

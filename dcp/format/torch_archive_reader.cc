@@ -1,0 +1,217 @@
+// Tested by tests/dcp/format/torch_archive_test.cc.
+#include "dcp/format/torch_archive_reader.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+#include "dcp/base/checksum.h"
+#include "dcp/base/limits.h"
+#include "dcp/base/status.h"
+#include "dcp/format/legacy_archive.h"
+#include "dcp/format/pickle_globals.h"
+#include "dcp/format/pickle_reader.h"
+
+namespace dcp {
+namespace {
+
+constexpr absl::string_view kZipMagic("PK\x03\x04", 4);
+constexpr uint64_t kSniffBytes = 512;
+
+// Versions of the archive that PyTorch reads.
+constexpr uint32_t kMinVersion = 1;
+constexpr uint32_t kMaxVersion = 10;
+// For records that hold a word or a number.
+constexpr uint64_t kMaxSmallRecordBytes = 64;
+
+constexpr absl::string_view kPickleRecord = "data.pkl";
+constexpr absl::string_view kStoragePrefix = "data/";
+
+// What a file that is not an archive looks like, for the message.
+absl::string_view Describe(absl::string_view head) {
+  if (absl::StartsWith(head, "PK\x05\x06")) return "an empty zip archive";
+  if (absl::StartsWith(head, "\x1f\x8b")) return "a gzip file";
+  if (absl::StartsWith(head, "\x89HDF")) return "an HDF5 file";
+  if (absl::StartsWith(head, "GGUF")) return "a GGUF file";
+  if (absl::StartsWith(head, "version https://git-lfs")) {
+    return "a pointer of Git LFS, whose contents were not fetched";
+  }
+  if (absl::StartsWith(head, "sys_info") ||
+      (head.size() >= 262 && head.substr(257, 5) == "ustar")) {
+    return "a tar archive (PyTorch before 0.1.10)";
+  }
+  if (head.size() > 8 && head[8] == '{') return "a safetensors file";
+  if (absl::StartsWith(head, "\x80")) return "a bare pickle";
+  return "an unknown format";
+}
+
+absl::Status NotAnArchive(absl::string_view head) {
+  return absl::DataLossError(absl::StrCat(
+      "not written by torch.save: it looks like ", Describe(head)));
+}
+
+// The record called `name` under `prefix`; nullptr if there is none.
+const ZipRecord* Find(const std::vector<ZipRecord>& records,
+                      absl::string_view prefix, absl::string_view name) {
+  const auto it = std::find_if(
+      records.begin(), records.end(), [&](const ZipRecord& record) {
+        return record.name.size() == prefix.size() + name.size() &&
+               absl::EndsWith(record.name, name) &&
+               absl::StartsWith(record.name, prefix);
+      });
+  return it == records.end() ? nullptr : &*it;
+}
+
+absl::StatusOr<ByteSpan> ReadRecord(const ZipRecord& record, ReadAt read,
+                                    bool check_crc) {
+  DCP_ASSIGN_OR_RETURN(const ByteSpan bytes,
+                       read(record.payload_offset, record.size));
+  if (!check_crc || record.crc == 0) return bytes;
+  const uint32_t crc = ExtendCrc32(0, bytes);
+  if (crc == record.crc) return bytes;
+  return absl::DataLossError(absl::StrFormat(
+      "CRC-32 of %d bytes of record %s is %08x, recorded %08x: the file is "
+      "damaged",
+      record.size, record.name, crc, record.crc));
+}
+
+absl::StatusOr<std::string> ReadSmall(const ZipRecord& record, ReadAt read,
+                                      bool check_crc) {
+  if (record.size > kMaxSmallRecordBytes) {
+    return absl::DataLossError(absl::StrCat("record ", record.name, " of ",
+                                            record.size, " bytes exceeds ",
+                                            kMaxSmallRecordBytes));
+  }
+  DCP_ASSIGN_OR_RETURN(const ByteSpan bytes,
+                       ReadRecord(record, read, check_crc));
+  return std::string(AsText(bytes));
+}
+
+absl::Status CheckVersion(const ZipRecord* record, ReadAt read,
+                          bool check_crc) {
+  if (record == nullptr) return absl::DataLossError("no record version");
+  DCP_ASSIGN_OR_RETURN(const std::string text,
+                       ReadSmall(*record, read, check_crc));
+  uint32_t version;
+  if (!absl::SimpleAtoi(text, &version) || version < kMinVersion) {
+    return absl::DataLossError(
+        absl::StrCat("record version holds \"", text, "\""));
+  }
+  if (version > kMaxVersion) {
+    return absl::UnimplementedError(absl::StrCat(
+        "archive version ", version, " is newer than ", kMaxVersion));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> IsBigEndian(const ZipRecord* record, ReadAt read,
+                                 bool check_crc) {
+  if (record == nullptr) return false;  // before PyTorch 2.1
+  DCP_ASSIGN_OR_RETURN(const std::string text,
+                       ReadSmall(*record, read, check_crc));
+  if (text == "little") return false;
+  if (text == "big") return true;
+  return absl::DataLossError(
+      absl::StrCat("record byteorder holds \"", text, "\""));
+}
+
+// The first directory of all records, including its slash.
+absl::StatusOr<std::string> CommonPrefix(
+    const std::vector<ZipRecord>& records) {
+  if (records.empty()) return absl::DataLossError("a zip without records");
+  const std::string& first = records[0].name;
+  const std::string prefix = first.substr(0, first.find('/') + 1);
+  if (prefix.empty()) {
+    return absl::DataLossError(absl::StrCat(
+        "record ", first, " stands in no directory: not from torch.save"));
+  }
+  for (const ZipRecord& record : records) {
+    if (!absl::StartsWith(record.name, prefix)) {
+      return absl::DataLossError(
+          absl::StrCat("record ", record.name, " stands outside ", prefix));
+    }
+  }
+  return prefix;
+}
+
+absl::Status ReadPickleInto(ByteSpan bytes, TorchArchive& archive) {
+  DCP_ASSIGN_OR_RETURN(const PickleResult result,
+                       ReadPickle(bytes,
+                                  {.allow_global = IsStateDictGlobal,
+                                   .allow_persistent_ids = true,
+                                   .keep_unknown_globals = true},
+                                  archive.arena));
+  archive.root = result.root;
+  archive.has_unknown_globals = result.has_unknown_globals;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TorchArchive> ReadZipArchive(uint64_t length, ReadAt read,
+                                            bool check_crcs) {
+  TorchArchive archive;
+  DCP_ASSIGN_OR_RETURN(archive.records, ReadZip(length, read));
+  const std::vector<ZipRecord>& records = archive.records;
+  DCP_ASSIGN_OR_RETURN(const std::string prefix, CommonPrefix(records));
+  if (Find(records, prefix, "constants.pkl") != nullptr) {
+    return absl::UnimplementedError(
+        "a TorchScript archive (constants.pkl), which holds code: in Python, "
+        "torch.save(torch.jit.load(FILE).state_dict(), NEW_FILE)");
+  }
+  const ZipRecord* pickle = Find(records, prefix, kPickleRecord);
+  if (pickle == nullptr) {
+    return absl::DataLossError("no record data.pkl: not from torch.save");
+  }
+  if (pickle->size > kMaxMetadataBytes) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "data.pkl of ", pickle->size, " bytes exceeds ", kMaxMetadataBytes));
+  }
+  archive.pickle_has_crc = pickle->crc != 0;
+  DCP_RETURN_IF_ERROR(
+      CheckVersion(Find(records, prefix, "version"), read, check_crcs));
+  DCP_ASSIGN_OR_RETURN(
+      archive.big_endian,
+      IsBigEndian(Find(records, prefix, "byteorder"), read, check_crcs));
+  for (const ZipRecord& record : records) {
+    absl::string_view key = record.name;
+    if (absl::ConsumePrefix(&key, prefix) &&
+        absl::ConsumePrefix(&key, kStoragePrefix)) {
+      archive.storages.emplace(
+          key, TorchArchive::Storage{.payload_offset = record.payload_offset,
+                                     .size = record.size,
+                                     .crc = record.crc});
+    }
+  }
+  DCP_ASSIGN_OR_RETURN(const ByteSpan bytes,
+                       ReadRecord(*pickle, read, check_crcs));
+  DCP_RETURN_IF_ERROR(Annotate(ReadPickleInto(bytes, archive), kPickleRecord));
+  return archive;
+}
+
+}  // namespace
+
+absl::StatusOr<TorchArchive> ReadTorchArchive(uint64_t length,
+                                              bool allow_legacy, ReadAt read,
+                                              bool check_crcs) {
+  DCP_ASSIGN_OR_RETURN(const ByteSpan head,
+                       read(0, std::min(length, kSniffBytes)));
+  if (absl::StartsWith(AsText(head), kZipMagic)) {
+    return ReadZipArchive(length, read, check_crcs);
+  }
+  const std::string text(AsText(head));
+  if (IsLegacyArchive(text)) {
+    if (allow_legacy) return ReadLegacyArchive(length, read);
+    return absl::UnimplementedError(
+        "the torch.save format from before PyTorch 1.6, which an item of a "
+        "checkpoint never has");
+  }
+  if (text.empty()) return absl::DataLossError("the file is empty");
+  return NotAnArchive(text);
+}
+
+}  // namespace dcp

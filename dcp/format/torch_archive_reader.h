@@ -1,0 +1,23 @@
+// Reads what torch.save wrote. Pure; any thread.
+#ifndef DCP_FORMAT_TORCH_ARCHIVE_READER_H_
+#define DCP_FORMAT_TORCH_ARCHIVE_READER_H_
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "dcp/format/read_at.h"
+#include "dcp/format/torch_archive.h"
+
+namespace dcp {
+
+// Reads only the structure, no payload. `allow_legacy` also accepts the old
+// format (for state dict files, never for items of a DCP checkpoint). With
+// `check_crcs`, DataLoss for a record that is read here and contradicts its
+// CRC-32.
+absl::StatusOr<TorchArchive> ReadTorchArchive(uint64_t length,
+                                              bool allow_legacy, ReadAt read,
+                                              bool check_crcs = false);
+
+}  // namespace dcp
+
+#endif  // DCP_FORMAT_TORCH_ARCHIVE_READER_H_
