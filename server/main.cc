@@ -25,6 +25,7 @@
 #include "dcp/base/log.h"
 #include "dcp/base/version.h"
 #include "grpc/support/log.h"
+#include "server/command_line.h"
 #include "server/process/forced_end.h"
 #include "server/process/log_limiter.h"
 #include "server/process/log_line.h"

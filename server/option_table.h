@@ -3,7 +3,6 @@
 #ifndef SERVER_OPTION_TABLE_H_
 #define SERVER_OPTION_TABLE_H_
 
-#include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
@@ -12,10 +11,6 @@
 #include "server/server_options.h"
 
 namespace dcp::server {
-
-// The least that client-memory may be: a verification takes this much, and a
-// stream a quarter of it.
-inline constexpr uint64_t kMinClientBytes = uint64_t{64} << 20;
 
 struct OptionRow {
   absl::string_view key;

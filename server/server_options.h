@@ -1,6 +1,5 @@
-// ServerOptions: the configuration of a server, from flags and from a file of
-// "key = value" lines; both accept the same keys. Pure except for reading the
-// file.
+// ServerOptions: the configuration of a server. Plain data; command_line.h
+// parses it.
 #ifndef SERVER_SERVER_OPTIONS_H_
 #define SERVER_SERVER_OPTIONS_H_
 
@@ -8,12 +7,15 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/access/access.h"
 #include "server/process/log_line.h"
 
 namespace dcp::server {
+
+// The least that client-memory may be: a verification takes this much, and a
+// stream a quarter of it.
+inline constexpr uint64_t kMinClientBytes = uint64_t{64} << 20;
 
 struct ServerOptions {
   // "127.0.0.1:7420", "[::1]:0", "unix:/run/dcp-server.sock". Port 0 is any
@@ -80,15 +82,6 @@ uint64_t JobMemoryBytes(const ServerOptions& options);
 // max-memory, but at least what one call takes.
 int64_t StreamsPerClient(const ServerOptions& options);
 uint64_t ClientMemoryBytes(const ServerOptions& options);
-
-// `arguments` are those after the program's name; --config=FILE is applied
-// first, wherever it stands. The error lists all mistakes, one per line, with
-// key, value and what is allowed.
-absl::StatusOr<ServerOptions> ParseServerOptions(
-    const std::vector<std::string>& arguments);
-
-// What --help prints.
-std::string ServerHelp();
 
 }  // namespace dcp::server
 

@@ -1,6 +1,5 @@
-// CommandLine: the user's request, parsed and checked as far as possible
-// without looking at any file. The verbs and options themselves are tables in
-// option_table.h.
+// CommandLine: the user's request. Plain data; command_line_parser.h makes it
+// from words.
 #ifndef TOOLS_DCP_CONVERT_COMMAND_LINE_H_
 #define TOOLS_DCP_CONVERT_COMMAND_LINE_H_
 
@@ -11,9 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
-#include "absl/types/span.h"
 #include "dcp/checkpoint/convert/convert.h"
 #include "dcp/checkpoint/open/checkpoint.h"
 #include "dcp/checkpoint/open/selection.h"
@@ -88,18 +84,8 @@ struct CommandLine {
   ProgressMode progress = ProgressMode::kAuto;
 };
 
-// `args` do not include the program's name. InvalidArgument is one line that
-// names what is wrong, its value and what is allowed, and says which help to
-// read. `server`, an address or empty, is used if --server is absent. Any
-// thread.
-absl::StatusOr<CommandLine> ParseCommandLine(absl::Span<const std::string> args,
-                                             absl::string_view server = "");
-
 // Whether the verb writes to standard output instead of a file.
 bool WritesToStandardOutput(const CommandLine& line);
-
-// The format that the name of a destination implies, if any.
-std::optional<Format> FormatFromName(absl::string_view path);
 
 }  // namespace dcp::tools
 

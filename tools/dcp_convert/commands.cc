@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "proto/error_detail.h"
+#include "tools/dcp_convert/command_line_parser.h"
 #include "tools/dcp_convert/completion.h"
 #include "tools/dcp_convert/daemon.h"
 #include "tools/dcp_convert/help.h"

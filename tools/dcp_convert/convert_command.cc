@@ -8,6 +8,7 @@
 #include "dcp/base/peak_memory.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/convert/convert.h"
+#include "dcp/checkpoint/open/format.h"
 #include "tools/dcp_convert/available_memory.h"
 #include "tools/dcp_convert/commands.h"
 #include "tools/dcp_convert/daemon.h"
@@ -37,7 +38,7 @@ std::optional<Format> OutputFormat(const CommandLine& line) {
     case Verb::kDcpToTorch:
       return Format::kTorch;
     case Verb::kConsolidate:
-      return line.to.has_value() ? line.to : FormatFromName(line.paths[1]);
+      return line.to.has_value() ? line.to : FormatOfFileName(line.paths[1]);
     default:
       return line.to;
   }
@@ -77,7 +78,7 @@ ConvertOptions MakeOptions(const Context& context) {
 bool IsOneFile(const ConvertPlan& plan, absl::string_view dst) {
   return plan.to == Format::kTorch || dst == "-" ||
          (plan.to == Format::kSafetensors &&
-          FormatFromName(dst) == Format::kSafetensors);
+          FormatOfFileName(dst) == Format::kSafetensors);
 }
 
 std::string RenderFiles(const ConvertPlan& plan, absl::string_view dst) {

@@ -7,6 +7,7 @@
 
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
+#include "dcp/checkpoint/open/format.h"
 #include "dcp/tensor/placement.h"
 #include "proto/messages/entry_messages.h"
 #include "proto/messages/enum_messages.h"
@@ -108,7 +109,7 @@ v1::ConsolidateRequest ConsolidateMessage(const CommandLine& line) {
   AddMetadata(line, request);
   request.set_drop_unreadable(line.drop_unreadable);
   request.set_format(FormatMessage(
-      line.to.has_value() ? line.to : FormatFromName(line.paths[1])));
+      line.to.has_value() ? line.to : FormatOfFileName(line.paths[1])));
   return request;
 }
 

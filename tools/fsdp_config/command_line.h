@@ -1,6 +1,5 @@
-// The command line of fsdp-config, parsed and checked as far as possible
-// without reading a file. The verbs and options are tables in option_table.h.
-// Pure; any thread.
+// CommandLine: what a user asks of fsdp-config. Plain data;
+// command_line_parser.h makes it from words.
 #ifndef TOOLS_FSDP_CONFIG_COMMAND_LINE_H_
 #define TOOLS_FSDP_CONFIG_COMMAND_LINE_H_
 
@@ -9,8 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
-#include "absl/types/span.h"
 #include "fsdp/config/train_config.h"
 
 namespace fsdp::tools {
@@ -40,14 +37,6 @@ struct CommandLine {
   bool overwrite = false;
   std::optional<Dialect> to;
 };
-
-// `args` do not include the program's name. InvalidArgument is one line that
-// says what is wrong and which help to read.
-absl::StatusOr<CommandLine> ParseCommandLine(
-    absl::Span<const std::string> args);
-
-std::string GeneralHelp();
-std::string VerbHelp(Verb verb);
 
 }  // namespace fsdp::tools
 

@@ -24,6 +24,7 @@
 #include "fsdp/config/to_fsdp2/to_fsdp2.h"
 #include "fsdp/config/write_config.h"
 #include "tools/fsdp_config/command_line.h"
+#include "tools/fsdp_config/command_line_parser.h"
 #include "tools/fsdp_config/questions.h"
 #include "tools/fsdp_config/render.h"
 

@@ -64,13 +64,6 @@ bool CheckCharacters(absl::string_view name, absl::string_view text,
 
 }  // namespace
 
-const Node* Node::Find(absl::string_view key) const {
-  for (const auto& [known, value] : entries) {
-    if (known == key) return &value;
-  }
-  return nullptr;
-}
-
 Node ParseDocument(absl::string_view name, absl::string_view text,
                    Syntax syntax, Findings& findings) {
   NodeBuilder empty(name, findings);

@@ -6,50 +6,16 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
-#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "fsdp/config/document/findings.h"
-#include "fsdp/config/document/setting.h"
+#include "fsdp/config/document/node.h"
 
 namespace fsdp::config {
 
-// A config has some kilobytes; these bound the cost of a mistake or an attack.
+// A config has some kilobytes; this bounds the cost of a mistake or an attack.
+// node.h has the other bounds.
 inline constexpr size_t kMaxDocumentBytes = size_t{1} << 20;
-inline constexpr size_t kMaxDocumentNodes = size_t{1} << 16;
-inline constexpr int kMaxDocumentDepth = 64;
-
-struct Node {
-  struct Entry;
-
-  enum class Kind : uint8_t {
-    kNull,
-    kBool,
-    kInteger,
-    kReal,
-    kString,
-    kList,
-    kMap,
-  };
-
-  Kind kind = Kind::kNull;
-  // For a scalar: as written, without quotes: "8e-4", "yes", "FULL_SHARD".
-  std::string text;
-  // The place of the value; its key is the whole path.
-  Place place;
-  std::vector<Node> items;     // for a list
-  std::vector<Entry> entries;  // for a map, in order
-
-  bool is_scalar() const { return kind != Kind::kList && kind != Kind::kMap; }
-  // For a map: the value of `key`; null if it has no such key.
-  const Node* Find(absl::string_view key) const;
-};
-
-struct Node::Entry {
-  std::string key;
-  Node value;
-};
 
 enum class Syntax : uint8_t { kYaml, kJson, kToml };
 

@@ -10,8 +10,9 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "fsdp/config/document/document.h"
 #include "fsdp/config/document/findings.h"
+#include "fsdp/config/document/node.h"
+#include "fsdp/config/document/setting.h"
 
 namespace fsdp::config {
 

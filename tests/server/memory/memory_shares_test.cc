@@ -9,6 +9,7 @@
 #include "dcp/base/limits.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/command_line.h"
 #include "server/memory/memory_budget.h"
 #include "server/reading/stream_parts.h"
 #include "server/server_options.h"

@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/status_matchers.h"
+#include "tools/dcp_convert/command_line_parser.h"
 #include "tools/dcp_convert/option_table.h"
 
 namespace dcp::tools {
@@ -241,16 +242,6 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(CommandLine, SampleTakesAPercentSign) {
   ASSERT_OK_AND_ASSIGN(const CommandLine line, Parse("verify a --sample 2.5%"));
   EXPECT_EQ(line.sample_percent, 2.5);
-}
-
-TEST(FormatFromName, KnowsTheEndingsOfFiles) {
-  EXPECT_EQ(FormatFromName("a/b.safetensors"), Format::kSafetensors);
-  EXPECT_EQ(FormatFromName("b.pt"), Format::kTorch);
-  EXPECT_EQ(FormatFromName("b.pth"), Format::kTorch);
-  EXPECT_EQ(FormatFromName("last.ckpt"), Format::kTorch);
-  EXPECT_EQ(FormatFromName("pytorch_model.bin"), Format::kTorch);
-  EXPECT_EQ(FormatFromName("a.pt/b"), std::nullopt);
-  EXPECT_EQ(FormatFromName("out"), std::nullopt);
 }
 
 TEST(CommandLine, TakesEveryOptionOfAServer) {

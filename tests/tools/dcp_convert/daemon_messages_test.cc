@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/status_matchers.h"
+#include "tools/dcp_convert/command_line_parser.h"
 #include "tools/dcp_convert/json_output.h"
 
 namespace dcp::tools {

@@ -10,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/status_matchers.h"
+#include "tools/dcp_convert/command_line_parser.h"
 #include "tools/dcp_convert/completion.h"
 #include "tools/dcp_convert/man_page.h"
 #include "tools/dcp_convert/option_table.h"

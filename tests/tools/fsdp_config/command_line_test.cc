@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/status_matchers.h"
+#include "tools/fsdp_config/command_line_parser.h"
 
 namespace fsdp::tools {
 namespace {

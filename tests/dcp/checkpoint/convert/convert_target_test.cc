@@ -5,6 +5,7 @@
 
 #include "dcp/base/limits.h"
 #include "dcp/checkpoint/convert/convert.h"
+#include "dcp/checkpoint/open/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/dcp/checkpoint/convert/convert_fixtures.h"
@@ -70,6 +71,16 @@ TEST(ConvertTarget, TheKeyOfDigestsIsReserved) {
                                 std::move(options)),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("tessera_digests")));
+}
+
+TEST(FormatOfFileName, KnowsTheEndingsOfFiles) {
+  EXPECT_EQ(FormatOfFileName("a/b.safetensors"), Format::kSafetensors);
+  EXPECT_EQ(FormatOfFileName("b.pt"), Format::kTorch);
+  EXPECT_EQ(FormatOfFileName("b.pth"), Format::kTorch);
+  EXPECT_EQ(FormatOfFileName("last.ckpt"), Format::kTorch);
+  EXPECT_EQ(FormatOfFileName("pytorch_model.bin"), Format::kTorch);
+  EXPECT_EQ(FormatOfFileName("a.pt/b"), std::nullopt);
+  EXPECT_EQ(FormatOfFileName("out"), std::nullopt);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "server/server_options.h"
+#include "server/command_line.h"
 
 #include <string>
 #include <utility>
@@ -7,6 +7,7 @@
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/server_options.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
 

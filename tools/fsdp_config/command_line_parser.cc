@@ -1,4 +1,5 @@
-#include "tools/fsdp_config/command_line.h"
+// Tested by tests/tools/fsdp_config/command_line_test.cc.
+#include "tools/fsdp_config/command_line_parser.h"
 
 #include <vector>
 

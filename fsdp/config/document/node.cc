@@ -1,0 +1,13 @@
+// Tested by tests/fsdp/config/document/document_test.cc.
+#include "fsdp/config/document/node.h"
+
+namespace fsdp::config {
+
+const Node* Node::Find(absl::string_view key) const {
+  for (const auto& [known, value] : entries) {
+    if (known == key) return &value;
+  }
+  return nullptr;
+}
+
+}  // namespace fsdp::config

@@ -1,0 +1,230 @@
+// Tested by tests/tools/dcp_convert/command_line_test.cc.
+#include "tools/dcp_convert/command_line_parser.h"
+
+#include <algorithm>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "dcp/base/status.h"
+#include "dcp/checkpoint/open/format.h"
+#include "tools/dcp_convert/completion.h"
+#include "tools/dcp_convert/option_table.h"
+#include "tools/terminal/quantity.h"
+
+namespace dcp::tools {
+namespace {
+
+absl::Status Refuse(const VerbRow& verb, absl::string_view message) {
+  return UsageError(Tool(), &verb, message);
+}
+
+absl::Status CheckJobs(const VerbRow& verb, const CommandLine& line) {
+  const std::string action = line.paths.empty() ? "" : line.paths[0];
+  const size_t num_words = action == "list" ? 1 : 2;
+  if (action != "list" && action != "wait" && action != "cancel") {
+    return Refuse(verb, absl::StrCat("'", action,
+                                     "' is not list, wait JOB or cancel JOB"));
+  }
+  if (line.paths.size() == num_words) return absl::OkStatus();
+  return Refuse(verb, num_words == 1
+                          ? std::string("jobs list takes nothing more")
+                          : absl::StrCat("jobs ", action,
+                                         " requires one job, such as "
+                                         "operations/7"));
+}
+
+// Checks options that only this machine, or only a server, supports.
+absl::Status CheckServer(const VerbRow& verb, const CommandLine& line) {
+  if (!line.server.empty()) {
+    if (line.direct == DirectMode::kAuto && line.num_lanes == 0) {
+      return absl::OkStatus();
+    }
+    return Refuse(verb, "--direct and --lanes are the server's to decide");
+  }
+  if (line.verb == Verb::kJobs) {
+    return Refuse(verb, "jobs requires --server, or TESSERA_SERVER");
+  }
+  if (line.tls || !line.tls_ca.empty() || !line.tls_cert.empty() ||
+      !line.tls_key.empty() || !line.token_file.empty()) {
+    return Refuse(verb,
+                  "--tls, --tls-ca, --tls-cert, --tls-key and --token-file "
+                  "require --server");
+  }
+  return absl::OkStatus();
+}
+
+// Checks a path of "-".
+absl::Status CheckDash(const VerbRow& verb, const CommandLine& line) {
+  if (!WritesToStandardOutput(line)) {
+    return Refuse(verb,
+                  "'-' would be standard input, or output for a directory, "
+                  "and a checkpoint is read and written at any place: name "
+                  "a file; './-' is the one of that name");
+  }
+  if (line.paths[0] == "-") {
+    return Refuse(verb,
+                  "a checkpoint is read at any place, not from standard "
+                  "input: name a file; './-' is the one of that name");
+  }
+  if (line.to == Format::kDcp || line.mesh.has_value()) {
+    return Refuse(verb, "DCP is a directory, and '-' is one stream");
+  }
+  if (!line.server.empty()) {
+    return Refuse(verb,
+                  "a server does not write to this standard output: "
+                  "'-' is without --server");
+  }
+  if (line.json && !line.plan) {
+    return Refuse(verb,
+                  "with '-' standard output is the checkpoint: --json is "
+                  "without '-'");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckOperands(const VerbRow& verb, const CommandLine& line) {
+  for (const std::string& path : line.paths) {
+    if (path.empty()) return Refuse(verb, "a path is empty");
+    if (path == "-") DCP_RETURN_IF_ERROR(CheckDash(verb, line));
+  }
+  if (line.verb == Verb::kJobs) return CheckJobs(verb, line);
+  const std::vector<absl::string_view> operands =
+      absl::StrSplit(verb.operands, ' ');
+  if (line.paths.size() == operands.size()) return absl::OkStatus();
+  return Refuse(verb,
+                absl::StrCat(verb.name, " requires ", verb.operands, ", got ",
+                             FormatPlural(line.paths.size(), "path")));
+}
+
+absl::Status CheckMesh(const VerbRow& verb, const CommandLine& line) {
+  if (!line.placements.empty() && !line.mesh.has_value()) {
+    return Refuse(verb, "--place requires --mesh");
+  }
+  if (!line.mesh.has_value()) return absl::OkStatus();
+  for (const PlacementRule& rule : line.placements) {
+    if (rule.placements.size() == line.mesh->axes.size()) continue;
+    return Refuse(
+        verb,
+        absl::StrCat("--place '", rule.glob, "=", ToString(rule.placements),
+                     "' has ", rule.placements.size(), " placements, the mesh ",
+                     ToString(*line.mesh), " has ", line.mesh->axes.size()));
+  }
+  const std::optional<Format> to =
+      line.to.has_value() ? line.to : FormatOfFileName(line.paths[1]);
+  if (line.verb == Verb::kConvert && to.has_value() && *to != Format::kDcp) {
+    return Refuse(verb, absl::StrCat("--mesh is for DCP output, and the output "
+                                     "is ",
+                                     FormatName(*to)));
+  }
+  return absl::OkStatus();
+}
+
+// Checks what each verb requires in addition to its own options.
+absl::Status CheckCombination(const VerbRow& verb, const CommandLine& line) {
+  DCP_RETURN_IF_ERROR(CheckOperands(verb, line));
+  DCP_RETURN_IF_ERROR(CheckServer(verb, line));
+  DCP_RETURN_IF_ERROR(CheckMesh(verb, line));
+  if (line.all && line.depth != 0) {
+    return Refuse(verb,
+                  "--all lists every tensor, and --depth sums them up: "
+                  "give one of the two");
+  }
+  if (line.verb == Verb::kReshard) {
+    if (!line.mesh.has_value()) {
+      return Refuse(verb, "reshard requires --mesh, such as --mesh shard=4");
+    }
+    if (FormatOfFileName(line.paths[1]).has_value()) {
+      return Refuse(verb,
+                    absl::StrCat("reshard writes a DCP directory; for '",
+                                 line.paths[1], "' there is consolidate"));
+    }
+  }
+  if (line.verb == Verb::kConsolidate && !line.to.has_value() &&
+      !WritesToStandardOutput(line) &&
+      !FormatOfFileName(line.paths[1]).has_value()) {
+    return Refuse(verb,
+                  absl::StrCat("the name '", line.paths[1],
+                               "' does not say the format: end it in .pt or "
+                               ".safetensors, or give --to"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<CommandLine> ParseCompletion(
+    absl::Span<const std::string> args) {
+  const absl::Span<const absl::string_view> shells = CompletionShells();
+  if (args.size() != 2 ||
+      std::find(shells.begin(), shells.end(), args[1]) == shells.end()) {
+    return UsageError(Tool(), nullptr,
+                      absl::StrCat("completion requires a shell: ",
+                                   absl::StrJoin(shells, ", ")));
+  }
+  CommandLine line;
+  line.action = CommandLine::Action::kCompletion;
+  line.paths.push_back(args[1]);
+  return line;
+}
+
+// Handles "help", "help VERB", "--help", "--version" and similar words; nullopt
+// if the first word is none of them.
+absl::StatusOr<std::optional<CommandLine>> ParseWithoutVerb(
+    absl::Span<const std::string> args) {
+  CommandLine line;
+  const std::string& first = args[0];
+  if (first == "--version" || first == "-V" || first == "version") {
+    line.action = CommandLine::Action::kVersion;
+    return line;
+  }
+  if (first == "--help" || first == "-h" || first == "help") {
+    line.action = CommandLine::Action::kHelp;
+    if (args.size() == 1) return line;
+    const VerbRow* row = FindVerb(Tool(), args[1]);
+    if (row == nullptr) return UnknownVerb(Tool(), args[1]);
+    line.verb = VerbOf(*row);
+    return line;
+  }
+  if (first == "man") {
+    line.action = CommandLine::Action::kManPage;
+    return line;
+  }
+  if (first == "completion") return ParseCompletion(args);
+  if (absl::StartsWith(first, "-")) {
+    return UsageError(Tool(), nullptr,
+                      absl::StrCat("'", first,
+                                   "' stands where the verb belongs: "
+                                   "dcp-convert VERB [OPTION]..."));
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+absl::StatusOr<CommandLine> ParseCommandLine(absl::Span<const std::string> args,
+                                             absl::string_view server) {
+  if (args.empty()) {
+    return UsageError(Tool(), nullptr,
+                      "no verb given, such as inspect or convert");
+  }
+  DCP_ASSIGN_OR_RETURN(const std::optional<CommandLine> general,
+                       ParseWithoutVerb(args));
+  if (general.has_value()) return *general;
+  const VerbRow* verb = FindVerb(Tool(), args[0]);
+  if (verb == nullptr) return UnknownVerb(Tool(), args[0]);
+  CommandLine line;
+  line.verb = VerbOf(*verb);
+  DCP_ASSIGN_OR_RETURN(
+      line.paths,
+      ParseVerbOptions(Tool(), *verb, args.subspan(1),
+                       [&line](size_t option, absl::string_view value) {
+                         return AllOptions()[option].apply(value, line);
+                       }));
+  if (line.action == CommandLine::Action::kHelp) return line;
+  if (line.server.empty()) line.server = std::string(server);
+  DCP_RETURN_IF_ERROR(CheckCombination(*verb, line));
+  return line;
+}
+
+}  // namespace dcp::tools
