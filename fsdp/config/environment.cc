@@ -105,7 +105,7 @@ void FollowVersion(int64_t version_before, TrainConfig& base) {
 
 // A launcher that was told to shard does so even if the file is for copies:
 // everything that the file says about sharding is in the variables.
-void SwitchOn(const Place& place, TrainConfig& base) {
+void SwitchOn(const SourceLocation& place, TrainConfig& base) {
   base.mesh.data_parallel_replicate_degree = Setting<int64_t>(1, place);
   base.mesh.data_parallel_shard_degree =
       Setting<int64_t>(kShardOverRest, place);
@@ -160,7 +160,8 @@ void read_environment(const std::vector<std::string>& variables,
     SwitchOn(use_fsdp->place, base);
   } else if (are_copies) {
     const auto type = base.precision.param_dtype;
-    config::CastCopies(*type, type.place().value_or(Place{}), base.precision);
+    config::CastCopies(*type, type.place().value_or(SourceLocation{}),
+                       base.precision);
   }
   section.Read("gradient_accumulation_steps", config::IntegerRange{.least = 1},
                base.loop.gradient_accumulation_steps);

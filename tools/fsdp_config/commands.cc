@@ -196,7 +196,7 @@ void CheckRanks(const CommandLine& line, ReadConfig& read) {
     return;
   }
   read.findings.Problem(
-      written_for.place().value_or(Place{}),
+      written_for.place().value_or(SourceLocation{}),
       absl::StrCat("is ", ranks,
                    ", which the degrees do not make: ", planned.message()));
 }

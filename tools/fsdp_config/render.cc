@@ -54,7 +54,7 @@ absl::string_view ColorOf(Finding::Kind kind) {
 
 // The line of a place with a mark below its column; empty if the place has no
 // line, or the line is not safe for a terminal.
-std::string Excerpt(absl::string_view text, const Place& place) {
+std::string Excerpt(absl::string_view text, const SourceLocation& place) {
   constexpr size_t kMaxShownBytes = 160;
   if (place.line <= 0) return "";
   const std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');

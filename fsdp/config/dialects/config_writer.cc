@@ -42,7 +42,7 @@ std::string RealText(double value) {
 void LeftOpen::Say(absl::string_view program, Findings& findings) const {
   if (values_.empty()) return;
   findings.Changed(
-      Place{.key = "loop"},
+      SourceLocation{.key = "loop"},
       absl::StrCat("leaves to ", program,
                    " what it does not say: ", absl::StrJoin(values_, ", ")));
 }

@@ -28,9 +28,9 @@ inline std::string BoolText(bool value) { return value ? "true" : "false"; }
 
 // Where a user wrote the setting; if nobody did, its name in TrainConfig.
 template <typename T>
-Place PlaceOf(const Setting<T>& setting, absl::string_view name) {
+SourceLocation PlaceOf(const Setting<T>& setting, absl::string_view name) {
   if (setting.place().has_value()) return *setting.place();
-  return Place{.key = std::string(name)};
+  return SourceLocation{.key = std::string(name)};
 }
 
 // Why a setting is not written, for options that simply lack it.

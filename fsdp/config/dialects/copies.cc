@@ -7,7 +7,7 @@
 
 namespace fsdp::config {
 
-void ReadAsCopies(const Place& place, absl::string_view subject,
+void ReadAsCopies(const SourceLocation& place, absl::string_view subject,
                   MeshConfig& mesh, Findings& findings) {
   mesh.data_parallel_replicate_degree =
       Setting<int64_t>(kReplicateOverRest, place);
@@ -23,7 +23,7 @@ bool AreCopies(const MeshConfig& mesh) {
          *mesh.data_parallel_shard_degree == 1;
 }
 
-void CastCopies(std::optional<dcp::DType> dtype, const Place& place,
+void CastCopies(std::optional<dcp::DType> dtype, const SourceLocation& place,
                 PrecisionConfig& precision) {
   if (!dtype.has_value()) return;
   precision.param_dtype = Some(*dtype, place);

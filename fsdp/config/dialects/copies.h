@@ -17,7 +17,7 @@ namespace fsdp::config {
 // Sets the degrees so that every rank has the whole model. A changed finding at
 // `place` says so; its text begins with `subject`: "is", or "has no fsdp, and
 // is".
-void ReadAsCopies(const Place& place, absl::string_view subject,
+void ReadAsCopies(const SourceLocation& place, absl::string_view subject,
                   MeshConfig& mesh, Findings& findings);
 
 // Whether a config asks for as many copies as there are ranks.
@@ -25,7 +25,7 @@ bool AreCopies(const MeshConfig& mesh);
 
 // Replaces autocast: parameters are cast to `dtype` to compute with, and
 // gradients are averaged in float32, as DDP does. Unset: nothing is cast.
-void CastCopies(std::optional<dcp::DType> dtype, const Place& place,
+void CastCopies(std::optional<dcp::DType> dtype, const SourceLocation& place,
                 PrecisionConfig& precision);
 
 }  // namespace fsdp::config

@@ -112,8 +112,9 @@ const ShardingStrategy* FindShardingStrategy(absl::string_view text) {
   return nullptr;
 }
 
-void ApplyShardingStrategy(const ShardingStrategy& strategy, const Place& place,
-                           TrainConfig& config, Findings& findings) {
+void ApplyShardingStrategy(const ShardingStrategy& strategy,
+                           const SourceLocation& place, TrainConfig& config,
+                           Findings& findings) {
   config.sharding.reshard_after_forward = Setting<ReshardSetting>(
       ReshardSetting(strategy.reshard_after_forward), place);
   MeshConfig& mesh = config.mesh;

@@ -33,8 +33,9 @@ const ShardingStrategy* FindShardingStrategy(absl::string_view text);
 // Sets reshard_after_forward and the degrees; hybrid strategies keep degrees
 // that the config already has, so read those first. A finding at `place` says
 // how the strategy is read.
-void ApplyShardingStrategy(const ShardingStrategy& strategy, const Place& place,
-                           TrainConfig& config, Findings& findings);
+void ApplyShardingStrategy(const ShardingStrategy& strategy,
+                           const SourceLocation& place, TrainConfig& config,
+                           Findings& findings);
 
 // Why an option has no counterpart: backward_prefetch, forward_prefetch,
 // use_orig_params, sync_module_states, limit_all_gathers, param_init_fn,

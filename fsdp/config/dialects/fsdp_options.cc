@@ -218,7 +218,7 @@ void ReadFsdpOptions(Section& section, TrainConfig& config) {
   ReadRemoved(kPrefix, section);
 }
 
-void SetMixedPrecision(dcp::DType dtype, const Place& place,
+void SetMixedPrecision(dcp::DType dtype, const SourceLocation& place,
                        TrainConfig& config) {
   config.precision.param_dtype =
       Setting<std::optional<dcp::DType>>(dtype, place);

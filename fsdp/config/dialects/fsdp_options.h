@@ -26,7 +26,7 @@ std::string KeyOf(absl::string_view option, Section& section);
 void ReadFsdpOptions(Section& section, TrainConfig& config);
 
 // Sets the dtype of parameters and of gradients; the outputs follow.
-void SetMixedPrecision(dcp::DType dtype, const Place& place,
+void SetMixedPrecision(dcp::DType dtype, const SourceLocation& place,
                        TrainConfig& config);
 
 // Reads accelerate's mixed_precision: no, fp32, bf16, fp16. fp8 is a problem.

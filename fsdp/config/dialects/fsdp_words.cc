@@ -16,8 +16,8 @@ namespace {
 
 // Reads one word of "full_shard auto_wrap offload"; fsdp_config takes
 // precedence. Returns false after a problem because the word is unknown.
-bool ReadWord(absl::string_view word, const Place& place, TrainConfig& config,
-              Findings& findings) {
+bool ReadWord(absl::string_view word, const SourceLocation& place,
+              TrainConfig& config, Findings& findings) {
   ShardingConfig& sharding = config.sharding;
   if (word == "auto_wrap") return true;
   if (word == "offload") {

@@ -161,7 +161,8 @@ WrittenDegrees DegreesOf(const MeshConfig& mesh, Findings& findings) {
   degrees.tp_size = *mesh.tensor_parallel_degree;
   const Setting<int64_t>& shard = mesh.data_parallel_shard_degree;
   const Setting<int64_t>& replicate = mesh.data_parallel_replicate_degree;
-  const Place shard_place = PlaceOf(shard, "mesh.data_parallel_shard_degree");
+  const SourceLocation shard_place =
+      PlaceOf(shard, "mesh.data_parallel_shard_degree");
   if (*replicate == kReplicateOverRest) {
     const std::optional<int64_t> rest = RestOf(mesh, *shard);
     degrees.dp_replicate_size = rest.value_or(1);

@@ -47,7 +47,7 @@ bool CheckCharacters(absl::string_view name, absl::string_view text,
   for (size_t i = 0; i < text.size();) {
     const size_t length = Utf8Length(text.substr(i));
     if (length == 0 || IsControl(text[i])) {
-      Place place;
+      SourceLocation place;
       place.file = std::string(name);
       place.line = line;
       findings.Problem(

@@ -21,7 +21,7 @@ struct Finding {
     kIgnored,  // an option has no effect here; the text says why
   };
   Kind kind;
-  Place place;
+  SourceLocation place;
   std::string text;  // "is 'FULL_SHRAD', not FULL_SHARD or ...": a predicate
 
   friend bool operator==(const Finding&, const Finding&) = default;
@@ -32,15 +32,15 @@ std::string to_string(const Finding& finding);
 
 class Findings {
  public:
-  void Problem(Place place, std::string text) {
+  void Problem(SourceLocation place, std::string text) {
     list_.push_back(
         {Finding::Kind::kProblem, std::move(place), std::move(text)});
   }
-  void Changed(Place place, std::string text) {
+  void Changed(SourceLocation place, std::string text) {
     list_.push_back(
         {Finding::Kind::kChanged, std::move(place), std::move(text)});
   }
-  void Ignored(Place place, std::string text) {
+  void Ignored(SourceLocation place, std::string text) {
     list_.push_back(
         {Finding::Kind::kIgnored, std::move(place), std::move(text)});
   }

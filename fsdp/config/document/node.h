@@ -34,7 +34,7 @@ struct Node {
   // For a scalar: as written, without quotes: "8e-4", "yes", "FULL_SHARD".
   std::string text;
   // The place of the value; its key is the whole path.
-  Place place;
+  SourceLocation place;
   std::vector<Node> items;     // for a list
   std::vector<Entry> entries;  // for a map, in order
 

@@ -49,8 +49,8 @@ NodeBuilder::NodeBuilder(absl::string_view name, Findings& findings)
   root_.place = PlaceOf({});
 }
 
-Place NodeBuilder::PlaceOf(TextPosition position) const {
-  Place place;
+SourceLocation NodeBuilder::PlaceOf(TextPosition position) const {
+  SourceLocation place;
   place.file = name_;
   place.line = position.line;
   place.column = position.column;
@@ -109,7 +109,7 @@ bool NodeBuilder::Key(absl::string_view key, TextPosition position) {
   if (++num_duplicates_ > kMaxDuplicates) {
     return Fail(position, "has many more keys that are there a second time");
   }
-  Place place = PlaceOf(position);
+  SourceLocation place = PlaceOf(position);
   for (const Open& outer : open_) {
     if (outer.has_key) place.key = PathTo(place.key, outer.key);
   }

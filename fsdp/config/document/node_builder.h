@@ -60,7 +60,7 @@ class NodeBuilder {
     std::set<std::string> keys;
   };
 
-  Place PlaceOf(TextPosition position) const;
+  SourceLocation PlaceOf(TextPosition position) const;
   bool CountNodes(size_t count, TextPosition position);
   bool Attach(Node node);
   bool SetPaths(Node& node, const std::string& path);

@@ -275,7 +275,7 @@ bool Section::Read(absl::string_view key, Setting<dcp::DType>& setting) {
 
 std::optional<size_t> Section::ReadChoice(
     absl::string_view key, const std::vector<absl::string_view>& words,
-    Place& place) {
+    SourceLocation& place) {
   const Node* node = Find(key);
   if (node == nullptr) return std::nullopt;
   if (node->is_scalar()) {

@@ -90,7 +90,7 @@ class Section {
   // The index of the choice; nothing after a problem.
   std::optional<size_t> ReadChoice(absl::string_view key,
                                    const std::vector<absl::string_view>& words,
-                                   Place& place);
+                                   SourceLocation& place);
 
   const Node* map_;
   Findings* findings_;
@@ -102,7 +102,7 @@ bool Section::Read(absl::string_view key, const Choices<T>& choices,
                    Setting<T>& setting) {
   std::vector<absl::string_view> words;
   for (const auto& [word, value] : choices) words.push_back(word);
-  Place place;
+  SourceLocation place;
   const std::optional<size_t> index = ReadChoice(key, words, place);
   if (!index.has_value()) return false;
   setting = Setting<T>(choices[*index].second, std::move(place));

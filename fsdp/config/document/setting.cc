@@ -5,7 +5,7 @@
 
 namespace fsdp {
 
-std::string to_string(const Place& place) {
+std::string to_string(const SourceLocation& place) {
   std::string text = place.file;
   if (place.line > 0 && !text.empty()) absl::StrAppend(&text, ":", place.line);
   if (place.key.empty()) return text;

@@ -95,7 +95,7 @@ class Conversion {
     return WithoutQuotes(entry.value.In(layout_));
   }
 
-  Place PlaceAt(size_t offset, absl::string_view key) const {
+  SourceLocation PlaceAt(size_t offset, absl::string_view key) const {
     const absl::string_view before = text_.substr(0, offset);
     const size_t line = before.rfind('\n');
     std::vector<absl::string_view> keys = path_;
@@ -107,10 +107,10 @@ class Conversion {
                 line == absl::string_view::npos ? offset + 1 : offset - line),
             .key = absl::StrJoin(keys, ".")};
   }
-  Place PlaceOf(const EntryText& entry) const {
+  SourceLocation PlaceOf(const EntryText& entry) const {
     return PlaceAt(entry.value.begin, entry.name);
   }
-  Place PlaceOfMap() const { return PlaceAt(map_begin_, ""); }
+  SourceLocation PlaceOfMap() const { return PlaceAt(map_begin_, ""); }
   void Problem(std::string text) {
     findings_.Problem(PlaceOfMap(), std::move(text));
   }
@@ -281,7 +281,7 @@ class Conversion {
   // Writes the degrees of a hybrid strategy, if num_machines determined them.
   void AddDegrees() {
     const MeshConfig& mesh = read_.config.mesh;
-    const std::optional<Place>& place =
+    const std::optional<SourceLocation>& place =
         mesh.data_parallel_replicate_degree.place();
     if (!is_accelerate() || !place.has_value() ||
         place->key != "num_machines") {

@@ -30,8 +30,8 @@ bool CanBeSaid(absl::string_view name, const ReadConfig& read,
   const MeshConfig& mesh = read.config.mesh;
   const bool is_of_version_2 = *read.config.sharding.fsdp_version == 2;
   if (is_of_version_2 && !config::AreCopies(mesh)) return true;
-  const Place place = mesh.data_parallel_shard_degree.place().value_or(
-      Place{.file = std::string(name)});
+  const SourceLocation place = mesh.data_parallel_shard_degree.place().value_or(
+      SourceLocation{.file = std::string(name)});
   if (*mesh.data_parallel_replicate_degree == kReplicateOverRest) {
     findings.Problem(place,
                      "shards nothing, for which FSDP2 has no word; write "

@@ -263,7 +263,7 @@ void ChooseReader(fsdp::CheckpointConfig* checkpoint) {
 }  // namespace
 
 absl::Status SetOption(absl::string_view key, absl::string_view value,
-                       const fsdp::Place& place, Config* config) {
+                       const fsdp::SourceLocation& place, Config* config) {
   for (const Option& option : AllOptions(config)) {
     if (option.key == key) return option.set(value, place);
   }
@@ -279,7 +279,7 @@ absl::Status ReadOptionsText(absl::string_view name, absl::string_view text,
       return absl::InvalidArgumentError(
           absl::StrCat(where, "not of the form key = value"));
     }
-    const fsdp::Place place = {
+    const fsdp::SourceLocation place = {
         .file = std::string(name), .line = line.number, .key = line.key};
     const absl::Status status = SetOption(line.key, line.value, place, config);
     if (!status.ok()) {

@@ -51,7 +51,7 @@ struct Config {
 // Sets the key of one line or flag; names and values as a user writes them.
 // `place` is kept for errors that only the ranks or the model can tell.
 absl::Status SetOption(absl::string_view key, absl::string_view value,
-                       const fsdp::Place& place, Config* config);
+                       const fsdp::SourceLocation& place, Config* config);
 
 // All lines of a file's text; `name` is for errors. '#' begins a comment.
 absl::Status ReadOptionsText(absl::string_view name, absl::string_view text,

@@ -25,7 +25,7 @@
 namespace llama {
 
 using Setter = std::function<absl::Status(absl::string_view value,
-                                          const fsdp::Place& place)>;
+                                          const fsdp::SourceLocation& place)>;
 struct Option {
   std::string key;
   Setter set;
@@ -43,11 +43,11 @@ inline absl::Status Refuse(absl::string_view key, absl::string_view value,
 // Writes a field of Config, or a setting of its TrainConfig, which keeps the
 // place.
 template <typename T>
-void Assign(const T& value, const fsdp::Place& /*place*/, T* target) {
+void Assign(const T& value, const fsdp::SourceLocation& /*place*/, T* target) {
   *target = value;
 }
 template <typename T, typename U>
-void Assign(const T& value, const fsdp::Place& place,
+void Assign(const T& value, const fsdp::SourceLocation& place,
             fsdp::Setting<U>* target) {
   *target = fsdp::Setting<U>(U(value), place);
 }
@@ -65,7 +65,7 @@ template <typename Target>
 Option Integer(const std::string& key, Target* target, int64_t least,
                const std::string& help) {
   const Setter set = [key, target, least](absl::string_view value,
-                                          const fsdp::Place& place) {
+                                          const fsdp::SourceLocation& place) {
     int64_t number = 0;
     if (!absl::SimpleAtoi(value, &number) || number < least) {
       return Refuse(key, value, absl::StrCat("a whole number from ", least));
@@ -79,7 +79,7 @@ Option Integer(const std::string& key, Target* target, int64_t least,
 template <typename Target>
 Option Real(const std::string& key, Target* target, const std::string& help) {
   const Setter set = [key, target](absl::string_view value,
-                                   const fsdp::Place& place) {
+                                   const fsdp::SourceLocation& place) {
     double number = 0;
     if (!absl::SimpleAtod(value, &number) || !(number >= 0) ||
         number > std::numeric_limits<double>::max()) {
@@ -94,7 +94,7 @@ Option Real(const std::string& key, Target* target, const std::string& help) {
 template <typename Target>
 Option Text(const std::string& key, Target* target, const std::string& help) {
   const Setter set = [target](absl::string_view value,
-                              const fsdp::Place& place) {
+                              const fsdp::SourceLocation& place) {
     Assign(std::string(value), place, target);
     return absl::OkStatus();
   };
@@ -104,8 +104,9 @@ Option Text(const std::string& key, Target* target, const std::string& help) {
 inline Option Choice(const std::string& key, std::string* target,
                      const std::vector<std::string>& choices,
                      const std::string& help) {
-  const Setter set = [key, target, choices](absl::string_view value,
-                                            const fsdp::Place& /*place*/) {
+  const Setter set = [key, target, choices](
+                         absl::string_view value,
+                         const fsdp::SourceLocation& /*place*/) {
     for (const std::string& choice : choices) {
       if (choice != value) continue;
       *target = choice;
@@ -119,7 +120,7 @@ inline Option Choice(const std::string& key, std::string* target,
 template <typename Target>
 Option Switch(const std::string& key, Target* target, const std::string& help) {
   const Setter set = [key, target](absl::string_view value,
-                                   const fsdp::Place& place) {
+                                   const fsdp::SourceLocation& place) {
     bool is_on = false;
     if (!absl::SimpleAtob(value, &is_on)) {
       return Refuse(key, value, "true or false");
@@ -134,7 +135,7 @@ inline Option Dtype(const std::string& key,
                     fsdp::Setting<std::optional<dcp::DType>>* target,
                     const std::string& help) {
   const Setter set = [key, target](absl::string_view value,
-                                   const fsdp::Place& place) {
+                                   const fsdp::SourceLocation& place) {
     for (const dcp::DType dtype :
          {dcp::DType::kFloat32, dcp::DType::kBFloat16, dcp::DType::kFloat16}) {
       if (dcp::TorchName(dtype) != value) continue;
@@ -150,7 +151,7 @@ inline Option Reshard(const std::string& key,
                       fsdp::Setting<fsdp::ReshardSetting>* target,
                       const std::string& help) {
   const Setter set = [key, target](absl::string_view value,
-                                   const fsdp::Place& place) {
+                                   const fsdp::SourceLocation& place) {
     fsdp::ReshardSetting reshard;  // "auto"
     int64_t num_ranks = 0;
     if (absl::SimpleAtoi(value, &num_ranks)) {
@@ -169,8 +170,8 @@ inline Option Reshard(const std::string& key,
 // One field of the schedule of learning rates; the others stay as they are.
 using Schedule = fsdp::Setting<std::optional<fsdp::LrSchedule>>;
 template <typename T>
-void AssignTo(T fsdp::LrSchedule::*field, T value, const fsdp::Place& place,
-              Schedule* target) {
+void AssignTo(T fsdp::LrSchedule::*field, T value,
+              const fsdp::SourceLocation& place, Schedule* target) {
   fsdp::LrSchedule schedule = (*target)->value_or(fsdp::LrSchedule());
   schedule.*field = value;
   *target = fsdp::Some(schedule, place);
@@ -179,7 +180,7 @@ void AssignTo(T fsdp::LrSchedule::*field, T value, const fsdp::Place& place,
 inline Option Decay(const std::string& key, Schedule* target,
                     const std::string& help) {
   const Setter set = [key, target](absl::string_view value,
-                                   const fsdp::Place& place) {
+                                   const fsdp::SourceLocation& place) {
     using enum fsdp::LrDecay;
     for (const auto& [name, decay] :
          {std::pair("constant", kConstant), std::pair("linear", kLinear),
@@ -196,7 +197,7 @@ inline Option Decay(const std::string& key, Schedule* target,
 inline Option WarmupSteps(const std::string& key, Schedule* target,
                           const std::string& help) {
   const Setter set = [key, target](absl::string_view value,
-                                   const fsdp::Place& place) {
+                                   const fsdp::SourceLocation& place) {
     int64_t number = 0;
     if (!absl::SimpleAtoi(value, &number) || number < 0) {
       return Refuse(key, value, "a whole number from 0");
@@ -211,7 +212,7 @@ inline Option WarmupSteps(const std::string& key, Schedule* target,
 inline Option CountsFromOne(const std::string& key, Schedule* target,
                             const std::string& help) {
   const Setter set = [key, target](absl::string_view value,
-                                   const fsdp::Place& place) {
+                                   const fsdp::SourceLocation& place) {
     bool counts = false;
     if (!absl::SimpleAtob(value, &counts)) {
       return Refuse(key, value, "true or false");
@@ -227,7 +228,7 @@ inline Option ShardDegree(const std::string& key,
                           fsdp::Setting<int64_t>* target,
                           const std::string& help) {
   const Setter set = [key, target](absl::string_view value,
-                                   const fsdp::Place& place) {
+                                   const fsdp::SourceLocation& place) {
     int64_t number = 0;
     if (!absl::SimpleAtoi(value, &number) || number < 0) {
       return Refuse(key, value, "a whole number from 0");
@@ -242,7 +243,7 @@ inline Option ShardDegree(const std::string& key,
 inline Option EveryBlock(const std::string& key, fsdp::Setting<int64_t>* target,
                          const std::string& help) {
   const Setter set = [key, target](absl::string_view value,
-                                   const fsdp::Place& place) {
+                                   const fsdp::SourceLocation& place) {
     int64_t number = 0;
     bool all = false;
     if (!absl::SimpleAtoi(value, &number)) {

@@ -202,7 +202,7 @@ class Differences {
 
  private:
   // A finding may be about a setting's part of the config, "loop", too.
-  bool IsSaid(absl::string_view name, const Place& place) const {
+  bool IsSaid(absl::string_view name, const SourceLocation& place) const {
     const absl::string_view part = name.substr(0, name.find('.'));
     return std::any_of(
         said_.list().begin(), said_.list().end(), [&](const Finding& finding) {

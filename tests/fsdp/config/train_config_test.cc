@@ -36,8 +36,8 @@ TEST(TrainConfig, SameTrainingComparesValues) {
 TEST(TrainConfig, SameTrainingPassesOverPlacesAndVersions) {
   TrainConfig a;
   a.sharding.fsdp_version = 1;
-  a.loop.steps =
-      Setting<std::optional<int64_t>>(10, Place{.file = "a", .line = 1});
+  a.loop.steps = Setting<std::optional<int64_t>>(
+      10, SourceLocation{.file = "a", .line = 1});
   TrainConfig b;
   b.loop.steps = 10;
   EXPECT_TRUE(same_training(a, b));

@@ -25,8 +25,9 @@ using ::testing::HasSubstr;
 
 template <typename T>
 Setting<T> At(T value) {
-  return Setting<T>(std::move(value),
-                    Place{.file = "run.toml", .line = 7, .key = "some.key"});
+  return Setting<T>(
+      std::move(value),
+      SourceLocation{.file = "run.toml", .line = 7, .key = "some.key"});
 }
 
 struct Case {

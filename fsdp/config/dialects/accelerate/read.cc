@@ -122,7 +122,7 @@ void ReadCompilation(Section& root) {
 // present.
 void IgnoreLaunching(Section& root) {
   std::vector<std::string> names;
-  std::optional<Place> first;
+  std::optional<SourceLocation> first;
   for (const absl::string_view key : {"command_file",
                                       "commands",
                                       "compute_environment",
@@ -192,7 +192,8 @@ void ResolveHybrid(const Node* num_machines, TrainConfig& config) {
   if (*mesh.data_parallel_shard_degree != kShardWithinNode) return;
   const std::optional<int64_t> machines =
       num_machines == nullptr ? 1 : AsInteger(*num_machines);
-  const Place place = mesh.data_parallel_shard_degree.place().value_or(Place{});
+  const SourceLocation place =
+      mesh.data_parallel_shard_degree.place().value_or(SourceLocation{});
   if (machines == 1) {
     mesh.data_parallel_shard_degree = Setting<int64_t>(kShardOverRest, place);
     return;
@@ -220,12 +221,13 @@ void ReadPrecision(Section& root, bool is_sharded, TrainConfig& config) {
   Setting<bool> fp16;
   if (root.Read("fp16", fp16) && *fp16 &&
       root.Find("mixed_precision") == nullptr) {
-    SetMixedPrecision(dcp::DType::kFloat16, fp16.place().value_or(Place{}),
-                      config);
+    SetMixedPrecision(dcp::DType::kFloat16,
+                      fp16.place().value_or(SourceLocation{}), config);
   }
   const Setting<std::optional<dcp::DType>> type = config.precision.param_dtype;
   if (!is_sharded) {
-    CastCopies(*type, type.place().value_or(Place{}), config.precision);
+    CastCopies(*type, type.place().value_or(SourceLocation{}),
+               config.precision);
   }
 }
 

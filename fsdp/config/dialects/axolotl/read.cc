@@ -97,7 +97,7 @@ void ReadPrecision(Section& root, TrainConfig& config) {
   };
   const bool is_bf16 = is_on(bf16);
   if (!is_bf16 && !is_on(fp16)) return;
-  const Place& place = is_bf16 ? bf16->place : fp16->place;
+  const SourceLocation& place = is_bf16 ? bf16->place : fp16->place;
   const dcp::DType type =
       is_bf16 ? dcp::DType::kBFloat16 : dcp::DType::kFloat16;
   if (AreCopies(config.mesh)) {

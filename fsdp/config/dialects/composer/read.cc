@@ -117,7 +117,7 @@ void ReadStrategy(Section& section, bool is_fsdp2, TrainConfig& config) {
 // What Composer calls a precision: "amp_bf16". `type` is unset for float32.
 struct Precision {
   std::optional<DType> type = {};
-  std::optional<Place> place = {};
+  std::optional<SourceLocation> place = {};
   // Neither the file nor a default says it: it is an argument of the Trainer,
   // which the program passes.
   bool is_unknown = false;
@@ -145,8 +145,10 @@ Precision ReadPrecision(Section& root, bool is_foundry) {
 
 // Applies the word of mixed_precision to the precision.
 void ApplyWord(absl::string_view word, const Precision& precision,
-               const Place& place, PrecisionConfig& casts, Findings& findings) {
-  const Place& of_type = precision.place.has_value() ? *precision.place : place;
+               const SourceLocation& place, PrecisionConfig& casts,
+               Findings& findings) {
+  const SourceLocation& of_type =
+      precision.place.has_value() ? *precision.place : place;
   if (absl::EqualsIgnoreCase(word, "FULL")) {
     if (!precision.type.has_value()) return;
     findings.Changed(place,

@@ -99,7 +99,7 @@ void ReadBatchSizes(Section& root, LoopConfig& loop) {
 // DecoupledAdamW, unlike AdamW, does not multiply its weight_decay by the
 // learning rate.
 void Couple(Section& section, LoopConfig& loop) {
-  const Place place = *loop.weight_decay.place();
+  const SourceLocation place = *loop.weight_decay.place();
   if (!loop.lr->has_value() || !(**loop.lr > 0)) {
     section.findings().Problem(
         place,

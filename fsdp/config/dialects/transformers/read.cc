@@ -78,7 +78,8 @@ void ReadOptions(const Node& node, TrainConfig& config, Findings& findings) {
   ShardingConfig& sharding = config.sharding;
   if (*sharding.auto_wrap_policy == AutoWrapPolicy::kSizeBasedWrap &&
       !sharding.min_num_params.place().has_value()) {
-    const Place place = PlaceOf(sharding.auto_wrap_policy, "auto_wrap_policy");
+    const SourceLocation place =
+        PlaceOf(sharding.auto_wrap_policy, "auto_wrap_policy");
     sharding.auto_wrap_policy =
         Setting<AutoWrapPolicy>(AutoWrapPolicy::kNoWrap, place);
     findings.Changed(place,

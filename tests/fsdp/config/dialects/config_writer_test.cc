@@ -24,7 +24,7 @@ TEST(Writing, APlaceIsTheUsersOrTheNameOfTheSetting) {
   EXPECT_EQ(to_string(PlaceOf(Setting<int64_t>(1), "mesh.shard")),
             "mesh.shard");
   EXPECT_EQ(PlaceOf(Setting<int64_t>(1, {.file = "a.toml", .key = "b"}), "c"),
-            (Place{.file = "a.toml", .key = "b"}));
+            (SourceLocation{.file = "a.toml", .key = "b"}));
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const Place kNowhere;
+const SourceLocation kNowhere;
 
 Findings ReadOptions(absl::string_view text) {
   Findings findings;

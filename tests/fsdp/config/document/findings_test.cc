@@ -11,21 +11,24 @@ namespace {
 
 using ::dcp::testing::StatusIs;
 
-TEST(Place, SaysWhatItHas) {
-  EXPECT_EQ(to_string(Place{.file = "run.yaml",
-                            .line = 7,
-                            .column = 3,
-                            .key = "fsdp_config.fsdp_version"}),
+TEST(SourceLocation, SaysWhatItHas) {
+  EXPECT_EQ(to_string(SourceLocation{.file = "run.yaml",
+                                     .line = 7,
+                                     .column = 3,
+                                     .key = "fsdp_config.fsdp_version"}),
             "run.yaml:7: fsdp_config.fsdp_version");
-  EXPECT_EQ(to_string(Place{.file = "run.yaml", .line = 7}), "run.yaml:7");
-  EXPECT_EQ(to_string(Place{.file = "environment", .key = "FSDP_VERSION"}),
-            "environment: FSDP_VERSION");
-  EXPECT_EQ(to_string(Place{.key = "fsdp"}), "fsdp");
-  EXPECT_EQ(to_string(Place{}), "");
+  EXPECT_EQ(to_string(SourceLocation{.file = "run.yaml", .line = 7}),
+            "run.yaml:7");
+  EXPECT_EQ(
+      to_string(SourceLocation{.file = "environment", .key = "FSDP_VERSION"}),
+      "environment: FSDP_VERSION");
+  EXPECT_EQ(to_string(SourceLocation{.key = "fsdp"}), "fsdp");
+  EXPECT_EQ(to_string(SourceLocation{}), "");
 }
 
 TEST(Findings, AFindingIsASentence) {
-  const Place place = {.file = "run.yaml", .line = 7, .key = "fsdp_version"};
+  const SourceLocation place = {
+      .file = "run.yaml", .line = 7, .key = "fsdp_version"};
   EXPECT_EQ(to_string(Finding{Finding::Kind::kProblem, place, "is 3"}),
             "run.yaml:7: fsdp_version is 3");
   EXPECT_EQ(to_string(Finding{Finding::Kind::kProblem,

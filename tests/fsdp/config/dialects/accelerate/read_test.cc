@@ -101,7 +101,7 @@ TEST(Accelerate, AShippedFileOfVersion1ReadsWithFewFindings) {
 
 TEST(Accelerate, ValuesKeepTheirPlaces) {
   const Read read = ReadText(kShippedFsdp1);
-  const std::optional<Place>& place =
+  const std::optional<SourceLocation>& place =
       read.config.sharding.reshard_after_forward.place();
   ASSERT_TRUE(place.has_value());
   EXPECT_EQ(place->line, 13);
