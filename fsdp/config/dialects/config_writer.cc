@@ -39,7 +39,8 @@ std::string RealText(double value) {
   return text;
 }
 
-void LeftOpen::Say(absl::string_view program, Findings& findings) const {
+void ImplicitDefaults::Say(absl::string_view program,
+                           Findings& findings) const {
   if (values_.empty()) return;
   findings.Changed(
       SourceLocation{.key = "loop"},

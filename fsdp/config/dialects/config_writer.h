@@ -50,7 +50,7 @@ void SayNotWritten(absl::string_view program, const Setting<T>& setting,
 
 // Settings that a config leaves unset although the program has its own default
 // for them, so that the written file says more than the config did.
-class LeftOpen {
+class ImplicitDefaults {
  public:
   // Records `setting` if it has no value; `value` names the program's own key
   // and value and must outlive this object.

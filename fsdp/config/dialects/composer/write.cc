@@ -148,7 +148,7 @@ class ComposerWriter : private ConfigWriter {
                         RealText(loop.beta2->value_or(0.999)), "]"));
     }
     if (loop.eps->has_value()) Line(1, "eps", RealText(**loop.eps));
-    LeftOpen open;
+    ImplicitDefaults open;
     open.Add(loop.weight_decay, "weight_decay 1e-2");
     open.Add(loop.beta1, "beta1 0.9");
     open.Add(loop.beta2, "beta2 0.999");

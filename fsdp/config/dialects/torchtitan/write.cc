@@ -46,7 +46,7 @@ class TorchTitanWriter : private ConfigWriter {
     WriteActivationCheckpoint();
     Section("debug");
     WriteInteger("seed", config_.loop.seed);
-    SayWhatIsLeftOpen();
+    SayImplicitDefaults();
     SayWhatIsNotWritten();
     return std::move(text_);
   }
@@ -290,9 +290,9 @@ class TorchTitanWriter : private ConfigWriter {
     }
   }
 
-  void SayWhatIsLeftOpen() {
+  void SayImplicitDefaults() {
     const LoopConfig& loop = config_.loop;
-    LeftOpen open;
+    ImplicitDefaults open;
     open.Add(loop.steps, "steps 10000");
     open.Add(loop.local_batch_size, "local_batch_size 8");
     open.Add(loop.seq_len, "seq_len 2048");

@@ -145,8 +145,8 @@ void AddSchedule(const LoopConfig& loop, Findings& findings, Json& json) {
   }
 }
 
-void SayWhatIsLeftOpen(const LoopConfig& loop, Findings& findings) {
-  LeftOpen open;
+void SayImplicitDefaults(const LoopConfig& loop, Findings& findings) {
+  ImplicitDefaults open;
   open.Add(loop.lr, "learning_rate 5e-5");
   open.Add(loop.weight_decay, "weight_decay 0");
   open.Add(loop.max_norm, "max_grad_norm 1.0");
@@ -165,7 +165,7 @@ std::string WriteTransformers(const TrainConfig& config, Findings& findings) {
   AddCheckpoint(config.checkpoint, findings, json);
   AddLoop(config.loop, json);
   AddSchedule(config.loop, findings, json);
-  SayWhatIsLeftOpen(config.loop, findings);
+  SayImplicitDefaults(config.loop, findings);
   const absl::string_view precision = WrittenMixedPrecision(config, findings);
   if (precision != "no") json[std::string(precision)] = true;
   if (IsWrittenAsCopies(config.mesh)) {
