@@ -21,7 +21,7 @@ uint64_t TensorAssembly::num_windows() const {
   return (num_elements_ + window_elements_ - 1) / window_elements_;
 }
 
-TensorAssembly::Stretch TensorAssembly::Window(uint64_t window) const {
+TensorAssembly::Stretch TensorAssembly::WindowAt(uint64_t window) const {
   const uint64_t begin = window * window_elements_;
   const uint64_t end = std::min(begin + window_elements_, num_elements_);
   return {begin * element_bytes_, end * element_bytes_};
@@ -29,7 +29,7 @@ TensorAssembly::Stretch TensorAssembly::Window(uint64_t window) const {
 
 TensorAssembly::Stretch TensorAssembly::Needed(uint64_t window,
                                                size_t part) const {
-  const auto [begin, end] = Window(window);
+  const auto [begin, end] = WindowAt(window);
   return {ElementsBefore(parts_[part], begin / element_bytes_) * element_bytes_,
           ElementsBefore(parts_[part], end / element_bytes_) * element_bytes_};
 }
@@ -58,16 +58,15 @@ uint64_t TensorAssembly::ElementsBefore(const Box& part,
 
 void TensorAssembly::Place(uint64_t window, size_t part, ByteSpan bytes,
                            MutableByteSpan dst) const {
-  const Stretch whole = Window(window);
+  const Stretch whole = WindowAt(window);
   const Stretch needed = Needed(window, part);
   DCP_CHECK(bytes.size() == needed.length() && dst.size() == whole.length(),
             bytes.size(), " bytes of a part in a window of ", dst.size());
   if (bytes.empty()) return;
-  const dcp::Window target{
-      .box = WholeBox(shape_),
-      .first = whole.begin / element_bytes_,
-      .num_elements = whole.length() / element_bytes_,
-      .element_bytes = static_cast<uint32_t>(element_bytes_)};
+  const Window target{.box = WholeBox(shape_),
+                      .first = whole.begin / element_bytes_,
+                      .num_elements = whole.length() / element_bytes_,
+                      .element_bytes = static_cast<uint32_t>(element_bytes_)};
   const Box& box = parts_[part];
   const ChunkView view{.box = box,
                        .strides = RowMajorStrides(box.sizes),

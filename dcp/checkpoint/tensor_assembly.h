@@ -37,7 +37,7 @@ class TensorAssembly {
     uint64_t length() const { return end - begin; }
   };
   // In the image of the whole tensor.
-  Stretch Window(uint64_t window) const;
+  Stretch WindowAt(uint64_t window) const;
   // The bytes of that window that a part holds, in the part's own image; often
   // none.
   Stretch Needed(uint64_t window, size_t part) const;

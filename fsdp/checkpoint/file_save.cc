@@ -71,7 +71,7 @@ class AssembledSource final : public dcp::TensorSource {
   absl::Status Fill(uint64_t offset, dcp::MutableByteSpan dst) override {
     while (!dst.empty()) {
       if (offset == end_) DCP_RETURN_IF_ERROR(NextWindow());
-      const uint64_t begin = assembly_.Window(num_windows_ - 1).begin;
+      const uint64_t begin = assembly_.WindowAt(num_windows_ - 1).begin;
       DCP_CHECK(offset >= begin && offset < end_, "offset=", offset);
       const uint64_t length = std::min<uint64_t>(dst.size(), end_ - offset);
       std::copy_n(buffers_.window.data() + (offset - begin), length,
@@ -88,7 +88,7 @@ class AssembledSource final : public dcp::TensorSource {
  private:
   absl::Status NextWindow() {
     const uint64_t window = num_windows_++;
-    const dcp::TensorAssembly::Stretch whole = assembly_.Window(window);
+    const dcp::TensorAssembly::Stretch whole = assembly_.WindowAt(window);
     end_ = whole.end;
     buffers_.window.resize(whole.length());
     for (size_t i = 0; i < parts_.size(); ++i) {

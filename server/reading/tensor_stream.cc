@@ -459,7 +459,7 @@ void TensorStream::WriteChunk() {
       first.window->bytes().subspan(in_window, until - in_window);
   // Keeps window and memory. Owner: gRPC, until it has sent the message.
   struct Owner {
-    std::shared_ptr<const Window> window;
+    std::shared_ptr<const SharedWindow> window;
     std::shared_ptr<const CallMemory> memory;
   };
   buffer_ =

@@ -144,7 +144,7 @@ class TensorStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   size_t next_header_part_ = 0;
   bool header_written_ = false;
   struct Held {
-    std::shared_ptr<const Window> window;
+    std::shared_ptr<const SharedWindow> window;
     uint32_t part;
     uint64_t begin;  // byte offset in the part
   };

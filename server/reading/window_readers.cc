@@ -56,12 +56,12 @@ class DirectSink final : public TensorSink {
 
 }  // namespace
 
-struct Window::Batch {
+struct SharedWindow::Batch {
   std::stop_source stop;
   size_t num_wanted = 0;  // windows that have users
 };
 
-uint32_t Window::Crc32c(uint64_t begin, uint64_t length) const {
+uint32_t SharedWindow::Crc32c(uint64_t begin, uint64_t length) const {
   const ByteSpan piece = bytes().subspan(begin, length);
   const uint64_t index = begin / kCrcBytes;
   if (begin % kCrcBytes != 0 || length == 0 || index >= crcs_.size() ||
@@ -79,8 +79,8 @@ uint32_t Window::Crc32c(uint64_t begin, uint64_t length) const {
 
 WindowUser::~WindowUser() { readers_.LetGo(*this, /*all=*/true); }
 
-std::shared_ptr<const Window> WindowUser::Want(const WindowKey& key,
-                                               uint64_t num_bytes) {
+std::shared_ptr<const SharedWindow> WindowUser::Want(const WindowKey& key,
+                                                     uint64_t num_bytes) {
   return readers_.Want(*this, key, num_bytes);
 }
 
@@ -123,7 +123,7 @@ WindowReaders::WindowPtr WindowReaders::Want(WindowUser& user,
     // A window whose batch is being stopped will not get its bytes.
     shared = known != nullptr &&
              (known->batch == nullptr || !known->batch->stop.stop_requested());
-    if (!shared) known = std::make_shared<Window>(key, num_bytes);
+    if (!shared) known = std::make_shared<SharedWindow>(key, num_bytes);
     window = known;
     if (window->users.empty() && window->batch != nullptr) {
       ++window->batch->num_wanted;
@@ -187,7 +187,7 @@ void WindowReaders::Leave(WindowUser& user, const WindowPtr& window,
   }
 }
 
-void WindowReaders::Forget(const Window& window) {
+void WindowReaders::Forget(const SharedWindow& window) {
   const auto it = windows_.find(window.key);
   if (it != windows_.end() && it->second.get() == &window) windows_.erase(it);
 }
@@ -325,7 +325,7 @@ void WindowReaders::TakeBatch(std::deque<WindowUser*>::iterator turn,
                               Windows& batch) {
   WindowUser& user = **turn;
   turns_.erase(turn);
-  auto made = std::make_shared<Window::Batch>();
+  auto made = std::make_shared<SharedWindow::Batch>();
   uint64_t num_bytes = 0;
   while (!user.queue_.empty() && batch.size() < kBatchWindows &&
          (batch.empty() ||

@@ -52,7 +52,7 @@ struct WindowKey {
 
 // The bytes of a window. Owners: the readers, the streams that use it, and
 // messages that gRPC is sending.
-class Window {
+class SharedWindow {
  public:
   const uint64_t num_bytes;
 
@@ -66,7 +66,7 @@ class Window {
   // CRC of a whole piece of kCrcBytes is computed once for all of them.
   uint32_t Crc32c(uint64_t begin, uint64_t length) const;
 
-  Window(WindowKey window_key, uint64_t size)
+  SharedWindow(WindowKey window_key, uint64_t size)
       : num_bytes(size), key(std::move(window_key)) {}
 
  private:
@@ -91,7 +91,7 @@ class Window {
   // Set while no stream uses the window.
   Reservation reservation;
   absl::Time idle_since;
-  std::list<std::shared_ptr<Window>>::iterator idle_place;
+  std::list<std::shared_ptr<SharedWindow>>::iterator idle_place;
 };
 
 class WindowReaders;
@@ -108,7 +108,8 @@ class WindowUser {
   WindowUser(const WindowUser&) = delete;
   WindowUser& operator=(const WindowUser&) = delete;
 
-  std::shared_ptr<const Window> Want(const WindowKey& key, uint64_t num_bytes);
+  std::shared_ptr<const SharedWindow> Want(const WindowKey& key,
+                                           uint64_t num_bytes);
   // Releases the first of the held windows, which must be ready.
   void LetGo();
 
@@ -118,8 +119,8 @@ class WindowUser {
   WindowReaders& readers_;
   const std::function<void()> wake_;
   // Guarded by the readers' lock.
-  std::deque<std::shared_ptr<Window>> held_;
-  std::deque<std::shared_ptr<Window>> queue_;  // to be read
+  std::deque<std::shared_ptr<SharedWindow>> held_;
+  std::deque<std::shared_ptr<SharedWindow>> queue_;  // to be read
 };
 
 struct WindowReadersOptions {
@@ -151,7 +152,7 @@ class WindowReaders {
 
  private:
   friend class WindowUser;
-  using WindowPtr = std::shared_ptr<Window>;
+  using WindowPtr = std::shared_ptr<SharedWindow>;
   using Windows = std::vector<WindowPtr>;
 
   WindowPtr Want(WindowUser& user, const WindowKey& key, uint64_t num_bytes);
@@ -161,7 +162,7 @@ class WindowReaders {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LetGo(WindowUser& user, bool all);
   // Removes the window from the table, unless another has taken its place.
-  void Forget(const Window& window) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Forget(const SharedWindow& window) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void KeepOrDrop(const Windows& unused);
   std::optional<Reservation> ReserveIdle(uint64_t num_bytes);
   void TakeIdle(absl::Time before, uint64_t keep_bytes, Windows& taken)

@@ -23,7 +23,7 @@ void ExpectWhole(const SampleTensor& tensor, const std::vector<Box>& parts) {
   std::vector<uint64_t> sent(parts.size());
   std::string whole;
   for (uint64_t window = 0; window < assembly.num_windows(); ++window) {
-    const TensorAssembly::Stretch stretch = assembly.Window(window);
+    const TensorAssembly::Stretch stretch = assembly.WindowAt(window);
     ASSERT_EQ(stretch.begin, whole.size());
     std::vector<uint8_t> bytes(stretch.length());
     for (size_t i = 0; i < parts.size(); ++i) {

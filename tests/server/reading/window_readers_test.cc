@@ -41,7 +41,7 @@ class Waker {
       changed_.SignalAll();
     };
   }
-  void WaitFor(const Window& window) {
+  void WaitFor(const SharedWindow& window) {
     absl::MutexLock lock(&mutex_);
     while (!window.ready()) changed_.Wait(&mutex_);
   }
@@ -120,7 +120,7 @@ class WindowReadersTest : public ::testing::Test {
 TEST_F(WindowReadersTest, ReadsWhatIsWanted) {
   const auto readers = NewReaders(0);
   WindowUser user(*readers, waker_.wake());
-  std::vector<std::shared_ptr<const Window>> windows;
+  std::vector<std::shared_ptr<const SharedWindow>> windows;
   for (int64_t row = 0; row < 1000; row += 7) {
     windows.push_back(user.Want(Rows(row, 7), 7 * 1024));
   }
@@ -172,8 +172,8 @@ TEST_F(WindowReadersTest, UsersShareWhatIsThereAndWhatIsOnItsWay) {
 TEST_F(WindowReadersTest, WindowsStayAWhileWithinTheirShare) {
   const auto readers = NewReaders(2 * kMiB);
   const uint64_t readers_bytes = 2 * 4 * kBlockBytes;
-  std::weak_ptr<const Window> oldest;
-  std::weak_ptr<const Window> newest;
+  std::weak_ptr<const SharedWindow> oldest;
+  std::weak_ptr<const SharedWindow> newest;
   {
     WindowUser user(*readers, waker_.wake());
     for (int64_t i = 0; i < 6; ++i) {
@@ -226,7 +226,7 @@ TEST_F(WindowReadersTest, RootsDoNotWaitForEachOther) {
   });
   const auto readers = NewReaders(0, absl::Hours(1), /*num_per_root=*/1);
   std::vector<std::unique_ptr<WindowUser>> users;
-  std::vector<std::shared_ptr<const Window>> windows;
+  std::vector<std::shared_ptr<const SharedWindow>> windows;
   for (int64_t i = 0; i < 4; ++i) {
     users.push_back(std::make_unique<WindowUser>(*readers, waker_.wake()));
     WindowKey key = Rows(100 * i, 100);
@@ -249,7 +249,7 @@ TEST_F(WindowReadersTest, RootsDoNotWaitForEachOther) {
 TEST_F(WindowReadersTest, IdleWindowsGoAfterTheirTime) {
   const auto readers = NewReaders(100 * kMiB, absl::Milliseconds(1));
   WindowUser user(*readers, waker_.wake());
-  std::weak_ptr<const Window> window;
+  std::weak_ptr<const SharedWindow> window;
   {
     const auto wanted = user.Want(Rows(0, 512), 512 * 1024);
     waker_.WaitFor(*wanted);
@@ -265,7 +265,7 @@ TEST_F(WindowReadersTest, UsersThatLeaveTakeNothingFromOthers) {
   for (int round = 0; round < 10; ++round) {
     auto leaving = std::make_unique<WindowUser>(*readers, waker_.wake());
     WindowUser staying(*readers, waker_.wake());
-    std::vector<std::shared_ptr<const Window>> windows;
+    std::vector<std::shared_ptr<const SharedWindow>> windows;
     for (int64_t i = 0; i < 20; ++i) {
       const WindowKey key = Rows(i * 50, 50);
       leaving->Want(key, 50 * 1024);
