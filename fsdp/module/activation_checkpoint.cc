@@ -174,8 +174,8 @@ struct Call : torch::CustomClassHolder {
   std::weak_ptr<StepScheduler> scheduler;
 };
 
-Tensors Place(at::TensorList defined, const std::vector<size_t>& positions,
-              size_t size) {
+Tensors AtPositions(at::TensorList defined,
+                    const std::vector<size_t>& positions, size_t size) {
   Tensors all(size);
   for (size_t i = 0; i < positions.size(); ++i) all[positions[i]] = defined[i];
   return all;
@@ -189,7 +189,8 @@ class CheckpointFunction
   static Tensors forward(torch::autograd::AutogradContext* context,
                          const at::Tensor& /*anchor*/, at::TensorList inputs,
                          const c10::intrusive_ptr<Call>& call) {
-    const Tensors all = call->fn(Place(inputs, call->inputs, call->num_inputs));
+    const Tensors all =
+        call->fn(AtPositions(inputs, call->inputs, call->num_inputs));
     call->scheduler = StepScheduler::LastUsed();
     call->num_outputs = all.size();
     Tensors outputs = Defined(all, call->outputs);
@@ -247,7 +248,8 @@ class CheckpointFunction
     if (call.rng.has_value()) rng.emplace(*call.rng);
     AutocastScope autocast(call.autocast);
     at::AutoGradMode grad_mode(true);
-    const Tensors all = call.fn(Place(inputs, call.inputs, call.num_inputs));
+    const Tensors all =
+        call.fn(AtPositions(inputs, call.inputs, call.num_inputs));
     std::vector<size_t> positions;
     Tensors outputs = Defined(all, positions);
     TORCH_CHECK(all.size() == call.num_outputs && positions == call.outputs,
@@ -274,7 +276,7 @@ Tensors checkpoint_tensors(Fn fn, const Tensors& inputs,
   const at::Tensor anchor = at::empty({0}, at::kFloat).set_requires_grad(true);
   const Tensors outputs =
       CheckpointFunction::apply(anchor, at::TensorList(defined), call);
-  return Place(outputs, call->outputs, call->num_outputs);
+  return AtPositions(outputs, call->outputs, call->num_outputs);
 }
 
 // ---- Modules ---------------------------------------------------------------

@@ -94,7 +94,7 @@ class SizeBasedWalk {
 
 // ---- From picks to groups --------------------------------------------------
 
-struct Place {
+struct NamedModule {
   std::string path;
   ModulePtr module;
 };
@@ -102,15 +102,15 @@ struct Place {
 // The root ("") and everything below it, inner before outer, each module once.
 void AppendPostOrder(const ModulePtr& module, const std::string& path,
                      std::unordered_set<const Module*>& seen,
-                     std::vector<Place>& places) {
+                     std::vector<NamedModule>& modules) {
   if (!seen.insert(module.get()).second) return;
   for (const auto& child : ChildrenOf(*module)) {
     AppendPostOrder(
         child.value(),
         path.empty() ? child.key() : absl::StrCat(path, ".", child.key()), seen,
-        places);
+        modules);
   }
-  places.push_back({path, module});
+  modules.push_back({path, module});
 }
 
 class Selection {
@@ -286,17 +286,17 @@ ModuleSet OrWrapPolicy::operator()(const Module& root,
 
 namespace {
 
-std::vector<Place> PlacesToWrap(const ModulePtr& module,
-                                const WrapPolicy& policy,
-                                const Tensors& ignored_params) {
+std::vector<NamedModule> ModulesToWrap(const ModulePtr& module,
+                                       const WrapPolicy& policy,
+                                       const Tensors& ignored_params) {
   const Selection selection(*module, policy, ignored_params);
   std::unordered_set<const Module*> seen = ShardedAlready(*module);
-  std::vector<Place> places;
-  AppendPostOrder(module, "", seen, places);
-  std::erase_if(places, [&](const Place& place) {
-    return place.module != module && !selection.contains(*place.module);
+  std::vector<NamedModule> modules;
+  AppendPostOrder(module, "", seen, modules);
+  std::erase_if(modules, [&](const NamedModule& named) {
+    return named.module != module && !selection.contains(*named.module);
   });
-  return places;
+  return modules;
 }
 
 }  // namespace
@@ -307,8 +307,8 @@ std::vector<std::string> modules_to_wrap(const Module& module,
   // Does not own the module: the caller holds it, and nothing here keeps it.
   const ModulePtr alias(ModulePtr(), const_cast<Module*>(&module));
   std::vector<std::string> paths;
-  for (Place& place : PlacesToWrap(alias, policy, ignored_params)) {
-    paths.push_back(std::move(place.path));
+  for (NamedModule& named : ModulesToWrap(alias, policy, ignored_params)) {
+    paths.push_back(std::move(named.path));
   }
   return paths;
 }
@@ -324,9 +324,9 @@ std::vector<FSDPModule> auto_wrap(const ModulePtr& module,
                     "module only once");
   const Tensors ignored = options_fn("", *module).ignored_params;
   std::vector<FSDPModule> handles;
-  for (const Place& place : PlacesToWrap(module, policy, ignored)) {
+  for (const NamedModule& named : ModulesToWrap(module, policy, ignored)) {
     handles.push_back(
-        fully_shard(place.module, options_fn(place.path, *place.module)));
+        fully_shard(named.module, options_fn(named.path, *named.module)));
   }
   return handles;
 }
