@@ -116,10 +116,6 @@ void PickleWriter::NewObj() { Opcode('\x81'); }
 void PickleWriter::Build() { Opcode('b'); }
 void PickleWriter::PersistentId() { Opcode('Q'); }
 
-void PickleWriter::Raw(absl::string_view opcodes) {
-  absl::StrAppend(&out_, opcodes);
-}
-
 uint32_t PickleWriter::Put() {
   const uint32_t slot = next_slot_++;
   if (slot <= std::numeric_limits<uint8_t>::max()) {

@@ -50,7 +50,6 @@ class PickleWriter {
   void NewObj();
   void Build();
   void PersistentId();
-  void Raw(absl::string_view opcodes);  // these must not change the memo
 
   // Put memoizes the top of the stack and returns its slot; Get fetches it
   // again.

@@ -63,7 +63,7 @@ absl::Status CheckLent(uint64_t num_bytes) {
     return PosixError(
         errno, absl::StrCat("the system does not lend the ", num_bytes,
                             " bytes of memory that a lane needs for blocks; "
-                            "allow less with --max-memory, or raise the limit "
+                            "lower the option memory_bytes, or raise the limit "
                             "of the process"));
   }
   munmap(probe, num_bytes);
