@@ -109,7 +109,6 @@ void PickleWriter::Tuple1() { Opcode('\x85'); }
 void PickleWriter::Tuple2() { Opcode('\x86'); }
 void PickleWriter::Tuple3() { Opcode('\x87'); }
 void PickleWriter::Appends() { Opcode('e'); }
-void PickleWriter::SetItem() { Opcode('s'); }
 void PickleWriter::SetItems() { Opcode('u'); }
 void PickleWriter::Reduce() { Opcode('R'); }
 void PickleWriter::NewObj() { Opcode('\x81'); }

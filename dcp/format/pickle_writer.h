@@ -43,8 +43,7 @@ class PickleWriter {
   void Tuple1();  // from the top of the stack
   void Tuple2();
   void Tuple3();
-  void Appends();  // from the mark
-  void SetItem();
+  void Appends();   // from the mark
   void SetItems();  // from the mark
   void Reduce();
   void NewObj();
