@@ -12,14 +12,14 @@ using Node = SimDisk::Node;
 using Key = std::pair<const Node*, std::string>;
 
 Key KeyOf(const SimDisk::Change& change) {
-  return {change.place.directory.get(), change.place.name};
+  return {change.dentry.directory.get(), change.dentry.name};
 }
 
 void SetEntry(SimDisk::Entries& entries, const SimDisk::Change& change) {
   if (change.node == nullptr) {
-    entries.erase(change.place.name);
+    entries.erase(change.dentry.name);
   } else {
-    entries[change.place.name] = change.node;
+    entries[change.dentry.name] = change.node;
   }
 }
 
@@ -79,26 +79,27 @@ SimDisk::NodePtr SimDisk::Find(absl::string_view path) const {
   return node;
 }
 
-std::optional<SimDisk::Place> SimDisk::FindPlace(absl::string_view path) const {
+std::optional<SimDisk::Dentry> SimDisk::FindDentry(
+    absl::string_view path) const {
   while (!path.empty() && path.back() == '/') path.remove_suffix(1);
   const size_t slash = path.rfind('/');
   const bool in_root = slash == absl::string_view::npos;
   NodePtr directory = in_root ? root_ : Find(path.substr(0, slash));
   if (directory == nullptr || !directory->is_directory) return std::nullopt;
-  return Place{std::move(directory),
-               std::string(in_root ? path : path.substr(slash + 1))};
+  return Dentry{std::move(directory),
+                std::string(in_root ? path : path.substr(slash + 1))};
 }
 
 void SimDisk::Apply(Changes changes) {
   for (const Change& change : changes) {
-    SetEntry(change.place.directory->entries, change);
+    SetEntry(change.dentry.directory->entries, change);
   }
   pending_.push_back(std::move(changes));
 }
 
 void SimDisk::ApplyDurably(const Changes& changes) {
   for (const Change& change : changes) {
-    SetEntry(change.place.directory->durable_entries, change);
+    SetEntry(change.dentry.directory->durable_entries, change);
   }
 }
 
@@ -138,7 +139,7 @@ void SimDisk::SyncDirectory(const Node& directory) {
   std::vector<bool> kept(pending_.size());
   for (size_t i = pending_.size(); i-- > 0;) {
     for (const Change& change : pending_[i]) {
-      kept[i] = kept[i] || change.place.directory.get() == &directory ||
+      kept[i] = kept[i] || change.dentry.directory.get() == &directory ||
                 keys.count(KeyOf(change)) > 0;
     }
     if (!kept[i]) continue;

@@ -50,8 +50,8 @@ class SimDisk {
     Entries durable_entries;
   };
 
-  // A name in a directory, whether it exists or not.
-  struct Place {
+  // A directory entry: a name in a directory, whether it exists or not.
+  struct Dentry {
     NodePtr directory;
     std::string name;
     NodePtr node() const {
@@ -60,9 +60,9 @@ class SimDisk {
     }
   };
 
-  // Makes `place` lead to `node`, or to nothing.
+  // Makes `dentry` lead to `node`, or to nothing.
   struct Change {
-    Place place;
+    Dentry dentry;
     NodePtr node;
   };
 
@@ -71,7 +71,7 @@ class SimDisk {
   // Paths begin at the root, with or without a slash. Null or nullopt if
   // nothing exists there, or no directory can hold the name.
   NodePtr Find(absl::string_view path) const;
-  std::optional<Place> FindPlace(absl::string_view path) const;
+  std::optional<Dentry> FindDentry(absl::string_view path) const;
 
   static NodePtr NewNode(bool is_directory);
 

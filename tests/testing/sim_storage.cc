@@ -156,16 +156,16 @@ absl::StatusOr<File> SimStorage::Create(absl::string_view path, uint64_t size,
   const std::string what = absl::StrCat("create ", path);
   const Fate fate = Begin(/*mutates=*/true);
   if (fate.refused()) return Failed(fate.error, what);
-  const std::optional<Place> place = disk_.FindPlace(path);
-  if (!place.has_value()) return Failed(ENOENT, what);
-  if (place->node() != nullptr) return Failed(EEXIST, what);
+  const std::optional<Dentry> dentry = disk_.FindDentry(path);
+  if (!dentry.has_value()) return Failed(ENOENT, what);
+  if (dentry->node() != nullptr) return Failed(EEXIST, what);
   if (size > Unused()) {
     return absl::ResourceExhaustedError(
         absl::StrCat(what, ": ", size, " bytes needed, ", Unused(), " free"));
   }
   SimDisk::NodePtr node = SimDisk::NewNode(/*is_directory=*/false);
   SimDisk::Resize(*node, size);
-  DCP_RETURN_IF_ERROR(Change(fate, {{*place, node}}, what));
+  DCP_RETURN_IF_ERROR(Change(fate, {{*dentry, node}}, what));
   return Open(std::move(node), /*writable=*/true, direct);
 }
 
@@ -275,8 +275,8 @@ absl::Status SimStorage::Move(absl::string_view from, absl::string_view to,
   const std::string what = absl::StrCat("rename ", from, " to ", to);
   const Fate fate = Begin(/*mutates=*/true);
   if (fate.refused()) return Failed(fate.error, what);
-  const std::optional<Place> source = disk_.FindPlace(from);
-  const std::optional<Place> target = disk_.FindPlace(to);
+  const std::optional<Dentry> source = disk_.FindDentry(from);
+  const std::optional<Dentry> target = disk_.FindDentry(to);
   if (!source.has_value() || !target.has_value()) return Failed(ENOENT, what);
   const SimDisk::NodePtr node = source->node();
   if (node == nullptr) return Failed(ENOENT, what);
@@ -295,8 +295,8 @@ absl::Status SimStorage::Exchange(absl::string_view a, absl::string_view b) {
   const std::string what = absl::StrCat("exchange ", a, " and ", b);
   const Fate fate = Begin(/*mutates=*/true);
   if (fate.refused()) return Failed(fate.error, what);
-  const std::optional<Place> first = disk_.FindPlace(a);
-  const std::optional<Place> second = disk_.FindPlace(b);
+  const std::optional<Dentry> first = disk_.FindDentry(a);
+  const std::optional<Dentry> second = disk_.FindDentry(b);
   if (!first.has_value() || first->node() == nullptr || !second.has_value() ||
       second->node() == nullptr) {
     return Failed(ENOENT, what);
@@ -318,15 +318,15 @@ absl::Status SimStorage::Unlink(absl::string_view path, bool is_directory) {
   const std::string what = absl::StrCat("remove ", path);
   const Fate fate = Begin(/*mutates=*/true);
   if (fate.refused()) return Failed(fate.error, what);
-  const std::optional<Place> place = disk_.FindPlace(path);
-  if (!place.has_value() || place->node() == nullptr) {
+  const std::optional<Dentry> dentry = disk_.FindDentry(path);
+  if (!dentry.has_value() || dentry->node() == nullptr) {
     return Failed(ENOENT, what);
   }
-  if (place->node()->is_directory != is_directory) {
+  if (dentry->node()->is_directory != is_directory) {
     return Failed(is_directory ? ENOTDIR : EISDIR, what);
   }
-  if (!place->node()->entries.empty()) return Failed(ENOTEMPTY, what);
-  return Change(fate, {{*place, nullptr}}, what);
+  if (!dentry->node()->entries.empty()) return Failed(ENOTEMPTY, what);
+  return Change(fate, {{*dentry, nullptr}}, what);
 }
 
 absl::Status SimStorage::MakeDirectory(absl::string_view path) {
@@ -334,10 +334,10 @@ absl::Status SimStorage::MakeDirectory(absl::string_view path) {
   const std::string what = absl::StrCat("create ", path);
   const Fate fate = Begin(/*mutates=*/true);
   if (fate.refused()) return Failed(fate.error, what);
-  const std::optional<Place> place = disk_.FindPlace(path);
-  if (!place.has_value()) return Failed(ENOENT, what);
-  if (place->node() != nullptr) return Failed(EEXIST, what);
-  return Change(fate, {{*place, SimDisk::NewNode(/*is_directory=*/true)}},
+  const std::optional<Dentry> dentry = disk_.FindDentry(path);
+  if (!dentry.has_value()) return Failed(ENOENT, what);
+  if (dentry->node() != nullptr) return Failed(EEXIST, what);
+  return Change(fate, {{*dentry, SimDisk::NewNode(/*is_directory=*/true)}},
                 what);
 }
 
@@ -384,13 +384,13 @@ absl::StatusOr<FileLock> SimStorage::Lock(absl::string_view path,
   const std::string what = absl::StrCat("lock ", path);
   const Fate fate = Begin(/*mutates=*/true);
   if (fate.refused()) return Failed(fate.error, what);
-  const std::optional<Place> place = disk_.FindPlace(path);
-  if (!place.has_value()) return Failed(ENOENT, what);
-  SimDisk::NodePtr node = place->node();
+  const std::optional<Dentry> dentry = disk_.FindDentry(path);
+  if (!dentry.has_value()) return Failed(ENOENT, what);
+  SimDisk::NodePtr node = dentry->node();
   const bool is_new = node == nullptr;
   if (is_new) {
     node = SimDisk::NewNode(/*is_directory=*/false);
-    DCP_RETURN_IF_ERROR(Change(fate, {{*place, node}}, what));
+    DCP_RETURN_IF_ERROR(Change(fate, {{*dentry, node}}, what));
   }
   if (fate.dying) return Failed(fate.error, what);
   FileLock taken;
@@ -418,9 +418,9 @@ absl::Status SimStorage::Unlock(absl::string_view path, File file) {
   if (!crashed_) open_files_.erase(open);
   const Fate fate = Begin(/*mutates=*/true);
   if (fate.refused()) return Failed(fate.error, what);
-  const std::optional<Place> place = disk_.FindPlace(path);
-  if (!place.has_value() || place->node() != node) return absl::OkStatus();
-  return Change(fate, {{*place, nullptr}}, what);
+  const std::optional<Dentry> dentry = disk_.FindDentry(path);
+  if (!dentry.has_value() || dentry->node() != node) return absl::OkStatus();
+  return Change(fate, {{*dentry, nullptr}}, what);
 }
 
 absl::StatusOr<std::unique_ptr<IoQueue>> SimStorage::NewQueue(

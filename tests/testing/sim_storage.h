@@ -99,7 +99,7 @@ class SimStorage final : public FileSystem {
 
  private:
   friend class SimQueue;
-  using Place = SimDisk::Place;
+  using Dentry = SimDisk::Dentry;
 
   struct OpenFile {
     SimDisk::NodePtr node;
