@@ -1,7 +1,7 @@
 """How what includes LibTorch's headers is compiled."""
 
-# The header is found in its compiled form; see @libtorch. Files include what
-# they use all the same.
+# The header is found in its compiled form; see @libtorch. Files still include
+# what they use.
 #
 # LibTorch's inline functions and macros convert as they like, where the
 # compiler cannot tell that they come from a system header.
@@ -12,5 +12,5 @@ FSDP_OWN_COPTS = [
     "-Wno-sign-conversion",
 ]
 
-# For anybody's targets: what is an error here is a warning there.
+# For targets of any project: what is an error here is a warning there.
 FSDP_COPTS = FSDP_OWN_COPTS + ["-Wno-error"]

@@ -35,7 +35,7 @@ struct NetImpl : torch::nn::Module {
 TORCH_MODULE(Net);
 
 int main() {
-  fsdp::init_process_group();  // as torchrun, mpirun, srun or nobody says
+  fsdp::init_process_group();  // from torchrun, mpirun or srun, or alone
   torch::manual_seed(0);       // the same weights on every rank
   Net net;
   const fsdp::FullyShardOptions options{

@@ -216,7 +216,7 @@ class Bench:
                 remove(path)
 
     def expect_equal(self, ours, theirs):
-        """Wrong results have no speed. Frees the disk of files."""
+        """Refuses wrong results. Removes files from the disk."""
         measure.run([self.args.tool, "diff", ours, theirs])
         for path in (ours, theirs):
             if path.is_file():
@@ -259,7 +259,7 @@ class Bench:
         return {"tensors": self.args.index_tensors, "rounds": rounds[1:]}
 
     def memory(self):
-        """One tensor, three times as large as the model. It is a hole."""
+        """One tensor, three times as large as the model. The file is a hole."""
         size = 3 * self.args.size // 8192 * 8192
         header = json.dumps(
             {

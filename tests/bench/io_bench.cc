@@ -142,7 +142,7 @@ absl::Status RunOnce(FileSystem& fs, const std::string& src,
   return absl::OkStatus();
 }
 
-// A file with real blocks: a hole would be read without the disk.
+// A file with real blocks, because a hole would be read without the disk.
 absl::Status MakeSource(FileSystem& fs, const std::string& path,
                         uint64_t size) {
   DCP_ASSIGN_OR_RETURN(const File file,
@@ -174,7 +174,7 @@ absl::Status RunAll() {
   for (uint32_t i = 0; i < absl::GetFlag(FLAGS_repeat) && status.ok(); ++i) {
     status = RunOnce(*fs, src, dst, size);
   }
-  fs->Remove(dst).IgnoreError();  // there after an error only
+  fs->Remove(dst).IgnoreError();  // the file exists only after an error
   status.Update(fs->Remove(src));
   return status;
 }

@@ -118,7 +118,7 @@ void MakeCheckpoint(const std::string& path, uint32_t num_ranks) {
   std::filesystem::remove(whole);
 }
 
-// All of it into the page cache, or nothing of it there.
+// Puts the whole file into the page cache, or drops all of it from there.
 void Prepare(const std::string& path, bool cached) {
   std::vector<char> buffer(size_t{4} << 20);
   for (const auto& entry : std::filesystem::directory_iterator(path)) {
@@ -209,7 +209,7 @@ void Run(const std::string& path, uint32_t rank, Meeting& meeting) {
     seconds(cached, false);  // pages of the state are touched
     std::array<std::vector<double>, 2> times;
     for (uint32_t i = 0; i < absl::GetFlag(FLAGS_rounds); ++i) {
-      // Neither is always the first.
+      // Neither kind is always the first.
       for (const bool verify : {i % 2 == 0, i % 2 != 0}) {
         times[verify].push_back(seconds(cached, verify));
       }

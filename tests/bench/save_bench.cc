@@ -65,7 +65,7 @@ void CheckOk(const absl::Status& status) {
 
 void Barrier() { world_group()->barrier()->wait(); }
 
-// By rank 0, while the others wait.
+// Called by rank 0 while the others wait.
 void OnRank0(const std::function<void()>& work) {
   if (get_rank() == 0) work();
   Barrier();
@@ -80,7 +80,8 @@ void SyncFile(const std::string& path) {
 void Remove(const std::string& path) {
   OnRank0([&] {
     std::filesystem::remove_all(path);
-    // Or the disk frees what it held while the next is written.
+    // Otherwise the disk would free the old blocks while the next file is
+    // written.
     SyncFile(std::filesystem::path(path).parent_path());
   });
 }
@@ -128,7 +129,7 @@ int64_t DiskReadBytes() {
   return value;
 }
 
-// Memory that `work` takes beyond `before`.
+// Memory that `work` takes in addition to `before`.
 int64_t AddedBytes(int64_t before, const std::function<void()>& work) {
   dcp::ForgetPeak();
   work();
@@ -259,7 +260,7 @@ class BenchState {
   StateDict state_;
 };
 
-// Once through everything that a process does only once.
+// Runs everything once that a process does only once.
 void WarmUp(const std::string& path) {
   StateDict state = {{"tensor", at::ones({1024})}, {"step", 0}};
   CheckOk(save(state, path));
@@ -273,7 +274,7 @@ void LoadAndCheck(BenchState& state, const std::string& path) {
   state.Check();
 }
 
-// Both ranks at once, into memory that is there.
+// Loads on both ranks at once, into memory that exists already.
 double CopySeconds(const BenchState& state, std::vector<uint8_t>& memory) {
   Barrier();
   const Clock::time_point begin = Clock::now();

@@ -31,7 +31,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 WHO = ("ours", "pytorch")
 LAYERS = 8
 VOCABULARY = 8192
-# A step of training: so many products of square matrices of this width.
+# A step of training: this many products of square matrices of this width.
 PRODUCTS = 16
 WIDTH = 768
 
@@ -148,7 +148,7 @@ class Bench:
         self.checkpoints = {who: scratch / f"checkpoint-{who}" for who in WHO}
 
     def run(self, who, what, mesh, **spec):
-        """What the ranks say: the slowest, the largest; of reads the sum."""
+        """Joins the ranks' reports: the slowest, the largest, the sum of reads."""
         path = self.scratch / "spec.json"
         out = self.scratch / "out"
         spec = {
@@ -194,7 +194,7 @@ class Bench:
             self.run(who, "load", [self.args.ranks], path=path)
 
     def steps(self, result):
-        """With so many ranks, and with half as many: more room to write."""
+        """With all ranks, and with half of them, which have more room to write."""
         path = str(self.scratch / "steps")
         for num_ranks in step_ranks(self.args.ranks):
             for who in WHO:
@@ -246,7 +246,7 @@ class Bench:
 
 
 def merge_ranks(ranks):
-    """One value for those of all ranks, at each place of a tree."""
+    """Joins the values of all ranks at each place of a tree."""
     first = ranks[0]
     if isinstance(first, list):
         return [merge_ranks(values) for values in zip(*ranks)]

@@ -7,7 +7,7 @@ import typing
 import measure
 
 MIB = 2**20
-# How much the window may hold through which rank 0 hands a file on.
+# The size of the window through which rank 0 passes a file on.
 WINDOW_BYTES = 64 * MIB
 # The variants of PyTorch: see torch_save.py.
 SYNC_WAYS = ("sync, 1 threads", "sync, 2 threads")
@@ -32,7 +32,7 @@ def most(runs, key):
 
 
 def later(runs):
-    """Without the first, when there is more."""
+    """Drops the first value if there are more."""
     return runs[1:] or runs
 
 

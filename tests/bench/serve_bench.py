@@ -105,7 +105,7 @@ page cache, and root to drop it.""",
 
 
 def write_model(path, num_bytes):
-    """Float tensors in safetensors' format, of other bytes everywhere."""
+    """Float tensors in safetensors' format, whose bytes differ everywhere."""
     num_tensors = max(num_bytes // TENSOR_BYTES, 1)
     rows = TENSOR_BYTES // 4 // COLUMNS
     header = json.dumps(
@@ -189,7 +189,7 @@ def daemon(args, scratch):
 
 
 def bytes_read(server):
-    """By the daemon so far, for payload: what its own metrics say."""
+    """Bytes of payload that the daemon has read so far, by its own metrics."""
     with urllib.request.urlopen(server.metrics) as answer:
         for line in answer.read().decode().splitlines():
             if line.startswith('tessera_bytes_total{what="read"}'):
@@ -198,7 +198,7 @@ def bytes_read(server):
 
 
 def bytes_from_disk(server):
-    """The same, by the kernel's account: less what the page cache had."""
+    """The same, as the kernel counts it: without what was in the page cache."""
     for line in pathlib.Path(f"/proc/{server.pid}/io").read_text().splitlines():
         if line.startswith("read_bytes:"):
             return float(line.split()[1])
@@ -271,7 +271,7 @@ class Bench:
         return result
 
     def once(self, number):
-        """In daemons that have read nothing yet."""
+        """Measures daemons that have read nothing yet."""
         result = {}
         counts = [1, MANY]
         for num_ranks in reversed(counts) if number % 2 else counts:

@@ -41,7 +41,7 @@ class KeptStager(AsyncStager):
 
     PyTorch's own stager allocates for every save; the one that was made to
     keep memory, DefaultStager, drops it after each and fails in the second
-    call. This is what one can make of its parts.
+    call. This is built from its parts.
     """
 
     _synchronize_after_execute = False
@@ -115,7 +115,7 @@ def process_io(name):
 
 
 class AddedBytes:
-    """Memory that the block takes beyond `before`, or what there was."""
+    """Memory that the block takes beyond `before`, or beyond the start."""
 
     def __init__(self, before=None):
         self.before = measure.private_bytes() if before is None else before
@@ -234,8 +234,8 @@ class Saving:
         self.future.result()
 
 
-# Name: what async_save is given. Its thread needs a group of its own, for the
-# training goes on in the default one.
+# Name: what async_save is given. Its thread needs its own group, because
+# training continues in the default one.
 WAYS = {
     "async": lambda: {},
     "async, kept memory": lambda: {"async_stager": KeptStager()},
@@ -353,7 +353,7 @@ def measure_steps(spec):
     result = {}
     for way in spec["ways"]:
         saver = Saver(way)
-        # The first starts threads and processes and gets memory.
+        # The first save starts threads and processes and allocates memory.
         saver.save(state, path).wait()
         remove(path)
         result[way] = []

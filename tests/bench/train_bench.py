@@ -188,7 +188,7 @@ def row_name(num_ranks, sharded):
 
 
 def expect_equal_losses(row):
-    """What computes something else has no speed."""
+    """Refuses a run with other results, whose speed means nothing."""
     ours, theirs = row["ours"]["loss"], row["pytorch"]["loss"]
     if not abs(ours - theirs) <= LOSS_TOLERANCE * abs(theirs):
         raise RuntimeError(f"losses differ: {ours} and PyTorch's {theirs}")
@@ -237,7 +237,7 @@ def summarize(rounds, ranks):
 
 
 def overhead(rounds, num_ranks):
-    """What sharding adds to forward and backward, by who did it."""
+    """What sharding adds to forward and backward, for each side."""
     sharded, plain = (row_name(num_ranks, flag) for flag in (True, False))
 
     def added(one, who):

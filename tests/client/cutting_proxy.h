@@ -1,6 +1,6 @@
 // CuttingProxy: forwards connections on loopback to a server and cuts each of
 // the first few after a given number of bytes of answers. For tests of clients
-// that resume. It has its own thread; what the kernel refuses is a DCP_CHECK.
+// that resume. It has its own thread; a failing system call is a DCP_CHECK.
 
 #ifndef TESTS_CLIENT_CUTTING_PROXY_H_
 #define TESTS_CLIENT_CUTTING_PROXY_H_

@@ -1,6 +1,6 @@
 // FakeServer: a daemon on a real socket that makes up the tensors it serves and
-// does what a test says, including what no honest daemon does. Thread-safe
-// where gRPC calls it; a test sets it up before the first call.
+// does what a test says, including what a correct daemon never does.
+// Thread-safe where gRPC calls it; a test sets it up before the first call.
 
 #ifndef TESTS_CLIENT_FAKE_SERVER_H_
 #define TESTS_CLIENT_FAKE_SERVER_H_

@@ -26,7 +26,7 @@ constexpr uint64_t kRangeBytes = uint64_t{32} << 20;
 
 class TensorReaderTest : public ::testing::Test {
  protected:
-  // All parts into memory_, one behind the other.
+  // Reads all parts into memory_, one after the other.
   absl::StatusOr<ReadTensorsStats> Read(const std::string& address,
                                         const ReadTensorsOptions& options) {
     uint64_t num_bytes = 0;
@@ -109,7 +109,7 @@ TEST_F(TensorReaderTest, ReadsTheCheckpointThatWasSeenBefore) {
   options.etag = "e0";
   EXPECT_THAT(Read(server_.address(), options),
               StatusIs(absl::StatusCode::kFailedPrecondition));
-  // A server that does not look.
+  // A server that ignores the requested etag.
   options.etag = "e1";
   server_.checkpoints.set_tamper([](v1::ReadTensorsResponse& m) {
     if (m.has_header()) m.mutable_header()->set_etag("e2");

@@ -1,6 +1,6 @@
 // A machine that dies, or a disk that fails, at every single operation of a
-// save or a conversion: what is at the destination afterwards is what was
-// there before or what should be there, whole in either case.
+// save or a conversion: afterwards the destination holds what was there before
+// or what should be there, complete in either case.
 #include <cerrno>
 #include <cstdint>
 #include <functional>
@@ -40,8 +40,7 @@ using ::dcp::testing::SimStorage;
 using ::dcp::testing::StatusIs;
 using ::dcp::testing::Survival;
 
-// Where all is on the simulated disk. The two models are durable from the
-// start.
+// The paths on the simulated disk. The two models are durable from the start.
 constexpr absl::string_view kOldModel = "/old";
 constexpr absl::string_view kNewModel = "/new";
 constexpr absl::string_view kPlace = "/place";  // of the destination
@@ -65,7 +64,8 @@ void PrintTo(const Scenario& scenario, std::ostream* os) {
   *os << scenario.name;
 }
 
-// `seed` tells the old model from the new: other values, and a name less.
+// `seed` distinguishes the old model from the new: other values, and one name
+// less.
 void Fill(SampleState& state, uint64_t seed) {
   state.Add(SampleTensor("a.weight", DType::kFloat32, {7, 5}, seed));
   state.Add(SampleTensor("b.weight", DType::kBFloat16, {40, 30}, seed));
@@ -167,7 +167,7 @@ Found Inspect(FileSystem& fs, const Scenario& scenario) {
   return is_new ? Found::kNew : Found::kOld;
 }
 
-// A second run completes in any case, and nothing of the first is left.
+// A second run completes in any case, and nothing of the first remains.
 void ExpectNextRunWorks(FileSystem& fs, const Scenario& scenario,
                         size_t num_files) {
   ASSERT_OK(Put(fs, scenario, 2, /*overwrite=*/true));
@@ -248,7 +248,7 @@ TEST_P(Crash, LeavesTheOldOrTheNewWhole) {
     }
   }
   EXPECT_TRUE(saw_before);
-  EXPECT_TRUE(saw_new);  // a crash just behind the commit
+  EXPECT_TRUE(saw_new);  // a crash just after the commit
 }
 
 // Each operation fails once. What was there stays, and nothing is added to it.

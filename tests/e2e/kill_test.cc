@@ -56,7 +56,7 @@ constexpr uint64_t kRowBytes = uint64_t{1} << 20;
 constexpr int64_t kFirstRow[kNumRanks + 1] = {0, 17, 19, 21};
 constexpr int64_t kNumRows = kFirstRow[kNumRanks];
 
-// The bytes of all steps: each step has another part of them.
+// The bytes of all steps: each step has a different part of them.
 const std::string& Pattern() {
   static const std::string& pattern =
       *new std::string(RandomBytes(5, (kNumRows + 1) * kRowBytes));
@@ -232,7 +232,7 @@ class KillTest : public ::testing::Test {
   int64_t next_step_ = 1;
   int64_t latest_ = -1;         // in "latest"; -1: nothing yet
   std::vector<int64_t> steps_;  // in directories, rising
-  int num_unreported_ = 0;      // durable, but killed before it was said
+  int num_unreported_ = 0;      // durable, but killed before it was reported
 };
 
 TEST_F(KillTest, NothingDurableIsLost) {
@@ -242,7 +242,7 @@ TEST_F(KillTest, NothingDurableIsLost) {
   SCOPED_TRACE(absl::StrCat("--gtest_random_seed=", seed));
   std::mt19937_64 random(seed);
   Pattern();
-  int64_t microseconds = 0;  // that undisturbed ranks take
+  int64_t microseconds = 0;  // that undisturbed ranks need
   for (const bool overwrite : {false, true}) {
     const auto begin = Clock::now();
     EXPECT_TRUE(Run(overwrite, int64_t{1} << 40, 0));

@@ -1,10 +1,10 @@
 // Writers that race to one destination: two or three processes at once, of
-// every verb and format, saves, and jobs of a daemon; chance stops one of them
-// for a while, or kills it. Whatever happens, those that succeeded exit with 0
-// and the others with the code of a refusal; what lies at the destination is
-// whole and, bit for bit, what one of the winners was to write; and no
-// temporary file, lock file or file of digests is left over. --rounds says how
-// often.
+// every verb and format, saves, and jobs of a daemon. At random, one of them is
+// stopped for a while or killed. Whatever happens, those that succeeded exit
+// with 0 and the others with the code of a refusal; the destination holds a
+// complete checkpoint that is, bit for bit, what one of the winners was to
+// write; and no temporary file, lock file or file of digests is left over.
+// --rounds says how often.
 #include <signal.h>
 #include <unistd.h>
 
@@ -56,7 +56,7 @@ using ::dcp::testing::SampleState;
 using ::dcp::testing::SampleTensor;
 using ::dcp::testing::TempDir;
 
-constexpr uint64_t kNumModels = 4;  // the last is what is there before
+constexpr uint64_t kNumModels = 4;  // the last one was there before
 constexpr int kRefused = 5;         // tools/terminal/exit_code.h
 constexpr int kFailed = 1;
 
@@ -124,15 +124,15 @@ std::vector<Shape> Shapes() {
   return shapes;
 }
 
-// Writers of one destination, and what became of them.
+// Writers of one destination, and what happened to them.
 struct Round {
   std::string path;
-  bool one_kind = true;  // what lies there may be replaced
+  bool one_kind = true;  // what is there may be replaced
   bool existed = false;
   bool overwrite = false;
   std::vector<Way> ways;  // the writer i writes model i
   std::vector<std::unique_ptr<ServerProcess>> writers;
-  uint64_t victim = 0;      // which chance may stop or kill
+  uint64_t victim = 0;      // which may be stopped or killed at random
   bool was_killed = false;  // the victim, before it ended
   std::vector<int> codes;
 };
@@ -184,7 +184,7 @@ class RaceTest : public ::testing::Test {
     return std::make_unique<ServerProcess>(std::move(arguments));
   }
 
-  // Which model lies at the path, whole; -1: nothing does.
+  // Which model is at the path, complete; -1 if there is none.
   int64_t ModelAt(const std::string& path) {
     if (!fs_->Stat(path).ok()) return -1;
     VerifyOptions verify;
@@ -209,7 +209,7 @@ class RaceTest : public ::testing::Test {
     return -2;
   }
 
-  // Nothing lies about but what belongs to the checkpoint.
+  // There is nothing but what belongs to the checkpoint.
   void ExpectNoLitter(const std::string& path) {
     for (const auto& entry : std::filesystem::directory_iterator(place_)) {
       EXPECT_EQ(entry.path().string(), path);
@@ -280,7 +280,7 @@ Round RaceTest::StartRound(const Shape& shape) {
 void RaceTest::RunRound(Round& round) {
   round.victim = random_() % round.ways.size();
   ServerProcess& victim = *round.writers[round.victim];
-  // A client of the daemon may die without its job.
+  // A client of the daemon may die while its job continues.
   const uint64_t what = round.ways[round.victim].is_job ? 0 : random_() % 3;
   const bool stops = what == 1;
   const bool kills = what == 2;
@@ -321,8 +321,8 @@ std::set<int64_t> RaceTest::Winners(const Round& round) {
   return winners;
 }
 
-// What lies at the destination is a winner's; the next run clears away what a
-// dead one left.
+// The destination holds what a winner wrote; the next run removes what a dead
+// one left.
 void RaceTest::ExpectTheWinners(const Round& round) {
   std::set<int64_t> allowed = Winners(round);
   const bool has_winner = !allowed.empty();

@@ -238,7 +238,7 @@ TEST(ChangesOfShards, WholeTensorsAreRefusedAtTheCall) {
   });
 }
 
-// As the errors advise; does what PyTorch's load_state_dict(assign=True) does.
+// Does what the errors advise, as PyTorch's load_state_dict(assign=True) does.
 TEST(ChangesOfShards, APartOfAWholeTensorMayTakeAShardsPlace) {
   RunRanks(2, [] {
     StartRankInDouble();

@@ -1,7 +1,7 @@
-// Failures and ends: after an error in forward or backward the model can still
-// be trained; a rank that dies or hangs becomes an error on the others, soon
-// and with names; models, outputs, handles and optimizers may be destroyed in
-// any order.
+// Failures and destruction: after an error in forward or backward the model can
+// still be trained; a rank that dies or hangs becomes an error on the others,
+// soon and with names; models, outputs, handles and optimizers may be destroyed
+// in any order.
 
 #include <signal.h>
 #include <unistd.h>
@@ -93,7 +93,7 @@ class Pair {
 
 // ---- Errors ----------------------------------------------------------------
 
-// The identity, which fails in forward or in backward.
+// The identity, which fails in forward or in backward as requested.
 struct Fails : torch::autograd::Function<Fails> {
   static Tensor forward(torch::autograd::AutogradContext*, const Tensor& x,
                         bool in_forward) {
@@ -146,7 +146,8 @@ TEST(Failure, ABackwardThatThrows) {
                   HasSubstr("backward fails"));
       pair.ExpectStepsAreRight();
     }
-    // Without a step in between, and with gradients that were accumulated.
+    // Once without a step in between, and once with gradients that were
+    // accumulated.
     FSDPModule root = get_fsdp_module(*pair.model);
     root.set_requires_gradient_sync(false);
     for (int i = 0; i < 2; ++i) {
@@ -332,7 +333,7 @@ TEST(Lifetime, ModelsGoInAnyOrderAndInTheMiddleOfAStep) {
       if (i == 2) loss.backward();
     }
     {
-      // A block that leaves its model.
+      // A block that is removed from its model.
       TinyModel model = MakeSharded();
       std::shared_ptr<torch::nn::Module> block = model->blocks[1];
       model = TinyModel(nullptr);

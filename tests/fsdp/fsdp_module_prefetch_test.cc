@@ -1,4 +1,4 @@
-// FSDPModule: the groups that forward and backward gather ahead.
+// Tests FSDPModule: the groups that forward and backward gather ahead.
 
 #include <memory>
 #include <string>

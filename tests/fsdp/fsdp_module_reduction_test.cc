@@ -1,4 +1,4 @@
-// FSDPModule: when gradients are reduced, how they are divided, and what
+// Tests FSDPModule: when gradients are reduced, how they are divided, and what
 // replaces the collectives and their memory.
 
 #include <cstdint>
@@ -122,7 +122,7 @@ TEST(CustomCollectives, ReplaceTheBackends) {
     InitRank();
     Sharded s = ShardTower();
     std::vector<int64_t> numels;
-    // Without the backend's: both ranks have the same weights.
+    // This needs no backend, because both ranks have the same weights.
     s.layers[1].set_custom_all_gather(
         [&](at::Tensor output, at::Tensor input, c10d::ProcessGroup& group) {
           numels = {output.numel(), input.numel(), group.getSize()};
@@ -219,8 +219,8 @@ TEST(AllocateFromProcessGroup, IsForTheBackendsOwnCollectives) {
     LossOf(tower, InputOf(get_rank())).backward();
     EXPECT_EQ(backend.num_allocations, 3);  // gathered; gradients; their sum
     ExpectGradients(tower, 0.5, {0, 1});
-    // As in PyTorch, a custom collective may be set afterwards, and replaces
-    // its half.
+    // As in PyTorch, a custom collective may be set afterwards; it replaces its
+    // half.
     root.set_custom_all_gather(
         [](at::Tensor output, at::Tensor input, c10d::ProcessGroup& group) {
           AllGatherInto(output, input, group)->wait();
@@ -257,7 +257,7 @@ TEST(ForceSum, IsTheOnlyOperatorOnTheWire) {
     }
     s.Forward();
     s.Backward();
-    // The root reduces last and was not told.
+    // The root reduces last and was not told to sum.
     EXPECT_THAT(shards.ops, ElementsAre(Op::SUM, Op::SUM, Op::SUM, Op::AVG));
     EXPECT_THAT(replicas.ops, ElementsAre(Op::SUM, Op::SUM, Op::SUM, Op::AVG));
     ExpectGradients(s.tower, 0.25, {0, 1, 2, 3});

@@ -1,5 +1,5 @@
-// FSDPModule: what gathers and frees parameters, what is told to the next step,
-// and what its handles say.
+// Tests FSDPModule: what gathers and frees parameters, what is passed on to the
+// next step, and what its handles report.
 
 #include "fsdp/fsdp_module.h"
 
@@ -93,7 +93,8 @@ TEST(Unshard, WithoutParametersIsNothing) {
     EXPECT_FALSE(root.is_unsharded());
     EXPECT_EQ(counts.ToString(), "");
     model->forward(torch::ones({1, 4})).sum().backward();
-    // Nothing comes after the last layer in forward: it stays for backward.
+    // Nothing follows the last layer in forward, so it stays gathered for
+    // backward.
     EXPECT_EQ(counts.ToString(), "all_gather 3, reduce_scatter 2");
   });
 }
@@ -129,8 +130,8 @@ TEST(Reshard, FreesOwnParametersAlone) {
   });
 }
 
-// Gathers in forward and backward after both were prepared; through the
-// boundary, so that the end of the root's forward is seen.
+// Gathers in forward and backward after both were prepared, through a boundary,
+// so that the end of the root's forward is seen.
 Log GathersOf(Sharded& s) {
   s.counts->Reset();
   torch::Tensor loss = fsdp::forward(s.tower, InputOf(get_rank())).pow(2).sum();
@@ -167,7 +168,7 @@ TEST(SetReshardAfterForward, ChangesWhatBackwardGathers) {
     Sharded unset = ShardTower();
     EXPECT_THAT(GathersOf(unset),
                 ElementsAre(forward, "all_gather 3, reduce_scatter 4"));
-    // Only one layer.
+    // There is only one layer.
     unset.layers[1].set_reshard_after_forward(false);
     EXPECT_THAT(GathersOf(unset),
                 ElementsAre(forward, "all_gather 2, reduce_scatter 4"));

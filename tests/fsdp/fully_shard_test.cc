@@ -1,5 +1,5 @@
-// The modules, meshes and options that fully_shard accepts, and those that it
-// refuses and how. Cases of one rank run in this process.
+// The modules, meshes and options that fully_shard accepts, those that it
+// refuses, and how. Cases of one rank run in this process.
 
 #include "fsdp/fully_shard.h"
 
@@ -90,7 +90,7 @@ TEST(FullyShardModules, ContainersWithoutForwardAreRefused) {
       {"ModuleList", "has no forward"});
   before.ExpectSame(*fine);
   EXPECT_FALSE(find_fsdp_module(*fine).has_value());
-  // A Sequential has one.
+  // A Sequential has a forward.
   fully_shard(torch::nn::Sequential(torch::nn::Linear(2, 2)));
 }
 

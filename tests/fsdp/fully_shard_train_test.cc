@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kBatch = 12;
 
-// How a run is set up; the reference runs without all of it.
+// How a run is set up; the reference runs without any of this.
 struct Run {
   int world = 2;
   FullyShardOptions options = {};

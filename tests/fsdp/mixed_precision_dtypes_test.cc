@@ -111,7 +111,7 @@ TEST(MixedPrecision, InputsFromOutside) {
       fully_shard(model->second, {.mp_policy = {.param_dtype = kHalf,
                                                 .cast_forward_inputs = cast}});
       fully_shard(model, {.mp_policy = {.param_dtype = kHalf}});
-      // Root, first, second, what came from outside, output.
+      // Root, first, second, the input from outside, output.
       EXPECT_THAT(Seen(model), ElementsAre(kHalf, kHalf, kHalf,
                                            cast ? kHalf : kFloat, kHalf));
     }
@@ -163,7 +163,7 @@ TEST(MixedPrecision, CastsWhereActivationsMeetParameters) {
     EXPECT_THAT(ErrorOf([&] { strict(x); }), HasSubstr("dtype"));
     EXPECT_EQ(strict(x.to(kBFloat16)).scalar_type(), kBFloat16);
 
-    // States in a list follow, too.
+    // Tensors in a list are cast, too.
     torch::nn::LSTM lstm(5, 3);
     fully_shard(lstm, {.mp_policy = {.param_dtype = kBFloat16}});
     const Tensor h = std::get<0>(lstm(torch::randn({4, 2, 5})));

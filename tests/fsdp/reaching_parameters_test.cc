@@ -191,7 +191,7 @@ TEST(Registry, WhatWouldReadAPartInSilenceIsRefused) {
                 AllOf(HasSubstr("a gradient arrives at this rank's shard"),
                       HasSubstr("'weight'"), HasSubstr("ForwardScope")));
     {
-      // Only a container shows that a forward reads it.
+      // Only a container shows whether a forward reads it.
       const torch::NoGradGuard no_grad;
       EXPECT_THAT(ErrorOf([&] { model->list[0].sum(); }),
                   AllOf(HasSubstr("'list.0'"), HasSubstr("ForwardScope"),

@@ -1,4 +1,4 @@
-// A tower of layers under fully_shard, layer by layer, that says what it
+// A tower of layers under fully_shard, layer by layer, that records what it
 // computes and counts its collectives; with the gradients that it must have.
 // For the tests of FSDPModule, inside the processes of RunRanks.
 #ifndef TESTS_FSDP_SHARDED_TOWER_H_
@@ -23,7 +23,7 @@ namespace fsdp::testing {
 
 using Log = std::vector<std::string>;
 
-// Layers of one size between two Linears that belong to the root; says what
+// Layers of one size between two Linears that belong to the root; records what
 // it computes.
 struct TowerImpl : torch::nn::Module {
   explicit TowerImpl(int64_t num_layers = 3) {

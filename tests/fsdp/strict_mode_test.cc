@@ -199,7 +199,7 @@ TEST(StrictMode, ForwardScopeAllowsParametersAlone) {
     // fsdp::forward opens such a scope.
     EXPECT_TRUE(fsdp::forward(module, x).equal(want));
     EXPECT_FALSE(ForwardScope::active());
-    // It ends with an error too.
+    // The scope ends when an error is thrown, too.
     ExpectError<c10::Error>(
         [&] {
           fsdp::forward(module, torch::ones({1, 3}));

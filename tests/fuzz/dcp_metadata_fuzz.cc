@@ -1,4 +1,4 @@
-// ParseDcpMetadata on any bytes; what it accepts is written and read back.
+// Runs ParseDcpMetadata on any bytes; writes and reads back what it accepts.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,4 +1,5 @@
-// FindTensorTypes on any bytes; what it finds is replaced, and found again.
+// Runs FindTensorTypes on any bytes; replaces what it finds, and finds it
+// again.
 
 #include <cstddef>
 #include <cstdint>

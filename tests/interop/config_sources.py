@@ -43,14 +43,14 @@ SAMPLES = {"int": 1, "float": 0.5, "str": "x", "bool": False, "list": []}
 
 
 def _sample(annotation):
-    """For a field that is None: a value of its type; None, if it is Python's."""
+    """For a field that is None: a value of its type; None for Python's types."""
     literals = re.findall(r"Literal\['([^']+)'", annotation)
     named = [v for k, v in SAMPLES.items() if annotation.startswith(k)]
     return (literals + named + [None])[0]
 
 
 def _value(node, classes):
-    """A field's default; a dict where it is a dataclass of its own."""
+    """A field's default; a dict if it is itself a dataclass."""
     if isinstance(node, ast.Call):
         options = {k.arg: k.value for k in node.keywords}
         if "default" in options:

@@ -98,7 +98,7 @@ class Daemon:
             text=True,
         )
         self.address = self._wait_for_start()
-        # Or it would stop when the pipe is full.
+        # Otherwise it would stop when the pipe is full.
         self.reader = threading.Thread(
             target=self.process.stderr.read, daemon=True
         )
@@ -114,7 +114,7 @@ class Daemon:
         raise RuntimeError("dcp-server does not start\n" + "".join(seen))
 
     def channel(self, token=None):
-        """A connection of its own, whose calls all carry the token."""
+        """A separate connection, whose calls all carry the token."""
         channel = grpc.insecure_channel(
             self.address,
             options=[
@@ -156,7 +156,7 @@ class Bearer(
 
 
 def expect_refused(code, call):
-    """What the server says of a call that it must refuse: the error, and what
+    """The answer to a call that the server must refuse: the error, and what
     its ErrorInfo tells of the place."""
     try:
         answer = call()

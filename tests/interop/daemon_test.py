@@ -26,7 +26,7 @@ from torch.distributed.tensor import Replicate, Shard
 from values import det, raw_bytes
 
 CASES = ("single_dtypes", "fsdp_ws3", "hsdp_2x2", "pt_zoo")
-# The least that there is, so that small tensors are several messages.
+# The minimum, so that small tensors take several messages.
 CHUNK_BYTES = 1024
 REFLECTION = "grpc.reflection.v1alpha.ServerReflection"
 
@@ -203,7 +203,7 @@ def check_convert(client, source, target):
 
 
 def check_retried_submit(client, source, target):
-    """The same request_id again is the same job; in another request, none."""
+    """The same request_id gives the same job; another request is refused."""
     options = {"request_id": str(uuid.uuid4())}
     first = client.convert(source, target, options=options)
     again = client.convert(source, target, options=options)
@@ -216,7 +216,7 @@ def check_retried_submit(client, source, target):
 
 
 def check_plan(client, source, target):
-    """What a job would write, to the byte, without writing it."""
+    """A plan tells what a job would write, to the byte, without writing it."""
     plan = client.convert(source, target, options={"validate_only": True})
     expect(plan.done and not plan.name, f"{plan}")
     planned = client.jobs_api.ConvertResult()
@@ -240,7 +240,7 @@ def check_watch(client, source, target):
 
 
 def check_list(client, other):
-    """Page by page, by state, and not those of others."""
+    """Lists jobs page by page and by state, but not those of other clients."""
     names, token = [], None
     while token != "":
         page = client.operations.ListOperations(
@@ -364,7 +364,7 @@ def check_errors(client, root):
 
 
 def check_tokens(daemon, path):
-    """Without a right token nothing is told but that."""
+    """Without a valid token, the server reveals only the refusal."""
     for token in (None, "", "let me", TOKENS["eval"] + "x"):
         client = Client(daemon.channel(token))
         wanted = {"parts": [{"name": "x"}]}
@@ -388,7 +388,7 @@ def check_rights(reader, path):
 
 
 def check_readme(client, root):
-    """The code that proto/README.md shows does what it says."""
+    """The code in proto/README.md does what the page says."""
     text = (PROTO / "README.md").read_text("utf-8")
     shown = re.findall(
         r"<!-- tests/interop/daemon_test.py -->\n```python\n(.*?)```",

@@ -130,7 +130,7 @@ class Suite:
 
     def _write_xml(self, path, failed):
         def attribute(text):
-            # XML has no way to say most control characters.
+            # XML cannot express most control characters.
             clean = "".join(c if c >= " " else "\ufffd" for c in text)
             return quoteattr(clean)
 

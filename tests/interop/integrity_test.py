@@ -100,7 +100,7 @@ def check_objects(tool, out):
 
 
 def check_distance(tool, out):
-    """How far values are apart is told: max abs and ulp."""
+    """The report says how far values are apart: max abs and ulp."""
     a = torch.tensor([1.0, 2.0, 4.0])
     b = a.clone()
     b[1] += 0.25

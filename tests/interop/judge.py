@@ -32,7 +32,7 @@ except ImportError as error:
 
 
 def guess_kind(path):
-    """dcp, dcp-rank-local, hf, safetensors or pt, from what lies there."""
+    """dcp, dcp-rank-local, hf, safetensors or pt, judged by the files."""
     if os.path.isdir(path):
         if os.path.exists(os.path.join(path, ".metadata")):
             return "dcp"
@@ -153,7 +153,7 @@ def strip_hex(digests):
 
 
 def differences(kind, got, want):
-    """One line for each name whose value is missing, other, or too many."""
+    """One line for each name whose value is missing, different or too many."""
     lines = []
     for name in want:
         if name not in got:

@@ -33,7 +33,7 @@ CODES = {
 
 
 def expect_polite(process, case):
-    """What holds for every run: a code of ours, and a decent message."""
+    """Checks for every run: one of our exit codes, and a readable message."""
     expect(process.returncode >= 0, f"killed by signal {-process.returncode}")
     for stream in (process.stdout, process.stderr):
         raw = [c for c in (b"\x1b", b"\x07", b"\0") if c in stream]
@@ -116,7 +116,7 @@ class Runner:
         expect(torch.equal(tensors[0], want), f"values {tensors[0]}")
 
     def clear(self):
-        """Empties the output folder; returns what was in it."""
+        """Empties the output folder; returns its former contents."""
         left = os.listdir(self.out)
         if left:
             shutil.rmtree(self.out)

@@ -73,7 +73,7 @@ def expect_read_or_refused(tool, path):
 
 
 def expect_all_known(tool, path, dialect):
-    """No finding about the root, where sections of others are passed over."""
+    """Fails on findings about the root, where sections of others are ignored."""
     found, findings = findings_of(tool, path)
     expect(found == dialect, f"read as {found}, not {dialect}")
     bad = [f for f in findings if f["kind"] == "problem" or not f["key"]]
@@ -173,7 +173,7 @@ def written_by(tool, source, out, dialect, name):
 
 
 def check_what_is_written(tool, out):
-    """The packages know every key that is written for them."""
+    """Checks that the packages know every key that is written for them."""
     source = out / "source.toml"
     source.write_text(
         "[checkpoint]\nenable = true\ninitial_load_path = 'a'\n"
@@ -244,7 +244,7 @@ def strategy_of(options):
 
 
 def flat(config):
-    """Dotted keys: null is what is not there, and empty maps are not."""
+    """Dotted keys; empty maps disappear, and an absent key equals null."""
     lines = {}
     for key, value in config.items():
         if isinstance(value, dict):
@@ -284,7 +284,7 @@ DIFFERENCES = [
     ),
 ]
 
-# Refused by ours, and made by accelerate into what trains otherwise.
+# Refused by ours; accelerate converts it to something that trains differently.
 NOT_CONVERTED = [
     Rule(
         "accelerate makes FSDP2 of it, that is, begins to shard",

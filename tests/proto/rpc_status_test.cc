@@ -149,7 +149,7 @@ TEST(RpcStatus, AReasonFollowsFromPlaceAndSide) {
   EXPECT_EQ(reason(Code::kUnknown, path), "UNKNOWN");
 }
 
-// It says "try again" by itself; nothing else does.
+// This code says "try again" by itself; no other does.
 TEST(RpcStatus, UnavailableAlwaysSaysWhen) {
   for (int code = 1; code <= 16; ++code) {
     const auto absl_code = static_cast<absl::StatusCode>(code);

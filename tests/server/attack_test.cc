@@ -124,7 +124,7 @@ class Attack {
         absl::ToChronoTime(absl::Now() + absl::Minutes(1))));
   }
 
-  // Lets the attacks go on for `time`, then ends them.
+  // Lets the attacks continue for `time`, then ends them.
   void EndAfter(absl::Duration time) {
     ended_.WaitForNotificationWithTimeout(time);
     ended_.Notify();

@@ -64,7 +64,7 @@ inline uint8_t ByteAt(uint64_t i) {
   return static_cast<uint8_t>(i * 7 + (i >> 12));
 }
 
-// A file with one tensor "t" of so many bytes.
+// A file with one tensor "t" of `num_bytes` bytes.
 inline std::string SafetensorsOf(uint64_t num_bytes) {
   const std::string header =
       absl::StrCat("{\"t\":{\"dtype\":\"U8\",\"shape\":[", num_bytes,

@@ -96,7 +96,7 @@ class GenericStream {
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
 };
 
-// A file with one tensor "t" of so many zero bytes.
+// A file with one tensor "t" of `num_bytes` zero bytes.
 inline std::string SafetensorsOf(uint64_t num_bytes) {
   const std::string header =
       absl::StrCat("{\"t\":{\"dtype\":\"U8\",\"shape\":[", num_bytes,

@@ -1,7 +1,7 @@
-// Sockets are made in pairs before the ranks are: of pair r rank 0 has one end
-// and rank r the other, and everyone else closes both, so that the end of a
-// process is the end of its connections. All ranks hold the writing end of one
-// pipe: its end is the end of them all.
+// Sockets are made in pairs before the ranks are started: rank 0 has one end of
+// pair r and rank r has the other, and everyone else closes both, so that the
+// end of a process is the end of its connections. All ranks hold the writing
+// end of one pipe, which ends when all of them have ended.
 #include "tests/testing/process_ranks.h"
 
 #include <fcntl.h>

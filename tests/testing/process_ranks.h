@@ -1,8 +1,8 @@
 // ProcessRanks: ranks that are separate processes and can be killed, each with
 // a Coordinator over sockets to rank 0. For tests without LibTorch: ranks are
-// forked and only run a function. If a rank dies, every later meeting of the
-// others fails with Unavailable; nobody waits for it. Requires a process with
-// one thread.
+// forked and only run a function. If a rank dies, every later exchange of the
+// others fails with Unavailable; none of them waits for it. Requires a process
+// with one thread.
 
 #ifndef TESTS_TESTING_PROCESS_RANKS_H_
 #define TESTS_TESTING_PROCESS_RANKS_H_

@@ -35,7 +35,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How long the other ranks may still report what they saw after one failed.
+// How long the other ranks may still report what they saw after one has failed.
 constexpr std::chrono::seconds kGrace(3);
 constexpr size_t kOutputBytes = 6000;
 
@@ -62,7 +62,7 @@ std::string TestDirectory(int call) {
   return directory->path();
 }
 
-// A port that nobody uses now.
+// A port that is free now.
 int FreePort() {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address = {};
@@ -129,7 +129,7 @@ class RankProcesses {
     TORCH_CHECK(mkdir(shared.c_str(), 0777) == 0, "cannot make ", shared);
   }
 
-  // Until all ranks are gone.
+  // Waits until all ranks are gone.
   EndOfRanks Run() {
     const Clock::time_point end = Clock::now() + options_.deadline;
     if (options_.agent_store) {
@@ -211,7 +211,7 @@ class RankProcesses {
     const pid_t pid = fork();
     TORCH_CHECK(pid >= 0, "rank ", rank, " could not be started");
     if (pid == 0) {
-      // Only what is safe between fork and exec in a process of threads.
+      // Does only what is safe between fork and exec in a process with threads.
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       fcntl(sockets[1], F_SETFD, 0);
       dup2(output_fd, 1);
@@ -226,7 +226,7 @@ class RankProcesses {
     state.socket = sockets[0];
   }
 
-  // Until every rank is gone, or the time is up.
+  // Waits until every rank is gone or the time is up.
   void Converse(Clock::time_point end) {
     for (;;) {
       std::vector<pollfd> sockets;
@@ -272,7 +272,7 @@ class RankProcesses {
     }
   }
 
-  // Lets all go on when all that live wait for the same.
+  // Lets all ranks continue when all living ones wait for the same.
   void AnswerAll() {
     for (const Rank& rank : ranks_) {
       if (rank.socket >= 0 && rank.said == 0) return;
@@ -309,7 +309,7 @@ class RankProcesses {
     return problems;
   }
 
-  // How a rank ended, when that was not well and it has not said why.
+  // How a rank ended, if it failed and has not said why.
   std::string EndOf(int number) const {
     const Rank& rank = ranks_[static_cast<size_t>(number)];
     if (rank.done || MayDie(number)) return "";

@@ -54,7 +54,7 @@ int OwnCall() { return Number(kCallVariable); }
 int RankSocket() { return Number(kSocketVariable); }
 
 void Say(const std::string& message) {
-  // MSG_NOSIGNAL: a parent that is gone takes its ranks with it anyway.
+  // MSG_NOSIGNAL: a rank whose parent is gone is killed anyway.
   (void)send(RankSocket(), message.data(),
              std::min(message.size(), kRankMessageBytes), MSG_NOSIGNAL);
 }

@@ -16,8 +16,8 @@ class SimStorage;
 
 class SimQueue final : public IoQueue {
  public:
-  // `storage` outlives the queue, which tells it at its end that
-  // `memory_bytes` are no longer in use.
+  // `storage` outlives the queue, whose destructor tells it that `memory_bytes`
+  // are no longer in use.
   SimQueue(SimStorage& storage, uint32_t depth, uint64_t memory_bytes,
            uint64_t seed);
   ~SimQueue() override;
@@ -26,7 +26,7 @@ class SimQueue final : public IoQueue {
   uint32_t in_flight() const override {
     return static_cast<uint32_t>(waiting_.size());
   }
-  // Unavailable once the machine died.
+  // Unavailable after the machine has died.
   absl::Status Submit(IoRequest* request) override;
   absl::Status Reap(std::vector<IoRequest*>& done) override;
 

@@ -13,10 +13,11 @@
 namespace dcp::testing {
 namespace {
 
-// What a disk writes at once or not at all.
+// What a disk writes completely or not at all.
 constexpr uint64_t kSectorBytes = 512;
 
-// Every operation fails with this once the machine died; never otherwise.
+// After the machine has died, every operation fails with this; before, none
+// does.
 constexpr int kDead = ESHUTDOWN;
 
 absl::Status Failed(int error, absl::string_view what) {

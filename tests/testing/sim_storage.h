@@ -33,7 +33,7 @@ class SimStorage final : public FileSystem {
   struct Options {
     uint64_t seed = 1;
     uint64_t capacity_bytes = UINT64_MAX;
-    // For the requests of queues.
+    // These two apply to the requests of queues.
     uint32_t percent_short = 0;
     uint32_t percent_interrupted = 0;  // EINTR or EAGAIN
     Survival survival = Survival::kSubset;
@@ -54,8 +54,8 @@ class SimStorage final : public FileSystem {
 
   // After `num_before` more operations one fails with `error`, an errno.
   void FailOperation(uint64_t num_before, int error);
-  // Calls `hook` before that operation, which then goes on. It does not use the
-  // storage.
+  // Calls `hook` before that operation, which then continues. The hook does not
+  // use the storage.
   void CallBeforeOperation(uint64_t num_before, std::function<void()> hook);
 
   // After `num_before` more mutations the machine dies during the next one,
@@ -108,7 +108,7 @@ class SimStorage final : public FileSystem {
     bool locked = false;
   };
 
-  // How an operation goes: as it should (error 0), or not at all, or, when the
+  // How an operation proceeds: normally (error 0), not at all, or, when the
   // machine dies during it, perhaps in part.
   struct Fate {
     int error = 0;

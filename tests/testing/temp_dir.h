@@ -3,7 +3,6 @@
 // is not a simulated disk: tests of faults use SimStorage. One thread; failures
 // to create or fill it are DCP_CHECKs, because a test without its directory
 // proves nothing.
-// its directory proves nothing.
 
 #ifndef TESTS_TESTING_TEMP_DIR_H_
 #define TESTS_TESTING_TEMP_DIR_H_

@@ -10,7 +10,7 @@
 namespace dcp::testing {
 namespace {
 
-// Written by the ranks before a meeting, read after it.
+// Written by the ranks before an exchange, read after it.
 struct Table {
   explicit Table(int64_t num_ranks)
       : meeting(num_ranks), values(static_cast<size_t>(num_ranks)) {}

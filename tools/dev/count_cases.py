@@ -2,7 +2,7 @@
 
 Usage: count_cases.py EVENTS_FILE EXIT_CODE. Prints "PASSED FAILED". A test
 target that did not build or did not end counts as one failed case, and so does
-any other target that did not build, and a run that Bazel broke off.
+any other target that did not build, and a run that Bazel aborted.
 """
 
 import json

@@ -52,8 +52,8 @@ TEST(Crc32Pieces, AnyCutsInAnyOrderGiveTheCrcOfTheWhole) {
   }
 }
 
-// 5 GiB in which all but the last byte are zero: of zeros before the first
-// byte that counts, only the number matters.
+// 5 GiB in which all bytes but the last are zero: for the zeros before the
+// first other byte, only their number matters.
 TEST(Crc32Pieces, LengthsBeyondFourGigabytesCount) {
   const std::vector<uint8_t> zeros(1 << 20);
   const uint64_t length = uint64_t{5} << 30;

@@ -134,7 +134,7 @@ TEST(Load, WritesStraightIntoASinkThatLetsIt) {
         Load(fs, *checkpoint, {Want(tensor, box, direct)}, {.pool = &pool}));
     EXPECT_TRUE(direct.bytes() == expected) << ToString(box);
     EXPECT_EQ(direct.num_placed_bytes(), 0u);
-    // Beside one that must be given its bytes.
+    // Next to one that must be given its bytes.
     ASSERT_OK(Load(fs, *checkpoint,
                    {Want(tensor, box, placed), Want(tensor, box, direct_too)},
                    {.pool = &pool}));

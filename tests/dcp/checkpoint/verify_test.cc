@@ -51,7 +51,7 @@ VerifyReport Verified(const std::string& path, double sample_percent = 100) {
   return *std::move(report);
 }
 
-// Flips a bit of the first place where `text` stands in `bytes`.
+// Flips a bit at the first occurrence of `text` in `bytes`.
 void Flip(std::string& bytes, absl::string_view text) {
   const size_t place = bytes.find(std::string(text));
   ASSERT_NE(place, std::string::npos);
@@ -143,7 +143,7 @@ TEST(Verify, EveryGoldenZipIsSoundAndWhollyChecked) {
 }
 
 // A checkpoint of many small items is read in few operations, and each item is
-// examined once, by either of two threads.
+// examined once, by one of two threads.
 TEST(Verify, ManySmallItemsAreReadTogether) {
   constexpr size_t kNumItems = 8400;
   SimStorage fs;
@@ -174,7 +174,7 @@ TEST(Verify, ManySmallItemsAreReadTogether) {
   EXPECT_EQ(report->num_items_checked, kNumItems);
   EXPECT_EQ(report->num_items_unchecked, 0u);
   EXPECT_GE(report->num_crcs_checked, kNumItems);
-  // One in each file, whoever found it first.
+  // One in each file, whichever thread found it first.
   ASSERT_THAT(report->findings, SizeIs(2));
   EXPECT_EQ(report->findings[0].name, "tensor0");
   EXPECT_EQ(report->findings[1].name, absl::StrCat("tensor", kNumItems / 2));
@@ -286,7 +286,7 @@ TEST(Verify, SaysWhereAnItemIsNotWhatTheIndexSays) {
   const size_t name = file.find(mark, file.find("bytes of first"));
   ASSERT_NE(name, std::string::npos);
   ASSERT_NE(second, std::string::npos);
-  // The directory of the second item's archive ends it.
+  // The end record of the second item's archive.
   const size_t end = file.find("PK\x05\x06", file.find("bytes of other"));
   ASSERT_NE(end, std::string::npos);
   file[end] = 'X';

@@ -70,7 +70,7 @@ TEST_F(MetadataObjectsTest, EqualSizesAreOne) {
   ASSERT_OK_AND_ASSIGN(const MetadataObjects::SizeId none,
                        objects_.SizeOf(scalar));
   EXPECT_TRUE(objects_.dims(none).empty());
-  // The object says the same as its token.
+  // The object holds the same as its token.
   ASSERT_OK_AND_ASSIGN(const MetadataObjects::SizeId whole,
                        objects_.SizeOf(Size({2, 3})));
   EXPECT_EQ(whole, id);

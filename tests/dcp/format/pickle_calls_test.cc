@@ -87,7 +87,7 @@ TEST(PickleCalls, UnknownClassesCanBeKeptToBeLookedAt) {
   EXPECT_TRUE(config.has_unknown_globals);
   EXPECT_TRUE(config.root.IsCallOf("mylib", "Config"));
   EXPECT_TRUE(config.root.is_new());
-  // What it returns is called, and made with keywords.
+  // The result of a call is called, and an object is made with keywords.
   EXPECT_OK(read("cmylib\nf\n)R)R.", arena));
   EXPECT_OK(read(PICKLE("cmylib\nf\n)}X\001\0\0\0aK\001s\x92."), arena));
   ASSERT_OK_AND_ASSIGN(const PickleResult known,

@@ -49,7 +49,7 @@ INSTANTIATE_TEST_SUITE_P(
     }),
     [](const auto& test) { return std::string(test.param.name); });
 
-// What the operand of `opcode` means, and that it is taken whole.
+// Checks what the operand of `opcode` means, and that all of it is taken.
 std::string Read(absl::Status (*read)(uint8_t, PickleInput&, ValueArena&,
                                       Value&),
                  uint8_t opcode, absl::string_view operand) {

@@ -30,7 +30,7 @@ TEST(PickleMemo, HoldsOnlyWhatIsRead) {
   EXPECT_EQ(value.int_value(), 11);
 }
 
-// What is held may be moved; it is read at its new place.
+// A kept value may be moved; it is read at its new place.
 TEST(PickleMemo, WhatIsHeldCanBeChangedInPlace) {
   PickleMemo memo(AsBytes(PICKLE("\x94h\0.")));
   ASSERT_OK(memo.Put(Value::Int(1)));
@@ -45,7 +45,8 @@ TEST(PickleMemo, FindsEachFormOfReading) {
   EXPECT_EQ(NumHeld("gno\n."), 0u);
 }
 
-// Operands are passed over whatever they look like, and so is all after STOP.
+// Operands are skipped whatever they look like, and so is everything after
+// STOP.
 TEST(PickleMemo, OperandsAreNotOpcodes) {
   for (const absl::string_view operand : {PICKLE("Kh"),
                                           PICKLE("Mhh"),

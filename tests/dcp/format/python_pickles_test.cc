@@ -36,7 +36,7 @@ TEST_P(PythonPickle, ReadsAsItsValue) {
   EXPECT_EQ(result.length, GetParam().pickle.size());
 }
 
-// Nothing but its whole length is a pickle, and no cut crashes.
+// Only the whole length is a pickle, and no cut crashes the reader.
 TEST_P(PythonPickle, IsRefusedWhenCut) {
   for (size_t size = 0; size < GetParam().pickle.size(); ++size) {
     ValueArena arena;

@@ -103,7 +103,7 @@ TEST_F(FlattenTest, KeysBecomeTextAsStrMakesIt) {
   const Value object = arena_.Dict({Tensor(), one});
   EXPECT_THAT(Flatten(object), StatusIs(absl::StatusCode::kInvalidArgument,
                                         HasSubstr("cannot be part")));
-  // Further down it is a value like any other.
+  // Further down it is treated like any other value.
   EXPECT_THAT(Names(arena_.Dict({Str("d"), object})), ElementsAre("d"));
 }
 

@@ -50,7 +50,7 @@ TEST(ValueArena, KeepsWhatItsRootsReachAndFreesTheRest) {
   EXPECT_EQ(call.items()[1].identity(), call.state().items()[0].identity());
   EXPECT_EQ(roots[0].items()[5].items()[1].token_type(), 3u);
   EXPECT_EQ(roots[0].items()[5].items()[1].token(), uint64_t{1} << 60);
-  // Globals are found again, and what is new has a place.
+  // Globals are found again, and there is room for new values.
   EXPECT_TRUE(
       DeepEqual(arena.Global("torch", "Size"), roots[0].items()[1].callable()));
   arena.Append(call.items()[1], Value::Int(1));

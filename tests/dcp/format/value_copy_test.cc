@@ -54,7 +54,7 @@ TEST(ValueCopy, WhatIsSharedStaysShared) {
   EXPECT_EQ(copy.items()[0].identity(), copy.items()[1].items()[1].identity());
 }
 
-// 2^40 values if each way to them were followed.
+// There would be 2^40 values if each path to them were followed.
 TEST(ValueCopy, SharedPartsAreCopiedOnce) {
   ValueArena arena;
   Value value = arena.List();

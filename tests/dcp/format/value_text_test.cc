@@ -69,7 +69,7 @@ TEST(ValueText, LongTextIsCutBetweenCharacters) {
   ValueArena arena;
   EXPECT_EQ(ToString(arena.Str("abcdefgh"), 10), "'abcdefgh'");
   EXPECT_EQ(ToString(arena.Str("abcdefghi"), 10), "'abcdef...");
-  // 3 bytes each: the cut falls back to the last whole one.
+  // Each character has 3 bytes: the cut falls back to the last whole one.
   EXPECT_EQ(ToString(arena.Str("\u20ac\u20ac\u20ac\u20ac"), 9), "'\u20ac...");
   EXPECT_EQ(ToString(arena.Str("abc"), 2), "..");
   EXPECT_EQ(ToString(arena.Str(std::string(1 << 20, 'x'))).size(), 200u);

@@ -67,7 +67,7 @@ TEST(WholeFiles, AreReadInBlocksUntilAStop) {
   ASSERT_OK_AND_ASSIGN(const std::string whole,
                        ReadFile(fs, "/f", UINT64_MAX, true));
   EXPECT_TRUE(whole == bytes);
-  // It is opened, and closed, which does not count.
+  // The file is opened and closed, which does not count.
   EXPECT_EQ(fs.num_operations() - before, 1 + kNumBlocks);
   std::stop_source stop;
   const uint64_t begin = fs.num_operations();

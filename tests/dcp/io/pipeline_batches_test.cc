@@ -100,7 +100,7 @@ TEST(Pipeline, WritesBatchesWithoutReadsFromTheWholePool) {
   EXPECT_OK(fs.Close(dst));
 }
 
-// A wait for `next` waits for copies and for nothing else.
+// A wait for `next` waits for its copies and for nothing else.
 TEST(Pipeline, StartsBatchesAsLongAsBlocksAreFreeBeforeItFillsOne) {
   SimStorage fs;
   constexpr uint64_t kNumBlocks = 40;
@@ -117,7 +117,7 @@ TEST(Pipeline, StartsBatchesAsLongAsBlocksAreFreeBeforeItFillsOne) {
         {.file = {}, .offset = num_started * 4096, .length = 4096});
     batch.on_filled = [&](std::vector<Block>&) {
       EXPECT_GE(num_started, kNumBlocks);
-      // Those before it are all with the disk, or done.
+      // Those before it are all on their way to the disk, or done.
       EXPECT_EQ(num_filled, engine.queue->in_flight() + stats.num_writes);
       batch.writes[0].file = dst;  // open by now
       ++num_filled;
@@ -212,7 +212,7 @@ TEST(Pipeline, ReadsWithTheWholePoolWhenBatchesWantNoBlocks) {
   EXPECT_OK(fs.Close(src));
 }
 
-// Reaps all that is in flight at once, as a fast disk lets it come.
+// Reaps all that is in flight at once, as with a fast disk.
 class WholesaleQueue final : public IoQueue {
  public:
   explicit WholesaleQueue(std::unique_ptr<IoQueue> queue)

@@ -52,7 +52,7 @@ struct Copy {
   uint64_t blocks_per_batch = 2;
   std::string expected;  // the source's bytes, to compare what reads are given
 
-  uint64_t at = 0;  // how far `Next` came
+  uint64_t at = 0;  // how far `Next` has come
   uint64_t num_filled = 0;
   absl::Status on_read_status;
   std::stop_source stop;
@@ -82,7 +82,7 @@ inline bool Copy::Next(Batch& batch) {
   };
   batch.on_filled = [this, begin, &batch](std::vector<Block>& blocks) {
     // In order: the first byte of each batch follows the last of the one
-    // before. All of its bytes are there.
+    // before, and all of its bytes are there.
     EXPECT_EQ(begin, num_filled);
     for (const PlannedWrite& write : batch.writes) {
       EXPECT_TRUE(
@@ -126,7 +126,7 @@ inline absl::Status Copy::Run(IoQueue& queue, BlockPool& pool) {
   };
   const absl::Status status = RunPipeline(queue, pool, blocks_per_batch, next,
                                           describe, stop.get_token(), stats);
-  // Whatever happened, nothing is held back.
+  // Whatever happened, no block is held back.
   EXPECT_EQ(pool.num_free(), pool.num_blocks());
   EXPECT_EQ(queue.in_flight(), 0u);
   return status;

@@ -72,7 +72,7 @@ TEST(Pipeline, SurvivesShortInterruptedAndReorderedTransfers) {
   }
 }
 
-// Which end the message blames.
+// The end of the copy that the message blames.
 ErrorSide SideByMessage(const absl::Status& status) {
   return absl::StartsWith(status.message(), "read source")
              ? ErrorSide::kSource
@@ -201,7 +201,7 @@ TEST(Pipeline, DiesWithTheMachineWithoutHanging) {
                 n < 7 ? StatusIs(absl::StatusCode::kUnavailable)
                       : StatusIs(absl::StatusCode::kOk));
     fs.Reboot();
-    // The handles died with the machine.
+    // The handles were lost with the machine.
     EXPECT_OK(WriteFile(fs, "/again", "x"));
     EXPECT_OK(fs.SyncDirectory("/"));
     files->job.src.handle = fs.OpenForRead("/again", DirectMode::kOff, true)

@@ -118,7 +118,7 @@ TEST_F(PosixFileSystemTest, ChoosesDirectForLargeFilesThatAreNotCached) {
   EXPECT_EQ(from_cache.size, kMinDirectFileBytes);
   EXPECT_OK(fs_->Sync(from_cache));
   posix_fadvise(from_cache.handle, 0, 0, POSIX_FADV_DONTNEED);
-  // To look must not bring anything into the cache.
+  // Looking must not bring anything into the cache.
   for (int i = 0; i < 2; ++i) {
     ASSERT_OK_AND_ASSIGN(const File uncached,
                          OpenForRead(cached, DirectMode::kAuto));
@@ -142,7 +142,7 @@ TEST_F(PosixFileSystemTest, CreatesNewFilesOnlyWithTheirSize) {
 TEST_F(PosixFileSystemTest, SaysHowMuchIsFreeWhenTheDiskCannotHoldAFile) {
   struct statvfs disk;
   ASSERT_EQ(statvfs(dir_.path().c_str(), &disk), 0);
-  // More than the disk has, less than a file may be long.
+  // More than the disk has, but less than the largest file.
   const uint64_t size =
       std::min<uint64_t>(disk.f_blocks * disk.f_frsize * 2, uint64_t{15} << 40);
   EXPECT_THAT(

@@ -49,7 +49,7 @@ TEST_F(PosixLock, LocksForOneHandleAtATime) {
   EXPECT_OK(fs_->Unlock(path, first.file));
   EXPECT_THAT(fs_->Stat(path), StatusIs(absl::StatusCode::kNotFound));
   ASSERT_OK_AND_ASSIGN(const FileLock third, fs_->Lock(path, ""));
-  // Somebody removed the file, and another one has the name now.
+  // The file was removed, and another one has the name now.
   EXPECT_OK(fs_->Remove(path));
   ASSERT_OK_AND_ASSIGN(const FileLock fourth, fs_->Lock(path, ""));
   EXPECT_GE(fourth.file.handle, 0);
@@ -90,7 +90,7 @@ TEST_F(PosixLock, TakesNothingElseForALockFile) {
   EXPECT_THAT(ReadFile(*fs_, notes, 100, true), IsOkAndHolds("my notes"));
 }
 
-// Holders that come and go: whoever has the lock is alone.
+// Holders come and go: whoever has the lock is alone.
 TEST_F(PosixLock, RemovesALockFileUnderNobodysFeet) {
   const std::string path = dir_.Join(".x.lock");
   std::atomic<int> num_holders = 0;

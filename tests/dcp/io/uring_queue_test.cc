@@ -68,7 +68,7 @@ class UringQueueTest : public ::testing::Test {
 };
 
 TEST_F(UringQueueTest, MovesBytesOfRegisteredMemory) {
-  // So little that everybody may lock it.
+  // So little that every user may lock it.
   ASSERT_OK_AND_ASSIGN(
       const auto queue,
       NewUringQueue(4, pool_.memory().first(4 * uint64_t{kBytes})));
@@ -79,7 +79,7 @@ TEST_F(UringQueueTest, MovesBytesOutsideOfTheRegisteredMemory) {
   ASSERT_OK_AND_ASSIGN(const auto queue,
                        NewUringQueue(4, pool_.memory().first(kBytes)));
   RoundTrip(*queue, pool_.memory().data() + kBytes);
-  // Partly outside is outside.
+  // A buffer that is partly outside counts as outside.
   RoundTrip(*queue, pool_.memory().data() + kBytes - kDirectAlignment);
 }
 
@@ -91,7 +91,7 @@ TEST_F(UringQueueTest, MovesBytesWithoutRegistration) {
 TEST_F(UringQueueTest, GoesOnWhereMemoryMayNotBeLocked) {
   rlimit before;
   ASSERT_EQ(getrlimit(RLIMIT_MEMLOCK, &before), 0);
-  // Enough for the ring itself.
+  // This is enough for the ring itself.
   const rlimit little = {.rlim_cur = 128 << 10, .rlim_max = before.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_MEMLOCK, &little), 0);
   const auto queue = NewUringQueue(4, pool_.memory());
@@ -101,7 +101,7 @@ TEST_F(UringQueueTest, GoesOnWhereMemoryMayNotBeLocked) {
 }
 
 TEST_F(UringQueueTest, TakesAsManyRequestsAsItIsDeep) {
-  constexpr uint32_t kDepth = 5;  // no power of two
+  constexpr uint32_t kDepth = 5;  // not a power of two
   ASSERT_OK_AND_ASSIGN(const auto queue, NewUringQueue(kDepth, pool_.memory()));
   EXPECT_EQ(queue->depth(), kDepth);
   std::vector<IoRequest> requests;

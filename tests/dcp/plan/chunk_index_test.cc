@@ -171,7 +171,7 @@ TEST(Coverage, ScalarsAndEmptyTensors) {
   EXPECT_THAT(CheckCoverage({}, {Box{}, Box{}}), StatusIs(kDataLoss));
   EXPECT_OK(CheckCoverage({0, 4}, {}));
   EXPECT_OK(CheckCoverage({0, 4}, {WholeBox({0, 4})}));
-  // The shards of ranks that hold nothing lie at the end, and several there.
+  // The shards of ranks that hold nothing lie at the end, several at one place.
   const Box empty{.offsets = {4}, .sizes = {0}};
   EXPECT_OK(CheckCoverage({4}, {WholeBox({4}), empty, empty}));
 }
@@ -186,7 +186,7 @@ TEST(Coverage, RefusesHostileNumbers) {
               StatusIs(kDataLoss, HasSubstr("not inside")));
   EXPECT_THAT(CheckCoverage({4, 4}, {WholeBox({4})}),
               StatusIs(kDataLoss, HasSubstr("not inside")));
-  // So many times the whole that the sum does not fit.
+  // So many times the whole tensor that the sum overflows.
   const std::vector<Box> many(5, WholeBox({max}));
   EXPECT_THAT(CheckCoverage({max}, many),
               StatusIs(kDataLoss, HasSubstr("overlap")));

@@ -66,7 +66,8 @@ Copies Expand(const std::vector<CopyRun>& runs) {
   return copies;
 }
 
-// Row-major, or of dimensions in another order, padded, or expanded.
+// Chunks that are row-major, have their dimensions in another order, are
+// padded, or expanded.
 Dims RandomStrides(testing::Random& random, const Dims& sizes) {
   std::vector<size_t> order(sizes.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -128,7 +129,7 @@ std::vector<CopyRun> RunsOf(const Case& c) {
   return runs;
 }
 
-// All of a chunk with these strides, into all of a window.
+// Copies all of a chunk with these strides into all of a window.
 std::vector<CopyRun> RunsOfWhole(const Dims& shape, const Dims& strides) {
   const Box whole = WholeBox(shape);
   return RunsOf(
@@ -257,7 +258,7 @@ TEST(CopyRun, SourceExtentReachesTheLastByte) {
   }
 }
 
-// Applies the run to windows of the file that follow each other.
+// Applies the run to consecutive windows of the file.
 TEST(CopyRun, EachElementIsAppliedInTheWindowWhereItBegins) {
   testing::Random random;
   for (int round = 0; round < 500; ++round) {

@@ -11,7 +11,8 @@
 namespace dcp {
 namespace {
 
-// Where a byte of the file comes from: part, literal or payload, index there.
+// Where a byte of the file comes from: the part, literal or payload, and the
+// index in it.
 using Origin = std::tuple<size_t, bool, uint64_t>;
 
 TEST(FileLayout, PartsLieBackToBack) {

@@ -154,7 +154,7 @@ TEST(ElementCompare, WithinTheToleranceElementsAreEqual) {
   EXPECT_EQ(NumOutside(DType::kFloat64, a, b, {.atol = 0.5}), 2u);
   EXPECT_EQ(NumOutside(DType::kFloat64, a, b, {.rtol = 0.01}), 2u);
   EXPECT_EQ(NumOutside(DType::kFloat64, a, b, {.atol = 0.5, .rtol = 0.01}), 1u);
-  // It is B of which rtol is a share.
+  // rtol is relative to B.
   EXPECT_EQ(NumOutside(DType::kFloat64, a, b, {.rtol = 0.5}), 1u);
   EXPECT_EQ(NumOutside(DType::kFloat64, b, a, {.rtol = 0.5}), 0u);
   const ElementDifference outside =

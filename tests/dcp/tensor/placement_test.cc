@@ -227,7 +227,7 @@ TEST(Placement, DefaultsFollowTheNamesOfTheAxes) {
   EXPECT_EQ(ToString(DefaultPlacements(mesh, {})), "R,R");
 }
 
-// A request from afar must not fill memory.
+// A request of a remote client must not fill the memory.
 TEST(LocalBoxes, RefusesMorePiecesThanAnyMeshNeeds) {
   const Mesh mesh{{{"a", 2}, {"b", 2}}};
   const int64_t many = int64_t{1} << 20;

@@ -43,7 +43,7 @@ double Loaded(const std::string& path, const at::Tensor& like) {
 
 TEST(AsyncSaver, WhatChangesAfterWaitStagedIsNotSaved) {
   const TempDir dir;
-  // More than a pool of the smallest size, so that it streams through.
+  // More than the smallest pool holds, so that it streams through.
   for (const uint64_t staging_bytes : {uint64_t{0}, dcp::kMinMemoryBytes}) {
     AsyncSaver of_size({.staging_bytes = staging_bytes});
     const at::Tensor a = at::full({6 << 20}, 1.0f);
@@ -125,7 +125,7 @@ TEST(AsyncSaver, StopsOnRequest) {
     ASSERT_OK_AND_ASSIGN(SaveHandle handle, saver.save(state, path));
     if (get_rank() == 1) handle.request_stop();
     const absl::Status status = handle.wait();
-    // It may have been over by then; but all ranks say the same.
+    // It may have ended before; but all ranks report the same.
     if (!status.ok()) {
       EXPECT_THAT(status, StatusIs(absl::StatusCode::kCancelled));
     }

@@ -37,7 +37,7 @@ TEST(Cuda, SavesWhatWasComputedBeforeAndNothingAfterStaging) {
   const at::Tensor value = at::zeros({kSize}, kGpu);
   const at::Tensor transposed = at::rand({300, 200}, kGpu).t();
   for (int64_t round = 1; round <= 3; ++round) {
-    // Nothing waits for these: the copies must.
+    // Nothing waits for these, so the copies must.
     for (int i = 0; i < 100; ++i) value.add_(1);
     const std::string path = dir.path() + "/" + std::to_string(round);
     ASSERT_OK_AND_ASSIGN(

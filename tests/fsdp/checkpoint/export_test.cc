@@ -47,7 +47,7 @@ TEST(Export, WritesWhatLiesBelowAPrefixWhole) {
       SCOPED_TRACE(name);
       const std::string file = absl::StrCat(SharedDir(), "/", name);
       ASSERT_OK(export_full(path, file, {.prefix = "net.0"}));
-      // Again: replaces.
+      // A second export replaces the first.
       ASSERT_OK(export_full(path, file, {.prefix = "net.0"}));
       StateDict state = {{"w.a", at::zeros({5, 3})}};
       ASSERT_OK(load(state, file));

@@ -45,7 +45,8 @@ Training Shard(const std::string& name, const Mlp& module,
               module->parameters(), torch::optim::AdamWOptions(0.1))};
 }
 
-// The same weights, `seed`'s, on 4 ranks in every way; none has stepped.
+// The same weights, those of `seed`, on 4 ranks in every way; no optimizer has
+// stepped yet.
 std::vector<Training> EveryWay(int64_t seed) {
   torch::manual_seed(static_cast<uint64_t>(seed));
   const Mlp whole(kHidden, nullptr);
@@ -75,7 +76,8 @@ void Train(Training& training) {
   for (int64_t step = 0; step < 2; ++step) {
     torch::manual_seed(static_cast<uint64_t>(step));
     training.optimizer->zero_grad();
-    // Equal on all ranks, so that it matters not which share one.
+    // The values are equal on all ranks, so it does not matter which of them
+    // share one.
     training.module->forward(torch::randn({6, kMlpDim}))
         .square()
         .mean()

@@ -143,7 +143,7 @@ TEST(Checkpoint, RanksThatWantDifferentThingsReadForThemselves) {
     const std::string path = SharedDir() + "/c";
     const int64_t rank = get_rank();
     ASSERT_OK(save({{"a", at::ones({3})}, {"b", at::ones({4}) * 2}}, path));
-    // Orders, and names, that broadcasts would mix up.
+    // Orders and names that broadcasts would confuse.
     StateDict state =
         rank == 0 ? StateDict{{"a", at::zeros({3})}, {"b", at::zeros({4})}}
                   : StateDict{{"b", at::zeros({4})}};
@@ -159,7 +159,7 @@ TEST(Checkpoint, ListsAllThatIsWrongOnEveryRankAndChangesNothing) {
     const std::string path = SharedDir() + "/c";
     ASSERT_OK(save({{"a", at::ones({3})}, {"n", 5}}, path));
     for (const bool from_rank0 : {false, true}) {
-      // Only rank 1 asks for what is not there.
+      // Only rank 1 asks for a name that does not exist.
       StateDict state{{"a", at::zeros({3})}, {"n", 0}};
       if (get_rank() == 1) {
         state["missing.one"] = at::zeros({1});
@@ -198,7 +198,7 @@ TEST(Checkpoint, FailureOfOneRankIsOneOfAll) {
     EXPECT_THAT(save(state, path),
                 StatusIs(absl::StatusCode::kInvalidArgument,
                          AllOf(HasSubstr("rank 1"), HasSubstr("bad"))));
-    // The next one is well.
+    // The next save succeeds.
     StateDict good{{"a", at::ones({3})}};
     EXPECT_OK(save(good, path));
     for (const bool from_rank0 : {false, true}) {

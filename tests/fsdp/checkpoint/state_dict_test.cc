@@ -255,7 +255,7 @@ TEST(StateDictOfShardedModel, SetsShardsAndWhatIsGatheredFollows) {
         set_model_state_dict(*model, *get_model_state_dict(*source)).status());
     EXPECT_EQ(fsdp::testing::TinyLoss(model, batch).item<float>(),
               fsdp::testing::TinyLoss(reference, batch).item<float>());
-    // Placed otherwise.
+    // With other placements.
     StateDict replicated = *get_model_state_dict(*source);
     for (auto& [name, value] : replicated) {
       value = value.get_if<DTensor>()->redistribute({Replicate()});
@@ -265,7 +265,7 @@ TEST(StateDictOfShardedModel, SetsShardsAndWhatIsGatheredFollows) {
     ASSERT_OK(set_model_state_dict(*again, replicated).status());
     ExpectSame(*get_model_state_dict(*reference), *get_model_state_dict(*again),
                "again");
-    // Whole tensors only on request.
+    // Whole tensors are accepted only on request.
     EXPECT_THAT(set_model_state_dict(*again, *get_model_state_dict(*reference)),
                 StatusIs(StatusCode::kInvalidArgument,
                          HasSubstr("need full_state_dict")));
@@ -289,12 +289,12 @@ TEST(StateDictOfShardedModel, TheErrorOfOneRankIsThatOfAll) {
                  AllOf(HasSubstr("rank 1"), HasSubstr("missing: norm.weight"),
                        HasSubstr("tokens.weight has shape [2, 2]"))));
     ExpectSame(*before, *get_model_state_dict(*model), "unchanged");
-    // The next call is none the worse.
+    // The next call works as usual.
     state = *get_model_state_dict(*MakeModel(8));
     EXPECT_OK(set_model_state_dict(*model, state, {.full_state_dict = true})
                   .status());
 
-    // Getting: one rank's optimizer is not of this module.
+    // When getting: one rank's optimizer does not belong to this module.
     OptimizerPtr optimizer = MakeAdamW(
         get_rank() == 2 ? std::vector{torch::ones({1}).requires_grad_()}
                         : model->parameters());
@@ -305,7 +305,7 @@ TEST(StateDictOfShardedModel, TheErrorOfOneRankIsThatOfAll) {
   });
 }
 
-// Rank 0 has it all; the others begin with nothing.
+// Rank 0 has everything; the others begin with nothing.
 TEST(StateDictFromRank0, ReachesModelsAndOptimizersOnAnyMesh) {
   const std::vector<std::vector<int64_t>> meshes = {{2}, {3}, {2, 2}};
   for (const auto& mesh : meshes) {
@@ -345,7 +345,7 @@ TEST(StateDictFromRank0, ReachesModelsAndOptimizersOnAnyMesh) {
       ExpectSame(states->second, *get_optimizer_state_dict(*model, *optimizer),
                  "optimizer");
 
-      // Rank 0's mistakes are known to all.
+      // All ranks learn of rank 0's mistakes.
       StateDict wrong = states->first;
       wrong.erase("norm.bias");
       EXPECT_THAT(

@@ -138,7 +138,8 @@ TEST(StepDirectories, CrashWhileRemovingLeavesNothingThatLooksWhole) {
     if (fs.Stat("/run/step-1/.metadata").ok()) {
       EXPECT_OK(CheckWhole(fs, "/run/step-1")) << mutation;
     }
-    // Index, its directory's sync, data, digests, directory at the least.
+    // At least the index, the sync of its directory, data, digests and
+    // directory.
     EXPECT_TRUE(crashed || mutation >= 4) << mutation;
   }
 }

@@ -23,13 +23,13 @@ class TestDaemon {
   // False in a rank, which only knows the daemon's address.
   bool is_here() const { return server_ != nullptr; }
   const std::string& address() const { return address_; }
-  // Of a checkpoint below the root: its path on this machine, and its URL.
+  // For a checkpoint below the root: its path on this machine, and its URL.
   std::string Path(absl::string_view name) const;
   std::string Url(absl::string_view name) const;
   // The options with which RunRanks lets ranks find it.
   RanksOptions ForRanks() const;
 
-  // From now on nobody answers at the address.
+  // From now on, no server answers at the address.
   void Stop() { server_ = nullptr; }
 
  private:

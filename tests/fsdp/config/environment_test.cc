@@ -160,7 +160,7 @@ TEST(Environment, ALauncherThatShardsTurnsCopiesIntoShards) {
   EXPECT_EQ(*on.config.precision.reduce_dtype, dcp::DType::kBFloat16);
   EXPECT_EQ(*on.config.checkpoint.state_dict_type,
             StateDictType::kShardedStateDict);
-  // Variables without the switch are those of another run.
+  // Without the switch, the variables are those of another run.
   const Read off = ReadVariables({"FSDP_OFFLOAD_PARAMS=1"}, file.config);
   EXPECT_EQ(*off.config.mesh.data_parallel_shard_degree, 1);
   EXPECT_FALSE(*off.config.sharding.cpu_offload);

@@ -63,7 +63,7 @@ TEST(LearningRate, CurvesAreThoseOfTorchTitan) {
                .counts_from_one = true},
               {0.333333333333, 0.666666666667, 1.0, 1.0, 1.0, 1.0, 1.0,
                0.853553390593, 0.5, 0.146446609407});
-  // More warmup than steps.
+  // There are more warmup steps than steps.
   ExpectCurve(
       {.decay = LrDecay::kLinear, .warmup_steps = 200, .counts_from_one = true},
       {0.25, 0.5, 0.75, 1.0});

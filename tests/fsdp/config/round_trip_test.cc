@@ -272,7 +272,7 @@ std::vector<std::string> Problems(const Findings& findings) {
   return problems;
 }
 
-// `config` in the words of `dialect`, read again.
+// `config` written in the dialect `dialect` and read again.
 TrainConfig Through(const TrainConfig& config, Dialect dialect) {
   Findings said;
   const std::string text = write_config(config, dialect, said);
@@ -304,7 +304,7 @@ TEST_P(RoundTrip, EachDialectSaysTheSameOrSaysWhatItCannot) {
   }
 }
 
-// A config that was written once stays the same when it is written again.
+// A written config stays the same when it is written again.
 TEST_P(RoundTrip, ASecondTimeChangesNothing) {
   const ReadConfig first =
       read_config_text(FileName(GetParam().dialect), GetParam().text);

@@ -1,4 +1,4 @@
-// The parameters that a fully_shard call takes, and what becomes of them. Cases
+// The parameters that a fully_shard call takes, and what happens to them. Cases
 // of one rank run in this process.
 
 #include "fsdp/engine/shard_plan.h"

@@ -123,7 +123,7 @@ class ConfigTest(unittest.TestCase):
         folder = tempfile.TemporaryDirectory(dir=os.environ.get("TEST_TMPDIR"))
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
-        # Its own words, a few hundred.
+        # A few hundred of its own words.
         (self.folder / "text").write_text(pathlib.Path(__file__).read_text())
 
     def train(self, world_size, *flags, **options):
@@ -138,7 +138,7 @@ class ConfigTest(unittest.TestCase):
         return printed, [float(loss) for loss in losses]
 
     def expect_rates(self, printed, first, wanted):
-        """Of the steps from `first` on, as a multiple of 1e-3."""
+        """The learning rates of the steps from `first` on, in units of 1e-3."""
         rates = [float(rate) for rate in re.findall(r" lr (\S+) ", printed)]
         self.assertEqual(len(rates), len(wanted))
         for i, (rate, factor) in enumerate(zip(rates, wanted)):
@@ -203,7 +203,7 @@ class ConfigTest(unittest.TestCase):
         self.expect_rates(printed, 0, [1 - i / 6 for i in range(6)])
         self.assertEqual(self.steps("trainer"), ["step-6"])
         self.assertNotIn("exported", printed)
-        # The same command, with more to do, goes on.
+        # The same command, with more steps to do, continues.
         printed, losses = self.train(2, config, "--data=text", "--steps=8",
                                      loop=())
         self.assertIn("resumed step 6 from trainer/step-6", printed)

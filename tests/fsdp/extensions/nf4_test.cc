@@ -119,7 +119,7 @@ TEST(Nf4Storage, GathersBlocksAndComputesInTheParamDtype) {
     Mlp rounded = FrozenMlp(true);
     rounded->to(at::kBFloat16);
     EXPECT_TRUE(out.equal(rounded->forward(BatchOf(0).to(at::kBFloat16))));
-    // Nothing but the device may change.
+    // Only the device may change.
     get_fsdp_module(*model).reshard();
     model->to(at::kHalf);
     ExpectError<c10::Error>([&] { model->forward(BatchOf(0)); },

@@ -119,7 +119,7 @@ TEST(DeviceMesh, Flatten) {
     EXPECT_THAT(flat.shape(), ElementsAre(4));
     EXPECT_EQ(flat.get_local_rank(), rank % 4);
     EXPECT_EQ(MembersOf(flat.get_group()), rank < 4 ? 1111 : 11110000);
-    // It is remembered on the root, whichever slice asks.
+    // The root remembers it, whichever slice asks.
     EXPECT_EQ(mesh["dp_cp"], flat);
     EXPECT_EQ((mesh[{"dp", "cp"}].flatten("dp_cp").get_group()),
               flat.get_group());

@@ -152,7 +152,7 @@ TEST(ProcessGroup, GroupsOfSomeRanks) {
                 }),
                 HasSubstr("group \"g\" has rank 1 twice"));
     EXPECT_THROW(new_subgroups({{0, 1}, {1, 2}}, "g"), c10::ValueError);
-    // A refused call has made nothing that the others would wait for.
+    // The refused call has made nothing that the others would wait for.
     EXPECT_EQ(SumOver(world_group(), 1), 4);
   });
 }
@@ -188,7 +188,8 @@ TEST(ProcessGroup, ARankThatDiesEndsTheOthers) {
 TEST(ProcessGroup, ACollectiveThatOneRankSkipsTimesOut) {
   RunRanks(2, [] {
     init_process_group();
-    // Not before: on a slow machine the ranks come one after the other.
+    // Set only now, because on a slow machine the ranks come one after the
+    // other.
     world_group()->getBackend(c10::kCPU)->setTimeout(
         std::chrono::milliseconds(500));
     if (get_rank() == 0) {
@@ -202,7 +203,7 @@ TEST(ProcessGroup, ACollectiveThatOneRankSkipsTimesOut) {
 
 TEST(ProcessGroup, AGroupThatOneRankDoesNotMakeTimesOut) {
   RunRanks(2, [] {
-    // Time enough to meet, once both have been started.
+    // Enough time to meet once both have been started.
     testing::WaitForAllRanks();
     init_process_group({.timeout = std::chrono::seconds(10)});
     if (get_rank() == 0) {

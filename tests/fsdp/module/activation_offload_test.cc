@@ -37,11 +37,11 @@ TEST(ActivationOffload, HoldsWhatForwardSavesAndNothingElse) {
       x.exp();
       EXPECT_EQ(inner.num_saved_bytes(), 5 * 4 * kFloat);
     }
-    // Another thread saves as it always did.
+    // Another thread saves as usual.
     std::thread([&] { x.exp(); }).join();
     EXPECT_EQ(offload.num_saved_bytes(), (5 * 4 + 4 * 3) * kFloat);
   }
-  // The next one's is not the last one's.
+  // A new offload counts from zero.
   const uint64_t none = [&] {
     x.exp();
     const ActivationOffload offload;
@@ -86,7 +86,7 @@ TEST(ActivationOffload, SeesWhatWasChangedInPlace) {
   ExpectError<c10::Error>([&] { loss.backward(); }, {"modified in place"});
 }
 
-// Losses and gradients of a step, with and without.
+// Losses and gradients of a step, with and without offload.
 void ExpectEqualSteps(bool reshard_after_forward, bool is_checkpointed) {
   RunRanks(2, [&] {
     init_process_group();
@@ -117,7 +117,7 @@ void ExpectEqualSteps(bool reshard_after_forward, bool is_checkpointed) {
     const auto [none, expected] = train(false);
     const auto [saved, all] = train(true);
     EXPECT_EQ(none, 0u);
-    // x and what relu gave, of 12 rows: parameters are not among it.
+    // x and the output of relu, each of 12 rows; parameters are not included.
     EXPECT_GE(saved, 12 * 30 * kFloat);
     EXPECT_LE(saved, 12 * (30 + 2 * 67) * kFloat);
     ASSERT_EQ(all.size(), expected.size());

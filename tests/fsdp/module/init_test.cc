@@ -45,7 +45,8 @@ TEST(Init, MomentsAndBoundsOfTheDistributions) {
   const Tensor z = (t - 2) / 0.5;
   EXPECT_NEAR(z.pow(3).mean().item<double>(), 0, 0.05);
   EXPECT_NEAR(z.pow(4).mean().item<double>(), 3, 0.1);
-  // Neighbours, which Box and Muller make in pairs, and rows.
+  // Neighbouring numbers, which Box and Muller's method makes in pairs, and
+  // rows.
   const Tensor flat = z.flatten();
   EXPECT_NEAR((flat.slice(0, 0, 300'000, 2) * flat.slice(0, 1, 300'000, 2))
                   .mean()
@@ -57,10 +58,10 @@ TEST(Init, MomentsAndBoundsOfTheDistributions) {
   EXPECT_GE(t.min().item<double>(), -2);
   EXPECT_LE(t.max().item<double>(), 2);
   EXPECT_NEAR(t.std().item<double>(), 0.8796, 0.005);
-  init::trunc_normal_(t, 0, 0.02, 0.1, 0.2, 5);  // five sigma out
+  init::trunc_normal_(t, 0, 0.02, 0.1, 0.2, 5);  // outside five sigma
   EXPECT_GE(t.min().item<double>(), 0.1);
   EXPECT_NEAR(t.mean().item<double>(), 0.1037, 0.0005);
-  // Twelve sigma out, where the cumulative distribution rounds to 1.
+  // Outside twelve sigma, where the cumulative distribution rounds to 1.
   init::trunc_normal_(t, 0, 1, 12, 100, 5);
   EXPECT_GE(t.min().item<double>(), 12);
   EXPECT_NEAR(t.mean().item<double>(), 12.0823, 0.001);
@@ -111,7 +112,7 @@ TEST(Init, ArgumentsThatMakeNoSenseAreRefused) {
               ThrowsMessage<c10::ValueError>(HasSubstr("to_empty")));
 }
 
-// In distribution: the largest value, or the spread, of every tensor.
+// Compares distributions: the largest value, or the spread, of every tensor.
 TEST(Init, DefaultsAreThoseOfTorch) {
   struct BigImpl : torch::nn::Module {
     BigImpl() {

@@ -16,7 +16,7 @@
 
 namespace fsdp::testing {
 
-// Rows that do not divide, one row, one dimension, buffers, padding.
+// Rows that do not divide evenly, one row, one dimension, buffers, padding.
 struct ZooImpl : torch::nn::Module {
   ZooImpl() {
     register_module("linear", torch::nn::Linear(5, 7));

@@ -24,7 +24,7 @@ namespace fsdp::testing {
 
 using Tensors = std::vector<torch::Tensor>;
 
-// Every child that has a forward, in a group of its own, and the rest.
+// Every child that has a forward, in its own group, and the rest.
 inline void ShardChildren(const std::shared_ptr<torch::nn::Module>& model,
                           const FullyShardOptions& options) {
   for (const auto& child : model->children()) {

@@ -250,8 +250,8 @@ TEST(ModuleZoo, ListsAndDictionariesOfParameters) {
            const Tensor x = Input({6, 5});
            Tensor evaluated;
            {
-             // Without grad mode, shards are shards unless a forward says that
-             // it is one.
+             // Without grad mode, shards are read as shards unless a scope
+             // marks a forward.
              const torch::NoGradGuard no_grad;
              evaluated = fsdp::forward(model, x);
            }

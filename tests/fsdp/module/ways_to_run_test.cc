@@ -204,9 +204,9 @@ TEST(ModuleZoo, InterleavedMicrobatches) {
   });
 }
 
-// ---- Ranks that do not do the same -----------------------------------------
+// ---- Ranks that do different things ----------------------------------------
 
-// Layers of which each rank, and each microbatch, uses some.
+// Layers of which each rank, and each microbatch, uses only some.
 struct ExpertsImpl : Module {
   ExpertsImpl() {
     for (int i = 0; i < 3; ++i) experts->push_back(torch::nn::Linear(6, 6));
@@ -225,8 +225,8 @@ struct ExpertsImpl : Module {
   torch::nn::Linear head = register_module("head", torch::nn::Linear(6, 2));
 };
 
-// A model and the same unsharded, whose gradients the ranks average; one that a
-// rank does not have counts as zero.
+// A model and the same model unsharded, whose gradients the ranks average; a
+// gradient that a rank does not have counts as zero.
 struct ExpertsPair {
   ExpertsPair() {
     torch::manual_seed(42);
@@ -276,7 +276,7 @@ TEST(ModuleZoo, ExpertsWithoutTokens) {
                              : std::vector<size_t>{rank / 2});
         pair.ExpectSameGradientsOrZeros();
       }
-      // Each microbatch uses another one.
+      // Each microbatch uses a different one.
       pair.ClearGradients();
       for (size_t i = 0; i < 3; ++i) {
         root.set_requires_gradient_sync(i == 2);

@@ -51,7 +51,7 @@ TEST(LearningRateScheduler, StepsEachGroupByItsOwnRate) {
   }
   EXPECT_THAT(first, ElementsAre(0.0, 0.25, 0.5, 0.375, 0.25));
   EXPECT_THAT(second, ElementsAre(0.0, 0.125, 0.25, 0.1875, 0.125));
-  // Like a run that resumes.
+  // As in a run that resumes.
   rate.set_step(3);
   EXPECT_EQ(rates(0), 0.375);
   rate.step();

@@ -98,7 +98,7 @@ TEST(Prepare, TrainsWithAnOptimizerThatWasThereBefore) {
   });
 }
 
-// The values of a config of TrainingArguments.
+// The values of a config for TrainingArguments.
 LoopConfig SomeLoop() {
   LoopConfig loop;
   loop.steps = std::optional<int64_t>(8);
@@ -114,8 +114,8 @@ LoopConfig SomeLoop() {
 TEST(Prepare, TrainsWithTheNumbersAndTheScheduleOfTheConfig) {
   RunRanks(2, [] {
     TinyModel reference = SameModel(), model = SameModel();
-    // The same without prepare: AdamW with these numbers, and transformers'
-    // linear schedule.
+    // The same steps without prepare: AdamW with these numbers, and
+    // transformers' linear schedule.
     torch::optim::AdamW whole(reference->parameters(),
                               torch::optim::AdamWOptions(0.01)
                                   .weight_decay(0.2)
@@ -283,7 +283,7 @@ TEST(Prepare, ShardsWithinANodeAndReshardsToFewer) {
     TrainConfig config;
     config.mesh.data_parallel_shard_degree = kShardWithinNode;
     config.sharding.reshard_after_forward = ReshardSetting(int64_t{2});
-    // All four ranks are on this machine: no copies.
+    // All four ranks are on this machine, so there are no copies.
     const absl::StatusOr<Prepared> training = prepare(
         model, config,
         {.layers = {"Block"}, .optimizer = &optimizer, .device = "cpu"});
@@ -368,7 +368,7 @@ TEST(Prepare, CheckpointsEveryNthLayer) {
     EXPECT_THAT(checkpointed, ElementsAre(false, true, false, true, false));
     model(torch::randn({3, 6})).sum().backward();
 
-    // A model that switches checkpointing on itself.
+    // A model that enables checkpointing itself.
     TinyModel own = SameModel();
     std::vector<const torch::nn::Module*> told;
     config.sharding.activation_checkpointing = 1;

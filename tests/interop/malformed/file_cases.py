@@ -1,4 +1,4 @@
-"""Cases of the file system: what lies where a data file should."""
+"""Cases of the file system: what is at the place of a data file."""
 
 import os
 import pickle

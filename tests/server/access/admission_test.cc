@@ -49,7 +49,7 @@ TEST_F(AdmissionTest, EachClientHasAnAccountOfItsOwn) {
   EXPECT_NE(admission_.AccountOf("two", absl::Hours(1)), one);
 }
 
-// Addresses cost nothing: no table grows with them.
+// New addresses cost nothing: no table grows with them.
 TEST_F(AdmissionTest, AccountsAreBounded) {
   const absl::Duration now = absl::Hours(1);
   std::vector<std::shared_ptr<ClientAccount>> held;
@@ -59,7 +59,7 @@ TEST_F(AdmissionTest, AccountsAreBounded) {
   }
   const auto others = admission_.AccountOf("a", now);
   EXPECT_EQ(admission_.AccountOf("b", now), others);
-  // Clients that left long ago make room.
+  // Clients that left long ago make room for others.
   held.clear();
   EXPECT_NE(admission_.AccountOf("a", now + absl::Minutes(1)),
             admission_.AccountOf("b", now + absl::Minutes(1)));

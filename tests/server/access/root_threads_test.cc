@@ -67,7 +67,7 @@ TEST_F(RootThreadsTest, OneThatIsHeldHoldsNoOther) {
   ASSERT_OK(threads_.QueueOf(top_ + "/b")->Post([&] { done.Notify(); }));
   done.WaitForNotification();
   go_on.Notify();
-  threads_.Stop();  // its task still uses `go_on` as it wakes
+  threads_.Stop();  // its task still uses `go_on` while it wakes up
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Over a real socket: see job_server.h.
+// Tests over a real socket: see job_server.h.
 #include "server/jobs/job_finisher.h"
 
 #include <signal.h>

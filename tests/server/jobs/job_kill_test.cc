@@ -1,6 +1,6 @@
 // Kills a server process with SIGKILL at random moments, while jobs of each
 // kind are submitted, run and are cancelled. After the last start every
-// accepted job completes with a whole result, and nothing else is left. The
+// accepted job completes with a complete result, and nothing else is left. The
 // process is also chosen at random: dcp-server, or this program, whose jobs
 // record each file and therefore resume in the middle. --rounds sets the number
 // of rounds.
@@ -249,7 +249,7 @@ class JobKillTest : public ::testing::Test {
   std::string sockets_ = "/tmp/job_kill_test_XXXXXX";
   std::string listen_;
   int num_starts_ = 0;
-  int num_daemons_ = 0;  // of which were dcp-server
+  int num_daemons_ = 0;  // the runs of dcp-server among them
   int num_jobs_ = 0;
   uint64_t num_restarts_ = 0;
   int num_cancelled_ = 0;

@@ -397,8 +397,8 @@ TEST_F(JobRunnerTest, AnErrorNamesItsPath) {
 }
 
 TEST_F(JobRunnerTest, AnotherSourceUnderTheSameNameIsNoticed) {
-  // Stopped after a file; then the source is replaced by one of the same
-  // layout.
+  // The job is stopped after a file; then the source is replaced by one of the
+  // same layout.
   auto message = To<tessera::v1::ConvertRequest>("out.safetensors");
   message.mutable_source()->set_path(data("model.safetensors"));
   for (const uint64_t seed : {1, 2}) {

@@ -34,7 +34,7 @@ class JobServiceTest : public ::testing::Test {
     server_ = std::make_unique<JobServer>(dir_.path());
   }
 
-  // All that a watcher hears of the job.
+  // Everything that a watcher is told about the job.
   absl::Status Watch(const std::string& name,
                      std::vector<Operation>& operations) {
     grpc::ClientContext context;
@@ -117,7 +117,7 @@ TEST_F(JobServiceTest, ACallWhoseDiskDoesNotAnswerEnds) {
   EXPECT_THAT(server_->Convert(request).status(),
               StatusIs(absl::StatusCode::kUnavailable,
                        HasSubstr("of root " + server_->data(""))));
-  // Calls that do not read a checkpoint are answered all the time.
+  // Calls that do not read a checkpoint are answered throughout.
   EXPECT_OK(server_->List());
   answers.Notify();
   EXPECT_OK(server_->Convert(request));

@@ -65,7 +65,7 @@ void ExpectNothingWaits(const ServerOptions& options) {
   }
 }
 
-// For every pair with which the server starts.
+// For every pair of values with which the server starts.
 TEST(MemoryShares, WhatTheOptionsAllowIsGranted) {
   int num_accepted = 0;
   int num_refused = 0;

@@ -284,7 +284,7 @@ TEST_F(HeldOpenTest, WhatWasGivenUpIsOpenedForTheNextClient) {
   Call first(client_, cache_, path_);
   held_.WaitForNotification();
   first.Leave();
-  // One comes while the disk still holds the thread, and one later.
+  // One call comes while the disk still holds the thread, and one later.
   Call second(client_, cache_, path_);
   WaitForCalls();
   answers_.Notify();

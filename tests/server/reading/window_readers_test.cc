@@ -215,7 +215,7 @@ TEST_F(WindowReadersTest, IdleWindowsTakeNoMemoryThatOthersNeed) {
   EXPECT_EQ(budget_.num_waiting(), 0u);
 }
 
-// A root whose file system hangs leaves a reader to the other.
+// A root whose file system hangs leaves a reader for the other.
 TEST_F(WindowReadersTest, RootsDoNotWaitForEachOther) {
   HookedFileSystem hung_fs;
   const auto tasks = std::make_shared<TaskQueue>(1, 100);
@@ -278,7 +278,7 @@ TEST_F(WindowReadersTest, UsersThatLeaveTakeNothingFromOthers) {
       EXPECT_EQ(AsText(windows[i]->bytes()),
                 BytesOf(static_cast<int64_t>(i) * 100, 50));
     }
-    // A window that nobody needs any more can be requested again.
+    // A window that is no longer needed can be requested again.
     const auto anew = staying.Want(Rows(50, 50), 50 * 1024);
     waker_.WaitFor(*anew);
     ASSERT_OK(anew->status());

@@ -99,7 +99,7 @@ TEST_F(CommandsTest, APlanThatIsInterruptedIsNotPrinted) {
       EXPECT_EQ(run.out, plan);
     }
   }
-  // The last look is at the space that there is.
+  // The last look is at the free space.
   EXPECT_EQ(num_interrupted, num_operations - 1);
 }
 

@@ -106,7 +106,7 @@ TEST(OutputStream, AStopIsHeardWhileNobodyReads) {
                        OpenOutputStream(pipe.writer(), stop.get_token()));
   absl::Status status;
   std::thread writer([&] { status = stream(ManyBytes()); });
-  // It has begun, and can never end.
+  // The write has begun and can never end.
   uint8_t first;
   EXPECT_EQ(read(pipe.reader(), &first, 1), 1);
   stop.request_stop();

@@ -45,7 +45,7 @@ TEST(Conversion, ReportsADiskThatIsTooSmall) {
   EXPECT_THAT(fs.Stat("/b"), StatusIs(absl::StatusCode::kNotFound));
 }
 
-// Each file alone would fit; and what is replaced gives no room.
+// Each file alone would fit; what is replaced does not make room.
 TEST(Conversion, WhatDoesNotFitIsRefusedBeforeItBegins) {
   for (const bool overwrite : {false, true}) {
     SimStorage fs({.capacity_bytes = 900'000});
@@ -72,7 +72,7 @@ TEST(Conversion, WhatDoesNotFitIsRefusedBeforeItBegins) {
     ConvertOptions real = options();
     real.on_plan = [&](const ConvertPlan&) { begun = true; };
     const auto result = ConvertCheckpoint(fs, "/a", "/b", std::move(real));
-    // Its lock file takes some.
+    // Its lock file takes some space.
     EXPECT_THAT(result, StatusIs(absl::StatusCode::kResourceExhausted,
                                  HasSubstr("for all files together")));
     EXPECT_EQ(SideOf(result.status()), ErrorSide::kDestination);
@@ -81,8 +81,8 @@ TEST(Conversion, WhatDoesNotFitIsRefusedBeforeItBegins) {
   }
 }
 
-// Rows become columns, a storage is read for the sake of one view, digests are
-// compared: the plan knows.
+// Rows become columns, a storage is read for one view only, and digests are
+// compared: the plan accounts for all of this.
 TEST(Conversion, APlanSaysWhatIsReallyRead) {
   SimStorage fs;
   SaveAll(fs, "/rows",

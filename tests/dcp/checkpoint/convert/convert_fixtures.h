@@ -1,5 +1,5 @@
-// What the tests of conversions share: small sources, and whether two
-// checkpoints hold the same. Failures are those of the test that calls.
+// What the tests of conversions share: small sources, and checks that two
+// checkpoints hold the same. A failure counts for the test that calls.
 #ifndef TESTS_DCP_CHECKPOINT_CONVERT_CONVERT_FIXTURES_H_
 #define TESTS_DCP_CHECKPOINT_CONVERT_CONVERT_FIXTURES_H_
 

@@ -96,7 +96,7 @@ TEST(ConvertOutput, DigestsInAHeaderAreOfTheFileTheyAreIn) {
   EXPECT_THAT(*b, HasSubstr("tessera_digests"));
   EXPECT_EQ(MetadataOf(fs, "/c.safetensors"),
             (SafetensorsMetadata{{"format", "pt"}, {"license", "mit"}}));
-  // A name more, another digest; the old ones are not carried over.
+  // One more name gives another digest; the old digests are not copied.
   ConvertOptions renamed;
   renamed.selection.renames = {"s/w/longer/"};
   ASSERT_OK(ConvertCheckpoint(fs, "/b.safetensors", "/d.safetensors",

@@ -163,7 +163,7 @@ TEST(Convert, StopsWithoutLitter) {
   }
 }
 
-// "fsync: Input/output error" alone tells nobody where to look.
+// "fsync: Input/output error" alone does not say where to look.
 TEST(Convert, EveryFaultNamesAPath) {
   uint64_t num_synced = 0;
   for (const std::string dst : {"/dcp", "/m.pt", "/m.safetensors"}) {
@@ -178,7 +178,7 @@ TEST(Convert, EveryFaultNamesAPath) {
                   AnyOf(HasSubstr("/"), HasSubstr("__0_0"), Eq("")))
           << dst << " " << n;
       if (absl::StrContains(status.message(), ": fsync")) ++num_synced;
-      // A fault in what is only cleared up is none of the conversion.
+      // A failure to clean up is not a failure of the conversion.
       if (status.ok() && n < fs.num_operations() - before) {
         status = absl::UnavailableError("");
       }

@@ -1,5 +1,6 @@
-// Conversions that are cut short and go on: a machine that dies at each
-// operation, stops that keep what is written, sources that change meanwhile.
+// Conversions that are interrupted and continue: a machine that dies at each
+// operation, stops that keep what is written, and sources that change between
+// the runs.
 #include "dcp/checkpoint/convert/resumption.h"
 
 #include <cstdint>
@@ -70,7 +71,7 @@ void PrintTo(const Scenario& scenario, std::ostream* os) {
   *os << scenario.name;
 }
 
-// A keeper of records.
+// Keeps the records.
 struct Keeper {
   std::vector<std::string> records;
   std::string source_version = "1";
@@ -78,7 +79,7 @@ struct Keeper {
   std::stop_source stop;
   size_t stop_after = SIZE_MAX;  // records
   absl::Status failure;          // of the next append
-  // The machine on which it runs, if that may die.
+  // The machine on which it runs, if the machine may die.
   const SimStorage* machine = nullptr;
   TransferStats stats;
   std::optional<ConvertPlan> plan;  // as on_plan had it
@@ -149,7 +150,7 @@ std::map<std::string, std::string> Tree(FileSystem& fs) {
   return files;
 }
 
-// What a run that nobody disturbs makes, as the last run of `kept`.
+// What an undisturbed run makes, as the last run of `kept`.
 std::map<std::string, std::string> Undisturbed(const Scenario& scenario,
                                                const Keeper& kept) {
   SimStorage fs;
@@ -178,7 +179,7 @@ class Resume : public ::testing::TestWithParam<Scenario> {
 TEST_P(Resume, AfterACrashAnywhereGivesTheSameBytes) {
   const Scenario& scenario = GetParam();
   uint64_t num_kept = 0;
-  bool committed = false;  // and killed before anyone heard of it
+  bool committed = false;  // and killed before anyone was told
   bool finished = false;
   for (uint64_t run = 0; !finished; ++run) {
     const uint64_t n = run / 4;  // with four seeds each
@@ -381,7 +382,7 @@ TEST(Resumption, TellsAfterItsCommitWhatItFound) {
   const auto told = Convert(fs, scenario, keeper);
   ASSERT_OK(told);
   ASSERT_EQ(told->cast_losses.size(), 2u);
-  // As when the process was killed before anybody heard of it.
+  // As if the process had been killed before anyone was told.
   const auto again = Convert(fs, scenario, keeper);
   ASSERT_OK(again);
   EXPECT_EQ(LossesOf(*again), LossesOf(*told));

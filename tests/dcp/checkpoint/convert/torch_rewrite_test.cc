@@ -79,7 +79,7 @@ class TorchRewriteTest : public ::testing::Test {
     return arena_.Call(whole.callable(), arena_.Tuple(args));
   }
 
-  // `root` with these storages, converted to another .pt file.
+  // Converts `root` with these storages to another .pt file.
   std::unique_ptr<Checkpoint> Rewritten(
       const Value& root, const std::vector<std::string>& storages,
       SelectionOptions selection = {}) {
@@ -231,7 +231,7 @@ TEST_F(TorchRewriteTest, EmptyContainersFollowTheSelection) {
 }
 
 TEST_F(TorchRewriteTest, WhatIsNotReadIsKeptIfItIsHarmlessAndElseRefused) {
-  // Not supported as a tensor, but made of known parts.
+  // It is not supported as a tensor, but its parts are known.
   const Value sparse = arena_.Call(
       arena_.Global("torch._utils", "_rebuild_sparse_tensor"),
       arena_.Tuple({MakeTensor(arena_, DType::kFloat32, {1}, false, "0")}));

@@ -138,7 +138,7 @@ void WriteDcp(SimStorage& fs) {
       WriteFile(fs, "/m/.metadata", WriteDcpMetadata(builder.metadata())));
 }
 
-// Finding out the format is four looks at the directory and one at the first
+// Finding out the format takes four looks at the directory and one at the first
 // file of the index, whatever the size of the checkpoint.
 constexpr uint64_t kMaxOperationsAfterStop = 4;
 
@@ -203,7 +203,7 @@ TEST(Checkpoint, LocateFillsInOnlyWhatIsAsked) {
     }
   }
   ASSERT_OK(checkpoint->LocateAll());
-  // What is located needs no file any more.
+  // A located tensor needs no file any more.
   ASSERT_EQ(unlink(dir.Join("torch-2.11/sharded/__0_0.distcp").c_str()), 0);
   EXPECT_OK(checkpoint->LocateAll());
 }

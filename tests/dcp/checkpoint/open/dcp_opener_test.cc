@@ -121,7 +121,7 @@ TEST(DcpOpener, ACheckpointOfSeveralRanksOwnValuesWantsARank) {
   const TempDir dir;
   SmallCheckpoint().Write(dir, "c", RankMetadataName(0));
   const std::string path = dir.Join("c");
-  // One rank only: no choice to make.
+  // With one rank only, there is no choice to make.
   EXPECT_OK(OpenCheckpoint(path));
 
   DcpBuilder other;

@@ -216,7 +216,7 @@ TEST(ItemLocator, SafetensorsItemsMustMatchTheIndex) {
       StatusIs(absl::StatusCode::kDataLoss, HasSubstr("nor named")));
 }
 
-// A checkpoint of so many items that two threads share them.
+// A checkpoint with enough items for two threads to share them.
 void WriteManyItems(SimStorage& fs) {
   constexpr int kNumItems = 8200;
   const std::string item =

@@ -74,7 +74,7 @@ absl::StatusOr<std::map<std::string, std::string>> LoadFrom(
   return LoadAll(*checkpoint);
 }
 
-// Every way to name the model of WriteShards must give this.
+// Every way to name the model of WriteShards must give this result.
 void ExpectShards(const std::string& path) {
   SCOPED_TRACE(path);
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,

@@ -180,7 +180,7 @@ TEST(Selection, KnowsShortAndTorchNamesOfTypes) {
   EXPECT_THAT(ParseDType("complex64"), IsOkAndHolds(DType::kComplex64));
 }
 
-// Brackets that are closed: of others fnmatch thinks now this, now that.
+// These brackets are closed; fnmatch treats others inconsistently.
 TEST(Selection, GlobsAreThoseOfFnmatch) {
   std::mt19937_64 random(11);
   const std::vector<absl::string_view> glob_words = {

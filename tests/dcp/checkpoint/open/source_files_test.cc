@@ -61,8 +61,8 @@ TEST(SourceFiles, NoticesAFileThatIsWrittenTo) {
   ASSERT_OK_AND_ASSIGN(const File a, files.Get(0));
   ASSERT_OK_AND_ASSIGN(const File b, files.Get(1));
   EXPECT_EQ(files.OpenedAs(0)->size, 5u);
-  // One more name, one less, and another file in its place: the bytes that are
-  // read stay.
+  // One name is added, one removed, and one file replaced: the bytes that are
+  // read stay the same.
   std::filesystem::create_hard_link(dir.Join("a"), dir.Join("link"));
   EXPECT_OK(files.CheckUnchanged());
   std::filesystem::remove(dir.Join("b"));

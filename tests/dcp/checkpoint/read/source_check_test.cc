@@ -45,7 +45,7 @@ void SaveModel(FileSystem& fs, absl::string_view path) {
   ASSERT_OK(Save(fs, path, state.state(), coordinator, {}));
 }
 
-// Flips one bit in the middle of `text`, which stands in the file.
+// Flips one bit in the middle of `text` in the file.
 void FlipBitOf(FileSystem& fs, const std::string& path,
                const std::string& text) {
   absl::StatusOr<std::string> bytes =

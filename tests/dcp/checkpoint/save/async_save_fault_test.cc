@@ -67,7 +67,7 @@ TEST(AsyncSaveFault, WhateverHappenedBeforeASaveIsWholeOrAnErrorOnAll) {
       if (chance(8)) world.savers[rank]->cache = SavePlanCache();
       world.savers[rank]->num_staged = 0;
       if (!chance(8)) continue;
-      // It may hold a replica that it is not asked for.
+      // A rank may hold a replica that it is not asked for.
       world.states[rank]->sources()[0]->FailAfter(
           0, absl::AbortedError("unplugged"));
       fails = true;
@@ -101,8 +101,8 @@ TEST(AsyncSaveFault, WhateverHappenedBeforeASaveIsWholeOrAnErrorOnAll) {
 }
 
 // Each operation of the disk fails once in a save by a kept plan. All ranks
-// hear of it, what is there is whole, and the next save works with the same
-// pools and caches.
+// learn of the error, what is on the disk is complete, and the next save works
+// with the same pools and caches.
 TEST(AsyncSaveFault, AfterAFaultOfTheDiskTheNextSaveWorks) {
   for (const int error : {EIO, ENOSPC}) {
     bool finished = false;
@@ -204,8 +204,8 @@ TEST(AsyncSaveFault, AStopOfOneRankIsACancelOnAll) {
   }
 }
 
-// The connection breaks at each meeting in turn: nobody waits for ever, and a
-// later save over another connection works.
+// The connection breaks at each exchange, one after the other: no rank waits
+// for ever, and a later save over another connection works.
 class BreakingCoordinator final : public Coordinator {
  public:
   explicit BreakingCoordinator(int num_calls) : left_(num_calls) {}

@@ -1,5 +1,5 @@
-// Saves as a trainer makes them: the same pool and the same plan cache for
-// one after the other, copying before the ranks speak.
+// Saves as a trainer makes them: one after the other with the same pool and the
+// same plan cache, copying before the ranks communicate.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -40,7 +40,7 @@ using ::dcp::testing::World;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-// Tells of every meeting before it happens.
+// Reports every exchange before it happens.
 class WatchedCoordinator final : public Coordinator {
  public:
   WatchedCoordinator(Coordinator& coordinator, std::function<void()> on_gather)
@@ -68,7 +68,8 @@ TEST(AsyncSave, ALargePoolTakesAllBeforeAnythingIsWritten) {
   state.Add(big);
   state.AddObject("step", Value::Int(3));
   const uint64_t bytes = StagingBytes(state.state());
-  EXPECT_EQ(bytes, 6 * kBlockBytes);  // 5 of payload, and what is around it
+  // 5 blocks of payload, and what surrounds it
+  EXPECT_EQ(bytes, 6 * kBlockBytes);
   Saver saver(bytes / kBlockBytes);
   SingleProcessCoordinator coordinator;
   SaveOptions options = saver.Options();
@@ -84,7 +85,7 @@ TEST(AsyncSave, ALargePoolTakesAllBeforeAnythingIsWritten) {
   EXPECT_EQ(filled_then, big.bytes.size());
   mutations = fs.num_mutations();
   ASSERT_OK(Save(fs, "/b", state.state(), coordinator, options));
-  // With the plan not even the directory was made.
+  // With the plan, not even the directory was made.
   EXPECT_EQ(mutations_then, mutations);
   EXPECT_EQ(filled_then, 2 * big.bytes.size());
   EXPECT_EQ(NumFilled(state), 2 * big.bytes.size());
@@ -182,7 +183,8 @@ TEST(AsyncSave, TheSecondCopiesBeforeTheRanksMeet) {
   }
 }
 
-// A plan of other ranks is none, even if this rank's part looks the same.
+// A plan of other ranks does not count, even if this rank's part looks the
+// same.
 TEST(AsyncSave, APlanForOtherRanksIsNotKept) {
   SimStorage fs;
   World world(2);
@@ -206,7 +208,7 @@ TEST(AsyncSave, ARankMayComeWithAnotherStateAtAnyTime) {
   world.savers[2]->cache = SavePlanCache();
   ASSERT_THAT(world.SaveAll(fs, "/c"), Each(IsOk()));
   ExpectHolds(fs, "/c", {&world.sharded, &world.replica, &extra});
-  // It lacks what the others counted on.
+  // It lacks what the other ranks relied on.
   world.states[1] = std::make_unique<SampleState>();
   EXPECT_THAT(
       world.SaveAll(fs, "/d"),

@@ -41,7 +41,7 @@ SaveState StateOf(int64_t rank) {
   return state;
 }
 
-// Both ranks go through the exchange; what each is to write.
+// Both ranks go through the exchange; returns what each is to write.
 struct Outcome {
   bool had_plan[2];
   bool kept_plan[2];
@@ -88,7 +88,7 @@ TEST(SaveExchange, SharesReplicasAndKeepsThePlan) {
     EXPECT_THAT(outcome.files, ElementsAre("__0_0.distcp", "__1_0.distcp"));
   }
   EXPECT_EQ(caches[0].plan_id(), caches[1].plan_id());
-  // Without a commit nothing stays.
+  // Without a commit, nothing remains.
   EXPECT_THAT(fs.Stat("/c"), StatusIs(absl::StatusCode::kNotFound));
 }
 
@@ -98,7 +98,7 @@ TEST(SaveExchange, PlansAnewUnlessAllHaveTheSamePlan) {
   SavePlanCache* const both[2] = {&caches[0], &caches[1]};
   Exchange(fs, "/c", both);
   const SavePlanCache older = caches[1];
-  // Rank 0 without one, rank 1 without one, and rank 1 with an older one.
+  // Rank 0 has no plan, rank 1 has no plan, and rank 1 has an older plan.
   SavePlanCache* const only_first[2] = {&caches[0], nullptr};
   SavePlanCache* const only_second[2] = {nullptr, &caches[1]};
   EXPECT_THAT(Exchange(fs, "/c", only_second).kept_plan, Each(false));

@@ -215,7 +215,7 @@ TEST(Save, RanksWriteTheirPartsAndShareReplicas) {
   EXPECT_EQ(checkpoint->entries().size(), 1 + 8 + 1u);
 }
 
-// Rank 1 offers something else than rank 0.
+// Rank 1 offers something different from rank 0.
 void ExpectDisagreement(const SampleTensor& first, const SampleTensor& second,
                         absl::string_view message) {
   SimStorage fs;
@@ -240,7 +240,7 @@ TEST(Save, RanksThatDisagreeAllHearOfIt) {
                      SampleTensor("w", DType::kInt32, {4, 4}), "int32");
 }
 
-// The error of one rank reaches all; what the others wrote is removed.
+// The error of one rank reaches all; files that the others wrote are removed.
 TEST(Save, AnErrorOfOneRankIsReturnedOnAll) {
   SimStorage fs;
   const SampleTensor tensor("w", DType::kFloat32, {6, 5});
@@ -267,7 +267,7 @@ TEST(Save, AnErrorOfOneRankIsReturnedOnAll) {
 }
 
 // Each operation of a save by two ranks fails once. Whatever the error, all
-// ranks return it, and what is at the destination is whole.
+// ranks return it, and the destination holds a complete checkpoint or none.
 TEST(Save, AFaultOfTheDiskLeavesNothingHalfDone) {
   const SampleTensor tensor("w", DType::kFloat32, {4, 5});
   bool finished = false;
@@ -329,7 +329,8 @@ TEST(Save, StopsWithoutLitter) {
   EXPECT_THAT(fs.Stat("/c"), StatusIs(absl::StatusCode::kNotFound));
 }
 
-// A peer that talks nonsense is an error, not the end of the process.
+// A peer that sends malformed messages causes an error, not the end of the
+// process.
 class BabblingCoordinator final : public Coordinator {
  public:
   explicit BabblingCoordinator(std::string order) : order_(std::move(order)) {}

@@ -1,6 +1,6 @@
 // What the tests of saves share: ranks that keep their pools and plan caches
-// from save to save, and whether a checkpoint holds what it should. Failures
-// are those of the test that calls.
+// from save to save, and checks that a checkpoint holds what it should. A
+// failure counts for the test that calls.
 #ifndef TESTS_DCP_CHECKPOINT_SAVE_SAVE_WORLD_H_
 #define TESTS_DCP_CHECKPOINT_SAVE_SAVE_WORLD_H_
 

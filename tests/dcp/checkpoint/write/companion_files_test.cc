@@ -195,7 +195,7 @@ TEST(CompanionFiles, ALinkThatLeadsElsewhereIsRefused) {
                                   HasSubstr("copy_companions = false")));
   EXPECT_THAT(Disk().Stat(dir.Join("out")),
               StatusIs(absl::StatusCode::kNotFound));
-  // Nor one that leads out through a directory called blobs.
+  // Nor may a link lead out through a directory called blobs.
   ASSERT_EQ(symlink(dir.Join(".").c_str(), dir.Join("blobs").c_str()), 0);
   EXPECT_THAT(ConvertCheckpoint(Disk(), dir.Join("m/../m"), dir.Join("out"),
                                 ToSafetensors()),
@@ -213,7 +213,8 @@ TEST(CompanionFiles, OverwriteLosesNoConfig) {
   ASSERT_OK(ConvertCheckpoint(Disk(), dir.Join("m"), out, std::move(again)));
   EXPECT_EQ(ReadFile(dir.Join("out/config.json")), "{\"new\": 1}");
   EXPECT_THAT(NamesIn(dir.path()), UnorderedElementsAre("m", "out"));
-  // A source without a tokenizer would take that of the destination away.
+  // Otherwise a source without a tokenizer would remove that of the
+  // destination.
   ConvertOptions bare = ToSafetensors();
   bare.overwrite = true;
   EXPECT_THAT(ConvertCheckpoint(Disk(), dir.Join("m/model.safetensors"), out,

@@ -255,7 +255,7 @@ TEST(DcpOutput, ObjectsThatAreNotReadAreCarriedAsTheyAre) {
                        VerifyCheckpoint(Disk(), copy, {}));
   EXPECT_TRUE(report.findings.empty());
   EXPECT_EQ(report.num_items_unchecked, 0u);
-  // Elsewhere it is refused, by name.
+  // In another format it is refused, by name.
   EXPECT_THAT(ConvertCheckpoint(Disk(), copy, dir.Join("x.pt"), {}),
               StatusIs(absl::StatusCode::kPermissionDenied,
                        ::testing::HasSubstr("config: global mylib")));

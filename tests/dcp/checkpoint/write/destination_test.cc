@@ -241,7 +241,7 @@ TEST(Destination, OneWriterAtATimeWhateverItWrites) {
   EXPECT_OK(Destination::Plan(fs, "/d.pt", Kind::kFile, false));
 }
 
-// The first writer was killed; the second needs no overwrite to begin again,
+// The first writer was killed; the second may begin again without overwrite,
 // and leaves nothing when it fails itself.
 TEST(Destination, GoesIntoTheDirectoryOfADeadWriter) {
   std::string text;
@@ -308,7 +308,7 @@ TEST(Destination, LooksWithoutTouching) {
   }
 }
 
-// On the operating system's file system, which has what a simulation has not.
+// On the operating system's file system, which has what a simulation lacks.
 TEST(Destination, ReplacesOnlyWhatACheckpointCanBe) {
   const TempDir dir;
   const auto fs = NewPosixFileSystem();

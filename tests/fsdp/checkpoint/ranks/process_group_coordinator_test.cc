@@ -82,7 +82,7 @@ TEST(ProcessGroupCoordinator, SomeRanksAlone) {
     init_process_group();
     const ProcessGroup pair = new_group({0, 2}, "pair");
     if (pair) {
-      // Rank 1 does not take part, and notices nothing.
+      // Rank 1 does not take part and notices nothing.
       ASSERT_OK_AND_ASSIGN(const auto two,
                            ProcessGroupCoordinator::Make(pair, "test"));
       EXPECT_EQ(two->num_ranks(), 2);

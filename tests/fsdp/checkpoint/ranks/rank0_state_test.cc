@@ -210,7 +210,7 @@ TEST(Rank0State, NonsenseFromAnotherRankIsAnError) {
   });
 }
 
-// A destination that takes nothing: the others are not left waiting.
+// A destination that takes nothing; the other ranks must not be left waiting.
 TEST(Rank0State, ARankThatCannotCopyIsAnErrorOfAll) {
   RunRanks(2, [] {
     init_process_group();

@@ -26,7 +26,7 @@ uint8_t ByteAt(uint64_t offset) {
   return static_cast<uint8_t>(offset * offset % 251);
 }
 
-// The other end, well until it has sent `num_well` bytes.
+// The other end, which works until it has sent `num_well` bytes.
 absl::Status Serve(ProcessGroupCoordinator& ranks, uint64_t num_bytes,
                    uint64_t num_well = UINT64_MAX) {
   uint64_t offset = 0;
@@ -93,7 +93,7 @@ TEST(RankPull, FailureOfEitherEndLeavesTheOtherWell) {
                   StatusIs(absl::StatusCode::kAborted));
       pull.Stop();
     }
-    // Both at once: what is under way says so, and nobody waits.
+    // Both stop at once: the transfer under way reports it, and no rank waits.
     if (ranks->rank() == 1) {
       EXPECT_FALSE(Serve(*ranks, 1000, 100).ok());
     } else {

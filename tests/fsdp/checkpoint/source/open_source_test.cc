@@ -1,5 +1,5 @@
-// Loads from a real daemon, over real processes, of what other meshes and
-// formats left there.
+// Loads from a real daemon, over real processes, checkpoints that other meshes
+// and formats left there.
 
 #include "fsdp/checkpoint/source/open_source.h"
 
@@ -161,7 +161,7 @@ TEST(DaemonLoad, SaysWhatIsWrongAsFilesDo) {
                "a is stored as [3], wanted as [4]");
         expect({{"a", at::zeros({3}, at::kLong)}, {"n", 0}},
                "a is stored as float32, wanted as int64");
-        // The next load is well, and leaves what it may.
+        // The next load succeeds, and leaves absent entries as they are.
         EXPECT_OK(load(missing, url, {.allow_partial_load = true}));
         EXPECT_EQ(*missing.find("n")->get_if<int64_t>(), 5);
         EXPECT_THAT(load(missing, daemon.Url("none")),
@@ -215,7 +215,7 @@ TEST(DaemonLoad, StreamsThroughASmallBudget) {
           TorchLoadOptions options;
           options.memory_bytes = uint64_t{4} << 20;
           options.broadcast_to_replicas = false;
-          // Nobody but rank 0 has to know how the daemon is reached.
+          // Only rank 0 has to know how to reach the daemon.
           std::string url = daemon.Url("c");
           if (from_rank0 && get_rank() == 1) {
             url = "tessera://nobody:1/c";

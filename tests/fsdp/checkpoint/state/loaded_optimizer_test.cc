@@ -48,7 +48,7 @@ TEST(LoadedOptimizer, NamesOrNumbersInNestedDicts) {
                        HasSubstr("no parameter 3, the optimizer has 3")));
 }
 
-// A parameter may be called "0": with names, digits are one.
+// A parameter may be called "0": among names, digits are a name.
 TEST(LoadedOptimizer, DigitsAreANameWhereTheGroupsHaveNames) {
   const auto loaded = ParseOptimizerState(Nested({"0"}, {"1"}, "1"), kNames);
   ASSERT_OK(loaded.status());
@@ -74,7 +74,7 @@ TEST(LoadedOptimizer, EmptyAndHalfEmptyDicts) {
   const auto empty = ParseOptimizerState({}, kNames);
   ASSERT_OK(empty.status());
   EXPECT_THAT(empty->groups, IsEmpty());
-  // Nothing is left in a checkpoint of a stateless optimizer's state.
+  // A checkpoint of a stateless optimizer's state holds nothing.
   const auto stateless = ParseOptimizerState(
       {{"param_groups", StateList{StateDict({{"lr", 1.0}})}}}, kNames);
   ASSERT_OK(stateless.status());

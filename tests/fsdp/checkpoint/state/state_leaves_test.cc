@@ -132,7 +132,7 @@ TEST(StateLeaves, ObjectsAreVisitedInOneOrderWhateverThatOfTheKeys) {
 }
 
 TEST(StateLeaves, AllObjectsAreVisitedAlsoAfterOneThatFailed) {
-  // Another rank's does not fail, and may wait for those that follow.
+  // The source of another rank does not fail, and may wait for later messages.
   std::string calls;
   StateDict state{{"b", std::make_shared<Recorder>("1", calls)},
                   {"a", std::make_shared<Recorder>("0", calls, true)},

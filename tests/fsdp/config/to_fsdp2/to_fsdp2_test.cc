@@ -26,7 +26,7 @@ std::vector<std::string> Texts(const Findings& findings) {
   return texts;
 }
 
-// The result, which has to be version 2 and the same training.
+// The result, which must be version 2 and train the same.
 std::string Converted(absl::string_view text,
                       absl::string_view name = "f.yaml") {
   const ToFsdp2 result = to_fsdp2(name, text);
@@ -211,7 +211,7 @@ TEST(ToFsdp2, TheOptionsAreThoseOfAccelerate) {
     EXPECT_EQ(
         Converted(absl::StrCat(kAround, first, ", ", row.before, "} # c\n")),
         absl::StrCat(kAround, first, ", ", row.after, "} # c\n"));
-    // The same in lines.
+    // The same options, one per line.
     const auto in_lines = [&](absl::string_view options) {
       const std::string lines = absl::StrReplaceAll(
           absl::StrCat(first, ", ", options), {{", ", "\n    "}});

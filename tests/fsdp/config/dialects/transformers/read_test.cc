@@ -245,7 +245,7 @@ TEST(Transformers, TheLoopHasTransformersDefaults) {
   EXPECT_EQ(*loop.eps, 1e-8);
   EXPECT_EQ(*loop.weight_decay, 0.0);
   EXPECT_EQ(**loop.lr_schedule, LrSchedule{.decay = LrDecay::kLinear});
-  // A file that has only options does not say anything about the loop.
+  // A file that has only such options says nothing about the loop.
   EXPECT_EQ(*ReadText(R"({"version": 2})").config.loop.lr, std::nullopt);
 }
 
