@@ -113,8 +113,7 @@ double NormalQuantile(double p) {
 // A box of the whole tensor as rows of consecutive elements.
 class Rows {
  public:
-  Rows(const std::vector<int64_t>& shape, const dcp::Box& box)
-      : shape_(shape), box_(box) {
+  Rows(const std::vector<int64_t>& shape, const dcp::Box& box) : box_(box) {
     // A row covers the trailing whole dimensions and one more.
     outer_ = static_cast<int64_t>(shape.size());
     while (outer_ > 0) {
@@ -144,7 +143,6 @@ class Rows {
   }
 
  private:
-  const std::vector<int64_t>& shape_;
   const dcp::Box& box_;
   int64_t outer_ = 0;
   int64_t row_size_ = 1;

@@ -38,7 +38,10 @@ class JobFinisher {
       ABSL_LOCKS_EXCLUDED(jobs_.mutex());
   // Tries again to end the jobs that the journal could not take.
   void FinishUnkept() ABSL_LOCKS_EXCLUDED(jobs_.mutex());
-  bool has_unkept() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(jobs_.mutex()) {
+  // The caller holds the table's lock. The compiler cannot see that this is the
+  // lock of the caller's own table, so this is checked at run time.
+  bool has_unkept() const {
+    jobs_.mutex().AssertHeld();
     return !unkept_.empty();
   }
 

@@ -73,8 +73,10 @@ absl::StatusOr<bool> SharedCheckpoint::IsCurrent(
 }
 
 bool SharedCheckpoint::AreLocated(const std::vector<uint32_t>& entries) const {
-  return std::all_of(entries.begin(), entries.end(),
-                     [this](uint32_t entry) { return located_[entry]; });
+  for (const uint32_t entry : entries) {
+    if (!located_[entry]) return false;
+  }
+  return true;
 }
 
 void SharedCheckpoint::Locate(std::vector<uint32_t> entries, Located done) {

@@ -1,13 +1,15 @@
 """fuzz_test: one fuzz target, run over its corpus as a test in every mode."""
 
+load("//third_party/precompiled:cc.bzl", "cc_binary", "cc_library", "cc_test")
+
 def fuzz_test(name, srcs, corpus = [], deps = [], size = "small", **kwargs):
     """Declares the test `name` and the libFuzzer binary `<name>_fuzzer`.
 
     The test feeds every file of the corpus, and the empty input, to
     LLVMFuzzerTestOneInput; it is an ordinary test in every mode. The binary
-    builds with --config=fuzz only:
+    builds with --config=asan only:
 
-        bazel run --config=fuzz //tests/fuzz:pickle_fuzz_fuzzer -- \
+        bazel run --config=asan //tests/fuzz:pickle_fuzz_fuzzer -- \
             -max_total_time=60
 
     Args:
@@ -18,7 +20,7 @@ def fuzz_test(name, srcs, corpus = [], deps = [], size = "small", **kwargs):
       size: of the test.
       **kwargs: of the test.
     """
-    native.cc_library(
+    cc_library(
         name = name + "_lib",
         testonly = True,
         srcs = srcs,
@@ -28,7 +30,7 @@ def fuzz_test(name, srcs, corpus = [], deps = [], size = "small", **kwargs):
         # The target function is called by a main that knows only its name.
         alwayslink = True,
     )
-    native.cc_test(
+    cc_test(
         name = name,
         size = size,
         args = ["$(locations %s)" % label for label in corpus],
@@ -39,7 +41,7 @@ def fuzz_test(name, srcs, corpus = [], deps = [], size = "small", **kwargs):
         ],
         **kwargs
     )
-    native.cc_binary(
+    cc_binary(
         name = name + "_fuzzer",
         testonly = True,
         # Its runfiles are the seeds from which tools/test starts.

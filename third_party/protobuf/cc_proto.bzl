@@ -1,5 +1,7 @@
 """C++ libraries out of .proto files, by Debian's protoc."""
 
+load("//third_party/precompiled:cc.bzl", "cc_library")
+
 # Generated code is not held to our warnings.
 _COPTS = ["-w"]
 
@@ -52,11 +54,12 @@ def cc_proto(name, protos, root, deps = [], proto_files = [], services = [], **k
         outs = outs,
         cmd = " && ".join(commands),
     )
-    native.cc_library(
+    cc_library(
         name = name,
         srcs = [out for out in outs if out.endswith(".cc")],
         hdrs = [out for out in outs if out.endswith(".h")],
         copts = _COPTS,
+        precompiled = "grpc",
         includes = [root if root else "."],
         deps = deps,
         **kwargs

@@ -46,11 +46,13 @@ struct StateTuple {
 // Keys are unique, and ordered as they were added.
 class StateDict {
  public:
+  using Entries = std::vector<std::pair<std::string, StateValue>>;
+
   StateDict() = default;
   StateDict(std::initializer_list<std::pair<std::string, StateValue>> entries);
 
-  bool empty() const { return entries_.empty(); }
-  size_t size() const { return entries_.size(); }
+  bool empty() const;
+  size_t size() const;
   // Null when there is no such key.
   const StateValue* find(absl::string_view key) const;
   StateValue* find(absl::string_view key);
@@ -59,14 +61,14 @@ class StateDict {
   // Returns whether the key existed.
   bool erase(absl::string_view key);
 
-  // Iterates over std::pair<std::string, StateValue>; do not change keys.
-  auto begin() const { return entries_.begin(); }
-  auto end() const { return entries_.end(); }
-  auto begin() { return entries_.begin(); }
-  auto end() { return entries_.end(); }
+  // Do not change keys.
+  Entries::const_iterator begin() const;
+  Entries::const_iterator end() const;
+  Entries::iterator begin();
+  Entries::iterator end();
 
  private:
-  std::vector<std::pair<std::string, StateValue>> entries_;
+  Entries entries_;
   absl::flat_hash_map<std::string, size_t> index_;  // in entries_
 };
 
@@ -112,6 +114,19 @@ class StateValue {
  private:
   Variant value_;
 };
+
+inline bool StateDict::empty() const { return entries_.empty(); }
+inline size_t StateDict::size() const { return entries_.size(); }
+inline StateDict::Entries::const_iterator StateDict::begin() const {
+  return entries_.begin();
+}
+inline StateDict::Entries::const_iterator StateDict::end() const {
+  return entries_.end();
+}
+inline StateDict::Entries::iterator StateDict::begin() {
+  return entries_.begin();
+}
+inline StateDict::Entries::iterator StateDict::end() { return entries_.end(); }
 
 // An object with a state, such as a scheduler or a data loader. As PyTorch's
 // torch.distributed.checkpoint.stateful.Stateful.

@@ -1,13 +1,26 @@
-"""A header that is compiled once for all files that include LibTorch's.
+"""precompiled_header: headers that are compiled once for all files.
 
-g++ spends most of its time in those headers. What it made of them it reads
-again where the flags are the same, and otherwise reads the header: nothing but
-time depends on it.
+A compiler spends most of its time in the headers of other libraries. What it
+made of them it reads again where the flags are the same. Nothing but time
+depends on it.
 """
 
 load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
 
 _ACTION = "c++-compile"
+
+# clang instantiates the templates that the headers use here, once, and not in
+# each file. Its output would name the folder of this action's sandbox and the
+# times of files; therefore, paths are kept relative to -isysroot, which is the
+# current folder for those that read the output (.bazelrc).
+_COMPILE = """
+case $("$1" --version) in
+  *clang*)
+    exec "$@" -fpch-instantiate-templates -Xclang -fno-pch-timestamp \\
+      -Xclang -relocatable-pch -Xclang -isysroot -Xclang "$PWD" ;;
+  *) exec "$@" ;;
+esac
+"""
 
 def _precompiled_header_impl(ctx):
     toolchain = find_cpp_toolchain(ctx)
@@ -25,7 +38,7 @@ def _precompiled_header_impl(ctx):
     header = ctx.actions.declare_file(ctx.label.name + ".h")
     ctx.actions.write(
         header,
-        "".join(["#include \"%s\"\n" % name for name in ctx.attr.headers]),
+        "".join(["#include <%s>\n" % name for name in ctx.attr.headers]),
     )
     compiled = ctx.actions.declare_file(ctx.label.name + ".h.gch")
     flags = ctx.fragments.cpp.copts + ctx.fragments.cpp.cxxopts
@@ -40,12 +53,12 @@ def _precompiled_header_impl(ctx):
         preprocessor_defines = context.defines,
         use_pic = True,
     )
-    ctx.actions.run(
-        executable = cc_common.get_tool_for_action(
+    ctx.actions.run_shell(
+        command = _COMPILE,
+        arguments = [cc_common.get_tool_for_action(
             feature_configuration = features,
             action_name = _ACTION,
-        ),
-        arguments = cc_common.get_memory_inefficient_command_line(
+        )] + cc_common.get_memory_inefficient_command_line(
             feature_configuration = features,
             action_name = _ACTION,
             variables = variables,
@@ -62,17 +75,20 @@ def _precompiled_header_impl(ctx):
         outputs = [compiled],
         mnemonic = "CppPrecompile",
     )
-    own = CcInfo(compilation_context = cc_common.create_compilation_context(
-        headers = depset([header, compiled]),
-    ))
-    return [cc_common.merge_cc_infos(cc_infos = [own, info])]
+    return [cc_common.merge_cc_infos(cc_infos = [
+        CcInfo(compilation_context = cc_common.create_compilation_context(
+            headers = depset([header, compiled]),
+        )),
+        CcInfo(compilation_context = context),
+    ])]
 
-# Used by -include of the header's path; see FSDP_COPTS.
+# Its users include NAME.h by a flag (copts.bzl).
 precompiled_header = rule(
     implementation = _precompiled_header_impl,
     attrs = {
         "deps": attr.label_list(
-            doc = "Libraries whose headers these are; passed on.",
+            doc = "Libraries whose headers these are. Users compile with " +
+                  "their flags, and do not link with them.",
             providers = [CcInfo],
         ),
         "headers": attr.string_list(doc = "As they are included, in order."),

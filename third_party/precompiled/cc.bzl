@@ -1,0 +1,42 @@
+"""cc_library, cc_binary and cc_test, with the headers of others precompiled.
+
+Most of the time to compile a file goes to the headers of Abseil, GoogleTest,
+gRPC and LibTorch. These rules are Bazel's own with one more attribute:
+
+    precompiled = "abseil"    for everything, and the default
+    precompiled = "grpc"      with gRPC and protobuf
+    precompiled = "libtorch"  with LibTorch; for dependents of @libtorch
+
+Tests and what only tests use (`testonly`) read GoogleTest's headers with them.
+"""
+
+load(":copts.bzl", "LIBTORCH_COPTS", "LIBTORCH_WARNINGS", "precompiled_copts")
+
+def _precompiled(attributes, is_test):
+    name = attributes.pop("precompiled", "abseil")
+    copts = attributes.pop("copts", [])
+    deps = attributes.pop("deps", [])
+    if name == "libtorch" and not is_test:
+        # @libtorch brings its header along.
+        return dict(attributes, copts = LIBTORCH_COPTS + copts, deps = deps)
+    if name == "libtorch":
+        copts = LIBTORCH_WARNINGS + copts
+    if is_test:
+        name += "_test"
+    folder = "third_party/precompiled"
+    return dict(
+        attributes,
+        copts = precompiled_copts("%s/%s.h" % (folder, name)) + copts,
+        deps = deps + ["@//%s:%s" % (folder, name)],
+    )
+
+def cc_library(**attributes):
+    is_test = attributes.get("testonly", False)
+    native.cc_library(**_precompiled(attributes, is_test))
+
+def cc_binary(**attributes):
+    is_test = attributes.get("testonly", False)
+    native.cc_binary(**_precompiled(attributes, is_test))
+
+def cc_test(**attributes):
+    native.cc_test(**_precompiled(attributes, True))
