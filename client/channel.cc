@@ -51,7 +51,7 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> Credentials(
     const ClientOptions& options) {
   if (options.cert_file.empty() != options.key_file.empty()) {
     return absl::InvalidArgumentError(
-        "cert_file and key_file require each other: a client's certificate "
+        "cert_file and key_file must be given together: a client's certificate "
         "and its key");
   }
   if (!options.tls && options.ca_file.empty()) {
@@ -81,7 +81,7 @@ absl::StatusOr<std::string> Token(const ClientOptions& options) {
   for (char c : token) {
     if (!absl::ascii_isgraph(static_cast<unsigned char>(c))) {
       return absl::InvalidArgumentError(
-          "the token is not one word of printable characters");
+          "the token must be one word of printable characters");
     }
   }
   return token;

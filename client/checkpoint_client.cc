@@ -42,7 +42,8 @@ absl::StatusOr<Report> ReadReport(
         return reader->Finish();
       }));
   if (reported) return report;
-  return absl::DataLossError(absl::StrCat(call, ": ended without a report"));
+  return absl::DataLossError(
+      absl::StrCat(call, ": the server ended the call without a report"));
 }
 
 }  // namespace
@@ -78,7 +79,8 @@ absl::StatusOr<v1::InspectResponse> CheckpointClient::Inspect(
     }
     DCP_RETURN_IF_ERROR(page.status());
     if (!is_first && page->next_page_token() == request.page_token()) {
-      return absl::DataLossError("Inspect: the same page twice");
+      return absl::DataLossError(
+          "Inspect: the server sent the same page twice");
     }
     request.set_page_token(page->next_page_token());
     if (is_first) {

@@ -33,7 +33,7 @@ absl::StatusOr<CheckpointUrl> ParseCheckpointUrl(absl::string_view text) {
         "'", text, "': ", what,
         "; expected a URL such as tessera://host:7420/srv/step-12"));
   };
-  if (!IsCheckpointUrl(text)) return malformed("is not a URL of a daemon");
+  if (!IsCheckpointUrl(text)) return malformed("is not the URL of a daemon");
   const absl::string_view rest = text.substr(kScheme.size());
   const size_t slash = rest.find('/');
   if (slash == absl::string_view::npos || slash + 1 == rest.size()) {

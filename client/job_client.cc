@@ -68,7 +68,7 @@ absl::StatusOr<Job> JobFrom(const lro::Operation& operation) {
   } else if (response.Is<v1::VerifyReport>()) {
     if (response.UnpackTo(&job.verified.emplace())) return job;
   }
-  return malformed("ended without a result that this client knows");
+  return malformed("ended without a result of a kind that this client knows");
 }
 
 JobClient::JobClient(std::shared_ptr<const Channel> channel)
@@ -150,7 +150,8 @@ absl::StatusOr<std::vector<Job>> JobClient::ListAll(
     std::move(page->jobs.begin(), page->jobs.end(), std::back_inserter(jobs));
     if (page->next_page_token.empty()) return jobs;
     if (page->next_page_token == token) {
-      return absl::DataLossError("ListOperations: the same page twice");
+      return absl::DataLossError(
+          "ListOperations: the server sent the same page twice");
     }
     token = std::move(page->next_page_token);
   }

@@ -21,10 +21,11 @@ constexpr size_t kMaxParts = size_t{16} << 20;
 }  // namespace
 
 absl::Status TensorLayout::Add(const Header& header) {
-  if (complete_) return absl::DataLossError("a header after the last one");
+  if (complete_)
+    return absl::DataLossError("there is a header after the last one");
   if (started_ &&
       (header.etag() != etag_ || header.num_bytes() != num_bytes_)) {
-    return absl::DataLossError("headers of different checkpoints");
+    return absl::DataLossError("the headers are of different checkpoints");
   }
   if (!started_) begins_.push_back(0);
   started_ = true;
@@ -85,7 +86,7 @@ absl::Status TensorRange::Place(const Chunk& chunk,
                      part.num_bytes());
   }
   if (layout.begins_[chunk.part()] + chunk.offset() != position_) {
-    return malformed("a message out of its turn");
+    return malformed("a message is out of order");
   }
   if (ExtendCrc32c(0, AsBytes(data)) != chunk.crc32c()) {
     return malformed("the checksum of ", data.size(), " bytes is wrong");

@@ -114,9 +114,10 @@ absl::Status TensorReader::Take(const Response& message, TensorLayout& header,
     return begins ? Begin(std::move(header), range) : absl::OkStatus();
   }
   if (!message.has_chunk() || !begun_) {
-    return absl::DataLossError("a message without header or payload");
+    return absl::DataLossError("a message has neither header nor payload");
   }
-  if (range.done()) return absl::DataLossError("more than the header says");
+  if (range.done())
+    return absl::DataLossError("there is more than the header says");
   const uint64_t begin = range.position();
   DCP_RETURN_IF_ERROR(range.Place(message.chunk(), layout_));
   if (options_.bytes_arrived != nullptr) {

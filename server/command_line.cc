@@ -38,12 +38,12 @@ constexpr absl::string_view kHelp = "help";
 constexpr CommandLineOption kCommandLineOptions[] = {
     {kConfig, "FILE",
      "Options as lines of `key = value`; # begins a\n"
-     "comment. The command line has the last word."},
+     "comment. The command line overrides them."},
     {kCheckConfig, "",
-     "Say what is wrong with options, files and folders,\n"
-     "and end without serving: 0 if nothing is."},
-    {kVersion, "", "The version."},
-    {kHelp, "", "This text."},
+     "Report what is wrong with options, files and\n"
+     "folders, and exit without serving: 0 if nothing is."},
+    {kVersion, "", "Print the version."},
+    {kHelp, "", "Print this text."},
 };
 
 std::string UnknownKey(absl::string_view key, bool on_command_line) {
@@ -82,7 +82,7 @@ class Parser {
         continue;
       }
       if (!seen.insert(setting.key).second && !row->repeatable) {
-        Complain(setting, "is there twice");
+        Complain(setting, "is given twice");
         continue;
       }
       if (!setting.has_value && !row->value.empty()) {
@@ -132,7 +132,7 @@ std::vector<Setting> ReadArguments(const std::vector<std::string>& arguments,
     if (word.kind == OptionWord::Kind::kShort ||
         word.kind == OptionWord::Kind::kOperand) {
       problems.push_back(
-          absl::StrCat(word.text, ": is not an option, which begins with --"));
+          absl::StrCat(word.text, ": is not an option; options begin with --"));
       continue;
     }
     settings.push_back({.place = absl::StrCat("--", word.name),
@@ -150,10 +150,12 @@ void CheckTogether(const ServerOptions& options,
     problems.push_back(absl::StrCat(parts...));
   };
   if (options.roots.empty()) {
-    complain("root: is missing; --root=DIR says where checkpoints are");
+    complain("root: is missing; --root=DIR names a folder of checkpoints");
   }
   if (options.state_dir.empty()) {
-    complain("state-dir: is missing; jobs are remembered there");
+    complain(
+        "state-dir: is missing; it names the folder in which jobs are "
+        "remembered");
   }
   if (options.tls_cert.empty() != options.tls_key.empty()) {
     complain(options.tls_cert.empty() ? "tls-cert" : "tls-key",
@@ -247,17 +249,18 @@ std::string ServerHelp() {
       "      --tokens-file=/etc/dcp-server/tokens\n"
       "      --root=/data/checkpoints --state-dir=/var/lib/dcp-server\n"
       "\n"
-      "SIGTERM and SIGINT drain it: no new calls; running calls and jobs may\n"
-      "end, and jobs that do not continue at the next start. A second signal\n"
-      "stops calls and jobs at once. SIGHUP makes it read tokens and\n"
+      "SIGTERM and SIGINT drain it: it accepts no new calls; running calls "
+      "may\n"
+      "end, and so may jobs that cannot continue at the next start. A second\n"
+      "signal stops calls and jobs at once. SIGHUP makes it read tokens and\n"
       "certificates again.\n"
       "\n"
-      "Options of the command line only:\n";
+      "Options that only the command line takes:\n";
   for (const CommandLineOption& option : kCommandLineOptions) {
     AppendOptionHelp(HelpHead(option.key, option.value), option.help,
                      kHelpColumn, text);
   }
-  text += "\nOptions there and in the file:\n";
+  text += "\nOptions of the command line and the file:\n";
   const ServerOptions defaults;
   for (const OptionRow& row : AllOptions()) {
     const std::string value = row.show == nullptr ? "" : row.show(defaults);
@@ -268,10 +271,10 @@ std::string ServerHelp() {
         kHelpColumn, text);
   }
   text +=
-      "\nSizes are such as 512MiB or 2GiB, times such as 30s, 10min, 2h or "
+      "\nSizes are written as 512MiB or 2GiB, times as 30s, 10min, 2h or "
       "7d.\n"
       "Exit codes: 0 stopped as asked, 1 could not serve, 2 wrong options, 3\n"
-      "stopped as asked though a file system held threads of the server.\n";
+      "stopped as asked, but a file system held threads of the server.\n";
   return text;
 }
 

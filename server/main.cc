@@ -184,7 +184,7 @@ int Serve(const dcp::server::ServerOptions& options, const sigset_t& signals,
       Complain(status);
       return kWrongOptions;
     }
-    std::cout << "dcp-server: nothing is wrong" << std::endl;
+    std::cout << "dcp-server: no problem found" << std::endl;
     return kStopped;
   }
   // Constructed before the server, so that it also limits the server's

@@ -141,11 +141,11 @@ absl::Status SetLogFormat(absl::string_view value, ServerOptions& options) {
 constexpr OptionRow kOptions[] = {
     Address<&ServerOptions::listen, true>(
         "listen",
-        "Where it serves: 127.0.0.1:7420, [::]:7420 or\n"
+        "The address to serve on: 127.0.0.1:7420, [::]:7420 or\n"
         "unix:/run/dcp-server.sock. Port 0: any free one.\n"
         "Serving other machines requires TLS."),
     {"allow-insecure", "",
-     "Serve other machines without TLS: whoever is on\n"
+     "Serve other machines without TLS: everyone on\n"
      "the network can read tokens and checkpoints.",
      SetAllowInsecure},
     {"root", "DIR",
@@ -164,17 +164,17 @@ constexpr OptionRow kOptions[] = {
     {"tls-key", "FILE", "Its private key, PEM.",
      SetPath<&ServerOptions::tls_key>},
     {"tls-client-ca", "FILE",
-     "Clients must show a certificate of this authority\n(mutual TLS).",
+     "Clients must present a certificate of this authority\n(mutual TLS).",
      SetPath<&ServerOptions::tls_client_ca>},
     {"tokens-file", "FILE",
-     "Clients must show a token of this file. A line each:\n"
+     "Clients must send a token of this file. Its lines:\n"
      "NAME SHA256 [admin] [read=DIR]... [write=DIR]...\n"
      "Make SHA256 with: printf %s \"$TOKEN\" | sha256sum",
      SetPath<&ServerOptions::tokens_file>},
     Bytes<&ServerOptions::max_memory_bytes, kMinMemoryBytes, kMostMemoryBytes>(
-        "max-memory", "For the payload of all jobs and streams together."),
+        "max-memory", "Memory for the payload of all jobs and streams."),
     {"job-memory", "SIZE",
-     "For a job that does not request an amount; less if\n"
+     "Memory of a job that does not request any; less if\n"
      "max-memory leaves less to jobs.",
      SetBytes<&ServerOptions::job_memory_bytes, kMinMemoryBytes,
               kMostMemoryBytes>,
@@ -189,7 +189,7 @@ constexpr OptionRow kOptions[] = {
         "max-streams", "Calls that read a checkpoint at the same time."),
     Count<&ServerOptions::max_streams_per_client, kMaxStreams>(
         "max-streams-per-client",
-        "Those of one client: a name in tokens-file or,\n"
+        "Such calls of one client: a name in tokens-file or,\n"
         "without it, an address.\n"
         "Default: three quarters of max-streams"),
     Bytes<&ServerOptions::client_memory_bytes, kMinClientBytes,
@@ -198,19 +198,19 @@ constexpr OptionRow kOptions[] = {
                             "Default: half of max-memory"),
     Count<&ServerOptions::max_requests_per_second, kMaxRequestsPerSecond>(
         "max-requests-per-second",
-        "Calls of one client, of any kind; those of ten\n"
-        "seconds may come at once."),
+        "Calls per second of one client, of any kind; those\n"
+        "of ten seconds may come at once."),
     Count<&ServerOptions::max_connections, kMaxConnections>(
         "max-connections", "Open connections; further ones are closed."),
     Count<&ServerOptions::max_connections_per_address, kMaxConnections>(
         "max-connections-per-address",
-        "Those of one IPv4 address or one /64 of IPv6."),
+        "Connections of one IPv4 address or one /64 of IPv6."),
     Count<&ServerOptions::num_readers, kMaxReaders>(
         "num-readers", "Threads that read for streams."),
     Bytes<&ServerOptions::max_request_bytes, kMinRequestBytes,
-          kMaxRequestBytes>("max-request", "The size of a request."),
+          kMaxRequestBytes>("max-request", "The largest size of a request."),
     Time<&ServerOptions::keep_jobs>("keep-jobs",
-                                    "How long jobs that ended are remembered."),
+                                    "How long ended jobs are remembered."),
     Count<&ServerOptions::max_ended_jobs, kMaxJobs>(
         "max-ended-jobs", "Ended jobs that are remembered."),
     Time<&ServerOptions::disk_timeout>(
@@ -220,14 +220,13 @@ constexpr OptionRow kOptions[] = {
         "calls that wait longer are UNAVAILABLE."),
     Time<&ServerOptions::drain>(
         "drain",
-        "How long calls and jobs may take to end after\n"
-        "SIGTERM; jobs that do not continue at the next\n"
-        "start."),
+        "How long after SIGTERM calls may take to end, and\n"
+        "jobs that cannot continue at the next start."),
     Address<&ServerOptions::metrics_listen, false>(
         "metrics-listen", "Prometheus' metrics, at http://ADDRESS/metrics."),
-    {"log-level", "LEVEL", "What is logged at least: info, warning or error.",
+    {"log-level", "LEVEL", "The lowest level to log: info, warning or error.",
      SetLogLevel, [](const ServerOptions&) { return std::string("info"); }},
-    {"log-format", "FORMAT", "Lines of text, or of json for programs.",
+    {"log-format", "FORMAT", "Lines of text, or of JSON for programs.",
      SetLogFormat, [](const ServerOptions&) { return std::string("text"); }},
 };
 

@@ -213,13 +213,15 @@ void Server::Impl::AddGauges() {
         [this] { return static_cast<double>(expiry_seconds); }));
   }
   gauges.push_back(metrics.AddGauge(
-      "tessera_calls", "Calls that go on.",
+      "tessera_calls", "Calls in progress.",
       [this] { return static_cast<double>(calls.num_calls()); }));
   gauges.push_back(metrics.AddGauge(
-      "tessera_memory_used_bytes", "Of payload, that jobs and streams hold.",
+      "tessera_memory_used_bytes",
+      "Memory for payload that jobs and streams hold.",
       [this] { return static_cast<double>(budget.used_bytes()); }));
   gauges.push_back(metrics.AddGauge(
-      "tessera_memory_limit_bytes", "That they may hold together.",
+      "tessera_memory_limit_bytes",
+      "Memory for payload that jobs and streams may hold.",
       [this] { return static_cast<double>(budget.limit_bytes()); }));
   gauges.push_back(metrics.AddGauge(
       "tessera_memory_waiting", "Jobs and streams that wait for memory.",
@@ -268,7 +270,7 @@ absl::StatusOr<std::string> Server::Impl::Start() {
   interceptors.push_back(calls.NewInterceptorFactory());
   builder.experimental().SetInterceptorCreators(std::move(interceptors));
   grpc_server = builder.BuildAndStart();
-  DCP_CHECK(grpc_server != nullptr, "gRPC does not start");
+  DCP_CHECK(grpc_server != nullptr, "gRPC did not start");
   for (size_t i = 0; i < kNumOwnServices; ++i) {
     grpc_server->GetHealthCheckService()->SetServingStatus(kServices[i], true);
   }
@@ -307,15 +309,16 @@ void Server::Impl::Accept(
 
 void Server::Impl::AddConnectionMetrics() {
   gauges.push_back(metrics.AddGauge(
-      "tessera_connections", "Of clients, at the moment.",
+      "tessera_connections", "Open connections of clients.",
       [this] { return static_cast<double>(acceptor->num_open()); }));
   gauges.push_back(metrics.AddCounter(
       "tessera_connections_refused_total",
-      "Closed at once because there were too many.",
+      "Connections closed at once because there were too many.",
       [this] { return static_cast<double>(acceptor->num_refused()); }));
   gauges.push_back(metrics.AddCounter(
       "tessera_connections_cut_total",
-      "Ended because of what they sent: see Limits in server/README.md.",
+      "Connections ended because of what they sent: see Limits in "
+      "server/README.md.",
       [] { return static_cast<double>(NumConnectionsCut()); }));
 }
 

@@ -99,17 +99,17 @@ class Loader {
     if (stored == nullptr) return absl::StrCat(wanted.fqn, " is not a tensor");
     if (stored->shape != wanted.shape) {
       return absl::StrCat(wanted.fqn, " is stored as ",
-                          ShapeToString(stored->shape), ", wanted as ",
+                          ShapeToString(stored->shape), ", but requested as ",
                           ShapeToString(wanted.shape));
     }
     if (!Contains(WholeBox(wanted.shape), wanted.box)) {
       return absl::StrCat(wanted.fqn, ": ", ToString(wanted.box),
-                          " is not inside ", ShapeToString(wanted.shape));
+                          " is not inside shape ", ShapeToString(wanted.shape));
     }
     if (!CanConvert(stored->dtype, wanted.dtype)) {
-      return absl::StrCat(wanted.fqn, " is stored as ",
-                          TorchName(stored->dtype), ", wanted as ",
-                          TorchName(wanted.dtype));
+      return absl::StrCat(
+          wanted.fqn, " is stored as ", TorchName(stored->dtype),
+          ", which cannot be converted to ", TorchName(wanted.dtype));
     }
     return "";
   }

@@ -66,7 +66,8 @@ absl::Status CheckLayout(const Value& value) {
     const absl::string_view layout = value.args().items()[0].text();
     if (layout == "torch.strided") return absl::OkStatus();
     return absl::UnimplementedError(
-        absl::StrCat("a tensor of layout ", Short(layout)));
+        absl::StrCat("a tensor of layout ", Short(layout),
+                     " is not supported; only torch.strided is"));
   }
   return WrongType("the layout", value);
 }
@@ -157,7 +158,7 @@ class Parser {
       }
       const auto index = static_cast<uint32_t>(metadata_.entries.size());
       if (!by_name_.emplace(fqn, index).second) {
-        return absl::DataLossError(absl::StrCat(Short(fqn), " is there twice"));
+        return absl::DataLossError(absl::StrCat(Short(fqn), " occurs twice"));
       }
       metadata_.entries.emplace_back().fqn = std::string(fqn);
     }
@@ -204,7 +205,7 @@ class Parser {
     if (twice == stored_.end()) return absl::OkStatus();
     return absl::DataLossError(
         absl::StrCat("storage of ", Short(metadata_.entries[twice->entry].fqn),
-                     ": the same offset is there twice"));
+                     ": the same offset occurs twice"));
   }
 
   // Adds a file to Metadata::files, which contains only files of listed names.
@@ -272,8 +273,8 @@ class Parser {
         box.sizes.size() != tensor.size.size() ||
         !Contains(WholeBox(tensor.size), box)) {
       return absl::DataLossError(absl::StrCat(
-          "the chunk of shape ", ShapeToString(box.sizes), " at ",
-          ShapeToString(box.offsets), " leaves the tensor of shape ",
+          "a chunk of shape ", ShapeToString(box.sizes), " at ",
+          ShapeToString(box.offsets), " is not inside the tensor of shape ",
           ShapeToString(tensor.size)));
     }
     const absl::Status taken =
@@ -295,15 +296,15 @@ class Parser {
         items_.begin(), items_.end(), offset,
         [](const Stored& item, SizeId id) { return item.offset < id; });
     if (it == items_.end() || it->offset != offset) {
-      return absl::DataLossError("no entry in storage_data");
+      return absl::DataLossError("storage_data has no entry for it");
     }
     if (holds_elements && it->used) {
-      return absl::DataLossError("listed twice");
+      return absl::DataLossError("another chunk has the same offset");
     }
     info = objects_.info(it->info);
     info.file = listed_file_[info.file];
     if (holds_elements && info.length == 0) {
-      return absl::DataLossError("stored with length 0");
+      return absl::DataLossError("its entry in storage_data has length 0");
     }
     it->used = it->used || holds_elements;
     return absl::OkStatus();

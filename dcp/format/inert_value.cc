@@ -28,7 +28,7 @@ class Inspector {
     if (value.is(Kind::kEnclosing)) {
       if (seen_.contains(value.enclosing().identity())) return absl::OkStatus();
       return absl::UnimplementedError(
-          absl::StrCat("it refers to an object outside of it, ",
+          absl::StrCat("it refers to an object outside itself, ",
                        value.enclosing().callable().module(), ".",
                        value.enclosing().callable().name()));
     }
@@ -37,9 +37,10 @@ class Inspector {
     if (value.is(Kind::kPersistent)) return Check(value.persistent_id());
     if (!value.is(Kind::kCall)) return CheckAll(value.items());
     if (const std::string name = PickledModuleClass(value); !name.empty()) {
-      return absl::UnimplementedError(absl::StrCat(
-          "it is a whole pickled module, ", name,
-          ", which needs its code: in Python, torch.save its state_dict()"));
+      return absl::UnimplementedError(
+          absl::StrCat("it is a whole pickled module, ", name,
+                       ", which requires its code: in Python, torch.save its "
+                       "state_dict() instead"));
     }
     DCP_RETURN_IF_ERROR(CheckGlobal(value.callable()));
     DCP_RETURN_IF_ERROR(Check(value.args()));

@@ -49,14 +49,14 @@ absl::Status AddPersistent(const Value& id, ElementSizes& sizes) {
   if (id.is(Value::Kind::kTuple) && !id.items().empty() &&
       is_str(id.items()[0]) && id.items()[0].text() == "module") {
     return absl::UnimplementedError(
-        "a whole pickled module, which requires its code; in Python, "
+        "this is a whole pickled module, which requires its code: in Python, "
         "torch.save its state_dict() instead");
   }
   if (!id.is(Value::Kind::kTuple) || id.items().size() < 5 ||
       id.items().size() > 6 || !is_str(id.items()[0]) ||
       id.items()[0].text() != "storage" || !is_str(id.items()[2])) {
     return absl::DataLossError(absl::StrCat(
-        "a persistent id is not that of a storage: ", ToString(id)));
+        "expected the persistent id of a storage, found ", ToString(id)));
   }
   if (id.items().size() == 6 && !id.items()[5].is_none()) {
     return absl::UnimplementedError(
@@ -199,7 +199,7 @@ absl::Status ReadLegacyStorages(uint64_t length, const LegacyHead& head,
     if (!bytes.has_value() || *bytes > length - at) {
       return absl::DataLossError(
           absl::StrCat("storage ", it->first, " of ", count, " elements at ",
-                       at, " reaches past the end, ", length));
+                       at, " reaches past the end of the file at ", length));
     }
     const bool inserted =
         archive.storages
@@ -208,7 +208,7 @@ absl::Status ReadLegacyStorages(uint64_t length, const LegacyHead& head,
             .second;
     if (!inserted) {
       return absl::DataLossError(
-          absl::StrCat("storage ", it->first, " is there twice"));
+          absl::StrCat("storage ", it->first, " occurs twice"));
     }
     at += *bytes;
   }

@@ -73,7 +73,7 @@ absl::Status CheckTransforms(const Value& value) {
   }
   if (value.items().empty()) return absl::OkStatus();
   return absl::UnimplementedError(
-      absl::StrCat("written through the transforms ", ToString(value)));
+      absl::StrCat("transforms are not supported: ", ToString(value)));
 }
 
 }  // namespace
@@ -92,8 +92,9 @@ absl::StatusOr<Attributes> Attributes::Of(const Value& object,
   const Attributes attributes(object.state().items());
   const absl::Span<const Value> items = attributes.items_;
   if (items.size() > 2 * kMaxAttributes) {
-    return absl::DataLossError(
-        absl::StrCat(name, " has ", items.size() / 2, " attributes"));
+    return absl::DataLossError(absl::StrCat(name, " has ", items.size() / 2,
+                                            " attributes, more than ",
+                                            kMaxAttributes));
   }
   for (size_t i = 0; i < items.size(); i += 2) {
     if (!items[i].is(Kind::kStr)) {

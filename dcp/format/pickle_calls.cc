@@ -56,7 +56,7 @@ absl::Status CheckArguments(Value callable, absl::Span<const Value> args) {
   const bool number = first.is(Kind::kInt) || first.is(Kind::kBigInt);
   if (number && (callable.IsGlobal("builtins", "bytearray") ||
                  callable.IsGlobal("builtins", "bytes"))) {
-    return absl::DataLossError("bytes of a given length are not allowed");
+    return absl::DataLossError("bytes made from a length are not allowed");
   }
   const bool text = first.is(Kind::kStr) || first.is(Kind::kBytes);
   if (!text) return absl::OkStatus();
@@ -64,12 +64,13 @@ absl::Status CheckArguments(Value callable, absl::Span<const Value> args) {
   if (callable.IsGlobal("fractions", "Fraction") &&
       first.text().find_first_not_of("+-0123456789/") !=
           absl::string_view::npos) {
-    return absl::DataLossError("the text of a Fraction is not two integers");
+    return absl::DataLossError(
+        "the text of a Fraction is not an integer or two with a slash");
   }
   if (callable.IsGlobal("builtins", "int") &&
       first.text().size() > kMaxPickleIntBytes) {
     return absl::DataLossError(absl::StrCat("an int of ", first.text().size(),
-                                            " digits exceeds ",
+                                            " digits is longer than ",
                                             kMaxPickleIntBytes));
   }
   if (callable.IsGlobal("numpy", "dtype") &&

@@ -8,7 +8,7 @@ absl::Status PickleInput::TakeLine(absl::string_view& line) {
   const absl::string_view rest = AsText(bytes_.subspan(at_));
   const size_t end = rest.find('\n');
   if (end == absl::string_view::npos) {
-    return absl::DataLossError("a line does not end");
+    return absl::DataLossError("a line has no end");
   }
   line = rest.substr(0, end);
   at_ += end + 1;

@@ -174,8 +174,9 @@ absl::Status PickleMemo::Put(uint64_t slot, Value value) {
     gaps_.erase(slot);
   } else {
     if (gaps_.size() + (slot - end_) > kMaxPickleMemoGap) {
-      return absl::DataLossError(absl::StrCat("memo slot ", slot, " while ",
-                                              num_in_use(), " are in use"));
+      return absl::DataLossError(absl::StrCat("memo index ", slot,
+                                              " is too far beyond the ",
+                                              num_in_use(), " in use"));
     }
     for (; end_ < slot; ++end_) gaps_.insert(end_);
     ++end_;
@@ -186,7 +187,8 @@ absl::Status PickleMemo::Put(uint64_t slot, Value value) {
 
 absl::StatusOr<Value> PickleMemo::Get(uint64_t slot) const {
   if (slot >= end_ || gaps_.contains(slot) || !IsRead(slot)) {
-    return absl::DataLossError(absl::StrCat("memo slot ", slot, " is not set"));
+    return absl::DataLossError(
+        absl::StrCat("memo index ", slot, " is not set"));
   }
   return const_cast<PickleMemo*>(this)->At(slot);
 }

@@ -141,8 +141,8 @@ absl::Status Machine::Get(uint64_t slot) {
 absl::Status Machine::Extend(Value container,
                              absl::Span<const Value> elements) {
   if (!container.is(Kind::kList) && !container.is(Kind::kCall)) {
-    return Malformed(
-        absl::StrCat("elements appended to ", KindName(container.kind())));
+    return Malformed(absl::StrCat("expected a list to append to, found ",
+                                  KindName(container.kind())));
   }
   arena_.Extend(container, elements);
   return absl::OkStatus();
@@ -150,7 +150,8 @@ absl::Status Machine::Extend(Value container,
 
 absl::Status Machine::Update(Value container, absl::Span<const Value> items) {
   if (!container.is(Kind::kDict) && !container.is(Kind::kCall)) {
-    return Malformed(absl::StrCat("items set in ", KindName(container.kind())));
+    return Malformed(absl::StrCat("expected a dict to set items in, found ",
+                                  KindName(container.kind())));
   }
   if (items.size() % 2 != 0) return Malformed("a key without a value");
   DCP_RETURN_IF_ERROR(CheckPickleKeys(items));
@@ -426,8 +427,8 @@ absl::Status Machine::StepFrame(uint8_t opcode) {
   // FRAME only tells Python how much to read at once.
   DCP_RETURN_IF_ERROR(input_.TakeNumber<uint64_t>(number));
   if (number > input_.num_left()) {
-    return Malformed(absl::StrCat("a frame of ", number, " bytes, found ",
-                                  input_.num_left()));
+    return Malformed(absl::StrCat("expected a frame of ", number,
+                                  " bytes, found ", input_.num_left()));
   }
   return absl::OkStatus();
 }
@@ -463,7 +464,7 @@ absl::StatusOr<PickleResult> Machine::Run() {
     const size_t start = input_.at();
     absl::Status status;
     if (input_.num_left() == 0) {
-      status = Malformed("the end is missing");
+      status = Malformed("the opcode STOP is missing at the end");
     } else if (++num_opcodes > kMaxPickleValues) {
       status =
           Malformed(absl::StrCat("more than ", kMaxPickleValues, " opcodes"));

@@ -21,12 +21,14 @@ absl::Status CheckRelativePath(absl::string_view path) {
         absl::StrCat("file name \"", path.substr(0, kMaxShown), "\" ", why));
   };
   if (path.empty()) return refuse("is empty");
-  if (path.size() > kMaxNameBytes) return refuse("is too long");
-  if (path.find('\0') != absl::string_view::npos) return refuse("holds a NUL");
+  if (path.size() > kMaxNameBytes)
+    return refuse(absl::StrCat("has more than ", kMaxNameBytes, " bytes"));
+  if (path.find('\0') != absl::string_view::npos)
+    return refuse("contains a NUL");
   if (absl::StartsWith(path, "/")) return refuse("is absolute");
   for (const absl::string_view part : absl::StrSplit(path, '/')) {
     if (part.empty() || part == "." || part == "..") {
-      return refuse("leaves the directory or has an odd component");
+      return refuse("has an empty, '.' or '..' component");
     }
   }
   return absl::OkStatus();

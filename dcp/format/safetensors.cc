@@ -53,7 +53,7 @@ class HeaderParser {
       case Kind::kBeginObject:
         in_metadata_ = name_ == kMetadataKey;
         if (in_metadata_ && has_metadata_) {
-          return absl::DataLossError("__metadata__ is there twice");
+          return absl::DataLossError("__metadata__ occurs twice");
         }
         has_metadata_ = has_metadata_ || in_metadata_;
         dtype_.reset();
@@ -111,7 +111,7 @@ class HeaderParser {
     const std::vector<uint64_t>& offsets = data_offsets_.values();
     if (!dtype_.has_value() || !shape_.begun() || offsets.size() != 2) {
       return absl::DataLossError(absl::StrCat(
-          ShortJson(name_), " lacks one of dtype, shape, data_offsets"));
+          ShortJson(name_), " lacks its dtype, shape or data_offsets"));
     }
     if (name_.size() > kMaxNameBytes) {
       return absl::ResourceExhaustedError(absl::StrCat(
@@ -177,21 +177,21 @@ absl::Status CheckTiling(uint64_t data_length, SafetensorsHeader& header) {
   for (SafetensorsTensor& tensor : header.tensors) {
     if (!names.insert(tensor.name).second) {
       return absl::DataLossError(
-          absl::StrCat(ShortJson(tensor.name), " is there twice"));
+          absl::StrCat(ShortJson(tensor.name), " occurs twice"));
     }
     DCP_RETURN_IF_ERROR(PackShape(tensor));
     DCP_RETURN_IF_ERROR(CheckTensorSize(tensor));
     if (tensor.begin != at) {
-      return absl::DataLossError(absl::StrCat(
-          ShortJson(tensor.name), " begins at ", tensor.begin, " where ",
-          tensor.begin < at ? "others lie up to " : "nothing lies from ", at));
+      return absl::DataLossError(
+          absl::StrCat(ShortJson(tensor.name), " begins at ", tensor.begin,
+                       ", but the data before it ends at ", at));
     }
     at = tensor.end;
   }
   if (at != data_length) {
-    return absl::DataLossError(absl::StrCat("tensors of ", at,
-                                            " bytes in a data section of ",
-                                            data_length, " bytes"));
+    return absl::DataLossError(absl::StrCat("the tensors have ", at,
+                                            " bytes, but the data section has ",
+                                            data_length));
   }
   return absl::OkStatus();
 }
@@ -222,8 +222,9 @@ absl::Status ReadShardingInfo(SafetensorsHeader& header) {
     }
     if (!sound) {
       return absl::DataLossError(absl::StrCat(
-          kShardingInfoKey, " puts ", ShortJson(tensor.name), " of shape ",
-          ShapeToString(tensor.shape), " at ", ShapeToString(it->second)));
+          kShardingInfoKey, " has impossible offsets for ",
+          ShortJson(tensor.name), " of shape ", ShapeToString(tensor.shape),
+          ": ", ShapeToString(it->second)));
     }
     header.saved_offsets.emplace(tensor.name, it->second);
   }
@@ -309,8 +310,8 @@ void AppendTensor(const SafetensorsTensor& tensor, std::string& json) {
 absl::StatusOr<SafetensorsHeader> ReadSafetensorsHeader(uint64_t length,
                                                         ReadAt read) {
   if (length < kLengthBytes) {
-    return absl::DataLossError(
-        absl::StrCat("a file of ", length, " bytes is not a safetensors file"));
+    return absl::DataLossError(absl::StrCat(
+        "a file of ", length, " bytes is too short for safetensors"));
   }
   DCP_ASSIGN_OR_RETURN(const ByteSpan word, read(0, kLengthBytes));
   const uint64_t json_length = LoadLittleEndian<uint64_t>(word.data());
@@ -320,8 +321,9 @@ absl::StatusOr<SafetensorsHeader> ReadSafetensorsHeader(uint64_t length,
                                             kMaxSafetensorsHeaderBytes));
   }
   if (json_length > length - kLengthBytes) {
-    return absl::DataLossError(absl::StrCat(
-        "header length ", json_length, " in a file of ", length, " bytes"));
+    return absl::DataLossError(absl::StrCat("header length ", json_length,
+                                            " exceeds what a file of ", length,
+                                            " bytes can hold"));
   }
   DCP_ASSIGN_OR_RETURN(const ByteSpan head,
                        read(0, kLengthBytes + json_length));

@@ -30,7 +30,7 @@ class IndexParser {
     if (event.depth == 1 && event.kind == Kind::kKey) {
       in_weight_map_ = event.text == "weight_map";
       if (in_weight_map_ && has_weight_map_) {
-        return absl::DataLossError("weight_map is there twice");
+        return absl::DataLossError("weight_map occurs twice");
       }
       has_weight_map_ = has_weight_map_ || in_weight_map_;
       return absl::OkStatus();

@@ -54,7 +54,7 @@ class ShardingInfoParser {
         }
         if (!offsets_.emplace(name_, saved_.values()).second) {
           return absl::DataLossError(
-              absl::StrCat(ShortJson(name_), " is there twice"));
+              absl::StrCat(ShortJson(name_), " occurs twice"));
         }
         return absl::OkStatus();
       default:

@@ -132,7 +132,7 @@ absl::Status Flattener::AddLeaf(const Value& value) {
   num_name_bytes_ += name_.size();
   if (num_name_bytes_ > kMaxMetadataBytes) {
     return absl::ResourceExhaustedError(absl::StrCat(
-        "names together are longer than ", kMaxMetadataBytes, " bytes"));
+        "the names together are longer than ", kMaxMetadataBytes, " bytes"));
   }
   flat_.push_back(
       {.fqn = name_, .path = path_, .value = value, .steps = steps_});
@@ -189,7 +189,7 @@ absl::StatusOr<std::vector<FlatValue>> FlattenMapping(const Value& root,
                                                       bool whole) {
   if (!IsMapping(root)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a state dict is a mapping, this is ",
+        absl::StrCat("a state dict must be a mapping, but this is ",
                      KindName(root.kind()), ": ", ToString(root, 60)));
   }
   return Flattener(whole).Run(root);

@@ -114,7 +114,7 @@ absl::Status PathTree::Add(const StatePath& path, size_t leaf,
   if (path.empty()) return absl::InvalidArgumentError("a path is empty");
   if (path.size() > kMaxPathElements) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "a path of ", path.size(), " steps exceeds ", kMaxPathElements));
+        "a path of ", path.size(), " elements exceeds ", kMaxPathElements));
   }
   uint32_t at = kRoot;
   absl::InlinedVector<uint32_t, 8> way = {at};
@@ -146,10 +146,10 @@ absl::Status PathTree::Add(const StatePath& path, size_t leaf,
     way.push_back(at);
   }
   if (nodes_[at].kind == NodeKind::kLeaf) {
-    return Conflict(path, "stands there twice");
+    return Conflict(path, "occurs twice");
   }
   if (nodes_[at].kind != NodeKind::kUnknown) {
-    return Conflict(path, "is part of another");
+    return Conflict(path, "is the beginning of another path");
   }
   nodes_[at].kind = NodeKind::kLeaf;
   nodes_[at].leaf = leaf;
@@ -170,8 +170,8 @@ absl::Status PathTree::CheckLists(size_t num_paths) const {
   }
   // One more, so that a single list may use the largest index.
   if (num_slots > most + 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("lists of ", num_slots, " slots together exceed ", most));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "lists of ", num_slots, " elements together exceed ", most));
   }
   return absl::OkStatus();
 }

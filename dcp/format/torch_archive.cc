@@ -14,7 +14,7 @@ absl::StatusOr<uint64_t> TorchArchive::PayloadOffset(
   const auto it = storages.find(tensor.storage_key);
   if (it == storages.end()) {
     return absl::DataLossError(
-        absl::StrCat("storage ", tensor.storage_key, " is not there"));
+        absl::StrCat("storage ", tensor.storage_key, " is missing"));
   }
   const Storage& storage = it->second;
   const std::optional<uint64_t> skip =
@@ -23,7 +23,7 @@ absl::StatusOr<uint64_t> TorchArchive::PayloadOffset(
       *skip > storage.size) {
     return absl::DataLossError(
         absl::StrCat("storage ", tensor.storage_key, " has ", storage.size,
-                     " bytes where the tensor needs ", tensor.storage_bytes));
+                     " bytes, but the tensor needs ", tensor.storage_bytes));
   }
   return storage.payload_offset + *skip;
 }

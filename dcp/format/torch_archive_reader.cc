@@ -95,13 +95,15 @@ absl::StatusOr<std::string> ReadSmall(const ZipRecord& record, ReadAt read,
 
 absl::Status CheckVersion(const ZipRecord* record, ReadAt read,
                           bool check_crc) {
-  if (record == nullptr) return absl::DataLossError("no record version");
+  if (record == nullptr)
+    return absl::DataLossError("the record version is missing");
   DCP_ASSIGN_OR_RETURN(const std::string text,
                        ReadSmall(*record, read, check_crc));
   uint32_t version;
   if (!absl::SimpleAtoi(text, &version) || version < kMinVersion) {
-    return absl::DataLossError(
-        absl::StrCat("record version holds \"", text, "\""));
+    return absl::DataLossError(absl::StrCat("record version holds \"", text,
+                                            "\", not a number of at least ",
+                                            kMinVersion));
   }
   if (version > kMaxVersion) {
     return absl::UnimplementedError(absl::StrCat(
@@ -118,23 +120,25 @@ absl::StatusOr<bool> IsBigEndian(const ZipRecord* record, ReadAt read,
   if (text == "little") return false;
   if (text == "big") return true;
   return absl::DataLossError(
-      absl::StrCat("record byteorder holds \"", text, "\""));
+      absl::StrCat("record byteorder holds \"", text, "\", not little or big"));
 }
 
 // The first directory of all records, including its slash.
 absl::StatusOr<std::string> CommonPrefix(
     const std::vector<ZipRecord>& records) {
-  if (records.empty()) return absl::DataLossError("a zip without records");
+  if (records.empty())
+    return absl::DataLossError("a zip archive without records");
   const std::string& first = records[0].name;
   const std::string prefix = first.substr(0, first.find('/') + 1);
   if (prefix.empty()) {
-    return absl::DataLossError(absl::StrCat(
-        "record ", first, " stands in no directory: not from torch.save"));
+    return absl::DataLossError(
+        absl::StrCat("record ", first,
+                     " is not in a directory: torch.save did not write this"));
   }
   for (const ZipRecord& record : records) {
     if (!absl::StartsWith(record.name, prefix)) {
-      return absl::DataLossError(
-          absl::StrCat("record ", record.name, " stands outside ", prefix));
+      return absl::DataLossError(absl::StrCat(
+          "record ", record.name, " is outside the directory ", prefix));
     }
   }
   return prefix;
@@ -165,7 +169,8 @@ absl::StatusOr<TorchArchive> ReadZipArchive(uint64_t length, ReadAt read,
   }
   const ZipRecord* pickle = Find(records, prefix, kPickleRecord);
   if (pickle == nullptr) {
-    return absl::DataLossError("no record data.pkl: not from torch.save");
+    return absl::DataLossError(
+        "the record data.pkl is missing: torch.save did not write this");
   }
   if (pickle->size > kMaxMetadataBytes) {
     return absl::ResourceExhaustedError(absl::StrCat(
@@ -207,7 +212,8 @@ absl::StatusOr<TorchArchive> ReadTorchArchive(uint64_t length,
   if (IsLegacyArchive(text)) {
     if (allow_legacy) return ReadLegacyArchive(length, read);
     return absl::UnimplementedError(
-        "the torch.save format from before PyTorch 1.6, which an item of a "
+        "this is the torch.save format from before PyTorch 1.6, which an item "
+        "of a "
         "checkpoint never has");
   }
   if (text.empty()) return absl::DataLossError("the file is empty");

@@ -80,26 +80,26 @@ absl::StatusOr<Value> WholeLocalTensor(absl::Span<const Value> args) {
   const Value spec = Attribute(args[3], "_spec");
   if (!IsTensor(local) || !spec.is(Kind::kCall) ||
       args[2].items().size() <= kSizeArgument) {
-    return Bad("a DTensor with unknown attributes");
+    return Bad("the DTensor has unexpected attributes");
   }
   const Value placements = Attribute(spec.state(), "placements");
-  if (!placements.is(Kind::kTuple)) return Bad("a DTensor without placements");
+  if (!placements.is(Kind::kTuple)) return Bad("the DTensor has no placements");
   for (const Value& placement : placements.items()) {
     const absl::string_view name =
         placement.is(Kind::kCall) ? placement.callable().name() : "";
     if (name != "Shard" && name != "Replicate" && name != "_StridedShard") {
-      return Unsupported("a DTensor whose ranks hold parts of sums");
+      return Unsupported("a DTensor with Partial placements");
     }
   }
   DCP_ASSIGN_OR_RETURN(const Dims whole,
-                       ParseDims(args[2].items()[kSizeArgument], "its shape"));
+                       ParseDims(args[2].items()[kSizeArgument], "its size"));
   DCP_ASSIGN_OR_RETURN(const TorchTensor part, ParseTensor(local));
   if (part.sizes == whole) return local;
   return absl::UnimplementedError(absl::StrCat(
-      "tensor: it is the part ", ShapeToString(part.sizes),
-      " that one rank holds of a DTensor of ", ShapeToString(whole),
-      ", and the other ranks have the rest: save it from all ranks with "
-      "torch.distributed.checkpoint, or its full_tensor()"));
+      "tensor: this is one rank's part, of shape ", ShapeToString(part.sizes),
+      ", of a DTensor of shape ", ShapeToString(whole),
+      ": save it from all ranks with torch.distributed.checkpoint, or save its "
+      "full_tensor()"));
 }
 
 // Removes the wrappers: parameters, and tensors of a subclass or with
@@ -114,7 +114,7 @@ absl::StatusOr<Rebuild> Unwrap(const Value& value, TorchTensor& tensor) {
         call.function.IsGlobal("torch._utils", "_rebuild_parameter")) {
       if (call.args.size() != (with_state ? 4u : 3u) ||
           !call.args[1].is(Kind::kBool) || !IsTensor(call.args[0])) {
-        return Bad("a Parameter with unknown arguments");
+        return Bad("the Parameter has unexpected arguments");
       }
       tensor.is_parameter = true;
       if (!call.requires_grad.has_value()) {
@@ -126,7 +126,7 @@ absl::StatusOr<Rebuild> Unwrap(const Value& value, TorchTensor& tensor) {
                                       "_rebuild_from_type_v2")) {
       if (call.args.size() != 4 || !IsRebuildFunction(call.args[0]) ||
           !call.args[2].is(Kind::kTuple)) {
-        return Bad("_rebuild_from_type_v2 with unknown arguments");
+        return Bad("_rebuild_from_type_v2 has unexpected arguments");
       }
       if (IsDTensor(call.args[1])) {
         DCP_ASSIGN_OR_RETURN(const Value local, WholeLocalTensor(call.args));
@@ -144,13 +144,13 @@ absl::StatusOr<Rebuild> Unwrap(const Value& value, TorchTensor& tensor) {
       return call;
     }
   }
-  return Bad("a tensor wrapped too often");
+  return Bad(absl::StrCat("more than ", kMaxWrappers, " wrappers"));
 }
 
 // A number of elements or bytes.
 absl::StatusOr<uint64_t> Count(const Value& value, absl::string_view what) {
   if (!value.is(Kind::kInt) || value.int_value() < 0) {
-    return Bad(absl::StrCat(what, " is ", ToString(value, 40)));
+    return Bad(absl::StrCat(what, " is not a count: ", ToString(value, 40)));
   }
   return static_cast<uint64_t>(value.int_value());
 }
@@ -160,7 +160,7 @@ absl::StatusOr<Dims> ParseDims(Value value, absl::string_view what) {
     value = value.args().items()[0];
   }
   if (!value.is(Kind::kTuple)) {
-    return Bad(absl::StrCat(what, " is ", KindName(value.kind())));
+    return Bad(absl::StrCat(what, " is not a tuple: ", KindName(value.kind())));
   }
   if (value.items().size() > kMaxDims) {
     return Bad(
@@ -207,7 +207,7 @@ absl::Status ParseStorageClass(const Value& value, Storage& storage) {
 absl::Status ParseStorageView(const Value& view, Storage& storage) {
   if (view.is_none()) return absl::OkStatus();
   if (!view.is(Kind::kTuple) || view.items().size() != 3) {
-    return Bad("the view of a storage is malformed");
+    return Bad("the view of a storage is not a key, an offset and a length");
   }
   DCP_ASSIGN_OR_RETURN(storage.offset,
                        Count(view.items()[1], "the offset of a view"));
@@ -215,7 +215,7 @@ absl::Status ParseStorageView(const Value& view, Storage& storage) {
                        Count(view.items()[2], "the length of a view"));
   const std::optional<uint64_t> end = CheckedAdd(storage.offset, storage.numel);
   if (!end.has_value() || *end > storage.total_numel) {
-    return Bad("the view of a storage reaches past it");
+    return Bad("the view of a storage reaches past its end");
   }
   return absl::OkStatus();
 }
@@ -266,7 +266,7 @@ absl::Status ParseFlags(const Value& flags, TorchTensor& tensor) {
     const Value& key = flags.items()[i];
     const Value& value = flags.items()[i + 1];
     if (!key.is(Kind::kStr) || !value.is(Kind::kBool)) {
-      return Bad("its flags are malformed");
+      return Bad("its flags are not a dict from str to bool");
     }
     if (key.text() == "conj") {
       tensor.conj = value.bool_value();
@@ -344,12 +344,12 @@ absl::Status ParseArgs(const Rebuild& call, TorchTensor& tensor) {
   // The newer two may have flags at the end.
   const bool with_flags = num_wanted > 4 && args.size() == num_wanted + 1;
   if (args.size() != num_wanted && !with_flags) {
-    return Bad(absl::StrCat(name, " with ", args.size(), " arguments"));
+    return Bad(absl::StrCat(name, " has ", args.size(), " arguments"));
   }
   DCP_ASSIGN_OR_RETURN(const Storage storage, ParseTensorStorage(args[0]));
   DCP_ASSIGN_OR_RETURN(const uint64_t offset, Count(args[1], "its offset"));
-  DCP_ASSIGN_OR_RETURN(tensor.sizes, ParseDims(args[2], "its shape"));
-  DCP_ASSIGN_OR_RETURN(tensor.strides, ParseDims(args[3], "its strides"));
+  DCP_ASSIGN_OR_RETURN(tensor.sizes, ParseDims(args[2], "its size"));
+  DCP_ASSIGN_OR_RETURN(tensor.strides, ParseDims(args[3], "its stride"));
   if (tensor.sizes.size() != tensor.strides.size()) {
     return Bad("its shape and strides differ in length");
   }
@@ -367,7 +367,7 @@ absl::Status ParseArgs(const Rebuild& call, TorchTensor& tensor) {
             ? DTypeFromTorchName(args[6].name())
             : std::nullopt;
     if (!dtype.has_value()) {
-      return Bad(absl::StrCat("its dtype is ", ToString(args[6], 40)));
+      return Bad(absl::StrCat("its dtype is unknown: ", ToString(args[6], 40)));
     }
     tensor.dtype = *dtype;
   }
@@ -384,7 +384,7 @@ bool IsTensor(const Value& value) {
 
 absl::StatusOr<TorchTensor> ParseTensor(const Value& value) {
   if (!IsTensor(value)) {
-    return Bad(absl::StrCat("it is ", ToString(value, 60)));
+    return Bad(absl::StrCat("expected a tensor, found ", ToString(value, 60)));
   }
   TorchTensor tensor;
   DCP_ASSIGN_OR_RETURN(const Rebuild call, Unwrap(value, tensor));

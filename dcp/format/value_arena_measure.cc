@@ -99,7 +99,8 @@ absl::StatusOr<uint64_t> ValueArena::Measure(Value root, uint64_t max_values) {
         Mark& mark = Impl::MarkOf(part.identity());
         if (mark.depth == Mark::kOpen) {
           if (!part.is(Kind::kCall) || steps[mark.size].stage == 0) {
-            return absl::DataLossError("a container contains itself");
+            return absl::DataLossError(
+                "a container contains itself, which is not supported");
           }
           // The slot is in the arena, so it may be written.
           const_cast<Value&>(slot) = Enclosing(part);

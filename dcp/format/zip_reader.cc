@@ -212,7 +212,7 @@ absl::StatusOr<ByteSpan> FindZip64Field(ByteSpan extra,
     if (size > extra.size() - 4) {
       return absl::DataLossError(
           absl::StrCat("extra field of record ", name, " has ", size,
-                       " bytes where only ", extra.size() - 4, " are left"));
+                       " bytes, but only ", extra.size() - 4, " are left"));
     }
     if (tag == kZip64Tag && found.empty()) found = extra.subspan(4, size);
     extra = extra.subspan(4 + size);
@@ -233,12 +233,13 @@ absl::Status CheckName(absl::string_view name) {
   if (name.empty() || name.find('\0') != absl::string_view::npos ||
       name.front() == '/') {
     return absl::DataLossError(
-        absl::StrCat("zip record has the name \"", name, "\""));
+        absl::StrCat("the zip record name \"", name,
+                     "\" is empty, absolute or contains a NUL"));
   }
   for (const absl::string_view part : absl::StrSplit(name, '/')) {
     if (part == "..") {
-      return absl::DataLossError(
-          absl::StrCat("zip record ", name, " leaves the archive"));
+      return absl::DataLossError(absl::StrCat("the zip record name \"", name,
+                                              "\" has a component .."));
     }
   }
   return absl::OkStatus();
@@ -260,8 +261,8 @@ absl::Status CheckFlags(absl::string_view name, uint16_t flags,
                   : ""));
   }
   if ((flags & kFlagPatch) != 0) {
-    return absl::UnimplementedError(
-        absl::StrCat("zip record ", name, " is a patch"));
+    return absl::UnimplementedError(absl::StrCat(
+        "zip record ", name, " is a patch, which is not supported"));
   }
   return absl::OkStatus();
 }
@@ -275,7 +276,8 @@ absl::StatusOr<Entry> TakeEntry(ByteSpan& rest, uint64_t end) {
   const size_t extra_size = U16(rest, 30);
   const size_t comment_size = U16(rest, 32);
   if (name_size + extra_size + comment_size > rest.size() - kCentralBytes) {
-    return absl::DataLossError("zip directory entry reaches past its end");
+    return absl::DataLossError(
+        "a zip directory entry reaches past the end of the directory");
   }
   Entry entry;
   entry.record.name =
@@ -327,8 +329,9 @@ absl::Status CheckLocalSizes(const ZipRecord& record, ByteSpan header,
         " bytes by the directory and ", size, " by its own header"));
   }
   if (crc != 0 && crc != record.crc) {
-    return absl::DataLossError(
-        absl::StrCat("zip record ", record.name, " has two different CRCs"));
+    return absl::DataLossError(absl::StrCat(
+        "zip record ", record.name,
+        " has different CRCs in the directory and in its own header"));
   }
   return absl::OkStatus();
 }
@@ -397,7 +400,7 @@ const std::string* FindDuplicate(absl::Span<const Entry> entries) {
 absl::Status CheckApart(absl::Span<const Entry> entries) {
   if (const std::string* name = FindDuplicate(entries); name != nullptr) {
     return absl::DataLossError(
-        absl::StrCat("zip record ", *name, " is there twice"));
+        absl::StrCat("zip record ", *name, " occurs twice"));
   }
   std::vector<const Entry*> by_place;
   by_place.reserve(entries.size());
@@ -432,7 +435,7 @@ absl::StatusOr<std::vector<Entry>> ReadDirectory(const Directory& directory,
   }
   if (!rest.empty()) {
     return absl::DataLossError(absl::StrCat("zip directory has ", rest.size(),
-                                            " bytes behind its last record"));
+                                            " bytes after its last record"));
   }
   return entries;
 }
@@ -448,7 +451,8 @@ absl::StatusOr<std::vector<ZipRecord>> ReadZip(uint64_t length, ReadAt read) {
   }
   if (!end.has_value()) {
     return absl::DataLossError(
-        "no zip end record: not a zip archive, or cut short");
+        "the zip end record is missing: this is not a zip archive, or it is "
+        "cut short");
   }
   DCP_ASSIGN_OR_RETURN(const Directory directory,
                        FindDirectory(length, tail, *end, read));

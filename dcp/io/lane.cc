@@ -56,12 +56,12 @@ class Outcome {
 // cannot be allocated would end the process. Another thread may take the memory
 // between this check and the allocation; then the program's new-handler
 // decides.
-absl::Status CheckLent(uint64_t num_bytes) {
+absl::Status CheckAvailable(uint64_t num_bytes) {
   void* const probe = mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE,
                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (probe == MAP_FAILED) {
     return PosixError(
-        errno, absl::StrCat("the system does not lend the ", num_bytes,
+        errno, absl::StrCat("the system does not provide the ", num_bytes,
                             " bytes of memory that a lane needs for blocks; "
                             "lower the option memory_bytes, or raise the limit "
                             "of the process"));
@@ -73,7 +73,7 @@ absl::Status CheckLent(uint64_t num_bytes) {
 absl::Status RunOwnLane(
     FileSystem& fs, uint32_t index, uint64_t num_blocks, std::stop_token stop,
     absl::FunctionRef<absl::Status(Lane& lane, std::stop_token stop)> work) {
-  DCP_RETURN_IF_ERROR(CheckLent(num_blocks * kBlockBytes));
+  DCP_RETURN_IF_ERROR(CheckAvailable(num_blocks * kBlockBytes));
   BlockPool pool(num_blocks);
   Lane lane{.index = index, .pool = pool, .queue = nullptr};
   DCP_ASSIGN_OR_RETURN(lane.queue, fs.NewQueue(kInFlightMax, pool.memory()));

@@ -424,7 +424,7 @@ void Transfer::Retry(Operation& operation, int64_t result) {
         absl::StrCat(Describe(operation), ": file ends at ", end));
   } else {
     status = absl::UnavailableError(
-        absl::StrCat(Describe(operation), ": nothing is written"));
+        absl::StrCat(Describe(operation), ": the write wrote no bytes"));
   }
   FailAndRelease(operation, std::move(status));
 }

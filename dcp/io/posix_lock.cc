@@ -50,7 +50,7 @@ absl::StatusOr<std::string> ReadLockFile(int fd) {
   if (!S_ISREG(info.st_mode) ||
       (!text.empty() && !absl::StartsWith(text, kLockFileMagic))) {
     return absl::FailedPreconditionError(
-        "there is a file of that name that is not a lock file; move it away");
+        "a file with this name exists, but is not a lock file; move it away");
   }
   return text;
 }
@@ -125,7 +125,8 @@ absl::StatusOr<FileLock> TakePosixLock(const std::string& path,
     return FileLock{.file = {.handle = fd.Release(), .size = *size},
                     .text = text};
   }
-  return absl::UnavailableError("others take and leave it all the time");
+  return absl::UnavailableError(
+      "other processes take and release the lock all the time");
 }
 
 }  // namespace dcp

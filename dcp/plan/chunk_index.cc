@@ -190,8 +190,8 @@ absl::Status CheckCoverage(absl::Span<const int64_t> shape,
                            absl::Span<const Box> chunks) {
   const std::optional<int64_t> total = CheckedVolume(shape);
   if (!total.has_value()) {
-    return absl::DataLossError(
-        absl::StrCat("shape ", ShapeToString(shape), " is not possible"));
+    return absl::DataLossError(absl::StrCat("shape ", ShapeToString(shape),
+                                            " is negative or too large"));
   }
   const Box whole = WholeBox(shape);
   std::vector<uint32_t> full;  // the chunks that have elements

@@ -15,7 +15,7 @@ size_t FileLayout::Append(uint64_t literal_length, uint64_t payload_length,
       CheckedAdd(literal_length, payload_length);
   const std::optional<uint64_t> size =
       length.has_value() ? CheckedAdd(size_, *length) : std::nullopt;
-  DCP_CHECK(size.has_value(), name_, " becomes longer than 64 bits hold");
+  DCP_CHECK(size.has_value(), name_, " exceeds 64 bits");
   parts_.push_back({.offset = size_,
                     .literal_length = literal_length,
                     .payload_length = payload_length,

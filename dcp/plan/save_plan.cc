@@ -60,7 +60,7 @@ class SavePlanner {
   absl::Status Add(uint32_t index, const SaveItem& item) {
     if (!CheckedVolume(item.shape).has_value()) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "shape ", ShapeToString(item.shape), " is not possible"));
+          "shape ", ShapeToString(item.shape), " is negative or too large"));
     }
     // This also checks the placements, which GroupRanks relies on.
     DCP_RETURN_IF_ERROR(

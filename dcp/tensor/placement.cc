@@ -122,9 +122,9 @@ absl::Status CheckPlacements(absl::Span<const int64_t> shape, const Mesh& mesh,
   for (const Placement& p : placements) {
     if (p.kind == Placement::Kind::kReplicate) continue;
     if (p.dim < 0 || p.dim >= static_cast<int64_t>(shape.size())) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("placement ", ToString({&p, 1}), " of a tensor with ",
-                       shape.size(), " dimensions"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "placement ", ToString({&p, 1}), " does not fit a tensor of ",
+          shape.size(), " dimensions"));
     }
     if (p.kind == Placement::Kind::kStridedShard && p.split_factor < 1) {
       return absl::InvalidArgumentError(

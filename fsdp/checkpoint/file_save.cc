@@ -216,8 +216,9 @@ absl::StatusOr<Order> DecodeOrder(const std::string& text,
         absl::SimpleAtoi(number, &item) && item < state.tensors.size() && good;
   }
   if (good) return order;
-  return absl::DataLossError(absl::StrCat("told to send '", text, "' of ",
-                                          state.tensors.size(), " tensors"));
+  return absl::DataLossError(absl::StrCat("rank 0 asks for the tensors '", text,
+                                          "', but this rank has ",
+                                          state.tensors.size()));
 }
 
 // Rank 0's side.

@@ -74,7 +74,7 @@ absl::Status CheckWhole(dcp::FileSystem& fs, const std::string& path) {
       fs.Stat(dcp::JoinPath(path, dcp::kDcpMetadataName));
   if (absl::IsNotFound(index.status())) {
     return absl::DataLossError(absl::StrCat("it has no ", dcp::kDcpMetadataName,
-                                            ": its save did not end"));
+                                            ": its save did not finish"));
   }
   DCP_ASSIGN_OR_RETURN(const std::unique_ptr<dcp::Checkpoint> checkpoint,
                        dcp::Checkpoint::Open(fs, path, {}));

@@ -17,9 +17,10 @@ std::string write_config(const TrainConfig& config, Dialect dialect,
     case Dialect::kTorchTitan:
       return config::WriteTorchTitan(config, findings);
     case Dialect::kAxolotl:
-      findings.Problem({},
-                       "axolotl's files are read, and not written: most of "
-                       "what they need is about its models and data");
+      findings.Problem(
+          {},
+          "configs of axolotl can be read, but not written: most of "
+          "what they need is about its models and data");
       return "";
   }
   return "";

@@ -87,7 +87,7 @@ void ValidateParameter(const ShardPlan::Param& param) {
                     "fully_shard: the parameter '", param.name, "' is ",
                     tensor.scalar_type(),
                     "; only floating parameters can be sharded, others belong "
-                    "into ignored_params");
+                    "in ignored_params");
 }
 
 ShardGeometry PlanShard(const ShardPlan::Param& param, const DeviceMesh& mesh,
@@ -124,7 +124,7 @@ std::optional<DTensorSpec> TensorParallelSpec(
       options.tensor_parallel_fn(param.name, param.tensor);
   if (!spec.has_value()) return std::nullopt;
   TORCH_CHECK_VALUE(spec->mesh.device_type() == mesh.device_type(),
-                    "fully_shard: '", param.name, "' lies on a mesh of ",
+                    "fully_shard: '", param.name, "' is on a mesh of ",
                     spec->mesh.device_type(), ", but is to be sharded over ",
                     mesh.device_type());
   TORCH_CHECK_NOT_IMPLEMENTED(spec->placements.size() <= 2, "fully_shard: '",

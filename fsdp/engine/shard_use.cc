@@ -115,7 +115,7 @@ void NoteLoaded(const ShardArgument& shard, const at::Tensor& source,
   TORCH_CHECK(source.sizes() == local, "fsdp: the shard of '", param->name(),
               "' was to be replaced by a tensor of shape ", source.sizes(),
               ", but this rank's part has the shape ", c10::IntArrayRef(local),
-              ". Of a whole tensor that is the to_local() of "
+              ". For a whole tensor, use the to_local() of "
               "fsdp::distribute_tensor; whole state dicts are loaded by "
               "fsdp::set_model_state_dict with full_state_dict");
   // On the same device, set_data was called by the program itself.

@@ -27,7 +27,8 @@ at::Tensor LargestMagnitude(const at::Tensor& shard) {
 AllGatherExtension::Inputs PreAllGather(
     const at::Tensor& shard, const AllGatherExtension::Context& context) {
   TORCH_CHECK_VALUE(c10::isFloatingType(shard.scalar_type()),
-                    "a float8 gather of a parameter of ", shard.scalar_type());
+                    "a float8 gather requires a floating-point parameter, not ",
+                    shard.scalar_type());
   at::Tensor largest = LargestMagnitude(shard);
   // A maximum may ignore NaN; an infinity has the same effect on the scale.
   largest.masked_fill_(largest.isnan(), HUGE_VAL);

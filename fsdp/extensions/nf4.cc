@@ -70,10 +70,11 @@ void UnpackBlocks(const std::vector<at::Tensor>& outputs,
 
 void CheckFrozen(const at::Tensor& parameter) {
   TORCH_CHECK_VALUE(c10::isFloatingType(parameter.scalar_type()),
-                    "NF4 of a parameter of ", parameter.scalar_type());
-  TORCH_CHECK_VALUE(!parameter.requires_grad(), "NF4 of a parameter of shape ",
+                    "NF4 requires a floating-point parameter, not ",
+                    parameter.scalar_type());
+  TORCH_CHECK_VALUE(!parameter.requires_grad(), "NF4: a parameter of shape ",
                     parameter.sizes(),
-                    " that requires grad; NF4 is for frozen weights: call "
+                    " requires grad, but NF4 is for frozen weights: call "
                     "requires_grad_(false) on it");
 }
 
@@ -120,7 +121,7 @@ at::Tensor dequantize_nf4(const Nf4Tensor& quantized, int64_t numel,
       numel >= 0 &&
           packed.numel() * 2 == quantized.absmax.numel() * kNf4BlockElements &&
           numel <= packed.numel() * 2,
-      "dequantize_nf4 of ", numel, " elements from ", packed.numel(),
+      "dequantize_nf4: ", numel, " elements do not fit ", packed.numel(),
       " bytes of codes and ", quantized.absmax.numel(), " blocks");
   const at::Tensor codes =
       at::stack({packed.bitwise_right_shift(4), packed.bitwise_and(15)}, 1);

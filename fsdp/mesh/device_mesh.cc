@@ -200,14 +200,16 @@ ProcessGroup DeviceMesh::Impl::MakeGroup(const Root& root, const Axis& axis) {
 
 size_t DeviceMesh::Impl::AxisIndex(int64_t mesh_dim) const {
   TORCH_CHECK_INDEX(0 <= mesh_dim && mesh_dim < std::ssize(axes), "axis ",
-                    mesh_dim, " of a mesh of ", axes.size(), " axes");
+                    mesh_dim, " is out of range for a mesh of ", axes.size(),
+                    " axes");
   return static_cast<size_t>(mesh_dim);
 }
 
 size_t DeviceMesh::Impl::AxisIndex(const std::string& name) const {
-  TORCH_CHECK(!names.empty(), "axis \"", name,
-              "\" of a mesh whose axes have no names; give them to "
-              "init_device_mesh");
+  TORCH_CHECK(
+      !names.empty(), "axis \"", name,
+      "\" cannot be found, because the axes of this mesh have no names; give "
+      "them to init_device_mesh");
   const auto found = std::find(names.begin(), names.end(), name);
   TORCH_CHECK_INDEX(found != names.end(), "the mesh has no axis \"", name,
                     "\", only ", absl::StrJoin(names, ", "));
@@ -216,7 +218,7 @@ size_t DeviceMesh::Impl::AxisIndex(const std::string& name) const {
 
 size_t DeviceMesh::Impl::OnlyAxis(const char* what) const {
   TORCH_CHECK(axes.size() == 1, what, " of a mesh of ", axes.size(),
-              " axes: say of which");
+              " axes: name the axis");
   return 0;
 }
 
@@ -374,8 +376,8 @@ DeviceMesh DeviceMesh::flatten(const std::string& name) const {
   Axis axis;
   axis.name = name.empty() ? absl::StrJoin(impl_->names, "_") : name;
   TORCH_CHECK(!axis.name.empty(),
-              "flatten of a mesh whose axes have no names: give the result "
-              "one");
+              "flatten: the axes of this mesh have no names, so give the "
+              "result a name");
   for (const Axis& part : impl_->axes) {
     axis.extents.insert(axis.extents.end(), part.extents.begin(),
                         part.extents.end());

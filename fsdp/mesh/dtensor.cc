@@ -101,8 +101,9 @@ DTensor::DTensor(at::Tensor local, DTensorSpec spec)
     : local_(std::move(local)), spec_(std::move(spec)) {
   TORCH_CHECK_VALUE(local_.defined(), "DTensor: the local tensor is undefined");
   TORCH_CHECK_VALUE(spec_.shape.size() == spec_.stride.size(),
-                    "DTensor: a shape of ", spec_.shape.size(),
-                    " dimensions with ", spec_.stride.size(), " strides");
+                    "DTensor: the shape has ", spec_.shape.size(),
+                    " dimensions, but there are ", spec_.stride.size(),
+                    " strides");
   const std::vector<int64_t> expected = spec_.local_shape();
   TORCH_CHECK_VALUE(
       local_.sizes() == expected, "DTensor: the local tensor has shape ",
@@ -190,7 +191,7 @@ DTensor distribute_tensor(const at::Tensor& tensor, const DeviceMesh& mesh,
                           const Placements& placements,
                           std::optional<int64_t> src_data_rank) {
   TORCH_CHECK(tensor.is_leaf(),
-              "distribute_tensor of a tensor that is not a leaf of autograd; "
+              "distribute_tensor: the tensor is not a leaf of autograd; "
               "detach it first");
   DTensorSpec spec{.mesh = mesh,
                    .placements = Normalized(
@@ -210,8 +211,9 @@ DTensor distribute_tensor(const at::Tensor& tensor, const DeviceMesh& mesh,
   for (int64_t axis = 0; axis < mesh.ndim(); ++axis) {
     const int64_t src = src_data_rank.value_or(0);
     TORCH_CHECK_VALUE(src >= 0 && src < mesh.size(axis),
-                      "distribute_tensor: src_data_rank ", src, " on axis ",
-                      axis, " of ", mesh.size(axis), " ranks");
+                      "distribute_tensor: src_data_rank ", src,
+                      " is out of range for axis ", axis, " of ",
+                      mesh.size(axis), " ranks");
   }
 
   const bool communicate = src_data_rank.has_value() && !tensor.is_meta();

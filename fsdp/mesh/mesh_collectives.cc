@@ -21,16 +21,17 @@ c10d::ReduceOp BackendOp(ReduceOp op, const at::Tensor& tensor) {
     case ReduceOp::kAvg:
       // Gloo divides in place and fails for integers; NCCL would truncate.
       TORCH_CHECK_NOT_IMPLEMENTED(
-          c10::isFloatingType(tensor.scalar_type()),
-          "an average over ranks of a tensor of ", tensor.scalar_type(),
-          "; use Partial(kSum), or a floating-point dtype");
+          c10::isFloatingType(tensor.scalar_type()), "a tensor of ",
+          tensor.scalar_type(),
+          " cannot be averaged over ranks; use Partial(kSum), or a "
+          "floating-point dtype");
       return c10d::ReduceOp::AVG;
     case ReduceOp::kMax:
       return c10d::ReduceOp::MAX;
     case ReduceOp::kMin:
       return c10d::ReduceOp::MIN;
   }
-  TORCH_INTERNAL_ASSERT(false, "no such reduction");
+  TORCH_INTERNAL_ASSERT(false, "unknown reduction");
 }
 
 c10::intrusive_ptr<c10d::Backend> BackendOf(const ProcessGroup& group,

@@ -113,8 +113,8 @@ NormTerm NormTermOf(const at::Tensor& local, c10::ScalarType dtype,
 }
 
 void CheckNormType(double p) {
-  TORCH_CHECK_VALUE(p > 0, "the norm of order ", p,
-                    ": the order must be above 0, or infinity");
+  TORCH_CHECK_VALUE(p > 0,
+                    "the order of a norm must be above 0 or infinity, not ", p);
 }
 
 at::Tensor TotalNorm(const std::vector<NormTerm>& terms, double p) {

@@ -54,7 +54,7 @@ std::unique_ptr<Job>& CurrentJob() {
 
 Job& RequireJob(const char* what) {
   TORCH_CHECK(is_initialized(), what,
-              ": the default process group is not there; call "
+              ": the default process group does not exist; call "
               "init_process_group first");
   return *CurrentJob();
 }
@@ -201,8 +201,8 @@ void SurviveBrokenPipes() {
 
 void init_process_group(const InitProcessGroupOptions& options) {
   TORCH_CHECK(!is_initialized(),
-              "init_process_group: the default process group is there "
-              "already; destroy_process_group first");
+              "init_process_group: the default process group exists "
+              "already; call destroy_process_group first");
   TORCH_CHECK_VALUE(options.timeout.count() > 0, "timeout of ",
                     options.timeout.count(), " ms is not positive");
   if (FindBackend("gloo") == nullptr) RegisterBackend(GlooBackend());
@@ -268,7 +268,7 @@ ProcessGroup new_subgroups(const std::vector<std::vector<int64_t>>& ranks,
 }
 
 std::vector<int64_t> get_process_group_ranks(const ProcessGroup& group) {
-  TORCH_CHECK_VALUE(group, "this rank is no member of the group");
+  TORCH_CHECK_VALUE(group, "this rank is not a member of the group");
   std::vector<int64_t> ranks;
   for (const c10::Device device : group->getDeviceTypes()) {
     if (!ranks.empty()) break;

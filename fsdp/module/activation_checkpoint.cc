@@ -216,7 +216,7 @@ class CheckpointFunction
         torch::autograd::Engine::get_default_engine().is_checkpoint_valid(),
         "checkpoint: recomputation accumulates into every leaf, so "
         "torch::autograd::grad and backward with `inputs` cannot be served; "
-        "call backward without `inputs`, or do without checkpoint");
+        "call backward without `inputs`, or do not use checkpoint");
     const auto call = c10::static_intrusive_pointer_cast<Call>(
         context->saved_data["call"].toCapsule());
 

@@ -56,7 +56,7 @@ const std::string& NameMap::name_of(const at::Tensor& tensor) const {
   const std::string* name = find(tensor);
   TORCH_CHECK_VALUE(name != nullptr, "names: a tensor of sizes ",
                     tensor.defined() ? tensor.sizes() : at::IntArrayRef(),
-                    " is no parameter or buffer of the module");
+                    " is not a parameter or buffer of the module");
   return *name;
 }
 
@@ -73,7 +73,9 @@ std::vector<std::vector<std::string>> optimizer_parameter_names(
           name != nullptr && storage == nullptr, "optimizer: parameter ",
           names.size(), " of group ", groups.size() - 1, ", of sizes ",
           parameter.sizes(), ", is ",
-          name == nullptr ? "none of" : "not what the optimizer should step in",
+          name == nullptr
+              ? "not a parameter of"
+              : "a layer's member, not the shard that the optimizer steps, in",
           " the ", type_name(module),
           "; build the optimizer from module->parameters(), after fully_shard");
       names.push_back(*name);

@@ -46,11 +46,12 @@ std::vector<std::vector<std::string>> find_tied_parameters(
 
 std::string lowest_common_parent(const torch::nn::Module& module,
                                  const std::vector<std::string>& names) {
-  TORCH_CHECK_VALUE(!names.empty(), "lowest_common_parent: no names given");
+  TORCH_CHECK_VALUE(!names.empty(),
+                    "lowest_common_parent: the list of names is empty");
   const auto parameters = module.named_parameters();
   for (const std::string& name : names) {
     TORCH_CHECK_VALUE(parameters.contains(name), "lowest_common_parent: '",
-                      name, "' is no parameter of the ", type_name(module));
+                      name, "' is not a parameter of the ", type_name(module));
   }
   Path common = PathOf(names.front());
   for (const std::string& name : names) {

@@ -35,19 +35,19 @@ void rebind_optimizer(torch::optim::Optimizer& optimizer,
   auto& groups = optimizer.param_groups();
   TORCH_CHECK_VALUE(groups.size() == names.size(),
                     "rebind_optimizer: the optimizer has ", groups.size(),
-                    " groups, and had ", names.size());
+                    " groups, but had ", names.size());
   const auto parameters = module.named_parameters();
   std::vector<std::vector<at::Tensor>> found(groups.size());
   for (size_t i = 0; i < groups.size(); ++i) {
     TORCH_CHECK_VALUE(groups[i].params().size() == names[i].size(),
                       "rebind_optimizer: group ", i, " has ",
-                      groups[i].params().size(), " parameters, and had ",
+                      groups[i].params().size(), " parameters, but had ",
                       names[i].size());
     for (const std::string& name : names[i]) {
       const at::Tensor* parameter = parameters.find(name);
       TORCH_CHECK_VALUE(parameter != nullptr, "rebind_optimizer: '", name,
-                        "' is no parameter of the ", type_name(module),
-                        " any more");
+                        "' is no longer a parameter of the ",
+                        type_name(module));
       found[i].push_back(*parameter);
     }
   }

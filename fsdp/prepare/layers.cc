@@ -71,8 +71,8 @@ std::string Instead(const Module& root, const std::string& name) {
   const absl::string_view nearest = dcp::NearestWord(name, words);
   if (!nearest.empty()) return absl::StrCat("did you mean ", nearest, "?");
   if (words.size() > 8) words.resize(8);
-  return absl::StrCat("there are ", absl::StrJoin(words, ", "),
-                      ", and PrepareOptions::type_names translates");
+  return absl::StrCat("its types are ", absl::StrJoin(words, ", "),
+                      "; PrepareOptions::type_names translates other names");
 }
 
 // The types of the layers: those that the config names, or the model's own;
@@ -86,17 +86,16 @@ absl::StatusOr<Names> LayerTypes(const Module& root,
     types.push_back(TypeNamed(root, name, options));
     if (!types.back().empty()) continue;
     return Refusal(setting, "transformer_layer_cls_to_wrap", "names ", name,
-                   ", which is the type of no module of the ", type_name(root),
-                   "; ", Instead(root, name));
+                   ", but no module of the ", type_name(root),
+                   " has that type; ", Instead(root, name));
   }
   if (!types.empty()) return types;
   for (const std::string& name : options.layers) {
     types.push_back(TypeNamed(root, name, options));
     if (!types.back().empty()) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("PrepareOptions::layers names ", name,
-                     ", which is the type of no module of the ",
-                     type_name(root), "; ", Instead(root, name)));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "PrepareOptions::layers names ", name, ", but no module of the ",
+        type_name(root), " has that type; ", Instead(root, name)));
   }
   return types;
 }
@@ -116,8 +115,9 @@ absl::StatusOr<Tensors> IgnoredParameters(const Module& module,
   quiet.set_log_errors(false);
   const RE2 pattern(*setting, quiet);
   if (!pattern.ok()) {
-    return Refusal(setting, "ignored_modules", "is '", *setting,
-                   "', no regular expression of RE2: ", pattern.error());
+    return Refusal(
+        setting, "ignored_modules", "is '", *setting,
+        "', which is not a regular expression of RE2: ", pattern.error());
   }
   Tensors ignored;
   bool matches = RE2::FullMatch("", pattern);
@@ -137,13 +137,14 @@ absl::StatusOr<Tensors> IgnoredParameters(const Module& module,
     }
   }
   if (matches) return ignored;
-  return Refusal(setting, "ignored_modules", "is '", *setting,
-                 "', which matches the name of no module; it must match a name "
-                 "such as '",
-                 module.named_modules("", false).is_empty()
-                     ? ""
-                     : module.named_modules("", false).front().key(),
-                 "' whole");
+  return Refusal(
+      setting, "ignored_modules", "is '", *setting,
+      "', which does not match the name of any module; it must match a name "
+      "such as '",
+      module.named_modules("", false).is_empty()
+          ? ""
+          : module.named_modules("", false).front().key(),
+      "' whole");
 }
 
 absl::StatusOr<WrapPolicy> WrapPolicyFor(const Module& module,
@@ -206,9 +207,9 @@ absl::StatusOr<ModuleList> LayersToCheckpoint(Module& module,
     if (++num_layers % *setting != 0) continue;
     if (switchable.count(item.value().get()) == 0 &&
         !options.checkpoint_layer) {
-      return Refusal(setting, kName, "wants '", item.key(), "' (",
+      return Refusal(setting, kName, "requires '", item.key(), "' (",
                      type_name(*item.value()),
-                     ") computed again in backward, but nothing sees its "
+                     ") to be computed again in backward, but nothing sees its "
                      "calls: hold the layer as fsdp::Checkpointed<...> or in "
                      "a Sequential, or give PrepareOptions::checkpoint_layer");
     }

@@ -23,8 +23,8 @@ absl::StatusOr<Dims> DimsFrom(
   Dims dims;
   for (int64_t number : numbers) {
     if (number < 0 || dims.size() >= kMaxDims) {
-      return absl::DataLossError(
-          absl::StrCat(name, ": the server says dimension ", number));
+      return absl::DataLossError(absl::StrCat(
+          name, ": the server sent the impossible dimension ", number));
     }
     dims.push_back(number);
   }
@@ -77,8 +77,8 @@ absl::StatusOr<TensorEntry> TensorFromProto(
                          DimsFrom(chunk.box().sizes(), proto.name()));
     if (box.offsets.size() != tensor.shape.size() ||
         box.sizes.size() != tensor.shape.size()) {
-      return absl::DataLossError(
-          absl::StrCat(proto.name(), ": a chunk of other dimensions"));
+      return absl::DataLossError(absl::StrCat(
+          proto.name(), ": a chunk has a different number of dimensions"));
     }
     ChunkLocation& location = tensor.locations.emplace_back();
     location.item.file = file_number(chunk.file());

@@ -45,7 +45,7 @@ absl::Status CheckDim(int64_t dim, absl::string_view field) {
 absl::StatusOr<Box> BoxFromProto(const v1::Box& box, absl::string_view field) {
   if (box.offsets_size() != box.sizes_size()) {
     return Invalid(field, " has ", box.offsets_size(), " offsets and ",
-                   box.sizes_size(), " sizes: there must be as many");
+                   box.sizes_size(), " sizes: the numbers must be equal");
   }
   if (box.sizes_size() > static_cast<int>(kMaxDims)) {
     return Invalid(field, " has ", box.sizes_size(), " dimensions: at most ",
@@ -140,7 +140,7 @@ absl::StatusOr<Placement> PlacementFromProto(const v1::Placement& placement,
     case v1::Placement::KIND_NOT_SET:
       break;
   }
-  return Invalid(field, " says neither replicate, shard nor strided_shard");
+  return Invalid(field, " must set replicate, shard or strided_shard");
 }
 
 absl::StatusOr<std::vector<PlacementRule>> PlacementRulesFromProto(

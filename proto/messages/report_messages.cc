@@ -60,8 +60,9 @@ void DiffFindingToProto(const DiffFinding& finding, v1::DiffFinding& made) {
 absl::StatusOr<DiffFinding::Kind> KnownKind(v1::DiffFinding::Kind kind) {
   const std::optional<DiffFinding::Kind> known = DiffKindFromProto(kind);
   if (known.has_value()) return *known;
-  return absl::DataLossError(absl::StrCat("the server names difference ", kind,
-                                          ", which this client does not know"));
+  return absl::DataLossError(
+      absl::StrCat("the server reports the kind of difference ", kind,
+                   ", which this client does not know"));
 }
 
 }  // namespace
@@ -69,7 +70,8 @@ absl::StatusOr<DiffFinding::Kind> KnownKind(v1::DiffFinding::Kind kind) {
 absl::StatusOr<Format> AnsweredFormatFromProto(v1::Format format) {
   const std::optional<Format> known = FormatFromProto(format);
   if (known.has_value()) return *known;
-  return absl::DataLossError(absl::StrCat("the server names format ", format,
+  return absl::DataLossError(absl::StrCat("the server reports the format ",
+                                          format,
                                           ", which this client does not know"));
 }
 

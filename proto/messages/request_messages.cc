@@ -74,7 +74,7 @@ absl::StatusOr<std::optional<Format>> RequestedFormatFromProto(
   const std::optional<Format> known = FormatFromProto(format);
   if (known.has_value() || format == v1::FORMAT_UNSPECIFIED) return known;
   return Invalid(field, " is ", static_cast<int>(format),
-                 ": it is not a format that this server knows");
+                 ": this server does not know this format");
 }
 
 absl::StatusOr<SelectionOptions> SelectionFromProto(
@@ -113,7 +113,7 @@ absl::StatusOr<Tolerance> ToleranceFromProto(
     // The condition is false for NaN.
     if (number >= 0 && std::isfinite(number)) continue;
     return Invalid(absl::StrCat(field, name), " is ", number,
-                   ": a finite number that is not negative is needed");
+                   ": must be a finite number of 0 or more");
   }
   return Tolerance{.atol = tolerance.atol(),
                    .rtol = tolerance.rtol(),

@@ -38,7 +38,7 @@ absl::Status NotAllowed(absl::string_view path, absl::string_view why) {
 }
 
 absl::Status OutsideError(absl::string_view path) {
-  return NotAllowed(path, " is not below a root of this client");
+  return NotAllowed(path, " is not below a root that this client may use");
 }
 
 std::string Sha256(absl::string_view text) {
@@ -58,7 +58,7 @@ absl::StatusOr<std::string> Normalize(absl::string_view path) {
         absl::StrCat("path of ", path.size(), " bytes exceeds ", PATH_MAX - 1));
   }
   if (path.find('\0') != absl::string_view::npos) {
-    return absl::InvalidArgumentError("path contains a zero byte");
+    return absl::InvalidArgumentError("path contains a NUL");
   }
   if (!absl::StartsWith(path, "/")) return refuse("is not absolute");
   std::string normal;
@@ -195,8 +195,9 @@ absl::StatusOr<std::string> ReadTokensFile(const std::string& path) {
   absl::StatusOr<std::string> text = ReadTextFile(path, &mode);
   if (!text.ok()) return Annotate(text.status(), "tokens file");
   if ((mode & S_IWOTH) != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("tokens file: ", path, ": may be changed by everyone"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "tokens file: ", path,
+        ": everyone may change it; remove the write permission of others"));
   }
   return text;
 }
@@ -323,7 +324,7 @@ absl::StatusOr<std::vector<Access::Entry>> Access::LoadEntries(
       if (entry.token_sha256 != parsed->token_sha256) continue;
       return absl::InvalidArgumentError(
           absl::StrCat(tokens_file, ":", number, ": ", parsed->name,
-                       " has the token of ", entry.client->name()));
+                       " has the same token as ", entry.client->name()));
     }
     entries.push_back(
         {std::move(parsed->token_sha256),
@@ -344,15 +345,17 @@ absl::StatusOr<const Client*> Access::Authenticate(
       context.client_metadata().equal_range("authorization");
   if (begin == end) {
     return WithReason(
-        absl::UnauthenticatedError(
-            "this server requires a token: authorization: Bearer TOKEN"),
+        absl::UnauthenticatedError("this server requires a token: send the "
+                                   "metadata authorization: Bearer "
+                                   "TOKEN"),
         ErrorReason::TOKEN_MISSING);
   }
   const absl::string_view value(begin->second.data(), begin->second.size());
   if (std::next(begin) != end || !absl::StartsWithIgnoreCase(value, kScheme)) {
-    return WithReason(absl::UnauthenticatedError(
-                          "authorization is not one line of Bearer TOKEN"),
-                      ErrorReason::TOKEN_INVALID);
+    return WithReason(
+        absl::UnauthenticatedError(
+            "the metadata authorization must be one value, Bearer TOKEN"),
+        ErrorReason::TOKEN_INVALID);
   }
   return AuthenticateToken(
       absl::StripAsciiWhitespace(value.substr(kScheme.size())));
@@ -371,7 +374,7 @@ absl::StatusOr<const Client*> Access::AuthenticateToken(
     }
   }
   if (found == nullptr) {
-    return WithReason(absl::UnauthenticatedError("nobody has this token"),
+    return WithReason(absl::UnauthenticatedError("no client has this token"),
                       ErrorReason::TOKEN_INVALID);
   }
   return found;

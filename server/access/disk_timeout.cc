@@ -24,7 +24,7 @@ absl::Status DiskTimeoutError(const Client& client, absl::string_view path,
       WithPlace(absl::UnavailableError(absl::StrCat(
                     path, ": the file system", where, " has not answered for ",
                     absl::FormatDuration(timeout),
-                    ": look whether it is mounted and its server is there")),
+                    ": check that it is mounted and its server runs")),
                 {.path = std::string(path)}),
       kRetryAfterMs);
 }

@@ -38,7 +38,7 @@ const uint8_t* Bytes(absl::string_view text) {
 
 PageTokens::PageTokens() {
   DCP_CHECK(RAND_bytes(key_.data(), static_cast<int>(key_.size())) == 1,
-            "OpenSSL gives no random bytes");
+            "OpenSSL did not provide random bytes");
 }
 
 std::string PageTokens::Make(absl::string_view query, uint64_t next) const {
@@ -60,7 +60,7 @@ std::string PageTokens::Make(absl::string_view query, uint64_t next) const {
           EVP_EncryptFinal_ex(context.get(), number + length, &length) == 1 &&
           EVP_CIPHER_CTX_ctrl(context.get(), EVP_CTRL_GCM_GET_TAG, kTagBytes,
                               tag) == 1,
-      "OpenSSL does not encrypt");
+      "OpenSSL failed to encrypt");
   return absl::WebSafeBase64Escape(absl::string_view(
       reinterpret_cast<const char*>(token.data()), token.size()));
 }
@@ -70,7 +70,7 @@ absl::StatusOr<uint64_t> PageTokens::Read(absl::string_view query,
   const auto refuse = [] {
     return BlameField(
         absl::InvalidArgumentError(
-            "page_token is not of this query, or not of this run of the "
+            "page_token is from another query or from another run of the "
             "server: begin with the first page"),
         "page_token", ErrorReason::INVALID_PAGE_TOKEN);
   };

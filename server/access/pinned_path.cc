@@ -43,7 +43,7 @@ int OpenWithoutLinks(int directory, const std::string& path, uint64_t resolve) {
 absl::Status WalkError(int error, const std::string& path) {
   if (error == ELOOP || error == EXDEV) {
     return absl::PermissionDeniedError(absl::StrCat(
-        "path ", path, " leads over a symbolic link that was just made"));
+        "path ", path, " leads through a symbolic link that was just made"));
   }
   if (error == ENOSYS || error == EPERM) {
     return absl::UnimplementedError(absl::StrCat(

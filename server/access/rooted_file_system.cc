@@ -149,7 +149,7 @@ absl::StatusOr<FileInfo> RootedFileSystem::StatTarget(absl::string_view path) {
   const absl::StatusOr<FileInfo> info = fs_.Stat(held.pinned.name());
   if (info.ok() && info->kind == FileKind::kSymlink) {
     return absl::PermissionDeniedError(absl::StrCat(
-        "path ", path, " leads over a symbolic link that was just made"));
+        "path ", path, " leads through a symbolic link that was just made"));
   }
   return InClientsWords(info, held);
 }

@@ -130,9 +130,9 @@ class JobFilterParser {
     if (token_.kind == Token::Kind::kEnd) return std::move(filter_);
     DCP_RETURN_IF_ERROR(Expression());
     if (token_.kind == Token::Kind::kEnd) return std::move(filter_);
-    return Refuse(token_.column, absl::StrCat(Shown(token_),
-                                              " is neither AND, OR nor the "
-                                              "end"));
+    return Refuse(
+        token_.column,
+        absl::StrCat("expected AND, OR or the end, found ", Shown(token_)));
   }
 
  private:
@@ -213,7 +213,7 @@ class JobFilterParser {
     if (depth_ == kMaxFilterDepth) {
       return Refuse(column,
                     absl::StrCat("there are more than ", kMaxFilterDepth,
-                                 " parentheses in each other"));
+                                 " nested parentheses"));
     }
     ++depth_;
     DCP_RETURN_IF_ERROR(Advance());
@@ -306,20 +306,20 @@ class JobFilterParser {
       case Type::kBool:
         if (is_equality) return absl::OkStatus();
         return Refuse(comparator_column_,
-                      absl::StrCat(field.name, " takes = and != only"));
+                      absl::StrCat(field.name, " supports only = and !="));
       case Type::kText:
         if (is_equality || comparator == Comparator::kHas) {
           return absl::OkStatus();
         }
         return Refuse(comparator_column_,
-                      absl::StrCat(field.name, " takes =, != and : only"));
+                      absl::StrCat(field.name, " supports only =, != and :"));
       case Type::kTime:
       case Type::kNumber:
         break;
     }
     if (comparator != Comparator::kHas) return absl::OkStatus();
     return Refuse(comparator_column_,
-                  absl::StrCat(field.name, " takes : with * only"));
+                  absl::StrCat(field.name, " supports : only with *"));
   }
 
   absl::Status SetValue(const FieldName& field, Comparison& comparison) {

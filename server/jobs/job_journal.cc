@@ -98,9 +98,9 @@ absl::Status JobJournal::CheckLast() {
   int64_t last = 0;
   if (absl::SimpleAtoi(text, &last) && last > in_database) {
     return absl::DataLossError(absl::StrCat(
-        "journal ", path_, " is damaged: it knows of jobs up to number ",
-        in_database, ", but there were ", last, "; restore it, or remove ",
-        last_path_, " to go on without them"));
+        "journal ", path_, " is damaged: its last job is number ", in_database,
+        ", but there were ", last, "; restore it, or remove ", last_path_,
+        " to go on without them"));
   }
   return WriteLast(in_database);
 }
@@ -136,7 +136,7 @@ absl::StatusOr<int64_t> JobJournal::Version() {
   DCP_RETURN_IF_ERROR(tables.status());
   if (id != kJournalApplicationId && !(id == 0 && number == 0 && empty)) {
     return absl::DataLossError(
-        absl::StrCat("journal ", path_, " is a database of something else"));
+        absl::StrCat("journal ", path_, " is a database of another program"));
   }
   return number;
 }
@@ -175,9 +175,9 @@ absl::Status JobJournal::CheckPages() {
 absl::Status JobJournal::CheckDigests() {
   Statement find(*this, kFindDamageSql);
   if (find.Step()) {
-    return JournalError(
-        path_, SQLITE_CORRUPT,
-        absl::StrCat("job ", find.Number(), " is not as it was written"));
+    return JournalError(path_, SQLITE_CORRUPT,
+                        absl::StrCat("job ", find.Number(),
+                                     " was changed since it was written"));
   }
   return find.status();
 }

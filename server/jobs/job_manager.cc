@@ -26,7 +26,7 @@ absl::Status DestinationInUse(const Client& client, const Job& writer) {
   const std::string& path = writer.request.destination;
   absl::Status status =
       WithPlace(absl::FailedPreconditionError(absl::StrCat(
-                    "another job, not ended yet, writes to ", path)),
+                    "another job that has not ended writes to ", path)),
                 {.path = path});
   if (writer.client != client.name()) {
     return WithReason(std::move(status), ErrorReason::DESTINATION_IN_USE);
@@ -76,7 +76,7 @@ absl::StatusOr<JobEntryPtr> JobManager::CheckSubmit(
     return LimitReached(
         {.name = "max-queued-jobs",
          .value = static_cast<uint64_t>(options_.max_queued_jobs)},
-        absl::StrCat(num_queued, " jobs are queued, which is the most"));
+        absl::StrCat(num_queued, " jobs are queued, which is the limit"));
   }
   const int64_t num_live = jobs_.num_live(client.name());
   if (num_live >= options_.max_jobs_per_client) {
@@ -84,7 +84,7 @@ absl::StatusOr<JobEntryPtr> JobManager::CheckSubmit(
         {.name = "max-jobs-per-client",
          .value = static_cast<uint64_t>(options_.max_jobs_per_client)},
         absl::StrCat(client.name(), " has ", num_live,
-                     " jobs queued or running, which is the most for one "
+                     " jobs queued or running, which is the limit for one "
                      "client"));
   }
   const JobEntryPtr writer = jobs_.FindWriter(request.destination);
@@ -142,7 +142,7 @@ absl::Status JobManager::Plan(const Client& client, JobRequest request,
       return LimitReached(
           {.name = "plans", .value = kMaxWaitingPlans},
           absl::StrCat(num_plans_,
-                       " requests wait for their plan, which is the most"));
+                       " requests wait for their plan, which is the limit"));
     }
     ++num_plans_;
   }
@@ -243,7 +243,7 @@ absl::Status JobManager::Delete(const Client& client, absl::string_view name) {
     if (!HasEnded(entry->job.state)) {
       return WithReason(
           absl::FailedPreconditionError(absl::StrCat(
-              name, " has not ended; cancel it, and delete it then")),
+              name, " has not ended; cancel it first, then delete it")),
           ErrorReason::JOB_NOT_ENDED, {{"name", std::string(name)}});
     }
   }

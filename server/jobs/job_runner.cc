@@ -139,7 +139,7 @@ absl::Status Read(const v1::ConvertRequest& request, const Client& client,
   spec.convert.drop_unreadable = request.drop_unreadable();
   if (request.has_mesh()) return SetMesh(request, spec);
   if (request.placements_size() == 0) return absl::OkStatus();
-  return InvalidField("placements", " are given without a mesh");
+  return InvalidField("placements", " require a mesh");
 }
 
 absl::Status Read(const v1::ReshardRequest& request, const Client& client,
@@ -366,8 +366,10 @@ absl::StatusOr<std::string> GiveUp(FileSystem& fs, const Client& server,
   const absl::StatusOr<std::string> path =
       server.CheckWrite(request.destination);
   absl::Status removed =
-      path.ok() ? absl::FailedPreconditionError("it leads elsewhere")
-                : path.status();
+      path.ok()
+          ? absl::FailedPreconditionError(
+                "it leads to another path than when the job was submitted")
+          : path.status();
   if (path.ok() && *path == request.destination) {
     std::stop_source stop;
     stop.request_stop();
@@ -433,11 +435,10 @@ absl::StatusOr<std::string> JobRunner::Run(const JobRequest& request,
   absl::StatusOr<JobSpec> spec =
       client != nullptr
           ? ReadAgain(request, *client, options_)
-          : WithReason(absl::PermissionDeniedError(
-                           absl::StrCat(client_name,
-                                        " is not a client of this server any "
-                                        "more")),
-                       ErrorReason::CLIENT_REMOVED, {{"client", client_name}});
+          : WithReason(
+                absl::PermissionDeniedError(absl::StrCat(
+                    client_name, " is no longer a client of this server")),
+                ErrorReason::CLIENT_REMOVED, {{"client", client_name}});
   if (!spec.ok()) {
     return GiveUp(fs_, access_.server(), request, spec.status(), controls);
   }

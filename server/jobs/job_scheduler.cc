@@ -89,7 +89,7 @@ absl::Status JobScheduler::Recover(const Job& job) {
     Finish(entry,
            WithReason(absl::ResourceExhaustedError(absl::StrCat(
                           "the server has ended ", entry->job.num_restarts,
-                          " times before this job had, and does not try it "
+                          " times before this job had, so the job is not tried "
                           "again; what it has written may be left next to its "
                           "destination")),
                       ErrorReason::JOB_RESTARTED_TOO_OFTEN,
@@ -104,10 +104,10 @@ void JobScheduler::StartThreads() {
   }
   threads_.emplace_back([this] { Tick(); });
   gauges_.push_back(
-      metrics_.AddGauge("tessera_jobs_running", "Jobs that run.",
+      metrics_.AddGauge("tessera_jobs_running", "Running jobs.",
                         [this] { return static_cast<double>(num_running()); }));
   gauges_.push_back(
-      metrics_.AddGauge("tessera_jobs_queued", "Jobs that wait for their turn.",
+      metrics_.AddGauge("tessera_jobs_queued", "Queued jobs.",
                         [this] { return static_cast<double>(num_queued()); }));
 }
 

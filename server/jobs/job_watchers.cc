@@ -15,7 +15,7 @@ absl::StatusOr<uint64_t> JobWatchers::Add(const Job& job, Changed changed) {
   if (known != by_job_.end() && known->second.size() >= kMaxWatchers) {
     return LimitReached({.name = "watchers", .value = kMaxWatchers},
                         absl::StrCat(OperationName(job), " is watched by ",
-                                     kMaxWatchers, ", which is the most"));
+                                     kMaxWatchers, ", which is the limit"));
   }
   const uint64_t watcher = next_watcher_++;
   by_job_[job.number][watcher] = std::move(changed);

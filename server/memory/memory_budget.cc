@@ -80,7 +80,7 @@ absl::StatusOr<uint64_t> MemoryBudget::Request(MemoryUse use, uint64_t bytes,
     if (share.waiting.size() >= kMaxWaiting) {
       return LimitReached(
           {.name = "memory-waiting", .value = kMaxWaiting},
-          absl::StrCat(kMaxWaiting, " jobs or calls wait for memory already"));
+          absl::StrCat(kMaxWaiting, " jobs or calls already wait for memory"));
     }
     ticket = next_ticket_++;
     share.waiting.push_back({ticket, bytes, std::move(granted)});

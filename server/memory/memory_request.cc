@@ -49,7 +49,7 @@ void MemoryRequest::Start(absl::Duration max_wait) {
                 self->End(WithReason(
                     WithRetryAfter(absl::UnavailableError(absl::StrCat(
                                        "the memory of the server is in use: ",
-                                       self->bytes_, " bytes were wanted")),
+                                       self->bytes_, " bytes were requested")),
                                    kRetryAfterMs),
                     ErrorReason::MEMORY_IN_USE,
                     {{"value", absl::StrCat(self->bytes_)}}));

@@ -140,9 +140,9 @@ struct Metrics::Impl {
       std::make_shared<prometheus::Registry>();
   std::shared_ptr<Gauges> gauges = std::make_shared<Gauges>();
   prometheus::Family<prometheus::Counter>& requests = NewCounters(
-      *registry, "tessera_requests_total", "Calls that ended, by their code.");
+      *registry, "tessera_requests_total", "Calls that have ended, by code.");
   prometheus::Family<prometheus::Counter>& jobs =
-      NewCounters(*registry, "tessera_jobs_total", "Jobs that ended.");
+      NewCounters(*registry, "tessera_jobs_total", "Jobs that have ended.");
   prometheus::Family<prometheus::Counter>& bytes = NewCounters(
       *registry, "tessera_bytes_total",
       "Payload that was read from disks, written to disks, streamed "
@@ -215,7 +215,7 @@ std::shared_ptr<void> Metrics::AddCounter(const std::string& name,
 }
 
 absl::StatusOr<int> Metrics::Listen(const std::string& address) {
-  DCP_CHECK(impl_->exposer == nullptr, "listens already");
+  DCP_CHECK(impl_->exposer == nullptr, "it already listens");
   try {
     impl_->exposer =
         std::make_unique<prometheus::Exposer>(std::vector<std::string>{

@@ -49,14 +49,16 @@ double MaxFiles() {
 
 std::vector<std::shared_ptr<void>> AddProcessMetrics(Metrics& metrics) {
   std::vector<std::shared_ptr<void>> handles;
-  handles.push_back(metrics.AddCounter("process_cpu_seconds_total",
-                                       "Of user and system.", &CpuSeconds));
+  handles.push_back(metrics.AddCounter(
+      "process_cpu_seconds_total", "CPU time, user and system.", &CpuSeconds));
   handles.push_back(metrics.AddGauge("process_resident_memory_bytes",
-                                     "In memory.", &ResidentBytes));
-  handles.push_back(
-      metrics.AddGauge("process_open_fds", "Open descriptors.", &OpenFiles));
+                                     "Memory that is resident.",
+                                     &ResidentBytes));
+  handles.push_back(metrics.AddGauge("process_open_fds",
+                                     "Open file descriptors.", &OpenFiles));
   handles.push_back(metrics.AddGauge("process_max_fds",
-                                     "Descriptors there may be.", &MaxFiles));
+                                     "Maximum number of open file descriptors.",
+                                     &MaxFiles));
   handles.push_back(metrics.AddGauge(
       "process_start_time_seconds", "Since 1970.",
       [start = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch())] {

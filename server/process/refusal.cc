@@ -32,8 +32,8 @@ absl::Status RequestTooLarge(absl::string_view limit, uint64_t value,
 
 absl::Status ServerDraining() {
   return WithReason(
-      WithRetryAfter(absl::UnavailableError(
-                         "the server drains; jobs go on after its next start"),
+      WithRetryAfter(absl::UnavailableError("the server is shutting down; jobs "
+                                            "continue after its next start"),
                      kRestartMs),
       ErrorReason::SERVER_DRAINING);
 }

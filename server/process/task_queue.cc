@@ -29,7 +29,7 @@ absl::Status TaskQueue::Post(absl::AnyInvocable<void()> task) {
   if (tasks_.size() >= max_waiting_) {
     return LimitReached(
         {.name = "requests-waiting", .value = max_waiting_},
-        absl::StrCat(tasks_.size(), " requests wait for a thread already"));
+        absl::StrCat(tasks_.size(), " requests already wait for a thread"));
   }
   tasks_.push_back(std::move(task));
   changed_.Signal();

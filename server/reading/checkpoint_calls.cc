@@ -28,7 +28,7 @@ absl::Status CheckpointCalls::BeginStream(ClientAccount& account) {
        .value = static_cast<uint64_t>(limits_.max_streams),
        .retry_after_ms = kRetryAfterMs},
       absl::StrCat("there are ", limits_.max_streams,
-                   " streams already, as many as the server allows"));
+                   " streams already, which is the limit of the server"));
 }
 
 void CheckpointCalls::EndStream(ClientAccount& account) {

@@ -72,10 +72,10 @@ absl::Status CheckPlainObject(const CheckpointEntry& entry) {
   DCP_RETURN_IF_ERROR(WithPlace(Annotate(entry.object()->unreadable, entry.fqn),
                                 {.tensor = entry.fqn}));
   if (entry.object()->tensors.empty()) return absl::OkStatus();
-  return WithPlace(absl::UnimplementedError(
-                       absl::StrCat(entry.fqn,
-                                    " is an object with tensors inside, which "
-                                    "ReadObjects does not carry: convert it")),
+  return WithPlace(absl::UnimplementedError(absl::StrCat(
+                       entry.fqn,
+                       " is an object with tensors inside, which "
+                       "ReadObjects cannot send: convert the checkpoint")),
                    {.tensor = entry.fqn});
 }
 
@@ -113,7 +113,7 @@ CheckpointService::CheckpointService(FileSystem& fs, Admission& admission,
       StreamContext{cache_, *readers_, budget_, metrics_, stall_timeout,
                     options.disk_timeout});
   streams_gauge_ =
-      metrics_.AddGauge("tessera_streams", "Calls that stream, at the moment.",
+      metrics_.AddGauge("tessera_streams", "Calls that are streaming.",
                         [this] { return static_cast<double>(num_streams()); });
 }
 

@@ -184,14 +184,15 @@ class Resolver {
         !std::equal(shape.begin(), shape.end(), tensor.shape.begin(),
                     tensor.shape.end())) {
       return absl::StrCat("is stored as ", ShapeToString(tensor.shape),
-                          ", wanted as ", ShapeToString(shape));
+                          ", but requested as ", ShapeToString(shape));
     }
     if (!wanted.dtype().empty()) {
       const absl::StatusOr<DType> dtype = ParseDType(wanted.dtype());
       if (!dtype.ok()) return std::string(dtype.status().message());
       if (!CanConvert(tensor.dtype, *dtype)) {
         return absl::StrCat("is stored as ", TorchName(tensor.dtype),
-                            ", which cannot become ", TorchName(*dtype));
+                            ", which cannot be converted to ",
+                            TorchName(*dtype));
       }
       part.dtype = *dtype;
     }
@@ -202,7 +203,7 @@ class Resolver {
     if (box->sizes.size() != tensor.shape.size() ||
         !Contains(WholeBox(tensor.shape), *box)) {
       return absl::StrCat("has shape ", ShapeToString(tensor.shape), ": ",
-                          ToString(*box), " is not inside");
+                          ToString(*box), " is not inside it");
     }
     part.box = *std::move(box);
     return "";
@@ -258,7 +259,7 @@ absl::StatusOr<StreamParts> ResolveParts(const Checkpoint& checkpoint,
       break;
     case v1::ReadTensorsRequest::WANTED_NOT_SET:
       return BlameField(absl::InvalidArgumentError(
-                            "the request says neither parts nor rank_parts"),
+                            "the request must set parts or rank_parts"),
                         "wanted");
   }
   return resolver.Take();

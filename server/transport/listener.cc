@@ -97,7 +97,8 @@ absl::Status Listener::OpenUnix(const std::string& path) {
   struct stat info;
   if (lstat(path.c_str(), &info) == 0) {
     if (!S_ISSOCK(info.st_mode)) {
-      return Refuse(address_, "a file that is not a socket has this name");
+      return Refuse(address_,
+                    "a file with this name exists, but is not a socket");
     }
     if (IsServed(address)) return Refuse(address_, Reason(EADDRINUSE));
     unlink(path.c_str());

@@ -105,7 +105,7 @@ void Answer(const std::vector<std::string>& services,
   }
   v1::ErrorResponse& error = *response.mutable_error_response();
   error.set_error_code(static_cast<int>(absl::StatusCode::kInvalidArgument));
-  error.set_error_message("the request asks for nothing that v1 has");
+  error.set_error_message("the request is of a kind that v1 does not have");
 }
 
 // Reads the next request after the previous answer is written.

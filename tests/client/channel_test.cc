@@ -51,7 +51,8 @@ TEST(Channel, MistakesInItsOptionsAreNamed) {
   };
   EXPECT_OK(Channel::Open(right));
   refused([](ClientOptions& o) { o.address = ""; }, "address is missing");
-  refused([](ClientOptions& o) { o.cert_file = "/c"; }, "require each other");
+  refused([](ClientOptions& o) { o.cert_file = "/c"; },
+          "must be given together");
   refused([](ClientOptions& o) { o.cert_file = o.key_file = "/c"; },
           "requires tls or ca_file");
   refused([](ClientOptions& o) { o.ca_file = "/none"; }, "/none: No such file");
@@ -60,7 +61,7 @@ TEST(Channel, MistakesInItsOptionsAreNamed) {
           "empty: is empty");
   refused(
       [&](ClientOptions& o) { o.token_file = dir.WriteFile("two", "a\nb"); },
-      "not one word");
+      "must be one word");
 }
 
 TEST(Channel, CallsAreMadeAgainWhileTheServerIsNotThere) {

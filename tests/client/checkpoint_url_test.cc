@@ -37,7 +37,7 @@ TEST(CheckpointUrl, SaysWhatIsWrong) {
                 StatusIs(absl::StatusCode::kInvalidArgument,
                          ::testing::AllOf(HasSubstr(text), HasSubstr(what))));
   };
-  expect("/srv/c", "not a URL");
+  expect("/srv/c", "not the URL");
   expect("tessera://host:7420", "path on the server is missing");
   expect("tessera://host:7420/", "path on the server is missing");
   expect("tessera://host/c", "port is missing");

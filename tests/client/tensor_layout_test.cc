@@ -119,8 +119,8 @@ TEST_F(TensorRangeTest, ChunksThatLieAreRefusedAndNothingIsWritten) {
       {"too long", ChunkOf(0, 0, "abcde"), "t0, at byte 0: a message of 5"},
       {"offset beyond", ChunkOf(0, 5, ""), "exceeds"},
       {"offset overflows", ChunkOf(0, UINT64_MAX, "a"), "exceeds"},
-      {"skips", ChunkOf(0, 1, "b"), "out of its turn"},
-      {"skips a part", ChunkOf(1, 0, "efg"), "out of its turn"},
+      {"skips", ChunkOf(0, 1, "b"), "out of order"},
+      {"skips a part", ChunkOf(1, 0, "efg"), "out of order"},
       {"flipped", flipped, "t0, at byte 0: the checksum of 2 bytes is wrong"},
   };
   for (const Case& c : cases) {

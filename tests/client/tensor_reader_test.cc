@@ -146,7 +146,7 @@ TEST_F(TensorReaderTest, AServerThatLiesIsFoundOut) {
          if (m.chunk().offset() == 300) m.mutable_chunk()->set_offset(400);
          return true;
        },
-       "out of its turn"},
+       "out of order"},
       {"ends early",
        [](v1::ReadTensorsResponse& m) { return m.chunk().offset() < 500; },
        "the stream ended at byte 500 of 1000"},
@@ -155,7 +155,7 @@ TEST_F(TensorReaderTest, AServerThatLiesIsFoundOut) {
          if (m.has_header()) m.clear_header();
          return true;
        },
-       "without header"},
+       "neither header nor payload"},
       {"nothing", [](v1::ReadTensorsResponse&) { return false; },
        "ended at byte 0 of its header"},
       {"contradicts",

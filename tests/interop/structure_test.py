@@ -25,7 +25,7 @@ from values import det
 
 
 def same(a, b, path, seen):
-    """Demands that two loaded values are alike in all that Python can tell."""
+    """Demands that two loaded values are alike as far as Python can tell."""
     expect(type(a) is type(b), f"{path}: {type(a)} became {type(b)}")
     if id(a) in seen:
         expect(seen[id(a)] == id(b), f"{path}: what was shared is not")
@@ -112,7 +112,7 @@ def training_state():
 
 
 def containers():
-    """Keys and containers that names cannot tell."""
+    """Keys and containers that names cannot express."""
     base = det((6, 4), seed=1)
     parameter = torch.nn.Parameter(base[2:4])
     counts = collections.Counter({"a": 2, "b": 1})
@@ -143,7 +143,7 @@ def containers():
 
 
 def plain():
-    """What plain Python has."""
+    """Values of plain Python."""
     return {
         "t": det((2,)),
         "values": [
@@ -185,7 +185,7 @@ def check_copy(tool, out, make, **options):
 
 
 def check_resume(tool, out):
-    """An optimizer goes on from the copy as it does from the original."""
+    """An optimizer continues from the copy as from the original."""
     model, optimizer, state = training_state()
     torch.save(state, out / "in.pt")
     tool("convert", out / "in.pt", out / "out.pt")
@@ -225,7 +225,7 @@ def check_cast(tool, out):
 
 
 def check_bare_model(tool, out):
-    """What is lifted out of a training state is the model's own dict."""
+    """A model taken out of a training state is its own dict."""
     _, _, state = training_state()
     torch.save(state, out / "in.pt")
     rule = ["--include", "model.*", "--rename", r"s/^model\.//"]
@@ -241,7 +241,7 @@ class Config:
 
 
 def check_unknown(tool, out):
-    """An unknown object stops neither looking nor what goes around it."""
+    """An unknown object stops neither inspect nor the rest of a conversion."""
     want = det((3,))
     state = {"w": want, "config": Config(), "layer": torch.nn.Linear(2, 2)}
     torch.save(state, out / "in.pt")
@@ -280,7 +280,7 @@ def check_unknown(tool, out):
 
 
 def check_dtensor(tool, out):
-    """A whole DTensor is a tensor, a part of one is refused as such."""
+    """A whole DTensor is a tensor; a part of one is refused for that reason."""
     mesh = init_device_mesh("cpu", (1,))
     want = det((4, 2))
     whole = distribute_tensor(want, mesh, [Shard(0)])
@@ -301,7 +301,7 @@ def check_dtensor(tool, out):
     tool("inspect", out / "part.pt")
     refused = tool("convert", out / "part.pt", out / "part", code=BAD_SOURCE)
     said = refused.stderr.decode()
-    expect("one rank holds" in said, said)
+    expect("one rank's part" in said, said)
 
 
 def check_diff(tool, out):

@@ -156,7 +156,7 @@ TEST(ServerOptions, EachMistakeHasItsWords) {
       {{"--max-memory=1MiB"}, "is not a size from 16 MiB"},
       {{"--max-request=1GiB"}, "is not a size from 64 KiB to 64 MiB"},
       {{"--root=data"}, "'data' is not an absolute path"},
-      {{"--state-dir=/again"}, "--state-dir: is there twice"},
+      {{"--state-dir=/again"}, "--state-dir: is given twice"},
       {{"--config"}, "--config: requires a value: FILE"},
       {{"--config=/none/x"}, "/none/x: No such file"},
       {{"--config=/"}, "is not a file"},

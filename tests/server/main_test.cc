@@ -123,7 +123,7 @@ TEST_F(MainTest, WrongOptionsAreAllTold) {
 TEST_F(MainTest, CheckConfigServesNothing) {
   Process right(Arguments({"--check-config"}));
   EXPECT_EQ(right.Wait(), 0);
-  EXPECT_EQ(right.output(), "dcp-server: nothing is wrong\n");
+  EXPECT_EQ(right.output(), "dcp-server: no problem found\n");
   Process wrong(Arguments({"--check-config", "--tokens-file=/none"}));
   EXPECT_EQ(wrong.Wait(), 2);
   EXPECT_THAT(wrong.output(), HasSubstr("tokens file: /none: No such file"));

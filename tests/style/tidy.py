@@ -22,7 +22,7 @@ REGISTRIES = ("pypi" + ".org", "pythonhosted" + ".org", "deb.debian" + ".org")
 
 
 def read_tree(root):
-    """The files of the project: those git tracks, and new ones it would."""
+    """The files of the project: those that git tracks, and new ones."""
     try:
         listed = subprocess.run(
             ["git", "-c", "safe.directory=*", "-C", root, "ls-files", "-z",
@@ -50,7 +50,7 @@ def read_tree(root):
     return tree
 
 
-# Folders with code of ours.
+# Folders with our own code.
 OURS = ("dcp", "fsdp", "proto", "server", "client", "tools", "tests")
 
 

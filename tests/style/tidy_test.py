@@ -180,7 +180,7 @@ def changed(changes):
 
 
 class RuleRefuses(unittest.TestCase):
-    """Each rule finds what it is for."""
+    """Each rule finds what it is meant to find."""
 
     def test_every_rule_has_a_case(self):
         self.assertEqual({rule for rule, _, _ in BROKEN}, set(tidy.RULES))
@@ -192,11 +192,11 @@ class RuleRefuses(unittest.TestCase):
 
 
 class RuleAccepts(unittest.TestCase):
-    """No rule finds anything in a project that keeps them all."""
+    """No rule finds anything in a project that follows them all."""
 
 
 class Project(unittest.TestCase):
-    """This project keeps each rule."""
+    """This project follows each rule."""
 
 
 def _add_tests():
@@ -219,7 +219,7 @@ def _add_tests():
 
 
 class XmlResult(unittest.TextTestResult):
-    """Also keeps one <testcase> a test, for what counts them."""
+    """Also writes one <testcase> per test, for the programs that count them."""
 
     def __init__(self, *args):
         super().__init__(*args)

@@ -30,7 +30,7 @@ absl::Status CheckJobs(const VerbRow& verb, const CommandLine& line) {
   }
   if (line.paths.size() == num_words) return absl::OkStatus();
   return Refuse(verb, num_words == 1
-                          ? std::string("jobs list takes nothing more")
+                          ? std::string("jobs list takes no further arguments")
                           : absl::StrCat("jobs ", action,
                                          " requires one job, such as "
                                          "operations/7"));
@@ -42,7 +42,8 @@ absl::Status CheckServer(const VerbRow& verb, const CommandLine& line) {
     if (line.direct == DirectMode::kAuto && line.num_lanes == 0) {
       return absl::OkStatus();
     }
-    return Refuse(verb, "--direct and --lanes are the server's to decide");
+    return Refuse(
+        verb, "the server decides about --direct and --lanes: leave them out");
   }
   if (line.verb == Verb::kJobs) {
     return Refuse(verb, "jobs requires --server, or TESSERA_SERVER");
@@ -60,27 +61,28 @@ absl::Status CheckServer(const VerbRow& verb, const CommandLine& line) {
 absl::Status CheckDash(const VerbRow& verb, const CommandLine& line) {
   if (!WritesToStandardOutput(line)) {
     return Refuse(verb,
-                  "'-' would be standard input, or output for a directory, "
-                  "and a checkpoint is read and written at any place: name "
-                  "a file; './-' is the one of that name");
+                  "'-' is standard input here, or output of a directory, but a "
+                  "checkpoint is read and written at random offsets: name "
+                  "a file; './-' is a file called '-'");
   }
   if (line.paths[0] == "-") {
     return Refuse(verb,
-                  "a checkpoint is read at any place, not from standard "
-                  "input: name a file; './-' is the one of that name");
+                  "a checkpoint is read at random offsets, not from standard "
+                  "input: name a file; './-' is a file called '-'");
   }
   if (line.to == Format::kDcp || line.mesh.has_value()) {
-    return Refuse(verb, "DCP is a directory, and '-' is one stream");
+    return Refuse(
+        verb, "DCP is a directory, but '-' is one stream: name a directory");
   }
   if (!line.server.empty()) {
     return Refuse(verb,
-                  "a server does not write to this standard output: "
-                  "'-' is without --server");
+                  "a server cannot write to this standard output: "
+                  "leave out --server, or name a file");
   }
   if (line.json && !line.plan) {
     return Refuse(verb,
-                  "with '-' standard output is the checkpoint: --json is "
-                  "without '-'");
+                  "with '-' the checkpoint goes to standard output, so "
+                  "--json cannot be used");
   }
   return absl::OkStatus();
 }
@@ -109,14 +111,15 @@ absl::Status CheckMesh(const VerbRow& verb, const CommandLine& line) {
     return Refuse(
         verb,
         absl::StrCat("--place '", rule.glob, "=", ToString(rule.placements),
-                     "' has ", rule.placements.size(), " placements, the mesh ",
-                     ToString(*line.mesh), " has ", line.mesh->axes.size()));
+                     "' has ", rule.placements.size(),
+                     " placements, but the mesh ", ToString(*line.mesh),
+                     " has ", line.mesh->axes.size()));
   }
   const std::optional<Format> to =
       line.to.has_value() ? line.to : FormatOfFileName(line.paths[1]);
   if (line.verb == Verb::kConvert && to.has_value() && *to != Format::kDcp) {
-    return Refuse(verb, absl::StrCat("--mesh is for DCP output, and the output "
-                                     "is ",
+    return Refuse(verb, absl::StrCat("--mesh requires DCP output, but the "
+                                     "output is ",
                                      FormatName(*to)));
   }
   return absl::OkStatus();
@@ -129,8 +132,8 @@ absl::Status CheckCombination(const VerbRow& verb, const CommandLine& line) {
   DCP_RETURN_IF_ERROR(CheckMesh(verb, line));
   if (line.all && line.depth != 0) {
     return Refuse(verb,
-                  "--all lists every tensor, and --depth sums them up: "
-                  "give one of the two");
+                  "--all lists every tensor, and --depth groups them: "
+                  "give only one of the two");
   }
   if (line.verb == Verb::kReshard) {
     if (!line.mesh.has_value()) {
@@ -138,17 +141,18 @@ absl::Status CheckCombination(const VerbRow& verb, const CommandLine& line) {
     }
     if (FormatOfFileName(line.paths[1]).has_value()) {
       return Refuse(verb,
-                    absl::StrCat("reshard writes a DCP directory; for '",
-                                 line.paths[1], "' there is consolidate"));
+                    absl::StrCat("reshard writes a DCP directory; to write '",
+                                 line.paths[1], "', use consolidate"));
     }
   }
   if (line.verb == Verb::kConsolidate && !line.to.has_value() &&
       !WritesToStandardOutput(line) &&
       !FormatOfFileName(line.paths[1]).has_value()) {
-    return Refuse(verb,
-                  absl::StrCat("the name '", line.paths[1],
-                               "' does not say the format: end it in .pt or "
-                               ".safetensors, or give --to"));
+    return Refuse(
+        verb,
+        absl::StrCat("the name '", line.paths[1],
+                     "' does not tell the format: use a name that ends in "
+                     ".pt or .safetensors, or give --to"));
   }
   return absl::OkStatus();
 }
@@ -194,7 +198,7 @@ absl::StatusOr<std::optional<CommandLine>> ParseWithoutVerb(
   if (absl::StartsWith(first, "-")) {
     return UsageError(Tool(), nullptr,
                       absl::StrCat("'", first,
-                                   "' stands where the verb belongs: "
+                                   "' is not a verb: the usage is "
                                    "dcp-convert VERB [OPTION]..."));
   }
   return std::nullopt;
@@ -206,7 +210,7 @@ absl::StatusOr<CommandLine> ParseCommandLine(absl::Span<const std::string> args,
                                              absl::string_view server) {
   if (args.empty()) {
     return UsageError(Tool(), nullptr,
-                      "no verb given, such as inspect or convert");
+                      "the verb is missing, such as inspect or convert");
   }
   DCP_ASSIGN_OR_RETURN(const std::optional<CommandLine> general,
                        ParseWithoutVerb(args));

@@ -153,11 +153,11 @@ std::string RenderDoubts(const ConvertPlan& plan) {
   if (!plan.check.checked) {
     text = "the source was not checked\n";
   } else if (plan.check.num_items_unchecked > 0) {
-    text = absl::StrCat(
-        FormatPlural(plan.check.num_items_unchecked, "item"), " (",
-        FormatBytes(plan.check.bytes_unchecked),
-        plan.check.num_items_unchecked == 1 ? ") was" : ") were",
-        " not checked: no CRC or digest is recorded of what was read\n");
+    text =
+        absl::StrCat(FormatPlural(plan.check.num_items_unchecked, "item"), " (",
+                     FormatBytes(plan.check.bytes_unchecked),
+                     plan.check.num_items_unchecked == 1 ? ") was" : ") were",
+                     " not checked: the source has neither CRC nor digest\n");
   }
   const size_t shown = std::min(plan.cast_losses.size(), kMaxLossesShown);
   for (size_t i = 0; i < shown; ++i) {

@@ -16,10 +16,10 @@ constexpr int kHelpColumn = 26;
 absl::string_view ExitCodeHelp() {
   return "  0    done, or equal\n"
          "  1    verify or diff found something\n"
-         "  2    the command line makes no sense\n"
+         "  2    the command line is wrong\n"
          "  3    the source is unreadable or malformed\n"
          "  4    the destination could not be written\n"
-         "  5    refused: exists, would not fit, would lose something\n"
+         "  5    refused: exists, does not fit, or would lose something\n"
          "  130  interrupted; nothing half-written is left\n";
 }
 
@@ -39,7 +39,7 @@ std::string GeneralHelp() {
       "'dcp-convert --version' prints the version. '--' ends the options.\n"
       "'dcp-convert man | man -l -' shows the manual page, and\n"
       "'source <(dcp-convert completion bash)' lets a shell complete words; "
-      "fish\nand zsh are known too.\n\nExit codes:\n",
+      "fish\nand zsh work as well.\n\nExit codes:\n",
       ExitCodeHelp());
   return text;
 }
@@ -48,8 +48,7 @@ std::string VerbHelp(Verb verb) {
   const VerbRow& row = RowOf(verb);
   std::string text = absl::StrCat(
       "Usage: dcp-convert ", row.name, " [OPTION]... ", row.operands, "\n\n",
-      row.description,
-      "\nOptions ('...': may be given again and adds to the first):\n");
+      row.description, "\nOptions ('...': may be given several times):\n");
   AppendVerbOptions(Tool(), row, kHelpColumn, text);
   absl::StrAppend(&text, "\nExamples:\n");
   AppendExamples(row, text);

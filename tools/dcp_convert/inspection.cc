@@ -252,9 +252,9 @@ std::string RenderInspection(const Inspection& inspection,
             : DepthForRows(inspection.tensors, InspectionView::kScreenRows);
     AppendTotals(inspection, depth, view.limit, text);
     absl::StrAppend(&text,
-                    "Tensors are summed up by the beginnings of their names; "
+                    "Tensors are grouped by the beginnings of their names; "
                     "--all lists each,\n--depth ",
-                    depth + 1, " tells more of them apart.\n");
+                    depth + 1, " shows smaller groups.\n");
   } else if (!inspection.tensors.empty()) {
     AppendTensors(inspection, view.limit, text);
   }

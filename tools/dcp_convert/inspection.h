@@ -61,13 +61,13 @@ std::optional<std::string> ObjectText(const Inspection& inspection,
 struct InspectionView {
   bool chunks = false;  // also a line for each chunk
   // A line for each tensor and object, however many there are. Without it, more
-  // than kMaxListed tensors are summed up by the beginnings of their names.
+  // than kMaxListed tensors are grouped by the beginnings of their names.
   bool all = false;
   // The number of name components to sum up by; 0: as many as fit on a screen,
   // and only if there are many tensors.
   size_t depth = 0;
   // The most lines of each table; one more line stands for the rest. 0: no
-  // limit, except for the objects of a checkpoint that is summed up.
+  // limit, except for the objects of a checkpoint whose names are grouped.
   size_t limit = 0;
 
   static constexpr size_t kMaxListed = 200;

@@ -50,7 +50,7 @@ void AppendOption(const VerbOption& row, std::string& text) {
   absl::StrAppend(&text, "\n");
   AppendText(row.help, text);
   if (row.repeatable) {
-    absl::StrAppend(&text, "It may be given again and adds to the first.\n");
+    absl::StrAppend(&text, "It may be given several times.\n");
   }
   const std::string verbs = absl::StrJoin(VerbsThatTake(Tool(), row), ", ");
   absl::StrAppend(&text, ".br\nVerbs: ", Escaped(verbs), ".\n");
@@ -76,7 +76,7 @@ std::string ManPage() {
   AppendLiteral(ExitCodeHelp(), text);
   absl::StrAppend(&text,
                   ".SH ENVIRONMENT\n"
-                  ".TP\n.B TESSERA_SERVER\nStands for an absent "
+                  ".TP\n.B TESSERA_SERVER\nThe default of "
                   "\\-\\-server.\n"
                   ".TP\n.B TESSERA_TOKEN\nA token to show to the server.\n");
   return text;

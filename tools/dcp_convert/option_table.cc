@@ -143,7 +143,7 @@ absl::Status SetMaxMemory(absl::string_view value, CommandLine& line) {
   DCP_ASSIGN_OR_RETURN(line.memory_bytes, ParseSize(value));
   if (line.memory_bytes < kMinMemoryBytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat("'", value, "' is less than the least that works, ",
+        absl::StrCat("'", value, "' is less than the minimum, ",
                      FormatMemory(kMinMemoryBytes)));
   }
   return absl::OkStatus();
@@ -203,33 +203,34 @@ absl::Status SetProgress(absl::string_view value, CommandLine& line) {
 
 constexpr OptionRow<CommandLine> kOptions[] = {
     {{"tensors", "GLOB", kInspect,
-      "list only what has a name like this; * also\nmatches dots"},
+      "list only names that match; * also matches dots"},
      SetTensors},
     {{"chunks", nullptr, kInspect,
       "list every chunk: its box, file, offset, length"},
      SetFlag<&CommandLine::chunks>},
     {{"all", nullptr, kInspect,
       "list every tensor; without it more than 200 are\n"
-      "summed up by the beginnings of their names"},
+      "grouped by the beginnings of their names"},
      SetFlag<&CommandLine::all>},
     {{"depth", "N", kInspect,
-      "sum up tensors by the first N components of their\nnames"},
+      "group tensors by the first N components of their\nnames"},
      SetPositive<&CommandLine::depth>},
     {{"limit", "N", kInspect, "list at most N lines in each table"},
      SetPositive<&CommandLine::limit>},
     {{"sample", "PERCENT", kVerify,
-      "check this share of the payloads; structure is\nalways checked whole"},
+      "check this share of the payloads; the structure is\nalways checked "
+      "completely"},
      SetSample},
     {{"tensors-only", nullptr, kDiff, "do not compare objects"},
      SetFlag<&CommandLine::tensors_only>},
     {{"atol", "NUMBER", kDiff,
-      "take elements for equal where |A - B| is at most\n"
-      "atol + rtol * |B|, as torch.allclose; what is not\n"
-      "given is 0, and without both, bits decide"},
+      "elements are equal if |A - B| is at most\n"
+      "atol + rtol * |B|, as in torch.allclose; one that is\n"
+      "not given is 0; without both, bits are compared"},
      SetTolerance<&Tolerance::atol>},
     {{"rtol", "NUMBER", kDiff, "see --atol"}, SetTolerance<&Tolerance::rtol>},
     {{"no-equal-nan", nullptr, kDiff,
-      "compare numbers, as --atol does, and take NaN for\n"
+      "compare numbers, as --atol does, and treat NaN as\n"
       "different from NaN"},
      SetNoEqualNan},
     {{"to", "FORMAT", VerbBit(Verb::kConvert) | VerbBit(Verb::kConsolidate),
@@ -256,69 +257,72 @@ constexpr OptionRow<CommandLine> kOptions[] = {
       true},
      AddCast},
     {{"max-shard-size", "SIZE", kWriting,
-      "split output into files of at most this: 5GB"},
+      "split output into files of at most this size: 5GB"},
      SetMaxShardSize},
     {{"drop-non-tensors", nullptr, kWriting,
-      "leave out what safetensors cannot hold instead of\nrefusing"},
+      "leave out values that safetensors cannot hold\ninstead of refusing "
+      "them"},
      SetFlag<&CommandLine::drop_non_tensors>},
     {{"metadata", "KEY=VALUE", kWholeTensors,
-      "set this value of safetensors' __metadata__; those\nof the source are "
+      "set a value of safetensors' __metadata__; those of\nthe source are "
       "kept",
       true},
      AddMetadata},
     {{"drop-metadata", nullptr, kWholeTensors,
-      "leave the __metadata__ of the source out"},
+      "leave out the __metadata__ of the source"},
      SetFlag<&CommandLine::drop_metadata>},
     {{"no-copy-config", nullptr, kWholeTensors,
-      "do not take config, tokenizer and generation files\nof SRC along into a "
+      "do not copy config, tokenizer and generation files\nof SRC into a "
       "directory of safetensors"},
      SetFlag<&CommandLine::no_copy_config>},
     {{"strict-cast", nullptr, kWriting,
-      "refuse a cast that finds a value beyond the range\nof the new type"},
+      "refuse a cast if a value is beyond the range of the\nnew type"},
      SetFlag<&CommandLine::strict_cast>},
     {{"no-verify", nullptr, kWriting,
-      "do not compare what is read with the CRCs and\ndigests that SRC has of "
-      "it"},
+      "do not check what is read against the CRCs and\ndigests that SRC has "
+      "of it"},
      SetFlag<&CommandLine::no_verify>},
     {{"drop-unreadable", nullptr, kWriting,
       "leave out objects of unknown classes, which only DCP\nto DCP can carry"},
      SetFlag<&CommandLine::drop_unreadable>},
     {{"overwrite", nullptr, kWriting,
-      "replace DST if it is a checkpoint; it stays whole\nuntil the new one "
-      "is"},
+      "replace DST if it is a checkpoint; it stays until\nthe new one is "
+      "complete"},
      SetFlag<&CommandLine::overwrite>},
     {{"plan", nullptr, kWriting,
-      "write nothing; print files, bytes to read and to\nwrite, memory"},
+      "write nothing; print the files, the bytes to read\nand write, and the "
+      "memory"},
      SetFlag<&CommandLine::plan>},
     {{"max-memory", "SIZE", kVerify | kDiff | kWriting,
-      "for payload; 256MiB unless given, at least 16MiB"},
+      "memory for payload; default 256MiB, minimum 16MiB"},
      SetMaxMemory},
     {{"lanes", "N", kWriting,
-      "threads that move bytes; chosen by the machine\nunless given"},
+      "threads that move bytes; by default chosen for the\nmachine"},
      SetLanes},
     {{"direct", "MODE", kVerify | kDiff | kWriting, "O_DIRECT: auto, on or off",
       false, "auto on off"},
      SetDirect},
     {{"rank", "N", kLocal,
-      "whose index to read of a checkpoint that was saved\n"
-      "with one per rank (use_collectives=False)"},
+      "the rank whose index to read, if the checkpoint has\n"
+      "one per rank (use_collectives=False)"},
      SetRank},
     {{"server", "ADDRESS", kAll,
-      "let the dcp-server there do it: host:7420 or\n"
-      "unix:/run/dcp-server.sock; paths are the server's.\n"
-      "Else what TESSERA_SERVER says, if anything"},
+      "let a dcp-server do it: host:7420 or\n"
+      "unix:/run/dcp-server.sock; paths are the server's;\n"
+      "default: TESSERA_SERVER, if set"},
      SetText<&CommandLine::server>},
     {{"tls", nullptr, kAll,
-      "to the server, checked by the system's authorities"},
+      "use TLS; the system's authorities check the server"},
      SetFlag<&CommandLine::tls>},
-    {{"tls-ca", "FILE", kAll, "the same, by this authority; PEM"},
+    {{"tls-ca", "FILE", kAll, "use TLS; this authority checks the server; PEM"},
      SetText<&CommandLine::tls_ca>},
-    {{"tls-cert", "FILE", kAll, "to show to the server, with --tls-key; PEM"},
+    {{"tls-cert", "FILE", kAll,
+      "the client's certificate, with --tls-key; PEM"},
      SetText<&CommandLine::tls_cert>},
-    {{"tls-key", "FILE", kAll, "of --tls-cert; PEM"},
+    {{"tls-key", "FILE", kAll, "the private key of --tls-cert; PEM"},
      SetText<&CommandLine::tls_key>},
     {{"token-file", "FILE", kAll,
-      "a token to show to the server; else TESSERA_TOKEN"},
+      "the token for the server; default: TESSERA_TOKEN"},
      SetText<&CommandLine::token_file>},
     {{"json", nullptr, kAll, "print one JSON object on standard output"},
      SetFlag<&CommandLine::json>},
@@ -326,7 +330,7 @@ constexpr OptionRow<CommandLine> kOptions[] = {
       false, "auto plain json none"},
      SetProgress},
     // Parsing handles it separately; the row is for help and suggestions.
-    {{"help", nullptr, kAll, "print this"},
+    {{"help", nullptr, kAll, "print this text"},
      [](absl::string_view, CommandLine& line) {
        line.action = CommandLine::Action::kHelp;
        return absl::OkStatus();

@@ -55,8 +55,9 @@ class Writer {
   }
 
   absl::Status Failed(int error) const {
-    const std::string after = absl::StrCat(
-        " after ", written_, " bytes; what it got is not a whole checkpoint");
+    const std::string after =
+        absl::StrCat(" after ", written_,
+                     " bytes; what was written is not a complete checkpoint");
     if (error == EPIPE) {
       return absl::AbortedError(
           absl::StrCat("the reader of standard output has gone away", after));
@@ -81,8 +82,8 @@ absl::StatusOr<ByteStream> OpenOutputStream(int descriptor,
   }
   if (isatty(descriptor) == 1) {
     return absl::InvalidArgumentError(
-        "standard output is a terminal, on which a checkpoint is of no use: "
-        "redirect it into a pipe or a file, or name a file");
+        "standard output is a terminal, but a checkpoint is binary: "
+        "redirect it to a pipe or a file, or name a file");
   }
   return Writer(descriptor, S_ISREG(info.st_mode), std::move(stop));
 }

@@ -10,22 +10,22 @@ namespace {
 constexpr std::array<VerbRow, 9> kVerbs = {{
     {VerbBit(Verb::kInspect), "inspect", "PATH", "show what is in a checkpoint",
      "Prints format, files, tensors with dtype, shape and sharding, and the\n"
-     "objects that are not tensors. Reads the index only, and small objects.\n",
+     "objects that are not tensors. Reads only the index and small objects.\n",
      "dcp-convert inspect run/step-1000\n"
      "dcp-convert inspect model.safetensors --tensors '*.bias'\n"
      "dcp-convert inspect run/step-1000 --chunks --json | jq .tensors[0]\n"},
     {VerbBit(Verb::kVerify), "verify", "PATH", "check a checkpoint's bytes",
      "Checks the structure, that chunks cover each tensor without gap or\n"
      "overlap, the CRC-32 of every record, and the digests that dcp-convert\n"
-     "writes. Prints every problem; ends with 1 if there is one.\n",
+     "writes. Prints every problem; the exit code is 1 if there is one.\n",
      "dcp-convert verify run/step-1000\n"
      "dcp-convert verify run/step-1000 --sample 5\n"},
     {VerbBit(Verb::kDiff), "diff", "A B", "compare two checkpoints by value",
      "Compares names, shapes, dtypes and bits, whatever the formats, and the\n"
-     "objects that are not tensors. Prints what differs and how far; ends "
-     "with\n"
-     "1 if anything does. --include and --exclude apply to both sides; when\n"
-     "--rename is given they apply to A only, whose new names are looked up\n"
+     "objects that are not tensors. Prints what differs and by how much; the\n"
+     "exit code is 1 if anything does. --include and --exclude apply to both\n"
+     "sides; with --rename they apply to A only, whose new names are looked "
+     "up\n"
      "in B. --cast applies to A.\n",
      "dcp-convert diff run/step-1000 model.safetensors --tensors-only\n"
      "dcp-convert diff old.pt new.pt --exclude 'optim.*'\n"
@@ -39,9 +39,9 @@ constexpr std::array<VerbRow, 9> kVerbs = {{
      "the\n"
      "format of SRC (dcp for a .pt). DST appears whole or not at all. DST - "
      "is\n"
-     "standard output: safetensors, or pt by --to. A stream that ends early "
+     "standard output: safetensors, or pt with --to. A stream that ends early "
      "is\n"
-     "not whole, and the exit code tells.\n",
+     "not complete; the exit code is then not 0.\n",
      "dcp-convert convert run/step-1000 model.safetensors --cast bf16\n"
      "dcp-convert convert model.pt sharded --to dcp --mesh shard=8\n"
      "dcp-convert convert run/step-1000 hf --to safetensors \\\n"
@@ -81,11 +81,12 @@ constexpr std::array<VerbRow, 9> kVerbs = {{
      "dcp-convert torch_to_dcp model.pt out\n"
      "dcp-convert torch_to_dcp model.pt out --mesh shard=8\n"},
     {VerbBit(Verb::kJobs), "jobs", "ACTION",
-     "look after the jobs of a dcp-server",
-     "ACTION is list, wait JOB or cancel JOB: lists the jobs of a server that\n"
-     "this client started, waits for one with its progress, or cancels one.\n"
-     "Verbs that write start such jobs with --server; wait ends as they "
-     "would.\n",
+     "list, wait for or cancel jobs of a dcp-server",
+     "ACTION is list, wait JOB or cancel JOB: lists the jobs that this client\n"
+     "started on a server, waits for one and shows its progress, or cancels "
+     "one.\n"
+     "With --server, verbs that write start such jobs; wait returns the same\n"
+     "exit code as they do.\n",
      "dcp-convert jobs list --server storage:7420\n"
      "dcp-convert jobs wait operations/7 --server storage:7420\n"},
 }};

@@ -26,8 +26,9 @@ absl::Status Refuse(const VerbRow& verb, absl::string_view message) {
 absl::Status CheckWhole(const VerbRow& verb, const CommandLine& line) {
   if (VerbOf(verb) == Verb::kInit) {
     if (!line.files.empty()) {
-      return Refuse(verb, absl::StrCat("init reads no FILE: '", line.file,
-                                       "'; --output-file names one"));
+      return Refuse(verb,
+                    absl::StrCat("init reads no FILE, but got '", line.file,
+                                 "'; --output-file names the one to write"));
     }
     if (line.overwrite && line.output_file.empty()) {
       return Refuse(verb, "--overwrite requires an --output-file");
@@ -36,8 +37,8 @@ absl::Status CheckWhole(const VerbRow& verb, const CommandLine& line) {
   }
   if (line.file.empty()) return Refuse(verb, "the FILE is missing");
   if (line.files.size() > 1 && VerbOf(verb) != Verb::kCheck) {
-    return Refuse(verb, absl::StrCat("one FILE is enough: '", line.files[1],
-                                     "' is a second"));
+    return Refuse(verb, absl::StrCat("expected one FILE, but '", line.files[1],
+                                     "' is a second one"));
   }
   if (line.file == "-" && line.overwrite && line.output_file.empty()) {
     return Refuse(verb,
@@ -58,10 +59,10 @@ constexpr char kExitCodes[] =
     "Exit codes:\n"
     "  0  done\n"
     "  1  something is wrong with the config\n"
-    "  2  the command line makes no sense\n"
+    "  2  the command line is wrong\n"
     "  3  a file is unreadable\n"
     "  4  the output could not be written\n"
-    "  5  refused: there is a file already\n";
+    "  5  refused: the output file exists\n";
 
 }  // namespace
 

@@ -198,7 +198,7 @@ void CheckRanks(const CommandLine& line, ReadConfig& read) {
   read.findings.Problem(
       written_for.place().value_or(SourceLocation{}),
       absl::StrCat("is ", ranks,
-                   ", which the degrees do not make: ", planned.message()));
+                   ", which does not fit the degrees: ", planned.message()));
 }
 
 ExitCode CheckOne(const Context& context, const std::string& file) {
@@ -259,7 +259,7 @@ absl::StatusOr<std::vector<ParameterShape>> ReadShapes(
   }
   if (shapes.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path, " has no parameters of a model"));
+        absl::StrCat(path, " contains no parameters of a model"));
   }
   return shapes;
 }

@@ -22,47 +22,48 @@ using ::dcp::tools::VerbTool;
 
 constexpr std::array<VerbRow, 5> kVerbs = {{
     {VerbBit(Verb::kCheck), "check", "FILE",
-     "say everything that is wrong with a config",
+     "report everything that is wrong with a config",
      "Reads a training config of accelerate (YAML or JSON), transformers\n"
      "(JSON), Composer (YAML or a Python dict), TorchTitan (TOML, or the JSON\n"
      "that it prints) or axolotl (YAML) and prints everything that is wrong\n"
-     "with it: the line, the key, what it says and what it may say, and the\n"
-     "nearest key to one that is not known. Then what means something else\n"
-     "here, and what has no effect. Ends with 1 if something is wrong.\n",
+     "with it: the line, the key, its value and the values that are allowed,\n"
+     "and for an unknown key the nearest known one; then what has a different\n"
+     "meaning here, and what has no effect. The exit code is 1 if something "
+     "is\nwrong.\n",
      "fsdp-config check accelerate.yaml\n"
      "fsdp-config check --strict configs/*.yaml\n"
      "fsdp-config check fsdp.json --json | jq '.findings[].text'\n"},
-    {VerbBit(Verb::kExplain), "explain", "FILE", "say what a config will do",
+    {VerbBit(Verb::kExplain), "explain", "FILE",
+     "explain what a config will do",
      "Prints the mesh of ranks, the groups that are gathered and reduced\n"
      "together, ZeRO's stage, and the memory of one rank: parameters,\n"
      "gradients, optimizer state, what is gathered at one time, and a bound "
      "of\n"
      "the activations. Groups and memory require a model: any checkpoint of\n"
-     "it, whose index alone is read.\n",
+     "it, of which only the index is read.\n",
      "fsdp-config explain llama3_8b.toml --world-size 64\n"
      "fsdp-config explain accelerate.yaml --world-size 16 \\\n"
      "  --model model.safetensors --local-batch-size 2 --seq-len 8192\n"},
     {VerbBit(Verb::kToFsdp2), "to-fsdp2", "FILE",
      "turn a config of FSDP1 into one of FSDP2",
      "Writes the same file for FSDP2: options are renamed, mapped or dropped,\n"
-     "and each is named with the reason. Comments, order and everything that\n"
-     "is about other things stay as they were. A file for FSDP2 stays as it\n"
-     "is. Goes to standard output, to --output-file, or with --overwrite "
-     "alone\n"
-     "into the file itself.\n",
+     "and each is named with the reason. Comments, order and all other keys\n"
+     "stay as they were. A file for FSDP2 is not changed. The result goes to\n"
+     "standard output, to --output-file, or with --overwrite alone into the\n"
+     "file itself.\n",
      "fsdp-config to-fsdp2 accelerate.yaml | diff accelerate.yaml -\n"
      "fsdp-config to-fsdp2 accelerate.yaml --output-file accelerate2.yaml\n"
      "fsdp-config to-fsdp2 accelerate.yaml --overwrite\n"},
     {VerbBit(Verb::kConvert), "convert", "FILE",
-     "write a config in another program's words",
-     "Reads a config of any of them and writes a whole one of another,\n"
-     "for FSDP2. What the other has no words for is named; the rest means the\n"
-     "same.\n",
+     "write a config for another program",
+     "Reads a config of any of these programs and writes a complete one for\n"
+     "another, for FSDP2. Settings that the other program does not have are\n"
+     "named; the rest means the same.\n",
      "fsdp-config convert accelerate.yaml --to torchtitan\n"
      "fsdp-config convert llama3.toml --to accelerate \\\n"
      "  --output-file accelerate.yaml\n"},
     {VerbBit(Verb::kInit), "init", "",
-     "ask for the settings of a config, and write it",
+     "ask for the settings of a config and write it",
      "Asks as `accelerate config` does, and writes a config for the program "
      "of\n"
      "--to, which it asks for as well. Questions go to standard error, the\n"
@@ -88,7 +89,7 @@ absl::Status SetTo(absl::string_view value, CommandLine& line) {
   line.to = dialect_named(value);
   if (line.to == Dialect::kAxolotl) {
     return absl::InvalidArgumentError(
-        "axolotl's files are read, and not written");
+        "configs of axolotl can be read, but not written");
   }
   if (line.to.has_value()) return absl::OkStatus();
   return IsNot(value, "accelerate, transformers, composer or torchtitan");
@@ -99,37 +100,37 @@ constexpr OptionRow<CommandLine> kOptions[] = {
       "accelerate, transformers, composer or torchtitan"},
      SetTo},
     {{"output-file", "FILE", kWrites,
-      "where to write; refused where a file is already"},
+      "where to write; refused if the file exists"},
      SetText<&CommandLine::output_file>},
-    {{"overwrite", nullptr, kWrites, "replace the file that is there"},
+    {{"overwrite", nullptr, kWrites, "replace the file if it exists"},
      SetFlag<&CommandLine::overwrite>},
     {{"config-file", "FILE", kAll, "the FILE, as accelerate spells it"},
      AddFile},
     {{"strict", nullptr, kAll,
-      "end with 1 for changes and what has no effect too"},
+      "exit with 1 for changes and keys without effect too"},
      SetFlag<&CommandLine::strict>},
     {{"world-size", "N", kExplains | VerbBit(Verb::kCheck),
-      "ranks in all; otherwise those the config was\nwritten for (explain: or "
+      "ranks in total; default: those the config was\nwritten for (explain: or "
       "8)"},
      SetPositive<&CommandLine::world_size>},
     {{"local-world-size", "N", kExplains | VerbBit(Verb::kCheck),
-      "ranks of one machine; otherwise at most 8"},
+      "ranks of one machine; default: at most 8"},
      SetPositive<&CommandLine::local_world_size>},
     {{"model", "PATH", kExplains,
       "a checkpoint of the model: safetensors, .pt, DCP"},
      SetText<&CommandLine::model>},
     {{"local-batch-size", "N", kExplains,
-      "sequences of one rank; otherwise the config's, or 1"},
+      "sequences of one rank; default: the config's, or 1"},
      SetPositive<&CommandLine::local_batch_size>},
     {{"seq-len", "N", kExplains,
-      "tokens of a sequence; otherwise the config's, or 2048"},
+      "tokens of a sequence; default: the config's, or 2048"},
      SetPositive<&CommandLine::seq_len>},
     {{"environment", nullptr, kAll,
-      "FSDP_* and ACCELERATE_* variables win over the file"},
+      "FSDP_* and ACCELERATE_* variables override the file"},
      SetFlag<&CommandLine::environment>},
     {{"json", nullptr, kAll, "print one JSON object for each file, not text"},
      SetFlag<&CommandLine::json>},
-    {{"help", nullptr, kAll | VerbBit(Verb::kInit), "print this"},
+    {{"help", nullptr, kAll | VerbBit(Verb::kInit), "print this text"},
      [](absl::string_view, CommandLine& line) {
        line.action = CommandLine::Action::kHelp;
        return absl::OkStatus();

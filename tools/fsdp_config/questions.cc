@@ -33,7 +33,7 @@ class Questions {
       std::string line;
       if (!std::getline(in_, line)) {
         return absl::InvalidArgumentError(absl::StrCat(
-            "the answers end before the questions do, at: ", question));
+            "expected an answer, but the input ends at: ", question));
       }
       std::string answer(absl::StripAsciiWhitespace(line));
       if (answer.empty()) answer = std::string(otherwise);
@@ -54,7 +54,7 @@ class Questions {
                    return absl::OkStatus();
                  }
                  return absl::InvalidArgumentError(
-                     absl::StrCat("'", answer, "' is none of them"));
+                     absl::StrCat("'", answer, "' is not one of them"));
                });
   }
 

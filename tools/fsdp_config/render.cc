@@ -178,8 +178,8 @@ std::string OtherText(const TrainConfig& config) {
   }
   if (*config.sharding.activation_cpu_offload) {
     text +=
-        "Activation offload: what forward keeps for backward is in the memory "
-        "of the host meanwhile\n";
+        "Activation offload: what forward keeps for backward waits in the "
+        "memory of the host\n";
   }
   if (*config.sharding.cpu_offload) {
     text +=
@@ -419,7 +419,7 @@ std::string RenderCounts(const Findings& findings) {
   if (counts[2] > 0) {
     parts.push_back(absl::StrCat(FormatCount(counts[2]), " without effect"));
   }
-  return parts.empty() ? "nothing to say" : absl::StrJoin(parts, ", ");
+  return parts.empty() ? "nothing to report" : absl::StrJoin(parts, ", ");
 }
 
 std::string FindingsJson(std::optional<Dialect> dialect,

@@ -21,7 +21,7 @@ using Sources = std::map<std::string, std::string>;
 // marked.
 std::string RenderFindings(const Findings& findings,
                            const Sources& sources = {}, bool color = false);
-// "2 problems, 1 change, 3 without effect"; "nothing to say" without any.
+// "2 problems, 1 change, 3 without effect"; "nothing to report" without any.
 std::string RenderCounts(const Findings& findings);
 // {"dialect": ... or null, "findings": [{"kind", "file", "line", "column",
 // "key", "text"}]}, on one line.

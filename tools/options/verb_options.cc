@@ -110,7 +110,7 @@ absl::Status UnknownVerb(const VerbTool& tool, absl::string_view word) {
       tool, nullptr,
       absl::StrCat("unknown verb '", word, "': ",
                    nearest.empty()
-                       ? absl::StrCat("there are ", absl::StrJoin(names, ", "))
+                       ? absl::StrCat("expected ", absl::StrJoin(names, ", "))
                        : absl::StrCat("did you mean '", nearest, "'?")));
 }
 

@@ -11,7 +11,7 @@ namespace dcp::tools {
 enum ExitCode : int {
   kExitDone = 0,         // done, or equal
   kExitFound = 1,        // verify or diff found something
-  kExitUsage = 2,        // the command line makes no sense
+  kExitUsage = 2,        // the command line is wrong
   kExitSource = 3,       // unreadable or malformed
   kExitDestination = 4,  // could not be written
   kExitRefused = 5,      // exists, would not fit, would lose something

@@ -65,7 +65,7 @@ struct Unreadable {
     if (count == 0) return absl::OkStatus();
     return absl::Status(
         code,
-        absl::StrCat(count == 1 ? "a value" : absl::StrCat(count, " values"),
+        absl::StrCat(count == 1 ? "1 value" : absl::StrCat(count, " values"),
                      " cannot be read: ", absl::StrJoin(some, "; "),
                      count > some.size() ? "; ..." : "",
                      "; the option drop_unreadable leaves out what "

@@ -47,8 +47,9 @@ namespace {
 constexpr absl::string_view kVersion = "1";
 
 absl::Status Malformed(absl::string_view line) {
-  return absl::DataLossError(absl::StrCat(
-      "a record of a conversion has the line '", line.substr(0, 100), "'"));
+  return absl::DataLossError(
+      absl::StrCat("the record of a conversion has a malformed line, '",
+                   line.substr(0, 100), "'"));
 }
 
 std::string Hex(uint64_t number) {

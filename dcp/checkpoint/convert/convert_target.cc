@@ -66,21 +66,21 @@ absl::Status CheckSuffix(FileSystem& fs, absl::string_view dst,
   if (info.ok() && info->kind != FileKind::kFile) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       dst, " ends in .", suffix,
-      ", which is not a format that is written; names of files end in ",
+      ", which is not the suffix of a format; names of files end in ",
       kFileSuffixes,
-      ", and those of directories in no suffix; with the option to, any name "
-      "will do"));
+      ", names of directories have no suffix; with the option to, any name is "
+      "accepted"));
 }
 
 absl::Status CheckMesh(Format to, const ConvertOptions& options) {
   if (to != Format::kDcp &&
       (options.mesh.has_value() || !options.placements.empty())) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a mesh and placements are for dcp output; ",
+        absl::StrCat("a mesh and placements require dcp output; ",
                      FormatName(to), " holds whole tensors"));
   }
   if (!options.placements.empty() && !options.mesh.has_value()) {
-    return absl::InvalidArgumentError("placements need a mesh");
+    return absl::InvalidArgumentError("placements require a mesh");
   }
   for (const PlacementRule& rule : options.placements) {
     if (rule.placements.size() != options.mesh->axes.size()) {
@@ -96,14 +96,14 @@ absl::Status CheckMesh(Format to, const ConvertOptions& options) {
 absl::Status CheckMetadata(Format to, const ConvertOptions& options) {
   if (to != Format::kSafetensors && !options.metadata.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("metadata are for safetensors output; ", FormatName(to),
+        absl::StrCat("metadata requires safetensors output; ", FormatName(to),
                      " has no place for '", options.metadata[0].first, "'"));
   }
   for (const auto& [key, value] : options.metadata) {
     if (key != kSafetensorsDigestsKey) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat("metadata '", key,
-                     "' is where digests of the tensors are kept; choose "
+        absl::StrCat("the metadata key '", key,
+                     "' is reserved for digests of the tensors; choose "
                      "another key"));
   }
   return absl::OkStatus();
@@ -118,15 +118,15 @@ absl::Status CheckOptions(absl::string_view dst, const ConvertTarget& target,
         "safetensors and pt can");
   }
   if (options.max_shard_bytes != 0 && target.kind == Destination::Kind::kFile) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a maximum shard size needs a directory as destination, ",
-                     dst, " is one file"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a maximum shard size requires a directory as destination, but ", dst,
+        " is one file"));
   }
   DCP_RETURN_IF_ERROR(CheckMetadata(target.format, options));
   if (options.memory_bytes < kMinMemoryBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("a memory budget of ", options.memory_bytes,
-                     " bytes is below the least, ", kMinMemoryBytes));
+                     " bytes is below the minimum, ", kMinMemoryBytes));
   }
   return absl::OkStatus();
 }

@@ -65,7 +65,7 @@ class TorchRewriter {
     DCP_RETURN_IF_ERROR(status_);
     if (copier_.lost()) {
       return absl::UnimplementedError(
-          "an object refers to one outside of it that is left out");
+          "an object refers to another one, outside itself, that is left out");
     }
     Output output =
         TorchFileOutput(file_name_, WritePickle(root), storages_.Take());

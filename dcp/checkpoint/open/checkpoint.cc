@@ -115,15 +115,15 @@ absl::StatusOr<CheckpointParts> OpenDirectory(FileSystem& fs,
   for (const DirectoryEntry& entry : names) {
     if (absl::StartsWith(entry.name, absl::StrCat(kDcpMetadataName, ".")) &&
         absl::EndsWith(entry.name, ".tmp")) {
-      return absl::NotFoundError(absl::StrCat(path,
-                                              ": an unfinished save: there is ",
-                                              entry.name, " but no .metadata"));
+      return absl::NotFoundError(
+          absl::StrCat(path, ": the save did not finish: there is ", entry.name,
+                       " but no .metadata"));
     }
   }
   return absl::NotFoundError(absl::StrCat(
       path,
-      ": no checkpoint: the directory has neither .metadata (a save that "
-      "did not finish has none) nor .safetensors or .bin files of a model"));
+      ": not a checkpoint: the directory has neither .metadata (which a save "
+      "writes last) nor .safetensors or .bin files of a model"));
 }
 
 }  // namespace

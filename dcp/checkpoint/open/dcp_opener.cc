@@ -94,12 +94,13 @@ absl::StatusOr<CheckpointParts> OpenRankLocalDcp(FileSystem& fs,
       fs.Stat(JoinPath(directory, RankMetadataName(1))).ok()) {
     return absl::FailedPreconditionError(absl::StrCat(
         directory,
-        ": saved with use_collectives=False, each rank has values of "
-        "its own: choose one with the option rank"));
+        ": was saved with use_collectives=False, so each rank has its own "
+        "values: choose one with the option rank"));
   }
   if (!fs.Stat(JoinPath(directory, RankMetadataName(rank))).ok()) {
-    return absl::NotFoundError(absl::StrCat(
-        directory, ": rank ", rank, " has no index ", RankMetadataName(rank)));
+    return absl::NotFoundError(absl::StrCat(directory, ": rank ", rank,
+                                            " has no index file ",
+                                            RankMetadataName(rank)));
   }
   return OpenDcp(fs, directory, RankMetadataName(rank), options, stop);
 }

@@ -304,7 +304,7 @@ class Locator {
     if (!IsTensor(archive.root)) {
       return absl::DataLossError(
           absl::StrCat("the item holds ", ToString(archive.root, 60),
-                       ", the index says it is a tensor"));
+                       ", but the index says it is a tensor"));
     }
     DCP_ASSIGN_OR_RETURN(
         TensorEntry stored,
@@ -314,7 +314,7 @@ class Locator {
     if (stored.dtype != tensor.dtype || stored.shape != want) {
       return absl::DataLossError(
           absl::StrCat("the item holds ", TorchName(stored.dtype), " ",
-                       ShapeToString(stored.shape), ", the index says ",
+                       ShapeToString(stored.shape), ", but the index says ",
                        TorchName(tensor.dtype), " ", ShapeToString(want)));
     }
     ChunkLocation& location = tensor.locations[item.chunk];
@@ -330,15 +330,16 @@ class Locator {
     const auto it = tensors->find(fqn);
     if (it == tensors->end()) {
       return absl::DataLossError(
-          "neither a torch.save archive nor named in a safetensors header");
+          "the item is neither a torch.save archive nor named in a safetensors "
+          "header");
     }
     const SafetensorsTensor& stored = it->second;
     const Dims& want = tensor.boxes[item.chunk].sizes;
     if (stored.dtype != tensor.dtype || stored.shape != want) {
-      return absl::DataLossError(
-          absl::StrCat("the safetensors file holds ", TorchName(stored.dtype),
-                       " ", ShapeToString(stored.shape), ", the index says ",
-                       TorchName(tensor.dtype), " ", ShapeToString(want)));
+      return absl::DataLossError(absl::StrCat(
+          "the safetensors file holds ", TorchName(stored.dtype), " ",
+          ShapeToString(stored.shape), ", but the index says ",
+          TorchName(tensor.dtype), " ", ShapeToString(want)));
     }
     ChunkLocation& location = tensor.locations[item.chunk];
     location.located = true;
@@ -361,9 +362,9 @@ class Locator {
     absl::StatusOr<SafetensorsHeader> header =
         ReadSafetensorsHeader(opened.size - start, reader.read_at());
     if (!header.ok()) {
-      return absl::DataLossError(
-          absl::StrCat("not a torch.save archive; as safetensors: ",
-                       header.status().message()));
+      return absl::DataLossError(absl::StrCat(
+          "this is not a torch.save archive, and read as safetensors: ",
+          header.status().message()));
     }
     auto tensors = std::make_unique<NamedTensors>();
     for (SafetensorsTensor& tensor : header->tensors) {

@@ -61,7 +61,8 @@ class Collector {
       if (box.offsets[d] < 0 ||
           __builtin_add_overflow(box.offsets[d], box.sizes[d], &ends[d])) {
         return absl::DataLossError(
-            absl::StrCat("DCP_SHARDING_INFO has offset ", box.offsets[d]));
+            absl::StrCat("DCP_SHARDING_INFO has the impossible offset ",
+                         box.offsets[d], " for a size of ", box.sizes[d]));
       }
     }
     const auto [it, is_new] = by_name_.emplace(tensor.name, entries_.size());
@@ -76,7 +77,8 @@ class Collector {
     auto& entry = std::get<TensorEntry>(entries_[it->second].value);
     if (entry.dtype != tensor.dtype || entry.shape.size() != ends.size()) {
       return absl::DataLossError(
-          "two files hold parts of different type or rank");
+          "two files hold parts with different dtypes or numbers of "
+          "dimensions");
     }
     for (size_t d = 0; d < ends.size(); ++d) {
       entry.shape[d] = std::max(entry.shape[d], ends[d]);

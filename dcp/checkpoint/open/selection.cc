@@ -197,7 +197,7 @@ absl::StatusOr<DType> ParseDType(absl::string_view name) {
   if (!dtype.has_value()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "unknown dtype '", name,
-        "' (bf16, fp16, fp32, fp64, float8_e4m3fn, float8_e5m2, ...)"));
+        "'; expected bf16, fp16, fp32, fp64, float8_e4m3fn, float8_e5m2, ..."));
   }
   return *dtype;
 }

@@ -127,11 +127,11 @@ absl::StatusOr<TensorEntry> StorageInArchive(const TorchArchive& archive,
   const auto it = archive.storages.find(storage.key);
   if (it == archive.storages.end()) {
     return absl::DataLossError(
-        absl::StrCat("storage ", storage.key, " is not there"));
+        absl::StrCat("storage ", storage.key, " is missing"));
   }
   if (archive.big_endian && !storage.dtype.has_value()) {
     return absl::UnimplementedError(absl::StrCat(
-        "storage ", storage.key, " of an unknown class is big-endian"));
+        "storage ", storage.key, " is big-endian, and its class is unknown"));
   }
   TensorEntry entry;
   entry.dtype = DType::kUInt8;
@@ -203,7 +203,7 @@ absl::StatusOr<CheckpointParts> OpenTorch(FileSystem& fs,
       const auto [it, is_new] = file_of.emplace(parts.entries[j].fqn, i);
       if (is_new || it->second == i) continue;
       return absl::DataLossError(absl::StrCat(
-          path, ": ", it->first, " is there and in ", model.names[it->second]));
+          path, ": ", it->first, " is also in ", model.names[it->second]));
     }
   }
   const bool any_legacy =

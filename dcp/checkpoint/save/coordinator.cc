@@ -28,7 +28,8 @@ absl::Status DecodeStatus(absl::string_view text) {
   int code = 0;
   if (space == absl::string_view::npos ||
       !absl::SimpleAtoi(text.substr(0, space), &code)) {
-    return absl::InternalError("a rank sent no status");
+    return absl::InternalError(
+        "expected the status of a rank, found something else");
   }
   return absl::Status(static_cast<absl::StatusCode>(code),
                       text.substr(space + 1));

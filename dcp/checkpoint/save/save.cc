@@ -51,7 +51,7 @@ absl::Status CheckState(const SaveState& state) {
         !Contains(WholeBox(tensor.shape), tensor.box)) {
       return absl::InvalidArgumentError(
           absl::StrCat(tensor.fqn, ": ", ToString(tensor.box),
-                       " is not inside ", ShapeToString(tensor.shape)));
+                       " is not inside shape ", ShapeToString(tensor.shape)));
     }
     const SaveTensor& first =
         *by_name.emplace(tensor.fqn, &tensor).first->second;
@@ -63,8 +63,8 @@ absl::Status CheckState(const SaveState& state) {
     }
     if (!begins.emplace(tensor.fqn, tensor.box.offsets).second) {
       return absl::InvalidArgumentError(
-          absl::StrCat(tensor.fqn, ": two parts begin where ",
-                       ToString(tensor.box), " does"));
+          absl::StrCat(tensor.fqn, ": two parts begin at ",
+                       ShapeToString(tensor.box.offsets)));
     }
   }
   absl::flat_hash_set<absl::string_view> objects;
@@ -242,7 +242,8 @@ class Saver {
     const size_t newline =
         end == absl::string_view::npos ? end : text.find('\n', end + 1);
     if (newline == absl::string_view::npos) {
-      return absl::DataLossError("a rank sent no digests");
+      return absl::DataLossError(
+          "expected the digests of a rank, found something else");
     }
     return newline + 1;
   }

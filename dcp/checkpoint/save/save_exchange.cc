@@ -137,8 +137,9 @@ absl::StatusOr<std::vector<size_t>> ParseItems(absl::string_view text,
        absl::StrSplit(text, ',', absl::SkipEmpty())) {
     size_t item = 0;
     if (!absl::SimpleAtoi(number, &item) || item >= num_items) {
-      return absl::DataLossError(
-          absl::StrCat("told to write item '", number, "' of ", num_items));
+      return absl::DataLossError(absl::StrCat("rank 0 asks for item '", number,
+                                              "', but this rank has ",
+                                              num_items));
     }
     items.push_back(item);
   }
@@ -287,7 +288,8 @@ absl::Status SaveExchange::Begin() {
 absl::Status SaveExchange::Accept(absl::string_view order) {
   const std::vector<std::string> parts = absl::StrSplit(order, '\n');
   if (!absl::ConsumePrefix(&order, kOrder) || parts.size() != 3) {
-    return absl::DataLossError("rank 0 sent no order");
+    return absl::DataLossError(
+        "expected an order from rank 0, found something else");
   }
   file_name_ = parts[0].substr(kOrder.size());
   if (has_plan_) return absl::OkStatus();

@@ -53,7 +53,8 @@ absl::Status CheckTensorsOnly(const SaveState& state) {
   if (state.objects.empty()) return absl::OkStatus();
   std::vector<std::string> names;
   for (const SaveObject& object : state.objects) names.push_back(object.fqn);
-  return NonTensorsError(names, "save them elsewhere, or all to a .pt file");
+  return NonTensorsError(
+      names, "save them to another file, or everything to a .pt file");
 }
 
 }  // namespace

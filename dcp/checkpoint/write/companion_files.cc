@@ -99,10 +99,10 @@ class Belongs {
 };
 
 absl::Status Refuse(absl::string_view path, absl::string_view why) {
-  return absl::FailedPreconditionError(
-      absl::StrCat(path, " ", why,
-                   ", and is not copied; the option copy_companions = false "
-                   "leaves config and tokenizer files out"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      path, " ", why,
+      ", so it cannot be copied; the option copy_companions = false "
+      "leaves config and tokenizer files out"));
 }
 
 absl::Status Open(CompanionFiles& companions, Belongs& belongs) {

@@ -209,7 +209,9 @@ absl::Status Destination::EnterDcp(absl::string_view writer) {
     made_directory_ = false;
   }
   return absl::UnavailableError(
-      absl::StrCat(path_, " comes and goes: others try to write it too"));
+      absl::StrCat(path_,
+                   " appears and disappears again and again: other programs "
+                   "are trying to write it as well"));
 }
 
 // Returns NotFound if the kind is kDcpDirectory and the directory is missing.
@@ -411,8 +413,8 @@ absl::Status Destination::CommitFile() {
 
 absl::Status Destination::SyncNamesIn(absl::string_view directory) {
   return Annotate(fs_.SyncDirectory(directory), path_,
-                  " was written, but a crash could undo it; check its disk and "
-                  "write it again");
+                  " was written, but may not survive a crash; check its disk "
+                  "and write it again");
 }
 
 absl::Status Destination::SyncStaging() {

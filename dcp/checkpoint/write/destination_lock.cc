@@ -50,11 +50,12 @@ absl::Status Held(absl::string_view path, const FileLock& lock) {
                    ValueOf(lock.text, "host", "an unknown host"), ", since ",
                    ValueOf(lock.text, "since", "a moment ago"));
   if (lock.by_existence) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        GuardedBy(path), " is locked by ", holder,
-        "; its file system has no flock, so the lock of a process that was "
-        "killed stays: if that process has ended, remove ",
-        path));
+    return absl::FailedPreconditionError(
+        absl::StrCat(GuardedBy(path), " is locked by ", holder,
+                     "; its file system does not support flock, so a killed "
+                     "process leaves its lock "
+                     "behind: if that process has ended, remove ",
+                     path));
   }
   return absl::FailedPreconditionError(
       absl::StrCat(GuardedBy(path), " is being written by ", holder,

@@ -91,7 +91,7 @@ absl::Status AddFile(std::vector<const OutputEntry*> entries,
   if (header.size() - 8 > kMaxSafetensorsHeaderBytes) {
     return absl::FailedPreconditionError(absl::StrCat(
         "the header of ", name, " would have ", header.size() - 8,
-        " bytes, readers accept ", kMaxSafetensorsHeaderBytes,
+        " bytes, but readers accept at most ", kMaxSafetensorsHeaderBytes,
         "; choose a smaller value for the option max_shard_bytes"));
   }
   FileLayout layout(std::move(name));

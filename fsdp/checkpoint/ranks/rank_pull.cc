@@ -50,12 +50,13 @@ absl::Status RankPull::Read(dcp::MutableByteSpan dst) {
     Message& message = messages_[current_];
     if (!arrived_) {
       if (message.num_bytes == 0) DCP_RETURN_IF_ERROR(Ask(message));
-      DCP_CHECK(message.num_bytes > 0, "nothing is left of rank ", src_);
+      DCP_CHECK(message.num_bytes > 0, "nothing is left to read from rank ",
+                src_);
       DCP_RETURN_IF_ERROR(message.transfer.Wait());
       if (message.buffer[0] == kAbandoned) {
         over_ = true;
-        return absl::AbortedError(
-            absl::StrCat("rank ", src_, " gave up sending"));
+        return absl::AbortedError(absl::StrCat(
+            "rank ", src_, " gave up sending; its own error says why"));
       }
       arrived_ = true;
       position_ = 0;

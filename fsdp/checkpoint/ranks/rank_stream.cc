@@ -32,8 +32,8 @@ RankStreamWriter::RankStreamWriter(ProcessGroupCoordinator& coordinator,
 
 absl::Status RankStreamWriter::Write(dcp::ByteSpan bytes) {
   while (!bytes.empty()) {
-    DCP_CHECK(num_filled_ < num_left_, "more than the ", num_left_,
-              " bytes that are left");
+    DCP_CHECK(num_filled_ < num_left_, "the stream has only ", num_left_,
+              " bytes left");
     const uint64_t length = std::min<uint64_t>(
         bytes.size(), std::min(window_bytes_, num_left_) - num_filled_);
     std::memcpy(buffers_[current_].data() + num_filled_, bytes.data(), length);

@@ -61,7 +61,8 @@ struct Parsed {
 };
 
 absl::StatusOr<Parsed> Parse(absl::string_view text) {
-  const absl::Status bad = absl::DataLossError("a rank greeted with nonsense");
+  const absl::Status bad = absl::DataLossError(
+      "expected the greeting of a rank, found something else");
   const std::pair<absl::string_view, absl::string_view> head =
       absl::StrSplit(text, absl::MaxSplits('\n', 1));
   const std::pair<absl::string_view, absl::string_view> numbers =

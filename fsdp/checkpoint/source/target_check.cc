@@ -20,23 +20,23 @@ std::string ProblemOf(const dcp::MetadataEntry& wanted,
   const auto* tensor = std::get_if<dcp::TensorStorageMetadata>(&wanted.value);
   if (tensor == nullptr) {
     return stored.is_tensor ? absl::StrCat(wanted.fqn,
-                                           " is stored as a tensor, wanted as "
-                                           "a plain value")
+                                           " is stored as a tensor, but "
+                                           "requested as a plain value")
                             : "";
   }
   if (!stored.is_tensor) {
-    return absl::StrCat(wanted.fqn,
-                        " is stored as a plain value, wanted as a tensor");
+    return absl::StrCat(
+        wanted.fqn, " is stored as a plain value, but requested as a tensor");
   }
   if (stored.shape != absl::MakeConstSpan(tensor->size)) {
     return absl::StrCat(wanted.fqn, " is stored as ",
-                        dcp::ShapeToString(stored.shape), ", wanted as ",
+                        dcp::ShapeToString(stored.shape), ", but requested as ",
                         dcp::ShapeToString(tensor->size));
   }
   if (!dcp::CanConvert(stored.dtype, tensor->dtype)) {
-    return absl::StrCat(wanted.fqn, " is stored as ",
-                        dcp::TorchName(stored.dtype), ", wanted as ",
-                        dcp::TorchName(tensor->dtype));
+    return absl::StrCat(
+        wanted.fqn, " is stored as ", dcp::TorchName(stored.dtype),
+        ", which cannot be converted to ", dcp::TorchName(tensor->dtype));
   }
   return "";
 }

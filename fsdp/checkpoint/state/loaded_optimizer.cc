@@ -20,7 +20,7 @@ absl::Status WrongShape(absl::string_view where, const StateValue* value,
                         absl::string_view wanted) {
   return absl::InvalidArgumentError(absl::StrCat(
       "optimizer state dict: ", where, " is ",
-      value == nullptr ? "missing" : KindName(*value), ", not ", wanted));
+      value == nullptr ? "missing" : KindName(*value), "; expected ", wanted));
 }
 
 // Turns numbers of parameters into names.
@@ -35,8 +35,8 @@ class Numbering {
   absl::StatusOr<std::string> NameOf(int64_t number) const {
     if (number < 0 || number >= static_cast<int64_t>(flat_.size())) {
       return absl::InvalidArgumentError(
-          absl::StrCat("optimizer state dict: there is no parameter ", number,
-                       ", the optimizer has ", flat_.size()));
+          absl::StrCat("optimizer state dict: it names parameter ", number,
+                       ", but the optimizer has ", flat_.size()));
     }
     return flat_[static_cast<size_t>(number)];
   }

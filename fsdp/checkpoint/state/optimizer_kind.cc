@@ -256,7 +256,7 @@ struct Setter {
     const bool only = *fixed.value.get_if<bool>();
     if (*flag == only) return "";
     return absl::StrCat("is ", *flag ? "True" : "False",
-                        ", which this optimizer cannot do");
+                        ", which this optimizer does not support");
   }
   std::string operator()(const Ignored&) const { return ""; }
 

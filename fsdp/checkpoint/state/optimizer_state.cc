@@ -188,8 +188,8 @@ std::set<size_t> OptimizerPlanner::LoadedGroupsOf(
   if (groups.size() != 1 ||
       loaded.groups.size() != optimizer_.param_groups().size()) {
     mismatches_.wrong.push_back(absl::StrCat(
-        "a param group of the optimizer has no parameters; it can only be set "
-        "when exactly one of the dict has none either, and the dict is of this "
+        "a param group of the optimizer has no parameters; it can be set only "
+        "if exactly one group of the dict has none, and the dict is of this "
         "optimizer alone"));
     groups.clear();
   }

@@ -83,7 +83,7 @@ absl::StatusOr<dcp::Value> ToValue(const StateValue& leaf,
     return arena.Dict(items);
   }
   return absl::UnimplementedError(
-      "a tensor or an object in a tuple; put it in a list or dict");
+      "a tuple contains a tensor or an object; put it in a list or dict");
 }
 
 absl::StatusOr<StateValue> FromValue(const dcp::Value& value) {

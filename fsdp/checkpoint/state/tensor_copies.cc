@@ -29,14 +29,16 @@ bool SameGrid(const DeviceMesh& a, const DeviceMesh& b) {
 std::string WrongKind(const TensorCopy& copy, const CopyRules& rules) {
   if (const auto* src = copy.src.get_if<DTensor>()) {
     if (!copy.spec.has_value()) {
-      return "is a DTensor, but a plain tensor is wanted; give its full_tensor";
+      return "is a DTensor, but a plain tensor is expected; give its "
+             "full_tensor";
     }
     if (!SameGrid(src->device_mesh(), copy.spec->mesh)) {
       return "is a DTensor on another mesh; give its full_tensor, with "
              "full_state_dict, or load it from a checkpoint";
     }
     for (const Placement& placement : src->placements()) {
-      if (placement.is_partial()) return "is a DTensor with partial values";
+      if (placement.is_partial())
+        return "is a DTensor with partial values; redistribute it first";
     }
     return "";
   }
@@ -44,8 +46,8 @@ std::string WrongKind(const TensorCopy& copy, const CopyRules& rules) {
     return absl::StrCat("is ", KindName(copy.src), ", not a tensor");
   }
   if (copy.spec.has_value() && !rules.full) {
-    return "is a plain tensor, but a DTensor is wanted; whole tensors need "
-           "full_state_dict";
+    return "is a plain tensor, but a DTensor is expected; whole tensors "
+           "require full_state_dict";
   }
   return "";
 }
@@ -73,16 +75,18 @@ std::string WrongValue(const TensorCopy& copy, const CopyRules& rules) {
             {SourceShape(copy).data(), SourceShape(copy).size()}),
         ", but ",
         dcp::ShapeToString({ShapeOf(copy).data(), ShapeOf(copy).size()}),
-        " is wanted");
+        " is expected");
   }
   if (src.is_complex() && !copy.dst.is_complex()) {
-    return "is complex, but real numbers are wanted";
+    return "is complex, but real numbers are expected";
   }
   if (src.is_meta() && !rules.values_elsewhere) {
     return "is on the meta device: it has no values";
   }
   if (copy.dst.is_meta()) {
-    return "goes to a tensor on the meta device; call fsdp::to_empty first";
+    return "would be copied to a tensor on the meta device; call "
+           "fsdp::to_empty "
+           "first";
   }
   return "";
 }

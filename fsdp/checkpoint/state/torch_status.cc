@@ -54,7 +54,7 @@ absl::StatusCode CodeOf(const c10::Error& error, absl::string_view message) {
 absl::Status ErrorOf(absl::StatusCode code, absl::string_view message) {
   message = absl::StripAsciiWhitespace(message);
   return absl::Status(code,
-                      message.empty() ? "an error without text" : message);
+                      message.empty() ? "an error without a message" : message);
 }
 
 }  // namespace

@@ -44,8 +44,8 @@ void ImplicitDefaults::Say(absl::string_view program,
   if (values_.empty()) return;
   findings.Changed(
       SourceLocation{.key = "loop"},
-      absl::StrCat("leaves to ", program,
-                   " what it does not say: ", absl::StrJoin(values_, ", ")));
+      absl::StrCat("does not set these, so the defaults of ", program,
+                   " apply: ", absl::StrJoin(values_, ", ")));
 }
 
 }  // namespace fsdp::config

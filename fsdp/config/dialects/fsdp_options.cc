@@ -46,7 +46,7 @@ void ReadReshard(absl::string_view key, const Node& node, Section& section,
     const bool is_mesh = strategy->is_hybrid || strategy->is_replicated;
     section.findings().Problem(
         node.place,
-        absl::StrCat("is ", node.text, ", which is of fsdp_version 1; ",
+        absl::StrCat("is ", node.text, ", which belongs to fsdp_version 1; ",
                      is_mesh ? "write true or false, and the number of copies "
                                "in parallelism_config"
                              : "write true or false, or let fsdp-config "

@@ -29,14 +29,14 @@ bool ReadWord(absl::string_view word, const SourceLocation& place,
   const ShardingStrategy* strategy = FindShardingStrategy(word);
   if (strategy == nullptr) {
     findings.Problem(place,
-                     "has other words than full_shard, shard_grad_op, offload "
+                     "has words other than full_shard, shard_grad_op, offload "
                      "and auto_wrap; write true, and the rest in fsdp_config");
     return false;
   }
   const bool is_version_1 = *sharding.fsdp_version == 1;
   if (!is_version_1 && (strategy->is_hybrid || strategy->is_replicated)) {
     findings.Problem(place, absl::StrCat("has ", strategy->name,
-                                         ", which is of FSDP1; write "
+                                         ", which belongs to FSDP1; write "
                                          "parallelism_config, or version: 1"));
     return false;
   }

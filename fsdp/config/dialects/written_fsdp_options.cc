@@ -40,7 +40,7 @@ bool WrittenReshard(const TrainConfig& config, Findings& findings) {
   findings.Changed(
       PlaceOf(reshard, "sharding.reshard_after_forward"),
       std::holds_alternative<int64_t>(*reshard)
-          ? "is written as true: a number of ranks cannot be said"
+          ? "is written as true: a number of ranks cannot be expressed"
           : "is written as true, which frees the root's parameters as well");
   return true;
 }
@@ -60,7 +60,7 @@ absl::string_view WrittenWrapPolicy(const TrainConfig& config,
   }
   findings.Changed(PlaceOf(policy, "sharding.auto_wrap_policy"),
                    "is written as TRANSFORMER_BASED_WRAP: groups of the root's "
-                   "children cannot be said");
+                   "children cannot be expressed");
   return "TRANSFORMER_BASED_WRAP";
 }
 
@@ -177,7 +177,7 @@ WrittenDegrees DegreesOf(const MeshConfig& mesh, Findings& findings) {
   }
   if (*shard == kShardWithinNode) {
     findings.Changed(shard_place,
-                     "is left out: the ranks of a machine cannot be said; "
+                     "is left out: the ranks of a machine cannot be expressed; "
                      "write numbers");
   } else if (*shard != kShardOverRest) {
     degrees.dp_shard_size = *shard;

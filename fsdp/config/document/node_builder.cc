@@ -67,7 +67,7 @@ bool NodeBuilder::CountNodes(size_t count, TextPosition position) {
   if (failed_) return false;
   if (count > kMaxDocumentNodes - num_nodes_) {
     return Fail(position, absl::StrCat("has more than ", kMaxDocumentNodes,
-                                       " values, aliases expanded"));
+                                       " values after aliases are expanded"));
   }
   num_nodes_ += count;
   return true;
@@ -107,14 +107,14 @@ bool NodeBuilder::Key(absl::string_view key, TextPosition position) {
   open.skip = !open.keys.insert(open.key).second;
   if (!open.skip) return true;
   if (++num_duplicates_ > kMaxDuplicates) {
-    return Fail(position, "has many more keys that are there a second time");
+    return Fail(position, "repeats many more keys");
   }
   SourceLocation place = PlaceOf(position);
   for (const Open& outer : open_) {
     if (outer.has_key) place.key = PathTo(place.key, outer.key);
   }
   if (place.key.size() > kMaxPathBytes) place.key.resize(kMaxPathBytes);
-  findings_->Problem(std::move(place), "is there a second time");
+  findings_->Problem(std::move(place), "is given twice");
   return true;
 }
 

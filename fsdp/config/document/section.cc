@@ -169,9 +169,10 @@ const Node* Section::Find(const std::vector<absl::string_view>& names) {
       first = node;
       first_name = name;
     } else {
-      findings_->Problem(node->place,
-                         absl::StrCat("is another name of ", first_name,
-                                      ", which is there as well"));
+      findings_->Problem(
+          node->place,
+          absl::StrCat("is another name of ", first_name,
+                       ", which is given as well; keep one of the two"));
     }
   }
   return first;

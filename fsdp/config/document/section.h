@@ -5,8 +5,8 @@
 //   Section parallelism(*root.Find("parallelism"), findings);
 //   parallelism.Read("data_parallel_shard_degree", {.least = -1},
 //                    config.mesh.data_parallel_shard_degree);
-//   parallelism.Ignore("pipeline_parallel_schedule", "there are no pipelines");
-//   parallelism.Finish();
+//   parallelism.Ignore("pipeline_parallel_schedule", "models are not cut into
+//   stages"); parallelism.Finish();
 #ifndef FSDP_CONFIG_DOCUMENT_SECTION_H_
 #define FSDP_CONFIG_DOCUMENT_SECTION_H_
 

@@ -164,7 +164,7 @@ class Conversion {
   void ConvertStrategy(size_t i, bool has_reshard) {
     const EntryText& entry = options_->map().entries[i];
     if (has_reshard || is_version_2_) {
-      Drop(i, has_reshard ? "reshard_after_forward says it"
+      Drop(i, has_reshard ? "reshard_after_forward replaces it"
                           : "version 2 has reshard_after_forward instead, "
                             "which is true unless it is written");
       return;
@@ -207,8 +207,8 @@ class Conversion {
         Drop(i, "FSDP2Config has no such option");
       } else {
         findings_.Changed(PlaceOf(entry),
-                          "stays, though Composer's FSDP2Config has no such "
-                          "option: here it has its effect");
+                          "stays, although Composer's FSDP2Config has no such "
+                          "option, because it has an effect here");
       }
     }
   }

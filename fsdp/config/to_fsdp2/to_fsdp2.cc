@@ -34,7 +34,7 @@ bool CanBeSaid(absl::string_view name, const ReadConfig& read,
       SourceLocation{.file = std::string(name)});
   if (*mesh.data_parallel_replicate_degree == kReplicateOverRest) {
     findings.Problem(place,
-                     "shards nothing, for which FSDP2 has no word; write "
+                     "shards nothing, which FSDP2 cannot express; write "
                      "FULL_SHARD or SHARD_GRAD_OP, or train without FSDP");
     return false;
   }
@@ -91,7 +91,7 @@ ToFsdp2 to_fsdp2(absl::string_view name, absl::string_view text) {
   }
   if (read.dialect == Dialect::kTorchTitan) {
     result.findings.Problem({.file = std::string(name)},
-                            "is of TorchTitan, which has no FSDP1");
+                            "is a config of TorchTitan, which has no FSDP1");
     return result;
   }
   const std::string layout = absl::EndsWithIgnoreCase(name, ".py")

@@ -94,7 +94,7 @@ absl::Status Checkpoints::CheckSame(const std::string& path) const {
   if (differences.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       path, " is of another run: ", absl::StrJoin(differences, ", "),
-      "; go on with what it was saved with, or begin in another "
+      "; continue with the values that it was saved with, or begin in another "
       "--checkpoint-dir"));
 }
 
@@ -182,12 +182,13 @@ absl::Status Checkpoints::Finish() {
   const std::string path = manager_->path_of(step);
   if (should_stop()) {
     Say(absl::StrCat("stopped by SIGTERM, ", path,
-                     " is saved; the same command goes on from there"));
+                     " is saved; the same command continues from there"));
     return absl::OkStatus();
   }
   Say(step > num_steps_at_begin_
           ? absl::StrCat("saved ", path)
-          : absl::StrCat("no step is left of --steps=", run_.config.steps));
+          : absl::StrCat("no step is left to do of --steps=",
+                         run_.config.steps));
   return Export(step);
 }
 

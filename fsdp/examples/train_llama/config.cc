@@ -31,14 +31,14 @@ std::vector<Option> ModelAndData(Config* c) {
       Text("data", &c->data, "a text file; its bytes are the tokens"),
       Integer("seq-len", &c->seq_len, 1, "bytes in a sequence"),
       Integer("batch", &c->batch, 1,
-              "sequences of all ranks together; by default 8"),
+              "sequences of all ranks together; default 8"),
       Integer("accumulate", &c->accumulate, 1,
-              "batches of one step, reduced after the last; by default 1"),
-      Integer("steps", &c->steps, 1, "of the optimizer"),
-      Integer("seed", &c->seed, 0, "of the weights and of the data"),
+              "batches in a step, reduced after the last; default 1"),
+      Integer("steps", &c->steps, 1, "steps of the optimizer"),
+      Integer("seed", &c->seed, 0, "seed of the weights and of the data"),
       Integer("dim", &m.dim, 1, "width of the model"),
       Integer("layers", &m.num_layers, 1, "number of blocks"),
-      Integer("heads", &m.num_heads, 1, "of attention"),
+      Integer("heads", &m.num_heads, 1, "attention heads"),
       Integer("kv-heads", &m.num_kv_heads, 1,
               "heads of keys and values; fewer than heads: grouped-query"),
       Integer("ffn-dim", &m.ffn_dim, 1, "width inside the feed-forward"),
@@ -56,32 +56,33 @@ std::vector<Option> TrainingAndSharding(Config* c) {
       Decay("lr-decay", &t.loop.lr_schedule,
             "after the warmup: constant, linear, cosine or sqrt"),
       WarmupSteps("warmup-steps", &t.loop.lr_schedule,
-                  "in which the learning rate grows"),
+                  "steps in which the learning rate grows"),
       CountsFromOne("lr-counts-from-one", &t.loop.lr_schedule,
-                    "step 0 has a learning rate already, as in TorchTitan"),
-      Real("weight-decay", &t.loop.weight_decay, "of AdamW"),
-      Real("beta1", &t.loop.beta1, "of AdamW; by default its own"),
-      Real("beta2", &t.loop.beta2, "of AdamW; by default its own"),
-      Real("eps", &t.loop.eps, "of AdamW; by default its own"),
-      Real("clip", &c->clip, "largest norm of the gradients; 0: any"),
+                    "the first step has a learning rate, as in TorchTitan"),
+      Real("weight-decay", &t.loop.weight_decay, "AdamW's weight decay"),
+      Real("beta1", &t.loop.beta1, "AdamW's first beta"),
+      Real("beta2", &t.loop.beta2, "AdamW's second beta"),
+      Real("eps", &t.loop.eps, "AdamW's epsilon"),
+      Real("clip", &c->clip, "largest norm of the gradients; 0: no limit"),
       Choice("device", &c->device, {"cpu", "cuda"}, "where to train"),
       Integer("replicate", &t.mesh.data_parallel_replicate_degree, 1,
               "copies of the model; more than 1 is HSDP"),
       ShardDegree("shard", &t.mesh.data_parallel_shard_degree,
                   "ranks that share a copy; 0: all, divided by --replicate"),
       Reshard("reshard-after-forward", &t.sharding.reshard_after_forward,
-              "auto, true, false, or to how many ranks"),
-      Dtype("param-dtype", &t.precision.param_dtype, "to compute with"),
+              "auto, true, false, or a number of ranks"),
+      Dtype("param-dtype", &t.precision.param_dtype,
+            "the type to compute with"),
       Dtype("reduce-dtype", &t.precision.reduce_dtype,
-            "to reduce gradients with"),
+            "the type to reduce gradients with"),
       EveryBlock("checkpoint-activations", &t.sharding.activation_checkpointing,
                  "compute blocks again in backward; =2: every other"),
       Switch("offload-activations", &t.sharding.activation_cpu_offload,
              "keep what backward needs in the memory of the CPU"),
       Switch("deterministic-init", &c->deterministic_init,
-             "build on meta; each rank makes only its part"),
+             "build on the meta device; each rank makes only its part"),
       Integer("log-every", &c->log_every, 1, "steps between progress lines"),
-      Text("losses-out", &c->losses_out, "a file for the losses, one a line"),
+      Text("losses-out", &c->losses_out, "a file for the losses, one per line"),
   };
 }
 
@@ -89,17 +90,17 @@ std::vector<Option> Saving(Config* c) {
   fsdp::CheckpointConfig& t = c->train.checkpoint;
   return {
       Text("checkpoint-dir", &t.folder,
-           "a folder for step-N; go on from the newest there"),
+           "a folder for step-N; continue from the newest in it"),
       Integer("save-every", &t.interval, 0,
               "steps between saves; 0: after the last, and on SIGTERM"),
       Integer("keep-last", &t.keep_latest_k, 0,
-              "the newest so many steps; 0: all"),
+              "how many of the newest steps to keep; 0: all"),
       Integer("keep-every", &c->keep_every, 0,
-              "of older steps, those of every so many; 0: none"),
+              "of older steps, keep every N-th; 0: none"),
       Text("init-from", &t.initial_load_path,
            "weights to begin with: a checkpoint, or one of a dcp-server"),
       Text("export", &c->export_to,
-           "the model in the end, whole: a .safetensors, .pt or folder"),
+           "write the whole model at the end: .safetensors, .pt, folder"),
   };
 }
 
@@ -147,12 +148,13 @@ absl::Status CheckSaving(const Config& config) {
   for (const auto& [key, is_set] : need_a_folder) {
     if (is_set && saving.folder->empty()) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "--", key, " needs --checkpoint-dir=FOLDER, where steps are saved"));
+          "--", key,
+          " requires --checkpoint-dir=FOLDER, where steps are saved"));
     }
   }
   if (config.keep_every > 0 && *saving.keep_latest_k == 0) {
     return absl::InvalidArgumentError(
-        "--keep-every needs --keep-last, without which all steps are kept");
+        "--keep-every requires --keep-last, without which all steps are kept");
   }
   return absl::OkStatus();
 }
@@ -196,7 +198,7 @@ absl::StatusOr<std::vector<KeyAndValue>> SplitFlags(
           absl::StrCat("'", word.text, "' is not a flag; see --help"));
     } else if (word.kind == Kind::kMissingValue) {
       return absl::InvalidArgumentError(
-          absl::StrCat("--", word.name, " needs a value; see --help"));
+          absl::StrCat("--", word.name, " requires a value; see --help"));
     } else if (word.kind != Kind::kOption) {
       return NoSuchOption(word.name);
     } else {

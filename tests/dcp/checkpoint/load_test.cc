@@ -194,11 +194,12 @@ TEST(Load, ListsEverythingThatDoesNotFitBeforeItReads) {
   type.dtype = DType::kInt32;
   LoadTensor object = good;
   object.fqn = "lr";
-  EXPECT_THAT(Load(fs, *checkpoint, {good, shape, box, type, object}, {}),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(HasSubstr("stored as [4, 3], wanted as [3, 4]"),
-                             HasSubstr("is not inside"), HasSubstr("int32"),
-                             HasSubstr("lr is not a tensor"))));
+  EXPECT_THAT(
+      Load(fs, *checkpoint, {good, shape, box, type, object}, {}),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               AllOf(HasSubstr("stored as [4, 3], but requested as [3, 4]"),
+                     HasSubstr("is not inside"), HasSubstr("int32"),
+                     HasSubstr("lr is not a tensor"))));
   LoadTensor one = good;
   one.fqn = "missing.one";
   LoadTensor two = good;

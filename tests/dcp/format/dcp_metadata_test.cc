@@ -291,35 +291,36 @@ const Corruption kCorruptions[] = {
      [](Index& i) {
        i.more_state = {{i.arena.Str("step"), i.arena.Str("y")}};
      },
-     "step is there twice"},
+     "step occurs twice"},
     {"chunk without storage", [](Index& i) { i.storage.pop_back(); },
-     "chunk at [2, 0]: no entry"},
+     "chunk at [2, 0]: storage_data has no entry"},
     {"bytes without storage",
-     [](Index& i) { i.storage.erase(i.storage.begin()); }, "step: no entry"},
+     [](Index& i) { i.storage.erase(i.storage.begin()); },
+     "step: storage_data has no entry"},
     {"bytes with an offset",
      [](Index& i) { i.storage[0].first = i.Key("step", Value(), i.Size({0})); },
-     "step: no entry"},
+     "step: storage_data has no entry"},
     {"storage twice", [](Index& i) { i.storage.push_back(i.storage[1]); },
-     "same offset is there twice"},
+     "same offset occurs twice"},
     {"chunk twice", [](Index& i) { i.chunks.push_back(i.chunks[0]); },
-     "listed twice"},
+     "another chunk has the same offset"},
     {"chunk past the end",
      [](Index& i) {
        i.chunks[1] = i.Chunk({2, 0}, {3, 3});
      },
-     "leaves the tensor"},
+     "is not inside the tensor"},
     {"chunk overflows",
      [](Index& i) {
        i.chunks[1] = i.Chunk({INT64_MAX, 0}, {INT64_MAX, 3});
      },
-     "leaves the tensor"},
+     "is not inside the tensor"},
     {"negative offset",
      [](Index& i) {
        i.chunks[0] = i.Chunk({-1, 0}, {2, 3});
      },
      "a dimension"},
     {"other dimensions", [](Index& i) { i.chunks[0] = i.Chunk({0}, {6}); },
-     "leaves the tensor"},
+     "is not inside the tensor"},
     {"size overflows",
      [](Index& i) {
        i.size = i.Size({int64_t{1} << 40, int64_t{1} << 40});
@@ -352,10 +353,10 @@ const Corruption kCorruptions[] = {
      "builtins.getattr"},
     {"four properties", [](Index& i) { i.properties.pop_back(); },
      "a TensorProperties"},
-    {"file above", SetFile("../x"), "leaves the directory"},
+    {"file above", SetFile("../x"), "'..' component"},
     {"absolute file", SetFile("/etc/hostname"), "absolute"},
     {"empty file", SetFile(""), "empty"},
-    {"file is the directory", SetFile("."), "odd component"},
+    {"file is the directory", SetFile("."), "'.' or"},
     {"file name with NUL", SetFile(absl::string_view("a\0b", 3)), "NUL"},
     {"file is a number", SetInfo(0, 5), "relative_path"},
     {"negative file offset", SetInfo(1, -1), "offset"},

@@ -48,7 +48,7 @@ TEST(InertValue, WholeModulesAreNamedWithWhatToDo) {
   EXPECT_EQ(PickledModuleClass(New(arena, "models", "Net")), "");
   EXPECT_THAT(CheckInert(arena.Tuple({module})),
               StatusIs(absl::StatusCode::kUnimplemented,
-                       HasSubstr("models.Net, which needs its code")));
+                       HasSubstr("models.Net, which requires its code")));
 }
 
 TEST(InertValue, AnObjectStaysWithTheOneThatEnclosesIt) {

@@ -100,7 +100,7 @@ const Corruption kCorruptions[] = {
     {"overlong UTF-8", "\"\xc0\xaf\""},
     {"NUL behind", absl::string_view("{}\0", 3)},
     {"NUL and more behind", absl::string_view("{}\0{", 4)},
-    {"key that is no text", "{1:2}"},
+    {"key that is not text", "{1:2}"},
     {"mismatched ends", "[}"},
 };
 

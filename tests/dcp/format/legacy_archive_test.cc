@@ -118,7 +118,8 @@ TEST(LegacyArchive, RefusesCorruption) {
       {with([](Legacy& l) { l.storage_class = "cos\nsystem\n"; }), "os.system"},
       {with([](Legacy& l) { l.view = Text("v") + "K\x01K\x02\x87"; }),
        "view of another"},
-      {with([](Legacy& l) { l.kind = "other"; }), "is not that of a storage"},
+      {with([](Legacy& l) { l.kind = "other"; }),
+       "expected the persistent id of a storage"},
       {with([](Legacy& l) { l.kind = "module"; }), "whole pickled module"},
       {with([](Legacy& l) { l.keys = Pickle("N"); }), "not a list"},
       {with([](Legacy& l) { l.keys = Pickle("]" + Text("95") + "a"); }),
@@ -133,7 +134,7 @@ TEST(LegacyArchive, RefusesCorruption) {
          l.keys = Pickle("]" + Text("94") + "a" + Text("94") + "a");
          l.payload += Le64(0);
        }),
-       "there twice"},
+       "occurs twice"},
       {with([](Legacy& l) { l.payload = "x"; }), "reaches past the end"},
       {with([](Legacy& l) { l.count = Le64(~uint64_t{0}); }),
        "reaches past the end"},

@@ -115,7 +115,7 @@ TEST(PickleCalls, WhatPythonWouldInflateOrRunIsRefused) {
   constexpr auto kDamaged = absl::StatusCode::kDataLoss;
   EXPECT_THAT(
       ReadStateDict("cbuiltins\nbytearray\nJ\xff\xff\xff\x7f\x85R.", arena),
-      StatusIs(kDamaged, HasSubstr("bytes of a given length")));
+      StatusIs(kDamaged, HasSubstr("bytes made from a length")));
   const std::string digits(5000, '9');
   EXPECT_THAT(ReadStateDict(
                   absl::StrCat("cbuiltins\nint\nV", digits, "\n\x85R."), arena),

@@ -40,7 +40,7 @@ TEST(PickleInput, WhatIsCutShortIsRefusedAndStays) {
   EXPECT_THAT(
       input.Take(~uint64_t{0}, text),
       StatusIs(kDataLoss, "expected 18446744073709551615 bytes, found 3"));
-  EXPECT_THAT(input.TakeLine(text), StatusIs(kDataLoss, "a line does not end"));
+  EXPECT_THAT(input.TakeLine(text), StatusIs(kDataLoss, "a line has no end"));
   EXPECT_EQ(input.num_left(), 3u);
 }
 

@@ -45,7 +45,7 @@ INSTANTIATE_TEST_SUITE_P(
         {"NoDecimal", "Ifoo\n.", "not an int"},
         {"NoFloat", "Ffoo\n.", "not a float"},
         {"NoString", "Sfoo\n.", "not a str"},
-        {"NoLineEnd", "I12", "a line does not end"},
+        {"NoLineEnd", "I12", "a line has no end"},
     }),
     [](const auto& test) { return std::string(test.param.name); });
 

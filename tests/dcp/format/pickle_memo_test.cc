@@ -94,11 +94,13 @@ TEST(PickleMemo, CutShortAnywhereItReadsNoFurther) {
 
 TEST(PickleMemo, SlotsFarApartAreRefused) {
   PickleMemo memo(AsBytes(PICKLE("h\0h\001h\002.")));
-  EXPECT_THAT(memo.Put(uint64_t{1} << 40, Value()),
-              StatusIs(absl::StatusCode::kDataLoss,
-                       HasSubstr("memo slot 1099511627776 while 0 are")));
+  EXPECT_THAT(
+      memo.Put(uint64_t{1} << 40, Value()),
+      StatusIs(absl::StatusCode::kDataLoss,
+               HasSubstr(
+                   "memo index 1099511627776 is too far beyond the 0 in use")));
   EXPECT_THAT(memo.Get(0), StatusIs(absl::StatusCode::kDataLoss,
-                                    HasSubstr("memo slot 0 is not set")));
+                                    HasSubstr("memo index 0 is not set")));
   ASSERT_OK(memo.Put(2, Value::Int(2)));
   EXPECT_THAT(memo.Get(1), StatusIs(absl::StatusCode::kDataLoss));
   // MEMOIZE counts the slots in use: one.

@@ -52,12 +52,12 @@ TEST(SafetensorsIndex, RefusesCorruption) {
       {R"({"weight_map":"a"})", "unexpected type"},
       {R"({"weight_map":{"a":5}})", "unexpected type"},
       {R"({"weight_map":{"a":{"b":"c"}}})", "unexpected type"},
-      {R"({"weight_map":{"a":"../f"}})", "leaves the directory"},
+      {R"({"weight_map":{"a":"../f"}})", "'..' component"},
       {R"({"weight_map":{"a":"/etc/hostname"}})", "absolute"},
       {R"({"weight_map":{"a":""}})", "empty"},
       {R"({"weight_map":{"a":"f\u0000"}})", "NUL"},
       {R"({"weight_map":{"a":"f","a":"f"}})", "a twice"},
-      {R"({"weight_map":{},"weight_map":{}})", "weight_map is there twice"},
+      {R"({"weight_map":{},"weight_map":{}})", "weight_map occurs twice"},
   };
   for (const auto& [json, message] : corruptions) {
     EXPECT_THAT(ReadIndex(json),

@@ -134,12 +134,14 @@ std::vector<Corruption> BadTiling() {
   const std::string b_overlap =
       R"("b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]})";
   return {
-      {"hole", "{" + a + "," + b_hole + "}", 24, "nothing lies from 8"},
-      {"overlap", "{" + a + "," + b_overlap + "}", 16, "others lie up to 8"},
-      {"tail", "{" + a + "}", 16, "8 bytes in a data section of 16"},
-      {"truncated", "{" + a + "}", 5, "8 bytes in a data section of 5"},
+      {"hole", "{" + a + "," + b_hole + "}", 24,
+       "the data before it ends at 8"},
+      {"overlap", "{" + a + "," + b_overlap + "}", 16,
+       "the data before it ends at 8"},
+      {"tail", "{" + a + "}", 16, "8 bytes, but the data section has 16"},
+      {"truncated", "{" + a + "}", 5, "8 bytes, but the data section has 5"},
       {"hole before the first", A("\"F32\"", "[2]", "[8,16]"), 16,
-       "nothing lies from 0"},
+       "the data before it ends at 0"},
       {"end before begin", A("\"F32\"", "[2]", "[8,0]"), 8, "are not those"},
       {"shape and length", A("\"F32\"", "[3]", "[0,8]"), 8, "are not those"},
   };
@@ -176,7 +178,8 @@ std::vector<Corruption> BadNumbers() {
        8, "more than 64 numbers"},
       {"three offsets", A("\"F32\"", "[2]", "[0,8,8]"), 8,
        "more than 2 numbers"},
-      {"one offset", A("\"F32\"", "[2]", "[8]"), 8, "lacks one of"},
+      {"one offset", A("\"F32\"", "[2]", "[8]"), 8,
+       "lacks its dtype, shape or data_offsets"},
   };
 }
 
@@ -190,18 +193,18 @@ std::vector<Corruption> BadFields() {
       {"float4 scalar", A("\"F4\"", "[]", "[0,1]"), 1, "whole bytes"},
       {"dtype is a number", A("32", "[2]", "[0,8]"), 8, "unexpected type"},
       {"missing field", R"({"a":{"dtype":"F32","shape":[2]}})", 8,
-       "lacks one of"},
+       "lacks its dtype, shape or data_offsets"},
       {"field twice",
        R"({"a":{"dtype":"F32","dtype":"F32","shape":[2],)"
        R"("data_offsets":[0,8]}})",
        8, "its dtype twice"},
       {"tensor is a number", R"({"a":1})", 8, "unexpected type"},
       {"tensor is null", R"({"a":null})", 8, "unexpected type"},
-      {"name twice", "{" + a + "," + a + "}", 8, "a is there twice"},
+      {"name twice", "{" + a + "," + a + "}", 8, "a occurs twice"},
       {"empty tensor twice",
        R"({"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},)"
        R"("a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})",
-       0, "a is there twice"},
+       0, "a occurs twice"},
       {"long name",
        "{\"" + std::string(70000, 'n') +
            R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})",
@@ -218,7 +221,7 @@ std::vector<Corruption> BadMetadata() {
       {"metadata is text", "{\"__metadata__\":\"k\"," + a + "}", 8,
        "unexpected type"},
       {"metadata twice", R"({"__metadata__":{},"__metadata__":{}})", 0,
-       "__metadata__ is there twice"},
+       "__metadata__ occurs twice"},
       {"metadata key twice", R"({"__metadata__":{"k":"","k":""}})", 0,
        "__metadata__ has k twice"},
   };
@@ -231,10 +234,11 @@ std::vector<Corruption> BadShardingInfo() {
        WithShardingInfo(R"({"a":{"saved_offsets":[-1]}})"), 8,
        "unexpected type"},
       {"sharding info dimensions",
-       WithShardingInfo(R"({"a":{"saved_offsets":[0,0]}})"), 8, "puts a"},
+       WithShardingInfo(R"({"a":{"saved_offsets":[0,0]}})"), 8,
+       "impossible offsets for a"},
       {"sharding info overflows",
        WithShardingInfo(R"({"a":{"saved_offsets":[9223372036854775807]}})"), 8,
-       "puts a"},
+       "impossible offsets for a"},
       {"sharding info lacks a tensor", WithShardingInfo("{}"), 8, "lacks a"},
       {"sharding info lacks offsets", WithShardingInfo(R"({"a":{}})"), 8,
        "lacks saved_offsets"},
@@ -245,7 +249,7 @@ std::vector<Corruption> BadShardingInfo() {
       {"sharding info twice",
        WithShardingInfo(
            R"({"a":{"saved_offsets":[0]},"a":{"saved_offsets":[0]}})"),
-       8, "a is there twice"},
+       8, "a occurs twice"},
   };
 }
 
@@ -269,7 +273,7 @@ TEST(Safetensors, RefusesBadLengths) {
   EXPECT_THAT(Read(Le64(0)), StatusIs(absl::StatusCode::kDataLoss));
   EXPECT_THAT(Read(Le64(3) + "{}"),
               StatusIs(absl::StatusCode::kDataLoss,
-                       HasSubstr("header length 3 in a file of 10")));
+                       HasSubstr("header length 3 exceeds what a file of 10")));
   EXPECT_THAT(
       Read(Le64(uint64_t{1} << 63) + "{}"),
       StatusIs(absl::StatusCode::kDataLoss, HasSubstr("exceeds 100000000")));

@@ -33,7 +33,7 @@ TEST(ShardingInfo, RefusesCorruption) {
       {R"({"a":{"saved_offsets":[],"saved_offsets":[]}})",
        "its saved_offsets twice"},
       {R"({"a":{"saved_offsets":[]},"a":{"saved_offsets":[]}})",
-       "a is there twice"},
+       "a occurs twice"},
   };
   for (const auto& [json, message] : corruptions) {
     EXPECT_THAT(ParseShardingInfo(json),

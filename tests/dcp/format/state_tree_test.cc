@@ -33,14 +33,14 @@ TEST(CheckPaths, RefusesWhatNoNestedDictCanHold) {
   refused({Path({})}, "empty");
   refused({Path({"w"}), Path({"w"})}, "twice");
   refused({Path({"w"}), Path({"w", "x"})}, "runs through");
-  refused({Path({"w", "x"}), Path({"w"})}, "part of another");
+  refused({Path({"w", "x"}), Path({"w"})}, "beginning of another");
   refused({Path({"w", "x"}), Path({"w", int64_t{0}})}, "an index");
   refused({Path({int64_t{0}})}, "an index");
   refused({Path({"w", int64_t{-1}})}, "negative");
   refused({Path({"w", int64_t{1} << 40})}, "1099511627776 exceeds");
   refused({Path({"v", int64_t{40000}}), Path({"w", int64_t{40000}})},
           "together exceed");
-  refused({StatePath(501, PathElement("x"))}, "501 steps exceeds 500");
+  refused({StatePath(501, PathElement("x"))}, "501 elements exceeds 500");
 }
 
 TEST(Unflatten, IsTheInverseOfFlatten) {

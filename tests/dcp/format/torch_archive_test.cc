@@ -99,7 +99,7 @@ TEST(TorchArchive, RefusesAStorageThatIsShortOrAbsent) {
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("23 bytes")));
   tensor.storage_key = "../../version";
   EXPECT_THAT(cut.PayloadOffset(tensor),
-              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("not there")));
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("is missing")));
 }
 
 struct Corruption {
@@ -111,9 +111,9 @@ struct Corruption {
 
 const Corruption kCorruptions[] = {
     {"no pickle", [](ZipFile& z) { z.records.erase(z.records.begin()); },
-     absl::StatusCode::kDataLoss, "no record data.pkl"},
+     absl::StatusCode::kDataLoss, "record data.pkl is missing"},
     {"no version", [](ZipFile& z) { z.records.pop_back(); },
-     absl::StatusCode::kDataLoss, "no record version"},
+     absl::StatusCode::kDataLoss, "record version is missing"},
     {"version 99", [](ZipFile& z) { z.records[3].data = "99\n"; },
      absl::StatusCode::kUnimplemented, "version 99 is newer"},
     {"version 0", [](ZipFile& z) { z.records[3].data = "0"; },
@@ -134,12 +134,12 @@ const Corruption kCorruptions[] = {
      [](ZipFile& z) {
        z.records.push_back({.name = "other/data/1", .data = "x"});
      },
-     absl::StatusCode::kDataLoss, "stands outside archive/"},
+     absl::StatusCode::kDataLoss, "outside the directory archive/"},
     {"no directory",
      [](ZipFile& z) {
        for (ZipFile::Record& record : z.records) record.name.erase(0, 8);
      },
-     absl::StatusCode::kDataLoss, "stands in no directory"},
+     absl::StatusCode::kDataLoss, "is not in a directory"},
     {"another global",
      [](ZipFile& z) {
        z.records[0].data =

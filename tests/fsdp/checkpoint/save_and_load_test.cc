@@ -177,10 +177,11 @@ TEST(Checkpoint, ListsAllThatIsWrongOnEveryRankAndChangesNothing) {
       EXPECT_EQ(*state.find("n")->get_if<int64_t>(), 5);
 
       StateDict unfit{{"a", at::zeros({4})}, {"n", at::zeros({1})}};
-      EXPECT_THAT(from_rank0 ? load_from_rank0(unfit, path) : load(unfit, path),
-                  StatusIs(absl::StatusCode::kInvalidArgument,
-                           AllOf(HasSubstr("a is stored as [3], wanted as [4]"),
-                                 HasSubstr("n is stored as a plain value"))));
+      EXPECT_THAT(
+          from_rank0 ? load_from_rank0(unfit, path) : load(unfit, path),
+          StatusIs(absl::StatusCode::kInvalidArgument,
+                   AllOf(HasSubstr("a is stored as [3], but requested as [4]"),
+                         HasSubstr("n is stored as a plain value"))));
     }
   });
 }

@@ -222,7 +222,8 @@ TEST(StateDictOfOptimizer, EverythingWrongIsToldAtOnceAndNothingChanges) {
                           "state.weight.exp_avg_sq, state.bias"),
                 HasSubstr("unexpected: state.weight.other, state.stranger"),
                 HasSubstr("param_groups[0].lr is a text, not a number"),
-                HasSubstr("maximize is True, which this optimizer cannot do"),
+                HasSubstr(
+                    "maximize is True, which this optimizer does not support"),
                 HasSubstr("state.weight.exp_avg has shape [3]"))));
   EXPECT_TRUE(optimizer->state().empty());
   EXPECT_EQ(optimizer->param_groups()[0].options().get_lr(), 1e-2);

@@ -28,7 +28,7 @@ class ResumeTest(unittest.TestCase):
         folder = tempfile.TemporaryDirectory(dir=os.environ.get("TEST_TMPDIR"))
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
-        # Its own words, a few thousand.
+        # A few thousand of its own words.
         (self.folder / "text").write_text(pathlib.Path(__file__).read_text())
 
     @contextlib.contextmanager
@@ -88,7 +88,7 @@ class ResumeTest(unittest.TestCase):
             job.ranks[2].send_signal(signal.SIGTERM)
             printed = job.end(0)
         stopped = number_after("stopped by SIGTERM, run/step-", printed)
-        self.assertIn("the same command goes on from there", printed)
+        self.assertIn("the same command continues from there", printed)
         self.assertGreaterEqual(stopped, killed + 4)
         self.assertEqual(self.steps(), [killed, stopped])
 
@@ -149,16 +149,16 @@ class ResumeTest(unittest.TestCase):
         del ballast
 
     def test_begins_with_what_was_exported(self):
-        # One sequence is all there is: the loss tells of the weights alone.
+        # There is only one sequence, so the loss depends only on the weights.
         (self.folder / "one").write_text("To be or not to b")
         run = ("--data=one", "--checkpoint-dir=run")
         self.train(1, *run, "--steps=5", "--export=model.pt")
         # Steps that are already done are not repeated.
         printed = self.train(1, *run, "--steps=5", "--export=whole")
-        self.assertIn("no step is left of --steps=5", printed)
+        self.assertIn("no step is left to do of --steps=5", printed)
         self.convert("diff", "model.pt", "whole")
         self.train(1, *run, "--steps=6", "--losses-out=trained")
-        # On the same mesh it goes on to the bit.
+        # On the same mesh it continues bit for bit.
         self.train(1, "--data=one", "--steps=6", "--losses-out=uninterrupted")
         self.assertEqual(self.losses("trained"), self.losses("uninterrupted"))
         for name in ("model.pt", "whole", "run/step-5"):

@@ -58,18 +58,19 @@ TEST(Config, RefusesWhatItDoesNotKnowByName) {
   refuses({"--data=a", "--lr=nan"}, "lr is 'nan'");
   refuses({"--data=a", "--optimizer=sgd"}, "adamw or fused_adamw");
   refuses({"--data=a", "--tied-embeddings=maybe"}, "true or false");
-  refuses({"--data=a", "--steps"}, "--steps needs a value");
+  refuses({"--data=a", "--steps"}, "--steps requires a value");
   refuses({"--data=a", "steps"}, "'steps' is not a flag");
   refuses({"--data=a", "--heads=3"}, "dim is 128");
   refuses({"--data=a", "--kv-heads=3"}, "kv-heads, 3");
   refuses({}, "--data=FILE is missing");
   refuses({"--data=a", "--save-every=-1"}, "save-every is '-1'");
   refuses({"--data=a", "--save-every=5"},
-          "--save-every needs --checkpoint-dir");
-  refuses({"--data=a", "--keep-last=2"}, "--keep-last needs --checkpoint-dir");
-  refuses({"--data=a", "--export=b.pt"}, "--export needs --checkpoint-dir");
+          "--save-every requires --checkpoint-dir");
+  refuses({"--data=a", "--keep-last=2"},
+          "--keep-last requires --checkpoint-dir");
+  refuses({"--data=a", "--export=b.pt"}, "--export requires --checkpoint-dir");
   refuses({"--data=a", "--checkpoint-dir=c", "--keep-every=10"},
-          "--keep-every needs --keep-last");
+          "--keep-every requires --keep-last");
 }
 
 TEST(Config, TakesWhatToSaveWhereAndHowOften) {

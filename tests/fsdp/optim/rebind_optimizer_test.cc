@@ -123,7 +123,7 @@ TEST(RebindOptimizer, RefusesStateAndStrangersByName) {
   EXPECT_THAT([&] { rebind_optimizer(optimizer, *shorter, names); },
               ThrowsMessage<c10::ValueError>(HasSubstr("'2.weight'")));
   EXPECT_THAT([&] { rebind_optimizer(optimizer, *model, {}); },
-              ThrowsMessage<c10::ValueError>(HasSubstr("1 groups, and had 0")));
+              ThrowsMessage<c10::ValueError>(HasSubstr("1 groups, but had 0")));
   // Nothing of that changed the optimizer.
   EXPECT_TRUE(
       optimizer.param_groups()[0].params()[0].is_same(model->parameters()[0]));

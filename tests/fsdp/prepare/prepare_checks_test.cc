@@ -43,7 +43,7 @@ std::vector<Case> Cases() {
          c.sharding.auto_wrap_policy =
              At(AutoWrapPolicy::kTransformerBasedWrap);
        }},
-      {"names Blok, which is the type of no module of the ",
+      {"names Blok, but no module of the ",
        [](TrainConfig& c) {
          c.sharding.transformer_layer_cls_to_wrap = At(Words{"Blok"});
        }},
@@ -52,11 +52,11 @@ std::vector<Case> Cases() {
          c.sharding.auto_wrap_policy = AutoWrapPolicy::kSizeBasedWrap;
          c.sharding.min_num_params = At(int64_t{0});
        }},
-      {"no regular expression",
+      {"is not a regular expression",
        [](TrainConfig& c) {
          c.sharding.ignored_modules = At(std::string("blocks.("));
        }},
-      {"matches the name of no module",
+      {"does not match the name of any module",
        [](TrainConfig& c) {
          c.sharding.ignored_modules = At(std::string("block"));
        }},

@@ -430,7 +430,7 @@ def add_more_files(cases):
     c(
         "ok_st_name_path",
         "accept",
-        "a name is no path",
+        "a name is not a path",
         b'{"../../e":%s}' % good,
     )
     c(

@@ -122,7 +122,7 @@ TEST(LayoutMessages, PlacementsComeAndGo) {
 
 TEST(LayoutMessages, PlacementsAreChecked) {
   for (const Refused& refused : std::vector<Refused>{
-           {"", "p says neither"},
+           {"", "p must set replicate"},
            {"shard { dim: -1 }", "p.shard.dim is -1"},
            {"shard { dim: 64 }", "p.shard.dim is 64"},
            {"strided_shard { dim: 64 split_factor: 1 }",
@@ -151,7 +151,7 @@ TEST(LayoutMessages, RulesHaveAPlacementForEachAxis) {
   request.mutable_placements(0)->mutable_placements(1)->clear_kind();
   EXPECT_THAT(
       PlacementRulesFromProto(request.placements(), mesh, "placements"),
-      StatusIs(kInvalid, StartsWith("placements[0].placements[1] says")));
+      StatusIs(kInvalid, StartsWith("placements[0].placements[1] must set")));
   request.mutable_placements(0)->mutable_placements()->RemoveLast();
   EXPECT_THAT(PlacementRulesFromProto(request.placements(), mesh, "placements"),
               StatusIs(kInvalid, StartsWith("placements[0].placements has 1")));

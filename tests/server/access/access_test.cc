@@ -270,7 +270,7 @@ TEST_F(AccessTest, MistakesInTheFileAreNamedWithTheirLine) {
       {"not below", alice + " read=" + Path("secret"), "does not lie below"},
       {"read-only", alice + " write=" + Path("data-2"), "read-only"},
       {"no directory", alice + " read=" + Path("data/none"), "No such file"},
-      {"twice", alice + "\n" + "bob " + kAlice, ":2: bob has the token"},
+      {"twice", alice + "\n" + "bob " + kAlice, ":2: bob has the same token"},
       {"nobody", "# none\n", "names no client"},
   };
   for (const Case& c : cases) {
@@ -286,7 +286,7 @@ TEST_F(AccessTest, TheFileMustBeSafe) {
   const std::vector<Root> roots = {{.path = Path("data")}};
   ASSERT_EQ(chmod(path.c_str(), 0666), 0);
   EXPECT_THAT(Access::Load(roots, path),
-              StatusIs(kInvalid, HasSubstr("changed by everyone")));
+              StatusIs(kInvalid, HasSubstr("everyone may change it")));
   ASSERT_EQ(chmod(path.c_str(), 0600), 0);
   EXPECT_OK(Access::Load(roots, path));
   EXPECT_THAT(Access::Load(roots, Path("none")),

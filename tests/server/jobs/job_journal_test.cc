@@ -216,8 +216,9 @@ TEST_F(JobJournalTest, OfANewerServerIsRefused) {
 TEST_F(JobJournalTest, OfSomethingElseIsRefused) {
   std::filesystem::create_directory(state());
   Execute("CREATE TABLE notes (text TEXT)");
-  EXPECT_THAT(JobJournal::Open(state()).status(),
-              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("else")));
+  EXPECT_THAT(
+      JobJournal::Open(state()).status(),
+      StatusIs(absl::StatusCode::kDataLoss, HasSubstr("another program")));
 }
 
 TEST_F(JobJournalTest, ThatIsNoDatabaseIsRefused) {
@@ -268,7 +269,7 @@ TEST_F(JobJournalTest, AByteThatChangedIsFound) {
     std::ofstream(path(), std::ios::binary) << spoilt;
     EXPECT_THAT(JobJournal::Open(state()).status(),
                 StatusIs(absl::StatusCode::kDataLoss,
-                         HasSubstr("job 1 is not as it was written")))
+                         HasSubstr("job 1 was changed since it was written")))
         << value;
   }
   std::ofstream(path(), std::ios::binary) << sound;

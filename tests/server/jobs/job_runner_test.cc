@@ -185,7 +185,7 @@ TEST_F(JobRunnerTest, RefusesWhatIsNotAllowed) {
   request = To<Request>("out");
   request.add_placements()->set_glob("*");
   EXPECT_THAT(check(request), StatusIs(absl::StatusCode::kInvalidArgument,
-                                       HasSubstr("without a mesh")));
+                                       HasSubstr("require a mesh")));
   EXPECT_THAT(runner_
                   ->Check(JobMetadata::RESHARD,
                           To<tessera::v1::ReshardRequest>("out"), *client_)

@@ -140,7 +140,7 @@ TEST_F(JobSchedulerTest, AJobThatEndsTheServerEachTimeIsGivenUp) {
   ASSERT_OK(operation);
   EXPECT_THAT(ErrorOf(*operation),
               StatusIs(absl::StatusCode::kResourceExhausted,
-                       HasSubstr("does not try it again")));
+                       HasSubstr("is not tried again")));
   // Other jobs run.
   std::filesystem::remove_all(server_->data("out"));
   EXPECT_OK(ErrorOf(*server_->Wait(Submit("out"))));

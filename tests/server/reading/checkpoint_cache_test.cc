@@ -116,7 +116,7 @@ TEST_F(CheckpointCacheTest, ErrorsCarryThePath) {
   EXPECT_THAT(Open(*cache, "/etc"),
               StatusIs(absl::StatusCode::kPermissionDenied, Not("")));
   EXPECT_THAT(Open(*cache, root_), StatusIs(absl::StatusCode::kNotFound,
-                                            HasSubstr("no checkpoint")));
+                                            HasSubstr("not a checkpoint")));
 }
 
 // A path inside the root whose files lie elsewhere.

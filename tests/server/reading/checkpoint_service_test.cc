@@ -381,8 +381,8 @@ TEST_F(CheckpointServiceTest, ADrainingServerRefusesAllCalls) {
        {GetMetadata(path_).status, ReadObjects(path_, {}).status,
         Verify(path_).status, Diff(path_, path_).status,
         Inspect({}).status()}) {
-    EXPECT_THAT(status,
-                StatusIs(absl::StatusCode::kUnavailable, HasSubstr("drains")));
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kUnavailable,
+                                 HasSubstr("shutting down")));
     EXPECT_GT(RetryAfterOf(status), 0);
   }
 }

@@ -278,8 +278,8 @@ TEST(TensorStreamLimits, DrainRefusesNewCallsOnly) {
   ASSERT_TRUE(reader->Read(&response));
   server.service().Drain();
   const absl::Status status = server.Read(request).status;
-  EXPECT_THAT(status,
-              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("drains")));
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kUnavailable,
+                               HasSubstr("shutting down")));
   EXPECT_GT(RetryAfterOf(status), 0);
   uint64_t num_bytes = 0;
   while (reader->Read(&response)) num_bytes += response.chunk().data().size();

@@ -165,22 +165,22 @@ TEST_P(CommandLineRefuses, WithOneLineThatHelps) {
 
 INSTANTIATE_TEST_SUITE_P(
     Verbs, CommandLineRefuses,
-    ::testing::Values(Refusal{"", "no verb"},
-                      Refusal{"--json", "where the verb belongs"},
+    ::testing::Values(Refusal{"", "the verb is missing"},
+                      Refusal{"--json", "is not a verb"},
                       Refusal{"isnpect x", "did you mean 'inspect'"},
                       Refusal{"dcp-to-torch a b",
                               "did you mean 'dcp_to_torch'"},
-                      Refusal{"frobnicate x", "there are inspect, verify"},
+                      Refusal{"frobnicate x", "expected inspect, verify"},
                       Refusal{"help konvert", "did you mean 'convert'"},
                       Refusal{"inspect", "requires PATH, got 0 paths"},
                       Refusal{"verify a b", "requires PATH, got 2 paths"},
-                      Refusal{"verify -", "'./-' is the one of that name"},
-                      Refusal{"convert - a", "'./-' is the one of that name"},
+                      Refusal{"verify -", "'./-' is a file called '-'"},
+                      Refusal{"convert - a", "'./-' is a file called '-'"},
                       Refusal{"convert - -", "not from standard input"},
-                      Refusal{"torch_to_dcp a -", "for a directory"},
+                      Refusal{"torch_to_dcp a -", "output of a directory"},
                       Refusal{"convert a - --to dcp", "DCP is a directory"},
-                      Refusal{"convert a - --json", "--json is without"},
-                      Refusal{"convert a - --server h:1", "without --server"},
+                      Refusal{"convert a - --json", "--json cannot be used"},
+                      Refusal{"convert a - --server h:1", "leave out --server"},
                       Refusal{"convert a", "requires SRC DST, got 1 path"}));
 
 INSTANTIATE_TEST_SUITE_P(
@@ -189,7 +189,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"inspect x --jsn", "did you mean '--json'"},
         Refusal{"inspect x --depth 0", "--depth: '0' is not a number from 1"},
         Refusal{"inspect x --limit -1", "'-1' is not a number from 1"},
-        Refusal{"inspect x --all --depth 2", "give one of the two"},
+        Refusal{"inspect x --all --depth 2", "give only one of the two"},
         Refusal{"completion csh", "requires a shell: bash, fish, zsh"},
         Refusal{"completion", "requires a shell: bash, fish, zsh"},
         Refusal{"inspect x --quux", "unknown option '--quux'"},
@@ -230,14 +230,14 @@ INSTANTIATE_TEST_SUITE_P(
     Combinations, CommandLineRefuses,
     ::testing::Values(
         Refusal{"reshard a b", "reshard requires --mesh"},
-        Refusal{"reshard a b.pt --mesh shard=2", "there is consolidate"},
+        Refusal{"reshard a b.pt --mesh shard=2", "use consolidate"},
         Refusal{"convert a b --place *=R", "--place requires --mesh"},
         Refusal{"convert a b.pt --mesh shard=2", "the output is pt"},
         Refusal{"convert a b --to safetensors --mesh shard=2",
                 "the output is safetensors"},
         Refusal{"reshard a b --mesh dp=2,tp=2 --place *=R",
-                "has 1 placements, the mesh dp=2,tp=2 has 2"},
-        Refusal{"consolidate a b", "does not say the format"}));
+                "has 1 placements, but the mesh dp=2,tp=2 has 2"},
+        Refusal{"consolidate a b", "does not tell the format"}));
 
 TEST(CommandLine, SampleTakesAPercentSign) {
   ASSERT_OK_AND_ASSIGN(const CommandLine line, Parse("verify a --sample 2.5%"));
@@ -276,10 +276,10 @@ TEST(CommandLine, JobsAreOfAServer) {
       {"jobs --server h:1", "'' is not list"},
       {"jobs stop --server h:1", "'stop' is not list"},
       {"jobs wait --server h:1", "requires one job"},
-      {"jobs list x --server h:1", "takes nothing more"},
+      {"jobs list x --server h:1", "takes no further arguments"},
       {"verify a --tls", "require --server"},
-      {"verify a --server h:1 --direct on", "the server's to decide"},
-      {"convert a b --server h:1 --lanes 2", "the server's to decide"},
+      {"verify a --server h:1 --direct on", "the server decides about"},
+      {"convert a b --server h:1 --lanes 2", "the server decides about"},
   };
   for (const auto& [words, message] : wrong) {
     EXPECT_THAT(Parse(words), StatusIs(absl::StatusCode::kInvalidArgument,

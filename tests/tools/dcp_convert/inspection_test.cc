@@ -123,7 +123,7 @@ TEST(RenderInspection, SumsUpManyTensorsAsFarAsTheyFitOnAScreen) {
               HasSubstr("TENSORS NAMED  NUMBER  ELEMENTS   SIZE\n"
                         "model.*           200       200  800 B\n"
                         "head                1         1    4 B\n"
-                        "Tensors are summed up"));
+                        "Tensors are grouped"));
   const std::vector<CheckpointEntry> few = Layers(10);
   EXPECT_THAT(RenderInspection(InspectEntries(few, ""), {}),
               HasSubstr("model.9.bias    float32  [1]"));
@@ -147,7 +147,7 @@ TEST(RenderInspection, ListsAllWhenAsked) {
   const std::string text =
       RenderInspection(InspectEntries(entries, ""), {.all = true});
   EXPECT_THAT(text, HasSubstr("model.149.bias"));
-  EXPECT_THAT(text, Not(HasSubstr("summed up")));
+  EXPECT_THAT(text, Not(HasSubstr("are grouped")));
 }
 
 TEST(RenderInspection, ALimitCountsWhatItLeavesOut) {

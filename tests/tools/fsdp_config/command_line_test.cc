@@ -72,11 +72,12 @@ TEST(FsdpConfigCommandLine, NamesWhatIsWrong) {
   EXPECT_THAT(Parse("chekc a"),
               IsUsageError("did you mean 'check'?", "--help"));
   EXPECT_THAT(Parse("frobnicate a"),
-              IsUsageError("there are check, explain, to-fsdp2, convert, init",
+              IsUsageError("expected check, explain, to-fsdp2, convert, init",
                            "--help"));
   EXPECT_THAT(Parse("check"),
               IsUsageError("FILE is missing", "fsdp-config check --help"));
-  EXPECT_THAT(Parse("explain a b"), IsUsageError("'b' is a second", "explain"));
+  EXPECT_THAT(Parse("explain a b"),
+              IsUsageError("'b' is a second one", "explain"));
   EXPECT_THAT(Parse("to-fsdp2 - --overwrite"),
               IsUsageError("standard input cannot be replaced", "to-fsdp2"));
   EXPECT_THAT(Parse("check a --jsno"),

@@ -164,7 +164,7 @@ TEST_F(FsdpConfigCommands, InitAsksAndWritesWhatReadsBack) {
   const Outcome ended = Run({"init"}, {}, "accelerate\n");
   EXPECT_EQ(ended.code, 2);
   EXPECT_EQ(ended.out, "");
-  EXPECT_THAT(ended.err, HasSubstr("the answers end"));
+  EXPECT_THAT(ended.err, HasSubstr("the input ends"));
 }
 
 TEST_F(FsdpConfigCommands, ADashIsStandardInput) {

@@ -28,7 +28,7 @@ TEST(FsdpConfigRender, PutsProblemsFirst) {
             "problem: a.yaml:9: y is '1', not 2\n"
             "ignored: a.yaml:3: x has no effect\n");
   EXPECT_EQ(RenderCounts(SomeFindings()), "1 problem, 1 without effect");
-  EXPECT_EQ(RenderCounts({}), "nothing to say");
+  EXPECT_EQ(RenderCounts({}), "nothing to report");
 }
 
 TEST(FsdpConfigRender, ShowsTheLineAndItsColumn) {
@@ -71,8 +71,8 @@ TEST(FsdpConfigRender, JsonHasEveryPlace) {
 TEST(FsdpConfigRender, JsonTakesTextOfAnyBytes) {
   Findings findings;
   findings.Problem({.file = "\xff"}, "is \xc3(");
-  EXPECT_NO_THROW(
-      nlohmann::json::parse(FindingsJson(Dialect::kComposer, findings)));
+  const std::string json = FindingsJson(Dialect::kComposer, findings);
+  EXPECT_TRUE(nlohmann::json::accept(json)) << json;
 }
 
 Explanation Explain(const TrainConfig& config, int64_t world_size,

@@ -116,7 +116,7 @@ TEST(VerbOptions, VerbsAreFoundOrSuggested) {
               StatusIs(kInvalid, HasSubstr("'raed': did you mean 'read'? (try "
                                            "tool --help)")));
   EXPECT_THAT(UnknownVerb(Tool(), "frobnicate"),
-              StatusIs(kInvalid, HasSubstr("there are read, write, help")));
+              StatusIs(kInvalid, HasSubstr("expected read, write, help")));
   EXPECT_THAT(VerbsThatTake(Tool(), Tool().options[4]),
               ElementsAre("read", "write"));
 }

@@ -48,9 +48,10 @@ Block FindBlock(Section& root, Section& parallelism, Findings& findings) {
         Candidate{root.Find("fsdp_config"), false, true}}) {
     if (candidate.node == nullptr) continue;
     if (block.node != nullptr) {
-      findings.Problem(candidate.node->place,
-                       absl::StrCat("stands next to ", block.node->place.key,
-                                    ": one of them says how to shard"));
+      findings.Problem(
+          candidate.node->place,
+          absl::StrCat("is given together with ", block.node->place.key,
+                       ": keep only the one that says how to shard"));
       continue;
     }
     // Composer reads this option in an fsdp block as well, when FSDP_VERSION
@@ -99,7 +100,7 @@ void ReadStrategy(Section& section, bool is_fsdp2, TrainConfig& config) {
   if (node == nullptr) return;
   if (is_fsdp2) {
     section.Ignore("sharding_strategy",
-                   "reshard_after_forward says it for FSDP2");
+                   "FSDP2 uses reshard_after_forward instead");
     return;
   }
   const ShardingStrategy* strategy =
@@ -316,7 +317,7 @@ void ReadComposer(const Node& root_node, TrainConfig& config,
   ReadComposerSaves(root, block.is_foundry, config.checkpoint);
   ReadComposerLoads(root, config.checkpoint);
   RefuseOtherPrograms(root);
-  root.FinishLenient("they are not about sharding, or the program's own");
+  root.FinishLenient("they are not about sharding, or belong to the program");
 }
 
 }  // namespace fsdp::config

@@ -289,7 +289,7 @@ class ComposerWriter : private ConfigWriter {
     if (value == nullptr) {
       Changed(reshard, "sharding.reshard_after_forward",
               "is written as true: unset keeps the root's parameters until "
-              "the end of backward, for which Composer has no word");
+              "the end of backward, which Composer cannot express");
     }
     Line(2, "reshard_after_forward", BoolText(value == nullptr || *value));
   }

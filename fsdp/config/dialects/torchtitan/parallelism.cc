@@ -71,8 +71,9 @@ void ReadOlderDegrees(const Node& parallelism, Section& training,
       }
       if (parallelism.Find(key) == nullptr) continue;
       section->findings().Problem(
-          value.place, absl::StrCat("stands in [parallelism] as well; keep the "
-                                    "one of this version of TorchTitan"));
+          value.place,
+          absl::StrCat("is also given in [parallelism]; keep the "
+                       "one that this version of TorchTitan reads"));
     }
     ReadDegrees(*section, mesh);
     RefuseOtherParallelism(*section);

@@ -262,7 +262,7 @@ void ReadArguments(Section& root, TrainConfig& config) {
   root.Refuse("deepspeed", "", "there is no DeepSpeed here");
   for (const absl::string_view moved :
        {"fsdp_min_num_params", "fsdp_transformer_layer_cls_to_wrap"}) {
-    root.Refuse(moved, "0", "it belongs into fsdp_config, without fsdp_");
+    root.Refuse(moved, "0", "it belongs in fsdp_config, without fsdp_");
   }
   root.FinishLenient("they are for the Trainer");
 }

@@ -37,8 +37,9 @@ TEST(ConvertTarget, RefusesOptionsThatContradictEachOther) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("mesh")));
   ConvertOptions memory;
   memory.memory_bytes = kMinMemoryBytes - 1;
-  EXPECT_THAT(ConvertCheckpoint(fs, "/a", "/b", std::move(memory)),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("least")));
+  EXPECT_THAT(
+      ConvertCheckpoint(fs, "/a", "/b", std::move(memory)),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("minimum")));
 }
 
 TEST(ConvertTarget, RefusesNamesOfFilesThatAreNotWritten) {

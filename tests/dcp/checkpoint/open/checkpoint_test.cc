@@ -86,9 +86,9 @@ TEST(Checkpoint, SaysWhyThereIsNone) {
       StatusIs(absl::StatusCode::kNotFound, HasSubstr("neither .metadata")));
   dir.WriteFile("unfinished/__0_0.distcp", "");
   dir.WriteFile("unfinished/.metadata.tmp", "");
-  EXPECT_THAT(
-      OpenCheckpoint(dir.Join("unfinished")),
-      StatusIs(absl::StatusCode::kNotFound, HasSubstr("an unfinished save")));
+  EXPECT_THAT(OpenCheckpoint(dir.Join("unfinished")),
+              StatusIs(absl::StatusCode::kNotFound,
+                       HasSubstr("the save did not finish")));
   EXPECT_THAT(OpenCheckpoint(dir.WriteFile("empty.pt", "")),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("empty.pt")));
   EXPECT_THAT(

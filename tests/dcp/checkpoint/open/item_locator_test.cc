@@ -140,7 +140,7 @@ TEST(ItemLocator, RefusesItemsUnlikeTheIndex) {
   const std::string sound = TensorItem(DType::kFloat32, {2}, floats);
   const Case cases[] = {
       {"other dtype", TensorItem(DType::kInt32, {2}, floats),
-       "the item holds int32 [2], the index says float32 [2]"},
+       "the item holds int32 [2], but the index says float32 [2]"},
       {"other shape", TensorItem(DType::kFloat32, {2, 1}, floats),
        "the item holds float32 [2, 1]"},
       {"an object", ObjectItem(Value::Int(5)), "the item holds 5"},

@@ -168,9 +168,8 @@ TEST(ModelFiles, OneNameInTwoShardsIsRefused) {
   dir.WriteFile(std::string("m/") + kSecond, Bin("a", {2}));
   EXPECT_THAT(
       OpenCheckpoint(dir.Join("m")),
-      StatusIs(
-          absl::StatusCode::kDataLoss,
-          HasSubstr("a is there and in pytorch_model-00001-of-00002.bin")));
+      StatusIs(absl::StatusCode::kDataLoss,
+               HasSubstr("a is also in pytorch_model-00001-of-00002.bin")));
 }
 
 TEST(ModelFiles, AMissingShardIsNamedWithoutAnIndexToo) {

@@ -65,7 +65,8 @@ TEST(Coordinator, AgreeSaysThatARankSentNoStatus) {
   SilentCoordinator coordinator;
   EXPECT_THAT(
       Agree(coordinator, absl::OkStatus()),
-      StatusIs(absl::StatusCode::kInternal, "rank 1: a rank sent no status"));
+      StatusIs(absl::StatusCode::kInternal,
+               "rank 1: expected the status of a rank, found something else"));
 }
 
 }  // namespace

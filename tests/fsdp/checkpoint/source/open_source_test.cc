@@ -158,9 +158,9 @@ TEST(DaemonLoad, SaysWhatIsWrongAsFilesDo) {
         if (get_rank() == 1) missing["other"] = at::zeros({1});
         expect(missing, "lacks other");
         expect({{"a", at::zeros({4})}, {"n", at::zeros({1})}},
-               "a is stored as [3], wanted as [4]");
+               "a is stored as [3], but requested as [4]");
         expect({{"a", at::zeros({3}, at::kLong)}, {"n", 0}},
-               "a is stored as float32, wanted as int64");
+               "a is stored as float32, which cannot be converted to int64");
         // The next load succeeds, and leaves absent entries as they are.
         EXPECT_OK(load(missing, url, {.allow_partial_load = true}));
         EXPECT_EQ(*missing.find("n")->get_if<int64_t>(), 5);

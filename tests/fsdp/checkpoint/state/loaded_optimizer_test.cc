@@ -43,9 +43,10 @@ TEST(LoadedOptimizer, NamesOrNumbersInNestedDicts) {
     ASSERT_TRUE(loaded->state.contains("a.b"));
     EXPECT_EQ(loaded->groups[0].hyperparameters.find("params"), nullptr);
   }
-  EXPECT_THAT(ParseOptimizerState(Nested({0, 1}, {3}, "0"), kNames),
-              StatusIs(StatusCode::kInvalidArgument,
-                       HasSubstr("no parameter 3, the optimizer has 3")));
+  EXPECT_THAT(
+      ParseOptimizerState(Nested({0, 1}, {3}, "0"), kNames),
+      StatusIs(StatusCode::kInvalidArgument,
+               HasSubstr("it names parameter 3, but the optimizer has 3")));
 }
 
 // A parameter may be called "0": among names, digits are a name.
@@ -84,14 +85,16 @@ TEST(LoadedOptimizer, EmptyAndHalfEmptyDicts) {
 
 TEST(LoadedOptimizer, SaysWhatIsNoOptimizerState) {
   const std::vector<std::pair<StateDict, std::string>> cases = {
-      {{{"state", 1}}, "state is an int, not a dict"},
-      {{{"state", StateDict({{"w", 2.5}})}}, "state.w is a float, not a dict"},
-      {{{"param_groups", "x"}}, "param_groups is a text, not a list"},
-      {{{"param_groups", StateList{7}}}, "param group is an int, not a dict"},
+      {{{"state", 1}}, "state is an int; expected a dict"},
+      {{{"state", StateDict({{"w", 2.5}})}},
+       "state.w is a float; expected a dict"},
+      {{{"param_groups", "x"}}, "param_groups is a text; expected a list"},
+      {{{"param_groups", StateList{7}}},
+       "param group is an int; expected a dict"},
       {{{"param_groups", StateList{StateDict({{"params", 7}})}}},
        "params of a param group is an int"},
       {{{"param_groups", StateList{StateDict({{"params", StateList{0.5}}})}}},
-       "a parameter of a param group is a float, not a name"},
+       "a parameter of a param group is a float; expected a name"},
       {{{"weight", 1}}, "the key weight"},
       {{{"state.weight", 1}}, "the key state.weight"},
   };

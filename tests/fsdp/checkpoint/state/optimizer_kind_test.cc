@@ -141,7 +141,7 @@ TEST(OptimizerKind, WhatCannotBeSetIsToldAndTheRestIsSet) {
               ElementsAre("eps is a text, not a number",
                           "amsgrad is an int, not a bool",
                           "decoupled_weight_decay is False, which this "
-                          "optimizer cannot do"));
+                          "optimizer does not support"));
   const auto& options =
       static_cast<const optim::AdamWOptions&>(OptionsOf(optimizer));
   EXPECT_EQ(options.lr(), 1);

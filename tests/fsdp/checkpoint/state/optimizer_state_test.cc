@@ -166,7 +166,8 @@ TEST(OptimizerState, ParametersMustBeTheModules) {
   torch::nn::Linear model(3, 2);
   AdamW stranger({torch::ones({2}).requires_grad_()});
   EXPECT_THAT(OptimizerState(*model, stranger),
-              StatusIs(StatusCode::kInvalidArgument, HasSubstr("none of")));
+              StatusIs(StatusCode::kInvalidArgument,
+                       HasSubstr("is not a parameter of")));
   torch::optim::LBFGS lbfgs(model->parameters());
   EXPECT_THAT(OptimizerState(*model, lbfgs),
               StatusIs(StatusCode::kUnimplemented, HasSubstr("LBFGS")));

@@ -42,7 +42,7 @@ TEST(TensorCopies, WhatCannotBeCopiedIsTold) {
   const at::Tensor dst = torch::zeros({2, 3});
   EXPECT_THAT(Problems(dst, torch::ones({2, 3}, at::kHalf)), IsEmpty());
   EXPECT_THAT(Problems(dst, torch::ones({3, 2})),
-              ElementsAre("w has shape [3, 2], but [2, 3] is wanted"));
+              ElementsAre("w has shape [3, 2], but [2, 3] is expected"));
   EXPECT_THAT(Problems(dst, at::Tensor()), ElementsAre("w is undefined"));
   EXPECT_THAT(Problems(dst, StateTuple()),
               ElementsAre("w is a tuple, not a tensor"));
@@ -50,11 +50,12 @@ TEST(TensorCopies, WhatCannotBeCopiedIsTold) {
   EXPECT_THAT(Problems(dst, meta),
               ElementsAre("w is on the meta device: it has no values"));
   EXPECT_THAT(Problems(dst, meta, {.values_elsewhere = true}), IsEmpty());
-  EXPECT_THAT(Problems(meta, dst),
-              ElementsAre("w goes to a tensor on the meta device; call "
-                          "fsdp::to_empty first"));
+  EXPECT_THAT(
+      Problems(meta, dst),
+      ElementsAre("w would be copied to a tensor on the meta device; call "
+                  "fsdp::to_empty first"));
   EXPECT_THAT(Problems(dst, torch::ones({2, 3}, at::kComplexFloat)),
-              ElementsAre("w is complex, but real numbers are wanted"));
+              ElementsAre("w is complex, but real numbers are expected"));
 }
 
 TEST(TensorCopies, CopiesCastAndKeepTheDestination) {

@@ -174,9 +174,9 @@ TEST(Document, ARootThatIsNoMapIsAProblem) {
 
 TEST(Document, AKeyThatStandsTwiceIsAProblem) {
   EXPECT_EQ(Problems("a:\n  b: 1\n  c: 2\n  b: {d: 3}\n", Syntax::kYaml),
-            "run:4: a.b is there a second time");
+            "run:4: a.b is given twice");
   EXPECT_EQ(Problems("{\"a\": {\"b\": 1,\n\"b\": [2]}}", Syntax::kJson),
-            "run:2: a.b is there a second time");
+            "run:2: a.b is given twice");
   EXPECT_THAT(Problems("[a]\nb = 1\nb = 2\n", Syntax::kToml),
               HasSubstr("run:3: is not valid TOML: "));
 }
@@ -184,13 +184,13 @@ TEST(Document, AKeyThatStandsTwiceIsAProblem) {
 TEST(Document, TheFirstOfTwoValuesCounts) {
   EXPECT_THAT(Dumped("a: 1\na: {b: 2}\nc: 3\n", Syntax::kYaml),
               ElementsAre("1:1  map", "1:4 a integer 1", "3:4 c integer 3",
-                          "run:2: a is there a second time"));
+                          "run:2: a is given twice"));
 }
 
 TEST(Document, ManyKeysThatStandTwiceAreFewProblems) {
   const std::string problems = Problems(Repeat("a: 1\n", 10000), Syntax::kYaml);
-  EXPECT_THAT(problems, HasSubstr("run:21: a is there"));
-  EXPECT_THAT(problems, HasSubstr("run:22: has many more keys"));
+  EXPECT_THAT(problems, HasSubstr("run:21: a is given"));
+  EXPECT_THAT(problems, HasSubstr("run:22: repeats many more keys"));
   EXPECT_THAT(problems, ::testing::Not(HasSubstr("run:23:")));
 }
 

@@ -195,7 +195,7 @@ TEST(Section, TwoNamesOfOneThingAreAProblem) {
                    s.Finish();
                  }),
       ElementsAre("run:1: fsdp_version is another name of version, which is "
-                  "there as well"));
+                  "given as well; keep one of the two"));
 }
 
 TEST(Section, UnknownKeysNameTheNearest) {
@@ -258,7 +258,7 @@ TEST(Section, IgnoredKeysSayWhy) {
 
 TEST(Section, RefusedKeysMaySayWhatHarmsNot) {
   const auto read = [](Section& s) {
-    s.Refuse("degree", "1", "there are no pipelines");
+    s.Refuse("degree", "1", "models are not cut into stages");
     s.Refuse("xla", "false", "there is no XLA");
     s.Finish();
   };
@@ -268,8 +268,8 @@ TEST(Section, RefusedKeysMaySayWhatHarmsNot) {
     EXPECT_THAT(FindingsOf(text, read), IsEmpty()) << text;
   }
   EXPECT_THAT(FindingsOf("degree: 4\nxla: yes\n", read),
-              ElementsAre("run:1: degree is 4, which is not supported: there "
-                          "are no pipelines",
+              ElementsAre("run:1: degree is 4, which is not supported: models "
+                          "are not cut into stages",
                           "run:2: xla is yes, which is not supported: there is "
                           "no XLA"));
   EXPECT_THAT(FindingsOf("degree: true\nxla: {a: 1}\n", read),

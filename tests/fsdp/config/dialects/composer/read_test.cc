@@ -246,11 +246,11 @@ TEST(Composer, UnknownOptionsAreNamedWithTheNearest) {
 }
 
 TEST(Composer, TwoBlocksAreAProblem) {
-  EXPECT_THAT(
-      Read("precision: fp32\nparallelism_config:\n"
-           "  fsdp2: {verbose: true}\n  fsdp: {verbose: true}")
-          .findings,
-      ElementsAre(HasSubstr("stands next to parallelism_config.fsdp2")));
+  EXPECT_THAT(Read("precision: fp32\nparallelism_config:\n"
+                   "  fsdp2: {verbose: true}\n  fsdp: {verbose: true}")
+                  .findings,
+              ElementsAre(HasSubstr(
+                  "is given together with parallelism_config.fsdp2")));
 }
 
 TEST(Composer, WithoutABlockThereAreOnlyCopies) {

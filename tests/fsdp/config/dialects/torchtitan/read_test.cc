@@ -103,8 +103,8 @@ context_parallel_degree = 4
   EXPECT_THAT(Read("[training]\ntensor_parallel_degree = 8\n"
                    "[parallelism]\ntensor_parallel_degree = 2\n")
                   .findings,
-              ElementsAre(HasSubstr("training.tensor_parallel_degree stands "
-                                    "in [parallelism] as well")));
+              ElementsAre(HasSubstr("training.tensor_parallel_degree is "
+                                    "also given in [parallelism]")));
 }
 
 TEST(TorchTitan, CopiesOfTheOldTypeAreCopies) {
@@ -482,7 +482,7 @@ TEST(TorchTitan, WritingSaysWhatTorchTitanCannot) {
           HasSubstr("checkpoint.keep_latest_k is written as 2"),
           HasSubstr("checkpoint.state_dict_type"),
           HasSubstr("checkpoint.cpu_ram_efficient_loading"),
-          HasSubstr("does not say: lr 8e-4"),
+          HasSubstr("TorchTitan apply: lr 8e-4"),
           HasSubstr("loop.gradient_accumulation_steps")));
   EXPECT_THAT(Read(text).findings, IsEmpty()) << text;
 }
