@@ -12,6 +12,7 @@
 #include "dcp/base/check.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
+#include "dcp/format/value_lookup.h"
 
 namespace dcp {
 namespace {
@@ -51,38 +52,17 @@ bool IsDTensor(const Value& type) {
          type.IsGlobal("torch.distributed._tensor.api", "DTensor");
 }
 
-// The named attribute in the state that BUILD gave an object, which may be a
-// pair of dicts; None if there is none.
-Value Attribute(const Value& state, absl::string_view name) {
-  if (state.is(Kind::kTuple)) {
-    for (const Value& part : state.items()) {
-      if (!part.is(Kind::kDict)) continue;
-      const Value value = Attribute(part, name);
-      if (!value.is_none()) return value;
-    }
-    return Value();
-  }
-  if (!state.is(Kind::kDict)) return Value();
-  for (size_t i = 0; i < state.items().size(); i += 2) {
-    const Value& key = state.items()[i];
-    if (key.is(Kind::kStr) && key.text() == name) return state.items()[i + 1];
-  }
-  return Value();
-}
-
-absl::StatusOr<Dims> ParseDims(Value value, absl::string_view what);
-
 // The local tensor of a DTensor, if it is the whole tensor. `args` are those of
 // _rebuild_from_type_v2.
 absl::StatusOr<Value> WholeLocalTensor(absl::Span<const Value> args) {
   constexpr size_t kSizeArgument = 2;
-  const Value local = Attribute(args[3], "_local_tensor");
-  const Value spec = Attribute(args[3], "_spec");
+  const Value local = AttributeInState(args[3], "_local_tensor");
+  const Value spec = AttributeInState(args[3], "_spec");
   if (!IsTensor(local) || !spec.is(Kind::kCall) ||
       args[2].items().size() <= kSizeArgument) {
     return Bad("the DTensor has unexpected attributes");
   }
-  const Value placements = Attribute(spec.state(), "placements");
+  const Value placements = AttributeOf(spec, "placements");
   if (!placements.is(Kind::kTuple)) return Bad("the DTensor has no placements");
   for (const Value& placement : placements.items()) {
     const absl::string_view name =
@@ -91,8 +71,9 @@ absl::StatusOr<Value> WholeLocalTensor(absl::Span<const Value> args) {
       return Unsupported("a DTensor with Partial placements");
     }
   }
-  DCP_ASSIGN_OR_RETURN(const Dims whole,
-                       ParseDims(args[2].items()[kSizeArgument], "its size"));
+  DCP_ASSIGN_OR_RETURN(
+      const Dims whole,
+      ParseTensorSizes(args[2].items()[kSizeArgument], "its size"));
   DCP_ASSIGN_OR_RETURN(const TorchTensor part, ParseTensor(local));
   if (part.sizes == whole) return local;
   return absl::UnimplementedError(absl::StrCat(
@@ -153,25 +134,6 @@ absl::StatusOr<uint64_t> Count(const Value& value, absl::string_view what) {
     return Bad(absl::StrCat(what, " is not a count: ", ToString(value, 40)));
   }
   return static_cast<uint64_t>(value.int_value());
-}
-
-absl::StatusOr<Dims> ParseDims(Value value, absl::string_view what) {
-  if (value.IsCallOf("torch", "Size") && value.args().items().size() == 1) {
-    value = value.args().items()[0];
-  }
-  if (!value.is(Kind::kTuple)) {
-    return Bad(absl::StrCat(what, " is not a tuple: ", KindName(value.kind())));
-  }
-  if (value.items().size() > kMaxDims) {
-    return Bad(
-        absl::StrCat(value.items().size(), " dimensions exceed ", kMaxDims));
-  }
-  Dims dims;
-  for (const Value& item : value.items()) {
-    DCP_ASSIGN_OR_RETURN(const uint64_t dim, Count(item, what));
-    dims.push_back(static_cast<int64_t>(dim));
-  }
-  return dims;
 }
 
 // The storage that a persistent id names.
@@ -348,8 +310,8 @@ absl::Status ParseArgs(const Rebuild& call, TorchTensor& tensor) {
   }
   DCP_ASSIGN_OR_RETURN(const Storage storage, ParseTensorStorage(args[0]));
   DCP_ASSIGN_OR_RETURN(const uint64_t offset, Count(args[1], "its offset"));
-  DCP_ASSIGN_OR_RETURN(tensor.sizes, ParseDims(args[2], "its size"));
-  DCP_ASSIGN_OR_RETURN(tensor.strides, ParseDims(args[3], "its stride"));
+  DCP_ASSIGN_OR_RETURN(tensor.sizes, ParseTensorSizes(args[2], "its size"));
+  DCP_ASSIGN_OR_RETURN(tensor.strides, ParseTensorSizes(args[3], "its stride"));
   if (tensor.sizes.size() != tensor.strides.size()) {
     return Bad("its shape and strides differ in length");
   }
@@ -377,6 +339,25 @@ absl::Status ParseArgs(const Rebuild& call, TorchTensor& tensor) {
 }
 
 }  // namespace
+
+absl::StatusOr<Dims> ParseTensorSizes(Value value, absl::string_view what) {
+  if (value.IsCallOf("torch", "Size") && value.args().items().size() == 1) {
+    value = value.args().items()[0];
+  }
+  if (!value.is(Kind::kTuple)) {
+    return Bad(absl::StrCat(what, " is not a tuple: ", KindName(value.kind())));
+  }
+  if (value.items().size() > kMaxDims) {
+    return Bad(
+        absl::StrCat(value.items().size(), " dimensions exceed ", kMaxDims));
+  }
+  Dims dims;
+  for (const Value& item : value.items()) {
+    DCP_ASSIGN_OR_RETURN(const uint64_t dim, Count(item, what));
+    dims.push_back(static_cast<int64_t>(dim));
+  }
+  return dims;
+}
 
 bool IsTensor(const Value& value) {
   return value.is(Kind::kCall) && IsRebuildFunction(value.callable());

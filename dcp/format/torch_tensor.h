@@ -42,6 +42,10 @@ bool IsTensor(const Value& value);
 // nested and meta tensors.
 absl::StatusOr<TorchTensor> ParseTensor(const Value& value);
 
+// A torch.Size or a tuple of ints that are not negative: sizes or strides.
+// `what` names it in the error, DataLoss.
+absl::StatusOr<Dims> ParseTensorSizes(Value value, absl::string_view what);
+
 // The pickle form of a contiguous tensor that fills storage `key` ("0"), as
 // torch.save writes it: _rebuild_tensor_v2 with a typed storage, or v3 for
 // dtypes without one.

@@ -42,6 +42,7 @@ class Checkpoint {
       const std::stop_token& stop = {});
 
   Format format() const { return parts_.format; }
+  Dialect dialect() const { return parts_.dialect; }
   const std::string& path() const { return path_; }
   const std::vector<std::pair<std::string, std::string>>& properties() const {
     return parts_.properties;
@@ -58,10 +59,12 @@ class Checkpoint {
   std::optional<uint32_t> Find(absl::string_view fqn) const;
 
   // The contents of a single .pt file, with its containers; null for other
-  // formats and for several files. Its leaves are the entries, in the same
-  // order.
+  // formats and dialects and for several files. Its leaves are the entries, in
+  // the same order.
   const TorchArchive* torch_archive() const {
-    return parts_.archives.size() == 1 ? parts_.archives[0].get() : nullptr;
+    return parts_.archives.size() == 1 && parts_.dialect == Dialect::kNone
+               ? parts_.archives[0].get()
+               : nullptr;
   }
 
   const SourceFiles& files() const { return *parts_.files; }

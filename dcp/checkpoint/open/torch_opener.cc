@@ -29,33 +29,6 @@ ObjectEntry UnreadableObject(const Value& value, uint32_t file,
   return object;
 }
 
-absl::StatusOr<CheckpointEntry> MakeEntry(const TorchArchive& archive,
-                                          uint32_t file, FlatValue& flat) {
-  CheckpointEntry entry{.fqn = std::move(flat.fqn),
-                        .path = std::move(flat.path),
-                        .value = ObjectEntry()};
-  const bool look = archive.has_unknown_globals || !IsTensor(flat.value);
-  if (absl::Status status = look ? CheckInert(flat.value) : absl::OkStatus();
-      !status.ok()) {
-    entry.value = UnreadableObject(flat.value, file, std::move(status));
-  } else if (IsTensor(flat.value)) {
-    absl::StatusOr<TensorEntry> tensor =
-        TensorInArchive(archive, flat.value, file, 0);
-    if (absl::IsUnimplemented(tensor.status())) {
-      entry.value = UnreadableObject(flat.value, file, tensor.status());
-      return entry;
-    }
-    if (!tensor.ok()) return Annotate(tensor.status(), entry.fqn);
-    entry.value = *std::move(tensor);
-  } else {
-    absl::StatusOr<ObjectEntry> object =
-        ObjectInArchive(archive, flat.value, file, 0);
-    if (!object.ok()) return Annotate(object.status(), entry.fqn);
-    entry.value = *std::move(object);
-  }
-  return entry;
-}
-
 ChunkLocation::Record RecordOf(const TorchArchive::Storage& storage,
                                uint64_t start) {
   if (storage.crc == 0) return {};
@@ -75,25 +48,63 @@ absl::Status CheckRoot(const Value& root) {
 absl::Status AddFile(FileSystem& fs, uint32_t file, const File& opened,
                      const OpenOptions& options, const std::stop_token& stop,
                      CheckpointParts& parts) {
-  FileReader reader(fs, opened, 0, opened.size, stop);
-  DCP_ASSIGN_OR_RETURN(TorchArchive read,
-                       ReadTorchArchive(opened.size, /*allow_legacy=*/true,
-                                        reader.read_at(), options.check_crcs));
-  parts.archives.push_back(std::make_unique<TorchArchive>(std::move(read)));
-  const TorchArchive& archive = *parts.archives.back();
+  DCP_ASSIGN_OR_RETURN(const TorchArchive* const read,
+                       AddArchive(fs, opened, options, stop, parts));
+  const TorchArchive& archive = *read;
   DCP_RETURN_IF_ERROR(CheckRoot(archive.root));
   absl::StatusOr<std::vector<FlatValue>> leaves = Flatten(archive.root);
   if (!leaves.ok()) return absl::DataLossError(leaves.status().message());
   parts.entries.reserve(parts.entries.size() + leaves->size());
   for (FlatValue& leaf : *leaves) {
     DCP_RETURN_IF_ERROR(CheckStop(stop, kOpening));
-    DCP_ASSIGN_OR_RETURN(CheckpointEntry entry, MakeEntry(archive, file, leaf));
-    parts.entries.push_back(std::move(entry));
+    absl::StatusOr<CheckpointEntry> entry =
+        EntryInArchive(archive, leaf.value, file);
+    if (!entry.ok()) return Annotate(entry.status(), leaf.fqn);
+    entry->fqn = std::move(leaf.fqn);
+    entry->path = std::move(leaf.path);
+    parts.entries.push_back(*std::move(entry));
   }
   return absl::OkStatus();
 }
 
 }  // namespace
+
+absl::StatusOr<const TorchArchive*> AddArchive(FileSystem& fs,
+                                               const File& file,
+                                               const OpenOptions& options,
+                                               const std::stop_token& stop,
+                                               CheckpointParts& parts) {
+  FileReader reader(fs, file, 0, file.size, stop);
+  DCP_ASSIGN_OR_RETURN(TorchArchive read,
+                       ReadTorchArchive(file.size, /*allow_legacy=*/true,
+                                        reader.read_at(), options.check_crcs));
+  parts.archives.push_back(std::make_unique<TorchArchive>(std::move(read)));
+  return parts.archives.back().get();
+}
+
+absl::StatusOr<CheckpointEntry> EntryInArchive(const TorchArchive& archive,
+                                               const Value& value,
+                                               uint32_t file) {
+  CheckpointEntry entry;
+  const bool look = archive.has_unknown_globals || !IsTensor(value);
+  if (absl::Status status = look ? CheckInert(value) : absl::OkStatus();
+      !status.ok()) {
+    entry.value = UnreadableObject(value, file, std::move(status));
+    return entry;
+  }
+  if (!IsTensor(value)) {
+    DCP_ASSIGN_OR_RETURN(entry.value, ObjectInArchive(archive, value, file, 0));
+    return entry;
+  }
+  absl::StatusOr<TensorEntry> tensor = TensorInArchive(archive, value, file, 0);
+  if (absl::IsUnimplemented(tensor.status())) {
+    entry.value = UnreadableObject(value, file, tensor.status());
+    return entry;
+  }
+  if (!tensor.ok()) return tensor.status();
+  entry.value = *std::move(tensor);
+  return entry;
+}
 
 absl::StatusOr<TensorEntry> TensorInArchive(const TorchArchive& archive,
                                             const Value& value, uint32_t file,

@@ -1,0 +1,36 @@
+#include "dcp/format/value_lookup.h"
+
+#include <cstddef>
+
+#include "absl/types/span.h"
+
+namespace dcp {
+
+using Kind = Value::Kind;
+
+std::optional<Value> FindKey(const Value& value, absl::string_view key) {
+  if (!IsMapping(value)) return std::nullopt;
+  const absl::Span<const Value> items = value.items();
+  for (size_t i = items.size(); i >= 2; i -= 2) {
+    const Value& found = items[i - 2];
+    if (found.is(Kind::kStr) && found.text() == key) return items[i - 1];
+  }
+  return std::nullopt;
+}
+
+Value AttributeInState(const Value& state, absl::string_view name) {
+  if (!state.is(Kind::kTuple)) return FindKey(state, name).value_or(Value());
+  for (const Value& part : state.items()) {
+    if (!part.is(Kind::kDict)) continue;
+    const Value value = AttributeInState(part, name);
+    if (!value.is_none()) return value;
+  }
+  return Value();
+}
+
+Value AttributeOf(const Value& object, absl::string_view name) {
+  return object.is(Kind::kCall) ? AttributeInState(object.state(), name)
+                                : Value();
+}
+
+}  // namespace dcp

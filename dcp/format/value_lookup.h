@@ -1,0 +1,25 @@
+// Looks into dicts and pickled objects by name. Pure; any thread.
+#ifndef DCP_FORMAT_VALUE_LOOKUP_H_
+#define DCP_FORMAT_VALUE_LOOKUP_H_
+
+#include <optional>
+
+#include "absl/strings/string_view.h"
+#include "dcp/format/value.h"
+
+namespace dcp {
+
+// The value under the text `key` of a mapping (IsMapping): the last one, as in
+// Python. nullopt if there is none or `value` is not a mapping.
+std::optional<Value> FindKey(const Value& value, absl::string_view key);
+
+// The attribute `name` in the state that BUILD gave an object: a dict, or for a
+// class with slots a pair of dicts. None if there is none.
+Value AttributeInState(const Value& state, absl::string_view name);
+
+// The same for an object; None for anything else.
+Value AttributeOf(const Value& object, absl::string_view name);
+
+}  // namespace dcp
+
+#endif  // DCP_FORMAT_VALUE_LOOKUP_H_
