@@ -10,6 +10,8 @@
 #include "dcp/base/status.h"
 #include "dcp/base/stop.h"
 #include "dcp/checkpoint/open/dcp_opener.h"
+#include "dcp/checkpoint/open/dialects/deepspeed_files.h"
+#include "dcp/checkpoint/open/dialects/deepspeed_opener.h"
 #include "dcp/checkpoint/open/dialects/rank_files.h"
 #include "dcp/checkpoint/open/dialects/ranks_opener.h"
 #include "dcp/checkpoint/open/model_files.h"
@@ -111,6 +113,11 @@ absl::StatusOr<CheckpointParts> OpenDirectory(FileSystem& fs,
     if (is_rank_local) return OpenRankLocalDcp(fs, path, options, stop);
   }
   DCP_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> names, fs.List(path));
+  DCP_ASSIGN_OR_RETURN(const std::optional<DeepSpeedFiles> deepspeed,
+                       FindDeepSpeed(fs, path, names, stop));
+  if (deepspeed.has_value()) {
+    return OpenDeepSpeed(fs, *deepspeed, options, stop);
+  }
   DCP_ASSIGN_OR_RETURN(const std::vector<RankFiles> ranks,
                        FindRankFiles(names));
   if (!ranks.empty()) return OpenRankFiles(fs, path, ranks, options, stop);

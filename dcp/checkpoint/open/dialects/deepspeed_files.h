@@ -1,0 +1,36 @@
+// DeepSpeedFiles: the files of a DeepSpeed checkpoint, by their names. Looks at
+// names and the pointer file `latest`, not into the checkpoint. Any thread.
+// Source: deepspeed/runtime/engine.py, checkpoint/constants.py (0.19.8).
+#ifndef DCP_CHECKPOINT_OPEN_DIALECTS_DEEPSPEED_FILES_H_
+#define DCP_CHECKPOINT_OPEN_DIALECTS_DEEPSPEED_FILES_H_
+
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "dcp/io/file_system.h"
+
+namespace dcp {
+
+struct DeepSpeedFiles {
+  std::string directory;            // that of the tag, where the files are
+  std::vector<std::string> models;  // *_model_states.pt, by rank; at least one
+  std::vector<std::string> optims;  // *_optim_states.pt, by rank
+  bool is_universal = false;        // there is a folder zero/
+};
+
+// The checkpoint in `directory`, whose entries are given, or the one below it
+// that `latest` or `latest_universal` names; nullopt if there is none.
+// Unimplemented for tensor, pipeline and expert parallelism, with what to do
+// instead; DataLoss when the pointer leads out of the directory.
+absl::StatusOr<std::optional<DeepSpeedFiles>> FindDeepSpeed(
+    FileSystem& fs, absl::string_view directory,
+    absl::Span<const DirectoryEntry> entries, const std::stop_token& stop);
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_OPEN_DIALECTS_DEEPSPEED_FILES_H_

@@ -1,0 +1,189 @@
+// Tested by tests/dcp/checkpoint/open/dialects/deepspeed_opener_test.cc.
+#include "dcp/checkpoint/open/dialects/deepspeed_state.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "dcp/base/status.h"
+#include "dcp/format/torch_tensor.h"
+#include "dcp/format/value_lookup.h"
+
+namespace dcp {
+namespace {
+
+using Kind = Value::Kind;
+
+// {name: torch.Size}.
+absl::StatusOr<std::vector<DeepSpeedParameter>> ParseShapes(const Value& dict) {
+  if (!IsMapping(dict)) {
+    return absl::DataLossError(
+        absl::StrCat("expected a dict of shapes, found ", ToString(dict, 60)));
+  }
+  std::vector<DeepSpeedParameter> parameters;
+  for (size_t i = 0; i < dict.items().size(); i += 2) {
+    const Value& name = dict.items()[i];
+    if (!name.is(Kind::kStr)) {
+      return absl::DataLossError(absl::StrCat(
+          "expected the name of a parameter, found ", ToString(name, 60)));
+    }
+    DeepSpeedParameter parameter{.name = std::string(name.text()), .shape = {}};
+    absl::StatusOr<Dims> shape =
+        ParseTensorSizes(dict.items()[i + 1], "a shape");
+    if (!shape.ok()) return Annotate(shape.status(), parameter.name);
+    parameter.shape = *std::move(shape);
+    const std::optional<int64_t> numel = CheckedVolume(parameter.shape);
+    if (!numel.has_value()) {
+      return absl::DataLossError(absl::StrCat(parameter.name, ": shape ",
+                                              ShapeToString(parameter.shape),
+                                              " is too large"));
+    }
+    parameter.numel = *numel;
+    parameters.push_back(std::move(parameter));
+  }
+  return parameters;
+}
+
+// A list of dicts, or until DeepSpeed 0.4 one dict.
+absl::StatusOr<std::vector<std::vector<DeepSpeedParameter>>> ParseGroups(
+    const Value& value) {
+  std::vector<std::vector<DeepSpeedParameter>> groups;
+  if (IsMapping(value)) {
+    DCP_ASSIGN_OR_RETURN(std::vector<DeepSpeedParameter> group,
+                         ParseShapes(value));
+    groups.push_back(std::move(group));
+    return groups;
+  }
+  if (!value.is(Kind::kList)) {
+    return absl::DataLossError(
+        absl::StrCat("expected a list, found ", ToString(value, 60)));
+  }
+  for (const Value& item : value.items()) {
+    DCP_ASSIGN_OR_RETURN(std::vector<DeepSpeedParameter> group,
+                         ParseShapes(item));
+    groups.push_back(std::move(group));
+  }
+  return groups;
+}
+
+// ZeroStageEnum(2), or 2.
+std::optional<int64_t> StageNumber(const Value& value) {
+  if (value.is(Kind::kInt)) return value.int_value();
+  if (value.is(Kind::kCall) && value.args().items().size() == 1 &&
+      value.args().items()[0].is(Kind::kInt)) {
+    return value.args().items()[0].int_value();
+  }
+  return std::nullopt;
+}
+
+absl::StatusOr<int> StageOf(const Value& optim) {
+  if (FindKey(optim, "local_sub_partitions_of_fp32_groups").has_value()) {
+    return absl::UnimplementedError(
+        "the partitions of DeepSpeed before 0.3.17 are not supported");
+  }
+  const bool flat = FindKey(optim, "fp32_flat_groups").has_value();
+  const bool single =
+      FindKey(optim, "single_partition_of_fp32_groups").has_value();
+  if (flat == single) {
+    return absl::DataLossError(
+        "expected either fp32_flat_groups or single_partition_of_fp32_groups "
+        "in optimizer_state_dict");
+  }
+  const std::optional<Value> stage = FindKey(optim, "zero_stage");
+  const int64_t guess = flat ? 3 : 2;
+  const int64_t found =
+      stage.has_value() ? StageNumber(*stage).value_or(guess) : guess;
+  return found == 3 || flat ? 3 : static_cast<int>(found);
+}
+
+// The number of ranks: an int, or one for each group, all equal.
+absl::StatusOr<int64_t> PartitionCount(const Value& optim) {
+  DCP_ASSIGN_OR_RETURN(const Value count, GetKey(optim, "partition_count"));
+  if (count.is(Kind::kInt)) return count.int_value();
+  if (!count.is(Kind::kList) || count.items().empty()) {
+    return absl::DataLossError(
+        absl::StrCat("partition_count is ", ToString(count, 60)));
+  }
+  for (const Value& item : count.items()) {
+    if (!item.is(Kind::kInt)) {
+      return absl::DataLossError(
+          absl::StrCat("partition_count is ", ToString(count, 60)));
+    }
+    if (item.int_value() != count.items()[0].int_value()) {
+      return absl::UnimplementedError(
+          absl::StrCat("partition_count is ", ToString(count, 60),
+                       ": expert-parallel ZeRO partitions are not supported"));
+    }
+  }
+  return count.items()[0].int_value();
+}
+
+absl::Status CheckPartitionCount(const DeepSpeedState& state) {
+  DCP_ASSIGN_OR_RETURN(const int64_t count,
+                       PartitionCount(state.optims[0].root));
+  const int64_t found = static_cast<int64_t>(state.optims.size());
+  if (found != count) {
+    return absl::NotFoundError(
+        absl::StrCat(found, " of ", count,
+                     " optim files are there; if each machine wrote "
+                     "to its own disk, copy them together"));
+  }
+  const int64_t models = static_cast<int64_t>(state.models.size());
+  if (state.stage == 3 && models != count) {
+    return absl::NotFoundError(
+        absl::StrCat(models, " of ", count,
+                     " model files are there; if each machine wrote "
+                     "to its own disk, copy them together"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Value> GetKey(const Value& dict, absl::string_view key) {
+  const std::optional<Value> value = FindKey(dict, key);
+  if (value.has_value()) return *value;
+  return absl::DataLossError(absl::StrCat("the key ", key, " is missing"));
+}
+
+absl::StatusOr<DeepSpeedState> ParseDeepSpeed(
+    std::vector<DeepSpeedPickle> models, std::vector<DeepSpeedPickle> optims) {
+  DeepSpeedState state;
+  state.models = std::move(models);
+  state.optims = std::move(optims);
+  const Value& model = state.models[0].root;
+  if (state.optims.empty()) {
+    if (state.models.size() > 1) {
+      return absl::NotFoundError(
+          "ZeRO-3 keeps the weights in *_optim_states.pt, which are missing");
+    }
+    return state;
+  }
+  for (DeepSpeedPickle& optim : state.optims) {
+    DCP_ASSIGN_OR_RETURN(optim.root,
+                         GetKey(optim.root, "optimizer_state_dict"));
+  }
+  DCP_ASSIGN_OR_RETURN(state.stage, StageOf(state.optims[0].root));
+  DCP_RETURN_IF_ERROR(CheckPartitionCount(state));
+  const std::optional<Value> shapes = FindKey(model, "param_shapes");
+  if (!shapes.has_value() || shapes->is_none()) {
+    return absl::UnimplementedError(
+        "it was written by a DeepSpeed before 0.4, which records no names of "
+        "parameters in param_shapes");
+  }
+  absl::StatusOr<std::vector<std::vector<DeepSpeedParameter>>> groups =
+      ParseGroups(*shapes);
+  if (!groups.ok()) return Annotate(groups.status(), "param_shapes");
+  state.groups = *std::move(groups);
+  const std::optional<Value> frozen = FindKey(model, "frozen_param_shapes");
+  if (frozen.has_value() && !frozen->is_none()) {
+    absl::StatusOr<std::vector<DeepSpeedParameter>> parsed =
+        ParseShapes(*frozen);
+    if (!parsed.ok()) return Annotate(parsed.status(), "frozen_param_shapes");
+    state.frozen = *std::move(parsed);
+  }
+  return state;
+}
+
+}  // namespace dcp

@@ -1,0 +1,54 @@
+// DeepSpeedState: the pickles of a DeepSpeed checkpoint, and what they say of
+// the model: its parameters in the order in which ZeRO laid them out. Used by
+// one thread. Source: deepspeed/runtime/engine.py (_get_zero_param_shapes),
+// runtime/zero/stage_1_and_2.py, runtime/zero/stage3.py.
+#ifndef DCP_CHECKPOINT_OPEN_DIALECTS_DEEPSPEED_STATE_H_
+#define DCP_CHECKPOINT_OPEN_DIALECTS_DEEPSPEED_STATE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "dcp/format/torch_archive.h"
+#include "dcp/format/value.h"
+#include "dcp/tensor/box.h"
+
+namespace dcp {
+
+// One file and the value in it that matters.
+struct DeepSpeedPickle {
+  uint32_t file = 0;
+  const TorchArchive* archive = nullptr;
+  Value root;
+};
+
+struct DeepSpeedParameter {
+  std::string name;
+  Dims shape;
+  int64_t numel = 0;
+};
+
+struct DeepSpeedState {
+  std::vector<DeepSpeedPickle> models;  // by rank; the root is the whole dict
+  std::vector<DeepSpeedPickle> optims;  // by rank; the root is
+                                        // optimizer_state_dict
+  int stage = 0;                        // of ZeRO
+  // The groups of the optimizer; for stage 3, its sub-groups.
+  std::vector<std::vector<DeepSpeedParameter>> groups;
+  std::vector<DeepSpeedParameter> frozen;
+};
+
+// What the files say; they were read as torch.save files. DataLoss when they
+// contradict each other, Unimplemented for what is not supported, with what to
+// do instead.
+absl::StatusOr<DeepSpeedState> ParseDeepSpeed(
+    std::vector<DeepSpeedPickle> models, std::vector<DeepSpeedPickle> optims);
+
+// The value of `key` in a dict; DataLoss if there is none.
+absl::StatusOr<Value> GetKey(const Value& dict, absl::string_view key);
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_OPEN_DIALECTS_DEEPSPEED_STATE_H_

@@ -1,0 +1,39 @@
+// Adds the weights and the optimizer's state of ZeRO to a state: computes which
+// elements of the flat vectors of each rank belong to which parameter. Used by
+// one thread. Sources: deepspeed/runtime/zero/stage_1_and_2.py,
+// runtime/zero/stage3.py, utils/zero_to_fp32.py (0.19.8).
+//
+// Stages 1 and 2: the parameters of a group follow each other, perhaps with
+// gaps for alignment, in one vector, which is cut into equal partitions. Stage
+// 3: each parameter is cut into equal pieces of its own, and the pieces of a
+// rank follow each other. The order is that of param_shapes in both cases;
+// param_slice_mappings are wrong for round_robin_gradients.
+#ifndef DCP_CHECKPOINT_OPEN_DIALECTS_ZERO_PARTITIONS_H_
+#define DCP_CHECKPOINT_OPEN_DIALECTS_ZERO_PARTITIONS_H_
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "dcp/checkpoint/open/dialects/deepspeed_state.h"
+#include "dcp/checkpoint/open/dialects/state_collector.h"
+#include "dcp/format/value.h"
+
+namespace dcp {
+
+// Adds model.* and optimizer.state.* of the parameters that are trained.
+// DataLoss when sizes do not add up.
+absl::Status AddZeroPartitions(const DeepSpeedState& state,
+                               StateCollector& collector);
+
+// Adds model.* of the frozen parameters, of which stage 3 has a piece on each
+// rank, stage 2 the whole, and stage 1 nothing.
+absl::Status AddFrozenParameters(const DeepSpeedState& state,
+                                 StateCollector& collector);
+
+// The optimizer's param_groups with the names of their parameters, a list of
+// dicts, made in `arena`.
+absl::StatusOr<Value> NamedGroups(const DeepSpeedState& state,
+                                  ValueArena& arena);
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_OPEN_DIALECTS_ZERO_PARTITIONS_H_
