@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "dcp/format/value.h"
 #include "dcp/tensor/box.h"
 #include "tests/testing/temp_dir.h"
 
@@ -32,6 +33,10 @@ struct GoldenCase {
 // The cases of every version, sorted by name.
 std::vector<GoldenCase> GoldenCases();
 GoldenCase ReadGoldenCase(absl::string_view name);
+
+// `value` as canon() in tests/interop/values.py writes it, for the kinds of
+// values in golden files; booleans as texts.
+std::string Canonical(const Value& value);
 
 // Copies the file or directory tests/golden/`path` below `dir` and returns its
 // new path. In runfiles the originals are symbolic links, which a checkpoint's

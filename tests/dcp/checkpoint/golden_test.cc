@@ -11,11 +11,7 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "dcp/checkpoint/open/checkpoint.h"
-#include "dcp/format/json.h"
 #include "dcp/tensor/dtype.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -26,76 +22,13 @@
 namespace dcp {
 namespace {
 
+using ::dcp::testing::Canonical;
 using ::dcp::testing::CopyGolden;
 using ::dcp::testing::GoldenCase;
 using ::dcp::testing::GoldenCases;
 using ::dcp::testing::LoadAll;
 using ::dcp::testing::OpenCheckpoint;
 using ::dcp::testing::TempDir;
-
-std::string Canonical(const Value& value);
-
-std::string CanonicalItems(absl::string_view kind,
-                           absl::Span<const Value> items) {
-  return absl::StrCat("[\"", kind, "\",[",
-                      absl::StrJoin(items, ",",
-                                    [](std::string* out, const Value& item) {
-                                      *out += Canonical(item);
-                                    }),
-                      "]]");
-}
-
-std::string CanonicalCall(const Value& value) {
-  if (value.IsCallOf("torch", "Size")) {
-    return absl::StrCat("[\"size\",[",
-                        absl::StrJoin(value.args().items()[0].items(), ",",
-                                      [](std::string* out, const Value& dim) {
-                                        absl::StrAppend(out, dim.int_value());
-                                      }),
-                        "]]");
-  }
-  return absl::StrCat("unexpected ", ToString(value));
-}
-
-std::string CanonicalDict(absl::Span<const Value> items) {
-  std::vector<std::string> pairs;
-  for (size_t i = 0; i < items.size(); i += 2) {
-    pairs.push_back(absl::StrCat("[", Canonical(items[i]), ",",
-                                 Canonical(items[i + 1]), "]"));
-  }
-  return absl::StrCat("[\"dict\",[", absl::StrJoin(pairs, ","), "]]");
-}
-
-// Like canon() in tests/interop/values.py, for the kinds of values in golden
-// files.
-std::string Canonical(const Value& value) {
-  switch (value.kind()) {
-    case Value::Kind::kNone:
-      return "[\"none\"]";
-    case Value::Kind::kBool:
-      return value.bool_value() ? R"(["bool","true"])" : R"(["bool","false"])";
-    case Value::Kind::kInt:
-    case Value::Kind::kBigInt:
-      return absl::StrCat("[\"int\",\"", ToString(value), "\"]");
-    case Value::Kind::kFloat:
-      return absl::StrFormat("[\"float\",\"%.13a\"]", value.float_value());
-    case Value::Kind::kStr:
-      return absl::StrCat("[\"str\",", QuoteJson(value.text()), "]");
-    case Value::Kind::kBytes:
-      return absl::StrCat("[\"bytes\",\"", absl::BytesToHexString(value.text()),
-                          "\"]");
-    case Value::Kind::kTuple:
-      return CanonicalItems("tuple", value.items());
-    case Value::Kind::kList:
-      return CanonicalItems("list", value.items());
-    case Value::Kind::kDict:
-      return CanonicalDict(value.items());
-    case Value::Kind::kGlobal:
-      return absl::StrCat("[\"dtype\",\"", value.name(), "\"]");
-    default:
-      return CanonicalCall(value);
-  }
-}
 
 // Expects these contents and nothing else.
 void ExpectHolds(Checkpoint& checkpoint, const GoldenCase& golden) {

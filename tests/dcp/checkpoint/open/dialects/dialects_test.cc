@@ -1,0 +1,105 @@
+// Checkpoints that DeepSpeed, verl, accelerate and others wrote, read and
+// compared with what their own libraries said is in them.
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "dcp/checkpoint/open/checkpoint.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/dcp/checkpoint/fixtures.h"
+#include "tests/testing/golden.h"
+#include "tests/testing/status_matchers.h"
+#include "tests/testing/temp_dir.h"
+
+namespace dcp {
+namespace {
+
+using ::dcp::testing::Canonical;
+using ::dcp::testing::CopyGolden;
+using ::dcp::testing::GoldenCase;
+using ::dcp::testing::LoadAll;
+using ::dcp::testing::OpenCheckpoint;
+using ::dcp::testing::ReadGoldenCase;
+using ::dcp::testing::TempDir;
+
+constexpr absl::string_view kSuffix = ".expected.json";
+
+// "dialects/deepspeed/zero2_ws3" and so on.
+std::vector<std::string> Names() {
+  const std::string root = "tests/golden/";
+  std::vector<std::string> names;
+  for (const auto& entry :
+       std::filesystem::recursive_directory_iterator(root + "dialects")) {
+    const std::string path = entry.path().string();
+    if (!absl::EndsWith(path, kSuffix)) continue;
+    names.push_back(
+        path.substr(root.size(), path.size() - root.size() - kSuffix.size()));
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+class DialectTest : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(DialectTest, HoldsWhatItsLibrarySays) {
+  const TempDir dir;
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
+                       OpenCheckpoint(CopyGolden(dir, GetParam())));
+  ASSERT_OK_AND_ASSIGN(
+      const std::unique_ptr<Checkpoint> expected,
+      OpenCheckpoint(
+          CopyGolden(dir, absl::StrCat(GetParam(), ".expected.safetensors"))));
+  ASSERT_OK(checkpoint->LocateAll());
+  std::map<std::string, std::string> found;
+  std::map<std::string, std::string> wanted;
+  ASSERT_OK_AND_ASSIGN(found, LoadAll(*checkpoint));
+  ASSERT_OK_AND_ASSIGN(wanted, LoadAll(*expected));
+  for (const CheckpointEntry& entry : expected->entries()) {
+    SCOPED_TRACE(entry.fqn);
+    const auto index = checkpoint->Find(entry.fqn);
+    ASSERT_TRUE(index.has_value());
+    const TensorEntry* const tensor = checkpoint->entries()[*index].tensor();
+    ASSERT_NE(tensor, nullptr);
+    EXPECT_EQ(tensor->dtype, entry.tensor()->dtype);
+    EXPECT_EQ(tensor->shape, entry.tensor()->shape);
+    EXPECT_EQ(absl::BytesToHexString(found[entry.fqn]),
+              absl::BytesToHexString(wanted[entry.fqn]));
+  }
+  for (const CheckpointEntry& entry : checkpoint->entries()) {
+    if (entry.tensor() == nullptr || absl::StartsWith(entry.fqn, "extra.") ||
+        absl::StartsWith(entry.fqn, "rng")) {
+      continue;
+    }
+    EXPECT_TRUE(wanted.contains(entry.fqn)) << entry.fqn;
+  }
+  const GoldenCase golden = ReadGoldenCase(GetParam());
+  for (const auto& [name, value] : golden.objects) {
+    SCOPED_TRACE(name);
+    const auto index = checkpoint->Find(name);
+    ASSERT_TRUE(index.has_value());
+    const ObjectEntry* const object = checkpoint->entries()[*index].object();
+    ASSERT_NE(object, nullptr);
+    EXPECT_EQ(Canonical(object->value), value);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, DialectTest, ::testing::ValuesIn(Names()),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           for (char& c : name) {
+                             if (!absl::ascii_isalnum(c)) c = '_';
+                           }
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace dcp
