@@ -132,6 +132,8 @@ std::string Canonical(const Value& value) {
     case Value::Kind::kBigInt:
       return absl::StrCat("[\"int\",\"", ToString(value), "\"]");
     case Value::Kind::kFloat:
+      // As Python's float.hex().
+      if (value.float_value() == 0) return R"(["float","0x0.0p+0"])";
       return absl::StrFormat("[\"float\",\"%.13a\"]", value.float_value());
     case Value::Kind::kStr:
       return absl::StrCat("[\"str\",", QuoteJson(value.text()), "]");

@@ -54,8 +54,9 @@ StatePath PathOfRank(StatePath path, int64_t rank) {
 // Drops boxes that were there before.
 StateCollector::Part WithoutReplicas(StateCollector::Part part) {
   absl::flat_hash_set<std::string> seen;
-  StateCollector::Part kept{.dtype = part.dtype,
-                            .shape = std::move(part.shape)};
+  StateCollector::Part kept;
+  kept.dtype = part.dtype;
+  kept.shape = std::move(part.shape);
   for (size_t i = 0; i < part.boxes.size(); ++i) {
     if (!seen.insert(ToString(part.boxes[i])).second) continue;
     kept.boxes.push_back(std::move(part.boxes[i]));
@@ -170,7 +171,9 @@ ChunkLocation PartOfChunk(const TensorEntry& tensor, const Box& box) {
 
 StateCollector::Part FlatPart(const TensorEntry& vector, int64_t at,
                               int64_t count, const Dims& shape, int64_t begin) {
-  StateCollector::Part part{.dtype = vector.dtype, .shape = shape};
+  StateCollector::Part part;
+  part.dtype = vector.dtype;
+  part.shape = shape;
   for (FlatBox& piece : FlatBoxes(shape, begin, begin + count)) {
     const int64_t size = Volume(piece.box.sizes);
     ChunkLocation location =

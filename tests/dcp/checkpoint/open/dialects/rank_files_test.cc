@@ -16,6 +16,7 @@ using absl::StatusCode;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::dcp::testing::StatusIs;
 using ::testing::IsEmpty;
 
 std::vector<DirectoryEntry> Entries(const std::vector<std::string>& names) {
