@@ -62,7 +62,7 @@ class Checkpoint {
   // formats and dialects and for several files. Its leaves are the entries, in
   // the same order.
   const TorchArchive* torch_archive() const {
-    return parts_.archives.size() == 1 && parts_.dialect == Dialect::kNone
+    return parts_.archives.size() == 1 && parts_.dialect == Dialect::kTorch
                ? parts_.archives[0].get()
                : nullptr;
   }
@@ -101,10 +101,6 @@ class Checkpoint {
   // Views of the entries' names.
   absl::flat_hash_map<absl::string_view, uint32_t> by_name_;
 };
-
-// Whether the file begins like a safetensors or torch.save file. Reads only its
-// first bytes; for callers that are about to replace it.
-absl::StatusOr<bool> IsCheckpointFile(FileSystem& fs, absl::string_view path);
 
 }  // namespace dcp
 

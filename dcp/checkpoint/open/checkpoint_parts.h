@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "dcp/checkpoint/open/checkpoint_entry.h"
-#include "dcp/checkpoint/open/dialects/dialect.h"
+#include "dcp/checkpoint/open/dialect.h"
 #include "dcp/checkpoint/open/digests.h"
 #include "dcp/checkpoint/open/format.h"
 #include "dcp/checkpoint/open/source_files.h"
@@ -21,7 +21,7 @@ namespace dcp {
 // The result of the opener of a format (dcp_opener.h and its siblings).
 struct CheckpointParts {
   Format format = Format::kDcp;
-  Dialect dialect = Dialect::kNone;
+  Dialect dialect = Dialect::kDcp;
   // What the format's own header says of its writer, as label and text:
   // "version", "save id", "container", safetensors' metadata.
   std::vector<std::pair<std::string, std::string>> properties;

@@ -65,6 +65,7 @@ absl::StatusOr<CheckpointParts> OpenDcp(FileSystem& fs,
   }
   CheckpointParts parts;
   parts.format = Format::kDcp;
+  parts.dialect = Dialect::kDcp;
   parts.flattened = metadata.has_planner_data;
   if (!metadata.version.empty()) {
     parts.properties.emplace_back("version", metadata.version);

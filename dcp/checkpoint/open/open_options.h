@@ -4,9 +4,12 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
+#include <string>
 
 #include "absl/strings/string_view.h"
 #include "dcp/base/limits.h"
+#include "dcp/checkpoint/open/dialect.h"
 #include "dcp/io/file_system.h"
 
 namespace dcp {
@@ -20,7 +23,38 @@ struct OpenProgress {
   std::atomic<uint64_t> num_items_located{0};
 };
 
+// How the checkpoint of a framework is read. The defaults need nothing; each
+// field is about one dialect and ignored by others.
+struct DialectOptions {
+  // Reads the checkpoint as that dialect instead of recognising one.
+  std::optional<Dialect> from;
+  // ranks: the names of the files, such as "weights.{rank}.th"; empty: those
+  // that are known.
+  std::string rank_files;
+  // ranks, FSDP1's flat parameters: the path of a JSON file that says which
+  // parameters each consists of,
+  // [{"flat": "layers.0._flat_param",
+  //   "params": [{"name": "w", "shape": [4, 3]}, {"padding": 4}]}].
+  std::string layout;
+  // The same for flat parameters whose names and sizes, but not shapes, are
+  // known: the path of a checkpoint of one file that has the shapes.
+  std::string like;
+  // ranks, a flat optimizer of FSDP1 next to a model that is not flat: the
+  // modules that were wrapped, such as "model.layers.*".
+  std::string flat_units;
+  // deepspeed, stages 0 to 2: the weights in 16 bits that the model computed
+  // with, instead of the optimizer's in float32.
+  bool low_precision_weights = false;
+  // megatron: "decoder.layers.S" of shape (L, ...) as L tensors
+  // "decoder.layers.0.S" and so on.
+  bool unstack_layers = false;
+  // megatron: optimizer.state.NAME.exp_avg instead of
+  // optimizer.state.exp_avg.NAME, and the optimizer's weights as the model's.
+  bool torch_optimizer_names = false;
+};
+
 struct OpenOptions {
+  DialectOptions dialect;
   DirectMode direct = DirectMode::kAuto;
   // For a checkpoint saved with use_collectives=False, which has an index for
   // each rank (__{rank}.metadata): the rank whose index is read. Without it,

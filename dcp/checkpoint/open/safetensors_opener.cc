@@ -142,6 +142,7 @@ absl::StatusOr<CheckpointParts> OpenSafetensors(FileSystem& fs,
                                                 const std::stop_token& stop) {
   CheckpointParts parts;
   parts.format = Format::kSafetensors;
+  parts.dialect = Dialect::kSafetensors;
   parts.files = std::make_unique<SourceFiles>(fs, model.directory, model.names,
                                               options.direct,
                                               /*follow_symlinks=*/true);

@@ -69,8 +69,7 @@ absl::Status AddFile(FileSystem& fs, uint32_t file, const File& opened,
 
 }  // namespace
 
-absl::StatusOr<const TorchArchive*> AddArchive(FileSystem& fs,
-                                               const File& file,
+absl::StatusOr<const TorchArchive*> AddArchive(FileSystem& fs, const File& file,
                                                const OpenOptions& options,
                                                const std::stop_token& stop,
                                                CheckpointParts& parts) {
@@ -199,6 +198,7 @@ absl::StatusOr<CheckpointParts> OpenTorch(FileSystem& fs,
                                           const std::stop_token& stop) {
   CheckpointParts parts;
   parts.format = Format::kTorch;
+  parts.dialect = Dialect::kTorch;
   parts.files = std::make_unique<SourceFiles>(fs, model.directory, model.names,
                                               options.direct,
                                               /*follow_symlinks=*/true);

@@ -27,14 +27,13 @@ absl::StatusOr<CheckpointParts> OpenTorch(FileSystem& fs,
 
 // Reads the structure of `file`, the next one of `parts`, and appends it to
 // their archives.
-absl::StatusOr<const TorchArchive*> AddArchive(FileSystem& fs,
-                                               const File& file,
+absl::StatusOr<const TorchArchive*> AddArchive(FileSystem& fs, const File& file,
                                                const OpenOptions& options,
                                                const std::stop_token& stop,
                                                CheckpointParts& parts);
 
-// The entry, without name and path, of a tensor or an object in `archive`, which
-// is file `file`; an object that only says why if it cannot be used.
+// The entry, without name and path, of a tensor or an object in `archive`,
+// which is file `file`; an object that only says why if it cannot be used.
 absl::StatusOr<CheckpointEntry> EntryInArchive(const TorchArchive& archive,
                                                const Value& value,
                                                uint32_t file);

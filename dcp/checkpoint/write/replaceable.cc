@@ -7,9 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "dcp/base/status.h"
-#include "dcp/checkpoint/open/checkpoint.h"
 #include "dcp/checkpoint/open/dcp_opener.h"
 #include "dcp/checkpoint/open/digests.h"
+#include "dcp/checkpoint/open/model_opener.h"
 #include "dcp/checkpoint/write/destination_names.h"
 
 namespace dcp {

@@ -10,9 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
-#include "absl/types/span.h"
-#include "dcp/io/file_system.h"
+#include "dcp/checkpoint/open/dialects/source_directory.h"
 
 namespace dcp {
 
@@ -28,8 +26,7 @@ struct DeepSpeedFiles {
 // Unimplemented for tensor, pipeline and expert parallelism, with what to do
 // instead; DataLoss when the pointer leads out of the directory.
 absl::StatusOr<std::optional<DeepSpeedFiles>> FindDeepSpeed(
-    FileSystem& fs, absl::string_view directory,
-    absl::Span<const DirectoryEntry> entries, const std::stop_token& stop);
+    const SourceDirectory& directory, const std::stop_token& stop);
 
 }  // namespace dcp
 

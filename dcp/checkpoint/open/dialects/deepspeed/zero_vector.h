@@ -1,8 +1,8 @@
 // ZeroVector: what one rank of DeepSpeed's ZeRO holds of a flat vector: master
 // weights or a moment of the optimizer, in one or several tensors. Used by one
 // thread.
-#ifndef DCP_CHECKPOINT_OPEN_DIALECTS_ZERO_VECTOR_H_
-#define DCP_CHECKPOINT_OPEN_DIALECTS_ZERO_VECTOR_H_
+#ifndef DCP_CHECKPOINT_OPEN_DIALECTS_DEEPSPEED_ZERO_VECTOR_H_
+#define DCP_CHECKPOINT_OPEN_DIALECTS_DEEPSPEED_ZERO_VECTOR_H_
 
 #include <cstdint>
 #include <vector>
@@ -39,4 +39,4 @@ class ZeroVector {
 
 }  // namespace dcp
 
-#endif  // DCP_CHECKPOINT_OPEN_DIALECTS_ZERO_VECTOR_H_
+#endif  // DCP_CHECKPOINT_OPEN_DIALECTS_DEEPSPEED_ZERO_VECTOR_H_

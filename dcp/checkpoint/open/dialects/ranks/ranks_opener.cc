@@ -1,4 +1,4 @@
-#include "dcp/checkpoint/open/dialects/ranks_opener.h"
+#include "dcp/checkpoint/open/dialects/ranks/ranks_opener.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -11,7 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "dcp/base/status.h"
 #include "dcp/base/stop.h"
-#include "dcp/checkpoint/open/dialects/optimizer_names.h"
+#include "dcp/checkpoint/open/dialects/ranks/optimizer_names.h"
+#include "dcp/checkpoint/open/dialects/ranks/rank_files.h"
 #include "dcp/checkpoint/open/dialects/state_collector.h"
 #include "dcp/checkpoint/open/source_files.h"
 #include "dcp/checkpoint/open/torch_opener.h"
@@ -165,12 +166,9 @@ absl::StatusOr<std::vector<RankPart>> ReadFiles(
   return result;
 }
 
-}  // namespace
-
 absl::StatusOr<CheckpointParts> OpenRankFiles(
-    FileSystem& fs, absl::string_view directory,
-    const std::vector<RankFiles>& families, const OpenOptions& options,
-    const std::stop_token& stop) {
+    const SourceDirectory& directory, const std::vector<RankFiles>& families,
+    const OpenOptions& options, const std::stop_token& stop) {
   CheckpointParts parts;
   parts.format = Format::kTorch;
   parts.dialect = Dialect::kRanks;
@@ -180,11 +178,12 @@ absl::StatusOr<CheckpointParts> OpenRankFiles(
     names.insert(names.end(), family.names.begin(), family.names.end());
     num_ranks = std::max(num_ranks, family.names.size());
   }
-  parts.files = std::make_unique<SourceFiles>(fs, std::string(directory),
+  parts.files = std::make_unique<SourceFiles>(*directory.fs, directory.path,
                                               std::move(names), options.direct,
                                               /*follow_symlinks=*/false);
-  DCP_ASSIGN_OR_RETURN(std::vector<RankPart> ranks,
-                       ReadFiles(fs, families, options, stop, parts));
+  DCP_ASSIGN_OR_RETURN(
+      std::vector<RankPart> ranks,
+      ReadFiles(*directory.fs, families, options, stop, parts));
   NameOptimizers(parts.arena, ranks);
   StateCollector collector;
   std::string mesh;
@@ -197,12 +196,25 @@ absl::StatusOr<CheckpointParts> OpenRankFiles(
   }
   absl::StatusOr<std::vector<CheckpointEntry>> entries =
       std::move(collector).Finish();
-  if (!entries.ok()) return Annotate(entries.status(), directory);
+  if (!entries.ok()) return Annotate(entries.status(), directory.path);
   parts.entries = *std::move(entries);
-  parts.properties.emplace_back("dialect", DialectName(parts.dialect));
   parts.properties.emplace_back("ranks", absl::StrCat(num_ranks));
   if (!mesh.empty()) parts.properties.emplace_back("mesh", mesh);
   return parts;
+}
+
+}  // namespace
+
+absl::StatusOr<std::optional<CheckpointParts>> TryOpenRanks(
+    const SourceDirectory& directory, const OpenOptions& options,
+    const std::stop_token& stop) {
+  absl::StatusOr<std::vector<RankFiles>> families =
+      options.dialect.rank_files.empty()
+          ? FindRankFiles(directory.entries)
+          : FindRankFiles(directory.entries, options.dialect.rank_files);
+  if (!families.ok()) return Annotate(families.status(), directory.path);
+  if (families->empty()) return std::nullopt;
+  return OpenRankFiles(directory, *families, options, stop);
 }
 
 }  // namespace dcp

@@ -1,4 +1,4 @@
-#include "dcp/checkpoint/open/dialects/deepspeed_opener.h"
+#include "dcp/checkpoint/open/dialects/deepspeed/deepspeed_opener.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -15,10 +15,11 @@
 #include "absl/strings/str_cat.h"
 #include "dcp/base/status.h"
 #include "dcp/base/stop.h"
-#include "dcp/checkpoint/open/dialects/deepspeed_state.h"
-#include "dcp/checkpoint/open/dialects/optimizer_names.h"
+#include "dcp/checkpoint/open/dialects/deepspeed/deepspeed_files.h"
+#include "dcp/checkpoint/open/dialects/deepspeed/deepspeed_state.h"
+#include "dcp/checkpoint/open/dialects/deepspeed/zero_partitions.h"
+#include "dcp/checkpoint/open/dialects/ranks/optimizer_names.h"
 #include "dcp/checkpoint/open/dialects/state_collector.h"
-#include "dcp/checkpoint/open/dialects/zero_partitions.h"
 #include "dcp/checkpoint/open/source_files.h"
 #include "dcp/checkpoint/open/torch_opener.h"
 #include "dcp/format/state_path.h"
@@ -246,7 +247,6 @@ void DeepSpeedReader::AddProperties() {
   const auto add = [this](absl::string_view label, std::string text) {
     parts_.properties.emplace_back(label, std::move(text));
   };
-  add("dialect", std::string(DialectName(Dialect::kDeepSpeed)));
   const std::optional<Value> version = FindKey(model(), "ds_version");
   if (version.has_value() && version->is(Kind::kStr)) {
     add("version", std::string(version->text()));
@@ -262,14 +262,16 @@ void DeepSpeedReader::AddProperties() {
 
 }  // namespace
 
-absl::StatusOr<CheckpointParts> OpenDeepSpeed(FileSystem& fs,
-                                              const DeepSpeedFiles& files,
-                                              const OpenOptions& options,
-                                              const std::stop_token& stop) {
+absl::StatusOr<std::optional<CheckpointParts>> TryOpenDeepSpeed(
+    const SourceDirectory& directory, const OpenOptions& options,
+    const std::stop_token& stop) {
+  DCP_ASSIGN_OR_RETURN(const std::optional<DeepSpeedFiles> files,
+                       FindDeepSpeed(directory, stop));
+  if (!files.has_value()) return std::nullopt;
   absl::StatusOr<CheckpointParts> parts =
-      DeepSpeedReader(fs, files, options, stop).Run();
-  return parts.ok() ? std::move(parts)
-                    : Annotate(parts.status(), files.directory);
+      DeepSpeedReader(*directory.fs, *files, options, stop).Run();
+  if (!parts.ok()) return Annotate(parts.status(), files->directory);
+  return *std::move(parts);
 }
 
 }  // namespace dcp

@@ -1,5 +1,6 @@
-// Tested by tests/dcp/checkpoint/open/dialects/deepspeed_opener_test.cc.
-#include "dcp/checkpoint/open/dialects/zero_vector.h"
+// Tested by
+// tests/dcp/checkpoint/open/dialects/deepspeed/deepspeed_opener_test.cc.
+#include "dcp/checkpoint/open/dialects/deepspeed/zero_vector.h"
 
 #include <algorithm>
 #include <cstddef>

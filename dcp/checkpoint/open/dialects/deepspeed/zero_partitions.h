@@ -8,12 +8,12 @@
 // 3: each parameter is cut into equal pieces of its own, and the pieces of a
 // rank follow each other. The order is that of param_shapes in both cases;
 // param_slice_mappings are wrong for round_robin_gradients.
-#ifndef DCP_CHECKPOINT_OPEN_DIALECTS_ZERO_PARTITIONS_H_
-#define DCP_CHECKPOINT_OPEN_DIALECTS_ZERO_PARTITIONS_H_
+#ifndef DCP_CHECKPOINT_OPEN_DIALECTS_DEEPSPEED_ZERO_PARTITIONS_H_
+#define DCP_CHECKPOINT_OPEN_DIALECTS_DEEPSPEED_ZERO_PARTITIONS_H_
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "dcp/checkpoint/open/dialects/deepspeed_state.h"
+#include "dcp/checkpoint/open/dialects/deepspeed/deepspeed_state.h"
 #include "dcp/checkpoint/open/dialects/state_collector.h"
 #include "dcp/format/value.h"
 
@@ -36,4 +36,4 @@ absl::StatusOr<Value> NamedGroups(const DeepSpeedState& state,
 
 }  // namespace dcp
 
-#endif  // DCP_CHECKPOINT_OPEN_DIALECTS_ZERO_PARTITIONS_H_
+#endif  // DCP_CHECKPOINT_OPEN_DIALECTS_DEEPSPEED_ZERO_PARTITIONS_H_

@@ -1,4 +1,4 @@
-#include "dcp/checkpoint/open/dialects/rank_files.h"
+#include "dcp/checkpoint/open/dialects/ranks/rank_files.h"
 
 #include <algorithm>
 #include <string>
@@ -13,10 +13,10 @@ namespace dcp {
 namespace {
 
 using absl::StatusCode;
+using ::dcp::testing::StatusIs;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::dcp::testing::StatusIs;
 using ::testing::IsEmpty;
 
 std::vector<DirectoryEntry> Entries(const std::vector<std::string>& names) {

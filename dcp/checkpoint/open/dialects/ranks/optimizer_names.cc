@@ -1,4 +1,4 @@
-#include "dcp/checkpoint/open/dialects/optimizer_names.h"
+#include "dcp/checkpoint/open/dialects/ranks/optimizer_names.h"
 
 #include <cstddef>
 #include <optional>

@@ -1,4 +1,4 @@
-#include "dcp/checkpoint/open/dialects/rank_files.h"
+#include "dcp/checkpoint/open/dialects/ranks/rank_files.h"
 
 #include <re2/re2.h>
 

@@ -1,5 +1,6 @@
-// Tested by tests/dcp/checkpoint/open/dialects/deepspeed_opener_test.cc.
-#include "dcp/checkpoint/open/dialects/zero_partitions.h"
+// Tested by
+// tests/dcp/checkpoint/open/dialects/deepspeed/deepspeed_opener_test.cc.
+#include "dcp/checkpoint/open/dialects/deepspeed/zero_partitions.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -12,7 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "dcp/base/status.h"
-#include "dcp/checkpoint/open/dialects/zero_vector.h"
+#include "dcp/checkpoint/open/dialects/deepspeed/zero_vector.h"
 #include "dcp/checkpoint/open/torch_opener.h"
 #include "dcp/format/torch_tensor.h"
 #include "dcp/format/value_lookup.h"

@@ -1,4 +1,4 @@
-#include "dcp/checkpoint/open/dialects/deepspeed_files.h"
+#include "dcp/checkpoint/open/dialects/deepspeed/deepspeed_files.h"
 
 #include <re2/re2.h>
 
@@ -7,15 +7,12 @@
 #include <map>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "dcp/base/status.h"
 
 namespace dcp {
 namespace {
-
-constexpr uint64_t kMaxPointerBytes = 4096;
 
 // Files by their rank: "zero_pp_rank_10_..." comes after "..._2_...".
 using ByRank = std::map<int64_t, std::string>;
@@ -32,7 +29,7 @@ absl::Status Refuse(absl::string_view path, absl::string_view what) {
 
 // The files of one tag; nullopt if these are not DeepSpeed's.
 absl::StatusOr<std::optional<DeepSpeedFiles>> FilesOfTag(
-    absl::string_view directory, absl::Span<const DirectoryEntry> entries) {
+    const SourceDirectory& tag) {
   static const RE2& model =
       *new RE2(R"((?:zero_pp_rank_(\d+)_)?mp_rank_(\d+)_model_states\.pt)");
   static const RE2& optim = *new RE2(
@@ -44,8 +41,8 @@ absl::StatusOr<std::optional<DeepSpeedFiles>> FilesOfTag(
   ByRank models;
   ByRank optims;
   DeepSpeedFiles files;
-  files.directory = std::string(directory);
-  for (const DirectoryEntry& entry : entries) {
+  files.directory = tag.path;
+  for (const DirectoryEntry& entry : tag.entries) {
     const std::string& name = entry.name;
     std::string rank;
     std::string model_parallel;
@@ -54,11 +51,11 @@ absl::StatusOr<std::optional<DeepSpeedFiles>> FilesOfTag(
       continue;
     }
     if (RE2::FullMatch(name, expert)) {
-      return Refuse(directory,
+      return Refuse(tag.path,
                     "expert-parallel DeepSpeed checkpoints are not supported");
     }
     if (RE2::FullMatch(name, pipeline)) {
-      return Refuse(directory,
+      return Refuse(tag.path,
                     "this is a pipeline-parallel DeepSpeed checkpoint; convert "
                     "it with ds_to_universal.py first");
     }
@@ -68,7 +65,7 @@ absl::StatusOr<std::optional<DeepSpeedFiles>> FilesOfTag(
     }
     int64_t number = 0;
     if (model_parallel.find_first_not_of('0') != std::string::npos) {
-      return Refuse(directory,
+      return Refuse(tag.path,
                     "this is a DeepSpeed checkpoint of several model-parallel "
                     "ranks; convert it with ds_to_universal.py first");
     }
@@ -78,7 +75,7 @@ absl::StatusOr<std::optional<DeepSpeedFiles>> FilesOfTag(
   if (models.empty() && optims.empty()) return std::nullopt;
   if (models.empty()) {
     return absl::NotFoundError(absl::StrCat(
-        directory,
+        tag.path,
         ": there are *_optim_states.pt of DeepSpeed, but no "
         "*_model_states.pt, which has the names of the parameters"));
   }
@@ -87,44 +84,25 @@ absl::StatusOr<std::optional<DeepSpeedFiles>> FilesOfTag(
   return files;
 }
 
-// The folder that a pointer file in `directory` names.
-absl::StatusOr<std::string> ReadPointer(FileSystem& fs,
-                                        absl::string_view directory,
-                                        absl::string_view name,
-                                        const std::stop_token& stop) {
-  const std::string path = JoinPath(directory, name);
-  DCP_ASSIGN_OR_RETURN(const std::string text,
-                       ReadFile(fs, path, kMaxPointerBytes,
-                                /*follow_symlinks=*/false, stop));
-  const absl::string_view tag = absl::StripAsciiWhitespace(text);
-  if (tag.empty() || tag == "." || tag == ".." ||
-      tag.find_first_of(absl::string_view("/\0", 2)) !=
-          absl::string_view::npos) {
-    return absl::DataLossError(absl::StrCat(
-        path, ": expected the name of a folder next to it, found '",
-        tag.substr(0, 100), "'"));
-  }
-  return JoinPath(directory, tag);
-}
-
 }  // namespace
 
 absl::StatusOr<std::optional<DeepSpeedFiles>> FindDeepSpeed(
-    FileSystem& fs, absl::string_view directory,
-    absl::Span<const DirectoryEntry> entries, const std::stop_token& stop) {
+    const SourceDirectory& directory, const std::stop_token& stop) {
   DCP_ASSIGN_OR_RETURN(std::optional<DeepSpeedFiles> here,
-                       FilesOfTag(directory, entries));
+                       FilesOfTag(directory));
   if (here.has_value()) return here;
   for (const absl::string_view pointer : {"latest", "latest_universal"}) {
-    const bool is_there = std::any_of(
-        entries.begin(), entries.end(), [&](const DirectoryEntry& entry) {
-          return entry.name == pointer && entry.kind == FileKind::kFile;
-        });
-    if (!is_there) continue;
+    if (!directory.HasFile(pointer)) continue;
     DCP_ASSIGN_OR_RETURN(const std::string tag,
-                         ReadPointer(fs, directory, pointer, stop));
-    DCP_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> names, fs.List(tag));
-    DCP_ASSIGN_OR_RETURN(here, FilesOfTag(tag, names));
+                         ReadPointer(directory, pointer, stop));
+    DCP_ASSIGN_OR_RETURN(const std::optional<SourceDirectory> below,
+                         ChildOf(directory, tag));
+    if (!below.has_value()) {
+      return absl::NotFoundError(absl::StrCat(directory.PathOf(pointer),
+                                              " names the folder ", tag,
+                                              ", which is not there"));
+    }
+    DCP_ASSIGN_OR_RETURN(here, FilesOfTag(*below));
     if (here.has_value()) return here;
   }
   return std::nullopt;

@@ -1,5 +1,6 @@
-// Tested by tests/dcp/checkpoint/open/dialects/deepspeed_opener_test.cc.
-#include "dcp/checkpoint/open/dialects/deepspeed_state.h"
+// Tested by
+// tests/dcp/checkpoint/open/dialects/deepspeed/deepspeed_opener_test.cc.
+#include "dcp/checkpoint/open/dialects/deepspeed/deepspeed_state.h"
 
 #include <algorithm>
 #include <optional>
