@@ -1,3 +1,4 @@
+// Tested by tests/dcp/checkpoint/open/dialects/dialects_test.cc.
 #include "dcp/format/rank_tensor.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Tested by tests/dcp/checkpoint/open/dialects/dialects_test.cc.
 #include "dcp/format/value_lookup.h"
 
 #include <cstddef>

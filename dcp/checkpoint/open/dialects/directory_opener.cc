@@ -24,12 +24,12 @@ using MaybeParts = absl::StatusOr<std::optional<CheckpointParts>>;
 
 MaybeParts TryOpenDcp(const SourceDirectory& directory,
                       const OpenOptions& options, const std::stop_token& stop) {
-  if (directory.HasFile(kDcpMetadataName)) {
+  if (directory.Has(kDcpMetadataName)) {
     return OpenDcp(*directory.fs, directory.path, kDcpMetadataName, options,
                    stop);
   }
   for (const int64_t rank : {int64_t{0}, options.rank}) {
-    if (rank < 0 || !directory.HasFile(RankMetadataName(rank))) continue;
+    if (rank < 0 || !directory.Has(RankMetadataName(rank))) continue;
     return OpenRankLocalDcp(*directory.fs, directory.path, options, stop);
   }
   return std::nullopt;

@@ -1,3 +1,4 @@
+// Tested by tests/dcp/checkpoint/open/dialects/dialects_test.cc.
 #include "dcp/checkpoint/open/dialects/source_directory.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Tested by tests/dcp/checkpoint/open/dialects/dialects_test.cc.
 #include "dcp/checkpoint/open/dialects/state_collector.h"
 
 #include <optional>

@@ -1,3 +1,4 @@
+// Tested by tests/dcp/checkpoint/open/dialects/dialects_test.cc.
 #include "dcp/checkpoint/open/dialects/deepspeed/deepspeed_files.h"
 
 #include <re2/re2.h>

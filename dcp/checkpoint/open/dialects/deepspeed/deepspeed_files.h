@@ -1,8 +1,8 @@
 // DeepSpeedFiles: the files of a DeepSpeed checkpoint, by their names. Looks at
 // names and the pointer file `latest`, not into the checkpoint. Any thread.
 // Source: deepspeed/runtime/engine.py, checkpoint/constants.py (0.19.8).
-#ifndef DCP_CHECKPOINT_OPEN_DIALECTS_DEEPSPEED_FILES_H_
-#define DCP_CHECKPOINT_OPEN_DIALECTS_DEEPSPEED_FILES_H_
+#ifndef DCP_CHECKPOINT_OPEN_DIALECTS_DEEPSPEED_DEEPSPEED_FILES_H_
+#define DCP_CHECKPOINT_OPEN_DIALECTS_DEEPSPEED_DEEPSPEED_FILES_H_
 
 #include <optional>
 #include <stop_token>
@@ -30,4 +30,4 @@ absl::StatusOr<std::optional<DeepSpeedFiles>> FindDeepSpeed(
 
 }  // namespace dcp
 
-#endif  // DCP_CHECKPOINT_OPEN_DIALECTS_DEEPSPEED_FILES_H_
+#endif  // DCP_CHECKPOINT_OPEN_DIALECTS_DEEPSPEED_DEEPSPEED_FILES_H_

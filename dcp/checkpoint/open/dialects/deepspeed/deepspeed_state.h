@@ -2,8 +2,8 @@
 // the model: its parameters in the order in which ZeRO laid them out. Used by
 // one thread. Source: deepspeed/runtime/engine.py (_get_zero_param_shapes),
 // runtime/zero/stage_1_and_2.py, runtime/zero/stage3.py.
-#ifndef DCP_CHECKPOINT_OPEN_DIALECTS_DEEPSPEED_STATE_H_
-#define DCP_CHECKPOINT_OPEN_DIALECTS_DEEPSPEED_STATE_H_
+#ifndef DCP_CHECKPOINT_OPEN_DIALECTS_DEEPSPEED_DEEPSPEED_STATE_H_
+#define DCP_CHECKPOINT_OPEN_DIALECTS_DEEPSPEED_DEEPSPEED_STATE_H_
 
 #include <cstdint>
 #include <string>
@@ -51,4 +51,4 @@ absl::StatusOr<Value> GetKey(const Value& dict, absl::string_view key);
 
 }  // namespace dcp
 
-#endif  // DCP_CHECKPOINT_OPEN_DIALECTS_DEEPSPEED_STATE_H_
+#endif  // DCP_CHECKPOINT_OPEN_DIALECTS_DEEPSPEED_DEEPSPEED_STATE_H_

@@ -2,8 +2,8 @@
 // means. Such a dict counts parameters in the order in which the optimizer got
 // them; the names are found by comparing with a state dict of the model. Pure;
 // any thread.
-#ifndef DCP_CHECKPOINT_OPEN_DIALECTS_OPTIMIZER_NAMES_H_
-#define DCP_CHECKPOINT_OPEN_DIALECTS_OPTIMIZER_NAMES_H_
+#ifndef DCP_CHECKPOINT_OPEN_DIALECTS_RANKS_OPTIMIZER_NAMES_H_
+#define DCP_CHECKPOINT_OPEN_DIALECTS_RANKS_OPTIMIZER_NAMES_H_
 
 #include <cstdint>
 #include <string>
@@ -29,4 +29,4 @@ Value WithNames(ValueArena& arena, const Value& optimizer,
 
 }  // namespace dcp
 
-#endif  // DCP_CHECKPOINT_OPEN_DIALECTS_OPTIMIZER_NAMES_H_
+#endif  // DCP_CHECKPOINT_OPEN_DIALECTS_RANKS_OPTIMIZER_NAMES_H_

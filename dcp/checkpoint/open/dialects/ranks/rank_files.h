@@ -1,7 +1,7 @@
 // RankFiles: the torch.save files of a directory to which each rank wrote its
 // own, by their names. Looks at names, not into the files. Pure; any thread.
-#ifndef DCP_CHECKPOINT_OPEN_DIALECTS_RANK_FILES_H_
-#define DCP_CHECKPOINT_OPEN_DIALECTS_RANK_FILES_H_
+#ifndef DCP_CHECKPOINT_OPEN_DIALECTS_RANKS_RANK_FILES_H_
+#define DCP_CHECKPOINT_OPEN_DIALECTS_RANKS_RANK_FILES_H_
 
 #include <string>
 #include <vector>
@@ -37,4 +37,4 @@ absl::StatusOr<std::vector<RankFiles>> FindRankFiles(
 
 }  // namespace dcp
 
-#endif  // DCP_CHECKPOINT_OPEN_DIALECTS_RANK_FILES_H_
+#endif  // DCP_CHECKPOINT_OPEN_DIALECTS_RANKS_RANK_FILES_H_
