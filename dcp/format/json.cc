@@ -1,5 +1,8 @@
 #include "dcp/format/json.h"
 
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -23,7 +26,7 @@ class SaxHandler {
 
   // The library defines the names.
   bool null() { return Report(Kind::kNull); }
-  bool boolean(bool) { return Report(Kind::kBool); }
+  bool boolean(bool value) { return Report(Kind::kBool, {}, value ? 1 : 0); }
   bool number_integer(int64_t) { return Report(Kind::kOtherNumber); }
   bool number_unsigned(uint64_t value) {
     return Report(Kind::kUnsigned, {}, value);
@@ -69,6 +72,89 @@ class SaxHandler {
   absl::FunctionRef<absl::Status(const JsonEvent&)> handle_;
   absl::Status status_;
   uint32_t depth_ = 0;
+};
+
+absl::Status NulAt(uint64_t position) {
+  return absl::DataLossError(absl::StrCat("not valid JSON at byte ", position));
+}
+
+// A text that is read in blocks.
+class BlockText {
+ public:
+  BlockText(uint64_t length, ReadAt read) : length_(length), read_(read) {}
+
+  // The next character, which stays until it is taken; nullptr at the end, and
+  // after an error.
+  const char* Peek() {
+    if (at_ == block_.size() && !Fill()) return nullptr;
+    return reinterpret_cast<const char*>(block_.data() + at_);
+  }
+  void Take() { ++at_; }
+
+  // Why the text ended early.
+  const absl::Status& status() const { return status_; }
+
+ private:
+  static constexpr uint64_t kBlock = uint64_t{256} << 10;
+
+  bool Fill() {
+    begin_ += block_.size();
+    block_ = {};
+    at_ = 0;
+    if (begin_ == length_ || !status_.ok()) return false;
+    const absl::StatusOr<ByteSpan> block =
+        read_(begin_, std::min(kBlock, length_ - begin_));
+    if (!block.ok()) {
+      status_ = block.status();
+      return false;
+    }
+    // The parser would take a NUL for the end of its input.
+    const auto nul = std::find(block->begin(), block->end(), uint8_t{0});
+    if (nul != block->end()) {
+      status_ = NulAt(begin_ + static_cast<uint64_t>(nul - block->begin()));
+      return false;
+    }
+    block_ = *block;
+    return true;
+  }
+
+  const uint64_t length_;
+  const ReadAt read_;
+  uint64_t begin_ = 0;  // of the block
+  ByteSpan block_;
+  size_t at_ = 0;  // in the block
+  absl::Status status_;
+};
+
+// A BlockText as the parser asks for it; null is the end of any text.
+class BlockTextIterator {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  explicit BlockTextIterator(BlockText* text) : text_(text) {}
+
+  reference operator*() const { return *text_->Peek(); }
+  BlockTextIterator& operator++() {
+    text_->Take();
+    return *this;
+  }
+  BlockTextIterator operator++(int) {
+    text_->Take();
+    return *this;
+  }
+  friend bool operator==(const BlockTextIterator& a,
+                         const BlockTextIterator& b) {
+    return a.AtEnd() == b.AtEnd();
+  }
+
+ private:
+  bool AtEnd() const { return text_ == nullptr || text_->Peek() == nullptr; }
+
+  BlockText* text_;  // or null
 };
 
 // The length in bytes of the UTF-8 sequence at the start of `text`; 0 if there
@@ -132,11 +218,20 @@ absl::Status ParseJson(
     absl::FunctionRef<absl::Status(const JsonEvent&)> handle) {
   // The parser would take a NUL for the end of its input.
   const size_t nul = text.find('\0');
-  if (nul != absl::string_view::npos) {
-    return absl::DataLossError(absl::StrCat("not valid JSON at byte ", nul));
-  }
+  if (nul != absl::string_view::npos) return NulAt(nul);
   SaxHandler handler(handle);
   nlohmann::json::sax_parse(text.data(), text.data() + text.size(), &handler);
+  return std::move(handler).status();
+}
+
+absl::Status ParseJson(
+    uint64_t length, ReadAt read,
+    absl::FunctionRef<absl::Status(const JsonEvent&)> handle) {
+  BlockText text(length, read);
+  SaxHandler handler(handle);
+  nlohmann::json::sax_parse(BlockTextIterator(&text),
+                            BlockTextIterator(nullptr), &handler);
+  if (!text.status().ok()) return text.status();
   return std::move(handler).status();
 }
 

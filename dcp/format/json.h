@@ -11,6 +11,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "dcp/format/read_at.h"
 
 namespace dcp {
 
@@ -24,7 +25,7 @@ struct JsonEvent {
     kString,       // text
     kUnsigned,     // number
     kOtherNumber,  // negative, fractional or over 64 bits: never needed
-    kBool,
+    kBool,         // number: 0 or 1
     kNull,
   };
 
@@ -42,6 +43,12 @@ struct JsonEvent {
 // been handled.
 absl::Status ParseJson(
     absl::string_view text,
+    absl::FunctionRef<absl::Status(const JsonEvent&)> handle);
+
+// The same for a text of `length` bytes that need not fit into memory: `read`
+// gives it in blocks, and its errors end the parse.
+absl::Status ParseJson(
+    uint64_t length, ReadAt read,
     absl::FunctionRef<absl::Status(const JsonEvent&)> handle);
 
 // `text` between quotation marks, escaped. Bytes that are not UTF-8 become

@@ -4,7 +4,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "dcp/base/bytes.h"
 #include "dcp/base/limits.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -37,31 +39,46 @@ std::string ToText(const JsonEvent& event) {
     case Kind::kOtherNumber:
       return absl::StrCat(event.depth, " other");
     case Kind::kBool:
-      return absl::StrCat(event.depth, " bool");
+      return absl::StrCat(event.depth, event.number == 1 ? " true" : " false");
     case Kind::kNull:
       return absl::StrCat(event.depth, " null");
   }
   return "";
 }
 
+// The same whether the text is in memory or read in blocks.
 absl::StatusOr<std::vector<std::string>> Events(absl::string_view json) {
   std::vector<std::string> events;
+  std::vector<std::string> of_blocks;
   const absl::Status status = ParseJson(json, [&](const JsonEvent& event) {
     events.push_back(ToText(event));
     return absl::OkStatus();
   });
+  EXPECT_EQ(ParseJson(
+                json.size(),
+                [&](uint64_t offset, uint64_t length) {
+                  return absl::StatusOr<ByteSpan>(
+                      AsBytes(json.substr(offset, length)));
+                },
+                [&](const JsonEvent& event) {
+                  of_blocks.push_back(ToText(event));
+                  return absl::OkStatus();
+                }),
+            status);
   if (!status.ok()) return status;
+  EXPECT_EQ(of_blocks, events);
   return events;
 }
 
 TEST(Json, ReportsEverythingWithItsDepth) {
   ASSERT_OK_AND_ASSIGN(
       const std::vector<std::string> events,
-      Events(R"( {"a":[18446744073709551615,-1,0.5,true],"a":{"b":null}} )"));
+      Events(
+          R"( {"a":[18446744073709551615,-1,0.5,true,false],"a":{"b":null}} )"));
   EXPECT_THAT(events,
               ElementsAre("0 {", "1 key a", "1 [", "2 18446744073709551615",
-                          "2 other", "2 other", "2 bool", "1 ]", "1 key a",
-                          "1 {", "2 key b", "2 null", "1 }", "0 }"));
+                          "2 other", "2 other", "2 true", "2 false", "1 ]",
+                          "1 key a", "1 {", "2 key b", "2 null", "1 }", "0 }"));
 }
 
 TEST(Json, NumbersBeyond64BitsAreOther) {
@@ -133,6 +150,30 @@ TEST(Json, StopsWhereTheListenerFails) {
                         }),
               StatusIs(absl::StatusCode::kAborted, "enough"));
   EXPECT_EQ(num_events, 3);
+}
+
+TEST(Json, ReadsATextInBlocks) {
+  std::string json = "[";
+  while (json.size() < 1000000) absl::StrAppend(&json, json.size(), ",");
+  json.back() = ']';
+  ASSERT_OK_AND_ASSIGN(const std::vector<std::string> events, Events(json));
+  EXPECT_EQ(events[1], "1 1");
+  EXPECT_EQ(events.back(), "0 ]");
+}
+
+TEST(Json, AnErrorOfTheReaderIsTheResult) {
+  const std::string json = "[" + std::string(1000000, ' ') + "]";
+  int num_reads = 0;
+  EXPECT_THAT(
+      ParseJson(
+          json.size(),
+          [&](uint64_t offset, uint64_t length) -> absl::StatusOr<ByteSpan> {
+            if (++num_reads == 2) return absl::AbortedError("no disk");
+            return AsBytes(json).subspan(offset, length);
+          },
+          [](const JsonEvent&) { return absl::OkStatus(); }),
+      StatusIs(absl::StatusCode::kAborted, "no disk"));
+  EXPECT_EQ(num_reads, 2);
 }
 
 TEST(Json, QuotesSoThatItReadsBack) {
