@@ -42,13 +42,16 @@ bool SameValue(const CheckpointEntry& a, const CheckpointEntry& b) {
          SameObject(*a.object(), *b.object());
 }
 
-// The path of rank `rank`'s own value: its last element ends in "@rank".
+// The path of rank `rank`'s own value: its last element ends in "@rank". An
+// index cannot, so it becomes one element with the key before it: rank 1's
+// ("rng", "cuda", 0) is ("rng", "cuda.0@1").
 StatePath PathOfRank(StatePath path, int64_t rank) {
-  PathElement& last = path.back();
-  const std::string text = std::holds_alternative<int64_t>(last)
-                               ? absl::StrCat(std::get<int64_t>(last))
-                               : std::get<std::string>(last);
-  last = absl::StrCat(text, "@", rank);
+  std::string text;
+  while (std::holds_alternative<int64_t>(path.back()) && path.size() > 1) {
+    text = absl::StrCat(".", std::get<int64_t>(path.back()), text);
+    path.pop_back();
+  }
+  path.back() = absl::StrCat(PathToName({path.back()}), text, "@", rank);
   return path;
 }
 
@@ -124,6 +127,10 @@ absl::Status StateCollector::AddValue(const StatePath& path, int64_t rank,
                                       CheckpointEntry entry) {
   DCP_ASSIGN_OR_RETURN(Collected* const found, Find(path, /*is_parts=*/false));
   for (const auto& [other, value] : found->values) {
+    if (other == rank) {
+      return absl::DataLossError(
+          absl::StrCat("rank ", rank, " has two values of this name"));
+    }
     if (SameValue(value, entry)) return absl::OkStatus();
   }
   found->values.emplace_back(rank, std::move(entry));
@@ -146,6 +153,11 @@ absl::StatusOr<std::vector<CheckpointEntry>> StateCollector::Finish() && {
       auto& [rank, value] = collected.values[i];
       value.path = i == 0 ? collected.path : PathOfRank(collected.path, rank);
       value.fqn = PathToName(value.path);
+      if (i > 0 && by_name_.contains(value.fqn)) {
+        return absl::DataLossError(
+            absl::StrCat(value.fqn, " is the name of a value and that of rank ",
+                         rank, "'s own ", PathToName(collected.path)));
+      }
       entries.push_back(std::move(value));
     }
   }
