@@ -64,6 +64,10 @@ inline constexpr uint64_t kMaxDims = 64;
 // chunks needs some 300 MiB.
 inline constexpr uint64_t kMaxMetadataBytes = uint64_t{1} << 30;
 
+// The manifest of a TorchSnapshot, which is read as a stream: those of large
+// recommendation models have 2 GB.
+inline constexpr uint64_t kMaxManifestBytes = uint64_t{4} << 30;
+
 // The reference implementation of safetensors refuses longer headers.
 inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 100'000'000;
 

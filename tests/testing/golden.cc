@@ -60,7 +60,7 @@ class Reader {
     }
   }
 
-  // Canonical objects consist of arrays, texts and numbers.
+  // Canonical objects consist of arrays, texts, numbers and booleans.
   void AddToObject(const JsonEvent& event) {
     std::string& json = golden_.objects[name_];
     if (event.kind == Kind::kEndArray) {
@@ -77,6 +77,9 @@ class Reader {
         return;
       case Kind::kUnsigned:
         absl::StrAppend(&json, event.number);
+        return;
+      case Kind::kBool:
+        json += event.number == 1 ? "\"true\"" : "\"false\"";
         return;
       default:
         DCP_CHECK(false);

@@ -37,7 +37,8 @@ struct CheckpointParts {
   bool flattened = true;  // false: a DCP checkpoint saved without flattening
   std::unique_ptr<SourceFiles> files;
   ValueArena arena;  // holds the objects
-  // The torch.save files, parallel to `files`. Their arenas hold the objects.
+  // The torch.save files, parallel to `files`; null for other files, and empty
+  // if there are only others. Their arenas hold the objects.
   std::vector<std::unique_ptr<TorchArchive>> archives;
 };
 

@@ -73,17 +73,25 @@ absl::StatusOr<const TorchArchive*> AddArchive(FileSystem& fs, const File& file,
                                                const OpenOptions& options,
                                                const std::stop_token& stop,
                                                CheckpointParts& parts) {
-  FileReader reader(fs, file, 0, file.size, stop);
-  DCP_ASSIGN_OR_RETURN(TorchArchive read,
-                       ReadTorchArchive(file.size, /*allow_legacy=*/true,
-                                        reader.read_at(), options.check_crcs));
+  DCP_ASSIGN_OR_RETURN(
+      TorchArchive read,
+      ReadArchiveInFile(fs, file, 0, file.size, options, stop));
   parts.archives.push_back(std::make_unique<TorchArchive>(std::move(read)));
   return parts.archives.back().get();
 }
 
+absl::StatusOr<TorchArchive> ReadArchiveInFile(FileSystem& fs, const File& file,
+                                               uint64_t start, uint64_t length,
+                                               const OpenOptions& options,
+                                               const std::stop_token& stop) {
+  FileReader reader(fs, file, start, length, stop);
+  return ReadTorchArchive(length, /*allow_legacy=*/true, reader.read_at(),
+                          options.check_crcs);
+}
+
 absl::StatusOr<CheckpointEntry> EntryInArchive(const TorchArchive& archive,
                                                const Value& value,
-                                               uint32_t file) {
+                                               uint32_t file, uint64_t start) {
   CheckpointEntry entry;
   const bool look = archive.has_unknown_globals || !IsTensor(value);
   if (absl::Status status = look ? CheckInert(value) : absl::OkStatus();
@@ -92,10 +100,12 @@ absl::StatusOr<CheckpointEntry> EntryInArchive(const TorchArchive& archive,
     return entry;
   }
   if (!IsTensor(value)) {
-    DCP_ASSIGN_OR_RETURN(entry.value, ObjectInArchive(archive, value, file, 0));
+    DCP_ASSIGN_OR_RETURN(entry.value,
+                         ObjectInArchive(archive, value, file, start));
     return entry;
   }
-  absl::StatusOr<TensorEntry> tensor = TensorInArchive(archive, value, file, 0);
+  absl::StatusOr<TensorEntry> tensor =
+      TensorInArchive(archive, value, file, start);
   if (absl::IsUnimplemented(tensor.status())) {
     entry.value = UnreadableObject(value, file, tensor.status());
     return entry;

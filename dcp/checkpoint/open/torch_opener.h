@@ -32,11 +32,19 @@ absl::StatusOr<const TorchArchive*> AddArchive(FileSystem& fs, const File& file,
                                                const std::stop_token& stop,
                                                CheckpointParts& parts);
 
+// The same for an archive that is only a part of its file and is not appended.
+absl::StatusOr<TorchArchive> ReadArchiveInFile(FileSystem& fs, const File& file,
+                                               uint64_t start, uint64_t length,
+                                               const OpenOptions& options,
+                                               const std::stop_token& stop);
+
 // The entry, without name and path, of a tensor or an object in `archive`,
-// which is file `file`; an object that only says why if it cannot be used.
+// which begins at byte `start` of file `file`; an object that only says why if
+// it cannot be used.
 absl::StatusOr<CheckpointEntry> EntryInArchive(const TorchArchive& archive,
                                                const Value& value,
-                                               uint32_t file);
+                                               uint32_t file,
+                                               uint64_t start = 0);
 
 // The tensor that `value` describes, as an entry of one chunk in `archive`,
 // which begins at byte `start` of file `file`.

@@ -13,6 +13,7 @@
 #include "dcp/checkpoint/open/dialects/deepspeed/deepspeed_opener.h"
 #include "dcp/checkpoint/open/dialects/ranks/ranks_opener.h"
 #include "dcp/checkpoint/open/dialects/source_directory.h"
+#include "dcp/checkpoint/open/dialects/torchsnapshot/torchsnapshot_opener.h"
 #include "dcp/checkpoint/open/model_files.h"
 #include "dcp/checkpoint/open/model_opener.h"
 
@@ -55,8 +56,11 @@ struct Opener {
 // In the order in which they are tried: a directory may have signs of several,
 // and the more particular ones come first.
 constexpr Opener kOpeners[] = {
-    {Dialect::kDcp, &TryOpenDcp},     {Dialect::kDeepSpeed, &TryOpenDeepSpeed},
-    {Dialect::kRanks, &TryOpenRanks}, {Dialect::kSafetensors, &TryOpenModel},
+    {Dialect::kTorchSnapshot, &TryOpenTorchSnapshot},
+    {Dialect::kDcp, &TryOpenDcp},
+    {Dialect::kDeepSpeed, &TryOpenDeepSpeed},
+    {Dialect::kRanks, &TryOpenRanks},
+    {Dialect::kSafetensors, &TryOpenModel},
     {Dialect::kTorch, &TryOpenModel},
 };
 
