@@ -161,6 +161,18 @@ absl::StatusOr<Placement> ParsePlacement(const Value& value) {
                    .split_factor = factor.int_value()};
 }
 
+absl::StatusOr<Placements> PlacementsOf(const Value& value) {
+  if (!value.is(Kind::kTuple) || value.items().size() > kMaxDims) {
+    return Bad(absl::StrCat("its placements are ", ToString(value, 60)));
+  }
+  Placements placements;
+  for (const Value& item : value.items()) {
+    DCP_ASSIGN_OR_RETURN(const Placement placement, ParsePlacement(item));
+    placements.push_back(placement);
+  }
+  return placements;
+}
+
 // Where a box of this rank begins in its own tensor, in which all boxes stand
 // next to each other in the order of their offsets.
 Dims OffsetsInLocal(absl::Span<const Box> boxes, const Box& box) {
@@ -231,10 +243,18 @@ absl::Status CheckDType(const RankTensor& whole, const TorchTensor& piece) {
 absl::StatusOr<RankTensor> ParseDTensor(const Wrapper& wrapper) {
   DCP_ASSIGN_OR_RETURN(RankTensor result, ParseWhole(wrapper));
   const Value local = AttributeInState(wrapper.state, "_local_tensor");
+  if (IsRankTensor(local)) {
+    return absl::UnimplementedError(
+        "a DTensor whose local tensor is itself a DTensor or ShardedTensor is "
+        "not supported");
+  }
   const Value spec = AttributeInState(wrapper.state, "_spec");
   const Value device_mesh = AttributeOf(spec, "mesh");
   DCP_ASSIGN_OR_RETURN(const Mesh mesh, ParseDeviceMesh(device_mesh));
   result.mesh = ToString(mesh);
+  DCP_ASSIGN_OR_RETURN(const Placements placements,
+                       PlacementsOf(AttributeOf(spec, "placements")));
+  result.placements = ToString(placements);
   const Value coordinate = AttributeOf(device_mesh, "_coordinate_on_dim");
   if (coordinate.is_none()) return result;  // this rank is not in the mesh
   DCP_ASSIGN_OR_RETURN(const Dims where,
@@ -247,17 +267,8 @@ absl::StatusOr<RankTensor> ParseDTensor(const Wrapper& wrapper) {
     return Bad(absl::StrCat("its place ", ShapeToString(where),
                             " is not in the mesh ", result.mesh));
   }
-  const Value placements = AttributeOf(spec, "placements");
-  if (!placements.is(Kind::kTuple) || placements.items().size() > kMaxDims) {
-    return Bad(absl::StrCat("its placements are ", ToString(placements, 60)));
-  }
-  Placements parsed;
-  for (const Value& value : placements.items()) {
-    DCP_ASSIGN_OR_RETURN(const Placement placement, ParsePlacement(value));
-    parsed.push_back(placement);
-  }
   absl::StatusOr<std::vector<Box>> boxes =
-      LocalBoxes(result.shape, mesh, parsed, where);
+      LocalBoxes(result.shape, mesh, placements, where);
   if (!boxes.ok()) return Bad(boxes.status().message());
   DCP_ASSIGN_OR_RETURN(const TorchTensor tensor, ParseTensor(local));
   DCP_RETURN_IF_ERROR(CheckDType(result, tensor));

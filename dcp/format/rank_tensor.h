@@ -31,9 +31,10 @@ struct RankTensor {
   DType dtype = DType::kFloat32;
   Dims shape;                 // of the whole tensor
   std::vector<Piece> pieces;  // none if this rank holds nothing
-  // The mesh as "2x4", with the dimensions' names if there are any; empty for a
-  // ShardedTensor.
+  // The mesh as "dp=2,tp=4", and how the tensor lies on it, as "S(0),R"; empty
+  // for a ShardedTensor.
   std::string mesh;
+  std::string placements;
   // Of a ShardedTensor: the number of ranks that saved it, and this rank.
   std::optional<int64_t> world_size;
   std::optional<int64_t> rank;
@@ -43,7 +44,8 @@ struct RankTensor {
 // a Parameter.
 bool IsRankTensor(const Value& value);
 
-// DataLoss if it is malformed, Unimplemented for Partial placements.
+// DataLoss if it is malformed, Unimplemented for Partial placements and for a
+// rank's own tensor that is sharded itself.
 absl::StatusOr<RankTensor> ParseRankTensor(const Value& value);
 
 }  // namespace dcp

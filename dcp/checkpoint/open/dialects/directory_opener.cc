@@ -11,6 +11,7 @@
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/open/dcp_opener.h"
 #include "dcp/checkpoint/open/dialects/deepspeed/deepspeed_opener.h"
+#include "dcp/checkpoint/open/dialects/ranks/flat_dcp.h"
 #include "dcp/checkpoint/open/dialects/ranks/ranks_opener.h"
 #include "dcp/checkpoint/open/dialects/source_directory.h"
 #include "dcp/checkpoint/open/dialects/torchsnapshot/torchsnapshot_opener.h"
@@ -26,8 +27,13 @@ using MaybeParts = absl::StatusOr<std::optional<CheckpointParts>>;
 MaybeParts TryOpenDcp(const SourceDirectory& directory,
                       const OpenOptions& options, const std::stop_token& stop) {
   if (directory.Has(kDcpMetadataName)) {
-    return OpenDcp(*directory.fs, directory.path, kDcpMetadataName, options,
-                   stop);
+    DCP_ASSIGN_OR_RETURN(CheckpointParts parts,
+                         OpenDcp(*directory.fs, directory.path,
+                                 kDcpMetadataName, options, stop));
+    DCP_RETURN_IF_ERROR(
+        Annotate(ResolveFlatParameters(*directory.fs, options, stop, parts),
+                 directory.path));
+    return parts;
   }
   for (const int64_t rank : {int64_t{0}, options.rank}) {
     if (rank < 0 || !directory.Has(RankMetadataName(rank))) continue;

@@ -48,46 +48,6 @@ std::string MemoryOf(const Value& value) {
                       ShapeToString(tensor->sizes));
 }
 
-// The names and shapes of the model's parameters, tied ones once.
-std::vector<std::pair<std::string, Dims>> ParametersOf(const Value& model) {
-  const absl::Span<const Value> items = model.items();
-  bool any_sharded = false;
-  for (size_t i = 0; i < items.size(); i += 2) {
-    any_sharded = any_sharded || IsRankTensor(items[i + 1]);
-  }
-  std::vector<std::pair<std::string, Dims>> parameters;
-  absl::flat_hash_set<std::string> seen;
-  for (size_t i = 0; i < items.size(); i += 2) {
-    if (!items[i].is(Kind::kStr) || IsRankTensor(items[i + 1]) != any_sharded) {
-      continue;
-    }
-    std::optional<Dims> shape = ShapeOf(items[i + 1]);
-    if (!shape.has_value()) continue;
-    const std::string memory = MemoryOf(items[i + 1]);
-    if (!memory.empty() && !seen.insert(memory).second) continue;
-    parameters.emplace_back(items[i].text(), *std::move(shape));
-  }
-  return parameters;
-}
-
-// The numbers of the only group; nullopt if there are several groups or if the
-// group has names.
-std::optional<std::vector<int64_t>> NumbersOf(const Value& optimizer) {
-  const std::optional<Value> groups = FindKey(optimizer, "param_groups");
-  if (!groups.has_value() || !groups->is(Kind::kList) ||
-      groups->items().size() != 1) {
-    return std::nullopt;
-  }
-  const std::optional<Value> params = FindKey(groups->items()[0], "params");
-  if (!params.has_value() || !params->is(Kind::kList)) return std::nullopt;
-  std::vector<int64_t> numbers;
-  for (const Value& number : params->items()) {
-    if (!number.is(Kind::kInt)) return std::nullopt;
-    numbers.push_back(number.int_value());
-  }
-  return numbers;
-}
-
 // The state of each number.
 absl::flat_hash_map<int64_t, Value> StatesOf(const Value& optimizer) {
   absl::flat_hash_map<int64_t, Value> states;
@@ -133,50 +93,98 @@ OptimizerNames FindOptimizerNames(const Value& model, const Value& optimizer) {
   return names;
 }
 
-Value WithNames(ValueArena& arena, const Value& optimizer,
-                const OptimizerNames& names) {
-  const auto renamed = [&](const Value& number) {
-    const auto it =
-        number.is(Kind::kInt) ? names.find(number.int_value()) : names.end();
-    return it == names.end() ? number : arena.Str(it->second);
-  };
+std::vector<std::pair<std::string, Dims>> ParametersOf(const Value& model) {
+  const absl::Span<const Value> items = model.items();
+  bool any_sharded = false;
+  for (size_t i = 0; i < items.size(); i += 2) {
+    any_sharded = any_sharded || IsRankTensor(items[i + 1]);
+  }
+  std::vector<std::pair<std::string, Dims>> parameters;
+  absl::flat_hash_set<std::string> seen;
+  for (size_t i = 0; i < items.size(); i += 2) {
+    if (!items[i].is(Kind::kStr) || IsRankTensor(items[i + 1]) != any_sharded) {
+      continue;
+    }
+    std::optional<Dims> shape = ShapeOf(items[i + 1]);
+    if (!shape.has_value()) continue;
+    const std::string memory = MemoryOf(items[i + 1]);
+    if (!memory.empty() && !seen.insert(memory).second) continue;
+    parameters.emplace_back(items[i].text(), *std::move(shape));
+  }
+  return parameters;
+}
+
+std::optional<std::vector<int64_t>> NumbersOf(const Value& optimizer) {
+  const std::optional<Value> groups = FindKey(optimizer, "param_groups");
+  if (!groups.has_value() || !groups->is(Kind::kList) ||
+      groups->items().size() != 1) {
+    return std::nullopt;
+  }
+  const std::optional<Value> params = FindKey(groups->items()[0], "params");
+  if (!params.has_value() || !params->is(Kind::kList)) return std::nullopt;
+  std::vector<int64_t> numbers;
+  for (const Value& number : params->items()) {
+    if (!number.is(Kind::kInt)) return std::nullopt;
+    numbers.push_back(number.int_value());
+  }
+  return numbers;
+}
+
+Value GroupsWithNames(
+    ValueArena& arena, const Value& groups,
+    const absl::flat_hash_map<int64_t, std::vector<std::string>>& names) {
+  if (!groups.is(Kind::kList)) return groups;
   std::vector<Value> result;
-  for (size_t i = 0; i < optimizer.items().size(); i += 2) {
-    const Value& key = optimizer.items()[i];
-    Value value = optimizer.items()[i + 1];
-    const bool is_text = key.is(Kind::kStr);
-    if (is_text && key.text() == "state" && IsMapping(value)) {
-      std::vector<Value> states(value.items().begin(), value.items().end());
-      for (size_t j = 0; j < states.size(); j += 2) {
-        states[j] = renamed(states[j]);
+  for (const Value& group : groups.items()) {
+    if (!IsMapping(group)) {
+      result.push_back(group);
+      continue;
+    }
+    std::vector<Value> items(group.items().begin(), group.items().end());
+    for (size_t i = 0; i < items.size(); i += 2) {
+      if (!items[i].is(Kind::kStr) || items[i].text() != "params" ||
+          !items[i + 1].is(Kind::kList)) {
+        continue;
       }
-      value = arena.Dict(states);
-    } else if (is_text && key.text() == "param_groups" &&
-               value.is(Kind::kList)) {
-      std::vector<Value> groups;
-      for (const Value& group : value.items()) {
-        if (!IsMapping(group)) {
-          groups.push_back(group);
+      std::vector<Value> params;
+      for (const Value& number : items[i + 1].items()) {
+        const auto it = number.is(Kind::kInt) ? names.find(number.int_value())
+                                              : names.end();
+        if (it == names.end()) {
+          params.push_back(number);
           continue;
         }
-        std::vector<Value> items(group.items().begin(), group.items().end());
-        for (size_t j = 0; j < items.size(); j += 2) {
-          if (!items[j].is(Kind::kStr) || items[j].text() != "params" ||
-              !items[j + 1].is(Kind::kList)) {
-            continue;
-          }
-          std::vector<Value> params;
-          for (const Value& number : items[j + 1].items()) {
-            params.push_back(renamed(number));
-          }
-          items[j + 1] = arena.List(params);
+        for (const std::string& name : it->second) {
+          params.push_back(arena.Str(name));
         }
-        groups.push_back(arena.Dict(items));
       }
-      value = arena.List(groups);
+      items[i + 1] = arena.List(params);
     }
-    result.push_back(key);
-    result.push_back(value);
+    result.push_back(arena.Dict(items));
+  }
+  return arena.List(result);
+}
+
+Value WithNames(ValueArena& arena, const Value& optimizer,
+                const OptimizerNames& names) {
+  absl::flat_hash_map<int64_t, std::vector<std::string>> lists;
+  for (const auto& [number, name] : names) lists[number] = {name};
+  std::vector<Value> result(optimizer.items().begin(), optimizer.items().end());
+  for (size_t i = 0; i < result.size(); i += 2) {
+    if (!result[i].is(Kind::kStr)) continue;
+    Value& value = result[i + 1];
+    if (result[i].text() == "param_groups") {
+      value = GroupsWithNames(arena, value, lists);
+    }
+    if (result[i].text() != "state" || !IsMapping(value)) continue;
+    std::vector<Value> states(value.items().begin(), value.items().end());
+    for (size_t j = 0; j < states.size(); j += 2) {
+      const auto it = states[j].is(Kind::kInt)
+                          ? names.find(states[j].int_value())
+                          : names.end();
+      if (it != names.end()) states[j] = arena.Str(it->second);
+    }
+    value = arena.Dict(states);
   }
   return arena.Dict(result);
 }

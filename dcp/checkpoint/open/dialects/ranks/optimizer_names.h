@@ -6,10 +6,14 @@
 #define DCP_CHECKPOINT_OPEN_DIALECTS_RANKS_OPTIMIZER_NAMES_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "dcp/format/value.h"
+#include "dcp/tensor/box.h"
 
 namespace dcp {
 
@@ -21,6 +25,20 @@ using OptimizerNames = absl::flat_hash_map<int64_t, std::string>;
 // Empty if that is not certain: there are several groups, whose parameters may
 // come in any order, or the numbers of parameters or the shapes differ.
 OptimizerNames FindOptimizerNames(const Value& model, const Value& optimizer);
+
+// The names and whole shapes of the tensors that FindOptimizerNames compares
+// with, in order.
+std::vector<std::pair<std::string, Dims>> ParametersOf(const Value& model);
+
+// The numbers in the only group of `optimizer`; nullopt if there are several
+// groups or if the group has names.
+std::optional<std::vector<int64_t>> NumbersOf(const Value& optimizer);
+
+// `groups`, a list of param_groups, with the names of each number in its place.
+// New values are made in `arena`.
+Value GroupsWithNames(
+    ValueArena& arena, const Value& groups,
+    const absl::flat_hash_map<int64_t, std::vector<std::string>>& names);
 
 // `optimizer` with names in place of numbers, as get_optimizer_state_dict makes
 // it. New values are made in `arena`.

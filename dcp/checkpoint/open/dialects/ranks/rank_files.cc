@@ -119,7 +119,14 @@ absl::StatusOr<RankFiles> Complete(const std::string& pattern, Found found) {
 absl::StatusOr<std::vector<RankFiles>> CompleteAll(
     std::map<std::string, Found> all) {
   std::vector<RankFiles> result;
+  std::map<std::string, std::string> patterns;  // by part
   for (auto& [pattern, found] : all) {
+    const auto [it, is_new] = patterns.emplace(found.part, pattern);
+    if (!is_new) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "there are files ", it->second, " and ", pattern,
+          " of the same ranks; choose some with the option rank_files"));
+    }
     absl::StatusOr<RankFiles> files = Complete(pattern, std::move(found));
     if (!files.ok()) return files.status();
     result.push_back(*std::move(files));

@@ -26,7 +26,8 @@ struct RankFiles {
 // PyTorch's experimental checkpointer (checkpoint_0.pt), torch_checkpointing
 // (model_0.pt next to metadata.pkl), and home-made ones (weights.rank_0.pth).
 // Empty if there are none. NotFound, with the pattern, the ranks that were
-// found and how many there should be, if one is incomplete.
+// found and how many there should be, if one is incomplete; FailedPrecondition
+// if two hold the same part.
 absl::StatusOr<std::vector<RankFiles>> FindRankFiles(
     absl::Span<const DirectoryEntry> entries);
 

@@ -8,12 +8,18 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "dcp/base/status.h"
 #include "dcp/base/stop.h"
+#include "dcp/checkpoint/open/dialects/ranks/flat_hints.h"
+#include "dcp/checkpoint/open/dialects/ranks/flat_model.h"
+#include "dcp/checkpoint/open/dialects/ranks/flat_optimizer.h"
 #include "dcp/checkpoint/open/dialects/ranks/optimizer_names.h"
 #include "dcp/checkpoint/open/dialects/ranks/rank_files.h"
+#include "dcp/checkpoint/open/dialects/ranks/rank_part.h"
 #include "dcp/checkpoint/open/dialects/state_collector.h"
 #include "dcp/checkpoint/open/source_files.h"
 #include "dcp/checkpoint/open/torch_opener.h"
@@ -26,135 +32,109 @@ namespace {
 
 using Kind = Value::Kind;
 
-// One rank's file.
-struct RankFile {
-  uint32_t file = 0;
-  int64_t rank = 0;
-  int64_t world_size = 0;  // the number of files of its family
-  const TorchArchive* archive = nullptr;
-  Value root;
-};
-
-// A family whose files were read.
-struct RankPart {
-  std::string name;  // as RankFiles::part
-  std::vector<RankFile> files;
-};
-
-// Gives `optimizer` of one rank names; `found` are those of rank 0.
-void NameOptimizer(ValueArena& arena, const OptimizerNames& found,
-                   Value& optimizer) {
-  if (!found.empty()) optimizer = WithNames(arena, optimizer, found);
-}
-
-// The same for an optimizer that is in a file with the model.
-void NameOptimizerInside(ValueArena& arena, const OptimizerNames& found,
-                         Value& root) {
-  if (found.empty() || !IsMapping(root)) return;
-  std::vector<Value> items(root.items().begin(), root.items().end());
-  for (size_t i = 0; i < items.size(); i += 2) {
-    if (items[i].is(Kind::kStr) && items[i].text() == "optimizer") {
-      items[i + 1] = WithNames(arena, items[i + 1], found);
-    }
+// Whether a mapping holds sharded tensors itself.
+bool HasShards(const Value& state) {
+  if (!IsMapping(state)) return false;
+  for (size_t i = 1; i < state.items().size(); i += 2) {
+    if (IsRankTensor(state.items()[i])) return true;
   }
-  root = arena.Dict(items);
+  return false;
 }
 
-// Replaces numbers of parameters by names where these can be found.
-void NameOptimizers(ValueArena& arena, std::vector<RankPart>& parts) {
-  RankPart* model = nullptr;
-  RankPart* optimizer = nullptr;
+// The model: a family of its own, or the state dict in the files that has
+// sharded tensors, or is called "model".
+std::optional<RankState> FindModel(std::vector<RankPart>& parts) {
+  std::optional<RankState> named;
   for (RankPart& part : parts) {
-    if (part.name == "model") model = &part;
-    if (part.name == "optimizer") optimizer = &part;
-    if (!part.name.empty()) continue;
+    if (part.name == "model") return RankState{&part, "", {"model"}};
     const Value& root = part.files[0].root;
-    const std::optional<Value> inner_model = FindKey(root, "model");
-    const std::optional<Value> inner = FindKey(root, "optimizer");
-    if (!inner_model.has_value() || !inner.has_value()) continue;
-    const OptimizerNames names = FindOptimizerNames(*inner_model, *inner);
-    for (RankFile& file : part.files) {
-      NameOptimizerInside(arena, names, file.root);
+    if (!part.name.empty() || !IsMapping(root)) continue;
+    if (HasShards(root)) return RankState{&part, "", {}};
+    for (size_t i = 0; i < root.items().size(); i += 2) {
+      if (!root.items()[i].is(Kind::kStr)) continue;
+      const std::string key(root.items()[i].text());
+      if (HasShards(root.items()[i + 1])) return RankState{&part, key, {key}};
+      if (key == "model") named = RankState{&part, key, {key}};
     }
   }
-  if (model == nullptr || optimizer == nullptr) return;
-  const OptimizerNames names =
-      FindOptimizerNames(model->files[0].root, optimizer->files[0].root);
-  for (RankFile& file : optimizer->files) {
-    NameOptimizer(arena, names, file.root);
-  }
+  return named;
 }
 
-absl::StatusOr<StateCollector::Part> PartOf(const RankFile& file,
-                                            RankTensor tensor) {
-  if (tensor.world_size.value_or(file.world_size) != file.world_size ||
-      tensor.rank.value_or(file.rank) != file.rank) {
-    return absl::DataLossError(absl::StrCat(
-        "the file is that of rank ", file.rank, " of ", file.world_size,
-        ", but its contents are those of rank ", tensor.rank.value_or(-1),
-        " of ", tensor.world_size.value_or(-1)));
-  }
-  StateCollector::Part part;
-  part.dtype = tensor.dtype;
-  part.shape = std::move(tensor.shape);
-  for (RankTensor::Piece& piece : tensor.pieces) {
-    DCP_ASSIGN_OR_RETURN(
-        const TensorEntry local,
-        TensorInArchive(*file.archive, piece.tensor, file.file, 0));
-    part.locations.push_back(
-        PartOfChunk(local, {piece.offsets, piece.box.sizes}));
-    part.boxes.push_back(std::move(piece.box));
-  }
-  return part;
+bool IsOptimizer(const Value& state) {
+  return FindKey(state, "state").has_value() &&
+         FindKey(state, "param_groups").has_value();
 }
 
-// Adds one leaf of a rank's file. `mesh` gets the mesh of a DTensor.
-absl::Status AddLeaf(const RankFile& file, const StatePath& path,
-                     const Value& value, StateCollector& collector,
-                     std::string& mesh) {
-  if (!IsRankTensor(value)) {
-    DCP_ASSIGN_OR_RETURN(CheckpointEntry entry,
-                         EntryInArchive(*file.archive, value, file.file));
-    return collector.AddValue(path, file.rank, std::move(entry));
+// The same for the optimizer.
+std::optional<RankState> FindOptimizer(std::vector<RankPart>& parts) {
+  for (RankPart& part : parts) {
+    const Value& root = part.files[0].root;
+    if (part.name == "optimizer" && IsOptimizer(root)) {
+      return RankState{&part, "", {"optimizer"}};
+    }
+    if (!part.name.empty() || !IsMapping(root)) continue;
+    for (size_t i = 0; i < root.items().size(); i += 2) {
+      if (!root.items()[i].is(Kind::kStr)) continue;
+      const std::string key(root.items()[i].text());
+      if (IsOptimizer(root.items()[i + 1])) {
+        return RankState{&part, key, {key}};
+      }
+    }
   }
-  DCP_ASSIGN_OR_RETURN(RankTensor tensor, ParseRankTensor(value));
-  if (!tensor.mesh.empty()) mesh = tensor.mesh;
-  DCP_ASSIGN_OR_RETURN(StateCollector::Part part,
-                       PartOf(file, std::move(tensor)));
-  return collector.AddPart(path, file.rank, std::move(part));
+  return std::nullopt;
 }
 
-absl::Status AddFile(const RankFile& file, const std::string& part,
-                     const std::stop_token& stop, StateCollector& collector,
-                     std::string& mesh) {
-  absl::StatusOr<std::vector<FlatValue>> leaves = Flatten(file.root);
-  if (!leaves.ok()) return absl::DataLossError(leaves.status().message());
-  for (FlatValue& leaf : *leaves) {
-    DCP_RETURN_IF_ERROR(CheckStop(stop, kOpening));
-    if (!part.empty()) leaf.path.insert(leaf.path.begin(), part);
-    DCP_RETURN_IF_ERROR(
-        Annotate(AddLeaf(file, leaf.path, leaf.value, collector, mesh),
-                 PathToName(leaf.path)));
-  }
-  return absl::OkStatus();
-}
+class RanksReader {
+ public:
+  RanksReader(const SourceDirectory& directory,
+              const std::vector<RankFiles>& families,
+              const OpenOptions& options, const std::stop_token& stop)
+      : directory_(directory),
+        families_(families),
+        options_(options),
+        stop_(stop) {}
 
-absl::StatusOr<std::vector<RankPart>> ReadFiles(
-    FileSystem& fs, const std::vector<RankFiles>& families,
-    const OpenOptions& options, const std::stop_token& stop,
-    CheckpointParts& parts) {
-  std::vector<RankPart> result;
+  absl::StatusOr<CheckpointParts> Run();
+
+ private:
+  absl::Status ReadFiles();
+  // Moves what is flat to the collector, and gives names to the optimizer's
+  // numbers.
+  absl::Status NameParameters();
+  absl::Status NameOptimizer(const RankState& model,
+                             const RankState& optimizer);
+  absl::Status AddFile(const RankFile& file, const std::string& part);
+  absl::Status AddLeaf(const RankFile& file, const StatePath& path,
+                       const Value& value);
+  // DataLoss if another rank's tensor at `path` is laid out in another way.
+  absl::Status CheckPlacement(const StatePath& path, const RankFile& file,
+                              const RankTensor& tensor);
+
+  const SourceDirectory& directory_;
+  const std::vector<RankFiles>& families_;
+  const OpenOptions& options_;
+  const std::stop_token& stop_;
+  CheckpointParts parts_;
+  std::vector<RankPart> ranks_;
+  StateCollector collector_;
+  std::string mesh_;     // of the last DTensor
+  std::string warning_;  // or empty
+  // Mesh and placements of each DTensor.
+  absl::flat_hash_map<std::string, std::string> placements_;
+};
+
+absl::Status RanksReader::ReadFiles() {
   uint32_t index = 0;
-  for (const RankFiles& family : families) {
-    RankPart& part = result.emplace_back();
+  for (const RankFiles& family : families_) {
+    RankPart& part = ranks_.emplace_back();
     part.name = family.part;
     for (size_t rank = 0; rank < family.names.size(); ++rank, ++index) {
-      DCP_RETURN_IF_ERROR(CheckStop(stop, kOpening));
-      DCP_ASSIGN_OR_RETURN(const File file, parts.files->Get(index));
+      DCP_RETURN_IF_ERROR(CheckStop(stop_, kOpening));
+      DCP_ASSIGN_OR_RETURN(const File file, parts_.files->Get(index));
       const absl::StatusOr<const TorchArchive*> archive =
-          AddArchive(fs, file, options, stop, parts);
+          AddArchive(*directory_.fs, file, options_, stop_, parts_);
       if (!archive.ok()) {
-        return Annotate(archive.status(), parts.files->PathOf(index));
+        return Annotate(archive.status(), parts_.files->PathOf(index));
       }
       part.files.push_back(
           {.file = index,
@@ -164,44 +144,127 @@ absl::StatusOr<std::vector<RankPart>> ReadFiles(
            .root = (*archive)->root});
     }
   }
-  return result;
+  return absl::OkStatus();
 }
 
-absl::StatusOr<CheckpointParts> OpenRankFiles(
-    const SourceDirectory& directory, const std::vector<RankFiles>& families,
-    const OpenOptions& options, const std::stop_token& stop) {
-  CheckpointParts parts;
-  parts.format = Format::kTorch;
-  parts.dialect = Dialect::kRanks;
+absl::Status RanksReader::NameParameters() {
+  const std::optional<RankState> model = FindModel(ranks_);
+  if (!model.has_value()) return absl::OkStatus();
+  const std::optional<RankState> optimizer = FindOptimizer(ranks_);
+  DCP_ASSIGN_OR_RETURN(const Value first, model->Get(model->part->files[0]));
+  if (HasFlatParameters(first)) {
+    DCP_ASSIGN_OR_RETURN(
+        const FlatHints hints,
+        ReadFlatHints(*directory_.fs, options_.dialect, stop_));
+    DCP_ASSIGN_OR_RETURN(
+        warning_,
+        TakeFlatModel(*model, optimizer.has_value() ? &*optimizer : nullptr,
+                      hints, parts_.arena, collector_));
+    return absl::OkStatus();
+  }
+  return optimizer.has_value() ? NameOptimizer(*model, *optimizer)
+                               : absl::OkStatus();
+}
+
+absl::Status RanksReader::NameOptimizer(const RankState& model,
+                                        const RankState& optimizer) {
+  DCP_ASSIGN_OR_RETURN(const Value first, model.Get(model.part->files[0]));
+  DCP_ASSIGN_OR_RETURN(const Value numbered,
+                       optimizer.Get(optimizer.part->files[0]));
+  const OptimizerNames names = FindOptimizerNames(first, numbered);
+  if (!names.empty()) {
+    for (RankFile& file : optimizer.part->files) {
+      DCP_ASSIGN_OR_RETURN(const Value value, optimizer.Get(file));
+      if (!IsMapping(value)) continue;
+      optimizer.Set(parts_.arena, file, WithNames(parts_.arena, value, names));
+    }
+    return absl::OkStatus();
+  }
+  // A whole model has a whole optimizer.
+  if (!HasShards(first)) return absl::OkStatus();
+  DCP_ASSIGN_OR_RETURN(FlatVectors vectors, FindFlatOptimizer(optimizer));
+  if (vectors.empty()) return absl::OkStatus();
+  DCP_ASSIGN_OR_RETURN(
+      const bool named,
+      NameFlatOptimizer(first, numbered, options_.dialect.flat_units, vectors));
+  if (!named) {
+    warning_ =
+        "flat parameters of FSDP1: the checkpoint does not record which "
+        "parameters the optimizer's are; the option flat_units gives the "
+        "modules that were wrapped";
+  }
+  return TakeFlatOptimizer(optimizer, vectors, parts_.arena, collector_);
+}
+
+absl::Status RanksReader::CheckPlacement(const StatePath& path,
+                                         const RankFile& file,
+                                         const RankTensor& tensor) {
+  if (tensor.mesh.empty()) return absl::OkStatus();
+  mesh_ = tensor.mesh;
+  const std::string found =
+      absl::StrCat(tensor.placements, " on the mesh ", tensor.mesh);
+  const auto [it, is_new] = placements_.emplace(PathToName(path), found);
+  if (is_new || it->second == found) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat("rank ", file.rank, " has it as ",
+                                          found, ", but a rank before it as ",
+                                          it->second));
+}
+
+absl::Status RanksReader::AddLeaf(const RankFile& file, const StatePath& path,
+                                  const Value& value) {
+  if (!IsRankTensor(value)) {
+    DCP_ASSIGN_OR_RETURN(CheckpointEntry entry,
+                         EntryInArchive(*file.archive, value, file.file));
+    return collector_.AddValue(path, file.rank, std::move(entry));
+  }
+  DCP_ASSIGN_OR_RETURN(RankTensor tensor, ParseRankTensor(value));
+  DCP_RETURN_IF_ERROR(CheckPlacement(path, file, tensor));
+  DCP_ASSIGN_OR_RETURN(StateCollector::Part part,
+                       PartOf(file, std::move(tensor)));
+  return collector_.AddPart(path, file.rank, std::move(part));
+}
+
+absl::Status RanksReader::AddFile(const RankFile& file,
+                                  const std::string& part) {
+  absl::StatusOr<std::vector<FlatValue>> leaves = Flatten(file.root);
+  if (!leaves.ok()) return absl::DataLossError(leaves.status().message());
+  for (FlatValue& leaf : *leaves) {
+    DCP_RETURN_IF_ERROR(CheckStop(stop_, kOpening));
+    if (!part.empty()) leaf.path.insert(leaf.path.begin(), part);
+    DCP_RETURN_IF_ERROR(
+        Annotate(AddLeaf(file, leaf.path, leaf.value), PathToName(leaf.path)));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<CheckpointParts> RanksReader::Run() {
+  parts_.format = Format::kTorch;
+  parts_.dialect = Dialect::kRanks;
   std::vector<std::string> names;
   size_t num_ranks = 0;
-  for (const RankFiles& family : families) {
+  for (const RankFiles& family : families_) {
     names.insert(names.end(), family.names.begin(), family.names.end());
     num_ranks = std::max(num_ranks, family.names.size());
   }
-  parts.files = std::make_unique<SourceFiles>(*directory.fs, directory.path,
-                                              std::move(names), options.direct,
-                                              /*follow_symlinks=*/false);
-  DCP_ASSIGN_OR_RETURN(
-      std::vector<RankPart> ranks,
-      ReadFiles(*directory.fs, families, options, stop, parts));
-  NameOptimizers(parts.arena, ranks);
-  StateCollector collector;
-  std::string mesh;
-  for (const RankPart& part : ranks) {
+  parts_.files = std::make_unique<SourceFiles>(
+      *directory_.fs, directory_.path, std::move(names), options_.direct,
+      /*follow_symlinks=*/false);
+  DCP_RETURN_IF_ERROR(ReadFiles());
+  DCP_RETURN_IF_ERROR(Annotate(NameParameters(), directory_.path));
+  for (const RankPart& part : ranks_) {
     for (const RankFile& file : part.files) {
       DCP_RETURN_IF_ERROR(
-          Annotate(AddFile(file, part.name, stop, collector, mesh),
-                   parts.files->PathOf(file.file)));
+          Annotate(AddFile(file, part.name), parts_.files->PathOf(file.file)));
     }
   }
   absl::StatusOr<std::vector<CheckpointEntry>> entries =
-      std::move(collector).Finish();
-  if (!entries.ok()) return Annotate(entries.status(), directory.path);
-  parts.entries = *std::move(entries);
-  parts.properties.emplace_back("ranks", absl::StrCat(num_ranks));
-  if (!mesh.empty()) parts.properties.emplace_back("mesh", mesh);
-  return parts;
+      std::move(collector_).Finish();
+  if (!entries.ok()) return Annotate(entries.status(), directory_.path);
+  parts_.entries = *std::move(entries);
+  parts_.properties.emplace_back("ranks", absl::StrCat(num_ranks));
+  if (!mesh_.empty()) parts_.properties.emplace_back("mesh", mesh_);
+  if (!warning_.empty()) parts_.properties.emplace_back("warning", warning_);
+  return std::move(parts_);
 }
 
 }  // namespace
@@ -215,7 +278,7 @@ absl::StatusOr<std::optional<CheckpointParts>> TryOpenRanks(
           : FindRankFiles(directory.entries, options.dialect.rank_files);
   if (!families.ok()) return Annotate(families.status(), directory.path);
   if (families->empty()) return std::nullopt;
-  return OpenRankFiles(directory, *families, options, stop);
+  return RanksReader(directory, *families, options, stop).Run();
 }
 
 }  // namespace dcp

@@ -14,6 +14,10 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "dcp/checkpoint/open/checkpoint.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -66,6 +70,29 @@ std::vector<std::string> Names() {
   return names;
 }
 
+// Whether the library does not say what is in a tensor: ranks have states of
+// their own, and so has FSDP1's optimizer of flat parameters, whose names are
+// not recorded.
+bool IsUnknown(absl::string_view name, absl::string_view test) {
+  if (absl::StartsWith(name, "extra.") || absl::StartsWith(name, "rng")) {
+    return true;
+  }
+  return absl::EndsWith(test, "verl_fsdp1_ws2") &&
+         absl::ConsumePrefix(&name, "optimizer.state.") &&
+         absl::ascii_isdigit(name[0]);
+}
+
+// The names in a list of parameters, sorted: DeepSpeed's round_robin_gradients
+// orders them in another way than the library says.
+std::string Sorted(absl::string_view list) {
+  std::vector<std::string> texts = absl::StrSplit(list, ',');
+  for (std::string& text : texts) {
+    absl::StrReplaceAll({{"[", ""}, {"]", ""}}, &text);
+  }
+  std::sort(texts.begin(), texts.end());
+  return absl::StrJoin(texts, ",");
+}
+
 class DialectTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(DialectTest, HoldsWhatItsLibrarySays) {
@@ -93,10 +120,7 @@ TEST_P(DialectTest, HoldsWhatItsLibrarySays) {
               absl::BytesToHexString(wanted[entry.fqn]));
   }
   for (const CheckpointEntry& entry : checkpoint->entries()) {
-    if (entry.tensor() == nullptr || absl::StartsWith(entry.fqn, "extra.") ||
-        absl::StartsWith(entry.fqn, "rng")) {
-      continue;
-    }
+    if (entry.tensor() == nullptr || IsUnknown(entry.fqn, GetParam())) continue;
     EXPECT_TRUE(wanted.contains(entry.fqn)) << entry.fqn;
   }
   const GoldenCase golden = ReadGoldenCase(GetParam());
@@ -106,7 +130,11 @@ TEST_P(DialectTest, HoldsWhatItsLibrarySays) {
     ASSERT_TRUE(index.has_value());
     const ObjectEntry* const object = checkpoint->entries()[*index].object();
     ASSERT_NE(object, nullptr);
-    EXPECT_EQ(Canonical(object->value), value);
+    const bool in_any_order = absl::EndsWith(name, ".params") &&
+                              absl::StrContains(GetParam(), "roundrobin");
+    const std::string text = Canonical(object->value);
+    EXPECT_EQ(in_any_order ? Sorted(text) : text,
+              in_any_order ? Sorted(value) : value);
   }
 }
 
