@@ -27,21 +27,21 @@ struct OpenProgress {
 // field is about one dialect and ignored by others.
 struct DialectOptions {
   // Reads the checkpoint as that dialect instead of recognising one.
-  std::optional<Dialect> from;
+  std::optional<Dialect> from = {};
   // ranks: the names of the files, such as "weights.{rank}.th"; empty: those
   // that are known.
-  std::string rank_files;
+  std::string rank_files = {};
   // ranks, FSDP1's flat parameters: the path of a JSON file that says which
   // parameters each consists of,
   // [{"flat": "layers.0._flat_param",
   //   "params": [{"name": "w", "shape": [4, 3]}, {"padding": 4}]}].
-  std::string layout;
+  std::string layout = {};
   // The same for flat parameters whose names and sizes, but not shapes, are
   // known: the path of a checkpoint of one file that has the shapes.
-  std::string like;
+  std::string like = {};
   // ranks, a flat optimizer of FSDP1 next to a model that is not flat: the
   // modules that were wrapped, such as "model.layers.*".
-  std::string flat_units;
+  std::string flat_units = {};
   // deepspeed, stages 0 to 2: the weights in 16 bits that the model computed
   // with, instead of the optimizer's in float32.
   bool low_precision_weights = false;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/open/dialects/ranks/optimizer_names.h"
@@ -121,9 +122,10 @@ absl::Status UseUnits(const Parameters& parameters,
         "the option flat_units '", unit_glob, "' gives ", units.size(),
         " units, but the optimizer has ", numbers.size(), " parameters"));
   }
+  FlatVectors named = vectors;
   for (size_t i = 0; i < units.size(); ++i) {
-    const auto found = vectors.find(numbers[i]);
-    if (found == vectors.end()) continue;  // it has no state
+    const auto found = named.find(numbers[i]);
+    if (found == named.end()) continue;  // it has no state
     FlatVector& unit = units[i];
     CutEvenly(unit.numel, static_cast<int64_t>(found->second.sizes.size()),
               unit);
@@ -137,6 +139,7 @@ absl::Status UseUnits(const Parameters& parameters,
     }
     found->second = std::move(unit);
   }
+  vectors = std::move(named);
   return absl::OkStatus();
 }
 
@@ -160,6 +163,34 @@ bool UseOrder(const Parameters& parameters, const std::vector<int64_t>& numbers,
     vector.parameters = {{vector.name, parameters[i].second, 0, vector.numel}};
   }
   return true;
+}
+
+// `parameters` without matrices that are equal to one before them in rank 0's
+// file, by the CRC-32 of their records.
+Parameters WithoutCopies(const RankFile& file, const Value& model,
+                         const Parameters& parameters) {
+  absl::flat_hash_set<std::string> seen;
+  Parameters kept;
+  for (const auto& [name, shape] : parameters) {
+    const std::optional<Value> value = FindKey(model, name);
+    std::string content;
+    if (value.has_value() && IsRankTensor(*value) && shape.size() > 1) {
+      const absl::StatusOr<RankTensor> tensor = ParseRankTensor(*value);
+      if (tensor.ok() && tensor->pieces.size() == 1) {
+        const absl::StatusOr<TensorEntry> local = TensorInArchive(
+            *file.archive, tensor->pieces[0].tensor, file.file, 0);
+        if (local.ok() && local->locations[0].record.length > 0) {
+          content = absl::StrCat(ShapeToString(shape), " ",
+                                 local->locations[0].record.length, " ",
+                                 local->locations[0].record.crc);
+        }
+      }
+    }
+    if (content.empty() || seen.insert(content).second) {
+      kept.emplace_back(name, shape);
+    }
+  }
+  return kept;
 }
 
 absl::Status TakeState(const RankFile& file, const StatePath& prefix,
@@ -238,15 +269,21 @@ absl::StatusOr<FlatVectors> FindFlatOptimizer(const RankState& optimizer) {
   return vectors;
 }
 
-absl::StatusOr<bool> NameFlatOptimizer(const Value& model,
+absl::StatusOr<bool> NameFlatOptimizer(const RankFile& file, const Value& model,
                                        const Value& optimizer,
                                        absl::string_view unit_glob,
                                        FlatVectors& vectors) {
   const std::optional<std::vector<int64_t>> numbers = NumbersOf(optimizer);
   if (!numbers.has_value()) return false;
-  const Parameters parameters = ParametersOf(model);
-  if (unit_glob.empty()) return UseOrder(parameters, *numbers, vectors);
-  DCP_RETURN_IF_ERROR(UseUnits(parameters, *numbers, unit_glob, vectors));
+  const Parameters all = ParametersOf(model);
+  const Parameters untied = WithoutCopies(file, model, all);
+  if (unit_glob.empty()) {
+    return UseOrder(all, *numbers, vectors) ||
+           UseOrder(untied, *numbers, vectors);
+  }
+  const absl::Status status = UseUnits(all, *numbers, unit_glob, vectors);
+  if (status.ok()) return true;
+  if (!UseUnits(untied, *numbers, unit_glob, vectors).ok()) return status;
   return true;
 }
 

@@ -30,12 +30,14 @@ using FlatVectors = std::map<int64_t, FlatVector>;
 absl::StatusOr<FlatVectors> FindFlatOptimizer(const RankState& optimizer);
 
 // Gives `vectors`, which FindFlatOptimizer found, the names and shapes of the
-// parameters of `model`, rank 0's state dict, if that is certain. With
-// `unit_glob`, such as "model.layers.*", number k belongs to the parameters
-// below the k-th module that it matches, and number 0 to all others.
-// InvalidArgument if these do not have as many elements as the states. Returns
-// whether names were found.
-absl::StatusOr<bool> NameFlatOptimizer(const Value& model,
+// parameters of `model`, the state dict in rank 0's `file`, if that is certain.
+// With `unit_glob`, such as "model.layers.*", number k belongs to the
+// parameters below the k-th module that it matches, and number 0 to all others.
+// InvalidArgument if these do not have as many elements as the states. Tied
+// parameters count once: FSDP1 saves them as copies, so matrices of equal bytes
+// (by CRC-32) are taken for tied if it does not fit otherwise. Returns whether
+// names were found.
+absl::StatusOr<bool> NameFlatOptimizer(const RankFile& file, const Value& model,
                                        const Value& optimizer,
                                        absl::string_view unit_glob,
                                        FlatVectors& vectors);

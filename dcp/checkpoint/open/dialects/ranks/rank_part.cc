@@ -1,4 +1,4 @@
-// Tested by tests/dcp/checkpoint/open/dialects/ranks/ranks_opener_test.cc.
+// Tested by tests/dcp/checkpoint/open/dialects/ranks/flat_model_test.cc.
 #include "dcp/checkpoint/open/dialects/ranks/rank_part.h"
 
 #include <cstddef>

@@ -184,9 +184,9 @@ absl::Status RanksReader::NameOptimizer(const RankState& model,
   if (!HasShards(first)) return absl::OkStatus();
   DCP_ASSIGN_OR_RETURN(FlatVectors vectors, FindFlatOptimizer(optimizer));
   if (vectors.empty()) return absl::OkStatus();
-  DCP_ASSIGN_OR_RETURN(
-      const bool named,
-      NameFlatOptimizer(first, numbered, options_.dialect.flat_units, vectors));
+  DCP_ASSIGN_OR_RETURN(const bool named,
+                       NameFlatOptimizer(model.part->files[0], first, numbered,
+                                         options_.dialect.flat_units, vectors));
   if (!named) {
     warning_ =
         "flat parameters of FSDP1: the checkpoint does not record which "

@@ -44,12 +44,8 @@ constexpr absl::string_view kNotYet[] = {
     "dialects/accelerate/accelerate_fsdp1_sharded_ws2",
     "dialects/accelerate/accelerate_fsdp2_full_ws2",
     "dialects/accelerate/accelerate_fsdp2_sharded_ws2",
-    "dialects/deepspeed/zero2_roundrobin_ws2",
     "dialects/fsdp1/full_ids_ws2",
     "dialects/fsdp1/full_names_ws2",
-    "dialects/fsdp1/pickle_local_origparams_ws3",
-    "dialects/fsdp1/pickle_local_ws2",
-    "dialects/verl/verl_fsdp1_ws2",
 };
 
 // "dialects/deepspeed/zero2_ws3" and so on.

@@ -1,0 +1,56 @@
+// RankCheckpoint: a directory of torch.save files under construction, one for
+// each rank. For tests only; one thread.
+#ifndef TESTS_DCP_CHECKPOINT_OPEN_DIALECTS_RANKS_RANK_CHECKPOINT_H_
+#define TESTS_DCP_CHECKPOINT_OPEN_DIALECTS_RANKS_RANK_CHECKPOINT_H_
+
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "dcp/checkpoint/open/checkpoint.h"
+#include "dcp/format/value.h"
+#include "tests/dcp/checkpoint/fixtures.h"
+#include "tests/testing/temp_dir.h"
+
+namespace dcp::testing {
+
+class RankCheckpoint {
+ public:
+  ValueArena& arena() { return arena_; }
+
+  // Adds the file `name`, which holds `root`; its storages "0", "1", ... are
+  // `storages`.
+  void Add(std::string name, const Value& root,
+           const std::vector<std::string>& storages) {
+    files_.emplace_back(std::move(name), TorchArchiveBytes(root, storages));
+  }
+  void Clear() { files_.clear(); }
+
+  // Writes the files to a folder that is empty otherwise; returns its path.
+  std::string Write(const TempDir& dir) const {
+    const std::string path = dir.Join("ranks");
+    std::filesystem::remove_all(path);
+    for (const auto& [name, bytes] : files_) {
+      dir.WriteFile(absl::StrCat("ranks/", name), bytes);
+    }
+    return path;
+  }
+
+ private:
+  ValueArena arena_;
+  std::vector<std::pair<std::string, std::string>> files_;
+};
+
+// The property "warning"; empty if there is none.
+inline std::string WarningOf(const Checkpoint& checkpoint) {
+  for (const auto& [label, text] : checkpoint.properties()) {
+    if (label == "warning") return text;
+  }
+  return "";
+}
+
+}  // namespace dcp::testing
+
+#endif  // TESTS_DCP_CHECKPOINT_OPEN_DIALECTS_RANKS_RANK_CHECKPOINT_H_
