@@ -13,7 +13,6 @@
 #include "absl/types/span.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
-#include "dcp/format/metadata_objects.h"
 #include "dcp/format/pickle_globals.h"
 #include "dcp/format/pickle_reader.h"
 #include "dcp/format/state_path.h"
@@ -123,9 +122,7 @@ class Parser {
   Parser(const Parser&) = delete;
   Parser& operator=(const Parser&) = delete;
 
-  absl::StatusOr<Metadata> Parse(const Value& root) {
-    DCP_ASSIGN_OR_RETURN(const Attributes attributes,
-                         Attributes::Of(root, kModule, "Metadata"));
+  absl::StatusOr<Metadata> Parse(const Attributes& attributes) {
     const Value state = attributes.Get("state_dict_metadata");
     if (!IsMapping(state)) return WrongType("state_dict_metadata", state);
     DCP_RETURN_IF_ERROR(ParseNames(state.items()));
@@ -415,7 +412,14 @@ absl::StatusOr<Metadata> ParseDcpMetadata(ByteSpan bytes) {
       const PickleResult pickle,
       ReadPickle(bytes, {.allow_global = IsMetadataGlobal, .replace = replace},
                  arena));
-  return Parser(objects).Parse(pickle.root);
+  DCP_ASSIGN_OR_RETURN(const Attributes attributes,
+                       Attributes::Of(pickle.root, kModule, "Metadata"));
+  return ParseDcpMetadata(attributes, objects);
+}
+
+absl::StatusOr<Metadata> ParseDcpMetadata(const Attributes& attributes,
+                                          MetadataObjects& objects) {
+  return Parser(objects).Parse(attributes);
 }
 
 }  // namespace dcp

@@ -8,11 +8,17 @@
 
 #include "absl/status/statusor.h"
 #include "dcp/base/bytes.h"
+#include "dcp/format/metadata_objects.h"
 #include "dcp/tensor/metadata.h"
 
 namespace dcp {
 
 absl::StatusOr<Metadata> ParseDcpMetadata(ByteSpan bytes);
+
+// The same for the attributes of a pickled Metadata whose objects `objects` has
+// replaced, for an index that is DCP's with something in addition.
+absl::StatusOr<Metadata> ParseDcpMetadata(const Attributes& attributes,
+                                          MetadataObjects& objects);
 
 }  // namespace dcp
 

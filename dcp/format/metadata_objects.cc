@@ -145,7 +145,8 @@ std::optional<Value> MetadataObjects::Replace(const Value& object) {
   } else if (HasStateAndIs(object, kModule, kKey)) {
     const absl::StatusOr<Key> key = ParseKey(object);
     if (key.ok()) return Value::Token(kKeyToken, Pack(key->name, key->offset));
-  } else if (HasStateAndIs(object, kStorageModule, kInfo)) {
+  } else if (HasStateAndIs(object, kStorageModule, kInfo) ||
+             HasStateAndIs(object, kByteCheckpointModule, kInfo)) {
     const absl::StatusOr<InfoId> info = ParseInfo(object);
     if (info.ok()) return Value::Token(kInfoToken, *info);
   }
@@ -231,8 +232,13 @@ absl::StatusOr<MetadataObjects::Key> MetadataObjects::ParseKey(
 
 absl::StatusOr<MetadataObjects::InfoId> MetadataObjects::ParseInfo(
     const Value& value) {
-  DCP_ASSIGN_OR_RETURN(const Attributes attributes,
-                       Attributes::Of(value, kStorageModule, kInfo));
+  DCP_ASSIGN_OR_RETURN(
+      const Attributes attributes,
+      Attributes::Of(value,
+                     value.IsCallOf(kByteCheckpointModule, kInfo)
+                         ? kByteCheckpointModule
+                         : kStorageModule,
+                     kInfo));
   StorageInfo info;
   const Value path = attributes.Get("relative_path");
   if (!path.is(Kind::kStr)) return WrongType("relative_path", path);

@@ -24,6 +24,11 @@
 
 namespace dcp {
 
+// Where ByteCheckpoint has its own Metadata and _StorageInfo, whose attributes
+// include DCP's.
+inline constexpr absl::string_view kByteCheckpointModule =
+    "bytecheckpoint.checkpointer.meta_type";
+
 // DataLoss: "a name has an unexpected value: 5".
 absl::Status WrongType(absl::string_view what, const Value& value);
 

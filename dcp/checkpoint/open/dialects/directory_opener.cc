@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/open/dcp_opener.h"
+#include "dcp/checkpoint/open/dialects/bytecheckpoint/bytecheckpoint_opener.h"
 #include "dcp/checkpoint/open/dialects/deepspeed/deepspeed_opener.h"
 #include "dcp/checkpoint/open/dialects/ranks/flat_dcp.h"
 #include "dcp/checkpoint/open/dialects/ranks/ranks_opener.h"
@@ -63,6 +64,7 @@ struct Opener {
 // and the more particular ones come first.
 constexpr Opener kOpeners[] = {
     {Dialect::kTorchSnapshot, &TryOpenTorchSnapshot},
+    {Dialect::kByteCheckpoint, &TryOpenByteCheckpoint},
     {Dialect::kDcp, &TryOpenDcp},
     {Dialect::kDeepSpeed, &TryOpenDeepSpeed},
     {Dialect::kRanks, &TryOpenRanks},

@@ -244,7 +244,9 @@ absl::Status ManifestParser::HandlePieceField(const JsonEvent& event) {
 absl::StatusOr<uint32_t> ManifestParser::FileOf(const std::string& location) {
   const auto found = file_ids_.find(location);
   if (found != file_ids_.end()) return found->second;
-  DCP_RETURN_IF_ERROR(CheckRelativePath(location));
+  if (const absl::Status path = CheckRelativePath(location); !path.ok()) {
+    return absl::DataLossError(path.message());
+  }
   if (manifest_.files.size() >= kMaxFiles) {
     return absl::ResourceExhaustedError(
         absl::StrCat("more than ", kMaxFiles, " files"));
