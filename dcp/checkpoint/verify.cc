@@ -51,7 +51,7 @@ class Verifier {
     const absl::Status digests = digests_.Read(fs_, checkpoint_);
     digest_used_.resize(digests_.size());
     DCP_RETURN_IF_ERROR(CheckStructure());
-    if (checkpoint_.format() == Format::kTorch) CollectTorchFiles();
+    CollectTorchFiles();
     if (!digests.ok()) {
       report_.findings.push_back({.name = "",
                                   .file = "digests",
@@ -205,20 +205,36 @@ class Verifier {
     Add(std::move(outcome));
   }
 
+  // The items of whole torch.save files, which are checked file by file: items
+  // share their records.
   void CollectTorchFiles() {
-    // A torch.save file has one item for each entry, in their order.
-    size_t begin = 0;
-    for (uint32_t file = 0; file < checkpoint_.files().names().size(); ++file) {
-      size_t end = begin;
-      while (end < items_.size() && items_[end].file == file) ++end;
+    const auto num_files =
+        static_cast<uint32_t>(checkpoint_.files().names().size());
+    std::vector<std::vector<TorchFileItem>> items(num_files);
+    std::vector<std::vector<size_t>> places(num_files);  // in items_
+    size_t place = 0;
+    for (uint32_t i = 0; i < checkpoint_.entries().size(); ++i) {
+      const CheckpointEntry& entry = checkpoint_.entries()[i];
+      const size_t num_items =
+          entry.tensor() == nullptr ? 1 : entry.tensor()->boxes.size();
+      for (uint32_t c = 0; c < num_items; ++c, ++place) {
+        const uint32_t file = items_[place].file;
+        if (!checkpoint_.IsTorchFile(file)) continue;
+        items[file].push_back(
+            {.entry = i, .chunk = c, .sampled = sampled_[place]});
+        places[file].push_back(place);
+      }
+    }
+    for (uint32_t file = 0; file < num_files; ++file) {
+      if (!checkpoint_.IsTorchFile(file)) continue;
       const std::vector<ZipRecord>& records = file_records_.emplace_back(
           RecordsOfTorchFile(fs_, checkpoint_, file));
       const TorchFileRanges found =
-          RangesOfTorchFile(checkpoint_, file, records, begin, end, sampled_);
+          RangesOfTorchFile(checkpoint_, file, records, items[file]);
       ranges_.insert(ranges_.end(), found.ranges.begin(), found.ranges.end());
-      std::copy(found.covered.begin(), found.covered.end(),
-                covered_.begin() + static_cast<ptrdiff_t>(begin));
-      begin = end;
+      for (size_t i = 0; i < places[file].size(); ++i) {
+        covered_[places[file][i]] = found.covered[i];
+      }
     }
   }
 

@@ -27,12 +27,14 @@ class SaxHandler {
   // The library defines the names.
   bool null() { return Report(Kind::kNull); }
   bool boolean(bool value) { return Report(Kind::kBool, {}, value ? 1 : 0); }
-  bool number_integer(int64_t) { return Report(Kind::kOtherNumber); }
+  bool number_integer(int64_t value) {
+    return Report(Kind::kOtherNumber, absl::StrCat(value));
+  }
   bool number_unsigned(uint64_t value) {
     return Report(Kind::kUnsigned, {}, value);
   }
-  bool number_float(double, const std::string&) {
-    return Report(Kind::kOtherNumber);
+  bool number_float(double, const std::string& text) {
+    return Report(Kind::kOtherNumber, text);
   }
   bool string(const std::string& text) { return Report(Kind::kString, text); }
   bool key(const std::string& text) { return Report(Kind::kKey, text); }

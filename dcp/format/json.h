@@ -24,7 +24,7 @@ struct JsonEvent {
     kKey,          // text
     kString,       // text
     kUnsigned,     // number
-    kOtherNumber,  // negative, fractional or over 64 bits: never needed
+    kOtherNumber,  // text; negative, fractional or over 64 bits
     kBool,         // number: 0 or 1
     kNull,
   };

@@ -38,7 +38,8 @@ absl::StatusOr<std::vector<OutputEntry>> CheckNotEmpty(
 absl::Status CheckCarried(const Checkpoint& source, Format to,
                           const ObjectEntry& object) {
   if (object.unreadable.ok()) return absl::OkStatus();
-  if (source.format() == Format::kDcp && to == Format::kDcp) {
+  if (to == Format::kDcp && source.format() == Format::kDcp &&
+      !source.IsTorchFile(object.item.file)) {
     return absl::OkStatus();
   }
   if (source.torch_archive() != nullptr && to == Format::kTorch &&
@@ -46,6 +47,14 @@ absl::Status CheckCarried(const Checkpoint& source, Format to,
     return absl::OkStatus();
   }
   return object.unreadable;
+}
+
+// Whether an object that cannot be read is one of those that frameworks keep
+// next to the state that training needs, such as their options.
+bool MayBeLost(const Checkpoint& source, const CheckpointEntry& entry) {
+  if (source.dialect() <= Dialect::kTorch || entry.path.empty()) return false;
+  const auto* const root = std::get_if<std::string>(&entry.path[0]);
+  return root != nullptr && (*root == "extra" || *root == "common");
 }
 
 // The first few as "a: why, b: why, ...".
@@ -105,7 +114,7 @@ absl::StatusOr<std::vector<OutputEntry>> ConvertEntries(
     if (from.object() != nullptr) {
       const absl::Status why = CheckCarried(source, plan.to, *from.object());
       if (!why.ok()) {
-        unreadable.Add(choice.fqn, why);
+        if (!MayBeLost(source, from)) unreadable.Add(choice.fqn, why);
         plan.dropped.push_back(choice.fqn);
         continue;
       }
@@ -118,7 +127,7 @@ absl::StatusOr<std::vector<OutputEntry>> ConvertEntries(
                        .object = from.object()});
   }
   if (plan.dropped.empty() || options.drop_non_tensors ||
-      (!tensors_only && options.drop_unreadable)) {
+      (!tensors_only && (options.drop_unreadable || unreadable.count == 0))) {
     return CheckNotEmpty(std::move(entries), tensors_only, source, plan);
   }
   if (!tensors_only) {

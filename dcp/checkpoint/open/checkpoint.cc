@@ -60,7 +60,6 @@ std::optional<uint32_t> Checkpoint::Find(absl::string_view fqn) const {
 absl::Status Checkpoint::Locate(absl::Span<const uint32_t> entries,
                                 std::stop_token stop,
                                 const ItemVisitor& visitor) {
-  if (parts_.format != Format::kDcp) return absl::OkStatus();
   return LocateItems(fs_, parts_, entries, locate_memory_bytes_, stop,
                      progress_, visitor);
 }

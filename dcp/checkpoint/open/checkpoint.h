@@ -53,6 +53,9 @@ class Checkpoint {
   const std::vector<ChunkDigest>& header_digests() const {
     return parts_.digests;
   }
+  const std::vector<DigestFile>& digest_files() const {
+    return parts_.digest_files;
+  }
   const std::vector<CheckpointEntry>& entries() const { return parts_.entries; }
   bool flattened() const { return parts_.flattened; }
   // The index of the entry with that name.
@@ -65,6 +68,11 @@ class Checkpoint {
     return parts_.archives.size() == 1 && parts_.dialect == Dialect::kTorch
                ? parts_.archives[0].get()
                : nullptr;
+  }
+
+  // Whether the file, an index of files(), is a torch.save file.
+  bool IsTorchFile(uint32_t file) const {
+    return file < parts_.archives.size() && parts_.archives[file] != nullptr;
   }
 
   const SourceFiles& files() const { return *parts_.files; }

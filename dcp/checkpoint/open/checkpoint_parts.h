@@ -18,6 +18,12 @@
 
 namespace dcp {
 
+// A file of digests, which is next to the files that it is about.
+struct DigestFile {
+  std::string folder;  // relative to the checkpoint; empty: its directory
+  std::string name;
+};
+
 // The result of the opener of a format (dcp_opener.h and its siblings).
 struct CheckpointParts {
   Format format = Format::kDcp;
@@ -32,11 +38,14 @@ struct CheckpointParts {
   std::vector<std::string> metadata_conflicts;
   // The digests of tensors in the headers of safetensors files.
   std::vector<ChunkDigest> digests;
+  // Files that may exist and then have the digests of others (digests.h).
+  std::vector<DigestFile> digest_files;
   std::vector<CheckpointEntry> entries;  // in the order of the index
   bool check_crcs = false;               // as OpenOptions say
   bool flattened = true;  // false: a DCP checkpoint saved without flattening
   std::unique_ptr<SourceFiles> files;
-  ValueArena arena;  // holds the objects
+  ValueArena arena;                     // holds the objects
+  std::vector<ValueArena> more_arenas;  // hold further objects
   // The torch.save files, parallel to `files`; null for other files, and empty
   // if there are only others. Their arenas hold the objects.
   std::vector<std::unique_ptr<TorchArchive>> archives;

@@ -72,6 +72,8 @@ absl::StatusOr<CheckpointParts> OpenDcp(FileSystem& fs,
   }
   if (!metadata.save_id.empty()) {
     parts.properties.emplace_back("save id", metadata.save_id);
+    parts.digest_files.push_back(
+        {.folder = "", .name = DigestsName(metadata.save_id)});
   }
   parts.files = std::make_unique<SourceFiles>(
       fs, std::string(directory), std::move(metadata.files), options.direct,

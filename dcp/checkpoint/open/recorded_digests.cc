@@ -29,23 +29,22 @@ void AddMissing(const std::vector<ChunkDigest>& more,
 
 absl::StatusOr<std::vector<ChunkDigest>> ReadRecordedDigests(
     FileSystem& fs, const Checkpoint& checkpoint) {
-  if (checkpoint.format() == Format::kTorch) {
-    return std::vector<ChunkDigest>();
-  }
-  std::string save_id;
-  if (checkpoint.format() == Format::kDcp) {
-    for (const auto& [label, text] : checkpoint.properties()) {
-      if (label == "save id") save_id = text;
+  std::vector<ChunkDigest> digests;
+  for (const DigestFile& file : checkpoint.digest_files()) {
+    const std::string path =
+        JoinPath(JoinPath(checkpoint.path(), file.folder), file.name);
+    // A single file has no directory to itself in which digests could be kept.
+    if (!fs.Stat(path).ok()) continue;
+    DCP_ASSIGN_OR_RETURN(
+        const std::string text,
+        ReadFile(fs, path, kMaxMetadataBytes, /*follow_symlinks=*/false));
+    DCP_ASSIGN_OR_RETURN(std::vector<ChunkDigest> found, ParseDigests(text));
+    for (ChunkDigest& digest : found) {
+      if (!file.folder.empty())
+        digest.file = JoinPath(file.folder, digest.file);
+      digests.push_back(std::move(digest));
     }
-    if (save_id.empty()) return std::vector<ChunkDigest>();
   }
-  const std::string path = JoinPath(checkpoint.path(), DigestsName(save_id));
-  // A single file has no directory to itself in which digests could be kept.
-  if (!fs.Stat(path).ok()) return checkpoint.header_digests();
-  DCP_ASSIGN_OR_RETURN(
-      const std::string text,
-      ReadFile(fs, path, kMaxMetadataBytes, /*follow_symlinks=*/false));
-  DCP_ASSIGN_OR_RETURN(std::vector<ChunkDigest> digests, ParseDigests(text));
   AddMissing(checkpoint.header_digests(), digests);
   return digests;
 }

@@ -146,6 +146,7 @@ absl::StatusOr<CheckpointParts> OpenSafetensors(FileSystem& fs,
   parts.files = std::make_unique<SourceFiles>(fs, model.directory, model.names,
                                               options.direct,
                                               /*follow_symlinks=*/true);
+  parts.digest_files.push_back({.folder = "", .name = DigestsName("")});
   Collector collector;
   for (uint32_t i = 0; i < model.names.size(); ++i) {
     DCP_RETURN_IF_ERROR(CheckStop(stop, kOpening));

@@ -1,11 +1,14 @@
 #include "dcp/checkpoint/open/source_files.h"
 
+#include <algorithm>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "dcp/base/bytes.h"
+#include "dcp/base/check.h"
 #include "dcp/base/error_place.h"
 #include "dcp/base/status.h"
 
@@ -20,6 +23,35 @@ SourceFiles::SourceFiles(FileSystem& fs, std::string directory,
       direct_(direct),
       follow_symlinks_(follow_symlinks),
       files_(names_.size()) {}
+
+std::unique_ptr<SourceFiles> SourceFiles::Join(std::string directory,
+                                               std::vector<Part> parts) {
+  DCP_CHECK(!parts.empty(), "no files to join");
+  std::vector<std::string> names;
+  for (const Part& part : parts) {
+    for (const std::string& name : part.files->names()) {
+      names.push_back(part.folder.empty() ? name : JoinPath(part.folder, name));
+    }
+  }
+  const SourceFiles& first = *parts[0].files;
+  auto joined = std::make_unique<SourceFiles>(
+      first.fs_, std::move(directory), std::move(names), first.direct_,
+      std::all_of(parts.begin(), parts.end(), [](const Part& part) {
+        return part.files->follow_symlinks_;
+      }));
+  absl::MutexLock lock(&joined->mutex_);
+  uint32_t index = 0;
+  for (const Part& part : parts) {
+    absl::MutexLock part_lock(&part.files->mutex_);
+    for (OpenFile& opened : part.files->files_) {
+      std::swap(joined->files_[index], opened);
+      const FileHandle handle = joined->files_[index].file.handle;
+      if (handle >= 0) joined->by_handle_[handle] = index;
+      ++index;
+    }
+  }
+  return joined;
+}
 
 SourceFiles::~SourceFiles() {
   for (const OpenFile& opened : files_) {

@@ -6,6 +6,7 @@
 #define DCP_CHECKPOINT_OPEN_SOURCE_FILES_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,6 +29,15 @@ class SourceFiles {
   SourceFiles(FileSystem& fs, std::string directory,
               std::vector<std::string> names, DirectMode direct,
               bool follow_symlinks);
+  // The files of several, below one directory: the names of each get its
+  // folder, relative to `directory`, in front; it is empty for those in
+  // `directory` itself. Files that are open stay open.
+  struct Part {
+    std::string folder;
+    std::unique_ptr<SourceFiles> files;
+  };
+  static std::unique_ptr<SourceFiles> Join(std::string directory,
+                                           std::vector<Part> parts);
   ~SourceFiles();
   SourceFiles(const SourceFiles&) = delete;
   SourceFiles& operator=(const SourceFiles&) = delete;

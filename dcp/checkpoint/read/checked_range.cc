@@ -34,12 +34,13 @@ class RecordUses {
     for (const ZipRecord& record : records) names_.push_back(record.name);
   }
 
-  // Notes that the entry `name` uses the storage of `tensor`; returns whether
-  // that has a CRC.
-  bool Add(const TensorEntry& tensor, absl::string_view name, bool sampled) {
-    if (tensor.num_bytes() == 0) return true;
+  // Notes that the entry `name` uses the storage of a chunk of `tensor`;
+  // returns whether that has a CRC.
+  bool Add(const TensorEntry& tensor, size_t chunk, absl::string_view name,
+           bool sampled) {
+    if (Volume(tensor.boxes[chunk].sizes) == 0) return true;
     const std::optional<size_t> i =
-        RecordAt(records_, tensor.locations[0].payload_offset);
+        RecordAt(records_, tensor.locations[chunk].payload_offset);
     if (!i.has_value()) return false;
     if (uses_[*i] != Use::kSampled) {
       uses_[*i] = sampled ? Use::kSampled : Use::kUnsampled;
@@ -98,8 +99,7 @@ std::vector<ZipRecord> RecordsOfTorchFile(FileSystem& fs,
 
 TorchFileRanges RangesOfTorchFile(const Checkpoint& checkpoint, uint32_t file,
                                   const std::vector<ZipRecord>& records,
-                                  size_t begin, size_t end,
-                                  const std::vector<bool>& sampled) {
+                                  absl::Span<const TorchFileItem> items) {
   bool pickle_has_crc = false;
   for (const ZipRecord& record : records) {
     if (absl::EndsWith(record.name, "/data.pkl")) {
@@ -108,15 +108,16 @@ TorchFileRanges RangesOfTorchFile(const Checkpoint& checkpoint, uint32_t file,
   }
   RecordUses uses(records);
   TorchFileRanges found;
-  for (size_t i = begin; i < end; ++i) {
-    const CheckpointEntry& entry = checkpoint.entries()[i];
+  for (const TorchFileItem& item : items) {
+    const CheckpointEntry& entry = checkpoint.entries()[item.entry];
     if (entry.tensor() != nullptr) {
-      found.covered.push_back(uses.Add(*entry.tensor(), entry.fqn, sampled[i]));
+      found.covered.push_back(
+          uses.Add(*entry.tensor(), item.chunk, entry.fqn, item.sampled));
       continue;
     }
     bool covered = pickle_has_crc;
     for (const auto& [identity, tensor] : entry.object()->tensors) {
-      if (!uses.Add(tensor, entry.fqn, sampled[i])) covered = false;
+      if (!uses.Add(tensor, 0, entry.fqn, item.sampled)) covered = false;
     }
     found.covered.push_back(covered);
   }

@@ -3,12 +3,12 @@
 #ifndef DCP_CHECKPOINT_READ_CHECKED_RANGE_H_
 #define DCP_CHECKPOINT_READ_CHECKED_RANGE_H_
 
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "dcp/checkpoint/open/checkpoint.h"
 #include "dcp/io/file_system.h"
 
@@ -36,21 +36,26 @@ std::vector<ZipRecord> RecordsOfTorchFile(FileSystem& fs,
                                           Checkpoint& checkpoint,
                                           uint32_t file);
 
+// An object in a .pt file, or a chunk of a tensor.
+struct TorchFileItem {
+  uint32_t entry = 0;  // of the checkpoint
+  uint32_t chunk = 0;  // only of a tensor
+  bool sampled = false;
+};
+
 // What is checked of a .pt file.
 struct TorchFileRanges {
   std::vector<CheckedRange> ranges;
-  std::vector<bool> covered;  // for each of its entries: it has checksums
+  std::vector<bool> covered;  // for each of its items: it has checksums
 };
 
 // In a .pt file, objects are in data.pkl, and tensors anywhere in the record of
 // their storage, which they may share. All records are checked except those
-// that only tensors outside the sample use. The file has the entries from
-// `begin` to `end`; `sampled` is by entry. The ranges point to names of the
-// entries and of `records`.
+// that only tensors outside the sample use. `items` are all that the file has.
+// The ranges point to names of the entries and of `records`.
 TorchFileRanges RangesOfTorchFile(const Checkpoint& checkpoint, uint32_t file,
                                   const std::vector<ZipRecord>& records,
-                                  size_t begin, size_t end,
-                                  const std::vector<bool>& sampled);
+                                  absl::Span<const TorchFileItem> items);
 
 }  // namespace dcp
 

@@ -12,6 +12,8 @@
 #include "dcp/checkpoint/open/dcp_opener.h"
 #include "dcp/checkpoint/open/dialects/bytecheckpoint/bytecheckpoint_opener.h"
 #include "dcp/checkpoint/open/dialects/deepspeed/deepspeed_opener.h"
+#include "dcp/checkpoint/open/dialects/huggingface/accelerate_opener.h"
+#include "dcp/checkpoint/open/dialects/huggingface/trainer_opener.h"
 #include "dcp/checkpoint/open/dialects/ranks/flat_dcp.h"
 #include "dcp/checkpoint/open/dialects/ranks/ranks_opener.h"
 #include "dcp/checkpoint/open/dialects/source_directory.h"
@@ -66,8 +68,14 @@ constexpr Opener kOpeners[] = {
     {Dialect::kTorchSnapshot, &TryOpenTorchSnapshot},
     {Dialect::kByteCheckpoint, &TryOpenByteCheckpoint},
     {Dialect::kDcp, &TryOpenDcp},
+    // Before the Trainer, which keeps DeepSpeed's files in its checkpoint-N.
     {Dialect::kDeepSpeed, &TryOpenDeepSpeed},
+    // Before accelerate, whose files the Trainer keeps in the same way.
+    {Dialect::kTransformers, &TryOpenTrainer},
+    // Before the ranks, because accelerate may write one file for each, too.
+    {Dialect::kAccelerate, &TryOpenAccelerate},
     {Dialect::kRanks, &TryOpenRanks},
+    // A model without training state.
     {Dialect::kSafetensors, &TryOpenModel},
     {Dialect::kTorch, &TryOpenModel},
 };

@@ -267,7 +267,11 @@ absl::StatusOr<CheckpointParts> RanksReader::Run() {
   return std::move(parts_);
 }
 
-}  // namespace
+absl::StatusOr<CheckpointParts> OpenRankFiles(
+    const SourceDirectory& directory, const std::vector<RankFiles>& families,
+    const OpenOptions& options, const std::stop_token& stop) {
+  return RanksReader(directory, families, options, stop).Run();
+}
 
 absl::StatusOr<std::optional<CheckpointParts>> TryOpenRanks(
     const SourceDirectory& directory, const OpenOptions& options,
@@ -278,7 +282,7 @@ absl::StatusOr<std::optional<CheckpointParts>> TryOpenRanks(
           : FindRankFiles(directory.entries, options.dialect.rank_files);
   if (!families.ok()) return Annotate(families.status(), directory.path);
   if (families->empty()) return std::nullopt;
-  return RanksReader(directory, *families, options, stop).Run();
+  return OpenRankFiles(directory, *families, options, stop);
 }
 
 }  // namespace dcp

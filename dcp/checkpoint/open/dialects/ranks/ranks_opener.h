@@ -6,9 +6,11 @@
 
 #include <optional>
 #include <stop_token>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "dcp/checkpoint/open/checkpoint_parts.h"
+#include "dcp/checkpoint/open/dialects/ranks/rank_files.h"
 #include "dcp/checkpoint/open/dialects/source_directory.h"
 #include "dcp/checkpoint/open/open_options.h"
 
@@ -22,6 +24,11 @@ namespace dcp {
 absl::StatusOr<std::optional<CheckpointParts>> TryOpenRanks(
     const SourceDirectory& directory, const OpenOptions& options,
     const std::stop_token& stop = {});
+
+// The same for files that the caller found.
+absl::StatusOr<CheckpointParts> OpenRankFiles(
+    const SourceDirectory& directory, const std::vector<RankFiles>& families,
+    const OpenOptions& options, const std::stop_token& stop = {});
 
 }  // namespace dcp
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <string>
@@ -18,7 +17,11 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "dcp/checkpoint/convert/convert.h"
 #include "dcp/checkpoint/open/checkpoint.h"
+#include "dcp/checkpoint/verify.h"
+#include "dcp/io/file_system.h"
+#include "dcp/tensor/placement.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/dcp/checkpoint/fixtures.h"
@@ -39,15 +42,6 @@ using ::dcp::testing::TempDir;
 
 constexpr absl::string_view kSuffix = ".expected.json";
 
-// Flat parameters, and checkpoints in several parts, are not read yet.
-constexpr absl::string_view kNotYet[] = {
-    "dialects/accelerate/accelerate_fsdp1_sharded_ws2",
-    "dialects/accelerate/accelerate_fsdp2_full_ws2",
-    "dialects/accelerate/accelerate_fsdp2_sharded_ws2",
-    "dialects/fsdp1/full_ids_ws2",
-    "dialects/fsdp1/full_names_ws2",
-};
-
 // "dialects/deepspeed/zero2_ws3" and so on.
 std::vector<std::string> Names() {
   const std::string root = "tests/golden/";
@@ -56,11 +50,8 @@ std::vector<std::string> Names() {
        std::filesystem::recursive_directory_iterator(root + "dialects")) {
     const std::string path = entry.path().string();
     if (!absl::EndsWith(path, kSuffix)) continue;
-    std::string name =
-        path.substr(root.size(), path.size() - root.size() - kSuffix.size());
-    if (!std::count(std::begin(kNotYet), std::end(kNotYet), name)) {
-      names.push_back(std::move(name));
-    }
+    names.push_back(
+        path.substr(root.size(), path.size() - root.size() - kSuffix.size()));
   }
   std::sort(names.begin(), names.end());
   return names;
@@ -89,12 +80,32 @@ std::string Sorted(absl::string_view list) {
   return absl::StrJoin(texts, ",");
 }
 
+// The path of a case, copied; that of a Trainer is one folder below.
+std::string CopyCase(const TempDir& dir, const std::string& name) {
+  const std::string path = CopyGolden(dir, name);
+  const std::string below = JoinPath(path, "checkpoint-1");
+  return std::filesystem::exists(below) ? below : path;
+}
+
+// All tensors, by name.
+std::map<std::string, std::string> TensorsAt(const std::string& path) {
+  absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint = OpenCheckpoint(path);
+  EXPECT_OK(checkpoint);
+  if (!checkpoint.ok()) return {};
+  EXPECT_OK((*checkpoint)->LocateAll());
+  absl::StatusOr<std::map<std::string, std::string>> tensors =
+      LoadAll(**checkpoint);
+  EXPECT_OK(tensors);
+  return tensors.ok() ? *std::move(tensors)
+                      : std::map<std::string, std::string>();
+}
+
 class DialectTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(DialectTest, HoldsWhatItsLibrarySays) {
   const TempDir dir;
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
-                       OpenCheckpoint(CopyGolden(dir, GetParam())));
+                       OpenCheckpoint(CopyCase(dir, GetParam())));
   ASSERT_OK_AND_ASSIGN(
       const std::unique_ptr<Checkpoint> expected,
       OpenCheckpoint(
@@ -131,6 +142,31 @@ TEST_P(DialectTest, HoldsWhatItsLibrarySays) {
     const std::string text = Canonical(object->value);
     EXPECT_EQ(in_any_order ? Sorted(text) : text,
               in_any_order ? Sorted(value) : value);
+  }
+}
+
+TEST_P(DialectTest, IsVerified) {
+  const TempDir dir;
+  ASSERT_OK_AND_ASSIGN(
+      const VerifyReport report,
+      VerifyCheckpoint(testing::Disk(), CopyCase(dir, GetParam()), {}));
+  EXPECT_TRUE(report.findings.empty()) << report.findings[0].problem;
+  EXPECT_GT(report.num_crcs_checked, 0);
+}
+
+TEST_P(DialectTest, IsWrittenAsDcpForAnyMesh) {
+  const TempDir dir;
+  const std::string path = CopyCase(dir, GetParam());
+  const std::map<std::string, std::string> before = TensorsAt(path);
+  for (const absl::string_view mesh : {"shard=1", "shard=3", "dp=2,tp=2"}) {
+    SCOPED_TRACE(mesh);
+    ConvertOptions options;
+    ASSERT_OK_AND_ASSIGN(options.mesh, ParseMesh(mesh));
+    options.overwrite = true;
+    const std::string dst = JoinPath(dir.path(), "dcp");
+    ASSERT_OK(
+        ConvertCheckpoint(testing::Disk(), path, dst, std::move(options)));
+    EXPECT_EQ(TensorsAt(dst), before);
   }
 }
 

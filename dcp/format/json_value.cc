@@ -1,0 +1,79 @@
+#include "dcp/format/json_value.h"
+
+#include <cstdint>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "dcp/base/status.h"
+#include "dcp/format/json.h"
+
+namespace dcp {
+namespace {
+
+// A number that is an integer of Python if it has neither a point nor an
+// exponent; one of more than 64 bits becomes a float.
+Value NumberOf(absl::string_view text) {
+  int64_t integer = 0;
+  if (absl::SimpleAtoi(text, &integer)) return Value::Int(integer);
+  double number = 0;
+  // Beyond the range it is an infinity, as in Python.
+  if (!absl::SimpleAtod(text, &number)) return Value();
+  return Value::Float(number);
+}
+
+Value UnsignedOf(uint64_t number) {
+  return number <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max())
+             ? Value::Int(static_cast<int64_t>(number))
+             : Value::Float(static_cast<double>(number));
+}
+
+}  // namespace
+
+absl::StatusOr<Value> ParseJsonValue(absl::string_view text,
+                                     ValueArena& arena) {
+  // The children so far of each container that is open, keys included.
+  std::vector<std::vector<Value>> open(1);
+  const auto close = [&](bool is_object) {
+    const std::vector<Value> children = std::move(open.back());
+    open.pop_back();
+    open.back().push_back(is_object ? arena.Dict(children)
+                                    : arena.List(children));
+  };
+  DCP_RETURN_IF_ERROR(ParseJson(text, [&](const JsonEvent& event) {
+    using Kind = JsonEvent::Kind;
+    switch (event.kind) {
+      case Kind::kBeginObject:
+      case Kind::kBeginArray:
+        open.emplace_back();
+        break;
+      case Kind::kEndObject:
+        close(/*is_object=*/true);
+        break;
+      case Kind::kEndArray:
+        close(/*is_object=*/false);
+        break;
+      case Kind::kKey:
+      case Kind::kString:
+        open.back().push_back(arena.Str(event.text));
+        break;
+      case Kind::kUnsigned:
+        open.back().push_back(UnsignedOf(event.number));
+        break;
+      case Kind::kOtherNumber:
+        open.back().push_back(NumberOf(event.text));
+        break;
+      case Kind::kBool:
+        open.back().push_back(Value::Bool(event.number != 0));
+        break;
+      case Kind::kNull:
+        open.back().emplace_back();
+        break;
+    }
+    return absl::OkStatus();
+  }));
+  return open[0][0];
+}
+
+}  // namespace dcp
