@@ -174,12 +174,14 @@ class Differ {
   Differ(FileSystem& fs, DiffOptions& options) : fs_(fs), options_(options) {}
 
   absl::StatusOr<DiffReport> Run(absl::string_view a, absl::string_view b) {
-    OpenOptions open = options_.open;
-    open.locate_memory_bytes = options_.memory_bytes;
+    OpenOptions open_a = options_.open;
+    open_a.locate_memory_bytes = options_.memory_bytes;
     DCP_RETURN_IF_ERROR(
-        a_.Open(fs_, a, open, options_.selection_a, options_.stop));
+        a_.Open(fs_, a, open_a, options_.selection_a, options_.stop));
+    OpenOptions open_b = options_.open_b;
+    open_b.locate_memory_bytes = options_.memory_bytes;
     DCP_RETURN_IF_ERROR(
-        b_.Open(fs_, b, open, options_.selection_b, options_.stop));
+        b_.Open(fs_, b, open_b, options_.selection_b, options_.stop));
     if (a_.leaves().empty() && b_.leaves().empty() &&
         !options_.selection_a.include.empty()) {
       return absl::InvalidArgumentError(

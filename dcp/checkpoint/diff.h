@@ -24,7 +24,8 @@
 namespace dcp {
 
 struct DiffOptions {
-  OpenOptions open;
+  OpenOptions open;              // A
+  OpenOptions open_b;            // B
   SelectionOptions selection_a;  // include, exclude and rename; casts too
   SelectionOptions selection_b;
   bool tensors_only = false;  // do not compare objects

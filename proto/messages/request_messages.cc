@@ -41,20 +41,55 @@ absl::StatusOr<std::vector<std::string>> PatternsFromProto(
   return std::vector<std::string>(patterns.begin(), patterns.end());
 }
 
+absl::Status CheckPath(absl::string_view path, absl::string_view field) {
+  if (path.size() > kMaxPathBytes) {
+    return Invalid(field, " has ", path.size(), " bytes: at most ",
+                   kMaxPathBytes, " are allowed");
+  }
+  if (path.find('\0') != absl::string_view::npos) {
+    return Invalid(field, " contains a NUL");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<DialectOptions> DialectFromProto(
+    const v1::DialectOptions& message, absl::string_view field) {
+  DialectOptions options;
+  if (!message.from().empty()) {
+    const absl::StatusOr<Dialect> from = ParseDialect(message.from());
+    if (!from.ok()) {
+      return Invalid(field, ".from: ", from.status().message());
+    }
+    options.from = *from;
+  }
+  DCP_RETURN_IF_ERROR(
+      CheckPattern(message.rank_files(), absl::StrCat(field, ".rank_files")));
+  DCP_RETURN_IF_ERROR(
+      CheckPattern(message.flat_units(), absl::StrCat(field, ".flat_units")));
+  DCP_RETURN_IF_ERROR(
+      CheckPath(message.layout(), absl::StrCat(field, ".layout")));
+  DCP_RETURN_IF_ERROR(CheckPath(message.like(), absl::StrCat(field, ".like")));
+  options.rank_files = message.rank_files();
+  options.layout = message.layout();
+  options.like = message.like();
+  options.flat_units = message.flat_units();
+  options.low_precision_weights = message.low_precision_weights();
+  options.unstack_layers = message.unstack_layers();
+  options.torch_optimizer_names = message.torch_optimizer_names();
+  return options;
+}
+
 }  // namespace
 
 absl::StatusOr<SourceSpec> SourceFromProto(const v1::Source& source,
                                            absl::string_view field) {
   const std::string path_field = absl::StrCat(field, ".path");
   if (source.path().empty()) return Invalid(path_field, " is empty");
-  if (source.path().size() > kMaxPathBytes) {
-    return Invalid(path_field, " has ", source.path().size(),
-                   " bytes: at most ", kMaxPathBytes, " are allowed");
-  }
-  if (source.path().find('\0') != std::string::npos) {
-    return Invalid(path_field, " contains a NUL");
-  }
+  DCP_RETURN_IF_ERROR(CheckPath(source.path(), path_field));
   SourceSpec spec{.path = source.path(), .open = {}};
+  DCP_ASSIGN_OR_RETURN(
+      spec.open.dialect,
+      DialectFromProto(source.dialect(), absl::StrCat(field, ".dialect")));
   if (!source.has_rank()) return spec;
   if (source.rank() < 0 || source.rank() >= kMaxRanks) {
     return Invalid(absl::StrCat(field, ".rank"), " is ", source.rank(),
@@ -64,9 +99,22 @@ absl::StatusOr<SourceSpec> SourceFromProto(const v1::Source& source,
   return spec;
 }
 
-void SourceToProto(const std::string& path, int64_t rank, v1::Source& proto) {
+void SourceToProto(const std::string& path, const OpenOptions& open,
+                   v1::Source& proto) {
   proto.set_path(path);
-  if (rank >= 0) proto.set_rank(rank);
+  if (open.rank >= 0) proto.set_rank(open.rank);
+  const DialectOptions& dialect = open.dialect;
+  if (dialect == DialectOptions()) return;
+  v1::DialectOptions& message = *proto.mutable_dialect();
+  if (dialect.from.has_value())
+    message.set_from(std::string(DialectName(*dialect.from)));
+  message.set_rank_files(dialect.rank_files);
+  message.set_layout(dialect.layout);
+  message.set_like(dialect.like);
+  message.set_flat_units(dialect.flat_units);
+  message.set_low_precision_weights(dialect.low_precision_weights);
+  message.set_unstack_layers(dialect.unstack_layers);
+  message.set_torch_optimizer_names(dialect.torch_optimizer_names);
 }
 
 absl::StatusOr<std::optional<Format>> RequestedFormatFromProto(
@@ -92,6 +140,16 @@ absl::StatusOr<SelectionOptions> SelectionFromProto(
   DCP_ASSIGN_OR_RETURN(options.casts,
                        PatternsFromProto(selection.casts(), kMaxGlobs,
                                          absl::StrCat(field, ".casts")));
+  constexpr int kMaxParts = 3;
+  if (selection.parts().size() > kMaxParts) {
+    return Invalid(field, ".parts has ", selection.parts().size(),
+                   " entries: at most ", kMaxParts, " are allowed");
+  }
+  for (const std::string& name : selection.parts()) {
+    const absl::StatusOr<StatePart> part = ParseStatePart(name);
+    if (!part.ok()) return Invalid(field, ".parts: ", part.status().message());
+    options.parts.push_back(*part);
+  }
   return options;
 }
 
@@ -104,6 +162,9 @@ void SelectionToProto(const SelectionOptions& selection, v1::Selection& proto) {
   add(selection.exclude, *proto.mutable_exclude());
   add(selection.renames, *proto.mutable_renames());
   add(selection.casts, *proto.mutable_casts());
+  for (const StatePart part : selection.parts) {
+    proto.add_parts(std::string(StatePartName(part)));
+  }
 }
 
 absl::StatusOr<Tolerance> ToleranceFromProto(

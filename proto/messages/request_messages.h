@@ -27,8 +27,8 @@ struct SourceSpec {
 };
 absl::StatusOr<SourceSpec> SourceFromProto(const tessera::v1::Source& source,
                                            absl::string_view field);
-// A negative `rank` is left out.
-void SourceToProto(const std::string& path, int64_t rank,
+// Of the options, the rank and the dialect; a negative rank is left out.
+void SourceToProto(const std::string& path, const OpenOptions& open,
                    tessera::v1::Source& proto);
 
 // Absent if the format is unspecified.

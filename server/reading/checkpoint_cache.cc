@@ -93,6 +93,7 @@ void CheckpointCache::OpenOnThread(const WaiterPtr& waiter) {
   }
   const Key key{.path = *path,
                 .rank = waiter->source.open.rank,
+                .dialect = waiter->source.open.dialect,
                 .reach = waiter->client.Reach()};
   OpeningPtr opening;
   std::vector<WaiterPtr> answered;
@@ -198,23 +199,24 @@ absl::StatusOr<std::shared_ptr<SharedCheckpoint>> CheckpointCache::Find(
 absl::StatusOr<std::shared_ptr<SharedCheckpoint>> CheckpointCache::OpenFresh(
     const Client& client, const Key& key, const std::stop_token& stop) {
   auto fs = std::make_unique<RootedFileSystem>(fs_, client);
+  OpenOptions open;
+  open.rank = key.rank;
+  open.dialect = key.dialect;
+  open.locate_memory_bytes = kMinMemoryBytes;
   DCP_ASSIGN_OR_RETURN(const std::string before,
-                       IndexState(*fs, key.path, key.rank, stop));
-  DCP_ASSIGN_OR_RETURN(
-      std::unique_ptr<Checkpoint> checkpoint,
-      Checkpoint::Open(
-          *fs, key.path,
-          {.rank = key.rank, .locate_memory_bytes = kMinMemoryBytes}, stop));
+                       IndexState(*fs, key.path, open, stop));
+  DCP_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint,
+                       Checkpoint::Open(*fs, key.path, open, stop));
   DCP_ASSIGN_OR_RETURN(FilesState files, LookAtFiles(*fs, *checkpoint, stop));
   DCP_ASSIGN_OR_RETURN(const std::string now,
-                       IndexState(*fs, key.path, key.rank, stop));
+                       IndexState(*fs, key.path, open, stop));
   if (now != before || files.text.empty()) {
     return std::shared_ptr<SharedCheckpoint>();
   }
   const std::shared_ptr<SharedCheckpoint> opened = SharedCheckpoint::Make(
       threads_.QueueOf(key.path), std::move(fs), std::move(checkpoint),
       {.etag = EtagOf(now, files.text), .file_sizes = std::move(files.sizes)},
-      key.rank, index_bytes_);
+      open, index_bytes_);
   DCP_RETURN_IF_ERROR(Keep(key, opened));
   return opened;
 }

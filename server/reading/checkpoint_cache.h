@@ -77,12 +77,14 @@ class CheckpointCache {
   struct Key {
     std::string path;
     int64_t rank = -1;
+    DialectOptions dialect;
     std::string reach;  // of the clients who share it
 
     friend bool operator==(const Key&, const Key&) = default;
     template <typename H>
     friend H AbslHashValue(H h, const Key& key) {
-      return H::combine(std::move(h), key.path, key.rank, key.reach);
+      return H::combine(std::move(h), key.path, key.rank, key.dialect,
+                        key.reach);
     }
   };
 

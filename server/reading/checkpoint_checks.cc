@@ -40,6 +40,13 @@ constexpr size_t kMaxChecksWaiting = 64;
 // Memory of a call: enough to keep a disk busy.
 constexpr uint64_t kCheckMemoryBytes = uint64_t{64} << 20;
 
+// For opening a checkpoint as it was opened before.
+OpenOptions OpenAgain(const SharedCheckpoint& shared, OpenProgress& progress) {
+  OpenOptions options = shared.open_options();
+  options.progress = &progress;
+  return options;
+}
+
 // Ends a Verify or a Diff early when its client is gone or its disk hangs.
 template <typename Response>
 class CheckWatch {
@@ -142,7 +149,7 @@ CheckpointChecks::Verify(grpc::CallbackServerContext* context,
     RootedFileSystem fs(fs_, *client);
     absl::StatusOr<VerifyReport> report = VerifyCheckpoint(
         fs, path,
-        {.open = {.rank = shared->rank(), .progress = &ticker.opening()},
+        {.open = OpenAgain(*shared, ticker.opening()),
          .sample_percent = percent,
          .memory_bytes = memory_bytes,
          .stop = watch.stop(),
@@ -198,7 +205,8 @@ grpc::ServerWriteReactor<v1::DiffResponse>* CheckpointChecks::Diff(
     RootedFileSystem fs(fs_, *client);
     absl::StatusOr<DiffReport> report = DiffCheckpoints(
         fs, a->checkpoint().path(), b->checkpoint().path(),
-        {.open = {.rank = a->rank(), .progress = &ticker.opening()},
+        {.open = OpenAgain(*a, ticker.opening()),
+         .open_b = OpenAgain(*b, ticker.opening()),
          .selection_a = selection_a,
          .selection_b = selection_b,
          .tensors_only = tensors_only,
@@ -215,19 +223,13 @@ grpc::ServerWriteReactor<v1::DiffResponse>* CheckpointChecks::Diff(
   calls_.OpenFor(
       stream, *caller.client, request->a(), "a",
       [this, stream, caller, check, source_b = request->b()](Shared a) {
-        calls_.OpenFor(
-            stream, *caller.client, source_b, "b",
-            [this, stream, caller, a, check](Shared b) {
-              if (a->rank() != b->rank()) {
-                return stream->Fail(InvalidField(
-                    "b.rank",
-                    absl::StrCat(" is ", b->rank(), ", a.rank is ", a->rank(),
-                                 ": they must be the same")));
-              }
-              Run(stream, caller, *a, [check, a, b](uint64_t memory_bytes) {
-                check(a, b, memory_bytes);
-              });
-            });
+        calls_.OpenFor(stream, *caller.client, source_b, "b",
+                       [this, stream, caller, a, check](Shared b) {
+                         Run(stream, caller, *a,
+                             [check, a, b](uint64_t memory_bytes) {
+                               check(a, b, memory_bytes);
+                             });
+                       });
       });
   return stream.get();
 }

@@ -11,16 +11,35 @@
 #include "dcp/base/status.h"
 #include "dcp/base/stop.h"
 #include "dcp/checkpoint/open/dcp_opener.h"
-#include "dcp/checkpoint/open/model_files.h"
 #include "dcp/io/file_system.h"
 
 namespace dcp::server {
 namespace {
 
-// Whether a file in a directory affects which files belong to a model.
-bool IsPartOfModel(absl::string_view name) {
-  return absl::EndsWith(name, ".safetensors") || absl::EndsWith(name, ".bin") ||
-         IsWeightIndexName(name);
+// How deep below its directory the files of a framework's checkpoint are that
+// say what it holds: zero/NAME/fp32.pt of DeepSpeed's, below `latest`.
+constexpr int kMaxDepth = 4;
+
+// Whether a file affects what the checkpoint around it holds. Logs, which are
+// written to at all times, do not.
+bool IsPartOfCheckpoint(absl::string_view name) {
+  for (const absl::string_view suffix :
+       {".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".pkl", ".json",
+        "metadata"}) {
+    if (absl::EndsWith(name, suffix)) return true;
+  }
+  return absl::StartsWith(name, "latest");  // a pointer
+}
+
+// What `open` says of how the checkpoint is read.
+std::string TextOf(const OpenOptions& open) {
+  const DialectOptions& dialect = open.dialect;
+  return absl::StrCat(
+      open.rank, "\n",
+      dialect.from.has_value() ? DialectName(*dialect.from) : "", "\n",
+      dialect.rank_files, "\n", dialect.layout, "\n", dialect.like, "\n",
+      dialect.flat_units, "\n", dialect.low_precision_weights,
+      dialect.unstack_layers, dialect.torch_optimizer_names, "\n");
 }
 
 // Appends text that changes when the file at `path` is replaced or written to.
@@ -29,6 +48,27 @@ absl::Status AddFile(RootedFileSystem& fs, const std::string& path,
   DCP_ASSIGN_OR_RETURN(const FileInfo info, fs.StatTarget(path));
   absl::StrAppend(&text, name, "\n", info.device, " ", info.inode, " ",
                   info.size, " ", info.modified_ns, "\n");
+  return absl::OkStatus();
+}
+
+// The same for all files in a directory and, if `depth` allows, below it.
+absl::Status AddTree(RootedFileSystem& fs, const std::string& path,
+                     absl::string_view prefix, int depth,
+                     const std::stop_token& stop, std::string& text) {
+  DCP_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries,
+                       fs.List(path));
+  for (const DirectoryEntry& entry : entries) {
+    DCP_RETURN_IF_ERROR(CheckStop(stop, kOpening));
+    const std::string below = JoinPath(path, entry.name);
+    const std::string name = absl::StrCat(prefix, entry.name);
+    if (entry.kind != FileKind::kDirectory) {
+      if (!IsPartOfCheckpoint(entry.name)) continue;
+      DCP_RETURN_IF_ERROR(AddFile(fs, below, name, text));
+    } else if (depth > 1) {
+      DCP_RETURN_IF_ERROR(
+          AddTree(fs, below, name + "/", depth - 1, stop, text));
+    }
+  }
   return absl::OkStatus();
 }
 
@@ -50,27 +90,22 @@ absl::StatusOr<std::string> DcpIndexName(FileSystem& fs,
 }  // namespace
 
 absl::StatusOr<std::string> IndexState(RootedFileSystem& fs,
-                                       const std::string& path, int64_t rank,
+                                       const std::string& path,
+                                       const OpenOptions& open,
                                        const std::stop_token& stop) {
   DCP_ASSIGN_OR_RETURN(const FileInfo info, fs.Stat(path));
-  std::string text = absl::StrCat(rank, "\n");
+  std::string text = TextOf(open);
   if (info.kind != FileKind::kDirectory) {
     DCP_RETURN_IF_ERROR(AddFile(fs, path, "", text));
     return text;
   }
-  DCP_ASSIGN_OR_RETURN(const std::string name, DcpIndexName(fs, path, rank));
+  DCP_ASSIGN_OR_RETURN(const std::string name,
+                       DcpIndexName(fs, path, open.rank));
   if (!name.empty()) {
     DCP_RETURN_IF_ERROR(AddFile(fs, JoinPath(path, name), name, text));
     return text;
   }
-  DCP_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries,
-                       fs.List(path));
-  for (const DirectoryEntry& entry : entries) {
-    if (!IsPartOfModel(entry.name)) continue;
-    DCP_RETURN_IF_ERROR(CheckStop(stop, kOpening));
-    DCP_RETURN_IF_ERROR(
-        AddFile(fs, JoinPath(path, entry.name), entry.name, text));
-  }
+  DCP_RETURN_IF_ERROR(AddTree(fs, path, "", kMaxDepth, stop, text));
   return text;
 }
 

@@ -20,7 +20,8 @@ namespace dcp::server {
 // for shards of safetensors or .bin the listing of the directory. Cancelled
 // once `stop` is requested.
 absl::StatusOr<std::string> IndexState(RootedFileSystem& fs,
-                                       const std::string& path, int64_t rank,
+                                       const std::string& path,
+                                       const OpenOptions& open,
                                        const std::stop_token& stop);
 
 // The state of the files that the index names.

@@ -30,8 +30,8 @@ uint64_t IndexBytes(const Checkpoint& checkpoint) {
 
 std::shared_ptr<SharedCheckpoint> SharedCheckpoint::Make(
     std::shared_ptr<TaskQueue> tasks, std::unique_ptr<RootedFileSystem> fs,
-    std::unique_ptr<Checkpoint> checkpoint, CheckpointState state, int64_t rank,
-    std::shared_ptr<std::atomic<uint64_t>> index_bytes) {
+    std::unique_ptr<Checkpoint> checkpoint, CheckpointState state,
+    OpenOptions open, std::shared_ptr<std::atomic<uint64_t>> index_bytes) {
   const auto close = [tasks](SharedCheckpoint* shared) {
     // If the queue takes no more tasks, the checkpoint is closed here.
     std::unique_ptr<SharedCheckpoint> last(shared);
@@ -39,20 +39,20 @@ std::shared_ptr<SharedCheckpoint> SharedCheckpoint::Make(
   };
   return std::shared_ptr<SharedCheckpoint>(
       new SharedCheckpoint(std::move(tasks), std::move(fs),
-                           std::move(checkpoint), std::move(state), rank,
-                           std::move(index_bytes)),
+                           std::move(checkpoint), std::move(state),
+                           std::move(open), std::move(index_bytes)),
       close);
 }
 
 SharedCheckpoint::SharedCheckpoint(
     std::shared_ptr<TaskQueue> tasks, std::unique_ptr<RootedFileSystem> fs,
-    std::unique_ptr<Checkpoint> checkpoint, CheckpointState state, int64_t rank,
-    std::shared_ptr<std::atomic<uint64_t>> index_bytes)
+    std::unique_ptr<Checkpoint> checkpoint, CheckpointState state,
+    OpenOptions open, std::shared_ptr<std::atomic<uint64_t>> index_bytes)
     : tasks_(std::move(tasks)),
       fs_(std::move(fs)),
       checkpoint_(std::move(checkpoint)),
       state_(std::move(state)),
-      rank_(rank),
+      open_(std::move(open)),
       index_bytes_(IndexBytes(*checkpoint_)),
       all_index_bytes_(std::move(index_bytes)),
       located_(checkpoint_->entries().size()) {
@@ -66,7 +66,7 @@ SharedCheckpoint::~SharedCheckpoint() {
 absl::StatusOr<bool> SharedCheckpoint::IsCurrent(
     const std::stop_token& stop) const {
   DCP_ASSIGN_OR_RETURN(const std::string index,
-                       IndexState(*fs_, checkpoint_->path(), rank_, stop));
+                       IndexState(*fs_, checkpoint_->path(), open_, stop));
   DCP_ASSIGN_OR_RETURN(const FilesState files,
                        LookAtFiles(*fs_, *checkpoint_, stop));
   return !files.text.empty() && EtagOf(index, files.text) == state_.etag;

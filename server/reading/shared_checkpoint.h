@@ -35,13 +35,14 @@ class SharedCheckpoint : public std::enable_shared_from_this<SharedCheckpoint> {
  public:
   using Located = absl::AnyInvocable<void(absl::Status)>;
 
-  // `checkpoint` was opened with `fs`. `tasks` is the queue of its root; the
-  // files are closed there too, because that may take long. `index_bytes` is
-  // the cache's sum, to which the checkpoint adds its own while it lives.
+  // `checkpoint` was opened with `fs` and `open`. `tasks` is the queue of its
+  // root; the files are closed there too, because that may take long.
+  // `index_bytes` is the cache's sum, to which the checkpoint adds its own
+  // while it lives.
   static std::shared_ptr<SharedCheckpoint> Make(
       std::shared_ptr<TaskQueue> tasks, std::unique_ptr<RootedFileSystem> fs,
       std::unique_ptr<Checkpoint> checkpoint, CheckpointState state,
-      int64_t rank, std::shared_ptr<std::atomic<uint64_t>> index_bytes);
+      OpenOptions open, std::shared_ptr<std::atomic<uint64_t>> index_bytes);
   ~SharedCheckpoint();
 
   // A digest of the device, inode, size and time of the index file and of each
@@ -57,7 +58,8 @@ class SharedCheckpoint : public std::enable_shared_from_this<SharedCheckpoint> {
   // The queue of the checkpoint's root; checkpoints below the same root share
   // it.
   const TaskQueue& tasks() const { return *tasks_; }
-  int64_t rank() const { return rank_; }
+  // With which to open it again.
+  const OpenOptions& open_options() const { return open_; }
   // Estimated memory of the index.
   uint64_t index_bytes() const { return index_bytes_; }
 
@@ -80,7 +82,7 @@ class SharedCheckpoint : public std::enable_shared_from_this<SharedCheckpoint> {
   SharedCheckpoint(std::shared_ptr<TaskQueue> tasks,
                    std::unique_ptr<RootedFileSystem> fs,
                    std::unique_ptr<Checkpoint> checkpoint,
-                   CheckpointState state, int64_t rank,
+                   CheckpointState state, OpenOptions open,
                    std::shared_ptr<std::atomic<uint64_t>> index_bytes);
 
   bool AreLocated(const std::vector<uint32_t>& entries) const
@@ -95,7 +97,7 @@ class SharedCheckpoint : public std::enable_shared_from_this<SharedCheckpoint> {
   const std::unique_ptr<RootedFileSystem> fs_;
   const std::unique_ptr<Checkpoint> checkpoint_;
   const CheckpointState state_;
-  const int64_t rank_;
+  const OpenOptions open_;
   const uint64_t index_bytes_;
   const std::shared_ptr<std::atomic<uint64_t>> all_index_bytes_;
 

@@ -1,6 +1,22 @@
 #include "tools/dcp_convert/command_line.h"
 
+#include <optional>
+
 namespace dcp::tools {
+
+OpenOptions SourceOptionsOf(const CommandLine& line) {
+  OpenOptions options;
+  options.direct = line.direct;
+  options.rank = line.rank;
+  options.dialect = line.dialect;
+  return options;
+}
+
+OpenOptions SecondSourceOptionsOf(const CommandLine& line) {
+  OpenOptions options = SourceOptionsOf(line);
+  options.dialect.from = std::nullopt;
+  return options;
+}
 
 bool WritesToStandardOutput(const CommandLine& line) {
   return (line.verb == Verb::kConvert || line.verb == Verb::kConsolidate ||

@@ -73,6 +73,7 @@ struct CommandLine {
   uint64_t memory_bytes = kDefaultMemoryBytes;
   DirectMode direct = DirectMode::kAuto;
   int64_t rank = -1;
+  DialectOptions dialect;
   // all verbs
   std::string server;  // does the work; empty: this machine does
   bool tls = false;
@@ -83,6 +84,12 @@ struct CommandLine {
   bool json = false;
   ProgressMode progress = ProgressMode::kAuto;
 };
+
+// How SRC, or A of a comparison, is opened.
+OpenOptions SourceOptionsOf(const CommandLine& line);
+// The same for B, whose dialect is not chosen: options of dialects that it is
+// not are ignored.
+OpenOptions SecondSourceOptionsOf(const CommandLine& line);
 
 // Whether the verb writes to standard output instead of a file.
 bool WritesToStandardOutput(const CommandLine& line);

@@ -47,7 +47,7 @@ std::optional<Format> OutputFormat(const CommandLine& line) {
 ConvertOptions MakeOptions(const Context& context) {
   const CommandLine& line = context.line;
   ConvertOptions options;
-  options.open = {.direct = line.direct, .rank = line.rank};
+  options.open = SourceOptionsOf(line);
   options.to = OutputFormat(line);
   options.mesh = line.mesh;
   options.consolidate = line.verb == Verb::kConsolidate;

@@ -53,7 +53,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Connect(const CommandLine& line,
 
 absl::StatusOr<OwnedInspection> Daemon::Inspect(const CommandLine& line) {
   v1::InspectRequest request;
-  SourceToProto(line.paths[0], line.rank, *request.mutable_source());
+  SourceToProto(line.paths[0], SourceOptionsOf(line),
+                *request.mutable_source());
   if (!line.tensors_glob.empty()) request.add_names(line.tensors_glob);
   // The layout's name is derived from the chunks.
   request.set_chunks(true);

@@ -28,7 +28,8 @@ v1::Format FormatMessage(std::optional<Format> format) {
 template <typename Request>
 Request WritingMessage(const CommandLine& line) {
   Request request;
-  SourceToProto(line.paths[0], line.rank, *request.mutable_source());
+  SourceToProto(line.paths[0], SourceOptionsOf(line),
+                *request.mutable_source());
   request.mutable_destination()->set_path(line.paths[1]);
   request.mutable_destination()->set_overwrite(line.overwrite);
   SelectionToProto(line.selection, *request.mutable_selection());
@@ -115,23 +116,26 @@ v1::ConsolidateRequest ConsolidateMessage(const CommandLine& line) {
 
 v1::VerifyCheckpointRequest VerifyMessage(const CommandLine& line) {
   v1::VerifyCheckpointRequest request;
-  SourceToProto(line.paths[0], line.rank, *request.mutable_source());
+  SourceToProto(line.paths[0], SourceOptionsOf(line),
+                *request.mutable_source());
   request.set_sample_percent(line.sample_percent);
   return request;
 }
 
 v1::DiffRequest DiffMessage(const CommandLine& line) {
   v1::DiffRequest request;
-  SourceToProto(line.paths[0], line.rank, *request.mutable_a());
-  SourceToProto(line.paths[1], line.rank, *request.mutable_b());
+  SourceToProto(line.paths[0], SourceOptionsOf(line), *request.mutable_a());
+  SourceToProto(line.paths[1], SecondSourceOptionsOf(line),
+                *request.mutable_b());
   SelectionToProto(line.selection, *request.mutable_selection_a());
+  SelectionOptions selection_b;
+  selection_b.parts = line.selection.parts;
   // As without a server: with renames the patterns are about A's old names.
   if (line.selection.renames.empty()) {
-    SelectionOptions selection_b;
     selection_b.include = line.selection.include;
     selection_b.exclude = line.selection.exclude;
-    SelectionToProto(selection_b, *request.mutable_selection_b());
   }
+  SelectionToProto(selection_b, *request.mutable_selection_b());
   request.set_tensors_only(line.tensors_only);
   if (line.tolerance.has_value()) {
     ToleranceToProto(*line.tolerance, *request.mutable_tolerance());

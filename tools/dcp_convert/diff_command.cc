@@ -109,8 +109,10 @@ std::string RenderReport(const DiffReport& report,
 
 DiffOptions MakeOptions(const CommandLine& line) {
   DiffOptions options;
-  options.open = {.direct = line.direct, .rank = line.rank};
+  options.open = SourceOptionsOf(line);
+  options.open_b = SecondSourceOptionsOf(line);
   options.selection_a = line.selection;
+  options.selection_b.parts = line.selection.parts;
   // With renames the patterns are about A's old names, which B does not have.
   if (line.selection.renames.empty()) {
     options.selection_b.include = line.selection.include;

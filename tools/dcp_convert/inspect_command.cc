@@ -95,10 +95,11 @@ absl::StatusOr<ExitCode> RunInspect(const Context& context) {
   static OpenProgress opening;  // lives as long as the checkpoint
   ProgressDisplay progress(context.console, "inspect", line.progress,
                            ProgressDisplay::Counting::kReads, stats, &opening);
-  absl::StatusOr<std::unique_ptr<Checkpoint>> opened = Checkpoint::Open(
-      context.fs, line.paths[0],
-      {.direct = DirectMode::kOff, .rank = line.rank, .progress = &opening},
-      context.stop);
+  OpenOptions options = SourceOptionsOf(line);
+  options.direct = DirectMode::kOff;
+  options.progress = &opening;
+  absl::StatusOr<std::unique_ptr<Checkpoint>> opened =
+      Checkpoint::Open(context.fs, line.paths[0], options, context.stop);
   if (!opened.ok()) return WithSide(opened.status(), ErrorSide::kSource);
   // Never freed: destroying a hundred thousand entries takes a tenth of the
   // command's time, and the process ends anyway.

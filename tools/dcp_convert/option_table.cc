@@ -186,6 +186,48 @@ absl::Status SetRank(absl::string_view value, CommandLine& line) {
   return absl::OkStatus();
 }
 
+absl::Status SetFrom(absl::string_view value, CommandLine& line) {
+  const absl::StatusOr<Dialect> from = ParseDialect(value);
+  if (!from.ok()) return IsNot(value, DialectNames());
+  line.dialect.from = *from;
+  return absl::OkStatus();
+}
+
+template <std::string DialectOptions::*kField>
+absl::Status SetDialectText(absl::string_view value, CommandLine& line) {
+  if (value.empty()) return IsNot(value, "a name");
+  line.dialect.*kField = std::string(value);
+  return absl::OkStatus();
+}
+
+absl::Status SetWeights(absl::string_view value, CommandLine& line) {
+  if (value != "master" && value != "low") {
+    return IsNot(value, "master or low");
+  }
+  line.dialect.low_precision_weights = value == "low";
+  return absl::OkStatus();
+}
+
+absl::Status SetUnstackLayers(absl::string_view, CommandLine& line) {
+  line.dialect.unstack_layers = true;
+  return absl::OkStatus();
+}
+
+absl::Status SetOptimizerNames(absl::string_view value, CommandLine& line) {
+  if (value != "stored" && value != "torch") {
+    return IsNot(value, "stored or torch");
+  }
+  line.dialect.torch_optimizer_names = value == "torch";
+  return absl::OkStatus();
+}
+
+absl::Status AddPart(absl::string_view value, CommandLine& line) {
+  const absl::StatusOr<StatePart> part = ParseStatePart(value);
+  if (!part.ok()) return IsNot(value, "model, optimizer or extra");
+  line.selection.parts.push_back(*part);
+  return absl::OkStatus();
+}
+
 absl::Status SetProgress(absl::string_view value, CommandLine& line) {
   if (value == "auto") {
     line.progress = ProgressMode::kAuto;
@@ -244,6 +286,11 @@ constexpr OptionRow<CommandLine> kOptions[] = {
       "axis: S(dim), R, SS(dim,factor); last match wins",
       true},
      AddPlacement},
+    {{"part", "PART", kDiff | kWriting,
+      "take only the model, the optimizer or extra; if it\nis given once, "
+      "names lose its name: model.w is w",
+      true, "model optimizer extra"},
+     AddPart},
     {{"include", "GLOB", kDiff | kWriting,
       "take only these names; * also matches dots", true},
      AddInclude},
@@ -306,6 +353,40 @@ constexpr OptionRow<CommandLine> kOptions[] = {
       "the rank whose index to read, if the checkpoint has\n"
       "one per rank (use_collectives=False)"},
      SetRank},
+    {{"from", "NAME", kLocal,
+      "read SRC as this, whatever it looks like: dcp,\nsafetensors, pt, "
+      "ranks (verl, FSDP1), deepspeed,\naccelerate, transformers, megatron, "
+      "torchsnapshot or\nbytecheckpoint",
+      false,
+      "dcp safetensors pt ranks deepspeed accelerate transformers megatron "
+      "torchsnapshot bytecheckpoint"},
+     SetFrom},
+    {{"rank-files", "PATTERN", kLocal,
+      "the files of SRC, one for each rank: w.{rank}.pth"},
+     SetDialectText<&DialectOptions::rank_files>},
+    {{"layout", "FILE", kLocal,
+      "which parameters FSDP1's flat ones consist of; JSON"},
+     SetDialectText<&DialectOptions::layout>},
+    {{"like", "FILE", kLocal,
+      "a file with the shapes of parameters of which SRC\nhas only flat ones"},
+     SetDialectText<&DialectOptions::like>},
+    {{"flat-units", "GLOB", kLocal,
+      "the modules that FSDP1 wrapped, for the state of its\nflat optimizer: "
+      "model.layers.*"},
+     SetDialectText<&DialectOptions::flat_units>},
+    {{"weights", "WHICH", kLocal,
+      "DeepSpeed: master, the optimizer's in float32, or\nlow, the model's in "
+      "16 bits; default: master",
+      false, "master low"},
+     SetWeights},
+    {{"unstack-layers", nullptr, kLocal,
+      "Megatron: each layer as tensors of its own"},
+     SetUnstackLayers},
+    {{"optimizer-names", "WHICH", kLocal,
+      "Megatron: stored, or torch, as PyTorch names an\noptimizer's state; "
+      "default: stored",
+      false, "stored torch"},
+     SetOptimizerNames},
     {{"server", "ADDRESS", kAll,
       "let a dcp-server do it: host:7420 or\n"
       "unix:/run/dcp-server.sock; paths are the server's;\n"

@@ -65,7 +65,7 @@ absl::StatusOr<VerifyReport> Verify(const Context& context,
         line, {stats, [&](uint64_t bytes) { progress.Start(bytes); }});
   }
   VerifyOptions options;
-  options.open = {.direct = line.direct, .rank = line.rank};
+  options.open = SourceOptionsOf(line);
   options.sample_percent = line.sample_percent;
   options.memory_bytes = line.memory_bytes;
   options.stop = context.stop;

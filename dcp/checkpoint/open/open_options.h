@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/strings/string_view.h"
 #include "dcp/base/limits.h"
@@ -51,15 +52,25 @@ struct DialectOptions {
   // megatron: optimizer.state.NAME.exp_avg instead of
   // optimizer.state.exp_avg.NAME, and the optimizer's weights as the model's.
   bool torch_optimizer_names = false;
+
+  friend bool operator==(const DialectOptions&,
+                         const DialectOptions&) = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const DialectOptions& options) {
+    return H::combine(std::move(h), options.from, options.rank_files,
+                      options.layout, options.like, options.flat_units,
+                      options.low_precision_weights, options.unstack_layers,
+                      options.torch_optimizer_names);
+  }
 };
 
 struct OpenOptions {
-  DialectOptions dialect;
   DirectMode direct = DirectMode::kAuto;
   // For a checkpoint saved with use_collectives=False, which has an index for
   // each rank (__{rank}.metadata): the rank whose index is read. Without it,
   // only a checkpoint of one rank can be opened.
   int64_t rank = -1;
+  DialectOptions dialect = {};
   // Optional; must outlive the checkpoint.
   OpenProgress* progress = nullptr;
   // The maximum memory for blocks in Locate; at least kMinMemoryBytes. With

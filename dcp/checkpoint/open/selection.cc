@@ -3,6 +3,7 @@
 #include <re2/re2.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -180,6 +181,10 @@ class Casts {
   std::vector<bool> used_;
 };
 
+bool Contains(const std::vector<StatePart>& parts, StatePart part) {
+  return std::find(parts.begin(), parts.end(), part) != parts.end();
+}
+
 }  // namespace
 
 absl::StatusOr<DType> ParseDType(absl::string_view name) {
@@ -217,6 +222,7 @@ absl::StatusOr<std::vector<SelectedEntry>> Select(
     DCP_RETURN_IF_ERROR(exclude.CheckUsed(entries, stop));
   }
 
+  const StateParts parts(entries);
   std::vector<SelectedEntry> selected;
   absl::flat_hash_map<std::string, absl::string_view> origins;
   for (uint32_t i = 0; i < entries.size(); ++i) {
@@ -224,9 +230,19 @@ absl::StatusOr<std::vector<SelectedEntry>> Select(
     const CheckpointEntry& entry = entries[i];
     if (!include.empty() && !include.Match(entry.fqn)) continue;
     if (exclude.Match(entry.fqn)) continue;
+    const StateParts::Place place = parts.PlaceOf(entry);
+    if (!options.parts.empty() && !Contains(options.parts, place.part)) {
+      continue;
+    }
     SelectedEntry& choice = selected.emplace_back();
     choice.entry = i;
     choice.fqn = entry.fqn;
+    if (options.parts.size() == 1 && place.num_roots > 0 &&
+        place.num_roots < entry.path.size()) {
+      choice.fqn = PathToName(StatePath(
+          entry.path.begin() + static_cast<std::ptrdiff_t>(place.num_roots),
+          entry.path.end()));
+    }
     for (Rename& rename : renames) {
       rename.Apply(choice.fqn);
       if (choice.fqn.size() <= kMaxNameBytes) continue;
@@ -246,6 +262,10 @@ absl::StatusOr<std::vector<SelectedEntry>> Select(
           absl::StrCat("renaming gives both '", it->second, "' and '",
                        entry.fqn, "' the name '", choice.fqn, "'"));
     }
+  }
+  if (selected.empty() && !options.parts.empty() && !options.allow_unmatched) {
+    return absl::InvalidArgumentError(
+        "the source has nothing of the parts that the option parts names");
   }
   for (const Rename& rename : renames) {
     if (!rename.used() && !options.allow_unmatched) {

@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "dcp/checkpoint/open/checkpoint_entry.h"
+#include "dcp/checkpoint/open/state_part.h"
 #include "dcp/tensor/dtype.h"
 #include "dcp/tensor/metadata.h"
 
@@ -19,6 +20,9 @@ namespace dcp {
 
 // Globs are those of glob_set.h.
 struct SelectionOptions {
+  // Only these parts of the state; empty: all. If there is exactly one, names
+  // lose what only names the part, before they are renamed: model.w becomes w.
+  std::vector<StatePart> parts;
   std::vector<std::string> include;  // empty: everything
   std::vector<std::string> exclude;
   // "s/pattern/replacement/" with RE2 syntax, \1 for groups, flag g; applied

@@ -59,6 +59,12 @@ TEST(RequestMessages, SourceIsChecked) {
            {"path: 'a\\000b'", "a.path contains a NUL"},
            {"path: '/a' rank: -1", "a.rank is -1"},
            {"path: '/a' rank: 1048576", "a.rank is 1048576"},
+           {"path: '/a' dialect { from: 'fsdp3' }",
+            "a.dialect.from: 'fsdp3' is not dcp, safetensors"},
+           {"path: '/a' dialect { rank_files: 'a\\000' }",
+            "a.dialect.rank_files contains a NUL"},
+           {"path: '/a' dialect { layout: 'a\\000' }",
+            "a.dialect.layout contains a NUL"},
        }) {
     EXPECT_THAT(SourceFromProto(Proto<v1::Source>(refused.text), "a"),
                 StatusIs(kInvalid, StartsWith(refused.error)));
@@ -146,17 +152,31 @@ TEST(RequestMessages, TolerancesAreFiniteAndNotNegative) {
 
 TEST(RequestMessages, ComeBackAsTheyWereSent) {
   v1::Source source;
-  SourceToProto("/a", -1, source);
+  SourceToProto("/a", OpenOptions(), source);
   EXPECT_FALSE(source.has_rank());
-  SourceToProto("/a", 3, source);
+  EXPECT_FALSE(source.has_dialect());
+  OpenOptions open;
+  open.rank = 3;
+  open.dialect = {.from = Dialect::kDeepSpeed,
+                  .rank_files = "a.{rank}",
+                  .layout = "/l",
+                  .like = "/m",
+                  .flat_units = "layers.*",
+                  .low_precision_weights = true,
+                  .unstack_layers = true,
+                  .torch_optimizer_names = true};
+  SourceToProto("/a", open, source);
   ASSERT_OK_AND_ASSIGN(const SourceSpec spec, SourceFromProto(source, "s"));
   EXPECT_EQ(spec.path, "/a");
   EXPECT_EQ(spec.open.rank, 3);
+  EXPECT_EQ(spec.open.dialect, open.dialect);
 
-  const SelectionOptions options = {.include = {"a*"},
-                                    .exclude = {"b", "c"},
-                                    .renames = {"s/a/b/"},
-                                    .casts = {"bf16"}};
+  const SelectionOptions options = {
+      .parts = {StatePart::kModel, StatePart::kExtra},
+      .include = {"a*"},
+      .exclude = {"b", "c"},
+      .renames = {"s/a/b/"},
+      .casts = {"bf16"}};
   v1::Selection selection;
   SelectionToProto(options, selection);
   ASSERT_OK_AND_ASSIGN(const SelectionOptions back,

@@ -62,6 +62,21 @@ TEST_F(CheckpointStateTest, AnIndexThatComesToBinFilesIsSeen) {
 }
 
 // One client has opened it; another may not read the file that a link leads to.
+// The tag that `latest` names, and the files below it, are part of what a
+// DeepSpeed checkpoint is.
+TEST_F(CheckpointStateTest, ADeepSpeedCheckpointChangesWithItsPointer) {
+  CheckpointCache* const cache = NewCache();
+  const std::string path = Golden("dialects/deepspeed/zero2_ws3");
+  ASSERT_OK_AND_ASSIGN(const auto before, Open(*cache, path));
+  EXPECT_EQ(before->checkpoint().dialect(), Dialect::kDeepSpeed);
+  dir_.WriteFile("dialects/deepspeed/zero2_ws3/train.log", "step 1");
+  ASSERT_OK_AND_ASSIGN(const auto same, Open(*cache, path));
+  EXPECT_EQ(before, same);
+  std::filesystem::rename(path + "/global_step1", path + "/global_step2");
+  dir_.WriteFile("dialects/deepspeed/zero2_ws3/latest", "global_step2");
+  ASSERT_OK_AND_ASSIGN(const auto after, Open(*cache, path));
+  EXPECT_NE(before->etag(), after->etag());
+}
 
 }  // namespace
 }  // namespace dcp::server

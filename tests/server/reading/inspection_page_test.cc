@@ -46,7 +46,7 @@ class InspectionPageTest : public ::testing::Test {
         std::make_unique<RootedFileSystem>(
             *fs_,
             Client("me", {{.path = dir_.path(), .real_path = dir_.path()}})),
-        *std::move(checkpoint), std::move(state), -1,
+        *std::move(checkpoint), std::move(state), OpenOptions(),
         std::make_shared<std::atomic<uint64_t>>(0));
   }
 

@@ -79,7 +79,7 @@ class WindowReadersTest : public ::testing::Test {
         std::make_unique<RootedFileSystem>(
             fs,
             Client("me", {{.path = dir_.path(), .real_path = dir_.path()}})),
-        *std::move(opened), {.etag = "etag", .file_sizes = {}}, -1,
+        *std::move(opened), {.etag = "etag", .file_sizes = {}}, OpenOptions(),
         std::make_shared<std::atomic<uint64_t>>(0));
   }
 

@@ -97,6 +97,26 @@ TEST(CommandLine, TakesEveryOptionOfWriting) {
   EXPECT_EQ(line.progress, ProgressMode::kJson);
 }
 
+TEST(CommandLine, TakesEveryOptionOfDialects) {
+  ASSERT_OK_AND_ASSIGN(
+      const CommandLine line,
+      Parse("diff s d --from deepspeed --rank-files w.{rank}.pt --layout l "
+            "--like m --flat-units layers.* --weights low --unstack-layers "
+            "--optimizer-names torch --part model --part extra"));
+  const DialectOptions expected = {.from = Dialect::kDeepSpeed,
+                                   .rank_files = "w.{rank}.pt",
+                                   .layout = "l",
+                                   .like = "m",
+                                   .flat_units = "layers.*",
+                                   .low_precision_weights = true,
+                                   .unstack_layers = true,
+                                   .torch_optimizer_names = true};
+  EXPECT_EQ(SourceOptionsOf(line).dialect, expected);
+  EXPECT_FALSE(SecondSourceOptionsOf(line).dialect.from.has_value());
+  EXPECT_THAT(line.selection.parts,
+              ElementsAre(StatePart::kModel, StatePart::kExtra));
+}
+
 TEST(CommandLine, ADashIsStandardOutput) {
   for (const char* words :
        {"convert a -", "consolidate a - --to pt", "consolidate a -",
@@ -213,6 +233,10 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"convert a b --lanes two", "'two'"},
         Refusal{"convert a b --to onnx", "not dcp, safetensors or pt"},
         Refusal{"convert a b --direct maybe", "auto, on or off"},
+        Refusal{"inspect a --from fsdp3", "'fsdp3' is not dcp, safetensors,"},
+        Refusal{"inspect a --weights half", "master or low"},
+        Refusal{"inspect a --optimizer-names mine", "stored or torch"},
+        Refusal{"convert a b --part all", "model, optimizer or extra"},
         Refusal{"convert a b --cast float7", "float7"},
         Refusal{"convert a b --cast *.w=", "--cast"},
         Refusal{"convert a b --rename=", "not a rule"},

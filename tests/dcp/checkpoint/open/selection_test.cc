@@ -91,6 +91,33 @@ TEST(Selection, IncludesThenExcludes) {
               ElementsAre("model.ids", "step"));
 }
 
+TEST(Selection, OnePartLosesItsName) {
+  SelectionOptions options;
+  options.parts = {StatePart::kModel};
+  EXPECT_THAT(Names(options), ElementsAre("a.weight", "a.bias", "ids"));
+  ASSERT_OK_AND_ASSIGN(const auto selected, Select(Entries(), options));
+  EXPECT_EQ(selected[0].path, StatePath{PathElement("a.weight")});
+  options.renames = {"s/^a/b/"};
+  options.include = {"model.a.*"};
+  EXPECT_THAT(Names(options), ElementsAre("b.weight", "b.bias"));
+}
+
+TEST(Selection, SeveralPartsKeepTheirNames) {
+  SelectionOptions options;
+  options.parts = {StatePart::kExtra, StatePart::kModel};
+  EXPECT_THAT(Names(options), ElementsAre("model.a.weight", "model.a.bias",
+                                          "model.ids", "step"));
+}
+
+TEST(Selection, APartThatIsNotThereIsAMistake) {
+  SelectionOptions options;
+  options.parts = {StatePart::kOptimizer};
+  EXPECT_THAT(Refusal(options), StatusIs(absl::StatusCode::kInvalidArgument,
+                                         HasSubstr("nothing of the parts")));
+  options.allow_unmatched = true;
+  EXPECT_THAT(Names(options), ::testing::IsEmpty());
+}
+
 TEST(Selection, AnIncludeThatMatchesNothingIsAMistake) {
   SelectionOptions options = Including({"model.*", "modle.*"});
   EXPECT_THAT(Refusal(options), StatusIs(absl::StatusCode::kInvalidArgument,
