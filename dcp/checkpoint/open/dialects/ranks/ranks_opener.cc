@@ -267,6 +267,8 @@ absl::StatusOr<CheckpointParts> RanksReader::Run() {
   return std::move(parts_);
 }
 
+}  // namespace
+
 absl::StatusOr<CheckpointParts> OpenRankFiles(
     const SourceDirectory& directory, const std::vector<RankFiles>& families,
     const OpenOptions& options, const std::stop_token& stop) {

@@ -151,7 +151,11 @@ TEST_P(DialectTest, IsVerified) {
       const VerifyReport report,
       VerifyCheckpoint(testing::Disk(), CopyCase(dir, GetParam()), {}));
   EXPECT_TRUE(report.findings.empty()) << report.findings[0].problem;
-  EXPECT_GT(report.num_crcs_checked, 0);
+  EXPECT_EQ(report.num_items_checked, report.num_items);
+  // TorchSnapshot records no checksums of raw bytes.
+  if (!absl::StrContains(GetParam(), "torchsnapshot")) {
+    EXPECT_GT(report.num_crcs_checked, 0);
+  }
 }
 
 TEST_P(DialectTest, IsWrittenAsDcpForAnyMesh) {
