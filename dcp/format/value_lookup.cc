@@ -19,6 +19,16 @@ std::optional<Value> FindKey(const Value& value, absl::string_view key) {
   return std::nullopt;
 }
 
+absl::flat_hash_map<absl::string_view, Value> ValuesByKey(const Value& value) {
+  absl::flat_hash_map<absl::string_view, Value> values;
+  if (!IsMapping(value)) return values;
+  for (size_t i = 0; i < value.items().size(); i += 2) {
+    const Value& key = value.items()[i];
+    if (key.is(Kind::kStr)) values[key.text()] = value.items()[i + 1];
+  }
+  return values;
+}
+
 Value AttributeInState(const Value& state, absl::string_view name) {
   if (!state.is(Kind::kTuple)) return FindKey(state, name).value_or(Value());
   for (const Value& part : state.items()) {

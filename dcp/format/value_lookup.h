@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
 #include "dcp/format/value.h"
 
@@ -12,6 +13,11 @@ namespace dcp {
 // The value under the text `key` of a mapping (IsMapping): the last one, as in
 // Python. nullopt if there is none or `value` is not a mapping.
 std::optional<Value> FindKey(const Value& value, absl::string_view key);
+
+// The values of a mapping by its keys that are texts: as FindKey finds them,
+// for many keys. Empty for anything else. Valid as long as the arena of
+// `value`.
+absl::flat_hash_map<absl::string_view, Value> ValuesByKey(const Value& value);
 
 // The attribute `name` in the state that BUILD gave an object: a dict, or for a
 // class with slots a pair of dicts. None if there is none.

@@ -4,13 +4,18 @@
 #include <re2/re2.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "dcp/base/limits.h"
 #include "dcp/base/status.h"
+#include "dcp/base/stop.h"
+#include "dcp/checkpoint/open/open_options.h"
 
 namespace dcp {
 namespace {
@@ -28,60 +33,139 @@ absl::Status Refuse(absl::string_view path, absl::string_view what) {
   return absl::UnimplementedError(absl::StrCat(path, ": ", what));
 }
 
-// The files of one tag; nullopt if these are not DeepSpeed's.
-absl::StatusOr<std::optional<DeepSpeedFiles>> FilesOfTag(
-    const SourceDirectory& tag) {
-  static const RE2& model =
-      *new RE2(R"((?:zero_pp_rank_(\d+)_)?mp_rank_(\d+)_model_states\.pt)");
-  static const RE2& optim = *new RE2(
-      R"((?:bf16_|fp16_)?zero_pp_rank_(\d+)_mp_rank_(\d+)_optim_states\.pt)");
-  static const RE2& pipeline =
-      *new RE2(R"(layer_\d+-model_\d+-model_states\.pt)");
-  static const RE2& expert =
-      *new RE2(R"(layer_.*_expert_.*|.*expp_rank_\d+.*)");
-  ByRank models;
-  ByRank optims;
-  DeepSpeedFiles files;
-  files.directory = tag.path;
-  for (const DirectoryEntry& entry : tag.entries) {
-    const std::string& name = entry.name;
-    std::string rank;
-    std::string model_parallel;
-    if (name == "zero" && entry.kind != FileKind::kFile) {
-      files.is_universal = true;
-      continue;
+// The files of a folder zero/ and of those below it: a folder is a parameter,
+// whose name may contain slashes.
+absl::StatusOr<std::vector<std::string>> UniversalFiles(
+    const SourceDirectory& tag, const std::stop_token& stop) {
+  std::vector<std::string> names;
+  std::vector<std::string> folders = {"zero"};
+  for (size_t i = 0; i < folders.size(); ++i) {
+    DCP_RETURN_IF_ERROR(CheckStop(stop, kOpening));
+    const std::string folder = folders[i];
+    DCP_ASSIGN_OR_RETURN(const SourceDirectory below,
+                         ListDirectory(*tag.fs, tag.PathOf(folder)));
+    for (const DirectoryEntry& entry : below.entries) {
+      std::string name = absl::StrCat(folder, "/", entry.name);
+      if (name.size() > kMaxNameBytes || folders.size() > kMaxFiles ||
+          names.size() > kMaxFiles) {
+        return absl::ResourceExhaustedError(
+            absl::StrCat(tag.path, ": there are too many files in ", folder));
+      }
+      if (entry.kind == FileKind::kDirectory) {
+        folders.push_back(std::move(name));
+      } else if (absl::EndsWith(name, ".pt")) {
+        names.push_back(std::move(name));
+      }
     }
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// What the names in one folder say.
+class TagFiles {
+ public:
+  absl::Status Add(absl::string_view path, const std::string& name) {
+    static const RE2& model =
+        *new RE2(R"((?:zero_pp_rank_(\d+)_)?mp_rank_(\d+)_model_states\.pt)");
+    static const RE2& optim = *new RE2(
+        R"((?:bf16_|fp16_)?zero_pp_rank_(\d+)_mp_rank_(\d+)_optim_states\.pt)");
+    static const RE2& pipeline =
+        *new RE2(R"(layer_\d+-model_\d+-model_states\.pt)");
+    static const RE2& expert =
+        *new RE2(R"(layer_.*_expert_.*|.*expp_rank_\d+.*)");
     if (RE2::FullMatch(name, expert)) {
-      return Refuse(tag.path,
+      return Refuse(path,
                     "expert-parallel DeepSpeed checkpoints are not supported");
     }
-    if (RE2::FullMatch(name, pipeline)) {
-      return Refuse(tag.path,
+    is_pipeline_ = is_pipeline_ || RE2::FullMatch(name, pipeline);
+    std::string rank;
+    std::string model_parallel;
+    const bool is_model = RE2::FullMatch(name, model, &rank, &model_parallel);
+    if (!is_model && !RE2::FullMatch(name, optim, &rank, &model_parallel)) {
+      return absl::OkStatus();
+    }
+    int64_t number = 0;
+    int64_t parallel = 0;
+    if ((!rank.empty() && !ParseRank(rank, number)) ||
+        !ParseRank(model_parallel, parallel)) {
+      return Refuse(path, absl::StrCat("the rank of ", name, " is too large"));
+    }
+    num_parallel_ = std::max(num_parallel_, parallel + 1);
+    if (parallel > 0) return absl::OkStatus();
+    is_stage3_ = is_stage3_ || (is_model && !rank.empty());
+    (is_model ? models_ : optims_).emplace(number, name);
+    return absl::OkStatus();
+  }
+
+  // OK if the checkpoint is that of data parallelism alone.
+  absl::Status CheckParallelism(absl::string_view path) const {
+    if (num_parallel_ > 1) {
+      return Refuse(path,
+                    absl::StrCat("this is a DeepSpeed checkpoint of tensor or "
+                                 "pipeline parallelism (",
+                                 num_parallel_,
+                                 " model-parallel ranks); convert it with "
+                                 "ds_to_universal.py first"));
+    }
+    if (is_pipeline_) {
+      return Refuse(path,
                     "this is a pipeline-parallel DeepSpeed checkpoint; convert "
                     "it with ds_to_universal.py first");
     }
-    const bool is_model = RE2::FullMatch(name, model, &rank, &model_parallel);
-    if (!is_model && !RE2::FullMatch(name, optim, &rank, &model_parallel)) {
-      continue;
-    }
-    int64_t number = 0;
-    if (model_parallel.find_first_not_of('0') != std::string::npos) {
-      return Refuse(tag.path,
-                    "this is a DeepSpeed checkpoint of several model-parallel "
-                    "ranks; convert it with ds_to_universal.py first");
-    }
-    if (!rank.empty() && !absl::SimpleAtoi(rank, &number)) continue;
-    (is_model ? models : optims).emplace(number, name);
+    return absl::OkStatus();
   }
-  if (models.empty() && optims.empty()) return std::nullopt;
-  if (models.empty()) {
+
+  bool empty() const { return models_.empty() && optims_.empty(); }
+
+  DeepSpeedFiles Take() {
+    DeepSpeedFiles files;
+    files.models = NamesOf(std::move(models_));
+    files.optims = NamesOf(std::move(optims_));
+    files.is_stage3 = is_stage3_;
+    return files;
+  }
+
+ private:
+  static bool ParseRank(absl::string_view text, int64_t& number) {
+    return absl::SimpleAtoi(text, &number) && number < kMaxRanks;
+  }
+
+  ByRank models_;
+  ByRank optims_;
+  bool is_stage3_ = false;
+  bool is_pipeline_ = false;
+  int64_t num_parallel_ = 0;
+};
+
+// The files of one tag; nullopt if these are not DeepSpeed's.
+absl::StatusOr<std::optional<DeepSpeedFiles>> FilesOfTag(
+    const SourceDirectory& tag, const std::stop_token& stop) {
+  TagFiles found;
+  for (const DirectoryEntry& entry : tag.entries) {
+    DCP_RETURN_IF_ERROR(found.Add(tag.path, entry.name));
+  }
+  if (found.empty()) return std::nullopt;
+  const bool is_universal = tag.HasDirectory("zero");
+  if (!is_universal) DCP_RETURN_IF_ERROR(found.CheckParallelism(tag.path));
+  if (tag.HasDirectory("offloaded_tensors")) {
+    return Refuse(
+        tag.path,
+        "the optimizer was offloaded to NVMe, and its tensors are not "
+        "in these files");
+  }
+  DeepSpeedFiles files = found.Take();
+  files.directory = tag.path;
+  if (files.models.empty()) {
     return absl::NotFoundError(absl::StrCat(
         tag.path,
         ": there are *_optim_states.pt of DeepSpeed, but no "
         "*_model_states.pt, which has the names of the parameters"));
   }
-  files.models = NamesOf(std::move(models));
-  files.optims = NamesOf(std::move(optims));
+  if (is_universal) {
+    files.optims.clear();
+    DCP_ASSIGN_OR_RETURN(files.universal, UniversalFiles(tag, stop));
+  }
   return files;
 }
 
@@ -90,7 +174,7 @@ absl::StatusOr<std::optional<DeepSpeedFiles>> FilesOfTag(
 absl::StatusOr<std::optional<DeepSpeedFiles>> FindDeepSpeed(
     const SourceDirectory& directory, const std::stop_token& stop) {
   DCP_ASSIGN_OR_RETURN(std::optional<DeepSpeedFiles> here,
-                       FilesOfTag(directory));
+                       FilesOfTag(directory, stop));
   if (here.has_value()) return here;
   for (const absl::string_view pointer : {"latest", "latest_universal"}) {
     if (!directory.HasFile(pointer)) continue;
@@ -103,7 +187,7 @@ absl::StatusOr<std::optional<DeepSpeedFiles>> FindDeepSpeed(
                                               " names the folder ", tag,
                                               ", which is not there"));
     }
-    DCP_ASSIGN_OR_RETURN(here, FilesOfTag(*below));
+    DCP_ASSIGN_OR_RETURN(here, FilesOfTag(*below, stop));
     if (here.has_value()) return here;
   }
   return std::nullopt;

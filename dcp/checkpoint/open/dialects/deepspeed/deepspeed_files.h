@@ -18,13 +18,17 @@ struct DeepSpeedFiles {
   std::string directory;            // that of the tag, where the files are
   std::vector<std::string> models;  // *_model_states.pt, by rank; at least one
   std::vector<std::string> optims;  // *_optim_states.pt, by rank
-  bool is_universal = false;        // there is a folder zero/
+  // Of a universal checkpoint, the files below its folder zero/, such as
+  // "zero/layers.0.w/fp32.pt"; by name.
+  std::vector<std::string> universal;
+  bool is_stage3 = false;  // the names of the models have a rank
 };
 
 // The checkpoint in `directory`, whose entries are given, or the one below it
 // that `latest` or `latest_universal` names; nullopt if there is none.
 // Unimplemented for tensor, pipeline and expert parallelism, with what to do
-// instead; DataLoss when the pointer leads out of the directory.
+// instead, and for tensors that are elsewhere; DataLoss when the pointer leads
+// out of the directory.
 absl::StatusOr<std::optional<DeepSpeedFiles>> FindDeepSpeed(
     const SourceDirectory& directory, const std::stop_token& stop);
 

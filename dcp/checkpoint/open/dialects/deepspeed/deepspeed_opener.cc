@@ -14,10 +14,13 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "dcp/base/status.h"
 #include "dcp/base/stop.h"
 #include "dcp/checkpoint/open/dialects/deepspeed/deepspeed_files.h"
 #include "dcp/checkpoint/open/dialects/deepspeed/deepspeed_state.h"
+#include "dcp/checkpoint/open/dialects/deepspeed/universal_state.h"
 #include "dcp/checkpoint/open/dialects/deepspeed/zero_partitions.h"
 #include "dcp/checkpoint/open/dialects/ranks/optimizer_names.h"
 #include "dcp/checkpoint/open/dialects/state_collector.h"
@@ -39,6 +42,25 @@ constexpr absl::string_view kModelKeys[] = {
     "shared_params",
 };
 
+// The keys of a mapping that are texts, and their values, in its order.
+std::vector<std::pair<absl::string_view, Value>> Items(const Value& mapping) {
+  std::vector<std::pair<absl::string_view, Value>> items;
+  if (!IsMapping(mapping)) return items;
+  for (size_t i = 0; i < mapping.items().size(); i += 2) {
+    const Value& key = mapping.items()[i];
+    if (key.is(Kind::kStr))
+      items.emplace_back(key.text(), mapping.items()[i + 1]);
+  }
+  return items;
+}
+
+// The optimizer's state_dict() in the model states of stage 0. With fp16, it is
+// that of DeepSpeed's own optimizer around torch's.
+bool IsTorchOptimizer(const Value& optimizer) {
+  return FindKey(optimizer, "state").has_value() &&
+         FindKey(optimizer, "param_groups").has_value();
+}
+
 class DeepSpeedReader {
  public:
   DeepSpeedReader(FileSystem& fs, const DeepSpeedFiles& files,
@@ -48,7 +70,7 @@ class DeepSpeedReader {
   absl::StatusOr<CheckpointParts> Run() {
     parts_.format = Format::kTorch;
     parts_.dialect = Dialect::kDeepSpeed;
-    DCP_ASSIGN_OR_RETURN(state_, ReadFiles());
+    DCP_RETURN_IF_ERROR(ReadFiles());
     DCP_RETURN_IF_ERROR(AddModel());
     DCP_RETURN_IF_ERROR(AddOptimizer());
     DCP_RETURN_IF_ERROR(AddExtra());
@@ -59,12 +81,20 @@ class DeepSpeedReader {
   }
 
  private:
-  absl::StatusOr<DeepSpeedState> ReadFiles();
-  absl::StatusOr<std::vector<DeepSpeedPickle>> ReadPickles(uint32_t begin,
-                                                           size_t count);
+  absl::Status ReadFiles();
+  // Reads the next file of parts_.
+  absl::StatusOr<DeepSpeedPickle> ReadPickle();
+  // OK if the weights are there in the precision that is asked for.
+  absl::Status CheckPrecision();
   absl::Status AddModel();
   absl::Status AddModuleEntry(const std::string& name, const Value& value);
+  // The names in the module that are added from elsewhere.
+  absl::flat_hash_set<std::string> NamesElsewhere(bool with_masters) const;
+  // DataLoss unless the module has all parameters.
+  absl::Status CheckModule(const Value& module) const;
   absl::Status AddOptimizer();
+  // Adds the groups in `inner`, the optimizer's state_dict() in `pickle`.
+  absl::Status AddGroups(const DeepSpeedPickle& pickle, const Value& inner);
   absl::Status AddExtra();
   // Adds the leaves of `root`, a dict of values of `pickle`, below `prefix`.
   absl::Status AddLeaves(const DeepSpeedPickle& pickle, const Value& root,
@@ -81,37 +111,68 @@ class DeepSpeedReader {
   CheckpointParts parts_;
   DeepSpeedState state_;
   StateCollector collector_;
+  std::string warning_;  // or empty
 };
 
-absl::StatusOr<std::vector<DeepSpeedPickle>> DeepSpeedReader::ReadPickles(
-    uint32_t begin, size_t count) {
-  std::vector<DeepSpeedPickle> pickles;
-  for (uint32_t i = begin; i < begin + count; ++i) {
-    DCP_RETURN_IF_ERROR(CheckStop(stop_, kOpening));
-    DCP_ASSIGN_OR_RETURN(const File file, parts_.files->Get(i));
-    const absl::StatusOr<const TorchArchive*> archive =
-        AddArchive(fs_, file, options_, stop_, parts_);
-    if (!archive.ok()) {
-      return Annotate(archive.status(), parts_.files->PathOf(i));
-    }
-    pickles.push_back(
-        {.file = i, .archive = *archive, .root = (*archive)->root});
-  }
-  return pickles;
+absl::StatusOr<DeepSpeedPickle> DeepSpeedReader::ReadPickle() {
+  const uint32_t index = static_cast<uint32_t>(parts_.archives.size());
+  DCP_RETURN_IF_ERROR(CheckStop(stop_, kOpening));
+  DCP_ASSIGN_OR_RETURN(const File file, parts_.files->Get(index));
+  const absl::StatusOr<const TorchArchive*> archive =
+      AddArchive(fs_, file, options_, stop_, parts_);
+  const std::string& name = parts_.files->names()[index];
+  if (!archive.ok()) return Annotate(archive.status(), name);
+  return DeepSpeedPickle{.file = index,
+                         .name = name,
+                         .archive = *archive,
+                         .root = (*archive)->root};
 }
 
-absl::StatusOr<DeepSpeedState> DeepSpeedReader::ReadFiles() {
+absl::Status DeepSpeedReader::ReadFiles() {
   std::vector<std::string> names = files_.models;
   names.insert(names.end(), files_.optims.begin(), files_.optims.end());
+  names.insert(names.end(), files_.universal.begin(), files_.universal.end());
   parts_.files = std::make_unique<SourceFiles>(
       fs_, files_.directory, std::move(names), options_.direct,
       /*follow_symlinks=*/false);
-  DCP_ASSIGN_OR_RETURN(std::vector<DeepSpeedPickle> models,
-                       ReadPickles(0, files_.models.size()));
-  DCP_ASSIGN_OR_RETURN(std::vector<DeepSpeedPickle> optims,
-                       ReadPickles(static_cast<uint32_t>(files_.models.size()),
-                                   files_.optims.size()));
-  return ParseDeepSpeed(std::move(models), std::move(optims));
+  for (size_t i = 0; i < files_.models.size(); ++i) {
+    DCP_ASSIGN_OR_RETURN(state_.models.emplace_back(), ReadPickle());
+  }
+  for (size_t i = 0; i < files_.optims.size(); ++i) {
+    DCP_ASSIGN_OR_RETURN(state_.optims.emplace_back(), ReadPickle());
+  }
+  for (const std::string& name : files_.universal) {
+    DCP_ASSIGN_OR_RETURN(DeepSpeedPickle pickle, ReadPickle());
+    // "zero/PARAMETER/KEY.pt"
+    absl::string_view parameter = name;
+    absl::ConsumePrefix(&parameter, "zero/");
+    absl::ConsumeSuffix(&parameter, ".pt");
+    const size_t slash = parameter.rfind('/');
+    if (slash != absl::string_view::npos) {
+      state_.universal.push_back(
+          {.parameter = std::string(parameter.substr(0, slash)),
+           .key = std::string(parameter.substr(slash + 1)),
+           .pickle = std::move(pickle)});
+    } else if (parameter == "optimizer_state") {
+      state_.universal_optimizer = std::move(pickle);
+    }
+  }
+  DCP_RETURN_IF_ERROR(CheckPrecision());
+  return ParseDeepSpeed(options_.dialect.low_precision_weights, state_);
+}
+
+absl::Status DeepSpeedReader::CheckPrecision() {
+  if (!files_.is_stage3) return absl::OkStatus();
+  if (files_.optims.empty() && files_.universal.empty()) {
+    return absl::NotFoundError(
+        "ZeRO-3 keeps the weights in *_optim_states.pt, which are missing");
+  }
+  if (options_.dialect.low_precision_weights) {
+    return absl::InvalidArgumentError(
+        "ZeRO-3 saves the weights in the optimizer's precision only; leave out "
+        "the option low_precision_weights");
+  }
+  return absl::OkStatus();
 }
 
 absl::Status DeepSpeedReader::AddModuleEntry(const std::string& name,
@@ -129,39 +190,60 @@ absl::Status DeepSpeedReader::AddModel() {
     return absl::DataLossError(
         absl::StrCat("module is not a state dict: ", ToString(module, 60)));
   }
-  absl::flat_hash_set<std::string> done;
+  const bool with_masters = !options_.dialect.low_precision_weights;
+  if (!state_.universal.empty()) {
+    DCP_RETURN_IF_ERROR(AddUniversalState(state_, with_masters, collector_));
+  } else if (!state_.groups.empty()) {
+    DCP_RETURN_IF_ERROR(AddZeroPartitions(state_, with_masters, collector_));
+  }
+  DCP_RETURN_IF_ERROR(AddFrozenParameters(state_, collector_));
+  const absl::flat_hash_set<std::string> done = NamesElsewhere(with_masters);
+  const std::optional<Value> listed = FindKey(model(), "buffer_names");
+  absl::flat_hash_set<absl::string_view> buffers;
+  if (listed.has_value() && listed->is(Kind::kList)) {
+    for (const Value& name : listed->items()) {
+      if (name.is(Kind::kStr)) buffers.insert(name.text());
+    }
+  }
+  // Stage 3 leaves nothing in the module but buffers.
+  const bool only_buffers = state_.stage == 3;
+  for (const auto& [name, value] : Items(module)) {
+    if (done.contains(name) || (only_buffers && !buffers.contains(name))) {
+      continue;
+    }
+    DCP_RETURN_IF_ERROR(AddModuleEntry(std::string(name), value));
+  }
+  return with_masters ? absl::OkStatus() : CheckModule(module);
+}
+
+absl::flat_hash_set<std::string> DeepSpeedReader::NamesElsewhere(
+    bool with_masters) const {
+  absl::flat_hash_set<std::string> names;
+  if (with_masters) {
+    for (const auto& group : state_.groups) {
+      for (const DeepSpeedParameter& parameter : group) {
+        names.insert(parameter.name);
+      }
+    }
+  }
+  if (IsMapping(FindKey(model(), "frozen_param_fragments").value_or(Value()))) {
+    for (const DeepSpeedParameter& parameter : state_.frozen) {
+      names.insert(parameter.name);
+    }
+  }
+  const Value aliases = FindKey(model(), "shared_params").value_or(Value());
+  for (const auto& [alias, name] : Items(aliases)) names.emplace(alias);
+  return names;
+}
+
+absl::Status DeepSpeedReader::CheckModule(const Value& module) const {
+  const auto values = ValuesByKey(module);
   for (const auto& group : state_.groups) {
     for (const DeepSpeedParameter& parameter : group) {
-      done.insert(parameter.name);
+      if (values.contains(parameter.name)) continue;
+      return absl::DataLossError(absl::StrCat(
+          state_.models[0].name, ": module has no ", parameter.name));
     }
-  }
-  DCP_RETURN_IF_ERROR(AddZeroPartitions(state_, collector_));
-  DCP_RETURN_IF_ERROR(AddFrozenParameters(state_, collector_));
-  const std::optional<Value> fragments =
-      FindKey(model(), "frozen_param_fragments");
-  if (fragments.has_value() && IsMapping(*fragments)) {
-    for (const DeepSpeedParameter& parameter : state_.frozen) {
-      done.insert(parameter.name);
-    }
-  }
-  const std::optional<Value> aliases = FindKey(model(), "shared_params");
-  absl::flat_hash_set<std::string> buffers;
-  const std::optional<Value> names = FindKey(model(), "buffer_names");
-  if (names.has_value() && names->is(Kind::kList)) {
-    for (const Value& name : names->items()) {
-      if (name.is(Kind::kStr)) buffers.emplace(name.text());
-    }
-  }
-  for (size_t i = 0; i < module.items().size(); i += 2) {
-    const Value& key = module.items()[i];
-    if (!key.is(Kind::kStr)) continue;
-    const std::string name(key.text());
-    const bool is_alias =
-        aliases.has_value() && FindKey(*aliases, name).has_value();
-    // Stage 3 leaves nothing in the module but buffers.
-    const bool is_whole = state_.stage != 3 || buffers.contains(name);
-    if (done.contains(name) || is_alias || !is_whole) continue;
-    DCP_RETURN_IF_ERROR(AddModuleEntry(name, module.items()[i + 1]));
   }
   return absl::OkStatus();
 }
@@ -187,22 +269,55 @@ absl::Status DeepSpeedReader::AddLeaves(const DeepSpeedPickle& pickle,
 }
 
 absl::Status DeepSpeedReader::AddOptimizer() {
-  if (state_.optims.empty()) {
-    const std::optional<Value> optimizer = FindKey(model(), "optimizer");
-    if (!optimizer.has_value() || !IsMapping(*optimizer)) {
-      return absl::OkStatus();
-    }
-    DCP_ASSIGN_OR_RETURN(const Value module, GetKey(model(), "module"));
-    const OptimizerNames names = FindOptimizerNames(module, *optimizer);
-    return AddLeaves(
-        state_.models[0],
-        names.empty() ? *optimizer : WithNames(parts_.arena, *optimizer, names),
-        "optimizer");
+  if (!state_.universal.empty()) {
+    return AddGroups(state_.universal_optimizer.archive != nullptr
+                         ? state_.universal_optimizer
+                         : state_.models[0],
+                     UniversalOptimizer(state_));
   }
-  DCP_ASSIGN_OR_RETURN(const Value groups, NamedGroups(state_, parts_.arena));
+  if (!state_.optims.empty() && state_.groups.empty()) {
+    warning_ =
+        "the names of the parameters are not recorded, so the optimizer is "
+        "left out";
+    return absl::OkStatus();
+  }
+  if (!state_.optims.empty()) {
+    DCP_ASSIGN_OR_RETURN(const Value inner,
+                         GetKey(state_.optims[0].root,
+                                state_.stage == 3 ? "optimizer_state_dict"
+                                                  : "base_optimizer_state"));
+    return AddGroups(state_.optims[0], inner);
+  }
+  const Value shapes = FindKey(model(), "param_shapes").value_or(Value());
+  const Value optimizer = FindKey(model(), "optimizer").value_or(Value());
+  if (!shapes.is_none() && optimizer.is_none()) {
+    warning_ =
+        "the files *_optim_states.pt are missing: the weights are those in 16 "
+        "bits, and there is no optimizer";
+  }
+  if (!IsMapping(optimizer) || optimizer.items().empty()) {
+    return absl::OkStatus();
+  }
+  if (!IsTorchOptimizer(optimizer)) {
+    warning_ =
+        "the state of DeepSpeed's own optimizer (fp16 without ZeRO) is not "
+        "supported and left out";
+    return absl::OkStatus();
+  }
+  DCP_ASSIGN_OR_RETURN(const Value module, GetKey(model(), "module"));
+  const OptimizerNames names = FindOptimizerNames(module, optimizer);
   return AddLeaves(
-      state_.optims[0],
-      parts_.arena.Dict({parts_.arena.Str("param_groups"), groups}),
+      state_.models[0],
+      names.empty() ? optimizer : WithNames(parts_.arena, optimizer, names),
+      "optimizer");
+}
+
+absl::Status DeepSpeedReader::AddGroups(const DeepSpeedPickle& pickle,
+                                        const Value& inner) {
+  DCP_ASSIGN_OR_RETURN(const Value groups,
+                       NamedGroups(state_, inner, parts_.arena));
+  return AddLeaves(
+      pickle, parts_.arena.Dict({parts_.arena.Str("param_groups"), groups}),
       "optimizer");
 }
 
@@ -253,12 +368,17 @@ void DeepSpeedReader::AddProperties() {
     add("version", std::string(version->text()));
   }
   add("ZeRO stage", absl::StrCat(state_.stage));
-  add("ranks",
-      absl::StrCat(std::max(files_.models.size(), files_.optims.size())));
+  if (files_.universal.empty()) {
+    add("ranks",
+        absl::StrCat(std::max(files_.models.size(), files_.optims.size())));
+  } else {
+    add("universal", "yes");
+  }
   const std::optional<Value> step = FindKey(model(), "global_steps");
   if (step.has_value() && step->is(Kind::kInt)) {
     add("step", absl::StrCat(step->int_value()));
   }
+  if (!warning_.empty()) add("warning", warning_);
 }
 
 }  // namespace

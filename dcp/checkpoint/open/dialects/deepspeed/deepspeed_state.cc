@@ -15,6 +15,10 @@ namespace {
 
 using Kind = Value::Kind;
 
+// Elements of the parameters of one group. It leaves room to add paddings, and
+// is more than any file system holds.
+constexpr int64_t kMaxElements = int64_t{1} << 60;
+
 // {name: torch.Size}.
 absl::StatusOr<std::vector<DeepSpeedParameter>> ParseShapes(const Value& dict) {
   if (!IsMapping(dict)) {
@@ -22,6 +26,7 @@ absl::StatusOr<std::vector<DeepSpeedParameter>> ParseShapes(const Value& dict) {
         absl::StrCat("expected a dict of shapes, found ", ToString(dict, 60)));
   }
   std::vector<DeepSpeedParameter> parameters;
+  int64_t num_elements = 0;
   for (size_t i = 0; i < dict.items().size(); i += 2) {
     const Value& name = dict.items()[i];
     if (!name.is(Kind::kStr)) {
@@ -34,12 +39,13 @@ absl::StatusOr<std::vector<DeepSpeedParameter>> ParseShapes(const Value& dict) {
     if (!shape.ok()) return Annotate(shape.status(), parameter.name);
     parameter.shape = *std::move(shape);
     const std::optional<int64_t> numel = CheckedVolume(parameter.shape);
-    if (!numel.has_value()) {
+    if (!numel.has_value() || *numel > kMaxElements - num_elements) {
       return absl::DataLossError(absl::StrCat(parameter.name, ": shape ",
                                               ShapeToString(parameter.shape),
                                               " is too large"));
     }
     parameter.numel = *numel;
+    num_elements += *numel;
     parameters.push_back(std::move(parameter));
   }
   return parameters;
@@ -80,7 +86,8 @@ std::optional<int64_t> StageNumber(const Value& value) {
 absl::StatusOr<int> StageOf(const Value& optim) {
   if (FindKey(optim, "local_sub_partitions_of_fp32_groups").has_value()) {
     return absl::UnimplementedError(
-        "the partitions of DeepSpeed before 0.3.17 are not supported");
+        "local_sub_partitions_of_fp32_groups: the partitions of DeepSpeed "
+        "before 0.3.17 record no names and are not supported");
   }
   const bool flat = FindKey(optim, "fp32_flat_groups").has_value();
   const bool single =
@@ -139,38 +146,29 @@ absl::Status CheckPartitionCount(const DeepSpeedState& state) {
   return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::StatusOr<Value> GetKey(const Value& dict, absl::string_view key) {
-  const std::optional<Value> value = FindKey(dict, key);
-  if (value.has_value()) return *value;
-  return absl::DataLossError(absl::StrCat("the key ", key, " is missing"));
+// That of the checkpoint from which a universal one was made.
+int StageOfUniversal(const DeepSpeedState& state) {
+  const Value& optimizer = state.universal_optimizer.root;
+  const std::optional<Value> stage = FindKey(optimizer, "zero_stage");
+  const bool is_three = state.models.size() > 1 ||
+                        FindKey(optimizer, "fp32_flat_groups").has_value() ||
+                        (stage.has_value() && StageNumber(*stage) == 3);
+  if (is_three) return 3;
+  return stage.has_value() && StageNumber(*stage) == 1 ? 1 : 2;
 }
 
-absl::StatusOr<DeepSpeedState> ParseDeepSpeed(
-    std::vector<DeepSpeedPickle> models, std::vector<DeepSpeedPickle> optims) {
-  DeepSpeedState state;
-  state.models = std::move(models);
-  state.optims = std::move(optims);
-  const Value& model = state.models[0].root;
-  if (state.optims.empty()) {
-    if (state.models.size() > 1) {
-      return absl::NotFoundError(
-          "ZeRO-3 keeps the weights in *_optim_states.pt, which are missing");
-    }
-    return state;
-  }
-  for (DeepSpeedPickle& optim : state.optims) {
-    DCP_ASSIGN_OR_RETURN(optim.root,
-                         GetKey(optim.root, "optimizer_state_dict"));
-  }
-  DCP_ASSIGN_OR_RETURN(state.stage, StageOf(state.optims[0].root));
-  DCP_RETURN_IF_ERROR(CheckPartitionCount(state));
+// Sets the groups and the frozen parameters.
+absl::Status ParseNames(const Value& model, bool may_lack_names,
+                        DeepSpeedState& state) {
   const std::optional<Value> shapes = FindKey(model, "param_shapes");
   if (!shapes.has_value() || shapes->is_none()) {
-    return absl::UnimplementedError(
-        "it was written by a DeepSpeed before 0.4, which records no names of "
-        "parameters in param_shapes");
+    if (may_lack_names) return absl::OkStatus();
+    const Value version = FindKey(model, "ds_version").value_or(Value());
+    return absl::UnimplementedError(absl::StrCat(
+        "it was written by DeepSpeed ",
+        version.is(Kind::kStr) ? version.text() : "before 0.4",
+        ", which records no names of parameters in param_shapes; the option "
+        "low_precision_weights reads the weights alone"));
   }
   absl::StatusOr<std::vector<std::vector<DeepSpeedParameter>>> groups =
       ParseGroups(*shapes);
@@ -183,7 +181,39 @@ absl::StatusOr<DeepSpeedState> ParseDeepSpeed(
     if (!parsed.ok()) return Annotate(parsed.status(), "frozen_param_shapes");
     state.frozen = *std::move(parsed);
   }
-  return state;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Value> GetKey(const Value& dict, absl::string_view key) {
+  const std::optional<Value> value = FindKey(dict, key);
+  if (value.has_value()) return *value;
+  return absl::DataLossError(absl::StrCat("the key ", key, " is missing"));
+}
+
+absl::Status ParseDeepSpeed(bool names_optional, DeepSpeedState& state) {
+  const Value& model = state.models[0].root;
+  const std::optional<Value> experts = FindKey(model, "ds_autoep_layers");
+  if (experts.has_value() && !experts->is_none()) {
+    return absl::UnimplementedError(
+        "ds_autoep_layers: expert-parallel ZeRO partitions are not supported");
+  }
+  for (DeepSpeedPickle& optim : state.optims) {
+    absl::StatusOr<Value> root = GetKey(optim.root, "optimizer_state_dict");
+    if (!root.ok()) return Annotate(root.status(), optim.name);
+    optim.root = *root;
+  }
+  if (!state.optims.empty()) {
+    DCP_ASSIGN_OR_RETURN(state.stage, StageOf(state.optims[0].root));
+    DCP_RETURN_IF_ERROR(CheckPartitionCount(state));
+  } else if (!state.universal.empty()) {
+    state.stage = StageOfUniversal(state);
+  } else {
+    return absl::OkStatus();
+  }
+  const bool may_lack_names = names_optional && state.stage != 3;
+  return ParseNames(model, may_lack_names, state);
 }
 
 }  // namespace dcp

@@ -20,6 +20,7 @@ namespace dcp {
 // One file and the value in it that matters.
 struct DeepSpeedPickle {
   uint32_t file = 0;
+  std::string name;  // of the file, for messages
   const TorchArchive* archive = nullptr;
   Value root;
 };
@@ -30,21 +31,32 @@ struct DeepSpeedParameter {
   int64_t numel = 0;
 };
 
+// A file below the folder zero/ of a universal checkpoint.
+struct UniversalFile {
+  std::string parameter;
+  std::string key;  // "fp32", "exp_avg", "step", ...
+  DeepSpeedPickle pickle;
+};
+
 struct DeepSpeedState {
   std::vector<DeepSpeedPickle> models;  // by rank; the root is the whole dict
   std::vector<DeepSpeedPickle> optims;  // by rank; the root is
                                         // optimizer_state_dict
-  int stage = 0;                        // of ZeRO
+  // Of a universal checkpoint, instead of `optims`; the optimizer's root is
+  // None if it is not there.
+  std::vector<UniversalFile> universal;
+  DeepSpeedPickle universal_optimizer;
+  int stage = 0;  // of ZeRO
   // The groups of the optimizer; for stage 3, its sub-groups.
   std::vector<std::vector<DeepSpeedParameter>> groups;
   std::vector<DeepSpeedParameter> frozen;
 };
 
-// What the files say; they were read as torch.save files. DataLoss when they
-// contradict each other, Unimplemented for what is not supported, with what to
-// do instead.
-absl::StatusOr<DeepSpeedState> ParseDeepSpeed(
-    std::vector<DeepSpeedPickle> models, std::vector<DeepSpeedPickle> optims);
+// Adds to `state`, whose files were read as torch.save files, what they say.
+// DataLoss when they contradict each other, Unimplemented for what is not
+// supported, with what to do instead. Without names of parameters (DeepSpeed
+// before 0.4), there are no groups if `names_optional`.
+absl::Status ParseDeepSpeed(bool names_optional, DeepSpeedState& state);
 
 // The value of `key` in a dict; DataLoss if there is none.
 absl::StatusOr<Value> GetKey(const Value& dict, absl::string_view key);

@@ -3,11 +3,9 @@
 // one thread. Sources: deepspeed/runtime/zero/stage_1_and_2.py,
 // runtime/zero/stage3.py, utils/zero_to_fp32.py (0.19.8).
 //
-// Stages 1 and 2: the parameters of a group follow each other, perhaps with
-// gaps for alignment, in one vector, which is cut into equal partitions. Stage
-// 3: each parameter is cut into equal pieces of its own, and the pieces of a
-// rank follow each other. The order is that of param_shapes in both cases;
-// param_slice_mappings are wrong for round_robin_gradients.
+// partitioned_group.h and piecewise_groups.h say how the stages cut. The order
+// of the parameters is that of param_shapes for both; param_slice_mappings are
+// wrong for round_robin_gradients.
 #ifndef DCP_CHECKPOINT_OPEN_DIALECTS_DEEPSPEED_ZERO_PARTITIONS_H_
 #define DCP_CHECKPOINT_OPEN_DIALECTS_DEEPSPEED_ZERO_PARTITIONS_H_
 
@@ -19,9 +17,9 @@
 
 namespace dcp {
 
-// Adds model.* and optimizer.state.* of the parameters that are trained.
-// DataLoss when sizes do not add up.
-absl::Status AddZeroPartitions(const DeepSpeedState& state,
+// Adds optimizer.state.* of the parameters that are trained, and model.* if
+// `with_masters` (always for stage 3). DataLoss when sizes do not add up.
+absl::Status AddZeroPartitions(const DeepSpeedState& state, bool with_masters,
                                StateCollector& collector);
 
 // Adds model.* of the frozen parameters, of which stage 3 has a piece on each
@@ -29,10 +27,10 @@ absl::Status AddZeroPartitions(const DeepSpeedState& state,
 absl::Status AddFrozenParameters(const DeepSpeedState& state,
                                  StateCollector& collector);
 
-// The optimizer's param_groups with the names of their parameters, a list of
-// dicts, made in `arena`.
+// The param_groups of `inner`, the optimizer's state_dict() of rank 0, with the
+// names of their parameters: a list of dicts, made in `arena`.
 absl::StatusOr<Value> NamedGroups(const DeepSpeedState& state,
-                                  ValueArena& arena);
+                                  const Value& inner, ValueArena& arena);
 
 }  // namespace dcp
 

@@ -18,6 +18,7 @@
 #include "dcp/checkpoint/open/torch_opener.h"
 #include "dcp/format/rank_tensor.h"
 #include "dcp/format/torch_tensor.h"
+#include "dcp/format/value_lookup.h"
 #include "dcp/tensor/box.h"
 
 namespace dcp {
@@ -116,7 +117,7 @@ absl::StatusOr<Piece> FlatModel::ReadFlat(const RankFile& file,
 }
 
 absl::Status FlatModel::ReadRank(const RankFile& file, const Value& value) {
-  ByName& names = by_name_.emplace_back();
+  const ByName& names = by_name_.emplace_back(ValuesByKey(value));
   auto& storages = storages_.emplace_back();
   flat_pieces_.emplace_back();
   if (!IsMapping(value)) {
@@ -126,9 +127,7 @@ absl::Status FlatModel::ReadRank(const RankFile& file, const Value& value) {
   const bool is_first = by_name_.size() == 1;
   for (size_t i = 0; i < value.items().size(); i += 2) {
     const Value& key = value.items()[i];
-    if (!key.is(Kind::kStr)) continue;
-    names[key.text()] = value.items()[i + 1];
-    if (is_first && IsFlatName(key.text()) &&
+    if (is_first && key.is(Kind::kStr) && IsFlatName(key.text()) &&
         IsRankTensor(value.items()[i + 1])) {
       flats_.emplace_back(key.text());
     }

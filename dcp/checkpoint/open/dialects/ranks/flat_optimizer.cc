@@ -169,13 +169,15 @@ bool UseOrder(const Parameters& parameters, const std::vector<int64_t>& numbers,
 // file, by the CRC-32 of their records.
 Parameters WithoutCopies(const RankFile& file, const Value& model,
                          const Parameters& parameters) {
+  const auto values = ValuesByKey(model);
   absl::flat_hash_set<std::string> seen;
   Parameters kept;
   for (const auto& [name, shape] : parameters) {
-    const std::optional<Value> value = FindKey(model, name);
+    const auto value = values.find(name);
     std::string content;
-    if (value.has_value() && IsRankTensor(*value) && shape.size() > 1) {
-      const absl::StatusOr<RankTensor> tensor = ParseRankTensor(*value);
+    if (value != values.end() && IsRankTensor(value->second) &&
+        shape.size() > 1) {
+      const absl::StatusOr<RankTensor> tensor = ParseRankTensor(value->second);
       if (tensor.ok() && tensor->pieces.size() == 1) {
         const absl::StatusOr<TensorEntry> local = TensorInArchive(
             *file.archive, tensor->pieces[0].tensor, file.file, 0);
