@@ -1,4 +1,3 @@
-// Tested by tests/dcp/checkpoint/open/dialects/dialects_test.cc.
 #include "dcp/format/value_lookup.h"
 
 #include <cstddef>
@@ -27,6 +26,20 @@ absl::flat_hash_map<absl::string_view, Value> ValuesByKey(const Value& value) {
     if (key.is(Kind::kStr)) values[key.text()] = value.items()[i + 1];
   }
   return values;
+}
+
+std::vector<std::pair<absl::string_view, Value>> ItemsByKey(
+    const Value& value) {
+  std::vector<std::pair<absl::string_view, Value>> items;
+  absl::flat_hash_map<absl::string_view, Value> left = ValuesByKey(value);
+  for (size_t i = 0; !left.empty(); i += 2) {
+    const Value& key = value.items()[i];
+    const auto found = key.is(Kind::kStr) ? left.find(key.text()) : left.end();
+    if (found == left.end()) continue;
+    items.emplace_back(*found);
+    left.erase(found);
+  }
+  return items;
 }
 
 Value AttributeInState(const Value& state, absl::string_view name) {

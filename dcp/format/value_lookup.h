@@ -3,6 +3,8 @@
 #define DCP_FORMAT_VALUE_LOOKUP_H_
 
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
@@ -18,6 +20,10 @@ std::optional<Value> FindKey(const Value& value, absl::string_view key);
 // for many keys. Empty for anything else. Valid as long as the arena of
 // `value`.
 absl::flat_hash_map<absl::string_view, Value> ValuesByKey(const Value& value);
+
+// The same in the order of the mapping; a key that occurs twice has its last
+// value where it came first, as in Python.
+std::vector<std::pair<absl::string_view, Value>> ItemsByKey(const Value& value);
 
 // The attribute `name` in the state that BUILD gave an object: a dict, or for a
 // class with slots a pair of dicts. None if there is none.

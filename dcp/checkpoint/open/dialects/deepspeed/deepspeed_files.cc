@@ -1,4 +1,3 @@
-// Tested by tests/dcp/checkpoint/open/dialects/dialects_test.cc.
 #include "dcp/checkpoint/open/dialects/deepspeed/deepspeed_files.h"
 
 #include <re2/re2.h>

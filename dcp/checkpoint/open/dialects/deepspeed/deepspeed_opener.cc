@@ -1,4 +1,3 @@
-// Tested by tests/dcp/checkpoint/open/dialects/dialects_test.cc.
 #include "dcp/checkpoint/open/dialects/deepspeed/deepspeed_opener.h"
 
 #include <algorithm>
@@ -41,18 +40,6 @@ constexpr absl::string_view kModelKeys[] = {
     "param_shapes",  "frozen_param_shapes", "frozen_param_fragments",
     "shared_params",
 };
-
-// The keys of a mapping that are texts, and their values, in its order.
-std::vector<std::pair<absl::string_view, Value>> Items(const Value& mapping) {
-  std::vector<std::pair<absl::string_view, Value>> items;
-  if (!IsMapping(mapping)) return items;
-  for (size_t i = 0; i < mapping.items().size(); i += 2) {
-    const Value& key = mapping.items()[i];
-    if (key.is(Kind::kStr))
-      items.emplace_back(key.text(), mapping.items()[i + 1]);
-  }
-  return items;
-}
 
 // The optimizer's state_dict() in the model states of stage 0. With fp16, it is
 // that of DeepSpeed's own optimizer around torch's.
@@ -207,7 +194,7 @@ absl::Status DeepSpeedReader::AddModel() {
   }
   // Stage 3 leaves nothing in the module but buffers.
   const bool only_buffers = state_.stage == 3;
-  for (const auto& [name, value] : Items(module)) {
+  for (const auto& [name, value] : ItemsByKey(module)) {
     if (done.contains(name) || (only_buffers && !buffers.contains(name))) {
       continue;
     }
@@ -232,7 +219,7 @@ absl::flat_hash_set<std::string> DeepSpeedReader::NamesElsewhere(
     }
   }
   const Value aliases = FindKey(model(), "shared_params").value_or(Value());
-  for (const auto& [alias, name] : Items(aliases)) names.emplace(alias);
+  for (const auto& [alias, name] : ItemsByKey(aliases)) names.emplace(alias);
   return names;
 }
 

@@ -1,5 +1,4 @@
-// Tested by
-// tests/dcp/checkpoint/open/dialects/deepspeed/deepspeed_opener_test.cc.
+// Tested by tests/dcp/checkpoint/open/dialects/dialects_test.cc.
 #include "dcp/checkpoint/open/dialects/deepspeed/partitioned_groups.h"
 
 #include <algorithm>

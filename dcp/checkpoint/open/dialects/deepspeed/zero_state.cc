@@ -1,5 +1,4 @@
-// Tested by
-// tests/dcp/checkpoint/open/dialects/deepspeed/deepspeed_opener_test.cc.
+// Tested by tests/dcp/checkpoint/open/dialects/dialects_test.cc.
 #include "dcp/checkpoint/open/dialects/deepspeed/zero_state.h"
 
 #include <cstdint>
@@ -10,6 +9,7 @@
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/open/torch_opener.h"
 #include "dcp/format/torch_tensor.h"
+#include "dcp/format/value_lookup.h"
 
 namespace dcp {
 namespace {
@@ -82,8 +82,8 @@ absl::StatusOr<std::vector<Value>> StatesOf(const Value& inner,
   absl::flat_hash_map<int64_t, Value> by_number;
   for (size_t i = 0; i < all.items().size(); i += 2) {
     const Value& number = all.items()[i];
-    if (number.is(Kind::kInt))
-      by_number[number.int_value()] = all.items()[i + 1];
+    if (!number.is(Kind::kInt)) continue;
+    by_number[number.int_value()] = all.items()[i + 1];
   }
   for (size_t g = 0; g < num_groups; ++g) {
     if (!order[g].is(Kind::kInt)) continue;
@@ -95,15 +95,12 @@ absl::StatusOr<std::vector<Value>> StatesOf(const Value& inner,
 
 absl::Status AppendStates(const DeepSpeedPickle& pickle, const Value& state,
                           ZeroVectors& vectors) {
-  if (!IsMapping(state)) return absl::OkStatus();
-  for (size_t i = 0; i < state.items().size(); i += 2) {
-    const Value& key = state.items()[i];
-    if (!key.is(Kind::kStr) || !IsVector(state.items()[i + 1])) continue;
-    DCP_ASSIGN_OR_RETURN(TensorEntry tensor,
-                         TensorIn(pickle, state.items()[i + 1]));
+  for (const auto& [key, value] : ItemsByKey(state)) {
+    if (!IsVector(value)) continue;
+    if (key == kMasterKey) return absl::DataLossError("a state without a name");
+    DCP_ASSIGN_OR_RETURN(TensorEntry tensor, TensorIn(pickle, value));
     DCP_RETURN_IF_ERROR(
-        Annotate(vectors[std::string(key.text())].Append(std::move(tensor)),
-                 key.text()));
+        Annotate(vectors[std::string(key)].Append(std::move(tensor)), key));
   }
   return absl::OkStatus();
 }
@@ -111,15 +108,12 @@ absl::Status AppendStates(const DeepSpeedPickle& pickle, const Value& state,
 absl::Status AddCommonStates(const DeepSpeedPickle& pickle, const Value& state,
                              const DeepSpeedParameter& parameter,
                              StateCollector& collector) {
-  if (!IsMapping(state)) return absl::OkStatus();
-  for (size_t i = 0; i < state.items().size(); i += 2) {
-    const Value& key = state.items()[i];
-    const Value& value = state.items()[i + 1];
-    if (!key.is(Kind::kStr) || IsVector(value)) continue;
+  for (const auto& [key, value] : ItemsByKey(state)) {
+    if (IsVector(value) || key == kMasterKey) continue;
     DCP_ASSIGN_OR_RETURN(CheckpointEntry entry,
                          EntryInArchive(*pickle.archive, value, pickle.file));
     DCP_RETURN_IF_ERROR(
-        collector.AddValue(ZeroPath(parameter, std::string(key.text())),
+        collector.AddValue(ZeroPath(parameter, std::string(key)),
                            /*rank=*/0, std::move(entry)));
   }
   return absl::OkStatus();
