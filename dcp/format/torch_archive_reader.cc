@@ -36,15 +36,31 @@ constexpr absl::string_view kStoragePrefix = "data/";
 // What a file that is not an archive looks like, for the message.
 absl::string_view Describe(absl::string_view head) {
   if (absl::StartsWith(head, "PK\x05\x06")) return "an empty zip archive";
-  if (absl::StartsWith(head, "\x1f\x8b")) return "a gzip file";
+  if (absl::StartsWith(head, "\x1f\x8b")) {
+    return "a gzip file; decompress it first";
+  }
+  if (absl::StartsWith(head, "\x28\xb5\x2f\xfd")) {
+    return "a zstd file; decompress it first";
+  }
+  if (absl::StartsWith(head, "\x04\x22\x4d\x18")) {
+    return "an lz4 file; decompress it first";
+  }
+  if (absl::StartsWith(head, "BZh")) return "a bzip2 file; decompress it first";
+  if (absl::StartsWith(head,
+                       "\xfd"
+                       "7zXZ")) {
+    return "an xz file; decompress it first";
+  }
   if (absl::StartsWith(head, "\x89HDF")) return "an HDF5 file";
   if (absl::StartsWith(head, "GGUF")) return "a GGUF file";
   if (absl::StartsWith(head, "version https://git-lfs")) {
     return "a pointer of Git LFS, whose contents were not fetched";
   }
-  if (absl::StartsWith(head, "sys_info") ||
-      (head.size() >= 262 && head.substr(257, 5) == "ustar")) {
+  if (absl::StartsWith(head, "sys_info")) {
     return "a tar archive (PyTorch before 0.1.10)";
+  }
+  if (head.size() >= 262 && head.substr(257, 5) == "ustar") {
+    return "a tar archive; unpack it first and give the file in it";
   }
   if (head.size() > 8 && head[8] == '{') return "a safetensors file";
   if (absl::StartsWith(head, "\x80")) return "a bare pickle";

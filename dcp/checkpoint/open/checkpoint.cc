@@ -6,6 +6,7 @@
 #include "dcp/base/status.h"
 #include "dcp/base/stop.h"
 #include "dcp/checkpoint/open/dialects/directory_opener.h"
+#include "dcp/checkpoint/open/dialects/no_checkpoint.h"
 #include "dcp/checkpoint/open/model_files.h"
 #include "dcp/checkpoint/open/model_opener.h"
 
@@ -16,6 +17,7 @@ absl::StatusOr<CheckpointParts> OpenSingleFile(FileSystem& fs,
                                                absl::string_view path,
                                                const OpenOptions& options,
                                                const std::stop_token& stop) {
+  DCP_RETURN_IF_ERROR(CheckFileName(fs, path, stop));
   if (!IsWeightIndexName(path)) {
     return OpenModel(fs, OneModelFile(path), options, stop);
   }

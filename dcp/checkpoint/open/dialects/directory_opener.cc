@@ -1,4 +1,3 @@
-// Tested by tests/dcp/checkpoint/open/checkpoint_test.cc.
 #include "dcp/checkpoint/open/dialects/directory_opener.h"
 
 #include <cstdint>
@@ -12,8 +11,10 @@
 #include "dcp/checkpoint/open/dcp_opener.h"
 #include "dcp/checkpoint/open/dialects/bytecheckpoint/bytecheckpoint_opener.h"
 #include "dcp/checkpoint/open/dialects/deepspeed/deepspeed_opener.h"
+#include "dcp/checkpoint/open/dialects/directory_pointer.h"
 #include "dcp/checkpoint/open/dialects/huggingface/accelerate_opener.h"
 #include "dcp/checkpoint/open/dialects/huggingface/trainer_opener.h"
+#include "dcp/checkpoint/open/dialects/no_checkpoint.h"
 #include "dcp/checkpoint/open/dialects/ranks/flat_dcp.h"
 #include "dcp/checkpoint/open/dialects/ranks/ranks_opener.h"
 #include "dcp/checkpoint/open/dialects/source_directory.h"
@@ -23,6 +24,11 @@
 
 namespace dcp {
 namespace {
+
+// torch_checkpointing renames the directory at the end of a save.
+constexpr absl::string_view kUnfinishedPrefix = "tmp_";
+// Its index: the weights next to it are parts that ranks have.
+constexpr absl::string_view kItemsIndex = "metadata.pkl";
 
 // What an opener found; nullopt if there is no sign of its dialect.
 using MaybeParts = absl::StatusOr<std::optional<CheckpointParts>>;
@@ -49,6 +55,9 @@ MaybeParts TryOpenDcp(const SourceDirectory& directory,
 MaybeParts TryOpenModel(const SourceDirectory& directory,
                         const OpenOptions& options,
                         const std::stop_token& stop) {
+  if (directory.HasFile(kItemsIndex) && !options.dialect.from.has_value()) {
+    return std::nullopt;
+  }
   DCP_ASSIGN_OR_RETURN(
       const std::optional<ModelFiles> model,
       FindModelFiles(*directory.fs, directory.path, directory.entries, stop));
@@ -80,20 +89,93 @@ constexpr Opener kOpeners[] = {
     {Dialect::kTorch, &TryOpenModel},
 };
 
-// Why nothing was found.
-absl::Status NoCheckpoint(const SourceDirectory& directory) {
-  for (const DirectoryEntry& entry : directory.entries) {
-    if (absl::StartsWith(entry.name, absl::StrCat(kDcpMetadataName, ".")) &&
-        absl::EndsWith(entry.name, ".tmp")) {
-      return absl::NotFoundError(
-          absl::StrCat(directory.path, ": the save did not finish: there is ",
-                       entry.name, " but no .metadata"));
+// What must be said of a checkpoint that was found in `directory`.
+absl::Status CheckFound(const SourceDirectory& directory,
+                        const OpenOptions& options, CheckpointParts& parts) {
+  if (parts.dialect > Dialect::kTorch) {
+    parts.properties.emplace(parts.properties.begin(), "dialect",
+                             DialectName(parts.dialect));
+  }
+  if (parts.dialect == Dialect::kDeepSpeed) {
+    for (const DirectoryEntry& entry : directory.entries) {
+      if (!absl::EndsWith(entry.name, ".safetensors")) continue;
+      parts.properties.emplace_back(
+          "also here", absl::StrCat(entry.name,
+                                    "; the option from = safetensors reads the "
+                                    "model of safetensors instead"));
+      break;
     }
   }
+  if (parts.dialect == Dialect::kRanks && !options.dialect.from.has_value() &&
+      absl::StartsWith(BaseName(directory.path), kUnfinishedPrefix)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        directory.path,
+        ": torch_checkpointing calls a directory so until its save has "
+        "finished; if it is complete, rename it"));
+  }
+  return absl::OkStatus();
+}
+
+// The checkpoint whose signs are in the directory; nullopt if there are none.
+MaybeParts TryOpenListed(const SourceDirectory& directory,
+                         const OpenOptions& options,
+                         const std::stop_token& stop) {
+  const std::optional<Dialect> from = options.dialect.from;
+  for (const Opener& opener : kOpeners) {
+    if (from.has_value() && opener.dialect != *from) continue;
+    DCP_ASSIGN_OR_RETURN(std::optional<CheckpointParts> parts,
+                         opener.try_open(directory, options, stop));
+    if (!parts.has_value()) continue;
+    DCP_RETURN_IF_ERROR(CheckFound(directory, options, *parts));
+    return parts;
+  }
+  return std::nullopt;
+}
+
+// Why there is none.
+absl::Status NoCheckpoint(const SourceDirectory& directory,
+                          const OpenOptions& options,
+                          const std::stop_token& stop) {
+  if (!options.dialect.from.has_value()) {
+    return WhyNoCheckpoint(directory, stop);
+  }
   return absl::NotFoundError(absl::StrCat(
-      directory.path,
-      ": not a checkpoint: the directory has neither .metadata (which a save "
-      "writes last) nor .safetensors or .bin files of a model"));
+      directory.path, ": there is no checkpoint that can be read as ",
+      DialectName(*options.dialect.from)));
+}
+
+// The checkpoint whose signs are in the directory, which must have some:
+// pointers in it are not followed.
+absl::StatusOr<CheckpointParts> OpenListed(const SourceDirectory& directory,
+                                           const OpenOptions& options,
+                                           const std::stop_token& stop) {
+  DCP_ASSIGN_OR_RETURN(std::optional<CheckpointParts> parts,
+                       TryOpenListed(directory, options, stop));
+  if (parts.has_value()) return *std::move(parts);
+  return NoCheckpoint(directory, options, stop);
+}
+
+// The checkpoint that the pointer names; nullopt without a pointer.
+MaybeParts Follow(const SourceDirectory& directory,
+                  const absl::StatusOr<std::optional<DirectoryPointer>>& found,
+                  const OpenOptions& options, const std::stop_token& stop) {
+  if (!found.ok()) return found.status();
+  if (!found->has_value()) return std::nullopt;
+  const DirectoryPointer& pointer = **found;
+  const std::string path = directory.PathOf(pointer.target);
+  const bool is_directory = directory.HasDirectory(pointer.target);
+  SourceDirectory target;
+  if (is_directory) {
+    DCP_ASSIGN_OR_RETURN(target, ListDirectory(*directory.fs, path));
+  }
+  DCP_ASSIGN_OR_RETURN(
+      CheckpointParts parts,
+      is_directory
+          ? OpenListed(target, options, stop)
+          : OpenModel(*directory.fs, OneModelFile(path), options, stop));
+  parts.properties.emplace_back(
+      "followed", absl::StrCat(pointer.name, " to ", pointer.target));
+  return parts;
 }
 
 }  // namespace
@@ -104,24 +186,17 @@ absl::StatusOr<CheckpointParts> OpenDirectory(FileSystem& fs,
                                               const std::stop_token& stop) {
   DCP_ASSIGN_OR_RETURN(const SourceDirectory directory,
                        ListDirectory(fs, path));
-  const std::optional<Dialect> from = options.dialect.from;
-  for (const Opener& opener : kOpeners) {
-    if (from.has_value() && opener.dialect != *from) continue;
-    DCP_ASSIGN_OR_RETURN(std::optional<CheckpointParts> parts,
-                         opener.try_open(directory, options, stop));
-    if (!parts.has_value()) continue;
-    if (parts->dialect > Dialect::kTorch) {
-      parts->properties.emplace(parts->properties.begin(), "dialect",
-                                DialectName(parts->dialect));
-    }
-    return *std::move(parts);
-  }
-  if (from.has_value()) {
-    return absl::NotFoundError(
-        absl::StrCat(path, ": there is no checkpoint that can be read as ",
-                     DialectName(*from)));
-  }
-  return NoCheckpoint(directory);
+  // Next to such a link, the files of several steps look like those of ranks.
+  DCP_ASSIGN_OR_RETURN(
+      std::optional<CheckpointParts> parts,
+      Follow(directory, FindRankLink(directory), options, stop));
+  if (parts.has_value()) return *std::move(parts);
+  DCP_ASSIGN_OR_RETURN(parts, TryOpenListed(directory, options, stop));
+  if (parts.has_value()) return *std::move(parts);
+  DCP_ASSIGN_OR_RETURN(
+      parts, Follow(directory, FindPointer(directory, stop), options, stop));
+  if (parts.has_value()) return *std::move(parts);
+  return NoCheckpoint(directory, options, stop);
 }
 
 }  // namespace dcp

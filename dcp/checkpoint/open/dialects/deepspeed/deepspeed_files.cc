@@ -181,11 +181,9 @@ absl::StatusOr<std::optional<DeepSpeedFiles>> FindDeepSpeed(
                          ReadPointer(directory, pointer, stop));
     DCP_ASSIGN_OR_RETURN(const std::optional<SourceDirectory> below,
                          ChildOf(directory, tag));
-    if (!below.has_value()) {
-      return absl::NotFoundError(absl::StrCat(directory.PathOf(pointer),
-                                              " names the folder ", tag,
-                                              ", which is not there"));
-    }
+    // The folder may have been deleted from a checkpoint of the Trainer, whose
+    // model is elsewhere.
+    if (!below.has_value()) continue;
     DCP_ASSIGN_OR_RETURN(here, FilesOfTag(*below, stop));
     if (here.has_value()) return here;
   }
