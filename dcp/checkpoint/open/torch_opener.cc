@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "dcp/base/status.h"
 #include "dcp/base/stop.h"
@@ -65,6 +66,27 @@ absl::Status AddFile(FileSystem& fs, uint32_t file, const File& opened,
     parts.entries.push_back(*std::move(entry));
   }
   return absl::OkStatus();
+}
+
+// Drops what the shards have in addition to what the index says is in them.
+void KeepIndexed(const ModelFiles& model, CheckpointParts& parts) {
+  const auto& weight_map = model.index->weight_map;
+  const auto is_in_place = [&](const CheckpointEntry& entry) {
+    const uint32_t file = entry.object() != nullptr
+                              ? entry.object()->item.file
+                              : entry.tensor()->locations[0].item.file;
+    const auto it = weight_map.find(entry.fqn);
+    return it != weight_map.end() && it->second == model.names[file];
+  };
+  absl::flat_hash_set<std::string> in_place;
+  for (const CheckpointEntry& entry : parts.entries) {
+    if (is_in_place(entry)) in_place.insert(entry.fqn);
+  }
+  // A name that is only elsewhere stays, for CheckAgainstIndex.
+  std::erase_if(parts.entries, [&](const CheckpointEntry& entry) {
+    return !is_in_place(entry) &&
+           (!weight_map.contains(entry.fqn) || in_place.contains(entry.fqn));
+  });
 }
 
 }  // namespace
@@ -212,6 +234,8 @@ absl::StatusOr<CheckpointParts> OpenTorch(FileSystem& fs,
   parts.files = std::make_unique<SourceFiles>(fs, model.directory, model.names,
                                               options.direct,
                                               /*follow_symlinks=*/true);
+  // A single file is read whole, so that it can be written again as it is.
+  const bool by_index = model.index.has_value() && model.names.size() > 1;
   absl::flat_hash_map<std::string, uint32_t> file_of;
   for (uint32_t i = 0; i < model.names.size(); ++i) {
     const std::string path = parts.files->PathOf(i);
@@ -220,13 +244,14 @@ absl::StatusOr<CheckpointParts> OpenTorch(FileSystem& fs,
     DCP_ASSIGN_OR_RETURN(const File file, parts.files->Get(i));
     DCP_RETURN_IF_ERROR(
         Annotate(AddFile(fs, i, file, options, stop, parts), path));
-    for (size_t j = first; j < parts.entries.size(); ++j) {
+    for (size_t j = first; !by_index && j < parts.entries.size(); ++j) {
       const auto [it, is_new] = file_of.emplace(parts.entries[j].fqn, i);
       if (is_new || it->second == i) continue;
       return absl::DataLossError(absl::StrCat(
           path, ": ", it->first, " is also in ", model.names[it->second]));
     }
   }
+  if (by_index) KeepIndexed(model, parts);
   const bool any_legacy =
       std::any_of(parts.archives.begin(), parts.archives.end(),
                   [](const auto& archive) { return archive->legacy; });

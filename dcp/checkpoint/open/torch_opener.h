@@ -17,6 +17,7 @@
 
 namespace dcp {
 
+// What the index of several files does not name is left out; without an index,
 // DataLoss when two files have a value of the same name. Links are followed,
 // because a model hub's cache consists of links. Cancelled once `stop` is
 // requested, but parsing a pickle is not interrupted.

@@ -162,6 +162,28 @@ TEST(ModelFiles, AnIndexMustBeTrueOfBinShardsToo) {
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr(kBinIndex)));
 }
 
+TEST(ModelFiles, WhatTheIndexDoesNotNameIsLeftOut) {
+  const TempDir dir;
+  WriteShards(dir);
+  // An index names b only in its second file, and nothing called c.
+  ValueArena arena;
+  const auto tensor = [&](absl::string_view key) {
+    return MakeTensor(arena, DType::kFloat32, {1}, false, key);
+  };
+  dir.WriteFile(
+      std::string("m/") + kFirst,
+      TorchArchiveBytes(
+          arena.Dict({arena.Str("a"), tensor("0"), arena.Str("b"), tensor("1"),
+                      arena.Str("c"), tensor("2")}),
+          {BytesOf<float>({1}), BytesOf<float>({8}), BytesOf<float>({9})}));
+  dir.WriteFile(std::string("m/") + kBinIndex,
+                IndexOf({{"a", kFirst}, {"b", kSecond}}));
+  std::map<std::string, std::string> loaded;
+  ASSERT_OK_AND_ASSIGN(loaded, LoadFrom(dir.Join("m")));
+  EXPECT_THAT(loaded, ElementsAre(std::pair("a", BytesOf<float>({1})),
+                                  std::pair("b", BytesOf<float>({3}))));
+}
+
 TEST(ModelFiles, OneNameInTwoShardsIsRefused) {
   const TempDir dir;
   dir.WriteFile(std::string("m/") + kFirst, Bin("a", {1}));
