@@ -6,7 +6,9 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
+#include <variant>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/ascii.h"
@@ -15,6 +17,7 @@
 #include "dcp/base/status.h"
 #include "dcp/base/stop.h"
 #include "dcp/checkpoint/open/glob_set.h"
+#include "dcp/checkpoint/open/wrapper_names.h"
 #include "dcp/format/state_path.h"
 #include "dcp/tensor/element.h"
 
@@ -185,6 +188,29 @@ bool Contains(const std::vector<StatePart>& parts, StatePart part) {
   return std::find(parts.begin(), parts.end(), part) != parts.end();
 }
 
+// The path of an entry before it is renamed.
+StatePath PathOf(const CheckpointEntry& entry, const StateParts::Place& place,
+                 const SelectionOptions& options) {
+  StatePath path = entry.path;
+  if (options.parts.size() == 1 && place.num_roots < path.size()) {
+    path.erase(path.begin(),
+               path.begin() + static_cast<std::ptrdiff_t>(place.num_roots));
+  }
+  for (PathElement& element : path) {
+    std::string* const key = std::get_if<std::string>(&element);
+    if (options.strip_wrappers && key != nullptr) *key = WithoutWrappers(*key);
+  }
+  return path;
+}
+
+// The name of an entry at `path`, before it is renamed.
+std::string NameOf(const CheckpointEntry& entry, const StatePath& path,
+                   const SelectionOptions& options) {
+  if (path != entry.path) return PathToName(path);
+  return path.empty() && options.strip_wrappers ? WithoutWrappers(entry.fqn)
+                                                : entry.fqn;
+}
+
 }  // namespace
 
 absl::StatusOr<DType> ParseDType(absl::string_view name) {
@@ -236,13 +262,9 @@ absl::StatusOr<std::vector<SelectedEntry>> Select(
     }
     SelectedEntry& choice = selected.emplace_back();
     choice.entry = i;
-    choice.fqn = entry.fqn;
-    if (options.parts.size() == 1 && place.num_roots > 0 &&
-        place.num_roots < entry.path.size()) {
-      choice.fqn = PathToName(StatePath(
-          entry.path.begin() + static_cast<std::ptrdiff_t>(place.num_roots),
-          entry.path.end()));
-    }
+    const StatePath path = PathOf(entry, place, options);
+    choice.fqn = NameOf(entry, path, options);
+    const std::string name = choice.fqn;
     for (Rename& rename : renames) {
       rename.Apply(choice.fqn);
       if (choice.fqn.size() <= kMaxNameBytes) continue;
@@ -250,17 +272,17 @@ absl::StatusOr<std::vector<SelectedEntry>> Select(
           absl::StrCat("renaming gives '", entry.fqn, "' a name of ",
                        choice.fqn.size(), " bytes, more than ", kMaxNameBytes));
     }
-    choice.path = choice.fqn == entry.fqn ? entry.path
-                                          : RenamePath(entry.path, choice.fqn);
+    choice.path = choice.fqn == name ? path : RenamePath(path, choice.fqn);
     if (entry.tensor() != nullptr) {
       DCP_ASSIGN_OR_RETURN(choice.dtype, casts.TypeOf(entry));
     }
-    if (renames.empty()) continue;  // names are already unique
+    // Names are unique before that.
+    if (renames.empty() && !options.strip_wrappers) continue;
     const auto [it, is_new] = origins.emplace(choice.fqn, entry.fqn);
     if (!is_new) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("renaming gives both '", it->second, "' and '",
-                       entry.fqn, "' the name '", choice.fqn, "'"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          renames.empty() ? "stripping wrappers" : "renaming", " gives both '",
+          it->second, "' and '", entry.fqn, "' the name '", choice.fqn, "'"));
     }
   }
   if (selected.empty() && !options.parts.empty() && !options.allow_unmatched) {

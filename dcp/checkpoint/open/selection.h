@@ -23,6 +23,9 @@ struct SelectionOptions {
   // Only these parts of the state; empty: all. If there is exactly one, names
   // lose what only names the part, before they are renamed: model.w becomes w.
   std::vector<StatePart> parts;
+  // Leaves the names of wrappers such as _fsdp_wrapped_module out of names, as
+  // wrapper_names.h says, before they are renamed.
+  bool strip_wrappers = false;
   std::vector<std::string> include;  // empty: everything
   std::vector<std::string> exclude;
   // "s/pattern/replacement/" with RE2 syntax, \1 for groups, flag g; applied
@@ -47,7 +50,8 @@ struct SelectedEntry {
 absl::StatusOr<DType> ParseDType(absl::string_view name);
 
 // InvalidArgument for malformed options, a pattern, rename or cast that matches
-// nothing, and names that collide after renaming. Cancelled soon after a stop.
+// nothing, and names that collide after stripping or renaming. Cancelled soon
+// after a stop.
 absl::StatusOr<std::vector<SelectedEntry>> Select(
     absl::Span<const CheckpointEntry> entries, const SelectionOptions& options,
     std::stop_token stop = {});

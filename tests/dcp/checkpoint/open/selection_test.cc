@@ -250,5 +250,41 @@ TEST(Selection, RefusesNamesThatGrowWithoutEnd) {
       StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("a name of")));
 }
 
+TEST(Selection, WrappersAreStrippedFromEveryPart) {
+  const std::vector<CheckpointEntry> entries = {
+      Tensor("model.module._orig_mod.w", DType::kFloat32),
+      {.fqn = "optimizer.state.module.w.exp_avg",
+       .path = {"optimizer", "state", "module.w", "exp_avg"},
+       .value = TensorEntry()},
+      {.fqn = "_orig_mod.b", .path = {}, .value = TensorEntry()}};
+  SelectionOptions options;
+  options.strip_wrappers = true;
+  ASSERT_OK_AND_ASSIGN(const std::vector<SelectedEntry> selected,
+                       Select(entries, options));
+  ASSERT_EQ(selected.size(), 3u);
+  EXPECT_EQ(selected[0].fqn, "model.w");
+  EXPECT_EQ(selected[0].path, StatePath({"model", "w"}));
+  EXPECT_EQ(selected[1].fqn, "optimizer.state.w.exp_avg");
+  EXPECT_EQ(selected[1].path,
+            StatePath({"optimizer", "state", "w", "exp_avg"}));
+  EXPECT_EQ(selected[2].fqn, "b");
+  options.renames = {"s/^model.w$/model.v/"};
+  ASSERT_OK_AND_ASSIGN(const std::vector<SelectedEntry> renamed,
+                       Select(entries, options));
+  EXPECT_EQ(renamed[0].fqn, "model.v");
+}
+
+TEST(Selection, StrippingMustKeepNamesApart) {
+  const std::vector<CheckpointEntry> entries = {
+      Tensor("model.module.w", DType::kFloat32),
+      Tensor("model.w", DType::kFloat32)};
+  SelectionOptions options;
+  options.strip_wrappers = true;
+  EXPECT_THAT(Select(entries, options).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("stripping wrappers gives both "
+                                 "'model.module.w' and 'model.w'")));
+}
+
 }  // namespace
 }  // namespace dcp
