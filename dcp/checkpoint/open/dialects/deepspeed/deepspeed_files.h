@@ -18,7 +18,7 @@ struct DeepSpeedFiles {
   std::string directory;            // that of the tag, where the files are
   std::vector<std::string> models;  // *_model_states.pt, by rank; at least one
   std::vector<std::string> optims;  // *_optim_states.pt, by rank
-  // Of a universal checkpoint, the files below its folder zero/, such as
+  // The files below the folder zero/ of a universal checkpoint, such as
   // "zero/layers.0.w/fp32.pt"; by name.
   std::vector<std::string> universal;
   bool is_stage3 = false;  // the names of the models have a rank

@@ -42,8 +42,8 @@ struct DeepSpeedState {
   std::vector<DeepSpeedPickle> models;  // by rank; the root is the whole dict
   std::vector<DeepSpeedPickle> optims;  // by rank; the root is
                                         // optimizer_state_dict
-  // Of a universal checkpoint, instead of `optims`; the optimizer's root is
-  // None if it is not there.
+  // A universal checkpoint has these instead of `optims`; the optimizer's root
+  // is None if it is not there.
   std::vector<UniversalFile> universal;
   DeepSpeedPickle universal_optimizer;
   int stage = 0;  // of ZeRO

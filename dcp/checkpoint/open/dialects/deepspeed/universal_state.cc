@@ -60,7 +60,7 @@ class UniversalReader {
   }
 
  private:
-  // Of stage 3, what the sub-groups keep for all parameters; otherwise nothing.
+  // What the sub-groups of stage 3 keep for all parameters; otherwise nothing.
   absl::StatusOr<std::vector<Value>> CommonStates() const {
     const std::optional<Value> inner =
         FindKey(state_.universal_optimizer.root, "optimizer_state_dict");

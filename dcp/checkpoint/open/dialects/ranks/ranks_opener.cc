@@ -1,4 +1,3 @@
-// Tested by tests/dcp/checkpoint/open/dialects/dialects_test.cc.
 #include "dcp/checkpoint/open/dialects/ranks/ranks_opener.h"
 
 #include <algorithm>

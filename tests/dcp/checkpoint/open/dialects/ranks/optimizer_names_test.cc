@@ -1,0 +1,129 @@
+#include "dcp/checkpoint/open/dialects/ranks/optimizer_names.h"
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "dcp/format/torch_tensor.h"
+#include "dcp/format/value_lookup.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/dcp/format/rank_values.h"
+
+namespace dcp {
+namespace {
+
+using ::dcp::testing::MakeDTensor;
+using ::dcp::testing::MakeShard;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::Pair;
+using ::testing::UnorderedElementsAre;
+
+class OptimizerNamesTest : public ::testing::Test {
+ protected:
+  Value Text(absl::string_view text) { return arena_.Str(text); }
+  Value Tensor(const Dims& shape, absl::string_view key) {
+    return MakeTensor(arena_, DType::kFloat32, shape, false, key);
+  }
+  // Rows of a tensor of shape (2, columns).
+  Value Rows(int64_t columns, const std::string& key) {
+    return MakeDTensor(arena_, {.shape = {2, columns},
+                                .local = {1, columns},
+                                .key = key,
+                                .mesh = {2},
+                                .coordinate = {0},
+                                .placements = {MakeShard(arena_, 0)}});
+  }
+  // One group for each list of numbers.
+  Value Optimizer(const Value& state,
+                  const std::vector<std::vector<int64_t>>& groups) {
+    const Value list = arena_.List();
+    for (const std::vector<int64_t>& numbers : groups) {
+      const Value params = arena_.List();
+      for (const int64_t number : numbers) {
+        arena_.Append(params, Value::Int(number));
+      }
+      arena_.Append(list, arena_.Dict({Text("params"), params, Text("lr"),
+                                       Value::Float(0.1)}));
+    }
+    return arena_.Dict({Text("state"), state, Text("param_groups"), list});
+  }
+  Value State(int64_t number, const Value& moment) {
+    return arena_.Dict(
+        {Value::Int(number), arena_.Dict({Text("exp_avg"), moment, Text("step"),
+                                          Tensor({}, "9")})});
+  }
+
+  ValueArena arena_;
+};
+
+TEST_F(OptimizerNamesTest, ShardedTensorsAreTheParameters) {
+  const Value model =
+      arena_.Dict({Text("a"), Rows(3, "0"), Text("buffer"), Tensor({3}, "1"),
+                   Text("b"), Rows(4, "2"), Text("tied"), Rows(3, "0")});
+  EXPECT_THAT(
+      FindOptimizerNames(model, Optimizer(State(1, Rows(4, "3")), {{0, 1}})),
+      UnorderedElementsAre(Pair(0, "a"), Pair(1, "b")));
+}
+
+TEST_F(OptimizerNamesTest, WithoutShardsAllTensorsAre) {
+  const Value model =
+      arena_.Dict({Text("a"), Tensor({2}, "0"), Text("b"), Tensor({4}, "1"),
+                   Text("note"), Value::Int(1)});
+  EXPECT_THAT(FindOptimizerNames(
+                  model, Optimizer(State(0, Tensor({2}, "3")), {{0, 1}})),
+              UnorderedElementsAre(Pair(0, "a"), Pair(1, "b")));
+}
+
+TEST_F(OptimizerNamesTest, NumbersStayWhenItIsNotCertain) {
+  const Value model =
+      arena_.Dict({Text("a"), Rows(3, "0"), Text("b"), Rows(4, "2")});
+  const Value none = arena_.Dict();
+  EXPECT_THAT(FindOptimizerNames(model, Optimizer(none, {{0}, {1}})),
+              IsEmpty());
+  EXPECT_THAT(FindOptimizerNames(model, Optimizer(none, {{0}})), IsEmpty());
+  EXPECT_THAT(FindOptimizerNames(model, Optimizer(none, {{0, 1, 2}})),
+              IsEmpty());
+  EXPECT_THAT(
+      FindOptimizerNames(model, Optimizer(State(0, Rows(4, "3")), {{0, 1}})),
+      IsEmpty());
+  EXPECT_THAT(FindOptimizerNames(Value::Int(1), Optimizer(none, {{0}})),
+              IsEmpty());
+  EXPECT_THAT(FindOptimizerNames(model, Value::Int(1)), IsEmpty());
+  const Value named = arena_.Dict(
+      {Text("state"), none, Text("param_groups"),
+       arena_.List({arena_.Dict(
+           {Text("params"), arena_.List({Text("a"), Text("b")})})})});
+  EXPECT_THAT(FindOptimizerNames(model, named), IsEmpty());
+}
+
+TEST_F(OptimizerNamesTest, NamesTakeThePlaceOfNumbers) {
+  const Value state = arena_.Dict({Value::Int(0), arena_.Dict(), Value::Int(7),
+                                   arena_.Dict(), Text("x"), arena_.Dict()});
+  const Value renamed =
+      WithNames(arena_, Optimizer(state, {{0, 7}}), {{0, "a"}, {1, "b"}});
+  EXPECT_EQ(ToString(*FindKey(renamed, "state")), "{'a': {}, 7: {}, 'x': {}}");
+  EXPECT_EQ(ToString(*FindKey(renamed, "param_groups")),
+            "[{'params': ['a', 7], 'lr': 0.1}]");
+}
+
+TEST_F(OptimizerNamesTest, ANumberMayStandForSeveralNames) {
+  const Value groups =
+      arena_.List({arena_.Dict({Text("params"),
+                                arena_.List({Value::Int(0), Value::Int(1)})}),
+                   Value::Int(3)});
+  EXPECT_EQ(ToString(GroupsWithNames(arena_, groups, {{0, {"a", "b"}}})),
+            "[{'params': ['a', 'b', 1]}, 3]");
+  EXPECT_EQ(GroupsWithNames(arena_, Value::Int(1), {}).int_value(), 1);
+}
+
+TEST_F(OptimizerNamesTest, NumbersAreThoseOfTheOnlyGroup) {
+  EXPECT_THAT(*NumbersOf(Optimizer(arena_.Dict(), {{4, 2}})),
+              ElementsAre(4, 2));
+  EXPECT_FALSE(NumbersOf(Optimizer(arena_.Dict(), {})).has_value());
+}
+
+}  // namespace
+}  // namespace dcp

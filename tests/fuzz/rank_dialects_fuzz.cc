@@ -1,0 +1,135 @@
+// Opens checkpoints of DeepSpeed and of one pickle for each rank, whose pickles
+// are any bytes, and checks where the tensors are that are found.
+//
+// The first byte of the input chooses the names of the files. The rest are
+// their pickles, with kSplit between them; the last of them fills the files
+// that are left.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "dcp/base/check.h"
+#include "dcp/checkpoint/open/checkpoint.h"
+#include "dcp/format/torch_archive_layout.h"
+#include "dcp/io/file_system.h"
+#include "dcp/tensor/box.h"
+#include "tests/testing/sim_storage.h"
+
+namespace dcp {
+namespace {
+
+constexpr absl::string_view kSplit = "====";
+
+// Every archive has as many storages of this size, "0" and so on.
+constexpr size_t kNumStorages = 64;
+constexpr size_t kStorageBytes = 1280;
+
+struct Layout {
+  std::vector<std::string> files;
+  bool has_layout = false;  // the first pickle is the text of a flat layout
+};
+
+const std::vector<Layout>& Layouts() {
+  static const std::vector<Layout>& layouts = *new std::vector<Layout>{
+      {{"model_world_size_2_rank_0.pt", "model_world_size_2_rank_1.pt",
+        "optim_world_size_2_rank_0.pt", "optim_world_size_2_rank_1.pt"}},
+      {{"a.rank_0.pt", "a.rank_1.pt"}},
+      {{"a.rank_0.pt", "a.rank_1.pt"}, /*has_layout=*/true},
+      {{"mp_rank_00_model_states.pt",
+        "zero_pp_rank_0_mp_rank_00_optim_states.pt",
+        "zero_pp_rank_1_mp_rank_00_optim_states.pt"}},
+      {{"zero_pp_rank_0_mp_rank_00_model_states.pt",
+        "zero_pp_rank_1_mp_rank_00_model_states.pt",
+        "zero_pp_rank_0_mp_rank_00_optim_states.pt",
+        "zero_pp_rank_1_mp_rank_00_optim_states.pt"}},
+      {{"mp_rank_00_model_states.pt", "zero/optimizer_state.pt",
+        "zero/embed.weight/fp32.pt", "zero/embed.weight/exp_avg.pt",
+        "zero/embed.weight/step.pt"}},
+  };
+  return layouts;
+}
+
+std::string ArchiveOf(absl::string_view pickle) {
+  const std::vector<uint64_t> lengths(kNumStorages, kStorageBytes);
+  const std::vector<uint32_t> crcs(kNumStorages, 0);
+  const TorchArchiveLayout layout("archive", std::string(pickle), lengths);
+  std::string bytes;
+  for (size_t i = 0; i < kNumStorages; ++i) {
+    bytes += layout.Gap(i, crcs);
+    bytes.append(kStorageBytes, static_cast<char>(i));
+  }
+  return bytes + layout.Gap(kNumStorages, crcs);
+}
+
+// Every element of every box lies in its file, and the boxes have as many
+// elements as the tensor.
+void CheckPlaces(Checkpoint& checkpoint) {
+  for (const CheckpointEntry& entry : checkpoint.entries()) {
+    const TensorEntry* const tensor = entry.tensor();
+    if (tensor == nullptr) continue;
+    int64_t volume = 0;
+    for (size_t c = 0; c < tensor->boxes.size(); ++c) {
+      const Dims& sizes = tensor->boxes[c].sizes;
+      const ChunkLocation& location = tensor->locations[c];
+      volume += Volume(sizes);
+      if (Volume(sizes) == 0) continue;
+      const Dims strides =
+          location.strides.empty() ? RowMajorStrides(sizes) : location.strides;
+      uint64_t last = 0;
+      for (size_t d = 0; d < sizes.size(); ++d) {
+        last += static_cast<uint64_t>((sizes[d] - 1) * strides[d]);
+      }
+      const auto file = checkpoint.files().Get(location.item.file);
+      DCP_CHECK(file.ok());
+      DCP_CHECK(
+          location.payload_offset + (last + 1) * ElementSize(tensor->dtype) <=
+              file->size,
+          entry.fqn);
+    }
+    DCP_CHECK(volume == Volume(tensor->shape), entry.fqn);
+  }
+}
+
+void Run(absl::string_view input) {
+  if (input.empty()) return;
+  const Layout& layout =
+      Layouts()[static_cast<uint8_t>(input[0]) % Layouts().size()];
+  std::vector<absl::string_view> pickles =
+      absl::StrSplit(input.substr(1), kSplit);
+  testing::SimStorage storage;
+  for (const char* directory : {"c", "c/zero", "c/zero/embed.weight"}) {
+    // Folders of other layouts must not be there.
+    const bool is_used = absl::StrContains(
+        absl::StrCat("c/", layout.files.back()), absl::StrCat(directory, "/"));
+    if (is_used) DCP_CHECK(storage.MakeDirectory(directory).ok());
+  }
+  OpenOptions options;
+  if (layout.has_layout) {
+    DCP_CHECK(WriteFile(storage, "layout.json", pickles[0]).ok());
+    options.dialect.layout = "layout.json";
+    if (pickles.size() > 1) pickles.erase(pickles.begin());
+  }
+  for (size_t i = 0; i < layout.files.size(); ++i) {
+    const absl::string_view pickle = pickles[std::min(i, pickles.size() - 1)];
+    DCP_CHECK(WriteFile(storage, absl::StrCat("c/", layout.files[i]),
+                        ArchiveOf(pickle))
+                  .ok());
+  }
+  const auto checkpoint = Checkpoint::Open(storage, "c", options);
+  if (checkpoint.ok()) CheckPlaces(**checkpoint);
+}
+
+}  // namespace
+}  // namespace dcp
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  dcp::Run(absl::string_view(reinterpret_cast<const char*>(data), size));
+  return 0;
+}
