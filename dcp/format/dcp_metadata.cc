@@ -18,6 +18,7 @@
 #include "dcp/format/state_path.h"
 #include "dcp/format/state_tree.h"
 #include "dcp/format/value.h"
+#include "dcp/format/value_lookup.h"
 
 namespace dcp {
 namespace {
@@ -29,6 +30,9 @@ constexpr absl::string_view kModule = "torch.distributed.checkpoint.metadata";
 // The module of TensorProperties and its enum in PyTorch 2.2 and earlier.
 constexpr absl::string_view kOldModule =
     "torch.distributed._shard.sharded_tensor.metadata";
+constexpr absl::string_view kMegatronModule =
+    "megatron.core.dist_checkpointing.strategies.torch";
+
 // Whether `value` calls a class that may have been pickled from either module.
 bool IsCallOfEither(const Value& value, absl::string_view name,
                     absl::string_view old_name) {
@@ -128,6 +132,7 @@ class Parser {
     DCP_RETURN_IF_ERROR(ParseNames(state.items()));
     DCP_RETURN_IF_ERROR(ParseStorage(attributes.Get("storage_data")));
     DCP_RETURN_IF_ERROR(ParseEntries(state.items()));
+    DCP_RETURN_IF_ERROR(ParseMcoreData(attributes.Get("mcore_data")));
     DCP_RETURN_IF_ERROR(ParsePlanner(attributes.Get("planner_data")));
     DCP_RETURN_IF_ERROR(ParseStorageMeta(attributes.Get("storage_meta")));
     const Value version = attributes.Get("version");
@@ -307,6 +312,56 @@ class Parser {
     return absl::OkStatus();
   }
 
+  // Parses {name: {}} or {name: {"nd_reformulated_orig_global_shape": shape}}.
+  // Source: MCoreSavePlanner.create_global_plan in
+  // megatron/core/dist_checkpointing/strategies/torch.py of 0.15.
+  absl::Status ParseMcoreData(const Value& table) {
+    if (table.is_none()) return absl::OkStatus();
+    if (!IsMapping(table)) return WrongType("mcore_data", table);
+    const absl::Span<const Value> items = table.items();
+    for (size_t i = 0; i < items.size(); i += 2) {
+      if (!items[i].is(Kind::kStr)) {
+        return WrongType("a name in mcore_data", items[i]);
+      }
+      const std::optional<uint32_t> entry = EntryOf(items[i].text());
+      if (!entry.has_value()) continue;
+      DCP_RETURN_IF_ERROR(
+          Annotate(ParseMcoreData(items[i + 1], metadata_.entries[*entry]),
+                   "mcore_data of ", Short(items[i].text())));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ParseMcoreData(const Value& value, MetadataEntry& entry) {
+    if (!IsMapping(value)) return WrongType("it", value);
+    const std::optional<Value> shape =
+        FindKey(value, "nd_reformulated_orig_global_shape");
+    if (!shape.has_value()) return absl::OkStatus();
+    auto* const tensor = std::get_if<TensorStorageMetadata>(&entry.value);
+    if (tensor == nullptr) {
+      return absl::DataLossError("it has a shape but is not a tensor");
+    }
+    DCP_ASSIGN_OR_RETURN(tensor->reformulated_from, ParseShape(*shape));
+    return absl::OkStatus();
+  }
+
+  // A plain tuple, or a torch.Size.
+  absl::StatusOr<Dims> ParseShape(const Value& value) {
+    if (!value.is(Kind::kTuple)) {
+      DCP_ASSIGN_OR_RETURN(const SizeId size, objects_.SizeOf(value));
+      return DimsOf(size);
+    }
+    Dims shape;
+    for (const Value& dim : value.items()) {
+      if (!dim.is(Kind::kInt) || dim.int_value() < 0 ||
+          shape.size() == kMaxDims) {
+        return WrongType("a shape", value);
+      }
+      shape.push_back(dim.int_value());
+    }
+    return shape;
+  }
+
   absl::Status ParsePlanner(const Value& table) {
     metadata_.has_planner_data = !table.is_none();
     if (table.is_none()) return absl::OkStatus();
@@ -412,8 +467,13 @@ absl::StatusOr<Metadata> ParseDcpMetadata(ByteSpan bytes) {
       const PickleResult pickle,
       ReadPickle(bytes, {.allow_global = IsMetadataGlobal, .replace = replace},
                  arena));
-  DCP_ASSIGN_OR_RETURN(const Attributes attributes,
-                       Attributes::Of(pickle.root, kModule, "Metadata"));
+  const bool of_megatron =
+      pickle.root.IsCallOf(kMegatronModule, "MCoreMetadata");
+  DCP_ASSIGN_OR_RETURN(
+      const Attributes attributes,
+      of_megatron ? Attributes::Of(pickle.root, kMegatronModule,
+                                   "MCoreMetadata")
+                  : Attributes::Of(pickle.root, kModule, "Metadata"));
   return ParseDcpMetadata(attributes, objects);
 }
 

@@ -15,6 +15,10 @@ using Kind = Value::Kind;
 constexpr absl::string_view kModule = "torch.distributed.checkpoint.metadata";
 constexpr absl::string_view kStorageModule =
     "torch.distributed.checkpoint.filesystem";
+constexpr absl::string_view kPlannerModule =
+    "torch.distributed.checkpoint.planner";
+constexpr absl::string_view kMegatronModule =
+    "megatron.core.dist_checkpointing.strategies.torch";
 constexpr absl::string_view kChunk = "ChunkStorageMetadata";
 constexpr absl::string_view kKey = "MetadataIndex";
 constexpr absl::string_view kInfo = "_StorageInfo";
@@ -22,7 +26,13 @@ constexpr absl::string_view kInfo = "_StorageInfo";
 constexpr size_t kMaxAttributes = 64;
 
 // The types of tokens.
-enum Token : uint32_t { kSizeToken, kChunkToken, kKeyToken, kInfoToken };
+enum Token : uint32_t {
+  kSizeToken,
+  kChunkToken,
+  kKeyToken,
+  kInfoToken,
+  kPlanToken,  // a part of a save plan, of which nothing is kept
+};
 
 bool IsToken(const Value& value, Token type) {
   return value.is(Kind::kToken) && value.token_type() == type;
@@ -37,6 +47,15 @@ uint32_t Low(uint64_t token) { return static_cast<uint32_t>(token); }
 bool HasStateAndIs(const Value& object, absl::string_view module,
                    absl::string_view name) {
   return object.IsCallOf(module, name) && object.state().is(Kind::kDict);
+}
+
+// Whether `object` is part of the plans that Megatron-core keeps in the index:
+// they say again, for each rank and chunk, what the rest of the index says.
+bool IsPlan(const Value& object) {
+  return HasStateAndIs(object, kPlannerModule, "TensorWriteData") ||
+         HasStateAndIs(object, kPlannerModule, "WriteItem") ||
+         HasStateAndIs(object, kPlannerModule, "SavePlan") ||
+         HasStateAndIs(object, kMegatronModule, "MCoreSavePlan");
 }
 
 // The dimensions in torch.Size((2, 3)); none may be negative.
@@ -149,6 +168,8 @@ std::optional<Value> MetadataObjects::Replace(const Value& object) {
              HasStateAndIs(object, kByteCheckpointModule, kInfo)) {
     const absl::StatusOr<InfoId> info = ParseInfo(object);
     if (info.ok()) return Value::Token(kInfoToken, *info);
+  } else if (IsPlan(object)) {
+    return Value::Token(kPlanToken, 0);
   }
   return std::nullopt;
 }

@@ -1,7 +1,9 @@
 // The objects that occur by the million in the index of a large checkpoint:
 // torch.Size, ChunkStorageMetadata, MetadataIndex and _StorageInfo. While the
 // pickle is read, each is replaced by a token of 16 bytes, instead of some 450
-// bytes for its attributes; equal sizes and equal names are stored once. A
+// bytes for its attributes; equal sizes and equal names are stored once. The
+// parts of save plans (SavePlan, WriteItem and TensorWriteData, which
+// Megatron-core keeps in its index) become tokens that mean nothing. A
 // malformed object is left as it is, so that the caller, which knows the name
 // of the tensor, reports the error. Not thread-safe.
 #ifndef DCP_FORMAT_METADATA_OBJECTS_H_

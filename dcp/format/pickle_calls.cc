@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <optional>
 #include <string>
 
@@ -183,20 +182,32 @@ absl::StatusOr<Value> PickleCalls::MakeBytes(absl::Span<const Value> args) {
 
 // Makes an enum member, which Python 3.11.0 to 3.11.3 pickled by name.
 absl::StatusOr<Value> PickleCalls::MakeEnum(absl::Span<const Value> args) {
-  constexpr absl::string_view kMembers[] = {"TORCH_CONTIGUOUS_FORMAT",
-                                            "TORCH_CHANNELS_LAST",
-                                            "TORCH_PRESERVE_FORMAT"};
-  if (args.size() == 2 && args[1].is(Kind::kStr) &&
-      args[0].IsGlobal(kMetadataModule, "_MEM_FORMAT_ENCODING")) {
-    for (size_t i = 0; i < std::size(kMembers); ++i) {
-      if (args[1].text() != kMembers[i]) continue;
-      return arena_.Call(args[0],
-                         arena_.Tuple({Value::Int(static_cast<int64_t>(i))}));
+  constexpr absl::string_view kPlannerModule =
+      "torch.distributed.checkpoint.planner";
+  constexpr struct {
+    PickleGlobalName type;
+    absl::string_view member;
+    int64_t value;
+  } kMembers[] = {
+      {{kMetadataModule, "_MEM_FORMAT_ENCODING"}, "TORCH_CONTIGUOUS_FORMAT", 0},
+      {{kMetadataModule, "_MEM_FORMAT_ENCODING"}, "TORCH_CHANNELS_LAST", 1},
+      {{kMetadataModule, "_MEM_FORMAT_ENCODING"}, "TORCH_PRESERVE_FORMAT", 2},
+      {{kPlannerModule, "WriteItemType"}, "TENSOR", 1},
+      {{kPlannerModule, "WriteItemType"}, "SHARD", 2},
+      {{kPlannerModule, "WriteItemType"}, "BYTE_IO", 3},
+  };
+  if (args.size() == 2 && args[1].is(Kind::kStr)) {
+    for (const auto& [type, member, value] : kMembers) {
+      if (args[1].text() != member ||
+          !args[0].IsGlobal(type.module, type.name)) {
+        continue;
+      }
+      return arena_.Call(args[0], arena_.Tuple({Value::Int(value)}));
     }
   }
   return absl::PermissionDeniedError(
       "global builtins.getattr is not allowed except for members of "
-      "_MEM_FORMAT_ENCODING");
+      "_MEM_FORMAT_ENCODING and WriteItemType");
 }
 
 }  // namespace dcp

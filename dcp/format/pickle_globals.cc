@@ -184,7 +184,15 @@ constexpr Entry kMetadata[] = {
     {kMetadataModule, "TensorProperties"},
     {kMetadataModule, "TensorStorageMetadata"},
     {kMetadataModule, "_MEM_FORMAT_ENCODING"},
+    {"megatron.core.dist_checkpointing.strategies.torch", "MCoreMetadata"},
+    {"megatron.core.dist_checkpointing.strategies.torch", "MCoreSavePlan"},
     {"torch.distributed.checkpoint.filesystem", "_StorageInfo"},
+    // Megatron-core keeps the plans of all ranks; nothing in them is needed.
+    {"torch.distributed.checkpoint.planner", "BytesIOWriteData"},
+    {"torch.distributed.checkpoint.planner", "SavePlan"},
+    {"torch.distributed.checkpoint.planner", "TensorWriteData"},
+    {"torch.distributed.checkpoint.planner", "WriteItem"},
+    {"torch.distributed.checkpoint.planner", "WriteItemType"},
     {kOldMetadataModule, "MEM_FORMAT_ENCODING"},
     {kOldMetadataModule, "TensorProperties"},
 };

@@ -6,6 +6,7 @@
 #define DCP_TENSOR_METADATA_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -34,6 +35,9 @@ struct TensorStorageMetadata {
   DType dtype = DType::kFloat32;
   Dims size;  // global shape
   std::vector<ChunkStorageMetadata> chunks;
+  // What Megatron-core records for a tensor that it stores in another shape, as
+  // blocks whose elements are in one dimension: the shape of the tensor itself.
+  std::optional<Dims> reformulated_from = std::nullopt;
 };
 
 // A pickled Python object.

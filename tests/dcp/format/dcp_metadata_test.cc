@@ -1,6 +1,7 @@
 #include "dcp/format/dcp_metadata.h"
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -9,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "dcp/base/bytes.h"
+#include "dcp/base/status.h"
 #include "dcp/format/pickle_writer.h"
 #include "dcp/format/value.h"
 #include "gmock/gmock.h"
@@ -18,7 +20,9 @@
 namespace dcp {
 namespace {
 
+using ::dcp::testing::IsOkAndHolds;
 using ::dcp::testing::StatusIs;
+using ::testing::Eq;
 using ::testing::HasSubstr;
 
 constexpr absl::string_view kModule = "torch.distributed.checkpoint.metadata";
@@ -50,9 +54,7 @@ struct Index {
   }
 
   Value Size(const std::vector<int64_t>& dims) {
-    std::vector<Value> items;
-    for (const int64_t dim : dims) items.push_back(Value::Int(dim));
-    return Call1("torch", "Size", arena.Tuple(items));
+    return Call1("torch", "Size", Ints(dims));
   }
 
   Value Chunk(const std::vector<int64_t>& offsets,
@@ -92,12 +94,29 @@ struct Index {
                  {"length", Value::Int(1577)}};
   Value path_of_w = arena.Tuple({arena.Str("w")});
   Value path_of_step = arena.Tuple({arena.Str("step")});
+  std::pair<std::string, std::string> root_class = {std::string(kModule),
+                                                    "Metadata"};
   Fields root_changes;  // replace or add attributes of Metadata
   std::vector<std::pair<Value, Value>> more_state;
   std::vector<std::pair<Value, Value>> storage = {
       {Key("step", Value(), Value()), Value()},
       {Key("w", Value::Int(0), Size({0, 0})), Value()},
       {Key("w", Value::Int(1), Size({2, 0})), Value()}};
+
+  Value Ints(const std::vector<int64_t>& numbers) {
+    std::vector<Value> items;
+    for (const int64_t number : numbers) items.push_back(Value::Int(number));
+    return arena.Tuple(items);
+  }
+
+  // mcore_data with that shape for `name`.
+  void Reformulate(absl::string_view name, Value shape) {
+    const Value key = arena.Str("nd_reformulated_orig_global_shape");
+    SetMcoreData(arena.Str(name), arena.Dict({key, shape}));
+  }
+  void SetMcoreData(Value key, Value value) {
+    root_changes = {{"mcore_data", arena.Dict({key, value})}};
+  }
 
   std::string Pickle() {
     const Value state = arena.Dict();
@@ -137,7 +156,7 @@ struct Index {
       }
       if (!found) fields.push_back(change);
     }
-    return WritePickle(Object(kModule, "Metadata", fields));
+    return WritePickle(Object(root_class.first, root_class.second, fields));
   }
 };
 
@@ -223,6 +242,22 @@ const Variant kAccepted[] = {
        i.storage.emplace_back(i.Key("w", Value::Int(2), i.Size({4, 0})),
                               Value());
      }},
+    {"plans of all ranks, and in them anything",
+     [](Index& i) {
+       constexpr absl::string_view kPlanner =
+           "torch.distributed.checkpoint.planner";
+       const Value item = i.Object(
+           kPlanner, "WriteItem",
+           {{"index", i.Key("other", Value(), i.Size({0, 0}))},
+            {"type", i.Call1(kPlanner, "WriteItemType", Value::Int(2))}});
+       const Value plan =
+           i.Object(kPlanner, "SavePlan", {{"items", i.arena.List({item})}});
+       i.root_changes = {{"all_local_plans", i.arena.List({plan, Value()})}};
+     }},
+    {"mcore_data of other names",
+     [](Index& i) { i.SetMcoreData(i.arena.Str("x"), Value::Int(1)); }},
+    {"mcore_data without a shape",
+     [](Index& i) { i.SetMcoreData(i.arena.Str("w"), i.arena.Dict()); }},
     {"chunks that leave a hole are not judged here",
      [](Index& i) { i.chunks.pop_back(); }},
 };
@@ -233,6 +268,24 @@ TEST(DcpMetadata, AcceptsVariants) {
     variant.change(index);
     EXPECT_OK(Parse(index)) << variant.name;
   }
+}
+
+absl::StatusOr<std::optional<Dims>> ReformulatedFrom(Index& index) {
+  DCP_ASSIGN_OR_RETURN(const Metadata metadata, Parse(index));
+  return std::get<TensorStorageMetadata>(metadata.entries[1].value)
+      .reformulated_from;
+}
+
+TEST(DcpMetadata, McoreDataHasTheShapesOfReformulatedTensors) {
+  Index plain;
+  EXPECT_THAT(ReformulatedFrom(plain), IsOkAndHolds(Eq(std::nullopt)));
+  Index index;
+  index.Reformulate("w", index.Ints({2, 6}));
+  EXPECT_THAT(ReformulatedFrom(index), IsOkAndHolds(Dims{2, 6}));
+  index.root_class = {"megatron.core.dist_checkpointing.strategies.torch",
+                      "MCoreMetadata"};
+  index.Reformulate("w", index.Size({12}));
+  EXPECT_THAT(ReformulatedFrom(index), IsOkAndHolds(Dims{12}));
 }
 
 struct Corruption {
@@ -351,8 +404,6 @@ const Corruption kCorruptions[] = {
     {"enum by another name",
      [](Index& i) { i.properties[3] = Getattr(i, "__class__"); },
      "builtins.getattr"},
-    {"four properties", [](Index& i) { i.properties.pop_back(); },
-     "a TensorProperties"},
     {"file above", SetFile("../x"), "'..' component"},
     {"absolute file", SetFile("/etc/hostname"), "absolute"},
     {"empty file", SetFile(""), "empty"},
@@ -388,6 +439,28 @@ const Corruption kCorruptions[] = {
        i.path_of_step = i.arena.Tuple({i.arena.Str("w"), i.arena.Str("x")});
      },
      "planner_data"},
+    {"mcore_data is a list",
+     [](Index& i) {
+       i.root_changes = {{"mcore_data", i.arena.List()}};
+     },
+     "mcore_data has an unexpected value"},
+    {"a name in mcore_data is a number",
+     [](Index& i) { i.SetMcoreData(Value::Int(1), i.arena.Dict()); },
+     "a name in mcore_data"},
+    {"mcore_data of a tensor is a list",
+     [](Index& i) { i.SetMcoreData(i.arena.Str("w"), i.arena.List()); },
+     "mcore_data of w"},
+    {"negative shape in mcore_data",
+     [](Index& i) {
+       i.Reformulate("w", i.Ints({-4, 3}));
+     },
+     "mcore_data of w: a shape"},
+    {"65 dimensions in mcore_data",
+     [](Index& i) { i.Reformulate("w", i.Ints(std::vector<int64_t>(65))); },
+     "mcore_data of w: a shape"},
+    {"mcore_data has a shape for bytes",
+     [](Index& i) { i.Reformulate("step", i.Ints({})); },
+     "mcore_data of step: it has a shape but is not a tensor"},
     {"huge list index",
      [](Index& i) {
        i.path_of_w =

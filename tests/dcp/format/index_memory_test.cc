@@ -7,11 +7,19 @@
 #include <cstdlib>
 #include <new>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "dcp/base/bytes.h"
+#include "dcp/base/check.h"
 #include "dcp/base/limits.h"
 #include "dcp/format/dcp_metadata.h"
 #include "dcp/format/dcp_metadata_writer.h"
+#include "dcp/format/pickle_globals.h"
+#include "dcp/format/pickle_reader.h"
+#include "dcp/format/pickle_writer.h"
+#include "dcp/format/value_copy.h"
+#include "dcp/format/value_lookup.h"
 #include "gtest/gtest.h"
 #include "tests/testing/status_matchers.h"
 
@@ -55,14 +63,15 @@ namespace {
 constexpr int64_t kNumTensors = 80;
 constexpr int64_t kChunksOfEach = 250;
 
-std::string LargeIndex() {
+std::string LargeIndex(int64_t chunks_of_each = kChunksOfEach) {
   Metadata metadata;
   metadata.files = {"__0_0.distcp"};
   for (int64_t i = 0; i < kNumTensors; ++i) {
-    TensorStorageMetadata tensor{
-        .dtype = DType::kFloat32, .size = {kChunksOfEach, i + 1}, .chunks = {}};
-    for (int64_t k = 0; k < kChunksOfEach; ++k) {
-      const auto item = static_cast<uint64_t>(i * kChunksOfEach + k);
+    TensorStorageMetadata tensor{.dtype = DType::kFloat32,
+                                 .size = {chunks_of_each, i + 1},
+                                 .chunks = {}};
+    for (int64_t k = 0; k < chunks_of_each; ++k) {
+      const auto item = static_cast<uint64_t>(i * chunks_of_each + k);
       tensor.chunks.push_back(
           {.box = {.offsets = {k, 0}, .sizes = {1, i + 1}},
            .storage = {.file = 0, .offset = item * 4096, .length = 4096}});
@@ -74,17 +83,59 @@ std::string LargeIndex() {
   return WriteDcpMetadata(metadata);
 }
 
-TEST(IndexMemory, AChunkTakesWhatTheLimitsSay) {
-  const std::string bytes = LargeIndex();
+// The same index with the plans that Megatron-core keeps: the storage of each
+// item and the properties of its tensor once more.
+std::string IndexWithPlans(const std::string& bytes) {
+  constexpr absl::string_view kPlanner = "torch.distributed.checkpoint.planner";
+  ValueArena arena;
+  const auto index =
+      ReadPickle(AsBytes(bytes), {.allow_global = IsMetadataGlobal}, arena);
+  DCP_CHECK(index.ok());
+  const Value root = index->root;
+  const auto make = [&](absl::string_view name, absl::string_view field,
+                        Value value) {
+    const Value made = arena.New(arena.Global(kPlanner, name), arena.Tuple({}));
+    arena.SetState(made, arena.Dict({arena.Str(field), value}));
+    return made;
+  };
+  std::vector<Value> items;
+  const Value storage = *FindKey(root.state(), "storage_data");
+  for (size_t i = 0; i < storage.items().size(); i += 2) {
+    items.push_back(
+        make("WriteItem", "index", CopyValue(arena, storage.items()[i])));
+    items.push_back(make("TensorWriteData", "properties",
+                         arena.List({Value::Int(1), arena.Str("x")})));
+  }
+  arena.SetItem(root.state(), arena.Str("all_local_plans"),
+                arena.List({make("SavePlan", "items", arena.List(items))}));
+  return WritePickle(root);
+}
+
+// The memory for reading an index, without its bytes.
+uint64_t MemoryToRead(const std::string& bytes) {
   const uint64_t before = num_bytes;
   most_bytes = num_bytes;
-  ASSERT_OK_AND_ASSIGN(const Metadata metadata,
-                       ParseDcpMetadata(AsBytes(bytes)));
-  ASSERT_EQ(metadata.entries.size(), size_t{kNumTensors});
+  const absl::StatusOr<Metadata> metadata = ParseDcpMetadata(AsBytes(bytes));
+  DCP_CHECK(metadata.ok(), metadata.status().message());
+  DCP_CHECK(metadata->entries.size() == kNumTensors);
+  return most_bytes - before;
+}
+
+TEST(IndexMemory, AChunkTakesWhatTheLimitsSay) {
+  const std::string bytes = LargeIndex();
   // The limit covers the bytes of the index as well.
   EXPECT_LE(
-      (most_bytes - before + bytes.size()) / (kNumTensors * kChunksOfEach),
+      (MemoryToRead(bytes) + bytes.size()) / (kNumTensors * kChunksOfEach),
       kIndexBytesPerChunkRead);
+}
+
+TEST(IndexMemory, PlansTakeLittleMore) {
+  const std::string bytes = LargeIndex(/*chunks_of_each=*/20);
+  const std::string with_plans = IndexWithPlans(bytes);
+  ASSERT_GE(with_plans.size(), bytes.size() * 5 / 4);
+  // Values that nothing refers to are freed in steps of a quarter of the index.
+  EXPECT_LE(MemoryToRead(with_plans),
+            MemoryToRead(bytes) + with_plans.size() * 3 / 4);
 }
 
 }  // namespace

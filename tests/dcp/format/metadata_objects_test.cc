@@ -111,6 +111,25 @@ TEST_F(MetadataObjectsTest, ChunksKeysAndItemsBecomeTokens) {
   EXPECT_THAT(objects_.files(), ElementsAre("__0_0.distcp"));
 }
 
+TEST_F(MetadataObjectsTest, PlansBecomeTokensThatMeanNothing) {
+  constexpr absl::string_view kPlanner = "torch.distributed.checkpoint.planner";
+  for (const auto& [module, name] :
+       std::initializer_list<std::pair<absl::string_view, absl::string_view>>{
+           {kPlanner, "SavePlan"},
+           {kPlanner, "WriteItem"},
+           {kPlanner, "TensorWriteData"},
+           {"megatron.core.dist_checkpointing.strategies.torch",
+            "MCoreSavePlan"}}) {
+    const Value plan = Replaced(Object(module, name, {{"a", Value::Int(1)}}));
+    ASSERT_TRUE(plan.is(Kind::kToken)) << name;
+    EXPECT_FALSE(objects_.SizeOf(plan).ok());
+    EXPECT_FALSE(objects_.ChunkOf(plan).ok());
+    EXPECT_FALSE(objects_.KeyOf(plan).ok());
+    EXPECT_FALSE(objects_.InfoOf(plan).ok());
+  }
+  EXPECT_FALSE(objects_.Replace(Object(kPlanner, "LoadPlan", {})).has_value());
+}
+
 TEST_F(MetadataObjectsTest, ATokenIsOfOneType) {
   const Value size = Replaced(Size({2}));
   EXPECT_THAT(objects_.ChunkOf(size), StatusIs(absl::StatusCode::kDataLoss));

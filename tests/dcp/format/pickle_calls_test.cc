@@ -148,6 +148,21 @@ TEST(PickleCalls, EnumerationMembersByNameOrNumber) {
                                     arena));
   EXPECT_EQ(ToString(result.root),
             "torch.distributed.checkpoint.metadata._MEM_FORMAT_ENCODING(2)");
+  ASSERT_OK_AND_ASSIGN(const PickleResult shard,
+                       ReadMetadata("cbuiltins\ngetattr\n"
+                                    "ctorch.distributed.checkpoint.planner\n"
+                                    "WriteItemType\n"
+                                    "\x8c\005SHARD\x86R.",
+                                    arena));
+  EXPECT_EQ(ToString(shard.root),
+            "torch.distributed.checkpoint.planner.WriteItemType(2)");
+  // A member of the other enumeration.
+  EXPECT_THAT(ReadMetadata("cbuiltins\ngetattr\n"
+                           "ctorch.distributed.checkpoint.planner\n"
+                           "WriteItemType\n"
+                           "\x8c\x15TORCH_PRESERVE_FORMAT\x86R.",
+                           arena),
+              StatusIs(kDenied, HasSubstr("builtins.getattr")));
 }
 
 TEST(PickleCalls, PathsOfPython313AreThoseOfOthers) {

@@ -24,6 +24,14 @@ TEST(PickleGlobals, MetadataHoldsItsOwnClasses) {
   EXPECT_TRUE(IsMetadataGlobal("torch.distributed.checkpoint.filesystem",
                                "_StorageInfo"));
   EXPECT_TRUE(IsMetadataGlobal("torch", "Size"));
+  EXPECT_TRUE(
+      IsMetadataGlobal("torch.distributed.checkpoint.planner", "WriteItem"));
+  EXPECT_TRUE(IsMetadataGlobal(
+      "megatron.core.dist_checkpointing.strategies.torch", "MCoreSavePlan"));
+  EXPECT_FALSE(IsMetadataGlobal(
+      "megatron.core.dist_checkpointing.strategies.torch", "save"));
+  EXPECT_FALSE(
+      IsStateDictGlobal("torch.distributed.checkpoint.planner", "WriteItem"));
   EXPECT_FALSE(IsStateDictGlobal("torch.distributed.checkpoint.metadata",
                                  "TensorStorageMetadata"));
   EXPECT_FALSE(IsMetadataGlobal("torch._utils", "_rebuild_tensor_v2"));
