@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -48,6 +49,7 @@ class Verifier {
     report_.format = checkpoint_.format();
     CollectItems();
     ChooseSample();
+    if (checkpoint_.format() != Format::kTorch) CollectLocated();
     const absl::Status digests = digests_.Read(fs_, checkpoint_);
     digest_used_.resize(digests_.size());
     DCP_RETURN_IF_ERROR(CheckStructure());
@@ -96,6 +98,36 @@ class Verifier {
         ++report_.num_chunks;
         items_.push_back({tensor.locations[c].item.file,
                           Volume(tensor.boxes[c].sizes) == 0});
+      }
+    }
+  }
+
+  // Collects the records of what opening has located: in a directory of DCP,
+  // the objects of an archive were read with the CRC-32 of their pickle.
+  void CollectLocated() {
+    absl::flat_hash_set<std::pair<uint32_t, uint64_t>> seen;
+    size_t item = 0;
+    for (const CheckpointEntry& entry : checkpoint_.entries()) {
+      if (const ObjectEntry* object = entry.object()) {
+        covered_[item++] = object->located && object->has_crc;
+        continue;
+      }
+      const TensorEntry& tensor = *entry.tensor();
+      for (const ChunkLocation& location : tensor.locations) {
+        const size_t own = item++;
+        if (!location.located || location.record.length == 0) continue;
+        covered_[own] = true;
+        const auto& [offset, length, crc] = location.record;
+        if (!sampled_[own] ||
+            !seen.emplace(location.item.file, offset).second) {
+          continue;
+        }
+        ranges_.push_back({.file = location.item.file,
+                           .offset = offset,
+                           .length = length,
+                           .name = entry.fqn,
+                           .crc = crc,
+                           .digest = std::nullopt});
       }
     }
   }
@@ -167,8 +199,15 @@ class Verifier {
   // Checks the zip records of one item: those in memory now, the others later.
   // Called by several threads.
   void CheckItem(const VisitedItem& visited) {
-    const size_t item = first_items_[visited.entry] + visited.chunk;
-    if (!sampled_[item]) return;
+    const ItemChunk& first = visited.chunks[0];
+    const auto item_of = [this](const ItemChunk& chunk) {
+      return first_items_[chunk.entry] + chunk.chunk;
+    };
+    if (std::none_of(
+            visited.chunks.begin(), visited.chunks.end(),
+            [&](const ItemChunk& c) { return sampled_[item_of(c)]; })) {
+      return;
+    }
     const std::vector<ZipRecord>& records = visited.archive->records;
     bool covered = !records.empty();
     Outcome outcome;
@@ -179,8 +218,8 @@ class Verifier {
       covered = covered && HasCrc(record);
       if (!HasCrc(record)) continue;
       CheckedRange range =
-          RangeOf(visited.storage.file, visited.storage.offset, record,
-                  checkpoint_.entries()[visited.entry].fqn);
+          RangeOf(first.storage.file, first.storage.offset, record,
+                  checkpoint_.entries()[first.entry].fqn);
       const std::optional<size_t> digest =
           digests_.Find(range.file, range.offset, range.length);
       if (digest.has_value()) {
@@ -197,9 +236,11 @@ class Verifier {
               outcome);
     }
     absl::MutexLock lock(&mutex_);
-    if (visited_[item]) return;
-    visited_[item] = true;
-    covered_[item] = covered_[item] || covered;
+    if (visited_[item_of(first)]) return;
+    for (const ItemChunk& chunk : visited.chunks) {
+      visited_[item_of(chunk)] = true;
+      if (covered) covered_[item_of(chunk)] = true;
+    }
     for (const size_t digest : digests) digest_used_[digest] = true;
     ranges_.insert(ranges_.end(), unread.begin(), unread.end());
     Add(std::move(outcome));

@@ -38,12 +38,23 @@ struct ChunkLocation {
   Record record;
 };
 
+// Where the elements of one chunk are in the tensor that its item holds, for
+// dialects whose items hold several chunks, or a chunk in another shape.
+struct ItemPart {
+  Dims shape;  // of the tensor in the item
+  // The elements of the chunk, in its row-major order. Without dimensions of
+  // size 1, the box has the sizes of the chunk or one dimension.
+  Box box;
+};
+
 struct TensorEntry {
   DType dtype = DType::kFloat32;
   Dims shape;
   bool requires_grad = false;  // of a Parameter in a .pt file
   std::vector<Box> boxes;      // of the chunks; disjoint, cover the shape
   std::vector<ChunkLocation> locations;  // parallel to boxes
+  // Parallel to boxes; empty if every item holds one chunk as it is.
+  std::vector<ItemPart> parts = {};
 
   uint64_t num_bytes() const;
 };

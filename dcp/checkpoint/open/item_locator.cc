@@ -25,6 +25,7 @@
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/open/file_reader.h"
+#include "dcp/checkpoint/open/item_part.h"
 #include "dcp/checkpoint/open/torch_opener.h"
 #include "dcp/format/inert_value.h"
 #include "dcp/format/safetensors.h"
@@ -45,12 +46,6 @@ constexpr size_t kItemsPerBatch = 512;
 // From this many items on, a second thread with its blocks is worthwhile.
 constexpr size_t kMinItemsForTwoLanes = 16 * kItemsPerBatch;
 
-struct Item {
-  uint32_t entry;
-  uint32_t chunk;  // only for a tensor
-  StorageInfo storage;
-};
-
 // The head and tail of one item in the batch's buffer; they adjoin if the item
 // is small.
 struct Probe {
@@ -59,27 +54,47 @@ struct Probe {
   uint64_t tail_length = 0;  // the tail follows the head
 };
 
-std::vector<Item> ItemsOf(const CheckpointParts& parts,
-                          absl::Span<const uint32_t> entries) {
-  std::vector<Item> items;
+// What is not located yet, in the order of the files.
+std::vector<ItemChunk> ChunksOf(const CheckpointParts& parts,
+                                absl::Span<const uint32_t> entries) {
+  std::vector<ItemChunk> chunks;
   for (const uint32_t i : entries) {
     const CheckpointEntry& entry = parts.entries[i];
     if (const ObjectEntry* object = entry.object()) {
-      if (!object->located) items.push_back({i, 0, object->item});
+      if (!object->located) chunks.push_back({i, 0, object->item});
       continue;
     }
     const TensorEntry& tensor = *entry.tensor();
     for (uint32_t c = 0; c < tensor.boxes.size(); ++c) {
       if (tensor.locations[c].located) continue;
-      items.push_back({i, c, tensor.locations[c].item});
+      chunks.push_back({i, c, tensor.locations[c].item});
     }
   }
-  const auto is_before = [](const Item& a, const Item& b) {
+  const auto is_before = [](const ItemChunk& a, const ItemChunk& b) {
     return std::pair(a.storage.file, a.storage.offset) <
            std::pair(b.storage.file, b.storage.offset);
   };
-  std::sort(items.begin(), items.end(), is_before);
-  return items;
+  std::sort(chunks.begin(), chunks.end(), is_before);
+  return chunks;
+}
+
+// Items that are read once each: runs of `chunks`, as the index of the first
+// chunk of each and the number of all.
+std::vector<size_t> ItemsOf(const CheckpointParts& parts,
+                            absl::Span<const ItemChunk> chunks) {
+  const auto has_parts = [&](const ItemChunk& chunk) {
+    const TensorEntry* const tensor = parts.entries[chunk.entry].tensor();
+    return tensor != nullptr && !tensor->parts.empty();
+  };
+  std::vector<size_t> firsts;
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    if (i == 0 || chunks[i].storage != chunks[i - 1].storage ||
+        !has_parts(chunks[i]) || !has_parts(chunks[i - 1])) {
+      firsts.push_back(i);
+    }
+  }
+  firsts.push_back(chunks.size());
+  return firsts;
 }
 
 // For each file, where its bytes entries end according to the index.
@@ -104,11 +119,15 @@ struct Shared {
 // Reads the items of one lane.
 class Locator {
  public:
-  Locator(FileSystem& fs, CheckpointParts& parts, absl::Span<const Item> items,
+  // `firsts` are those of the lane's items in `chunks`, and the end of the last
+  // one.
+  Locator(FileSystem& fs, CheckpointParts& parts,
+          absl::Span<const ItemChunk> chunks, absl::Span<const size_t> firsts,
           OpenProgress* progress, const ItemVisitor& visitor, Shared& shared)
       : fs_(fs),
         parts_(parts),
-        items_(items),
+        chunks_(chunks),
+        firsts_(firsts),
         progress_(progress),
         visitor_(visitor),
         shared_(shared) {}
@@ -130,19 +149,27 @@ class Locator {
     ReadSchedule schedule;
   };
 
+  // The chunks in an item, which is a tensor unless there is only one.
+  using Item = absl::Span<const ItemChunk>;
+
+  size_t num_items() const { return firsts_.size() - 1; }
+  Item item(size_t i) const {
+    return chunks_.subspan(firsts_[i], firsts_[i + 1] - firsts_[i]);
+  }
+
   absl::StatusOr<bool> NextBatch(Batch& batch) {
-    if (next_ == items_.size()) return false;
+    if (next_ == num_items()) return false;
     auto round = std::make_shared<Round>();  // owners: the batch's callbacks
     round->first = next_;
-    const size_t last = std::min(items_.size(), next_ + kItemsPerBatch);
+    const size_t last = std::min(num_items(), next_ + kItemsPerBatch);
     uint64_t size = 0;
     for (; next_ < last; ++next_) {
-      const StorageInfo& storage = items_[next_].storage;
+      const ItemChunk& first = item(next_)[0];
+      const StorageInfo& storage = first.storage;
       DCP_RETURN_IF_ERROR(WithPlaceOf(
-          items_[next_],
-          Annotate(parts_.files->CheckRange(storage.file, storage.offset,
-                                            storage.length),
-                   parts_.entries[items_[next_].entry].fqn)));
+          first, Annotate(parts_.files->CheckRange(storage.file, storage.offset,
+                                                   storage.length),
+                          parts_.entries[first.entry].fqn)));
       AddProbe(storage, *round, size);
     }
     round->buffer.resize(size);
@@ -193,22 +220,23 @@ class Locator {
     }
   }
 
-  absl::Status WithPlaceOf(const Item& item, absl::Status status) const {
+  absl::Status WithPlaceOf(const ItemChunk& chunk, absl::Status status) const {
     if (status.ok()) return status;
     return WithPlace(std::move(status),
-                     {.file = parts_.files->names()[item.storage.file],
-                      .tensor = parts_.entries[item.entry].fqn,
-                      .offset = absl::StrCat(item.storage.offset)});
+                     {.file = parts_.files->names()[chunk.storage.file],
+                      .tensor = parts_.entries[chunk.entry].fqn,
+                      .offset = absl::StrCat(chunk.storage.offset)});
   }
 
   absl::Status ParseRound(const Round& round) {
     for (size_t i = 0; i < round.probes.size(); ++i) {
-      const Item& item = items_[round.first + i];
+      const Item read = item(round.first + i);
+      const ItemChunk& first = read[0];
       DCP_RETURN_IF_ERROR(WithPlaceOf(
-          item, Annotate(ParseItem(item, round.probes[i], round.buffer),
-                         parts_.entries[item.entry].fqn, ": ",
-                         parts_.files->names()[item.storage.file], " at ",
-                         item.storage.offset)));
+          first, Annotate(ParseItem(read, round.probes[i], round.buffer),
+                          parts_.entries[first.entry].fqn, ": ",
+                          parts_.files->names()[first.storage.file], " at ",
+                          first.storage.offset)));
     }
     if (progress_ != nullptr) {
       progress_->num_items_located += round.probes.size();
@@ -216,25 +244,26 @@ class Locator {
     return absl::OkStatus();
   }
 
-  absl::Status ParseItem(const Item& item, const Probe& probe,
+  absl::Status ParseItem(Item item, const Probe& probe,
                          const std::string& buffer) {
-    CheckpointEntry& entry = parts_.entries[item.entry];
-    auto* tensor = std::get_if<TensorEntry>(&entry.value);
+    const StorageInfo storage = item[0].storage;
+    CheckpointEntry& entry = parts_.entries[item[0].entry];
+    const bool is_tensor = entry.tensor() != nullptr;
     const absl::string_view head(buffer.data() + probe.head, probe.head_length);
-    if (tensor != nullptr && head.substr(0, 4) != "PK\x03\x04") {
-      return PlaceByName(item, entry.fqn, *tensor);
+    if (is_tensor && head.substr(0, 4) != "PK\x03\x04") {
+      return PlaceByName(item);
     }
     const absl::StatusOr<TorchArchive> archive =
-        ReadArchive(item, probe, AsBytes(buffer));
+        ReadArchive(storage, probe, AsBytes(buffer));
     if (archive.ok() && visitor_ != nullptr) {
       Visit(item, probe, AsBytes(buffer), *archive);
     }
-    if (tensor != nullptr) {
+    if (is_tensor) {
       DCP_RETURN_IF_ERROR(archive.status());
-      return PlaceChunk(item, *archive, *tensor);
+      return PlaceFromArchive(item, *archive);
     }
-    DCP_ASSIGN_OR_RETURN(ObjectEntry object, ObjectOf(item, archive));
-    object.item = item.storage;
+    DCP_ASSIGN_OR_RETURN(ObjectEntry object, ObjectOf(storage, archive));
+    object.item = storage;
     object.located = true;
     entry.value = std::move(object);
     return absl::OkStatus();
@@ -243,14 +272,14 @@ class Locator {
   // An item whose bytes are valid but cannot be represented as an object
   // remains in the checkpoint as unreadable.
   absl::StatusOr<ObjectEntry> ObjectOf(
-      const Item& item, const absl::StatusOr<TorchArchive>& archive) {
+      const StorageInfo& storage, const absl::StatusOr<TorchArchive>& archive) {
     ObjectEntry unreadable;
     unreadable.unreadable =
         archive.ok() ? CheckInert(archive->root) : archive.status();
     if (archive.ok() && unreadable.unreadable.ok()) {
       absl::MutexLock lock(&shared_.mutex);
       return ObjectInArchive(*archive, CopyValue(parts_.arena, archive->root),
-                             item.storage.file, item.storage.offset);
+                             storage.file, storage.offset);
     }
     if (archive.ok() || absl::IsUnimplemented(archive.status())) {
       return unreadable;
@@ -260,9 +289,9 @@ class Locator {
 
   // The requested bytes of the item if the probe holds them; otherwise null
   // data.
-  static ByteSpan Probed(const Item& item, const Probe& probe, ByteSpan buffer,
-                         uint64_t offset, uint64_t bytes) {
-    const uint64_t length = item.storage.length;
+  static ByteSpan Probed(const StorageInfo& storage, const Probe& probe,
+                         ByteSpan buffer, uint64_t offset, uint64_t bytes) {
+    const uint64_t length = storage.length;
     const uint64_t tail_start = length - probe.tail_length;
     if (offset <= probe.head_length && bytes <= probe.head_length - offset) {
       return buffer.subspan(probe.head + offset, bytes);
@@ -274,79 +303,88 @@ class Locator {
     return {};
   }
 
-  void Visit(const Item& item, const Probe& probe, ByteSpan buffer,
+  void Visit(Item item, const Probe& probe, ByteSpan buffer,
              const TorchArchive& archive) const {
-    visitor_({.entry = item.entry,
-              .chunk = item.chunk,
-              .storage = item.storage,
+    visitor_({.chunks = item,
               .archive = &archive,
               .bytes = [&](uint64_t offset, uint64_t length) {
-                return Probed(item, probe, buffer, offset, length);
+                return Probed(item[0].storage, probe, buffer, offset, length);
               }});
   }
 
-  absl::StatusOr<TorchArchive> ReadArchive(const Item& item, const Probe& probe,
+  absl::StatusOr<TorchArchive> ReadArchive(const StorageInfo& storage,
+                                           const Probe& probe,
                                            ByteSpan buffer) {
-    DCP_ASSIGN_OR_RETURN(const File file, parts_.files->Get(item.storage.file));
-    FileReader reader(fs_, file, item.storage.offset, item.storage.length);
+    DCP_ASSIGN_OR_RETURN(const File file, parts_.files->Get(storage.file));
+    FileReader reader(fs_, file, storage.offset, storage.length);
     return ReadTorchArchive(
-        item.storage.length, /*allow_legacy=*/false,
+        storage.length, /*allow_legacy=*/false,
         [&](uint64_t offset, uint64_t bytes) -> absl::StatusOr<ByteSpan> {
-          const ByteSpan probed = Probed(item, probe, buffer, offset, bytes);
+          const ByteSpan probed = Probed(storage, probe, buffer, offset, bytes);
           if (probed.data() != nullptr) return probed;
           return reader.Read(offset, bytes);
         },
         parts_.check_crcs);
   }
 
-  static absl::Status PlaceChunk(const Item& item, const TorchArchive& archive,
-                                 TensorEntry& tensor) {
+  absl::Status PlaceFromArchive(Item item, const TorchArchive& archive) {
     if (!IsTensor(archive.root)) {
       return absl::DataLossError(
           absl::StrCat("the item holds ", ToString(archive.root, 60),
                        ", but the index says it is a tensor"));
     }
     DCP_ASSIGN_OR_RETURN(
-        TensorEntry stored,
-        TensorInArchive(archive, archive.root, item.storage.file,
-                        item.storage.offset));
-    const Dims& want = tensor.boxes[item.chunk].sizes;
-    if (stored.dtype != tensor.dtype || stored.shape != want) {
-      return absl::DataLossError(
-          absl::StrCat("the item holds ", TorchName(stored.dtype), " ",
-                       ShapeToString(stored.shape), ", but the index says ",
-                       TorchName(tensor.dtype), " ", ShapeToString(want)));
+        const TensorEntry stored,
+        TensorInArchive(archive, archive.root, item[0].storage.file,
+                        item[0].storage.offset));
+    ChunkLocation location = stored.locations[0];
+    location.item = item[0].storage;
+    return Place(item, "item", stored.dtype, stored.shape, location);
+  }
+
+  // Gives each chunk of an item its part of the tensor that is at `location`
+  // and in `what`.
+  absl::Status Place(Item item, absl::string_view what, DType dtype,
+                     const Dims& shape, const ChunkLocation& location) {
+    for (const ItemChunk& chunk : item) {
+      auto& tensor = std::get<TensorEntry>(parts_.entries[chunk.entry].value);
+      const Dims& sizes = tensor.boxes[chunk.chunk].sizes;
+      const ItemPart* const part =
+          tensor.parts.empty() ? nullptr : &tensor.parts[chunk.chunk];
+      const Dims& want = part != nullptr ? part->shape : sizes;
+      if (dtype != tensor.dtype || shape != want) {
+        return absl::DataLossError(
+            absl::StrCat("the ", what, " holds ", TorchName(dtype), " ",
+                         ShapeToString(shape), ", but the index says ",
+                         TorchName(tensor.dtype), " ", ShapeToString(want)));
+      }
+      ChunkLocation& placed = tensor.locations[chunk.chunk];
+      placed = location;
+      if (part != nullptr) {
+        NarrowToPart(*part, sizes, ElementSize(dtype), placed);
+      }
     }
-    ChunkLocation& location = tensor.locations[item.chunk];
-    location = std::move(stored.locations[0]);
-    location.item = item.storage;
     return absl::OkStatus();
   }
 
-  absl::Status PlaceByName(const Item& item, absl::string_view fqn,
-                           TensorEntry& tensor) {
-    DCP_ASSIGN_OR_RETURN(const NamedTensors* tensors,
-                         TensorsOf(item.storage.file));
-    const auto it = tensors->find(fqn);
+  absl::Status PlaceByName(Item item) {
+    const StorageInfo& storage = item[0].storage;
+    DCP_ASSIGN_OR_RETURN(const NamedTensors* tensors, TensorsOf(storage.file));
+    const auto it = tensors->find(parts_.entries[item[0].entry].fqn);
     if (it == tensors->end()) {
       return absl::DataLossError(
           "the item is neither a torch.save archive nor named in a safetensors "
           "header");
     }
     const SafetensorsTensor& stored = it->second;
-    const Dims& want = tensor.boxes[item.chunk].sizes;
-    if (stored.dtype != tensor.dtype || stored.shape != want) {
-      return absl::DataLossError(absl::StrCat(
-          "the safetensors file holds ", TorchName(stored.dtype), " ",
-          ShapeToString(stored.shape), ", but the index says ",
-          TorchName(tensor.dtype), " ", ShapeToString(want)));
-    }
-    ChunkLocation& location = tensor.locations[item.chunk];
+    ChunkLocation location;
     location.located = true;
     location.payload_offset = stored.begin;
-    location.item.offset = stored.begin;
-    location.item.length = stored.end - stored.begin;
-    return absl::OkStatus();
+    location.item = {.file = storage.file,
+                     .offset = stored.begin,
+                     .length = stored.end - stored.begin};
+    return Place(item, "safetensors file", stored.dtype, stored.shape,
+                 location);
   }
 
   // The tensors of a data file that is one safetensors file, possibly after
@@ -379,7 +417,8 @@ class Locator {
 
   FileSystem& fs_;
   CheckpointParts& parts_;
-  const absl::Span<const Item> items_;
+  const absl::Span<const ItemChunk> chunks_;
+  const absl::Span<const size_t> firsts_;
   OpenProgress* const progress_;  // or null
   const ItemVisitor& visitor_;    // or null
   Shared& shared_;
@@ -393,10 +432,12 @@ absl::Status LocateItems(FileSystem& fs, CheckpointParts& parts,
                          absl::Span<const uint32_t> entries,
                          uint64_t memory_bytes, std::stop_token stop,
                          OpenProgress* progress, const ItemVisitor& visitor) {
-  const std::vector<Item> items = ItemsOf(parts, entries);
-  if (items.empty()) return absl::OkStatus();
-  if (progress != nullptr) progress->num_items += items.size();
-  const bool is_worth_two = items.size() >= kMinItemsForTwoLanes;
+  const std::vector<ItemChunk> chunks = ChunksOf(parts, entries);
+  if (chunks.empty()) return absl::OkStatus();
+  const std::vector<size_t> firsts = ItemsOf(parts, chunks);
+  const size_t num_items = firsts.size() - 1;
+  if (progress != nullptr) progress->num_items += num_items;
+  const bool is_worth_two = num_items >= kMinItemsForTwoLanes;
   const uint32_t num_lanes =
       is_worth_two && memory_bytes >= 2 * kMinMemoryBytes ? 2 : 1;
   TransferStats stats;
@@ -404,11 +445,12 @@ absl::Status LocateItems(FileSystem& fs, CheckpointParts& parts,
   return RunLanes(
       fs, num_lanes, num_lanes * kMinMemoryBytes, stop,
       [&](Lane& lane, std::stop_token lane_stop) {
-        const size_t first = items.size() * lane.index / num_lanes;
-        const size_t last = items.size() * (lane.index + 1) / num_lanes;
-        return Locator(fs, parts,
-                       absl::MakeConstSpan(items).subspan(first, last - first),
-                       progress, visitor, shared)
+        const size_t first = num_items * lane.index / num_lanes;
+        const size_t last = num_items * (lane.index + 1) / num_lanes;
+        return Locator(
+                   fs, parts, chunks,
+                   absl::MakeConstSpan(firsts).subspan(first, last - first + 1),
+                   progress, visitor, shared)
             .Run(lane, std::move(lane_stop), stats);
       });
 }

@@ -22,11 +22,18 @@
 
 namespace dcp {
 
-// An item that is being located, for a visitor that checks its bytes.
-struct VisitedItem {
+// What an item holds: an entry, or one chunk of it.
+struct ItemChunk {
   uint32_t entry = 0;  // its index in the checkpoint
   uint32_t chunk = 0;  // for a tensor
   StorageInfo storage;
+};
+
+// An item that is being located, for a visitor that checks its bytes.
+struct VisitedItem {
+  // At least one; several only if their entries have parts (ItemPart). Their
+  // storage is the same.
+  absl::Span<const ItemChunk> chunks;
   const TorchArchive* archive = nullptr;
   // The bytes [offset, offset + length) of the item, if they are already in
   // memory; all bytes of a small item are. Empty if they would have to be read.
