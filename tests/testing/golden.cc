@@ -44,6 +44,10 @@ class Reader {
     }
     if (event.depth < 2) return absl::OkStatus();
     if (section_ == "tensors") AddToTensor(event);
+    if (section_ == "unstacked" && event.kind == Kind::kString &&
+        field_ == "sha256") {
+      golden_.unstacked[name_] = std::string(event.text);
+    }
     if (section_ == "objects" && event.kind != Kind::kKey) AddToObject(event);
     return absl::OkStatus();
   }

@@ -28,6 +28,8 @@ struct GoldenCase {
   std::string kind;  // dcp, dcp-safetensors-items, hf, pt
   std::map<std::string, GoldenTensor> tensors;
   std::map<std::string, std::string> objects;  // as JSON, booleans as texts
+  // Tensors of which only the SHA-256 is known: those of single layers.
+  std::map<std::string, std::string> unstacked;
 };
 
 // The cases of every version, sorted by name.

@@ -1,4 +1,4 @@
-// Tests the matchers and the directory that other tests rely on.
+// Tests the matchers, the directory and the digest that other tests rely on.
 
 #include <filesystem>
 #include <string>
@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/sha256.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
 
@@ -36,6 +37,15 @@ TEST(StatusMatchers, TakeStatusOr) {
   EXPECT_THAT(error, StatusIs(absl::StatusCode::kNotFound, "no number"));
   ASSERT_OK_AND_ASSIGN(const int value, seven);
   EXPECT_EQ(value, 7);
+}
+
+TEST(Sha256, OfKnownTexts) {
+  EXPECT_EQ(Sha256(""),
+            "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  EXPECT_EQ(Sha256("abc"),
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  EXPECT_EQ(Sha256(std::string(1'000'000, 'a')),
+            "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
 }
 
 TEST(TempDir, IsEmptyThenHoldsFilesThenIsGone) {
