@@ -131,6 +131,12 @@ inline constexpr int64_t kMaxRanks = int64_t{1} << 20;
 inline constexpr uint64_t kMaxBoxesPerRank = uint64_t{1} << 16;
 inline constexpr uint64_t kMaxShardSteps = uint64_t{1} << 24;
 
+// Layers of a model that one tensor may hold, and the numbers (offsets of boxes
+// and parts of names, 8 bytes each) that all tensors of a checkpoint may be cut
+// into: enough for 4 million boxes of 4 dimensions.
+inline constexpr int64_t kMaxStackedLayers = int64_t{1} << 14;
+inline constexpr uint64_t kMaxCutNumbers = uint64_t{1} << 24;
+
 // The length of the name of a tensor or file.
 inline constexpr uint64_t kMaxNameBytes = 64 << 10;
 

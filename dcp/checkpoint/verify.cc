@@ -49,7 +49,7 @@ class Verifier {
     report_.format = checkpoint_.format();
     CollectItems();
     ChooseSample();
-    if (checkpoint_.format() != Format::kTorch) CollectLocated();
+    CollectLocated();
     const absl::Status digests = digests_.Read(fs_, checkpoint_);
     digest_used_.resize(digests_.size());
     DCP_RETURN_IF_ERROR(CheckStructure());
@@ -102,8 +102,8 @@ class Verifier {
     }
   }
 
-  // Collects the records of what opening has located: in a directory of DCP,
-  // the objects of an archive were read with the CRC-32 of their pickle.
+  // The records in items of DCP that opening has located. Objects of such an
+  // item were read with the CRC-32 of their pickle.
   void CollectLocated() {
     absl::flat_hash_set<std::pair<uint32_t, uint64_t>> seen;
     size_t item = 0;
@@ -112,17 +112,14 @@ class Verifier {
         covered_[item++] = object->located && object->has_crc;
         continue;
       }
-      const TensorEntry& tensor = *entry.tensor();
-      for (const ChunkLocation& location : tensor.locations) {
+      for (const ChunkLocation& location : entry.tensor()->locations) {
         const size_t own = item++;
-        if (!location.located || location.record.length == 0) continue;
-        covered_[own] = true;
+        const uint32_t file = location.item.file;
         const auto& [offset, length, crc] = location.record;
-        if (!sampled_[own] ||
-            !seen.emplace(location.item.file, offset).second) {
-          continue;
-        }
-        ranges_.push_back({.file = location.item.file,
+        if (length == 0 || checkpoint_.IsTorchFile(file)) continue;
+        covered_[own] = true;
+        if (!sampled_[own] || !seen.emplace(file, offset).second) continue;
+        ranges_.push_back({.file = file,
                            .offset = offset,
                            .length = length,
                            .name = entry.fqn,

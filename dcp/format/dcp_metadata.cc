@@ -471,9 +471,9 @@ absl::StatusOr<Metadata> ParseDcpMetadata(ByteSpan bytes) {
       pickle.root.IsCallOf(kMegatronModule, "MCoreMetadata");
   DCP_ASSIGN_OR_RETURN(
       const Attributes attributes,
-      of_megatron ? Attributes::Of(pickle.root, kMegatronModule,
-                                   "MCoreMetadata")
-                  : Attributes::Of(pickle.root, kModule, "Metadata"));
+      of_megatron
+          ? Attributes::Of(pickle.root, kMegatronModule, "MCoreMetadata")
+          : Attributes::Of(pickle.root, kModule, "Metadata"));
   return ParseDcpMetadata(attributes, objects);
 }
 

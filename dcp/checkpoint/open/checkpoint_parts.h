@@ -47,8 +47,7 @@ struct CheckpointParts {
   ValueArena arena;                     // holds the objects
   std::vector<ValueArena> more_arenas;  // hold further objects
   // The torch.save files, parallel to `files`; null for other files, and empty
-  // if there are only others. For a DCP directory, those that were read at
-  // opening. Their arenas hold the objects.
+  // if there are only others. Their arenas hold the objects.
   std::vector<std::unique_ptr<TorchArchive>> archives;
 };
 

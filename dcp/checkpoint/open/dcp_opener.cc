@@ -48,21 +48,21 @@ std::string RankMetadataName(int64_t rank) {
   return absl::StrCat("__", rank, ".metadata");
 }
 
-absl::StatusOr<CheckpointParts> OpenDcp(FileSystem& fs,
-                                        absl::string_view directory,
-                                        absl::string_view metadata_name,
-                                        const OpenOptions& options,
-                                        const std::stop_token& stop) {
-  const std::string path = JoinPath(directory, metadata_name);
-  Metadata metadata;
-  {
-    DCP_ASSIGN_OR_RETURN(const std::string bytes,
-                         ReadFile(fs, path, kMaxMetadataBytes,
-                                  /*follow_symlinks=*/false, stop));
-    absl::StatusOr<Metadata> parsed = ParseDcpMetadata(AsBytes(bytes));
-    if (!parsed.ok()) return Annotate(parsed.status(), path);
-    metadata = *std::move(parsed);
-  }
+absl::StatusOr<Metadata> ReadDcpIndex(FileSystem& fs, absl::string_view path,
+                                      const std::stop_token& stop) {
+  DCP_ASSIGN_OR_RETURN(const std::string bytes,
+                       ReadFile(fs, path, kMaxMetadataBytes,
+                                /*follow_symlinks=*/false, stop));
+  absl::StatusOr<Metadata> metadata = ParseDcpMetadata(AsBytes(bytes));
+  if (!metadata.ok()) return Annotate(metadata.status(), path);
+  return metadata;
+}
+
+absl::StatusOr<CheckpointParts> OpenIndexedDcp(FileSystem& fs,
+                                               absl::string_view directory,
+                                               Metadata metadata,
+                                               const OpenOptions& options,
+                                               const std::stop_token& stop) {
   CheckpointParts parts;
   parts.format = Format::kDcp;
   parts.dialect = Dialect::kDcp;
@@ -81,10 +81,22 @@ absl::StatusOr<CheckpointParts> OpenDcp(FileSystem& fs,
   parts.entries.reserve(metadata.entries.size());
   for (MetadataEntry& entry : metadata.entries) {
     DCP_RETURN_IF_ERROR(CheckStop(stop, kOpening));
-    absl::StatusOr<CheckpointEntry> made = MakeEntry(entry);
-    if (!made.ok()) return Annotate(made.status(), path);
-    parts.entries.push_back(*std::move(made));
+    DCP_ASSIGN_OR_RETURN(CheckpointEntry made, MakeEntry(entry));
+    parts.entries.push_back(std::move(made));
   }
+  return parts;
+}
+
+absl::StatusOr<CheckpointParts> OpenDcp(FileSystem& fs,
+                                        absl::string_view directory,
+                                        absl::string_view metadata_name,
+                                        const OpenOptions& options,
+                                        const std::stop_token& stop) {
+  const std::string path = JoinPath(directory, metadata_name);
+  DCP_ASSIGN_OR_RETURN(Metadata metadata, ReadDcpIndex(fs, path, stop));
+  absl::StatusOr<CheckpointParts> parts =
+      OpenIndexedDcp(fs, directory, std::move(metadata), options, stop);
+  if (!parts.ok()) return Annotate(parts.status(), path);
   return parts;
 }
 

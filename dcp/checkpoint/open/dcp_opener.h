@@ -13,6 +13,7 @@
 #include "dcp/checkpoint/open/checkpoint_parts.h"
 #include "dcp/checkpoint/open/open_options.h"
 #include "dcp/io/file_system.h"
+#include "dcp/tensor/metadata.h"
 
 namespace dcp {
 
@@ -21,7 +22,18 @@ inline constexpr absl::string_view kDcpMetadataName = ".metadata";
 // "__3.metadata": the index of one rank's own items.
 std::string RankMetadataName(int64_t rank);
 
-// Cancelled once `stop` is requested, but parsing the index is not interrupted.
+// Reads the index at `path`.
+absl::StatusOr<Metadata> ReadDcpIndex(FileSystem& fs, absl::string_view path,
+                                      const std::stop_token& stop = {});
+
+// Opens the checkpoint in `directory` that has that index. Its entries are in
+// the order of the index.
+absl::StatusOr<CheckpointParts> OpenIndexedDcp(
+    FileSystem& fs, absl::string_view directory, Metadata metadata,
+    const OpenOptions& options, const std::stop_token& stop = {});
+
+// Both. Cancelled once `stop` is requested, but parsing the index is not
+// interrupted.
 absl::StatusOr<CheckpointParts> OpenDcp(FileSystem& fs,
                                         absl::string_view directory,
                                         absl::string_view metadata_name,

@@ -14,6 +14,8 @@
 #include "dcp/checkpoint/open/dialects/directory_pointer.h"
 #include "dcp/checkpoint/open/dialects/huggingface/accelerate_opener.h"
 #include "dcp/checkpoint/open/dialects/huggingface/trainer_opener.h"
+#include "dcp/checkpoint/open/dialects/megatron/megatron_files.h"
+#include "dcp/checkpoint/open/dialects/megatron/megatron_opener.h"
 #include "dcp/checkpoint/open/dialects/no_checkpoint.h"
 #include "dcp/checkpoint/open/dialects/ranks/flat_dcp.h"
 #include "dcp/checkpoint/open/dialects/ranks/ranks_opener.h"
@@ -39,6 +41,9 @@ MaybeParts TryOpenDcp(const SourceDirectory& directory,
     DCP_ASSIGN_OR_RETURN(CheckpointParts parts,
                          OpenDcp(*directory.fs, directory.path,
                                  kDcpMetadataName, options, stop));
+    if (!options.dialect.from.has_value()) {
+      DCP_RETURN_IF_ERROR(CheckMegatronSaveFinished(directory.path, parts));
+    }
     DCP_RETURN_IF_ERROR(
         Annotate(ResolveFlatParameters(*directory.fs, options, stop, parts),
                  directory.path));
@@ -75,6 +80,7 @@ struct Opener {
 // and the more particular ones come first.
 constexpr Opener kOpeners[] = {
     {Dialect::kTorchSnapshot, &TryOpenTorchSnapshot},
+    {Dialect::kMegatron, &TryOpenMegatron},
     {Dialect::kByteCheckpoint, &TryOpenByteCheckpoint},
     {Dialect::kDcp, &TryOpenDcp},
     // Before the Trainer, which keeps DeepSpeed's files in its checkpoint-N.
