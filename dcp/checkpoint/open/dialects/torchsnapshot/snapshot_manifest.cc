@@ -24,6 +24,9 @@ namespace {
 using Event = JsonEvent::Kind;
 using EntryKind = SnapshotEntry::Kind;
 
+// Keys in a path; each prefix of a path is looked up.
+constexpr size_t kMaxKeys = 100;
+
 absl::Status Bad(absl::string_view what) { return absl::DataLossError(what); }
 
 // What a key of a path was before its characters / and % were replaced.
@@ -126,6 +129,8 @@ class ManifestParser {
   // Sets rank and path, whose elements are all keys for now.
   absl::Status ParsePath(absl::string_view path, SnapshotEntry& entry) const;
   absl::Status FillEntry(SnapshotEntry& entry);
+  // Makes the keys of a path that follow lists indices.
+  void SetIndices(int64_t rank, StatePath& path) const;
   absl::StatusOr<uint32_t> FileOf(const std::string& location);
 
   SnapshotManifest manifest_;
@@ -301,9 +306,9 @@ absl::Status ManifestParser::ParsePath(absl::string_view path,
   if (slash == absl::string_view::npos) return absl::OkStatus();
   for (const absl::string_view key :
        absl::StrSplit(path.substr(slash + 1), '/')) {
-    if (entry.path.size() == kMaxPickleDepth / 2) {
+    if (entry.path.size() == kMaxKeys) {
       return absl::ResourceExhaustedError(
-          absl::StrCat("a path of more than ", kMaxPickleDepth / 2, " keys"));
+          absl::StrCat("a path of more than ", kMaxKeys, " keys"));
     }
     DCP_ASSIGN_OR_RETURN(std::string decoded, DecodeKey(key));
     entry.path.emplace_back(std::move(decoded));
@@ -355,6 +360,7 @@ absl::Status ManifestParser::FinishEntry() {
   SnapshotEntry entry;
   DCP_RETURN_IF_ERROR(ParsePath(entry_.path, entry));
   if (entry_.type == "list") {
+    if (entry.path.empty()) return Bad("the state of a rank is a list");
     lists_.emplace(entry.rank, std::move(entry.path));
     return absl::OkStatus();
   }
@@ -373,6 +379,20 @@ absl::Status ManifestParser::FinishEntry() {
   return absl::OkStatus();
 }
 
+void ManifestParser::SetIndices(int64_t rank, StatePath& path) const {
+  if (lists_.empty()) return;
+  std::pair<int64_t, StatePath> container(rank, StatePath());
+  for (PathElement& key : path) {
+    std::string text = std::get<std::string>(key);
+    int64_t index = 0;
+    if (lists_.contains(container) && absl::SimpleAtoi(text, &index) &&
+        index >= 0 && absl::StrCat(index) == text) {
+      key = index;
+    }
+    container.second.emplace_back(std::move(text));
+  }
+}
+
 absl::StatusOr<SnapshotManifest> ManifestParser::Finish() && {
   if (!has_manifest_) return Bad("there is no manifest");
   if (manifest_.world_size == 0) return Bad("there is no world_size");
@@ -382,17 +402,12 @@ absl::StatusOr<SnapshotManifest> ManifestParser::Finish() && {
                               ", but the world size is ",
                               manifest_.world_size));
     }
-    if (lists_.empty()) continue;
-    std::pair<int64_t, StatePath> container(entry.rank, StatePath());
-    for (PathElement& key : entry.path) {
-      std::string text = std::get<std::string>(key);
-      int64_t index = 0;
-      if (lists_.contains(container) && absl::SimpleAtoi(text, &index) &&
-          absl::StrCat(index) == text) {
-        key = index;
-      }
-      container.second.emplace_back(std::move(text));
-    }
+    SetIndices(entry.rank, entry.path);
+  }
+  for (const auto& [rank, path] : lists_) {
+    if (rank >= manifest_.world_size) continue;
+    manifest_.lists.emplace_back(rank, path);
+    SetIndices(rank, manifest_.lists.back().second);
   }
   std::stable_sort(manifest_.entries.begin(), manifest_.entries.end(),
                    [](const SnapshotEntry& a, const SnapshotEntry& b) {

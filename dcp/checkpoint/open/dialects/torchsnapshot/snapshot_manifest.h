@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -81,6 +82,8 @@ struct SnapshotManifest {
   int64_t world_size = 0;
   std::vector<std::string> files;      // relative paths, without duplicates
   std::vector<SnapshotEntry> entries;  // without containers, by rank
+  // The places of all lists: rank and path.
+  std::vector<std::pair<int64_t, StatePath>> lists;
 };
 
 // Reads a manifest of `length` bytes. DataLoss, with the path of the entry, if

@@ -19,6 +19,7 @@
 #include "dcp/base/status.h"
 #include "dcp/base/stop.h"
 #include "dcp/checkpoint/open/dialects/state_collector.h"
+#include "dcp/checkpoint/open/dialects/torchsnapshot/list_values.h"
 #include "dcp/checkpoint/open/dialects/torchsnapshot/snapshot_manifest.h"
 #include "dcp/checkpoint/open/file_reader.h"
 #include "dcp/checkpoint/open/source_files.h"
@@ -107,6 +108,7 @@ class SnapshotReader {
   // The shapes of sharded tensors, which only all pieces together tell.
   absl::Status FindShapes();
   absl::Status Add(const SnapshotEntry& entry);
+  absl::Status AddValues();
   absl::StatusOr<CheckpointEntry> EntryOf(const SnapshotEntry& entry);
   absl::StatusOr<CheckpointEntry> QuantizedEntry(const SnapshotTensor& tensor);
   absl::StatusOr<StateCollector::Part> PartOf(const SnapshotEntry& entry,
@@ -131,6 +133,8 @@ class SnapshotReader {
   std::map<std::tuple<uint32_t, uint64_t, uint64_t>,
            std::unique_ptr<TorchArchive>>
       partial_archives_;
+  std::vector<RankPath> sharded_;
+  std::vector<RankValue> values_;
   absl::flat_hash_map<std::string, Dims> shapes_;  // by name
   absl::flat_hash_set<std::string> replicated_;    // names
 };
@@ -358,6 +362,7 @@ absl::Status SnapshotReader::Add(const SnapshotEntry& entry) {
     const auto shape = shapes_.find(PathToName(entry.path));
     if (shape == shapes_.end()) return absl::OkStatus();  // no rank has pieces
     if (entry.pieces.empty()) return absl::OkStatus();
+    sharded_.emplace_back(entry.rank, entry.path);
     DCP_ASSIGN_OR_RETURN(StateCollector::Part part,
                          PartOf(entry, shape->second));
     return collector_.AddPart(entry.path, entry.rank, std::move(part));
@@ -368,7 +373,24 @@ absl::Status SnapshotReader::Add(const SnapshotEntry& entry) {
     return absl::OkStatus();
   }
   DCP_ASSIGN_OR_RETURN(CheckpointEntry value, EntryOf(entry));
-  return collector_.AddValue(entry.path, entry.rank, std::move(value));
+  values_.push_back({{entry.rank, entry.path}, std::move(value)});
+  return absl::OkStatus();
+}
+
+absl::Status SnapshotReader::AddValues() {
+  const auto file = static_cast<uint32_t>(parts_.files->names().size() - 1);
+  JoinLists(sharded_, manifest_.lists, file, parts_.arena, values_);
+  std::stable_sort(values_.begin(), values_.end(),
+                   [](const RankValue& a, const RankValue& b) {
+                     return a.place.first < b.place.first;
+                   });
+  for (RankValue& value : values_) {
+    const auto& [rank, path] = value.place;
+    DCP_RETURN_IF_ERROR(
+        Annotate(collector_.AddValue(path, rank, std::move(value.entry)),
+                 PathToName(path)));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<CheckpointParts> SnapshotReader::Run() {
@@ -382,6 +404,7 @@ absl::StatusOr<CheckpointParts> SnapshotReader::Run() {
     DCP_RETURN_IF_ERROR(Annotate(Add(entry), path, ": ", PathToName(entry.path),
                                  " of rank ", entry.rank));
   }
+  DCP_RETURN_IF_ERROR(Annotate(AddValues(), path));
   absl::StatusOr<std::vector<CheckpointEntry>> entries =
       std::move(collector_).Finish();
   if (!entries.ok()) return Annotate(entries.status(), path);

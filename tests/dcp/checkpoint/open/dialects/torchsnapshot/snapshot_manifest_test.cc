@@ -17,6 +17,7 @@ using absl::StatusCode;
 using ::dcp::testing::StatusIs;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Pair;
 using ::testing::SizeIs;
 using Kind = SnapshotEntry::Kind;
 using Form = SnapshotTensor::Form;
@@ -94,6 +95,9 @@ TEST(SnapshotManifest, KeysAreDecodedAndListsHaveIndices) {
       ElementsAre(PathElement("p"), PathElement("a/b"), PathElement("c%d")));
   EXPECT_EQ(manifest.entries[0].text, "7");
   EXPECT_EQ(manifest.entries[1].path.back(), PathElement(int64_t{0}));
+  EXPECT_THAT(
+      manifest.lists,
+      ElementsAre(Pair(0, ElementsAre(PathElement("p"), PathElement("list")))));
   // Rank 1 does not say that it is a list.
   EXPECT_EQ(manifest.entries[2].path.back(), PathElement("0"));
 }
@@ -166,6 +170,7 @@ TEST(SnapshotManifest, RefusesPathsThatLeadElsewhere) {
       {"rank out of range", Edited(kTensor, "0/model", "2/model"),
        "there is an entry of rank 2, but the world size is 2"},
       {"rank alone", Edited(kTensor, "0/model/w", "0"), "no name"},
+      {"list of everything", With(R"("0": {"type": "list"})"), "is a list"},
       {"no value", With(R"("0/a": {"type": "int"})"), "no serialized_value"},
   };
   for (const Corruption& corruption : corruptions) {
@@ -185,7 +190,7 @@ TEST(SnapshotManifest, RefusesPathsThatLeadElsewhere) {
   std::string deep;
   for (int i = 0; i < 600; ++i) deep += "a/";
   EXPECT_THAT(Parse(Edited(kTensor, "model/w", deep + "w")),
-              StatusIs(StatusCode::kResourceExhausted, HasSubstr("500 keys")));
+              StatusIs(StatusCode::kResourceExhausted, HasSubstr("100 keys")));
 }
 
 TEST(SnapshotManifest, RefusesWhatIsNotAManifest) {

@@ -101,22 +101,34 @@ TEST(TorchSnapshotOpener, EqualShardsAreReplicas) {
 
 TEST(TorchSnapshotOpener, ValuesOfRanksKeepTheirPlaceInLists) {
   const TempDir dir;
-  constexpr absl::string_view kLists = R"(
+  const std::string lists = absl::StrCat(R"(
       "0/m": {"type": "list"}, "1/m": {"type": "list"},
       "0/m/0": {"type": "int", "serialized_value": "-7"},
       "1/m/0": {"type": "int", "serialized_value": "12345678901234567890123"},
-      "1/m/1": {"type": "str", "serialized_value": "only here"})";
+      "0/m/1": )",
+                                         InSlab(2, "[0, 16]"), R"(, "1/m/1": )",
+                                         InSlab(2, "[16, 32]"));
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
+                       OpenCheckpoint(Snapshot(dir, lists)));
+  EXPECT_EQ(ToString(*EntryOf(*checkpoint, "m.0").object(), 60), "-7");
+  EXPECT_EQ(ToString(*EntryOf(*checkpoint, "m.0@1").object(), 60),
+            "12345678901234567890123");
+  EXPECT_NE(EntryOf(*checkpoint, "m.1@1").tensor(), nullptr);
+}
+
+TEST(TorchSnapshotOpener, ListsOfPlainValuesAreOneValue) {
+  const TempDir dir;
+  constexpr absl::string_view kLists = R"(
+      "0/m": {"type": "dict"}, "0/m/l": {"type": "list"},
+      "1/m": {"type": "dict"}, "1/m/l": {"type": "list"},
+      "0/m/l/0": {"type": "int", "serialized_value": "1"},
+      "1/m/l/0": {"type": "int", "serialized_value": "2"},
+      "1/m/l/1": {"type": "str", "serialized_value": "x"})";
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
                        OpenCheckpoint(Snapshot(dir, kLists)));
-  const auto text_of = [&](absl::string_view name) {
-    const auto index = checkpoint->Find(name);
-    return index.has_value()
-               ? ToString(*checkpoint->entries()[*index].object(), 60)
-               : "absent";
-  };
-  EXPECT_EQ(text_of("m.0"), "-7");
-  EXPECT_EQ(text_of("m.0@1"), "12345678901234567890123");
-  EXPECT_EQ(text_of("m.1"), "'only here'");
+  EXPECT_EQ(checkpoint->entries().size(), 2);
+  EXPECT_EQ(ToString(*EntryOf(*checkpoint, "m.l").object(), 60), "[1]");
+  EXPECT_EQ(ToString(*EntryOf(*checkpoint, "m.l@1").object(), 60), "[2, 'x']");
 }
 
 TEST(TorchSnapshotOpener, ReplicatedValuesOfEveryRankAreOne) {
