@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
@@ -172,43 +173,52 @@ absl::StatusOr<Placements> PlacementsOf(const Value& value) {
   return placements;
 }
 
-// Where a box of this rank begins in its own tensor, in which all boxes stand
-// next to each other in the order of their offsets.
-Dims OffsetsInLocal(absl::Span<const Box> boxes, const Box& box) {
-  Dims offsets;
-  for (size_t d = 0; d < box.offsets.size(); ++d) {
-    std::vector<std::pair<int64_t, int64_t>> before;  // offset, size
-    for (const Box& other : boxes) {
-      if (other.offsets[d] >= box.offsets[d]) continue;
-      before.emplace_back(other.offsets[d], other.sizes[d]);
+// Where each box of this rank begins in its own tensor, in which all boxes
+// stand next to each other in the order of their offsets.
+std::vector<Dims> OffsetsInLocal(absl::Span<const Box> boxes) {
+  std::vector<Dims> offsets(boxes.size());
+  const size_t num_dims = boxes.empty() ? 0 : boxes[0].sizes.size();
+  for (size_t d = 0; d < num_dims; ++d) {
+    std::vector<std::pair<int64_t, int64_t>> ranges;  // offset, size
+    for (const Box& box : boxes) {
+      ranges.emplace_back(box.offsets[d], box.sizes[d]);
     }
-    std::sort(before.begin(), before.end());
-    before.erase(std::unique(before.begin(), before.end()), before.end());
-    int64_t offset = 0;
-    for (const auto& [begin, size] : before) offset += size;
-    offsets.push_back(offset);
+    std::sort(ranges.begin(), ranges.end());
+    ranges.erase(std::unique(ranges.begin(), ranges.end()), ranges.end());
+    absl::flat_hash_map<int64_t, int64_t> begins;  // by offset
+    int64_t begin = 0;
+    for (const auto& [offset, size] : ranges) {
+      begins.emplace(offset, begin);
+      begin += size;
+    }
+    for (size_t i = 0; i < boxes.size(); ++i) {
+      offsets[i].push_back(begins.at(boxes[i].offsets[d]));
+    }
   }
   return offsets;
 }
 
-// OK if the local tensor has just the elements of its boxes.
-absl::Status CheckLocalSizes(absl::Span<const Box> boxes, const Dims& sizes) {
+// OK if the local tensor has just the elements of its boxes, which begin at
+// `offsets` in it.
+absl::Status CheckLocalSizes(absl::Span<const Box> boxes,
+                             absl::Span<const Dims> offsets,
+                             const Dims& sizes) {
   int64_t volume = 0;
   bool fits = true;
-  for (const Box& box : boxes) {
-    fits = fits && box.sizes.size() == sizes.size();
-    if (!fits) break;
-    volume += Volume(box.sizes);
-    const Dims offsets = OffsetsInLocal(boxes, box);
-    fits = fits && Contains(WholeBox(sizes), {offsets, box.sizes});
+  for (size_t i = 0; i < boxes.size() && fits; ++i) {
+    fits = boxes[i].sizes.size() == sizes.size() &&
+           Contains(WholeBox(sizes), {offsets[i], boxes[i].sizes});
+    volume += Volume(boxes[i].sizes);
   }
   if (fits && volume == Volume(sizes)) return absl::OkStatus();
-  return Bad(absl::StrCat(
-      "this rank's tensor has shape ", ShapeToString(sizes),
-      ", but its placements give it ",
-      absl::StrJoin(boxes, ", ", [](std::string* out, const Box& box) {
-        absl::StrAppend(out, ToString(box));
-      })));
+  constexpr size_t kMaxShown = 4;
+  return Bad(absl::StrCat("this rank's tensor has shape ", ShapeToString(sizes),
+                          ", but its placements give it ",
+                          absl::StrJoin(boxes.subspan(0, kMaxShown), ", ",
+                                        [](std::string* out, const Box& box) {
+                                          absl::StrAppend(out, ToString(box));
+                                        }),
+                          boxes.size() > kMaxShown ? ", ..." : ""));
 }
 
 // What both kinds say of the whole tensor.
@@ -271,11 +281,13 @@ absl::StatusOr<RankTensor> ParseDTensor(const Wrapper& wrapper) {
   if (!boxes.ok()) return Bad(boxes.status().message());
   DCP_ASSIGN_OR_RETURN(const TorchTensor tensor, ParseTensor(local));
   DCP_RETURN_IF_ERROR(CheckDType(result, tensor));
-  DCP_RETURN_IF_ERROR(CheckLocalSizes(*boxes, tensor.sizes));
-  for (const Box& box : *boxes) {
-    if (Volume(box.sizes) == 0) continue;
-    result.pieces.push_back(
-        {.box = box, .tensor = local, .offsets = OffsetsInLocal(*boxes, box)});
+  std::vector<Dims> offsets = OffsetsInLocal(*boxes);
+  DCP_RETURN_IF_ERROR(CheckLocalSizes(*boxes, offsets, tensor.sizes));
+  for (size_t i = 0; i < boxes->size(); ++i) {
+    if (Volume((*boxes)[i].sizes) == 0) continue;
+    result.pieces.push_back({.box = std::move((*boxes)[i]),
+                             .tensor = local,
+                             .offsets = std::move(offsets[i])});
   }
   return result;
 }

@@ -79,6 +79,23 @@ TEST_F(RankTensorTest, AStridedShardHasSeveralBoxes) {
   EXPECT_EQ(tensor.pieces[1].offsets, Dims({1, 0}));
 }
 
+// Each of 2^15 pieces of three elements gives the second rank its last one.
+TEST_F(RankTensorTest, ManyBoxesTakeNoLongerThanTheirNumber) {
+  constexpr int64_t kNumPieces = int64_t{1} << 15;
+  DTensorSpec spec = Rows();
+  spec.shape = {3 * kNumPieces};
+  spec.local = {kNumPieces};
+  spec.placements = {MakeStridedShard(arena_, 0, kNumPieces)};
+  ASSERT_OK_AND_ASSIGN(const RankTensor tensor,
+                       ParseRankTensor(MakeDTensor(arena_, spec)));
+  ASSERT_EQ(tensor.pieces.size(), static_cast<size_t>(kNumPieces));
+  EXPECT_EQ(tensor.pieces.back().box, (Box{{3 * kNumPieces - 1}, {1}}));
+  EXPECT_EQ(tensor.pieces.back().offsets, Dims({kNumPieces - 1}));
+  spec.local = {kNumPieces - 1};
+  EXPECT_THAT(ParseRankTensor(MakeDTensor(arena_, spec)),
+              StatusIs(StatusCode::kDataLoss, HasSubstr("[11:12], ...")));
+}
+
 TEST_F(RankTensorTest, EachFormOfAMeshIsRead) {
   const auto mesh_of = [&](Value mesh) -> std::string {
     DTensorSpec spec = Rows();

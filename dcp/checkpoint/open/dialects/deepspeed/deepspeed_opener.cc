@@ -264,8 +264,7 @@ absl::Status DeepSpeedReader::AddOptimizer() {
   }
   if (!state_.optims.empty() && state_.groups.empty()) {
     warning_ =
-        "the names of the parameters are not recorded, so the optimizer is "
-        "left out";
+        "names of parameters are not recorded, the optimizer is left out";
     return absl::OkStatus();
   }
   if (!state_.optims.empty()) {
@@ -279,16 +278,14 @@ absl::Status DeepSpeedReader::AddOptimizer() {
   const Value optimizer = FindKey(model(), "optimizer").value_or(Value());
   if (!shapes.is_none() && optimizer.is_none()) {
     warning_ =
-        "the files *_optim_states.pt are missing: the weights are those in 16 "
-        "bits, and there is no optimizer";
+        "*_optim_states.pt are missing: weights in 16 bits, no optimizer";
   }
   if (!IsMapping(optimizer) || optimizer.items().empty()) {
     return absl::OkStatus();
   }
   if (!IsTorchOptimizer(optimizer)) {
     warning_ =
-        "the state of DeepSpeed's own optimizer (fp16 without ZeRO) is not "
-        "supported and left out";
+        "the optimizer of fp16 without ZeRO is not supported and left out";
     return absl::OkStatus();
   }
   DCP_ASSIGN_OR_RETURN(const Value module, GetKey(model(), "module"));

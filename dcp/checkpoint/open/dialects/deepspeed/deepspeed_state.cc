@@ -101,7 +101,8 @@ absl::StatusOr<int> StageOf(const Value& optim) {
   const int64_t guess = flat ? 3 : 2;
   const int64_t found =
       stage.has_value() ? StageNumber(*stage).value_or(guess) : guess;
-  return found == 3 || flat ? 3 : static_cast<int>(found);
+  if (flat || found == 3) return 3;
+  return found == 1 ? 1 : 2;
 }
 
 // The number of ranks: an int, or one for each group, all equal.

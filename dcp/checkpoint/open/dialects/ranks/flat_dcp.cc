@@ -113,13 +113,12 @@ absl::Status ResolveFlatParameters(FileSystem& fs, const OpenOptions& options,
   std::string warning;
   if (HasLostState(parts)) {
     warning =
-        "the optimizer's state was saved by number: it is that of one rank, "
-        "and the state of the others is lost";
+        "optimizer saved by number: the state of all ranks but one is lost";
   }
   if (!flats.empty() && options.dialect.layout.empty()) {
     absl::StrAppend(&warning, warning.empty() ? "" : "; ",
-                    "flat parameters of FSDP1: the checkpoint does not record "
-                    "what is inside; the option layout says it");
+                    "flat parameters of FSDP1: the option layout says what is "
+                    "inside");
   }
   if (!warning.empty()) parts.properties.emplace_back("warning", warning);
   if (flats.empty() || options.dialect.layout.empty()) return absl::OkStatus();

@@ -41,7 +41,7 @@ class FlatModel {
   absl::Status Read() {
     for (const RankFile& file : state_.part->files) {
       DCP_ASSIGN_OR_RETURN(const Value value, state_.Get(file));
-      DCP_RETURN_IF_ERROR(Annotate(ReadRank(file, value), "rank ", file.rank));
+      DCP_RETURN_IF_ERROR(Annotate(ReadRank(file, value), file.name));
     }
     FindViews();
     return views_.empty() ? MakeUnits() : MakeViews();
@@ -56,11 +56,9 @@ class FlatModel {
 
   std::string Advice() const {
     if (hints_.has_layout || (hints_.has_like && !views_.empty())) return "";
-    return absl::StrCat("flat parameters of FSDP1: the checkpoint does not ",
-                        views_.empty() ? "record what is inside; the option "
-                                         "layout says it"
-                                       : "record their shapes; the option "
-                                         "like or layout gives them");
+    return absl::StrCat("flat parameters of FSDP1: the option ",
+                        views_.empty() ? "layout says what is inside"
+                                       : "like or layout gives shapes");
   }
 
  private:
@@ -69,6 +67,9 @@ class FlatModel {
   absl::Status ReadRank(const RankFile& file, const Value& value);
   absl::StatusOr<Piece> ReadFlat(const RankFile& file, const std::string& name,
                                  const Value& value);
+  absl::Status TakePieces(const RankFile& file,
+                          const std::vector<Piece>& pieces,
+                          StateCollector& collector) const;
   void FindViews();
   bool IsView(absl::string_view name) const;
   // The piece that rank `r` has of `name`, which is a view on all ranks.
@@ -233,32 +234,41 @@ absl::Status FlatModel::MakeUnits() {
   return absl::OkStatus();
 }
 
-absl::Status FlatModel::Take(ValueArena& arena,
-                             StateCollector& collector) const {
+absl::Status FlatModel::TakePieces(const RankFile& file,
+                                   const std::vector<Piece>& pieces,
+                                   StateCollector& collector) const {
   const auto path_of = [&](const std::string& parameter) {
     StatePath path = state_.path;
     path.emplace_back(parameter);
     return path;
   };
+  for (size_t i = 0; i < vectors_.size(); ++i) {
+    const Piece& piece = pieces[i];
+    if (piece.tensor.is_none()) continue;
+    const int64_t begin = vectors_[i].begins[static_cast<size_t>(file.rank)];
+    if (piece.begin != begin) {
+      return absl::DataLossError(absl::StrCat(
+          vectors_[i].name, ": rank ", file.rank, " has the elements from ",
+          piece.begin, " on, expected those from ", begin));
+    }
+    DCP_ASSIGN_OR_RETURN(
+        const TensorEntry tensor,
+        TensorInArchive(*file.archive, piece.tensor, file.file, 0));
+    DCP_RETURN_IF_ERROR(Annotate(
+        AddFlatPiece(vectors_[i], file.rank, tensor, path_of, collector),
+        vectors_[i].name));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FlatModel::Take(ValueArena& arena,
+                             StateCollector& collector) const {
   absl::flat_hash_set<std::string> taken(flats_.begin(), flats_.end());
   taken.insert(views_.begin(), views_.end());
   for (size_t r = 0; r < by_name_.size(); ++r) {
     RankFile& file = state_.part->files[r];
-    for (size_t i = 0; i < vectors_.size(); ++i) {
-      const Piece& piece = pieces_[r][i];
-      if (piece.tensor.is_none()) continue;
-      if (piece.begin != vectors_[i].begins[r]) {
-        return absl::DataLossError(absl::StrCat(
-            vectors_[i].name, ": rank ", r, " has the elements from ",
-            piece.begin, " on, expected those from ", vectors_[i].begins[r]));
-      }
-      DCP_ASSIGN_OR_RETURN(
-          const TensorEntry tensor,
-          TensorInArchive(*file.archive, piece.tensor, file.file, 0));
-      DCP_RETURN_IF_ERROR(Annotate(
-          AddFlatPiece(vectors_[i], file.rank, tensor, path_of, collector),
-          vectors_[i].name));
-    }
+    DCP_RETURN_IF_ERROR(
+        Annotate(TakePieces(file, pieces_[r], collector), file.name));
     DCP_ASSIGN_OR_RETURN(const Value value, state_.Get(file));
     std::vector<Value> kept;
     for (size_t i = 0; i < value.items().size(); i += 2) {

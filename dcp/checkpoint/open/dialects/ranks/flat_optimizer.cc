@@ -254,7 +254,7 @@ absl::StatusOr<FlatVectors> FindFlatOptimizer(const RankState& optimizer) {
     for (size_t i = 0; i < states.size(); i += 2) {
       absl::StatusOr<std::optional<int64_t>> length =
           PieceLength(states[i], states[i + 1]);
-      if (!length.ok()) return Annotate(length.status(), "rank ", r);
+      if (!length.ok()) return Annotate(length.status(), files[r].name);
       if (!length->has_value()) return FlatVectors();
       FlatVector& vector = vectors[states[i].int_value()];
       vector.sizes.resize(files.size());
@@ -308,7 +308,7 @@ absl::Status TakeFlatOptimizer(const RankState& optimizer,
       DCP_RETURN_IF_ERROR(
           Annotate(TakeState(file, optimizer.path, found->second, states[i + 1],
                              collector),
-                   "rank ", file.rank, ", state ", found->first));
+                   file.name, ": state ", found->first));
     }
     std::vector<Value> items(value.items().begin(), value.items().end());
     for (size_t i = 0; i < items.size(); i += 2) {

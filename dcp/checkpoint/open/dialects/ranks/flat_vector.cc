@@ -14,7 +14,8 @@ void CutEvenly(int64_t numel, int64_t num_ranks, FlatVector& vector) {
   vector.numel = numel;
   for (int64_t rank = 0; rank < num_ranks; ++rank) {
     // Ranks behind the end have padding only.
-    vector.begins.push_back(std::min(numel, size * rank));
+    const bool is_behind = size == 0 || rank > numel / size;
+    vector.begins.push_back(is_behind ? numel : size * rank);
     vector.sizes.push_back(size);
   }
 }

@@ -20,6 +20,7 @@ namespace dcp {
 // One rank's file.
 struct RankFile {
   uint32_t file = 0;
+  std::string name;  // for messages
   int64_t rank = 0;
   int64_t world_size = 0;  // the number of files of its family
   const TorchArchive* archive = nullptr;

@@ -31,6 +31,13 @@ namespace {
 
 using Kind = Value::Kind;
 
+// The most boxes that the sharded tensors in all files have together: on
+// average as many a tensor, after some that are free. Uneven strided shards
+// have a few boxes each; without a limit, a small pickle could have thousands
+// in each of its tensors.
+constexpr uint64_t kMaxMeanBoxes = 8;
+constexpr uint64_t kNumFreeBoxes = uint64_t{1} << 14;
+
 // Whether a mapping holds sharded tensors itself.
 bool HasShards(const Value& state) {
   if (!IsMapping(state)) return false;
@@ -116,8 +123,10 @@ class RanksReader {
   CheckpointParts parts_;
   std::vector<RankPart> ranks_;
   StateCollector collector_;
-  std::string mesh_;     // of the last DTensor
-  std::string warning_;  // or empty
+  std::string mesh_;          // of the last DTensor
+  std::string warning_;       // or empty
+  uint64_t num_tensors_ = 0;  // sharded ones
+  uint64_t num_boxes_ = 0;    // of these
   // Mesh and placements of each DTensor.
   absl::flat_hash_map<std::string, std::string> placements_;
 };
@@ -137,6 +146,7 @@ absl::Status RanksReader::ReadFiles() {
       }
       part.files.push_back(
           {.file = index,
+           .name = family.names[rank],
            .rank = static_cast<int64_t>(rank),
            .world_size = static_cast<int64_t>(family.names.size()),
            .archive = *archive,
@@ -187,10 +197,7 @@ absl::Status RanksReader::NameOptimizer(const RankState& model,
                        NameFlatOptimizer(model.part->files[0], first, numbered,
                                          options_.dialect.flat_units, vectors));
   if (!named) {
-    warning_ =
-        "flat parameters of FSDP1: the checkpoint does not record which "
-        "parameters the optimizer's are; the option flat_units gives the "
-        "modules that were wrapped";
+    warning_ = "flat optimizer of FSDP1: the option flat_units gives names";
   }
   return TakeFlatOptimizer(optimizer, vectors, parts_.arena, collector_);
 }
@@ -217,6 +224,13 @@ absl::Status RanksReader::AddLeaf(const RankFile& file, const StatePath& path,
     return collector_.AddValue(path, file.rank, std::move(entry));
   }
   DCP_ASSIGN_OR_RETURN(RankTensor tensor, ParseRankTensor(value));
+  ++num_tensors_;
+  num_boxes_ += tensor.pieces.size();
+  if (num_boxes_ > kNumFreeBoxes + kMaxMeanBoxes * num_tensors_) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "the first ", num_tensors_, " sharded tensors consist of ", num_boxes_,
+        " boxes, more than ", kMaxMeanBoxes, " each on average"));
+  }
   DCP_RETURN_IF_ERROR(CheckPlacement(path, file, tensor));
   DCP_ASSIGN_OR_RETURN(StateCollector::Part part,
                        PartOf(file, std::move(tensor)));

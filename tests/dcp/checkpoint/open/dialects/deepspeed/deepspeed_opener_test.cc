@@ -316,9 +316,8 @@ TEST(DeepSpeedOpener, TheModulesWeightsCanBeReadInstead) {
               DType::kBFloat16);
     EXPECT_EQ(found.contains("optimizer.state.embed.weight.exp_avg"),
               has_names);
-    EXPECT_EQ(
-        absl::StrContains(WarningOf(*checkpoint), "names of the parameters"),
-        !has_names);
+    EXPECT_EQ(absl::StrContains(WarningOf(*checkpoint), "names of parameters"),
+              !has_names);
   }
 }
 

@@ -112,7 +112,7 @@ TEST(FlatDcp, StateOfOneRankIsReported) {
     EXPECT_OK(checkpoint);
     return checkpoint.ok() ? WarningOf(**checkpoint) : "";
   };
-  EXPECT_THAT(warning_of({3}), HasSubstr("the state of the others is lost"));
+  EXPECT_THAT(warning_of({3}), HasSubstr("all ranks but one is lost"));
   EXPECT_THAT(warning_of({3, 1}), IsEmpty());
 }
 

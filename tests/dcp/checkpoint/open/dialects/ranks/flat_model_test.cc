@@ -232,7 +232,7 @@ TEST_F(FlatModelFilesTest, RanksThatContradictEachOtherAreRefused) {
   AddRank(0, Flat(0));
   AddRank(1, Value::Int(1));
   EXPECT_THAT(Open(files_.Write(dir_), {}),
-              StatusIs(StatusCode::kDataLoss, HasSubstr("rank 1")));
+              StatusIs(StatusCode::kDataLoss, HasSubstr("m.rank_1.pt")));
 }
 
 TEST_F(FlatModelFilesTest, HintsThatDoNotFitAreRefused) {

@@ -175,7 +175,7 @@ TEST_F(FlatOptimizerFilesTest, TensorsOfOneStateHaveOneLength) {
       {"0123"});
   EXPECT_THAT(Open(files_.Write(dir_), ""),
               StatusIs(StatusCode::kDataLoss,
-                       AllOf(HasSubstr("rank 1"), HasSubstr("4 elements"),
+                       AllOf(HasSubstr("rank_1.pt"), HasSubstr("4 elements"),
                              HasSubstr("3 elements"))));
 }
 

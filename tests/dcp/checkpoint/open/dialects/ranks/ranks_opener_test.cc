@@ -38,6 +38,7 @@ using ::dcp::testing::MakeObject;
 using ::dcp::testing::MakeReplicate;
 using ::dcp::testing::MakeShard;
 using ::dcp::testing::MakeShardedTensor;
+using ::dcp::testing::MakeStridedShard;
 using ::dcp::testing::OpenCheckpoint;
 using ::dcp::testing::RankCheckpoint;
 using ::dcp::testing::ShardedSpec;
@@ -251,6 +252,27 @@ TEST_F(RanksOpenerTest, PicklesStayData) {
     EXPECT_THAT(EntryOf(*checkpoint, "model.x").object()->unreadable,
                 StatusIs(StatusCode::kPermissionDenied, HasSubstr("getattr")));
   }
+}
+
+// Small pickles must not become many boxes.
+TEST_F(RanksOpenerTest, TheNumberOfBoxesIsLimited) {
+  constexpr int64_t kNumPieces = int64_t{1} << 13;
+  const std::string elements(static_cast<size_t>(kNumPieces), 'x');
+  const DTensorSpec spec = {
+      .shape = {3 * kNumPieces},
+      .local = {kNumPieces},
+      .key = "0",
+      .mesh = {2},
+      .coordinate = {1},
+      .placements = {MakeStridedShard(arena(), 0, kNumPieces)}};
+  const Value root = arena().Dict();
+  for (int i = 0; i < 3; ++i) {
+    arena().SetItem(root, arena().Str(absl::StrCat("w", i)),
+                    MakeDTensor(arena(), spec));
+  }
+  files_.Add("model_world_size_1_rank_0.pt", root, {elements});
+  EXPECT_THAT(Open(), StatusIs(StatusCode::kResourceExhausted,
+                               HasSubstr("boxes, more than 8 each")));
 }
 
 // ---- What verl wrote, with one file changed ---------------------------------
