@@ -150,6 +150,7 @@ absl::StatusOr<SelectionOptions> SelectionFromProto(
     if (!part.ok()) return Invalid(field, ".parts: ", part.status().message());
     options.parts.push_back(*part);
   }
+  options.strip_wrappers = selection.strip_wrappers();
   return options;
 }
 
@@ -165,6 +166,7 @@ void SelectionToProto(const SelectionOptions& selection, v1::Selection& proto) {
   for (const StatePart part : selection.parts) {
     proto.add_parts(std::string(StatePartName(part)));
   }
+  proto.set_strip_wrappers(selection.strip_wrappers);
 }
 
 absl::StatusOr<Tolerance> ToleranceFromProto(

@@ -130,6 +130,7 @@ v1::DiffRequest DiffMessage(const CommandLine& line) {
   SelectionToProto(line.selection, *request.mutable_selection_a());
   SelectionOptions selection_b;
   selection_b.parts = line.selection.parts;
+  selection_b.strip_wrappers = line.selection.strip_wrappers;
   // As without a server: with renames the patterns are about A's old names.
   if (line.selection.renames.empty()) {
     selection_b.include = line.selection.include;

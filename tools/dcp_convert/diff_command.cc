@@ -113,6 +113,7 @@ DiffOptions MakeOptions(const CommandLine& line) {
   options.open_b = SecondSourceOptionsOf(line);
   options.selection_a = line.selection;
   options.selection_b.parts = line.selection.parts;
+  options.selection_b.strip_wrappers = line.selection.strip_wrappers;
   // With renames the patterns are about A's old names, which B does not have.
   if (line.selection.renames.empty()) {
     options.selection_b.include = line.selection.include;

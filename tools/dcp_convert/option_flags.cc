@@ -26,6 +26,7 @@ constexpr OptionFlag kFlags[] = {
     {"from", "--from"},
     {"layout", "--layout"},
     {"like", "--like"},
+    {"low_precision_weights", "--weights low"},
     {"parts", "--part"},
     {"rank", "--rank"},
     {"rank_files", "--rank-files"},

@@ -208,6 +208,11 @@ absl::Status SetWeights(absl::string_view value, CommandLine& line) {
   return absl::OkStatus();
 }
 
+absl::Status SetStripWrappers(absl::string_view, CommandLine& line) {
+  line.selection.strip_wrappers = true;
+  return absl::OkStatus();
+}
+
 absl::Status SetUnstackLayers(absl::string_view, CommandLine& line) {
   line.dialect.unstack_layers = true;
   return absl::OkStatus();
@@ -291,6 +296,10 @@ constexpr OptionRow<CommandLine> kOptions[] = {
       "names lose its name: model.w is w",
       true, "model optimizer extra"},
      AddPart},
+    {{"strip-wrappers", nullptr, kDiff | kWriting,
+      "leave _fsdp_wrapped_module, _orig_mod,\n_checkpoint_wrapped_module and "
+      "a leading module out of\nnames, before they are renamed"},
+     SetStripWrappers},
     {{"include", "GLOB", kDiff | kWriting,
       "take only these names; * also matches dots", true},
      AddInclude},

@@ -173,6 +173,7 @@ TEST(RequestMessages, ComeBackAsTheyWereSent) {
 
   const SelectionOptions options = {
       .parts = {StatePart::kModel, StatePart::kExtra},
+      .strip_wrappers = true,
       .include = {"a*"},
       .exclude = {"b", "c"},
       .renames = {"s/a/b/"},
@@ -181,6 +182,7 @@ TEST(RequestMessages, ComeBackAsTheyWereSent) {
   SelectionToProto(options, selection);
   ASSERT_OK_AND_ASSIGN(const SelectionOptions back,
                        SelectionFromProto(selection, "s"));
+  EXPECT_TRUE(back.strip_wrappers);
   EXPECT_EQ(back.include, options.include);
   EXPECT_EQ(back.exclude, options.exclude);
   EXPECT_EQ(back.renames, options.renames);

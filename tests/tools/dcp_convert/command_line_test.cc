@@ -102,7 +102,8 @@ TEST(CommandLine, TakesEveryOptionOfDialects) {
       const CommandLine line,
       Parse("diff s d --from deepspeed --rank-files w.{rank}.pt --layout l "
             "--like m --flat-units layers.* --weights low --unstack-layers "
-            "--optimizer-names torch --part model --part extra"));
+            "--optimizer-names torch --part model --part extra "
+            "--strip-wrappers"));
   const DialectOptions expected = {.from = Dialect::kDeepSpeed,
                                    .rank_files = "w.{rank}.pt",
                                    .layout = "l",
@@ -115,6 +116,7 @@ TEST(CommandLine, TakesEveryOptionOfDialects) {
   EXPECT_FALSE(SecondSourceOptionsOf(line).dialect.from.has_value());
   EXPECT_THAT(line.selection.parts,
               ElementsAre(StatePart::kModel, StatePart::kExtra));
+  EXPECT_TRUE(line.selection.strip_wrappers);
 }
 
 TEST(CommandLine, ADashIsStandardOutput) {
