@@ -484,6 +484,40 @@ TEST_F(SmallDeepSpeedTest, OldShapesAreOneDict) {
             (Bytes{{"model.w", "abc"}, {"optimizer.state.w.exp_avg", "def"}}));
 }
 
+// One element in partitions of two: rank 1 has none, and nobody stores the
+// padding.
+TEST_F(SmallDeepSpeedTest, ElasticCheckpointsHaveAListOfStates) {
+  files_.Add(
+      "mp_rank_00_model_states.pt",
+      arena().Dict(
+          {Text("module"), arena().Dict({Text("w"), Tensor({1}, "0")}),
+           Text("param_shapes"),
+           arena().List({arena().Dict({Text("w"), MakeInts(arena(), {1})})})}),
+      {"x"});
+  for (int rank = 0; rank < 2; ++rank) {
+    const int64_t length = rank == 0 ? 1 : 0;
+    files_.Add(
+        absl::StrCat("zero_pp_rank_", rank, "_mp_rank_00_optim_states.pt"),
+        arena().Dict(
+            {Text(kState),
+             arena().Dict(
+                 {Text("zero_stage"), Value::Int(1), Text("partition_count"),
+                  arena().List({Value::Int(2)}), Text("group_paddings"),
+                  arena().List({Value::Int(1 + rank)}),
+                  Text("single_partition_of_fp32_groups"),
+                  arena().List({Tensor({length}, "0")}),
+                  Text("base_optimizer_state"),
+                  arena().List({arena().Dict(
+                      {Text("exp_avg"), Tensor({length}, "1")})})})}),
+        {rank == 0 ? "a" : "", rank == 0 ? "d" : ""});
+  }
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
+                       OpenCheckpoint(files_.Write(dir_)));
+  ASSERT_OK_AND_ASSIGN(const Bytes found, LoadAll(*checkpoint));
+  EXPECT_EQ(found,
+            (Bytes{{"model.w", "a"}, {"optimizer.state.w.exp_avg", "d"}}));
+}
+
 TEST_F(SmallDeepSpeedTest, OtherPicklesAreRefused) {
   files_.Add("mp_rank_00_model_states.pt", arena().List({Value::Int(1)}), {});
   EXPECT_THAT(OpenCheckpoint(files_.Write(dir_)),

@@ -201,6 +201,8 @@ TEST_F(RanksOpenerTest, TensorsThatCannotBeReadAreNamed) {
                           Value::Bool(false)}));
   const Value quantized =
       call("torch._utils", "_rebuild_qtensor", arena().Tuple({Value()}));
+  const Value nested =
+      call("torch._utils", "_rebuild_nested_tensor", arena().Tuple({Value()}));
   const Value type =
       arena().Global("torchao.float8.float8_tensor", "Float8Tensor");
   const Value subclass =
@@ -212,6 +214,7 @@ TEST_F(RanksOpenerTest, TensorsThatCannotBeReadAreNamed) {
       {"sparse", {sparse, "sparse"}},
       {"meta", {meta, "meta"}},
       {"quantized", {quantized, "_rebuild_qtensor"}},
+      {"nested", {nested, "_rebuild_nested_tensor"}},
       {"subclass", {subclass, "torchao.float8.float8_tensor.Float8Tensor"}}};
   std::vector<std::pair<std::string, Value>> others;
   for (const auto& [name, value] : odd) others.emplace_back(name, value.first);
