@@ -29,8 +29,6 @@ namespace {
 
 // torch_checkpointing renames the directory at the end of a save.
 constexpr absl::string_view kUnfinishedPrefix = "tmp_";
-// Its index: the weights next to it are parts that ranks have.
-constexpr absl::string_view kItemsIndex = "metadata.pkl";
 
 // What an opener found; nullopt if there is no sign of its dialect.
 using MaybeParts = absl::StatusOr<std::optional<CheckpointParts>>;
@@ -60,8 +58,9 @@ MaybeParts TryOpenDcp(const SourceDirectory& directory,
 MaybeParts TryOpenModel(const SourceDirectory& directory,
                         const OpenOptions& options,
                         const std::stop_token& stop) {
-  if (directory.HasFile(kItemsIndex) && !options.dialect.from.has_value()) {
-    return std::nullopt;
+  if (!options.dialect.from.has_value()) {
+    DCP_ASSIGN_OR_RETURN(const bool has_items, HasItemsIndex(directory, stop));
+    if (has_items) return std::nullopt;
   }
   DCP_ASSIGN_OR_RETURN(
       const std::optional<ModelFiles> model,

@@ -15,9 +15,11 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "dcp/base/bytes.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/open/dcp_opener.h"
 #include "dcp/checkpoint/open/dialects/torchsnapshot/torchsnapshot_opener.h"
+#include "dcp/checkpoint/open/file_reader.h"
 #include "dcp/checkpoint/open/format.h"
 
 namespace dcp {
@@ -27,6 +29,10 @@ constexpr absl::string_view kSymlink = ".symlink";
 constexpr absl::string_view kNemo = ".nemo";
 constexpr uint64_t kMaxSymlinkBytes = 4096;
 constexpr size_t kMaxNamesShown = 10;
+// Of torch_checkpointing, with a key that stands near its beginning.
+constexpr absl::string_view kItemsIndex = "metadata.pkl";
+constexpr absl::string_view kItemsIndexKey = "nested_path_to_metadata";
+constexpr uint64_t kItemsIndexHeadBytes = 4096;
 
 // The folders of steps that training programs make.
 constexpr char kStepFolder[] =
@@ -97,7 +103,8 @@ std::string Unfinished(const SourceDirectory& directory) {
 }
 
 // Why data files without an index are not a checkpoint; OK if there are none.
-absl::Status CheckIndices(const SourceDirectory& directory) {
+absl::Status CheckIndices(const SourceDirectory& directory,
+                          const std::stop_token& stop) {
   const std::string unfinished = Unfinished(directory);
   if (!unfinished.empty()) {
     return absl::NotFoundError(
@@ -121,7 +128,8 @@ absl::Status CheckIndices(const SourceDirectory& directory) {
                      ", which is written last: the save did not "
                      "finish"));
   }
-  if (!directory.HasFile("metadata.pkl")) return absl::OkStatus();
+  DCP_ASSIGN_OR_RETURN(const bool has_items, HasItemsIndex(directory, stop));
+  if (!has_items) return absl::OkStatus();
   return absl::UnimplementedError(absl::StrCat(
       directory.path,
       ": metadata.pkl is that of torch_checkpointing, but there are no files "
@@ -170,9 +178,10 @@ absl::Status WhyNoCheckpoint(const SourceDirectory& directory,
                      ": this is an Orbax checkpoint (JAX), which is not "
                      "supported: export it to safetensors with Orbax"));
   }
-  DCP_RETURN_IF_ERROR(CheckIndices(directory));
+  DCP_RETURN_IF_ERROR(CheckIndices(directory, stop));
   DCP_RETURN_IF_ERROR(CheckSteps(directory));
   for (const DirectoryEntry& entry : directory.entries) {
+    if (entry.kind != FileKind::kFile) continue;
     DCP_RETURN_IF_ERROR(
         CheckFileName(*directory.fs, directory.PathOf(entry.name), stop));
   }
@@ -180,6 +189,21 @@ absl::Status WhyNoCheckpoint(const SourceDirectory& directory,
       directory.path,
       ": not a checkpoint: the directory has neither .metadata (which a save "
       "writes last) nor .safetensors or .bin files of a model"));
+}
+
+absl::StatusOr<bool> HasItemsIndex(const SourceDirectory& directory,
+                                   const std::stop_token& stop) {
+  if (!directory.HasFile(kItemsIndex)) return false;
+  const std::string path = directory.PathOf(kItemsIndex);
+  DCP_ASSIGN_OR_RETURN(const File file,
+                       directory.fs->OpenForRead(path, DirectMode::kOff,
+                                                 /*follow_symlinks=*/false));
+  FileReader reader(*directory.fs, file, 0, file.size, stop);
+  const absl::StatusOr<ByteSpan> head =
+      reader.Read(0, std::min(kItemsIndexHeadBytes, file.size));
+  DCP_RETURN_IF_ERROR(directory.fs->Close(file));
+  if (!head.ok()) return Annotate(head.status(), path);
+  return absl::StrContains(AsText(*head), kItemsIndexKey);
 }
 
 absl::Status CheckFileName(FileSystem& fs, absl::string_view path,

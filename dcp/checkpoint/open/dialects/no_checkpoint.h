@@ -7,6 +7,7 @@
 #include <stop_token>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "dcp/checkpoint/open/dialects/source_directory.h"
 #include "dcp/io/file_system.h"
@@ -19,6 +20,11 @@ namespace dcp {
 // checkpoint of another kind.
 absl::Status WhyNoCheckpoint(const SourceDirectory& directory,
                              const std::stop_token& stop);
+
+// Whether metadata.pkl is the index of torch_checkpointing, so that weights
+// next to it may be parts that ranks have.
+absl::StatusOr<bool> HasItemsIndex(const SourceDirectory& directory,
+                                   const std::stop_token& stop);
 
 // OK unless the name of the file at `path` is that of something that contains a
 // checkpoint or leads to one, but is none: an archive .nemo, or Composer's

@@ -185,7 +185,9 @@ absl::StatusOr<std::optional<DeepSpeedFiles>> FindDeepSpeed(
     // model is elsewhere.
     if (!below.has_value()) continue;
     DCP_ASSIGN_OR_RETURN(here, FilesOfTag(*below, stop));
-    if (here.has_value()) return here;
+    if (!here.has_value()) continue;
+    here->pointer = std::string(pointer);
+    return here;
   }
   return std::nullopt;
 }

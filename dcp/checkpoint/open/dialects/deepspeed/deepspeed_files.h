@@ -16,6 +16,7 @@ namespace dcp {
 
 struct DeepSpeedFiles {
   std::string directory;            // that of the tag, where the files are
+  std::string pointer;              // that named it; empty: it was given
   std::vector<std::string> models;  // *_model_states.pt, by rank; at least one
   std::vector<std::string> optims;  // *_optim_states.pt, by rank
   // The files below the folder zero/ of a universal checkpoint, such as

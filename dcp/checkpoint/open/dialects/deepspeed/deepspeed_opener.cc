@@ -376,9 +376,10 @@ absl::StatusOr<std::optional<CheckpointParts>> TryOpenDeepSpeed(
   absl::StatusOr<CheckpointParts> parts =
       DeepSpeedReader(*directory.fs, *files, options, stop).Run();
   if (!parts.ok()) return Annotate(parts.status(), files->directory);
-  if (files->directory != directory.path) {
+  if (!files->pointer.empty()) {
     parts->properties.emplace_back(
-        "followed", absl::StrCat("latest to ", BaseName(files->directory)));
+        "followed",
+        absl::StrCat(files->pointer, " to ", BaseName(files->directory)));
   }
   return *std::move(parts);
 }

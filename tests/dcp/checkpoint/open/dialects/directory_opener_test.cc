@@ -188,12 +188,15 @@ TEST(DirectoryOpener, RefusesWhatTorchCheckpointingHasNotFinished) {
 
 TEST(DirectoryOpener, RefusesACustomLayoutOfTorchCheckpointing) {
   const TempDir dir;
-  dir.WriteFile("d/metadata.pkl", "");
+  dir.WriteFile("d/metadata.pkl", "\x80\x04}\x8c\x17nested_path_to_metadata");
   // What this rank has, under the names of the whole.
   dir.WriteFile("d/model_rank0.safetensors", OneTensor());
   EXPECT_THAT(
       OpenCheckpoint(dir.Join("d")),
       StatusIs(StatusCode::kUnimplemented, HasSubstr("custom layouts")));
+  // Another file of that name means nothing.
+  dir.WriteFile("d/metadata.pkl", "\x80\x04N.");
+  EXPECT_OK(OpenCheckpoint(dir.Join("d")));
 }
 
 }  // namespace

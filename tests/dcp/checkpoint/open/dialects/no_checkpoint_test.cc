@@ -90,12 +90,22 @@ TEST(NoCheckpoint, RefusesOtherKindsByName) {
                          HasSubstr("export it to safetensors with Orbax")))
         << name;
   }
-  EXPECT_THAT(
-      Why({"metadata.pkl", "model_rank0.json"}),
-      StatusIs(StatusCode::kUnimplemented, HasSubstr("custom layouts")));
   EXPECT_THAT(Why({"llama.nemo"}),
               StatusIs(StatusCode::kUnimplemented,
                        HasSubstr("llama.nemo: this is an archive of NeMo")));
+}
+
+TEST(NoCheckpoint, RefusesCustomLayoutsOfTorchCheckpointing) {
+  const TempDir dir;
+  dir.WriteFile("d/model_rank0.json", "");
+  const auto open = [&](absl::string_view index) {
+    dir.WriteFile("d/metadata.pkl", index);
+    return OpenCheckpoint(dir.Join("d")).status();
+  };
+  EXPECT_THAT(
+      open("\x80\x04}\x8c\x17nested_path_to_metadata"),
+      StatusIs(StatusCode::kUnimplemented, HasSubstr("custom layouts")));
+  EXPECT_THAT(open(""), StatusIs(StatusCode::kNotFound, HasSubstr("neither")));
 }
 
 TEST(NoCheckpoint, NamesWhereComposersLinksLead) {
