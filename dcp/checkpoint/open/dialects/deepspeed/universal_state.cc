@@ -1,4 +1,3 @@
-// Tested by tests/dcp/checkpoint/open/dialects/dialects_test.cc.
 #include "dcp/checkpoint/open/dialects/deepspeed/universal_state.h"
 
 #include <cstddef>
