@@ -49,12 +49,12 @@ class Inspector {
     return Check(value.state());
   }
 
- private:
   absl::Status CheckAll(absl::Span<const Value> values) {
     for (const Value& value : values) DCP_RETURN_IF_ERROR(Check(value));
     return absl::OkStatus();
   }
 
+ private:
   static absl::Status CheckGlobal(const Value& global) {
     if (IsStateDictGlobal(global.module(), global.name())) {
       return absl::OkStatus();
@@ -66,9 +66,34 @@ class Inspector {
   absl::flat_hash_set<const void*> seen_;
 };
 
+std::string ClassName(const Value& call) {
+  return absl::StrCat(call.callable().module(), ".", call.callable().name());
+}
+
+// Whether a call looks like that of an enumeration: Kind(1), Kind("a").
+bool IsMember(const Value& call) {
+  const absl::Span<const Value> args = call.args().items();
+  return args.size() == 1 && (args[0].is(Kind::kInt) || args[0].is(Kind::kStr));
+}
+
 }  // namespace
 
 absl::Status CheckInert(const Value& value) { return Inspector().Check(value); }
+
+std::string OpaqueClass(const Value& value) {
+  if (!value.is(Kind::kCall) ||
+      IsStateDictGlobal(value.callable().module(), value.callable().name()) ||
+      (!value.is_new() && !IsMember(value)) ||
+      !PickledModuleClass(value).empty()) {
+    return "";
+  }
+  Inspector inspector;
+  absl::Status plain = inspector.Check(value.args());
+  plain.Update(inspector.CheckAll(value.items()));
+  plain.Update(inspector.CheckAll(value.elements()));
+  plain.Update(inspector.Check(value.state()));
+  return plain.ok() ? ClassName(value) : "";
+}
 
 std::string PickledModuleClass(const Value& value) {
   if (!value.is(Kind::kCall) || !value.state().is(Kind::kDict) ||
@@ -76,7 +101,7 @@ std::string PickledModuleClass(const Value& value) {
       !HasKey(value.state(), "_modules")) {
     return "";
   }
-  return absl::StrCat(value.callable().module(), ".", value.callable().name());
+  return ClassName(value);
 }
 
 }  // namespace dcp

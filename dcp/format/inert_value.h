@@ -16,6 +16,13 @@ namespace dcp {
 // instead, or when an object refers to one outside of `value`.
 absl::Status CheckInert(const Value& value);
 
+// The class of an object that is data for its program but means nothing here:
+// it is of a class that IsStateDictGlobal does not know, and is made from plain
+// values, by NEWOBJ or as the member of an enumeration (a call with one number
+// or text), with a state and contents that are plain. Empty for anything else,
+// such as what a call of an unknown function would return.
+std::string OpaqueClass(const Value& value);
+
 // The class of a whole pickled torch.nn.Module; empty for anything else.
 std::string PickledModuleClass(const Value& value);
 

@@ -38,8 +38,9 @@ absl::StatusOr<std::vector<OutputEntry>> CheckNotEmpty(
 absl::Status CheckCarried(const Checkpoint& source, Format to,
                           const ObjectEntry& object) {
   if (object.unreadable.ok()) return absl::OkStatus();
+  // What is only a part of an item or of a torch.save file has no length.
   if (to == Format::kDcp && source.format() == Format::kDcp &&
-      !source.IsTorchFile(object.item.file)) {
+      object.item.length > 0) {
     return absl::OkStatus();
   }
   if (source.torch_archive() != nullptr && to == Format::kTorch &&

@@ -2,12 +2,16 @@
 #include "dcp/checkpoint/open/checkpoint_entry.h"
 
 #include "absl/strings/str_cat.h"
+#include "dcp/format/inert_value.h"
 
 namespace dcp {
 
 std::string ToString(const ObjectEntry& object, size_t max_bytes) {
   if (object.unreadable.ok()) return ToString(object.value, max_bytes);
-  return absl::StrCat("not read: ", object.unreadable.message())
+  const std::string opaque = OpaqueClass(object.value);
+  return (opaque.empty()
+              ? absl::StrCat("not read: ", object.unreadable.message())
+              : absl::StrCat("<", opaque, ">"))
       .substr(0, max_bytes);
 }
 

@@ -62,7 +62,8 @@ struct TensorEntry {
 // A Python object that is not a tensor. Tensors inside it (a tuple of tensors
 // is one object) are kept next to it.
 struct ObjectEntry {
-  StorageInfo item;  // in a .pt file only the file is meaningful
+  // Without a length if the object is a part of an item or of a .pt file.
+  StorageInfo item;
   bool located = false;
   bool has_crc = false;  // the pickle's
   Value value;
@@ -74,7 +75,8 @@ struct ObjectEntry {
   absl::Status unreadable;
 };
 
-// A short text form of a located object, for people.
+// A short text form of a located object, for people: <module.Class> for one of
+// OpaqueClass.
 std::string ToString(const ObjectEntry& object, size_t max_bytes);
 
 struct CheckpointEntry {

@@ -39,12 +39,39 @@ TEST(InertValue, EveryGlobalMustBeKnown) {
   refused(elements);
 }
 
+TEST(InertValue, OpaqueObjectsAreNamedByTheirClass) {
+  ValueArena arena;
+  const Value config = New(arena, "mylib", "Config");
+  arena.SetState(config, arena.Dict({arena.Str("lr"), Value::Float(0.1),
+                                     arena.Str("dtype"),
+                                     arena.Global("torch", "bfloat16")}));
+  EXPECT_EQ(OpaqueClass(config), "mylib.Config");
+  EXPECT_FALSE(CheckInert(config).ok());
+  const auto call = [&](Value arg) {
+    return arena.Call(arena.Global("mylib", "Kind"), arena.Tuple({arg}));
+  };
+  EXPECT_EQ(OpaqueClass(call(Value::Int(1))), "mylib.Kind");
+  EXPECT_EQ(OpaqueClass(call(arena.Str("a"))), "mylib.Kind");
+  // A function with other arguments, and objects of other unknown classes.
+  EXPECT_EQ(OpaqueClass(call(arena.List())), "");
+  EXPECT_EQ(
+      OpaqueClass(arena.Call(arena.Global("mylib", "Kind"), arena.Tuple({}))),
+      "");
+  const Value holder = New(arena, "mylib", "Holder");
+  arena.SetState(holder, arena.Dict({arena.Str("c"), config}));
+  EXPECT_EQ(OpaqueClass(holder), "");
+  EXPECT_EQ(OpaqueClass(New(arena, "argparse", "Namespace")), "");
+  EXPECT_EQ(OpaqueClass(arena.List({config})), "");
+  EXPECT_EQ(OpaqueClass(Value::Int(1)), "");
+}
+
 TEST(InertValue, WholeModulesAreNamedWithWhatToDo) {
   ValueArena arena;
   const Value module = New(arena, "models", "Net");
   arena.SetState(module, arena.Dict({arena.Str("_parameters"), arena.Dict(),
                                      arena.Str("_modules"), arena.Dict()}));
   EXPECT_EQ(PickledModuleClass(module), "models.Net");
+  EXPECT_EQ(OpaqueClass(module), "");
   EXPECT_EQ(PickledModuleClass(New(arena, "models", "Net")), "");
   EXPECT_THAT(CheckInert(arena.Tuple({module})),
               StatusIs(absl::StatusCode::kUnimplemented,

@@ -115,6 +115,8 @@ TEST_F(CommonStateTest, AnUnknownClassIsKeptFromUse) {
                              {})));
   ASSERT_EQ(entries.size(), 2u);
   EXPECT_FALSE(entries[0].object()->unreadable.ok());
+  EXPECT_EQ(ToString(*entries[0].object(), 100),
+            "<megatron.core.enums.ModelType>");
   EXPECT_OK(entries[1].object()->unreadable);
 }
 

@@ -14,12 +14,14 @@
 #include "absl/strings/str_split.h"
 #include "dcp/base/bytes.h"
 #include "dcp/base/status.h"
+#include "dcp/checkpoint/convert/convert.h"
 #include "dcp/checkpoint/open/checkpoint.h"
 #include "dcp/checkpoint/verify.h"
 #include "dcp/format/pickle_globals.h"
 #include "dcp/format/pickle_reader.h"
 #include "dcp/format/pickle_writer.h"
 #include "dcp/format/value_lookup.h"
+#include "dcp/tensor/placement.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/dcp/checkpoint/fixtures.h"
@@ -43,6 +45,7 @@ using ::dcp::testing::StatusIs;
 using ::dcp::testing::TempDir;
 using ::testing::AllOf;
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
@@ -148,9 +151,8 @@ TEST(MegatronOpener, NamesOfTorchOptimizers) {
                 "optimizer.state.decoder.layers.3.mlp.linear_fc2.weight.step");
     EXPECT_EQ(step.object()->value.int_value(), 7);
     EXPECT_THAT(step.path,
-                ::testing::ElementsAre("optimizer", "state",
-                                       "decoder.layers.3.mlp.linear_fc2.weight",
-                                       "step"));
+                ElementsAre("optimizer", "state",
+                            "decoder.layers.3.mlp.linear_fc2.weight", "step"));
   }
 }
 
@@ -219,6 +221,74 @@ TEST(MegatronOpener, ASaveThatDidNotFinishIsRefused) {
                          Open(path, {.from = Dialect::kMegatron}));
     EXPECT_TRUE(megatron->Find("common.iteration").has_value());
     EXPECT_OK(Open(path, {.from = Dialect::kDcp}));
+  }
+}
+
+// To DCP on several meshes and without one; reads them back.
+TEST(MegatronOpener, ConvertsWithoutLoss) {
+  const struct {
+    const char* name;
+    bool unstack;
+    const char* mesh;
+  } cases[] = {{kCases[0], false, ""},
+               {kCases[0], true, "shard=3"},
+               {kReformulated, false, ""},
+               {kReformulated, false, "shard=3"},
+               {kReformulated, true, "replicate=2,shard=2"}};
+  for (const auto& test : cases) {
+    SCOPED_TRACE(absl::StrCat(test.name, " ", test.mesh));
+    const TempDir dir;
+    const std::string path = CopyGolden(dir, test.name);
+    ConvertOptions options;
+    options.open.dialect.unstack_layers = test.unstack;
+    ASSERT_OK_AND_ASSIGN(const Tensors stored,
+                         Read(path, options.open.dialect));
+    if (*test.mesh != 0) {
+      ASSERT_OK_AND_ASSIGN(options.mesh, ParseMesh(test.mesh));
+    }
+    ASSERT_OK_AND_ASSIGN(
+        const ConvertPlan plan,
+        ConvertCheckpoint(Disk(), path, dir.Join("dcp"), std::move(options)));
+    EXPECT_THAT(plan.dropped, IsEmpty());
+    EXPECT_EQ(plan.num_tensors, stored.size());
+    ASSERT_OK_AND_ASSIGN(const auto written, Open(dir.Join("dcp")));
+    ASSERT_OK(written->LocateAll());
+    ASSERT_OK_AND_ASSIGN(const Tensors read, LoadAll(*written));
+    EXPECT_EQ(read, stored);
+    EXPECT_EQ(EntryOf(*written, "common.opt_param_scheduler.num_steps")
+                  .object()
+                  ->value.int_value(),
+              7);
+  }
+}
+
+// What programs keep next to the state may be of any class.
+TEST(MegatronOpener, OpaqueValuesAreNotWritten) {
+  const TempDir dir;
+  testing::DcpBuilder builder;
+  builder.StartFile("__0_0.distcp");
+  builder.AddTensor("w", DType::kFloat32, {1}, "1234");
+  const std::string path = builder.Write(dir, "src");
+  dir.WriteFile("src/metadata.json", R"({"sharded_backend": "torch_dist"})");
+  ValueArena arena;
+  const Value config =
+      arena.New(arena.Global("megatron.training", "Config"), arena.Tuple({}));
+  dir.WriteFile("src/common.pt",
+                testing::TorchArchiveBytes(
+                    arena.Dict({arena.Str("args"), config,
+                                arena.Str("iteration"), Value::Int(3)}),
+                    {}));
+  ASSERT_OK_AND_ASSIGN(const auto source, Open(path));
+  EXPECT_EQ(ToString(*EntryOf(*source, "common.args").object(), 100),
+            "<megatron.training.Config>");
+  for (const char* to : {"dcp", "one.pt"}) {
+    SCOPED_TRACE(to);
+    ASSERT_OK_AND_ASSIGN(const ConvertPlan plan,
+                         ConvertCheckpoint(Disk(), path, dir.Join(to), {}));
+    EXPECT_THAT(plan.dropped, ElementsAre("common.args"));
+    ASSERT_OK_AND_ASSIGN(const auto written, Open(dir.Join(to)));
+    EXPECT_EQ(written->Find("common.args"), std::nullopt);
+    EXPECT_TRUE(written->Find("common.iteration").has_value());
   }
 }
 
