@@ -19,7 +19,7 @@
 #include "dcp/checkpoint/open/checkpoint.h"
 #include "dcp/format/torch_archive_layout.h"
 #include "dcp/io/file_system.h"
-#include "dcp/tensor/box.h"
+#include "tests/fuzz/placed_tensors.h"
 #include "tests/testing/sim_storage.h"
 
 namespace dcp {
@@ -68,35 +68,6 @@ std::string ArchiveOf(absl::string_view pickle) {
   return bytes + layout.Gap(kNumStorages, crcs);
 }
 
-// Every element of every box lies in its file, and the boxes have as many
-// elements as the tensor.
-void CheckPlaces(Checkpoint& checkpoint) {
-  for (const CheckpointEntry& entry : checkpoint.entries()) {
-    const TensorEntry* const tensor = entry.tensor();
-    if (tensor == nullptr) continue;
-    int64_t volume = 0;
-    for (size_t c = 0; c < tensor->boxes.size(); ++c) {
-      const Dims& sizes = tensor->boxes[c].sizes;
-      const ChunkLocation& location = tensor->locations[c];
-      volume += Volume(sizes);
-      if (Volume(sizes) == 0) continue;
-      const Dims strides =
-          location.strides.empty() ? RowMajorStrides(sizes) : location.strides;
-      uint64_t last = 0;
-      for (size_t d = 0; d < sizes.size(); ++d) {
-        last += static_cast<uint64_t>((sizes[d] - 1) * strides[d]);
-      }
-      const auto file = checkpoint.files().Get(location.item.file);
-      DCP_CHECK(file.ok());
-      DCP_CHECK(
-          location.payload_offset + (last + 1) * ElementSize(tensor->dtype) <=
-              file->size,
-          entry.fqn);
-    }
-    DCP_CHECK(volume == Volume(tensor->shape), entry.fqn);
-  }
-}
-
 void Run(absl::string_view input) {
   if (input.empty()) return;
   const Layout& layout =
@@ -123,7 +94,7 @@ void Run(absl::string_view input) {
                   .ok());
   }
   const auto checkpoint = Checkpoint::Open(storage, "c", options);
-  if (checkpoint.ok()) CheckPlaces(**checkpoint);
+  if (checkpoint.ok()) testing::CheckPlaces(**checkpoint);
 }
 
 }  // namespace
