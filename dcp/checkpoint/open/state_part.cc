@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "dcp/checkpoint/open/dialects/megatron/megatron_names.h"
 
 namespace dcp {
 namespace {
@@ -81,7 +82,7 @@ StateParts::Place StateParts::PlaceOf(const CheckpointEntry& entry) const {
     return {StatePart::kExtra, first == 0 && root == "extra" ? 1u : 0u};
   }
   // Megatron's names have no paths.
-  if (absl::StartsWith(entry.fqn, "optimizer.")) {
+  if (IsOptimizerName(entry.fqn)) {
     return {StatePart::kOptimizer, RootAt(entry, 0) == "optimizer" ? 1u : 0u};
   }
   if (entry.tensor() == nullptr || IsExtraRoot(entry.fqn)) {

@@ -83,8 +83,10 @@ TEST(StatePart, TorchTitanHasTheModelAtTheTop) {
 TEST(StatePart, MegatronHasNamesWithoutPaths) {
   EXPECT_THAT(PlacesOf({Named("decoder.layers.mlp.linear_fc1.weight"),
                         Named("optimizer.state.exp_avg.w"),
+                        Named("chained_1.optimizer.state.exp_avg.w"),
                         Named("rng_state/shard_0_1")}),
-              ::testing::ElementsAre("model 0", "optimizer 0", "extra 0"));
+              ::testing::ElementsAre("model 0", "optimizer 0", "optimizer 0",
+                                     "extra 0"));
 }
 
 // The models of transformers have a module that is called so.
