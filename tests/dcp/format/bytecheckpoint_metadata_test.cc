@@ -239,6 +239,23 @@ TEST(ByteCheckpointMetadata, RefusesLayoutsThatDoNotAddUp) {
   }
 }
 
+TEST(ByteCheckpointMetadata, ChangedBytesAreTheFilesMistake) {
+  constexpr StatusCode kExpected[] = {
+      StatusCode::kOk, StatusCode::kDataLoss, StatusCode::kPermissionDenied,
+      StatusCode::kUnimplemented, StatusCode::kResourceExhausted};
+  int num_refused = 0;
+  for (size_t at = 0; at < FlatModel().size(); at += 3) {
+    for (const char bits : {'\x01', '\x80', '\xff'}) {
+      std::string changed = FlatModel();
+      changed[at] = static_cast<char>(changed[at] ^ bits);
+      const StatusCode code = Parse(changed).status().code();
+      EXPECT_THAT(kExpected, ::testing::Contains(code)) << at;
+      num_refused += code == StatusCode::kOk ? 0 : 1;
+    }
+  }
+  EXPECT_GT(num_refused, 500);
+}
+
 TEST(ByteCheckpointMetadata, RefusesWhatIsCutShort) {
   for (size_t size = 0; size < Model().size(); size += 61) {
     EXPECT_FALSE(Parse(Model().substr(0, size)).ok()) << size;

@@ -299,6 +299,31 @@ TEST(TorchSnapshotOpener, RefusesYaml) {
               StatusIs(StatusCode::kUnimplemented, HasSubstr("YAML")));
 }
 
+// A changed byte makes another snapshot or a malformed one; the error says
+// which, and is never the caller's mistake.
+TEST(TorchSnapshotOpener, ChangedBytesOfTheManifestAreTheFilesMistake) {
+  const TempDir dir;
+  const std::string path =
+      CopyGolden(dir, "dialects/torchsnapshot/sharded_ws3");
+  const std::string name = absl::StrCat(path, "/", kManifest);
+  const std::string manifest = ReadText(name);
+  constexpr StatusCode kExpected[] = {StatusCode::kOk, StatusCode::kDataLoss,
+                                      StatusCode::kUnimplemented,
+                                      StatusCode::kNotFound};
+  int num_refused = 0;
+  for (size_t at = 0; at < manifest.size(); at += 83) {
+    for (const char c : {'"', '9', '-', '{', ']', '%', '.'}) {
+      std::string changed = manifest;
+      changed[at] = c;
+      std::ofstream(name, std::ios::binary) << changed;
+      const StatusCode code = OpenCheckpoint(path).status().code();
+      EXPECT_THAT(kExpected, Contains(code)) << c << " at " << at;
+      num_refused += code == StatusCode::kOk ? 0 : 1;
+    }
+  }
+  EXPECT_GT(num_refused, 100);
+}
+
 // Every prefix of a real manifest, and a slab that is cut short.
 TEST(TorchSnapshotOpener, RefusesWhatIsCutShort) {
   const TempDir dir;
