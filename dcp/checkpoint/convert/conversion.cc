@@ -26,10 +26,14 @@ namespace {
 // source is read or later.
 uint64_t IndexMemory(const Checkpoint& source, const Output& output) {
   uint64_t num_chunks = 0;
+  uint64_t num_parts = 0;
   for (const CheckpointEntry& entry : source.entries()) {
-    num_chunks += entry.tensor() != nullptr ? entry.tensor()->boxes.size() : 1;
+    const TensorEntry* const tensor = entry.tensor();
+    num_chunks += tensor != nullptr ? tensor->boxes.size() : 1;
+    if (tensor != nullptr) num_parts += tensor->parts.size();
   }
-  return std::max(num_chunks * kIndexBytesPerChunkRead,
+  return num_parts * sizeof(ItemPart) +
+         std::max(num_chunks * kIndexBytesPerChunkRead,
                   num_chunks * kIndexBytesPerChunk +
                       output.payloads.size() * kOutputBytesPerChunk);
 }

@@ -179,9 +179,7 @@ void MegatronReader::AddProperties(const std::vector<CheckpointEntry>& stored) {
                     return entry.tensor() != nullptr && IsFlatBuffer(entry.fqn);
                   })) {
     add("warning",
-        "the optimizer's state is in flat buffers, and which parameter is "
-        "where in them is not recorded: only Megatron-LM can use it, with the "
-        "same parallelism; the model is not affected");
+        "flat buffers: they do not record where the state of a parameter is");
   }
 }
 

@@ -262,6 +262,22 @@ TEST(MegatronOpener, ConvertsWithoutLoss) {
   }
 }
 
+TEST(MegatronOpener, PartsOfItemsCountAsMemory) {
+  const TempDir dir;
+  const std::string path = CopyGolden(dir, kCases[0]);
+  ASSERT_OK_AND_ASSIGN(const ConvertPlan stacked,
+                       PlanConvert(Disk(), path, dir.Join("dcp"), {}));
+  ConvertOptions options;
+  options.open.dialect.unstack_layers = true;
+  ASSERT_OK_AND_ASSIGN(
+      const ConvertPlan unstacked,
+      PlanConvert(Disk(), path, dir.Join("dcp"), std::move(options)));
+  // Every chunk of a layer was one chunk before.
+  EXPECT_EQ((unstacked.index_bytes - stacked.index_bytes) % sizeof(ItemPart),
+            0u);
+  EXPECT_GT(unstacked.index_bytes, stacked.index_bytes);
+}
+
 // What programs keep next to the state may be of any class.
 TEST(MegatronOpener, OpaqueValuesAreNotWritten) {
   const TempDir dir;
