@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/convert/convert.h"
 #include "dcp/checkpoint/open/checkpoint.h"
+#include "dcp/checkpoint/open/item_locator.h"
 #include "dcp/checkpoint/verify.h"
 #include "dcp/format/pickle_globals.h"
 #include "dcp/format/pickle_reader.h"
@@ -173,6 +175,31 @@ TEST(MegatronOpener, EveryItemIsVerified) {
   }
 }
 
+TEST(MegatronOpener, EachItemIsReadOnce) {
+  for (const char* name : {kCases[0], kReformulated}) {
+    SCOPED_TRACE(name);
+    const TempDir dir;
+    ASSERT_OK_AND_ASSIGN(const auto checkpoint,
+                         Open(CopyGolden(dir, name), {.unstack_layers = true}));
+    size_t num_chunks = 0;
+    for (const CheckpointEntry& entry : checkpoint->entries()) {
+      if (entry.tensor() != nullptr) num_chunks += entry.tensor()->boxes.size();
+      if (entry.object() != nullptr) num_chunks += !entry.object()->located;
+    }
+    size_t num_items = 0;
+    size_t num_chunks_seen = 0;
+    std::set<std::pair<uint32_t, uint64_t>> places;
+    ASSERT_OK(checkpoint->LocateAll({}, [&](const VisitedItem& item) {
+      ++num_items;
+      num_chunks_seen += item.chunks.size();
+      places.emplace(item.chunks[0].storage.file,
+                     item.chunks[0].storage.offset);
+    }));
+    EXPECT_EQ(num_chunks_seen, num_chunks);
+    EXPECT_EQ(num_items, places.size());
+  }
+}
+
 // One bit of one item, of which several boxes are made.
 TEST(MegatronOpener, DamageIsFoundOnce) {
   const TempDir dir;
@@ -305,6 +332,31 @@ TEST(MegatronOpener, OpaqueValuesAreNotWritten) {
     ASSERT_OK_AND_ASSIGN(const auto written, Open(dir.Join(to)));
     EXPECT_EQ(written->Find("common.args"), std::nullopt);
     EXPECT_TRUE(written->Find("common.iteration").has_value());
+  }
+}
+
+// Transformer Engine's state is a stream of bytes.
+TEST(MegatronOpener, StreamsOfBytesAreCarried) {
+  const TempDir dir;
+  ValueArena arena;
+  const Value stream =
+      arena.New(arena.Global("_io", "BytesIO"), arena.Tuple({}));
+  arena.SetState(stream,
+                 arena.Tuple({arena.Bytes("state"), Value::Int(0), Value()}));
+  constexpr absl::string_view kName = "x._extra_state/shard_0_1";
+  testing::DcpBuilder builder;
+  builder.StartFile("__0_0.distcp");
+  builder.AddTensor("w", DType::kFloat32, {1}, "1234");
+  builder.AddObject(kName, testing::ObjectItem(arena.List({stream})));
+  const std::string path = builder.Write(dir, "src");
+  dir.WriteFile("src/metadata.json", R"({"sharded_backend": "torch_dist"})");
+  ASSERT_OK(ConvertCheckpoint(Disk(), path, dir.Join("dcp"), {}));
+  for (const std::string& at : {path, dir.Join("dcp")}) {
+    ASSERT_OK_AND_ASSIGN(const auto checkpoint, Open(at));
+    ASSERT_OK(checkpoint->LocateAll());
+    const ObjectEntry& object = *EntryOf(*checkpoint, kName).object();
+    EXPECT_OK(object.unreadable);
+    EXPECT_TRUE(DeepEqual(object.value, arena.List({stream})));
   }
 }
 
