@@ -24,6 +24,10 @@ size_t FileLayout::Append(uint64_t literal_length, uint64_t payload_length,
   return parts_.size() - 1;
 }
 
+void FileLayout::ShiftPayloads(uint32_t by) {
+  for (LayoutPart& part : parts_) part.payload += by;
+}
+
 void FileLayout::ForEachPiece(
     uint64_t offset, uint64_t length,
     absl::FunctionRef<void(size_t part, bool literal, uint64_t begin,

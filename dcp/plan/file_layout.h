@@ -34,6 +34,9 @@ class FileLayout {
   size_t Append(uint64_t literal_length, uint64_t payload_length,
                 uint32_t payload);
 
+  // Adds `by` to the number of each payload, whose outputs are joined.
+  void ShiftPayloads(uint32_t by);
+
   const std::string& name() const { return name_; }
   void set_name(std::string name) { name_ = std::move(name); }
   uint64_t size() const { return size_; }

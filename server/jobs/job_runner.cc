@@ -134,6 +134,14 @@ absl::Status Read(const v1::ConvertRequest& request, const Client& client,
   DCP_RETURN_IF_ERROR(SetConversion(request, client, spec));
   DCP_ASSIGN_OR_RETURN(spec.convert.to,
                        RequestedFormatFromProto(request.format(), "format"));
+  if (!request.to_dialect().empty()) {
+    const absl::StatusOr<Dialect> dialect = ParseDialect(request.to_dialect());
+    if (!dialect.ok()) {
+      return InvalidField("to_dialect",
+                          absl::StrCat(": ", dialect.status().message()));
+    }
+    spec.convert.to_dialect = *dialect;
+  }
   spec.convert.drop_non_tensors = request.drop_non_tensors();
   SetMetadata(request, spec);
   spec.convert.drop_unreadable = request.drop_unreadable();

@@ -4,6 +4,9 @@ them, bit for bit, and its FSDP2 resumes from it on other ranks."""
 import json
 import shutil
 
+from accelerate.state import PartialState
+from accelerate.utils import merge_fsdp_weights
+
 import judge
 from harness import HERE, Suite, expect, expect_no_lines, run_script
 
@@ -18,6 +21,8 @@ RESUMED = (
     "accelerate/accelerate_fsdp1_sharded_ws2",
     "accelerate/accelerate_fsdp2_full_ws2",
 )
+
+WRITTEN_FOR_ACCELERATE = ("deepspeed/zero2_ws3", "verl/verl_fsdp2_ws2")
 
 
 def path_of(folder):
@@ -35,6 +40,19 @@ def compared(flat, expected, names=lambda name: name):
     expect_no_lines(judge.differences("tensor", got, want))
 
 
+def names_in_model(tensors, is_model=False):
+    """A function that gives a tensor its name in the model, if it is there."""
+    has_root = not is_model and any(n.startswith("model.") for n in tensors)
+
+    def name_in_model(name):
+        root, _, rest = name.partition(".")
+        if has_root:
+            return rest if root == "model" else None
+        return None if root == "optimizer" else name
+
+    return name_in_model
+
+
 def check_to_dcp(tool, path, tensors, out):
     tool("convert", path, out, "--to", "dcp", "--mesh", "shard=3")
     compared(judge.load_flat(str(out), "dcp"), tensors)
@@ -49,19 +67,33 @@ def check_to_pt(tool, path, tensors, out):
     compared(flat, tensors)
 
 
+def check_shards(tool, path, tensors, out, is_model):
+    """The same in several files with an index."""
+    shards = ("--to", "safetensors", "--max-shard-size", "2KB")
+    tool("consolidate", path, out, "--part", "model", *shards)
+    flat = judge.load_flat(str(out), "hf-files")
+    compared(flat, tensors, names_in_model(tensors, is_model))
+
+
 def check_model(tool, path, tensors, out, is_model):
     """The model alone, under its own names."""
     tool("consolidate", path, out, "--part", "model")
-    has_root = not is_model and any(n.startswith("model.") for n in tensors)
-
-    def name_in_model(name):
-        root, _, rest = name.partition(".")
-        if has_root:
-            return rest if root == "model" else None
-        return None if root == "optimizer" else name
-
     flat = judge.load_flat(str(out), "safetensors")
-    compared(flat, tensors, name_in_model)
+    compared(flat, tensors, names_in_model(tensors, is_model))
+
+
+def check_to_accelerate(tool, path, tensors, out):
+    """accelerate merges the model, and PyTorch loads both folders."""
+    tool("convert", path, out, "--to", "accelerate", "--mesh", "shard=2")
+    both = {}
+    for folder in ("pytorch_model_fsdp_0", "optimizer_0"):
+        both.update(judge.load_flat(str(out / folder), "dcp"))
+    compared(both, tensors)
+    PartialState(cpu=True)
+    merged = out.with_name("merged")
+    merge_fsdp_weights(str(out / "pytorch_model_fsdp_0"), str(merged))
+    flat = judge.load_flat(str(merged / "model.safetensors"), "safetensors")
+    compared(flat, tensors, names_in_model(tensors))
 
 
 def check_resume(tool, path, expected, out):
@@ -87,6 +119,7 @@ def main():
             ("dcp", check_to_dcp, "dcp"),
             ("pt", check_to_pt, "state.pt"),
             ("model", check_model, "model.safetensors", is_model),
+            ("shards", check_shards, "shards", is_model),
         ):
             suite.case(
                 f"{case} to {title}",
@@ -106,6 +139,15 @@ def main():
                 path,
                 whole,
                 out / "resumed",
+            )
+        if case in WRITTEN_FOR_ACCELERATE:
+            suite.case(
+                f"{case} to accelerate",
+                check_to_accelerate,
+                suite.tool,
+                path,
+                tensors,
+                out / "accelerate",
             )
     suite.finish()
 

@@ -55,6 +55,7 @@ struct CommandLine {
   std::optional<Tolerance> tolerance;
   // verbs that write
   std::optional<Format> to;
+  std::optional<Dialect> to_dialect;  // its format is `to`
   std::optional<Mesh> mesh;
   std::vector<PlacementRule> placements;
   uint64_t max_shard_bytes = 0;

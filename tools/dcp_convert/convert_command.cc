@@ -49,6 +49,7 @@ ConvertOptions MakeOptions(const Context& context) {
   ConvertOptions options;
   options.open = SourceOptionsOf(line);
   options.to = OutputFormat(line);
+  options.to_dialect = line.to_dialect;
   options.mesh = line.mesh;
   options.consolidate = line.verb == Verb::kConsolidate;
   options.placements = line.placements;

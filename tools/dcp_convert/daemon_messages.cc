@@ -90,6 +90,9 @@ v1::ConvertRequest ConvertMessage(const CommandLine& line) {
   request.set_drop_non_tensors(line.drop_non_tensors);
   AddMetadata(line, request);
   request.set_drop_unreadable(line.drop_unreadable);
+  if (line.to_dialect.has_value()) {
+    request.set_to_dialect(std::string(DialectName(*line.to_dialect)));
+  }
   std::optional<Format> to = line.to;
   if (line.verb == Verb::kDcpToTorch) to = Format::kTorch;
   if (line.verb == Verb::kTorchToDcp) to = Format::kDcp;

@@ -78,8 +78,16 @@ absl::Status SetNoEqualNan(absl::string_view, CommandLine& line) {
 }
 
 absl::Status SetTo(absl::string_view value, CommandLine& line) {
+  line.to_dialect = std::nullopt;
+  if (value == DialectName(Dialect::kAccelerate)) {
+    line.to = Format::kDcp;
+    line.to_dialect = Dialect::kAccelerate;
+    return absl::OkStatus();
+  }
   const absl::StatusOr<Format> format = ParseFormat(value);
-  if (!format.ok()) return IsNot(value, "dcp, safetensors or pt");
+  if (!format.ok()) {
+    return IsNot(value, "dcp, safetensors, pt or accelerate");
+  }
   line.to = *format;
   return absl::OkStatus();
 }
@@ -281,7 +289,9 @@ constexpr OptionRow<CommandLine> kOptions[] = {
       "different from NaN"},
      SetNoEqualNan},
     {{"to", "FORMAT", VerbBit(Verb::kConvert) | VerbBit(Verb::kConsolidate),
-      "dcp, safetensors or pt", false, "dcp safetensors pt"},
+      "dcp, safetensors, pt, or accelerate: two folders of\nDCP from which "
+      "accelerate and the Trainer resume",
+      false, "dcp safetensors pt accelerate"},
      SetTo},
     {{"mesh", "SPEC", kPlacing,
       "the ranks to write DCP for: shard=4, dp=2,tp=2"},

@@ -11,6 +11,7 @@
 #include "dcp/base/error_side.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
+#include "dcp/checkpoint/convert/accelerate_layout.h"
 #include "dcp/checkpoint/convert/convert_entries.h"
 #include "dcp/checkpoint/convert/convert_output.h"
 #include "dcp/checkpoint/write/image_transfer.h"
@@ -186,6 +187,9 @@ absl::StatusOr<Conversion> Prepare(FileSystem& fs, absl::string_view src,
   DCP_ASSIGN_OR_RETURN(
       std::vector<OutputEntry> entries,
       ConvertEntries(source, conversion.selected, options, plan));
+  if (conversion.target.dialect == Dialect::kAccelerate) {
+    DCP_RETURN_IF_ERROR(NameForAccelerate(options, entries, plan));
+  }
   DCP_ASSIGN_OR_RETURN(
       conversion.output,
       BuildConvertOutput({.fs = fs,

@@ -23,6 +23,7 @@
 #include "dcp/checkpoint/open/digests.h"
 #include "dcp/checkpoint/read/source_check.h"
 #include "dcp/checkpoint/write/destination.h"
+#include "dcp/checkpoint/write/folders.h"
 #include "dcp/checkpoint/write/image_stream.h"
 #include "dcp/checkpoint/write/image_transfer.h"
 #include "dcp/io/pipeline.h"
@@ -58,7 +59,8 @@ class Converter {
  private:
   absl::Status IntoFiles(TransferSteps& steps) {
     DCP_RETURN_IF_ERROR(
-        WithSide(conversion_.destination->Begin(KeptNames(steps.kept)),
+        WithSide(conversion_.destination->Begin(KeptNames(steps.kept),
+                                                FoldersOf(conversion_.output)),
                  ErrorSide::kDestination));
     absl::StatusOr<std::vector<ChunkDigest>> more = TransferImages(
         fs_, conversion_.output, *conversion_.destination,

@@ -36,6 +36,9 @@ struct ConvertOptions {
   // other names it is a directory in the source's format, or DCP for a .pt
   // source.
   std::optional<Format> to;
+  // Lays the output out as that framework does: kAccelerate, whose format is
+  // DCP. The format's own layout if absent.
+  std::optional<Dialect> to_dialect;
   // For DCP output. If absent, chunks stay as they are in a DCP source; other
   // sources become one rank.
   std::optional<Mesh> mesh;

@@ -10,6 +10,7 @@
 #include "absl/types/span.h"
 #include "dcp/base/error_side.h"
 #include "dcp/base/status.h"
+#include "dcp/checkpoint/convert/accelerate_layout.h"
 #include "dcp/checkpoint/convert/torch_rewrite.h"
 #include "dcp/checkpoint/open/glob_set.h"
 #include "dcp/checkpoint/open/source_files.h"
@@ -82,11 +83,18 @@ absl::StatusOr<Output> BuildDcp(const ConvertOutputParts& parts,
                                 const ConvertOptions& options) {
   DCP_ASSIGN_OR_RETURN(const std::vector<DcpRank> ranks,
                        RanksOf(parts.source, entries, options));
-  return BuildDcpOutput(std::move(entries), parts.source.files(), ranks,
-                        {.max_file_bytes = options.max_shard_bytes,
-                         .flattened = parts.source.flattened(),
-                         .save_id = parts.save_id},
-                        *parts.destination);
+  DcpOutputOptions dcp = {.max_file_bytes = options.max_shard_bytes,
+                          .flattened = parts.source.flattened(),
+                          .save_id = parts.save_id};
+  if (parts.target.dialect == Dialect::kAccelerate) {
+    dcp.flattened = true;
+    return BuildAccelerateOutput(std::move(entries), parts.source.files(),
+                                 ranks, dcp);
+  }
+  return BuildDcpOutput(std::move(entries), parts.source.files(), ranks, dcp,
+                        [&parts](int64_t rank) {
+                          return parts.destination->NextDataFileName(rank);
+                        });
 }
 
 // The type of all floating-point tensors of the output; nullopt without a cast,

@@ -16,6 +16,7 @@ namespace {
 
 Format FormatOf(absl::string_view dst, Format from,
                 const ConvertOptions& options) {
+  if (options.to_dialect.has_value()) return Format::kDcp;
   if (options.to.has_value()) return *options.to;
   if (options.stream != nullptr) return Format::kSafetensors;
   if (options.mesh.has_value()) return Format::kDcp;
@@ -25,6 +26,7 @@ Format FormatOf(absl::string_view dst, Format from,
 
 Destination::Kind KindOf(absl::string_view dst, Format to,
                          const ConvertOptions& options) {
+  if (options.to_dialect.has_value()) return Destination::Kind::kFolders;
   if (to == Format::kDcp) return Destination::Kind::kDcpDirectory;
   if (to == Format::kTorch || options.stream != nullptr) {
     return Destination::Kind::kFile;
@@ -53,7 +55,8 @@ absl::string_view FileSuffix(absl::string_view path) {
 // Refuses to use the name of another kind of file for a directory.
 absl::Status CheckSuffix(FileSystem& fs, absl::string_view dst,
                          const ConvertOptions& options) {
-  if (options.to.has_value() || options.mesh.has_value()) {
+  if (options.to.has_value() || options.to_dialect.has_value() ||
+      options.mesh.has_value()) {
     return absl::OkStatus();
   }
   const absl::string_view suffix = FileSuffix(dst);
@@ -109,8 +112,23 @@ absl::Status CheckMetadata(Format to, const ConvertOptions& options) {
   return absl::OkStatus();
 }
 
+absl::Status CheckDialect(const ConvertOptions& options) {
+  if (!options.to_dialect.has_value()) return absl::OkStatus();
+  if (*options.to_dialect != Dialect::kAccelerate) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a checkpoint can be read as ", DialectName(*options.to_dialect),
+        ", but not written so; accelerate can be written"));
+  }
+  if (options.to.has_value() && *options.to != Format::kDcp) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "accelerate's checkpoints are dcp, not ", FormatName(*options.to)));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckOptions(absl::string_view dst, const ConvertTarget& target,
                           const ConvertOptions& options) {
+  DCP_RETURN_IF_ERROR(CheckDialect(options));
   DCP_RETURN_IF_ERROR(CheckMesh(target.format, options));
   if (target.format == Format::kDcp && options.stream != nullptr) {
     return absl::InvalidArgumentError(
@@ -137,8 +155,10 @@ absl::StatusOr<ConvertTarget> ChooseTarget(FileSystem& fs,
                                            absl::string_view dst, Format from,
                                            const ConvertOptions& options) {
   DCP_RETURN_IF_ERROR(CheckSuffix(fs, dst, options));
-  ConvertTarget target{.format = FormatOf(dst, from, options)};
+  ConvertTarget target;
+  target.format = FormatOf(dst, from, options);
   target.kind = KindOf(dst, target.format, options);
+  target.dialect = options.to_dialect;
   DCP_RETURN_IF_ERROR(CheckOptions(dst, target, options));
   return target;
 }

@@ -3,6 +3,8 @@
 #ifndef DCP_CHECKPOINT_CONVERT_CONVERT_TARGET_H_
 #define DCP_CHECKPOINT_CONVERT_CONVERT_TARGET_H_
 
+#include <optional>
+
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "dcp/checkpoint/convert/convert_options.h"
@@ -15,6 +17,7 @@ namespace dcp {
 struct ConvertTarget {
   Format format = Format::kDcp;
   Destination::Kind kind = Destination::Kind::kDcpDirectory;
+  std::optional<Dialect> dialect;  // as ConvertOptions::to_dialect
 };
 
 // The target at `dst` for a source in the format `from`. InvalidArgument for

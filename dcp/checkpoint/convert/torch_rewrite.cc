@@ -1,7 +1,7 @@
 #include "dcp/checkpoint/convert/torch_rewrite.h"
 
-#include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -236,7 +236,7 @@ class TorchRewriter {
   absl::flat_hash_set<absl::string_view> split_;  // keys of storages
   absl::flat_hash_set<const void*> split_values_;
   absl::flat_hash_map<std::pair<const void*, DType>, Value> casts_;
-  std::deque<TensorEntry> whole_;  // storages as tensors; they do not move
+  std::list<TensorEntry> whole_;  // storages as tensors; they do not move
   absl::flat_hash_map<absl::string_view, size_t> numbers_;  // of those, by key
   absl::Status status_;
   // The copier keeps a reference to this callable.

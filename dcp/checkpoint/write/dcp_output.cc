@@ -214,11 +214,11 @@ namespace {
 class DcpOutputBuilder {
  public:
   DcpOutputBuilder(std::vector<OutputEntry>& entries, SourceFiles& files,
-                   const DcpOutputOptions& options, Destination& destination)
+                   const DcpOutputOptions& options, DataFileNames next_name)
       : entries_(entries),
         files_(files),
         options_(options),
-        destination_(destination) {
+        next_name_(next_name) {
     metadata_.has_planner_data = options.flattened;
     metadata_.save_id = options.save_id;
     metadata_.entries.resize(entries.size());
@@ -269,8 +269,7 @@ class DcpOutputBuilder {
   }
 
   void StartFile(size_t rank) {
-    std::string name =
-        destination_.NextDataFileName(static_cast<int64_t>(rank));
+    std::string name = next_name_(static_cast<int64_t>(rank));
     metadata_.files.push_back(name);
     file_.emplace(std::move(name), output_.payloads);
   }
@@ -334,7 +333,7 @@ class DcpOutputBuilder {
   std::vector<OutputEntry>& entries_;
   SourceFiles& files_;
   const DcpOutputOptions& options_;
-  Destination& destination_;
+  const DataFileNames next_name_;
   Metadata metadata_;
   Output output_;
   std::optional<DcpFileBuilder> file_;
@@ -346,8 +345,8 @@ absl::StatusOr<Output> BuildDcpOutput(std::vector<OutputEntry> entries,
                                       SourceFiles& files,
                                       absl::Span<const DcpRank> ranks,
                                       const DcpOutputOptions& options,
-                                      Destination& destination) {
-  DcpOutputBuilder builder(entries, files, options, destination);
+                                      DataFileNames next_name) {
+  DcpOutputBuilder builder(entries, files, options, next_name);
   if (options.flattened) {
     std::vector<StatePath> paths;
     for (const OutputEntry& entry : entries) {

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "dcp/checkpoint/write/destination.h"
 #include "dcp/checkpoint/write/output.h"
 #include "dcp/plan/file_layout.h"
 #include "dcp/tensor/metadata.h"
@@ -70,12 +70,15 @@ struct DcpOutputOptions {
   std::string save_id;
 };
 
-// All data files and the index. `destination` chooses the names.
+// Chooses the name of the next data file of a rank.
+using DataFileNames = absl::FunctionRef<std::string(int64_t rank)>;
+
+// All data files and the index.
 absl::StatusOr<Output> BuildDcpOutput(std::vector<OutputEntry> entries,
                                       SourceFiles& files,
                                       absl::Span<const DcpRank> ranks,
                                       const DcpOutputOptions& options,
-                                      Destination& destination);
+                                      DataFileNames next_name);
 
 }  // namespace dcp
 

@@ -40,7 +40,8 @@
 // it names; a crash after it leaves the new ones. Files left behind are removed
 // by the next save to the directory, which recognises their names.
 //
-// A directory of safetensors, which has no single index to rename:
+// A directory of safetensors, or one with folders, which has no single index to
+// rename:
 //   1. take the locks; make the sibling .<name>.<id>.tmp
 //   2. write and sync everything in it, sync it
 //   3. rename it to the destination, or exchange it with what is there; sync
@@ -65,6 +66,7 @@
 #include "dcp/checkpoint/open/dcp_opener.h"
 #include "dcp/checkpoint/write/dead_writer.h"
 #include "dcp/checkpoint/write/destination_names.h"
+#include "dcp/checkpoint/write/folders.h"
 #include "dcp/checkpoint/write/save_id.h"
 
 namespace dcp {
@@ -190,7 +192,7 @@ absl::Status Destination::TakeLocks(absl::string_view writer) {
   DCP_RETURN_IF_ERROR(lock.status());
   lock_beside_ = *std::move(lock);
   RemoveLeftBeside(fs_, path_);
-  return kind_ == Kind::kDirectory ? LockInside(writer) : absl::OkStatus();
+  return IsPlainDirectory() ? LockInside(writer) : absl::OkStatus();
 }
 
 absl::Status Destination::EnterDcp(absl::string_view writer) {
@@ -216,13 +218,13 @@ absl::Status Destination::EnterDcp(absl::string_view writer) {
 
 // Returns NotFound if the kind is kDcpDirectory and the directory is missing.
 absl::Status Destination::LockInside(absl::string_view writer) {
-  if (kind_ == Kind::kDirectory) {
+  if (IsPlainDirectory()) {
     DCP_ASSIGN_OR_RETURN(const std::optional<FileInfo> info, WhatIsThere());
     if (!info.has_value()) return absl::OkStatus();
   }
   absl::StatusOr<std::unique_ptr<DestinationLock>> lock =
       DestinationLock::Take(fs_, DestinationLock::InsideOf(path_), writer);
-  if (absl::IsNotFound(lock.status()) && kind_ == Kind::kDirectory) {
+  if (absl::IsNotFound(lock.status()) && IsPlainDirectory()) {
     return absl::OkStatus();
   }
   DCP_RETURN_IF_ERROR(lock.status());
@@ -268,6 +270,12 @@ absl::Status Destination::InspectDirectory(bool overwrite) {
     }
     return absl::OkStatus();
   }
+  if (kind_ == Kind::kFolders) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        path_,
+        " exists and is not empty; a checkpoint with folders replaces nothing: "
+        "remove what is there, or choose another destination"));
+  }
   if (!overwrite) {
     return absl::AlreadyExistsError(
         absl::StrCat(path_,
@@ -292,13 +300,18 @@ std::string Destination::NextDataFileName(int64_t rank) {
   }
 }
 
-absl::Status Destination::Begin(const absl::flat_hash_set<std::string>& kept) {
+absl::Status Destination::Begin(const absl::flat_hash_set<std::string>& kept,
+                                const std::vector<std::string>& folders) {
   for (const std::string& name : kept) Created(name);
   if (kind_ == Kind::kDcpDirectory) return BeginDcp(kept);
   DCP_RETURN_IF_ERROR(RemoveStaging(kept));
   if (kind_ == Kind::kFile) return absl::OkStatus();
   made_directory_ = true;
-  return kept.empty() ? fs_.MakeDirectory(staging_) : absl::OkStatus();
+  if (kept.empty()) DCP_RETURN_IF_ERROR(fs_.MakeDirectory(staging_));
+  for (const std::string& folder : folders) {
+    folders_.push_back(JoinPath(staging_, folder));
+  }
+  return MakeFolders(fs_, staging_, folders);
 }
 
 absl::Status Destination::BeginDcp(
@@ -323,6 +336,11 @@ absl::Status Destination::RemoveStaging(
   }
   const absl::StatusOr<std::vector<DirectoryEntry>> left = fs_.List(staging_);
   if (!left.ok()) return absl::OkStatus();
+  if (kind_ == Kind::kFolders) {
+    DCP_RETURN_IF_ERROR(RemoveFolders(fs_, staging_, kept));
+    return fs_.SyncDirectory(kept.empty() ? ParentDirectory(staging_)
+                                          : staging_);
+  }
   bool has_removed = false;
   for (const DirectoryEntry& entry : *left) {
     if (kept.contains(entry.name)) continue;
@@ -387,6 +405,9 @@ absl::Status Destination::CommitDcp(absl::string_view index_name,
 }
 
 absl::Status Destination::CommitDirectory() {
+  for (const std::string& folder : folders_) {
+    DCP_RETURN_IF_ERROR(fs_.SyncDirectory(folder));
+  }
   DCP_RETURN_IF_ERROR(fs_.SyncDirectory(staging_));
   const std::string parent = ParentDirectory(path_);
   if (!exists_) {
@@ -431,7 +452,7 @@ absl::Status Destination::FinishCommit() {
     return absl::OkStatus();
   }
   // After an exchange, removes the replaced checkpoint.
-  return kind_ == Kind::kDirectory ? RemoveStaging({}) : absl::OkStatus();
+  return IsPlainDirectory() ? RemoveStaging({}) : absl::OkStatus();
 }
 
 void Destination::Discard() {
@@ -448,7 +469,7 @@ void Destination::Discard() {
 // The new checkpoint is durable; what cannot be removed is only litter.
 void Destination::RemoveStale() {
   absl::Status status;
-  if (kind_ == Kind::kDirectory) lock_inside_.reset();
+  if (IsPlainDirectory()) lock_inside_.reset();
   for (const std::string& name : stale_) {
     const std::string path = JoinPath(staging_, name);
     if (std::find(created_.begin(), created_.end(), path) != created_.end() &&
@@ -457,7 +478,7 @@ void Destination::RemoveStale() {
     }
     status.Update(fs_.Remove(path));
   }
-  if (kind_ == Kind::kDirectory) status.Update(fs_.RemoveDirectory(staging_));
+  if (IsPlainDirectory()) status.Update(fs_.RemoveDirectory(staging_));
   if (!status.ok()) {
     DCP_LOG(kWarning) << "event=stale_files_left path=" << path_
                       << " error=" << status.message();
@@ -468,6 +489,10 @@ absl::Status Destination::RemoveCreated() {
   absl::Status status;
   for (const std::string& path : created_) {
     const absl::Status removed = fs_.Remove(path);
+    if (!absl::IsNotFound(removed)) status.Update(removed);
+  }
+  for (auto folder = folders_.rbegin(); folder != folders_.rend(); ++folder) {
+    const absl::Status removed = fs_.RemoveDirectory(*folder);
     if (!absl::IsNotFound(removed)) status.Update(removed);
   }
   return status;

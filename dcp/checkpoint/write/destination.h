@@ -4,7 +4,8 @@
 //   DCP directory   data files go into the directory under names that nothing
 //                   there has; the rename of .metadata is the commit; files of
 //                   the replaced checkpoint are removed afterwards
-//   plain directory a sibling directory is filled, then renamed or exchanged
+//   plain directory a sibling directory is filled, then renamed or exchanged;
+//                   one with folders replaces only an empty directory
 //   single file     a sibling file is written, then renamed over
 //
 // Only one writer at a time works on a destination: it holds a lock from Plan
@@ -55,8 +56,9 @@ class Destination {
   // replaced: a directory where a file should go or the reverse, a file in none
   // of the formats, a pipe or a device, a symbolic link (except to a DCP
   // directory), or (kDirectory) a directory with files that belong to no
-  // safetensors checkpoint and that none of own.companions replaces; the error
-  // names them. NotFound without the parent directory. `fs` must outlive this.
+  // safetensors checkpoint and that none of own.companions replaces, the error
+  // names them, or (kFolders) a directory with anything in it. NotFound without
+  // the parent directory. `fs` must outlive this.
   static absl::StatusOr<std::unique_ptr<Destination>> Plan(
       FileSystem& fs, absl::string_view path, Kind kind, bool overwrite,
       const OwnFiles& own = {}, absl::string_view writer = "a writer");
@@ -95,8 +97,10 @@ class Destination {
 
   // Makes the directory that data files go into, and removes what earlier runs
   // of this conversion left there, except for `kept`, the data files that are
-  // complete.
-  absl::Status Begin(const absl::flat_hash_set<std::string>& kept = {});
+  // complete. `folders` are those that the names of data files have in front,
+  // for kFolders: each comes after the one that it is in.
+  absl::Status Begin(const absl::flat_hash_set<std::string>& kept = {},
+                     const std::vector<std::string>& folders = {});
 
   // Whether anything was at the path before.
   bool exists() const { return exists_; }
@@ -140,6 +144,10 @@ class Destination {
   absl::Status InspectDirectory(bool overwrite);
   absl::Status BeginDcp(const absl::flat_hash_set<std::string>& kept);
   absl::Status RemoveStaging(const absl::flat_hash_set<std::string>& kept);
+  // Whether the data files go to a sibling directory.
+  bool IsPlainDirectory() const {
+    return kind_ == Kind::kDirectory || kind_ == Kind::kFolders;
+  }
   absl::Status WriteSideFile(absl::string_view name, absl::string_view bytes);
   absl::Status CommitDcp(absl::string_view index_name, absl::string_view index);
   absl::Status CommitDirectory();
@@ -165,6 +173,7 @@ class Destination {
   absl::flat_hash_set<std::string> taken_;  // names in a DCP directory
   std::vector<std::string> stale_;          // of the checkpoint to be replaced
   std::vector<std::string> created_;        // by us, in staging_
+  std::vector<std::string> folders_;        // the same
 };
 
 }  // namespace dcp

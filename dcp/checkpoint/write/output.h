@@ -5,7 +5,7 @@
 #define DCP_CHECKPOINT_WRITE_OUTPUT_H_
 
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <string>
 #include <vector>
 
@@ -53,7 +53,7 @@ struct OutputFile {
 struct Output {
   std::vector<OutputFile> files;
   // Tensors that payloads point to and that are not part of a checkpoint.
-  std::deque<TensorEntry> own_tensors;
+  std::list<TensorEntry> own_tensors;
   std::vector<Payload> payloads;  // LayoutPart::payload indexes them
   bool needs_crcs = false;
   bool needs_digests = false;

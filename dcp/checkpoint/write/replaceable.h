@@ -17,7 +17,12 @@
 namespace dcp {
 
 // The shapes of a destination. The journals of conversions hold the numbers.
-enum class DestinationKind : uint8_t { kDcpDirectory, kDirectory, kFile };
+enum class DestinationKind : uint8_t {
+  kDcpDirectory,
+  kDirectory,
+  kFolders,  // a directory with folders below it
+  kFile,
+};
 
 // What is at `path`; nullopt if nothing is there. FailedPrecondition if it may
 // not be replaced whatever it holds: a pipe or a device, a symbolic link

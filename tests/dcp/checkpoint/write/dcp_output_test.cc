@@ -14,6 +14,7 @@
 #include "dcp/checkpoint/convert/convert.h"
 #include "dcp/checkpoint/open/file_reader.h"
 #include "dcp/checkpoint/verify.h"
+#include "dcp/checkpoint/write/destination.h"
 #include "dcp/format/dcp_metadata.h"
 #include "dcp/format/pickle_writer.h"
 #include "gmock/gmock.h"
@@ -131,8 +132,9 @@ class DcpOutputTest : public ::testing::Test {
   // The index of the output for `ranks`, parsed.
   Metadata IndexOf(const std::vector<DcpRank>& ranks,
                    const DcpOutputOptions& options) {
-    absl::StatusOr<Output> output =
-        BuildDcpOutput(entries_, files_, ranks, options, *destination_);
+    absl::StatusOr<Output> output = BuildDcpOutput(
+        entries_, files_, ranks, options,
+        [this](int64_t rank) { return destination_->NextDataFileName(rank); });
     EXPECT_OK(output);
     names_.clear();
     for (const OutputFile& file : output->files) {
@@ -226,9 +228,12 @@ TEST_F(DcpOutputTest, WithoutFlatteningThereArePathsNowhere) {
 
 TEST_F(DcpOutputTest, RefusesPathsThatAreNoNestedDict) {
   entries_[1].path = {PathElement("a"), PathElement("b")};
-  EXPECT_THAT(BuildDcpOutput(entries_, files_, ChunksAsStored(entries_, files_),
-                             {}, *destination_),
-              StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(
+      BuildDcpOutput(entries_, files_, ChunksAsStored(entries_, files_), {},
+                     [this](int64_t rank) {
+                       return destination_->NextDataFileName(rank);
+                     }),
+      StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
 TEST(DcpOutput, ObjectsThatAreNotReadAreCarriedAsTheyAre) {
