@@ -338,8 +338,7 @@ absl::Status Destination::RemoveStaging(
   if (!left.ok()) return absl::OkStatus();
   if (kind_ == Kind::kFolders) {
     DCP_RETURN_IF_ERROR(RemoveFolders(fs_, staging_, kept));
-    return fs_.SyncDirectory(kept.empty() ? ParentDirectory(staging_)
-                                          : staging_);
+    return kept.empty() ? SyncStaging() : absl::OkStatus();
   }
   bool has_removed = false;
   for (const DirectoryEntry& entry : *left) {
