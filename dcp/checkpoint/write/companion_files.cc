@@ -43,6 +43,9 @@ constexpr absl::string_view kNames[] = {
     "vocab.txt",
 };
 
+// Where verl and SkyRL keep them, next to the files of the ranks.
+constexpr absl::string_view kFolder = "huggingface";
+
 // The model's configuration. It is searched for types only up to this size; one
 // with labels of 22,000 classes has 2 MB.
 constexpr absl::string_view kConfigName = "config.json";
@@ -97,6 +100,17 @@ class Belongs {
   std::optional<FileIds> here_;
   std::optional<FileIds> blobs_;
 };
+
+// The directory in which the companion files of `source` are.
+std::string DirectoryOf(FileSystem& fs, absl::string_view source) {
+  if (IsWeightIndexName(source)) return ParentDirectory(source);
+  const std::string folder = JoinPath(source, kFolder);
+  const absl::StatusOr<FileInfo> info = fs.Stat(folder);
+  return info.ok() && info->kind == FileKind::kDirectory &&
+                 !fs.Stat(JoinPath(source, kConfigName)).ok()
+             ? folder
+             : std::string(source);
+}
 
 absl::Status Refuse(absl::string_view path, absl::string_view why) {
   return absl::FailedPreconditionError(absl::StrCat(
@@ -180,8 +194,7 @@ bool IsCompanionName(absl::string_view name) {
 
 absl::StatusOr<CompanionFiles> FindCompanionFiles(FileSystem& fs,
                                                   absl::string_view source) {
-  const std::string directory =
-      IsWeightIndexName(source) ? ParentDirectory(source) : std::string(source);
+  const std::string directory = DirectoryOf(fs, source);
   CompanionFiles companions;
   const absl::StatusOr<std::vector<DirectoryEntry>> entries =
       fs.List(directory);

@@ -36,9 +36,10 @@ struct CompanionFiles {
 bool IsCompanionName(absl::string_view name);
 
 // The companion files of the model at `source`, a directory or an index in it;
-// none for a single file. FailedPrecondition for a file that is not a regular
-// file in the directory (only links into the blobs of a model hub's cache are
-// followed) or is larger than kMaxCompanionBytes. `fs` must outlive the result.
+// those of verl are in its folder huggingface. None for a single file.
+// FailedPrecondition for a file that is not a regular file in the directory
+// (only links into the blobs of a model hub's cache are followed) or is larger
+// than kMaxCompanionBytes. `fs` must outlive the result.
 absl::StatusOr<CompanionFiles> FindCompanionFiles(FileSystem& fs,
                                                   absl::string_view source);
 

@@ -170,6 +170,15 @@ TEST(CompanionFiles, ComeFromBesideAnIndexToo) {
   EXPECT_EQ(ReadFile(dir.Join("out/config.json")), "{}");
 }
 
+TEST(CompanionFiles, ComeFromTheFolderWhereVerlKeepsThem) {
+  const TempDir dir;
+  dir.WriteFile("m/model.safetensors", Model());
+  dir.WriteFile("m/huggingface/config.json", "{}");
+  ASSERT_OK(ConvertCheckpoint(Disk(), dir.Join("m"), dir.Join("out"),
+                              ToSafetensors()));
+  EXPECT_EQ(ReadFile(dir.Join("out/config.json")), "{}");
+}
+
 TEST(CompanionFiles, LinksIntoTheCacheOfAModelHubAreFollowed) {
   const TempDir dir;
   dir.WriteFile("hub/blobs/12ab", "{\"from\": \"the hub\"}");
