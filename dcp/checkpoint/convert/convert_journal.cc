@@ -40,6 +40,7 @@
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/open/dcp_opener.h"
+#include "dcp/format/relative_path.h"
 
 namespace dcp {
 namespace {
@@ -109,7 +110,7 @@ absl::StatusOr<JournaledRun> ParsePlan(Lines lines) {
   words.Number(made);
   run.own.id = std::string(words.Next());
   run.index_before = std::string(words.Next());
-  words.Expect(kind <= static_cast<uint32_t>(Destination::Kind::kFile) &&
+  words.Expect(kind <= static_cast<uint32_t>(Destination::Kind::kFolders) &&
                made <= 1 && !run.own.id.empty());
   DCP_RETURN_IF_ERROR(words.status());
   run.kind = static_cast<Destination::Kind>(kind);
@@ -119,8 +120,7 @@ absl::StatusOr<JournaledRun> ParsePlan(Lines lines) {
     name.Expect(name.Next() == "name");
     name.Name(run.own.names.emplace_back());
     // The name is used to find, and remove, a file in the destination.
-    name.Expect(run.own.names.back().find('/') == std::string::npos &&
-                run.own.names.back().size() > 2);
+    name.Expect(CheckRelativePath(run.own.names.back()).ok());
     DCP_RETURN_IF_ERROR(name.status());
   }
   return run;
@@ -318,6 +318,12 @@ absl::StatusOr<bool> WasCommitted(FileSystem& fs, absl::string_view dst,
   if (absl::IsNotFound(staging.status())) return true;
   DCP_RETURN_IF_ERROR(staging.status());
   if (run.kind == Destination::Kind::kFile) return false;
+  if (run.kind == Destination::Kind::kFolders) {
+    // Exchanged with the empty directory that it replaced.
+    const absl::StatusOr<std::vector<DirectoryEntry>> left =
+        fs.List(Destination::StagingOf(dst, run.kind, run.own.id));
+    return left.ok() && left->empty();
+  }
   // The directories may have been exchanged: the digests at the destination are
   // then those of this run.
   const absl::StatusOr<std::string> digests =

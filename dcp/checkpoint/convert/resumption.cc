@@ -135,6 +135,7 @@ absl::StatusOr<std::optional<ConvertPlan>> ResumableRun::FinishEarlier() {
   DCP_RETURN_IF_ERROR(ReadRecords());
   if (!committed_) return std::nullopt;
   // The run that made the checkpoint was killed before it said so.
+  before_->own.has_committed = true;
   DCP_ASSIGN_OR_RETURN(const std::unique_ptr<Destination> destination,
                        Destination::Plan(fs_, dst_, before_->kind,
                                          /*overwrite=*/true, before_->own));

@@ -40,8 +40,7 @@
 // it names; a crash after it leaves the new ones. Files left behind are removed
 // by the next save to the directory, which recognises their names.
 //
-// A directory of safetensors, or one with folders, which has no single index to
-// rename:
+// A directory of safetensors, or with folders, which has no index to rename:
 //   1. take the locks; make the sibling .<name>.<id>.tmp
 //   2. write and sync everything in it, sync it
 //   3. rename it to the destination, or exchange it with what is there; sync
@@ -271,6 +270,7 @@ absl::Status Destination::InspectDirectory(bool overwrite) {
     return absl::OkStatus();
   }
   if (kind_ == Kind::kFolders) {
+    if (own_.has_committed) return absl::OkStatus();
     return absl::AlreadyExistsError(absl::StrCat(
         path_,
         " exists and is not empty; a checkpoint with folders replaces nothing: "

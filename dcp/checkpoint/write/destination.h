@@ -39,6 +39,7 @@ struct OwnFiles {
   // What earlier runs made; files that exist under these names are no obstacle.
   bool ran_before = false;
   bool made_directory = false;
+  bool has_committed = false;      // what is there now is its checkpoint
   std::vector<std::string> names;  // the data files' names
   // Files that are copied from the source (see CompanionFiles).
   std::vector<std::string> companions = {};

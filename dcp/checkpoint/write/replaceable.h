@@ -20,8 +20,8 @@ namespace dcp {
 enum class DestinationKind : uint8_t {
   kDcpDirectory,
   kDirectory,
-  kFolders,  // a directory with folders below it
   kFile,
+  kFolders,  // a directory with folders below it
 };
 
 // What is at `path`; nullopt if nothing is there. FailedPrecondition if it may

@@ -123,7 +123,7 @@ TEST(ConvertJournal, RefusesOtherText) {
       {"a file that is not there", {plan, FileRecord(2, {})}},
       {"a version of the future", {"plan 2" + plan.substr(6)}},
       {"a word too many", {"plan 1 0 0 0 id - more\n"}},
-      {"a kind that is none", {"plan 1 0 3 0 id -\n"}},
+      {"a kind that is none", {"plan 1 0 4 0 id -\n"}},
       {"no id", {"plan 1 0 1 0  -\n"}},
       {"a name that leads out", {"plan 1 0 1 0 id -\nname ../x\n"}},
       {"the directory above", {"plan 1 0 1 0 id -\nname ..\n"}},

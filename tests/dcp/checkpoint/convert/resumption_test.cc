@@ -63,6 +63,7 @@ struct Scenario {
   std::string mesh = "";
   uint64_t max_shard_bytes = 0;
   std::vector<std::string> casts = {};
+  std::optional<Dialect> to_dialect = std::nullopt;
 
   std::string path() const { return absl::StrCat(kPlace, "/", dst); }
 };
@@ -104,6 +105,7 @@ absl::StatusOr<ConvertPlan> Convert(FileSystem& fs, const Scenario& scenario,
   journal.step_bytes = 1;
   ConvertOptions options;
   options.to = scenario.to;
+  options.to_dialect = scenario.to_dialect;
   options.max_shard_bytes = scenario.max_shard_bytes;
   options.selection.casts = scenario.casts;
   options.overwrite = scenario.overwrite;
@@ -300,10 +302,16 @@ std::vector<Scenario> Scenarios() {
       {.name = "SafetensorsDirectory",
        .dst = "model",
        .to = Format::kSafetensors,
-       .max_shard_bytes = 100}};
+       .max_shard_bytes = 100},
+      {.name = "Accelerate",
+       .dst = "folders",
+       .mesh = "shard=2",
+       .to_dialect = Dialect::kAccelerate}};
   std::vector<Scenario> scenarios;
   for (const bool overwrite : {false, true}) {
     for (Scenario scenario : kinds) {
+      // It replaces nothing.
+      if (overwrite && scenario.to_dialect.has_value()) continue;
       scenario.name += overwrite ? "Overwrite" : "Fresh";
       scenario.overwrite = overwrite;
       scenarios.push_back(scenario);
