@@ -174,8 +174,14 @@ def summarize(result):
         "disk_write": median(rounds, lambda one: one["disk"]["write"]),
         "seconds": median(rounds, lambda one: seconds(one, "ours")),
         "rival_seconds": median(rounds, lambda one: seconds(one, "theirs")),
+        "rival_import": median(rounds, lambda one: one["theirs"]["import"]),
         "times": median(
             rounds, lambda one: seconds(one, "theirs") / seconds(one, "ours")
+        ),
+        "times_whole": median(
+            rounds,
+            lambda one: (one["theirs"]["import"] + seconds(one, "theirs"))
+            / seconds(one, "ours"),
         ),
         "peak_bytes": peak("ours"),
         "rival_peak_bytes": peak("theirs"),
@@ -183,7 +189,7 @@ def summarize(result):
 
 
 def print_table(summaries):
-    line = "{:<28}{:>7}{:>7}{:>9}{:>9}{:>9}{:>10}{:>10}"
+    line = "{:<28}{:>6}{:>7}{:>9}{:>16}{:>13}{:>10}{:>8}"
     print(
         line.format(
             "", "GB", "to GB", "seconds", "theirs", "x", "peak MiB", "theirs"
@@ -196,8 +202,9 @@ def print_table(summaries):
                 f"{summary['bytes'] / 1e9:.2f}",
                 f"{summary['written'] / 1e9:.2f}",
                 f"{summary['seconds']:.2f}",
-                f"{summary['rival_seconds']:.2f}",
-                f"{summary['times']:.1f}",
+                f"{summary['rival_seconds']:.2f} "
+                f"(+ {summary['rival_import']:.2f})",
+                f"{summary['times']:.1f} ({summary['times_whole']:.1f})",
                 f"{summary['peak_bytes'] / MIB:.0f}",
                 f"{summary['rival_peak_bytes'] / MIB:.0f}",
             )
@@ -206,8 +213,9 @@ def print_table(summaries):
     print(
         f"\nThe disk reads {some['disk_read'] / 1e9:.2f} and writes "
         f"{some['disk_write'] / 1e9:.2f} GB/s (fio). Seconds of dcp-convert "
-        "are those of\nthe whole process with fsync; those of the rivals leave "
-        f"out their imports.\nLoad of the machine: {os.getloadavg()[0]:.1f}."
+        "are those of\nthe whole process with fsync. In brackets: the rival's "
+        "imports, and the ratio with\nthem. Load of the machine: "
+        f"{os.getloadavg()[0]:.1f}."
     )
 
 

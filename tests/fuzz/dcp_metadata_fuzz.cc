@@ -1,4 +1,5 @@
 // Runs ParseDcpMetadata on any bytes; writes and reads back what it accepts.
+// The same bytes may be an index of ByteCheckpoint.
 
 #include <cstddef>
 #include <cstdint>
@@ -7,8 +8,10 @@
 
 #include "dcp/base/bytes.h"
 #include "dcp/base/check.h"
+#include "dcp/format/bytecheckpoint_metadata.h"
 #include "dcp/format/dcp_metadata.h"
 #include "dcp/format/dcp_metadata_writer.h"
+#include "dcp/tensor/box.h"
 
 namespace dcp {
 namespace {
@@ -44,10 +47,28 @@ void CheckSame(const Metadata& a, const Metadata& b) {
   }
 }
 
+void CheckByteCheckpoint(ByteSpan bytes) {
+  const absl::StatusOr<ByteCheckpointMetadata> parsed =
+      ParseByteCheckpointMetadata(bytes);
+  if (!parsed.ok()) return;
+  DCP_CHECK(parsed->chunks.size() == parsed->metadata.entries.size());
+  for (size_t i = 0; i < parsed->chunks.size(); ++i) {
+    const auto* tensor =
+        std::get_if<TensorStorageMetadata>(&parsed->metadata.entries[i].value);
+    if (tensor == nullptr) continue;
+    DCP_CHECK(parsed->chunks[i].size() == tensor->chunks.size());
+    for (size_t c = 0; c < tensor->chunks.size(); ++c) {
+      if (Volume(tensor->chunks[c].box.sizes) == 0) continue;
+      DCP_CHECK(parsed->chunks[i][c].offset < tensor->chunks[c].storage.length);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace dcp
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  dcp::CheckByteCheckpoint(dcp::ByteSpan(data, size));
   const absl::StatusOr<dcp::Metadata> metadata =
       dcp::ParseDcpMetadata(dcp::ByteSpan(data, size));
   if (!metadata.ok()) return 0;

@@ -1,5 +1,6 @@
-// Opens checkpoints of DeepSpeed and of one pickle for each rank, whose pickles
-// are any bytes, and checks where the tensors are that are found.
+// Opens checkpoints of DeepSpeed, of one pickle for each rank, of accelerate
+// and of the Trainer, whose pickles are any bytes, and checks where the tensors
+// are that are found.
 //
 // The first byte of the input chooses the names of the files. The rest are
 // their pickles, with kSplit between them; the last of them fills the files
@@ -52,6 +53,10 @@ const std::vector<Layout>& Layouts() {
       {{"mp_rank_00_model_states.pt", "zero/optimizer_state.pt",
         "zero/embed.weight/fp32.pt", "zero/embed.weight/exp_avg.pt",
         "zero/embed.weight/step.pt"}},
+      {{"pytorch_model_fsdp_0_rank0.bin", "pytorch_model_fsdp_0_rank1.bin",
+        "optimizer.bin", "random_states_0.pkl", "random_states_1.pkl"}},
+      {{"trainer_state.json", "pytorch_model.bin", "optimizer.pt",
+        "rng_state.pth"}},
   };
   return layouts;
 }
@@ -89,8 +94,10 @@ void Run(absl::string_view input) {
   }
   for (size_t i = 0; i < layout.files.size(); ++i) {
     const absl::string_view pickle = pickles[std::min(i, pickles.size() - 1)];
-    DCP_CHECK(WriteFile(storage, absl::StrCat("c/", layout.files[i]),
-                        ArchiveOf(pickle))
+    const std::string& name = layout.files[i];
+    const bool is_json = absl::EndsWith(name, ".json");
+    DCP_CHECK(WriteFile(storage, absl::StrCat("c/", name),
+                        is_json ? std::string(pickle) : ArchiveOf(pickle))
                   .ok());
   }
   const auto checkpoint = Checkpoint::Open(storage, "c", options);

@@ -38,7 +38,7 @@ constexpr Kind kRankFiles[] = {
 
 constexpr absl::string_view kExtraFiles[] = {
     "scheduler.bin", "scaler.pt", "sampler.bin", "random_states_{rank}.pkl",
-    "custom_checkpoint_{rank}.pkl"};
+    "custom_checkpoint_{number}.pkl"};
 
 // The root of the names of model or optimizer `number`, "" or "0" being the
 // first.

@@ -15,6 +15,7 @@ namespace dcp {
 namespace {
 
 constexpr absl::string_view kRank = "{rank}";
+constexpr absl::string_view kNumber = "{number}";
 
 // "random_states" of "random_states_{rank}.pkl".
 std::string StemOf(absl::string_view pattern) {
@@ -25,9 +26,11 @@ std::string StemOf(absl::string_view pattern) {
   return std::string(stem);
 }
 
-bool Matches(const DirectoryEntry& entry, absl::string_view pattern) {
+// Whether the name has something where `placeholder` stands in the pattern.
+bool Matches(const DirectoryEntry& entry, absl::string_view pattern,
+             absl::string_view placeholder) {
   const std::pair<absl::string_view, absl::string_view> around =
-      absl::StrSplit(pattern, absl::MaxSplits(kRank, 1));
+      absl::StrSplit(pattern, absl::MaxSplits(placeholder, 1));
   return entry.kind == FileKind::kFile &&
          entry.name.size() > around.first.size() + around.second.size() &&
          absl::StartsWith(entry.name, around.first) &&
@@ -42,6 +45,13 @@ absl::StatusOr<std::optional<PartToJoin>> OpenExtraFiles(
     const std::stop_token& stop) {
   std::vector<RankFiles> families;
   for (const absl::string_view pattern : patterns) {
+    if (absl::StrContains(pattern, kNumber)) {
+      for (const DirectoryEntry& entry : directory.entries) {
+        if (!Matches(entry, pattern, kNumber)) continue;
+        families.push_back({.part = StemOf(entry.name), .names = {entry.name}});
+      }
+      continue;
+    }
     if (!absl::StrContains(pattern, kRank)) {
       if (directory.HasFile(pattern)) {
         families.push_back({.part = StemOf(pattern), .names = {}});
@@ -49,9 +59,11 @@ absl::StatusOr<std::optional<PartToJoin>> OpenExtraFiles(
       }
       continue;
     }
-    const bool is_there = std::any_of(
-        directory.entries.begin(), directory.entries.end(),
-        [&](const DirectoryEntry& entry) { return Matches(entry, pattern); });
+    const bool is_there =
+        std::any_of(directory.entries.begin(), directory.entries.end(),
+                    [&](const DirectoryEntry& entry) {
+                      return Matches(entry, pattern, kRank);
+                    });
     if (!is_there) continue;
     DCP_ASSIGN_OR_RETURN(std::vector<RankFiles> found,
                          FindRankFiles(directory.entries, pattern));

@@ -18,8 +18,10 @@ namespace dcp {
 // The files whose names are one of `patterns`, each as extra.STEM: its name
 // without the suffix. In a pattern, {rank} is the number of the rank that has
 // the file, which is not part of the stem: random_states_{rank}.pkl is
-// extra.random_states, and what differs is extra.random_states...@1. Nullopt if
-// there are none; NotFound if those of some ranks are missing.
+// extra.random_states, and what differs is extra.random_states...@1. {number}
+// tells files of the same kind apart: custom_checkpoint_{number}.pkl is
+// extra.custom_checkpoint_0 and so on. Nullopt if there are none; NotFound if
+// those of some ranks are missing.
 absl::StatusOr<std::optional<PartToJoin>> OpenExtraFiles(
     const SourceDirectory& directory,
     absl::Span<const absl::string_view> patterns, const OpenOptions& options,

@@ -47,9 +47,23 @@ TEST_F(ExtraFilesTest, NamesEachFileByItsStem) {
   EXPECT_EQ(part->parts.entries.back().path[0], PathElement("random_states"));
 }
 
+TEST_F(ExtraFilesTest, NumbersAreNotRanks) {
+  for (const char* const name :
+       {"custom_checkpoint_0.pkl", "custom_checkpoint_7.pkl"}) {
+    std::filesystem::copy(JoinPath(path_, "scheduler.bin"),
+                          JoinPath(path_, name));
+  }
+  ASSERT_OK_AND_ASSIGN(const auto part,
+                       Open({"custom_checkpoint_{number}.pkl"}));
+  ASSERT_TRUE(part.has_value());
+  EXPECT_EQ(part->parts.entries[0].path[0], PathElement("custom_checkpoint_0"));
+  EXPECT_EQ(part->parts.entries.back().path[0],
+            PathElement("custom_checkpoint_7"));
+}
+
 TEST_F(ExtraFilesTest, FilesThatAreNotThereAreNotMissed) {
   ASSERT_OK_AND_ASSIGN(const auto part,
-                       Open({"scaler.pt", "custom_checkpoint_{rank}.pkl"}));
+                       Open({"scaler.pt", "custom_checkpoint_{number}.pkl"}));
   EXPECT_FALSE(part.has_value());
 }
 
