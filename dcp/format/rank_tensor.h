@@ -35,7 +35,7 @@ struct RankTensor {
   // for a ShardedTensor.
   std::string mesh;
   std::string placements;
-  // Of a ShardedTensor: the number of ranks that saved it, and this rank.
+  // For a ShardedTensor, the number of ranks that saved it, and this rank.
   std::optional<int64_t> world_size;
   std::optional<int64_t> rank;
 };

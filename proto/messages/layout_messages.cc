@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
+#include "dcp/tensor/parallel_plan.h"
 #include "proto/messages/field_checks.h"
 
 namespace dcp {
@@ -23,6 +25,9 @@ using messages::Text;
 // Placement rules: each is tried on every name.
 constexpr int kMaxPlacementRules = 10'000;
 
+// Meshes besides the first one: dense and expert parameters have one each.
+constexpr int kMaxOtherMeshes = 16;
+
 // Axes of a mesh; each costs time for each part of each tensor. PyTorch's own
 // meshes have four or five.
 constexpr int kMaxAxes = 16;
@@ -38,6 +43,18 @@ absl::Status CheckDim(int64_t dim, absl::string_view field) {
   if (dim >= 0 && dim < static_cast<int64_t>(kMaxDims)) return absl::OkStatus();
   return Invalid(absl::StrCat(field, ".dim"), " is ", dim, ": 0 to ",
                  kMaxDims - 1, " are allowed");
+}
+
+// The mesh of a rule; `rule` is its field.
+absl::StatusOr<const Mesh*> MeshNamed(absl::string_view name, const Mesh& mesh,
+                                      absl::Span<const NamedMesh> others,
+                                      absl::string_view rule) {
+  if (name.empty()) return &mesh;
+  for (const NamedMesh& other : others) {
+    if (other.name == name) return &other.mesh;
+  }
+  return Invalid(absl::StrCat(rule, ".mesh"), " is '", Text(name),
+                 "': no other mesh has that name");
 }
 
 }  // namespace
@@ -145,7 +162,8 @@ absl::StatusOr<Placement> PlacementFromProto(const v1::Placement& placement,
 
 absl::StatusOr<std::vector<PlacementRule>> PlacementRulesFromProto(
     const google::protobuf::RepeatedPtrField<v1::PlacementRule>& rules,
-    const Mesh& mesh, absl::string_view field) {
+    const Mesh& mesh, absl::Span<const NamedMesh> others,
+    absl::string_view field) {
   if (rules.size() > kMaxPlacementRules) {
     return Invalid(field, " has ", rules.size(), " entries: at most ",
                    kMaxPlacementRules, " are allowed");
@@ -156,18 +174,76 @@ absl::StatusOr<std::vector<PlacementRule>> PlacementRulesFromProto(
     const std::string where = Index(field, i);
     DCP_RETURN_IF_ERROR(
         CheckPattern(rule.glob(), absl::StrCat(where, ".glob")));
-    if (static_cast<size_t>(rule.placements_size()) != mesh.axes.size()) {
+    DCP_ASSIGN_OR_RETURN(const Mesh* const its_mesh,
+                         MeshNamed(rule.mesh(), mesh, others, where));
+    if (static_cast<size_t>(rule.placements_size()) != its_mesh->axes.size()) {
       return Invalid(absl::StrCat(where, ".placements"), " has ",
                      rule.placements_size(), " entries: the mesh has ",
-                     mesh.axes.size(), " axes");
+                     its_mesh->axes.size(), " axes");
     }
     PlacementRule& made = result.emplace_back();
     made.glob = rule.glob().empty() ? "*" : rule.glob();
+    made.mesh = rule.mesh();
     for (int a = 0; a < rule.placements_size(); ++a) {
       DCP_ASSIGN_OR_RETURN(
           made.placements.emplace_back(),
           PlacementFromProto(rule.placements(a),
                              Index(absl::StrCat(where, ".placements"), a)));
+    }
+  }
+  return result;
+}
+
+absl::StatusOr<std::vector<NamedMesh>> NamedMeshesFromProto(
+    const google::protobuf::RepeatedPtrField<v1::NamedMesh>& meshes,
+    absl::string_view field) {
+  if (meshes.size() > kMaxOtherMeshes) {
+    return Invalid(field, " has ", meshes.size(), " entries: at most ",
+                   kMaxOtherMeshes, " are allowed");
+  }
+  std::vector<NamedMesh> result;
+  for (int i = 0; i < meshes.size(); ++i) {
+    const std::string where = Index(field, i);
+    if (!IsAxisName(meshes[i].name())) {
+      return Invalid(absl::StrCat(where, ".name"), " is '",
+                     Text(meshes[i].name()),
+                     "': letters, digits, _ and - are allowed");
+    }
+    DCP_ASSIGN_OR_RETURN(
+        Mesh mesh,
+        MeshFromProto(meshes[i].mesh(), absl::StrCat(where, ".mesh")));
+    result.push_back({.name = meshes[i].name(), .mesh = std::move(mesh)});
+  }
+  return result;
+}
+
+absl::StatusOr<TensorParallel> TensorParallelFromProto(
+    const v1::TensorParallel& parallel, absl::string_view field) {
+  TensorParallel result;
+  if (!parallel.axis().empty()) {
+    if (!IsAxisName(parallel.axis())) {
+      return Invalid(absl::StrCat(field, ".axis"), " is '",
+                     Text(parallel.axis()),
+                     "': letters, digits, _ and - are allowed");
+    }
+    result.axis = parallel.axis();
+  }
+  for (int i = 0; i < parallel.entries_size(); ++i) {
+    const v1::TensorParallel::Entry& entry = parallel.entries(i);
+    const std::string where = Index(absl::StrCat(field, ".entries"), i);
+    DCP_RETURN_IF_ERROR(
+        CheckPattern(entry.pattern(), absl::StrCat(where, ".pattern")));
+    absl::StatusOr<ParallelStyle> style = ParseParallelStyle(entry.style());
+    if (!style.ok()) {
+      return Invalid(absl::StrCat(where, ".style"), " ",
+                     Text(style.status().message()));
+    }
+    if (entry.has_embedding()) style->embedding = entry.embedding();
+    const absl::Status added =
+        result.plan.Add({.pattern = entry.pattern(), .style = *style});
+    if (!added.ok()) {
+      return Invalid(absl::StrCat(where, ".pattern"), ": ",
+                     Text(added.message()));
     }
   }
   return result;
@@ -203,8 +279,27 @@ void PlacementToProto(const Placement& placement, v1::Placement& proto) {
 
 void PlacementRuleToProto(const PlacementRule& rule, v1::PlacementRule& proto) {
   proto.set_glob(rule.glob);
+  proto.set_mesh(rule.mesh);
   for (const Placement& placement : rule.placements) {
     PlacementToProto(placement, *proto.add_placements());
+  }
+}
+
+void NamedMeshToProto(const NamedMesh& mesh, v1::NamedMesh& proto) {
+  proto.set_name(mesh.name);
+  MeshToProto(mesh.mesh, *proto.mutable_mesh());
+}
+
+void TensorParallelToProto(const TensorParallel& parallel,
+                           v1::TensorParallel& proto) {
+  proto.set_axis(parallel.axis);
+  for (const ParallelPlan::Entry& entry : parallel.plan.entries()) {
+    v1::TensorParallel::Entry& made = *proto.add_entries();
+    made.set_pattern(entry.pattern);
+    made.set_style(std::string(ParallelKindName(entry.style.kind)));
+    if (entry.style.embedding.has_value()) {
+      made.set_embedding(*entry.style.embedding);
+    }
   }
 }
 

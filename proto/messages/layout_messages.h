@@ -33,9 +33,17 @@ absl::StatusOr<Dims> CoordinateFromProto(
     const Mesh& mesh, absl::string_view field);
 absl::StatusOr<Placement> PlacementFromProto(
     const tessera::v1::Placement& placement, absl::string_view field);
+// Each rule is for `mesh` or one of `others`.
 absl::StatusOr<std::vector<PlacementRule>> PlacementRulesFromProto(
     const google::protobuf::RepeatedPtrField<tessera::v1::PlacementRule>& rules,
-    const Mesh& mesh, absl::string_view field);
+    const Mesh& mesh, absl::Span<const NamedMesh> others,
+    absl::string_view field);
+// Numbers of ranks are not compared.
+absl::StatusOr<std::vector<NamedMesh>> NamedMeshesFromProto(
+    const google::protobuf::RepeatedPtrField<tessera::v1::NamedMesh>& meshes,
+    absl::string_view field);
+absl::StatusOr<TensorParallel> TensorParallelFromProto(
+    const tessera::v1::TensorParallel& parallel, absl::string_view field);
 
 void BoxToProto(const Box& box, tessera::v1::Box& proto);
 void MeshToProto(const Mesh& mesh, tessera::v1::Mesh& proto);
@@ -43,6 +51,10 @@ void PlacementToProto(const Placement& placement,
                       tessera::v1::Placement& proto);
 void PlacementRuleToProto(const PlacementRule& rule,
                           tessera::v1::PlacementRule& proto);
+void NamedMeshToProto(const NamedMesh& mesh, tessera::v1::NamedMesh& proto);
+// Only what decides about parameters is sent, not the layouts of activations.
+void TensorParallelToProto(const TensorParallel& parallel,
+                           tessera::v1::TensorParallel& proto);
 
 }  // namespace dcp
 

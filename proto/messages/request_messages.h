@@ -27,7 +27,7 @@ struct SourceSpec {
 };
 absl::StatusOr<SourceSpec> SourceFromProto(const tessera::v1::Source& source,
                                            absl::string_view field);
-// Of the options, the rank and the dialect; a negative rank is left out.
+// Only the rank and the dialect are sent; a negative rank is left out.
 void SourceToProto(const std::string& path, const OpenOptions& open,
                    tessera::v1::Source& proto);
 

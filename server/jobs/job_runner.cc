@@ -97,9 +97,16 @@ absl::Status SetMesh(const Request& request, JobSpec& spec) {
   DCP_ASSIGN_OR_RETURN(spec.convert.mesh,
                        MeshFromProto(request.mesh(), "mesh"));
   DCP_ASSIGN_OR_RETURN(
+      spec.convert.other_meshes,
+      NamedMeshesFromProto(request.other_meshes(), "other_meshes"));
+  DCP_ASSIGN_OR_RETURN(
       spec.convert.placements,
       PlacementRulesFromProto(request.placements(), *spec.convert.mesh,
-                              "placements"));
+                              spec.convert.other_meshes, "placements"));
+  if (!request.has_tensor_parallel()) return absl::OkStatus();
+  DCP_ASSIGN_OR_RETURN(
+      spec.convert.tensor_parallel,
+      TensorParallelFromProto(request.tensor_parallel(), "tensor_parallel"));
   return absl::OkStatus();
 }
 
@@ -146,6 +153,12 @@ absl::Status Read(const v1::ConvertRequest& request, const Client& client,
   SetMetadata(request, spec);
   spec.convert.drop_unreadable = request.drop_unreadable();
   if (request.has_mesh()) return SetMesh(request, spec);
+  if (request.other_meshes_size() != 0) {
+    return InvalidField("other_meshes", " require a mesh");
+  }
+  if (request.has_tensor_parallel()) {
+    return InvalidField("tensor_parallel", " requires a mesh");
+  }
   if (request.placements_size() == 0) return absl::OkStatus();
   return InvalidField("placements", " require a mesh");
 }

@@ -11,7 +11,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/string_view.h"
-#include "dcp/checkpoint/open/glob_set.h"
+#include "dcp/base/glob_set.h"
 
 namespace dcp::server {
 

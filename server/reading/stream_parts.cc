@@ -17,8 +17,8 @@
 #include "absl/strings/str_join.h"
 #include "dcp/base/bytes.h"
 #include "dcp/base/check.h"
+#include "dcp/base/glob_set.h"
 #include "dcp/base/status.h"
-#include "dcp/checkpoint/open/glob_set.h"
 #include "dcp/checkpoint/open/selection.h"
 #include "dcp/tensor/element.h"
 #include "dcp/tensor/placement.h"
@@ -84,7 +84,7 @@ class Resolver {
                          CoordinateFromProto(wanted.coordinate(), mesh,
                                              "rank_parts.coordinate"));
     DCP_ASSIGN_OR_RETURN(const std::vector<PlacementRule> rules,
-                         PlacementRulesFromProto(wanted.placements(), mesh,
+                         PlacementRulesFromProto(wanted.placements(), mesh, {},
                                                  "rank_parts.placements"));
     DCP_ASSIGN_OR_RETURN(
         const SelectionOptions selection,

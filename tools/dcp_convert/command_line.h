@@ -57,7 +57,13 @@ struct CommandLine {
   std::optional<Format> to;
   std::optional<Dialect> to_dialect;  // its format is `to`
   std::optional<Mesh> mesh;
+  std::vector<NamedMesh> other_meshes;
+  // Patterns and placements as written, and what they mean on the meshes.
+  std::vector<std::pair<std::string, std::string>> place;
   std::vector<PlacementRule> placements;
+  std::string tp_plan;                            // a file; empty: none
+  std::string tp_axis;                            // empty: the default
+  std::optional<TensorParallel> tensor_parallel;  // what the file says
   uint64_t max_shard_bytes = 0;
   bool drop_non_tensors = false;
   bool no_verify = false;

@@ -11,6 +11,7 @@
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/open/format.h"
 #include "tools/dcp_convert/completion.h"
+#include "tools/dcp_convert/mesh_options.h"
 #include "tools/dcp_convert/option_table.h"
 #include "tools/terminal/quantity.h"
 
@@ -102,19 +103,7 @@ absl::Status CheckOperands(const VerbRow& verb, const CommandLine& line) {
 }
 
 absl::Status CheckMesh(const VerbRow& verb, const CommandLine& line) {
-  if (!line.placements.empty() && !line.mesh.has_value()) {
-    return Refuse(verb, "--place requires --mesh");
-  }
   if (!line.mesh.has_value()) return absl::OkStatus();
-  for (const PlacementRule& rule : line.placements) {
-    if (rule.placements.size() == line.mesh->axes.size()) continue;
-    return Refuse(
-        verb,
-        absl::StrCat("--place '", rule.glob, "=", ToString(rule.placements),
-                     "' has ", rule.placements.size(),
-                     " placements, but the mesh ", ToString(*line.mesh),
-                     " has ", line.mesh->axes.size()));
-  }
   const std::optional<Format> to =
       line.to.has_value() ? line.to : FormatOfFileName(line.paths[1]);
   if (line.verb == Verb::kConvert && to.has_value() && *to != Format::kDcp) {
@@ -227,6 +216,9 @@ absl::StatusOr<CommandLine> ParseCommandLine(absl::Span<const std::string> args,
                        }));
   if (line.action == CommandLine::Action::kHelp) return line;
   if (line.server.empty()) line.server = std::string(server);
+  if (const absl::Status resolved = ResolveMeshOptions(line); !resolved.ok()) {
+    return Refuse(*verb, resolved.message());
+  }
   DCP_RETURN_IF_ERROR(CheckCombination(*verb, line));
   return line;
 }

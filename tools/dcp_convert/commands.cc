@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "proto/error_detail.h"
 #include "tools/dcp_convert/command_line_parser.h"
 #include "tools/dcp_convert/completion.h"
@@ -12,6 +13,7 @@
 #include "tools/dcp_convert/help.h"
 #include "tools/dcp_convert/json_output.h"
 #include "tools/dcp_convert/man_page.h"
+#include "tools/dcp_convert/mesh_options.h"
 #include "tools/dcp_convert/option_flags.h"
 #include "tools/dcp_convert/option_table.h"
 #include "tools/dcp_convert/render.h"
@@ -67,7 +69,7 @@ ExitCode ReportFailure(const Context& context, const absl::Status& status) {
 ExitCode RunCommand(absl::Span<const std::string> args, Console console,
                     FileSystem& fs, std::stop_token stop,
                     absl::string_view server) {
-  const absl::StatusOr<CommandLine> line = ParseCommandLine(args, server);
+  absl::StatusOr<CommandLine> line = ParseCommandLine(args, server);
   if (!line.ok()) {
     PrintError(console, line.status().message());
     return kExitUsage;
@@ -88,6 +90,12 @@ ExitCode RunCommand(absl::Span<const std::string> args, Console console,
       return kExitDone;
     case CommandLine::Action::kRun:
       break;
+  }
+  if (const absl::Status loaded = LoadTpPlan(fs, *line); !loaded.ok()) {
+    for (absl::string_view text : absl::StrSplit(loaded.message(), '\n')) {
+      PrintError(console, text);
+    }
+    return kExitUsage;
   }
   std::unique_ptr<Daemon> daemon;
   if (!line->server.empty()) {

@@ -52,7 +52,9 @@ ConvertOptions MakeOptions(const Context& context) {
   options.to_dialect = line.to_dialect;
   options.mesh = line.mesh;
   options.consolidate = line.verb == Verb::kConsolidate;
+  options.other_meshes = line.other_meshes;
   options.placements = line.placements;
+  options.tensor_parallel = line.tensor_parallel;
   options.selection = line.selection;
   options.max_shard_bytes = line.max_shard_bytes;
   options.drop_non_tensors = line.drop_non_tensors;

@@ -60,6 +60,13 @@ void AddMesh(const CommandLine& line, Request& request) {
   for (const PlacementRule& rule : line.placements) {
     PlacementRuleToProto(rule, *request.add_placements());
   }
+  for (const NamedMesh& other : line.other_meshes) {
+    NamedMeshToProto(other, *request.add_other_meshes());
+  }
+  if (line.tensor_parallel.has_value()) {
+    TensorParallelToProto(*line.tensor_parallel,
+                          *request.mutable_tensor_parallel());
+  }
 }
 
 // Numbers files in the order in which they are first named.

@@ -9,7 +9,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "dcp/base/bytes.h"
-#include "dcp/checkpoint/open/glob_set.h"
+#include "dcp/base/glob_set.h"
+#include "dcp/checkpoint/write/dcp_output.h"
 #include "dcp/format/value.h"
 #include "dcp/tensor/box.h"
 #include "tools/dcp_convert/layout_name.h"
@@ -108,7 +109,7 @@ void AppendTensors(const Inspection& inspection, size_t limit,
     }
     table.AddRow({entry.fqn, std::string(TorchName(tensor.dtype)),
                   ShapeToString(tensor.shape), FormatBytes(tensor.num_bytes()),
-                  LayoutName(tensor.shape, tensor.boxes)});
+                  LayoutOf(inspection, tensor)});
   }
   const size_t num_left = inspection.tensors.size() - num_listed;
   if (num_left > 0) {
@@ -234,6 +235,19 @@ std::optional<std::string> ObjectText(const Inspection& inspection,
   const ObjectEntry& object = *inspection.objects[index]->object();
   if (!object.located) return std::nullopt;
   return ToString(object, max_bytes);
+}
+
+std::string LayoutOf(const Inspection& inspection, const TensorEntry& tensor) {
+  std::vector<int64_t> ranks;
+  for (const ChunkLocation& location : tensor.locations) {
+    const std::optional<int64_t> rank =
+        location.item.file < inspection.files.size()
+            ? RankOfDataFile(inspection.files[location.item.file].name)
+            : std::nullopt;
+    if (!rank.has_value()) return LayoutName(tensor.shape, tensor.boxes);
+    ranks.push_back(*rank);
+  }
+  return LayoutName(tensor.shape, tensor.boxes, ranks);
 }
 
 std::string RenderInspection(const Inspection& inspection,

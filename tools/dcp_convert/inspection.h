@@ -57,6 +57,9 @@ Inspection InspectEntries(absl::Span<const CheckpointEntry> entries,
 std::optional<std::string> ObjectText(const Inspection& inspection,
                                       size_t index, size_t max_bytes);
 
+// How a tensor of the inspection is cut, in words; see layout_name.h.
+std::string LayoutOf(const Inspection& inspection, const TensorEntry& tensor);
+
 // How much of an inspection to list.
 struct InspectionView {
   bool chunks = false;  // also a line for each chunk

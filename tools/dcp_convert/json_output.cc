@@ -11,7 +11,6 @@
 #include "dcp/tensor/box.h"
 #include "nlohmann/json.hpp"
 #include "proto/error_detail.h"
-#include "tools/dcp_convert/layout_name.h"
 #include "tools/dcp_convert/object_json.h"
 #include "tools/dcp_convert/option_flags.h"
 #include "tools/terminal/exit_code.h"
@@ -64,7 +63,7 @@ Json TensorJson(const Inspection& inspection, const CheckpointEntry& entry,
             {"shape", DimsJson(tensor.shape)},
             {"num_bytes", tensor.num_bytes()},
             {"num_chunks", tensor.boxes.size()},
-            {"layout", LayoutName(tensor.shape, tensor.boxes)}};
+            {"layout", LayoutOf(inspection, tensor)}};
   if (chunks) json["chunks"] = ChunksJson(inspection, tensor);
   return json;
 }

@@ -21,7 +21,9 @@ constexpr OptionFlag kFlags[] = {
     {"exclude", "--exclude"},
     {"max_shard_bytes", "--max-shard-size"},
     {"memory_bytes", "--max-memory"},
+    {"other_meshes", "--mesh"},
     {"overwrite", "--overwrite"},
+    {"placements", "--place"},
     {"flat_units", "--flat-units"},
     {"from", "--from"},
     {"layout", "--layout"},
@@ -32,6 +34,7 @@ constexpr OptionFlag kFlags[] = {
     {"rank_files", "--rank-files"},
     {"renames", "--rename"},
     {"strict_cast", "--strict-cast"},
+    {"tensor_parallel", "--tp-plan"},
     {"to", "--to"},
 };
 

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
+#include "tools/dcp_convert/mesh_options.h"
 #include "tools/options/option_setters.h"
 #include "tools/terminal/quantity.h"
 
@@ -89,25 +90,6 @@ absl::Status SetTo(absl::string_view value, CommandLine& line) {
     return IsNot(value, "dcp, safetensors, pt or accelerate");
   }
   line.to = *format;
-  return absl::OkStatus();
-}
-
-absl::Status SetMesh(absl::string_view value, CommandLine& line) {
-  DCP_ASSIGN_OR_RETURN(line.mesh, ParseMesh(value));
-  return absl::OkStatus();
-}
-
-absl::Status AddPlacement(absl::string_view value, CommandLine& line) {
-  // A pattern may contain '='; placements do not.
-  const size_t equals = value.rfind('=');
-  if (equals == absl::string_view::npos || equals == 0) {
-    return IsNot(value, "GLOB=PLACEMENTS, such as '*.weight=S(0),R'");
-  }
-  PlacementRule rule;
-  rule.glob = std::string(value.substr(0, equals));
-  DCP_ASSIGN_OR_RETURN(rule.placements,
-                       ParsePlacements(value.substr(equals + 1)));
-  line.placements.push_back(std::move(rule));
   return absl::OkStatus();
 }
 
@@ -293,14 +275,27 @@ constexpr OptionRow<CommandLine> kOptions[] = {
       "accelerate and the Trainer resume",
       false, "dcp safetensors pt accelerate"},
      SetTo},
-    {{"mesh", "SPEC", kPlacing,
-      "the ranks to write DCP for: shard=4, dp=2,tp=2"},
-     SetMesh},
-    {{"place", "GLOB=PLACEMENTS", kPlacing,
+    {{"mesh", "[NAME:]SPEC", kPlacing,
+      "the ranks to write DCP for: shard=4, dp=2,tp=2;\n"
+      "another mesh of the same ranks has a name:\n"
+      "experts:efsdp=2,ep=2",
+      true},
+     AddMesh},
+    {{"place", "GLOB[@MESH]=PLACEMENTS", kPlacing,
       "how tensors lie on the mesh, one placement per\n"
-      "axis: S(dim), R, SS(dim,factor); last match wins",
+      "axis: S(dim), R, SS(dim,factor); or by the names of\n"
+      "axes, the first to cut first: tp:S(0),dp:S(0); last\n"
+      "match wins",
       true},
      AddPlacement},
+    {{"tp-plan", "FILE", kPlacing,
+      "the plan of tensor parallelism, YAML or JSON, by\n"
+      "which parameters and their optimizer state lie that\n"
+      "no --place matches"},
+     SetText<&CommandLine::tp_plan>},
+    {{"tp-axis", "AXIS", kPlacing,
+      "the axis of the mesh that --tp-plan is about;\ndefault: tp"},
+     SetText<&CommandLine::tp_axis>},
     {{"part", "PART", kDiff | kWriting,
       "take only the model, the optimizer or extra; if it\nis given once, "
       "names lose its name: model.w is w",

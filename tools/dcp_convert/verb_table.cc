@@ -52,13 +52,21 @@ constexpr std::array<VerbRow, 9> kVerbs = {{
     {VerbBit(Verb::kReshard), "reshard", "SRC DST",
      "write a DCP checkpoint for another mesh",
      "Writes DCP as the ranks of --mesh would have saved it. Without --place "
-     "a\n"
-     "tensor is replicated over axes whose name contains 'rep' and sharded on\n"
-     "dimension 0 over all others.\n",
+     "and\n"
+     "--tp-plan a tensor is replicated over axes whose name contains 'rep' "
+     "and\n"
+     "sharded on dimension 0 over all others. Axes named tp, cp, ep, etp or pp "
+     "need\n"
+     "one of the two, and replicate what neither matches.\n",
      "dcp-convert reshard run/step-1000 out --mesh shard=4\n"
      "dcp-convert reshard run/step-1000 out --mesh replicate=2,shard=3\n"
      "dcp-convert reshard run/step-1000 out --mesh dp=2,tp=2 \\\n"
-     "    --place '*=S(0),R' --place '*.w1.weight=S(0),S(1)'\n"},
+     "    --tp-plan plan.yaml\n"
+     "dcp-convert reshard run/step-1000 out --mesh dp=2,tp=2 \\\n"
+     "    --place '*.w1.weight=tp:S(0),dp:S(0)'\n"
+     "dcp-convert reshard run/step-1000 out --mesh fsdp=4 \\\n"
+     "    --mesh experts:efsdp=2,ep=2 \\\n"
+     "    --place '*.experts.*@experts=ep:S(0),efsdp:S(0)'\n"},
     {VerbBit(Verb::kConsolidate), "consolidate", "SRC DST",
      "write whole tensors: SHARDED to FULL",
      "Writes every tensor whole, in one file unless --max-shard-size says\n"

@@ -18,6 +18,7 @@
 #include "dcp/checkpoint/write/byte_stream.h"
 #include "dcp/io/file_system.h"
 #include "dcp/io/pipeline.h"
+#include "dcp/tensor/parallel_plan.h"
 #include "dcp/tensor/placement.h"
 
 namespace dcp {
@@ -28,6 +29,19 @@ struct ConvertPlan;     // dcp/checkpoint/convert/convert_plan.h
 struct PlacementRule {
   std::string glob;
   Placements placements;  // one per axis of the mesh
+  std::string mesh = {};  // one of other_meshes; empty: ConvertOptions::mesh
+};
+
+// Another arrangement of the same ranks, such as that of experts.
+struct NamedMesh {
+  std::string name;  // a word
+  Mesh mesh;         // with as many ranks as ConvertOptions::mesh
+};
+
+// A plan that parameters and the optimizer's state of them lie by.
+struct TensorParallel {
+  ParallelPlan plan;
+  std::string axis = "tp";  // of ConvertOptions::mesh
 };
 
 struct ConvertOptions {
@@ -42,7 +56,10 @@ struct ConvertOptions {
   // For DCP output. If absent, chunks stay as they are in a DCP source; other
   // sources become one rank.
   std::optional<Mesh> mesh;
+  std::vector<NamedMesh> other_meshes;
   std::vector<PlacementRule> placements;  // the last match wins
+  // For tensors that no rule matches; see mesh_layout.h.
+  std::optional<TensorParallel> tensor_parallel;
   bool consolidate = false;  // whole tensors even if `mesh` is absent
   SelectionOptions selection;
   uint64_t max_shard_bytes = 0;  // for safetensors and DCP files; 0: no limit

@@ -11,8 +11,8 @@
 #include "dcp/base/error_side.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/convert/accelerate_layout.h"
+#include "dcp/checkpoint/convert/mesh_layout.h"
 #include "dcp/checkpoint/convert/torch_rewrite.h"
-#include "dcp/checkpoint/open/glob_set.h"
 #include "dcp/checkpoint/open/source_files.h"
 #include "dcp/checkpoint/write/dcp_output.h"
 #include "dcp/checkpoint/write/torch_output.h"
@@ -20,36 +20,6 @@
 
 namespace dcp {
 namespace {
-
-// A scalar has no dimension to shard. A pattern applies only to tensors that
-// have one; a name always applies, and a scalar is then refused.
-bool AppliesTo(const PlacementRule& rule, const OutputEntry& entry) {
-  return !entry.tensor->shape.empty() || rule.glob == entry.fqn;
-}
-
-absl::StatusOr<std::vector<Placements>> PlacementsOf(
-    absl::Span<const OutputEntry> entries, const ConvertOptions& options) {
-  std::vector<Placements> placements;
-  std::vector<bool> used(options.placements.size());
-  for (const OutputEntry& entry : entries) {
-    const Dims shape = entry.tensor != nullptr ? entry.tensor->shape : Dims();
-    Placements& chosen =
-        placements.emplace_back(DefaultPlacements(*options.mesh, shape));
-    if (entry.tensor == nullptr) continue;
-    for (size_t i = 0; i < options.placements.size(); ++i) {
-      const PlacementRule& rule = options.placements[i];
-      if (!MatchesGlob(rule.glob, entry.fqn)) continue;
-      used[i] = true;
-      if (AppliesTo(rule, entry)) chosen = rule.placements;
-    }
-  }
-  for (size_t i = 0; i < used.size(); ++i) {
-    if (used[i]) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "placement '", options.placements[i].glob, "' matches no tensor"));
-  }
-  return placements;
-}
 
 // Without a mesh, the chunks of a checkpoint that has any are kept.
 bool KeepsChunks(const Checkpoint& source) {
@@ -66,16 +36,17 @@ absl::StatusOr<std::vector<DcpRank>> RanksOf(
     Checkpoint& source, absl::Span<const OutputEntry> entries,
     const ConvertOptions& options) {
   if (options.mesh.has_value()) {
-    DCP_ASSIGN_OR_RETURN(const std::vector<Placements> placements,
-                         PlacementsOf(entries, options));
-    return ChunksForMesh(entries, *options.mesh, placements);
+    DCP_ASSIGN_OR_RETURN(const std::vector<EntryLayout> layouts,
+                         LayoutEntries(entries, options));
+    return ChunksForMeshes(entries, MeshesOf(options), layouts);
   }
   if (KeepsChunks(source) && !options.consolidate) {
     return ChunksAsStored(entries, source.files());
   }
   const Mesh one{{{.name = "shard", .size = 1}}};
-  const std::vector<Placements> replicate(entries.size(), Placements(1));
-  return ChunksForMesh(entries, one, replicate);
+  const std::vector<EntryLayout> replicate(
+      entries.size(), {.mesh = 0, .placements = Placements(1)});
+  return ChunksForMeshes(entries, {one}, replicate);
 }
 
 absl::StatusOr<Output> BuildDcp(const ConvertOutputParts& parts,

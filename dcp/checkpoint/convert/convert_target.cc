@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
+#include "dcp/checkpoint/convert/mesh_layout.h"
 #include "dcp/format/safetensors.h"
 
 namespace dcp {
@@ -77,23 +78,13 @@ absl::Status CheckSuffix(FileSystem& fs, absl::string_view dst,
 
 absl::Status CheckMesh(Format to, const ConvertOptions& options) {
   if (to != Format::kDcp &&
-      (options.mesh.has_value() || !options.placements.empty())) {
+      (options.mesh.has_value() || !options.placements.empty() ||
+       options.tensor_parallel.has_value())) {
     return absl::InvalidArgumentError(
         absl::StrCat("a mesh and placements require dcp output; ",
                      FormatName(to), " holds whole tensors"));
   }
-  if (!options.placements.empty() && !options.mesh.has_value()) {
-    return absl::InvalidArgumentError("placements require a mesh");
-  }
-  for (const PlacementRule& rule : options.placements) {
-    if (rule.placements.size() != options.mesh->axes.size()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("placement '", rule.glob, "=", ToString(rule.placements),
-                       "' has ", rule.placements.size(), " placements for the ",
-                       options.mesh->axes.size(), " axes of the mesh"));
-    }
-  }
-  return absl::OkStatus();
+  return CheckMeshes(options);
 }
 
 absl::Status CheckMetadata(Format to, const ConvertOptions& options) {

@@ -55,7 +55,8 @@ bool IsDigestsName(absl::string_view name) {
 std::string WriteDigests(std::vector<ChunkDigest> digests) {
   std::sort(digests.begin(), digests.end(),
             [](const ChunkDigest& a, const ChunkDigest& b) {
-              return std::tie(a.file, a.offset) < std::tie(b.file, b.offset);
+              return std::tie(a.file, a.offset, a.length, a.digest) <
+                     std::tie(b.file, b.offset, b.length, b.digest);
             });
   std::string text = absl::StrCat(kHeader, "\n");
   for (const ChunkDigest& digest : digests) {

@@ -5,7 +5,7 @@
 //
 // The file is text: a first line "tessera-digests 1 xxh3-64", then a line for
 // every stretch, "<16 hex digits> <offset> <length> <file name>", sorted by
-// file and offset, then "end <number of lines>".
+// file, offset, length and digest, then "end <number of lines>".
 #ifndef DCP_CHECKPOINT_OPEN_DIGESTS_H_
 #define DCP_CHECKPOINT_OPEN_DIGESTS_H_
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <tuple>
 
 #include "absl/container/btree_map.h"
 #include "absl/strings/numbers.h"
@@ -32,8 +33,9 @@ std::string PickleOfTensor(DType dtype, const Dims& sizes) {
       MakeTensor(arena, dtype, sizes, /*requires_grad=*/false, "0"));
 }
 
-// The rank that wrote `name`, according to DCP's naming of files.
-std::optional<int64_t> RankOf(absl::string_view name) {
+}  // namespace
+
+std::optional<int64_t> RankOfDataFile(absl::string_view name) {
   int64_t rank;
   if (!absl::ConsumePrefix(&name, "__")) return std::nullopt;
   const size_t middle = name.find('_');
@@ -43,8 +45,6 @@ std::optional<int64_t> RankOf(absl::string_view name) {
   }
   return rank;
 }
-
-}  // namespace
 
 // What is needed to make the literal bytes of each item again. The bytes are
 // not kept, because a checkpoint may have a million items of a kilobyte each.
@@ -155,28 +155,55 @@ OutputFile DcpFileBuilder::Finish() && {
           }};
 }
 
-absl::StatusOr<std::vector<DcpRank>> ChunksForMesh(
-    absl::Span<const OutputEntry> entries, const Mesh& mesh,
-    absl::Span<const Placements> placements) {
-  std::vector<SaveItem> items(entries.size());
-  for (size_t i = 0; i < entries.size(); ++i) {
-    items[i].placements = placements[i];
+namespace {
+
+// Adds the chunks of the entries that lie on meshes[m], which is `mesh`.
+absl::Status AddChunks(absl::Span<const OutputEntry> entries, const Mesh& mesh,
+                       size_t m, absl::Span<const EntryLayout> layouts,
+                       std::vector<DcpRank>& ranks) {
+  std::vector<uint32_t> entry_of;  // of each item
+  std::vector<SaveItem> items;
+  for (uint32_t i = 0; i < entries.size(); ++i) {
+    if (layouts[i].mesh != m) continue;
+    entry_of.push_back(i);
+    SaveItem& item = items.emplace_back();
+    item.placements = layouts[i].placements;
     if (entries[i].tensor == nullptr) continue;
-    items[i].shape = entries[i].tensor->shape;
-    items[i].element_bytes = ElementSize(entries[i].dtype);
+    item.shape = entries[i].tensor->shape;
+    item.element_bytes = ElementSize(entries[i].dtype);
     // The names are known here, so the error can give the name.
-    DCP_RETURN_IF_ERROR(
-        Annotate(LocalBoxes(items[i].shape, mesh, items[i].placements,
-                            mesh.Coordinate(0))
-                     .status(),
-                 entries[i].fqn));
+    DCP_RETURN_IF_ERROR(Annotate(
+        LocalBoxes(item.shape, mesh, item.placements, mesh.Coordinate(0))
+            .status(),
+        entries[i].fqn));
   }
   DCP_ASSIGN_OR_RETURN(std::vector<SavePlan> plans, PlanSave(items, mesh));
-  std::vector<DcpRank> ranks(plans.size());
   for (size_t rank = 0; rank < plans.size(); ++rank) {
     for (WriteItem& item : plans[rank]) {
-      ranks[rank].push_back({item.item, std::move(item.box)});
+      ranks[rank].push_back({entry_of[item.item], std::move(item.box)});
     }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<DcpRank>> ChunksForMeshes(
+    absl::Span<const OutputEntry> entries, absl::Span<const Mesh> meshes,
+    absl::Span<const EntryLayout> layouts) {
+  std::vector<DcpRank> ranks(static_cast<size_t>(meshes[0].num_ranks()));
+  for (size_t m = 0; m < meshes.size(); ++m) {
+    DCP_CHECK(meshes[m].num_ranks() == meshes[0].num_ranks());
+    DCP_RETURN_IF_ERROR(AddChunks(entries, meshes[m], m, layouts, ranks));
+  }
+  if (meshes.size() == 1) return ranks;
+  // Files are in the order of the entries, whatever mesh they lie on.
+  for (DcpRank& rank : ranks) {
+    std::sort(rank.begin(), rank.end(),
+              [](const DcpChunk& a, const DcpChunk& b) {
+                return std::tie(a.entry, a.box.offsets) <
+                       std::tie(b.entry, b.box.offsets);
+              });
   }
   return ranks;
 }
@@ -186,7 +213,7 @@ std::vector<DcpRank> ChunksAsStored(absl::Span<const OutputEntry> entries,
   std::vector<size_t> rank_of_file(files.names().size());
   size_t num_ranks = 1;
   for (size_t i = 0; i < rank_of_file.size(); ++i) {
-    const std::optional<int64_t> rank = RankOf(files.names()[i]);
+    const std::optional<int64_t> rank = RankOfDataFile(files.names()[i]);
     rank_of_file[i] = rank.has_value() && *rank < int64_t{kMaxFiles}
                           ? static_cast<size_t>(*rank)
                           : i;

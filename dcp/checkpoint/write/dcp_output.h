@@ -3,14 +3,17 @@
 #ifndef DCP_CHECKPOINT_WRITE_DCP_OUTPUT_H_
 #define DCP_CHECKPOINT_WRITE_DCP_OUTPUT_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "dcp/checkpoint/write/output.h"
 #include "dcp/plan/file_layout.h"
@@ -18,6 +21,10 @@
 #include "dcp/tensor/placement.h"
 
 namespace dcp {
+
+// The rank that wrote the data file of this name: 3 for "__3_0.distcp". Nothing
+// for a name that is not DCP's.
+std::optional<int64_t> RankOfDataFile(absl::string_view name);
 
 // Lays out one data file, item by item.
 class DcpFileBuilder {
@@ -54,11 +61,17 @@ struct DcpChunk {
 };
 using DcpRank = std::vector<DcpChunk>;
 
-// The chunks that each rank of `mesh` writes. `placements[i]` belongs to entry
-// i.
-absl::StatusOr<std::vector<DcpRank>> ChunksForMesh(
-    absl::Span<const OutputEntry> entries, const Mesh& mesh,
-    absl::Span<const Placements> placements);
+// How an entry lies on the ranks.
+struct EntryLayout {
+  size_t mesh = 0;  // its index among the given meshes
+  Placements placements;
+};
+
+// The chunks that each rank writes. All meshes have the same number of ranks;
+// `layouts[i]` belongs to entry i.
+absl::StatusOr<std::vector<DcpRank>> ChunksForMeshes(
+    absl::Span<const OutputEntry> entries, absl::Span<const Mesh> meshes,
+    absl::Span<const EntryLayout> layouts);
 
 // The chunks as the source has them, with one rank for each of its files.
 std::vector<DcpRank> ChunksAsStored(absl::Span<const OutputEntry> entries,

@@ -32,7 +32,7 @@ struct ShardedSpec {
   std::string key = {};
   int64_t rank = 0;
   int64_t world_size = 1;
-  // Of the shard's own tensor; those recorded if there are none.
+  // The sizes of the shard's own tensor; those recorded if there are none.
   Dims local_sizes = {};
 };
 Value MakeShardedTensor(ValueArena& arena, const ShardedSpec& spec);

@@ -143,18 +143,19 @@ TEST(LayoutMessages, RulesHaveAPlacementForEachAxis) {
       "placements { shard { dim: 1 } } }");
   ASSERT_OK_AND_ASSIGN(
       const std::vector<PlacementRule> rules,
-      PlacementRulesFromProto(request.placements(), mesh, "placements"));
+      PlacementRulesFromProto(request.placements(), mesh, {}, "placements"));
   ASSERT_EQ(rules.size(), 1u);
   EXPECT_EQ(rules[0].glob, "*");
   EXPECT_EQ(ToString(rules[0].placements), "R,S(1)");
 
   request.mutable_placements(0)->mutable_placements(1)->clear_kind();
   EXPECT_THAT(
-      PlacementRulesFromProto(request.placements(), mesh, "placements"),
+      PlacementRulesFromProto(request.placements(), mesh, {}, "placements"),
       StatusIs(kInvalid, StartsWith("placements[0].placements[1] must set")));
   request.mutable_placements(0)->mutable_placements()->RemoveLast();
-  EXPECT_THAT(PlacementRulesFromProto(request.placements(), mesh, "placements"),
-              StatusIs(kInvalid, StartsWith("placements[0].placements has 1")));
+  EXPECT_THAT(
+      PlacementRulesFromProto(request.placements(), mesh, {}, "placements"),
+      StatusIs(kInvalid, StartsWith("placements[0].placements has 1")));
 }
 
 TEST(LayoutMessages, RulesComeBackAsTheyWereSent) {
@@ -166,10 +167,91 @@ TEST(LayoutMessages, RulesComeBackAsTheyWereSent) {
   PlacementRuleToProto(rule, *request.add_placements());
   ASSERT_OK_AND_ASSIGN(
       const std::vector<PlacementRule> rules,
-      PlacementRulesFromProto(request.placements(), mesh, "placements"));
+      PlacementRulesFromProto(request.placements(), mesh, {}, "placements"));
   ASSERT_EQ(rules.size(), 1u);
   EXPECT_EQ(rules[0].glob, rule.glob);
   EXPECT_EQ(rules[0].placements, rule.placements);
+}
+
+TEST(LayoutMessages, RulesMayBeForAnotherMesh) {
+  const Mesh mesh{{{"fsdp", 4}}};
+  const std::vector<NamedMesh> others = {
+      {"experts", Mesh{{{"efsdp", 2}, {"ep", 2}}}}};
+  auto request = Proto<v1::ReshardRequest>(
+      "placements { mesh: 'experts' placements { replicate {} } "
+      "placements { shard {} } } placements { placements { shard {} } }");
+  ASSERT_OK_AND_ASSIGN(
+      const std::vector<PlacementRule> rules,
+      PlacementRulesFromProto(request.placements(), mesh, others, "p"));
+  EXPECT_EQ(rules[0].mesh, "experts");
+  EXPECT_EQ(rules[1].mesh, "");
+  request.mutable_placements(0)->set_mesh("expert");
+  EXPECT_THAT(PlacementRulesFromProto(request.placements(), mesh, others, "p"),
+              StatusIs(kInvalid, StartsWith("p[0].mesh is 'expert'")));
+  request.mutable_placements(0)->set_mesh("");
+  EXPECT_THAT(PlacementRulesFromProto(request.placements(), mesh, others, "p"),
+              StatusIs(kInvalid, StartsWith("p[0].placements has 2")));
+}
+
+TEST(LayoutMessages, OtherMeshesComeAndGo) {
+  v1::ReshardRequest request;
+  NamedMeshToProto({"experts", Mesh{{{"efsdp", 2}, {"ep", 2}}}},
+                   *request.add_other_meshes());
+  ASSERT_OK_AND_ASSIGN(const std::vector<NamedMesh> meshes,
+                       NamedMeshesFromProto(request.other_meshes(), "m"));
+  ASSERT_EQ(meshes.size(), 1u);
+  EXPECT_EQ(meshes[0].name, "experts");
+  EXPECT_EQ(ToString(meshes[0].mesh), "efsdp=2,ep=2");
+  request.mutable_other_meshes(0)->set_name("a b");
+  EXPECT_THAT(NamedMeshesFromProto(request.other_meshes(), "m"),
+              StatusIs(kInvalid, StartsWith("m[0].name is 'a b'")));
+  request.mutable_other_meshes(0)->set_name("e");
+  request.mutable_other_meshes(0)->clear_mesh();
+  EXPECT_THAT(NamedMeshesFromProto(request.other_meshes(), "m"),
+              StatusIs(kInvalid, StartsWith("m[0].mesh.axes has 0")));
+  for (int i = 0; i < 17; ++i) request.add_other_meshes();
+  EXPECT_THAT(NamedMeshesFromProto(request.other_meshes(), "m"),
+              StatusIs(kInvalid, StartsWith("m has 18 entries")));
+}
+
+TEST(LayoutMessages, PlansComeAndGo) {
+  TensorParallel parallel;
+  parallel.axis = "tensor";
+  using Kind = ParallelStyle::Kind;
+  for (const Kind kind :
+       {Kind::kColwise, Kind::kRowwise, Kind::kSequence, Kind::kReplicate}) {
+    ASSERT_OK(parallel.plan.Add(
+        {.pattern = "a.{b,c}.*", .style = {.kind = kind, .embedding = true}}));
+  }
+  v1::TensorParallel proto;
+  TensorParallelToProto(parallel, proto);
+  ASSERT_OK_AND_ASSIGN(const TensorParallel again,
+                       TensorParallelFromProto(proto, "t"));
+  EXPECT_EQ(again.axis, "tensor");
+  ASSERT_EQ(again.plan.entries().size(), 4u);
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(again.plan.entries()[i].pattern, "a.{b,c}.*");
+    EXPECT_TRUE(again.plan.entries()[i].style ==
+                parallel.plan.entries()[i].style);
+  }
+  ASSERT_OK_AND_ASSIGN(const TensorParallel empty,
+                       TensorParallelFromProto(v1::TensorParallel(), "t"));
+  EXPECT_EQ(empty.axis, "tp");
+}
+
+TEST(LayoutMessages, PlansAreChecked) {
+  for (const Refused& refused : std::vector<Refused>{
+           {"axis: 'a b'", "t.axis is 'a b'"},
+           {"entries { pattern: 'a' style: 'colwse' }",
+            "t.entries[0].style is 'colwse', not colwise"},
+           {"entries { pattern: 'a' style: 'colwise' } entries { pattern: "
+            "'b{' style: 'rowwise' }",
+            "t.entries[1].pattern: the pattern 'b{' has braces"},
+           {"entries { pattern: 'a' }", "t.entries[0].style is ''"}}) {
+    EXPECT_THAT(
+        TensorParallelFromProto(Proto<v1::TensorParallel>(refused.text), "t"),
+        StatusIs(kInvalid, StartsWith(refused.error)));
+  }
 }
 
 }  // namespace

@@ -56,6 +56,29 @@ TEST(DaemonMessages, RequestsHaveWhatTheCommandLineSays) {
   EXPECT_EQ(request.options().memory_bytes(), 64 << 20);
 }
 
+TEST(DaemonMessages, MeshesAndThePlanAreSent) {
+  CommandLine line = Line(
+      "reshard /s /d --mesh dp=2,tp=2 --mesh experts:efsdp=2,ep=2 --place "
+      "*.experts.*@experts=ep:S(0),efsdp:S(0) --tp-plan p --tp-axis tp");
+  line.tensor_parallel.emplace();
+  ASSERT_OK(line.tensor_parallel->plan.Add(
+      {.pattern = "embed",
+       .style = {.kind = ParallelStyle::Kind::kRowwise, .embedding = true}}));
+  const v1::ReshardRequest request = ReshardMessage(line);
+  ASSERT_EQ(request.other_meshes_size(), 1);
+  EXPECT_EQ(request.other_meshes(0).name(), "experts");
+  EXPECT_EQ(request.other_meshes(0).mesh().axes(1).name(), "ep");
+  ASSERT_EQ(request.placements_size(), 1);
+  EXPECT_EQ(request.placements(0).mesh(), "experts");
+  EXPECT_EQ(request.placements(0).placements(0).strided_shard().split_factor(),
+            2);
+  EXPECT_EQ(request.tensor_parallel().axis(), "tp");
+  ASSERT_EQ(request.tensor_parallel().entries_size(), 1);
+  EXPECT_EQ(request.tensor_parallel().entries(0).pattern(), "embed");
+  EXPECT_EQ(request.tensor_parallel().entries(0).style(), "rowwise");
+  EXPECT_TRUE(request.tensor_parallel().entries(0).embedding());
+}
+
 TEST(DaemonMessages, WhatWasNotSaidIsTheServersToDecide) {
   const v1::ConvertRequest request = ConvertMessage(Line("convert /s /d"));
   EXPECT_FALSE(request.source().has_rank());

@@ -103,7 +103,15 @@ test_verbs_that_read() {
 test_verbs_that_write() {
   same 0 convert "$data/golden/train" OUT/a.pt
   same 0 consolidate "$data/golden/train" OUT/b.pt --json
-  same 0 reshard "$data/golden/train" OUT/c --mesh dp=2,tp=2
+  same 0 reshard "$data/golden/train" OUT/c --mesh replicate=2,shard=2
+  same 0 reshard "$data/golden/train" OUT/tp --mesh dp=2,tp=2 \
+    --place 'model.up.weight=tp:S(0),dp:S(0)'
+  echo 'up: colwise' >"$data/plan.yaml"
+  same 0 reshard "$data/golden/train" OUT/plan --mesh dp=2,tp=2 \
+    --tp-plan "$data/plan.yaml"
+  same 0 reshard "$data/golden/train" OUT/experts --mesh fsdp=4 \
+    --mesh experts:efsdp=2,ep=2 \
+    --place 'model.up.*@experts=ep:S(0),efsdp:S(0)'
   same 0 reshard "$data/golden/train" OUT/c --mesh shard=3 --plan
   same 0 dcp_to_torch "$data/golden/train" OUT/d
   same 0 torch_to_dcp "$data/golden/archive.pt" OUT/e
@@ -115,6 +123,9 @@ test_refusals() {
   same 3 inspect "$data/none"
   same 3 convert "$data/none" OUT/x.pt
   same 2 convert "$data/golden/train" OUT/x.pt --include 'nothing*'
+  same 2 reshard "$data/golden/train" OUT/x --mesh dp=2,tp=2
+  same 2 reshard "$data/golden/train" OUT/x --mesh fsdp=4 --mesh e:ep=2 \
+    --place '*@e=S(0)'
   touch "$data/there.pt"
   same 5 convert "$data/golden/train" "$data/there.pt"
   same 2 inspect

@@ -55,7 +55,7 @@ round_trip() {
   [[ -z ${3:-} ]] || excluded=(--exclude "$3")
   for target in "$name.dcp --to dcp" "$name.pt" "$name.mesh --to dcp --mesh 2"; do
     # shellcheck disable=SC2086
-    set -- ${target/--mesh 2/--mesh dp=2,tp=2}
+    set -- ${target/--mesh 2/--mesh replicate=2,shard=2}
     expect 0 convert "$source" "$@"
     expect 0 diff "$source" "$1" --max-memory 16MiB
     said out "equal: "
@@ -91,6 +91,30 @@ test_objects_survive_a_circle() {
   expect 0 reshard circle.pt circle.dcp --mesh replicate=2,shard=3
   expect 0 consolidate circle.dcp circle2.pt
   expect 0 diff golden/train circle2.pt
+}
+
+test_resharding_for_tensor_parallelism() {
+  local file
+  echo 'up: colwise' >plan.yaml
+  expect 0 reshard golden/train tp --mesh dp=2,tp=2 --tp-plan plan.yaml
+  expect 0 diff golden/train tp
+  expect 0 inspect tp
+  said out "2 x StridedShard(0, 2), 2 x Shard(0)"
+  expect 0 reshard golden/train named --mesh dp=2,tp=2 \
+    --place '*.up.*=tp:S(0),dp:S(0)'
+  for file in __0_0 __1_0 __2_0 __3_0; do
+    cmp "tp/$file.distcp" "named/$file.distcp" || fail "$file differs"
+  done
+  expect 2 reshard golden/train no --mesh dp=2,tp=2
+  said err "the axis tp"
+  said err "--tp-plan"
+  printf 'up: colwse\ndown: 3\n' >plan.yaml
+  expect 2 reshard golden/train no --mesh dp=2,tp=2 --tp-plan plan.yaml
+  said err "plan.yaml:1: up is 'colwse'"
+  said err "dcp-convert: plan.yaml:2: down is neither"
+  expect 2 reshard golden/train no --mesh dp=2,tp=2 --tp-plan none.yaml
+  said err "none.yaml"
+  absent no
 }
 
 test_the_verbs_of_pytorch() {

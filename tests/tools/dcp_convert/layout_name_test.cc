@@ -30,6 +30,39 @@ TEST(LayoutName, KnowsGrids) {
   EXPECT_EQ(LayoutName({4, 3}, boxes), "2 x Shard(0), 3 x Shard(1)");
 }
 
+// Boxes of rows, as ranks wrote them: rank r the chunk chunks[r] of `size`.
+std::string NameOfRows(std::vector<int64_t> chunks, int64_t size) {
+  std::vector<Box> boxes;
+  std::vector<int64_t> ranks;
+  for (const int64_t chunk : chunks) {
+    ranks.push_back(static_cast<int64_t>(ranks.size()));
+    boxes.push_back(Box{{chunk * size}, {size}});
+  }
+  return LayoutName({size * static_cast<int64_t>(chunks.size())}, boxes, ranks);
+}
+
+TEST(LayoutName, KnowsByTheRanksWhichAxisCutFirst) {
+  EXPECT_EQ(NameOfRows({0, 2, 1, 3}, 3),
+            "2 x StridedShard(0, 2), 2 x Shard(0)");
+  EXPECT_EQ(NameOfRows({0, 4, 1, 5, 2, 6, 3, 7}, 2),
+            "4 x StridedShard(0, 2), 2 x Shard(0)");
+  EXPECT_EQ(NameOfRows({0, 2, 4, 6, 1, 3, 5, 7}, 2),
+            "2 x StridedShard(0, 4), 4 x Shard(0)");
+  EXPECT_EQ(NameOfRows({0, 1, 2, 3}, 3), "4 x Shard(0)");
+  EXPECT_EQ(NameOfRows({1, 0}, 3), "2 x Shard(0)");
+  EXPECT_EQ(NameOfRows({3, 2, 1, 0}, 3), "4 x Shard(0)");
+}
+
+TEST(LayoutName, DoesNotGuessFromReplicas) {
+  // Four shards, of which two other ranks each wrote some.
+  const std::vector<Box> boxes = {Box{{0}, {1}}, Box{{2}, {1}}, Box{{1}, {1}},
+                                  Box{{3}, {1}}};
+  EXPECT_EQ(LayoutName({4}, boxes, {0, 2, 5, 7}), "4 x Shard(0)");
+  EXPECT_EQ(LayoutName({4}, boxes, {0, 1, 2, 2}), "4 x Shard(0)");
+  EXPECT_EQ(LayoutName({4}, boxes, {0, 1, 2}), "4 x Shard(0)");
+  EXPECT_EQ(LayoutName({4}, boxes), "4 x Shard(0)");
+}
+
 TEST(LayoutName, SaysWhenPiecesAreUneven) {
   EXPECT_EQ(LayoutName({6}, {Box{{0}, {1}}, Box{{1}, {5}}}),
             "2 x Shard(0) (uneven)");

@@ -11,6 +11,10 @@ TEST(WithFlags, PutsFlagsInPlaceOfFields) {
             "/x exists; --overwrite replaces it");
   EXPECT_EQ(WithFlags("the option to, or the option max_shard_bytes"),
             "--to, or --max-shard-size");
+  EXPECT_EQ(WithFlags("the option placements, the option other_meshes"),
+            "--place, --mesh");
+  EXPECT_EQ(WithFlags("with the option tensor_parallel, or"),
+            "with --tp-plan, or");
   EXPECT_EQ(WithFlags("the option copy_companions = false leaves them out"),
             "--no-copy-config leaves them out");
 }

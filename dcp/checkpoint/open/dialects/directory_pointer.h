@@ -22,10 +22,10 @@ struct DirectoryPointer {
 absl::StatusOr<std::optional<DirectoryPointer>> FindRankLink(
     const SourceDirectory& directory);
 
-// Of latest (a file with a name, or a link) and
+// The target of latest (a file with a name, or a link) or of
 // latest_checkpointed_iteration.txt (Megatron-LM, ByteCheckpoint, verl: the
-// number of iter_0000100 or global_step_100, or "release") the one that is
-// there; nullopt without one. NotFound if its target is missing, DataLoss if
+// number of iter_0000100 or global_step_100, or "release"), whichever is
+// there; nullopt without either. NotFound if its target is missing, DataLoss if
 // the file has something else in it, FailedPrecondition for a link that leads
 // out of the directory.
 absl::StatusOr<std::optional<DirectoryPointer>> FindPointer(

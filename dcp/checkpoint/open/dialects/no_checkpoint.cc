@@ -29,7 +29,7 @@ constexpr absl::string_view kSymlink = ".symlink";
 constexpr absl::string_view kNemo = ".nemo";
 constexpr uint64_t kMaxSymlinkBytes = 4096;
 constexpr size_t kMaxNamesShown = 10;
-// Of torch_checkpointing, with a key that stands near its beginning.
+// The index of torch_checkpointing, with a key that stands near its beginning.
 constexpr absl::string_view kItemsIndex = "metadata.pkl";
 constexpr absl::string_view kItemsIndexKey = "nested_path_to_metadata";
 constexpr uint64_t kItemsIndexHeadBytes = 4096;

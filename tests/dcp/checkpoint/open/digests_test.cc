@@ -41,6 +41,17 @@ TEST(Digests, AreWrittenSortedByPlace) {
             "end 2\n");
 }
 
+TEST(Digests, OfOnePlaceHaveOneOrder) {
+  const ChunkDigest small = {
+      .file = "a", .offset = 8, .length = 4, .digest = 2};
+  ChunkDigest other = small;
+  other.digest = 1;
+  ChunkDigest large = small;
+  large.length = 5;
+  EXPECT_EQ(WriteDigests({large, small, other}),
+            WriteDigests({other, small, large}));
+}
+
 TEST(Digests, RoundTrip) {
   const std::vector<ChunkDigest> two = Two();
   EXPECT_THAT(ParseDigests(WriteDigests(two)),

@@ -191,22 +191,54 @@ TEST_F(DcpOutputTest, EveryRankHasAFileAndTheIndexTellsAll) {
   EXPECT_EQ(a.chunks.size(), 2u);
 }
 
+TEST(RankOfDataFile, IsTheFirstNumberOfTheName) {
+  EXPECT_EQ(RankOfDataFile("__3_0.distcp"), 3);
+  EXPECT_EQ(RankOfDataFile("__12_1.distcp"), 12);
+  for (const char* name : {"", "__3.distcp", "3_0.distcp", "__x_0.distcp",
+                           "__-1_0.distcp", "model.safetensors"}) {
+    EXPECT_EQ(RankOfDataFile(name), std::nullopt) << name;
+  }
+}
+
 TEST_F(DcpOutputTest, AMeshCutsTensors) {
   ASSERT_OK_AND_ASSIGN(const Mesh mesh, ParseMesh("shard=2"));
   const Placements rows = {{Placement::Kind::kShard}};
-  const std::vector<Placements> placements = {rows, rows, Placements(1)};
+  const std::vector<EntryLayout> layouts = {
+      {0, rows}, {0, rows}, {0, Placements(1)}};
   ASSERT_OK_AND_ASSIGN(const std::vector<DcpRank> ranks,
-                       ChunksForMesh(entries_, mesh, placements));
+                       ChunksForMeshes(entries_, {mesh}, layouts));
   const Metadata metadata = IndexOf(ranks, {});
   EXPECT_EQ(TensorOf(metadata, "b").chunks.size(), 2u);
   EXPECT_EQ(TensorOf(metadata, "b").chunks[1].box, (Box{{50}, {50}}));
 }
 
+TEST_F(DcpOutputTest, EntriesOnSeveralMeshesKeepTheirOrderInEachFile) {
+  ASSERT_OK_AND_ASSIGN(const Mesh dense, ParseMesh("fsdp=4"));
+  ASSERT_OK_AND_ASSIGN(const Mesh experts, ParseMesh("efsdp=2,ep=2"));
+  const Placement rows = {Placement::Kind::kShard};
+  const Placement strided = {Placement::Kind::kStridedShard, 0, 2};
+  const std::vector<EntryLayout> layouts = {
+      {1, {strided, rows}}, {0, {rows}}, {0, Placements(1)}};
+  ASSERT_OK_AND_ASSIGN(const std::vector<DcpRank> ranks,
+                       ChunksForMeshes(entries_, {dense, experts}, layouts));
+  ASSERT_EQ(ranks.size(), 4u);
+  const std::vector<int64_t> first_rows = {0, 2, 1, 3};  // of "a", [4, 2]
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    ASSERT_GE(ranks[rank].size(), 2u);
+    EXPECT_EQ(ranks[rank][0].entry, 0u);
+    EXPECT_EQ(ranks[rank][0].box, (Box{{first_rows[rank], 0}, {1, 2}}));
+    EXPECT_EQ(ranks[rank][1].entry, 1u);
+    EXPECT_EQ(ranks[rank][1].box,
+              (Box{{25 * static_cast<int64_t>(rank)}, {25}}));
+  }
+}
+
 TEST_F(DcpOutputTest, PlacementsThatDoNotFitNameTheTensor) {
   ASSERT_OK_AND_ASSIGN(const Mesh mesh, ParseMesh("shard=2"));
   const Placements columns = {{Placement::Kind::kShard, 1}};
-  const std::vector<Placements> placements = {columns, columns, Placements(1)};
-  EXPECT_THAT(ChunksForMesh(entries_, mesh, placements),
+  const std::vector<EntryLayout> layouts = {
+      {0, columns}, {0, columns}, {0, Placements(1)}};
+  EXPECT_THAT(ChunksForMeshes(entries_, {mesh}, layouts),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        ::testing::HasSubstr("b: ")));
 }

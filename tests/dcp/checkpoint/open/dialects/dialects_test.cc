@@ -162,7 +162,7 @@ TEST_P(DialectTest, IsWrittenAsDcpForAnyMesh) {
   const TempDir dir;
   const std::string path = CopyCase(dir, GetParam());
   const std::map<std::string, std::string> before = TensorsAt(path);
-  for (const absl::string_view mesh : {"shard=1", "shard=3", "dp=2,tp=2"}) {
+  for (const absl::string_view mesh : {"shard=1", "shard=3", "dp=2,other=2"}) {
     SCOPED_TRACE(mesh);
     ConvertOptions options;
     ASSERT_OK_AND_ASSIGN(options.mesh, ParseMesh(mesh));

@@ -3,8 +3,8 @@
 // characters per step. A set of regular expressions (RE2::Set) needs
 // milliseconds per name for a thousand globs with several stars each.
 // Immutable; any thread.
-#ifndef DCP_CHECKPOINT_OPEN_GLOB_SET_H_
-#define DCP_CHECKPOINT_OPEN_GLOB_SET_H_
+#ifndef DCP_BASE_GLOB_SET_H_
+#define DCP_BASE_GLOB_SET_H_
 
 #include <array>
 #include <cstddef>
@@ -51,4 +51,4 @@ bool MatchesGlob(absl::string_view glob, absl::string_view name);
 
 }  // namespace dcp
 
-#endif  // DCP_CHECKPOINT_OPEN_GLOB_SET_H_
+#endif  // DCP_BASE_GLOB_SET_H_

@@ -1,4 +1,4 @@
-#include "dcp/checkpoint/open/glob_set.h"
+#include "dcp/base/glob_set.h"
 
 #include <optional>
 #include <random>

@@ -8,7 +8,7 @@
 // The next character of a name moves each reached state to the one after it, if
 // the character fits; states followed by a star also stay reached. So a step is
 // a shift, two ands and an or.
-#include "dcp/checkpoint/open/glob_set.h"
+#include "dcp/base/glob_set.h"
 
 #include <fnmatch.h>
 
