@@ -6,14 +6,18 @@
 namespace fsdp {
 
 ForwardBoundary::ForwardBoundary(const torch::nn::Module& module)
-    : state_(FsdpState::Find(module)) {
+    : state_(FsdpState::Find(module)), hooks_(BoundaryHooksOf(module)) {
   if (!state_ || state_->group() == nullptr) return;
   state_->group()->set_seen_at_boundary();
   state_->scheduler().OnGroupUse(*state_->group(), UsePhase::Now(),
                                  {.op = "forward", .may_start = true});
 }
 
-void ForwardBoundary::Prepare(at::Tensor& input) const {
+void ForwardBoundary::Prepare(at::Tensor& input) {
+  const size_t index = num_inputs_++;
+  if (hooks_ && hooks_->input && input.defined()) {
+    input = hooks_->input(index, input);
+  }
   if (!state_ || state_->group() == nullptr || !input.defined()) return;
   const GroupConfig& config = state_->group()->config();
   if (!config.device.is_cpu() && input.device() != config.device) {
@@ -32,7 +36,11 @@ void ForwardBoundary::Finish() {
   }
 }
 
-void ForwardBoundary::Return(at::Tensor& output) const {
+void ForwardBoundary::Return(at::Tensor& output) {
+  const size_t index = num_outputs_++;
+  if (hooks_ && hooks_->output && output.defined()) {
+    output = hooks_->output(index, output);
+  }
   if (!state_ || state_->group() == nullptr || !output.defined()) return;
   const auto dtype = state_->group()->config().mp_policy.output_dtype;
   if (dtype.has_value() && output.is_floating_point()) {

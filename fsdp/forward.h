@@ -8,6 +8,7 @@
 #ifndef FSDP_FORWARD_H_
 #define FSDP_FORWARD_H_
 
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <tuple>
@@ -15,6 +16,7 @@
 #include <utility>
 
 #include "ATen/core/Tensor.h"
+#include "fsdp/engine/boundary_hooks.h"
 #include "fsdp/engine/lazy_key.h"
 #include "fsdp/engine/visit_tensors.h"
 #include "torch/nn/module.h"
@@ -25,21 +27,24 @@ namespace fsdp {
 class FsdpState;
 
 // One call of one module; the constructor gathers. Does nothing for a module
-// without fully_shard.
+// without fully_shard, except for what parallelize_module was told to prepare.
 class ForwardBoundary {
  public:
   explicit ForwardBoundary(const torch::nn::Module& module);
-  // Moves an input to the module's device and, if it is floating and the policy
-  // says so, casts it to param_dtype.
-  void Prepare(at::Tensor& input) const;
+  // Moves the next input to the module's device and, if it is floating and the
+  // policy says so, casts it to param_dtype.
+  void Prepare(at::Tensor& input);
   // Called after forward has returned, not when it threw: frees the parameters,
   // if they reshard after forward.
   void Finish();
-  // Casts an output to the policy's output_dtype.
-  void Return(at::Tensor& output) const;
+  // Casts the next output to the policy's output_dtype.
+  void Return(at::Tensor& output);
 
  private:
   std::shared_ptr<FsdpState> state_;  // null without fully_shard
+  std::shared_ptr<const BoundaryHooks> hooks_;
+  size_t num_inputs_ = 0;   // prepared so far
+  size_t num_outputs_ = 0;  // returned so far
   ForwardScope scope_;
 };
 

@@ -10,6 +10,7 @@
 #include "fsdp/engine/fsdp_state.h"
 #include "fsdp/engine/managed_storage.h"
 #include "fsdp/engine/module_access.h"
+#include "fsdp/engine/parallel_param.h"
 #include "fsdp/engine/shard_plan.h"
 
 namespace fsdp {
@@ -154,10 +155,17 @@ std::shared_ptr<FsdpParamGroup> MakeGroup(FsdpState& state, ShardPlan plan,
       state.scheduler().shared_comm());
   std::vector<std::unique_ptr<FsdpParam>> params;
   for (ShardPlan::Param& param : plan.params) {
+    std::shared_ptr<const ParallelParam> parallel;
+    if (param.parallel != nullptr) {
+      parallel = param.parallel->shared_parallel();
+      param.parallel->group().Reshard(/*after_forward=*/false);
+      param.tensor = param.parallel->Release();
+    }
     params.push_back(std::make_unique<FsdpParam>(
         group.get(), std::move(param.tensor), std::move(param.slots),
         std::move(param.geometry), *std::move(param.spec), options.mp_policy));
     params.back()->set_name(param.name);
+    params.back()->set_parallel(std::move(parallel));
     if (param.stored.defined()) params.back()->KeepAs(std::move(param.stored));
     params.back()->extension() = std::move(param.extension);
   }

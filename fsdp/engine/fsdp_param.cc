@@ -97,7 +97,9 @@ FsdpParam::~FsdpParam() {
   if (storage_) {
     storage_->Orphan();
     DropGradientNotice();
-    torch::autograd::impl::set_post_acc_grad_hooks(leaf_, nullptr);
+    if (leaf_.defined()) {
+      torch::autograd::impl::set_post_acc_grad_hooks(leaf_, nullptr);
+    }
   }
   if (shard_.has_value()) {
     Shards& shards = Shards::Get();
@@ -145,6 +147,31 @@ void FsdpParam::Attach(at::Tensor shard, const Ties& ties) {
   leaf_.mutable_grad() = at::Tensor();
   torch::autograd::impl::set_post_acc_grad_hooks(
       leaf_, std::make_unique<GradientArrived>(this, ties.on_gradient));
+}
+
+bool FsdpParam::IsHeldByModuleAlone() const {
+  return static_cast<size_t>(shard().use_count()) == slots_.size() + 1;
+}
+
+at::Tensor FsdpParam::Release() {
+  AgreeOnRequiresGrad();
+  const at::Tensor held = shard();
+  DropGradientNotice();
+  {
+    Shards& shards = Shards::Get();
+    const std::lock_guard<std::mutex> lock(shards.mutex);
+    shards.by_impl.erase(held.unsafeGetTensorImpl());
+  }
+  storage_->Orphan();
+  torch::autograd::impl::set_post_acc_grad_hooks(leaf_, nullptr);
+  leaf_.mutable_grad() = at::Tensor();
+  const EngineScope scope;
+  at::Tensor values = held.detach().clone();
+  AddLazyKey(values);
+  leaf_.set_data(values);
+  BumpEpoch();
+  shard_.reset();
+  return std::exchange(leaf_, at::Tensor());
 }
 
 at::Tensor FsdpParam::shard() const {

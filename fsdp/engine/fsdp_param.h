@@ -29,6 +29,7 @@ class Module;
 namespace fsdp {
 
 class FsdpParamGroup;
+struct ParallelParam;
 
 // Where an operator runs; a stamp is valid for one phase.
 struct UsePhase {
@@ -83,9 +84,24 @@ class FsdpParam {
     return stored_.defined() ? stored_ : leaf_;
   }
 
+  // What another parallelism made of the parameter before; null without one.
+  const ParallelParam* parallel() const { return parallel_.get(); }
+  const std::shared_ptr<const ParallelParam>& shared_parallel() const {
+    return parallel_;
+  }
+  void set_parallel(std::shared_ptr<const ParallelParam> parallel) {
+    parallel_ = std::move(parallel);
+  }
+
   // Makes `shard` this rank's leaf: puts it into the registry, empties the
   // unsharded leaf and tags it.
   void Attach(at::Tensor shard, const Ties& ties);
+
+  // Whether only the registry holds the shard, and not an optimizer, say.
+  bool IsHeldByModuleAlone() const;
+  // Gives the values of the shard back to the leaf, an ordinary tensor from now
+  // on, which the caller puts under another group.
+  at::Tensor Release();
 
   // The name below the root, "layers.0.weight".
   const std::string& name() const { return name_; }
@@ -218,6 +234,7 @@ class FsdpParam {
   c10::intrusive_ptr<ManagedStorage> storage_;
   at::Tensor accumulated_;
   std::optional<AllGatherExtension> extension_;
+  std::shared_ptr<const ParallelParam> parallel_;
   Marks marks_;
   std::atomic<uint64_t> stamp_{0};
 };

@@ -32,6 +32,8 @@ struct GroupConfig {
   ProcessGroup shard_group;
   ProcessGroup replicate_group;     // null without HSDP
   ProcessGroup post_forward_group;  // null unless resharded to fewer ranks
+  // Whether a fully_shard call may take the parameters over: see ParallelParam.
+  bool may_be_taken = false;
 
   // Where the shards are.
   c10::Device shard_device() const {

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "c10/core/StreamGuard.h"
 #include "fsdp/engine/lazy_key.h"
+#include "fsdp/engine/parallel_param.h"
 #include "fsdp/mesh/collective_errors.h"
 #include "fsdp/mesh/collective_order.h"
 #include "torch/csrc/autograd/function_hook.h"
@@ -366,8 +367,54 @@ bool GroupReduction::AllReduceAcrossReplicas(Pending& reduction) {
   return true;
 }
 
+// Adds up the gradients of which each rank of a parallelism has a share: one
+// all-reduce for each such axis.
+void GroupReduction::SumShares(const std::vector<FsdpParam*>& params,
+                               std::vector<at::Tensor>& gradients) const {
+  // In the order of the parameters, which is the same on every rank.
+  std::vector<std::pair<ProcessGroup, std::vector<size_t>>> by_group;
+  for (size_t i = 0; i < params.size(); ++i) {
+    const ParallelParam* parallel = params[i]->parallel();
+    if (parallel == nullptr || !parallel->gradient_group ||
+        parallel->gradient_group->getSize() == 1) {
+      continue;
+    }
+    auto found =
+        std::find_if(by_group.begin(), by_group.end(), [&](const auto& entry) {
+          return entry.first == parallel->gradient_group;
+        });
+    if (found == by_group.end()) {
+      found = by_group.insert(found, {parallel->gradient_group, {}});
+    }
+    found->second.push_back(i);
+  }
+  for (const auto& [group, members] : by_group) {
+    std::vector<at::Tensor> flat;
+    for (const size_t i : members) flat.push_back(gradients[i].reshape({-1}));
+    at::Tensor sum = at::cat(flat);
+    CheckInStep(group, DescribeWith("all-reduce of shared gradients", params),
+                "backward");
+    StepReport& report = data_.comm->recorder().report();
+    ++report.num_all_reduces;
+    report.all_reduced_bytes += sum.nbytes();
+    c10d::ProcessGroup& ranks = *group;
+    const auto operation = [this] { return data_.Describe("all-reduce"); };
+    WaitForWork(
+        IssueWork(ranks, operation,
+                  [&] { return AllReduce(sum, c10d::ReduceOp::SUM, ranks); }),
+        ranks, operation);
+    int64_t offset = 0;
+    for (const size_t i : members) {
+      const int64_t numel = gradients[i].numel();
+      gradients[i] = sum.narrow(0, offset, numel).view(gradients[i].sizes());
+      offset += numel;
+    }
+  }
+}
+
 void GroupReduction::HandOut(const std::vector<FsdpParam*>& params,
-                             const std::vector<at::Tensor>& gradients) {
+                             std::vector<at::Tensor> gradients) {
+  SumShares(params, gradients);
   for (size_t i = 0; i < params.size(); ++i) {
     const at::Tensor shard = params[i]->shard();
     at::Tensor& held = shard.mutable_grad();

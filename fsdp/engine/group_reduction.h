@@ -74,8 +74,10 @@ class GroupReduction {
   void AddPartial(Pending& reduction);
   void FinishPartial();
   bool AllReduceAcrossReplicas(Pending& reduction);
+  void SumShares(const std::vector<FsdpParam*>& params,
+                 std::vector<at::Tensor>& gradients) const;
   void HandOut(const std::vector<FsdpParam*>& params,
-               const std::vector<at::Tensor>& gradients);
+               std::vector<at::Tensor> gradients);
 
   GroupData& data_;
   std::optional<Pending> pending_;

@@ -1,6 +1,7 @@
 // Tested by tests/fsdp/reaching_parameters_test.cc.
 #include "fsdp/engine/lazy_fallback.h"
 
+#include <atomic>
 #include <cstddef>
 #include <utility>
 
@@ -16,6 +17,13 @@ namespace fsdp {
 namespace {
 
 using Stack = torch::jit::Stack;
+
+std::atomic<OperatorHook> operator_hook{nullptr};
+
+bool DoneByHook(const c10::OperatorHandle& op, Stack* stack) {
+  const OperatorHook hook = operator_hook.load(std::memory_order_acquire);
+  return hook != nullptr && hook(op, stack);
+}
 
 // What one operator call touches.
 struct Touched {
@@ -158,9 +166,11 @@ void LazyFallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   const c10::FunctionSchema& schema = op.schema();
   const size_t begin = stack->size() - schema.arguments().size();
   if (MetaDeviceGuard::active()) MoveFactoryToMeta(schema, *stack, begin);
+  if (DoneByHook(op, stack)) return;
   Touched touched = Collect(schema, *stack, begin);
   const bool had_shards = touched.has_tagged_tensor;
   if (had_shards && ResolveShards(schema, *stack, begin)) {
+    if (DoneByHook(op, stack)) return;
     touched = Collect(schema, *stack, begin);
   }
   if (!touched.params.empty()) {
@@ -181,6 +191,10 @@ void LazyFallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
     // Module::to puts the result in the shard's place.
     AddLazyKey(stack->back().toTensor());
   }
+}
+
+void SetOperatorHook(OperatorHook hook) {
+  operator_hook.store(hook, std::memory_order_release);
 }
 
 TORCH_LIBRARY_IMPL(_, DeferredInit, m) {

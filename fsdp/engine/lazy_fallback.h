@@ -17,6 +17,14 @@ namespace fsdp {
 void LazyFallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                   torch::jit::Stack* stack);
 
+// Asked about every operator that reaches the fallback, before the engine looks
+// at its arguments, which are on top of the stack: returns whether it has done
+// the operator and put the results in their place.
+using OperatorHook = bool (*)(const c10::OperatorHandle& op,
+                              torch::jit::Stack* stack);
+// Null, as at first, asks nobody. Any thread.
+void SetOperatorHook(OperatorHook hook);
+
 }  // namespace fsdp
 
 #endif  // FSDP_ENGINE_LAZY_FALLBACK_H_

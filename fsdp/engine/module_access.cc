@@ -1,11 +1,14 @@
 // Tested by tests/fsdp/module/wrap_test.cc.
 #include "fsdp/engine/module_access.h"
 
+#include <vector>
+
 #include "torch/nn/modules/container/any.h"
 #include "torch/nn/modules/container/moduledict.h"
 #include "torch/nn/modules/container/modulelist.h"
 #include "torch/nn/modules/container/parameterdict.h"
 #include "torch/nn/modules/container/parameterlist.h"
+#include "torch/nn/modules/container/sequential.h"
 
 namespace fsdp {
 namespace {
@@ -20,9 +23,9 @@ struct ProtectedMembers : torch::nn::Module {
       &ProtectedMembers::parameters_;
 };
 
-// buffers_, children_ and content_ are private. Access is not checked for the
-// arguments of an explicit instantiation ([temp.spec]), and the friend that it
-// defines is found by its argument.
+// buffers_, children_, content_ and modules_ are private. Access is not checked
+// for the arguments of an explicit instantiation ([temp.spec]), and the friend
+// that it defines is found by its argument.
 template <typename Tag, typename Tag::Type kMember>
 struct PrivateMember {
   friend typename Tag::Type Get(Tag /*tag*/) { return kMember; }
@@ -40,10 +43,22 @@ struct ContentTag {
       std::unique_ptr<torch::nn::AnyModulePlaceholder> torch::nn::AnyModule::*;
   friend Type Get(ContentTag tag);
 };
+struct ListTag {
+  using Type = std::vector<std::shared_ptr<torch::nn::Module>>
+      torch::nn::ModuleListImpl::*;
+  friend Type Get(ListTag tag);
+};
+struct SequenceTag {
+  using Type = std::vector<torch::nn::AnyModule> torch::nn::SequentialImpl::*;
+  friend Type Get(SequenceTag tag);
+};
 template struct PrivateMember<BuffersTag, &torch::nn::Module::buffers_>;
 template struct PrivateMember<ChildrenTag, &torch::nn::Module::children_>;
 
 template struct PrivateMember<ContentTag, &torch::nn::AnyModule::content_>;
+template struct PrivateMember<ListTag, &torch::nn::ModuleListImpl::modules_>;
+template struct PrivateMember<SequenceTag,
+                              &torch::nn::SequentialImpl::modules_>;
 
 }  // namespace
 
@@ -70,6 +85,16 @@ const Modules& ChildrenOf(const torch::nn::Module& module) {
 std::unique_ptr<torch::nn::AnyModulePlaceholder>& ContentOf(
     torch::nn::AnyModule& module) {
   return module.*Get(ContentTag());
+}
+
+std::vector<std::shared_ptr<torch::nn::Module>>& ItemsOf(
+    torch::nn::ModuleListImpl& list) {
+  return list.*Get(ListTag());
+}
+
+std::vector<torch::nn::AnyModule>& ItemsOf(
+    torch::nn::SequentialImpl& sequence) {
+  return sequence.*Get(SequenceTag());
 }
 
 void RefuseClone(torch::nn::Module& module) {

@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "ATen/core/Tensor.h"
 #include "torch/nn/module.h"
@@ -15,6 +16,8 @@
 namespace torch::nn {
 class AnyModule;
 struct AnyModulePlaceholder;
+class ModuleListImpl;
+class SequentialImpl;
 }  // namespace torch::nn
 
 namespace fsdp {
@@ -39,6 +42,11 @@ ChildrenOf(const torch::nn::Module& module);
 // The content of an AnyModule, a child of a Sequential; null when it is empty.
 std::unique_ptr<torch::nn::AnyModulePlaceholder>& ContentOf(
     torch::nn::AnyModule& module);
+
+// The elements of a container, in the order of its children.
+std::vector<std::shared_ptr<torch::nn::Module>>& ItemsOf(
+    torch::nn::ModuleListImpl& list);
+std::vector<torch::nn::AnyModule>& ItemsOf(torch::nn::SequentialImpl& sequence);
 
 // Makes Module::clone() of `module` fail, because the copy would have shards
 // where its code expects whole parameters.

@@ -7,9 +7,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "c10/core/GradMode.h"
+#include "fsdp/engine/fsdp_param_group.h"
 #include "fsdp/engine/fsdp_state.h"
 #include "fsdp/engine/managed_storage.h"
 #include "fsdp/engine/module_access.h"
+#include "fsdp/engine/parallel_param.h"
 
 namespace fsdp {
 namespace {
@@ -51,18 +53,24 @@ class Collector {
       return;
     }
     const std::string full_name = absl::StrCat(prefix, name);
-    const FsdpParam* other = FsdpParam::OfShard(tensor);
+    FsdpParam* other = FsdpParam::OfShard(tensor);
     if (const ManagedStorage* storage = ManagedStorageOf(tensor)) {
       other = storage->owner();
     }
+    const bool is_parallel =
+        other != nullptr && other->group().config().may_be_taken;
     TORCH_CHECK_VALUE(
-        other == nullptr, "fully_shard: '", full_name, "' is tied to '",
-        other == nullptr ? "" : other->name(),
+        other == nullptr || is_parallel, "fully_shard: '", full_name,
+        "' is tied to '", other == nullptr ? "" : other->name(),
         "', which another fully_shard call took. Shard the module that holds "
         "both in one call");
     const auto [found, is_new] =
         index_.try_emplace(tensor.unsafeGetTensorImpl(), plan_.params.size());
-    if (is_new) plan_.params.push_back({.tensor = tensor, .name = full_name});
+    if (is_new) {
+      plan_.params.push_back({.tensor = is_parallel ? other->leaf() : tensor,
+                              .name = full_name,
+                              .parallel = is_parallel ? other : nullptr});
+    }
     plan_.params[found->second].slots.push_back({&module, name});
   }
 
@@ -75,6 +83,17 @@ class Collector {
 
 void ValidateParameter(const ShardPlan::Param& param) {
   const at::Tensor& tensor = param.tensor;
+  TORCH_CHECK_VALUE(
+      param.parallel == nullptr ||
+          param.parallel->slots().size() == param.slots.size(),
+      "fully_shard: '", param.name,
+      "' is also the parameter of a module outside this call. Shard the module "
+      "that holds both in one call");
+  TORCH_CHECK_VALUE(
+      param.parallel == nullptr || param.parallel->IsHeldByModuleAlone(),
+      "fully_shard: the parameter '", param.name,
+      "' is held by something other than its module, such as an optimizer. "
+      "Build the optimizer from module->parameters() after fully_shard");
   TORCH_CHECK_VALUE(tensor.dim() > 0, "fully_shard: the parameter '",
                     param.name,
                     "' has no dimension to shard; change it to a 1-D tensor "
@@ -119,9 +138,12 @@ ShardGeometry PlanShard(const ShardPlan::Param& param, const DeviceMesh& mesh,
 std::optional<DTensorSpec> TensorParallelSpec(
     const ShardPlan::Param& param, const DeviceMesh& mesh,
     const FullyShardOptions& options) {
-  if (!options.tensor_parallel_fn) return std::nullopt;
-  std::optional<DTensorSpec> spec =
-      options.tensor_parallel_fn(param.name, param.tensor);
+  std::optional<DTensorSpec> spec;
+  if (param.parallel != nullptr) {
+    spec = param.parallel->parallel()->spec;
+  } else if (options.tensor_parallel_fn) {
+    spec = options.tensor_parallel_fn(param.name, param.tensor);
+  }
   if (!spec.has_value()) return std::nullopt;
   TORCH_CHECK_VALUE(spec->mesh.device_type() == mesh.device_type(),
                     "fully_shard: '", param.name, "' is on a mesh of ",

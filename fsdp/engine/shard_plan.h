@@ -29,6 +29,8 @@ struct ShardPlan {
     std::optional<DTensorSpec> spec = {};  // set when planned
     std::optional<AllGatherExtension> extension = {};
     at::Tensor stored = {};  // is cut instead of it; undefined: not set
+    // Holds the parameter now, for another parallelism; Release gives `tensor`.
+    FsdpParam* parallel = nullptr;
   };
   std::vector<Param> params;
   std::vector<at::Tensor> buffers;

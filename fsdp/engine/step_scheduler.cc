@@ -336,7 +336,8 @@ void StepScheduler::FinishBackward() {
   }
   for (FsdpParamGroup* group : groups_) group->FinishBackward();
   comm_->ReleaseGather();
-  if (is_last_backward_) order_.clear();
+  // What this backward has passed is over: the next one must not prefetch it.
+  order_.resize(is_last_backward_ ? 0 : backward_cursor_);
   current_ = nullptr;
   in_backward_ = false;
   // The next backward must also hear of groups that stay gathered.

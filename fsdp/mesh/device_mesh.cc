@@ -1,8 +1,7 @@
-// A mesh is a root, the grid that was made first, and some axes of it. An axis
-// is a list of extents (size and stride) over the root's row-major order, one
-// for each axis of the root that it covers. So slices, flattened axes and
-// joined ones are all lists of axes; on every axis that is not in the list, the
-// mesh lies at this rank's place.
+// A mesh is a root, the grid that was made first, and some axes of it
+// (mesh_axis.h). So slices, views, flattened axes and joined ones are all lists
+// of axes; on every axis that is not in the list, the mesh lies at this rank's
+// place.
 #include "fsdp/mesh/device_mesh.h"
 
 #include <algorithm>
@@ -20,86 +19,14 @@
 #include "c10/core/Device.h"
 #include "c10/core/impl/VirtualGuardImpl.h"
 #include "c10/util/Exception.h"
+#include "fsdp/mesh/mesh_axis.h"
 
 namespace fsdp {
 namespace {
 
-struct Extent {
-  int64_t size;
-  int64_t stride;
-
-  friend bool operator==(const Extent&, const Extent&) = default;
-};
-
-struct Axis {
-  std::string name;
-  std::vector<Extent> extents;
-  // The group of the ranks on this axis, through this rank.
-  ProcessGroup group;
-};
-
-int64_t SizeOf(const Axis& axis) {
-  int64_t size = 1;
-  for (const Extent& extent : axis.extents) size *= extent.size;
-  return size;
-}
-
-// The offsets of the indices of `axis` in the root's order, from the first.
-std::vector<int64_t> OffsetsOf(const Axis& axis) {
-  std::vector<int64_t> offsets = {0};
-  for (const Extent& extent : axis.extents) {
-    std::vector<int64_t> finer;
-    for (const int64_t offset : offsets) {
-      for (int64_t i = 0; i < extent.size; ++i) {
-        finer.push_back(offset + i * extent.stride);
-      }
-    }
-    offsets = std::move(finer);
-  }
-  return offsets;
-}
-
-// The index on `axis` of the place `index` in the root's order.
-int64_t CoordinateOn(const Axis& axis, int64_t index) {
-  int64_t coordinate = 0;
-  for (const Extent& extent : axis.extents) {
-    coordinate = coordinate * extent.size + index / extent.stride % extent.size;
-  }
-  return coordinate;
-}
-
-// The places that `axes` span, row-major, through the place `through`.
-std::vector<int64_t> PlacesOf(const std::vector<Axis>& axes, int64_t through) {
-  std::vector<int64_t> places = {through};
-  for (const Axis& axis : axes) {
-    const std::vector<int64_t> offsets = OffsetsOf(axis);
-    const int64_t own = offsets[CoordinateOn(axis, through)];
-    std::vector<int64_t> finer;
-    for (const int64_t place : places) {
-      for (const int64_t offset : offsets) {
-        finer.push_back(place - own + offset);
-      }
-    }
-    places = std::move(finer);
-  }
-  return places;
-}
-
 int64_t Product(const std::vector<int64_t>& sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), int64_t{1},
                          [](int64_t a, int64_t b) { return a * b; });
-}
-
-std::vector<Axis> AxesOf(const std::vector<int64_t>& shape,
-                         const std::vector<std::string>& names) {
-  std::vector<Axis> axes(shape.size());
-  int64_t stride = 1;
-  for (size_t i = shape.size(); i-- > 0;) {
-    axes[i].extents = {{.size = shape[i], .stride = stride}};
-    if (!names.empty()) axes[i].name = names[i];
-    stride *= shape[i];
-  }
-  return axes;
 }
 
 void CheckShapeAndNames(const std::vector<int64_t>& shape,
@@ -128,27 +55,30 @@ struct DeviceMesh::Impl {
   struct Root {
     c10::DeviceType device_type;
     std::vector<int64_t> ranks;
-    std::vector<Axis> axes;
+    std::vector<MeshAxis> axes;
     // This rank in `ranks`; absent outside of the mesh.
     std::optional<int64_t> place;
     // By name; grows when any mesh of this root is flattened.
-    mutable std::map<std::string, Axis> flattened;
+    mutable std::map<std::string, MeshAxis> flattened;
+    // By the canonical extents of an axis, so that axes of the same ranks share
+    // one. Grows with views and flattened axes.
+    mutable std::map<std::vector<MeshExtent>, ProcessGroup> groups;
   };
 
   // Shared by all meshes that were made from it.
   std::shared_ptr<const Root> root;
-  std::vector<Axis> axes;
+  std::vector<MeshAxis> axes;
   // Derived from the members above.
   std::vector<int64_t> shape;
   std::vector<std::string> names;
   std::vector<int64_t> ranks;
 
   static DeviceMesh Make(std::shared_ptr<const Root> root,
-                         std::vector<Axis> axes);
+                         std::vector<MeshAxis> axes);
   static DeviceMesh MakeRoot(c10::DeviceType device_type,
                              std::vector<int64_t> ranks,
-                             std::vector<Axis> axes);
-  static ProcessGroup MakeGroup(const Root& root, const Axis& axis);
+                             std::vector<MeshAxis> axes);
+  static ProcessGroup GroupOf(const Root& root, const MeshAxis& axis);
 
   size_t AxisIndex(int64_t mesh_dim) const;
   size_t AxisIndex(const std::string& name) const;
@@ -156,9 +86,9 @@ struct DeviceMesh::Impl {
 };
 
 DeviceMesh DeviceMesh::Impl::Make(std::shared_ptr<const Root> root,
-                                  std::vector<Axis> axes) {
+                                  std::vector<MeshAxis> axes) {
   auto impl = std::make_shared<Impl>();
-  for (const Axis& axis : axes) {
+  for (const MeshAxis& axis : axes) {
     impl->shape.push_back(SizeOf(axis));
     if (!axis.name.empty()) impl->names.push_back(axis.name);
   }
@@ -172,19 +102,26 @@ DeviceMesh DeviceMesh::Impl::Make(std::shared_ptr<const Root> root,
 
 DeviceMesh DeviceMesh::Impl::MakeRoot(c10::DeviceType device_type,
                                       std::vector<int64_t> ranks,
-                                      std::vector<Axis> axes) {
+                                      std::vector<MeshAxis> axes) {
   auto root = std::make_shared<Root>();
   root->device_type = device_type;
   const auto self = std::find(ranks.begin(), ranks.end(), fsdp::get_rank());
   if (self != ranks.end()) root->place = self - ranks.begin();
   root->ranks = std::move(ranks);
   root->axes = axes;
+  for (const MeshAxis& axis : axes) {
+    root->groups.emplace(Canonical(axis), axis.group);
+  }
   return Make(std::move(root), std::move(axes));
 }
 
-// Collective over the world: makes the groups of all parallels to `axis`, each
-// of which begins at a place where the index on the axis is 0.
-ProcessGroup DeviceMesh::Impl::MakeGroup(const Root& root, const Axis& axis) {
+// The first call for an axis of these places is collective over the world: it
+// makes the groups of all parallels to `axis`, each of which begins at a place
+// where the index on the axis is 0.
+ProcessGroup DeviceMesh::Impl::GroupOf(const Root& root, const MeshAxis& axis) {
+  const std::vector<MeshExtent> extents = Canonical(axis);
+  const auto found = root.groups.find(extents);
+  if (found != root.groups.end()) return found->second;
   if (SizeOf(axis) == get_world_size()) return world_group();
   std::vector<std::vector<int64_t>> groups;
   for (size_t place = 0; place < root.ranks.size(); ++place) {
@@ -195,7 +132,10 @@ ProcessGroup DeviceMesh::Impl::MakeGroup(const Root& root, const Axis& axis) {
       members.push_back(root.ranks[first + offset]);
     }
   }
-  return new_subgroups(groups, axis.name.empty() ? "mesh" : axis.name);
+  ProcessGroup group =
+      new_subgroups(groups, axis.name.empty() ? "mesh" : axis.name);
+  root.groups.emplace(extents, group);
+  return group;
 }
 
 size_t DeviceMesh::Impl::AxisIndex(int64_t mesh_dim) const {
@@ -229,7 +169,7 @@ DeviceMesh DeviceMesh::from_group(const ProcessGroup& group,
                                   c10::DeviceType device_type,
                                   const std::string& mesh_dim_name) {
   std::vector<int64_t> ranks = get_process_group_ranks(group);
-  std::vector<Axis> axes = AxesOf({std::ssize(ranks)}, {});
+  std::vector<MeshAxis> axes = AxesOf({std::ssize(ranks)}, {});
   axes[0].name = mesh_dim_name;
   axes[0].group = group;
   return Impl::MakeRoot(device_type, std::move(ranks), std::move(axes));
@@ -251,7 +191,7 @@ DeviceMesh DeviceMesh::from_group(
   TORCH_CHECK_VALUE(
       distinct.size() == ranks.size(),
       "a rank is in the mesh twice: ", absl::StrJoin(ranks, ", "));
-  std::vector<Axis> axes = AxesOf(shape, mesh_dim_names);
+  std::vector<MeshAxis> axes = AxesOf(shape, mesh_dim_names);
   const auto self = std::find(ranks.begin(), ranks.end(), fsdp::get_rank());
   for (size_t i = 0; i < groups.size() && self != ranks.end(); ++i) {
     std::vector<int64_t> expected;
@@ -300,13 +240,13 @@ DeviceMesh DeviceMesh::operator[](const std::string& mesh_dim_name) const {
 DeviceMesh DeviceMesh::operator[](
     const std::vector<std::string>& mesh_dim_names) const {
   TORCH_CHECK_VALUE(!mesh_dim_names.empty(), "a slice needs an axis");
-  const std::map<std::string, Axis>& flattened = impl_->root->flattened;
+  const std::map<std::string, MeshAxis>& flattened = impl_->root->flattened;
   const auto flat = flattened.find(mesh_dim_names[0]);
   if (mesh_dim_names.size() == 1 && flat != flattened.end() &&
       *this == root()) {
     return Impl::Make(impl_->root, {flat->second});
   }
-  std::vector<Axis> axes;
+  std::vector<MeshAxis> axes;
   std::optional<size_t> previous;
   for (const std::string& name : mesh_dim_names) {
     const size_t index = impl_->AxisIndex(name);
@@ -339,7 +279,7 @@ ProcessGroup DeviceMesh::get_group(const std::string& mesh_dim_name) const {
 
 std::vector<ProcessGroup> DeviceMesh::get_all_groups() const {
   std::vector<ProcessGroup> groups;
-  for (const Axis& axis : impl_->axes) groups.push_back(axis.group);
+  for (const MeshAxis& axis : impl_->axes) groups.push_back(axis.group);
   return groups;
 }
 
@@ -365,7 +305,7 @@ int64_t DeviceMesh::get_local_rank(const std::string& mesh_dim_name) const {
 std::optional<std::vector<int64_t>> DeviceMesh::get_coordinate() const {
   if (!impl_->root->place.has_value()) return std::nullopt;
   std::vector<int64_t> coordinate;
-  for (const Axis& axis : impl_->axes) {
+  for (const MeshAxis& axis : impl_->axes) {
     coordinate.push_back(CoordinateOn(axis, *impl_->root->place));
   }
   return coordinate;
@@ -373,17 +313,17 @@ std::optional<std::vector<int64_t>> DeviceMesh::get_coordinate() const {
 
 DeviceMesh DeviceMesh::flatten(const std::string& name) const {
   const Impl::Root& root = *impl_->root;
-  Axis axis;
+  MeshAxis axis;
   axis.name = name.empty() ? absl::StrJoin(impl_->names, "_") : name;
   TORCH_CHECK(!axis.name.empty(),
               "flatten: the axes of this mesh have no names, so give the "
               "result a name");
-  for (const Axis& part : impl_->axes) {
+  for (const MeshAxis& part : impl_->axes) {
     axis.extents.insert(axis.extents.end(), part.extents.begin(),
                         part.extents.end());
   }
   if (ndim() == 1 && impl_->axes[0].name == axis.name) return *this;
-  for (const Axis& other : root.axes) {
+  for (const MeshAxis& other : root.axes) {
     TORCH_CHECK_VALUE(other.name != axis.name, "flatten: \"", axis.name,
                       "\" is an axis of ", to_string(this->root()),
                       "; choose another name");
@@ -395,29 +335,36 @@ DeviceMesh DeviceMesh::flatten(const std::string& name) const {
                       "\" stands for other axes already; choose another name");
     return Impl::Make(impl_->root, {found->second});
   }
-  axis.group = ndim() == 1 ? impl_->axes[0].group : Impl::MakeGroup(root, axis);
+  axis.group = Impl::GroupOf(root, axis);
   root.flattened.emplace(axis.name, axis);
   return Impl::Make(impl_->root, {std::move(axis)});
+}
+
+DeviceMesh DeviceMesh::unflatten(const std::vector<int64_t>& shape,
+                                 const std::vector<std::string>& names) const {
+  CheckShapeAndNames(shape, names);
+  const std::vector<MeshExtent> whole =
+      Canonical(impl_->axes[impl_->OnlyAxis("unflatten")]);
+  TORCH_CHECK_VALUE(Product(shape) == size(), "unflatten: a shape of (",
+                    absl::StrJoin(shape, ", "), ") has ", Product(shape),
+                    " ranks, but ", to_string(*this), " has ", size());
+  TORCH_CHECK_VALUE(whole.size() <= 1, "unflatten: the ranks of ",
+                    to_string(*this), " are not equally far apart");
+  std::vector<MeshAxis> axes =
+      AxesOf(shape, names, whole.empty() ? 1 : whole[0].stride);
+  for (MeshAxis& axis : axes) axis.group = Impl::GroupOf(*impl_->root, axis);
+  return Impl::Make(impl_->root, std::move(axes));
 }
 
 DeviceMesh DeviceMesh::concatenate(const DeviceMesh& other) const {
   TORCH_CHECK_VALUE(impl_->root == other.impl_->root,
                     "concatenate: ", to_string(*this), " and ",
                     to_string(other), " are not slices of one mesh");
-  std::vector<Axis> axes = impl_->axes;
-  std::set<int64_t> strides;
-  for (const Axis& axis : axes) {
-    for (const Extent& extent : axis.extents) {
-      if (extent.size > 1) strides.insert(extent.stride);
-    }
-  }
-  for (const Axis& axis : other.impl_->axes) {
-    for (const Extent& extent : axis.extents) {
-      TORCH_CHECK_VALUE(strides.count(extent.stride) == 0 || extent.size == 1,
-                        "concatenate: ", to_string(*this), " and ",
-                        to_string(other), " overlap");
-    }
-    for (const Axis& own : impl_->axes) {
+  std::vector<MeshAxis> axes = impl_->axes;
+  for (const MeshAxis& axis : other.impl_->axes) {
+    for (const MeshAxis& own : impl_->axes) {
+      TORCH_CHECK_VALUE(!Overlap(own, axis), "concatenate: ", to_string(*this),
+                        " and ", to_string(other), " overlap");
       TORCH_CHECK_VALUE(own.name != axis.name || own.name.empty(),
                         "concatenate: both have an axis \"", own.name, "\"");
     }
@@ -457,9 +404,9 @@ DeviceMesh init_device_mesh(c10::DeviceType device_type,
   DeviceMesh::Impl::Root root;
   root.ranks.resize(static_cast<size_t>(get_world_size()));
   std::iota(root.ranks.begin(), root.ranks.end(), 0);
-  std::vector<Axis> axes = AxesOf(mesh_shape, names);
-  for (Axis& axis : axes) {
-    axis.group = DeviceMesh::Impl::MakeGroup(root, axis);
+  std::vector<MeshAxis> axes = AxesOf(mesh_shape, names);
+  for (MeshAxis& axis : axes) {
+    axis.group = DeviceMesh::Impl::GroupOf(root, axis);
   }
   return DeviceMesh::Impl::MakeRoot(device_type, std::move(root.ranks),
                                     std::move(axes));

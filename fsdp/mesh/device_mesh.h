@@ -75,6 +75,13 @@ class DeviceMesh {
   // Throws c10::ValueError when the name is taken by an axis.
   DeviceMesh flatten(const std::string& name = "") const;
 
+  // A mesh of one axis seen as a row-major grid: another view of the same root,
+  // whose axes of equal ranks share their groups with the axes of earlier
+  // views. Collective. Throws c10::ValueError unless `shape` has as many ranks
+  // as the axis.
+  DeviceMesh unflatten(const std::vector<int64_t>& shape,
+                       const std::vector<std::string>& mesh_dim_names) const;
+
   // These axes followed by those of `other`, which must be slices of one root
   // and not overlap (FSDP's axes before tensor parallelism's).
   DeviceMesh concatenate(const DeviceMesh& other) const;

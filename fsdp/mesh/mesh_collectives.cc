@@ -1,6 +1,8 @@
 // Tested by tests/fsdp/mesh/redistribute_test.cc.
 #include "fsdp/mesh/mesh_collectives.h"
 
+#include <cstdint>
+#include <numeric>
 #include <vector>
 
 #include "ATen/ops/empty_like.h"
@@ -39,9 +41,10 @@ c10::intrusive_ptr<c10d::Backend> BackendOf(const ProcessGroup& group,
   return group->getBackend(tensor.device().type());
 }
 
-// The same memory as a flat run of bytes.
+// The same memory as a flat run of bytes. A contiguous tensor of one element
+// may have any strides, which a view of it would keep.
 at::Tensor Bytes(const at::Tensor& tensor) {
-  return tensor.view({-1}).view(at::kByte);
+  return tensor.as_strided({tensor.numel()}, {1}).view(at::kByte);
 }
 
 bool IsAlone(const ProcessGroup& group) { return group->getSize() == 1; }
@@ -105,6 +108,31 @@ at::Tensor AllToAll(const at::Tensor& blocks, const ProcessGroup& group) {
         ->alltoall_base(dst, src, even_splits, even_splits);
   });
   return received;
+}
+
+at::Tensor AllToAllRows(const at::Tensor& rows,
+                        const std::vector<int64_t>& sent,
+                        const std::vector<int64_t>& received,
+                        const ProcessGroup& group) {
+  if (IsAlone(group)) return rows;
+  std::vector<int64_t> sizes = rows.sizes().vec();
+  sizes[0] = std::accumulate(received.begin(), received.end(), int64_t{0});
+  at::Tensor result = rows.new_empty(sizes);
+  const auto bytes_by_row = [](const at::Tensor& tensor) {
+    return tensor.unsqueeze(-1).flatten(1).view(at::kByte);
+  };
+  at::Tensor src = bytes_by_row(rows);
+  at::Tensor dst = bytes_by_row(result);
+  std::vector<int64_t> src_rows = sent;
+  std::vector<int64_t> dst_rows = received;
+  // The number of rows is this rank's own, so the ranks compare those of one.
+  CheckInStep(group,
+              absl::StrCat("all-to-all of rows of ", src.size(1), " bytes"),
+              "rows that are exchanged");
+  IssueAndWait(*group, "all-to-all", [&] {
+    return BackendOf(group, rows)->alltoall_base(dst, src, dst_rows, src_rows);
+  });
+  return result;
 }
 
 at::Tensor Scatter(const at::Tensor& blocks, int64_t src,

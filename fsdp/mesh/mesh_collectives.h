@@ -10,6 +10,7 @@
 #define FSDP_MESH_MESH_COLLECTIVES_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "ATen/core/Tensor.h"
 #include "fsdp/mesh/placement.h"
@@ -30,6 +31,14 @@ at::Tensor AllGather(const at::Tensor& block, const ProcessGroup& group);
 
 // `blocks[i]` goes to rank i; in the result, [i] came from there.
 at::Tensor AllToAll(const at::Tensor& blocks, const ProcessGroup& group);
+
+// The next sent[i] rows (dim 0) of `rows` go to rank i; the result has
+// received[i] rows from each rank i, in order. Here sizes may differ between
+// ranks in dim 0, and be zero.
+at::Tensor AllToAllRows(const at::Tensor& rows,
+                        const std::vector<int64_t>& sent,
+                        const std::vector<int64_t>& received,
+                        const ProcessGroup& group);
 
 // Returns `blocks[i]` of rank `src` on rank i.
 at::Tensor Scatter(const at::Tensor& blocks, int64_t src,

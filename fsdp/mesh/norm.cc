@@ -97,30 +97,8 @@ void ReduceParts(at::Tensor& parts, bool is_max, const ProcessGroup& group) {
                                 std::numeric_limits<double>::quiet_NaN());
 }
 
-}  // namespace
-
-NormTerm NormTermOf(const at::Tensor& local, c10::ScalarType dtype,
-                    c10::Device device, const DTensorSpec& spec) {
-  NormTerm term{
-      .local = local, .dtype = dtype, .device = device, .shard_groups = {}};
-  if (!spec.mesh.get_coordinate().has_value()) return term;
-  for (size_t axis = 0; axis < spec.placements.size(); ++axis) {
-    if (!spec.placements[axis].is_shard()) continue;
-    term.shard_groups.push_back(
-        spec.mesh.get_group(static_cast<int64_t>(axis)));
-  }
-  return term;
-}
-
-void CheckNormType(double p) {
-  TORCH_CHECK_VALUE(p > 0,
-                    "the order of a norm must be above 0 or infinity, not ", p);
-}
-
-at::Tensor TotalNorm(const std::vector<NormTerm>& terms, double p) {
-  CheckNormType(p);
-  if (terms.empty()) return at::zeros({});
-  const at::NoGradGuard no_grad;
+// The sum of p-th powers of all terms, or the maximum, in float64.
+at::Tensor TotalPart(const std::vector<NormTerm>& terms, double p) {
   const c10::Device device = terms[0].device;
   const bool is_max = std::isinf(p);
   const std::vector<Bucket> buckets = BucketsOf(terms);
@@ -147,7 +125,46 @@ at::Tensor TotalNorm(const std::vector<NormTerm>& terms, double p) {
       parts.index_copy_(0, index, shared);
     }
   }
-  const at::Tensor total = is_max ? parts.max() : parts.sum().pow(1.0 / p);
+  return is_max ? parts.max() : parts.sum();
+}
+
+}  // namespace
+
+NormTerm NormTermOf(const at::Tensor& local, c10::ScalarType dtype,
+                    c10::Device device, const DTensorSpec& spec) {
+  NormTerm term{
+      .local = local, .dtype = dtype, .device = device, .shard_groups = {}};
+  if (!spec.mesh.get_coordinate().has_value()) return term;
+  for (size_t axis = 0; axis < spec.placements.size(); ++axis) {
+    if (!spec.placements[axis].is_shard()) continue;
+    term.shard_groups.push_back(
+        spec.mesh.get_group(static_cast<int64_t>(axis)));
+  }
+  return term;
+}
+
+void CheckNormType(double p) {
+  TORCH_CHECK_VALUE(p > 0,
+                    "the order of a norm must be above 0 or infinity, not ", p);
+}
+
+at::Tensor TotalNorm(const std::vector<NormTerm>& terms, double p,
+                     const std::optional<DeviceMesh>& pp_mesh) {
+  CheckNormType(p);
+  if (terms.empty() && !pp_mesh.has_value()) return at::zeros({});
+  const at::NoGradGuard no_grad;
+  const bool is_max = std::isinf(p);
+  at::Tensor total =
+      terms.empty()
+          ? at::zeros({},
+                      at::TensorOptions(at::kDouble).device(pp_mesh->device()))
+          : TotalPart(terms, p);
+  if (pp_mesh.has_value()) {
+    at::Tensor parts = total.reshape({1});
+    ReduceParts(parts, is_max, pp_mesh->get_group());
+    total = parts[0];
+  }
+  if (!is_max) total = total.pow(1.0 / p);
   const bool is_double =
       std::any_of(terms.begin(), terms.end(), [](const NormTerm& term) {
         return term.dtype == c10::ScalarType::Double ||

@@ -3,11 +3,13 @@
 #ifndef FSDP_MESH_NORM_H_
 #define FSDP_MESH_NORM_H_
 
+#include <optional>
 #include <vector>
 
 #include "ATen/core/Tensor.h"
 #include "c10/core/Device.h"
 #include "c10/core/ScalarType.h"
+#include "fsdp/mesh/device_mesh.h"
 #include "fsdp/mesh/dtensor_spec.h"
 #include "fsdp/mesh/process_group.h"
 
@@ -37,7 +39,12 @@ void CheckNormType(double p);
 // are summed in float64, so that they neither overflow nor lose small terms.
 // Collective over the shard groups: one all-reduce for each, in the order of
 // their first term, so terms must come in the same order on every rank.
-at::Tensor TotalNorm(const std::vector<NormTerm>& terms, double p);
+//
+// With `pp_mesh`, which has one axis, the norm is that of the terms of all
+// stages of a pipeline, whose tensors are different ones: one more all-reduce,
+// over that axis, in which a stage without terms takes part too.
+at::Tensor TotalNorm(const std::vector<NormTerm>& terms, double p,
+                     const std::optional<DeviceMesh>& pp_mesh = std::nullopt);
 
 }  // namespace fsdp
 

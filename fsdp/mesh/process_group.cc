@@ -43,6 +43,7 @@ struct Job {
   Store store;
   int64_t num_groups = 0;  // made so far, by any rank
   ProcessGroup world;
+  ProcessGroup self;  // null until it is needed
 };
 
 // Null before init_process_group. Not destroyed with the process, because a
@@ -131,9 +132,9 @@ void WaitForMembers(c10d::Store& store, int size) {
 }
 
 // Steps 3 and 4 of the head comment. Null on ranks that are not members.
-ProcessGroup MakeGroup(Job& job, const std::vector<int64_t>& ranks,
+ProcessGroup MakeGroup(Job& job, const std::string& key,
+                       const std::vector<int64_t>& ranks,
                        const std::string& name) {
-  const std::string key = absl::StrCat("group/", job.num_groups++);
   const auto self = std::find(ranks.begin(), ranks.end(), job.launch.rank);
   if (self == ranks.end()) return nullptr;
   const int rank = static_cast<int>(self - ranks.begin());
@@ -168,6 +169,12 @@ ProcessGroup MakeGroup(Job& job, const std::vector<int64_t>& ranks,
   group->setGroupName(key);
   group->setGroupDesc(name);
   return group;
+}
+
+// The same for the next group that every rank makes.
+ProcessGroup MakeNextGroup(Job& job, const std::vector<int64_t>& ranks,
+                           const std::string& name) {
+  return MakeGroup(job, absl::StrCat("group/", job.num_groups++), ranks, name);
 }
 
 void CheckRanks(const Job& job, const std::vector<int64_t>& ranks,
@@ -215,7 +222,7 @@ void init_process_group(const InitProcessGroupOptions& options) {
   job->store = OpenStore(job->launch, options.timeout);
   std::vector<int64_t> ranks;
   for (int64_t r = 0; r < job->launch.world_size; ++r) ranks.push_back(r);
-  job->world = MakeGroup(*job, ranks, "world");
+  job->world = MakeNextGroup(*job, ranks, "world");
   CurrentJob() = std::move(job);
 }
 
@@ -249,7 +256,16 @@ ProcessGroup new_group(const std::vector<int64_t>& ranks,
   Job& job = RequireJob("new_group");
   std::set<int64_t> seen;
   CheckRanks(job, ranks, name, &seen);
-  return MakeGroup(job, ranks, name);
+  return MakeNextGroup(job, ranks, name);
+}
+
+ProcessGroup self_group() {
+  Job& job = RequireJob("self_group");
+  if (!job.self) {
+    job.self = MakeGroup(job, absl::StrCat("self/", job.launch.rank),
+                         {job.launch.rank}, "self");
+  }
+  return job.self;
 }
 
 ProcessGroup new_subgroups(const std::vector<std::vector<int64_t>>& ranks,
@@ -261,7 +277,7 @@ ProcessGroup new_subgroups(const std::vector<std::vector<int64_t>>& ranks,
   }
   ProcessGroup own;
   for (const std::vector<int64_t>& members : ranks) {
-    ProcessGroup group = MakeGroup(job, members, name);
+    ProcessGroup group = MakeNextGroup(job, members, name);
     if (group) own = std::move(group);
   }
   return own;

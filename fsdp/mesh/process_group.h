@@ -55,6 +55,10 @@ ProcessGroup world_group();
 ProcessGroup new_group(const std::vector<int64_t>& ranks,
                        const std::string& name);
 
+// The group of this rank alone, made by the first call, which is not
+// collective.
+ProcessGroup self_group();
+
 // Makes one group for each list; the lists must not overlap. Returns the group
 // that holds this rank. Collective over all ranks.
 ProcessGroup new_subgroups(const std::vector<std::vector<int64_t>>& ranks,

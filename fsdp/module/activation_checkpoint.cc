@@ -24,6 +24,7 @@
 #include "ATen/autocast_mode.h"
 #include "ATen/ops/empty.h"
 #include "c10/util/Exception.h"
+#include "fsdp/engine/activation_form.h"
 #include "fsdp/engine/module_access.h"
 #include "fsdp/engine/step_scheduler.h"
 #include "torch/csrc/autograd/autograd.h"
@@ -268,15 +269,19 @@ Tensors checkpoint_tensors(Fn fn, const Tensors& inputs,
   TORCH_CHECK_VALUE(fn != nullptr, "checkpoint: the function is empty");
   if (!at::GradMode::is_enabled()) return fn(inputs);
   auto call = c10::make_intrusive<Call>();
-  call->fn = std::move(fn);
-  if (options.preserve_rng_state) call->rng.emplace(GeneratorsFor(inputs));
+  Tensors parts = inputs;
+  const auto forms = std::make_shared<ActivationForms>();
+  call->fn = OnParts(std::move(fn), parts, forms);
+  if (options.preserve_rng_state) call->rng.emplace(GeneratorsFor(parts));
   call->autocast = AutocastState::Now();
-  call->num_inputs = inputs.size();
-  const Tensors defined = Defined(inputs, call->inputs);
+  call->num_inputs = parts.size();
+  const Tensors defined = Defined(parts, call->inputs);
   const at::Tensor anchor = at::empty({0}, at::kFloat).set_requires_grad(true);
   const Tensors outputs =
       CheckpointFunction::apply(anchor, at::TensorList(defined), call);
-  return AtPositions(outputs, call->outputs, call->num_outputs);
+  Tensors results = AtPositions(outputs, call->outputs, call->num_outputs);
+  WrapParts(results, *forms);
+  return results;
 }
 
 // ---- Modules ---------------------------------------------------------------

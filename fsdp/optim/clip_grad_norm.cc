@@ -73,9 +73,10 @@ std::vector<Parameter> EachOnce(const std::vector<Parameter>& parameters) {
 }
 
 at::Tensor ClipTerms(const std::vector<NormTerm>& terms, double max_norm,
-                     double norm_type, bool error_if_nonfinite) {
+                     double norm_type, bool error_if_nonfinite,
+                     const std::optional<DeviceMesh>& pp_mesh) {
   CheckMaxNorm(max_norm);
-  const at::Tensor norm = TotalNorm(terms, norm_type);
+  const at::Tensor norm = TotalNorm(terms, norm_type, pp_mesh);
   CheckFinite(norm, norm_type, error_if_nonfinite);
   std::vector<at::Tensor> grads;
   for (const NormTerm& term : terms) {
@@ -108,17 +109,19 @@ at::Tensor get_total_norm(const std::vector<DTensor>& tensors, double norm_type,
 
 at::Tensor clip_grad_norm_(const std::vector<DTensor>& parameters,
                            double max_norm, double norm_type,
-                           bool error_if_nonfinite) {
+                           bool error_if_nonfinite,
+                           const std::optional<DeviceMesh>& pp_mesh) {
   std::vector<NormTerm> terms;
   for (const DTensor& parameter : EachOnce(parameters)) {
     terms.push_back(GradTerm(parameter));
   }
-  return ClipTerms(terms, max_norm, norm_type, error_if_nonfinite);
+  return ClipTerms(terms, max_norm, norm_type, error_if_nonfinite, pp_mesh);
 }
 
 at::Tensor clip_grad_norm_(const std::vector<at::Tensor>& parameters,
                            double max_norm, double norm_type,
-                           bool error_if_nonfinite) {
+                           bool error_if_nonfinite,
+                           const std::optional<DeviceMesh>& pp_mesh) {
   std::vector<NormTerm> terms;
   for (const at::Tensor& parameter : EachOnce(parameters)) {
     const std::optional<DTensor> sharded = dtensor_of(parameter);
@@ -128,7 +131,7 @@ at::Tensor clip_grad_norm_(const std::vector<at::Tensor>& parameters,
                                        .device = parameter.device(),
                                        .shard_groups = {}});
   }
-  return ClipTerms(terms, max_norm, norm_type, error_if_nonfinite);
+  return ClipTerms(terms, max_norm, norm_type, error_if_nonfinite, pp_mesh);
 }
 
 void clip_grads_with_norm_(const std::vector<DTensor>& parameters,

@@ -9,9 +9,11 @@
 #ifndef FSDP_OPTIM_CLIP_GRAD_NORM_H_
 #define FSDP_OPTIM_CLIP_GRAD_NORM_H_
 
+#include <optional>
 #include <vector>
 
 #include "ATen/core/Tensor.h"
+#include "fsdp/mesh/device_mesh.h"
 #include "fsdp/mesh/dtensor.h"
 
 namespace fsdp {
@@ -25,18 +27,22 @@ at::Tensor get_total_norm(const std::vector<DTensor>& tensors,
                           bool error_if_nonfinite = false);
 
 // Multiplies the gradients by max_norm / (norm + 1e-6) if that is below 1;
-// returns the norm before.
-at::Tensor clip_grad_norm_(const std::vector<DTensor>& parameters,
-                           double max_norm, double norm_type = 2.0,
-                           bool error_if_nonfinite = false);
+// returns the norm before. With `pp_mesh`, a mesh of one axis (TorchTitan's
+// argument of this name), `parameters` are those of this rank's stage of a
+// pipeline, and the norm is that of all stages, at the cost of one more
+// all-reduce over that axis; every stage calls it, even without parameters.
+at::Tensor clip_grad_norm_(
+    const std::vector<DTensor>& parameters, double max_norm,
+    double norm_type = 2.0, bool error_if_nonfinite = false,
+    const std::optional<DeviceMesh>& pp_mesh = std::nullopt);
 // For parameters from module->parameters(): shards count as their DTensors;
 // plain tensors, equal on every rank, as they are.
-at::Tensor clip_grad_norm_(const std::vector<at::Tensor>& parameters,
-                           double max_norm, double norm_type = 2.0,
-                           bool error_if_nonfinite = false);
+at::Tensor clip_grad_norm_(
+    const std::vector<at::Tensor>& parameters, double max_norm,
+    double norm_type = 2.0, bool error_if_nonfinite = false,
+    const std::optional<DeviceMesh>& pp_mesh = std::nullopt);
 
-// The second half of clip_grad_norm_, for a norm from elsewhere, such as that
-// of all stages of a pipeline.
+// The second half of clip_grad_norm_, for a norm from elsewhere.
 void clip_grads_with_norm_(const std::vector<DTensor>& parameters,
                            double max_norm, const at::Tensor& total_norm);
 

@@ -4,7 +4,7 @@
 //      weights, and what the optimizer steps.
 //   2. It casts parameters, or makes them equal on all ranks, while they are
 //      whole.
-//   3. Tensor parallelism cuts layers.
+//   3. Other parallelisms, such as that of tensors, cut layers.
 //   4. Activation checkpointing is applied, because it must be inside what is
 //      sharded.
 //   5. fully_shard is called, on inner modules before outer ones.
@@ -42,17 +42,21 @@ struct Choices {
 
 absl::Status CheckTensorParallel(const MeshConfig& config, const MeshPlan& plan,
                                  const PrepareOptions& options) {
-  if (plan.tensor_parallel == 1) return absl::OkStatus();
-  const absl::string_view missing = !options.parallelize ? "parallelize"
-                                    : !options.tensor_parallel_fn
-                                        ? "tensor_parallel_fn"
-                                        : "";
-  if (missing.empty()) return absl::OkStatus();
+  if (plan.tensor_parallel == 1 || options.parallelize) {
+    return absl::OkStatus();
+  }
   return Refusal(config.tensor_parallel_degree, "tensor_parallel_degree", "is ",
                  plan.tensor_parallel,
                  ", but this program does not say how to cut its model: "
-                 "PrepareOptions::",
-                 missing, " is unset");
+                 "PrepareOptions::parallelize is unset");
+}
+
+absl::StatusOr<MeshPlan> PlanMesh(const MeshConfig& config,
+                                  const PrepareOptions& options) {
+  if (!options.mesh.has_value()) return PlanMeshOfWorld(config);
+  const DeviceMesh& mesh = *options.mesh;
+  return MeshPlan{.replicate = mesh.size() / mesh.size(mesh.ndim() - 1),
+                  .shard = mesh.size(mesh.ndim() - 1)};
 }
 
 absl::Status ChooseModules(Module& module, const TrainConfig& config,
@@ -89,7 +93,7 @@ absl::StatusOr<Choices> Choose(Module& module, const TrainConfig& config,
                      " is sharded already; prepare shards it once"));
   }
   Choices choices;
-  DCP_ASSIGN_OR_RETURN(choices.plan, PlanMeshOfWorld(config.mesh));
+  DCP_ASSIGN_OR_RETURN(choices.plan, PlanMesh(config.mesh, options));
   DCP_RETURN_IF_ERROR(CheckTensorParallel(config.mesh, choices.plan, options));
   const bool has_accelerator = DeviceOr(options.device) != "cpu";
   DCP_ASSIGN_OR_RETURN(choices.shard,
@@ -113,8 +117,10 @@ absl::StatusOr<Choices> Choose(Module& module, const TrainConfig& config,
 absl::StatusOr<std::vector<FSDPModule>> Shard(
     const std::shared_ptr<Module>& model, const TrainConfig& config,
     const PrepareOptions& options, const DeviceMesh& mesh, Choices& choices) {
-  if (choices.plan.tensor_parallel > 1) {
-    options.parallelize(*model, mesh["tp"]);
+  const bool has_own_mesh = options.mesh.has_value();
+  if (choices.plan.tensor_parallel > 1 ||
+      (has_own_mesh && options.parallelize)) {
+    options.parallelize(*model, has_own_mesh ? mesh : mesh["tp"]);
     choices.shard.tensor_parallel_fn = options.tensor_parallel_fn;
     // The function may have replaced modules and parameters.
     DCP_RETURN_IF_ERROR(ChooseModules(*model, config, options, choices));
@@ -124,7 +130,7 @@ absl::StatusOr<std::vector<FSDPModule>> Shard(
       LayersToCheckpoint(*model, config.sharding, options, choices.policy,
                          choices.shard.ignored_params));
   CheckpointLayers(*model, layers, options);
-  choices.shard.mesh = DataParallelMesh(mesh);
+  choices.shard.mesh = has_own_mesh ? mesh : DataParallelMesh(mesh);
   // Layers inside the model return outputs in the precision of their
   // computation.
   return auto_wrap(model, choices.policy,
@@ -193,7 +199,10 @@ absl::StatusOr<Prepared> Prepare(const std::shared_ptr<Module>& model,
     return absl::InvalidArgumentError("prepare: the model is null");
   }
   DCP_ASSIGN_OR_RETURN(Choices choices, Choose(*model, config, options));
-  const DeviceMesh mesh = MakeMesh(choices.plan, DeviceOr(options.device));
+  const DeviceMesh mesh =
+      options.mesh.has_value()
+          ? *options.mesh
+          : MakeMesh(choices.plan, DeviceOr(options.device));
   std::unique_ptr<CheckpointManager> checkpoints =
       MakeCheckpoints(config.checkpoint, options);
   std::optional<int64_t> latest_step;

@@ -40,8 +40,8 @@
 namespace fsdp {
 
 struct Prepared {
-  // Axes "replicate", "shard" and "tp"; axes of one rank are left out, except
-  // "shard".
+  // PrepareOptions::mesh, or axes "replicate", "shard" and "tp"; those of one
+  // rank are left out, except "shard".
   DeviceMesh mesh;
   FSDPModule root;
   std::vector<FSDPModule> groups;  // the root's last

@@ -37,12 +37,19 @@ struct PrepareOptions {
   // Initialises a model that was built on the meta device, after it is
   // sharded. Unset: fsdp::init::default_ with the config's seed.
   std::function<void(torch::nn::Module&)> init_weights = {};
-  // Cuts the model's layers over the ranks of the axis. Both functions are
-  // required if the config has tensor_parallel_degree above 1. This one is
-  // called before anything else changes. The second describes the whole tensor
-  // of a cut parameter; see FullyShardOptions.
+  // The mesh for fully_shard, one axis or a copy's axis in front of it, of a
+  // program that has made the meshes of its parallelisms itself (init_parallel_
+  // dims). Unset: prepare makes one of the degrees in the config, which it does
+  // not read otherwise.
+  std::optional<DeviceMesh> mesh = {};
+  // Applies the other parallelisms (parallelize_module), before anything else
+  // changes. It gets the axis of tensor parallelism, and is required if the
+  // config has tensor_parallel_degree above 1; with `mesh` it gets that, and is
+  // always called.
   std::function<void(torch::nn::Module&, const DeviceMesh& mesh)> parallelize =
       {};
+  // For parameters that `parallelize` has cut by hand: describes the whole; see
+  // FullyShardOptions.
   std::function<std::optional<DTensorSpec>(const std::string& name,
                                            const at::Tensor&)>
       tensor_parallel_fn = {};

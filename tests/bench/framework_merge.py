@@ -28,7 +28,7 @@ def merge_deepspeed():
 
 
 def merge_verl():
-    """What `python -m verl.model_merger merge` does, but for building the
+    """What `python -m verl.model_merger merge` does, except for building the
     model, which requires its configuration."""
     from safetensors.torch import save_file
     from verl.model_merger.fsdp_model_merger import FSDPModelMerger

@@ -230,3 +230,39 @@ CASES["st_items_single"] = (1, _safetensors_items)
 CASES["st_items_ws3"] = (3, _safetensors_items)
 CASES["hf_sharded_ws2"] = (2, lambda n: _hf(n, False))
 CASES["hf_consolidated_ws2"] = (2, lambda n: _hf(n, True))
+
+
+class Experts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w1 = nn.Parameter(det((8, 5, 4), seed=810))
+        self.w2 = nn.Parameter(det((8, 4, 5), seed=811))
+
+
+class Mixture(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(3, 10)
+        self.experts = Experts()
+
+
+@case("fsdp_experts_2x2", 4)
+def _(name):
+    """Experts on a mesh of their own, other parameters on all ranks."""
+    from torch.distributed.checkpoint.state_dict import get_model_state_dict
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    dense = init_device_mesh("cpu", (4,), mesh_dim_names=("fsdp",))
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("efsdp", "ep"))
+    model = Mixture()
+    for i, p in enumerate(model.up.parameters()):
+        p.data.copy_(det(p.shape, seed=820 + i))
+    experts = model.experts
+    for key, p in list(experts.named_parameters()):
+        cut = distribute_tensor(p.data, mesh["ep"], [Shard(0)])
+        setattr(experts, key, nn.Parameter(cut))
+    fully_shard(experts, mesh=mesh["efsdp"])
+    fully_shard(model, mesh=dense)
+    save_dcp(name, {"model": get_model_state_dict(model)})

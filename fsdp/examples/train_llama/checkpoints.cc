@@ -1,30 +1,20 @@
 // Tested by tests/fsdp/examples/resume_test.py.
 #include "fsdp/examples/train_llama/checkpoints.h"
 
-#include <cstdio>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "ATen/ops/zeros.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "fsdp/checkpoint/checkpoint_manager.h"
 #include "fsdp/checkpoint/export.h"
 #include "fsdp/checkpoint/save_and_load.h"
 #include "fsdp/checkpoint/state_dict.h"
-#include "fsdp/mesh/process_group.h"
 
 namespace llama {
 namespace {
-
-// Prints on rank 0 only.
-void Say(const std::string& text) {
-  if (fsdp::get_rank() != 0) return;
-  absl::PrintF("%s\n", text);
-  std::fflush(stdout);
-}
 
 // The flags that a resumed run must share with the one that saved: those on
 // which shapes depend, and those that decide which sequences make up a step.

@@ -17,6 +17,7 @@
 #include "dcp/options/setting_lines.h"
 #include "fsdp/config/read_config.h"
 #include "fsdp/examples/train_llama/option.h"
+#include "fsdp/examples/train_llama/parallel.h"
 
 namespace llama {
 namespace {
@@ -86,6 +87,19 @@ std::vector<Option> TrainingAndSharding(Config* c) {
   };
 }
 
+std::vector<Option> OtherParallelisms(Config* c) {
+  return {
+      Integer("tp", &c->train.mesh.tensor_parallel_degree, 1,
+              "ranks that share each layer: tensor parallelism"),
+      Switch("sp", &c->sequence_parallel,
+             "with --tp: the layers in between by parts of the sequence"),
+      Text("plan", &c->plan,
+           "with --tp: how to cut layers, by name; YAML, JSON or TOML"),
+      Integer("cp", &c->context_parallel, 1,
+              "ranks that share each sequence: context parallelism"),
+  };
+}
+
 std::vector<Option> Saving(Config* c) {
   fsdp::CheckpointConfig& t = c->train.checkpoint;
   return {
@@ -106,7 +120,8 @@ std::vector<Option> Saving(Config* c) {
 
 std::vector<Option> AllOptions(Config* config) {
   std::vector<Option> options = ModelAndData(config);
-  for (const auto& more : {TrainingAndSharding(config), Saving(config)}) {
+  for (const auto& more : {TrainingAndSharding(config),
+                           OtherParallelisms(config), Saving(config)}) {
     options.insert(options.end(), more.begin(), more.end());
   }
   return options;
@@ -312,13 +327,14 @@ absl::StatusOr<Config> ParseFlags(const std::vector<std::string>& flags) {
   config.train.loop.seed = std::optional<int64_t>(config.seed);
   config.train.loop.steps = std::optional<int64_t>(config.steps);
   for (const absl::Status& status :
-       {CheckLoop(config), CheckSaving(config), CheckOptions(config.model)}) {
+       {CheckLoop(config), CheckSaving(config), CheckOptions(config.model),
+        CheckParallel(config)}) {
     if (!status.ok()) return status;
   }
   return config;
 }
 
-absl::Status FitBatch(int64_t world_size, Config* config) {
+absl::Status FitBatch(int64_t num_readers, Config* config) {
   constexpr int64_t kDefaultBatch = 8;
   const fsdp::LoopConfig& loop = config->train.loop;
   const std::optional<int64_t> global = *loop.global_batch_size;
@@ -327,7 +343,7 @@ absl::Status FitBatch(int64_t world_size, Config* config) {
     config->accumulate = loop.gradient_accumulation_steps->value_or(0);
   }
   if (config->batch == 0 && loop.local_batch_size->has_value()) {
-    if (__builtin_mul_overflow(**loop.local_batch_size, world_size,
+    if (__builtin_mul_overflow(**loop.local_batch_size, num_readers,
                                &config->batch)) {
       return absl::InvalidArgumentError(absl::StrCat(
           "a batch of ", **loop.local_batch_size, " is too large"));
@@ -345,10 +361,10 @@ absl::Status FitBatch(int64_t world_size, Config* config) {
                                 1)
             : 1;
   }
-  if (config->batch % world_size != 0 || config->batch == 0) {
-    return absl::InvalidArgumentError(absl::StrCat("--batch=", config->batch,
-                                                   " is not a multiple of ",
-                                                   world_size, " ranks"));
+  if (config->batch % num_readers != 0 || config->batch == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--batch=", config->batch, " is not a multiple of ",
+                     num_readers, " ranks that read different sequences"));
   }
   if (!told && global.has_value() &&
       (*global % config->accumulate != 0 ||
@@ -379,6 +395,19 @@ Four, started by PyTorch's launcher, or by hand:
 The losses are those of one process: the batch of a step is the same, each
 rank takes its slice.
 
+Ranks may share layers and sequences too, with the same losses; --replicate and
+--shard then divide what ranks are left. Here each layer on 2 ranks, by a plan
+that is built in, or by one of your own, which --plan reads:
+  torchrun --no-python --nproc-per-node=4 train_llama --data=book.txt --tp=2 --sp
+  cat >plan.yaml <<'PLAN'
+  embed_tokens: embedding_rowwise
+  layers.*.self_attn.[qkv]_proj: colwise
+  layers.*.self_attn.o_proj: rowwise
+  layers.*.mlp.{gate,up}_proj: colwise
+  layers.*.mlp.down_proj: rowwise
+  lm_head: colwise
+  PLAN
+
 The config of another program says how to shard, and flags override it:
   train_llama --data=book.txt --config=accelerate.yaml --replicate=2
 
@@ -388,6 +417,9 @@ What to try:
   --param-dtype=bfloat16         compute in bfloat16, reduce in float32
   --checkpoint-activations       less memory, a third more arithmetic
   --deterministic-init           no rank ever holds the whole model
+  --tp=2                         a layer on 2 ranks: weights that fit on none
+  --tp=2 --sp                    and their activations, which is faster too
+  --cp=2 --seq-len=512           a sequence on 2 ranks: it may be longer
 
 A run with a folder can be killed, and goes on from its newest step, with the
 same losses, on as many processes as there are then:
@@ -407,7 +439,8 @@ shards, on whatever mesh it was saved (TESSERA_TOKEN is the token, if any):
 Model and data (defaults in brackets):
 )",
       Table(ModelAndData(&defaults)), "\nTraining and sharding:\n",
-      Table(TrainingAndSharding(&defaults)), "\nSaving:\n",
+      Table(TrainingAndSharding(&defaults)), "\nOther parallelisms:\n",
+      Table(OtherParallelisms(&defaults)), "\nSaving:\n",
       Table(Saving(&defaults)), R"(
   --config FILE             a config of accelerate, transformers, Composer or
                             TorchTitan; fsdp-config explains it

@@ -34,6 +34,12 @@ struct Config {
   // The largest norm of the gradients; 0: no limit.
   double clip = 1.0;
 
+  // Parallelisms in addition to those of `train`, whose mesh has the degree of
+  // tensor parallelism.
+  bool sequence_parallel = false;
+  std::string plan;  // a file; empty: the plan that is built in
+  int64_t context_parallel = 1;
+
   std::string device = "cpu";
   bool deterministic_init = false;
   int64_t keep_every = 0;
@@ -62,10 +68,10 @@ absl::Status ReadOptionsText(absl::string_view name, absl::string_view text,
 // switches, "--key" work too.
 absl::StatusOr<Config> ParseFlags(const std::vector<std::string>& flags);
 
-// To be called once the number of ranks is known: fills `batch` and
-// `accumulate` if no flag did, from the config's batch sizes or by default.
-// Returns InvalidArgument for numbers that do not fit together.
-absl::Status FitBatch(int64_t world_size, Config* config);
+// To be called once it is known how many ranks read different data: fills
+// `batch` and `accumulate` if no flag did, from the config's batch sizes or by
+// default. Returns InvalidArgument for numbers that do not fit together.
+absl::Status FitBatch(int64_t num_readers, Config* config);
 
 // The text that --help prints.
 std::string HelpText();

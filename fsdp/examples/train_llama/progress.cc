@@ -44,6 +44,12 @@ std::string TimeLeft(double seconds) {
 
 }  // namespace
 
+void Say(const std::string& line) {
+  if (line.empty() || fsdp::get_rank() != 0) return;
+  absl::PrintF("%s\n", line);
+  std::fflush(stdout);
+}
+
 Progress::Progress(const Config& config)
     : config_(config), losses_(RoomFor(config, config.steps)) {}
 

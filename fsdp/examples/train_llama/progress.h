@@ -5,12 +5,16 @@
 
 #include <chrono>
 #include <cstdint>
+#include <string>
 
 #include "ATen/core/Tensor.h"
 #include "absl/status/status.h"
 #include "fsdp/examples/train_llama/config.h"
 
 namespace llama {
+
+// Prints a line, on rank 0 only; nothing if it is empty.
+void Say(const std::string& line);
 
 class Progress {
  public:

@@ -5,7 +5,9 @@
 // Tested by tests/fsdp/examples/resume_test.py.
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,20 +15,29 @@
 #include "ATen/ops/cross_entropy_loss.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "fsdp/checkpoint/state/torch_status.h"
 #include "fsdp/engine/lazy_key.h"
 #include "fsdp/examples/train_llama/checkpoints.h"
 #include "fsdp/examples/train_llama/config.h"
 #include "fsdp/examples/train_llama/data.h"
 #include "fsdp/examples/train_llama/model.h"
+#include "fsdp/examples/train_llama/parallel.h"
 #include "fsdp/examples/train_llama/progress.h"
 #include "fsdp/forward.h"
 #include "fsdp/fully_shard.h"
+#include "fsdp/mesh/device_mesh.h"
+#include "fsdp/mesh/launch.h"
+#include "fsdp/mesh/parallel_dims.h"
 #include "fsdp/mesh/process_group.h"
 #include "fsdp/module/init.h"
 #include "fsdp/optim/clip_grad_norm.h"
 #include "fsdp/optim/fused_adamw.h"
+#include "fsdp/parallel/activation.h"
+#include "fsdp/parallel/context/context_parallel.h"
+#include "fsdp/parallel/tensor/parallelize_module.h"
 #include "fsdp/prepare/prepare.h"
 #include "torch/optim/adamw.h"
 
@@ -69,6 +80,7 @@ void DrawWeights(const Config& config, torch::nn::Module& model) {
 // block becomes a group that is gathered before it runs and freed afterwards;
 // the rest (embedding, last norm, output) is the root's group.
 fsdp::PrepareOptions HowToPrepare(const Config& config,
+                                  const fsdp::ParallelDims& dims,
                                   torch::optim::Optimizer& optimizer) {
   return {
       .layers = {"BlockImpl"},
@@ -81,6 +93,13 @@ fsdp::PrepareOptions HowToPrepare(const Config& config,
       .optimizer = &optimizer,
       .init_weights =
           [&config](torch::nn::Module& model) { DrawWeights(config, model); },
+      .mesh = DataParallelMesh(dims),
+      .parallelize =
+          [&config, &dims](torch::nn::Module& model, const auto& /*mesh*/) {
+            if (dims.degrees().tp == 1) return;
+            fsdp::parallelize_module(model, dims.get_mesh("tp"),
+                                     PlanOf(config, *model.as<LlamaImpl>()));
+          },
       .checkpoints = {.keep_every = config.keep_every},
       .device = config.device};
 }
@@ -95,39 +114,58 @@ std::unique_ptr<torch::optim::Optimizer> MakeOptimizer(const Config& config,
   return std::make_unique<torch::optim::AdamW>(model->parameters());
 }
 
-// Runs forward and backward for all batches of a step. Returns this rank's
-// loss.
-at::Tensor ForwardBackward(const Config& config, const Corpus& corpus,
-                           int64_t step, Llama& model) {
+// This rank's sequences of the i-th batch of a step. Ranks that share layers or
+// sequences have the same ones; with context parallelism each holds its part of
+// every sequence.
+Batch MakeBatch(const Config& config, const fsdp::ParallelDims& dims,
+                const Corpus& corpus, int64_t step, int64_t i) {
+  const std::optional<fsdp::DeviceMesh> readers =
+      dims.get_optional_mesh("batch");
+  const int64_t num_sequences =
+      config.batch / (readers.has_value() ? readers->size() : 1);
+  const int64_t reader = readers.has_value() ? readers->get_local_rank() : 0;
+  Batch batch = corpus.MakeBatch(
+      {.step = step,
+       .first_sequence = i * config.batch + reader * num_sequences,
+       .num_sequences = num_sequences});
+  batch.tokens = batch.tokens.to(config.device);
+  batch.targets = batch.targets.to(config.device);
+  if (dims.degrees().cp > 1) {
+    fsdp::context_parallel(dims.get_mesh("cp"),
+                           {&batch.tokens, &batch.targets});
+  }
+  return batch;
+}
+
+// Runs forward and backward for all batches of a step. Returns the loss of this
+// rank's sequences.
+at::Tensor ForwardBackward(const Config& config, const fsdp::ParallelDims& dims,
+                           const Corpus& corpus, int64_t step, Llama& model) {
   fsdp::FSDPModule root = fsdp::get_fsdp_module(*model);
-  const int64_t slice = config.batch / fsdp::get_world_size();
   at::Tensor total;
   for (int64_t i = 0; i < config.accumulate; ++i) {
-    const Batch batch = corpus.MakeBatch(
-        {.step = step,
-         .first_sequence = i * config.batch + fsdp::get_rank() * slice,
-         .num_sequences = slice});
+    const Batch batch = MakeBatch(config, dims, corpus, step, i);
     // Gradients stay on this rank, unreduced, until the last batch.
     root.set_requires_gradient_sync(i + 1 == config.accumulate);
-    const at::Tensor logits =
-        fsdp::forward(model, batch.tokens.to(config.device)).to(at::kFloat);
+    const at::Tensor logits = fsdp::forward(model, batch.tokens).to(at::kFloat);
     const at::Tensor loss =
-        at::cross_entropy_loss(logits.flatten(0, 1),
-                               batch.targets.to(config.device).flatten()) /
+        at::cross_entropy_loss(logits.flatten(0, 1), batch.targets.flatten()) /
         config.accumulate;
     loss.backward();
-    total = total.defined() ? total + loss.detach() : loss.detach();
+    const at::Tensor whole = fsdp::full_tensor(loss).detach();
+    total = total.defined() ? total + whole : whole;
   }
   return total;
 }
 
-absl::Status TrainStep(const Config& config, const Corpus& corpus, Llama& model,
+absl::Status TrainStep(const Config& config, const fsdp::ParallelDims& dims,
+                       const Corpus& corpus, Llama& model,
                        torch::optim::Optimizer& optimizer,
                        fsdp::LearningRate* learning_rate,
                        Checkpoints& checkpoints, Progress& progress) {
   optimizer.zero_grad();
   const at::Tensor loss =
-      ForwardBackward(config, corpus, progress.num_steps(), model);
+      ForwardBackward(config, dims, corpus, progress.num_steps(), model);
   if (config.clip > 0) {
     fsdp::clip_grad_norm_(model->parameters(), config.clip);
   }
@@ -141,18 +179,35 @@ absl::Status TrainStep(const Config& config, const Corpus& corpus, Llama& model,
 
 // Prints the activations that this run's forwards offloaded on this rank.
 void SayWhatWasOffloaded(const fsdp::Prepared& training) {
-  if (training.activation_offload == nullptr || fsdp::get_rank() != 0) return;
+  if (training.activation_offload == nullptr) return;
   constexpr double kMib = 1 << 20;
-  absl::PrintF(
-      "kept %.1f MiB of activations in the memory of the CPU until backward\n",
+  Say(absl::StrFormat(
+      "kept %.1f MiB of activations in the memory of the CPU until backward",
       static_cast<double>(training.activation_offload->num_saved_bytes()) /
-          kMib);
+          kMib));
+}
+
+// Prints the operators that could not compute with parts of activations, which
+// were communicated for them on this rank.
+void SayWhatWasGathered() {
+  const std::map<std::string, int64_t> operators = fsdp::gathered_operators();
+  if (operators.empty()) return;
+  Say(absl::StrCat("gathered the arguments of ",
+                   absl::StrJoin(operators, ", ", absl::PairFormatter(" ")),
+                   " times"));
 }
 
 absl::Status Train(Config config) {
   fsdp::init_process_group();
-  absl::Status status = FitBatch(fsdp::get_world_size(), &config);
+  const absl::StatusOr<fsdp::ParallelDegrees> degrees =
+      DegreesOf(config, fsdp::get_world_size(),
+                fsdp::ReadLaunch(fsdp::GetEnvironment).local_world_size);
+  if (!degrees.ok()) return degrees.status();
+  absl::Status status = FitBatch(degrees->size("batch"), &config);
   if (!status.ok()) return status;
+  const fsdp::ParallelDims dims =
+      fsdp::init_parallel_dims(*degrees, config.device);
+  Say(WarningOf(config));
   const absl::StatusOr<Corpus> corpus =
       Corpus::Open(config.data, config.seq_len, config.seed);
   if (!corpus.ok()) return corpus.status();
@@ -161,8 +216,8 @@ absl::Status Train(Config config) {
       config.deterministic_init ? MakeLargeModel(config) : MakeModel(config);
   const std::unique_ptr<torch::optim::Optimizer> optimizer =
       MakeOptimizer(config, model);
-  absl::StatusOr<fsdp::Prepared> training =
-      fsdp::prepare(model, config.train, HowToPrepare(config, *optimizer));
+  absl::StatusOr<fsdp::Prepared> training = fsdp::prepare(
+      model, config.train, HowToPrepare(config, dims, *optimizer));
   if (!training.ok()) return training.status();
   Progress progress(config);
   Checkpoints checkpoints({.config = config,
@@ -174,10 +229,11 @@ absl::Status Train(Config config) {
   status = checkpoints.Begin();
   while (status.ok() && progress.num_steps() < config.steps &&
          !checkpoints.should_stop()) {
-    status = TrainStep(config, *corpus, model, *optimizer,
+    status = TrainStep(config, dims, *corpus, model, *optimizer,
                        training->learning_rate.get(), checkpoints, progress);
   }
   if (status.ok()) SayWhatWasOffloaded(*training);
+  if (status.ok()) SayWhatWasGathered();
   if (status.ok()) status = progress.WriteLosses();
   if (status.ok()) status = checkpoints.Finish();
   if (status.ok()) fsdp::destroy_process_group();

@@ -136,6 +136,43 @@ TEST(DeviceMesh, Flatten) {
   });
 }
 
+TEST(DeviceMesh, UnflattenedAxesAreViewsOfOneRoot) {
+  RunRanks(8, [] {
+    const DeviceMesh world = init_device_mesh("cpu", {8}, {"world"});
+    const int64_t rank = get_rank();
+    const DeviceMesh dense = world.unflatten({4, 2}, {"fsdp", "tp"});
+    const DeviceMesh sparse = world.unflatten({2, 4}, {"efsdp", "ep"});
+    EXPECT_EQ(dense.root(), world);
+    EXPECT_EQ(MembersOf(dense.get_group("tp")),
+              (std::vector<int64_t>{11, 1100, 110000, 11000000})[rank / 2]);
+    EXPECT_EQ(MembersOf(sparse.get_group("ep")), rank < 4 ? 1111 : 11110000);
+    EXPECT_EQ(sparse.get_local_rank("efsdp"), rank / 4);
+    // Of one axis of a view, with places that are not adjacent.
+    const DeviceMesh parts = dense["fsdp"].unflatten({2, 2}, {"outer", "dp"});
+    EXPECT_THAT(parts["dp"].ranks(), ElementsAre(rank / 4 * 4 + rank % 2,
+                                                 rank / 4 * 4 + rank % 2 + 2));
+    EXPECT_EQ(parts.get_group("outer"), sparse.get_group("efsdp"));
+    EXPECT_THAT(parts["dp"].concatenate(dense["tp"]).shape(),
+                ElementsAre(2, 2));
+    EXPECT_THROW(dense["fsdp"].concatenate(sparse["ep"]), c10::ValueError);
+
+    EXPECT_THAT(ErrorOf([&] {
+                  world.unflatten({3, 2}, {"a", "b"});
+                }),
+                HasSubstr("(3, 2) has 6 ranks, but DeviceMesh((world=8,), "
+                          "'cpu') has 8"));
+    EXPECT_THROW(world.unflatten({4, 2}, {"a"}), c10::ValueError);
+    EXPECT_THROW(dense.unflatten({4, 2}, {"a", "b"}), c10::Error);
+    EXPECT_THAT(ErrorOf([&] {
+                  parts["outer"]
+                      .concatenate(dense["tp"])
+                      .flatten("apart")
+                      .unflatten({2, 2}, {"a", "b"});
+                }),
+                HasSubstr("not equally far apart"));
+  });
+}
+
 TEST(DeviceMesh, WithoutNames) {
   RunRanks(4, [] {
     const DeviceMesh mesh = init_device_mesh("cpu", {2, 2});

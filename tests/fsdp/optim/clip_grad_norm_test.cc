@@ -267,5 +267,58 @@ TEST(ClipGradNorm, OfAShardedModuleIsThatOfTheWholeModule) {
   });
 }
 
+// Two stages on two ranks each, which shard their own gradients.
+TEST(ClipGradNorm, StagesOfAPipelineHaveOneNorm) {
+  RunRanks(4, [] {
+    init_process_group();
+    const DeviceMesh mesh = init_device_mesh("cpu", {2, 2}, {"pp", "dp"});
+    const std::vector<at::Tensor> all = Gradients();
+    const bool is_first = mesh.get_local_rank("pp") == 0;
+    for (const double p : {1.0, 2.0, 3.5, kInfinity}) {
+      // The second stage has one of them, or none.
+      for (const size_t num_second : {1, 0}) {
+        std::vector<DTensor> mine;
+        for (size_t i = 0; i < all.size(); ++i) {
+          if ((i < all.size() - num_second) != is_first) continue;
+          // A large one, so that the stages differ.
+          mine.push_back(ParameterWithGrad(all[i] * 3, mesh["dp"], {Shard(0)}));
+        }
+        CountingBackend& counts = Count(mesh.get_group("pp"));
+        counts.Reset();
+        const double expected = 3 * NormOfAll(all, p);
+        const at::Tensor norm =
+            clip_grad_norm_(mine, 1.0, p, false, mesh["pp"]);
+        EXPECT_NEAR(norm.item<double>(), expected, 1e-5 * expected);
+        EXPECT_EQ(counts.ToString(), "all_reduce 1");
+        for (const DTensor& parameter : mine) {
+          const double rest = parameter.grad()->full_tensor().numel() == 0
+                                  ? 0
+                                  : parameter.grad()->norm(p).item<double>();
+          EXPECT_LE(rest, 1 + 1e-5);
+        }
+        if (is_first) {
+          EXPECT_TRUE(mine[0].grad()->full_tensor().allclose(
+              all[0] * 3 / expected, 1e-4));
+        }
+      }
+    }
+  });
+}
+
+TEST(ClipGradNorm, ANonFiniteGradientIsAnErrorOfAllStages) {
+  RunRanks(2, [] {
+    init_process_group();
+    const DeviceMesh pp = init_device_mesh("cpu", {2}, {"pp"});
+    const at::Tensor parameter = at::zeros({4}).requires_grad_();
+    parameter.mutable_grad() =
+        at::full({4}, get_rank() == 1 ? std::nan("") : 2.0);
+    const std::vector<at::Tensor> mine = {parameter};
+    for (const double p : {2.0, kInfinity}) {
+      EXPECT_THAT(ErrorOf([&] { clip_grad_norm_(mine, 1.0, p, true, pp); }),
+                  HasSubstr("of the gradients is nan"));
+    }
+  });
+}
+
 }  // namespace
 }  // namespace fsdp

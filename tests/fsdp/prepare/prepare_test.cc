@@ -431,5 +431,32 @@ TEST(Prepare, CutsLayersBeforeItShardsThem) {
   });
 }
 
+TEST(Prepare, UsesTheMeshAndTheParallelismsOfItsProgram) {
+  RunRanks(2, [] {
+    TinyModel reference = SameModel(), model = SameModel();
+    torch::optim::SGD optimizer(model->parameters(), 0.1);
+    const DeviceMesh mesh = init_device_mesh("cpu", {2}, {"fsdp"});
+    TrainConfig config;
+    config.mesh.data_parallel_replicate_degree = 7;  // is not read
+    config.sharding.auto_wrap_policy = AutoWrapPolicy::kNoWrap;
+    int num_calls = 0;
+    const absl::StatusOr<Prepared> training =
+        prepare(model, config,
+                {.optimizer = &optimizer,
+                 .mesh = mesh,
+                 .parallelize = [&](torch::nn::Module& module,
+                                    const DeviceMesh& given) {
+                   ++num_calls;
+                   EXPECT_EQ(given, mesh);
+                   EXPECT_FALSE(find_fsdp_module(module).has_value());
+                 }});
+    ASSERT_OK(training.status());
+    EXPECT_EQ(num_calls, 1);
+    EXPECT_EQ(training->mesh, mesh);
+    EXPECT_EQ(dtensor_of(model->parameters()[0])->device_mesh(), mesh);
+    ExpectTrainsAs(reference, model, optimizer);
+  });
+}
+
 }  // namespace
 }  // namespace fsdp::testing

@@ -1,0 +1,37 @@
+// Puts a parameter that another parallelism cuts under the engine, in a group
+// of this rank alone: see ParallelParam. For the thread that trains.
+#ifndef FSDP_ENGINE_PARALLEL_GROUP_H_
+#define FSDP_ENGINE_PARALLEL_GROUP_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "fsdp/engine/comm_context.h"
+#include "fsdp/engine/fsdp_param.h"
+#include "fsdp/engine/parallel_param.h"
+
+namespace fsdp {
+
+// One parameter that is to be taken over.
+struct ParallelTarget {
+  at::Tensor leaf;   // the member; holds the whole values
+  std::string name;  // below the module of the call, for errors
+  std::vector<FsdpParam::Slot> slots;  // every registry entry that holds it
+  std::shared_ptr<ParallelParam> parallel;
+};
+
+// Throws c10::ValueError if fully_shard has taken `tensor` already, and
+// c10::NotImplementedError for what cannot be cut: see fully_shard.
+void CheckMayBeParallel(const at::Tensor& tensor, const std::string& name);
+
+// Makes `local`, this rank's part by `target.parallel->spec`, the contents of
+// the member, in place, and another leaf with the same memory the registry's
+// parameter. `comm` may be shared by several calls.
+void TakeOverParallel(const ParallelTarget& target, const at::Tensor& local,
+                      const std::shared_ptr<CommContext>& comm);
+
+}  // namespace fsdp
+
+#endif  // FSDP_ENGINE_PARALLEL_GROUP_H_

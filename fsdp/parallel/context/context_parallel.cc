@@ -1,0 +1,39 @@
+#include "fsdp/parallel/context/context_parallel.h"
+
+#include <utility>
+#include <vector>
+
+#include "c10/util/Exception.h"
+#include "fsdp/parallel/spmd/axis.h"
+#include "fsdp/parallel/spmd/handler.h"
+#include "fsdp/parallel/spmd/layout.h"
+#include "fsdp/parallel/spmd/operand.h"
+#include "fsdp/parallel/spmd/sharded.h"
+
+namespace fsdp {
+
+void context_parallel(const DeviceMesh& mesh,
+                      std::initializer_list<at::Tensor*> tensors,
+                      const ContextParallelOptions& options) {
+  const spmd::AxisPtr axis = spmd::AxisOf(mesh);
+  std::vector<at::Tensor> parts;
+  for (const at::Tensor* tensor : tensors) {
+    const int64_t dim = Shard(options.seq_dim).normalized(tensor->dim()).dim();
+    TORCH_CHECK_VALUE(
+        !options.load_balance || tensor->size(dim) % (2 * axis->size) == 0,
+        "context_parallel: a sequence of ", tensor->size(dim),
+        " cannot be balanced over ", axis->size,
+        " ranks; its length must be a multiple of ", 2 * axis->size,
+        ", or set load_balance to false");
+    const spmd::Operand operand(*tensor, axis);
+    const spmd::Layout layout =
+        spmd::Layout::Shard(dim, /*blocks=*/1, options.load_balance);
+    parts.push_back(
+        spmd::Wrap(operand.To(layout), layout, axis, operand.sizes()));
+  }
+  spmd::InstallHandler();
+  auto part = parts.begin();
+  for (at::Tensor* tensor : tensors) *tensor = std::move(*part++);
+}
+
+}  // namespace fsdp

@@ -1,0 +1,39 @@
+// MicrobatchSync: while a pipeline trains one batch in microbatches, the groups
+// of fully_shard in a stage's module keep gradients unreduced and parameters
+// gathered in every backward but the last, which reduces the sums once. For the
+// thread that trains.
+#ifndef FSDP_PARALLEL_PIPELINE_MICROBATCH_SYNC_H_
+#define FSDP_PARALLEL_PIPELINE_MICROBATCH_SYNC_H_
+
+#include <utility>
+#include <vector>
+
+#include "fsdp/engine/group_data.h"
+#include "fsdp/fsdp_module.h"
+#include "torch/nn/module.h"
+
+namespace fsdp {
+
+class MicrobatchSync {
+ public:
+  // Begins the batch. Does nothing for a module without fully_shard.
+  explicit MicrobatchSync(const torch::nn::Module& module);
+  // Ends the batch, if BeforeLastBackward was not called because of an error.
+  ~MicrobatchSync();
+  MicrobatchSync(const MicrobatchSync&) = delete;
+  MicrobatchSync& operator=(const MicrobatchSync&) = delete;
+
+  // Gives every group the settings that it had before the batch: those that
+  // were to reduce do, in the backward that follows.
+  void BeforeLastBackward();
+
+ private:
+  // The handles of all fully_shard calls in the module, and what each group's
+  // settings were; a handle keeps its group alive.
+  std::vector<FSDPModule> modules_;
+  std::vector<GroupSettings> before_;
+};
+
+}  // namespace fsdp
+
+#endif  // FSDP_PARALLEL_PIPELINE_MICROBATCH_SYNC_H_

@@ -1,0 +1,101 @@
+// PipelineStage: the part of a model that this rank runs, and its place in the
+// pipeline. A schedule runs it. Names and meaning are PyTorch's (torch/
+// distributed/pipelining/stage.py, 2.11), with one stage on each rank. For the
+// thread that trains.
+#ifndef FSDP_PARALLEL_PIPELINE_PIPELINE_STAGE_H_
+#define FSDP_PARALLEL_PIPELINE_PIPELINE_STAGE_H_
+
+#include <functional>
+#include <memory>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "fsdp/engine/visit_tensors.h"
+#include "fsdp/forward.h"
+#include "fsdp/mesh/device_mesh.h"
+#include "torch/nn/module.h"
+#include "torch/nn/pimpl.h"
+
+namespace fsdp {
+
+using StageTensors = std::vector<at::Tensor>;
+// Runs a stage's module on one microbatch: its inputs, or the outputs of the
+// stage before, in; its outputs out.
+using StageForward = std::function<StageTensors(const StageTensors&)>;
+
+namespace internal {
+
+// Calls module.forward with as many tensors as there are, from one to three,
+// inside the module's exact boundary.
+template <typename Impl>
+StageTensors CallStage(Impl& module, const StageTensors& inputs) {
+  StageTensors outputs;
+  bool called = false;
+  const auto call = [&](const auto&... tensors) {
+    if constexpr (requires { module.forward(tensors...); }) {
+      auto output = fsdp::forward(module, tensors...);
+      VisitTensors(output, [&](at::Tensor& t) { outputs.push_back(t); });
+      called = true;
+    }
+  };
+  if (inputs.size() == 1) call(inputs[0]);
+  if (inputs.size() == 2) call(inputs[0], inputs[1]);
+  if (inputs.size() == 3) call(inputs[0], inputs[1], inputs[2]);
+  TORCH_CHECK_VALUE(called, "forward of ", module.name(), " does not take ",
+                    inputs.size(),
+                    " tensors, as many as a microbatch or the previous stage "
+                    "has; give PipelineStage a function that calls it");
+  return outputs;
+}
+
+}  // namespace internal
+
+class PipelineStage {
+ public:
+  // `pp_mesh` has one axis, the pipeline: this rank's stage is its place on it.
+  // `module` is what keep_modules left; its forward takes one to three tensors
+  // and returns a tensor, or several in a tuple or vector, each of which goes
+  // to the next stage.
+  template <typename Impl>
+  PipelineStage(const torch::nn::ModuleHolder<Impl>& module,
+                const DeviceMesh& pp_mesh)
+      : PipelineStage(module.ptr(), pp_mesh) {}
+  template <typename Impl>
+  PipelineStage(const std::shared_ptr<Impl>& module,
+                const DeviceMesh& pp_mesh) requires
+      std::is_base_of_v<torch::nn::Module, Impl>
+      : PipelineStage(
+            std::static_pointer_cast<torch::nn::Module>(module),
+            [module](const StageTensors& inputs) {
+              return internal::CallStage(*module, inputs);
+            },
+            pp_mesh) {}
+  // For other signatures: `forward` calls `module`, whose parameters it uses.
+  PipelineStage(std::shared_ptr<torch::nn::Module> module, StageForward forward,
+                const DeviceMesh& pp_mesh);
+
+  int64_t stage_index() const { return mesh_.get_local_rank(); }
+  int64_t num_stages() const { return mesh_.size(); }
+  bool is_first() const { return stage_index() == 0; }
+  bool is_last() const { return stage_index() == num_stages() - 1; }
+
+  const std::shared_ptr<torch::nn::Module>& module() const { return module_; }
+  const DeviceMesh& mesh() const { return mesh_; }
+
+  // Runs the module; for a schedule.
+  StageTensors Forward(const StageTensors& inputs) const {
+    return forward_(inputs);
+  }
+
+ private:
+  // Shared with the user, who trains it.
+  std::shared_ptr<torch::nn::Module> module_;
+  StageForward forward_;
+  DeviceMesh mesh_;
+};
+
+}  // namespace fsdp
+
+#endif  // FSDP_PARALLEL_PIPELINE_PIPELINE_STAGE_H_

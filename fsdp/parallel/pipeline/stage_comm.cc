@@ -1,0 +1,270 @@
+#include "fsdp/parallel/pipeline/stage_comm.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "ATen/ops/empty.h"
+#include "ATen/ops/zeros.h"
+#include "absl/strings/str_cat.h"
+#include "c10/util/Exception.h"
+#include "fsdp/mesh/collective_errors.h"
+#include "torch/csrc/distributed/c10d/Store.hpp"
+
+namespace fsdp {
+namespace {
+
+using Work = c10::intrusive_ptr<c10d::Work>;
+using Kind = StageMessage::Kind;
+
+// The first word of a header: "PPIPE" and the version of its layout.
+constexpr int64_t kHeaderMagic = 0x5050495045'01;
+// The tags of messages, by kind; messages of one kind between two stages arrive
+// in the order in which they were sent.
+constexpr int kFirstTag = 0x50503100;
+
+constexpr int kUnusedTag = kFirstTag + 100;
+
+int TagOf(Kind kind) { return kFirstTag + static_cast<int>(kind); }
+
+bool HasBackendFor(c10d::ProcessGroup& group, c10::DeviceType type) {
+  const auto types = group.getDeviceTypes();
+  return std::any_of(types.begin(), types.end(), [type](c10::Device device) {
+    return device.type() == type;
+  });
+}
+
+bool IsGloo(c10d::Backend& backend) {
+  return backend.getBackendName() == "gloo";
+}
+
+// Closes the connections of this rank, so that the other ranks get errors.
+void Close(c10d::Backend& backend) {
+  if (!IsGloo(backend)) {
+    backend.abort();
+    return;
+  }
+  // Gloo cannot abort, but a wait that times out closes all connections of its
+  // group. Nobody sends with this tag. If the connection to one rank is closed
+  // already, that wait fails at once, and closes nothing.
+  for (int peer = 0; peer < backend.getSize(); ++peer) {
+    if (peer == backend.getRank()) continue;
+    ErrorTextOf([&] {
+      std::vector<at::Tensor> nothing{at::zeros({1})};
+      backend.recv(nothing, peer, kUnusedTag)
+          ->wait(std::chrono::milliseconds(1));
+    });
+  }
+}
+
+std::string NameOf(const StageMessage& message) {
+  if (message.kind == Kind::kHeader) return "the header of a step";
+  return absl::StrCat(
+      message.kind == Kind::kActivations ? "the activations" : "the gradients",
+      " of microbatch ", message.microbatch);
+}
+
+}  // namespace
+
+at::Tensor EncodeStepHeader(const StepHeader& header) {
+  TORCH_CHECK_VALUE(
+      static_cast<int64_t>(header.activations.size()) <= kMaxActivations,
+      "a stage passes ", header.activations.size(),
+      " tensors to the next one; at most ", kMaxActivations, " can be passed");
+  at::Tensor words = at::zeros({kStepHeaderWords}, at::kLong);
+  int64_t* word = words.mutable_data_ptr<int64_t>();
+  *word++ = kHeaderMagic;
+  *word++ = static_cast<int64_t>(header.schedule);
+  *word++ = header.num_microbatches;
+  *word++ = header.has_backward ? 1 : 0;
+  *word++ = static_cast<int64_t>(header.activations.size());
+  for (const ActivationSpec& spec : header.activations) {
+    TORCH_CHECK_VALUE(
+        static_cast<int64_t>(spec.sizes.size()) <= kMaxActivationDims,
+        "a stage passes a tensor of ", spec.sizes.size(),
+        " dimensions to the next one; at most ", kMaxActivationDims,
+        " can be passed");
+    word[0] = static_cast<int64_t>(spec.dtype);
+    word[1] = spec.requires_grad ? 1 : 0;
+    word[2] = static_cast<int64_t>(spec.sizes.size());
+    std::copy(spec.sizes.begin(), spec.sizes.end(), word + 3);
+    word += 3 + kMaxActivationDims;
+  }
+  return words;
+}
+
+StepHeader DecodeStepHeader(const at::Tensor& words) {
+  const int64_t* word = words.const_data_ptr<int64_t>();
+  const bool is_header = words.numel() == kStepHeaderWords &&
+                         word[0] == kHeaderMagic && word[1] >= 0 &&
+                         word[1] <= 1 && word[4] >= 0 &&
+                         word[4] <= kMaxActivations;
+  TORCH_CHECK(is_header,
+              "the previous stage sent something that is not the "
+              "header of a step; do both run the same version?");
+  StepHeader header{.schedule = static_cast<ScheduleKind>(word[1]),
+                    .num_microbatches = word[2],
+                    .has_backward = word[3] != 0,
+                    .activations = {}};
+  const int64_t num_activations = word[4];
+  word += 5;
+  for (int64_t i = 0; i < num_activations; ++i) {
+    TORCH_CHECK(
+        word[0] >= 0 &&
+            word[0] < static_cast<int64_t>(c10::ScalarType::NumOptions) &&
+            word[2] >= 0 && word[2] <= kMaxActivationDims,
+        "the header of a step has a tensor of dtype ", word[0], " and ",
+        word[2], " dimensions");
+    header.activations.push_back(
+        {.dtype = static_cast<c10::ScalarType>(word[0]),
+         .sizes = std::vector<int64_t>(word + 3, word + 3 + word[2]),
+         .requires_grad = word[1] != 0});
+    word += 3 + kMaxActivationDims;
+  }
+  return header;
+}
+
+StageComm::StageComm(const DeviceMesh& pp_mesh)
+    : group_(pp_mesh.get_group()),
+      ranks_(get_process_group_ranks(group_)),
+      device_(pp_mesh.device()),
+      header_device_(HasBackendFor(*group_, c10::kCPU) ? c10::Device(c10::kCPU)
+                                                       : device_) {
+  // What an earlier pipeline of these ranks left there.
+  ErrorTextOf([&] { job_store()->deleteKey(ActivityKey(stage_index())); });
+}
+
+std::string StageComm::ActivityKey(int64_t stage) const {
+  // Slices of one mesh have groups with the same name; the first member tells
+  // them apart.
+  return absl::StrCat("pipeline/", group_->getGroupName(), ".", ranks_.front(),
+                      "/", stage);
+}
+
+std::string StageComm::Describe(const StageMessage& message, bool sends) const {
+  std::string text = absl::StrCat(
+      "stage ", stage_index(), " of ", num_stages(), ": ",
+      sends ? "sending " : "receiving ", NameOf(message),
+      sends ? " to" : " from", " stage ", message.peer, ", which is rank ",
+      ranks_[static_cast<size_t>(message.peer)], ",");
+  ErrorTextOf([&] {
+    const auto store = job_store();
+    for (int64_t stage = 0; stage < num_stages(); ++stage) {
+      const std::string key = ActivityKey(stage);
+      if (stage == stage_index() || !store->check({key})) continue;
+      const std::vector<uint8_t> activity = store->get(key);
+      absl::StrAppend(&text, " after an error of stage ", stage, " in ",
+                      std::string(activity.begin(), activity.end()), ",");
+    }
+  });
+  return text;
+}
+
+Work StageComm::Issue(const StageMessage& message, bool sends,
+                      const at::Tensor& tensor) {
+  const auto backend = group_->getBackend(tensor.device().type());
+  const int peer = static_cast<int>(message.peer);
+  const int tag = TagOf(message.kind);
+  std::vector<at::Tensor> tensors{tensor};
+  return IssueWork(
+      *group_, [&] { return Describe(message, sends); },
+      [&] {
+        return sends ? backend->send(tensors, peer, tag)
+                     : backend->recv(tensors, peer, tag);
+      });
+}
+
+void StageComm::WaitFor(const Work& work, const StageMessage& message,
+                        bool sends) {
+  const auto operation = [&] { return Describe(message, sends); };
+  const auto backend =
+      group_->getBackend(message.tensors.front().device().type());
+  if (!IsGloo(*backend)) {
+    WaitForWork(work, *group_, operation);
+    return;
+  }
+  IssueWork(*group_, operation, [&] {
+    // Without an argument, wait would use the timeout with which the group was
+    // made.
+    work->wait(backend->getBackendOptions()->timeout);
+    return work;
+  });
+}
+
+void StageComm::Wait(std::optional<StageTransfer>& transfer) {
+  if (!transfer.has_value()) return;
+  for (const Work& work : transfer->works) {
+    WaitFor(work, transfer->message, /*sends=*/true);
+  }
+  transfer.reset();
+}
+
+std::optional<StageTransfer> StageComm::Exchange(
+    std::optional<StageMessage> sent,
+    const std::optional<StageMessage>& received) {
+  const auto backend = group_->getBackend(device_.type());
+  const bool together = sent.has_value() && received.has_value() &&
+                        sent->peer == received->peer &&
+                        backend->supportsCoalescing();
+  std::vector<Work> receiving;
+  std::optional<StageTransfer> transfer;
+  if (together) backend->startCoalescing();
+  if (sent.has_value()) {
+    transfer = StageTransfer{.message = *std::move(sent), .works = {}};
+    for (const at::Tensor& tensor : transfer->message.tensors) {
+      transfer->works.push_back(
+          Issue(transfer->message, /*sends=*/true, tensor));
+    }
+  }
+  if (received.has_value()) {
+    for (const at::Tensor& tensor : received->tensors) {
+      receiving.push_back(Issue(*received, /*sends=*/false, tensor));
+    }
+  }
+  if (together) {
+    // One work stands for both messages, and is awaited here.
+    receiving = {backend->endCoalescing()};
+    transfer->works.clear();
+  }
+  for (const Work& work : receiving) {
+    WaitFor(work, *received, /*sends=*/false);
+  }
+  return transfer;
+}
+
+StageTransfer StageComm::SendHeader(const StepHeader& header, int64_t peer) {
+  StageTransfer transfer{
+      .message = {.kind = Kind::kHeader,
+                  .microbatch = 0,
+                  .peer = peer,
+                  .tensors = {EncodeStepHeader(header).to(header_device_)}},
+      .works = {}};
+  transfer.works = {
+      Issue(transfer.message, /*sends=*/true, transfer.message.tensors[0])};
+  return transfer;
+}
+
+StepHeader StageComm::ReceiveHeader(int64_t peer) {
+  const StageMessage message{
+      .kind = Kind::kHeader,
+      .microbatch = 0,
+      .peer = peer,
+      .tensors = {
+          at::empty({kStepHeaderWords},
+                    at::TensorOptions(at::kLong).device(header_device_))}};
+  WaitFor(Issue(message, /*sends=*/false, message.tensors[0]), message,
+          /*sends=*/false);
+  return DecodeStepHeader(message.tensors[0].to(c10::kCPU));
+}
+
+void StageComm::Abandon() {
+  ErrorTextOf([&] {
+    job_store()->set(ActivityKey(stage_index()),
+                     std::vector<uint8_t>(activity_.begin(), activity_.end()));
+  });
+  for (const c10::Device device : group_->getDeviceTypes()) {
+    ErrorTextOf([&] { Close(*group_->getBackend(device.type())); });
+  }
+}
+
+}  // namespace fsdp

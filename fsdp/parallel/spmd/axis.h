@@ -1,0 +1,40 @@
+// Axis: one axis of a mesh over which activations are parallel. Interned: the
+// same process group gives the same object, so axes are compared by address.
+// For the thread that trains.
+#ifndef FSDP_PARALLEL_SPMD_AXIS_H_
+#define FSDP_PARALLEL_SPMD_AXIS_H_
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "fsdp/mesh/device_mesh.h"
+#include "fsdp/mesh/process_group.h"
+
+namespace fsdp::spmd {
+
+struct Axis {
+  DeviceMesh mesh;  // of one axis
+  ProcessGroup group;
+  int64_t size;
+  int64_t rank;
+  // Of two axes, the one with the smaller level cuts first: its parts are what
+  // the other one cuts. It is the slower one of the root mesh.
+  int64_t level;
+  // Whether all ranks of the axis are in a group of fully_shard, which then
+  // averages gradients over them. By group, filled when asked for.
+  std::vector<std::pair<ProcessGroup, bool>> averaged_by = {};
+};
+using AxisPtr = std::shared_ptr<Axis>;
+
+// Whether `group`, over which fully_shard reduces, has every rank of `axis`.
+bool IsAveragedBy(const ProcessGroup& group, Axis& axis);
+
+// The axis of `mesh`. Throws c10::ValueError unless the mesh has one axis, and
+// this rank is in it.
+AxisPtr AxisOf(const DeviceMesh& mesh);
+
+}  // namespace fsdp::spmd
+
+#endif  // FSDP_PARALLEL_SPMD_AXIS_H_

@@ -1,0 +1,31 @@
+// What the style of a parameter does to the input and the result of an operator
+// that takes it. For the thread that trains.
+#ifndef FSDP_PARALLEL_SPMD_RULES_STYLED_H_
+#define FSDP_PARALLEL_SPMD_RULES_STYLED_H_
+
+#include <optional>
+
+#include "ATen/core/Tensor.h"
+#include "fsdp/parallel/spmd/call.h"
+
+namespace fsdp::spmd {
+
+// Takes a plain `input` for the part that style.input says it is.
+void ApplyInputStyle(const OperatorStyle* style, Operand& input);
+
+// The activation of sizes `whole` whose part under `layout` is `part`, moved to
+// style.output. `bias`: is added to the result before it moves, by the next
+// operator; null if there is none, or it was added already. A null style leaves
+// the result where it is.
+at::Tensor ApplyOutputStyle(const Call& call, const OperatorStyle* style,
+                            at::Tensor part, const Layout& layout,
+                            const Sizes& whole, const c10::TensorImpl* bias);
+
+// The layout of `output` if it is the plain part that ApplyOutputStyle returned
+// last, for use_local_output, and `bias` is still to be added to it.
+std::optional<Layout> LocalOutputOf(const at::Tensor& output,
+                                    const at::Tensor& bias);
+
+}  // namespace fsdp::spmd
+
+#endif  // FSDP_PARALLEL_SPMD_RULES_STYLED_H_

@@ -1,0 +1,162 @@
+"""Compares tensor parallelism with Python's on the CPU; see `--help`.
+
+As train_bench.py, whose runs these are: rounds alternate, ratios are taken
+within a round.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import sys
+import tempfile
+
+import measure
+import train_bench
+
+# The name of a row, how many ranks, and how they divide the model.
+ROWS = {
+    "tp 2": (2, {"sharded": False, "tp": 2, "plan": "tp"}),
+    "tp 2, sp": (2, {"sharded": False, "tp": 2, "plan": "sp"}),
+    "tp 2, sp, loss": (2, {"sharded": False, "tp": 2, "plan": "sp_loss"}),
+    "dp 2 x tp 2": (4, {"sharded": True, "tp": 2, "plan": "tp"}),
+    "dp 2 x tp 2, sp, loss": (
+        4,
+        {"sharded": True, "tp": 2, "plan": "sp_loss"},
+    ),
+}
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(
+        prog="tools/bench parallel",
+        description="Trains a Llama with tensor, sequence and loss parallelism, "
+        "alone and under fully_shard, here and with PyTorch's "
+        "parallelize_module and FSDP2: same weights, same tokens, Gloo on this "
+        "machine, one thread a rank. Prints tokens/s, memory and collectives "
+        "of both.",
+    )
+    parser.add_argument(
+        "--sizes",
+        type=lambda text: text.split(","),
+        default=list(train_bench.SIZES),
+        help=f"models ({','.join(train_bench.SIZES)})",
+    )
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--steps", type=int, default=20, help="measured, in a round (20)"
+    )
+    parser.add_argument(
+        "--optimizer",
+        choices=["adamw", "fused_adamw"],
+        default="fused_adamw",
+        help="of both: plain, or fused (fused_adamw)",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print JSON instead of tables"
+    )
+    parser.add_argument("--tool", required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--python", required=True, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def print_size(size, rows):
+    print(f"\nModel '{size}' {json.dumps(train_bench.SIZES[size])}")
+    headings = ("tokens/s", "memory MiB", "AG, RS, AR, A2A", "MiB sent")
+    print_line("ranks", "", headings)
+    for name, row in rows.items():
+        for who in train_bench.WHO:
+            run = row[who]
+            counts = run["collectives"]
+            kinds = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all")
+            print_line(
+                name if who == "ours" else "",
+                who,
+                (
+                    measure.number(run["tokens_per_second"], 1, 0),
+                    measure.number(
+                        run["private_added_bytes"], 1 / train_bench.MIB, 1
+                    ),
+                    ", ".join(str(counts[kind]) for kind in kinds),
+                    f"{run['collective_bytes'] / train_bench.MIB:.2f}",
+                ),
+            )
+        ratios = row["times_pytorch"]
+        print_line(
+            "",
+            "ratio",
+            (
+                measure.number(ratios["tokens_per_second"]),
+                measure.number(ratios["private_added_bytes"]),
+            ),
+        )
+
+
+def print_line(first, who, cells):
+    line = f"{first:<24}{who:<9}"
+    print((line + "".join(f"{cell:>24}" for cell in cells)).rstrip())
+
+
+def print_report(report):
+    machine = report["machine"]
+    print(
+        f"{machine['processors']} processors, load {machine['load']:.1f}; with "
+        f"more ranks than processors they take turns.\nMedians of "
+        f"{report['rounds']} rounds [least, largest]; {report['optimizer']}."
+    )
+    for size, rows in report["sizes"].items():
+        print_size(size, rows)
+    print(
+        "\nAG, RS, AR, A2A: all-gathers, reduce-scatters, all-reduces and "
+        "all-to-alls of a step, the optimizer's included, over all axes; sent: "
+        "the inputs of these on one rank.\nMemory: the most private memory of "
+        "a rank less what it had before it made the model."
+    )
+
+
+def main():
+    args = parse_arguments()
+    unknown = set(args.sizes) - set(train_bench.SIZES)
+    if unknown or args.rounds < 1 or args.steps < 1:
+        sys.exit("bench: at least one round and step, of known sizes")
+    report = {
+        "machine": {
+            "processors": os.cpu_count(),
+            "load": os.getloadavg()[0],
+            "kernel": os.uname().release,
+        },
+        "rounds": args.rounds,
+        "steps": args.steps,
+        "optimizer": args.optimizer,
+        "sizes": {},
+    }
+    scratch = pathlib.Path(tempfile.mkdtemp(prefix="tessera-parallel-"))
+    try:
+        ways = {name: way for name, (_, way) in ROWS.items()}
+        bench = train_bench.Bench(args, scratch, ways)
+        for size in args.sizes:
+            folder = bench.prepare(size)
+            rounds = []
+            for index in range(args.rounds):
+                measure.say(f"{size}, round {index + 1} of {args.rounds}")
+                rounds.append(
+                    {
+                        name: bench.compare(folder, num_ranks, name)
+                        for name, (num_ranks, _) in ROWS.items()
+                    }
+                )
+            report["sizes"][size] = {
+                name: train_bench.summarize_row([one[name] for one in rounds])
+                for name in ROWS
+            }
+    finally:
+        shutil.rmtree(scratch)
+    if args.json:
+        print(json.dumps(report, indent=1))
+    else:
+        print_report(report)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+#include "fsdp/examples/train_llama/parallel.h"
+
+#include <cstdint>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "fsdp/examples/train_llama/config.h"
+#include "fsdp/examples/train_llama/model.h"
+#include "fsdp/fully_shard.h"
+#include "fsdp/mesh/parallel_dims.h"
+#include "fsdp/parallel/activation.h"
+#include "fsdp/parallel/tensor/load_plan.h"
+#include "fsdp/parallel/tensor/parallelize_module.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/fsdp/parallel/llama.h"
+#include "tests/fsdp/start_rank.h"
+#include "tests/testing/ranks.h"
+#include "tests/testing/status_matchers.h"
+#include "tests/testing/temp_dir.h"
+
+namespace llama {
+namespace {
+
+using ::dcp::testing::StatusIs;
+using ::dcp::testing::TempDir;
+using ::fsdp::testing::MakeLlama;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+TEST(Parallel, SaysWhatToWriteInstead) {
+  const auto refuses = [](std::vector<std::string> flags,
+                          const std::string& what) {
+    flags.emplace_back("--data=a");
+    EXPECT_THAT(ParseFlags(flags).status(),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(what)));
+  };
+  refuses({"--tp=0"}, "tp is '0', not a whole number from 1");
+  refuses({"--sp"}, "--sp requires --tp=N");
+  refuses({"--plan=p.yaml"}, "--plan requires --tp=N");
+  refuses({"--tp=2", "--sp", "--plan=p.yaml"}, "--sp belongs to the plan");
+  refuses({"--cp=3", "--seq-len=64"},
+          "--cp=3 requires a --seq-len that is a multiple of 6; 64 is not");
+}
+
+TEST(Parallel, DegreesMultiplyToTheRanks) {
+  const auto degrees_of = [](std::vector<std::string> flags, int64_t ranks) {
+    flags.emplace_back("--data=a");
+    return DegreesOf(ParseFlags(flags).value(), ranks, ranks);
+  };
+  const auto degrees = degrees_of({"--tp=2", "--cp=2", "--replicate=2"}, 16);
+  ASSERT_OK(degrees.status());
+  EXPECT_EQ(degrees->dp_replicate, 2);
+  EXPECT_EQ(degrees->dp_shard, 2);
+  EXPECT_EQ(degrees->cp, 2);
+  EXPECT_EQ(degrees->tp, 2);
+  EXPECT_EQ(degrees->size("batch"), 4);
+  const auto refuses = [&](const std::vector<std::string>& flags,
+                           const std::string& what) {
+    EXPECT_THAT(degrees_of(flags, 4).status(),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(what)));
+  };
+  refuses({"--cp=3", "--seq-len=60", "--tp=2"},
+          "--cp=3 does not divide 4 ranks; start a multiple of 6");
+  refuses({"--tp=3"}, "--tp is 3, which does not divide 4 ranks");
+  refuses({"--tp=2", "--replicate=2", "--shard=2"},
+          "--replicate is 2, --shard is 2, --tp is 2: they do not multiply to "
+          "4 ranks");
+}
+
+TEST(Parallel, WarnsOfHeadsThatDoNotDivide) {
+  const auto warning = [](const std::string& flag) {
+    return WarningOf(ParseFlags({"--data=a", flag}).value());
+  };
+  EXPECT_EQ(warning("--tp=1"), "");
+  EXPECT_EQ(warning("--tp=2"), "");
+  EXPECT_THAT(warning("--tp=4"),
+              HasSubstr("--tp=4 does not divide the 4 heads or the 2 of keys"));
+}
+
+// No operator of this Llama gathers, whichever way the plan is written.
+void ExpectTrainsInParts(const fsdp::ParallelDims& dims, Llama model,
+                         const fsdp::ParallelizePlan& plan) {
+  fsdp::parallelize_module(model, dims.get_mesh("tp"), plan);
+  const fsdp::FullyShardOptions options{.mesh = DataParallelMesh(dims)};
+  for (const auto& block : *model->layers) fsdp::fully_shard(block, options);
+  fsdp::fully_shard(model, options);
+  const fsdp::StrictLayouts strict;
+  fsdp::testing::ExpectTrainsAsOne(
+      model, MakeLlama(), 2 * dims.get_mesh("batch").get_local_rank(), 2);
+  EXPECT_THAT(fsdp::gathered_operators(), IsEmpty());
+}
+
+TEST(Parallel, ThePlanThatIsBuiltInGathersNothing) {
+  fsdp::testing::RunRanks(4, [] {
+    fsdp::testing::StartRankInDouble();
+    const fsdp::ParallelDims dims = fsdp::init_parallel_dims({.tp = 2}, "cpu");
+    for (const bool sequence_parallel : {false, true}) {
+      const Llama model = MakeLlama();
+      ExpectTrainsInParts(dims, model, BuiltInPlan(*model, sequence_parallel));
+    }
+  });
+}
+
+// The lines of `text` between two lines, without what they all begin with.
+std::string LinesBetween(const std::string& text, const std::string& first,
+                         const std::string& last) {
+  const size_t begin = text.find('\n', text.find(first)) + 1;
+  const size_t end = text.find(last, begin);
+  if (end == std::string::npos) return "";
+  return absl::StrReplaceAll(text.substr(begin, end - begin), {{"\n  ", "\n"}})
+      .substr(text[begin] == ' ' ? 2 : 0);
+}
+
+TEST(Parallel, PlansThatAreShownAreTheOneThatIsBuiltIn) {
+  std::ifstream readme("fsdp/examples/README.md");
+  const std::string page((std::istreambuf_iterator<char>(readme)),
+                         std::istreambuf_iterator<char>());
+  TempDir dir;
+  const Llama model = MakeLlama();
+  const auto expect_plan = [&](const std::string& lines,
+                               bool sequence_parallel) {
+    Config config;
+    config.plan = absl::StrCat(dir.path(), "/plan.yaml");
+    std::ofstream(config.plan) << lines;
+    EXPECT_EQ(PlanOf(config, *model), BuiltInPlan(*model, sequence_parallel))
+        << lines;
+  };
+  expect_plan(LinesBetween(HelpText(), "<<'PLAN'", "  PLAN"), false);
+  expect_plan(LinesBetween(page, "```yaml", "```"), true);
+}
+
+}  // namespace
+}  // namespace llama

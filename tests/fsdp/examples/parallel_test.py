@@ -1,0 +1,94 @@
+"""train_llama with other parallelisms than that of data: it learns as one
+process does, and a run goes on with others than it began with."""
+
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+from train_job import Job
+
+CONVERT = pathlib.Path("tools/dcp_convert/dcp-convert").resolve()
+# Sums over ranks are added in another order, and training enlarges that.
+TOLERANCE = 1e-3
+# No plan for the output, whose logits are then whole on every rank.
+PLAN = """
+embed_tokens: embedding_rowwise
+layers.*.self_attn.[qkv]_proj: colwise
+layers.*.self_attn.o_proj: rowwise
+layers.*.mlp.{gate,up}_proj: colwise
+layers.*.mlp.down_proj: rowwise
+"""
+
+
+class ParallelTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(dir=os.environ.get("TEST_TMPDIR"))
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        # A few thousand of its own words.
+        (self.folder / "text").write_text(pathlib.Path(__file__).read_text())
+
+    def train(self, world_size, *flags, code=0):
+        job = Job(self.folder, world_size, "--data=text", *flags)
+        try:
+            printed = job.end(code)
+            return printed if code == 0 else job.told()
+        finally:
+            job.kill()
+
+    def losses(self, name):
+        return [float(x) for x in (self.folder / name).read_text().split()]
+
+    def expect_close(self, losses, wanted):
+        self.assertEqual(len(losses), len(wanted))
+        for step, (a, b) in enumerate(zip(losses, wanted)):
+            self.assertLessEqual(
+                abs(a - b), TOLERANCE * abs(b), f"step {step}: {a}, not {b}"
+            )
+
+    def test_goes_on_with_other_parallelisms(self):
+        (self.folder / "plan.yaml").write_text(PLAN)
+        common = ("--deterministic-init", "--accumulate=2")
+        self.train(1, *common, "--steps=6", "--losses-out=one",
+                   "--checkpoint-dir=one-run")
+        step = 0
+        for world_size, flags in (
+                (4, ("--tp=2", "--sp", "--checkpoint-activations")),
+                (4, ()),
+                (2, ("--cp=2",)),
+                (4, ("--tp=2", "--cp=2", "--plan=plan.yaml")),
+                (4, ("--replicate=2", "--tp=2")),
+                (2, ("--tp=2", "--sp", "--losses-out=resumed"))):
+            printed = self.train(world_size, *common, *flags,
+                                 f"--steps={step + 1}", "--checkpoint-dir=run")
+            if step > 0:
+                self.assertIn(f"resumed step {step} from run/step-{step}",
+                              printed)
+            self.assertNotIn("gathered", printed)
+            step += 1
+        self.expect_close(self.losses("resumed"), self.losses("one"))
+        done = subprocess.run(
+            [CONVERT, "diff", "run/step-6", "one-run/step-6", "--include",
+             "model.*", "--atol", "1e-2"], cwd=self.folder,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.assertEqual(done.returncode, 0, done.stdout)
+
+    def test_says_what_it_gathers(self):
+        printed = self.train(2, "--tp=2", "--heads=4", "--kv-heads=1",
+                             "--steps=1", "--losses-out=uneven")
+        self.assertIn("warning: --tp=2 does not divide the 4 heads or the 1 of "
+                      "keys and values", printed)
+        self.train(1, "--heads=4", "--kv-heads=1", "--steps=1",
+                   "--losses-out=one")
+        self.expect_close(self.losses("uneven"), self.losses("one"))
+
+    def test_all_ranks_say_what_is_wrong_with_a_plan(self):
+        (self.folder / "plan.yaml").write_text("norm: colwse\n")
+        told = self.train(2, "--tp=2", "--plan=plan.yaml", "--steps=1", code=1)
+        self.assertEqual(told.count("plan.yaml:1: norm is 'colwse'"), 2, told)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,216 @@
+// What a pipeline refuses, and what an error or the end of one stage does to
+// the others.
+
+#include <signal.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "c10/util/Exception.h"
+#include "fsdp/parallel/pipeline/schedules.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/fsdp/module_snapshot.h"
+#include "tests/fsdp/parallel/pipeline/staged_model.h"
+#include "tests/fsdp/start_rank.h"
+#include "tests/testing/ranks.h"
+#include "torch/nn.h"
+
+namespace fsdp::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+using torch::Tensor;
+
+constexpr int64_t kLayers = 4;
+
+PipelineStage MyStage() {
+  return PipelineStage(ModelOfStage(get_rank(), get_world_size(), kLayers),
+                       init_device_mesh("cpu", {get_world_size()}, {"pp"}));
+}
+
+PipelineBatch Batch(int64_t rows) {
+  return {.args = {Tokens(0, rows)}, .target = Tokens(1, rows)};
+}
+
+void ExpectErrorOfStep(const std::function<Tensor()>& step,
+                       const std::vector<std::string>& says) {
+  const std::string error = ErrorOf([&] { step(); });
+  for (const std::string& text : says) EXPECT_THAT(error, HasSubstr(text));
+}
+
+TEST(PipelineErrors, StagesAndSchedulesAreChecked) {
+  RunRanks(2, [] {
+    StartRank();
+    const PipelineStage stage = MyStage();
+    ExpectError<c10::ValueError>([&] { Schedule1F1B(stage, 1, TokenLoss); },
+                                 {"1 microbatches and 2 stages"});
+    ExpectError<c10::ValueError>([&] { ScheduleGPipe(stage, 0); },
+                                 {"at least one microbatch"});
+    ExpectError<c10::ValueError>(
+        [&] {
+          PipelineStage(stage.module(), nullptr,
+                        init_device_mesh("cpu", {1, 2}, {"dp", "pp"}));
+        },
+        {"one axis, not 2", "mesh[\"pp\"]"});
+    EXPECT_EQ(stage.stage_index(), get_rank());
+    EXPECT_EQ(stage.is_first(), get_rank() == 0);
+    EXPECT_EQ(stage.is_last(), get_rank() == 1);
+  });
+}
+
+// An error of one stage reaches the other, which says whose it is.
+void ExpectErrors(const PipelineBatch& batch, bool grad_mode,
+                  const std::string& of_first, const std::string& of_last) {
+  RunRanks(2, [=] {
+    StartRank();
+    ScheduleGPipe schedule(MyStage(), 2, TokenLoss);
+    at::AutoGradMode mode(grad_mode);
+    ExpectErrorOfStep([&] { return schedule.step(batch); },
+                      {get_rank() == 0 ? of_first : of_last});
+    WaitForAllRanks();
+  });
+}
+
+TEST(PipelineErrors, BatchesThatCannotBeDivided) {
+  const std::string left = "after an error of stage 0 in the division of a";
+  ExpectErrors({.args = {Tokens(0, 3)}, .target = Tokens(1, 4)}, true,
+               "inputs along dim 0 into 2 equal microbatches", left);
+  ExpectErrors({.target = Tokens(1, 4)}, true, "needs the inputs of the model",
+               left);
+  ExpectErrors({.args = {Tokens(0, 4)}, .target = Tokens(1, 5)}, true,
+               "after an error of stage 1 in the division of a batch",
+               "targets along dim 0 into 2 equal microbatches");
+  ExpectErrors({.args = {Tokens(0, 4)}}, true,
+               "after an error of stage 1 in the division of a batch",
+               "needs what the loss function compares");
+  ExpectErrors(Batch(4), false, "grad mode is off; call eval()",
+               "grad mode is off; call eval()");
+}
+
+TEST(PipelineErrors, StagesThatRunOtherSchedules) {
+  RunRanks(2, [] {
+    StartRank();
+    const PipelineStage stage = MyStage();
+    if (get_rank() == 0) {
+      ScheduleGPipe schedule(stage, 4, TokenLoss);
+      ExpectErrorOfStep([&] { return schedule.step(Batch(4)); },
+                        {"after an error of stage 1"});
+    } else {
+      Schedule1F1B schedule(stage, 2, TokenLoss);
+      ExpectErrorOfStep(
+          [&] { return schedule.step(Batch(4)); },
+          {"stage 1 of 2 runs Schedule1F1B with 2 microbatches, but stage 0 "
+           "runs ScheduleGPipe with 4 microbatches"});
+    }
+    WaitForAllRanks();
+  });
+}
+
+TEST(PipelineErrors, AStageThatThrows) {
+  for (const int64_t fails : {0, 1, 2}) {
+    RunRanks(3, [fails] {
+      StartRank();
+      StagedModel model = ModelOfStage(get_rank(), 3, kLayers);
+      auto calls = std::make_shared<int>(0);
+      const auto forward = [=](const StageTensors& in) mutable {
+        TORCH_CHECK_INDEX(get_rank() != fails || ++*calls < 4,
+                          "the user's own error");
+        return StageTensors{model(in[0])};
+      };
+      Schedule1F1B schedule(PipelineStage(model.ptr(), forward,
+                                          init_device_mesh("cpu", {3}, {"pp"})),
+                            3, TokenLoss);
+      schedule.step(Batch(3));
+      if (get_rank() == fails) {
+        // The first forward of the second step.
+        ExpectError<c10::IndexError>([&] { schedule.step(Batch(3)); },
+                                     {"the user's own error"});
+      } else {
+        const std::string me = std::to_string(get_rank());
+        ExpectErrorOfStep([&] { return schedule.step(Batch(3)); },
+                          {"rank " + me + " of 3", "stage " + me + " of 3: ",
+                           "after an error of stage " + std::to_string(fails) +
+                               " in the forward of microbatch 0"});
+      }
+      // A second attempt fails at once.
+      EXPECT_FALSE(ErrorOf([&] { schedule.step(Batch(3)); }).empty());
+      WaitForAllRanks();
+    });
+  }
+}
+
+TEST(PipelineErrors, AStageThatIsKilled) {
+  RunRanks(3,
+           [] {
+             StartRank();
+             Schedule1F1B schedule(MyStage(), 3, TokenLoss);
+             schedule.step(Batch(3));
+             if (get_rank() == 1) raise(SIGKILL);
+             const std::string me = std::to_string(get_rank());
+             const std::string error = ErrorOf([&] {
+               for (;;) schedule.step(Batch(3));
+             });
+             EXPECT_THAT(error, AllOf(HasSubstr("stage " + me + " of 3: "),
+                                      HasSubstr("stage 1, which is rank 1")));
+           },
+           {.may_die = {1}});
+}
+
+TEST(PipelineErrors, AStageThatNeverComes) {
+  RunRanks(2, [] {
+    StartRank({.timeout = std::chrono::seconds(20)});
+    Schedule1F1B schedule(MyStage(), 2, TokenLoss);
+    schedule.step(Batch(4));
+    world_group()->getBackend(c10::kCPU)->setTimeout(std::chrono::seconds(2));
+    if (get_rank() == 1) {
+      ExpectErrorOfStep([&] { return schedule.step(Batch(4)); },
+                        {"stage 1 of 2: receiving the header of a step from "
+                         "stage 0, which is rank 0",
+                         "Timed out"});
+    }
+    WaitForAllRanks();
+  });
+}
+
+// Returns what the second call of forward must not: other sizes or numbers.
+struct Changing : torch::nn::Module {
+  explicit Changing(bool in_number) : in_number_(in_number) {}
+  std::vector<Tensor> forward(const Tensor& x) {
+    if (++calls_ == 1) return {x};
+    if (in_number_) return {x, x};
+    return {x.narrow(0, 0, 1)};
+  }
+
+ private:
+  bool in_number_;
+  int calls_ = 0;
+};
+
+TEST(PipelineErrors, MicrobatchesThatDiffer) {
+  for (const bool in_number : {false, true}) {
+    RunRanks(2, [in_number] {
+      StartRank();
+      const DeviceMesh mesh = init_device_mesh("cpu", {2}, {"pp"});
+      ScheduleGPipe schedule(
+          PipelineStage(std::make_shared<Changing>(in_number), mesh), 2);
+      ExpectErrorOfStep(
+          [&] {
+            return schedule.step({.args = {torch::ones({4, 3})}});
+          },
+          {get_rank() == 1 ? "after an error of stage 0 in the forward of "
+                             "microbatch 1"
+           : in_number     ? "returned 2 tensors for microbatch 1, but 1"
+                           : "returned Float[1, 3] for microbatch 1, but "
+                             "Float[2, 3] for the first one"});
+      WaitForAllRanks();
+    });
+  }
+}
+
+}  // namespace
+}  // namespace fsdp::testing

@@ -1,0 +1,215 @@
+#include "fsdp/parallel/pipeline/stage_comm.h"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ATen/ops/full.h"
+#include "ATen/ops/zeros.h"
+#include "c10/util/Exception.h"
+#include "fsdp/mesh/collective_errors.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/fsdp/module_snapshot.h"
+#include "tests/fsdp/start_rank.h"
+#include "tests/testing/counting_backend.h"
+#include "tests/testing/ranks.h"
+
+namespace fsdp::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using Kind = StageMessage::Kind;
+
+StepHeader SampleHeader() {
+  return {
+      .schedule = ScheduleKind::k1F1B,
+      .num_microbatches = 5,
+      .has_backward = true,
+      .activations = {
+          {.dtype = at::kBFloat16, .sizes = {2, 3, 0}, .requires_grad = true},
+          {.dtype = at::kLong, .sizes = {}, .requires_grad = false}}};
+}
+
+TEST(StepHeader, SurvivesTheJourney) {
+  const StepHeader header = DecodeStepHeader(EncodeStepHeader(SampleHeader()));
+  EXPECT_EQ(header.schedule, ScheduleKind::k1F1B);
+  EXPECT_EQ(header.num_microbatches, 5);
+  EXPECT_TRUE(header.has_backward);
+  ASSERT_EQ(header.activations.size(), 2u);
+  EXPECT_EQ(header.activations[0].dtype, at::kBFloat16);
+  EXPECT_EQ(header.activations[0].sizes, (std::vector<int64_t>{2, 3, 0}));
+  EXPECT_TRUE(header.activations[0].requires_grad);
+  EXPECT_EQ(header.activations[1].dtype, at::kLong);
+  EXPECT_TRUE(header.activations[1].sizes.empty());
+  EXPECT_FALSE(header.activations[1].requires_grad);
+}
+
+TEST(StepHeader, HasLimits) {
+  StepHeader header = SampleHeader();
+  header.activations.resize(9, header.activations[0]);
+  ExpectError<c10::ValueError>([&] { EncodeStepHeader(header); },
+                               {"passes 9 tensors", "at most 8"});
+  header = SampleHeader();
+  header.activations[0].sizes.assign(9, 1);
+  ExpectError<c10::ValueError>([&] { EncodeStepHeader(header); },
+                               {"9 dimensions", "at most 8"});
+}
+
+TEST(StepHeader, OtherNumbersAreRefused) {
+  const auto with = [](int64_t index, int64_t value) {
+    at::Tensor words = EncodeStepHeader(SampleHeader());
+    words[index] = value;
+    return words;
+  };
+  // Magic, schedule, number of activations; then dtype and dimensions of one.
+  for (const auto& [index, value] : std::vector<std::pair<int64_t, int64_t>>{
+           {0, 7}, {1, 2}, {1, -1}, {4, 9}, {4, -1}}) {
+    ExpectError<c10::Error>([&] { DecodeStepHeader(with(index, value)); },
+                            {"not the header of a step"});
+  }
+  for (const auto& [index, value] : std::vector<std::pair<int64_t, int64_t>>{
+           {5, -1}, {5, 1000}, {7, -1}, {7, 9}}) {
+    ExpectError<c10::Error>([&] { DecodeStepHeader(with(index, value)); },
+                            {"the header of a step has a tensor of dtype"});
+  }
+}
+
+TEST(StageComm, BothDirectionsAtOnceAndInOrder) {
+  RunRanks(2, [] {
+    StartRank();
+    StageComm comm(init_device_mesh("cpu", {2}, {"pp"}));
+    const int64_t peer = 1 - comm.stage_index();
+    const auto message = [&](int64_t microbatch, double value) {
+      return StageMessage{.kind = Kind::kActivations,
+                          .microbatch = microbatch,
+                          .peer = peer,
+                          .tensors = {at::full({3}, value), at::full({}, 2)}};
+    };
+    std::vector<std::optional<StageTransfer>> sent;
+    for (int64_t i = 0; i < 4; ++i) {
+      const StageMessage received = message(i, -1);
+      sent.push_back(
+          comm.Exchange(message(i, get_rank() * 10.0 + i), received));
+      EXPECT_EQ(received.tensors[0][2].item<double>(), peer * 10.0 + i);
+    }
+    for (auto& transfer : sent) comm.Wait(transfer);
+  });
+}
+
+// The works of one group of calls.
+class GroupedWork : public c10d::Work {
+ public:
+  explicit GroupedWork(std::vector<c10::intrusive_ptr<c10d::Work>> works)
+      : works_(std::move(works)) {}
+  bool wait(std::chrono::milliseconds timeout) override {
+    for (const auto& work : works_) work->wait(timeout);
+    return true;
+  }
+
+ private:
+  std::vector<c10::intrusive_ptr<c10d::Work>> works_;
+};
+
+// Groups calls, as NCCL's backend does.
+class GroupingBackend : public CountingBackend {
+ public:
+  using CountingBackend::CountingBackend;
+  bool supportsCoalescing() const override { return true; }
+  void startCoalescing() override { works_.emplace(); }
+  c10::intrusive_ptr<c10d::Work> endCoalescing() override {
+    sizes.push_back(works_->size());
+    auto work = c10::make_intrusive<GroupedWork>(*std::move(works_));
+    works_.reset();
+    return work;
+  }
+  c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors,
+                                      int peer, int tag) override {
+    return Add(CountingBackend::send(tensors, peer, tag));
+  }
+  c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>& tensors,
+                                      int peer, int tag) override {
+    return Add(CountingBackend::recv(tensors, peer, tag));
+  }
+
+  std::vector<size_t> sizes;  // of the groups that ended
+
+ private:
+  c10::intrusive_ptr<c10d::Work> Add(c10::intrusive_ptr<c10d::Work> work) {
+    if (works_.has_value()) works_->push_back(work);
+    return work;
+  }
+
+  std::optional<std::vector<c10::intrusive_ptr<c10d::Work>>> works_;
+};
+
+TEST(StageComm, MessagesOfTheSameTwoStagesAreGrouped) {
+  RunRanks(2, [] {
+    StartRank();
+    const DeviceMesh mesh = init_device_mesh("cpu", {2}, {"pp"});
+    const ProcessGroup group = mesh.get_group();
+    const auto grouping = c10::make_intrusive<GroupingBackend>(
+        group->getBackend(c10::DeviceType::CPU));
+    group->setBackend(c10::DeviceType::CPU,
+                      c10d::ProcessGroup::BackendType::CUSTOM,
+                      c10::intrusive_ptr<c10d::Backend>(grouping));
+    StageComm comm(mesh);
+    const auto message = [&](double value) {
+      return StageMessage{.kind = Kind::kGradients,
+                          .microbatch = 0,
+                          .peer = 1 - comm.stage_index(),
+                          .tensors = {at::full({3}, value)}};
+    };
+    const StageMessage received = message(-1);
+    auto sent = comm.Exchange(message(get_rank()), received);
+    EXPECT_EQ(received.tensors[0][0].item<double>(), 1 - get_rank());
+    EXPECT_EQ(grouping->sizes, (std::vector<size_t>{2}));
+    comm.Wait(sent);
+    // One message alone is not.
+    if (get_rank() == 0) {
+      sent = comm.Exchange(message(5), std::nullopt);
+      comm.Wait(sent);
+    } else {
+      comm.Exchange(std::nullopt, received);
+      EXPECT_EQ(received.tensors[0][0].item<double>(), 5);
+    }
+    EXPECT_EQ(grouping->sizes.size(), 1u);
+  });
+}
+
+TEST(StageComm, AnAbandonedStepIsAnErrorOfAllStages) {
+  RunRanks(3, [] {
+    StartRank();
+    StageComm comm(init_device_mesh("cpu", {3}, {"pp"}));
+    if (comm.stage_index() == 1) {
+      comm.set_activity("the forward of microbatch 6");
+      const StepGuard guard(comm);  // left without Finish
+    } else {
+      const StageMessage received{.kind = Kind::kGradients,
+                                  .microbatch = 4,
+                                  .peer = 1,
+                                  .tensors = {at::zeros({2})}};
+      const std::string error =
+          ErrorOf([&] { comm.Exchange(std::nullopt, received); });
+      EXPECT_THAT(
+          error,
+          AllOf(HasSubstr(get_rank() == 0 ? "rank 0 of 3 in group \"world\""
+                                          : "rank 2 of 3 in group \"world\""),
+                HasSubstr(get_rank() == 0 ? "stage 0 of 3: receiving"
+                                          : "stage 2 of 3: receiving"),
+                HasSubstr("the gradients of microbatch 4 from stage 1, which "
+                          "is rank 1"),
+                HasSubstr("after an error of stage 1 in the forward of "
+                          "microbatch 6")));
+    }
+    WaitForAllRanks();
+  });
+}
+
+}  // namespace
+}  // namespace fsdp::testing

@@ -1,0 +1,278 @@
+// Activations in parts: the moves between layouts with their duals, and what is
+// loud where a gradient would be lost.
+
+#include "fsdp/parallel/spmd/sharded.h"
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "fsdp/mesh/device_mesh.h"
+#include "fsdp/parallel/spmd/axis.h"
+#include "fsdp/parallel/spmd/handler.h"
+#include "fsdp/parallel/spmd/moves.h"
+#include "fsdp/parallel/spmd/operand.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/fsdp/start_rank.h"
+#include "tests/testing/counting_backend.h"
+#include "tests/testing/ranks.h"
+#include "torch/autograd.h"
+#include "torch/types.h"
+
+namespace fsdp::spmd {
+namespace {
+
+using testing::Count;
+using testing::ErrorOf;
+using ::testing::HasSubstr;
+using testing::RunRanks;
+using testing::StartRankInDouble;
+
+void RunOnAxes(int ranks, const std::function<void(const AxisPtr&)>& body) {
+  RunRanks(ranks, [&body, ranks] {
+    StartRankInDouble();
+    InstallHandler();
+    torch::manual_seed(1);
+    body(AxisOf(init_device_mesh("cpu", {ranks})));
+  });
+}
+
+at::Tensor WholeOf(const at::Tensor& x, const AxisPtr& axis) {
+  return Operand(x, axis).To(Layout::Same());
+}
+
+at::Tensor InParts(const at::Tensor& whole, const Layout& layout,
+                   const AxisPtr& axis) {
+  const Sizes sizes = whole.sizes().vec();
+  return Wrap(Move(whole, Layout::Same(), layout, sizes, axis), layout, axis,
+              sizes);
+}
+
+const std::vector<Layout>& AllLayouts() {
+  static const auto* layouts = new std::vector<Layout>{
+      Layout::Same(),           Layout::Shard(0),    Layout::Shard(1),
+      Layout::Partial(),        Layout::Shard(1, 2), Layout::Shard(0, 1, true),
+      Layout::Shard(1, 2, true)};
+  return *layouts;
+}
+
+TEST(Sharded, MovesKeepTheValueAndTheGradient) {
+  for (const int ranks : {1, 2, 3}) {
+    RunOnAxes(ranks, [](const AxisPtr& axis) {
+      for (const Sizes& sizes : {Sizes{7, 4}, Sizes{2, 8}, Sizes{1, 2}}) {
+        for (const Layout& from : AllLayouts()) {
+          for (const Layout& to : AllLayouts()) {
+            const std::string what =
+                absl::StrCat(to_string(from), " to ", to_string(to));
+            const at::Tensor x = torch::arange(NumelOf(sizes), at::kDouble)
+                                     .view(sizes)
+                                     .requires_grad_();
+            const at::Tensor part = Move(x, Layout::Same(), from, sizes, axis);
+            const at::Tensor moved = Move(part, from, to, sizes, axis);
+            EXPECT_EQ(moved.sizes().vec(),
+                      PartSizes(sizes, to, axis->size, axis->rank));
+            if (to.is_shard()) {
+              EXPECT_TRUE(at::equal(moved, Cut(x, to, *axis))) << what;
+            }
+            const at::Tensor back =
+                Move(moved, to, Layout::Same(), sizes, axis);
+            EXPECT_TRUE(at::allclose(back, x)) << what;
+            // The gradient of the sum of cubes, and of that, its own.
+            const at::Tensor grad = torch::autograd::grad(
+                {back.pow(3).sum()}, {x}, {}, {}, /*create_graph=*/true)[0];
+            EXPECT_TRUE(at::allclose(grad, 3 * x * x)) << what;
+            const at::Tensor second =
+                torch::autograd::grad({grad.sum()}, {x})[0];
+            EXPECT_TRUE(at::allclose(second, 6 * x)) << what;
+          }
+        }
+      }
+    });
+  }
+}
+
+// Each rank computes with its own factor; the gradient is the sum of theirs.
+TEST(Sharded, VaryingSumsTheGradients) {
+  RunOnAxes(3, [](const AxisPtr& axis) {
+    const Sizes sizes = {5, 4};
+    for (const Layout& from : AllLayouts()) {
+      const at::Tensor x = torch::randn(sizes).requires_grad_();
+      testing::CountingBackend& counts = Count(axis->group);
+      torch::manual_seed(0);
+      const at::Tensor value = torch::randn(sizes);
+      at::Tensor leaf = value.clone().requires_grad_();
+      const at::Tensor varying = MoveToVarying(
+          Move(leaf, Layout::Same(), from, sizes, axis), from, sizes, axis);
+      EXPECT_TRUE(at::allclose(varying, value));
+      const double factor = static_cast<double>(axis->rank + 1);
+      at::Tensor sum = (varying * factor).sum();
+      counts.Reset();
+      sum.backward();
+      EXPECT_TRUE(at::allclose(leaf.grad(), at::full(sizes, 6.0)))
+          << to_string(from) << leaf.grad();
+    }
+  });
+}
+
+TEST(Sharded, ClaimsTheWholesSizesAndHasNoStorage) {
+  RunOnAxes(2, [](const AxisPtr& axis) {
+    const at::Tensor x = torch::randn({3, 4});
+    const at::Tensor parts = InParts(x, Layout::Shard(0), axis);
+    EXPECT_EQ(parts.sizes(), x.sizes());
+    EXPECT_EQ(parts.numel(), 12);
+    EXPECT_EQ(parts.scalar_type(), at::kDouble);
+    EXPECT_FALSE(parts.has_storage());
+    EXPECT_NE(ErrorOf([&] { parts.data_ptr(); }), "");
+    EXPECT_NE(ErrorOf([&] { parts.storage(); }), "");
+    ASSERT_NE(AsSharded(parts), nullptr);
+    EXPECT_EQ(AsSharded(parts)->local.size(0), axis->rank == 0 ? 2 : 1);
+    EXPECT_EQ(AsSharded(x), nullptr);
+    EXPECT_EQ(AsSharded(at::Tensor()), nullptr);
+  });
+}
+
+struct Identity : torch::autograd::Function<Identity> {
+  static at::Tensor forward(torch::autograd::AutogradContext* /*ctx*/,
+                            const at::Tensor& x) {
+    return x * 1;
+  }
+  static torch::autograd::variable_list backward(
+      torch::autograd::AutogradContext* /*ctx*/,
+      torch::autograd::variable_list grads) {
+    return grads;
+  }
+};
+
+// A Function that takes an activation in parts records it as its input, and one
+// that returns one, as its result: neither is where the graph is.
+TEST(Sharded, FunctionsThatLoseGradientsAreLoud) {
+  RunOnAxes(2, [](const AxisPtr& axis) {
+    const at::Tensor x = torch::randn({4, 4}).requires_grad_();
+    const at::Tensor parts = InParts(x, Layout::Shard(0), axis) * 2;
+    const at::Tensor returned = Identity::apply(parts);
+    EXPECT_THAT(ErrorOf([&] { (returned * 2).sum(); }),
+                HasSubstr("returned an activation that lies in parts"));
+    EXPECT_THAT(ErrorOf([&] {
+                  torch::autograd::backward({parts}, {torch::ones({4, 4})});
+                }),
+                HasSubstr("an autograd Function took it as it is"));
+  });
+}
+
+TEST(Sharded, WithoutARuleArgumentsAreGathered) {
+  RunOnAxes(2, [](const AxisPtr& axis) {
+    const at::Tensor x = torch::randn({4, 4}).requires_grad_();
+    const at::Tensor parts = InParts(x, Layout::Shard(0), axis);
+    gathered_operators(/*reset=*/true);
+    const at::Tensor result = at::cumprod(parts, 0);
+    EXPECT_EQ(AsSharded(result), nullptr);
+    EXPECT_TRUE(at::allclose(result, at::cumprod(x, 0)));
+    const auto gathered = gathered_operators(/*reset=*/true);
+    EXPECT_EQ(gathered.size(), 1);
+    EXPECT_EQ(gathered.at("aten::cumprod"), 1);
+    EXPECT_TRUE(gathered_operators().empty());
+    EXPECT_THAT(ErrorOf([&] {
+                  const StrictLayouts strict;
+                  at::cumprod(parts, 0);
+                }),
+                HasSubstr("aten::cumprod has no rule for activations that lie "
+                          "in parts as [4, 4] shard(0)"));
+    EXPECT_THAT(ErrorOf([&] { parts.detach().cumprod_(0); }),
+                HasSubstr("writes into an activation that lies in parts"));
+  });
+}
+
+// A slice of what is cut elsewhere is a view, and writes reach the whole.
+TEST(Sharded, WritesIntoSlices) {
+  RunOnAxes(2, [](const AxisPtr& axis) {
+    const at::Tensor x = torch::randn({4, 6}).requires_grad_();
+    const at::Tensor written = torch::randn({4, 2}).requires_grad_();
+    const auto write = [&](const at::Tensor& from) {
+      at::Tensor y = from.clone();
+      y.narrow(1, 1, 2).add_(written);
+      y.select(1, 5).mul_(3);
+      return y;
+    };
+    const at::Tensor expected = write(x);
+    const at::Tensor actual =
+        WholeOf(write(InParts(x, Layout::Shard(0), axis)), axis);
+    EXPECT_TRUE(at::equal(actual, expected));
+    const auto want =
+        torch::autograd::grad({expected.pow(2).sum()}, {x, written});
+    const auto got = torch::autograd::grad({actual.pow(2).sum()}, {x, written});
+    EXPECT_TRUE(at::allclose(got[0], want[0]));
+    EXPECT_TRUE(at::allclose(got[1], want[1]));
+  });
+}
+
+// Under two axes a part is itself in parts.
+TEST(Sharded, TwoAxesOfOneMesh) {
+  RunRanks(4, [] {
+    StartRankInDouble();
+    InstallHandler();
+    const DeviceMesh mesh = init_device_mesh("cpu", {2, 2}, {"cp", "tp"});
+    const AxisPtr cp = AxisOf(mesh["cp"]);
+    const AxisPtr tp = AxisOf(mesh["tp"]);
+    EXPECT_EQ(cp, AxisOf(mesh["cp"]));
+    EXPECT_LT(cp->level, tp->level);
+    for (const Layout& outer : {Layout::Shard(0), Layout::Partial()}) {
+      for (const Layout& inner :
+           {Layout::Shard(0), Layout::Shard(1), Layout::Partial()}) {
+        torch::manual_seed(1);
+        const at::Tensor x = torch::randn({5, 6}).requires_grad_();
+        const at::Tensor w = torch::randn({6, 3}).requires_grad_();
+        const at::Tensor expected = torch::relu(at::matmul(x, w) + 1);
+        const Sizes whole = {5, 6};
+        const at::Tensor part = Move(x, Layout::Same(), outer, whole, cp);
+        const at::Tensor parts =
+            Wrap(InParts(part, inner, tp), outer, cp, whole);
+        const at::Tensor result = torch::relu(at::matmul(parts, w) + 1);
+        const at::Tensor full = WholeOf(WholeOf(result, cp), tp);
+        const std::string what =
+            absl::StrCat(to_string(outer), " and ", to_string(inner));
+        ASSERT_EQ(AsSharded(full), nullptr) << what;
+        EXPECT_TRUE(at::allclose(full, expected)) << what;
+        const auto want =
+            torch::autograd::grad({expected.pow(2).sum()}, {x, w});
+        const auto got = torch::autograd::grad({full.pow(2).sum()}, {x, w});
+        EXPECT_TRUE(at::allclose(got[0], want[0])) << what;
+        EXPECT_TRUE(at::allclose(got[1], want[1])) << what;
+      }
+    }
+  });
+}
+
+// Three projections of one input move it once, and so do their gradients.
+TEST(Sharded, SeveralUsesMoveOnce) {
+  RunOnAxes(2, [](const AxisPtr& axis) {
+    testing::CountingBackend& counts = Count(axis->group);
+    const at::Tensor x = torch::randn({4, 6}).requires_grad_();
+    const at::Tensor w = InParts(torch::randn({6, 6}), Layout::Shard(1), axis);
+    const at::Tensor y = x * 2;
+    counts.Reset();
+    const at::Tensor sum = at::matmul(y, w) + at::matmul(y, w);
+    AsSharded(sum)->local.sum().backward();
+    EXPECT_EQ(counts.ToString(), "all_reduce 1");
+    const at::Tensor parts = InParts(x, Layout::Shard(0), axis);
+    counts.Reset();
+    const at::Tensor again = at::matmul(parts, w) + at::matmul(parts, w);
+    AsSharded(again)->local.sum().backward();
+    EXPECT_EQ(counts.calls("reduce_scatter"), 1);
+    EXPECT_EQ(counts.calls("all_gather"), 2);  // forward's, and of the cut
+  });
+}
+
+TEST(Sharded, AnAxisIsOneOfAMesh) {
+  RunRanks(2, [] {
+    StartRankInDouble();
+    EXPECT_THAT(ErrorOf([] {
+                  AxisOf(init_device_mesh("cpu", {2, 1}, {"a", "b"}));
+                }),
+                HasSubstr("slice it, as in mesh[\"tp\"]"));
+  });
+}
+
+}  // namespace
+}  // namespace fsdp::spmd
