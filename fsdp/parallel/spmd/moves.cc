@@ -246,7 +246,7 @@ at::Tensor MoveNested(Sharded& inner, const Layout& from, const Layout& to,
     return layout.is_shard() && inner.layout.is_shard(layout.dim);
   };
   const Sizes sizes = inner.sizes().vec();
-  if (from == to) {
+  if (from == to && !varying) {
     return Wrap(inner.local, inner.layout, inner.axis, sizes);
   }
   if (conflicts(from) || conflicts(to) || inner.pending.has_value()) {
