@@ -238,6 +238,13 @@ at::Tensor Take(const at::Tensor& x, Route route) {
   return MoveFunction::apply(x, route);
 }
 
+// `part` in the place of inner's own.
+at::Tensor WrapAs(const Sharded& inner, at::Tensor part, const Sizes& sizes) {
+  return inner.param == nullptr
+             ? Wrap(std::move(part), inner.layout, inner.axis, sizes)
+             : WrapView(std::move(part), *inner.param, inner.layout, sizes);
+}
+
 // A part that is itself Sharded, on an inner axis: what lies in its own parts
 // moves, unless both axes cut the same dimension.
 at::Tensor MoveNested(Sharded& inner, const Layout& from, const Layout& to,
@@ -247,7 +254,7 @@ at::Tensor MoveNested(Sharded& inner, const Layout& from, const Layout& to,
   };
   const Sizes sizes = inner.sizes().vec();
   if (from == to && !varying) {
-    return Wrap(inner.local, inner.layout, inner.axis, sizes);
+    return WrapAs(inner, inner.local, sizes);
   }
   if (conflicts(from) || conflicts(to) || inner.pending.has_value()) {
     const Layout settled =
@@ -269,9 +276,7 @@ at::Tensor MoveNested(Sharded& inner, const Layout& from, const Layout& to,
   const at::Tensor moved =
       varying ? MoveToVarying(inner.local, from, inner_whole, axis)
               : Move(inner.local, from, to, inner_whole, axis);
-  at::Tensor wrapped = Wrap(moved, inner.layout, inner.axis, result);
-  if (Sharded* sharded = AsSharded(wrapped)) sharded->param = inner.param;
-  return wrapped;
+  return WrapAs(inner, moved, result);
 }
 
 }  // namespace

@@ -109,10 +109,14 @@ at::Tensor WrapParam(const at::Tensor& member, const StyledParam& param) {
     const BypassHandler bypass;
     part = at::alias(member);
   }
-  at::Tensor wrapped = at::detail::make_tensor<Sharded>(
-      std::move(part), param.layout, param.axis, param.spec.shape);
-  auto* impl = static_cast<Sharded*>(wrapped.unsafeGetTensorImpl());
-  impl->param = &param;
+  return WrapView(std::move(part), param, param.layout, param.spec.shape);
+}
+
+at::Tensor WrapView(at::Tensor part, const StyledParam& param,
+                    const Layout& layout, const Sizes& whole) {
+  at::Tensor wrapped = at::detail::make_tensor<Sharded>(std::move(part), layout,
+                                                        param.axis, whole);
+  static_cast<Sharded*>(wrapped.unsafeGetTensorImpl())->param = &param;
   Sharded::Guard(wrapped);
   return wrapped;
 }

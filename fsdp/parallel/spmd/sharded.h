@@ -81,6 +81,11 @@ at::Tensor Wrap(at::Tensor part, const Layout& layout, const AxisPtr& axis,
 // saves that, and operators of backward are not taken for uses of the member.
 at::Tensor WrapParam(const at::Tensor& member, const StyledParam& param);
 
+// A view of a parameter, of sizes `whole` on the parameter's axis, whose `part`
+// this rank has.
+at::Tensor WrapView(at::Tensor part, const StyledParam& param,
+                    const Layout& layout, const Sizes& whole);
+
 }  // namespace fsdp::spmd
 
 #endif  // FSDP_PARALLEL_SPMD_SHARDED_H_
