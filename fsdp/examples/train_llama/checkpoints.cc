@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ATen/ops/zeros.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "fsdp/checkpoint/checkpoint_manager.h"
@@ -44,6 +45,16 @@ fsdp::StateDict& DictAt(fsdp::StateDict& dict, const std::string& key) {
   return *dict.find(key)->get_if<fsdp::StateDict>();
 }
 
+// Removes an optimizer's numbers from its state, and returns them.
+fsdp::StateDict TakeGroups(fsdp::StateDict& optimizer) {
+  fsdp::StateDict groups;
+  for (const auto& [key, value] : optimizer) {
+    if (absl::StartsWith(key, "param_groups")) groups[key] = value;
+  }
+  for (const auto& [key, value] : groups) optimizer.erase(key);
+  return groups;
+}
+
 }  // namespace
 
 Checkpoints::Checkpoints(const Run& run)
@@ -57,8 +68,11 @@ absl::StatusOr<fsdp::StateDict> Checkpoints::State() {
   absl::StatusOr<fsdp::StateDict> model =
       fsdp::get_model_state_dict(*run_.model);
   if (!model.ok()) return model.status();
-  absl::StatusOr<fsdp::StateDict> optimizer =
-      fsdp::get_optimizer_state_dict(*run_.model, run_.optimizer);
+  // The stages of a pipeline have different parameters in their groups, whose
+  // numbers then go by the parameters' names.
+  absl::StatusOr<fsdp::StateDict> optimizer = fsdp::get_optimizer_state_dict(
+      *run_.model, run_.optimizer,
+      {.flatten_optimizer_state_dict = run_.config.pipeline_parallel > 1});
   if (!optimizer.ok()) return optimizer.status();
   return fsdp::StateDict{
       {"model", *std::move(model)},
@@ -99,12 +113,11 @@ absl::Status Checkpoints::Resume(const std::string& path, int64_t step) {
   // The learning rate and the optimizer's other numbers come from the flags,
   // not from the checkpoint.
   fsdp::StateDict& optimizer = DictAt(*state, "optimizer");
-  const fsdp::StateValue groups = optimizer["param_groups"];
-  optimizer.erase("param_groups");
+  const fsdp::StateDict groups = TakeGroups(optimizer);
   // Loads into the parameters themselves; the optimizer's state is copied.
   status = fsdp::load(*state, path);
   if (!status.ok()) return status;
-  optimizer["param_groups"] = groups;
+  for (const auto& [key, value] : groups) optimizer[key] = value;
   status =
       fsdp::set_optimizer_state_dict(*run_.model, run_.optimizer, optimizer);
   if (!status.ok()) return status;

@@ -97,6 +97,13 @@ std::vector<Option> OtherParallelisms(Config* c) {
            "with --tp: how to cut layers, by name; YAML, JSON or TOML"),
       Integer("cp", &c->context_parallel, 1,
               "ranks that share each sequence: context parallelism"),
+      Integer("pp", &c->pipeline_parallel, 1,
+              "stages of a pipeline, each with some of the blocks"),
+      Integer("microbatches", &c->microbatches, 1,
+              "with --pp: pieces of a batch in the pipeline; default: as many "
+              "as stages"),
+      Choice("pp-schedule", &c->pipeline_schedule, {"1f1b", "gpipe"},
+             "with --pp: 1f1b keeps fewer activations"),
   };
 }
 
@@ -269,12 +276,23 @@ absl::Status ReadFiles(const std::vector<KeyAndValue>& pairs, Config* config) {
 }
 
 // Rank 0 alone reads a file, whatever its format, and each rank receives its
-// part. A daemon gives each rank the shards of its place on the mesh.
-void ChooseReader(fsdp::CheckpointConfig* checkpoint) {
-  if (checkpoint->initial_load_path->empty()) return;
-  if (checkpoint->cpu_ram_efficient_loading.place().has_value()) return;
-  checkpoint->cpu_ram_efficient_loading =
-      !absl::StartsWith(*checkpoint->initial_load_path, "tessera://");
+// part. A daemon gives each rank the shards of its place on the mesh, and the
+// stages of a pipeline read their own layers.
+void ChooseReader(Config* config) {
+  fsdp::CheckpointConfig& checkpoint = config->train.checkpoint;
+  if (checkpoint.initial_load_path->empty()) return;
+  if (checkpoint.cpu_ram_efficient_loading.place().has_value()) return;
+  checkpoint.cpu_ram_efficient_loading =
+      config->pipeline_parallel == 1 &&
+      !absl::StartsWith(*checkpoint.initial_load_path, "tessera://");
+}
+
+// Unless told otherwise, the stages of a pipeline gather their parameters once
+// in a step, not for each microbatch.
+void ChooseReshard(Config* config) {
+  auto& reshard = config->train.sharding.reshard_after_forward;
+  if (config->pipeline_parallel == 1 || reshard.place().has_value()) return;
+  reshard = false;
 }
 
 }  // namespace
@@ -323,7 +341,8 @@ absl::StatusOr<Config> ParseFlags(const std::vector<std::string>& flags) {
     return absl::InvalidArgumentError(
         "--data=FILE is missing: a text to learn from; see --help");
   }
-  ChooseReader(&config.train.checkpoint);
+  ChooseReader(&config);
+  ChooseReshard(&config);
   config.train.loop.seed = std::optional<int64_t>(config.seed);
   config.train.loop.steps = std::optional<int64_t>(config.steps);
   for (const absl::Status& status :

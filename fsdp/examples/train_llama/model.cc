@@ -16,11 +16,13 @@
 #include "ATen/ops/rms_norm.h"
 #include "ATen/ops/scaled_dot_product_attention.h"
 #include "ATen/ops/silu.h"
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "c10/core/GradMode.h"
 #include "c10/util/Exception.h"
 #include "fsdp/module/activation_checkpoint.h"
+#include "fsdp/parallel/pipeline/keep_modules.h"
 
 namespace llama {
 namespace {
@@ -157,11 +159,23 @@ LlamaImpl::LlamaImpl(const ModelOptions& options) : options_(options) {
 }
 
 at::Tensor LlamaImpl::forward(const at::Tensor& tokens) {
-  at::Tensor h = embed_tokens(tokens);
+  at::Tensor h = embed_tokens ? embed_tokens(tokens) : tokens;
   const Rotary rotary = MakeRotary(options_, tokens.size(1), h.options());
   for (Block& block : blocks_) h = block(h, rotary);
-  h = norm(h);
-  return lm_head ? lm_head(h) : at::linear(h, embed_tokens->weight);
+  if (norm) h = norm(h);
+  if (options_.tied_embeddings) return at::linear(h, embed_tokens->weight);
+  return lm_head ? lm_head(h) : h;
+}
+
+void LlamaImpl::KeepModules(const std::vector<std::string>& names) {
+  std::vector<Block> kept;
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    if (absl::c_linear_search(names, absl::StrCat("layers.", i))) {
+      kept.push_back(blocks_[i]);
+    }
+  }
+  blocks_ = std::move(kept);
+  fsdp::keep_modules(*this, names, {&embed_tokens, &norm, &lm_head});
 }
 
 double InitialStd(const ModelOptions& options, const std::string& name) {

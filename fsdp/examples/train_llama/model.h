@@ -1,7 +1,8 @@
 // A Llama-style language model in plain torch::nn: RMSNorm, rotary position
 // embedding, grouped-query attention, SwiGLU, linears without bias. It contains
-// nothing about sharding. Parameters have the names of published checkpoints of
-// Llama. For the thread that trains.
+// nothing about sharding, and forward runs the modules that are there, so that
+// a stage of a pipeline may lack some. Parameters have the names of published
+// checkpoints of Llama. For the thread that trains.
 #ifndef FSDP_EXAMPLES_TRAIN_LLAMA_MODEL_H_
 #define FSDP_EXAMPLES_TRAIN_LLAMA_MODEL_H_
 
@@ -105,7 +106,13 @@ class LlamaImpl : public torch::nn::Module {
   // the message of CheckOptions.
   explicit LlamaImpl(const ModelOptions& options);
   // Tokens [batch, seq_len], int64, to logits [batch, seq_len, vocab_size].
+  // Without embed_tokens it takes activations [batch, seq_len, dim] instead;
+  // without norm and lm_head it returns such.
   at::Tensor forward(const at::Tensor& tokens);
+
+  // Keeps the modules with these names and removes the others, for a stage of a
+  // pipeline; see fsdp::keep_modules. Not with tied embeddings.
+  void KeepModules(const std::vector<std::string>& names);
 
   torch::nn::Embedding embed_tokens{nullptr};
   torch::nn::ModuleList layers;

@@ -6,7 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "fsdp/config/mesh_plan.h"
+#include "fsdp/engine/lazy_key.h"
 #include "fsdp/parallel/tensor/load_plan.h"
+#include "fsdp/parallel/tensor/plan_match.h"
 #include "fsdp/parallel/tensor/styles.h"
 
 namespace llama {
@@ -16,13 +18,49 @@ int64_t TensorParallel(const Config& config) {
   return *config.train.mesh.tensor_parallel_degree;
 }
 
+// What contradicts --pp, and what requires it.
+std::vector<std::pair<bool, std::string>> PipelineMistakes(
+    const Config& config) {
+  const int64_t pp = config.pipeline_parallel;
+  const int64_t num_layers = config.model.num_layers;
+  const int64_t tp = TensorParallel(config);
+  const bool has_pp = pp > 1;
+  const bool is_1f1b = config.pipeline_schedule == "1f1b";
+  return {
+      {!has_pp && (config.microbatches > 0 || !is_1f1b),
+       "--microbatches and --pp-schedule require --pp=N, the number of stages"},
+      {has_pp && config.model.tied_embeddings,
+       "--tied-embeddings makes one weight of the first and the last stage; "
+       "leave it out, or --pp"},
+      {has_pp && num_layers < pp,
+       absl::StrCat("--pp=", pp,
+                    " requires as many --layers, for each stage "
+                    "to have one; ",
+                    num_layers, " are fewer")},
+      {has_pp && config.context_parallel > 1,
+       "--pp does not pass parts of sequences on, which --cp makes; for long "
+       "sequences write --tp=N --sp instead of --cp"},
+      {has_pp && config.sequence_parallel && config.seq_len % tp != 0,
+       absl::StrCat("--pp with --sp requires a --seq-len that is a multiple of "
+                    "--tp=",
+                    tp, "; ", config.seq_len, " is not")},
+      {has_pp && is_1f1b && config.microbatches > 0 && config.microbatches < pp,
+       absl::StrCat("--microbatches=", config.microbatches,
+                    " leaves stages without work: write at least ", pp,
+                    ", the number of stages, or --pp-schedule=gpipe")},
+      {has_pp && *config.train.checkpoint.cpu_ram_efficient_loading,
+       "--pp requires cpu_ram_efficient_loading: false, because no rank has "
+       "the weights of all stages"}};
+}
+
 }  // namespace
 
 absl::Status CheckParallel(const Config& config) {
   const bool has_tp = TensorParallel(config) > 1;
   const bool has_plan = !config.plan.empty();
   const int64_t cp = config.context_parallel;
-  const std::vector<std::pair<bool, std::string>> mistakes = {
+  std::vector<std::pair<bool, std::string>> mistakes = PipelineMistakes(config);
+  const std::vector<std::pair<bool, std::string>> others = {
       {config.sequence_parallel && !has_tp,
        "--sp requires --tp=N: it cuts sequences over the ranks of tensor "
        "parallelism, between the layers that those share"},
@@ -34,6 +72,7 @@ absl::Status CheckParallel(const Config& config) {
       {config.seq_len % (2 * cp) != 0 && cp > 1,
        absl::StrCat("--cp=", cp, " requires a --seq-len that is a multiple of ",
                     2 * cp, "; ", config.seq_len, " is not")}};
+  mistakes.insert(mistakes.end(), others.begin(), others.end());
   for (const auto& [is_made, what] : mistakes) {
     if (is_made) return absl::InvalidArgumentError(what);
   }
@@ -44,18 +83,35 @@ absl::StatusOr<fsdp::ParallelDegrees> DegreesOf(const Config& config,
                                                 int64_t world_size,
                                                 int64_t local_world_size) {
   const int64_t cp = config.context_parallel;
-  if (world_size % cp != 0) {
+  const int64_t pp = config.pipeline_parallel;
+  if (world_size % (cp * pp) != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "--cp=", cp, " does not divide ", world_size,
-        " ranks; start a multiple of ", cp * TensorParallel(config)));
+        cp > 1 ? absl::StrCat("--cp=", cp) : absl::StrCat("--pp=", pp),
+        " does not divide ", world_size, " ranks; start a multiple of ",
+        cp * pp * TensorParallel(config)));
   }
-  const absl::StatusOr<fsdp::MeshPlan> plan =
-      fsdp::plan_mesh(config.train.mesh, world_size / cp, local_world_size);
+  const absl::StatusOr<fsdp::MeshPlan> plan = fsdp::plan_mesh(
+      config.train.mesh, world_size / (cp * pp), local_world_size);
   if (!plan.ok()) return plan.status();
-  return fsdp::ParallelDegrees{.dp_replicate = plan->replicate,
+  return fsdp::ParallelDegrees{.pp = pp,
+                               .dp_replicate = plan->replicate,
                                .dp_shard = plan->shard,
                                .cp = cp,
                                .tp = plan->tensor_parallel};
+}
+
+absl::Status FitMicrobatches(int64_t num_readers, Config* config) {
+  if (config->pipeline_parallel == 1) return absl::OkStatus();
+  if (config->microbatches == 0) {
+    config->microbatches = config->pipeline_parallel;
+  }
+  const int64_t num_sequences = config->batch / num_readers;
+  if (num_sequences % config->microbatches == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--microbatches=", config->microbatches, " does not divide the ",
+      num_sequences, " sequences that a rank reads, --batch=", config->batch,
+      " divided by ", num_readers, " readers; a --batch of ",
+      config->microbatches * num_readers, " and its multiples can be divided"));
 }
 
 fsdp::DeviceMesh DataParallelMesh(const fsdp::ParallelDims& dims) {
@@ -89,9 +145,19 @@ fsdp::ParallelizePlan BuiltInPlan(const LlamaImpl& model,
   return plan;
 }
 
-fsdp::ParallelizePlan PlanOf(const Config& config, const LlamaImpl& model) {
-  return config.plan.empty() ? BuiltInPlan(model, config.sequence_parallel)
-                             : fsdp::load_plan(config.plan);
+fsdp::ParallelizePlan PlanOf(const Config& config, LlamaImpl& model) {
+  fsdp::ParallelizePlan plan =
+      config.plan.empty() ? BuiltInPlan(model, config.sequence_parallel)
+                          : fsdp::load_plan(config.plan);
+  if (config.pipeline_parallel == 1) return plan;
+  // What not even the whole model has stays, for the warning.
+  const fsdp::MetaDeviceGuard on_meta;
+  Llama whole(config.model);
+  std::erase_if(plan, [&](const auto& entry) {
+    return fsdp::MatchModules(model, entry.first).empty() &&
+           !fsdp::MatchModules(*whole, entry.first).empty();
+  });
+  return plan;
 }
 
 std::string WarningOf(const Config& config) {

@@ -1,6 +1,6 @@
 // Parallelisms of train_llama in addition to data parallelism: which ranks
-// share what, and the plan by which tensor parallelism cuts this Llama. The
-// model itself knows of none of them. For the thread that trains.
+// share what, and the plan by which tensor parallelism cuts this Llama;
+// stages.h has its pipelines. For the thread that trains.
 #ifndef FSDP_EXAMPLES_TRAIN_LLAMA_PARALLEL_H_
 #define FSDP_EXAMPLES_TRAIN_LLAMA_PARALLEL_H_
 
@@ -27,6 +27,10 @@ absl::StatusOr<fsdp::ParallelDegrees> DegreesOf(const Config& config,
                                                 int64_t world_size,
                                                 int64_t local_world_size);
 
+// To be called after FitBatch: fills `microbatches` if no flag did. Returns
+// InvalidArgument if the sequences of a rank cannot be divided into them.
+absl::Status FitMicrobatches(int64_t num_readers, Config* config);
+
 // The mesh for fully_shard: dp_replicate, if it has several ranks, and fsdp.
 fsdp::DeviceMesh DataParallelMesh(const fsdp::ParallelDims& dims);
 
@@ -38,9 +42,10 @@ fsdp::DeviceMesh DataParallelMesh(const fsdp::ParallelDims& dims);
 fsdp::ParallelizePlan BuiltInPlan(const LlamaImpl& model,
                                   bool sequence_parallel);
 
-// That of --plan, or else the one that is built in. Throws c10::ValueError with
-// every problem of the file.
-fsdp::ParallelizePlan PlanOf(const Config& config, const LlamaImpl& model);
+// That of --plan, or else the one that is built in, without the modules that
+// other stages of a pipeline have. Throws c10::ValueError with every problem of
+// the file.
+fsdp::ParallelizePlan PlanOf(const Config& config, LlamaImpl& model);
 
 // A line about heads that the ranks cannot divide, which costs communication;
 // empty if they can.

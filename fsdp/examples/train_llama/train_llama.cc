@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "ATen/Context.h"
-#include "ATen/ops/cross_entropy_loss.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -26,7 +25,7 @@
 #include "fsdp/examples/train_llama/model.h"
 #include "fsdp/examples/train_llama/parallel.h"
 #include "fsdp/examples/train_llama/progress.h"
-#include "fsdp/forward.h"
+#include "fsdp/examples/train_llama/stages.h"
 #include "fsdp/fully_shard.h"
 #include "fsdp/mesh/device_mesh.h"
 #include "fsdp/mesh/launch.h"
@@ -140,34 +139,34 @@ Batch MakeBatch(const Config& config, const fsdp::ParallelDims& dims,
 // Runs forward and backward for all batches of a step. Returns the loss of this
 // rank's sequences.
 at::Tensor ForwardBackward(const Config& config, const fsdp::ParallelDims& dims,
-                           const Corpus& corpus, int64_t step, Llama& model) {
+                           const Corpus& corpus, int64_t step, Llama& model,
+                           const BatchRunner& run) {
   fsdp::FSDPModule root = fsdp::get_fsdp_module(*model);
   at::Tensor total;
   for (int64_t i = 0; i < config.accumulate; ++i) {
     const Batch batch = MakeBatch(config, dims, corpus, step, i);
     // Gradients stay on this rank, unreduced, until the last batch.
     root.set_requires_gradient_sync(i + 1 == config.accumulate);
-    const at::Tensor logits = fsdp::forward(model, batch.tokens).to(at::kFloat);
-    const at::Tensor loss =
-        at::cross_entropy_loss(logits.flatten(0, 1), batch.targets.flatten()) /
-        config.accumulate;
-    loss.backward();
-    const at::Tensor whole = fsdp::full_tensor(loss).detach();
-    total = total.defined() ? total + whole : whole;
+    const at::Tensor loss = run(batch);
+    total = total.defined() ? total + loss : loss;
   }
   return total;
 }
 
 absl::Status TrainStep(const Config& config, const fsdp::ParallelDims& dims,
                        const Corpus& corpus, Llama& model,
+                       const BatchRunner& run,
                        torch::optim::Optimizer& optimizer,
                        fsdp::LearningRate* learning_rate,
                        Checkpoints& checkpoints, Progress& progress) {
   optimizer.zero_grad();
   const at::Tensor loss =
-      ForwardBackward(config, dims, corpus, progress.num_steps(), model);
+      ForwardBackward(config, dims, corpus, progress.num_steps(), model, run);
   if (config.clip > 0) {
-    fsdp::clip_grad_norm_(model->parameters(), config.clip);
+    // The norm is that of all stages.
+    fsdp::clip_grad_norm_(model->parameters(), config.clip, /*norm_type=*/2.0,
+                          /*error_if_nonfinite=*/false,
+                          dims.get_optional_mesh("pp"));
   }
   const absl::Status staged = checkpoints.BeforeOptimizerStep();
   if (!staged.ok()) return staged;
@@ -203,7 +202,9 @@ absl::Status Train(Config config) {
       DegreesOf(config, fsdp::get_world_size(),
                 fsdp::ReadLaunch(fsdp::GetEnvironment).local_world_size);
   if (!degrees.ok()) return degrees.status();
-  absl::Status status = FitBatch(degrees->size("batch"), &config);
+  const int64_t num_readers = degrees->size("batch");
+  absl::Status status = FitBatch(num_readers, &config);
+  if (status.ok()) status = FitMicrobatches(num_readers, &config);
   if (!status.ok()) return status;
   const fsdp::ParallelDims dims =
       fsdp::init_parallel_dims(*degrees, config.device);
@@ -214,6 +215,7 @@ absl::Status Train(Config config) {
 
   Llama model =
       config.deterministic_init ? MakeLargeModel(config) : MakeModel(config);
+  KeepStage(config, dims, model);
   const std::unique_ptr<torch::optim::Optimizer> optimizer =
       MakeOptimizer(config, model);
   absl::StatusOr<fsdp::Prepared> training = fsdp::prepare(
@@ -226,10 +228,11 @@ absl::Status Train(Config config) {
                            .optimizer = *optimizer,
                            .progress = progress,
                            .training = *training});
+  const BatchRunner run = MakeBatchRunner(config, dims, model);
   status = checkpoints.Begin();
   while (status.ok() && progress.num_steps() < config.steps &&
          !checkpoints.should_stop()) {
-    status = TrainStep(config, dims, *corpus, model, *optimizer,
+    status = TrainStep(config, dims, *corpus, model, run, *optimizer,
                        training->learning_rate.get(), checkpoints, progress);
   }
   if (status.ok()) SayWhatWasOffloaded(*training);

@@ -4,12 +4,14 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "fsdp/config/train_config.h"
 #include "fsdp/examples/train_llama/config.h"
 #include "fsdp/examples/train_llama/model.h"
 #include "fsdp/fully_shard.h"
@@ -47,6 +49,45 @@ TEST(Parallel, SaysWhatToWriteInstead) {
   refuses({"--tp=2", "--sp", "--plan=p.yaml"}, "--sp belongs to the plan");
   refuses({"--cp=3", "--seq-len=64"},
           "--cp=3 requires a --seq-len that is a multiple of 6; 64 is not");
+  refuses({"--microbatches=2"}, "require --pp=N");
+  refuses({"--pp-schedule=gpipe"}, "require --pp=N");
+  refuses({"--pp=2", "--tied-embeddings"}, "leave it out, or --pp");
+  refuses({"--pp=5"},
+          "--pp=5 requires as many --layers, for each stage to have "
+          "one; 4 are fewer");
+  refuses({"--pp=2", "--cp=2"}, "write --tp=N --sp instead of --cp");
+  refuses({"--pp=2", "--tp=3", "--sp"},
+          "a --seq-len that is a multiple of --tp=3; 64 is not");
+  refuses({"--pp=3", "--microbatches=2"},
+          "write at least 3, the number of stages, or --pp-schedule=gpipe");
+}
+
+TEST(Parallel, MicrobatchesDivideTheSequencesOfARank) {
+  Config config = ParseFlags({"--data=a", "--pp=2", "--batch=12"}).value();
+  config.accumulate = 1;
+  EXPECT_OK(FitMicrobatches(/*num_readers=*/2, &config));
+  EXPECT_EQ(config.microbatches, 2);
+  EXPECT_THAT(FitMicrobatches(/*num_readers=*/4, &config),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("--microbatches=2 does not divide the 3 "
+                                 "sequences that a rank reads, --batch=12 "
+                                 "divided by 4 readers; a --batch of 8 and its "
+                                 "multiples can be divided")));
+}
+
+// No rank can send the weights of all stages, and microbatches would gather
+// parameters again and again.
+TEST(Parallel, StagesReadTheirOwnWeightsAndKeepWhatTheyGather) {
+  const auto train = [](const std::vector<std::string>& flags) {
+    return ParseFlags(flags).value().train;
+  };
+  const fsdp::TrainConfig config =
+      train({"--data=a", "--pp=2", "--init-from=b.pt"});
+  EXPECT_FALSE(*config.checkpoint.cpu_ram_efficient_loading);
+  EXPECT_FALSE(std::get<bool>(*config.sharding.reshard_after_forward));
+  EXPECT_TRUE(std::get<bool>(
+      *train({"--data=a", "--pp=2", "--reshard-after-forward=true"})
+           .sharding.reshard_after_forward));
 }
 
 TEST(Parallel, DegreesMultiplyToTheRanks) {
@@ -68,6 +109,8 @@ TEST(Parallel, DegreesMultiplyToTheRanks) {
   };
   refuses({"--cp=3", "--seq-len=60", "--tp=2"},
           "--cp=3 does not divide 4 ranks; start a multiple of 6");
+  refuses({"--pp=3", "--tp=2"},
+          "--pp=3 does not divide 4 ranks; start a multiple of 6");
   refuses({"--tp=3"}, "--tp is 3, which does not divide 4 ranks");
   refuses({"--tp=2", "--replicate=2", "--shard=2"},
           "--replicate is 2, --shard is 2, --tp is 2: they do not multiply to "
@@ -123,7 +166,7 @@ TEST(Parallel, PlansThatAreShownAreTheOneThatIsBuiltIn) {
   const std::string page((std::istreambuf_iterator<char>(readme)),
                          std::istreambuf_iterator<char>());
   TempDir dir;
-  const Llama model = MakeLlama();
+  Llama model = MakeLlama();
   const auto expect_plan = [&](const std::string& lines,
                                bool sequence_parallel) {
     Config config;

@@ -51,7 +51,7 @@ class ParallelTest(unittest.TestCase):
     def test_goes_on_with_other_parallelisms(self):
         (self.folder / "plan.yaml").write_text(PLAN)
         common = ("--deterministic-init", "--accumulate=2")
-        self.train(1, *common, "--steps=6", "--losses-out=one",
+        self.train(1, *common, "--steps=9", "--losses-out=one",
                    "--checkpoint-dir=one-run")
         step = 0
         for world_size, flags in (
@@ -60,6 +60,9 @@ class ParallelTest(unittest.TestCase):
                 (2, ("--cp=2",)),
                 (4, ("--tp=2", "--cp=2", "--plan=plan.yaml")),
                 (4, ("--replicate=2", "--tp=2")),
+                (2, ("--pp=2",)),
+                (2, ()),
+                (4, ("--pp=2", "--tp=2", "--sp", "--pp-schedule=gpipe")),
                 (2, ("--tp=2", "--sp", "--losses-out=resumed"))):
             printed = self.train(world_size, *common, *flags,
                                  f"--steps={step + 1}", "--checkpoint-dir=run")
@@ -70,7 +73,7 @@ class ParallelTest(unittest.TestCase):
             step += 1
         self.expect_close(self.losses("resumed"), self.losses("one"))
         done = subprocess.run(
-            [CONVERT, "diff", "run/step-6", "one-run/step-6", "--include",
+            [CONVERT, "diff", "run/step-9", "one-run/step-9", "--include",
              "model.*", "--atol", "1e-2"], cwd=self.folder,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.assertEqual(done.returncode, 0, done.stdout)

@@ -1,0 +1,137 @@
+// The runner of a batch, with stages and without, against one process. No
+// operator of this Llama gathers, on whatever stage.
+#include "fsdp/examples/train_llama/stages.h"
+
+#include <cstdint>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "fsdp/examples/train_llama/config.h"
+#include "fsdp/examples/train_llama/model.h"
+#include "fsdp/examples/train_llama/parallel.h"
+#include "fsdp/fully_shard.h"
+#include "fsdp/mesh/mesh_collectives.h"
+#include "fsdp/mesh/parallel_dims.h"
+#include "fsdp/mesh/process_group.h"
+#include "fsdp/parallel/activation.h"
+#include "fsdp/parallel/tensor/parallelize_module.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/fsdp/parallel/llama.h"
+#include "tests/fsdp/start_rank.h"
+#include "tests/testing/ranks.h"
+#include "tests/testing/temp_dir.h"
+#include "torch/types.h"
+
+namespace llama {
+namespace {
+
+using ::dcp::testing::TempDir;
+using ::fsdp::testing::MakeLlama;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr int64_t kBatch = 4;
+
+Config ConfigOf(const std::vector<std::string>& flags) {
+  std::vector<std::string> all = {"--data=a", absl::StrCat("--batch=", kBatch)};
+  all.insert(all.end(), flags.begin(), flags.end());
+  Config config = ParseFlags(all).value();
+  config.model = fsdp::testing::Options();
+  config.accumulate = 1;
+  return config;
+}
+
+// The rows of the batch that begin at `begin`.
+Batch Rows(int64_t begin, int64_t num) {
+  const torch::Tensor tokens =
+      fsdp::testing::TokensOf(0).narrow(0, begin, num).contiguous();
+  const int64_t last = tokens.size(1) - 1;
+  return {.tokens = tokens.narrow(1, 0, last).contiguous(),
+          .targets = tokens.narrow(1, 1, last).contiguous()};
+}
+
+void ExpectTrainsAsOne(const std::vector<std::string>& flags) {
+  SCOPED_TRACE(testing::PrintToString(flags));
+  Config config = ConfigOf(flags);
+  const fsdp::ParallelDims dims = fsdp::init_parallel_dims(
+      DegreesOf(config, fsdp::get_world_size(), 1).value(), "cpu");
+  const auto readers = dims.get_optional_mesh("batch");
+  const int64_t num_readers = readers.has_value() ? readers->size() : 1;
+  ASSERT_TRUE(FitMicrobatches(num_readers, &config).ok());
+
+  Llama model = MakeLlama();
+  KeepStage(config, dims, model);
+  if (dims.degrees().tp > 1) {
+    fsdp::parallelize_module(model, dims.get_mesh("tp"),
+                             PlanOf(config, *model));
+  }
+  const fsdp::FullyShardOptions options{.mesh = DataParallelMesh(dims)};
+  for (const auto& block : *model->layers) fsdp::fully_shard(block, options);
+  fsdp::fully_shard(model, options);
+
+  const fsdp::StrictLayouts strict;
+  const int64_t num_rows = kBatch / num_readers;
+  const torch::Tensor loss =
+      MakeBatchRunner(config, dims, model)(
+          Rows(readers.has_value() ? readers->get_local_rank() * num_rows : 0,
+               num_rows))
+          .clone();
+  EXPECT_THAT(fsdp::gathered_operators(), IsEmpty());
+  fsdp::AllReduce(loss, fsdp::ReduceOp::kAvg, fsdp::world_group());
+
+  Llama whole = MakeLlama();
+  const Config alone = ConfigOf({});
+  const torch::Tensor expected =
+      MakeBatchRunner(alone, dims, whole)(Rows(0, kBatch));
+  EXPECT_NEAR(loss.item<double>(), expected.item<double>(), 1e-6);
+  const auto gradients = whole->named_parameters();
+  for (const auto& [name, parameter] : fsdp::named_parameters(*model)) {
+    EXPECT_TRUE(torch::allclose(parameter.grad()->full_tensor(),
+                                gradients[name].grad(), 1e-5, 1e-8))
+        << name;
+  }
+}
+
+TEST(Stages, TrainAsOneProcess) {
+  fsdp::testing::RunRanks(4, [] {
+    fsdp::testing::StartRankInDouble();
+    ExpectTrainsAsOne({});
+    ExpectTrainsAsOne({"--tp=2"});
+    ExpectTrainsAsOne({"--pp=2"});
+    ExpectTrainsAsOne({"--pp=2", "--microbatches=1", "--pp-schedule=gpipe"});
+    ExpectTrainsAsOne({"--pp=2", "--tp=2", "--microbatches=4"});
+    ExpectTrainsAsOne({"--pp=2", "--tp=2", "--sp"});
+  });
+}
+
+// The names of a plan that only other stages have are no mistakes; those that
+// no stage has stay, for parallelize_module to warn of.
+TEST(Stages, HaveTheirPartOfAPlan) {
+  fsdp::testing::RunRanks(2, [] {
+    fsdp::testing::StartRankInDouble();
+    TempDir dir;
+    Config config = ConfigOf({"--pp=2", "--tp=2"});
+    config.plan = absl::StrCat(dir.path(), "/plan.yaml");
+    std::ofstream(config.plan) << "embed_tokens: embedding_rowwise\n"
+                                  "layers.0.mlp.up_proj: colwise\n"
+                                  "layers.1.mlp.up_proj: colwise\n"
+                                  "layers.*.mlp.down_proj: rowwise\n"
+                                  "nrom: sequence_parallel\n"
+                                  "lm_head: colwise\n";
+    const fsdp::ParallelDims dims = fsdp::init_parallel_dims({.pp = 2}, "cpu");
+    Llama model = MakeLlama();
+    KeepStage(config, dims, model);
+    const fsdp::ParallelizePlan plan = PlanOf(config, *model);
+    ASSERT_THAT(plan, SizeIs(4));
+    const bool is_first = fsdp::get_rank() == 0;
+    EXPECT_EQ(plan[0].first,
+              is_first ? "embed_tokens" : "layers.1.mlp.up_proj");
+    EXPECT_EQ(plan[3].first, is_first ? "nrom" : "lm_head");
+  });
+}
+
+}  // namespace
+}  // namespace llama
