@@ -22,17 +22,23 @@ namespace {
 // The number of ranks, the optimizer's numbers and dtypes may change.
 fsdp::StateDict LastingOptions(const Run& run) {
   const Config& config = run.config;
-  return {{"seed", config.seed},
-          {"batch", config.batch},
-          {"accumulate", config.accumulate},
-          {"seq-len", config.seq_len},
-          {"dim", config.model.dim},
-          {"layers", config.model.num_layers},
-          {"heads", config.model.num_heads},
-          {"kv-heads", config.model.num_kv_heads},
-          {"ffn-dim", config.model.ffn_dim},
-          {"tied-embeddings", int64_t{config.model.tied_embeddings}},
-          {"data-bytes", run.data_bytes}};
+  fsdp::StateDict options = {
+      {"seed", config.seed},
+      {"batch", config.batch},
+      {"accumulate", config.accumulate},
+      {"seq-len", config.seq_len},
+      {"dim", config.model.dim},
+      {"layers", config.model.num_layers},
+      {"heads", config.model.num_heads},
+      {"kv-heads", config.model.num_kv_heads},
+      {"ffn-dim", config.model.ffn_dim},
+      {"tied-embeddings", int64_t{config.model.tied_embeddings}},
+      {"data-bytes", run.data_bytes}};
+  if (config.model.num_experts > 0) {
+    options["experts"] = config.model.num_experts;
+    options["top-k"] = config.model.top_k;
+  }
+  return options;
 }
 
 int64_t IntegerAt(const fsdp::StateDict& dict, const std::string& key) {

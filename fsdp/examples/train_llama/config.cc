@@ -16,6 +16,7 @@
 #include "dcp/options/option_words.h"
 #include "dcp/options/setting_lines.h"
 #include "fsdp/config/read_config.h"
+#include "fsdp/examples/train_llama/how_to_train.h"
 #include "fsdp/examples/train_llama/option.h"
 #include "fsdp/examples/train_llama/parallel.h"
 
@@ -43,6 +44,9 @@ std::vector<Option> ModelAndData(Config* c) {
       Integer("kv-heads", &m.num_kv_heads, 1,
               "heads of keys and values; fewer than heads: grouped-query"),
       Integer("ffn-dim", &m.ffn_dim, 1, "width inside the feed-forward"),
+      Integer("experts", &m.num_experts, 0,
+              "experts in place of each feed-forward, each as wide; 0: none"),
+      Integer("top-k", &m.top_k, 1, "with --experts: how many a token has"),
       Switch("tied-embeddings", &m.tied_embeddings,
              "the output layer is the embedding"),
   };
@@ -97,6 +101,8 @@ std::vector<Option> OtherParallelisms(Config* c) {
            "with --tp: how to cut layers, by name; YAML, JSON or TOML"),
       Integer("cp", &c->context_parallel, 1,
               "ranks that share each sequence: context parallelism"),
+      Integer("ep", &c->expert_parallel, 1,
+              "ranks that divide the experts: expert parallelism"),
       Integer("pp", &c->pipeline_parallel, 1,
               "stages of a pipeline, each with some of the blocks"),
       Integer("microbatches", &c->microbatches, 1,
@@ -401,62 +407,7 @@ absl::Status FitBatch(int64_t num_readers, Config* config) {
 std::string HelpText() {
   Config defaults = DefaultConfig();
   return absl::StrCat(
-      R"(Trains a small Llama on the bytes of a text, sharded over all ranks.
-
-One process:
-  train_llama --data=book.txt
-Four, started by PyTorch's launcher, or by hand:
-  torchrun --no-python --nproc-per-node=4 train_llama --data=book.txt
-  for rank in 0 1 2 3; do
-    RANK=$rank WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 \
-      train_llama --data=book.txt &
-  done; wait
-The losses are those of one process: the batch of a step is the same, each
-rank takes its slice.
-
-Ranks may share layers and sequences too, with the same losses; --replicate and
---shard then divide what ranks are left. Here each layer on 2 ranks, by a plan
-that is built in, or by one of your own, which --plan reads:
-  torchrun --no-python --nproc-per-node=4 train_llama --data=book.txt --tp=2 --sp
-  cat >plan.yaml <<'PLAN'
-  embed_tokens: embedding_rowwise
-  layers.*.self_attn.[qkv]_proj: colwise
-  layers.*.self_attn.o_proj: rowwise
-  layers.*.mlp.{gate,up}_proj: colwise
-  layers.*.mlp.down_proj: rowwise
-  lm_head: colwise
-  PLAN
-
-The config of another program says how to shard, and flags override it:
-  train_llama --data=book.txt --config=accelerate.yaml --replicate=2
-
-What to try:
-  --replicate=2                  HSDP: two copies, each over half of the ranks
-  --reshard-after-forward=false  keep parameters until backward: ZeRO-2
-  --param-dtype=bfloat16         compute in bfloat16, reduce in float32
-  --checkpoint-activations       less memory, a third more arithmetic
-  --deterministic-init           no rank ever holds the whole model
-  --tp=2                         a layer on 2 ranks: weights that fit on none
-  --tp=2 --sp                    and their activations, which is faster too
-  --cp=2 --seq-len=512           a sequence on 2 ranks: it may be longer
-
-A run with a folder can be killed, and goes on from its newest step, with the
-same losses, on as many processes as there are then:
-  torchrun --no-python --nproc-per-node=4 train_llama --data=book.txt \
-    --steps=1000 --checkpoint-dir=run --save-every=100 --keep-last=2
-  kill -9 ...                            or SIGTERM, which saves first
-  torchrun --no-python --nproc-per-node=2 train_llama --data=book.txt \
-    --steps=1000 --checkpoint-dir=run --save-every=100 --keep-last=2 \
-    --export=model.safetensors
-Saves are written while training goes on. dcp-convert and PyTorch read the
-steps and the export; another run begins with it:
-  train_llama --data=other.txt --init-from=model.safetensors
-as it does with a step that a dcp-server has, of which each rank gets its own
-shards, on whatever mesh it was saved (TESSERA_TOKEN is the token, if any):
-  train_llama --data=other.txt --init-from=tessera://host:7420/srv/run/step-900
-
-Model and data (defaults in brackets):
-)",
+      kHowToTrain, "\nModel and data (defaults in brackets):\n",
       Table(ModelAndData(&defaults)), "\nTraining and sharding:\n",
       Table(TrainingAndSharding(&defaults)), "\nOther parallelisms:\n",
       Table(OtherParallelisms(&defaults)), "\nSaving:\n",

@@ -39,6 +39,7 @@ struct Config {
   bool sequence_parallel = false;
   std::string plan;  // a file; empty: the plan that is built in
   int64_t context_parallel = 1;
+  int64_t expert_parallel = 1;
   int64_t pipeline_parallel = 1;
   int64_t microbatches = 0;  // 0: FitMicrobatches sets it
   std::string pipeline_schedule = "1f1b";

@@ -32,6 +32,17 @@ torch::nn::Linear MakeLinear(int64_t in_features, int64_t out_features) {
       torch::nn::LinearOptions(in_features, out_features).bias(false));
 }
 
+// The experts of a token share its output by their scores, as in Mixtral; the
+// bias of scores evens out their loads.
+fsdp::MoEArgs ExpertsOf(const ModelOptions& options) {
+  return {.router = {.num_experts = options.num_experts,
+                     .top_k = options.top_k,
+                     .score_func = fsdp::ScoreFunction::kSoftmax,
+                     .route_norm = true},
+          .num_shared_experts = 0,
+          .score_before_experts = false};
+}
+
 // Rotates each pair (x[i], x[i + half]) by the angle of its position.
 at::Tensor Rotate(const at::Tensor& x, const Rotary& rotary) {
   const std::vector<at::Tensor> halves = x.chunk(2, -1);
@@ -63,6 +74,11 @@ absl::Status CheckOptions(const ModelOptions& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("heads is ", options.num_heads,
                      ", not a multiple of kv-heads, ", options.num_kv_heads));
+  }
+  if (options.num_experts > 0 && options.top_k > options.num_experts) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("top-k is ", options.top_k, ", more than the ",
+                     options.num_experts, " experts"));
   }
   return absl::OkStatus();
 }
@@ -132,12 +148,18 @@ BlockImpl::BlockImpl(const ModelOptions& options) {
   self_attn = register_module("self_attn", Attention(options));
   post_attention_layernorm = register_module(
       "post_attention_layernorm", RmsNorm(options.dim, options.norm_eps));
-  mlp = register_module("mlp", FeedForward(options));
+  if (options.num_experts == 0) {
+    mlp = register_module("mlp", FeedForward(options));
+  } else {
+    moe = register_module(
+        "moe", fsdp::MoE(ExpertsOf(options), options.dim, options.ffn_dim));
+  }
 }
 
 at::Tensor BlockImpl::forward(const at::Tensor& x, const Rotary& rotary) {
   const at::Tensor h = x + self_attn(input_layernorm(x), rotary);
-  return h + mlp(post_attention_layernorm(h));
+  const at::Tensor normed = post_attention_layernorm(h);
+  return h + (moe ? moe(normed) : mlp(normed));
 }
 
 LlamaImpl::LlamaImpl(const ModelOptions& options) : options_(options) {
@@ -181,7 +203,8 @@ void LlamaImpl::KeepModules(const std::vector<std::string>& names) {
 double InitialStd(const ModelOptions& options, const std::string& name) {
   constexpr double kStd = 0.02;
   const bool ends_branch = name.find("o_proj") != std::string::npos ||
-                           name.find("down_proj") != std::string::npos;
+                           name.find("down_proj") != std::string::npos ||
+                           name.find("experts.w2") != std::string::npos;
   return ends_branch
              ? kStd / std::sqrt(2.0 * static_cast<double>(options.num_layers))
              : kStd;

@@ -1,5 +1,6 @@
 // A Llama-style language model in plain torch::nn: RMSNorm, rotary position
-// embedding, grouped-query attention, SwiGLU, linears without bias. It contains
+// embedding, grouped-query attention, SwiGLU or a mixture of such experts,
+// linears without bias. It contains
 // nothing about sharding, and forward runs the modules that are there, so that
 // a stage of a pipeline may lack some. Parameters have the names of published
 // checkpoints of Llama. For the thread that trains.
@@ -13,6 +14,7 @@
 #include "ATen/core/Tensor.h"
 #include "absl/status/status.h"
 #include "fsdp/module/activation_checkpoint.h"
+#include "fsdp/parallel/experts/moe.h"
 #include "torch/nn/cloneable.h"
 #include "torch/nn/modules/container/modulelist.h"
 #include "torch/nn/modules/embedding.h"
@@ -28,8 +30,12 @@ struct ModelOptions {
   int64_t num_heads = 4;
   // Each serves num_heads / num_kv_heads query heads.
   int64_t num_kv_heads = 2;
-  // The size of SwiGLU's hidden layer.
+  // The size of SwiGLU's hidden layer, or that of one expert.
   int64_t ffn_dim = 352;
+  // 0: a feed-forward layer in each block; otherwise experts in its place, of
+  // which each token has top_k.
+  int64_t num_experts = 0;
+  int64_t top_k = 2;
   double norm_eps = 1e-5;
   double rope_theta = 10000.0;
   // The output layer is the token embedding, transposed.
@@ -94,7 +100,9 @@ class BlockImpl : public torch::nn::Module {
   RmsNorm input_layernorm{nullptr};
   Attention self_attn{nullptr};
   RmsNorm post_attention_layernorm{nullptr};
+  // One of them is null.
   FeedForward mlp{nullptr};
+  fsdp::MoE moe{nullptr};
 };
 // A block whose forward can be computed again in backward.
 using Block = fsdp::Checkpointed<BlockImpl>;
@@ -105,6 +113,8 @@ class LlamaImpl : public torch::nn::Module {
   // fsdp::apply_activation_checkpointing says so. Throws c10::ValueError with
   // the message of CheckOptions.
   explicit LlamaImpl(const ModelOptions& options);
+  const ModelOptions& options() const { return options_; }
+
   // Tokens [batch, seq_len], int64, to logits [batch, seq_len, vocab_size].
   // Without embed_tokens it takes activations [batch, seq_len, dim] instead;
   // without norm and lm_head it returns such.
@@ -126,7 +136,8 @@ class LlamaImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Llama);
 
-// The initial standard deviation of the weight of a linear or an embedding.
+// The initial standard deviation of the weight of a linear or an embedding, or
+// of the weights of experts.
 // Outputs of residual branches start smaller, the deeper the model is.
 double InitialStd(const ModelOptions& options, const std::string& name);
 

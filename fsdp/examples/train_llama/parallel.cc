@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "fsdp/config/mesh_plan.h"
 #include "fsdp/engine/lazy_key.h"
+#include "fsdp/parallel/experts/expert_parallel.h"
 #include "fsdp/parallel/tensor/load_plan.h"
 #include "fsdp/parallel/tensor/plan_match.h"
 #include "fsdp/parallel/tensor/styles.h"
@@ -73,6 +74,18 @@ absl::Status CheckParallel(const Config& config) {
        absl::StrCat("--cp=", cp, " requires a --seq-len that is a multiple of ",
                     2 * cp, "; ", config.seq_len, " is not")}};
   mistakes.insert(mistakes.end(), others.begin(), others.end());
+  const ModelOptions& model = config.model;
+  if (model.num_experts == 0) {
+    mistakes.emplace_back(config.expert_parallel > 1,
+                          "--ep requires --experts=E, which the ranks divide");
+    mistakes.emplace_back(model.top_k != ModelOptions().top_k,
+                          "--top-k requires --experts=E, of which a token has "
+                          "some");
+  }
+  mistakes.emplace_back(
+      model.num_experts % config.expert_parallel != 0,
+      absl::StrCat("--ep=", config.expert_parallel, " does not divide the ",
+                   model.num_experts, " of --experts"));
   for (const auto& [is_made, what] : mistakes) {
     if (is_made) return absl::InvalidArgumentError(what);
   }
@@ -93,11 +106,19 @@ absl::StatusOr<fsdp::ParallelDegrees> DegreesOf(const Config& config,
   const absl::StatusOr<fsdp::MeshPlan> plan = fsdp::plan_mesh(
       config.train.mesh, world_size / (cp * pp), local_world_size);
   if (!plan.ok()) return plan.status();
+  const int64_t ep = config.expert_parallel;
+  const int64_t num_dividing = plan->shard * cp * plan->tensor_parallel;
+  if (num_dividing % ep != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--ep=", ep, " does not divide the ", num_dividing,
+        " ranks that share a copy of a layer, --shard times --cp times --tp"));
+  }
   return fsdp::ParallelDegrees{.pp = pp,
                                .dp_replicate = plan->replicate,
                                .dp_shard = plan->shard,
                                .cp = cp,
-                               .tp = plan->tensor_parallel};
+                               .tp = plan->tensor_parallel,
+                               .ep = ep};
 }
 
 absl::Status FitMicrobatches(int64_t num_readers, Config* config) {
@@ -131,12 +152,15 @@ fsdp::ParallelizePlan BuiltInPlan(const LlamaImpl& model,
                                   bool sequence_parallel) {
   fsdp::ParallelStyleOptions sum;
   if (sequence_parallel) sum.output_layouts = fsdp::Shard(1);
+  const bool has_experts = model.options().num_experts > 0;
   fsdp::ParallelizePlan plan = {
       {"embed_tokens", fsdp::RowwiseParallel(sum)},
       {"layers.*.self_attn.[qkv]_proj", fsdp::ColwiseParallel()},
-      {"layers.*.self_attn.o_proj", fsdp::RowwiseParallel(sum)},
-      {"layers.*.mlp.{gate,up}_proj", fsdp::ColwiseParallel()},
-      {"layers.*.mlp.down_proj", fsdp::RowwiseParallel(sum)}};
+      {"layers.*.self_attn.o_proj", fsdp::RowwiseParallel(sum)}};
+  if (!has_experts) {
+    plan.emplace_back("layers.*.mlp.{gate,up}_proj", fsdp::ColwiseParallel());
+    plan.emplace_back("layers.*.mlp.down_proj", fsdp::RowwiseParallel(sum));
+  }
   if (sequence_parallel) {
     plan.emplace_back("layers.*.*_layernorm", fsdp::SequenceParallel());
     plan.emplace_back("norm", fsdp::SequenceParallel());
@@ -158,6 +182,14 @@ fsdp::ParallelizePlan PlanOf(const Config& config, LlamaImpl& model) {
            !fsdp::MatchModules(*whole, entry.first).empty();
   });
   return plan;
+}
+
+void CutLayers(const Config& config, const fsdp::ParallelDims& dims,
+               LlamaImpl& model) {
+  if (dims.degrees().tp > 1) {
+    fsdp::parallelize_module(model, dims.get_mesh("tp"), PlanOf(config, model));
+  }
+  fsdp::parallelize_experts(model, dims);
 }
 
 std::string WarningOf(const Config& config) {

@@ -47,6 +47,11 @@ fsdp::ParallelizePlan BuiltInPlan(const LlamaImpl& model,
 // the file.
 fsdp::ParallelizePlan PlanOf(const Config& config, LlamaImpl& model);
 
+// Cuts layers over the ranks of --tp by that plan, and divides experts among
+// those of --ep.
+void CutLayers(const Config& config, const fsdp::ParallelDims& dims,
+               LlamaImpl& model);
+
 // A line about heads that the ranks cannot divide, which costs communication;
 // empty if they can.
 std::string WarningOf(const Config& config);

@@ -36,7 +36,7 @@
 #include "fsdp/optim/fused_adamw.h"
 #include "fsdp/parallel/activation.h"
 #include "fsdp/parallel/context/context_parallel.h"
-#include "fsdp/parallel/tensor/parallelize_module.h"
+#include "fsdp/parallel/experts/expert_parallel.h"
 #include "fsdp/prepare/prepare.h"
 #include "torch/optim/adamw.h"
 
@@ -73,6 +73,8 @@ void DrawWeights(const Config& config, torch::nn::Module& model) {
         }
       },
       static_cast<uint64_t>(config.seed));
+  // The bias of each expert.
+  for (at::Tensor& buffer : model.buffers()) buffer.zero_();
 }
 
 // Everything about this program that a config of sharding cannot know. Each
@@ -80,6 +82,7 @@ void DrawWeights(const Config& config, torch::nn::Module& model) {
 // the rest (embedding, last norm, output) is the root's group.
 fsdp::PrepareOptions HowToPrepare(const Config& config,
                                   const fsdp::ParallelDims& dims,
+                                  const Llama& model,
                                   torch::optim::Optimizer& optimizer) {
   return {
       .layers = {"BlockImpl"},
@@ -94,10 +97,20 @@ fsdp::PrepareOptions HowToPrepare(const Config& config,
           [&config](torch::nn::Module& model) { DrawWeights(config, model); },
       .mesh = DataParallelMesh(dims),
       .parallelize =
-          [&config, &dims](torch::nn::Module& model, const auto& /*mesh*/) {
-            if (dims.degrees().tp == 1) return;
-            fsdp::parallelize_module(model, dims.get_mesh("tp"),
-                                     PlanOf(config, *model.as<LlamaImpl>()));
+          [&config, &dims](torch::nn::Module& whole, const auto& /*mesh*/) {
+            CutLayers(config, dims, *whole.as<LlamaImpl>());
+          },
+      // Experts that ranks divide are sharded over another mesh than the rest
+      // of their block, and before it.
+      .shard_options =
+          [&dims, &model](const std::string& /*name*/,
+                          const torch::nn::Module& module,
+                          const fsdp::FullyShardOptions& options) {
+            if (dims.degrees().ep == 1) return;
+            for (const auto& block : *model->layers) {
+              if (block.get() != &module) continue;
+              fsdp::fully_shard_experts(*block, dims, options);
+            }
           },
       .checkpoints = {.keep_every = config.keep_every},
       .device = config.device};
@@ -170,6 +183,7 @@ absl::Status TrainStep(const Config& config, const fsdp::ParallelDims& dims,
   }
   const absl::Status staged = checkpoints.BeforeOptimizerStep();
   if (!staged.ok()) return staged;
+  fsdp::update_expert_bias(*model, dims.get_optional_mesh("loss"));
   optimizer.step();
   progress.Add(loss, optimizer.param_groups()[0].options().get_lr());
   if (learning_rate != nullptr) learning_rate->step();
@@ -219,7 +233,7 @@ absl::Status Train(Config config) {
   const std::unique_ptr<torch::optim::Optimizer> optimizer =
       MakeOptimizer(config, model);
   absl::StatusOr<fsdp::Prepared> training = fsdp::prepare(
-      model, config.train, HowToPrepare(config, dims, *optimizer));
+      model, config.train, HowToPrepare(config, dims, model, *optimizer));
   if (!training.ok()) return training.status();
   Progress progress(config);
   Checkpoints checkpoints({.config = config,
@@ -228,6 +242,9 @@ absl::Status Train(Config config) {
                            .optimizer = *optimizer,
                            .progress = progress,
                            .training = *training});
+  // The host waits for the numbers of tokens that experts get, and cannot
+  // gather ahead by itself.
+  if (dims.degrees().ep > 1) fsdp::prefetch_blocks(model->layers->children());
   const BatchRunner run = MakeBatchRunner(config, dims, model);
   status = checkpoints.Begin();
   while (status.ok() && progress.num_steps() < config.steps &&

@@ -49,6 +49,11 @@ TEST(Parallel, SaysWhatToWriteInstead) {
   refuses({"--tp=2", "--sp", "--plan=p.yaml"}, "--sp belongs to the plan");
   refuses({"--cp=3", "--seq-len=64"},
           "--cp=3 requires a --seq-len that is a multiple of 6; 64 is not");
+  refuses({"--ep=2"}, "--ep requires --experts=E");
+  refuses({"--top-k=1"}, "--top-k requires --experts=E");
+  refuses({"--experts=2", "--top-k=3"}, "top-k is 3, more than the 2 experts");
+  refuses({"--experts=4", "--ep=3"},
+          "--ep=3 does not divide the 4 of --experts");
   refuses({"--microbatches=2"}, "require --pp=N");
   refuses({"--pp-schedule=gpipe"}, "require --pp=N");
   refuses({"--pp=2", "--tied-embeddings"}, "leave it out, or --pp");
@@ -111,6 +116,8 @@ TEST(Parallel, DegreesMultiplyToTheRanks) {
           "--cp=3 does not divide 4 ranks; start a multiple of 6");
   refuses({"--pp=3", "--tp=2"},
           "--pp=3 does not divide 4 ranks; start a multiple of 6");
+  refuses({"--experts=8", "--ep=4", "--replicate=2"},
+          "--ep=4 does not divide the 2 ranks that share a copy of a layer");
   refuses({"--tp=3"}, "--tp is 3, which does not divide 4 ranks");
   refuses({"--tp=2", "--replicate=2", "--shard=2"},
           "--replicate is 2, --shard is 2, --tp is 2: they do not multiply to "

@@ -48,35 +48,55 @@ class ParallelTest(unittest.TestCase):
                 abs(a - b), TOLERANCE * abs(b), f"step {step}: {a}, not {b}"
             )
 
-    def test_goes_on_with_other_parallelisms(self):
-        (self.folder / "plan.yaml").write_text(PLAN)
-        common = ("--deterministic-init", "--accumulate=2")
-        self.train(1, *common, "--steps=9", "--losses-out=one",
+    def expect_goes_on(self, common, runs):
+        """Each of `runs`, ranks and their flags, does a step of one training,
+        whose losses and weights are those of one process."""
+        steps = f"--steps={len(runs)}"
+        self.train(1, *common, steps, "--losses-out=one",
                    "--checkpoint-dir=one-run")
-        step = 0
-        for world_size, flags in (
-                (4, ("--tp=2", "--sp", "--checkpoint-activations")),
-                (4, ()),
-                (2, ("--cp=2",)),
-                (4, ("--tp=2", "--cp=2", "--plan=plan.yaml")),
-                (4, ("--replicate=2", "--tp=2")),
-                (2, ("--pp=2",)),
-                (2, ()),
-                (4, ("--pp=2", "--tp=2", "--sp", "--pp-schedule=gpipe")),
-                (2, ("--tp=2", "--sp", "--losses-out=resumed"))):
-            printed = self.train(world_size, *common, *flags,
-                                 f"--steps={step + 1}", "--checkpoint-dir=run")
+        for step, (world_size, flags) in enumerate(runs):
+            printed = self.train(
+                world_size, *common, *flags, f"--steps={step + 1}",
+                "--checkpoint-dir=run", "--losses-out=resumed")
             if step > 0:
                 self.assertIn(f"resumed step {step} from run/step-{step}",
                               printed)
             self.assertNotIn("gathered", printed)
-            step += 1
         self.expect_close(self.losses("resumed"), self.losses("one"))
+        last = f"step-{len(runs)}"
         done = subprocess.run(
-            [CONVERT, "diff", "run/step-9", "one-run/step-9", "--include",
+            [CONVERT, "diff", f"run/{last}", f"one-run/{last}", "--include",
              "model.*", "--atol", "1e-2"], cwd=self.folder,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.assertEqual(done.returncode, 0, done.stdout)
+
+    def test_goes_on_with_other_parallelisms(self):
+        (self.folder / "plan.yaml").write_text(PLAN)
+        self.expect_goes_on(("--deterministic-init", "--accumulate=2"), (
+            (4, ("--tp=2", "--sp", "--checkpoint-activations")),
+            (4, ()),
+            (2, ("--cp=2",)),
+            (4, ("--tp=2", "--cp=2", "--plan=plan.yaml")),
+            (4, ("--replicate=2", "--tp=2")),
+            (2, ("--pp=2",)),
+            (2, ()),
+            (4, ("--pp=2", "--tp=2", "--sp", "--pp-schedule=gpipe")),
+            (2, ("--tp=2", "--sp"))))
+
+    def test_goes_on_with_other_divisions_of_experts(self):
+        self.expect_goes_on(("--deterministic-init", "--experts=4"), (
+            (2, ("--ep=2",)),
+            (4, ("--ep=4", "--tp=2", "--sp")),
+            (4, ("--ep=2", "--pp=2")),
+            (2, ("--checkpoint-activations",))))
+
+    def test_stages_begin_with_their_weights_of_a_file(self):
+        self.train(1, "--steps=1", "--checkpoint-dir=run", "--export=model.pt")
+        begin = ("--steps=1", "--init-from=model.pt")
+        self.train(1, *begin, "--losses-out=one")
+        printed = self.train(2, *begin, "--pp=2", "--losses-out=stages")
+        self.assertIn("began with the weights of model.pt", printed)
+        self.expect_close(self.losses("stages"), self.losses("one"))
 
     def test_says_what_it_gathers(self):
         printed = self.train(2, "--tp=2", "--heads=4", "--kv-heads=1",

@@ -16,6 +16,7 @@
 #include "fsdp/mesh/parallel_dims.h"
 #include "fsdp/mesh/process_group.h"
 #include "fsdp/parallel/activation.h"
+#include "fsdp/parallel/experts/expert_parallel.h"
 #include "fsdp/parallel/tensor/parallelize_module.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -29,7 +30,6 @@ namespace llama {
 namespace {
 
 using ::dcp::testing::TempDir;
-using ::fsdp::testing::MakeLlama;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
@@ -39,9 +39,18 @@ Config ConfigOf(const std::vector<std::string>& flags) {
   std::vector<std::string> all = {"--data=a", absl::StrCat("--batch=", kBatch)};
   all.insert(all.end(), flags.begin(), flags.end());
   Config config = ParseFlags(all).value();
+  const int64_t num_experts = config.model.num_experts;
   config.model = fsdp::testing::Options();
+  config.model.num_experts = num_experts;
   config.accumulate = 1;
   return config;
+}
+
+Llama ModelOf(const Config& config) {
+  torch::manual_seed(3);
+  Llama model(config.model);
+  InitWeights(model, config.model);
+  return model;
 }
 
 // The rows of the batch that begin at `begin`.
@@ -62,14 +71,14 @@ void ExpectTrainsAsOne(const std::vector<std::string>& flags) {
   const int64_t num_readers = readers.has_value() ? readers->size() : 1;
   ASSERT_TRUE(FitMicrobatches(num_readers, &config).ok());
 
-  Llama model = MakeLlama();
+  Llama model = ModelOf(config);
   KeepStage(config, dims, model);
-  if (dims.degrees().tp > 1) {
-    fsdp::parallelize_module(model, dims.get_mesh("tp"),
-                             PlanOf(config, *model));
-  }
+  CutLayers(config, dims, *model);
   const fsdp::FullyShardOptions options{.mesh = DataParallelMesh(dims)};
-  for (const auto& block : *model->layers) fsdp::fully_shard(block, options);
+  for (const auto& block : *model->layers) {
+    if (config.expert_parallel > 1) fsdp::fully_shard_experts(*block, dims);
+    fsdp::fully_shard(block, options);
+  }
   fsdp::fully_shard(model, options);
 
   const fsdp::StrictLayouts strict;
@@ -82,7 +91,7 @@ void ExpectTrainsAsOne(const std::vector<std::string>& flags) {
   EXPECT_THAT(fsdp::gathered_operators(), IsEmpty());
   fsdp::AllReduce(loss, fsdp::ReduceOp::kAvg, fsdp::world_group());
 
-  Llama whole = MakeLlama();
+  Llama whole = ModelOf(config);
   const Config alone = ConfigOf({});
   const torch::Tensor expected =
       MakeBatchRunner(alone, dims, whole)(Rows(0, kBatch));
@@ -107,6 +116,18 @@ TEST(Stages, TrainAsOneProcess) {
   });
 }
 
+TEST(Stages, OfExpertsTrainAsOneProcess) {
+  fsdp::testing::RunRanks(4, [] {
+    fsdp::testing::StartRankInDouble();
+    ExpectTrainsAsOne({"--experts=4"});
+    ExpectTrainsAsOne({"--experts=4", "--ep=2"});
+    ExpectTrainsAsOne({"--experts=4", "--ep=4", "--tp=2", "--sp"});
+    ExpectTrainsAsOne({"--experts=4", "--tp=2"});
+    ExpectTrainsAsOne({"--experts=4", "--ep=2", "--pp=2"});
+    ExpectTrainsAsOne({"--experts=4", "--ep=2", "--pp=2", "--tp=2", "--sp"});
+  });
+}
+
 // The names of a plan that only other stages have are no mistakes; those that
 // no stage has stay, for parallelize_module to warn of.
 TEST(Stages, HaveTheirPartOfAPlan) {
@@ -122,7 +143,7 @@ TEST(Stages, HaveTheirPartOfAPlan) {
                                   "nrom: sequence_parallel\n"
                                   "lm_head: colwise\n";
     const fsdp::ParallelDims dims = fsdp::init_parallel_dims({.pp = 2}, "cpu");
-    Llama model = MakeLlama();
+    Llama model = ModelOf(config);
     KeepStage(config, dims, model);
     const fsdp::ParallelizePlan plan = PlanOf(config, *model);
     ASSERT_THAT(plan, SizeIs(4));

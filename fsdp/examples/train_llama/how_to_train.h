@@ -1,0 +1,77 @@
+// What --help of train_llama says before its options. For config.cc.
+#ifndef FSDP_EXAMPLES_TRAIN_LLAMA_HOW_TO_TRAIN_H_
+#define FSDP_EXAMPLES_TRAIN_LLAMA_HOW_TO_TRAIN_H_
+
+namespace llama {
+
+inline constexpr char kHowToTrain[] =
+    R"(Trains a small Llama on the bytes of a text, sharded over all ranks.
+
+One process:
+  train_llama --data=book.txt
+Four, started by PyTorch's launcher, or by hand:
+  torchrun --no-python --nproc-per-node=4 train_llama --data=book.txt
+  for rank in 0 1 2 3; do
+    RANK=$rank WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 \
+      train_llama --data=book.txt &
+  done; wait
+The losses are those of one process: the batch of a step is the same, each
+rank takes its slice.
+
+Ranks may share layers and sequences too, or have different blocks, with the
+same losses; --replicate and --shard then divide what ranks are left. Here each
+layer on 2 ranks, by a plan that is built in, or by one of your own, which
+--plan reads:
+  torchrun --no-python --nproc-per-node=4 train_llama --data=book.txt --tp=2 --sp
+  cat >plan.yaml <<'PLAN'
+  embed_tokens: embedding_rowwise
+  layers.*.self_attn.[qkv]_proj: colwise
+  layers.*.self_attn.o_proj: rowwise
+  layers.*.mlp.{gate,up}_proj: colwise
+  layers.*.mlp.down_proj: rowwise
+  lm_head: colwise
+  PLAN
+Here half of the blocks on 2 of 4 ranks, which share each layer, and half on the
+other 2; a batch passes them in 4 pieces:
+  torchrun --no-python --nproc-per-node=4 train_llama --data=book.txt --tp=2 \
+    --pp=2 --microbatches=4
+A mixture of 8 experts in place of each feed-forward layer, of which each of 4
+ranks has 2:
+  torchrun --no-python --nproc-per-node=4 train_llama --data=book.txt \
+    --experts=8 --top-k=2 --ep=4
+
+The config of another program says how to shard, and flags override it:
+  train_llama --data=book.txt --config=accelerate.yaml --replicate=2
+
+What to try:
+  --replicate=2                  HSDP: two copies, each over half of the ranks
+  --reshard-after-forward=false  keep parameters until backward: ZeRO-2
+  --param-dtype=bfloat16         compute in bfloat16, reduce in float32
+  --checkpoint-activations       less memory, a third more arithmetic
+  --deterministic-init           no rank ever holds the whole model
+  --tp=2                         a layer on 2 ranks: weights that fit on none
+  --tp=2 --sp                    and their activations, which is faster too
+  --cp=2 --seq-len=512           a sequence on 2 ranks: it may be longer
+  --pp=2                         half of the blocks on each of 2 ranks
+  --pp=2 --microbatches=8        in smaller pieces, with less time idle
+  --experts=8 --ep=2             half of the experts on each of 2 ranks
+
+A run with a folder can be killed, and goes on from its newest step, with the
+same losses, on as many processes as there are then, whatever they share:
+  torchrun --no-python --nproc-per-node=4 train_llama --data=book.txt \
+    --steps=1000 --checkpoint-dir=run --save-every=100 --keep-last=2
+  kill -9 ...                            or SIGTERM, which saves first
+  torchrun --no-python --nproc-per-node=2 train_llama --data=book.txt \
+    --steps=1000 --checkpoint-dir=run --save-every=100 --keep-last=2 \
+    --export=model.safetensors
+Saves are written while training goes on. dcp-convert and PyTorch read the
+steps and the export; another run begins with it:
+  train_llama --data=other.txt --init-from=model.safetensors
+as it does with a step that a dcp-server has, of which each rank gets its own
+shards, on whatever mesh it was saved (TESSERA_TOKEN is the token, if any):
+  train_llama --data=other.txt --init-from=tessera://host:7420/srv/run/step-900
+)";
+
+}  // namespace llama
+
+#endif  // FSDP_EXAMPLES_TRAIN_LLAMA_HOW_TO_TRAIN_H_
