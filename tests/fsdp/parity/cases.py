@@ -1,9 +1,17 @@
 """The configurations that the parity test trains, by number of ranks."""
 
+# Divisible by every number of ranks. A row is the tokens and their targets.
+BATCH = 12
+ROW_LENGTH = 8
+
 DEFAULTS = {
     "model": "gpt",
     "dtype": "float32",
+    # Axes of fully_shard; without any the model is not sharded.
     "mesh": None,
+    # Ranks on a last axis, over which a plan of parallel.py cuts the model.
+    "tp": 1,
+    "plan": "",
     "reshard_after_forward": None,
     "param_dtype": "",
     "reduce_dtype": "",
@@ -16,8 +24,9 @@ DEFAULTS = {
     "clip": 0.0,
     "optimizer": "adam",
     "steps": 10,
-    # How many fewer all-gathers than PyTorch a step makes.
-    "all_gathers_saved": 0,
+    "row_length": ROW_LENGTH,
+    # How many fewer collectives of each kind a step makes than PyTorch's.
+    "saved": {},
     # The checkpoint to save after `save_step` steps, or to resume from, which
     # was saved after `first_step` steps.
     "save": "",
@@ -30,13 +39,16 @@ LEARNING_RATE = 1e-3
 # For a run that resumes: the right one is in its checkpoint.
 WRONG_LEARNING_RATE = 1.0
 SAVE_STEP = 5
-# Divisible by every number of ranks. A row is the tokens and their targets.
-BATCH = 12
-ROW_LENGTH = 8
 
 MIXED = {"param_dtype": "bfloat16", "reduce_dtype": "float32"}
 HSDP = {"mesh": [2, 2]}
 FULL = {"steps": FULL_STEPS}
+# An even number of tokens: PyTorch's sequence parallelism requires it.
+EVEN = {"row_length": 7, "steps": 5}
+TP = {"model": "llama", "tp": 2, "plan": "tp", **EVEN}
+SP = {**TP, "plan": "sp"}
+SP_LOSS = {**TP, "plan": "sp_loss"}
+FLOAT64 = {"dtype": "float64"}
 
 
 def config(world_size, name, **options):
@@ -72,7 +84,7 @@ def two_ranks():
         "frozen_first": {"frozen_layer": 0},
         "keep": {"reshard_after_forward": False},
         # The root is not freed before backward, which needs it at once.
-        "free_all": {"reshard_after_forward": True, "all_gathers_saved": 1},
+        "free_all": {"reshard_after_forward": True, "saved": {"all_gather": 1}},
         "force_sum": {"force_sum": True},
         "clip": {"clip": 0.1},
         "llama_float64": {"model": "llama", "dtype": "float64"},
@@ -84,7 +96,7 @@ def four_ranks():
     rows = {
         "two_ranks_after_forward": {
             "reshard_after_forward": 2,
-            "all_gathers_saved": 1,
+            "saved": {"all_gather": 1},
         },
         "hsdp": {**HSDP, **FULL},
         "hsdp_float64": {"dtype": "float64", **HSDP, **FULL},
@@ -117,11 +129,81 @@ def four_ranks():
     return [config(4, name, **row) for name, row in rows.items()]
 
 
+def saves(num_all_reduces, **others):
+    """What a case of tensor parallelism saves in a step. In each of two blocks
+    queries, keys and values have one all-reduce for the gradient of their input,
+    not three, and gate and up have one, not two. A parallel loss has two, not
+    three. Gradients of the five norms are reduced once for each group of
+    fully_shard, not once for each norm; without fully_shard PyTorch leaves it to
+    the optimizer, which reduces each one three times.
+    """
+    return {"saved": {"all_reduce": num_all_reduces, **others}}
+
+
+def tensor_parallel_on_two():
+    rows = {
+        "tp": {**TP, **saves(6)},
+        "tp_float64": {**TP, **FLOAT64, **saves(6)},
+        "tp_gpt_float64": {**TP, "model": "gpt", **FLOAT64},
+        "sp": {**SP, **saves(10)},
+        "sp_float64": {**SP, **FLOAT64, **saves(10)},
+        "sp_loss": {**SP_LOSS, **saves(11)},
+        "sp_loss_float64": {**SP_LOSS, **FLOAT64, **saves(11)},
+        # Not with "sp": PyTorch's norm of gradients that are not reduced yet is
+        # not that of their sum. With fully_shard they are: dp_sp_clip.
+        "tp_clip_float64": {"clip": 0.1, **TP, **FLOAT64, **saves(6)},
+    }
+    return [config(2, name, mesh=[], **row) for name, row in rows.items()]
+
+
+def tensor_parallel_on_four():
+    rows = {
+        "dp_tp": {**TP, **saves(6)},
+        "dp_tp_float64": {**TP, **FLOAT64, **saves(6)},
+        "dp_tp_gpt_float64": {**TP, "model": "gpt", **FLOAT64},
+        "dp_sp_loss": {**SP_LOSS, **saves(3)},
+        "dp_sp_loss_float64": {**SP_LOSS, **FLOAT64, **saves(3)},
+        "dp_sp_loss_bfloat16": {**SP_LOSS, **MIXED, **saves(3)},
+        "dp_sp_fused": {
+            "optimizer": "fused_adamw",
+            **SP,
+            **FLOAT64,
+            **saves(2),
+        },
+        # PyTorch stops recomputing a block before its last reduce-scatter.
+        "dp_sp_checkpoint": {
+            "checkpoint_activations": True,
+            **SP,
+            **FLOAT64,
+            **saves(2, reduce_scatter=-2),
+        },
+        "dp_sp_frozen": {"frozen_layer": 1, **SP, **FLOAT64, **saves(1)},
+        "dp_sp_accumulate": {"accumulate": 2, **SP, **FLOAT64, **saves(4)},
+        "dp_sp_no_sync": {
+            "accumulate": 2,
+            "no_sync": True,
+            **SP,
+            **FLOAT64,
+            **saves(2),
+        },
+        "dp_sp_clip": {"clip": 0.1, **SP, **FLOAT64, **saves(2)},
+        "dp_sp_loss_tied": {
+            **SP_LOSS,
+            "model": "llama_tied",
+            **FLOAT64,
+            **saves(3),
+        },
+        # With more than one rank to shard over it would take eight.
+        "hsdp_sp": {**SP, "mesh": [2, 1], **FLOAT64, **saves(2)},
+    }
+    return [config(4, name, **{"mesh": [2], **row}) for name, row in rows.items()]
+
+
 CASES = {
     1: everywhere(1),
-    2: everywhere(2) + two_ranks(),
+    2: everywhere(2) + two_ranks() + tensor_parallel_on_two(),
     3: everywhere(3) + [config(3, "force_sum", force_sum=True)],
-    4: everywhere(4) + four_ranks(),
+    4: everywhere(4) + four_ranks() + tensor_parallel_on_four(),
 }
 
 # Each checkpoint that is saved, on how many ranks, and the other numbers of

@@ -94,9 +94,9 @@ class LlamaAttention(nn.Module):
 
     def __init__(self, dim, num_heads, num_kv_heads):
         super().__init__()
-        self.num_heads = num_heads
-        self.num_kv_heads = num_kv_heads
-        kv_dim = dim // num_heads * num_kv_heads
+        self.head_dim = dim // num_heads
+        self.grouped = num_heads != num_kv_heads
+        kv_dim = self.head_dim * num_kv_heads
         self.q_proj = linear(dim, dim)
         self.k_proj = linear(dim, kv_dim)
         self.v_proj = linear(dim, kv_dim)
@@ -104,19 +104,20 @@ class LlamaAttention(nn.Module):
 
     def forward(self, x, cos, sin):
 
-        def split(projected, num_heads):
-            shape = (x.size(0), x.size(1), num_heads, -1)
+        def split(projected):
+            # Under tensor parallelism these are this rank's heads alone.
+            shape = (x.size(0), x.size(1), -1, self.head_dim)
             return projected.view(shape).transpose(1, 2)
 
-        q = rotate(split(self.q_proj(x), self.num_heads), cos, sin)
-        k = rotate(split(self.k_proj(x), self.num_kv_heads), cos, sin)
-        v = split(self.v_proj(x), self.num_kv_heads)
+        q = rotate(split(self.q_proj(x)), cos, sin)
+        k = rotate(split(self.k_proj(x)), cos, sin)
+        v = split(self.v_proj(x))
         attended = F.scaled_dot_product_attention(
             q,
             k,
             v,
             is_causal=True,
-            enable_gqa=self.num_heads != self.num_kv_heads,
+            enable_gqa=self.grouped,
         )
         return self.o_proj(attended.transpose(1, 2).flatten(2))
 

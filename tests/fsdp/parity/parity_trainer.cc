@@ -3,6 +3,7 @@
 // sets:
 //   parity_trainer JOB.json OUT
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -27,6 +28,7 @@
 #include "fsdp/mesh/device_mesh.h"
 #include "fsdp/mesh/dtensor.h"
 #include "fsdp/mesh/mesh_collectives.h"
+#include "fsdp/mesh/placement.h"
 #include "fsdp/mesh/process_group.h"
 #include "fsdp/module/activation_checkpoint.h"
 #include "fsdp/optim/clip_grad_norm.h"
@@ -34,6 +36,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/fsdp/parity/checkpoints.h"
 #include "tests/fsdp/parity/gpt.h"
+#include "tests/fsdp/parity/parallel.h"
 #include "tests/testing/counting_backend.h"
 #include "torch/optim/adam.h"
 
@@ -66,6 +69,10 @@ void WriteTensor(const std::string& path, const at::Tensor& tensor) {
   TORCH_CHECK(file.flush(), "cannot write '", path, "'");
 }
 
+void WriteJson(const std::string& path, const Json& value) {
+  if (get_rank() == 0) std::ofstream(path) << value;
+}
+
 // The model of a job, independent of its type.
 struct Model {
   std::shared_ptr<torch::nn::Module> module;
@@ -85,21 +92,18 @@ Model Hold(Holder model) {
 }
 
 Model MakeModel(const Json& config) {
-  const bool checkpoint = config["checkpoint_activations"];
-  if (config["model"] == "gpt") return Hold(Gpt(checkpoint));
+  if (config["model"] == "gpt") {
+    return Hold(Gpt(config["checkpoint_activations"].get<bool>()));
+  }
   // SMALL_LLAMA of models.py.
-  llama::Llama model(
+  return Hold(llama::Llama(
       llama::ModelOptions{.vocab_size = 37,
                           .dim = 24,
                           .num_layers = 2,
                           .num_heads = 4,
                           .num_kv_heads = 2,
                           .ffn_dim = 44,
-                          .tied_embeddings = config["model"] == "llama_tied"});
-  apply_activation_checkpointing(*model, [&](const torch::nn::Module& layer) {
-    return checkpoint && layer.as<llama::BlockImpl>() != nullptr;
-  });
-  return Hold(model);
+                          .tied_embeddings = config["model"] == "llama_tied"}));
 }
 
 void LoadWeights(const std::string& folder, torch::nn::Module& module) {
@@ -122,27 +126,36 @@ ReshardAfterForward ParseReshard(const Json& value) {
 class Trainer {
  public:
   Trainer(const Json& job, const Json& config, std::string out)
-      : job_(job), config_(config), out_(std::move(out)) {}
+      : job_(job),
+        config_(config),
+        out_(std::move(out)),
+        tp_(config["tp"].get<int64_t>()) {}
 
   void Run();
 
  private:
   void BuildModel();
+  void MakeMesh();
+  void RecomputeBlocks();
   void Shard();
   std::unique_ptr<torch::optim::Optimizer> MakeOptimizer();
   // All micro-batches of one step; returns the mean loss of all ranks.
   double Backward(int64_t step);
   void Clip();
   void WriteGradients();
+  void WriteParameters();
   void WriteCounts();
+  void WritePlacements();
 
   const Json& job_;
   const Json& config_;
   std::string out_;
+  int64_t tp_;  // ranks that cut one model
   Model model_;
   std::optional<DeviceMesh> mesh_;
+  std::vector<std::string> shard_axes_;  // of mesh_, for fully_shard
   std::optional<FSDPModule> sharded_;
-  std::set<ProcessGroup> groups_;  // all that the module communicates in
+  std::set<ProcessGroup> groups_;  // all that the model communicates in
   at::Tensor data_;  // [micro-batches of all steps, batch, tokens and target]
 };
 
@@ -161,14 +174,34 @@ void Trainer::BuildModel() {
   }
 }
 
-void Trainer::Shard() {
-  const std::vector<int64_t> shape = config_["mesh"];
+void Trainer::MakeMesh() {
+  std::vector<int64_t> shape = config_["mesh"];
   std::vector<std::string> names = {"replicate", "shard"};
-  if (shape.size() == 1) names.erase(names.begin());
+  names.erase(names.begin(),
+              names.end() - static_cast<std::ptrdiff_t>(shape.size()));
+  shard_axes_ = names;
+  if (tp_ > 1) {
+    shape.push_back(tp_);
+    names.emplace_back("tp");
+  }
   mesh_ = init_device_mesh("cpu", shape, names);
+  const std::vector<ProcessGroup> of_mesh = mesh_->get_all_groups();
+  groups_.insert(of_mesh.begin(), of_mesh.end());
+}
 
+// A Gpt recomputes by itself.
+void Trainer::RecomputeBlocks() {
+  const bool checkpoint = config_["checkpoint_activations"];
+  apply_activation_checkpointing(
+      *model_.module, [checkpoint](const torch::nn::Module& layer) {
+        return checkpoint && layer.as<llama::BlockImpl>() != nullptr;
+      });
+}
+
+void Trainer::Shard() {
+  if (shard_axes_.empty()) return;
   FullyShardOptions options{
-      .mesh = mesh_,
+      .mesh = (*mesh_)[shard_axes_],
       .reshard_after_forward = ParseReshard(config_["reshard_after_forward"])};
   if (config_["param_dtype"] != "") {
     options.mp_policy.param_dtype = DtypeNamed(config_["param_dtype"]);
@@ -178,8 +211,6 @@ void Trainer::Shard() {
     fully_shard(layer, options);
   }
   sharded_ = fully_shard(model_.module, options);
-  const std::vector<ProcessGroup> of_mesh = mesh_->get_all_groups();
-  groups_.insert(of_mesh.begin(), of_mesh.end());
   for (FSDPModule module : fsdp_modules(*model_.module)) {
     if (config_["force_sum"]) module.set_force_sum_reduction_for_comms(true);
     const ProcessGroup& smaller =
@@ -205,9 +236,10 @@ double Trainer::Backward(int64_t step) {
     const bool last = i == num - 1;
     if (config_["no_sync"]) sharded_->set_requires_gradient_sync(last);
     if (config_["postpone_all_reduce"]) sharded_->set_requires_all_reduce(last);
+    // Ranks that cut one model have the same rows.
     const at::Tensor rows =
-        data_[step * num + i].chunk(get_world_size())[get_rank()];
-    const int64_t length = rows.size(1) - 1;
+        data_[step * num + i].chunk(get_world_size() / tp_)[get_rank() / tp_];
+    const int64_t length = config_["row_length"].get<int64_t>() - 1;
     const at::Tensor logits = model_.forward(rows.narrow(1, 0, length))
                                   .to(DtypeNamed(config_["dtype"]));
     const at::Tensor loss =
@@ -225,26 +257,56 @@ void Trainer::Clip() {
 }
 
 void Trainer::WriteGradients() {
-  for (const auto& [name, parameter] : named_parameters(*model_.module)) {
-    const std::optional<DTensor> grad = parameter.grad();
-    if (!grad.has_value()) continue;
-    WriteTensor(out_ + "/grad." + name + ".bin", grad->full_tensor());
+  for (const auto& item : model_.module->named_parameters()) {
+    if (!item.value().grad().defined()) continue;
+    const std::optional<DTensor> parameter = dtensor_of(item.value());
+    WriteTensor(out_ + "/grad." + item.key() + ".bin",
+                parameter.has_value() ? parameter->grad()->full_tensor()
+                                      : item.value().grad());
+  }
+}
+
+void Trainer::WriteParameters() {
+  for (const auto& item : model_.module->named_parameters()) {
+    const std::optional<DTensor> parameter = dtensor_of(item.value());
+    WriteTensor(
+        out_ + "/param." + item.key() + ".bin",
+        parameter.has_value() ? parameter->full_tensor() : item.value());
   }
 }
 
 void Trainer::WriteCounts() {
-  Json counts = {{"all_gather", 0}, {"reduce_scatter", 0}, {"all_reduce", 0}};
-  for (const ProcessGroup& group : groups_) {
-    for (auto& [operation, count] : counts.items()) {
-      count = count.get<int64_t>() + Count(group).calls(operation);
+  Json counts;
+  Json bytes;
+  for (const char* operation : {"all_gather", "reduce_scatter", "all_reduce"}) {
+    int64_t num_calls = 0;
+    int64_t num_bytes = 0;
+    for (const ProcessGroup& group : groups_) {
+      num_calls += Count(group).calls(operation);
+      num_bytes += Count(group).bytes(operation);
     }
+    counts[operation] = num_calls;
+    bytes[operation] = num_bytes;
   }
-  if (get_rank() == 0) std::ofstream(out_ + "/counts.json") << counts;
+  WriteJson(out_ + "/counts.json", counts);
+  WriteJson(out_ + "/bytes.json", bytes);
+}
+
+void Trainer::WritePlacements() {
+  Json texts = Json::object();
+  for (const auto& [name, parameter] : named_parameters(*model_.module)) {
+    texts[name] = to_string(parameter.placements());
+  }
+  WriteJson(out_ + "/placements.json", texts);
 }
 
 void Trainer::Run() {
   BuildModel();
+  MakeMesh();
+  if (tp_ > 1) Parallelize(*model_.module, (*mesh_)["tp"], config_["plan"]);
+  RecomputeBlocks();
   Shard();
+  WritePlacements();
   std::string tokens = ReadFile(job_["data"]);
   data_ = at::from_blob(tokens.data(),
                         {static_cast<int64_t>(tokens.size() / sizeof(int64_t))},
@@ -267,14 +329,12 @@ void Trainer::Run() {
     losses[step - first_step] = Backward(step);
     if (step == 0) WriteGradients();
     Clip();
-    if (step == 1) WriteCounts();
     optimizer->step();
+    if (step == 1) WriteCounts();
   }
   AllReduce(losses, ReduceOp::kAvg, world_group());
   WriteTensor(out_ + "/losses.bin", losses);
-  for (const auto& [name, parameter] : named_parameters(*model_.module)) {
-    WriteTensor(out_ + "/param." + name + ".bin", parameter.full_tensor());
-  }
+  WriteParameters();
 }
 
 int Main(const std::string& job_path, const std::string& out) {

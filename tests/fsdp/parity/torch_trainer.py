@@ -4,8 +4,9 @@
 
 PyTorch is imported once; the ranks are forked from there. Rank 0 writes, per
 configuration: losses.bin, grad.<name>.bin after the first backward,
-param.<name>.bin at the end, all in the dtype of the model, and counts.json,
-the collectives of the second step by kind.
+param.<name>.bin at the end, all in the dtype of the model; placements.json, the
+text of each parameter's placements; and counts.json and bytes.json, the
+collectives of the second step by kind, and what rank 0 gave to them.
 """
 
 import json
@@ -18,6 +19,7 @@ import traceback
 import checkpoints
 import models
 import numpy
+import parallel
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -27,6 +29,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 DTYPES = {
     "float32": torch.float32,
@@ -42,11 +45,23 @@ KINDS = {
 }
 
 
+def bytes_given(schema, args):
+    """The bytes of the tensors that a collective sends."""
+    given = (
+        value
+        for argument, value in zip(schema.arguments, args)
+        if argument.name.startswith(("input", "tensors"))
+    )
+    return sum(tensor.nbytes for tensor in tree_leaves(list(given)))
+
+
 class CountCollectives(TorchDispatchMode):
 
     def __init__(self):
         super().__init__()
         self.counts = {"all_gather": 0, "reduce_scatter": 0, "all_reduce": 0}
+        # What this rank gave to them.
+        self.bytes = dict.fromkeys(self.counts, 0)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         # DTensor is decomposed into plain operators, which get here again.
@@ -57,6 +72,7 @@ class CountCollectives(TorchDispatchMode):
             for prefix, kind in KINDS.items():
                 if name.startswith(prefix):
                     self.counts[kind] += 1
+                    self.bytes[kind] += bytes_given(func._schema, args)
         return func(*args, **(kwargs or {}))
 
 
@@ -64,12 +80,14 @@ def make_model(job, config):
     model = models.make(config["model"], config["checkpoint_activations"])
     if not config["load"]:
         load_weights(pathlib.Path(job["init"]) / config["model"], model)
-    model.to(DTYPES[config["dtype"]])
+    return model.to(DTYPES[config["dtype"]])
+
+
+def freeze(model, config):
     if config["frozen_layer"] >= 0:
         layer = model.layers[config["frozen_layer"]]
         for parameter in layer.parameters():
             parameter.requires_grad_(False)
-    return model
 
 
 @torch.no_grad()
@@ -79,11 +97,25 @@ def load_weights(folder, model):
         parameter.copy_(torch.from_numpy(values).view(parameter.shape))
 
 
-def shard(model, config):
+def make_mesh(config):
     shape = tuple(config["mesh"])
-    names = ("replicate", "shard")[-len(shape) :]
+    names = ("replicate", "shard")[2 - len(shape) :]
+    if config["tp"] > 1:
+        shape, names = (*shape, config["tp"]), (*names, "tp")
+    return init_device_mesh("cpu", shape, mesh_dim_names=names)
+
+
+def cut(model, config, mesh):
+    """Returns the mesh of fully_shard, or None."""
+    if config["tp"] == 1:
+        return mesh
+    parallel.parallelize(model, mesh["tp"], config["plan"])
+    return mesh[mesh.mesh_dim_names[:-1]] if config["mesh"] else None
+
+
+def shard(model, config, mesh):
     options = {
-        "mesh": init_device_mesh("cpu", shape, mesh_dim_names=names),
+        "mesh": mesh,
         "reshard_after_forward": config["reshard_after_forward"],
     }
     if config["param_dtype"]:
@@ -109,6 +141,13 @@ def write(path, tensor):
         tensor.contiguous().numpy().tofile(path)
 
 
+def rows_of_rank(config, rows):
+    """Ranks that cut one model have the same rows."""
+    index = dist.get_rank() // config["tp"]
+    share = rows.chunk(dist.get_world_size() // config["tp"])[index]
+    return share[:, : config["row_length"]]
+
+
 def backward(model, config, batches):
     """All micro-batches of one step; returns the loss of this rank."""
     num = config["accumulate"]
@@ -118,13 +157,14 @@ def backward(model, config, batches):
             model.set_requires_gradient_sync(i == num - 1)
         if config["postpone_all_reduce"]:
             model.set_requires_all_reduce(i == num - 1)
-        mine = rows.chunk(dist.get_world_size())[dist.get_rank()]
+        mine = rows_of_rank(config, rows)
         logits = model(mine[:, :-1]).to(DTYPES[config["dtype"]])
-        loss = F.cross_entropy(
-            logits.reshape(-1, logits.size(-1)), mine[:, 1:].reshape(-1)
-        )
-        (loss / num).backward()
-        total += loss.item() / num
+        with parallel.loss_context(config["plan"]):
+            loss = F.cross_entropy(
+                logits.reshape(-1, logits.size(-1)), mine[:, 1:].reshape(-1)
+            )
+            (loss / num).backward()
+        total += whole(loss).item() / num
     return total
 
 
@@ -132,13 +172,19 @@ def make_optimizer(job, config, model):
     trained = [p for p in model.parameters() if p.requires_grad]
     if config["optimizer"] == "fused_adamw":
         return torch.optim.AdamW(trained, lr=job["lr"], fused=True)
-    # foreach: one dispatch of DTensor per operator, not per parameter.
-    return torch.optim.Adam(trained, lr=job["lr"], foreach=True)
+    # foreach: one dispatch of DTensor per operator, not per parameter; it
+    # refuses parameters of several meshes.
+    return torch.optim.Adam(trained, lr=job["lr"], foreach=config["tp"] == 1)
 
 
 def train(job, config, out):
     model = make_model(job, config)
-    shard(model, config)
+    mesh = cut(model, config, make_mesh(config))
+    # SequenceParallel makes new parameters, which would be trained.
+    freeze(model, config)
+    if mesh is not None:
+        shard(model, config, mesh)
+    write_placements(out, model)
     optimizer = make_optimizer(job, config, model)
     data = torch.from_numpy(numpy.fromfile(job["data"], numpy.int64))
     data = data.view(-1, job["batch"], job["length"])
@@ -157,7 +203,9 @@ def train(job, config, out):
             with counting:
                 loss = backward(model, config, rows)
                 clip(model, config)
-            write_counts(out, counting.counts)
+                optimizer.step()
+            write_json(out / "counts.json", counting.counts)
+            write_json(out / "bytes.json", counting.bytes)
         else:
             loss = backward(model, config, rows)
             if step == 0:
@@ -165,7 +213,7 @@ def train(job, config, out):
                     if parameter.grad is not None:
                         write(out / f"grad.{name}.bin", whole(parameter.grad))
             clip(model, config)
-        optimizer.step()
+            optimizer.step()
         mean = torch.tensor(loss, dtype=torch.float64)
         dist.all_reduce(mean)
         losses.append(mean.item() / dist.get_world_size())
@@ -179,9 +227,18 @@ def clip(model, config):
         torch.nn.utils.clip_grad_norm_(model.parameters(), config["clip"])
 
 
-def write_counts(out, counts):
+def write_placements(out, model):
+    texts = {
+        name: str(parameter.placements)
+        for name, parameter in model.named_parameters()
+        if isinstance(parameter, DTensor)
+    }
+    write_json(out / "placements.json", texts)
+
+
+def write_json(path, value):
     if dist.get_rank() == 0:
-        (out / "counts.json").write_text(json.dumps(counts))
+        path.write_text(json.dumps(value))
 
 
 def run_rank(job, rank, world_size, out):

@@ -12,6 +12,9 @@ from harness import expect
 HERE = pathlib.Path(__file__).resolve().parent
 # Reached only if ranks hang.
 HANG_SECONDS = 600
+# Without AMX, which some virtual machines report but do not enable: oneDNN's
+# instructions for it then end the process.
+COMMON = {"OMP_NUM_THREADS": "1", "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
 
 
 def free_port():
@@ -58,7 +61,7 @@ def start(log, *arguments, **environment):
     with open(log, "a") as output:
         process = subprocess.Popen(
             [str(word) for word in arguments],
-            env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+            env={**os.environ, **COMMON, **environment},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
