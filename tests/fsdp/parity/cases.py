@@ -130,12 +130,14 @@ def four_ranks():
 
 
 def saves(num_all_reduces, **others):
-    """What a case of tensor parallelism saves in a step. In each of two blocks
-    queries, keys and values have one all-reduce for the gradient of their input,
-    not three, and gate and up have one, not two. A parallel loss has two, not
-    three. Gradients of the five norms are reduced once for each group of
-    fully_shard, not once for each norm; without fully_shard PyTorch leaves it to
-    the optimizer, which reduces each one three times.
+    """What a case of tensor parallelism saves in a step.
+
+    "tp": in each of two blocks queries, keys and values have one all-reduce for
+    the gradient of their input, not three, and gate and up one, not two. "sp":
+    gradients of the five norms are reduced once for each group of fully_shard,
+    not once for each norm; without fully_shard PyTorch leaves them to the
+    optimizer, which reduces each one three times. "sp_loss": in addition, the
+    loss has two all-reduces, not three.
     """
     return {"saved": {"all_reduce": num_all_reduces, **others}}
 
@@ -196,7 +198,9 @@ def tensor_parallel_on_four():
         # With more than one rank to shard over it would take eight.
         "hsdp_sp": {**SP, "mesh": [2, 1], **FLOAT64, **saves(2)},
     }
-    return [config(4, name, **{"mesh": [2], **row}) for name, row in rows.items()]
+    return [
+        config(4, name, **{"mesh": [2], **row}) for name, row in rows.items()
+    ]
 
 
 CASES = {
@@ -205,6 +209,9 @@ CASES = {
     3: everywhere(3) + [config(3, "force_sum", force_sum=True)],
     4: everywhere(4) + four_ranks() + tensor_parallel_on_four(),
 }
+
+WHOLE = {"tp": 1, "plan": ""}
+RESUMED = {"steps": SAVE_STEP + 3, **FLOAT64}
 
 # Each checkpoint that is saved, on how many ranks, and the other numbers of
 # ranks and meshes on which its training continues.
@@ -217,9 +224,25 @@ SAVED = {
         "bfloat16": (MIXED, {2: {}}),
         "gpt-full": ({}, {1: {}, 3: {}, 4: HSDP}),
         "gpt.pt": ({}, {1: {}, 2: {}, 3: {}}),
+        "llama_whole": (
+            {**SP, **WHOLE, **RESUMED},
+            {
+                2: {"tp": 2, "plan": "sp", "mesh": []},
+                4: {"tp": 2, "plan": "sp_loss", "mesh": [2]},
+            },
+        ),
     },
     4: {
         "hsdp": (HSDP, {2: {}, 3: {}, 4: HSDP}),
         "hsdp-full": ({"optimizer": "fused_adamw", **HSDP}, {2: {}, 4: HSDP}),
+        "dp_sp": (
+            {**SP, **RESUMED, "mesh": [2]},
+            {1: WHOLE, 2: {"plan": "tp", "mesh": []}, 4: WHOLE},
+        ),
+        # Parts of parts are uneven, and other parameters are not cut.
+        "dp_tp_gpt": (
+            {**TP, **RESUMED, "model": "gpt", "mesh": [2]},
+            {2: {"mesh": [1]}, 4: {"mesh": [2]}},
+        ),
     },
 }

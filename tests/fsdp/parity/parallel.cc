@@ -30,8 +30,8 @@ ParallelizePlan LlamaPlan(bool sequence, bool cut_logits, bool tied) {
   return plan;
 }
 
-// Queries, keys and values are one matrix, whose cuts are not those of the
-// heads: its result is gathered, and each rank computes the attention.
+// Queries, keys and values are one matrix, whose parts are not heads. So its
+// result is gathered, and each rank computes the whole attention.
 ParallelizePlan GptPlan() {
   const ParallelStyleOptions whole{.output_layouts = Replicate()};
   return {{"tok", RowwiseParallel()},

@@ -1,8 +1,8 @@
-"""The plans of tensor parallelism of models.py in PyTorch; parallel.cc has ours.
+"""The plans of tensor parallelism for models.py, as PyTorch's.
 
-A model's plans have the same names on both sides: "tp", or for a Llama also "sp"
+parallel.cc has ours, under the same names: "tp", and for a Llama also "sp"
 (activations between blocks are cut along the sequence) and "sp_loss" (logits
-stay cut by class, too: compute the loss and its backward within `loss_context`).
+stay cut by class, too; the loss and its backward are within `loss_context`).
 """
 
 import contextlib
@@ -23,8 +23,11 @@ from torch.distributed.tensor.parallel import SequenceParallel
 
 
 class Replicated(ParallelStyle):
-    """Every rank computes all of it, on DTensors: clip_grad_norm_ refuses plain
-    parameters next to them. PyTorch has no such style."""
+    """Every rank computes all of it, on DTensors.
+
+    PyTorch has no such style, but its clip_grad_norm_ refuses plain parameters
+    next to DTensors.
+    """
 
     def _apply(self, module, mesh):
 
@@ -78,8 +81,10 @@ def llama_plan(plan):
 
 
 def gpt_plan():
-    """Queries, keys and values are one matrix, whose cuts are not those of the
-    heads: its result is gathered, and each rank computes the attention."""
+    """Queries, keys and values are one matrix, whose parts are not heads.
+
+    So its result is gathered, and each rank computes the whole attention.
+    """
     return {
         "tok": RowwiseParallel(input_layouts=Replicate()),
         "layers.*.attn.qkv": ColwiseParallel(output_layouts=Replicate()),

@@ -1,13 +1,13 @@
 """Compares fsdp with Python's FSDP2 on the same weights and data.
 
 For each configuration of cases.py both train on the same number of ranks over
-Gloo. Both must place every parameter alike and make as many collectives of each
-kind in a step, except for those that a case says are saved. The gradients of the
-first step must be equal bit for bit, and so must losses and final parameters
-after up to 100 steps of the fused AdamW; after Adam they must agree within
-TOLERANCE, because LibTorch's Adam rounds differently from Python's. Under tensor
-parallelism nothing is bit for bit: see results.py. The figures are written to
-parity.json in Bazel's folder of outputs.
+Gloo. Both must place every parameter alike and make as many collectives of
+each kind in a step, except for those that a case says are saved. The gradients
+of the first step must be equal bit for bit, and so must losses and final
+parameters after up to 100 steps of the fused AdamW; after Adam they must agree
+within TOLERANCE, because LibTorch's Adam rounds differently from Python's.
+Under tensor parallelism nothing is bit for bit: see results.py. The figures are
+written to parity.json in Bazel's folder of outputs.
 """
 
 import json
@@ -76,7 +76,9 @@ def compare(config, ours, theirs, figures):
     figures["bytes"] = dict(
         zip(("ours", "pytorch"), results.read(ours, theirs, "bytes"))
     )
-    compare_gradients(ours, theirs, dtype, results.gradient_tolerance_of(config))
+    compare_gradients(
+        ours, theirs, dtype, results.gradient_tolerance_of(config)
+    )
     figures["difference"] = results.compare_training(
         ours, theirs, dtype, results.tolerance_of(config)
     )

@@ -1,9 +1,10 @@
 """fsdp and Python's FSDP2 each resume a training that the other has saved.
 
 Both train and save after some steps; then each resumes from the other's
-checkpoint, on the same mesh and on others: model, Adam and plain values. The
-resuming run begins with other weights and another learning rate, and must
-arrive at the losses and parameters of the run that saved and continued.
+checkpoint, on the same mesh and on others, with and without tensor parallelism:
+model, Adam and plain values. The resuming run begins with other weights and
+another learning rate, and must arrive at the losses and parameters of the run
+that saved and continued.
 """
 
 import json
@@ -43,23 +44,30 @@ def saved(suite, who, world_size):
     ]
 
 
+def sources(who, options):
+    """Whose checkpoints to resume: between plans, fsdp's own ones as well."""
+    return WHO if who == "ours" and "plan" in options else (other(who),)
+
+
 def resumed(suite, who, world_size):
-    """[(number of ranks of the run that saved, its name, configuration)]"""
+    """[(who saved, on how many ranks, under which name, configuration)]"""
     return [
         (
+            source,
             before,
             name,
             cases.config(
                 world_size,
-                f"{before}-{name}",
+                f"{source}-{before}-{name}",
                 **{**options, "mesh": [world_size], **on[world_size]},
-                load=str(path_of(suite, other(who), before, name)),
+                load=str(path_of(suite, source, before, name)),
                 first_step=cases.SAVE_STEP,
             ),
         )
         for before, rows in cases.SAVED.items()
         for name, (options, on) in rows.items()
         if world_size in on
+        for source in sources(who, options)
     ]
 
 
@@ -82,7 +90,7 @@ def run(suite, phase, world_size, configs_of, **options):
 
 def tolerance_of(before, config):
     """Allows for the other order of sums on another mesh."""
-    same = config["mesh"] == before["mesh"]
+    same = all(config[key] == before[key] for key in ("mesh", "tp", "plan"))
     if same:
         return results.tolerance_of(config)
     return results.TOLERANCE[config["param_dtype"] or config["dtype"]]
@@ -124,13 +132,13 @@ def main():
             lr=cases.WRONG_LEARNING_RATE,
         )
         for who in WHO if gone_on else ():
-            for saved_on, name, config in rows[who]:
+            for source, saved_on, name, config in rows[who]:
                 suite.case(
-                    f"{who} on {world_size} from {name} on {saved_on}",
+                    f"{who} on {world_size} from {source}, {name} on {saved_on}",
                     compare,
                     before[saved_on, name],
                     config,
-                    begun[saved_on][other(who)],
+                    begun[saved_on][source],
                     gone_on[who],
                 )
     suite.finish()
