@@ -224,7 +224,12 @@ def train(job, config, out):
 
 def clip(model, config):
     if config["clip"] > 0:
-        torch.nn.utils.clip_grad_norm_(model.parameters(), config["clip"])
+        # foreach, the default, leaves gradients as they are that
+        # SequenceParallel has made Partial.
+        foreach = None if config["tp"] == 1 else False
+        torch.nn.utils.clip_grad_norm_(
+            model.parameters(), config["clip"], foreach=foreach
+        )
 
 
 def write_placements(out, model):
