@@ -278,7 +278,8 @@ void Trainer::WriteParameters() {
 void Trainer::WriteCounts() {
   Json counts;
   Json bytes;
-  for (const char* operation : {"all_gather", "reduce_scatter", "all_reduce"}) {
+  for (const char* operation : {"all_gather", "reduce_scatter", "all_reduce",
+                                "all_to_all", "broadcast"}) {
     int64_t num_calls = 0;
     int64_t num_bytes = 0;
     for (const ProcessGroup& group : groups_) {

@@ -42,6 +42,9 @@ KINDS = {
     "reduce_scatter": "reduce_scatter",
     "all_reduce": "all_reduce",
     "allreduce": "all_reduce",
+    "all_to_all": "all_to_all",
+    "alltoall": "all_to_all",
+    "broadcast": "broadcast",
 }
 
 
@@ -59,7 +62,7 @@ class CountCollectives(TorchDispatchMode):
 
     def __init__(self):
         super().__init__()
-        self.counts = {"all_gather": 0, "reduce_scatter": 0, "all_reduce": 0}
+        self.counts = dict.fromkeys(KINDS.values(), 0)
         # What this rank gave to them.
         self.bytes = dict.fromkeys(self.counts, 0)
 
