@@ -1,5 +1,6 @@
 #include "dcp/tensor/parallel_plan.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -257,6 +258,15 @@ absl::StatusOr<const ParallelPlan::Entry*> ParallelPlan::Find(
     }
   }
   return found;
+}
+
+bool operator==(const ParallelPlan& a, const ParallelPlan& b) {
+  return std::equal(
+      a.entries_.begin(), a.entries_.end(), b.entries_.begin(),
+      b.entries_.end(),
+      [](const ParallelPlan::Entry& x, const ParallelPlan::Entry& y) {
+        return x.pattern == y.pattern && x.style == y.style;
+      });
 }
 
 absl::StatusOr<Placement> ParameterPlacement(const ParallelStyle& style,

@@ -104,6 +104,10 @@ class ParallelPlan {
   // Add.
   absl::StatusOr<const Entry*> Find(absl::string_view module) const;
 
+  // The same patterns with the same styles in the same order, wherever their
+  // lines are.
+  friend bool operator==(const ParallelPlan& a, const ParallelPlan& b);
+
  private:
   struct Pattern {
     size_t entry;

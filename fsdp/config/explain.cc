@@ -174,19 +174,19 @@ MemoryPlan PlanMemory(const TrainConfig& config, const MeshPlan& mesh,
   uint64_t all = 0;
   uint64_t largest = 0;
   for (const GroupPlan& group : groups) {
-    local += SumLocal(group, mesh.shard);
-    const uint64_t gathered = SumGathered(group, mesh.shard);
+    local += SumLocal(group, mesh.num_shards());
+    const uint64_t gathered = SumGathered(group, mesh.num_shards());
     all += gathered;
     if (&group != &groups.back()) largest = std::max(largest, gathered);
   }
-  const uint64_t root = SumGathered(groups.back(), mesh.shard);
+  const uint64_t root = SumGathered(groups.back(), mesh.num_shards());
   // Elements of the largest group, which has gradients in backward; its
   // reduction and that of the layer before it have buffers.
   const uint64_t reduced = std::max(largest, root);
 
   const bool frees = FreesAfterForward(*config.sharding.reshard_after_forward);
   // A single rank computes with its own parameters if no cast is needed.
-  const bool gathers = mesh.shard > 1 || compute_bytes != state_bytes;
+  const bool gathers = mesh.num_shards() > 1 || compute_bytes != state_bytes;
   const uint64_t at_once = frees ? std::min(all, root + 2 * largest) : all;
   const ActivationBytes activations =
       Activations(groups, config.sharding, compute_bytes);
@@ -194,7 +194,7 @@ MemoryPlan PlanMemory(const TrainConfig& config, const MeshPlan& mesh,
                   .gradients = local * state_bytes,
                   .optimizer_state = kNumMoments * local * state_bytes,
                   .gathered = gathers ? at_once * compute_bytes : 0,
-                  .unreduced = mesh.shard * mesh.replicate > 1
+                  .unreduced = mesh.num_shards() * mesh.replicate > 1
                                    ? reduced * compute_bytes +
                                          (reduced + largest) * reduce_bytes
                                    : 0,
@@ -216,7 +216,7 @@ absl::StatusOr<Explanation> explain(const TrainConfig& config,
   DCP_ASSIGN_OR_RETURN(result.mesh, plan_mesh(config.mesh, options.world_size,
                                               options.local_world_size));
   DCP_RETURN_IF_ERROR(CheckSizes(options.parameters));
-  if (result.mesh.shard == 1) {
+  if (result.mesh.num_shards() == 1) {
     result.zero_stage = 0;
   } else {
     result.zero_stage =
@@ -246,9 +246,10 @@ absl::StatusOr<Explanation> explain(const TrainConfig& config,
         absl::StrCat("a batch of ", result.local_batch_size, " sequences of ",
                      result.seq_len, " is more than ", kMaxTokens, " tokens"));
   }
-  result.memory = PlanMemory(
-      config, result.mesh, result.groups,
-      static_cast<uint64_t>(result.local_batch_size * result.seq_len));
+  const int64_t cp = result.mesh.context_parallel;
+  const int64_t num_tokens = result.local_batch_size * result.seq_len;
+  result.memory = PlanMemory(config, result.mesh, result.groups,
+                             static_cast<uint64_t>((num_tokens + cp - 1) / cp));
   return result;
 }
 

@@ -27,7 +27,8 @@ struct ExplainOptions {
 };
 
 // Bytes on the rank that has most: shards of dimension 0 differ by at most one
-// row, and are padded to the largest.
+// row, and are padded to the largest. Tensor, pipeline and expert parallelism
+// are not taken into account; a rank has less with them.
 struct MemoryPlan {
   uint64_t parameters = 0;       // shards, in the optimizer's dtype
   uint64_t gradients = 0;        // shards, reduced
@@ -51,7 +52,8 @@ struct Explanation {
   std::vector<GroupPlan> groups;  // the root's last; empty without parameters
   uint64_t num_elements = 0;      // of all parameters
   MemoryPlan memory;
-  int64_t local_batch_size = 0;  // of the activations, as is seq_len
+  // For the activations; ranks that share sequences have their part of them.
+  int64_t local_batch_size = 0;
   int64_t seq_len = 0;
   // 0 to 3; with HSDP this is the stage within a copy. 3 if parameters are
   // freed after forward.

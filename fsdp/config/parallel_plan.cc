@@ -147,6 +147,35 @@ absl::StatusOr<dcp::ParallelPlan> parallel_plan_text(absl::string_view name,
   return plan;
 }
 
+std::string style_text(const ParallelStyle& style) {
+  std::string options;
+  const auto add = [&options](absl::string_view key, absl::string_view value) {
+    absl::StrAppend(&options, ", ", key, ": ", value);
+  };
+  const auto add_bool = [&add](absl::string_view key,
+                               const std::optional<bool>& value) {
+    if (value.has_value()) add(key, *value ? "true" : "false");
+  };
+  const auto add_layout = [&add](
+                              absl::string_view key,
+                              const std::optional<ActivationLayout>& layout) {
+    if (!layout.has_value()) return;
+    add(key, layout->kind == ActivationLayout::Kind::kReplicate
+                 ? "replicate"
+                 : absl::StrCat("shard(", layout->dim, ")"));
+  };
+  add_bool("embedding", style.embedding);
+  add_layout("input_layouts", style.input_layouts);
+  add_layout("output_layouts", style.output_layouts);
+  add_bool("use_local_output", style.use_local_output);
+  if (style.sequence_dim.has_value()) {
+    add("sequence_dim", absl::StrCat(*style.sequence_dim));
+  }
+  const absl::string_view word = dcp::ParallelKindName(style.kind);
+  if (options.empty()) return std::string(word);
+  return absl::StrCat("{style: ", word, options, "}");
+}
+
 absl::StatusOr<dcp::ParallelPlan> load_parallel_plan(const std::string& path) {
   DCP_ASSIGN_OR_RETURN(const std::string text, config_text(path));
   return parallel_plan_text(path, text);

@@ -37,6 +37,10 @@ dcp::ParallelPlan read_parallel_plan(const config::Node& map,
 absl::StatusOr<dcp::ParallelPlan> parallel_plan_text(absl::string_view name,
                                                      absl::string_view text);
 
+// A style as a plan has it: "colwise", "{style: rowwise, output_layouts:
+// shard(1)}".
+std::string style_text(const dcp::ParallelStyle& style);
+
 // Errors are those of parallel_plan_text and config_text.
 absl::StatusOr<dcp::ParallelPlan> load_parallel_plan(const std::string& path);
 

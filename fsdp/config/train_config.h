@@ -13,6 +13,7 @@
 
 #include "absl/strings/string_view.h"
 #include "dcp/tensor/dtype.h"
+#include "dcp/tensor/parallel_plan.h"
 #include "fsdp/config/document/setting.h"
 
 namespace fsdp {
@@ -57,9 +58,19 @@ struct MeshConfig {
   // Ranks that share a copy. 1, with kReplicateOverRest copies, is plain data
   // parallelism (FSDP1's NO_SHARD).
   Setting<int64_t> data_parallel_shard_degree = kShardOverRest;
-  // Ranks that share each layer; for more than 1 the program must say how to
-  // cut the model.
+  // Ranks that share each layer: tensor parallelism.
   Setting<int64_t> tensor_parallel_degree = 1;
+  // How layers are cut for it; empty: the program says.
+  Setting<dcp::ParallelPlan> parallelize_plan = {};
+  // Ranks that share each sequence: context parallelism.
+  Setting<int64_t> context_parallel_degree = 1;
+  // Stages, each of which has a part of the layers: pipeline parallelism.
+  Setting<int64_t> pipeline_parallel_degree = 1;
+  // Ranks that divide the experts of a layer; they are not further ranks, but
+  // some of those of shards, context and tensor parallelism.
+  Setting<int64_t> expert_parallel_degree = 1;
+  // Ranks that share each expert: 1, or as many as share each layer.
+  Setting<int64_t> expert_tensor_parallel_degree = 1;
   // The number of ranks that the file was written for; 0: any.
   Setting<int64_t> num_processes = 0;
 

@@ -165,6 +165,12 @@ DeviceMesh ParallelDims::get_mesh(
   return get_mesh(std::vector<std::string>(axes));
 }
 
+DeviceMesh ParallelDims::fsdp_mesh() const {
+  const DeviceMesh& dense = views_.front();
+  if (!degrees_.enabled("dp_replicate")) return dense["fsdp"];
+  return dense[{"dp_replicate", "fsdp"}];
+}
+
 std::map<std::string, DeviceMesh> ParallelDims::get_all_one_dimensional_meshes()
     const {
   std::map<std::string, DeviceMesh> meshes;

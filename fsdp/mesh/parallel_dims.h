@@ -76,6 +76,10 @@ class ParallelDims {
   DeviceMesh get_mesh(const std::string& axis) const;
   DeviceMesh get_mesh(std::initializer_list<std::string> axes) const;
 
+  // The mesh for fully_shard of everything but experts: dp_replicate, if it has
+  // several ranks, and fsdp, which may have one.
+  DeviceMesh fsdp_mesh() const;
+
   // Each axis with more than one rank, by name.
   std::map<std::string, DeviceMesh> get_all_one_dimensional_meshes() const;
   // All ranks, on the axis "world": the root of every other mesh.

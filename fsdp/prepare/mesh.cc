@@ -43,27 +43,15 @@ std::string DeviceOr(const std::string& device) {
   return has_cuda ? "cuda" : "cpu";
 }
 
-DeviceMesh MakeMesh(const MeshPlan& plan, const std::string& device) {
-  std::vector<int64_t> shape;
-  std::vector<std::string> names;
-  if (plan.replicate > 1) {
-    shape.push_back(plan.replicate);
-    names.push_back("replicate");
-  }
-  shape.push_back(plan.shard);
-  names.push_back("shard");
-  if (plan.tensor_parallel > 1) {
-    shape.push_back(plan.tensor_parallel);
-    names.push_back("tp");
-  }
-  return init_device_mesh(device, shape, names);
-}
-
-DeviceMesh DataParallelMesh(const DeviceMesh& mesh) {
-  std::vector<std::string> names = mesh.mesh_dim_names();
-  if (names.back() != "tp") return mesh;
-  names.pop_back();
-  return mesh[names];
+ParallelDims MakeDims(const MeshPlan& plan, const std::string& device) {
+  return init_parallel_dims({.pp = plan.pipeline_parallel,
+                             .dp_replicate = plan.replicate,
+                             .dp_shard = plan.shard,
+                             .cp = plan.context_parallel,
+                             .tp = plan.tensor_parallel,
+                             .ep = plan.expert_parallel,
+                             .etp = plan.expert_tensor_parallel},
+                            device);
 }
 
 }  // namespace fsdp

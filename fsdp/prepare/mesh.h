@@ -1,4 +1,4 @@
-// The mesh of a run: the config's degrees on the job's ranks. For prepare;
+// The meshes of a run: the config's degrees on the job's ranks. For prepare;
 // collective.
 #ifndef FSDP_PREPARE_MESH_H_
 #define FSDP_PREPARE_MESH_H_
@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "fsdp/config/mesh_plan.h"
 #include "fsdp/config/train_config.h"
-#include "fsdp/mesh/device_mesh.h"
+#include "fsdp/mesh/parallel_dims.h"
 
 namespace fsdp {
 
@@ -19,12 +19,8 @@ absl::StatusOr<MeshPlan> PlanMeshOfWorld(const MeshConfig& config);
 // else "cpu".
 std::string DeviceOr(const std::string& device);
 
-// Axes "replicate", "shard" and "tp", in this order; "shard" is always there,
-// the others when they have several ranks.
-DeviceMesh MakeMesh(const MeshPlan& plan, const std::string& device);
-
-// The axes for fully_shard.
-DeviceMesh DataParallelMesh(const DeviceMesh& mesh);
+// The meshes of the plan, whose product is the number of ranks.
+ParallelDims MakeDims(const MeshPlan& plan, const std::string& device);
 
 }  // namespace fsdp
 

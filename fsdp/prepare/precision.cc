@@ -61,15 +61,15 @@ absl::StatusOr<ReshardAfterForward> ReshardOf(
   const int64_t* num_ranks = std::get_if<int64_t>(&*setting);
   if (num_ranks == nullptr) return ReshardAfterForward();
   constexpr absl::string_view kName = "reshard_after_forward";
-  if (*num_ranks < 1 || plan.shard % *num_ranks != 0) {
+  if (*num_ranks < 1 || plan.num_shards() % *num_ranks != 0) {
     return Refusal(setting, kName, "is ", *num_ranks,
                    ", which does not divide the number of shards, ",
-                   plan.shard);
+                   plan.num_shards());
   }
-  if (plan.tensor_parallel > 1) {
+  if (plan.tensor_parallel * plan.expert_parallel > 1) {
     return Refusal(setting, kName, "is ", *num_ranks,
-                   " ranks, which cannot be combined with tensor parallelism; "
-                   "true or false can");
+                   " ranks, which cannot be combined with tensor or expert "
+                   "parallelism; true or false can");
   }
   return *num_ranks;
 }

@@ -4,7 +4,7 @@
 //      weights, and what the optimizer steps.
 //   2. It casts parameters, or makes them equal on all ranks, while they are
 //      whole.
-//   3. Other parallelisms, such as that of tensors, cut layers.
+//   3. Tensor parallelism cuts layers, and expert parallelism divides experts.
 //   4. Activation checkpointing is applied, because it must be inside what is
 //      sharded.
 //   5. fully_shard is called, on inner modules before outer ones.
@@ -12,6 +12,7 @@
 //   7. The optimizer gets the shards, the config's numbers and a schedule.
 #include "fsdp/prepare/prepare.h"
 
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -21,8 +22,10 @@
 #include "fsdp/engine/module_access.h"
 #include "fsdp/module/wrap.h"
 #include "fsdp/optim/rebind_optimizer.h"
+#include "fsdp/parallel/experts/expert_parallel.h"
 #include "fsdp/prepare/layers.h"
 #include "fsdp/prepare/mesh.h"
+#include "fsdp/prepare/parallelize.h"
 #include "fsdp/prepare/precision.h"
 #include "fsdp/prepare/refusal.h"
 #include "fsdp/prepare/weights.h"
@@ -40,20 +43,19 @@ struct Choices {
   RememberedParameters stepped;
 };
 
-absl::Status CheckTensorParallel(const MeshConfig& config, const MeshPlan& plan,
-                                 const PrepareOptions& options) {
-  if (plan.tensor_parallel == 1 || options.parallelize) {
-    return absl::OkStatus();
-  }
-  return Refusal(config.tensor_parallel_degree, "tensor_parallel_degree", "is ",
-                 plan.tensor_parallel,
-                 ", but this program does not say how to cut its model: "
-                 "PrepareOptions::parallelize is unset");
-}
-
-absl::StatusOr<MeshPlan> PlanMesh(const MeshConfig& config,
+absl::StatusOr<MeshPlan> PlanMesh(const Module& module,
+                                  const MeshConfig& config,
                                   const PrepareOptions& options) {
-  if (!options.mesh.has_value()) return PlanMeshOfWorld(config);
+  if (!options.mesh.has_value()) {
+    DCP_RETURN_IF_ERROR(CheckParallelisms(module, config, options));
+    return PlanMeshOfWorld(config);
+  }
+  if (!options.parallelize_plan.empty()) {
+    return absl::InvalidArgumentError(
+        "PrepareOptions::parallelize_plan is for the meshes that prepare "
+        "makes; with PrepareOptions::mesh, call parallelize_module in "
+        "PrepareOptions::parallelize");
+  }
   const DeviceMesh& mesh = *options.mesh;
   return MeshPlan{.replicate = mesh.size() / mesh.size(mesh.ndim() - 1),
                   .shard = mesh.size(mesh.ndim() - 1)};
@@ -93,8 +95,7 @@ absl::StatusOr<Choices> Choose(Module& module, const TrainConfig& config,
                      " is sharded already; prepare shards it once"));
   }
   Choices choices;
-  DCP_ASSIGN_OR_RETURN(choices.plan, PlanMesh(config.mesh, options));
-  DCP_RETURN_IF_ERROR(CheckTensorParallel(config.mesh, choices.plan, options));
+  DCP_ASSIGN_OR_RETURN(choices.plan, PlanMesh(module, config.mesh, options));
   const bool has_accelerator = DeviceOr(options.device) != "cpu";
   DCP_ASSIGN_OR_RETURN(choices.shard,
                        ShardOptionsOf(config, choices.plan, has_accelerator));
@@ -113,38 +114,96 @@ absl::StatusOr<Choices> Choose(Module& module, const TrainConfig& config,
   return choices;
 }
 
-// Steps 3 to 5.
-absl::StatusOr<std::vector<FSDPModule>> Shard(
-    const std::shared_ptr<Module>& model, const TrainConfig& config,
-    const PrepareOptions& options, const DeviceMesh& mesh, Choices& choices) {
-  const bool has_own_mesh = options.mesh.has_value();
-  if (choices.plan.tensor_parallel > 1 ||
-      (has_own_mesh && options.parallelize)) {
-    options.parallelize(*model, has_own_mesh ? mesh : mesh["tp"]);
-    choices.shard.tensor_parallel_fn = options.tensor_parallel_fn;
-    // The function may have replaced modules and parameters.
-    DCP_RETURN_IF_ERROR(ChooseModules(*model, config, options, choices));
+// The meshes that fully_shard and the other parallelisms use.
+struct Meshes {
+  std::optional<ParallelDims> dims;  // absent with PrepareOptions::mesh
+  DeviceMesh fsdp;
+};
+
+Meshes MakeMeshes(const MeshPlan& plan, const PrepareOptions& options) {
+  if (options.mesh.has_value()) return {.dims = {}, .fsdp = *options.mesh};
+  ParallelDims dims = MakeDims(plan, DeviceOr(options.device));
+  DeviceMesh fsdp = dims.fsdp_mesh();
+  return {.dims = std::move(dims), .fsdp = std::move(fsdp)};
+}
+
+// Step 3.
+absl::Status CutLayers(Module& module, const TrainConfig& config,
+                       const PrepareOptions& options, const Meshes& meshes,
+                       WeightsFrom weights, Choices& choices) {
+  const bool has_own_mesh = !meshes.dims.has_value();
+  const bool has_parts =
+      choices.plan.tensor_parallel * choices.plan.expert_parallel > 1;
+  if (has_own_mesh ? options.parallelize == nullptr : !has_parts) {
+    return absl::OkStatus();
   }
+  if (has_own_mesh) {
+    options.parallelize(module, meshes.fsdp);
+  } else {
+    // Weights that were built may differ; all others are equal by now, or come
+    // later.
+    DCP_RETURN_IF_ERROR(Parallelize(module, config.mesh, options, *meshes.dims,
+                                    weights == WeightsFrom::kBuilt
+                                        ? std::optional<int64_t>(0)
+                                        : std::nullopt));
+  }
+  choices.shard.tensor_parallel_fn = options.tensor_parallel_fn;
+  // A function may have replaced modules and parameters.
+  return ChooseModules(module, config, options, choices);
+}
+
+// Step 4.
+absl::Status Checkpoint(Module& module, const ShardingConfig& config,
+                        const PrepareOptions& options, const Choices& choices) {
   DCP_ASSIGN_OR_RETURN(
       const ModuleList layers,
-      LayersToCheckpoint(*model, config.sharding, options, choices.policy,
+      LayersToCheckpoint(module, config, options, choices.policy,
                          choices.shard.ignored_params));
-  CheckpointLayers(*model, layers, options);
-  choices.shard.mesh = has_own_mesh ? mesh : DataParallelMesh(mesh);
+  CheckpointLayers(module, layers, options);
+  return absl::OkStatus();
+}
+
+// Step 5.
+std::vector<FSDPModule> Shard(const std::shared_ptr<Module>& model,
+                              const ShardingConfig& config,
+                              const PrepareOptions& options,
+                              const Meshes& meshes, Choices& choices) {
+  choices.shard.mesh = meshes.fsdp;
   // Layers inside the model return outputs in the precision of their
   // computation.
-  return auto_wrap(model, choices.policy,
-                   [&](const std::string& name, const Module& module) {
-                     FullyShardOptions shard = choices.shard;
-                     if (!name.empty()) shard.mp_policy.output_dtype.reset();
-                     if (!options.shard_options) return shard;
-                     options.shard_options(name, module, shard);
-                     shard.mesh = choices.shard.mesh;
-                     shard.ignored_params = choices.shard.ignored_params;
-                     shard.tensor_parallel_fn =
-                         choices.shard.tensor_parallel_fn;
-                     return shard;
-                   });
+  const auto inner = [&choices] {
+    FullyShardOptions shard = choices.shard;
+    shard.mp_policy.output_dtype.reset();
+    return shard;
+  };
+  std::vector<FSDPModule> groups;
+  const bool divides_experts = choices.plan.expert_parallel > 1;
+  const bool wraps_layers =
+      *config.auto_wrap_policy == AutoWrapPolicy::kTransformerBasedWrap;
+  if (divides_experts) {
+    groups = fully_shard_experts(*model, *meshes.dims, inner());
+  }
+  std::vector<std::string> names;
+  const std::vector<FSDPModule> others = auto_wrap(
+      model, choices.policy,
+      [&](const std::string& name, const Module& module) {
+        if (!name.empty()) names.push_back(name);
+        FullyShardOptions shard = name.empty() ? choices.shard : inner();
+        if (!options.shard_options) return shard;
+        options.shard_options(name, module, shard);
+        shard.mesh = choices.shard.mesh;
+        shard.ignored_params = choices.shard.ignored_params;
+        shard.tensor_parallel_fn = choices.shard.tensor_parallel_fn;
+        return shard;
+      });
+  groups.insert(groups.end(), others.begin(), others.end());
+  if (divides_experts && wraps_layers) {
+    std::vector<std::shared_ptr<Module>> layers;
+    const auto modules = model->named_modules();
+    for (const std::string& name : names) layers.push_back(modules[name]);
+    prefetch_blocks(layers);
+  }
+  return groups;
 }
 
 // Step 7.
@@ -199,10 +258,8 @@ absl::StatusOr<Prepared> Prepare(const std::shared_ptr<Module>& model,
     return absl::InvalidArgumentError("prepare: the model is null");
   }
   DCP_ASSIGN_OR_RETURN(Choices choices, Choose(*model, config, options));
-  const DeviceMesh mesh =
-      options.mesh.has_value()
-          ? *options.mesh
-          : MakeMesh(choices.plan, DeviceOr(options.device));
+  const Meshes meshes = MakeMeshes(choices.plan, options);
+  const c10::Device device = meshes.fsdp.device();
   std::unique_ptr<CheckpointManager> checkpoints =
       MakeCheckpoints(config.checkpoint, options);
   std::optional<int64_t> latest_step;
@@ -211,17 +268,20 @@ absl::StatusOr<Prepared> Prepare(const std::shared_ptr<Module>& model,
   }
   DCP_ASSIGN_OR_RETURN(StartingWeights weights,
                        ChooseWeights(*model, config.checkpoint,
-                                     latest_step.has_value(), mesh.device()));
+                                     latest_step.has_value(), device));
 
   DCP_RETURN_IF_ERROR(ReadyWeights(*model, config, weights));
-  DCP_ASSIGN_OR_RETURN(std::vector<FSDPModule> groups,
-                       Shard(model, config, options, mesh, choices));
   DCP_RETURN_IF_ERROR(
-      PlaceWeights(*model, config, options, mesh.device(), weights));
+      CutLayers(*model, config, options, meshes, weights.from, choices));
+  DCP_RETURN_IF_ERROR(Checkpoint(*model, config.sharding, options, choices));
+  std::vector<FSDPModule> groups =
+      Shard(model, config.sharding, options, meshes, choices);
+  DCP_RETURN_IF_ERROR(PlaceWeights(*model, config, options, device, weights));
   std::shared_ptr<LearningRate> learning_rate =
       ReadyOptimizer(*model, config.loop, options, choices);
   const FSDPModule root = groups.back();
-  return Prepared{.mesh = mesh,
+  return Prepared{.mesh = meshes.fsdp,
+                  .dims = meshes.dims,
                   .root = root,
                   .groups = std::move(groups),
                   .activation_offload = MakeOffload(config.sharding),

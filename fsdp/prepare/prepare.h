@@ -1,5 +1,5 @@
 // prepare: turns a model and a TrainConfig into what a training loop needs, in
-// one call and in the required order: tensor parallelism, activation
+// one call and in the required order: tensor and expert parallelism, activation
 // checkpointing, fully_shard, weights, optimizer, learning rate, checkpoints.
 // For the thread that trains; collective: every rank calls it with the same
 // config.
@@ -31,6 +31,7 @@
 #include "fsdp/config/train_config.h"
 #include "fsdp/fully_shard.h"
 #include "fsdp/mesh/device_mesh.h"
+#include "fsdp/mesh/parallel_dims.h"
 #include "fsdp/module/activation_offload.h"
 #include "fsdp/prepare/learning_rate.h"
 #include "fsdp/prepare/prepare_options.h"
@@ -40,9 +41,14 @@
 namespace fsdp {
 
 struct Prepared {
-  // PrepareOptions::mesh, or axes "replicate", "shard" and "tp"; those of one
-  // rank are left out, except "shard".
+  // What fully_shard cuts parameters over: PrepareOptions::mesh, or the axes
+  // "fsdp" and, with copies, "dp_replicate" in front of it.
   DeviceMesh mesh;
+  // All meshes of the config's degrees, for the loop: "cp" for
+  // context_parallel, "batch" for which sequences a rank reads, "loss" for what
+  // losses are averaged over, and the others of parallel_dims.h. Absent with
+  // PrepareOptions::mesh.
+  std::optional<ParallelDims> dims;
   FSDPModule root;
   std::vector<FSDPModule> groups;  // the root's last
   // Set if the config has activation_cpu_offload. While it lives, every forward
@@ -72,7 +78,16 @@ struct Prepared {
 
 // Errors name the place in the config. Everything on which the config, the
 // model and the number of ranks can disagree is checked before the model
-// changes; after that, only reading the weights and callbacks can fail.
+// changes; after that, only reading the weights, callbacks and a plan that does
+// not fit the modules can fail.
+//   - tensor_parallel_degree above 1 requires a plan, in PrepareOptions or in
+//     the config, or a function there.
+//   - context_parallel_degree: parameters are cut over the ranks that share
+//     sequences as well; the loop calls context_parallel on each batch, with
+//     Prepared::dims.
+//   - expert_parallel_degree divides every GroupedExperts of the model; a loop
+//     with an expert_bias calls update_expert_bias.
+//   - pipeline_parallel_degree above 1 is an error that says how to proceed.
 //   - The parameters are cast to precision.dtype if the config sets it or
 //     computes in another precision.
 //   - With cpu_ram_efficient_loading every rank gets rank 0's weights: those of

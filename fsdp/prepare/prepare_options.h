@@ -14,6 +14,7 @@
 #include "fsdp/fully_shard.h"
 #include "fsdp/mesh/device_mesh.h"
 #include "fsdp/mesh/dtensor.h"
+#include "fsdp/parallel/tensor/parallelize_module.h"
 #include "torch/nn/module.h"
 #include "torch/optim/optimizer.h"
 
@@ -37,15 +38,18 @@ struct PrepareOptions {
   // Initialises a model that was built on the meta device, after it is
   // sharded. Unset: fsdp::init::default_ with the config's seed.
   std::function<void(torch::nn::Module&)> init_weights = {};
+  // How layers are cut if the config has a tensor_parallel_degree above 1:
+  // parallelize_module's plan, which load_plan reads from a file. It precedes a
+  // plan in the config. Empty: that, or `parallelize`.
+  ParallelizePlan parallelize_plan = {};
   // The mesh for fully_shard, one axis or a copy's axis in front of it, of a
-  // program that has made the meshes of its parallelisms itself (init_parallel_
-  // dims). Unset: prepare makes one of the degrees in the config, which it does
-  // not read otherwise.
+  // program that makes the meshes of its parallelisms itself (init_parallel_
+  // dims). Unset: prepare makes them of the degrees in the config, which it
+  // does not read otherwise.
   std::optional<DeviceMesh> mesh = {};
-  // Applies the other parallelisms (parallelize_module), before anything else
-  // changes. It gets the axis of tensor parallelism, and is required if the
-  // config has tensor_parallel_degree above 1; with `mesh` it gets that, and is
-  // always called.
+  // Applies parallelisms for which no plan is enough, before anything else
+  // changes. It gets the axis of tensor parallelism, if that has several ranks;
+  // with `mesh` it gets that, and is always called.
   std::function<void(torch::nn::Module&, const DeviceMesh& mesh)> parallelize =
       {};
   // For parameters that `parallelize` has cut by hand: describes the whole; see
@@ -60,7 +64,8 @@ struct PrepareOptions {
   // _fsdp_wrap do: reshard_after_forward, mp_policy, offload_policy,
   // shard_placement_fn, all_gather_extension_fn. `name` is the module's, empty
   // for the root, for which it is called twice. Mesh, ignored and cut
-  // parameters stay the config's, whatever the function sets.
+  // parameters stay the config's, whatever the function sets. Experts that are
+  // divided among ranks have the config's.
   std::function<void(const std::string& name, const torch::nn::Module& module,
                      FullyShardOptions& options)>
       shard_options = {};

@@ -12,7 +12,9 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "dcp/tensor/dtype.h"
+#include "fsdp/config/parallel_plan.h"
 #include "nlohmann/json.hpp"
+#include "tools/fsdp_config/mesh_text.h"
 #include "tools/terminal/quantity.h"
 
 namespace fsdp::tools {
@@ -82,34 +84,6 @@ std::string Dump(const Json& json) {
                       "\n");
 }
 
-std::string Ranks(int64_t num_ranks) {
-  return FormatPlural(static_cast<uint64_t>(num_ranks), "rank");
-}
-
-std::string MeshText(const MeshPlan& mesh) {
-  const int64_t world = mesh.replicate * mesh.shard * mesh.tensor_parallel;
-  std::vector<std::string> axes;
-  if (mesh.replicate > 1)
-    axes.push_back(absl::StrCat(mesh.replicate, " copies"));
-  axes.push_back(mesh.shard > 1 ? absl::StrCat(mesh.shard, " shards")
-                                : "the whole model on each");
-  if (mesh.tensor_parallel > 1) {
-    axes.push_back(absl::StrCat(mesh.tensor_parallel, " parts of each layer"));
-  }
-  std::string text = absl::StrCat("Mesh: ", Ranks(world), ": ",
-                                  absl::StrJoin(axes, " x "), "\n");
-  if (mesh.shard > 1) {
-    absl::StrAppend(&text, "  each parameter is cut over ", Ranks(mesh.shard),
-                    ", which gather it and reduce-scatter its gradient\n");
-  }
-  if (mesh.replicate > 1) {
-    absl::StrAppend(&text, "  gradients are all-reduced over the ",
-                    mesh.replicate, " copies",
-                    mesh.shard > 1 ? " (HSDP)" : " (data parallel)", "\n");
-  }
-  return text;
-}
-
 std::string StageText(const TrainConfig& config,
                       const Explanation& explanation) {
   const ReshardSetting& reshard = *config.sharding.reshard_after_forward;
@@ -168,7 +142,7 @@ std::string WrapText(const ShardingConfig& sharding) {
 }
 
 std::string OtherText(const TrainConfig& config) {
-  std::string text;
+  std::string text = LayersText(config.mesh);
   const int64_t every = *config.sharding.activation_checkpointing;
   if (every > 0) {
     absl::StrAppend(
@@ -289,6 +263,14 @@ Json ReshardJson(const ReshardSetting& reshard) {
   return nullptr;
 }
 
+Json PlanJson(const dcp::ParallelPlan& plan) {
+  Json json = Json::object();
+  for (const dcp::ParallelPlan::Entry& entry : plan.entries()) {
+    json[entry.pattern] = style_text(entry.style);
+  }
+  return json;
+}
+
 // What RenderExplanation says about the config apart from mesh and memory.
 void AddConfig(const TrainConfig& config, Json& json) {
   const PrecisionConfig& precision = config.precision;
@@ -300,6 +282,7 @@ void AddConfig(const TrainConfig& config, Json& json) {
       {"dtype", name(*precision.dtype)},
       {"param_dtype", name(compute)},
       {"reduce_dtype", name(precision.reduce_dtype->value_or(compute))}};
+  json["parallelize_plan"] = PlanJson(*config.mesh.parallelize_plan);
   const ShardingConfig& sharding = config.sharding;
   json["reshard_after_forward"] = ReshardJson(*sharding.reshard_after_forward);
   json["auto_wrap_policy"] = std::string(WrapName(*sharding.auto_wrap_policy));
@@ -380,6 +363,13 @@ std::string MemoryText(const TrainConfig& config,
       " of ", FormatCount(static_cast<uint64_t>(explanation.seq_len)),
       " tokens, with attention\n  that keeps no scores; all numbers leave out "
       "what the allocator wastes.\n");
+  const MeshPlan& mesh = explanation.mesh;
+  if (mesh.tensor_parallel * mesh.pipeline_parallel * mesh.expert_parallel >
+      1) {
+    text +=
+        "  Tensor, pipeline and expert parallelism are not taken into account; "
+        "a rank has\n  less with them.\n";
+  }
   return text;
 }
 
@@ -467,7 +457,11 @@ std::string ExplanationJson(Dialect dialect, const TrainConfig& config,
       {"mesh",
        {{"replicate", mesh.replicate},
         {"shard", mesh.shard},
-        {"tensor_parallel", mesh.tensor_parallel}}},
+        {"tensor_parallel", mesh.tensor_parallel},
+        {"context_parallel", mesh.context_parallel},
+        {"pipeline_parallel", mesh.pipeline_parallel},
+        {"expert_parallel", mesh.expert_parallel},
+        {"expert_tensor_parallel", mesh.expert_tensor_parallel}}},
       {"zero_stage", explanation.zero_stage},
       {"activation_checkpointing", *config.sharding.activation_checkpointing},
       {"activation_cpu_offload", *config.sharding.activation_cpu_offload},

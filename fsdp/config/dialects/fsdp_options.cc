@@ -262,9 +262,10 @@ void ReadParallelismOptions(Section& section, TrainConfig& config) {
   section.Read(key("dp_shard_size"), kDegree,
                config.mesh.data_parallel_shard_degree);
   section.Read(key("tp_size"), kDegree, config.mesh.tensor_parallel_degree);
-  section.Refuse(key("cp_size"), "1", "there is no context parallelism");
+  section.Read(key("cp_size"), kDegree, config.mesh.context_parallel_degree);
   section.Refuse(key("sp_size"), "1",
-                 "there is no sequence parallelism of DeepSpeed's kind");
+                 "there is no sequence parallelism of DeepSpeed's kind; write "
+                 "cp_size, with which ranks share sequences too");
   for (const absl::string_view unused :
        {"cp_backend", "cp_comm_strategy", "sp_backend", "sp_seq_length",
         "sp_seq_length_is_variable", "sp_attn_implementation"}) {

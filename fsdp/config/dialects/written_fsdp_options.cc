@@ -23,12 +23,13 @@ absl::string_view ShortName(const OptionalDtype& dtype) {
 // was written for a number of ranks, the rest follows from it.
 std::optional<int64_t> RestOf(const MeshConfig& mesh, int64_t others) {
   const int64_t ranks = *mesh.num_processes;
-  const int64_t tensor_parallel = *mesh.tensor_parallel_degree;
-  if (ranks <= 0 || others <= 0 || tensor_parallel <= 0) return std::nullopt;
-  if (ranks % tensor_parallel != 0) return std::nullopt;
-  const int64_t data_parallel = ranks / tensor_parallel;
-  if (data_parallel % others != 0) return std::nullopt;
-  return data_parallel / others;
+  int64_t rest = ranks;
+  for (const int64_t degree :
+       {*mesh.tensor_parallel_degree, *mesh.context_parallel_degree, others}) {
+    if (rest <= 0 || degree <= 0 || rest % degree != 0) return std::nullopt;
+    rest /= degree;
+  }
+  return rest;
 }
 
 }  // namespace
@@ -120,7 +121,8 @@ absl::string_view WrittenMixedPrecision(const TrainConfig& config,
 }
 
 bool IsWrittenAsCopies(const MeshConfig& mesh) {
-  return AreCopies(mesh) && *mesh.tensor_parallel_degree == 1;
+  return AreCopies(mesh) && *mesh.tensor_parallel_degree == 1 &&
+         *mesh.context_parallel_degree == 1;
 }
 
 void LeaveOutSharding(const TrainConfig& config, const TrainConfig& read,
@@ -159,6 +161,7 @@ void LeaveOutSharding(const TrainConfig& config, const TrainConfig& read,
 WrittenDegrees DegreesOf(const MeshConfig& mesh, Findings& findings) {
   WrittenDegrees degrees;
   degrees.tp_size = *mesh.tensor_parallel_degree;
+  degrees.cp_size = *mesh.context_parallel_degree;
   const Setting<int64_t>& shard = mesh.data_parallel_shard_degree;
   const Setting<int64_t>& replicate = mesh.data_parallel_replicate_degree;
   const SourceLocation shard_place =
@@ -200,6 +203,16 @@ void LeaveOutCommon(const TrainConfig& config, absl::string_view dialect,
     SayNotWritten(dialect, setting, *fallback, name, kHasNoOption, findings);
   };
   const TrainConfig none;
+  leave_out(config.mesh.parallelize_plan, none.mesh.parallelize_plan,
+            "mesh.parallelize_plan");
+  leave_out(config.mesh.pipeline_parallel_degree,
+            none.mesh.pipeline_parallel_degree,
+            "mesh.pipeline_parallel_degree");
+  leave_out(config.mesh.expert_parallel_degree,
+            none.mesh.expert_parallel_degree, "mesh.expert_parallel_degree");
+  leave_out(config.mesh.expert_tensor_parallel_degree,
+            none.mesh.expert_tensor_parallel_degree,
+            "mesh.expert_tensor_parallel_degree");
   leave_out(config.precision.dtype, none.precision.dtype, "precision.dtype");
   leave_out(config.precision.output_dtype, none.precision.output_dtype,
             "precision.output_dtype");

@@ -40,9 +40,11 @@ struct WrittenDegrees {
   int64_t dp_replicate_size = 1;
   std::optional<int64_t> dp_shard_size;
   int64_t tp_size = 1;
+  int64_t cp_size = 1;
 
   bool is_plain() const {
-    return dp_replicate_size == 1 && tp_size == 1 && !dp_shard_size.has_value();
+    return dp_replicate_size == 1 && tp_size == 1 && cp_size == 1 &&
+           !dp_shard_size.has_value();
   }
 };
 WrittenDegrees DegreesOf(const MeshConfig& mesh, Findings& findings);

@@ -20,7 +20,7 @@ std::optional<Placement> PlacementOf(
   return Shard(layout->dim);
 }
 
-ParallelStyle StyleOf(const dcp::ParallelStyle& style) {
+ParallelStyle StyleOfKind(const dcp::ParallelStyle& style) {
   const ParallelStyleOptions options{
       .input_layouts = PlacementOf(style.input_layouts),
       .output_layouts = PlacementOf(style.output_layouts),
@@ -38,6 +38,12 @@ ParallelStyle StyleOf(const dcp::ParallelStyle& style) {
       break;
   }
   return ReplicateParallel();
+}
+
+ParallelStyle StyleOf(const dcp::ParallelStyle& style) {
+  ParallelStyle result = StyleOfKind(style);
+  result.embedding = style.embedding;
+  return result;
 }
 
 }  // namespace

@@ -14,7 +14,9 @@ namespace fsdp {
 // Throws c10::ValueError with every problem of the file.
 ParallelizePlan load_plan(const std::string& path);
 
-// The styles that the entries of `plan` mean.
+// The styles that the entries of `plan` mean. parallelize_module refuses a
+// module that the plan's words say to be an Embedding (embedding_rowwise,
+// `embedding: true`) and that is none, and the other way round.
 ParallelizePlan to_parallelize_plan(const dcp::ParallelPlan& plan);
 
 }  // namespace fsdp

@@ -58,6 +58,16 @@ class Planner {
         !cuts || is_linear || embedding != nullptr, "parallelize_module: '",
         match.name, "' is a ", type_name(*match.module), ", but ",
         to_string(style), " is for torch::nn::Linear and torch::nn::Embedding");
+    TORCH_CHECK_VALUE(
+        !cuts || style.embedding.value_or(embedding != nullptr) ==
+                     (embedding != nullptr),
+        "parallelize_module: '", match.name, "' is ",
+        embedding != nullptr ? "an Embedding" : "a Linear",
+        ", but the plan says that it is ",
+        embedding != nullptr
+            ? "not one; leave `embedding: false` out"
+            : "an Embedding, whose weight would be cut along the other "
+              "dimension; write colwise or rowwise");
     TORCH_CHECK_NOT_IMPLEMENTED(
         embedding == nullptr || !cuts ||
             (!embedding->options.max_norm().has_value() &&

@@ -34,6 +34,10 @@ class ParallelStyle {
   std::optional<Placement> output_layouts = {};
   int64_t sequence_dim = 1;
   bool use_local_output = false;
+  // What the text of a plan says of the module: an Embedding, or a Linear.
+  // Another one is refused, because dcp-convert, which knows names alone, would
+  // cut its weight along another dimension. Unset: either.
+  std::optional<bool> embedding = {};
   // For the kinds that prepare inputs and outputs.
   Layouts given_inputs = {};
   Layouts desired_inputs = {};

@@ -118,10 +118,12 @@ TEST(Environment, FsdpThatIsOffReadsNoOptions) {
 TEST(Environment, DegreesAreThoseOfParallelismConfig) {
   const Read read = ReadVariables({"PARALLELISM_CONFIG_DP_REPLICATE_SIZE=2",
                                    "PARALLELISM_CONFIG_DP_SHARD_SIZE=4",
+                                   "PARALLELISM_CONFIG_CP_SIZE=2",
                                    "PARALLELISM_CONFIG_CP_BACKEND=torch"});
   EXPECT_THAT(Texts(read.findings), IsEmpty());
   EXPECT_EQ(*read.config.mesh.data_parallel_replicate_degree, 2);
   EXPECT_EQ(*read.config.mesh.data_parallel_shard_degree, 4);
+  EXPECT_EQ(*read.config.mesh.context_parallel_degree, 2);
 }
 
 // As in accelerate's plugin, each version has its own default.

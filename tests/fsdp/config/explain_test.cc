@@ -96,6 +96,17 @@ TEST(Explain, CopiesChangeNothingForARankOfTheSameShards) {
   EXPECT_EQ(Explain(config, 8).zero_stage, 0);
 }
 
+TEST(Explain, RanksThatShareSequencesHaveShardsToo) {
+  TrainConfig config;
+  config.mesh.context_parallel_degree = 2;
+  const Explanation shared = Explain(config, 4);
+  EXPECT_EQ(shared.mesh.shard, 2);
+  EXPECT_EQ(shared.memory.parameters, Explain({}, 4).memory.parameters);
+  EXPECT_EQ(2 * shared.memory.activations, Explain({}, 4).memory.activations);
+  config.mesh.data_parallel_shard_degree = 1;
+  EXPECT_EQ(Explain(config, 2).zero_stage, 3);
+}
+
 TEST(Explain, OneRankGathersNothing) {
   const Explanation alone = Explain({}, 1);
   EXPECT_EQ(alone.memory.parameters, 144u * 4);

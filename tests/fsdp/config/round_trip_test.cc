@@ -83,6 +83,21 @@ parallelism_config:
   parallelism_config_dp_shard_size: 4
   parallelism_config_tp_size: 2
 )"},
+    {"AccelerateSequences", Dialect::kAccelerate, R"(
+distributed_type: FSDP
+mixed_precision: bf16
+num_processes: 16
+fsdp_config:
+  fsdp_version: 2
+  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
+  fsdp_state_dict_type: SHARDED_STATE_DICT
+parallelism_config:
+  parallelism_config_dp_replicate_size: 1
+  parallelism_config_dp_shard_size: 2
+  parallelism_config_tp_size: 2
+  parallelism_config_cp_size: 4
+  parallelism_config_cp_comm_strategy: allgather
+)"},
     {"Transformers", Dialect::kTransformers, R"({
   "output_dir": "steps",
   "bf16": true,
@@ -141,6 +156,19 @@ parallelism_config:
   tp:
     tensor_parallel_degree: 2
 )"},
+    {"ComposerPlan", Dialect::kComposer, R"(
+precision: amp_bf16
+parallelism_config:
+  fsdp2: {}
+  tp:
+    tensor_parallel_degree: 2
+    layer_plan:
+      embed_tokens: {style: embedding_rowwise, output_layouts: shard(1)}
+      'layers.*.self_attn.[qkv]_proj': colwise
+      layers.*.self_attn.o_proj: {style: rowwise, output_layouts: shard(1)}
+      layers.*.*_layernorm: {style: sequence_parallel, sequence_dim: 1}
+      lm_head: {style: colwise_rep, use_local_output: true}
+)"},
     {"ComposerOptimizerWithoutName", Dialect::kComposer, R"(
 precision: amp_bf16
 optimizer: {lr: 3.0e-4, weight_decay: 1.0e-8}
@@ -184,6 +212,17 @@ selective_ac_option = "2"
 [debug]
 seed = 1
 )"},
+    {"TorchTitanExperts", Dialect::kTorchTitan, R"(
+[training]
+steps = 1000
+[parallelism]
+data_parallel_shard_degree = 8
+tensor_parallel_degree = 2
+pipeline_parallel_degree = 2
+context_parallel_degree = 2
+expert_parallel_degree = 8
+expert_tensor_parallel_degree = 2
+)"},
     {"TorchTitanBare", Dialect::kTorchTitan, "[parallelism]\n"},
 };
 
@@ -220,6 +259,11 @@ void AddSharding(const TrainConfig& a, const TrainConfig& b, Differences& d) {
   ADD(mesh.data_parallel_replicate_degree);
   ADD(mesh.data_parallel_shard_degree);
   ADD(mesh.tensor_parallel_degree);
+  ADD(mesh.parallelize_plan);
+  ADD(mesh.context_parallel_degree);
+  ADD(mesh.pipeline_parallel_degree);
+  ADD(mesh.expert_parallel_degree);
+  ADD(mesh.expert_tensor_parallel_degree);
   ADD(mesh.num_processes);
   ADD(precision.dtype);
   ADD(precision.param_dtype);

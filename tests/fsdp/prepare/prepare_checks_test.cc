@@ -79,8 +79,16 @@ std::vector<Case> Cases() {
        }},
       {"is int64, not float32",
        [](TrainConfig& c) { c.precision.dtype = At(dcp::DType::kInt64); }},
-      {"PrepareOptions::parallelize is unset",
+      {"give PrepareOptions::parallelize_plan",
        [](TrainConfig& c) { c.mesh.tensor_parallel_degree = At(int64_t{2}); }},
+      {"keep_modules (fsdp/parallel/pipeline/README.md)",
+       [](TrainConfig& c) {
+         c.mesh.pipeline_parallel_degree = At(int64_t{2});
+       }},
+      {"has no fsdp::GroupedExperts",
+       [](TrainConfig& c) { c.mesh.expert_parallel_degree = At(int64_t{2}); }},
+      {"does not divide 2 ranks",
+       [](TrainConfig& c) { c.mesh.context_parallel_degree = At(int64_t{3}); }},
       {"3",
        [](TrainConfig& c) {
          c.mesh.data_parallel_shard_degree = At(int64_t{3});
@@ -144,6 +152,20 @@ TEST(PrepareRefuses, WhatTheProgramGotWrong) {
                                     .optimizer = &optimizer,
                                     .device = "cpu"}),
                 HasSubstr("optimizer: parameter 0 of group 0"));
+    const auto do_nothing = [](torch::nn::Module&, const DeviceMesh&) {};
+    const ParallelizePlan plan = {{"head", ColwiseParallel()}};
+    EXPECT_THAT(error(TinyModel(), {.layers = {"BlockImpl"},
+                                    .parallelize_plan = plan,
+                                    .parallelize = do_nothing,
+                                    .device = "cpu"}),
+                HasSubstr("has parallelize and parallelize_plan"));
+    EXPECT_THAT(
+        error(TinyModel(), {.layers = {"BlockImpl"},
+                            .parallelize_plan = plan,
+                            .mesh = init_device_mesh("cpu", {2}, {"fsdp"}),
+                            .device = "cpu"}),
+        HasSubstr("call parallelize_module in "
+                  "PrepareOptions::parallelize"));
     TinyModel sharded;
     EXPECT_OK(prepare(sharded, TrainConfig(),
                       {.layers = {"BlockImpl"}, .device = "cpu"})

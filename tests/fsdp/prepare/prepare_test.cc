@@ -87,7 +87,7 @@ TEST(Prepare, TrainsWithAnOptimizerThatWasThereBefore) {
     ASSERT_OK(training.status());
     EXPECT_EQ(training->mesh.shape(), (std::vector<int64_t>{2, 2}));
     EXPECT_THAT(training->mesh.mesh_dim_names(),
-                ElementsAre("replicate", "shard"));
+                ElementsAre("dp_replicate", "fsdp"));
     EXPECT_THAT(NamesOf(training->groups),
                 ElementsAre("blocks.0", "blocks.1", "blocks.2", ""));
     EXPECT_TRUE(training->root == training->groups.back());
@@ -421,7 +421,8 @@ TEST(Prepare, CutsLayersBeforeItShardsThem) {
     options.optimizer = &optimizer;
     const absl::StatusOr<Prepared> training = prepare(model, config, options);
     ASSERT_OK(training.status());
-    EXPECT_THAT(training->mesh.mesh_dim_names(), ElementsAre("shard", "tp"));
+    EXPECT_THAT(training->mesh.mesh_dim_names(), ElementsAre("fsdp"));
+    EXPECT_EQ(training->dims->get_mesh("tp"), *tp);
     const auto expected = whole->named_parameters();
     for (const auto& [name, parameter] : named_parameters(*model)) {
       EXPECT_TRUE(parameter.full_tensor().equal(expected[name])) << name;
@@ -453,6 +454,7 @@ TEST(Prepare, UsesTheMeshAndTheParallelismsOfItsProgram) {
     ASSERT_OK(training.status());
     EXPECT_EQ(num_calls, 1);
     EXPECT_EQ(training->mesh, mesh);
+    EXPECT_FALSE(training->dims.has_value());
     EXPECT_EQ(dtensor_of(model->parameters()[0])->device_mesh(), mesh);
     ExpectTrainsAs(reference, model, optimizer);
   });

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "dcp/tensor/parallel_plan.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -104,6 +105,35 @@ TEST(FsdpConfigRender, ExplainsAHybridMeshInWords) {
             HasSubstr("layers.0 to layers.1: 32 elements each"),
             HasSubstr("the rest: 32 elements"), HasSubstr("one layer of 2"),
             HasSubstr("all on the host"), HasSubstr("in run, every 10 steps")));
+}
+
+TEST(FsdpConfigRender, ExplainsEachParallelism) {
+  TrainConfig config;
+  config.mesh.tensor_parallel_degree = 2;
+  config.mesh.context_parallel_degree = 2;
+  config.mesh.pipeline_parallel_degree = 2;
+  config.mesh.expert_parallel_degree = 4;
+  dcp::ParallelPlan plan;
+  ASSERT_OK(plan.Add({.pattern = "layers.*.w",
+                      .style = *dcp::ParseParallelStyle("rowwise_rep")}));
+  config.mesh.parallelize_plan = plan;
+  const Explanation explanation = Explain(config, 16, /*with_model=*/true);
+  EXPECT_THAT(
+      RenderExplanation(config, explanation),
+      AllOf(HasSubstr("16 ranks: 2 stages x 2 shards x 2 parts of each "
+                      "sequence x 2 parts of each layer"),
+            HasSubstr("each parameter is cut over 4 ranks"),
+            HasSubstr("keys and values over 2 ranks"),
+            HasSubstr("experts are divided among 4 ranks\n"),
+            HasSubstr("Layers: cut by the plan of the config, 1 pattern\n"),
+            HasSubstr("are not taken into account")));
+  const auto json = nlohmann::json::parse(
+      ExplanationJson(Dialect::kComposer, config, explanation, {}));
+  EXPECT_EQ(json["mesh"]["context_parallel"], 2);
+  EXPECT_EQ(json["mesh"]["pipeline_parallel"], 2);
+  EXPECT_EQ(json["mesh"]["expert_parallel"], 4);
+  EXPECT_EQ(json["parallelize_plan"]["layers.*.w"],
+            "{style: rowwise, input_layouts: replicate}");
 }
 
 TEST(FsdpConfigRender, ExplainsWhereActivationsAre) {

@@ -198,7 +198,8 @@ void ResolveHybrid(const Node* num_machines, TrainConfig& config) {
     mesh.data_parallel_shard_degree = Setting<int64_t>(kShardOverRest, place);
     return;
   }
-  const int64_t ranks = *mesh.num_processes / *mesh.tensor_parallel_degree;
+  const int64_t ranks = *mesh.num_processes / *mesh.tensor_parallel_degree /
+                        *mesh.context_parallel_degree;
   if (!machines.has_value() || *machines < 1 || ranks <= 0 ||
       ranks % *machines != 0) {
     return;

@@ -83,6 +83,7 @@ std::string ParallelismText(const MeshConfig& mesh, Findings& findings) {
     add("dp_shard_size", *degrees.dp_shard_size);
   }
   add("tp_size", degrees.tp_size);
+  if (degrees.cp_size != 1) add("cp_size", degrees.cp_size);
   return text;
 }
 

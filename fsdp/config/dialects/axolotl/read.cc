@@ -33,10 +33,13 @@ void ReadDegrees(Section& root, MeshConfig& mesh) {
   root.Read("dp_shard_size", kDegree, mesh.data_parallel_shard_degree);
   root.Read("dp_replicate_size", kDegree, mesh.data_parallel_replicate_degree);
   root.Read("tensor_parallel_size", kDegree, mesh.tensor_parallel_degree);
-  root.Refuse("context_parallel_size", "1", "sequences are not cut");
-  root.Refuse("sequence_parallel_degree", "1", "sequences are not cut");
-  root.Refuse("expert_parallel_size", "1",
-              "experts are sharded like other parameters");
+  // The second is the older name.
+  for (const absl::string_view key :
+       {"context_parallel_size", "sequence_parallel_degree"}) {
+    root.Read(key, kDegree, mesh.context_parallel_degree);
+  }
+  root.Find({"context_parallel_size", "sequence_parallel_degree"});
+  root.Read("expert_parallel_size", kDegree, mesh.expert_parallel_degree);
 }
 
 void ReadOptions(const Node& node, TrainConfig& config, Findings& findings) {

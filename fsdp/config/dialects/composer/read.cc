@@ -18,6 +18,7 @@
 #include "fsdp/config/dialects/fsdp1.h"
 #include "fsdp/config/dialects/redundant_casts.h"
 #include "fsdp/config/document/section.h"
+#include "fsdp/config/parallel_plan.h"
 
 namespace fsdp::config {
 namespace {
@@ -241,7 +242,18 @@ void ReadTensorParallel(const Node& node, MeshConfig& mesh,
   Section section(node, findings);
   section.Read("tensor_parallel_degree", {.least = 1},
                mesh.tensor_parallel_degree);
-  section.Ignore("layer_plan", "PrepareOptions::parallelize cuts the layers");
+  const Node* plan = section.Find("layer_plan");
+  if (plan != nullptr && plan->kind == Kind::kMap) {
+    mesh.parallelize_plan = Setting<dcp::ParallelPlan>(
+        read_parallel_plan(*plan, findings), plan->place);
+  } else {
+    section.Ignore("layer_plan",
+                   "it is an object of Python; write a map of modules to "
+                   "styles, or give PrepareOptions::parallelize_plan");
+  }
+  section.Ignore("strategy",
+                 "it names a function of LLM Foundry; write layer_plan, or "
+                 "give PrepareOptions::parallelize_plan");
   section.Refuse("device_mesh", "",
                  "a mesh is an object of Python; write tensor_parallel_degree");
   section.Finish();

@@ -12,6 +12,7 @@
 #include "dcp/base/bytes.h"
 #include "fsdp/config/dialects/config_writer.h"
 #include "fsdp/config/dialects/dialects.h"
+#include "fsdp/config/parallel_plan.h"
 
 namespace fsdp::config {
 namespace {
@@ -49,11 +50,7 @@ class ComposerWriter : private ConfigWriter {
     Open(1, "fsdp2");
     WriteMesh();
     WriteSharding();
-    if (*config_.mesh.tensor_parallel_degree != 1) {
-      Open(1, "tp");
-      Line(2, "tensor_parallel_degree",
-           absl::StrCat(*config_.mesh.tensor_parallel_degree));
-    }
+    WriteTensorParallel();
     SayWhatIsNotWritten();
     return std::move(text_);
   }
@@ -253,6 +250,23 @@ class ComposerWriter : private ConfigWriter {
     Line(2, "data_parallel_shard_degree", absl::StrCat(shard));
   }
 
+  void WriteTensorParallel() {
+    const MeshConfig& mesh = config_.mesh;
+    const Setting<dcp::ParallelPlan>& plan = mesh.parallelize_plan;
+    if (*mesh.tensor_parallel_degree == 1 && plan->entries().empty()) return;
+    Open(1, "tp");
+    Line(2, "tensor_parallel_degree",
+         absl::StrCat(*mesh.tensor_parallel_degree));
+    if (plan->entries().empty()) return;
+    Changed(plan, "mesh.parallelize_plan",
+            "is written, but Composer itself takes a plan as objects of Python "
+            "alone");
+    Open(2, "layer_plan");
+    for (const dcp::ParallelPlan::Entry& entry : plan->entries()) {
+      Line(3, QuotedText(entry.pattern), style_text(entry.style));
+    }
+  }
+
   void WriteSharding() {
     const ShardingConfig& sharding = config_.sharding;
     WriteReshard(sharding.reshard_after_forward);
@@ -299,6 +313,17 @@ class ComposerWriter : private ConfigWriter {
     const CheckpointConfig& checkpoint = config_.checkpoint;
     NotWritten(config_.mesh.num_processes, int64_t{0}, "mesh.num_processes",
                "takes the number from its launcher");
+    for (const auto& [degree, name] :
+         {std::pair(config_.mesh.context_parallel_degree,
+                    "mesh.context_parallel_degree"),
+          std::pair(config_.mesh.pipeline_parallel_degree,
+                    "mesh.pipeline_parallel_degree"),
+          std::pair(config_.mesh.expert_parallel_degree,
+                    "mesh.expert_parallel_degree"),
+          std::pair(config_.mesh.expert_tensor_parallel_degree,
+                    "mesh.expert_tensor_parallel_degree")}) {
+      NotWritten(degree, int64_t{1}, name, kHasNoOption);
+    }
     NotWritten(config_.precision.output_dtype, std::optional<DType>(),
                "precision.output_dtype", "leaves outputs as they are");
     NotWritten(config_.precision.cast_forward_inputs, true,

@@ -1,4 +1,3 @@
-// Tested by tests/fsdp/config/dialects/torchtitan/read_test.cc.
 #include "fsdp/config/dialects/torchtitan/parallelism.h"
 
 #include <cstdint>
@@ -25,27 +24,33 @@ void ReadDegree(Section& section, absl::string_view key, int64_t least,
   degree = value;
 }
 
-void RefuseOtherParallelism(Section& section) {
-  section.Refuse("pipeline_parallel_degree", "1",
-                 "pipeline parallelism is not supported; write 1");
-  section.Refuse("context_parallel_degree", "1",
-                 "sequences are not cut; write 1");
-  section.Refuse("expert_parallel_degree", "1",
-                 "experts are sharded like other parameters; write 1");
-  section.Refuse("expert_tensor_parallel_degree", "1",
-                 "experts are sharded like other parameters; write 1");
-  PassOver(section,
-           {"context_parallel_load_balancer", "context_parallel_rotate_method",
-            "expert_parallel_comm_backend", "module_fqns_per_model_part",
-            "pipeline_parallel_expert_parallel_overlap",
-            "pipeline_parallel_first_stage_less_layers",
-            "pipeline_parallel_last_stage_less_layers",
-            "pipeline_parallel_layers_per_stage",
-            "pipeline_parallel_microbatch_size", "pipeline_parallel_schedule",
-            "pipeline_parallel_schedule_csv", "pipeline_parallel_split_points",
-            "pipeline_parallel_microbatches", "num_pp_microbatches",
-            "context_parallel_ptrr_mask_key", "enable_fsdp_symm_mem",
-            "enable_sequence_parallel", "spmd_backend"});
+// How parallelism works in TorchTitan; the degrees say where it does.
+void PassOverDetails(Section& section) {
+  PassOver(section, {"context_parallel_load_balancer",
+                     "context_parallel_rotate_method",
+                     "expert_parallel_comm_backend",
+                     "module_fqns_per_model_part",
+                     "fsdp_defer_gradient_reduction",
+                     "fsdp_symm_mem_scope",
+                     "pipeline_parallel_expert_parallel_overlap",
+                     "pipeline_parallel_max_outstanding_sends",
+                     "pipeline_parallel_module_fqns_per_model_part",
+                     "pp_max_unsharded_active_stages",
+                     "pp_num_unshard_lookahead_factor",
+                     "save_parallelism_file",
+                     "pipeline_parallel_first_stage_less_layers",
+                     "pipeline_parallel_last_stage_less_layers",
+                     "pipeline_parallel_layers_per_stage",
+                     "pipeline_parallel_microbatch_size",
+                     "pipeline_parallel_schedule",
+                     "pipeline_parallel_schedule_csv",
+                     "pipeline_parallel_split_points",
+                     "pipeline_parallel_microbatches",
+                     "num_pp_microbatches",
+                     "context_parallel_ptrr_mask_key",
+                     "enable_fsdp_symm_mem",
+                     "enable_sequence_parallel",
+                     "spmd_backend"});
 }
 
 // Reads the degrees, from whichever section a version has them in.
@@ -57,6 +62,13 @@ void ReadDegrees(Section& section, MeshConfig& mesh) {
       Spelling(section, {"data_parallel_shard_degree", "data_parallel_degree"}),
       kShardOverRest, mesh.data_parallel_shard_degree);
   ReadDegree(section, "tensor_parallel_degree", 1, mesh.tensor_parallel_degree);
+  ReadDegree(section, "context_parallel_degree", 1,
+             mesh.context_parallel_degree);
+  ReadDegree(section, "pipeline_parallel_degree", 1,
+             mesh.pipeline_parallel_degree);
+  ReadDegree(section, "expert_parallel_degree", 1, mesh.expert_parallel_degree);
+  ReadDegree(section, "expert_tensor_parallel_degree", 1,
+             mesh.expert_tensor_parallel_degree);
 }
 
 }  // namespace
@@ -76,7 +88,7 @@ void ReadOlderDegrees(const Node& parallelism, Section& training,
                        "one that this version of TorchTitan reads"));
     }
     ReadDegrees(*section, mesh);
-    RefuseOtherParallelism(*section);
+    PassOverDetails(*section);
     PassOver(*section, {"enable_loss_parallel"});
     IgnoreWhenOn(*section, "enable_async_tensor_parallel",
                  "it is an optimization of torch.compile");
@@ -98,12 +110,13 @@ void ReadParallelism(Section section, TrainConfig& config) {
                                             {"never", ReshardSetting(false)}};
   section.Read("fsdp_reshard_after_forward", kReshard,
                config.sharding.reshard_after_forward);
-  RefuseOtherParallelism(section);
+  PassOverDetails(section);
   IgnoreWhenOn(section, "enable_async_tensor_parallel",
                "it is an optimization of torch.compile");
   IgnoreWhenOn(section, "enable_compiled_autograd", "modules run as they are");
   IgnoreWhenOn(section, "disable_loss_parallel",
-               "the program cuts its model for tensor parallelism");
+               "the plan decides: the loss of logits that it leaves cut is "
+               "parallel");
   section.Finish();
 }
 

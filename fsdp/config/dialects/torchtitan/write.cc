@@ -208,6 +208,14 @@ class TorchTitanWriter : private ConfigWriter {
     Line("data_parallel_replicate_degree", absl::StrCat(replicate));
     Line("data_parallel_shard_degree", absl::StrCat(shard));
     Line("tensor_parallel_degree", absl::StrCat(*mesh.tensor_parallel_degree));
+    for (const auto& [key, degree] :
+         {std::pair("context_parallel_degree", mesh.context_parallel_degree),
+          std::pair("pipeline_parallel_degree", mesh.pipeline_parallel_degree),
+          std::pair("expert_parallel_degree", mesh.expert_parallel_degree),
+          std::pair("expert_tensor_parallel_degree",
+                    mesh.expert_tensor_parallel_degree)}) {
+      if (*degree != 1) Line(key, absl::StrCat(*degree));
+    }
   }
 
   void WriteReshard() {
@@ -309,6 +317,8 @@ class TorchTitanWriter : private ConfigWriter {
   void SayWhatIsNotWritten() {
     const ShardingConfig& sharding = config_.sharding;
     const std::optional<DType> no_type;
+    NotWritten(config_.mesh.parallelize_plan, dcp::ParallelPlan(),
+               "mesh.parallelize_plan", "cuts layers by the plan of its model");
     NotWritten(config_.mesh.num_processes, int64_t{0}, "mesh.num_processes",
                "takes the number from its launcher");
     NotWritten(config_.precision.output_dtype, no_type,

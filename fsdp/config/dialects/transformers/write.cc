@@ -61,6 +61,7 @@ void AddDegrees(const MeshConfig& mesh, Findings& findings, Json& json) {
     sizes["dp_shard_size"] = *degrees.dp_shard_size;
   }
   sizes["tp_size"] = degrees.tp_size;
+  if (degrees.cp_size != 1) sizes["cp_size"] = degrees.cp_size;
   json["parallelism_config"] = sizes;
 }
 

@@ -341,18 +341,22 @@ TEST(Accelerate, ParallelismConfigGivesTheDegrees) {
       "distributed_type: FSDP\nfsdp_config: {fsdp_version: 2}\n"
       "parallelism_config:\n  parallelism_config_dp_replicate_size: 2\n"
       "  parallelism_config_dp_shard_size: 4\n  tp_size: 2\n"
-      "  parallelism_config_cp_size: 1\n");
+      "  parallelism_config_cp_size: 2\n"
+      "  parallelism_config_cp_comm_strategy: alltoall\n");
   EXPECT_THAT(Problems(read), IsEmpty());
+  EXPECT_EQ(*read.config.mesh.context_parallel_degree, 2);
   EXPECT_EQ(*read.config.mesh.data_parallel_replicate_degree, 2);
   EXPECT_EQ(*read.config.mesh.data_parallel_shard_degree, 4);
   EXPECT_EQ(*read.config.mesh.tensor_parallel_degree, 2);
 }
 
-TEST(Accelerate, ContextAndSequenceParallelismAreRefused) {
-  EXPECT_THAT(Problems(ReadText("distributed_type: FSDP\nparallelism_config:\n"
-                                "  parallelism_config_cp_size: 2\n"
-                                "  parallelism_config_sp_size: 2\n")),
-              ElementsAre(HasSubstr("cp_size"), HasSubstr("sp_size")));
+TEST(Accelerate, SequenceParallelismOfDeepSpeedIsRefused) {
+  EXPECT_THAT(
+      Problems(ReadText("distributed_type: FSDP\nparallelism_config:\n"
+                        "  parallelism_config_cp_size: 0\n"
+                        "  parallelism_config_sp_size: 2\n")),
+      ElementsAre(HasSubstr("cp_size is 0"),
+                  AllOf(HasSubstr("sp_size"), HasSubstr("write cp_size"))));
 }
 
 TEST(Accelerate, CompilationIsIgnored) {

@@ -73,6 +73,7 @@ TEST(Axolotl, WithoutOptionsThereAreOnlyCopies) {
 TEST(Axolotl, DegreesAndTheLoopHaveNamesOfTheirOwn) {
   const Reading reading = Read(
       "dp_shard_size: 4\ndp_replicate_size: 2\ntensor_parallel_size: 2\n"
+      "context_parallel_size: 4\nexpert_parallel_size: 8\n"
       "fsdp_version: 2\nfsdp_config: {offload_params: false}\n"
       "micro_batch_size: 3\ngradient_accumulation_steps: 5\n"
       "sequence_len: 4096\nlearning_rate: 2e-5\nseed: 7\nmax_steps: 90\n"
@@ -83,6 +84,11 @@ TEST(Axolotl, DegreesAndTheLoopHaveNamesOfTheirOwn) {
   EXPECT_EQ(*config.mesh.data_parallel_shard_degree, 4);
   EXPECT_EQ(*config.mesh.data_parallel_replicate_degree, 2);
   EXPECT_EQ(*config.mesh.tensor_parallel_degree, 2);
+  EXPECT_EQ(*config.mesh.context_parallel_degree, 4);
+  EXPECT_EQ(*config.mesh.expert_parallel_degree, 8);
+  EXPECT_EQ(*Read("sequence_parallel_degree: 2\n")
+                 .config.mesh.context_parallel_degree,
+            2);
   EXPECT_EQ(*config.loop.local_batch_size, 3);
   EXPECT_EQ(*config.loop.gradient_accumulation_steps, 5);
   EXPECT_EQ(*config.loop.seq_len, 4096);
@@ -174,10 +180,11 @@ TEST(Axolotl, AdaptersAreTheProgramsAndSaidSo) {
 
 TEST(Axolotl, WhatIsNotHereIsRefusedByName) {
   EXPECT_THAT(Read("deepspeed: zero3.json\ncontext_parallel_size: 2\n"
-                   "optimizer: lion_8bit\n")
+                   "sequence_parallel_degree: 2\noptimizer: lion_8bit\n")
                   .findings,
               AllOf(Contains(HasSubstr("deepspeed is 'zero3.json'")),
-                    Contains(HasSubstr("context_parallel_size is 2")),
+                    Contains(AllOf(HasSubstr("sequence_parallel_degree"),
+                                   HasSubstr("context_parallel_size"))),
                     Contains(HasSubstr("optimizer is lion_8bit"))));
 }
 

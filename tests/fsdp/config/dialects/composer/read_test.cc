@@ -62,6 +62,41 @@ parallelism_config:
   EXPECT_EQ(config.sharding.reshard_after_forward.place()->line, 5);
 }
 
+TEST(Composer, AMapOfStylesIsAPlan) {
+  const Reading reading = Read(R"(
+precision: amp_bf16
+parallelism_config:
+  fsdp2: {activation_checkpointing: false}
+  tp:
+    tensor_parallel_degree: 4
+    layer_plan:
+      model.embed_tokens: embedding_rowwise
+      model.layers.*.mlp.{gate,up}_proj: colwise
+      model.layers.*.mlp.down_proj: {style: rowwise, output_layouts: shard(1)}
+      model.norm: colwse
+)");
+  EXPECT_THAT(reading.findings,
+              ElementsAre(AllOf(StartsWith("problem run.yaml:11: "),
+                                HasSubstr("layer_plan.model.norm is 'colwse'"),
+                                HasSubstr("did you mean colwise?"))));
+  const Setting<dcp::ParallelPlan>& plan = reading.config.mesh.parallelize_plan;
+  EXPECT_EQ(plan.place()->line, 8);
+  ASSERT_EQ(plan->entries().size(), 3u);
+  EXPECT_EQ(plan->entries()[1].pattern, "model.layers.*.mlp.{gate,up}_proj");
+  EXPECT_EQ(plan->entries()[0].style.embedding, true);
+  // Where Composer itself has an object of Python, or Foundry a function.
+  EXPECT_THAT(Read("precision: fp32\nfsdp2: {verbose: true}\n"
+                   "tp: {tensor_parallel_degree: 2, layer_plan: my_plan}\n")
+                  .findings,
+              ElementsAre(AllOf(HasSubstr("layer_plan has no effect"),
+                                HasSubstr("parallelize_plan"))));
+  EXPECT_THAT(Read("precision: fp32\nfsdp2: {verbose: true}\n"
+                   "tp_config: {tensor_parallel_degree: 2, strategy: ffn}\n")
+                  .findings,
+              ElementsAre(AllOf(HasSubstr("tp_config.strategy has no effect"),
+                                HasSubstr("write layer_plan"))));
+}
+
 TEST(Composer, APythonDictIsReadAsWell) {
   const Reading reading = Read(
       "{'precision': 'amp_bf16', 'parallelism_config': {'fsdp2': {\n"

@@ -58,55 +58,6 @@ tensor_parallel_degree = 4
   EXPECT_EQ(reading.config.mesh.data_parallel_shard_degree.place()->line, 4);
 }
 
-// Versions before 0.1 have these sections.
-TEST(TorchTitan, DegreesOfOlderSectionsAreRead) {
-  const Reading reading = Read(R"(
-[training]
-batch_size = 4
-seq_len = 8192
-data_parallel_replicate_degree = 2
-data_parallel_shard_degree = -1
-tensor_parallel_degree = 8
-compile = false
-[experimental]
-context_parallel_degree = 1
-pipeline_parallel_degree = 1
-enable_async_tensor_parallel = false
-[checkpoint]
-enable_checkpoint = true
-interval_type = "steps"
-model_weights_only = true
-)");
-  EXPECT_THAT(reading.findings, IsEmpty());
-  EXPECT_EQ(*reading.config.mesh.data_parallel_replicate_degree, 2);
-  EXPECT_EQ(*reading.config.mesh.data_parallel_shard_degree, kShardOverRest);
-  EXPECT_EQ(*reading.config.mesh.tensor_parallel_degree, 8);
-  EXPECT_EQ(*reading.config.loop.local_batch_size, 4);
-  EXPECT_TRUE(*reading.config.checkpoint.last_save_model_only);
-  const Reading first = Read("[training]\ndata_parallel_degree = 4\n");
-  EXPECT_THAT(first.findings, IsEmpty());
-  EXPECT_EQ(*first.config.mesh.data_parallel_shard_degree, 4);
-}
-
-TEST(TorchTitan, OlderSectionsAreRefusedAsTheNewOnesAre) {
-  EXPECT_THAT(Read(R"(
-[training]
-pipeline_parallel_degree = 2
-enable_float8_linear = true
-[experimental]
-context_parallel_degree = 4
-)")
-                  .findings,
-              UnorderedElementsAre(HasSubstr("training.pipeline_parallel"),
-                                   HasSubstr("training.enable_float8_linear"),
-                                   HasSubstr("experimental.context_parallel")));
-  EXPECT_THAT(Read("[training]\ntensor_parallel_degree = 8\n"
-                   "[parallelism]\ntensor_parallel_degree = 2\n")
-                  .findings,
-              ElementsAre(HasSubstr("training.tensor_parallel_degree is "
-                                    "also given in [parallelism]")));
-}
-
 TEST(TorchTitan, CopiesOfTheOldTypeAreCopies) {
   const Reading reading = Read("[training]\ndata_parallel_type = 'ddp'\n");
   EXPECT_EQ(*reading.config.mesh.data_parallel_shard_degree, 1);
@@ -293,18 +244,6 @@ TEST(TorchTitan, BothSpellingsAreAProblem) {
       Read("[checkpoint]\nenable = true\nenable_checkpoint = true").findings,
       ElementsAre(AllOf(StartsWith("problem run.toml:3: "),
                         HasSubstr("is another name of enable"))));
-}
-
-TEST(TorchTitan, OtherParallelismIsRefused) {
-  for (const char* key :
-       {"pipeline_parallel_degree", "context_parallel_degree",
-        "expert_parallel_degree", "expert_tensor_parallel_degree"}) {
-    EXPECT_THAT(Read(absl::StrCat("[parallelism]\n", key, " = 1")).findings,
-                IsEmpty());
-    EXPECT_THAT(Read(absl::StrCat("[parallelism]\n", key, " = 2")).findings,
-                ElementsAre(AllOf(StartsWith("problem run.toml:2: "),
-                                  HasSubstr(key), HasSubstr("write 1"))));
-  }
 }
 
 TEST(TorchTitan, Float8IsRefusedWithWhatToDo) {

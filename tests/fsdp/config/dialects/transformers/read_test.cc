@@ -292,8 +292,9 @@ TEST(Transformers, WhatIsWrittenReadsAsTheSame) {
       "fsdp_config": {"reshard_after_forward": false, "min_num_params": 7,
         "auto_wrap_policy": "SIZE_BASED_WRAP", "ignored_modules": "x.*"},
       "parallelism_config": {"dp_replicate_size": 2, "dp_shard_size": 2,
-        "tp_size": 2}})");
+        "tp_size": 2, "cp_size": 4}})");
   EXPECT_THAT(Problems(read), IsEmpty());
+  EXPECT_EQ(*read.config.mesh.context_parallel_degree, 4);
   Findings findings;
   const Read again = ReadText(WriteTransformers(read.config, findings));
   EXPECT_THAT(findings.list(), IsEmpty());

@@ -1,0 +1,21 @@
+// The lines of an explanation about ranks: what each axis of the mesh divides,
+// and how layers are cut. Pure; any thread.
+#ifndef TOOLS_FSDP_CONFIG_MESH_TEXT_H_
+#define TOOLS_FSDP_CONFIG_MESH_TEXT_H_
+
+#include <string>
+
+#include "fsdp/config/mesh_plan.h"
+#include "fsdp/config/train_config.h"
+
+namespace fsdp::tools {
+
+// "Mesh: 16 ranks: 2 copies x 8 shards", and a line for each axis.
+std::string MeshText(const MeshPlan& mesh);
+
+// Where the plan of tensor parallelism is; empty without it.
+std::string LayersText(const MeshConfig& mesh);
+
+}  // namespace fsdp::tools
+
+#endif  // TOOLS_FSDP_CONFIG_MESH_TEXT_H_
