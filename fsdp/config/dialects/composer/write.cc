@@ -263,7 +263,11 @@ class ComposerWriter : private ConfigWriter {
             "alone");
     Open(2, "layer_plan");
     for (const dcp::ParallelPlan::Entry& entry : plan->entries()) {
-      Line(3, QuotedText(entry.pattern), style_text(entry.style));
+      const std::string key = QuotedText(entry.pattern);
+      // YAML marks keys of more than 1024 characters.
+      const bool is_long = key.size() > 1000;
+      Line(3, is_long ? absl::StrCat("? ", key, "\n      ") : key,
+           style_text(entry.style));
     }
   }
 
