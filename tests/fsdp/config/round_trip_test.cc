@@ -353,7 +353,7 @@ TEST(RoundTripOfAPlan, LongPatternsAreKeysToo) {
       read_config_text("run.yaml", "precision: fp32\nfsdp2: {}\n").config;
   dcp::ParallelPlan plan;
   // Each character has six in quotes.
-  EXPECT_TRUE(plan.Add({.pattern = std::string(300, '\n')}).ok());
+  EXPECT_TRUE(plan.Add({.pattern = std::string(200, '\n')}).ok());
   EXPECT_TRUE(plan.Add({.pattern = "b\nc\""}).ok());
   config.mesh.parallelize_plan = plan;
   EXPECT_TRUE(same_training(config, Through(config, Dialect::kComposer)));
