@@ -45,7 +45,7 @@ std::vector<Option> ModelAndData(Config* c) {
               "heads of keys and values; fewer than heads: grouped-query"),
       Integer("ffn-dim", &m.ffn_dim, 1, "width inside the feed-forward"),
       Integer("experts", &m.num_experts, 0,
-              "experts in place of each feed-forward, each as wide; 0: none"),
+              "in each block, in place of its feed-forward; 0: none"),
       Integer("top-k", &m.top_k, 1, "with --experts: how many a token has"),
       Switch("tied-embeddings", &m.tied_embeddings,
              "the output layer is the embedding"),
@@ -106,8 +106,7 @@ std::vector<Option> OtherParallelisms(Config* c) {
       Integer("pp", &c->pipeline_parallel, 1,
               "stages of a pipeline, each with some of the blocks"),
       Integer("microbatches", &c->microbatches, 1,
-              "with --pp: pieces of a batch in the pipeline; default: as many "
-              "as stages"),
+              "with --pp: pieces of a batch; default: one for each stage"),
       Choice("pp-schedule", &c->pipeline_schedule, {"1f1b", "gpipe"},
              "with --pp: 1f1b keeps fewer activations"),
   };

@@ -24,8 +24,8 @@ at::Tensor LossOf(const Config& config, const at::Tensor& logits,
          config.accumulate;
 }
 
-// What lies in parts on the ranks of tensor parallelism goes on in such parts;
-// what is not cut by the plan that is built in goes on whole.
+// With --sp, stages pass on the parts of sequences that their ranks of tensor
+// parallelism have; otherwise each of those ranks passes on the whole.
 fsdp::PipelineStage MakeStage(const Config& config,
                               const fsdp::ParallelDims& dims, Llama model) {
   const fsdp::DeviceMesh pp = dims.get_mesh("pp");

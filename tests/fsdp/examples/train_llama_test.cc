@@ -165,8 +165,10 @@ TEST(Config, HelpNamesEveryOption) {
   const absl::StatusOr<Config> config = ParseFlags({"--help"});
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_TRUE(config->help);
-  for (const char* option : {"--data", "--replicate", "--reshard-after-forward",
-                             "--losses-out", "--checkpoint-dir", "--export"}) {
+  for (const char* option :
+       {"--data", "--replicate", "--reshard-after-forward", "--losses-out",
+        "--checkpoint-dir", "--export", "--tp", "--pp", "--microbatches",
+        "--experts", "--ep"}) {
     EXPECT_THAT(HelpText(), HasSubstr(option));
   }
 }
