@@ -78,7 +78,8 @@ absl::StatusOr<fsdp::StateDict> Checkpoints::State() {
   // numbers then go by the parameters' names.
   absl::StatusOr<fsdp::StateDict> optimizer = fsdp::get_optimizer_state_dict(
       *run_.model, run_.optimizer,
-      {.flatten_optimizer_state_dict = run_.config.pipeline_parallel > 1});
+      {.flatten_optimizer_state_dict =
+           *run_.config.train.mesh.pipeline_parallel_degree > 1});
   if (!optimizer.ok()) return optimizer.status();
   return fsdp::StateDict{
       {"model", *std::move(model)},

@@ -99,11 +99,11 @@ std::vector<Option> OtherParallelisms(Config* c) {
              "with --tp: the layers in between by parts of the sequence"),
       Text("plan", &c->plan,
            "with --tp: how to cut layers, by name; YAML, JSON or TOML"),
-      Integer("cp", &c->context_parallel, 1,
+      Integer("cp", &c->train.mesh.context_parallel_degree, 1,
               "ranks that share each sequence: context parallelism"),
-      Integer("ep", &c->expert_parallel, 1,
+      Integer("ep", &c->train.mesh.expert_parallel_degree, 1,
               "ranks that divide the experts: expert parallelism"),
-      Integer("pp", &c->pipeline_parallel, 1,
+      Integer("pp", &c->train.mesh.pipeline_parallel_degree, 1,
               "stages of a pipeline, each with some of the blocks"),
       Integer("microbatches", &c->microbatches, 1,
               "with --pp: pieces of a batch; default: one for each stage"),
@@ -288,7 +288,7 @@ void ChooseReader(Config* config) {
   if (checkpoint.initial_load_path->empty()) return;
   if (checkpoint.cpu_ram_efficient_loading.place().has_value()) return;
   checkpoint.cpu_ram_efficient_loading =
-      config->pipeline_parallel == 1 &&
+      *config->train.mesh.pipeline_parallel_degree == 1 &&
       !absl::StartsWith(*checkpoint.initial_load_path, "tessera://");
 }
 
@@ -296,7 +296,9 @@ void ChooseReader(Config* config) {
 // in a step, not for each microbatch.
 void ChooseReshard(Config* config) {
   auto& reshard = config->train.sharding.reshard_after_forward;
-  if (config->pipeline_parallel == 1 || reshard.place().has_value()) return;
+  if (*config->train.mesh.pipeline_parallel_degree == 1 ||
+      reshard.place().has_value())
+    return;
   reshard = false;
 }
 

@@ -34,13 +34,9 @@ struct Config {
   // The largest norm of the gradients; 0: no limit.
   double clip = 1.0;
 
-  // Parallelisms in addition to those of `train`, whose mesh has the degree of
-  // tensor parallelism.
+  // What parallelisms need in addition to the degrees of `train`.
   bool sequence_parallel = false;
-  std::string plan;  // a file; empty: the plan that is built in
-  int64_t context_parallel = 1;
-  int64_t expert_parallel = 1;
-  int64_t pipeline_parallel = 1;
+  std::string plan;  // a file; empty: that of `train`, or one that is built in
   int64_t microbatches = 0;  // 0: FitMicrobatches sets it
   std::string pipeline_schedule = "1f1b";
 

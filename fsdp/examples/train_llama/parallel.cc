@@ -19,10 +19,15 @@ int64_t TensorParallel(const Config& config) {
   return *config.train.mesh.tensor_parallel_degree;
 }
 
+// Whether the file of --config says how to cut layers.
+bool HasPlan(const fsdp::TrainConfig& config) {
+  return !config.mesh.parallelize_plan->entries().empty();
+}
+
 // What contradicts --pp, and what requires it.
 std::vector<std::pair<bool, std::string>> PipelineMistakes(
     const Config& config) {
-  const int64_t pp = config.pipeline_parallel;
+  const int64_t pp = *config.train.mesh.pipeline_parallel_degree;
   const int64_t num_layers = config.model.num_layers;
   const int64_t tp = TensorParallel(config);
   const bool has_pp = pp > 1;
@@ -38,7 +43,7 @@ std::vector<std::pair<bool, std::string>> PipelineMistakes(
                     " requires as many --layers, for each stage "
                     "to have one; ",
                     num_layers, " are fewer")},
-      {has_pp && config.context_parallel > 1,
+      {has_pp && *config.train.mesh.context_parallel_degree > 1,
        "--pp does not pass parts of sequences on, which --cp makes; for long "
        "sequences write --tp=N --sp instead of --cp"},
       {has_pp && config.sequence_parallel && config.seq_len % tp != 0,
@@ -59,7 +64,7 @@ std::vector<std::pair<bool, std::string>> PipelineMistakes(
 absl::Status CheckParallel(const Config& config) {
   const bool has_tp = TensorParallel(config) > 1;
   const bool has_plan = !config.plan.empty();
-  const int64_t cp = config.context_parallel;
+  const int64_t cp = *config.train.mesh.context_parallel_degree;
   std::vector<std::pair<bool, std::string>> mistakes = PipelineMistakes(config);
   const std::vector<std::pair<bool, std::string>> others = {
       {config.sequence_parallel && !has_tp,
@@ -67,25 +72,27 @@ absl::Status CheckParallel(const Config& config) {
        "parallelism, between the layers that those share"},
       {has_plan && !has_tp,
        "--plan requires --tp=N, the number of ranks that share each layer"},
-      {has_plan && config.sequence_parallel,
-       "--sp belongs to the plan that is built in; the file of --plan says it "
-       "itself, with sequence_parallel and output_layouts: shard(1)"},
+      {(has_plan || HasPlan(config.train)) && config.sequence_parallel,
+       "--sp belongs to the plan that is built in; the file of --plan or "
+       "--config says it itself, with sequence_parallel and output_layouts: "
+       "shard(1)"},
       {config.seq_len % (2 * cp) != 0 && cp > 1,
        absl::StrCat("--cp=", cp, " requires a --seq-len that is a multiple of ",
                     2 * cp, "; ", config.seq_len, " is not")}};
   mistakes.insert(mistakes.end(), others.begin(), others.end());
   const ModelOptions& model = config.model;
   if (model.num_experts == 0) {
-    mistakes.emplace_back(config.expert_parallel > 1,
+    mistakes.emplace_back(*config.train.mesh.expert_parallel_degree > 1,
                           "--ep requires --experts=E, which the ranks divide");
     mistakes.emplace_back(model.top_k != ModelOptions().top_k,
                           "--top-k requires --experts=E, of which a token has "
                           "some");
   }
   mistakes.emplace_back(
-      model.num_experts % config.expert_parallel != 0,
-      absl::StrCat("--ep=", config.expert_parallel, " does not divide the ",
-                   model.num_experts, " of --experts"));
+      model.num_experts % *config.train.mesh.expert_parallel_degree != 0,
+      absl::StrCat("--ep=", *config.train.mesh.expert_parallel_degree,
+                   " does not divide the ", model.num_experts,
+                   " of --experts"));
   for (const auto& [is_made, what] : mistakes) {
     if (is_made) return absl::InvalidArgumentError(what);
   }
@@ -95,36 +102,23 @@ absl::Status CheckParallel(const Config& config) {
 absl::StatusOr<fsdp::ParallelDegrees> DegreesOf(const Config& config,
                                                 int64_t world_size,
                                                 int64_t local_world_size) {
-  const int64_t cp = config.context_parallel;
-  const int64_t pp = config.pipeline_parallel;
-  if (world_size % (cp * pp) != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        cp > 1 ? absl::StrCat("--cp=", cp) : absl::StrCat("--pp=", pp),
-        " does not divide ", world_size, " ranks; start a multiple of ",
-        cp * pp * TensorParallel(config)));
-  }
-  const absl::StatusOr<fsdp::MeshPlan> plan = fsdp::plan_mesh(
-      config.train.mesh, world_size / (cp * pp), local_world_size);
+  const absl::StatusOr<fsdp::MeshPlan> plan =
+      fsdp::plan_mesh(config.train.mesh, world_size, local_world_size);
   if (!plan.ok()) return plan.status();
-  const int64_t ep = config.expert_parallel;
-  const int64_t num_dividing = plan->shard * cp * plan->tensor_parallel;
-  if (num_dividing % ep != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--ep=", ep, " does not divide the ", num_dividing,
-        " ranks that share a copy of a layer, --shard times --cp times --tp"));
-  }
-  return fsdp::ParallelDegrees{.pp = pp,
+  return fsdp::ParallelDegrees{.pp = plan->pipeline_parallel,
                                .dp_replicate = plan->replicate,
                                .dp_shard = plan->shard,
-                               .cp = cp,
+                               .cp = plan->context_parallel,
                                .tp = plan->tensor_parallel,
-                               .ep = ep};
+                               .ep = plan->expert_parallel,
+                               .etp = plan->expert_tensor_parallel};
 }
 
 absl::Status FitMicrobatches(int64_t num_readers, Config* config) {
-  if (config->pipeline_parallel == 1) return absl::OkStatus();
+  if (*config->train.mesh.pipeline_parallel_degree == 1)
+    return absl::OkStatus();
   if (config->microbatches == 0) {
-    config->microbatches = config->pipeline_parallel;
+    config->microbatches = *config->train.mesh.pipeline_parallel_degree;
   }
   const int64_t num_sequences = config->batch / num_readers;
   if (num_sequences % config->microbatches == 0) return absl::OkStatus();
@@ -133,19 +127,6 @@ absl::Status FitMicrobatches(int64_t num_readers, Config* config) {
       num_sequences, " sequences that a rank reads, --batch=", config->batch,
       " divided by ", num_readers, " readers; a --batch of ",
       config->microbatches * num_readers, " and its multiples can be divided"));
-}
-
-fsdp::DeviceMesh DataParallelMesh(const fsdp::ParallelDims& dims) {
-  // A view of the same groups, in which an axis may have one rank.
-  const std::vector<std::string> axes = {"pp", "dp_replicate", "fsdp", "tp"};
-  std::vector<int64_t> shape;
-  for (const std::string& axis : axes) {
-    shape.push_back(dims.degrees().size(axis));
-  }
-  const fsdp::DeviceMesh dense = dims.world_mesh().unflatten(shape, axes);
-  return dims.degrees().enabled("dp_replicate")
-             ? dense[{"dp_replicate", "fsdp"}]
-             : dense["fsdp"];
 }
 
 fsdp::ParallelizePlan BuiltInPlan(const LlamaImpl& model,
@@ -171,9 +152,11 @@ fsdp::ParallelizePlan BuiltInPlan(const LlamaImpl& model,
 
 fsdp::ParallelizePlan PlanOf(const Config& config, LlamaImpl& model) {
   fsdp::ParallelizePlan plan =
-      config.plan.empty() ? BuiltInPlan(model, config.sequence_parallel)
-                          : fsdp::load_plan(config.plan);
-  if (config.pipeline_parallel == 1) return plan;
+      !config.plan.empty() ? fsdp::load_plan(config.plan)
+      : HasPlan(config.train)
+          ? fsdp::to_parallelize_plan(*config.train.mesh.parallelize_plan)
+          : BuiltInPlan(model, config.sequence_parallel);
+  if (*config.train.mesh.pipeline_parallel_degree == 1) return plan;
   // What not even the whole model has stays, for the warning.
   const fsdp::MetaDeviceGuard on_meta;
   Llama whole(config.model);

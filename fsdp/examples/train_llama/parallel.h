@@ -11,7 +11,6 @@
 #include "absl/status/statusor.h"
 #include "fsdp/examples/train_llama/config.h"
 #include "fsdp/examples/train_llama/model.h"
-#include "fsdp/mesh/device_mesh.h"
 #include "fsdp/mesh/parallel_dims.h"
 #include "fsdp/parallel/tensor/parallelize_module.h"
 
@@ -31,9 +30,6 @@ absl::StatusOr<fsdp::ParallelDegrees> DegreesOf(const Config& config,
 // InvalidArgument if the sequences of a rank cannot be divided into them.
 absl::Status FitMicrobatches(int64_t num_readers, Config* config);
 
-// The mesh for fully_shard: dp_replicate, if it has several ranks, and fsdp.
-fsdp::DeviceMesh DataParallelMesh(const fsdp::ParallelDims& dims);
-
 // The plan that is built in, for the modules that `model` has. Without sequence
 // parallelism each of two all-reduces a block gives every rank the whole
 // activation; with it they become a reduce-scatter and an all-gather, between
@@ -42,9 +38,9 @@ fsdp::DeviceMesh DataParallelMesh(const fsdp::ParallelDims& dims);
 fsdp::ParallelizePlan BuiltInPlan(const LlamaImpl& model,
                                   bool sequence_parallel);
 
-// That of --plan, or else the one that is built in, without the modules that
-// other stages of a pipeline have. Throws c10::ValueError with every problem of
-// the file.
+// That of --plan or of the file of --config, or else the one that is built in,
+// without the modules that other stages of a pipeline have. Throws
+// c10::ValueError with every problem of the file.
 fsdp::ParallelizePlan PlanOf(const Config& config, LlamaImpl& model);
 
 // Cuts layers over the ranks of --tp by that plan, and divides experts among

@@ -81,10 +81,10 @@ BatchRunner MakePipelineRunner(const Config& config,
 
 void KeepStage(const Config& config, const fsdp::ParallelDims& dims,
                Llama& model) {
-  if (config.pipeline_parallel == 1) return;
+  if (*config.train.mesh.pipeline_parallel_degree == 1) return;
   // With 256 tokens the first and the last module cost next to nothing.
   const auto names = fsdp::pipeline_module_names(
-      config.pipeline_parallel, config.model.num_layers,
+      *config.train.mesh.pipeline_parallel_degree, config.model.num_layers,
       {.input_weight = 0,
        .output_weight = 0,
        .inputs = {"embed_tokens"},
@@ -94,7 +94,7 @@ void KeepStage(const Config& config, const fsdp::ParallelDims& dims,
 
 BatchRunner MakeBatchRunner(const Config& config,
                             const fsdp::ParallelDims& dims, Llama model) {
-  if (config.pipeline_parallel > 1) {
+  if (*config.train.mesh.pipeline_parallel_degree > 1) {
     return MakePipelineRunner(config, dims, std::move(model));
   }
   return [&config, model = std::move(model)](const Batch& batch) mutable {

@@ -95,7 +95,7 @@ fsdp::PrepareOptions HowToPrepare(const Config& config,
       .optimizer = &optimizer,
       .init_weights =
           [&config](torch::nn::Module& model) { DrawWeights(config, model); },
-      .mesh = DataParallelMesh(dims),
+      .mesh = dims.fsdp_mesh(),
       .parallelize =
           [&config, &dims](torch::nn::Module& whole, const auto& /*mesh*/) {
             CutLayers(config, dims, *whole.as<LlamaImpl>());

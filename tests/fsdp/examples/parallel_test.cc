@@ -113,15 +113,41 @@ TEST(Parallel, DegreesMultiplyToTheRanks) {
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(what)));
   };
   refuses({"--cp=3", "--seq-len=60", "--tp=2"},
-          "--cp=3 does not divide 4 ranks; start a multiple of 6");
+          "--cp is 3, which does not divide what other degrees leave of 4 "
+          "ranks, 2");
   refuses({"--pp=3", "--tp=2"},
-          "--pp=3 does not divide 4 ranks; start a multiple of 6");
+          "--pp is 3, which does not divide what other degrees leave of 4 "
+          "ranks, 2");
   refuses({"--experts=8", "--ep=4", "--replicate=2"},
-          "--ep=4 does not divide the 2 ranks that share a copy of a layer");
+          "--ep is 4: experts are divided among the 2 ranks of shards");
   refuses({"--tp=3"}, "--tp is 3, which does not divide 4 ranks");
   refuses({"--tp=2", "--replicate=2", "--shard=2"},
           "--replicate is 2, --shard is 2, --tp is 2: they do not multiply to "
           "4 ranks");
+}
+
+// A config has degrees and a plan of its own, which flags override.
+TEST(Parallel, AConfigSaysWhatFlagsSay) {
+  TempDir dir;
+  const std::string path = dir.path() + "/composer.yaml";
+  std::ofstream(path) << "precision: fp32\n"
+                         "parallelism_config:\n"
+                         "  fsdp2: {activation_checkpointing: false}\n"
+                         "  tp:\n"
+                         "    tensor_parallel_degree: 2\n"
+                         "    layer_plan: {layers.*.mlp.up_proj: colwise}\n";
+  std::vector<std::string> flags = {"--data=a", "--config=" + path};
+  const Config config = ParseFlags(flags).value();
+  EXPECT_EQ(DegreesOf(config, 4, 4)->tp, 2);
+  EXPECT_EQ(PlanOf(config, *MakeLlama()),
+            (fsdp::ParallelizePlan{
+                {"layers.*.mlp.up_proj", fsdp::ColwiseParallel()}}));
+  flags.emplace_back("--tp=4");
+  EXPECT_EQ(DegreesOf(ParseFlags(flags).value(), 4, 4)->tp, 4);
+  flags.emplace_back("--sp");
+  EXPECT_THAT(ParseFlags(flags).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("the file of --plan or --config")));
 }
 
 TEST(Parallel, WarnsOfHeadsThatDoNotDivide) {
@@ -138,7 +164,7 @@ TEST(Parallel, WarnsOfHeadsThatDoNotDivide) {
 void ExpectTrainsInParts(const fsdp::ParallelDims& dims, Llama model,
                          const fsdp::ParallelizePlan& plan) {
   fsdp::parallelize_module(model, dims.get_mesh("tp"), plan);
-  const fsdp::FullyShardOptions options{.mesh = DataParallelMesh(dims)};
+  const fsdp::FullyShardOptions options{.mesh = dims.fsdp_mesh()};
   for (const auto& block : *model->layers) fsdp::fully_shard(block, options);
   fsdp::fully_shard(model, options);
   const fsdp::StrictLayouts strict;

@@ -74,9 +74,10 @@ void ExpectTrainsAsOne(const std::vector<std::string>& flags) {
   Llama model = ModelOf(config);
   KeepStage(config, dims, model);
   CutLayers(config, dims, *model);
-  const fsdp::FullyShardOptions options{.mesh = DataParallelMesh(dims)};
+  const fsdp::FullyShardOptions options{.mesh = dims.fsdp_mesh()};
   for (const auto& block : *model->layers) {
-    if (config.expert_parallel > 1) fsdp::fully_shard_experts(*block, dims);
+    if (*config.train.mesh.expert_parallel_degree > 1)
+      fsdp::fully_shard_experts(*block, dims);
     fsdp::fully_shard(block, options);
   }
   fsdp::fully_shard(model, options);
