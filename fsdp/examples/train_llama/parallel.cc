@@ -133,9 +133,11 @@ fsdp::ParallelizePlan BuiltInPlan(const LlamaImpl& model,
                                   bool sequence_parallel) {
   fsdp::ParallelStyleOptions sum;
   if (sequence_parallel) sum.output_layouts = fsdp::Shard(1);
+  fsdp::ParallelStyle embedding = fsdp::RowwiseParallel(sum);
+  embedding.embedding = true;
   const bool has_experts = model.options().num_experts > 0;
   fsdp::ParallelizePlan plan = {
-      {"embed_tokens", fsdp::RowwiseParallel(sum)},
+      {"embed_tokens", embedding},
       {"layers.*.self_attn.[qkv]_proj", fsdp::ColwiseParallel()},
       {"layers.*.self_attn.o_proj", fsdp::RowwiseParallel(sum)}};
   if (!has_experts) {
