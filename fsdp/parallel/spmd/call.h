@@ -67,13 +67,13 @@ class Call {
   }
   // The same, and the first result is this rank's part of an activation of
   // sizes `whole`.
-  Values Run(Values args, const Layout& layout, const Sizes& whole) const {
+  Values Run(Values args, const Layout& layout, c10::IntArrayRef whole) const {
     Values results = Run(std::move(args));
     results[0] = Wrap(results[0].toTensor(), layout, axis_, whole);
     return results;
   }
   at::Tensor Wrapped(at::Tensor part, const Layout& layout,
-                     const Sizes& whole) const {
+                     c10::IntArrayRef whole) const {
     return Wrap(std::move(part), layout, axis_, whole);
   }
   // The same, where the whole has the sizes of the part, except for `length`

@@ -48,7 +48,7 @@ const StyledParam* StyledParamOf(const at::Tensor& tensor) {
 }
 
 Sharded::Sharded(at::Tensor part, Layout part_layout, AxisPtr part_axis,
-                 const Sizes& sizes)
+                 c10::IntArrayRef sizes)
     : c10::TensorImpl(KeysFor(part), part.dtype(), part.device()),
       local(std::move(part)),
       layout(part_layout),
@@ -94,7 +94,7 @@ Sharded* AsSharded(const at::Tensor& tensor) {
 }
 
 at::Tensor Wrap(at::Tensor part, const Layout& layout, const AxisPtr& axis,
-                const Sizes& whole) {
+                c10::IntArrayRef whole) {
   if (layout.is_same()) return part;
   at::Tensor wrapped =
       at::detail::make_tensor<Sharded>(std::move(part), layout, axis, whole);
@@ -113,7 +113,7 @@ at::Tensor WrapParam(const at::Tensor& member, const StyledParam& param) {
 }
 
 at::Tensor WrapView(at::Tensor part, const StyledParam& param,
-                    const Layout& layout, const Sizes& whole) {
+                    const Layout& layout, c10::IntArrayRef whole) {
   at::Tensor wrapped = at::detail::make_tensor<Sharded>(std::move(part), layout,
                                                         param.axis, whole);
   static_cast<Sharded*>(wrapped.unsafeGetTensorImpl())->param = &param;

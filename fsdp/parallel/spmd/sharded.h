@@ -35,7 +35,7 @@ namespace fsdp::spmd {
 class Sharded final : public c10::TensorImpl {
  public:
   Sharded(at::Tensor part, Layout part_layout, AxisPtr part_axis,
-          const Sizes& sizes);
+          c10::IntArrayRef sizes);
 
   at::Tensor local;
   Layout layout;
@@ -74,7 +74,7 @@ Sharded* AsSharded(const at::Tensor& tensor);
 // The activation of sizes `whole` of which `part` is this rank's part. An
 // ordinary tensor under Layout::Same(): `part` itself.
 at::Tensor Wrap(at::Tensor part, const Layout& layout, const AxisPtr& axis,
-                const Sizes& whole);
+                c10::IntArrayRef whole);
 
 // The member of a parameter, or a view of it, as a Sharded of its own axis,
 // whatever its layout is. The part is an alias of the member, so that autograd
@@ -84,7 +84,7 @@ at::Tensor WrapParam(const at::Tensor& member, const StyledParam& param);
 // A view of a parameter, of sizes `whole` on the parameter's axis, whose `part`
 // this rank has.
 at::Tensor WrapView(at::Tensor part, const StyledParam& param,
-                    const Layout& layout, const Sizes& whole);
+                    const Layout& layout, c10::IntArrayRef whole);
 
 }  // namespace fsdp::spmd
 

@@ -101,11 +101,8 @@ std::optional<Values> PermuteRule(Call& call) {
   args[0] = x.part();
   if (x.param() != nullptr && layout.is_same()) {
     // A replicated parameter stays recognisable.
-    Values results = call.Run(std::move(args));
-    results[0] = c10::IValue(at::detail::make_tensor<Sharded>(
-        results[0].toTensor(), layout, call.axis(), whole));
-    Sharded::Guard(results[0].toTensor());
-    return OfParam(std::move(results), x.param());
+    return Values{WrapView(call.Run(std::move(args))[0].toTensor(), *x.param(),
+                           layout, whole)};
   }
   return OfParam(call.Run(std::move(args), layout, whole), x.param());
 }
