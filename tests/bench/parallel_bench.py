@@ -35,7 +35,7 @@ def parse_arguments():
         "alone and under fully_shard, here and with PyTorch's "
         "parallelize_module and FSDP2: same weights, same tokens, Gloo on this "
         "machine, one thread a rank. Prints tokens/s, memory and collectives "
-        "of both.",
+        "of both, and what an operator on activations that lie in parts costs.",
     )
     parser.add_argument(
         "--sizes",
@@ -57,19 +57,20 @@ def parse_arguments():
         "--json", action="store_true", help="print JSON instead of tables"
     )
     parser.add_argument("--tool", required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--operators", required=True, help=argparse.SUPPRESS)
     parser.add_argument("--python", required=True, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
 def print_size(size, rows):
     print(f"\nModel '{size}' {json.dumps(train_bench.SIZES[size])}")
-    headings = ("tokens/s", "memory MiB", "AG, RS, AR, A2A", "MiB sent")
+    headings = ("tokens/s", "memory MiB", "AG, RS, AR", "MiB sent")
     print_line("ranks", "", headings)
     for name, row in rows.items():
         for who in train_bench.WHO:
             run = row[who]
             counts = run["collectives"]
-            kinds = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all")
+            kinds = ("all_gather", "reduce_scatter", "all_reduce")
             print_line(
                 name if who == "ours" else "",
                 who,
@@ -108,11 +109,30 @@ def print_report(report):
     for size, rows in report["sizes"].items():
         print_size(size, rows)
     print(
-        "\nAG, RS, AR, A2A: all-gathers, reduce-scatters, all-reduces and "
-        "all-to-alls of a step, the optimizer's included, over all axes; sent: "
-        "the inputs of these on one rank.\nMemory: the most private memory of "
-        "a rank less what it had before it made the model."
+        "\nAG, RS, AR: all-gathers, reduce-scatters and all-reduces of a step, "
+        "the optimizer's included, over all axes; sent: the inputs of these on "
+        "one rank.\nMemory: the most private memory of a rank less what it had "
+        "before it made the model."
     )
+    print_operators(report["operators"])
+
+
+def print_operators(operators):
+    print(
+        "\nWhat an operator takes longer than on plain tensors, in us of the "
+        "host, on one rank:"
+    )
+    for case, figures in operators["ours"].items():
+        theirs = operators["pytorch"].get(case)
+        cells = [measure.number(figures["overhead_us"], 1, 2)]
+        if theirs is not None:
+            ratio = (
+                theirs["overhead_us"]["median"]
+                / figures["overhead_us"]["median"]
+            )
+            cells.append(measure.number(theirs["overhead_us"], 1, 1))
+            cells.append(f"1/{ratio:.0f} of DTensor's")
+        print((f"{case:<33}" + "".join(f"{c:>24}" for c in cells)).rstrip())
 
 
 def main():
@@ -150,6 +170,12 @@ def main():
                 name: train_bench.summarize_row([one[name] for one in rounds])
                 for name in ROWS
             }
+        measure.say("operators")
+        script = pathlib.Path(__file__).with_name("torch_operators.py")
+        report["operators"] = {
+            "ours": train_bench.operators([args.operators]),
+            "pytorch": train_bench.operators([args.python, "-B", script]),
+        }
     finally:
         shutil.rmtree(scratch)
     if args.json:

@@ -18,6 +18,7 @@ sys.path.insert(0, str(PARITY))
 import measure
 import models
 import numpy
+import parallel
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -74,11 +75,16 @@ def make_model(spec):
             path = pathlib.Path(spec["init"]) / f"{name}.bin"
             values = numpy.fromfile(path, numpy.float32)
             parameter.copy_(torch.from_numpy(values).view(parameter.shape))
+    tp = spec["tp"]
+    mesh = init_device_mesh(
+        "cpu", (dist.get_world_size() // tp, tp), mesh_dim_names=("dp", "tp")
+    )
+    if tp > 1:
+        parallel.parallelize(model, mesh["tp"], spec["plan"])
     if spec["sharded"]:
-        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
         for layer in model.layers:
-            fully_shard(layer, mesh=mesh)
-        fully_shard(model, mesh=mesh)
+            fully_shard(layer, mesh=mesh["dp"])
+        fully_shard(model, mesh=mesh["dp"])
     return model
 
 
@@ -91,14 +97,19 @@ def train(spec):
     data = torch.from_numpy(numpy.fromfile(spec["data"], numpy.int64))
     data = data.view(-1, spec["batch"], spec["length"])
 
+    # Ranks that cut one model have the same rows.
+    num_shares = dist.get_world_size() // spec["tp"]
+    share = dist.get_rank() // spec["tp"]
+
     def forward_backward(step):
-        rows = data[step].chunk(dist.get_world_size())[dist.get_rank()]
+        rows = data[step].chunk(num_shares)[share]
         logits = model(rows[:, :-1])
-        loss = F.cross_entropy(
-            logits.flatten(0, 1), rows[:, 1:].flatten()
-        )
-        loss.backward()
-        return loss.detach()
+        with parallel.loss_context(spec.get("plan")):
+            loss = F.cross_entropy(
+                logits.flatten(0, 1), rows[:, 1:].flatten()
+            )
+            loss.backward()
+        return local(loss.detach())
 
     seconds, optimizer_seconds, cpu_seconds, losses = [], [], [], []
     for step in range(spec["steps"]):
@@ -122,12 +133,15 @@ def train(spec):
         "private_peak_bytes": peak,
         "shard_bytes": sum(local(p).nbytes for p in model.parameters()),
     }
-    if spec["sharded"]:
+    if spec["sharded"] or spec["tp"] > 1:
         # Measured separately, because looking costs time.
         unsharded = UnshardedBytes(model)
+        optimizer.zero_grad()
         with torch_trainer.CountCollectives() as counting, unsharded:
             forward_backward(0)
+            optimizer.step()
         result["collectives"] = counting.counts
+        result["collective_bytes"] = sum(counting.bytes.values())
         result["unsharded_peak_bytes"] = unsharded.peak
     return result
 

@@ -1,16 +1,14 @@
-// One rank of a training run with fsdp, measured; torch_train.py is its twin
-// and train_bench.py runs both, with the environment of a rank.
+// One rank of a training run with fsdp, measured; torch_train.py is its twin.
+// train_bench.py and parallel_bench.py run both, with the environment of a
+// rank.
 //
-//   train_bench train SPEC.json OUT     writes OUT.<rank>.json
-//   train_bench operators               prints JSON: microseconds of an
-//                                       operator, plain and on a managed
-//                                       parameter that is gathered
+//   train_bench SPEC.json OUT     writes OUT.<rank>.json
 
 #include <chrono>
 #include <cstdint>
 #include <ctime>
 #include <fstream>
-#include <iostream>
+#include <functional>
 #include <iterator>
 #include <memory>
 #include <string>
@@ -19,7 +17,6 @@
 #include "ATen/Parallel.h"
 #include "ATen/ops/cross_entropy_loss.h"
 #include "ATen/ops/from_blob.h"
-#include "ATen/ops/ones.h"
 #include "c10/core/GradMode.h"
 #include "c10/util/Exception.h"
 #include "fsdp/examples/train_llama/model.h"
@@ -30,7 +27,8 @@
 #include "fsdp/report.h"
 #include "nlohmann/json.hpp"
 #include "tests/bench/process_memory.h"
-#include "torch/nn/modules/linear.h"
+#include "tests/fsdp/parity/parallel.h"
+#include "tests/testing/counting_backend.h"
 #include "torch/optim/adamw.h"
 
 namespace fsdp {
@@ -67,7 +65,7 @@ llama::ModelOptions Sizes(const Json& sizes) {
           .ffn_dim = sizes["ffn_dim"]};
 }
 
-llama::Llama MakeModel(const Json& spec) {
+llama::Llama MakeModel(const Json& spec, const DeviceMesh& mesh) {
   llama::Llama model(Sizes(spec["sizes"]));
   {
     const c10::NoGradGuard no_grad;
@@ -78,12 +76,12 @@ llama::Llama MakeModel(const Json& spec) {
           at::from_blob(bytes.data(), item.value().sizes(), at::kFloat));
     }
   }
+  if (spec["tp"] > 1) testing::Parallelize(*model, mesh["tp"], spec["plan"]);
   if (!spec["sharded"]) return model;
-  const DeviceMesh mesh = init_device_mesh("cpu", {get_world_size()});
   for (const std::shared_ptr<torch::nn::Module>& layer : *model->layers) {
-    fully_shard(layer, {.mesh = mesh});
+    fully_shard(layer, {.mesh = mesh["dp"]});
   }
-  fully_shard(model, {.mesh = mesh});
+  fully_shard(model, {.mesh = mesh["dp"]});
   return model;
 }
 
@@ -98,8 +96,11 @@ std::unique_ptr<torch::optim::Optimizer> MakeOptimizer(
                                                torch::optim::AdamWOptions(lr));
 }
 
-at::Tensor ForwardBackward(llama::Llama& model, const at::Tensor& batch) {
-  const at::Tensor rows = batch.chunk(get_world_size())[get_rank()];
+// Ranks that cut one model have the same rows.
+at::Tensor ForwardBackward(llama::Llama& model, const at::Tensor& batch,
+                           const DeviceMesh& mesh) {
+  const at::Tensor rows =
+      batch.chunk(mesh["dp"].size())[mesh.get_local_rank("dp")];
   const int64_t length = rows.size(1) - 1;
   const at::Tensor logits = model(rows.narrow(1, 0, length));
   const at::Tensor loss = at::cross_entropy_loss(
@@ -108,9 +109,32 @@ at::Tensor ForwardBackward(llama::Llama& model, const at::Tensor& batch) {
   return loss.detach();
 }
 
+// One more step, with its collectives counted, which costs time.
+void CountCollectives(const DeviceMesh& mesh, const std::function<void()>& step,
+                      Json& result) {
+  const ProcessGroup groups[] = {mesh["dp"].get_group(),
+                                 mesh["tp"].get_group()};
+  for (const ProcessGroup& group : groups) testing::Count(group).Reset();
+  step();
+  int64_t num_bytes = 0;
+  for (const char* kind : {"all_gather", "reduce_scatter", "all_reduce"}) {
+    int64_t num_calls = 0;
+    for (const ProcessGroup& group : groups) {
+      if (group->getSize() == 1) continue;
+      num_calls += testing::Count(group).calls(kind);
+      num_bytes += testing::Count(group).bytes(kind);
+    }
+    result["collectives"][kind] = num_calls;
+  }
+  result["collective_bytes"] = num_bytes;
+}
+
 Json TrainAndMeasure(const Json& spec) {
   const int64_t before = dcp::PrivateBytes();
-  llama::Llama model = MakeModel(spec);
+  const int64_t tp = spec["tp"];
+  const DeviceMesh mesh =
+      init_device_mesh("cpu", {get_world_size() / tp, tp}, {"dp", "tp"});
+  llama::Llama model = MakeModel(spec, mesh);
   const std::unique_ptr<torch::optim::Optimizer> optimizer =
       MakeOptimizer(spec, model);
   std::string tokens = ReadFile(spec["data"]);
@@ -123,7 +147,7 @@ Json TrainAndMeasure(const Json& spec) {
     const double cpu_begin = CpuSeconds(CLOCK_PROCESS_CPUTIME_ID);
     const Clock::time_point begin = Clock::now();
     optimizer->zero_grad();
-    const at::Tensor loss = ForwardBackward(model, data[step]);
+    const at::Tensor loss = ForwardBackward(model, data[step], mesh);
     const Clock::time_point middle = Clock::now();
     optimizer->step();
     const Clock::time_point end = Clock::now();
@@ -139,60 +163,28 @@ Json TrainAndMeasure(const Json& spec) {
     shard_bytes += static_cast<int64_t>(shard.nbytes());
   }
   result["shard_bytes"] = shard_bytes;
+  result["unsharded_peak_bytes"] = 0;
   if (spec["sharded"]) {
-    const StepReport report = step_report(*model);
-    result["collectives"] = {{"all_gather", report.num_all_gathers},
-                             {"reduce_scatter", report.num_reduce_scatters},
-                             {"all_reduce", report.num_all_reduces}};
-    result["unsharded_peak_bytes"] = report.unsharded_bytes_peak;
+    result["unsharded_peak_bytes"] = step_report(*model).unsharded_bytes_peak;
+  }
+  if (spec["sharded"] || tp > 1) {
+    const auto step = [&] {
+      optimizer->zero_grad();
+      ForwardBackward(model, data[0], mesh);
+      optimizer->step();
+    };
+    CountCollectives(mesh, step, result);
   }
   return result;
-}
-
-// The time of one call of a linear, in microseconds of processor time, which
-// other processes affect less than wall time.
-double MicrosPerCall(torch::nn::Linear& linear, const at::Tensor& input) {
-  constexpr int kCalls = 2000;
-  const double begin = CpuSeconds(CLOCK_THREAD_CPUTIME_ID);
-  for (int i = 0; i < kCalls; ++i) linear(input);
-  return (CpuSeconds(CLOCK_THREAD_CPUTIME_ID) - begin) * 1e6 / kCalls;
-}
-
-// Rounds alternate, so that a change in the machine's speed meets both.
-Json MeasureOperators() {
-  constexpr int kRounds = 201;
-  constexpr int64_t kDim = 32;
-  const c10::NoGradGuard no_grad;
-  torch::nn::Linear plain(kDim, kDim);
-  torch::nn::Linear managed(kDim, kDim);
-  fully_shard(managed, {.reshard_after_forward = false});
-  const at::Tensor input = at::ones({1, kDim});
-  managed(input);
-  std::vector<double> plain_us;
-  std::vector<double> managed_us;
-  std::vector<double> overhead_us;
-  for (int i = 0; i < kRounds; ++i) {
-    plain_us.push_back(MicrosPerCall(plain, input));
-    managed_us.push_back(MicrosPerCall(managed, input));
-    overhead_us.push_back(managed_us.back() - plain_us.back());
-  }
-  return {{"plain_us", plain_us},
-          {"managed_us", managed_us},
-          {"overhead_us", overhead_us}};
 }
 
 int Main(const std::vector<std::string>& arguments) {
   at::set_num_threads(1);
   init_process_group();
-  if (arguments == std::vector<std::string>{"operators"}) {
-    std::cout << MeasureOperators() << "\n";
-  } else {
-    TORCH_CHECK(arguments.size() == 3 && arguments[0] == "train",
-                "usage: train_bench train SPEC.json OUT | operators");
-    const Json result = TrainAndMeasure(Json::parse(ReadFile(arguments[1])));
-    std::ofstream(arguments[2] + "." + std::to_string(get_rank()) + ".json")
-        << result;
-  }
+  TORCH_CHECK(arguments.size() == 2, "usage: train_bench SPEC.json OUT");
+  const Json result = TrainAndMeasure(Json::parse(ReadFile(arguments[0])));
+  std::ofstream(arguments[1] + "." + std::to_string(get_rank()) + ".json")
+      << result;
   destroy_process_group();
   return 0;
 }

@@ -21,6 +21,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 MIB = 2**20
 WHO = ("ours", "pytorch")
 WARMUP_STEPS = 5
+# How the ranks divide the model, by the names of specifications.
+WAYS = {"sharded": {"sharded": True}, "unsharded": {"sharded": False}}
 # The losses of both after the same steps; they round differently.
 LOSS_TOLERANCE = 1e-3
 SIZES = {
@@ -65,17 +67,19 @@ def parse_arguments():
         "--json", action="store_true", help="print JSON instead of tables"
     )
     parser.add_argument("--tool", required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--operators", required=True, help=argparse.SUPPRESS)
     parser.add_argument("--python", required=True, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
 class Bench:
 
-    def __init__(self, args, scratch):
+    def __init__(self, args, scratch, ways=WAYS):
         self.args = args
         self.scratch = scratch
+        self.ways = ways
         self.commands = {
-            "ours": [args.tool, "train"],
+            "ours": [args.tool],
             "pytorch": [args.python, "-B", str(HERE / "torch_train.py")],
         }
 
@@ -99,24 +103,19 @@ class Bench:
             "init": str(folder / "init"),
             "data": str(folder / "tokens"),
         }
-        for sharded in (False, True):
-            text = json.dumps({**spec, "sharded": sharded})
-            (folder / f"{sharded}.json").write_text(text)
+        for name, way in self.ways.items():
+            text = json.dumps({**spec, "tp": 1, **way})
+            (folder / f"{name}.json").write_text(text)
         subprocess.run(
-            [
-                self.args.python,
-                "-B",
-                HERE / "train_init.py",
-                folder / "True.json",
-            ],
+            [self.args.python, "-B", HERE / "train_init.py", folder / f"{name}.json"],
             check=True,
         )
         return folder
 
-    def train(self, who, folder, num_ranks, sharded):
+    def train(self, who, folder, num_ranks, way):
         """What one run on `num_ranks` took, of its slowest rank or largest."""
         out = folder / f"out-{who}"
-        spec = folder / f"{sharded}.json"
+        spec = folder / f"{way}.json"
         measure.run_ranks([*self.commands[who], str(spec), str(out)], num_ranks)
         ranks = [
             json.loads((folder / f"{out.name}.{rank}.json").read_text())
@@ -146,45 +145,55 @@ class Bench:
             ),
             "loss": statistics.mean(rank["losses"][-1] for rank in ranks),
         }
-        if sharded:
+        if spec["sharded"] or spec["tp"] > 1:
             run["collectives"] = first["collectives"]
+            run["collective_bytes"] = first["collective_bytes"]
             run["tensor_bytes"] = max(
                 rank["shard_bytes"] + rank["unsharded_peak_bytes"]
                 for rank in ranks
             )
         return run
 
+    def compare(self, folder, num_ranks, way):
+        row = {
+            who: self.train(who, folder, num_ranks, way)
+            for who in self.commands
+        }
+        expect_equal_losses(row)
+        return row
+
     def round(self, folder):
         result = {}
         for num_ranks in self.args.ranks:
             # Unsharded ranks do not communicate: each trains on its rows.
-            for sharded in (True, False):
-                row = {
-                    who: self.train(who, folder, num_ranks, sharded)
-                    for who in self.commands
-                }
-                expect_equal_losses(row)
-                result[row_name(num_ranks, sharded)] = row
+            for way in self.ways:
+                row = self.compare(folder, num_ranks, way)
+                result[row_name(num_ranks, way)] = row
         return result
 
-    def operators(self):
-        done = subprocess.run(
-            [self.args.tool, "operators"],
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            stdout=subprocess.PIPE,
-            check=True,
-        )
-        return {
+
+def operators(command):
+    """Of each case the figures that a bench of operators printed."""
+    done = subprocess.run(
+        command,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    return {
+        case: {
             name: {
                 "median": statistics.median(values),
                 "spread": measure.spread(values),
             }
-            for name, values in json.loads(done.stdout).items()
+            for name, values in figures.items()
         }
+        for case, figures in json.loads(done.stdout).items()
+    }
 
 
-def row_name(num_ranks, sharded):
-    return str(num_ranks) if sharded else f"{num_ranks} unsharded"
+def row_name(num_ranks, way):
+    return str(num_ranks) if way == "sharded" else f"{num_ranks} {way}"
 
 
 def expect_equal_losses(row):
@@ -219,8 +228,9 @@ def summarize_row(rounds):
         for key in row["ours"]
     }
     for who in WHO:
-        if "collectives" in rounds[0][who]:
-            row[who]["collectives"] = rounds[0][who]["collectives"]
+        for key in ("collectives", "collective_bytes"):
+            if key in rounds[0][who]:
+                row[who][key] = rounds[0][who][key]
     return row
 
 
@@ -238,7 +248,7 @@ def summarize(rounds, ranks):
 
 def overhead(rounds, num_ranks):
     """What sharding adds to forward and backward, for each side."""
-    sharded, plain = (row_name(num_ranks, flag) for flag in (True, False))
+    sharded, plain = (row_name(num_ranks, way) for way in WAYS)
 
     def added(one, who):
         passes = (one[name][who]["passes_seconds"] for name in (sharded, plain))
@@ -303,12 +313,12 @@ def print_report(report):
     )
     for size, result in report["sizes"].items():
         print_size(size, result)
-    operators = report["operators"]
+    linear = report["operators"]["managed linear"]
     print(
         "\nA Linear, plain "
-        f"{measure.number(operators['plain_us'], 1, 3)} us, managed and "
-        f"gathered {measure.number(operators['managed_us'], 1, 3)} us: "
-        f"{measure.number(operators['overhead_us'], 1, 3)} us more.\n"
+        f"{measure.number(linear['plain_us'], 1, 3)} us, managed and "
+        f"gathered {measure.number(linear['ours_us'], 1, 3)} us: "
+        f"{measure.number(linear['overhead_us'], 1, 3)} us more.\n"
         "That is a transposition and a product of two managed tensors."
     )
     print(
@@ -345,7 +355,7 @@ def main():
                 measure.say(f"{size}, round {index + 1} of {args.rounds}")
                 rounds.append(bench.round(folder))
             report["sizes"][size] = summarize(rounds, args.ranks)
-        report["operators"] = bench.operators()
+        report["operators"] = operators([args.operators])
     finally:
         shutil.rmtree(scratch)
     if args.json:
