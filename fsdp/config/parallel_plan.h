@@ -21,25 +21,14 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "dcp/tensor/parallel_plan.h"
-#include "fsdp/config/document/findings.h"
-#include "fsdp/config/document/node.h"
 
 namespace fsdp {
-
-// For a plan within another document: the map's entries in their order, without
-// those that have a problem, which goes to `findings`.
-dcp::ParallelPlan read_parallel_plan(const config::Node& map,
-                                     Findings& findings);
 
 // The syntax follows from the name (.toml, .json, .yaml, .yml) or the text.
 // InvalidArgument with every problem, one per line:
 // "plan.yaml:3: layers.*.wq is 'colwse', not colwise, rowwise, ...".
 absl::StatusOr<dcp::ParallelPlan> parallel_plan_text(absl::string_view name,
                                                      absl::string_view text);
-
-// A style as a plan has it: "colwise", "{style: rowwise, output_layouts:
-// shard(1)}".
-std::string style_text(const dcp::ParallelStyle& style);
 
 // Errors are those of parallel_plan_text and config_text.
 absl::StatusOr<dcp::ParallelPlan> load_parallel_plan(const std::string& path);

@@ -12,7 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "dcp/tensor/dtype.h"
-#include "fsdp/config/parallel_plan.h"
+#include "fsdp/config/plan_node.h"
 #include "nlohmann/json.hpp"
 #include "tools/fsdp_config/mesh_text.h"
 #include "tools/terminal/quantity.h"

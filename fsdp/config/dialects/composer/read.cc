@@ -18,7 +18,7 @@
 #include "fsdp/config/dialects/fsdp1.h"
 #include "fsdp/config/dialects/redundant_casts.h"
 #include "fsdp/config/document/section.h"
-#include "fsdp/config/parallel_plan.h"
+#include "fsdp/config/plan_node.h"
 
 namespace fsdp::config {
 namespace {

@@ -12,7 +12,7 @@
 #include "dcp/base/bytes.h"
 #include "fsdp/config/dialects/config_writer.h"
 #include "fsdp/config/dialects/dialects.h"
-#include "fsdp/config/parallel_plan.h"
+#include "fsdp/config/plan_node.h"
 
 namespace fsdp::config {
 namespace {
