@@ -1,7 +1,7 @@
 // Option: one key of train_llama's lines and flags: how its value is read,
 // where it goes, and what --help says about it. An option writes into a field
 // of Config, or into a setting of its TrainConfig, which keeps the place. For
-// config.cc. Pure; any thread.
+// flags.cc. Pure; any thread.
 #ifndef FSDP_EXAMPLES_TRAIN_LLAMA_OPTION_H_
 #define FSDP_EXAMPLES_TRAIN_LLAMA_OPTION_H_
 

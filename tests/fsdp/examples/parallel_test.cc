@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "fsdp/config/train_config.h"
-#include "fsdp/examples/train_llama/config.h"
+#include "fsdp/examples/train_llama/flags.h"
 #include "fsdp/examples/train_llama/model.h"
 #include "fsdp/fully_shard.h"
 #include "fsdp/mesh/parallel_dims.h"

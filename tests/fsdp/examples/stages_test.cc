@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "fsdp/examples/train_llama/config.h"
+#include "fsdp/examples/train_llama/flags.h"
 #include "fsdp/examples/train_llama/model.h"
 #include "fsdp/examples/train_llama/parallel.h"
 #include "fsdp/fully_shard.h"

@@ -1,5 +1,5 @@
 // Tested by tests/fsdp/examples/train_llama_test.cc.
-#include "fsdp/examples/train_llama/config.h"
+#include "fsdp/examples/train_llama/flags.h"
 
 #include <algorithm>
 #include <fstream>
