@@ -129,6 +129,21 @@ TEST(Stages, OfExpertsTrainAsOneProcess) {
   });
 }
 
+// Three and four axes at once: stages, replicas, shards, sequences, layers and
+// experts.
+TEST(Stages, OnEightRanksTrainAsOneProcess) {
+  fsdp::testing::RunRanks(8, [] {
+    fsdp::testing::StartRankInDouble();
+    ExpectTrainsAsOne({"--pp=2", "--tp=2", "--sp"});
+    ExpectTrainsAsOne({"--pp=2", "--replicate=2", "--shard=2",
+                       "--microbatches=1", "--pp-schedule=gpipe"});
+    ExpectTrainsAsOne({"--replicate=2", "--cp=2", "--tp=2"});
+    ExpectTrainsAsOne({"--experts=4", "--ep=2", "--pp=2", "--tp=2", "--sp"});
+    ExpectTrainsAsOne(
+        {"--experts=4", "--ep=4", "--pp=2", "--replicate=1", "--tp=2"});
+  });
+}
+
 // The names of a plan that only other stages have are no mistakes; those that
 // no stage has stay, for parallelize_module to warn of.
 TEST(Stages, HaveTheirPartOfAPlan) {
