@@ -34,7 +34,8 @@ constexpr int kRounds = 101;
 constexpr int kCalls = 2000;
 constexpr int64_t kDim = 32;
 
-// Of this thread; other processes affect it less than wall time.
+// The processor time of this thread, which other processes affect less than
+// wall time.
 double CpuSeconds() {
   timespec time = {};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);

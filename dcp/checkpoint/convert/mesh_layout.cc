@@ -53,7 +53,8 @@ const ParallelAxis* FindParallelAxis(absl::string_view name) {
   return nullptr;
 }
 
-// The index among MeshesOf; nothing if there is no such mesh.
+// Returns the index of the mesh in the result of MeshesOf, or nullopt if it is
+// not in there.
 std::optional<size_t> MeshIndex(const ConvertOptions& options,
                                 absl::string_view name) {
   if (name.empty()) return 0;

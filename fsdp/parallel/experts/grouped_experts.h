@@ -36,7 +36,7 @@ class GroupedExpertsImpl : public torch::nn::Module {
   at::Tensor forward(const at::Tensor& x,
                      const at::Tensor& num_tokens_per_expert);
 
-  // Of the whole layer.
+  // The number in the whole layer.
   int64_t num_experts() const { return num_experts_; }
   int64_t hidden_dim() const { return hidden_dim_; }
 

@@ -19,8 +19,9 @@ struct Axis {
   ProcessGroup group;
   int64_t size;
   int64_t rank;
-  // Of two axes, the one with the smaller level cuts first: its parts are what
-  // the other one cuts. It is the slower one of the root mesh.
+  // If two axes cut a tensor, the one with the smaller level does so first, and
+  // the other one cuts its parts. The first is the slower axis of the root
+  // mesh.
   int64_t level;
   // Whether all ranks of the axis are in a group of fully_shard, which then
   // averages gradients over them. By group, filled when asked for.

@@ -193,9 +193,9 @@ at::Tensor Do(const Route& route, const at::Tensor& x) {
   return x;
 }
 
-// What is moved has its own memory, as it has where ranks communicate: whoever
-// writes into a part does not write into what it was cut from. It is a view of
-// nothing, because autograd refuses writes into views that a Function returns.
+// The result has memory of its own even if nothing was communicated, so that a
+// write into a part does not change the tensor that it was cut from. It is not
+// a view, because autograd refuses writes into views that a Function returns.
 at::Tensor Moved(const Route& route, const at::Tensor& x) {
   at::Tensor moved = Do(route, x);
   if (route.there == kNothing) return moved;

@@ -26,7 +26,7 @@ class Operand {
   Operand(const at::Tensor& tensor, const AxisPtr& axis);
 
   bool defined() const { return part_.defined(); }
-  // Of the whole.
+  // The sizes of the whole.
   const Sizes& sizes() const { return sizes_; }
   int64_t size(int64_t dim) const {
     return sizes_[static_cast<size_t>(NonNegative(dim, ndim()))];

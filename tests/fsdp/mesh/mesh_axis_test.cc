@@ -49,7 +49,7 @@ TEST(MeshAxis, CanonicalExtentsTellEqualRanks) {
 }
 
 TEST(MeshAxis, OverlapIsAStepOnBoth) {
-  // Of 8 places as (2, 4) and as (4, 2).
+  // Eight places as (2, 4) and as (4, 2).
   const MeshAxis two_of_four = AxisOf({{2, 4}}), four = AxisOf({{4, 1}});
   const MeshAxis four_of_two = AxisOf({{4, 2}}), two = AxisOf({{2, 1}});
   EXPECT_FALSE(Overlap(two_of_four, four));

@@ -253,7 +253,7 @@ TEST(Schedules, StagesPassSeveralTensors) {
 }
 
 TEST(Schedules, FrozenStagesGetNoGradients) {
-  // Of three stages these are frozen; what comes before them may train.
+  // The frozen ones among three stages; those in front of them may train.
   for (const std::vector<int64_t>& frozen :
        std::vector<std::vector<int64_t>>{{0}, {0, 1}, {1}, {2}}) {
     RunRanks(3, [frozen] {
