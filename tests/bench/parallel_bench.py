@@ -6,7 +6,6 @@ within a round.
 
 import argparse
 import json
-import os
 import pathlib
 import shutil
 import sys
@@ -37,28 +36,7 @@ def parse_arguments():
         "machine, one thread a rank. Prints tokens/s, memory and collectives "
         "of both, and what an operator on activations that lie in parts costs.",
     )
-    parser.add_argument(
-        "--sizes",
-        type=lambda text: text.split(","),
-        default=list(train_bench.SIZES),
-        help=f"models ({','.join(train_bench.SIZES)})",
-    )
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument(
-        "--steps", type=int, default=20, help="measured, in a round (20)"
-    )
-    parser.add_argument(
-        "--optimizer",
-        choices=["adamw", "fused_adamw"],
-        default="fused_adamw",
-        help="of both: plain, or fused (fused_adamw)",
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print JSON instead of tables"
-    )
-    parser.add_argument("--tool", required=True, help=argparse.SUPPRESS)
-    parser.add_argument("--operators", required=True, help=argparse.SUPPRESS)
-    parser.add_argument("--python", required=True, help=argparse.SUPPRESS)
+    train_bench.add_arguments(parser, steps=20)
     return parser.parse_args()
 
 
@@ -100,12 +78,7 @@ def print_line(first, who, cells):
 
 
 def print_report(report):
-    machine = report["machine"]
-    print(
-        f"{machine['processors']} processors, load {machine['load']:.1f}; with "
-        f"more ranks than processors they take turns.\nMedians of "
-        f"{report['rounds']} rounds [least, largest]; {report['optimizer']}."
-    )
+    train_bench.print_machine(report)
     for size, rows in report["sizes"].items():
         print_size(size, rows)
     print(
@@ -140,17 +113,7 @@ def main():
     unknown = set(args.sizes) - set(train_bench.SIZES)
     if unknown or args.rounds < 1 or args.steps < 1:
         sys.exit("bench: at least one round and step, of known sizes")
-    report = {
-        "machine": {
-            "processors": os.cpu_count(),
-            "load": os.getloadavg()[0],
-            "kernel": os.uname().release,
-        },
-        "rounds": args.rounds,
-        "steps": args.steps,
-        "optimizer": args.optimizer,
-        "sizes": {},
-    }
+    report = train_bench.new_report(args)
     scratch = pathlib.Path(tempfile.mkdtemp(prefix="tessera-parallel-"))
     try:
         ways = {name: way for name, (_, way) in ROWS.items()}

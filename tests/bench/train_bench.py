@@ -47,6 +47,12 @@ def parse_arguments():
         default=[1, 2, 4],
         help="numbers of ranks (1,2,4)",
     )
+    add_arguments(parser, steps=30)
+    return parser.parse_args()
+
+
+def add_arguments(parser, steps):
+    """Those of every benchmark that trains; `steps` is a default."""
     parser.add_argument(
         "--sizes",
         type=lambda text: text.split(","),
@@ -55,7 +61,10 @@ def parse_arguments():
     )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument(
-        "--steps", type=int, default=30, help="measured, in a round (30)"
+        "--steps",
+        type=int,
+        default=steps,
+        help=f"measured, in a round ({steps})",
     )
     parser.add_argument(
         "--optimizer",
@@ -69,7 +78,6 @@ def parse_arguments():
     parser.add_argument("--tool", required=True, help=argparse.SUPPRESS)
     parser.add_argument("--operators", required=True, help=argparse.SUPPRESS)
     parser.add_argument("--python", required=True, help=argparse.SUPPRESS)
-    return parser.parse_args()
 
 
 class Bench:
@@ -304,13 +312,17 @@ def print_size(size, result):
         )
 
 
-def print_report(report):
+def print_machine(report):
     machine = report["machine"]
     print(
         f"{machine['processors']} processors, load {machine['load']:.1f}; with "
         f"more ranks than processors they take turns.\nMedians of "
         f"{report['rounds']} rounds [least, largest]; {report['optimizer']}."
     )
+
+
+def print_report(report):
+    print_machine(report)
     for size, result in report["sizes"].items():
         print_size(size, result)
     linear = report["operators"]["managed linear"]
@@ -329,12 +341,9 @@ def print_report(report):
     )
 
 
-def main():
-    args = parse_arguments()
-    unknown = set(args.sizes) - set(SIZES)
-    if unknown or args.rounds < 1 or args.steps < 1 or min(args.ranks) < 1:
-        sys.exit("bench: at least one rank, round and step, of known sizes")
-    report = {
+def new_report(args):
+    """What is known before anything ran."""
+    return {
         "machine": {
             "processors": os.cpu_count(),
             "load": os.getloadavg()[0],
@@ -345,6 +354,14 @@ def main():
         "optimizer": args.optimizer,
         "sizes": {},
     }
+
+
+def main():
+    args = parse_arguments()
+    unknown = set(args.sizes) - set(SIZES)
+    if unknown or args.rounds < 1 or args.steps < 1 or min(args.ranks) < 1:
+        sys.exit("bench: at least one rank, round and step, of known sizes")
+    report = new_report(args)
     scratch = pathlib.Path(tempfile.mkdtemp(prefix="tessera-train-"))
     try:
         bench = Bench(args, scratch)
