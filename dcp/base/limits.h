@@ -3,6 +3,7 @@
 #ifndef DCP_BASE_LIMITS_H_
 #define DCP_BASE_LIMITS_H_
 
+#include <cstddef>
 #include <cstdint>
 
 namespace dcp {
@@ -118,6 +119,14 @@ inline constexpr uint64_t kMaxSeenStretches = uint64_t{1} << 20;
 
 // Output files that one lane may have open at once.
 inline constexpr uint64_t kMaxOpenOutputs = 64;
+
+// What object stores allow (the limits of Amazon S3, which the others follow):
+// the length of a key, the parts of one upload, the size of each part but the
+// last, and the keys that one request removes.
+inline constexpr uint64_t kMaxObjectKeyBytes = 1024;
+inline constexpr uint32_t kMaxObjectParts = 10'000;
+inline constexpr uint64_t kMinObjectPartBytes = uint64_t{5} << 20;
+inline constexpr size_t kMaxObjectsRemoved = 1000;
 
 // Files in one checkpoint directory: ranks times files per rank.
 inline constexpr uint64_t kMaxFiles = uint64_t{1} << 20;

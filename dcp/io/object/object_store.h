@@ -1,0 +1,149 @@
+// ObjectStore: one bucket of an object store. It is implemented by S3Store, by
+// plugins, and for tests by SimObjectStore; ObjectFileSystem makes files of it.
+// It is an interface because these have nothing in common but this contract.
+//
+// Keys are UTF-8, without a leading slash, at most kMaxObjectKeyBytes. An
+// object appears whole when it is put or its upload is finished, and replaces
+// the one that was there. The implementation retries what is worth it, with
+// backoff, within its own deadline; an error that comes out is final. It names
+// the bucket, the key, the server's code and request id, and what to check.
+// Thread-safe. The codes of errors:
+//
+//   NotFound            no such object, upload or bucket
+//   AlreadyExists       a put with kIfAbsent, where an object is
+//   FailedPrecondition  the object is not the one whose ETag was given
+//   PermissionDenied    refused, also for expired credentials or a wrong clock
+//   InvalidArgument     another region, a name that the server refuses
+//   ResourceExhausted   a quota or a full server
+//   Unavailable         no answer, or a server that is overloaded
+//   DataLoss            an answer that contradicts itself, or its checksum
+//   Cancelled           the stop token of the call
+#ifndef DCP_IO_OBJECT_OBJECT_STORE_H_
+#define DCP_IO_OBJECT_OBJECT_STORE_H_
+
+#include <cstdint>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "dcp/base/bytes.h"
+
+namespace dcp {
+
+struct ObjectInfo {
+  std::string key;
+  uint64_t size = 0;
+  std::string etag;         // opaque, as the server spells it, with its quotes
+  int64_t modified_ns = 0;  // since 1970
+};
+
+// Whether a put may replace what has its key.
+struct PutCondition {
+  enum class Kind : uint8_t {
+    kAlways,
+    kIfAbsent,  // If-None-Match: *
+    kIfEtag,    // If-Match: etag
+  };
+  Kind kind = Kind::kAlways;
+  std::string etag;
+};
+
+// One part of an upload that the server has.
+struct ObjectPart {
+  uint32_t number = 0;  // from 1
+  uint64_t size = 0;
+  std::string etag;
+};
+
+// An upload that was begun and neither finished nor aborted.
+struct ObjectUpload {
+  std::string key;
+  std::string id;
+  int64_t begun_ns = 0;  // since 1970
+};
+
+// One answer to List: sorted by key.
+struct ObjectPage {
+  std::vector<ObjectInfo> objects;
+  // Prefixes that end in the delimiter and stand for all keys below them.
+  std::vector<std::string> folders;
+  std::string next;  // where the next page begins; empty after the last
+};
+
+struct UploadPage {
+  std::vector<ObjectUpload> uploads;
+  std::string next;  // as in ObjectPage
+};
+
+class ObjectStore {
+ public:
+  using Done = absl::AnyInvocable<void(absl::Status) &&>;
+  // With the ETag of what was put.
+  using PutDone = absl::AnyInvocable<void(absl::StatusOr<std::string>) &&>;
+
+  // Waits for the calls in flight.
+  virtual ~ObjectStore() = default;
+
+  // "s3://bucket": errors and messages name objects by it.
+  virtual std::string url() const = 0;
+  // Whether the server keeps to a PutCondition other than kAlways. Where it
+  // does not, such a put is carried out as kAlways.
+  virtual bool has_conditions() const = 0;
+
+  // These calls return at once, and `done` is called once, on a thread of the
+  // store, perhaps before they return; it must not block. Until then the memory
+  // belongs to the store, even after a request on `stop`, which ends the call
+  // early.
+
+  // Fills `into`, which is not empty, with the bytes of the object from
+  // `offset` on. FailedPrecondition unless the object has the ETag `etag`,
+  // DataLoss if it ends before.
+  virtual void Get(absl::string_view key, absl::string_view etag,
+                   uint64_t offset, MutableByteSpan into, std::stop_token stop,
+                   Done done) = 0;
+  virtual void Put(absl::string_view key, ByteSpan bytes,
+                   const PutCondition& condition, std::stop_token stop,
+                   PutDone done) = 0;
+  // The part `number`, from 1 to kMaxObjectParts, of an upload. All parts but
+  // the last have the same size, at least kMinObjectPartBytes. A number that
+  // was put before is replaced.
+  virtual void PutPart(absl::string_view key, absl::string_view upload,
+                       uint32_t number, ByteSpan bytes, std::stop_token stop,
+                       PutDone done) = 0;
+
+  // The other calls wait for their answer.
+
+  virtual absl::StatusOr<ObjectInfo> Head(absl::string_view key) = 0;
+  // The keys that begin with `prefix`; with `by_folder`, those with a slash
+  // after it are folded into `folders`. `after` is empty, or `next` of the page
+  // before.
+  virtual absl::StatusOr<ObjectPage> List(absl::string_view prefix,
+                                          bool by_folder,
+                                          absl::string_view after) = 0;
+  // At most kMaxObjectsRemoved keys; one that is absent is not an error.
+  virtual absl::Status Remove(absl::Span<const std::string> keys) = 0;
+
+  // Begins an upload in parts and returns its id. Nothing is visible at `key`
+  // until Finish.
+  virtual absl::StatusOr<std::string> Begin(absl::string_view key) = 0;
+  virtual absl::Status Finish(absl::string_view key, absl::string_view upload,
+                              absl::Span<const ObjectPart> parts) = 0;
+  // An upload that is gone is not an error.
+  virtual absl::Status Abort(absl::string_view key,
+                             absl::string_view upload) = 0;
+  // The parts that the server has, sorted by number.
+  virtual absl::StatusOr<std::vector<ObjectPart>> Parts(
+      absl::string_view key, absl::string_view upload) = 0;
+  // The uploads of keys that begin with `prefix`.
+  virtual absl::StatusOr<UploadPage> Uploads(absl::string_view prefix,
+                                             absl::string_view after) = 0;
+};
+
+}  // namespace dcp
+
+#endif  // DCP_IO_OBJECT_OBJECT_STORE_H_
