@@ -130,6 +130,7 @@ def banned_words(tree):
 # target says the same, but the headers are there for every compilation.
 INCLUDES = (
     (r"<liburing", ("dcp/io/",)),
+    (r"[<\"]aws/", ("dcp/io/s3/",)),
     (r"<(libdeflate|xxhash)\.h", ("dcp/base/",)),
     (r"[<\"]re2/", ("dcp/checkpoint/", "fsdp/prepare/",
                     "tests/dcp/checkpoint/", "tools/", "tests/tools/")),

@@ -1,0 +1,92 @@
+"""A repository with aws-c-s3 and what it stands on, as archives.
+
+Amazon releases its C libraries together as the source distribution of the
+Python package awscrt. pip downloads that one, pinned by hash, and CMake builds
+its C part (CMakeLists.txt) against Debian's OpenSSL, once for all modes of
+compilation. Nothing of Python is built or used.
+"""
+
+_WHAT = "aws-c-s3, for //dcp/io/s3"
+_PACKAGE = "awscrt-0.38.1"
+
+_BUILD_SECONDS = 3600
+
+def _run(rctx, command, doing, missing = ""):
+    done = rctx.execute(command, timeout = _BUILD_SECONDS)
+    if done.return_code != 0:
+        fail("%s: %s failed. %sIt said:\n%s\n%s" %
+             (_WHAT, doing, missing, done.stdout[-4000:], done.stderr[-4000:]))
+
+def _require(rctx, path, package):
+    if not rctx.path(path).exists:
+        fail("%s: %s is missing: install the package %s, or run tools/setup" %
+             (_WHAT, path, package))
+
+def _aws_c_s3_impl(rctx):
+    for path, package in rctx.attr.required.items():
+        _require(rctx, path, package)
+
+    rctx.report_progress("pip downloads " + _WHAT)
+    _run(rctx, [
+        # Debian's, whatever else is first in the path.
+        "/usr/bin/python3",
+        "-m",
+        "pip",
+        "download",
+        "--no-deps",
+        "--no-binary=awscrt",
+        "--require-hashes",
+        "--no-cache-dir",
+        "--disable-pip-version-check",
+        "--quiet",
+        "--requirement",
+        str(rctx.path(rctx.attr.requirements)),
+        "--dest",
+        ".",
+    ], "the download with pip", "It needs a package index. ")
+
+    # aws-lc is another OpenSSL, and most of the archive.
+    _run(rctx, [
+        "tar",
+        "--extract",
+        "--file=%s.tar.gz" % _PACKAGE,
+        "--exclude=*/crt/aws-lc",
+        _PACKAGE + "/crt",
+        _PACKAGE + "/LICENSE",
+        _PACKAGE + "/NOTICE",
+    ], "unpacking")
+
+    rctx.report_progress("CMake builds " + _WHAT)
+    rctx.symlink(rctx.attr.cmake_file, "project/CMakeLists.txt")
+    _run(rctx, [
+        "cmake",
+        "-S",
+        "project",
+        "-B",
+        "build",
+        "-DSOURCES=%s" % rctx.path(_PACKAGE + "/crt"),
+        "-DCMAKE_BUILD_TYPE=Release",
+        "-DCMAKE_C_COMPILER=gcc",
+        "-DCMAKE_INSTALL_PREFIX=%s" % rctx.path("."),
+        "-DCMAKE_INSTALL_LIBDIR=lib",
+    ], "configuration with CMake")
+    _run(
+        rctx,
+        ["bash", "-c", "cmake --build build --parallel $(nproc) --target install"],
+        "compilation",
+    )
+    for leftover in [_PACKAGE, _PACKAGE + ".tar.gz", "build", "project"]:
+        rctx.delete(leftover)
+    rctx.symlink(rctx.attr.build_file, "BUILD.bazel")
+
+aws_c_s3 = repository_rule(
+    implementation = _aws_c_s3_impl,
+    attrs = {
+        "build_file": attr.label(allow_single_file = True, mandatory = True),
+        "cmake_file": attr.label(allow_single_file = True, mandatory = True),
+        "required": attr.string_dict(
+            doc = "Paths that must exist, with the packages that have them.",
+        ),
+        "requirements": attr.label(allow_single_file = True, mandatory = True),
+    },
+)
