@@ -128,6 +128,10 @@ inline constexpr uint32_t kMaxObjectParts = 10'000;
 inline constexpr uint64_t kMinObjectPartBytes = uint64_t{5} << 20;
 inline constexpr size_t kMaxObjectsRemoved = 1000;
 
+// One answer of an object store that is not the bytes of an object: a page of
+// 1000 keys of the greatest length, each percent-encoded, needs 4 MiB.
+inline constexpr size_t kMaxObjectAnswerBytes = size_t{16} << 20;
+
 // Files in one checkpoint directory: ranks times files per rank.
 inline constexpr uint64_t kMaxFiles = uint64_t{1} << 20;
 

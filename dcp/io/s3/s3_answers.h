@@ -1,0 +1,54 @@
+// Reads what an S3 server answers, which is XML: lists of objects, uploads and
+// parts, an upload's id, what could not be removed, errors. Pure; any thread.
+// The input is hostile: what does not have the expected form is DataLoss.
+#ifndef DCP_IO_S3_S3_ANSWERS_H_
+#define DCP_IO_S3_S3_ANSWERS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "dcp/io/object/object_store.h"
+
+namespace dcp {
+
+struct S3ErrorText {
+  std::string code;  // "NoSuchKey"
+  std::string message;
+  std::string key;  // where one of several objects failed
+  std::string region;
+};
+
+struct S3PartsPage {
+  struct Part {
+    ObjectPart part;
+    std::string crc32c;  // in base64; empty where the server has none
+  };
+  std::vector<Part> parts;
+  std::string next;  // the marker of the next page; empty after the last
+};
+
+// In a list that is sorted by number; null where it has no such part.
+const S3PartsPage::Part* FindPart(absl::Span<const S3PartsPage::Part> listed,
+                                  uint32_t number);
+
+absl::StatusOr<ObjectPage> ParseS3Objects(absl::string_view xml);
+// `next` is encoded, ready to be a part of a query.
+absl::StatusOr<UploadPage> ParseS3Uploads(absl::string_view xml);
+absl::StatusOr<S3PartsPage> ParseS3Parts(absl::string_view xml);
+absl::StatusOr<std::string> ParseS3UploadId(absl::string_view xml);
+// The errors of a request to remove several objects; empty if there are none.
+absl::StatusOr<std::vector<S3ErrorText>> ParseS3Removed(absl::string_view xml);
+// Nothing where the text is not an error.
+std::optional<S3ErrorText> ParseS3Error(absl::string_view xml);
+
+// The time of a Last-Modified header, in nanoseconds since 1970.
+absl::StatusOr<int64_t> ParseHttpTime(absl::string_view text);
+
+}  // namespace dcp
+
+#endif  // DCP_IO_S3_S3_ANSWERS_H_

@@ -1,0 +1,65 @@
+#include "dcp/io/s3/s3_bodies.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+
+namespace dcp {
+namespace {
+
+std::string Escape(absl::string_view text) {
+  std::string escaped;
+  for (const char c : text) {
+    if (c == '&') {
+      absl::StrAppend(&escaped, "&amp;");
+    } else if (c == '<') {
+      absl::StrAppend(&escaped, "&lt;");
+    } else if (c == '>') {
+      absl::StrAppend(&escaped, "&gt;");
+    } else if (c == '"') {
+      absl::StrAppend(&escaped, "&quot;");
+    } else if (static_cast<uint8_t>(c) < ' ') {
+      // Otherwise the reader makes a space of a tab or an end of line.
+      absl::StrAppend(&escaped, "&#", static_cast<int>(c), ";");
+    } else {
+      escaped.push_back(c);
+    }
+  }
+  return escaped;
+}
+
+}  // namespace
+
+std::string RemovalBody(absl::Span<const std::string> keys) {
+  std::string body =
+      "<Delete xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">"
+      "<Quiet>true</Quiet>";
+  for (const std::string& key : keys) {
+    absl::StrAppend(&body, "<Object><Key>", Escape(key), "</Key></Object>");
+  }
+  return absl::StrCat(body, "</Delete>");
+}
+
+std::string CompletionBody(absl::Span<const ObjectPart> parts,
+                           absl::Span<const S3PartsPage::Part> listed) {
+  std::string body =
+      "<CompleteMultipartUpload "
+      "xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">";
+  for (const ObjectPart& part : parts) {
+    absl::StrAppend(&body, "<Part><PartNumber>", part.number,
+                    "</PartNumber><ETag>", Escape(part.etag), "</ETag>");
+    const auto found =
+        std::lower_bound(listed.begin(), listed.end(), part.number,
+                         [](const S3PartsPage::Part& entry, uint32_t number) {
+                           return entry.part.number < number;
+                         });
+    if (found != listed.end() && found->part.number == part.number &&
+        !found->crc32c.empty()) {
+      absl::StrAppend(&body, "<ChecksumCRC32C>", Escape(found->crc32c),
+                      "</ChecksumCRC32C>");
+    }
+    absl::StrAppend(&body, "</Part>");
+  }
+  return absl::StrCat(body, "</CompleteMultipartUpload>");
+}
+
+}  // namespace dcp

@@ -1,0 +1,24 @@
+// Writes the XML that requests to S3 carry. Pure; any thread.
+#ifndef DCP_IO_S3_S3_BODIES_H_
+#define DCP_IO_S3_S3_BODIES_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "dcp/io/object/object_store.h"
+#include "dcp/io/s3/s3_answers.h"
+
+namespace dcp {
+
+// For DeleteObjects; the server answers with errors alone.
+std::string RemovalBody(absl::Span<const std::string> keys);
+
+// For CompleteMultipartUpload: `parts` by number, each with its checksum where
+// `listed`, the server's own list, has one.
+std::string CompletionBody(absl::Span<const ObjectPart> parts,
+                           absl::Span<const S3PartsPage::Part> listed);
+
+}  // namespace dcp
+
+#endif  // DCP_IO_S3_S3_BODIES_H_

@@ -1,0 +1,464 @@
+// What is done about the differences between servers:
+//
+//   ETag of a finished upload   not needed: Head tells it (radosgw has none)
+//   If-Match of a put           Amazon only; elsewhere Head compares before,
+//                               because radosgw 16 refuses the right ETag
+//   checksums of parts          Amazon requires those of all parts to finish an
+//                               upload that began with checksums; they are in
+//                               its list of parts, whoever sent them
+//   an upload that is gone      radosgw answers to its end that the server has
+//                               trouble; the list of its parts says it clearly
+//   an upload finished twice    after a lost answer, Amazon may say that there
+//                               is no such upload: the object's size decides
+//   keys in a list of uploads   radosgw encodes them on request without saying
+//                               so, and is not asked to
+
+#include "dcp/io/s3/s3_store.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "dcp/base/limits.h"
+#include "dcp/base/status.h"
+#include "dcp/io/s3/s3_answers.h"
+#include "dcp/io/s3/s3_bodies.h"
+#include "dcp/io/s3/s3_client.h"
+#include "dcp/io/s3/s3_error.h"
+
+namespace dcp {
+namespace {
+
+std::string Value(absl::string_view text) {
+  return EncodeForUri(text, /*keep_slashes=*/false);
+}
+
+S3Request Request(absl::string_view operation, absl::string_view method,
+                  absl::string_view key) {
+  S3Request request;
+  request.operation = std::string(operation);
+  request.method = std::string(method);
+  request.key = std::string(key);
+  return request;
+}
+
+absl::Status WithCode(absl::StatusCode code, const absl::Status& status,
+                      absl::string_view why) {
+  return absl::Status(code, absl::StrCat(status.message(), "; ", why));
+}
+
+// Whether the server has each of `parts` as it was put.
+absl::Status CheckParts(absl::Span<const ObjectPart> parts,
+                        absl::Span<const S3PartsPage::Part> listed) {
+  for (const ObjectPart& part : parts) {
+    const S3PartsPage::Part* const found = FindPart(listed, part.number);
+    if (found == nullptr) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("the server does not have part ", part.number));
+    }
+    if (found->part.size != part.size || found->part.etag != part.etag) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the server has part ", part.number, " with ", found->part.size,
+          " bytes and the ETag ", found->part.etag, ", expected ", part.size,
+          " and ", part.etag));
+    }
+  }
+  return absl::OkStatus();
+}
+
+class S3Store final : public ObjectStore {
+ public:
+  S3Store(absl::string_view bucket, const S3Settings& settings,
+          std::unique_ptr<S3Client> client)
+      : url_(absl::StrCat("s3://", bucket)),
+        settings_(settings),
+        client_(std::move(client)) {}
+
+  std::string url() const override { return url_; }
+  bool has_conditions() const override { return settings_.conditional; }
+
+  void Get(absl::string_view key, absl::string_view etag, uint64_t offset,
+           MutableByteSpan into, std::stop_token stop, Done done) override;
+  void Put(absl::string_view key, ByteSpan bytes, const PutCondition& condition,
+           std::stop_token stop, PutDone done) override;
+  void PutPart(absl::string_view key, absl::string_view upload, uint32_t number,
+               ByteSpan bytes, std::stop_token stop, PutDone done) override;
+
+  absl::StatusOr<ObjectInfo> Head(absl::string_view key) override;
+  absl::StatusOr<ObjectPage> List(absl::string_view prefix, bool by_folder,
+                                  absl::string_view after) override;
+  absl::Status Remove(absl::Span<const std::string> keys) override;
+
+  absl::StatusOr<std::string> Begin(absl::string_view key) override;
+  absl::Status Finish(absl::string_view key, absl::string_view upload,
+                      absl::Span<const ObjectPart> parts) override;
+  absl::Status Abort(absl::string_view key, absl::string_view upload) override;
+  absl::StatusOr<std::vector<ObjectPart>> Parts(
+      absl::string_view key, absl::string_view upload) override;
+  absl::StatusOr<UploadPage> Uploads(absl::string_view prefix,
+                                     absl::string_view after) override;
+
+ private:
+  // The status of `answer` to `operation`; OK for success.
+  absl::Status StatusOf(absl::string_view key, absl::string_view operation,
+                        const S3Answer& answer) const {
+    return S3Error(url_, key, operation, answer);
+  }
+  // The same for an answer whose text did not parse.
+  absl::Status Unexpected(absl::string_view key, absl::string_view operation,
+                          const absl::Status& status) const {
+    return Annotate(status, url_, key.empty() ? "" : "/", key, ": ", operation);
+  }
+
+  void StartPut(S3Request request, PutCondition::Kind condition,
+                std::stop_token stop, PutDone done);
+  absl::Status RemoveOne(const std::string& key);
+  absl::StatusOr<std::vector<S3PartsPage::Part>> ListParts(
+      absl::string_view key, absl::string_view upload);
+  absl::StatusOr<ObjectInfo> InfoOf(absl::string_view key,
+                                    const S3Answer& answer) const;
+  absl::Status CheckFinished(absl::string_view key,
+                             absl::Span<const ObjectPart> parts,
+                             const absl::Status& status);
+
+  const std::string url_;
+  const S3Settings settings_;
+  // The last, because it waits for what uses the others.
+  const std::unique_ptr<S3Client> client_;
+};
+
+void S3Store::Get(absl::string_view key, absl::string_view etag,
+                  uint64_t offset, MutableByteSpan into, std::stop_token stop,
+                  Done done) {
+  S3Request request = Request("GetObject", "GET", key);
+  request.into = into;
+  request.headers = {
+      {"Range", absl::StrCat("bytes=", offset, "-", offset + into.size() - 1)},
+      {"If-Match", std::string(etag)}};
+  client_->Start(
+      std::move(request), std::move(stop),
+      [this, key = std::string(key), etag = std::string(etag),
+       size = into.size(), done = std::move(done)](S3Answer answer) mutable {
+        absl::Status status = StatusOf(key, "GetObject", answer);
+        const absl::string_view replaced =
+            "it was replaced while it was read: read it again from the start";
+        if (absl::IsFailedPrecondition(status)) {
+          status = WithCode(status.code(), status, replaced);
+        } else if (status.ok() && answer.etag != etag) {
+          status = absl::FailedPreconditionError(
+              absl::StrCat(url_, "/", key, " has the ETag ", answer.etag,
+                           ", not ", etag, ": ", replaced));
+        } else if (status.ok() && answer.num_received != size) {
+          status = absl::DataLossError(
+              absl::StrCat(url_, "/", key, ": the server sent ",
+                           answer.num_received, " bytes of ", size));
+        }
+        std::move(done)(std::move(status));
+      });
+}
+
+void S3Store::Put(absl::string_view key, ByteSpan bytes,
+                  const PutCondition& condition, std::stop_token stop,
+                  PutDone done) {
+  S3Request request = Request("PutObject", "PUT", key);
+  request.payload = bytes;
+  const PutCondition::Kind kind =
+      settings_.conditional ? condition.kind : PutCondition::Kind::kAlways;
+  if (kind == PutCondition::Kind::kIfAbsent) {
+    request.headers = {{"If-None-Match", "*"}};
+  }
+  if (kind != PutCondition::Kind::kIfEtag) {
+    StartPut(std::move(request), kind, std::move(stop), std::move(done));
+    return;
+  }
+  if (settings_.endpoint.empty()) {
+    request.headers = {{"If-Match", condition.etag}};
+    StartPut(std::move(request), kind, std::move(stop), std::move(done));
+    return;
+  }
+  S3Request head = Request("HeadObject", "HEAD", request.key);
+  client_->Start(
+      std::move(head), stop,
+      [this, request = std::move(request), etag = condition.etag, stop,
+       done = std::move(done)](S3Answer answer) mutable {
+        absl::Status status = StatusOf(request.key, "HeadObject", answer);
+        if (status.ok() && answer.etag == etag) {
+          StartPut(std::move(request), PutCondition::Kind::kIfEtag,
+                   std::move(stop), std::move(done));
+          return;
+        }
+        if (status.ok() || absl::IsNotFound(status)) {
+          status = absl::FailedPreconditionError(absl::StrCat(
+              url_, "/", request.key, " ",
+              status.ok() ? absl::StrCat("has the ETag ", answer.etag)
+                          : "is gone",
+              ", expected ", etag, ": somebody else wrote or removed it"));
+        }
+        std::move(done)(std::move(status));
+      });
+}
+
+void S3Store::StartPut(S3Request request, PutCondition::Kind condition,
+                       std::stop_token stop, PutDone done) {
+  std::string key = request.key;
+  std::string operation = request.operation;
+  client_->Start(
+      std::move(request), std::move(stop),
+      [this, key = std::move(key), operation = std::move(operation), condition,
+       done = std::move(done)](S3Answer answer) mutable {
+        absl::Status status = StatusOf(key, operation, answer);
+        if (status.ok() && answer.etag.empty()) {
+          status = absl::DataLossError(absl::StrCat(
+              url_, "/", key, ": ", operation, ": the answer has no ETag"));
+        }
+        if (status.ok()) {
+          std::move(done)(std::move(answer.etag));
+          return;
+        }
+        if (condition == PutCondition::Kind::kIfAbsent &&
+            absl::IsFailedPrecondition(status)) {
+          status = WithCode(absl::StatusCode::kAlreadyExists, status,
+                            "there is such an object already");
+        } else if (condition == PutCondition::Kind::kIfEtag &&
+                   (absl::IsFailedPrecondition(status) ||
+                    absl::IsNotFound(status))) {
+          status = WithCode(absl::StatusCode::kFailedPrecondition, status,
+                            "somebody else wrote or removed it");
+        }
+        std::move(done)(std::move(status));
+      });
+}
+
+void S3Store::PutPart(absl::string_view key, absl::string_view upload,
+                      uint32_t number, ByteSpan bytes, std::stop_token stop,
+                      PutDone done) {
+  S3Request request = Request("UploadPart", "PUT", key);
+  request.query =
+      absl::StrCat("partNumber=", number, "&uploadId=", Value(upload));
+  request.payload = bytes;
+  StartPut(std::move(request), PutCondition::Kind::kAlways, std::move(stop),
+           std::move(done));
+}
+
+absl::StatusOr<ObjectInfo> S3Store::InfoOf(absl::string_view key,
+                                           const S3Answer& answer) const {
+  ObjectInfo info;
+  info.key = std::string(key);
+  info.size = answer.content_length;
+  info.etag = answer.etag;
+  const absl::StatusOr<int64_t> time = ParseHttpTime(answer.last_modified);
+  if (!time.ok()) return Unexpected(key, "HeadObject", time.status());
+  info.modified_ns = *time;
+  return info;
+}
+
+absl::StatusOr<ObjectInfo> S3Store::Head(absl::string_view key) {
+  S3Request request = Request("HeadObject", "HEAD", key);
+  const S3Answer answer = client_->Call(std::move(request));
+  DCP_RETURN_IF_ERROR(StatusOf(key, "HeadObject", answer));
+  return InfoOf(key, answer);
+}
+
+absl::StatusOr<ObjectPage> S3Store::List(absl::string_view prefix,
+                                         bool by_folder,
+                                         absl::string_view after) {
+  S3Request request = Request("ListObjectsV2", "GET", "");
+  request.query =
+      absl::StrCat("list-type=2&encoding-type=url&prefix=", Value(prefix));
+  if (by_folder) absl::StrAppend(&request.query, "&delimiter=%2F");
+  if (!after.empty()) {
+    absl::StrAppend(&request.query, "&continuation-token=", Value(after));
+  }
+  const S3Answer answer = client_->Call(std::move(request));
+  DCP_RETURN_IF_ERROR(StatusOf(prefix, "ListObjectsV2", answer));
+  absl::StatusOr<ObjectPage> page = ParseS3Objects(answer.body);
+  if (!page.ok()) return Unexpected(prefix, "ListObjectsV2", page.status());
+  const auto is_outside = [&](absl::string_view key) {
+    return !absl::StartsWith(key, prefix);
+  };
+  for (const ObjectInfo& info : page->objects) {
+    if (!is_outside(info.key)) continue;
+    return Unexpected(prefix, "ListObjectsV2",
+                      absl::DataLossError(
+                          absl::StrCat("the server lists \"", info.key, "\"")));
+  }
+  if (std::any_of(page->folders.begin(), page->folders.end(), is_outside)) {
+    return Unexpected(prefix, "ListObjectsV2",
+                      absl::DataLossError("the server lists other folders"));
+  }
+  return page;
+}
+
+absl::Status S3Store::RemoveOne(const std::string& key) {
+  S3Request request = Request("DeleteObject", "DELETE", key);
+  const absl::Status status =
+      StatusOf(key, "DeleteObject", client_->Call(std::move(request)));
+  return absl::IsNotFound(status) ? absl::OkStatus() : status;
+}
+
+absl::Status S3Store::Remove(absl::Span<const std::string> keys) {
+  if (keys.empty()) return absl::OkStatus();
+  if (keys.size() == 1) return RemoveOne(keys[0]);
+  S3Request request = Request("DeleteObjects", "POST", "");
+  request.query = "delete";
+  request.text = RemovalBody(keys);
+  const S3Answer answer = client_->Call(std::move(request));
+  DCP_RETURN_IF_ERROR(StatusOf("", "DeleteObjects", answer));
+  const absl::StatusOr<std::vector<S3ErrorText>> errors =
+      ParseS3Removed(answer.body);
+  if (!errors.ok()) return Unexpected("", "DeleteObjects", errors.status());
+  for (const S3ErrorText& error : *errors) {
+    if (error.code == "NoSuchKey") continue;
+    return S3Error(url_, "DeleteObjects", answer, error);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> S3Store::Begin(absl::string_view key) {
+  S3Request request = Request("CreateMultipartUpload", "POST", key);
+  request.query = "uploads";
+  // Amazon takes checksums of parts only where the upload began with them.
+  if (settings_.checksum == S3Checksum::kCrc32c) {
+    request.headers = {{"x-amz-checksum-algorithm", "CRC32C"}};
+  }
+  const S3Answer answer = client_->Call(std::move(request));
+  DCP_RETURN_IF_ERROR(StatusOf(key, "CreateMultipartUpload", answer));
+  absl::StatusOr<std::string> id = ParseS3UploadId(answer.body);
+  if (!id.ok()) return Unexpected(key, "CreateMultipartUpload", id.status());
+  return id;
+}
+
+absl::Status S3Store::Finish(absl::string_view key, absl::string_view upload,
+                             absl::Span<const ObjectPart> parts) {
+  DCP_ASSIGN_OR_RETURN(const std::vector<S3PartsPage::Part> listed,
+                       ListParts(key, upload));
+  DCP_RETURN_IF_ERROR(Annotate(CheckParts(parts, listed), url_, "/", key));
+  S3Request request = Request("CompleteMultipartUpload", "POST", key);
+  request.query = absl::StrCat("uploadId=", Value(upload));
+  request.text = CompletionBody(parts, listed);
+  const S3Answer answer = client_->Call(std::move(request));
+  const absl::Status status = StatusOf(key, "CompleteMultipartUpload", answer);
+  if (absl::IsNotFound(status) && answer.num_tries > 1) {
+    return CheckFinished(key, parts, status);
+  }
+  return status;
+}
+
+// Whether an earlier try, whose answer was lost, has finished the upload.
+absl::Status S3Store::CheckFinished(absl::string_view key,
+                                    absl::Span<const ObjectPart> parts,
+                                    const absl::Status& status) {
+  const absl::StatusOr<ObjectInfo> info = Head(key);
+  if (!info.ok()) return status;
+  uint64_t size = 0;
+  for (const ObjectPart& part : parts) size += part.size;
+  absl::string_view etag = info->etag;
+  absl::ConsumeSuffix(&etag, "\"");
+  const bool is_ours = info->size == size &&
+                       absl::EndsWith(etag, absl::StrCat("-", parts.size()));
+  return is_ours ? absl::OkStatus() : status;
+}
+
+absl::Status S3Store::Abort(absl::string_view key, absl::string_view upload) {
+  S3Request request = Request("AbortMultipartUpload", "DELETE", key);
+  request.query = absl::StrCat("uploadId=", Value(upload));
+  const absl::Status status =
+      StatusOf(key, "AbortMultipartUpload", client_->Call(std::move(request)));
+  return absl::IsNotFound(status) ? absl::OkStatus() : status;
+}
+
+absl::StatusOr<std::vector<S3PartsPage::Part>> S3Store::ListParts(
+    absl::string_view key, absl::string_view upload) {
+  std::vector<S3PartsPage::Part> parts;
+  std::string next;
+  do {
+    S3Request request = Request("ListParts", "GET", key);
+    request.query = absl::StrCat("uploadId=", Value(upload));
+    if (!next.empty()) {
+      absl::StrAppend(&request.query, "&part-number-marker=", Value(next));
+    }
+    const S3Answer answer = client_->Call(std::move(request));
+    DCP_RETURN_IF_ERROR(StatusOf(key, "ListParts", answer));
+    absl::StatusOr<S3PartsPage> page = ParseS3Parts(answer.body);
+    if (!page.ok()) return Unexpected(key, "ListParts", page.status());
+    for (S3PartsPage::Part& part : page->parts) {
+      if (!parts.empty() && part.part.number <= parts.back().part.number) {
+        return Unexpected(key, "ListParts",
+                          absl::DataLossError(absl::StrCat(
+                              "part ", part.part.number, " follows part ",
+                              parts.back().part.number)));
+      }
+      parts.push_back(std::move(part));
+    }
+    // Numbers rise and are bounded, so that the list ends.
+    next = page->parts.empty() ? "" : std::move(page->next);
+  } while (!next.empty());
+  return parts;
+}
+
+absl::StatusOr<std::vector<ObjectPart>> S3Store::Parts(
+    absl::string_view key, absl::string_view upload) {
+  DCP_ASSIGN_OR_RETURN(std::vector<S3PartsPage::Part> listed,
+                       ListParts(key, upload));
+  std::vector<ObjectPart> parts;
+  parts.reserve(listed.size());
+  for (S3PartsPage::Part& part : listed) parts.push_back(std::move(part.part));
+  return parts;
+}
+
+absl::StatusOr<UploadPage> S3Store::Uploads(absl::string_view prefix,
+                                            absl::string_view after) {
+  S3Request request = Request("ListMultipartUploads", "GET", "");
+  request.query = absl::StrCat("uploads&prefix=", Value(prefix));
+  if (!after.empty()) absl::StrAppend(&request.query, "&", after);
+  const S3Answer answer = client_->Call(std::move(request));
+  DCP_RETURN_IF_ERROR(StatusOf(prefix, "ListMultipartUploads", answer));
+  absl::StatusOr<UploadPage> page = ParseS3Uploads(answer.body);
+  if (!page.ok()) {
+    return Unexpected(prefix, "ListMultipartUploads", page.status());
+  }
+  return page;
+}
+
+// The first request to a bucket: the answer to HEAD would not say why.
+S3Answer Probe(S3Client& client) {
+  S3Request request = Request("ListObjectsV2", "GET", "");
+  request.query = "list-type=2&max-keys=1";
+  return client.Call(std::move(request));
+}
+
+std::string RegionOf(const S3Answer& answer) {
+  if (!answer.region.empty()) return answer.region;
+  const std::optional<S3ErrorText> error = ParseS3Error(answer.body);
+  return error.has_value() ? error->region : "";
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ObjectStore>> OpenS3Store(
+    absl::string_view bucket, const S3Settings& settings) {
+  const std::string url = absl::StrCat("s3://", bucket);
+  S3Settings used = settings;
+  absl::StatusOr<std::unique_ptr<S3Client>> client =
+      S3Client::Make(bucket, used);
+  if (!client.ok()) return Annotate(client.status(), url);
+  S3Answer answer = Probe(**client);
+  absl::Status status = S3Error(url, "", "ListObjectsV2", answer);
+  const std::string region = RegionOf(answer);
+  if (!status.ok() && !region.empty() && region != used.region) {
+    used.region = region;
+    client = S3Client::Make(bucket, used);
+    if (!client.ok()) return Annotate(client.status(), url);
+    answer = Probe(**client);
+    status = S3Error(url, "", "ListObjectsV2", answer);
+  }
+  // Reading and writing objects may be allowed where listing them is not.
+  if (!status.ok() && S3ErrorCode(answer) != "AccessDenied") return status;
+  return std::make_unique<S3Store>(bucket, used, *std::move(client));
+}
+
+}  // namespace dcp

@@ -1,0 +1,32 @@
+// S3Target: where the requests to a bucket go: scheme, host, and what of the
+// bucket is part of the path. Pure.
+#ifndef DCP_IO_S3_S3_TARGET_H_
+#define DCP_IO_S3_S3_TARGET_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "dcp/io/s3/s3_settings.h"
+
+namespace dcp {
+
+struct S3Target {
+  std::string url;        // "https://host[:port]"
+  std::string authority;  // "host[:port]"
+  std::string path;       // "/bucket", or empty where the host names it
+  std::string region;
+  bool has_tls = true;
+};
+
+// InvalidArgument for a name that no bucket can have.
+absl::StatusOr<S3Target> FindS3Target(absl::string_view bucket,
+                                      const S3Settings& settings);
+
+// Checks the endpoint of S3Settings; `name` is the variable that it is from.
+absl::Status CheckS3Endpoint(absl::string_view name,
+                             absl::string_view endpoint);
+
+}  // namespace dcp
+
+#endif  // DCP_IO_S3_S3_TARGET_H_

@@ -1,0 +1,357 @@
+// Tested by tests/dcp/io/s3/s3_store_test.cc.
+//
+// The life of a transfer, which owns itself:
+//
+//   1  Submit gives the request to Amazon's client, which tries it as often as
+//      the settings say; OnTry sees each try.
+//   2  OnHeaders, OnBody and OnFinished tell what the last one brought.
+//   3  DropHold lets go of the request when Submit has returned and OnFinished
+//      was called, after which a request to stop has nothing to cancel.
+//   4  OnReleased comes when nothing uses the memory any more. It begins again
+//      at 1, after a while, or ends.
+
+#include "dcp/io/s3/s3_transfer.h"
+
+#include <aws/auth/signing_config.h>
+#include <aws/cal/hash.h>
+#include <aws/common/encoding.h>
+#include <aws/common/error.h>
+#include <aws/common/string.h>
+#include <aws/http/request_response.h>
+#include <aws/io/event_loop.h>
+#include <aws/io/io.h>
+#include <aws/io/uri.h>
+#include <aws/s3/s3_client.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/random/random.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "dcp/base/check.h"
+#include "dcp/base/limits.h"
+#include "dcp/io/s3/aws_runtime.h"
+
+namespace dcp {
+namespace {
+
+// Tries of what no waiting mends.
+constexpr uint32_t kMaxHopelessTries = 3;
+
+constexpr int kHttpConflict = 409;
+constexpr int kHttpTooManyRequests = 429;
+
+bool IsHopeless(int error) {
+  return error == AWS_ERROR_S3_REQUEST_TIME_TOO_SKEWED ||
+         error == AWS_IO_DNS_INVALID_NAME ||
+         error == AWS_IO_TLS_ERROR_NEGOTIATION_FAILURE;
+}
+
+// Empty where OpenSSL is not allowed to compute it.
+std::string Md5InBase64(aws_byte_cursor body) {
+  aws_allocator* const allocator = AwsRuntime::Get().allocator;
+  uint8_t digest[AWS_MD5_LEN];
+  aws_byte_buf digest_buf = aws_byte_buf_from_empty_array(digest, AWS_MD5_LEN);
+  char text[2 * AWS_MD5_LEN];
+  aws_byte_buf text_buf = aws_byte_buf_from_empty_array(text, sizeof(text));
+  const aws_byte_cursor digest_cursor =
+      aws_byte_cursor_from_array(digest, AWS_MD5_LEN);
+  if (aws_md5_compute(allocator, &body, &digest_buf, 0) != AWS_OP_SUCCESS ||
+      aws_base64_encode(&digest_cursor, &text_buf) != AWS_OP_SUCCESS) {
+    return "";
+  }
+  return std::string(ToView(aws_byte_cursor_from_buf(&text_buf)));
+}
+
+void AddHeader(aws_http_message* message, absl::string_view name,
+               absl::string_view value) {
+  aws_http_header header = {};
+  header.name = ToCursor(name);
+  header.value = ToCursor(value);
+  DCP_CHECK(aws_http_message_add_header(message, header) == AWS_OP_SUCCESS);
+}
+
+std::string Header(const aws_http_headers* headers, absl::string_view name) {
+  aws_byte_cursor value;
+  if (aws_http_headers_get(headers, ToCursor(name), &value) != AWS_OP_SUCCESS) {
+    return "";
+  }
+  return std::string(ToView(value));
+}
+
+aws_byte_cursor BodyOf(const S3Request& request) {
+  if (!request.text.empty()) return ToCursor(request.text);
+  return aws_byte_cursor_from_array(request.payload.data(),
+                                    request.payload.size());
+}
+
+}  // namespace
+
+void S3Transfer::Start(Shared& shared, S3Request request, std::stop_token stop,
+                       Done done) {
+  (new S3Transfer(shared, std::move(request), std::move(stop), std::move(done)))
+      ->Submit();
+}
+
+S3Transfer::S3Transfer(Shared& shared, S3Request request, std::stop_token stop,
+                       Done done)
+    : shared_(shared),
+      request_(std::move(request)),
+      stop_(std::move(stop)),
+      done_(std::move(done)) {}
+
+void S3Transfer::Submit() {
+  if (stop_.stop_requested()) {
+    {
+      absl::MutexLock lock(&mu_);
+      answer_.error = AWS_ERROR_S3_CANCELED;
+    }
+    Finish();
+    return;
+  }
+  const aws_byte_cursor body = BodyOf(request_);
+  aws_uri endpoint = {};
+  const aws_byte_cursor url = ToCursor(shared_.target.url);
+  DCP_CHECK(aws_uri_init_parse(&endpoint, AwsRuntime::Get().allocator, &url) ==
+            AWS_OP_SUCCESS);
+  aws_s3_meta_request_options options = {};
+  options.type = AWS_S3_META_REQUEST_TYPE_DEFAULT;
+  options.operation_name = ToCursor(request_.operation);
+  options.message = MakeMessage();
+  options.endpoint = &endpoint;
+  options.request_body = body;
+  aws_s3_checksum_config checksum = {};
+  if (!request_.payload.empty() &&
+      shared_.settings.checksum == S3Checksum::kCrc32c) {
+    // Never in a trailer, which servers of others do not understand.
+    checksum.location = AWS_SCL_HEADER;
+    checksum.checksum_algorithm = AWS_SCA_CRC32C;
+    options.checksum_config = &checksum;
+  }
+  if (!request_.into.empty()) {
+    options.type = AWS_S3_META_REQUEST_TYPE_GET_OBJECT;
+    into_ = aws_byte_buf_from_empty_array(request_.into.data(),
+                                          request_.into.size());
+    options.recv_buffer = &into_;
+  }
+  SetCallbacks(options);
+  num_holds_ = 2;
+  meta_request_ = aws_s3_client_make_meta_request(shared_.client, &options);
+  const int error = aws_last_error();
+  aws_http_message_release(options.message);
+  aws_uri_clean_up(&endpoint);
+  if (meta_request_ == nullptr) {
+    {
+      absl::MutexLock lock(&mu_);
+      answer_.error = error;
+    }
+    Finish();
+    return;
+  }
+  stop_callback_.emplace(stop_,
+                         [this] { aws_s3_meta_request_cancel(meta_request_); });
+  DropHold();
+}
+
+aws_http_message* S3Transfer::MakeMessage() const {
+  aws_http_message* const message =
+      aws_http_message_new_request(AwsRuntime::Get().allocator);
+  aws_http_message_set_request_method(message, ToCursor(request_.method));
+  std::string path = shared_.target.path;
+  if (!request_.key.empty() || path.empty()) {
+    absl::StrAppend(&path, "/",
+                    EncodeForUri(request_.key, /*keep_slashes=*/true));
+  }
+  if (!request_.query.empty()) absl::StrAppend(&path, "?", request_.query);
+  aws_http_message_set_request_path(message, ToCursor(path));
+  AddHeader(message, "Host", shared_.target.authority);
+  for (const auto& [name, value] : request_.headers) {
+    AddHeader(message, name, value);
+  }
+  const aws_byte_cursor body = BodyOf(request_);
+  if (request_.method == "PUT" || request_.method == "POST") {
+    AddHeader(message, "Content-Length", absl::StrCat(body.len));
+  }
+  // Without it, servers refuse to remove several objects at once.
+  if (!request_.text.empty() ||
+      (!request_.payload.empty() &&
+       shared_.settings.checksum == S3Checksum::kMd5)) {
+    const std::string md5 = Md5InBase64(body);
+    if (!md5.empty()) AddHeader(message, "Content-MD5", md5);
+  }
+  return message;
+}
+
+void S3Transfer::SetCallbacks(aws_s3_meta_request_options& options) {
+  options.user_data = this;
+  options.headers_callback = [](aws_s3_meta_request*,
+                                const aws_http_headers* headers, int status,
+                                void* self) {
+    static_cast<S3Transfer*>(self)->OnHeaders(headers, status);
+    return static_cast<int>(AWS_OP_SUCCESS);
+  };
+  if (request_.into.empty()) {
+    options.body_callback = [](aws_s3_meta_request*,
+                               const aws_byte_cursor* piece, uint64_t,
+                               void* self) {
+      return static_cast<S3Transfer*>(self)->OnBody(*piece);
+    };
+  }
+  options.telemetry_callback = [](aws_s3_meta_request* request,
+                                  aws_s3_request_metrics* metrics, void* self) {
+    static_cast<S3Transfer*>(self)->OnTry(request, metrics);
+  };
+  options.finish_callback =
+      [](aws_s3_meta_request*, const aws_s3_meta_request_result* result,
+         void* self) { static_cast<S3Transfer*>(self)->OnFinished(*result); };
+  options.shutdown_callback = [](void* self) {
+    static_cast<S3Transfer*>(self)->OnReleased();
+  };
+}
+
+void S3Transfer::DropHold() {
+  if (--num_holds_ > 0) return;
+  // Waits for a request to stop that is just being carried out.
+  stop_callback_.reset();
+  // OnReleased may be called by this, or by another thread at once.
+  aws_s3_meta_request_release(std::exchange(meta_request_, nullptr));
+}
+
+void S3Transfer::OnHeaders(const aws_http_headers* headers, int status) {
+  absl::MutexLock lock(&mu_);
+  answer_.status = status;
+  answer_.etag = Header(headers, "ETag");
+  answer_.last_modified = Header(headers, "Last-Modified");
+  answer_.region = Header(headers, "x-amz-bucket-region");
+  const std::string request_id = Header(headers, "x-amz-request-id");
+  if (!request_id.empty()) answer_.request_id = request_id;
+  if (!absl::SimpleAtoi(Header(headers, "Content-Length"),
+                        &answer_.content_length)) {
+    answer_.content_length = 0;
+  }
+}
+
+int S3Transfer::OnBody(const aws_byte_cursor& piece) {
+  absl::MutexLock lock(&mu_);
+  if (answer_.body.size() + piece.len > kMaxObjectAnswerBytes) {
+    return aws_raise_error(AWS_ERROR_SHORT_BUFFER);
+  }
+  absl::StrAppend(&answer_.body, ToView(piece));
+  return AWS_OP_SUCCESS;
+}
+
+void S3Transfer::OnTry(aws_s3_meta_request* request,
+                       aws_s3_request_metrics* metrics) {
+  const int error = aws_s3_request_metrics_get_error_code(metrics);
+  absl::MutexLock lock(&mu_);
+  ++answer_.num_tries;
+  int status = 0;
+  if (aws_s3_request_metrics_get_response_status_code(metrics, &status) ==
+      AWS_OP_SUCCESS) {
+    answer_.status = status;
+  }
+  const aws_string* id = nullptr;
+  if (aws_s3_request_metrics_get_request_id(metrics, &id) == AWS_OP_SUCCESS) {
+    answer_.request_id = std::string(ToView(aws_byte_cursor_from_string(id)));
+  }
+  if (IsHopeless(error) && answer_.num_tries >= kMaxHopelessTries) {
+    hopeless_error_ = error;
+    aws_s3_meta_request_cancel(request);
+  }
+}
+
+void S3Transfer::OnFinished(const aws_s3_meta_request_result& result) {
+  if (result.error_response_headers != nullptr) {
+    OnHeaders(result.error_response_headers, result.response_status);
+  }
+  {
+    absl::MutexLock lock(&mu_);
+    answer_.error = result.error_code;
+    if (result.error_response_body != nullptr) {
+      const absl::string_view body =
+          ToView(aws_byte_cursor_from_buf(result.error_response_body));
+      answer_.body = std::string(body.substr(0, kMaxObjectAnswerBytes));
+    }
+    answer_.num_received = into_.len;
+  }
+  DropHold();
+}
+
+void S3Transfer::OnReleased() {
+  if (!IsWorthAnotherTry()) {
+    Finish();
+    return;
+  }
+  SubmitLater();
+}
+
+// Amazon's client tries again after errors of the network, 500, 502, 503, 504
+// and the codes that say the same. What else passes:
+bool S3Transfer::IsWorthAnotherTry() {
+  absl::MutexLock lock(&mu_);
+  if (answer_.error != AWS_ERROR_S3_INVALID_RESPONSE_STATUS) return false;
+  // An answer to HEAD has no body, and says 400 for an expired token.
+  const bool is_expired =
+      answer_.body.empty()
+          ? answer_.status == 400 && request_.method == "HEAD"
+          : absl::StrContains(answer_.body, "<Code>ExpiredToken");
+  if (is_expired && !has_renewed_) {
+    has_renewed_ = true;
+    shared_.credentials->Renew();
+    return true;
+  }
+  return num_retries_ < shared_.settings.num_retries &&
+         (answer_.status == kHttpTooManyRequests ||
+          (answer_.status == kHttpConflict &&
+           (absl::StrContains(answer_.body, "ConditionalRequestConflict") ||
+            absl::StrContains(answer_.body, "OperationAborted"))));
+}
+
+void S3Transfer::SubmitLater() {
+  {
+    absl::MutexLock lock(&mu_);
+    const uint32_t num_tries = answer_.num_tries;
+    answer_ = S3Answer();
+    answer_.num_tries = num_tries;
+  }
+  const double longest_ms = shared_.settings.longest_wait_s * 1e3;
+  const double wait_ms = std::min(
+      longest_ms,
+      shared_.settings.first_wait_ms *
+          static_cast<double>(1u << std::min<uint32_t>(num_retries_, 16)));
+  ++num_retries_;
+  absl::BitGen random;
+  const uint64_t wait_ns =
+      static_cast<uint64_t>(absl::Uniform(random, 0.0, 1.0) * wait_ms * 1e6);
+  aws_event_loop* const loop =
+      aws_event_loop_group_get_next_loop(AwsRuntime::Get().event_loops);
+  uint64_t now_ns = 0;
+  aws_event_loop_current_clock_time(loop, &now_ns);
+  aws_task_init(
+      &later_,
+      [](aws_task*, void* self, aws_task_status) {
+        static_cast<S3Transfer*>(self)->Submit();
+      },
+      this, "S3Transfer");
+  aws_event_loop_schedule_task_future(loop, &later_, now_ns + wait_ns);
+}
+
+void S3Transfer::Finish() {
+  Done done = std::move(done_);
+  S3Answer answer;
+  {
+    absl::MutexLock lock(&mu_);
+    answer = std::move(answer_);
+    if (answer.error == AWS_ERROR_S3_CANCELED && hopeless_error_ != 0) {
+      answer.error = hopeless_error_;
+    }
+  }
+  delete this;
+  std::move(done)(std::move(answer));
+}
+
+}  // namespace dcp

@@ -1,0 +1,101 @@
+// What OpenS3Store says about wrong names, credentials and permissions, with a
+// real server.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <memory>
+
+#include "dcp/io/s3/s3_settings.h"
+#include "dcp/io/s3/s3_store.h"
+#include "tests/dcp/io/object/store_contract.h"
+#include "tests/testing/object_server.h"
+#include "tests/testing/status_matchers.h"
+
+namespace dcp {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::ObjectServer;
+using testing::StatusIs;
+
+constexpr absl::StatusCode kDenied = absl::StatusCode::kPermissionDenied;
+
+class S3OpenTest : public ::testing::Test {
+ protected:
+  S3OpenTest() { ObjectServer::Get(); }
+  ~S3OpenTest() override { SetKeys("tessera", "tesserasecret"); }
+
+  static void SetKeys(const char* id, const char* secret) {
+    setenv("AWS_ACCESS_KEY_ID", id, 1);
+    setenv("AWS_SECRET_ACCESS_KEY", secret, 1);
+  }
+
+  static absl::StatusOr<std::unique_ptr<ObjectStore>> Open(const char* bucket) {
+    const absl::StatusOr<S3Settings> settings = ReadS3Settings();
+    EXPECT_OK(settings);
+    return OpenS3Store(bucket, *settings);
+  }
+};
+
+TEST_F(S3OpenTest, ABucketThatIsMissing) {
+  EXPECT_THAT(
+      Open("missing"),
+      StatusIs(absl::StatusCode::kNotFound,
+               AllOf(HasSubstr("s3://missing"), HasSubstr("NoSuchBucket"),
+                     HasSubstr("request tx"), HasSubstr("check the name"))));
+}
+
+TEST_F(S3OpenTest, ANameThatNoBucketHas) {
+  EXPECT_THAT(Open("a/b"), StatusIs(absl::StatusCode::kInvalidArgument,
+                                    HasSubstr("name of a bucket")));
+}
+
+TEST_F(S3OpenTest, AKeyThatTheServerDoesNotKnow) {
+  SetKeys("nobody", "secretive");
+  EXPECT_THAT(Open(ObjectServer::kBucket),
+              StatusIs(kDenied, AllOf(HasSubstr("InvalidAccessKeyId"),
+                                      HasSubstr("AWS_ACCESS_KEY_ID"),
+                                      Not(HasSubstr("secretive")))));
+}
+
+TEST_F(S3OpenTest, ASecretThatIsWrong) {
+  SetKeys("tessera", "secretive");
+  EXPECT_THAT(Open(ObjectServer::kBucket),
+              StatusIs(kDenied, AllOf(HasSubstr("SignatureDoesNotMatch"),
+                                      HasSubstr("AWS_SECRET_ACCESS_KEY"),
+                                      Not(HasSubstr("secretive")))));
+}
+
+TEST_F(S3OpenTest, NoCredentialsAtAll) {
+  unsetenv("AWS_ACCESS_KEY_ID");
+  unsetenv("AWS_SECRET_ACCESS_KEY");
+  setenv("AWS_EC2_METADATA_DISABLED", "true", 1);
+  EXPECT_THAT(Open(ObjectServer::kBucket),
+              StatusIs(kDenied, AllOf(HasSubstr("s3://tessera"),
+                                      HasSubstr("set AWS_ACCESS_KEY_ID"))));
+}
+
+TEST_F(S3OpenTest, ABucketOfSomebodyElse) {
+  const absl::StatusOr<std::unique_ptr<ObjectStore>> store =
+      Open(ObjectServer::kBucketOfStranger);
+  // It might be that objects may be read although they may not be listed.
+  ASSERT_OK(store);
+  EXPECT_THAT((*store)->List("", true, ""),
+              StatusIs(kDenied, HasSubstr("s3:ListBucket")));
+  EXPECT_THAT((*store)->Head("a"),
+              StatusIs(kDenied, HasSubstr("s3:GetObject")));
+  EXPECT_THAT(Put(**store, "a", "x"),
+              StatusIs(kDenied, AllOf(HasSubstr("s3://stranger/a"),
+                                      HasSubstr("s3:PutObject"))));
+  EXPECT_THAT((*store)->Begin("a"),
+              StatusIs(kDenied, HasSubstr("s3:PutObject")));
+  EXPECT_THAT((*store)->Remove({"a"}),
+              StatusIs(kDenied, HasSubstr("s3:DeleteObject")));
+}
+
+}  // namespace
+}  // namespace dcp

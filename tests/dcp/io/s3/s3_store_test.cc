@@ -1,0 +1,34 @@
+// The contract of ObjectStore, kept with a real server.
+
+#include "dcp/io/s3/s3_store.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "dcp/base/check.h"
+#include "dcp/io/s3/s3_settings.h"
+#include "tests/dcp/io/object/store_contract.h"
+#include "tests/testing/object_server.h"
+#include "tests/testing/status_matchers.h"
+
+namespace dcp {
+namespace {
+
+using testing::ObjectServer;
+
+std::unique_ptr<ObjectStore> OpenRadosgw() {
+  ObjectServer::Get();
+  absl::StatusOr<S3Settings> settings = ReadS3Settings();
+  DCP_CHECK(settings.ok(), settings.status().message());
+  absl::StatusOr<std::unique_ptr<ObjectStore>> store =
+      OpenS3Store(ObjectServer::kBucket, *settings);
+  DCP_CHECK(store.ok(), store.status().message());
+  return *std::move(store);
+}
+
+INSTANTIATE_TEST_SUITE_P(Radosgw, StoreContract,
+                         ::testing::Values(OpenRadosgw));
+
+}  // namespace
+}  // namespace dcp

@@ -1,0 +1,42 @@
+// ObjectServer: a real S3 server on loopback, Ceph's gateway, that lives as
+// long as the test program. radosgw.sh starts and ends it. It takes some 15
+// seconds, so that a test program has one.
+#ifndef TESTS_TESTING_OBJECT_SERVER_H_
+#define TESTS_TESTING_OBJECT_SERVER_H_
+
+#include <string>
+
+#include "tests/testing/temp_dir.h"
+
+namespace dcp::testing {
+
+class ObjectServer {
+ public:
+  // Starts it at the first call, and sets the environment so that S3Settings
+  // lead to it with the rights of its user.
+  static ObjectServer& Get();
+
+  ~ObjectServer();
+  ObjectServer(const ObjectServer&) = delete;
+  ObjectServer& operator=(const ObjectServer&) = delete;
+
+  // "http://127.0.0.1:port".
+  const std::string& endpoint() const { return endpoint_; }
+
+  // The server's buckets: one that its user may use, and one that belongs to
+  // another user.
+  static constexpr char kBucket[] = "tessera";
+  static constexpr char kBucketOfStranger[] = "stranger";
+
+ private:
+  ObjectServer();
+
+  const TempDir dir_;
+  int stdin_ = -1;  // closed, it ends the server
+  int pid_ = 0;
+  std::string endpoint_;
+};
+
+}  // namespace dcp::testing
+
+#endif  // TESTS_TESTING_OBJECT_SERVER_H_
