@@ -10,7 +10,7 @@
 namespace dcp {
 
 size_t FileLayout::Append(uint64_t literal_length, uint64_t payload_length,
-                          uint32_t payload) {
+                          uint32_t payload, uint32_t needs_from) {
   const std::optional<uint64_t> length =
       CheckedAdd(literal_length, payload_length);
   const std::optional<uint64_t> size =
@@ -19,7 +19,8 @@ size_t FileLayout::Append(uint64_t literal_length, uint64_t payload_length,
   parts_.push_back({.offset = size_,
                     .literal_length = literal_length,
                     .payload_length = payload_length,
-                    .payload = payload});
+                    .payload = payload,
+                    .needs_from = needs_from});
   size_ = *size;
   return parts_.size() - 1;
 }

@@ -14,12 +14,18 @@
 
 namespace dcp {
 
+// For a literal that needs no checksums.
+inline constexpr uint32_t kNeedsNoPart = UINT32_MAX;
+
 // Literal bytes [offset, offset + literal_length), then payload bytes.
 struct LayoutPart {
   uint64_t offset = 0;
   uint64_t literal_length = 0;
   uint64_t payload_length = 0;
   uint32_t payload = 0;  // the caller's index; meaningless if there is none
+  // The literal holds checksums of payloads of the parts from this one up to
+  // its own.
+  uint32_t needs_from = kNeedsNoPart;
 
   uint64_t payload_offset() const { return offset + literal_length; }
   uint64_t end() const { return offset + literal_length + payload_length; }
@@ -32,7 +38,7 @@ class FileLayout {
   // Adds a part at the end and returns its index. The caller has checked that
   // the size of the file fits into 64 bits.
   size_t Append(uint64_t literal_length, uint64_t payload_length,
-                uint32_t payload);
+                uint32_t payload, uint32_t needs_from = kNeedsNoPart);
 
   // Adds `by` to the number of each payload, whose outputs are joined.
   void ShiftPayloads(uint32_t by);

@@ -135,14 +135,16 @@ StorageInfo DcpFileBuilder::AddItem(std::vector<Payload> payloads) {
   const TorchArchiveLayout& archive =
       items_->LayoutOf(items_->items.size() - 1);
   for (size_t i = 0; i < payloads.size(); ++i) {
+    const auto part = static_cast<uint32_t>(layout_.parts().size());
     layout_.Append(archive.gap_length(i) + (i == 0 ? item.padding : 0),
                    item.storage_bytes[i],
-                   static_cast<uint32_t>(payloads_.size()));
+                   static_cast<uint32_t>(payloads_.size()),
+                   i == 0 ? kNeedsNoPart : part - 1);
     payloads_.push_back(std::move(payloads[i]));
   }
   const size_t last = payloads.size();
   layout_.Append(archive.gap_length(last) + (last == 0 ? item.padding : 0), 0,
-                 0);
+                 0, last == 0 ? kNeedsNoPart : item.first_part);
   DCP_CHECK(layout_.size() == start + archive.size());
   return {.offset = start, .length = archive.size()};
 }

@@ -42,11 +42,13 @@ Output TorchFileOutput(absl::string_view file_name, std::string pickle,
   auto archive = std::make_unique<TorchArchiveLayout>(
       TorchArchiveName(file_name), std::move(pickle), storage_bytes);
   FileLayout layout{std::string(file_name)};
-  for (size_t i = 0; i < storage_bytes.size(); ++i) {
-    layout.Append(archive->gap_length(i), storage_bytes[i],
-                  static_cast<uint32_t>(i));
+  const auto num_storages = static_cast<uint32_t>(storage_bytes.size());
+  for (uint32_t i = 0; i < num_storages; ++i) {
+    layout.Append(archive->gap_length(i), storage_bytes[i], i,
+                  i == 0 ? kNeedsNoPart : i - 1);
   }
-  layout.Append(archive->gap_length(storage_bytes.size()), 0, 0);
+  layout.Append(archive->gap_length(num_storages), 0, 0,
+                num_storages == 0 ? kNeedsNoPart : 0);
   output.needs_crcs = true;
   output.files.push_back(
       {.layout = std::move(layout),
