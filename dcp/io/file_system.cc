@@ -38,6 +38,12 @@ absl::Status WriteOpenFile(FileSystem& fs, const File& file,
 
 }  // namespace
 
+absl::StatusOr<File> FileSystem::OpenShared(absl::string_view path,
+                                            uint64_t /*size*/) {
+  return absl::UnimplementedError(absl::StrCat(
+      path, ": several processes cannot write one file on this file system"));
+}
+
 absl::Status ReadInBlocks(FileSystem& fs, const File& file, uint64_t offset,
                           MutableByteSpan data, const std::stop_token& stop) {
   for (uint64_t done = 0; done < data.size();) {

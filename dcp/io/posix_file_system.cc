@@ -169,6 +169,27 @@ class PosixFileSystem final : public FileSystem {
     return File{.handle = fd.Release(), .direct = *is_direct, .size = size};
   }
 
+  // A file that could not be reserved stays: others may be writing it.
+  absl::StatusOr<File> OpenShared(absl::string_view path,
+                                  uint64_t size) override {
+    const std::string name(path);
+    OwnedFd fd(Uninterrupted([&] {
+      return open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW,
+                  0666);
+    }));
+    struct stat info;
+    if (fd.get() < 0 || fstat(fd.get(), &info) != 0) {
+      return PosixError(errno, absl::StrCat("open ", path));
+    }
+    if (static_cast<uint64_t>(info.st_size) != size) {
+      DCP_RETURN_IF_ERROR(Annotate(Reserve(fd.get(), size), "open ", path));
+      if (ftruncate(fd.get(), static_cast<off_t>(size)) != 0) {
+        return PosixError(errno, absl::StrCat("resize ", path));
+      }
+    }
+    return File{.handle = fd.Release(), .direct = false, .size = size};
+  }
+
   absl::StatusOr<uint64_t> FreeBytes(absl::string_view path) override {
     struct statvfs fs;
     if (statvfs(std::string(path).c_str(), &fs) != 0) {

@@ -88,6 +88,13 @@ absl::StatusOr<File> RootedFileSystem::Create(absl::string_view path,
   return InClientsWords(fs_.Create(held.pinned.name(), size, direct), held);
 }
 
+absl::StatusOr<File> RootedFileSystem::OpenShared(absl::string_view path,
+                                                  uint64_t size) {
+  DCP_ASSIGN_OR_RETURN(const HeldPath held,
+                       HoldEntry(client_, path, PathUse::kWriteEntry));
+  return InClientsWords(fs_.OpenShared(held.pinned.name(), size), held);
+}
+
 absl::Status RootedFileSystem::SyncDirectory(absl::string_view path) {
   // Only read access is needed: the directory may be a root, which itself
   // cannot be written.

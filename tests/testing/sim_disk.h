@@ -43,6 +43,7 @@ class SimDisk {
 
   struct Node {
     bool is_directory = false;
+    uint64_t number = 0;  // no other node has it
     std::vector<uint8_t> data;
     std::vector<uint8_t> durable_data;
     std::set<uint64_t> dirty_pages;

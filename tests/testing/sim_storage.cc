@@ -170,6 +170,31 @@ absl::StatusOr<File> SimStorage::Create(absl::string_view path, uint64_t size,
   return Open(std::move(node), /*writable=*/true, direct);
 }
 
+absl::StatusOr<File> SimStorage::OpenShared(absl::string_view path,
+                                            uint64_t size) {
+  absl::MutexLock lock(&mutex_);
+  const std::string what = absl::StrCat("open ", path);
+  const Fate fate = Begin(/*mutates=*/true);
+  if (fate.refused()) return Failed(fate.error, what);
+  const std::optional<Dentry> dentry = disk_.FindDentry(path);
+  if (!dentry.has_value()) return Failed(ENOENT, what);
+  SimDisk::NodePtr node = dentry->node();
+  if (node == nullptr) {
+    node = SimDisk::NewNode(/*is_directory=*/false);
+    DCP_RETURN_IF_ERROR(Change(fate, {{*dentry, node}}, what));
+  } else if (fate.dying) {
+    return Failed(kDead, what);
+  }
+  if (node->data.size() != size) {
+    if (size > Unused()) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat(what, ": ", size, " bytes needed, ", Unused(), " free"));
+    }
+    SimDisk::Resize(*node, size);
+  }
+  return Open(std::move(node), /*writable=*/true, DirectMode::kOff);
+}
+
 absl::Status SimStorage::Close(File file) {
   absl::MutexLock lock(&mutex_);
   if (crashed_) return Failed(kDead, "close");
@@ -350,7 +375,8 @@ absl::StatusOr<FileInfo> SimStorage::Stat(absl::string_view path) {
   if (node == nullptr) return Failed(ENOENT, path);
   return FileInfo{
       .kind = node->is_directory ? FileKind::kDirectory : FileKind::kFile,
-      .size = node->data.size()};
+      .size = node->data.size(),
+      .inode = node->number};
 }
 
 absl::StatusOr<FileInfo> SimStorage::Stat(const File& file) {
@@ -359,7 +385,7 @@ absl::StatusOr<FileInfo> SimStorage::Stat(const File& file) {
   if (fate.error != 0) return Failed(fate.error, "stat");
   const OpenFile* const open = Lookup(file.handle);
   if (open == nullptr) return Failed(EBADF, "stat");
-  return FileInfo{.size = open->node->data.size()};
+  return FileInfo{.size = open->node->data.size(), .inode = open->node->number};
 }
 
 absl::StatusOr<std::vector<DirectoryEntry>> SimStorage::List(

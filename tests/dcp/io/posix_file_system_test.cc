@@ -139,6 +139,26 @@ TEST_F(PosixFileSystemTest, CreatesNewFilesOnlyWithTheirSize) {
               StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr(path)));
 }
 
+TEST_F(PosixFileSystemTest, SharesAFileAmongItsWriters) {
+  const std::string path = dir_.Join("f");
+  ASSERT_OK_AND_ASSIGN(const File first, fs_->OpenShared(path, 6));
+  EXPECT_OK(fs_->Write(first, 0, AsBytes("abc")));
+  ASSERT_OK_AND_ASSIGN(const File second, fs_->OpenShared(path, 6));
+  EXPECT_FALSE(second.direct);
+  EXPECT_OK(fs_->Write(second, 3, AsBytes("def")));
+  EXPECT_EQ(ReadSome(first, 0, 6), "abcdef");
+  EXPECT_OK(fs_->Close(first));
+  EXPECT_OK(fs_->Close(second));
+  ASSERT_OK(fs_->Rename(dir_.WriteFile("g", "longer than that"), path));
+  ASSERT_OK_AND_ASSIGN(const File cut, fs_->OpenShared(path, 6));
+  EXPECT_EQ(ReadSome(cut, 0, 6), "longer");
+  EXPECT_OK(fs_->Close(cut));
+  ASSERT_OK_AND_ASSIGN(const FileInfo info, fs_->Stat(path));
+  EXPECT_EQ(info.size, 6u);
+  EXPECT_THAT(fs_->OpenShared(dir_.Join("none/f"), 6),
+              StatusIs(absl::StatusCode::kNotFound));
+}
+
 TEST_F(PosixFileSystemTest, SaysHowMuchIsFreeWhenTheDiskCannotHoldAFile) {
   struct statvfs disk;
   ASSERT_EQ(statvfs(dir_.path().c_str(), &disk), 0);
