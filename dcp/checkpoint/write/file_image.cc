@@ -9,7 +9,28 @@
 namespace dcp {
 
 FileImage::FileImage(Output& output, uint32_t index)
-    : output_(output), spec_(output.files[index]), index_(index) {
+    : output_(output),
+      spec_(output.files[index]),
+      index_(index),
+      is_shared_(false),
+      first_part_(0),
+      end_part_(layout().parts().size()),
+      end_offset_(layout().size()),
+      next_offset_(0),
+      next_part_(0) {
+  crcs_.resize(layout().parts().size());
+}
+
+FileImage::FileImage(Output& output, const FilePiece& piece, uint32_t index)
+    : output_(output),
+      spec_(output.files[piece.file]),
+      index_(index),
+      is_shared_(true),
+      first_part_(piece.first_part),
+      end_part_(piece.end_part),
+      end_offset_(piece.offset + piece.length),
+      next_offset_(piece.offset),
+      next_part_(piece.first_part) {
   crcs_.resize(layout().parts().size());
 }
 
@@ -62,7 +83,9 @@ void FileImage::AddChecksums(size_t part, uint64_t begin, ByteSpan bytes) {
 absl::Status FileImage::Create(FileSystem& fs, std::string path,
                                DirectMode direct) {
   path_ = std::move(path);
-  DCP_ASSIGN_OR_RETURN(file_, fs.Create(path_, layout().size(), direct));
+  DCP_ASSIGN_OR_RETURN(file_, is_shared_
+                                  ? fs.OpenShared(path_, layout().size())
+                                  : fs.Create(path_, layout().size(), direct));
   return absl::OkStatus();
 }
 
@@ -73,11 +96,13 @@ absl::Status FileImage::Close(FileSystem& fs) {
 }
 
 absl::Status FileImage::CloseDurably(FileSystem& fs) {
-  if (spec_.head != nullptr) {
+  if (!is_shared_ && spec_.head != nullptr) {
     DCP_RETURN_IF_ERROR(fs.Write(file_, 0, AsBytes(spec_.head(digests_))));
   }
   // The last block of a direct file was padded.
-  DCP_RETURN_IF_ERROR(fs.Truncate(file_, layout().size()));
+  if (!is_shared_) {
+    DCP_RETURN_IF_ERROR(fs.Truncate(file_, layout().size()));
+  }
   DCP_RETURN_IF_ERROR(fs.Sync(file_));
   return fs.Close(std::exchange(file_, File()));
 }

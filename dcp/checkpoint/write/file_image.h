@@ -1,7 +1,7 @@
-// FileImage: one output file on its way to the disk or into a stream: how much
-// of it is planned, the checksums of what is filled, and the file itself once
-// it is created. Planning and filling go through the file in order, filling
-// behind planning. Used by one thread.
+// FileImage: one output file, or a piece of one, on its way to the disk or into
+// a stream: how much of it is planned, the checksums of what is filled, and the
+// file itself once it is created. Planning and filling go through the file in
+// order, filling behind planning. Used by one thread.
 #ifndef DCP_CHECKPOINT_WRITE_FILE_IMAGE_H_
 #define DCP_CHECKPOINT_WRITE_FILE_IMAGE_H_
 
@@ -19,6 +19,7 @@
 #include "dcp/checkpoint/write/output.h"
 #include "dcp/io/file_system.h"
 #include "dcp/plan/file_layout.h"
+#include "dcp/plan/pieces.h"
 
 namespace dcp {
 
@@ -26,13 +27,17 @@ class FileImage {
  public:
   // The file with number `index` of `output`, which must outlive this.
   FileImage(Output& output, uint32_t index);
+  // Only a piece of a file, which others write at the same time. `index` is the
+  // number of the piece.
+  FileImage(Output& output, const FilePiece& piece, uint32_t index);
 
   uint32_t index() const { return index_; }
   const FileLayout& layout() const { return spec_.layout; }
 
   // Planning: where the next block to plan begins.
   uint64_t next_offset() const { return next_offset_; }
-  bool planned() const { return next_offset_ >= layout().size(); }
+  bool planned() const { return next_offset_ >= end_offset_; }
+  uint64_t end_offset() const { return end_offset_; }
   void Advance(uint64_t num_bytes);
   // How far planning is in the sequence of tensors: the tensor, and the share
   // of it that is planned. See [Note: interleaving].
@@ -46,9 +51,18 @@ class FileImage {
   void AddChecksums(size_t part, uint64_t begin, ByteSpan bytes);
   // Those of the complete payloads.
   const std::vector<ChunkDigest>& digests() const { return digests_; }
+  // The parts of the image, and the CRC-32 of their complete payloads if the
+  // output needs them.
+  size_t first_part() const { return first_part_; }
+  size_t end_part() const { return end_part_; }
+  absl::Span<const uint32_t> crcs() const {
+    return absl::MakeConstSpan(crcs_).subspan(first_part_,
+                                              end_part_ - first_part_);
+  }
 
-  // The file at `path`. Close completes it, after everything is written:
-  // afterwards it is durable. Abandon ends it in whatever state it is.
+  // The file at `path`. Close completes it, or this piece of it, after
+  // everything is written: afterwards it is durable. Abandon ends it in
+  // whatever state it is.
   absl::Status Create(FileSystem& fs, std::string path, DirectMode direct);
   absl::Status Close(FileSystem& fs);
   void Abandon(FileSystem& fs);
@@ -61,8 +75,12 @@ class FileImage {
   const Output& output_;
   OutputFile& spec_;
   const uint32_t index_;
-  uint64_t next_offset_ = 0;
-  size_t next_part_ = 0;        // the part at next_offset_, or just before
+  const bool is_shared_;
+  const size_t first_part_;
+  const size_t end_part_;
+  const uint64_t end_offset_;
+  uint64_t next_offset_;
+  size_t next_part_;            // the part at next_offset_, or just before
   std::vector<uint32_t> crcs_;  // of the parts' payloads
   size_t literal_part_ = SIZE_MAX;
   std::string literal_;  // that of literal_part_

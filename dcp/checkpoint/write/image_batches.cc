@@ -19,10 +19,23 @@ ImageBatches::ImageBatches(Output& output, const ImageBatchesOptions& options)
       strict_cast_(options.strict_cast),
       planner_(options.check) {}
 
-void ImageBatches::Start(absl::Span<const uint32_t> files) {
+void ImageBatches::Reset() {
   images_.clear();
   num_beyond_.clear();
   flushed_ = false;
+}
+
+void ImageBatches::StartPieces(absl::Span<const FilePiece> pieces,
+                               absl::Span<const uint32_t> numbers) {
+  Reset();
+  for (const uint32_t number : numbers) {
+    images_.push_back(
+        std::make_unique<FileImage>(output_, pieces[number], number));
+  }
+}
+
+void ImageBatches::Start(absl::Span<const uint32_t> files) {
+  Reset();
   for (const uint32_t file : files) {
     images_.push_back(std::make_unique<FileImage>(output_, file));
   }
@@ -91,7 +104,10 @@ absl::Status ImageBatches::PlanSlot(FileImage& image, const Slot& slot,
                                     std::vector<ImagePiece>& pieces) {
   const FileLayout& layout = image.layout();
   const uint64_t offset = image.next_offset();
-  const uint64_t length = std::min(slot.length, layout.size() - offset);
+  // A piece may begin anywhere; its blocks end where those of a whole file do,
+  // so that no element lies in two of them.
+  const uint64_t length = std::min(slot.length - offset % kDirectAlignment,
+                                   image.end_offset() - offset);
   uint64_t position = slot.position;
   absl::Status status;
   layout.ForEachPiece(

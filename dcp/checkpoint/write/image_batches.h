@@ -22,6 +22,7 @@
 #include "dcp/io/block_pool.h"
 #include "dcp/io/file_system.h"
 #include "dcp/io/pipeline.h"
+#include "dcp/plan/pieces.h"
 
 namespace dcp {
 
@@ -56,6 +57,9 @@ class ImageBatches {
   // Begins with the given files of the output, by their numbers, and forgets
   // those before and their counts.
   void Start(absl::Span<const uint32_t> files);
+  // The same with the given pieces, by their numbers among `pieces`.
+  void StartPieces(absl::Span<const FilePiece> pieces,
+                   absl::Span<const uint32_t> numbers);
   const std::vector<std::unique_ptr<FileImage>>& images() const {
     return images_;
   }
@@ -97,6 +101,7 @@ class ImageBatches {
     uint64_t length;
   };
 
+  void Reset();
   uint64_t NumUnplanned() const;
   uint64_t SlotBytes(uint64_t num_blocks) const;
   uint64_t NumSlots(uint64_t most) const;

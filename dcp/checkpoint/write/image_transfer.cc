@@ -26,6 +26,17 @@
 namespace dcp {
 namespace {
 
+bool MovesPieces(const ImageTransferOptions& options) {
+  return options.steps != nullptr && !options.steps->pieces.empty();
+}
+
+// The bytes of the file, or piece, with this number.
+uint64_t BytesOf(const Output& output, const ImageTransferOptions& options,
+                 uint32_t number) {
+  return MovesPieces(options) ? options.steps->pieces[number].length
+                              : output.files[number].layout.size();
+}
+
 // How many of `files` form the next wave. See [Note: steps].
 size_t WaveSize(const Output& output, const ImageTransferOptions& options,
                 bool interleave, absl::Span<const uint32_t> files) {
@@ -33,7 +44,7 @@ size_t WaveSize(const Output& output, const ImageTransferOptions& options,
   if (options.steps == nullptr || interleave) return most;
   uint64_t bytes = 0;
   for (size_t i = 0; i < most; ++i) {
-    bytes += output.files[files[i]].layout.size();
+    bytes += BytesOf(output, options, files[i]);
     if (bytes >= options.steps->step_bytes) return i + 1;
   }
   return most;
@@ -47,12 +58,13 @@ ImageBatchesOptions BatchesOptions(const ImageTransferOptions& options,
           .strict_cast = options.strict_cast};
 }
 
-// The counts for the payloads of a file.
-std::vector<NumBeyond> NumBeyondOf(const FileLayout& layout,
+// The counts for the payloads of an image.
+std::vector<NumBeyond> NumBeyondOf(const FileImage& image,
                                    absl::Span<const uint64_t> counts) {
   std::vector<NumBeyond> found;
   if (counts.empty()) return found;
-  for (const LayoutPart& part : layout.parts()) {
+  for (size_t i = image.first_part(); i < image.end_part(); ++i) {
+    const LayoutPart& part = image.layout().parts()[i];
     if (part.payload_length == 0) continue;
     const uint64_t count = counts[part.payload];
     if (count > 0) found.push_back({part.payload, count});
@@ -78,7 +90,11 @@ class FilesTransfer {
     ImageBatches batches(output_, BatchesOptions(options_, interleave_));
     while (!files.empty()) {
       const size_t num_files = WaveSize(output_, options_, interleave_, files);
-      batches.Start(files.first(num_files));
+      if (MovesPieces(options_)) {
+        batches.StartPieces(options_.steps->pieces, files.first(num_files));
+      } else {
+        batches.Start(files.first(num_files));
+      }
       files.remove_prefix(num_files);
       const absl::Status status = RunWave(lane, batches, stop);
       if (options_.num_beyond != nullptr) {
@@ -145,9 +161,12 @@ class FilesTransfer {
     digests_.insert(digests_.end(), image.digests().begin(),
                     image.digests().end());
     if (options_.steps == nullptr) return absl::OkStatus();
-    return options_.steps->on_file(
-        image.index(), {.digests = image.digests(),
-                        .num_beyond = NumBeyondOf(image.layout(), num_beyond)});
+    WrittenFile written{.digests = image.digests(),
+                        .num_beyond = NumBeyondOf(image, num_beyond)};
+    if (MovesPieces(options_) && output_.needs_crcs) {
+      written.crcs.assign(image.crcs().begin(), image.crcs().end());
+    }
+    return options_.steps->on_file(image.index(), written);
   }
 
   FileSystem& fs_;
@@ -164,14 +183,16 @@ class FilesTransfer {
 std::vector<std::vector<uint32_t>> SpreadFiles(
     const Output& output, const ImageTransferOptions& options) {
   const uint32_t num_lanes = options.num_lanes;
+  const size_t num_files =
+      MovesPieces(options) ? options.steps->pieces.size() : output.files.size();
   std::vector<uint32_t> by_size;
-  for (uint32_t i = 0; i < output.files.size(); ++i) {
+  for (uint32_t i = 0; i < num_files; ++i) {
     const bool kept = options.steps != nullptr &&
                       !options.steps->kept.empty() && options.steps->kept[i];
     if (!kept) by_size.push_back(i);
   }
   std::stable_sort(by_size.begin(), by_size.end(), [&](uint32_t a, uint32_t b) {
-    return output.files[a].layout.size() > output.files[b].layout.size();
+    return BytesOf(output, options, a) > BytesOf(output, options, b);
   });
   std::vector<std::vector<uint32_t>> lanes(num_lanes);
   std::vector<uint64_t> bytes(num_lanes);
@@ -179,7 +200,7 @@ std::vector<std::vector<uint32_t>> SpreadFiles(
     const size_t lane = static_cast<size_t>(
         std::min_element(bytes.begin(), bytes.end()) - bytes.begin());
     lanes[lane].push_back(file);
-    bytes[lane] += output.files[file].layout.size();
+    bytes[lane] += BytesOf(output, options, file);
   }
   for (std::vector<uint32_t>& lane : lanes) std::sort(lane.begin(), lane.end());
   return lanes;

@@ -19,6 +19,7 @@
 #include "dcp/checkpoint/write/output.h"
 #include "dcp/io/file_system.h"
 #include "dcp/io/pipeline.h"
+#include "dcp/plan/pieces.h"
 
 namespace dcp {
 
@@ -31,14 +32,19 @@ struct NumBeyond {
   friend bool operator==(const NumBeyond&, const NumBeyond&) = default;
 };
 
-// A file that is complete, synced and closed.
+// A file, or a piece of one, that is complete, synced and closed.
 struct WrittenFile {
   std::vector<ChunkDigest> digests;   // of its payloads, if they are needed
   std::vector<NumBeyond> num_beyond;  // of its payloads
+  // For a piece, of the payloads of its parts, if they are needed.
+  std::vector<uint32_t> crcs = {};
 };
 
 // For a transfer that a later run can resume after a kill.
 struct TransferSteps {
+  // Replaces the files: only these pieces are moved, into files that others
+  // write at the same time. Everything below then speaks of pieces.
+  std::vector<FilePiece> pieces = {};
   // Which files are already complete, by their number in the output; empty if
   // none is.
   std::vector<bool> kept;
