@@ -1,7 +1,6 @@
 #include "tests/testing/sim_disk.h"
 
 #include <algorithm>
-#include <atomic>
 #include <utility>
 
 #include "absl/strings/str_split.h"
@@ -63,9 +62,8 @@ uint64_t UsedBytesOf(const Node& node) {
 SimDisk::SimDisk() : root_(NewNode(/*is_directory=*/true)) {}
 
 SimDisk::NodePtr SimDisk::NewNode(bool is_directory) {
-  static std::atomic<uint64_t> next_number = 1;
   auto node = std::make_shared<Node>();
-  node->number = next_number++;
+  node->number = ++num_nodes_;
   node->is_directory = is_directory;
   return node;
 }

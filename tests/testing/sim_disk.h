@@ -43,7 +43,7 @@ class SimDisk {
 
   struct Node {
     bool is_directory = false;
-    uint64_t number = 0;  // no other node has it
+    uint64_t number = 0;  // no other node of the disk has it
     std::vector<uint8_t> data;
     std::vector<uint8_t> durable_data;
     std::set<uint64_t> dirty_pages;
@@ -74,7 +74,7 @@ class SimDisk {
   NodePtr Find(absl::string_view path) const;
   std::optional<Dentry> FindDentry(absl::string_view path) const;
 
-  static NodePtr NewNode(bool is_directory);
+  NodePtr NewNode(bool is_directory);
 
   // Applies all changes at once; after a crash, all or none survive.
   void Apply(std::vector<Change> changes);
@@ -95,6 +95,7 @@ class SimDisk {
   static void ApplyDurably(const Changes& changes);
   void KeepSome(Survival survival, std::mt19937_64& random);
 
+  uint64_t num_nodes_ = 0;  // that were ever made
   NodePtr root_;
   std::vector<Changes> pending_;  // not durable, oldest first
 };

@@ -164,7 +164,7 @@ absl::StatusOr<File> SimStorage::Create(absl::string_view path, uint64_t size,
     return absl::ResourceExhaustedError(
         absl::StrCat(what, ": ", size, " bytes needed, ", Unused(), " free"));
   }
-  SimDisk::NodePtr node = SimDisk::NewNode(/*is_directory=*/false);
+  SimDisk::NodePtr node = disk_.NewNode(/*is_directory=*/false);
   SimDisk::Resize(*node, size);
   DCP_RETURN_IF_ERROR(Change(fate, {{*dentry, node}}, what));
   return Open(std::move(node), /*writable=*/true, direct);
@@ -180,7 +180,7 @@ absl::StatusOr<File> SimStorage::OpenShared(absl::string_view path,
   if (!dentry.has_value()) return Failed(ENOENT, what);
   SimDisk::NodePtr node = dentry->node();
   if (node == nullptr) {
-    node = SimDisk::NewNode(/*is_directory=*/false);
+    node = disk_.NewNode(/*is_directory=*/false);
     DCP_RETURN_IF_ERROR(Change(fate, {{*dentry, node}}, what));
   } else if (fate.dying) {
     return Failed(kDead, what);
@@ -363,8 +363,7 @@ absl::Status SimStorage::MakeDirectory(absl::string_view path) {
   const std::optional<Dentry> dentry = disk_.FindDentry(path);
   if (!dentry.has_value()) return Failed(ENOENT, what);
   if (dentry->node() != nullptr) return Failed(EEXIST, what);
-  return Change(fate, {{*dentry, SimDisk::NewNode(/*is_directory=*/true)}},
-                what);
+  return Change(fate, {{*dentry, disk_.NewNode(/*is_directory=*/true)}}, what);
 }
 
 absl::StatusOr<FileInfo> SimStorage::Stat(absl::string_view path) {
@@ -416,7 +415,7 @@ absl::StatusOr<FileLock> SimStorage::Lock(absl::string_view path,
   SimDisk::NodePtr node = dentry->node();
   const bool is_new = node == nullptr;
   if (is_new) {
-    node = SimDisk::NewNode(/*is_directory=*/false);
+    node = disk_.NewNode(/*is_directory=*/false);
     DCP_RETURN_IF_ERROR(Change(fate, {{*dentry, node}}, what));
   }
   if (fate.dying) return Failed(fate.error, what);

@@ -14,6 +14,7 @@
 #include "dcp/checkpoint/convert/accelerate_layout.h"
 #include "dcp/checkpoint/convert/convert_entries.h"
 #include "dcp/checkpoint/convert/convert_output.h"
+#include "dcp/checkpoint/convert/plan_id.h"
 #include "dcp/checkpoint/write/image_transfer.h"
 #include "dcp/checkpoint/write/save_id.h"
 #include "dcp/io/lane.h"
@@ -135,11 +136,18 @@ absl::Status FindDestination(FileSystem& fs, absl::string_view dst,
   return absl::OkStatus();
 }
 
+// How a conversion is prepared.
+struct Preparation {
+  const JournaledRun* before = nullptr;
+  bool only_looks = false;
+  uint64_t piece_bytes = 0;  // for a share, otherwise 0
+};
+
 // Everything up to the lock of the destination.
 absl::Status FindBothSides(FileSystem& fs, absl::string_view src,
                            absl::string_view dst, const ConvertOptions& options,
-                           const JournaledRun* before, bool only_looks,
-                           Conversion& conversion) {
+                           const Preparation& how, Conversion& conversion) {
+  const JournaledRun* const before = how.before;
   DCP_RETURN_IF_ERROR(OpenSource(fs, src, options, conversion));
   const Checkpoint& source = *conversion.source;
   ConvertPlan& plan = conversion.plan;
@@ -162,25 +170,53 @@ absl::Status FindBothSides(FileSystem& fs, absl::string_view src,
       own.companions = conversion.companions.files->names();
     }
   }
-  if (options.stream != nullptr) return absl::OkStatus();
-  return FindDestination(fs, dst, own, options, only_looks, conversion);
+  if (options.stream != nullptr || how.piece_bytes != 0) {
+    return absl::OkStatus();
+  }
+  return FindDestination(fs, dst, own, options, how.only_looks, conversion);
+}
+
+// Lays out the files. Those of a share are named after the id of the plan, so
+// the plan is first made without it.
+absl::Status BuildOutput(FileSystem& fs, absl::string_view dst,
+                         std::vector<OutputEntry> entries,
+                         const ConvertOptions& options, uint64_t piece_bytes,
+                         Conversion& conversion) {
+  const bool for_share = piece_bytes != 0;
+  const bool twice =
+      for_share && conversion.target.kind == Destination::Kind::kDcpDirectory;
+  if (for_share) conversion.own.id.clear();
+  const auto build = [&](std::vector<OutputEntry> values) -> absl::Status {
+    DCP_ASSIGN_OR_RETURN(
+        conversion.output,
+        BuildConvertOutput({.fs = fs,
+                            .source = *conversion.source,
+                            .companions = conversion.companions,
+                            .destination = conversion.destination.get(),
+                            .target = conversion.target,
+                            .dst = dst,
+                            .save_id = conversion.own.id},
+                           std::move(values), options));
+    return absl::OkStatus();
+  };
+  DCP_RETURN_IF_ERROR(build(twice ? entries : std::move(entries)));
+  if (for_share) conversion.own.id = PlanId(conversion, options, piece_bytes);
+  return twice ? build(std::move(entries)) : absl::OkStatus();
 }
 
 absl::StatusOr<Conversion> Prepare(FileSystem& fs, absl::string_view src,
                                    absl::string_view dst,
                                    const ConvertOptions& options,
-                                   const JournaledRun* before,
-                                   bool only_looks) {
+                                   const Preparation& how) {
   Conversion conversion;
-  DCP_RETURN_IF_ERROR(
-      FindBothSides(fs, src, dst, options, before, only_looks, conversion));
+  DCP_RETURN_IF_ERROR(FindBothSides(fs, src, dst, options, how, conversion));
   Checkpoint& source = *conversion.source;
   ConvertPlan& plan = conversion.plan;
   const std::vector<uint32_t> wanted =
       EntriesToLocate(source, conversion.selected, plan.to);
   DCP_RETURN_IF_ERROR(
       WithSide(source.Locate(wanted, options.stop), ErrorSide::kSource));
-  if (options.verify) {
+  if (options.verify && how.piece_bytes == 0) {
     DCP_ASSIGN_OR_RETURN(conversion.check,
                          SourceCheck::Make(fs, source, wanted));
   }
@@ -190,22 +226,14 @@ absl::StatusOr<Conversion> Prepare(FileSystem& fs, absl::string_view src,
   if (conversion.target.dialect == Dialect::kAccelerate) {
     DCP_RETURN_IF_ERROR(NameForAccelerate(options, entries, plan));
   }
-  DCP_ASSIGN_OR_RETURN(
-      conversion.output,
-      BuildConvertOutput({.fs = fs,
-                          .source = source,
-                          .companions = conversion.companions,
-                          .destination = conversion.destination.get(),
-                          .target = conversion.target,
-                          .dst = dst,
-                          .save_id = conversion.own.id},
-                         std::move(entries), options));
+  DCP_RETURN_IF_ERROR(BuildOutput(fs, dst, std::move(entries), options,
+                                  how.piece_bytes, conversion));
   conversion.num_beyond.resize(conversion.output.payloads.size());
   CompletePlan(conversion, options);
   if (options.admit != nullptr) DCP_RETURN_IF_ERROR(options.admit(plan));
-  if (only_looks) DCP_RETURN_IF_ERROR(PlanReads(options, conversion));
+  if (how.only_looks) DCP_RETURN_IF_ERROR(PlanReads(options, conversion));
   // A run that resumes has some of its files already.
-  if (before == nullptr && conversion.destination != nullptr) {
+  if (how.before == nullptr && conversion.destination != nullptr) {
     DCP_RETURN_IF_ERROR(
         WithSide(conversion.destination->CheckSpace(plan.bytes_to_write),
                  ErrorSide::kDestination));
@@ -220,7 +248,14 @@ absl::StatusOr<Conversion> PrepareConversion(FileSystem& fs,
                                              absl::string_view dst,
                                              const ConvertOptions& options,
                                              const JournaledRun* before) {
-  return Prepare(fs, src, dst, options, before, /*only_looks=*/false);
+  return Prepare(fs, src, dst, options, {.before = before});
+}
+
+absl::StatusOr<Conversion> PrepareShare(FileSystem& fs, absl::string_view src,
+                                        absl::string_view dst,
+                                        const ConvertOptions& options,
+                                        uint64_t piece_bytes) {
+  return Prepare(fs, src, dst, options, {.piece_bytes = piece_bytes});
 }
 
 absl::StatusOr<ConvertPlan> PlanConversion(FileSystem& fs,
@@ -228,8 +263,7 @@ absl::StatusOr<ConvertPlan> PlanConversion(FileSystem& fs,
                                            absl::string_view dst,
                                            const ConvertOptions& options) {
   DCP_ASSIGN_OR_RETURN(Conversion conversion,
-                       Prepare(fs, src, dst, options, /*before=*/nullptr,
-                               /*only_looks=*/true));
+                       Prepare(fs, src, dst, options, {.only_looks = true}));
   return std::move(conversion.plan);
 }
 

@@ -28,7 +28,7 @@ struct Conversion {
   std::vector<SelectedEntry> selected;
   CompanionFiles companions;  // the source's, to be copied
   ConvertTarget target;
-  std::unique_ptr<Destination> destination;  // null for a stream
+  std::unique_ptr<Destination> destination;  // null for a stream or a share
   Output output;
   std::unique_ptr<SourceCheck> check;  // optional
   // Elements that casts found beyond the range, by payload; includes those of
@@ -46,7 +46,15 @@ absl::StatusOr<Conversion> PrepareConversion(FileSystem& fs,
                                              const ConvertOptions& options,
                                              const JournaledRun* before);
 
-// The plan of that, with the bytes that would really be read; changes nothing.
+// The same for a worker that shares the conversion with others: without a
+// destination, lock and check of the source; own.id is its PlanId.
+absl::StatusOr<Conversion> PrepareShare(FileSystem& fs, absl::string_view src,
+                                        absl::string_view dst,
+                                        const ConvertOptions& options,
+                                        uint64_t piece_bytes);
+
+// The plan of PrepareConversion, with the bytes that would really be read;
+// changes nothing.
 absl::StatusOr<ConvertPlan> PlanConversion(FileSystem& fs,
                                            absl::string_view src,
                                            absl::string_view dst,

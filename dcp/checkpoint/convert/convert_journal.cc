@@ -31,7 +31,6 @@
 #include <utility>
 
 #include "absl/strings/escaping.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
@@ -39,6 +38,7 @@
 #include "dcp/base/checksum.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
+#include "dcp/checkpoint/convert/record_words.h"
 #include "dcp/checkpoint/open/dcp_opener.h"
 #include "dcp/format/relative_path.h"
 
@@ -47,60 +47,16 @@ namespace {
 
 constexpr absl::string_view kVersion = "1";
 
-absl::Status Malformed(absl::string_view line) {
-  return absl::DataLossError(
-      absl::StrCat("the record of a conversion has a malformed line, '",
-                   line.substr(0, 100), "'"));
-}
-
 std::string Hex(uint64_t number) {
   return absl::StrCat(absl::Hex(number, absl::kZeroPad16));
 }
-
-// Reads the words of a line one by one; the last may be a name.
-class Words {
- public:
-  explicit Words(absl::string_view line) : line_(line), left_(line) {}
-
-  absl::string_view Next() {
-    const std::pair<absl::string_view, absl::string_view> split =
-        absl::StrSplit(left_, absl::MaxSplits(' ', 1));
-    left_ = split.second;
-    return split.first;
-  }
-  template <typename T>
-  void Number(T& number) {
-    ok_ = absl::SimpleAtoi(Next(), &number) && ok_;
-  }
-  void HexNumber(uint64_t& number) {
-    ok_ = absl::SimpleHexAtoi(Next(), &number) && ok_;
-  }
-  void Name(std::string& name) {
-    ok_ = absl::CUnescape(std::exchange(left_, {}), &name) && ok_;
-  }
-  void Type(DType& dtype) {
-    const std::optional<DType> type = DTypeFromTorchName(Next());
-    ok_ = type.has_value() && ok_;
-    dtype = type.value_or(dtype);
-  }
-  void Expect(bool good) { ok_ = good && ok_; }
-
-  absl::Status status() const {
-    return ok_ && left_.empty() ? absl::OkStatus() : Malformed(line_);
-  }
-
- private:
-  absl::string_view line_;
-  absl::string_view left_;
-  bool ok_ = true;
-};
 
 using Lines = absl::Span<const absl::string_view>;
 
 absl::StatusOr<JournaledRun> ParsePlan(Lines lines) {
   JournaledRun run;
   run.own.ran_before = true;
-  Words words(lines[0]);
+  RecordWords words(lines[0]);
   uint32_t kind = 0;
   uint32_t made = 0;
   words.Expect(words.Next() == "plan");
@@ -116,7 +72,7 @@ absl::StatusOr<JournaledRun> ParsePlan(Lines lines) {
   run.kind = static_cast<Destination::Kind>(kind);
   run.own.made_directory = made == 1;
   for (const absl::string_view line : lines.subspan(1)) {
-    Words name(line);
+    RecordWords name(line);
     name.Expect(name.Next() == "name");
     name.Name(run.own.names.emplace_back());
     // The name is used to find, and remove, a file in the destination.
@@ -127,7 +83,7 @@ absl::StatusOr<JournaledRun> ParsePlan(Lines lines) {
 }
 
 absl::Status ParseFile(Lines lines, JournaledRun& run) {
-  Words words(lines[0]);
+  RecordWords words(lines[0]);
   uint32_t file = 0;
   words.Expect(words.Next() == "file");
   words.Number(file);
@@ -136,7 +92,7 @@ absl::Status ParseFile(Lines lines, JournaledRun& run) {
   WrittenFile& written = run.files[file];
   written = WrittenFile();
   for (const absl::string_view line : lines.subspan(1)) {
-    Words numbers(line);
+    RecordWords numbers(line);
     if (absl::StartsWith(line, "beyond ")) {
       numbers.Next();
       NumBeyond& beyond = written.num_beyond.emplace_back();
@@ -157,7 +113,7 @@ absl::Status ParseFile(Lines lines, JournaledRun& run) {
 
 // Parses a line of a commit after the first.
 absl::Status ParseResult(absl::string_view line, ConvertPlan& plan) {
-  Words words(line);
+  RecordWords words(line);
   const absl::string_view what = words.Next();
   if (what == "file") {
     words.Number(plan.files.emplace_back().bytes);
@@ -189,7 +145,7 @@ absl::Status ParseResult(absl::string_view line, ConvertPlan& plan) {
 absl::StatusOr<JournaledRun::Committed> ParseCommit(Lines lines) {
   JournaledRun::Committed commit;
   ConvertPlan& plan = commit.plan;
-  Words words(lines[0]);
+  RecordWords words(lines[0]);
   words.Expect(words.Next() == "commit");
   words.HexNumber(commit.digest);
   const absl::StatusOr<Format> from = ParseFormat(words.Next());
@@ -282,12 +238,12 @@ absl::StatusOr<std::optional<JournaledRun>> ParseConvertRecords(
   std::optional<JournaledRun> run;
   for (const std::string& record : records) {
     absl::string_view text = record;
-    if (!absl::ConsumeSuffix(&text, "\n")) return Malformed(text);
+    if (!absl::ConsumeSuffix(&text, "\n")) return MalformedRecord(text);
     const std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
     if (absl::StartsWith(text, "plan ")) {
       DCP_ASSIGN_OR_RETURN(run, ParsePlan(lines));
     } else if (!run.has_value()) {
-      return Malformed(text);
+      return MalformedRecord(text);
     } else if (absl::StartsWith(text, "commit ")) {
       DCP_ASSIGN_OR_RETURN(run->commit, ParseCommit(lines));
     } else {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
@@ -62,10 +63,14 @@ absl::StatusOr<Output> BuildDcp(const ConvertOutputParts& parts,
     return BuildAccelerateOutput(std::move(entries), parts.source.files(),
                                  ranks, dcp);
   }
-  return BuildDcpOutput(std::move(entries), parts.source.files(), ranks, dcp,
-                        [&parts](int64_t rank) {
-                          return parts.destination->NextDataFileName(rank);
-                        });
+  absl::flat_hash_map<int64_t, uint64_t> num_files;  // by rank
+  return BuildDcpOutput(
+      std::move(entries), parts.source.files(), ranks, dcp, [&](int64_t rank) {
+        return parts.destination != nullptr
+                   ? parts.destination->NextDataFileName(rank)
+                   : absl::StrCat("__", rank, "_", num_files[rank]++, ".",
+                                  parts.save_id, ".distcp");
+      });
 }
 
 // The type of all floating-point tensors of the output; nullopt without a cast,

@@ -25,7 +25,9 @@ struct ConvertOutputParts {
   FileSystem& fs;
   Checkpoint& source;
   CompanionFiles& companions;  // for a directory of safetensors
-  Destination* destination;    // null for a stream
+  // Chooses the names of DCP data files. Null for a stream, and for workers
+  // that share a conversion: then the names follow from the save id.
+  Destination* destination;
   ConvertTarget target;
   absl::string_view dst;
   std::string save_id;

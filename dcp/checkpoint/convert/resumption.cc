@@ -12,59 +12,24 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 #include "dcp/base/bytes.h"
 #include "dcp/base/checksum.h"
 #include "dcp/base/error_side.h"
 #include "dcp/base/log.h"
 #include "dcp/base/status.h"
-#include "dcp/checkpoint/convert/convert_output.h"
-#include "dcp/checkpoint/open/source_files.h"
+#include "dcp/checkpoint/convert/plan_id.h"
 #include "dcp/checkpoint/write/destination.h"
 
 namespace dcp {
 namespace {
 
-void AppendOpened(const SourceFiles& files, std::string& text) {
-  for (uint32_t i = 0; i < files.names().size(); ++i) {
-    const std::optional<FileInfo> opened = files.OpenedAs(i);
-    if (!opened.has_value()) continue;
-    absl::StrAppend(&text, files.names()[i], " ", opened->inode, " ",
-                    opened->size, " ", opened->modified_ns, "\n");
-  }
-}
-
 // The fingerprint of everything that decides which bytes go where.
 uint64_t Fingerprint(const Conversion& conversion, absl::string_view src,
                      const ConvertOptions& options) {
-  std::string text = absl::StrCat(src, "\n", options.journal->source_version,
-                                  "\n", FormatName(conversion.plan.to), "\n");
-  for (const auto& [key, value] : MetadataFor(*conversion.source, options)) {
-    absl::StrAppend(&text, key.size(), key, value.size(), value, "\n");
-  }
-  for (const SelectedEntry& choice : conversion.selected) {
-    absl::StrAppend(&text, choice.entry, " ", static_cast<int>(choice.dtype),
-                    " ", choice.fqn, "\n");
-  }
-  // Only the files that the conversion needs have been opened.
-  AppendOpened(conversion.source->files(), text);
-  if (conversion.companions.files != nullptr) {
-    AppendOpened(*conversion.companions.files, text);
-  }
-  for (const OutputFile& file : conversion.output.files) {
-    absl::StrAppend(&text, file.layout.name(), " ", file.layout.size());
-    for (const LayoutPart& part : file.layout.parts()) {
-      absl::StrAppend(&text, " ", part.literal_length, "+", part.payload_length,
-                      ":", part.payload);
-    }
-  }
-  for (const Payload& payload : conversion.output.payloads) {
-    absl::StrAppend(&text, "\n", static_cast<int>(payload.dtype), " ",
-                    payload.entry, " ", absl::StrJoin(payload.box.offsets, ","),
-                    " ", absl::StrJoin(payload.box.sizes, ","));
-  }
-  return Digest64Of(AsBytes(text));
+  return Digest64Of(AsBytes(
+      absl::StrCat(src, "\n", options.journal->source_version, "\n",
+                   PlanText(conversion, options, SourceView::kThisMachine))));
 }
 
 // Whether the record of a file can be true: its payloads are among those of

@@ -122,7 +122,7 @@ absl::StatusOr<std::unique_ptr<Destination>> Destination::Plan(
 absl::StatusOr<std::unique_ptr<Destination>> Destination::Look(
     FileSystem& fs, absl::string_view path, Kind kind, bool overwrite,
     const OwnFiles& own) {
-  OwnFiles copied;
+  OwnFiles copied = own.ran_before ? own : OwnFiles();
   copied.companions = own.companions;
   DCP_ASSIGN_OR_RETURN(std::unique_ptr<Destination> destination,
                        New(fs, path, kind, copied));

@@ -65,7 +65,7 @@ class Destination {
       const OwnFiles& own = {}, absl::string_view writer = "a writer");
 
   // The same as Plan, but takes no lock and changes nothing; Begin must not
-  // follow.
+  // follow. If `own` ran before, PathOf names its files.
   static absl::StatusOr<std::unique_ptr<Destination>> Look(
       FileSystem& fs, absl::string_view path, Kind kind, bool overwrite,
       const OwnFiles& own = {});

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
@@ -43,6 +44,12 @@ std::string GuardedBy(absl::string_view path) {
   return parent == "." ? std::string(name) : JoinPath(parent, name);
 }
 
+// The writer's name must stay on one line, whatever it contains.
+std::string NoteOf(absl::string_view writer) {
+  return absl::StrCat("writer ", absl::StrReplaceAll(writer, {{"\n", " "}}),
+                      "\n");
+}
+
 absl::Status Held(absl::string_view path, const FileLock& lock) {
   const std::string holder =
       absl::StrCat(ValueOf(lock.text, "writer", "another program"),
@@ -74,18 +81,27 @@ std::string DestinationLock::BesideOf(absl::string_view path) {
                   absl::StrCat(".", BaseName(path), ".lock"));
 }
 
-absl::StatusOr<std::unique_ptr<DestinationLock>> DestinationLock::Take(
-    FileSystem& fs, std::string path, absl::string_view writer) {
-  // The writer's name must stay on one line, whatever it contains.
-  const std::string note =
-      absl::StrCat("writer ", absl::StrReplaceAll(writer, {{"\n", " "}}), "\n");
-  DCP_ASSIGN_OR_RETURN(const FileLock lock, fs.Lock(path, note));
-  if (lock.file.handle < 0) return Held(path, lock);
-  std::unique_ptr<DestinationLock> taken(
+std::unique_ptr<DestinationLock> DestinationLock::Holding(
+    FileSystem& fs, std::string path, const FileLock& lock) {
+  return absl::WrapUnique(
       new DestinationLock(fs, std::move(path), lock.file,
                           {.files = HasLine(lock.text, kMadeFiles),
                            .directory = HasLine(lock.text, kMadeDirectory)}));
-  return taken;
+}
+
+absl::StatusOr<std::unique_ptr<DestinationLock>> DestinationLock::Take(
+    FileSystem& fs, std::string path, absl::string_view writer) {
+  DCP_ASSIGN_OR_RETURN(const FileLock lock, fs.Lock(path, NoteOf(writer)));
+  if (lock.file.handle < 0) return Held(path, lock);
+  return Holding(fs, std::move(path), lock);
+}
+
+absl::StatusOr<std::unique_ptr<DestinationLock>> DestinationLock::TryTake(
+    FileSystem& fs, std::string path, absl::string_view writer) {
+  DCP_ASSIGN_OR_RETURN(const FileLock lock, fs.Lock(path, NoteOf(writer)));
+  if (lock.file.handle >= 0) return Holding(fs, std::move(path), lock);
+  if (lock.by_existence) return Held(path, lock);
+  return nullptr;
 }
 
 DestinationLock::~DestinationLock() {

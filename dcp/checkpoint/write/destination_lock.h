@@ -34,6 +34,12 @@ class DestinationLock {
   static absl::StatusOr<std::unique_ptr<DestinationLock>> Take(
       FileSystem& fs, std::string path, absl::string_view writer);
 
+  // The same, but null when another writer has the lock. Where only the
+  // existence of the file is the lock, that is an error too, because the writer
+  // may be dead.
+  static absl::StatusOr<std::unique_ptr<DestinationLock>> TryTake(
+      FileSystem& fs, std::string path, absl::string_view writer);
+
   // Releases the lock.
   ~DestinationLock();
   DestinationLock(const DestinationLock&) = delete;
@@ -55,6 +61,9 @@ class DestinationLock {
   void MovedTo(std::string path) { path_ = std::move(path); }
 
  private:
+  static std::unique_ptr<DestinationLock> Holding(FileSystem& fs,
+                                                  std::string path,
+                                                  const FileLock& lock);
   DestinationLock(FileSystem& fs, std::string path, File file, Made left)
       : fs_(fs), path_(std::move(path)), file_(file), left_(left) {}
 

@@ -27,6 +27,7 @@ bool IsDataFileName(absl::string_view name) {
       !absl::ConsumeSuffix(&name, ".distcp")) {
     return false;
   }
+  name = name.substr(0, name.find('.'));
   const size_t middle = name.find('_');
   return middle != absl::string_view::npos &&
          absl::SimpleAtoi(name.substr(0, middle), &number) &&
@@ -61,14 +62,18 @@ std::string SiblingPath(absl::string_view path, absl::string_view id,
                                ".", suffix));
 }
 
-bool IsLeftSiblingName(absl::string_view name, absl::string_view base) {
-  if (!absl::ConsumePrefix(&name, ".") || !absl::ConsumePrefix(&name, base) ||
-      !absl::ConsumePrefix(&name, ".")) {
-    return false;
-  }
-  if (name == "partial") return true;
-  return absl::ConsumeSuffix(&name, ".tmp") && name.size() == kIdBytes &&
+bool IsSiblingName(absl::string_view name, absl::string_view base,
+                   absl::string_view suffix) {
+  return absl::ConsumePrefix(&name, ".") && absl::ConsumePrefix(&name, base) &&
+         absl::ConsumePrefix(&name, ".") &&
+         absl::ConsumeSuffix(&name, suffix) &&
+         absl::ConsumeSuffix(&name, ".") && name.size() == kIdBytes &&
          name.find('.') == absl::string_view::npos;
+}
+
+bool IsLeftSiblingName(absl::string_view name, absl::string_view base) {
+  return IsSiblingName(name, base, "tmp") ||
+         name == absl::StrCat(".", base, ".partial");
 }
 
 std::string WithoutTrailingSlashes(absl::string_view path) {

@@ -10,7 +10,8 @@
 namespace dcp {
 
 // "__{rank}_{i}.distcp": the name of a DCP writer's data file, ours or
-// PyTorch's.
+// PyTorch's; or "__{rank}_{i}.<id>.distcp", which writers choose that cannot
+// look at what is there.
 bool IsDataFileName(absl::string_view name);
 
 // "__{rank}.metadata": the index of one rank, which would outlive the data that
@@ -29,6 +30,9 @@ bool BelongsToSafetensors(absl::string_view name);
 // `path`.
 std::string SiblingPath(absl::string_view path, absl::string_view id,
                         absl::string_view suffix);
+// Whether `name` is that of SiblingPath for something named `base`, of any run.
+bool IsSiblingName(absl::string_view name, absl::string_view base,
+                   absl::string_view suffix);
 // ".<base>.<id>.tmp", or ".<base>.partial" as earlier versions named it.
 bool IsLeftSiblingName(absl::string_view name, absl::string_view base);
 

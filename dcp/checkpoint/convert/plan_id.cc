@@ -1,0 +1,103 @@
+#include "dcp/checkpoint/convert/plan_id.h"
+
+#include <cstddef>
+#include <optional>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "dcp/base/bytes.h"
+#include "dcp/base/checksum.h"
+#include "dcp/checkpoint/convert/convert_output.h"
+#include "dcp/checkpoint/open/source_files.h"
+
+namespace dcp {
+namespace {
+
+// Changes with every version of this program that plans other files, or other
+// pieces, or writes other bytes for the same plan.
+constexpr absl::string_view kPlanners = "planners 1";
+
+void AppendOpened(const SourceFiles& files, SourceView view,
+                  std::string& text) {
+  for (uint32_t i = 0; i < files.names().size(); ++i) {
+    const std::optional<FileInfo> opened = files.OpenedAs(i);
+    if (!opened.has_value()) continue;
+    absl::StrAppend(&text, files.names()[i], " ");
+    if (view == SourceView::kThisMachine) {
+      absl::StrAppend(&text, opened->inode, " ");
+    }
+    absl::StrAppend(&text, opened->size, " ", opened->modified_ns, "\n");
+  }
+}
+
+void AppendSelected(const Conversion& conversion, std::string& text) {
+  for (const SelectedEntry& choice : conversion.selected) {
+    absl::StrAppend(&text, choice.entry, " ", static_cast<int>(choice.dtype),
+                    " ", choice.fqn, "\n");
+  }
+}
+
+void AppendLayouts(const Output& output, std::string& text) {
+  for (const OutputFile& file : output.files) {
+    absl::StrAppend(&text, file.layout.name(), " ", file.layout.size());
+    for (const LayoutPart& part : file.layout.parts()) {
+      absl::StrAppend(&text, " ", part.literal_length, "+", part.payload_length,
+                      ":", part.payload);
+    }
+  }
+  for (const Payload& payload : output.payloads) {
+    absl::StrAppend(&text, "\n", static_cast<int>(payload.dtype), " ",
+                    payload.entry, " ", absl::StrJoin(payload.box.offsets, ","),
+                    " ", absl::StrJoin(payload.box.sizes, ","));
+  }
+}
+
+// Where the index of the source says that the payloads lie.
+void AppendLocations(const Output& output, std::string& text) {
+  absl::flat_hash_set<const TensorEntry*> seen;
+  for (const Payload& payload : output.payloads) {
+    const TensorEntry* const stored = payload.stored;
+    if (stored == nullptr || !seen.insert(stored).second) continue;
+    for (size_t i = 0; i < stored->boxes.size(); ++i) {
+      const StorageInfo& item = stored->locations[i].item;
+      absl::StrAppend(&text, "\n", item.file, " ", item.offset, " ",
+                      item.length, " ",
+                      absl::StrJoin(stored->boxes[i].offsets, ","), " ",
+                      absl::StrJoin(stored->boxes[i].sizes, ","));
+    }
+  }
+}
+
+}  // namespace
+
+std::string PlanText(const Conversion& conversion,
+                     const ConvertOptions& options, SourceView view) {
+  std::string text = absl::StrCat(FormatName(conversion.plan.to), "\n");
+  for (const auto& [key, value] : MetadataFor(*conversion.source, options)) {
+    absl::StrAppend(&text, key.size(), key, value.size(), value, "\n");
+  }
+  AppendSelected(conversion, text);
+  // Only the files that the conversion needs have been opened.
+  AppendOpened(conversion.source->files(), view, text);
+  if (conversion.companions.files != nullptr) {
+    AppendOpened(*conversion.companions.files, view, text);
+  }
+  AppendLayouts(conversion.output, text);
+  return text;
+}
+
+std::string PlanId(const Conversion& conversion, const ConvertOptions& options,
+                   uint64_t piece_bytes) {
+  std::string text =
+      absl::StrCat(kPlanners, " ", piece_bytes, " ",
+                   static_cast<int>(conversion.target.kind), "\n",
+                   PlanText(conversion, options, SourceView::kAnyMachine));
+  AppendLocations(conversion.output, text);
+  const uint64_t first = Digest64Of(AsBytes(text));
+  absl::StrAppend(&text, first);
+  return absl::StrCat(absl::Hex(first, absl::kZeroPad16),
+                      absl::Hex(Digest64Of(AsBytes(text)), absl::kZeroPad16));
+}
+
+}  // namespace dcp

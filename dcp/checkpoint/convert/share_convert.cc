@@ -1,0 +1,390 @@
+// The protocol of a worker, step by step. "Synced" means that a crash after the
+// step cannot undo it. D is the destination; its data files and the directory W
+// of records lie where their names say: for a DCP directory in D, otherwise
+// next to it, in .<name>.<id>.partial and .<name>.<id>.work.
+//
+//   1. Plan: everything follows from the source, the options and the version of
+//      the planners, so all workers have the same plan, and its id is in the
+//      name of W. If D holds the result of this plan, nothing is left to do.
+//   2. Refuse D if something else is there, or the work of another plan. Make
+//   W,
+//      and the directory of the data files. Write W/plan, unless it is there;
+//      it must be the same.
+//   3. Move the pieces of the share that have no record: open the file, which
+//      others may write at the same time; write the piece; sync the file; check
+//      the source; sync the directory; then write W/<piece>, synced.
+//   4. If a piece has no record, end: its worker, or a later one, goes on.
+//   5. Otherwise take the lock of D, which only steps 5 and 6 need. If another
+//      worker of this plan has it, end. If D holds the result now, go to 6.
+//      Check that all files are there. Write the literals that need the
+//      checksums of several pieces, and sync them. Make the checkpoint appear
+//      as destination.cc describes.
+//   6. Remove W.
+//
+// Why this is safe. A record is there only after the bytes that it speaks of
+// are synced. Two workers on one piece, such as one that was thought dead and
+// its successor, write the same bytes to the same place, and nothing but these
+// bytes, even when the checkpoint has appeared in the meantime. Who writes the
+// last record sees all others, so that at least one worker goes on to step 5;
+// if it dies there, the next run does. W is removed only when the checkpoint is
+// durable; a worker that then misses W finds the checkpoint.
+//
+// A worker that fails removes nothing: its files are those of others too.
+#include "dcp/checkpoint/convert/share_convert.h"
+
+#include <limits.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "dcp/base/error_side.h"
+#include "dcp/base/status.h"
+#include "dcp/checkpoint/convert/cast_losses.h"
+#include "dcp/checkpoint/convert/conversion.h"
+#include "dcp/checkpoint/convert/convert_entries.h"
+#include "dcp/checkpoint/convert/share_commit.h"
+#include "dcp/checkpoint/convert/work_records.h"
+#include "dcp/checkpoint/read/source_check.h"
+#include "dcp/checkpoint/write/destination.h"
+#include "dcp/checkpoint/write/image_transfer.h"
+#include "dcp/checkpoint/write/interleaving.h"
+
+namespace dcp {
+namespace {
+
+std::string HostName() {
+  char host[HOST_NAME_MAX + 1] = {};
+  gethostname(host, HOST_NAME_MAX);
+  return host;
+}
+
+WorkPlan MakeWorkPlan(const Conversion& conversion, uint64_t piece_bytes) {
+  WorkPlan plan{.id = conversion.own.id, .kind = conversion.target.kind};
+  std::vector<FileToCut> files;
+  for (const OutputFile& file : conversion.output.files) {
+    plan.files.push_back(file.layout.name());
+    files.push_back(
+        {.layout = &file.layout, .head_is_last = file.head != nullptr});
+  }
+  plan.pieces = CutIntoPieces(files, piece_bytes);
+  return plan;
+}
+
+class ShareWorker {
+ public:
+  ShareWorker(FileSystem& fs, absl::string_view dst, Conversion& conversion,
+              ConvertOptions& options, ShareOptions& share)
+      : fs_(fs),
+        dst_(dst),
+        conversion_(conversion),
+        options_(options),
+        share_(share),
+        plan_(MakeWorkPlan(conversion, share.piece_bytes)),
+        records_(fs, WorkRecords::DirectoryOf(dst, plan_.kind, plan_.id)),
+        commit_(fs, dst, conversion, records_, plan_, options),
+        stats_(options.stats != nullptr ? *options.stats : own_stats_) {
+    result_.id = plan_.id;
+    result_.num_pieces = static_cast<uint32_t>(plan_.pieces.size());
+  }
+
+  absl::StatusOr<ShareResult> Run() {
+    const absl::Status status = Steps();
+    if (!status.ok()) {
+      // Others may have ended the work, and removed the records, in the
+      // meantime.
+      const bool may_be_there = absl::IsNotFound(status) ||
+                                absl::IsAlreadyExists(status) ||
+                                absl::IsFailedPrecondition(status);
+      if (!may_be_there) return status;
+      const absl::StatusOr<bool> is_there = commit_.IsThere();
+      if (!is_there.ok() || !*is_there) return status;
+      Finished();
+    }
+    result_.plan = std::move(conversion_.plan);
+    return std::move(result_);
+  }
+
+ private:
+  absl::Status Steps() {
+    DCP_ASSIGN_OR_RETURN(bool is_there, commit_.IsThere());
+    if (!is_there) {
+      DCP_RETURN_IF_ERROR(WithSide(Enter(), ErrorSide::kDestination));
+      // Between the two looks others may have ended the work, and what was made
+      // here would be left.
+      DCP_ASSIGN_OR_RETURN(is_there, commit_.IsThere());
+    }
+    if (is_there) {
+      Finished();
+      return absl::OkStatus();
+    }
+    DCP_RETURN_IF_ERROR(MoveShare());
+    DCP_ASSIGN_OR_RETURN(const bool has_all, HasAllRecords());
+    if (!has_all) return absl::OkStatus();
+    DCP_ASSIGN_OR_RETURN(const ShareCommit::Outcome outcome, commit_.Commit());
+    result_.is_complete = outcome != ShareCommit::Outcome::kByAnother;
+    result_.has_committed = outcome == ShareCommit::Outcome::kCommitted;
+    return absl::OkStatus();
+  }
+
+  void Finished() {
+    result_.is_complete = true;
+    commit_.Clean();
+  }
+
+  // Step 2.
+  absl::Status Enter() {
+    DCP_ASSIGN_OR_RETURN(const std::vector<std::string> others,
+                         WorkRecords::Find(fs_, dst_));
+    for (const std::string& directory : others) {
+      if (BaseName(directory) == BaseName(records_.directory())) continue;
+      return absl::FailedPreconditionError(absl::StrCat(
+          directory,
+          " belongs to workers with another plan: their source, "
+          "options or version differ from those of this worker, whose plan is ",
+          plan_.id,
+          "; compare what the option plan shows for both, or discard "
+          "their work"));
+    }
+    DCP_ASSIGN_OR_RETURN(destination_,
+                         Destination::Look(fs_, dst_, plan_.kind,
+                                           options_.overwrite, commit_.Own()));
+    if (plan_.kind != DestinationKind::kFile) {
+      const std::string staging =
+          Destination::StagingOf(dst_, plan_.kind, plan_.id);
+      const absl::Status made = fs_.MakeDirectory(staging);
+      if (!made.ok() && !absl::IsAlreadyExists(made)) return made;
+      DCP_RETURN_IF_ERROR(fs_.SyncDirectory(ParentDirectory(staging)));
+    }
+    return records_.Begin(plan_);
+  }
+
+  // Step 3.
+  absl::Status MoveShare() {
+    std::vector<uint32_t> todo;
+    uint64_t num_bytes = 0;
+    for (const uint32_t piece : PiecesOfShare(plan_.pieces, share_.share)) {
+      DCP_ASSIGN_OR_RETURN(const bool done, records_.Has(piece));
+      if (done) continue;
+      todo.push_back(piece);
+      num_bytes += plan_.pieces[piece].length;
+    }
+    if (options_.on_plan != nullptr) options_.on_plan(conversion_.plan);
+    if (share_.on_begin != nullptr) share_.on_begin(num_bytes);
+    FindEntries();
+    // Files that are written side by side would otherwise read the same bytes
+    // again; see interleaving.h.
+    const bool at_once = NeedsInterleaving(conversion_.output);
+    absl::Span<const uint32_t> left = todo;
+    while (!left.empty()) {
+      size_t num_pieces = 0;
+      uint64_t group_bytes = 0;
+      while (num_pieces < left.size() &&
+             (at_once || num_pieces == 0 || group_bytes < share_.piece_bytes)) {
+        group_bytes += plan_.pieces[left[num_pieces++]].length;
+      }
+      DCP_RETURN_IF_ERROR(MoveGroup(left.first(num_pieces)));
+      left.remove_prefix(num_pieces);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status MoveGroup(absl::Span<const uint32_t> group) {
+    const absl::Time begin = absl::Now();
+    std::unique_ptr<SourceCheck> check;
+    if (options_.verify) {
+      DCP_ASSIGN_OR_RETURN(
+          check, SourceCheck::Make(fs_, *conversion_.source, EntriesOf(group)));
+    }
+    std::vector<WrittenFile> written(group.size());
+    TransferSteps steps;
+    for (const uint32_t piece : group) {
+      steps.pieces.push_back(plan_.pieces[piece]);
+    }
+    steps.step_bytes = UINT64_MAX;
+    steps.on_file = [&](uint32_t number, const WrittenFile& piece) {
+      written[number] = piece;
+      return absl::OkStatus();
+    };
+    const absl::Status moved =
+        TransferImages(fs_, conversion_.output, *destination_,
+                       {.direct = options_.direct,
+                        .num_lanes = conversion_.plan.num_lanes,
+                        .memory_bytes = conversion_.plan.memory_bytes,
+                        .stop = options_.stop,
+                        .steps = &steps,
+                        .check = check.get(),
+                        .num_beyond = &conversion_.num_beyond,
+                        .strict_cast = options_.strict_cast},
+                       stats_)
+            .status();
+    DCP_RETURN_IF_ERROR(CheckWhatMoved(moved, check.get()));
+    DCP_RETURN_IF_ERROR(
+        WithSide(fs_.SyncDirectory(DataDirectory()), ErrorSide::kDestination));
+    const auto milliseconds =
+        static_cast<uint64_t>(absl::ToInt64Milliseconds(absl::Now() - begin));
+    for (size_t i = 0; i < group.size(); ++i) {
+      PieceRecord record{.written = std::move(written[i]),
+                         .bytes = plan_.pieces[group[i]].length,
+                         .milliseconds = milliseconds / group.size(),
+                         .host = HostName()};
+      if (i == 0 && check != nullptr) record.check = check->report();
+      DCP_RETURN_IF_ERROR(
+          WithSide(records_.Write(group[i], record), ErrorSide::kDestination));
+      ++result_.num_written;
+    }
+    return absl::OkStatus();
+  }
+
+  std::string DataDirectory() const {
+    const std::string staging =
+        Destination::StagingOf(dst_, plan_.kind, plan_.id);
+    return plan_.kind == DestinationKind::kFile ? ParentDirectory(staging)
+                                                : staging;
+  }
+
+  // As in convert.cc: the bytes have moved, or failed to with `moved`.
+  absl::Status CheckWhatMoved(const absl::Status& moved, SourceCheck* check) {
+    conversion_.plan.cast_losses = CastLosses(conversion_);
+    if (options_.strict_cast && !conversion_.plan.cast_losses.empty()) {
+      return StrictCastError(conversion_.plan.cast_losses);
+    }
+    absl::Status checked = moved;
+    if (moved.ok() && check != nullptr) {
+      checked = check->Finish({.memory_bytes = conversion_.plan.memory_bytes,
+                               .stop = options_.stop,
+                               .stats = &stats_},
+                              SourceCheck::Missing::kLittle);
+      conversion_.plan.check = check->report();
+    }
+    if (checked.ok() || absl::IsDataLoss(checked)) {
+      DCP_RETURN_IF_ERROR(WithSide(conversion_.source->files().CheckUnchanged(),
+                                   ErrorSide::kSource));
+      if (conversion_.companions.files != nullptr) {
+        DCP_RETURN_IF_ERROR(
+            WithSide(conversion_.companions.files->CheckUnchanged(),
+                     ErrorSide::kSource));
+      }
+    }
+    return checked;
+  }
+
+  // Finds which entry of the source each payload is from, for the check of the
+  // source. Entries without payload are checked with the first piece.
+  void FindEntries() {
+    if (!options_.verify) return;
+    const Checkpoint& source = *conversion_.source;
+    const std::vector<uint32_t> wanted =
+        EntriesToLocate(source, conversion_.selected, conversion_.plan.to);
+    absl::flat_hash_map<const TensorEntry*, uint32_t> entry_of;
+    for (const uint32_t i : wanted) {
+      const CheckpointEntry& entry = source.entries()[i];
+      if (entry.tensor() != nullptr) {
+        entry_of[entry.tensor()] = i;
+        continue;
+      }
+      for (const auto& [identity, tensor] : entry.object()->tensors) {
+        entry_of[&tensor] = i;
+      }
+    }
+    std::vector<bool> has_payload(source.entries().size());
+    for (const Payload& payload : conversion_.output.payloads) {
+      const auto found = entry_of.find(payload.stored);
+      entries_.push_back(found == entry_of.end() ? UINT32_MAX : found->second);
+      if (found != entry_of.end()) has_payload[found->second] = true;
+    }
+    for (const uint32_t i : wanted) {
+      if (!has_payload[i]) without_payload_.push_back(i);
+    }
+  }
+
+  // The entries that the pieces need, each once.
+  std::vector<uint32_t> EntriesOf(absl::Span<const uint32_t> group) const {
+    std::vector<uint32_t> entries;
+    for (const uint32_t number : group) {
+      const FilePiece& piece = plan_.pieces[number];
+      const FileLayout& layout = conversion_.output.files[piece.file].layout;
+      for (uint32_t i = piece.first_part; i < piece.end_part; ++i) {
+        const LayoutPart& part = layout.parts()[i];
+        if (part.payload_length == 0) continue;
+        const uint32_t entry = entries_[part.payload];
+        if (entry != UINT32_MAX) entries.push_back(entry);
+      }
+      if (number == 0) {
+        entries.insert(entries.end(), without_payload_.begin(),
+                       without_payload_.end());
+      }
+    }
+    std::sort(entries.begin(), entries.end());
+    entries.erase(std::unique(entries.begin(), entries.end()), entries.end());
+    return entries;
+  }
+
+  // Step 4.
+  absl::StatusOr<bool> HasAllRecords() {
+    for (uint32_t i = 0; i < plan_.pieces.size(); ++i) {
+      DCP_ASSIGN_OR_RETURN(const bool has, records_.Has(i));
+      if (has) continue;
+      // Or the records are gone, because the work has ended.
+      DCP_RETURN_IF_ERROR(fs_.Stat(records_.directory()).status());
+      return false;
+    }
+    return true;
+  }
+
+  FileSystem& fs_;
+  const std::string dst_;
+  Conversion& conversion_;
+  ConvertOptions& options_;
+  ShareOptions& share_;
+  const WorkPlan plan_;
+  WorkRecords records_;
+  ShareCommit commit_;
+  std::unique_ptr<Destination> destination_;  // only names its files
+  std::vector<uint32_t> entries_;             // by payload
+  std::vector<uint32_t> without_payload_;
+  TransferStats own_stats_;
+  TransferStats& stats_;
+  ShareResult result_;
+};
+
+absl::Status CheckOptions(const ConvertOptions& options,
+                          const ShareOptions& share) {
+  if (options.stream != nullptr || options.journal != nullptr) {
+    return absl::InvalidArgumentError(
+        "workers share a conversion into files, not into a stream, and without "
+        "a journal");
+  }
+  if (options.to_dialect.has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "workers cannot share the layout of ", DialectName(*options.to_dialect),
+        ", which consists of several checkpoints; write it without "
+        "workers, or as dcp"));
+  }
+  if (share.share.index >= share.share.count) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("there is no share ", share.share.index, " of ",
+                     share.share.count, "; the first is 0"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<ShareResult> ConvertShare(FileSystem& fs, absl::string_view src,
+                                         absl::string_view dst,
+                                         ConvertOptions options,
+                                         ShareOptions share) {
+  DCP_RETURN_IF_ERROR(CheckOptions(options, share));
+  DCP_ASSIGN_OR_RETURN(Conversion conversion,
+                       PrepareShare(fs, src, dst, options, share.piece_bytes));
+  return ShareWorker(fs, dst, conversion, options, share).Run();
+}
+
+}  // namespace dcp

@@ -1,0 +1,306 @@
+// The directory has
+//
+//   plan       tessera-work 1
+//              plan <id> <kind>
+//              file <name>
+//              piece <file> <first part> <end part> <offset> <length>
+//              end
+//   <number>   tessera-piece 1
+//              wrote <bytes> <milliseconds> <host>
+//              digest <offset> <length> <digest>
+//              crc <crc>
+//              beyond <payload> <number of elements>
+//              checked <CRCs> <digests> <bytes> <unchecked> <bytes of them>
+//              end
+//
+// with any number of lines of each of the middle kinds. Names are escaped,
+// digests and CRCs hexadecimal. A file is written under a name that no other
+// worker uses, synced, and renamed, so that a record that is there is whole.
+#include "dcp/checkpoint/convert/work_records.h"
+
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "dcp/base/limits.h"
+#include "dcp/base/status.h"
+#include "dcp/checkpoint/convert/record_words.h"
+#include "dcp/checkpoint/write/destination_names.h"
+#include "dcp/checkpoint/write/save_id.h"
+#include "dcp/format/relative_path.h"
+
+namespace dcp {
+namespace {
+
+constexpr absl::string_view kPlanName = "plan";
+constexpr absl::string_view kPlanMagic = "tessera-work 1";
+constexpr absl::string_view kPieceMagic = "tessera-piece 1";
+constexpr absl::string_view kInsidePrefix = ".work-";
+constexpr absl::string_view kBesideSuffix = "work";
+// How often new files may appear in a directory that is being removed.
+constexpr int kMaxRemovals = 100;
+
+// The lines between the first, which must be `magic`, and the last, "end".
+absl::StatusOr<std::vector<absl::string_view>> LinesOf(
+    absl::string_view text, absl::string_view magic) {
+  if (!absl::ConsumeSuffix(&text, "\nend\n")) return MalformedRecord(text);
+  std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
+  if (lines[0] != magic) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the record begins with '", lines[0].substr(0, 100), "' instead of '",
+        magic, "': another version of this program wrote it"));
+  }
+  lines.erase(lines.begin());
+  return lines;
+}
+
+absl::Status ParsePieceLine(absl::string_view line, absl::string_view file,
+                            PieceRecord& record) {
+  RecordWords words(line);
+  const absl::string_view what = words.Next();
+  if (what == "wrote") {
+    words.Number(record.bytes);
+    words.Number(record.milliseconds);
+    words.Name(record.host);
+  } else if (what == "digest") {
+    ChunkDigest& digest = record.written.digests.emplace_back();
+    digest.file = std::string(file);
+    words.Number(digest.offset);
+    words.Number(digest.length);
+    words.HexNumber(digest.digest);
+  } else if (what == "crc") {
+    uint64_t crc = 0;
+    words.HexNumber(crc);
+    words.Expect(crc <= UINT32_MAX);
+    record.written.crcs.push_back(static_cast<uint32_t>(crc));
+  } else if (what == "beyond") {
+    NumBeyond& beyond = record.written.num_beyond.emplace_back();
+    words.Number(beyond.payload);
+    words.Number(beyond.count);
+  } else {
+    words.Expect(what == "checked");
+    SourceCheckReport& check = record.check;
+    check.checked = true;
+    words.Number(check.num_crcs_checked);
+    words.Number(check.num_digests_checked);
+    words.Number(check.bytes_checked);
+    words.Number(check.num_items_unchecked);
+    words.Number(check.bytes_unchecked);
+  }
+  return words.status();
+}
+
+}  // namespace
+
+std::string WritePlanRecord(const WorkPlan& plan) {
+  std::string text = absl::StrCat(kPlanMagic, "\nplan ", plan.id, " ",
+                                  static_cast<uint32_t>(plan.kind), "\n");
+  for (const std::string& name : plan.files) {
+    absl::StrAppend(&text, "file ", absl::CEscape(name), "\n");
+  }
+  for (const FilePiece& piece : plan.pieces) {
+    absl::StrAppend(&text, "piece ", piece.file, " ", piece.first_part, " ",
+                    piece.end_part, " ", piece.offset, " ");
+    absl::StrAppend(&text, piece.length, "\n");
+  }
+  return absl::StrCat(text, "end\n");
+}
+
+absl::StatusOr<WorkPlan> ParsePlanRecord(absl::string_view text) {
+  DCP_ASSIGN_OR_RETURN(const std::vector<absl::string_view> lines,
+                       LinesOf(text, kPlanMagic));
+  WorkPlan plan;
+  for (const absl::string_view line : lines) {
+    RecordWords words(line);
+    const absl::string_view what = words.Next();
+    if (what == "plan") {
+      uint32_t kind = 0;
+      plan.id = std::string(words.Next());
+      words.Number(kind);
+      words.Expect(!plan.id.empty() &&
+                   kind <= static_cast<uint32_t>(DestinationKind::kFolders));
+      plan.kind = static_cast<DestinationKind>(kind);
+    } else if (what == "file") {
+      words.Name(plan.files.emplace_back());
+      // The name is used to find, and remove, a file at the destination.
+      words.Expect(CheckRelativePath(plan.files.back()).ok());
+    } else {
+      words.Expect(what == "piece");
+      FilePiece& piece = plan.pieces.emplace_back();
+      words.Number(piece.file);
+      words.Number(piece.first_part);
+      words.Number(piece.end_part);
+      words.Number(piece.offset);
+      words.Number(piece.length);
+      words.Expect(piece.file < plan.files.size());
+    }
+    DCP_RETURN_IF_ERROR(words.status());
+  }
+  if (plan.id.empty()) return MalformedRecord(text);
+  return plan;
+}
+
+std::string WritePieceRecord(const PieceRecord& record) {
+  std::string text =
+      absl::StrCat(kPieceMagic, "\nwrote ", record.bytes, " ",
+                   record.milliseconds, " ", absl::CEscape(record.host));
+  absl::StrAppend(&text, "\n");
+  for (const ChunkDigest& digest : record.written.digests) {
+    absl::StrAppend(&text, "digest ", digest.offset, " ", digest.length, " ",
+                    absl::Hex(digest.digest, absl::kZeroPad16), "\n");
+  }
+  for (const uint32_t crc : record.written.crcs) {
+    absl::StrAppend(&text, "crc ", absl::Hex(crc), "\n");
+  }
+  for (const NumBeyond& beyond : record.written.num_beyond) {
+    absl::StrAppend(&text, "beyond ", beyond.payload, " ", beyond.count, "\n");
+  }
+  const SourceCheckReport& check = record.check;
+  if (check.checked) {
+    absl::StrAppend(&text, "checked ", check.num_crcs_checked, " ",
+                    check.num_digests_checked, " ", check.bytes_checked, " ");
+    absl::StrAppend(&text, check.num_items_unchecked, " ",
+                    check.bytes_unchecked, "\n");
+  }
+  return absl::StrCat(text, "end\n");
+}
+
+absl::StatusOr<PieceRecord> ParsePieceRecord(absl::string_view text,
+                                             absl::string_view file) {
+  DCP_ASSIGN_OR_RETURN(const std::vector<absl::string_view> lines,
+                       LinesOf(text, kPieceMagic));
+  PieceRecord record;
+  for (const absl::string_view line : lines) {
+    DCP_RETURN_IF_ERROR(ParsePieceLine(line, file, record));
+  }
+  return record;
+}
+
+std::string WorkRecords::DirectoryOf(absl::string_view path,
+                                     DestinationKind kind,
+                                     absl::string_view id) {
+  const std::string plain = WithoutTrailingSlashes(path);
+  return kind == DestinationKind::kDcpDirectory
+             ? JoinPath(plain, absl::StrCat(kInsidePrefix, id))
+             : SiblingPath(plain, id, kBesideSuffix);
+}
+
+absl::StatusOr<std::vector<std::string>> WorkRecords::Find(
+    FileSystem& fs, absl::string_view path) {
+  const std::string plain = WithoutTrailingSlashes(path);
+  std::vector<std::string> found;
+  const absl::StatusOr<std::vector<DirectoryEntry>> inside = fs.List(plain);
+  if (inside.ok()) {
+    for (const DirectoryEntry& entry : *inside) {
+      if (entry.kind == FileKind::kDirectory &&
+          absl::StartsWith(entry.name, kInsidePrefix)) {
+        found.push_back(JoinPath(plain, entry.name));
+      }
+    }
+  }
+  const std::string parent = ParentDirectory(plain);
+  DCP_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> beside,
+                       fs.List(parent));
+  for (const DirectoryEntry& entry : beside) {
+    if (entry.kind == FileKind::kDirectory &&
+        IsSiblingName(entry.name, BaseName(plain), kBesideSuffix)) {
+      found.push_back(JoinPath(parent, entry.name));
+    }
+  }
+  return found;
+}
+
+absl::Status WorkRecords::Begin(const WorkPlan& plan) {
+  const std::string text = WritePlanRecord(plan);
+  const absl::Status made = fs_.MakeDirectory(directory_);
+  if (!made.ok() && !absl::IsAlreadyExists(made)) return made;
+  const std::string path = JoinPath(directory_, kPlanName);
+  if (absl::IsNotFound(fs_.Stat(path).status())) {
+    DCP_RETURN_IF_ERROR(Publish(path, text));
+    DCP_RETURN_IF_ERROR(fs_.SyncDirectory(ParentDirectory(directory_)));
+  }
+  DCP_ASSIGN_OR_RETURN(const std::string there,
+                       ReadFile(fs_, path, kMaxMetadataBytes,
+                                /*follow_symlinks=*/false));
+  if (there == text) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      path, " is not the plan of this worker, although both have the id ",
+      plan.id, ": use the same version of dcp-convert for all workers"));
+}
+
+absl::StatusOr<WorkPlan> WorkRecords::ReadPlan() {
+  const std::string path = JoinPath(directory_, kPlanName);
+  DCP_ASSIGN_OR_RETURN(const std::string text,
+                       ReadFile(fs_, path, kMaxMetadataBytes,
+                                /*follow_symlinks=*/false));
+  absl::StatusOr<WorkPlan> plan = ParsePlanRecord(text);
+  if (!plan.ok()) return Annotate(plan.status(), path);
+  return plan;
+}
+
+std::string WorkRecords::PathOf(uint32_t piece) const {
+  return JoinPath(directory_, absl::StrCat(piece));
+}
+
+absl::StatusOr<bool> WorkRecords::Has(uint32_t piece) {
+  const absl::StatusOr<File> file =
+      fs_.OpenForRead(PathOf(piece), DirectMode::kOff,
+                      /*follow_symlinks=*/false);
+  if (absl::IsNotFound(file.status())) return false;
+  DCP_RETURN_IF_ERROR(file.status());
+  DCP_RETURN_IF_ERROR(fs_.Close(*file));
+  return true;
+}
+
+absl::Status WorkRecords::Publish(const std::string& path,
+                                  absl::string_view bytes) {
+  const std::string temporary = JoinPath(
+      directory_, absl::StrCat(BaseName(path), ".", NewSaveId(), ".tmp"));
+  DCP_RETURN_IF_ERROR(WriteFile(fs_, temporary, bytes));
+  DCP_RETURN_IF_ERROR(fs_.Rename(temporary, path));
+  return fs_.SyncDirectory(ParentDirectory(path));
+}
+
+absl::Status WorkRecords::Write(uint32_t piece, const PieceRecord& record) {
+  return Publish(PathOf(piece), WritePieceRecord(record));
+}
+
+absl::StatusOr<PieceRecord> WorkRecords::Read(uint32_t piece,
+                                              absl::string_view file) {
+  DCP_ASSIGN_OR_RETURN(const std::string text,
+                       ReadFile(fs_, PathOf(piece), kMaxMetadataBytes,
+                                /*follow_symlinks=*/false));
+  absl::StatusOr<PieceRecord> record = ParsePieceRecord(text, file);
+  if (!record.ok()) return Annotate(record.status(), PathOf(piece));
+  return record;
+}
+
+absl::Status WorkRecords::Forget(uint32_t piece) {
+  const absl::Status removed = fs_.Remove(PathOf(piece));
+  if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
+  return fs_.SyncDirectory(directory_);
+}
+
+absl::Status WorkRecords::Remove() {
+  for (int i = 0; i < kMaxRemovals; ++i) {
+    const absl::StatusOr<std::vector<DirectoryEntry>> entries =
+        fs_.List(directory_);
+    if (absl::IsNotFound(entries.status())) return absl::OkStatus();
+    DCP_RETURN_IF_ERROR(entries.status());
+    for (const DirectoryEntry& entry : *entries) {
+      const absl::Status removed = fs_.Remove(JoinPath(directory_, entry.name));
+      if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
+    }
+    const absl::Status removed = fs_.RemoveDirectory(directory_);
+    if (removed.ok() || absl::IsNotFound(removed)) return absl::OkStatus();
+    // Another worker has just added a record.
+    if (!absl::IsFailedPrecondition(removed)) return removed;
+  }
+  return absl::UnavailableError(absl::StrCat(
+      directory_, " cannot be removed: other workers keep adding records"));
+}
+
+}  // namespace dcp

@@ -1,0 +1,103 @@
+// WorkRecords: what workers that share a conversion leave for each other on the
+// disk, and all that they know of each other: the plan that all of them have,
+// and a record of each piece that is durable. Text in files of one directory,
+// which share_convert.h makes and removes. Blocking; any thread.
+#ifndef DCP_CHECKPOINT_CONVERT_WORK_RECORDS_H_
+#define DCP_CHECKPOINT_CONVERT_WORK_RECORDS_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "dcp/checkpoint/read/source_check.h"
+#include "dcp/checkpoint/write/image_transfer.h"
+#include "dcp/checkpoint/write/replaceable.h"
+#include "dcp/io/file_system.h"
+#include "dcp/plan/pieces.h"
+
+namespace dcp {
+
+// What all workers agree on.
+struct WorkPlan {
+  std::string id;  // see PlanId
+  DestinationKind kind = DestinationKind::kFile;
+  // Names, relative to the destination, and the pieces of these files.
+  std::vector<std::string> files = {};
+  std::vector<FilePiece> pieces = {};
+
+  friend bool operator==(const WorkPlan&, const WorkPlan&) = default;
+};
+
+// A piece whose bytes are durable.
+struct PieceRecord {
+  WrittenFile written;
+  // What was found in the source for this piece, and those moved with it.
+  SourceCheckReport check = {};
+  uint64_t bytes = 0;  // of the piece
+  uint64_t milliseconds = 0;
+  std::string host;
+};
+
+std::string WritePlanRecord(const WorkPlan& plan);
+// DataLoss for text that WritePlanRecord does not write; FailedPrecondition for
+// that of another version.
+absl::StatusOr<WorkPlan> ParsePlanRecord(absl::string_view text);
+
+std::string WritePieceRecord(const PieceRecord& record);
+// The same for the record of a piece of `file`.
+absl::StatusOr<PieceRecord> ParsePieceRecord(absl::string_view text,
+                                             absl::string_view file);
+
+class WorkRecords {
+ public:
+  // `fs` must outlive this.
+  WorkRecords(FileSystem& fs, std::string directory)
+      : fs_(fs), directory_(std::move(directory)) {}
+
+  // The directory for the plan `id` at the destination `path`: inside a DCP
+  // directory, next to another destination.
+  static std::string DirectoryOf(absl::string_view path, DestinationKind kind,
+                                 absl::string_view id);
+  // The directories at the destination `path`, whatever their plans and kinds.
+  static absl::StatusOr<std::vector<std::string>> Find(FileSystem& fs,
+                                                       absl::string_view path);
+
+  const std::string& directory() const { return directory_; }
+
+  // Makes the directory, whose parent exists, unless it is there, and records
+  // the plan durably, unless another worker has. FailedPrecondition if that is
+  // not the same plan.
+  absl::Status Begin(const WorkPlan& plan);
+  absl::StatusOr<WorkPlan> ReadPlan();
+
+  // Looks at the record itself, because a list of the directory may be old.
+  absl::StatusOr<bool> Has(uint32_t piece);
+  // Records the piece durably. NotFound without the directory.
+  absl::Status Write(uint32_t piece, const PieceRecord& record);
+  // NotFound if the piece has no record.
+  absl::StatusOr<PieceRecord> Read(uint32_t piece, absl::string_view file);
+  // After this the piece is to be written again.
+  absl::Status Forget(uint32_t piece);
+  // Makes a file with these bytes appear at `path`, on the same file system,
+  // whole and durable; replaces what is there.
+  absl::Status Publish(const std::string& path, absl::string_view bytes);
+
+  // Removes the directory and everything in it; another worker may do so at the
+  // same time.
+  absl::Status Remove();
+
+ private:
+  std::string PathOf(uint32_t piece) const;
+
+  FileSystem& fs_;
+  const std::string directory_;
+};
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_CONVERT_WORK_RECORDS_H_

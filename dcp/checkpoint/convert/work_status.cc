@@ -1,0 +1,99 @@
+#include "dcp/checkpoint/convert/work_status.h"
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "dcp/base/error_side.h"
+#include "dcp/base/status.h"
+#include "dcp/checkpoint/convert/work_records.h"
+#include "dcp/checkpoint/open/digests.h"
+#include "dcp/checkpoint/write/destination.h"
+#include "dcp/checkpoint/write/destination_names.h"
+#include "dcp/checkpoint/write/folders.h"
+
+namespace dcp {
+namespace {
+
+absl::Status RemoveIfThere(FileSystem& fs, absl::string_view path) {
+  const absl::Status removed = fs.Remove(path);
+  return absl::IsNotFound(removed) ? absl::OkStatus() : removed;
+}
+
+// Removes the data files of a plan whose records are gone.
+absl::Status RemoveFiles(FileSystem& fs, absl::string_view dst,
+                         const WorkPlan& plan) {
+  const std::string staging = Destination::StagingOf(dst, plan.kind, plan.id);
+  if (plan.kind == DestinationKind::kFile) return RemoveIfThere(fs, staging);
+  if (plan.kind != DestinationKind::kDcpDirectory) {
+    const absl::Status removed = RemoveFolders(fs, staging, {});
+    return absl::IsNotFound(removed) ? absl::OkStatus() : removed;
+  }
+  for (const std::string& name : plan.files) {
+    DCP_RETURN_IF_ERROR(RemoveIfThere(fs, JoinPath(staging, name)));
+  }
+  DCP_RETURN_IF_ERROR(
+      RemoveIfThere(fs, JoinPath(staging, DigestsName(plan.id))));
+  return RemoveIfThere(fs, JoinPath(staging, TemporaryIndexName(plan.id)));
+}
+
+// Records must not outlive the files that they describe, so they go first.
+absl::Status Discard(FileSystem& fs, absl::string_view dst,
+                     const std::string& directory) {
+  WorkRecords records(fs, directory);
+  const absl::StatusOr<WorkPlan> plan = records.ReadPlan();
+  if (!plan.ok() && !absl::IsNotFound(plan.status())) return plan.status();
+  DCP_RETURN_IF_ERROR(records.Remove());
+  DCP_RETURN_IF_ERROR(fs.SyncDirectory(ParentDirectory(directory)));
+  return plan.ok() ? RemoveFiles(fs, dst, *plan) : absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::optional<WorkStatus>> FindWork(FileSystem& fs,
+                                                   absl::string_view dst) {
+  DCP_ASSIGN_OR_RETURN(const std::vector<std::string> directories,
+                       WorkRecords::Find(fs, dst));
+  if (directories.empty()) return std::nullopt;
+  if (directories.size() > 1) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        dst, " has unfinished work of several plans: ",
+        absl::StrJoin(directories, ", "), "; discard it, and begin again"));
+  }
+  WorkRecords records(fs, directories[0]);
+  const absl::StatusOr<WorkPlan> plan = records.ReadPlan();
+  // It has ended, or is about to begin.
+  if (absl::IsNotFound(plan.status())) return std::nullopt;
+  DCP_RETURN_IF_ERROR(plan.status());
+  WorkStatus status{.id = plan->id,
+                    .num_pieces = static_cast<uint32_t>(plan->pieces.size())};
+  for (uint32_t i = 0; i < plan->pieces.size(); ++i) {
+    const FilePiece& piece = plan->pieces[i];
+    status.num_bytes += piece.length;
+    const absl::StatusOr<PieceRecord> record =
+        records.Read(i, plan->files[piece.file]);
+    if (absl::IsNotFound(record.status())) continue;
+    DCP_RETURN_IF_ERROR(record.status());
+    const absl::StatusOr<FileInfo> info =
+        fs.Stat(JoinPath(directories[0], absl::StrCat(i)));
+    status.done.push_back({.piece = i,
+                           .bytes = record->bytes,
+                           .milliseconds = record->milliseconds,
+                           .written_ns = info.ok() ? info->modified_ns : 0,
+                           .host = record->host});
+  }
+  return status;
+}
+
+absl::StatusOr<size_t> DiscardWork(FileSystem& fs, absl::string_view dst) {
+  DCP_ASSIGN_OR_RETURN(const std::vector<std::string> directories,
+                       WorkRecords::Find(fs, dst));
+  for (const std::string& directory : directories) {
+    DCP_RETURN_IF_ERROR(
+        WithSide(Discard(fs, dst, directory), ErrorSide::kDestination));
+  }
+  return directories.size();
+}
+
+}  // namespace dcp

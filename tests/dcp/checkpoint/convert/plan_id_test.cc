@@ -1,0 +1,108 @@
+#include "dcp/checkpoint/convert/plan_id.h"
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "absl/strings/string_view.h"
+#include "dcp/base/limits.h"
+#include "dcp/checkpoint/convert/conversion.h"
+#include "dcp/checkpoint/convert/convert_options.h"
+#include "dcp/checkpoint/save/coordinator.h"
+#include "dcp/checkpoint/save/save.h"
+#include "dcp/io/file_system.h"
+#include "dcp/tensor/placement.h"
+#include "gtest/gtest.h"
+#include "tests/testing/sample_state.h"
+#include "tests/testing/sim_storage.h"
+#include "tests/testing/status_matchers.h"
+
+namespace dcp {
+namespace {
+
+using ::dcp::testing::SampleState;
+using ::dcp::testing::SampleTensor;
+using ::dcp::testing::SimStorage;
+
+void SaveModel(FileSystem& fs, absl::string_view path, int64_t rows) {
+  SampleState state;
+  state.Add(SampleTensor("a.weight", DType::kFloat32, {rows, 5}, 1));
+  state.Add(SampleTensor("b.weight", DType::kFloat32, {40, 30}, 1));
+  SingleProcessCoordinator coordinator;
+  ASSERT_OK(Save(fs, path, state.state(), coordinator,
+                 {.memory_bytes = kMinMemoryBytes}));
+}
+
+ConvertOptions Options() {
+  ConvertOptions options;
+  options.mesh = *ParseMesh("shard=2");
+  options.memory_bytes = kMinMemoryBytes;
+  return options;
+}
+
+class PlanIdTest : public ::testing::Test {
+ protected:
+  PlanIdTest() { SaveModel(fs_, "/model", 7); }
+
+  std::string Id(const ConvertOptions& options,
+                 absl::string_view src = "/model",
+                 absl::string_view dst = "/out",
+                 uint64_t piece_bytes = kPieceBytes) {
+    absl::StatusOr<Conversion> conversion =
+        PrepareShare(fs_, src, dst, options, piece_bytes);
+    EXPECT_OK(conversion.status());
+    return conversion->own.id;
+  }
+
+  SimStorage fs_;
+};
+
+TEST_F(PlanIdTest, IsTheSameForAllWorkers) {
+  const std::string id = Id(Options());
+  EXPECT_EQ(id.size(), 32u);
+  ConvertOptions other = Options();
+  other.memory_bytes = 4 * kMinMemoryBytes;
+  other.num_lanes = 2;
+  other.overwrite = true;
+  other.writer = "somebody";
+  EXPECT_EQ(Id(other, "/model", "/elsewhere"), id);
+  ASSERT_OK(fs_.Rename("/model", "/moved"));
+  EXPECT_EQ(Id(Options(), "/moved"), id);
+}
+
+TEST_F(PlanIdTest, DiffersWithWhateverChangesAFile) {
+  const std::string id = Id(Options());
+  EXPECT_NE(Id(Options(), "/model", "/out", kPieceBytes - 1), id);
+  ConvertOptions options = Options();
+  options.mesh = *ParseMesh("shard=3");
+  EXPECT_NE(Id(options), id);
+  options = Options();
+  options.selection.casts = {"a*=bf16"};
+  EXPECT_NE(Id(options), id);
+  options = Options();
+  options.selection.renames = {"s/a/c/"};
+  EXPECT_NE(Id(options), id);
+  options = Options();
+  options.selection.exclude = {"a*"};
+  EXPECT_NE(Id(options), id);
+  options = Options();
+  options.mesh.reset();
+  options.to = Format::kSafetensors;
+  const std::string safetensors = Id(options);
+  EXPECT_NE(safetensors, id);
+  options.metadata = {{"key", "value"}};
+  EXPECT_NE(Id(options), safetensors);
+  SaveModel(fs_, "/other", 8);
+  EXPECT_NE(Id(Options(), "/other"), id);
+}
+
+TEST_F(PlanIdTest, NamesTheDataFiles) {
+  absl::StatusOr<Conversion> conversion =
+      PrepareShare(fs_, "/model", "/out", Options(), kPieceBytes);
+  ASSERT_OK(conversion.status());
+  EXPECT_EQ(conversion->output.files[1].layout.name(),
+            "__1_0." + conversion->own.id + ".distcp");
+}
+
+}  // namespace
+}  // namespace dcp
