@@ -1,5 +1,3 @@
-// Tested by tests/dcp/checkpoint/convert/share_convert_test.cc.
-//
 // [Note: marks] The index of a DCP checkpoint has the id of its plan, so a
 // worker that comes late can tell that its work is done. Other formats have no
 // place for an id. For them, the file .<name>.<id>.done next to the destination
@@ -31,15 +29,6 @@ namespace {
 constexpr absl::string_view kMarkSuffix = "done";
 // The lock file, among the records, of the worker that commits.
 constexpr absl::string_view kTurnName = "commit.lock";
-
-void AddReport(const SourceCheckReport& found, SourceCheckReport& all) {
-  all.checked = all.checked || found.checked;
-  all.num_crcs_checked += found.num_crcs_checked;
-  all.num_digests_checked += found.num_digests_checked;
-  all.bytes_checked += found.bytes_checked;
-  all.num_items_unchecked += found.num_items_unchecked;
-  all.bytes_unchecked += found.bytes_unchecked;
-}
 
 std::vector<FileToCut> FilesToCut(const Output& output) {
   std::vector<FileToCut> files;
@@ -236,7 +225,7 @@ absl::Status ShareCommit::ReadRecords(std::vector<PieceRecord>& records) {
           records_.directory(), "/", i, " has ", record.written.crcs.size(),
           " CRCs instead of ", piece.end_part - piece.first_part));
     }
-    AddReport(record.check, plan.check);
+    plan.check.Add(record.check);
     for (const NumBeyond& beyond : record.written.num_beyond) {
       if (beyond.payload >= conversion_.num_beyond.size()) {
         return absl::DataLossError(

@@ -175,18 +175,19 @@ class ShareWorker {
       todo.push_back(piece);
       num_bytes += plan_.pieces[piece].length;
     }
+    conversion_.plan.check.checked = options_.verify;
     if (options_.on_plan != nullptr) options_.on_plan(conversion_.plan);
     if (share_.on_begin != nullptr) share_.on_begin(num_bytes);
     FindEntries();
     // Files that are written side by side would otherwise read the same bytes
     // again; see interleaving.h.
-    const bool at_once = NeedsInterleaving(conversion_.output);
+    at_once_ = NeedsInterleaving(conversion_.output);
     absl::Span<const uint32_t> left = todo;
     while (!left.empty()) {
       size_t num_pieces = 0;
       uint64_t group_bytes = 0;
-      while (num_pieces < left.size() &&
-             (at_once || num_pieces == 0 || group_bytes < share_.piece_bytes)) {
+      while (num_pieces < left.size() && (at_once_ || num_pieces == 0 ||
+                                          group_bytes < share_.piece_bytes)) {
         group_bytes += plan_.pieces[left[num_pieces++]].length;
       }
       DCP_RETURN_IF_ERROR(MoveGroup(left.first(num_pieces)));
@@ -200,7 +201,9 @@ class ShareWorker {
     std::unique_ptr<SourceCheck> check;
     if (options_.verify) {
       DCP_ASSIGN_OR_RETURN(
-          check, SourceCheck::Make(fs_, *conversion_.source, EntriesOf(group)));
+          check, SourceCheck::MakeOneOfSeveral(fs_, *conversion_.source,
+                                               EntriesOf(group, entries_),
+                                               EntriesOf(group, first_in_)));
     }
     std::vector<WrittenFile> written(group.size());
     TransferSteps steps;
@@ -249,6 +252,13 @@ class ShareWorker {
                                                 : staging;
   }
 
+  // No other worker checks the part of an item that this one moves. If all
+  // workers need a stripe of every item, that would be too much to read.
+  SourceCheck::Missing WhatToCheck() const {
+    return at_once_ ? SourceCheck::Missing::kLittle
+                    : SourceCheck::Missing::kBegun;
+  }
+
   // As in convert.cc: the bytes have moved, or failed to with `moved`.
   absl::Status CheckWhatMoved(const absl::Status& moved, SourceCheck* check) {
     conversion_.plan.cast_losses = CastLosses(conversion_);
@@ -260,8 +270,8 @@ class ShareWorker {
       checked = check->Finish({.memory_bytes = conversion_.plan.memory_bytes,
                                .stop = options_.stop,
                                .stats = &stats_},
-                              SourceCheck::Missing::kLittle);
-      conversion_.plan.check = check->report();
+                              WhatToCheck());
+      conversion_.plan.check.Add(check->report());
     }
     if (checked.ok() || absl::IsDataLoss(checked)) {
       DCP_RETURN_IF_ERROR(WithSide(conversion_.source->files().CheckUnchanged(),
@@ -296,16 +306,22 @@ class ShareWorker {
     std::vector<bool> has_payload(source.entries().size());
     for (const Payload& payload : conversion_.output.payloads) {
       const auto found = entry_of.find(payload.stored);
-      entries_.push_back(found == entry_of.end() ? UINT32_MAX : found->second);
-      if (found != entry_of.end()) has_payload[found->second] = true;
+      const uint32_t entry =
+          found == entry_of.end() ? UINT32_MAX : found->second;
+      const bool is_first = entry != UINT32_MAX && !has_payload[entry];
+      if (is_first) has_payload[entry] = true;
+      entries_.push_back(entry);
+      first_in_.push_back(is_first ? entry : UINT32_MAX);
     }
     for (const uint32_t i : wanted) {
       if (!has_payload[i]) without_payload_.push_back(i);
     }
   }
 
-  // The entries that the pieces need, each once.
-  std::vector<uint32_t> EntriesOf(absl::Span<const uint32_t> group) const {
+  // The entries that the payloads of the pieces have in `of_payload`, and those
+  // without payload; each once, sorted.
+  std::vector<uint32_t> EntriesOf(absl::Span<const uint32_t> group,
+                                  absl::Span<const uint32_t> of_payload) const {
     std::vector<uint32_t> entries;
     for (const uint32_t number : group) {
       const FilePiece& piece = plan_.pieces[number];
@@ -313,7 +329,7 @@ class ShareWorker {
       for (uint32_t i = piece.first_part; i < piece.end_part; ++i) {
         const LayoutPart& part = layout.parts()[i];
         if (part.payload_length == 0) continue;
-        const uint32_t entry = entries_[part.payload];
+        const uint32_t entry = of_payload[part.payload];
         if (entry != UINT32_MAX) entries.push_back(entry);
       }
       if (number == 0) {
@@ -347,8 +363,12 @@ class ShareWorker {
   WorkRecords records_;
   ShareCommit commit_;
   std::unique_ptr<Destination> destination_;  // only names its files
-  std::vector<uint32_t> entries_;             // by payload
+  // By payload: its entry, and its entry if no payload before is from it;
+  // otherwise UINT32_MAX.
+  std::vector<uint32_t> entries_;
+  std::vector<uint32_t> first_in_;
   std::vector<uint32_t> without_payload_;
+  bool at_once_ = false;  // the pieces move in one group
   TransferStats own_stats_;
   TransferStats& stats_;
   ShareResult result_;

@@ -27,10 +27,26 @@
 
 namespace dcp {
 
+void SourceCheckReport::Add(const SourceCheckReport& other) {
+  checked = checked || other.checked;
+  num_crcs_checked += other.num_crcs_checked;
+  num_digests_checked += other.num_digests_checked;
+  bytes_checked += other.bytes_checked;
+  num_items_unchecked += other.num_items_unchecked;
+  bytes_unchecked += other.bytes_unchecked;
+}
+
 absl::StatusOr<std::unique_ptr<SourceCheck>> SourceCheck::Make(
     FileSystem& fs, Checkpoint& checkpoint,
     absl::Span<const uint32_t> entries) {
+  return MakeOneOfSeveral(fs, checkpoint, entries, entries);
+}
+
+absl::StatusOr<std::unique_ptr<SourceCheck>> SourceCheck::MakeOneOfSeveral(
+    FileSystem& fs, Checkpoint& checkpoint, absl::Span<const uint32_t> entries,
+    absl::Span<const uint32_t> counted) {
   std::unique_ptr<SourceCheck> check(new SourceCheck(fs, checkpoint));
+  check->counted_.assign(counted.begin(), counted.end());
   check->Collect(entries);
   DCP_RETURN_IF_ERROR(WithSide(check->AddDigests(), ErrorSide::kSource));
   check->MergeRanges();
@@ -49,7 +65,7 @@ void SourceCheck::Collect(absl::Span<const uint32_t> entries) {
       continue;
     }
     const ObjectEntry& object = *entry.object();
-    if (!object.has_crc) CountUnchecked(object.item.length);
+    if (!object.has_crc) CountUnchecked(i, object.item.length);
     for (const auto& [identity, tensor] : object.tensors) AddTensor(i, tensor);
   }
 }
@@ -94,7 +110,7 @@ absl::Status SourceCheck::AddDigests() {
     const auto found =
         by_place.find({checkpoint_.files().names()[range.file], range.offset});
     if (found == by_place.end() || found->second->length != range.length) {
-      CountUnchecked(range.length);
+      CountUnchecked(range.entry, range.length);
       continue;
     }
     range.digest = found->second->digest;
@@ -103,7 +119,8 @@ absl::Status SourceCheck::AddDigests() {
   return absl::OkStatus();
 }
 
-void SourceCheck::CountUnchecked(uint64_t num_bytes) {
+void SourceCheck::CountUnchecked(uint32_t entry, uint64_t num_bytes) {
+  if (!std::binary_search(counted_.begin(), counted_.end(), entry)) return;
   absl::MutexLock lock(&mutex_);
   ++report_.num_items_unchecked;
   report_.bytes_unchecked += num_bytes;
@@ -143,7 +160,7 @@ void SourceCheck::MergeRanges() {
       }
       if (before.file == range.file &&
           range.offset < before.offset + before.length) {
-        CountUnchecked(range.length);
+        CountUnchecked(range.entry, range.length);
         continue;
       }
     }
@@ -313,6 +330,8 @@ bool SourceCheck::IsWanted(const Range& range, Missing missing) {
       return false;
     case Missing::kLittle:
       return range.length - range.num_bytes_seen <= range.num_bytes_seen;
+    case Missing::kBegun:
+      return range.num_bytes_seen > 0;
     case Missing::kWhatMoved:
       // An earlier run has compared what it moved completely, except for checks
       // that only the end of that run would have made.

@@ -40,6 +40,9 @@ struct SourceCheckReport {
   // a checksum was read only in part; and the bytes that were read of them.
   uint64_t num_items_unchecked = 0;
   uint64_t bytes_unchecked = 0;
+
+  // Adds what another worker, or this one before, has found.
+  void Add(const SourceCheckReport& other);
 };
 
 class SourceCheck {
@@ -48,6 +51,7 @@ class SourceCheck {
   enum class Missing : uint8_t {
     kNothing,    // the stretch stays unchecked
     kLittle,     // the rest, if it is not more than what was seen
+    kBegun,      // the rest, if anything was seen
     kWhatMoved,  // the rest, if an earlier run has moved it
   };
 
@@ -57,6 +61,11 @@ class SourceCheck {
   static absl::StatusOr<std::unique_ptr<SourceCheck>> Make(
       FileSystem& fs, Checkpoint& checkpoint,
       absl::Span<const uint32_t> entries);
+  // The same for one of several checks of a conversion: of the entries without
+  // a checksum, only `counted`, which are sorted, count as unchecked here.
+  static absl::StatusOr<std::unique_ptr<SourceCheck>> MakeOneOfSeveral(
+      FileSystem& fs, Checkpoint& checkpoint,
+      absl::Span<const uint32_t> entries, absl::Span<const uint32_t> counted);
 
   // `bytes` were read from `offset` of a file of the checkpoint. Calls may come
   // in any order; bytes that come again are ignored. DataLoss, which names the
@@ -109,7 +118,7 @@ class SourceCheck {
   absl::Status AddDigests();
   void SortByFile();
   void MergeRanges();
-  void CountUnchecked(uint64_t num_bytes);
+  void CountUnchecked(uint32_t entry, uint64_t num_bytes);
   std::vector<Stretch> Claim(Range& range, uint64_t begin, uint64_t end)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::vector<Range>::iterator FirstBeyond(uint32_t file, uint64_t offset);
@@ -124,6 +133,7 @@ class SourceCheck {
 
   FileSystem& fs_;
   Checkpoint& checkpoint_;
+  std::vector<uint32_t> counted_;  // see MakeOneOfSeveral
   // Sorted by file and offset; Make decides which there are.
   std::vector<Range> ranges_;
   // Chunks without CRC, as ranges without a checksum, until AddDigests.

@@ -3,189 +3,40 @@
 // and with another worker that does all of its work between two operations.
 #include "dcp/checkpoint/convert/share_convert.h"
 
-#include <cstddef>
 #include <cstdint>
 #include <map>
-#include <memory>
-#include <optional>
-#include <ostream>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
-#include "absl/strings/string_view.h"
-#include "dcp/base/limits.h"
 #include "dcp/checkpoint/convert/convert.h"
-#include "dcp/checkpoint/convert/work_status.h"
-#include "dcp/checkpoint/diff.h"
-#include "dcp/checkpoint/open/checkpoint.h"
-#include "dcp/checkpoint/save/coordinator.h"
-#include "dcp/checkpoint/save/save.h"
 #include "dcp/checkpoint/verify.h"
 #include "dcp/io/file_system.h"
-#include "dcp/tensor/placement.h"
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/dcp/checkpoint/convert/share_fixture.h"
 #include "tests/testing/hooked_storage.h"
-#include "tests/testing/sample_state.h"
 #include "tests/testing/sim_storage.h"
 #include "tests/testing/status_matchers.h"
 
 namespace dcp {
 namespace {
 
+using ::dcp::testing::AllWork;
+using ::dcp::testing::Expected;
+using ::dcp::testing::ExpectSame;
 using ::dcp::testing::HookedStorage;
-using ::dcp::testing::SampleState;
-using ::dcp::testing::SampleTensor;
+using ::dcp::testing::kModel;
+using ::dcp::testing::OptionsOf;
+using ::dcp::testing::Place;
+using ::dcp::testing::Prepare;
+using ::dcp::testing::RemoveLocks;
+using ::dcp::testing::Scenario;
 using ::dcp::testing::SimStorage;
-using ::dcp::testing::StatusIs;
-using ::testing::HasSubstr;
-
-constexpr absl::string_view kModel = "/model";
-constexpr absl::string_view kOther = "/other";
-constexpr absl::string_view kPlace = "/place";  // of the destination
-
-absl::Status SaveModel(FileSystem& fs, absl::string_view path, uint64_t seed) {
-  SampleState state;
-  state.Add(SampleTensor("a.weight", DType::kFloat32, {7, 35}, seed));
-  state.Add(SampleTensor("b.weight", DType::kBFloat16, {40, 30}, seed));
-  state.Add(SampleTensor("c.weight", DType::kFloat32, {30, 9}, seed));
-  state.Add(SampleTensor("d.bias", DType::kInt8, {13}, seed));
-  state.Add(SampleTensor("scalar", DType::kInt64, {}, seed));
-  SingleProcessCoordinator coordinator;
-  return Save(fs, path, state.state(), coordinator,
-              {.memory_bytes = kMinMemoryBytes});
-}
-
-struct Scenario {
-  std::string name;
-  std::string dst;  // in kPlace
-  bool overwrite = false;
-  std::optional<Format> to = std::nullopt;
-  std::string mesh = "";
-  uint64_t max_shard_bytes = 0;
-  std::vector<std::string> casts = {};
-  int column = -1;  // the dimension that the mesh cuts, unless it is 0
-  uint64_t piece_bytes = 700;
-
-  std::string path() const { return absl::StrCat(kPlace, "/", dst); }
-};
-
-void PrintTo(const Scenario& scenario, std::ostream* os) {
-  *os << scenario.name;
-}
-
-ConvertOptions OptionsOf(const Scenario& scenario) {
-  ConvertOptions options;
-  options.to = scenario.to;
-  options.overwrite = scenario.overwrite;
-  options.max_shard_bytes = scenario.max_shard_bytes;
-  options.selection.casts = scenario.casts;
-  options.memory_bytes = kMinMemoryBytes;
-  options.num_lanes = 1;
-  if (!scenario.mesh.empty()) {
-    options.mesh = *ParseMesh(scenario.mesh);
-  }
-  if (scenario.column >= 0) {
-    options.placements.push_back({.glob = "*.weight",
-                                  .placements = *ParsePlacements(absl::StrCat(
-                                      "S(", scenario.column, ")"))});
-  }
-  return options;
-}
-
-// A disk with the model, and with what the destination held before.
-void Prepare(const Scenario& scenario, FileSystem& fs) {
-  ASSERT_OK(SaveModel(fs, kModel, 1));
-  ASSERT_OK(SaveModel(fs, kOther, 2));
-  ASSERT_OK(fs.MakeDirectory(kPlace));
-  if (scenario.overwrite) {
-    ASSERT_OK(
-        ConvertCheckpoint(fs, kOther, scenario.path(), OptionsOf(scenario)));
-  }
-  ASSERT_OK(fs.SyncDirectory(kPlace));
-  ASSERT_OK(fs.SyncDirectory("/"));
-}
-
-absl::StatusOr<ShareResult> Work(FileSystem& fs, const Scenario& scenario,
-                                 uint32_t index, uint32_t count) {
-  return ConvertShare(fs, kModel, scenario.path(), OptionsOf(scenario),
-                      {.share = {.index = index, .count = count},
-                       .piece_bytes = scenario.piece_bytes});
-}
-
-void AllWork(FileSystem& fs, const Scenario& scenario, uint32_t count) {
-  for (uint32_t i = 0; i < count; ++i) {
-    ASSERT_OK_AND_ASSIGN(const ShareResult result,
-                         Work(fs, scenario, i, count));
-    if (i + 1 == count) EXPECT_TRUE(result.is_complete);
-  }
-}
-
-using Tree = std::map<std::string, std::string>;
-
-void ReadTree(FileSystem& fs, const std::string& directory,
-              const std::string& prefix, Tree& tree) {
-  ASSERT_OK_AND_ASSIGN(const std::vector<DirectoryEntry> entries,
-                       fs.List(directory));
-  for (const DirectoryEntry& entry : entries) {
-    const std::string path = JoinPath(directory, entry.name);
-    const std::string name = absl::StrCat(prefix, entry.name);
-    if (entry.kind == FileKind::kDirectory) {
-      tree[name] = "directory";
-      ReadTree(fs, path, absl::StrCat(name, "/"), tree);
-    } else {
-      ASSERT_OK_AND_ASSIGN(tree[name], ReadFile(fs, path, UINT64_MAX, false));
-    }
-  }
-}
-
-// Everything at the destination, apart from the mark of who made it.
-Tree Place(FileSystem& fs) {
-  Tree tree;
-  ReadTree(fs, std::string(kPlace), "", tree);
-  std::erase_if(tree, [](const auto& file) {
-    return file.first.starts_with('.') && absl::EndsWith(file.first, ".done") &&
-           absl::StartsWith(file.second, "tessera-done 1 ");
-  });
-  return tree;
-}
-
-// A machine that dies while a lock ends leaves the lock file, which nobody
-// holds.
-void RemoveLocks(FileSystem& fs, const Scenario& scenario) {
-  for (const std::string& path :
-       {scenario.path() + "/.writer.lock",
-        absl::StrCat(kPlace, "/.", scenario.dst, ".lock")}) {
-    fs.Remove(path).IgnoreError();
-  }
-}
-
-// What one worker makes of the scenario.
-Tree Expected(const Scenario& scenario) {
-  SimStorage fs;
-  Prepare(scenario, fs);
-  AllWork(fs, scenario, 1);
-  return Place(fs);
-}
-
-void ExpectSame(FileSystem& fs, const Tree& expected) {
-  const Tree found = Place(fs);
-  std::vector<std::string> names;
-  for (const auto& [name, bytes] : found) names.push_back(name);
-  std::vector<std::string> expected_names;
-  for (const auto& [name, bytes] : expected) expected_names.push_back(name);
-  ASSERT_EQ(names, expected_names);
-  for (const auto& [name, bytes] : expected) {
-    EXPECT_TRUE(found.at(name) == bytes) << name;
-  }
-}
+using ::dcp::testing::Tree;
+using ::dcp::testing::Work;
 
 class ShareConvert : public ::testing::TestWithParam<Scenario> {};
 
@@ -387,100 +238,6 @@ INSTANTIATE_TEST_SUITE_P(Destinations, ShareConvertFaults,
                                                .max_shard_bytes = 3000,
                                                .piece_bytes = 2500}),
                          [](const auto& test) { return test.param.name; });
-
-const Scenario& Simple() {
-  static const auto* const scenario =
-      new Scenario{.name = "dcp", .dst = "out", .mesh = "shard=3"};
-  return *scenario;
-}
-
-TEST(ShareConvertRefusals, WorkersWithAnotherPlanAreTold) {
-  SimStorage fs;
-  Prepare(Simple(), fs);
-  ASSERT_OK(Work(fs, Simple(), 0, 2));
-  Scenario other = Simple();
-  other.casts = {"a*=bf16"};
-  EXPECT_THAT(Work(fs, other, 1, 2),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("belongs to workers with another plan")));
-  AllWork(fs, Simple(), 2);
-  EXPECT_THAT(Work(fs, other, 1, 2),
-              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("/out")));
-}
-
-TEST(ShareConvertRefusals, AnotherCheckpointIsNotReplacedWithoutBeingAsked) {
-  SimStorage fs;
-  Prepare(Simple(), fs);
-  ASSERT_OK(SaveModel(fs, Simple().path(), 3));
-  EXPECT_THAT(Work(fs, Simple(), 0, 2),
-              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("/out")));
-}
-
-TEST(ShareConvertRefusals, FilesThatSomebodyRemovedAreWrittenAgain) {
-  SimStorage fs;
-  Prepare(Simple(), fs);
-  ASSERT_OK(Work(fs, Simple(), 0, 2));
-  ASSERT_OK_AND_ASSIGN(const std::vector<DirectoryEntry> entries,
-                       fs.List(Simple().path()));
-  for (const DirectoryEntry& entry : entries) {
-    if (entry.kind == FileKind::kFile) {
-      ASSERT_OK(fs.Remove(JoinPath(Simple().path(), entry.name)));
-      break;
-    }
-  }
-  EXPECT_THAT(Work(fs, Simple(), 1, 2),
-              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("run again")));
-  AllWork(fs, Simple(), 2);
-  ExpectSame(fs, Expected(Simple()));
-}
-
-TEST(ShareConvertRefusals, DamageIsNotRecorded) {
-  SimStorage fs;
-  Prepare(Simple(), fs);
-  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> model,
-                       Checkpoint::Open(fs, kModel, {}));
-  ASSERT_OK(model->LocateAll());
-  const ChunkLocation& last = model->entries()[4].tensor()->locations[0];
-  const std::string path = model->files().PathOf(last.item.file);
-  ASSERT_OK_AND_ASSIGN(std::string bytes,
-                       ReadFile(fs, path, UINT64_MAX, false));
-  bytes[last.payload_offset] ^= 1;
-  ASSERT_OK(fs.Remove(path));
-  ASSERT_OK(WriteFile(fs, path, bytes));
-  EXPECT_THAT(Work(fs, Simple(), 0, 1), StatusIs(absl::StatusCode::kDataLoss));
-  ASSERT_OK_AND_ASSIGN(const std::optional<WorkStatus> status,
-                       FindWork(fs, Simple().path()));
-  ASSERT_TRUE(status.has_value());
-  EXPECT_LT(status->done.size(), status->num_pieces);
-}
-
-TEST(ShareConvertRefusals, AFullDiskIsNamedAndTheRestIsKept) {
-  SimStorage fs({.capacity_bytes = 400000});
-  Prepare(Simple(), fs);
-  ASSERT_OK_AND_ASSIGN(const uint64_t free, fs.FreeBytes("/"));
-  ASSERT_OK(WriteFile(fs, "/filler", std::string(free - 9000, 'x')));
-  absl::Status status;
-  for (uint32_t i = 0; i < 3; ++i) {
-    status.Update(Work(fs, Simple(), i, 3).status());
-  }
-  EXPECT_THAT(status, StatusIs(absl::StatusCode::kResourceExhausted));
-  ASSERT_OK(fs.Remove("/filler"));
-  AllWork(fs, Simple(), 3);
-  ExpectSame(fs, Expected(Simple()));
-}
-
-TEST(ShareConvertRefusals, ThereAreNoOtherShares) {
-  SimStorage fs;
-  Prepare(Simple(), fs);
-  EXPECT_THAT(Work(fs, Simple(), 2, 2),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("no share 2 of 2")));
-  ConvertOptions options = OptionsOf(Simple());
-  options.to_dialect = Dialect::kAccelerate;
-  EXPECT_THAT(
-      ConvertShare(fs, kModel, Simple().path(), std::move(options), {}),
-      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("accelerate")));
-}
 
 }  // namespace
 }  // namespace dcp
