@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "dcp/checkpoint/convert/convert.h"
+#include "dcp/checkpoint/convert/share_convert.h"
 #include "dcp/checkpoint/open/checkpoint.h"
 #include "dcp/checkpoint/open/selection.h"
 #include "dcp/tensor/element.h"
@@ -28,6 +29,7 @@ enum class Verb : uint8_t {
   kDcpToTorch,
   kTorchToDcp,
   kJobs,
+  kWorkers,
 };
 
 enum class ProgressMode : uint8_t { kAuto, kPlain, kJson, kNone };
@@ -75,6 +77,14 @@ struct CommandLine {
   bool overwrite = false;
   bool plan = false;
   uint32_t num_lanes = 0;
+  std::optional<Share> share;  // of workers that share the work
+  bool workers = false;        // the launcher says the share
+  uint32_t num_workers = 0;    // 0: the launcher says it
+  uint64_t piece_bytes = kPieceBytes;
+  bool wait = false;          // workers too
+  uint64_t wait_seconds = 0;  // 0: without end; workers too
+  // workers
+  bool discard = false;
   // several verbs
   SelectionOptions selection;
   uint64_t memory_bytes = kDefaultMemoryBytes;
@@ -97,6 +107,11 @@ OpenOptions SourceOptionsOf(const CommandLine& line);
 // The same for B, whose dialect is not chosen: options of dialects that it is
 // not are ignored.
 OpenOptions SecondSourceOptionsOf(const CommandLine& line);
+
+// Whether the line asks for one share of a conversion.
+inline bool IsShared(const CommandLine& line) {
+  return line.workers || line.share.has_value();
+}
 
 // Whether the verb writes to standard output instead of a file.
 bool WritesToStandardOutput(const CommandLine& line);

@@ -58,6 +58,36 @@ absl::Status CheckServer(const VerbRow& verb, const CommandLine& line) {
   return absl::OkStatus();
 }
 
+// Checks options of workers that share the work.
+absl::Status CheckWorkers(const VerbRow& verb, const CommandLine& line) {
+  if (line.share.has_value() && line.workers) {
+    return Refuse(verb,
+                  "--share and --workers both say the share of this worker: "
+                  "give only one of the two");
+  }
+  if (line.num_workers != 0 && !line.workers) {
+    return Refuse(verb, "--num-workers requires --workers");
+  }
+  if (line.wait_seconds != 0 && !line.wait) {
+    return Refuse(verb, "--wait-for requires --wait");
+  }
+  if (line.verb == Verb::kWorkers) {
+    return line.wait && line.discard
+               ? Refuse(verb, "--wait and --discard: give only one of the two")
+               : absl::OkStatus();
+  }
+  if (!IsShared(line)) {
+    return line.wait ? Refuse(verb, "--wait requires --workers or --share")
+                     : absl::OkStatus();
+  }
+  if (!line.server.empty() || WritesToStandardOutput(line)) {
+    return Refuse(verb,
+                  "workers write files that all of them see: leave out "
+                  "--server, and name a destination that is not '-'");
+  }
+  return absl::OkStatus();
+}
+
 // Checks a path of "-".
 absl::Status CheckDash(const VerbRow& verb, const CommandLine& line) {
   if (!WritesToStandardOutput(line)) {
@@ -119,6 +149,7 @@ absl::Status CheckCombination(const VerbRow& verb, const CommandLine& line) {
   DCP_RETURN_IF_ERROR(CheckOperands(verb, line));
   DCP_RETURN_IF_ERROR(CheckServer(verb, line));
   DCP_RETURN_IF_ERROR(CheckMesh(verb, line));
+  DCP_RETURN_IF_ERROR(CheckWorkers(verb, line));
   if (line.all && line.depth != 0) {
     return Refuse(verb,
                   "--all lists every tensor, and --depth groups them: "
@@ -215,7 +246,10 @@ absl::StatusOr<CommandLine> ParseCommandLine(absl::Span<const std::string> args,
                          return AllOptions()[option].apply(value, line);
                        }));
   if (line.action == CommandLine::Action::kHelp) return line;
-  if (line.server.empty()) line.server = std::string(server);
+  // A verb without the option does not obey the variable either.
+  if (line.server.empty() && line.verb != Verb::kWorkers) {
+    line.server = std::string(server);
+  }
   if (const absl::Status resolved = ResolveMeshOptions(line); !resolved.ok()) {
     return Refuse(*verb, resolved.message());
   }

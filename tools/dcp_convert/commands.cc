@@ -37,6 +37,8 @@ absl::StatusOr<ExitCode> RunVerb(const Context& context) {
       return RunConvert(context);
     case Verb::kJobs:
       return RunJobs(context);
+    case Verb::kWorkers:
+      return RunWorkers(context);
   }
   return kExitUsage;
 }

@@ -1,5 +1,6 @@
 // Tested by tests/tools/dcp_convert/dcp_convert_test.sh.
 #include <algorithm>
+#include <cstdlib>
 #include <ostream>
 #include <utility>
 
@@ -8,16 +9,19 @@
 #include "dcp/base/peak_memory.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/convert/convert.h"
+#include "dcp/checkpoint/convert/share_convert.h"
 #include "dcp/checkpoint/open/format.h"
 #include "tools/dcp_convert/available_memory.h"
 #include "tools/dcp_convert/commands.h"
 #include "tools/dcp_convert/daemon.h"
 #include "tools/dcp_convert/json_output.h"
+#include "tools/dcp_convert/launcher.h"
 #include "tools/dcp_convert/option_table.h"
 #include "tools/dcp_convert/output_stream.h"
 #include "tools/dcp_convert/progress.h"
 #include "tools/dcp_convert/render.h"
 #include "tools/dcp_convert/stopwatch.h"
+#include "tools/dcp_convert/work_wait.h"
 #include "tools/terminal/quantity.h"
 
 namespace dcp::tools {
@@ -178,13 +182,25 @@ std::string RenderDoubts(const ConvertPlan& plan) {
   return text;
 }
 
+std::string RenderShare(const ShareOutcome& share) {
+  return absl::StrCat("share ", share.share.index, " of ", share.share.count,
+                      ": wrote ", share.num_pieces_written, " of ",
+                      FormatPlural(share.num_pieces, "piece"), "; ",
+                      share.has_committed ? "the checkpoint is there"
+                      : share.is_complete
+                          ? "the checkpoint is there, by another worker"
+                          : "the rest is left to other workers",
+                      "\n");
+}
+
 std::string RenderOutcome(const ConvertPlan& plan, absl::string_view dst,
                           const ConvertOutcome& outcome) {
   const double rate = static_cast<double>(outcome.bytes_written) /
                       std::max(outcome.seconds, 1e-6);
   return absl::StrCat(
       RenderFiles(plan, dst), "\n", RenderContents(plan), RenderDoubts(plan),
-      "read ", FormatBytes(outcome.bytes_read), ", wrote ",
+      outcome.share.has_value() ? RenderShare(*outcome.share) : "", "read ",
+      FormatBytes(outcome.bytes_read), ", wrote ",
       FormatBytes(outcome.bytes_written), " in ",
       FormatSeconds(outcome.seconds), " (",
       FormatBytes(static_cast<uint64_t>(rate)), "/s); peak memory ",
@@ -214,6 +230,43 @@ absl::StatusOr<ExitCode> PrintPlan(const Context& context) {
   return kExitDone;
 }
 
+// Does the share of this worker; with --wait, until the checkpoint is there.
+absl::StatusOr<ConvertPlan> ConvertTheShare(const Context& context,
+                                            const ConvertOptions& parts,
+                                            ProgressDisplay& progress,
+                                            ShareOutcome& outcome) {
+  const CommandLine& line = context.line;
+  outcome.share = line.share.value_or(Share());
+  if (line.workers) {
+    DCP_ASSIGN_OR_RETURN(outcome.share,
+                         ShareFromLauncher(getenv, line.num_workers));
+  }
+  const Stopwatch stopwatch;
+  while (true) {
+    ConvertOptions options = MakeOptions(context);
+    options.stats = parts.stats;
+    options.open.progress = parts.open.progress;
+    DCP_ASSIGN_OR_RETURN(
+        ShareResult result,
+        ConvertShare(
+            context.fs, line.paths[0], line.paths[1], std::move(options),
+            {.share = outcome.share,
+             .piece_bytes = line.piece_bytes,
+             .on_begin = [&](uint64_t bytes) { progress.Start(bytes); }}));
+    outcome.plan_id = result.id;
+    outcome.num_pieces = result.num_pieces;
+    outcome.num_pieces_written += result.num_written;
+    outcome.is_complete = result.is_complete;
+    outcome.has_committed = result.has_committed;
+    if (result.is_complete || !line.wait) return std::move(result.plan);
+    // If the last of the others dies before it makes the checkpoint appear,
+    // this worker does.
+    DCP_RETURN_IF_ERROR(WaitForWork(context, WorkGoal::kAllPieces,
+                                    stopwatch.seconds(),
+                                    [](const WorkStatus&) {}));
+  }
+}
+
 absl::StatusOr<ConvertPlan> Convert(const Context& context,
                                     ProgressDisplay& progress,
                                     TransferStats& stats, OpenProgress& opening,
@@ -235,12 +288,17 @@ absl::StatusOr<ConvertPlan> Convert(const Context& context,
   options.on_plan = [&progress](const ConvertPlan& plan) {
     progress.Start(plan.bytes_to_write);
   };
-  absl::StatusOr<ConvertPlan> plan = ConvertCheckpoint(
-      context.fs, line.paths[0], line.paths[1], std::move(options));
+  std::optional<ShareOutcome> share;
+  if (IsShared(line)) share.emplace();
+  absl::StatusOr<ConvertPlan> plan =
+      IsShared(line) ? ConvertTheShare(context, options, progress, *share)
+                     : ConvertCheckpoint(context.fs, line.paths[0],
+                                         line.paths[1], std::move(options));
   outcome = {.seconds = stopwatch.seconds(),
              .bytes_read = stats.bytes_read,
              .bytes_written = stats.bytes_written,
-             .peak_memory_bytes = PeakMemoryBytes()};
+             .peak_memory_bytes = PeakMemoryBytes(),
+             .share = std::move(share)};
   return plan;
 }
 

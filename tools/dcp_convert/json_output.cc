@@ -287,6 +287,37 @@ std::string ConvertJson(absl::string_view verb, absl::string_view src,
     json["seconds"] = outcome->seconds;
     json["peak_memory_bytes"] = outcome->peak_memory_bytes;
     AddDoubts(plan, json);
+    if (outcome->share.has_value()) {
+      const ShareOutcome& share = *outcome->share;
+      json["share"] = Json{{"index", share.share.index},
+                           {"count", share.share.count},
+                           {"plan", share.plan_id},
+                           {"pieces_total", share.num_pieces},
+                           {"pieces_done", share.num_pieces_written},
+                           {"complete", share.is_complete},
+                           {"committed", share.has_committed}};
+    }
+  }
+  return Dump(json);
+}
+
+std::string WorkersJson(absl::string_view dst,
+                        const std::optional<WorkStatus>& status,
+                        bool complete) {
+  Json json = Header("workers");
+  json["dst"] = Str(dst);
+  json["complete"] = complete;
+  if (!status.has_value()) return Dump(json);
+  json["plan"] = status->id;
+  json["pieces_total"] = status->num_pieces;
+  json["bytes_total"] = status->num_bytes;
+  Json& done = json["done"] = Json::array();
+  for (const WorkStatus::Done& piece : status->done) {
+    done.push_back(
+        Json{{"piece", piece.piece},
+             {"num_bytes", piece.bytes},
+             {"seconds", static_cast<double>(piece.milliseconds) / 1000},
+             {"host", Str(piece.host)}});
   }
   return Dump(json);
 }

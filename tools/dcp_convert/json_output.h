@@ -13,6 +13,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "dcp/checkpoint/convert/convert.h"
+#include "dcp/checkpoint/convert/share_convert.h"
+#include "dcp/checkpoint/convert/work_status.h"
 #include "dcp/checkpoint/diff.h"
 #include "dcp/checkpoint/verify.h"
 #include "tools/dcp_convert/inspection.h"
@@ -31,12 +33,23 @@ std::string DiffJson(absl::string_view a, absl::string_view b,
                      const DiffReport& report,
                      const std::optional<Tolerance>& tolerance, double seconds);
 
+// What one of several workers has done.
+struct ShareOutcome {
+  Share share;
+  std::string plan_id;
+  uint32_t num_pieces = 0;          // of all workers
+  uint32_t num_pieces_written = 0;  // by this worker
+  bool is_complete = false;         // the checkpoint is there
+  bool has_committed = false;       // this worker made it appear
+};
+
 // The results of a conversion that its plan does not have.
 struct ConvertOutcome {
   double seconds = 0;
   uint64_t bytes_read = 0;
   uint64_t bytes_written = 0;
   uint64_t peak_memory_bytes = 0;
+  std::optional<ShareOutcome> share = std::nullopt;
 };
 
 // `outcome` is null if only a plan was made.
@@ -56,6 +69,11 @@ struct JobRow {
   std::string error;  // empty unless it failed
 };
 std::string JobsJson(absl::Span<const JobRow> jobs);
+
+// `complete` is whether something is at the destination and nobody is at work
+// there.
+std::string WorkersJson(absl::string_view dst,
+                        const std::optional<WorkStatus>& status, bool complete);
 
 std::string ErrorJson(absl::string_view verb, const absl::Status& status,
                       int exit_code);

@@ -8,6 +8,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "tools/dcp_convert/mesh_options.h"
@@ -34,8 +35,10 @@ constexpr uint32_t kInspect = VerbBit(Verb::kInspect);
 constexpr uint32_t kVerify = VerbBit(Verb::kVerify);
 constexpr uint32_t kDiff = VerbBit(Verb::kDiff);
 constexpr uint32_t kJobs = VerbBit(Verb::kJobs);
+constexpr uint32_t kWorkers = VerbBit(Verb::kWorkers);
 constexpr uint32_t kLocal = kInspect | kVerify | kDiff | kWriting;
-constexpr uint32_t kAll = kLocal | kJobs;
+constexpr uint32_t kRemote = kLocal | kJobs;
+constexpr uint32_t kAll = kRemote | kWorkers;
 
 absl::Status SetTensors(absl::string_view value, CommandLine& line) {
   if (value.empty()) return IsNot(value, "a pattern of names");
@@ -164,6 +167,25 @@ absl::Status SetLanes(absl::string_view value, CommandLine& line) {
     return IsNot(value, absl::StrCat("a number from 1 to ", kMaxLanes));
   }
   line.num_lanes = lanes;
+  return absl::OkStatus();
+}
+
+absl::Status SetShare(absl::string_view value, CommandLine& line) {
+  const std::pair<absl::string_view, absl::string_view> split =
+      absl::StrSplit(value, absl::MaxSplits('/', 1));
+  Share share;
+  if (!absl::SimpleAtoi(split.first, &share.index) ||
+      !absl::SimpleAtoi(split.second, &share.count) ||
+      share.index >= share.count) {
+    return IsNot(value, "K/N with K from 0 to N - 1");
+  }
+  line.share = share;
+  return absl::OkStatus();
+}
+
+absl::Status SetPieceSize(absl::string_view value, CommandLine& line) {
+  DCP_ASSIGN_OR_RETURN(line.piece_bytes, ParseSize(value));
+  if (line.piece_bytes == 0) return IsNot(value, "1 byte or more");
   return absl::OkStatus();
 }
 
@@ -354,6 +376,30 @@ constexpr OptionRow<CommandLine> kOptions[] = {
       "write nothing; print the files, the bytes to read\nand write, and the "
       "memory"},
      SetFlag<&CommandLine::plan>},
+    {{"workers", nullptr, kWriting,
+      "do the share of this worker, as its launcher says:\nsrun, an array of "
+      "sbatch, mpirun, torchrun or an\nindexed job of Kubernetes"},
+     SetFlag<&CommandLine::workers>},
+    {{"num-workers", "N", kWriting,
+      "with --workers: how many there are, if the launcher\ndoes not say"},
+     SetPositive<&CommandLine::num_workers>},
+    {{"share", "K/N", kWriting,
+      "do share K, from 0, of the N into which N workers\ndivide the work, "
+      "whatever starts them"},
+     SetShare},
+    {{"piece-size", "SIZE", kWriting,
+      "with --workers or --share: about how much a worker\nwrites before it "
+      "records it; the same for all workers;\ndefault 1GiB"},
+     SetPieceSize},
+    {{"wait", nullptr, kWriting | kWorkers,
+      "wait until all workers are done and DST is there"},
+     SetFlag<&CommandLine::wait>},
+    {{"wait-for", "SECONDS", kWriting | kWorkers,
+      "with --wait: fail after this time"},
+     SetPositive<&CommandLine::wait_seconds>},
+    {{"discard", nullptr, kWorkers,
+      "remove what workers have left that will not be\nstarted again"},
+     SetFlag<&CommandLine::discard>},
     {{"max-memory", "SIZE", kVerify | kDiff | kWriting,
       "memory for payload; default 256MiB, minimum 16MiB"},
      SetMaxMemory},
@@ -401,22 +447,23 @@ constexpr OptionRow<CommandLine> kOptions[] = {
       "default: stored",
       false, "stored torch"},
      SetOptimizerNames},
-    {{"server", "ADDRESS", kAll,
+    {{"server", "ADDRESS", kRemote,
       "let a dcp-server do it: host:7420 or\n"
       "unix:/run/dcp-server.sock; paths are the server's;\n"
       "default: TESSERA_SERVER, if set"},
      SetText<&CommandLine::server>},
-    {{"tls", nullptr, kAll,
+    {{"tls", nullptr, kRemote,
       "use TLS; the system's authorities check the server"},
      SetFlag<&CommandLine::tls>},
-    {{"tls-ca", "FILE", kAll, "use TLS; this authority checks the server; PEM"},
+    {{"tls-ca", "FILE", kRemote,
+      "use TLS; this authority checks the server; PEM"},
      SetText<&CommandLine::tls_ca>},
-    {{"tls-cert", "FILE", kAll,
+    {{"tls-cert", "FILE", kRemote,
       "the client's certificate, with --tls-key; PEM"},
      SetText<&CommandLine::tls_cert>},
-    {{"tls-key", "FILE", kAll, "the private key of --tls-cert; PEM"},
+    {{"tls-key", "FILE", kRemote, "the private key of --tls-cert; PEM"},
      SetText<&CommandLine::tls_key>},
-    {{"token-file", "FILE", kAll,
+    {{"token-file", "FILE", kRemote,
       "the token for the server; default: TESSERA_TOKEN"},
      SetText<&CommandLine::token_file>},
     {{"json", nullptr, kAll, "print one JSON object on standard output"},

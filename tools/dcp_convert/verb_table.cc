@@ -7,7 +7,7 @@
 namespace dcp::tools {
 namespace {
 
-constexpr std::array<VerbRow, 9> kVerbs = {{
+constexpr std::array<VerbRow, 10> kVerbs = {{
     {VerbBit(Verb::kInspect), "inspect", "PATH", "show what is in a checkpoint",
      "Prints format, files, tensors with dtype, shape and sharding, and the\n"
      "objects that are not tensors. Reads only the index and small objects.\n",
@@ -59,6 +59,7 @@ constexpr std::array<VerbRow, 9> kVerbs = {{
      "need\n"
      "one of the two, and replicate what neither matches.\n",
      "dcp-convert reshard run/step-1000 out --mesh shard=4\n"
+     "dcp-convert reshard run/step-1000 out --mesh shard=64 --share 3/16\n"
      "dcp-convert reshard run/step-1000 out --mesh replicate=2,shard=3\n"
      "dcp-convert reshard run/step-1000 out --mesh dp=2,tp=2 \\\n"
      "    --tp-plan plan.yaml\n"
@@ -97,6 +98,17 @@ constexpr std::array<VerbRow, 9> kVerbs = {{
      "exit code as they do.\n",
      "dcp-convert jobs list --server storage:7420\n"
      "dcp-convert jobs wait operations/7 --server storage:7420\n"},
+    {VerbBit(Verb::kWorkers), "workers", "DST",
+     "how far workers are that share a conversion",
+     "Says which pieces of DST are done, by workers that --workers or --share\n"
+     "started, and on which hosts. With --wait, shows the progress of all of "
+     "them\n"
+     "until DST is there. Workers that died can be started again, also in "
+     "another\n"
+     "number; --discard removes what they have left.\n",
+     "dcp-convert workers out\n"
+     "dcp-convert workers out --wait --wait-for 3600\n"
+     "dcp-convert workers out --discard\n"},
 }};
 
 }  // namespace
