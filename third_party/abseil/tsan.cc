@@ -140,6 +140,7 @@ bool WrapAwaitWithTimeout(const absl::Notification* notification,
 // interceptor that logs it. A test sets up its fake daemon (tests/client)
 // before it calls it, and gRPC hands the call to another thread inside of the
 // library.
+// aws-c-s3: threads that end by themselves are joined by the next one.
 extern "C" const char* __tsan_default_suppressions() {
   return "race:absl::*Status::Unref\n"
          "race:liburing.h\n"
@@ -147,6 +148,7 @@ extern "C" const char* __tsan_default_suppressions() {
          "race:RegisteredCallAllocation\n"
          "race:BatchCallAllocation\n"
          "race:^dcp::client::Fake*::\n"
+         "thread:^aws_thread_launch\n"
          "race:^grpc::internal::Callback*::CallOnDone\n"
          "race:^grpc::internal::CallbackBidiHandler<grpc::ByteBuffer, "
          "grpc::ByteBuffer>::\n";

@@ -12,7 +12,8 @@
 
 extern "C" {
 
-const char* __tsan_default_options() {
+// As for aws-c-s3, whose definition may be in the same program.
+__attribute__((weak)) const char* __tsan_default_options() {
   return "ignore_interceptors_accesses=1";
 }
 

@@ -182,6 +182,7 @@ Meaning MeaningOfError(int error) {
     case AWS_ERROR_S3_MISSING_CONTENT_LENGTH_HEADER:
     case AWS_ERROR_S3_RESPONSE_CHECKSUM_MISMATCH:
     case AWS_ERROR_SHORT_BUFFER:
+    case AWS_ERROR_DEST_COPY_TOO_SMALL:
       return {absl::StatusCode::kDataLoss,
               "the server, or a proxy before it, sends other bytes than were "
               "asked for"};

@@ -1,4 +1,4 @@
-// Tested by tests/dcp/io/s3/s3_store_test.cc.
+// Tested by tests/dcp/io/s3/s3_faults_test.cc.
 //
 // The life of a transfer, which owns itself:
 //
@@ -140,6 +140,7 @@ void S3Transfer::Submit() {
   }
   SetCallbacks(options);
   num_holds_ = 2;
+  has_let_go_ = false;
   meta_request_ = aws_s3_client_make_meta_request(shared_.client, &options);
   const int error = aws_last_error();
   aws_http_message_release(options.message);
@@ -217,6 +218,7 @@ void S3Transfer::DropHold() {
   if (--num_holds_ > 0) return;
   // Waits for a request to stop that is just being carried out.
   stop_callback_.reset();
+  has_let_go_.store(true, std::memory_order_release);
   // OnReleased may be called by this, or by another thread at once.
   aws_s3_meta_request_release(std::exchange(meta_request_, nullptr));
 }
@@ -282,6 +284,7 @@ void S3Transfer::OnFinished(const aws_s3_meta_request_result& result) {
 }
 
 void S3Transfer::OnReleased() {
+  DCP_CHECK(has_let_go_.load(std::memory_order_acquire));
   if (!IsWorthAnotherTry()) {
     Finish();
     return;

@@ -79,6 +79,9 @@ class S3Transfer {
   // Submit and OnFinished each hold `meta_request_`, so that a request to stop
   // finds it; the last one lets go.
   std::atomic<int> num_holds_ = 0;
+  // OnReleased reads it, so that it sees all that the threads before it did:
+  // what orders them is inside of Amazon's client.
+  std::atomic<bool> has_let_go_ = false;
 
   uint32_t num_retries_ = 0;  // ours, not those of Amazon's client
   bool has_renewed_ = false;

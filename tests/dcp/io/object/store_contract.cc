@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <latch>
 #include <random>
 #include <thread>
 #include <utility>
@@ -11,7 +13,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -118,15 +119,15 @@ namespace {
 
 // Small objects at `keys`, several at once.
 void PutAll(ObjectStore& store, const std::vector<std::string>& keys) {
-  absl::BlockingCounter left(static_cast<int>(keys.size()));
+  std::latch left(static_cast<std::ptrdiff_t>(keys.size()));
   for (const std::string& key : keys) {
     store.Put(key, AsBytes("x"), {}, std::stop_token(),
               [&](const absl::StatusOr<std::string>& etag) {
                 EXPECT_OK(etag);
-                left.DecrementCount();
+                left.count_down();
               });
   }
-  left.Wait();
+  left.wait();
 }
 
 std::vector<std::string> KeysOf(const std::vector<ObjectInfo>& objects) {
@@ -405,29 +406,29 @@ TEST_P(StoreContract, ManyReadsAndWritesAtOnce) {
   const std::string text = PatternedText(kObjects * 10'000, 3);
   std::vector<std::string> etags(kObjects);
   {
-    absl::BlockingCounter left(kObjects);
+    std::latch left(kObjects);
     for (size_t i = 0; i < kObjects; ++i) {
       store_->Put(Key(absl::StrCat(i)),
                   AsBytes(text).subspan(i * 10'000, 10'000), {},
                   std::stop_token(), [&, i](absl::StatusOr<std::string> etag) {
                     EXPECT_OK(etag);
                     if (etag.ok()) etags[i] = *std::move(etag);
-                    left.DecrementCount();
+                    left.count_down();
                   });
     }
-    left.Wait();
+    left.wait();
   }
   std::vector<uint8_t> back(text.size());
-  absl::BlockingCounter left(kObjects);
+  std::latch left(kObjects);
   for (size_t i = 0; i < kObjects; ++i) {
     store_->Get(Key(absl::StrCat(i)), etags[i], 0,
                 MutableByteSpan(back).subspan(i * 10'000, 10'000),
                 std::stop_token(), [&](const absl::Status& status) {
                   EXPECT_OK(status);
-                  left.DecrementCount();
+                  left.count_down();
                 });
   }
-  left.Wait();
+  left.wait();
   EXPECT_TRUE(AsText(back) == text);
 }
 
@@ -449,17 +450,17 @@ TEST_P(StoreContract, StoppingManyCallsEndsEach) {
   std::stop_source stop;
   std::vector<std::vector<uint8_t>> into(kCalls);
   std::vector<absl::Status> statuses(kCalls);
-  absl::BlockingCounter left(kCalls);
+  std::latch left(kCalls);
   for (size_t i = 0; i < kCalls; ++i) {
     into[i].resize(text.size());
     store_->Get(Key("a"), *etag, 0, MutableByteSpan(into[i]), stop.get_token(),
                 [&, i](absl::Status status) {
                   statuses[i] = std::move(status);
-                  left.DecrementCount();
+                  left.count_down();
                 });
     if (i == kCalls / 2) stop.request_stop();
   }
-  left.Wait();
+  left.wait();
   for (size_t i = 0; i < kCalls; ++i) {
     if (statuses[i].ok()) {
       EXPECT_TRUE(AsText(into[i]) == text) << i;
