@@ -18,8 +18,10 @@
 // worker uses, synced, and renamed, so that a record that is there is whole.
 #include "dcp/checkpoint/convert/work_records.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -55,6 +57,12 @@ absl::StatusOr<std::vector<absl::string_view>> LinesOf(
   }
   lines.erase(lines.begin());
   return lines;
+}
+
+bool IsId(absl::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+    return absl::ascii_isxdigit(static_cast<unsigned char>(c));
+  });
 }
 
 absl::Status ParsePieceLine(absl::string_view line, absl::string_view file,
@@ -120,7 +128,8 @@ absl::StatusOr<WorkPlan> ParsePlanRecord(absl::string_view text) {
       uint32_t kind = 0;
       plan.id = std::string(words.Next());
       words.Number(kind);
-      words.Expect(!plan.id.empty() &&
+      // It becomes a part of names of files.
+      words.Expect(IsId(plan.id) &&
                    kind <= static_cast<uint32_t>(DestinationKind::kFolders));
       plan.kind = static_cast<DestinationKind>(kind);
     } else if (what == "file") {

@@ -79,6 +79,7 @@ TEST(WorkRecords, DamagedRecordsAreRefused) {
            {"piece 1", "piece 2"},
            {"piece 1", "piece -1"},
            {"piece 1", "slice 1"},
+           {"plan 0", "plan ../"},
            {"abcdef 1\n", "abcdef 9\n"},
            {"plan 0123456789abcdef0123456789abcdef 1\n", ""}}) {
     EXPECT_THAT(ParsePlanRecord(absl::StrReplaceAll(plan, {{from, to}})),
