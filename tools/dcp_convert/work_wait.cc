@@ -52,7 +52,7 @@ absl::Status WaitForWork(const Context& context, WorkGoal goal,
                          FindWork(context.fs, dst));
     if (!status.has_value()) {
       // Nothing is there before the first worker begins.
-      const absl::Status there = context.fs.Stat(dst).status();
+      absl::Status there = context.fs.Stat(dst).status();
       if (there.ok()) return absl::OkStatus();
       if (!absl::IsNotFound(there)) return there;
     } else {

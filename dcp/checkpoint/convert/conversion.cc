@@ -199,9 +199,14 @@ absl::Status BuildOutput(FileSystem& fs, absl::string_view dst,
                            std::move(values), options));
     return absl::OkStatus();
   };
-  DCP_RETURN_IF_ERROR(build(twice ? entries : std::move(entries)));
+  if (twice) {
+    DCP_RETURN_IF_ERROR(build(entries));
+    conversion.own.id = PlanId(conversion, options, piece_bytes);
+    return build(std::move(entries));
+  }
+  DCP_RETURN_IF_ERROR(build(std::move(entries)));
   if (for_share) conversion.own.id = PlanId(conversion, options, piece_bytes);
-  return twice ? build(std::move(entries)) : absl::OkStatus();
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Conversion> Prepare(FileSystem& fs, absl::string_view src,

@@ -158,7 +158,7 @@ class ShareWorker {
     if (plan_.kind != DestinationKind::kFile) {
       const std::string staging =
           Destination::StagingOf(dst_, plan_.kind, plan_.id);
-      const absl::Status made = fs_.MakeDirectory(staging);
+      absl::Status made = fs_.MakeDirectory(staging);
       if (!made.ok() && !absl::IsAlreadyExists(made)) return made;
       DCP_RETURN_IF_ERROR(fs_.SyncDirectory(ParentDirectory(staging)));
     }

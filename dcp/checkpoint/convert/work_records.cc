@@ -224,7 +224,7 @@ absl::StatusOr<std::vector<std::string>> WorkRecords::Find(
 
 absl::Status WorkRecords::Begin(const WorkPlan& plan) {
   const std::string text = WritePlanRecord(plan);
-  const absl::Status made = fs_.MakeDirectory(directory_);
+  absl::Status made = fs_.MakeDirectory(directory_);
   if (!made.ok() && !absl::IsAlreadyExists(made)) return made;
   const std::string path = JoinPath(directory_, kPlanName);
   if (absl::IsNotFound(fs_.Stat(path).status())) {
@@ -288,7 +288,7 @@ absl::StatusOr<PieceRecord> WorkRecords::Read(uint32_t piece,
 }
 
 absl::Status WorkRecords::Forget(uint32_t piece) {
-  const absl::Status removed = fs_.Remove(PathOf(piece));
+  absl::Status removed = fs_.Remove(PathOf(piece));
   if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
   return fs_.SyncDirectory(directory_);
 }
@@ -300,10 +300,10 @@ absl::Status WorkRecords::Remove() {
     if (absl::IsNotFound(entries.status())) return absl::OkStatus();
     DCP_RETURN_IF_ERROR(entries.status());
     for (const DirectoryEntry& entry : *entries) {
-      const absl::Status removed = fs_.Remove(JoinPath(directory_, entry.name));
+      absl::Status removed = fs_.Remove(JoinPath(directory_, entry.name));
       if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
     }
-    const absl::Status removed = fs_.RemoveDirectory(directory_);
+    absl::Status removed = fs_.RemoveDirectory(directory_);
     if (removed.ok() || absl::IsNotFound(removed)) return absl::OkStatus();
     // Another worker has just added a record.
     if (!absl::IsFailedPrecondition(removed)) return removed;
