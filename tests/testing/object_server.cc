@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "dcp/base/check.h"
 
 extern char** environ;
@@ -63,6 +64,18 @@ ObjectServer::ObjectServer() {
 ObjectServer::~ObjectServer() {
   close(stdin_);
   waitpid(pid_, nullptr, 0);
+}
+
+std::string ObjectServer::tls_endpoint() const {
+  const std::string text = ReadFile(dir_.Join("radosgw/tls"));
+  return text.substr(0, text.find('\n'));
+}
+
+void ObjectServer::RestartGateway() {
+  int pid = 0;
+  DCP_CHECK(absl::SimpleAtoi(ReadFile(dir_.Join("radosgw/gateway.pid")), &pid));
+  DCP_CHECK(kill(pid, SIGKILL) == 0);
+  dir_.WriteFile("radosgw/restart", "");
 }
 
 }  // namespace dcp::testing

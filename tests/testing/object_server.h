@@ -22,6 +22,13 @@ class ObjectServer {
 
   // "http://127.0.0.1:port".
   const std::string& endpoint() const { return endpoint_; }
+  // "https://127.0.0.1:port", and a file with the certificate to trust.
+  std::string tls_endpoint() const;
+  std::string ca_bundle() const { return dir_.Join("radosgw/ca.pem"); }
+
+  // Kills the gateway, with no time to finish anything, and starts it again.
+  // It answers after some seconds.
+  void RestartGateway();
 
   // The server's buckets: one that its user may use, and one that belongs to
   // another user.

@@ -15,10 +15,13 @@ key is "tessera", the secret key "tesserasecret", and they own the bucket
 Everything ends, and FOLDER is removed, when standard input is closed or the
 process is terminated.
 
+It answers on https, too: FOLDER/tls has that URL, and FOLDER/ca.pem the
+certificate to trust.
+
 The gateway alone is killed by `kill -9 $(cat FOLDER/gateway.pid)` and started
 again by `touch FOLDER/restart`.
 
-Packages: radosgw ceph-mon ceph-osd ceph-common curl.
+Packages: radosgw ceph-mon ceph-osd ceph-common curl openssl.
 USAGE
 }
 
@@ -28,7 +31,7 @@ if [[ $# -lt 1 || $1 == -* ]]; then
   exit 2
 fi
 
-for program in ceph ceph-mon ceph-osd radosgw radosgw-admin curl; do
+for program in ceph ceph-mon ceph-osd radosgw radosgw-admin curl openssl; do
   command -v "$program" >/dev/null || {
     echo "radosgw.sh: $program is missing: run tools/setup" >&2
     exit 1
@@ -82,7 +85,7 @@ until_works() {
 free_ports() {
   /usr/bin/python3 - <<'PYTHON'
 import socket
-sockets = [socket.socket() for _ in range(3)]
+sockets = [socket.socket() for _ in range(4)]
 for s in sockets:
     s.bind(("127.0.0.1", 0))
 print(*(s.getsockname()[1] for s in sockets))
@@ -119,7 +122,7 @@ osd data = $folder/osd
 [client.rgw]
 rgw data = $folder/rgw
 # Without tcp_nodelay a small answer takes 46 ms instead of 1.5.
-rgw frontends = beast endpoint=127.0.0.1:$port tcp_nodelay=1
+rgw frontends = beast endpoint=127.0.0.1:$port tcp_nodelay=1 ssl_endpoint=127.0.0.1:$tls_port ssl_certificate=$folder/server.pem
 rgw thread pool size = 64
 # What is overwritten is freed at once, not after two hours.
 rgw gc obj min wait = 1
@@ -159,8 +162,17 @@ add_user() {
     -H 'x-amz-content-sha256: UNSIGNED-PAYLOAD' "http://127.0.0.1:$port/$1"
 }
 
-read -r port mon_port old_mon_port < <(free_ports)
+make_certificate() {
+  openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=127.0.0.1 \
+    -addext subjectAltName=IP:127.0.0.1 \
+    -keyout "$folder/key.pem" -out "$folder/ca.pem" >"$folder/log/tls" 2>&1
+  cat "$folder/ca.pem" "$folder/key.pem" >"$folder/server.pem"
+  echo "https://127.0.0.1:$tls_port" >"$folder/tls"
+}
+
+read -r port tls_port mon_port old_mon_port < <(free_ports)
 write_config
+make_certificate
 make_keys
 start_cluster
 add_user tessera tesserasecret

@@ -24,6 +24,7 @@
 #include <aws/s3/s3_client.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -39,16 +40,21 @@
 namespace dcp {
 namespace {
 
-// Tries of what no waiting mends.
-constexpr uint32_t kMaxHopelessTries = 3;
-
 constexpr int kHttpConflict = 409;
 constexpr int kHttpTooManyRequests = 429;
 
-bool IsHopeless(int error) {
-  return error == AWS_ERROR_S3_REQUEST_TIME_TOO_SKEWED ||
-         error == AWS_IO_DNS_INVALID_NAME ||
-         error == AWS_IO_TLS_ERROR_NEGOTIATION_FAILURE;
+// How often to try what no waiting mends, and Amazon's client would try on.
+uint32_t MaxTries(int error) {
+  switch (error) {
+    case AWS_ERROR_S3_REQUEST_TIME_TOO_SKEWED:
+    case AWS_IO_DNS_INVALID_NAME:
+      return 3;
+    case AWS_IO_TLS_ERROR_NEGOTIATION_FAILURE:
+      // The library hides for 10 to 30 s how a handshake failed.
+      return 1;
+    default:
+      return UINT32_MAX;
+  }
 }
 
 // Empty where OpenSSL is not allowed to compute it.
@@ -260,7 +266,7 @@ void S3Transfer::OnTry(aws_s3_meta_request* request,
   if (aws_s3_request_metrics_get_request_id(metrics, &id) == AWS_OP_SUCCESS) {
     answer_.request_id = std::string(ToView(aws_byte_cursor_from_string(id)));
   }
-  if (IsHopeless(error) && answer_.num_tries >= kMaxHopelessTries) {
+  if (answer_.num_tries >= MaxTries(error)) {
     hopeless_error_ = error;
     aws_s3_meta_request_cancel(request);
   }

@@ -1,12 +1,15 @@
-// What OpenS3Store says about wrong names, credentials and permissions, with a
-// real server.
+// What OpenS3Store says about wrong names, credentials, certificates and
+// permissions, with a real server, and a server that is restarted.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
 #include <memory>
+#include <string>
+#include <vector>
 
+#include "dcp/base/limits.h"
 #include "dcp/io/s3/s3_settings.h"
 #include "dcp/io/s3/s3_store.h"
 #include "tests/dcp/io/object/store_contract.h"
@@ -95,6 +98,59 @@ TEST_F(S3OpenTest, ABucketOfSomebodyElse) {
               StatusIs(kDenied, HasSubstr("s3:PutObject")));
   EXPECT_THAT((*store)->Remove({"a"}),
               StatusIs(kDenied, HasSubstr("s3:DeleteObject")));
+}
+
+TEST_F(S3OpenTest, TlsWithACertificateThatIsTrusted) {
+  absl::StatusOr<S3Settings> settings = ReadS3Settings();
+  ASSERT_OK(settings);
+  settings->endpoint = ObjectServer::Get().tls_endpoint();
+  settings->ca_bundle = ObjectServer::Get().ca_bundle();
+  const absl::StatusOr<std::unique_ptr<ObjectStore>> store =
+      OpenS3Store(ObjectServer::kBucket, *settings);
+  ASSERT_OK(store);
+  const std::string text = PatternedText(3'000'000, 5);
+  const absl::StatusOr<std::string> etag = Put(**store, "tls", text);
+  ASSERT_OK(etag);
+  const absl::StatusOr<std::string> back =
+      Get(**store, "tls", *etag, 0, text.size());
+  ASSERT_OK(back);
+  EXPECT_TRUE(*back == text);
+}
+
+TEST_F(S3OpenTest, AFileOfCertificatesThatIsMissing) {
+  absl::StatusOr<S3Settings> settings = ReadS3Settings();
+  ASSERT_OK(settings);
+  settings->endpoint = ObjectServer::Get().tls_endpoint();
+  settings->ca_bundle = "absent.pem";
+  EXPECT_THAT(
+      OpenS3Store(ObjectServer::kBucket, *settings),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               AllOf(HasSubstr("absent.pem"), HasSubstr("AWS_CA_BUNDLE"))));
+}
+
+TEST_F(S3OpenTest, AGatewayThatIsKilledAndComesBackGoesUnnoticed) {
+  const absl::StatusOr<std::unique_ptr<ObjectStore>> store =
+      Open(ObjectServer::kBucket);
+  ASSERT_OK(store);
+  const absl::StatusOr<std::string> upload = (*store)->Begin("killed");
+  ASSERT_OK(upload);
+  const std::string text = PatternedText(kMinObjectPartBytes, 6);
+  std::vector<ObjectPart> parts;
+  for (uint32_t number = 1; number <= 4; ++number) {
+    if (number == 2) ObjectServer::Get().RestartGateway();
+    const absl::StatusOr<std::string> etag =
+        PutPart(**store, "killed", *upload, number, text);
+    ASSERT_OK(etag);
+    parts.push_back({number, text.size(), *etag});
+  }
+  ASSERT_OK((*store)->Finish("killed", *upload, parts));
+  const absl::StatusOr<ObjectInfo> info = (*store)->Head("killed");
+  ASSERT_OK(info);
+  EXPECT_EQ(info->size, 4 * text.size());
+  const absl::StatusOr<std::string> back =
+      Get(**store, "killed", info->etag, 2 * text.size(), text.size());
+  ASSERT_OK(back);
+  EXPECT_TRUE(*back == text);
 }
 
 }  // namespace
