@@ -20,6 +20,12 @@ inline constexpr uint64_t kDirectAlignment = 4096;
 inline constexpr uint64_t kBlockBytes = uint64_t{4} << 20;
 static_assert(kBlockBytes % kDirectAlignment == 0);
 
+// Blocks of transfers to and from object stores: a request takes so long that
+// parts of 4 MiB would make it the bottleneck (and S3 refuses parts below 5
+// MiB). Larger files have larger parts, up to the second.
+inline constexpr uint64_t kObjectBlockBytes = uint64_t{8} << 20;
+inline constexpr uint64_t kMaxBlockBytes = uint64_t{64} << 20;
+
 // The smallest number of blocks with which the pipeline progresses: two to read
 // into, two to write from.
 inline constexpr uint64_t kMinBlocks = 4;
@@ -132,6 +138,7 @@ inline constexpr uint64_t kMaxObjectKeyBytes = 1024;
 inline constexpr uint32_t kMaxObjectParts = 10'000;
 inline constexpr uint64_t kMinObjectPartBytes = uint64_t{5} << 20;
 inline constexpr size_t kMaxObjectsRemoved = 1000;
+static_assert(kObjectBlockBytes >= kMinObjectPartBytes);
 
 // One answer of an object store that is not the bytes of an object: a page of
 // 1000 keys of the greatest length, each percent-encoded, needs 4 MiB.

@@ -23,24 +23,27 @@ Block::~Block() {
   if (data_ != nullptr) pool_->free_.push_back(data_);
 }
 
-BlockPool::BlockPool(uint64_t num_blocks, std::pmr::memory_resource* resource)
-    : num_blocks_(num_blocks), resource_(resource) {
-  const std::optional<uint64_t> bytes = CheckedMul(num_blocks, kBlockBytes);
+BlockPool::BlockPool(uint64_t num_blocks, uint64_t block_bytes,
+                     std::pmr::memory_resource* resource)
+    : num_blocks_(num_blocks), block_bytes_(block_bytes), resource_(resource) {
+  const std::optional<uint64_t> bytes = CheckedMul(num_blocks, block_bytes);
   DCP_CHECK(num_blocks > 0 && bytes.has_value(), "num_blocks=", num_blocks);
+  DCP_CHECK(block_bytes > 0 && block_bytes % kBlockBytes == 0,
+            "block_bytes=", block_bytes);
   memory_ =
       static_cast<uint8_t*>(resource_->allocate(*bytes, kDirectAlignment));
   free_.reserve(num_blocks);
   // The block that came back last goes out first, while it is in the cache; at
   // the start the lowest one goes out first.
   for (uint64_t i = num_blocks; i > 0; --i) {
-    free_.push_back(memory_ + (i - 1) * kBlockBytes);
+    free_.push_back(memory_ + (i - 1) * block_bytes_);
   }
 }
 
 BlockPool::~BlockPool() {
   DCP_CHECK(free_.size() == num_blocks_, "free=", free_.size(), " of ",
             num_blocks_);
-  resource_->deallocate(memory_, num_blocks_ * kBlockBytes, kDirectAlignment);
+  resource_->deallocate(memory_, num_blocks_ * block_bytes_, kDirectAlignment);
 }
 
 Block BlockPool::TryAcquire() {
@@ -51,7 +54,7 @@ Block BlockPool::TryAcquire() {
 }
 
 std::span<uint8_t> BlockPool::memory() const {
-  return {memory_, num_blocks_ * kBlockBytes};
+  return {memory_, num_blocks_ * block_bytes_};
 }
 
 }  // namespace dcp

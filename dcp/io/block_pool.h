@@ -1,4 +1,4 @@
-// The memory budget: a fixed number of Blocks of kBlockBytes, allocated at once
+// The memory budget: a fixed number of Blocks of one size, allocated at once
 // and handed out. All payload memory of the system is in such blocks. The pages
 // of a block are touched on its first use only. A pool belongs to one lane at a
 // time, that is, to one thread; it may serve many transfers, one after the
@@ -29,7 +29,7 @@ class Block {
 
   explicit operator bool() const { return data_ != nullptr; }
   uint8_t* data() const { return data_; }
-  static constexpr uint64_t size() { return kBlockBytes; }
+  uint64_t size() const;
 
  private:
   friend class BlockPool;
@@ -41,14 +41,17 @@ class Block {
 
 class BlockPool {
  public:
-  // `num_blocks` blocks from `resource`, which outlives the pool.
-  explicit BlockPool(uint64_t num_blocks, std::pmr::memory_resource* resource =
-                                              std::pmr::new_delete_resource());
+  // `num_blocks` blocks of `block_bytes`, a multiple of kBlockBytes, from
+  // `resource`, which outlives the pool.
+  explicit BlockPool(
+      uint64_t num_blocks, uint64_t block_bytes = kBlockBytes,
+      std::pmr::memory_resource* resource = std::pmr::new_delete_resource());
   ~BlockPool();  // all Blocks must be back
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
 
   uint64_t num_blocks() const { return num_blocks_; }
+  uint64_t block_bytes() const { return block_bytes_; }
   uint64_t num_free() const { return free_.size(); }
   Block TryAcquire();  // empty when none is free
 
@@ -59,10 +62,13 @@ class BlockPool {
   friend class Block;
 
   uint64_t num_blocks_;
+  uint64_t block_bytes_;
   std::pmr::memory_resource* resource_;
   uint8_t* memory_;
   std::vector<uint8_t*> free_;
 };
+
+inline uint64_t Block::size() const { return pool_->block_bytes(); }
 
 }  // namespace dcp
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
@@ -36,12 +37,60 @@ absl::Status WriteOpenFile(FileSystem& fs, const File& file,
   return fs.Sync(file);
 }
 
+absl::Status HasRename(absl::string_view path) {
+  return absl::UnimplementedError(absl::StrCat(
+      path, " is on a file system that renames, and publishes nothing"));
+}
+
 }  // namespace
 
 absl::StatusOr<File> FileSystem::OpenShared(absl::string_view path,
                                             uint64_t /*size*/) {
   return absl::UnimplementedError(absl::StrCat(
       path, ": several processes cannot write one file on this file system"));
+}
+
+absl::StatusOr<File> FileSystem::CreateInParts(absl::string_view path,
+                                               const InParts&) {
+  return HasRename(path);
+}
+
+absl::Status FileSystem::Publish(absl::string_view path) {
+  return HasRename(path);
+}
+
+absl::Status FileSystem::Discard(absl::string_view path) {
+  return HasRename(path);
+}
+
+absl::Status FileSystem::Replace(absl::string_view path, absl::string_view,
+                                 const std::optional<FileInfo>&) {
+  return HasRename(path);
+}
+
+absl::StatusOr<std::vector<HiddenFile>> FileSystem::ListHidden(
+    absl::string_view path) {
+  return HasRename(path);
+}
+
+absl::Status FileSystem::RemoveHidden(const HiddenFile& hidden) {
+  return HasRename(hidden.path);
+}
+
+absl::StatusOr<uint64_t> BlockBytesFor(const FileSystemTraits& traits,
+                                       uint64_t file_bytes) {
+  uint64_t block_bytes = traits.block_bytes;
+  while (file_bytes / block_bytes >= traits.max_blocks) {
+    block_bytes *= 2;
+    if (block_bytes > kMaxBlockBytes) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "a file of ", file_bytes, " bytes has more than ", traits.max_blocks,
+          " parts of ", kMaxBlockBytes,
+          " bytes, the most that the object store takes; cut it into smaller "
+          "files (--max-shard-size)"));
+    }
+  }
+  return block_bytes;
 }
 
 absl::Status ReadInBlocks(FileSystem& fs, const File& file, uint64_t offset,
@@ -99,6 +148,9 @@ std::string ParentDirectory(absl::string_view path) {
   path = WithoutTrailingSlashes(path);
   const size_t slash = path.rfind('/');
   if (slash == absl::string_view::npos) return ".";
+  if (absl::EndsWith(path.substr(0, slash + 1), "://")) {
+    return std::string(path);
+  }
   if (slash == 0) return "/";
   return std::string(WithoutTrailingSlashes(path.substr(0, slash)));
 }

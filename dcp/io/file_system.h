@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -16,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "dcp/base/bytes.h"
+#include "dcp/base/limits.h"
 #include "dcp/io/io_queue.h"
 
 namespace dcp {
@@ -72,9 +74,43 @@ struct FileLock {
   bool by_existence = false;
 };
 
+// What writers need to know about the storage below a path.
+struct FileSystemTraits {
+  // Whether files can be renamed, exchanged and locked. If not, as in an object
+  // store, a file appears whole when it is synced; it is made by CreateInParts,
+  // and Publish and Replace take the place of renaming.
+  bool has_rename = true;
+  // The smallest blocks that a transfer should have, and how many blocks one
+  // file may consist of.
+  uint64_t block_bytes = kBlockBytes;
+  uint64_t max_blocks = UINT64_MAX;
+};
+
+// How a file is made where there is no rename.
+struct InParts {
+  uint64_t size = 0;
+  // The file is written in parts of this size, each whole and at a multiple of
+  // it; only the last one is shorter. From BlockBytesFor.
+  uint64_t part_bytes = 0;
+  // A hidden file is durable when it is synced, but appears with Publish.
+  bool hidden = false;
+};
+
+// A file that was begun, by whatever process, and has not appeared.
+struct HiddenFile {
+  std::string path;
+  std::string id;        // of the upload, for the file system
+  int64_t begun_ns = 0;  // since 1970
+};
+
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
+
+  virtual FileSystemTraits TraitsOf(absl::string_view path) {
+    static_cast<void>(path);
+    return {};
+  }
 
   // Opens a regular file; a FIFO, device or directory is refused without
   // blocking. If `follow_symlinks` is false, the last component may not be a
@@ -120,6 +156,28 @@ class FileSystem {
   virtual absl::Status MakeDirectory(absl::string_view path) = 0;
   virtual absl::Status RemoveDirectory(absl::string_view path) = 0;  // empty
 
+  // These are for file systems without rename; others return Unimplemented.
+
+  // Creates a file that replaces what is at `path` once it appears. A file that
+  // is closed before it was synced never appears.
+  virtual absl::StatusOr<File> CreateInParts(absl::string_view path,
+                                             const InParts& parts);
+  // Makes the hidden file that this object created at `path`, and that is
+  // synced and closed, appear; or forgets it. NotFound if there is none.
+  virtual absl::Status Publish(absl::string_view path);
+  virtual absl::Status Discard(absl::string_view path);
+  // Puts a file of these bytes at `path` if what is there is still what Stat
+  // has `seen`, or nothing if it is nullopt; otherwise AlreadyExists. Atomic
+  // where the store keeps to conditions.
+  virtual absl::Status Replace(absl::string_view path, absl::string_view bytes,
+                               const std::optional<FileInfo>& seen);
+  // The files below the directory `path` that have not appeared, sorted by
+  // path; at most kMaxFiles. Those that a running process writes are among
+  // them.
+  virtual absl::StatusOr<std::vector<HiddenFile>> ListHidden(
+      absl::string_view path);
+  virtual absl::Status RemoveHidden(const HiddenFile& hidden);
+
   // Describes the link itself if `path` is one. NotFound if nothing is there.
   virtual absl::StatusOr<FileInfo> Stat(absl::string_view path) = 0;
   // Describes an open file, whatever its path leads to by now.
@@ -161,6 +219,12 @@ enum class QueueKind : uint8_t {
 std::unique_ptr<FileSystem> NewPosixFileSystem(
     QueueKind queue_kind = QueueKind::kAuto);
 
+// The size of the blocks with which a file of `file_bytes` is written: that of
+// `traits`, or the smallest doubling of it with which the file has at most
+// max_blocks. ResourceExhausted beyond kMaxBlockBytes.
+absl::StatusOr<uint64_t> BlockBytesFor(const FileSystemTraits& traits,
+                                       uint64_t file_bytes);
+
 // Like FileSystem::Read, for `data` that may be long: reads a block at a time
 // and returns Cancelled before the next one when `stop` is requested.
 absl::Status ReadInBlocks(FileSystem& fs, const File& file, uint64_t offset,
@@ -177,7 +241,7 @@ absl::Status WriteFile(FileSystem& fs, absl::string_view path,
                        absl::string_view bytes);
 
 // JoinPath("a/b", "c") is "a/b/c"; the parent of "a/b" is "a", that of "a" is
-// ".".
+// ".", and that of "s3://bucket" is itself.
 std::string JoinPath(absl::string_view directory, absl::string_view name);
 std::string ParentDirectory(absl::string_view path);
 absl::string_view BaseName(absl::string_view path);

@@ -1,7 +1,8 @@
 // IoQueue: positioned reads and writes that are submitted and complete later.
 // One of the five interfaces; UringQueue, BlockingQueue and, in tests, the
-// simulated disk implement it. It hides how requests reach the kernel. It does
-// not retry, split or align: Pipeline does. A queue belongs to one thread.
+// simulated disk implement it; ObjectQueue does for object stores. It hides how
+// requests reach the kernel. It does not retry, split or align: Pipeline does.
+// A queue belongs to one thread.
 #ifndef DCP_IO_IO_QUEUE_H_
 #define DCP_IO_IO_QUEUE_H_
 
@@ -24,8 +25,10 @@ struct IoRequest {
   uint64_t offset = 0;
   uint8_t* data = nullptr;
   uint32_t length = 0;
-  // After completion: bytes moved (possibly fewer than length), or -errno.
+  // After completion: bytes moved (possibly fewer than length), or -errno, or
+  // an error that no errno describes.
   int64_t result = 0;
+  absl::Status error = {};
   void* context = nullptr;  // for the submitter
 };
 
@@ -45,6 +48,10 @@ class IoQueue {
   // Waits until at least one request is complete (unless none is in flight) and
   // appends all complete ones to `done`.
   virtual absl::Status Reap(std::vector<IoRequest*>& done) = 0;
+
+  // Lets the requests in flight end early, with an error, where they could take
+  // long. Any thread.
+  virtual void Cancel() {}
 };
 
 }  // namespace dcp

@@ -71,10 +71,11 @@ absl::Status CheckAvailable(uint64_t num_bytes) {
 }
 
 absl::Status RunOwnLane(
-    FileSystem& fs, uint32_t index, uint64_t num_blocks, std::stop_token stop,
+    FileSystem& fs, uint32_t index, uint64_t num_blocks, uint64_t block_bytes,
+    std::stop_token stop,
     absl::FunctionRef<absl::Status(Lane& lane, std::stop_token stop)> work) {
-  DCP_RETURN_IF_ERROR(CheckAvailable(num_blocks * kBlockBytes));
-  BlockPool pool(num_blocks);
+  DCP_RETURN_IF_ERROR(CheckAvailable(num_blocks * block_bytes));
+  BlockPool pool(num_blocks, block_bytes);
   Lane lane{.index = index, .pool = pool, .queue = nullptr};
   DCP_ASSIGN_OR_RETURN(lane.queue, fs.NewQueue(kInFlightMax, pool.memory()));
   return work(lane, std::move(stop));
@@ -82,26 +83,26 @@ absl::Status RunOwnLane(
 
 }  // namespace
 
-uint64_t BlocksOfLane(uint32_t num_lanes, uint64_t memory_bytes) {
-  return std::min<uint64_t>(memory_bytes / num_lanes / kBlockBytes,
-                            kInFlightMax);
+uint64_t BlocksOfLane(uint32_t num_lanes, const LaneMemory& memory) {
+  return std::min<uint64_t>(
+      memory.memory_bytes / num_lanes / memory.block_bytes, kInFlightMax);
 }
 
 absl::Status RunLanes(
-    FileSystem& fs, uint32_t num_lanes, uint64_t memory_bytes,
+    FileSystem& fs, uint32_t num_lanes, const LaneMemory& memory,
     std::stop_token stop,
     absl::FunctionRef<absl::Status(Lane& lane, std::stop_token stop)> work) {
   if (num_lanes == 0) return absl::InvalidArgumentError("0 lanes");
-  const uint64_t share = memory_bytes / num_lanes;
-  if (share < kMinMemoryBytes) {
+  const uint64_t num_blocks = BlocksOfLane(num_lanes, memory);
+  if (num_blocks < kMinBlocks) {
     return absl::InvalidArgumentError(
-        absl::StrCat(memory_bytes, " bytes of memory for ", num_lanes,
-                     " lanes: each needs ", kMinMemoryBytes));
+        absl::StrCat(memory.memory_bytes, " bytes of memory for ", num_lanes,
+                     " lanes: each needs ", kMinBlocks * memory.block_bytes));
   }
-  const uint64_t num_blocks = BlocksOfLane(num_lanes, memory_bytes);
   Outcome outcome(std::move(stop));
   const auto run = [&](uint32_t index) {
-    outcome.Report(RunOwnLane(fs, index, num_blocks, outcome.token(), work));
+    outcome.Report(RunOwnLane(fs, index, num_blocks, memory.block_bytes,
+                              outcome.token(), work));
   };
   {
     std::vector<std::jthread> threads;

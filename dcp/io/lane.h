@@ -11,6 +11,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "dcp/base/limits.h"
 #include "dcp/io/block_pool.h"
 #include "dcp/io/file_system.h"
 #include "dcp/io/io_queue.h"
@@ -23,18 +24,28 @@ struct Lane {
   std::unique_ptr<IoQueue> queue;
 };
 
-// How many blocks each of `num_lanes` lanes that share `memory_bytes` gets; not
-// more than can be in flight.
-uint64_t BlocksOfLane(uint32_t num_lanes, uint64_t memory_bytes);
+// The blocks that lanes share.
+struct LaneMemory {
+  // NOLINTNEXTLINE(google-explicit-constructor): most have the usual blocks.
+  LaneMemory(uint64_t all, uint64_t each = kBlockBytes)
+      : memory_bytes(all), block_bytes(each) {}
+
+  uint64_t memory_bytes;
+  uint64_t block_bytes;
+};
+
+// How many blocks each of `num_lanes` lanes gets; not more than can be in
+// flight.
+uint64_t BlocksOfLane(uint32_t num_lanes, const LaneMemory& memory);
 
 // Runs `work` on `num_lanes` lanes at once and waits for all. Each has an equal
-// share of `memory_bytes`, but not more than can be in flight. The first error
-// stops the other lanes through their tokens and is returned; a request on
-// `stop` stops all. With one lane, `work` runs on the calling thread.
-// InvalidArgument when a share is below kMinMemoryBytes, ResourceExhausted when
-// the system does not provide the memory.
+// share of `memory`, but not more than can be in flight. The first error stops
+// the other lanes through their tokens and is returned; a request on `stop`
+// stops all. With one lane, `work` runs on the calling thread. InvalidArgument
+// when a share is below kMinBlocks blocks, ResourceExhausted when the system
+// does not provide the memory.
 absl::Status RunLanes(
-    FileSystem& fs, uint32_t num_lanes, uint64_t memory_bytes,
+    FileSystem& fs, uint32_t num_lanes, const LaneMemory& memory,
     std::stop_token stop,
     absl::FunctionRef<absl::Status(Lane& lane, std::stop_token stop)> work);
 

@@ -45,6 +45,7 @@ namespace {
 
 static_assert(kMaxReadBytes + 2 * (kDirectAlignment - 1) + kReadMarginBytes <=
               kBlockBytes);
+static_assert(MaxReadBytes(kBlockBytes) == kMaxReadBytes);
 
 struct BatchState {
   Batch batch;
@@ -169,6 +170,7 @@ Transfer::Transfer(IoQueue& queue, BlockPool& pool, uint64_t blocks_per_batch,
 }
 
 absl::Status Transfer::Run() {
+  const std::stop_callback on_stop(stop_, [this] { queue_.Cancel(); });
   while (status_.ok()) {
     bool again = true;
     while (status_.ok() && again) {
@@ -187,6 +189,7 @@ absl::Status Transfer::Run() {
     }
     ReapAndHandle();
   }
+  if (reads_in_flight_ + writes_in_flight_ > 0) queue_.Cancel();
   while (reads_in_flight_ + writes_in_flight_ > 0) ReapAndHandle();
   return status_;
 }
@@ -321,7 +324,7 @@ void Transfer::ReapAndHandle() {
 void Transfer::StartRead(BatchState& state, Block block) {
   const size_t index = state.num_reads_submitted++;
   const PlannedRead& read = state.batch.reads[index];
-  DCP_CHECK(read.length > 0 && read.length <= kMaxReadBytes,
+  DCP_CHECK(read.length > 0 && read.length <= MaxReadBytes(block.size()),
             "length=", read.length);
   Operation& operation = Acquire(IoRequest::Op::kRead);
   operation.batch = &state;
@@ -349,10 +352,11 @@ void Transfer::StartRead(BatchState& state, Block block) {
 void Transfer::StartWrite(BatchState& state) {
   const size_t index = state.num_writes_submitted++;
   const PlannedWrite& write = state.batch.writes[index];
-  DCP_CHECK(write.length > 0 && write.position <= kBlockBytes &&
-                write.length <= kBlockBytes - write.position,
-            "position=", write.position, " length=", write.length);
   DCP_CHECK(write.block < state.batch.blocks.size(), "block=", write.block);
+  const uint64_t block_bytes = state.batch.blocks[write.block].size();
+  DCP_CHECK(write.length > 0 && write.position <= block_bytes &&
+                write.length <= block_bytes - write.position,
+            "position=", write.position, " length=", write.length);
   Operation& operation = Acquire(IoRequest::Op::kWrite);
   operation.batch = &state;
   operation.index = index;
@@ -378,6 +382,7 @@ void Transfer::Submit(Operation& operation) {
   request.offset = operation.begin + operation.done;
   request.data = operation.data + operation.done;
   request.length = static_cast<uint32_t>(operation.asked - operation.done);
+  request.error = absl::OkStatus();
   const absl::Status status = queue_.Submit(&request);
   if (status.ok()) return;
   FailAndRelease(operation, Annotate(status, Describe(operation)));
@@ -386,6 +391,9 @@ void Transfer::Submit(Operation& operation) {
 void Transfer::Handle(Operation& operation) {
   // After an error, operations are only taken back from the kernel.
   if (!status_.ok()) return Release(operation);
+  if (!operation.request.error.ok()) {
+    return FailAndRelease(operation, operation.request.error);
+  }
   const int64_t result = operation.request.result;
   if (result < 0 && result != -EINTR && result != -EAGAIN) {
     return FailAndRelease(

@@ -28,12 +28,16 @@
 namespace dcp {
 
 // The longest PlannedRead: a block minus what alignment may cost at both ends.
-inline constexpr uint64_t kMaxReadBytes = kBlockBytes - 3 * kDirectAlignment;
+inline constexpr uint64_t MaxReadBytes(uint64_t block_bytes) {
+  return block_bytes - 3 * kDirectAlignment;
+}
+// The same for the smallest blocks, which every pool's are at least.
+inline constexpr uint64_t kMaxReadBytes = MaxReadBytes(kBlockBytes);
 
 struct PlannedRead {
   File file;
   uint64_t offset = 0;
-  uint64_t length = 0;  // 1 to kMaxReadBytes, inside the file
+  uint64_t length = 0;  // 1 to MaxReadBytes, inside the file
 };
 
 // Writes `length` bytes of block `block` of the batch, from `position` on, to

@@ -19,7 +19,7 @@ TEST(BlockPool, HandsOutEachBlockOnceAndAligned) {
   while (Block block = pool.TryAcquire()) {
     EXPECT_EQ(reinterpret_cast<uintptr_t>(block.data()) % kDirectAlignment, 0u);
     EXPECT_GE(block.data(), pool.memory().data());
-    EXPECT_LE(block.data() + Block::size(),
+    EXPECT_LE(block.data() + block.size(),
               pool.memory().data() + pool.memory().size());
     seen.insert(block.data());
     held.push_back(std::move(block));
@@ -77,9 +77,10 @@ class CountingResource final : public std::pmr::memory_resource {
 TEST(BlockPool, TakesItsMemoryFromTheResourceAndReturnsIt) {
   CountingResource resource;
   {
-    BlockPool pool(5, &resource);
-    EXPECT_EQ(resource.num_bytes, 5 * kBlockBytes);
-    EXPECT_EQ(pool.memory().size(), 5 * kBlockBytes);
+    BlockPool pool(5, 2 * kBlockBytes, &resource);
+    EXPECT_EQ(resource.num_bytes, 10 * kBlockBytes);
+    EXPECT_EQ(pool.memory().size(), 10 * kBlockBytes);
+    EXPECT_EQ(pool.TryAcquire().size(), 2 * kBlockBytes);
   }
   EXPECT_EQ(resource.num_bytes, 0u);
 }

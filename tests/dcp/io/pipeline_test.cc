@@ -221,7 +221,7 @@ TEST(Pipeline, PadsTheLastBlockOfADirectFileWithZeros) {
     // The previous contents of the memory must not reach the file.
     std::vector<Block> all;
     while (Block block = engine.pool.TryAcquire()) {
-      std::fill_n(block.data(), Block::size(), uint8_t{0xee});
+      std::fill_n(block.data(), block.size(), uint8_t{0xee});
       all.push_back(std::move(block));
     }
   }

@@ -1,0 +1,447 @@
+// [Note: what is there] A file that is read is the object with the ETag that it
+// had when it was opened: every request carries it, so that a reader never sees
+// a mixture of two objects.
+#include "dcp/io/object/object_file_system.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "dcp/base/check.h"
+#include "dcp/base/checksum.h"
+#include "dcp/base/limits.h"
+#include "dcp/base/log.h"
+#include "dcp/base/status.h"
+#include "dcp/io/object/object_queue.h"
+#include "dcp/io/object/pending_calls.h"
+
+namespace dcp {
+namespace {
+
+// Ranges of one blocking read at the same time.
+constexpr uint32_t kMaxGetsOfRead = 8;
+
+absl::Status NoRename(absl::string_view path) {
+  return absl::UnimplementedError(
+      absl::StrCat(path, ": an object store neither renames nor locks"));
+}
+
+uint64_t NumberOf(absl::string_view text) { return Digest64Of(AsBytes(text)); }
+
+absl::Status PutAndWait(ObjectStore& store, absl::string_view key,
+                        ByteSpan bytes, const PutCondition& condition) {
+  PendingCalls call(1);
+  DCP_RETURN_IF_ERROR(call.Enter());
+  store.Put(key, bytes, condition, {},
+            [&call](const absl::StatusOr<std::string>& put) {
+              call.Leave(put.status());
+            });
+  return call.Wait();
+}
+
+// The prefix of what is below the folder `key`.
+std::string FolderPrefix(absl::string_view key) {
+  return key.empty() ? "" : absl::StrCat(key, "/");
+}
+
+}  // namespace
+
+ObjectFileSystem::~ObjectFileSystem() {
+  absl::MutexLock lock(&mutex_);
+  DCP_CHECK(open_objects_.empty(), "open=", open_objects_.size());
+  for (auto& [path, writer] : hidden_) {
+    const absl::Status aborted = writer->Abort();
+    if (aborted.ok()) continue;
+    DCP_LOG(kWarning) << "event=upload_left path=" << path
+                      << " error=" << aborted.message();
+  }
+}
+
+absl::StatusOr<ObjectFileSystem::Place> ObjectFileSystem::Find(
+    absl::string_view path) {
+  DCP_ASSIGN_OR_RETURN(ObjectUrl url, ParseObjectUrl(path));
+  const std::string name = absl::StrCat(url.scheme, "://", url.bucket);
+  absl::MutexLock lock(&mutex_);
+  auto found = stores_.find(name);
+  if (found == stores_.end()) {
+    DCP_ASSIGN_OR_RETURN(std::unique_ptr<ObjectStore> store, open_(url));
+    found = stores_.emplace(name, std::move(store)).first;
+  }
+  return Place{.store = found->second.get(), .url = std::move(url)};
+}
+
+absl::StatusOr<std::shared_ptr<ObjectFileSystem::OpenObject>>
+ObjectFileSystem::Lookup(FileHandle handle) {
+  absl::MutexLock lock(&mutex_);
+  const auto found = open_objects_.find(handle);
+  if (found != open_objects_.end()) return found->second;
+  return absl::FailedPreconditionError(
+      absl::StrCat("no file is open with the handle ", handle));
+}
+
+File ObjectFileSystem::Add(std::shared_ptr<OpenObject> object, uint64_t size) {
+  absl::MutexLock lock(&mutex_);
+  const FileHandle handle = next_handle_;
+  // Handles that were given long ago are closed.
+  next_handle_ = handle == INT32_MAX ? kFirstObjectHandle : handle + 1;
+  DCP_CHECK(open_objects_.emplace(handle, std::move(object)).second);
+  return {.handle = handle, .direct = false, .size = size};
+}
+
+FileSystemTraits ObjectFileSystem::TraitsOf(absl::string_view) {
+  return {.has_rename = false,
+          .block_bytes = kObjectBlockBytes,
+          .max_blocks = kMaxObjectParts};
+}
+
+absl::StatusOr<File> ObjectFileSystem::OpenForRead(absl::string_view path,
+                                                   DirectMode, bool) {
+  DCP_ASSIGN_OR_RETURN(const Place place, Find(path));
+  if (place.url.key.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, " is a bucket and not an object"));
+  }
+  auto object = std::make_shared<OpenObject>();
+  object->store = place.store;
+  DCP_ASSIGN_OR_RETURN(object->info, place.store->Head(place.url.key));
+  const uint64_t size = object->info.size;
+  return Add(std::move(object), size);
+}
+
+absl::StatusOr<File> ObjectFileSystem::Create(absl::string_view path,
+                                              uint64_t size, DirectMode) {
+  DCP_ASSIGN_OR_RETURN(const uint64_t part_bytes,
+                       BlockBytesFor(TraitsOf(path), size));
+  return CreateInParts(path, {.size = size, .part_bytes = part_bytes});
+}
+
+absl::StatusOr<File> ObjectFileSystem::CreateInParts(absl::string_view path,
+                                                     const InParts& parts) {
+  DCP_ASSIGN_OR_RETURN(const Place place, Find(path));
+  if (place.url.key.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, " is a bucket; name an object in it"));
+  }
+  DCP_CHECK(parts.part_bytes >= kMinObjectPartBytes, path);
+  if (parts.size / parts.part_bytes >= kMaxObjectParts) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        path, ": ", parts.size, " bytes are more than ", kMaxObjectParts,
+        " parts of ", parts.part_bytes, " bytes"));
+  }
+  auto object = std::make_shared<OpenObject>();
+  object->store = place.store;
+  object->info.key = place.url.key;
+  object->info.size = parts.size;
+  object->writer =
+      std::make_unique<ObjectWriter>(*place.store, place.url.key, parts);
+  return Add(std::move(object), parts.size);
+}
+
+absl::Status ObjectFileSystem::Close(File file) {
+  DCP_ASSIGN_OR_RETURN(std::shared_ptr<OpenObject> object, Lookup(file.handle));
+  std::unique_ptr<ObjectWriter> writer = std::move(object->writer);
+  {
+    absl::MutexLock lock(&mutex_);
+    open_objects_.erase(file.handle);
+    if (writer == nullptr) return absl::OkStatus();
+    if (object->synced && writer->in_parts().hidden) {
+      hidden_[absl::StrCat(object->store->url(), "/", writer->key())] =
+          std::move(writer);
+      return absl::OkStatus();
+    }
+  }
+  return object->synced ? absl::OkStatus() : writer->Abort();
+}
+
+absl::Status ObjectFileSystem::Read(const File& file, uint64_t offset,
+                                    MutableByteSpan data) {
+  DCP_ASSIGN_OR_RETURN(const std::shared_ptr<OpenObject> object,
+                       Lookup(file.handle));
+  const ObjectInfo& info = object->info;
+  if (offset > info.size || data.size() > info.size - offset) {
+    return absl::OutOfRangeError(
+        absl::StrCat("read ", object->store->url(), "/", info.key, " [", offset,
+                     ", +", data.size(), "): file ends at ", info.size));
+  }
+  PendingCalls calls(kMaxGetsOfRead);
+  for (uint64_t done = 0; done < data.size();) {
+    const uint64_t length =
+        std::min<uint64_t>(data.size() - done, kObjectBlockBytes);
+    if (!calls.Enter().ok()) break;
+    object->store->Get(
+        info.key, info.etag, offset + done, data.subspan(done, length), {},
+        [&calls](const absl::Status& status) { calls.Leave(status); });
+    done += length;
+  }
+  return calls.Wait();
+}
+
+absl::Status ObjectFileSystem::Write(const File& file, uint64_t offset,
+                                     ByteSpan data) {
+  DCP_ASSIGN_OR_RETURN(const std::shared_ptr<OpenObject> object,
+                       Lookup(file.handle));
+  DCP_CHECK(object->writer != nullptr, object->info.key);
+  return object->writer->Write(offset, data);
+}
+
+void ObjectFileSystem::Start(const IoRequest& request, std::stop_token stop,
+                             ObjectStore::Done done) {
+  absl::StatusOr<std::shared_ptr<OpenObject>> object = Lookup(request.file);
+  if (!object.ok()) return std::move(done)(object.status());
+  OpenObject& open = **object;
+  if (request.op == IoRequest::Op::kRead) {
+    return open.store->Get(open.info.key, open.info.etag, request.offset,
+                           MutableByteSpan(request.data, request.length),
+                           std::move(stop), std::move(done));
+  }
+  DCP_CHECK(open.writer != nullptr, open.info.key);
+  open.writer->Put(request.offset, ByteSpan(request.data, request.length),
+                   std::move(stop), std::move(done));
+}
+
+absl::Status ObjectFileSystem::Truncate(const File& file, uint64_t size) {
+  if (size == file.size) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat("an object of ", file.size,
+                                               " bytes cannot become one of ",
+                                               size, " bytes"));
+}
+
+absl::Status ObjectFileSystem::Sync(const File& file) {
+  DCP_ASSIGN_OR_RETURN(const std::shared_ptr<OpenObject> object,
+                       Lookup(file.handle));
+  DCP_CHECK(object->writer != nullptr, object->info.key);
+  DCP_RETURN_IF_ERROR(object->writer->Sync());
+  object->synced = true;
+  return absl::OkStatus();
+}
+
+absl::Status ObjectFileSystem::SyncDirectory(absl::string_view) {
+  return absl::OkStatus();
+}
+
+absl::Status ObjectFileSystem::Rename(absl::string_view from,
+                                      absl::string_view) {
+  return NoRename(from);
+}
+
+absl::Status ObjectFileSystem::RenameExclusive(absl::string_view from,
+                                               absl::string_view) {
+  return NoRename(from);
+}
+
+absl::Status ObjectFileSystem::Exchange(absl::string_view a,
+                                        absl::string_view) {
+  return NoRename(a);
+}
+
+absl::Status ObjectFileSystem::Remove(absl::string_view path) {
+  DCP_ASSIGN_OR_RETURN(const Place place, Find(path));
+  return place.store->Remove({place.url.key});
+}
+
+absl::Status ObjectFileSystem::MakeDirectory(absl::string_view) {
+  return absl::OkStatus();
+}
+
+absl::Status ObjectFileSystem::RemoveDirectory(absl::string_view) {
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<ObjectWriter>> ObjectFileSystem::TakeHidden(
+    absl::string_view path) {
+  DCP_ASSIGN_OR_RETURN(const Place place, Find(path));
+  absl::MutexLock lock(&mutex_);
+  auto node =
+      hidden_.extract(absl::StrCat(place.store->url(), "/", place.url.key));
+  if (!node.empty()) return std::move(node.mapped());
+  return absl::NotFoundError(
+      absl::StrCat(path, ": no file waits to be published there"));
+}
+
+absl::Status ObjectFileSystem::Publish(absl::string_view path) {
+  DCP_ASSIGN_OR_RETURN(const std::unique_ptr<ObjectWriter> writer,
+                       TakeHidden(path));
+  const absl::Status published = writer->Publish();
+  if (!published.ok()) writer->Abort().IgnoreError();
+  return published;
+}
+
+absl::Status ObjectFileSystem::Discard(absl::string_view path) {
+  DCP_ASSIGN_OR_RETURN(const std::unique_ptr<ObjectWriter> writer,
+                       TakeHidden(path));
+  return writer->Abort();
+}
+
+absl::Status ObjectFileSystem::Replace(absl::string_view path,
+                                       absl::string_view bytes,
+                                       const std::optional<FileInfo>& seen) {
+  DCP_ASSIGN_OR_RETURN(const Place place, Find(path));
+  const absl::StatusOr<ObjectInfo> there = place.store->Head(place.url.key);
+  if (!there.ok() && !absl::IsNotFound(there.status())) return there.status();
+  const std::optional<FileInfo> now =
+      there.ok() ? std::optional(InfoOf(*place.store, *there)) : std::nullopt;
+  if (now != seen) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        path, now.has_value()
+                  ? " was written by another program in the meantime"
+                  : " was removed in the meantime"));
+  }
+  PutCondition condition;
+  if (place.store->has_conditions()) {
+    condition.kind = seen.has_value() ? PutCondition::Kind::kIfEtag
+                                      : PutCondition::Kind::kIfAbsent;
+    if (there.ok()) condition.etag = there->etag;
+  }
+  const absl::Status put =
+      PutAndWait(*place.store, place.url.key, AsBytes(bytes), condition);
+  if (!absl::IsAlreadyExists(put) && !absl::IsFailedPrecondition(put)) {
+    return put;
+  }
+  // The answer to an earlier try of this put may have been lost.
+  const absl::StatusOr<bool> ours = HasBytes(path, bytes);
+  if (ours.ok() && *ours) return absl::OkStatus();
+  return absl::AlreadyExistsError(put.message());
+}
+
+absl::StatusOr<bool> ObjectFileSystem::HasBytes(absl::string_view path,
+                                                absl::string_view bytes) {
+  DCP_ASSIGN_OR_RETURN(const File file,
+                       OpenForRead(path, DirectMode::kOff, false));
+  std::string there(file.size == bytes.size() ? bytes.size() : 0, '\0');
+  const absl::Status read = Read(
+      file, 0,
+      MutableByteSpan(reinterpret_cast<uint8_t*>(there.data()), there.size()));
+  DCP_RETURN_IF_ERROR(Close(file));
+  DCP_RETURN_IF_ERROR(read);
+  return there == bytes;
+}
+
+absl::StatusOr<std::vector<HiddenFile>> ObjectFileSystem::ListHidden(
+    absl::string_view path) {
+  DCP_ASSIGN_OR_RETURN(const Place place, Find(path));
+  std::vector<HiddenFile> hidden;
+  std::string after;
+  do {
+    DCP_ASSIGN_OR_RETURN(
+        UploadPage page,
+        place.store->Uploads(FolderPrefix(place.url.key), after));
+    for (ObjectUpload& upload : page.uploads) {
+      hidden.push_back(
+          {.path = absl::StrCat(place.store->url(), "/", upload.key),
+           .id = std::move(upload.id),
+           .begun_ns = upload.begun_ns});
+    }
+    if (hidden.size() > kMaxFiles) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          path, ": more than ", kMaxFiles, " uploads that are not finished"));
+    }
+    after = std::move(page.next);
+  } while (!after.empty());
+  std::sort(hidden.begin(), hidden.end(),
+            [](const HiddenFile& a, const HiddenFile& b) {
+              return std::tie(a.path, a.id) < std::tie(b.path, b.id);
+            });
+  return hidden;
+}
+
+absl::Status ObjectFileSystem::RemoveHidden(const HiddenFile& hidden) {
+  DCP_ASSIGN_OR_RETURN(const Place place, Find(hidden.path));
+  return place.store->Abort(place.url.key, hidden.id);
+}
+
+FileInfo ObjectFileSystem::InfoOf(const ObjectStore& store,
+                                  const ObjectInfo& info) {
+  return {.kind = FileKind::kFile,
+          .size = info.size,
+          .device = NumberOf(store.url()),
+          .inode = NumberOf(info.etag),
+          .num_links = 1,
+          .modified_ns = info.modified_ns,
+          .changed_ns = info.modified_ns};
+}
+
+absl::StatusOr<FileInfo> ObjectFileSystem::Stat(absl::string_view path) {
+  DCP_ASSIGN_OR_RETURN(const Place place, Find(path));
+  if (!place.url.key.empty()) {
+    const absl::StatusOr<ObjectInfo> info = place.store->Head(place.url.key);
+    if (info.ok()) return InfoOf(*place.store, *info);
+    if (!absl::IsNotFound(info.status())) return info.status();
+  }
+  DCP_ASSIGN_OR_RETURN(
+      const ObjectPage page,
+      place.store->List(FolderPrefix(place.url.key), /*by_folder=*/true, ""));
+  const bool is_folder =
+      place.url.key.empty() || !page.objects.empty() || !page.folders.empty();
+  if (is_folder) {
+    return FileInfo{.kind = FileKind::kDirectory,
+                    .device = NumberOf(place.store->url()),
+                    .num_links = 1};
+  }
+  return absl::NotFoundError(absl::StrCat(path, ": no object has this name"));
+}
+
+absl::StatusOr<FileInfo> ObjectFileSystem::Stat(const File& file) {
+  DCP_ASSIGN_OR_RETURN(const std::shared_ptr<OpenObject> object,
+                       Lookup(file.handle));
+  return InfoOf(*object->store, object->info);
+}
+
+absl::StatusOr<std::vector<DirectoryEntry>> ObjectFileSystem::List(
+    absl::string_view path) {
+  DCP_ASSIGN_OR_RETURN(const Place place, Find(path));
+  const std::string prefix = FolderPrefix(place.url.key);
+  std::vector<DirectoryEntry> entries;
+  std::string after;
+  do {
+    DCP_ASSIGN_OR_RETURN(ObjectPage page,
+                         place.store->List(prefix, /*by_folder=*/true, after));
+    for (const ObjectInfo& object : page.objects) {
+      // Other programs mark a folder by an object that has its name.
+      if (object.key == prefix) continue;
+      entries.push_back(
+          {.name = object.key.substr(prefix.size()), .kind = FileKind::kFile});
+    }
+    for (const std::string& folder : page.folders) {
+      absl::string_view name = absl::string_view(folder).substr(prefix.size());
+      absl::ConsumeSuffix(&name, "/");
+      if (name.empty()) continue;
+      entries.push_back(
+          {.name = std::string(name), .kind = FileKind::kDirectory});
+    }
+    if (entries.size() > kMaxFiles) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat(path, ": more than ", kMaxFiles, " objects"));
+    }
+    after = std::move(page.next);
+  } while (!after.empty());
+  if (entries.empty() && !place.url.key.empty()) {
+    return absl::NotFoundError(absl::StrCat(path, ": nothing is there"));
+  }
+  std::sort(entries.begin(), entries.end(),
+            [](const DirectoryEntry& a, const DirectoryEntry& b) {
+              return a.name < b.name;
+            });
+  return entries;
+}
+
+absl::StatusOr<uint64_t> ObjectFileSystem::FreeBytes(absl::string_view) {
+  return UINT64_MAX;
+}
+
+absl::StatusOr<FileLock> ObjectFileSystem::Lock(absl::string_view path,
+                                                absl::string_view) {
+  return NoRename(path);
+}
+
+absl::Status ObjectFileSystem::Unlock(absl::string_view path, File) {
+  return NoRename(path);
+}
+
+absl::StatusOr<std::unique_ptr<IoQueue>> ObjectFileSystem::NewQueue(
+    uint32_t depth, std::span<uint8_t>) {
+  return std::make_unique<ObjectQueue>(*this, depth);
+}
+
+}  // namespace dcp

@@ -1,0 +1,48 @@
+// IoQueue of an ObjectFileSystem: each request becomes one request to a store,
+// at once.
+#ifndef DCP_IO_OBJECT_OBJECT_QUEUE_H_
+#define DCP_IO_OBJECT_OBJECT_QUEUE_H_
+
+#include <cstdint>
+#include <stop_token>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "dcp/io/io_queue.h"
+#include "dcp/io/object/object_file_system.h"
+
+namespace dcp {
+
+class ObjectQueue final : public IoQueue {
+ public:
+  // `fs` outlives this.
+  ObjectQueue(ObjectFileSystem& fs, uint32_t depth) : fs_(fs), depth_(depth) {}
+  ~ObjectQueue() override;
+
+  uint32_t depth() const override { return depth_; }
+  uint32_t in_flight() const override { return in_flight_; }
+  absl::Status Submit(IoRequest* request) override;
+  absl::Status Reap(std::vector<IoRequest*>& done) override;
+  void Cancel() override;
+
+  // Like Reap, but does not wait.
+  void ReapEnded(std::vector<IoRequest*>& done);
+
+ private:
+  void Ended(IoRequest* request, const absl::Status& status);
+
+  ObjectFileSystem& fs_;
+  const uint32_t depth_;
+  uint32_t in_flight_ = 0;
+
+  absl::Mutex mutex_;
+  absl::CondVar ended_signal_;
+  std::vector<IoRequest*> ended_ ABSL_GUARDED_BY(mutex_);
+  std::stop_source stop_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace dcp
+
+#endif  // DCP_IO_OBJECT_OBJECT_QUEUE_H_

@@ -1,0 +1,29 @@
+// The names of object stores: "s3://bucket/run/step-1000". Pure; any thread.
+#ifndef DCP_IO_OBJECT_OBJECT_URL_H_
+#define DCP_IO_OBJECT_OBJECT_URL_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace dcp {
+
+struct ObjectUrl {
+  std::string scheme;  // "s3"
+  std::string bucket;
+  std::string key;  // without slashes at its ends; empty for the bucket itself
+};
+
+// Whether `path` is the name of an object store and not a path of this
+// machine: one of the schemes s3, gs, abfs, abfss or hdfs, and "://".
+bool IsObjectUrl(absl::string_view path);
+
+// InvalidArgument, with the name, unless it has a bucket and a key that every
+// store accepts: at most kMaxObjectKeyBytes, without control characters, no
+// component that is empty, "." or "..". A slash at the end does not count.
+absl::StatusOr<ObjectUrl> ParseObjectUrl(absl::string_view path);
+
+}  // namespace dcp
+
+#endif  // DCP_IO_OBJECT_OBJECT_URL_H_

@@ -1,0 +1,155 @@
+// Tested by tests/dcp/io/object/object_file_system_test.cc.
+#include "dcp/io/object/object_writer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "dcp/base/check.h"
+#include "dcp/base/limits.h"
+#include "dcp/base/status.h"
+#include "dcp/io/object/pending_calls.h"
+
+namespace dcp {
+namespace {
+
+// Parts of one blocking write at the same time.
+constexpr uint32_t kMaxPutsOfWrite = 8;
+
+}  // namespace
+
+ObjectWriter::~ObjectWriter() { WaitForPuts(); }
+
+void ObjectWriter::WaitForPuts() {
+  absl::MutexLock lock(&mutex_);
+  while (num_running_ > 0) ended_.Wait(&mutex_);
+}
+
+absl::Status ObjectWriter::BeginOnce() {
+  if (!upload_.empty()) return absl::OkStatus();
+  DCP_ASSIGN_OR_RETURN(upload_, store_.Begin(key_));
+  return absl::OkStatus();
+}
+
+void ObjectWriter::Put(uint64_t offset, ByteSpan bytes, std::stop_token stop,
+                       ObjectStore::Done done) {
+  DCP_CHECK(!synced_, key_);
+  DCP_CHECK(offset % parts_.part_bytes == 0 && offset <= parts_.size &&
+                bytes.size() <= parts_.size - offset &&
+                (bytes.size() == parts_.part_bytes ||
+                 offset + bytes.size() == parts_.size),
+            key_, " offset=", offset, " length=", bytes.size());
+  if (!is_one_put()) {
+    const absl::Status begun = BeginOnce();
+    if (!begun.ok()) return std::move(done)(begun);
+  }
+  {
+    absl::MutexLock lock(&mutex_);
+    ++num_running_;
+  }
+  PutPart(offset, bytes, std::move(stop), std::move(done));
+}
+
+void ObjectWriter::PutPart(uint64_t offset, ByteSpan bytes,
+                           std::stop_token stop, ObjectStore::Done done) {
+  const uint32_t number = static_cast<uint32_t>(offset / parts_.part_bytes) + 1;
+  auto ended = [this, number, size = bytes.size(), done = std::move(done)](
+                   absl::StatusOr<std::string> etag) mutable {
+    Ended(number, size, std::move(etag), std::move(done));
+  };
+  if (is_one_put()) {
+    return store_.Put(key_, bytes, {}, std::move(stop), std::move(ended));
+  }
+  store_.PutPart(key_, upload_, number, bytes, std::move(stop),
+                 std::move(ended));
+}
+
+void ObjectWriter::Ended(uint32_t number, uint64_t size,
+                         absl::StatusOr<std::string> etag,
+                         ObjectStore::Done done) {
+  const absl::Status status = etag.status();
+  {
+    absl::MutexLock lock(&mutex_);
+    if (etag.ok()) {
+      if (put_.size() < number) put_.resize(number);
+      put_[number - 1] = {
+          .number = number, .size = size, .etag = *std::move(etag)};
+    }
+  }
+  std::move(done)(status);
+  // The last step: the destructor waits for it.
+  absl::MutexLock lock(&mutex_);
+  --num_running_;
+  ended_.SignalAll();
+}
+
+absl::Status ObjectWriter::Write(uint64_t offset, ByteSpan bytes) {
+  PendingCalls calls(kMaxPutsOfWrite);
+  for (uint64_t done = 0; done < bytes.size();) {
+    const uint64_t length =
+        std::min<uint64_t>(bytes.size() - done, parts_.part_bytes);
+    if (!calls.Enter().ok()) break;
+    Put(offset + done, bytes.subspan(done, length), {},
+        [&calls](const absl::Status& status) { calls.Leave(status); });
+    done += length;
+  }
+  return calls.Wait();
+}
+
+absl::Status ObjectWriter::CheckComplete() {
+  absl::MutexLock lock(&mutex_);
+  uint64_t num_bytes = 0;
+  for (const ObjectPart& part : put_) num_bytes += part.size;
+  if (num_bytes == parts_.size) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(store_.url(), "/", key_, ": ", num_bytes, " of ",
+                   parts_.size, " bytes were put"));
+}
+
+absl::Status ObjectWriter::Sync() {
+  WaitForPuts();
+  DCP_RETURN_IF_ERROR(CheckComplete());
+  synced_ = true;
+  return parts_.hidden ? absl::OkStatus() : Appear();
+}
+
+absl::Status ObjectWriter::Publish() {
+  DCP_CHECK(synced_ && parts_.hidden, key_);
+  return Appear();
+}
+
+// The server's own account of the object is the last word: the answer to a
+// request may have been lost, and what was retried may have been done twice.
+absl::Status ObjectWriter::Appear() {
+  if (parts_.size == 0) {
+    PendingCalls call(1);
+    DCP_RETURN_IF_ERROR(call.Enter());
+    store_.Put(key_, {}, {}, {},
+               [&call](const absl::StatusOr<std::string>& put) {
+                 call.Leave(put.status());
+               });
+    DCP_RETURN_IF_ERROR(call.Wait());
+  } else if (!is_one_put()) {
+    std::vector<ObjectPart> parts;
+    {
+      absl::MutexLock lock(&mutex_);
+      parts = put_;
+    }
+    DCP_RETURN_IF_ERROR(store_.Finish(key_, upload_, parts));
+    upload_.clear();
+  }
+  DCP_ASSIGN_OR_RETURN(const ObjectInfo info, store_.Head(key_));
+  if (info.size == parts_.size) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(
+      store_.url(), "/", key_, ": the store has ", info.size, " bytes where ",
+      parts_.size,
+      " were put; another writer may have replaced the object at this moment"));
+}
+
+absl::Status ObjectWriter::Abort() {
+  WaitForPuts();
+  if (upload_.empty()) return absl::OkStatus();
+  return store_.Abort(key_, std::exchange(upload_, std::string()));
+}
+
+}  // namespace dcp
