@@ -1,6 +1,6 @@
 // IoQueue: positioned reads and writes that are submitted and complete later.
-// One of the five interfaces; UringQueue, BlockingQueue and, in tests, the
-// simulated disk implement it; ObjectQueue does for object stores. It hides how
+// UringQueue, BlockingQueue and, in tests, the simulated disk implement it, and
+// ObjectQueue does so for object stores. It hides how
 // requests reach the kernel. It does not retry, split or align: Pipeline does.
 // A queue belongs to one thread.
 #ifndef DCP_IO_IO_QUEUE_H_

@@ -125,25 +125,29 @@ void BackgroundSaver::Run(BackgroundSave& save,
 
 absl::Status BackgroundSaver::SaveState(BackgroundSave& save,
                                         const SaveSources& sources) {
+  DCP_ASSIGN_OR_RETURN(dcp::BlockPool * pool, Pool(save.path(), sources));
   return dcp::Save(fs_, save.path(), sources.state, *coordinator_,
                    {.overwrite = options_.overwrite,
                     .direct = options_.direct,
-                    .pool = &Pool(sources),
+                    .pool = pool,
                     .plan_cache = plan_cache_.get(),
                     .on_staged = [&save] { save.SetStaged(); },
                     .stop = save.stop_token()});
 }
 
-dcp::BlockPool& BackgroundSaver::Pool(const SaveSources& sources) {
+absl::StatusOr<dcp::BlockPool*> BackgroundSaver::Pool(
+    absl::string_view path, const SaveSources& sources) {
   if (pool_ == nullptr) {
     const uint64_t bytes = options_.staging_bytes != 0 ? options_.staging_bytes
                                                        : sources.share_bytes;
-    const uint64_t num_blocks =
-        (bytes + dcp::kBlockBytes - 1) / dcp::kBlockBytes;
+    DCP_ASSIGN_OR_RETURN(
+        const uint64_t block_bytes,
+        dcp::BlockBytesFor(fs_.TraitsOf(path), sources.share_bytes));
+    const uint64_t num_blocks = (bytes + block_bytes - 1) / block_bytes;
     pool_ = std::make_unique<dcp::BlockPool>(
-        std::max(num_blocks, dcp::kMinBlocks), StagingMemory());
+        std::max(num_blocks, dcp::kMinBlocks), block_bytes, StagingMemory());
   }
-  return *pool_;
+  return pool_.get();
 }
 
 }  // namespace fsdp

@@ -82,7 +82,8 @@ class BackgroundSaver {
   absl::Status ReportEarlierFailure();
   void Run(BackgroundSave& save, std::unique_ptr<SaveSources> sources);
   absl::Status SaveState(BackgroundSave& save, const SaveSources& sources);
-  dcp::BlockPool& Pool(const SaveSources& sources);
+  absl::StatusOr<dcp::BlockPool*> Pool(absl::string_view path,
+                                       const SaveSources& sources);
 
   const AsyncSaverOptions options_;
   dcp::FileSystem& fs_;

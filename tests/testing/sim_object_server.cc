@@ -69,9 +69,10 @@ bool SimObjectServer::clients_died() const {
   return num_dead_ > 0;
 }
 
-void SimObjectServer::EndKilling() {
+void SimObjectServer::Heal() {
   absl::MutexLock lock(&mutex_);
   kill_at_.reset();
+  failures_.clear();
   num_dead_ = num_clients_;
 }
 

@@ -61,8 +61,9 @@ class SimObjectServer {
   // Unavailable.
   void KillClientsAfter(uint64_t num_before);
   bool clients_died() const;
-  // Forgets a KillClientsAfter; clients made from now on live.
-  void EndKilling();
+  // Forgets what FailCall and KillClientsAfter have asked for. Clients made so
+  // far are dead, those made from now on live.
+  void Heal();
 
   // The bytes of an object; nullopt if there is none.
   std::optional<std::string> BytesOf(absl::string_view key) const;

@@ -52,7 +52,7 @@ TEST(SimObjectServer, ADeadClientStaysDeadAndANewOneLives) {
     EXPECT_THAT(Put(*client, "b", "1"), StatusIs(kUnavailable));
     EXPECT_THAT(client->Head("a").status(), StatusIs(kUnavailable));
     EXPECT_TRUE(server.clients_died());
-    server.EndKilling();
+    server.Heal();
     const std::unique_ptr<ObjectStore> next = server.NewClient();
     EXPECT_OK(next->Head("a").status());
     EXPECT_THAT(client->Head("a").status(), StatusIs(kUnavailable));

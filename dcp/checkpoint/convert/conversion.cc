@@ -43,11 +43,19 @@ uint64_t IndexMemory(const Checkpoint& source, const Output& output) {
 // The part of the budget that is left for payload. The index of a checkpoint
 // with very many chunks takes memory too; up to kFreeIndexBytes of it are
 // covered by what a process may use in addition to its budget.
-uint64_t PayloadMemory(uint64_t index_bytes, uint64_t num_lanes,
-                       uint64_t budget) {
+uint64_t PayloadMemory(uint64_t index_bytes, uint64_t least, uint64_t budget) {
   const uint64_t excess = index_bytes - std::min(index_bytes, kFreeIndexBytes);
-  return std::max(num_lanes * kMinMemoryBytes,
-                  budget - std::min(budget, excess));
+  return std::max(least, budget - std::min(budget, excess));
+}
+
+// The blocks that suit both ends.
+absl::StatusOr<OutputBlocks> BlocksFor(FileSystem& fs, absl::string_view src,
+                                       absl::string_view dst,
+                                       const Output& output) {
+  DCP_ASSIGN_OR_RETURN(OutputBlocks blocks, BlocksOfOutput(fs, dst, output));
+  blocks.block_bytes =
+      std::max(blocks.block_bytes, fs.TraitsOf(src).block_bytes);
+  return blocks;
 }
 
 void CompletePlan(Conversion& conversion, const ConvertOptions& options) {
@@ -60,7 +68,10 @@ void CompletePlan(Conversion& conversion, const ConvertOptions& options) {
     plan.bytes_to_read += static_cast<uint64_t>(Volume(payload.box.sizes)) *
                           ElementSize(payload.stored->dtype);
   }
-  const uint64_t most_lanes = options.memory_bytes / kMinMemoryBytes;
+  const uint64_t block_bytes = conversion.blocks.block_bytes;
+  const uint64_t least_of_lane = kMinBlocks * block_bytes;
+  const uint64_t most_lanes =
+      std::max<uint64_t>(options.memory_bytes / least_of_lane, 1);
   plan.num_lanes = static_cast<uint32_t>(std::min<uint64_t>(
       options.num_lanes != 0 ? options.num_lanes
                              : UsefulLanes(conversion.output),
@@ -68,15 +79,17 @@ void CompletePlan(Conversion& conversion, const ConvertOptions& options) {
   plan.index_bytes = IndexMemory(*conversion.source, conversion.output);
   // More blocks than the output needs would be pinned for nothing.
   const uint64_t useful =
-      AlignUp(2 * plan.bytes_to_write, kBlockBytes) + 2 * kMinMemoryBytes;
-  plan.memory_bytes = std::min(
-      PayloadMemory(plan.index_bytes, plan.num_lanes, options.memory_bytes),
-      std::max(plan.num_lanes * kMinMemoryBytes, useful));
+      AlignUp(2 * plan.bytes_to_write, block_bytes) + 2 * least_of_lane;
+  const uint64_t least = plan.num_lanes * least_of_lane;
+  plan.memory_bytes =
+      std::min(PayloadMemory(plan.index_bytes, least, options.memory_bytes),
+               std::max(least, useful));
   // Nor more than a lane can have in flight.
   plan.memory_bytes = std::min(
       plan.memory_bytes,
-      plan.num_lanes * kBlockBytes *
-          BlocksOfLane(plan.num_lanes, std::numeric_limits<uint64_t>::max()));
+      plan.num_lanes * block_bytes *
+          BlocksOfLane(plan.num_lanes,
+                       {std::numeric_limits<uint64_t>::max(), block_bytes}));
 }
 
 // Sets what will really be read; the check cannot be used afterwards.
@@ -87,6 +100,7 @@ absl::Status PlanReads(const ConvertOptions& options, Conversion& conversion) {
       PlanTransfer(conversion.output, {.direct = options.direct,
                                        .num_lanes = plan.num_lanes,
                                        .memory_bytes = plan.memory_bytes,
+                                       .blocks = conversion.blocks,
                                        .stop = options.stop,
                                        .check = conversion.check.get()}));
   if (conversion.check != nullptr) {
@@ -234,6 +248,8 @@ absl::StatusOr<Conversion> Prepare(FileSystem& fs, absl::string_view src,
   DCP_RETURN_IF_ERROR(BuildOutput(fs, dst, std::move(entries), options,
                                   how.piece_bytes, conversion));
   conversion.num_beyond.resize(conversion.output.payloads.size());
+  DCP_ASSIGN_OR_RETURN(conversion.blocks,
+                       BlocksFor(fs, src, dst, conversion.output));
   CompletePlan(conversion, options);
   if (options.admit != nullptr) DCP_RETURN_IF_ERROR(options.admit(plan));
   if (how.only_looks) DCP_RETURN_IF_ERROR(PlanReads(options, conversion));

@@ -18,6 +18,7 @@
 #include "dcp/checkpoint/read/source_check.h"
 #include "dcp/checkpoint/write/companion_files.h"
 #include "dcp/checkpoint/write/destination.h"
+#include "dcp/checkpoint/write/image_transfer.h"
 #include "dcp/checkpoint/write/output.h"
 #include "dcp/io/file_system.h"
 
@@ -30,6 +31,7 @@ struct Conversion {
   ConvertTarget target;
   std::unique_ptr<Destination> destination;  // null for a stream or a share
   Output output;
+  OutputBlocks blocks;                 // with which it is written
   std::unique_ptr<SourceCheck> check;  // optional
   // Elements that casts found beyond the range, by payload; includes those of
   // the files that an earlier run has written.

@@ -95,6 +95,7 @@ class Converter {
     return {.direct = options_.direct,
             .num_lanes = conversion_.plan.num_lanes,
             .memory_bytes = conversion_.plan.memory_bytes,
+            .blocks = conversion_.blocks,
             .stop = options_.stop,
             .steps = steps,
             .check = conversion_.check.get(),

@@ -90,7 +90,9 @@ uint32_t WindowPlanner::BaseOf(SourceFiles& files) {
 absl::Status WindowPlanner::Finish(Batch& batch) {
   std::unique_ptr<Plan> plan = std::exchange(plan_, std::make_unique<Plan>());
   if (plan->runs.empty()) return absl::OkStatus();
-  plan->schedule = ScheduleReads(plan->runs, kMaxReadBytes);
+  plan->schedule = ScheduleReads(
+      plan->runs, batch.blocks.empty() ? kMaxReadBytes
+                                       : MaxReadBytes(batch.blocks[0].size()));
   for (const ReadRange& range : plan->schedule.ranges) {
     uint32_t file = range.file;
     size_t source = 0;

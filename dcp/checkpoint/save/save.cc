@@ -28,6 +28,7 @@
 #include "dcp/checkpoint/save/save_exchange.h"
 #include "dcp/checkpoint/write/dcp_output.h"
 #include "dcp/checkpoint/write/destination.h"
+#include "dcp/checkpoint/write/image_transfer.h"
 #include "dcp/checkpoint/write/output.h"
 #include "dcp/checkpoint/write/save_id.h"
 #include "dcp/checkpoint/write/staged_transfer.h"
@@ -98,6 +99,7 @@ class Saver {
   Saver(FileSystem& fs, absl::string_view path, const SaveState& state,
         Coordinator& coordinator, const SaveOptions& options)
       : fs_(fs),
+        path_(path),
         state_(state),
         coordinator_(coordinator),
         options_(options),
@@ -201,14 +203,19 @@ class Saver {
     }
     output_.files.push_back(std::move(file).Finish());
     TransferStats own_stats;
+    DCP_ASSIGN_OR_RETURN(const OutputBlocks blocks,
+                         BlocksOfOutput(fs_, path_, output_));
     DCP_ASSIGN_OR_RETURN(
-        digests_, StageAndTransfer(
-                      fs_, output_, steps,
-                      {.direct = options_.direct,
-                       .memory_bytes = options_.memory_bytes,
-                       .pool = options_.pool,
-                       .stop = options_.stop},
-                      options_.stats != nullptr ? *options_.stats : own_stats));
+        digests_,
+        StageAndTransfer(
+            fs_, output_, steps,
+            {.direct = options_.direct,
+             .memory_bytes = std::max(options_.memory_bytes,
+                                      kMinBlocks * blocks.block_bytes),
+             .block_bytes = blocks.block_bytes,
+             .pool = options_.pool,
+             .stop = options_.stop},
+            options_.stats != nullptr ? *options_.stats : own_stats));
     return absl::OkStatus();
   }
 
@@ -249,6 +256,7 @@ class Saver {
   }
 
   FileSystem& fs_;
+  const absl::string_view path_;
   const SaveState& state_;
   Coordinator& coordinator_;
   const SaveOptions& options_;

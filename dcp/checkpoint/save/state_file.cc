@@ -97,13 +97,16 @@ absl::Status StateFile::Write(const SaveOptions& options) {
                                          options.overwrite, {}, "a save"));
   DCP_RETURN_IF_ERROR(destination->Begin());
   TransferStats own_stats;
+  DCP_ASSIGN_OR_RETURN(const OutputBlocks blocks,
+                       BlocksOfOutput(fs_, path_, output_));
   DCP_RETURN_IF_ERROR(
-      TransferImages(
-          fs_, output_, *destination,
-          {.direct = options.direct,
-           .memory_bytes = std::max(options.memory_bytes, kMinMemoryBytes),
-           .stop = options.stop},
-          options.stats != nullptr ? *options.stats : own_stats)
+      TransferImages(fs_, output_, *destination,
+                     {.direct = options.direct,
+                      .memory_bytes = std::max(options.memory_bytes,
+                                               kMinBlocks * blocks.block_bytes),
+                      .blocks = blocks,
+                      .stop = options.stop},
+                     options.stats != nullptr ? *options.stats : own_stats)
           .status());
   return destination->Commit("", "", "", {});
 }

@@ -1,4 +1,4 @@
-// Tested by tests/dcp/checkpoint/write/destination_test.cc.
+// Tested by tests/dcp/checkpoint/write/renamed_destination_test.cc.
 #include "dcp/checkpoint/write/destination_names.h"
 
 #include <cstddef>

@@ -1,6 +1,8 @@
 // Tested by tests/dcp/checkpoint/write/image_transfer_test.cc.
 #include "dcp/checkpoint/write/file_image.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <cstring>
 
 #include "dcp/base/check.h"
@@ -80,13 +82,26 @@ void FileImage::AddChecksums(size_t part, uint64_t begin, ByteSpan bytes) {
                       .digest = digest_.Value()});
 }
 
-absl::Status FileImage::Create(FileSystem& fs, std::string path,
-                               DirectMode direct) {
-  path_ = std::move(path);
-  DCP_ASSIGN_OR_RETURN(file_, is_shared_
-                                  ? fs.OpenShared(path_, layout().size())
-                                  : fs.Create(path_, layout().size(), direct));
+absl::Status FileImage::Create(FileSystem& fs, Destination& destination,
+                               DirectMode direct, uint64_t block_bytes) {
+  const uint64_t size = layout().size();
+  path_ = destination.PathOf(layout().name());
+  if (spec_.head != nullptr && !fs.TraitsOf(path_).has_rename) {
+    const uint64_t head_bytes = layout().parts()[0].literal_length;
+    held_bytes_ = (head_bytes + block_bytes - 1) / block_bytes * block_bytes;
+    held_.resize(std::min(held_bytes_, size));
+  }
+  DCP_ASSIGN_OR_RETURN(file_, destination.CreateFile(
+                                  layout().name(), {.size = size,
+                                                    .direct = direct,
+                                                    .block_bytes = block_bytes,
+                                                    .is_shared = is_shared_}));
   return absl::OkStatus();
+}
+
+void FileImage::Hold(uint64_t offset, ByteSpan bytes) {
+  std::copy(bytes.begin(), bytes.end(),
+            held_.begin() + static_cast<ptrdiff_t>(offset));
 }
 
 absl::Status FileImage::Close(FileSystem& fs) {
@@ -97,7 +112,10 @@ absl::Status FileImage::Close(FileSystem& fs) {
 
 absl::Status FileImage::CloseDurably(FileSystem& fs) {
   if (!is_shared_ && spec_.head != nullptr) {
-    DCP_RETURN_IF_ERROR(fs.Write(file_, 0, AsBytes(spec_.head(digests_))));
+    const std::string head = spec_.head(digests_);
+    if (!held_.empty()) std::copy(head.begin(), head.end(), held_.begin());
+    DCP_RETURN_IF_ERROR(
+        fs.Write(file_, 0, held_.empty() ? AsBytes(head) : ByteSpan(held_)));
   }
   // The last block of a direct file was padded.
   if (!is_shared_) {

@@ -16,6 +16,7 @@
 #include "dcp/base/bytes.h"
 #include "dcp/base/checksum.h"
 #include "dcp/checkpoint/open/digests.h"
+#include "dcp/checkpoint/write/destination.h"
 #include "dcp/checkpoint/write/output.h"
 #include "dcp/io/file_system.h"
 #include "dcp/plan/file_layout.h"
@@ -43,6 +44,11 @@ class FileImage {
   // of it that is planned. See [Note: interleaving].
   std::pair<uint32_t, double> SequenceKey() const;
 
+  // Whether the block at `offset` is not written but held until Close, because
+  // the head of the file is made last and this file system cannot write twice.
+  bool Holds(uint64_t offset) const { return offset < held_bytes_; }
+  void Hold(uint64_t offset, ByteSpan bytes);
+
   // Filling: writes the bytes of the literal of a part, from its byte `begin`
   // on, to `dst`.
   void FillLiteral(size_t part, uint64_t begin, MutableByteSpan dst);
@@ -60,10 +66,12 @@ class FileImage {
                                               end_part_ - first_part_);
   }
 
-  // The file at `path`. Close completes it, or this piece of it, after
-  // everything is written: afterwards it is durable. Abandon ends it in
-  // whatever state it is.
-  absl::Status Create(FileSystem& fs, std::string path, DirectMode direct);
+  // The file at `destination`, written in whole blocks of `block_bytes` if
+  // the file system does not rename. Close completes it, or this piece of
+  // it, after everything is written: afterwards it is durable. Abandon ends it
+  // in whatever state it is.
+  absl::Status Create(FileSystem& fs, Destination& destination,
+                      DirectMode direct, uint64_t block_bytes);
   absl::Status Close(FileSystem& fs);
   void Abandon(FileSystem& fs);
   const File& file() const { return file_; }
@@ -88,6 +96,8 @@ class FileImage {
   std::vector<ChunkDigest> digests_;
   File file_;
   std::string path_;
+  uint64_t held_bytes_ = 0;  // see Holds
+  std::vector<uint8_t> held_;
 };
 
 }  // namespace dcp

@@ -15,6 +15,7 @@ namespace dcp {
 ImageBatches::ImageBatches(Output& output, const ImageBatchesOptions& options)
     : output_(output),
       interleave_(options.interleave),
+      whole_blocks_(options.whole_blocks),
       count_beyond_(options.count_beyond),
       strict_cast_(options.strict_cast),
       planner_(options.check) {}
@@ -47,8 +48,9 @@ uint64_t ImageBatches::BlocksPerBatch(uint64_t num_blocks) const {
 
 absl::StatusOr<std::vector<ImagePiece>> ImageBatches::Plan(Batch& batch) {
   std::vector<ImagePiece> pieces;
-  const uint64_t slot_bytes = SlotBytes(batch.blocks.size());
-  const uint64_t per_block = kBlockBytes / slot_bytes;
+  const uint64_t block_bytes = batch.blocks[0].size();
+  const uint64_t slot_bytes = SlotBytes(batch.blocks.size(), block_bytes);
+  const uint64_t per_block = block_bytes / slot_bytes;
   const uint64_t num_slots = NumSlots(batch.blocks.size() * per_block);
   for (uint64_t i = 0; i < num_slots; ++i) {
     FileImage* image = NextFile();
@@ -69,11 +71,12 @@ uint64_t ImageBatches::NumUnplanned() const {
 }
 
 // How much of a file is planned at once. See [Note: interleaving].
-uint64_t ImageBatches::SlotBytes(uint64_t num_blocks) const {
-  if (!interleave_) return kBlockBytes;
+uint64_t ImageBatches::SlotBytes(uint64_t num_blocks,
+                                 uint64_t block_bytes) const {
+  if (!interleave_ || whole_blocks_) return block_bytes;
   const uint64_t num_files = std::max<uint64_t>(NumUnplanned(), 1);
-  const uint64_t share = std::bit_floor(num_blocks * kBlockBytes / num_files);
-  return std::clamp(share, kDirectAlignment, kBlockBytes);
+  const uint64_t share = std::bit_floor(num_blocks * block_bytes / num_files);
+  return std::clamp(share, kDirectAlignment, block_bytes);
 }
 
 // How many of `most` slots are used: the same number for each file.
@@ -126,6 +129,7 @@ absl::Status ImageBatches::PlanSlot(FileImage& image, const Slot& slot,
   DCP_RETURN_IF_ERROR(status);
   DCP_CHECK(position == slot.position + length, layout.name(), " at ", offset);
   image.Advance(length);
+  if (image.Holds(offset)) return absl::OkStatus();
   batch.writes.push_back({.file = image.file(),
                           .offset = offset,
                           .length = length,
@@ -169,14 +173,18 @@ absl::Status ImageBatches::Fill(absl::Span<const ImagePiece> pieces,
 
 absl::Status ImageBatches::FillPiece(const ImagePiece& piece, uint8_t* block) {
   FileImage& image = *piece.image;
+  const LayoutPart& part = image.layout().parts()[piece.part];
   const MutableByteSpan bytes(block + piece.position, piece.end - piece.begin);
+  const uint64_t offset =
+      piece.begin + (piece.literal ? part.offset : part.payload_offset());
   if (piece.literal) {
     image.FillLiteral(piece.part, piece.begin, bytes);
+    if (image.Holds(offset)) image.Hold(offset, bytes);
     return absl::OkStatus();
   }
-  const LayoutPart& part = image.layout().parts()[piece.part];
   TensorSource* source = output_.payloads[part.payload].source;
   if (source != nullptr && !flushed_) DCP_RETURN_IF_ERROR(source->Flush());
+  if (image.Holds(offset)) image.Hold(offset, bytes);
   image.AddChecksums(piece.part, piece.begin, bytes);
   return absl::OkStatus();
 }

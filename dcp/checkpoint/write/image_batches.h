@@ -40,6 +40,8 @@ struct ImagePiece {
 struct ImageBatchesOptions {
   // The files advance side by side. See [Note: interleaving].
   bool interleave = false;
+  // Blocks are not shared by files: each file is written in whole blocks.
+  bool whole_blocks = false;
   SourceCheck* check = nullptr;  // sees what is read; optional
   // Counts the elements that a cast finds beyond the range; or refuses them.
   bool count_beyond = false;
@@ -103,7 +105,7 @@ class ImageBatches {
 
   void Reset();
   uint64_t NumUnplanned() const;
-  uint64_t SlotBytes(uint64_t num_blocks) const;
+  uint64_t SlotBytes(uint64_t num_blocks, uint64_t block_bytes) const;
   uint64_t NumSlots(uint64_t most) const;
   FileImage* NextFile();
   absl::Status PlanSlot(FileImage& image, const Slot& slot, Batch& batch,
@@ -115,6 +117,7 @@ class ImageBatches {
 
   Output& output_;
   const bool interleave_;
+  const bool whole_blocks_;
   const bool count_beyond_;
   const bool strict_cast_;
   WindowPlanner planner_;

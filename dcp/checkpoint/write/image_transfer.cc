@@ -39,8 +39,12 @@ uint64_t BytesOf(const Output& output, const ImageTransferOptions& options,
 
 // How many of `files` form the next wave. See [Note: steps].
 size_t WaveSize(const Output& output, const ImageTransferOptions& options,
-                bool interleave, absl::Span<const uint32_t> files) {
-  const size_t most = std::min<size_t>(files.size(), kMaxOpenOutputs);
+                bool interleave, uint64_t blocks_per_batch,
+                absl::Span<const uint32_t> files) {
+  size_t most = std::min<size_t>(files.size(), kMaxOpenOutputs);
+  if (interleave && options.blocks.whole) {
+    most = std::min<size_t>(most, blocks_per_batch);
+  }
   if (options.steps == nullptr || interleave) return most;
   uint64_t bytes = 0;
   for (size_t i = 0; i < most; ++i) {
@@ -53,6 +57,7 @@ size_t WaveSize(const Output& output, const ImageTransferOptions& options,
 ImageBatchesOptions BatchesOptions(const ImageTransferOptions& options,
                                    bool interleave) {
   return {.interleave = interleave,
+          .whole_blocks = options.blocks.whole,
           .check = options.check,
           .count_beyond = options.num_beyond != nullptr,
           .strict_cast = options.strict_cast};
@@ -89,7 +94,9 @@ class FilesTransfer {
                        const std::stop_token& stop) {
     ImageBatches batches(output_, BatchesOptions(options_, interleave_));
     while (!files.empty()) {
-      const size_t num_files = WaveSize(output_, options_, interleave_, files);
+      const size_t num_files =
+          WaveSize(output_, options_, interleave_,
+                   batches.BlocksPerBatch(lane.pool.num_blocks()), files);
       if (MovesPieces(options_)) {
         batches.StartPieces(options_.steps->pieces, files.first(num_files));
       } else {
@@ -147,8 +154,8 @@ class FilesTransfer {
 
   absl::Status Create(FileImage& image) {
     const std::string& name = image.layout().name();
-    DCP_RETURN_IF_ERROR(
-        image.Create(fs_, destination_.PathOf(name), options_.direct));
+    DCP_RETURN_IF_ERROR(image.Create(fs_, destination_, options_.direct,
+                                     options_.blocks.block_bytes));
     absl::MutexLock lock(&mutex_);
     destination_.Created(name);
     return absl::OkStatus();
@@ -214,10 +221,12 @@ absl::StatusOr<uint64_t> CountReads(Output& output,
                                     absl::Span<const uint32_t> files) {
   ImageBatches batches(output, BatchesOptions(options, interleave));
   batches.TellOfPlans();
-  BlockPool pool(batches.BlocksPerBatch(num_blocks));
+  BlockPool pool(batches.BlocksPerBatch(num_blocks),
+                 options.blocks.block_bytes);
   uint64_t num_bytes = 0;
   while (!files.empty()) {
-    const size_t num_files = WaveSize(output, options, interleave, files);
+    const size_t num_files =
+        WaveSize(output, options, interleave, pool.num_blocks(), files);
     batches.Start(files.first(num_files));
     files.remove_prefix(num_files);
     bool more = true;
@@ -238,6 +247,19 @@ absl::StatusOr<uint64_t> CountReads(Output& output,
 
 }  // namespace
 
+absl::StatusOr<OutputBlocks> BlocksOfOutput(FileSystem& fs,
+                                            absl::string_view path,
+                                            const Output& output) {
+  uint64_t largest = 0;
+  for (const OutputFile& file : output.files) {
+    largest = std::max(largest, file.layout.size());
+  }
+  const FileSystemTraits traits = fs.TraitsOf(path);
+  DCP_ASSIGN_OR_RETURN(const uint64_t block_bytes,
+                       BlockBytesFor(traits, largest));
+  return OutputBlocks{.block_bytes = block_bytes, .whole = !traits.has_rename};
+}
+
 uint32_t UsefulLanes(const Output& output) {
   // One lane is enough for a disk of a few GB/s; interleaved files share their
   // reads.
@@ -253,11 +275,11 @@ absl::StatusOr<std::vector<ChunkDigest>> TransferImages(
   const std::vector<std::vector<uint32_t>> files = SpreadFiles(output, options);
   FilesTransfer transfer(fs, output, destination, options,
                          NeedsInterleaving(output), stats);
-  DCP_RETURN_IF_ERROR(
-      RunLanes(fs, options.num_lanes, options.memory_bytes, options.stop,
-               [&](Lane& lane, std::stop_token stop) {
-                 return transfer.RunLane(lane, files[lane.index], stop);
-               }));
+  DCP_RETURN_IF_ERROR(RunLanes(
+      fs, options.num_lanes, {options.memory_bytes, options.blocks.block_bytes},
+      options.stop, [&](Lane& lane, std::stop_token stop) {
+        return transfer.RunLane(lane, files[lane.index], stop);
+      }));
   return transfer.TakeDigests();
 }
 
@@ -265,8 +287,8 @@ absl::StatusOr<uint64_t> PlanTransfer(Output& output,
                                       const ImageTransferOptions& options) {
   const bool interleave = NeedsInterleaving(output);
   uint64_t num_bytes = 0;
-  const uint64_t num_blocks =
-      BlocksOfLane(options.num_lanes, options.memory_bytes);
+  const uint64_t num_blocks = BlocksOfLane(
+      options.num_lanes, {options.memory_bytes, options.blocks.block_bytes});
   for (const std::vector<uint32_t>& files : SpreadFiles(output, options)) {
     DCP_ASSIGN_OR_RETURN(
         const uint64_t of_lane,

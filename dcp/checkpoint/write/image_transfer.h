@@ -13,6 +13,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "dcp/base/limits.h"
 #include "dcp/checkpoint/open/digests.h"
 #include "dcp/checkpoint/read/source_check.h"
 #include "dcp/checkpoint/write/destination.h"
@@ -56,10 +57,18 @@ struct TransferSteps {
   uint64_t step_bytes = 0;
 };
 
+// The blocks of a transfer.
+struct OutputBlocks {
+  uint64_t block_bytes = kBlockBytes;
+  // Each file is written in whole blocks; see FileSystemTraits.
+  bool whole = false;
+};
+
 struct ImageTransferOptions {
   DirectMode direct = DirectMode::kAuto;
   uint32_t num_lanes = 1;
   uint64_t memory_bytes = 0;  // for all lanes together
+  OutputBlocks blocks = {};
   std::stop_token stop = {};
   TransferSteps* steps = nullptr;  // optional
   // Sees what is read from its checkpoint; optional.
@@ -72,6 +81,12 @@ struct ImageTransferOptions {
   // that holds it is complete.
   bool strict_cast = false;
 };
+
+// The blocks with which `output` is written to `path`: those of its largest
+// file. ResourceExhausted as BlockBytesFor.
+absl::StatusOr<OutputBlocks> BlocksOfOutput(FileSystem& fs,
+                                            absl::string_view path,
+                                            const Output& output);
 
 // How many lanes are useful for `output`; a file is written by one lane.
 uint32_t UsefulLanes(const Output& output);

@@ -27,10 +27,11 @@ namespace {
 class StagedTransfer {
  public:
   StagedTransfer(FileSystem& fs, Output& output, const StagingSteps& steps,
-                 DirectMode direct, TransferStats& stats)
+                 DirectMode direct, uint64_t block_bytes, TransferStats& stats)
       : fs_(fs),
         steps_(steps),
         direct_(direct),
+        block_bytes_(block_bytes),
         stats_(stats),
         batches_(output, {}) {
     batches_.Start({0});
@@ -83,7 +84,7 @@ class StagedTransfer {
     DCP_ASSIGN_OR_RETURN(Destination * destination, steps_.open());
     const std::string& name = image().layout().name();
     DCP_RETURN_IF_ERROR(
-        WithSide(image().Create(fs_, destination->PathOf(name), direct_),
+        WithSide(image().Create(fs_, *destination, direct_, block_bytes_),
                  ErrorSide::kDestination));
     destination->Created(name);
     return absl::OkStatus();
@@ -92,6 +93,7 @@ class StagedTransfer {
   FileSystem& fs_;
   const StagingSteps& steps_;
   const DirectMode direct_;
+  const uint64_t block_bytes_;
   TransferStats& stats_;
   ImageBatches batches_;
   bool staged_ = false;
@@ -104,14 +106,18 @@ absl::StatusOr<std::vector<ChunkDigest>> StageAndTransfer(
     FileSystem& fs, Output& output, const StagingSteps& steps,
     const StagedTransferOptions& options, TransferStats& stats) {
   DCP_CHECK(output.files.size() == 1, "files=", output.files.size());
-  StagedTransfer transfer(fs, output, steps, options.direct, stats);
+  const uint64_t block_bytes = options.pool != nullptr
+                                   ? options.pool->block_bytes()
+                                   : options.block_bytes;
+  StagedTransfer transfer(fs, output, steps, options.direct, block_bytes,
+                          stats);
   const auto work = [&](Lane& lane, std::stop_token stop) {
     return transfer.Run(lane, std::move(stop));
   };
-  DCP_RETURN_IF_ERROR(
-      options.pool != nullptr
-          ? RunLane(fs, *options.pool, options.stop, work)
-          : RunLanes(fs, 1, options.memory_bytes, options.stop, work));
+  DCP_RETURN_IF_ERROR(options.pool != nullptr
+                          ? RunLane(fs, *options.pool, options.stop, work)
+                          : RunLanes(fs, 1, {options.memory_bytes, block_bytes},
+                                     options.stop, work));
   return transfer.digests();
 }
 

@@ -11,6 +11,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "dcp/base/limits.h"
 #include "dcp/checkpoint/open/digests.h"
 #include "dcp/checkpoint/write/destination.h"
 #include "dcp/checkpoint/write/output.h"
@@ -35,7 +36,8 @@ struct StagingSteps {
 struct StagedTransferOptions {
   DirectMode direct = DirectMode::kAuto;
   uint64_t memory_bytes = 0;
-  BlockPool* pool = nullptr;  // replaces memory_bytes
+  uint64_t block_bytes = kBlockBytes;
+  BlockPool* pool = nullptr;  // replaces these two
   std::stop_token stop = {};
 };
 

@@ -124,7 +124,12 @@ absl::StatusOr<File> ObjectFileSystem::CreateInParts(absl::string_view path,
     return absl::InvalidArgumentError(
         absl::StrCat(path, " is a bucket; name an object in it"));
   }
-  DCP_CHECK(parts.part_bytes >= kMinObjectPartBytes, path);
+  if (parts.part_bytes < kMinObjectPartBytes && parts.size > parts.part_bytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": parts of ", parts.part_bytes,
+        " bytes, an object store takes no smaller ones than ",
+        kMinObjectPartBytes, "; use a pool with blocks of BlockBytesFor"));
+  }
   if (parts.size / parts.part_bytes >= kMaxObjectParts) {
     return absl::ResourceExhaustedError(absl::StrCat(
         path, ": ", parts.size, " bytes are more than ", kMaxObjectParts,

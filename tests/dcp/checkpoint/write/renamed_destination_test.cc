@@ -1,4 +1,4 @@
-#include "dcp/checkpoint/write/destination.h"
+#include "dcp/checkpoint/write/renamed_destination.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
