@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "dcp/checkpoint/open/dcp_opener.h"
+#include "dcp/checkpoint/write/destination_lock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/sim_storage.h"
