@@ -44,7 +44,7 @@ void Add(FileSystem& fs, Destination& destination, absl::string_view name,
   destination.Created(name);
 }
 
-TEST(Destination, OfADcpDirectoryMakesTheIndexAppearLast) {
+TEST(RenamedDestination, OfADcpDirectoryMakesTheIndexAppearLast) {
   SimStorage fs;
   ASSERT_OK_AND_ASSIGN(
       auto destination,
@@ -63,7 +63,7 @@ TEST(Destination, OfADcpDirectoryMakesTheIndexAppearLast) {
               ElementsAre(".digests-1", ".metadata", "__0_0.distcp"));
 }
 
-TEST(Destination, ReplacesTheOldFilesOnlyAfterwards) {
+TEST(RenamedDestination, ReplacesTheOldFilesOnlyAfterwards) {
   SimStorage fs;
   ASSERT_OK(fs.MakeDirectory("/c"));
   for (const auto* name : {"__0_0.distcp", "__7.metadata", ".metadata",
@@ -87,7 +87,7 @@ TEST(Destination, ReplacesTheOldFilesOnlyAfterwards) {
               testing::IsOkAndHolds("new"));
 }
 
-TEST(Destination, ReplacesASafetensorsCheckpointByADcpOne) {
+TEST(RenamedDestination, ReplacesASafetensorsCheckpointByADcpOne) {
   for (const bool is_export : {false, true}) {
     SimStorage fs;
     ASSERT_OK(fs.MakeDirectory("/c"));
@@ -117,7 +117,7 @@ TEST(Destination, ReplacesASafetensorsCheckpointByADcpOne) {
   }
 }
 
-TEST(Destination, LeavesNothingWithoutIt) {
+TEST(RenamedDestination, LeavesNothingWithoutIt) {
   for (const Kind kind : {Kind::kDcpDirectory, Kind::kDirectory, Kind::kFile}) {
     SimStorage fs;
     {
@@ -130,7 +130,7 @@ TEST(Destination, LeavesNothingWithoutIt) {
   }
 }
 
-TEST(Destination, AnAttachedRankLeavesRemovalToTheFirst) {
+TEST(RenamedDestination, AnAttachedRankLeavesRemovalToTheFirst) {
   SimStorage fs;
   ASSERT_OK(fs.MakeDirectory("/c"));
   {
@@ -140,7 +140,7 @@ TEST(Destination, AnAttachedRankLeavesRemovalToTheFirst) {
   EXPECT_THAT(Names(fs, "/c"), ElementsAre("__1_0.distcp"));
 }
 
-TEST(Destination, ClearsWhatAnInterruptedRunLeft) {
+TEST(RenamedDestination, ClearsWhatAnInterruptedRunLeft) {
   SimStorage fs;
   // Leftovers of this version and of an earlier one. The one in between is
   // another destination's, and the last belongs to a conversion that may still
@@ -168,7 +168,7 @@ TEST(Destination, ClearsWhatAnInterruptedRunLeft) {
   EXPECT_THAT(ReadFile(fs, "/c.pt", 10, true), testing::IsOkAndHolds("whole"));
 }
 
-TEST(Destination, ExchangesADirectoryThatIsThere) {
+TEST(RenamedDestination, ExchangesADirectoryThatIsThere) {
   SimStorage fs;
   ASSERT_OK(fs.MakeDirectory("/c"));
   ASSERT_OK(WriteFile(fs, "/c/old.safetensors", "old"));
@@ -183,7 +183,7 @@ TEST(Destination, ExchangesADirectoryThatIsThere) {
   EXPECT_THAT(Names(fs, "/"), ElementsAre("c"));
 }
 
-TEST(Destination, RefusesToLoseForeignFiles) {
+TEST(RenamedDestination, RefusesToLoseForeignFiles) {
   SimStorage fs;
   ASSERT_OK(fs.MakeDirectory("/c"));
   ASSERT_OK(WriteFile(fs, "/c/model.safetensors", "old"));
@@ -199,7 +199,7 @@ TEST(Destination, RefusesToLoseForeignFiles) {
               StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
-TEST(Destination, TakesAnEmptyDirectoryForNothing) {
+TEST(RenamedDestination, TakesAnEmptyDirectoryForNothing) {
   for (const Kind kind : {Kind::kDcpDirectory, Kind::kDirectory}) {
     SimStorage fs;
     ASSERT_OK(fs.MakeDirectory("/c"));
@@ -214,7 +214,7 @@ TEST(Destination, TakesAnEmptyDirectoryForNothing) {
   }
 }
 
-TEST(Destination, OneWriterAtATimeWhateverItWrites) {
+TEST(RenamedDestination, OneWriterAtATimeWhateverItWrites) {
   // A DCP writer is in the directory; the others lock a file next to it.
   for (const Kind first : {Kind::kDcpDirectory, Kind::kDirectory}) {
     for (const Kind second : {Kind::kDcpDirectory, Kind::kDirectory}) {
@@ -244,7 +244,7 @@ TEST(Destination, OneWriterAtATimeWhateverItWrites) {
 
 // The first writer was killed; the second may begin again without overwrite,
 // and leaves nothing when it fails itself.
-TEST(Destination, GoesIntoTheDirectoryOfADeadWriter) {
+TEST(RenamedDestination, GoesIntoTheDirectoryOfADeadWriter) {
   std::string text;
   {
     SimStorage fs;
@@ -283,7 +283,7 @@ TEST(Destination, GoesIntoTheDirectoryOfADeadWriter) {
   }
 }
 
-TEST(Destination, KeepsTheCheckpointOfAWriterThatDiedAfterItsCommit) {
+TEST(RenamedDestination, KeepsTheCheckpointOfAWriterThatDiedAfterItsCommit) {
   SimStorage fs;
   ASSERT_OK(fs.MakeDirectory("/c"));
   ASSERT_OK(WriteFile(fs, "/c/.writer.lock",
@@ -295,7 +295,7 @@ TEST(Destination, KeepsTheCheckpointOfAWriterThatDiedAfterItsCommit) {
   EXPECT_THAT(Names(fs, "/c"), ElementsAre(".metadata", "__0_0.distcp"));
 }
 
-TEST(Destination, LooksWithoutTouching) {
+TEST(RenamedDestination, LooksWithoutTouching) {
   SimStorage fs;
   for (const Kind kind : {Kind::kDcpDirectory, Kind::kDirectory, Kind::kFile}) {
     EXPECT_OK(Destination::Look(fs, "/c", kind, false));
@@ -310,7 +310,7 @@ TEST(Destination, LooksWithoutTouching) {
 }
 
 // On the operating system's file system, which has what a simulation lacks.
-TEST(Destination, ReplacesOnlyWhatACheckpointCanBe) {
+TEST(RenamedDestination, ReplacesOnlyWhatACheckpointCanBe) {
   const TempDir dir;
   const auto fs = NewPosixFileSystem();
   dir.WriteFile("notes.pt", "years of work");
