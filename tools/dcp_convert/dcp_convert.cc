@@ -20,6 +20,7 @@
 
 #include "absl/strings/string_view.h"
 #include "dcp/base/log.h"
+#include "dcp/io/default_file_system.h"
 #include "dcp/io/file_system.h"
 #include "tools/dcp_convert/commands.h"
 #include "tools/dcp_convert/signals.h"
@@ -87,7 +88,7 @@ int main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
   const dcp::tools::SignalStopper stopper;
   const std::vector<std::string> args(argv + (argc > 0 ? 1 : 0), argv + argc);
-  const std::unique_ptr<dcp::FileSystem> fs = dcp::NewPosixFileSystem();
+  const std::unique_ptr<dcp::FileSystem> fs = dcp::NewDefaultFileSystem();
   // Results are written once, at the end: a table of 100,000 lines is one
   // write, and a late error does not follow half a result.
   std::ostringstream results;

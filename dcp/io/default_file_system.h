@@ -1,0 +1,19 @@
+// NewDefaultFileSystem: what programs and training jobs use unless they say
+// otherwise: the paths of this machine, and s3:// with the settings of the AWS
+// tools (dcp/io/s3/README.md).
+#ifndef DCP_IO_DEFAULT_FILE_SYSTEM_H_
+#define DCP_IO_DEFAULT_FILE_SYSTEM_H_
+
+#include <memory>
+
+#include "dcp/io/file_system.h"
+
+namespace dcp {
+
+// A bucket is opened when its name is used first; until then nothing of the
+// network is touched. Unimplemented for the other stores that IsObjectUrl knows.
+std::unique_ptr<FileSystem> NewDefaultFileSystem();
+
+}  // namespace dcp
+
+#endif  // DCP_IO_DEFAULT_FILE_SYSTEM_H_
