@@ -11,7 +11,8 @@
 namespace dcp {
 
 // A bucket is opened when its name is used first; until then nothing of the
-// network is touched. Unimplemented for the other stores that IsObjectUrl knows.
+// network is touched. Unimplemented for the other stores that IsObjectUrl
+// knows.
 std::unique_ptr<FileSystem> NewDefaultFileSystem();
 
 }  // namespace dcp

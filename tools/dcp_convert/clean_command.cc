@@ -23,8 +23,9 @@ std::string DateOf(int64_t ns) {
 std::string Render(const Litter& litter) {
   Table table({{"WRITTEN (UTC)"}, {"SIZE", Align::kRight}, {"WHAT"}});
   for (const HiddenFile& upload : litter.uploads) {
-    table.AddRow({DateOf(upload.begun_ns), "",
-                  absl::StrCat(Printable(upload.path), " (unfinished upload)")});
+    table.AddRow(
+        {DateOf(upload.begun_ns), "",
+         absl::StrCat(Printable(upload.path), " (unfinished upload)")});
   }
   for (const UnnamedFile& file : litter.files) {
     table.AddRow({DateOf(file.modified_ns), FormatBytes(file.size),
@@ -43,9 +44,9 @@ absl::StatusOr<ExitCode> RunClean(const Context& context) {
   const CommandLine& line = context.line;
   const std::string& path = line.paths[0];
   const absl::Time before = absl::Now() - absl::Hours(line.older_than_hours);
-  DCP_ASSIGN_OR_RETURN(const Litter litter,
-                       FindLitter(context.fs, path, absl::ToUnixNanos(before),
-                                  context.stop));
+  DCP_ASSIGN_OR_RETURN(
+      const Litter litter,
+      FindLitter(context.fs, path, absl::ToUnixNanos(before), context.stop));
   const size_t num = litter.uploads.size() + litter.files.size();
   if (line.yes) {
     DCP_RETURN_IF_ERROR(RemoveLitter(context.fs, litter, context.stop));

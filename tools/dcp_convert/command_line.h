@@ -30,6 +30,7 @@ enum class Verb : uint8_t {
   kTorchToDcp,
   kJobs,
   kWorkers,
+  kClean,
 };
 
 enum class ProgressMode : uint8_t { kAuto, kPlain, kJson, kNone };
@@ -85,6 +86,9 @@ struct CommandLine {
   uint64_t wait_seconds = 0;  // 0: without end; workers too
   // workers
   bool discard = false;
+  // clean
+  uint64_t older_than_hours = 7 * 24;
+  bool yes = false;
   // several verbs
   SelectionOptions selection;
   uint64_t memory_bytes = kDefaultMemoryBytes;

@@ -247,7 +247,8 @@ absl::StatusOr<CommandLine> ParseCommandLine(absl::Span<const std::string> args,
                        }));
   if (line.action == CommandLine::Action::kHelp) return line;
   // A verb without the option does not obey the variable either.
-  if (line.server.empty() && line.verb != Verb::kWorkers) {
+  if (line.server.empty() && line.verb != Verb::kWorkers &&
+      line.verb != Verb::kClean) {
     line.server = std::string(server);
   }
   if (const absl::Status resolved = ResolveMeshOptions(line); !resolved.ok()) {

@@ -39,6 +39,8 @@ absl::StatusOr<ExitCode> RunVerb(const Context& context) {
       return RunJobs(context);
     case Verb::kWorkers:
       return RunWorkers(context);
+    case Verb::kClean:
+      return RunClean(context);
   }
   return kExitUsage;
 }

@@ -35,6 +35,7 @@ absl::StatusOr<ExitCode> RunJobs(const Context& context);
 // All verbs that write.
 absl::StatusOr<ExitCode> RunConvert(const Context& context);
 absl::StatusOr<ExitCode> RunWorkers(const Context& context);
+absl::StatusOr<ExitCode> RunClean(const Context& context);
 
 // `args` do not include the program's name; `server` is the value of
 // TESSERA_SERVER. Blocking; one thread at a time (see ParseCommandLine).

@@ -322,6 +322,30 @@ std::string WorkersJson(absl::string_view dst,
   return Dump(json);
 }
 
+std::string LitterJson(absl::string_view path, const Litter& litter,
+                       bool removed) {
+  Json json = Header("clean");
+  json["path"] = Str(path);
+  json["removed"] = removed;
+  Json& uploads = json["uploads"] = Json::array();
+  for (const HiddenFile& upload : litter.uploads) {
+    uploads.push_back(Json{{"path", Str(upload.path)},
+                           {"id", Str(upload.id)},
+                           {"begun_ns", upload.begun_ns}});
+  }
+  Json& files = json["files"] = Json::array();
+  for (const UnnamedFile& file : litter.files) {
+    files.push_back(Json{{"path", Str(file.path)},
+                         {"num_bytes", file.size},
+                         {"modified_ns", file.modified_ns}});
+  }
+  Json& unclear = json["left_alone"] = Json::array();
+  for (const std::string& folder : litter.unclear) {
+    unclear.push_back(Str(folder));
+  }
+  return Dump(json);
+}
+
 std::string JobsJson(absl::Span<const JobRow> jobs) {
   Json json = Header("jobs");
   Json& list = json["jobs"] = Json::array();

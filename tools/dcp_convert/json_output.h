@@ -16,6 +16,7 @@
 #include "dcp/checkpoint/convert/share_convert.h"
 #include "dcp/checkpoint/convert/work_status.h"
 #include "dcp/checkpoint/diff.h"
+#include "dcp/checkpoint/litter.h"
 #include "dcp/checkpoint/verify.h"
 #include "tools/dcp_convert/inspection.h"
 
@@ -69,6 +70,10 @@ struct JobRow {
   std::string error;  // empty unless it failed
 };
 std::string JobsJson(absl::Span<const JobRow> jobs);
+
+// `removed` is whether it is gone now.
+std::string LitterJson(absl::string_view path, const Litter& litter,
+                       bool removed);
 
 // `complete` is whether something is at the destination and nobody is at work
 // there.

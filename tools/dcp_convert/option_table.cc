@@ -36,9 +36,10 @@ constexpr uint32_t kVerify = VerbBit(Verb::kVerify);
 constexpr uint32_t kDiff = VerbBit(Verb::kDiff);
 constexpr uint32_t kJobs = VerbBit(Verb::kJobs);
 constexpr uint32_t kWorkers = VerbBit(Verb::kWorkers);
+constexpr uint32_t kClean = VerbBit(Verb::kClean);
 constexpr uint32_t kLocal = kInspect | kVerify | kDiff | kWriting;
 constexpr uint32_t kRemote = kLocal | kJobs;
-constexpr uint32_t kAll = kRemote | kWorkers;
+constexpr uint32_t kAll = kRemote | kWorkers | kClean;
 
 absl::Status SetTensors(absl::string_view value, CommandLine& line) {
   if (value.empty()) return IsNot(value, "a pattern of names");
@@ -400,6 +401,10 @@ constexpr OptionRow<CommandLine> kOptions[] = {
     {{"discard", nullptr, kWorkers,
       "remove what workers have left that will not be\nstarted again"},
      SetFlag<&CommandLine::discard>},
+    {{"older-than", "HOURS", kClean,
+      "only what was begun or written before that; default\n168, a week"},
+     SetPositive<&CommandLine::older_than_hours>},
+    {{"yes", nullptr, kClean, "remove it"}, SetFlag<&CommandLine::yes>},
     {{"max-memory", "SIZE", kVerify | kDiff | kWriting,
       "memory for payload; default 256MiB, minimum 16MiB"},
      SetMaxMemory},

@@ -7,7 +7,7 @@
 namespace dcp::tools {
 namespace {
 
-constexpr std::array<VerbRow, 10> kVerbs = {{
+constexpr std::array<VerbRow, 11> kVerbs = {{
     {VerbBit(Verb::kInspect), "inspect", "PATH", "show what is in a checkpoint",
      "Prints format, files, tensors with dtype, shape and sharding, and the\n"
      "objects that are not tensors. Reads only the index and small objects.\n",
@@ -109,6 +109,18 @@ constexpr std::array<VerbRow, 10> kVerbs = {{
      "dcp-convert workers out\n"
      "dcp-convert workers out --wait --wait-for 3600\n"
      "dcp-convert workers out --discard\n"},
+    {VerbBit(Verb::kClean), "clean", "PATH",
+     "remove what killed writers left in an object store",
+     "Lists uploads below PATH that were never finished, and data files of DCP "
+     "that\n"
+     "the index in their folder does not name; with --yes, removes them. "
+     "Nothing "
+     "can\n"
+     "tell a dead writer from a slow one: give --older-than more time than a "
+     "save or a\n"
+     "conversion takes. On a file system the next writer cleans up itself.\n",
+     "dcp-convert clean s3://bucket/run7\n"
+     "dcp-convert clean s3://bucket/run7 --older-than 24 --yes\n"},
 }};
 
 }  // namespace

@@ -59,11 +59,11 @@ TEST_F(LitterTest, IsWhatNoIndexNames) {
   const absl::StatusOr<Litter> litter =
       FindLitter(*fs_, "s3://bucket/run/", INT64_MAX, {});
   ASSERT_OK(litter.status());
-  EXPECT_THAT(PathsOf(*litter),
-              ElementsAre("s3://bucket/run/x.pt",
-                          "s3://bucket/run/step-1/.digests-abc",
-                          "s3://bucket/run/step-1/__0_0.abc.distcp",
-                          "s3://bucket/run/step-2/__7_0.abc.distcp"));
+  EXPECT_THAT(
+      PathsOf(*litter),
+      ElementsAre("s3://bucket/run/x.pt", "s3://bucket/run/step-1/.digests-abc",
+                  "s3://bucket/run/step-1/__0_0.abc.distcp",
+                  "s3://bucket/run/step-2/__7_0.abc.distcp"));
   EXPECT_THAT(litter->unclear, IsEmpty());
   EXPECT_OK(RemoveLitter(*fs_, *litter, {}));
   EXPECT_EQ(server_.num_uploads(), 0u);
