@@ -18,7 +18,7 @@
 //      worker of this plan has it, end. If D holds the result now, go to 6.
 //      Check that all files are there. Write the literals that need the
 //      checksums of several pieces, and sync them. Make the checkpoint appear
-//      as destination.cc describes.
+//      as renamed_destination.cc describes.
 //   6. Remove W.
 //
 // Why this is safe. A record is there only after the bytes that it speaks of
@@ -402,6 +402,14 @@ absl::StatusOr<ShareResult> ConvertShare(FileSystem& fs, absl::string_view src,
                                          ConvertOptions options,
                                          ShareOptions share) {
   DCP_RETURN_IF_ERROR(CheckOptions(options, share));
+  if (!fs.TraitsOf(dst).has_rename) {
+    return WithSide(
+        absl::UnimplementedError(absl::StrCat(
+            dst,
+            ": workers share a conversion on a file system that all of them "
+            "see, not in an object store; let one process write there")),
+        ErrorSide::kDestination);
+  }
   DCP_ASSIGN_OR_RETURN(Conversion conversion,
                        PrepareShare(fs, src, dst, options, share.piece_bytes));
   return ShareWorker(fs, dst, conversion, options, share).Run();

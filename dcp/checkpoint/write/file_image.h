@@ -48,6 +48,7 @@ class FileImage {
   // the head of the file is made last and this file system cannot write twice.
   bool Holds(uint64_t offset) const { return offset < held_bytes_; }
   void Hold(uint64_t offset, ByteSpan bytes);
+  uint64_t num_held() const { return held_.size(); }
 
   // Filling: writes the bytes of the literal of a part, from its byte `begin`
   // on, to `dst`.

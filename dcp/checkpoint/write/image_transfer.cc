@@ -137,6 +137,7 @@ class FilesTransfer {
     DCP_RETURN_IF_ERROR(batches.CheckCasts());
     for (const auto& image : batches.images()) {
       DCP_RETURN_IF_ERROR(WithSide(image->Close(fs_), ErrorSide::kDestination));
+      stats_.bytes_written += image->num_held();
       DCP_RETURN_IF_ERROR(Report(*image, batches.num_beyond()));
     }
     return absl::OkStatus();

@@ -50,7 +50,6 @@ std::string FolderPrefix(absl::string_view key) {
 
 ObjectFileSystem::~ObjectFileSystem() {
   absl::MutexLock lock(&mutex_);
-  DCP_CHECK(open_objects_.empty(), "open=", open_objects_.size());
   for (auto& [path, writer] : hidden_) {
     const absl::Status aborted = writer->Abort();
     if (aborted.ok()) continue;

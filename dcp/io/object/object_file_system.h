@@ -39,7 +39,7 @@ using OpenObjectStore =
 class ObjectFileSystem final : public FileSystem {
  public:
   explicit ObjectFileSystem(OpenObjectStore open) : open_(std::move(open)) {}
-  // All files are closed; hidden ones that were not published are ended.
+  // Files may be open that are read. Hidden ones that were not published end.
   ~ObjectFileSystem() override;
 
   FileSystemTraits TraitsOf(absl::string_view path) override;
