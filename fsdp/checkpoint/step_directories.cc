@@ -24,11 +24,13 @@ absl::Status CheckInside(dcp::Checkpoint& checkpoint,
 // Removes the index first, so that a crash leaves nothing that looks like a
 // checkpoint.
 absl::Status RemoveStep(dcp::FileSystem& fs, const std::string& path) {
-  // Without an index it may be a save of another run in progress.
-  DCP_ASSIGN_OR_RETURN(
-      std::unique_ptr<dcp::DestinationLock> lock,
-      dcp::DestinationLock::Take(fs, dcp::DestinationLock::InsideOf(path),
-                                 "the removal of old steps"));
+  std::unique_ptr<dcp::DestinationLock> lock;
+  if (fs.TraitsOf(path).has_rename) {
+    // Without an index it may be a save of another run in progress.
+    DCP_ASSIGN_OR_RETURN(lock, dcp::DestinationLock::Take(
+                                   fs, dcp::DestinationLock::InsideOf(path),
+                                   "the removal of old steps"));
+  }
   const std::string index = dcp::JoinPath(path, dcp::kDcpMetadataName);
   const absl::Status removed = fs.Remove(index);
   if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
@@ -131,6 +133,8 @@ void RemoveOldSteps(dcp::FileSystem& fs, absl::string_view directory,
     const std::string index =
         dcp::JoinPath(StepPath(directory, step), dcp::kDcpMetadataName);
     const bool is_left_over = absl::IsNotFound(fs.Stat(index).status());
+    // In a store no lock shows that nobody writes it any more.
+    if (is_left_over && !fs.TraitsOf(directory).has_rename) continue;
     (is_left_over ? removed : whole).push_back(step);
   }
   for (const int64_t step : StepsToRemove(whole, durable, rules)) {

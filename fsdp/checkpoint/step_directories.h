@@ -41,7 +41,8 @@ std::vector<int64_t> StepsToRemove(const std::vector<int64_t>& steps,
 absl::Status MakeDirectories(dcp::FileSystem& fs, const std::string& directory);
 
 // Removes steps by the rules. Incomplete steps before `durable`, left by a
-// crash, are removed too and do not count. `log` receives a line for each step
+// crash, are removed too and do not count; in an object store they stay, for
+// FindLitter. `log` receives a line for each step
 // that was removed or could not be.
 void RemoveOldSteps(dcp::FileSystem& fs, absl::string_view directory,
                     int64_t durable, const KeepRules& rules,

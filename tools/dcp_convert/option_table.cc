@@ -317,7 +317,7 @@ constexpr OptionRow<CommandLine> kOptions[] = {
       "no --place matches"},
      SetText<&CommandLine::tp_plan>},
     {{"tp-axis", "AXIS", kPlacing,
-      "the axis of the mesh that --tp-plan is about;\ndefault: tp"},
+      "the axis of the mesh for --tp-plan; default: tp"},
      SetText<&CommandLine::tp_axis>},
     {{"part", "PART", kDiff | kWriting,
       "take only the model, the optimizer or extra; if it\nis given once, "
@@ -408,7 +408,7 @@ constexpr OptionRow<CommandLine> kOptions[] = {
       "memory for payload; default 256MiB, minimum 16MiB"},
      SetMaxMemory},
     {{"lanes", "N", kWriting,
-      "threads that move bytes; by default chosen for the\nmachine"},
+      "threads that move bytes; default: for the machine"},
      SetLanes},
     {{"direct", "MODE", kVerify | kDiff | kWriting, "O_DIRECT: auto, on or off",
       false, "auto on off"},

@@ -8,9 +8,11 @@
 #include "dcp/checkpoint/save/coordinator.h"
 #include "dcp/checkpoint/save/save.h"
 #include "dcp/checkpoint/write/destination_lock.h"
+#include "dcp/io/object/object_file_system.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/sample_state.h"
+#include "tests/testing/sim_object_server.h"
 #include "tests/testing/sim_storage.h"
 #include "tests/testing/status_matchers.h"
 
@@ -20,19 +22,20 @@ namespace {
 using ::dcp::testing::IsOkAndHolds;
 using ::dcp::testing::SampleState;
 using ::dcp::testing::SampleTensor;
+using ::dcp::testing::SimObjectServer;
 using ::dcp::testing::SimStorage;
 using ::dcp::testing::StatusIs;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-void SaveStep(dcp::FileSystem& fs, int64_t step) {
+void SaveStep(dcp::FileSystem& fs, int64_t step,
+              absl::string_view run = "/run") {
   SampleState state;
   state.Add(SampleTensor("w", dcp::DType::kFloat32, {4, 3}));
   state.AddObject("step", dcp::Value::Int(step));
   dcp::SingleProcessCoordinator coordinator;
-  ASSERT_OK(
-      dcp::Save(fs, StepPath("/run", step), state.state(), coordinator, {}));
+  ASSERT_OK(dcp::Save(fs, StepPath(run, step), state.state(), coordinator, {}));
 }
 
 TEST(StepDirectories, ListsStepsByNumberAndNothingElse) {
@@ -122,6 +125,27 @@ TEST(StepDirectories, LeavesAStepThatSomeoneIsWriting) {
   lock.reset();
   RemoveOldSteps(fs, "/run", 2, {.keep_last = 1}, log);
   EXPECT_THAT(ListSteps(fs, "/run"), IsOkAndHolds(ElementsAre(2)));
+}
+
+TEST(StepDirectories, InAStoreStepsWithoutAnIndexStay) {
+  constexpr absl::string_view kRun = "s3://bucket/run";
+  SimObjectServer server;
+  dcp::ObjectFileSystem fs(server.Opener());
+  EXPECT_THAT(ListSteps(fs, kRun), IsOkAndHolds(IsEmpty()));
+  ASSERT_OK(MakeDirectories(fs, std::string(kRun)));
+  for (int64_t step = 1; step <= 4; ++step) SaveStep(fs, step, kRun);
+  server.PutBytes("run/step-2/notes", "a file of the user");
+  server.PutBytes("run/step-3/.metadata", "torn");
+  ASSERT_OK(fs.Remove("s3://bucket/run/step-1/.metadata"));
+  EXPECT_OK(CheckWhole(fs, StepPath(kRun, 2)));
+  EXPECT_FALSE(CheckWhole(fs, StepPath(kRun, 3)).ok());
+  EXPECT_THAT(CheckWhole(fs, StepPath(kRun, 1)),
+              StatusIs(absl::StatusCode::kDataLoss));
+  std::vector<std::string> log;
+  RemoveOldSteps(fs, kRun, 4, {.keep_last = 2},
+                 [&](const std::string& line) { log.push_back(line); });
+  EXPECT_THAT(log, ElementsAre("removed s3://bucket/run/step-2"));
+  EXPECT_THAT(ListSteps(fs, kRun), IsOkAndHolds(ElementsAre(1, 3, 4)));
 }
 
 TEST(StepDirectories, CrashWhileRemovingLeavesNothingThatLooksWhole) {
