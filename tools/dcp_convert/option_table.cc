@@ -316,8 +316,7 @@ constexpr OptionRow<CommandLine> kOptions[] = {
       "which parameters and their optimizer state lie that\n"
       "no --place matches"},
      SetText<&CommandLine::tp_plan>},
-    {{"tp-axis", "AXIS", kPlacing,
-      "the axis of the mesh for --tp-plan; default: tp"},
+    {{"tp-axis", "AXIS", kPlacing, "the axis of --tp-plan; default: tp"},
      SetText<&CommandLine::tp_axis>},
     {{"part", "PART", kDiff | kWriting,
       "take only the model, the optimizer or extra; if it\nis given once, "
