@@ -188,12 +188,12 @@ absl::Status SimObjectClient::Remove(absl::Span<const std::string> keys) {
 absl::StatusOr<std::string> SimObjectClient::Begin(absl::string_view key) {
   absl::MutexLock lock(&server_.mutex_);
   const Fate fate = server_.Begin(number_, /*mutates=*/true);
-  std::string id = absl::StrCat("upload-", ++server_.num_made_);
+  std::string id =
+      absl::StrCat("upload-", absl::Dec(++server_.num_made_, absl::kZeroPad9));
   if (fate.happens) {
-    server_.uploads_[id] = {
-        .key = std::string(key),
-        .begun_ns = static_cast<int64_t>(server_.num_made_) * 1000000000,
-        .parts = {}};
+    server_.uploads_[id] = {.key = std::string(key),
+                            .begun_ns = server_.TimeOf(server_.num_made_),
+                            .parts = {}};
   }
   if (!fate.error.ok()) return fate.error;
   return id;

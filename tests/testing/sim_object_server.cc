@@ -116,7 +116,11 @@ SimObjectServer::Object SimObjectServer::NewObject(absl::string_view bytes) {
   const uint64_t number = ++num_made_;
   return {.bytes = std::string(bytes),
           .etag = absl::StrCat("\"", number, "\""),
-          .modified_ns = static_cast<int64_t>(number) * 1000000000};
+          .modified_ns = TimeOf(number)};
+}
+
+int64_t SimObjectServer::TimeOf(uint64_t number) const {
+  return options_.first_ns + static_cast<int64_t>(number) * 1000000000;
 }
 
 absl::Status SimObjectServer::CheckCondition(absl::string_view key,
@@ -134,7 +138,7 @@ absl::Status SimObjectServer::CheckCondition(absl::string_view key,
   if (condition.kind == Kind::kIfEtag &&
       (!exists || found->second.etag != condition.etag)) {
     return absl::FailedPreconditionError(
-        absl::StrCat("s3://bucket/", key, ": is not what it was"));
+        absl::StrCat("s3://bucket/", key, ": somebody else has replaced it"));
   }
   return absl::OkStatus();
 }

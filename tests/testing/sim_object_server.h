@@ -34,6 +34,8 @@ class SimObjectServer {
     uint32_t percent_late = 30;
     bool has_conditions = true;
     size_t page_size = 3;  // of lists
+    int64_t first_ns =
+        0;  // the time of the first change; the next is 1 s later
   };
 
   explicit SimObjectServer(const Options& options);
@@ -101,6 +103,8 @@ class SimObjectServer {
                     Object** found) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status FindUpload(absl::string_view key, absl::string_view id,
                           Upload** found) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // When the object or upload with this number was made.
+  int64_t TimeOf(uint64_t number) const;
   bool IsLate();
   void CountInFlight(int64_t num_bytes);
 

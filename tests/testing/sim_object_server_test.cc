@@ -7,8 +7,9 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "dcp/io/object/object_store.h"
+#include "tests/dcp/io/object/store_contract.h"
 #include "tests/testing/status_matchers.h"
 
 namespace dcp::testing {
@@ -17,19 +18,6 @@ namespace {
 using ::absl::StatusCode::kNotFound;
 using ::absl::StatusCode::kUnavailable;
 using ::testing::ElementsAre;
-
-absl::Status Put(ObjectStore& store, absl::string_view key,
-                 absl::string_view bytes) {
-  absl::Notification ended;
-  absl::Status status;
-  store.Put(key, AsBytes(bytes), {}, {},
-            [&](const absl::StatusOr<std::string>& etag) {
-              status = etag.status();
-              ended.Notify();
-            });
-  ended.WaitForNotification();
-  return status;
-}
 
 TEST(SimObjectServer, ALostAnswerLeavesItsEffect) {
   SimObjectServer server;
@@ -82,5 +70,18 @@ TEST(SimObjectServer, PagesCoverEverythingOnce) {
   EXPECT_THAT(client->Head("a").status(), StatusIs(kNotFound));
 }
 
+std::unique_ptr<ObjectStore> OpenSim() {
+  static SimObjectServer server(
+      {.page_size = 1000, .first_ns = absl::GetCurrentTimeNanos()});
+  return server.NewClient();
+}
+
 }  // namespace
 }  // namespace dcp::testing
+
+namespace dcp {
+
+INSTANTIATE_TEST_SUITE_P(Sim, StoreContract,
+                         ::testing::Values(testing::OpenSim));
+
+}  // namespace dcp
