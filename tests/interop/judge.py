@@ -50,8 +50,20 @@ def _template(metadata):
     }
 
 
+def reader_of(path):
+    """PyTorch's reader of a directory, or of an address like s3://b/key, which
+    asks the server again about everything."""
+    if "://" not in path:
+        return dcp.FileSystemReader(path)
+    from torch.distributed.checkpoint._fsspec_filesystem import FsspecReader
+
+    return FsspecReader(
+        path, skip_instance_cache=True, use_listings_cache=False
+    )
+
+
 def read_metadata(path):
-    return dcp.FileSystemReader(path).read_metadata()
+    return reader_of(path).read_metadata()
 
 
 def load_dcp(path):
@@ -64,7 +76,7 @@ def load_dcp(path):
     planner = default_planner.DefaultLoadPlanner(
         flatten_state_dict=False, flatten_sharded_tensors=False
     )
-    reader = dcp.FileSystemReader(path)
+    reader = reader_of(path)
     _load_state_dict(
         state, storage_reader=reader, planner=planner, no_dist=True
     )
