@@ -1,0 +1,145 @@
+// Processes of dcp-convert that write into a real object store and are killed
+// at random: there is always the old checkpoint or the new one, whole, and the
+// next process ends the work. --rounds says how often.
+#include <cstdint>
+#include <iostream>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "dcp/base/limits.h"
+#include "dcp/checkpoint/diff.h"
+#include "dcp/checkpoint/litter.h"
+#include "dcp/checkpoint/save/coordinator.h"
+#include "dcp/checkpoint/save/save.h"
+#include "dcp/checkpoint/verify.h"
+#include "dcp/io/default_file_system.h"
+#include "gtest/gtest.h"
+#include "tests/server/server_process.h"
+#include "tests/testing/object_server.h"
+#include "tests/testing/sample_state.h"
+#include "tests/testing/status_matchers.h"
+#include "tests/testing/temp_dir.h"
+
+ABSL_FLAG(int, rounds, 4, "conversions of each kind");
+
+namespace dcp {
+namespace {
+
+using ::dcp::server::ServerProcess;
+using ::dcp::testing::ObjectServer;
+using ::dcp::testing::SampleState;
+using ::dcp::testing::SampleTensor;
+using ::dcp::testing::TempDir;
+
+// Names of checkpoints: DCP in several files, and one file with two parts.
+constexpr absl::string_view kNames[] = {"dcp", "model.pt"};
+
+class StoreKillTest : public ::testing::Test {
+ protected:
+  StoreKillTest() : server_(ObjectServer::Get()), fs_(NewDefaultFileSystem()) {
+    for (const uint32_t seed : {0u, 1u}) {
+      SampleState state;
+      for (int i = 0; i < 12; ++i) {
+        state.Add(SampleTensor(absl::StrCat("layer", i, ".weight"),
+                               DType::kFloat32, {512, 500}, seed));
+      }
+      SingleProcessCoordinator coordinator;
+      EXPECT_OK(Save(*fs_, Source(seed), state.state(), coordinator, {}));
+    }
+  }
+
+  std::string Source(uint32_t number) const {
+    return dir_.Join(absl::StrCat("source", number));
+  }
+
+  static std::vector<std::string> Words(const std::string& src,
+                                        const std::string& dst) {
+    return {"tools/dcp_convert/dcp-convert",
+            "convert",
+            src,
+            dst,
+            "--overwrite",
+            "--progress",
+            "none",
+            "--max-memory",
+            "64MiB"};
+  }
+
+  // Which source is at `dst`: 0 or 1; -1 for none.
+  int WhatIsAt(const std::string& dst) {
+    const auto opened = Checkpoint::Open(*fs_, dst, {});
+    if (!opened.ok()) {
+      EXPECT_TRUE(absl::IsNotFound(opened.status())) << opened.status();
+      return -1;
+    }
+    const absl::StatusOr<VerifyReport> report = VerifyCheckpoint(*fs_, dst, {});
+    EXPECT_OK(report.status());
+    if (report.ok()) EXPECT_TRUE(report->findings.empty()) << dst;
+    for (const int number : {0, 1}) {
+      const absl::StatusOr<DiffReport> diff = DiffCheckpoints(
+          *fs_, Source(static_cast<uint32_t>(number)), dst, DiffOptions());
+      EXPECT_OK(diff.status());
+      if (diff.ok() && diff->findings.empty()) return number;
+    }
+    ADD_FAILURE() << dst << " holds neither";
+    return -1;
+  }
+
+  const TempDir dir_;
+  ObjectServer& server_;
+  const std::unique_ptr<FileSystem> fs_;
+  std::mt19937_64 random_{static_cast<uint64_t>(GTEST_FLAG_GET(random_seed))};
+};
+
+TEST_F(StoreKillTest, TheOldCheckpointOrTheNewOneIsThere) {
+  std::cout << "seed " << GTEST_FLAG_GET(random_seed) << std::endl;
+  const std::string run =
+      absl::StrCat("s3://", ObjectServer::kBucket, "/kills");
+  int num_new = 0;
+  int num_old = 0;
+  for (const absl::string_view name : kNames) {
+    const std::string dst = JoinPath(run, name);
+    int there = -1;
+    for (int round = 0; round < absl::GetFlag(FLAGS_rounds); ++round) {
+      SCOPED_TRACE(absl::StrCat(name, " round ", round));
+      const int next = there == 0 ? 1 : 0;
+      ServerProcess process(Words(Source(static_cast<uint32_t>(next)), dst));
+      process.LetRun(
+          absl::Milliseconds(std::uniform_int_distribution(0, 700)(random_)));
+      process.Kill();
+      const int found = WhatIsAt(dst);
+      EXPECT_TRUE(found == there || found == next) << found;
+      ++(found == next ? num_new : num_old);
+      there = found;
+    }
+    ServerProcess last(Words(Source(1), dst));
+    EXPECT_EQ(last.Wait(), 0) << last.said();
+    EXPECT_EQ(WhatIsAt(dst), 1);
+  }
+  std::cout << num_new << " new, " << num_old << " old" << std::endl;
+  // What the dead have left is found, and nothing else.
+  const absl::StatusOr<Litter> litter = FindLitter(*fs_, run, INT64_MAX, {});
+  ASSERT_OK(litter.status());
+  EXPECT_OK(RemoveLitter(*fs_, *litter, {}));
+  EXPECT_TRUE(FindLitter(*fs_, run, INT64_MAX, {})->uploads.empty());
+  for (const absl::string_view name : kNames) {
+    EXPECT_EQ(WhatIsAt(JoinPath(run, name)), 1);
+  }
+}
+
+}  // namespace
+}  // namespace dcp
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  absl::ParseCommandLine(argc, argv);
+  return RUN_ALL_TESTS();
+}
