@@ -63,6 +63,14 @@ absl::Status FileSystem::Discard(absl::string_view path) {
   return HasRename(path);
 }
 
+absl::StatusOr<HiddenFile> FileSystem::Release(absl::string_view path) {
+  return HasRename(path);
+}
+
+absl::Status FileSystem::Adopt(const HiddenFile& hidden, uint64_t) {
+  return HasRename(hidden.path);
+}
+
 absl::Status FileSystem::Replace(absl::string_view path, absl::string_view,
                                  const std::optional<FileInfo>&) {
   return HasRename(path);

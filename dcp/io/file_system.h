@@ -44,6 +44,7 @@ struct FileInfo {
   uint64_t num_links = 0;
   int64_t modified_ns = 0;
   int64_t changed_ns = 0;  // change of bytes, links, owner or mode
+  std::string label = {};  // see InParts; empty where files have none
 
   friend bool operator==(const FileInfo&, const FileInfo&) = default;
 };
@@ -94,6 +95,8 @@ struct InParts {
   uint64_t part_bytes = 0;
   // A hidden file is durable when it is synced, but appears with Publish.
   bool hidden = false;
+  // Letters and digits that Stat tells about a file that was hidden; optional.
+  std::string label = {};
 };
 
 // A file that was begun, by whatever process, and has not appeared.
@@ -166,6 +169,13 @@ class FileSystem {
   // synced and closed, appear; or forgets it. NotFound if there is none.
   virtual absl::Status Publish(absl::string_view path);
   virtual absl::Status Discard(absl::string_view path);
+  // Instead of these, lets another process, or this one later, make the file
+  // appear: forgets it here, and says what Adopt needs.
+  virtual absl::StatusOr<HiddenFile> Release(absl::string_view path);
+  // Takes over a hidden file of `size` bytes, so that Publish makes it appear.
+  // NotFound if it was published or discarded, FailedPrecondition if it has
+  // other bytes than that.
+  virtual absl::Status Adopt(const HiddenFile& hidden, uint64_t size);
   // Puts a file of these bytes at `path` if what is there is still what Stat
   // has `seen`, or nothing if it is nullopt; otherwise AlreadyExists. Atomic
   // where the store keeps to conditions.

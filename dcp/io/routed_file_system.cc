@@ -114,6 +114,12 @@ class RoutedFileSystem final : public FileSystem {
   absl::Status Discard(absl::string_view path) override {
     return Of(path).Discard(path);
   }
+  absl::StatusOr<HiddenFile> Release(absl::string_view path) override {
+    return Of(path).Release(path);
+  }
+  absl::Status Adopt(const HiddenFile& hidden, uint64_t size) override {
+    return Of(hidden.path).Adopt(hidden, size);
+  }
   absl::Status Replace(absl::string_view path, absl::string_view bytes,
                        const std::optional<FileInfo>& seen) override {
     return Of(path).Replace(path, bytes, seen);

@@ -134,7 +134,8 @@ absl::StatusOr<ObjectInfo> SimObjectClient::Head(absl::string_view key) {
   return ObjectInfo{.key = std::string(key),
                     .size = object->bytes.size(),
                     .etag = object->etag,
-                    .modified_ns = object->modified_ns};
+                    .modified_ns = object->modified_ns,
+                    .label = object->label};
 }
 
 absl::StatusOr<ObjectPage> SimObjectClient::List(absl::string_view prefix,
@@ -185,13 +186,15 @@ absl::Status SimObjectClient::Remove(absl::Span<const std::string> keys) {
   return fate.error;
 }
 
-absl::StatusOr<std::string> SimObjectClient::Begin(absl::string_view key) {
+absl::StatusOr<std::string> SimObjectClient::Begin(absl::string_view key,
+                                                   absl::string_view label) {
   absl::MutexLock lock(&server_.mutex_);
   const Fate fate = server_.Begin(number_, /*mutates=*/true);
   std::string id =
       absl::StrCat("upload-", absl::Dec(++server_.num_made_, absl::kZeroPad9));
   if (fate.happens) {
     server_.uploads_[id] = {.key = std::string(key),
+                            .label = std::string(label),
                             .begun_ns = server_.TimeOf(server_.num_made_),
                             .parts = {}};
   }
@@ -220,7 +223,9 @@ absl::Status SimObjectClient::Finish(absl::string_view key,
     }
     bytes += part->second.bytes;
   }
-  server_.objects_[std::string(key)] = server_.NewObject(bytes);
+  Object object = server_.NewObject(bytes);
+  object.label = found->label;
+  server_.objects_[std::string(key)] = std::move(object);
   server_.uploads_.erase(server_.uploads_.find(upload));
   return fate.error;
 }

@@ -38,7 +38,8 @@ class SimObjectClient final : public ObjectStore {
   absl::StatusOr<ObjectPage> List(absl::string_view prefix, bool by_folder,
                                   absl::string_view after) override;
   absl::Status Remove(absl::Span<const std::string> keys) override;
-  absl::StatusOr<std::string> Begin(absl::string_view key) override;
+  absl::StatusOr<std::string> Begin(absl::string_view key,
+                                    absl::string_view label) override;
   absl::Status Finish(absl::string_view key, absl::string_view upload,
                       absl::Span<const ObjectPart> parts) override;
   absl::Status Abort(absl::string_view key, absl::string_view upload) override;

@@ -79,9 +79,11 @@ class SimObjectServer {
     std::string bytes;
     std::string etag;
     int64_t modified_ns = 0;
+    std::string label = {};
   };
   struct Upload {
     std::string key;
+    std::string label = {};
     int64_t begun_ns = 0;
     std::map<uint32_t, Object> parts;
   };

@@ -278,6 +278,24 @@ absl::Status ObjectFileSystem::Discard(absl::string_view path) {
   return writer->Abort();
 }
 
+absl::StatusOr<HiddenFile> ObjectFileSystem::Release(absl::string_view path) {
+  DCP_ASSIGN_OR_RETURN(const std::unique_ptr<ObjectWriter> writer,
+                       TakeHidden(path));
+  return HiddenFile{.path = std::string(path), .id = writer->Release()};
+}
+
+absl::Status ObjectFileSystem::Adopt(const HiddenFile& hidden, uint64_t size) {
+  DCP_ASSIGN_OR_RETURN(const Place place, Find(hidden.path));
+  auto writer = std::make_unique<ObjectWriter>(
+      *place.store, place.url.key,
+      InParts{.size = size, .part_bytes = kObjectBlockBytes, .hidden = true});
+  DCP_RETURN_IF_ERROR(writer->Adopt(hidden.id));
+  absl::MutexLock lock(&mutex_);
+  hidden_[absl::StrCat(place.store->url(), "/", place.url.key)] =
+      std::move(writer);
+  return absl::OkStatus();
+}
+
 absl::Status ObjectFileSystem::Replace(absl::string_view path,
                                        absl::string_view bytes,
                                        const std::optional<FileInfo>& seen) {
@@ -363,7 +381,8 @@ FileInfo ObjectFileSystem::InfoOf(const ObjectStore& store,
           .inode = NumberOf(info.etag),
           .num_links = 1,
           .modified_ns = info.modified_ns,
-          .changed_ns = info.modified_ns};
+          .changed_ns = info.modified_ns,
+          .label = info.label};
 }
 
 absl::StatusOr<FileInfo> ObjectFileSystem::Stat(absl::string_view path) {

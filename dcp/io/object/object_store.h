@@ -40,6 +40,7 @@ struct ObjectInfo {
   uint64_t size = 0;
   std::string etag;         // opaque, as the server spells it, with its quotes
   int64_t modified_ns = 0;  // since 1970
+  std::string label = {};   // see Begin; only Head says it
 };
 
 // Whether a put may replace what has its key.
@@ -129,8 +130,10 @@ class ObjectStore {
   virtual absl::Status Remove(absl::Span<const std::string> keys) = 0;
 
   // Begins an upload in parts and returns its id. Nothing is visible at `key`
-  // until Finish.
-  virtual absl::StatusOr<std::string> Begin(absl::string_view key) = 0;
+  // until Finish. The object will have the label, which consists of letters and
+  // digits, or none if it is empty.
+  virtual absl::StatusOr<std::string> Begin(absl::string_view key,
+                                            absl::string_view label) = 0;
   virtual absl::Status Finish(absl::string_view key, absl::string_view upload,
                               absl::Span<const ObjectPart> parts) = 0;
   // An upload that is gone is not an error.

@@ -27,7 +27,7 @@ void ObjectWriter::WaitForPuts() {
 
 absl::Status ObjectWriter::BeginOnce() {
   if (!upload_.empty()) return absl::OkStatus();
-  DCP_ASSIGN_OR_RETURN(upload_, store_.Begin(key_));
+  DCP_ASSIGN_OR_RETURN(upload_, store_.Begin(key_, parts_.label));
   return absl::OkStatus();
 }
 
@@ -144,6 +144,19 @@ absl::Status ObjectWriter::Appear() {
       store_.url(), "/", key_, ": the store has ", info.size, " bytes where ",
       parts_.size,
       " were put; another writer may have replaced the object at this moment"));
+}
+
+absl::Status ObjectWriter::Adopt(absl::string_view upload) {
+  if (parts_.size > 0) {
+    DCP_ASSIGN_OR_RETURN(std::vector<ObjectPart> parts,
+                         store_.Parts(key_, upload));
+    absl::MutexLock lock(&mutex_);
+    put_ = std::move(parts);
+  }
+  DCP_RETURN_IF_ERROR(CheckComplete());
+  upload_ = std::string(upload);
+  synced_ = true;
+  return absl::OkStatus();
 }
 
 absl::Status ObjectWriter::Abort() {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <stop_token>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -46,6 +47,13 @@ class ObjectWriter {
   absl::Status Publish();
   // Ends the upload, if there is one.
   absl::Status Abort();
+
+  // For a hidden object that another process goes on with after Sync: the id of
+  // its upload, which is empty for an object without bytes; and that process
+  // takes it over, instead of Put and Sync. NotFound if the upload has ended,
+  // FailedPrecondition if it does not have all bytes.
+  std::string Release() { return std::exchange(upload_, std::string()); }
+  absl::Status Adopt(absl::string_view upload);
 
  private:
   bool is_one_put() const {

@@ -14,6 +14,10 @@
 
 namespace dcp {
 
+// Metadata of an object that says which writer made it; see
+// ObjectStore::Begin.
+inline constexpr char kS3LabelHeader[] = "x-amz-meta-tessera-id";
+
 struct S3Request {
   // What Amazon calls it; permissions are named after it.
   std::string operation;
@@ -42,6 +46,7 @@ struct S3Answer {
   std::string region;
   std::string etag;
   std::string last_modified;
+  std::string label;  // that of kS3LabelHeader
   uint64_t content_length = 0;
   // Of an answer that did not go elsewhere, or of an error.
   std::string body;

@@ -93,7 +93,8 @@ class S3Store final : public ObjectStore {
                                   absl::string_view after) override;
   absl::Status Remove(absl::Span<const std::string> keys) override;
 
-  absl::StatusOr<std::string> Begin(absl::string_view key) override;
+  absl::StatusOr<std::string> Begin(absl::string_view key,
+                                    absl::string_view label) override;
   absl::Status Finish(absl::string_view key, absl::string_view upload,
                       absl::Span<const ObjectPart> parts) override;
   absl::Status Abort(absl::string_view key, absl::string_view upload) override;
@@ -253,6 +254,7 @@ absl::StatusOr<ObjectInfo> S3Store::InfoOf(absl::string_view key,
   const absl::StatusOr<int64_t> time = ParseHttpTime(answer.last_modified);
   if (!time.ok()) return Unexpected(key, "HeadObject", time.status());
   info.modified_ns = *time;
+  info.label = answer.label;
   return info;
 }
 
@@ -318,12 +320,16 @@ absl::Status S3Store::Remove(absl::Span<const std::string> keys) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> S3Store::Begin(absl::string_view key) {
+absl::StatusOr<std::string> S3Store::Begin(absl::string_view key,
+                                           absl::string_view label) {
   S3Request request = Request("CreateMultipartUpload", "POST", key);
   request.query = "uploads";
   // Amazon takes checksums of parts only where the upload began with them.
   if (settings_.checksum == S3Checksum::kCrc32c) {
     request.headers = {{"x-amz-checksum-algorithm", "CRC32C"}};
+  }
+  if (!label.empty()) {
+    request.headers.emplace_back(kS3LabelHeader, std::string(label));
   }
   const S3Answer answer = client_->Call(std::move(request));
   DCP_RETURN_IF_ERROR(StatusOf(key, "CreateMultipartUpload", answer));

@@ -234,6 +234,7 @@ void S3Transfer::OnHeaders(const aws_http_headers* headers, int status) {
   answer_.status = status;
   answer_.etag = Header(headers, "ETag");
   answer_.last_modified = Header(headers, "Last-Modified");
+  answer_.label = Header(headers, kS3LabelHeader);
   answer_.region = Header(headers, "x-amz-bucket-region");
   const std::string request_id = Header(headers, "x-amz-request-id");
   if (!request_id.empty()) answer_.request_id = request_id;

@@ -55,7 +55,7 @@ TEST_F(LitterTest, IsWhatNoIndexNames) {
   server_.PutBytes("run/step-2/__7_0.abc.distcp", "dead");
   server_.PutBytes("run/ranks/__0_0.distcp", "of __0.metadata");
   server_.PutBytes("run/ranks/__0.metadata", "an index of one rank");
-  ASSERT_OK(server_.NewClient()->Begin("run/x.pt").status());
+  ASSERT_OK(server_.NewClient()->Begin("run/x.pt", "").status());
   const absl::StatusOr<Litter> litter =
       FindLitter(*fs_, "s3://bucket/run/", INT64_MAX, {});
   ASSERT_OK(litter.status());

@@ -117,6 +117,41 @@ TEST_F(ObjectFiles, AHiddenFileThatIsDiscardedLeavesWhatIsThere) {
   EXPECT_OK(fs_.RemoveHidden(hidden->front()));  // is gone already
 }
 
+TEST_F(ObjectFiles, AHiddenFileIsPublishedByAnotherProcess) {
+  const std::string path = "s3://bucket/f";
+  for (const uint64_t size : {uint64_t{0}, uint64_t{5}, 2 * kPart + 1}) {
+    SCOPED_TRACE(size);
+    std::optional<ObjectFileSystem> first;
+    first.emplace(server_.Opener());
+    const absl::StatusOr<File> file =
+        first->CreateInParts(path, {.size = size,
+                                    .part_bytes = kPart,
+                                    .hidden = true,
+                                    .label = "writer1"});
+    ASSERT_OK(file.status());
+    const std::string bytes = Pattern(size);
+    ASSERT_OK(first->Write(*file, 0, AsBytes(bytes)));
+    ASSERT_OK(first->Sync(*file));
+    ASSERT_OK(first->Close(*file));
+    const absl::StatusOr<HiddenFile> hidden = first->Release(path);
+    ASSERT_OK(hidden.status());
+    EXPECT_EQ(hidden->path, path);
+    EXPECT_THAT(first->Publish(path), StatusIs(kNotFound));
+    first.reset();
+    EXPECT_EQ(server_.num_uploads(), size > 0 ? 1 : 0);
+
+    EXPECT_THAT(fs_.Adopt(*hidden, size + 1),
+                StatusIs(size == 0 ? kNotFound : kFailedPrecondition));
+    ASSERT_OK(fs_.Adopt(*hidden, size));
+    ASSERT_OK(fs_.Publish(path));
+    EXPECT_EQ(server_.num_uploads(), 0);
+    EXPECT_TRUE(server_.BytesOf("f") == bytes);
+    if (size == 0) continue;  // has no upload
+    EXPECT_EQ(fs_.Stat(path)->label, "writer1");
+    EXPECT_THAT(fs_.Adopt(*hidden, size), StatusIs(kNotFound));
+  }
+}
+
 TEST_F(ObjectFiles, FoldersAreWhatKeysHaveInCommon) {
   for (const char* key : {"run/step-1/.metadata", "run/step-1/__0_0.distcp",
                           "run/step-2/.metadata", "run/notes", "run/a", "run/b",

@@ -328,7 +328,7 @@ TEST_P(StoreContract, OneOfEightWritersIfAbsentWins) {
 TEST_P(StoreContract, AnUploadAppearsWholeWhenItIsFinished) {
   const std::string key = Key("file");
   const std::string text = PatternedText(2 * kMinObjectPartBytes + 12'345, 2);
-  const absl::StatusOr<std::string> upload = store_->Begin(key);
+  const absl::StatusOr<std::string> upload = store_->Begin(key, "writer1");
   ASSERT_OK(upload);
   std::vector<ObjectPart> parts(3);
   // The order does not matter, and a part may be put twice.
@@ -354,6 +354,7 @@ TEST_P(StoreContract, AnUploadAppearsWholeWhenItIsFinished) {
   const absl::StatusOr<ObjectInfo> info = store_->Head(key);
   ASSERT_OK(info);
   EXPECT_EQ(info->size, text.size());
+  EXPECT_EQ(info->label, "writer1");
   const absl::StatusOr<std::string> back =
       Get(*store_, key, info->etag, 0, text.size());
   ASSERT_OK(back);
@@ -365,7 +366,7 @@ TEST_P(StoreContract, AnUploadAppearsWholeWhenItIsFinished) {
 
 TEST_P(StoreContract, AnAbortedUploadLeavesNothing) {
   const std::string key = Key("file");
-  const absl::StatusOr<std::string> upload = store_->Begin(key);
+  const absl::StatusOr<std::string> upload = store_->Begin(key, "");
   ASSERT_OK(upload);
   const absl::StatusOr<std::string> etag =
       PutPart(*store_, key, *upload, 1, "part");
@@ -382,7 +383,7 @@ TEST_P(StoreContract, AnAbortedUploadLeavesNothing) {
 TEST_P(StoreContract, ListsUploadsThatAreLeft) {
   std::vector<std::string> ids;
   for (const char* const name : {"a/1", "a/2 &", "b"}) {
-    const absl::StatusOr<std::string> id = store_->Begin(Key(name));
+    const absl::StatusOr<std::string> id = store_->Begin(Key(name), "");
     ASSERT_OK(id);
     ids.push_back(*id);
   }

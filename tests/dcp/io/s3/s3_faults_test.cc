@@ -85,7 +85,7 @@ class S3FaultsTest : public ::testing::Test {
 
   // The upload of one part at `key`, ready to be finished.
   ObjectPart BeginWithPart(const std::string& key, std::string& upload) {
-    const absl::StatusOr<std::string> id = store_->Begin(key);
+    const absl::StatusOr<std::string> id = store_->Begin(key, "");
     EXPECT_OK(id);
     upload = id.value_or("");
     const absl::StatusOr<std::string> etag =

@@ -94,7 +94,7 @@ TEST_F(S3OpenTest, ABucketOfSomebodyElse) {
   EXPECT_THAT(Put(**store, "a", "x"),
               StatusIs(kDenied, AllOf(HasSubstr("s3://stranger/a"),
                                       HasSubstr("s3:PutObject"))));
-  EXPECT_THAT((*store)->Begin("a"),
+  EXPECT_THAT((*store)->Begin("a", ""),
               StatusIs(kDenied, HasSubstr("s3:PutObject")));
   EXPECT_THAT((*store)->Remove({"a"}),
               StatusIs(kDenied, HasSubstr("s3:DeleteObject")));
@@ -132,7 +132,7 @@ TEST_F(S3OpenTest, AGatewayThatIsKilledAndComesBackGoesUnnoticed) {
   const absl::StatusOr<std::unique_ptr<ObjectStore>> store =
       Open(ObjectServer::kBucket);
   ASSERT_OK(store);
-  const absl::StatusOr<std::string> upload = (*store)->Begin("killed");
+  const absl::StatusOr<std::string> upload = (*store)->Begin("killed", "");
   ASSERT_OK(upload);
   const std::string text = PatternedText(kMinObjectPartBytes, 6);
   std::vector<ObjectPart> parts;
