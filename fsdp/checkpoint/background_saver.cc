@@ -137,12 +137,15 @@ absl::Status BackgroundSaver::SaveState(BackgroundSave& save,
 
 absl::StatusOr<dcp::BlockPool*> BackgroundSaver::Pool(
     absl::string_view path, const SaveSources& sources) {
+  DCP_ASSIGN_OR_RETURN(
+      const uint64_t block_bytes,
+      dcp::BlockBytesFor(fs_.TraitsOf(path), sources.share_bytes));
+  // A save on a disk may be followed by one in an object store, which needs
+  // larger blocks.
+  if (pool_ != nullptr && pool_->block_bytes() < block_bytes) pool_.reset();
   if (pool_ == nullptr) {
     const uint64_t bytes = options_.staging_bytes != 0 ? options_.staging_bytes
                                                        : sources.share_bytes;
-    DCP_ASSIGN_OR_RETURN(
-        const uint64_t block_bytes,
-        dcp::BlockBytesFor(fs_.TraitsOf(path), sources.share_bytes));
     const uint64_t num_blocks = (bytes + block_bytes - 1) / block_bytes;
     pool_ = std::make_unique<dcp::BlockPool>(
         std::max(num_blocks, dcp::kMinBlocks), block_bytes, StagingMemory());

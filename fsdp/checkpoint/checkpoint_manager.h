@@ -1,6 +1,6 @@
-// CheckpointManager: the checkpoints of a training run in one directory,
-// "step-<N>": when to save, what to keep, where to resume. For the thread that
-// trains; all ranks make the same calls.
+// CheckpointManager: the checkpoints of a training run in one directory, or
+// below one name in an object store, "step-<N>": when to save, what to keep,
+// where to resume. For the thread that trains; all ranks make the same calls.
 //
 //   fsdp::CheckpointManager manager(dir, {.save_every = 500, .keep_last = 3});
 //   int64_t step = manager.resume(state)->value_or(0);
@@ -59,7 +59,8 @@ class CheckpointManager {
   // Starts (async) or makes the checkpoint of `step`, and creates the directory
   // if it is missing. Steps beyond keep_last and keep_every, and older ones
   // that a crash left unfinished, are removed once their successor is durable,
-  // never before. The error of an earlier save is returned here, once.
+  // never before; unfinished ones in an object store stay (see
+  // step_directories.h). The error of an earlier save is returned here, once.
   absl::Status save(int64_t step, const StateDict& state);
   // Waits until the save in flight has copied the state.
   absl::Status before_optimizer_step();

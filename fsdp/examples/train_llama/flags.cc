@@ -116,7 +116,7 @@ std::vector<Option> Saving(Config* c) {
   fsdp::CheckpointConfig& t = c->train.checkpoint;
   return {
       Text("checkpoint-dir", &t.folder,
-           "a folder for step-N; continue from the newest in it"),
+           "a folder, or s3://bucket/run, for step-N; go on from the newest"),
       Integer("save-every", &t.interval, 0,
               "steps between saves; 0: after the last, and on SIGTERM"),
       Integer("keep-last", &t.keep_latest_k, 0,

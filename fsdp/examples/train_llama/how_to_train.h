@@ -64,6 +64,12 @@ same losses, on as many processes as there are then, whatever they share:
   torchrun --no-python --nproc-per-node=2 train_llama --data=book.txt \
     --steps=1000 --checkpoint-dir=run --save-every=100 --keep-last=2 \
     --export=model.safetensors
+The folder may be in an object store, for which each process needs the
+variables of the AWS tools:
+  export AWS_ENDPOINT_URL=https://s3.example.com      not for Amazon itself
+  export AWS_ACCESS_KEY_ID=... AWS_SECRET_ACCESS_KEY=... AWS_REGION=us-east-1
+  torchrun --no-python --nproc-per-node=4 train_llama --data=book.txt \
+    --steps=1000 --checkpoint-dir=s3://bucket/run --save-every=100
 Saves are written while training goes on. dcp-convert and PyTorch read the
 steps and the export; another run begins with it:
   train_llama --data=other.txt --init-from=model.safetensors
