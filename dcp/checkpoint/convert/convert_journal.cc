@@ -40,6 +40,7 @@
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/convert/record_words.h"
 #include "dcp/checkpoint/open/dcp_opener.h"
+#include "dcp/checkpoint/write/store_destination.h"
 #include "dcp/format/relative_path.h"
 
 namespace dcp {
@@ -268,6 +269,9 @@ absl::StatusOr<bool> WasCommitted(FileSystem& fs, absl::string_view dst,
   if (run.kind == Destination::Kind::kDcpDirectory) {
     DCP_ASSIGN_OR_RETURN(const std::string now, IndexDigest(fs, dst));
     return now == Hex(run.commit->digest);
+  }
+  if (!fs.TraitsOf(dst).has_rename) {
+    return StoreDestination::HasAppeared(fs, dst, run.kind, run.own);
   }
   const absl::StatusOr<FileInfo> staging =
       fs.Stat(Destination::StagingOf(dst, run.kind, run.own.id));

@@ -91,8 +91,11 @@ absl::Status ResumableRun::ReadRecords() {
     return absl::OkStatus();
   }
   DCP_ASSIGN_OR_RETURN(const std::string index, IndexDigest(fs_, dst_));
-  // Another checkpoint has appeared, perhaps with files of the same names.
-  if (index != before_->index_before) before_.reset();
+  if (index == before_->index_before) return absl::OkStatus();
+  // Another checkpoint has appeared, on a disk perhaps with files of the same
+  // names.
+  if (!fs_.TraitsOf(dst_).has_rename) DCP_RETURN_IF_ERROR(Discard(*before_));
+  before_.reset();
   return absl::OkStatus();
 }
 
@@ -184,7 +187,11 @@ absl::Status ResumableRun::FindKept(Conversion& conversion,
   const Output& output = conversion.output;
   ConvertPlan& plan = conversion.plan;
   kept.resize(output.files.size());
+  // In an object store the others were hidden, and ended with their process.
+  const bool have_names = before_->kind == Destination::Kind::kDcpDirectory ||
+                          fs_.TraitsOf(dst_).has_rename;
   for (const auto& [index, file] : before_->files) {
+    if (!have_names) break;
     const FileLayout& layout = output.files[index].layout;
     const absl::StatusOr<FileInfo> info =
         fs_.Stat(conversion.destination->PathOf(layout.name()));

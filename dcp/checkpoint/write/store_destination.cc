@@ -22,13 +22,20 @@
 // last. It replaces nothing, because a reader that has the old index would
 // meet the new files.
 //
-// What a killed writer leaves is removed by `dcp-convert clean`.
+// A conversion that can resume finds the objects of its DCP directory again and
+// goes on. Uploads that its dead run left under its names are removed, and
+// files that were hidden are written again: they have its id as label, which
+// tells whether they have appeared.
+//
+// What other killed writers leave is removed by `dcp-convert clean`.
 #include "dcp/checkpoint/write/store_destination.h"
 
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "dcp/base/log.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/open/dcp_opener.h"
@@ -37,6 +44,26 @@
 #include "dcp/checkpoint/write/save_id.h"
 
 namespace dcp {
+namespace {
+
+// Labels are letters and digits.
+std::string LabelOf(absl::string_view id) {
+  return absl::StrReplaceAll(id, {{"-", ""}});
+}
+
+absl::StatusOr<bool> HasLabel(FileSystem& fs, absl::string_view path,
+                              absl::string_view id) {
+  const absl::StatusOr<FileInfo> info = fs.Stat(path);
+  if (absl::IsNotFound(info.status())) return false;
+  DCP_RETURN_IF_ERROR(info.status());
+  return info->label == LabelOf(id);
+}
+
+bool IsJsonIndex(absl::string_view name) {
+  return absl::EndsWith(name, ".safetensors.index.json");
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Destination>> StoreDestination::Plan(
     FileSystem& fs, absl::string_view path, Kind kind, bool overwrite,
@@ -46,6 +73,7 @@ absl::StatusOr<std::unique_ptr<Destination>> StoreDestination::Plan(
   }
   std::unique_ptr<StoreDestination> destination(
       new StoreDestination(fs, WithoutTrailingSlashes(path), kind));
+  destination->own_ = own;
   destination->id_ = own.id.empty() ? NewSaveId() : own.id;
   DCP_RETURN_IF_ERROR(destination->Inspect(overwrite));
   return destination;
@@ -63,6 +91,44 @@ StoreDestination::~StoreDestination() {
   if (!committed_) RemoveCreated();
 }
 
+// The index, if there is one, is put last.
+absl::StatusOr<bool> StoreDestination::HasAppeared(FileSystem& fs,
+                                                   absl::string_view path,
+                                                   Kind kind,
+                                                   const OwnFiles& own) {
+  if (kind == Kind::kFile) return HasLabel(fs, path, own.id);
+  size_t num_weights = 0;
+  for (const std::string& name : own.names) {
+    DCP_ASSIGN_OR_RETURN(const bool is_there,
+                         HasLabel(fs, JoinPath(path, name), own.id));
+    if (!is_there) return false;
+    if (absl::EndsWith(name, ".safetensors")) ++num_weights;
+  }
+  if (kind != Kind::kDirectory || num_weights < 2) return true;
+  DCP_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries,
+                       fs.List(path));
+  return std::any_of(
+      entries.begin(), entries.end(),
+      [](const DirectoryEntry& entry) { return IsJsonIndex(entry.name); });
+}
+
+// Whether an earlier run of this conversion made `name` appear.
+absl::StatusOr<bool> StoreDestination::IsOwn(absl::string_view name) const {
+  if (!own_.ran_before) return false;
+  if (IsDigestsName(name)) {
+    return !is_dcp() || name == DigestsName(own_.id);
+  }
+  for (const std::string& own : own_.names) {
+    const bool is_folder = absl::StartsWith(own, absl::StrCat(name, "/"));
+    if (own != name && !is_folder) continue;
+    if (is_dcp()) return true;  // the name has its id
+    DCP_ASSIGN_OR_RETURN(const bool is_own,
+                         HasLabel(fs_, PathOf(own), own_.id));
+    if (is_own) return true;
+  }
+  return false;
+}
+
 absl::Status StoreDestination::Inspect(bool overwrite) {
   DCP_ASSIGN_OR_RETURN(const std::optional<FileInfo> info,
                        FindReplaceable(fs_, path_, kind_));
@@ -77,12 +143,24 @@ absl::Status StoreDestination::Inspect(bool overwrite) {
   if (absl::IsNotFound(entries.status())) return absl::OkStatus();
   DCP_RETURN_IF_ERROR(entries.status());
   if (entries->empty()) return absl::OkStatus();  // a bucket
-  if (is_dcp()) return InspectDcp(overwrite, *entries);
-  return absl::AlreadyExistsError(absl::StrCat(
-      path_,
-      " is not empty; in an object store a directory of several files replaces "
-      "nothing, because readers would meet a mixture: remove what is there, or "
-      "choose another destination"));
+  return is_dcp() ? InspectDcp(overwrite, *entries)
+                  : InspectDirectory(*entries);
+}
+
+absl::Status StoreDestination::InspectDirectory(
+    absl::Span<const DirectoryEntry> entries) {
+  if (own_.has_committed) return absl::OkStatus();
+  for (const DirectoryEntry& entry : entries) {
+    DCP_ASSIGN_OR_RETURN(const bool is_own, IsOwn(entry.name));
+    if (is_own) continue;
+    return absl::AlreadyExistsError(
+        absl::StrCat(path_,
+                     " is not empty; in an object store a directory of several "
+                     "files replaces nothing, because readers would meet a "
+                     "mixture: remove what is there, or choose another "
+                     "destination"));
+  }
+  return absl::OkStatus();
 }
 
 // Objects that no index names are those of other writers, running or dead: they
@@ -105,7 +183,9 @@ absl::Status StoreDestination::InspectDcp(
   if (!index.ok() && !absl::IsNotFound(index.status())) return index.status();
   if (index.ok()) seen_ = *index;
   for (std::string& name : StaleInDcpDirectory(entries)) {
-    if (name != kDcpMetadataName) stale_.push_back(std::move(name));
+    if (name == kDcpMetadataName) continue;
+    DCP_ASSIGN_OR_RETURN(const bool is_own, IsOwn(name));
+    if (!is_own) stale_.push_back(std::move(name));
   }
   return absl::OkStatus();
 }
@@ -117,9 +197,45 @@ std::string StoreDestination::NextDataFileName(int64_t rank) {
 absl::Status StoreDestination::Begin(
     const absl::flat_hash_set<std::string>& kept,
     const std::vector<std::string>&) {
-  if (kept.empty()) return absl::OkStatus();
-  return absl::UnimplementedError(absl::StrCat(
-      path_, ": a conversion into an object store begins again after a kill"));
+  for (const std::string& name : kept) Created(name);
+  WarnOfLeft(RemoveEarlier(kept));
+  return absl::OkStatus();
+}
+
+// Removes what an earlier run of this conversion left, except for `kept`.
+absl::Status StoreDestination::RemoveEarlier(
+    const absl::flat_hash_set<std::string>& kept) {
+  if (!own_.ran_before) return absl::OkStatus();
+  std::vector<std::string> names = own_.names;
+  names.push_back(DigestsName(is_dcp() ? own_.id : ""));
+  std::erase_if(names,
+                [&](const std::string& name) { return kept.contains(name); });
+  absl::flat_hash_set<std::string> paths;
+  for (const std::string& name : names) {
+    paths.insert(PathOf(name));
+    if (kind_ == Kind::kFile) continue;
+    DCP_ASSIGN_OR_RETURN(const bool is_own, IsOwn(name));
+    if (is_own) DCP_RETURN_IF_ERROR(fs_.Remove(PathOf(name)));
+  }
+  DCP_ASSIGN_OR_RETURN(
+      const std::vector<HiddenFile> uploads,
+      fs_.ListHidden(kind_ == Kind::kFile ? ParentDirectory(path_) : path_));
+  for (const HiddenFile& upload : uploads) {
+    if (!paths.contains(upload.path)) continue;
+    DCP_RETURN_IF_ERROR(fs_.RemoveHidden(upload));
+  }
+  return absl::OkStatus();
+}
+
+void StoreDestination::Discard() {
+  RemoveCreated();
+  WarnOfLeft(RemoveEarlier({}));
+}
+
+void StoreDestination::WarnOfLeft(const absl::Status& status) const {
+  if (status.ok()) return;
+  DCP_LOG(kWarning) << "event=unfinished_output_left path=" << path_
+                    << " error=" << status.message();
 }
 
 std::string StoreDestination::PathOf(absl::string_view name) const {
@@ -129,9 +245,11 @@ std::string StoreDestination::PathOf(absl::string_view name) const {
 absl::StatusOr<File> StoreDestination::CreateFile(absl::string_view name,
                                                   const DataFile& file) {
   if (file.is_shared) return fs_.OpenShared(PathOf(name), file.size);
-  return fs_.CreateInParts(
-      PathOf(name),
-      {.size = file.size, .part_bytes = file.block_bytes, .hidden = !is_dcp()});
+  return fs_.CreateInParts(PathOf(name),
+                           {.size = file.size,
+                            .part_bytes = file.block_bytes,
+                            .hidden = !is_dcp(),
+                            .label = is_dcp() ? "" : LabelOf(id_)});
 }
 
 void StoreDestination::Created(absl::string_view name) {
@@ -143,12 +261,13 @@ absl::Status StoreDestination::Commit(absl::string_view index_name,
                                       absl::string_view digests_name,
                                       const std::vector<ChunkDigest>& digests) {
   if (kind_ == Kind::kFile) return PublishAll();
+  const std::string digests_path = JoinPath(path_, digests_name);
   if (!digests.empty()) {
-    const std::string path = JoinPath(path_, digests_name);
-    DCP_RETURN_IF_ERROR(WriteFile(fs_, path, WriteDigests(digests)));
-    if (is_dcp()) created_.push_back(path);
+    DCP_RETURN_IF_ERROR(WriteFile(fs_, digests_path, WriteDigests(digests)));
   }
-  if (!is_dcp()) DCP_RETURN_IF_ERROR(PublishAll());
+  const absl::Status published = is_dcp() ? absl::OkStatus() : PublishAll();
+  if (!digests.empty()) created_.push_back(digests_path);
+  DCP_RETURN_IF_ERROR(published);
   if (!index_name.empty()) {
     DCP_RETURN_IF_ERROR(PutIndex(JoinPath(path_, index_name), index));
   }
@@ -214,10 +333,7 @@ void StoreDestination::RemoveCreated() {
       status.Update(fs_.Remove(path));
     }
   }
-  if (!status.ok()) {
-    DCP_LOG(kWarning) << "event=unfinished_output_left path=" << path_
-                      << " error=" << status.message();
-  }
+  WarnOfLeft(status);
 }
 
 }  // namespace dcp

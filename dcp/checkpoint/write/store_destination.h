@@ -33,6 +33,11 @@ class StoreDestination final : public Destination {
       const OwnFiles& own);
   static std::unique_ptr<Destination> Attach(FileSystem& fs,
                                              absl::string_view path);
+  // Whether the commit of the conversion that `own` describes, which did not
+  // make a DCP directory, was complete.
+  static absl::StatusOr<bool> HasAppeared(FileSystem& fs,
+                                          absl::string_view path, Kind kind,
+                                          const OwnFiles& own);
 
   ~StoreDestination() override;
 
@@ -50,8 +55,10 @@ class StoreDestination final : public Destination {
                       const std::vector<ChunkDigest>& digests) override;
   absl::Status SyncStaging() override { return absl::OkStatus(); }
   absl::Status FinishCommit() override;
-  void Discard() override { RemoveCreated(); }
-  void Keep() override { committed_ = true; }
+  void Discard() override;
+  // Only objects survive the process that made them; uploads that are hidden
+  // are removed.
+  void Keep() override { committed_ = committed_ || is_dcp(); }
 
  private:
   StoreDestination(FileSystem& fs, std::string path, Kind kind)
@@ -60,16 +67,21 @@ class StoreDestination final : public Destination {
   absl::Status Inspect(bool overwrite);
   absl::Status InspectDcp(bool overwrite,
                           absl::Span<const DirectoryEntry> entries);
+  absl::Status InspectDirectory(absl::Span<const DirectoryEntry> entries);
+  absl::StatusOr<bool> IsOwn(absl::string_view name) const;
+  absl::Status RemoveEarlier(const absl::flat_hash_set<std::string>& kept);
   bool is_dcp() const { return kind_ == Kind::kDcpDirectory; }
   absl::Status PublishAll();
   absl::Status PutIndex(absl::string_view path, absl::string_view index);
   void RemoveStale();
   void RemoveCreated();
+  void WarnOfLeft(const absl::Status& status) const;
 
   FileSystem& fs_;
   const std::string path_;
   const Kind kind_;
-  std::string id_;
+  OwnFiles own_;
+  std::string id_;  // this run's, or that of the resumed conversion
   // The index, or the file, that is replaced.
   std::optional<FileInfo> seen_;
   std::map<int64_t, uint64_t> num_files_;  // of each rank
