@@ -1,8 +1,10 @@
 #include "client/checkpoint_url.h"
 
+#include <algorithm>
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -19,6 +21,16 @@ bool HasPort(absl::string_view address) {
   return colon != absl::string_view::npos && colon > 0 &&
          absl::SimpleAtoi(address.substr(colon + 1), &port) &&
          port <= UINT16_MAX;
+}
+
+// A checkpoint in an object store is named in whole after the server's address.
+std::string PathOnServer(absl::string_view path) {
+  const size_t mark = path.find("://");
+  if (mark == absl::string_view::npos || mark < 2) return std::string(path);
+  const absl::string_view scheme = path.substr(1, mark - 1);
+  const bool in_store =
+      std::all_of(scheme.begin(), scheme.end(), absl::ascii_isalnum);
+  return std::string(in_store ? path.substr(1) : path);
 }
 
 }  // namespace
@@ -44,7 +56,7 @@ absl::StatusOr<CheckpointUrl> ParseCheckpointUrl(absl::string_view text) {
     return malformed("the server's port is missing");
   }
   return CheckpointUrl{.address = std::string(address),
-                       .path = std::string(rest.substr(slash))};
+                       .path = PathOnServer(rest.substr(slash))};
 }
 
 }  // namespace dcp::client

@@ -24,6 +24,7 @@
 #include "absl/time/time.h"
 #include "dcp/base/log.h"
 #include "dcp/base/version.h"
+#include "dcp/io/default_file_system.h"
 #include "grpc/support/log.h"
 #include "server/command_line.h"
 #include "server/process/forced_end.h"
@@ -191,7 +192,7 @@ int Serve(const dcp::server::ServerOptions& options, const sigset_t& signals,
   // destruction.
   dcp::server::ForcedEnd forced_end(kStopForced, [&log] { log.Flush(); });
   absl::StatusOr<std::unique_ptr<dcp::server::Server>> server =
-      dcp::server::Server::Create(options);
+      dcp::server::Server::Create(options, dcp::NewDefaultFileSystem());
   if (!server.ok()) {
     Complain(server.status());
     return server.status().code() == absl::StatusCode::kInvalidArgument

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
+#include "dcp/io/object/object_url.h"
 #include "server/memory/memory_shares.h"
 #include "server/process/option_value.h"
 
@@ -106,7 +107,11 @@ absl::Status SetPath(absl::string_view value, ServerOptions& options) {
 template <bool kWritable>
 absl::Status AddRoot(absl::string_view value, ServerOptions& options) {
   Root root{.writable = kWritable};
-  DCP_RETURN_IF_ERROR(StorePath(value, root.path));
+  if (IsObjectUrl(value)) {
+    root.path = std::string(value);
+  } else {
+    DCP_RETURN_IF_ERROR(StorePath(value, root.path));
+  }
   options.roots.push_back(std::move(root));
   return absl::OkStatus();
 }
@@ -149,8 +154,9 @@ constexpr OptionRow kOptions[] = {
      "the network can read tokens and checkpoints.",
      SetAllowInsecure},
     {"root", "DIR",
-     "Checkpoints below it may be read and written. At\n"
-     "least one root is required; may be repeated.",
+     "Checkpoints below it may be read and written: a\n"
+     "folder, or s3://bucket/runs. At least one root is\n"
+     "required; may be repeated.",
      AddRoot<true>, nullptr, true},
     {"read-only-root", "DIR", "Checkpoints below it may only be read.",
      AddRoot<false>, nullptr, true},

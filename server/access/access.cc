@@ -21,6 +21,7 @@
 #include "absl/strings/strip.h"
 #include "dcp/base/error_place.h"
 #include "dcp/base/status.h"
+#include "dcp/io/object/object_url.h"
 #include "proto/error_detail.h"
 #include "server/process/text_file.h"
 
@@ -48,8 +49,23 @@ std::string Sha256(absl::string_view text) {
   return hash;
 }
 
+// The name in an object store without a slash at the end.
+absl::StatusOr<std::string> NormalizeUrl(absl::string_view path) {
+  // It would choose another server, for which this one would sign.
+  if (absl::StrContains(path, '?')) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "path '", path,
+        "' has a query; the settings of object stores are those of the "
+        "server"));
+  }
+  DCP_ASSIGN_OR_RETURN(const ObjectUrl url, ParseObjectUrl(path));
+  return absl::StrCat(url.scheme, "://", url.bucket, url.key.empty() ? "" : "/",
+                      url.key);
+}
+
 // The path without repeated slashes and without a slash at the end.
 absl::StatusOr<std::string> Normalize(absl::string_view path) {
+  if (IsObjectUrl(path)) return NormalizeUrl(path);
   const auto refuse = [&](absl::string_view why) {
     return absl::InvalidArgumentError(absl::StrCat("path '", path, "' ", why));
   };
@@ -60,7 +76,9 @@ absl::StatusOr<std::string> Normalize(absl::string_view path) {
   if (path.find('\0') != absl::string_view::npos) {
     return absl::InvalidArgumentError("path contains a NUL");
   }
-  if (!absl::StartsWith(path, "/")) return refuse("is not absolute");
+  if (!absl::StartsWith(path, "/")) {
+    return refuse("is not absolute, and not in an object store");
+  }
   std::string normal;
   for (absl::string_view part : absl::StrSplit(path, '/', absl::SkipEmpty())) {
     if (part == "." || part == "..") return refuse("contains . or ..");
@@ -74,6 +92,7 @@ absl::StatusOr<std::string> Normalize(absl::string_view path) {
 // part, followed by the rest unchanged. Empty if that cannot be determined, for
 // example because of a dangling link.
 std::string Resolve(const std::string& path) {
+  if (IsObjectUrl(path)) return path;
   std::string rest;
   std::string existing = path;
   while (true) {
@@ -94,6 +113,7 @@ std::string Resolve(const std::string& path) {
 // The real path of the directory of `path`, followed by the path's last
 // component unchanged.
 std::string ResolveEntry(const std::string& path) {
+  if (IsObjectUrl(path)) return path;
   const size_t slash = path.rfind('/');
   if (slash == 0) return path;
   const std::string directory = Resolve(path.substr(0, slash));
@@ -102,6 +122,10 @@ std::string ResolveEntry(const std::string& path) {
 
 absl::StatusOr<Root> CheckRoot(const Root& root) {
   DCP_ASSIGN_OR_RETURN(const std::string path, Normalize(root.path));
+  // A store is asked when a client uses it, as it may not answer now.
+  if (IsObjectUrl(path)) {
+    return Root{.path = path, .writable = root.writable, .real_path = path};
+  }
   char real[PATH_MAX];
   struct stat info;
   if (realpath(path.c_str(), real) == nullptr || stat(real, &info) != 0) {

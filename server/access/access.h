@@ -33,13 +33,15 @@
 namespace dcp::server {
 
 struct Root {
-  std::string path = {};  // absolute; may contain symbolic links
+  // Absolute, and may contain symbolic links; or in an object store, such as
+  // "s3://bucket/runs", where nothing leads elsewhere.
+  std::string path = {};
   bool writable = false;
   std::string real_path = {};  // without symbolic links; filled in by Access
 };
 
 // Whether `path` is `root` or lies below it, judged by the names alone. Both
-// are absolute and have no slash at the end.
+// are absolute, or in an object store, and have no slash at the end.
 bool IsBelow(absl::string_view path, absl::string_view root);
 
 // What the caller intends to do with a path.
@@ -70,14 +72,14 @@ class Client {
   // the same files.
   std::string Reach() const;
 
-  // Where the path leads now. InvalidArgument if it is not absolute or contains
-  // "." or ".."; PermissionDenied if it does not lie below a root of this
-  // client, if a symbolic link on the way leads out of the roots or to nothing,
-  // and, for writing, if it is a root itself or read-only. A path that does not
-  // exist yet may be written if its nearest existing directory may. The error
-  // does not reveal whether a path outside of the roots exists. Open the result
-  // with PinnedPath, because links may change at any time. Looks at the disk,
-  // and so may block.
+  // Where the path leads now. InvalidArgument if it is neither absolute nor in
+  // an object store, or contains "." or "..", or a query; PermissionDenied if
+  // it does not lie below a root of this client, if a symbolic link on the way
+  // leads out of the roots or to nothing, and, for writing, if it is a root
+  // itself or read-only. A path that does not exist yet may be written if its
+  // nearest existing directory may. The error does not reveal whether a path
+  // outside of the roots exists. Open the result with PinnedPath, because links
+  // may change at any time. Looks at the disk, and so may block.
   absl::StatusOr<Location> Locate(absl::string_view path, PathUse use) const;
   // Locate(path, kRead).path and Locate(path, kWrite).path.
   absl::StatusOr<std::string> CheckRead(absl::string_view path) const;

@@ -18,6 +18,7 @@
 #include "absl/strings/string_view.h"
 #include "dcp/base/status.h"
 #include "dcp/io/file_system.h"
+#include "dcp/io/object/object_url.h"
 #include "dcp/io/posix_error.h"
 
 namespace dcp::server {
@@ -86,11 +87,13 @@ PinnedPath::~PinnedPath() {
 }
 
 absl::StatusOr<PinnedPath> PinnedPath::OpenDirectory(const Location& location) {
+  if (IsObjectUrl(location.root)) return PinnedPath(-1, location.path);
   DCP_ASSIGN_OR_RETURN(const int fd, Walk(location.root, location.path));
   return PinnedPath(fd, absl::StrCat("/proc/self/fd/", fd, "/."));
 }
 
 absl::StatusOr<PinnedPath> PinnedPath::OpenEntry(const Location& location) {
+  if (IsObjectUrl(location.root)) return PinnedPath(-1, location.path);
   // The parent of a root may not be used. A root is not a link either.
   if (location.path == location.root) return OpenDirectory(location);
   DCP_ASSIGN_OR_RETURN(const int fd,

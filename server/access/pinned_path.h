@@ -1,8 +1,9 @@
 // PinnedPath: a place below a root, held by a descriptor, so that no link and
 // no rename can redirect an operation elsewhere. openat2(2) walks the path from
 // the root without following symbolic links; Client::Locate has resolved these
-// before. Needs Linux 5.6 and /proc. Thread-compatible; opening looks at the
-// disk, and so may block.
+// before. In an object store, where a name leads to nothing but its object, it
+// is the name. Needs Linux 5.6 and /proc. Thread-compatible; opening looks at
+// the disk, and so may block.
 #ifndef SERVER_ACCESS_PINNED_PATH_H_
 #define SERVER_ACCESS_PINNED_PATH_H_
 

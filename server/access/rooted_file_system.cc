@@ -144,6 +144,61 @@ absl::Status RootedFileSystem::RemoveDirectory(absl::string_view path) {
   return InClientsWords(fs_.RemoveDirectory(held.pinned.name()), held);
 }
 
+absl::StatusOr<File> RootedFileSystem::CreateInParts(absl::string_view path,
+                                                     const InParts& parts) {
+  DCP_ASSIGN_OR_RETURN(const HeldPath held,
+                       HoldEntry(client_, path, PathUse::kWriteEntry));
+  return InClientsWords(fs_.CreateInParts(held.pinned.name(), parts), held);
+}
+
+absl::Status RootedFileSystem::Publish(absl::string_view path) {
+  DCP_ASSIGN_OR_RETURN(const HeldPath held,
+                       HoldEntry(client_, path, PathUse::kWriteEntry));
+  return InClientsWords(fs_.Publish(held.pinned.name()), held);
+}
+
+absl::Status RootedFileSystem::Discard(absl::string_view path) {
+  DCP_ASSIGN_OR_RETURN(const HeldPath held,
+                       HoldEntry(client_, path, PathUse::kWriteEntry));
+  return InClientsWords(fs_.Discard(held.pinned.name()), held);
+}
+
+absl::StatusOr<HiddenFile> RootedFileSystem::Release(absl::string_view path) {
+  DCP_ASSIGN_OR_RETURN(const HeldPath held,
+                       HoldEntry(client_, path, PathUse::kWriteEntry));
+  return InClientsWords(fs_.Release(held.pinned.name()), held);
+}
+
+absl::Status RootedFileSystem::Adopt(const HiddenFile& hidden, uint64_t size) {
+  DCP_ASSIGN_OR_RETURN(const HeldPath held,
+                       HoldEntry(client_, hidden.path, PathUse::kWriteEntry));
+  HiddenFile pinned = hidden;
+  pinned.path = held.pinned.name();
+  return InClientsWords(fs_.Adopt(pinned, size), held);
+}
+
+absl::Status RootedFileSystem::Replace(absl::string_view path,
+                                       absl::string_view bytes,
+                                       const std::optional<FileInfo>& seen) {
+  DCP_ASSIGN_OR_RETURN(const HeldPath held,
+                       HoldEntry(client_, path, PathUse::kWriteEntry));
+  return InClientsWords(fs_.Replace(held.pinned.name(), bytes, seen), held);
+}
+
+absl::StatusOr<std::vector<HiddenFile>> RootedFileSystem::ListHidden(
+    absl::string_view path) {
+  DCP_ASSIGN_OR_RETURN(const HeldPath held, HoldDirectory(client_, path));
+  return InClientsWords(fs_.ListHidden(held.pinned.name()), held);
+}
+
+absl::Status RootedFileSystem::RemoveHidden(const HiddenFile& hidden) {
+  DCP_ASSIGN_OR_RETURN(const HeldPath held,
+                       HoldEntry(client_, hidden.path, PathUse::kWriteEntry));
+  HiddenFile pinned = hidden;
+  pinned.path = held.pinned.name();
+  return InClientsWords(fs_.RemoveHidden(pinned), held);
+}
+
 absl::StatusOr<FileInfo> RootedFileSystem::Stat(absl::string_view path) {
   DCP_ASSIGN_OR_RETURN(const HeldPath held,
                        HoldEntry(client_, path, PathUse::kReadEntry));

@@ -2,13 +2,15 @@
 // checked against the client's roots when it is used, including paths that an
 // index names or a link among a checkpoint's files leads to. It is then held
 // (PinnedPath) while the underlying file system performs the operation, so that
-// a link made in between cannot lead out of the roots. PermissionDenied and
+// a link made in between cannot lead out of the roots. In an object store there
+// are no links, and the checked name is used. PermissionDenied and
 // InvalidArgument as from Client. Thread-safe if the underlying file system is.
 #ifndef SERVER_ACCESS_ROOTED_FILE_SYSTEM_H_
 #define SERVER_ACCESS_ROOTED_FILE_SYSTEM_H_
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -27,6 +29,11 @@ class RootedFileSystem final : public FileSystem {
   // `fs` outlives this.
   RootedFileSystem(FileSystem& fs, Client client)
       : fs_(fs), client_(std::move(client)) {}
+
+  // The same for every client.
+  FileSystemTraits TraitsOf(absl::string_view path) override {
+    return fs_.TraitsOf(path);
+  }
 
   absl::StatusOr<File> OpenForRead(absl::string_view path, DirectMode direct,
                                    bool follow_symlinks) override;
@@ -57,6 +64,18 @@ class RootedFileSystem final : public FileSystem {
   absl::Status Remove(absl::string_view path) override;
   absl::Status MakeDirectory(absl::string_view path) override;
   absl::Status RemoveDirectory(absl::string_view path) override;
+
+  absl::StatusOr<File> CreateInParts(absl::string_view path,
+                                     const InParts& parts) override;
+  absl::Status Publish(absl::string_view path) override;
+  absl::Status Discard(absl::string_view path) override;
+  absl::StatusOr<HiddenFile> Release(absl::string_view path) override;
+  absl::Status Adopt(const HiddenFile& hidden, uint64_t size) override;
+  absl::Status Replace(absl::string_view path, absl::string_view bytes,
+                       const std::optional<FileInfo>& seen) override;
+  absl::StatusOr<std::vector<HiddenFile>> ListHidden(
+      absl::string_view path) override;
+  absl::Status RemoveHidden(const HiddenFile& hidden) override;
 
   absl::StatusOr<FileInfo> Stat(absl::string_view path) override;
   absl::StatusOr<FileInfo> Stat(const File& file) override {

@@ -16,6 +16,7 @@
 #include "dcp/checkpoint/open/dcp_opener.h"
 #include "dcp/checkpoint/verify.h"
 #include "dcp/checkpoint/write/destination_lock.h"
+#include "dcp/io/object/object_url.h"
 #include "google/protobuf/any.pb.h"
 #include "google/protobuf/util/time_util.h"
 #include "proto/error_detail.h"
@@ -55,16 +56,24 @@ absl::Status CheckRequestId(const v1::JobOptions& options) {
                                 "f47ac10b-58cc-4372-a567-0e02b2c3d479"));
 }
 
-absl::Status CheckJobOptions(const v1::JobOptions& options,
-                             const ServerOptions& server) {
-  const uint64_t memory = options.memory_bytes();
-  if (memory == 0) return absl::OkStatus();
+// Sets the job's memory unless the request did.
+absl::Status SetMemory(const ServerOptions& server, JobSpec& spec) {
+  if (spec.options.memory_bytes() == 0) {
+    spec.options.set_memory_bytes(JobMemoryBytes(server));
+  }
+  const uint64_t memory = spec.options.memory_bytes();
+  spec.convert.memory_bytes = memory;
   const uint64_t most =
       DivideMemory(server.max_memory_bytes, server.num_readers).jobs_bytes;
-  if (memory < kMinMemoryBytes || memory > most) {
-    return InvalidField("options.memory_bytes",
-                        absl::StrCat(" is ", memory, "; allowed are ",
-                                     kMinMemoryBytes, " to ", most));
+  const bool in_store =
+      IsObjectUrl(spec.source) || IsObjectUrl(spec.destination);
+  const uint64_t least =
+      in_store ? kMinBlocks * kObjectBlockBytes : kMinMemoryBytes;
+  if (memory < least || memory > most) {
+    return InvalidField(
+        "options.memory_bytes",
+        absl::StrCat(" is ", memory, "; allowed are ", least, " to ", most,
+                     in_store ? " with an object store" : ""));
   }
   return absl::OkStatus();
 }
@@ -220,11 +229,7 @@ absl::StatusOr<JobSpec> ReadAs(const std::string& bytes, const Client& client,
   }
   JobSpec spec;
   DCP_RETURN_IF_ERROR(Read(request, client, spec));
-  DCP_RETURN_IF_ERROR(CheckJobOptions(spec.options, server));
-  if (spec.options.memory_bytes() == 0) {
-    spec.options.set_memory_bytes(JobMemoryBytes(server));
-  }
-  spec.convert.memory_bytes = spec.options.memory_bytes();
+  DCP_RETURN_IF_ERROR(SetMemory(server, spec));
   return spec;
 }
 

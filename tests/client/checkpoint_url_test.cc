@@ -24,6 +24,17 @@ TEST(CheckpointUrl, HasAddressAndPath) {
   EXPECT_EQ(url.path, "/srv/c");
 }
 
+TEST(CheckpointUrl, MayNameAnObjectStoreOfTheServer) {
+  ASSERT_OK_AND_ASSIGN(CheckpointUrl url,
+                       ParseCheckpointUrl("tessera://host:1/s3://bucket/run"));
+  EXPECT_EQ(url.address, "host:1");
+  EXPECT_EQ(url.path, "s3://bucket/run");
+  ASSERT_OK_AND_ASSIGN(url, ParseCheckpointUrl("tessera://host:1/a/s3://b"));
+  EXPECT_EQ(url.path, "/a/s3://b");
+  ASSERT_OK_AND_ASSIGN(url, ParseCheckpointUrl("tessera://host:1/://b"));
+  EXPECT_EQ(url.path, "/://b");
+}
+
 TEST(CheckpointUrl, IsKnownByItsScheme) {
   EXPECT_TRUE(IsCheckpointUrl("tessera://host:1/c"));
   EXPECT_FALSE(IsCheckpointUrl("tessera:/c"));

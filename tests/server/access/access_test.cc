@@ -119,6 +119,41 @@ TEST_F(AccessTest, HostilePathsAreRefused) {
   }
 }
 
+TEST_F(AccessTest, RootsInAnObjectStoreAreNames) {
+  const auto access =
+      Access::Load({{.path = "s3://bucket/runs/", .writable = true},
+                    {.path = "s3://whole", .writable = false}},
+                   "");
+  ASSERT_OK(access.status());
+  const Client& client = Anyone(*access);
+  EXPECT_THAT(client.CheckRead("s3://bucket/runs/a/"),
+              IsOkAndHolds("s3://bucket/runs/a"));
+  EXPECT_THAT(client.CheckWrite("s3://bucket/runs/a"),
+              IsOkAndHolds("s3://bucket/runs/a"));
+  EXPECT_THAT(client.CheckRead("s3://whole/x"), IsOkAndHolds("s3://whole/x"));
+  for (const char* path :
+       {"s3://bucket/runs", "s3://whole/x", "s3://bucket/runs-2/a",
+        "s3://bucket", "s3://bucket/other", "s3://bucket2/runs/a",
+        "s3://whole2/x", "gs://bucket/runs/a", "/bucket/runs/a",
+        "s3://bucket/runs%2f..%2fother"}) {
+    EXPECT_THAT(client.CheckWrite(path), StatusIs(kDenied)) << path;
+  }
+  for (const char* path :
+       {"s3://bucket/runs/../other", "s3://bucket/runs/a/..",
+        "s3://bucket/runs/./a", "s3://bucket/runs//a", "s3://bucket//runs/a",
+        "s3:///runs/a", "s3://bucket/runs/\na", "S3://bucket/runs/a",
+        "s3:bucket/runs/a", "http://bucket/runs/a", "bucket/runs/a"}) {
+    EXPECT_THAT(client.CheckRead(path), StatusIs(kInvalid)) << path;
+  }
+  for (const char* path : {"s3://bucket/runs/a?endpoint_override=evil:80",
+                           "s3://bucket?/runs/a", "s3://bucket/runs?"}) {
+    EXPECT_THAT(client.CheckRead(path), StatusIs(kInvalid, HasSubstr("query")))
+        << path;
+  }
+  EXPECT_THAT(Access::Load({{.path = "s3://bucket/../x"}}, "").status(),
+              StatusIs(kInvalid));
+}
+
 TEST_F(AccessTest, LinksMayNotLeadOut) {
   Link(Path("secret"), "data/out");
   Link("../secret/key", "data/out-file");

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -11,8 +12,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "dcp/base/bytes.h"
+#include "dcp/io/object/object_file_system.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/sim_object_server.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
 
@@ -111,6 +116,65 @@ TEST_F(RootedFileSystemTest, WritesInsideOnly) {
     }
   }
   EXPECT_THAT(fs_->SyncDirectory(base_), StatusIs(kDenied));
+}
+
+TEST(RootedObjects, AreReadAndWrittenBelowTheirNameOnly) {
+  testing::SimObjectServer server;
+  server.PutBytes("runs/a", "inside");
+  server.PutBytes("read/a", "inside");
+  server.PutBytes("secret", "outside");
+  ObjectFileSystem objects(server.Opener());
+  const Access access =
+      *Access::Load({{.path = "s3://bucket/runs", .writable = true},
+                     {.path = "s3://bucket/read", .writable = false}},
+                    "");
+  RootedFileSystem fs(objects, *access.FindClient("anonymous"));
+  const auto read = [&](absl::string_view path) {
+    return ReadFile(fs, path, 100, /*follow_symlinks=*/true);
+  };
+  EXPECT_FALSE(fs.TraitsOf("s3://bucket/runs").has_rename);
+  EXPECT_THAT(read("s3://bucket/runs/a"), IsOkAndHolds("inside"));
+  EXPECT_THAT(read("s3://bucket/read/a"), IsOkAndHolds("inside"));
+  EXPECT_THAT(read("s3://bucket/secret"), StatusIs(kDenied));
+  EXPECT_THAT(fs.List("s3://bucket"), StatusIs(kDenied));
+  EXPECT_THAT(fs.ListHidden("s3://bucket"), StatusIs(kDenied));
+  EXPECT_EQ(fs.List("s3://bucket/runs")->size(), 1u);
+
+  const std::string own = "s3://bucket/runs/x";
+  const InParts parts{.size = 4, .part_bytes = 4, .hidden = true};
+  const auto write_hidden = [&] {
+    ASSERT_OK_AND_ASSIGN(const File file, fs.CreateInParts(own, parts));
+    EXPECT_OK(fs.Write(file, 0, AsBytes(absl::string_view("text"))));
+    EXPECT_OK(fs.Sync(file));
+    EXPECT_OK(fs.Close(file));
+  };
+  write_hidden();
+  EXPECT_OK(fs.Discard(own));
+  write_hidden();
+  ASSERT_OK_AND_ASSIGN(const HiddenFile released, fs.Release(own));
+  EXPECT_EQ(fs.ListHidden("s3://bucket/runs")->size(), 1u);
+  EXPECT_OK(fs.Adopt(released, 4));
+  EXPECT_OK(fs.Publish(own));
+  EXPECT_THAT(read(own), IsOkAndHolds("text"));
+  EXPECT_OK(fs.Replace(own, "else", *fs.Stat(own)));
+  EXPECT_OK(fs.RemoveHidden({.path = own, .id = released.id}));
+  EXPECT_OK(fs.Remove(own));
+
+  const std::vector<std::string> before = server.Keys();
+  for (const std::string path :
+       {"s3://bucket/secret", "s3://bucket/read/x", "s3://bucket/runs",
+        "s3://bucket/x", "s3://other/runs/x"}) {
+    for (const absl::Status& status :
+         {fs.CreateInParts(path, parts).status(), fs.Publish(path),
+          fs.Discard(path), fs.Release(path).status(),
+          fs.Adopt({.path = path, .id = "1"}, 4),
+          fs.Replace(path, "x", std::nullopt),
+          fs.RemoveHidden({.path = path, .id = "1"}), fs.Remove(path),
+          fs.Create(path, 1, DirectMode::kOff).status()}) {
+      EXPECT_THAT(status, StatusIs(kDenied)) << path;
+    }
+  }
+  EXPECT_EQ(server.Keys(), before);
 }
 
 // A name is alternately a file of the client and a link. An owner who replaces
