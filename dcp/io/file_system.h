@@ -174,11 +174,12 @@ class FileSystem {
   virtual absl::StatusOr<HiddenFile> Release(absl::string_view path);
   // Takes over a hidden file of `size` bytes, so that Publish makes it appear.
   // NotFound if it was published or discarded, FailedPrecondition if it has
-  // other bytes than that.
+  // another size. Others may do the same; Discard then leaves it to them.
   virtual absl::Status Adopt(const HiddenFile& hidden, uint64_t size);
   // Puts a file of these bytes at `path` if what is there is still what Stat
-  // has `seen`, or nothing if it is nullopt; otherwise AlreadyExists. Atomic
-  // where the store keeps to conditions.
+  // has `seen`, or nothing if it is nullopt; otherwise AlreadyExists, unless
+  // the file has these bytes already. Atomic where the store keeps to
+  // conditions.
   virtual absl::Status Replace(absl::string_view path, absl::string_view bytes,
                                const std::optional<FileInfo>& seen);
   // The files below the directory `path` that have not appeared, sorted by

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -43,6 +44,44 @@ class HookedStorage final : public FileSystem {
                                   uint64_t size) override {
     DCP_RETURN_IF_ERROR(hook_());
     return fs_.OpenShared(path, size);
+  }
+  FileSystemTraits TraitsOf(absl::string_view path) override {
+    return fs_.TraitsOf(path);
+  }
+  absl::StatusOr<File> CreateInParts(absl::string_view path,
+                                     const InParts& parts) override {
+    DCP_RETURN_IF_ERROR(hook_());
+    return fs_.CreateInParts(path, parts);
+  }
+  absl::Status Publish(absl::string_view path) override {
+    DCP_RETURN_IF_ERROR(hook_());
+    return fs_.Publish(path);
+  }
+  absl::Status Discard(absl::string_view path) override {
+    DCP_RETURN_IF_ERROR(hook_());
+    return fs_.Discard(path);
+  }
+  absl::StatusOr<HiddenFile> Release(absl::string_view path) override {
+    DCP_RETURN_IF_ERROR(hook_());
+    return fs_.Release(path);
+  }
+  absl::Status Adopt(const HiddenFile& hidden, uint64_t size) override {
+    DCP_RETURN_IF_ERROR(hook_());
+    return fs_.Adopt(hidden, size);
+  }
+  absl::Status Replace(absl::string_view path, absl::string_view bytes,
+                       const std::optional<FileInfo>& seen) override {
+    DCP_RETURN_IF_ERROR(hook_());
+    return fs_.Replace(path, bytes, seen);
+  }
+  absl::StatusOr<std::vector<HiddenFile>> ListHidden(
+      absl::string_view path) override {
+    DCP_RETURN_IF_ERROR(hook_());
+    return fs_.ListHidden(path);
+  }
+  absl::Status RemoveHidden(const HiddenFile& hidden) override {
+    DCP_RETURN_IF_ERROR(hook_());
+    return fs_.RemoveHidden(hidden);
   }
   absl::Status Close(File file) override { return fs_.Close(file); }
   absl::Status Read(const File& file, uint64_t offset,

@@ -15,7 +15,8 @@ namespace dcp {
 // Who looks at the files of a source.
 enum class SourceView : uint8_t {
   kThisMachine,  // their inodes tell a file from its replacement
-  kAnyMachine,   // only sizes and times are the same for all
+  // Only sizes and times are the same for all, and inodes in object stores.
+  kAnyMachine,
 };
 
 // The format and the metadata, the selected values, the files of the source

@@ -1,45 +1,52 @@
-// [Note: marks] The index of a DCP checkpoint has the id of its plan, so a
-// worker that comes late can tell that its work is done. Other formats have no
-// place for an id. For them, the file .<name>.<id>.done next to the destination
-// says which file, or directory, is the result: it is written before the rename
-// that makes the result appear, and stays until another result replaces it.
 #include "dcp/checkpoint/convert/share_commit.h"
 
 #include <algorithm>
-#include <memory>
 #include <utility>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
-#include "dcp/base/bytes.h"
-#include "dcp/base/checksum.h"
 #include "dcp/base/error_side.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/log.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/convert/cast_losses.h"
-#include "dcp/checkpoint/open/dcp_opener.h"
-#include "dcp/checkpoint/write/destination_lock.h"
+#include "dcp/checkpoint/convert/disk_share_commit.h"
+#include "dcp/checkpoint/convert/store_share_commit.h"
 #include "dcp/checkpoint/write/destination_names.h"
-#include "dcp/checkpoint/write/folders.h"
 
 namespace dcp {
-namespace {
 
-constexpr absl::string_view kMarkSuffix = "done";
-// The lock file, among the records, of the worker that commits.
-constexpr absl::string_view kTurnName = "commit.lock";
-
-std::vector<FileToCut> FilesToCut(const Output& output) {
+std::vector<FileToCut> FilesToCut(const Output& output, bool cuts) {
   std::vector<FileToCut> files;
   for (const OutputFile& file : output.files) {
     files.push_back(
-        {.layout = &file.layout, .head_is_last = file.head != nullptr});
+        {.layout = &file.layout, .head_is_last = cuts && file.head != nullptr});
   }
   return files;
 }
 
-}  // namespace
+WorkPlan MakeWorkPlan(FileSystem& fs, absl::string_view dst,
+                      const Conversion& conversion, uint64_t piece_bytes) {
+  WorkPlan plan{.id = conversion.own.id, .kind = conversion.target.kind};
+  const Output& output = conversion.output;
+  for (const OutputFile& file : output.files) {
+    plan.files.push_back(file.layout.name());
+  }
+  const bool cuts = fs.TraitsOf(dst).has_rename;
+  plan.pieces =
+      CutIntoPieces(FilesToCut(output, cuts), cuts ? piece_bytes : UINT64_MAX);
+  return plan;
+}
+
+std::unique_ptr<ShareCommit> ShareCommit::Make(
+    FileSystem& fs, absl::string_view dst, Conversion& conversion,
+    WorkRecords& records, const WorkPlan& plan, ConvertOptions& options) {
+  if (fs.TraitsOf(dst).has_rename) {
+    return std::make_unique<DiskShareCommit>(fs, dst, conversion, records, plan,
+                                             options);
+  }
+  return std::make_unique<StoreShareCommit>(fs, dst, conversion, records, plan,
+                                            options);
+}
 
 ShareCommit::ShareCommit(FileSystem& fs, absl::string_view dst,
                          Conversion& conversion, WorkRecords& records,
@@ -52,59 +59,15 @@ ShareCommit::ShareCommit(FileSystem& fs, absl::string_view dst,
       options_(options) {}
 
 OwnFiles ShareCommit::Own() const {
-  OwnFiles own{.id = plan_.id, .ran_before = true, .names = plan_.files};
+  OwnFiles own{.id = plan_.id,
+               .ran_before = true,
+               .is_shared = true,
+               .names = plan_.files};
   own.names.push_back(std::string(BaseName(records_.directory())));
   if (conversion_.companions.files != nullptr) {
     own.companions = conversion_.companions.files->names();
   }
   return own;
-}
-
-std::string ShareCommit::MarkPath(absl::string_view id) const {
-  return SiblingPath(dst_, id, kMarkSuffix);
-}
-
-// A line that no other file, or directory, at the same path has. A directory is
-// written to after it has appeared, so it is known by its digests.
-absl::StatusOr<std::string> ShareCommit::MarkOf(absl::string_view path,
-                                                uint64_t digest) {
-  DCP_ASSIGN_OR_RETURN(const FileInfo info, fs_.Stat(path));
-  const bool is_file = plan_.kind == DestinationKind::kFile;
-  return absl::StrCat(
-      "tessera-done 1 ", info.inode, " ", is_file ? info.size : 0, " ",
-      is_file ? info.modified_ns : 0, " ", absl::Hex(digest), "\n");
-}
-
-absl::StatusOr<std::string> ShareCommit::MarkOfDestination() {
-  if (plan_.kind == DestinationKind::kFile) return MarkOf(dst_, 0);
-  const absl::StatusOr<std::string> digests =
-      ReadFile(fs_, JoinPath(dst_, conversion_.output.digests_name),
-               kMaxMetadataBytes, /*follow_symlinks=*/false);
-  if (absl::IsNotFound(digests.status())) return MarkOf(dst_, 0);
-  DCP_RETURN_IF_ERROR(digests.status());
-  return MarkOf(dst_, Digest64Of(AsBytes(*digests)));
-}
-
-absl::Status ShareCommit::WriteMark(const std::vector<ChunkDigest>& digests) {
-  const bool has_digests =
-      plan_.kind != DestinationKind::kFile && !digests.empty();
-  DCP_ASSIGN_OR_RETURN(
-      const std::string mark,
-      MarkOf(Destination::StagingOf(dst_, plan_.kind, plan_.id),
-             has_digests ? Digest64Of(AsBytes(WriteDigests(digests))) : 0));
-  DCP_RETURN_IF_ERROR(records_.Publish(MarkPath(plan_.id), mark));
-  // Those of results that this one replaces.
-  const std::string parent = ParentDirectory(dst_);
-  DCP_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries,
-                       fs_.List(parent));
-  for (const DirectoryEntry& entry : entries) {
-    const std::string path = JoinPath(parent, entry.name);
-    if (IsSiblingName(entry.name, BaseName(dst_), kMarkSuffix) &&
-        path != MarkPath(plan_.id)) {
-      fs_.Remove(path).IgnoreError();
-    }
-  }
-  return absl::OkStatus();
 }
 
 absl::StatusOr<std::string> ShareCommit::Index() {
@@ -115,49 +78,34 @@ absl::StatusOr<std::string> ShareCommit::Index() {
   return *index_;
 }
 
-absl::StatusOr<bool> ShareCommit::IsThere() {
-  if (plan_.kind == DestinationKind::kDcpDirectory) {
-    const std::string path = JoinPath(dst_, kDcpMetadataName);
-    const absl::StatusOr<FileInfo> info = fs_.Stat(path);
-    if (absl::IsNotFound(info.status())) return false;
-    DCP_RETURN_IF_ERROR(info.status());
-    DCP_ASSIGN_OR_RETURN(const std::string index, Index());
-    if (info->size != index.size()) return false;
-    DCP_ASSIGN_OR_RETURN(const std::string there,
-                         ReadFile(fs_, path, kMaxMetadataBytes,
-                                  /*follow_symlinks=*/true));
-    return there == index;
-  }
-  // See [Note: marks].
-  const absl::StatusOr<std::string> mark =
-      ReadFile(fs_, MarkPath(plan_.id), kMaxMetadataBytes,
-               /*follow_symlinks=*/false);
-  if (absl::IsNotFound(mark.status())) return false;
-  DCP_RETURN_IF_ERROR(mark.status());
-  const absl::StatusOr<std::string> now = MarkOfDestination();
-  if (absl::IsNotFound(now.status())) return false;
-  DCP_RETURN_IF_ERROR(now.status());
-  return *mark == *now;
+absl::StatusOr<bool> ShareCommit::HasIndex() {
+  const std::string path = JoinPath(dst_, conversion_.output.index_name);
+  const absl::StatusOr<FileInfo> info = fs_.Stat(path);
+  if (absl::IsNotFound(info.status())) return false;
+  DCP_RETURN_IF_ERROR(info.status());
+  DCP_ASSIGN_OR_RETURN(const std::string index, Index());
+  if (info->size != index.size()) return false;
+  DCP_ASSIGN_OR_RETURN(const std::string there,
+                       ReadFile(fs_, path, kMaxMetadataBytes,
+                                /*follow_symlinks=*/true));
+  return there == index;
 }
 
-void ShareCommit::Clean() {
-  const std::string staging =
-      Destination::StagingOf(dst_, plan_.kind, plan_.id);
-  const bool has_staging =
-      plan_.kind != DestinationKind::kDcpDirectory && fs_.Stat(staging).ok();
-  if (!has_staging && !fs_.Stat(records_.directory()).ok()) return;
-  absl::StatusOr<std::unique_ptr<Destination>> destination = Destination::Plan(
-      fs_, dst_, plan_.kind, /*overwrite=*/true, Own(), options_.writer);
-  // Whoever has the lock cleans up.
-  if (!destination.ok()) return;
-  (*destination)->Keep();
-  absl::Status status = (*destination)->FinishCommit();
-  if (has_staging && plan_.kind == DestinationKind::kFile) {
-    status.Update(fs_.Remove(staging));
+absl::Status ShareCommit::ForgetFile(uint32_t file, absl::string_view path) {
+  for (uint32_t piece = 0; piece < plan_.pieces.size(); ++piece) {
+    if (plan_.pieces[piece].file == file) {
+      DCP_RETURN_IF_ERROR(records_.Forget(piece));
+    }
   }
+  return absl::UnavailableError(absl::StrCat(
+      path,
+      " was removed or cut after workers had written it; run again to write it "
+      "again"));
+}
+
+void ShareCommit::RemoveRecords(absl::Status status) {
   // The records tell the next run that something may be left to remove, so they
   // are the last.
-  status.Update(fs_.SyncDirectory(ParentDirectory(records_.directory())));
   if (status.ok()) status = records_.Remove();
   if (!status.ok()) {
     DCP_LOG(kWarning) << "event=records_of_workers_left path="
@@ -165,66 +113,14 @@ void ShareCommit::Clean() {
   }
 }
 
-absl::StatusOr<ShareCommit::Outcome> ShareCommit::Commit() {
-  // Workers of one plan must not take each other for strangers, who are refused
-  // by the lock of the destination.
-  DCP_ASSIGN_OR_RETURN(
-      std::unique_ptr<DestinationLock> turn,
-      DestinationLock::TryTake(fs_, JoinPath(records_.directory(), kTurnName),
-                               options_.writer));
-  if (turn == nullptr) return Outcome::kByAnother;
-  absl::StatusOr<std::unique_ptr<Destination>> destination = Destination::Plan(
-      fs_, dst_, plan_.kind, options_.overwrite, Own(), options_.writer);
-  if (destination.ok()) (*destination)->Keep();
-  DCP_ASSIGN_OR_RETURN(const bool is_there, IsThere());
-  if (!is_there) {
-    DCP_RETURN_IF_ERROR(
-        WithSide(destination.status(), ErrorSide::kDestination));
-    DCP_RETURN_IF_ERROR(CommitLocked(**destination));
-  }
-  // Both end before what they are in is removed.
-  turn.reset();
-  if (destination.ok()) destination->reset();
-  Clean();
-  return is_there ? Outcome::kWasThere : Outcome::kCommitted;
-}
-
-// A run that this one knows nothing of may have removed files.
-absl::Status ShareCommit::CheckFiles(const Destination& destination) {
-  for (uint32_t i = 0; i < plan_.files.size(); ++i) {
-    const std::string path = destination.PathOf(plan_.files[i]);
-    const uint64_t size = conversion_.output.files[i].layout.size();
-    const absl::StatusOr<FileInfo> info = fs_.Stat(path);
-    if (info.ok() && info->size == size) continue;
-    if (!info.ok() && !absl::IsNotFound(info.status())) return info.status();
-    for (uint32_t piece = 0; piece < plan_.pieces.size(); ++piece) {
-      if (plan_.pieces[piece].file == i) {
-        DCP_RETURN_IF_ERROR(records_.Forget(piece));
-      }
-    }
-    return absl::UnavailableError(absl::StrCat(
-        path,
-        " was removed or cut after workers had written it; run again to "
-        "write it again"));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ShareCommit::ReadRecords(std::vector<PieceRecord>& records) {
+absl::StatusOr<std::vector<PieceRecord>> ShareCommit::ReadRecords() {
   ConvertPlan& plan = conversion_.plan;
   plan.check = {};
   std::fill(conversion_.num_beyond.begin(), conversion_.num_beyond.end(), 0);
+  std::vector<PieceRecord> records;
   for (uint32_t i = 0; i < plan_.pieces.size(); ++i) {
-    const FilePiece& piece = plan_.pieces[i];
     DCP_ASSIGN_OR_RETURN(PieceRecord record,
-                         records_.Read(i, plan_.files[piece.file]));
-    const bool needs_crcs = conversion_.output.needs_crcs;
-    if (needs_crcs &&
-        record.written.crcs.size() != piece.end_part - piece.first_part) {
-      return absl::DataLossError(absl::StrCat(
-          records_.directory(), "/", i, " has ", record.written.crcs.size(),
-          " CRCs instead of ", piece.end_part - piece.first_part));
-    }
+                         records_.Read(i, plan_.files[plan_.pieces[i].file]));
     plan.check.Add(record.check);
     for (const NumBeyond& beyond : record.written.num_beyond) {
       if (beyond.payload >= conversion_.num_beyond.size()) {
@@ -237,70 +133,23 @@ absl::Status ShareCommit::ReadRecords(std::vector<PieceRecord>& records) {
     records.push_back(std::move(record));
   }
   plan.cast_losses = CastLosses(conversion_);
-  return absl::OkStatus();
+  return records;
 }
 
-// Writes the literals that need the checksums of several pieces.
-absl::Status ShareCommit::WriteMissing(
-    const Destination& destination, const std::vector<PieceRecord>& records) {
-  Output& output = conversion_.output;
-  const std::vector<MissingLiteral> missing =
-      LiteralsOutside(FilesToCut(output), plan_.pieces);
-  size_t first_piece = 0;
-  for (size_t i = 0; i < missing.size();) {
-    const uint32_t number = missing[i].file;
-    OutputFile& file = output.files[number];
-    std::vector<uint32_t> crcs(file.layout.parts().size());
-    std::vector<ChunkDigest> digests;
-    while (plan_.pieces[first_piece].file < number) ++first_piece;
-    for (size_t p = first_piece;
-         p < plan_.pieces.size() && plan_.pieces[p].file == number; ++p) {
-      const WrittenFile& written = records[p].written;
-      std::copy(written.crcs.begin(), written.crcs.end(),
-                crcs.begin() + plan_.pieces[p].first_part);
-      digests.insert(digests.end(), written.digests.begin(),
-                     written.digests.end());
-    }
-    DCP_ASSIGN_OR_RETURN(const File open,
-                         fs_.OpenShared(destination.PathOf(file.layout.name()),
-                                        file.layout.size()));
-    absl::Status status;
-    for (; i < missing.size() && missing[i].file == number; ++i) {
-      const uint32_t part = missing[i].part;
-      const std::string bytes = part == 0 && file.head != nullptr
-                                    ? file.head(digests)
-                                    : file.literal(part, crcs);
-      if (status.ok()) {
-        status =
-            fs_.Write(open, file.layout.parts()[part].offset, AsBytes(bytes));
-      }
-    }
-    if (status.ok()) status = fs_.Sync(open);
-    status.Update(fs_.Close(open));
-    DCP_RETURN_IF_ERROR(
-        Annotate(status, destination.PathOf(file.layout.name())));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ShareCommit::CommitLocked(Destination& destination) {
+absl::Status ShareCommit::MakeAppear(Destination& destination) {
   DCP_RETURN_IF_ERROR(WithSide(conversion_.source->files().CheckUnchanged(),
                                ErrorSide::kSource));
   const auto at_destination = [](const absl::Status& status) {
     return WithSide(status, ErrorSide::kDestination);
   };
-  DCP_RETURN_IF_ERROR(at_destination(CheckFiles(destination)));
-  std::vector<PieceRecord> records;
-  DCP_RETURN_IF_ERROR(at_destination(ReadRecords(records)));
+  absl::StatusOr<std::vector<PieceRecord>> records = ReadRecords();
+  DCP_RETURN_IF_ERROR(at_destination(records.status()));
   if (options_.strict_cast && !conversion_.plan.cast_losses.empty()) {
     return StrictCastError(conversion_.plan.cast_losses);
   }
-  const OwnFiles own = Own();
-  DCP_RETURN_IF_ERROR(at_destination(destination.Begin(
-      {own.names.begin(), own.names.end()}, FoldersOf(conversion_.output))));
-  DCP_RETURN_IF_ERROR(at_destination(WriteMissing(destination, records)));
+  DCP_RETURN_IF_ERROR(at_destination(Complete(*records, destination)));
   std::vector<ChunkDigest> digests;
-  for (PieceRecord& record : records) {
+  for (PieceRecord& record : *records) {
     digests.insert(digests.end(), record.written.digests.begin(),
                    record.written.digests.end());
   }
@@ -308,9 +157,7 @@ absl::Status ShareCommit::CommitLocked(Destination& destination) {
     return absl::CancelledError("stopped before the checkpoint appeared");
   }
   if (options_.on_commit != nullptr) options_.on_commit();
-  if (plan_.kind != DestinationKind::kDcpDirectory) {
-    DCP_RETURN_IF_ERROR(at_destination(WriteMark(digests)));
-  }
+  DCP_RETURN_IF_ERROR(at_destination(Announce(digests)));
   DCP_ASSIGN_OR_RETURN(const std::string index, Index());
   const Output& output = conversion_.output;
   return at_destination(destination.Commit(output.index_name, index,

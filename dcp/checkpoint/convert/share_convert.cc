@@ -21,6 +21,14 @@
 //      as renamed_destination.cc describes.
 //   6. Remove W.
 //
+// An object store has no renames and no locks, and a file there has one writer.
+// So a piece is a whole file, and records are put. In step 3 a DCP file appears
+// when it is complete; it is named after the plan, and no index names it yet.
+// Other files stay hidden, and W/<piece> says how to publish them. In step 5
+// several workers may do the same at the same time: publish the hidden files,
+// of which each can be published once, and put the same index, which replaces
+// only what was seen before. Step 6 also ends uploads of workers that died.
+//
 // Why this is safe. A record is there only after the bytes that it speaks of
 // are synced. Two workers on one piece, such as one that was thought dead and
 // its successor, write the same bytes to the same place, and nothing but these
@@ -65,18 +73,6 @@ std::string HostName() {
   return host;
 }
 
-WorkPlan MakeWorkPlan(const Conversion& conversion, uint64_t piece_bytes) {
-  WorkPlan plan{.id = conversion.own.id, .kind = conversion.target.kind};
-  std::vector<FileToCut> files;
-  for (const OutputFile& file : conversion.output.files) {
-    plan.files.push_back(file.layout.name());
-    files.push_back(
-        {.layout = &file.layout, .head_is_last = file.head != nullptr});
-  }
-  plan.pieces = CutIntoPieces(files, piece_bytes);
-  return plan;
-}
-
 class ShareWorker {
  public:
   ShareWorker(FileSystem& fs, absl::string_view dst, Conversion& conversion,
@@ -86,9 +82,11 @@ class ShareWorker {
         conversion_(conversion),
         options_(options),
         share_(share),
-        plan_(MakeWorkPlan(conversion, share.piece_bytes)),
+        cuts_files_(fs.TraitsOf(dst).has_rename),
+        plan_(MakeWorkPlan(fs, dst, conversion, share.piece_bytes)),
         records_(fs, WorkRecords::DirectoryOf(dst, plan_.kind, plan_.id)),
-        commit_(fs, dst, conversion, records_, plan_, options),
+        commit_(
+            ShareCommit::Make(fs, dst, conversion, records_, plan_, options)),
         stats_(options.stats != nullptr ? *options.stats : own_stats_) {
     result_.id = plan_.id;
     result_.num_pieces = static_cast<uint32_t>(plan_.pieces.size());
@@ -103,31 +101,33 @@ class ShareWorker {
                                 absl::IsAlreadyExists(status) ||
                                 absl::IsFailedPrecondition(status);
       if (!may_be_there) return status;
-      const absl::StatusOr<bool> is_there = commit_.IsThere();
+      const absl::StatusOr<bool> is_there = commit_->IsThere();
       if (!is_there.ok() || !*is_there) return status;
       Finished();
     }
+    if (result_.is_complete) RemoveOwnUploads();
     result_.plan = std::move(conversion_.plan);
     return std::move(result_);
   }
 
  private:
   absl::Status Steps() {
-    DCP_ASSIGN_OR_RETURN(bool is_there, commit_.IsThere());
+    DCP_ASSIGN_OR_RETURN(bool is_there, commit_->IsThere());
     if (!is_there) {
       DCP_RETURN_IF_ERROR(WithSide(Enter(), ErrorSide::kDestination));
       // Between the two looks others may have ended the work, and what was made
       // here would be left.
-      DCP_ASSIGN_OR_RETURN(is_there, commit_.IsThere());
+      DCP_ASSIGN_OR_RETURN(is_there, commit_->IsThere());
     }
     if (is_there) {
       Finished();
       return absl::OkStatus();
     }
     DCP_RETURN_IF_ERROR(MoveShare());
-    DCP_ASSIGN_OR_RETURN(const bool has_all, HasAllRecords());
+    DCP_ASSIGN_OR_RETURN(const bool has_all,
+                         records_.HasAll(result_.num_pieces));
     if (!has_all) return absl::OkStatus();
-    DCP_ASSIGN_OR_RETURN(const ShareCommit::Outcome outcome, commit_.Commit());
+    DCP_ASSIGN_OR_RETURN(const ShareCommit::Outcome outcome, commit_->Commit());
     result_.is_complete = outcome != ShareCommit::Outcome::kByAnother;
     result_.has_committed = outcome == ShareCommit::Outcome::kCommitted;
     return absl::OkStatus();
@@ -135,7 +135,15 @@ class ShareWorker {
 
   void Finished() {
     result_.is_complete = true;
-    commit_.Clean();
+    commit_->Clean();
+  }
+
+  // Those that came after the records of another worker were read; nobody will
+  // publish them.
+  void RemoveOwnUploads() {
+    for (const HiddenFile& file : released_) {
+      fs_.RemoveHidden(file).IgnoreError();
+    }
   }
 
   // Step 2.
@@ -154,7 +162,7 @@ class ShareWorker {
     }
     DCP_ASSIGN_OR_RETURN(destination_,
                          Destination::Look(fs_, dst_, plan_.kind,
-                                           options_.overwrite, commit_.Own()));
+                                           options_.overwrite, commit_->Own()));
     if (plan_.kind != DestinationKind::kFile) {
       const std::string staging =
           Destination::StagingOf(dst_, plan_.kind, plan_.id);
@@ -205,21 +213,14 @@ class ShareWorker {
                                                EntriesOf(group, entries_),
                                                EntriesOf(group, first_in_)));
     }
-    std::vector<WrittenFile> written(group.size());
-    TransferSteps steps;
-    for (const uint32_t piece : group) {
-      steps.pieces.push_back(plan_.pieces[piece]);
-    }
-    steps.step_bytes = UINT64_MAX;
-    steps.on_file = [&](uint32_t number, const WrittenFile& piece) {
-      written[number] = piece;
-      return absl::OkStatus();
-    };
+    std::vector<PieceRecord> records(group.size());
+    TransferSteps steps = StepsOf(group, records);
     const absl::Status moved =
         TransferImages(fs_, conversion_.output, *destination_,
                        {.direct = options_.direct,
                         .num_lanes = conversion_.plan.num_lanes,
                         .memory_bytes = conversion_.plan.memory_bytes,
+                        .blocks = conversion_.blocks,
                         .stop = options_.stop,
                         .steps = &steps,
                         .check = check.get(),
@@ -233,16 +234,51 @@ class ShareWorker {
     const auto milliseconds =
         static_cast<uint64_t>(absl::ToInt64Milliseconds(absl::Now() - begin));
     for (size_t i = 0; i < group.size(); ++i) {
-      PieceRecord record{.written = std::move(written[i]),
-                         .bytes = plan_.pieces[group[i]].length,
-                         .milliseconds = milliseconds / group.size(),
-                         .host = HostName()};
+      PieceRecord& record = records[i];
+      record.bytes = plan_.pieces[group[i]].length;
+      record.milliseconds = milliseconds / group.size();
+      record.host = HostName();
       if (i == 0 && check != nullptr) record.check = check->report();
       DCP_RETURN_IF_ERROR(
           WithSide(records_.Write(group[i], record), ErrorSide::kDestination));
       ++result_.num_written;
     }
     return absl::OkStatus();
+  }
+
+  // What moves the pieces of `group` and no others, and puts into `records`
+  // what was written.
+  TransferSteps StepsOf(absl::Span<const uint32_t> group,
+                        std::vector<PieceRecord>& records) {
+    TransferSteps steps;
+    steps.step_bytes = UINT64_MAX;
+    if (cuts_files_) {
+      for (const uint32_t piece : group) {
+        steps.pieces.push_back(plan_.pieces[piece]);
+      }
+      steps.on_file = [&records](uint32_t number, const WrittenFile& written) {
+        records[number].written = written;
+        return absl::OkStatus();
+      };
+      return steps;
+    }
+    steps.kept.assign(plan_.files.size(), true);
+    for (const uint32_t piece : group) steps.kept[piece] = false;
+    steps.on_file = [this, group, &records](
+                        uint32_t file,
+                        const WrittenFile& written) -> absl::Status {
+      PieceRecord& record = records[static_cast<size_t>(
+          std::find(group.begin(), group.end(), file) - group.begin())];
+      record.written = written;
+      if (plan_.kind == DestinationKind::kDcpDirectory) return absl::OkStatus();
+      DCP_ASSIGN_OR_RETURN(
+          HiddenFile hidden,
+          fs_.Release(destination_->PathOf(plan_.files[file])));
+      record.upload = hidden.id;
+      released_.push_back(std::move(hidden));
+      return absl::OkStatus();
+    };
+    return steps;
   }
 
   std::string DataDirectory() const {
@@ -342,33 +378,23 @@ class ShareWorker {
     return entries;
   }
 
-  // Step 4.
-  absl::StatusOr<bool> HasAllRecords() {
-    for (uint32_t i = 0; i < plan_.pieces.size(); ++i) {
-      DCP_ASSIGN_OR_RETURN(const bool has, records_.Has(i));
-      if (has) continue;
-      // Or the records are gone, because the work has ended.
-      DCP_RETURN_IF_ERROR(fs_.Stat(records_.directory()).status());
-      return false;
-    }
-    return true;
-  }
-
   FileSystem& fs_;
   const std::string dst_;
   Conversion& conversion_;
   ConvertOptions& options_;
   ShareOptions& share_;
+  const bool cuts_files_;  // otherwise each file is one piece
   const WorkPlan plan_;
   WorkRecords records_;
-  ShareCommit commit_;
+  const std::unique_ptr<ShareCommit> commit_;
   std::unique_ptr<Destination> destination_;  // only names its files
   // By payload: its entry, and its entry if no payload before is from it;
   // otherwise UINT32_MAX.
   std::vector<uint32_t> entries_;
   std::vector<uint32_t> first_in_;
   std::vector<uint32_t> without_payload_;
-  bool at_once_ = false;  // the pieces move in one group
+  bool at_once_ = false;              // the pieces move in one group
+  std::vector<HiddenFile> released_;  // by this worker
   TransferStats own_stats_;
   TransferStats& stats_;
   ShareResult result_;
@@ -402,14 +428,6 @@ absl::StatusOr<ShareResult> ConvertShare(FileSystem& fs, absl::string_view src,
                                          ConvertOptions options,
                                          ShareOptions share) {
   DCP_RETURN_IF_ERROR(CheckOptions(options, share));
-  if (!fs.TraitsOf(dst).has_rename) {
-    return WithSide(
-        absl::UnimplementedError(absl::StrCat(
-            dst,
-            ": workers share a conversion on a file system that all of them "
-            "see, not in an object store; let one process write there")),
-        ErrorSide::kDestination);
-  }
   DCP_ASSIGN_OR_RETURN(Conversion conversion,
                        PrepareShare(fs, src, dst, options, share.piece_bytes));
   return ShareWorker(fs, dst, conversion, options, share).Run();

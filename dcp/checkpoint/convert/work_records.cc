@@ -10,17 +10,20 @@
 //              digest <offset> <length> <digest>
 //              crc <crc>
 //              beyond <payload> <number of elements>
+//              upload <id>
 //              checked <CRCs> <digests> <bytes> <unchecked> <bytes of them>
 //              end
 //
 // with any number of lines of each of the middle kinds. Names are escaped,
 // digests and CRCs hexadecimal. A file is written under a name that no other
-// worker uses, synced, and renamed, so that a record that is there is whole.
+// worker uses, synced, and renamed, so that a record that is there is whole; in
+// an object store it is put.
 #include "dcp/checkpoint/convert/work_records.h"
 
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
@@ -40,7 +43,6 @@ namespace {
 constexpr absl::string_view kPlanName = "plan";
 constexpr absl::string_view kPlanMagic = "tessera-work 1";
 constexpr absl::string_view kPieceMagic = "tessera-piece 1";
-constexpr absl::string_view kInsidePrefix = ".work-";
 constexpr absl::string_view kBesideSuffix = "work";
 // How often new files may appear in a directory that is being removed.
 constexpr int kMaxRemovals = 100;
@@ -84,6 +86,8 @@ absl::Status ParsePieceLine(absl::string_view line, absl::string_view file,
     words.HexNumber(crc);
     words.Expect(crc <= UINT32_MAX);
     record.written.crcs.push_back(static_cast<uint32_t>(crc));
+  } else if (what == "upload") {
+    words.Name(record.upload);
   } else if (what == "beyond") {
     NumBeyond& beyond = record.written.num_beyond.emplace_back();
     words.Number(beyond.payload);
@@ -167,6 +171,9 @@ std::string WritePieceRecord(const PieceRecord& record) {
   for (const NumBeyond& beyond : record.written.num_beyond) {
     absl::StrAppend(&text, "beyond ", beyond.payload, " ", beyond.count, "\n");
   }
+  if (!record.upload.empty()) {
+    absl::StrAppend(&text, "upload ", absl::CEscape(record.upload), "\n");
+  }
   const SourceCheckReport& check = record.check;
   if (check.checked) {
     absl::StrAppend(&text, "checked ", check.num_crcs_checked, " ",
@@ -193,7 +200,7 @@ std::string WorkRecords::DirectoryOf(absl::string_view path,
                                      absl::string_view id) {
   const std::string plain = WithoutTrailingSlashes(path);
   return kind == DestinationKind::kDcpDirectory
-             ? JoinPath(plain, absl::StrCat(kInsidePrefix, id))
+             ? JoinPath(plain, WorkRecordsName(id))
              : SiblingPath(plain, id, kBesideSuffix);
 }
 
@@ -204,16 +211,18 @@ absl::StatusOr<std::vector<std::string>> WorkRecords::Find(
   const absl::StatusOr<std::vector<DirectoryEntry>> inside = fs.List(plain);
   if (inside.ok()) {
     for (const DirectoryEntry& entry : *inside) {
-      if (entry.kind == FileKind::kDirectory &&
-          absl::StartsWith(entry.name, kInsidePrefix)) {
+      if (entry.kind == FileKind::kDirectory && IsWorkRecordsName(entry.name)) {
         found.push_back(JoinPath(plain, entry.name));
       }
     }
   }
   const std::string parent = ParentDirectory(plain);
-  DCP_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> beside,
-                       fs.List(parent));
-  for (const DirectoryEntry& entry : beside) {
+  const absl::StatusOr<std::vector<DirectoryEntry>> beside = fs.List(parent);
+  if (absl::IsNotFound(beside.status()) && !fs.TraitsOf(path).has_rename) {
+    return found;  // folders of a store need not be made
+  }
+  DCP_RETURN_IF_ERROR(beside.status());
+  for (const DirectoryEntry& entry : *beside) {
     if (entry.kind == FileKind::kDirectory &&
         IsSiblingName(entry.name, BaseName(plain), kBesideSuffix)) {
       found.push_back(JoinPath(parent, entry.name));
@@ -266,6 +275,7 @@ absl::StatusOr<bool> WorkRecords::Has(uint32_t piece) {
 
 absl::Status WorkRecords::Publish(const std::string& path,
                                   absl::string_view bytes) {
+  if (!fs_.TraitsOf(path).has_rename) return WriteFile(fs_, path, bytes);
   const std::string temporary = JoinPath(
       directory_, absl::StrCat(BaseName(path), ".", NewSaveId(), ".tmp"));
   DCP_RETURN_IF_ERROR(WriteFile(fs_, temporary, bytes));
@@ -287,6 +297,29 @@ absl::StatusOr<PieceRecord> WorkRecords::Read(uint32_t piece,
   return record;
 }
 
+absl::StatusOr<bool> WorkRecords::HasAll(uint32_t num_pieces) {
+  // A list of a shared file system may be old, that of a store is not, and a
+  // request for each record would take long.
+  const bool can_list = !fs_.TraitsOf(directory_).has_rename;
+  absl::flat_hash_set<std::string> names;
+  if (can_list) {
+    DCP_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries,
+                         fs_.List(directory_));
+    for (const DirectoryEntry& entry : entries) names.insert(entry.name);
+  }
+  for (uint32_t i = 0; i < num_pieces; ++i) {
+    bool has = names.contains(absl::StrCat(i));
+    if (!can_list) {
+      DCP_ASSIGN_OR_RETURN(has, Has(i));
+    }
+    if (has) continue;
+    // Or the records are gone, because the work has ended.
+    DCP_RETURN_IF_ERROR(fs_.Stat(JoinPath(directory_, kPlanName)).status());
+    return false;
+  }
+  return true;
+}
+
 absl::Status WorkRecords::Forget(uint32_t piece) {
   absl::Status removed = fs_.Remove(PathOf(piece));
   if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
@@ -299,7 +332,11 @@ absl::Status WorkRecords::Remove() {
         fs_.List(directory_);
     if (absl::IsNotFound(entries.status())) return absl::OkStatus();
     DCP_RETURN_IF_ERROR(entries.status());
+    // Without it, a worker that adds a record knows that the work has ended.
+    absl::Status plan = fs_.Remove(JoinPath(directory_, kPlanName));
+    if (!plan.ok() && !absl::IsNotFound(plan)) return plan;
     for (const DirectoryEntry& entry : *entries) {
+      if (entry.name == kPlanName) continue;
       absl::Status removed = fs_.Remove(JoinPath(directory_, entry.name));
       if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
     }

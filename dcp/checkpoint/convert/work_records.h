@@ -41,6 +41,9 @@ struct PieceRecord {
   uint64_t bytes = 0;  // of the piece
   uint64_t milliseconds = 0;
   std::string host;
+  // In an object store: the id of the hidden file, for FileSystem::Adopt; empty
+  // if the file is visible.
+  std::string upload = {};
 };
 
 std::string WritePlanRecord(const WorkPlan& plan);
@@ -81,6 +84,8 @@ class WorkRecords {
   absl::Status Write(uint32_t piece, const PieceRecord& record);
   // NotFound if the piece has no record.
   absl::StatusOr<PieceRecord> Read(uint32_t piece, absl::string_view file);
+  // Whether all pieces have records. NotFound if the work has ended.
+  absl::StatusOr<bool> HasAll(uint32_t num_pieces);
   // After this the piece is to be written again.
   absl::Status Forget(uint32_t piece);
   // Makes a file with these bytes appear at `path`, on the same file system,

@@ -1,5 +1,6 @@
 #include "dcp/checkpoint/convert/work_status.h"
 
+#include <cstdint>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -8,6 +9,7 @@
 #include "dcp/base/error_side.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/convert/work_records.h"
+#include "dcp/checkpoint/convert/work_uploads.h"
 #include "dcp/checkpoint/open/digests.h"
 #include "dcp/checkpoint/write/destination.h"
 #include "dcp/checkpoint/write/destination_names.h"
@@ -25,6 +27,10 @@ absl::Status RemoveIfThere(FileSystem& fs, absl::string_view path) {
 absl::Status RemoveFiles(FileSystem& fs, absl::string_view dst,
                          const WorkPlan& plan) {
   const std::string staging = Destination::StagingOf(dst, plan.kind, plan.id);
+  if (!fs.TraitsOf(dst).has_rename) {
+    DCP_RETURN_IF_ERROR(RemoveUploads(fs, dst, plan, INT64_MAX));
+    if (plan.kind != DestinationKind::kDcpDirectory) return absl::OkStatus();
+  }
   if (plan.kind == DestinationKind::kFile) return RemoveIfThere(fs, staging);
   if (plan.kind != DestinationKind::kDcpDirectory) {
     const absl::Status removed = RemoveFolders(fs, staging, {});

@@ -25,6 +25,8 @@ struct OwnFiles {
   std::string id;  // the save id; a part of the sibling's name
   // What earlier runs made; files that exist under these names are no obstacle.
   bool ran_before = false;
+  // Other workers use them at the same time: nothing is removed after an error.
+  bool is_shared = false;
   bool made_directory = false;
   bool has_committed = false;      // what is there now is its checkpoint
   std::vector<std::string> names;  // the data files' names

@@ -15,6 +15,8 @@
 namespace dcp {
 namespace {
 
+constexpr absl::string_view kWorkRecordsPrefix = ".work-";
+
 // How much of an id goes into a name: enough to tell conversions at one place
 // apart, but not so much that names of usual length become too long.
 constexpr size_t kIdBytes = 13;
@@ -74,6 +76,14 @@ bool IsSiblingName(absl::string_view name, absl::string_view base,
 bool IsLeftSiblingName(absl::string_view name, absl::string_view base) {
   return IsSiblingName(name, base, "tmp") ||
          name == absl::StrCat(".", base, ".partial");
+}
+
+std::string WorkRecordsName(absl::string_view id) {
+  return absl::StrCat(kWorkRecordsPrefix, id);
+}
+
+bool IsWorkRecordsName(absl::string_view name) {
+  return absl::StartsWith(name, kWorkRecordsPrefix);
 }
 
 std::string WithoutTrailingSlashes(absl::string_view path) {

@@ -36,6 +36,11 @@ bool IsSiblingName(absl::string_view name, absl::string_view base,
 // ".<base>.<id>.tmp", or ".<base>.partial" as earlier versions named it.
 bool IsLeftSiblingName(absl::string_view name, absl::string_view base);
 
+// ".work-<id>": the directory, in a DCP directory, of the records of workers
+// that share the conversion `id`.
+std::string WorkRecordsName(absl::string_view id);
+bool IsWorkRecordsName(absl::string_view name);
+
 std::string WithoutTrailingSlashes(absl::string_view path);
 
 }  // namespace dcp

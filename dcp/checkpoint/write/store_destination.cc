@@ -75,6 +75,7 @@ absl::StatusOr<std::unique_ptr<Destination>> StoreDestination::Plan(
       new StoreDestination(fs, WithoutTrailingSlashes(path), kind));
   destination->own_ = own;
   destination->id_ = own.id.empty() ? NewSaveId() : own.id;
+  destination->committed_ = own.is_shared;
   DCP_RETURN_IF_ERROR(destination->Inspect(overwrite));
   return destination;
 }
@@ -91,20 +92,27 @@ StoreDestination::~StoreDestination() {
   if (!committed_) RemoveCreated();
 }
 
-// The index, if there is one, is put last.
+// The index, if there is one, is put last, and one of several files before it
+// tells whose it is.
 absl::StatusOr<bool> StoreDestination::HasAppeared(FileSystem& fs,
                                                    absl::string_view path,
                                                    Kind kind,
                                                    const OwnFiles& own) {
   if (kind == Kind::kFile) return HasLabel(fs, path, own.id);
-  size_t num_weights = 0;
+  std::vector<std::string> names;  // the weights, or all
   for (const std::string& name : own.names) {
+    if (kind == Kind::kFolders || absl::EndsWith(name, ".safetensors")) {
+      names.push_back(name);
+    }
+  }
+  const bool has_index = kind == Kind::kDirectory && names.size() > 1;
+  if (has_index) names.resize(1);
+  for (const std::string& name : names) {
     DCP_ASSIGN_OR_RETURN(const bool is_there,
                          HasLabel(fs, JoinPath(path, name), own.id));
     if (!is_there) return false;
-    if (absl::EndsWith(name, ".safetensors")) ++num_weights;
   }
-  if (kind != Kind::kDirectory || num_weights < 2) return true;
+  if (!has_index) return true;
   DCP_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries,
                        fs.List(path));
   return std::any_of(
@@ -167,9 +175,13 @@ absl::Status StoreDestination::InspectDirectory(
 // are neither an obstacle nor ours to remove.
 absl::Status StoreDestination::InspectDcp(
     bool overwrite, absl::Span<const DirectoryEntry> entries) {
+  for (const DirectoryEntry& entry : entries) {
+    DCP_RETURN_IF_ERROR(RefuseOtherWorkers(entry.name));
+  }
   const bool only_unnamed = std::all_of(
       entries.begin(), entries.end(), [](const DirectoryEntry& entry) {
-        return IsDataFileName(entry.name) || IsDigestsName(entry.name);
+        return IsDataFileName(entry.name) || IsDigestsName(entry.name) ||
+               IsWorkRecordsName(entry.name);
       });
   if (only_unnamed) return absl::OkStatus();
   if (!overwrite) {
@@ -188,6 +200,18 @@ absl::Status StoreDestination::InspectDcp(
     if (!is_own) stale_.push_back(std::move(name));
   }
   return absl::OkStatus();
+}
+
+// A commit must not remove what workers of another conversion have written.
+absl::Status StoreDestination::RefuseOtherWorkers(
+    const std::string& name) const {
+  const bool is_own =
+      std::find(own_.names.begin(), own_.names.end(), name) != own_.names.end();
+  if (is_own || !IsWorkRecordsName(name)) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      path_, " is the destination of workers, whose records are in ", name,
+      ": wait until they are done, or remove their work with `dcp-convert "
+      "workers --discard`"));
 }
 
 std::string StoreDestination::NextDataFileName(int64_t rank) {
@@ -261,13 +285,15 @@ absl::Status StoreDestination::Commit(absl::string_view index_name,
                                       absl::string_view digests_name,
                                       const std::vector<ChunkDigest>& digests) {
   if (kind_ == Kind::kFile) return PublishAll();
-  const std::string digests_path = JoinPath(path_, digests_name);
   if (!digests.empty()) {
-    DCP_RETURN_IF_ERROR(WriteFile(fs_, digests_path, WriteDigests(digests)));
+    const std::string path = JoinPath(path_, digests_name);
+    const std::string bytes = WriteDigests(digests);
+    // Of two writers that found no directory of safetensors, one goes on.
+    DCP_RETURN_IF_ERROR(is_dcp() ? WriteFile(fs_, path, bytes)
+                                 : fs_.Replace(path, bytes, std::nullopt));
+    digests_path_ = path;
   }
-  const absl::Status published = is_dcp() ? absl::OkStatus() : PublishAll();
-  if (!digests.empty()) created_.push_back(digests_path);
-  DCP_RETURN_IF_ERROR(published);
+  if (!is_dcp()) DCP_RETURN_IF_ERROR(PublishAll());
   if (!index_name.empty()) {
     DCP_RETURN_IF_ERROR(PutIndex(JoinPath(path_, index_name), index));
   }
@@ -294,8 +320,12 @@ absl::Status StoreDestination::PublishAll() {
                           return !BelongsToSafetensors(BaseName(path));
                         });
   for (const std::string& path : created_) {
-    committed_ = kind_ == Kind::kFile;
-    DCP_RETURN_IF_ERROR(fs_.Publish(path));
+    if (kind_ == Kind::kFile) committed_ = true;
+    const absl::Status published = fs_.Publish(path);
+    if (published.ok()) continue;
+    // Another worker of the same conversion may have published it.
+    const absl::StatusOr<bool> is_own = HasLabel(fs_, path, id_);
+    if (!is_own.ok() || !*is_own) return published;
   }
   return absl::OkStatus();
 }
@@ -311,7 +341,8 @@ void StoreDestination::RemoveStale() {
   absl::Status status;
   for (const std::string& name : stale_) {
     const std::string path = JoinPath(path_, name);
-    if (std::find(created_.begin(), created_.end(), path) == created_.end()) {
+    if (path != digests_path_ &&
+        std::find(created_.begin(), created_.end(), path) == created_.end()) {
       status.Update(fs_.Remove(path));
     }
   }
@@ -323,15 +354,16 @@ void StoreDestination::RemoveStale() {
 
 void StoreDestination::RemoveCreated() {
   absl::Status status;
+  if (!digests_path_.empty()) status.Update(fs_.Remove(digests_path_));
   for (const std::string& path : created_) {
     // A hidden file that was closed before it was complete is gone already.
     const absl::Status discarded =
         is_dcp() ? fs_.Remove(path) : fs_.Discard(path);
     if (!absl::IsNotFound(discarded)) status.Update(discarded);
-    // One that a failed commit has published: nothing was there before.
-    if (kind_ == Kind::kDirectory || kind_ == Kind::kFolders) {
-      status.Update(fs_.Remove(path));
-    }
+    // One that a failed commit has published; nothing was there before.
+    if (is_dcp() || kind_ == Kind::kFile) continue;
+    const absl::StatusOr<bool> is_own = HasLabel(fs_, path, id_);
+    if (is_own.ok() && *is_own) status.Update(fs_.Remove(path));
   }
   WarnOfLeft(status);
 }

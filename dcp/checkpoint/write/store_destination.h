@@ -68,6 +68,7 @@ class StoreDestination final : public Destination {
   absl::Status InspectDcp(bool overwrite,
                           absl::Span<const DirectoryEntry> entries);
   absl::Status InspectDirectory(absl::Span<const DirectoryEntry> entries);
+  absl::Status RefuseOtherWorkers(const std::string& name) const;
   absl::StatusOr<bool> IsOwn(absl::string_view name) const;
   absl::Status RemoveEarlier(const absl::flat_hash_set<std::string>& kept);
   bool is_dcp() const { return kind_ == Kind::kDcpDirectory; }
@@ -87,6 +88,7 @@ class StoreDestination final : public Destination {
   std::map<int64_t, uint64_t> num_files_;  // of each rank
   std::vector<std::string> stale_;         // of the checkpoint to be replaced
   std::vector<std::string> created_;       // paths
+  std::string digests_path_;  // of digests that appeared before the files
   bool committed_ = false;
 };
 

@@ -305,10 +305,12 @@ absl::Status ObjectFileSystem::Replace(absl::string_view path,
   const std::optional<FileInfo> now =
       there.ok() ? std::optional(InfoOf(*place.store, *there)) : std::nullopt;
   if (now != seen) {
-    return absl::AlreadyExistsError(absl::StrCat(
-        path, now.has_value()
-                  ? " was written by another program in the meantime"
-                  : " was removed in the meantime"));
+    return UnlessOurs(
+        path, bytes,
+        absl::AlreadyExistsError(absl::StrCat(
+            path, now.has_value() ? " was written by another program in the "
+                                    "meantime"
+                                  : " was removed in the meantime")));
   }
   PutCondition condition;
   if (place.store->has_conditions()) {
@@ -321,10 +323,16 @@ absl::Status ObjectFileSystem::Replace(absl::string_view path,
   if (!absl::IsAlreadyExists(put) && !absl::IsFailedPrecondition(put)) {
     return put;
   }
-  // The answer to an earlier try of this put may have been lost.
+  return UnlessOurs(path, bytes, absl::AlreadyExistsError(put.message()));
+}
+
+// Success, instead of `error`, if `bytes` are at `path`: this process, or one
+// that did the same, has put them there, although no answer came.
+absl::Status ObjectFileSystem::UnlessOurs(absl::string_view path,
+                                          absl::string_view bytes,
+                                          absl::Status error) {
   const absl::StatusOr<bool> ours = HasBytes(path, bytes);
-  if (ours.ok() && *ours) return absl::OkStatus();
-  return absl::AlreadyExistsError(put.message());
+  return ours.ok() && *ours ? absl::OkStatus() : error;
 }
 
 absl::StatusOr<bool> ObjectFileSystem::HasBytes(absl::string_view path,

@@ -110,6 +110,8 @@ class ObjectFileSystem final : public FileSystem {
   File Add(std::shared_ptr<OpenObject> object, uint64_t size);
   absl::StatusOr<std::unique_ptr<ObjectWriter>> TakeHidden(
       absl::string_view path);
+  absl::Status UnlessOurs(absl::string_view path, absl::string_view bytes,
+                          absl::Status error);
   absl::StatusOr<bool> HasBytes(absl::string_view path,
                                 absl::string_view bytes);
   static FileInfo InfoOf(const ObjectStore& store, const ObjectInfo& info);

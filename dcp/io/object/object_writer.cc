@@ -156,12 +156,13 @@ absl::Status ObjectWriter::Adopt(absl::string_view upload) {
   DCP_RETURN_IF_ERROR(CheckComplete());
   upload_ = std::string(upload);
   synced_ = true;
+  adopted_ = true;
   return absl::OkStatus();
 }
 
 absl::Status ObjectWriter::Abort() {
   WaitForPuts();
-  if (upload_.empty()) return absl::OkStatus();
+  if (upload_.empty() || adopted_) return absl::OkStatus();
   return store_.Abort(key_, std::exchange(upload_, std::string()));
 }
 

@@ -51,7 +51,8 @@ class ObjectWriter {
   // For a hidden object that another process goes on with after Sync: the id of
   // its upload, which is empty for an object without bytes; and that process
   // takes it over, instead of Put and Sync. NotFound if the upload has ended,
-  // FailedPrecondition if it does not have all bytes.
+  // FailedPrecondition if it does not have all bytes. An upload that was taken
+  // over outlives Abort, because others may take it over too.
   std::string Release() { return std::exchange(upload_, std::string()); }
   absl::Status Adopt(absl::string_view upload);
 
@@ -74,6 +75,7 @@ class ObjectWriter {
   const InParts parts_;
   std::string upload_;  // its id; empty if there is none
   bool synced_ = false;
+  bool adopted_ = false;
 
   absl::Mutex mutex_;
   absl::CondVar ended_;

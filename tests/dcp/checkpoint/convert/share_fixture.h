@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <ostream>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "dcp/base/bytes.h"
+#include "dcp/base/checksum.h"
 #include "dcp/base/limits.h"
 #include "dcp/checkpoint/convert/convert.h"
 #include "dcp/checkpoint/convert/share_convert.h"
@@ -57,8 +60,9 @@ struct Scenario {
   std::vector<std::string> casts = {};
   int column = -1;  // the dimension that the mesh cuts, unless it is 0
   uint64_t piece_bytes = 700;
+  std::string root = "";  // what all paths begin with
 
-  std::string path() const { return absl::StrCat(kPlace, "/", dst); }
+  std::string path() const { return absl::StrCat(root, kPlace, "/", dst); }
 };
 
 inline void PrintTo(const Scenario& scenario, std::ostream* os) {
@@ -86,12 +90,13 @@ inline ConvertOptions OptionsOf(const Scenario& scenario) {
 
 // A disk with the model, and with what the destination held before.
 inline void Prepare(const Scenario& scenario, FileSystem& fs) {
-  ASSERT_OK(SaveModel(fs, kModel, 1));
-  ASSERT_OK(SaveModel(fs, kOther, 2));
+  const std::string other = absl::StrCat(scenario.root, kOther);
+  ASSERT_OK(SaveModel(fs, absl::StrCat(scenario.root, kModel), 1));
+  ASSERT_OK(SaveModel(fs, other, 2));
   ASSERT_OK(fs.MakeDirectory(kPlace));
   if (scenario.overwrite) {
     ASSERT_OK(
-        ConvertCheckpoint(fs, kOther, scenario.path(), OptionsOf(scenario)));
+        ConvertCheckpoint(fs, other, scenario.path(), OptionsOf(scenario)));
   }
   ASSERT_OK(fs.SyncDirectory(kPlace));
   ASSERT_OK(fs.SyncDirectory("/"));
@@ -100,7 +105,8 @@ inline void Prepare(const Scenario& scenario, FileSystem& fs) {
 inline absl::StatusOr<ShareResult> Work(FileSystem& fs,
                                         const Scenario& scenario,
                                         uint32_t index, uint32_t count) {
-  return ConvertShare(fs, kModel, scenario.path(), OptionsOf(scenario),
+  return ConvertShare(fs, absl::StrCat(scenario.root, kModel), scenario.path(),
+                      OptionsOf(scenario),
                       {.share = {.index = index, .count = count},
                        .piece_bytes = scenario.piece_bytes});
 }
@@ -132,14 +138,24 @@ inline void ReadTree(FileSystem& fs, const std::string& directory,
 }
 
 // Everything at the destination, apart from the mark of who made it.
-inline Tree Place(FileSystem& fs) {
+inline Tree Place(FileSystem& fs, absl::string_view root = "") {
   Tree tree;
-  ReadTree(fs, std::string(kPlace), "", tree);
+  ReadTree(fs, absl::StrCat(root, kPlace), "", tree);
   std::erase_if(tree, [](const auto& file) {
     return file.first.starts_with('.') && absl::EndsWith(file.first, ".done") &&
            absl::StartsWith(file.second, "tessera-done 1 ");
   });
   return tree;
+}
+
+// The data files of a DCP checkpoint, whatever their names, by their digests.
+inline std::multiset<uint64_t> DataOf(const Tree& tree) {
+  std::multiset<uint64_t> data;
+  for (const auto& [name, bytes] : tree) {
+    if (absl::EndsWith(name, ".distcp"))
+      data.insert(Digest64Of(AsBytes(bytes)));
+  }
+  return data;
 }
 
 // A machine that dies while a lock ends leaves the lock file, which nobody
@@ -160,8 +176,9 @@ inline Tree Expected(const Scenario& scenario) {
   return Place(fs);
 }
 
-inline void ExpectSame(FileSystem& fs, const Tree& expected) {
-  const Tree found = Place(fs);
+inline void ExpectSame(FileSystem& fs, const Tree& expected,
+                       absl::string_view root = "") {
+  const Tree found = Place(fs, root);
   std::vector<std::string> names;
   for (const auto& [name, bytes] : found) names.push_back(name);
   std::vector<std::string> expected_names;
