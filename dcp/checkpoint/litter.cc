@@ -54,9 +54,15 @@ class Search {
           absl::StrCat(folder, ": more than ", kMaxFiles,
                        " files were seen; name a folder further down"));
     }
+    // The digests of safetensors belong to weights, not to an index.
+    const bool has_weights = std::any_of(
+        entries->begin(), entries->end(), [](const DirectoryEntry& entry) {
+          return BelongsToSafetensors(entry.name) && !IsDigestsName(entry.name);
+        });
     std::vector<std::string> candidates;
     bool has_rank_index = false;
     for (const DirectoryEntry& entry : *entries) {
+      if (has_weights && entry.name == DigestsName("")) continue;
       if (entry.kind == FileKind::kDirectory) {
         folders_.push_back(JoinPath(folder, entry.name));
       } else if (IsDataFileName(entry.name) || IsDigestsName(entry.name)) {

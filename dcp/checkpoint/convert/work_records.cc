@@ -21,6 +21,7 @@
 #include "dcp/checkpoint/convert/work_records.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
@@ -237,7 +238,11 @@ absl::Status WorkRecords::Begin(const WorkPlan& plan) {
   if (!made.ok() && !absl::IsAlreadyExists(made)) return made;
   const std::string path = JoinPath(directory_, kPlanName);
   if (absl::IsNotFound(fs_.Stat(path).status())) {
-    DCP_RETURN_IF_ERROR(Publish(path, text));
+    // Those who read it must not see it replaced, even by the same.
+    const absl::Status put = fs_.TraitsOf(path).has_rename
+                                 ? Publish(path, text)
+                                 : fs_.Replace(path, text, std::nullopt);
+    if (!put.ok() && !absl::IsAlreadyExists(put)) return put;
     DCP_RETURN_IF_ERROR(fs_.SyncDirectory(ParentDirectory(directory_)));
   }
   DCP_ASSIGN_OR_RETURN(const std::string there,

@@ -72,6 +72,14 @@ TEST_F(LitterTest, IsWhatNoIndexNames) {
               IsEmpty());
 }
 
+TEST_F(LitterTest, DigestsBelongToWeights) {
+  server_.PutBytes("run/hf/.digests", "of the model");
+  server_.PutBytes("run/hf/model.safetensors", "model");
+  server_.PutBytes("run/dead/.digests", "of nothing");
+  EXPECT_THAT(PathsOf(*FindLitter(*fs_, "s3://bucket", INT64_MAX, {})),
+              ElementsAre("s3://bucket/run/dead/.digests"));
+}
+
 TEST_F(LitterTest, WhatIsYoungMayBelongToALivingWriter) {
   server_.PutBytes("run/step-2/__0_0.abc.distcp", "old");
   const int64_t written =
