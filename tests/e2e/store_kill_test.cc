@@ -1,6 +1,7 @@
 // Processes of dcp-convert that write into a real object store and are killed
 // at random: there is always the old checkpoint or the new one, whole, and the
-// next process ends the work. --rounds says how often.
+// next process ends the work; also where several processes share a conversion.
+// --rounds says how often.
 #include <cstdint>
 #include <iostream>
 #include <memory>
@@ -93,6 +94,17 @@ class StoreKillTest : public ::testing::Test {
     return -1;
   }
 
+  void RemoveAll(const std::string& path) {
+    const auto entries = fs_->List(path);
+    if (!entries.ok()) {
+      EXPECT_OK(fs_->Remove(path));
+      return;
+    }
+    for (const DirectoryEntry& entry : *entries) {
+      EXPECT_OK(fs_->Remove(JoinPath(path, entry.name)));
+    }
+  }
+
   const TempDir dir_;
   ObjectServer& server_;
   const std::unique_ptr<FileSystem> fs_;
@@ -133,6 +145,75 @@ TEST_F(StoreKillTest, TheOldCheckpointOrTheNewOneIsThere) {
   for (const absl::string_view name : kNames) {
     EXPECT_EQ(WhatIsAt(JoinPath(run, name)), 1);
   }
+}
+
+// The files of a conversion that workers share, which is for each round another
+// one: a directory of safetensors replaces nothing.
+struct SharedKind {
+  std::string name;
+  std::vector<std::string> options;
+};
+
+std::vector<SharedKind> SharedKinds() {
+  return {{"dcp", {"--to", "dcp", "--mesh", "shard=7"}},
+          {"hf", {"--to", "safetensors", "--max-shard-size", "2MB"}},
+          {"model.safetensors", {}}};
+}
+
+TEST_F(StoreKillTest, WorkersAreKilledAndStartedAgainInAnotherNumber) {
+  std::cout << "seed " << GTEST_FLAG_GET(random_seed) << std::endl;
+  const std::string run =
+      absl::StrCat("s3://", ObjectServer::kBucket, "/workers");
+  int num_killed = 0;
+  for (const SharedKind& kind : SharedKinds()) {
+    for (int round = 0; round < absl::GetFlag(FLAGS_rounds); ++round) {
+      SCOPED_TRACE(absl::StrCat(kind.name, " round ", round));
+      const std::string place = JoinPath(run, absl::StrCat("round-", round));
+      const std::string dst = JoinPath(place, kind.name);
+      // Starts workers, of which the first `num_victims` are killed.
+      const auto work = [&](int count, int num_victims) {
+        std::vector<std::unique_ptr<ServerProcess>> workers;
+        for (int i = 0; i < count; ++i) {
+          std::vector<std::string> words = Words(Source(0), dst);
+          words.insert(words.end(), kind.options.begin(), kind.options.end());
+          words.push_back("--share");
+          words.push_back(absl::StrCat(i, "/", count));
+          workers.push_back(std::make_unique<ServerProcess>(words));
+        }
+        for (int i = 0; i < count; ++i) {
+          ServerProcess& worker = *workers[static_cast<size_t>(i)];
+          if (i < num_victims) {
+            worker.LetRun(absl::Milliseconds(
+                std::uniform_int_distribution(0, 700)(random_)));
+            if (worker.Kill()) ++num_killed;
+          } else {
+            EXPECT_EQ(worker.Wait(), 0) << worker.said();
+          }
+        }
+      };
+      const int count = std::uniform_int_distribution(1, 4)(random_);
+      work(count, std::uniform_int_distribution(1, count)(random_));
+      work(std::uniform_int_distribution(1, 4)(random_), 0);
+      EXPECT_EQ(WhatIsAt(dst), 0);
+      // A worker may have been killed when the rest was done.
+      work(1, 0);
+      const absl::StatusOr<std::vector<DirectoryEntry>> entries =
+          fs_->List(place);
+      ASSERT_OK(entries.status());
+      EXPECT_EQ(entries->size(), 1u) << entries->front().name;
+      // Uploads of the second in which the checkpoint appeared.
+      const absl::StatusOr<Litter> litter =
+          FindLitter(*fs_, place, INT64_MAX, {});
+      ASSERT_OK(litter.status());
+      EXPECT_TRUE(litter->files.empty());
+      EXPECT_OK(RemoveLitter(*fs_, *litter, {}));
+      for (const DirectoryEntry& entry : *entries) {
+        RemoveAll(JoinPath(place, entry.name));
+      }
+      if (HasFailure()) return;
+    }
+  }
+  std::cout << num_killed << " killed" << std::endl;
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034,SC2154
 # What all demonstrations use. Sourced by tools/demo, which sets dir.
 
 bold='' plain=''

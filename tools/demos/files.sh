@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034,SC2154
 # A model through every format and back, and training. Sourced by tools/demo, which sets dir.
 
 show_files() {

@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034,SC2154
 # The daemon at work. Sourced by tools/demo, which sets dir.
 
 # The server is a child: it ends with this script, however the script ends.

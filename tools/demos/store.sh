@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034,SC2154
 # Checkpoints in an object store. Sourced by tools/demo, which sets dir.
 
 readonly kBucket=s3://tessera

@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034,SC2154
 # Training, in a demonstration. Sourced by tools/demo, which sets dir.
 
 # The text to train on: the sources of this project.
