@@ -29,7 +29,7 @@
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
 
-ABSL_FLAG(int, rounds, 4, "conversions of each kind");
+ABSL_FLAG(int, rounds, 3, "conversions of each kind");
 
 namespace dcp {
 namespace {
