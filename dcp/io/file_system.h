@@ -81,6 +81,8 @@ struct FileSystemTraits {
   // store, a file appears whole when it is synced; it is made by CreateInParts,
   // and Publish and Replace take the place of renaming.
   bool has_rename = true;
+  // Whether each file is written once from its first byte to its last.
+  bool in_order = false;
   // The smallest blocks that a transfer should have, and how many blocks one
   // file may consist of.
   uint64_t block_bytes = kBlockBytes;

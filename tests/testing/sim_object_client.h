@@ -27,6 +27,8 @@ class SimObjectClient final : public ObjectStore {
 
   std::string url() const override { return "s3://bucket"; }
   bool has_conditions() const override;
+  bool lists_uploads() const override { return true; }
+  bool has_labels() const override { return true; }
 
   void Get(absl::string_view key, absl::string_view etag, uint64_t offset,
            MutableByteSpan into, std::stop_token stop, Done done) override;

@@ -400,8 +400,16 @@ class ShareWorker {
   ShareResult result_;
 };
 
-absl::Status CheckOptions(const ConvertOptions& options,
+absl::Status CheckOptions(FileSystem& fs, absl::string_view dst,
+                          const ConvertOptions& options,
                           const ShareOptions& share) {
+  if (fs.TraitsOf(dst).in_order) {
+    return absl::UnimplementedError(
+        absl::StrCat(dst,
+                     ": workers share conversions to a file system or to s3:// "
+                     "only; in this "
+                     "store none could make appear what another has written"));
+  }
   if (options.stream != nullptr || options.journal != nullptr) {
     return absl::InvalidArgumentError(
         "workers share a conversion into files, not into a stream, and without "
@@ -427,7 +435,7 @@ absl::StatusOr<ShareResult> ConvertShare(FileSystem& fs, absl::string_view src,
                                          absl::string_view dst,
                                          ConvertOptions options,
                                          ShareOptions share) {
-  DCP_RETURN_IF_ERROR(CheckOptions(options, share));
+  DCP_RETURN_IF_ERROR(CheckOptions(fs, dst, options, share));
   DCP_ASSIGN_OR_RETURN(Conversion conversion,
                        PrepareShare(fs, src, dst, options, share.piece_bytes));
   return ShareWorker(fs, dst, conversion, options, share).Run();

@@ -43,7 +43,8 @@ struct ShareResult {
 
 // Does one share. The errors are those of ConvertCheckpoint; also
 // FailedPrecondition when workers with another plan are at work at `dst`, and
-// InvalidArgument for a stream, a journal, or a layout with folders. After an
+// InvalidArgument for a stream, a journal, or a layout with folders, and
+// Unimplemented for a store whose files are written in order. After an
 // error nothing is removed, because the files are those of other workers too.
 absl::StatusOr<ShareResult> ConvertShare(FileSystem& fs, absl::string_view src,
                                          absl::string_view dst,

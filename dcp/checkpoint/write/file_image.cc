@@ -86,7 +86,9 @@ absl::Status FileImage::Create(FileSystem& fs, Destination& destination,
                                DirectMode direct, uint64_t block_bytes) {
   const uint64_t size = layout().size();
   path_ = destination.PathOf(layout().name());
-  if (spec_.head != nullptr && !fs.TraitsOf(path_).has_rename) {
+  const FileSystemTraits traits = fs.TraitsOf(path_);
+  writes_head_ = !is_shared_ && spec_.head != nullptr && !traits.in_order;
+  if (writes_head_ && !traits.has_rename) {
     const uint64_t head_bytes = layout().parts()[0].literal_length;
     held_bytes_ = (head_bytes + block_bytes - 1) / block_bytes * block_bytes;
     held_.resize(std::min(held_bytes_, size));
@@ -111,7 +113,7 @@ absl::Status FileImage::Close(FileSystem& fs) {
 }
 
 absl::Status FileImage::CloseDurably(FileSystem& fs) {
-  if (!is_shared_ && spec_.head != nullptr) {
+  if (writes_head_) {
     const std::string head = spec_.head(digests_);
     if (!held_.empty()) std::copy(head.begin(), head.end(), held_.begin());
     DCP_RETURN_IF_ERROR(

@@ -97,6 +97,9 @@ class FileImage {
   std::vector<ChunkDigest> digests_;
   File file_;
   std::string path_;
+  // Whether the head is made: a file that is written in order keeps the one
+  // that was written first, which has no digests.
+  bool writes_head_ = false;
   uint64_t held_bytes_ = 0;  // see Holds
   std::vector<uint8_t> held_;
 };

@@ -89,8 +89,9 @@ File ObjectFileSystem::Add(std::shared_ptr<OpenObject> object, uint64_t size) {
   return {.handle = handle, .direct = false, .size = size};
 }
 
-FileSystemTraits ObjectFileSystem::TraitsOf(absl::string_view) {
+FileSystemTraits ObjectFileSystem::TraitsOf(absl::string_view path) {
   return {.has_rename = false,
+          .in_order = TakesPartsInOrder(path.substr(0, path.find(':'))),
           .block_bytes = kObjectBlockBytes,
           .max_blocks = kMaxObjectParts};
 }

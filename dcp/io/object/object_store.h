@@ -1,8 +1,9 @@
 // ObjectStore: one bucket of an object store. It is implemented by S3Store, by
-// plugins, and for tests by SimObjectStore; ObjectFileSystem makes files of it.
+// PluginStore, and for tests by SimObjectStore; ObjectFileSystem makes files of
+// it.
 // It is an interface because these have nothing in common but this contract.
 //
-// Keys are UTF-8, without a leading slash, at most kMaxObjectKeyBytes. An
+// Keys are those of ParseObjectUrl. An
 // object appears whole when it is put or its upload is finished, and replaces
 // the one that was there. The implementation retries what is worth it, with
 // backoff, within its own deadline; an error that comes out is final. It names
@@ -95,6 +96,11 @@ class ObjectStore {
   // Whether the server keeps to a PutCondition other than kAlways. Where it
   // does not, such a put is carried out as kAlways.
   virtual bool has_conditions() const = 0;
+  // Whether Uploads tells of all. Where it does not, it is empty, and the
+  // server forgets by itself what was begun and left.
+  virtual bool lists_uploads() const = 0;
+  // Whether objects keep their labels. Where they do not, all are empty.
+  virtual bool has_labels() const = 0;
 
   // These calls return at once, and `done` is called once, on a thread of the
   // store, perhaps before they return; it must not block. Until then the memory
@@ -112,7 +118,8 @@ class ObjectStore {
                    PutDone done) = 0;
   // The part `number`, from 1 to kMaxObjectParts, of an upload. All parts but
   // the last have the same size, at least kMinObjectPartBytes. A number that
-  // was put before is replaced.
+  // was put before is replaced, unless the scheme of the store is one that
+  // TakesPartsInOrder: then each part is given once, after the one before it.
   virtual void PutPart(absl::string_view key, absl::string_view upload,
                        uint32_t number, ByteSpan bytes, std::stop_token stop,
                        PutDone done) = 0;

@@ -67,4 +67,6 @@ absl::StatusOr<ObjectUrl> ParseObjectUrl(absl::string_view path) {
   return url;
 }
 
+bool TakesPartsInOrder(absl::string_view scheme) { return scheme != "s3"; }
+
 }  // namespace dcp

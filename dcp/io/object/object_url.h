@@ -24,6 +24,10 @@ bool IsObjectUrl(absl::string_view path);
 // component that is empty, "." or "..". A slash at the end does not count.
 absl::StatusOr<ObjectUrl> ParseObjectUrl(absl::string_view path);
 
+// Whether the stores of a scheme take the parts of an upload only from the
+// first to the last: all but s3, because they are reached through streams.
+bool TakesPartsInOrder(absl::string_view scheme);
+
 }  // namespace dcp
 
 #endif  // DCP_IO_OBJECT_OBJECT_URL_H_

@@ -80,6 +80,8 @@ class S3Store final : public ObjectStore {
 
   std::string url() const override { return url_; }
   bool has_conditions() const override { return settings_.conditional; }
+  bool lists_uploads() const override { return true; }
+  bool has_labels() const override { return true; }
 
   void Get(absl::string_view key, absl::string_view etag, uint64_t offset,
            MutableByteSpan into, std::stop_token stop, Done done) override;

@@ -30,6 +30,7 @@ namespace {
 using ::absl::StatusCode::kAlreadyExists;
 using ::absl::StatusCode::kFailedPrecondition;
 using ::absl::StatusCode::kUnavailable;
+using ::absl::StatusCode::kUnimplemented;
 using ::dcp::testing::AllWork;
 using ::dcp::testing::DataOf;
 using ::dcp::testing::ExpectSame;
@@ -91,6 +92,14 @@ void RemoveReplaced(SimObjectServer& server, const Scenario& scenario) {
                        FindLitter(fs, scenario.path(), INT64_MAX, {}));
   EXPECT_TRUE(litter.uploads.empty());
   ASSERT_OK(RemoveLitter(fs, litter, {}));
+}
+
+// Its uploads end with their process.
+TEST(ShareElsewhere, AStoreOfAPluginIsRefused) {
+  SimObjectServer server;
+  ObjectFileSystem fs = NewProcess(server);
+  EXPECT_THAT(ConvertShare(fs, ModelPath(), "gs://bucket/out", {}, {}).status(),
+              StatusIs(kUnimplemented, HasSubstr("gs://bucket/out: workers")));
 }
 
 class ShareStore : public ::testing::TestWithParam<Scenario> {};

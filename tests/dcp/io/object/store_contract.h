@@ -9,18 +9,17 @@
 #include <gtest/gtest.h>
 
 #include <memory>
-#include <stop_token>
 #include <string>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "dcp/io/object/object_store.h"
+#include "tests/dcp/io/object/store_calls.h"
 
 namespace dcp {
 
-// Opens a store that keeps to conditions. Its objects may be those of an
-// earlier test.
+// Opens a store. Its objects may be those of an earlier test. What it says of
+// itself, such as has_conditions(), decides what is expected where stores
+// differ.
 using OpenStore = std::unique_ptr<ObjectStore> (*)();
 
 class StoreContract : public ::testing::TestWithParam<OpenStore> {
@@ -29,28 +28,13 @@ class StoreContract : public ::testing::TestWithParam<OpenStore> {
 
   // `name` below a prefix that is this test's own.
   std::string Key(absl::string_view name) const;
+  bool takes_parts_in_order() const;
+  // A put with `condition`, which does not hold, replaces nonetheless, as where
+  // a store has no conditions.
+  void ExpectReplaces(const PutCondition& condition);
 
   const std::unique_ptr<ObjectStore> store_;
 };
-
-// The calls of a store, waiting for their answers.
-absl::StatusOr<std::string> Put(ObjectStore& store, absl::string_view key,
-                                absl::string_view text,
-                                const PutCondition& condition = {});
-absl::StatusOr<std::string> PutPart(ObjectStore& store, absl::string_view key,
-                                    absl::string_view upload, uint32_t number,
-                                    absl::string_view text);
-// `size` bytes from `offset` on.
-absl::StatusOr<std::string> Get(ObjectStore& store, absl::string_view key,
-                                absl::string_view etag, uint64_t offset,
-                                size_t size,
-                                std::stop_token stop = std::stop_token());
-// The keys below `prefix`, of all pages.
-absl::StatusOr<std::vector<ObjectInfo>> ListAll(ObjectStore& store,
-                                                absl::string_view prefix);
-
-// Bytes that repeat nowhere near.
-std::string PatternedText(size_t size, uint32_t seed);
 
 }  // namespace dcp
 

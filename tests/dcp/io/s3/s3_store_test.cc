@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "dcp/base/check.h"
 #include "dcp/io/s3/s3_settings.h"
@@ -29,6 +31,18 @@ std::unique_ptr<ObjectStore> OpenRadosgw() {
 
 INSTANTIATE_TEST_SUITE_P(Radosgw, StoreContract,
                          ::testing::Values(OpenRadosgw));
+
+// Other programs give objects names that are not those of files.
+TEST(S3Store, HasKeysWithEmptyComponents) {
+  const std::unique_ptr<ObjectStore> store = OpenRadosgw();
+  ASSERT_OK(Put(*store, "empty//component", "x"));
+  const absl::StatusOr<std::vector<ObjectInfo>> listed =
+      ListAll(*store, "empty/");
+  ASSERT_OK(listed);
+  ASSERT_EQ(listed->size(), 1);
+  EXPECT_EQ((*listed)[0].key, "empty//component");
+  EXPECT_OK(store->Remove({"empty//component"}));
+}
 
 }  // namespace
 }  // namespace dcp
