@@ -1,10 +1,11 @@
 #include "dcp/io/default_file_system.h"
 
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 #include "dcp/base/status.h"
 #include "dcp/io/object/object_store.h"
 #include "dcp/io/object/object_url.h"
+#include "dcp/io/plugin/load_plugin.h"
+#include "dcp/io/plugin/plugin_store.h"
 #include "dcp/io/routed_file_system.h"
 #include "dcp/io/s3/s3_settings.h"
 #include "dcp/io/s3/s3_store.h"
@@ -14,10 +15,10 @@ namespace {
 
 absl::StatusOr<std::unique_ptr<ObjectStore>> Open(const ObjectUrl& url) {
   if (url.scheme != "s3") {
-    return absl::UnimplementedError(absl::StrCat(
-        url.scheme, "://", url.bucket,
-        ": only s3:// is supported; if the store speaks Amazon's protocol, as "
-        "Google's does, name it s3:// and set AWS_ENDPOINT_URL"));
+    const absl::StatusOr<const tessera_plugin*> plugin =
+        LoadPlugin(kArrowPlugin);
+    if (plugin.ok()) return OpenPluginStore(**plugin, url);
+    return Annotate(plugin.status(), url.scheme, "://", url.bucket);
   }
   DCP_ASSIGN_OR_RETURN(const S3Settings settings, ReadS3Settings());
   return OpenS3Store(url.bucket, settings);

@@ -1,6 +1,7 @@
 // NewDefaultFileSystem: what programs and training jobs use unless they say
-// otherwise: the paths of this machine, and s3:// with the settings of the AWS
-// tools (dcp/io/s3/README.md).
+// otherwise: the paths of this machine, s3:// with the settings of the AWS
+// tools (dcp/io/s3/README.md), and the other stores that IsObjectUrl knows by a
+// plugin (plugins/arrow/README.md).
 #ifndef DCP_IO_DEFAULT_FILE_SYSTEM_H_
 #define DCP_IO_DEFAULT_FILE_SYSTEM_H_
 
@@ -11,8 +12,7 @@
 namespace dcp {
 
 // A bucket is opened when its name is used first; until then nothing of the
-// network is touched. Unimplemented for the other stores that IsObjectUrl
-// knows.
+// network is touched, and no plugin is loaded.
 std::unique_ptr<FileSystem> NewDefaultFileSystem();
 
 }  // namespace dcp

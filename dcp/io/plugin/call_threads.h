@@ -1,0 +1,43 @@
+// CallThreads: threads that make calls which block, in the order in which these
+// come. A store of a plugin has one.
+#ifndef DCP_IO_PLUGIN_CALL_THREADS_H_
+#define DCP_IO_PLUGIN_CALL_THREADS_H_
+
+#include <cstdint>
+#include <deque>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/synchronization/mutex.h"
+
+namespace dcp {
+
+class CallThreads {
+ public:
+  using Call = absl::AnyInvocable<void() &&>;
+
+  explicit CallThreads(uint32_t num_threads);
+  // Makes all calls that have come.
+  ~CallThreads();
+  CallThreads(const CallThreads&) = delete;
+  CallThreads& operator=(const CallThreads&) = delete;
+
+  // Any thread, also one of these.
+  void Add(Call call);
+
+ private:
+  void Run();
+
+  absl::Mutex mutex_;
+  absl::CondVar changed_;
+  // Bounded by its callers: each call holds a block of their pools.
+  std::deque<Call> calls_ ABSL_GUARDED_BY(mutex_);
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> threads_;  // last: they use the others
+};
+
+}  // namespace dcp
+
+#endif  // DCP_IO_PLUGIN_CALL_THREADS_H_

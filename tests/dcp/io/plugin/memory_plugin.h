@@ -1,0 +1,23 @@
+// MemoryPlugin: a plugin whose stores are in memory, for tests of what stands
+// on the C interface. All stores of a process with the same name are one.
+#ifndef TESTS_DCP_IO_PLUGIN_MEMORY_PLUGIN_H_
+#define TESTS_DCP_IO_PLUGIN_MEMORY_PLUGIN_H_
+
+#include <cstddef>
+
+#include "dcp/io/plugin/store_plugin.h"
+
+namespace dcp::testing {
+
+// Opening the bucket "forbidden" is refused.
+const tessera_plugin& MemoryPlugin();
+
+// Uploads of all stores that were begun and neither finished nor aborted.
+size_t NumOpenUploads();
+
+// The next write of an upload fails with ResourceExhausted.
+void FailNextWrite();
+
+}  // namespace dcp::testing
+
+#endif  // TESTS_DCP_IO_PLUGIN_MEMORY_PLUGIN_H_
