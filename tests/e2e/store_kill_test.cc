@@ -1,4 +1,4 @@
-// Processes of dcp-convert that write into a real object store and are killed
+// Processes of dcp-convert that write into real object stores and are killed
 // at random: there is always the old checkpoint or the new one, whole, and the
 // next process ends the work; also where several processes share a conversion.
 // --rounds says how often.
@@ -24,6 +24,7 @@
 #include "dcp/io/default_file_system.h"
 #include "gtest/gtest.h"
 #include "tests/server/server_process.h"
+#include "tests/testing/gs_server.h"
 #include "tests/testing/object_server.h"
 #include "tests/testing/sample_state.h"
 #include "tests/testing/status_matchers.h"
@@ -35,6 +36,7 @@ namespace dcp {
 namespace {
 
 using ::dcp::server::ServerProcess;
+using ::dcp::testing::GsServer;
 using ::dcp::testing::ObjectServer;
 using ::dcp::testing::SampleState;
 using ::dcp::testing::SampleTensor;
@@ -74,6 +76,9 @@ class StoreKillTest : public ::testing::Test {
             "64MiB"};
   }
 
+  // Conversions to each of kNames below `run`, killed at random.
+  void KillConversionsInto(const std::string& run);
+
   // Which source is at `dst`: 0 or 1; -1 for none.
   int WhatIsAt(const std::string& dst) {
     const auto opened = Checkpoint::Open(*fs_, dst, {});
@@ -111,10 +116,8 @@ class StoreKillTest : public ::testing::Test {
   std::mt19937_64 random_{static_cast<uint64_t>(GTEST_FLAG_GET(random_seed))};
 };
 
-TEST_F(StoreKillTest, TheOldCheckpointOrTheNewOneIsThere) {
+void StoreKillTest::KillConversionsInto(const std::string& run) {
   std::cout << "seed " << GTEST_FLAG_GET(random_seed) << std::endl;
-  const std::string run =
-      absl::StrCat("s3://", ObjectServer::kBucket, "/kills");
   int num_new = 0;
   int num_old = 0;
   for (const absl::string_view name : kNames) {
@@ -145,6 +148,15 @@ TEST_F(StoreKillTest, TheOldCheckpointOrTheNewOneIsThere) {
   for (const absl::string_view name : kNames) {
     EXPECT_EQ(WhatIsAt(JoinPath(run, name)), 1);
   }
+}
+
+TEST_F(StoreKillTest, TheOldCheckpointOrTheNewOneIsThere) {
+  KillConversionsInto(absl::StrCat("s3://", ObjectServer::kBucket, "/kills"));
+}
+
+TEST_F(StoreKillTest, TheSameIsTrueOfGooglesStore) {
+  GsServer::Get();
+  KillConversionsInto(absl::StrCat("gs://", GsServer::kBucket, "/kills"));
 }
 
 // The files of a conversion that workers share, which is for each round another
