@@ -13,6 +13,7 @@
 #include "dcp/base/log.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/convert/convert.h"
+#include "dcp/checkpoint/convert/share_convert.h"
 #include "dcp/checkpoint/open/dcp_opener.h"
 #include "dcp/checkpoint/verify.h"
 #include "dcp/checkpoint/write/destination_lock.h"
@@ -39,6 +40,7 @@ struct JobSpec {
   std::string source;
   std::string destination;
   ConvertOptions convert;  // for all kinds except VERIFY
+  std::optional<Share> share = std::nullopt;
   double sample_percent = 100;
   v1::JobOptions options;
 };
@@ -102,6 +104,20 @@ absl::Status SetDestination(const v1::Destination& destination,
 }
 
 template <typename Request>
+absl::Status SetShare(const Request& request, JobSpec& spec) {
+  if (!request.has_share()) return absl::OkStatus();
+  const v1::Share& share = request.share();
+  if (share.index() >= share.count()) {
+    return InvalidField(
+        "share.index",
+        absl::StrCat(" is ", share.index(),
+                     ": must be below share.count, which is ", share.count()));
+  }
+  spec.share = Share{.index = share.index(), .count = share.count()};
+  return absl::OkStatus();
+}
+
+template <typename Request>
 absl::Status SetMesh(const Request& request, JobSpec& spec) {
   DCP_ASSIGN_OR_RETURN(spec.convert.mesh,
                        MeshFromProto(request.mesh(), "mesh"));
@@ -131,7 +147,7 @@ absl::Status SetConversion(const Request& request, const Client& client,
   spec.convert.verify = !request.options().no_verify();
   spec.convert.strict_cast = request.options().strict_cast();
   spec.options = request.options();
-  return absl::OkStatus();
+  return SetShare(request, spec);
 }
 
 template <typename Request>
@@ -311,8 +327,44 @@ absl::Status WithPath(const absl::Status& status, const JobSpec& spec) {
   return WithPlace(status, {.path = written ? spec.destination : spec.source});
 }
 
+google::protobuf::Duration Since(absl::Time begin) {
+  return google::protobuf::util::TimeUtil::NanosecondsToDuration(
+      absl::ToInt64Nanoseconds(absl::Now() - begin));
+}
+
+// Has no journal: the records at the destination say what is done, whichever
+// server did it.
+absl::StatusOr<std::string> RunShare(RootedFileSystem& fs, JobSpec spec,
+                                     JobControls& controls) {
+  const absl::Time begin = absl::Now();
+  ConvertOptions& options = spec.convert;
+  options.stop = controls.stop;
+  options.stats = &controls.stats;
+  options.on_commit = [&] { controls.on_finishing(); };
+  const absl::StatusOr<ShareResult> done =
+      ConvertShare(fs, spec.source, spec.destination, std::move(options),
+                   {.share = *spec.share, .on_begin = [&](uint64_t num_bytes) {
+                      // About as many are read as are written.
+                      controls.on_plan({.num_bytes = 2 * num_bytes});
+                    }});
+  if (!done.ok()) return WithPath(done.status(), spec);
+  v1::ConvertResult result;
+  ConvertPlanToProto(done->plan, result);
+  v1::ConvertResult::ShareResult& share = *result.mutable_share();
+  share.set_plan_id(done->id);
+  share.set_num_pieces(done->num_pieces);
+  share.set_num_pieces_written(done->num_written);
+  share.set_bytes_read(controls.stats.bytes_read);
+  share.set_bytes_written(controls.stats.bytes_written);
+  share.set_is_complete(done->is_complete);
+  share.set_has_committed(done->has_committed);
+  *result.mutable_elapsed() = Since(begin);
+  return Pack(result);
+}
+
 absl::StatusOr<std::string> RunConvert(RootedFileSystem& fs, JobSpec spec,
                                        JobControls& controls) {
+  if (spec.share.has_value()) return RunShare(fs, std::move(spec), controls);
   const absl::Time begin = absl::Now();
   ConvertOptions& options = spec.convert;
   options.stop = controls.stop;
@@ -330,9 +382,7 @@ absl::StatusOr<std::string> RunConvert(RootedFileSystem& fs, JobSpec spec,
   if (!plan.ok()) return WithPath(plan.status(), spec);
   v1::ConvertResult result;
   ConvertPlanToProto(*plan, result);
-  *result.mutable_elapsed() =
-      google::protobuf::util::TimeUtil::NanosecondsToDuration(
-          absl::ToInt64Nanoseconds(absl::Now() - begin));
+  *result.mutable_elapsed() = Since(begin);
   return Pack(result);
 }
 

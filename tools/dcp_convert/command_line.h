@@ -117,6 +117,12 @@ inline bool IsShared(const CommandLine& line) {
   return line.workers || line.share.has_value();
 }
 
+// Whether several servers share the work: their addresses have commas between
+// them.
+inline bool IsFleet(const CommandLine& line) {
+  return line.server.find(',') != std::string::npos;
+}
+
 // Whether the verb writes to standard output instead of a file.
 bool WritesToStandardOutput(const CommandLine& line);
 

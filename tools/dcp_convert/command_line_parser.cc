@@ -58,6 +58,18 @@ absl::Status CheckServer(const VerbRow& verb, const CommandLine& line) {
   return absl::OkStatus();
 }
 
+// Checks that a conversion which several servers share can be shared.
+absl::Status CheckFleet(const VerbRow& verb, const CommandLine& line) {
+  if (!IsFleet(line)) return absl::OkStatus();
+  const bool writes = line.verb == Verb::kConvert ||
+                      line.verb == Verb::kReshard ||
+                      line.verb == Verb::kConsolidate;
+  if (writes && !IsShared(line) && !line.plan) return absl::OkStatus();
+  return Refuse(verb,
+                "several servers share a convert, a reshard or a consolidate, "
+                "without --plan, --share and --workers: name one server");
+}
+
 // Checks options of workers that share the work.
 absl::Status CheckWorkers(const VerbRow& verb, const CommandLine& line) {
   if (line.share.has_value() && line.workers) {
@@ -80,10 +92,16 @@ absl::Status CheckWorkers(const VerbRow& verb, const CommandLine& line) {
     return line.wait ? Refuse(verb, "--wait requires --workers or --share")
                      : absl::OkStatus();
   }
-  if (!line.server.empty() || WritesToStandardOutput(line)) {
+  if (WritesToStandardOutput(line)) {
     return Refuse(verb,
-                  "workers write files that all of them see: leave out "
-                  "--server, and name a destination that is not '-'");
+                  "workers write files that all of them see: name a "
+                  "destination that is not '-'");
+  }
+  if (!line.server.empty() &&
+      (line.workers || line.wait || line.piece_bytes != kPieceBytes)) {
+    return Refuse(verb,
+                  "--workers, --wait and --piece-size are for workers that "
+                  "are processes: a server does the share of --share");
   }
   return absl::OkStatus();
 }
@@ -149,6 +167,7 @@ absl::Status CheckCombination(const VerbRow& verb, const CommandLine& line) {
   DCP_RETURN_IF_ERROR(CheckOperands(verb, line));
   DCP_RETURN_IF_ERROR(CheckServer(verb, line));
   DCP_RETURN_IF_ERROR(CheckMesh(verb, line));
+  DCP_RETURN_IF_ERROR(CheckFleet(verb, line));
   DCP_RETURN_IF_ERROR(CheckWorkers(verb, line));
   if (line.all && line.depth != 0) {
     return Refuse(verb,

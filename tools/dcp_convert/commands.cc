@@ -102,7 +102,7 @@ ExitCode RunCommand(absl::Span<const std::string> args, Console console,
     return kExitUsage;
   }
   std::unique_ptr<Daemon> daemon;
-  if (!line->server.empty()) {
+  if (!line->server.empty() && !IsFleet(*line)) {
     absl::StatusOr<std::unique_ptr<Daemon>> connected =
         Daemon::Connect(*line, stop);
     if (!connected.ok()) {

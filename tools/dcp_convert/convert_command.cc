@@ -14,6 +14,7 @@
 #include "tools/dcp_convert/available_memory.h"
 #include "tools/dcp_convert/commands.h"
 #include "tools/dcp_convert/daemon.h"
+#include "tools/dcp_convert/fleet.h"
 #include "tools/dcp_convert/json_output.h"
 #include "tools/dcp_convert/launcher.h"
 #include "tools/dcp_convert/option_table.h"
@@ -272,6 +273,11 @@ absl::StatusOr<ConvertPlan> Convert(const Context& context,
                                     TransferStats& stats, OpenProgress& opening,
                                     ConvertOutcome& outcome) {
   const CommandLine& line = context.line;
+  if (IsFleet(line)) {
+    return ConvertByFleet(
+        context, {stats, [&](uint64_t bytes) { progress.Start(bytes); }},
+        outcome);
+  }
   if (context.daemon != nullptr) {
     return context.daemon->Convert(
         line, {stats, [&](uint64_t bytes) { progress.Start(bytes); }}, outcome);

@@ -16,7 +16,8 @@ namespace v1 = tessera::v1;
 // How long the user waits, after a stop, for the server to cancel the job.
 constexpr absl::Duration kCancelTimeout = absl::Seconds(5);
 
-// Reports the total once, when the server first knows it.
+// Reports the total once, when the server first knows it, and adds what is done
+// to the counters, which several of these may share.
 class ProgressTeller {
  public:
   explicit ProgressTeller(DaemonProgress& progress) : progress_(progress) {}
@@ -25,13 +26,16 @@ class ProgressTeller {
     if (total_bytes == 0) return;
     if (!told_) progress_.on_total(total_bytes);
     told_ = true;
-    progress_.stats.bytes_read = done_bytes;
-    progress_.stats.bytes_written = done_bytes;
+    // It falls when a server that was restarted does some of it again.
+    progress_.stats.bytes_read += done_bytes - last_bytes_;
+    progress_.stats.bytes_written += done_bytes - last_bytes_;
+    last_bytes_ = done_bytes;
   }
 
  private:
   DaemonProgress& progress_;
   bool told_ = false;
+  uint64_t last_bytes_ = 0;
 };
 
 }  // namespace
@@ -124,6 +128,17 @@ absl::StatusOr<ConvertPlan> Daemon::Convert(const CommandLine& line,
   outcome.bytes_read = result.bytes_to_read();
   outcome.bytes_written = result.bytes_to_write();
   outcome.peak_memory_bytes = result.memory_bytes();
+  if (result.has_share()) {
+    const v1::ConvertResult::ShareResult& share = result.share();
+    outcome.bytes_read = share.bytes_read();
+    outcome.bytes_written = share.bytes_written();
+    outcome.share = {.share = line.share.value_or(Share()),
+                     .plan_id = share.plan_id(),
+                     .num_pieces = share.num_pieces(),
+                     .num_pieces_written = share.num_pieces_written(),
+                     .is_complete = share.is_complete(),
+                     .has_committed = share.has_committed()};
+  }
   return ConvertPlanFromProto(result);
 }
 

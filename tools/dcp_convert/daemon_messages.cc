@@ -41,6 +41,10 @@ Request WritingMessage(const CommandLine& line) {
   }
   request.mutable_options()->set_no_verify(line.no_verify);
   request.mutable_options()->set_strict_cast(line.strict_cast);
+  if (line.share.has_value()) {
+    request.mutable_share()->set_index(line.share->index);
+    request.mutable_share()->set_count(line.share->count);
+  }
   return request;
 }
 

@@ -451,9 +451,9 @@ constexpr OptionRow<CommandLine> kOptions[] = {
       false, "stored torch"},
      SetOptimizerNames},
     {{"server", "ADDRESS", kRemote,
-      "let a dcp-server do it: host:7420 or\n"
-      "unix:/run/dcp-server.sock; paths are the server's;\n"
-      "default: TESSERA_SERVER, if set"},
+      "let a dcp-server do it, with its paths: host:7420,\n"
+      "unix:/run/dcp-server.sock, or a:7420,b:7420, which\n"
+      "share a conversion; default: TESSERA_SERVER, if set"},
      SetText<&CommandLine::server>},
     {{"tls", nullptr, kRemote,
       "use TLS; the system's authorities check the server"},

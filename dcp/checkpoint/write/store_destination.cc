@@ -304,7 +304,7 @@ absl::Status StoreDestination::Commit(absl::string_view index_name,
 
 absl::Status StoreDestination::PutIndex(absl::string_view path,
                                         absl::string_view index) {
-  const absl::Status put = fs_.Replace(path, index, seen_);
+  absl::Status put = fs_.Replace(path, index, seen_);
   if (put.ok() || absl::IsAlreadyExists(put)) return put;
   // The answer may be lost and the index be there: what it names stays.
   committed_ = true;

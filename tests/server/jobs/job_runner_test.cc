@@ -116,6 +116,33 @@ TEST_F(JobRunnerTest, RunsEachKind) {
   EXPECT_EQ(report.num_findings(), 0u);
 }
 
+TEST_F(JobRunnerTest, SharesAreDoneByAnyRunnerInAnyOrder) {
+  auto request = To<tessera::v1::ConvertRequest>("shared");
+  request.mutable_share()->set_count(3);
+  std::string plan_id;
+  uint32_t num_written = 0;
+  for (const uint32_t index : {2, 0, 0, 1, 1}) {
+    request.mutable_share()->set_index(index);
+    const auto result =
+        Unpack<tessera::v1::ConvertResult>(Run(JobMetadata::CONVERT, request));
+    const auto& share = result.share();
+    if (plan_id.empty()) plan_id = share.plan_id();
+    EXPECT_EQ(share.plan_id(), plan_id);
+    EXPECT_EQ(share.num_pieces(), 3u);
+    num_written += share.num_pieces_written();
+    EXPECT_EQ(share.is_complete(), num_written == 3);
+    EXPECT_EQ(share.has_committed(), num_finishing_ == 1 && index == 1 &&
+                                         share.num_pieces_written() > 0);
+  }
+  EXPECT_EQ(num_written, 3u);
+  EXPECT_EQ(num_finishing_, 1);
+  EXPECT_OK(CompareCheckpoints(data("source"), data("shared")));
+  request.mutable_share()->set_index(3);
+  EXPECT_THAT(Run(JobMetadata::CONVERT, request),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("share.index is 3")));
+}
+
 TEST_F(JobRunnerTest, PlansWithoutWriting) {
   const std::string before = ListFiles(dir_.path());
   const auto request = runner_->Check(
