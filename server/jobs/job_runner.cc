@@ -1,6 +1,5 @@
 #include "server/jobs/job_runner.h"
 
-#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -9,7 +8,6 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "dcp/base/error_place.h"
-#include "dcp/base/limits.h"
 #include "dcp/base/log.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/convert/convert.h"
@@ -17,273 +15,18 @@
 #include "dcp/checkpoint/open/dcp_opener.h"
 #include "dcp/checkpoint/verify.h"
 #include "dcp/checkpoint/write/destination_lock.h"
-#include "dcp/io/object/object_url.h"
 #include "google/protobuf/any.pb.h"
 #include "google/protobuf/util/time_util.h"
 #include "proto/error_detail.h"
-#include "proto/messages/layout_messages.h"
 #include "proto/messages/report_messages.h"
-#include "proto/messages/request_messages.h"
-#include "proto/utf8.h"
 #include "server/access/rooted_file_system.h"
-#include "server/jobs/uuid.h"
-#include "server/memory/memory_shares.h"
+#include "server/jobs/job_spec.h"
 #include "server/process/log_text.h"
 
 namespace dcp::server {
 namespace {
 
 namespace v1 = tessera::v1;
-
-// A parsed request that has passed the checks.
-struct JobSpec {
-  std::string source;
-  std::string destination;
-  ConvertOptions convert;  // for all kinds except VERIFY
-  std::optional<Share> share = std::nullopt;
-  double sample_percent = 100;
-  v1::JobOptions options;
-};
-
-// Not applied again to a submitted job, because earlier releases accepted any
-// text.
-absl::Status CheckRequestId(const v1::JobOptions& options) {
-  const std::string& id = options.request_id();
-  if (id.empty() || (IsUuid(id) && !IsNilUuid(id))) return absl::OkStatus();
-  return InvalidField(
-      "options.request_id",
-      IsUuid(id) ? " is the UUID of zeros only, which is the same for everyone"
-                 : absl::StrCat(" is '", ToUtf8(id.substr(0, kUuidBytes + 1)),
-                                "': it must be a UUID such as "
-                                "f47ac10b-58cc-4372-a567-0e02b2c3d479"));
-}
-
-// Sets the job's memory unless the request did.
-absl::Status SetMemory(const ServerOptions& server, JobSpec& spec) {
-  if (spec.options.memory_bytes() == 0) {
-    spec.options.set_memory_bytes(JobMemoryBytes(server));
-  }
-  const uint64_t memory = spec.options.memory_bytes();
-  spec.convert.memory_bytes = memory;
-  const uint64_t most =
-      DivideMemory(server.max_memory_bytes, server.num_readers).jobs_bytes;
-  const bool in_store =
-      IsObjectUrl(spec.source) || IsObjectUrl(spec.destination);
-  const uint64_t least =
-      in_store ? kMinBlocks * kObjectBlockBytes : kMinMemoryBytes;
-  if (memory < least || memory > most) {
-    return InvalidField(
-        "options.memory_bytes",
-        absl::StrCat(" is ", memory, "; allowed are ", least, " to ", most,
-                     in_store ? " with an object store" : ""));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status SetSource(const v1::Source& source, const Client& client,
-                       JobSpec& spec) {
-  DCP_ASSIGN_OR_RETURN(SourceSpec from, SourceFromProto(source, "source"));
-  absl::StatusOr<std::string> path = client.CheckRead(from.path);
-  if (!path.ok()) return BlameField(path.status(), "source.path");
-  spec.source = *std::move(path);
-  spec.convert.open = from.open;
-  return absl::OkStatus();
-}
-
-absl::Status SetDestination(const v1::Destination& destination,
-                            const Client& client, JobSpec& spec) {
-  if (destination.path().empty()) {
-    return InvalidField("destination.path", " is missing");
-  }
-  absl::StatusOr<std::string> path = client.CheckWrite(destination.path());
-  if (!path.ok()) return BlameField(path.status(), "destination.path");
-  spec.destination = *std::move(path);
-  spec.convert.overwrite = destination.overwrite();
-  spec.convert.writer = "a job of dcp-server";
-  return absl::OkStatus();
-}
-
-template <typename Request>
-absl::Status SetShare(const Request& request, JobSpec& spec) {
-  if (!request.has_share()) return absl::OkStatus();
-  const v1::Share& share = request.share();
-  if (share.index() >= share.count()) {
-    return InvalidField(
-        "share.index",
-        absl::StrCat(" is ", share.index(),
-                     ": must be below share.count, which is ", share.count()));
-  }
-  spec.share = Share{.index = share.index(), .count = share.count()};
-  return absl::OkStatus();
-}
-
-template <typename Request>
-absl::Status SetMesh(const Request& request, JobSpec& spec) {
-  DCP_ASSIGN_OR_RETURN(spec.convert.mesh,
-                       MeshFromProto(request.mesh(), "mesh"));
-  DCP_ASSIGN_OR_RETURN(
-      spec.convert.other_meshes,
-      NamedMeshesFromProto(request.other_meshes(), "other_meshes"));
-  DCP_ASSIGN_OR_RETURN(
-      spec.convert.placements,
-      PlacementRulesFromProto(request.placements(), *spec.convert.mesh,
-                              spec.convert.other_meshes, "placements"));
-  if (!request.has_tensor_parallel()) return absl::OkStatus();
-  DCP_ASSIGN_OR_RETURN(
-      spec.convert.tensor_parallel,
-      TensorParallelFromProto(request.tensor_parallel(), "tensor_parallel"));
-  return absl::OkStatus();
-}
-
-// Sets what all requests that write have in common.
-template <typename Request>
-absl::Status SetConversion(const Request& request, const Client& client,
-                           JobSpec& spec) {
-  DCP_RETURN_IF_ERROR(SetSource(request.source(), client, spec));
-  DCP_RETURN_IF_ERROR(SetDestination(request.destination(), client, spec));
-  DCP_ASSIGN_OR_RETURN(spec.convert.selection,
-                       SelectionFromProto(request.selection(), "selection"));
-  spec.convert.max_shard_bytes = request.max_shard_bytes();
-  spec.convert.verify = !request.options().no_verify();
-  spec.convert.strict_cast = request.options().strict_cast();
-  spec.options = request.options();
-  return SetShare(request, spec);
-}
-
-template <typename Request>
-void SetMetadata(const Request& request, JobSpec& spec) {
-  spec.convert.drop_metadata = request.drop_metadata();
-  spec.convert.copy_companions = !request.no_copy_config();
-  for (const auto& [key, value] : request.metadata()) {
-    spec.convert.metadata.emplace_back(key, value);
-  }
-  // The order of a map is undefined.
-  std::sort(spec.convert.metadata.begin(), spec.convert.metadata.end());
-}
-
-absl::Status Read(const v1::ConvertRequest& request, const Client& client,
-                  JobSpec& spec) {
-  DCP_RETURN_IF_ERROR(SetConversion(request, client, spec));
-  DCP_ASSIGN_OR_RETURN(spec.convert.to,
-                       RequestedFormatFromProto(request.format(), "format"));
-  if (!request.to_dialect().empty()) {
-    const absl::StatusOr<Dialect> dialect = ParseDialect(request.to_dialect());
-    if (!dialect.ok()) {
-      return InvalidField("to_dialect",
-                          absl::StrCat(": ", dialect.status().message()));
-    }
-    spec.convert.to_dialect = *dialect;
-  }
-  spec.convert.drop_non_tensors = request.drop_non_tensors();
-  SetMetadata(request, spec);
-  spec.convert.drop_unreadable = request.drop_unreadable();
-  if (request.has_mesh()) return SetMesh(request, spec);
-  if (request.other_meshes_size() != 0) {
-    return InvalidField("other_meshes", " require a mesh");
-  }
-  if (request.has_tensor_parallel()) {
-    return InvalidField("tensor_parallel", " requires a mesh");
-  }
-  if (request.placements_size() == 0) return absl::OkStatus();
-  return InvalidField("placements", " require a mesh");
-}
-
-absl::Status Read(const v1::ReshardRequest& request, const Client& client,
-                  JobSpec& spec) {
-  DCP_RETURN_IF_ERROR(SetConversion(request, client, spec));
-  spec.convert.to = Format::kDcp;
-  spec.convert.drop_unreadable = request.drop_unreadable();
-  return SetMesh(request, spec);
-}
-
-absl::Status Read(const v1::ConsolidateRequest& request, const Client& client,
-                  JobSpec& spec) {
-  DCP_RETURN_IF_ERROR(SetConversion(request, client, spec));
-  DCP_ASSIGN_OR_RETURN(spec.convert.to,
-                       RequestedFormatFromProto(request.format(), "format"));
-  spec.convert.drop_non_tensors = request.drop_non_tensors();
-  SetMetadata(request, spec);
-  spec.convert.drop_unreadable = request.drop_unreadable();
-  spec.convert.consolidate = true;
-  return absl::OkStatus();
-}
-
-absl::Status Read(const v1::VerifyRequest& request, const Client& client,
-                  JobSpec& spec) {
-  DCP_RETURN_IF_ERROR(SetSource(request.source(), client, spec));
-  DCP_ASSIGN_OR_RETURN(
-      spec.sample_percent,
-      SamplePercentFromProto(request.sample_percent(), "sample_percent"));
-  spec.options = request.options();
-  return absl::OkStatus();
-}
-
-// Restores what was decided when the job was submitted: where links led then,
-// and how much memory the server gave it.
-template <typename Request>
-void KeepDecisions(const JobRequest& submitted, Request& request) {
-  request.mutable_source()->set_path(submitted.source);
-  if constexpr (requires { request.mutable_destination(); }) {
-    request.mutable_destination()->set_path(submitted.destination);
-  }
-  request.mutable_options()->set_memory_bytes(submitted.memory_bytes);
-}
-
-// `submitted` is null while the job is being submitted.
-template <typename Request>
-absl::StatusOr<JobSpec> ReadAs(const std::string& bytes, const Client& client,
-                               const ServerOptions& server,
-                               const JobRequest* submitted) {
-  Request request;
-  if (!request.ParseFromString(bytes)) {
-    return WithReason(absl::InvalidArgumentError("the request is malformed"),
-                      ErrorReason::INVALID_REQUEST);
-  }
-  if (submitted != nullptr) KeepDecisions(*submitted, request);
-  if (submitted == nullptr) {
-    DCP_RETURN_IF_ERROR(CheckRequestId(request.options()));
-  }
-  JobSpec spec;
-  DCP_RETURN_IF_ERROR(Read(request, client, spec));
-  DCP_RETURN_IF_ERROR(SetMemory(server, spec));
-  return spec;
-}
-
-absl::StatusOr<JobSpec> ReadRequest(JobKind kind, const std::string& bytes,
-                                    const Client& client,
-                                    const ServerOptions& server,
-                                    const JobRequest* submitted) {
-  switch (kind) {
-    case JobMetadata::CONVERT:
-      return ReadAs<v1::ConvertRequest>(bytes, client, server, submitted);
-    case JobMetadata::RESHARD:
-      return ReadAs<v1::ReshardRequest>(bytes, client, server, submitted);
-    case JobMetadata::CONSOLIDATE:
-      return ReadAs<v1::ConsolidateRequest>(bytes, client, server, submitted);
-    case JobMetadata::VERIFY:
-      return ReadAs<v1::VerifyRequest>(bytes, client, server, submitted);
-    default:
-      return absl::InvalidArgumentError(
-          absl::StrCat("job kind ", static_cast<int>(kind), " is unknown"));
-  }
-}
-
-// Parses a submitted job and makes all checks again.
-absl::StatusOr<JobSpec> ReadAgain(const JobRequest& request,
-                                  const Client& client,
-                                  const ServerOptions& server) {
-  DCP_ASSIGN_OR_RETURN(JobSpec spec, ReadRequest(request.kind, request.bytes,
-                                                 client, server, &request));
-  // Other jobs identify this job by the destination that it had when it was
-  // submitted.
-  if (spec.destination == request.destination) return spec;
-  return WithReason(
-      WithPlace(absl::FailedPreconditionError(absl::StrCat(
-                    "destination ", request.destination, " leads to ",
-                    spec.destination, " since the job was submitted")),
-                {.path = request.destination}),
-      ErrorReason::DESTINATION_MOVED);
-}
 
 std::string Pack(const google::protobuf::Message& message) {
   google::protobuf::Any any;
@@ -480,8 +223,7 @@ absl::StatusOr<JobRequest> JobRunner::Check(
   request.kind = kind;
   request.bytes = message.SerializeAsString();
   DCP_ASSIGN_OR_RETURN(const JobSpec spec,
-                       ReadRequest(kind, request.bytes, client, options_,
-                                   /*submitted=*/nullptr));
+                       ReadRequest(kind, request.bytes, client, options_));
   request.request_id = spec.options.request_id();
   request.source = spec.source;
   request.destination = spec.destination;
