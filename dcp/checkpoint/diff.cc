@@ -368,7 +368,7 @@ class Differ {
       PlanBlock(i, batch.blocks[i].data(), *pieces);
     }
     if (pieces->empty()) return false;
-    DCP_RETURN_IF_ERROR(planner_.Finish(batch));
+    DCP_RETURN_IF_ERROR(planner_.Finish(batch, kBlockBytes));
     batch.on_filled = [this,
                        pieces = std::move(pieces)](std::vector<Block>& blocks) {
       for (const Piece& piece : *pieces) {

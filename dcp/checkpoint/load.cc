@@ -21,7 +21,7 @@ namespace {
 
 // How much one batch reads directly to its destination: a few reads of maximum
 // length, so that planning its windows together is worthwhile.
-constexpr uint64_t kDirectBatchBytes = 8 * kBlockBytes;
+constexpr uint64_t kDirectBatchReads = 8;
 
 class Loader {
  public:
@@ -50,6 +50,7 @@ class Loader {
     DCP_RETURN_IF_ERROR(RunReads(
         fs_,
         {.memory_bytes = MemoryBytes(),
+         .block_bytes = BlockBytes(),
          .pool = options_.pool,
          .lane = options_.lane,
          .uses_blocks = !AllDirect(),
@@ -66,7 +67,13 @@ class Loader {
   // in flight: each block is mapped and locked before it is used.
   uint64_t MemoryBytes() const {
     if (!AllDirect()) return options_.memory_bytes;
-    return std::min(options_.memory_bytes, kQueueDepth * kBlockBytes);
+    return std::min(options_.memory_bytes, kQueueDepth * BlockBytes());
+  }
+
+  uint64_t BlockBytes() const {
+    if (options_.lane != nullptr) return options_.lane->pool.block_bytes();
+    if (options_.pool != nullptr) return options_.pool->block_bytes();
+    return ReadBlockBytes(checkpoint_.files().traits(), options_.memory_bytes);
   }
 
   absl::Status FindAll() {
@@ -133,11 +140,12 @@ class Loader {
   absl::StatusOr<bool> NextBatch(Batch& batch) {
     // The callback of this batch owns it.
     auto pieces = std::make_unique<std::vector<Piece>>();
-    Room room{.direct_bytes = kDirectBatchBytes};
+    Room room{.block_bytes = BlockBytes(),
+              .direct_bytes = kDirectBatchReads * MaxReadBytes(BlockBytes())};
     bool planned = false;
     while (PlanNext(room, batch, *pieces)) planned = true;
     if (!planned) return false;
-    DCP_RETURN_IF_ERROR(planner_.Finish(batch));
+    DCP_RETURN_IF_ERROR(planner_.Finish(batch, room.block_bytes));
     for (const PlannedRead& read : batch.reads) {
       handles_.insert(read.file.handle);
     }
@@ -150,6 +158,7 @@ class Loader {
 
   // What a batch still has room for.
   struct Room {
+    uint64_t block_bytes;
     uint64_t direct_bytes;
     uint32_t block = 0;  // the block that is being filled
     uint64_t position = 0;
@@ -175,13 +184,13 @@ class Loader {
       room.direct_bytes -= num * element;
       return Plan(tensor, num, direct.data() + next_element_ * element);
     }
-    if (kBlockBytes - room.position < element) {
+    if (room.block_bytes - room.position < element) {
       ++room.block;
       room.position = 0;
     }
     if (room.block >= batch.blocks.size()) return false;
     const uint64_t num =
-        std::min(left, (kBlockBytes - room.position) / element);
+        std::min(left, (room.block_bytes - room.position) / element);
     pieces.push_back({next_tensor_, room.block, room.position,
                       next_element_ * element, num * element});
     uint8_t* const dst = batch.blocks[room.block].data() + room.position;

@@ -45,7 +45,7 @@ absl::Status HasRename(absl::string_view path) {
 }  // namespace
 
 absl::StatusOr<File> FileSystem::OpenShared(absl::string_view path,
-                                            uint64_t /*size*/) {
+                                            uint64_t /*size*/, DirectMode) {
   return absl::UnimplementedError(absl::StrCat(
       path, ": several processes cannot write one file on this file system"));
 }

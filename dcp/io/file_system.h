@@ -133,10 +133,11 @@ class FileSystem {
                                       DirectMode direct) = 0;
   // Opens a file that several processes write at once, each its own ranges;
   // creates it if nothing is there, and makes it `size` bytes long, which it
-  // stays. Reserves them, as Create does. Never direct, because blocks at the
-  // ends of ranges are shared. Unimplemented where files cannot be shared.
-  virtual absl::StatusOr<File> OpenShared(absl::string_view path,
-                                          uint64_t size);
+  // stays. Reserves them, and chooses direct transfers, as Create does; blocks
+  // at the ends of ranges, which processes share, are for Write. Unimplemented
+  // where files cannot be shared.
+  virtual absl::StatusOr<File> OpenShared(absl::string_view path, uint64_t size,
+                                          DirectMode direct);
   virtual absl::Status Close(File file) = 0;
 
   // Blocking transfer of exactly `data`, at any alignment, on direct files too;

@@ -87,6 +87,14 @@ absl::StatusOr<bool> ChooseDirect(int fd, bool wanted, DirectMode mode) {
   return false;
 }
 
+// The same for a file of `size` bytes that is to be written.
+absl::StatusOr<bool> ChooseDirectForSize(int fd, uint64_t size,
+                                         DirectMode mode) {
+  const bool wanted = mode == DirectMode::kOn || (mode == DirectMode::kAuto &&
+                                                  size >= kMinDirectFileBytes);
+  return ChooseDirect(fd, wanted, mode);
+}
+
 // What a file system says of its size, in bytes. One without a limit says that
 // it has no blocks at all.
 struct Space {
@@ -156,12 +164,9 @@ class PosixFileSystem final : public FileSystem {
       return open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     }));
     if (fd.get() < 0) return PosixError(errno, absl::StrCat("create ", path));
-    const bool wanted =
-        direct == DirectMode::kOn ||
-        (direct == DirectMode::kAuto && size >= kMinDirectFileBytes);
     absl::Status reserved = Reserve(fd.get(), size);
     absl::StatusOr<bool> is_direct =
-        reserved.ok() ? ChooseDirect(fd.get(), wanted, direct) : reserved;
+        reserved.ok() ? ChooseDirectForSize(fd.get(), size, direct) : reserved;
     if (!is_direct.ok()) {
       unlink(name.c_str());
       return Annotate(is_direct.status(), "create ", path);
@@ -170,8 +175,8 @@ class PosixFileSystem final : public FileSystem {
   }
 
   // A file that could not be reserved stays: others may be writing it.
-  absl::StatusOr<File> OpenShared(absl::string_view path,
-                                  uint64_t size) override {
+  absl::StatusOr<File> OpenShared(absl::string_view path, uint64_t size,
+                                  DirectMode direct) override {
     const std::string name(path);
     OwnedFd fd(Uninterrupted([&] {
       return open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW,
@@ -187,7 +192,12 @@ class PosixFileSystem final : public FileSystem {
         return PosixError(errno, absl::StrCat("resize ", path));
       }
     }
-    return File{.handle = fd.Release(), .direct = false, .size = size};
+    const absl::StatusOr<bool> is_direct =
+        ChooseDirectForSize(fd.get(), size, direct);
+    if (!is_direct.ok()) {
+      return Annotate(is_direct.status(), "open ", path);
+    }
+    return File{.handle = fd.Release(), .direct = *is_direct, .size = size};
   }
 
   absl::StatusOr<uint64_t> FreeBytes(absl::string_view path) override {

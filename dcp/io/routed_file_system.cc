@@ -62,9 +62,9 @@ class RoutedFileSystem final : public FileSystem {
                               DirectMode direct) override {
     return Of(path).Create(path, size, direct);
   }
-  absl::StatusOr<File> OpenShared(absl::string_view path,
-                                  uint64_t size) override {
-    return Of(path).OpenShared(path, size);
+  absl::StatusOr<File> OpenShared(absl::string_view path, uint64_t size,
+                                  DirectMode direct) override {
+    return Of(path).OpenShared(path, size, direct);
   }
   absl::StatusOr<File> CreateInParts(absl::string_view path,
                                      const InParts& parts) override {

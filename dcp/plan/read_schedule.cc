@@ -6,7 +6,6 @@
 #include <tuple>
 
 #include "dcp/base/check.h"
-#include "dcp/base/limits.h"
 
 namespace dcp {
 namespace {
@@ -25,7 +24,8 @@ bool ComesBefore(const Extent& a, const Extent& b) {
 
 // The extents of all runs, sorted. A run has one extent per unit if reading
 // what lies between its units would cost more than separate requests.
-std::vector<Extent> SortedExtents(absl::Span<const CopyRun> runs) {
+std::vector<Extent> SortedExtents(absl::Span<const CopyRun> runs,
+                                  uint64_t gap_bytes) {
   std::vector<Extent> extents;
   extents.reserve(runs.size());
   for (size_t i = 0; i < runs.size(); ++i) {
@@ -34,7 +34,7 @@ std::vector<Extent> SortedExtents(absl::Span<const CopyRun> runs) {
     if (length == 0) continue;
     const auto index = static_cast<uint32_t>(i);
     const uint64_t unit_bytes = run.unit * run.src_element_bytes;
-    if (run.count == 1 || run.src_stride <= unit_bytes + kReadGapBytes) {
+    if (run.count == 1 || run.src_stride <= unit_bytes + gap_bytes) {
       extents.push_back({run.file, index, run.src, run.src + length});
       continue;
     }
@@ -119,18 +119,19 @@ class RangeBuilder {
 
 }  // namespace
 
-ReadSchedule ScheduleReads(absl::Span<const CopyRun> runs, uint64_t max_bytes) {
-  DCP_CHECK(max_bytes > 0, "ranges without bytes");
+ReadSchedule ScheduleReads(absl::Span<const CopyRun> runs,
+                           const ReadLimits& limits) {
+  DCP_CHECK(limits.max_bytes > 0, "ranges without bytes");
   DCP_CHECK(runs.size() < std::numeric_limits<uint32_t>::max(), runs.size(),
             " runs");
-  const std::vector<Extent> extents = SortedExtents(runs);
-  RangeBuilder builder(runs, max_bytes);
+  const std::vector<Extent> extents = SortedExtents(runs, limits.gap_bytes);
+  RangeBuilder builder(runs, limits.max_bytes);
   for (size_t first = 0; first < extents.size();) {
     uint64_t end = extents[first].end;
     size_t last = first + 1;
     while (last < extents.size() && extents[last].file == extents[first].file &&
            (extents[last].begin <= end ||
-            extents[last].begin - end <= kReadGapBytes)) {
+            extents[last].begin - end <= limits.gap_bytes)) {
       end = std::max(end, extents[last].end);
       ++last;
     }

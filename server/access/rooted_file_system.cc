@@ -89,10 +89,11 @@ absl::StatusOr<File> RootedFileSystem::Create(absl::string_view path,
 }
 
 absl::StatusOr<File> RootedFileSystem::OpenShared(absl::string_view path,
-                                                  uint64_t size) {
+                                                  uint64_t size,
+                                                  DirectMode direct) {
   DCP_ASSIGN_OR_RETURN(const HeldPath held,
                        HoldEntry(client_, path, PathUse::kWriteEntry));
-  return InClientsWords(fs_.OpenShared(held.pinned.name(), size), held);
+  return InClientsWords(fs_.OpenShared(held.pinned.name(), size, direct), held);
 }
 
 absl::Status RootedFileSystem::SyncDirectory(absl::string_view path) {

@@ -48,10 +48,10 @@ class HookedFileSystem final : public FileSystem {
     Call("Create", path);
     return disk_->Create(path, size, direct);
   }
-  absl::StatusOr<File> OpenShared(absl::string_view path,
-                                  uint64_t size) override {
+  absl::StatusOr<File> OpenShared(absl::string_view path, uint64_t size,
+                                  DirectMode direct) override {
     Call("OpenShared", path);
-    return disk_->OpenShared(path, size);
+    return disk_->OpenShared(path, size, direct);
   }
   absl::Status Close(File file) override { return disk_->Close(file); }
   absl::Status Read(const File& file, uint64_t offset,

@@ -40,10 +40,10 @@ class HookedStorage final : public FileSystem {
     DCP_RETURN_IF_ERROR(hook_());
     return fs_.Create(path, size, direct);
   }
-  absl::StatusOr<File> OpenShared(absl::string_view path,
-                                  uint64_t size) override {
+  absl::StatusOr<File> OpenShared(absl::string_view path, uint64_t size,
+                                  DirectMode direct) override {
     DCP_RETURN_IF_ERROR(hook_());
-    return fs_.OpenShared(path, size);
+    return fs_.OpenShared(path, size, direct);
   }
   FileSystemTraits TraitsOf(absl::string_view path) override {
     return fs_.TraitsOf(path);

@@ -171,7 +171,7 @@ absl::StatusOr<File> SimStorage::Create(absl::string_view path, uint64_t size,
 }
 
 absl::StatusOr<File> SimStorage::OpenShared(absl::string_view path,
-                                            uint64_t size) {
+                                            uint64_t size, DirectMode direct) {
   absl::MutexLock lock(&mutex_);
   const std::string what = absl::StrCat("open ", path);
   const Fate fate = Begin(/*mutates=*/true);
@@ -192,7 +192,7 @@ absl::StatusOr<File> SimStorage::OpenShared(absl::string_view path,
     }
     SimDisk::Resize(*node, size);
   }
-  return Open(std::move(node), /*writable=*/true, DirectMode::kOff);
+  return Open(std::move(node), /*writable=*/true, direct);
 }
 
 absl::Status SimStorage::Close(File file) {

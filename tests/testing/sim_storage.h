@@ -72,8 +72,8 @@ class SimStorage final : public FileSystem {
                                    bool follow_symlinks) override;
   absl::StatusOr<File> Create(absl::string_view path, uint64_t size,
                               DirectMode direct) override;
-  absl::StatusOr<File> OpenShared(absl::string_view path,
-                                  uint64_t size) override;
+  absl::StatusOr<File> OpenShared(absl::string_view path, uint64_t size,
+                                  DirectMode direct) override;
   absl::Status Close(File file) override;
   absl::Status Read(const File& file, uint64_t offset,
                     MutableByteSpan data) override;

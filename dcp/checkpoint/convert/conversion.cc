@@ -223,6 +223,27 @@ absl::Status BuildOutput(FileSystem& fs, absl::string_view dst,
   return absl::OkStatus();
 }
 
+// A worker looks into the items of the tensors that it moves, and no others,
+// when it has its share. But the values of objects are part of the plan, and so
+// are the sizes and times of the files that a conversion needs, so each worker
+// opens all of those.
+absl::Status LocateForPlan(Checkpoint& source,
+                           absl::Span<const uint32_t> wanted,
+                           const std::stop_token& stop) {
+  std::vector<uint32_t> objects;
+  for (const uint32_t i : wanted) {
+    const TensorEntry* const tensor = source.entries()[i].tensor();
+    if (tensor == nullptr) {
+      objects.push_back(i);
+      continue;
+    }
+    for (const ChunkLocation& location : tensor->locations) {
+      DCP_RETURN_IF_ERROR(source.files().Get(location.item.file).status());
+    }
+  }
+  return source.Locate(objects, stop);
+}
+
 absl::StatusOr<Conversion> Prepare(FileSystem& fs, absl::string_view src,
                                    absl::string_view dst,
                                    const ConvertOptions& options,
@@ -233,8 +254,10 @@ absl::StatusOr<Conversion> Prepare(FileSystem& fs, absl::string_view src,
   ConvertPlan& plan = conversion.plan;
   const std::vector<uint32_t> wanted =
       EntriesToLocate(source, conversion.selected, plan.to);
-  DCP_RETURN_IF_ERROR(
-      WithSide(source.Locate(wanted, options.stop), ErrorSide::kSource));
+  DCP_RETURN_IF_ERROR(WithSide(how.piece_bytes != 0
+                                   ? LocateForPlan(source, wanted, options.stop)
+                                   : source.Locate(wanted, options.stop),
+                               ErrorSide::kSource));
   if (options.verify && how.piece_bytes == 0) {
     DCP_ASSIGN_OR_RETURN(conversion.check,
                          SourceCheck::Make(fs, source, wanted));

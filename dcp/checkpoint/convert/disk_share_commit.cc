@@ -183,7 +183,7 @@ absl::Status DiskShareCommit::WriteMissing(
     }
     DCP_ASSIGN_OR_RETURN(const File open,
                          fs_.OpenShared(destination.PathOf(file.layout.name()),
-                                        file.layout.size()));
+                                        file.layout.size(), DirectMode::kOff));
     absl::Status status;
     for (; i < missing.size() && missing[i].file == number; ++i) {
       const uint32_t part = missing[i].part;

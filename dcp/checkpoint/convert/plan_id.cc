@@ -24,7 +24,7 @@ void AppendOpened(const SourceFiles& files, SourceView view,
     const std::optional<FileInfo> opened = files.OpenedAs(i);
     if (!opened.has_value()) continue;
     absl::StrAppend(&text, files.names()[i], " ");
-    if (view == SourceView::kThisMachine || files.are_in_store()) {
+    if (view == SourceView::kThisMachine || !files.traits().has_rename) {
       absl::StrAppend(&text, opened->inode, " ");
     }
     absl::StrAppend(&text, opened->size, " ", opened->modified_ns, "\n");

@@ -185,8 +185,11 @@ class ShareWorker {
     }
     conversion_.plan.check.checked = options_.verify;
     if (options_.on_plan != nullptr) options_.on_plan(conversion_.plan);
-    if (share_.on_begin != nullptr) share_.on_begin(num_bytes);
     FindEntries();
+    DCP_RETURN_IF_ERROR(WithSide(
+        conversion_.source->Locate(EntriesOf(todo, entries_), options_.stop),
+        ErrorSide::kSource));
+    if (share_.on_begin != nullptr) share_.on_begin(num_bytes);
     // Files that are written side by side would otherwise read the same bytes
     // again; see interleaving.h.
     at_once_ = NeedsInterleaving(conversion_.output);
@@ -321,10 +324,9 @@ class ShareWorker {
     return checked;
   }
 
-  // Finds which entry of the source each payload is from, for the check of the
-  // source. Entries without payload are checked with the first piece.
+  // Finds which entry of the source each payload is from. Entries without
+  // payload are checked with the first piece.
   void FindEntries() {
-    if (!options_.verify) return;
     const Checkpoint& source = *conversion_.source;
     const std::vector<uint32_t> wanted =
         EntriesToLocate(source, conversion_.selected, conversion_.plan.to);

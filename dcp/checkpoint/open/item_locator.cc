@@ -43,8 +43,15 @@ namespace {
 constexpr uint64_t kProbeBytes = 4096;
 // Items that are read with one batch.
 constexpr size_t kItemsPerBatch = 512;
-// From this many items on, a second thread with its blocks is worthwhile.
+// From this many items on, a second thread with its blocks is worthwhile; and
+// in an object store, where all that counts is how many requests are in flight.
 constexpr size_t kMinItemsForTwoLanes = 16 * kItemsPerBatch;
+constexpr size_t kMinStoredItemsForTwoLanes = 64;
+// On a disk, one more request in flight is worth its block for so many items.
+constexpr size_t kItemsPerBlock = 64;
+// Of a store's items, those that are smaller are read whole: with many requests
+// in flight, another one costs less than a transfer's would.
+constexpr uint64_t kStoredItemGapBytes = uint64_t{256} << 10;
 
 // The head and tail of one item in the batch's buffer; they adjoin if the item
 // is small.
@@ -125,6 +132,10 @@ class Locator {
           absl::Span<const ItemChunk> chunks, absl::Span<const size_t> firsts,
           OpenProgress* progress, const ItemVisitor& visitor, Shared& shared)
       : fs_(fs),
+        limits_{.max_bytes = kMaxReadBytes,
+                .gap_bytes = parts.files->traits().has_rename
+                                 ? kReadGapBytes
+                                 : kStoredItemGapBytes},
         parts_(parts),
         chunks_(chunks),
         firsts_(firsts),
@@ -134,7 +145,7 @@ class Locator {
 
   absl::Status Run(Lane& lane, std::stop_token stop, TransferStats& stats) {
     return RunPipeline(
-        *lane.queue, lane.pool, 1,
+        *lane.queue, lane.pool, /*blocks_per_batch=*/0,
         [&](Batch& batch) { return NextBatch(batch); },
         [&](FileHandle handle) { return parts_.files->Describe(handle); },
         std::move(stop), stats);
@@ -173,7 +184,7 @@ class Locator {
       AddProbe(storage, *round, size);
     }
     round->buffer.resize(size);
-    round->schedule = ScheduleReads(round->runs, kMaxReadBytes);
+    round->schedule = ScheduleReads(round->runs, limits_);
     for (const ReadRange& range : round->schedule.ranges) {
       DCP_ASSIGN_OR_RETURN(const File file, parts_.files->Get(range.file));
       batch.reads.push_back({file, range.offset, range.length});
@@ -416,6 +427,7 @@ class Locator {
   }
 
   FileSystem& fs_;
+  const ReadLimits limits_;
   CheckpointParts& parts_;
   const absl::Span<const ItemChunk> chunks_;
   const absl::Span<const size_t> firsts_;
@@ -437,13 +449,19 @@ absl::Status LocateItems(FileSystem& fs, CheckpointParts& parts,
   const std::vector<size_t> firsts = ItemsOf(parts, chunks);
   const size_t num_items = firsts.size() - 1;
   if (progress != nullptr) progress->num_items += num_items;
-  const bool is_worth_two = num_items >= kMinItemsForTwoLanes;
+  const bool is_stored = !parts.files->traits().has_rename;
+  const bool is_worth_two = num_items >= (is_stored ? kMinStoredItemsForTwoLanes
+                                                    : kMinItemsForTwoLanes);
   const uint32_t num_lanes =
       is_worth_two && memory_bytes >= 2 * kMinMemoryBytes ? 2 : 1;
+  const uint64_t num_blocks =
+      std::clamp<uint64_t>(is_stored ? num_items : num_items / kItemsPerBlock,
+                           kMinBlocks, kQueueDepth);
   TransferStats stats;
   Shared shared{.ends_of_objects = EndsOfObjects(parts), .mutex = {}};
   return RunLanes(
-      fs, num_lanes, num_lanes * kMinMemoryBytes, stop,
+      fs, num_lanes,
+      std::min(memory_bytes, num_lanes * num_blocks * kBlockBytes), stop,
       [&](Lane& lane, std::stop_token lane_stop) {
         const size_t first = num_items * lane.index / num_lanes;
         const size_t last = num_items * (lane.index + 1) / num_lanes;

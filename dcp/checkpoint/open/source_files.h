@@ -43,9 +43,9 @@ class SourceFiles {
   SourceFiles& operator=(const SourceFiles&) = delete;
 
   const std::vector<std::string>& names() const { return names_; }
-  // Whether they are in an object store, where all machines see the same
-  // inodes.
-  bool are_in_store() const { return !fs_.TraitsOf(directory_).has_rename; }
+  // Of the storage that the files are on. In an object store all machines see
+  // the same inodes.
+  FileSystemTraits traits() const { return fs_.TraitsOf(directory_); }
   std::string PathOf(uint32_t file) const;
 
   // The open file; the first call opens it.

@@ -30,10 +30,13 @@ class RangeReader {
     auto round = std::make_shared<Round>();
     for (uint32_t i = 0; i < batch.blocks.size(); ++i) {
       round->blocks.push_back(batch.blocks[i].data());
-      PlanBlock(i, *round);
+      // One read fills a block.
+      PlanBlock(i, MaxReadBytes(batch.blocks[i].size()), *round);
     }
     if (round->pieces.empty()) return false;
-    round->schedule = ScheduleReads(round->runs, kMaxReadBytes);
+    round->schedule = ScheduleReads(
+        round->runs,
+        {MaxReadBytes(batch.blocks[0].size()), ReadGapBytes(files_.traits())});
     for (const ReadRange& range : round->schedule.ranges) {
       DCP_ASSIGN_OR_RETURN(const File file, files_.Get(range.file));
       batch.reads.push_back({file, range.offset, range.length});
@@ -76,12 +79,12 @@ class RangeReader {
     ReadSchedule schedule;
   };
 
-  void PlanBlock(uint32_t block, Round& round) {
+  void PlanBlock(uint32_t block, uint64_t num_bytes, Round& round) {
     uint64_t position = 0;
-    while (position < kBlockBytes && next_range_ < ranges_.size()) {
+    while (position < num_bytes && next_range_ < ranges_.size()) {
       const FileRange& range = ranges_[next_range_];
       const uint64_t length =
-          std::min(range.length - next_begin_, kBlockBytes - position);
+          std::min(range.length - next_begin_, num_bytes - position);
       if (length > 0) {
         round.pieces.push_back(
             {next_range_, block, position, next_begin_, length});
@@ -118,12 +121,15 @@ absl::Status ReadRanges(FileSystem& fs, SourceFiles& files,
   if (bytes == 0) return absl::OkStatus();
   RangeReader reader(files, ranges, visit);
   // More blocks than there are bytes to read would be pinned for nothing.
+  const uint64_t block_bytes =
+      ReadBlockBytes(files.traits(), options.memory_bytes);
   const uint64_t memory_bytes =
       std::min(options.memory_bytes,
-               AlignUp(2 * bytes, kBlockBytes) + 2 * kMinMemoryBytes);
+               AlignUp(2 * bytes, block_bytes) + 2 * kMinBlocks * block_bytes);
   return RunReads(
       fs,
       {.memory_bytes = memory_bytes,
+       .block_bytes = block_bytes,
        .side = ErrorSide::kSource,
        .stop = options.stop,
        .stats = options.stats},

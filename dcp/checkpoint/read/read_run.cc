@@ -4,7 +4,18 @@
 #include <algorithm>
 #include <utility>
 
+#include "dcp/plan/read_schedule.h"
+
 namespace dcp {
+
+uint64_t ReadBlockBytes(const FileSystemTraits& traits, uint64_t memory_bytes) {
+  return memory_bytes >= kMinBlocks * traits.block_bytes ? traits.block_bytes
+                                                         : kBlockBytes;
+}
+
+uint64_t ReadGapBytes(const FileSystemTraits& traits) {
+  return traits.has_rename ? kReadGapBytes : kObjectReadGapBytes;
+}
 
 absl::Status RunReads(FileSystem& fs, const ReadRunOptions& options,
                       NextBatch next,
@@ -23,7 +34,8 @@ absl::Status RunReads(FileSystem& fs, const ReadRunOptions& options,
   if (options.pool != nullptr) {
     return RunLane(fs, *options.pool, options.stop, work);
   }
-  return RunLanes(fs, 1, options.memory_bytes, options.stop, work);
+  return RunLanes(fs, 1, {options.memory_bytes, options.block_bytes},
+                  options.stop, work);
 }
 
 }  // namespace dcp

@@ -18,8 +18,9 @@
 namespace dcp {
 
 struct ReadRunOptions {
-  uint64_t memory_bytes = 0;  // at least kMinMemoryBytes
-  // Either replaces memory_bytes: the caller's memory, or the caller's lane.
+  uint64_t memory_bytes = 0;  // at least kMinBlocks of `block_bytes`
+  uint64_t block_bytes = kBlockBytes;
+  // Either replaces these two: the caller's memory, or the caller's lane.
   BlockPool* pool = nullptr;
   Lane* lane = nullptr;
   // If off, batches have no blocks: everything is read to where it belongs.
@@ -29,6 +30,14 @@ struct ReadRunOptions {
   std::stop_token stop = {};
   TransferStats* stats = nullptr;  // optional
 };
+
+// The blocks for reads from a storage: those that it should have, unless
+// `memory_bytes`, at least kMinMemoryBytes, is too little for them.
+uint64_t ReadBlockBytes(const FileSystemTraits& traits, uint64_t memory_bytes);
+
+// Which gaps between needed ranges are read along, so that one request serves
+// both.
+uint64_t ReadGapBytes(const FileSystemTraits& traits);
 
 // Runs the batches of `next`, which have no writes, on one lane. `describe`
 // names the files. Errors are those of RunPipeline and RunLanes.

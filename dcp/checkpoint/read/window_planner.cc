@@ -7,6 +7,7 @@
 #include "dcp/base/check.h"
 #include "dcp/base/error_side.h"
 #include "dcp/base/status.h"
+#include "dcp/checkpoint/read/read_run.h"
 
 namespace dcp {
 namespace {
@@ -87,12 +88,12 @@ uint32_t WindowPlanner::BaseOf(SourceFiles& files) {
   return base;
 }
 
-absl::Status WindowPlanner::Finish(Batch& batch) {
+absl::Status WindowPlanner::Finish(Batch& batch, uint64_t block_bytes) {
   std::unique_ptr<Plan> plan = std::exchange(plan_, std::make_unique<Plan>());
   if (plan->runs.empty()) return absl::OkStatus();
   plan->schedule = ScheduleReads(
-      plan->runs, batch.blocks.empty() ? kMaxReadBytes
-                                       : MaxReadBytes(batch.blocks[0].size()));
+      plan->runs,
+      {MaxReadBytes(block_bytes), ReadGapBytes(sources_[0]->traits())});
   for (const ReadRange& range : plan->schedule.ranges) {
     uint32_t file = range.file;
     size_t source = 0;

@@ -45,8 +45,9 @@ class WindowPlanner {
            uint64_t* num_beyond = nullptr);
 
   // Gives `batch` the reads of all windows added since the last call, and an
-  // on_read that puts the elements in place.
-  absl::Status Finish(Batch& batch);
+  // on_read that puts the elements in place. The blocks of the transfer have
+  // `block_bytes`, even if those of this batch have none.
+  absl::Status Finish(Batch& batch, uint64_t block_bytes);
 
  private:
   // Where a window's elements go, and how they are converted.

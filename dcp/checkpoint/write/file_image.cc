@@ -1,11 +1,19 @@
 // Tested by tests/dcp/checkpoint/write/image_transfer_test.cc.
+//
+// [Note: edges] Neighbouring pieces of a file, which two machines may write at
+// the same time, share a block of the disk unless they happen to meet at its
+// end. So what a piece has of its first and of its last block, less than
+// kDirectAlignment each, is written byte by byte at the end, through the page
+// cache. Everything between is whole blocks, which can be written directly.
 #include "dcp/checkpoint/write/file_image.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
 
+#include "dcp/base/bytes.h"
 #include "dcp/base/check.h"
+#include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 
 namespace dcp {
@@ -17,6 +25,7 @@ FileImage::FileImage(Output& output, uint32_t index)
       is_shared_(false),
       first_part_(0),
       end_part_(layout().parts().size()),
+      begin_offset_(0),
       end_offset_(layout().size()),
       next_offset_(0),
       next_part_(0) {
@@ -30,6 +39,7 @@ FileImage::FileImage(Output& output, const FilePiece& piece, uint32_t index)
       is_shared_(true),
       first_part_(piece.first_part),
       end_part_(piece.end_part),
+      begin_offset_(piece.offset),
       end_offset_(piece.offset + piece.length),
       next_offset_(piece.offset),
       next_part_(piece.first_part) {
@@ -98,12 +108,42 @@ absl::Status FileImage::Create(FileSystem& fs, Destination& destination,
                                                     .direct = direct,
                                                     .block_bytes = block_bytes,
                                                     .is_shared = is_shared_}));
+  if (is_shared_ && traits.has_rename) HoldEdges();
   return absl::OkStatus();
 }
 
+// See [Note: edges].
+void FileImage::HoldEdges() {
+  const uint64_t first = AlignUp(begin_offset_, kDirectAlignment);
+  if (first > begin_offset_) {
+    held_bytes_ = first;
+    held_.resize(std::min(first, end_offset_) - begin_offset_);
+  }
+  const uint64_t last = AlignDown(end_offset_, kDirectAlignment);
+  if (last >= first && last < end_offset_) {
+    back_begin_ = last;
+    back_.resize(end_offset_ - last);
+  }
+}
+
+uint64_t FileImage::BytesOfBlock(uint64_t num_bytes) const {
+  const uint64_t offset = next_offset_;
+  num_bytes = std::min(num_bytes, end_offset_ - offset);
+  if (!is_shared_) return num_bytes;
+  // A block ends where one of a whole file does, so that no element lies in two
+  // of them.
+  const uint64_t into = offset % kDirectAlignment;
+  if (into != 0) return std::min(num_bytes, kDirectAlignment - into);
+  return offset < back_begin_ ? std::min(num_bytes, back_begin_ - offset)
+                              : num_bytes;
+}
+
 void FileImage::Hold(uint64_t offset, ByteSpan bytes) {
+  const bool is_back = offset >= back_begin_;
+  const uint64_t begin = is_back ? back_begin_ : begin_offset_;
   std::copy(bytes.begin(), bytes.end(),
-            held_.begin() + static_cast<ptrdiff_t>(offset));
+            (is_back ? back_ : held_).begin() +
+                static_cast<ptrdiff_t>(offset - begin));
 }
 
 absl::Status FileImage::Close(FileSystem& fs) {
@@ -112,13 +152,22 @@ absl::Status FileImage::Close(FileSystem& fs) {
                   "appear; check its disk and run again");
 }
 
-absl::Status FileImage::CloseDurably(FileSystem& fs) {
-  if (writes_head_) {
-    const std::string head = spec_.head(digests_);
-    if (!held_.empty()) std::copy(head.begin(), head.end(), held_.begin());
-    DCP_RETURN_IF_ERROR(
-        fs.Write(file_, 0, held_.empty() ? AsBytes(head) : ByteSpan(held_)));
+absl::Status FileImage::WriteHeld(FileSystem& fs) {
+  if (is_shared_) {
+    if (!held_.empty()) {
+      DCP_RETURN_IF_ERROR(fs.Write(file_, begin_offset_, held_));
+    }
+    return back_.empty() ? absl::OkStatus()
+                         : fs.Write(file_, back_begin_, back_);
   }
+  if (!writes_head_) return absl::OkStatus();
+  const std::string head = spec_.head(digests_);
+  if (!held_.empty()) std::copy(head.begin(), head.end(), held_.begin());
+  return fs.Write(file_, 0, held_.empty() ? AsBytes(head) : ByteSpan(held_));
+}
+
+absl::Status FileImage::CloseDurably(FileSystem& fs) {
+  DCP_RETURN_IF_ERROR(WriteHeld(fs));
   // The last block of a direct file was padded.
   if (!is_shared_) {
     DCP_RETURN_IF_ERROR(fs.Truncate(file_, layout().size()));

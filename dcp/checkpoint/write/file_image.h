@@ -44,11 +44,16 @@ class FileImage {
   // of it that is planned. See [Note: interleaving].
   std::pair<uint32_t, double> SequenceKey() const;
 
-  // Whether the block at `offset` is not written but held until Close, because
-  // the head of the file is made last and this file system cannot write twice.
-  bool Holds(uint64_t offset) const { return offset < held_bytes_; }
+  // Whether the block at `offset` is not written but held until Close: because
+  // the head of the file is made last and this file system cannot write twice,
+  // or because it is an edge. See [Note: edges].
+  bool Holds(uint64_t offset) const {
+    return offset < held_bytes_ || offset >= back_begin_;
+  }
   void Hold(uint64_t offset, ByteSpan bytes);
-  uint64_t num_held() const { return held_.size(); }
+  uint64_t num_held() const { return held_.size() + back_.size(); }
+  // How much of `num_bytes` from next_offset() on can be in one block.
+  uint64_t BytesOfBlock(uint64_t num_bytes) const;
 
   // Filling: writes the bytes of the literal of a part, from its byte `begin`
   // on, to `dst`.
@@ -80,6 +85,8 @@ class FileImage {
 
  private:
   absl::Status CloseDurably(FileSystem& fs);
+  absl::Status WriteHeld(FileSystem& fs);
+  void HoldEdges();
 
   const Output& output_;
   OutputFile& spec_;
@@ -87,6 +94,7 @@ class FileImage {
   const bool is_shared_;
   const size_t first_part_;
   const size_t end_part_;
+  const uint64_t begin_offset_;
   const uint64_t end_offset_;
   uint64_t next_offset_;
   size_t next_part_;            // the part at next_offset_, or just before
@@ -100,8 +108,12 @@ class FileImage {
   // Whether the head is made: a file that is written in order keeps the one
   // that was written first, which has no digests.
   bool writes_head_ = false;
-  uint64_t held_bytes_ = 0;  // see Holds
+  // What is held: from begin_offset_ up to held_bytes_, an offset, and from
+  // back_begin_ to the end.
+  uint64_t held_bytes_ = 0;
   std::vector<uint8_t> held_;
+  uint64_t back_begin_ = UINT64_MAX;
+  std::vector<uint8_t> back_;
 };
 
 }  // namespace dcp

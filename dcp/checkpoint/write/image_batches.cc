@@ -60,7 +60,7 @@ absl::StatusOr<std::vector<ImagePiece>> ImageBatches::Plan(Batch& batch) {
                     .length = slot_bytes};
     DCP_RETURN_IF_ERROR(PlanSlot(*image, slot, batch, pieces));
   }
-  if (!pieces.empty()) DCP_RETURN_IF_ERROR(planner_.Finish(batch));
+  if (!pieces.empty()) DCP_RETURN_IF_ERROR(planner_.Finish(batch, block_bytes));
   return pieces;
 }
 
@@ -107,10 +107,7 @@ absl::Status ImageBatches::PlanSlot(FileImage& image, const Slot& slot,
                                     std::vector<ImagePiece>& pieces) {
   const FileLayout& layout = image.layout();
   const uint64_t offset = image.next_offset();
-  // A piece may begin anywhere; its blocks end where those of a whole file do,
-  // so that no element lies in two of them.
-  const uint64_t length = std::min(slot.length - offset % kDirectAlignment,
-                                   image.end_offset() - offset);
+  const uint64_t length = image.BytesOfBlock(slot.length);
   uint64_t position = slot.position;
   absl::Status status;
   layout.ForEachPiece(

@@ -358,7 +358,7 @@ std::string RenamedDestination::PathOf(absl::string_view name) const {
 
 absl::StatusOr<File> RenamedDestination::CreateFile(absl::string_view name,
                                                     const DataFile& file) {
-  return file.is_shared ? fs_.OpenShared(PathOf(name), file.size)
+  return file.is_shared ? fs_.OpenShared(PathOf(name), file.size, file.direct)
                         : fs_.Create(PathOf(name), file.size, file.direct);
 }
 

@@ -268,7 +268,8 @@ std::string StoreDestination::PathOf(absl::string_view name) const {
 
 absl::StatusOr<File> StoreDestination::CreateFile(absl::string_view name,
                                                   const DataFile& file) {
-  if (file.is_shared) return fs_.OpenShared(PathOf(name), file.size);
+  if (file.is_shared)
+    return fs_.OpenShared(PathOf(name), file.size, file.direct);
   return fs_.CreateInParts(PathOf(name),
                            {.size = file.size,
                             .part_bytes = file.block_bytes,

@@ -3,6 +3,7 @@
 #include "dcp/io/s3/aws_runtime.h"
 
 #include <aws/common/common.h>
+#include <aws/io/channel.h>
 #include <aws/io/channel_bootstrap.h>
 #include <aws/io/event_loop.h>
 #include <aws/io/host_resolver.h>
@@ -15,11 +16,15 @@ namespace {
 
 constexpr uint16_t kNumThreads = 2;
 constexpr size_t kMaxHosts = 16;
+// What is received from a connection, or sent over it, at once. Each costs a
+// system call and a turn of the event loop, of which Amazon's 16 KiB need many.
+constexpr size_t kFragmentBytes = size_t{128} << 10;
 
 AwsRuntime MakeRuntime() {
   AwsRuntime runtime;
   runtime.allocator = aws_default_allocator();
   aws_s3_library_init(runtime.allocator);
+  g_aws_channel_max_fragment_size = kFragmentBytes;
   runtime.event_loops = aws_event_loop_group_new_default(
       runtime.allocator, kNumThreads, /*shutdown_options=*/nullptr);
   DCP_CHECK(runtime.event_loops != nullptr);

@@ -141,22 +141,40 @@ TEST_F(PosixFileSystemTest, CreatesNewFilesOnlyWithTheirSize) {
 
 TEST_F(PosixFileSystemTest, SharesAFileAmongItsWriters) {
   const std::string path = dir_.Join("f");
-  ASSERT_OK_AND_ASSIGN(const File first, fs_->OpenShared(path, 6));
+  ASSERT_OK_AND_ASSIGN(const File first,
+                       fs_->OpenShared(path, 6, DirectMode::kAuto));
   EXPECT_OK(fs_->Write(first, 0, AsBytes("abc")));
-  ASSERT_OK_AND_ASSIGN(const File second, fs_->OpenShared(path, 6));
+  ASSERT_OK_AND_ASSIGN(const File second,
+                       fs_->OpenShared(path, 6, DirectMode::kAuto));
   EXPECT_FALSE(second.direct);
   EXPECT_OK(fs_->Write(second, 3, AsBytes("def")));
   EXPECT_EQ(ReadSome(first, 0, 6), "abcdef");
   EXPECT_OK(fs_->Close(first));
   EXPECT_OK(fs_->Close(second));
   ASSERT_OK(fs_->Rename(dir_.WriteFile("g", "longer than that"), path));
-  ASSERT_OK_AND_ASSIGN(const File cut, fs_->OpenShared(path, 6));
+  ASSERT_OK_AND_ASSIGN(const File cut,
+                       fs_->OpenShared(path, 6, DirectMode::kAuto));
   EXPECT_EQ(ReadSome(cut, 0, 6), "longer");
   EXPECT_OK(fs_->Close(cut));
   ASSERT_OK_AND_ASSIGN(const FileInfo info, fs_->Stat(path));
   EXPECT_EQ(info.size, 6u);
-  EXPECT_THAT(fs_->OpenShared(dir_.Join("none/f"), 6),
+  EXPECT_THAT(fs_->OpenShared(dir_.Join("none/f"), 6, DirectMode::kAuto),
               StatusIs(absl::StatusCode::kNotFound));
+}
+
+TEST_F(PosixFileSystemTest, SharesADirectFileAtAnyAlignment) {
+  const std::string path = dir_.Join("f");
+  constexpr uint64_t kSize = 3 * kDirectAlignment;
+  ASSERT_OK_AND_ASSIGN(const File first,
+                       fs_->OpenShared(path, kSize, DirectMode::kOn));
+  EXPECT_TRUE(first.direct);
+  ASSERT_OK_AND_ASSIGN(const File second,
+                       fs_->OpenShared(path, kSize, DirectMode::kOn));
+  EXPECT_OK(fs_->Write(first, 5, AsBytes("abc")));
+  EXPECT_OK(fs_->Write(second, 8, AsBytes("def")));
+  EXPECT_EQ(ReadSome(first, 5, 6), "abcdef");
+  EXPECT_OK(fs_->Close(first));
+  EXPECT_OK(fs_->Close(second));
 }
 
 TEST_F(PosixFileSystemTest, SaysHowMuchIsFreeWhenTheDiskCannotHoldAFile) {

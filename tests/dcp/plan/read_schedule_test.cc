@@ -33,8 +33,8 @@ std::vector<std::tuple<uint32_t, uint64_t, uint64_t>> RangesOf(
 using Ranges = std::vector<std::tuple<uint32_t, uint64_t, uint64_t>>;
 
 TEST(ReadSchedule, NoRunsNeedNoReads) {
-  EXPECT_TRUE(ScheduleReads({}, 100).ranges.empty());
-  EXPECT_TRUE(ScheduleReads({Bytes(0, 5, 0)}, 100).ranges.empty());
+  EXPECT_TRUE(ScheduleReads({}, {100}).ranges.empty());
+  EXPECT_TRUE(ScheduleReads({Bytes(0, 5, 0)}, {100}).ranges.empty());
 }
 
 TEST(ReadSchedule, SortsAndMergesWhatIsClose) {
@@ -43,7 +43,7 @@ TEST(ReadSchedule, SortsAndMergesWhatIsClose) {
       Bytes(0, 10, 10),
       Bytes(0, 31 + 2 * kReadGapBytes, 10),  // one byte too far
   };
-  const ReadSchedule schedule = ScheduleReads(runs, kBlockBytes);
+  const ReadSchedule schedule = ScheduleReads(runs, {kBlockBytes});
   EXPECT_EQ(RangesOf(schedule), (Ranges{{0, 10, 20 + kReadGapBytes},
                                         {0, 31 + 2 * kReadGapBytes, 10},
                                         {1, 0, 10}}));
@@ -52,14 +52,14 @@ TEST(ReadSchedule, SortsAndMergesWhatIsClose) {
 
 TEST(ReadSchedule, OverlappingRunsAreReadOnce) {
   const ReadSchedule schedule = ScheduleReads(
-      {Bytes(0, 0, 100), Bytes(0, 20, 30), Bytes(0, 0, 100)}, kBlockBytes);
+      {Bytes(0, 0, 100), Bytes(0, 20, 30), Bytes(0, 0, 100)}, {kBlockBytes});
   EXPECT_EQ(RangesOf(schedule), (Ranges{{0, 0, 100}}));
   EXPECT_EQ(schedule.ranges[0].num_runs, 3u);
 }
 
 TEST(ReadSchedule, CutsLongRanges) {
   const ReadSchedule schedule =
-      ScheduleReads({Bytes(0, 5, 100), Bytes(0, 40, 1)}, 40);
+      ScheduleReads({Bytes(0, 5, 100), Bytes(0, 40, 1)}, {40});
   EXPECT_EQ(RangesOf(schedule),
             (Ranges{{0, 5, 40}, {0, 45, 40}, {0, 85, 25 - 5}}));
   EXPECT_EQ(schedule.run_indices, (std::vector<uint32_t>{0, 1, 0, 0}));
@@ -69,12 +69,12 @@ TEST(ReadSchedule, UnitsFarApartAreRangesOfTheirOwn) {
   CopyRun run = Bytes(0, 0, 10);
   run.count = 3;
   run.src_stride = 11 + kReadGapBytes;
-  EXPECT_EQ(RangesOf(ScheduleReads({run}, kBlockBytes)),
+  EXPECT_EQ(RangesOf(ScheduleReads({run}, {kBlockBytes})),
             (Ranges{{0, 0, 10},
                     {0, 11 + kReadGapBytes, 10},
                     {0, 22 + 2 * kReadGapBytes, 10}}));
   run.src_stride = 10 + kReadGapBytes;
-  EXPECT_EQ(RangesOf(ScheduleReads({run}, kBlockBytes)),
+  EXPECT_EQ(RangesOf(ScheduleReads({run}, {kBlockBytes})),
             (Ranges{{0, 0, 30 + 2 * kReadGapBytes}}));
 }
 
@@ -84,7 +84,7 @@ TEST(ReadSchedule, ARunOfManyRangesIsListedOnceInEach) {
   far.src_stride = 11 + kReadGapBytes;
   // Fills the gaps, so that all is one range.
   const CopyRun all = Bytes(0, 0, 4 * kReadGapBytes);
-  const ReadSchedule schedule = ScheduleReads({far, all}, kBlockBytes);
+  const ReadSchedule schedule = ScheduleReads({far, all}, {kBlockBytes});
   ASSERT_EQ(schedule.ranges.size(), 1u);
   EXPECT_EQ(schedule.run_indices, (std::vector<uint32_t>{0, 1}));
 }
@@ -92,7 +92,25 @@ TEST(ReadSchedule, ARunOfManyRangesIsListedOnceInEach) {
 TEST(ReadSchedule, TheEndOfAnElementIsNoRangeOfItsOwn) {
   // Two elements of 16 bytes; the second begins in the first range.
   const CopyRun run{.src = 0, .unit = 2, .src_element_bytes = 16};
-  EXPECT_EQ(RangesOf(ScheduleReads({run}, 20)), (Ranges{{0, 0, 20}}));
+  EXPECT_EQ(RangesOf(ScheduleReads({run}, {20})), (Ranges{{0, 0, 20}}));
+}
+
+TEST(ReadSchedule, ReadsLargerGapsWhereRequestsCostMore) {
+  CopyRun run = Bytes(0, 0, 10);
+  run.count = 2;
+  run.src_stride = 10 + kObjectReadGapBytes;
+  const ReadLimits limits = {.max_bytes = 2 * kObjectReadGapBytes,
+                             .gap_bytes = kObjectReadGapBytes};
+  EXPECT_EQ(RangesOf(ScheduleReads({run}, limits)),
+            (Ranges{{0, 0, 20 + kObjectReadGapBytes}}));
+  EXPECT_EQ(ScheduleReads({run}, {limits.max_bytes}).ranges.size(), 2u);
+  const uint64_t next = 10 + kObjectReadGapBytes;
+  EXPECT_EQ(
+      RangesOf(ScheduleReads({Bytes(0, 0, 10), Bytes(0, next, 10)}, limits)),
+      (Ranges{{0, 0, 20 + kObjectReadGapBytes}}));
+  EXPECT_EQ(ScheduleReads({Bytes(0, 0, 10), Bytes(0, next + 1, 10)}, limits)
+                .ranges.size(),
+            2u);
 }
 
 CopyRun RandomRun(testing::Random& random) {
@@ -151,7 +169,7 @@ TEST(ReadSchedule, ApplyingItCopiesEveryElementOnce) {
       runs.push_back(RandomRun(random));
     }
     const uint64_t max_bytes = uint64_t{1} << random.Uniform(3, 20);
-    const ReadSchedule schedule = ScheduleReads(runs, max_bytes);
+    const ReadSchedule schedule = ScheduleReads(runs, {max_bytes});
     ExpectSortedAndDisjoint(schedule, max_bytes);
     Elements copied;
     for (const ReadRange& range : schedule.ranges) {

@@ -4,12 +4,14 @@
 #include "dcp/checkpoint/convert/share_convert.h"
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "dcp/checkpoint/convert/convert.h"
 #include "dcp/checkpoint/verify.h"
 #include "dcp/io/file_system.h"
@@ -31,7 +33,10 @@ using ::dcp::testing::kModel;
 using ::dcp::testing::OptionsOf;
 using ::dcp::testing::Place;
 using ::dcp::testing::Prepare;
+using ::dcp::testing::ReadTree;
 using ::dcp::testing::RemoveLocks;
+using ::dcp::testing::SampleState;
+using ::dcp::testing::SampleTensor;
 using ::dcp::testing::Scenario;
 using ::dcp::testing::SimStorage;
 using ::dcp::testing::Tree;
@@ -107,6 +112,47 @@ TEST_P(ShareConvert, AWorkerThatComesLateFindsItsWorkDone) {
   }
   EXPECT_EQ(fs.num_mutations(), num_mutations);
   ExpectSame(fs, before);
+}
+
+// The data files in the directory.
+std::multiset<uint64_t> DataIn(FileSystem& fs, const std::string& path) {
+  Tree tree;
+  ReadTree(fs, path, "", tree);
+  return DataOf(tree);
+}
+
+// What pieces have of blocks that others write too is not among their direct
+// transfers, which this disk refuses unless they are of whole blocks.
+TEST(ShareConvertDirect, WritesWhatOneProcessWrites) {
+  SimStorage fs;
+  SampleState state;
+  for (int i = 0; i < 9; ++i) {
+    state.Add(
+        SampleTensor(absl::StrCat("w", i), DType::kFloat32, {60 + i, 101}));
+  }
+  state.Add(SampleTensor("small", DType::kInt8, {3}));
+  SingleProcessCoordinator coordinator;
+  ASSERT_OK(Save(fs, kModel, state.state(), coordinator,
+                 {.memory_bytes = kMinMemoryBytes}));
+  const auto options = [] {
+    ConvertOptions direct =
+        OptionsOf({.name = "direct", .dst = "", .mesh = "shard=2"});
+    direct.direct = DirectMode::kOn;
+    return direct;
+  };
+  ASSERT_OK(ConvertCheckpoint(fs, kModel, "/plain", options()));
+  const std::multiset<uint64_t> expected = DataIn(fs, "/plain");
+  ASSERT_EQ(expected.size(), 2u);
+  for (const uint64_t piece_bytes : {1'000u, 15'000u, 30'000u, 1'000'000u}) {
+    SCOPED_TRACE(piece_bytes);
+    const std::string dst = absl::StrCat("/shared", piece_bytes);
+    for (uint32_t i = 0; i < 3; ++i) {
+      ASSERT_OK(ConvertShare(
+          fs, kModel, dst, options(),
+          {.share = {.index = i, .count = 3}, .piece_bytes = piece_bytes}));
+    }
+    EXPECT_TRUE(DataIn(fs, dst) == expected);
+  }
 }
 
 class ShareConvertFaults : public ::testing::TestWithParam<Scenario> {};

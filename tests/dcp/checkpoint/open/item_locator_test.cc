@@ -16,10 +16,12 @@
 #include "dcp/checkpoint/verify.h"
 #include "dcp/format/dcp_metadata_writer.h"
 #include "dcp/format/torch_tensor.h"
+#include "dcp/io/object/object_file_system.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/dcp/checkpoint/fixtures.h"
 #include "tests/testing/golden.h"
+#include "tests/testing/sim_object_server.h"
 #include "tests/testing/sim_storage.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
@@ -30,11 +32,13 @@ namespace {
 using ::dcp::testing::BytesOf;
 using ::dcp::testing::CopyGolden;
 using ::dcp::testing::DcpBuilder;
+using ::dcp::testing::Disk;
 using ::dcp::testing::EntryOf;
 using ::dcp::testing::LoadAll;
 using ::dcp::testing::ObjectItem;
 using ::dcp::testing::OpenCheckpoint;
 using ::dcp::testing::SafetensorsBytes;
+using ::dcp::testing::SimObjectServer;
 using ::dcp::testing::SimStorage;
 using ::dcp::testing::StatusIs;
 using ::dcp::testing::TempDir;
@@ -250,6 +254,33 @@ TEST(ItemLocator, WhatIsDoneWithinABudgetLocatesWithinIt) {
                        Checkpoint::Open(fs, "/src", {}));
   EXPECT_OK(checkpoint->LocateAll());
   EXPECT_EQ(fs.most_queue_bytes(), 2 * kMinMemoryBytes);
+}
+
+// The requests that locate 20 items of 100 KB in one object.
+TEST(ItemLocator, ReadsSmallItemsOfAStoreWithOneRequest) {
+  constexpr int64_t kSize = 100'000;
+  DcpBuilder builder;
+  builder.StartFile("a");
+  for (int i = 0; i < 20; ++i) {
+    builder.AddTensor(absl::StrCat("t", i), DType::kUInt8, {kSize},
+                      std::string(kSize, 'x'));
+  }
+  const TempDir dir;
+  const std::string path = builder.Write(dir, "c");
+  SimObjectServer server;
+  for (const char* name : {".metadata", "a"}) {
+    ASSERT_OK_AND_ASSIGN(const std::string bytes,
+                         ReadFile(Disk(), JoinPath(path, name), UINT64_MAX,
+                                  /*follow_symlinks=*/false));
+    server.PutBytes(absl::StrCat("c/", name), bytes);
+  }
+  ObjectFileSystem fs(server.Opener());
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
+                       Checkpoint::Open(fs, "s3://bucket/c", {}));
+  const uint64_t num_before = server.num_calls();
+  EXPECT_OK(checkpoint->LocateAll());
+  EXPECT_EQ(server.num_calls() - num_before, 2u);  // with the one to open it
+  EXPECT_TRUE(EntryOf(*checkpoint, "t19").tensor()->locations[0].located);
 }
 
 }  // namespace

@@ -7,14 +7,17 @@
 #include "dcp/base/bytes.h"
 #include "dcp/base/limits.h"
 #include "dcp/checkpoint/open/source_files.h"
+#include "dcp/io/object/object_file_system.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/sim_object_server.h"
 #include "tests/testing/sim_storage.h"
 #include "tests/testing/status_matchers.h"
 
 namespace dcp {
 namespace {
 
+using ::dcp::testing::SimObjectServer;
 using ::dcp::testing::SimStorage;
 using ::dcp::testing::StatusIs;
 
@@ -56,6 +59,33 @@ TEST(RangeReader, GivesTheBytesOfEachRangeInOrder) {
         << i;
   }
   EXPECT_GE(stats.bytes_read.load(), 2 * kBlockBytes + 1012);
+}
+
+// How many requests an object of 20 MiB takes, and that its bytes are right.
+uint64_t RequestsForObject(uint64_t memory_bytes) {
+  const std::string bytes = Pattern(uint64_t{20} << 20, 77);
+  SimObjectServer server;
+  server.PutBytes("a", bytes);
+  ObjectFileSystem fs(server.Opener());
+  SourceFiles files(fs, "s3://bucket", {"a"}, DirectMode::kAuto,
+                    /*follow_symlinks=*/false);
+  EXPECT_OK(files.Get(0).status());
+  const uint64_t num_before = server.num_calls();
+  const std::vector<FileRange> ranges = {{0, 0, bytes.size()}};
+  std::string seen;
+  EXPECT_OK(ReadRanges(fs, files, ranges, {.memory_bytes = memory_bytes},
+                       [&](size_t, uint64_t, ByteSpan data) {
+                         seen += std::string(AsText(data));
+                         return absl::OkStatus();
+                       }));
+  EXPECT_TRUE(seen == bytes);
+  return server.num_calls() - num_before;
+}
+
+TEST(RangeReader, ReadsObjectsInTheBlocksOfTheirStore) {
+  EXPECT_EQ(RequestsForObject(kDefaultMemoryBytes), 3u);
+  // Where the memory is too small for them, in smaller ones.
+  EXPECT_EQ(RequestsForObject(kMinMemoryBytes), 6u);
 }
 
 TEST(RangeReader, EndsWithTheFirstErrorOfTheVisitor) {

@@ -74,7 +74,7 @@ TEST_F(WindowPlannerTest, GathersAWindowFromAllChunks) {
       std::vector<uint8_t> dst(num * 4);
       planner.Add(tensor_, files_, box, DType::kInt32, first, num, dst.data());
       Batch batch;
-      ASSERT_OK(planner.Finish(batch));
+      ASSERT_OK(planner.Finish(batch, kBlockBytes));
       Read(batch);
       EXPECT_EQ(AsText(dst), expected.substr(first * 4, num * 4))
           << first << " +" << num;
@@ -90,7 +90,7 @@ TEST_F(WindowPlannerTest, ReadsOnceWhatSeveralWindowsWant) {
                 columns[static_cast<size_t>(i)].data());
   }
   Batch batch;
-  ASSERT_OK(planner.Finish(batch));
+  ASSERT_OK(planner.Finish(batch, kBlockBytes));
   EXPECT_EQ(Read(batch), sample_.bytes.size());
   for (int64_t i = 0; i < 6; ++i) {
     EXPECT_EQ(AsText(columns[static_cast<size_t>(i)]),
@@ -105,7 +105,7 @@ TEST_F(WindowPlannerTest, SwapsBytesOnTheWay) {
   planner.Add(tensor_, files_, WholeBox(sample_.shape), DType::kInt32, 0, 30,
               dst.data());
   Batch batch;
-  ASSERT_OK(planner.Finish(batch));
+  ASSERT_OK(planner.Finish(batch, kBlockBytes));
   Read(batch);
   for (size_t i = 0; i < dst.size(); i += 4) {
     std::swap(dst[i], dst[i + 3]);
@@ -119,7 +119,7 @@ TEST_F(WindowPlannerTest, PlansNothingForNothing) {
   planner.Add(tensor_, files_, WholeBox(sample_.shape), DType::kInt32, 3, 0,
               nullptr);
   Batch batch;
-  ASSERT_OK(planner.Finish(batch));
+  ASSERT_OK(planner.Finish(batch, kBlockBytes));
   EXPECT_TRUE(batch.reads.empty());
 }
 
@@ -130,7 +130,7 @@ TEST_F(WindowPlannerTest, MarksAFileThatIsMissingAsTheSources) {
   planner.Add(tensor_, files_, WholeBox(sample_.shape), DType::kInt32, 0, 30,
               dst.data());
   Batch batch;
-  const absl::Status status = planner.Finish(batch);
+  const absl::Status status = planner.Finish(batch, kBlockBytes);
   EXPECT_FALSE(status.ok());
   EXPECT_EQ(SideOf(status), ErrorSide::kSource);
 }
