@@ -198,8 +198,14 @@ std::string RenderOutcome(const ConvertPlan& plan, absl::string_view dst,
                           const ConvertOutcome& outcome) {
   const double rate = static_cast<double>(outcome.bytes_written) /
                       std::max(outcome.seconds, 1e-6);
+  // Of several workers, one says what is there.
+  const bool tells_all =
+      !outcome.share.has_value() || outcome.share->has_committed;
+  const std::string files = tells_all ? absl::StrCat(RenderFiles(plan, dst),
+                                                     "\n", RenderContents(plan))
+                                      : "";
   return absl::StrCat(
-      RenderFiles(plan, dst), "\n", RenderContents(plan), RenderDoubts(plan),
+      files, RenderDoubts(plan),
       outcome.share.has_value() ? RenderShare(*outcome.share) : "", "read ",
       FormatBytes(outcome.bytes_read), ", wrote ",
       FormatBytes(outcome.bytes_written), " in ",

@@ -28,18 +28,16 @@ start_store() {
 COMMANDS
 }
 
-# Rank 2 of the first run is killed as soon as the workers have begun.
 write_worker() {
   cat >"$dir/worker" <<'WORKER'
 #!/usr/bin/env bash
-# worker COMMAND...: the worker 2 dies in the middle.
+# worker COMMAND...: the worker 2 dies when something is done.
 [[ $OMPI_COMM_WORLD_RANK == 2 ]] || exec "$@"
 "$@" &
-until ./dcp-convert workers "$4" 2>/dev/null | grep -q pieces; do
-  kill -0 $! 2>/dev/null || break
+until ./dcp-convert workers "$4" | grep -q ': [1-9][0-9]* of'; do
+  kill -0 $! || exit 0
 done
-kill -9 $!
-wait $!
+kill -9 $! && wait $!
 WORKER
   chmod +x "$dir/worker"
 }
@@ -106,8 +104,7 @@ show_store() {
   local run=$kBucket/run target=$kBucket/resharded
   launch 4 --checkpoint-dir="$run"
   kill_once "$dir/dcp-convert" inspect "$run/step-30"
-  # What the killed processes were just writing, if they were.
-  show clean "$run" --older-than 0 --yes
+  show verify "$run/step-30"
 
   heading "3. Go on with 4 processes from the newest step in the store"
   train 4 --checkpoint-dir="$run" --losses-out=losses-killed
@@ -116,8 +113,10 @@ show_store() {
 
   heading "4. Reshard it with four workers, one of which is killed"
   write_worker
-  local reshard=(./dcp-convert reshard "$run/step-60" "$target" --mesh shard=16
-    --workers --progress none)
+  local reshard=(./dcp-convert reshard "$run/step-60" "$target" --mesh shard=64
+    --piece-size 500KB --workers --progress none)
+  echo '$ cat worker'
+  cat "$dir/worker"
   share 4 ./worker "${reshard[@]}" && fail "no worker died"
   show workers "$target"
 
