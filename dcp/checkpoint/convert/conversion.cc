@@ -226,10 +226,12 @@ absl::Status BuildOutput(FileSystem& fs, absl::string_view dst,
 // A worker looks into the items of the tensors that it moves, and no others,
 // when it has its share. But the values of objects are part of the plan, and so
 // are the sizes and times of the files that a conversion needs, so each worker
-// opens all of those.
-absl::Status LocateForPlan(Checkpoint& source,
+// opens all of those. And which tensors of a .pt file share a storage follows
+// from where their payload lies.
+absl::Status LocateForPlan(Checkpoint& source, Format to,
                            absl::Span<const uint32_t> wanted,
                            const std::stop_token& stop) {
+  if (to == Format::kTorch) return source.Locate(wanted, stop);
   std::vector<uint32_t> objects;
   for (const uint32_t i : wanted) {
     const TensorEntry* const tensor = source.entries()[i].tensor();
@@ -254,10 +256,11 @@ absl::StatusOr<Conversion> Prepare(FileSystem& fs, absl::string_view src,
   ConvertPlan& plan = conversion.plan;
   const std::vector<uint32_t> wanted =
       EntriesToLocate(source, conversion.selected, plan.to);
-  DCP_RETURN_IF_ERROR(WithSide(how.piece_bytes != 0
-                                   ? LocateForPlan(source, wanted, options.stop)
-                                   : source.Locate(wanted, options.stop),
-                               ErrorSide::kSource));
+  DCP_RETURN_IF_ERROR(
+      WithSide(how.piece_bytes != 0
+                   ? LocateForPlan(source, plan.to, wanted, options.stop)
+                   : source.Locate(wanted, options.stop),
+               ErrorSide::kSource));
   if (options.verify && how.piece_bytes == 0) {
     DCP_ASSIGN_OR_RETURN(conversion.check,
                          SourceCheck::Make(fs, source, wanted));

@@ -12,12 +12,17 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "dcp/base/limits.h"
 #include "dcp/checkpoint/convert/convert.h"
+#include "dcp/checkpoint/diff.h"
+#include "dcp/checkpoint/save/coordinator.h"
+#include "dcp/checkpoint/save/save.h"
 #include "dcp/checkpoint/verify.h"
 #include "dcp/io/file_system.h"
 #include "gtest/gtest.h"
 #include "tests/dcp/checkpoint/convert/share_fixture.h"
 #include "tests/testing/hooked_storage.h"
+#include "tests/testing/sample_state.h"
 #include "tests/testing/sim_storage.h"
 #include "tests/testing/status_matchers.h"
 
@@ -62,6 +67,29 @@ TEST_P(ShareConvert, WritesWhatOneProcessWrites) {
   ASSERT_OK_AND_ASSIGN(const VerifyReport verified,
                        VerifyCheckpoint(fs, scenario.path(), {}));
   EXPECT_TRUE(verified.findings.empty());
+}
+
+// Tensors that only their place tells apart.
+TEST(ShareConvertOfTwins, KeepsTensorsOfOneShapeApart) {
+  for (const char* dst : {"twins.pt", "twins.safetensors", "twins"}) {
+    SCOPED_TRACE(dst);
+    SimStorage fs;
+    ASSERT_OK(fs.MakeDirectory(testing::kPlace));
+    testing::SampleState state;
+    for (uint64_t i = 0; i < 4; ++i) {
+      state.Add(testing::SampleTensor(absl::StrCat("t", i), DType::kFloat32,
+                                      {50}, i + 1));
+    }
+    SingleProcessCoordinator coordinator;
+    ASSERT_OK(Save(fs, kModel, state.state(), coordinator,
+                   {.memory_bytes = kMinMemoryBytes}));
+    const Scenario scenario{.name = "", .dst = dst, .piece_bytes = 200};
+    AllWork(fs, scenario, 3);
+    ASSERT_OK_AND_ASSIGN(
+        const DiffReport diff,
+        DiffCheckpoints(fs, kModel, scenario.path(), DiffOptions()));
+    EXPECT_TRUE(diff.findings.empty());
+  }
 }
 
 TEST_P(ShareConvert, WritesTheSameForAnyNumberOfWorkers) {
