@@ -20,6 +20,7 @@
 #include "dcp/base/error_place.h"
 #include "dcp/base/error_side.h"
 #include "dcp/base/status.h"
+#include "dcp/checkpoint/open/checkpoint.h"
 #include "dcp/checkpoint/read/checked_range.h"
 #include "dcp/checkpoint/read/digest_index.h"
 #include "dcp/checkpoint/read/range_reader.h"
@@ -34,10 +35,9 @@ struct Item {
   bool empty;  // a tensor without elements: there are no bytes to check
 };
 
-// A problem with the bytes of a stretch.
-struct Damage {
-  uint32_t file;
-  VerifyFinding finding;
+struct RangeOfPiece {
+  CheckedRange range;
+  uint32_t piece;
 };
 
 class Verifier {
@@ -49,20 +49,22 @@ class Verifier {
     report_.format = checkpoint_.format();
     CollectItems();
     ChooseSample();
+    DCP_RETURN_IF_ERROR(pieces_.Choose(checkpoint_, report_, options_.pieces));
+    if (pieces_.WantsNone()) return std::move(report_);
+    found_.resize(pieces_.size());
     CollectLocated();
     const absl::Status digests = digests_.Read(fs_, checkpoint_);
     digest_used_.resize(digests_.size());
     DCP_RETURN_IF_ERROR(CheckStructure());
     CollectTorchFiles();
     if (!digests.ok()) {
-      report_.findings.push_back({.name = "",
-                                  .file = "digests",
-                                  .problem = std::string(digests.message())});
+      found_[0].findings.push_back({.name = "",
+                                    .file = "digests",
+                                    .problem = std::string(digests.message())});
     }
     AddDigestsOfChunks();
-    DCP_RETURN_IF_ERROR(CheckRanges());
     CountUnchecked();
-    AddDamages();
+    DCP_RETURN_IF_ERROR(CheckRanges());
     return std::move(report_);
   }
 
@@ -72,15 +74,14 @@ class Verifier {
     uint64_t num_bytes = 0;
     uint64_t num_crcs = 0;
     uint64_t num_digests = 0;
-    std::vector<Damage> damages;
+    std::vector<VerifyFinding> damages;
   };
 
-  Damage DamageOf(const CheckedRange& range, std::string problem) const {
-    return {.file = range.file,
-            .finding = {.name = std::string(range.name),
-                        .file = checkpoint_.files().names()[range.file],
-                        .offset = range.offset,
-                        .problem = std::move(problem)}};
+  VerifyFinding DamageOf(const CheckedRange& range, std::string problem) const {
+    return {.name = std::string(range.name),
+            .file = checkpoint_.files().names()[range.file],
+            .offset = range.offset,
+            .problem = std::move(problem)};
   }
 
   void CollectItems() {
@@ -102,6 +103,10 @@ class Verifier {
     }
   }
 
+  void AddRange(const CheckedRange& range, uint32_t piece) {
+    if (pieces_.Wants(piece)) ranges_.push_back({range, piece});
+  }
+
   // The records in items of DCP that opening has located. Objects of such an
   // item were read with the CRC-32 of their pickle.
   void CollectLocated() {
@@ -119,12 +124,13 @@ class Verifier {
         if (length == 0 || checkpoint_.IsTorchFile(file)) continue;
         covered_[own] = true;
         if (!sampled_[own] || !seen.emplace(file, offset).second) continue;
-        ranges_.push_back({.file = file,
-                           .offset = offset,
-                           .length = length,
-                           .name = entry.fqn,
-                           .crc = crc,
-                           .digest = std::nullopt});
+        AddRange({.file = file,
+                  .offset = offset,
+                  .length = length,
+                  .name = entry.fqn,
+                  .crc = crc,
+                  .digest = std::nullopt},
+                 pieces_.OfItem(own));
       }
     }
   }
@@ -136,9 +142,11 @@ class Verifier {
     const ItemVisitor visitor = [this](const VisitedItem& item) {
       CheckItem(item);
     };
-    const absl::Status all = checkpoint_.LocateAll(options_.stop, visitor);
+    const std::vector<uint32_t> entries = pieces_.Entries();
+    const absl::Status all =
+        checkpoint_.Locate(entries, options_.stop, visitor);
     if (all.ok() || absl::IsCancelled(all)) return all;
-    for (uint32_t i = 0; i < checkpoint_.entries().size(); ++i) {
+    for (const uint32_t i : entries) {
       const absl::Status status = checkpoint_.Locate(absl::MakeConstSpan(&i, 1),
                                                      options_.stop, visitor);
       if (absl::IsCancelled(status)) return status;
@@ -167,7 +175,7 @@ class Verifier {
         !absl::SimpleAtoi(place.offset, &finding.offset)) {
       finding.offset = 0;
     }
-    report_.findings.push_back(std::move(finding));
+    found_[pieces_.OfEntry(entry)].findings.push_back(std::move(finding));
   }
 
   void ChooseSample() {
@@ -200,7 +208,9 @@ class Verifier {
     const auto item_of = [this](const ItemChunk& chunk) {
       return first_items_[chunk.entry] + chunk.chunk;
     };
-    if (std::none_of(
+    const uint32_t piece = pieces_.OfItem(item_of(first));
+    if (!pieces_.Wants(piece) ||
+        std::none_of(
             visited.chunks.begin(), visited.chunks.end(),
             [&](const ItemChunk& c) { return sampled_[item_of(c)]; })) {
       return;
@@ -239,8 +249,8 @@ class Verifier {
       if (covered) covered_[item_of(chunk)] = true;
     }
     for (const size_t digest : digests) digest_used_[digest] = true;
-    ranges_.insert(ranges_.end(), unread.begin(), unread.end());
-    Add(std::move(outcome));
+    for (const CheckedRange& range : unread) AddRange(range, piece);
+    Add(std::move(outcome), piece);
   }
 
   // The items of whole torch.save files, which are checked file by file: items
@@ -269,7 +279,9 @@ class Verifier {
           RecordsOfTorchFile(fs_, checkpoint_, file));
       const TorchFileRanges found =
           RangesOfTorchFile(checkpoint_, file, records, items[file]);
-      ranges_.insert(ranges_.end(), found.ranges.begin(), found.ranges.end());
+      for (const CheckedRange& range : found.ranges) {
+        AddRange(range, pieces_.At(file, range.offset));
+      }
       for (size_t i = 0; i < places[file].size(); ++i) {
         covered_[places[file][i]] = found.covered[i];
       }
@@ -290,6 +302,7 @@ class Verifier {
         const uint32_t owner = item++;
         // A tensor without elements begins where its neighbour does.
         if (items_[owner].empty || !sampled_[owner]) continue;
+        if (!pieces_.Wants(pieces_.OfItem(owner))) continue;
         const ChunkLocation& location = tensor.locations[c];
         const std::optional<size_t> digest =
             digests_.Find(location.item.file, location.payload_offset,
@@ -297,12 +310,13 @@ class Verifier {
                               ElementSize(tensor.dtype));
         if (!digest.has_value() || digest_used_[*digest]) continue;
         covered_[owner] = true;
-        ranges_.push_back({.file = location.item.file,
-                           .offset = digests_[*digest].offset,
-                           .length = digests_[*digest].length,
-                           .name = entry.fqn,
-                           .crc = std::nullopt,
-                           .digest = digests_[*digest].digest});
+        AddRange({.file = location.item.file,
+                  .offset = digests_[*digest].offset,
+                  .length = digests_[*digest].length,
+                  .name = entry.fqn,
+                  .crc = std::nullopt,
+                  .digest = digests_[*digest].digest},
+                 pieces_.OfItem(owner));
       }
     }
   }
@@ -310,50 +324,72 @@ class Verifier {
   // Reads the ranges in the order of the files and compares.
   absl::Status CheckRanges() {
     std::sort(ranges_.begin(), ranges_.end(),
-              [](const CheckedRange& a, const CheckedRange& b) {
-                return std::tie(a.file, a.offset) < std::tie(b.file, b.offset);
+              [](const RangeOfPiece& a, const RangeOfPiece& b) {
+                return std::tie(a.piece, a.range.file, a.range.offset) <
+                       std::tie(b.piece, b.range.file, b.range.offset);
               });
     DropUnreadable();
     std::vector<FileRange> stretches;
     stretches.reserve(ranges_.size());
     uint64_t bytes_to_read = 0;
-    for (const CheckedRange& range : ranges_) {
+    for (const auto& [range, piece] : ranges_) {
       bytes_to_read += range.length;
       stretches.push_back({range.file, range.offset, range.length});
     }
     // What was compared in memory with its item counts as read.
-    if (options_.stats != nullptr) {
-      options_.stats->bytes_read += report_.bytes_checked;
+    uint64_t bytes_compared = 0;
+    for (const VerifyReport& found : found_) {
+      bytes_compared += found.bytes_checked;
     }
+    if (options_.stats != nullptr) options_.stats->bytes_read += bytes_compared;
     if (options_.on_plan != nullptr) {
-      options_.on_plan(report_.bytes_checked + bytes_to_read);
+      options_.on_plan(bytes_compared + bytes_to_read);
     }
-    DCP_RETURN_IF_ERROR(
-        ReadRanges(fs_, checkpoint_.files(), stretches,
-                   {.memory_bytes = options_.memory_bytes,
-                    .stop = options_.stop,
-                    .stats = options_.stats},
-                   [this](size_t i, uint64_t begin, ByteSpan bytes) {
-                     CheckPiece(ranges_[i], begin, bytes);
-                     return absl::OkStatus();
-                   }));
-    return WithSide(checkpoint_.files().CheckUnchanged(), ErrorSide::kSource);
+    DCP_RETURN_IF_ERROR(ReadRanges(
+        fs_, checkpoint_.files(), stretches,
+        {.memory_bytes = options_.memory_bytes,
+         .stop = options_.stop,
+         .stats = options_.stats},
+        [this](size_t i, uint64_t begin, ByteSpan bytes) -> absl::Status {
+          if (begin == 0) {
+            DCP_RETURN_IF_ERROR(FinishBefore(ranges_[i].piece));
+          }
+          CheckStretch(ranges_[i], begin, bytes);
+          return absl::OkStatus();
+        }));
+    return FinishBefore(pieces_.size());
+  }
+
+  // The bytes of all pieces before this one have been compared.
+  absl::Status FinishBefore(uint32_t piece) {
+    for (; next_ < piece; ++next_) {
+      if (!pieces_.Wants(next_)) continue;
+      DCP_RETURN_IF_ERROR(
+          WithSide(checkpoint_.files().CheckUnchanged(), ErrorSide::kSource));
+      report_.Add(found_[next_]);
+      if (options_.pieces == nullptr) continue;
+      DCP_RETURN_IF_ERROR(options_.pieces->on_piece(next_, found_[next_]));
+    }
+    return absl::OkStatus();
   }
 
   // Ranges that reach past the end of their file become findings and are not
   // read.
   void DropUnreadable() {
-    std::erase_if(ranges_, [this](const CheckedRange& range) {
+    std::erase_if(ranges_, [this](const RangeOfPiece& checked) {
+      const auto& [range, piece] = checked;
       const absl::Status status = checkpoint_.files().CheckRange(
           range.file, range.offset, range.length);
       if (status.ok()) return false;
-      absl::MutexLock lock(&mutex_);
-      damages_.push_back(DamageOf(range, std::string(status.message())));
+      found_[piece].findings.push_back(
+          DamageOf(range, std::string(status.message())));
       return true;
     });
   }
 
-  void CheckPiece(const CheckedRange& range, uint64_t begin, ByteSpan bytes) {
+  void CheckStretch(const RangeOfPiece& checked, uint64_t begin,
+                    ByteSpan bytes) {
+    const CheckedRange& range = checked.range;
     if (begin == 0) {
       crc_ = 0;
       digest_.Reset();
@@ -365,7 +401,7 @@ class Verifier {
     Compare(range, crc_, range.digest.has_value() ? digest_.Value() : 0,
             outcome);
     absl::MutexLock lock(&mutex_);
-    Add(std::move(outcome));
+    Add(std::move(outcome), checked.piece);
   }
 
   // Compares the checksums of a whole stretch with the recorded ones.
@@ -391,30 +427,21 @@ class Verifier {
     }
   }
 
-  void Add(Outcome outcome) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    report_.bytes_checked += outcome.num_bytes;
-    report_.num_crcs_checked += outcome.num_crcs;
-    report_.num_digests_checked += outcome.num_digests;
+  void Add(Outcome outcome, uint32_t piece)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    VerifyReport& found = found_[piece];
+    found.bytes_checked += outcome.num_bytes;
+    found.num_crcs_checked += outcome.num_crcs;
+    found.num_digests_checked += outcome.num_digests;
     std::move(outcome.damages.begin(), outcome.damages.end(),
-              std::back_inserter(damages_));
-  }
-
-  // Adds them in the order of the files, whichever thread found them first.
-  void AddDamages() {
-    absl::MutexLock lock(&mutex_);
-    std::stable_sort(damages_.begin(), damages_.end(),
-                     [](const Damage& a, const Damage& b) {
-                       return std::tie(a.file, a.finding.offset) <
-                              std::tie(b.file, b.finding.offset);
-                     });
-    for (Damage& damage : damages_) {
-      report_.findings.push_back(std::move(damage.finding));
-    }
+              std::back_inserter(found.findings));
   }
 
   void CountUnchecked() {
     for (size_t i = 0; i < items_.size(); ++i) {
-      if (sampled_[i] && !covered_[i]) ++report_.num_items_unchecked;
+      if (sampled_[i] && !covered_[i]) {
+        ++found_[pieces_.OfItem(i)].num_items_unchecked;
+      }
     }
   }
 
@@ -424,15 +451,18 @@ class Verifier {
   std::vector<size_t> first_items_;  // of each entry
   std::vector<Item> items_;
   std::vector<bool> sampled_;
+  ChosenPieces pieces_;
   DigestIndex digests_;
+  // What the index says, and what was found in the finished pieces.
+  VerifyReport report_;
+  uint32_t next_ = 0;  // the first piece that is not finished
   // What follows changes under the mutex while items are visited.
   absl::Mutex mutex_;
-  VerifyReport report_;
+  std::vector<VerifyReport> found_;  // by piece
   std::vector<bool> visited_;
-  std::vector<bool> covered_;         // by a CRC or a digest
-  std::vector<bool> digest_used_;     // with a CRC
-  std::vector<CheckedRange> ranges_;  // to be read
-  std::vector<Damage> damages_ ABSL_GUARDED_BY(mutex_);
+  std::vector<bool> covered_;                        // by a CRC or a digest
+  std::vector<bool> digest_used_;                    // with a CRC
+  std::vector<RangeOfPiece> ranges_;                 // to be read
   std::deque<std::vector<ZipRecord>> file_records_;  // of .pt files
   // For the range being checked:
   uint32_t crc_ = 0;

@@ -6,14 +6,14 @@
 
 #include <cstdint>
 #include <stop_token>
-#include <string>
-#include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "dcp/base/limits.h"
-#include "dcp/checkpoint/open/checkpoint.h"
+#include "dcp/checkpoint/open/open_options.h"
+#include "dcp/checkpoint/read/verify_report.h"
+#include "dcp/checkpoint/verify_pieces.h"
 #include "dcp/io/file_system.h"
 #include "dcp/io/pipeline.h"
 
@@ -31,31 +31,11 @@ struct VerifyOptions {
   // Called once at the start with the number of bytes that will be read;
   // optional.
   absl::AnyInvocable<void(uint64_t bytes)> on_plan;
-};
-
-struct VerifyFinding {
-  std::string name;  // of the tensor or object, empty for the checkpoint
-  std::string file;
-  uint64_t offset = 0;
-  std::string problem;
-};
-
-struct VerifyReport {
-  Format format = Format::kDcp;
-  uint64_t num_tensors = 0;
-  uint64_t num_objects = 0;
-  uint64_t num_chunks = 0;
-  uint64_t num_items = 0;  // chunks and objects
-  uint64_t num_items_checked = 0;
-  uint64_t num_crcs_checked = 0;
-  uint64_t num_digests_checked = 0;
-  uint64_t num_items_unchecked = 0;  // neither CRC nor digest is recorded
-  uint64_t bytes_checked = 0;
-  std::vector<VerifyFinding> findings;  // empty: all is well
+  VerifyPieces* pieces = nullptr;  // null: everything is checked
 };
 
 // Returns an error if the index cannot be read at all; all other problems are
-// findings.
+// findings, of those pieces that were chosen.
 absl::StatusOr<VerifyReport> VerifyCheckpoint(FileSystem& fs,
                                               absl::string_view path,
                                               VerifyOptions options);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <numeric>
+#include <utility>
 
 #include "absl/numeric/int128.h"
 #include "dcp/base/check.h"
@@ -84,6 +86,28 @@ std::vector<FilePiece> CutIntoPieces(absl::Span<const FileToCut> files,
     Cutter(i, files[i]).Cut(piece_bytes, pieces);
   }
   return pieces;
+}
+
+ItemPieces CutItems(absl::Span<const StoredItem> items, uint64_t piece_bytes) {
+  std::vector<uint32_t> order(items.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto place = [&](uint32_t i) {
+    return std::pair(items[i].file, items[i].offset);
+  };
+  std::sort(order.begin(), order.end(),
+            [&](uint32_t a, uint32_t b) { return place(a) < place(b); });
+  ItemPieces cut{.pieces = {{}}, .piece_of_item = {}};
+  cut.piece_of_item.resize(items.size());
+  for (size_t i = 0; i < order.size(); ++i) {
+    const StoredItem& item = items[order[i]];
+    const bool is_full = cut.pieces.back().length >= piece_bytes;
+    if (i > 0 && is_full && place(order[i]) != place(order[i - 1])) {
+      cut.pieces.push_back({.file = item.file, .offset = item.offset});
+    }
+    cut.pieces.back().length += item.length;
+    cut.piece_of_item[order[i]] = static_cast<uint32_t>(cut.pieces.size() - 1);
+  }
+  return cut;
 }
 
 std::vector<uint32_t> PiecesOfShare(absl::Span<const FilePiece> pieces,

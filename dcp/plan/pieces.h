@@ -1,6 +1,7 @@
-// Pieces: how one conversion is cut into pieces that several workers share
-// without speaking to each other. The pieces depend on the files alone, so that
-// every worker has the same, however many workers there are. Pure; any thread.
+// Pieces: how one conversion, or verify, is cut into pieces that several
+// workers share without speaking to each other. The pieces depend on the files
+// alone, so that every worker has the same, however many workers there are.
+// Pure; any thread.
 //
 // A file is cut in front of parts of its layout. The literal of a part may need
 // checksums of payloads before it (LayoutPart::needs_from); if these are in
@@ -40,6 +41,25 @@ struct FileToCut {
 // file without bytes is one piece.
 std::vector<FilePiece> CutIntoPieces(absl::Span<const FileToCut> files,
                                      uint64_t piece_bytes);
+
+// Bytes of a file that are read together.
+struct StoredItem {
+  uint32_t file = 0;
+  uint64_t offset = 0;
+  uint64_t length = 0;
+};
+
+struct ItemPieces {
+  // By the file and the offset where they begin; a piece may go on in the files
+  // that follow. `length` is the sum of its items; they have no parts.
+  std::vector<FilePiece> pieces;
+  std::vector<uint32_t> piece_of_item;
+};
+
+// Runs of about `piece_bytes` of items that follow each other in the files; the
+// first begins at the start of all. Items at the same place are in the same
+// piece. There is always a piece, even without items.
+ItemPieces CutItems(absl::Span<const StoredItem> items, uint64_t piece_bytes);
 
 // The worker `index` of `count`.
 struct Share {

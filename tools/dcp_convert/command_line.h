@@ -82,6 +82,7 @@ struct CommandLine {
   bool workers = false;        // the launcher says the share
   uint32_t num_workers = 0;    // 0: the launcher says it
   uint64_t piece_bytes = kPieceBytes;
+  std::string records;        // of workers that share a verify; workers too
   bool wait = false;          // workers too
   uint64_t wait_seconds = 0;  // 0: without end; workers too
   // workers
@@ -112,7 +113,7 @@ OpenOptions SourceOptionsOf(const CommandLine& line);
 // not are ignored.
 OpenOptions SecondSourceOptionsOf(const CommandLine& line);
 
-// Whether the line asks for one share of a conversion.
+// Whether the line asks for one share of a conversion or a verify.
 inline bool IsShared(const CommandLine& line) {
   return line.workers || line.share.has_value();
 }

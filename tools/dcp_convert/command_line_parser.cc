@@ -89,8 +89,17 @@ absl::Status CheckWorkers(const VerbRow& verb, const CommandLine& line) {
                : absl::OkStatus();
   }
   if (!IsShared(line)) {
-    return line.wait ? Refuse(verb, "--wait requires --workers or --share")
-                     : absl::OkStatus();
+    return line.wait || !line.records.empty()
+               ? Refuse(verb,
+                        "--wait and --records require --workers or --share")
+               : absl::OkStatus();
+  }
+  if (line.verb == Verb::kVerify &&
+      (line.records.empty() || !line.server.empty())) {
+    return Refuse(verb,
+                  "workers that share a verify are processes, which leave what "
+                  "they find where all of them see it: give --records, and "
+                  "leave out --server");
   }
   if (WritesToStandardOutput(line)) {
     return Refuse(verb,
@@ -269,6 +278,9 @@ absl::StatusOr<CommandLine> ParseCommandLine(absl::Span<const std::string> args,
   if (line.server.empty() && line.verb != Verb::kWorkers &&
       line.verb != Verb::kClean) {
     line.server = std::string(server);
+  }
+  if (line.verb == Verb::kWorkers && !line.records.empty()) {
+    line.paths.push_back(line.records);
   }
   if (const absl::Status resolved = ResolveMeshOptions(line); !resolved.ok()) {
     return Refuse(*verb, resolved.message());

@@ -185,7 +185,7 @@ std::string RenderDoubts(const ConvertPlan& plan) {
 
 std::string RenderShare(const ShareOutcome& share) {
   return absl::StrCat("share ", share.share.index, " of ", share.share.count,
-                      ": wrote ", share.num_pieces_written, " of ",
+                      ": wrote ", share.num_pieces_done, " of ",
                       FormatPlural(share.num_pieces, "piece"), "; ",
                       share.has_committed ? "the checkpoint is there"
                       : share.is_complete
@@ -243,11 +243,7 @@ absl::StatusOr<ConvertPlan> ConvertTheShare(const Context& context,
                                             ProgressDisplay& progress,
                                             ShareOutcome& outcome) {
   const CommandLine& line = context.line;
-  outcome.share = line.share.value_or(Share());
-  if (line.workers) {
-    DCP_ASSIGN_OR_RETURN(outcome.share,
-                         ShareFromLauncher(getenv, line.num_workers));
-  }
+  DCP_ASSIGN_OR_RETURN(outcome.share, ShareOf(line));
   const Stopwatch stopwatch;
   while (true) {
     ConvertOptions options = MakeOptions(context);
@@ -262,7 +258,7 @@ absl::StatusOr<ConvertPlan> ConvertTheShare(const Context& context,
              .on_begin = [&](uint64_t bytes) { progress.Start(bytes); }}));
     outcome.plan_id = result.id;
     outcome.num_pieces = result.num_pieces;
-    outcome.num_pieces_written += result.num_written;
+    outcome.num_pieces_done += result.num_written;
     outcome.is_complete = result.is_complete;
     outcome.has_committed = result.has_committed;
     if (result.is_complete || !line.wait) return std::move(result.plan);

@@ -135,7 +135,7 @@ absl::StatusOr<ConvertPlan> Daemon::Convert(const CommandLine& line,
     outcome.share = {.share = line.share.value_or(Share()),
                      .plan_id = share.plan_id(),
                      .num_pieces = share.num_pieces(),
-                     .num_pieces_written = share.num_pieces_written(),
+                     .num_pieces_done = share.num_pieces_written(),
                      .is_complete = share.is_complete(),
                      .has_committed = share.has_committed()};
   }

@@ -137,7 +137,7 @@ class Fleet {
     const ShareOutcome done = outcome.share.value_or(ShareOutcome());
     all.plan_id = done.plan_id;
     all.num_pieces = done.num_pieces;
-    all.num_pieces_written += done.num_pieces_written;
+    all.num_pieces_done += done.num_pieces_done;
     all.is_complete |= done.is_complete;
     all.has_committed |= done.has_committed;
     // The one that made it appear knows what all have found.

@@ -205,10 +205,9 @@ std::string InspectJson(const Inspection& inspection, bool chunks) {
   return absl::StrCat(text, ",\"objects\":", ObjectsText(inspection), "}\n");
 }
 
-std::string VerifyJson(absl::string_view path, const VerifyReport& report,
-                       double seconds) {
-  Json json = Header("verify");
-  json["path"] = Str(path);
+namespace {
+
+void AddReport(const VerifyReport& report, Json& json) {
   json["format"] = Str(FormatName(report.format));
   json["ok"] = report.findings.empty();
   json["num_tensors"] = report.num_tensors;
@@ -220,7 +219,6 @@ std::string VerifyJson(absl::string_view path, const VerifyReport& report,
   json["num_digests_checked"] = report.num_digests_checked;
   json["num_items_unchecked"] = report.num_items_unchecked;
   json["bytes_checked"] = report.bytes_checked;
-  json["seconds"] = seconds;
   Json& findings = json["findings"] = Json::array();
   for (const VerifyFinding& finding : report.findings) {
     findings.push_back(Json{{"name", finding.name},
@@ -228,6 +226,26 @@ std::string VerifyJson(absl::string_view path, const VerifyReport& report,
                             {"offset", finding.offset},
                             {"problem", finding.problem}});
   }
+}
+
+Json ShareJson(const ShareOutcome& share) {
+  return Json{{"index", share.share.index},
+              {"count", share.share.count},
+              {"plan", share.plan_id},
+              {"pieces_total", share.num_pieces},
+              {"pieces_done", share.num_pieces_done},
+              {"complete", share.is_complete}};
+}
+
+}  // namespace
+
+std::string VerifyJson(absl::string_view path, const VerifyReport& report,
+                       double seconds, const ShareOutcome* share) {
+  Json json = Header("verify");
+  json["path"] = Str(path);
+  AddReport(report, json);
+  json["seconds"] = seconds;
+  if (share != nullptr) json["share"] = ShareJson(*share);
   return Dump(json);
 }
 
@@ -288,14 +306,8 @@ std::string ConvertJson(absl::string_view verb, absl::string_view src,
     json["peak_memory_bytes"] = outcome->peak_memory_bytes;
     AddDoubts(plan, json);
     if (outcome->share.has_value()) {
-      const ShareOutcome& share = *outcome->share;
-      json["share"] = Json{{"index", share.share.index},
-                           {"count", share.share.count},
-                           {"plan", share.plan_id},
-                           {"pieces_total", share.num_pieces},
-                           {"pieces_done", share.num_pieces_written},
-                           {"complete", share.is_complete},
-                           {"committed", share.has_committed}};
+      json["share"] = ShareJson(*outcome->share);
+      json["share"]["committed"] = outcome->share->has_committed;
     }
   }
   return Dump(json);
@@ -311,6 +323,7 @@ std::string WorkersJson(absl::string_view dst,
   json["plan"] = status->id;
   json["pieces_total"] = status->num_pieces;
   json["bytes_total"] = status->num_bytes;
+  if (status->report.has_value()) AddReport(*status->report, json["report"]);
   Json& done = json["done"] = Json::array();
   for (const WorkStatus::Done& piece : status->done) {
     done.push_back(

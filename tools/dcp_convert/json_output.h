@@ -27,9 +27,6 @@ inline constexpr int kJsonVersion = 1;
 
 std::string InspectJson(const Inspection& inspection, bool chunks);
 
-std::string VerifyJson(absl::string_view path, const VerifyReport& report,
-                       double seconds);
-
 std::string DiffJson(absl::string_view a, absl::string_view b,
                      const DiffReport& report,
                      const std::optional<Tolerance>& tolerance, double seconds);
@@ -38,11 +35,15 @@ std::string DiffJson(absl::string_view a, absl::string_view b,
 struct ShareOutcome {
   Share share;
   std::string plan_id;
-  uint32_t num_pieces = 0;          // of all workers
-  uint32_t num_pieces_written = 0;  // by this worker
-  bool is_complete = false;         // the checkpoint is there
-  bool has_committed = false;       // this worker made it appear
+  uint32_t num_pieces = 0;       // of all workers
+  uint32_t num_pieces_done = 0;  // by this worker
+  bool is_complete = false;      // the checkpoint is there, or verified
+  bool has_committed = false;    // this worker made it appear
 };
+
+// `share` is null unless workers share the verify.
+std::string VerifyJson(absl::string_view path, const VerifyReport& report,
+                       double seconds, const ShareOutcome* share);
 
 // The results of a conversion that its plan does not have.
 struct ConvertOutcome {
@@ -76,7 +77,7 @@ std::string LitterJson(absl::string_view path, const Litter& litter,
                        bool removed);
 
 // `complete` is whether something is at the destination and nobody is at work
-// there.
+// there, or all pieces of a verify have been checked.
 std::string WorkersJson(absl::string_view dst,
                         const std::optional<WorkStatus>& status, bool complete);
 

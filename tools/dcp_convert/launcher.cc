@@ -1,5 +1,6 @@
 #include "tools/dcp_convert/launcher.h"
 
+#include <cstdlib>
 #include <optional>
 #include <string>
 #include <vector>
@@ -172,6 +173,11 @@ absl::StatusOr<Share> ShareFromLauncher(Environment environment,
                      ", but the launcher says ", found.text));
   }
   return found.share;
+}
+
+absl::StatusOr<Share> ShareOf(const CommandLine& line) {
+  if (!line.workers) return *line.share;
+  return ShareFromLauncher(getenv, line.num_workers);
 }
 
 }  // namespace dcp::tools

@@ -1,4 +1,4 @@
-// Which share of a conversion this process has, by what the launcher that
+// Which share of the work this process has, by what the launcher that
 // started it has put into its environment: Slurm, MPI, torchrun or Kubernetes.
 // Pure; any thread.
 #ifndef TOOLS_DCP_CONVERT_LAUNCHER_H_
@@ -9,7 +9,8 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "dcp/checkpoint/convert/share_convert.h"
+#include "dcp/plan/pieces.h"
+#include "tools/dcp_convert/command_line.h"
 
 namespace dcp::tools {
 
@@ -23,6 +24,10 @@ using Environment = absl::FunctionRef<const char*(const char* name)>;
 // as torchrun and mpirun do inside Slurm, comes first.
 absl::StatusOr<Share> ShareFromLauncher(Environment environment,
                                         uint32_t num_workers);
+
+// The share that `line` asks for, which IsShared; if it leaves that to the
+// launcher, by the environment of this process.
+absl::StatusOr<Share> ShareOf(const CommandLine& line);
 
 }  // namespace dcp::tools
 

@@ -37,6 +37,7 @@ constexpr uint32_t kDiff = VerbBit(Verb::kDiff);
 constexpr uint32_t kJobs = VerbBit(Verb::kJobs);
 constexpr uint32_t kWorkers = VerbBit(Verb::kWorkers);
 constexpr uint32_t kClean = VerbBit(Verb::kClean);
+constexpr uint32_t kSharing = kWriting | kVerify;
 constexpr uint32_t kLocal = kInspect | kVerify | kDiff | kWriting;
 constexpr uint32_t kRemote = kLocal | kJobs;
 constexpr uint32_t kAll = kRemote | kWorkers | kClean;
@@ -221,13 +222,9 @@ absl::Status SetWeights(absl::string_view value, CommandLine& line) {
   return absl::OkStatus();
 }
 
-absl::Status SetStripWrappers(absl::string_view, CommandLine& line) {
-  line.selection.strip_wrappers = true;
-  return absl::OkStatus();
-}
-
-absl::Status SetUnstackLayers(absl::string_view, CommandLine& line) {
-  line.dialect.unstack_layers = true;
+template <auto kGroup, auto kField>
+absl::Status SetFlagOf(absl::string_view, CommandLine& line) {
+  (line.*kGroup).*kField = true;
   return absl::OkStatus();
 }
 
@@ -326,7 +323,7 @@ constexpr OptionRow<CommandLine> kOptions[] = {
     {{"strip-wrappers", nullptr, kDiff | kWriting,
       "leave _fsdp_wrapped_module, _orig_mod,\n_checkpoint_wrapped_module and "
       "a leading module out of\nnames, before they are renamed"},
-     SetStripWrappers},
+     SetFlagOf<&CommandLine::selection, &SelectionOptions::strip_wrappers>},
     {{"include", "GLOB", kDiff | kWriting,
       "take only these names; * also matches dots", true},
      AddInclude},
@@ -376,25 +373,28 @@ constexpr OptionRow<CommandLine> kOptions[] = {
       "write nothing; print the files, the bytes to read\nand write, and the "
       "memory"},
      SetFlag<&CommandLine::plan>},
-    {{"workers", nullptr, kWriting,
+    {{"workers", nullptr, kSharing,
       "do the share of this worker, as its launcher says:\nsrun, an array of "
       "sbatch, mpirun, torchrun or an\nindexed job of Kubernetes"},
      SetFlag<&CommandLine::workers>},
-    {{"num-workers", "N", kWriting,
+    {{"num-workers", "N", kSharing,
       "with --workers: how many there are, if the launcher\ndoes not say"},
      SetPositive<&CommandLine::num_workers>},
-    {{"share", "K/N", kWriting,
+    {{"share", "K/N", kSharing,
       "do share K, from 0, of the N into which N workers\ndivide the work, "
       "whatever starts them"},
      SetShare},
-    {{"piece-size", "SIZE", kWriting,
-      "with --workers or --share: about how much a worker\nwrites before it "
-      "records it; the same for all workers;\ndefault 1GiB"},
+    {{"piece-size", "SIZE", kSharing,
+      "with --workers or --share: about how much a worker\nwrites or "
+      "verifies before it records it; the same for\nall workers; default 1GiB"},
      SetPieceSize},
-    {{"wait", nullptr, kWriting | kWorkers,
+    {{"records", "DIR", kVerify | kWorkers,
+      "a folder of what workers find that share a verify"},
+     SetText<&CommandLine::records>},
+    {{"wait", nullptr, kSharing | kWorkers,
       "wait until all workers are done and DST is there"},
      SetFlag<&CommandLine::wait>},
-    {{"wait-for", "SECONDS", kWriting | kWorkers,
+    {{"wait-for", "SECONDS", kSharing | kWorkers,
       "with --wait: fail after this time"},
      SetPositive<&CommandLine::wait_seconds>},
     {{"discard", nullptr, kWorkers,
@@ -444,7 +444,7 @@ constexpr OptionRow<CommandLine> kOptions[] = {
      SetWeights},
     {{"unstack-layers", nullptr, kLocal,
       "Megatron: each layer as tensors of its own"},
-     SetUnstackLayers},
+     SetFlagOf<&CommandLine::dialect, &DialectOptions::unstack_layers>},
     {{"optimizer-names", "WHICH", kLocal,
       "Megatron: stored, or torch, as PyTorch names an\noptimizer's state; "
       "default: stored",

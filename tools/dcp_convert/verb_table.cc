@@ -17,9 +17,12 @@ constexpr std::array<VerbRow, 11> kVerbs = {{
     {VerbBit(Verb::kVerify), "verify", "PATH", "check a checkpoint's bytes",
      "Checks the structure, that chunks cover each tensor without gap or\n"
      "overlap, the CRC-32 of every record, and the digests that dcp-convert\n"
-     "writes. Prints every problem; the exit code is 1 if there is one.\n",
+     "writes. Prints every problem; the exit code is 1 if there is one.\n"
+     "Workers share it with --workers or --share, and leave what they find in\n"
+     "--records; whoever finds the work of all done prints the whole report.\n",
      "dcp-convert verify run/step-1000\n"
-     "dcp-convert verify run/step-1000 --sample 5\n"},
+     "dcp-convert verify run/step-1000 --sample 5\n"
+     "dcp-convert verify run/step-1000 --workers --records run/check-1000\n"},
     {VerbBit(Verb::kDiff), "diff", "A B", "compare two checkpoints by value",
      "Compares names, shapes, dtypes and bits, whatever the formats, and the\n"
      "objects that are not tensors. Prints what differs and by how much; the\n"
@@ -99,16 +102,18 @@ constexpr std::array<VerbRow, 11> kVerbs = {{
      "dcp-convert jobs list --server storage:7420\n"
      "dcp-convert jobs wait operations/7 --server storage:7420\n"},
     {VerbBit(Verb::kWorkers), "workers", "DST",
-     "how far workers are that share a conversion",
+     "how far workers are that share the work",
      "Says which pieces of DST are done, by workers that --workers or --share\n"
      "started, and on which hosts. With --wait, shows the progress of all of "
      "them\n"
      "until DST is there. Workers that died can be started again, also in "
      "another\n"
-     "number; --discard removes what they have left.\n",
+     "number; --discard removes what they have left. For workers that share a\n"
+     "verify, --records takes the place of DST; also prints what they found.\n",
      "dcp-convert workers out\n"
      "dcp-convert workers out --wait --wait-for 3600\n"
-     "dcp-convert workers out --discard\n"},
+     "dcp-convert workers out --discard\n"
+     "dcp-convert workers --records run/check-1000\n"},
     {VerbBit(Verb::kClean), "clean", "PATH",
      "remove what killed writers left in an object store",
      "Lists uploads below PATH that were never finished, and data files of DCP "

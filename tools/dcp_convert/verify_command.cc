@@ -1,69 +1,29 @@
 // Tested by tests/tools/dcp_convert/dcp_convert_test.sh.
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "dcp/base/status.h"
+#include "dcp/checkpoint/convert/work_status.h"
+#include "dcp/checkpoint/share_verify.h"
 #include "dcp/checkpoint/verify.h"
 #include "tools/dcp_convert/commands.h"
 #include "tools/dcp_convert/daemon.h"
 #include "tools/dcp_convert/json_output.h"
+#include "tools/dcp_convert/launcher.h"
 #include "tools/dcp_convert/progress.h"
-#include "tools/dcp_convert/render.h"
 #include "tools/dcp_convert/stopwatch.h"
+#include "tools/dcp_convert/verify_text.h"
+#include "tools/dcp_convert/work_wait.h"
 #include "tools/terminal/quantity.h"
 
 namespace dcp::tools {
 namespace {
 
-std::string RenderFindings(const VerifyReport& report) {
-  if (report.findings.empty()) return "";
-  Table table({{"NAME"}, {"FILE"}, {"OFFSET", Align::kRight}, {"PROBLEM"}});
-  for (const VerifyFinding& finding : report.findings) {
-    table.AddRow({finding.name.empty() ? "(checkpoint)" : finding.name,
-                  finding.file, absl::StrCat(finding.offset), finding.problem});
-  }
-  return absl::StrCat(table.Render(), "\n");
-}
-
-std::string RenderReport(absl::string_view path, const VerifyReport& report,
-                         double seconds) {
-  std::string text = RenderFindings(report);
-  absl::StrAppend(&text, Printable(path), ": ", FormatName(report.format), ", ",
-                  FormatPlural(report.num_tensors, "tensor"), " in ",
-                  FormatPlural(report.num_chunks, "chunk"), ", ",
-                  FormatPlural(report.num_objects, "object"), "\n");
-  absl::StrAppend(&text, "checked ", FormatCount(report.num_items_checked),
-                  " of ", FormatPlural(report.num_items, "item"), ", ",
-                  FormatBytes(report.bytes_checked), ", in ",
-                  FormatSeconds(seconds), ": ",
-                  FormatPlural(report.num_crcs_checked, "CRC"), ", ",
-                  FormatPlural(report.num_digests_checked, "digest"), "\n");
-  if (report.num_items_unchecked > 0) {
-    const bool one = report.num_items_unchecked == 1;
-    absl::StrAppend(&text, FormatPlural(report.num_items_unchecked, "item"),
-                    one ? " has" : " have",
-                    " neither CRC nor digest: ", one ? "its" : "their",
-                    " bytes may be wrong\n");
-  }
-  absl::StrAppend(
-      &text,
-      report.findings.empty()
-          ? "no problem found"
-          : FormatPlural(report.findings.size(), "problem") + " found",
-      "\n");
-  return text;
-}
-
-absl::StatusOr<VerifyReport> Verify(const Context& context,
-                                    ProgressDisplay& progress,
-                                    TransferStats& stats,
-                                    OpenProgress& opening) {
+VerifyOptions MakeOptions(const Context& context, ProgressDisplay& progress,
+                          TransferStats& stats, OpenProgress& opening) {
   const CommandLine& line = context.line;
-  if (context.daemon != nullptr) {
-    return context.daemon->Verify(
-        line, {stats, [&](uint64_t bytes) { progress.Start(bytes); }});
-  }
   VerifyOptions options;
   options.open = SourceOptionsOf(line);
   options.sample_percent = line.sample_percent;
@@ -72,7 +32,71 @@ absl::StatusOr<VerifyReport> Verify(const Context& context,
   options.stats = &stats;
   options.open.progress = &opening;
   options.on_plan = [&progress](uint64_t bytes) { progress.Start(bytes); };
-  return VerifyCheckpoint(context.fs, line.paths[0], std::move(options));
+  return options;
+}
+
+std::string RenderShare(const ShareOutcome& share, const VerifyReport& report) {
+  return absl::StrCat(
+      "share ", share.share.index, " of ", share.share.count, ": verified ",
+      share.num_pieces_done, " of ", FormatPlural(share.num_pieces, "piece"),
+      share.is_complete ? "; the report is that of all workers"
+                        : absl::StrCat(", ", RenderVerdict(report),
+                                       "; the rest is left to other workers"),
+      "\n");
+}
+
+// Does the share of this worker; with --wait, until all is verified.
+absl::StatusOr<VerifyReport> VerifyTheShare(const Context& context,
+                                            ProgressDisplay& progress,
+                                            TransferStats& stats,
+                                            OpenProgress& opening,
+                                            ShareOutcome& outcome) {
+  const CommandLine& line = context.line;
+  DCP_ASSIGN_OR_RETURN(outcome.share, ShareOf(line));
+  const Stopwatch stopwatch;
+  while (true) {
+    DCP_ASSIGN_OR_RETURN(
+        ShareVerifyResult result,
+        ShareVerify(context.fs, line.paths[0],
+                    MakeOptions(context, progress, stats, opening),
+                    {.share = outcome.share,
+                     .piece_bytes = line.piece_bytes,
+                     .records = line.records}));
+    outcome.plan_id = result.id;
+    outcome.num_pieces = result.num_pieces;
+    outcome.num_pieces_done += result.num_checked;
+    outcome.is_complete = result.is_complete;
+    if (result.is_complete || !line.wait) return std::move(result.report);
+    DCP_RETURN_IF_ERROR(WaitForWork(context, WorkGoal::kAllPieces,
+                                    stopwatch.seconds(),
+                                    [](const WorkStatus&) {}));
+  }
+}
+
+absl::StatusOr<VerifyReport> Verify(const Context& context,
+                                    ProgressDisplay& progress,
+                                    TransferStats& stats, OpenProgress& opening,
+                                    std::optional<ShareOutcome>& share) {
+  const CommandLine& line = context.line;
+  if (context.daemon != nullptr) {
+    return context.daemon->Verify(
+        line, {stats, [&](uint64_t bytes) { progress.Start(bytes); }});
+  }
+  if (IsShared(line)) {
+    return VerifyTheShare(context, progress, stats, opening, share.emplace());
+  }
+  return VerifyCheckpoint(context.fs, line.paths[0],
+                          MakeOptions(context, progress, stats, opening));
+}
+
+std::string RenderOutcome(absl::string_view path, const VerifyReport& report,
+                          const std::optional<ShareOutcome>& share,
+                          double seconds) {
+  if (!share.has_value()) return RenderReport(path, report, seconds);
+  return absl::StrCat(share->is_complete
+                          ? RenderReport(path, report, std::nullopt)
+                          : RenderFindings(report),
+                      RenderShare(*share, report));
 }
 
 }  // namespace
@@ -85,14 +109,19 @@ absl::StatusOr<ExitCode> RunVerify(const Context& context) {
   ProgressDisplay progress(context.console, "verify", line.progress,
                            ProgressDisplay::Counting::kReads, stats,
                            context.daemon == nullptr ? &opening : nullptr);
+  std::optional<ShareOutcome> share;
   const absl::StatusOr<VerifyReport> report =
-      Verify(context, progress, stats, opening);
+      Verify(context, progress, stats, opening, share);
   progress.Finish();
   DCP_RETURN_IF_ERROR(report.status());
   const double seconds = stopwatch.seconds();
-  context.console.out << (line.json
-                              ? VerifyJson(line.paths[0], *report, seconds)
-                              : RenderReport(line.paths[0], *report, seconds));
+  context.console.out << (line.json ? VerifyJson(
+                                          line.paths[0], *report, seconds,
+                                          share.has_value() ? &*share : nullptr)
+                                    : RenderOutcome(line.paths[0], *report,
+                                                    share, seconds));
+  // Of several workers, only one that knows what all have found says so.
+  if (share.has_value() && !share->is_complete) return kExitDone;
   return report->findings.empty() ? kExitDone : kExitFound;
 }
 

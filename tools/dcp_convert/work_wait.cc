@@ -44,21 +44,24 @@ std::string Missing(const std::optional<WorkStatus>& status) {
 absl::Status WaitForWork(const Context& context, WorkGoal goal,
                          double passed_seconds,
                          absl::FunctionRef<void(const WorkStatus&)> show) {
-  const std::string& dst = context.line.paths.back();
+  const bool is_verify = !context.line.records.empty();
+  const std::string& dst =
+      is_verify ? context.line.records : context.line.paths.back();
   const double limit_seconds = static_cast<double>(context.line.wait_seconds);
   const Stopwatch stopwatch;
   while (true) {
     DCP_ASSIGN_OR_RETURN(const std::optional<WorkStatus> status,
                          FindWork(context.fs, dst));
-    if (!status.has_value()) {
+    if (!status.has_value() && is_verify) {
+      // No worker has begun, and that the directory is there says nothing.
+    } else if (!status.has_value()) {
       // Nothing is there before the first worker begins.
       absl::Status there = context.fs.Stat(dst).status();
       if (there.ok()) return absl::OkStatus();
       if (!absl::IsNotFound(there)) return there;
     } else {
       show(*status);
-      if (goal == WorkGoal::kAllPieces &&
-          status->done.size() == status->num_pieces) {
+      if (goal == WorkGoal::kAllPieces && status->is_complete()) {
         return absl::OkStatus();
       }
     }
@@ -67,10 +70,12 @@ absl::Status WaitForWork(const Context& context, WorkGoal goal,
     }
     if (limit_seconds > 0 &&
         passed_seconds + stopwatch.seconds() >= limit_seconds) {
-      return WithSide(absl::DeadlineExceededError(absl::StrCat(
-                          dst, " is not there after ",
-                          context.line.wait_seconds, " s: ", Missing(status))),
-                      ErrorSide::kDestination);
+      return WithSide(
+          absl::DeadlineExceededError(absl::StrCat(
+              dst,
+              is_verify ? " is not complete after " : " is not there after ",
+              context.line.wait_seconds, " s: ", Missing(status))),
+          ErrorSide::kDestination);
     }
     Pause(context.stop);
   }

@@ -1,5 +1,6 @@
-// WaitForWork: waits for workers that share a conversion, by looking at what
-// they leave at the destination. Blocking; one thread.
+// WaitForWork: waits for workers that share a conversion or a verify, by
+// looking at what they leave at the destination, or where --records says.
+// Blocking; one thread.
 #ifndef TOOLS_DCP_CONVERT_WORK_WAIT_H_
 #define TOOLS_DCP_CONVERT_WORK_WAIT_H_
 
@@ -13,7 +14,8 @@
 namespace dcp::tools {
 
 enum class WorkGoal : uint8_t {
-  kAllPieces,   // are written, whether or not the checkpoint is there
+  // Are written, whether or not the checkpoint is there; or verified.
+  kAllPieces,
   kCheckpoint,  // is there
 };
 

@@ -15,6 +15,7 @@
 #include "tools/dcp_convert/json_output.h"
 #include "tools/dcp_convert/progress.h"
 #include "tools/dcp_convert/render.h"
+#include "tools/dcp_convert/verify_text.h"
 #include "tools/dcp_convert/work_wait.h"
 #include "tools/terminal/quantity.h"
 
@@ -70,8 +71,10 @@ absl::StatusOr<ExitCode> Discard(const Context& context,
                                  const std::string& dst) {
   const absl::StatusOr<std::optional<WorkStatus>> status =
       FindWork(context.fs, dst);
-  // The work of several plans is discarded as well.
-  if (status.ok() && status->has_value()) {
+  // The work of several plans is discarded as well; and at a verify that is
+  // complete nobody works.
+  if (status.ok() && status->has_value() &&
+      !((*status)->report.has_value() && (*status)->is_complete())) {
     for (const WorkStatus::Done& done : (*status)->done) {
       const absl::Duration age =
           absl::Now() - absl::FromUnixNanos(done.written_ns);
@@ -94,8 +97,10 @@ absl::Status Wait(const Context& context) {
                            ProgressDisplay::Counting::kWrites, stats,
                            /*opening=*/nullptr);
   const absl::Status waited =
-      WaitForWork(context, WorkGoal::kCheckpoint, /*passed_seconds=*/0,
-                  [&](const WorkStatus& status) {
+      WaitForWork(context,
+                  context.line.records.empty() ? WorkGoal::kCheckpoint
+                                               : WorkGoal::kAllPieces,
+                  /*passed_seconds=*/0, [&](const WorkStatus& status) {
                     uint64_t num_bytes = 0;
                     for (const WorkStatus::Done& done : status.done) {
                       num_bytes += done.bytes;
@@ -116,17 +121,27 @@ absl::StatusOr<ExitCode> RunWorkers(const Context& context) {
   if (line.wait) DCP_RETURN_IF_ERROR(Wait(context));
   DCP_ASSIGN_OR_RETURN(const std::optional<WorkStatus> status,
                        FindWork(context.fs, dst));
-  const bool complete = !status.has_value() && context.fs.Stat(dst).ok();
+  // Where there was no verify, nobody has begun one.
+  const bool is_verify = !line.records.empty() ||
+                         (status.has_value() && status->report.has_value());
+  const bool complete = is_verify
+                            ? status.has_value() && status->is_complete()
+                            : !status.has_value() && context.fs.Stat(dst).ok();
   if (line.json) {
     context.console.out << WorkersJson(dst, status, complete);
   } else if (status.has_value()) {
     context.console.out << RenderStatus(*status);
+    if (is_verify) {
+      context.console.out << "\n"
+                          << RenderReport(dst, *status->report, std::nullopt);
+    }
   } else {
     context.console.out << Printable(dst)
                         << (complete ? ": complete, no worker has work left\n"
                                      : ": no worker has begun\n");
   }
-  return kExitDone;
+  return is_verify && complete && !status->report->findings.empty() ? kExitFound
+                                                                    : kExitDone;
 }
 
 }  // namespace dcp::tools

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <utility>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
@@ -23,11 +24,8 @@ void AppendOpened(const SourceFiles& files, SourceView view,
   for (uint32_t i = 0; i < files.names().size(); ++i) {
     const std::optional<FileInfo> opened = files.OpenedAs(i);
     if (!opened.has_value()) continue;
-    absl::StrAppend(&text, files.names()[i], " ");
-    if (view == SourceView::kThisMachine || !files.traits().has_rename) {
-      absl::StrAppend(&text, opened->inode, " ");
-    }
-    absl::StrAppend(&text, opened->size, " ", opened->modified_ns, "\n");
+    AppendFile(files.names()[i], *opened, view, !files.traits().has_rename,
+               text);
   }
 }
 
@@ -94,10 +92,23 @@ std::string PlanId(const Conversion& conversion, const ConvertOptions& options,
                    static_cast<int>(conversion.target.kind), "\n",
                    PlanText(conversion, options, SourceView::kAnyMachine));
   AppendLocations(conversion.output, text);
+  return IdOfText(std::move(text));
+}
+
+std::string IdOfText(std::string text) {
   const uint64_t first = Digest64Of(AsBytes(text));
   absl::StrAppend(&text, first);
   return absl::StrCat(absl::Hex(first, absl::kZeroPad16),
                       absl::Hex(Digest64Of(AsBytes(text)), absl::kZeroPad16));
+}
+
+void AppendFile(absl::string_view name, const FileInfo& info, SourceView view,
+                bool is_in_store, std::string& text) {
+  absl::StrAppend(&text, name, " ");
+  if (view == SourceView::kThisMachine || is_in_store) {
+    absl::StrAppend(&text, info.inode, " ");
+  }
+  absl::StrAppend(&text, info.size, " ", info.modified_ns, "\n");
 }
 
 }  // namespace dcp

@@ -7,8 +7,10 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/strings/string_view.h"
 #include "dcp/checkpoint/convert/conversion.h"
 #include "dcp/checkpoint/convert/convert_options.h"
+#include "dcp/io/file_system.h"
 
 namespace dcp {
 
@@ -31,6 +33,14 @@ std::string PlanText(const Conversion& conversion,
 // workers. The names of DCP files in the output do not have the id yet.
 std::string PlanId(const Conversion& conversion, const ConvertOptions& options,
                    uint64_t piece_bytes);
+
+// 32 hexadecimal digits that are the same for the same text.
+std::string IdOfText(std::string text);
+
+// The file `name`, as it was when it was opened or looked at, for such a text;
+// `is_in_store` is whether all machines see the same inode.
+void AppendFile(absl::string_view name, const FileInfo& info, SourceView view,
+                bool is_in_store, std::string& text);
 
 }  // namespace dcp
 

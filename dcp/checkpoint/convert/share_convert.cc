@@ -40,9 +40,6 @@
 // A worker that fails removes nothing: its files are those of others too.
 #include "dcp/checkpoint/convert/share_convert.h"
 
-#include <limits.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -66,12 +63,6 @@
 
 namespace dcp {
 namespace {
-
-std::string HostName() {
-  char host[HOST_NAME_MAX + 1] = {};
-  gethostname(host, HOST_NAME_MAX);
-  return host;
-}
 
 class ShareWorker {
  public:
@@ -148,18 +139,7 @@ class ShareWorker {
 
   // Step 2.
   absl::Status Enter() {
-    DCP_ASSIGN_OR_RETURN(const std::vector<std::string> others,
-                         WorkRecords::Find(fs_, dst_));
-    for (const std::string& directory : others) {
-      if (BaseName(directory) == BaseName(records_.directory())) continue;
-      return absl::FailedPreconditionError(absl::StrCat(
-          directory,
-          " belongs to workers with another plan: their source, "
-          "options or version differ from those of this worker, whose plan is ",
-          plan_.id,
-          "; compare what the option plan shows for both, or discard "
-          "their work"));
-    }
+    DCP_RETURN_IF_ERROR(records_.CheckNoOthers(dst_));
     DCP_ASSIGN_OR_RETURN(destination_,
                          Destination::Look(fs_, dst_, plan_.kind,
                                            options_.overwrite, commit_->Own()));

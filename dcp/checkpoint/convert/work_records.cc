@@ -1,7 +1,8 @@
 // The directory has
 //
 //   plan       tessera-work 1
-//              plan <id> <kind>
+//              plan <id> <kind>, or of a verify: verify <id> <format>
+//                <tensors> <objects> <chunks> <items> <items in the sample>
 //              file <name>
 //              piece <file> <first part> <end part> <offset> <length>
 //              end
@@ -12,13 +13,19 @@
 //              beyond <payload> <number of elements>
 //              upload <id>
 //              checked <CRCs> <digests> <bytes> <unchecked> <bytes of them>
+//              finding <offset> <file>, with the lines that follow:
+//              of <name>
+//              problem <text>
 //              end
 //
-// with any number of lines of each of the middle kinds. Names are escaped,
-// digests and CRCs hexadecimal. A file is written under a name that no other
-// worker uses, synced, and renamed, so that a record that is there is whole; in
-// an object store it is put.
+// with any number of lines of each of the middle kinds. Names and texts are
+// escaped, digests and CRCs hexadecimal. A file is written under a name that no
+// other worker uses, synced, and renamed, so that a record that is there is
+// whole; in an object store it is put.
 #include "dcp/checkpoint/convert/work_records.h"
+
+#include <limits.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <optional>
@@ -93,6 +100,13 @@ absl::Status ParsePieceLine(absl::string_view line, absl::string_view file,
     NumBeyond& beyond = record.written.num_beyond.emplace_back();
     words.Number(beyond.payload);
     words.Number(beyond.count);
+  } else if (what == "finding") {
+    VerifyFinding& finding = record.findings.emplace_back();
+    words.Number(finding.offset);
+    words.Name(finding.file);
+  } else if ((what == "of" || what == "problem") && !record.findings.empty()) {
+    VerifyFinding& finding = record.findings.back();
+    words.Name(what == "of" ? finding.name : finding.problem);
   } else {
     words.Expect(what == "checked");
     SourceCheckReport& check = record.check;
@@ -106,11 +120,41 @@ absl::Status ParsePieceLine(absl::string_view line, absl::string_view file,
   return words.status();
 }
 
+VerifyReport IndexIn(RecordWords& words) {
+  VerifyReport index;
+  uint32_t format = 0;
+  words.Number(format);
+  words.Expect(format <= static_cast<uint32_t>(Format::kTorch));
+  index.format = static_cast<Format>(format);
+  words.Number(index.num_tensors);
+  words.Number(index.num_objects);
+  words.Number(index.num_chunks);
+  words.Number(index.num_items);
+  words.Number(index.num_items_checked);
+  return index;
+}
+
 }  // namespace
 
+std::string HostName() {
+  char host[HOST_NAME_MAX + 1] = {};
+  gethostname(host, HOST_NAME_MAX);
+  return host;
+}
+
 std::string WritePlanRecord(const WorkPlan& plan) {
-  std::string text = absl::StrCat(kPlanMagic, "\nplan ", plan.id, " ",
-                                  static_cast<uint32_t>(plan.kind), "\n");
+  std::string text = absl::StrCat(kPlanMagic, "\n");
+  if (plan.verify.has_value()) {
+    const VerifyReport& index = *plan.verify;
+    absl::StrAppend(&text, "verify ", plan.id, " ",
+                    static_cast<uint32_t>(index.format), " ");
+    absl::StrAppend(&text, index.num_tensors, " ", index.num_objects, " ",
+                    index.num_chunks, " ");
+    absl::StrAppend(&text, index.num_items, " ", index.num_items_checked, "\n");
+  } else {
+    absl::StrAppend(&text, "plan ", plan.id, " ",
+                    static_cast<uint32_t>(plan.kind), "\n");
+  }
   for (const std::string& name : plan.files) {
     absl::StrAppend(&text, "file ", absl::CEscape(name), "\n");
   }
@@ -129,13 +173,18 @@ absl::StatusOr<WorkPlan> ParsePlanRecord(absl::string_view text) {
   for (const absl::string_view line : lines) {
     RecordWords words(line);
     const absl::string_view what = words.Next();
-    if (what == "plan") {
-      uint32_t kind = 0;
+    if (what == "plan" || what == "verify") {
+      words.Expect(plan.id.empty());
       plan.id = std::string(words.Next());
-      words.Number(kind);
       // It becomes a part of names of files.
-      words.Expect(IsId(plan.id) &&
-                   kind <= static_cast<uint32_t>(DestinationKind::kFolders));
+      words.Expect(IsId(plan.id));
+      uint32_t kind = 0;
+      if (what == "verify") {
+        plan.verify = IndexIn(words);
+      } else {
+        words.Number(kind);
+      }
+      words.Expect(kind <= static_cast<uint32_t>(DestinationKind::kFolders));
       plan.kind = static_cast<DestinationKind>(kind);
     } else if (what == "file") {
       words.Name(plan.files.emplace_back());
@@ -149,7 +198,7 @@ absl::StatusOr<WorkPlan> ParsePlanRecord(absl::string_view text) {
       words.Number(piece.end_part);
       words.Number(piece.offset);
       words.Number(piece.length);
-      words.Expect(piece.file < plan.files.size());
+      words.Expect(plan.verify.has_value() || piece.file < plan.files.size());
     }
     DCP_RETURN_IF_ERROR(words.status());
   }
@@ -181,6 +230,12 @@ std::string WritePieceRecord(const PieceRecord& record) {
                     check.num_digests_checked, " ", check.bytes_checked, " ");
     absl::StrAppend(&text, check.num_items_unchecked, " ",
                     check.bytes_unchecked, "\n");
+  }
+  for (const VerifyFinding& finding : record.findings) {
+    absl::StrAppend(&text, "finding ", finding.offset, " ",
+                    absl::CEscape(finding.file), "\n");
+    absl::StrAppend(&text, "of ", absl::CEscape(finding.name), "\nproblem ",
+                    absl::CEscape(finding.problem), "\n");
   }
   return absl::StrCat(text, "end\n");
 }
@@ -230,6 +285,21 @@ absl::StatusOr<std::vector<std::string>> WorkRecords::Find(
     }
   }
   return found;
+}
+
+absl::Status WorkRecords::CheckNoOthers(absl::string_view path) const {
+  DCP_ASSIGN_OR_RETURN(const std::vector<std::string> directories,
+                       Find(fs_, path));
+  for (const std::string& directory : directories) {
+    if (BaseName(directory) == BaseName(directory_)) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        directory,
+        " belongs to workers with another plan: their source, options or "
+        "version differ from those of this worker, whose records are ",
+        BaseName(directory_),
+        "; compare what both were told to do, or discard the other work"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status WorkRecords::Begin(const WorkPlan& plan) {

@@ -1,11 +1,13 @@
-// WorkRecords: what workers that share a conversion leave for each other on the
-// disk, and all that they know of each other: the plan that all of them have,
-// and a record of each piece that is durable. Text in files of one directory,
-// which share_convert.h makes and removes. Blocking; any thread.
+// WorkRecords: what workers that share a conversion or a verify leave for each
+// other on the disk, and all that they know of each other: the plan that all of
+// them have, and a record of each piece that is durable. Text in files of one
+// directory, which share_convert.h makes and removes, and share_verify.h makes.
+// Blocking; any thread.
 #ifndef DCP_CHECKPOINT_CONVERT_WORK_RECORDS_H_
 #define DCP_CHECKPOINT_CONVERT_WORK_RECORDS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +17,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "dcp/checkpoint/read/source_check.h"
+#include "dcp/checkpoint/read/verify_report.h"
 #include "dcp/checkpoint/write/image_transfer.h"
 #include "dcp/checkpoint/write/replaceable.h"
 #include "dcp/io/file_system.h"
@@ -29,11 +32,14 @@ struct WorkPlan {
   // Names, relative to the destination, and the pieces of these files.
   std::vector<std::string> files = {};
   std::vector<FilePiece> pieces = {};
+  // If the work is a verify: what the index says. There are no `files` then,
+  // because nothing is written but records.
+  std::optional<VerifyReport> verify = std::nullopt;
 
   friend bool operator==(const WorkPlan&, const WorkPlan&) = default;
 };
 
-// A piece whose bytes are durable.
+// A piece whose bytes are durable, or have been verified.
 struct PieceRecord {
   WrittenFile written;
   // What was found in the source for this piece, and those moved with it.
@@ -44,7 +50,11 @@ struct PieceRecord {
   // In an object store: the id of the hidden file, for FileSystem::Adopt; empty
   // if the file is visible.
   std::string upload = {};
+  std::vector<VerifyFinding> findings = {};  // of a verify
 };
+
+// The name of this machine, for records.
+std::string HostName();
 
 std::string WritePlanRecord(const WorkPlan& plan);
 // DataLoss for text that WritePlanRecord does not write; FailedPrecondition for
@@ -69,6 +79,10 @@ class WorkRecords {
   // The directories at the destination `path`, whatever their plans and kinds.
   static absl::StatusOr<std::vector<std::string>> Find(FileSystem& fs,
                                                        absl::string_view path);
+
+  // FailedPrecondition if workers with another plan are at work at the
+  // destination `path`.
+  absl::Status CheckNoOthers(absl::string_view path) const;
 
   const std::string& directory() const { return directory_; }
 

@@ -52,7 +52,8 @@ absl::Status Discard(FileSystem& fs, absl::string_view dst,
   if (!plan.ok() && !absl::IsNotFound(plan.status())) return plan.status();
   DCP_RETURN_IF_ERROR(records.Remove());
   DCP_RETURN_IF_ERROR(fs.SyncDirectory(ParentDirectory(directory)));
-  return plan.ok() ? RemoveFiles(fs, dst, *plan) : absl::OkStatus();
+  return plan.ok() && !plan->verify.has_value() ? RemoveFiles(fs, dst, *plan)
+                                                : absl::OkStatus();
 }
 
 }  // namespace
@@ -73,12 +74,14 @@ absl::StatusOr<std::optional<WorkStatus>> FindWork(FileSystem& fs,
   if (absl::IsNotFound(plan.status())) return std::nullopt;
   DCP_RETURN_IF_ERROR(plan.status());
   WorkStatus status{.id = plan->id,
-                    .num_pieces = static_cast<uint32_t>(plan->pieces.size())};
+                    .num_pieces = static_cast<uint32_t>(plan->pieces.size()),
+                    .report = plan->verify};
   for (uint32_t i = 0; i < plan->pieces.size(); ++i) {
     const FilePiece& piece = plan->pieces[i];
     status.num_bytes += piece.length;
     const absl::StatusOr<PieceRecord> record =
-        records.Read(i, plan->files[piece.file]);
+        records.Read(i, plan->verify.has_value() ? absl::string_view()
+                                                 : plan->files[piece.file]);
     if (absl::IsNotFound(record.status())) continue;
     DCP_RETURN_IF_ERROR(record.status());
     const absl::StatusOr<FileInfo> info =
@@ -88,6 +91,13 @@ absl::StatusOr<std::optional<WorkStatus>> FindWork(FileSystem& fs,
                            .milliseconds = record->milliseconds,
                            .written_ns = info.ok() ? info->modified_ns : 0,
                            .host = record->host});
+    if (!status.report.has_value()) continue;
+    status.report->Add(
+        {.num_crcs_checked = record->check.num_crcs_checked,
+         .num_digests_checked = record->check.num_digests_checked,
+         .num_items_unchecked = record->check.num_items_unchecked,
+         .bytes_checked = record->check.bytes_checked,
+         .findings = record->findings});
   }
   return status;
 }

@@ -1,5 +1,5 @@
-// WorkStatus: how far workers that share a conversion are, and how to remove
-// what they have left. Blocking; any thread.
+// WorkStatus: how far workers that share a conversion or a verify are, and how
+// to remove what they have left. Blocking; any thread.
 #ifndef DCP_CHECKPOINT_CONVERT_WORK_STATUS_H_
 #define DCP_CHECKPOINT_CONVERT_WORK_STATUS_H_
 
@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "dcp/checkpoint/read/verify_report.h"
 #include "dcp/io/file_system.h"
 
 namespace dcp {
@@ -27,10 +28,16 @@ struct WorkStatus {
     std::string host;
   };
   std::vector<Done> done = {};  // by number
+  // Only of a verify, whose records stay when it is complete: the report, of
+  // the pieces that are done.
+  std::optional<VerifyReport> report = std::nullopt;
+
+  bool is_complete() const { return done.size() == num_pieces; }
 };
 
-// The unfinished work at `dst`; nullopt if there is none. FailedPrecondition if
-// there is work of several plans.
+// The unfinished work at `dst`, which is the directory of the records of a
+// verify, which may be complete; nullopt if there is none. FailedPrecondition
+// if there is work of several plans.
 absl::StatusOr<std::optional<WorkStatus>> FindWork(FileSystem& fs,
                                                    absl::string_view dst);
 

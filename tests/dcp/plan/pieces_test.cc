@@ -206,6 +206,18 @@ TEST(Pieces, WhatNeedsTheChecksumsOfSeveralPiecesIsInNone) {
                           MissingLiteral{1, 0}));
 }
 
+TEST(Pieces, ItemsAreCutInTheOrderOfTheFiles) {
+  // Two at the same place, which are not sorted.
+  const std::vector<StoredItem> items = {
+      {1, 40, 60}, {0, 0, 30}, {0, 30, 30}, {1, 40, 60}, {2, 7, 10}};
+  const ItemPieces cut = CutItems(items, 100);
+  EXPECT_THAT(cut.pieces, ElementsAre(FilePiece{0, 0, 0, 0, 180},
+                                      FilePiece{2, 0, 0, 7, 10}));
+  EXPECT_THAT(cut.piece_of_item, ElementsAre(0, 0, 0, 0, 1));
+  EXPECT_THAT(CutItems(items, 1).piece_of_item, ElementsAre(2, 0, 1, 2, 3));
+  EXPECT_THAT(CutItems({}, 1).pieces, ElementsAre(FilePiece{}));
+}
+
 TEST(Pieces, APayloadIsNeverCut) {
   Files files;
   files.Add().Append(0, 1000, 0);

@@ -132,6 +132,16 @@ TEST(CommandLine, ADashIsStandardOutput) {
   EXPECT_FALSE(WritesToStandardOutput(*file));
 }
 
+TEST(CommandLine, WorkersOfAVerifyHaveRecords) {
+  ASSERT_OK_AND_ASSIGN(CommandLine line,
+                       Parse("verify a --share 1/3 --records d --wait"));
+  EXPECT_TRUE(IsShared(line));
+  EXPECT_EQ(line.records, "d");
+  EXPECT_THAT(line.paths, ElementsAre("a"));
+  ASSERT_OK_AND_ASSIGN(line, Parse("workers --records d --wait"));
+  EXPECT_THAT(line.paths, ElementsAre("d"));
+}
+
 TEST(CommandLine, ParsesAgainEachTime) {
   EXPECT_OK(Parse("inspect --json a"));
   ASSERT_OK_AND_ASSIGN(const CommandLine line, Parse("verify b"));
@@ -196,6 +206,11 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"inspect", "requires PATH, got 0 paths"},
         Refusal{"verify a b", "requires PATH, got 2 paths"},
         Refusal{"verify -", "'./-' is a file called '-'"},
+        Refusal{"verify a --workers", "give --records"},
+        Refusal{"verify a --share 0/2 --records d --server h:1",
+                "leave out --server"},
+        Refusal{"verify a --records d", "require --workers"},
+        Refusal{"workers a --records d", "got 2 paths"},
         Refusal{"convert - a", "'./-' is a file called '-'"},
         Refusal{"convert - -", "not from standard input"},
         Refusal{"torch_to_dcp a -", "output of a directory"},

@@ -337,6 +337,52 @@ test_completion_in_bash() {
   said out ".TH DCP"
 }
 
+test_workers_share_a_verify() {
+  expect 0 convert golden/sharded checked --to dcp --mesh shard=4
+  local -a shared=(verify checked --piece-size 500B --records found)
+  expect 0 workers --records found
+  said out "no worker has begun"
+  expect 0 "${shared[@]}" --share 0/3
+  said out "the rest is left to other workers"
+  expect 0 workers --records found
+  said out " pieces done"
+  expect 4 workers --records found --wait --wait-for 1
+  said err "found is not complete after 1 s"
+  expect 5 verify checked --records found --share 1/3
+  said err "another plan"
+  expect 5 workers --records found --discard
+  said err "end all workers"
+  expect 0 "${shared[@]}" --share 2/3
+  expect 0 "${shared[@]}" --share 1/3 --json
+  said out '"complete":true'
+  expect 0 "${shared[@]}" --share 0/1
+  said out "no problem found"
+  said out "verified 0 of"
+  expect 0 workers --records found --discard
+  said out "discarded"
+  rmdir found || fail "something is left in found"
+
+  # Damage in two files, which two workers find.
+  local file
+  for file in checked/__0_0.*distcp checked/__3_0.*distcp; do
+    printf '\x55' | dd of="$file" bs=1 conv=notrunc status=none \
+      seek=$(($(stat -c %s "$file") / 2))
+  done
+  expect 1 verify checked
+  sed '/^checked /d' out >alone
+  expect 0 "${shared[@]}" --share 0/2
+  expect 0 workers --records found --json
+  said out '"complete":false'
+  expect 1 "${shared[@]}" --share 1/2
+  said out "the report is that of all workers"
+  diff <(sed '/^checked /d; /^share /d' out) alone || fail "not the same report"
+  expect 1 workers --records found --wait
+  said out "problem"
+  expect 1 workers --records found --json
+  said out '"ok":false'
+  expect 0 workers --records found --discard
+}
+
 for name in $(compgen -A function test_); do
   echo "== $name"
   $name

@@ -100,7 +100,7 @@ TEST(JsonOutput, Verify) {
   report.bytes_checked = 77;
   report.findings.push_back(
       {.name = "w", .file = "f", .offset = 64, .problem = "CRC"});
-  EXPECT_EQ(Parse(VerifyJson("p", report, 0.5)), Json::parse(R"({
+  EXPECT_EQ(Parse(VerifyJson("p", report, 0.5, nullptr)), Json::parse(R"({
     "verb": "verify", "version": 1, "path": "p", "format": "pt", "ok": false,
     "num_tensors": 2, "num_objects": 1, "num_chunks": 2,
     "num_items": 4, "num_items_checked": 3, "num_crcs_checked": 3,
@@ -108,7 +108,21 @@ TEST(JsonOutput, Verify) {
     "findings": [
       {"name": "w", "file": "f", "offset": 64, "problem": "CRC"}]})"));
   report.findings.clear();
-  EXPECT_EQ(Parse(VerifyJson("p", report, 0.5))["ok"], true);
+  const ShareOutcome share{.share = {1, 3},
+                           .plan_id = "id",
+                           .num_pieces = 7,
+                           .num_pieces_done = 2,
+                           .is_complete = true};
+  const Json shared = Parse(VerifyJson("p", report, 0.5, &share));
+  EXPECT_EQ(shared["ok"], true);
+  EXPECT_EQ(shared["share"], Json::parse(R"({
+    "index": 1, "count": 3, "plan": "id", "pieces_total": 7, "pieces_done": 2,
+    "complete": true})"));
+  const WorkStatus status{.id = "id", .num_pieces = 1, .report = report};
+  const Json workers = Parse(WorkersJson("d", status, false));
+  EXPECT_EQ(workers["complete"], false);
+  EXPECT_EQ(workers["report"]["num_crcs_checked"], 3);
+  EXPECT_EQ(workers["report"]["ok"], true);
 }
 
 TEST(JsonOutput, Diff) {

@@ -61,6 +61,34 @@ TEST(WorkRecords, ARecordIsReadAsItWasWritten) {
   EXPECT_FALSE(ParsePieceRecord(WritePieceRecord({}), "b")->check.checked);
 }
 
+TEST(WorkRecords, ThoseOfAVerifyAreReadAsTheyWereWritten) {
+  const WorkPlan plan{.id = "0123456789abcdef",
+                      .kind = DestinationKind::kDcpDirectory,
+                      .pieces = {{.file = 3, .offset = 7, .length = 100}},
+                      .verify = VerifyReport{.format = Format::kTorch,
+                                             .num_tensors = 1,
+                                             .num_objects = 2,
+                                             .num_chunks = 3,
+                                             .num_items = 5,
+                                             .num_items_checked = 4}};
+  EXPECT_THAT(ParsePlanRecord(WritePlanRecord(plan)), IsOkAndHolds(plan));
+  const std::vector<VerifyFinding> findings = {
+      {.name = "a b\n", .file = "file 1", .offset = 9, .problem = "two words"},
+      {.name = "", .file = "", .offset = 0, .problem = "of \\ all"}};
+  PieceRecord record = SampleRecord();
+  record.findings = findings;
+  ASSERT_OK_AND_ASSIGN(const PieceRecord read,
+                       ParsePieceRecord(WritePieceRecord(record), "b"));
+  EXPECT_EQ(read.findings, findings);
+  // A plan is of one kind, and a name belongs to a finding.
+  const std::string both = absl::StrReplaceAll(
+      WritePlanRecord(plan), {{"\npiece", "\nplan 01 0\npiece"}});
+  EXPECT_THAT(ParsePlanRecord(both), StatusIs(kDataLoss));
+  const std::string lone = absl::StrReplaceAll(WritePieceRecord(record),
+                                               {{"finding 9 file 1\n", ""}});
+  EXPECT_THAT(ParsePieceRecord(lone, "b"), StatusIs(kDataLoss));
+}
+
 TEST(WorkRecords, DamagedRecordsAreRefused) {
   const std::string plan = WritePlanRecord(SamplePlan());
   const std::string piece = WritePieceRecord(SampleRecord());

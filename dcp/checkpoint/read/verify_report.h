@@ -1,0 +1,46 @@
+// VerifyReport: what a verify of a checkpoint found. Plain data.
+#ifndef DCP_CHECKPOINT_READ_VERIFY_REPORT_H_
+#define DCP_CHECKPOINT_READ_VERIFY_REPORT_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "dcp/checkpoint/open/format.h"
+
+namespace dcp {
+
+struct VerifyFinding {
+  std::string name;  // of the tensor or object, empty for the checkpoint
+  std::string file;
+  uint64_t offset = 0;
+  std::string problem;
+
+  friend bool operator==(const VerifyFinding&, const VerifyFinding&) = default;
+};
+
+struct VerifyReport {
+  // What the index says, and the sample.
+  Format format = Format::kDcp;
+  uint64_t num_tensors = 0;
+  uint64_t num_objects = 0;
+  uint64_t num_chunks = 0;
+  uint64_t num_items = 0;  // chunks and objects
+  uint64_t num_items_checked = 0;
+  // What was found.
+  uint64_t num_crcs_checked = 0;
+  uint64_t num_digests_checked = 0;
+  uint64_t num_items_unchecked = 0;  // neither CRC nor digest is recorded
+  uint64_t bytes_checked = 0;
+  // By file and offset; empty: all is well.
+  std::vector<VerifyFinding> findings = {};
+
+  // Adds what was found in another piece of the same checkpoint.
+  void Add(const VerifyReport& piece);
+
+  friend bool operator==(const VerifyReport&, const VerifyReport&) = default;
+};
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_READ_VERIFY_REPORT_H_

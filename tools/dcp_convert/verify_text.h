@@ -1,0 +1,26 @@
+// The report of a verify, for people. Pure; any thread.
+#ifndef TOOLS_DCP_CONVERT_VERIFY_TEXT_H_
+#define TOOLS_DCP_CONVERT_VERIFY_TEXT_H_
+
+#include <optional>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "dcp/checkpoint/read/verify_report.h"
+
+namespace dcp::tools {
+
+// A table of the findings, with an empty line behind it; empty without any.
+std::string RenderFindings(const VerifyReport& report);
+
+// "no problem found" or "2 problems found".
+std::string RenderVerdict(const VerifyReport& report);
+
+// The findings, what was checked and, if known, how long it took, and the
+// verdict. `path` is what the report is about.
+std::string RenderReport(absl::string_view path, const VerifyReport& report,
+                         std::optional<double> seconds);
+
+}  // namespace dcp::tools
+
+#endif  // TOOLS_DCP_CONVERT_VERIFY_TEXT_H_
