@@ -118,6 +118,9 @@ log to stderr = true
 err to stderr = true
 crash dir = $folder
 mon data = $folder/mon
+# The objects are in memory; a disk that is nearly full is not an obstacle.
+mon data avail crit = 0
+mon data avail warn = 0
 osd data = $folder/osd
 [client.rgw]
 rgw data = $folder/rgw

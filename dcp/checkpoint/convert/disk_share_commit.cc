@@ -28,6 +28,9 @@ constexpr absl::string_view kMarkSuffix = "done";
 // The lock file, among the records, of the worker that commits.
 constexpr absl::string_view kTurnName = "commit.lock";
 
+// How often one worker removes what others, that come late, have left.
+constexpr int kMaxCleanings = 100;
+
 }  // namespace
 
 std::string DiskShareCommit::MarkPath(absl::string_view id) const {
@@ -93,20 +96,33 @@ absl::StatusOr<bool> DiskShareCommit::IsThere() {
   return *mark == *now;
 }
 
+// Whoever has the lock cleans up. It looks again after it has let the lock go:
+// workers that came late and could not take it rely on that.
 void DiskShareCommit::Clean() {
-  const std::string staging =
-      Destination::StagingOf(dst_, plan_.kind, plan_.id);
-  const bool has_staging =
-      plan_.kind != DestinationKind::kDcpDirectory && fs_.Stat(staging).ok();
-  if (!has_staging && !fs_.Stat(records_.directory()).ok()) return;
-  absl::StatusOr<std::unique_ptr<Destination>> destination = Destination::Plan(
-      fs_, dst_, plan_.kind, /*overwrite=*/true, Own(), options_.writer);
-  // Whoever has the lock cleans up.
-  if (!destination.ok()) return;
-  (*destination)->Keep();
-  absl::Status status = (*destination)->FinishCommit();
-  if (has_staging && plan_.kind == DestinationKind::kFile) {
-    status.Update(fs_.Remove(staging));
+  for (int i = 0; i < kMaxCleanings && IsAnythingLeft(); ++i) {
+    absl::StatusOr<std::unique_ptr<Destination>> destination =
+        Destination::Plan(fs_, dst_, plan_.kind, /*overwrite=*/true, Own(),
+                          options_.writer);
+    if (!destination.ok()) return;
+    RemoveWhatIsLeft(**destination);
+  }
+}
+
+bool DiskShareCommit::IsAnythingLeft() {
+  return HasStaging() || fs_.Stat(records_.directory()).ok();
+}
+
+bool DiskShareCommit::HasStaging() {
+  return plan_.kind != DestinationKind::kDcpDirectory &&
+         fs_.Stat(Destination::StagingOf(dst_, plan_.kind, plan_.id)).ok();
+}
+
+void DiskShareCommit::RemoveWhatIsLeft(Destination& destination) {
+  destination.Keep();
+  absl::Status status = destination.FinishCommit();
+  if (plan_.kind == DestinationKind::kFile && HasStaging()) {
+    status.Update(
+        fs_.Remove(Destination::StagingOf(dst_, plan_.kind, plan_.id)));
   }
   status.Update(fs_.SyncDirectory(ParentDirectory(records_.directory())));
   RemoveRecords(status);

@@ -30,6 +30,9 @@ class DiskShareCommit final : public ShareCommit {
   std::string MarkPath(absl::string_view id) const;
   absl::StatusOr<std::string> MarkOf(absl::string_view path, uint64_t digest);
   absl::StatusOr<std::string> MarkOfDestination();
+  bool IsAnythingLeft();
+  bool HasStaging();
+  void RemoveWhatIsLeft(Destination& destination);
   absl::Status Announce(const std::vector<ChunkDigest>& digests) override;
   absl::Status Complete(const std::vector<PieceRecord>& records,
                         Destination& destination) override;

@@ -308,11 +308,7 @@ absl::Status WorkRecords::Begin(const WorkPlan& plan) {
   if (!made.ok() && !absl::IsAlreadyExists(made)) return made;
   const std::string path = JoinPath(directory_, kPlanName);
   if (absl::IsNotFound(fs_.Stat(path).status())) {
-    // Those who read it must not see it replaced, even by the same.
-    const absl::Status put = fs_.TraitsOf(path).has_rename
-                                 ? Publish(path, text)
-                                 : fs_.Replace(path, text, std::nullopt);
-    if (!put.ok() && !absl::IsAlreadyExists(put)) return put;
+    DCP_RETURN_IF_ERROR(Put(path, text));
     DCP_RETURN_IF_ERROR(fs_.SyncDirectory(ParentDirectory(directory_)));
   }
   DCP_ASSIGN_OR_RETURN(const std::string there,
@@ -350,7 +346,6 @@ absl::StatusOr<bool> WorkRecords::Has(uint32_t piece) {
 
 absl::Status WorkRecords::Publish(const std::string& path,
                                   absl::string_view bytes) {
-  if (!fs_.TraitsOf(path).has_rename) return WriteFile(fs_, path, bytes);
   const std::string temporary = JoinPath(
       directory_, absl::StrCat(BaseName(path), ".", NewSaveId(), ".tmp"));
   DCP_RETURN_IF_ERROR(WriteFile(fs_, temporary, bytes));
@@ -358,8 +353,16 @@ absl::Status WorkRecords::Publish(const std::string& path,
   return fs_.SyncDirectory(ParentDirectory(path));
 }
 
+// In an object store, those who read it must not see it replaced.
+absl::Status WorkRecords::Put(const std::string& path,
+                              absl::string_view bytes) {
+  if (fs_.TraitsOf(path).has_rename) return Publish(path, bytes);
+  const absl::Status put = fs_.Replace(path, bytes, std::nullopt);
+  return absl::IsAlreadyExists(put) ? absl::OkStatus() : put;
+}
+
 absl::Status WorkRecords::Write(uint32_t piece, const PieceRecord& record) {
-  return Publish(PathOf(piece), WritePieceRecord(record));
+  return Put(PathOf(piece), WritePieceRecord(record));
 }
 
 absl::StatusOr<PieceRecord> WorkRecords::Read(uint32_t piece,

@@ -94,7 +94,8 @@ class WorkRecords {
 
   // Looks at the record itself, because a list of the directory may be old.
   absl::StatusOr<bool> Has(uint32_t piece);
-  // Records the piece durably. NotFound without the directory.
+  // Records the piece durably. NotFound without the directory. In an object
+  // store, a record that another worker has put stays.
   absl::Status Write(uint32_t piece, const PieceRecord& record);
   // NotFound if the piece has no record.
   absl::StatusOr<PieceRecord> Read(uint32_t piece, absl::string_view file);
@@ -102,8 +103,8 @@ class WorkRecords {
   absl::StatusOr<bool> HasAll(uint32_t num_pieces);
   // After this the piece is to be written again.
   absl::Status Forget(uint32_t piece);
-  // Makes a file with these bytes appear at `path`, on the same file system,
-  // whole and durable; replaces what is there.
+  // Not for object stores: makes a file with these bytes appear at `path`, on
+  // the same file system, whole and durable; replaces what is there.
   absl::Status Publish(const std::string& path, absl::string_view bytes);
 
   // Removes the directory and everything in it; another worker may do so at the
@@ -112,6 +113,8 @@ class WorkRecords {
 
  private:
   std::string PathOf(uint32_t piece) const;
+  // Makes a record appear, unless it is there.
+  absl::Status Put(const std::string& path, absl::string_view bytes);
 
   FileSystem& fs_;
   const std::string directory_;
