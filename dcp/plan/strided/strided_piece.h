@@ -1,0 +1,58 @@
+// StridedPiece: what one tensor contributes to another when an equation between
+// shapes rearranges it: a box of loops, each of which walks along one dimension
+// of the source and one of the destination. Plain data: pure, any thread.
+//
+// Pieces are not related to FilePiece, the pieces of files that workers share.
+#ifndef DCP_PLAN_STRIDED_STRIDED_PIECE_H_
+#define DCP_PLAN_STRIDED_STRIDED_PIECE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "absl/container/inlined_vector.h"
+
+namespace dcp {
+
+// Loops of one piece. A rule of a mapping has up to 16 axes, but those that
+// continue each other on both sides are one loop.
+inline constexpr size_t kMaxStridedLoops = 8;
+
+// `count` steps, which advance the index in dimension src_dim of the source by
+// src_step each, and that in dst_dim of the destination by dst_step.
+struct StridedLoop {
+  uint64_t count = 1;
+  int src_dim = -1;  // -1: stays where it is, so that elements are repeated
+  uint64_t src_step = 0;
+  int dst_dim = 0;
+  uint64_t dst_step = 1;
+
+  friend bool operator==(const StridedLoop&, const StridedLoop&) = default;
+};
+
+// Element dst_base + sum of i_j * dst_step_j of the destination, for all
+// 0 <= i_j < count_j, is element src_base + sum of i_j * src_step_j of the
+// source. A loop of no steps makes the piece empty; a piece without loops is
+// one element.
+//
+// On either side, the loops of a dimension are digits of a number: sorted by
+// step, each step is larger than the sum of (count - 1) * step of those with
+// smaller steps. Hence no element of the destination occurs twice.
+struct StridedPiece {
+  // The number of a source without memory, all of whose elements are zero.
+  static constexpr uint32_t kZeros = std::numeric_limits<uint32_t>::max();
+
+  uint32_t src = 0;  // the number of the source tensor, or kZeros
+  uint32_t dst = 0;  // the number of the destination tensor
+  // Indices, one for each dimension of the tensor; src_base is empty for
+  // kZeros, whose loops have no src_dim.
+  absl::InlinedVector<uint64_t, 4> src_base;
+  absl::InlinedVector<uint64_t, 4> dst_base;
+  absl::InlinedVector<StridedLoop, 6> loops;  // at most kMaxStridedLoops
+
+  friend bool operator==(const StridedPiece&, const StridedPiece&) = default;
+};
+
+}  // namespace dcp
+
+#endif  // DCP_PLAN_STRIDED_STRIDED_PIECE_H_
