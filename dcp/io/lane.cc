@@ -70,18 +70,41 @@ absl::Status CheckAvailable(uint64_t num_bytes) {
   return absl::OkStatus();
 }
 
-absl::Status RunOwnLane(
-    FileSystem& fs, uint32_t index, uint64_t num_blocks, uint64_t block_bytes,
-    std::stop_token stop,
-    absl::FunctionRef<absl::Status(Lane& lane, std::stop_token stop)> work) {
+absl::StatusOr<KeptLanes::Kept> NewLane(FileSystem& fs, uint64_t num_blocks,
+                                        uint64_t block_bytes) {
   DCP_RETURN_IF_ERROR(CheckAvailable(num_blocks * block_bytes));
-  BlockPool pool(num_blocks, block_bytes);
-  Lane lane{.index = index, .pool = pool, .queue = nullptr};
-  DCP_ASSIGN_OR_RETURN(lane.queue, fs.NewQueue(kInFlightMax, pool.memory()));
-  return work(lane, std::move(stop));
+  KeptLanes::Kept made;
+  made.pool = std::make_unique<BlockPool>(num_blocks, block_bytes);
+  DCP_ASSIGN_OR_RETURN(made.queue,
+                       fs.NewQueue(kInFlightMax, made.pool->memory()));
+  return made;
+}
+
+absl::Status RunOwnLane(
+    FileSystem& fs, uint32_t index, uint64_t num_blocks,
+    const LaneMemory& memory, std::stop_token stop,
+    absl::FunctionRef<absl::Status(Lane& lane, std::stop_token stop)> work) {
+  KeptLanes::Kept own;
+  if (memory.kept != nullptr) own = memory.kept->Take(index);
+  if (own.pool == nullptr || own.pool->num_blocks() != num_blocks ||
+      own.pool->block_bytes() != memory.block_bytes) {
+    own = {};  // before the next takes its memory
+    DCP_ASSIGN_OR_RETURN(own, NewLane(fs, num_blocks, memory.block_bytes));
+  }
+  Lane lane{.index = index, .pool = *own.pool, .queue = std::move(own.queue)};
+  const absl::Status status = work(lane, std::move(stop));
+  if (status.ok() && memory.kept != nullptr) {
+    own.queue = std::move(lane.queue);
+    memory.kept->Keep(index, std::move(own));
+  }
+  return status;
 }
 
 }  // namespace
+
+void KeptLanes::Reserve(uint32_t num_lanes) {
+  if (lanes_.size() < num_lanes) lanes_.resize(num_lanes);
+}
 
 uint64_t BlocksOfLane(uint32_t num_lanes, const LaneMemory& memory) {
   return std::min<uint64_t>(
@@ -99,10 +122,11 @@ absl::Status RunLanes(
         absl::StrCat(memory.memory_bytes, " bytes of memory for ", num_lanes,
                      " lanes: each needs ", kMinBlocks * memory.block_bytes));
   }
+  if (memory.kept != nullptr) memory.kept->Reserve(num_lanes);
   Outcome outcome(std::move(stop));
   const auto run = [&](uint32_t index) {
-    outcome.Report(RunOwnLane(fs, index, num_blocks, memory.block_bytes,
-                              outcome.token(), work));
+    outcome.Report(
+        RunOwnLane(fs, index, num_blocks, memory, outcome.token(), work));
   };
   {
     std::vector<std::jthread> threads;

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <memory>
 #include <stop_token>
+#include <utility>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -24,6 +26,25 @@ struct Lane {
   std::unique_ptr<IoQueue> queue;
 };
 
+// The blocks and queues of lanes that have ended well, for the next transfer:
+// to allocate, touch and register blocks takes as long as moving many of them.
+// Used by one RunLanes at a time.
+class KeptLanes {
+ public:
+  struct Kept {
+    std::unique_ptr<BlockPool> pool;
+    std::unique_ptr<IoQueue> queue;  // for the pool's memory
+  };
+
+  // Those of lane `index`, or nothing. Each index is used by one thread.
+  Kept Take(uint32_t index) { return std::move(lanes_[index]); }
+  void Keep(uint32_t index, Kept kept) { lanes_[index] = std::move(kept); }
+  void Reserve(uint32_t num_lanes);
+
+ private:
+  std::vector<Kept> lanes_;
+};
+
 // The blocks that lanes share.
 struct LaneMemory {
   // NOLINTNEXTLINE(google-explicit-constructor): most have the usual blocks.
@@ -32,6 +53,7 @@ struct LaneMemory {
 
   uint64_t memory_bytes;
   uint64_t block_bytes;
+  KeptLanes* kept = nullptr;  // optional; of the same file system
 };
 
 // How many blocks each of `num_lanes` lanes gets; not more than can be in

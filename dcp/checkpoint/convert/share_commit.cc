@@ -7,6 +7,7 @@
 #include "dcp/base/error_side.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/log.h"
+#include "dcp/base/parallel_for.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/convert/cast_losses.h"
 #include "dcp/checkpoint/convert/disk_share_commit.h"
@@ -117,10 +118,16 @@ absl::StatusOr<std::vector<PieceRecord>> ShareCommit::ReadRecords() {
   ConvertPlan& plan = conversion_.plan;
   plan.check = {};
   std::fill(conversion_.num_beyond.begin(), conversion_.num_beyond.end(), 0);
-  std::vector<PieceRecord> records;
-  for (uint32_t i = 0; i < plan_.pieces.size(); ++i) {
-    DCP_ASSIGN_OR_RETURN(PieceRecord record,
-                         records_.Read(i, plan_.files[plan_.pieces[i].file]));
+  std::vector<PieceRecord> records(plan_.pieces.size());
+  DCP_RETURN_IF_ERROR(ParallelFor(
+      records.size(), kRecordsAtOnce, [&](size_t i) -> absl::Status {
+        DCP_ASSIGN_OR_RETURN(records[i],
+                             records_.Read(static_cast<uint32_t>(i),
+                                           plan_.files[plan_.pieces[i].file]));
+        return absl::OkStatus();
+      }));
+  for (size_t i = 0; i < records.size(); ++i) {
+    const PieceRecord& record = records[i];
     plan.check.Add(record.check);
     for (const NumBeyond& beyond : record.written.num_beyond) {
       if (beyond.payload >= conversion_.num_beyond.size()) {
@@ -130,7 +137,6 @@ absl::StatusOr<std::vector<PieceRecord>> ShareCommit::ReadRecords() {
       }
       conversion_.num_beyond[beyond.payload] += beyond.count;
     }
-    records.push_back(std::move(record));
   }
   plan.cast_losses = CastLosses(conversion_);
   return records;

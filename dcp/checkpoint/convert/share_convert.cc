@@ -42,10 +42,10 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -54,6 +54,7 @@
 #include "dcp/checkpoint/convert/cast_losses.h"
 #include "dcp/checkpoint/convert/conversion.h"
 #include "dcp/checkpoint/convert/convert_entries.h"
+#include "dcp/checkpoint/convert/piece_chunks.h"
 #include "dcp/checkpoint/convert/share_commit.h"
 #include "dcp/checkpoint/convert/work_records.h"
 #include "dcp/checkpoint/read/source_check.h"
@@ -165,9 +166,13 @@ class ShareWorker {
     }
     conversion_.plan.check.checked = options_.verify;
     if (options_.on_plan != nullptr) options_.on_plan(conversion_.plan);
-    FindEntries();
+    const Checkpoint& source = *conversion_.source;
+    chunks_.emplace(
+        source,
+        EntriesToLocate(source, conversion_.selected, conversion_.plan.to),
+        conversion_.output, plan_.pieces);
     DCP_RETURN_IF_ERROR(WithSide(
-        conversion_.source->Locate(EntriesOf(todo, entries_), options_.stop),
+        conversion_.source->LocateChunks(chunks_->Needed(todo), options_.stop),
         ErrorSide::kSource));
     if (share_.on_begin != nullptr) share_.on_begin(num_bytes);
     // Files that are written side by side would otherwise read the same bytes
@@ -193,8 +198,8 @@ class ShareWorker {
     if (options_.verify) {
       DCP_ASSIGN_OR_RETURN(
           check, SourceCheck::MakeOneOfSeveral(fs_, *conversion_.source,
-                                               EntriesOf(group, entries_),
-                                               EntriesOf(group, first_in_)));
+                                               chunks_->Needed(group),
+                                               chunks_->Owned(group)));
     }
     std::vector<PieceRecord> records(group.size());
     TransferSteps steps = StepsOf(group, records);
@@ -204,6 +209,7 @@ class ShareWorker {
                         .num_lanes = conversion_.plan.num_lanes,
                         .memory_bytes = conversion_.plan.memory_bytes,
                         .blocks = conversion_.blocks,
+                        .kept_lanes = &lanes_,
                         .stop = options_.stop,
                         .steps = &steps,
                         .check = check.get(),
@@ -304,62 +310,6 @@ class ShareWorker {
     return checked;
   }
 
-  // Finds which entry of the source each payload is from. Entries without
-  // payload are checked with the first piece.
-  void FindEntries() {
-    const Checkpoint& source = *conversion_.source;
-    const std::vector<uint32_t> wanted =
-        EntriesToLocate(source, conversion_.selected, conversion_.plan.to);
-    absl::flat_hash_map<const TensorEntry*, uint32_t> entry_of;
-    for (const uint32_t i : wanted) {
-      const CheckpointEntry& entry = source.entries()[i];
-      if (entry.tensor() != nullptr) {
-        entry_of[entry.tensor()] = i;
-        continue;
-      }
-      for (const auto& [identity, tensor] : entry.object()->tensors) {
-        entry_of[&tensor] = i;
-      }
-    }
-    std::vector<bool> has_payload(source.entries().size());
-    for (const Payload& payload : conversion_.output.payloads) {
-      const auto found = entry_of.find(payload.stored);
-      const uint32_t entry =
-          found == entry_of.end() ? UINT32_MAX : found->second;
-      const bool is_first = entry != UINT32_MAX && !has_payload[entry];
-      if (is_first) has_payload[entry] = true;
-      entries_.push_back(entry);
-      first_in_.push_back(is_first ? entry : UINT32_MAX);
-    }
-    for (const uint32_t i : wanted) {
-      if (!has_payload[i]) without_payload_.push_back(i);
-    }
-  }
-
-  // The entries that the payloads of the pieces have in `of_payload`, and those
-  // without payload; each once, sorted.
-  std::vector<uint32_t> EntriesOf(absl::Span<const uint32_t> group,
-                                  absl::Span<const uint32_t> of_payload) const {
-    std::vector<uint32_t> entries;
-    for (const uint32_t number : group) {
-      const FilePiece& piece = plan_.pieces[number];
-      const FileLayout& layout = conversion_.output.files[piece.file].layout;
-      for (uint32_t i = piece.first_part; i < piece.end_part; ++i) {
-        const LayoutPart& part = layout.parts()[i];
-        if (part.payload_length == 0) continue;
-        const uint32_t entry = of_payload[part.payload];
-        if (entry != UINT32_MAX) entries.push_back(entry);
-      }
-      if (number == 0) {
-        entries.insert(entries.end(), without_payload_.begin(),
-                       without_payload_.end());
-      }
-    }
-    std::sort(entries.begin(), entries.end());
-    entries.erase(std::unique(entries.begin(), entries.end()), entries.end());
-    return entries;
-  }
-
   FileSystem& fs_;
   const std::string dst_;
   Conversion& conversion_;
@@ -370,11 +320,8 @@ class ShareWorker {
   WorkRecords records_;
   const std::unique_ptr<ShareCommit> commit_;
   std::unique_ptr<Destination> destination_;  // only names its files
-  // By payload: its entry, and its entry if no payload before is from it;
-  // otherwise UINT32_MAX.
-  std::vector<uint32_t> entries_;
-  std::vector<uint32_t> first_in_;
-  std::vector<uint32_t> without_payload_;
+  std::optional<PieceChunks> chunks_;
+  KeptLanes lanes_;                   // from one group to the next
   bool at_once_ = false;              // the pieces move in one group
   std::vector<HiddenFile> released_;  // by this worker
   TransferStats own_stats_;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "dcp/base/error_side.h"
+#include "dcp/base/parallel_for.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/convert/work_uploads.h"
 #include "dcp/checkpoint/write/destination_names.h"
@@ -76,11 +77,19 @@ absl::StatusOr<StoreShareCommit::Found> StoreShareCommit::Find(
 absl::Status StoreShareCommit::Complete(const std::vector<PieceRecord>& records,
                                         Destination& destination) {
   // There is one piece for each file.
-  for (uint32_t i = 0; i < plan_.files.size(); ++i) {
-    const std::string path = destination.PathOf(plan_.files[i]);
-    DCP_ASSIGN_OR_RETURN(const Found found, Find(i, records[i], path));
-    if (found == Found::kNot) return ForgetFile(i, path);
-    if (found == Found::kHidden) destination.Created(plan_.files[i]);
+  std::vector<Found> found(plan_.files.size());
+  DCP_RETURN_IF_ERROR(
+      ParallelFor(found.size(), kRecordsAtOnce, [&](size_t i) -> absl::Status {
+        DCP_ASSIGN_OR_RETURN(found[i],
+                             Find(static_cast<uint32_t>(i), records[i],
+                                  destination.PathOf(plan_.files[i])));
+        return absl::OkStatus();
+      }));
+  for (uint32_t i = 0; i < found.size(); ++i) {
+    if (found[i] == Found::kNot) {
+      return ForgetFile(i, destination.PathOf(plan_.files[i]));
+    }
+    if (found[i] == Found::kHidden) destination.Created(plan_.files[i]);
   }
   return absl::OkStatus();
 }

@@ -28,6 +28,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <optional>
 #include <utility>
 
@@ -39,6 +40,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "dcp/base/limits.h"
+#include "dcp/base/parallel_for.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/convert/record_words.h"
 #include "dcp/checkpoint/write/destination_names.h"
@@ -376,26 +378,30 @@ absl::StatusOr<PieceRecord> WorkRecords::Read(uint32_t piece,
 }
 
 absl::StatusOr<bool> WorkRecords::HasAll(uint32_t num_pieces) {
-  // A list of a shared file system may be old, that of a store is not, and a
-  // request for each record would take long.
-  const bool can_list = !fs_.TraitsOf(directory_).has_rename;
-  absl::flat_hash_set<std::string> names;
-  if (can_list) {
+  std::atomic<bool> has_all = true;
+  if (fs_.TraitsOf(directory_).has_rename) {
+    // A list of a shared file system may be old.
+    DCP_RETURN_IF_ERROR(
+        ParallelFor(num_pieces, kRecordsAtOnce, [&](size_t i) -> absl::Status {
+          if (!has_all) return absl::OkStatus();
+          DCP_ASSIGN_OR_RETURN(const bool has, Has(static_cast<uint32_t>(i)));
+          if (!has) has_all = false;
+          return absl::OkStatus();
+        }));
+  } else {
     DCP_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries,
                          fs_.List(directory_));
+    absl::flat_hash_set<std::string> names;
     for (const DirectoryEntry& entry : entries) names.insert(entry.name);
-  }
-  for (uint32_t i = 0; i < num_pieces; ++i) {
-    bool has = names.contains(absl::StrCat(i));
-    if (!can_list) {
-      DCP_ASSIGN_OR_RETURN(has, Has(i));
+    for (uint32_t i = 0; i < num_pieces; ++i) {
+      if (!names.contains(absl::StrCat(i))) has_all = false;
     }
-    if (has) continue;
-    // Or the records are gone, because the work has ended.
-    DCP_RETURN_IF_ERROR(fs_.Stat(JoinPath(directory_, kPlanName)).status());
-    return false;
   }
-  return true;
+  // Or the records are gone, because the work has ended.
+  if (!has_all) {
+    DCP_RETURN_IF_ERROR(fs_.Stat(JoinPath(directory_, kPlanName)).status());
+  }
+  return has_all.load();
 }
 
 absl::Status WorkRecords::Forget(uint32_t piece) {
@@ -413,11 +419,13 @@ absl::Status WorkRecords::Remove() {
     // Without it, a worker that adds a record knows that the work has ended.
     absl::Status plan = fs_.Remove(JoinPath(directory_, kPlanName));
     if (!plan.ok() && !absl::IsNotFound(plan)) return plan;
-    for (const DirectoryEntry& entry : *entries) {
-      if (entry.name == kPlanName) continue;
-      absl::Status removed = fs_.Remove(JoinPath(directory_, entry.name));
-      if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
-    }
+    DCP_RETURN_IF_ERROR(
+        ParallelFor(entries->size(), kRecordsAtOnce, [&](size_t k) {
+          const std::string& name = (*entries)[k].name;
+          if (name == kPlanName) return absl::OkStatus();
+          absl::Status gone = fs_.Remove(JoinPath(directory_, name));
+          return absl::IsNotFound(gone) ? absl::OkStatus() : gone;
+        }));
     absl::Status removed = fs_.RemoveDirectory(directory_);
     if (removed.ok() || absl::IsNotFound(removed)) return absl::OkStatus();
     // Another worker has just added a record.

@@ -57,6 +57,9 @@ struct PieceRecord {
 std::string HostName();
 
 std::string WritePlanRecord(const WorkPlan& plan);
+// How many records are read, looked for or removed at the same time.
+inline constexpr uint32_t kRecordsAtOnce = 32;
+
 // DataLoss for text that WritePlanRecord does not write; FailedPrecondition for
 // that of another version.
 absl::StatusOr<WorkPlan> ParsePlanRecord(absl::string_view text);

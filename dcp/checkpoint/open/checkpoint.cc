@@ -62,8 +62,15 @@ std::optional<uint32_t> Checkpoint::Find(absl::string_view fqn) const {
 absl::Status Checkpoint::Locate(absl::Span<const uint32_t> entries,
                                 std::stop_token stop,
                                 const ItemVisitor& visitor) {
-  return LocateItems(fs_, parts_, entries, locate_memory_bytes_, stop,
-                     progress_, visitor);
+  return LocateChunks(ChunksOfEntries(parts_, entries), std::move(stop),
+                      visitor);
+}
+
+absl::Status Checkpoint::LocateChunks(absl::Span<const EntryChunk> chunks,
+                                      std::stop_token stop,
+                                      const ItemVisitor& visitor) {
+  return LocateItems(fs_, parts_, chunks, locate_memory_bytes_, stop, progress_,
+                     visitor);
 }
 
 absl::Status Checkpoint::LocateAll(std::stop_token stop,

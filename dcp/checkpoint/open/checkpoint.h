@@ -78,12 +78,21 @@ class Checkpoint {
   const SourceFiles& files() const { return *parts_.files; }
   SourceFiles& files() { return *parts_.files; }
 
+  // All chunks of the given entries.
+  std::vector<EntryChunk> ChunksOf(absl::Span<const uint32_t> entries) const {
+    return ChunksOfEntries(parts_, entries);
+  }
+
   // Finds the payload of the given entries (indices): reads the head and tail
   // of each item once, at full queue depth, and checks each item against the
   // index. Entries that are already located cost nothing.
   absl::Status Locate(absl::Span<const uint32_t> entries,
                       std::stop_token stop = {},
                       const ItemVisitor& visitor = nullptr);
+  // The same for some chunks of entries.
+  absl::Status LocateChunks(absl::Span<const EntryChunk> chunks,
+                            std::stop_token stop = {},
+                            const ItemVisitor& visitor = nullptr);
   // The same for all entries. `visitor` sees the items that are located now; it
   // may be null.
   absl::Status LocateAll(std::stop_token stop = {},

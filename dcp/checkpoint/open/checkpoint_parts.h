@@ -24,6 +24,14 @@ struct DigestFile {
   std::string name;
 };
 
+// One chunk of a tensor; an object is its chunk 0.
+struct EntryChunk {
+  uint32_t entry = 0;  // its index in the checkpoint
+  uint32_t chunk = 0;
+
+  friend auto operator<=>(const EntryChunk&, const EntryChunk&) = default;
+};
+
 // The result of the opener of a format (dcp_opener.h and its siblings).
 struct CheckpointParts {
   Format format = Format::kDcp;

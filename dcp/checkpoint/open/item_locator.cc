@@ -62,20 +62,17 @@ struct Probe {
 };
 
 // What is not located yet, in the order of the files.
-std::vector<ItemChunk> ChunksOf(const CheckpointParts& parts,
-                                absl::Span<const uint32_t> entries) {
+std::vector<ItemChunk> NotLocated(const CheckpointParts& parts,
+                                  absl::Span<const EntryChunk> wanted) {
   std::vector<ItemChunk> chunks;
-  for (const uint32_t i : entries) {
+  for (const auto& [i, c] : wanted) {
     const CheckpointEntry& entry = parts.entries[i];
     if (const ObjectEntry* object = entry.object()) {
       if (!object->located) chunks.push_back({i, 0, object->item});
       continue;
     }
-    const TensorEntry& tensor = *entry.tensor();
-    for (uint32_t c = 0; c < tensor.boxes.size(); ++c) {
-      if (tensor.locations[c].located) continue;
-      chunks.push_back({i, c, tensor.locations[c].item});
-    }
+    const ChunkLocation& location = entry.tensor()->locations[c];
+    if (!location.located) chunks.push_back({i, c, location.item});
   }
   const auto is_before = [](const ItemChunk& a, const ItemChunk& b) {
     return std::pair(a.storage.file, a.storage.offset) <
@@ -440,11 +437,22 @@ class Locator {
 
 }  // namespace
 
+std::vector<EntryChunk> ChunksOfEntries(const CheckpointParts& parts,
+                                        absl::Span<const uint32_t> entries) {
+  std::vector<EntryChunk> chunks;
+  for (const uint32_t i : entries) {
+    const TensorEntry* const tensor = parts.entries[i].tensor();
+    const size_t num_chunks = tensor == nullptr ? 1 : tensor->boxes.size();
+    for (uint32_t c = 0; c < num_chunks; ++c) chunks.push_back({i, c});
+  }
+  return chunks;
+}
+
 absl::Status LocateItems(FileSystem& fs, CheckpointParts& parts,
-                         absl::Span<const uint32_t> entries,
+                         absl::Span<const EntryChunk> wanted,
                          uint64_t memory_bytes, std::stop_token stop,
                          OpenProgress* progress, const ItemVisitor& visitor) {
-  const std::vector<ItemChunk> chunks = ChunksOf(parts, entries);
+  const std::vector<ItemChunk> chunks = NotLocated(parts, wanted);
   if (chunks.empty()) return absl::OkStatus();
   const std::vector<size_t> firsts = ItemsOf(parts, chunks);
   const size_t num_items = firsts.size() - 1;

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <stop_token>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -44,12 +45,16 @@ struct VisitedItem {
 // otherwise; by several threads at once.
 using ItemVisitor = std::function<void(const VisitedItem& item)>;
 
-// Fills in the missing locations and values of the given entries of `parts`,
+// All chunks of the entries.
+std::vector<EntryChunk> ChunksOfEntries(const CheckpointParts& parts,
+                                        absl::Span<const uint32_t> entries);
+
+// Fills in the missing locations and values of the given chunks of `parts`,
 // with blocks of at most `memory_bytes`, which must be at least
 // kMinMemoryBytes. DataLoss names the entry and the file. `progress` and
 // `visitor` may be null.
 absl::Status LocateItems(FileSystem& fs, CheckpointParts& parts,
-                         absl::Span<const uint32_t> entries,
+                         absl::Span<const EntryChunk> wanted,
                          uint64_t memory_bytes, std::stop_token stop,
                          OpenProgress* progress,
                          const ItemVisitor& visitor = nullptr);

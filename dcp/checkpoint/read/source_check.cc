@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "dcp/base/check.h"
@@ -39,58 +40,68 @@ void SourceCheckReport::Add(const SourceCheckReport& other) {
 absl::StatusOr<std::unique_ptr<SourceCheck>> SourceCheck::Make(
     FileSystem& fs, Checkpoint& checkpoint,
     absl::Span<const uint32_t> entries) {
-  return MakeOneOfSeveral(fs, checkpoint, entries, entries);
+  return Begin(absl::WrapUnique(new SourceCheck(fs, checkpoint)),
+               checkpoint.ChunksOf(entries));
 }
 
 absl::StatusOr<std::unique_ptr<SourceCheck>> SourceCheck::MakeOneOfSeveral(
-    FileSystem& fs, Checkpoint& checkpoint, absl::Span<const uint32_t> entries,
-    absl::Span<const uint32_t> counted) {
+    FileSystem& fs, Checkpoint& checkpoint, absl::Span<const EntryChunk> chunks,
+    std::vector<EntryChunk> counted) {
   std::unique_ptr<SourceCheck> check(new SourceCheck(fs, checkpoint));
-  check->counted_.assign(counted.begin(), counted.end());
-  check->Collect(entries);
+  check->counted_ = std::move(counted);
+  return Begin(std::move(check), chunks);
+}
+
+absl::StatusOr<std::unique_ptr<SourceCheck>> SourceCheck::Begin(
+    std::unique_ptr<SourceCheck> check, absl::Span<const EntryChunk> chunks) {
+  check->Collect(chunks);
   DCP_RETURN_IF_ERROR(WithSide(check->AddDigests(), ErrorSide::kSource));
   check->MergeRanges();
   return check;
 }
 
-void SourceCheck::Collect(absl::Span<const uint32_t> entries) {
+void SourceCheck::Collect(absl::Span<const EntryChunk> chunks) {
   {
     absl::MutexLock lock(&mutex_);
     report_.checked = true;
   }
-  for (const uint32_t i : entries) {
-    const CheckpointEntry& entry = checkpoint_.entries()[i];
+  for (const EntryChunk& chunk : chunks) {
+    const CheckpointEntry& entry = checkpoint_.entries()[chunk.entry];
     if (const TensorEntry* tensor = entry.tensor()) {
-      AddTensor(i, *tensor);
+      AddChunk(chunk, *tensor, chunk.chunk);
       continue;
     }
     const ObjectEntry& object = *entry.object();
-    if (!object.has_crc) CountUnchecked(i, object.item.length);
-    for (const auto& [identity, tensor] : object.tensors) AddTensor(i, tensor);
+    if (!object.has_crc) CountUnchecked(chunk, object.item.length);
+    for (const auto& [identity, tensor] : object.tensors) {
+      for (size_t c = 0; c < tensor.boxes.size(); ++c) {
+        AddChunk(chunk, tensor, c);
+      }
+    }
   }
 }
 
-void SourceCheck::AddTensor(uint32_t entry, const TensorEntry& tensor) {
-  for (size_t c = 0; c < tensor.boxes.size(); ++c) {
-    const uint64_t num_bytes =
-        static_cast<uint64_t>(Volume(tensor.boxes[c].sizes)) *
-        ElementSize(tensor.dtype);
-    if (num_bytes == 0) continue;
-    const ChunkLocation& location = tensor.locations[c];
-    DCP_CHECK(location.located, checkpoint_.entries()[entry].fqn);
-    Range range{.file = location.item.file,
-                .entry = entry,
-                .offset = location.record.offset,
-                .length = location.record.length,
-                .num_items = 1};
-    if (location.record.length > 0) {
-      range.crc = location.record.crc;
-      ranges_.push_back(std::move(range));
-    } else {
-      range.offset = location.payload_offset;
-      range.length = num_bytes;
-      without_crc_.push_back(std::move(range));
-    }
+// Chunk `c` of a tensor, which is `chunk` or a part of it.
+void SourceCheck::AddChunk(const EntryChunk& chunk, const TensorEntry& tensor,
+                           size_t c) {
+  const uint64_t num_bytes =
+      static_cast<uint64_t>(Volume(tensor.boxes[c].sizes)) *
+      ElementSize(tensor.dtype);
+  if (num_bytes == 0) return;
+  const ChunkLocation& location = tensor.locations[c];
+  DCP_CHECK(location.located, checkpoint_.entries()[chunk.entry].fqn);
+  Range range{.file = location.item.file,
+              .chunk = chunk,
+              .offset = location.record.offset,
+              .length = location.record.length,
+              .num_items = 1};
+  if (location.record.length > 0) {
+    range.crc = location.record.crc;
+    ranges_.push_back(std::move(range));
+  } else {
+    range.offset = location.payload_offset;
+    range.length = num_bytes;
+    without_crc_.push_back(std::move(range));
   }
 }
 
@@ -110,7 +121,7 @@ absl::Status SourceCheck::AddDigests() {
     const auto found =
         by_place.find({checkpoint_.files().names()[range.file], range.offset});
     if (found == by_place.end() || found->second->length != range.length) {
-      CountUnchecked(range.entry, range.length);
+      CountUnchecked(range.chunk, range.length);
       continue;
     }
     range.digest = found->second->digest;
@@ -119,8 +130,11 @@ absl::Status SourceCheck::AddDigests() {
   return absl::OkStatus();
 }
 
-void SourceCheck::CountUnchecked(uint32_t entry, uint64_t num_bytes) {
-  if (!std::binary_search(counted_.begin(), counted_.end(), entry)) return;
+void SourceCheck::CountUnchecked(const EntryChunk& chunk, uint64_t num_bytes) {
+  if (counted_.has_value() &&
+      !std::binary_search(counted_->begin(), counted_->end(), chunk)) {
+    return;
+  }
   absl::MutexLock lock(&mutex_);
   ++report_.num_items_unchecked;
   report_.bytes_unchecked += num_bytes;
@@ -160,7 +174,7 @@ void SourceCheck::MergeRanges() {
       }
       if (before.file == range.file &&
           range.offset < before.offset + before.length) {
-        CountUnchecked(range.entry, range.length);
+        CountUnchecked(range.chunk, range.length);
         continue;
       }
     }
@@ -282,7 +296,7 @@ std::vector<SourceCheck::Stretch> SourceCheck::Claim(Range& range,
 
 absl::Status SourceCheck::Damaged(const Range& range,
                                   const std::string& what) const {
-  const std::string& name = checkpoint_.entries()[range.entry].fqn;
+  const std::string& name = checkpoint_.entries()[range.chunk.entry].fqn;
   const std::string offset = absl::StrCat(range.offset);
   return WithSide(
       WithPlace(absl::DataLossError(absl::StrCat(

@@ -61,11 +61,12 @@ class SourceCheck {
   static absl::StatusOr<std::unique_ptr<SourceCheck>> Make(
       FileSystem& fs, Checkpoint& checkpoint,
       absl::Span<const uint32_t> entries);
-  // The same for one of several checks of a conversion: of the entries without
-  // a checksum, only `counted`, which are sorted, count as unchecked here.
+  // The same for one of several checks of a conversion, of some chunks: of
+  // those without a checksum, only `counted`, which are sorted, count as
+  // unchecked here.
   static absl::StatusOr<std::unique_ptr<SourceCheck>> MakeOneOfSeveral(
       FileSystem& fs, Checkpoint& checkpoint,
-      absl::Span<const uint32_t> entries, absl::Span<const uint32_t> counted);
+      absl::Span<const EntryChunk> chunks, std::vector<EntryChunk> counted);
 
   // `bytes` were read from `offset` of a file of the checkpoint. Calls may come
   // in any order; bytes that come again are ignored. DataLoss, which names the
@@ -92,7 +93,7 @@ class SourceCheck {
   // A stretch of a file with a checksum. Stretches do not overlap.
   struct Range {
     uint32_t file = 0;
-    uint32_t entry = 0;  // the entry that it belongs to, or the first of them
+    EntryChunk chunk;  // that it belongs to, or the first of them
     uint64_t offset = 0;
     uint64_t length = 0;
     std::optional<uint32_t> crc = std::nullopt;
@@ -113,12 +114,14 @@ class SourceCheck {
   SourceCheck(FileSystem& fs, Checkpoint& checkpoint)
       : fs_(fs), checkpoint_(checkpoint) {}
 
-  void Collect(absl::Span<const uint32_t> entries);
-  void AddTensor(uint32_t entry, const TensorEntry& tensor);
+  static absl::StatusOr<std::unique_ptr<SourceCheck>> Begin(
+      std::unique_ptr<SourceCheck> check, absl::Span<const EntryChunk> chunks);
+  void Collect(absl::Span<const EntryChunk> chunks);
+  void AddChunk(const EntryChunk& chunk, const TensorEntry& tensor, size_t c);
   absl::Status AddDigests();
   void SortByFile();
   void MergeRanges();
-  void CountUnchecked(uint32_t entry, uint64_t num_bytes);
+  void CountUnchecked(const EntryChunk& chunk, uint64_t num_bytes);
   std::vector<Stretch> Claim(Range& range, uint64_t begin, uint64_t end)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::vector<Range>::iterator FirstBeyond(uint32_t file, uint64_t offset);
@@ -133,7 +136,8 @@ class SourceCheck {
 
   FileSystem& fs_;
   Checkpoint& checkpoint_;
-  std::vector<uint32_t> counted_;  // see MakeOneOfSeveral
+  // See MakeOneOfSeveral; by default everything is counted.
+  std::optional<std::vector<EntryChunk>> counted_;
   // Sorted by file and offset; Make decides which there are.
   std::vector<Range> ranges_;
   // Chunks without CRC, as ranges without a checksum, until AddDigests.

@@ -276,11 +276,13 @@ absl::StatusOr<std::vector<ChunkDigest>> TransferImages(
   const std::vector<std::vector<uint32_t>> files = SpreadFiles(output, options);
   FilesTransfer transfer(fs, output, destination, options,
                          NeedsInterleaving(output), stats);
-  DCP_RETURN_IF_ERROR(RunLanes(
-      fs, options.num_lanes, {options.memory_bytes, options.blocks.block_bytes},
-      options.stop, [&](Lane& lane, std::stop_token stop) {
-        return transfer.RunLane(lane, files[lane.index], stop);
-      }));
+  LaneMemory memory(options.memory_bytes, options.blocks.block_bytes);
+  memory.kept = options.kept_lanes;
+  DCP_RETURN_IF_ERROR(RunLanes(fs, options.num_lanes, memory, options.stop,
+                               [&](Lane& lane, std::stop_token stop) {
+                                 return transfer.RunLane(
+                                     lane, files[lane.index], stop);
+                               }));
   return transfer.TakeDigests();
 }
 

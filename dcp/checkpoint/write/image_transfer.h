@@ -19,6 +19,7 @@
 #include "dcp/checkpoint/write/destination.h"
 #include "dcp/checkpoint/write/output.h"
 #include "dcp/io/file_system.h"
+#include "dcp/io/lane.h"
 #include "dcp/io/pipeline.h"
 #include "dcp/plan/pieces.h"
 
@@ -69,6 +70,7 @@ struct ImageTransferOptions {
   uint32_t num_lanes = 1;
   uint64_t memory_bytes = 0;  // for all lanes together
   OutputBlocks blocks = {};
+  KeptLanes* kept_lanes = nullptr;  // for several transfers; optional
   std::stop_token stop = {};
   TransferSteps* steps = nullptr;  // optional
   // Sees what is read from its checkpoint; optional.

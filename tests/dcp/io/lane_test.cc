@@ -6,6 +6,7 @@
 #include <stop_token>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "dcp/base/limits.h"
@@ -113,6 +114,49 @@ TEST(Lane, MayUseAPoolOfTheCaller) {
   EXPECT_THAT(RunLane(*fs, small, {},
                       [](Lane&, std::stop_token) { return absl::OkStatus(); }),
               StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+// Moves bytes on two lanes, and returns where the blocks of each are.
+std::vector<const uint8_t*> MoveOnTwoLanes(FileSystem& fs,
+                                           const std::string& directory,
+                                           LaneMemory memory, KeptLanes& kept) {
+  memory.kept = &kept;
+  std::vector<const uint8_t*> blocks(2);
+  EXPECT_OK(RunLanes(fs, 2, memory, {}, [&](Lane& lane, std::stop_token stop) {
+    blocks[lane.index] = lane.pool.memory().data();
+    return WriteAndRead(fs, directory, lane, stop);
+  }));
+  for (const char* name : {"lane0", "lane1"}) {
+    EXPECT_OK(fs.Remove(JoinPath(directory, name)));
+  }
+  return blocks;
+}
+
+TEST(Lane, KeepTheirBlocksForTheNextTransfer) {
+  constexpr uint64_t kMemoryBytes = 2 * kMinMemoryBytes;
+  TempDir dir;
+  const auto fs = NewPosixFileSystem();
+  KeptLanes kept;
+  const auto move = [&](const LaneMemory& memory) {
+    return MoveOnTwoLanes(*fs, dir.path(), memory, kept);
+  };
+  const std::vector<const uint8_t*> blocks = move(kMemoryBytes);
+  EXPECT_EQ(move(kMemoryBytes), blocks);
+  // One that failed may still have requests under way.
+  LaneMemory memory(kMemoryBytes);
+  memory.kept = &kept;
+  EXPECT_FALSE(RunLanes(*fs, 2, memory, {}, [](Lane& lane, std::stop_token) {
+                 return lane.index == 0 ? absl::OkStatus()
+                                        : absl::InternalError("failed");
+               }).ok());
+  EXPECT_NE(kept.Take(0).pool, nullptr);
+  EXPECT_EQ(kept.Take(1).pool, nullptr);
+  move(kMemoryBytes);
+  // Blocks of another number or size are made again.
+  move({2 * kMemoryBytes, 2 * kBlockBytes});
+  EXPECT_EQ(kept.Take(0).pool->block_bytes(), 2 * kBlockBytes);
+  move(2 * kMemoryBytes);
+  EXPECT_EQ(kept.Take(0).pool->num_blocks(), kMemoryBytes / kBlockBytes);
 }
 
 TEST(Lane, OneRunsOnTheCallingThread) {

@@ -125,8 +125,8 @@ absl::Status ResolveFlatParameters(FileSystem& fs, const OpenOptions& options,
   DCP_ASSIGN_OR_RETURN(const FlatHints hints,
                        ReadFlatHints(fs, options.dialect, stop));
   parts.check_crcs = options.check_crcs;
-  DCP_RETURN_IF_ERROR(LocateItems(fs, parts, flats, options.locate_memory_bytes,
-                                  stop,
+  DCP_RETURN_IF_ERROR(LocateItems(fs, parts, ChunksOfEntries(parts, flats),
+                                  options.locate_memory_bytes, stop,
                                   /*progress=*/nullptr));
   std::vector<CheckpointEntry> entries;
   for (CheckpointEntry& entry : parts.entries) {

@@ -1,0 +1,60 @@
+#include "dcp/base/parallel_for.h"
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+
+namespace dcp {
+namespace {
+
+// Fewer are done sooner than a thread has started.
+constexpr size_t kMinPerThread = 4;
+
+class Loop {
+ public:
+  Loop(size_t count, absl::FunctionRef<absl::Status(size_t)> body)
+      : count_(count), body_(body) {}
+
+  void Run() {
+    for (size_t i = next_++; i < count_ && !failed_; i = next_++) {
+      const absl::Status status = body_(i);
+      if (status.ok()) continue;
+      failed_ = true;
+      absl::MutexLock lock(&mutex_);
+      first_error_.Update(status);
+    }
+  }
+
+  absl::Status first_error() {
+    absl::MutexLock lock(&mutex_);
+    return first_error_;
+  }
+
+ private:
+  const size_t count_;
+  const absl::FunctionRef<absl::Status(size_t)> body_;
+  std::atomic<size_t> next_ = 0;
+  std::atomic<bool> failed_ = false;
+  absl::Mutex mutex_;
+  absl::Status first_error_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+absl::Status ParallelFor(size_t count, uint32_t num_threads,
+                         absl::FunctionRef<absl::Status(size_t)> body) {
+  Loop loop(count, body);
+  {
+    std::vector<std::jthread> threads;
+    const size_t most = std::min<size_t>(num_threads, count / kMinPerThread);
+    for (size_t i = 1; i < most; ++i) threads.emplace_back([&] { loop.Run(); });
+    loop.Run();
+  }  // joins
+  return loop.first_error();
+}
+
+}  // namespace dcp
