@@ -117,11 +117,11 @@ class VerifyWorker {
                      WorkRecords::DirectoryOf(directory_, plan.kind, plan.id));
     DCP_RETURN_IF_ERROR(records_->CheckNoOthers(directory_));
     DCP_RETURN_IF_ERROR(records_->Begin(plan));
+    DCP_ASSIGN_OR_RETURN(
+        const std::vector<uint32_t> todo,
+        records_->Without(PiecesOfShare(pieces, share_.share)));
     std::vector<bool> wanted(pieces.size());
-    for (const uint32_t piece : PiecesOfShare(pieces, share_.share)) {
-      DCP_ASSIGN_OR_RETURN(const bool done, records_->Has(piece));
-      wanted[piece] = !done;
-    }
+    for (const uint32_t piece : todo) wanted[piece] = true;
     result_.id = plan.id;
     result_.num_pieces = static_cast<uint32_t>(pieces.size());
     plan_ = std::move(plan);

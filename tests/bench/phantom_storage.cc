@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/time/clock.h"
 #include "dcp/base/check.h"
 #include "dcp/base/status.h"
 
@@ -56,9 +57,21 @@ class PhantomStorage::Queue final : public IoQueue {
 };
 
 void PhantomStorage::Count(absl::string_view path) {
+  absl::Duration latency;
+  {
+    absl::MutexLock lock(&mutex_);
+    const bool in_store = absl::StartsWith(path, kStore);
+    ++(in_store ? counts_.num_store_calls : counts_.num_calls);
+    latency = in_store ? store_latency_ : disk_latency_;
+  }
+  if (latency > absl::ZeroDuration()) absl::SleepFor(latency);
+}
+
+void PhantomStorage::SetLatency(absl::Duration of_disk,
+                                absl::Duration of_store) {
   absl::MutexLock lock(&mutex_);
-  ++(absl::StartsWith(path, kStore) ? counts_.num_store_calls
-                                    : counts_.num_calls);
+  disk_latency_ = of_disk;
+  store_latency_ = of_store;
 }
 
 PhantomStorage::Counts PhantomStorage::TakeCounts() {

@@ -1,7 +1,8 @@
 // PhantomStorage: a file system for plans of terabytes. Small files are kept on
 // a simulated disk; a large file has a size, and no bytes but zeros and those
-// of the Output that it is an image of. Counts what it is asked. Paths begin at
-// its root. Thread-safe; a queue belongs to one thread.
+// of the Output that it is an image of. Counts what it is asked, and lets calls
+// wait; requests of queues do not. Paths begin at its root. Thread-safe; a
+// queue belongs to one thread.
 #ifndef TESTS_BENCH_PHANTOM_STORAGE_H_
 #define TESTS_BENCH_PHANTOM_STORAGE_H_
 
@@ -17,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "dcp/checkpoint/write/output.h"
 #include "dcp/io/file_system.h"
 #include "tests/testing/sim_storage.h"
@@ -29,7 +31,7 @@ class PhantomStorage final : public FileSystem {
   static constexpr absl::string_view kStore = "/store";
 
   struct Counts {
-    uint64_t num_calls = 0;  // on a file system, each waits for its answer
+    uint64_t num_calls = 0;  // on a file system
     uint64_t num_store_calls = 0;
     uint64_t num_reads = 0;  // of queues, many at once
     uint64_t num_store_reads = 0;
@@ -41,6 +43,8 @@ class PhantomStorage final : public FileSystem {
   absl::Status AddImage(const std::string& path, OutputFile& image);
   // Since the last call.
   Counts TakeCounts();
+  // From now on, each call waits so long for its answer.
+  void SetLatency(absl::Duration of_disk, absl::Duration of_store);
 
   FileSystemTraits TraitsOf(absl::string_view path) override;
   absl::StatusOr<File> OpenForRead(absl::string_view path, DirectMode direct,
@@ -96,6 +100,8 @@ class PhantomStorage final : public FileSystem {
   std::map<FileHandle, const Large*> open_ ABSL_GUARDED_BY(mutex_);
   std::vector<uint32_t> crcs_ ABSL_GUARDED_BY(mutex_);  // zeros
   Counts counts_ ABSL_GUARDED_BY(mutex_);
+  absl::Duration disk_latency_ ABSL_GUARDED_BY(mutex_);
+  absl::Duration store_latency_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace dcp::bench

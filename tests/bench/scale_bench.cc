@@ -1,7 +1,8 @@
 // What workers that share one conversion of many terabytes have in common: the
 // time for a plan and for the commit, requests, and bytes, with any number of
-// workers. The code is that of dcp-convert; files have no payload, and the time
-// that storage takes is added up from its latency:
+// workers. The code is that of dcp-convert; files have no payload. Calls wait
+// as long as storage would let them; the time of reads, of which many are in
+// flight, is added up:
 //
 //   scale_bench --terabytes=20 --source_ranks=128 --ranks=96
 #include <stdio.h>
@@ -10,6 +11,7 @@
 #include <cstdint>
 #include <ctime>
 #include <deque>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <utility>
@@ -20,6 +22,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "dcp/base/check.h"
 #include "dcp/checkpoint/convert/share_convert.h"
 #include "dcp/checkpoint/convert/work_records.h"
@@ -119,27 +123,43 @@ class Source {
 
 // What a part of the work took.
 struct Cost {
-  double seconds = 0;  // of a processor
+  double processor = 0;  // seconds
+  double elapsed = 0;    // seconds, without reads
   PhantomStorage::Counts counts;
 
-  // Of the storage that is simulated.
-  double WaitSeconds() const {
+  double Waiting() const {
     const double in_flight = absl::GetFlag(FLAGS_in_flight);
-    const auto wait = [&](uint64_t calls, uint64_t reads, double ms) {
-      return (static_cast<double>(calls) +
-              static_cast<double>(reads) / in_flight) *
-             ms / 1000;
-    };
-    return wait(counts.num_calls, counts.num_reads,
-                absl::GetFlag(FLAGS_call_ms)) +
-           wait(counts.num_store_calls, counts.num_store_reads,
-                absl::GetFlag(FLAGS_store_ms));
+    const double reads = static_cast<double>(counts.num_reads);
+    const double store_reads = static_cast<double>(counts.num_store_reads);
+    return std::max(elapsed - processor, 0.0) +
+           (reads * absl::GetFlag(FLAGS_call_ms) +
+            store_reads * absl::GetFlag(FLAGS_store_ms)) /
+               1000 / in_flight;
   }
-  double Total() const { return seconds + WaitSeconds(); }
+  double Total() const { return processor + Waiting(); }
   uint64_t num_requests() const {
     return counts.num_calls + counts.num_store_calls + counts.num_reads +
            counts.num_store_reads;
   }
+};
+
+// Begins when it is made.
+class Stopwatch {
+ public:
+  explicit Stopwatch(PhantomStorage& storage) : storage_(storage) {
+    storage_.TakeCounts();
+  }
+
+  Cost Read() {
+    return {.processor = ProcessorSeconds() - processor_,
+            .elapsed = absl::ToDoubleSeconds(absl::Now() - begin_),
+            .counts = storage_.TakeCounts()};
+  }
+
+ private:
+  PhantomStorage& storage_;
+  const double processor_ = ProcessorSeconds();
+  const absl::Time begin_ = absl::Now();
 };
 
 class Bench {
@@ -151,13 +171,11 @@ class Bench {
   Cost Plan(uint32_t index, uint32_t count) {
     std::stop_source stop;
     Cost cost;
-    storage_.TakeCounts();
-    const double begin = ProcessorSeconds();
+    Stopwatch watch(storage_);
     const absl::StatusOr<ShareResult> result = ConvertShare(
         storage_, src_, kDestination, Options(stop.get_token()),
         {.share = {.index = index, .count = count}, .on_begin = [&](uint64_t) {
-           cost.seconds = ProcessorSeconds() - begin;
-           cost.counts = storage_.TakeCounts();
+           cost = watch.Read();
            stop.request_stop();
          }});
     DCP_CHECK(absl::IsCancelled(result.status()), result.status().message());
@@ -183,34 +201,26 @@ class Bench {
       Check(file.status());
       Check(storage_.Close(*file));
     }
-    storage_.TakeCounts();
-    Cost cost;
-    const double begin = ProcessorSeconds();
+    Stopwatch watch(storage_);
     for (uint32_t i = 0; i < plan_.pieces.size(); ++i) {
       Check(records.Write(i, RecordOf(plan_.pieces[i])));
     }
-    cost.seconds = ProcessorSeconds() - begin;
-    cost.counts = storage_.TakeCounts();
-    return cost;
+    return watch.Read();
   }
 
   // The worker that finds all records; less the plan, which all make.
   Cost Commit() {
-    storage_.TakeCounts();
-    Cost plan;
-    const double begin = ProcessorSeconds();
+    std::optional<Stopwatch> watch;
     const absl::StatusOr<ShareResult> result =
         ConvertShare(storage_, src_, kDestination, Options({}),
                      {.share = {.index = 0, .count = 1},
                       .on_begin = [&](uint64_t num_bytes) {
                         DCP_CHECK(num_bytes == 0);
-                        plan.seconds = ProcessorSeconds() - begin;
-                        plan.counts = storage_.TakeCounts();
+                        watch.emplace(storage_);
                       }});
     Check(result.status());
     DCP_CHECK(result->has_committed);
-    return {.seconds = ProcessorSeconds() - begin - plan.seconds,
-            .counts = storage_.TakeCounts()};
+    return watch->Read();
   }
 
   const WorkPlan& plan() const { return plan_; }
@@ -263,7 +273,12 @@ class Bench {
   WorkPlan plan_;
 };
 
-void Report(const Source& source, Bench& bench) {
+absl::Duration Latency(const absl::Flag<double>& milliseconds) {
+  return absl::Milliseconds(absl::GetFlag(milliseconds));
+}
+
+void Report(PhantomStorage& storage, const Source& source, Bench& bench) {
+  storage.SetLatency(Latency(FLAGS_call_ms), Latency(FLAGS_store_ms));
   struct Row {
     uint32_t count;
     Cost plan;
@@ -275,7 +290,9 @@ void Report(const Source& source, Bench& bench) {
     row.plan = bench.Plan(row.count / 2, row.count);
     rows.push_back(row);
   }
+  storage.SetLatency({}, {});
   const Cost records = bench.WriteRecords();
+  storage.SetLatency(Latency(FLAGS_call_ms), Latency(FLAGS_store_ms));
   std::vector<double> imbalances;
   for (const Row& row : rows) imbalances.push_back(bench.Imbalance(row.count));
   const Cost commit = bench.Commit();
@@ -288,7 +305,7 @@ void Report(const Source& source, Bench& bench) {
       source.num_chunks(), static_cast<double>(source.index_bytes()) / 1e6,
       bench.plan().files.size(), num_pieces,
       static_cast<double>(records.counts.bytes_written) / 1e6,
-      records.num_requests(), commit.seconds, commit.num_requests(),
+      records.num_requests(), commit.processor, commit.num_requests(),
       commit.Total());
   absl::PrintF("%7s %9s %10s %10s %11s %11s %10s %8s %10s\n", "workers",
                "work, s", "plan, s", "requests", "waiting, s", "read, MB",
@@ -301,8 +318,8 @@ void Report(const Source& source, Bench& bench) {
     const double serial = row.plan.Total() + commit.Total();
     const double read = static_cast<double>(row.plan.counts.bytes_read);
     absl::PrintF("%7d %9.0f %10.2f %10d %11.2f %11.1f %10.2f %7.2f%% %10.3f\n",
-                 row.count, work, row.plan.seconds, row.plan.num_requests(),
-                 row.plan.WaitSeconds(), read / 1e6, read * row.count / 1e9,
+                 row.count, work, row.plan.processor, row.plan.num_requests(),
+                 row.plan.Waiting(), read / 1e6, read * row.count / 1e9,
                  100 * serial / (serial + work), imbalances[i]);
   }
   fflush(stdout);
@@ -318,7 +335,7 @@ int Main() {
   Check(storage.MakeDirectory(src));
   const Source source(storage, src);
   Bench bench(storage, src);
-  Report(source, bench);
+  Report(storage, source, bench);
   return 0;
 }
 

@@ -156,14 +156,11 @@ class ShareWorker {
 
   // Step 3.
   absl::Status MoveShare() {
-    std::vector<uint32_t> todo;
+    DCP_ASSIGN_OR_RETURN(
+        const std::vector<uint32_t> todo,
+        records_.Without(PiecesOfShare(plan_.pieces, share_.share)));
     uint64_t num_bytes = 0;
-    for (const uint32_t piece : PiecesOfShare(plan_.pieces, share_.share)) {
-      DCP_ASSIGN_OR_RETURN(const bool done, records_.Has(piece));
-      if (done) continue;
-      todo.push_back(piece);
-      num_bytes += plan_.pieces[piece].length;
-    }
+    for (const uint32_t piece : todo) num_bytes += plan_.pieces[piece].length;
     conversion_.plan.check.checked = options_.verify;
     if (options_.on_plan != nullptr) options_.on_plan(conversion_.plan);
     const Checkpoint& source = *conversion_.source;

@@ -346,6 +346,19 @@ absl::StatusOr<bool> WorkRecords::Has(uint32_t piece) {
   return true;
 }
 
+absl::StatusOr<std::vector<uint32_t>> WorkRecords::Without(
+    std::vector<uint32_t> pieces) {
+  std::vector<std::atomic<bool>> done(pieces.size());
+  DCP_RETURN_IF_ERROR(
+      ParallelFor(pieces.size(), kRecordsAtOnce, [&](size_t i) -> absl::Status {
+        DCP_ASSIGN_OR_RETURN(done[i], Has(pieces[i]));
+        return absl::OkStatus();
+      }));
+  size_t i = 0;
+  std::erase_if(pieces, [&](uint32_t) { return done[i++].load(); });
+  return pieces;
+}
+
 absl::Status WorkRecords::Publish(const std::string& path,
                                   absl::string_view bytes) {
   const std::string temporary = JoinPath(

@@ -95,8 +95,9 @@ class WorkRecords {
   absl::Status Begin(const WorkPlan& plan);
   absl::StatusOr<WorkPlan> ReadPlan();
 
-  // Looks at the record itself, because a list of the directory may be old.
-  absl::StatusOr<bool> Has(uint32_t piece);
+  // Those of the pieces that have no record, in their order. Looks at the
+  // records themselves, because a list of the directory may be old.
+  absl::StatusOr<std::vector<uint32_t>> Without(std::vector<uint32_t> pieces);
   // Records the piece durably. NotFound without the directory. In an object
   // store, a record that another worker has put stays.
   absl::Status Write(uint32_t piece, const PieceRecord& record);
@@ -116,6 +117,7 @@ class WorkRecords {
 
  private:
   std::string PathOf(uint32_t piece) const;
+  absl::StatusOr<bool> Has(uint32_t piece);
   // Makes a record appear, unless it is there.
   absl::Status Put(const std::string& path, absl::string_view bytes);
 

@@ -1,6 +1,7 @@
 #include "dcp/checkpoint/convert/work_records.h"
 
 #include <cstdint>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -152,16 +153,44 @@ TEST(WorkRecords, ARecordThatIsThereSurvivesACrash) {
     SimStorage fs({.seed = moment + 1});
     WorkRecords records(fs, "/work");
     ASSERT_OK(records.Begin(SamplePlan()));
-    EXPECT_THAT(records.Has(1), IsOkAndHolds(false));
+    EXPECT_THAT(records.Without({1}), IsOkAndHolds(ElementsAre(1)));
     fs.CrashAfter(moment);
     const bool written = records.Write(1, SampleRecord()).ok();
     fs.Reboot();
-    ASSERT_OK_AND_ASSIGN(const bool has, records.Has(1));
+    ASSERT_OK_AND_ASSIGN(const std::vector<uint32_t> missing,
+                         records.Without({1}));
+    const bool has = missing.empty();
     if (has) EXPECT_OK(records.Read(1, "b").status());
     if (!written) continue;
     EXPECT_TRUE(has);
     break;
   }
+}
+
+// Many enough for several threads.
+TEST(WorkRecords, LooksForManyAtOnce) {
+  SimStorage fs;
+  WorkRecords records(fs, "/work");
+  ASSERT_OK(records.Begin(SamplePlan()));
+  std::vector<uint32_t> pieces(300);
+  std::iota(pieces.begin(), pieces.end(), 0);
+  std::vector<uint32_t> missing;
+  for (const uint32_t piece : pieces) {
+    if (piece % 3 == 1) {
+      missing.push_back(piece);
+    } else {
+      ASSERT_OK(records.Write(piece, SampleRecord()));
+    }
+  }
+  EXPECT_THAT(records.Without(pieces), IsOkAndHolds(missing));
+  EXPECT_THAT(records.HasAll(300), IsOkAndHolds(false));
+  for (const uint32_t piece : missing) {
+    ASSERT_OK(records.Write(piece, SampleRecord()));
+  }
+  EXPECT_THAT(records.Without(pieces), IsOkAndHolds(IsEmpty()));
+  EXPECT_THAT(records.HasAll(300), IsOkAndHolds(true));
+  ASSERT_OK(records.Remove());
+  EXPECT_THAT(records.HasAll(300), StatusIs(absl::StatusCode::kNotFound));
 }
 
 TEST(WorkRecords, ForgetsAndRemovesThem) {
@@ -173,7 +202,7 @@ TEST(WorkRecords, ForgetsAndRemovesThem) {
   ASSERT_OK(records.Write(0, SampleRecord()));
   ASSERT_OK(records.Forget(0));
   ASSERT_OK(records.Forget(0));
-  EXPECT_THAT(records.Has(0), IsOkAndHolds(false));
+  EXPECT_THAT(records.Without({0}), IsOkAndHolds(ElementsAre(0)));
   ASSERT_OK(records.Write(1, SampleRecord()));
   ASSERT_OK(records.Remove());
   ASSERT_OK(records.Remove());
