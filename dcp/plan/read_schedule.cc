@@ -22,26 +22,50 @@ bool ComesBefore(const Extent& a, const Extent& b) {
   return std::tie(a.file, a.begin, a.run) < std::tie(b.file, b.begin, b.run);
 }
 
-// The extents of all runs, sorted. A run has one extent per unit if reading
-// what lies between its units would cost more than separate requests.
-std::vector<Extent> SortedExtents(absl::Span<const CopyRun> runs,
-                                  uint64_t gap_bytes) {
+// What a schedule serves: runs, numbered from 0, and nests, numbered after
+// them.
+struct Runs {
+  absl::Span<const CopyRun> runs;
+  absl::Span<const NestRun> nests;
+
+  size_t size() const { return runs.size() + nests.size(); }
+  bool HasElementIn(uint32_t run, uint64_t offset, uint64_t length) const {
+    return run < runs.size()
+               ? dcp::HasElementIn(runs[run], offset, length)
+               : dcp::HasElementIn(nests[run - runs.size()], offset, length);
+  }
+};
+
+// Appends the extents of a run: one per unit if reading what lies between its
+// units would cost more than separate requests.
+void AppendExtents(const CopyRun& run, uint32_t index, uint64_t gap_bytes,
+                   std::vector<Extent>& extents) {
+  const uint64_t length = SourceExtent(run);
+  if (length == 0) return;
+  const uint64_t unit_bytes = run.unit * run.src_element_bytes;
+  if (run.count == 1 || run.src_stride <= unit_bytes + gap_bytes) {
+    extents.push_back({run.file, index, run.src, run.src + length});
+    return;
+  }
+  for (uint64_t u = 0; u < run.count; ++u) {
+    const uint64_t begin = run.src + u * run.src_stride;
+    extents.push_back({run.file, index, begin, begin + unit_bytes});
+  }
+}
+
+// The extents of all runs, sorted.
+std::vector<Extent> SortedExtents(const Runs& runs, uint64_t gap_bytes) {
   std::vector<Extent> extents;
   extents.reserve(runs.size());
-  for (size_t i = 0; i < runs.size(); ++i) {
-    const CopyRun& run = runs[i];
-    const uint64_t length = SourceExtent(run);
-    if (length == 0) continue;
-    const auto index = static_cast<uint32_t>(i);
-    const uint64_t unit_bytes = run.unit * run.src_element_bytes;
-    if (run.count == 1 || run.src_stride <= unit_bytes + gap_bytes) {
-      extents.push_back({run.file, index, run.src, run.src + length});
-      continue;
-    }
-    for (uint64_t u = 0; u < run.count; ++u) {
-      const uint64_t begin = run.src + u * run.src_stride;
-      extents.push_back({run.file, index, begin, begin + unit_bytes});
-    }
+  uint32_t index = 0;
+  for (const CopyRun& run : runs.runs) {
+    AppendExtents(run, index++, gap_bytes, extents);
+  }
+  for (const NestRun& run : runs.nests) {
+    ForEachExtent(run, gap_bytes, [&](uint64_t begin, uint64_t end) {
+      extents.push_back({run.file, index, begin, end});
+    });
+    ++index;
   }
   if (!std::is_sorted(extents.begin(), extents.end(), ComesBefore)) {
     std::sort(extents.begin(), extents.end(), ComesBefore);
@@ -52,7 +76,7 @@ std::vector<Extent> SortedExtents(absl::Span<const CopyRun> runs,
 // Builds the ranges of a schedule from left to right.
 class RangeBuilder {
  public:
-  RangeBuilder(absl::Span<const CopyRun> runs, uint64_t max_bytes)
+  RangeBuilder(const Runs& runs, uint64_t max_bytes)
       : runs_(runs),
         max_bytes_(max_bytes),
         last_listed_(runs.size(), std::numeric_limits<uint32_t>::max()) {}
@@ -90,7 +114,7 @@ class RangeBuilder {
     const size_t first_run = schedule_.run_indices.size();
     for (const Extent& extent : open_) {
       if (last_listed_[extent.run] == range_index ||
-          !HasElementIn(runs_[extent.run], begin, length)) {
+          !runs_.HasElementIn(extent.run, begin, length)) {
         continue;
       }
       last_listed_[extent.run] = range_index;
@@ -108,7 +132,7 @@ class RangeBuilder {
                                 .num_runs = static_cast<uint32_t>(num_runs)});
   }
 
-  absl::Span<const CopyRun> runs_;
+  const Runs runs_;
   const uint64_t max_bytes_;
   ReadSchedule schedule_;
   std::vector<Extent> open_;  // those that reach into the next range
@@ -121,6 +145,13 @@ class RangeBuilder {
 
 ReadSchedule ScheduleReads(absl::Span<const CopyRun> runs,
                            const ReadLimits& limits) {
+  return ScheduleReads(runs, {}, limits);
+}
+
+ReadSchedule ScheduleReads(absl::Span<const CopyRun> copies,
+                           absl::Span<const NestRun> nests,
+                           const ReadLimits& limits) {
+  const Runs runs{copies, nests};
   DCP_CHECK(limits.max_bytes > 0, "ranges without bytes");
   DCP_CHECK(runs.size() < std::numeric_limits<uint32_t>::max(), runs.size(),
             " runs");

@@ -10,6 +10,7 @@
 #include "absl/types/span.h"
 #include "dcp/base/limits.h"
 #include "dcp/plan/copy_run.h"
+#include "dcp/plan/strided/nest_run.h"
 
 namespace dcp {
 
@@ -17,7 +18,8 @@ struct ReadRange {
   uint32_t file;
   uint64_t offset;
   uint64_t length;  // that this range serves; see kReadMarginBytes
-  // The runs that have elements here: run_indices[first_run, + num_runs).
+  // The runs that have elements here: run_indices[first_run, + num_runs). Nests
+  // are counted after the other runs.
   uint32_t first_run;
   uint32_t num_runs;
 
@@ -26,7 +28,7 @@ struct ReadRange {
 
 struct ReadSchedule {
   std::vector<ReadRange> ranges;      // sorted by (file, offset), disjoint
-  std::vector<uint32_t> run_indices;  // into the runs given
+  std::vector<uint32_t> run_indices;  // into the runs given, then the nests
 };
 
 // Gaps that are read too where a request takes a round trip to an object store:
@@ -40,6 +42,10 @@ struct ReadLimits {
 };
 
 ReadSchedule ScheduleReads(absl::Span<const CopyRun> runs,
+                           const ReadLimits& limits);
+// The same for runs and nests that are read together.
+ReadSchedule ScheduleReads(absl::Span<const CopyRun> runs,
+                           absl::Span<const NestRun> nests,
                            const ReadLimits& limits);
 
 }  // namespace dcp

@@ -1,6 +1,7 @@
 // StridedPiece: what one tensor contributes to another when an equation between
 // shapes rearranges it: a box of loops, each of which walks along one dimension
-// of the source and one of the destination. Plain data: pure, any thread.
+// of the source and one of the destination. Also which part of it lies in a box
+// of either tensor. Pure; any thread.
 //
 // Pieces are not related to FilePiece, the pieces of files that workers share.
 #ifndef DCP_PLAN_STRIDED_STRIDED_PIECE_H_
@@ -11,6 +12,10 @@
 #include <limits>
 
 #include "absl/container/inlined_vector.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "dcp/tensor/box.h"
 
 namespace dcp {
 
@@ -35,9 +40,10 @@ struct StridedLoop {
 // source. A loop of no steps makes the piece empty; a piece without loops is
 // one element.
 //
-// On either side, the loops of a dimension are digits of a number: sorted by
-// step, each step is larger than the sum of (count - 1) * step of those with
-// smaller steps. Hence no element of the destination occurs twice.
+// On either side, the loops of a dimension that take more than one step are
+// digits of a number: sorted by step, each step is larger than the sum of
+// (count - 1) * step of those with smaller steps. Hence no element of the
+// destination occurs twice. CheckStridedPiece verifies this.
 struct StridedPiece {
   // The number of a source without memory, all of whose elements are zero.
   static constexpr uint32_t kZeros = std::numeric_limits<uint32_t>::max();
@@ -52,6 +58,30 @@ struct StridedPiece {
 
   friend bool operator==(const StridedPiece&, const StridedPiece&) = default;
 };
+
+enum class PieceSide : uint8_t { kSrc, kDst };
+
+// OK if the piece is as described above and stays inside its tensors. Otherwise
+// InvalidArgument, which names the loop or dimension at fault. `src_shape` is
+// ignored for zeros. All functions below, and those of nest_run.h, take only
+// pieces that have passed this check.
+absl::Status CheckStridedPiece(const StridedPiece& piece,
+                               absl::Span<const int64_t> src_shape,
+                               absl::Span<const int64_t> dst_shape);
+
+// How many elements of the destination the piece makes.
+uint64_t NumElements(const StridedPiece& piece);
+
+// The smallest box of that side's tensor that holds all elements of the piece,
+// which is not empty.
+Box BoundsOf(const StridedPiece& piece, PieceSide side);
+
+// Calls `visit` with pieces that together are the elements of `piece` that lie
+// in `box` of that side's tensor. There are at most as many as the product,
+// over the dimensions of that side, of 2k - 1, where k loops walk along the
+// dimension.
+void Clip(const StridedPiece& piece, PieceSide side, const Box& box,
+          absl::FunctionRef<void(const StridedPiece& part)> visit);
 
 }  // namespace dcp
 

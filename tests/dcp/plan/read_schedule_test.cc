@@ -197,5 +197,85 @@ TEST(ReadSchedule, ApplyingItCopiesEveryElementOnce) {
   }
 }
 
+// A few loops over a part of the file.
+NestRun RandomNest(testing::Random& random) {
+  NestRun run;
+  run.src_element_bytes = 1u << random.Uniform(0, 4);
+  run.src = ToUnsigned(random.Uniform(0, 1 << random.Uniform(5, 18)));
+  run.unit = ToUnsigned(random.Uniform(1, 9));
+  for (int64_t i = random.Uniform(0, 3); i > 0; --i) {
+    run.loops.push_back(
+        {.count = ToUnsigned(random.Uniform(2, 5)),
+         .src_stride = ToUnsigned(random.Uniform(
+                           0, int64_t{1} << random.Uniform(0, 13))) *
+                       run.src_element_bytes,
+         .dst_stride = 1});
+  }
+  return run;
+}
+
+// The sources of all elements of nests.
+std::vector<uint64_t> SourcesOf(absl::Span<const NestRun> nests) {
+  std::vector<uint64_t> sources;
+  for (const NestRun& run : nests) {
+    const size_t first = sources.size();
+    for (uint64_t e = 0; e < run.unit; ++e) {
+      sources.push_back(run.src + e * run.src_element_bytes);
+    }
+    for (const CopyLoop& loop : run.loops) {
+      const size_t last = sources.size();
+      for (uint64_t i = 1; i < loop.count; ++i) {
+        for (size_t at = first; at < last; ++at) {
+          sources.push_back(sources[at] + i * loop.src_stride);
+        }
+      }
+    }
+  }
+  std::sort(sources.begin(), sources.end());
+  return sources;
+}
+
+TEST(ReadSchedule, NestsAreReadWithTheOtherRuns) {
+  testing::Random random;
+  const std::vector<uint8_t> file(2 << 20);
+  for (int round = 0; round < 300; ++round) {
+    const std::vector<CopyRun> runs = {Bytes(0, 100, 1000), Bytes(0, 5000, 1)};
+    std::vector<NestRun> nests;
+    for (int64_t i = random.Uniform(1, 6); i > 0; --i) {
+      nests.push_back(RandomNest(random));
+    }
+    const ReadLimits limits{.max_bytes = uint64_t{1} << random.Uniform(3, 20),
+                            .gap_bytes = uint64_t{1} << random.Uniform(0, 16)};
+    const ReadSchedule schedule = ScheduleReads(runs, nests, limits);
+    ExpectSortedAndDisjoint(schedule, limits.max_bytes);
+    std::vector<uint64_t> applied;
+    uint64_t num_bytes = 0;
+    for (const ReadRange& range : schedule.ranges) {
+      const ByteSpan data =
+          ByteSpan(file).subspan(range.offset, range.length + kReadMarginBytes);
+      for (uint32_t i = 0; i < range.num_runs; ++i) {
+        const uint32_t index = schedule.run_indices[range.first_run + i];
+        if (index < runs.size()) {
+          ApplyRun(
+              runs[index], range.offset, range.length, data,
+              [&](const uint8_t*, uint64_t, uint64_t n) { num_bytes += n; });
+          continue;
+        }
+        const size_t before = applied.size();
+        ApplyRun(nests[index - runs.size()], range.offset, range.length, data,
+                 [&](const NestRun& part, const uint8_t*) {
+                   for (const uint64_t src : SourcesOf({&part, 1})) {
+                     applied.push_back(src);
+                   }
+                 });
+        EXPECT_GT(applied.size(), before);
+      }
+    }
+    std::sort(applied.begin(), applied.end());
+    ASSERT_EQ(applied, SourcesOf(nests));
+    EXPECT_EQ(num_bytes, 1001u);
+  }
+}
+
 }  // namespace
 }  // namespace dcp

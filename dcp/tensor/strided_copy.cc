@@ -1,0 +1,468 @@
+// A copy of single elements is fast if every cache line is touched once while
+// it is in the cache, on both sides. One loop has the smallest stride in the
+// destination, another may have the smallest in the source. If they differ, as
+// in a transposition, the two are walked in tiles: lines of the source are
+// copied into a tile, the tile is transposed in registers, and lines of the
+// destination are copied out of it. All other loops go around these two.
+#include "dcp/tensor/strided_copy.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+#include "absl/container/inlined_vector.h"
+#include "dcp/tensor/dtype.h"
+
+namespace dcp {
+namespace {
+
+using Loops = absl::InlinedVector<CopyLoop, 9>;
+
+constexpr size_t kLineBytes = 64;
+
+// 16 bytes, as one element.
+struct Element16 {
+  uint64_t halves[2];
+};
+
+template <typename T>
+void CopyElement(const uint8_t* src, uint8_t* dst) {
+  std::memcpy(dst, src, sizeof(T));
+}
+
+// Calls visit(ends) for each combination of steps of `loops`, the last of which
+// is the innermost.
+template <typename Visit>
+void ForEachStep(absl::Span<const CopyLoop> loops, CopyEnds ends,
+                 const Visit& visit) {
+  absl::InlinedVector<uint64_t, 9> step(loops.size(), 0);
+  while (true) {
+    visit(ends);
+    // Like an odometer: when the innermost loop reaches its end, the next one
+    // steps.
+    size_t i = loops.size();
+    while (true) {
+      if (i == 0) return;
+      --i;
+      ends.src += loops[i].src_stride;
+      ends.dst += loops[i].dst_stride;
+      if (++step[i] < loops[i].count) break;
+      ends.src -= loops[i].count * loops[i].src_stride;
+      ends.dst -= loops[i].count * loops[i].dst_stride;
+      step[i] = 0;
+    }
+  }
+}
+
+// Fills `count` adjacent elements with one, by copying what is already filled.
+void Repeat(CopyEnds ends, uint64_t unit_bytes, uint64_t count) {
+  const uint64_t length = count * unit_bytes;
+  std::memcpy(ends.dst, ends.src, unit_bytes);
+  for (uint64_t done = unit_bytes; done < length;) {
+    const uint64_t more = std::min(done, length - done);
+    std::memcpy(ends.dst + done, ends.dst, more);
+    done += more;
+  }
+}
+
+template <typename T>
+void CopyLine(CopyEnds ends, const CopyLoop& loop) {
+  if (loop.src_stride == 0 && loop.dst_stride == sizeof(T)) {
+    Repeat(ends, sizeof(T), loop.count);
+    return;
+  }
+  for (uint64_t i = 0; i < loop.count; ++i) {
+    CopyElement<T>(ends.src + i * loop.src_stride,
+                   ends.dst + i * loop.dst_stride);
+  }
+}
+
+// Vectors of 16 bytes, which every compiler that builds this can shuffle.
+template <typename T>
+struct Vector {
+  using Type __attribute__((vector_size(16))) = T;
+};
+
+// The elements of the lower (kBegin = 0) or upper halves of two vectors, by
+// turns.
+template <typename T, size_t kBegin, size_t... kIndices>
+typename Vector<T>::Type Interleave(typename Vector<T>::Type a,
+                                    typename Vector<T>::Type b,
+                                    std::index_sequence<kIndices...>) {
+  return __builtin_shufflevector(
+      a, b,
+      (kBegin + kIndices / 2 +
+       (kIndices % 2 == 0 ? 0 : sizeof...(kIndices)))...);
+}
+
+// Transposes the square of 16 bytes each way at `src`. Each round interleaves
+// the first half of the rows with the second, which moves one bit from the
+// number of a row to the number of a column.
+template <typename T, size_t kPitch>
+void TransposeSquare(const T* src, T* dst) {
+  using V = typename Vector<T>::Type;
+  constexpr size_t kSize = 16 / sizeof(T);
+  constexpr auto kIndices = std::make_index_sequence<kSize>();
+  std::array<V, kSize> rows;
+  std::array<V, kSize> next;
+  for (size_t i = 0; i < kSize; ++i) {
+    std::memcpy(&rows[i], src + i * kPitch, sizeof(V));
+  }
+  for (size_t round = 1; round < kSize; round *= 2) {
+    for (size_t i = 0; i < kSize / 2; ++i) {
+      const V& a = rows[i];
+      const V& b = rows[i + kSize / 2];
+      next[2 * i] = Interleave<T, 0>(a, b, kIndices);
+      next[2 * i + 1] = Interleave<T, kSize / 2>(a, b, kIndices);
+    }
+    rows = next;
+  }
+  for (size_t i = 0; i < kSize; ++i) {
+    std::memcpy(dst + i * kPitch, &rows[i], sizeof(V));
+  }
+}
+
+// A tile: a line of elements each way.
+template <typename T>
+struct Tile {
+  static constexpr size_t kSize = kLineBytes / sizeof(T);
+  alignas(kLineBytes) T rows[kSize][kSize];
+};
+
+template <typename T>
+void TransposeTile(const Tile<T>& from, Tile<T>& to) {
+  constexpr size_t kSize = Tile<T>::kSize;
+  if constexpr (sizeof(T) == 16) {
+    for (size_t i = 0; i < kSize; ++i) {
+      for (size_t j = 0; j < kSize; ++j) to.rows[i][j] = from.rows[j][i];
+    }
+  } else {
+    constexpr size_t kStep = 16 / sizeof(T);
+    for (size_t i = 0; i < kSize; i += kStep) {
+      for (size_t j = 0; j < kSize; j += kStep) {
+        TransposeSquare<T, kSize>(&from.rows[j][i], &to.rows[i][j]);
+      }
+    }
+  }
+}
+
+// Writes a line around the cache, like StreamingCopy, to an address that is a
+// multiple of its size.
+void StoreAroundCache(const void* line, uint8_t* dst) {
+#if defined(__SSE2__)
+  const auto* from = static_cast<const __m128i*>(line);
+  auto* to = reinterpret_cast<__m128i*>(dst);
+  for (size_t i = 0; i < kLineBytes / sizeof(__m128i); ++i) {
+    _mm_stream_si128(to + i, _mm_load_si128(from + i));
+  }
+#else
+  std::memcpy(dst, line, kLineBytes);
+#endif
+}
+
+// The end of writing around the cache: when it returns, other threads and
+// devices may be given what was written.
+void EndStoresAroundCache() {
+#if defined(__SSE2__)
+  _mm_sfence();
+#endif
+}
+
+// Transposes: the elements of the source are adjacent along `columns`, those of
+// the destination along `rows`.
+template <typename T>
+class Transposition {
+ public:
+  Transposition(CopyEnds ends, const CopyLoop& rows, const CopyLoop& columns)
+      : ends_(ends), rows_(rows), columns_(columns) {}
+
+  void Run() {
+    // The lines of the destination that are filled together should be those of
+    // the cache.
+    const uint64_t before_line =
+        (kLineBytes - reinterpret_cast<uintptr_t>(ends_.dst) % kLineBytes) %
+        kLineBytes;
+    const bool is_aligned =
+        columns_.dst_stride % kLineBytes == 0 && before_line % sizeof(T) == 0;
+    const uint64_t head =
+        is_aligned ? std::min(rows_.count, before_line / sizeof(T)) : 0;
+    goes_around_cache_ =
+        is_aligned &&
+        rows_.count * columns_.count * sizeof(T) >= kMinBytesAroundCache;
+    Copy({0, head}, {0, columns_.count});
+    for (uint64_t row = head; row < rows_.count; row += kBlockRows) {
+      const Range rows{row, std::min(rows_.count, row + kBlockRows)};
+      for (uint64_t column = 0; column < columns_.count;
+           column += kBlockColumns) {
+        CopyBlock(rows,
+                  {column, std::min(columns_.count, column + kBlockColumns)});
+      }
+    }
+    if (goes_around_cache_) EndStoresAroundCache();
+  }
+
+ private:
+  static constexpr uint64_t kSize = Tile<T>::kSize;
+  // A block of tiles touches few enough pages that their addresses are at hand.
+  static constexpr uint64_t kBlockRows = 256;
+  static constexpr uint64_t kBlockColumns = 1024 / sizeof(T);
+  // What is smaller may be needed again while it is in the cache.
+  static constexpr uint64_t kMinBytesAroundCache = 256 << 10;
+
+  struct Range {
+    uint64_t begin;
+    uint64_t end;
+  };
+
+  void CopyBlock(Range rows, Range columns) {
+    uint64_t row = rows.begin;
+    for (; row + kSize <= rows.end; row += kSize) {
+      uint64_t column = columns.begin;
+      for (; column + kSize <= columns.end; column += kSize) {
+        CopyTile(row, column);
+      }
+      Copy({row, row + kSize}, {column, columns.end});
+    }
+    Copy({row, rows.end}, columns);
+  }
+
+  void CopyTile(uint64_t row, uint64_t column) {
+    Tile<T> in;
+    Tile<T> out;
+    const uint8_t* src = SrcOf(row, column);
+    for (uint64_t i = 0; i < kSize; ++i) {
+      std::memcpy(in.rows[i], src + i * rows_.src_stride, kLineBytes);
+    }
+    TransposeTile(in, out);
+    uint8_t* dst = DstOf(row, column);
+    for (uint64_t j = 0; j < kSize; ++j, dst += columns_.dst_stride) {
+      if (goes_around_cache_) {
+        StoreAroundCache(out.rows[j], dst);
+      } else {
+        std::memcpy(dst, out.rows[j], kLineBytes);
+      }
+    }
+  }
+
+  // The rest, which does not fill a tile, element by element.
+  void Copy(Range rows, Range columns) {
+    for (uint64_t row = rows.begin; row < rows.end; ++row) {
+      for (uint64_t column = columns.begin; column < columns.end; ++column) {
+        CopyElement<T>(SrcOf(row, column), DstOf(row, column));
+      }
+    }
+  }
+
+  const uint8_t* SrcOf(uint64_t row, uint64_t column) const {
+    return ends_.src + row * rows_.src_stride + column * sizeof(T);
+  }
+  uint8_t* DstOf(uint64_t row, uint64_t column) const {
+    return ends_.dst + column * columns_.dst_stride + row * sizeof(T);
+  }
+
+  const CopyEnds ends_;
+  const CopyLoop rows_;
+  const CopyLoop columns_;
+  bool goes_around_cache_ = false;
+};
+
+// Copies the elements of two loops in squares that fit into the cache.
+template <typename T>
+void CopySquares(CopyEnds ends, const CopyLoop& inner, const CopyLoop& outer) {
+  constexpr uint64_t kSize = 32;
+  for (uint64_t i = 0; i < inner.count; i += kSize) {
+    const uint64_t width = std::min(kSize, inner.count - i);
+    for (uint64_t j = 0; j < outer.count; ++j) {
+      CopyLine<T>({ends.src + i * inner.src_stride + j * outer.src_stride,
+                   ends.dst + i * inner.dst_stride + j * outer.dst_stride},
+                  {width, inner.src_stride, inner.dst_stride});
+    }
+  }
+}
+
+// The outermost in the destination comes first.
+void SortByDestination(Loops& loops) {
+  std::sort(loops.begin(), loops.end(),
+            [](const CopyLoop& a, const CopyLoop& b) {
+              return a.dst_stride > b.dst_stride;
+            });
+}
+
+// Takes the innermost two loops, along which memory is walked in the smallest
+// steps, out of `loops`: first that of the destination, then that of the
+// source, which has a count of 1 if they are the same.
+struct InnerLoops {
+  CopyLoop dst;
+  CopyLoop src;
+};
+
+InnerLoops TakeInner(Loops& loops) {
+  SortByDestination(loops);
+  InnerLoops inner{.dst = loops.back(), .src = {}};
+  loops.pop_back();
+  auto smallest = loops.end();
+  for (auto loop = loops.begin(); loop != loops.end(); ++loop) {
+    if (loop->src_stride != 0 && loop->src_stride < inner.dst.src_stride &&
+        (smallest == loops.end() || loop->src_stride < smallest->src_stride)) {
+      smallest = loop;
+    }
+  }
+  if (smallest != loops.end()) {
+    inner.src = *smallest;
+    loops.erase(smallest);
+  }
+  return inner;
+}
+
+template <typename T>
+void CopyElements(CopyEnds ends, Loops loops) {
+  const InnerLoops inner = TakeInner(loops);
+  ForEachStep(loops, ends, [&](CopyEnds at) {
+    if (inner.src.count == 1) {
+      CopyLine<T>(at, inner.dst);
+    } else if (inner.dst.dst_stride == sizeof(T) &&
+               inner.src.src_stride == sizeof(T)) {
+      Transposition<T>(at, inner.dst, inner.src).Run();
+    } else {
+      CopySquares<T>(at, inner.dst, inner.src);
+    }
+  });
+}
+
+// The loops that take more than one step; nullopt if one takes none, so that
+// there is nothing to copy.
+std::optional<Loops> LoopsThatStep(absl::Span<const CopyLoop> loops) {
+  Loops steps;
+  for (const CopyLoop& loop : loops) {
+    if (loop.count == 0) return std::nullopt;
+    if (loop.count > 1) steps.push_back(loop);
+  }
+  return steps;
+}
+
+// Units that are not elements of any type: each by itself, forwards in the
+// destination.
+void CopyUnits(CopyEnds ends, uint64_t unit_bytes, Loops loops) {
+  SortByDestination(loops);
+  ForEachStep(loops, ends, [unit_bytes](CopyEnds at) {
+    std::memcpy(at.dst, at.src, unit_bytes);
+  });
+}
+
+// Transforms blocks of a nest that fit into a buffer: gathers the elements of a
+// block, transforms them, and scatters them.
+class BlockTransform {
+ public:
+  BlockTransform(const ElementTransform& transform, uint64_t unit,
+                 const InnerLoops& inner, uint64_t* num_beyond)
+      : transform_(transform),
+        src_bytes_(ElementSize(transform.from)),
+        dst_bytes_(ElementSize(transform.to)),
+        unit_(unit),
+        inner_(inner),
+        num_beyond_(num_beyond) {
+    // A square of a transposition; a line if there is no second loop.
+    const uint64_t most = kMost / unit;
+    width_ = inner.src.count > 1 ? std::min(most, kWidth) : most;
+    width_ = std::min(inner.dst.count, width_);
+    height_ = std::min(inner.src.count, most / width_);
+  }
+
+  void Run(CopyEnds ends) {
+    for (uint64_t row = 0; row < inner_.src.count; row += height_) {
+      for (uint64_t column = 0; column < inner_.dst.count; column += width_) {
+        RunBlock({ends.src + row * inner_.src.src_stride +
+                      column * inner_.dst.src_stride,
+                  ends.dst + row * inner_.src.dst_stride +
+                      column * inner_.dst.dst_stride},
+                 std::min(height_, inner_.src.count - row),
+                 std::min(width_, inner_.dst.count - column));
+      }
+    }
+  }
+
+  // Longer units are not gathered.
+  static constexpr uint64_t kMaxUnit = 32;
+
+ private:
+  static constexpr uint64_t kMost = 1024;  // elements of a buffer
+  static constexpr uint64_t kWidth = 32;
+
+  void RunBlock(CopyEnds ends, uint64_t height, uint64_t width) {
+    const uint64_t src_unit = unit_ * src_bytes_;
+    const uint64_t dst_unit = unit_ * dst_bytes_;
+    const CopyLoop gather[] = {
+        {height, inner_.src.src_stride, width * src_unit},
+        {width, inner_.dst.src_stride, src_unit}};
+    CopyStrided({ends.src, gathered_}, src_unit, gather);
+    TransformElements(transform_, gathered_, transformed_,
+                      height * width * unit_, num_beyond_);
+    const CopyLoop scatter[] = {
+        {height, width * dst_unit, inner_.src.dst_stride},
+        {width, dst_unit, inner_.dst.dst_stride}};
+    CopyStrided({transformed_, ends.dst}, dst_unit, scatter);
+  }
+
+  const ElementTransform transform_;
+  const uint64_t src_bytes_;
+  const uint64_t dst_bytes_;
+  const uint64_t unit_;
+  const InnerLoops inner_;
+  uint64_t* const num_beyond_;
+  uint64_t width_;   // of a block, along inner_.dst
+  uint64_t height_;  // along inner_.src
+  alignas(kLineBytes) uint8_t gathered_[kMost * 16];
+  alignas(kLineBytes) uint8_t transformed_[kMost * 16];
+};
+
+}  // namespace
+
+void CopyStrided(CopyEnds ends, uint64_t unit_bytes,
+                 absl::Span<const CopyLoop> loops) {
+  std::optional<Loops> steps = LoopsThatStep(loops);
+  if (!steps.has_value()) return;
+  if (steps->empty()) {
+    std::memcpy(ends.dst, ends.src, unit_bytes);
+    return;
+  }
+  switch (unit_bytes) {
+    case 1:
+      return CopyElements<uint8_t>(ends, *std::move(steps));
+    case 2:
+      return CopyElements<uint16_t>(ends, *std::move(steps));
+    case 4:
+      return CopyElements<uint32_t>(ends, *std::move(steps));
+    case 8:
+      return CopyElements<uint64_t>(ends, *std::move(steps));
+    case 16:
+      return CopyElements<Element16>(ends, *std::move(steps));
+    default:
+      return CopyUnits(ends, unit_bytes, *std::move(steps));
+  }
+}
+
+void TransformStrided(const ElementTransform& transform, CopyEnds ends,
+                      uint64_t unit, absl::Span<const CopyLoop> loops,
+                      uint64_t* num_beyond) {
+  std::optional<Loops> steps = LoopsThatStep(loops);
+  if (!steps.has_value()) return;
+  if (steps->empty() || unit > BlockTransform::kMaxUnit) {
+    SortByDestination(*steps);
+    ForEachStep(*steps, ends, [&](CopyEnds at) {
+      TransformElements(transform, at.src, at.dst, unit, num_beyond);
+    });
+    return;
+  }
+  const InnerLoops inner = TakeInner(*steps);
+  BlockTransform block(transform, unit, inner, num_beyond);
+  ForEachStep(*steps, ends, [&](CopyEnds at) { block.Run(at); });
+}
+
+}  // namespace dcp
