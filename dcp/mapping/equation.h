@@ -1,0 +1,74 @@
+// Equation: a rule of a mapping between two of its sides, for one model. It
+// finds the tensors that the rule is about, solves the sizes of its axes from
+// their shapes, and makes the pieces. For mapping.cc; one thread.
+#ifndef DCP_MAPPING_EQUATION_H_
+#define DCP_MAPPING_EQUATION_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "dcp/mapping/equation_sides.h"
+#include "dcp/mapping/mapped_builder.h"
+#include "dcp/mapping/mapped_tensors.h"
+#include "dcp/mapping/mapping_file.h"
+#include "dcp/mapping/model_sizes.h"
+#include "dcp/mapping/name_template.h"
+
+namespace dcp {
+
+class Equation {
+ public:
+  // Both sides are in the rule, and one of them is the pivot. All arguments
+  // must outlive this.
+  Equation(const MappingFile& file, const MappingRule& rule,
+           const std::string& from, const std::string& to, ModelSizes& sizes,
+           EquationSources& sources, MappedBuilder& builder);
+
+  // Applies the rule wherever it fits and takes its sources. InvalidArgument if
+  // the rule makes no sense for this model, DataLoss if the sources do not fit
+  // it, FailedPrecondition if two rules take or make one tensor; all begin with
+  // "FILE:LINE: ".
+  absl::Status Apply();
+
+ private:
+  using Instances = std::map<std::vector<NameValue>, EquationInstance>;
+
+  absl::Status ApplyHere(RuleReport& report);
+  // The names with their formulas, and what config.json tells of sizes.
+  absl::Status Prepare();
+  absl::Status PrepareRanges();
+  absl::Status Match();
+  absl::Status MatchTerm(size_t term);
+  absl::Status AddMatch(size_t term, size_t source,
+                        const std::vector<NameValue>& values);
+  bool IsInRange(const std::string& index, uint64_t value) const;
+  // Whether an index has no values, so that there is nothing to find.
+  bool IsVoid() const;
+  absl::Status CheckShared() const;
+  void CompleteStacked(EquationInstance& instance) const;
+  absl::Status CheckFound(const EquationInstance& instance) const;
+  absl::Status Take(EquationInstance& instance);
+  absl::Status TakeTies(EquationInstance& instance, RuleReport& report);
+  absl::Status TakeTie(absl::string_view name, const MappingTensor& first,
+                       uint32_t first_number);
+
+  const MappingFile& file_;
+  const MappingRule& rule_;
+  const std::string& from_;
+  const std::string& to_;
+  ModelSizes& model_;
+  EquationSources& sources_;
+  MappedBuilder& builder_;
+
+  EquationSides sides_;
+  Instances instances_;
+};
+
+}  // namespace dcp
+
+#endif  // DCP_MAPPING_EQUATION_H_

@@ -1,0 +1,64 @@
+// MappedTensors: what a mapping makes of a checkpoint's tensors: which ones
+// there are on the other side, and of which elements of the sources each of
+// theirs is. Plain data; any thread. Mapping::Map makes it.
+#ifndef DCP_MAPPING_MAPPED_TENSORS_H_
+#define DCP_MAPPING_MAPPED_TENSORS_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "dcp/plan/strided/strided_piece.h"
+#include "dcp/tensor/box.h"
+#include "dcp/tensor/dtype.h"
+
+namespace dcp {
+
+// A tensor without its elements.
+struct MappingTensor {
+  std::string name;
+  DType dtype = DType::kFloat32;
+  Dims shape;
+
+  friend bool operator==(const MappingTensor&, const MappingTensor&) = default;
+};
+
+// What one rule did. A rule that was not used has no report.
+struct RuleReport {
+  std::string file;
+  int line = 0;
+  // "a.{i}.q, a.{i}.k -> b.{i}.qk": the names as the rule file has them.
+  std::string text;
+  uint64_t num_instances = 0;  // how often it was applied
+  uint64_t num_sources = 0;    // tensors
+  uint64_t num_destinations = 0;
+  uint64_t num_pieces = 0;
+};
+
+struct MappedTensors {
+  // The destinations, by name.
+  std::vector<MappingTensor> tensors;
+  // By destination. Together they write every element of every destination
+  // once. `src` is a number of a source, in the order given to Map, or kZeros,
+  // and `dst` a number of `tensors`.
+  std::vector<StridedPiece> pieces;
+  // What a rule says is equal in the source: both numbers are of sources, and
+  // every element of the second is that of the first, bit for bit. If it is
+  // not, the destination would lose something.
+  std::vector<StridedPiece> ties;
+  // What a rule leaves out because it is zero: `src` is kZeros and `dst` a
+  // number of a source. Padding; it need not really be zero.
+  std::vector<StridedPiece> paddings;
+
+  std::vector<std::string> dropped;  // sources without a destination, by name
+  std::vector<std::string> copied;   // destinations that equal another, by name
+  std::vector<std::string> kept;     // destinations that no rule made, by name
+  std::vector<RuleReport> rules;     // in the order of the file
+  // The keys of config.json that were used, and their values.
+  std::map<std::string, int64_t> config;
+};
+
+}  // namespace dcp
+
+#endif  // DCP_MAPPING_MAPPED_TENSORS_H_

@@ -1,0 +1,48 @@
+#include "dcp/mapping/mapping.h"
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "dcp/base/status.h"
+#include "dcp/mapping/rule_application.h"
+
+namespace dcp {
+
+absl::StatusOr<Mapping> ParseMapping(absl::string_view text,
+                                     absl::string_view file_name) {
+  DCP_ASSIGN_OR_RETURN(MappingFile file, ReadMappingFile(text, file_name));
+  Mapping mapping;
+  mapping.file_ = std::make_shared<const MappingFile>(std::move(file));
+  return mapping;
+}
+
+std::vector<std::string> Mapping::sides() const {
+  std::vector<std::string> names;
+  for (const MappingSide& side : file_->sides) names.push_back(side.name);
+  return names;
+}
+
+bool Mapping::HasStates(absl::string_view side) const {
+  const MappingSide* found = file_->FindSide(side);
+  return found != nullptr && found->states.has_value();
+}
+
+absl::StatusOr<MappedTensors> Mapping::Map(
+    absl::Span<const MappingTensor> sources, const MapOptions& options) const {
+  for (const std::string& side : {options.from, options.to}) {
+    if (file_->FindSide(side) != nullptr) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("the mapping ", file_->name, " has no side \"", side,
+                     "\"; it has ", absl::StrJoin(sides(), ", ")));
+  }
+  if (options.from == options.to) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the mapping ", file_->name, " is asked to turn ",
+                     options.from, " into itself"));
+  }
+  return ApplyRules(*file_, sources, options);
+}
+
+}  // namespace dcp

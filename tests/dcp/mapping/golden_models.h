@@ -1,0 +1,34 @@
+// The tiny models of tests/golden/mappings, and what other programs made of
+// them. A test that uses them has //tests/golden:mappings as data and runs in
+// the root of its runfiles. One thread; a file that is absent or malformed is a
+// DCP_CHECK.
+#ifndef TESTS_DCP_MAPPING_GOLDEN_MODELS_H_
+#define TESTS_DCP_MAPPING_GOLDEN_MODELS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "tests/dcp/mapping/apply_pieces.h"
+
+namespace dcp::testing {
+
+// The text of MODEL/config.json.
+std::string GoldenConfig(absl::string_view model);
+
+// The tensors of MODEL/FILE.safetensors, by name.
+std::vector<ArrayTensor> GoldenTensors(absl::string_view model,
+                                       absl::string_view file);
+
+// The lines of MODEL/FILE.txt: what a program made, without its elements.
+std::vector<std::string> GoldenLines(absl::string_view model,
+                                     absl::string_view file);
+
+// The same lines for tensors: "NAME F32 [2,3] DIGEST", the first 16 digits of
+// the SHA-256 of the elements.
+std::vector<std::string> LinesOf(absl::Span<const ArrayTensor> tensors);
+
+}  // namespace dcp::testing
+
+#endif  // TESTS_DCP_MAPPING_GOLDEN_MODELS_H_
