@@ -1,0 +1,28 @@
+// The rule files that come with the library: one for each family of models.
+// Any thread.
+#ifndef DCP_MAPS_BUILTIN_MAPPINGS_H_
+#define DCP_MAPS_BUILTIN_MAPPINGS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "dcp/mapping/mapping.h"
+
+namespace dcp {
+
+// The mapping of a family, such as "llama". NotFound, with the families that
+// there are, for others.
+absl::StatusOr<Mapping> BuiltinMapping(absl::string_view family);
+
+// The families, sorted.
+std::vector<std::string> BuiltinMappings();
+
+// The text of a family's rule file, which a user may copy and change. NotFound
+// as above.
+absl::StatusOr<absl::string_view> BuiltinMappingText(absl::string_view family);
+
+}  // namespace dcp
+
+#endif  // DCP_MAPS_BUILTIN_MAPPINGS_H_
