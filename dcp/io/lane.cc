@@ -108,7 +108,8 @@ void KeptLanes::Reserve(uint32_t num_lanes) {
 
 uint64_t BlocksOfLane(uint32_t num_lanes, const LaneMemory& memory) {
   return std::min<uint64_t>(
-      memory.memory_bytes / num_lanes / memory.block_bytes, kInFlightMax);
+      memory.memory_bytes / num_lanes / memory.block_bytes,
+      memory.more_blocks + kInFlightMax);
 }
 
 absl::Status RunLanes(

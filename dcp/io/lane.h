@@ -54,10 +54,13 @@ struct LaneMemory {
   uint64_t memory_bytes;
   uint64_t block_bytes;
   KeptLanes* kept = nullptr;  // optional; of the same file system
+  // How many blocks a lane may have in addition to those that can be in flight,
+  // for batches that need many.
+  uint64_t more_blocks = 0;
 };
 
 // How many blocks each of `num_lanes` lanes gets; not more than can be in
-// flight.
+// flight, and memory.more_blocks.
 uint64_t BlocksOfLane(uint32_t num_lanes, const LaneMemory& memory);
 
 // Runs `work` on `num_lanes` lanes at once and waits for all. Each has an equal

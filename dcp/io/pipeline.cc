@@ -158,7 +158,8 @@ Transfer::Transfer(IoQueue& queue, BlockPool& pool, uint64_t blocks_per_batch,
   DCP_CHECK(queue.in_flight() == 0, "in_flight=", queue.in_flight());
   // At least two batches fit in addition to the reads, so that one is written
   // while the next one fills.
-  read_blocks_ = blocks_per_batch == 0 ? num_blocks_ : num_blocks_ / 2;
+  read_blocks_ = blocks_per_batch == 0 ? num_blocks_
+                                       : std::min(num_blocks_ / 2, depth_each_);
   blocks_per_batch_ =
       std::min(blocks_per_batch,
                std::max((num_blocks_ - read_blocks_) / 2, uint64_t{1}));

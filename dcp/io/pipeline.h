@@ -83,14 +83,14 @@ struct TransferStats {
 // when there are no more batches. The batch does not move until it is finished.
 using NextBatch = absl::FunctionRef<absl::StatusOr<bool>(Batch& batch)>;
 
-// Runs batches until `next` has no more. About half of the pool serves reads,
-// the rest the batches; if `blocks_per_batch` is 0, batches have no blocks and
-// the whole pool serves reads. After an error or a stop request nothing new is
-// submitted, requests in the kernel are reaped, and the first error, or
-// Cancelled, is returned. The error of a read or write names its file through
-// `describe`, its offset and its length, and is marked with its place and its
-// side: source for reads, destination for writes (dcp/base/error_place.h,
-// error_side.h).
+// Runs batches until `next` has no more. About half of the pool, or as much as
+// can be in flight, serves reads, and the rest two batches or more; if
+// `blocks_per_batch` is 0, batches have no blocks and the whole pool serves
+// reads. After an error or a stop request nothing new is submitted, requests in
+// the kernel are reaped, and the first error, or Cancelled, is returned. The
+// error of a read or write names its file through `describe`, its offset and
+// its length, and is marked with its place and its side: source for reads,
+// destination for writes (dcp/base/error_place.h, error_side.h).
 absl::Status RunPipeline(IoQueue& queue, BlockPool& pool,
                          uint64_t blocks_per_batch, NextBatch next,
                          absl::FunctionRef<std::string(FileHandle)> describe,

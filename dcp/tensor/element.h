@@ -23,6 +23,9 @@ struct ElementTransform {
   DType to = DType::kFloat32;
 
   bool is_copy() const { return !swap_bytes && !conj && !neg && from == to; }
+
+  friend bool operator==(const ElementTransform&,
+                         const ElementTransform&) = default;
 };
 
 // Whether `from` can be converted to `to`: they are equal, or both are floating

@@ -89,7 +89,9 @@ void CompletePlan(Conversion& conversion, const ConvertOptions& options) {
       plan.memory_bytes,
       plan.num_lanes * block_bytes *
           BlocksOfLane(plan.num_lanes,
-                       {std::numeric_limits<uint64_t>::max(), block_bytes}));
+                       LaneMemoryFor(conversion.output,
+                                     std::numeric_limits<uint64_t>::max(),
+                                     block_bytes)));
 }
 
 // Sets what will really be read; the check cannot be used afterwards.

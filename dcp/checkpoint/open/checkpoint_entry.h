@@ -47,6 +47,8 @@ struct ItemPart {
   Box box;
 };
 
+class MappedTensor;
+
 struct TensorEntry {
   DType dtype = DType::kFloat32;
   Dims shape;
@@ -55,6 +57,8 @@ struct TensorEntry {
   std::vector<ChunkLocation> locations;  // parallel to boxes
   // Parallel to boxes; empty if every item holds one chunk as it is.
   std::vector<ItemPart> parts = {};
+  // If the tensor is made of others: how. It has no chunks then.
+  const MappedTensor* mapped = nullptr;
 
   uint64_t num_bytes() const;
 };

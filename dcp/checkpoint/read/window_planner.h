@@ -12,12 +12,15 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "dcp/checkpoint/open/checkpoint.h"
+#include "dcp/checkpoint/open/mapped_tensor.h"
 #include "dcp/checkpoint/open/source_files.h"
 #include "dcp/checkpoint/read/source_check.h"
 #include "dcp/io/pipeline.h"
 #include "dcp/plan/chunk_index.h"
 #include "dcp/plan/copy_run.h"
 #include "dcp/plan/read_schedule.h"
+#include "dcp/plan/strided/nest_run.h"
+#include "dcp/plan/strided/strided_piece.h"
 #include "dcp/tensor/box.h"
 #include "dcp/tensor/dtype.h"
 #include "dcp/tensor/element.h"
@@ -37,17 +40,23 @@ class WindowPlanner {
 
   // Requests that elements [first, first + num_elements) of the row-major image
   // of `box`, a box of `tensor`, be written to `dst` as type `to`. `dst` is
-  // valid while the batch runs. `tensor` is located; it and `files` must
-  // outlive the planner. If `num_beyond` is given, it must outlive the batch,
-  // and what TransformElements counts is added to it.
+  // valid from now on while the batch runs. `tensor`, or what it is mapped
+  // from, is located and in `files`; all must outlive the planner. If
+  // `num_beyond` is given, it must outlive the batch, and what
+  // TransformElements counts is added to it.
   void Add(const TensorEntry& tensor, SourceFiles& files, const Box& box,
            DType to, uint64_t first, uint64_t num_elements, uint8_t* dst,
            uint64_t* num_beyond = nullptr);
 
   // Gives `batch` the reads of all windows added since the last call, and an
   // on_read that puts the elements in place. The blocks of the transfer have
-  // `block_bytes`, even if those of this batch have none.
+  // `block_bytes`, even if those of this batch have none. InvalidArgument when
+  // the pieces of a mapped tensor do not make what is in a window.
   absl::Status Finish(Batch& batch, uint64_t block_bytes);
+
+  // How many stretches of files the nests of the windows added since the last
+  // Finish extend over: a measure of the memory that their plan takes.
+  uint64_t num_nest_extents() const { return num_nest_extents_; }
 
  private:
   // Where a window's elements go, and how they are converted.
@@ -55,23 +64,41 @@ class WindowPlanner {
     uint8_t* dst;
     ElementTransform transform;
     uint64_t* num_beyond;  // optional
+
+    friend bool operator==(const Destination&, const Destination&) = default;
   };
   struct Plan {
     std::vector<Destination> destinations;
-    std::vector<CopyRun> runs;  // each run's tag is the index of a destination
+    // The tag of a run is the index of a destination.
+    std::vector<CopyRun> runs;
+    std::vector<NestRun> nests;  // numbered after the runs
     ReadSchedule schedule;
   };
 
   void AddChunk(const TensorEntry& tensor, uint32_t file_base, size_t chunk,
                 const Window& window, const Box& overlap,
                 const Destination& destination);
+  void AddMapped(const MappedTensor& mapped, uint32_t file_base,
+                 const Window& window, const Destination& destination);
+  void AddPart(const TensorEntry& source, uint32_t file_base,
+               const StridedPiece& part, const Window& window,
+               const Destination& destination);
+  void AddZeros(const StridedPiece& piece, const Window& window,
+                const Destination& destination);
+  uint32_t TagFor(const ChunkLocation& location,
+                  const Destination& destination);
   const ChunkIndex& IndexOf(const TensorEntry& tensor);
   uint32_t BaseOf(SourceFiles& files);
   static void Scatter(const Plan& plan, const ReadRange& range, ByteSpan data);
+  static void ScatterNest(const Plan& plan, const NestRun& run,
+                          const ReadRange& range, ByteSpan data);
 
   SourceCheck* check_;
   bool tells_of_plans_ = false;
   std::unique_ptr<Plan> plan_ = std::make_unique<Plan>();
+  uint64_t num_nest_extents_ = 0;
+  uint64_t num_zeros_ = 0;  // elements of the window that is being added
+  absl::Status status_;     // of the windows added since the last Finish
   // CopyRun::file counts through the files of all sources, in this order.
   std::vector<SourceFiles*> sources_;
   absl::flat_hash_map<const TensorEntry*, std::unique_ptr<ChunkIndex>> indices_;

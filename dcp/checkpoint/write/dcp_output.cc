@@ -13,6 +13,7 @@
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/open/dcp_opener.h"
+#include "dcp/checkpoint/open/mapped_tensor.h"
 #include "dcp/checkpoint/write/object_pickle.h"
 #include "dcp/format/dcp_metadata_writer.h"
 #include "dcp/format/pickle_writer.h"
@@ -210,6 +211,18 @@ absl::StatusOr<std::vector<DcpRank>> ChunksForMeshes(
   return ranks;
 }
 
+namespace {
+
+// The file of the first element that a mapped tensor takes from one.
+uint32_t FileOf(const MappedTensor& mapped) {
+  for (const TensorEntry* source : mapped.sources()) {
+    if (!source->locations.empty()) return source->locations[0].item.file;
+  }
+  return 0;
+}
+
+}  // namespace
+
 std::vector<DcpRank> ChunksAsStored(absl::Span<const OutputEntry> entries,
                                     const SourceFiles& files) {
   std::vector<size_t> rank_of_file(files.names().size());
@@ -227,6 +240,11 @@ std::vector<DcpRank> ChunksAsStored(absl::Span<const OutputEntry> entries,
     if (tensor == nullptr) {
       ranks[rank_of_file[entries[i].object->item.file]].push_back(
           {.entry = i, .box = {}});
+      continue;
+    }
+    if (tensor->mapped != nullptr) {
+      ranks[rank_of_file[FileOf(*tensor->mapped)]].push_back(
+          {.entry = i, .box = WholeBox(tensor->shape)});
       continue;
     }
     for (size_t c = 0; c < tensor->boxes.size(); ++c) {

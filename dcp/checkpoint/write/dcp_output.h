@@ -73,7 +73,8 @@ absl::StatusOr<std::vector<DcpRank>> ChunksForMeshes(
     absl::Span<const OutputEntry> entries, absl::Span<const Mesh> meshes,
     absl::Span<const EntryLayout> layouts);
 
-// The chunks as the source has them, with one rank for each of its files.
+// The chunks as the source has them, with one rank for each of its files. A
+// mapped tensor is one chunk, on the rank of the file where it begins.
 std::vector<DcpRank> ChunksAsStored(absl::Span<const OutputEntry> entries,
                                     const SourceFiles& files);
 

@@ -9,6 +9,7 @@
 #include "dcp/base/check.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
+#include "dcp/checkpoint/write/mapped_payloads.h"
 
 namespace dcp {
 
@@ -16,6 +17,8 @@ ImageBatches::ImageBatches(Output& output, const ImageBatchesOptions& options)
     : output_(output),
       interleave_(options.interleave),
       whole_blocks_(options.whole_blocks),
+      blocks_for_scattered_(
+          BlocksForScattered(ScatteredBytes(output), options.block_bytes)),
       count_beyond_(options.count_beyond),
       strict_cast_(options.strict_cast),
       planner_(options.check) {}
@@ -43,7 +46,11 @@ void ImageBatches::Start(absl::Span<const uint32_t> files) {
 }
 
 uint64_t ImageBatches::BlocksPerBatch(uint64_t num_blocks) const {
-  return std::max<uint64_t>(num_blocks / (interleave_ ? 4 : 8), 1);
+  // What the pipeline leaves for each of two batches.
+  const uint64_t most =
+      (num_blocks - std::min<uint64_t>(num_blocks / 2, kQueueDepth)) / 2;
+  return std::max<uint64_t>({num_blocks / (interleave_ ? 4 : 8),
+                             std::min(blocks_for_scattered_, most), 1});
 }
 
 absl::StatusOr<std::vector<ImagePiece>> ImageBatches::Plan(Batch& batch) {
@@ -53,6 +60,7 @@ absl::StatusOr<std::vector<ImagePiece>> ImageBatches::Plan(Batch& batch) {
   const uint64_t per_block = block_bytes / slot_bytes;
   const uint64_t num_slots = NumSlots(batch.blocks.size() * per_block);
   for (uint64_t i = 0; i < num_slots; ++i) {
+    if (ClosesEarly(i)) break;
     FileImage* image = NextFile();
     if (image == nullptr) break;
     const Slot slot{.block = static_cast<uint32_t>(i / per_block),
@@ -84,6 +92,15 @@ uint64_t ImageBatches::NumSlots(uint64_t most) const {
   if (!interleave_) return most;
   const uint64_t num_files = std::clamp<uint64_t>(NumUnplanned(), 1, most);
   return most - most % num_files;
+}
+
+// Whether a batch ends after this many slots because of what is planned.
+bool ImageBatches::ClosesEarly(uint64_t num_slots) const {
+  if (num_slots == 0 || planner_.num_nest_extents() < kMaxNestExtentsPerBatch) {
+    return false;
+  }
+  // As in NumSlots, each file gets as many as the others.
+  return !interleave_ || num_slots % std::max<uint64_t>(NumUnplanned(), 1) == 0;
 }
 
 // See [Note: interleaving].

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "dcp/base/limits.h"
 #include "dcp/checkpoint/read/source_check.h"
 #include "dcp/checkpoint/read/window_planner.h"
 #include "dcp/checkpoint/write/file_image.h"
@@ -37,11 +38,18 @@ struct ImagePiece {
   uint64_t end;
 };
 
+// The nests of a batch and what is read for them take about 100 bytes for each
+// extent. When a batch has reached this many it is closed, with fewer blocks
+// than it could have, so that a mapping of many small pieces cannot fill the
+// memory.
+inline constexpr uint64_t kMaxNestExtentsPerBatch = uint64_t{1} << 18;
+
 struct ImageBatchesOptions {
   // The files advance side by side. See [Note: interleaving].
   bool interleave = false;
   // Blocks are not shared by files: each file is written in whole blocks.
   bool whole_blocks = false;
+  uint64_t block_bytes = kBlockBytes;
   SourceCheck* check = nullptr;  // sees what is read; optional
   // Counts the elements that a cast finds beyond the range; or refuses them.
   bool count_beyond = false;
@@ -67,7 +75,7 @@ class ImageBatches {
   }
 
   // How many blocks of a pool of `num_blocks` a batch has, for reads that are
-  // worth planning together.
+  // worth planning together. See [Note: scattered] in mapped_payloads.h.
   uint64_t BlocksPerBatch(uint64_t num_blocks) const;
 
   // Plans the reads and writes of the next batch, whose blocks are given;
@@ -107,6 +115,7 @@ class ImageBatches {
   uint64_t NumUnplanned() const;
   uint64_t SlotBytes(uint64_t num_blocks, uint64_t block_bytes) const;
   uint64_t NumSlots(uint64_t most) const;
+  bool ClosesEarly(uint64_t num_slots) const;
   FileImage* NextFile();
   absl::Status PlanSlot(FileImage& image, const Slot& slot, Batch& batch,
                         std::vector<ImagePiece>& pieces);
@@ -118,6 +127,7 @@ class ImageBatches {
   Output& output_;
   const bool interleave_;
   const bool whole_blocks_;
+  const uint64_t blocks_for_scattered_;
   const bool count_beyond_;
   const bool strict_cast_;
   WindowPlanner planner_;

@@ -37,7 +37,8 @@ absl::Status StreamImage(FileSystem& fs, Output& output, ByteStream& stream,
   DCP_CHECK(output.files.size() == 1 && options.num_lanes == 1,
             "files=", output.files.size(), " num_lanes=", options.num_lanes);
   DCP_CHECK(options.steps == nullptr);
-  ImageBatches batches(output, {.check = options.check,
+  ImageBatches batches(output, {.block_bytes = options.blocks.block_bytes,
+                                .check = options.check,
                                 .count_beyond = options.num_beyond != nullptr,
                                 .strict_cast = options.strict_cast});
   batches.Start({0});

@@ -20,6 +20,7 @@
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/write/image_batches.h"
 #include "dcp/checkpoint/write/interleaving.h"
+#include "dcp/checkpoint/write/mapped_payloads.h"
 #include "dcp/io/block_pool.h"
 #include "dcp/io/lane.h"
 
@@ -58,6 +59,7 @@ ImageBatchesOptions BatchesOptions(const ImageTransferOptions& options,
                                    bool interleave) {
   return {.interleave = interleave,
           .whole_blocks = options.blocks.whole,
+          .block_bytes = options.blocks.block_bytes,
           .check = options.check,
           .count_beyond = options.num_beyond != nullptr,
           .strict_cast = options.strict_cast};
@@ -266,8 +268,18 @@ uint32_t UsefulLanes(const Output& output) {
   // reads.
   const uint32_t cores = std::max(1u, std::thread::hardware_concurrency());
   if (NeedsInterleaving(output)) return 1;
+  // One lane with all the memory holds the most of a transposed matrix.
+  if (ScatteredBytes(output) > 0) return 1;
   return static_cast<uint32_t>(
       std::clamp<uint64_t>(output.files.size(), 1, std::min(cores, 2u)));
+}
+
+LaneMemory LaneMemoryFor(const Output& output, uint64_t memory_bytes,
+                         uint64_t block_bytes) {
+  LaneMemory memory(memory_bytes, block_bytes);
+  memory.more_blocks =
+      2 * BlocksForScattered(ScatteredBytes(output), block_bytes);
+  return memory;
 }
 
 absl::StatusOr<std::vector<ChunkDigest>> TransferImages(
@@ -276,7 +288,8 @@ absl::StatusOr<std::vector<ChunkDigest>> TransferImages(
   const std::vector<std::vector<uint32_t>> files = SpreadFiles(output, options);
   FilesTransfer transfer(fs, output, destination, options,
                          NeedsInterleaving(output), stats);
-  LaneMemory memory(options.memory_bytes, options.blocks.block_bytes);
+  LaneMemory memory =
+      LaneMemoryFor(output, options.memory_bytes, options.blocks.block_bytes);
   memory.kept = options.kept_lanes;
   DCP_RETURN_IF_ERROR(RunLanes(fs, options.num_lanes, memory, options.stop,
                                [&](Lane& lane, std::stop_token stop) {
@@ -291,7 +304,8 @@ absl::StatusOr<uint64_t> PlanTransfer(Output& output,
   const bool interleave = NeedsInterleaving(output);
   uint64_t num_bytes = 0;
   const uint64_t num_blocks = BlocksOfLane(
-      options.num_lanes, {options.memory_bytes, options.blocks.block_bytes});
+      options.num_lanes,
+      LaneMemoryFor(output, options.memory_bytes, options.blocks.block_bytes));
   for (const std::vector<uint32_t>& files : SpreadFiles(output, options)) {
     DCP_ASSIGN_OR_RETURN(
         const uint64_t of_lane,

@@ -93,6 +93,11 @@ absl::StatusOr<OutputBlocks> BlocksOfOutput(FileSystem& fs,
 // How many lanes are useful for `output`; a file is written by one lane.
 uint32_t UsefulLanes(const Output& output);
 
+// The memory with which a lane transfers `output`; more than can be in flight
+// if batches need it (see [Note: scattered] in mapped_payloads.h).
+LaneMemory LaneMemoryFor(const Output& output, uint64_t memory_bytes,
+                         uint64_t block_bytes);
+
 // Writes all files of `output` that are not kept to `destination`, for which
 // Begin was called. Returns the digests of their payloads if the output needs
 // them. Blocking.

@@ -8,6 +8,7 @@
 
 #include "absl/types/span.h"
 #include "dcp/checkpoint/open/checkpoint.h"
+#include "dcp/checkpoint/write/mapped_payloads.h"
 #include "dcp/plan/chunk_index.h"
 #include "dcp/tensor/box.h"
 
@@ -44,9 +45,12 @@ bool TakesStripes(const TensorEntry& stored,
 // Goes tensor by tensor, so that the index of each is built only once.
 bool NeedsInterleaving(const Output& output) {
   if (output.files.size() < 2) return false;
+  if (MappedFilesShareSources(output)) return true;
   std::vector<const Payload*> payloads;
   for (const Payload& payload : output.payloads) {
-    if (payload.stored != nullptr) payloads.push_back(&payload);
+    if (payload.stored != nullptr && payload.stored->mapped == nullptr) {
+      payloads.push_back(&payload);
+    }
   }
   const auto is_before = [](const Payload* a, const Payload* b) {
     return std::less<>()(a->stored, b->stored);

@@ -23,7 +23,8 @@
 namespace dcp {
 
 // The row-major elements of a box as they will be in a file, either from a
-// stored tensor or from memory. All pointers must outlive the transfer.
+// stored tensor, or from one that is made of stored tensors (see
+// mapped_tensor.h), or from memory. All pointers must outlive the transfer.
 struct Payload {
   const TensorEntry* stored = nullptr;
   SourceFiles* files = nullptr;    // those of `stored`

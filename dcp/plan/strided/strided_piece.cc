@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <limits>
+#include <optional>
+#include <utility>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
@@ -162,6 +164,30 @@ absl::Status CheckDims(const StridedPiece& piece, PieceSide side,
   return absl::OkStatus();
 }
 
+// If the bounds in the source have more than 4 times as many elements as the
+// piece reads there: the outermost loop of the dimension that is filled least.
+std::optional<size_t> SparsestLoop(const StridedPiece& piece) {
+  double emptiness = 1;  // of all dimensions together
+  double most = 1;
+  std::optional<size_t> sparsest;
+  for (size_t dim = 0; dim < piece.src_base.size(); ++dim) {
+    const DimLoops of_dim = LoopsOfDim(piece, PieceSide::kSrc, dim);
+    double count = 1;
+    double size = 1;
+    for (const Digit& digit : of_dim.digits) {
+      count *= static_cast<double>(digit.count);
+      size += static_cast<double>((digit.count - 1) * digit.step);
+    }
+    emptiness *= size / count;
+    if (size / count <= most) continue;
+    most = size / count;
+    size_t outermost = 0;
+    while (of_dim.digits[outermost].count == 1) ++outermost;
+    sparsest = of_dim.loops[outermost];
+  }
+  return emptiness > 4 ? sparsest : std::nullopt;
+}
+
 }  // namespace
 
 uint64_t NumElements(const StridedPiece& piece) {
@@ -206,6 +232,23 @@ absl::Status CheckStridedPiece(const StridedPiece& piece,
   }
   DCP_RETURN_IF_ERROR(CheckSide(piece, PieceSide::kSrc, src_shape));
   return CheckSide(piece, PieceSide::kDst, dst_shape);
+}
+
+void ForEachDensePart(const StridedPiece& piece,
+                      absl::FunctionRef<void(const StridedPiece& part)> visit) {
+  const std::optional<size_t> sparse = SparsestLoop(piece);
+  if (!sparse.has_value()) {
+    visit(piece);
+    return;
+  }
+  StridedPiece part = piece;
+  StridedLoop& loop = part.loops[*sparse];
+  const StridedLoop steps = std::exchange(loop, {.count = 1});
+  for (uint64_t i = 0; i < steps.count; ++i) {
+    ForEachDensePart(part, visit);
+    part.src_base[static_cast<size_t>(steps.src_dim)] += steps.src_step;
+    part.dst_base[static_cast<size_t>(steps.dst_dim)] += steps.dst_step;
+  }
 }
 
 }  // namespace dcp

@@ -83,6 +83,13 @@ Box BoundsOf(const StridedPiece& piece, PieceSide side);
 void Clip(const StridedPiece& piece, PieceSide side, const Box& box,
           absl::FunctionRef<void(const StridedPiece& part)> visit);
 
+// Calls `visit` with pieces that together are the elements of `piece`, each of
+// which has at least a quarter of the elements of its bounds on the side kSrc.
+// For sources of many chunks: whoever looks for the chunks of such bounds meets
+// few in vain.
+void ForEachDensePart(const StridedPiece& piece,
+                      absl::FunctionRef<void(const StridedPiece& part)> visit);
+
 }  // namespace dcp
 
 #endif  // DCP_PLAN_STRIDED_STRIDED_PIECE_H_

@@ -98,6 +98,15 @@ TEST(Lane, TakeNoMoreMemoryThanCanBeInFlight) {
       }));
 }
 
+TEST(Lane, TakeMoreMemoryForLargeBatches) {
+  LaneMemory memory(uint64_t{1} << 40);
+  const uint64_t in_flight = BlocksOfLane(1, memory);
+  memory.more_blocks = 30;
+  EXPECT_EQ(BlocksOfLane(1, memory), in_flight + 30);
+  memory.memory_bytes = 10 * kBlockBytes;
+  EXPECT_EQ(BlocksOfLane(1, memory), 10u);
+}
+
 TEST(Lane, MayUseAPoolOfTheCaller) {
   TempDir dir;
   const auto fs = NewPosixFileSystem();

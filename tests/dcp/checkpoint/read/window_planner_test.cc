@@ -2,13 +2,17 @@
 
 #include <cstdint>
 #include <cstring>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "dcp/base/bytes.h"
 #include "dcp/base/error_side.h"
+#include "dcp/checkpoint/open/mapped_tensor.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/dcp/checkpoint/mapped_model.h"
 #include "tests/testing/sample_state.h"
 #include "tests/testing/sim_storage.h"
 #include "tests/testing/status_matchers.h"
@@ -133,6 +137,108 @@ TEST_F(WindowPlannerTest, MarksAFileThatIsMissingAsTheSources) {
   const absl::Status status = planner.Finish(batch, kBlockBytes);
   EXPECT_FALSE(status.ok());
   EXPECT_EQ(SideOf(status), ErrorSide::kSource);
+}
+
+// Carries out the reads of one window of a mapped tensor.
+std::string MappedWindow(testing::MappedModel& model, SimStorage& fs,
+                         const testing::MappedModel::Made& made, const Box& box,
+                         uint64_t first, uint64_t num_elements) {
+  WindowPlanner planner;
+  const DType dtype = made.mapped->entry().dtype;
+  std::string dst(num_elements * ElementSize(dtype), '?');
+  planner.Add(made.mapped->entry(), model.files(), box, dtype, first,
+              num_elements, reinterpret_cast<uint8_t*>(dst.data()));
+  Batch batch;
+  EXPECT_OK(planner.Finish(batch, kBlockBytes));
+  for (size_t i = 0; i < batch.reads.size(); ++i) {
+    const PlannedRead& read = batch.reads[i];
+    std::string data(read.length, '\0');
+    EXPECT_OK(fs.Read(read.file, read.offset,
+                      {reinterpret_cast<uint8_t*>(data.data()), data.size()}));
+    EXPECT_OK(batch.on_read(i, AsBytes(data)));
+  }
+  return dst;
+}
+
+TEST(MappedWindows, AreWhatALoopOverElementsMakes) {
+  std::mt19937_64 random(static_cast<uint64_t>(GTEST_FLAG_GET(random_seed)));
+  const auto below = [&](int64_t end) {
+    return static_cast<int64_t>(random() % static_cast<uint64_t>(end));
+  };
+  for (const testing::StoredCut& cut :
+       {testing::StoredCut{}, testing::StoredCut{.rows_per_chunk = 1},
+        testing::StoredCut{.rows_per_chunk = 4, .in_columns = true}}) {
+    SimStorage fs;
+    testing::MappedModel model(fs, DType::kInt16, cut);
+    model.AddEveryKind();
+    model.Write();
+    for (const testing::MappedModel::Made& made : model.made()) {
+      SCOPED_TRACE(made.fqn);
+      const Dims& shape = made.mapped->entry().shape;
+      for (int round = 0; round < 30; ++round) {
+        Box box = WholeBox(shape);
+        for (size_t d = 0; d < shape.size() && round > 10; ++d) {
+          box.offsets[d] = below(shape[d]);
+          box.sizes[d] = 1 + below(shape[d] - box.offsets[d]);
+        }
+        const int64_t volume = Volume(box.sizes);
+        const int64_t first = below(volume);
+        const int64_t num_elements = 1 + below(volume - first);
+        const std::string expected =
+            made.BytesOf(box).substr(static_cast<size_t>(first) * 2,
+                                     static_cast<size_t>(num_elements) * 2);
+        ASSERT_TRUE(
+            MappedWindow(model, fs, made, box, static_cast<uint64_t>(first),
+                         static_cast<uint64_t>(num_elements)) == expected)
+            << ToString(box) << " from " << first << " +" << num_elements;
+      }
+    }
+  }
+}
+
+TEST(MappedWindows, SayWhatTheirPlanTakes) {
+  SimStorage fs;
+  testing::MappedModel model(fs, DType::kComplex128, {});
+  // Rows that lie further apart than the gaps that are read.
+  model.AddTransposed("w", {8, 5000});
+  model.Write();
+  const TensorEntry& entry = model.made().front().mapped->entry();
+  WindowPlanner planner;
+  std::vector<uint8_t> dst(640);
+  planner.Add(entry, model.files(), WholeBox(entry.shape), DType::kComplex128,
+              0, 40, dst.data());
+  EXPECT_EQ(planner.num_nest_extents(), 8u);
+  Batch batch;
+  ASSERT_OK(planner.Finish(batch, kBlockBytes));
+  EXPECT_EQ(batch.reads.size(), 8u);
+  EXPECT_EQ(planner.num_nest_extents(), 0u);
+}
+
+// Two pieces make the same elements, and none makes others. The sum is right.
+TEST(MappedWindows, ThatArePartlyMadeAreRefused) {
+  SimStorage fs;
+  testing::MappedModel model(fs, DType::kInt16, {});
+  model.AddTransposed("w", {4, 4});
+  model.Write();
+  const std::vector<const TensorEntry*> sources;
+  const StridedPiece half{.src = StridedPiece::kZeros,
+                          .dst = 0,
+                          .src_base = {},
+                          .dst_base = {0},
+                          .loops = {{.count = 5}}};
+  ASSERT_OK_AND_ASSIGN(
+      const auto mapped,
+      MappedTensor::Make(DType::kInt16, {10}, {half, half}, sources));
+  WindowPlanner planner;
+  std::vector<uint8_t> dst(10);
+  planner.Add(mapped->entry(), model.files(), {{0}, {10}}, DType::kInt16, 5, 5,
+              dst.data());
+  Batch batch;
+  EXPECT_THAT(planner.Finish(batch, kBlockBytes),
+              testing::StatusIs(absl::StatusCode::kInvalidArgument,
+                                ::testing::HasSubstr("make 0 of the 5")));
+  // The next batch is not affected.
+  EXPECT_OK(planner.Finish(batch, kBlockBytes));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -92,6 +93,33 @@ TEST(StridedPiece, BoundsAreTheSmallestBox) {
       }
     }
   }
+}
+
+TEST(StridedPiece, DensePartsAreDenseAndComplete) {
+  testing::Random random;
+  size_t num_split = 0;
+  for (int round = 0; round < 1000; ++round) {
+    PlacedPiece placed = RandomPiece(random, 4);
+    if (random.Uniform(0, 1) == 0) {
+      for (StridedLoop& loop : placed.piece.loops) loop.src_step *= 7;
+    }
+    std::vector<PlacedElement> found;
+    size_t num_parts = 0;
+    ForEachDensePart(placed.piece, [&](const StridedPiece& part) {
+      std::set<std::vector<uint64_t>> sources;
+      for (const PlacedElement& element : ElementsOf(part)) {
+        found.push_back(element);
+        sources.insert(element.src);
+      }
+      EXPECT_LE(Volume(BoundsOf(part, PieceSide::kSrc).sizes),
+                static_cast<int64_t>(4 * sources.size()));
+      ++num_parts;
+    });
+    std::sort(found.begin(), found.end());
+    ASSERT_EQ(found, ElementsOf(placed.piece));
+    num_split += num_parts > 1 ? 1 : 0;
+  }
+  EXPECT_GT(num_split, 100u);
 }
 
 // A matrix of 6 x 8 of 4 heads, 2 halves and r = 6 rows each in dimension 0.
