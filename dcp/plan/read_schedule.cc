@@ -55,8 +55,12 @@ void AppendExtents(const CopyRun& run, uint32_t index, uint64_t gap_bytes,
 
 // The extents of all runs, sorted.
 std::vector<Extent> SortedExtents(const Runs& runs, uint64_t gap_bytes) {
+  uint64_t num_nest_extents = 0;
+  for (const NestRun& run : runs.nests) {
+    num_nest_extents += NumExtents(run, gap_bytes);
+  }
   std::vector<Extent> extents;
-  extents.reserve(runs.size());
+  extents.reserve(runs.runs.size() + num_nest_extents);
   uint32_t index = 0;
   for (const CopyRun& run : runs.runs) {
     AppendExtents(run, index++, gap_bytes, extents);

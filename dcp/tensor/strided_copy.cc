@@ -347,6 +347,23 @@ std::optional<Loops> LoopsThatStep(absl::Span<const CopyLoop> loops) {
   return steps;
 }
 
+// Takes out of `loops` those over units that are adjacent on both sides, and
+// returns how many units they join.
+uint64_t TakeAdjacent(uint64_t unit_bytes, Loops& loops) {
+  uint64_t count = 1;
+  for (auto loop = loops.begin(); loop != loops.end();) {
+    if (loop->src_stride != count * unit_bytes ||
+        loop->dst_stride != count * unit_bytes) {
+      ++loop;
+      continue;
+    }
+    count *= loop->count;
+    loops.erase(loop);
+    loop = loops.begin();
+  }
+  return count;
+}
+
 // Units that are not elements of any type: each by itself, forwards in the
 // destination.
 void CopyUnits(CopyEnds ends, uint64_t unit_bytes, Loops loops) {
@@ -392,8 +409,8 @@ class BlockTransform {
   static constexpr uint64_t kMaxUnit = 32;
 
  private:
-  static constexpr uint64_t kMost = 1024;  // elements of a buffer
-  static constexpr uint64_t kWidth = 32;
+  static constexpr uint64_t kMost = 4096;  // elements of a buffer
+  static constexpr uint64_t kWidth = 64;
 
   void RunBlock(CopyEnds ends, uint64_t height, uint64_t width) {
     const uint64_t src_unit = unit_ * src_bytes_;
@@ -428,6 +445,7 @@ void CopyStrided(CopyEnds ends, uint64_t unit_bytes,
                  absl::Span<const CopyLoop> loops) {
   std::optional<Loops> steps = LoopsThatStep(loops);
   if (!steps.has_value()) return;
+  unit_bytes *= TakeAdjacent(unit_bytes, *steps);
   if (steps->empty()) {
     std::memcpy(ends.dst, ends.src, unit_bytes);
     return;

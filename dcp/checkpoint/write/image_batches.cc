@@ -19,6 +19,7 @@ ImageBatches::ImageBatches(Output& output, const ImageBatchesOptions& options)
       whole_blocks_(options.whole_blocks),
       blocks_for_scattered_(
           BlocksForScattered(ScatteredBytes(output), options.block_bytes)),
+      max_nest_extents_(options.max_nest_extents),
       count_beyond_(options.count_beyond),
       strict_cast_(options.strict_cast),
       planner_(options.check) {}
@@ -96,7 +97,7 @@ uint64_t ImageBatches::NumSlots(uint64_t most) const {
 
 // Whether a batch ends after this many slots because of what is planned.
 bool ImageBatches::ClosesEarly(uint64_t num_slots) const {
-  if (num_slots == 0 || planner_.num_nest_extents() < kMaxNestExtentsPerBatch) {
+  if (num_slots == 0 || planner_.num_nest_extents() < max_nest_extents_) {
     return false;
   }
   // As in NumSlots, each file gets as many as the others.

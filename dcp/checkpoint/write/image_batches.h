@@ -38,11 +38,12 @@ struct ImagePiece {
   uint64_t end;
 };
 
-// The nests of a batch and what is read for them take about 100 bytes for each
+// The nests of a batch and what is read for them take up to 100 bytes for each
 // extent. When a batch has reached this many it is closed, with fewer blocks
 // than it could have, so that a mapping of many small pieces cannot fill the
-// memory.
-inline constexpr uint64_t kMaxNestExtentsPerBatch = uint64_t{1} << 18;
+// memory. A transposed matrix whose rows are long and must be read in stripes
+// has two extents or three for each row and block.
+inline constexpr uint64_t kMaxNestExtentsPerBatch = uint64_t{1} << 20;
 
 struct ImageBatchesOptions {
   // The files advance side by side. See [Note: interleaving].
@@ -50,6 +51,7 @@ struct ImageBatchesOptions {
   // Blocks are not shared by files: each file is written in whole blocks.
   bool whole_blocks = false;
   uint64_t block_bytes = kBlockBytes;
+  uint64_t max_nest_extents = kMaxNestExtentsPerBatch;
   SourceCheck* check = nullptr;  // sees what is read; optional
   // Counts the elements that a cast finds beyond the range; or refuses them.
   bool count_beyond = false;
@@ -128,6 +130,7 @@ class ImageBatches {
   const bool interleave_;
   const bool whole_blocks_;
   const uint64_t blocks_for_scattered_;
+  const uint64_t max_nest_extents_;
   const bool count_beyond_;
   const bool strict_cast_;
   WindowPlanner planner_;
