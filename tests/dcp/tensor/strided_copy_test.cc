@@ -65,7 +65,7 @@ void ExpectCopiesAsALoopDoes(const std::vector<uint8_t>& src,
                              uint64_t misalignment) {
   const uint64_t size =
       ReachOf(unit_bytes, loops, &CopyLoop::dst_stride) + misalignment;
-  std::vector<uint8_t> expected(size, 0xAB);
+  std::vector<uint8_t> expected(size + 1, 0xAB);
   std::vector<uint8_t> copied = expected;
   UnitByUnit(src.data(), expected.data() + misalignment, loops,
              [&](const uint8_t* from, uint8_t* to) {
@@ -136,7 +136,7 @@ void ExpectTransformsAsALoopDoes(const std::vector<uint8_t>& src,
                                  uint64_t unit, const Loops& loops) {
   const uint64_t size =
       ReachOf(unit * ElementSize(transform.to), loops, &CopyLoop::dst_stride);
-  std::vector<uint8_t> expected(size, 0xAB);
+  std::vector<uint8_t> expected(size + 1, 0xAB);
   std::vector<uint8_t> copied = expected;
   uint64_t expected_beyond = 0;
   uint64_t num_beyond = 0;
