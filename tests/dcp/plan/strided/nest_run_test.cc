@@ -269,6 +269,14 @@ TEST(NestRun, ExtentsHoldWhatIsReadAndSkipGaps) {
   }
 }
 
+TEST(NestRun, ALongerGapIsSkipped) {
+  NestRun run;
+  run.src_element_bytes = 2;
+  run.loops = {{.count = 3, .src_stride = 200, .dst_stride = 2}};
+  EXPECT_EQ(NumExtents(run, 198), 1u);
+  EXPECT_EQ(NumExtents(run, 197), 3u);
+}
+
 // Applies the run to consecutive windows of the file.
 TEST(NestRun, EachElementIsAppliedInTheWindowWhereItBegins) {
   testing::Random random;
