@@ -9,13 +9,11 @@
 
 #include "absl/container/btree_map.h"
 #include "absl/strings/str_cat.h"
-#include "dcp/base/bytes.h"
 #include "dcp/base/error_side.h"
-#include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/container_diff.h"
-#include "dcp/checkpoint/read/read_run.h"
-#include "dcp/checkpoint/read/window_planner.h"
+#include "dcp/checkpoint/read/tensor_comparison.h"
+#include "dcp/checkpoint/read/tie_check.h"
 #include "dcp/format/state_path.h"
 #include "dcp/format/value_copy.h"
 
@@ -55,6 +53,8 @@ class Side {
     for (const SelectedEntry& choice : selected) wanted.push_back(choice.entry);
     DCP_RETURN_IF_ERROR(
         WithSide(checkpoint_->Locate(wanted, stop), ErrorSide::kSource));
+    DCP_RETURN_IF_ERROR(
+        CheckTies(fs, *checkpoint_, open.locate_memory_bytes, stop));
     for (const SelectedEntry& choice : selected) {
       const CheckpointEntry& entry = checkpoint_->entries()[choice.entry];
       if (entry.tensor() != nullptr) {
@@ -328,80 +328,17 @@ class Differ {
     if (options_.on_plan != nullptr) {
       options_.on_plan(2 * report_.bytes_compared);
     }
-    if (report_.bytes_compared == 0) return absl::OkStatus();
-    DCP_RETURN_IF_ERROR(RunReads(
-        fs_,
-        {// More blocks than there are bytes to read would be pinned for
-         // nothing.
-         .memory_bytes =
-             std::min(options_.memory_bytes,
-                      AlignUp(4 * report_.bytes_compared, kBlockBytes) +
-                          2 * kMinMemoryBytes),
-         .side = ErrorSide::kSource,
-         .stop = options_.stop,
-         .stats = options_.stats},
-        [this](Batch& batch) { return NextBatch(batch); },
-        [this](FileHandle handle) {
-          const std::string name = a_.files().Describe(handle);
-          return name.empty() ? b_.files().Describe(handle) : name;
-        }));
+    TensorComparison comparison(a_.files(), b_.files(), options_.tolerance);
+    for (const Pair& pair : pairs_)
+      comparison.Add(*pair.a, *pair.b, pair.dtype);
     DCP_RETURN_IF_ERROR(
-        WithSide(a_.files().CheckUnchanged(), ErrorSide::kSource));
-    return WithSide(b_.files().CheckUnchanged(), ErrorSide::kSource);
-  }
-
-  // A stretch of one pair. A's elements are in the first half of a block, B's
-  // at the same place in the second half.
-  struct Piece {
-    size_t pair;
-    uint32_t block;
-    uint64_t position;
-    uint64_t first;
-    uint64_t num_elements;
-  };
-  static constexpr uint64_t kHalf = kBlockBytes / 2;
-
-  absl::StatusOr<bool> NextBatch(Batch& batch) {
-    // The callback of this batch owns it.
-    auto pieces = std::make_unique<std::vector<Piece>>();
-    for (uint32_t i = 0; i < batch.blocks.size(); ++i) {
-      PlanBlock(i, batch.blocks[i].data(), *pieces);
+        comparison.Run(fs_, {.memory_bytes = options_.memory_bytes,
+                             .stop = options_.stop,
+                             .stats = options_.stats}));
+    for (size_t i = 0; i < pairs_.size(); ++i) {
+      pairs_[i].difference = comparison.difference(i);
     }
-    if (pieces->empty()) return false;
-    DCP_RETURN_IF_ERROR(planner_.Finish(batch, kBlockBytes));
-    batch.on_filled = [this,
-                       pieces = std::move(pieces)](std::vector<Block>& blocks) {
-      for (const Piece& piece : *pieces) {
-        Pair& pair = pairs_[piece.pair];
-        const uint8_t* a = blocks[piece.block].data() + piece.position;
-        CompareElements(pair.dtype, a, a + kHalf, piece.num_elements,
-                        piece.first, pair.difference, options_.tolerance);
-      }
-      return absl::OkStatus();
-    };
-    return true;
-  }
-
-  void PlanBlock(uint32_t block, uint8_t* data, std::vector<Piece>& pieces) {
-    uint64_t position = 0;
-    while (next_pair_ < pairs_.size()) {
-      const Pair& pair = pairs_[next_pair_];
-      const uint64_t element = ElementSize(pair.dtype);
-      const uint64_t num = std::min(pair.num_elements - next_element_,
-                                    (kHalf - position) / element);
-      if (num > 0) {
-        planner_.Add(*pair.a, a_.files(), WholeBox(pair.a->shape), pair.dtype,
-                     next_element_, num, data + position);
-        planner_.Add(*pair.b, b_.files(), WholeBox(pair.b->shape), pair.dtype,
-                     next_element_, num, data + kHalf + position);
-        pieces.push_back({next_pair_, block, position, next_element_, num});
-        next_element_ += num;
-        position += num * element;
-      }
-      if (next_element_ < pair.num_elements) return;
-      ++next_pair_;
-      next_element_ = 0;
-    }
+    return absl::OkStatus();
   }
 
   FileSystem& fs_;
@@ -412,10 +349,6 @@ class Differ {
   bool exact_ = false;
   DiffReport report_;
   std::vector<Pair> pairs_;
-  WindowPlanner planner_;
-  // The position of planning.
-  size_t next_pair_ = 0;
-  uint64_t next_element_ = 0;
 };
 
 }  // namespace

@@ -9,12 +9,14 @@ OpenOptions SourceOptionsOf(const CommandLine& line) {
   options.direct = line.direct;
   options.rank = line.rank;
   options.dialect = line.dialect;
+  options.map = line.map_spec;
   return options;
 }
 
 OpenOptions SecondSourceOptionsOf(const CommandLine& line) {
   OpenOptions options = SourceOptionsOf(line);
   options.dialect.from = std::nullopt;
+  options.map = nullptr;
   return options;
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "dcp/checkpoint/convert/convert.h"
 #include "dcp/checkpoint/convert/share_convert.h"
 #include "dcp/checkpoint/open/checkpoint.h"
+#include "dcp/checkpoint/open/map_spec.h"
 #include "dcp/checkpoint/open/selection.h"
 #include "dcp/tensor/element.h"
 #include "dcp/tensor/placement.h"
@@ -31,6 +33,7 @@ enum class Verb : uint8_t {
   kJobs,
   kWorkers,
   kClean,
+  kMaps,
 };
 
 enum class ProgressMode : uint8_t { kAuto, kPlain, kJson, kNone };
@@ -96,6 +99,15 @@ struct CommandLine {
   DirectMode direct = DirectMode::kAuto;
   int64_t rank = -1;
   DialectOptions dialect;
+  std::string map;       // FAMILY-SIDE-to-SIDE; empty: none
+  std::string map_file;  // empty: none
+  std::string from_side;
+  std::string to_side;
+  std::string config;  // a file; empty: the one of the source
+  MappingSettings map_settings;
+  std::vector<std::pair<std::string, std::string>> map_prefixes;  // by side
+  MapOptions::Unmatched unmatched = MapOptions::Unmatched::kError;
+  std::shared_ptr<const MapSpec> map_spec;  // what these mean
   // all verbs
   std::string server;  // does the work; empty: this machine does
   bool tls = false;

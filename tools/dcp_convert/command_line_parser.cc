@@ -22,19 +22,42 @@ absl::Status Refuse(const VerbRow& verb, absl::string_view message) {
   return UsageError(Tool(), &verb, message);
 }
 
-absl::Status CheckJobs(const VerbRow& verb, const CommandLine& line) {
-  const std::string action = line.paths.empty() ? "" : line.paths[0];
-  const size_t num_words = action == "list" ? 1 : 2;
-  if (action != "list" && action != "wait" && action != "cancel") {
-    return Refuse(verb, absl::StrCat("'", action,
-                                     "' is not list, wait JOB or cancel JOB"));
+// The first word of a verb that has several: what it does, and what with.
+struct Action {
+  const char* name;
+  const char* operand;  // null: none
+};
+
+constexpr Action kJobActions[] = {
+    {"list", nullptr}, {"wait", "JOB"}, {"cancel", "JOB"}};
+constexpr Action kMapActions[] = {
+    {"list", nullptr}, {"show", "FAMILY"}, {"check", "FILE"}};
+
+std::string ToText(const Action& action) {
+  return action.operand == nullptr
+             ? std::string(action.name)
+             : absl::StrCat(action.name, " ", action.operand);
+}
+
+absl::Status CheckAction(const VerbRow& verb, const CommandLine& line,
+                         absl::Span<const Action> actions) {
+  const std::string name = line.paths.empty() ? "" : line.paths[0];
+  const auto* const found =
+      std::find_if(actions.begin(), actions.end(),
+                   [&](const Action& action) { return name == action.name; });
+  if (found == actions.end()) {
+    return Refuse(verb,
+                  absl::StrCat("'", name, "' is not ", ToText(actions[0]), ", ",
+                               ToText(actions[1]), " or ", ToText(actions[2])));
   }
-  if (line.paths.size() == num_words) return absl::OkStatus();
-  return Refuse(verb, num_words == 1
-                          ? std::string("jobs list takes no further arguments")
-                          : absl::StrCat("jobs ", action,
-                                         " requires one job, such as "
-                                         "operations/7"));
+  if (line.paths.size() == (found->operand == nullptr ? 1 : 2)) {
+    return absl::OkStatus();
+  }
+  return Refuse(
+      verb, absl::StrCat(verb.name, " ", name,
+                         found->operand == nullptr
+                             ? " takes no further arguments"
+                             : absl::StrCat(" requires one ", found->operand)));
 }
 
 // Checks options that only this machine, or only a server, supports.
@@ -150,7 +173,8 @@ absl::Status CheckOperands(const VerbRow& verb, const CommandLine& line) {
     if (path.empty()) return Refuse(verb, "a path is empty");
     if (path == "-") DCP_RETURN_IF_ERROR(CheckDash(verb, line));
   }
-  if (line.verb == Verb::kJobs) return CheckJobs(verb, line);
+  if (line.verb == Verb::kJobs) return CheckAction(verb, line, kJobActions);
+  if (line.verb == Verb::kMaps) return CheckAction(verb, line, kMapActions);
   const std::vector<absl::string_view> operands =
       absl::StrSplit(verb.operands, ' ');
   if (line.paths.size() == operands.size()) return absl::OkStatus();
@@ -276,7 +300,7 @@ absl::StatusOr<CommandLine> ParseCommandLine(absl::Span<const std::string> args,
   if (line.action == CommandLine::Action::kHelp) return line;
   // A verb without the option does not obey the variable either.
   if (line.server.empty() && line.verb != Verb::kWorkers &&
-      line.verb != Verb::kClean) {
+      line.verb != Verb::kClean && line.verb != Verb::kMaps) {
     line.server = std::string(server);
   }
   if (line.verb == Verb::kWorkers && !line.records.empty()) {

@@ -13,6 +13,7 @@
 #include "tools/dcp_convert/help.h"
 #include "tools/dcp_convert/json_output.h"
 #include "tools/dcp_convert/man_page.h"
+#include "tools/dcp_convert/map_options.h"
 #include "tools/dcp_convert/mesh_options.h"
 #include "tools/dcp_convert/option_flags.h"
 #include "tools/dcp_convert/option_table.h"
@@ -41,6 +42,8 @@ absl::StatusOr<ExitCode> RunVerb(const Context& context) {
       return RunWorkers(context);
     case Verb::kClean:
       return RunClean(context);
+    case Verb::kMaps:
+      return RunMaps(context);
   }
   return kExitUsage;
 }
@@ -95,7 +98,9 @@ ExitCode RunCommand(absl::Span<const std::string> args, Console console,
     case CommandLine::Action::kRun:
       break;
   }
-  if (const absl::Status loaded = LoadTpPlan(fs, *line); !loaded.ok()) {
+  absl::Status loaded = LoadTpPlan(fs, *line);
+  if (loaded.ok()) loaded = LoadMap(fs, *line);
+  if (!loaded.ok()) {
     for (absl::string_view text : absl::StrSplit(loaded.message(), '\n')) {
       PrintError(console, text);
     }

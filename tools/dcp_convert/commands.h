@@ -36,6 +36,7 @@ absl::StatusOr<ExitCode> RunJobs(const Context& context);
 absl::StatusOr<ExitCode> RunConvert(const Context& context);
 absl::StatusOr<ExitCode> RunWorkers(const Context& context);
 absl::StatusOr<ExitCode> RunClean(const Context& context);
+absl::StatusOr<ExitCode> RunMaps(const Context& context);
 
 // `args` do not include the program's name; `server` is the value of
 // TESSERA_SERVER. Blocking; one thread at a time (see ParseCommandLine).

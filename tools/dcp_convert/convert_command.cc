@@ -109,6 +109,15 @@ std::string RenderFiles(const ConvertPlan& plan, absl::string_view dst) {
   return table.Render();
 }
 
+// "a, b, c and 7 more".
+std::string FirstOf(absl::Span<const std::string> names) {
+  const size_t shown = std::min(names.size(), kMaxDroppedShown);
+  return absl::StrCat(Printable(absl::StrJoin(names.first(shown), ", ")),
+                      shown < names.size()
+                          ? absl::StrCat(" and ", names.size() - shown, " more")
+                          : "");
+}
+
 // What the destination holds, or will hold.
 std::string RenderContents(const ConvertPlan& plan) {
   std::string text =
@@ -125,16 +134,34 @@ std::string RenderContents(const ConvertPlan& plan) {
                     Printable(absl::StrJoin(plan.code_left_out, ", ")), "\n");
   }
   if (plan.dropped.empty()) return text;
-  const size_t shown = std::min(plan.dropped.size(), kMaxDroppedShown);
-  absl::StrAppend(
-      &text, "left out: ",
-      Printable(absl::StrJoin(
-          plan.dropped.begin(),
-          plan.dropped.begin() + static_cast<std::ptrdiff_t>(shown), ", ")),
-      shown < plan.dropped.size()
-          ? absl::StrCat(" and ", plan.dropped.size() - shown, " more")
-          : "",
-      "\n");
+  absl::StrAppend(&text, "left out: ", FirstOf(plan.dropped), "\n");
+  return text;
+}
+
+// What each rule of a mapping does.
+std::string RenderMap(const ConvertPlan& plan) {
+  if (!plan.map.has_value()) return "";
+  const PlannedMap& map = *plan.map;
+  Table table({{"LINE", Align::kRight},
+               {"RULE"},
+               {"TIMES", Align::kRight},
+               {"FROM", Align::kRight},
+               {"TO", Align::kRight}});
+  for (const RuleReport& rule : map.rules) {
+    table.AddRow({absl::StrCat(rule.line), Printable(rule.text),
+                  FormatCount(rule.num_instances),
+                  FormatCount(rule.num_sources),
+                  FormatCount(rule.num_destinations)});
+  }
+  std::string text = absl::StrCat("\n", map.name, ", ", map.from, " to ",
+                                  map.to, "\n", table.Render());
+  if (!map.dropped.empty()) {
+    absl::StrAppend(&text, "tensors left out: ", FirstOf(map.dropped), "\n");
+  }
+  if (!map.copied.empty()) {
+    absl::StrAppend(&text, "written twice, because they are tied: ",
+                    FirstOf(map.copied), "\n");
+  }
   return text;
 }
 
@@ -151,7 +178,7 @@ std::string RenderPlan(const ConvertPlan& plan, absl::string_view dst) {
       plan.num_lanes == 0
           ? ""
           : absl::StrCat(" in ", FormatPlural(plan.num_lanes, "lane")),
-      "\n\n", RenderFiles(plan, dst));
+      "\n\n", RenderFiles(plan, dst), RenderMap(plan));
 }
 
 // Says which part of the source was written without a check, and which casts

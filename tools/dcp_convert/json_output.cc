@@ -275,6 +275,25 @@ std::string DiffJson(absl::string_view a, absl::string_view b,
   return Dump(json);
 }
 
+namespace {
+
+Json MapJson(const PlannedMap& map) {
+  Json json{{"name", Str(map.name)}, {"from", map.from}, {"to", map.to}};
+  Json& rules = json["rules"] = Json::array();
+  for (const RuleReport& rule : map.rules) {
+    rules.push_back(Json{{"line", rule.line},
+                         {"rule", Str(rule.text)},
+                         {"num_instances", rule.num_instances},
+                         {"num_sources", rule.num_sources},
+                         {"num_destinations", rule.num_destinations}});
+  }
+  json["dropped"] = map.dropped;
+  json["copied"] = map.copied;
+  return json;
+}
+
+}  // namespace
+
 std::string ConvertJson(absl::string_view verb, absl::string_view src,
                         absl::string_view dst, const ConvertPlan& plan,
                         const ConvertOutcome* outcome) {
@@ -288,6 +307,7 @@ std::string ConvertJson(absl::string_view verb, absl::string_view src,
   json["dropped"] = plan.dropped;
   json["dropped_metadata"] = plan.dropped_metadata;
   json["code_left_out"] = plan.code_left_out;
+  if (plan.map.has_value()) json["map"] = MapJson(*plan.map);
   Json& files = json["files"] = Json::array();
   for (const ConvertPlan::OutputFile& file : plan.files) {
     files.push_back(Json{{"name", file.name}, {"num_bytes", file.bytes}});
@@ -371,6 +391,19 @@ std::string JobsJson(absl::Span<const JobRow> jobs) {
                         {"bytes_done", job.done_bytes},
                         {"bytes_total", job.total_bytes},
                         {"error", job.error}});
+  }
+  return Dump(json);
+}
+
+std::string MapsJson(absl::Span<const MapRow> maps) {
+  Json json = Header("maps");
+  Json& list = json["maps"] = Json::array();
+  for (const MapRow& map : maps) {
+    Json& row = list.emplace_back(Json{{"name", Str(map.name)},
+                                       {"sides", map.sides},
+                                       {"model_types", map.model_types},
+                                       {"num_rules", map.num_rules}});
+    if (!map.text.empty()) row["text"] = map.text;
   }
   return Dump(json);
 }

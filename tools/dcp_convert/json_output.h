@@ -72,6 +72,16 @@ struct JobRow {
 };
 std::string JobsJson(absl::Span<const JobRow> jobs);
 
+// A family of mappings, or a rule file.
+struct MapRow {
+  std::string name;
+  std::vector<std::string> sides;
+  std::vector<std::string> model_types;
+  uint64_t num_rules = 0;
+  std::string text = {};  // empty: not asked for
+};
+std::string MapsJson(absl::Span<const MapRow> maps);
+
 // `removed` is whether it is gone now.
 std::string LitterJson(absl::string_view path, const Litter& litter,
                        bool removed);

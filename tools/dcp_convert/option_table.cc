@@ -1,25 +1,15 @@
 // Tested by tests/tools/dcp_convert/command_line_test.cc.
 #include "tools/dcp_convert/option_table.h"
 
-#include <algorithm>
-#include <cmath>
-#include <utility>
-#include <vector>
-
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "dcp/base/limits.h"
-#include "dcp/base/status.h"
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "tools/dcp_convert/map_options.h"
 #include "tools/dcp_convert/mesh_options.h"
+#include "tools/dcp_convert/option_values.h"
 #include "tools/options/option_setters.h"
-#include "tools/terminal/quantity.h"
 
 namespace dcp::tools {
 namespace {
-
-// The most a user may request; whether it helps depends on the machine.
-constexpr uint32_t kMaxLanes = 256;
 
 constexpr uint32_t kWriting =
     VerbBit(Verb::kConvert) | VerbBit(Verb::kReshard) |
@@ -39,224 +29,9 @@ constexpr uint32_t kWorkers = VerbBit(Verb::kWorkers);
 constexpr uint32_t kClean = VerbBit(Verb::kClean);
 constexpr uint32_t kSharing = kWriting | kVerify;
 constexpr uint32_t kLocal = kInspect | kVerify | kDiff | kWriting;
+constexpr uint32_t kMapping = kInspect | kDiff | kWriting;
 constexpr uint32_t kRemote = kLocal | kJobs;
-constexpr uint32_t kAll = kRemote | kWorkers | kClean;
-
-absl::Status SetTensors(absl::string_view value, CommandLine& line) {
-  if (value.empty()) return IsNot(value, "a pattern of names");
-  line.tensors_glob = std::string(value);
-  return absl::OkStatus();
-}
-
-absl::Status SetSample(absl::string_view value, CommandLine& line) {
-  double percent = 0;
-  absl::string_view number = value;
-  if (!number.empty() && number.back() == '%') number.remove_suffix(1);
-  // Written so that NaN is refused.
-  if (!absl::SimpleAtod(number, &percent) || !(percent > 0) ||
-      !(percent <= 100)) {
-    return IsNot(value, "a percentage above 0 and up to 100");
-  }
-  line.sample_percent = percent;
-  return absl::OkStatus();
-}
-
-Tolerance& ToleranceOf(CommandLine& line) {
-  if (!line.tolerance.has_value()) line.tolerance.emplace();
-  return *line.tolerance;
-}
-
-template <double Tolerance::*kField>
-absl::Status SetTolerance(absl::string_view value, CommandLine& line) {
-  double number = 0;
-  // Written so that NaN is refused.
-  if (!absl::SimpleAtod(value, &number) || !(number >= 0) ||
-      std::isinf(number)) {
-    return IsNot(value, "a number that is not negative");
-  }
-  ToleranceOf(line).*kField = number;
-  return absl::OkStatus();
-}
-
-absl::Status SetNoEqualNan(absl::string_view, CommandLine& line) {
-  ToleranceOf(line).equal_nan = false;
-  return absl::OkStatus();
-}
-
-absl::Status SetTo(absl::string_view value, CommandLine& line) {
-  line.to_dialect = std::nullopt;
-  if (value == DialectName(Dialect::kAccelerate)) {
-    line.to = Format::kDcp;
-    line.to_dialect = Dialect::kAccelerate;
-    return absl::OkStatus();
-  }
-  const absl::StatusOr<Format> format = ParseFormat(value);
-  if (!format.ok()) {
-    return IsNot(value, "dcp, safetensors, pt or accelerate");
-  }
-  line.to = *format;
-  return absl::OkStatus();
-}
-
-absl::Status AddTo(absl::string_view value, absl::string_view expected,
-                   std::vector<std::string>& list) {
-  if (value.empty()) return IsNot(value, expected);
-  list.emplace_back(value);
-  return absl::OkStatus();
-}
-
-absl::Status AddInclude(absl::string_view value, CommandLine& line) {
-  return AddTo(value, "a pattern of names", line.selection.include);
-}
-
-absl::Status AddExclude(absl::string_view value, CommandLine& line) {
-  return AddTo(value, "a pattern of names", line.selection.exclude);
-}
-
-absl::Status AddRename(absl::string_view value, CommandLine& line) {
-  return AddTo(value, "a rule such as 's/^model\\.//'", line.selection.renames);
-}
-
-absl::Status AddCast(absl::string_view value, CommandLine& line) {
-  const size_t equals = value.rfind('=');
-  const absl::string_view name =
-      equals == absl::string_view::npos ? value : value.substr(equals + 1);
-  DCP_RETURN_IF_ERROR(ParseDType(name).status());
-  return AddTo(value, "a dtype, or GLOB=dtype", line.selection.casts);
-}
-
-absl::Status AddMetadata(absl::string_view value, CommandLine& line) {
-  const size_t equals = value.find('=');
-  if (equals == absl::string_view::npos || equals == 0) {
-    return IsNot(value, "KEY=VALUE");
-  }
-  line.metadata.emplace_back(value.substr(0, equals), value.substr(equals + 1));
-  return absl::OkStatus();
-}
-
-absl::Status SetMaxMemory(absl::string_view value, CommandLine& line) {
-  DCP_ASSIGN_OR_RETURN(line.memory_bytes, ParseSize(value));
-  if (line.memory_bytes < kMinMemoryBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("'", value, "' is less than the minimum, ",
-                     FormatMemory(kMinMemoryBytes)));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status SetMaxShardSize(absl::string_view value, CommandLine& line) {
-  DCP_ASSIGN_OR_RETURN(line.max_shard_bytes, ParseSize(value));
-  if (line.max_shard_bytes == 0) return IsNot(value, "1 byte or more");
-  return absl::OkStatus();
-}
-
-absl::Status SetDirect(absl::string_view value, CommandLine& line) {
-  if (value == "auto") {
-    line.direct = DirectMode::kAuto;
-  } else if (value == "on") {
-    line.direct = DirectMode::kOn;
-  } else if (value == "off") {
-    line.direct = DirectMode::kOff;
-  } else {
-    return IsNot(value, "auto, on or off");
-  }
-  return absl::OkStatus();
-}
-
-absl::Status SetLanes(absl::string_view value, CommandLine& line) {
-  uint32_t lanes = 0;
-  if (!absl::SimpleAtoi(value, &lanes) || lanes < 1 || lanes > kMaxLanes) {
-    return IsNot(value, absl::StrCat("a number from 1 to ", kMaxLanes));
-  }
-  line.num_lanes = lanes;
-  return absl::OkStatus();
-}
-
-absl::Status SetShare(absl::string_view value, CommandLine& line) {
-  const std::pair<absl::string_view, absl::string_view> split =
-      absl::StrSplit(value, absl::MaxSplits('/', 1));
-  Share share;
-  if (!absl::SimpleAtoi(split.first, &share.index) ||
-      !absl::SimpleAtoi(split.second, &share.count) ||
-      share.index >= share.count) {
-    return IsNot(value, "K/N with K from 0 to N - 1");
-  }
-  line.share = share;
-  return absl::OkStatus();
-}
-
-absl::Status SetPieceSize(absl::string_view value, CommandLine& line) {
-  DCP_ASSIGN_OR_RETURN(line.piece_bytes, ParseSize(value));
-  if (line.piece_bytes == 0) return IsNot(value, "1 byte or more");
-  return absl::OkStatus();
-}
-
-absl::Status SetRank(absl::string_view value, CommandLine& line) {
-  int64_t rank = 0;
-  if (!absl::SimpleAtoi(value, &rank) || rank < 0) {
-    return IsNot(value, "a rank: 0 or more");
-  }
-  line.rank = rank;
-  return absl::OkStatus();
-}
-
-absl::Status SetFrom(absl::string_view value, CommandLine& line) {
-  const absl::StatusOr<Dialect> from = ParseDialect(value);
-  if (!from.ok()) return IsNot(value, DialectNames());
-  line.dialect.from = *from;
-  return absl::OkStatus();
-}
-
-template <std::string DialectOptions::*kField>
-absl::Status SetDialectText(absl::string_view value, CommandLine& line) {
-  if (value.empty()) return IsNot(value, "a name");
-  line.dialect.*kField = std::string(value);
-  return absl::OkStatus();
-}
-
-absl::Status SetWeights(absl::string_view value, CommandLine& line) {
-  if (value != "master" && value != "low") {
-    return IsNot(value, "master or low");
-  }
-  line.dialect.low_precision_weights = value == "low";
-  return absl::OkStatus();
-}
-
-template <auto kGroup, auto kField>
-absl::Status SetFlagOf(absl::string_view, CommandLine& line) {
-  (line.*kGroup).*kField = true;
-  return absl::OkStatus();
-}
-
-absl::Status SetOptimizerNames(absl::string_view value, CommandLine& line) {
-  if (value != "stored" && value != "torch") {
-    return IsNot(value, "stored or torch");
-  }
-  line.dialect.torch_optimizer_names = value == "torch";
-  return absl::OkStatus();
-}
-
-absl::Status AddPart(absl::string_view value, CommandLine& line) {
-  const absl::StatusOr<StatePart> part = ParseStatePart(value);
-  if (!part.ok()) return IsNot(value, "model, optimizer or extra");
-  line.selection.parts.push_back(*part);
-  return absl::OkStatus();
-}
-
-absl::Status SetProgress(absl::string_view value, CommandLine& line) {
-  if (value == "auto") {
-    line.progress = ProgressMode::kAuto;
-  } else if (value == "plain") {
-    line.progress = ProgressMode::kPlain;
-  } else if (value == "json") {
-    line.progress = ProgressMode::kJson;
-  } else if (value == "none") {
-    line.progress = ProgressMode::kNone;
-  } else {
-    return IsNot(value, "auto, plain, json or none");
-  }
-  return absl::OkStatus();
-}
+constexpr uint32_t kAll = kRemote | kWorkers | kClean | VerbBit(Verb::kMaps);
 
 constexpr OptionRow<CommandLine> kOptions[] = {
     {{"tensors", "GLOB", kInspect,
@@ -450,6 +225,37 @@ constexpr OptionRow<CommandLine> kOptions[] = {
       "default: stored",
       false, "stored torch"},
      SetOptimizerNames},
+    {{"map", "NAME", kMapping,
+      "give the tensors the names and shapes of another\n"
+      "program: FAMILY-SIDE-to-SIDE, such as\n"
+      "llama-hf-to-torchtitan; see dcp-convert maps"},
+     SetText<&CommandLine::map>},
+    {{"map-file", "FILE", kMapping,
+      "the same with a rule file of your own, --from-side\n"
+      "and --to-side"},
+     SetText<&CommandLine::map_file>},
+    {{"from-side", "SIDE", kMapping,
+      "how SRC spells the model; default: as its names say"},
+     SetText<&CommandLine::from_side>},
+    {{"to-side", "SIDE", kMapping, "how the result spells the model"},
+     SetText<&CommandLine::to_side>},
+    {{"config", "FILE", kMapping,
+      "the model's config.json; default: the one in SRC, or\nnext to it"},
+     SetText<&CommandLine::config>},
+    {{"set", "NAME=N", kMapping,
+      "a number of the mapping or of config.json, such as\n"
+      "vocab_multiple=128; repeatable",
+      true},
+     AddMapSetting},
+    {{"at", "SIDE=PREFIX", kMapping,
+      "what stands before the names of the model on a side,\n"
+      "such as torchtitan=model.; repeatable",
+      true},
+     AddMapPrefix},
+    {{"unmatched", "MODE", kMapping,
+      "tensors that no rule names: error, keep or drop;\ndefault: error", false,
+      "error keep drop"},
+     SetUnmatched},
     {{"server", "ADDRESS", kRemote,
       "let a dcp-server do it, with its paths: host:7420,\n"
       "unix:/run/dcp-server.sock, or a:7420,b:7420, which\n"

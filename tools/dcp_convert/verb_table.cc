@@ -7,7 +7,7 @@
 namespace dcp::tools {
 namespace {
 
-constexpr std::array<VerbRow, 11> kVerbs = {{
+constexpr std::array<VerbRow, 12> kVerbs = {{
     {VerbBit(Verb::kInspect), "inspect", "PATH", "show what is in a checkpoint",
      "Prints format, files, tensors with dtype, shape and sharding, and the\n"
      "objects that are not tensors. Reads only the index and small objects.\n",
@@ -126,6 +126,15 @@ constexpr std::array<VerbRow, 11> kVerbs = {{
      "conversion takes. On a file system the next writer cleans up itself.\n",
      "dcp-convert clean s3://bucket/run7\n"
      "dcp-convert clean s3://bucket/run7 --older-than 24 --yes\n"},
+    {VerbBit(Verb::kMaps), "maps", "ACTION",
+     "the mappings between the names of programs",
+     "ACTION is list, show FAMILY or check FILE: lists the families of models\n"
+     "that --map knows and how they may be spelled, prints the rule file of "
+     "one,\n"
+     "or checks a rule file of your own. See docs/mappings.md.\n",
+     "dcp-convert maps list\n"
+     "dcp-convert maps show llama\n"
+     "dcp-convert maps check mine.yaml\n"},
 }};
 
 }  // namespace

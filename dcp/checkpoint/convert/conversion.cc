@@ -15,6 +15,7 @@
 #include "dcp/checkpoint/convert/convert_entries.h"
 #include "dcp/checkpoint/convert/convert_output.h"
 #include "dcp/checkpoint/convert/plan_id.h"
+#include "dcp/checkpoint/read/tie_check.h"
 #include "dcp/checkpoint/write/image_transfer.h"
 #include "dcp/checkpoint/write/save_id.h"
 #include "dcp/io/lane.h"
@@ -29,7 +30,7 @@ namespace {
 uint64_t IndexMemory(const Checkpoint& source, const Output& output) {
   uint64_t num_chunks = 0;
   uint64_t num_parts = 0;
-  for (const CheckpointEntry& entry : source.entries()) {
+  for (const CheckpointEntry& entry : source.stored_entries()) {
     const TensorEntry* const tensor = entry.tensor();
     num_chunks += tensor != nullptr ? tensor->boxes.size() : 1;
     if (tensor != nullptr) num_parts += tensor->parts.size();
@@ -171,6 +172,15 @@ absl::Status FindBothSides(FileSystem& fs, absl::string_view src,
                        ChooseTarget(fs, dst, plan.from, options));
   plan.to = conversion.target.format;
   plan.dropped_metadata = DroppedMetadata(source, plan.to, options);
+  if (source.mapped() != nullptr) {
+    const MappedTensors& report = source.mapped()->report;
+    plan.map = PlannedMap{.name = options.open.map->mapping.name(),
+                          .from = options.open.map->options.from,
+                          .to = options.open.map->options.to,
+                          .rules = report.rules,
+                          .dropped = report.dropped,
+                          .copied = report.copied};
+  }
   DCP_ASSIGN_OR_RETURN(
       conversion.selected,
       Select(source.entries(), options.selection, options.stop));
@@ -263,6 +273,10 @@ absl::StatusOr<Conversion> Prepare(FileSystem& fs, absl::string_view src,
                    ? LocateForPlan(source, plan.to, wanted, options.stop)
                    : source.Locate(wanted, options.stop),
                ErrorSide::kSource));
+  if (!how.only_looks) {
+    DCP_RETURN_IF_ERROR(
+        CheckTies(fs, source, options.memory_bytes, options.stop));
+  }
   if (options.verify && how.piece_bytes == 0) {
     DCP_ASSIGN_OR_RETURN(conversion.check,
                          SourceCheck::Make(fs, source, wanted));

@@ -3,11 +3,13 @@
 #define DCP_CHECKPOINT_CONVERT_CONVERT_PLAN_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "dcp/checkpoint/open/checkpoint.h"
 #include "dcp/checkpoint/read/source_check.h"
+#include "dcp/mapping/mapped_tensors.h"
 #include "dcp/tensor/dtype.h"
 
 namespace dcp {
@@ -19,6 +21,16 @@ struct CastLoss {
   // Elements beyond its range, including those in files that an earlier run
   // wrote.
   uint64_t num_beyond = 0;
+};
+
+// What a mapping makes of the names and shapes.
+struct PlannedMap {
+  std::string name;
+  std::string from;  // sides
+  std::string to;
+  std::vector<RuleReport> rules;
+  std::vector<std::string> dropped;  // tensors of the source, by name
+  std::vector<std::string> copied;   // tensors that equal another, by name
 };
 
 // What a conversion will do, or did.
@@ -46,6 +58,7 @@ struct ConvertPlan {
   std::vector<std::string> code_left_out;
   // Keys of the source's metadata that the output cannot hold.
   std::vector<std::string> dropped_metadata;
+  std::optional<PlannedMap> map;
   // What an earlier run has done: the number of complete files, and the bytes
   // read and written for them.
   uint64_t num_files_kept = 0;

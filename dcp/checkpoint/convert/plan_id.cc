@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -67,6 +68,28 @@ void AppendLocations(const Output& output, std::string& text) {
   }
 }
 
+// Which elements a mapping puts where.
+void AppendMapped(const MappedEntries& mapped, std::string& text) {
+  absl::flat_hash_map<const TensorEntry*, uint32_t> entries;
+  for (size_t i = 0; i < mapped.sources.size(); ++i) {
+    entries[mapped.sources[i]] = mapped.entry_of_source[i];
+  }
+  for (const auto& tensor : mapped.tensors) {
+    for (const StridedPiece& piece : tensor->pieces()) {
+      const TensorEntry* const source = tensor->SourceOf(piece);
+      absl::StrAppend(&text, source == nullptr ? UINT32_MAX : entries[source],
+                      " ", absl::StrJoin(piece.src_base, ","), " ",
+                      absl::StrJoin(piece.dst_base, ","));
+      for (const StridedLoop& loop : piece.loops) {
+        absl::StrAppend(&text, " ", loop.count, ":", loop.src_dim, ",",
+                        loop.src_step, ":", loop.dst_dim);
+        absl::StrAppend(&text, ",", loop.dst_step);
+      }
+      absl::StrAppend(&text, "\n");
+    }
+  }
+}
+
 }  // namespace
 
 std::string PlanText(const Conversion& conversion,
@@ -76,6 +99,9 @@ std::string PlanText(const Conversion& conversion,
     absl::StrAppend(&text, key.size(), key, value.size(), value, "\n");
   }
   AppendSelected(conversion, text);
+  if (conversion.source->mapped() != nullptr) {
+    AppendMapped(*conversion.source->mapped(), text);
+  }
   // Only the files that the conversion needs have been opened.
   AppendOpened(conversion.source->files(), view, text);
   if (conversion.companions.files != nullptr) {

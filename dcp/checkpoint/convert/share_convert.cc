@@ -341,6 +341,11 @@ absl::Status CheckOptions(FileSystem& fs, absl::string_view dst,
         "workers share a conversion into files, not into a stream, and without "
         "a journal");
   }
+  if (options.open.map != nullptr) {
+    return absl::InvalidArgumentError(
+        "workers cannot share a conversion with a mapping; convert first, and "
+        "let workers reshard the result");
+  }
   if (options.to_dialect.has_value()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "workers cannot share the layout of ", DialectName(*options.to_dialect),

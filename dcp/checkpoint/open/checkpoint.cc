@@ -1,8 +1,10 @@
 #include "dcp/checkpoint/open/checkpoint.h"
 
+#include <algorithm>
 #include <numeric>
 #include <optional>
 
+#include "absl/memory/memory.h"
 #include "dcp/base/status.h"
 #include "dcp/base/stop.h"
 #include "dcp/checkpoint/open/dialects/directory_opener.h"
@@ -42,14 +44,21 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(
                    : OpenSingleFile(fs, path, options, stop);
   if (!parts.ok()) return parts.status();
   parts->check_crcs = options.check_crcs;
-  return std::unique_ptr<Checkpoint>(
-      new Checkpoint(fs, path, *std::move(parts), options));
+  auto checkpoint =
+      absl::WrapUnique(new Checkpoint(fs, path, *std::move(parts), options));
+  if (options.map != nullptr) {
+    DCP_ASSIGN_OR_RETURN(
+        checkpoint->mapped_,
+        MapEntries(checkpoint->stored_entries(), *options.map));
+  }
+  checkpoint->IndexNames();
+  return checkpoint;
 }
 
 void Checkpoint::IndexNames() {
-  by_name_.reserve(parts_.entries.size());
-  for (uint32_t i = 0; i < parts_.entries.size(); ++i) {
-    by_name_[parts_.entries[i].fqn] = i;
+  by_name_.reserve(entries().size());
+  for (uint32_t i = 0; i < entries().size(); ++i) {
+    by_name_[entries()[i].fqn] = i;
   }
 }
 
@@ -62,8 +71,20 @@ std::optional<uint32_t> Checkpoint::Find(absl::string_view fqn) const {
 absl::Status Checkpoint::Locate(absl::Span<const uint32_t> entries,
                                 std::stop_token stop,
                                 const ItemVisitor& visitor) {
-  return LocateChunks(ChunksOfEntries(parts_, entries), std::move(stop),
-                      visitor);
+  return LocateChunks(ChunksOf(entries), std::move(stop), visitor);
+}
+
+std::vector<EntryChunk> Checkpoint::ChunksOf(
+    absl::Span<const uint32_t> entries) const {
+  if (!mapped_.has_value()) return ChunksOfEntries(parts_, entries);
+  std::vector<uint32_t> stored;
+  for (const uint32_t i : entries) {
+    stored.insert(stored.end(), mapped_->stored[i].begin(),
+                  mapped_->stored[i].end());
+  }
+  std::sort(stored.begin(), stored.end());
+  stored.erase(std::unique(stored.begin(), stored.end()), stored.end());
+  return ChunksOfEntries(parts_, stored);
 }
 
 absl::Status Checkpoint::LocateChunks(absl::Span<const EntryChunk> chunks,
@@ -75,7 +96,7 @@ absl::Status Checkpoint::LocateChunks(absl::Span<const EntryChunk> chunks,
 
 absl::Status Checkpoint::LocateAll(std::stop_token stop,
                                    const ItemVisitor& visitor) {
-  std::vector<uint32_t> all(parts_.entries.size());
+  std::vector<uint32_t> all(entries().size());
   std::iota(all.begin(), all.end(), 0);
   return Locate(all, stop, visitor);
 }

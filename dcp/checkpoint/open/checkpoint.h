@@ -23,6 +23,7 @@
 #include "dcp/checkpoint/open/digests.h"
 #include "dcp/checkpoint/open/format.h"
 #include "dcp/checkpoint/open/item_locator.h"
+#include "dcp/checkpoint/open/mapped_entries.h"
 #include "dcp/checkpoint/open/open_options.h"
 #include "dcp/checkpoint/open/source_files.h"
 #include "dcp/format/torch_archive.h"
@@ -56,16 +57,28 @@ class Checkpoint {
   const std::vector<DigestFile>& digest_files() const {
     return parts_.digest_files;
   }
-  const std::vector<CheckpointEntry>& entries() const { return parts_.entries; }
+  // Opened through a mapping, those that it makes.
+  const std::vector<CheckpointEntry>& entries() const {
+    return mapped_.has_value() ? mapped_->entries : parts_.entries;
+  }
+  // Those that are stored.
+  const std::vector<CheckpointEntry>& stored_entries() const {
+    return parts_.entries;
+  }
+  // What the mapping made; null without one.
+  const MappedEntries* mapped() const {
+    return mapped_.has_value() ? &*mapped_ : nullptr;
+  }
   bool flattened() const { return parts_.flattened; }
   // The index of the entry with that name.
   std::optional<uint32_t> Find(absl::string_view fqn) const;
 
   // The contents of a single .pt file, with its containers; null for other
-  // formats and dialects and for several files. Its leaves are the entries, in
-  // the same order.
+  // formats and dialects, for several files, and with a mapping. Its leaves are
+  // the entries, in the same order.
   const TorchArchive* torch_archive() const {
-    return parts_.archives.size() == 1 && parts_.dialect == Dialect::kTorch
+    return parts_.archives.size() == 1 && parts_.dialect == Dialect::kTorch &&
+                   !mapped_.has_value()
                ? parts_.archives[0].get()
                : nullptr;
   }
@@ -78,10 +91,8 @@ class Checkpoint {
   const SourceFiles& files() const { return *parts_.files; }
   SourceFiles& files() { return *parts_.files; }
 
-  // All chunks of the given entries.
-  std::vector<EntryChunk> ChunksOf(absl::Span<const uint32_t> entries) const {
-    return ChunksOfEntries(parts_, entries);
-  }
+  // All chunks that the given entries are made of, as chunks of stored entries.
+  std::vector<EntryChunk> ChunksOf(absl::Span<const uint32_t> entries) const;
 
   // Finds the payload of the given entries (indices): reads the head and tail
   // of each item once, at full queue depth, and checks each item against the
@@ -89,7 +100,11 @@ class Checkpoint {
   absl::Status Locate(absl::Span<const uint32_t> entries,
                       std::stop_token stop = {},
                       const ItemVisitor& visitor = nullptr);
-  // The same for some chunks of entries.
+  // The same for stored entries, and for some chunks of them.
+  absl::Status LocateStored(absl::Span<const uint32_t> stored,
+                            std::stop_token stop = {}) {
+    return LocateChunks(ChunksOfEntries(parts_, stored), std::move(stop));
+  }
   absl::Status LocateChunks(absl::Span<const EntryChunk> chunks,
                             std::stop_token stop = {},
                             const ItemVisitor& visitor = nullptr);
@@ -105,16 +120,15 @@ class Checkpoint {
         path_(path),
         parts_(std::move(parts)),
         locate_memory_bytes_(options.locate_memory_bytes),
-        progress_(options.progress) {
-    IndexNames();
-  }
+        progress_(options.progress) {}
   void IndexNames();
 
   FileSystem& fs_;
   const std::string path_;
   CheckpointParts parts_;
   const uint64_t locate_memory_bytes_;
-  OpenProgress* const progress_;  // or null
+  OpenProgress* const progress_;         // or null
+  std::optional<MappedEntries> mapped_;  // points into parts_
   // Views of the entries' names.
   absl::flat_hash_map<absl::string_view, uint32_t> by_name_;
 };

@@ -86,10 +86,14 @@ std::string ToString(const ObjectEntry& object, size_t max_bytes);
 struct CheckpointEntry {
   std::string fqn;
   StatePath path;  // empty when the format has none
-  std::variant<TensorEntry, ObjectEntry> value;
+  // The pointer is that of a mapped checkpoint to an object that is stored.
+  std::variant<TensorEntry, ObjectEntry, const ObjectEntry*> value;
 
   const TensorEntry* tensor() const { return std::get_if<TensorEntry>(&value); }
-  const ObjectEntry* object() const { return std::get_if<ObjectEntry>(&value); }
+  const ObjectEntry* object() const {
+    const auto* const stored = std::get_if<const ObjectEntry*>(&value);
+    return stored != nullptr ? *stored : std::get_if<ObjectEntry>(&value);
+  }
 };
 
 }  // namespace dcp

@@ -26,7 +26,7 @@ struct DigestFile {
 
 // One chunk of a tensor; an object is its chunk 0.
 struct EntryChunk {
-  uint32_t entry = 0;  // its index in the checkpoint
+  uint32_t entry = 0;  // its index among the stored entries
   uint32_t chunk = 0;
 
   friend auto operator<=>(const EntryChunk&, const EntryChunk&) = default;

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "dcp/base/limits.h"
 #include "dcp/checkpoint/open/dialect.h"
+#include "dcp/checkpoint/open/map_spec.h"
 #include "dcp/io/file_system.h"
 
 namespace dcp {
@@ -71,6 +73,8 @@ struct OpenOptions {
   // only a checkpoint of one rank can be opened.
   int64_t rank = -1;
   DialectOptions dialect = {};
+  // Gives the tensors the names and shapes of another program. Optional.
+  std::shared_ptr<const MapSpec> map = nullptr;
   // Optional; must outlive the checkpoint.
   OpenProgress* progress = nullptr;
   // The maximum memory for blocks in Locate; at least kMinMemoryBytes. With

@@ -66,7 +66,7 @@ void SourceCheck::Collect(absl::Span<const EntryChunk> chunks) {
     report_.checked = true;
   }
   for (const EntryChunk& chunk : chunks) {
-    const CheckpointEntry& entry = checkpoint_.entries()[chunk.entry];
+    const CheckpointEntry& entry = checkpoint_.stored_entries()[chunk.entry];
     if (const TensorEntry* tensor = entry.tensor()) {
       AddChunk(chunk, *tensor, chunk.chunk);
       continue;
@@ -89,7 +89,7 @@ void SourceCheck::AddChunk(const EntryChunk& chunk, const TensorEntry& tensor,
       ElementSize(tensor.dtype);
   if (num_bytes == 0) return;
   const ChunkLocation& location = tensor.locations[c];
-  DCP_CHECK(location.located, checkpoint_.entries()[chunk.entry].fqn);
+  DCP_CHECK(location.located, checkpoint_.stored_entries()[chunk.entry].fqn);
   Range range{.file = location.item.file,
               .chunk = chunk,
               .offset = location.record.offset,
@@ -296,7 +296,7 @@ std::vector<SourceCheck::Stretch> SourceCheck::Claim(Range& range,
 
 absl::Status SourceCheck::Damaged(const Range& range,
                                   const std::string& what) const {
-  const std::string& name = checkpoint_.entries()[range.chunk.entry].fqn;
+  const std::string& name = checkpoint_.stored_entries()[range.chunk.entry].fqn;
   const std::string offset = absl::StrCat(range.offset);
   return WithSide(
       WithPlace(absl::DataLossError(absl::StrCat(

@@ -15,9 +15,7 @@
 namespace dcp::testing {
 namespace {
 
-std::string ReadGolden(absl::string_view model, absl::string_view file) {
-  const std::string path =
-      absl::StrCat("tests/golden/mappings/", model, "/", file);
+std::string ReadAll(const std::string& path) {
   std::ifstream stream(path, std::ios::binary);
   DCP_CHECK(stream.good(), path);
   return std::string(std::istreambuf_iterator<char>(stream), {});
@@ -26,13 +24,20 @@ std::string ReadGolden(absl::string_view model, absl::string_view file) {
 }  // namespace
 
 std::string GoldenConfig(absl::string_view model) {
-  return ReadGolden(model, "config.json");
+  return ReadAll(GoldenPath(model, "config.json"));
+}
+
+std::string GoldenPath(absl::string_view model, absl::string_view file) {
+  return absl::StrCat("tests/golden/mappings/", model, "/", file);
 }
 
 std::vector<ArrayTensor> GoldenTensors(absl::string_view model,
                                        absl::string_view file) {
-  const std::string text =
-      ReadGolden(model, absl::StrCat(file, ".safetensors"));
+  return TensorsIn(GoldenPath(model, absl::StrCat(file, ".safetensors")));
+}
+
+std::vector<ArrayTensor> TensorsIn(const std::string& path) {
+  const std::string text = ReadAll(path);
   const absl::StatusOr<SafetensorsHeader> header = ReadSafetensorsHeader(
       text.size(),
       [&](uint64_t offset, uint64_t length) -> absl::StatusOr<ByteSpan> {
@@ -56,8 +61,8 @@ std::vector<ArrayTensor> GoldenTensors(absl::string_view model,
 
 std::vector<std::string> GoldenLines(absl::string_view model,
                                      absl::string_view file) {
-  return absl::StrSplit(ReadGolden(model, absl::StrCat(file, ".txt")), '\n',
-                        absl::SkipEmpty());
+  return absl::StrSplit(ReadAll(GoldenPath(model, absl::StrCat(file, ".txt"))),
+                        '\n', absl::SkipEmpty());
 }
 
 std::vector<std::string> LinesOf(absl::Span<const ArrayTensor> tensors) {

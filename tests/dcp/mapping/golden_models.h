@@ -21,6 +21,12 @@ std::string GoldenConfig(absl::string_view model);
 std::vector<ArrayTensor> GoldenTensors(absl::string_view model,
                                        absl::string_view file);
 
+// The tensors of the safetensors file `path`, by name.
+std::vector<ArrayTensor> TensorsIn(const std::string& path);
+
+// Where MODEL/FILE is, relative to the root of the runfiles.
+std::string GoldenPath(absl::string_view model, absl::string_view file);
+
 // The lines of MODEL/FILE.txt: what a program made, without its elements.
 std::vector<std::string> GoldenLines(absl::string_view model,
                                      absl::string_view file);

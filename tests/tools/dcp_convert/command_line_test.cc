@@ -321,7 +321,7 @@ TEST(CommandLine, JobsAreOfAServer) {
       {"jobs list", "requires --server"},
       {"jobs --server h:1", "'' is not list"},
       {"jobs stop --server h:1", "'stop' is not list"},
-      {"jobs wait --server h:1", "requires one job"},
+      {"jobs wait --server h:1", "requires one JOB"},
       {"jobs list x --server h:1", "takes no further arguments"},
       {"verify a --tls", "require --server"},
       {"verify a --server h:1 --direct on", "the server decides about"},

@@ -1,0 +1,47 @@
+// MappedEntries: the entries of a checkpoint that is opened through a mapping:
+// tensors under the names and shapes of another program, whose elements are
+// those of the stored tensors. Nothing moves here. Plain data, but for
+// MapEntries.
+#ifndef DCP_CHECKPOINT_OPEN_MAPPED_ENTRIES_H_
+#define DCP_CHECKPOINT_OPEN_MAPPED_ENTRIES_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "dcp/checkpoint/open/checkpoint_entry.h"
+#include "dcp/checkpoint/open/map_spec.h"
+#include "dcp/checkpoint/open/mapped_tensor.h"
+#include "dcp/mapping/mapped_tensors.h"
+
+namespace dcp {
+
+struct MappedEntries {
+  std::vector<CheckpointEntry> entries;
+  // What `entries` point to: their tensors, and the stored ones, which those
+  // are made of.
+  std::vector<std::unique_ptr<const MappedTensor>> tensors;
+  std::vector<const TensorEntry*> sources;
+  std::vector<uint32_t> entry_of_source;  // its index among the stored
+  // By entry: the stored entries that it is made of, by index, sorted.
+  std::vector<std::vector<uint32_t>> stored;
+  // What must be equal in the source; both numbers of a piece are of `sources`.
+  std::vector<StridedPiece> ties;
+  // What the mapping did; its tensors and pieces have moved into `entries`.
+  MappedTensors report;
+};
+
+// InvalidArgument if the mapping does not have the sides.
+absl::Status CheckSides(const MapSpec& spec);
+
+// What the mapping makes of `stored`, which must outlive the result and stay
+// where it is. Objects keep their names. Errors are those of Mapping::Map.
+absl::StatusOr<MappedEntries> MapEntries(
+    absl::Span<const CheckpointEntry> stored, const MapSpec& spec);
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_OPEN_MAPPED_ENTRIES_H_

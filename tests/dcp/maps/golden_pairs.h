@@ -1,0 +1,33 @@
+// The conversions between programs of which tests/golden/mappings has the
+// result. Constant data; any thread.
+#ifndef TESTS_DCP_MAPS_GOLDEN_PAIRS_H_
+#define TESTS_DCP_MAPS_GOLDEN_PAIRS_H_
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "dcp/mapping/model_sizes.h"
+
+namespace dcp::testing {
+
+// A conversion of the model that transformers saved, and back.
+struct GoldenPair {
+  std::string mapping;
+  std::string model;
+  std::string side;
+  // What the other program made, as golden files name it. Empty: no program
+  // judged this, so only the way back counts.
+  std::string judge;
+  MappingSettings settings = {};
+  // The file of transformers: "hf" or the state of an optimizer.
+  std::string file = "hf";
+};
+
+void PrintTo(const GoldenPair& pair, std::ostream* out);
+
+const std::vector<GoldenPair>& GoldenPairs();
+
+}  // namespace dcp::testing
+
+#endif  // TESTS_DCP_MAPS_GOLDEN_PAIRS_H_

@@ -1,0 +1,261 @@
+// `dcp-convert --map` on tiny models of every family, against what the programs
+// made of them: from one file, from ranks to other ranks and back, and compared
+// by `diff`.
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "dcp/io/default_file_system.h"
+#include "dcp/io/file_system.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/dcp/mapping/golden_models.h"
+#include "tests/dcp/maps/golden_pairs.h"
+#include "tests/testing/status_matchers.h"
+#include "tests/testing/temp_dir.h"
+#include "tools/dcp_convert/commands.h"
+
+namespace dcp {
+namespace {
+
+using ::dcp::testing::GoldenLines;
+using ::dcp::testing::GoldenPair;
+using ::dcp::testing::GoldenPairs;
+using ::dcp::testing::GoldenPath;
+using ::dcp::testing::LinesOf;
+using ::dcp::testing::TempDir;
+using ::dcp::testing::TensorsIn;
+using ::testing::AllOf;
+using ::testing::ElementsAreArray;
+using ::testing::HasSubstr;
+
+using Arguments = std::vector<std::string>;
+
+class MapTest : public ::testing::Test {
+ protected:
+  struct Done {
+    tools::ExitCode code;
+    std::string out;
+    std::string err;
+  };
+
+  Done Run(const Arguments& arguments) {
+    std::ostringstream out;
+    std::ostringstream err;
+    const tools::ExitCode code =
+        tools::RunCommand(arguments, {.out = out, .err = err}, *fs_, {});
+    return {.code = code, .out = out.str(), .err = err.str()};
+  }
+
+  void Expect(tools::ExitCode code, const Arguments& arguments) {
+    const Done done = Run(arguments);
+    EXPECT_EQ(done.code, code) << absl::StrJoin(arguments, " ") << "\n"
+                               << done.out << done.err;
+  }
+
+  std::string In(const std::string& name) const {
+    return JoinPath(dir_.path(), name);
+  }
+
+  TempDir dir_;
+  std::unique_ptr<FileSystem> fs_ = NewPosixFileSystem();
+};
+
+class MapPairTest : public MapTest,
+                    public ::testing::WithParamInterface<GoldenPair> {
+ protected:
+  // `more`, and what maps `from` to `to`.
+  static Arguments Mapped(Arguments more, const std::string& from,
+                          const std::string& to) {
+    const GoldenPair& pair = GetParam();
+    more.insert(more.end(),
+                {"--map", absl::StrCat(pair.mapping, "-", from, "-to-", to),
+                 "--config", GoldenPath(pair.model, "config.json")});
+    for (const auto& [name, value] : pair.settings) {
+      more.insert(more.end(), {"--set", absl::StrCat(name, "=", value)});
+    }
+    return more;
+  }
+};
+
+TEST_P(MapPairTest, EqualsWhatTheProgramMadeFromFilesAndRanks) {
+  const GoldenPair& pair = GetParam();
+  const std::string source =
+      GoldenPath(pair.model, absl::StrCat(pair.file, ".safetensors"));
+  const std::string& side = pair.side;
+  Expect(tools::kExitDone,
+         Mapped({"convert", source, In("there.safetensors")}, "hf", side));
+  if (!pair.judge.empty()) {
+    EXPECT_THAT(LinesOf(TensorsIn(In("there.safetensors"))),
+                ElementsAreArray(GoldenLines(pair.model, pair.judge)));
+  }
+  // Between ranks whose shards cut groups and heads.
+  Expect(tools::kExitDone,
+         {"convert", source, In("ranks"), "--to", "dcp", "--mesh", "dp=3"});
+  Expect(tools::kExitDone,
+         Mapped({"reshard", In("ranks"), In("others"), "--mesh", "dp=5"}, "hf",
+                side));
+  Expect(tools::kExitDone,
+         {"diff", In("there.safetensors"), In("others"), "--tensors-only"});
+  // Back, by way of a .pt file.
+  Expect(tools::kExitDone,
+         Mapped({"convert", In("others"), In("back.pt")}, side, "hf"));
+  Expect(tools::kExitDone, {"diff", source, In("back.pt"), "--tensors-only"});
+  // A conversion is checked by comparing across it.
+  Expect(tools::kExitDone,
+         Mapped({"diff", source, In("others"), "--tensors-only"}, "hf", side));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, MapPairTest, ::testing::ValuesIn(GoldenPairs()));
+
+class MapOptionsTest : public MapTest {
+ protected:
+  const std::string source_ = GoldenPath("llama", "hf.safetensors");
+  const std::string config_ = GoldenPath("llama", "config.json");
+};
+
+TEST_F(MapOptionsTest, TakesARuleFile) {
+  ASSERT_OK(WriteFile(*fs_, In("mine.yaml"), R"(tessera-mapping: 1
+name: mine
+config: {i: num_hidden_layers}
+sides: {theirs: , mine: }
+rules:
+- theirs: model.layers.{i}.self_attn.q_proj.weight
+  mine: blocks.{i}.q
+)"));
+  Expect(tools::kExitDone,
+         {"convert", source_, In("out.safetensors"), "--map-file",
+          In("mine.yaml"), "--from-side", "theirs", "--to-side", "mine",
+          "--unmatched", "drop", "--at", "mine=model."});
+  const auto tensors = TensorsIn(In("out.safetensors"));
+  ASSERT_FALSE(tensors.empty());
+  EXPECT_EQ(tensors[0].tensor.name, "model.blocks.0.q");
+}
+
+// The example of docs/mappings.md.
+TEST_F(MapOptionsTest, TheExampleOfTheManualGoesThereAndBack) {
+  ASSERT_OK_AND_ASSIGN(const std::string manual,
+                       ReadFile(*fs_, "docs/mappings.md", 1 << 20, true));
+  const std::string begin = "```yaml\n";
+  const size_t first = manual.find(begin) + begin.size();
+  const std::string rules =
+      manual.substr(first, manual.find("```", first) - first);
+  ASSERT_OK(WriteFile(*fs_, In("mine.yaml"), rules));
+  const auto convert = [&](const std::string& src, const std::string& dst,
+                           const std::string& from, const std::string& to) {
+    Expect(tools::kExitDone,
+           {"convert", src, dst, "--map-file", In("mine.yaml"), "--from-side",
+            from, "--to-side", to, "--config", config_});
+  };
+  convert(source_, In("mine.safetensors"), "hf", "mine");
+  const auto tensors = TensorsIn(In("mine.safetensors"));
+  ASSERT_FALSE(tensors.empty());
+  EXPECT_EQ(tensors[0].tensor.name, "blocks.0.attention.out.weight");
+  convert(In("mine.safetensors"), In("back.safetensors"), "mine", "hf");
+  Expect(tools::kExitDone, {"diff", source_, In("back.safetensors")});
+}
+
+TEST_F(MapOptionsTest, MapsAreListedShownAndChecked) {
+  EXPECT_THAT(Run({"maps", "list"}).out,
+              HasSubstr("gpt2         hf, plain, megatron"));
+  EXPECT_THAT(Run({"maps", "list", "--json"}).out,
+              HasSubstr(R"("name":"gpt2")"));
+  const Done shown = Run({"maps", "show", "gpt2"});
+  EXPECT_EQ(shown.code, tools::kExitDone);
+  EXPECT_THAT(Run({"maps", "show", "gpt2", "--json"}).out,
+              HasSubstr("tessera-mapping: 1"));
+  ASSERT_OK(WriteFile(*fs_, In("gpt2.yaml"), shown.out));
+  EXPECT_THAT(Run({"maps", "check", In("gpt2.yaml")}).out,
+              HasSubstr("rules between hf, plain"));
+  ASSERT_OK(WriteFile(*fs_, In("bad.yaml"), "tessera-mapping: 1\nrulez: 1\n"));
+  const Done bad = Run({"maps", "check", In("bad.yaml")});
+  EXPECT_EQ(bad.code, tools::kExitUsage);
+  EXPECT_THAT(bad.err, HasSubstr("bad.yaml:2:1"));
+  EXPECT_EQ(Run({"maps", "show", "lama"}).code, tools::kExitSource);
+  EXPECT_EQ(Run({"maps", "draw"}).code, tools::kExitUsage);
+  EXPECT_EQ(Run({"maps", "list", "gpt2"}).code, tools::kExitUsage);
+}
+
+TEST_F(MapOptionsTest, ThePlanSaysWhatEachRuleDoes) {
+  Arguments plan = {"convert", source_,  In("out"), "--to",
+                    "dcp",     "--plan", "--map",   "llama-hf-to-megatron"};
+  EXPECT_THAT(Run(plan).out,
+              AllOf(HasSubstr("llama, hf to megatron"),
+                    HasSubstr("self_attention.linear_qkv.weight")));
+  plan.push_back("--json");
+  EXPECT_THAT(Run(plan).out, AllOf(HasSubstr(R"("to":"megatron")"),
+                                   HasSubstr(R"("num_instances")")));
+  EXPECT_FALSE(fs_->Stat(In("out")).ok());
+}
+
+TEST_F(MapOptionsTest, ReadsTheConfigNextToTheSource) {
+  Expect(tools::kExitDone, {"convert", source_, In("out.safetensors"), "--map",
+                            "llama-hf-to-torchtitan"});
+  Expect(tools::kExitDone, {"convert", source_, In("alone.safetensors")});
+  const Done done = Run({"convert", In("alone.safetensors"), In("x"), "--to",
+                         "dcp", "--map", "llama-hf-to-torchtitan"});
+  EXPECT_EQ(done.code, tools::kExitSource);
+  EXPECT_THAT(done.err, HasSubstr("num_attention_heads"));
+}
+
+TEST_F(MapOptionsTest, SaysWhatIsWrong) {
+  const struct {
+    Arguments more;
+    std::string says;
+  } cases[] = {
+      {{"--map", "llama"}, "FAMILY-SIDE-to-SIDE, such as llama-hf-to-torch"},
+      {{"--map", "lama-hf-to-meta"}, "there are deepseek-v3"},
+      {{"--map", "llama-hf-to-mars"}, "has no side 'mars'"},
+      {{"--map", "llama-hf-to-meta", "--map-file", "x.yaml"},
+       "exclude each other"},
+      {{"--to-side", "meta"}, "--to-side requires --map"},
+      {{"--map", "llama-hf-to-meta", "--at", "megatron=m."},
+       "--at names the side megatron"},
+      {{"--map", "llama-hf-to-meta", "--set", "vocab"}, "NAME=N"},
+      {{"--map", "llama-hf-to-meta", "--part", "extra"}, "--part is model"},
+      {{"--map", "llama-hf-to-meta", "--share", "0/2"}, "workers cannot"},
+  };
+  for (const auto& [more, says] : cases) {
+    Arguments arguments = {"convert", source_, In("out.safetensors")};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Done done = Run(arguments);
+    EXPECT_EQ(done.code, tools::kExitUsage) << says;
+    EXPECT_THAT(done.err, HasSubstr(says));
+    EXPECT_FALSE(fs_->Stat(In("out.safetensors")).ok());
+  }
+}
+
+// The embeddings of a tied model, of which one copy was changed.
+TEST_F(MapOptionsTest, RefusesToLoseATensorThatIsNotTied) {
+  const std::string tied = GoldenPath("llama_tied", "hf.safetensors");
+  const Arguments map = {"--config", GoldenPath("llama_tied", "config.json")};
+  Arguments there = {"convert", tied, In("there.safetensors"), "--map",
+                     "llama-hf-to-torchtitan"};
+  there.insert(there.end(), map.begin(), map.end());
+  Expect(tools::kExitDone, there);
+  // lm_head.weight of another model.
+  std::vector<std::string> names = {"tok_embeddings.weight", "lm_head.weight"};
+  ASSERT_OK_AND_ASSIGN(std::string bytes,
+                       ReadFile(*fs_, In("there.safetensors"), 1 << 30, true));
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  ASSERT_OK(WriteFile(*fs_, In("torn.safetensors"), bytes));
+  const auto before = TensorsIn(In("there.safetensors"));
+  const auto after = TensorsIn(In("torn.safetensors"));
+  size_t changed = 0;
+  while (before[changed].bytes == after[changed].bytes) ++changed;
+  ASSERT_TRUE(before[changed].tensor.name == names[0] ||
+              before[changed].tensor.name == names[1])
+      << before[changed].tensor.name;
+  Arguments back = {"convert", In("torn.safetensors"),   In("back.safetensors"),
+                    "--map",   "llama-torchtitan-to-hf", "--no-verify"};
+  back.insert(back.end(), map.begin(), map.end());
+  const Done done = Run(back);
+  EXPECT_EQ(done.code, tools::kExitRefused) << done.err;
+  EXPECT_THAT(done.err, AllOf(HasSubstr("lm_head.weight"),
+                              HasSubstr("elements differ, the first at")));
+}
+
+}  // namespace
+}  // namespace dcp

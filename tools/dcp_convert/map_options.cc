@@ -1,0 +1,201 @@
+#include "tools/dcp_convert/map_options.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "dcp/base/status.h"
+#include "dcp/checkpoint/open/mapped_entries.h"
+#include "dcp/mapping/mapping_limits.h"
+#include "dcp/maps/builtin_mappings.h"
+#include "tools/options/option_setters.h"
+
+namespace dcp::tools {
+namespace {
+
+constexpr absl::string_view kBetweenSides = "-to-";
+constexpr absl::string_view kConfigName = "config.json";
+
+// What --map says: FAMILY-SIDE-to-SIDE.
+struct MapName {
+  std::string family;
+  std::string from;
+  std::string to;
+};
+
+// Families have dashes in their names, sides have not.
+absl::StatusOr<MapName> ParseMapName(absl::string_view text) {
+  const size_t middle = text.rfind(kBetweenSides);
+  const size_t dash = text.substr(0, middle).rfind('-');
+  if (middle == absl::string_view::npos || dash == absl::string_view::npos ||
+      middle + kBetweenSides.size() == text.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--map '", text,
+        "' is not FAMILY-SIDE-to-SIDE, such as llama-hf-to-torchtitan; the "
+        "families are ",
+        absl::StrJoin(BuiltinMappings(), ", ")));
+  }
+  return MapName{.family = std::string(text.substr(0, dash)),
+                 .from = std::string(text.substr(dash + 1, middle - dash - 1)),
+                 .to = std::string(text.substr(middle + kBetweenSides.size()))};
+}
+
+absl::Status CheckAlone(const CommandLine& line) {
+  const bool is_mapped = IsMapped(line);
+  if (!line.map.empty() && !line.map_file.empty()) {
+    return absl::InvalidArgumentError(
+        "--map and --map-file exclude each other: one names a family that is "
+        "known, the other a rule file");
+  }
+  for (const auto& [name, is_there] : {
+           std::pair("--from-side", !line.from_side.empty()),
+           std::pair("--to-side", !line.to_side.empty()),
+           std::pair("--config", !line.config.empty()),
+           std::pair("--set", !line.map_settings.empty()),
+           std::pair("--at", !line.map_prefixes.empty()),
+           std::pair("--unmatched",
+                     line.unmatched != MapOptions::Unmatched::kError),
+       }) {
+    if (is_there && !is_mapped) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, " requires --map or --map-file"));
+    }
+  }
+  if (!line.map.empty() && (!line.from_side.empty() || !line.to_side.empty())) {
+    return absl::InvalidArgumentError(
+        "--map names both sides; --from-side and --to-side belong to "
+        "--map-file");
+  }
+  return absl::OkStatus();
+}
+
+// The text of the model's config.json; empty if there is none.
+absl::StatusOr<std::string> ReadConfig(FileSystem& fs,
+                                       const CommandLine& line) {
+  std::vector<std::string> places = {line.config};
+  if (line.config.empty()) {
+    const std::string& src = line.paths[0];
+    places = {JoinPath(src, kConfigName),
+              JoinPath(ParentDirectory(src), kConfigName)};
+  }
+  for (const std::string& place : places) {
+    absl::StatusOr<std::string> text =
+        ReadFile(fs, place, kMaxModelConfigBytes, /*follow_symlinks=*/true);
+    if (text.ok() || !line.config.empty()) return text;
+  }
+  return std::string();
+}
+
+absl::StatusOr<MapSpec> SpecOf(FileSystem& fs, const CommandLine& line) {
+  if (!line.map.empty()) {
+    DCP_ASSIGN_OR_RETURN(const MapName name, ParseMapName(line.map));
+    DCP_ASSIGN_OR_RETURN(Mapping mapping, BuiltinMapping(name.family));
+    MapSpec spec{.mapping = std::move(mapping), .options = {}};
+    spec.options.from = name.from;
+    spec.options.to = name.to;
+    return spec;
+  }
+  DCP_ASSIGN_OR_RETURN(const std::string text,
+                       ReadFile(fs, line.map_file, kMaxMappingBytes,
+                                /*follow_symlinks=*/true));
+  DCP_ASSIGN_OR_RETURN(Mapping mapping, ParseMapping(text, line.map_file));
+  if (line.from_side.empty() || line.to_side.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--map-file requires --from-side and --to-side; ", line.map_file,
+        " has the sides ", absl::StrJoin(mapping.sides(), ", ")));
+  }
+  MapSpec spec{.mapping = std::move(mapping), .options = {}};
+  spec.options.from = line.from_side;
+  spec.options.to = line.to_side;
+  return spec;
+}
+
+// The parts of the state that are asked for.
+absl::StatusOr<MapOptions::Parts> PartsOf(const CommandLine& line) {
+  const std::vector<StatePart>& parts = line.selection.parts;
+  if (parts.empty()) return MapOptions::Parts::kAll;
+  if (parts == std::vector{StatePart::kModel}) return MapOptions::Parts::kModel;
+  if (parts == std::vector{StatePart::kOptimizer}) {
+    return MapOptions::Parts::kStates;
+  }
+  return absl::InvalidArgumentError(
+      "with a mapping, --part is model or optimizer, or is left out");
+}
+
+absl::Status SetPrefixes(const CommandLine& line, MapSpec& spec) {
+  for (const auto& [side, prefix] : line.map_prefixes) {
+    if (side == spec.options.from) {
+      spec.model_from = prefix;
+    } else if (side == spec.options.to) {
+      spec.model_to = prefix;
+    } else {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--at names the side ", side, ", but this maps ",
+                       spec.options.from, " to ", spec.options.to));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status AddMapSetting(absl::string_view value, CommandLine& line) {
+  const size_t equals = value.find('=');
+  int64_t number = 0;
+  if (equals == absl::string_view::npos || equals == 0 ||
+      !absl::SimpleAtoi(value.substr(equals + 1), &number)) {
+    return IsNot(value, "NAME=N with a whole number N");
+  }
+  line.map_settings[std::string(value.substr(0, equals))] = number;
+  return absl::OkStatus();
+}
+
+absl::Status AddMapPrefix(absl::string_view value, CommandLine& line) {
+  const size_t equals = value.find('=');
+  if (equals == absl::string_view::npos || equals == 0) {
+    return IsNot(value, "SIDE=PREFIX, such as torchtitan=model.");
+  }
+  line.map_prefixes.emplace_back(value.substr(0, equals),
+                                 value.substr(equals + 1));
+  return absl::OkStatus();
+}
+
+absl::Status SetUnmatched(absl::string_view value, CommandLine& line) {
+  if (value == "error") {
+    line.unmatched = MapOptions::Unmatched::kError;
+  } else if (value == "keep") {
+    line.unmatched = MapOptions::Unmatched::kKeep;
+  } else if (value == "drop") {
+    line.unmatched = MapOptions::Unmatched::kDrop;
+  } else {
+    return IsNot(value, "error, keep or drop");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LoadMap(FileSystem& fs, CommandLine& line) {
+  DCP_RETURN_IF_ERROR(CheckAlone(line));
+  if (!IsMapped(line)) return absl::OkStatus();
+  if (!line.server.empty()) {
+    return absl::UnimplementedError(
+        "a server does not map tensors; leave out --server, or TESSERA_SERVER");
+  }
+  DCP_ASSIGN_OR_RETURN(MapSpec spec, SpecOf(fs, line));
+  DCP_RETURN_IF_ERROR(CheckSides(spec));
+  DCP_RETURN_IF_ERROR(SetPrefixes(line, spec));
+  DCP_ASSIGN_OR_RETURN(spec.options.parts, PartsOf(line));
+  line.selection.parts.clear();
+  spec.options.settings = line.map_settings;
+  spec.options.unmatched = line.unmatched;
+  DCP_ASSIGN_OR_RETURN(spec.options.config, ReadConfig(fs, line));
+  line.map_spec = std::make_shared<const MapSpec>(std::move(spec));
+  return absl::OkStatus();
+}
+
+}  // namespace dcp::tools
