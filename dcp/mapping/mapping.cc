@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "dcp/base/status.h"
+#include "dcp/mapping/mapped_composition.h"
 #include "dcp/mapping/rule_application.h"
 
 namespace dcp {
@@ -42,7 +43,22 @@ absl::StatusOr<MappedTensors> Mapping::Map(
         absl::StrCat("the mapping ", file_->name, " is asked to turn ",
                      options.from, " into itself"));
   }
-  return ApplyRules(*file_, sources, options);
+  const std::string& pivot = file_->pivot();
+  if (options.from == pivot || options.to == pivot) {
+    return ApplyRules(*file_, sources, options);
+  }
+  MapOptions half = options;
+  half.to = pivot;
+  DCP_ASSIGN_OR_RETURN(MappedTensors first, ApplyRules(*file_, sources, half));
+  half.from = pivot;
+  half.to = options.to;
+  absl::StatusOr<MappedTensors> second =
+      ApplyRules(*file_, first.tensors, half);
+  if (!second.ok()) {
+    return Annotate(second.status(), "from ", options.from, " by way of ",
+                    pivot);
+  }
+  return ComposeMapped(std::move(first), *std::move(second));
 }
 
 }  // namespace dcp

@@ -45,6 +45,14 @@ inline constexpr size_t kMaxMappedPieces = size_t{1} << 20;
 // rules for DeepSeek V3 take 200,000.
 inline constexpr uint64_t kMaxNameComparisons = uint64_t{1} << 27;
 
+// The work of composing the pieces of two conversions, about 100 ns each. Those
+// of DeepSeek V3 take 300,000 or less.
+inline constexpr uint64_t kMaxComposedSteps = uint64_t{1} << 25;
+
+// Elements of tensors that are made up or filled at random to try a rule file:
+// twice 64 MiB of them are in memory.
+inline constexpr uint64_t kMaxInventedElements = uint64_t{1} << 24;
+
 // The path of a key of config.json, "text_config.num_hidden_layers". Longer
 // ones are never looked up.
 inline constexpr size_t kMaxConfigPathBytes = 512;

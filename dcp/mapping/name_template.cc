@@ -136,6 +136,15 @@ std::vector<std::string> NameTemplate::NamesInFormulas() const {
   return names;
 }
 
+std::vector<std::string> NameTemplate::TextsFor(size_t variable) const {
+  for (const Slot& slot : slots_) {
+    if (slot.variable != variable) continue;
+    if (slot.kind == Kind::kChoice) return slot.choices;
+    if (slot.kind == Kind::kAny) return {"any.text"};
+  }
+  return {"text"};
+}
+
 // Tries the lengths of one slot after the other, longest first. Which slots
 // cannot match from which byte on is remembered, unless a variable occurs
 // twice: then that depends on its value.

@@ -63,6 +63,9 @@ class NameTemplate {
   const std::string& text() const { return text_; }
   // In the order of their first places, each once.
   const std::vector<Variable>& variables() const { return variables_; }
+  // Texts that the variable of this number may be: all of a choice, or one that
+  // is made up. For a variable that is not an index.
+  std::vector<std::string> TextsFor(size_t variable) const;
   // What every name of this form begins with.
   absl::string_view prefix() const { return literals_[0]; }
   // The names in formulas of {i + formula}.

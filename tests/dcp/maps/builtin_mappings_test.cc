@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "dcp/mapping/mapped_tensors.h"
 #include "dcp/mapping/mapping.h"
+#include "dcp/mapping/round_trip.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/dcp/mapping/apply_pieces.h"
@@ -66,6 +68,38 @@ TEST_P(BuiltinPair, EqualsWhatTheProgramMadeAndComesBack) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, BuiltinPair, ::testing::ValuesIn(GoldenPairs()));
+
+// Between two sides of which none is hf: as in two steps.
+TEST_P(BuiltinPair, BecomesAnotherSideOfTheModel) {
+  const GoldenPair& pair = GetParam();
+  const auto other = std::find_if(
+      GoldenPairs().begin(), GoldenPairs().end(), [&](const GoldenPair& next) {
+        return next.model == pair.model && next.file == pair.file &&
+               next.settings == pair.settings && next.side != pair.side &&
+               next.side > pair.side;
+      });
+  if (other == GoldenPairs().end()) return;
+  const std::vector<ArrayTensor> source = GoldenTensors(pair.model, pair.file);
+  const std::vector<ArrayTensor> made = Convert(pair, "hf", pair.side, source);
+  EXPECT_THAT(
+      LinesOf(Convert(pair, pair.side, other->side, made)),
+      ElementsAreArray(LinesOf(Convert(pair, "hf", other->side, source))))
+      << other->side;
+}
+
+TEST_P(BuiltinPair, LosesNothingByPiecesAlone) {
+  const GoldenPair& pair = GetParam();
+  ASSERT_OK_AND_ASSIGN(const Mapping mapping, BuiltinMapping(pair.mapping));
+  const std::vector<ArrayTensor> source = GoldenTensors(pair.model, pair.file);
+  const std::vector<ArrayTensor> made = Convert(pair, "hf", pair.side, source);
+  MapOptions options = {.from = "hf",
+                        .to = pair.side,
+                        .config = GoldenConfig(pair.model),
+                        .settings = pair.settings};
+  EXPECT_OK(CheckRoundTrip(mapping, WithoutBytes(source), options));
+  std::swap(options.from, options.to);
+  EXPECT_OK(CheckRoundTrip(mapping, WithoutBytes(made), options));
+}
 
 TEST(BuiltinMappings, EverySideOfEveryFamilyIsTested) {
   for (const std::string& family : BuiltinMappings()) {

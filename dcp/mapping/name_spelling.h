@@ -1,0 +1,29 @@
+// FirstUnknownName: whether a side of a mapping is how a checkpoint spells its
+// tensors, by their names alone. Pure; any thread.
+#ifndef DCP_MAPPING_NAME_SPELLING_H_
+#define DCP_MAPPING_NAME_SPELLING_H_
+
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "dcp/mapping/mapping.h"
+#include "dcp/mapping/model_sizes.h"
+
+namespace dcp {
+
+// The first of `names`, which have no names of wrappers, that neither a rule
+// nor `drop` of side `side` names, by itself or as a state of an optimizer;
+// nullopt if all are known. Rules whose `when` is 0 do not count; what nothing
+// tells is left open. InvalidArgument for a side that is not there or a config
+// that is not one, ResourceExhausted after kMaxNameComparisons.
+absl::StatusOr<std::optional<std::string>> FirstUnknownName(
+    const Mapping& mapping, absl::string_view side,
+    absl::Span<const std::string> names, absl::string_view config,
+    const MappingSettings& settings);
+
+}  // namespace dcp
+
+#endif  // DCP_MAPPING_NAME_SPELLING_H_
