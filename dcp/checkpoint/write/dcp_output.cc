@@ -1,10 +1,13 @@
 #include "dcp/checkpoint/write/dcp_output.h"
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <tuple>
+#include <utility>
 
 #include "absl/container/btree_map.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -27,6 +30,9 @@ namespace {
 
 // PyTorch's name for the first directory of every item.
 constexpr absl::string_view kArchiveName = "archive";
+
+// The maximum number of layouts that a file keeps, a kilobyte each.
+constexpr size_t kMaxItemLayouts = 1024;
 
 std::string PickleOfTensor(DType dtype, const Dims& sizes) {
   ValueArena arena;
@@ -60,20 +66,34 @@ struct DcpFileBuilder::Items {
     Dims sizes;
   };
   std::vector<Item> items;
-  // The layout used last: the parts of an item are requested one after the
-  // other.
+  // The layouts of tensors by what they depend on, because most items of a
+  // checkpoint have one of a few shapes; and that of the object used last,
+  // because the parts of an item are requested one after the other.
+  absl::flat_hash_map<std::pair<DType, Dims>,
+                      std::unique_ptr<const TorchArchiveLayout>>
+      of_tensors;
   size_t current = SIZE_MAX;
-  std::optional<TorchArchiveLayout> layout;
+  std::optional<TorchArchiveLayout> of_object;
 
+  // Valid until the next call.
   const TorchArchiveLayout& LayoutOf(size_t index) {
+    const Item& item = items[index];
+    if (item.pickle.empty()) return LayoutOfTensor(item);
     if (current != index) {
-      const Item& item = items[index];
-      layout.emplace(kArchiveName,
-                     item.pickle.empty()
-                         ? PickleOfTensor(item.dtype, item.sizes)
-                         : item.pickle,
-                     item.storage_bytes);
+      of_object.emplace(kArchiveName, item.pickle, item.storage_bytes);
       current = index;
+    }
+    return *of_object;
+  }
+
+  const TorchArchiveLayout& LayoutOfTensor(const Item& item) {
+    if (of_tensors.size() == kMaxItemLayouts) of_tensors.clear();
+    std::unique_ptr<const TorchArchiveLayout>& layout =
+        of_tensors[{item.dtype, item.sizes}];
+    if (layout == nullptr) {
+      layout = std::make_unique<const TorchArchiveLayout>(
+          kArchiveName, PickleOfTensor(item.dtype, item.sizes),
+          item.storage_bytes);
     }
     return *layout;
   }
