@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "tests/dcp/mapping/golden_models.h"
 #include "tests/dcp/maps/golden_pairs.h"
+#include "tests/testing/golden.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
 #include "tools/dcp_convert/commands.h"
@@ -99,9 +100,14 @@ TEST_P(MapPairTest, EqualsWhatTheProgramMadeFromFilesAndRanks) {
                 side));
   Expect(tools::kExitDone,
          {"diff", In("there.safetensors"), In("others"), "--tensors-only"});
-  // Back, by way of a .pt file.
+  // Back to ranks again, and to a .pt file.
   Expect(tools::kExitDone,
-         Mapped({"convert", In("others"), In("back.pt")}, side, "hf"));
+         Mapped({"reshard", In("others"), In("back"), "--mesh", "dp=2"}, side,
+                "hf"));
+  Expect(tools::kExitDone, {"diff", source, In("back"), "--tensors-only"});
+  Expect(
+      tools::kExitDone,
+      Mapped({"convert", In("there.safetensors"), In("back.pt")}, side, "hf"));
   Expect(tools::kExitDone, {"diff", source, In("back.pt"), "--tensors-only"});
   // A conversion is checked by comparing across it.
   Expect(tools::kExitDone,
@@ -115,6 +121,74 @@ class MapOptionsTest : public MapTest {
   const std::string source_ = GoldenPath("llama", "hf.safetensors");
   const std::string config_ = GoldenPath("llama", "config.json");
 };
+
+// A directory in the format torch_dist, with an index of Megatron-core's own.
+TEST_F(MapOptionsTest, ReadsWhatMegatronCoreSaved) {
+  const std::string saved =
+      testing::CopyGolden(dir_, "mappings/llama/megatron_dist");
+  const auto mapped = [&](Arguments more, const std::string& to) {
+    more.insert(more.end(),
+                {"--map", absl::StrCat("llama-megatron_stacked-to-", to),
+                 "--config", config_});
+    return more;
+  };
+  Expect(tools::kExitDone,
+         mapped({"convert", saved, In("hf.safetensors")}, "hf"));
+  Expect(tools::kExitDone, {"diff", source_, In("hf.safetensors")});
+  Expect(tools::kExitDone,
+         mapped({"reshard", saved, In("ranks"), "--mesh", "dp=3"}, "hf"));
+  Expect(tools::kExitDone, {"diff", source_, In("ranks"), "--tensors-only"});
+  Expect(tools::kExitDone,
+         mapped({"diff", saved, source_, "--tensors-only"}, "hf"));
+  Expect(tools::kExitDone,
+         mapped({"convert", saved, In("titan.safetensors")}, "torchtitan"));
+  EXPECT_THAT(LinesOf(TensorsIn(In("titan.safetensors"))),
+              ElementsAreArray(GoldenLines("llama", "torchtitan")));
+}
+
+// Between sides neither of which is that of transformers.
+TEST_F(MapTest, PairsOfOtherProgramsEqualWhatTheyMade) {
+  const struct {
+    std::string family;
+    std::string model;
+    std::string file;
+    std::string from;
+    std::string to;
+    std::string judge;  // of `to`; none made a state of Megatron's
+  } pairs[] = {
+      {"llama", "llama", "hf", "torchtitan", "megatron_stacked",
+       "megatron_dist"},
+      {"llama", "llama", "hf_optim", "torchtitan", "megatron_stacked", ""},
+      {"qwen3-moe", "qwen3_moe", "hf", "hf5", "torchtitan", "torchtitan"},
+  };
+  for (const auto& pair : pairs) {
+    SCOPED_TRACE(absl::StrCat(pair.model, " ", pair.file));
+    const auto mapped = [&](Arguments more, const std::string& from,
+                            const std::string& to) {
+      more.insert(
+          more.end(),
+          {"--map", absl::StrCat(pair.family, "-", from, "-to-", to),
+           "--config", GoldenPath(pair.model, "config.json"), "--overwrite"});
+      Expect(tools::kExitDone, more);
+    };
+    const std::string hub =
+        GoldenPath(pair.model, absl::StrCat(pair.file, ".safetensors"));
+    const std::string mesh = "--mesh";
+    mapped({"convert", hub, In("from"), "--to", "dcp", mesh, "dp=3"}, "hf",
+           pair.from);
+    mapped({"reshard", In("from"), In("to"), mesh, "dp=5"}, pair.from, pair.to);
+    mapped({"convert", hub, In("to.safetensors")}, "hf", pair.to);
+    Expect(tools::kExitDone,
+           {"diff", In("to"), In("to.safetensors"), "--tensors-only"});
+    if (!pair.judge.empty()) {
+      EXPECT_THAT(LinesOf(TensorsIn(In("to.safetensors"))),
+                  ElementsAreArray(GoldenLines(pair.model, pair.judge)));
+    }
+    mapped({"reshard", In("to"), In("back"), mesh, "dp=2"}, pair.to, pair.from);
+    Expect(tools::kExitDone,
+           {"diff", In("from"), In("back"), "--tensors-only"});
+  }
+}
 
 TEST_F(MapOptionsTest, TakesARuleFile) {
   ASSERT_OK(WriteFile(*fs_, In("mine.yaml"), R"(tessera-mapping: 1
