@@ -55,6 +55,12 @@ show_files() {
   compare_losses "2 X 2, THEN 4" losses-killed "1 PROCESS" losses-1
   expect_falling_losses "$dir/losses-killed"
 
+  heading "What transformers needs"
+  tools/setup --interop
+
+  heading "9. The last checkpoint as a folder of Hugging Face"
+  load_in_transformers run/step-60
+
   heading "What to look at"
   cat <<LOOK
 The files are in $dir:
@@ -70,6 +76,7 @@ The files are in $dir:
   ./dcp-convert inspect run/step-60       the model, the optimizer, the run
   ./dcp-convert diff run/step-60 run-1/step-60 --include 'model.*'
                                           different by rounding
+  ls -l llama-hf                          what from_pretrained loads
   ./train_llama --options=llama.conf --steps=80
                                           goes on from step 60; with more
                                           processes and --tp or --pp as well

@@ -25,6 +25,28 @@ keep-last = 2
 CONFIG
 }
 
+# What transformers must know of the model: the options of llama.conf, and what
+# train_llama does without being told.
+write_hub_config() {
+  cat >"$1" <<'CONFIG'
+{
+  "architectures": ["LlamaForCausalLM"],
+  "model_type": "llama",
+  "dtype": "float32",
+  "vocab_size": 256,
+  "hidden_size": 128,
+  "num_hidden_layers": 4,
+  "num_attention_heads": 4,
+  "num_key_value_heads": 2,
+  "intermediate_size": 352,
+  "max_position_embeddings": 128,
+  "rms_norm_eps": 1e-5,
+  "rope_theta": 10000.0,
+  "tie_word_embeddings": false
+}
+CONFIG
+}
+
 # show_launch NUMBER FLAGS...: prints launch's command as a user would type it.
 show_launch() {
   local num=$1
@@ -112,6 +134,30 @@ losses = [float(line) for line in open(sys.argv[1])]
 if losses[-1] > 0.7 * losses[0]:
     sys.exit("demo: the loss did not fall")
 PYTHON
+}
+
+# The model of a step, in a folder that transformers loads. train_llama computes
+# one loss with its weights, and transformers the same.
+load_in_transformers() {
+  local step=$1
+  cp -f fsdp/examples/train_llama.yaml tools/demos/in_transformers.py "$dir"
+  write_hub_config "$dir/config.json"
+  echo '$ cat train_llama.yaml'
+  cat "$dir/train_llama.yaml"
+  show convert "$step" llama-hf --to safetensors --drop-non-tensors \
+    --map-file train_llama.yaml --from-side train_llama --to-side hf \
+    --config config.json
+  show diff "$step" llama-hf --tensors-only \
+    --map-file train_llama.yaml --from-side train_llama --to-side hf \
+    --config config.json
+  echo '$ cp config.json llama-hf/'
+  cp -f "$dir/config.json" "$dir/llama-hf"
+  train 1 --init-from=llama.pt --steps=1 --checkpoint-dir=run-hf \
+    --losses-out=losses-hf
+  echo '$ python in_transformers.py llama-hf corpus.txt losses-hf --seq-len=128'
+  (cd "$dir" && "$kCache/python-torch-2.11/bin/python" -B in_transformers.py \
+    llama-hf corpus.txt losses-hf --seq-len=128) ||
+    fail "transformers does not compute what train_llama computes"
 }
 
 # The program finds LibTorch where the build put it; the first build downloads
