@@ -21,27 +21,28 @@ import torch.distributed.checkpoint as dcp
 import torch.nn.functional as functional
 from harness import BAD_SOURCE, REFUSED, Suite, expect
 
-# The sides spell TorchTitan 0.3. What 0.2, which runs here, names differently:
-HEAD = ["s/^lm_head/output/"]
-QUERIES = ["s/qkv_linear.//"]
-EXPERTS = [r"s/routed_experts\.inner_experts\.(w\d)_[A-Z]+$/experts.\1/"]
-GPT_EXPERTS = [r"s/routed_experts\.inner_experts\./experts./"]
-BIAS = [r"s/expert_bias_E$/expert_bias/"]
-
-# case: the model of TorchTitan that computes the same, and its names
+# case: the model of TorchTitan 0.2 that computes the same
 TITANS = {
-    "llama": (titan_models.llama3, HEAD + QUERIES),
-    "llama, tied": (titan_models.llama3, HEAD + QUERIES),
-    "qwen3": (titan_models.qwen3, HEAD + QUERIES),
-    "qwen3-moe": (titan_models.qwen3, HEAD + QUERIES + EXPERTS),
-    "deepseek-v3": (titan_models.deepseek_v3, HEAD + EXPERTS + BIAS),
-    "gpt-oss": (titan_models.gpt_oss, HEAD + QUERIES + GPT_EXPERTS),
+    "llama": titan_models.llama3,
+    "llama, tied": titan_models.llama3,
+    "qwen3": titan_models.qwen3,
+    "qwen3-moe": titan_models.qwen3,
+    "deepseek-v3": titan_models.deepseek_v3,
+    "gpt-oss": titan_models.gpt_oss,
 }
+
+# What TorchTitan 0.3 calls "qkv_linear.wq" and "lm_head" in a Llama.
+OLD_NAMES = ["--rename", "s/qkv_linear.//", "--rename", "s/^lm_head/output/"]
+
+# Of a Llama both sides that make other rows of queries and keys; torchtitan of
+# the other families has only other names.
+RUN_IN_TITAN = {"llama": ["torchtitan", "meta"]}
 
 # Sides of a family that a model of it does not have, and how that ends:
 # TorchTitan has no Qwen 2, and Meta no tied model in several files.
 REFUSALS = {
     ("qwen2", "torchtitan"): REFUSED,
+    ("qwen2", "torchtitan_0_2"): REFUSED,
     ("llama, tied", "meta_mp"): BAD_SOURCE,
 }
 
@@ -109,14 +110,12 @@ class Model:
 
     def run_in_titan(self, side):
         """TorchTitan loads the shards of ranks; its Llama has Meta's names."""
-        make, renames = TITANS[self.case]
         out = self.suite.fresh() / "titan"
         more = ["--to", "dcp", "--mesh", "dp=3"]
         if side == "torchtitan":
-            for rename in renames:
-                more += ["--rename", rename]
+            more += OLD_NAMES
         self.convert("convert", self.hub, out, "hf", side, *more)
-        titan = make(self.model.config)
+        titan = TITANS[self.case](self.model.config)
         for tensor in titan.parameters():
             tensor.data.fill_(float("nan"))
         state = titan.state_dict()
@@ -187,7 +186,7 @@ def check(suite, case, sides):
             suite.case(f"{case}: hf5 in memory", model.run_in_memory)
         elif side == "plain":
             suite.case(f"{case}: plain runs", model.run_plain_gpt)
-        elif side in ("torchtitan", "meta"):
+        elif side in RUN_IN_TITAN.get(model.family, ["torchtitan_0_2"]):
             suite.case(
                 f"{case}: {side} in TorchTitan", model.run_in_titan, side
             )
