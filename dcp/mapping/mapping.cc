@@ -16,6 +16,7 @@ absl::StatusOr<Mapping> ParseMapping(absl::string_view text,
   DCP_ASSIGN_OR_RETURN(MappingFile file, ReadMappingFile(text, file_name));
   Mapping mapping;
   mapping.file_ = std::make_shared<const MappingFile>(std::move(file));
+  mapping.text_ = std::make_shared<const std::string>(text);
   return mapping;
 }
 

@@ -48,6 +48,9 @@ class Mapping {
   const std::vector<std::string>& model_types() const {
     return file_->model_types;
   }
+  // The rule file that this was read from, and its name.
+  const std::string& text() const { return *text_; }
+  const std::string& file_name() const { return file_->file_name; }
   // The names of the sides; the first is the pivot.
   std::vector<std::string> sides() const;
   bool HasStates(absl::string_view side) const;
@@ -74,6 +77,7 @@ class Mapping {
 
   // Shared by the copies of this; immutable.
   std::shared_ptr<const MappingFile> file_;
+  std::shared_ptr<const std::string> text_;
 };
 
 // Reads a rule file, whose name is for messages. InvalidArgument, beginning

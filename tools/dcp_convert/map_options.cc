@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/open/mapped_entries.h"
+#include "dcp/checkpoint/open/model_config.h"
 #include "dcp/mapping/mapping_limits.h"
 #include "dcp/maps/builtin_mappings.h"
 #include "tools/options/option_setters.h"
@@ -20,7 +21,6 @@ namespace dcp::tools {
 namespace {
 
 constexpr absl::string_view kBetweenSides = "-to-";
-constexpr absl::string_view kConfigName = "config.json";
 
 // What --map says: FAMILY-SIDE-to-SIDE.
 struct MapName {
@@ -78,18 +78,9 @@ absl::Status CheckAlone(const CommandLine& line) {
 // The text of the model's config.json; empty if there is none.
 absl::StatusOr<std::string> ReadConfig(FileSystem& fs,
                                        const CommandLine& line) {
-  std::vector<std::string> places = {line.config};
-  if (line.config.empty()) {
-    const std::string& src = line.paths[0];
-    places = {JoinPath(src, kConfigName),
-              JoinPath(ParentDirectory(src), kConfigName)};
-  }
-  for (const std::string& place : places) {
-    absl::StatusOr<std::string> text =
-        ReadFile(fs, place, kMaxModelConfigBytes, /*follow_symlinks=*/true);
-    if (text.ok() || !line.config.empty()) return text;
-  }
-  return std::string();
+  if (line.config.empty()) return FindModelConfig(fs, line.paths[0]);
+  return ReadFile(fs, line.config, kMaxModelConfigBytes,
+                  /*follow_symlinks=*/true);
 }
 
 absl::StatusOr<MapSpec> SpecOf(FileSystem& fs, const CommandLine& line) {

@@ -78,6 +78,8 @@ TEST(Mapping, SaysWhatItIs) {
   EXPECT_TRUE(mapping.HasStates("a"));
   EXPECT_FALSE(mapping.HasStates("c"));
   EXPECT_FALSE(mapping.HasStates("d"));
+  EXPECT_EQ(mapping.text(), kText);
+  EXPECT_EQ(mapping.file_name(), "m.yaml");
 }
 
 TEST(Mapping, DestinationsAreSortedAndReported) {
