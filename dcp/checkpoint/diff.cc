@@ -54,7 +54,8 @@ class Side {
     DCP_RETURN_IF_ERROR(
         WithSide(checkpoint_->Locate(wanted, stop), ErrorSide::kSource));
     DCP_RETURN_IF_ERROR(
-        CheckTies(fs, *checkpoint_, open.locate_memory_bytes, stop));
+        CheckTies(fs, *checkpoint_,
+                  {.memory_bytes = open.locate_memory_bytes, .stop = stop}));
     for (const SelectedEntry& choice : selected) {
       const CheckpointEntry& entry = checkpoint_->entries()[choice.entry];
       if (entry.tensor() != nullptr) {

@@ -244,16 +244,16 @@ absl::Status LocateForPlan(Checkpoint& source, Format to,
                            absl::Span<const uint32_t> wanted,
                            const std::stop_token& stop) {
   if (to == Format::kTorch) return source.Locate(wanted, stop);
+  std::vector<uint32_t> tensors;
   std::vector<uint32_t> objects;
   for (const uint32_t i : wanted) {
-    const TensorEntry* const tensor = source.entries()[i].tensor();
-    if (tensor == nullptr) {
-      objects.push_back(i);
-      continue;
-    }
-    for (const ChunkLocation& location : tensor->locations) {
-      DCP_RETURN_IF_ERROR(source.files().Get(location.item.file).status());
-    }
+    const bool is_tensor = source.entries()[i].tensor() != nullptr;
+    (is_tensor ? tensors : objects).push_back(i);
+  }
+  for (const EntryChunk& chunk : source.ChunksOf(tensors)) {
+    const TensorEntry& stored = *source.stored_entries()[chunk.entry].tensor();
+    const StorageInfo& item = stored.locations[chunk.chunk].item;
+    DCP_RETURN_IF_ERROR(source.files().Get(item.file).status());
   }
   return source.Locate(objects, stop);
 }
@@ -273,9 +273,11 @@ absl::StatusOr<Conversion> Prepare(FileSystem& fs, absl::string_view src,
                    ? LocateForPlan(source, plan.to, wanted, options.stop)
                    : source.Locate(wanted, options.stop),
                ErrorSide::kSource));
-  if (!how.only_looks) {
-    DCP_RETURN_IF_ERROR(
-        CheckTies(fs, source, options.memory_bytes, options.stop));
+  // A worker compares the parts of its pieces, when it has its share.
+  if (!how.only_looks && how.piece_bytes == 0) {
+    DCP_RETURN_IF_ERROR(CheckTies(
+        fs, source,
+        {.memory_bytes = options.memory_bytes, .stop = options.stop}));
   }
   if (options.verify && how.piece_bytes == 0) {
     DCP_ASSIGN_OR_RETURN(conversion.check,

@@ -2,116 +2,142 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
+#include "absl/container/flat_hash_set.h"
+#include "dcp/checkpoint/open/mapped_tensor.h"
+#include "dcp/plan/strided/strided_piece.h"
 #include "dcp/tensor/box.h"
 #include "dcp/tensor/metadata.h"
 
 namespace dcp {
+
 PieceChunks::PieceChunks(const Checkpoint& source,
                          absl::Span<const uint32_t> entries,
                          const Output& output,
                          absl::Span<const FilePiece> pieces)
     : source_(source), output_(output), pieces_(pieces) {
-  absl::flat_hash_map<const TensorEntry*, uint32_t> entry_of;
-  for (const uint32_t i : entries) {
-    const CheckpointEntry& entry = source.entries()[i];
-    if (entry.tensor() != nullptr) {
-      entry_of[entry.tensor()] = i;
-      continue;
-    }
-    for (const auto& [identity, tensor] : entry.object()->tensors) {
-      entry_of[&tensor] = i;
+  if (const MappedEntries* const mapped = source.mapped()) {
+    for (size_t i = 0; i < mapped->sources.size(); ++i) {
+      entry_of_source_[mapped->sources[i]] = mapped->entry_of_source[i];
     }
   }
-  for (uint32_t i = 0; i < output.payloads.size(); ++i) {
-    const TensorEntry* const tensor = output.payloads[i].stored;
-    const auto found = entry_of.find(tensor);
-    entry_of_.push_back(found == entry_of.end() ? kNone : found->second);
-    if (found == entry_of.end() || output.payloads[i].num_bytes() == 0) {
-      continue;
+  for (const uint32_t entry : entries) AddEntry(entry);
+  FindThoseWithoutPayload(entries);
+  for (uint32_t i = 0; i < pieces.size(); ++i) {
+    ForEachChunkOfPiece(
+        i, [&](EntryChunk chunk) { first_piece_.try_emplace(chunk, i); });
+  }
+}
+
+void PieceChunks::AddEntry(uint32_t entry) {
+  const MappedEntries* const mapped = source_.mapped();
+  const CheckpointEntry& value = source_.entries()[entry];
+  const TensorEntry* const tensor = value.tensor();
+  if (tensor == nullptr) {
+    const uint32_t stored =
+        mapped != nullptr ? mapped->stored[entry].front() : entry;
+    for (const auto& [identity, inner] : value.object()->tensors) {
+      stored_.try_emplace(&inner, Stored{.entry = stored});
     }
-    first_payload_.try_emplace(found->second, i);
-    Stored& stored = stored_[tensor];
-    stored.payloads.push_back(i);
+  } else if (tensor->mapped == nullptr) {
+    AddStored(*tensor, entry);
+  } else {
+    for (const TensorEntry* const part : tensor->mapped->sources()) {
+      AddStored(*part, entry_of_source_.at(part));
+    }
+  }
+}
+
+void PieceChunks::AddStored(const TensorEntry& tensor, uint32_t entry) {
+  const auto [it, is_new] =
+      stored_.try_emplace(&tensor, Stored{.entry = entry});
+  if (is_new) it->second.chunks = std::make_unique<ChunkIndex>(tensor.boxes);
+}
+
+void PieceChunks::FindThoseWithoutPayload(absl::Span<const uint32_t> entries) {
+  absl::flat_hash_set<const TensorEntry*> with_payload;
+  for (const Payload& payload : output_.payloads) {
+    if (payload.num_bytes() > 0) with_payload.insert(payload.stored);
+  }
+  std::vector<uint32_t> without;
+  for (const uint32_t entry : entries) {
+    const CheckpointEntry& value = source_.entries()[entry];
+    const bool has_payload =
+        value.tensor() != nullptr
+            ? with_payload.contains(value.tensor())
+            : std::any_of(value.object()->tensors.begin(),
+                          value.object()->tensors.end(),
+                          [&](const auto& inner) {
+                            return with_payload.contains(&inner.second);
+                          });
+    if (!has_payload) without.push_back(entry);
+  }
+  without_payload_ = source_.ChunksOf(without);
+}
+
+void PieceChunks::ForEachChunkOfPiece(uint32_t number, Visitor visit) const {
+  const FilePiece& piece = pieces_[number];
+  const FileLayout& layout = output_.files[piece.file].layout;
+  for (uint32_t i = piece.first_part; i < piece.end_part; ++i) {
+    const LayoutPart& part = layout.parts()[i];
+    if (part.payload_length == 0) continue;
+    ForEachChunkOf(output_.payloads[part.payload], visit);
+  }
+  if (number != 0) return;
+  for (const EntryChunk& chunk : without_payload_) visit(chunk);
+}
+
+void PieceChunks::ForEachChunkOf(const Payload& payload, Visitor visit) const {
+  const auto visit_overlaps = [&](const TensorEntry& tensor, const Box& box) {
+    const auto found = stored_.find(&tensor);
+    if (found == stored_.end()) return;  // not of the checkpoint
+    const Stored& stored = found->second;
     if (stored.chunks == nullptr) {
-      stored.chunks = std::make_unique<ChunkIndex>(tensor->boxes);
+      visit({stored.entry, 0});
+      return;
     }
+    stored.chunks->ForEachOverlap(box, [&](size_t chunk, const Box&) {
+      visit({stored.entry, static_cast<uint32_t>(chunk)});
+    });
+  };
+  if (payload.stored == nullptr) return;
+  const MappedTensor* const mapped = payload.stored->mapped;
+  if (mapped == nullptr) {
+    visit_overlaps(*payload.stored, payload.box);
+    return;
   }
-  for (const uint32_t i : entries) {
-    if (!first_payload_.contains(i)) without_payload_.push_back(i);
-  }
-}
-
-void PieceChunks::ForEachChunk(
-    absl::Span<const uint32_t> numbers,
-    absl::FunctionRef<void(uint32_t payload, EntryChunk chunk)> visit) const {
-  for (const uint32_t number : numbers) {
-    const FilePiece& piece = pieces_[number];
-    const FileLayout& layout = output_.files[piece.file].layout;
-    for (uint32_t i = piece.first_part; i < piece.end_part; ++i) {
-      const LayoutPart& part = layout.parts()[i];
-      if (part.payload_length == 0) continue;
-      const uint32_t entry = entry_of_[part.payload];
-      if (entry == kNone) continue;
-      if (source_.entries()[entry].tensor() == nullptr) {
-        visit(part.payload, {entry, 0});
-        continue;
-      }
-      const Payload& payload = output_.payloads[part.payload];
-      stored_.at(payload.stored)
-          .chunks->ForEachOverlap(payload.box, [&](size_t c, const Box&) {
-            visit(part.payload, {entry, static_cast<uint32_t>(c)});
-          });
-    }
-  }
-}
-
-// Whether no payload before has elements of the chunk.
-bool PieceChunks::IsFirst(uint32_t payload, const EntryChunk& chunk) const {
-  if (source_.entries()[chunk.entry].tensor() == nullptr) {
-    return first_payload_.at(chunk.entry) == payload;
-  }
-  const TensorEntry& tensor = *output_.payloads[payload].stored;
-  for (const uint32_t before : stored_.at(&tensor).payloads) {
-    if (before == payload) break;
-    const Box& box = output_.payloads[before].box;
-    if (Intersect(box, tensor.boxes[chunk.chunk]).has_value()) return false;
-  }
-  return true;
-}
-
-// Adds those of the entries without a payload, if they belong to one of the
-// pieces, and sorts all.
-void PieceChunks::Complete(absl::Span<const uint32_t> numbers,
-                           std::vector<EntryChunk>& chunks) const {
-  if (std::find(numbers.begin(), numbers.end(), 0) != numbers.end()) {
-    for (const uint32_t i : without_payload_) {
-      const TensorEntry* const tensor = source_.entries()[i].tensor();
-      const size_t num_chunks = tensor == nullptr ? 1 : tensor->boxes.size();
-      for (uint32_t c = 0; c < num_chunks; ++c) chunks.push_back({i, c});
-    }
-  }
-  std::sort(chunks.begin(), chunks.end());
-  chunks.erase(std::unique(chunks.begin(), chunks.end()), chunks.end());
+  mapped->ForEachPieceNear(payload.box, [&](const StridedPiece& piece) {
+    const TensorEntry* const source = mapped->SourceOf(piece);
+    if (source == nullptr) return;
+    Clip(piece, PieceSide::kDst, payload.box, [&](const StridedPiece& part) {
+      ForEachDensePart(part, [&](const StridedPiece& dense) {
+        visit_overlaps(*source, BoundsOf(dense, PieceSide::kSrc));
+      });
+    });
+  });
 }
 
 std::vector<EntryChunk> PieceChunks::Needed(
     absl::Span<const uint32_t> numbers) const {
   std::vector<EntryChunk> chunks;
-  ForEachChunk(numbers, [&](uint32_t, EntryChunk chunk) {
-    if (chunks.empty() || chunks.back() != chunk) chunks.push_back(chunk);
-  });
-  Complete(numbers, chunks);
+  for (const uint32_t number : numbers) {
+    ForEachChunkOfPiece(number, [&](EntryChunk chunk) {
+      if (chunks.empty() || chunks.back() != chunk) chunks.push_back(chunk);
+    });
+  }
+  std::sort(chunks.begin(), chunks.end());
+  chunks.erase(std::unique(chunks.begin(), chunks.end()), chunks.end());
   return chunks;
 }
 
 std::vector<EntryChunk> PieceChunks::Owned(
     absl::Span<const uint32_t> numbers) const {
-  std::vector<EntryChunk> chunks;
-  ForEachChunk(numbers, [&](uint32_t payload, EntryChunk chunk) {
-    if (IsFirst(payload, chunk)) chunks.push_back(chunk);
+  const absl::flat_hash_set<uint32_t> own(numbers.begin(), numbers.end());
+  std::vector<EntryChunk> chunks = Needed(numbers);
+  std::erase_if(chunks, [&](const EntryChunk& chunk) {
+    return !own.contains(first_piece_.at(chunk));
   });
-  Complete(numbers, chunks);
   return chunks;
 }
 

@@ -1,5 +1,6 @@
-// PieceChunks: which chunks of the source the pieces of a shared conversion are
-// made of, so that a worker looks into no others. Pure; any thread.
+// PieceChunks: which stored chunks of the source the pieces of a shared
+// conversion are made of, so that a worker looks into no others. Pure; any
+// thread.
 #ifndef DCP_CHECKPOINT_CONVERT_PIECE_CHUNKS_H_
 #define DCP_CHECKPOINT_CONVERT_PIECE_CHUNKS_H_
 
@@ -7,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
@@ -25,36 +27,41 @@ class PieceChunks {
   PieceChunks(const Checkpoint& source, absl::Span<const uint32_t> entries,
               const Output& output, absl::Span<const FilePiece> pieces);
 
-  // The chunks that the pieces with these numbers are made of, sorted. The
-  // first piece has those of the entries without a payload, too.
+  // The chunks that the pieces with these numbers are made of, sorted; through
+  // a mapping, those of the stored tensors, and perhaps a few of which no
+  // element is needed. The first piece has those of the entries without a
+  // payload, too.
   std::vector<EntryChunk> Needed(absl::Span<const uint32_t> numbers) const;
 
-  // Those of Needed that no piece before, of all pieces, has a part of: each
-  // chunk belongs to one piece.
+  // Those of Needed that no piece before, of all pieces, needs: each chunk
+  // belongs to one piece.
   std::vector<EntryChunk> Owned(absl::Span<const uint32_t> numbers) const;
 
  private:
-  static constexpr uint32_t kNone = UINT32_MAX;
+  // A tensor of the source, or of one of its objects.
+  struct Stored {
+    uint32_t entry = 0;  // among the stored ones
+    // Null for a tensor of an object, which is located as one chunk.
+    std::unique_ptr<ChunkIndex> chunks = nullptr;
+  };
+  using Visitor = absl::FunctionRef<void(EntryChunk chunk)>;
 
-  void ForEachChunk(
-      absl::Span<const uint32_t> numbers,
-      absl::FunctionRef<void(uint32_t payload, EntryChunk chunk)> visit) const;
-  bool IsFirst(uint32_t payload, const EntryChunk& chunk) const;
-  void Complete(absl::Span<const uint32_t> numbers,
-                std::vector<EntryChunk>& chunks) const;
+  void AddEntry(uint32_t entry);
+  void AddStored(const TensorEntry& tensor, uint32_t entry);
+  void FindThoseWithoutPayload(absl::Span<const uint32_t> entries);
+  void ForEachChunkOfPiece(uint32_t number, Visitor visit) const;
+  void ForEachChunkOf(const Payload& payload, Visitor visit) const;
 
   const Checkpoint& source_;
   const Output& output_;
   const absl::Span<const FilePiece> pieces_;
-  std::vector<uint32_t> entry_of_;  // by payload; or kNone
-  // By the tensor that is stored: its chunks, and its payloads in order.
-  struct Stored {
-    std::unique_ptr<ChunkIndex> chunks;
-    std::vector<uint32_t> payloads;
-  };
+  // The tensors that the entries consist of, or are made of.
   absl::flat_hash_map<const TensorEntry*, Stored> stored_;
-  absl::flat_hash_map<uint32_t, uint32_t> first_payload_;  // by entry
-  std::vector<uint32_t> without_payload_;                  // entries
+  // The tensors of the stored entries, if the source is mapped.
+  absl::flat_hash_map<const TensorEntry*, uint32_t> entry_of_source_;
+  // The first of the pieces that needs a chunk.
+  absl::btree_map<EntryChunk, uint32_t> first_piece_;
+  std::vector<EntryChunk> without_payload_;  // chunks of such entries
 };
 
 }  // namespace dcp

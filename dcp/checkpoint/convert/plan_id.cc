@@ -11,6 +11,8 @@
 #include "dcp/base/bytes.h"
 #include "dcp/base/checksum.h"
 #include "dcp/checkpoint/convert/convert_output.h"
+#include "dcp/checkpoint/open/map_spec.h"
+#include "dcp/checkpoint/open/mapped_tensor.h"
 #include "dcp/checkpoint/open/source_files.h"
 
 namespace dcp {
@@ -52,20 +54,48 @@ void AppendLayouts(const Output& output, std::string& text) {
   }
 }
 
+void AppendChunks(const TensorEntry& stored, std::string& text) {
+  for (size_t i = 0; i < stored.boxes.size(); ++i) {
+    const StorageInfo& item = stored.locations[i].item;
+    absl::StrAppend(&text, "\n", item.file, " ", item.offset, " ", item.length,
+                    " ", absl::StrJoin(stored.boxes[i].offsets, ","), " ",
+                    absl::StrJoin(stored.boxes[i].sizes, ","));
+  }
+}
+
 // Where the index of the source says that the payloads lie.
 void AppendLocations(const Output& output, std::string& text) {
   absl::flat_hash_set<const TensorEntry*> seen;
+  const auto append = [&](const TensorEntry* stored) {
+    if (seen.insert(stored).second) AppendChunks(*stored, text);
+  };
   for (const Payload& payload : output.payloads) {
-    const TensorEntry* const stored = payload.stored;
-    if (stored == nullptr || !seen.insert(stored).second) continue;
-    for (size_t i = 0; i < stored->boxes.size(); ++i) {
-      const StorageInfo& item = stored->locations[i].item;
-      absl::StrAppend(&text, "\n", item.file, " ", item.offset, " ",
-                      item.length, " ",
-                      absl::StrJoin(stored->boxes[i].offsets, ","), " ",
-                      absl::StrJoin(stored->boxes[i].sizes, ","));
+    if (payload.stored == nullptr) continue;
+    append(payload.stored);
+    if (payload.stored->mapped == nullptr) continue;
+    for (const TensorEntry* const source : payload.stored->mapped->sources()) {
+      append(source);
     }
   }
+}
+
+// What the mapping was told. Whether it takes the same elements for equal does
+// not follow from which it puts where.
+void AppendMapSpec(const MapSpec& spec, std::string& text) {
+  const MapOptions& options = spec.options;
+  absl::StrAppend(&text, Digest64Of(AsBytes(spec.mapping.text())), " ",
+                  Digest64Of(AsBytes(options.config)), " ", options.from, " ",
+                  options.to);
+  absl::StrAppend(&text, " ", static_cast<int>(options.parts), " ",
+                  static_cast<int>(options.unmatched));
+  for (const std::string& place :
+       {spec.model_from, spec.model_to, spec.states_from, spec.states_to}) {
+    absl::StrAppend(&text, " ", place.size(), place);
+  }
+  for (const auto& [name, value] : options.settings) {
+    absl::StrAppend(&text, " ", name, "=", value);
+  }
+  absl::StrAppend(&text, "\n");
 }
 
 // Which elements a mapping puts where.
@@ -100,6 +130,7 @@ std::string PlanText(const Conversion& conversion,
   }
   AppendSelected(conversion, text);
   if (conversion.source->mapped() != nullptr) {
+    AppendMapSpec(*options.open.map, text);
     AppendMapped(*conversion.source->mapped(), text);
   }
   // Only the files that the conversion needs have been opened.

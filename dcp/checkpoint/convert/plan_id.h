@@ -21,8 +21,9 @@ enum class SourceView : uint8_t {
   kAnyMachine,
 };
 
-// The format and the metadata, the selected values, the files of the source
-// that are open, with their sizes and times, and the layouts of the output with
+// The format and the metadata, the selected values, the rule file, config.json
+// and settings of a mapping, and what it makes, the files of the source that
+// are open, with their sizes and times, and the layouts of the output with
 // their payloads.
 std::string PlanText(const Conversion& conversion,
                      const ConvertOptions& options, SourceView view);

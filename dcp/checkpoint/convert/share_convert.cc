@@ -10,8 +10,11 @@
 //   W,
 //      and the directory of the data files. Write W/plan, unless it is there;
 //      it must be the same.
-//   3. Move the pieces of the share that have no record: open the file, which
-//      others may write at the same time; write the piece; sync the file; check
+//   3. Compare what a mapping takes for equal: as much of it as the pieces of
+//      the share that have no record are of all pieces, so that all of it has
+//      been compared when all pieces have records. Move these pieces: open the
+//      file, which others may write at the same time; write the piece; sync the
+//      file; check
 //      the source; sync the directory; then write W/<piece>, synced.
 //   4. If a piece has no record, end: its worker, or a later one, goes on.
 //   5. Otherwise take the lock of D, which only steps 5 and 6 need. If another
@@ -58,6 +61,7 @@
 #include "dcp/checkpoint/convert/share_commit.h"
 #include "dcp/checkpoint/convert/work_records.h"
 #include "dcp/checkpoint/read/source_check.h"
+#include "dcp/checkpoint/read/tie_check.h"
 #include "dcp/checkpoint/write/destination.h"
 #include "dcp/checkpoint/write/image_transfer.h"
 #include "dcp/checkpoint/write/interleaving.h"
@@ -172,6 +176,7 @@ class ShareWorker {
         conversion_.source->LocateChunks(chunks_->Needed(todo), options_.stop),
         ErrorSide::kSource));
     if (share_.on_begin != nullptr) share_.on_begin(num_bytes);
+    DCP_RETURN_IF_ERROR(CheckTiesOf(todo));
     // Files that are written side by side would otherwise read the same bytes
     // again; see interleaving.h.
     at_once_ = NeedsInterleaving(conversion_.output);
@@ -185,6 +190,23 @@ class ShareWorker {
       }
       DCP_RETURN_IF_ERROR(MoveGroup(left.first(num_pieces)));
       left.remove_prefix(num_pieces);
+    }
+    return absl::OkStatus();
+  }
+
+  // What a mapping takes for equal is cut into as many parts as there are
+  // pieces.
+  absl::Status CheckTiesOf(absl::Span<const uint32_t> pieces) {
+    for (size_t i = 0; i < pieces.size();) {
+      const uint32_t first = pieces[i];
+      uint32_t end = first;
+      for (; i < pieces.size() && pieces[i] == end; ++i) ++end;
+      DCP_RETURN_IF_ERROR(CheckTies(
+          fs_, *conversion_.source,
+          {.memory_bytes = options_.memory_bytes,
+           .stop = options_.stop,
+           .parts = {
+               .first = first, .end = end, .count = result_.num_pieces}}));
     }
     return absl::OkStatus();
   }
@@ -340,11 +362,6 @@ absl::Status CheckOptions(FileSystem& fs, absl::string_view dst,
     return absl::InvalidArgumentError(
         "workers share a conversion into files, not into a stream, and without "
         "a journal");
-  }
-  if (options.open.map != nullptr) {
-    return absl::InvalidArgumentError(
-        "workers cannot share a conversion with a mapping; convert first, and "
-        "let workers reshard the result");
   }
   if (options.to_dialect.has_value()) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -11,10 +11,14 @@ namespace dcp {
 struct MapSpec {
   Mapping mapping;
   MapOptions options;
-  // What stands before the names of the model on each side, such as "model.".
-  // The source's tensors without it, and without `states_from`, are left out.
+  // What stands before the names of the model on each side, such as "model.". A
+  // tensor of the source whose name begins otherwise keeps its name.
   std::string model_from = {};
   std::string model_to = {};
+  // What the names of an optimizer's states begin with on each side, instead of
+  // what the rule file says: "app.optim.state." for "optimizer.state.".
+  std::string states_from = {};
+  std::string states_to = {};
 };
 
 }  // namespace dcp

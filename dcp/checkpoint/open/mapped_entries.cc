@@ -1,4 +1,3 @@
-// Tested by tests/tools/dcp_convert/map_options_test.cc.
 #include "dcp/checkpoint/open/mapped_entries.h"
 
 #include <algorithm>
@@ -41,6 +40,7 @@ class Builder {
 
   absl::StatusOr<MappedEntries> Build() {
     std::vector<MappingTensor> sources;
+    absl::flat_hash_map<std::string, absl::string_view> names;
     for (uint32_t i = 0; i < stored_.size(); ++i) {
       const TensorEntry* const tensor = stored_[i].tensor();
       if (tensor == nullptr) {
@@ -52,6 +52,13 @@ class Builder {
       sources.push_back({.name = NameOfSource(stored_[i].fqn),
                          .dtype = tensor->dtype,
                          .shape = tensor->shape});
+      const auto [other, is_new] =
+          names.try_emplace(sources.back().name, stored_[i].fqn);
+      if (!is_new) {
+        return absl::FailedPreconditionError(absl::StrCat(
+            "both ", other->second, " and ", stored_[i].fqn, " are '",
+            sources.back().name, "' for the rules of ", spec_.mapping.name()));
+      }
     }
     DCP_ASSIGN_OR_RETURN(mapped_.report,
                          spec_.mapping.Map(sources, spec_.options));
@@ -63,12 +70,21 @@ class Builder {
  private:
   std::string NameOfSource(absl::string_view fqn) const {
     std::string name = WithoutWrappers(fqn);
+    if (absl::string_view rest = name;
+        !spec_.states_from.empty() &&
+        absl::ConsumePrefix(&rest, spec_.states_from)) {
+      std::string state = absl::StrCat(from_.states->prefix(), rest);
+      if (IsState(from_, state)) return state;
+    }
     if (spec_.model_from.empty() || IsState(from_, name)) return name;
     return std::string(absl::StripPrefix(name, spec_.model_from));
   }
 
   std::string NameOfDestination(absl::string_view name) const {
-    return absl::StrCat(IsState(to_, name) ? "" : spec_.model_to, name);
+    if (!IsState(to_, name)) return absl::StrCat(spec_.model_to, name);
+    if (spec_.states_to.empty()) return std::string(name);
+    return absl::StrCat(spec_.states_to,
+                        name.substr(to_.states->prefix().size()));
   }
 
   void AddObject(uint32_t stored) {
@@ -128,11 +144,21 @@ absl::Status CheckNames(const std::vector<CheckpointEntry>& entries) {
 }  // namespace
 
 absl::Status CheckSides(const MapSpec& spec) {
-  for (const std::string& side : {spec.options.from, spec.options.to}) {
-    if (spec.mapping.file().FindSide(side) != nullptr) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the mapping ", spec.mapping.name(), " has no side '", side,
-        "'; it has ", absl::StrJoin(spec.mapping.sides(), ", ")));
+  for (const auto& [name, states] :
+       {std::pair(spec.options.from, spec.states_from),
+        std::pair(spec.options.to, spec.states_to)}) {
+    const MappingSide* const side = spec.mapping.file().FindSide(name);
+    if (side == nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the mapping ", spec.mapping.name(), " has no side '", name,
+          "'; it has ", absl::StrJoin(spec.mapping.sides(), ", ")));
+    }
+    if (!states.empty() && !side->states.has_value()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the mapping ", spec.mapping.name(), " does not say how ", name,
+          " names the states of an optimizer, so they cannot begin with '",
+          states, "'"));
+    }
   }
   return absl::OkStatus();
 }

@@ -34,11 +34,14 @@ struct MappedEntries {
   MappedTensors report;
 };
 
-// InvalidArgument if the mapping does not have the sides.
+// InvalidArgument if the mapping does not have the sides, or if the states of a
+// side that has none are said to begin with something.
 absl::Status CheckSides(const MapSpec& spec);
 
 // What the mapping makes of `stored`, which must outlive the result and stay
-// where it is. Objects keep their names. Errors are those of Mapping::Map.
+// where it is. Objects keep their names. Errors are those of Mapping::Map; also
+// FailedPrecondition if two tensors have one name for the rules, or in the
+// result.
 absl::StatusOr<MappedEntries> MapEntries(
     absl::Span<const CheckpointEntry> stored, const MapSpec& spec);
 

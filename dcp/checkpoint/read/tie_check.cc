@@ -1,6 +1,6 @@
-// Tested by tests/tools/dcp_convert/map_options_test.cc.
 #include "dcp/checkpoint/read/tie_check.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -9,10 +9,12 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "dcp/base/error_side.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/open/mapped_tensor.h"
 #include "dcp/checkpoint/read/tensor_comparison.h"
+#include "dcp/plan/strided/strided_piece.h"
 #include "dcp/tensor/box.h"
 
 namespace dcp {
@@ -54,6 +56,13 @@ Dims PlaceOf(const StridedPiece& tie, uint64_t number) {
   return place;
 }
 
+// Where part `part` of `count` equal parts of `num` steps begins. `num` is at
+// most the elements of a tensor, which are fewer than 2^63, and is cut without
+// the product that would not fit into 64 bits.
+uint64_t CutOf(uint64_t num, uint64_t part, uint64_t count) {
+  return num / count * part + num % count * part / count;
+}
+
 absl::Status Differs(const Checkpoint& checkpoint, const StridedPiece& tie,
                      const ElementDifference& difference) {
   const MappedEntries& mapped = *checkpoint.mapped();
@@ -69,35 +78,68 @@ absl::Status Differs(const Checkpoint& checkpoint, const StridedPiece& tie,
                   ErrorSide::kSource);
 }
 
+// A tie is cut along the first loop that has a step for each part. One without
+// such a loop, which is small if there are few parts, belongs to one of them.
+std::vector<StridedPiece> PartsOf(absl::Span<const StridedPiece> ties,
+                                  const TieParts& parts) {
+  std::vector<StridedPiece> some;
+  for (size_t i = 0; i < ties.size(); ++i) {
+    StridedPiece tie = ties[i];
+    const auto loop = std::find_if(tie.loops.begin(), tie.loops.end(),
+                                   [&](const StridedLoop& candidate) {
+                                     return candidate.count >= parts.count;
+                                   });
+    if (loop == tie.loops.end()) {
+      const uint64_t part = i % parts.count;
+      if (part < parts.first || part >= parts.end) continue;
+    } else {
+      const uint64_t begin = CutOf(loop->count, parts.first, parts.count);
+      const uint64_t end = CutOf(loop->count, parts.end, parts.count);
+      if (begin == end) continue;
+      if (loop->src_dim >= 0) {
+        tie.src_base[static_cast<size_t>(loop->src_dim)] +=
+            begin * loop->src_step;
+      }
+      tie.dst_base[static_cast<size_t>(loop->dst_dim)] +=
+          begin * loop->dst_step;
+      loop->count = end - begin;
+    }
+    some.push_back(std::move(tie));
+  }
+  return some;
+}
+
 }  // namespace
 
 absl::Status CheckTies(FileSystem& fs, Checkpoint& checkpoint,
-                       uint64_t memory_bytes, const std::stop_token& stop) {
+                       const TieCheckOptions& options) {
   const MappedEntries* const mapped = checkpoint.mapped();
-  if (mapped == nullptr || mapped->ties.empty()) return absl::OkStatus();
+  if (mapped == nullptr) return absl::OkStatus();
+  const std::vector<StridedPiece> ties = PartsOf(mapped->ties, options.parts);
+  if (ties.empty()) return absl::OkStatus();
   std::vector<uint32_t> stored;
-  for (const StridedPiece& tie : mapped->ties) {
+  for (const StridedPiece& tie : ties) {
     stored.push_back(mapped->entry_of_source[tie.src]);
     stored.push_back(mapped->entry_of_source[tie.dst]);
   }
-  DCP_RETURN_IF_ERROR(
-      WithSide(checkpoint.LocateStored(stored, stop), ErrorSide::kSource));
+  DCP_RETURN_IF_ERROR(WithSide(checkpoint.LocateStored(stored, options.stop),
+                               ErrorSide::kSource));
   TensorComparison comparison(checkpoint.files(), checkpoint.files(),
                               std::nullopt);
   std::vector<TensorPointer> tensors;
-  for (const StridedPiece& tie : mapped->ties) {
+  for (const StridedPiece& tie : ties) {
     for (const PieceSide side : {PieceSide::kSrc, PieceSide::kDst}) {
       DCP_ASSIGN_OR_RETURN(tensors.emplace_back(), Visited(tie, side, *mapped));
     }
     const TensorEntry& a = tensors[tensors.size() - 2]->entry();
     comparison.Add(a, tensors.back()->entry(), a.dtype);
   }
-  DCP_RETURN_IF_ERROR(
-      comparison.Run(fs, {.memory_bytes = memory_bytes, .stop = stop}));
-  for (size_t i = 0; i < mapped->ties.size(); ++i) {
+  DCP_RETURN_IF_ERROR(comparison.Run(
+      fs, {.memory_bytes = options.memory_bytes, .stop = options.stop}));
+  for (size_t i = 0; i < ties.size(); ++i) {
     const ElementDifference& difference = comparison.difference(i);
     if (difference.num_different > 0) {
-      return Differs(checkpoint, mapped->ties[i], difference);
+      return Differs(checkpoint, ties[i], difference);
     }
   }
   return absl::OkStatus();

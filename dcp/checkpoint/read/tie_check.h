@@ -1,6 +1,7 @@
 // CheckTies: whether tensors that a mapping takes for equal really are, such as
-// the two names of tied embeddings, of which only one is converted. Blocking;
-// any thread.
+// the two names of tied embeddings, of which only one is converted. Several
+// that share the work, ranks or workers, compare a part each. Blocking; any
+// thread.
 #ifndef DCP_CHECKPOINT_READ_TIE_CHECK_H_
 #define DCP_CHECKPOINT_READ_TIE_CHECK_H_
 
@@ -8,17 +9,32 @@
 #include <stop_token>
 
 #include "absl/status/status.h"
+#include "dcp/base/limits.h"
 #include "dcp/checkpoint/open/checkpoint.h"
 #include "dcp/io/file_system.h"
 
 namespace dcp {
 
+// Those parts from `first` to before `end`, when all that is compared is cut
+// into `count` parts, which together are everything. The same for all that
+// open the same checkpoint through the same mapping.
+struct TieParts {
+  uint32_t first = 0;
+  uint32_t end = 1;
+  uint32_t count = 1;
+};
+
+struct TieCheckOptions {
+  uint64_t memory_bytes = kDefaultMemoryBytes;  // at least 2 * kMinMemoryBytes
+  std::stop_token stop = {};
+  TieParts parts = {};
+};
+
 // Compares, bit by bit, what the mapping through which `checkpoint` was opened
 // says is equal in it; OK without a mapping. FailedPrecondition names two
-// tensors that differ, and the first element. Takes `memory_bytes`, at least
-// 2 * kMinMemoryBytes.
+// tensors that differ, and the first element of those that were compared.
 absl::Status CheckTies(FileSystem& fs, Checkpoint& checkpoint,
-                       uint64_t memory_bytes, const std::stop_token& stop);
+                       const TieCheckOptions& options);
 
 }  // namespace dcp
 

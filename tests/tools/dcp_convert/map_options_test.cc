@@ -274,6 +274,27 @@ TEST_F(MapOptionsTest, ReadsTheConfigNextToTheSource) {
   EXPECT_THAT(done.err, HasSubstr("num_attention_heads"));
 }
 
+TEST_F(MapOptionsTest, WorkersShare) {
+  const Arguments map = {"convert",
+                         source_,
+                         In("out"),
+                         "--to",
+                         "dcp",
+                         "--map",
+                         "llama-hf-to-megatron",
+                         "--mesh",
+                         "dp=3",
+                         "--share"};
+  for (const char* share : {"0/3", "1/3", "2/3"}) {
+    EXPECT_FALSE(fs_->Stat(In("out/.metadata")).ok());
+    Arguments arguments = map;
+    arguments.push_back(share);
+    Expect(tools::kExitDone, arguments);
+  }
+  Expect(tools::kExitDone, {"diff", source_, In("out"), "--map",
+                            "llama-hf-to-megatron", "--tensors-only"});
+}
+
 TEST_F(MapOptionsTest, SaysWhatIsWrong) {
   const struct {
     Arguments more;
@@ -289,7 +310,6 @@ TEST_F(MapOptionsTest, SaysWhatIsWrong) {
        "--at names the side megatron"},
       {{"--map", "llama-hf-to-meta", "--set", "vocab"}, "NAME=N"},
       {{"--map", "llama-hf-to-meta", "--part", "extra"}, "--part is model"},
-      {{"--map", "llama-hf-to-meta", "--share", "0/2"}, "workers cannot"},
   };
   for (const auto& [more, says] : cases) {
     Arguments arguments = {"convert", source_, In("out.safetensors")};

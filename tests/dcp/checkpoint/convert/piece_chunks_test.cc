@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "dcp/base/limits.h"
 #include "dcp/checkpoint/convert/conversion.h"
 #include "dcp/checkpoint/convert/convert.h"
@@ -17,6 +18,7 @@
 #include "dcp/tensor/placement.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/dcp/checkpoint/mapped_pair.h"
 #include "tests/testing/sample_state.h"
 #include "tests/testing/sim_storage.h"
 #include "tests/testing/status_matchers.h"
@@ -24,6 +26,7 @@
 namespace dcp {
 namespace {
 
+using ::dcp::testing::MappedPair;
 using ::dcp::testing::SampleState;
 using ::dcp::testing::SampleTensor;
 using ::dcp::testing::SimStorage;
@@ -135,6 +138,59 @@ TEST_F(PieceChunksTest, EachChunkBelongsToTheFirstPieceThatNeedsIt) {
     EXPECT_EQ(chunks.Owned({i}), expected) << i;
   }
   EXPECT_EQ(chunks.Owned(all_), chunks.Needed(all_));
+}
+
+// The stored chunks that the elements of each piece come from, one by one.
+TEST(PieceChunksOfMapping, APieceNeedsTheStoredChunks) {
+  SimStorage fs;
+  MappedPair().Save(fs, "/source");
+  ConvertOptions options;
+  options.open.map = MappedPair::Map();
+  options.mesh = *ParseMesh("shard=3");
+  options.memory_bytes = kMinMemoryBytes;
+  ASSERT_OK_AND_ASSIGN(const Conversion conversion,
+                       PrepareShare(fs, "/source", "/out", options, 100));
+  const WorkPlan plan = MakeWorkPlan(fs, "/out", conversion, 100);
+  const Checkpoint& source = *conversion.source;
+  const PieceChunks chunks(
+      source, EntriesToLocate(source, conversion.selected, conversion.plan.to),
+      conversion.output, plan.pieces);
+  // Rows of tensors are stored by twos.
+  const auto chunk_of = [&](absl::string_view name, int64_t row) {
+    uint32_t entry = 0;
+    while (source.stored_entries()[entry].fqn != name) ++entry;
+    return EntryChunk{entry, static_cast<uint32_t>(row / 2)};
+  };
+  std::set<EntryChunk> all;
+  for (uint32_t i = 0; i < plan.pieces.size(); ++i) {
+    std::set<EntryChunk> expected;
+    const FilePiece& piece = plan.pieces[i];
+    const FileLayout& layout = conversion.output.files[piece.file].layout;
+    for (uint32_t p = piece.first_part; p < piece.end_part; ++p) {
+      const LayoutPart& part = layout.parts()[p];
+      if (part.payload_length == 0) continue;
+      const Payload& payload = conversion.output.payloads[part.payload];
+      const int64_t first = payload.box.offsets[0];
+      for (int64_t r = first; r < first + payload.box.sizes[0]; ++r) {
+        if (payload.stored->shape[0] == 11) {
+          expected.insert(r < 7 ? chunk_of("x.q", r) : chunk_of("x.k", r - 7));
+        } else if (payload.stored->shape[0] == 40) {
+          expected.insert(chunk_of("emb", r));
+        } else {
+          for (int64_t row = 0; row < 30; ++row) {
+            expected.insert(chunk_of("x.w", row));
+          }
+        }
+      }
+    }
+    EXPECT_THAT(chunks.Needed({i}), ElementsAreArray(expected)) << i;
+    std::vector<EntryChunk> owned;
+    for (const EntryChunk& chunk : expected) {
+      if (all.insert(chunk).second) owned.push_back(chunk);
+    }
+    EXPECT_EQ(chunks.Owned({i}), owned) << i;
+  }
+  EXPECT_EQ(all.size(), 4u + 2u + 20u + 15u);
 }
 
 }  // namespace

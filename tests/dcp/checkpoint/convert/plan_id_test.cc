@@ -1,9 +1,11 @@
 #include "dcp/checkpoint/convert/plan_id.h"
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "dcp/base/limits.h"
 #include "dcp/checkpoint/convert/conversion.h"
@@ -13,6 +15,7 @@
 #include "dcp/io/file_system.h"
 #include "dcp/tensor/placement.h"
 #include "gtest/gtest.h"
+#include "tests/dcp/checkpoint/mapped_pair.h"
 #include "tests/testing/sample_state.h"
 #include "tests/testing/sim_storage.h"
 #include "tests/testing/status_matchers.h"
@@ -20,6 +23,8 @@
 namespace dcp {
 namespace {
 
+using ::dcp::testing::kPairRules;
+using ::dcp::testing::MappedPair;
 using ::dcp::testing::SampleState;
 using ::dcp::testing::SampleTensor;
 using ::dcp::testing::SimStorage;
@@ -94,6 +99,32 @@ TEST_F(PlanIdTest, DiffersWithWhateverChangesAFile) {
   EXPECT_NE(Id(options), safetensors);
   SaveModel(fs_, "/other", 8);
   EXPECT_NE(Id(Options(), "/other"), id);
+}
+
+TEST_F(PlanIdTest, DiffersWithWhatAMappingWasTold) {
+  MappedPair().Save(fs_, "/pair");
+  const auto id_with = [&](const MapSpec& spec) {
+    ConvertOptions options = Options();
+    options.open.map = std::make_shared<const MapSpec>(spec);
+    return Id(options, "/pair");
+  };
+  const MapSpec spec = *MappedPair::Map();
+  const std::string id = id_with(spec);
+  EXPECT_EQ(id_with(*MappedPair::Map()), id);
+  EXPECT_NE(Id(Options(), "/pair"), id);
+  EXPECT_NE(id_with(*MappedPair::Map(absl::StrCat(kPairRules, "\n"))), id);
+  MapSpec other = spec;
+  other.options.config = "{}";
+  EXPECT_NE(id_with(other), id);
+  other = spec;
+  other.options.settings = {{"extra", 1}};
+  EXPECT_NE(id_with(other), id);
+  other = spec;
+  other.options.unmatched = MapOptions::Unmatched::kDrop;
+  EXPECT_NE(id_with(other), id);
+  other = spec;
+  other.model_to = "model.";
+  EXPECT_NE(id_with(other), id);
 }
 
 TEST_F(PlanIdTest, NamesTheDataFiles) {

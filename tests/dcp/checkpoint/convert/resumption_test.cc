@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -29,6 +30,7 @@
 #include "dcp/tensor/placement.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/dcp/checkpoint/mapped_pair.h"
 #include "tests/testing/sample_state.h"
 #include "tests/testing/sim_storage.h"
 #include "tests/testing/status_matchers.h"
@@ -36,6 +38,8 @@
 namespace dcp {
 namespace {
 
+using ::dcp::testing::kPairRules;
+using ::dcp::testing::MappedPair;
 using ::dcp::testing::SampleState;
 using ::dcp::testing::SampleTensor;
 using ::dcp::testing::SimStorage;
@@ -64,6 +68,7 @@ struct Scenario {
   uint64_t max_shard_bytes = 0;
   std::vector<std::string> casts = {};
   std::optional<Dialect> to_dialect = std::nullopt;
+  std::shared_ptr<const MapSpec> map = nullptr;
 
   std::string path() const { return absl::StrCat(kPlace, "/", dst); }
 };
@@ -104,6 +109,7 @@ absl::StatusOr<ConvertPlan> Convert(FileSystem& fs, const Scenario& scenario,
   journal.keeps = [&] { return keeper.keeps; };
   journal.step_bytes = 1;
   ConvertOptions options;
+  options.open.map = scenario.map;
   options.to = scenario.to;
   options.to_dialect = scenario.to_dialect;
   options.max_shard_bytes = scenario.max_shard_bytes;
@@ -342,6 +348,26 @@ TEST(Resumption, SparesACheckpointThatCameMeanwhile) {
   EXPECT_THAT(Convert(fs, scenario, again).status(),
               StatusIs(absl::StatusCode::kAlreadyExists));
   EXPECT_EQ(Tree(fs), theirs);
+}
+
+// The rules of a run are part of what it does.
+TEST(Resumption, GoesOnOnlyWithTheSameRuleFile) {
+  Scenario scenario{.name = "", .dst = "dcp", .mesh = "shard=2"};
+  scenario.map = MappedPair::Map();
+  for (const bool is_same : {true, false}) {
+    SimStorage fs;
+    MappedPair().Save(fs, kModel);
+    ASSERT_OK(fs.MakeDirectory(kPlace));
+    Keeper keeper;
+    keeper.stop_after = 2;  // the plan and a file
+    EXPECT_FALSE(Convert(fs, scenario, keeper).ok());
+    Scenario next = scenario;
+    if (!is_same) next.map = MappedPair::Map(absl::StrCat(kPairRules, "\n"));
+    Keeper again;
+    again.records = keeper.records;
+    ASSERT_OK(Convert(fs, next, again));
+    EXPECT_EQ(again.plan->num_files_kept > 0, is_same);
+  }
 }
 
 TEST(Resumption, GoesOnInPlace) {
