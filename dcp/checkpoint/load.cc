@@ -14,7 +14,10 @@
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/read/read_run.h"
 #include "dcp/checkpoint/read/source_check.h"
+#include "dcp/checkpoint/read/tie_check.h"
 #include "dcp/checkpoint/read/window_planner.h"
+#include "dcp/checkpoint/write/image_batches.h"
+#include "dcp/checkpoint/write/mapped_payloads.h"
 
 namespace dcp {
 namespace {
@@ -22,6 +25,11 @@ namespace {
 // How much one batch reads directly to its destination: a few reads of maximum
 // length, so that planning its windows together is worthwhile.
 constexpr uint64_t kDirectBatchReads = 8;
+
+// At most so many if adjacent elements are scattered over a stored tensor: 1
+// GiB, which is several of the largest matrices of today's models. See [Note:
+// scattered] in write/mapped_payloads.h.
+constexpr uint64_t kMaxDirectBatchBlocks = 256;
 
 class Loader {
  public:
@@ -34,6 +42,11 @@ class Loader {
 
   absl::Status Run() {
     DCP_RETURN_IF_ERROR(FindAll());
+    if (options_.check_ties) {
+      DCP_RETURN_IF_ERROR(CheckTies(
+          fs_, checkpoint_,
+          {.memory_bytes = options_.memory_bytes, .stop = options_.stop}));
+    }
     DCP_RETURN_IF_ERROR(checkpoint_.Locate(entries_, options_.stop));
     if (!options_.verify) return Move();
     DCP_ASSIGN_OR_RETURN(check_, SourceCheck::Make(fs_, checkpoint_, entries_));
@@ -54,6 +67,7 @@ class Loader {
          .pool = options_.pool,
          .lane = options_.lane,
          .uses_blocks = !AllDirect(),
+         .blocks_per_batch = BlocksForScattered(scattered_bytes_, BlockBytes()),
          .stop = options_.stop,
          .stats = options_.stats},
         [this](Batch& batch) { return NextBatch(batch); },
@@ -88,11 +102,19 @@ class Loader {
       entries_.push_back(*entry);
       const TensorEntry* stored = checkpoint_.entries()[*entry].tensor();
       std::string problem = ProblemOf(tensor, stored);
-      if (!problem.empty()) unfit.push_back(std::move(problem));
+      if (problem.empty()) {
+        NoteScattered(*stored, tensor.box);
+        continue;
+      }
+      const std::string made_of = checkpoint_.MadeOf(*entry);
+      if (!made_of.empty())
+        absl::StrAppend(&problem, " (made of ", made_of, ")");
+      unfit.push_back(std::move(problem));
     }
     if (!missing.empty()) {
       return absl::NotFoundError(absl::StrCat(checkpoint_.path(), " lacks ",
-                                              absl::StrJoin(missing, ", ")));
+                                              absl::StrJoin(missing, ", "),
+                                              checkpoint_.NamesMade()));
     }
     if (!unfit.empty()) {
       return absl::InvalidArgumentError(
@@ -121,6 +143,12 @@ class Loader {
     return "";
   }
 
+  void NoteScattered(const TensorEntry& stored, const Box& box) {
+    if (stored.mapped == nullptr || Volume(box.sizes) == 0) return;
+    scattered_bytes_ =
+        std::max(scattered_bytes_, ScatteredBytes(*stored.mapped, box));
+  }
+
   struct Piece {
     size_t tensor;
     uint32_t block;
@@ -140,10 +168,12 @@ class Loader {
   absl::StatusOr<bool> NextBatch(Batch& batch) {
     // The callback of this batch owns it.
     auto pieces = std::make_unique<std::vector<Piece>>();
-    Room room{.block_bytes = BlockBytes(),
-              .direct_bytes = kDirectBatchReads * MaxReadBytes(BlockBytes())};
+    Room room{.block_bytes = BlockBytes(), .direct_bytes = DirectBytes()};
     bool planned = false;
-    while (PlanNext(room, batch, *pieces)) planned = true;
+    while (planner_.num_nest_extents() < kMaxNestExtentsPerBatch &&
+           PlanNext(room, batch, *pieces)) {
+      planned = true;
+    }
     if (!planned) return false;
     DCP_RETURN_IF_ERROR(planner_.Finish(batch, room.block_bytes));
     for (const PlannedRead& read : batch.reads) {
@@ -154,6 +184,14 @@ class Loader {
       return Place(*pieces, blocks);
     };
     return true;
+  }
+
+  // How much a batch may fill directly.
+  uint64_t DirectBytes() const {
+    const uint64_t num_blocks =
+        std::clamp(BlocksForScattered(scattered_bytes_, BlockBytes()),
+                   kDirectBatchReads, kMaxDirectBatchBlocks);
+    return num_blocks * MaxReadBytes(BlockBytes());
   }
 
   // What a batch still has room for.
@@ -180,7 +218,11 @@ class Loader {
     if (!direct.empty()) {
       DCP_CHECK(direct.size() == NumElements(tensor) * element, tensor.fqn,
                 " size=", direct.size());
-      const uint64_t num = std::min(left, room.direct_bytes / element);
+      uint64_t num = std::min(left, room.direct_bytes / element);
+      // In steps, after each of which the batch may be closed.
+      if (checkpoint_.mapped() != nullptr) {
+        num = std::min(num, room.block_bytes / element);
+      }
       room.direct_bytes -= num * element;
       return Plan(tensor, num, direct.data() + next_element_ * element);
     }
@@ -235,6 +277,7 @@ class Loader {
   const absl::Span<const LoadTensor> tensors_;
   const LoadOptions& options_;
   std::vector<uint32_t> entries_;            // of tensors_, in the same order
+  uint64_t scattered_bytes_ = 0;             // the most of any tensor
   absl::flat_hash_set<FileHandle> handles_;  // the files that are read
   std::unique_ptr<SourceCheck> check_;       // optional
   WindowPlanner planner_;

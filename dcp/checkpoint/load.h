@@ -1,6 +1,8 @@
 // Load: fills boxes of tensors in memory from a checkpoint of any format,
 // whatever mesh wrote it. Each rank asks for its own boxes; for another
-// placement it asks for other boxes. Blocking; any thread.
+// placement it asks for other boxes. A checkpoint that was opened through a
+// mapping (OpenOptions::map, map_request.h) has the names and shapes of another
+// program; only what the boxes consist of is read. Blocking; any thread.
 #ifndef DCP_CHECKPOINT_LOAD_H_
 #define DCP_CHECKPOINT_LOAD_H_
 
@@ -46,12 +48,19 @@ struct LoadOptions {
   // it makes a load from the page cache a fifth longer. See "What a load
   // checks" in the README.
   bool verify = false;
+  // Compares first what a mapping takes for equal in the checkpoint, which may
+  // read more than the boxes need. Off for callers that have called CheckTies
+  // (read/tie_check.h), such as ranks that share it, or many loads of one
+  // checkpoint.
+  bool check_ties = true;
 };
 
 // Fills all sinks. Before anything is read, NotFound or InvalidArgument lists
 // every name that is missing, belongs to an object, or has another shape or a
-// type that cannot be converted. DataLoss when the checkpoint contradicts its
-// checksums.
+// type that cannot be converted; through a mapping, with the stored names. Also
+// before any sink is filled, FailedPrecondition names two tensors that a
+// mapping takes for equal and that differ. DataLoss when the checkpoint
+// contradicts its checksums.
 absl::Status Load(FileSystem& fs, Checkpoint& checkpoint,
                   absl::Span<const LoadTensor> tensors,
                   const LoadOptions& options);

@@ -380,7 +380,11 @@ absl::Status WindowReaders::Load(Lane& lane,
   TransferStats stats;
   const absl::Status status =
       dcp::Load(fs_, shared.mutable_checkpoint(), tensors,
-                {.lane = &lane, .stop = std::move(stop), .stats = &stats});
+                {.lane = &lane,
+                 .stop = std::move(stop),
+                 .stats = &stats,
+                 // Many windows of one checkpoint are loaded.
+                 .check_ties = false});
   metrics_.CountBytes("read", stats.bytes_read.load());
   if (status.ok()) return status;
   lane.queue = nullptr;  // its state after an error is unknown

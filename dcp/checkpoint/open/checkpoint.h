@@ -69,6 +69,13 @@ class Checkpoint {
   const MappedEntries* mapped() const {
     return mapped_.has_value() ? &*mapped_ : nullptr;
   }
+  // For messages about an entry: the names of the stored tensors that a mapping
+  // makes it of, "a, b and 3 others"; empty without a mapping.
+  std::string MadeOf(uint32_t entry) const;
+  // For messages about a name that is not there: what the mapping makes
+  // instead, "; llama, from hf to torchtitan, makes a, b and 20 others of what
+  // is stored"; empty without a mapping.
+  std::string NamesMade() const;
   bool flattened() const { return parts_.flattened; }
   // The index of the entry with that name.
   std::optional<uint32_t> Find(absl::string_view fqn) const;
@@ -119,6 +126,7 @@ class Checkpoint {
       : fs_(fs),
         path_(path),
         parts_(std::move(parts)),
+        map_(options.map),
         locate_memory_bytes_(options.locate_memory_bytes),
         progress_(options.progress) {}
   void IndexNames();
@@ -126,6 +134,8 @@ class Checkpoint {
   FileSystem& fs_;
   const std::string path_;
   CheckpointParts parts_;
+  // Shared with whoever opened this; null without a mapping.
+  const std::shared_ptr<const MapSpec> map_;
   const uint64_t locate_memory_bytes_;
   OpenProgress* const progress_;         // or null
   std::optional<MappedEntries> mapped_;  // points into parts_

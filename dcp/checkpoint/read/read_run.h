@@ -25,6 +25,9 @@ struct ReadRunOptions {
   Lane* lane = nullptr;
   // If off, batches have no blocks: everything is read to where it belongs.
   bool uses_blocks = true;
+  // A batch has at least so many, if there is memory for them. 0: the number
+  // does not matter.
+  uint64_t blocks_per_batch = 0;
   // That of errors of the batches' own steps; those of reads are the source's.
   ErrorSide side = ErrorSide::kNone;
   std::stop_token stop = {};
@@ -38,6 +41,10 @@ uint64_t ReadBlockBytes(const FileSystemTraits& traits, uint64_t memory_bytes);
 // Which gaps between needed ranges are read along, so that one request serves
 // both.
 uint64_t ReadGapBytes(const FileSystemTraits& traits);
+
+// How many of the `num_blocks` of a lane the pipeline leaves for each of two
+// batches.
+uint64_t MostBlocksPerBatch(uint64_t num_blocks);
 
 // Runs the batches of `next`, which have no writes, on one lane. `describe`
 // names the files. Errors are those of RunPipeline and RunLanes.

@@ -9,6 +9,7 @@
 #include "dcp/base/check.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
+#include "dcp/checkpoint/read/read_run.h"
 #include "dcp/checkpoint/write/mapped_payloads.h"
 
 namespace dcp {
@@ -47,11 +48,9 @@ void ImageBatches::Start(absl::Span<const uint32_t> files) {
 }
 
 uint64_t ImageBatches::BlocksPerBatch(uint64_t num_blocks) const {
-  // What the pipeline leaves for each of two batches.
-  const uint64_t most =
-      (num_blocks - std::min<uint64_t>(num_blocks / 2, kQueueDepth)) / 2;
-  return std::max<uint64_t>({num_blocks / (interleave_ ? 4 : 8),
-                             std::min(blocks_for_scattered_, most), 1});
+  return std::max<uint64_t>(
+      {num_blocks / (interleave_ ? 4 : 8),
+       std::min(blocks_for_scattered_, MostBlocksPerBatch(num_blocks)), 1});
 }
 
 absl::StatusOr<std::vector<ImagePiece>> ImageBatches::Plan(Batch& batch) {

@@ -22,22 +22,20 @@ constexpr uint64_t kMatricesPerBatch = 4;
 // More than any memory; a number that products do not exceed 64 bits with.
 constexpr uint64_t kMostScatteredBytes = uint64_t{1} << 40;
 
-// Calls `visit` with the runs that make a payload of a mapped tensor, as if
-// each source were stored as one row-major chunk.
+// Calls `visit` with the runs that make a box of a mapped tensor, as if each
+// source were stored as one row-major chunk.
 void ForEachRun(
-    const Payload& payload,
+    const MappedTensor& mapped, const Box& box,
     absl::FunctionRef<void(const TensorEntry& source, const NestRun&)> visit) {
-  const MappedTensor& mapped = *payload.stored->mapped;
   const auto element = static_cast<uint32_t>(ElementSize(mapped.entry().dtype));
-  const Window window{
-      .box = payload.box,
-      .first = 0,
-      .num_elements = static_cast<uint64_t>(Volume(payload.box.sizes)),
-      .dst = 0,
-      .element_bytes = element,
-      .tag = 0};
+  const Window window{.box = box,
+                      .first = 0,
+                      .num_elements = static_cast<uint64_t>(Volume(box.sizes)),
+                      .dst = 0,
+                      .element_bytes = element,
+                      .tag = 0};
   std::vector<NestRun> runs;
-  mapped.ForEachPieceNear(payload.box, [&](const StridedPiece& piece) {
+  mapped.ForEachPieceNear(box, [&](const StridedPiece& piece) {
     const TensorEntry* source = mapped.SourceOf(piece);
     if (source == nullptr) return;
     const ChunkView whole{.box = WholeBox(source->shape),
@@ -77,13 +75,19 @@ bool IsMapped(const Payload& payload) {
 
 }  // namespace
 
+uint64_t ScatteredBytes(const MappedTensor& mapped, const Box& box) {
+  uint64_t most = 0;
+  ForEachRun(mapped, box, [&](const TensorEntry&, const NestRun& run) {
+    most = std::max(most, ScatteredBytesOf(run));
+  });
+  return most;
+}
+
 uint64_t ScatteredBytes(const Output& output) {
   uint64_t most = 0;
   for (const Payload& payload : output.payloads) {
     if (!IsMapped(payload)) continue;
-    ForEachRun(payload, [&](const TensorEntry&, const NestRun& run) {
-      most = std::max(most, ScatteredBytesOf(run));
-    });
+    most = std::max(most, ScatteredBytes(*payload.stored->mapped, payload.box));
   }
   return most;
 }
@@ -105,11 +109,12 @@ bool MappedFilesShareSources(const Output& output) {
       if (part.payload_length == 0) continue;
       const Payload& payload = output.payloads[part.payload];
       if (!IsMapped(payload)) continue;
-      ForEachRun(payload, [&](const TensorEntry& source, const NestRun& run) {
+      const auto note = [&](const TensorEntry& source, const NestRun& run) {
         Use& use = uses.try_emplace(&source, Use{.file = file}).first->second;
         use.is_shared = use.is_shared || use.file != file;
         use.is_striped = use.is_striped || IsStriped(run);
-      });
+      };
+      ForEachRun(*payload.stored->mapped, payload.box, note);
     }
   }
   return std::any_of(uses.begin(), uses.end(), [](const auto& use) {

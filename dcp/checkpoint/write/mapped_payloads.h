@@ -13,9 +13,16 @@
 
 #include <cstdint>
 
+#include "dcp/checkpoint/open/mapped_tensor.h"
 #include "dcp/checkpoint/write/output.h"
+#include "dcp/tensor/box.h"
 
 namespace dcp {
+
+// The most bytes of a stored tensor that adjacent elements of `box` of a mapped
+// tensor are scattered over; 0 if all are read in the order in which they are
+// in the box. See [Note: scattered].
+uint64_t ScatteredBytes(const MappedTensor& mapped, const Box& box);
 
 // The most bytes of a stored tensor that adjacent elements of a payload are
 // scattered over; 0 if all are read in the order in which they are written. See
