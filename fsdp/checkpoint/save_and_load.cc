@@ -75,6 +75,7 @@ SourceOptions SourceOptionsOf(const TorchLoadOptions& options) {
   return {.stop = options.stop,
           .file_system = options.file_system,
           .verify = options.verify,
+          .map = options.map,
           .daemon = options.daemon};
 }
 
@@ -141,7 +142,14 @@ class Loading {
     DCP_ASSIGN_OR_RETURN(
         objects_.absent,
         CheckTargets(*source, {wanted}, options_.allow_partial_load));
-    return absl::OkStatus();
+    const auto rank = static_cast<uint32_t>(coordinator_.rank());
+    return source->CheckTies(
+        {.first = rank,
+         .end = rank + 1,
+         .count = static_cast<uint32_t>(coordinator_.num_ranks())},
+        {.memory_bytes = options_.memory_bytes,
+         .stop = options_.stop,
+         .stats = options_.stats});
   }
 
   absl::Status Meet(absl::Status status) {

@@ -9,12 +9,14 @@
 #define FSDP_CHECKPOINT_SAVE_AND_LOAD_H_
 
 #include <cstdint>
+#include <optional>
 #include <stop_token>
 #include <string>
 
 #include "absl/status/status.h"
 #include "client/client_options.h"
 #include "dcp/base/limits.h"
+#include "dcp/checkpoint/open/map_request.h"
 #include "dcp/io/file_system.h"
 #include "dcp/io/pipeline.h"
 #include "fsdp/checkpoint/state/state_value.h"
@@ -63,6 +65,17 @@ struct TorchLoadOptions {
   // A daemon sends its own CRCs along with the data. Off by default: it makes a
   // load from the page cache a fifth longer.
   bool verify = false;
+  // Loads a model that another program spells, such as a Hugging Face folder
+  // into a module with TorchTitan's names: docs/mappings.md. The names of
+  // `state` are then those of the side `to`, with `model_to`, such as
+  // "app.model.", in front of the model's, and `states_to`, such as
+  // "app.optim.state.", in front of the optimizer's. The names and shapes of
+  // all tensors of the checkpoint must fit the rules, or nothing is loaded:
+  // InvalidArgument, DataLoss or FailedPrecondition name the rule and the
+  // tensor. Each rank reads what its boxes are made of. What the rules take for
+  // equal in the checkpoint, such as tied embeddings, is compared before
+  // anything is loaded, by each rank in part. Unimplemented for a daemon.
+  std::optional<dcp::MapRequest> map = std::nullopt;
   // For a path on a daemon: TLS, token and retries; without a token file the
   // token is that of TESSERA_TOKEN. `address`, which may be a unix socket, is
   // for paths without one, such as "tessera:///srv/run/step-12".

@@ -151,6 +151,10 @@ absl::StatusOr<std::vector<std::string>> Rank0Load::Answer(
   DCP_ASSIGN_OR_RETURN(source_, open());
   DCP_ASSIGN_OR_RETURN(
       absent_, CheckTargets(*source_, requests_, options_.allow_partial));
+  DCP_RETURN_IF_ERROR(source_->CheckTies({.first = 0, .end = 1, .count = 1},
+                                         {.memory_bytes = options_.memory_bytes,
+                                          .stop = options_.stop,
+                                          .stats = options_.stats}));
   DCP_ASSIGN_OR_RETURN(const auto values,
                        source_->ReadObjects(names, options_.stop));
   // Half of the budget is for reading.

@@ -17,6 +17,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "dcp/checkpoint/load.h"
+#include "dcp/checkpoint/read/tie_check.h"
 #include "dcp/format/value.h"
 #include "dcp/io/pipeline.h"
 #include "dcp/tensor/dtype.h"
@@ -29,6 +30,8 @@ struct StoredEntry {
   // For a tensor; the shape lives as long as the source.
   dcp::DType dtype = dcp::DType::kFloat32;
   absl::Span<const int64_t> shape;
+  // For errors: the tensors that a mapping makes it of; empty without one.
+  std::string made_of = {};
 };
 
 class CheckpointSource {
@@ -39,6 +42,10 @@ class CheckpointSource {
   virtual const std::string& path() const = 0;
 
   virtual std::optional<StoredEntry> Find(absl::string_view name) const = 0;
+
+  // For errors about names that are not there: which ones a mapping makes
+  // instead, as Checkpoint::NamesMade; empty without one.
+  virtual std::string NamesMade() const = 0;
 
   // The plain values under `names`, without those that do not exist; they live
   // as long as the source. Unimplemented for a value that holds tensors.
@@ -51,7 +58,13 @@ class CheckpointSource {
     std::stop_token stop;
     dcp::TransferStats* stats;  // may be null
   };
-  // As Load (dcp/checkpoint/load.h), for tensors that exist and match. If a
+  // Compares parts of what a mapping takes for equal, as CheckTies in
+  // dcp/checkpoint/read/tie_check.h; OK without a mapping.
+  virtual absl::Status CheckTies(const dcp::TieParts& parts,
+                                 const ReadOptions& options) = 0;
+
+  // As Load (dcp/checkpoint/load.h), for tensors that exist and match, after
+  // CheckTies. If a
   // sink has no DirectSpan, its bytes are placed in the order of `tensors`, and
   // in row-major order within a tensor.
   virtual absl::Status ReadTensors(absl::Span<const dcp::LoadTensor> tensors,

@@ -35,9 +35,14 @@ class DaemonSource final : public CheckpointSource {
 
   const std::string& path() const override { return url_; }
   std::optional<StoredEntry> Find(absl::string_view name) const override;
+  std::string NamesMade() const override { return ""; }
   absl::StatusOr<absl::flat_hash_map<std::string, dcp::Value>> ReadObjects(
       const absl::flat_hash_set<std::string>& names,
       std::stop_token stop) override;
+  // There is no mapping.
+  absl::Status CheckTies(const dcp::TieParts&, const ReadOptions&) override {
+    return absl::OkStatus();
+  }
   absl::Status ReadTensors(absl::Span<const dcp::LoadTensor> tensors,
                            const ReadOptions& options) override;
 

@@ -1,19 +1,26 @@
 #include "fsdp/checkpoint/source/local_source.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "fsdp/checkpoint/source/default_file_system.h"
 
 namespace fsdp {
 
 absl::StatusOr<std::unique_ptr<LocalSource>> LocalSource::Open(
-    dcp::FileSystem* file_system, const std::string& path, bool verify) {
+    dcp::FileSystem* file_system, const std::string& path, bool verify,
+    const std::optional<dcp::MapRequest>& map) {
   dcp::FileSystem& fs = FileSystemOr(file_system);
+  dcp::OpenOptions options{.check_crcs = true};
+  if (map.has_value()) {
+    DCP_ASSIGN_OR_RETURN(options.map, dcp::FindMap(fs, path, *map));
+  }
   DCP_ASSIGN_OR_RETURN(std::unique_ptr<dcp::Checkpoint> checkpoint,
-                       dcp::Checkpoint::Open(fs, path, {.check_crcs = true}));
+                       dcp::Checkpoint::Open(fs, path, options));
   return std::unique_ptr<LocalSource>(
       new LocalSource(fs, std::move(checkpoint), verify));
 }
@@ -23,8 +30,10 @@ std::optional<StoredEntry> LocalSource::Find(absl::string_view name) const {
   if (!entry.has_value()) return std::nullopt;
   const dcp::TensorEntry* tensor = checkpoint_->entries()[*entry].tensor();
   if (tensor == nullptr) return StoredEntry{};
-  return StoredEntry{
-      .is_tensor = true, .dtype = tensor->dtype, .shape = tensor->shape};
+  return StoredEntry{.is_tensor = true,
+                     .dtype = tensor->dtype,
+                     .shape = tensor->shape,
+                     .made_of = checkpoint_->MadeOf(*entry)};
 }
 
 absl::StatusOr<absl::flat_hash_map<std::string, dcp::Value>>
@@ -51,13 +60,23 @@ LocalSource::ReadObjects(const absl::flat_hash_set<std::string>& names,
   return values;
 }
 
+absl::Status LocalSource::CheckTies(const dcp::TieParts& parts,
+                                    const ReadOptions& options) {
+  return dcp::CheckTies(
+      fs_, *checkpoint_,
+      {.memory_bytes = std::max(options.memory_bytes, dcp::kMinMemoryBytes),
+       .stop = options.stop,
+       .parts = parts});
+}
+
 absl::Status LocalSource::ReadTensors(absl::Span<const dcp::LoadTensor> tensors,
                                       const ReadOptions& options) {
   return dcp::Load(fs_, *checkpoint_, tensors,
                    {.memory_bytes = options.memory_bytes,
                     .stop = options.stop,
                     .stats = options.stats,
-                    .verify = verify_});
+                    .verify = verify_,
+                    .check_ties = false});
 }
 
 }  // namespace fsdp

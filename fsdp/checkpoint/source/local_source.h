@@ -16,6 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "dcp/checkpoint/open/checkpoint.h"
+#include "dcp/checkpoint/open/map_request.h"
 #include "dcp/io/file_system.h"
 #include "fsdp/checkpoint/source/checkpoint_source.h"
 
@@ -24,16 +25,20 @@ namespace fsdp {
 class LocalSource final : public CheckpointSource {
  public:
   // `file_system` outlives the source; null: the operating system's. `verify`
-  // is as in TorchLoadOptions.
+  // and `map` are as in TorchLoadOptions.
   static absl::StatusOr<std::unique_ptr<LocalSource>> Open(
       dcp::FileSystem* file_system, const std::string& path,
-      bool verify = false);
+      bool verify = false,
+      const std::optional<dcp::MapRequest>& map = std::nullopt);
 
   const std::string& path() const override { return checkpoint_->path(); }
   std::optional<StoredEntry> Find(absl::string_view name) const override;
+  std::string NamesMade() const override { return checkpoint_->NamesMade(); }
   absl::StatusOr<absl::flat_hash_map<std::string, dcp::Value>> ReadObjects(
       const absl::flat_hash_set<std::string>& names,
       std::stop_token stop) override;
+  absl::Status CheckTies(const dcp::TieParts& parts,
+                         const ReadOptions& options) override;
   absl::Status ReadTensors(absl::Span<const dcp::LoadTensor> tensors,
                            const ReadOptions& options) override;
 

@@ -12,9 +12,16 @@ namespace fsdp {
 absl::StatusOr<std::unique_ptr<CheckpointSource>> OpenSource(
     const std::string& path, const SourceOptions& options) {
   if (dcp::client::IsCheckpointUrl(path)) {
+    if (options.map.has_value()) {
+      return absl::UnimplementedError(absl::StrCat(
+          path,
+          ": a load from a daemon does not map names; load from files that "
+          "this machine sees, or convert the checkpoint before"));
+    }
     return DaemonSource::Open(path, options.daemon, options.stop);
   }
-  return LocalSource::Open(options.file_system, path, options.verify);
+  return LocalSource::Open(options.file_system, path, options.verify,
+                           options.map);
 }
 
 absl::Status RefuseDaemon(absl::string_view path, absl::string_view what) {

@@ -4,6 +4,7 @@
 #define FSDP_CHECKPOINT_SOURCE_OPEN_SOURCE_H_
 
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 
@@ -11,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "client/client_options.h"
+#include "dcp/checkpoint/open/map_request.h"
 #include "dcp/io/file_system.h"
 #include "fsdp/checkpoint/source/checkpoint_source.h"
 
@@ -21,11 +23,13 @@ struct SourceOptions {
   std::stop_token stop = {};
   dcp::FileSystem* file_system = nullptr;
   bool verify = false;
+  std::optional<dcp::MapRequest> map = std::nullopt;
   dcp::client::ClientOptions daemon = {};
 };
 
 // A DaemonSource if `path` begins with tessera://, else a LocalSource. Reads
-// what the checkpoint holds, but no payload.
+// what the checkpoint holds, but no payload. Unimplemented for a mapping of a
+// daemon's checkpoint.
 absl::StatusOr<std::unique_ptr<CheckpointSource>> OpenSource(
     const std::string& path, const SourceOptions& options);
 

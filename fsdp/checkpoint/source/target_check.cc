@@ -58,6 +58,9 @@ absl::StatusOr<absl::flat_hash_set<std::string>> CheckTargets(
         continue;
       }
       std::string problem = ProblemOf(wanted, *stored);
+      if (!problem.empty() && !stored->made_of.empty()) {
+        absl::StrAppend(&problem, " (made of ", stored->made_of, ")");
+      }
       if (!problem.empty() && seen.insert(problem).second) {
         unfit.push_back(std::move(problem));
       }
@@ -69,7 +72,7 @@ absl::StatusOr<absl::flat_hash_set<std::string>> CheckTargets(
   std::string message = absl::StrCat(source.path(), ": ");
   if (!missing.empty()) {
     absl::StrAppend(&message, "it lacks ", absl::StrJoin(missing, ", "),
-                    unfit.empty() ? "" : "; ");
+                    source.NamesMade(), unfit.empty() ? "" : "; ");
   }
   absl::StrAppend(&message, absl::StrJoin(unfit, "; "));
   return unfit.empty() ? absl::NotFoundError(message)

@@ -12,9 +12,7 @@
 #include <vector>
 
 #include "ATen/ops/empty.h"
-#include "ATen/ops/zeros.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "dcp/checkpoint/convert/convert.h"
 #include "dcp/checkpoint/open/checkpoint.h"
@@ -29,6 +27,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/dcp/checkpoint/fixtures.h"
+#include "tests/fsdp/checkpoint/named_module.h"
 #include "tests/testing/golden.h"
 #include "tests/testing/ranks.h"
 #include "tests/testing/status_matchers.h"
@@ -43,6 +42,8 @@ using ::dcp::testing::Disk;
 using ::dcp::testing::LoadAll;
 using ::dcp::testing::OpenCheckpoint;
 using ::dcp::testing::TempDir;
+using ::fsdp::testing::MakeNamedModule;
+using ::fsdp::testing::NamedTensor;
 using ::fsdp::testing::RunRanks;
 
 // What the framework's library says is in a case: the bytes of each tensor.
@@ -84,18 +85,13 @@ std::vector<std::vector<std::string>> GroupsOf(const std::string& path) {
   }
 }
 
-// A module that has tensors of given names and nothing else.
-class NamedTensors {
+// A module that has the tensors that are expected, and nothing else, and its
+// optimizer.
+class Training {
  public:
-  NamedTensors(const Expected& expected,
-               const std::vector<std::vector<std::string>>& groups) {
-    std::set<std::string> trained;
-    for (const auto& group : groups) trained.insert(group.begin(), group.end());
-    for (const auto& [fqn, tensor] : expected.tensors) {
-      absl::string_view name = fqn;
-      if (!absl::ConsumePrefix(&name, "model.")) continue;
-      Add(std::string(name), tensor, trained.contains(std::string(name)));
-    }
+  Training(const Expected& expected,
+           const std::vector<std::vector<std::string>>& groups)
+      : root_(ModuleOf(expected, groups)) {
     std::vector<torch::optim::OptimizerParamGroup> of_optimizer;
     fully_shard(root_, {.mesh = init_device_mesh("cpu", {get_world_size()})});
     const auto parameters = root_->named_parameters();
@@ -112,28 +108,24 @@ class NamedTensors {
   torch::optim::Optimizer& optimizer() { return *optimizer_; }
 
  private:
-  void Add(const std::string& name, const dcp::TensorEntry& tensor,
-           bool is_trained) {
-    std::vector<std::string> path = absl::StrSplit(name, '.');
-    const std::string last = std::move(path.back());
-    path.pop_back();
-    std::shared_ptr<torch::nn::Module> module = root_;
-    for (const std::string& child : path) {
-      const auto children = module->named_children();
-      module = children.contains(child)
-                   ? children[child]
-                   : module->register_module(
-                         child, std::make_shared<torch::nn::Module>());
+  static std::shared_ptr<torch::nn::Module> ModuleOf(
+      const Expected& expected,
+      const std::vector<std::vector<std::string>>& groups) {
+    std::set<std::string> trained;
+    for (const auto& group : groups) trained.insert(group.begin(), group.end());
+    std::vector<NamedTensor> tensors;
+    for (const auto& [fqn, tensor] : expected.tensors) {
+      absl::string_view name = fqn;
+      if (!absl::ConsumePrefix(&name, "model.")) continue;
+      tensors.push_back({.name = std::string(name),
+                         .shape = {tensor.shape.begin(), tensor.shape.end()},
+                         .is_buffer = tensor.dtype != dcp::DType::kFloat32,
+                         .is_trained = trained.contains(std::string(name))});
     }
-    if (tensor.dtype != dcp::DType::kFloat32) {
-      module->register_buffer(last, at::zeros(tensor.shape, at::kLong));
-    } else {
-      module->register_parameter(last, at::zeros(tensor.shape), is_trained);
-    }
+    return MakeNamedModule(tensors);
   }
 
-  const std::shared_ptr<torch::nn::Module> root_ =
-      std::make_shared<torch::nn::Module>();
+  const std::shared_ptr<torch::nn::Module> root_;
   std::unique_ptr<torch::optim::AdamW> optimizer_;
 };
 
@@ -169,7 +161,7 @@ int ExpectEqual(const std::string& name, const StateValue& value,
 void ExpectResumes(const std::string& path, const Expected& expected,
                    bool from_rank0) {
   SCOPED_TRACE(path);
-  NamedTensors training(expected, GroupsOf(path));
+  Training training(expected, GroupsOf(path));
   ASSERT_OK_AND_ASSIGN(auto states,
                        get_state_dict(training.module(), training.optimizer()));
   StateDict state = {{"model", states.first}, {"optimizer", states.second}};

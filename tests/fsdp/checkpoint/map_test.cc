@@ -1,0 +1,248 @@
+// Loads of models that another program spells: a Hugging Face Llama into a
+// module with TorchTitan's names, on two ranks, in place.
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ATen/ops/full.h"
+#include "ATen/ops/zeros.h"
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "dcp/base/status.h"
+#include "dcp/io/file_system.h"
+#include "fsdp/checkpoint/save_and_load.h"
+#include "fsdp/checkpoint/state/state_value.h"
+#include "fsdp/checkpoint/state_dict.h"
+#include "fsdp/fully_shard.h"
+#include "fsdp/mesh/device_mesh.h"
+#include "fsdp/mesh/dtensor.h"
+#include "fsdp/mesh/process_group.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/dcp/checkpoint/fixtures.h"
+#include "tests/dcp/checkpoint/mapped_pair.h"
+#include "tests/dcp/mapping/golden_models.h"
+#include "tests/fsdp/checkpoint/named_module.h"
+#include "tests/testing/ranks.h"
+#include "tests/testing/status_matchers.h"
+#include "tests/testing/temp_dir.h"
+
+namespace fsdp {
+namespace {
+
+using ::dcp::testing::ArrayTensor;
+using ::dcp::testing::Disk;
+using ::dcp::testing::GoldenLines;
+using ::dcp::testing::GoldenPath;
+using ::dcp::testing::kPairRules;
+using ::dcp::testing::LinesOf;
+using ::dcp::testing::MappedPair;
+using ::dcp::testing::StatusIs;
+using ::dcp::testing::TempDir;
+using ::fsdp::testing::MakeNamedModule;
+using ::fsdp::testing::NamedTensor;
+using ::fsdp::testing::RunRanks;
+using ::testing::AllOf;
+using ::testing::ElementsAreArray;
+using ::testing::HasSubstr;
+
+// [map]
+// A Llama as transformers saves it, into a module with TorchTitan's names.
+absl::Status LoadLlama(torch::nn::Module& model, const std::string& folder) {
+  DCP_ASSIGN_OR_RETURN(fsdp::StateDict state,
+                       fsdp::get_model_state_dict(model));
+  fsdp::TorchLoadOptions options;
+  options.map =
+      dcp::MapRequest{.family = "llama", .from = "hf", .to = "torchtitan"};
+  return fsdp::load(state, folder, options);
+}
+// [/map]
+
+// What is in a line of a golden file: "NAME F32 [2,3] DIGEST".
+NamedTensor TensorOf(const std::string& line) {
+  const std::vector<std::string> words = absl::StrSplit(line, ' ');
+  NamedTensor tensor{.name = words[0], .shape = {}};
+  const absl::string_view sizes(words[2]);
+  for (const absl::string_view text : absl::StrSplit(
+           sizes.substr(1, sizes.size() - 2), ',', absl::SkipEmpty())) {
+    int64_t size = 0;
+    EXPECT_TRUE(absl::SimpleAtoi(text, &size)) << line;
+    tensor.shape.push_back(size);
+  }
+  return tensor;
+}
+
+std::vector<NamedTensor> TensorsOf(const std::string& file) {
+  std::vector<NamedTensor> tensors;
+  for (const std::string& line : GoldenLines("llama", file)) {
+    tensors.push_back(TensorOf(line));
+  }
+  return tensors;
+}
+
+// The folder of the model, as the Hub has it.
+std::string HubFolder(const TempDir& dir) {
+  for (const auto& [from, to] :
+       {std::pair("hf.safetensors", "model.safetensors"),
+        std::pair("config.json", "config.json")}) {
+    std::filesystem::copy_file(GoldenPath("llama", from), dir.Join(to));
+  }
+  return dir.path();
+}
+
+// The tensors of the module, whole, as lines of golden files.
+std::vector<std::string> LinesOfState(const StateDict& state) {
+  std::vector<ArrayTensor> arrays;
+  for (const auto& [name, value] : state) {
+    const auto* const sharded = value.get_if<DTensor>();
+    EXPECT_NE(sharded, nullptr) << name;
+    if (sharded == nullptr) continue;
+    const at::Tensor whole = sharded->full_tensor().contiguous();
+    arrays.push_back(
+        {.tensor = {.name = name,
+                    .dtype = dcp::DType::kFloat32,
+                    .shape = {whole.sizes().begin(), whole.sizes().end()}},
+         .bytes = std::string(static_cast<const char*>(whole.const_data_ptr()),
+                              whole.nbytes())});
+  }
+  std::sort(arrays.begin(), arrays.end(), [](const auto& a, const auto& b) {
+    return a.tensor.name < b.tensor.name;
+  });
+  return LinesOf(arrays);
+}
+
+std::shared_ptr<torch::nn::Module> ShardedLlama() {
+  const auto module = MakeNamedModule(TensorsOf("torchtitan"));
+  fully_shard(module, {.mesh = init_device_mesh("cpu", {get_world_size()})});
+  return module;
+}
+
+DTensor Sharded(const std::vector<int64_t>& shape, const DeviceMesh& mesh) {
+  const at::Tensor whole = at::zeros(shape);
+  return distribute_tensor(
+      whole, mesh,
+      {shape.empty() ? Placement(Replicate()) : Placement(Shard(0))});
+}
+
+TorchLoadOptions PairOptions() {
+  TorchLoadOptions options;
+  options.map = dcp::MapRequest{
+      .rules = std::string(kPairRules), .from = "theirs", .to = "ours"};
+  return options;
+}
+
+TEST(MapLoad, AHubFolderFillsAShardedModuleInPlace) {
+  const TempDir dir;
+  const std::string folder = HubFolder(dir);
+  RunRanks(2, [&] {
+    init_process_group();
+    const auto module = ShardedLlama();
+    ASSERT_OK_AND_ASSIGN(const StateDict state, get_model_state_dict(*module));
+    ASSERT_OK(LoadLlama(*module, folder));
+    // `state` was taken before, and has the same memory.
+    EXPECT_THAT(LinesOfState(state),
+                ElementsAreArray(GoldenLines("llama", "torchtitan")));
+  });
+}
+
+TEST(MapLoad, ThroughRank0AndBelowAPrefix) {
+  const TempDir dir;
+  const std::string folder = HubFolder(dir);
+  RunRanks(2, [&] {
+    init_process_group();
+    const auto module = ShardedLlama();
+    ASSERT_OK_AND_ASSIGN(const StateDict model, get_model_state_dict(*module));
+    StateDict state{{"app", StateDict{{"model", model}}}};
+    TorchLoadOptions options;
+    options.map = dcp::MapRequest{.family = "llama",
+                                  .from = "hf",
+                                  .to = "torchtitan",
+                                  .model_to = "app.model."};
+    ASSERT_OK(load_from_rank0(state, folder, options));
+    EXPECT_THAT(LinesOfState(model),
+                ElementsAreArray(GoldenLines("llama", "torchtitan")));
+  });
+}
+
+// TorchTitan's optimizer has one state for queries, keys and values.
+TEST(MapLoad, StatesOfAnOptimizer) {
+  RunRanks(2, [&] {
+    init_process_group();
+    const DeviceMesh mesh = init_device_mesh("cpu", {2});
+    const std::string begins = "optimizer.state.";
+    StateDict states;
+    StateDict lines;
+    for (const NamedTensor& tensor : TensorsOf("torchtitan_optim")) {
+      const DTensor sharded = Sharded(tensor.shape, mesh);
+      states[tensor.name.substr(begins.size())] = sharded;
+      lines[tensor.name] = sharded;
+    }
+    StateDict state{
+        {"app", StateDict{{"optim", StateDict{{"state", states}}}}}};
+    TorchLoadOptions options;
+    options.map = dcp::MapRequest{.family = "llama",
+                                  .from = "hf",
+                                  .to = "torchtitan",
+                                  .states_to = "app.optim.state."};
+    ASSERT_OK(
+        load(state, GoldenPath("llama", "hf_optim.safetensors"), options));
+    EXPECT_THAT(LinesOfState(lines),
+                ElementsAreArray(GoldenLines("llama", "torchtitan_optim")));
+  });
+}
+
+// Wherever the tensors differ, one of the ranks finds it, and all return it.
+TEST(MapLoad, AnErrorIsReturnedOnAllRanksAndLeavesTheTensors) {
+  const TempDir dir;
+  for (const int64_t torn : {0, 119}) {
+    MappedPair pair;
+    pair.TearHead(torn);
+    pair.Save(Disk(), dir.Join(absl::StrCat("torn", torn)));
+  }
+  MappedPair().Save(Disk(), dir.Join("whole"));
+  RunRanks(2, [&] {
+    init_process_group();
+    const at::Tensor table = at::full({40, 3}, 2.5);
+    const auto expect = [&](StateDict state, const std::string& source,
+                            absl::StatusCode code, const auto& says) {
+      EXPECT_THAT(load(state, source, PairOptions()), StatusIs(code, says));
+      EXPECT_THAT(load_from_rank0(state, source, PairOptions()),
+                  StatusIs(code, says));
+      EXPECT_EQ(table.min().item<double>(), 2.5);
+      EXPECT_EQ(table.max().item<double>(), 2.5);
+    };
+    for (const char* torn : {"torn0", "torn119"}) {
+      expect({{"table", table}}, dir.Join(torn),
+             absl::StatusCode::kFailedPrecondition,
+             AllOf(HasSubstr("head"), HasSubstr("emb")));
+    }
+    expect({{"table", table}, {"model.turned", at::zeros({9, 30})}},
+           dir.Join("whole"), absl::StatusCode::kNotFound,
+           HasSubstr("lacks model.turned; pair, from theirs to ours, makes "
+                     "fused, table, turned"));
+    expect({{"table", table}, {"fused", at::zeros({12, 5})}}, dir.Join("whole"),
+           absl::StatusCode::kInvalidArgument,
+           AllOf(HasSubstr("requested as [12, 5]"),
+                 HasSubstr("(made of x.q, x.k)")));
+    // A model that the rules do not fit.
+    expect({{"table", table}}, GoldenPath("llama", "hf.safetensors"),
+           absl::StatusCode::kDataLoss, HasSubstr("x.q"));
+  });
+}
+
+TEST(MapLoad, ADaemonDoesNotMap) {
+  StateDict state{{"table", at::zeros({40, 3})}};
+  EXPECT_THAT(load(state, "tessera://localhost:1/srv/model", PairOptions()),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       HasSubstr("does not map names")));
+}
+
+}  // namespace
+}  // namespace fsdp
