@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/open/mapped_entries.h"
 #include "dcp/checkpoint/open/model_config.h"
@@ -21,6 +22,7 @@ namespace dcp::tools {
 namespace {
 
 constexpr absl::string_view kBetweenSides = "-to-";
+constexpr absl::string_view kStatesSuffix = ".states";
 
 // What --map says: FAMILY-SIDE-to-SIDE.
 struct MapName {
@@ -120,11 +122,13 @@ absl::StatusOr<MapOptions::Parts> PartsOf(const CommandLine& line) {
 }
 
 absl::Status SetPrefixes(const CommandLine& line, MapSpec& spec) {
-  for (const auto& [side, prefix] : line.map_prefixes) {
+  for (const auto& [place, prefix] : line.map_prefixes) {
+    absl::string_view side = place;
+    const bool is_of_states = absl::ConsumeSuffix(&side, kStatesSuffix);
     if (side == spec.options.from) {
-      spec.model_from = prefix;
+      (is_of_states ? spec.states_from : spec.model_from) = prefix;
     } else if (side == spec.options.to) {
-      spec.model_to = prefix;
+      (is_of_states ? spec.states_to : spec.model_to) = prefix;
     } else {
       return absl::InvalidArgumentError(
           absl::StrCat("--at names the side ", side, ", but this maps ",
@@ -150,7 +154,9 @@ absl::Status AddMapSetting(absl::string_view value, CommandLine& line) {
 absl::Status AddMapPrefix(absl::string_view value, CommandLine& line) {
   const size_t equals = value.find('=');
   if (equals == absl::string_view::npos || equals == 0) {
-    return IsNot(value, "SIDE=PREFIX, such as torchtitan=model.");
+    return IsNot(value,
+                 "SIDE=PREFIX or SIDE.states=PREFIX, such as "
+                 "torchtitan=model.");
   }
   line.map_prefixes.emplace_back(value.substr(0, equals),
                                  value.substr(equals + 1));
@@ -178,8 +184,8 @@ absl::Status LoadMap(FileSystem& fs, CommandLine& line) {
         "a server does not map tensors; leave out --server, or TESSERA_SERVER");
   }
   DCP_ASSIGN_OR_RETURN(MapSpec spec, SpecOf(fs, line));
-  DCP_RETURN_IF_ERROR(CheckSides(spec));
   DCP_RETURN_IF_ERROR(SetPrefixes(line, spec));
+  DCP_RETURN_IF_ERROR(CheckSides(spec));
   DCP_ASSIGN_OR_RETURN(spec.options.parts, PartsOf(line));
   line.selection.parts.clear();
   spec.options.settings = line.map_settings;

@@ -249,7 +249,8 @@ constexpr OptionRow<CommandLine> kOptions[] = {
      AddMapSetting},
     {{"at", "SIDE=PREFIX", kMapping,
       "what stands before the names of the model on a side,\n"
-      "such as torchtitan=model.; repeatable",
+      "such as torchtitan=model.; SIDE.states=PREFIX: those\n"
+      "of the optimizer's states; repeatable",
       true},
      AddMapPrefix},
     {{"unmatched", "MODE", kMapping,

@@ -274,6 +274,21 @@ TEST_F(MapOptionsTest, ReadsTheConfigNextToTheSource) {
   EXPECT_THAT(done.err, HasSubstr("num_attention_heads"));
 }
 
+TEST_F(MapOptionsTest, PartsStandWhereTheyAreSaid) {
+  const std::string states = GoldenPath("llama", "hf_optim.safetensors");
+  Expect(tools::kExitDone,
+         {"convert", states, In("there.safetensors"), "--map",
+          "llama-hf-to-torchtitan", "--at", "torchtitan=app.model.", "--at",
+          "torchtitan.states=app.optim.state."});
+  for (const auto& array : TensorsIn(In("there.safetensors"))) {
+    EXPECT_EQ(array.tensor.name.find("app.optim.state."), 0u)
+        << array.tensor.name;
+  }
+  Expect(tools::kExitDone, {"diff", In("there.safetensors"), states, "--map",
+                            "llama-torchtitan-to-hf", "--config", config_,
+                            "--at", "torchtitan.states=app.optim.state."});
+}
+
 TEST_F(MapOptionsTest, WorkersShare) {
   const Arguments map = {"convert",
                          source_,
@@ -308,6 +323,8 @@ TEST_F(MapOptionsTest, SaysWhatIsWrong) {
       {{"--to-side", "meta"}, "--to-side requires --map"},
       {{"--map", "llama-hf-to-meta", "--at", "megatron=m."},
        "--at names the side megatron"},
+      {{"--map", "llama-hf-to-meta_mp", "--at", "meta_mp.states=o."},
+       "meta_mp names the states of an optimizer"},
       {{"--map", "llama-hf-to-meta", "--set", "vocab"}, "NAME=N"},
       {{"--map", "llama-hf-to-meta", "--part", "extra"}, "--part is model"},
   };
