@@ -49,7 +49,8 @@ struct LoadOptions {
   // checks" in the README.
   bool verify = false;
   // Compares first what a mapping takes for equal in the checkpoint, which may
-  // read more than the boxes need. Off for callers that have called CheckTies
+  // read more than the boxes need, in `memory_bytes` of its own even with a
+  // pool. Off for callers that have called CheckTies
   // (read/tie_check.h), such as ranks that share it, or many loads of one
   // checkpoint.
   bool check_ties = true;

@@ -25,7 +25,7 @@ struct TieParts {
 };
 
 struct TieCheckOptions {
-  uint64_t memory_bytes = kDefaultMemoryBytes;  // at least 2 * kMinMemoryBytes
+  uint64_t memory_bytes = kDefaultMemoryBytes;  // at least kMinMemoryBytes
   std::stop_token stop = {};
   TieParts parts = {};
 };
