@@ -1,0 +1,20 @@
+// The names and shapes of DeepSeek V3 as transformers stores it in bfloat16,
+// without the layers that predict further tokens: 45,395 tensors. Any thread.
+#ifndef TESTS_TESTING_DEEPSEEK_SHAPES_H_
+#define TESTS_TESTING_DEEPSEEK_SHAPES_H_
+
+#include <string>
+#include <vector>
+
+#include "dcp/mapping/mapped_tensors.h"
+
+namespace dcp::testing {
+
+std::vector<MappingTensor> DeepSeekV3Tensors();
+
+// What the rules need of its config.json.
+std::string DeepSeekV3Config();
+
+}  // namespace dcp::testing
+
+#endif  // TESTS_TESTING_DEEPSEEK_SHAPES_H_
