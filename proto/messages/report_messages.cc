@@ -9,9 +9,12 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/open/selection.h"
+#include "dcp/mapping/mapped_tensors.h"
 #include "dcp/tensor/dtype.h"
+#include "google/protobuf/repeated_field.h"
 #include "proto/messages/enum_messages.h"
 #include "proto/messages/field_checks.h"
 #include "proto/utf8.h"
@@ -27,6 +30,9 @@ using messages::Text;
 constexpr size_t kMaxFindings = 10'000;
 // Bytes of a list in one message: receivers accept 4 MiB by default.
 constexpr size_t kMaxListBytes = size_t{3} << 20;
+
+// Rules, or names, in what is said of a mapping: more than people read.
+constexpr size_t kMaxMapLines = 1000;
 
 // Converts `values` with `convert` into `list`, up to the limits of a message.
 template <typename Values, typename List, typename Convert>
@@ -63,6 +69,55 @@ absl::StatusOr<DiffFinding::Kind> KnownKind(v1::DiffFinding::Kind kind) {
   return absl::DataLossError(
       absl::StrCat("the server reports the kind of difference ", kind,
                    ", which this client does not know"));
+}
+
+// The first names, up to `limit`.
+void NamesToProto(absl::Span<const std::string> names, size_t limit,
+                  google::protobuf::RepeatedPtrField<std::string>& list) {
+  for (const std::string& name : names.first(std::min(names.size(), limit))) {
+    list.Add(ToUtf8(
+        absl::string_view(name).substr(0, kMaxListBytes / kMaxFindings)));
+  }
+}
+
+void PlannedMapToProto(const PlannedMap& map,
+                       v1::ConvertResult::MapResult& proto) {
+  proto.set_name(Text(map.name));
+  proto.set_from_side(Text(map.from));
+  proto.set_to_side(Text(map.to));
+  const size_t num_rules = std::min(map.rules.size(), kMaxMapLines);
+  for (size_t i = 0; i < num_rules; ++i) {
+    const RuleReport& rule = map.rules[i];
+    v1::ConvertResult::MapResult::Rule& made = *proto.add_rules();
+    made.set_file(Text(rule.file));
+    made.set_line(rule.line);
+    made.set_text(Text(rule.text));
+    made.set_num_instances(rule.num_instances);
+    made.set_num_sources(rule.num_sources);
+    made.set_num_destinations(rule.num_destinations);
+    made.set_num_pieces(rule.num_pieces);
+  }
+  NamesToProto(map.dropped, kMaxMapLines, *proto.mutable_dropped());
+  NamesToProto(map.copied, kMaxMapLines, *proto.mutable_copied());
+}
+
+PlannedMap PlannedMapFromProto(const v1::ConvertResult::MapResult& proto) {
+  PlannedMap map;
+  map.name = proto.name();
+  map.from = proto.from_side();
+  map.to = proto.to_side();
+  for (const v1::ConvertResult::MapResult::Rule& rule : proto.rules()) {
+    map.rules.push_back({.file = rule.file(),
+                         .line = rule.line(),
+                         .text = rule.text(),
+                         .num_instances = rule.num_instances(),
+                         .num_sources = rule.num_sources(),
+                         .num_destinations = rule.num_destinations(),
+                         .num_pieces = rule.num_pieces()});
+  }
+  map.dropped.assign(proto.dropped().begin(), proto.dropped().end());
+  map.copied.assign(proto.copied().begin(), proto.copied().end());
+  return map;
 }
 
 }  // namespace
@@ -176,11 +231,8 @@ void ConvertPlanToProto(const ConvertPlan& plan, v1::ConvertResult& proto) {
   proto.set_bytes_to_write(plan.bytes_to_write);
   proto.set_memory_bytes(plan.memory_bytes);
   proto.set_num_dropped(plan.dropped.size());
-  const size_t num_shown = std::min(plan.dropped.size(), kMaxFindings);
-  for (size_t i = 0; i < num_shown; ++i) {
-    proto.add_dropped(ToUtf8(absl::string_view(plan.dropped[i])
-                                 .substr(0, kMaxListBytes / kMaxFindings)));
-  }
+  NamesToProto(plan.dropped, kMaxFindings, *proto.mutable_dropped());
+  if (plan.map.has_value()) PlannedMapToProto(*plan.map, *proto.mutable_map());
   if (plan.check.checked) {
     v1::ConvertResult::SourceCheck& check = *proto.mutable_source_check();
     check.set_num_crcs_checked(plan.check.num_crcs_checked);
@@ -196,11 +248,8 @@ void ConvertPlanToProto(const ConvertPlan& plan, v1::ConvertResult& proto) {
                 made.set_dtype(std::string(TorchName(loss.dtype)));
                 made.set_num_beyond(loss.num_beyond);
               });
-  for (const std::string& key : plan.dropped_metadata) {
-    if (proto.dropped_metadata().size() == kMaxFindings) break;
-    proto.add_dropped_metadata(
-        ToUtf8(absl::string_view(key).substr(0, kMaxListBytes / kMaxFindings)));
-  }
+  NamesToProto(plan.dropped_metadata, kMaxFindings,
+               *proto.mutable_dropped_metadata());
   for (const std::string& name : plan.code_left_out) {
     if (proto.code_left_out().size() == kMaxFindings) break;
     proto.add_code_left_out(Text(name));
@@ -225,6 +274,7 @@ absl::StatusOr<ConvertPlan> ConvertPlanFromProto(
                                proto.dropped_metadata().end());
   plan.code_left_out.assign(proto.code_left_out().begin(),
                             proto.code_left_out().end());
+  if (proto.has_map()) plan.map = PlannedMapFromProto(proto.map());
   if (proto.has_source_check()) {
     const v1::ConvertResult::SourceCheck& check = proto.source_check();
     plan.check = {.checked = true,

@@ -7,8 +7,11 @@
 #include "absl/strings/str_cat.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "proto/messages/enum_messages.h"
 #include "proto/messages/field_checks.h"
+#include "proto/messages/map_messages.h"
 
 namespace dcp {
 namespace {
@@ -86,10 +89,15 @@ absl::StatusOr<SourceSpec> SourceFromProto(const v1::Source& source,
   const std::string path_field = absl::StrCat(field, ".path");
   if (source.path().empty()) return Invalid(path_field, " is empty");
   DCP_RETURN_IF_ERROR(CheckPath(source.path(), path_field));
-  SourceSpec spec{.path = source.path(), .open = {}};
+  SourceSpec spec{
+      .path = source.path(), .open = {}, .field = std::string(field)};
   DCP_ASSIGN_OR_RETURN(
       spec.open.dialect,
       DialectFromProto(source.dialect(), absl::StrCat(field, ".dialect")));
+  if (source.has_map()) {
+    DCP_RETURN_IF_ERROR(CheckMap(source.map(), absl::StrCat(field, ".map")));
+    spec.map = std::make_shared<const v1::MapSpec>(source.map());
+  }
   if (!source.has_rank()) return spec;
   if (source.rank() < 0 || source.rank() >= kMaxRanks) {
     return Invalid(absl::StrCat(field, ".rank"), " is ", source.rank(),
@@ -99,10 +107,19 @@ absl::StatusOr<SourceSpec> SourceFromProto(const v1::Source& source,
   return spec;
 }
 
+absl::Status CheckUnmapped(const v1::Source& source, absl::string_view field) {
+  if (!source.has_map()) return absl::OkStatus();
+  return Invalid(
+      absl::StrCat(field, ".map"),
+      " is set, but this is about the files of the checkpoint as they "
+      "are: leave it out");
+}
+
 void SourceToProto(const std::string& path, const OpenOptions& open,
                    v1::Source& proto) {
   proto.set_path(path);
   if (open.rank >= 0) proto.set_rank(open.rank);
+  if (open.map != nullptr) MapToProto(*open.map, *proto.mutable_map());
   const DialectOptions& dialect = open.dialect;
   if (dialect == DialectOptions()) return;
   v1::DialectOptions& message = *proto.mutable_dialect();
@@ -115,6 +132,16 @@ void SourceToProto(const std::string& path, const OpenOptions& open,
   message.set_low_precision_weights(dialect.low_precision_weights);
   message.set_unstack_layers(dialect.unstack_layers);
   message.set_torch_optimizer_names(dialect.torch_optimizer_names);
+}
+
+std::string StableBytes(const google::protobuf::MessageLite& message) {
+  std::string bytes;
+  google::protobuf::io::StringOutputStream stream(&bytes);
+  google::protobuf::io::CodedOutputStream coded(&stream);
+  coded.SetSerializationDeterministic(true);
+  message.SerializeToCodedStream(&coded);
+  coded.Trim();
+  return bytes;
 }
 
 absl::StatusOr<std::optional<Format>> RequestedFormatFromProto(

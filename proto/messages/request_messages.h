@@ -6,15 +6,18 @@
 #define PROTO_MESSAGES_REQUEST_MESSAGES_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "dcp/checkpoint/open/checkpoint.h"
 #include "dcp/checkpoint/open/selection.h"
 #include "dcp/tensor/element.h"
+#include "google/protobuf/message_lite.h"
 #include "google/protobuf/repeated_field.h"
 #include "tessera/v1/checkpoint.pb.h"
 #include "tessera/v1/checkpoint_service.pb.h"
@@ -23,13 +26,26 @@ namespace dcp {
 
 struct SourceSpec {
   std::string path;  // as it was sent; not checked against anyone's rights
-  OpenOptions open;
+  OpenOptions open;  // without `map`
+  // Has passed CheckMap; null if none is asked for. Shared by the copies of
+  // this; immutable.
+  std::shared_ptr<const tessera::v1::MapSpec> map = nullptr;
+  std::string field = "source";  // of the request
 };
 absl::StatusOr<SourceSpec> SourceFromProto(const tessera::v1::Source& source,
                                            absl::string_view field);
-// Only the rank and the dialect are sent; a negative rank is left out.
+// InvalidArgument if there is a mapping: what a checkpoint's files hold, as
+// they hold it, cannot be told of tensors that they do not.
+absl::Status CheckUnmapped(const tessera::v1::Source& source,
+                           absl::string_view field);
+// Only the rank, the dialect and the mapping are sent; a negative rank is left
+// out.
 void SourceToProto(const std::string& path, const OpenOptions& open,
                    tessera::v1::Source& proto);
+
+// Serializes a message so that equal messages have equal bytes: the order of a
+// map's entries is undefined otherwise.
+std::string StableBytes(const google::protobuf::MessageLite& message);
 
 // Absent if the format is unspecified.
 absl::StatusOr<std::optional<Format>> RequestedFormatFromProto(

@@ -13,12 +13,14 @@
 #include "dcp/checkpoint/convert/convert.h"
 #include "dcp/checkpoint/convert/share_convert.h"
 #include "dcp/checkpoint/open/dcp_opener.h"
+#include "dcp/checkpoint/open/model_config.h"
 #include "dcp/checkpoint/verify.h"
 #include "dcp/checkpoint/write/destination_lock.h"
 #include "google/protobuf/any.pb.h"
 #include "google/protobuf/util/time_util.h"
 #include "proto/error_detail.h"
 #include "proto/messages/report_messages.h"
+#include "proto/messages/request_messages.h"
 #include "server/access/rooted_file_system.h"
 #include "server/jobs/job_spec.h"
 #include "server/process/log_text.h"
@@ -221,7 +223,7 @@ absl::StatusOr<JobRequest> JobRunner::Check(
     const Client& client) const {
   JobRequest request;
   request.kind = kind;
-  request.bytes = message.SerializeAsString();
+  request.bytes = StableBytes(message);
   DCP_ASSIGN_OR_RETURN(const JobSpec spec,
                        ReadRequest(kind, request.bytes, client, options_));
   request.request_id = spec.options.request_id();
@@ -237,6 +239,7 @@ absl::StatusOr<std::string> JobRunner::Plan(const JobRequest& request,
   DCP_ASSIGN_OR_RETURN(JobSpec spec, ReadAgain(request, client, options_));
   RootedFileSystem fs(fs_, client);
   if (request.kind == JobMetadata::VERIFY) return PlanVerify(fs, spec, stop);
+  DCP_RETURN_IF_ERROR(AddModelConfig(fs, spec.source, spec.convert.open));
   spec.convert.stop = std::move(stop);
   const absl::StatusOr<ConvertPlan> plan =
       PlanConvert(fs, spec.source, spec.destination, std::move(spec.convert));
@@ -261,9 +264,15 @@ absl::StatusOr<std::string> JobRunner::Run(const JobRequest& request,
     return GiveUp(fs_, access_.server(), request, spec.status(), controls);
   }
   RootedFileSystem fs(fs_, *client);
-  return request.kind == JobMetadata::VERIFY
-             ? RunVerify(fs, *spec, controls)
-             : RunConvert(fs, *std::move(spec), controls);
+  if (request.kind == JobMetadata::VERIFY) {
+    return RunVerify(fs, *spec, controls);
+  }
+  const absl::Status configured =
+      WithPath(AddModelConfig(fs, spec->source, spec->convert.open), *spec);
+  if (!configured.ok()) {
+    return GiveUp(fs_, access_.server(), request, configured, controls);
+  }
+  return RunConvert(fs, *std::move(spec), controls);
 }
 
 }  // namespace dcp::server

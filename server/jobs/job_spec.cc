@@ -2,6 +2,7 @@
 #include "server/jobs/job_spec.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +12,7 @@
 #include "dcp/io/object/object_url.h"
 #include "proto/error_detail.h"
 #include "proto/messages/layout_messages.h"
+#include "proto/messages/map_messages.h"
 #include "proto/messages/request_messages.h"
 #include "proto/utf8.h"
 #include "server/jobs/uuid.h"
@@ -63,6 +65,9 @@ absl::Status SetSource(const v1::Source& source, const Client& client,
   if (!path.ok()) return BlameField(path.status(), "source.path");
   spec.source = *std::move(path);
   spec.convert.open = from.open;
+  if (from.map == nullptr) return absl::OkStatus();
+  DCP_ASSIGN_OR_RETURN(MapSpec map, MapFromProto(*from.map, "source.map"));
+  spec.convert.open.map = std::make_shared<const MapSpec>(std::move(map));
   return absl::OkStatus();
 }
 
@@ -186,6 +191,7 @@ absl::Status Read(const v1::ConsolidateRequest& request, const Client& client,
 
 absl::Status Read(const v1::VerifyRequest& request, const Client& client,
                   JobSpec& spec) {
+  DCP_RETURN_IF_ERROR(CheckUnmapped(request.source(), "source"));
   DCP_RETURN_IF_ERROR(SetSource(request.source(), client, spec));
   DCP_ASSIGN_OR_RETURN(
       spec.sample_percent,

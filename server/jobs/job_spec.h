@@ -21,7 +21,9 @@ namespace dcp::server {
 struct JobSpec {
   std::string source;  // paths without symbolic links
   std::string destination;
-  ConvertOptions convert;  // for all kinds except VERIFY
+  // For all kinds except VERIFY. A mapping has the config.json of the request
+  // only.
+  ConvertOptions convert;
   std::optional<Share> share = std::nullopt;
   double sample_percent = 100;
   tessera::v1::JobOptions options;

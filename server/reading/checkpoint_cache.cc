@@ -5,9 +5,14 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "dcp/base/error_place.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
+#include "dcp/checkpoint/open/model_config.h"
+#include "dcp/checkpoint/read/tie_check.h"
+#include "proto/error_detail.h"
+#include "proto/messages/map_messages.h"
 #include "proto/rpc_status.h"
 #include "server/access/disk_timeout.h"
 #include "server/process/refusal.h"
@@ -23,15 +28,22 @@ constexpr int kMaxOpens = 3;
 // replaced; neither takes long.
 constexpr int64_t kRetryAfterMs = 1000;
 
+// For comparing what a mapping takes for equal.
+constexpr uint64_t kTieCheckBytes = 2 * kMinMemoryBytes;
+
 }  // namespace
 
 // A call that waits for a checkpoint.
 struct CheckpointCache::Waiter {
-  Waiter(const Client& the_client, const SourceSpec& the_source,
+  Waiter(const Admission::Caller& caller, const SourceSpec& the_source,
          std::shared_ptr<Answer> the_answer)
-      : client(the_client), source(the_source), answer(std::move(the_answer)) {}
+      : client(*caller.client),
+        account(caller.account),
+        source(the_source),
+        answer(std::move(the_answer)) {}
 
   const Client client;
+  const std::shared_ptr<ClientAccount> account;
   const SourceSpec source;
   const std::shared_ptr<Answer> answer;  // owners: this, and the alarm
   // Guarded by the cache's mutex, as is the next member.
@@ -66,17 +78,20 @@ struct CheckpointCache::Opening {
   }
 };
 
-void CheckpointCache::Open(const Client& client, const SourceSpec& source,
-                           std::stop_token stop, Opened opened) {
+void CheckpointCache::Open(const Admission::Caller& caller,
+                           const SourceSpec& source, std::stop_token stop,
+                           Opened opened) {
+  const Client& client = *caller.client;
   const auto waiter = std::make_shared<Waiter>(
-      client, source,
+      caller, source,
       Answer::Start(limits_.disk_timeout,
                     DiskTimeoutError(client, source.path, limits_.disk_timeout),
                     std::move(opened)));
   waiter->on_stop.emplace(std::move(stop),
                           [this, &waiter = *waiter] { Leave(waiter); });
+  RootThreads& threads = source.map == nullptr ? threads_ : map_threads_;
   const absl::Status posted =
-      threads_.QueueOf(client, source.path)->Post([this, waiter] {
+      threads.QueueOf(client, source.path)->Post([this, waiter] {
         OpenOnThread(waiter);
       });
   if (!posted.ok()) {
@@ -94,6 +109,9 @@ void CheckpointCache::OpenOnThread(const WaiterPtr& waiter) {
   const Key key{.path = *path,
                 .rank = waiter->source.open.rank,
                 .dialect = waiter->source.open.dialect,
+                .map = waiter->source.map == nullptr
+                           ? ""
+                           : StableBytes(*waiter->source.map),
                 .reach = waiter->client.Reach()};
   OpeningPtr opening;
   std::vector<WaiterPtr> answered;
@@ -115,7 +133,7 @@ void CheckpointCache::Serve(const Key& key, const OpeningPtr& opening) {
   while (const WaiterPtr next = NextOf(key, opening, stop)) {
     // All but the first waiter usually find the checkpoint open.
     absl::StatusOr<std::shared_ptr<SharedCheckpoint>> found =
-        Find(next->client, key, stop);
+        Find(*next, key, stop);
     {
       absl::MutexLock lock(&mutex_);
       std::erase(opening->waiting, next);
@@ -174,7 +192,7 @@ std::shared_ptr<SharedCheckpoint> CheckpointCache::Kept(const Key& key) {
 }
 
 absl::StatusOr<std::shared_ptr<SharedCheckpoint>> CheckpointCache::Find(
-    const Client& client, const Key& key, const std::stop_token& stop) {
+    const Waiter& waiter, const Key& key, const std::stop_token& stop) {
   const ErrorPlace place{.path = key.path};
   std::shared_ptr<SharedCheckpoint> kept = Kept(key);
   if (kept != nullptr) {
@@ -184,7 +202,7 @@ absl::StatusOr<std::shared_ptr<SharedCheckpoint>> CheckpointCache::Find(
   }
   for (int i = 0; i < kMaxOpens; ++i) {
     absl::StatusOr<std::shared_ptr<SharedCheckpoint>> opened =
-        OpenFresh(client, key, stop);
+        OpenFresh(waiter, key, stop);
     if (!opened.ok()) return WithPlace(opened.status(), place);
     if (*opened != nullptr) return opened;
   }
@@ -197,28 +215,64 @@ absl::StatusOr<std::shared_ptr<SharedCheckpoint>> CheckpointCache::Find(
 
 // Null if the checkpoint was replaced or written to while it was opened.
 absl::StatusOr<std::shared_ptr<SharedCheckpoint>> CheckpointCache::OpenFresh(
-    const Client& client, const Key& key, const std::stop_token& stop) {
-  auto fs = std::make_unique<RootedFileSystem>(fs_, client);
+    const Waiter& waiter, const Key& key, const std::stop_token& stop) {
+  auto fs = std::make_unique<RootedFileSystem>(fs_, waiter.client);
   OpenOptions open;
   open.rank = key.rank;
   open.dialect = key.dialect;
   open.locate_memory_bytes = kMinMemoryBytes;
+  CallMemory memory;
+  const std::string field = absl::StrCat(waiter.source.field, ".map");
+  const tessera::v1::MapSpec* const map = waiter.source.map.get();
+  if (map != nullptr) {
+    DCP_ASSIGN_OR_RETURN(memory, MapMemory(waiter));
+    DCP_ASSIGN_OR_RETURN(MapSpec spec, MapFromProto(*map, field));
+    open.map = std::make_shared<const MapSpec>(std::move(spec));
+  }
+  // Before config.json is read, whose state is a part of it.
   DCP_ASSIGN_OR_RETURN(const std::string before,
                        IndexState(*fs, key.path, open, stop));
-  DCP_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint,
-                       Checkpoint::Open(*fs, key.path, open, stop));
-  DCP_ASSIGN_OR_RETURN(FilesState files, LookAtFiles(*fs, *checkpoint, stop));
+  DCP_RETURN_IF_ERROR(AddModelConfig(*fs, key.path, open));
+  absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint =
+      Checkpoint::Open(*fs, key.path, open, stop);
+  if (!checkpoint.ok()) {
+    return map == nullptr ? checkpoint.status()
+                          : BlameField(checkpoint.status(), field);
+  }
+  DCP_RETURN_IF_ERROR(CheckTies(
+      *fs, **checkpoint, {.memory_bytes = kTieCheckBytes, .stop = stop}));
+  DCP_ASSIGN_OR_RETURN(FilesState files, LookAtFiles(*fs, **checkpoint, stop));
   DCP_ASSIGN_OR_RETURN(const std::string now,
                        IndexState(*fs, key.path, open, stop));
   if (now != before || files.text.empty()) {
     return std::shared_ptr<SharedCheckpoint>();
   }
   const std::shared_ptr<SharedCheckpoint> opened = SharedCheckpoint::Make(
-      threads_.QueueOf(key.path), std::move(fs), std::move(checkpoint),
-      {.etag = EtagOf(now, files.text), .file_sizes = std::move(files.sizes)},
+      threads_.QueueOf(key.path), std::move(fs), *std::move(checkpoint),
+      {.digest = EtagOf(now, files.text),
+       .etag = EtagOf(key.map, EtagOf(now, files.text)),
+       .file_sizes = std::move(files.sizes)},
       open, index_bytes_);
   DCP_RETURN_IF_ERROR(Keep(key, opened));
   return opened;
+}
+
+absl::StatusOr<CallMemory> CheckpointCache::MapMemory(const Waiter& waiter) {
+  struct Asked {
+    absl::Notification done;
+    absl::StatusOr<CallMemory> memory = absl::UnknownError("not answered");
+  };
+  // Owners: this and the request, which may return after the notification.
+  const auto asked = std::make_shared<Asked>();
+  CallMemoryRequest::Ask(waiter.account, budget_,
+                         MapMemoryBytes(*waiter.source.map) + kTieCheckBytes,
+                         kMaxMemoryWait,
+                         [asked](absl::StatusOr<CallMemory> memory) {
+                           asked->memory = std::move(memory);
+                           asked->done.Notify();
+                         });
+  asked->done.WaitForNotification();
+  return std::move(asked->memory);
 }
 
 absl::Status CheckpointCache::Keep(const Key& key,

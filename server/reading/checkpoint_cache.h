@@ -1,7 +1,9 @@
 // CheckpointCache: open checkpoints, shared by the calls that read them. Only
 // clients that may read the same files share one, because its files were opened
-// with one client's rights. Each call looks at all files of the checkpoint
-// again, so the next call notices when it was replaced or written to. The cache
+// with one client's rights, and only calls that ask for the same mapping. Each
+// call looks at all files of the checkpoint, and at the config.json that a
+// mapping may have taken numbers from, so it notices when one was replaced or
+// written to. The cache
 // is bounded by the number of checkpoints, their files and the memory of their
 // indices; the least recently used checkpoint is closed first. Thread-safe.
 #ifndef SERVER_READING_CHECKPOINT_CACHE_H_
@@ -27,7 +29,10 @@
 #include "dcp/io/file_system.h"
 #include "proto/messages/request_messages.h"
 #include "server/access/access.h"
+#include "server/access/admission.h"
 #include "server/access/root_threads.h"
+#include "server/memory/call_memory.h"
+#include "server/memory/memory_budget.h"
 #include "server/reading/shared_checkpoint.h"
 #include "server/reading/timed_answer.h"
 
@@ -50,25 +55,33 @@ class CheckpointCache {
   using Opened = absl::AnyInvocable<void(
       absl::StatusOr<std::shared_ptr<SharedCheckpoint>>)>;
 
-  // All must outlive this, except that `threads` must be stopped before this is
-  // destroyed.
+  // All must outlive this, except that both kinds of threads must be stopped
+  // before this is destroyed. Checkpoints are opened through mappings by
+  // `map_threads`, because rules of strangers may take them long.
   CheckpointCache(FileSystem& fs, RootThreads& threads,
+                  RootThreads& map_threads, MemoryBudget& budget,
                   const CheckpointCacheLimits& limits)
-      : fs_(fs), threads_(threads), limits_(limits) {}
+      : fs_(fs),
+        threads_(threads),
+        map_threads_(map_threads),
+        budget_(budget),
+        limits_(limits) {}
 
-  // Opens the checkpoint with the rights of `client`, which must cover all of
-  // its files, and calls `opened` once:
+  // Opens the checkpoint with the rights of the caller's client, which must
+  // cover all of its files, and calls `opened` once:
   // - on a thread of the path's root, with the result;
   // - before this returns, with an error;
   // - on a thread of gRPC, with Unavailable and the root, after the timeout;
   // - on the thread that requests `stop` (the client is gone), with Cancelled.
-  // Errors are those of Client::CheckRead and Checkpoint::Open, and name the
-  // path.
+  // Errors are those of Client::CheckRead, Checkpoint::Open and MapFromProto,
+  // and name the path. Opening through a mapping compares what it takes for
+  // equal (CheckTies), and takes memory of the caller; the errors of
+  // CallMemoryRequest say that there is none.
   //
   // Opening continues until the last of the clients that wait for the
   // checkpoint is gone. A client that was told of the timeout is not gone: it
   // will ask again.
-  void Open(const Client& client, const SourceSpec& source,
+  void Open(const Admission::Caller& caller, const SourceSpec& source,
             std::stop_token stop, Opened opened);
 
   size_t num_open() const;
@@ -78,12 +91,13 @@ class CheckpointCache {
     std::string path;
     int64_t rank = -1;
     DialectOptions dialect;
+    std::string map;    // its StableBytes; empty: none
     std::string reach;  // of the clients who share it
 
     friend bool operator==(const Key&, const Key&) = default;
     template <typename H>
     friend H AbslHashValue(H h, const Key& key) {
-      return H::combine(std::move(h), key.path, key.rank, key.dialect,
+      return H::combine(std::move(h), key.path, key.rank, key.dialect, key.map,
                         key.reach);
     }
   };
@@ -110,13 +124,17 @@ class CheckpointCache {
   // The open checkpoint, whose files may have changed since; or null.
   std::shared_ptr<SharedCheckpoint> Kept(const Key& key);
   absl::StatusOr<std::shared_ptr<SharedCheckpoint>> Find(
-      const Client& client, const Key& key, const std::stop_token& stop);
+      const Waiter& waiter, const Key& key, const std::stop_token& stop);
   absl::StatusOr<std::shared_ptr<SharedCheckpoint>> OpenFresh(
-      const Client& client, const Key& key, const std::stop_token& stop);
+      const Waiter& waiter, const Key& key, const std::stop_token& stop);
+  // Waits for the memory that the mapping takes.
+  absl::StatusOr<CallMemory> MapMemory(const Waiter& waiter);
   absl::Status Keep(const Key& key, std::shared_ptr<SharedCheckpoint> opened);
 
   FileSystem& fs_;
   RootThreads& threads_;
+  RootThreads& map_threads_;
+  MemoryBudget& budget_;
   const CheckpointCacheLimits limits_;
   // Sum over all open checkpoints, kept or not. Owners: this and each
   // checkpoint.

@@ -71,7 +71,7 @@ class CheckpointCalls {
   // Opens a source for a stream; an error ends the stream.
   template <typename Response>
   void OpenFor(const std::shared_ptr<MessageStream<Response>>& stream,
-               const Client& client, const tessera::v1::Source& source,
+               const Caller& caller, const tessera::v1::Source& source,
                absl::string_view field, OpenedFunction then);
   // Like SharedCheckpoint::Locate, but answers Unavailable if the file system
   // takes too long.
@@ -109,12 +109,12 @@ std::shared_ptr<MessageStream<Response>> CheckpointCalls::NewStream(
 template <typename Response>
 void CheckpointCalls::OpenFor(
     const std::shared_ptr<MessageStream<Response>>& stream,
-    const Client& client, const tessera::v1::Source& source,
+    const Caller& caller, const tessera::v1::Source& source,
     absl::string_view field, OpenedFunction then) {
   const absl::StatusOr<SourceSpec> spec = SourceFromProto(source, field);
   if (!spec.ok()) return stream->Fail(spec.status());
   cache_.Open(
-      client, *spec, stream->stop(),
+      caller, *spec, stream->stop(),
       [stream, path = absl::StrCat(field, ".path"), then = std::move(then)](
           absl::StatusOr<std::shared_ptr<SharedCheckpoint>> opened) mutable {
         if (!opened.ok())

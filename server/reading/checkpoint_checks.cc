@@ -134,8 +134,10 @@ CheckpointChecks::Verify(grpc::CallbackServerContext* context,
   if (caller.client == nullptr) return stream.get();
   const absl::StatusOr<double> percent =
       SamplePercentFromProto(request->sample_percent(), "sample_percent");
-  if (!percent.ok()) {
-    stream->Fail(percent.status());
+  const absl::Status unmapped = CheckUnmapped(request->source(), "source");
+  for (const absl::Status& status : {percent.status(), unmapped}) {
+    if (status.ok()) continue;
+    stream->Fail(status);
     return stream.get();
   }
   const auto check = [this, stream, client = caller.client, percent = *percent](
@@ -163,7 +165,7 @@ CheckpointChecks::Verify(grpc::CallbackServerContext* context,
     });
   };
   calls_.OpenFor(
-      stream, *caller.client, request->source(), "source",
+      stream, caller, request->source(), "source",
       [this, stream, caller, check](std::shared_ptr<SharedCheckpoint> shared) {
         Run(stream, caller, *shared, [check, shared](uint64_t memory_bytes) {
           check(shared, memory_bytes);
@@ -221,9 +223,9 @@ grpc::ServerWriteReactor<v1::DiffResponse>* CheckpointChecks::Diff(
     });
   };
   calls_.OpenFor(
-      stream, *caller.client, request->a(), "a",
+      stream, caller, request->a(), "a",
       [this, stream, caller, check, source_b = request->b()](Shared a) {
-        calls_.OpenFor(stream, *caller.client, source_b, "b",
+        calls_.OpenFor(stream, caller, source_b, "b",
                        [this, stream, caller, a, check](Shared b) {
                          Run(stream, caller, *a,
                              [check, a, b](uint64_t memory_bytes) {

@@ -31,6 +31,9 @@ namespace v1 = ::tessera::v1;
 // Threads per root that open and locate; each may take kMinMemoryBytes to
 // locate.
 constexpr size_t kNumOpeners = 2;
+// Threads per root that open through a mapping. Rules of strangers may take a
+// thread several seconds and hundreds of MiB; more threads would take more.
+constexpr size_t kNumMappers = 1;
 // Waiting unary calls, in addition to the streams; each call has at most one
 // task waiting.
 constexpr size_t kMaxCallsWaiting = 1000;
@@ -91,7 +94,9 @@ CheckpointService::CheckpointService(FileSystem& fs, Admission& admission,
       max_memory_bytes_(options.max_memory_bytes),
       openers_(admission.access(), kNumOpeners,
                static_cast<size_t>(options.max_streams) + kMaxCallsWaiting),
-      cache_(fs, openers_,
+      mappers_(admission.access(), kNumMappers,
+               static_cast<size_t>(options.max_streams) + kMaxCallsWaiting),
+      cache_(fs, openers_, mappers_, budget,
              CheckpointCacheLimits{.disk_timeout = options.disk_timeout}),
       calls_(admission, cache_,
              {.max_streams = options.max_streams,
@@ -121,6 +126,7 @@ CheckpointService::CheckpointService(FileSystem& fs, Admission& admission,
 CheckpointService::~CheckpointService() {
   streams_gauge_ = nullptr;
   checks_.Stop();
+  mappers_.Stop();
   openers_.Stop();
 }
 
@@ -141,7 +147,7 @@ grpc::ServerUnaryReactor* CheckpointService::Inspect(
   }
   CompressIfAsked(*context);
   cache_.Open(
-      *caller->client, *source, reactor->stop(),
+      *caller, *source, reactor->stop(),
       [this, client = caller->client, context, request, response,
        end](absl::StatusOr<std::shared_ptr<SharedCheckpoint>> opened) {
         if (!opened.ok())
@@ -174,6 +180,11 @@ CheckpointService::GetMetadata(grpc::CallbackServerContext* context,
   const auto stream =
       calls_.NewStream<v1::GetMetadataResponse>(*context, caller);
   if (caller.client == nullptr) return stream.get();
+  const absl::Status unmapped = CheckUnmapped(request->source(), "source");
+  if (!unmapped.ok()) {
+    stream->Fail(unmapped);
+    return stream.get();
+  }
   const auto send = [this, stream](std::shared_ptr<SharedCheckpoint> shared,
                                    absl::StatusOr<CallMemory> memory) {
     if (!memory.ok()) return stream->Fail(memory.status());
@@ -193,7 +204,7 @@ CheckpointService::GetMetadata(grpc::CallbackServerContext* context,
             });
     if (!posted.ok()) stream->Fail(posted);
   };
-  calls_.OpenFor(stream, *caller.client, request->source(), "source",
+  calls_.OpenFor(stream, caller, request->source(), "source",
                  [this, account = caller.account,
                   send](std::shared_ptr<SharedCheckpoint> shared) {
                    const uint64_t num_bytes =
@@ -241,7 +252,7 @@ CheckpointService::ReadObjects(grpc::CallbackServerContext* context,
     return stream.get();
   }
   calls_.OpenFor(
-      stream, *caller.client, request->source(), "source",
+      stream, caller, request->source(), "source",
       [this, stream, client = caller.client,
        filter = NameFilter(*std::move(globs))](
           std::shared_ptr<SharedCheckpoint> shared) {

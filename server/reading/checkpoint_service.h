@@ -87,6 +87,7 @@ class CheckpointService final : public CheckpointServiceBase {
   const uint64_t max_memory_bytes_;
   const PageTokens page_tokens_;
   RootThreads openers_;
+  RootThreads mappers_;
   CheckpointCache cache_;
   CheckpointCalls calls_;
   CheckpointChecks checks_;

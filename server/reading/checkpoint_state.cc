@@ -11,6 +11,7 @@
 #include "dcp/base/status.h"
 #include "dcp/base/stop.h"
 #include "dcp/checkpoint/open/dcp_opener.h"
+#include "dcp/checkpoint/open/model_config.h"
 #include "dcp/io/file_system.h"
 
 namespace dcp::server {
@@ -49,6 +50,15 @@ absl::Status AddFile(RootedFileSystem& fs, const std::string& path,
   absl::StrAppend(&text, name, "\n", info.device, " ", info.inode, " ",
                   info.size, " ", info.modified_ns, "\n");
   return absl::OkStatus();
+}
+
+// The same for the files in which a mapping may find the numbers of the model.
+void AddModelConfigs(RootedFileSystem& fs, const std::string& path,
+                     std::string& text) {
+  for (const std::string& place : ModelConfigPlaces(path)) {
+    // One that is not there, or may not be read, is not used either.
+    if (!AddFile(fs, place, "", text).ok()) absl::StrAppend(&text, "none\n");
+  }
 }
 
 // The same for all files in a directory and, if `depth` allows, below it.
@@ -95,6 +105,7 @@ absl::StatusOr<std::string> IndexState(RootedFileSystem& fs,
                                        const std::stop_token& stop) {
   DCP_ASSIGN_OR_RETURN(const FileInfo info, fs.Stat(path));
   std::string text = TextOf(open);
+  if (open.map != nullptr) AddModelConfigs(fs, path, text);
   if (info.kind != FileKind::kDirectory) {
     DCP_RETURN_IF_ERROR(AddFile(fs, path, "", text));
     return text;

@@ -17,7 +17,8 @@
 namespace dcp::server {
 
 // Text that changes when the index is replaced: for DCP it describes one file,
-// for shards of safetensors or .bin the listing of the directory. Cancelled
+// for shards of safetensors or .bin the listing of the directory. With a
+// mapping, also when the config.json that it may use is replaced. Cancelled
 // once `stop` is requested.
 absl::StatusOr<std::string> IndexState(RootedFileSystem& fs,
                                        const std::string& path,

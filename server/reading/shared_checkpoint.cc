@@ -3,27 +3,44 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/types/span.h"
 #include "dcp/base/error_place.h"
 #include "dcp/base/status.h"
+#include "dcp/checkpoint/open/mapped_tensor.h"
 #include "server/reading/checkpoint_state.h"
 
 namespace dcp::server {
 namespace {
 
 // Memory of an entry (sizeof(CheckpointEntry) and its slot in the table of
-// names) and of a chunk (a Box and a ChunkLocation), rounded up.
+// names), of a chunk (a Box and a ChunkLocation), of a mapped tensor (with its
+// lists of sources) and of a piece of it (with its bounds), rounded up.
 constexpr uint64_t kBytesPerEntry = sizeof(CheckpointEntry) + 64;
 constexpr uint64_t kBytesPerChunk = sizeof(Box) + sizeof(ChunkLocation) + 32;
+constexpr uint64_t kBytesPerMapped = sizeof(MappedTensor) + 128;
+constexpr uint64_t kBytesPerPiece = sizeof(StridedPiece) + sizeof(Box) + 32;
 
-uint64_t IndexBytes(const Checkpoint& checkpoint) {
+uint64_t IndexBytes(absl::Span<const CheckpointEntry> entries) {
   uint64_t num_bytes = 0;
-  for (const CheckpointEntry& entry : checkpoint.entries()) {
+  for (const CheckpointEntry& entry : entries) {
     num_bytes += kBytesPerEntry + 2 * entry.fqn.size();
     if (entry.tensor() != nullptr) {
       num_bytes += entry.tensor()->boxes.size() * kBytesPerChunk;
     }
   }
   return num_bytes;
+}
+
+uint64_t IndexBytes(const Checkpoint& checkpoint) {
+  const uint64_t num_bytes = IndexBytes(checkpoint.stored_entries());
+  if (checkpoint.mapped() == nullptr) return num_bytes;
+  const MappedEntries& mapped = *checkpoint.mapped();
+  uint64_t num_pieces = mapped.ties.size() + mapped.report.paddings.size();
+  for (const auto& tensor : mapped.tensors) {
+    num_pieces += tensor->pieces().size();
+  }
+  return num_bytes + IndexBytes(mapped.entries) +
+         mapped.tensors.size() * kBytesPerMapped + num_pieces * kBytesPerPiece;
 }
 
 }  // namespace
@@ -69,7 +86,7 @@ absl::StatusOr<bool> SharedCheckpoint::IsCurrent(
                        IndexState(*fs_, checkpoint_->path(), open_, stop));
   DCP_ASSIGN_OR_RETURN(const FilesState files,
                        LookAtFiles(*fs_, *checkpoint_, stop));
-  return !files.text.empty() && EtagOf(index, files.text) == state_.etag;
+  return !files.text.empty() && EtagOf(index, files.text) == state_.digest;
 }
 
 bool SharedCheckpoint::AreLocated(const std::vector<uint32_t>& entries) const {

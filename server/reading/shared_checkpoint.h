@@ -24,7 +24,8 @@ namespace dcp::server {
 
 // The state of a checkpoint's files when it was opened.
 struct CheckpointState {
-  std::string etag;
+  std::string digest = {};  // of what EtagOf is about
+  std::string etag;         // of that, and of the mapping
   // Bytes of each file that the index names, in its order; absent if the file
   // does not exist.
   std::vector<std::optional<uint64_t>> file_sizes;
@@ -46,7 +47,7 @@ class SharedCheckpoint : public std::enable_shared_from_this<SharedCheckpoint> {
   ~SharedCheckpoint();
 
   // A digest of the device, inode, size and time of the index file and of each
-  // file that the index names.
+  // file that the index names, and of the mapping that it is read through.
   const std::string& etag() const { return state_.etag; }
   const std::vector<std::optional<uint64_t>>& file_sizes() const {
     return state_.file_sizes;

@@ -142,7 +142,7 @@ void TensorStream::Open() {
     return Happen([&](Events& events) { events.opened = source.status(); });
   }
   context_.cache.Open(
-      client_, *source, gone_.get_token(),
+      {.client = &client_, .account = account_}, *source, gone_.get_token(),
       [self = shared_from_this()](
           absl::StatusOr<std::shared_ptr<SharedCheckpoint>> checkpoint) {
         if (checkpoint.ok()) return self->Locate(*std::move(checkpoint));
@@ -322,6 +322,7 @@ absl::Status TensorStream::Take(Events& events) {
 absl::Status TensorStream::TakeOpened(Opened opened) {
   opened_ = std::move(opened);
   request_.clear_wanted();  // opened_ has its parts
+  request_.mutable_source()->clear_map();
   const uint64_t num_bytes = opened_->parts.num_bytes;
   if (!request_.etag().empty() &&
       request_.etag() != opened_->checkpoint->etag()) {

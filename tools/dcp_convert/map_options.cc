@@ -77,10 +77,14 @@ absl::Status CheckAlone(const CommandLine& line) {
   return absl::OkStatus();
 }
 
-// The text of the model's config.json; empty if there is none.
+// The text of the model's config.json; empty if there is none, or if the server
+// is to look for it next to its source.
 absl::StatusOr<std::string> ReadConfig(FileSystem& fs,
                                        const CommandLine& line) {
-  if (line.config.empty()) return FindModelConfig(fs, line.paths[0]);
+  if (line.config.empty()) {
+    return line.server.empty() ? FindModelConfig(fs, line.paths[0])
+                               : std::string();
+  }
   return ReadFile(fs, line.config, kMaxModelConfigBytes,
                   /*follow_symlinks=*/true);
 }
@@ -179,10 +183,6 @@ absl::Status SetUnmatched(absl::string_view value, CommandLine& line) {
 absl::Status LoadMap(FileSystem& fs, CommandLine& line) {
   DCP_RETURN_IF_ERROR(CheckAlone(line));
   if (!IsMapped(line)) return absl::OkStatus();
-  if (!line.server.empty()) {
-    return absl::UnimplementedError(
-        "a server does not map tensors; leave out --server, or TESSERA_SERVER");
-  }
   DCP_ASSIGN_OR_RETURN(MapSpec spec, SpecOf(fs, line));
   DCP_RETURN_IF_ERROR(SetPrefixes(line, spec));
   DCP_RETURN_IF_ERROR(CheckSides(spec));

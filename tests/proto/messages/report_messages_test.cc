@@ -134,6 +134,49 @@ TEST(ReportMessages, ReportsComeBackWhole) {
   EXPECT_EQ(plan.to, Format::kSafetensors);
   EXPECT_EQ(plan.files[0].name, "f");
   EXPECT_THAT(plan.dropped, ElementsAre("lr"));
+  EXPECT_FALSE(plan.map.has_value());
+}
+
+TEST(ReportMessages, WhatAMappingDidComesBack) {
+  ConvertPlan plan;
+  plan.from = plan.to = Format::kDcp;
+  plan.map.emplace();
+  plan.map->name = "llama";
+  plan.map->from = "hf";
+  plan.map->to = "meta";
+  plan.map->rules = {{.file = "llama.yaml",
+                      .line = 7,
+                      .text = "a -> b",
+                      .num_instances = 1,
+                      .num_sources = 2,
+                      .num_destinations = 3,
+                      .num_pieces = 4}};
+  plan.map->dropped = {"inv_freq"};
+  plan.map->copied = {"head"};
+  v1::ConvertResult proto;
+  ConvertPlanToProto(plan, proto);
+  ASSERT_OK_AND_ASSIGN(const ConvertPlan back, ConvertPlanFromProto(proto));
+  ASSERT_TRUE(back.map.has_value());
+  EXPECT_EQ(back.map->name, "llama");
+  EXPECT_EQ(back.map->from, "hf");
+  EXPECT_EQ(back.map->to, "meta");
+  ASSERT_EQ(back.map->rules.size(), 1u);
+  const RuleReport& rule = back.map->rules[0];
+  EXPECT_EQ(rule.file, "llama.yaml");
+  EXPECT_EQ(rule.line, 7);
+  EXPECT_EQ(rule.text, "a -> b");
+  EXPECT_EQ(rule.num_instances, 1u);
+  EXPECT_EQ(rule.num_sources, 2u);
+  EXPECT_EQ(rule.num_destinations, 3u);
+  EXPECT_EQ(rule.num_pieces, 4u);
+  EXPECT_THAT(back.map->dropped, ElementsAre("inv_freq"));
+  EXPECT_THAT(back.map->copied, ElementsAre("head"));
+  plan.map->rules.assign(5000, plan.map->rules[0]);
+  for (RuleReport& each : plan.map->rules) each.text.assign(4096, 'x');
+  plan.map->dropped.assign(20'000, std::string(1000, 'x'));
+  proto.Clear();
+  ConvertPlanToProto(plan, proto);
+  EXPECT_LT(proto.ByteSizeLong(), 2u << 20);
 }
 
 TEST(ReportMessages, WhatNoServerSaysIsRefused) {

@@ -75,6 +75,35 @@ TEST(RequestMessages, SourceIsChecked) {
               StatusIs(kInvalid, StartsWith("a.path has 5000 bytes")));
 }
 
+TEST(RequestMessages, ASourceKeepsItsMapping) {
+  const auto source = Proto<v1::Source>(
+      "path: '/a' map { builtin: 'llama' from_side: 'hf' to_side: 'meta' }");
+  ASSERT_OK_AND_ASSIGN(const SourceSpec spec, SourceFromProto(source, "b"));
+  ASSERT_NE(spec.map, nullptr);
+  EXPECT_EQ(spec.map->builtin(), "llama");
+  EXPECT_EQ(spec.open.map, nullptr);
+  EXPECT_EQ(spec.field, "b");
+  EXPECT_THAT(SourceFromProto(Proto<v1::Source>("path: '/a' map {}"), "b"),
+              StatusIs(kInvalid, StartsWith("b.map has neither")));
+  EXPECT_THAT(CheckUnmapped(source, "b"),
+              StatusIs(kInvalid, StartsWith("b.map is set")));
+  EXPECT_OK(CheckUnmapped(Proto<v1::Source>("path: '/a'"), "b"));
+}
+
+TEST(RequestMessages, EqualMessagesHaveEqualBytes) {
+  v1::MapSpec forwards;
+  v1::MapSpec backwards;
+  constexpr int kNumSettings = 100;
+  for (int i = 0; i < kNumSettings; ++i) {
+    (*forwards.mutable_settings())[std::to_string(i)] = i;
+    const int other = kNumSettings - 1 - i;
+    (*backwards.mutable_settings())[std::to_string(other)] = other;
+  }
+  EXPECT_EQ(StableBytes(forwards), StableBytes(backwards));
+  backwards.mutable_settings()->erase("7");
+  EXPECT_NE(StableBytes(forwards), StableBytes(backwards));
+}
+
 TEST(RequestMessages, FormatsComeAndGo) {
   for (const Format format :
        {Format::kDcp, Format::kSafetensors, Format::kTorch}) {

@@ -21,6 +21,8 @@
 #include "gtest/gtest.h"
 #include "server/access/access.h"
 #include "server/access/root_threads.h"
+#include "server/memory/client_account.h"
+#include "server/memory/memory_budget.h"
 #include "server/reading/checkpoint_cache.h"
 #include "server/reading/shared_checkpoint.h"
 #include "tests/testing/golden.h"
@@ -34,6 +36,8 @@ using OpenResult = absl::StatusOr<std::shared_ptr<SharedCheckpoint>>;
 
 class CheckpointCacheFixture : public ::testing::Test {
  protected:
+  static constexpr uint64_t kMemoryBytes = uint64_t{256} << 20;
+
   CheckpointCacheFixture()
       : fs_(NewPosixFileSystem()),
         root_(std::filesystem::canonical(dir_.path()).string()),
@@ -43,7 +47,8 @@ class CheckpointCacheFixture : public ::testing::Test {
 
   CheckpointCache* NewCache(CheckpointCacheLimits limits = {}) {
     return caches_
-        .emplace_back(std::make_unique<CheckpointCache>(*fs_, threads_, limits))
+        .emplace_back(std::make_unique<CheckpointCache>(
+            *fs_, threads_, threads_, budget_, limits))
         .get();
   }
 
@@ -61,8 +66,13 @@ class CheckpointCacheFixture : public ::testing::Test {
   class Call {
    public:
     Call(const Client& client, CheckpointCache& cache, const std::string& path,
-         int64_t rank = -1) {
-      cache.Open(client, {.path = path, .open = {.rank = rank}},
+         int64_t rank = -1)
+        : Call(client, cache, {.path = path, .open = {.rank = rank}}) {}
+    Call(const Client& client, CheckpointCache& cache,
+         const SourceSpec& source) {
+      const auto account = std::make_shared<ClientAccount>(
+          client.name(), ClientLimits{.memory_bytes = kMemoryBytes});
+      cache.Open({.client = &client, .account = account}, source,
                  gone_.get_token(), [this](OpenResult opened) {
                    result_ = std::move(opened);
                    opened_.Notify();
@@ -125,6 +135,7 @@ class CheckpointCacheFixture : public ::testing::Test {
   const std::unique_ptr<FileSystem> fs_;
   const std::string root_;
   const Client client_;
+  MemoryBudget budget_{kMemoryBytes};
   std::vector<std::unique_ptr<CheckpointCache>> caches_;
   const Access access_;
   RootThreads threads_;  // last: its tasks use the caches

@@ -66,8 +66,8 @@ TEST_F(CheckpointCacheTest, CallsThatComeTogetherOpenOnce) {
   std::vector<OpenResult> results(kCalls, absl::UnknownError(""));
   std::vector<absl::Notification> opened(kCalls);
   for (size_t i = 0; i < kCalls; ++i) {
-    cache->Open(client_, {.path = path, .open = {}}, {},
-                [&, i](OpenResult result) {
+    cache->Open({.client = &client_, .account = nullptr},
+                {.path = path, .open = {}}, {}, [&, i](OpenResult result) {
                   results[i] = std::move(result);
                   opened[i].Notify();
                 });
@@ -191,7 +191,8 @@ TEST_F(CheckpointCacheTest, AFileSystemThatHangsKeepsItsOwnRootOnly) {
     answers.WaitForNotification();
   });
   RootThreads threads(access, 1, 1000);
-  CheckpointCache cache(fs, threads, {.disk_timeout = absl::Milliseconds(100)});
+  CheckpointCache cache(fs, threads, threads, budget_,
+                        {.disk_timeout = absl::Milliseconds(100)});
   // The first holds the thread; the second waits for it.
   for (int i = 0; i < 2; ++i) {
     const OpenResult result = OpenAs(client, cache, hung + "/a");
@@ -201,7 +202,7 @@ TEST_F(CheckpointCacheTest, AFileSystemThatHangsKeepsItsOwnRootOnly) {
     EXPECT_GT(RetryAfterOf(result.status()), 0);
   }
   EXPECT_EQ(num_held, 1);
-  CheckpointCache patient(fs, threads, {});
+  CheckpointCache patient(fs, threads, threads, budget_, {});
   EXPECT_OK(OpenAs(client, patient, sound + "/b"));
   answers.Notify();
   EXPECT_OK(OpenAs(client, patient, hung + "/a"));
@@ -250,7 +251,7 @@ class HeldOpenTest : public CheckpointCacheTest {
   absl::Notification held_;
   absl::Notification answers_;
   HookedFileSystem hooked_;
-  CheckpointCache cache_{hooked_, threads_, {}};
+  CheckpointCache cache_{hooked_, threads_, threads_, budget_, {}};
 };
 
 TEST_F(HeldOpenTest, OneClientThatStillWaitsKeepsAnOpenAlive) {
@@ -296,7 +297,7 @@ TEST_F(HeldOpenTest, WhatWasGivenUpIsOpenedForTheNextClient) {
 }
 
 TEST_F(HeldOpenTest, AClientThatWasToldOfTheTimeoutFindsItOpenLater) {
-  CheckpointCache hurried(hooked_, threads_,
+  CheckpointCache hurried(hooked_, threads_, threads_, budget_,
                           {.disk_timeout = absl::Milliseconds(1)});
   // Some calls may time out before their turn has come.
   std::vector<std::unique_ptr<Call>> calls;

@@ -1,9 +1,13 @@
 #include "tools/dcp_convert/daemon_messages.h"
 
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_split.h"
+#include "dcp/checkpoint/open/map_spec.h"
+#include "dcp/mapping/mapping.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/status_matchers.h"
@@ -77,6 +81,26 @@ TEST(DaemonMessages, MeshesAndThePlanAreSent) {
   EXPECT_EQ(request.tensor_parallel().entries(0).pattern(), "embed");
   EXPECT_EQ(request.tensor_parallel().entries(0).style(), "rowwise");
   EXPECT_TRUE(request.tensor_parallel().entries(0).embedding());
+}
+
+TEST(DaemonMessages, TheMappingIsThatOfTheFirstSource) {
+  CommandLine line = Line("diff /a /b");
+  absl::StatusOr<Mapping> mapping = ParseMapping(
+      "tessera-mapping: 1\nname: m\nsides: {x: , y: }\n"
+      "rules: [{x: a, y: b}]\n",
+      "m.yaml");
+  ASSERT_OK(mapping);
+  MapSpec spec{.mapping = *std::move(mapping), .options = {}};
+  spec.options.from = "x";
+  spec.options.to = "y";
+  line.map_spec = std::make_shared<const MapSpec>(std::move(spec));
+  const v1::DiffRequest request = DiffMessage(line);
+  EXPECT_THAT(request.a().map().yaml(), HasSubstr("rules: [{x: a, y: b}]"));
+  EXPECT_EQ(request.a().map().yaml_name(), "m.yaml");
+  EXPECT_EQ(request.a().map().from_side(), "x");
+  EXPECT_EQ(request.a().map().to_side(), "y");
+  EXPECT_FALSE(request.b().has_map());
+  EXPECT_TRUE(ConvertMessage(line).source().has_map());
 }
 
 TEST(DaemonMessages, WhatWasNotSaidIsTheServersToDecide) {

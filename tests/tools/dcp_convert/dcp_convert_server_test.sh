@@ -15,7 +15,8 @@ server_pid=
 trap '[[ -z $server_pid ]] || kill -KILL "$server_pid"; rm -rf "$work"' EXIT
 mkdir "$work/data"
 cp -rL "$kGolden/torch-2.11" "$work/data/golden"
-chmod -R u+w "$work/data/golden"
+cp -rL "$kGolden/mappings/llama" "$work/data/llama"
+chmod -R u+w "$work/data"
 cd "$work/data" || exit 1
 readonly data=$PWD
 num_failed=0
@@ -119,6 +120,32 @@ test_verbs_that_write() {
     --drop-non-tensors --cast bf16 --max-shard-size 1KB
 }
 
+# The rule file is read here, and the model's config.json there.
+test_mappings() {
+  local -r llama=$data/llama/hf.safetensors
+  same 0 convert "$llama" OUT/a --to dcp --map llama-hf-to-torchtitan \
+    --set vocab_multiple=64
+  same 0 convert "$llama" OUT/a --to dcp --map llama-hf-to-megatron --plan \
+    --json
+  same 0 consolidate "$llama" OUT/b.safetensors --map llama-hf-to-meta \
+    --at meta=model.
+  "$kTool" maps show llama >"$work/mine.yaml"
+  same 0 reshard "$llama" OUT/c --mesh dp=2 --map-file "$work/mine.yaml" \
+    --from-side hf --to-side megatron --part model
+  "$kTool" convert "$llama" there.safetensors --map llama-hf-to-meta
+  same 0 diff "$llama" "$data/there.safetensors" --map llama-hf-to-meta
+  same 1 diff "$llama" "$data/there.safetensors" --map llama-hf-to-torchtitan
+  mkdir bare
+  cp "$llama" bare
+  same 3 convert "$data/bare/hf.safetensors" OUT/d --to dcp \
+    --map llama-hf-to-meta
+  same 0 convert "$data/bare/hf.safetensors" OUT/d --to dcp \
+    --map llama-hf-to-meta --config "$data/llama/config.json"
+  echo 'rulez: 1' >>"$work/mine.yaml"
+  same 2 convert "$llama" OUT/e --to dcp --map-file "$work/mine.yaml" \
+    --from-side hf --to-side meta
+}
+
 test_refusals() {
   same 3 inspect "$data/none"
   same 3 convert "$data/none" OUT/x.pt
@@ -162,8 +189,8 @@ test_a_server_that_is_not_there() {
 }
 
 start_server
-for test in test_verbs_that_read test_verbs_that_write test_refusals test_jobs \
-  test_a_server_that_is_not_there; do
+for test in test_verbs_that_read test_verbs_that_write test_mappings \
+  test_refusals test_jobs test_a_server_that_is_not_there; do
   echo "== $test"
   "$test"
 done
