@@ -69,9 +69,7 @@ class Scanner {
   std::vector<TextRange> found_;
 };
 
-}  // namespace
-
-std::vector<TextRange> FindTensorTypes(absl::string_view json) {
+bool IsObject(absl::string_view json) {
   const absl::Status is_json = ParseJson(json, [](const JsonEvent& event) {
     const bool is_object = event.depth > 0 ||
                            event.kind == JsonEvent::Kind::kBeginObject ||
@@ -79,7 +77,57 @@ std::vector<TextRange> FindTensorTypes(absl::string_view json) {
     return is_object ? absl::OkStatus()
                      : absl::InvalidArgumentError("not an object");
   });
-  return is_json.ok() ? Scanner(json).Find() : std::vector<TextRange>();
+  return is_json.ok();
+}
+
+// The range of a key of the outermost object with its value, in a text that is
+// known to be an object; with the comma behind it, or the one before it if it
+// is the last.
+std::optional<TextRange> FindMember(absl::string_view json,
+                                    absl::string_view key) {
+  std::optional<size_t> begin;
+  size_t last_comma = 0;  // none: the brace
+  int depth = 0;
+  bool is_value = false;
+  for (size_t at = 0; at < json.size(); ++at) {
+    const char c = json[at];
+    if (c == '"') {
+      const size_t quote = at++;
+      while (json[at] != '"') at += json[at] == '\\' ? 2 : 1;
+      const bool is_key = depth == 1 && !is_value;
+      if (is_key && json.substr(quote + 1, at - quote - 1) == key) {
+        begin = quote;
+      }
+    } else if (c == '{' || c == '[') {
+      ++depth;
+    } else if (depth > 1) {
+      if (c == '}' || c == ']') --depth;
+    } else if (c == ':') {
+      is_value = true;
+    } else if (c == ',') {
+      if (begin.has_value()) {
+        return TextRange{.offset = *begin, .length = at + 1 - *begin};
+      }
+      last_comma = at;
+      is_value = false;
+    } else if (c == '}') {
+      if (!begin.has_value()) return std::nullopt;
+      const size_t from = last_comma != 0 ? last_comma : *begin;
+      return TextRange{.offset = from, .length = at - from};
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::vector<TextRange> FindTensorTypes(absl::string_view json) {
+  return IsObject(json) ? Scanner(json).Find() : std::vector<TextRange>();
+}
+
+std::optional<TextRange> FindQuantization(absl::string_view json) {
+  if (!IsObject(json)) return std::nullopt;
+  return FindMember(json, "quantization_config");
 }
 
 }  // namespace dcp

@@ -1,9 +1,10 @@
-// Finds the type of the tensors in the config.json of a Hugging Face model, so
-// that it can be replaced while every other byte stays. Pure; any thread.
+// Finds what a conversion changes in the config.json of a Hugging Face model,
+// so that it can be replaced while every other byte stays. Pure; any thread.
 #ifndef DCP_FORMAT_MODEL_CONFIG_H_
 #define DCP_FORMAT_MODEL_CONFIG_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/strings/string_view.h"
@@ -21,6 +22,10 @@ struct TextRange {
 // quotation marks, in order, and only for the model itself, not for its parts.
 // Empty if `json` is not a JSON object.
 std::vector<TextRange> FindTensorTypes(absl::string_view json);
+
+// The range of the key "quantization_config", its value and one comma, without
+// which the model is not quantized; nullopt if `json` has no such key.
+std::optional<TextRange> FindQuantization(absl::string_view json);
 
 }  // namespace dcp
 

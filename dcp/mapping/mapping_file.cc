@@ -133,9 +133,16 @@ class Reader {
 
   absl::Status ReadSide(const YamlTree& tree, MappingSide& side) {
     DCP_RETURN_IF_ERROR(fields_.CheckMap(tree, side.name));
-    DCP_RETURN_IF_ERROR(fields_.CheckKeys(tree, {"of", "spell", "stack"}));
-    if (tree.entries.empty()) return absl::OkStatus();
+    DCP_RETURN_IF_ERROR(
+        fields_.CheckKeys(tree, {"of", "spell", "stack", "blocks"}));
+    if (const YamlTree* blocks = tree.Find("blocks")) {
+      DCP_ASSIGN_OR_RETURN(side.blocks, ReadBlocks(*blocks));
+    }
     const YamlTree* of = tree.Find("of");
+    if (of == nullptr && tree.Find("spell") == nullptr &&
+        tree.Find("stack") == nullptr) {
+      return absl::OkStatus();
+    }
     if (of == nullptr) {
       return fields_.Refuse(
           tree, absl::StrCat(side.name, " does not say which side it is of"));
@@ -164,6 +171,39 @@ class Reader {
       side.spell.emplace_back(texts[0], texts[1]);
     }
     return absl::OkStatus();
+  }
+
+  absl::StatusOr<MappingBlocks> ReadBlocks(const YamlTree& tree) {
+    DCP_RETURN_IF_ERROR(fields_.CheckMap(tree, "blocks"));
+    DCP_RETURN_IF_ERROR(
+        fields_.CheckKeys(tree, {"kind", "weight", "codes", "scales"}));
+    for (const absl::string_view key : {"kind", "weight", "codes", "scales"}) {
+      if (tree.Find(key) == nullptr) {
+        return fields_.Refuse(tree, absl::StrCat("blocks has no key ", key));
+      }
+    }
+    MappingBlocks blocks;
+    const YamlTree& kind = *tree.Find("kind");
+    if (kind.text == "mxfp4") {
+      blocks.kind = MappingBlocks::Kind::kMxfp4;
+    } else if (kind.text != "fp8-128") {
+      return fields_.Refuse(kind,
+                            absl::StrCat("the kind of blocks is \"", kind.text,
+                                         "\", not fp8-128 or mxfp4"));
+    }
+    const auto read = [&](absl::string_view key) {
+      const YamlTree& name = *tree.Find(key);
+      return fields_.ReadName(name, name.text);
+    };
+    DCP_ASSIGN_OR_RETURN(blocks.weight, read("weight"));
+    DCP_ASSIGN_OR_RETURN(blocks.codes, read("codes"));
+    DCP_ASSIGN_OR_RETURN(blocks.scales, read("scales"));
+    if (blocks.weight.variables() != blocks.scales.variables() ||
+        blocks.codes.variables() != blocks.scales.variables()) {
+      return fields_.Refuse(
+          tree, "the names of blocks do not have the same variables");
+    }
+    return blocks;
   }
 
   // Runs `read` for the side of each key of `tree`.

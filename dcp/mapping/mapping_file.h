@@ -51,6 +51,16 @@ struct MappingRule {
   std::optional<DType> dtype;
 };
 
+// How a side stores tensors as codes with scales for blocks of them. Rules are
+// about what these mean. All names have the same variables.
+struct MappingBlocks {
+  enum class Kind : uint8_t { kFloat8, kMxfp4 };  // see lensed_tensor.h
+  Kind kind = Kind::kFloat8;
+  NameTemplate weight;  // what the rules call it
+  NameTemplate codes;
+  NameTemplate scales;
+};
+
 struct MappingSide {
   std::string name;
   std::string of;  // the side that this one is derived from; empty: none
@@ -60,6 +70,8 @@ struct MappingSide {
   // How the state of an optimizer is named: has the variables `param`, the name
   // of a parameter, and `slot`.
   std::optional<NameTemplate> states;
+  // Not inherited by derived sides.
+  std::optional<MappingBlocks> blocks;
 };
 
 struct MappingFile {

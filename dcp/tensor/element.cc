@@ -122,6 +122,18 @@ void FixElements(const ElementTransform& transform, uint8_t* data,
   if (transform.neg) Negate(transform.from, data, num_elements);
 }
 
+// The values of float4_e2m1fn: a sign, two bits of exponent, one of mantissa.
+constexpr float kFloat4[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,
+                               4.0f,  6.0f,  -0.0f, -0.5f, -1.0f, -1.5f,
+                               -2.0f, -3.0f, -4.0f, -6.0f};
+
+void DecodeHalves(bool high, const uint8_t* src, std::span<float> dst) {
+  const int shift = high ? 4 : 0;
+  for (size_t i = 0; i < dst.size(); ++i) {
+    dst[i] = kFloat4[(src[i] >> shift) & 0xf];
+  }
+}
+
 }  // namespace
 
 bool CanConvert(DType from, DType to) {
@@ -134,7 +146,9 @@ void TransformElements(const ElementTransform& transform, const uint8_t* src,
   if (num_elements == 0) return;
   const DType from = transform.from;
   const DType to = transform.to;
-  DCP_CHECK(CanConvert(from, to), TorchName(from), " to ", TorchName(to));
+  const bool halves = from == DType::kFloat4E2M1FNX2 && HasFloatCodec(to);
+  DCP_CHECK(halves || CanConvert(from, to), TorchName(from), " to ",
+            TorchName(to));
   const uint64_t src_size = ElementSize(from);
   const uint64_t dst_size = ElementSize(to);
   if (from == to) {
@@ -155,7 +169,11 @@ void TransformElements(const ElementTransform& transform, const uint8_t* src,
       chunk = fixed.data();
     }
     const std::span<float> values(floats.data(), num);
-    DecodeFloats(from, chunk, values);
+    if (halves) {
+      DecodeHalves(transform.high_half, chunk, values);
+    } else {
+      DecodeFloats(from, chunk, values);
+    }
     EncodeFloats(to, values, dst + done * dst_size);
     if (num_beyond == nullptr) continue;
     *num_beyond += CountBeyond(to, values);

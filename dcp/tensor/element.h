@@ -19,6 +19,9 @@ struct ElementTransform {
   bool swap_bytes = false;  // stored in big-endian order
   bool conj = false;        // complex types only
   bool neg = false;
+  // Where `from` is float4_e2m1fn_x2 and `to` is not: which half of each byte
+  // is the element.
+  bool high_half = false;
   DType from = DType::kFloat32;
   DType to = DType::kFloat32;
 
@@ -29,7 +32,8 @@ struct ElementTransform {
 };
 
 // Whether `from` can be converted to `to`: they are equal, or both are floating
-// point and neither is float4_e2m1fn_x2 or float8_e8m0fnu.
+// point and neither is float4_e2m1fn_x2 or float8_e8m0fnu. TransformElements
+// also converts one half of float4_e2m1fn_x2.
 bool CanConvert(DType from, DType to);
 
 // Transforms `num_elements` adjacent elements; the ranges do not overlap. If

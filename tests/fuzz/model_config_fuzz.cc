@@ -1,13 +1,17 @@
 // Runs FindTensorTypes on any bytes; replaces what it finds, and finds it
-// again.
+// again. Removes what FindQuantization finds, after which there is still an
+// object.
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "dcp/base/bytes.h"
 #include "dcp/base/check.h"
+#include "dcp/format/json.h"
 #include "dcp/format/model_config.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -21,6 +25,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
             " again=", again.size());
   for (const dcp::TextRange& range : again) {
     DCP_CHECK(json.substr(range.offset, range.length) == "bfloat16");
+  }
+  const std::optional<dcp::TextRange> quantized = dcp::FindQuantization(json);
+  if (quantized.has_value()) {
+    json.erase(quantized->offset, quantized->length);
+    DCP_CHECK(dcp::ParseJson(json, [](const dcp::JsonEvent&) {
+                return absl::OkStatus();
+              }).ok());
   }
   return 0;
 }

@@ -107,6 +107,9 @@ struct CommandLine {
   MappingSettings map_settings;
   std::vector<std::pair<std::string, std::string>> map_prefixes;  // by side
   MapOptions::Unmatched unmatched = MapOptions::Unmatched::kError;
+  std::string decode;                       // fp8-128 or mxfp4; empty: nothing
+  std::string adapter;                      // a folder; empty: none
+  std::vector<std::string> average;         // with SRC
   std::shared_ptr<const MapSpec> map_spec;  // what these mean
   // all verbs
   std::string server;  // does the work; empty: this machine does

@@ -16,6 +16,7 @@
 #include "dcp/checkpoint/open/model_config.h"
 #include "dcp/mapping/mapping_limits.h"
 #include "dcp/maps/builtin_mappings.h"
+#include "tools/dcp_convert/lens_options.h"
 #include "tools/options/option_setters.h"
 
 namespace dcp::tools {
@@ -182,8 +183,21 @@ absl::Status SetUnmatched(absl::string_view value, CommandLine& line) {
 
 absl::Status LoadMap(FileSystem& fs, CommandLine& line) {
   DCP_RETURN_IF_ERROR(CheckAlone(line));
-  if (!IsMapped(line)) return absl::OkStatus();
+  DCP_RETURN_IF_ERROR(CheckLenses(line));
+  if (!IsMapped(line) && !HasLens(line)) return absl::OkStatus();
+  if (!line.server.empty() && HasLens(line)) {
+    return absl::UnimplementedError(
+        "--decode, --adapter and --average do not work on a server; leave out "
+        "--server, or TESSERA_SERVER");
+  }
+  if (!IsMapped(line)) {
+    DCP_ASSIGN_OR_RETURN(MapSpec spec, SpecWithoutRules(line));
+    AddLenses(line, spec);
+    line.map_spec = std::make_shared<const MapSpec>(std::move(spec));
+    return absl::OkStatus();
+  }
   DCP_ASSIGN_OR_RETURN(MapSpec spec, SpecOf(fs, line));
+  AddLenses(line, spec);
   DCP_RETURN_IF_ERROR(SetPrefixes(line, spec));
   DCP_RETURN_IF_ERROR(CheckSides(spec));
   DCP_ASSIGN_OR_RETURN(spec.options.parts, PartsOf(line));

@@ -3,6 +3,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "tools/dcp_convert/lens_options.h"
 #include "tools/dcp_convert/map_options.h"
 #include "tools/dcp_convert/mesh_options.h"
 #include "tools/dcp_convert/option_values.h"
@@ -257,6 +258,18 @@ constexpr OptionRow<CommandLine> kOptions[] = {
       "tensors that no rule names: error, keep or drop;\ndefault: error", false,
       "error keep drop"},
      SetUnmatched},
+    {{"decode", "KIND", kMapping,
+      "compute bfloat16 of codes and scales: fp8-128, as\n"
+      "DeepSeek's, or mxfp4, as gpt-oss'; with --map, the\n"
+      "mapping says it",
+      false, "fp8-128 mxfp4"},
+     SetDecode},
+    {{"adapter", "DIR", kMapping,
+      "merge a LoRA adapter, as peft saves it, into SRC"},
+     SetText<&CommandLine::adapter>},
+    {{"average", "PATH", kMapping,
+      "the mean of SRC and this checkpoint; repeatable", true},
+     AddAverage},
     {{"server", "ADDRESS", kRemote,
       "let a dcp-server do it, with its paths: host:7420,\n"
       "unix:/run/dcp-server.sock, or a:7420,b:7420, which\n"

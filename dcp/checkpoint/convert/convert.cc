@@ -113,8 +113,7 @@ class Converter {
     // If the bytes mix two states of a file, they must not get valid checksums;
     // and if the file contradicts its own checksums, the mix is the reason.
     if (checked.ok() || absl::IsDataLoss(checked)) {
-      DCP_RETURN_IF_ERROR(WithSide(conversion_.source->files().CheckUnchanged(),
-                                   ErrorSide::kSource));
+      DCP_RETURN_IF_ERROR(conversion_.source->CheckUnchanged());
       if (conversion_.companions.files != nullptr) {
         DCP_RETURN_IF_ERROR(
             WithSide(conversion_.companions.files->CheckUnchanged(),

@@ -87,6 +87,15 @@ std::optional<DType> TypeAfterCast(absl::Span<const OutputEntry> entries,
   return type;
 }
 
+// Whether tensors were stored as codes with scales.
+bool HasDecoded(const Checkpoint& source) {
+  if (source.mapped() == nullptr) return false;
+  const auto& lensed = source.mapped()->lensed.by_values;
+  return std::any_of(lensed.begin(), lensed.end(), [](const auto& entry) {
+    return entry.second.tensor->kind() == LensedTensor::Kind::kScales;
+  });
+}
+
 absl::StatusOr<Output> BuildSafetensors(const ConvertOutputParts& parts,
                                         absl::Span<const OutputEntry> entries,
                                         absl::string_view file_name,
@@ -101,10 +110,12 @@ absl::StatusOr<Output> BuildSafetensors(const ConvertOutputParts& parts,
   DCP_ASSIGN_OR_RETURN(Output output,
                        BuildSafetensorsDirectory(
                            entries, files, options.max_shard_bytes, metadata));
-  DCP_RETURN_IF_ERROR(
-      WithSide(AddCompanionFiles(parts.fs, parts.companions,
-                                 TypeAfterCast(entries, options), output),
-               ErrorSide::kSource));
+  DCP_RETURN_IF_ERROR(WithSide(
+      AddCompanionFiles(parts.fs, parts.companions,
+                        {.tensor_type = TypeAfterCast(entries, options),
+                         .drops_quantization = HasDecoded(parts.source)},
+                        output),
+      ErrorSide::kSource));
   return output;
 }
 

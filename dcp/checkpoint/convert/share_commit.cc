@@ -143,8 +143,7 @@ absl::StatusOr<std::vector<PieceRecord>> ShareCommit::ReadRecords() {
 }
 
 absl::Status ShareCommit::MakeAppear(Destination& destination) {
-  DCP_RETURN_IF_ERROR(WithSide(conversion_.source->files().CheckUnchanged(),
-                               ErrorSide::kSource));
+  DCP_RETURN_IF_ERROR(conversion_.source->CheckUnchanged());
   const auto at_destination = [](const absl::Status& status) {
     return WithSide(status, ErrorSide::kDestination);
   };

@@ -318,8 +318,7 @@ class ShareWorker {
       conversion_.plan.check.Add(check->report());
     }
     if (checked.ok() || absl::IsDataLoss(checked)) {
-      DCP_RETURN_IF_ERROR(WithSide(conversion_.source->files().CheckUnchanged(),
-                                   ErrorSide::kSource));
+      DCP_RETURN_IF_ERROR(conversion_.source->CheckUnchanged());
       if (conversion_.companions.files != nullptr) {
         DCP_RETURN_IF_ERROR(
             WithSide(conversion_.companions.files->CheckUnchanged(),

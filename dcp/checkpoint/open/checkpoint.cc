@@ -7,6 +7,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "dcp/base/error_side.h"
 #include "dcp/base/status.h"
 #include "dcp/base/stop.h"
 #include "dcp/checkpoint/open/dialects/directory_opener.h"
@@ -62,13 +63,38 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(
   auto checkpoint =
       absl::WrapUnique(new Checkpoint(fs, path, *std::move(parts), options));
   if (options.map != nullptr) {
-    absl::StatusOr<MappedEntries> mapped =
-        MapEntries(checkpoint->stored_entries(), *options.map);
-    if (!mapped.ok()) return Annotate(mapped.status(), path);
-    checkpoint->mapped_ = *std::move(mapped);
+    const absl::Status mapped = checkpoint->Map(*options.map, stop);
+    if (!mapped.ok()) return Annotate(mapped, path);
   }
   checkpoint->IndexNames();
   return checkpoint;
+}
+
+absl::Status Checkpoint::Map(const MapSpec& spec, const std::stop_token& stop) {
+  std::vector<std::string> paths = spec.average;
+  if (!spec.adapter.empty()) paths.push_back(spec.adapter);
+  std::vector<StoredEntries> others;
+  for (const std::string& path : paths) {
+    DCP_ASSIGN_OR_RETURN(others_.emplace_back(), Open(fs_, path, {}, stop));
+    DCP_RETURN_IF_ERROR(others_.back()->LocateAll(stop));
+    others.push_back({.path = path,
+                      .entries = others_.back()->entries(),
+                      .files = &others_.back()->files()});
+  }
+  DCP_ASSIGN_OR_RETURN(
+      mapped_,
+      MapEntries(
+          fs_, {.path = path_, .entries = stored_entries(), .files = &files()},
+          others, spec, stop));
+  return absl::OkStatus();
+}
+
+absl::Status Checkpoint::CheckUnchanged() const {
+  DCP_RETURN_IF_ERROR(WithSide(files().CheckUnchanged(), ErrorSide::kSource));
+  for (const auto& other : others_) {
+    DCP_RETURN_IF_ERROR(other->CheckUnchanged());
+  }
+  return absl::OkStatus();
 }
 
 void Checkpoint::IndexNames() {

@@ -97,6 +97,9 @@ class Checkpoint {
 
   const SourceFiles& files() const { return *parts_.files; }
   SourceFiles& files() { return *parts_.files; }
+  // Unavailable when an open file, also one of an adapter or of a mean, was
+  // written to since it was opened.
+  absl::Status CheckUnchanged() const;
 
   // All chunks that the given entries are made of, as chunks of stored entries.
   std::vector<EntryChunk> ChunksOf(absl::Span<const uint32_t> entries) const;
@@ -129,6 +132,7 @@ class Checkpoint {
         map_(options.map),
         locate_memory_bytes_(options.locate_memory_bytes),
         progress_(options.progress) {}
+  absl::Status Map(const MapSpec& spec, const std::stop_token& stop);
   void IndexNames();
 
   FileSystem& fs_;
@@ -137,8 +141,10 @@ class Checkpoint {
   // Shared with whoever opened this; null without a mapping.
   const std::shared_ptr<const MapSpec> map_;
   const uint64_t locate_memory_bytes_;
-  OpenProgress* const progress_;         // or null
-  std::optional<MappedEntries> mapped_;  // points into parts_
+  OpenProgress* const progress_;  // or null
+  // What adapters and means are taken from.
+  std::vector<std::unique_ptr<Checkpoint>> others_;
+  std::optional<MappedEntries> mapped_;  // points into parts_ and others_
   // Views of the entries' names.
   absl::flat_hash_map<absl::string_view, uint32_t> by_name_;
 };

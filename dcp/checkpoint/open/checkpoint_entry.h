@@ -47,6 +47,7 @@ struct ItemPart {
   Box box;
 };
 
+class LensedTensor;
 class MappedTensor;
 
 struct TensorEntry {
@@ -59,6 +60,9 @@ struct TensorEntry {
   std::vector<ItemPart> parts = {};
   // If the tensor is made of others: how. It has no chunks then.
   const MappedTensor* mapped = nullptr;
+  // If its elements are computed: how. It has no chunks then, and is only a
+  // source of mapped tensors.
+  const LensedTensor* lensed = nullptr;
 
   uint64_t num_bytes() const;
 };

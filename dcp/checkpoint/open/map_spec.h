@@ -3,6 +3,7 @@
 #define DCP_CHECKPOINT_OPEN_MAP_SPEC_H_
 
 #include <string>
+#include <vector>
 
 #include "dcp/mapping/mapping.h"
 
@@ -19,6 +20,11 @@ struct MapSpec {
   // what the rule file says: "app.optim.state." for "optimizer.state.".
   std::string states_from = {};
   std::string states_to = {};
+  // Computed before the rules apply: the folder of a LoRA adapter that is
+  // merged into the source, or other checkpoints with the same tensors, with
+  // which the mean is taken. Not both.
+  std::string adapter = {};
+  std::vector<std::string> average = {};
 };
 
 }  // namespace dcp

@@ -29,14 +29,31 @@ bool IsDropped(const MappingSide& side, absl::string_view name) {
       [&](const NameTemplate& form) { return form.Match(name).has_value(); });
 }
 
+// What the rules call an entry.
+std::string NameOfSource(const MappingSide& from, const MapSpec& spec,
+                         absl::string_view fqn) {
+  std::string name = WithoutWrappers(fqn);
+  if (absl::string_view rest = name;
+      !spec.states_from.empty() &&
+      absl::ConsumePrefix(&rest, spec.states_from)) {
+    std::string state = absl::StrCat(from.states->prefix(), rest);
+    if (IsState(from, state)) return state;
+  }
+  if (spec.model_from.empty() || IsState(from, name)) return name;
+  return std::string(absl::StripPrefix(name, spec.model_from));
+}
+
 // Makes the result from what the mapping says of numbers.
 class Builder {
  public:
-  Builder(absl::Span<const CheckpointEntry> stored, const MapSpec& spec)
+  Builder(LensedEntries lensed, absl::Span<const CheckpointEntry> stored,
+          const MapSpec& spec)
       : stored_(stored),
         spec_(spec),
         from_(*spec.mapping.file().FindSide(spec.options.from)),
-        to_(*spec.mapping.file().FindSide(spec.options.to)) {}
+        to_(*spec.mapping.file().FindSide(spec.options.to)) {
+    mapped_.lensed = std::move(lensed);
+  }
 
   absl::StatusOr<MappedEntries> Build() {
     std::vector<MappingTensor> sources;
@@ -47,11 +64,8 @@ class Builder {
         AddObject(i);
         continue;
       }
-      mapped_.entry_of_source.push_back(i);
-      mapped_.sources.push_back(tensor);
-      sources.push_back({.name = NameOfSource(stored_[i].fqn),
-                         .dtype = tensor->dtype,
-                         .shape = tensor->shape});
+      if (mapped_.lensed.tables.contains(i)) continue;
+      AddSource(i, *tensor, sources);
       const auto [other, is_new] =
           names.try_emplace(sources.back().name, stored_[i].fqn);
       if (!is_new) {
@@ -68,16 +82,19 @@ class Builder {
   }
 
  private:
-  std::string NameOfSource(absl::string_view fqn) const {
-    std::string name = WithoutWrappers(fqn);
-    if (absl::string_view rest = name;
-        !spec_.states_from.empty() &&
-        absl::ConsumePrefix(&rest, spec_.states_from)) {
-      std::string state = absl::StrCat(from_.states->prefix(), rest);
-      if (IsState(from_, state)) return state;
-    }
-    if (spec_.model_from.empty() || IsState(from_, name)) return name;
-    return std::string(absl::StripPrefix(name, spec_.model_from));
+  void AddSource(uint32_t stored, const TensorEntry& tensor,
+                 std::vector<MappingTensor>& sources) {
+    const auto it = mapped_.lensed.by_values.find(stored);
+    const bool is_lensed = it != mapped_.lensed.by_values.end();
+    const TensorEntry& source = is_lensed ? it->second.tensor->entry() : tensor;
+    mapped_.entry_of_source.push_back(stored);
+    mapped_.sources.push_back(&source);
+    sources.push_back(
+        {.name = is_lensed && !it->second.name.empty()
+                     ? it->second.name
+                     : NameOfSource(from_, spec_, stored_[stored].fqn),
+         .dtype = source.dtype,
+         .shape = source.shape});
   }
 
   std::string NameOfDestination(absl::string_view name) const {
@@ -89,7 +106,7 @@ class Builder {
 
   void AddObject(uint32_t stored) {
     const CheckpointEntry& entry = stored_[stored];
-    if (IsDropped(from_, NameOfSource(entry.fqn))) return;
+    if (IsDropped(from_, NameOfSource(from_, spec_, entry.fqn))) return;
     mapped_.entries.push_back(
         {.fqn = entry.fqn, .path = entry.path, .value = entry.object()});
     mapped_.stored.push_back({stored});
@@ -105,7 +122,7 @@ class Builder {
       std::vector<uint32_t> stored;
       for (; next < all.size() && all[next].dst == i; ++next) {
         if (all[next].src != StridedPiece::kZeros) {
-          stored.push_back(mapped_.entry_of_source[all[next].src]);
+          mapped_.AppendStored(all[next].src, stored);
         }
         pieces.push_back(std::move(all[next]));
       }
@@ -143,6 +160,16 @@ absl::Status CheckNames(const std::vector<CheckpointEntry>& entries) {
 
 }  // namespace
 
+void MappedEntries::AppendStored(uint32_t source,
+                                 std::vector<uint32_t>& numbers) const {
+  const uint32_t values = entry_of_source[source];
+  numbers.push_back(values);
+  const auto it = lensed.by_values.find(values);
+  if (it == lensed.by_values.end()) return;
+  numbers.insert(numbers.end(), it->second.tables.begin(),
+                 it->second.tables.end());
+}
+
 absl::Status CheckSides(const MapSpec& spec) {
   for (const auto& [name, states] :
        {std::pair(spec.options.from, spec.states_from),
@@ -163,10 +190,22 @@ absl::Status CheckSides(const MapSpec& spec) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<MappedEntries> MapEntries(
-    absl::Span<const CheckpointEntry> stored, const MapSpec& spec) {
+absl::StatusOr<MappedEntries> MapEntries(FileSystem& fs,
+                                         const StoredEntries& stored,
+                                         absl::Span<const StoredEntries> others,
+                                         const MapSpec& spec,
+                                         const std::stop_token& stop) {
   DCP_RETURN_IF_ERROR(CheckSides(spec));
-  DCP_ASSIGN_OR_RETURN(MappedEntries mapped, Builder(stored, spec).Build());
+  const MappingSide& from = *spec.mapping.file().FindSide(spec.options.from);
+  DCP_ASSIGN_OR_RETURN(
+      LensedEntries lensed,
+      LensEntries(
+          fs, stored, others, spec,
+          [&](absl::string_view fqn) { return NameOfSource(from, spec, fqn); },
+          stop));
+  DCP_ASSIGN_OR_RETURN(
+      MappedEntries mapped,
+      Builder(std::move(lensed), stored.entries, spec).Build());
   DCP_RETURN_IF_ERROR(CheckNames(mapped.entries));
   return mapped;
 }

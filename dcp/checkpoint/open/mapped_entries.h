@@ -7,22 +7,25 @@
 
 #include <cstdint>
 #include <memory>
+#include <stop_token>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "dcp/checkpoint/open/checkpoint_entry.h"
+#include "dcp/checkpoint/open/lensed_entries.h"
 #include "dcp/checkpoint/open/map_spec.h"
 #include "dcp/checkpoint/open/mapped_tensor.h"
+#include "dcp/io/file_system.h"
 #include "dcp/mapping/mapped_tensors.h"
 
 namespace dcp {
 
 struct MappedEntries {
   std::vector<CheckpointEntry> entries;
-  // What `entries` point to: their tensors, and the stored ones, which those
-  // are made of.
+  // What `entries` point to: their tensors, and what those are made of: stored
+  // tensors, and computed ones, whose stored entry is that of their values.
   std::vector<std::unique_ptr<const MappedTensor>> tensors;
   std::vector<const TensorEntry*> sources;
   std::vector<uint32_t> entry_of_source;  // its index among the stored
@@ -30,6 +33,9 @@ struct MappedEntries {
   std::vector<std::vector<uint32_t>> stored;
   // What must be equal in the source; both numbers of a piece are of `sources`.
   std::vector<StridedPiece> ties;
+  LensedEntries lensed;
+  // Appends the stored entries that a source consists of.
+  void AppendStored(uint32_t source, std::vector<uint32_t>& numbers) const;
   // What the mapping did; its tensors and pieces have moved into `entries`.
   MappedTensors report;
 };
@@ -39,11 +45,15 @@ struct MappedEntries {
 absl::Status CheckSides(const MapSpec& spec);
 
 // What the mapping makes of `stored`, which must outlive the result and stay
-// where it is. Objects keep their names. Errors are those of Mapping::Map; also
+// where it is, as must `others`; see LensEntries. Objects keep their names.
+// Errors are those of LensEntries and Mapping::Map; also
 // FailedPrecondition if two tensors have one name for the rules, or in the
 // result.
-absl::StatusOr<MappedEntries> MapEntries(
-    absl::Span<const CheckpointEntry> stored, const MapSpec& spec);
+absl::StatusOr<MappedEntries> MapEntries(FileSystem& fs,
+                                         const StoredEntries& stored,
+                                         absl::Span<const StoredEntries> others,
+                                         const MapSpec& spec,
+                                         const std::stop_token& stop);
 
 }  // namespace dcp
 

@@ -119,8 +119,8 @@ absl::Status CheckTies(FileSystem& fs, Checkpoint& checkpoint,
   if (ties.empty()) return absl::OkStatus();
   std::vector<uint32_t> stored;
   for (const StridedPiece& tie : ties) {
-    stored.push_back(mapped->entry_of_source[tie.src]);
-    stored.push_back(mapped->entry_of_source[tie.dst]);
+    mapped->AppendStored(tie.src, stored);
+    mapped->AppendStored(tie.dst, stored);
   }
   DCP_RETURN_IF_ERROR(WithSide(checkpoint.LocateStored(stored, options.stop),
                                ErrorSide::kSource));

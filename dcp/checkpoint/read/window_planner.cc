@@ -1,5 +1,6 @@
 #include "dcp/checkpoint/read/window_planner.h"
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -7,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "dcp/base/check.h"
 #include "dcp/base/error_side.h"
+#include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/read/read_run.h"
 #include "dcp/tensor/strided_copy.h"
@@ -20,6 +22,53 @@ constexpr size_t kMaxIndices = 256;
 
 // So many chunks may be compared with each part of a mapped tensor.
 constexpr size_t kFewChunks = 64;
+
+// The piece of a source whose last two dimensions are in the other order.
+StridedPiece WithLastTwoSwapped(StridedPiece piece) {
+  const auto last = static_cast<int>(piece.src_base.size()) - 1;
+  std::swap(piece.src_base[static_cast<size_t>(last - 1)],
+            piece.src_base[static_cast<size_t>(last)]);
+  for (StridedLoop& loop : piece.loops) {
+    if (loop.src_dim >= last - 1) loop.src_dim = 2 * last - 1 - loop.src_dim;
+  }
+  return piece;
+}
+
+// Calls `visit` with pieces of the bytes of which each holds two elements that
+// are adjacent in the last dimension of the source. A loop that walks along it
+// in odd steps meets low and high halves in turn.
+void ForEachHalf(
+    const StridedPiece& piece,
+    absl::FunctionRef<void(const StridedPiece& half, bool is_high)> visit) {
+  const auto last = static_cast<int>(piece.src_base.size()) - 1;
+  const auto is_odd = [&](const StridedLoop& loop) {
+    return loop.src_dim == last && loop.count > 1 && loop.src_step % 2 != 0;
+  };
+  const auto odd = std::find_if(piece.loops.begin(), piece.loops.end(), is_odd);
+  StridedPiece half = piece;
+  if (odd == piece.loops.end()) {
+    uint64_t& base = half.src_base.back();
+    const bool is_high = base % 2 != 0;
+    base /= 2;
+    for (StridedLoop& loop : half.loops) {
+      if (loop.src_dim == last) loop.src_step /= 2;
+    }
+    visit(half, is_high);
+    return;
+  }
+  StridedLoop& loop =
+      half.loops[static_cast<size_t>(odd - piece.loops.begin())];
+  loop.src_step *= 2;
+  loop.dst_step *= 2;
+  for (const uint64_t parity : {0, 1}) {
+    loop.count = (odd->count + 1 - parity) / 2;
+    half.src_base.back() = piece.src_base.back() + parity * odd->src_step;
+    half.dst_base[static_cast<size_t>(odd->dst_dim)] =
+        piece.dst_base[static_cast<size_t>(odd->dst_dim)] +
+        parity * odd->dst_step;
+    ForEachHalf(half, visit);
+  }
+}
 
 // Where the elements of a located chunk are, in the files of all sources.
 ChunkView ViewOf(const TensorEntry& tensor, uint32_t file_base, size_t chunk) {
@@ -90,7 +139,11 @@ void WindowPlanner::AddMapped(const MappedTensor& mapped, uint32_t file_base,
       return;
     }
     Clip(piece, PieceSide::kDst, bounds, [&](const StridedPiece& part) {
-      AddPart(*source, file_base, part, window, destination);
+      if (source->lensed != nullptr) {
+        AddLensed(*source->lensed, file_base, part, window, destination);
+      } else {
+        AddPart(*source, file_base, part, window, destination);
+      }
     });
   });
   uint64_t num_made = num_zeros_;
@@ -129,6 +182,52 @@ void WindowPlanner::AddPart(const TensorEntry& source, uint32_t file_base,
   } else {
     ForEachDensePart(part, add_near);
   }
+}
+
+// See [Note: lenses].
+void WindowPlanner::AddLensed(const LensedTensor& lensed, uint32_t file_base,
+                              const StridedPiece& part, const Window& window,
+                              const Destination& destination) {
+  const DType type = destination.transform.to;
+  if (!LensPass::Holds(lensed, type)) {
+    status_.Update(absl::InvalidArgumentError(absl::StrCat(
+        "elements that are computed as ", TorchName(lensed.entry().dtype),
+        " cannot become ", TorchName(type),
+        " at the same time; cast them in a second run")));
+    return;
+  }
+  const StridedPiece inner =
+      lensed.is_transposed() ? WithLastTwoSwapped(part) : part;
+  plan_->lensed.push_back(
+      {&lensed, inner, window, type, destination.dst, destination.num_beyond});
+  Destination values = destination;
+  values.num_beyond = nullptr;
+  values.transform.from = lensed.values().dtype;
+  if (!lensed.has_two_a_byte()) {
+    AddPart(lensed.values(), file_base, inner, window, values);
+    return;
+  }
+  const TensorEntry* const bytes = BytesOf(lensed);
+  if (bytes == nullptr) return;
+  values.transform.from = DType::kFloat4E2M1FNX2;
+  ForEachHalf(inner, [&](const StridedPiece& half, bool is_high) {
+    values.transform.high_half = is_high;
+    AddPart(*bytes, file_base, half, window, values);
+  });
+}
+
+// The codes as bytes; null, with an error in status_, if they cannot be seen
+// so.
+const TensorEntry* WindowPlanner::BytesOf(const LensedTensor& lensed) {
+  auto it = bytes_of_.find(&lensed);
+  if (it != bytes_of_.end()) return it->second.get();
+  absl::StatusOr<std::unique_ptr<const TensorEntry>> bytes =
+      lensed.BytesOfCodes();
+  if (!bytes.ok()) {
+    status_.Update(bytes.status());
+    return nullptr;
+  }
+  return bytes_of_.emplace(&lensed, *std::move(bytes)).first->second.get();
 }
 
 // Zeros need no read, so they are written at once.
@@ -204,17 +303,59 @@ absl::Status WindowPlanner::Finish(Batch& batch, uint64_t block_bytes) {
       check_->WouldSee(range.file, range.offset, range.length);
     }
   }
-  batch.on_read = [check = check_, plan = std::move(plan)](size_t read,
-                                                           ByteSpan data) {
+  plan->num_reads_left = plan->schedule.ranges.size();
+  batch.on_read = [check = check_, plan = std::move(plan)](
+                      size_t read, ByteSpan data) -> absl::Status {
     const ReadRange& range = plan->schedule.ranges[read];
     Scatter(*plan, range, data);
     // The files of the check's checkpoint come first.
-    if (check == nullptr || range.file >= check->files().names().size()) {
-      return absl::OkStatus();
+    if (check != nullptr && range.file < check->files().names().size()) {
+      // Includes the margin behind the range, in which an element may end.
+      DCP_RETURN_IF_ERROR(check->Saw(range.file, range.offset, data));
     }
-    // Includes the margin behind the range, in which an element may end.
-    return check->Saw(range.file, range.offset, data);
+    if (--plan->num_reads_left > 0) return absl::OkStatus();
+    return ComputeLensed(*plan, check);
   };
+  return absl::OkStatus();
+}
+
+absl::Status WindowPlanner::ComputeLensed(const Plan& plan,
+                                          SourceCheck* check) {
+  LensPass pass;
+  for (const LensedWindow& work : plan.lensed) {
+    const auto read = [&](const LensTable& table, const Box& box, DType as,
+                          uint8_t* dst) {
+      const bool is_checked =
+          check != nullptr && table.files == &check->files();
+      return ReadElements(work.tensor->fs(), table, box, as,
+                          is_checked ? check : nullptr, dst);
+    };
+    DCP_RETURN_IF_ERROR(pass.Run(work, read));
+  }
+  return absl::OkStatus();
+}
+
+// Reads a box of a table while the caller waits.
+absl::Status WindowPlanner::ReadElements(FileSystem& fs, const LensTable& table,
+                                         const Box& box, DType as,
+                                         SourceCheck* check, uint8_t* dst) {
+  WindowPlanner planner(check);
+  planner.Add(*table.tensor, *table.files, box, as, 0,
+              static_cast<uint64_t>(Volume(box.sizes)), dst);
+  Batch batch;
+  DCP_RETURN_IF_ERROR(planner.Finish(batch, kBlockBytes));
+  std::vector<uint8_t> bytes;
+  for (size_t i = 0; i < batch.reads.size(); ++i) {
+    const PlannedRead& read = batch.reads[i];
+    bytes.resize(
+        std::min(read.length + kReadMarginBytes, read.file.size - read.offset));
+    DCP_RETURN_IF_ERROR(
+        WithSide(Annotate(fs.Read(read.file, read.offset,
+                                  MutableByteSpan(bytes.data(), bytes.size())),
+                          "read ", table.name),
+                 ErrorSide::kSource));
+    DCP_RETURN_IF_ERROR(batch.on_read(i, ByteSpan(bytes.data(), bytes.size())));
+  }
   return absl::OkStatus();
 }
 

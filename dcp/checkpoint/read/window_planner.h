@@ -12,8 +12,10 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "dcp/checkpoint/open/checkpoint.h"
+#include "dcp/checkpoint/open/lensed_tensor.h"
 #include "dcp/checkpoint/open/mapped_tensor.h"
 #include "dcp/checkpoint/open/source_files.h"
+#include "dcp/checkpoint/read/lens_pass.h"
 #include "dcp/checkpoint/read/source_check.h"
 #include "dcp/io/pipeline.h"
 #include "dcp/plan/chunk_index.h"
@@ -73,6 +75,9 @@ class WindowPlanner {
     std::vector<CopyRun> runs;
     std::vector<NestRun> nests;  // numbered after the runs
     ReadSchedule schedule;
+    // What is computed when all reads are in place, and how many are not yet.
+    std::vector<LensedWindow> lensed;
+    size_t num_reads_left = 0;
   };
 
   void AddChunk(const TensorEntry& tensor, uint32_t file_base, size_t chunk,
@@ -83,12 +88,20 @@ class WindowPlanner {
   void AddPart(const TensorEntry& source, uint32_t file_base,
                const StridedPiece& part, const Window& window,
                const Destination& destination);
+  void AddLensed(const LensedTensor& lensed, uint32_t file_base,
+                 const StridedPiece& part, const Window& window,
+                 const Destination& destination);
   void AddZeros(const StridedPiece& piece, const Window& window,
                 const Destination& destination);
   uint32_t TagFor(const ChunkLocation& location,
                   const Destination& destination);
   const ChunkIndex& IndexOf(const TensorEntry& tensor);
+  const TensorEntry* BytesOf(const LensedTensor& lensed);
   uint32_t BaseOf(SourceFiles& files);
+  static absl::Status ReadElements(FileSystem& fs, const LensTable& table,
+                                   const Box& box, DType as, SourceCheck* check,
+                                   uint8_t* dst);
+  static absl::Status ComputeLensed(const Plan& plan, SourceCheck* check);
   static void Scatter(const Plan& plan, const ReadRange& range, ByteSpan data);
   static void ScatterNest(const Plan& plan, const NestRun& run,
                           const ReadRange& range, ByteSpan data);
@@ -102,6 +115,9 @@ class WindowPlanner {
   // CopyRun::file counts through the files of all sources, in this order.
   std::vector<SourceFiles*> sources_;
   absl::flat_hash_map<const TensorEntry*, std::unique_ptr<ChunkIndex>> indices_;
+  // The codes of tensors that have two in a byte.
+  absl::flat_hash_map<const LensedTensor*, std::unique_ptr<const TensorEntry>>
+      bytes_of_;
 };
 
 }  // namespace dcp

@@ -137,12 +137,22 @@ absl::Status Open(CompanionFiles& companions, Belongs& belongs) {
   return absl::OkStatus();
 }
 
-// The positions of tensor types in file `i`.
-absl::StatusOr<std::vector<TextRange>> TensorTypesIn(
-    FileSystem& fs, const CompanionFiles& companions, uint32_t i) {
+// A range of a file that is replaced.
+struct Edit {
+  TextRange range;
+  std::string by;
+};
+
+// What changes in file `i`, in its order.
+absl::StatusOr<std::vector<Edit>> EditsOf(FileSystem& fs,
+                                          const CompanionFiles& companions,
+                                          uint32_t i,
+                                          const ConfigEdits& wanted) {
+  std::vector<Edit> edits;
   const uint64_t size = companions.sizes[i];
-  if (companions.files->names()[i] != kConfigName || size > kMaxConfigBytes) {
-    return std::vector<TextRange>();
+  if ((!wanted.tensor_type.has_value() && !wanted.drops_quantization) ||
+      companions.files->names()[i] != kConfigName || size > kMaxConfigBytes) {
+    return edits;
   }
   DCP_ASSIGN_OR_RETURN(const File file, companions.files->Get(i));
   FileReader reader(fs, file, 0, size);
@@ -150,13 +160,24 @@ absl::StatusOr<std::vector<TextRange>> TensorTypesIn(
   if (!json.ok()) {
     return Annotate(json.status(), companions.files->PathOf(i));
   }
-  return FindTensorTypes(AsText(*json));
+  if (wanted.tensor_type.has_value()) {
+    for (const TextRange& range : FindTensorTypes(AsText(*json))) {
+      edits.push_back({range, std::string(TorchName(*wanted.tensor_type))});
+    }
+  }
+  if (wanted.drops_quantization) {
+    const std::optional<TextRange> range = FindQuantization(AsText(*json));
+    if (range.has_value()) edits.push_back({*range, ""});
+  }
+  std::sort(edits.begin(), edits.end(), [](const Edit& a, const Edit& b) {
+    return a.range.offset < b.range.offset;
+  });
+  return edits;
 }
 
-// Adds file `i`, with the ranges in `replaced` replaced by `by`.
+// Adds file `i` with its edits.
 void AddFile(const CompanionFiles& companions, uint32_t i,
-             absl::Span<const TextRange> replaced, const std::string& by,
-             Output& output) {
+             std::vector<Edit> edits, Output& output) {
   const uint64_t size = companions.sizes[i];
   TensorEntry& bytes = output.own_tensors.emplace_back();
   bytes.dtype = DType::kUInt8;
@@ -167,9 +188,9 @@ void AddFile(const CompanionFiles& companions, uint32_t i,
   location.located = true;
   FileLayout layout(companions.files->names()[i]);
   uint64_t begin = 0;
-  for (size_t part = 0; part <= replaced.size(); ++part) {
-    const uint64_t end = part < replaced.size() ? replaced[part].offset : size;
-    layout.Append(part == 0 ? 0 : by.size(), end - begin,
+  for (size_t part = 0; part <= edits.size(); ++part) {
+    const uint64_t end = part < edits.size() ? edits[part].range.offset : size;
+    layout.Append(part == 0 ? 0 : edits[part - 1].by.size(), end - begin,
                   static_cast<uint32_t>(output.payloads.size()));
     Payload payload =
         WholePayload(bytes, companions.files.get(), DType::kUInt8);
@@ -177,12 +198,13 @@ void AddFile(const CompanionFiles& companions, uint32_t i,
     payload.box.sizes[0] = static_cast<int64_t>(end - begin);
     payload.entry = UINT32_MAX - 1;  // after all tensors
     output.payloads.push_back(std::move(payload));
-    if (part < replaced.size()) begin = end + replaced[part].length;
+    if (part < edits.size()) begin = end + edits[part].range.length;
   }
   output.files.push_back(
       {.layout = std::move(layout),
-       .literal = [by](size_t part, absl::Span<const uint32_t>) {
-         return part == 0 ? std::string() : by;
+       .literal = [edits = std::move(edits)](size_t part,
+                                             absl::Span<const uint32_t>) {
+         return part == 0 ? std::string() : edits[part - 1].by;
        }});
 }
 
@@ -217,16 +239,11 @@ absl::StatusOr<CompanionFiles> FindCompanionFiles(FileSystem& fs,
 }
 
 absl::Status AddCompanionFiles(FileSystem& fs, const CompanionFiles& companions,
-                               std::optional<DType> tensor_type,
-                               Output& output) {
+                               const ConfigEdits& wanted, Output& output) {
   for (uint32_t i = 0; i < companions.sizes.size(); ++i) {
-    std::vector<TextRange> replaced;
-    std::string by;
-    if (tensor_type.has_value()) {
-      by = std::string(TorchName(*tensor_type));
-      DCP_ASSIGN_OR_RETURN(replaced, TensorTypesIn(fs, companions, i));
-    }
-    AddFile(companions, i, replaced, by, output);
+    DCP_ASSIGN_OR_RETURN(std::vector<Edit> edits,
+                         EditsOf(fs, companions, i, wanted));
+    AddFile(companions, i, std::move(edits), output);
   }
   return absl::OkStatus();
 }

@@ -43,12 +43,19 @@ bool IsCompanionName(absl::string_view name);
 absl::StatusOr<CompanionFiles> FindCompanionFiles(FileSystem& fs,
                                                   absl::string_view source);
 
-// Adds the files to `output`; `companions` must outlive it. If `tensor_type` is
-// given, it replaces the type of tensors in the model's config, because loaders
-// use that type unless told another. Errors come from reading the config.
+// What changes in a model's config.json while it is copied.
+struct ConfigEdits {
+  // Replaces the type of tensors, because loaders use that type unless told
+  // another.
+  std::optional<DType> tensor_type = {};
+  // Leaves out that the model is quantized, because it was decoded.
+  bool drops_quantization = false;
+};
+
+// Adds the files to `output`; `companions` must outlive it. Errors come from
+// reading the config.
 absl::Status AddCompanionFiles(FileSystem& fs, const CompanionFiles& companions,
-                               std::optional<DType> tensor_type,
-                               Output& output);
+                               const ConfigEdits& wanted, Output& output);
 
 }  // namespace dcp
 

@@ -1,5 +1,6 @@
 #include "dcp/format/model_config.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -56,6 +57,24 @@ TEST(FindTensorTypes, FindsItBehindParts) {
             R"({"a": {"dtype": "float32"}, "dtype": "X"})");
   EXPECT_EQ(Marked(R"({"a": "\\", "dtype": "float64"})"),
             R"({"a": "\\", "dtype": "X"})");
+}
+
+TEST(FindQuantization, FindsTheKeyWithItsValueAndOneComma) {
+  const auto without = [](std::string json) {
+    const std::optional<TextRange> range = FindQuantization(json);
+    return range.has_value() ? json.erase(range->offset, range->length) : "-";
+  };
+  const std::string key = R"("quantization_config")";
+  EXPECT_EQ(without(R"({"a": 1, )" + key + R"(: {"b": "}"}, "c": 2})"),
+            R"({"a": 1,  "c": 2})");
+  EXPECT_EQ(without(R"({"a": [1, {}], )" + key + R"(: [1, 2] })"),
+            R"({"a": [1, {}]})");
+  EXPECT_EQ(without("{" + key + ": null}"), "{}");
+  EXPECT_EQ(without("{" + key + R"(: "a,b", "c": 1})"), R"({ "c": 1})");
+  EXPECT_EQ(without(R"({"a": {)" + key + ": 1}}"), "-");
+  EXPECT_EQ(without(R"({"a": )" + key + "}"), "-");
+  EXPECT_EQ(without("[" + key + "]"), "-");
+  EXPECT_EQ(without("{" + key), "-");
 }
 
 }  // namespace

@@ -1,0 +1,171 @@
+// Tested by tests/tools/dcp_convert/lens_options_test.cc.
+#include "dcp/checkpoint/open/lensed_tensor.h"
+
+#include <cstddef>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "dcp/tensor/float_codec.h"
+
+namespace dcp {
+namespace {
+
+constexpr int64_t kFloat8Block = 128;
+constexpr int64_t kMxfp4Group = 32;  // elements
+constexpr int64_t kBytesOfGroup = 16;
+
+std::string Describe(const LensTable& table) {
+  return absl::StrCat(table.name, " (", TorchName(table.tensor->dtype), " ",
+                      ShapeToString(table.tensor->shape), ")");
+}
+
+absl::Status DoNotBelong(const LensTable& a, const LensTable& b,
+                         absl::string_view why) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(Describe(a), " and ", Describe(b), ": ", why));
+}
+
+int64_t CeilDiv(int64_t a, int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
+
+// The shape of a table with a scale for each block.
+Dims ScalesOf(const Dims& shape, const Dims& block) {
+  Dims scales;
+  for (size_t i = 0; i < shape.size(); ++i) {
+    scales.push_back(CeilDiv(shape[i], block[i]));
+  }
+  return scales;
+}
+
+}  // namespace
+
+LensedTensor::LensedTensor(Kind kind, FileSystem& fs, const LensTable& values,
+                           DType dtype, Dims shape,
+                           std::vector<LensTable> tables)
+    : kind_(kind),
+      fs_(fs),
+      name_(values.name),
+      values_(values.tensor),
+      tables_(std::move(tables)),
+      shape_(std::move(shape)) {
+  entry_.dtype = dtype;
+  entry_.shape = shape_;
+  entry_.lensed = this;
+}
+
+absl::StatusOr<std::unique_ptr<const LensedTensor>> LensedTensor::Float8Blocks(
+    FileSystem& fs, const LensTable& codes, const LensTable& scales) {
+  const Dims& shape = codes.tensor->shape;
+  if (codes.tensor->dtype != DType::kFloat8E4M3FN || shape.size() < 2) {
+    return DoNotBelong(codes, scales,
+                       "the first must be torch.float8_e4m3fn and have rows "
+                       "and columns");
+  }
+  Dims block(shape.size(), 1);
+  block[shape.size() - 2] = kFloat8Block;
+  block[shape.size() - 1] = kFloat8Block;
+  const Dims wanted = ScalesOf(shape, block);
+  if (!HasFloatCodec(scales.tensor->dtype) || scales.tensor->shape != wanted) {
+    return DoNotBelong(
+        codes, scales,
+        absl::StrCat("blocks of 128 x 128 need floating-point scales of shape ",
+                     ShapeToString(wanted)));
+  }
+  auto lensed = absl::WrapUnique(new LensedTensor(
+      Kind::kScales, fs, codes, DType::kBFloat16, shape, {scales}));
+  lensed->block_ = std::move(block);
+  return lensed;
+}
+
+absl::StatusOr<std::unique_ptr<const LensedTensor>> LensedTensor::Mxfp4(
+    FileSystem& fs, const LensTable& codes, const LensTable& scales) {
+  const Dims& bytes = codes.tensor->shape;
+  if (codes.tensor->dtype != DType::kUInt8 || bytes.size() < 3 ||
+      bytes.back() != kBytesOfGroup || scales.tensor->dtype != DType::kUInt8 ||
+      scales.tensor->shape != Dims(bytes.begin(), bytes.end() - 1)) {
+    return DoNotBelong(codes, scales,
+                       "MXFP4 needs torch.uint8 [..., rows, groups, 16] and "
+                       "torch.uint8 [..., rows, groups]");
+  }
+  Dims shape(bytes.begin(), bytes.end() - 1);
+  shape.back() *= kMxfp4Group;
+  Dims block(shape.size(), 1);
+  block.back() = kMxfp4Group;
+  auto lensed = absl::WrapUnique(new LensedTensor(
+      Kind::kScales, fs, codes, DType::kBFloat16, std::move(shape), {scales}));
+  lensed->block_ = std::move(block);
+  lensed->has_two_a_byte_ = true;
+  lensed->is_transposed_ = true;
+  Dims& outer = lensed->entry_.shape;
+  std::swap(outer[outer.size() - 2], outer[outer.size() - 1]);
+  return lensed;
+}
+
+absl::StatusOr<std::unique_ptr<const LensedTensor>> LensedTensor::Adapter(
+    FileSystem& fs, const LensTable& weight, const LensTable& a,
+    const LensTable& b, float factor) {
+  const TensorEntry& w = *weight.tensor;
+  if (w.shape.size() != 2 || !HasFloatCodec(w.dtype)) {
+    return DoNotBelong(weight, a, "an adapter needs a floating-point matrix");
+  }
+  for (const LensTable* table : {&a, &b}) {
+    const Dims& shape = table->tensor->shape;
+    const size_t whole = table == &a ? 1 : 0;
+    if (shape.size() != 2 || shape[whole] != w.shape[whole] ||
+        !HasFloatCodec(table->tensor->dtype)) {
+      return DoNotBelong(weight, *table,
+                         "A must be [rank, columns] and B [rows, rank]");
+    }
+  }
+  if (a.tensor->shape[0] != b.tensor->shape[1]) {
+    return DoNotBelong(a, b, "their ranks differ");
+  }
+  auto lensed = absl::WrapUnique(
+      new LensedTensor(Kind::kAdapter, fs, weight, w.dtype, w.shape, {a, b}));
+  lensed->factor_ = factor;
+  return lensed;
+}
+
+absl::StatusOr<std::unique_ptr<const LensedTensor>> LensedTensor::Mean(
+    FileSystem& fs, const LensTable& first, std::vector<LensTable> others) {
+  if (!HasFloatCodec(first.tensor->dtype)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        Describe(first), " is not floating point and has no mean"));
+  }
+  for (const LensTable& other : others) {
+    if (other.tensor->dtype != first.tensor->dtype ||
+        other.tensor->shape != first.tensor->shape) {
+      return DoNotBelong(first, other,
+                         "a mean needs tensors of one type and shape");
+    }
+  }
+  return absl::WrapUnique(
+      new LensedTensor(Kind::kMean, fs, first, first.tensor->dtype,
+                       first.tensor->shape, std::move(others)));
+}
+
+absl::StatusOr<std::unique_ptr<const TensorEntry>> LensedTensor::BytesOfCodes()
+    const {
+  auto bytes = std::make_unique<TensorEntry>(*values_);
+  const auto join = [](Dims& dims, int64_t last) {
+    dims.pop_back();
+    dims.back() *= last;
+  };
+  join(bytes->shape, kBytesOfGroup);
+  for (size_t i = 0; i < bytes->boxes.size(); ++i) {
+    Box& box = bytes->boxes[i];
+    if (box.sizes.back() != kBytesOfGroup ||
+        !bytes->locations[i].strides.empty()) {
+      return absl::UnimplementedError(absl::StrCat(
+          name_,
+          " has a chunk that cuts groups of MXFP4 or is not row-major; "
+          "convert the checkpoint to whole tensors first"));
+    }
+    join(box.sizes, kBytesOfGroup);
+    join(box.offsets, kBytesOfGroup);
+  }
+  return bytes;
+}
+
+}  // namespace dcp

@@ -1,0 +1,260 @@
+// `dcp-convert --decode`, --adapter and --average against what transformers,
+// Megatron-Bridge, peft and torch made of the same files: bit for bit, in every
+// format and on any mesh.
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "dcp/io/file_system.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/dcp/mapping/golden_models.h"
+#include "tests/testing/status_matchers.h"
+#include "tests/testing/temp_dir.h"
+#include "tools/dcp_convert/commands.h"
+
+namespace dcp {
+namespace {
+
+using ::dcp::testing::ArrayTensor;
+using ::dcp::testing::GoldenLines;
+using ::dcp::testing::GoldenPath;
+using ::dcp::testing::LinesOf;
+using ::dcp::testing::TempDir;
+using ::dcp::testing::TensorsIn;
+using ::testing::AllOf;
+using ::testing::ElementsAreArray;
+using ::testing::HasSubstr;
+
+using Arguments = std::vector<std::string>;
+
+class LensTest : public ::testing::Test {
+ protected:
+  struct Done {
+    tools::ExitCode code;
+    std::string err;
+  };
+
+  Done Run(const Arguments& arguments) {
+    std::ostringstream out;
+    std::ostringstream err;
+    const tools::ExitCode code =
+        tools::RunCommand(arguments, {.out = out, .err = err}, *fs_, {});
+    return {.code = code, .err = err.str()};
+  }
+
+  void Expect(tools::ExitCode code, const Arguments& arguments) {
+    const Done done = Run(arguments);
+    EXPECT_EQ(done.code, code) << absl::StrJoin(arguments, " ") << "\n"
+                               << done.err;
+  }
+
+  void ExpectRefused(const Arguments& arguments, const std::string& says) {
+    const Done done = Run(arguments);
+    EXPECT_NE(done.code, tools::kExitDone) << absl::StrJoin(arguments, " ");
+    EXPECT_THAT(done.err, HasSubstr(says));
+    EXPECT_FALSE(fs_->Stat(arguments[2]).ok()) << arguments[2];
+  }
+
+  // The result is that of the judge: from one file, from ranks whose shards cut
+  // blocks to other ranks, and from a .pt file; and so diff sees it.
+  void ExpectJudged(const std::string& source, const std::string& judge,
+                    const Arguments& options) {
+    const auto with = [&](Arguments arguments) {
+      arguments.insert(arguments.end(), options.begin(), options.end());
+      return arguments;
+    };
+    Expect(tools::kExitDone,
+           with({"convert", source, In("there.safetensors")}));
+    EXPECT_THAT(LinesOf(TensorsIn(In("there.safetensors"))),
+                ElementsAreArray(GoldenLines("lenses", judge)));
+    Expect(tools::kExitDone,
+           {"convert", source, In("ranks"), "--to", "dcp", "--mesh", "dp=3"});
+    Expect(tools::kExitDone,
+           with({"reshard", In("ranks"), In("others"), "--mesh", "dp=5"}));
+    Expect(tools::kExitDone,
+           {"diff", In("there.safetensors"), In("others"), "--tensors-only"});
+    Expect(tools::kExitDone, {"convert", source, In("source.pt")});
+    Expect(tools::kExitDone, with({"diff", In("source.pt"),
+                                   In("there.safetensors"), "--tensors-only"}));
+    Expect(tools::kExitDone, {"verify", In("others")});
+  }
+
+  std::string In(const std::string& name) const {
+    return JoinPath(dir_.path(), name);
+  }
+
+  static std::string Golden(const std::string& file) {
+    return GoldenPath("lenses", file);
+  }
+
+  TempDir dir_;
+  std::unique_ptr<FileSystem> fs_ = NewPosixFileSystem();
+};
+
+TEST_F(LensTest, DecodesFloat8AsTransformersDoes) {
+  ExpectJudged(Golden("fp8.safetensors"), "fp8_decoded",
+               {"--decode", "fp8-128"});
+}
+
+TEST_F(LensTest, CutsBlocksAtTheEdgesAsMegatronBridgeDoes) {
+  ExpectJudged(Golden("fp8_edge.safetensors"), "fp8_edge_decoded",
+               {"--decode", "fp8-128"});
+}
+
+// The result is transposed, and turned back by a rule.
+TEST_F(LensTest, DecodesMxfp4AsTransformersDoes) {
+  ASSERT_OK(WriteFile(*fs_, In("mxfp4.yaml"), R"(tessera-mapping: 1
+name: blocks
+sides:
+  stored:
+    blocks: {kind: mxfp4, weight: w, codes: w_blocks, scales: w_scales}
+  same:
+  turned:
+rules:
+- stored: {w: e c r}
+  same: {w: e c r}
+- stored: {w: e c r}
+  turned: {w: e r c}
+)"));
+  const std::string source = Golden("mxfp4.safetensors");
+  const auto map = [&](Arguments arguments, const std::string& from,
+                       const std::string& to) {
+    arguments.insert(arguments.end(), {"--map-file", In("mxfp4.yaml"),
+                                       "--from-side", from, "--to-side", to});
+    Expect(tools::kExitDone, arguments);
+  };
+  map({"convert", source, In("there.safetensors")}, "stored", "same");
+  EXPECT_THAT(LinesOf(TensorsIn(In("there.safetensors"))),
+              ElementsAreArray(GoldenLines("lenses", "mxfp4_decoded")));
+  map({"convert", source, In("ranks"), "--to", "dcp", "--mesh", "dp=4",
+       "--place", "*=S(1)"},
+      "stored", "same");
+  Expect(tools::kExitDone,
+         {"diff", In("there.safetensors"), In("ranks"), "--tensors-only"});
+  map({"convert", source, In("turned"), "--to", "dcp", "--mesh", "dp=3",
+       "--place", "*=S(2)"},
+      "stored", "turned");
+  map({"convert", In("turned"), In("back.safetensors")}, "turned", "same");
+  Expect(tools::kExitDone, {"diff", In("there.safetensors"),
+                            In("back.safetensors"), "--tensors-only"});
+}
+
+TEST_F(LensTest, MergesAnAdapterAsPeftDoes) {
+  ExpectJudged(Golden("lora_base.safetensors"), "lora_merged",
+               {"--adapter", Golden("lora")});
+}
+
+TEST_F(LensTest, TakesTheMeanAsTorchDoes) {
+  ExpectJudged(Golden("mean_a.safetensors"), "mean_merged",
+               {"--average", Golden("mean_b.safetensors"), "--average",
+                Golden("mean_c.safetensors")});
+}
+
+TEST_F(LensTest, RoundsOnceToTheTypeThatIsWritten) {
+  const std::string source = Golden("fp8_edge.safetensors");
+  Expect(tools::kExitDone, {"convert", source, In("wide.safetensors"),
+                            "--decode", "fp8-128", "--cast", "f32"});
+  Expect(tools::kExitDone, {"convert", In("wide.safetensors"),
+                            In("narrow.safetensors"), "--cast", "bf16"});
+  EXPECT_THAT(LinesOf(TensorsIn(In("narrow.safetensors"))),
+              ElementsAreArray(GoldenLines("lenses", "fp8_edge_decoded")));
+  ExpectRefused(
+      {"convert", Golden("lora_base.safetensors"), In("x.safetensors"),
+       "--adapter", Golden("lora"), "--cast", "bf16"},
+      "cast them in a second run");
+}
+
+TEST_F(LensTest, SaysWhatDoesNotBelongTogether) {
+  const std::string fp8 = Golden("fp8.safetensors");
+  ExpectRefused({"convert", fp8, In("a.safetensors"), "--average",
+                 Golden("mean_b.safetensors")},
+                "does not have the tensor a.weight");
+  ExpectRefused(
+      {"convert", fp8, In("a.safetensors"), "--adapter", Golden("lora")},
+      "which the model does not have");
+  Expect(tools::kExitDone,
+         {"convert", fp8, In("codes.safetensors"), "--exclude", "*_scale_inv"});
+  ExpectRefused({"convert", In("codes.safetensors"), In("a.safetensors"),
+                 "--decode", "fp8-128"},
+                "a.weight is float8, but its scales a.weight_scale_inv are "
+                "missing");
+  // The scales of b for a.
+  Expect(tools::kExitDone,
+         {"convert", fp8, In("mixed.safetensors"), "--exclude",
+          "a.weight_scale_inv", "--exclude", "b.weight", "--rename",
+          "s/^b.weight_scale_inv/a.weight_scale_inv/"});
+  ExpectRefused({"convert", In("mixed.safetensors"), In("a.safetensors"),
+                 "--decode", "fp8-128"},
+                "blocks of 128 x 128 need floating-point scales of shape "
+                "[2, 3]");
+}
+
+// Otherwise transformers would take what was decoded for codes.
+TEST_F(LensTest, TheConfigOfADecodedModelIsNotQuantized) {
+  ASSERT_OK(fs_->MakeDirectory(In("model")));
+  ASSERT_OK_AND_ASSIGN(
+      const std::string weights,
+      ReadFile(*fs_, Golden("fp8.safetensors"), 1 << 20, true));
+  ASSERT_OK(WriteFile(*fs_, In("model/model.safetensors"), weights));
+  ASSERT_OK(WriteFile(
+      *fs_, In("model/config.json"),
+      R"({"dtype": "float16", "quantization_config": {"a": [1]}, "z": 1})"));
+  Expect(tools::kExitDone,
+         {"convert", In("model"), In("out"), "--to", "safetensors", "--decode",
+          "fp8-128", "--cast", "f32"});
+  ASSERT_OK_AND_ASSIGN(const std::string config,
+                       ReadFile(*fs_, In("out/config.json"), 1 << 20, true));
+  EXPECT_EQ(config, R"({"dtype": "float32",  "z": 1})");
+}
+
+TEST_F(LensTest, RefusesAdaptersThatItWouldMergeWrongly) {
+  ASSERT_OK(fs_->MakeDirectory(In("lora")));
+  ASSERT_OK_AND_ASSIGN(
+      const std::string weights,
+      ReadFile(*fs_, Golden("lora/adapter_model.safetensors"), 1 << 20, true));
+  ASSERT_OK(WriteFile(*fs_, In("lora/adapter_model.safetensors"), weights));
+  const std::pair<std::string, std::string> cases[] = {
+      {R"({"peft_type": "LORA", "r": 4, "lora_alpha": 8, "use_dora": true})",
+       "use_dora is set"},
+      {R"({"peft_type": "IA3", "r": 4, "lora_alpha": 8})", "not LORA"},
+      {R"({"peft_type": "LORA", "r": 8, "lora_alpha": 8})", "says r = 8"},
+      {R"({"peft_type": "LORA", "r": 4})", "lora_alpha is not a number"},
+      {R"({"peft_type": "LORA", "r": -4, "lora_alpha": 8})",
+       "r is not a whole"},
+      {R"([1])", "keys and values"},
+      {R"({"peft_type")", "adapter_config.json"},
+  };
+  for (const auto& [config, says] : cases) {
+    ASSERT_OK(WriteFile(*fs_, In("lora/config.new"), config));
+    ASSERT_OK(
+        fs_->Rename(In("lora/config.new"), In("lora/adapter_config.json")));
+    ExpectRefused({"convert", Golden("lora_base.safetensors"),
+                   In("a.safetensors"), "--adapter", In("lora")},
+                  says);
+  }
+}
+
+TEST_F(LensTest, OptionsThatContradictEachOtherAreRefused) {
+  const std::string a = Golden("mean_a.safetensors");
+  const std::string b = Golden("mean_b.safetensors");
+  ExpectRefused({"convert", a, In("x"), "--decode", "fp4"}, "fp8-128 or mxfp4");
+  ExpectRefused({"convert", a, In("x"), "--average", b, "--map",
+                 "llama-hf-to-torchtitan"},
+                "--average excludes");
+  ExpectRefused({"convert", a, In("x"), "--decode", "mxfp4", "--map",
+                 "llama-hf-to-torchtitan"},
+                "--decode belongs to");
+  ExpectRefused(
+      {"convert", a, In("x"), "--to", "dcp", "--average", b, "--share", "0/2"},
+      "workers cannot");
+}
+
+}  // namespace
+}  // namespace dcp

@@ -1,0 +1,89 @@
+#include "tools/dcp_convert/lens_options.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "dcp/base/status.h"
+#include "dcp/mapping/mapping.h"
+#include "tools/dcp_convert/map_options.h"
+#include "tools/options/option_setters.h"
+
+namespace dcp::tools {
+namespace {
+
+// How the names of blocks are spelled where no rule file says it: as in the
+// files of DeepSeek and of gpt-oss.
+constexpr absl::string_view kFloat8 =
+    "fp8-128, weight: \"{x:**}.weight\", codes: \"{x:**}.weight\", "
+    "scales: \"{x:**}.weight_scale_inv\"";
+constexpr absl::string_view kMxfp4 =
+    "mxfp4, weight: \"{x:**}_proj\", codes: \"{x:**}_proj_blocks\", "
+    "scales: \"{x:**}_proj_scales\"";
+
+}  // namespace
+
+absl::Status SetDecode(absl::string_view value, CommandLine& line) {
+  if (value != "fp8-128" && value != "mxfp4") {
+    return IsNot(value, "fp8-128 or mxfp4");
+  }
+  line.decode = std::string(value);
+  return absl::OkStatus();
+}
+
+absl::Status AddAverage(absl::string_view value, CommandLine& line) {
+  line.average.emplace_back(value);
+  return absl::OkStatus();
+}
+
+absl::Status CheckLenses(const CommandLine& line) {
+  if (!line.average.empty() &&
+      (IsMapped(line) || !line.adapter.empty() || !line.decode.empty())) {
+    return absl::InvalidArgumentError(
+        "--average excludes --map, --map-file, --adapter and --decode: take "
+        "the "
+        "mean first, and convert the result");
+  }
+  if (!line.decode.empty() && IsMapped(line)) {
+    return absl::InvalidArgumentError(
+        "--decode belongs to conversions without a mapping; with --map, the "
+        "blocks of the source's side are decoded");
+  }
+  if (!line.decode.empty() && !line.adapter.empty()) {
+    return absl::InvalidArgumentError(
+        "--decode and --adapter exclude each other: decode first, and merge "
+        "the "
+        "adapter into the result");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<MapSpec> SpecWithoutRules(const CommandLine& line) {
+  const std::string blocks =
+      line.decode.empty()
+          ? ""
+          : absl::StrCat("{blocks: {kind: ",
+                         line.decode == "mxfp4" ? kMxfp4 : kFloat8, "}}");
+  DCP_ASSIGN_OR_RETURN(
+      Mapping mapping,
+      ParseMapping(absl::StrCat("tessera-mapping: 1\nname: computed\n"
+                                "sides:\n  stored: ",
+                                blocks,
+                                "\n  result:\nrules:\n"
+                                // A file has at least one rule.
+                                "- {stored: '-', result: '-', optional: true}"
+                                "\n"),
+                   "the options"));
+  MapSpec spec{.mapping = std::move(mapping), .options = {}};
+  spec.options.from = "stored";
+  spec.options.to = "result";
+  spec.options.unmatched = MapOptions::Unmatched::kKeep;
+  return spec;
+}
+
+void AddLenses(const CommandLine& line, MapSpec& spec) {
+  spec.adapter = line.adapter;
+  spec.average = line.average;
+}
+
+}  // namespace dcp::tools

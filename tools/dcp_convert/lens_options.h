@@ -1,0 +1,33 @@
+// The options --decode, --adapter and --average: what is computed with the
+// elements of the source before anything else is done with them.
+#ifndef TOOLS_DCP_CONVERT_LENS_OPTIONS_H_
+#define TOOLS_DCP_CONVERT_LENS_OPTIONS_H_
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "dcp/checkpoint/open/map_spec.h"
+#include "tools/dcp_convert/command_line.h"
+
+namespace dcp::tools {
+
+absl::Status SetDecode(absl::string_view value, CommandLine& line);
+absl::Status AddAverage(absl::string_view value, CommandLine& line);
+
+// Whether the line asks for any of this.
+inline bool HasLens(const CommandLine& line) {
+  return !line.decode.empty() || !line.adapter.empty() || !line.average.empty();
+}
+
+// InvalidArgument for options that exclude each other.
+absl::Status CheckLenses(const CommandLine& line);
+
+// A mapping that leaves every name as it is, for a line without another.
+absl::StatusOr<MapSpec> SpecWithoutRules(const CommandLine& line);
+
+// Puts the adapter and the other checkpoints of a mean into `spec`.
+void AddLenses(const CommandLine& line, MapSpec& spec);
+
+}  // namespace dcp::tools
+
+#endif  // TOOLS_DCP_CONVERT_LENS_OPTIONS_H_
