@@ -1,9 +1,13 @@
 #include "dcp/maps/builtin_mappings.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "dcp/base/status.h"
+#include "dcp/mapping/model_types.h"
 #include "dcp/maps/map_texts.h"
 
 namespace dcp {
@@ -27,6 +31,31 @@ absl::StatusOr<Mapping> BuiltinMapping(absl::string_view family) {
   DCP_ASSIGN_OR_RETURN(const absl::string_view text,
                        BuiltinMappingText(family));
   return ParseMapping(text, absl::StrCat(family, ".yaml"));
+}
+
+absl::StatusOr<std::vector<std::string>> FamiliesFor(absl::string_view config) {
+  if (config.empty()) return BuiltinMappings();
+  DCP_ASSIGN_OR_RETURN(const std::vector<std::string> types,
+                       ModelTypesIn(config));
+  if (types.empty()) return BuiltinMappings();
+  std::vector<std::string> known;
+  for (const std::string& type : types) {
+    std::vector<std::string> families;
+    for (const std::string& family : BuiltinMappings()) {
+      DCP_ASSIGN_OR_RETURN(const Mapping mapping, BuiltinMapping(family));
+      for (const std::string& of_family : mapping.model_types()) {
+        if (of_family == type) families.push_back(family);
+        known.push_back(of_family);
+      }
+    }
+    if (!families.empty()) return families;
+  }
+  std::sort(known.begin(), known.end());
+  known.erase(std::unique(known.begin(), known.end()), known.end());
+  return absl::NotFoundError(absl::StrCat(
+      "config.json says that the model is a ", absl::StrJoin(types, ", "),
+      ", for which there is no family of mappings; they are for ",
+      absl::StrJoin(known, ", ")));
 }
 
 }  // namespace dcp

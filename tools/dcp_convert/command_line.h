@@ -104,6 +104,7 @@ struct CommandLine {
   std::string from_side;
   std::string to_side;
   std::string config;  // a file; empty: the one of the source
+  std::string shapes;  // a checkpoint, for maps; empty: made up
   MappingSettings map_settings;
   std::vector<std::pair<std::string, std::string>> map_prefixes;  // by side
   MapOptions::Unmatched unmatched = MapOptions::Unmatched::kError;

@@ -2,6 +2,8 @@
 #include "tools/dcp_convert/command_line_parser.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
@@ -31,7 +33,7 @@ struct Action {
 constexpr Action kJobActions[] = {
     {"list", nullptr}, {"wait", "JOB"}, {"cancel", "JOB"}};
 constexpr Action kMapActions[] = {
-    {"list", nullptr}, {"show", "FAMILY"}, {"check", "FILE"}};
+    {"list", nullptr}, {"show", "FAMILY"}, {"check", "FILE"}, {"test", "FILE"}};
 
 std::string ToText(const Action& action) {
   return action.operand == nullptr
@@ -46,9 +48,12 @@ absl::Status CheckAction(const VerbRow& verb, const CommandLine& line,
       std::find_if(actions.begin(), actions.end(),
                    [&](const Action& action) { return name == action.name; });
   if (found == actions.end()) {
-    return Refuse(verb,
-                  absl::StrCat("'", name, "' is not ", ToText(actions[0]), ", ",
-                               ToText(actions[1]), " or ", ToText(actions[2])));
+    std::vector<std::string> known;
+    for (const Action& action : actions) known.push_back(ToText(action));
+    const std::string last = std::move(known.back());
+    known.pop_back();
+    return Refuse(verb, absl::StrCat("'", name, "' is not ",
+                                     absl::StrJoin(known, ", "), " or ", last));
   }
   if (line.paths.size() == (found->operand == nullptr ? 1 : 2)) {
     return absl::OkStatus();

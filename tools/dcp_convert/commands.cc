@@ -99,12 +99,12 @@ ExitCode RunCommand(absl::Span<const std::string> args, Console console,
       break;
   }
   absl::Status loaded = LoadTpPlan(fs, *line);
-  if (loaded.ok()) loaded = LoadMap(fs, *line);
+  if (loaded.ok()) loaded = LoadMap(fs, *line, stop);
   if (!loaded.ok()) {
     for (absl::string_view text : absl::StrSplit(loaded.message(), '\n')) {
       PrintError(console, text);
     }
-    return kExitUsage;
+    return SideName(loaded).empty() ? kExitUsage : ExitCodeOf(loaded);
   }
   std::unique_ptr<Daemon> daemon;
   if (!line->server.empty() && !IsFleet(*line)) {

@@ -408,6 +408,54 @@ std::string MapsJson(absl::Span<const MapRow> maps) {
   return Dump(json);
 }
 
+std::string MapRulesJson(const ShownMapping& shown) {
+  Json json = Header("maps");
+  json["name"] = Str(shown.name);
+  json["sizes"] = shown.sizes;
+  Json& steps = json["steps"] = Json::array();
+  const auto terms = [](const std::vector<ShownRule::Term>& shown_terms) {
+    Json list = Json::array();
+    for (const ShownRule::Term& term : shown_terms) {
+      list.push_back(Json{{"name", term.name}, {"axes", term.axes}});
+    }
+    return list;
+  };
+  for (const ShownRules& shown_step : shown.steps) {
+    Json& step = steps.emplace_back(
+        Json{{"from", shown_step.from}, {"to", shown_step.to}});
+    Json& rules = step["rules"] = Json::array();
+    for (const ShownRule& rule : shown_step.rules) {
+      rules.push_back(Json{{"line", rule.line},
+                           {"from", terms(rule.from)},
+                           {"to", terms(rule.to)},
+                           {"notes", rule.notes}});
+    }
+    step["idle"] = shown_step.idle;
+  }
+  return Dump(json);
+}
+
+std::string MapTrialJson(absl::string_view name, bool ok,
+                         absl::Span<const TriedPair> pairs) {
+  Json json = Header("maps");
+  json["name"] = Str(name);
+  json["ok"] = ok;
+  Json& list = json["conversions"] = Json::array();
+  for (const TriedPair& pair : pairs) {
+    list.push_back(Json{
+        {"from", pair.from},
+        {"to", pair.to},
+        {"num_models", pair.num_models},
+        {"num_tensors", pair.num_tensors},
+        {"num_made", pair.num_made},
+        {"result", pair.result == TriedPair::Result::kSame     ? "same"
+                   : pair.result == TriedPair::Result::kFailed ? "failed"
+                                                               : "left_out"},
+        {"why", Str(pair.why)}});
+  }
+  return Dump(json);
+}
+
 std::string ErrorJson(absl::string_view verb, const absl::Status& status,
                       int exit_code) {
   Json json = Header(verb);

@@ -19,6 +19,8 @@
 #include "dcp/checkpoint/litter.h"
 #include "dcp/checkpoint/verify.h"
 #include "tools/dcp_convert/inspection.h"
+#include "tools/dcp_convert/maps_rules.h"
+#include "tools/dcp_convert/maps_trial.h"
 
 namespace dcp::tools {
 
@@ -81,6 +83,13 @@ struct MapRow {
   std::string text = {};  // empty: not asked for
 };
 std::string MapsJson(absl::Span<const MapRow> maps);
+
+// The rules between two sides of a mapping.
+std::string MapRulesJson(const ShownMapping& shown);
+
+// Conversions that were tried; `ok` is the result of all of them.
+std::string MapTrialJson(absl::string_view name, bool ok,
+                         absl::Span<const TriedPair> pairs);
 
 // `removed` is whether it is gone now.
 std::string LitterJson(absl::string_view path, const Litter& litter,

@@ -17,6 +17,7 @@
 #include "dcp/mapping/mapping_limits.h"
 #include "dcp/maps/builtin_mappings.h"
 #include "tools/dcp_convert/lens_options.h"
+#include "tools/dcp_convert/map_detection.h"
 #include "tools/options/option_setters.h"
 
 namespace dcp::tools {
@@ -24,29 +25,11 @@ namespace {
 
 constexpr absl::string_view kBetweenSides = "-to-";
 constexpr absl::string_view kStatesSuffix = ".states";
+constexpr absl::string_view kAuto = "auto";
 
-// What --map says: FAMILY-SIDE-to-SIDE.
-struct MapName {
-  std::string family;
-  std::string from;
-  std::string to;
-};
-
-// Families have dashes in their names, sides have not.
-absl::StatusOr<MapName> ParseMapName(absl::string_view text) {
-  const size_t middle = text.rfind(kBetweenSides);
-  const size_t dash = text.substr(0, middle).rfind('-');
-  if (middle == absl::string_view::npos || dash == absl::string_view::npos ||
-      middle + kBetweenSides.size() == text.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--map '", text,
-        "' is not FAMILY-SIDE-to-SIDE, such as llama-hf-to-torchtitan; the "
-        "families are ",
-        absl::StrJoin(BuiltinMappings(), ", ")));
-  }
-  return MapName{.family = std::string(text.substr(0, dash)),
-                 .from = std::string(text.substr(dash + 1, middle - dash - 1)),
-                 .to = std::string(text.substr(middle + kBetweenSides.size()))};
+// Whether the value of --map is a family and two sides.
+bool NamesSides(absl::string_view map) {
+  return absl::StrContains(map, kBetweenSides);
 }
 
 absl::Status CheckAlone(const CommandLine& line) {
@@ -70,28 +53,48 @@ absl::Status CheckAlone(const CommandLine& line) {
           absl::StrCat(name, " requires --map or --map-file"));
     }
   }
-  if (!line.map.empty() && (!line.from_side.empty() || !line.to_side.empty())) {
+  if (NamesSides(line.map) &&
+      (!line.from_side.empty() || !line.to_side.empty())) {
     return absl::InvalidArgumentError(
         "--map names both sides; --from-side and --to-side belong to "
-        "--map-file");
+        "--map auto, --map FAMILY and --map-file");
   }
   return absl::OkStatus();
 }
 
-// The text of the model's config.json; empty if there is none, or if the server
-// is to look for it next to its source.
-absl::StatusOr<std::string> ReadConfig(FileSystem& fs,
-                                       const CommandLine& line) {
-  if (line.config.empty()) {
-    return line.server.empty() ? FindModelConfig(fs, line.paths[0])
-                               : std::string();
+// The mappings that the line may mean.
+absl::StatusOr<std::vector<Mapping>> CandidatesOf(FileSystem& fs,
+                                                  const CommandLine& line,
+                                                  const std::string& config) {
+  std::vector<Mapping> mappings;
+  if (!line.map_file.empty()) {
+    DCP_ASSIGN_OR_RETURN(Mapping mapping, ReadMapping(fs, line.map_file));
+    mappings.push_back(std::move(mapping));
+    return mappings;
   }
-  return ReadFile(fs, line.config, kMaxModelConfigBytes,
-                  /*follow_symlinks=*/true);
+  std::vector<std::string> families = {line.map};
+  if (line.map == kAuto) {
+    DCP_ASSIGN_OR_RETURN(families, FamiliesFor(config));
+  }
+  for (const std::string& family : families) {
+    const absl::StatusOr<Mapping> mapping = BuiltinMapping(family);
+    if (!mapping.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--map '", line.map,
+          "' is not auto, FAMILY-SIDE-to-SIDE, such as llama-hf-to-torchtitan, "
+          "or FAMILY with --to-side; the families are ",
+          absl::StrJoin(BuiltinMappings(), ", ")));
+    }
+    mappings.push_back(*mapping);
+  }
+  return mappings;
 }
 
-absl::StatusOr<MapSpec> SpecOf(FileSystem& fs, const CommandLine& line) {
-  if (!line.map.empty()) {
+// Sets both sides, one of which the names of the source may tell.
+absl::StatusOr<MapSpec> SpecOf(FileSystem& fs, const CommandLine& line,
+                               const std::string& config,
+                               const std::stop_token& stop) {
+  if (NamesSides(line.map)) {
     DCP_ASSIGN_OR_RETURN(const MapName name, ParseMapName(line.map));
     DCP_ASSIGN_OR_RETURN(Mapping mapping, BuiltinMapping(name.family));
     MapSpec spec{.mapping = std::move(mapping), .options = {}};
@@ -99,17 +102,30 @@ absl::StatusOr<MapSpec> SpecOf(FileSystem& fs, const CommandLine& line) {
     spec.options.to = name.to;
     return spec;
   }
-  DCP_ASSIGN_OR_RETURN(const std::string text,
-                       ReadFile(fs, line.map_file, kMaxMappingBytes,
-                                /*follow_symlinks=*/true));
-  DCP_ASSIGN_OR_RETURN(Mapping mapping, ParseMapping(text, line.map_file));
-  if (line.from_side.empty() || line.to_side.empty()) {
+  DCP_ASSIGN_OR_RETURN(std::vector<Mapping> mappings,
+                       CandidatesOf(fs, line, config));
+  if (line.to_side.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "--map-file requires --from-side and --to-side; ", line.map_file,
-        " has the sides ", absl::StrJoin(mapping.sides(), ", ")));
+        line.map.empty() ? "--map-file" : "--map ", line.map,
+        " requires --to-side; ", mappings[0].name(), " has the sides ",
+        absl::StrJoin(mappings[0].sides(), ", ")));
   }
-  MapSpec spec{.mapping = std::move(mapping), .options = {}};
-  spec.options.from = line.from_side;
+  std::string from = line.from_side;
+  if (from.empty() || mappings.size() > 1) {
+    if (!line.server.empty()) {
+      return absl::InvalidArgumentError(
+          "the names of a server's files are not seen here: say --from-side, "
+          "or --map FAMILY-SIDE-to-SIDE");
+    }
+    DCP_ASSIGN_OR_RETURN(const std::vector<MappingTensor> tensors,
+                         ShapesOf(fs, line.paths[0], line, stop));
+    DCP_ASSIGN_OR_RETURN(Spelling spelling,
+                         FindSpelling(mappings, tensors, config, line));
+    mappings = {std::move(spelling.mapping)};
+    from = std::move(spelling.side);
+  }
+  MapSpec spec{.mapping = std::move(mappings[0]), .options = {}};
+  spec.options.from = std::move(from);
   spec.options.to = line.to_side;
   return spec;
 }
@@ -181,7 +197,42 @@ absl::Status SetUnmatched(absl::string_view value, CommandLine& line) {
   return absl::OkStatus();
 }
 
-absl::Status LoadMap(FileSystem& fs, CommandLine& line) {
+// Families have dashes in their names, sides have not.
+absl::StatusOr<MapName> ParseMapName(absl::string_view text) {
+  const size_t middle = text.rfind(kBetweenSides);
+  const size_t dash = text.substr(0, middle).rfind('-');
+  if (middle == absl::string_view::npos || dash == absl::string_view::npos ||
+      middle + kBetweenSides.size() == text.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "'", text,
+        "' is not FAMILY-SIDE-to-SIDE, such as llama-hf-to-torchtitan"));
+  }
+  return MapName{.family = std::string(text.substr(0, dash)),
+                 .from = std::string(text.substr(dash + 1, middle - dash - 1)),
+                 .to = std::string(text.substr(middle + kBetweenSides.size()))};
+}
+
+absl::StatusOr<Mapping> ReadMapping(FileSystem& fs, const std::string& path) {
+  DCP_ASSIGN_OR_RETURN(
+      const std::string text,
+      ReadFile(fs, path, kMaxMappingBytes, /*follow_symlinks=*/true));
+  return ParseMapping(text, path);
+}
+
+absl::StatusOr<std::string> ReadModelConfig(FileSystem& fs,
+                                            const CommandLine& line,
+                                            const std::string& source) {
+  if (!line.config.empty()) {
+    return ReadFile(fs, line.config, kMaxModelConfigBytes,
+                    /*follow_symlinks=*/true);
+  }
+  if (source.empty()) return std::string();
+  return FindModelConfig(fs, source);
+}
+
+absl::Status LoadMap(FileSystem& fs, CommandLine& line,
+                     const std::stop_token& stop) {
+  if (line.verb == Verb::kMaps) return absl::OkStatus();
   DCP_RETURN_IF_ERROR(CheckAlone(line));
   DCP_RETURN_IF_ERROR(CheckLenses(line));
   if (!IsMapped(line) && !HasLens(line)) return absl::OkStatus();
@@ -196,7 +247,11 @@ absl::Status LoadMap(FileSystem& fs, CommandLine& line) {
     line.map_spec = std::make_shared<const MapSpec>(std::move(spec));
     return absl::OkStatus();
   }
-  DCP_ASSIGN_OR_RETURN(MapSpec spec, SpecOf(fs, line));
+  // Without --config, a server looks for it next to its source.
+  DCP_ASSIGN_OR_RETURN(
+      std::string config,
+      ReadModelConfig(fs, line, line.server.empty() ? line.paths[0] : ""));
+  DCP_ASSIGN_OR_RETURN(MapSpec spec, SpecOf(fs, line, config, stop));
   AddLenses(line, spec);
   DCP_RETURN_IF_ERROR(SetPrefixes(line, spec));
   DCP_RETURN_IF_ERROR(CheckSides(spec));
@@ -204,7 +259,7 @@ absl::Status LoadMap(FileSystem& fs, CommandLine& line) {
   line.selection.parts.clear();
   spec.options.settings = line.map_settings;
   spec.options.unmatched = line.unmatched;
-  DCP_ASSIGN_OR_RETURN(spec.options.config, ReadConfig(fs, line));
+  spec.options.config = std::move(config);
   line.map_spec = std::make_shared<const MapSpec>(std::move(spec));
   return absl::OkStatus();
 }

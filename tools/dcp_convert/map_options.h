@@ -3,9 +3,14 @@
 #ifndef TOOLS_DCP_CONVERT_MAP_OPTIONS_H_
 #define TOOLS_DCP_CONVERT_MAP_OPTIONS_H_
 
+#include <stop_token>
+#include <string>
+
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "dcp/io/file_system.h"
+#include "dcp/mapping/mapping.h"
 #include "tools/dcp_convert/command_line.h"
 
 namespace dcp::tools {
@@ -20,10 +25,32 @@ inline bool IsMapped(const CommandLine& line) {
   return !line.map.empty() || !line.map_file.empty();
 }
 
+// What names a mapping: FAMILY-SIDE-to-SIDE.
+struct MapName {
+  std::string family;
+  std::string from;
+  std::string to;
+};
+// InvalidArgument for other texts.
+absl::StatusOr<MapName> ParseMapName(absl::string_view text);
+
+// The mapping of a rule file. InvalidArgument names the place in it; other
+// errors are those of reading. Blocking.
+absl::StatusOr<Mapping> ReadMapping(FileSystem& fs, const std::string& path);
+
+// The text of the model's config.json: that of the line, or one in or next to
+// `source`; empty if there is none. Blocking.
+absl::StatusOr<std::string> ReadModelConfig(FileSystem& fs,
+                                            const CommandLine& line,
+                                            const std::string& source);
+
 // Reads the rule file and config.json, if the line asks for a mapping, into
-// line.map_spec. InvalidArgument names the option, or the place in the rule
-// file; other errors are those of reading. Blocking.
-absl::Status LoadMap(FileSystem& fs, CommandLine& line);
+// line.map_spec; and the names of the source, if they tell how it is spelled.
+// InvalidArgument names the option, or the place in the rule file; errors that
+// are marked as the source's are those of opening it; others are those of
+// reading. Blocking.
+absl::Status LoadMap(FileSystem& fs, CommandLine& line,
+                     const std::stop_token& stop);
 
 }  // namespace dcp::tools
 

@@ -1,8 +1,10 @@
-// Tested by tests/tools/dcp_convert/map_options_test.cc.
+// Tested by tests/tools/dcp_convert/maps_command_test.cc.
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "dcp/base/status.h"
@@ -11,6 +13,10 @@
 #include "dcp/maps/builtin_mappings.h"
 #include "tools/dcp_convert/commands.h"
 #include "tools/dcp_convert/json_output.h"
+#include "tools/dcp_convert/map_detection.h"
+#include "tools/dcp_convert/map_options.h"
+#include "tools/dcp_convert/maps_rules.h"
+#include "tools/dcp_convert/maps_trial.h"
 #include "tools/dcp_convert/render.h"
 #include "tools/terminal/quantity.h"
 
@@ -31,46 +37,134 @@ absl::StatusOr<std::string> List(bool json) {
     rows.push_back(RowOf(mapping));
   }
   if (json) return MapsJson(rows);
-  Table table({{"FAMILY"}, {"SIDES"}});
+  Table table({{"FAMILY"}, {"MODEL TYPES"}, {"SIDES"}});
   for (const MapRow& row : rows) {
-    table.AddRow({row.name, absl::StrJoin(row.sides, ", ")});
+    table.AddRow({row.name, absl::StrJoin(row.model_types, ", "),
+                  absl::StrJoin(row.sides, ", ")});
   }
   return table.Render();
 }
 
-absl::StatusOr<std::string> Show(const std::string& family, bool json) {
-  DCP_ASSIGN_OR_RETURN(const absl::string_view text,
-                       BuiltinMappingText(family));
-  if (!json) return std::string(text);
-  DCP_ASSIGN_OR_RETURN(const Mapping mapping, BuiltinMapping(family));
+bool IsFamily(const std::string& word) {
+  const std::vector<std::string> families = BuiltinMappings();
+  return std::find(families.begin(), families.end(), word) != families.end();
+}
+
+// The mapping of a family, or of a rule file.
+absl::StatusOr<Mapping> MappingOf(FileSystem& fs, const std::string& word) {
+  if (IsFamily(word)) return BuiltinMapping(word);
+  absl::StatusOr<Mapping> mapping = ReadMapping(fs, word);
+  if (!absl::IsNotFound(mapping.status())) return mapping;
+  return absl::NotFoundError(absl::StrCat(
+      "'", word, "' is neither a rule file nor a family; there are ",
+      absl::StrJoin(BuiltinMappings(), ", ")));
+}
+
+// The rule file as it is.
+absl::StatusOr<std::string> ShowText(const Context& context,
+                                     const std::string& word) {
+  std::string text;
+  if (IsFamily(word)) {
+    DCP_ASSIGN_OR_RETURN(const absl::string_view builtin,
+                         BuiltinMappingText(word));
+    text = std::string(builtin);
+  } else {
+    // Says what is wrong with it.
+    DCP_RETURN_IF_ERROR(MappingOf(context.fs, word).status());
+    DCP_ASSIGN_OR_RETURN(text, ReadFile(context.fs, word, kMaxMappingBytes,
+                                        /*follow_symlinks=*/true));
+  }
+  if (!context.line.json) return text;
+  DCP_ASSIGN_OR_RETURN(const Mapping mapping, MappingOf(context.fs, word));
   MapRow row = RowOf(mapping);
-  row.text = std::string(text);
+  row.text = std::move(text);
   return MapsJson({row});
 }
 
-absl::StatusOr<std::string> Check(FileSystem& fs, const std::string& path,
-                                  bool json) {
+absl::StatusOr<std::string> Show(const Context& context) {
+  const CommandLine& line = context.line;
+  MapOptions options{.from = line.from_side,
+                     .to = line.to_side,
+                     .settings = line.map_settings};
+  std::string word = line.paths[1];
+  // As --map names it.
+  if (const absl::StatusOr<MapName> name = ParseMapName(word);
+      name.ok() && IsFamily(name->family)) {
+    word = name->family;
+    options.from = name->from;
+    options.to = name->to;
+  }
+  if (options.from.empty() && options.to.empty() && line.config.empty()) {
+    return ShowText(context, word);
+  }
+  DCP_ASSIGN_OR_RETURN(const Mapping mapping, MappingOf(context.fs, word));
+  if (options.from.empty() || options.to.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("give both --from-side and --to-side; ", mapping.name(),
+                     " has the sides ", absl::StrJoin(mapping.sides(), ", ")));
+  }
+  DCP_ASSIGN_OR_RETURN(options.config,
+                       ReadModelConfig(context.fs, line, line.shapes));
+  DCP_ASSIGN_OR_RETURN(const ShownMapping shown, ShowMapping(mapping, options));
+  return line.json ? MapRulesJson(shown) : RenderMapping(shown);
+}
+
+// What maps check and maps test try.
+absl::StatusOr<std::vector<TriedPair>> Try(const Context& context,
+                                           const Mapping& mapping,
+                                           bool with_bits) {
+  const CommandLine& line = context.line;
+  TrialRequest request{.with_bits = with_bits,
+                       .from = line.from_side,
+                       .to = line.to_side,
+                       .settings = line.map_settings};
+  for (const std::string& side : {request.from, request.to}) {
+    if (side.empty() || mapping.file().FindSide(side) != nullptr) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("the mapping ", mapping.name(), " has no side '", side,
+                     "'; it has ", absl::StrJoin(mapping.sides(), ", ")));
+  }
+  DCP_ASSIGN_OR_RETURN(request.config,
+                       ReadModelConfig(context.fs, line, line.shapes));
+  if (line.shapes.empty()) return TryInvented(mapping, request, context.stop);
+  DCP_ASSIGN_OR_RETURN(const std::vector<MappingTensor> tensors,
+                       ShapesOf(context.fs, line.shapes, line, context.stop));
+  CommandLine any_side = line;
+  any_side.from_side.clear();
   DCP_ASSIGN_OR_RETURN(
-      const std::string text,
-      ReadFile(fs, path, kMaxMappingBytes, /*follow_symlinks=*/true));
-  DCP_ASSIGN_OR_RETURN(const Mapping mapping, ParseMapping(text, path));
-  const MapRow row = RowOf(mapping);
-  if (json) return MapsJson({row});
-  return absl::StrCat(Printable(row.name), ": ",
-                      FormatPlural(row.num_rules, "rule"), " between ",
-                      Printable(absl::StrJoin(row.sides, ", ")), "\n");
+      const Spelling spelling,
+      FindSpelling({mapping}, tensors, request.config, any_side));
+  return TryModel(mapping, spelling.side, tensors, request, context.stop);
+}
+
+absl::StatusOr<ExitCode> CheckOrTest(const Context& context, bool with_bits) {
+  DCP_ASSIGN_OR_RETURN(const Mapping mapping,
+                       MappingOf(context.fs, context.line.paths[1]));
+  DCP_ASSIGN_OR_RETURN(const std::vector<TriedPair> pairs,
+                       Try(context, mapping, with_bits));
+  const bool is_proven = IsProven(pairs);
+  if (context.line.json) {
+    context.console.out << MapTrialJson(mapping.name(), is_proven, pairs);
+  } else {
+    const MapRow row = RowOf(mapping);
+    context.console.out << absl::StrCat(
+        Printable(row.name), ": ", FormatPlural(row.num_rules, "rule"),
+        " between ", Printable(absl::StrJoin(row.sides, ", ")), "\n\n",
+        RenderTrial(row.name, with_bits, pairs));
+  }
+  return is_proven ? kExitDone : kExitFound;
 }
 
 }  // namespace
 
 absl::StatusOr<ExitCode> RunMaps(const Context& context) {
-  const std::vector<std::string>& words = context.line.paths;
-  const bool json = context.line.json;
-  DCP_ASSIGN_OR_RETURN(const std::string text,
-                       words[0] == "list" ? List(json)
-                       : words[0] == "show"
-                           ? Show(words[1], json)
-                           : Check(context.fs, words[1], json));
+  const std::string& action = context.line.paths[0];
+  if (action == "check" || action == "test") {
+    return CheckOrTest(context, /*with_bits=*/action == "test");
+  }
+  DCP_ASSIGN_OR_RETURN(const std::string text, action == "list"
+                                                   ? List(context.line.json)
+                                                   : Show(context));
   context.console.out << text;
   return kExitDone;
 }

@@ -31,8 +31,9 @@ constexpr uint32_t kClean = VerbBit(Verb::kClean);
 constexpr uint32_t kSharing = kWriting | kVerify;
 constexpr uint32_t kLocal = kInspect | kVerify | kDiff | kWriting;
 constexpr uint32_t kMapping = kInspect | kDiff | kWriting;
+constexpr uint32_t kMaps = VerbBit(Verb::kMaps);
 constexpr uint32_t kRemote = kLocal | kJobs;
-constexpr uint32_t kAll = kRemote | kWorkers | kClean | VerbBit(Verb::kMaps);
+constexpr uint32_t kAll = kRemote | kWorkers | kClean | kMaps;
 
 constexpr OptionRow<CommandLine> kOptions[] = {
     {{"tensors", "GLOB", kInspect,
@@ -229,21 +230,25 @@ constexpr OptionRow<CommandLine> kOptions[] = {
     {{"map", "NAME", kMapping,
       "give the tensors the names and shapes of another\n"
       "program: FAMILY-SIDE-to-SIDE, such as\n"
-      "llama-hf-to-torchtitan; see dcp-convert maps"},
+      "llama-hf-to-torchtitan, or auto: as config.json and\n"
+      "names say, to --to-side; see dcp-convert maps"},
      SetText<&CommandLine::map>},
     {{"map-file", "FILE", kMapping,
-      "the same with a rule file of your own, --from-side\n"
-      "and --to-side"},
+      "the same with a rule file of your own, and --to-side"},
      SetText<&CommandLine::map_file>},
-    {{"from-side", "SIDE", kMapping,
+    {{"from-side", "SIDE", kMapping | kMaps,
       "how SRC spells the model; default: as its names say"},
      SetText<&CommandLine::from_side>},
-    {{"to-side", "SIDE", kMapping, "how the result spells the model"},
+    {{"to-side", "SIDE", kMapping | kMaps, "how the result spells the model"},
      SetText<&CommandLine::to_side>},
-    {{"config", "FILE", kMapping,
+    {{"config", "FILE", kMapping | kMaps,
       "the model's config.json; default: the one in SRC, or\nnext to it"},
      SetText<&CommandLine::config>},
-    {{"set", "NAME=N", kMapping,
+    {{"shapes", "PATH", kMaps,
+      "try the tensors of this checkpoint, of which only\n"
+      "names and shapes are read; default: made up"},
+     SetText<&CommandLine::shapes>},
+    {{"set", "NAME=N", kMapping | kMaps,
       "a number of the mapping or of config.json, such as\n"
       "vocab_multiple=128; repeatable",
       true},

@@ -128,13 +128,21 @@ constexpr std::array<VerbRow, 12> kVerbs = {{
      "dcp-convert clean s3://bucket/run7 --older-than 24 --yes\n"},
     {VerbBit(Verb::kMaps), "maps", "ACTION",
      "the mappings between the names of programs",
-     "ACTION is list, show FAMILY or check FILE: lists the families of models\n"
-     "that --map knows and how they may be spelled, prints the rule file of "
-     "one,\n"
-     "or checks a rule file of your own. See docs/mappings.md.\n",
+     "ACTION is one of\n"
+     "  list         the families of models that --map knows, and their sides\n"
+     "  show FAMILY  the rule file of a family; or between --from-side and\n"
+     "               --to-side the rules, with the sizes that --config tells\n"
+     "  check FILE   reads a rule file, or a family, and shows by names and "
+     "shapes\n"
+     "               that a model comes back as it was from every side\n"
+     "  test FILE    the same with random tensors, whose bits are compared\n"
+     "Without --shapes, models are made up that suit the rules and --config. "
+     "The\n"
+     "exit code is 1 if something does not come back. See docs/mappings.md.\n",
      "dcp-convert maps list\n"
-     "dcp-convert maps show llama\n"
-     "dcp-convert maps check mine.yaml\n"},
+     "dcp-convert maps show llama-hf-to-torchtitan --config hf/config.json\n"
+     "dcp-convert maps check mine.yaml\n"
+     "dcp-convert maps test mine.yaml --shapes hf/\n"},
 }};
 
 }  // namespace

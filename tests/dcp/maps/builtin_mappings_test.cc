@@ -34,11 +34,14 @@ using ::dcp::testing::GoldenLines;
 using ::dcp::testing::GoldenPair;
 using ::dcp::testing::GoldenPairs;
 using ::dcp::testing::GoldenTensors;
+using ::dcp::testing::IsOkAndHolds;
 using ::dcp::testing::LinesOf;
 using ::dcp::testing::StatusIs;
 using ::dcp::testing::WithoutBytes;
+using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
+using ::testing::SizeIs;
 using ::testing::UnorderedElementsAreArray;
 
 std::vector<ArrayTensor> Convert(const GoldenPair& pair,
@@ -177,6 +180,26 @@ TEST(BuiltinMappings, TheTableInReadmeSaysWhatIsTested) {
       EXPECT_TRUE(sides.contains(side)) << side << " of " << family;
     }
   }
+}
+
+TEST(BuiltinMappings, FamiliesComeFromTheTypeOfTheModel) {
+  for (const GoldenPair& pair : GoldenPairs()) {
+    EXPECT_THAT(FamiliesFor(GoldenConfig(pair.model)),
+                IsOkAndHolds(ElementsAre(pair.mapping)));
+  }
+  // A model of text within one of text and pictures.
+  EXPECT_THAT(
+      FamiliesFor(R"({"model_type": "any", "vision_config": {"model_type":
+                      "gpt2"}, "text_config": {"model_type": "qwen2"}})"),
+      IsOkAndHolds(ElementsAre("qwen")));
+  EXPECT_THAT(FamiliesFor(""), IsOkAndHolds(SizeIs(7)));
+  EXPECT_THAT(FamiliesFor(R"({"model_type": null})"), IsOkAndHolds(SizeIs(7)));
+  EXPECT_THAT(FamiliesFor(R"({"model_type": "bert"})"),
+              StatusIs(absl::StatusCode::kNotFound,
+                       HasSubstr("is a bert, for which there is no family of "
+                                 "mappings; they are for deepseek_v3, gpt2")));
+  EXPECT_THAT(FamiliesFor("{"), StatusIs(absl::StatusCode::kInvalidArgument,
+                                         HasSubstr("config.json: ")));
 }
 
 TEST(BuiltinMappings, FamilyThatIsNotThere) {

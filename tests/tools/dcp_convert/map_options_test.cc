@@ -231,25 +231,52 @@ TEST_F(MapOptionsTest, TheExampleOfTheManualGoesThereAndBack) {
   Expect(tools::kExitDone, {"diff", source_, In("back.safetensors")});
 }
 
-TEST_F(MapOptionsTest, MapsAreListedShownAndChecked) {
-  EXPECT_THAT(Run({"maps", "list"}).out,
-              HasSubstr("gpt2         hf, plain, megatron"));
-  EXPECT_THAT(Run({"maps", "list", "--json"}).out,
-              HasSubstr(R"("name":"gpt2")"));
-  const Done shown = Run({"maps", "show", "gpt2"});
-  EXPECT_EQ(shown.code, tools::kExitDone);
-  EXPECT_THAT(Run({"maps", "show", "gpt2", "--json"}).out,
-              HasSubstr("tessera-mapping: 1"));
-  ASSERT_OK(WriteFile(*fs_, In("gpt2.yaml"), shown.out));
-  EXPECT_THAT(Run({"maps", "check", In("gpt2.yaml")}).out,
-              HasSubstr("rules between hf, plain"));
-  ASSERT_OK(WriteFile(*fs_, In("bad.yaml"), "tessera-mapping: 1\nrulez: 1\n"));
-  const Done bad = Run({"maps", "check", In("bad.yaml")});
-  EXPECT_EQ(bad.code, tools::kExitUsage);
-  EXPECT_THAT(bad.err, HasSubstr("bad.yaml:2:1"));
-  EXPECT_EQ(Run({"maps", "show", "lama"}).code, tools::kExitSource);
-  EXPECT_EQ(Run({"maps", "draw"}).code, tools::kExitUsage);
-  EXPECT_EQ(Run({"maps", "list", "gpt2"}).code, tools::kExitUsage);
+// The family and the side of the source come from config.json and the names.
+TEST_F(MapOptionsTest, FindsOutHowTheSourceIsSpelled) {
+  Arguments there = {"convert",    source_, In("titan.safetensors"),
+                     "--map",      "auto",  "--to-side",
+                     "torchtitan", "--at",  "torchtitan=model."};
+  Expect(tools::kExitDone, there);
+  const Arguments back = {"convert",
+                          In("titan.safetensors"),
+                          In("back.safetensors"),
+                          "--to-side",
+                          "hf",
+                          "--config",
+                          config_,
+                          "--at",
+                          "torchtitan=model."};
+  for (const Arguments& map :
+       {Arguments{"--map", "auto"}, Arguments{"--map", "llama"},
+        Arguments{"--map", "auto", "--from-side", "torchtitan"}}) {
+    Arguments all = back;
+    all.insert(all.end(), map.begin(), map.end());
+    all.push_back("--overwrite");
+    Expect(tools::kExitDone, all);
+    Expect(tools::kExitDone, {"diff", source_, In("back.safetensors")});
+  }
+  EXPECT_THAT(Run({"diff", source_, In("titan.safetensors"), "--map", "auto",
+                   "--to-side", "torchtitan", "--at", "torchtitan=model."})
+                  .out,
+              HasSubstr("equal"));
+  // transformers and nanoGPT give GPT-2 the same names.
+  const Done both =
+      Run({"convert", GoldenPath("gpt2", "hf.safetensors"), In("x.safetensors"),
+           "--map", "auto", "--to-side", "megatron"});
+  EXPECT_EQ(both.code, tools::kExitUsage);
+  EXPECT_THAT(both.err, HasSubstr("the source is spelled as hf and as plain: "
+                                  "say --from-side"));
+  // Another model, and a checkpoint that is not there.
+  const Done other =
+      Run({"convert", GoldenPath("gpt2", "hf.safetensors"), In("x.safetensors"),
+           "--map", "llama", "--to-side", "hf"});
+  EXPECT_EQ(other.code, tools::kExitSource);
+  EXPECT_THAT(other.err, HasSubstr("no side of the mapping llama knows all "
+                                   "names of the source: hf has no "));
+  const Done missing =
+      Run({"convert", In("none.safetensors"), In("x.safetensors"), "--map",
+           "llama", "--to-side", "hf"});
+  EXPECT_EQ(missing.code, tools::kExitSource);
 }
 
 TEST_F(MapOptionsTest, ThePlanSaysWhatEachRuleDoes) {
@@ -315,7 +342,10 @@ TEST_F(MapOptionsTest, SaysWhatIsWrong) {
     Arguments more;
     std::string says;
   } cases[] = {
-      {{"--map", "llama"}, "FAMILY-SIDE-to-SIDE, such as llama-hf-to-torch"},
+      {{"--map", "llama"}, "requires --to-side; llama has the sides hf, torch"},
+      {{"--map", "auto"}, "requires --to-side; llama has the sides hf, torch"},
+      {{"--map", "lama"}, "FAMILY-SIDE-to-SIDE, such as llama-hf-to-torch"},
+      {{"--map", "llama-hf-to-meta", "--to-side", "hf"}, "names both sides"},
       {{"--map", "lama-hf-to-meta"}, "there are deepseek-v3"},
       {{"--map", "llama-hf-to-mars"}, "has no side 'mars'"},
       {{"--map", "llama-hf-to-meta", "--map-file", "x.yaml"},
