@@ -1,10 +1,12 @@
 #include "dcp/checkpoint/open/mapped_entries.h"
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "dcp/checkpoint/open/checkpoint_entry.h"
+#include "dcp/io/file_system.h"
 #include "dcp/tensor/box.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -35,7 +37,9 @@ std::vector<CheckpointEntry> Stored(const std::vector<std::string>& names) {
 absl::StatusOr<std::vector<std::string>> NamesMade(
     const std::vector<std::string>& names, const MapSpec& spec) {
   const std::vector<CheckpointEntry> stored = Stored(names);
-  absl::StatusOr<MappedEntries> mapped = MapEntries(stored, spec);
+  const std::unique_ptr<FileSystem> fs = NewPosixFileSystem();
+  absl::StatusOr<MappedEntries> mapped =
+      MapEntries(*fs, {.path = "source", .entries = stored}, {}, spec, {});
   if (!mapped.ok()) return mapped.status();
   std::vector<std::string> made;
   for (const CheckpointEntry& entry : mapped->entries) {
