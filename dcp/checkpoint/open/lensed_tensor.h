@@ -83,8 +83,8 @@ class LensedTensor {
   // dimensions in the other order if is_transposed().
   const Dims& shape() const { return shape_; }
   bool is_transposed() const { return is_transposed_; }
-  // What is put in place first: of shape(), except that of MXFP4 each byte holds
-  // two elements; see BytesOfCodes.
+  // What is put in place first: of shape(), except that of MXFP4 each byte
+  // holds two elements; see BytesOfCodes.
   const TensorEntry& values() const { return *values_; }
   bool has_two_a_byte() const { return has_two_a_byte_; }
   const std::vector<LensTable>& tables() const { return tables_; }
