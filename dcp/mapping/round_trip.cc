@@ -36,7 +36,7 @@ bool Allows(const StridedPiece& equal, const StridedPiece& piece) {
       (piece.src == StridedPiece::kZeros)) {
     return false;
   }
-  // Of both, where they are about the same element: what they take.
+  // What both take where they are about the same element.
   uint64_t num_allowed = 0;
   bool are_same = true;
   uint64_t max_steps = kMaxComposedSteps;

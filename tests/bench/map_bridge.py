@@ -12,7 +12,7 @@ import types
 
 import torch
 
-# Of Megatron's configuration: all that needs a GPU.
+# Everything in Megatron's configuration that needs a GPU.
 GPU_FLAGS = (
     "apply_rope_fusion",
     "bias_activation_fusion",

@@ -40,7 +40,7 @@ void Check(const absl::Status& status) {
   DCP_CHECK(status.ok(), status.message());
 }
 
-// Of this process, whatever else the machine does; nothing here waits.
+// The processor time of this process, whatever else the machine does.
 double ProcessorSeconds() {
   return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
 }

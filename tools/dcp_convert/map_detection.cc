@@ -94,7 +94,7 @@ absl::StatusOr<Spelling> FindSpelling(absl::Span<const Mapping> mappings,
       const absl::StatusOr<std::optional<std::string>> unknown =
           FirstUnknownName(mapping, side.name, NamesFor(tensors, side, line),
                            config, line.map_settings);
-      // Of several families, most do not have the settings.
+      // Most families do not have the settings that the user gave.
       if (!unknown.ok() && mappings.size() > 1) continue;
       DCP_RETURN_IF_ERROR(unknown.status());
       if (!unknown->has_value()) {

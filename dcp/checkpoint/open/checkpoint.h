@@ -138,7 +138,7 @@ class Checkpoint {
   FileSystem& fs_;
   const std::string path_;
   CheckpointParts parts_;
-  // Shared with whoever opened this; null without a mapping.
+  // The caller of Open shares it; null without a mapping.
   const std::shared_ptr<const MapSpec> map_;
   const uint64_t locate_memory_bytes_;
   OpenProgress* const progress_;  // or null
