@@ -3,11 +3,14 @@
 #include <optional>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "dcp/format/json.h"
 #include "dcp/tensor/dtype.h"
 
 namespace dcp {
 namespace {
+
+constexpr absl::string_view kQuantization = "quantization_config";
 
 // Finds tensor types in a text that is known to be valid JSON.
 class Scanner {
@@ -127,7 +130,23 @@ std::vector<TextRange> FindTensorTypes(absl::string_view json) {
 
 std::optional<TextRange> FindQuantization(absl::string_view json) {
   if (!IsObject(json)) return std::nullopt;
-  return FindMember(json, "quantization_config");
+  return FindMember(json, kQuantization);
+}
+
+std::optional<TextEdit> SetQuantization(absl::string_view json,
+                                        absl::string_view value) {
+  if (!IsObject(json)) return std::nullopt;
+  const std::string member = absl::StrCat("\"", kQuantization, "\": ", value);
+  if (const auto range = FindMember(json, kQuantization)) {
+    const absl::string_view old = json.substr(range->offset, range->length);
+    return TextEdit{*range, absl::StrCat(old.front() == ',' ? ", " : "", member,
+                                         old.back() == ',' ? "," : "")};
+  }
+  const size_t begin = json.find('{') + 1;
+  const bool is_empty =
+      json[json.find_first_not_of(" \t\r\n", begin)] == '}';
+  return TextEdit{{.offset = begin, .length = 0},
+                  absl::StrCat("\n  ", member, is_empty ? "\n" : ",")};
 }
 
 }  // namespace dcp

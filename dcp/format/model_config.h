@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/strings/string_view.h"
@@ -26,6 +27,17 @@ std::vector<TextRange> FindTensorTypes(absl::string_view json);
 // The range of the key "quantization_config", its value and one comma, without
 // which the model is not quantized; nullopt if `json` has no such key.
 std::optional<TextRange> FindQuantization(absl::string_view json);
+
+// A range of a text, and what replaces it.
+struct TextEdit {
+  TextRange range;
+  std::string by;
+};
+
+// What gives "quantization_config" the value `value`, which is JSON, whether or
+// not `json` has it; nullopt if `json` is not a JSON object.
+std::optional<TextEdit> SetQuantization(absl::string_view json,
+                                        absl::string_view value);
 
 }  // namespace dcp
 

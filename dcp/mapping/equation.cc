@@ -110,6 +110,24 @@ absl::Status Equation::Apply() {
   return absl::OkStatus();
 }
 
+// `first` is the number of the first piece of an instance.
+absl::Status Equation::RescalePieces(size_t first) {
+  const auto of = [&](const std::string& side) {
+    const auto it = rule_.rescaled.find(side);
+    return it == rule_.rescaled.end() ? Rescale() : it->second;
+  };
+  const Rescale from = of(from_);
+  const Rescale to = of(to_);
+  if (from == to) return absl::OkStatus();
+  if (sources_.are_states) {
+    return absl::FailedPreconditionError(
+        "the state of an optimizer cannot be converted by a rule with add or "
+        "scale; say `of: model` in it, and how states are converted in another "
+        "rule with `of: states`");
+  }
+  return builder_.RescalePieces(first, from, to);
+}
+
 absl::Status Equation::ApplyHere(RuleReport& report) {
   DCP_RETURN_IF_ERROR(Prepare());
   report.text = absl::StrCat(TextOf(sides_.src), " -> ", TextOf(sides_.dst));
@@ -136,6 +154,7 @@ absl::Status Equation::ApplyHere(RuleReport& report) {
     DCP_RETURN_IF_ERROR(
         InstancePieces(rule_, sides_, instance, sizes, sources_, builder_)
             .Make(to_));
+    DCP_RETURN_IF_ERROR(RescalePieces(num_pieces));
     DCP_RETURN_IF_ERROR(TakeTies(instance, report));
     ++report.num_instances;
     for (const auto& found : instance.found) report.num_sources += found.size();

@@ -53,6 +53,7 @@ class Equation {
   void CompleteStacked(EquationInstance& instance) const;
   absl::Status CheckFound(const EquationInstance& instance) const;
   absl::Status Take(EquationInstance& instance);
+  absl::Status RescalePieces(size_t first);
   absl::Status TakeTies(EquationInstance& instance, RuleReport& report);
   absl::Status TakeTie(absl::string_view name, const MappingTensor& first,
                        uint32_t first_number);

@@ -20,10 +20,6 @@
 
 namespace dcp {
 
-// The piece that makes all of tensor `dst` from tensor `src` of the same shape.
-StridedPiece WholePiece(uint32_t src, uint32_t dst,
-                        absl::Span<const int64_t> shape);
-
 class InstancePieces {
  public:
   // All must outlive this.

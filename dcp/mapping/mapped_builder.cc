@@ -92,6 +92,34 @@ absl::Status MappedBuilder::AddPadding(StridedPiece piece) {
   return Add(std::move(piece), result_.paddings);
 }
 
+absl::Status MappedBuilder::RescalePieces(size_t first, const Rescale& from,
+                                          const Rescale& to) {
+  if (from == to) return absl::OkStatus();
+  for (size_t i = first; i < result_.pieces.size(); ++i) {
+    StridedPiece& piece = result_.pieces[i];
+    if (piece.src == StridedPiece::kZeros) {
+      return absl::FailedPreconditionError(
+          "zeros of a rule cannot be scaled or added to");
+    }
+    piece.src = AddRescaled(piece.src, from, to);
+  }
+  return absl::OkStatus();
+}
+
+uint32_t MappedBuilder::AddRescaled(uint32_t source, const Rescale& from,
+                                    const Rescale& to) {
+  const RescaledSource wanted{.source = source, .from = from, .to = to};
+  std::vector<uint32_t>& numbers = rescaled_[source];
+  for (const uint32_t number : numbers) {
+    if (result_.rescaled[number] == wanted) {
+      return result_.num_sources + number;
+    }
+  }
+  numbers.push_back(static_cast<uint32_t>(result_.rescaled.size()));
+  result_.rescaled.push_back(wanted);
+  return result_.num_sources + numbers.back();
+}
+
 absl::Status MappedBuilder::CopyPieces(size_t first, uint32_t from,
                                        uint32_t to) {
   const size_t end = result_.pieces.size();

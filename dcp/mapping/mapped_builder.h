@@ -6,18 +6,24 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "dcp/mapping/mapped_tensors.h"
 #include "dcp/mapping/mapping_limits.h"
+#include "dcp/mapping/rescale.h"
 #include "dcp/plan/strided/strided_piece.h"
 
 namespace dcp {
 
 class MappedBuilder {
  public:
+  explicit MappedBuilder(uint32_t num_sources) {
+    result_.num_sources = num_sources;
+  }
+
   // Adds a destination and returns its number. FailedPrecondition if there is
   // one of that name.
   absl::StatusOr<uint32_t> AddTensor(MappingTensor tensor);
@@ -37,6 +43,13 @@ class MappedBuilder {
   absl::Status AddPiece(StridedPiece piece);
   absl::Status AddTie(StridedPiece piece);
   absl::Status AddPadding(StridedPiece piece);
+  // Has the pieces from number `first` on computed: `from` is undone, and `to`
+  // done. FailedPrecondition if one of them is of zeros.
+  absl::Status RescalePieces(size_t first, const Rescale& from,
+                             const Rescale& to);
+  // A source of pieces: `source`, of whose elements `from` is undone and `to`
+  // done.
+  uint32_t AddRescaled(uint32_t source, const Rescale& from, const Rescale& to);
   // Adds the pieces of destination `from`, of those from number `first` on,
   // for destination `to` too.
   absl::Status CopyPieces(size_t first, uint32_t from, uint32_t to);
@@ -48,6 +61,8 @@ class MappedBuilder {
  private:
   MappedTensors result_;
   absl::flat_hash_map<std::string, uint32_t> numbers_;
+  // The numbers of those in result_.rescaled that one source has.
+  absl::flat_hash_map<uint32_t, std::vector<uint32_t>> rescaled_;
   uint64_t num_reserved_ = 0;
   uint64_t num_comparisons_ = 0;
 };

@@ -53,7 +53,9 @@ bool IsTrivial(const StridedPiece& tie) {
 class Composer {
  public:
   Composer(MappedTensors first, MappedTensors second)
-      : first_(std::move(first)), second_(std::move(second)) {
+      : first_(std::move(first)),
+        second_(std::move(second)),
+        builder_(first_.num_sources) {
     // The pieces come by destination.
     size_t next = 0;
     for (uint32_t i = 0; i < first_.tensors.size(); ++i) {
@@ -131,10 +133,44 @@ class Composer {
       DCP_RETURN_IF_ERROR(builder_.Reserve(1));
       return builder_.AddPiece(piece);
     }
-    return ForEachComposed(piece, PieceSide::kSrc, [&](StridedPiece composed) {
-      SortLoops(composed);
-      return builder_.AddPiece(std::move(composed));
-    });
+    StridedPiece of_middle = piece;
+    of_middle.src = second_.SourceOf(piece.src);
+    return ForEachComposed(
+        of_middle, PieceSide::kSrc,
+        [&](StridedPiece composed) -> absl::Status {
+          SortLoops(composed);
+          DCP_ASSIGN_OR_RETURN(
+              composed.src,
+              RescaledTwice(composed.src, RescaledBy(second_, piece.src)));
+          return builder_.AddPiece(std::move(composed));
+        });
+  }
+
+  static RescaledSource RescaledBy(const MappedTensors& mapped, uint32_t src) {
+    if (src == StridedPiece::kZeros || src < mapped.num_sources) {
+      return {.source = src, .from = {}, .to = {}};
+    }
+    return mapped.rescaled[src - mapped.num_sources];
+  }
+
+  // The source of a piece: what the first makes of its `src`, as the second
+  // rescales it.
+  absl::StatusOr<uint32_t> RescaledTwice(uint32_t src,
+                                         const RescaledSource& then) {
+    const RescaledSource before = RescaledBy(first_, src);
+    // In between are the numbers of the pivot, or those of one other side.
+    if (!(before.to == then.from)) {
+      return absl::FailedPreconditionError(
+          "what one conversion scales or adds to, the next one would scale or "
+          "add to in another way; do them one by one");
+    }
+    if (before.from == then.to) return before.source;
+    if (before.source == StridedPiece::kZeros) {
+      return absl::FailedPreconditionError(
+          "zeros of a rule cannot be scaled or added to; do the conversions "
+          "one by one");
+    }
+    return builder_.AddRescaled(before.source, before.from, then.to);
   }
 
   // Both sides of a tie of the second are tensors in the middle.

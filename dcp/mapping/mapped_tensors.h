@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "dcp/mapping/rescale.h"
 #include "dcp/plan/strided/strided_piece.h"
 #include "dcp/tensor/box.h"
 #include "dcp/tensor/dtype.h"
@@ -40,9 +41,12 @@ struct MappedTensors {
   // The destinations, by name.
   std::vector<MappingTensor> tensors;
   // By destination. Together they write every element of every destination
-  // once. `src` is a number of a source, in the order given to Map, or kZeros,
-  // and `dst` a number of `tensors`.
+  // once. `src` is kZeros, a number of a source, in the order given to Map, or
+  // from num_sources on one of `rescaled`; and `dst` a number of `tensors`.
   std::vector<StridedPiece> pieces;
+  uint32_t num_sources = 0;
+  // Sources with whose elements something is computed. Each is there once.
+  std::vector<RescaledSource> rescaled;
   // What a rule says is equal in the source: both numbers are of sources, and
   // every element of the second is that of the first, bit for bit. If it is
   // not, the destination would lose something.
@@ -57,6 +61,12 @@ struct MappedTensors {
   std::vector<RuleReport> rules;     // in the order of the file
   // The keys of config.json that were used, and their values.
   std::map<std::string, int64_t> config;
+
+  // The source that a piece with this `src`, which is not kZeros, takes
+  // elements from.
+  uint32_t SourceOf(uint32_t src) const {
+    return src < num_sources ? src : rescaled[src - num_sources].source;
+  }
 };
 
 }  // namespace dcp

@@ -176,7 +176,8 @@ class Reader {
   absl::StatusOr<MappingBlocks> ReadBlocks(const YamlTree& tree) {
     DCP_RETURN_IF_ERROR(fields_.CheckMap(tree, "blocks"));
     DCP_RETURN_IF_ERROR(
-        fields_.CheckKeys(tree, {"kind", "weight", "codes", "scales"}));
+        fields_.CheckKeys(tree,
+                          {"kind", "weight", "codes", "scales", "except"}));
     for (const absl::string_view key : {"kind", "weight", "codes", "scales"}) {
       if (tree.Find(key) == nullptr) {
         return fields_.Refuse(tree, absl::StrCat("blocks has no key ", key));
@@ -198,6 +199,18 @@ class Reader {
     DCP_ASSIGN_OR_RETURN(blocks.weight, read("weight"));
     DCP_ASSIGN_OR_RETURN(blocks.codes, read("codes"));
     DCP_ASSIGN_OR_RETURN(blocks.scales, read("scales"));
+    if (const YamlTree* except = tree.Find("except")) {
+      DCP_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                           fields_.Texts(*except, "except"));
+      if (names.size() > kMaxMappingKeys) {
+        return fields_.Refuse(*except, absl::StrCat("except has more than ",
+                                                    kMaxMappingKeys, " names"));
+      }
+      for (const std::string& name : names) {
+        DCP_ASSIGN_OR_RETURN(blocks.except.emplace_back(),
+                             fields_.ReadName(*except, name));
+      }
+    }
     if (blocks.weight.variables() != blocks.scales.variables() ||
         blocks.codes.variables() != blocks.scales.variables()) {
       return fields_.Refuse(

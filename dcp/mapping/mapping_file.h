@@ -16,6 +16,7 @@
 #include "dcp/mapping/axes.h"
 #include "dcp/mapping/formula.h"
 #include "dcp/mapping/name_template.h"
+#include "dcp/mapping/rescale.h"
 #include "dcp/tensor/dtype.h"
 
 namespace dcp {
@@ -49,6 +50,9 @@ struct MappingRule {
   std::map<std::string, std::vector<std::string>> tolerated;
   // The type of constants on a side without any name.
   std::optional<DType> dtype;
+  // By side: how its numbers follow from those of the others. The pivot has
+  // none.
+  std::map<std::string, Rescale> rescaled;
 };
 
 // How a side stores tensors as codes with scales for blocks of them. Rules are
@@ -59,6 +63,8 @@ struct MappingBlocks {
   NameTemplate weight;  // what the rules call it
   NameTemplate codes;
   NameTemplate scales;
+  // Which weights stay as they are when a checkpoint is encoded.
+  std::vector<NameTemplate> except;
 };
 
 struct MappingSide {

@@ -135,8 +135,10 @@ Filled Convert(const MappedTensors& mapped, const Filled& sources) {
   for (const MappingTensor& tensor : mapped.tensors) {
     made.bytes.emplace_back(NumBytes(tensor));
   }
-  for (const StridedPiece& piece : mapped.pieces) {
+  for (StridedPiece piece : mapped.pieces) {
     const bool is_zero = piece.src == StridedPiece::kZeros;
+    // Bits are compared, so nothing is computed with them.
+    if (!is_zero) piece.src = mapped.SourceOf(piece.src);
     CopyPiece(piece, SourceOf(piece, sources),
               is_zero ? Bytes() : sources.bytes[piece.src],
               made.tensors[piece.dst], made.bytes[piece.dst]);

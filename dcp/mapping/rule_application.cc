@@ -27,16 +27,18 @@ constexpr size_t kMaxNamesInMessage = 5;
 
 class Application {
  public:
-  Application(const MappingFile& file, const MapOptions& options,
-              ModelSizes sizes)
+  Application(const MappingFile& file, absl::Span<const MappingTensor> sources,
+              const MapOptions& options, ModelSizes sizes)
       : file_(file),
+        sources_(sources),
         options_(options),
         from_(*file.FindSide(options.from)),
         to_(*file.FindSide(options.to)),
-        sizes_(std::move(sizes)) {}
+        sizes_(std::move(sizes)),
+        builder_(static_cast<uint32_t>(sources.size())) {}
 
-  absl::StatusOr<MappedTensors> Run(absl::Span<const MappingTensor> sources) {
-    Divide(sources);
+  absl::StatusOr<MappedTensors> Run() {
+    Divide();
     DCP_RETURN_IF_ERROR(CheckNames());
     if (options_.parts != MapOptions::Parts::kStates) {
       // A checkpoint may have the state of an optimizer alone.
@@ -70,13 +72,13 @@ class Application {
 
  private:
   // Slots of an optimizer's state are sets of sources of their own.
-  void Divide(absl::Span<const MappingTensor> sources) {
+  void Divide() {
     model_.full_name = [](absl::string_view name) { return std::string(name); };
-    for (size_t i = 0; i < sources.size(); ++i) {
+    for (size_t i = 0; i < sources_.size(); ++i) {
       EquationSources::Source source;
-      source.name = sources[i].name;
+      source.name = sources_[i].name;
       source.number = static_cast<uint32_t>(i);
-      source.tensor = &sources[i];
+      source.tensor = &sources_[i];
       std::optional<std::vector<NameValue>> values;
       if (from_.states.has_value()) {
         values = from_.states->Match(source.name);
@@ -238,6 +240,7 @@ class Application {
   }
 
   const MappingFile& file_;
+  const absl::Span<const MappingTensor> sources_;
   const MapOptions& options_;
   const MappingSide& from_;
   const MappingSide& to_;
@@ -255,7 +258,7 @@ absl::StatusOr<MappedTensors> ApplyRules(
   DCP_ASSIGN_OR_RETURN(
       ModelSizes sizes,
       ModelSizes::Create(file, options.config, options.settings));
-  return Application(file, options, std::move(sizes)).Run(sources);
+  return Application(file, sources, options, std::move(sizes)).Run();
 }
 
 }  // namespace dcp

@@ -2,10 +2,12 @@
 #include "dcp/mapping/rule_reader.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
@@ -20,7 +22,9 @@ namespace {
 using Kind = YamlTree::Kind;
 
 constexpr absl::string_view kOptions[] = {
-    "when", "for", "of", "optional", "copies", "tolerates", "dtype"};
+    "when",   "for",       "of",    "optional",
+    "copies", "tolerates", "dtype", "add",
+    "scale"};
 
 bool IsWordByte(char c) {
   return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_';
@@ -169,6 +173,7 @@ absl::Status RuleReader::ReadRule(const YamlTree& tree, bool is_optional) {
                            ", the first side, which every rule has to"));
   }
   DCP_RETURN_IF_ERROR(CheckTies(tree, rule));
+  DCP_RETURN_IF_ERROR(CheckRescale(tree, rule));
   for (const auto& [side, terms] : rule.sides) {
     if (side == file_.pivot()) continue;
     const absl::Status checked = CheckRule(file_, rule, file_.pivot(), side);
@@ -205,6 +210,8 @@ absl::Status RuleReader::ReadOptions(const YamlTree& tree, MappingRule& rule) {
   }
   DCP_RETURN_IF_ERROR(ReadNames(tree, "copies", rule.copies));
   DCP_RETURN_IF_ERROR(ReadNames(tree, "tolerates", rule.tolerated));
+  DCP_RETURN_IF_ERROR(ReadRescale(tree, "scale", &Rescale::scale, rule));
+  DCP_RETURN_IF_ERROR(ReadRescale(tree, "add", &Rescale::add, rule));
   const YamlTree* ranges = tree.Find("for");
   if (ranges == nullptr) return absl::OkStatus();
   DCP_RETURN_IF_ERROR(fields_.CheckMap(*ranges, "for"));
@@ -222,6 +229,44 @@ absl::Status RuleReader::ReadOptions(const YamlTree& tree, MappingRule& rule) {
     if (!end.ok()) return fields_.At(value, end.status());
     rule.ranges.push_back(
         {.index = index, .first = *std::move(first), .end = *std::move(end)});
+  }
+  return absl::OkStatus();
+}
+
+// A map from sides to numbers, which holds for those that are derived from them
+// too.
+absl::Status RuleReader::ReadRescale(const YamlTree& tree,
+                                     absl::string_view key,
+                                     float Rescale::*field, MappingRule& rule) {
+  const YamlTree* numbers = tree.Find(key);
+  if (numbers == nullptr) return absl::OkStatus();
+  DCP_RETURN_IF_ERROR(fields_.CheckMap(*numbers, key));
+  std::map<std::string, float> by_side;
+  for (const YamlTree::Entry& entry : numbers->entries) {
+    if (file_.FindSide(entry.key) == nullptr || entry.key == file_.pivot()) {
+      return fields_.Refuse(
+          PlaceOf(entry),
+          absl::StrCat(entry.key, " is not a side that can have ", key,
+                       ", which is every side but the first, ",
+                       file_.pivot()));
+    }
+    float& number = by_side[entry.key];
+    if (!absl::SimpleAtof(entry.value.text, &number) ||
+        !std::isfinite(number) || (key == "scale" && number == 0)) {
+      return fields_.Refuse(
+          PlaceOf(entry),
+          absl::StrCat("\"", entry.value.text, "\" is not a number for ", key,
+                       key == "scale" ? ", which is finite and not 0"
+                                      : ", which is finite"));
+    }
+  }
+  // A side stands behind the one that it is derived from.
+  for (const MappingSide& side : file_.sides) {
+    auto it = by_side.find(side.name);
+    if (it == by_side.end()) it = by_side.find(side.of);
+    if (it == by_side.end()) continue;
+    by_side[side.name] = it->second;
+    rule.rescaled[side.name].*field = it->second;
   }
   return absl::OkStatus();
 }
@@ -375,6 +420,26 @@ absl::Status RuleReader::CheckTies(const YamlTree& tree,
             tree, absl::StrCat("copies and tolerated names of ", side,
                                " need a first term without variables"));
       }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RuleReader::CheckRescale(const YamlTree& tree,
+                                      const MappingRule& rule) {
+  for (const auto& [side, rescale] : rule.rescaled) {
+    if (!rule.sides.contains(side)) {
+      return fields_.Refuse(
+          tree, absl::StrCat("the rule has add or scale for ", side,
+                             ", which it does not say"));
+    }
+  }
+  if (rule.rescaled.empty()) return absl::OkStatus();
+  for (const auto& [side, terms] : rule.sides) {
+    for (const MappingTerm& term : terms) {
+      if (term.name.has_value()) continue;
+      return fields_.Refuse(
+          tree, "a rule with constants can have neither add nor scale");
     }
   }
   return absl::OkStatus();

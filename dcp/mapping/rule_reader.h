@@ -61,6 +61,9 @@ class RuleReader {
   absl::StatusOr<std::vector<MappingTerm>> ParseTerms(
       const YamlTree& tree, absl::string_view side,
       const std::vector<Written>& written);
+  absl::Status ReadRescale(const YamlTree& tree, absl::string_view key,
+                           float Rescale::*field, MappingRule& rule);
+  absl::Status CheckRescale(const YamlTree& tree, const MappingRule& rule);
   absl::Status CheckTies(const YamlTree& tree, const MappingRule& rule);
   absl::Status Spend(const YamlTree& at, size_t num_bytes);
 

@@ -109,6 +109,8 @@ struct CommandLine {
   std::vector<std::pair<std::string, std::string>> map_prefixes;  // by side
   MapOptions::Unmatched unmatched = MapOptions::Unmatched::kError;
   std::string decode;                       // fp8-128 or mxfp4; empty: nothing
+  bool encode = false;                      // fp8-128
+  std::vector<std::string> encode_exclude;  // globs
   std::string adapter;                      // a folder; empty: none
   std::vector<std::string> average;         // with SRC
   std::shared_ptr<const MapSpec> map_spec;  // what these mean

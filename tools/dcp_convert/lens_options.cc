@@ -17,6 +17,16 @@ namespace {
 constexpr absl::string_view kFloat8 =
     "fp8-128, weight: \"{x:**}.weight\", codes: \"{x:**}.weight\", "
     "scales: \"{x:**}.weight_scale_inv\"";
+// What is not encoded, if no rule file says it: what has rows and columns, and
+// yet is not a linear layer in transformers, or one that is not quantized.
+constexpr absl::string_view kEncoded =
+    "{blocks: {kind: fp8-128, weight: \"{x:**}.weight\", "
+    "codes: \"{x:**}.weight\", scales: \"{x:**}.weight_scale_inv\", "
+    "except: [\"{x:**}embed_tokens.weight\", \"{x:**}lm_head.weight\", "
+    "\"{x:**}.wte.weight\", \"{x:**}.wpe.weight\", "
+    "\"{x:**}.tok_embeddings.weight\", \"{x:**}norm.weight\", "
+    "\"{x:**}.gate.weight\", \"{x:**}.router.weight\", "
+    "\"output.weight\"]}}";
 constexpr absl::string_view kMxfp4 =
     "mxfp4, weight: \"{x:**}_proj\", codes: \"{x:**}_proj_blocks\", "
     "scales: \"{x:**}_proj_scales\"";
@@ -31,6 +41,17 @@ absl::Status SetDecode(absl::string_view value, CommandLine& line) {
   return absl::OkStatus();
 }
 
+absl::Status SetEncode(absl::string_view value, CommandLine& line) {
+  if (value != "fp8-128") return IsNot(value, "fp8-128");
+  line.encode = true;
+  return absl::OkStatus();
+}
+
+absl::Status AddEncodeExclude(absl::string_view value, CommandLine& line) {
+  line.encode_exclude.emplace_back(value);
+  return absl::OkStatus();
+}
+
 absl::Status AddAverage(absl::string_view value, CommandLine& line) {
   line.average.emplace_back(value);
   return absl::OkStatus();
@@ -41,8 +62,7 @@ absl::Status CheckLenses(const CommandLine& line) {
       (IsMapped(line) || !line.adapter.empty() || !line.decode.empty())) {
     return absl::InvalidArgumentError(
         "--average excludes --map, --map-file, --adapter and --decode: take "
-        "the "
-        "mean first, and convert the result");
+        "the mean first, and convert the result");
   }
   if (!line.decode.empty() && IsMapped(line)) {
     return absl::InvalidArgumentError(
@@ -52,8 +72,17 @@ absl::Status CheckLenses(const CommandLine& line) {
   if (!line.decode.empty() && !line.adapter.empty()) {
     return absl::InvalidArgumentError(
         "--decode and --adapter exclude each other: decode first, and merge "
-        "the "
-        "adapter into the result");
+        "the adapter into the result");
+  }
+  if (!line.encode_exclude.empty() && !line.encode) {
+    return absl::InvalidArgumentError(
+        "--encode-exclude says what --encode leaves as it is, which is not "
+        "given");
+  }
+  if (line.encode && !line.selection.casts.empty()) {
+    return absl::InvalidArgumentError(
+        "--encode and --cast exclude each other: cast first, and encode the "
+        "result");
   }
   return absl::OkStatus();
 }
@@ -69,7 +98,9 @@ absl::StatusOr<MapSpec> SpecWithoutRules(const CommandLine& line) {
       ParseMapping(absl::StrCat("tessera-mapping: 1\nname: computed\n"
                                 "sides:\n  stored: ",
                                 blocks,
-                                "\n  result:\nrules:\n"
+                                "\n  result: ",
+                                kEncoded,
+                                "\nrules:\n"
                                 // A file has at least one rule.
                                 "- {stored: '-', result: '-', optional: true}"
                                 "\n"),
@@ -84,6 +115,8 @@ absl::StatusOr<MapSpec> SpecWithoutRules(const CommandLine& line) {
 void AddLenses(const CommandLine& line, MapSpec& spec) {
   spec.adapter = line.adapter;
   spec.average = line.average;
+  spec.encode = line.encode;
+  spec.encode_exclude = line.encode_exclude;
 }
 
 }  // namespace dcp::tools

@@ -1,5 +1,6 @@
-// The options --decode, --adapter and --average: what is computed with the
-// elements of the source before anything else is done with them.
+// The options --decode, --adapter, --average and --encode: what is computed with
+// the elements of the source before anything else is done with them, and in the
+// end.
 #ifndef TOOLS_DCP_CONVERT_LENS_OPTIONS_H_
 #define TOOLS_DCP_CONVERT_LENS_OPTIONS_H_
 
@@ -12,11 +13,14 @@
 namespace dcp::tools {
 
 absl::Status SetDecode(absl::string_view value, CommandLine& line);
+absl::Status SetEncode(absl::string_view value, CommandLine& line);
+absl::Status AddEncodeExclude(absl::string_view value, CommandLine& line);
 absl::Status AddAverage(absl::string_view value, CommandLine& line);
 
 // Whether the line asks for any of this.
 inline bool HasLens(const CommandLine& line) {
-  return !line.decode.empty() || !line.adapter.empty() || !line.average.empty();
+  return !line.decode.empty() || !line.adapter.empty() ||
+         !line.average.empty() || line.encode;
 }
 
 // InvalidArgument for options that exclude each other.
@@ -25,7 +29,7 @@ absl::Status CheckLenses(const CommandLine& line);
 // A mapping that leaves every name as it is, for a line without another.
 absl::StatusOr<MapSpec> SpecWithoutRules(const CommandLine& line);
 
-// Puts the adapter and the other checkpoints of a mean into `spec`.
+// Puts what the line asks for, except for --decode, into `spec`.
 void AddLenses(const CommandLine& line, MapSpec& spec);
 
 }  // namespace dcp::tools

@@ -238,8 +238,8 @@ absl::Status LoadMap(FileSystem& fs, CommandLine& line,
   if (!IsMapped(line) && !HasLens(line)) return absl::OkStatus();
   if (!line.server.empty() && HasLens(line)) {
     return absl::UnimplementedError(
-        "--decode, --adapter and --average do not work on a server; leave out "
-        "--server, or TESSERA_SERVER");
+        "--decode, --encode, --adapter and --average do not work on a server; "
+        "leave out --server, or TESSERA_SERVER");
   }
   if (!IsMapped(line)) {
     DCP_ASSIGN_OR_RETURN(MapSpec spec, SpecWithoutRules(line));

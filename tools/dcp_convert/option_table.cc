@@ -269,6 +269,17 @@ constexpr OptionRow<CommandLine> kOptions[] = {
       "mapping says it",
       false, "fp8-128 mxfp4"},
      SetDecode},
+    {{"encode", "KIND", kMapping,
+      "store the weights of the result as codes and scales:\n"
+      "fp8-128, as DeepSeek's; embeddings, heads and routers\n"
+      "stay as they are",
+      false, "fp8-128"},
+     SetEncode},
+    {{"encode-exclude", "GLOB", kMapping,
+      "weights of the result that are not encoded either;\n"
+      "repeatable",
+      true},
+     AddEncodeExclude},
     {{"adapter", "DIR", kMapping,
       "merge a LoRA adapter, as peft saves it, into SRC"},
      SetText<&CommandLine::adapter>},

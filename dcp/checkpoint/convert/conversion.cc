@@ -173,10 +173,10 @@ absl::Status FindBothSides(FileSystem& fs, absl::string_view src,
   plan.to = conversion.target.format;
   plan.dropped_metadata = DroppedMetadata(source, plan.to, options);
   if (source.mapped() != nullptr) {
-    if (how.piece_bytes != 0 && !source.mapped()->lensed.by_values.empty()) {
+    if (how.piece_bytes != 0 && !source.mapped()->are_made_in_parts()) {
       return absl::InvalidArgumentError(
-          "workers cannot share a conversion that decodes blocks, merges an "
-          "adapter or takes a mean; let one process do that first");
+          "workers cannot share a conversion that decodes or encodes blocks, "
+          "merges an adapter or takes a mean; let one process do that");
     }
     const MappedTensors& report = source.mapped()->report;
     plan.map = PlannedMap{.name = options.open.map->mapping.name(),

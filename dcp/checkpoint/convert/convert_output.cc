@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 #include "dcp/base/error_side.h"
 #include "dcp/base/status.h"
@@ -17,6 +19,7 @@
 #include "dcp/checkpoint/open/source_files.h"
 #include "dcp/checkpoint/write/dcp_output.h"
 #include "dcp/checkpoint/write/torch_output.h"
+#include "dcp/format/json.h"
 #include "dcp/tensor/placement.h"
 
 namespace dcp {
@@ -96,6 +99,22 @@ bool HasDecoded(const Checkpoint& source) {
   });
 }
 
+// What transformers' FineGrainedFP8Config says of a model whose tensors are
+// encoded; empty if they are not.
+std::string QuantizationOf(const Checkpoint& source) {
+  if (source.mapped() == nullptr || !source.mapped()->has_encoded()) return "";
+  const std::string names = absl::StrJoin(
+      source.mapped()->not_encoded, ", ",
+      [](std::string* out, const std::string& name) {
+        absl::StrAppend(out, QuoteJson(name));
+      });
+  return absl::StrCat(
+      "{\"activation_scheme\": \"dynamic\", \"fmt\": \"e4m3\", "
+      "\"modules_to_not_convert\": [",
+      names, "], \"quant_method\": \"fp8\", \"weight_block_size\": "
+             "[128, 128]}");
+}
+
 absl::StatusOr<Output> BuildSafetensors(const ConvertOutputParts& parts,
                                         absl::Span<const OutputEntry> entries,
                                         absl::string_view file_name,
@@ -113,7 +132,8 @@ absl::StatusOr<Output> BuildSafetensors(const ConvertOutputParts& parts,
   DCP_RETURN_IF_ERROR(WithSide(
       AddCompanionFiles(parts.fs, parts.companions,
                         {.tensor_type = TypeAfterCast(entries, options),
-                         .drops_quantization = HasDecoded(parts.source)},
+                         .drops_quantization = HasDecoded(parts.source),
+                         .quantization = QuantizationOf(parts.source)},
                         output),
       ErrorSide::kSource));
   return output;

@@ -92,6 +92,14 @@ void AppendMapSpec(const MapSpec& spec, std::string& text) {
        {spec.model_from, spec.model_to, spec.states_from, spec.states_to}) {
     absl::StrAppend(&text, " ", place.size(), place);
   }
+  absl::StrAppend(&text, " ", spec.adapter.size(), spec.adapter, " ",
+                  spec.encode);
+  for (const auto* names : {&spec.average, &spec.encode_exclude}) {
+    absl::StrAppend(&text, " ", names->size());
+    for (const std::string& name : *names) {
+      absl::StrAppend(&text, " ", name.size(), name);
+    }
+  }
   for (const auto& [name, value] : options.settings) {
     absl::StrAppend(&text, " ", name, "=", value);
   }

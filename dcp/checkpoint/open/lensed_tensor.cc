@@ -27,6 +27,14 @@ absl::Status DoNotBelong(const LensTable& a, const LensTable& b,
       absl::StrCat(Describe(a), " and ", Describe(b), ": ", why));
 }
 
+// Blocks of 128 rows and columns, whatever is in front of them.
+Dims Float8BlockOf(const Dims& shape) {
+  Dims block(shape.size(), 1);
+  block[shape.size() - 2] = kFloat8Block;
+  block[shape.size() - 1] = kFloat8Block;
+  return block;
+}
+
 int64_t CeilDiv(int64_t a, int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
 // The shape of a table with a scale for each block.
@@ -62,9 +70,7 @@ absl::StatusOr<std::unique_ptr<const LensedTensor>> LensedTensor::Float8Blocks(
                        "the first must be torch.float8_e4m3fn and have rows "
                        "and columns");
   }
-  Dims block(shape.size(), 1);
-  block[shape.size() - 2] = kFloat8Block;
-  block[shape.size() - 1] = kFloat8Block;
+  Dims block = Float8BlockOf(shape);
   const Dims wanted = ScalesOf(shape, block);
   if (!HasFloatCodec(scales.tensor->dtype) || scales.tensor->shape != wanted) {
     return DoNotBelong(
@@ -143,6 +149,50 @@ absl::StatusOr<std::unique_ptr<const LensedTensor>> LensedTensor::Mean(
   return absl::WrapUnique(
       new LensedTensor(Kind::kMean, fs, first, first.tensor->dtype,
                        first.tensor->shape, std::move(others)));
+}
+
+absl::StatusOr<std::unique_ptr<const LensedTensor>> LensedTensor::Rescaled(
+    FileSystem& fs, const LensTable& values, const RescaledSource& rescaled) {
+  const TensorEntry& tensor = *values.tensor;
+  if (!HasFloatCodec(tensor.dtype) || ElementSize(tensor.dtype) == 1 ||
+      tensor.dtype == DType::kFloat64) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        Describe(values), " cannot be scaled or added to; only float32, "
+                          "float16 and bfloat16 can"));
+  }
+  if (tensor.lensed != nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        Describe(values),
+        " is computed already when a rule scales it or adds to it; let one run "
+        "do the first, and another the second"));
+  }
+  auto lensed = absl::WrapUnique(new LensedTensor(
+      Kind::kRescale, fs, values, tensor.dtype, tensor.shape, {}));
+  lensed->rescaled_ = rescaled;
+  return lensed;
+}
+
+absl::StatusOr<LensedTensor::Encoded> LensedTensor::EncodedFloat8(
+    FileSystem& fs, const LensTable& values) {
+  const TensorEntry& tensor = *values.tensor;
+  if (!HasFloatCodec(tensor.dtype) || ElementSize(tensor.dtype) == 1 ||
+      tensor.shape.size() < 2) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(Describe(values),
+                     " cannot become float8 in blocks; that takes rows and "
+                     "columns of float64, float32, float16 or bfloat16"));
+  }
+  const Dims block = Float8BlockOf(tensor.shape);
+  Encoded encoded;
+  for (const bool are_codes : {true, false}) {
+    auto lensed = absl::WrapUnique(new LensedTensor(
+        are_codes ? Kind::kEncodedCodes : Kind::kEncodedScales, fs, values,
+        are_codes ? DType::kFloat8E4M3FN : DType::kFloat32,
+        are_codes ? tensor.shape : ScalesOf(tensor.shape, block), {values}));
+    lensed->block_ = block;
+    (are_codes ? encoded.codes : encoded.scales) = std::move(lensed);
+  }
+  return encoded;
 }
 
 absl::StatusOr<std::unique_ptr<const TensorEntry>> LensedTensor::BytesOfCodes()

@@ -1,14 +1,17 @@
 // LensedTensor: a tensor whose elements are computed from stored ones: codes of
 // a few bits, each times the scale of its block; a weight plus the product of
-// an adapter's matrices; the mean of the same tensor in several checkpoints.
-// Mapped tensors (mapped_tensor.h) are made of it as they are of stored ones,
-// and read/lens_pass.h computes. Immutable; any thread.
+// an adapter's matrices; the mean of the same tensor in several checkpoints; or
+// the other way round, the codes and the scales of a tensor. Mapped tensors
+// (mapped_tensor.h) are made of it as they are of stored ones, and
+// read/lens_pass.h and read/block_encoder.h compute. Immutable; any thread.
 //
 // [Note: lenses] The values (codes, weights, the first of several) are read and
 // put in place like those of any tensor, already as the type that is wanted,
 // which must hold them exactly. When all that a batch reads is in place, each
 // element is computed there, in float32, and rounded once. What else that takes
-// is in tables, of which only the part is read that a window needs.
+// is in tables, of which only the part is read that a window needs. Codes and
+// scales are the exception: nothing of them is put in place first, because each
+// depends on its whole block, which is read like a table.
 #ifndef DCP_CHECKPOINT_OPEN_LENSED_TENSOR_H_
 #define DCP_CHECKPOINT_OPEN_LENSED_TENSOR_H_
 
@@ -22,6 +25,7 @@
 #include "dcp/checkpoint/open/checkpoint_entry.h"
 #include "dcp/checkpoint/open/source_files.h"
 #include "dcp/io/file_system.h"
+#include "dcp/mapping/rescale.h"
 #include "dcp/tensor/box.h"
 #include "dcp/tensor/dtype.h"
 
@@ -40,6 +44,9 @@ class LensedTensor {
     kScales,   // codes times scales; the table has the scales
     kAdapter,  // W + factor * B A; the tables are A [r, in] and B [out, r]
     kMean,     // the running mean; the tables are the second, third, ...
+    kRescale,  // see RescaledSource; there are no tables
+    kEncodedCodes,   // the codes of blocks; the table has the values
+    kEncodedScales,  // the scales of blocks; the table has the values
   };
 
   // float8_e4m3fn codes in blocks of 128 x 128, of which those at the lower and
@@ -71,6 +78,23 @@ class LensedTensor {
   static absl::StatusOr<std::unique_ptr<const LensedTensor>> Mean(
       FileSystem& fs, const LensTable& first, std::vector<LensTable> others);
 
+  // What `rescaled` says of it, whose `source` is ignored. A float64 tensor is
+  // refused, because the arithmetic is that of float32.
+  static absl::StatusOr<std::unique_ptr<const LensedTensor>> Rescaled(
+      FileSystem& fs, const LensTable& values, const RescaledSource& rescaled);
+
+  // The other way round than Float8Blocks, for a floating-point tensor with
+  // rows and columns: float8_e4m3fn codes of the same shape, and float32
+  // scales. The greatest magnitude of a block becomes 448, and its scale is
+  // 1 / (1 / magnitude * 448), in float32, or 1 if it is 0: the arithmetic of
+  // transformers' Fp8Quantize. `values` may be mapped.
+  struct Encoded {
+    std::unique_ptr<const LensedTensor> codes;
+    std::unique_ptr<const LensedTensor> scales;
+  };
+  static absl::StatusOr<Encoded> EncodedFloat8(FileSystem& fs,
+                                               const LensTable& values);
+
   LensedTensor(const LensedTensor&) = delete;
   LensedTensor& operator=(const LensedTensor&) = delete;
 
@@ -88,9 +112,14 @@ class LensedTensor {
   const TensorEntry& values() const { return *values_; }
   bool has_two_a_byte() const { return has_two_a_byte_; }
   const std::vector<LensTable>& tables() const { return tables_; }
-  // kScales: how many elements have one scale, along each dimension.
+  // kScales and those that are encoded: how many elements have one scale, along
+  // each dimension.
   const Dims& block() const { return block_; }
-  float factor() const { return factor_; }
+  float factor() const { return factor_; }                    // kAdapter
+  const RescaledSource& rescaled() const { return rescaled_; }  // kRescale
+  bool is_encoded() const {
+    return kind_ == Kind::kEncodedCodes || kind_ == Kind::kEncodedScales;
+  }
 
   // MXFP4: the codes as a tensor of shape [..., groups * 16], once they are
   // located. Unimplemented if a chunk cuts groups, or is not row-major.
@@ -111,6 +140,7 @@ class LensedTensor {
   bool is_transposed_ = false;
   Dims block_;
   float factor_ = 1;
+  RescaledSource rescaled_;
 };
 
 }  // namespace dcp

@@ -25,6 +25,11 @@ struct MapSpec {
   // which the mean is taken. Not both.
   std::string adapter = {};
   std::vector<std::string> average = {};
+  // Computed after the rules apply: tensors of the result become float8 codes
+  // with scales, named as `blocks` of the destination's side says, except for
+  // those that it or one of these globs excludes.
+  bool encode = false;
+  std::vector<std::string> encode_exclude = {};
 };
 
 }  // namespace dcp

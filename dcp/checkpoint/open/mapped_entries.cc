@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "dcp/base/status.h"
+#include "dcp/checkpoint/open/encoded_names.h"
 #include "dcp/checkpoint/open/wrapper_names.h"
 
 namespace dcp {
@@ -46,9 +47,11 @@ std::string NameOfSource(const MappingSide& from, const MapSpec& spec,
 // Makes the result from what the mapping says of numbers.
 class Builder {
  public:
-  Builder(LensedEntries lensed, absl::Span<const CheckpointEntry> stored,
+  Builder(FileSystem& fs, LensedEntries lensed, const StoredEntries& stored,
           const MapSpec& spec)
-      : stored_(stored),
+      : fs_(fs),
+        stored_(stored.entries),
+        files_(stored.files),
         spec_(spec),
         from_(*spec.mapping.file().FindSide(spec.options.from)),
         to_(*spec.mapping.file().FindSide(spec.options.to)) {
@@ -76,7 +79,17 @@ class Builder {
     }
     DCP_ASSIGN_OR_RETURN(mapped_.report,
                          spec_.mapping.Map(sources, spec_.options));
+    if (spec_.encode) {
+      DCP_ASSIGN_OR_RETURN(EncodedNames encoded, EncodedNames::Make(spec_));
+      encoded_names_.emplace(std::move(encoded));
+    }
+    DCP_RETURN_IF_ERROR(AddRescaled());
     DCP_RETURN_IF_ERROR(AddTensors());
+    if (spec_.encode && !mapped_.has_encoded()) {
+      return absl::FailedPreconditionError(
+          "nothing can be encoded: the result has no floating-point matrix "
+          "whose name is that of a weight and is not excluded");
+    }
     mapped_.ties = std::exchange(mapped_.report.ties, {});
     return std::move(mapped_);
   }
@@ -112,6 +125,71 @@ class Builder {
     mapped_.stored.push_back({stored});
   }
 
+  // The numbers of rescaled sources follow those of all others.
+  absl::Status AddRescaled() {
+    for (const RescaledSource& rescaled : mapped_.report.rescaled) {
+      const uint32_t stored = mapped_.entry_of_source[rescaled.source];
+      DCP_ASSIGN_OR_RETURN(
+          std::unique_ptr<const LensedTensor> computed,
+          LensedTensor::Rescaled(fs_,
+                                 {.name = stored_[stored].fqn,
+                                  .tensor = mapped_.sources[rescaled.source],
+                                  .files = files_},
+                                 rescaled));
+      AddComputed(std::move(computed), stored);
+    }
+    return absl::OkStatus();
+  }
+
+  // Adds a source that is computed of a stored entry, and perhaps others.
+  const TensorEntry* AddComputed(std::unique_ptr<const LensedTensor> computed,
+                                 uint32_t stored) {
+    mapped_.sources.push_back(&computed->entry());
+    mapped_.entry_of_source.push_back(stored);
+    mapped_.computed.push_back(std::move(computed));
+    return mapped_.sources.back();
+  }
+
+  // Adds what is left of a tensor that the rules make: itself, or its codes and
+  // scales. `stored` are the entries that it is made of.
+  absl::Status AddResult(const std::string& name, const TensorEntry& tensor,
+                         const std::vector<uint32_t>& stored) {
+    const bool can_encode = encoded_names_.has_value() &&
+                            EncodedNames::CanEncode(tensor.dtype, tensor.shape);
+    std::optional<EncodedNames::Names> names;
+    if (can_encode) names = encoded_names_->Find(name);
+    if (!names.has_value()) {
+      if (can_encode && !IsState(to_, name)) {
+        mapped_.not_encoded.emplace_back(absl::StripSuffix(name, ".weight"));
+      }
+      AddEntry(name, tensor, stored);
+      return absl::OkStatus();
+    }
+    DCP_ASSIGN_OR_RETURN(
+        LensedTensor::Encoded encoded,
+        LensedTensor::EncodedFloat8(
+            fs_, {.name = name, .tensor = &tensor, .files = files_}));
+    for (auto* part : {&encoded.codes, &encoded.scales}) {
+      const TensorEntry* const source =
+          AddComputed(std::move(*part), stored.empty() ? 0 : stored.front());
+      DCP_ASSIGN_OR_RETURN(
+          mapped_.tensors.emplace_back(),
+          MappedTensor::Make(source->dtype, source->shape,
+                             {WholePiece(0, 0, source->shape)}, {&source, 1}));
+      AddEntry(part == &encoded.codes ? names->codes : names->scales,
+               mapped_.tensors.back()->entry(), stored);
+    }
+    return absl::OkStatus();
+  }
+
+  void AddEntry(absl::string_view rule_name, const TensorEntry& tensor,
+                const std::vector<uint32_t>& stored) {
+    const std::string name = NameOfDestination(rule_name);
+    mapped_.entries.push_back(
+        {.fqn = name, .path = {PathElement(name)}, .value = tensor});
+    mapped_.stored.push_back(stored);
+  }
+
   // The pieces come by destination.
   absl::Status AddTensors() {
     std::vector<MappingTensor> made = std::exchange(mapped_.report.tensors, {});
@@ -128,23 +206,23 @@ class Builder {
       }
       std::sort(stored.begin(), stored.end());
       stored.erase(std::unique(stored.begin(), stored.end()), stored.end());
-      mapped_.stored.push_back(std::move(stored));
       DCP_ASSIGN_OR_RETURN(
           mapped_.tensors.emplace_back(),
           MappedTensor::Make(made[i].dtype, made[i].shape, std::move(pieces),
                              mapped_.sources));
-      const std::string name = NameOfDestination(made[i].name);
-      mapped_.entries.push_back({.fqn = name,
-                                 .path = {PathElement(name)},
-                                 .value = mapped_.tensors.back()->entry()});
+      DCP_RETURN_IF_ERROR(
+          AddResult(made[i].name, mapped_.tensors.back()->entry(), stored));
     }
     return absl::OkStatus();
   }
 
+  FileSystem& fs_;
   const absl::Span<const CheckpointEntry> stored_;
+  SourceFiles* const files_;
   const MapSpec& spec_;
   const MappingSide& from_;
   const MappingSide& to_;
+  std::optional<EncodedNames> encoded_names_;
   MappedEntries mapped_;
 };
 
@@ -168,6 +246,14 @@ void MappedEntries::AppendStored(uint32_t source,
   if (it == lensed.by_values.end()) return;
   numbers.insert(numbers.end(), it->second.tables.begin(),
                  it->second.tables.end());
+}
+
+bool MappedEntries::has_encoded() const {
+  return !computed.empty() && computed.back()->is_encoded();
+}
+
+bool MappedEntries::are_made_in_parts() const {
+  return lensed.by_values.empty() && !has_encoded();
 }
 
 absl::Status CheckSides(const MapSpec& spec) {
@@ -205,7 +291,7 @@ absl::StatusOr<MappedEntries> MapEntries(FileSystem& fs,
           stop));
   DCP_ASSIGN_OR_RETURN(
       MappedEntries mapped,
-      Builder(std::move(lensed), stored.entries, spec).Build());
+      Builder(fs, std::move(lensed), stored, spec).Build());
   DCP_RETURN_IF_ERROR(CheckNames(mapped.entries));
   return mapped;
 }

@@ -34,6 +34,14 @@ struct MappedEntries {
   // What must be equal in the source; both numbers of a piece are of `sources`.
   std::vector<StridedPiece> ties;
   LensedEntries lensed;
+  // What is computed after the rules applied: other numbers, and codes and
+  // scales of tensors, which are sources of mapped tensors too.
+  std::vector<std::unique_ptr<const LensedTensor>> computed;
+  // If something is encoded: the weights that are not, without ".weight".
+  std::vector<std::string> not_encoded;
+  // Whether elements can be made in parts, from what is read for each part.
+  bool are_made_in_parts() const;
+  bool has_encoded() const;
   // Appends the stored entries that a source consists of.
   void AppendStored(uint32_t source, std::vector<uint32_t>& numbers) const;
   // What the mapping did; its tensors and pieces have moved into `entries`.

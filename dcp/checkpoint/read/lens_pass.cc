@@ -74,6 +74,7 @@ std::optional<Box> BoundsOfWork(const LensedWindow& work) {
 
 bool LensPass::Holds(const LensedTensor& tensor, DType type) {
   if (!HasFloatCodec(type)) return false;
+  if (tensor.is_encoded()) return type == tensor.entry().dtype;
   if (tensor.kind() == LensedTensor::Kind::kScales) {
     return ElementSize(type) > 1;
   }
@@ -91,8 +92,13 @@ absl::Status LensPass::Run(const LensedWindow& work, ReadTable read) {
       return Adapt(work, read);
     case LensedTensor::Kind::kMean:
       return Average(work, read);
+    case LensedTensor::Kind::kRescale:
+      return Rescale(work);
+    case LensedTensor::Kind::kEncodedCodes:
+    case LensedTensor::Kind::kEncodedScales:
+      break;  // BlockEncoder makes them
   }
-  return absl::OkStatus();
+  return absl::InternalError("a lens pass cannot encode");
 }
 
 void LensPass::ForEachStretch(const LensedWindow& work,
@@ -245,6 +251,27 @@ absl::Status LensPass::Scale(const LensedWindow& work, ReadTable read) {
       if (--left > 0) continue;
       left = block.back();
       ++scale;
+    }
+  });
+  return absl::OkStatus();
+}
+
+absl::Status LensPass::Rescale(const LensedWindow& work) {
+  const dcp::Rescale& from = work.tensor->rescaled().from;
+  const dcp::Rescale& to = work.tensor->rescaled().to;
+  ForEachInRow(work, [&](uint64_t /*number*/, std::span<float> values) {
+    // Adding zero would turn -0 into 0.
+    if (from.add != 0) {
+      for (float& value : values) value -= from.add;
+    }
+    if (from.scale != 1) {
+      for (float& value : values) value /= from.scale;
+    }
+    if (to.scale != 1) {
+      for (float& value : values) value *= to.scale;
+    }
+    if (to.add != 0) {
+      for (float& value : values) value += to.add;
     }
   });
   return absl::OkStatus();

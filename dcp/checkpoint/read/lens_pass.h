@@ -81,6 +81,7 @@ class LensPass {
   absl::Status Scale(const LensedWindow& work, ReadTable read);
   absl::Status Adapt(const LensedWindow& work, ReadTable read);
   absl::Status Average(const LensedWindow& work, ReadTable read);
+  static absl::Status Rescale(const LensedWindow& work);
   absl::Status AverageSome(const LensedWindow& work, ReadTable read);
   absl::StatusOr<const Region*> Get(const LensedTensor& tensor, size_t table,
                                     const Box& box, ReadTable read);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -129,7 +130,7 @@ void WindowPlanner::AddMapped(const MappedTensor& mapped, uint32_t file_base,
                               const Window& window,
                               const Destination& destination) {
   const size_t first = plan_->nests.size();
-  num_zeros_ = 0;
+  num_ready_ = 0;
   const Box bounds =
       WindowBounds(window.box, window.first, window.num_elements);
   mapped.ForEachPieceNear(bounds, [&](const StridedPiece& piece) {
@@ -139,14 +140,16 @@ void WindowPlanner::AddMapped(const MappedTensor& mapped, uint32_t file_base,
       return;
     }
     Clip(piece, PieceSide::kDst, bounds, [&](const StridedPiece& part) {
-      if (source->lensed != nullptr) {
+      if (source->lensed != nullptr && source->lensed->is_encoded()) {
+        AddEncoded(*source->lensed, window, destination);
+      } else if (source->lensed != nullptr) {
         AddLensed(*source->lensed, file_base, part, window, destination);
       } else {
         AddPart(*source, file_base, part, window, destination);
       }
     });
   });
-  uint64_t num_made = num_zeros_;
+  uint64_t num_made = num_ready_;
   for (size_t i = first; i < plan_->nests.size(); ++i) {
     num_made += NumElements(plan_->nests[i]);
     num_nest_extents_ += NumExtents(plan_->nests[i], kReadGapBytes);
@@ -184,18 +187,21 @@ void WindowPlanner::AddPart(const TensorEntry& source, uint32_t file_base,
   }
 }
 
+bool WindowPlanner::CheckHolds(const LensedTensor& lensed, DType type) {
+  if (LensPass::Holds(lensed, type)) return true;
+  status_.Update(absl::InvalidArgumentError(absl::StrCat(
+      "elements that are computed as ", TorchName(lensed.entry().dtype),
+      " cannot become ", TorchName(type),
+      " at the same time; cast them in a second run")));
+  return false;
+}
+
 // See [Note: lenses].
 void WindowPlanner::AddLensed(const LensedTensor& lensed, uint32_t file_base,
                               const StridedPiece& part, const Window& window,
                               const Destination& destination) {
   const DType type = destination.transform.to;
-  if (!LensPass::Holds(lensed, type)) {
-    status_.Update(absl::InvalidArgumentError(absl::StrCat(
-        "elements that are computed as ", TorchName(lensed.entry().dtype),
-        " cannot become ", TorchName(type),
-        " at the same time; cast them in a second run")));
-    return;
-  }
+  if (!CheckHolds(lensed, type)) return;
   const StridedPiece inner =
       lensed.is_transposed() ? WithLastTwoSwapped(part) : part;
   plan_->lensed.push_back(
@@ -214,6 +220,14 @@ void WindowPlanner::AddLensed(const LensedTensor& lensed, uint32_t file_base,
     values.transform.high_half = is_high;
     AddPart(*bytes, file_base, half, window, values);
   });
+}
+
+void WindowPlanner::AddEncoded(const LensedTensor& lensed, const Window& window,
+                               const Destination& destination) {
+  if (!CheckHolds(lensed, destination.transform.to)) return;
+  // The mapped tensor is the whole of what is encoded.
+  plan_->encoded.push_back({&lensed, window, destination.dst});
+  num_ready_ += window.num_elements;
 }
 
 // The codes as bytes; null, with an error in status_, if they cannot be seen
@@ -239,7 +253,7 @@ void WindowPlanner::AddZeros(const StridedPiece& piece, const Window& window,
       window, {.box = {}, .strides = {}, .element_bytes = window.element_bytes},
       piece, runs);
   for (const NestRun& run : runs) {
-    num_zeros_ += NumElements(run);
+    num_ready_ += NumElements(run);
     if (tells_of_plans_) continue;
     CopyStrided({kZeros, destination.dst + run.dst},
                 run.unit * run.dst_element_bytes, run.loops);
@@ -283,6 +297,7 @@ absl::Status WindowPlanner::Finish(Batch& batch, uint64_t block_bytes) {
   std::unique_ptr<Plan> plan = std::exchange(plan_, std::make_unique<Plan>());
   num_nest_extents_ = 0;
   DCP_RETURN_IF_ERROR(std::exchange(status_, absl::OkStatus()));
+  DCP_RETURN_IF_ERROR(Encode(std::exchange(plan->encoded, {})));
   if (plan->runs.empty() && plan->nests.empty()) return absl::OkStatus();
   plan->schedule = ScheduleReads(
       plan->runs, plan->nests,
@@ -325,14 +340,55 @@ absl::Status WindowPlanner::ComputeLensed(const Plan& plan,
   for (const LensedWindow& work : plan.lensed) {
     const auto read = [&](const LensTable& table, const Box& box, DType as,
                           uint8_t* dst) {
-      const bool is_checked =
-          check != nullptr && table.files == &check->files();
-      return ReadElements(work.tensor->fs(), table, box, as,
-                          is_checked ? check : nullptr, dst);
+      return ReadOfTable(*work.tensor, table, box, as, check, dst);
     };
     DCP_RETURN_IF_ERROR(pass.Run(work, read));
   }
   return absl::OkStatus();
+}
+
+absl::Status WindowPlanner::Encode(std::vector<EncodedWindow> encoded) {
+  // So that windows which need the same blocks come one after the other.
+  std::stable_sort(encoded.begin(), encoded.end(),
+                   [](const EncodedWindow& a, const EncodedWindow& b) {
+                     return std::less<>()(a.tensor, b.tensor);
+                   });
+  BlockEncoder encoder;
+  for (const EncodedWindow& work : encoded) {
+    if (tells_of_plans_) {
+      absl::Status status;
+      BlockEncoder::ForEachTile(work, [&](const Box& tile) {
+        status.Update(TellOf(work.tensor->tables()[0], tile));
+      });
+      DCP_RETURN_IF_ERROR(status);
+      continue;
+    }
+    DCP_RETURN_IF_ERROR(
+        encoder.Run(work, [&](const LensTable& table, const Box& box, DType as,
+                              uint8_t* dst) {
+          return ReadOfTable(*work.tensor, table, box, as, check_, dst);
+        }));
+  }
+  return absl::OkStatus();
+}
+
+// Tells the check what would be seen if a box of a table were read.
+absl::Status WindowPlanner::TellOf(const LensTable& table, const Box& box) {
+  WindowPlanner planner(check_);
+  planner.TellOfPlans();
+  planner.Add(*table.tensor, *table.files, box, table.tensor->dtype, 0,
+              static_cast<uint64_t>(Volume(box.sizes)), nullptr);
+  Batch batch;
+  return planner.Finish(batch, kBlockBytes);
+}
+
+absl::Status WindowPlanner::ReadOfTable(const LensedTensor& tensor,
+                                        const LensTable& table, const Box& box,
+                                        DType as, SourceCheck* check,
+                                        uint8_t* dst) {
+  const bool is_checked = check != nullptr && table.files == &check->files();
+  return ReadElements(tensor.fs(), table, box, as,
+                      is_checked ? check : nullptr, dst);
 }
 
 // Reads a box of a table while the caller waits.

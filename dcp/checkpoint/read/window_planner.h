@@ -15,6 +15,7 @@
 #include "dcp/checkpoint/open/lensed_tensor.h"
 #include "dcp/checkpoint/open/mapped_tensor.h"
 #include "dcp/checkpoint/open/source_files.h"
+#include "dcp/checkpoint/read/block_encoder.h"
 #include "dcp/checkpoint/read/lens_pass.h"
 #include "dcp/checkpoint/read/source_check.h"
 #include "dcp/io/pipeline.h"
@@ -78,6 +79,8 @@ class WindowPlanner {
     // What is computed when all reads are in place, and how many are not yet.
     std::vector<LensedWindow> lensed;
     size_t num_reads_left = 0;
+    // What is encoded before anything is read.
+    std::vector<EncodedWindow> encoded;
   };
 
   void AddChunk(const TensorEntry& tensor, uint32_t file_base, size_t chunk,
@@ -88,9 +91,13 @@ class WindowPlanner {
   void AddPart(const TensorEntry& source, uint32_t file_base,
                const StridedPiece& part, const Window& window,
                const Destination& destination);
+  // False, with an error in status_, if a type cannot hold what is computed.
+  bool CheckHolds(const LensedTensor& lensed, DType type);
   void AddLensed(const LensedTensor& lensed, uint32_t file_base,
                  const StridedPiece& part, const Window& window,
                  const Destination& destination);
+  void AddEncoded(const LensedTensor& lensed, const Window& window,
+                  const Destination& destination);
   void AddZeros(const StridedPiece& piece, const Window& window,
                 const Destination& destination);
   uint32_t TagFor(const ChunkLocation& location,
@@ -101,7 +108,12 @@ class WindowPlanner {
   static absl::Status ReadElements(FileSystem& fs, const LensTable& table,
                                    const Box& box, DType as, SourceCheck* check,
                                    uint8_t* dst);
+  static absl::Status ReadOfTable(const LensedTensor& tensor,
+                                  const LensTable& table, const Box& box,
+                                  DType as, SourceCheck* check, uint8_t* dst);
   static absl::Status ComputeLensed(const Plan& plan, SourceCheck* check);
+  absl::Status Encode(std::vector<EncodedWindow> encoded);
+  absl::Status TellOf(const LensTable& table, const Box& box);
   static void Scatter(const Plan& plan, const ReadRange& range, ByteSpan data);
   static void ScatterNest(const Plan& plan, const NestRun& run,
                           const ReadRange& range, ByteSpan data);
@@ -110,7 +122,8 @@ class WindowPlanner {
   bool tells_of_plans_ = false;
   std::unique_ptr<Plan> plan_ = std::make_unique<Plan>();
   uint64_t num_nest_extents_ = 0;
-  uint64_t num_zeros_ = 0;  // elements of the window that is being added
+  // Elements of the window that is being added which need no run.
+  uint64_t num_ready_ = 0;
   absl::Status status_;     // of the windows added since the last Finish
   // CopyRun::file counts through the files of all sources, in this order.
   std::vector<SourceFiles*> sources_;

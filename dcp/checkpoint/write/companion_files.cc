@@ -137,20 +137,15 @@ absl::Status Open(CompanionFiles& companions, Belongs& belongs) {
   return absl::OkStatus();
 }
 
-// A range of a file that is replaced.
-struct Edit {
-  TextRange range;
-  std::string by;
-};
-
 // What changes in file `i`, in its order.
-absl::StatusOr<std::vector<Edit>> EditsOf(FileSystem& fs,
+absl::StatusOr<std::vector<TextEdit>> EditsOf(FileSystem& fs,
                                           const CompanionFiles& companions,
                                           uint32_t i,
                                           const ConfigEdits& wanted) {
-  std::vector<Edit> edits;
+  std::vector<TextEdit> edits;
   const uint64_t size = companions.sizes[i];
-  if ((!wanted.tensor_type.has_value() && !wanted.drops_quantization) ||
+  if ((!wanted.tensor_type.has_value() && !wanted.drops_quantization &&
+       wanted.quantization.empty()) ||
       companions.files->names()[i] != kConfigName || size > kMaxConfigBytes) {
     return edits;
   }
@@ -165,11 +160,15 @@ absl::StatusOr<std::vector<Edit>> EditsOf(FileSystem& fs,
       edits.push_back({range, std::string(TorchName(*wanted.tensor_type))});
     }
   }
-  if (wanted.drops_quantization) {
+  if (!wanted.quantization.empty()) {
+    std::optional<TextEdit> edit =
+        SetQuantization(AsText(*json), wanted.quantization);
+    if (edit.has_value()) edits.push_back(*std::move(edit));
+  } else if (wanted.drops_quantization) {
     const std::optional<TextRange> range = FindQuantization(AsText(*json));
     if (range.has_value()) edits.push_back({*range, ""});
   }
-  std::sort(edits.begin(), edits.end(), [](const Edit& a, const Edit& b) {
+  std::sort(edits.begin(), edits.end(), [](const TextEdit& a, const TextEdit& b) {
     return a.range.offset < b.range.offset;
   });
   return edits;
@@ -177,7 +176,7 @@ absl::StatusOr<std::vector<Edit>> EditsOf(FileSystem& fs,
 
 // Adds file `i` with its edits.
 void AddFile(const CompanionFiles& companions, uint32_t i,
-             std::vector<Edit> edits, Output& output) {
+             std::vector<TextEdit> edits, Output& output) {
   const uint64_t size = companions.sizes[i];
   TensorEntry& bytes = output.own_tensors.emplace_back();
   bytes.dtype = DType::kUInt8;
@@ -241,7 +240,7 @@ absl::StatusOr<CompanionFiles> FindCompanionFiles(FileSystem& fs,
 absl::Status AddCompanionFiles(FileSystem& fs, const CompanionFiles& companions,
                                const ConfigEdits& wanted, Output& output) {
   for (uint32_t i = 0; i < companions.sizes.size(); ++i) {
-    DCP_ASSIGN_OR_RETURN(std::vector<Edit> edits,
+    DCP_ASSIGN_OR_RETURN(std::vector<TextEdit> edits,
                          EditsOf(fs, companions, i, wanted));
     AddFile(companions, i, std::move(edits), output);
   }

@@ -50,6 +50,9 @@ struct ConfigEdits {
   std::optional<DType> tensor_type = {};
   // Leaves out that the model is quantized, because it was decoded.
   bool drops_quantization = false;
+  // The value of "quantization_config", which is JSON, because the tensors were
+  // encoded; empty: nothing. Then nothing is left out.
+  std::string quantization = {};
 };
 
 // Adds the files to `output`; `companions` must outlive it. Errors come from

@@ -190,6 +190,23 @@ std::optional<size_t> SparsestLoop(const StridedPiece& piece) {
 
 }  // namespace
 
+StridedPiece WholePiece(uint32_t src, uint32_t dst,
+                        absl::Span<const int64_t> shape) {
+  StridedPiece piece;
+  piece.src = src;
+  piece.dst = dst;
+  piece.src_base.resize(shape.size());
+  piece.dst_base.resize(shape.size());
+  for (size_t dim = 0; dim < shape.size(); ++dim) {
+    piece.loops.push_back({.count = static_cast<uint64_t>(shape[dim]),
+                           .src_dim = static_cast<int>(dim),
+                           .src_step = 1,
+                           .dst_dim = static_cast<int>(dim),
+                           .dst_step = 1});
+  }
+  return piece;
+}
+
 uint64_t NumElements(const StridedPiece& piece) {
   uint64_t product = 1;
   for (const StridedLoop& loop : piece.loops) product *= loop.count;

@@ -59,6 +59,10 @@ struct StridedPiece {
   friend bool operator==(const StridedPiece&, const StridedPiece&) = default;
 };
 
+// The piece that makes all of tensor `dst` from tensor `src` of the same shape.
+StridedPiece WholePiece(uint32_t src, uint32_t dst,
+                        absl::Span<const int64_t> shape);
+
 enum class PieceSide : uint8_t { kSrc, kDst };
 
 // OK if the piece is as described above and stays inside its tensors. Otherwise
